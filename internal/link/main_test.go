@@ -1,0 +1,12 @@
+package link_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// The link must leave no goroutine behind, whatever state its connections were in.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}

@@ -1,0 +1,246 @@
+package natstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Cluster is a number of servers that replicate their streams. The routes between
+// them are links, so that a server can be parted from the others or crash, while the
+// connections of its clients hold.
+type Cluster struct {
+	servers []*Server
+	routes  []*route        // one each way between any two servers
+	apart   map[string]bool // servers that are isolated or crashed
+}
+
+// StartCluster runs n servers, named n1, n2 and so on, with file storage on the
+// loopback interface, and returns when all take part. Outside bubbles only: it takes
+// seconds. Its methods must not be called concurrently.
+func StartCluster(t testing.TB, n int) *Cluster {
+	t.Helper()
+	c := &Cluster{apart: make(map[string]bool)}
+	names, ports := make([]string, n), make([]int, n)
+	for i := range n {
+		names[i], ports[i] = fmt.Sprintf("n%d", i+1), freePort(t)
+	}
+	for i := range n {
+		var routes []*url.URL
+		for j := range n {
+			if i == j {
+				continue
+			}
+			r := openRoute(t, names[i], names[j], ports[j])
+			c.routes = append(c.routes, r)
+			routes = append(routes, r.url())
+		}
+		c.servers = append(c.servers, start(t, jetstream.FileStorage, clusterOptions(t, names[i], ports[i], routes)))
+	}
+	c.await(t, "cluster", c.ready)
+	return c
+}
+
+func clusterOptions(t testing.TB, name string, routePort int, routes []*url.URL) server.Options {
+	return server.Options{
+		ServerName: name,
+		Host:       "127.0.0.1",
+		Port:       freePort(t),
+		Routes:     routes,
+		Cluster: server.ClusterOpts{
+			Name: "natstest",
+			Host: "127.0.0.1",
+			Port: routePort,
+			// Servers tell each other where to be reached. If they told the
+			// truth, they would make connections around our routes.
+			Advertise: "127.0.0.1:1",
+			// Clients stay with the servers they were given.
+			NoAdvertise: true,
+			// One connection each, so that they can be counted.
+			PoolSize: -1,
+		},
+	}
+}
+
+// Servers returns all servers, running or not.
+func (c *Cluster) Servers() []*Server { return slices.Clone(c.servers) }
+
+// Server returns the server of that name.
+func (c *Cluster) Server(t testing.TB, name string) *Server {
+	t.Helper()
+	for _, s := range c.servers {
+		if s.Name() == name {
+			return s
+		}
+	}
+	t.Fatalf("natstest: no server is named %q", name)
+	return nil
+}
+
+// URL returns where clients reach the servers, as a list.
+func (c *Cluster) URL() string {
+	var all []string
+	for _, s := range c.servers {
+		all = append(all, s.URL())
+	}
+	return strings.Join(all, ",")
+}
+
+// Connect opens a client connection to any of the servers; it goes to another one when
+// that stops. Use Server.Connect for a connection to one.
+func (c *Cluster) Connect(t testing.TB, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	return connect(t, c.URL(), opts...)
+}
+
+// Bucket creates the bucket BucketName, or opens it if it exists, as Server.Bucket does,
+// replicated to all servers.
+func (c *Cluster) Bucket(t testing.TB, nc *nats.Conn, ttl time.Duration, opts ...func(*jetstream.KeyValueConfig)) jetstream.KeyValue {
+	t.Helper()
+	replicas := func(cfg *jetstream.KeyValueConfig) { cfg.Replicas = len(c.servers) }
+	opts = append([]func(*jetstream.KeyValueConfig){replicas}, opts...)
+	kv := c.servers[0].bucket(t, nc, ttl, clusterPatience, opts...)
+	c.StreamLeader(t, kv.Bucket())
+	return kv
+}
+
+// StreamLeader returns the name of the server that leads the bucket's stream, among
+// those that are neither stopped nor isolated. It waits for one to be elected.
+func (c *Cluster) StreamLeader(t testing.TB, bucket string) string {
+	t.Helper()
+	var name string
+	c.await(t, "leader of the stream of bucket "+bucket, func() error {
+		for _, s := range c.connected() {
+			if s.leadsStream(bucket) {
+				name = s.Name()
+				return nil
+			}
+		}
+		return errors.New("no leader")
+	})
+	return name
+}
+
+// StepDown has the leader of the bucket's stream pass its office on, and returns the
+// name of the server that then leads.
+func (c *Cluster) StepDown(t testing.TB, bucket string) string {
+	t.Helper()
+	before := c.StreamLeader(t, bucket)
+	next := before
+	c.await(t, "server "+before+" stepping down", func() error {
+		next = c.StreamLeader(t, bucket)
+		if next != before {
+			return nil
+		}
+		return errors.Join(errors.New("it still leads"), c.Server(t, before).stepDown(bucket))
+	})
+	return next
+}
+
+// Isolate parts a server from all others, with no error to anybody. Its clients stay
+// connected to it. A leader among the isolated takes some seconds to notice.
+func (c *Cluster) Isolate(name string) {
+	c.apart[name] = true
+	for _, r := range c.routesOf(name) {
+		r.link.Cut()
+	}
+}
+
+// Crash stops a server without a word to the others, as if it had been killed: they
+// have to find out and elect new leaders, which takes seconds. Server.Stop, in
+// contrast, has the server pass its offices on before it goes.
+func (c *Cluster) Crash(name string) {
+	c.apart[name] = true
+	for _, r := range c.routesOf(name) {
+		r.link.Cut()
+		r.link.Disconnect()
+	}
+	for _, s := range c.servers {
+		if s.Name() == name {
+			s.Stop()
+		}
+	}
+}
+
+// Rejoin ends what Isolate, Crash or Stop did to a server, and returns when it takes
+// part again.
+func (c *Cluster) Rejoin(t testing.TB, name string) {
+	t.Helper()
+	// Connections from before an isolation would pass for new ones.
+	for _, r := range c.routesOf(name) {
+		r.link.Disconnect()
+	}
+	c.await(t, "server "+name+" without routes", func() error {
+		return c.Server(t, name).hasRoutes(0)
+	})
+
+	delete(c.apart, name)
+	for _, r := range c.routesOf(name) {
+		// The route to another that is still apart stays as it is.
+		if !c.apart[r.from] && !c.apart[r.to] {
+			r.link.Heal()
+		}
+	}
+	if s := c.Server(t, name); !s.isRunning() {
+		s.Resume(t)
+	}
+	c.await(t, "server "+name+" taking part again", c.ready)
+}
+
+func (c *Cluster) routesOf(name string) (routes []*route) {
+	for _, r := range c.routes {
+		if r.from == name || r.to == name {
+			routes = append(routes, r)
+		}
+	}
+	return routes
+}
+
+// connected returns the servers that run and are not isolated.
+func (c *Cluster) connected() (servers []*Server) {
+	for _, s := range c.servers {
+		if s.isRunning() && !c.apart[s.Name()] {
+			servers = append(servers, s)
+		}
+	}
+	return servers
+}
+
+// ready returns nil once the connected servers all have routes to each other, are up to
+// date, and have one leader that knows all of them.
+func (c *Cluster) ready() error {
+	servers := c.connected()
+	var leaders []*Server
+	for _, s := range servers {
+		if err := s.hasRoutes(len(servers) - 1); err != nil {
+			return err
+		}
+		if !s.isCurrent() {
+			return fmt.Errorf("server %s is not up to date", s.Name())
+		}
+		if s.leadsCluster() {
+			leaders = append(leaders, s)
+		}
+	}
+	if len(leaders) != 1 {
+		return fmt.Errorf("%d servers lead", len(leaders))
+	}
+	if known := leaders[0].knownPeers(); known < len(servers) {
+		return fmt.Errorf("the leader knows of %d servers", known)
+	}
+	return nil
+}
+
+func (c *Cluster) await(t testing.TB, what string, check func() error) {
+	t.Helper()
+	poll(t, clusterPatience, what, func(context.Context) error { return check() })
+}

@@ -1,0 +1,237 @@
+package natstest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/link"
+)
+
+// ErrStopped is returned by InProcessConn while the server is stopped.
+var ErrStopped = errors.New("natstest: the server is stopped")
+
+// Server is a NATS server with JetStream within this process. It can be stopped and
+// resumed; clients keep their connection settings meanwhile.
+type Server struct {
+	opts    server.Options
+	storage jetstream.StorageType
+
+	mu      sync.Mutex
+	running *server.Server // nil while stopped
+}
+
+// Start runs a server that keeps buckets in memory and is reached by InProcessConn
+// only. It works within a bubble and outside. A stop loses all its buckets.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	return start(t, jetstream.MemoryStorage, server.Options{ServerName: "memory", DontListen: true})
+}
+
+// StartTCP runs a server that keeps buckets in files and listens on the loopback
+// interface, with the same port and files through every Restart. Outside bubbles only.
+func StartTCP(t testing.TB) *Server {
+	t.Helper()
+	return start(t, jetstream.FileStorage, server.Options{ServerName: "tcp", Host: "127.0.0.1", Port: freePort(t)})
+}
+
+func start(t testing.TB, storage jetstream.StorageType, opts server.Options) *Server {
+	t.Helper()
+	opts.JetStream = true
+	opts.StoreDir = t.TempDir()
+	opts.NoLog, opts.NoSigs = true, true
+	s := &Server{opts: opts, storage: storage}
+	t.Cleanup(s.Stop)
+	s.Resume(t)
+	return s
+}
+
+// Name returns the name of the server, as a stream's cluster information shows it.
+func (s *Server) Name() string { return s.opts.ServerName }
+
+// Stop shuts the server down, if it runs, and returns when it has ended. Its clients
+// are disconnected, and cannot connect again until Resume.
+func (s *Server) Stop() {
+	if running := s.swap(nil); running != nil {
+		running.Shutdown()
+		running.WaitForShutdown()
+	}
+}
+
+// Resume runs the server again after Stop, and returns when it accepts connections.
+func (s *Server) Resume(t testing.TB) {
+	t.Helper()
+	if s.isRunning() {
+		t.Fatalf("natstest: server %s runs already", s.Name())
+	}
+	opts := s.opts // the server keeps and changes what it is given
+	running, err := server.NewServer(&opts)
+	if err != nil {
+		t.Fatalf("natstest: server %s: %v", s.Name(), err)
+	}
+	running.Start()
+	if !running.ReadyForConnections(patience) {
+		running.Shutdown()
+		t.Fatalf("natstest: server %s is not ready after %v", s.Name(), patience)
+	}
+	s.swap(running)
+}
+
+// Restart stops the server, keeps it down for a while, and resumes it.
+func (s *Server) Restart(t testing.TB, down time.Duration) {
+	t.Helper()
+	s.Stop()
+	time.Sleep(down)
+	s.Resume(t)
+}
+
+// URL returns where clients reach a server that listens.
+func (s *Server) URL() string {
+	return "nats://" + s.address()
+}
+
+func (s *Server) address() string {
+	return fmt.Sprintf("%s:%d", s.opts.Host, s.opts.Port)
+}
+
+// InProcessConn connects to the server as it runs now, so that a Server serves as a
+// nats.InProcessServer, whether it listens or not.
+func (s *Server) InProcessConn() (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == nil {
+		return nil, ErrStopped
+	}
+	return s.running.InProcessConn()
+}
+
+// Link returns a new link to the server: by TCP if that listens, else in process. The
+// test's Cleanup closes it.
+func (s *Server) Link(t testing.TB) *link.Link {
+	t.Helper()
+	dial := s.InProcessConn
+	if !s.opts.DontListen {
+		dial = func() (net.Conn, error) { return net.DialTimeout("tcp", s.address(), patience) }
+	}
+	l := link.New(dial)
+	t.Cleanup(l.Close)
+	return l
+}
+
+// Connect opens a client connection that nothing but Stop disturbs, with the defaults
+// of the function [Connect].
+func (s *Server) Connect(t testing.TB, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	if s.opts.DontListen {
+		opts = append([]nats.Option{nats.InProcessServer(s)}, opts...)
+		return connect(t, "", opts...)
+	}
+	return connect(t, s.URL(), opts...)
+}
+
+// Bucket creates the bucket BucketName, or opens it if it exists, with a history of one
+// and the storage of the server. A TTL of zero keeps keys for ever.
+func (s *Server) Bucket(t testing.TB, nc *nats.Conn, ttl time.Duration, opts ...func(*jetstream.KeyValueConfig)) jetstream.KeyValue {
+	t.Helper()
+	return s.bucket(t, nc, ttl, patience, opts...)
+}
+
+func (s *Server) bucket(t testing.TB, nc *nats.Conn, ttl, wait time.Duration, opts ...func(*jetstream.KeyValueConfig)) jetstream.KeyValue {
+	t.Helper()
+	cfg := jetstream.KeyValueConfig{Bucket: BucketName, TTL: ttl, History: 1, Storage: s.storage}
+	for _, opt := range opts {
+		opt(&cfg)
+	}
+	return bucket(t, nc, cfg, wait)
+}
+
+func (s *Server) swap(next *server.Server) (previous *server.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	previous, s.running = s.running, next
+	return previous
+}
+
+// current returns the server that runs, or nil.
+func (s *Server) current() *server.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running
+}
+
+func (s *Server) isRunning() bool { return s.current() != nil }
+
+// The following look at a server of a cluster from within, as its answers to requests
+// depend on the very things that these tell.
+
+// isCurrent tells whether the server is up to date with the cluster's leader.
+func (s *Server) isCurrent() bool {
+	running := s.current()
+	return running != nil && running.JetStreamIsCurrent()
+}
+
+func (s *Server) leadsCluster() bool {
+	running := s.current()
+	return running != nil && running.JetStreamIsLeader()
+}
+
+// knownPeers returns how many servers take part, if this one is the cluster's leader.
+func (s *Server) knownPeers() int {
+	if running := s.current(); running != nil {
+		return len(running.JetStreamClusterPeers())
+	}
+	return 0
+}
+
+// hasRoutes returns nil if the server has that many connections to others.
+func (s *Server) hasRoutes(want int) error {
+	got := 0
+	if running := s.current(); running != nil {
+		got = running.NumRoutes()
+	}
+	if got != want {
+		return fmt.Errorf("server %s has %d routes, not %d", s.Name(), got, want)
+	}
+	return nil
+}
+
+func (s *Server) leadsStream(bucket string) bool {
+	running := s.current()
+	return running != nil && running.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, streamOf(bucket))
+}
+
+func (s *Server) stepDown(bucket string) error {
+	running := s.current()
+	if running == nil {
+		return ErrStopped
+	}
+	return running.JetStreamStepdownStream(server.DEFAULT_GLOBAL_ACCOUNT, streamOf(bucket))
+}
+
+func streamOf(bucket string) string { return "KV_" + bucket }
+
+// freePort returns a loopback port that nothing listens on. It lies below the range
+// that systems hand out by themselves, so that it stays free while a server is down.
+func freePort(t testing.TB) int {
+	t.Helper()
+	const first, last = 15_000, 32_000
+	for range 100 {
+		port := first + rand.IntN(last-first)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		_ = l.Close()
+		return port
+	}
+	t.Fatalf("natstest: no free port between %d and %d", first, last)
+	return 0
+}
