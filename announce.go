@@ -1,0 +1,149 @@
+package election
+
+import (
+	"bytes"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"sync/atomic"
+)
+
+// announcer calls the callbacks, one at a time, from a goroutine that exists only while there is something to tell.
+//
+// It is told that something changed, not what: when it gets to it, it compares what it announced with how things are. So
+// OnWon and OnLost alternate by construction, a callback that takes long skips what is past, and nothing piles up.
+type announcer struct {
+	onWon, onLost func()
+	onCampaign    func(State)
+	log           *slog.Logger
+
+	mu        sync.Mutex
+	latest    *tenure // the last that came to lead
+	announced *tenure // the one that OnWon was called for and OnLost was not; nil if none
+	campaigns []State // waiting to be announced
+
+	idle   chan struct{} // closed once nothing is left to tell; nil if that is so already
+	caller atomic.Uint64 // the goroutine that calls the callbacks; 0 if none
+}
+
+// maxCampaigns is how many campaigns may wait to be announced; what comes while so many wait is dropped.
+const maxCampaigns = 16
+
+// campaign announces a campaign made in state s.
+func (a *announcer) campaign(s State) {
+	if a.onCampaign == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.campaigns) < maxCampaigns {
+		a.campaigns = append(a.campaigns, s)
+	}
+	a.wake()
+}
+
+// leadership makes known that t came to lead, or no longer does.
+func (a *announcer) leadership(t *tenure) {
+	if a.onWon == nil && a.onLost == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.latest = t
+	a.wake()
+}
+
+// silence returns a channel that is closed once no callback is running or owed.
+func (a *announcer) silence() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.idle != nil {
+		return a.idle
+	}
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// wake starts the goroutine unless it runs. The caller holds mu.
+func (a *announcer) wake() {
+	if a.idle == nil {
+		a.idle = make(chan struct{})
+		go a.run()
+	}
+}
+
+// run calls callbacks until none is owed.
+func (a *announcer) run() {
+	a.caller.Store(goroutine())
+	for {
+		call := a.next()
+		if call == nil {
+			return
+		}
+		a.guard(call)
+	}
+}
+
+// next returns the callback to call, or ends the goroutine's task.
+func (a *announcer) next() func() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for {
+		switch {
+		case a.announced != nil && a.announced.lease.Load().state != LeaderState:
+			a.announced = nil
+			if a.onLost != nil {
+				return a.onLost
+			}
+		case a.announced == nil && a.latest != nil && a.latest.leads():
+			a.announced = a.latest
+			if a.onWon != nil {
+				return a.onWon
+			}
+		case len(a.campaigns) > 0:
+			s := a.campaigns[0]
+			a.campaigns = a.campaigns[1:]
+			return func() { a.onCampaign(s) }
+		default:
+			a.caller.Store(0)
+			close(a.idle)
+			a.idle = nil
+			return nil
+		}
+	}
+}
+
+// guard calls a callback and survives it: a panic is logged, and a callback that ends its goroutine is replaced.
+func (a *announcer) guard(callback func()) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if p := recover(); p != nil {
+			a.log.Error("Callback panicked", "panic", p, "stack", string(debug.Stack()))
+			return
+		}
+		a.log.Error("Callback ended its goroutine")
+		go a.run()
+	}()
+	callback()
+	returned = true
+}
+
+// goroutine returns the number of the calling goroutine, by which Stop and Resign know that they were called by what
+// they would wait for. The runtime tells it only at the head of a stack trace, "goroutine 18 [running]:"; it is 0 should
+// that ever change, and such a call then waits.
+func goroutine() uint64 {
+	var buf [64]byte
+	head, _ := bytes.CutPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
+	number, _, _ := bytes.Cut(head, []byte(" "))
+	id, err := strconv.ParseUint(string(number), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return id
+}

@@ -1,0 +1,98 @@
+package election_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+)
+
+func TestBackoffsStayWithinTheirBoundsForAnyCount(t *testing.T) {
+	const shortest = 10 * time.Millisecond
+	for name, c := range map[string]struct {
+		backoff election.Backoff
+		longest func(n int) time.Duration
+	}{
+		"constant":             {election.ConstantBackoff(time.Second), func(int) time.Duration { return time.Second }},
+		"constant zero":        {election.ConstantBackoff(0), func(int) time.Duration { return shortest }},
+		"constant negative":    {election.ConstantBackoff(math.MinInt64), func(int) time.Duration { return shortest }},
+		"exponential":          {election.ExponentialBackoff{Base: time.Second, Max: time.Minute}, func(n int) time.Duration { return min(time.Second<<min(max(n-1, 0), 10), time.Minute) }},
+		"exponential zero":     {election.ExponentialBackoff{}, func(int) time.Duration { return shortest }},
+		"exponential no max":   {election.ExponentialBackoff{Base: time.Second}, func(int) time.Duration { return time.Second }},
+		"exponential huge":     {election.ExponentialBackoff{Base: time.Second, Max: math.MaxInt64}, func(int) time.Duration { return math.MaxInt64 }},
+		"exponential negative": {election.ExponentialBackoff{Base: math.MinInt64, Max: math.MinInt64}, func(int) time.Duration { return shortest }},
+		"5 s":                  {election.FiveSecBackoff, func(n int) time.Duration { return ramp(n, 5*time.Second) }},
+		"20 s":                 {election.TwentySecBackoff, func(n int) time.Duration { return ramp(n, 20*time.Second) }},
+		"1 min":                {election.OneMinBackoff, func(n int) time.Duration { return ramp(n, time.Minute) }},
+		"ramp zero":            {election.RampBackoff(0), func(int) time.Duration { return 30 * time.Millisecond }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			for _, n := range []int{math.MinInt, -1, 0, 1, 2, 3, 10, 40, 63, 64, 65, 1000, math.MaxInt} {
+				for range 100 {
+					d := c.backoff.Duration(n)
+					g.Expect(d).To(BeNumerically(">=", shortest), "n = %d", n)
+					g.Expect(d).To(BeNumerically("<=", c.longest(n)), "n = %d", n)
+				}
+			}
+		})
+	}
+}
+
+// ramp is the longest wait of a ramp: half as much again as so many half seconds, up to its top.
+func ramp(n int, top time.Duration) time.Duration {
+	return min(time.Duration(min(max(n, 1), 1000))*500*time.Millisecond, top) * 3 / 2
+}
+
+func TestExponentialBackoffSpreadsOverItsWholeRange(t *testing.T) {
+	g := NewWithT(t)
+	low, high := 0, 0
+	for range 1000 {
+		d := election.ExponentialBackoff{Base: time.Second, Max: 8 * time.Second}.Duration(4)
+		if d < 2*time.Second {
+			low++
+		}
+		if d > 6*time.Second {
+			high++
+		}
+	}
+	g.Expect(low).To(BeNumerically("~", 250, 100))
+	g.Expect(high).To(BeNumerically("~", 250, 100))
+}
+
+func TestBackoffIsAskedWithTheNumberOfCampaignsLostInARowAndClamped(t *testing.T) {
+	for wait, want := range map[time.Duration]time.Duration{
+		-time.Hour: 10 * time.Millisecond, 0: 10 * time.Millisecond, time.Second: time.Second, time.Hour: ttl, math.MaxInt64: ttl,
+	} {
+		t.Run(wait.String(), func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				f.leading("a")
+				var asked []int
+				b := f.candidate("b", election.WithBackoff(backoffFunc(func(n int) time.Duration {
+					asked = append(asked, n)
+					return wait
+				}))).start()
+				after(5*want + want/2)
+				f.Expect(b.IsLeader()).To(BeFalse())
+				f.Expect(asked).To(Equal([]int{1, 2, 3, 4, 5, 6}))
+			})
+		})
+	}
+}
+
+func TestBackoffThatPanicsCostsTheProcessNothing(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		f.leading("a").Stop()
+		f.write("somebody")
+		b := f.candidate("b", election.WithBackoff(backoffFunc(func(int) time.Duration { panic("oops") }))).start()
+		after(5 * ttl)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}
+
+type backoffFunc func(n int) time.Duration
+
+func (f backoffFunc) Duration(n int) time.Duration { return f(n) }

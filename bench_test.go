@@ -1,0 +1,110 @@
+package election_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// leader returns a leader outside of bubbles, whose renewals hang from now on if hang is set.
+func leader(b *testing.B, hang bool) *election.Election {
+	b.Helper()
+	s := natstest.Start(b)
+	bucket := &faulty{KeyValue: s.Bucket(b, s.Connect(b), time.Hour)}
+	interval := 40 * time.Minute
+	if hang {
+		interval = 20 * time.Millisecond
+	}
+	e, err := election.NewElection("a", key, bucket, election.WithSplay(0), election.WithStandDown(0), election.WithCampaignInterval(interval))
+	if err != nil {
+		b.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- e.Start(context.Background()) }()
+	for !e.IsLeader() {
+		time.Sleep(time.Millisecond)
+	}
+	if hang {
+		hanging, once := make(chan struct{}), false
+		bucket.onUpdate(func(ctx context.Context, _ []byte, _ uint64, _ func() (uint64, error)) (uint64, error) {
+			if !once {
+				once = true
+				close(hanging)
+			}
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		<-hanging
+	}
+	b.Cleanup(func() {
+		e.Stop()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	})
+	return e
+}
+
+// BenchmarkIsLeader is to be held against BenchmarkTimeNow of the same run.
+func BenchmarkIsLeader(b *testing.B) {
+	e := leader(b, false)
+	b.ReportAllocs()
+	for b.Loop() {
+		if !e.IsLeader() {
+			b.Fatal("not the leader")
+		}
+	}
+}
+
+func BenchmarkIsLeaderWhileARenewalHangs(b *testing.B) {
+	e := leader(b, true)
+	b.ReportAllocs()
+	for b.Loop() {
+		if !e.IsLeader() {
+			b.Fatal("not the leader")
+		}
+	}
+}
+
+func BenchmarkTermValid(b *testing.B) {
+	term, _ := leader(b, false).Term()
+	b.ReportAllocs()
+	for b.Loop() {
+		if !term.Valid() {
+			b.Fatal("not valid")
+		}
+	}
+}
+
+var instantSink time.Time
+
+func BenchmarkTimeNow(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		instantSink = time.Now()
+	}
+}
+
+func BenchmarkStatus(b *testing.B) {
+	e := leader(b, false)
+	b.ReportAllocs()
+	for b.Loop() {
+		e.Status()
+	}
+}
+
+// BenchmarkRenewal is the round trip that a leader makes every 0.75 of the TTL, as the library makes it.
+func BenchmarkRenewal(b *testing.B) {
+	s := natstest.Start(b)
+	bucket := s.Bucket(b, s.Connect(b), time.Hour)
+	rev, err := bucket.Create(context.Background(), key, nil)
+	for b.Loop() {
+		if err != nil {
+			b.Fatal(err)
+		}
+		rev, err = bucket.Update(context.Background(), key, nil, rev)
+	}
+}

@@ -1,0 +1,58 @@
+package election
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	. "github.com/onsi/gomega"
+)
+
+// TestLeaseEndsByWhicheverClockIsFurtherAhead stands in for a suspended machine, whose monotonic clock stood still while
+// the wall clock went on, and for a wall clock that is set back.
+func TestLeaseEndsByWhicheverClockIsFurtherAhead(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	l := lease{}.until(now.Add(10 * time.Second))
+	g.Expect(l.holds(now)).To(BeTrue())
+	g.Expect(l.holds(now.Add(10 * time.Second))).To(BeFalse())
+
+	suspended := moveWall(now, 10)
+	g.Expect(suspended.Sub(now)).To(BeZero(), "by the monotonic clock")
+	g.Expect(suspended.UnixNano()-now.UnixNano()).To(BeEquivalentTo(10*time.Second), "by the wall clock")
+	g.Expect(l.holds(suspended)).To(BeFalse())
+	g.Expect(l.holds(moveWall(now, 9))).To(BeTrue())
+
+	setBack := moveWall(now.Add(10*time.Second), -3600)
+	g.Expect(l.holds(setBack)).To(BeFalse())
+}
+
+func TestAcknowledgementThatMeetsASuspendedMachineAfterTheDeadlineCountsForNothing(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	tm := timing{ttl: time.Minute, interval: 45 * time.Second}
+	held := newTenure(t.Context(), Term{}, tm, now, now, 0, func(*tenure) {})
+	held.lease.Store(lease{state: LeaderState}.until(moveWall(now.Add(time.Minute), -120))) // by the wall clock it is over
+	g.Expect(held.leads()).To(BeFalse())
+	g.Expect(held.renewed(2, now)).To(BeFalse())
+	g.Expect(held.leads()).To(BeFalse())
+	g.Expect(held.end(reasonDeadline)).To(BeTrue())
+	g.Expect(held.renewed(3, time.Now())).To(BeFalse())
+}
+
+// moveWall moves the wall clock reading of a time, whose first word holds it above 30 bits of nanoseconds, and leaves the
+// monotonic one.
+func moveWall(t time.Time, seconds int) time.Time {
+	word := (*uint64)(unsafe.Pointer(&t))
+	*word += uint64(seconds) << 30
+	return t
+}
+
+func TestGoroutinesAreToldApart(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(goroutine()).NotTo(BeZero())
+	g.Expect(goroutine()).To(Equal(goroutine()))
+	other := make(chan uint64)
+	go func() { other <- goroutine() }()
+	g.Expect(<-other).NotTo(Equal(goroutine()))
+}

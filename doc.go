@@ -1,0 +1,102 @@
+// Package election elects leaders among processes that share a NATS JetStream KV bucket.
+//
+// Each key of a bucket with a TTL is one election. A candidate campaigns by creating the key; the one that succeeds has
+// won, and keeps the key by updates that are refused if anybody else wrote it meanwhile, one every 0.75 of the TTL. All
+// others campaign again later. A random splay at the start and a pluggable [Backoff] spread their campaigns out.
+//
+// Leadership counts only from the winner's next successful campaign, which it makes no sooner than a stand-down after it
+// won: a previous leader that has not heard of its loss has stood down by then. Choria elects its leaders this way, and
+// its candidates can stand in the same elections.
+//
+// # Use
+//
+// [Election.Run] does the leader's work under a context that ends with leadership. [Election.Start] only stands; then
+// [Election.IsLeader], [Election.Term] or the callbacks [OnWon] and [OnLost] tell. A [Term] is what a leader holds in its
+// hand: it can be asked whether it still counts, and carries the fencing token.
+//
+//	         create, or update over a release            first renewal after the stand-down
+//	candidate ──────────────────────────────▶ leader-elect ──────────────────────────────▶ leader
+//	    ▲                                          │                                          │
+//	    └──────────────────────────────────────────┴──────────────────────────────────────────┘
+//	     released, or: a foreign record, an absent key, a bucket made again, the deadline
+//
+// # What is guaranteed
+//
+//   - Lease. IsLeader and [Term.Valid] are true only while leadership counts and the deadline is ahead, which is the
+//     instant just before the last acknowledged write was sent, plus the TTL, minus a margin. They read both clocks when
+//     called. A stuck loop, a paused process, a suspended machine or a reply that never comes cannot keep them true, and
+//     an acknowledgement after the deadline counts for nothing.
+//   - Stand-down. Leadership counts from the first successful update sent at least the stand-down after the win was
+//     acknowledged. Only a release that the previous leader wrote itself, after its work had ended, makes that time
+//     zero; a leader-elect that releases passes on what was left of its own.
+//   - Stop, then release. When a leader stops or resigns, IsLeader turns false and the work's context ends at once. The
+//     key is kept until callbacks and work have returned, for at most the release timeout, and only then released. What
+//     does not return leaves the key to expire.
+//   - Callbacks alternate, in order, one at a time, away from the goroutine that renews; see [Election].
+//   - Fencing. For one key every later term has a larger [Term.Number], and across a bucket that was deleted and made
+//     again a later [Term.Bucket]. [Term.Token] sorts the same way.
+//   - No false abdication. A renewal that fails is tried again until the deadline. One whose reply was lost is recognised
+//     by reading it back. Only a foreign record, an absent key, another bucket or the deadline end a term.
+//   - No ghost. A write that comes late, by a candidate that had given it up, is taken over by a fresh one or released;
+//     nobody leads on it as it stands.
+//   - Liveness. If some candidate can reach the bucket there is a leader, at the latest one TTL, the server's lateness to
+//     expire keys (0.4 s), one stand-down and one campaign interval after a crash.
+//
+// # What is not
+//
+// A lease is a promise about clocks. Two leaders cannot overlap after an expiry as long as the stand-down plus the margin
+// covers the error of the server's clock and of the leader's clock rate over one TTL; with the defaults that is more than
+// three quarters of the TTL.
+//
+// Whoever deletes the key under a leader that is cut off at that very moment, or deletes the bucket, makes two leaders
+// possible for up to the rest of the lease: the winner cannot know. Use [Election.Resign], which hands over in order.
+// Nor may the TTL of a bucket be changed while somebody leads.
+//
+// A lease cannot stop work that is already under way, nor beat a pause between the question and the effect: IsLeader was
+// true when it was asked. Where that matters, let the receiver compare the [Term.Token] that comes with each effect with
+// the highest it has seen, and refuse what is lower; this is the only complete protection, in any system of leases
+// (Martin Kleppmann, "How to do distributed locking", 2016; the lease itself is that of Gray and Cheriton, 1989).
+//
+// On a machine that was suspended IsLeader and Valid are right at once, but contexts and callbacks that timers drive
+// follow when the timers do.
+//
+// # The bucket
+//
+// It needs a TTL, one for all its elections, between 1 s and 1 h, and a history of 1:
+//
+//	js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "ELECTIONS", TTL: 30 * time.Second, LimitMarkerTTL: 30 * time.Second, History: 1})
+//
+// LimitMarkerTTL lets the server announce expiries; leave it out where candidates of Choria stand, which cannot create a
+// key over such an announcement. A leader survives an outage of the server of up to the TTL less the interval and the
+// margin: to outlast the crash of the server that leads a replicated stream, some 10 s, choose a TTL of 45 s or more,
+// or 15 s and [WithCampaignInterval] of a third of it.
+//
+// A candidate needs to publish to the key ($KV.<bucket>.<key>) and to read the stream's state
+// ($JS.API.STREAM.INFO.KV_<bucket>). Permission to read the key ($JS.API.DIRECT.GET.KV_<bucket>.$KV.<bucket>.<key>) lets
+// it recognise releases and late writes of its own; without, it waits for the key to expire.
+//
+// A connection that is used for an election should have nats.ReconnectBufSize(-1): then what is written while it is down
+// fails at once, in place of being sent when the candidate has long given it up.
+//
+// # The record
+//
+// Under the key stands one JSON object: name, instance, attempt, since, term, bucket, host, pid, metadata, and in a release
+// also released and, from a leader-elect, stand_down_ms. Anything else is read as the bare name of a leader, which is
+// what [WithPlainValue] writes.
+//
+// # Metrics
+//
+// [WithRegisterer] registers these, with the labels election (the key) and identity (the name):
+//
+//	election_leader                        gauge      1 exactly while IsLeader is true
+//	election_campaigns_total               counter    by state
+//	election_interval_seconds              gauge      from the last campaign or renewal to the next
+//	election_transitions_total             counter    by to (the new state) and reason
+//	election_renewal_failures_total        counter    by reason: timeout, conflict, no-stream, disconnected, error
+//	election_renewal_duration_seconds      histogram  round trips of successful renewals
+//	election_lease_remaining_seconds       gauge      0 unless the key is held
+//	election_term_start_timestamp_seconds  gauge      0 unless the key is held
+//
+// The reasons of transitions are started, vacant, released, reclaimed, stood-down, stopped, resigned, work-ended,
+// overwritten, deleted, bucket-replaced and deadline.
+package election

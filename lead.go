@@ -1,0 +1,96 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// lead holds the key until it is released or lost, and winds up. It says whether the run is finished, because the work
+// returned while it led, and the work's error.
+func (e *Election) lead(ctx context.Context, t *tenure, do func(context.Context, Term) error) (finished bool, err error) {
+	e.tenure.Store(t)
+	defer context.AfterFunc(ctx, func() { t.end(reasonStopped) })()
+
+	e.serve(ctx, t, do)
+	t.outcome = e.windUp(ctx, t)
+	if l := e.seen.Load(); l != nil && l.Instance == e.instance {
+		e.seen.CompareAndSwap(l, nil)
+	}
+	e.tenure.Store(nil)
+	close(t.over)
+	<-e.announcer.silence()
+	if t.work != nil {
+		<-t.work.done
+		if t.work.led {
+			return true, t.work.err
+		}
+		if t.work.err != nil && !errors.Is(t.work.err, context.Canceled) {
+			e.log.Warn("Work failed after its term had ended", "error", t.work.err)
+		}
+	}
+	if t.reason == reasonResigned {
+		pause(ctx, t.interval)
+	} else {
+		pause(ctx, e.nextCampaign(1))
+	}
+	return false, nil
+}
+
+// serve renews the lease until leadership ends, and starts the work when leadership counts.
+func (e *Election) serve(ctx context.Context, t *tenure, do func(context.Context, Term) error) {
+	timer := time.NewTimer(time.Until(t.next))
+	defer timer.Stop()
+	for {
+		select {
+		case <-t.ended:
+			return
+		case <-timer.C:
+			if e.renew(ctx, t); do != nil && t.work == nil && t.leads() {
+				e.begin(t, do)
+			}
+			timer.Reset(time.Until(t.next))
+		}
+	}
+}
+
+// windUp waits until callbacks and work have returned, and then releases the key if it is still held. Until then it keeps
+// the lease alive, so that nobody else leads meanwhile, but for no longer than the release timeout. The error says why
+// the key was not released.
+func (e *Election) windUp(ctx context.Context, t *tenure) error {
+	if !t.reason.voluntary() {
+		return fmt.Errorf("%w: the term had ended: %s", ErrNotLeader, t.reason)
+	}
+	silence, worked := e.announcer.silence(), t.work.returned()
+	timeout := time.NewTimer(t.releaseTimeout)
+	defer timeout.Stop()
+	timer := time.NewTimer(time.Until(t.next))
+	defer timer.Stop()
+	for silence != nil || worked != nil {
+		select {
+		case <-silence:
+			silence = nil
+		case <-worked:
+			worked = nil
+		case <-timer.C:
+			if t.holds() {
+				e.renew(ctx, t)
+				timer.Reset(time.Until(t.next))
+			}
+		case <-timeout.C:
+			e.log.Warn("Callbacks or work have not returned in time, the key is left to expire", "term", t.term.Number, "timeout", t.releaseTimeout)
+			return fmt.Errorf("not released: callbacks or work have not returned within %v, the key expires by itself", t.releaseTimeout)
+		}
+	}
+	return e.release(ctx, t)
+}
+
+// onEnd makes the end of leadership known. Whoever ended it calls this, once per tenure.
+func (e *Election) onEnd(t *tenure) {
+	e.announcer.leadership(t)
+	if t.led {
+		e.losses.Add(1)
+	}
+	e.moved(CandidateState, t.reason, t)
+}

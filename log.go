@@ -1,0 +1,55 @@
+package election
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+)
+
+// slog returns where the election logs to: the logger, the debug function, both, or nothing.
+func (o *options) slog() *slog.Logger {
+	var handlers []slog.Handler
+	if o.logger != nil {
+		handlers = append(handlers, o.logger.Handler())
+	}
+	if o.debug != nil {
+		handlers = append(handlers, &debugHandler{write: o.debug})
+	}
+	switch len(handlers) {
+	case 0:
+		return slog.New(slog.DiscardHandler)
+	case 1:
+		return slog.New(handlers[0])
+	}
+	return slog.New(slog.NewMultiHandler(handlers...))
+}
+
+// debugHandler writes log lines of every level to a function in the manner of fmt.Printf.
+type debugHandler struct {
+	write func(format string, a ...any)
+	attrs string
+}
+
+func (h *debugHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *debugHandler) Handle(_ context.Context, r slog.Record) error {
+	var line strings.Builder
+	line.WriteString(r.Message)
+	line.WriteString(h.attrs)
+	r.Attrs(func(a slog.Attr) bool {
+		line.WriteString(" " + a.String())
+		return true
+	})
+	h.write("%s", line.String())
+	return nil
+}
+
+func (h *debugHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	with := *h
+	for _, a := range attrs {
+		with.attrs += " " + a.String()
+	}
+	return &with
+}
+
+func (h *debugHandler) WithGroup(string) slog.Handler { return h }

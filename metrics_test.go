@@ -1,0 +1,114 @@
+package election_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/natscampaign/election"
+)
+
+func TestMetricsTellTheStateAtTheInstantOfTheScrape(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		r := prometheus.NewPedanticRegistry()
+		a := f.candidate("a", election.WithRegisterer(r)).start()
+		gauges := func(leader, remaining, start string) {
+			f.Helper()
+			f.Expect(testutil.GatherAndCompare(r, strings.NewReader(`
+# HELP election_leader Whether this candidate leads, 1 or 0.
+# TYPE election_leader gauge
+election_leader{election="scheduler",identity="a"} `+leader+`
+# HELP election_lease_remaining_seconds What is left of the lease on the key, 0 unless it is held.
+# TYPE election_lease_remaining_seconds gauge
+election_lease_remaining_seconds{election="scheduler",identity="a"} `+remaining+`
+# HELP election_term_start_timestamp_seconds When the key was won by the present leader or leader-elect, as Unix time, 0 unless it is this candidate.
+# TYPE election_term_start_timestamp_seconds gauge
+election_term_start_timestamp_seconds{election="scheduler",identity="a"} `+start+`
+`), "election_leader", "election_lease_remaining_seconds", "election_term_start_timestamp_seconds")).To(Succeed())
+		}
+		gauges("0", "9.8", "9.466848e+08")
+		after(interval)
+		gauges("1", "9.8", "9.466848e+08")
+		after(time.Second)
+		gauges("1", "8.8", "9.466848e+08")
+		a.link.Cut()
+		after(lease - time.Second - instant)
+		gauges("1", "1e-09", "9.466848e+08")
+		after(instant)
+		gauges("0", "0", "0")
+	})
+}
+
+func TestMetricsCountCampaignsTransitionsAndFailures(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		r := prometheus.NewPedanticRegistry()
+		a := f.candidate("a", election.WithRegisterer(r)).start()
+		after(interval + ttl)
+		a.link.LoseReplies(once(toKeyReply))
+		after(ttl)
+		f.write("intruder")
+		after(interval)
+		f.Expect(testutil.GatherAndCompare(r, strings.NewReader(`
+# HELP election_campaigns_total Campaigns made, by the state in which they were made.
+# TYPE election_campaigns_total counter
+election_campaigns_total{election="scheduler",identity="a",state="candidate"} 1
+election_campaigns_total{election="scheduler",identity="a",state="leader"} 4
+election_campaigns_total{election="scheduler",identity="a",state="leader-elect"} 1
+# HELP election_interval_seconds Time from the last campaign or renewal to the next.
+# TYPE election_interval_seconds gauge
+election_interval_seconds{election="scheduler",identity="a"} 7.5
+# HELP election_renewal_failures_total Tries to renew the lease that failed, by the reason.
+# TYPE election_renewal_failures_total counter
+election_renewal_failures_total{election="scheduler",identity="a",reason="conflict"} 1
+election_renewal_failures_total{election="scheduler",identity="a",reason="timeout"} 1
+# HELP election_transitions_total Changes of state, by the new state and the reason.
+# TYPE election_transitions_total counter
+election_transitions_total{election="scheduler",identity="a",reason="overwritten",to="candidate"} 1
+election_transitions_total{election="scheduler",identity="a",reason="started",to="candidate"} 1
+election_transitions_total{election="scheduler",identity="a",reason="stood-down",to="leader"} 1
+election_transitions_total{election="scheduler",identity="a",reason="vacant",to="leader-elect"} 1
+`), "election_campaigns_total", "election_interval_seconds", "election_renewal_failures_total", "election_transitions_total")).To(Succeed())
+		f.Expect(testutil.CollectAndCount(r, "election_renewal_duration_seconds")).To(Equal(1))
+	})
+}
+
+func TestElectionsShareARegistryAndLeaveNothingBehind(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		r := prometheus.NewPedanticRegistry()
+		a := f.candidate("a", election.WithRegisterer(r)).start()
+		b := f.candidate("b", election.WithRegisterer(r)).start()
+		after(interval)
+		problems, err := testutil.GatherAndLint(r)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(problems).To(BeEmpty())
+		f.Expect(testutil.GatherAndCount(r, "election_leader")).To(Equal(2))
+		a.Stop()
+		f.Expect(testutil.GatherAndCount(r, "election_leader")).To(Equal(1))
+		b.Stop()
+		f.Expect(testutil.GatherAndCount(r)).To(BeZero())
+		f.Expect(testutil.GatherAndCount(prometheus.DefaultGatherer.(*prometheus.Registry), "election_leader", "election_campaigns_total")).To(BeZero())
+	})
+}
+
+func TestCandidatesThatCannotBeToldApartInTheMetricsAreRefused(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		r := prometheus.NewPedanticRegistry()
+		f.candidate("a", election.WithRegisterer(r)).start()
+		err := f.candidate("a", election.WithRegisterer(r)).Start(context.Background())
+		f.Expect(err).To(MatchError(election.ErrInvalidOption))
+		f.Expect(err.Error()).To(ContainSubstring(`candidate "a"`))
+	})
+}
+
+func TestNoRegistererIsNoMetrics(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.candidate("a", election.WithRegisterer(nil)).start()
+		after(interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+	})
+}

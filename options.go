@@ -1,0 +1,261 @@
+package election
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	minTTL = time.Second
+	maxTTL = time.Hour
+
+	// minTry is the shortest time that a renewal is given; with less before the deadline none is sent. It also keeps
+	// renewals away from the last milliseconds of a key's life, in which a server may acknowledge a write and then
+	// expire it all the same.
+	minTry = 25 * time.Millisecond
+	// maxTry is the longest time that one request to the server is given.
+	maxTry = 2 * time.Second
+	// minRoom is what must be left between a renewal and the deadline: time for two tries that fail and one more.
+	minRoom = 4 * minTry
+
+	maxNameBytes     = 255
+	maxMetadataBytes = 8 << 10
+)
+
+// Option configures an [Election]. An option that is given twice counts as given last.
+type Option func(*options)
+
+type options struct {
+	interval, splay, standDown, margin, releaseTimeout *time.Duration // nil: the default
+
+	backoff    Backoff
+	onWon      func()
+	onLost     func()
+	onCampaign func(State)
+
+	logger     *slog.Logger
+	debug      func(format string, a ...any)
+	registerer prometheus.Registerer
+
+	metadata map[string]string
+	plain    bool
+
+	missing []string // options that were given nil
+}
+
+// WithBackoff sets how long a candidate waits after a lost campaign. Default: one campaign interval, always.
+func WithBackoff(b Backoff) Option {
+	return func(o *options) { o.backoff = b; o.require("WithBackoff", b != nil) }
+}
+
+// OnWon is called when leadership begins to count. It may take its time: see [Election] on callbacks.
+func OnWon(f func()) Option {
+	return func(o *options) { o.onWon = f; o.require("OnWon", f != nil) }
+}
+
+// OnLost is called when leadership that was announced by [OnWon] has ended, whatever ended it.
+func OnLost(f func()) Option {
+	return func(o *options) { o.onLost = f; o.require("OnLost", f != nil) }
+}
+
+// OnCampaign is called for each campaign with the state in which it is made: each attempt of a candidate to win the
+// key and each renewal of a leader or leader-elect. Calls that a slow callback leaves far behind are dropped.
+func OnCampaign(f func(State)) Option {
+	return func(o *options) { o.onCampaign = f; o.require("OnCampaign", f != nil) }
+}
+
+// WithDebug sends every log line, formatted, to f as well: what users of Choria's election have for a log. It is called
+// by whoever logs, so it should be quick.
+func WithDebug(f func(format string, a ...any)) Option {
+	return func(o *options) { o.debug = f; o.require("WithDebug", f != nil) }
+}
+
+// WithCampaignInterval sets the time between two renewals of a leader, and between two campaigns of a candidate that
+// has no [Backoff]. Default: 0.75 of the bucket's TTL. It must leave at least 100 ms, room to try again, before the
+// lease's deadline. A shorter one survives longer outages of the server and costs more requests.
+func WithCampaignInterval(d time.Duration) Option {
+	return func(o *options) { o.interval = &d }
+}
+
+// WithSplay sets the longest random wait before the first campaign, which keeps a fleet that starts together from
+// campaigning together. Default: 5 s or one campaign interval, whichever is less; 0 turns it off.
+func WithSplay(longest time.Duration) Option {
+	return func(o *options) { o.splay = &longest }
+}
+
+// WithStandDown sets how long a winner waits, from the acknowledgement of its win, before it sends the renewal from
+// which leadership counts: the time in which a previous leader that does not know yet stands down. Default: one campaign
+// interval, which forgives clocks that are wrong by nearly as much. With d shorter, two leaders cannot overlap after an
+// expiry as long as d plus the lease margin covers the error of the server's clock over one TTL. After a release that
+// the previous leader wrote there is no stand-down at all.
+func WithStandDown(d time.Duration) Option {
+	return func(o *options) { o.standDown = &d }
+}
+
+// WithLeaseMargin sets how long before the TTL has passed since the last acknowledged write was sent a leader stops
+// believing. Default: 50 ms or a fiftieth of the TTL, whichever is more. It must be less than half the TTL.
+func WithLeaseMargin(d time.Duration) Option {
+	return func(o *options) { o.margin = &d }
+}
+
+// WithReleaseTimeout sets how long a leader that stops or resigns keeps its lease alive while callbacks and work have
+// not returned. After it nothing is released and the key expires. Default: one TTL.
+func WithReleaseTimeout(d time.Duration) Option {
+	return func(o *options) { o.releaseTimeout = &d }
+}
+
+// WithLogger sets the logger. Changes of leadership are logged as Info, the first failed renewal in a row as Warn, each
+// campaign as Debug. Default: nothing is logged.
+func WithLogger(l *slog.Logger) Option {
+	return func(o *options) { o.logger = l; o.require("WithLogger", l != nil) }
+}
+
+// WithRegisterer registers the election's metrics with r from the start of the election to its end. Default: none; nil
+// is none. See the package documentation for the metrics.
+func WithRegisterer(r prometheus.Registerer) Option {
+	return func(o *options) { o.registerer = r }
+}
+
+// WithMetadata adds m to the record that this candidate writes while it holds the key, at most 8 KiB in all.
+func WithMetadata(m map[string]string) Option {
+	return func(o *options) { o.metadata = maps.Clone(m) }
+}
+
+// WithPlainValue writes the bare name under the key in place of a record, as Choria's candidates do, for mixed fleets
+// whose tools print it. A bare name proves neither a release nor whose late write it is, so that handover then takes
+// a stand-down, and a renewal whose reply was lost ends the term at its deadline.
+func WithPlainValue() Option {
+	return func(o *options) { o.plain = true }
+}
+
+func (o *options) require(option string, given bool) {
+	if !given {
+		o.missing = append(o.missing, option)
+	}
+}
+
+// invalid makes an error of a value that cannot be used; the message names the value and the way out.
+func invalid(format string, a ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrInvalidOption}, a...)...)
+}
+
+// validate checks all that can be checked without the server and names every problem at once.
+func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
+	problems := []error{validateName(name), validateKey(key), o.validateMetadata()}
+	if bucket == nil {
+		problems = append(problems, invalid("the bucket is nil: pass the one that JetStream.KeyValue returned"))
+	}
+	for _, option := range o.missing {
+		problems = append(problems, invalid("%s was given nil: leave the option out instead", option))
+	}
+	if o.interval != nil && *o.interval >= 0 && *o.interval < minPause {
+		problems = append(problems, invalid("WithCampaignInterval(%v) is too short: give at least %v, or leave it out for 0.75 of the TTL", *o.interval, minPause))
+	}
+	for _, d := range []struct {
+		option string
+		value  *time.Duration
+	}{
+		{"WithCampaignInterval", o.interval},
+		{"WithSplay", o.splay},
+		{"WithStandDown", o.standDown},
+		{"WithLeaseMargin", o.margin},
+		{"WithReleaseTimeout", o.releaseTimeout},
+	} {
+		if d.value != nil && *d.value < 0 {
+			problems = append(problems, invalid("%s(%v) is negative: give a positive duration, or leave it out for the default", d.option, *d.value))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func validateName(name string) error {
+	switch {
+	case name == "":
+		return invalid("the name is empty: give each candidate a name of its own, such as its host's")
+	case len(name) > maxNameBytes:
+		return invalid("the name %.20q… has %d bytes: use at most %d", name, len(name), maxNameBytes)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		return invalid("the name %q has control characters or is not UTF-8: use printable text", name)
+	case strings.TrimSpace(name) != name:
+		return invalid("the name %q begins or ends with a space: trim it", name)
+	}
+	return nil
+}
+
+var legalKey = regexp.MustCompile(`^[-/_=.a-zA-Z0-9]+$`)
+
+func validateKey(key string) error {
+	switch {
+	case key == "":
+		return invalid("the key is empty: name the election, such as %q", "scheduler")
+	case !legalKey.MatchString(key) || strings.HasPrefix(key, ".") || strings.HasSuffix(key, ".") || strings.Contains(key, ".."):
+		return invalid("%q is not a key: use letters, digits, and - _ = / with single dots between them", key)
+	}
+	return nil
+}
+
+func (o *options) validateMetadata() error {
+	size := 0
+	for k, v := range o.metadata {
+		size += len(k) + len(v)
+		if k == "" || !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return invalid("metadata %q=%q: use keys that are not empty, and UTF-8", k, v)
+		}
+	}
+	if size > maxMetadataBytes {
+		return invalid("the metadata has %d bytes: use at most %d", size, maxMetadataBytes)
+	}
+	return nil
+}
+
+// timing holds the durations of one election on one bucket.
+type timing struct {
+	ttl            time.Duration
+	interval       time.Duration
+	splay          time.Duration
+	standDown      time.Duration
+	margin         time.Duration
+	releaseTimeout time.Duration
+}
+
+// timing works out the durations for a bucket with the given TTL and refuses those that do not fit it.
+func (o *options) timing(ttl time.Duration) (timing, error) {
+	t := timing{ttl: ttl}
+	t.interval = or(o.interval, ttl*3/4)
+	t.splay = or(o.splay, min(5*time.Second, t.interval))
+	t.standDown = or(o.standDown, t.interval)
+	t.margin = or(o.margin, max(50*time.Millisecond, ttl/50))
+	t.releaseTimeout = or(o.releaseTimeout, ttl)
+
+	if t.margin >= ttl/2 {
+		return t, invalid("a lease margin of %v is half of the bucket's TTL of %v or more: use less, or leave WithLeaseMargin out for %v", t.margin, ttl, max(50*time.Millisecond, ttl/50))
+	}
+	if room := ttl - t.margin - t.interval; room < minRoom {
+		return t, invalid("with the bucket's TTL of %v and a lease margin of %v, a campaign interval of %v leaves no room to try again before the deadline: use at most %v, or leave WithCampaignInterval out for %v", ttl, t.margin, t.interval, ttl-t.margin-minRoom, ttl*3/4)
+	}
+	return t, nil
+}
+
+// leaseTime returns how long leadership may be believed after the last acknowledged write was sent.
+func (t timing) leaseTime() time.Duration { return t.ttl - t.margin }
+
+// try returns how long a candidate waits for the answer to one request: short enough that a win which is acknowledged
+// late still leaves most of its lease.
+func (t timing) try() time.Duration { return min(t.ttl/4, maxTry) }
+
+func or(given *time.Duration, byDefault time.Duration) time.Duration {
+	if given == nil {
+		return byDefault
+	}
+	return *given
+}

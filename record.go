@@ -1,0 +1,75 @@
+package election
+
+import (
+	"encoding/json"
+	"math"
+	"time"
+)
+
+// record is what a candidate writes under the key: one JSON object. Readers accept any bytes; see [parseRecord].
+type record struct {
+	Name     string            `json:"name"`
+	Instance string            `json:"instance"` // unique per Election value
+	Attempt  string            `json:"attempt"`  // unique per write: how a write whose reply was lost is recognised
+	Since    time.Time         `json:"since"`    // when the term was won
+	Term     uint64            `json:"term,omitempty"`
+	Bucket   time.Time         `json:"bucket,omitzero"` // when the stream behind the bucket was created
+	Host     string            `json:"host,omitempty"`
+	PID      int               `json:"pid,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+
+	Released    time.Time `json:"released,omitzero"` // set by the release: when its writer let go
+	StandDownMs int64     `json:"stand_down_ms,omitempty"`
+}
+
+// encode returns the bytes of the record. Nothing in a record can fail to encode.
+func (r record) encode() []byte {
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic("election: record does not encode: " + err.Error())
+	}
+	return b
+}
+
+// parseRecord reads what stands under a key. Bytes that are no record of this package are the bare name of a leader, as
+// Choria's candidates write it; such a record has no Instance.
+func parseRecord(value []byte) record {
+	var r record
+	if err := json.Unmarshal(value, &r); err != nil || r.Name == "" || r.Instance == "" || r.Attempt == "" {
+		return record{Name: string(value)}
+	}
+	return r
+}
+
+// released says whether the record's writer let go of the key, and the stand-down it was still waiting out itself,
+// which its successor must take over: none after a leader's release. A stand-down that makes no sense is no release.
+func (r record) released() (standDown time.Duration, ok bool) {
+	if r.Released.IsZero() || r.StandDownMs < 0 || r.StandDownMs > math.MaxInt64/int64(time.Millisecond) {
+		return 0, false
+	}
+	return time.Duration(r.StandDownMs) * time.Millisecond, true
+}
+
+// Leader is who holds a key, as its record tells it. A holder whose leadership does not count yet has no Term. What a
+// candidate wrote that knows only bare names, as Choria's do, has nothing but Key, Name, Revision, Renewed and Expires.
+type Leader struct {
+	Key      string            `json:"key"`
+	Name     string            `json:"name"`
+	Instance string            `json:"instance,omitempty"` // unique per Election value
+	Host     string            `json:"host,omitempty"`
+	PID      int               `json:"pid,omitempty"`
+	Term     uint64            `json:"term,omitempty"`
+	Revision uint64            `json:"revision"`
+	Since    time.Time         `json:"since,omitzero"`   // when the term was won, by the leader's clock
+	Renewed  time.Time         `json:"renewed,omitzero"` // when the record was written, by the server's clock
+	Expires  time.Time         `json:"expires,omitzero"` // when the key expires unless it is renewed, by the server's clock
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// leader describes the writer of r, stored at the given revision and time in a bucket with the given TTL.
+func (r record) leader(key string, revision uint64, written time.Time, ttl time.Duration) Leader {
+	return Leader{
+		Key: key, Name: r.Name, Instance: r.Instance, Host: r.Host, PID: r.PID, Term: r.Term, Revision: revision,
+		Since: r.Since, Renewed: written, Expires: written.Add(ttl), Metadata: r.Metadata,
+	}
+}

@@ -1,0 +1,89 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// plainGrace is how long a release stands for candidates that can read it, before the key is deleted for those that
+// know only Create, in a bucket where these may stand.
+const plainGrace = 50 * time.Millisecond
+
+// release lets go of the key, over the very revision that is held. It tries for as long as the lease lasts, but no longer
+// than one request may take: a stop must not hang on a server that is gone.
+func (e *Election) release(ctx context.Context, t *tenure) error {
+	ctx = context.WithoutCancel(ctx)
+	limit := time.Now().Add(min(t.remaining(), maxTry))
+	err := fmt.Errorf("%w: the lease has run out", ErrNotLeader)
+	for left := time.Until(limit); left >= minTry; left = time.Until(limit) {
+		var revision uint64
+		if revision, err = e.tryRelease(ctx, t, tryTime(left)); err == nil {
+			t.end(reasonReleased)
+			e.log.Info("Key released", "term", t.term.Number)
+			if revision > 0 && !e.opts.plain && !e.facts.Load().markers {
+				e.clear(ctx, t, revision)
+			}
+			return nil
+		}
+		if errors.Is(err, ErrNotLeader) {
+			break
+		}
+		e.log.Debug("Release failed", "term", t.term.Number, "error", err)
+		pause(ctx, spacing(left))
+	}
+	e.failed(err)
+	e.log.Warn("Key not released, it is left to expire", "term", t.term.Number, "error", err)
+	return fmt.Errorf("key not released, it is left to expire: %w", err)
+}
+
+// tryRelease returns the revision of the release, 0 if nothing stands under the key, and an [ErrNotLeader] if somebody
+// else has it.
+func (e *Election) tryRelease(ctx context.Context, t *tenure, timeout time.Duration) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	revision, err := e.letGo(ctx, t)
+	if classify(err) != refused {
+		return revision, err
+	}
+	r, found, whose := e.look(ctx, t)
+	switch {
+	case whose == nothing:
+		return 0, nil
+	case whose == theirs:
+		return 0, fmt.Errorf("%w: somebody else has the key", ErrNotLeader)
+	case whose == ours && !r.Released.IsZero(): // an earlier try was applied
+		return found, nil
+	case whose == ours: // a renewal was applied late
+		t.revision = found
+	}
+	return 0, err
+}
+
+// letGo writes the release: a released record or, where bare names are the rule, a deletion.
+func (e *Election) letGo(ctx context.Context, t *tenure) (revision uint64, err error) {
+	if e.opts.plain {
+		return 0, e.bucket.Delete(ctx, e.key, jetstream.LastRevision(t.revision))
+	}
+	r := e.record(t.term.Since, t.term.Number)
+	r.Released = time.Now().Round(0)
+	if !t.led {
+		// What is left of our own wait for a previous leader is our successor's to wait out.
+		r.StandDownMs = max(0, time.Until(t.counts)+time.Millisecond-1).Milliseconds()
+	}
+	return e.bucket.Update(ctx, e.key, r.encode(), t.revision)
+}
+
+// clear deletes a release that nobody took, for candidates that know only Create.
+func (e *Election) clear(ctx context.Context, t *tenure, revision uint64) {
+	pause(ctx, plainGrace)
+	ctx, cancel := context.WithTimeout(ctx, maxTry)
+	defer cancel()
+	// Refused means that somebody has taken it after all; after any other failure it expires.
+	if err := e.bucket.Delete(ctx, e.key, jetstream.LastRevision(revision)); err != nil {
+		e.log.Debug("Release not cleared", "term", t.term.Number, "error", err)
+	}
+}

@@ -1,0 +1,148 @@
+package election_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+)
+
+func TestKeyIsReleasedOnlyAfterTheWorkHasReturnedAndIsKeptUntilThen(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.candidate("a", election.WithReleaseTimeout(5*ttl))
+		var told, returned time.Time
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() {
+			a.result <- a.Run(ctx, func(ctx context.Context, term election.Term) error {
+				<-ctx.Done()
+				told = time.Now()
+				time.Sleep(3 * ttl)
+				f.Expect(term.Deadline()).To(BeTemporally(">", time.Now()), "the lease is kept alive")
+				returned = time.Now()
+				return nil
+			})
+		}()
+		after(interval)
+		b := f.candidate("b", election.WithBackoff(election.ConstantBackoff(10*time.Millisecond))).start()
+		cancel()
+		synctest.Wait()
+		f.Expect(told).To(BeTemporally("==", time.Now()))
+		f.Expect(a.IsLeader()).To(BeFalse())
+		for !b.IsLeader() {
+			f.Expect(b.State()).To(Equal(election.CandidateState))
+			after(time.Millisecond)
+		}
+		f.Expect(returned).NotTo(BeZero())
+		f.Expect(time.Since(returned)).To(BeNumerically("<=", 12*time.Millisecond))
+		f.Expect(<-a.result).To(Succeed())
+	})
+}
+
+func TestKeyIsReleasedOnlyAfterCallbacksHaveReturned(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a", election.OnLost(func() { time.Sleep(time.Second) }))
+		go a.Stop()
+		after(time.Second - instant)
+		f.Expect(f.record()).NotTo(ContainSubstring(`"released"`))
+		after(instant)
+		f.Expect(f.record()).To(ContainSubstring(`"released"`))
+	})
+}
+
+func TestKeyIsLeftToExpireIfTheWorkDoesNotReturn(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.candidate("a", election.WithReleaseTimeout(3*time.Second))
+		finish := make(chan struct{})
+		go func() {
+			a.result <- a.Run(context.Background(), func(context.Context, election.Term) error { <-finish; return nil })
+		}()
+		after(interval)
+		b := f.candidate("b", election.WithBackoff(election.ConstantBackoff(10*time.Millisecond))).start()
+		f.Expect(a.Resign(context.Background())).To(MatchError(ContainSubstring("expires")))
+		f.Expect(f.record()).NotTo(ContainSubstring(`"released"`))
+		after(ttl + 400*time.Millisecond)
+		f.Expect(b.State()).To(Equal(election.LeaderElectState), "nobody renewed it")
+		after(interval)
+		f.Expect(b.IsLeader()).To(BeTrue())
+
+		// While its work runs it does not stand.
+		b.Stop()
+		after(ttl)
+		f.Expect(a.State()).To(Equal(election.CandidateState))
+		close(finish)
+		after(interval)
+		f.Expect(a.State()).To(Equal(election.LeaderElectState))
+		a.Stop()
+	})
+}
+
+func TestKeyThatSomebodyTookIsNotReleased(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		f.write("intruder")
+		f.Expect(a.Resign(context.Background())).To(MatchError(election.ErrNotLeader))
+		f.Expect(f.record()).To(Equal("intruder"))
+	})
+}
+
+func TestStopDoesNotHangOnAServerThatIsGone(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		a.link.Cut()
+		began := time.Now()
+		a.Stop()
+		f.Expect(time.Since(began)).To(BeNumerically("<=", 2*time.Second))
+		f.Expect(a.seen()).To(Equal([]string{"won 7.5s", "lost 7.5s"}), "at once")
+	})
+}
+
+func TestReleaseWhoseReplyWasLostIsRecognised(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		a.link.LoseReplies(once(toKeyReply))
+		f.Expect(a.Resign(context.Background())).To(Succeed())
+		f.Expect(f.record()).To(ContainSubstring(`"released"`))
+	})
+}
+
+func TestReleaseIsClearedForThoseThatKnowOnlyCreateWhereThereAreNoMarkers(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		go a.Stop()
+		after(50*time.Millisecond - instant)
+		f.Expect(f.record()).To(ContainSubstring(`"released"`))
+		after(instant)
+		f.Expect(f.record()).To(BeEmpty())
+	}, withoutMarkers)
+}
+
+func TestReleaseThatSomebodyTookIsNotCleared(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		b := f.candidate("b", election.WithBackoff(election.ConstantBackoff(10*time.Millisecond))).start()
+		a.Stop()
+		f.Expect(b.IsLeader()).To(BeTrue())
+		f.Expect(f.record()).To(ContainSubstring(`"name":"b"`))
+		after(ttl)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	}, withoutMarkers)
+}
+
+func TestPlainCandidateWritesItsBareNameAndReleasesByDeletion(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("host-a.example.net", election.WithPlainValue())
+		f.Expect(f.record()).To(Equal("host-a.example.net"))
+		b := f.candidate("b").start()
+		f.Expect(b.Status().Leader.Name).To(Equal("host-a.example.net"))
+		a.Stop()
+		f.Expect(f.record()).To(BeEmpty())
+		after(interval)
+		f.Expect(b.State()).To(Equal(election.LeaderElectState), "which proves nothing to its successor")
+		after(interval)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	}, withoutMarkers)
+}

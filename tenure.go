@@ -1,0 +1,197 @@
+package election
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// reason says in one word why a candidate's standing changed; it is what logs and metrics show.
+type reason string
+
+const (
+	reasonStarted   reason = "started"    // to candidate: the election began
+	reasonVacant    reason = "vacant"     // to leader-elect: nothing stood under the key
+	reasonReleased  reason = "released"   // to leader-elect: the record under the key was a release
+	reasonReclaimed reason = "reclaimed"  // to leader-elect: a late write of our own stood under the key
+	reasonStoodDown reason = "stood-down" // to leader: the stand-down is over
+
+	reasonStopped   reason = "stopped"    // to candidate, then to unknown: the context ended, or Stop was called
+	reasonResigned  reason = "resigned"   // to candidate
+	reasonWorkEnded reason = "work-ended" // to candidate: Run's work returned
+
+	reasonOverwritten reason = "overwritten"     // to candidate: somebody else's record stands under the key
+	reasonDeleted     reason = "deleted"         // to candidate: the key is gone
+	reasonReplaced    reason = "bucket-replaced" // to candidate: the bucket was deleted and made again
+	reasonDeadline    reason = "deadline"        // to candidate: the lease ran out before a renewal succeeded
+)
+
+// voluntary says whether a term that ended for this reason still holds the key, and releases it.
+func (r reason) voluntary() bool {
+	return r == reasonStopped || r == reasonResigned || r == reasonWorkEnded
+}
+
+// cause is what the leader-scoped context's end is put down to.
+func (r reason) cause() error { return fmt.Errorf("%w any more: %s", ErrNotLeader, r) }
+
+// lease is what a holder of the key may believe, and until when. It is immutable: every change makes a new one.
+type lease struct {
+	state    State     // LeaderElectState, LeaderState, or CandidateState once leadership has ended
+	deadline time.Time // with its monotonic reading
+	wall     int64     // the deadline by the wall clock, in Unix nanoseconds
+}
+
+// holds says whether the lease lasts at now by both clocks: the monotonic one is never set back, and the wall clock goes
+// on while the machine is suspended.
+func (l *lease) holds(now time.Time) bool {
+	return now.Before(l.deadline) && now.UnixNano() < l.wall
+}
+
+// until returns l with another deadline.
+func (l lease) until(deadline time.Time) *lease {
+	l.deadline, l.wall = deadline, deadline.UnixNano()
+	return &l
+}
+
+// tenure is one candidate's hold on the key, from the write that won it to its release or loss.
+//
+// Leadership is ended by whoever comes first: the loop, which found proof of a loss, a timer at the deadline, or a
+// caller that stops or resigns. None of them waits for another, and no renewal brings leadership back.
+type tenure struct {
+	timing
+	term   Term
+	ctx    context.Context // the leader-scoped context: ends, with a cause, when leadership does
+	cancel context.CancelCauseFunc
+	onEnd  func(*tenure) // called once when leadership has ended, by whoever ended it; must not block
+
+	lease  atomic.Pointer[lease] // read by anybody, replaced under mu
+	mu     sync.Mutex            // never held across I/O or a callback
+	expiry *time.Timer
+	reason reason        // why leadership ended; written before ended is closed
+	led    bool          // whether leadership ever counted; likewise
+	ended  chan struct{} // closed when leadership has ended
+
+	over    chan struct{} // closed when the key was released or given up
+	outcome error         // nil if it was released; written before over is closed
+
+	hold // belongs to the loop
+}
+
+// hold is what the loop knows of the key while it holds it.
+type hold struct {
+	revision uint64            // of our last write known to have been applied
+	sent     time.Time         // just before that write was sent
+	counts   time.Time         // leadership counts from the first renewal sent at this time or later
+	next     time.Time         // when to renew, or to try again
+	pending  map[string]sentAt // renewals since then whose outcome is unknown, by attempt
+	failures int               // tries that failed in a row
+	absences int               // how many times in a row nothing was found under the key
+	unsure   bool              // whether this may be another bucket than the one the term was won in
+
+	work *work // nil while there is none
+}
+
+type sentAt = time.Time
+
+// newTenure returns the tenure that a write won which was sent and acknowledged at the given times. ctx is the parent of
+// the leader-scoped context, whose end does not end leadership.
+func newTenure(ctx context.Context, term Term, tm timing, sent, acknowledged time.Time, standDown time.Duration, onEnd func(*tenure)) *tenure {
+	t := &tenure{
+		timing: tm,
+		term:   term,
+		onEnd:  onEnd,
+		ended:  make(chan struct{}),
+		over:   make(chan struct{}),
+		hold:   hold{revision: term.Number, sent: sent, counts: acknowledged.Add(standDown), pending: map[string]sentAt{}},
+	}
+	t.term.tenure = t
+	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	t.lease.Store(lease{state: LeaderElectState}.until(sent.Add(tm.leaseTime())))
+	t.next = t.due()
+	t.mu.Lock() // the timer may fire before expiry is set
+	defer t.mu.Unlock()
+	t.expiry = time.AfterFunc(time.Until(t.lease.Load().deadline), func() { t.end(reasonDeadline) })
+	return t
+}
+
+// leads says whether leadership counts now. It is all that IsLeader and Valid do.
+func (t *tenure) leads() bool {
+	l := t.lease.Load()
+	return l.state == LeaderState && l.holds(time.Now())
+}
+
+// holds says whether the lease on the key lasts, whether leadership counts or not.
+func (t *tenure) holds() bool { return t.lease.Load().holds(time.Now()) }
+
+// remaining returns what is left of the lease on the key, by the clock that is further ahead; never less than 0.
+func (t *tenure) remaining() time.Duration {
+	l, now := t.lease.Load(), time.Now()
+	return max(0, min(l.deadline.Sub(now), time.Duration(l.wall-now.UnixNano())))
+}
+
+// due returns when the next renewal is due if the last succeeded: one interval after it was sent or, for a leader-elect,
+// at the end of the stand-down where that comes before, or so soon after that one renewal can serve for both.
+func (t *tenure) due() time.Time {
+	due := t.sent.Add(t.interval)
+	slack := (t.leaseTime() - t.interval) / 4
+	if t.lease.Load().state == LeaderElectState && t.counts.Before(due.Add(slack)) {
+		return t.counts
+	}
+	return due
+}
+
+// renewed extends the lease by a write that is known to have been applied, and lets leadership count from it if the
+// stand-down is over. It returns false and changes nothing if the lease has run out: an acknowledgement after the
+// deadline counts for nothing.
+func (t *tenure) renewed(revision uint64, sent time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lease.Load()
+	if !l.holds(time.Now()) {
+		return false
+	}
+	next := l.until(sent.Add(t.leaseTime()))
+	if l.state == LeaderElectState && !sent.Before(t.counts) {
+		next.state = LeaderState
+		t.led = true
+	}
+	t.lease.Store(next)
+	t.expiry.Reset(time.Until(next.deadline))
+	t.revision, t.sent = revision, sent
+	t.next = t.due()
+	t.failures, t.absences = 0, 0
+	clear(t.pending)
+	return true
+}
+
+// end ends leadership and says whether it was this call that did. If the reason is a voluntary one the lease goes on, so
+// that nobody else leads while callbacks and work wind up; if not, the lease ends too, whoever ended leadership before.
+func (t *tenure) end(why reason) bool {
+	t.mu.Lock()
+	l, now := t.lease.Load(), time.Now()
+	if why == reasonDeadline && l.holds(now) { // it was renewed while the timer fired
+		t.expiry.Reset(l.deadline.Sub(now))
+		t.mu.Unlock()
+		return false
+	}
+	next := *l
+	if !why.voluntary() && l.holds(now) {
+		next = *l.until(now)
+	}
+	next.state = CandidateState
+	t.lease.Store(&next)
+	first := l.state != CandidateState
+	if first {
+		t.reason = why
+	}
+	t.mu.Unlock()
+
+	if first {
+		t.cancel(why.cause())
+		t.onEnd(t)
+		close(t.ended)
+	}
+	return first
+}
