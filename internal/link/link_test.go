@@ -329,6 +329,11 @@ func TestHookCanFailTheLinkForTheVeryRequestItSees(t *testing.T) {
 		r.Expect(r.put("a", "cut here")).To(timeOut)
 		r.Expect(r.stored("a")).To(Equal("fine"))
 	})
+	onVirtualTime(t, func(r *rig) {
+		r.link.OnRequest(func(link.Message) { r.link.LoseRequests(toKey("a")) })
+		r.Expect(r.put("a", "lost")).To(timeOut)
+		r.Expect(r.stored("a")).To(absent)
+	})
 }
 
 // In each of these the bubble itself fails the test if a goroutine stays blocked.

@@ -53,6 +53,25 @@ func TestBubbleLeavesNoGoroutineBehind(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
+func TestTimersDoNotPassBetweenABubbleAndTheRealWorld(t *testing.T) {
+	for range 5 { // a sync.Pool promises nothing, so a mix-up shows only sooner or later
+		t.Run("real", func(t *testing.T) {
+			g := NewWithT(t)
+			nc := natstest.Start(t).Connect(t)
+			g.Expect(nc.FlushTimeout(time.Minute)).To(Succeed())
+		})
+		natstest.Bubble(t, func(t *testing.T) {
+			g := NewWithT(t)
+			l := natstest.Start(t).Link(t)
+			nc := natstest.Connect(t, l)
+			l.Cut()
+			start := time.Now()
+			g.Expect(nc.FlushTimeout(time.Minute)).To(MatchError(nats.ErrTimeout))
+			g.Expect(time.Since(start)).To(Equal(time.Minute))
+		})
+	}
+}
+
 func TestKeyExpiresOnVirtualTimeAndItsMarkerArrives(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T) {
 		g := NewWithT(t)

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// retryPause is how long to wait before a server that was not ready is asked again.
+const retryPause = 500 * time.Millisecond
+
+// bucketConfig returns the configuration of a bucket for elections: nothing but the last record of a key counts, which
+// expires after ttl, and its end shows as a marker.
+func bucketConfig(name string, ttl time.Duration) jetstream.KeyValueConfig {
+	return jetstream.KeyValueConfig{Bucket: name, History: 1, TTL: ttl, LimitMarkerTTL: ttl}
+}
+
+// createBucket makes a bucket; on servers that do not know expiry markers, one without.
+func createBucket(ctx context.Context, js jetstream.JetStream, config jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	bucket, err := js.CreateKeyValue(ctx, config)
+	if errors.Is(err, jetstream.ErrLimitMarkerTTLNotSupported) {
+		config.LimitMarkerTTL = 0
+		bucket, err = js.CreateKeyValue(ctx, config)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bucket %q cannot be made: %w", config.Bucket, err)
+	}
+	return bucket, nil
+}
+
+// awaitBucket returns the bucket of that name. A server that cannot be reached or is not ready yet is waited for; a
+// server that is, but has no such bucket, is an error that says how to make it. Where nobody answers for JetStream,
+// somebody may yet: that is given as long as any other request.
+func (s *session) awaitBucket(ctx context.Context, name string, log *slog.Logger) (jetstream.KeyValue, error) {
+	complained := false
+	var silent time.Time // since when nobody answers for JetStream
+	for {
+		if !s.nc.IsConnected() { // the connection itself logs that
+			if err := pause(ctx, retryPause/10); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		bucket, err := s.js.KeyValue(ctx, name)
+		if err == nil {
+			return bucket, nil
+		}
+		switch {
+		case !errors.Is(err, nats.ErrNoResponders):
+			silent = time.Time{}
+		case silent.IsZero():
+			silent = time.Now()
+		case time.Since(silent) > s.timeout:
+			err = jetstream.ErrJetStreamNotEnabled
+		}
+		if err := s.hopeless(name, err); err != nil {
+			return nil, err
+		}
+		if !complained && ctx.Err() == nil {
+			log.Warn("Bucket cannot be read yet, trying on", "bucket", name, "error", err)
+			complained = true
+		}
+		if err := pause(ctx, retryPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// hopeless returns an error for the user if err is one that waiting does not mend.
+func (s *session) hopeless(name string, err error) error {
+	switch {
+	case errors.Is(err, jetstream.ErrBucketNotFound):
+		return fmt.Errorf("there is no bucket %q on %s: make it with 'nats kv add %s --history 1 --ttl 30s --marker-ttl 30s', "+
+			"name another with --bucket, or try things out with --embedded", name, s.server(), name)
+	case errors.Is(err, jetstream.ErrInvalidBucketName):
+		return fmt.Errorf("--bucket %q is no name for a bucket: use letters, digits, - and _", name)
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("%s has no JetStream for this account: enable it there, name another server with --server, or try things out with --embedded", s.server())
+	case errors.Is(err, jetstream.ErrBadBucket):
+		return fmt.Errorf("the stream behind bucket %q on %s is no bucket: name another with --bucket", name, s.server())
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return fmt.Errorf("the connection was closed: %w", err)
+	}
+	return nil
+}
+
+// server returns the URL of the server that the session is connected to.
+func (s *session) server() string { return withoutSecrets(s.nc.ConnectedUrl()) }
+
+// pause waits, or returns the cause for which ctx ended.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

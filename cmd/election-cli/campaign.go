@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/choria-io/fisk"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/natscampaign/election"
+)
+
+const campaignHelp = `When it is interrupted (INT or TERM) it stands down, releases the key for others to take, and exits 0. A server that
+cannot be reached is waited for.
+
+Each event is a line on stdout, with --json one JSON object: "time" (RFC 3339), "event", "election" (the key), "name",
+"state" (unknown, candidate, leader-elect, leader) and where they apply "term", "token" (the fencing token), "reason",
+"leader", "led_s"; the first has "bucket", "ttl_s" and "server" as well. Events are:
+
+    started    it stands as a candidate
+    following  somebody else holds the key: "leader"
+    elected    it won the key; leadership counts after the stand-down
+    leading    it leads from now on
+    lost       it no longer leads, or gave up before it led: "reason", "led_s"
+    released   the key is free for others
+    stopped    it left the election
+    dropped    events are missing here, "dropped" in number, for they were not read in time
+
+Reasons are vacant, released or reclaimed (elected), stood-down (leading), stopped, resigned, overwritten, deleted,
+bucket-replaced or deadline (lost).`
+
+// campaignDefaultTTL is the TTL of a bucket on an embedded server: short enough to watch what happens.
+const campaignDefaultTTL = 5 * time.Second
+
+// Detecting a dead connection takes two pings that stay unanswered, and reconnecting as long as this at most.
+const (
+	campaignPing      = 10 * time.Second
+	campaignReconnect = 500 * time.Millisecond
+)
+
+// campaign is the command of that name.
+type campaign struct {
+	*tool
+	key, name string
+	json      bool
+	verbose   bool
+	metrics   string
+	embedded  bool
+	port      int
+	ttl       time.Duration
+
+	portSet, ttlSet bool
+}
+
+func registerCampaign(app *fisk.Application, t *tool) {
+	c := &campaign{tool: t}
+	cmd := app.Command("campaign", "Stands as a candidate until interrupted").HelpLong(campaignHelp).Action(action(c.run))
+	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
+	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&c.name)
+	cmd.Flag("json", "Write events as JSON, one object on each line").UnNegatableBoolVar(&c.json)
+	cmd.Flag("verbose", "Log each campaign and renewal as well").Short('v').UnNegatableBoolVar(&c.verbose)
+	cmd.Flag("metrics", "Serve Prometheus metrics on http://ADDR/metrics").PlaceHolder("ADDR").StringVar(&c.metrics)
+	cmd.Flag("embedded", "Bring up a JetStream server in this process, and the bucket, to try things out").UnNegatableBoolVar(&c.embedded)
+	cmd.Flag("port", "Port of the embedded server, on the loopback interface (default any that is free)").PlaceHolder("PORT").IsSetByUser(&c.portSet).IntVar(&c.port)
+	cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket on the embedded server (default %v)", campaignDefaultTTL)).PlaceHolder("DURATION").IsSetByUser(&c.ttlSet).DurationVar(&c.ttl)
+}
+
+// run stands as a candidate until ctx ends.
+func (c *campaign) run(ctx context.Context) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	user := ctx
+	ctx, fail := context.WithCancelCause(user)
+	defer fail(nil)
+	story := &story{style: styleFor(c.stdout), json: c.json, about: event{Election: c.key, Name: c.name}}
+	stdout, stderr := newQueue(c.stdout, story.gap, fail), newQueue(c.stderr, gapInText, fail)
+	defer stderr.Close()
+	defer stdout.Close()
+	story.out = stdout
+	level := slog.LevelInfo
+	if c.verbose {
+		level = slog.LevelDebug
+	}
+	handler := newLogHandler(stderr, styleFor(c.stderr), level)
+	err := c.campaign(ctx, fail, &narrator{next: handler, story: story})
+	if err == nil && user.Err() == nil {
+		err = context.Cause(ctx) // what ended the campaign was not the user
+	}
+	return err
+}
+
+// check finds what is wrong with the flags before anything is begun.
+func (c *campaign) check() error {
+	if c.name == "" {
+		c.name = defaultName()
+	}
+	switch {
+	case c.embedded && c.conn.givenByFlag():
+		return errors.New("--embedded brings up a server of its own: leave out --server and --context, or --embedded")
+	case !c.embedded && (c.portSet || c.ttlSet):
+		return errors.New("--port and --ttl are the embedded server's: give --embedded too, or leave them out; a bucket's TTL is set where it is made")
+	}
+	if c.embedded && !c.ttlSet {
+		c.ttl = campaignDefaultTTL
+	}
+	if err := checkTTL(c.ttl); c.embedded && err != nil {
+		return err
+	}
+	_, err := election.NewElection(c.name, c.key, unbound{})
+	return tidy(err)
+}
+
+// campaign connects, finds the bucket, and takes part in the election.
+func (c *campaign) campaign(ctx context.Context, fail context.CancelCauseFunc, n *narrator) error {
+	log := slog.New(n)
+	metrics, err := c.serveMetrics(log)
+	if err != nil {
+		return err
+	}
+	if metrics != nil {
+		defer metrics.stop()
+	}
+	if c.embedded {
+		server, err := startEmbedded(c.port)
+		if err != nil {
+			return err
+		}
+		defer server.stop()
+		c.conn = server.flags(c.conn.timeout)
+		log.Info("Embedded server listens, others join with: election-cli campaign " + c.key + " -s " + server.url() + " --bucket " + c.bucket)
+	}
+	s, err := c.connect(fail, log)
+	if err != nil {
+		return err
+	}
+	defer s.nc.Close()
+	bucket, err := c.findBucket(ctx, s, log)
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	opts := []election.Option{election.WithLogger(log)}
+	if metrics != nil {
+		opts = append(opts, election.WithRegisterer(metrics.registry))
+	}
+	if c.embedded {
+		opts = append(opts, election.WithSplay(0)) // there is nobody yet to keep apart from
+	}
+	e, err := election.NewElection(c.name, c.key, bucket, opts...)
+	if err != nil {
+		return tidy(err)
+	}
+	n.story.introduce(ctx, s, bucket, e.Term)
+	return tidy(e.Start(ctx))
+}
+
+func (c *campaign) serveMetrics(log *slog.Logger) (*metricsServer, error) {
+	if c.metrics == "" {
+		return nil, nil
+	}
+	return serveMetrics(c.metrics, log)
+}
+
+// connect reaches the server, or goes on trying in the background. A connection that is closed for good, as after wrong
+// credentials, ends the campaign.
+func (c *campaign) connect(fail context.CancelCauseFunc, log *slog.Logger) (*session, error) {
+	opts := append(logConnection(log),
+		nats.Name("election-cli campaign "+c.name),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(campaignReconnect),
+		nats.ReconnectBufSize(-1), // nothing may be sent that was given up before
+		nats.PingInterval(campaignPing),
+		nats.ClosedHandler(func(nc *nats.Conn) {
+			if err := nc.LastError(); err != nil {
+				fail(fmt.Errorf("the server ended the connection for good: %w", err))
+			}
+		}),
+	)
+	s, err := c.conn.connect(opts...)
+	if err != nil {
+		return nil, err
+	}
+	if !s.nc.IsConnected() {
+		log.Warn("Server cannot be reached yet, waiting for it", "server", strings.Join(serversOf(s.nc), ", "))
+	}
+	return s, nil
+}
+
+// findBucket returns the bucket, which on an embedded server is made first.
+func (c *campaign) findBucket(ctx context.Context, s *session, log *slog.Logger) (jetstream.KeyValue, error) {
+	if c.embedded {
+		return createBucket(ctx, s.js, bucketConfig(c.bucket, c.ttl))
+	}
+	return s.awaitBucket(ctx, c.bucket, log)
+}
+
+// introduce adds what is known by now to the story's first event.
+func (s *story) introduce(ctx context.Context, conn *session, bucket jetstream.KeyValue, term func() (election.Term, bool)) {
+	s.about.Bucket, s.about.Server = bucket.Bucket(), conn.server()
+	if status, err := bucket.Status(ctx); err == nil {
+		s.about.TTLS = status.TTL().Seconds()
+	}
+	s.token = term
+}
+
+// interrupted returns no error if ctx ended: whoever ended it knows why.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// tidy returns err in words for the command line, where there are flags and no options.
+func tidy(err error) error {
+	if err == nil || !errors.Is(err, election.ErrInvalidOption) {
+		return err
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), election.ErrInvalidOption.Error()+": ", ""))
+}
+
+// serversOf returns the servers that a connection tries, without secrets.
+func serversOf(nc *nats.Conn) []string {
+	var urls []string
+	for _, u := range nc.Servers() {
+		urls = append(urls, withoutSecrets(u))
+	}
+	return urls
+}
+
+// defaultName returns a name that says which process of which host it is, and that no other process has.
+func defaultName() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown"
+	}
+	unique := nuid.Next()
+	return fmt.Sprintf("%.200s-%d-%s", host, os.Getpid(), unique[len(unique)-6:])
+}
+
+// unbound stands in for a bucket while there is no connection, so that name and key can be judged at once.
+type unbound struct{ jetstream.KeyValue }
+
+// Bucket returns no name.
+func (unbound) Bucket() string { return "" }
+
+// checkTTL refuses TTLs that elections cannot have.
+func checkTTL(ttl time.Duration) error {
+	switch {
+	case ttl < time.Second:
+		return fmt.Errorf("--ttl %v is too short: servers expire keys up to 350ms late, so give at least 1s, better 2s", ttl)
+	case ttl > time.Hour:
+		return fmt.Errorf("--ttl %v is too long: nobody would lead for that time after a crash, so give at most 1h", ttl)
+	}
+	return nil
+}

@@ -1,0 +1,324 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/choria-io/fisk"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/natscontext"
+)
+
+// connFlags says how to reach NATS. Flags, environment and contexts are natscli's.
+type connFlags struct {
+	server, user, password, creds, nkey string
+	tlsCert, tlsKey, tlsCA              string
+	tlsFirst                            bool
+	context                             string
+	noContext                           bool
+	jsDomain, jsPrefix, inboxPrefix     string
+	timeout                             time.Duration
+
+	serverSet, contextSet bool // given on the command line itself
+}
+
+func (c *connFlags) register(app *fisk.Application) {
+	app.Flag("server", "NATS server urls").Short('s').Envar("NATS_URL").PlaceHolder("URL").IsSetByUser(&c.serverSet).StringVar(&c.server)
+	app.Flag("user", "Username, or a token when no password is given").Envar("NATS_USER").PlaceHolder("USER").StringVar(&c.user)
+	app.Flag("password", "Password").Envar("NATS_PASSWORD").PlaceHolder("PASSWORD").StringVar(&c.password)
+	app.Flag("creds", "User credentials").Envar("NATS_CREDS").PlaceHolder("FILE").StringVar(&c.creds)
+	app.Flag("nkey", "User NKEY").Envar("NATS_NKEY").PlaceHolder("FILE").StringVar(&c.nkey)
+	app.Flag("tlscert", "TLS public certificate").Envar("NATS_CERT").PlaceHolder("FILE").StringVar(&c.tlsCert)
+	app.Flag("tlskey", "TLS private key").Envar("NATS_KEY").PlaceHolder("FILE").StringVar(&c.tlsKey)
+	app.Flag("tlsca", "TLS certificate authority chain").Envar("NATS_CA").PlaceHolder("FILE").StringVar(&c.tlsCA)
+	app.Flag("tlsfirst", "Perform the TLS handshake before expecting the server greeting").UnNegatableBoolVar(&c.tlsFirst)
+	app.Flag("timeout", "Time to wait for responses from NATS").Default("5s").Envar("NATS_TIMEOUT").DurationVar(&c.timeout)
+	app.Flag("js-api-prefix", "Subject prefix for access to the JetStream API").PlaceHolder("PREFIX").StringVar(&c.jsPrefix)
+	app.Flag("js-domain", "JetStream domain to access").PlaceHolder("DOMAIN").StringVar(&c.jsDomain)
+	app.Flag("inbox-prefix", "Prefix for inboxes").PlaceHolder("PREFIX").StringVar(&c.inboxPrefix)
+	app.Flag("context", "Configuration context of natscli").Envar("NATS_CONTEXT").PlaceHolder("NAME").IsSetByUser(&c.contextSet).StringVar(&c.context)
+	app.Flag("no-context", "Leave the selected context alone").UnNegatableBoolVar(&c.noContext)
+}
+
+// given says whether a server was named, be it by flag, environment or context flag. A context that is merely selected
+// does not count: nobody rehearses failures on production by forgetting a flag.
+func (c *connFlags) given() bool { return c.server != "" || c.context != "" }
+
+// givenByFlag says whether a server was named on the command line itself.
+func (c *connFlags) givenByFlag() bool { return c.serverSet || c.contextSet }
+
+// session is a connection and the JetStream that its flags and context select.
+type session struct {
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	timeout time.Duration // of a request
+}
+
+// connect reaches NATS with the options that flags and context give, then extra.
+func (c *connFlags) connect(extra ...nats.Option) (*session, error) {
+	opts, err := c.options()
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, extra...)
+	dial, servers, err := c.plan(opts)
+	if err != nil {
+		return nil, err
+	}
+	nc, settings, err := dial(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("cannot connect to %s: %w", servers, err)
+	}
+	if settings.NSCLookup != "" && c.creds == "" {
+		nc.Close()
+		return nil, errors.New("the context takes its credentials from nsc, which is not supported: write them to a file with 'nsc generate creds' and pass it with --creds")
+	}
+	js, err := c.jetStream(nc, settings)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return &session{nc: nc, js: js, timeout: c.timeout}, nil
+}
+
+// dial connects to whatever its options say.
+type dial func(...nats.Option) (*nats.Conn, natscontext.Settings, error)
+
+func dialContext(name string) dial {
+	return func(opts ...nats.Option) (*nats.Conn, natscontext.Settings, error) {
+		return natscontext.Connect(name, opts...)
+	}
+}
+
+func dialPlain(opts ...nats.Option) (*nats.Conn, natscontext.Settings, error) {
+	nc, err := nats.Connect("", opts...)
+	return nc, natscontext.Settings{}, err
+}
+
+// errProbe ends a connection attempt once its options are known.
+var errProbe = errors.New("options are known")
+
+// plan finds the context, if there is one, and checks what would be dialled without dialling it. It returns the servers
+// as messages may show them.
+func (c *connFlags) plan(opts []nats.Option) (dial, string, error) {
+	dial := dialContext(c.context)
+	if c.context == "" && (c.noContext || !contextSelected()) {
+		dial = dialPlain // where there is no home directory, there is no context either
+	}
+	var urls []string
+	probe := func(o *nats.Options) error {
+		urls = slices.Clone(o.Servers)
+		return errProbe
+	}
+	if _, _, err := dial(append(slices.Clip(opts), probe)...); !errors.Is(err, errProbe) {
+		return nil, "", c.explain(err)
+	}
+	if len(urls) == 0 {
+		urls = []string{nats.DefaultURL}
+	}
+	for i, u := range urls {
+		if err := checkURL(u); err != nil {
+			return nil, "", err
+		}
+		urls[i] = withoutSecrets(u)
+	}
+	return dial, strings.Join(urls, ", "), nil
+}
+
+// explain says where an error of the options came from.
+func (c *connFlags) explain(err error) error {
+	switch {
+	case c.context != "":
+		return fmt.Errorf("--context: %w; 'nats context ls' shows the contexts there are", err)
+	case contextSelected():
+		return fmt.Errorf("the selected context: %w; select another with 'nats context select', or name one with --context", err)
+	}
+	return err
+}
+
+// options returns what the flags say, each overriding what a context said before it.
+func (c *connFlags) options() ([]nats.Option, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	opts := []nats.Option{nats.Timeout(c.timeout)}
+	if c.server != "" {
+		opts = append(opts, func(o *nats.Options) error {
+			o.Url, o.Servers = "", splitURLs(c.server)
+			return nil
+		})
+	}
+	auth, err := c.credentials()
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, auth...)
+	if c.tlsCert != "" {
+		opts = append(opts, nats.ClientCert(expandHome(c.tlsCert), expandHome(c.tlsKey)))
+	}
+	if c.tlsCA != "" {
+		opts = append(opts, nats.RootCAs(expandHome(c.tlsCA)))
+	}
+	if c.tlsFirst {
+		opts = append(opts, nats.TLSHandshakeFirst())
+	}
+	if c.inboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(c.inboxPrefix))
+	}
+	return opts, nil
+}
+
+// check finds flags that cannot be used, or not together.
+func (c *connFlags) check() error {
+	var problems []error
+	for _, f := range []struct{ flag, path string }{
+		{"--creds", c.creds}, {"--nkey", c.nkey}, {"--tlscert", c.tlsCert}, {"--tlskey", c.tlsKey}, {"--tlsca", c.tlsCA},
+	} {
+		if f.path == "" {
+			continue
+		}
+		if info, err := os.Stat(expandHome(f.path)); err != nil || info.IsDir() {
+			problems = append(problems, fmt.Errorf("%s %s: there is no such file", f.flag, f.path))
+		}
+	}
+	if (c.tlsCert == "") != (c.tlsKey == "") {
+		problems = append(problems, errors.New("--tlscert and --tlskey go together: give both or neither"))
+	}
+	if c.password != "" && c.user == "" {
+		problems = append(problems, errors.New("--password needs --user"))
+	}
+	if c.jsDomain != "" && c.jsPrefix != "" {
+		problems = append(problems, errors.New("--js-domain and --js-api-prefix exclude each other: give one of them"))
+	}
+	if c.context != "" && c.noContext {
+		problems = append(problems, errors.New("--context and --no-context exclude each other: give one of them"))
+	}
+	if c.timeout <= 0 {
+		problems = append(problems, fmt.Errorf("--timeout %v: give a positive duration such as 5s", c.timeout))
+	}
+	for _, s := range splitURLs(c.server) {
+		problems = append(problems, checkURL(s))
+	}
+	return errors.Join(problems...)
+}
+
+// credentials returns the options for the credentials in the flags, if any, in place of all that a context has.
+func (c *connFlags) credentials() ([]nats.Option, error) {
+	var auth nats.Option
+	switch {
+	case c.user != "" && c.password != "":
+		auth = nats.UserInfo(c.user, c.password)
+	case c.user != "":
+		auth = nats.Token(c.user)
+	case c.creds != "":
+		auth = nats.UserCredentials(expandHome(c.creds))
+	case c.nkey != "":
+		seed, err := nats.NkeyOptionFromSeed(expandHome(c.nkey))
+		if err != nil {
+			return nil, fmt.Errorf("--nkey %s: %w", c.nkey, err)
+		}
+		auth = seed
+	default:
+		return nil, nil
+	}
+	forget := func(o *nats.Options) error {
+		o.User, o.Password, o.UserInfo = "", "", nil
+		o.Token, o.TokenHandler = "", nil
+		o.UserJWT, o.Nkey, o.SignatureCB = nil, "", nil
+		return nil
+	}
+	return []nats.Option{forget, auth}, nil
+}
+
+// jetStream returns the JetStream of the domain or API prefix that the flags name, or else the context.
+func (c *connFlags) jetStream(nc *nats.Conn, settings natscontext.Settings) (jetstream.JetStream, error) {
+	domain, prefix := settings.JSDomain, settings.JSAPIPrefix
+	if c.jsDomain != "" || c.jsPrefix != "" {
+		domain, prefix = c.jsDomain, c.jsPrefix
+	}
+	timeout := jetstream.WithDefaultTimeout(c.timeout)
+	switch {
+	case domain != "":
+		return jetstream.NewWithDomain(nc, domain, timeout)
+	case prefix != "":
+		return jetstream.NewWithAPIPrefix(nc, prefix, timeout)
+	}
+	return jetstream.New(nc, timeout)
+}
+
+// contextSelected says whether natscli has a context selected.
+func contextSelected() bool {
+	config := os.Getenv("XDG_CONFIG_HOME")
+	if config == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return false
+		}
+		config = filepath.Join(home, ".config")
+	}
+	name, err := os.ReadFile(filepath.Join(config, "nats", "context.txt"))
+	return err == nil && strings.TrimSpace(string(name)) != ""
+}
+
+// splitURLs splits a list of servers as nats.Connect does.
+func splitURLs(list string) []string {
+	var urls []string
+	for s := range strings.SplitSeq(list, ",") {
+		if s = strings.TrimSpace(s); s != "" {
+			urls = append(urls, s)
+		}
+	}
+	return urls
+}
+
+// checkURL refuses what nats.Connect could only fail on, without repeating the secrets that it may hold.
+func checkURL(s string) error {
+	way := "write it as nats://HOST:PORT"
+	full := s
+	if !strings.Contains(full, "://") {
+		full = "nats://" + full
+	}
+	u, err := url.Parse(full)
+	switch {
+	case err != nil || u.Hostname() == "":
+		return fmt.Errorf("the server URL %q cannot be read: %s", withoutSecrets(s), way)
+	case !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme):
+		return fmt.Errorf("the server URL %q has the unknown scheme %q: %s, or with tls, ws or wss in place of nats", withoutSecrets(s), u.Scheme, way)
+	}
+	return nil
+}
+
+// withoutSecrets returns a server URL with all before the host removed, for a lone username may be a token.
+func withoutSecrets(s string) string {
+	scheme, rest, found := strings.Cut(s, "://")
+	if !found {
+		scheme, rest = "nats", s
+	}
+	if i := strings.LastIndex(rest, "@"); i >= 0 {
+		rest = rest[i+1:]
+	}
+	if i := strings.IndexAny(rest, "?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	return scheme + "://" + rest
+}
+
+// expandHome expands a leading ~/, which shells leave alone after an equals sign.
+func expandHome(path string) string {
+	rest, found := strings.CutPrefix(path, "~/")
+	if !found {
+		return path
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return path
+	}
+	return filepath.Join(home, rest)
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/choria-io/fisk"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+)
+
+const drillHelp = `It brings up a JetStream server in this process, or uses the one that --server or --context names, makes a bucket of its
+own there, and has candidates stand in one election after another, each on a connection of its own. In each round:
+
+    first election   a new key; the first candidate campaigns at once
+    handover         the leader stops, and later joins again
+    crash            the leader's link is cut; it lives on and believes for a while
+    eviction         an operator deletes the key
+
+The time until somebody leads runs from the fault to the first moment at which another term counts. Each millisecond all
+candidates are asked whether they lead; two that do at once are the one thing that must never be. The exit code is 1 if
+that happened, if nobody led in time, or if terms were out of order.
+
+The bucket is removed afterwards, also when the drill is interrupted. Elections in other buckets are left alone.
+
+With --json the result is one object: "ttl_s", "candidates", "rounds", the lists "first_election_s", "handover_s",
+"crash_s", "evict_s" and "believed_s" (how long a leader still believed after its link was cut), "overlap_ms" (the time
+in which two led), "terms" (their numbers in the order in which they led), "missed" (what took longer than it may),
+"samples", "longest_gap_ms" (between two samples), "duration_s", "server", "server_version" and "embedded".`
+
+const (
+	minCandidates, maxCandidates = 2, 50
+	maxRounds                    = 1000
+	cleanupPatience              = 5 * time.Second
+)
+
+// drill is the command of that name.
+type drill struct {
+	*tool
+	candidates, rounds, replicas int
+	ttl                          time.Duration
+	json                         bool
+	svg                          string
+	embedded                     bool
+}
+
+func registerDrill(app *fisk.Application, t *tool) {
+	d := &drill{tool: t}
+	cmd := app.Command("drill", "Rehearses failovers and measures how long each takes").HelpLong(drillHelp).Action(action(d.run))
+	cmd.Flag("candidates", "How many candidates stand").Default("3").IntVar(&d.candidates)
+	cmd.Flag("ttl", "TTL of the bucket: how long a lease lasts").Default("2s").DurationVar(&d.ttl)
+	cmd.Flag("rounds", "How many rounds to go through").Default("4").IntVar(&d.rounds)
+	cmd.Flag("replicas", "Replicas of the bucket, on a server that is part of a cluster").Default("1").IntVar(&d.replicas)
+	cmd.Flag("embedded", "Use an embedded server even if the environment names another").UnNegatableBoolVar(&d.embedded)
+	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&d.json)
+	cmd.Flag("svg", "Draw the run as a timeline").PlaceHolder("FILE").StringVar(&d.svg)
+}
+
+// run rehearses and reports.
+func (d *drill) run(ctx context.Context) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	result, err := d.rehearse(ctx)
+	if _, left := errors.AsType[leftover](err); ctx.Err() != nil && !left {
+		return &verdict{exitInterrupted, "the drill was interrupted; what it had made on the server is removed"}
+	}
+	if err != nil {
+		return err
+	}
+	if err := d.show(result); err != nil {
+		return err
+	}
+	if complaint := result.report.complaint(); complaint != "" {
+		return &verdict{exitNegative, complaint}
+	}
+	return nil
+}
+
+// check finds what is wrong with the flags before anything is begun.
+func (d *drill) check() error {
+	problems := []error{checkTTL(d.ttl)}
+	if d.candidates < minCandidates || d.candidates > maxCandidates {
+		problems = append(problems, fmt.Errorf("--candidates %d: give %d to %d, for somebody must be there to take over", d.candidates, minCandidates, maxCandidates))
+	}
+	if d.rounds < 1 || d.rounds > maxRounds {
+		problems = append(problems, fmt.Errorf("--rounds %d: give 1 to %d", d.rounds, maxRounds))
+	}
+	if d.replicas < 1 || d.replicas > 5 {
+		problems = append(problems, fmt.Errorf("--replicas %d: give 1, 3 or 5", d.replicas))
+	}
+	if d.embedded && d.conn.givenByFlag() {
+		problems = append(problems, errors.New("--embedded brings up a server of its own: leave out --server and --context, or --embedded"))
+	}
+	if d.svg != "" {
+		problems = append(problems, checkWritable("--svg", d.svg))
+	}
+	return errors.Join(problems...)
+}
+
+// show writes the result where the user wants it.
+func (d *drill) show(r *rehearsal) error {
+	if d.svg != "" {
+		if err := writeFileAtomically(d.svg, func(w io.Writer) error { return r.draw(w) }); err != nil {
+			return fmt.Errorf("--svg: %w", err)
+		}
+		fmt.Fprintln(d.stderr, "Timeline written to", d.svg)
+	}
+	if d.json {
+		return writeJSON(d.stdout, r.report)
+	}
+	return r.report.table(d.stdout, styleFor(d.stdout))
+}
+
+// rehearse goes through all rounds on a server, in a bucket of its own that is removed in any case.
+func (d *drill) rehearse(ctx context.Context) (r *rehearsal, err error) {
+	embeddedServer := d.embedded || !d.conn.given()
+	if embeddedServer {
+		server, err := startEmbedded(0)
+		if err != nil {
+			return nil, err
+		}
+		defer server.stop()
+		d.conn = server.flags(d.conn.timeout)
+	}
+	operator, err := d.conn.connect(nats.Name("election-cli drill operator"), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))
+	if err != nil {
+		return nil, err
+	}
+	defer operator.nc.Close()
+	config := bucketConfig("ELECTION_DRILL_"+nuid.Next(), d.ttl)
+	config.Replicas = d.replicas
+	config.Description = "temporary, of an election-cli drill that began " + time.Now().UTC().Format(time.RFC3339)
+	bucket, err := createBucket(ctx, operator.js, config)
+	if err != nil {
+		if hopeless := operator.hopeless(config.Bucket, err); hopeless != nil {
+			err = hopeless
+		}
+		if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) { // it may have been made all the same
+			err = errors.Join(err, removeBucket(operator.js, config.Bucket))
+		}
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, removeBucket(operator.js, config.Bucket)) }()
+
+	f, err := newFleet(ctx, d.conn, config.Bucket, d.candidates)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	r = newRehearsal(d, operator, bucket, f)
+	r.report.Embedded = embeddedServer
+	return r, r.run(ctx)
+}
+
+// removeBucket removes what the drill made, also after it was interrupted.
+func removeBucket(js jetstream.JetStream, name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupPatience)
+	defer cancel()
+	err := js.DeleteKeyValue(ctx, name)
+	if err == nil || errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	return leftover{fmt.Errorf("bucket %q could not be removed, do so with 'nats kv del %s': %w", name, name, err)}
+}
+
+// leftover is an error that says what a drill could not remove.
+type leftover struct{ error }

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+)
+
+// timeline is what a drawing shows.
+type timeline struct {
+	title, subtitle string
+	verdict         string // in one line
+	passed          bool
+	rows            []timelineRow
+	rounds          []time.Duration // when each began
+	marks           []timelineMark
+	cuts            []cut
+	terms           []ledTerm
+	length          time.Duration
+}
+
+// timelineRow is one candidate.
+type timelineRow struct {
+	name  string
+	spans []span
+}
+
+// timelineMark is a fault.
+type timelineMark struct {
+	at     time.Duration
+	member int
+	what   string // what was done
+	took   string // what came of it
+
+	x, end float64 // where its line and label are; set by the drawing
+	lane   int
+}
+
+// Colours are those of Okabe and Ito, which people with any kind of colour vision can tell apart; the height of a bar
+// says the same once more, for prints without colour.
+const (
+	inkDark      = "#1f2933"
+	inkSoft      = "#5b6875"
+	lineSoft     = "#d7dee5"
+	bandFill     = "#f4f7f9"
+	colourCand   = "#a9bccb"
+	colourElect  = "#e69f00"
+	colourLeader = "#0072b2"
+	colourFault  = "#b33a00"
+	colourPassed = "#007a5a"
+)
+
+// The measures of a drawing, in pixels.
+const (
+	drawWidth    = 1280.0
+	drawWidest   = 6000.0
+	secondWidth  = 24.0 // at least
+	marginLeft   = 124.0
+	marginRight  = 64.0
+	headHeight   = 116.0
+	laneHeight   = 34.0
+	rowHeight    = 44.0
+	axisHeight   = 46.0
+	charWidth    = 6.9 // of a label, generously
+	labelGap     = 8.0
+	mostLanes    = 4
+	termMinWidth = 62.0
+)
+
+var barHeight = map[phase]float64{phaseCandidate: 8, phaseElect: 18, phaseLeader: 28}
+
+var barColour = map[phase]string{phaseCandidate: colourCand, phaseElect: colourElect, phaseLeader: colourLeader}
+
+// draw draws the run as an SVG document.
+func (r *rehearsal) draw(w io.Writer) error {
+	t := timeline{
+		title:    fmt.Sprintf("Election drill: %d candidates, TTL %s", r.report.Candidates, human(r.ttl)),
+		subtitle: fmt.Sprintf("%s, nats-server %s, %d samples", plural(r.report.Rounds, "round"), r.report.ServerVersion, r.report.Samples),
+		verdict:  fmt.Sprintf("%d ms with two leaders", r.report.OverlapMS),
+		passed:   r.report.complaint() == "",
+		cuts:     r.cuts,
+		terms:    r.sampler.terms,
+		length:   r.sampler.last,
+	}
+	for i, m := range r.fleet.members {
+		t.rows = append(t.rows, timelineRow{name: m.name, spans: r.sampler.spans[i]})
+	}
+	for _, f := range r.faults {
+		if f.kind == kindFirst {
+			t.rounds = append(t.rounds, f.at)
+		}
+		m := timelineMark{at: f.at, member: f.member, what: [...]string{"start", "stop", "cut", "delete"}[f.kind], took: "nobody led"}
+		if f.led > 0 {
+			m.took = fmt.Sprintf("%.2f s", (f.led - f.at).Seconds())
+		}
+		t.marks = append(t.marks, m)
+	}
+	return t.write(w)
+}
+
+// canvas is where a timeline is drawn.
+type canvas struct {
+	bytes.Buffer
+	width, height float64
+	top           float64 // of the first row
+	perSecond     float64
+	lanes         int
+	labels        bool
+}
+
+func (c *canvas) x(at time.Duration) float64 { return marginLeft + at.Seconds()*c.perSecond }
+
+// middle returns the vertical middle of a row.
+func (c *canvas) middle(row int) float64 { return c.top + (float64(row)+0.5)*rowHeight }
+
+func (c *canvas) bottom(rows int) float64 { return c.top + float64(rows)*rowHeight }
+
+func (c *canvas) put(format string, a ...any) { fmt.Fprintf(c, format+"\n", a...) }
+
+// text puts escaped text of the given size and colour; more are further attributes.
+func (c *canvas) text(x, y, size float64, colour, more, text string) {
+	c.put(`<text x="%.1f" y="%.1f" font-size="%g" fill="%s" %s>%s</text>`, x, y, size, colour, more, escape(text))
+}
+
+// escape makes any text fit for XML.
+func escape(text string) string {
+	var b bytes.Buffer
+	_ = xml.EscapeText(&b, []byte(text)) // a buffer takes everything
+	return b.String()
+}
+
+// write writes the drawing. It brings its own background, so that it can be put on a light page and on a dark one.
+func (t *timeline) write(w io.Writer) error {
+	c := t.layout()
+	c.put(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" font-family="system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif">`, c.width, c.height, c.width, c.height)
+	c.put(`<title>%s</title>`, escape(t.title+". "+t.verdict))
+	c.put(`<defs><pattern id="cut" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7" fill="#ffffff" fill-opacity="0.35"/><rect width="2.2" height="7" fill="%s"/></pattern></defs>`, colourFault)
+	c.put(`<rect x="0.5" y="0.5" width="%.0f" height="%.0f" rx="14" fill="#ffffff" stroke="%s"/>`, c.width-1, c.height-1, lineSoft)
+	t.head(c)
+	t.bands(c)
+	t.axis(c)
+	t.bars(c)
+	t.faults(c)
+	c.put(`</svg>`)
+	_, err := w.Write(c.Bytes())
+	return err
+}
+
+// layout decides on sizes and on where labels go.
+func (t *timeline) layout() *canvas {
+	length := max(t.length.Seconds(), 0.001)
+	c := &canvas{width: min(max(drawWidth, marginLeft+marginRight+length*secondWidth), drawWidest)}
+	c.perSecond = (c.width - marginLeft - marginRight) / length
+	for i := range t.marks {
+		m := &t.marks[i]
+		m.x = c.x(m.at)
+		m.end = m.x + 5 + charWidth*float64(max(len(m.what), len(m.took)))
+	}
+	c.lanes = stack(t.marks)
+	if c.labels = c.lanes <= mostLanes; !c.labels {
+		c.lanes = 1
+	}
+	c.top = headHeight + float64(c.lanes)*laneHeight + 14
+	c.height = c.bottom(len(t.rows)) + axisHeight
+	return c
+}
+
+// stack gives each label a lane, counted from the lowest, such that no label covers another nor the line of one, and
+// returns how many lanes that takes. A label stands to the right of its line, so what is further right is placed first.
+func stack(marks []timelineMark) int {
+	lanes := 0
+	order := make([]int, len(marks))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(marks[b].x, marks[a].x) })
+	for n, i := range order {
+		m := &marks[i]
+		fits := func(lane int) bool {
+			for _, k := range order[:n] { // all to the right; the line of each crosses the lanes up to its own
+				if marks[k].lane >= lane && m.end+labelGap > marks[k].x {
+					return false
+				}
+			}
+			return true
+		}
+		for m.lane = 0; !fits(m.lane); m.lane++ {
+		}
+		lanes = max(lanes, m.lane+1)
+	}
+	return lanes
+}
+
+// head draws title, verdict and legend.
+func (t *timeline) head(c *canvas) {
+	c.text(24, 38, 22, inkDark, `font-weight="600"`, t.title)
+	c.text(24, 62, 14, inkSoft, "", t.subtitle)
+	colour := colourPassed
+	if !t.passed {
+		colour = colourFault
+	}
+	c.text(c.width-24, 40, 22, colour, `font-weight="600" text-anchor="end"`, t.verdict)
+	x := 24.0
+	for _, p := range []struct {
+		phase phase
+		name  string
+	}{{phaseCandidate, "candidate"}, {phaseElect, "leader-elect: holds the key, does not lead yet"}, {phaseLeader, "leader"}} {
+		h := barHeight[p.phase] * 0.7
+		c.put(`<rect x="%.1f" y="%.1f" width="26" height="%.1f" rx="2" fill="%s"/>`, x, 88-h/2, h, barColour[p.phase])
+		c.text(x+33, 92.5, 13, inkDark, "", p.name)
+		x += 33 + 22 + float64(len(p.name))*6.6
+	}
+	c.put(`<rect x="%.1f" y="78" width="26" height="20" rx="2" fill="url(#cut)" stroke="%s" stroke-width="0.8"/>`, x, colourFault)
+	c.text(x+33, 92.5, 13, inkDark, "", "link is cut")
+	c.text(c.width-24, 62, 13, inkSoft, `text-anchor="end"`, "each mark: what was done, and the time until somebody led")
+}
+
+// bands sets rounds apart.
+func (t *timeline) bands(c *canvas) {
+	for i, from := range t.rounds {
+		to := t.length
+		if i+1 < len(t.rounds) {
+			to = t.rounds[i+1]
+		}
+		if i%2 == 0 {
+			c.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`, c.x(from), c.top, c.x(to)-c.x(from), c.bottom(len(t.rows))-c.top, bandFill)
+		}
+		if name := fmt.Sprintf("round %d", i+1); c.x(to)-c.x(from) > charWidth*float64(len(name)) {
+			c.text((c.x(from)+c.x(to))/2, c.bottom(len(t.rows))+37, 12, inkSoft, `text-anchor="middle"`, name)
+		}
+	}
+}
+
+// axis draws the seconds below the rows.
+func (t *timeline) axis(c *canvas) {
+	y := c.bottom(len(t.rows))
+	c.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`, marginLeft, y, c.width-marginRight, y, inkSoft)
+	step := tick(90 / c.perSecond)
+	for s := 0.0; s <= t.length.Seconds(); s += step {
+		x := marginLeft + s*c.perSecond
+		c.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`, x, y, x, y+5, inkSoft)
+		c.text(x, y+19, 12, inkSoft, `text-anchor="middle"`, fmt.Sprintf("%g s", math.Round(s*1000)/1000))
+	}
+}
+
+// tick returns the smallest round number of seconds that is at least s.
+func tick(s float64) float64 {
+	base := math.Pow(10, math.Floor(math.Log10(s)))
+	for _, factor := range []float64{1, 2, 5} {
+		if factor*base >= s {
+			return factor * base
+		}
+	}
+	return 10 * base
+}
+
+// bars draws where each candidate stood, and which links were cut.
+func (t *timeline) bars(c *canvas) {
+	for i, row := range t.rows {
+		mid := c.middle(i)
+		c.text(marginLeft-14, mid+4.5, 14, inkDark, `text-anchor="end"`, row.name)
+		c.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`, marginLeft, mid, c.width-marginRight, mid, lineSoft)
+		for _, s := range row.spans {
+			h, ok := barHeight[s.phase]
+			if !ok || s.to <= s.from {
+				continue
+			}
+			c.put(`<rect x="%.2f" y="%.1f" width="%.2f" height="%.1f" fill="%s"/>`, c.x(s.from), mid-h/2, c.x(s.to)-c.x(s.from), h, barColour[s.phase])
+		}
+	}
+	for _, k := range t.cuts {
+		c.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="url(#cut)" stroke="%s" stroke-width="0.8"/>`,
+			c.x(k.from), c.middle(k.member)-16, c.x(k.to)-c.x(k.from), 32.0, colourFault)
+	}
+	t.numbers(c)
+}
+
+// numbers writes into each bar of a leader which term it led, where there is room.
+func (t *timeline) numbers(c *canvas) {
+	for _, term := range t.terms {
+		for _, s := range t.rows[term.member].spans {
+			width := c.x(s.to) - c.x(s.from)
+			if s.phase != phaseLeader || s.from != term.at || width < termMinWidth || t.hidden(term, s) {
+				continue
+			}
+			c.text((c.x(s.from)+c.x(s.to))/2, c.middle(term.member)+4.5, 12, "#ffffff", `text-anchor="middle" font-weight="600"`, fmt.Sprintf("term %d", term.number))
+		}
+	}
+}
+
+// hidden says whether a cut covers part of the span, where text would be hard to read.
+func (t *timeline) hidden(term ledTerm, s span) bool {
+	return slices.ContainsFunc(t.cuts, func(k cut) bool {
+		return k.member == term.member && k.from < s.to && s.from < k.to && (s.to-k.from)*4 > s.to-s.from
+	})
+}
+
+// faults draws a line with a label for each fault, and a dot on the row that it hit.
+func (t *timeline) faults(c *canvas) {
+	for _, m := range t.marks {
+		y := c.top - 10 - float64(m.lane)*laneHeight
+		if !c.labels {
+			y = c.top - 10 // one short line for all
+		}
+		c.put(`<g><title>%s</title>`, escape(fmt.Sprintf("%s at %.2f s: %s", m.what, m.at.Seconds(), m.took)))
+		c.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="1.2" stroke-dasharray="3 2"/>`, m.x, y-laneHeight+8, m.x, c.bottom(len(t.rows)), colourFault)
+		c.put(`<circle cx="%.1f" cy="%.1f" r="4.5" fill="%s" stroke="#ffffff" stroke-width="1.5"/>`, m.x, c.middle(m.member), colourFault)
+		if c.labels {
+			c.text(m.x+5, y-15, 12.5, inkDark, `font-weight="600"`, m.what)
+			c.text(m.x+5, y, 12.5, inkDark, "", m.took)
+		}
+		c.put(`</g>`)
+	}
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// patience is how long an end-to-end test waits for anything: far longer than it takes on an idle machine.
+const patience = 25 * time.Second
+
+func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	svg := filepath.Join(t.TempDir(), "drill.svg")
+	cmd, stdout, stderr := command(t, "drill", "--rounds", "1", "--json", "--svg", svg)
+	g.Expect(cmd.Run()).To(Succeed(), stderr.String())
+
+	var r report
+	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed())
+	g.Expect(r.TTL).To(Equal(2.0))
+	g.Expect(r.Candidates).To(Equal(3))
+	g.Expect(r.OverlapMS).To(BeZero())
+	g.Expect(r.Missed).To(BeEmpty())
+	g.Expect(r.Embedded).To(BeTrue())
+	for kind, figures := range map[string][]float64{"first": r.First, "handover": r.Handover, "crash": r.Crash, "evict": r.Evict, "believed": r.Believed} {
+		g.Expect(figures).To(HaveLen(1), kind)
+	}
+	g.Expect(r.First[0]).To(BeNumerically(">=", 1.5), "leadership counts after the stand-down only")
+	g.Expect(r.Believed[0]).To(BeNumerically("<", 2), "and ends with the lease, also without a link")
+	g.Expect(r.Crash[0]).To(BeNumerically(">", r.Believed[0]))
+	g.Expect(len(r.Terms)).To(BeNumerically(">=", 4))
+	for i := 1; i < len(r.Terms); i++ {
+		g.Expect(r.Terms[i]).To(BeNumerically(">", r.Terms[i-1]))
+	}
+	g.Expect(stderr.String()).To(ContainSubstring("round 1  crash"))
+	g.Expect(stderr.String()).NotTo(ContainSubstring("\x1b"), "this is no terminal")
+
+	drawing, err := os.ReadFile(svg)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(texts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "cut", "delete", "0 ms with two leaders"))
+}
+
+func TestAnInterruptedDrillRemovesWhatItMade(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("processes cannot be interrupted there")
+	}
+	t.Parallel()
+	g := NewWithT(t)
+	e, err := startEmbedded(0)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer e.stop()
+	cmd, stdout, stderr := command(t, "drill", "-s", e.url())
+	progress, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cmd.Start()).To(Succeed())
+	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("first election")))
+	g.Expect(e.server.NumClients()).To(Equal(4), "each candidate has a connection of its own, and so does the operator")
+	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
+	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("interrupted; what it had made on the server is removed")))
+	g.Expect(cmd.Wait()).NotTo(Succeed())
+	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(exitInterrupted))
+	g.Expect(stdout.String()).To(BeEmpty(), stderr.String())
+	account, err := e.server.LookupAccount("$G")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Eventually(func() int { return account.JetStreamUsage().Streams }).Should(BeZero())
+}
+
+// progressOf returns the lines of a pipe that takes the place of a buffer.
+func progressOf(buffer *io.Writer, pipe func() (io.ReadCloser, error)) (<-chan string, error) {
+	*buffer = nil
+	r, err := pipe()
+	if err != nil {
+		return nil, err
+	}
+	lines := make(chan string, 1000)
+	go func() {
+		for s := bufio.NewScanner(r); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	return lines, nil
+}
+
+// campaigner is a campaign that runs as a process of its own, and its events.
+type campaigner struct {
+	g      Gomega
+	cmd    *exec.Cmd
+	lines  <-chan string
+	stderr *bytes.Buffer
+}
+
+func startCampaign(t *testing.T, args ...string) *campaigner {
+	t.Helper()
+	g := NewWithT(t)
+	cmd, _, stderr := command(t, append([]string{"campaign", "jobs", "--json"}, args...)...)
+	lines, err := progressOf(&cmd.Stdout, cmd.StdoutPipe)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cmd.Start()).To(Succeed())
+	return &campaigner{g: g, cmd: cmd, lines: lines, stderr: stderr}
+}
+
+// next waits for the next event, which must have that name.
+func (c *campaigner) next(name string) (e event) {
+	var line string
+	c.g.Eventually(c.lines).WithTimeout(patience).Should(Receive(&line), name)
+	c.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
+	c.g.Expect(e.Event).To(Equal(name), line)
+	return e
+}
+
+// interrupt has it wind up, and expects that to succeed.
+func (c *campaigner) interrupt(events ...string) {
+	c.g.Expect(c.cmd.Process.Signal(os.Interrupt)).To(Succeed())
+	for _, name := range events {
+		c.next(name)
+	}
+	c.g.Expect(c.cmd.Wait()).To(Succeed(), c.stderr.String())
+}
+
+func TestACampaignWithAServerOfItsOwnLeadsUntilInterrupted(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("processes cannot be interrupted there")
+	}
+	t.Parallel()
+	g := NewWithT(t)
+	c := startCampaign(t, "--embedded", "--ttl", "4s", "--name", "web-1")
+	first := c.next(eventStarted)
+	g.Expect(first.TTLS).To(Equal(4.0))
+	g.Expect(first.Server).To(HavePrefix("nats://127.0.0.1:"))
+	c.next(eventElected)
+	g.Expect(c.next(eventLeading).Token).To(HaveLen(33))
+	c.interrupt(eventLost, eventReleased, eventStopped)
+	g.Expect(c.stderr.String()).To(ContainSubstring("election-cli campaign jobs -s " + first.Server))
+}
+
+func TestACampaignThatIsInterruptedHandsOverToAnother(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("processes cannot be interrupted there")
+	}
+	t.Parallel()
+	g := NewWithT(t)
+	e, err := startEmbedded(0)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer e.stop()
+	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()
+	g.Expect(err).NotTo(HaveOccurred())
+	defer s.nc.Close()
+	_, err = createBucket(t.Context(), s.js, bucketConfig("LEADER_ELECTION", 4*time.Second))
+	g.Expect(err).NotTo(HaveOccurred())
+
+	one := startCampaign(t, "-s", e.url(), "--name", "web-1")
+	one.next(eventStarted)
+	one.next(eventElected)
+	old := one.next(eventLeading)
+	two := startCampaign(t, "-s", e.url(), "--name", "web-2")
+	two.next(eventStarted)
+	g.Expect(two.next(eventFollowing).Leader).To(Equal("web-1"))
+	one.interrupt(eventLost, eventReleased, eventStopped)
+	g.Expect(two.next(eventElected).Reason).To(Equal("released"))
+	g.Expect(two.next(eventLeading).Token > old.Token).To(BeTrue(), "fencing tokens sort as the terms do")
+	two.interrupt(eventLost, eventReleased, eventStopped)
+}
+
+func TestACampaignServesItsMetrics(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("processes cannot be interrupted there")
+	}
+	t.Parallel()
+	g := NewWithT(t)
+	cmd, stdout, _ := command(t, "campaign", "jobs", "--embedded", "--metrics", "127.0.0.1:0")
+	lines, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cmd.Start()).To(Succeed())
+	var line, url string
+	g.Eventually(lines).WithTimeout(patience).Should(Receive(&line))
+	g.Expect(line).To(ContainSubstring("Metrics are served"))
+	_, url, _ = strings.Cut(line, "url=")
+	g.Eventually(func() (string, error) {
+		r, err := http.Get(url)
+		if err != nil {
+			return "", err
+		}
+		defer r.Body.Close()
+		defer http.DefaultClient.CloseIdleConnections()
+		body, err := io.ReadAll(r.Body)
+		return string(body), err
+	}).WithTimeout(patience).Should(And(ContainSubstring(`election_leader{election="jobs"`), ContainSubstring("go_goroutines"), ContainSubstring("process_start_time_seconds")))
+	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
+	g.Expect(cmd.Wait()).To(Succeed(), stdout.String())
+}

@@ -1,0 +1,139 @@
+// Command election-cli rehearses and runs leader elections on NATS.
+//
+//	election-cli drill          rehearse failovers and measure how long each takes
+//	election-cli campaign KEY   stand as a candidate until interrupted
+//
+// Flags, environment and contexts for the connection are those of natscli. Data goes to stdout, everything else to
+// stderr. The exit code is 0 if all is well, 1 for a negative result, 2 for wrong usage or any other error, and 130 for
+// a command that was interrupted before it had a result.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/choria-io/fisk"
+)
+
+// Exit codes, as the help documents them.
+const (
+	exitOK          = 0
+	exitNegative    = 1
+	exitError       = 2
+	exitInterrupted = 130
+)
+
+const appHelp = `Leader election for fleets that run NATS
+
+Each key of a JetStream Key-Value bucket with a TTL is one election. Server, credentials and contexts are found as the
+nats utility finds them; flags override the environment, which overrides the context.
+
+Data is written to stdout, everything else to stderr. Colour is used on terminals only and never when NO_COLOR is set.
+
+Exit codes: 0 all is well; 1 a negative result, such as a drill that found two leaders; 2 wrong usage or any other
+error; 130 interrupted before there was a result.`
+
+// tool is what all commands share: where they write, and the flags that are theirs in common.
+type tool struct {
+	stdout, stderr io.Writer
+	conn           connFlags
+	bucket         string
+}
+
+// verdict is an error that decides the exit code by itself.
+type verdict struct {
+	code    int
+	message string
+}
+
+// Error returns the message for the user.
+func (v *verdict) Error() string { return v.message }
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run executes one command line and returns its exit code. Help and completion end the process by themselves.
+func run(args []string, stdout, stderr io.Writer) int {
+	t := &tool{stdout: stdout, stderr: stderr}
+	_, err := t.app().Parse(args)
+	if err == nil {
+		return exitOK
+	}
+	if !answered(err) {
+		err = fmt.Errorf("%w\nRun 'election-cli --help' for the commands, 'election-cli COMMAND --help' for their flags", err)
+	}
+	const prefix = "election-cli: "
+	text := strings.ReplaceAll(err.Error(), "\n", "\n"+strings.Repeat(" ", len(prefix)))
+	fmt.Fprintf(stderr, "%s%s\n", prefix, text)
+	if v, ok := errors.AsType[*verdict](err); ok {
+		return v.code
+	}
+	return exitError
+}
+
+// failure marks an error that a command returned, as opposed to one of the command line.
+type failure struct{ error }
+
+// Unwrap returns the error that was marked.
+func (f failure) Unwrap() error { return f.error }
+
+// answered says whether err came from a command, which has said all there is to say.
+func answered(err error) bool {
+	_, ok := errors.AsType[failure](err)
+	return ok
+}
+
+// app builds the command line.
+func (t *tool) app() *fisk.Application {
+	// A key or an argument that begins with @ is no file to read arguments from.
+	fisk.EnableFileExpansion = false
+
+	app := fisk.New("election-cli", appHelp)
+	app.UsageWriter(t.stdout).ErrorWriter(t.stderr)
+	app.Author("The election authors")
+	app.Version(version())
+	app.HelpFlag.Short('h')
+	t.conn.register(app)
+	app.Flag("bucket", "Key-Value bucket that holds the elections").Envar("ELECTION_BUCKET").
+		Default("LEADER_ELECTION").StringVar(&t.bucket)
+	registerCampaign(app, t)
+	registerDrill(app, t)
+	return app
+}
+
+// action adapts a command to fisk and gives it a context that ends with the first INT or TERM, or HUP when a terminal
+// is closed. A second one kills the process, should winding up take longer than the user cares to wait.
+func action(command func(context.Context) error) fisk.Action {
+	return func(*fisk.ParseContext) error {
+		signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+		if !signal.Ignored(syscall.SIGHUP) { // as it is under nohup
+			signals = append(signals, syscall.SIGHUP)
+		}
+		ctx, stop := signal.NotifyContext(context.Background(), signals...)
+		defer stop()
+		context.AfterFunc(ctx, stop)
+		// Once asked for, a reader that went away is an error of the write and no longer the end of the process.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+		if err := command(ctx); err != nil {
+			return failure{err}
+		}
+		return nil
+	}
+}
+
+// version returns the version that the binary was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "development"
+	}
+	return info.Main.Version
+}

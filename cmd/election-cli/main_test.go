@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+)
+
+// buildDir is where the binary under test is built, if a test asks for it.
+var buildDir string
+
+func TestMain(m *testing.M) {
+	for _, name := range []string{
+		"NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_CREDS", "NATS_NKEY", "NATS_CERT", "NATS_KEY", "NATS_CA",
+		"NATS_CONTEXT", "NATS_TIMEOUT", "ELECTION_BUCKET", "NO_COLOR",
+	} {
+		_ = os.Unsetenv(name)
+	}
+	var err error
+	if buildDir, err = os.MkdirTemp("", "election-cli-test-"); err != nil {
+		panic(err)
+	}
+	_ = os.Setenv("XDG_CONFIG_HOME", buildDir) // no test depends on the contexts of whoever runs it
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(buildDir)
+		os.Exit(code)
+	}))
+}
+
+// binary builds the command once, with the race detector if the tests have it, and returns its path.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(buildDir, "election-cli.exe")
+	args := []string{"build", "-o", path}
+	if raceDetector {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, ".")...).CombinedOutput()
+	if err != nil {
+		err = &verdict{exitError, string(out)}
+	}
+	return path, err
+})
+
+// command returns the built binary, ready to be run.
+func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	t.Helper()
+	path, err := binary()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	cmd = exec.Command(path, args...)
+	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return cmd, stdout, stderr
+}
+
+// try runs a command line in this process.
+func try(args ...string) (code int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	code = run(args, &out, &err)
+	return code, out.String(), err.String()
+}

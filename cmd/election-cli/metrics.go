@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metricsServer serves the metrics of one registry over HTTP.
+type metricsServer struct {
+	registry *prometheus.Registry
+	server   *http.Server
+	address  net.Addr
+}
+
+// serveMetrics listens on address, so that a wrong one is known before anything else begins.
+func serveMetrics(address string, log *slog.Logger) (*metricsServer, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics %s: %w; give an address such as 127.0.0.1:9222 or :9222", address, err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector(),
+	)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
+	m := &metricsServer{
+		registry: registry,
+		server:   &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second},
+		address:  l.Addr(),
+	}
+	go func() {
+		if err := m.server.Serve(l); err != http.ErrServerClosed {
+			log.Error("Metrics are no longer served", "error", err)
+		}
+	}()
+	log.Info("Metrics are served", "url", "http://"+l.Addr().String()+"/metrics")
+	return m, nil
+}
+
+// stop ends the server, giving requests under way a moment.
+func (m *metricsServer) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if m.server.Shutdown(ctx) != nil {
+		_ = m.server.Close()
+	}
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+)
+
+const (
+	queuedLimit   = 1 << 20
+	flushPatience = 2 * time.Second
+)
+
+// queue is a writer that never makes its user wait: an election must not lose its lease because somebody scrolls
+// through its output. What comes while a megabyte waits to be read is dropped, and said to be.
+type queue struct {
+	w      io.Writer
+	gap    func(lines int) string // what stands in place of lines that were dropped
+	failed func(error)            // told once, when the underlying writer fails
+
+	mu      sync.Mutex
+	pending bytes.Buffer
+	dropped int
+	closed  bool
+	wake    chan struct{}
+	done    chan struct{}
+}
+
+// newQueue returns a queue in front of w. Close it, or its goroutine remains.
+func newQueue(w io.Writer, gap func(lines int) string, failed func(error)) *queue {
+	q := &queue{w: w, gap: gap, failed: failed, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	go q.run()
+	return q
+}
+
+// Write takes p in whole, or drops it whole.
+func (q *queue) Write(p []byte) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed || q.pending.Len()+len(p) > queuedLimit:
+		q.dropped++
+	default:
+		q.pending.Write(p)
+		q.signal()
+	}
+	return len(p), nil
+}
+
+// Close writes what is pending, unless that takes unreasonably long.
+func (q *queue) Close() {
+	q.mu.Lock()
+	q.closed = true
+	q.signal()
+	q.mu.Unlock()
+	select {
+	case <-q.done:
+	case <-time.After(flushPatience):
+	}
+}
+
+func (q *queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *queue) run() {
+	defer close(q.done)
+	for range q.wake {
+		for {
+			p, dropped, closed := q.take()
+			if dropped > 0 {
+				p = append(p, q.gap(dropped)...)
+			}
+			if len(p) == 0 {
+				if closed {
+					return
+				}
+				break
+			}
+			if _, err := q.w.Write(p); err != nil {
+				q.failed(err)
+				return
+			}
+		}
+	}
+}
+
+func (q *queue) take() (p []byte, dropped int, closed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p = bytes.Clone(q.pending.Bytes())
+	q.pending.Reset()
+	if !q.closed {
+		dropped, q.dropped = q.dropped, 0
+	}
+	return p, dropped, q.closed
+}
+
+// gapInText stands in a text for lines that were dropped.
+func gapInText(lines int) string {
+	return fmt.Sprintf("... %s dropped here, for nobody read them\n", plural(lines, "line"))
+}
+
+// style is how text is set off on a terminal; where there is none, or NO_COLOR is set, it is left as it is.
+type style struct{ colour bool }
+
+const (
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	bold   = "1"
+	faint  = "2"
+)
+
+func styleFor(w io.Writer) style {
+	return style{colour: isTerminal(w) && os.Getenv("NO_COLOR") == ""}
+}
+
+// paint returns text in the given colour.
+func (s style) paint(colour, text string) string {
+	if !s.colour || text == "" {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+// isTerminal says whether w is a terminal that understands escape sequences.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	if runtime.GOOS == "windows" && os.Getenv("WT_SESSION") == "" {
+		return false // the old console shows escape sequences as they are
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// writeJSON writes v as indented JSON.
+func writeJSON(w io.Writer, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, string(text))
+	return err
+}
+
+// plural returns a number of things in words.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// human rounds a duration to what a reader cares about.
+func human(d time.Duration) string {
+	switch {
+	case d >= time.Hour:
+		return d.Round(time.Minute).String()
+	case d >= time.Minute:
+		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestWrongUsageExits2AndSaysTheWayOut(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"nonsense"}, []string{"nonsense", "--help"}},
+		{[]string{"drill", "--bogus"}, []string{"--bogus", "--help"}},
+		{[]string{"campaign"}, []string{"key", "--help"}},
+		{[]string{"drill", "--candidates", "1"}, []string{"--candidates 1", "2 to 50"}},
+		{[]string{"drill", "--candidates", "many"}, []string{"many"}},
+		{[]string{"drill", "--rounds", "0"}, []string{"--rounds 0", "1 to 1000"}},
+		{[]string{"drill", "--replicas", "9"}, []string{"--replicas 9"}},
+		{[]string{"drill", "--ttl", "500ms"}, []string{"--ttl 500ms", "at least 1s"}},
+		{[]string{"drill", "--ttl", "2h"}, []string{"--ttl 2h0m0s", "at most 1h"}},
+		{[]string{"drill", "--candidates", "1", "--ttl", "1ms"}, []string{"--candidates 1", "--ttl 1ms"}},
+		{[]string{"drill", "--svg", filepath.Join(t.TempDir(), "no", "x.svg")}, []string{"--svg", "there is no folder"}},
+		{[]string{"drill", "--embedded", "-s", "h:1"}, []string{"--embedded", "--server"}},
+		{[]string{"drill", "-s", "nats://127.0.0.1:1"}, []string{"cannot connect to nats://127.0.0.1:1"}},
+		{[]string{"campaign", "a b"}, []string{`"a b"`}},
+		{[]string{"campaign", "k", "--name", "a\nb"}, []string{`"a\nb"`}},
+		{[]string{"campaign", "k", "--embedded", "--context", "c"}, []string{"--embedded", "--context"}},
+		{[]string{"campaign", "k", "--ttl", "3s"}, []string{"--ttl", "--embedded"}},
+		{[]string{"campaign", "k", "--embedded", "--ttl", "1ms"}, []string{"--ttl 1ms"}},
+		{[]string{"campaign", "k", "--embedded", "--port", "70000"}, []string{"--port 70000", "65535"}},
+		{[]string{"campaign", "k", "--embedded", "--bucket", "a b"}, []string{`"a b"`}},
+		{[]string{"campaign", "k", "--metrics", "nowhere"}, []string{"--metrics nowhere", ":9222"}},
+	} {
+		g := NewWithT(t)
+		code, stdout, stderr := try(c.args...)
+		g.Expect(code).To(Equal(exitError), "%q", c.args)
+		g.Expect(stdout).To(BeEmpty(), "%q", c.args)
+		for _, text := range c.says {
+			g.Expect(stderr).To(ContainSubstring(text), "%q", c.args)
+		}
+	}
+}
+
+func TestAPortInUseIsSaidToBe(t *testing.T) {
+	g := NewWithT(t)
+	e, err := startEmbedded(0)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer e.stop()
+	port := e.url()[strings.LastIndex(e.url(), ":")+1:]
+	code, _, stderr := try("campaign", "k", "--embedded", "--port", port)
+	g.Expect(code).To(Equal(exitError))
+	g.Expect(stderr).To(And(ContainSubstring("--port "+port), ContainSubstring("in use")))
+}
