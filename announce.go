@@ -67,6 +67,14 @@ func (a *announcer) silence() <-chan struct{} {
 	return done
 }
 
+// hush drops the campaigns that wait to be announced, and returns what silence does.
+func (a *announcer) hush() <-chan struct{} {
+	a.mu.Lock()
+	a.campaigns = nil
+	a.mu.Unlock()
+	return a.silence()
+}
+
 // wake starts the goroutine unless it runs. The caller holds mu.
 func (a *announcer) wake() {
 	if a.idle == nil {

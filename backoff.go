@@ -1,6 +1,7 @@
 package election
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -60,7 +61,7 @@ const rampStep = 500 * time.Millisecond
 
 // Duration returns between a half and one and a half times the lesser of n half seconds and the ramp's own value.
 func (b RampBackoff) Duration(n int) time.Duration {
-	top := max(time.Duration(b), 2*minPause)
+	top := min(max(time.Duration(b), 2*minPause), math.MaxInt64/2)
 	wait := top
 	if steps := time.Duration(max(n, 1)); steps < top/rampStep {
 		wait = steps * rampStep

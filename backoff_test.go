@@ -27,6 +27,7 @@ func TestBackoffsStayWithinTheirBoundsForAnyCount(t *testing.T) {
 		"5 s":                  {election.FiveSecBackoff, func(n int) time.Duration { return ramp(n, 5*time.Second) }},
 		"20 s":                 {election.TwentySecBackoff, func(n int) time.Duration { return ramp(n, 20*time.Second) }},
 		"1 min":                {election.OneMinBackoff, func(n int) time.Duration { return ramp(n, time.Minute) }},
+		"ramp endless":         {election.RampBackoff(math.MaxInt64), func(int) time.Duration { return math.MaxInt64 }},
 		"ramp zero":            {election.RampBackoff(0), func(int) time.Duration { return 30 * time.Millisecond }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,6 +82,19 @@ func TestBackoffIsAskedWithTheNumberOfCampaignsLostInARowAndClamped(t *testing.T
 			})
 		})
 	}
+}
+
+func TestBackoffCountsOnAfterALostTerm(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		var asked []int
+		f.leading("a", election.WithBackoff(backoffFunc(func(n int) time.Duration {
+			asked = append(asked, n)
+			return time.Second
+		})))
+		f.write("intruder")
+		after(interval + 3*time.Second + time.Second/2)
+		f.Expect(asked).To(Equal([]int{1, 2, 3}), "then the intruder has expired")
+	})
 }
 
 func TestBackoffThatPanicsCostsTheProcessNothing(t *testing.T) {

@@ -21,6 +21,9 @@ type facts struct {
 func (e *Election) survey(ctx context.Context) error {
 	for try := 0; ; try++ {
 		f, err := e.inspect(ctx)
+		if classify(err) == unusable {
+			err = fmt.Errorf("%w: %q cannot be used: %w", ErrBucketUnsuitable, e.bucket.Bucket(), err)
+		}
 		switch {
 		case err == nil:
 			if try > 0 {
@@ -50,10 +53,9 @@ func (e *Election) inspect(ctx context.Context) (*facts, error) {
 		var f *facts
 		if f, err = e.opts.fit(status); err == nil {
 			e.facts.Store(f)
+			e.lastError.Store(nil)
 			return f, nil
 		}
-	} else if classify(err) == unusable {
-		err = fmt.Errorf("%w: %q cannot be used: %w", ErrBucketUnsuitable, e.bucket.Bucket(), err)
 	}
 	e.failed(err)
 	return nil, err

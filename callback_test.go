@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,5 +218,64 @@ func TestSlowOnCampaignDropsCampaignsButNoChangeOfLeadership(t *testing.T) {
 		synctest.Wait()
 		f.Expect(calls).To(BeNumerically("<", 20))
 		f.Expect(a.seen()).To(HaveLen(1))
+	})
+}
+
+func TestStopReturnsAfterEveryCallbackAndNoneIsCalledLater(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		f.leading("a")
+		var running, stopped, late atomic.Bool
+		b := f.candidate("b", election.WithBackoff(election.ConstantBackoff(100*time.Millisecond)), election.OnCampaign(func(election.State) {
+			running.Store(true)
+			late.Store(stopped.Load())
+			time.Sleep(time.Second)
+			running.Store(false)
+		})).start()
+		after(500 * time.Millisecond)
+		b.Stop()
+		stopped.Store(true)
+		f.Expect(running.Load()).To(BeFalse())
+		after(time.Minute)
+		f.Expect(late.Load()).To(BeFalse())
+	})
+}
+
+func TestStopAndResignFromInsideALogHandlerDoNotDeadlock(t *testing.T) {
+	for reason, provoke := range map[string]func(*fleet, *candidate){
+		"deadline":    func(_ *fleet, a *candidate) { a.link.Stall() },
+		"stopped":     func(_ *fleet, a *candidate) { go a.Stop() },
+		"resigned":    func(_ *fleet, a *candidate) { go func() { _ = a.Resign(context.Background()) }() },
+		"overwritten": func(f *fleet, _ *candidate) { f.write("intruder") },
+	} {
+		for name, call := range map[string]func(*candidate){
+			"Stop":   func(a *candidate) { a.Stop() },
+			"Resign": func(a *candidate) { _ = a.Resign(context.Background()) },
+		} {
+			t.Run(name+" when "+reason, func(t *testing.T) {
+				onVirtualTime(t, func(f *fleet) {
+					var a *candidate
+					var returned atomic.Bool
+					a = f.candidate("a", election.WithDebug(func(_ string, v ...any) {
+						if strings.Contains(v[0].(string), "reason="+reason) && strings.Contains(v[0].(string), "state=candidate") {
+							call(a)
+							returned.Store(true)
+						}
+					})).start()
+					after(interval)
+					provoke(f, a)
+					after(3 * ttl)
+					f.Expect(returned.Load()).To(BeTrue())
+					a.Stop()
+				})
+			})
+		}
+	}
+}
+
+func TestDebugFunctionThatPanicsCostsTheProcessNothing(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a", election.WithDebug(func(string, ...any) { panic("oops") }))
+		a.Stop()
+		f.Expect(f.record()).To(ContainSubstring(`"released"`))
 	})
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// campaign tries to win the key until it does. It returns nil if ctx ended before, or with an error if the bucket turned
+// campaign tries to win the key until it does, after so many campaigns lost in a row. It returns nil if ctx ended before, or with an error if the bucket turned
 // out to be unsuitable.
 //
 // A campaign that has begun is carried through even if ctx ends meanwhile, for a write may have been applied that only
 // its sender can clear away: what is won then is released by whoever leads on it.
-func (e *Election) campaign(ctx context.Context) (*tenure, error) {
-	for lost := 1; ; lost++ {
+func (e *Election) campaign(ctx context.Context, lost int) (*tenure, error) {
+	for {
 		if ctx.Err() != nil {
 			return nil, nil
 		}
@@ -23,6 +23,7 @@ func (e *Election) campaign(ctx context.Context) (*tenure, error) {
 		if t != nil || err != nil {
 			return t, err
 		}
+		lost++
 		pause(ctx, max(time.Until(began.Add(e.nextCampaign(lost))), minPause))
 	}
 }
@@ -52,16 +53,18 @@ func (e *Election) stand(ctx context.Context) (*tenure, error) {
 
 	call, cancel := context.WithTimeout(ctx, f.try())
 	defer cancel()
-	w := win{reason: reasonVacant, standDown: f.standDown, since: time.Now()}
+	w := win{reason: reasonVacant, since: time.Now()}
 	rev, err := e.bucket.Create(call, e.key, e.encode(e.record(w.since, 0)))
-	switch result := classify(err); result {
+	switch classify(err) {
 	case applied:
 		return e.take(ctx, w.with(rev))
-	case refused, unknown:
-		e.log.Debug("Campaign lost", "outcome", failure(err))
-		if result == unknown {
-			e.failed(err)
-		}
+	case refused:
+		e.lastError.Store(nil)
+		e.log.Debug("Campaign lost")
+		return e.claim(ctx)
+	case unknown:
+		e.failed(err)
+		e.log.Debug("Campaign in doubt", "error", err)
 		return e.claim(ctx)
 	default:
 		e.failed(err)
@@ -76,8 +79,18 @@ type win struct {
 	revision     uint64
 	since        time.Time // just before the write was sent
 	acknowledged time.Time
-	standDown    time.Duration
-	bucket       time.Time // when the bucket was created, as far as what stood under the key tells
+	left         time.Duration // of the stand-down of whoever released the key
+	bucket       time.Time     // when the bucket was created, in the words of whoever released the key
+}
+
+// standDown returns how long the winner must wait in a bucket that is known by f. A release vouches for its writer, but
+// only in the bucket that this leads or led in: one who comes from an earlier bucket released what was not his. What is
+// left of another's stand-down is never more than a lease may last.
+func (w win) standDown(f *facts) time.Duration {
+	if w.reason == reasonReleased && w.bucket.Equal(f.created) {
+		return min(w.left, max(f.standDown, f.ttl))
+	}
+	return f.standDown
 }
 
 // with completes the win by an acknowledgement that came just now.
@@ -99,9 +112,9 @@ func (e *Election) claim(ctx context.Context) (*tenure, error) {
 		return nil, nil
 	}
 	prior := parseRecord(entry.Value())
-	w := win{standDown: f.standDown, bucket: prior.Bucket}
-	if standDown, ok := prior.released(); ok {
-		w.reason, w.standDown = reasonReleased, standDown
+	var w win
+	if left, ok := prior.released(); ok {
+		w.reason, w.left, w.bucket = reasonReleased, left, prior.Bucket
 	} else if prior.Instance == e.instance {
 		w.reason = reasonReclaimed
 	} else {
@@ -118,8 +131,8 @@ func (e *Election) claim(ctx context.Context) (*tenure, error) {
 	return e.take(ctx, w.with(rev))
 }
 
-// take turns a win into a tenure. The bucket's facts are read again unless what stood under the key vouches for them: it
-// may have been deleted and made again, with another TTL, since they were read. If they cannot be read the win is left
+// take turns a win into a tenure. The bucket's facts are read again unless a release vouches for them: it may have been
+// deleted and made again, with another TTL, since they were read. If they cannot be read the win is left
 // alone: the next campaign finds it and takes it over.
 func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 	f := e.facts.Load()
@@ -136,9 +149,11 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 		}
 		f = fresh
 	}
-	e.lastError.Store(nil)
 	term := Term{Key: e.key, Name: e.name, Number: w.revision, Bucket: f.created, Since: w.since.Round(0)}
-	t := newTenure(ctx, term, f.timing, w.since, w.acknowledged, w.standDown, e.onEnd)
+	t := newTenure(ctx, &e.announcer, term, f.timing, w.since, w.acknowledged, w.standDown(f))
+	e.lastError.Store(nil)
+	e.wait.Store(int64(time.Until(t.next)))
+	e.saw(e.record(w.since, 0).leader(e.key, w.revision, w.since.Round(0), f.ttl))
 	e.moved(LeaderElectState, w.reason, t)
 	return t, nil
 }

@@ -31,13 +31,14 @@ func TestAcknowledgementThatMeetsASuspendedMachineAfterTheDeadlineCountsForNothi
 	g := NewWithT(t)
 	now := time.Now()
 	tm := timing{ttl: time.Minute, interval: 45 * time.Second}
-	held := newTenure(t.Context(), Term{}, tm, now, now, 0, func(*tenure) {})
+	held := newTenure(t.Context(), &announcer{}, Term{}, tm, now, now, 0)
 	held.lease.Store(lease{state: LeaderState}.until(moveWall(now.Add(time.Minute), -120))) // by the wall clock it is over
 	g.Expect(held.leads()).To(BeFalse())
 	g.Expect(held.renewed(2, now)).To(BeFalse())
 	g.Expect(held.leads()).To(BeFalse())
 	g.Expect(held.end(reasonDeadline)).To(BeTrue())
 	g.Expect(held.renewed(3, time.Now())).To(BeFalse())
+	g.Expect(held.expiry.Stop()).To(BeFalse(), "no timer is left behind")
 }
 
 // moveWall moves the wall clock reading of a time, whose first word holds it above 30 bits of nanoseconds, and leaves the

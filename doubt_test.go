@@ -346,3 +346,101 @@ type entry struct {
 func (e entry) Value() []byte      { return e.value }
 func (e entry) Revision() uint64   { return e.revision }
 func (e entry) Created() time.Time { return time.Now() }
+
+func TestStandDownIsThatOfTheBucketTheKeyWasWonIn(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		f.write("somebody")
+		a := f.candidate("a").start() // has seen a TTL of 10 s
+		after(time.Second)
+		f.remakeWith(6 * ttl)
+		for a.State() != election.LeaderElectState {
+			after(time.Millisecond)
+		}
+		won := time.Now()
+		for !a.IsLeader() {
+			after(time.Millisecond)
+		}
+		f.Expect(a.Status().TTL).To(Equal(6 * ttl))
+		f.Expect(time.Since(won)).To(BeNumerically(">=", 6*interval-2*time.Millisecond))
+	})
+}
+
+func TestTermsAreOrderedThoughTheWinInANewBucketWasReclaimed(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		for range 5 {
+			f.write("intruder")
+		}
+		after(5 * ttl)
+		before, leads := a.Term()
+		f.Expect(leads).To(BeTrue())
+		a.link.OnRequest(func(m link.Message) {
+			if toKey(m) && !bytes.Contains(m.Payload, []byte(`"term"`)) { // its Create in the new bucket
+				a.link.OnRequest(nil)
+				a.link.LoseReplies(once(toKeyReply))
+			}
+		})
+		f.remake()
+		after(6 * ttl)
+		now, leads := a.Term()
+		f.Expect(leads).To(BeTrue())
+		f.Expect(now.Compare(before)).To(Equal(1), "before %s, now %s", before.Token(), now.Token())
+	})
+}
+
+func TestReleaseByALeaderOfAnEarlierBucketProvesNothing(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a") // by revision 2
+		a.link.LoseRequests(func(link.Message) bool { return true })
+		f.remake()
+		b := f.candidate("b").start()
+		c := f.candidate("c", election.WithBackoff(election.ConstantBackoff(10*time.Millisecond))).start()
+		after(interval + 500*time.Millisecond)
+		f.Expect(b.IsLeader()).To(BeTrue())
+		a.link.Heal()
+		_ = a.Resign(context.Background()) // writes a release over the record of b, which has the same revision
+		for range 10_000 {
+			after(time.Millisecond)
+			f.Expect(b.IsLeader() && c.IsLeader()).To(BeFalse())
+		}
+	})
+}
+
+func TestBucketThatIsGoneForAMomentWhileItRunsIsWaitedFor(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		looks := 0
+		b := &unsteady{KeyValue: f.bucket, status: func(status func() (jetstream.KeyValueStatus, error)) (jetstream.KeyValueStatus, error) {
+			if looks++; looks == 2 {
+				return nil, jetstream.ErrStreamNotFound
+			}
+			return status()
+		}}
+		c := f.candidateOn("a", nil, b).start()
+		after(5 * ttl)
+		f.Expect(c.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestSlowButSteadyLinkCostsOneRequestPerRenewal(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.candidate("a")
+		a.link.DelayReplies(300 * time.Millisecond)
+		a.start()
+		after(2 * interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		requests := 0
+		a.link.OnRequest(func(link.Message) { requests++ })
+		after(10 * interval)
+		f.Expect(requests).To(Equal(10))
+	})
+}
+
+// unsteady is a bucket whose state a test can make up.
+type unsteady struct {
+	jetstream.KeyValue
+	status func(status func() (jetstream.KeyValueStatus, error)) (jetstream.KeyValueStatus, error)
+}
+
+func (b *unsteady) Status(ctx context.Context) (jetstream.KeyValueStatus, error) {
+	return b.status(func() (jetstream.KeyValueStatus, error) { return b.KeyValue.Status(ctx) })
+}

@@ -141,15 +141,16 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 	defer e.running.Store(false)
 	e.moved(CandidateState, reasonStarted, nil)
 	defer e.moved(UnknownState, reasonStopped, nil)
+	defer func() { <-e.announcer.hush() }()
 
-	if err := e.survey(ctx); err != nil {
+	if err := e.survey(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	if splay := e.facts.Load().splay; splay > 0 {
 		pause(ctx, randomBelow(splay))
 	}
-	for ctx.Err() == nil {
-		t, err := e.campaign(ctx)
+	for lost := 0; ctx.Err() == nil; lost = 1 {
+		t, err := e.campaign(ctx, lost)
 		if t == nil {
 			return err
 		}
@@ -187,8 +188,8 @@ func (e *Election) enter(parent context.Context) (context.Context, func(), error
 
 // Stop ends the election for good: leadership ends at once, callbacks and work wind up, and the key is released if it
 // was held. It returns when all that is done, which callbacks or work that do not return can delay without limit; only
-// when it is called from inside one of them, which it would wait for, it returns at once. It may be called again, and
-// before Start.
+// when it is called from inside one of them, which it would wait for, it returns at once. Work that waits for a goroutine
+// of its own in which Stop is called waits for ever. Stop may be called again, and before Start.
 func (e *Election) Stop() {
 	e.mu.Lock()
 	e.stopped = true
@@ -269,6 +270,8 @@ func (e *Election) State() State {
 // Leader without a Term holds the key, but its leadership does not count yet. On a replicated bucket the answer may be
 // a little out of date; never base what only a leader may do on it.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxTry)
+	defer cancel()
 	entry, err := e.bucket.Get(ctx, e.key)
 	if classify(err) == absent {
 		return Leader{}, ErrNoLeader

@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -405,5 +406,81 @@ func TestRunReturnsNilThoughTheWorkSawTheContextEndFirst(t *testing.T) {
 			cancel()
 			f.Expect(<-c.result).To(Succeed())
 		}
+	})
+}
+
+func TestStopWhileTheServerWasNeverReachedEndsTheElection(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.candidate("a")
+		a.link.Cut()
+		ctx, cancel := context.WithCancel(context.Background())
+		a.startWith(ctx)
+		after(time.Second)
+		cancel()
+		f.Expect(<-a.result).To(Succeed())
+		f.Expect(a.State()).To(Equal(election.UnknownState))
+	})
+}
+
+func TestWorkThatEndsItsGoroutineReleasesTheKeyAndIsReturnedAsAnError(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.candidate("a")
+		go func() {
+			a.result <- a.Run(context.Background(), func(context.Context, election.Term) error { runtime.Goexit(); return nil })
+		}()
+		f.Expect(<-a.result).To(MatchError(ContainSubstring("ended its goroutine")))
+		f.Expect(f.record()).To(ContainSubstring(`"released"`))
+	})
+}
+
+func TestStatusOfAFollowerForgetsAnErrorOnceARequestSucceeded(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		f.leading("a")
+		b := f.candidate("b")
+		b.link.Cut()
+		b.start()
+		after(10 * time.Second)
+		f.Expect(b.Status().LastError).NotTo(BeEmpty())
+		b.link.Heal()
+		after(2 * ttl)
+		f.Expect(b.Status().LastError).To(BeEmpty())
+	})
+}
+
+func TestStatusOfALeaderElectNamesItAndNoDeadLeader(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		b := f.candidate("b").start()
+		a.link.Cut()
+		for b.State() != election.LeaderElectState {
+			after(time.Millisecond)
+		}
+		f.Expect(b.Status().Leader.Name).To(Equal("b"))
+		f.Expect(b.Status().Term).To(BeZero(), "its leadership does not count yet")
+	})
+}
+
+func TestStatusIsACopy(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a", election.WithMetadata(map[string]string{"zone": "eu"}))
+		a.Status().Leader.Metadata["zone"] = "us"
+		after(interval)
+		f.Expect(f.record()).To(ContainSubstring(`"zone":"eu"`))
+	})
+}
+
+func TestLeaderHasNoTermBeforeItsLeadershipCounts(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.candidate("a", election.WithStandDown(3*ttl)).start()
+		after(2 * ttl)
+		f.Expect(a.State()).To(Equal(election.LeaderElectState))
+		l, err := a.Leader(context.Background())
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(l.Term).To(BeZero())
+		after(ttl)
+		l, err = a.Leader(context.Background())
+		f.Expect(err).NotTo(HaveOccurred())
+		term, _ := a.Term()
+		f.Expect(l.Term).To(Equal(term.Number))
 	})
 }

@@ -179,6 +179,11 @@ func (f *fleet) write(value string) {
 // remake deletes the bucket and makes it again.
 func (f *fleet) remake() {
 	f.Helper()
+	f.remakeWith(ttl)
+}
+
+func (f *fleet) remakeWith(ttl time.Duration) {
+	f.Helper()
 	js, err := jetstream.New(f.server.Connect(f.T))
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(js.DeleteKeyValue(context.Background(), natstest.BucketName)).To(Succeed())

@@ -14,7 +14,12 @@ func (e *Election) lead(ctx context.Context, t *tenure, do func(context.Context,
 	defer context.AfterFunc(ctx, func() { t.end(reasonStopped) })()
 
 	e.serve(ctx, t, do)
+	if t.led {
+		e.losses.Add(1)
+	}
+	e.moved(CandidateState, t.reason, t)
 	t.outcome = e.windUp(ctx, t)
+	t.expiry.Stop()
 	if l := e.seen.Load(); l != nil && l.Instance == e.instance {
 		e.seen.CompareAndSwap(l, nil)
 	}
@@ -79,6 +84,9 @@ func (e *Election) windUp(ctx context.Context, t *tenure) error {
 				timer.Reset(time.Until(t.next))
 			}
 		case <-timeout.C:
+			if over(silence) && over(worked) {
+				return e.release(ctx, t)
+			}
 			e.log.Warn("Callbacks or work have not returned in time, the key is left to expire", "term", t.term.Number, "timeout", t.releaseTimeout)
 			return fmt.Errorf("not released: callbacks or work have not returned within %v, the key expires by itself", t.releaseTimeout)
 		}
@@ -86,11 +94,12 @@ func (e *Election) windUp(ctx context.Context, t *tenure) error {
 	return e.release(ctx, t)
 }
 
-// onEnd makes the end of leadership known. Whoever ended it calls this, once per tenure.
-func (e *Election) onEnd(t *tenure) {
-	e.announcer.leadership(t)
-	if t.led {
-		e.losses.Add(1)
+// over says whether there is nothing left to wait for.
+func over(wait <-chan struct{}) bool {
+	select {
+	case <-wait:
+		return true
+	default:
+		return wait == nil
 	}
-	e.moved(CandidateState, t.reason, t)
 }

@@ -286,3 +286,15 @@ func TestNoTryOutlastsTheLeaseOrBeginsInItsLastMoments(t *testing.T) {
 		f.Expect(tries).To(BeNumerically(">", 5))
 	})
 }
+
+func TestStandDownThatIsPassedOnIsNeverLongerThanALease(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.candidate("a", election.WithStandDown(time.Hour)).start()
+		after(time.Second)
+		a.Stop()
+		b := f.candidate("b").start()
+		f.Expect(b.State()).To(Equal(election.LeaderElectState))
+		after(ttl)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}

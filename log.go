@@ -40,6 +40,7 @@ func (h *debugHandler) Handle(_ context.Context, r slog.Record) error {
 		line.WriteString(" " + a.String())
 		return true
 	})
+	defer func() { _ = recover() }() // a debug function that panics must not cost the process
 	h.write("%s", line.String())
 	return nil
 }

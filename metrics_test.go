@@ -32,6 +32,11 @@ election_term_start_timestamp_seconds{election="scheduler",identity="a"} `+start
 `), "election_leader", "election_lease_remaining_seconds", "election_term_start_timestamp_seconds")).To(Succeed())
 		}
 		gauges("0", "9.8", "9.466848e+08")
+		f.Expect(testutil.GatherAndCompare(r, strings.NewReader(`
+# HELP election_interval_seconds Time from the last campaign or renewal to the next.
+# TYPE election_interval_seconds gauge
+election_interval_seconds{election="scheduler",identity="a"} 7.5
+`), "election_interval_seconds")).To(Succeed())
 		after(interval)
 		gauges("1", "9.8", "9.466848e+08")
 		after(time.Second)

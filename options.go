@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -29,6 +30,7 @@ const (
 	minRoom = 4 * minTry
 
 	maxNameBytes     = 255
+	maxKeyBytes      = 255
 	maxMetadataBytes = 8 << 10
 )
 
@@ -75,7 +77,7 @@ func OnCampaign(f func(State)) Option {
 }
 
 // WithDebug sends every log line, formatted, to f as well: what users of Choria's election have for a log. It is called
-// by whoever logs, so it should be quick.
+// by the goroutine that renews, or that of the callbacks, so it should be quick.
 func WithDebug(f func(format string, a ...any)) Option {
 	return func(o *options) { o.debug = f; o.require("WithDebug", f != nil) }
 }
@@ -95,7 +97,7 @@ func WithSplay(longest time.Duration) Option {
 
 // WithStandDown sets how long a winner waits, from the acknowledgement of its win, before it sends the renewal from
 // which leadership counts: the time in which a previous leader that does not know yet stands down. Default: one campaign
-// interval, which forgives clocks that are wrong by nearly as much. With d shorter, two leaders cannot overlap after an
+// interval, which forgives clocks that are wrong by nearly as much; at most 1 h. With d shorter, two leaders cannot overlap after an
 // expiry as long as d plus the lease margin covers the error of the server's clock over one TTL. After a release that
 // the previous leader wrote there is no stand-down at all.
 func WithStandDown(d time.Duration) Option {
@@ -123,7 +125,11 @@ func WithLogger(l *slog.Logger) Option {
 // WithRegisterer registers the election's metrics with r from the start of the election to its end. Default: none; nil
 // is none. See the package documentation for the metrics.
 func WithRegisterer(r prometheus.Registerer) Option {
-	return func(o *options) { o.registerer = r }
+	return func(o *options) {
+		if o.registerer = r; isNil(r) {
+			o.registerer = nil
+		}
+	}
 }
 
 // WithMetadata adds m to the record that this candidate writes while it holds the key, at most 8 KiB in all.
@@ -144,6 +150,12 @@ func (o *options) require(option string, given bool) {
 	}
 }
 
+// isNil says whether v is nil, or a nil pointer in an interface, as an unset variable of a concrete type becomes.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return v == nil || r.Kind() == reflect.Pointer && r.IsNil()
+}
+
 // invalid makes an error of a value that cannot be used; the message names the value and the way out.
 func invalid(format string, a ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalidOption}, a...)...)
@@ -152,7 +164,10 @@ func invalid(format string, a ...any) error {
 // validate checks all that can be checked without the server and names every problem at once.
 func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
 	problems := []error{validateName(name), validateKey(key), o.validateMetadata()}
-	if bucket == nil {
+	if o.plain && parseRecord([]byte(name)).Instance != "" {
+		problems = append(problems, invalid("WithPlainValue: the name %q would be read as a record: use another", name))
+	}
+	if isNil(bucket) {
 		problems = append(problems, invalid("the bucket is nil: pass the one that JetStream.KeyValue returned"))
 	}
 	for _, option := range o.missing {
@@ -171,6 +186,9 @@ func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
 		{"WithLeaseMargin", o.margin},
 		{"WithReleaseTimeout", o.releaseTimeout},
 	} {
+		if d.value != nil && d.option == "WithStandDown" && *d.value > maxTTL {
+			problems = append(problems, invalid("WithStandDown(%v) is longer than any lease: give at most %v", *d.value, maxTTL))
+		}
 		if d.value != nil && *d.value < 0 {
 			problems = append(problems, invalid("%s(%v) is negative: give a positive duration, or leave it out for the default", d.option, *d.value))
 		}
@@ -198,6 +216,8 @@ func validateKey(key string) error {
 	switch {
 	case key == "":
 		return invalid("the key is empty: name the election, such as %q", "scheduler")
+	case len(key) > maxKeyBytes:
+		return invalid("the key %.20q… has %d bytes: use at most %d", key, len(key), maxKeyBytes)
 	case !legalKey.MatchString(key) || strings.HasPrefix(key, ".") || strings.HasSuffix(key, ".") || strings.Contains(key, ".."):
 		return invalid("%q is not a key: use letters, digits, and - _ = / with single dots between them", key)
 	}
@@ -248,6 +268,9 @@ func (o *options) timing(ttl time.Duration) (timing, error) {
 
 // leaseTime returns how long leadership may be believed after the last acknowledged write was sent.
 func (t timing) leaseTime() time.Duration { return t.ttl - t.margin }
+
+// slack returns by how much a renewal may be late without anybody minding: a quarter of the room that is left after it.
+func (t timing) slack() time.Duration { return (t.leaseTime() - t.interval) / 4 }
 
 // try returns how long a candidate waits for the answer to one request: short enough that a win which is acknowledged
 // late still leaves most of its lease.

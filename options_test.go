@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"github.com/prometheus/client_golang/prometheus"
 	"math"
 	"strings"
 	"testing"
@@ -42,7 +43,7 @@ func TestEveryProblemOfBadInputIsNamedAtOnceAndNothingIsWritten(t *testing.T) {
 func TestNamesAndKeysAreCheckedByTheRulesOfTheServer(t *testing.T) {
 	g := NewWithT(t)
 	bucket := &faulty{}
-	for _, bad := range []string{"", " ", "a b", "a.*", ">", ".a", "a.", "a..b", "ä", "a\n", "a:b"} {
+	for _, bad := range []string{"", " ", "a b", "a.*", ">", ".a", "a.", "a..b", "ä", "a\n", "a:b", strings.Repeat("a", 256)} {
 		_, err := election.NewElection("name", bad, bucket)
 		g.Expect(err).To(MatchError(election.ErrInvalidOption), "key %q", bad)
 	}
@@ -164,4 +165,24 @@ func TestDebugFunctionReceivesTheLog(t *testing.T) {
 		f.Expect(lines).To(ContainElement("State changed election=scheduler name=a state=leader reason=stood-down term=1"))
 		f.Expect(log.count(`msg="State changed" election=scheduler name=a state=leader reason=stood-down term=1`)).To(Equal(1))
 	})
+}
+
+func TestNilInAnInterfaceIsNil(t *testing.T) {
+	g := NewWithT(t)
+	var bucket *faulty
+	_, err := election.NewElection("a", key, bucket)
+	g.Expect(err).To(MatchError(ContainSubstring("bucket is nil")))
+
+	onVirtualTime(t, func(f *fleet) {
+		var r *prometheus.Registry
+		a := f.leading("a", election.WithRegisterer(r))
+		f.Expect(a.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestPlainNameThatReadsAsARecordIsRefused(t *testing.T) {
+	g := NewWithT(t)
+	name := `{"name":"x","instance":"y","attempt":"z","released":"2000-01-01T00:00:00Z"}`
+	_, err := election.NewElection(name, key, &faulty{}, election.WithPlainValue())
+	g.Expect(err).To(MatchError(election.ErrInvalidOption))
 }

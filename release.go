@@ -18,6 +18,7 @@ const plainGrace = 50 * time.Millisecond
 func (e *Election) release(ctx context.Context, t *tenure) error {
 	ctx = context.WithoutCancel(ctx)
 	limit := time.Now().Add(min(t.remaining(), maxTry))
+	doubt := false // whether a try may have been applied
 	err := fmt.Errorf("%w: the lease has run out", ErrNotLeader)
 	for left := time.Until(limit); left >= minTry; left = time.Until(limit) {
 		var revision uint64
@@ -30,8 +31,12 @@ func (e *Election) release(ctx context.Context, t *tenure) error {
 			return nil
 		}
 		if errors.Is(err, ErrNotLeader) {
+			if doubt { // it was applied, and somebody was quick to take the key
+				return nil
+			}
 			break
 		}
+		doubt = doubt || classify(err) == unknown
 		e.log.Debug("Release failed", "term", t.term.Number, "error", err)
 		pause(ctx, spacing(left))
 	}
@@ -68,7 +73,7 @@ func (e *Election) letGo(ctx context.Context, t *tenure) (revision uint64, err e
 	if e.opts.plain {
 		return 0, e.bucket.Delete(ctx, e.key, jetstream.LastRevision(t.revision))
 	}
-	r := e.record(t.term.Since, t.term.Number)
+	r := e.record(t.term.Since, t.number(time.Now()))
 	r.Released = time.Now().Round(0)
 	if !t.led {
 		// What is left of our own wait for a previous leader is our successor's to wait out.

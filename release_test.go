@@ -146,3 +146,29 @@ func TestPlainCandidateWritesItsBareNameAndReleasesByDeletion(t *testing.T) {
 		f.Expect(b.IsLeader()).To(BeTrue())
 	}, withoutMarkers)
 }
+
+func TestNothingToWaitForIsReleasedWithinAnyReleaseTimeout(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		for range 20 {
+			e, err := election.NewElection("a", key, f.bucket, election.WithSplay(0), election.WithReleaseTimeout(0))
+			f.Expect(err).NotTo(HaveOccurred())
+			done := make(chan error)
+			go func() { done <- e.Start(context.Background()) }()
+			after(2 * interval)
+			f.Expect(e.IsLeader()).To(BeTrue())
+			e.Stop()
+			f.Expect(<-done).To(Succeed())
+			f.Expect(f.record()).To(ContainSubstring(`"released"`))
+		}
+	})
+}
+
+func TestResignationThatASuccessorOvertookIsASuccess(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		b := f.candidate("b", election.WithBackoff(election.ConstantBackoff(10*time.Millisecond))).start()
+		a.link.LoseReplies(once(toKeyReply))
+		f.Expect(a.Resign(context.Background())).To(Succeed())
+		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}

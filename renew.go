@@ -37,7 +37,7 @@ func (e *Election) renew(ctx context.Context, t *tenure) {
 		return
 	}
 	e.lastError.Store(nil)
-	e.wait.Store(int64(t.interval))
+	e.wait.Store(int64(time.Until(t.next)))
 	if state == LeaderElectState && t.led {
 		e.wins.Add(1)
 		e.moved(LeaderState, reasonStoodDown, t)
@@ -47,8 +47,8 @@ func (e *Election) renew(ctx context.Context, t *tenure) {
 
 // tryRenew returns nil if the lease was extended.
 func (e *Election) tryRenew(ctx context.Context, t *tenure) error {
-	r := e.record(t.term.Since, t.term.Number)
 	sent := time.Now()
+	r := e.record(t.term.Since, t.number(sent))
 	rev, err := e.bucket.Update(ctx, e.key, e.encode(r), t.revision)
 	switch classify(err) {
 	case applied:
@@ -75,15 +75,12 @@ func (e *Election) renewalFailed(t *tenure, err error) {
 	t.next = time.Now().Add(spacing(left))
 }
 
-// slowReply is how long the reply to a renewal may take before it counts as trouble.
-const slowReply = 100 * time.Millisecond
-
 // confirm extends the lease by a renewal of ours that was applied at the given revision. After trouble it makes sure that
 // this is still the bucket the term was won in: in one that was made again meanwhile revisions begin anew, and the
-// update may have hit a successor's record that has our revision by chance. Without trouble the renewal came before
-// anybody could have led there.
+// update may have hit a successor's record that has our revision by chance. Without trouble, in time and acknowledged
+// soon, the renewal came before anybody could have led there that keeps the usual stand-down.
 func (e *Election) confirm(ctx context.Context, t *tenure, r record, revision uint64, sent time.Time) error {
-	t.unsure = t.unsure || t.failures > 0 || time.Since(sent) > slowReply
+	t.unsure = t.unsure || t.failures > 0 || time.Since(t.sent) > t.interval+t.slack()
 	if t.unsure {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTime(t.remaining()))
 		defer cancel()

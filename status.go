@@ -2,6 +2,7 @@ package election
 
 import (
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -73,6 +74,7 @@ func (e *Election) Status() Status {
 	}
 	if s.Leader != nil {
 		l := *s.Leader
+		l.Metadata = maps.Clone(l.Metadata)
 		s.Leader, s.Term = &l, l.Term
 	}
 	if t := e.tenure.Load(); t != nil {

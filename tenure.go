@@ -61,10 +61,10 @@ func (l lease) until(deadline time.Time) *lease {
 // caller that stops or resigns. None of them waits for another, and no renewal brings leadership back.
 type tenure struct {
 	timing
-	term   Term
-	ctx    context.Context // the leader-scoped context: ends, with a cause, when leadership does
-	cancel context.CancelCauseFunc
-	onEnd  func(*tenure) // called once when leadership has ended, by whoever ended it; must not block
+	announcer *announcer
+	term      Term
+	ctx       context.Context // the leader-scoped context: ends, with a cause, when leadership does
+	cancel    context.CancelCauseFunc
 
 	lease  atomic.Pointer[lease] // read by anybody, replaced under mu
 	mu     sync.Mutex            // never held across I/O or a callback
@@ -95,16 +95,16 @@ type hold struct {
 
 type sentAt = time.Time
 
-// newTenure returns the tenure that a write won which was sent and acknowledged at the given times. ctx is the parent of
-// the leader-scoped context, whose end does not end leadership.
-func newTenure(ctx context.Context, term Term, tm timing, sent, acknowledged time.Time, standDown time.Duration, onEnd func(*tenure)) *tenure {
+// newTenure returns the tenure that a write won which was sent and acknowledged at the given times, and in which
+// leadership counts after the stand-down. ctx is the parent of the leader-scoped context; its end does not end leadership.
+func newTenure(ctx context.Context, a *announcer, term Term, tm timing, sent, acknowledged time.Time, standDown time.Duration) *tenure {
 	t := &tenure{
-		timing: tm,
-		term:   term,
-		onEnd:  onEnd,
-		ended:  make(chan struct{}),
-		over:   make(chan struct{}),
-		hold:   hold{revision: term.Number, sent: sent, counts: acknowledged.Add(standDown), pending: map[string]sentAt{}},
+		timing:    tm,
+		announcer: a,
+		term:      term,
+		ended:     make(chan struct{}),
+		over:      make(chan struct{}),
+		hold:      hold{revision: term.Number, sent: sent, counts: acknowledged.Add(standDown), pending: map[string]sentAt{}},
 	}
 	t.term.tenure = t
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -122,6 +122,14 @@ func (t *tenure) leads() bool {
 	return l.state == LeaderState && l.holds(time.Now())
 }
 
+// number returns the number of the term as a renewal sent at the given time writes it: 0 while leadership does not count.
+func (t *tenure) number(sent time.Time) uint64 {
+	if !t.led && sent.Before(t.counts) {
+		return 0
+	}
+	return t.term.Number
+}
+
 // holds says whether the lease on the key lasts, whether leadership counts or not.
 func (t *tenure) holds() bool { return t.lease.Load().holds(time.Now()) }
 
@@ -135,8 +143,7 @@ func (t *tenure) remaining() time.Duration {
 // at the end of the stand-down where that comes before, or so soon after that one renewal can serve for both.
 func (t *tenure) due() time.Time {
 	due := t.sent.Add(t.interval)
-	slack := (t.leaseTime() - t.interval) / 4
-	if t.lease.Load().state == LeaderElectState && t.counts.Before(due.Add(slack)) {
+	if t.lease.Load().state == LeaderElectState && t.counts.Before(due.Add(t.slack())) {
 		return t.counts
 	}
 	return due
@@ -186,11 +193,14 @@ func (t *tenure) end(why reason) bool {
 	if first {
 		t.reason = why
 	}
+	if !why.voluntary() {
+		t.expiry.Stop()
+	}
 	t.mu.Unlock()
 
 	if first {
 		t.cancel(why.cause())
-		t.onEnd(t)
+		t.announcer.leadership(t) // OnLost is owed before the loop may look whether anything is
 		close(t.ended)
 	}
 	return first

@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync/atomic"
@@ -23,27 +24,24 @@ func (e *Election) begin(t *tenure, do func(context.Context, Term) error) {
 	e.current.work = w
 	e.mu.Unlock()
 	go func() {
-		defer close(w.done)
 		w.caller.Store(goroutine())
+		w.err = errors.New("work ended its goroutine")
+		defer func() {
+			w.led = t.end(reasonWorkEnded)
+			close(w.done)
+		}()
 		w.err = guarded(t, do)
-		w.led = t.end(reasonWorkEnded)
 	}()
 }
 
-// guarded calls the work and turns a panic, or the end of its goroutine, into an error.
+// guarded calls the work and turns a panic into an error.
 func guarded(t *tenure, do func(context.Context, Term) error) (err error) {
-	returned := false
 	defer func() {
-		if returned {
-			return
-		}
 		if p := recover(); p != nil {
 			err = fmt.Errorf("work panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	err = do(t.ctx, t.term)
-	returned = true
-	return err
+	return do(t.ctx, t.term)
 }
 
 // returned returns a channel that is closed when the work has returned, nil if there is none.
