@@ -72,7 +72,7 @@ func TestBackoffIsAskedWithTheNumberOfCampaignsLostInARowAndClamped(t *testing.T
 			onVirtualTime(t, func(f *fleet) {
 				f.leading("a")
 				var asked []int
-				b := f.candidate("b", election.WithBackoff(backoffFunc(func(n int) time.Duration {
+				b := f.deafCandidate("b", election.WithBackoff(backoffFunc(func(n int) time.Duration {
 					asked = append(asked, n)
 					return wait
 				}))).start()
@@ -87,10 +87,11 @@ func TestBackoffIsAskedWithTheNumberOfCampaignsLostInARowAndClamped(t *testing.T
 func TestBackoffCountsOnAfterALostTerm(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		var asked []int
-		f.leading("a", election.WithBackoff(backoffFunc(func(n int) time.Duration {
+		f.deafCandidate("a", election.WithBackoff(backoffFunc(func(n int) time.Duration {
 			asked = append(asked, n)
 			return time.Second
-		})))
+		}))).start()
+		after(interval)
 		f.write("intruder")
 		after(interval + 3*time.Second + time.Second/2)
 		f.Expect(asked).To(Equal([]int{1, 2, 3}), "then the intruder has expired")

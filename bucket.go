@@ -4,106 +4,83 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"regexp"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// facts is what an election knows of its bucket, and the durations that follow from it.
-type facts struct {
-	timing
-	created time.Time // when the stream behind the bucket was created; zero if the bucket does not say
-	markers bool      // whether the server announces expiries by markers
+// BucketConfig says what bucket [CreateBucket] makes.
+type BucketConfig struct {
+	Name     string                // letters, digits, - and _
+	TTL      time.Duration         // of every lease in the bucket: 1 s to 1 h, 2 s or more by preference
+	Replicas int                   // 1, 3 or 5; 0 is 1
+	Storage  jetstream.StorageType // file unless memory is asked for, which forgets term numbers when the servers restart
+	Mixed    bool                  // candidates of Choria stand in it too, so that expiries cannot be announced
 }
 
-// survey reads the facts of the bucket, and waits while the server cannot be reached.
-func (e *Election) survey(ctx context.Context) error {
-	for try := 0; ; try++ {
-		f, err := e.inspect(ctx)
-		if classify(err) == unusable {
-			err = fmt.Errorf("%w: %q cannot be used: %w", ErrBucketUnsuitable, e.bucket.Bucket(), err)
-		}
-		switch {
-		case err == nil:
-			if try > 0 {
-				e.log.Info("Bucket reached", "tries", try+1)
-			}
-			e.log.Debug("Bucket surveyed", "bucket", e.bucket.Bucket(), "ttl", f.ttl, "interval", f.interval, "stand-down", f.standDown)
-			return nil
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, ErrBucketUnsuitable), errors.Is(err, ErrInvalidOption):
-			return err
-		case try == 0:
-			e.log.Warn("Bucket cannot be reached, waiting for it", "bucket", e.bucket.Bucket(), "error", err)
-		default:
-			e.log.Debug("Bucket still cannot be reached", "bucket", e.bucket.Bucket(), "error", err)
-		}
-		pause(ctx, 250*time.Millisecond+randomBelow(250*time.Millisecond))
-	}
-}
+var legalBucket = regexp.MustCompile(`^[-_a-zA-Z0-9]+$`)
 
-// inspect reads the facts of the bucket once.
-func (e *Election) inspect(ctx context.Context) (*facts, error) {
-	ctx, cancel := context.WithTimeout(ctx, maxTry)
-	defer cancel()
-	status, err := e.bucket.Status(ctx)
-	if err == nil {
-		var f *facts
-		if f, err = e.opts.fit(status); err == nil {
-			e.facts.Store(f)
-			e.lastError.Store(nil)
-			return f, nil
-		}
-	}
-	e.failed(err)
-	return nil, err
-}
-
-// fit works out what a bucket means for these options, or names all that is wrong with it.
-func (o *options) fit(status jetstream.KeyValueStatus) (*facts, error) {
-	ttl := status.TTL()
+// validate names every problem of the configuration.
+func (c BucketConfig) validate() error {
 	var problems []error
-	unsuitable := func(format string, a ...any) {
-		problems = append(problems, fmt.Errorf("%w: %q "+format, append([]any{ErrBucketUnsuitable, status.Bucket()}, a...)...))
+	if !legalBucket.MatchString(c.Name) {
+		problems = append(problems, invalid("%q is no name for a bucket: use letters, digits, - and _", c.Name))
 	}
-	switch {
-	case ttl <= 0:
-		unsuitable("has no TTL, so that the key of a leader that crashed would stay for ever: give it one between %v and %v", minTTL, maxTTL)
-	case ttl < minTTL || ttl > maxTTL:
-		unsuitable("has a TTL of %v: give it one between %v and %v", ttl, minTTL, maxTTL)
+	if c.TTL < minTTL || c.TTL > maxTTL {
+		problems = append(problems, invalid("a TTL of %v: give the bucket one between %v and %v", c.TTL, minTTL, maxTTL))
 	}
-	if status.History() != 1 {
-		unsuitable("keeps a history of %d: set it to 1, elections have no use for more", status.History())
+	if c.Replicas != 0 && c.Replicas != 1 && c.Replicas != 3 && c.Replicas != 5 {
+		problems = append(problems, invalid("%d replicas: use 1, 3 or 5", c.Replicas))
 	}
-	f := &facts{}
-	if len(problems) == 0 {
-		tm, err := o.timing(ttl)
-		problems = append(problems, err)
-		f.timing = tm
+	return errors.Join(problems...)
+}
+
+// CreateBucket makes a bucket that is fit for elections, or brings one that exists to it: history 1, the TTL, expiry
+// markers unless it is mixed, and what it commits republished on election.<name>.>, which wakes candidates up without a
+// consumer each. Of a bucket that exists the storage cannot be changed, nor can markers be taken away; that is an
+// [ErrBucketUnsuitable], as is what the server refuses. A bad configuration is an [ErrInvalidOption], and nothing is made.
+// Do not change the TTL of a bucket in which somebody leads.
+func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) (jetstream.KeyValue, error) {
+	if isNil(js) {
+		return nil, invalid("the JetStream context is nil: pass the one that jetstream.New returned")
 	}
-	if err := errors.Join(problems...); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	f.markers = status.LimitMarkerTTL() > 0
-	if s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo }); ok && s.StreamInfo() != nil {
-		f.created = s.StreamInfo().Created
+	want := jetstream.KeyValueConfig{Bucket: cfg.Name, Storage: cfg.Storage, Description: "leader elections"}
+	existing, err := js.KeyValue(ctx, cfg.Name)
+	switch {
+	case err == nil:
+		status, err := existing.Status(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("bucket %q cannot be looked at: %w", cfg.Name, err)
+		}
+		if want, err = cfg.reconcile(status.Config()); err != nil {
+			return nil, err
+		}
+	case !errors.Is(err, jetstream.ErrBucketNotFound):
+		return nil, fmt.Errorf("bucket %q cannot be looked at: %w", cfg.Name, err)
 	}
-	return f, nil
+	want.History, want.TTL, want.Replicas = 1, cfg.TTL, max(cfg.Replicas, 1)
+	want.RePublish = &jetstream.RePublish{Source: "$KV." + cfg.Name + ".>", Destination: "election." + cfg.Name + ".>"}
+	if !cfg.Mixed {
+		want.LimitMarkerTTL = cfg.TTL
+	}
+	bucket, err := js.CreateOrUpdateKeyValue(ctx, want)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q cannot be made so: %w", ErrBucketUnsuitable, cfg.Name, err)
+	}
+	return bucket, nil
 }
 
-// randomBelow returns a random duration from 0 to just below d.
-func randomBelow(d time.Duration) time.Duration { return rand.N(max(d, 1)) }
-
-// pause waits and says whether ctx is still alive then.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
+// reconcile returns the configuration of a bucket that exists if it can become what is wanted.
+func (c BucketConfig) reconcile(has jetstream.KeyValueConfig) (jetstream.KeyValueConfig, error) {
+	if has.Storage != c.Storage {
+		return has, fmt.Errorf("%w: %q exists and is kept in %v storage, which cannot be changed: remove it first, or ask for that", ErrBucketUnsuitable, c.Name, has.Storage)
 	}
+	if c.Mixed && has.LimitMarkerTTL > 0 {
+		return has, fmt.Errorf("%w: %q exists and announces expiries by markers, which cannot be taken away: candidates of Choria cannot stand there, use another bucket", ErrBucketUnsuitable, c.Name)
+	}
+	return has, nil
 }

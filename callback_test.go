@@ -64,7 +64,7 @@ func TestCandidateDoesNotStandAgainBeforeTheCallbacksOfItsLastTermHaveReturned(t
 		after(5 * ttl)
 		f.Expect(f.record()).To(BeEmpty())
 		close(finish)
-		after(2 * interval)
+		after(2*interval + ttl)
 		f.Expect(a.IsLeader()).To(BeTrue())
 	})
 }
@@ -200,7 +200,7 @@ func TestOnCampaignIsCalledForEachCampaignWithTheStateItIsMadeIn(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		var a, b []election.State
 		f.candidate("a", election.OnCampaign(func(s election.State) { a = append(a, s) })).start()
-		f.candidate("b", election.OnCampaign(func(s election.State) { b = append(b, s) })).start()
+		f.deafCandidate("b", election.OnCampaign(func(s election.State) { b = append(b, s) })).start()
 		after(2 * interval)
 		f.Expect(a).To(Equal([]election.State{election.CandidateState, election.LeaderElectState, election.LeaderState}))
 		f.Expect(b).To(Equal([]election.State{election.CandidateState, election.CandidateState, election.CandidateState}))

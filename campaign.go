@@ -14,17 +14,21 @@ import (
 // A campaign that has begun is carried through even if ctx ends meanwhile, for a write may have been applied that only
 // its sender can clear away: what is won then is released by whoever leads on it.
 func (e *Election) campaign(ctx context.Context, lost int) (*tenure, error) {
-	for {
+	for due := time.Now(); ; {
+		vacancy := e.await(ctx, due, lost)
 		if ctx.Err() != nil {
 			return nil, nil
 		}
 		began := time.Now()
-		t, err := e.stand(context.WithoutCancel(ctx))
+		t, err := e.stand(context.WithoutCancel(ctx), vacancy)
 		if t != nil || err != nil {
 			return t, err
 		}
 		lost++
-		pause(ctx, max(time.Until(began.Add(e.nextCampaign(lost))), minPause))
+		due = began.Add(e.nextCampaign(lost))
+		if soonest := time.Now().Add(minPause); due.Before(soonest) {
+			due = soonest
+		}
 	}
 }
 
@@ -44,25 +48,30 @@ func (e *Election) nextCampaign(lost int) (d time.Duration) {
 	return d
 }
 
-// stand tries once to win the key: by creating it or, if something stands there that may be taken, by an update of that.
-// It returns nil if it did not win, or does not know.
-func (e *Election) stand(ctx context.Context) (*tenure, error) {
+// stand tries once to win the key: over the vacancy that was heard of, else by creating it or, if something stands there
+// that may be taken, over that. It returns nil if it did not win, or does not know.
+func (e *Election) stand(ctx context.Context, vacancy *change) (*tenure, error) {
 	e.announcer.campaign(CandidateState)
 	e.metrics.campaigned(CandidateState)
-	f := e.facts.Load()
-
-	call, cancel := context.WithTimeout(ctx, f.try())
+	call, cancel := context.WithTimeout(ctx, e.facts.Load().try())
 	defer cancel()
-	w := win{reason: reasonVacant, since: time.Now()}
-	rev, err := e.bucket.Create(call, e.key, e.encode(e.record(w.since, 0)))
-	switch classify(err) {
-	case applied:
-		return e.take(ctx, w.with(rev))
-	case refused:
+
+	w := win{reason: reasonVacant}
+	if vacancy != nil {
+		w = vacancy.win()
+	}
+	err := e.write(call, &w)
+	switch result := classify(err); {
+	case result == applied:
+		return e.take(ctx, w)
+	case result == refused:
 		e.lastError.Store(nil)
 		e.log.Debug("Campaign lost")
+		if vacancy != nil {
+			return nil, nil // somebody else was quicker
+		}
 		return e.claim(ctx)
-	case unknown:
+	case result == unknown:
 		e.failed(err)
 		e.log.Debug("Campaign in doubt", "error", err)
 		return e.claim(ctx)
@@ -73,30 +82,45 @@ func (e *Election) stand(ctx context.Context) (*tenure, error) {
 	}
 }
 
-// win is a write that won the key.
+// win is a write that wins the key.
 type win struct {
+	over         uint64 // the revision that it is an update of; 0 if it creates the key
 	reason       reason
-	revision     uint64
-	since        time.Time // just before the write was sent
-	acknowledged time.Time
+	removed      bool          // whether the key was free because somebody had removed it, as far as was heard
 	left         time.Duration // of the stand-down of whoever released the key
 	bucket       time.Time     // when the bucket was created, in the words of whoever released the key
+	candidates   int           // roughly how many stand, as far as was heard; 0 if it was not
+	revision     uint64        // what follows is known once it was written
+	since        time.Time     // just before it was sent
+	acknowledged time.Time
+}
+
+// write writes the record that wins the key.
+func (e *Election) write(ctx context.Context, w *win) (err error) {
+	w.since = time.Now()
+	r := e.record(w.since)
+	r.Candidates = w.candidates
+	if w.over > 0 {
+		w.revision, err = e.bucket.Update(ctx, e.key, e.encode(r), w.over)
+	} else {
+		w.revision, err = e.bucket.Create(ctx, e.key, e.encode(r))
+	}
+	w.acknowledged = time.Now()
+	return err
 }
 
 // standDown returns how long the winner must wait in a bucket that is known by f. A release vouches for its writer, but
 // only in the bucket that this leads or led in: one who comes from an earlier bucket released what was not his. What is
-// left of another's stand-down is never more than a lease may last.
+// left of another's stand-down is never more than a lease may last. The holder of a key that was removed may be cut off
+// just now, and believe for the rest of its lease.
 func (w win) standDown(f *facts) time.Duration {
-	if w.reason == reasonReleased && w.bucket.Equal(f.created) {
+	switch {
+	case w.reason == reasonReleased && w.bucket.Equal(f.created):
 		return min(w.left, max(f.standDown, f.ttl))
+	case w.removed:
+		return max(f.standDown, f.ttl)
 	}
 	return f.standDown
-}
-
-// with completes the win by an acknowledgement that came just now.
-func (w win) with(revision uint64) win {
-	w.revision, w.acknowledged = revision, time.Now()
-	return w
 }
 
 // claim reads what stands under the key and takes it over if it may be taken, by an update of that very revision: a
@@ -112,23 +136,21 @@ func (e *Election) claim(ctx context.Context) (*tenure, error) {
 		return nil, nil
 	}
 	prior := parseRecord(entry.Value())
-	var w win
+	w := win{over: entry.Revision(), candidates: prior.Candidates}
 	if left, ok := prior.released(); ok {
 		w.reason, w.left, w.bucket = reasonReleased, left, prior.Bucket
 	} else if prior.Instance == e.instance {
 		w.reason = reasonReclaimed
 	} else {
+		e.ear.Load().read(entry.Revision())
 		e.saw(prior.leader(e.key, entry.Revision(), entry.Created(), f.ttl))
 		return nil, nil
 	}
-
-	w.since = time.Now()
-	rev, err := e.bucket.Update(call, e.key, e.encode(e.record(w.since, 0)), entry.Revision())
-	if err != nil {
+	if err := e.write(call, &w); err != nil {
 		e.log.Debug("Record not taken over", "reason", string(w.reason), "outcome", failure(err))
 		return nil, nil
 	}
-	return e.take(ctx, w.with(rev))
+	return e.take(ctx, w)
 }
 
 // take turns a win into a tenure. The bucket's facts are read again unless a release vouches for them: it may have been
@@ -153,17 +175,26 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 	t := newTenure(ctx, &e.announcer, term, f.timing, w.since, w.acknowledged, w.standDown(f))
 	e.lastError.Store(nil)
 	e.wait.Store(int64(time.Until(t.next)))
-	e.saw(e.record(w.since, 0).leader(e.key, w.revision, w.since.Round(0), f.ttl))
+	t.candidates = w.candidates
+	e.saw(e.record(w.since).leader(e.key, w.revision, w.since.Round(0), f.ttl))
 	e.moved(LeaderElectState, w.reason, t)
 	return t, nil
 }
 
-// record returns the record to be written next.
-func (e *Election) record(since time.Time, term uint64) record {
+// record returns the record to be written next, in a term that was won at the given time.
+func (e *Election) record(since time.Time) record {
 	return record{
-		Name: e.name, Instance: e.instance, Attempt: e.attempt(), Since: since.Round(0), Term: term,
-		Bucket: e.facts.Load().created, Host: e.host, PID: e.pid, Metadata: e.opts.metadata,
+		Name: e.name, Instance: e.instance, Attempt: e.attempt(), Since: since.Round(0), Bucket: e.facts.Load().created,
+		Host: e.host, PID: e.pid, Metadata: e.opts.metadata,
 	}
+}
+
+// recordOf returns the record that a renewal or release writes which is sent at the given time.
+func (e *Election) recordOf(t *tenure, sent time.Time) record {
+	r := e.record(t.term.Since)
+	r.Term = t.number(sent)
+	r.Candidates = e.ear.Load().candidates(e.instance, t.candidates, t.term.Since)
+	return r
 }
 
 // encode returns the bytes to be stored for r.
@@ -176,7 +207,8 @@ func (e *Election) encode(r record) []byte {
 
 // saw remembers who holds the key.
 func (e *Election) saw(l Leader) {
-	if before := e.seen.Swap(&l); before == nil || before.Instance != l.Instance || before.Name != l.Name {
+	before := e.seen.Swap(&l)
+	if l.Instance != e.instance && (before == nil || before.Instance != l.Instance || before.Name != l.Name) {
 		e.log.Info("Leader seen", "leader", l.Name, "term", l.Term)
 	}
 }

@@ -2,7 +2,8 @@
 //
 // Each key of a bucket with a TTL is one election. A candidate campaigns by creating the key; the one that succeeds has
 // won, and keeps the key by updates that are refused if anybody else wrote it meanwhile, one every 0.75 of the TTL. All
-// others campaign again later. A random splay at the start and a pluggable [Backoff] spread their campaigns out.
+// others wait until they hear that the key is free, or campaign again later where they cannot hear. A random splay at the
+// start and a pluggable [Backoff] spread their campaigns out.
 //
 // Leadership counts only from the winner's next successful campaign, which it makes no sooner than a stand-down after it
 // won: a previous leader that has not heard of its loss has stood down by then. Choria elects its leaders this way, and
@@ -39,8 +40,11 @@
 //     by reading it back. Only a foreign record, an absent key, another bucket or the deadline end a term.
 //   - No ghost. A write that comes late, by a candidate that had given it up, is taken over by a fresh one or released;
 //     nobody leads on it as it stands.
-//   - Liveness. If some candidate can reach the bucket there is a leader, at the latest one TTL, the server's lateness to
-//     expire keys (0.4 s), one stand-down and one campaign interval after a crash.
+//   - Liveness. If some candidate can reach the bucket there is a leader: milliseconds after a release, and at the latest
+//     one TTL, the server's lateness to expire keys (0.4 s) and one stand-down after a crash; where vacancies cannot be
+//     heard of, one campaign interval later than that.
+//   - Quiet. A candidate that hears renewals sends nothing but a campaign every forty TTLs or so; a leader sends one request
+//     per renewal. Of the many that hear of a vacancy few answer.
 //
 // # What is not
 //
@@ -49,8 +53,8 @@
 // three quarters of the TTL.
 //
 // Whoever deletes the key under a leader that is cut off at that very moment, or deletes the bucket, makes two leaders
-// possible for up to the rest of the lease: the winner cannot know. Use [Election.Resign], which hands over in order.
-// Nor may the TTL of a bucket be changed while somebody leads.
+// possible for up to the rest of the lease if the winner cannot know. One that hears of the deletion waits a whole TTL.
+// Use [Election.Resign], which hands over in order. Nor may the TTL of a bucket be changed while somebody leads.
 //
 // A lease cannot stop work that is already under way, nor beat a pause between the question and the effect: IsLeader was
 // true when it was asked. Where that matters, let the receiver compare the [Term.Token] that comes with each effect with
@@ -62,12 +66,9 @@
 //
 // # The bucket
 //
-// It needs a TTL, one for all its elections, between 1 s and 1 h, and a history of 1:
-//
-//	js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "ELECTIONS", TTL: 30 * time.Second, LimitMarkerTTL: 30 * time.Second, History: 1})
-//
-// LimitMarkerTTL lets the server announce expiries; leave it out where candidates of Choria stand, which cannot create a
-// key over such an announcement. A leader survives an outage of the server of up to the TTL less the interval and the
+// It needs a TTL, one for all its elections, between 1 s and 1 h, and a history of 1. [CreateBucket] makes one that has
+// these, announces expiries by markers, and republishes what it commits. Markers must be left out where candidates of
+// Choria stand, which cannot create a key over one. A leader survives an outage of the server of up to the TTL less the interval and the
 // margin: to outlast the crash of the server that leads a replicated stream, some 10 s, choose a TTL of 45 s or more,
 // or 15 s and [WithCampaignInterval] of a third of it.
 //
@@ -75,13 +76,26 @@
 // ($JS.API.STREAM.INFO.KV_<bucket>). Permission to read the key ($JS.API.DIRECT.GET.KV_<bucket>.$KV.<bucket>.<key>) lets
 // it recognise releases and late writes of its own; without, it waits for the key to expire.
 //
+// # Hearing of a vacancy
+//
+// What commits to the bucket is heard, best first: by a plain subscription to what the bucket republishes, which needs
+// [WithJetStream] and permission to subscribe to election.<bucket>.>, and costs the server no consumer; by one watcher
+// per process and bucket, for all elections in it, which needs permission to create a consumer; or not at all, and then
+// a candidate campaigns every interval. [Status] and the metrics tell which it is. A source is trusted only while it
+// speaks: after a reconnect, and when nothing was heard for a TTL, a candidate campaigns as if it had none.
+//
+// Those who hear of a vacancy answer after a random delay, and drop the answer when they hear that somebody was quicker.
+// A leader with [WithJetStream] and permission to subscribe to $KV.<bucket>.> counts the candidates by their attempts, and
+// says so in its record. The delay is spread over one millisecond per candidate, so that the first answer comes after a
+// millisecond whatever their number, and few come before all have heard of it; over 50 ms where nobody counted.
+//
 // A connection that is used for an election should have nats.ReconnectBufSize(-1): then what is written while it is down
 // fails at once, in place of being sent when the candidate has long given it up.
 //
 // # The record
 //
-// Under the key stands one JSON object: name, instance, attempt, since, term, bucket, host, pid, metadata, and in a release
-// also released and, from a leader-elect, stand_down_ms. Anything else is read as the bare name of a leader, which is
+// Under the key stands one JSON object: name, instance, attempt, since, term, bucket, host, pid, metadata, candidates, and
+// in a release also released and, from a leader-elect, stand_down_ms. Anything else is read as the bare name of a leader, which is
 // what [WithPlainValue] writes.
 //
 // # Metrics
@@ -91,6 +105,7 @@
 //	election_leader                        gauge      1 exactly while IsLeader is true
 //	election_campaigns_total               counter    by state
 //	election_interval_seconds              gauge      from the last campaign or renewal to the next
+//	election_wake_up_source                gauge      1 for the source in use: republish, watch or none
 //	election_transitions_total             counter    by to (the new state) and reason
 //	election_renewal_failures_total        counter    by reason: timeout, conflict, no-stream, disconnected, error
 //	election_renewal_duration_seconds      histogram  round trips of successful renewals

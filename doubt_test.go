@@ -143,9 +143,10 @@ func TestStaleReadEndsNoTerm(t *testing.T) {
 	}
 }
 
-func TestForeignRecordEndsTheTermAtTheNextRenewal(t *testing.T) {
+func TestForeignRecordEndsTheTermAtTheNextRenewalOfALeaderThatDoesNotHear(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.leading("a")
+		a := f.deafCandidate("a").start()
+		after(interval)
 		term, _ := a.Term()
 		f.write("intruder")
 		after(interval - instant)
@@ -158,9 +159,10 @@ func TestForeignRecordEndsTheTermAtTheNextRenewal(t *testing.T) {
 	})
 }
 
-func TestDeletedKeyEndsTheTermAtTheNextRenewal(t *testing.T) {
+func TestDeletedKeyEndsTheTermAtTheNextRenewalOfALeaderThatDoesNotHear(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.leading("a")
+		a := f.deafCandidate("a").start()
+		after(interval)
 		f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed())
 		after(interval + time.Second)
 		f.Expect(a.IsLeader()).To(BeFalse())

@@ -58,7 +58,8 @@ type Election struct {
 	facts     atomic.Pointer[facts]  // of the bucket; nil until it was reached
 	seen      atomic.Pointer[Leader] // the last leader that was read
 	lastError atomic.Pointer[string]
-	wait      atomic.Int64 // until the next campaign or renewal, as it was last set
+	ear       atomic.Pointer[ear] // nil while it does not run
+	wait      atomic.Int64        // until the next campaign or renewal, as it was last set
 	attempts  atomic.Uint64
 	wins      atomic.Uint64
 	losses    atomic.Uint64
@@ -146,6 +147,10 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 	if err := e.survey(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
+	ear := e.listen(e.facts.Load())
+	defer ear.close()
+	e.ear.Store(ear)
+	defer e.ear.Store(nil)
 	if splay := e.facts.Load().splay; splay > 0 {
 		pause(ctx, randomBelow(splay))
 	}

@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -10,6 +11,7 @@ import (
 // faulty is a bucket whose calls a test can take over. A hook may do without the bucket, or wrap what it does.
 type faulty struct {
 	jetstream.KeyValue
+	deaf   bool // watchers are refused
 	update atomic.Pointer[func(ctx context.Context, value []byte, rev uint64, update func() (uint64, error)) (uint64, error)]
 	get    atomic.Pointer[func(ctx context.Context, get func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error)]
 }
@@ -36,4 +38,11 @@ func (b *faulty) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, 
 		return (*f)(ctx, get)
 	}
 	return get()
+}
+
+func (b *faulty) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	if b.deaf {
+		return nil, errors.New("permissions violation")
+	}
+	return b.KeyValue.WatchAll(ctx, opts...)
 }

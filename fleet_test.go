@@ -166,6 +166,14 @@ func (f *fleet) faultyCandidate(name string, opts ...election.Option) (*candidat
 	return f.candidateOn(name, nil, b, opts...), b
 }
 
+// deafCandidate returns a candidate that hears of nothing and finds out by its campaigns.
+func (f *fleet) deafCandidate(name string, opts ...election.Option) *candidate {
+	f.Helper()
+	l := f.server.Link(f.T)
+	b := &faulty{KeyValue: f.server.Bucket(f.T, natstest.Connect(f.T, l), ttl, f.options...), deaf: true}
+	return f.candidateOn(name, l, b, opts...)
+}
+
 // errConflict is what a replicated stream answers to a write that another one, of anybody's, is in the way of.
 var errConflict = fmt.Errorf("nats: %w: %w", &jetstream.APIError{Code: 400, ErrorCode: 10164, Description: "wrong last sequence"}, jetstream.ErrKeyRevisionMismatch)
 

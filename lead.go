@@ -11,6 +11,8 @@ import (
 // returned while it led, and the work's error.
 func (e *Election) lead(ctx context.Context, t *tenure, do func(context.Context, Term) error) (finished bool, err error) {
 	e.tenure.Store(t)
+	ear := e.ear.Load()
+	ear.count(true)
 	defer context.AfterFunc(ctx, func() { t.end(reasonStopped) })()
 
 	e.serve(ctx, t, do)
@@ -24,6 +26,7 @@ func (e *Election) lead(ctx context.Context, t *tenure, do func(context.Context,
 		e.seen.CompareAndSwap(l, nil)
 	}
 	e.tenure.Store(nil)
+	ear.count(false)
 	close(t.over)
 	<-e.announcer.silence()
 	if t.work != nil {
@@ -45,12 +48,18 @@ func (e *Election) lead(ctx context.Context, t *tenure, do func(context.Context,
 
 // serve renews the lease until leadership ends, and starts the work when leadership counts.
 func (e *Election) serve(ctx context.Context, t *tenure, do func(context.Context, Term) error) {
+	ear := e.ear.Load()
 	timer := time.NewTimer(time.Until(t.next))
 	defer timer.Stop()
 	for {
 		select {
 		case <-t.ended:
 			return
+		case <-ear.news:
+			if c, _, ok := ear.latest(); ok && e.intrudes(c, t) {
+				t.unsure = true // and only an update of our own can tell
+				timer.Reset(0)
+			}
 		case <-timer.C:
 			if e.renew(ctx, t); do != nil && t.work == nil && t.leads() {
 				e.begin(t, do)
@@ -58,6 +67,12 @@ func (e *Election) serve(ctx context.Context, t *tenure, do func(context.Context
 			timer.Reset(time.Until(t.next))
 		}
 	}
+}
+
+// intrudes says whether a change that was heard is cause to doubt that the key is still held.
+func (e *Election) intrudes(c change, t *tenure) bool {
+	return (c.removal != kept || c.record.Instance != e.instance) &&
+		(c.revision > t.revision || c.record.Bucket.After(t.term.Bucket))
 }
 
 // windUp waits until callbacks and work have returned, and then releases the key if it is still held. Until then it keeps

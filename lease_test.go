@@ -152,10 +152,10 @@ func TestStandDownCountsFromTheAcknowledgementOfTheWin(t *testing.T) {
 	})
 }
 
-func TestReleaseByALeaderIsTakenOverWithoutAStandDown(t *testing.T) {
+func TestReleaseByALeaderIsTakenOverWithoutAStandDownAlsoByPolling(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")
-		b := f.candidate("b").start()
+		b := f.deafCandidate("b").start()
 		after(time.Second)
 		a.Stop()
 		revision := f.revision()
@@ -206,7 +206,7 @@ func TestRecordThatIsNoProperReleaseMustExpire(t *testing.T) {
 				c := f.candidate("a").start()
 				after(ttl - instant)
 				f.Expect(c.State()).To(Equal(election.CandidateState))
-				after(400*time.Millisecond + interval)
+				after(500 * time.Millisecond)
 				f.Expect(c.State()).To(Equal(election.LeaderElectState))
 			})
 		})

@@ -31,6 +31,17 @@ func newMetrics(e *Election) *metrics {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, value)
 	}
+	source := func(name string) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "election_wake_up_source", Help: "How this candidate hears of changes: 1 for the source in use.",
+			ConstLabels: prometheus.Labels{"election": e.key, "identity": e.name, "source": name},
+		}, func() float64 {
+			if a := e.ear.Load(); a != nil && a.hub.inUse() == name {
+				return 1
+			}
+			return 0
+		})
+	}
 	return &metrics{
 		registerer: e.opts.registerer, name: e.name, key: e.key,
 		campaigns:       counter("election_campaigns_total", "Campaigns made, by the state in which they were made.", "state"),
@@ -50,6 +61,7 @@ func newMetrics(e *Election) *metrics {
 			gauge("election_interval_seconds", "Time from the last campaign or renewal to the next.", func() float64 {
 				return time.Duration(e.wait.Load()).Seconds()
 			}),
+			source(sourceRepublish), source(sourceWatch), source(sourceNone),
 			gauge("election_lease_remaining_seconds", "What is left of the lease on the key, 0 unless it is held.", func() float64 {
 				if t := e.tenure.Load(); t != nil {
 					return t.remaining().Seconds()

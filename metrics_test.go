@@ -52,7 +52,7 @@ election_interval_seconds{election="scheduler",identity="a"} 7.5
 func TestMetricsCountCampaignsTransitionsAndFailures(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		r := prometheus.NewPedanticRegistry()
-		a := f.candidate("a", election.WithRegisterer(r)).start()
+		a := f.deafCandidate("a", election.WithRegisterer(r)).start()
 		after(interval + ttl)
 		a.link.LoseReplies(once(toKeyReply))
 		after(ttl)

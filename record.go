@@ -18,6 +18,8 @@ type record struct {
 	PID      int               `json:"pid,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 
+	Candidates int `json:"candidates,omitempty"` // roughly how many stand, the leader included; 0 if that is not known
+
 	Released    time.Time `json:"released,omitzero"` // set by the release: when its writer let go
 	StandDownMs int64     `json:"stand_down_ms,omitempty"`
 }

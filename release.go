@@ -73,7 +73,7 @@ func (e *Election) letGo(ctx context.Context, t *tenure) (revision uint64, err e
 	if e.opts.plain {
 		return 0, e.bucket.Delete(ctx, e.key, jetstream.LastRevision(t.revision))
 	}
-	r := e.record(t.term.Since, t.number(time.Now()))
+	r := e.recordOf(t, time.Now())
 	r.Released = time.Now().Round(0)
 	if !t.led {
 		// What is left of our own wait for a previous leader is our successor's to wait out.

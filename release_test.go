@@ -37,7 +37,7 @@ func TestKeyIsReleasedOnlyAfterTheWorkHasReturnedAndIsKeptUntilThen(t *testing.T
 			after(time.Millisecond)
 		}
 		f.Expect(returned).NotTo(BeZero())
-		f.Expect(time.Since(returned)).To(BeNumerically("<=", 12*time.Millisecond))
+		f.Expect(time.Since(returned)).To(BeNumerically("<=", 60*time.Millisecond))
 		f.Expect(<-a.result).To(Succeed())
 	})
 }
@@ -95,7 +95,7 @@ func TestStopDoesNotHangOnAServerThatIsGone(t *testing.T) {
 		a.link.Cut()
 		began := time.Now()
 		a.Stop()
-		f.Expect(time.Since(began)).To(BeNumerically("<=", 2*time.Second))
+		f.Expect(time.Since(began)).To(BeNumerically("<=", 2500*time.Millisecond))
 		f.Expect(a.seen()).To(Equal([]string{"won 7.5s", "lost 7.5s"}), "at once")
 	})
 }

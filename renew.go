@@ -48,7 +48,7 @@ func (e *Election) renew(ctx context.Context, t *tenure) {
 // tryRenew returns nil if the lease was extended.
 func (e *Election) tryRenew(ctx context.Context, t *tenure) error {
 	sent := time.Now()
-	r := e.record(t.term.Since, t.number(sent))
+	r := e.recordOf(t, sent)
 	rev, err := e.bucket.Update(ctx, e.key, e.encode(r), t.revision)
 	switch classify(err) {
 	case applied:

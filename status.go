@@ -60,6 +60,7 @@ type Status struct {
 	TTL              time.Duration `json:"ttl_ns"`               // of the bucket; 0 until it was reached
 	CampaignInterval time.Duration `json:"campaign_interval_ns"` // between renewals; 0 until the bucket was reached
 
+	WakeUp    string `json:"wake_up,omitempty"`    // how it hears of changes: "republish", "watch" or "none"; empty if it does not run
 	Wins      uint64 `json:"wins"`                 // terms led
 	Losses    uint64 `json:"losses"`               // terms led that ended, whatever ended them
 	LastError string `json:"last_error,omitempty"` // the last request that failed; empty once one succeeded
@@ -82,6 +83,9 @@ func (e *Election) Status() Status {
 	}
 	if f := e.facts.Load(); f != nil {
 		s.TTL, s.CampaignInterval = f.ttl, f.interval
+	}
+	if a := e.ear.Load(); a != nil {
+		s.WakeUp = a.hub.inUse()
 	}
 	if text := e.lastError.Load(); text != nil {
 		s.LastError = *text

@@ -81,14 +81,15 @@ type tenure struct {
 
 // hold is what the loop knows of the key while it holds it.
 type hold struct {
-	revision uint64            // of our last write known to have been applied
-	sent     time.Time         // just before that write was sent
-	counts   time.Time         // leadership counts from the first renewal sent at this time or later
-	next     time.Time         // when to renew, or to try again
-	pending  map[string]sentAt // renewals since then whose outcome is unknown, by attempt
-	failures int               // tries that failed in a row
-	absences int               // how many times in a row nothing was found under the key
-	unsure   bool              // whether this may be another bucket than the one the term was won in
+	revision   uint64            // of our last write known to have been applied
+	sent       time.Time         // just before that write was sent
+	counts     time.Time         // leadership counts from the first renewal sent at this time or later
+	next       time.Time         // when to renew, or to try again
+	pending    map[string]sentAt // renewals since then whose outcome is unknown, by attempt
+	failures   int               // tries that failed in a row
+	absences   int               // how many times in a row nothing was found under the key
+	candidates int               // how many stood when the key was won; 0 if that is not known
+	unsure     bool              // whether this may be another bucket than the one the term was won in
 
 	work *work // nil while there is none
 }

@@ -9,26 +9,22 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
 )
 
 // retryPause is how long to wait before a server that was not ready is asked again.
 const retryPause = 500 * time.Millisecond
 
-// bucketConfig returns the configuration of a bucket for elections: nothing but the last record of a key counts, which
-// expires after ttl, and its end shows as a marker.
-func bucketConfig(name string, ttl time.Duration) jetstream.KeyValueConfig {
-	return jetstream.KeyValueConfig{Bucket: name, History: 1, TTL: ttl, LimitMarkerTTL: ttl}
-}
-
-// createBucket makes a bucket; on servers that do not know expiry markers, one without.
-func createBucket(ctx context.Context, js jetstream.JetStream, config jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
-	bucket, err := js.CreateKeyValue(ctx, config)
+// createBucket makes a bucket for elections; on servers that do not know expiry markers, one without.
+func createBucket(ctx context.Context, js jetstream.JetStream, config election.BucketConfig) (jetstream.KeyValue, error) {
+	bucket, err := election.CreateBucket(ctx, js, config)
 	if errors.Is(err, jetstream.ErrLimitMarkerTTLNotSupported) {
-		config.LimitMarkerTTL = 0
-		bucket, err = js.CreateKeyValue(ctx, config)
+		config.Mixed = true
+		bucket, err = election.CreateBucket(ctx, js, config)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("bucket %q cannot be made: %w", config.Bucket, err)
+		return nil, fmt.Errorf("bucket %q cannot be made: %w", config.Name, err)
 	}
 	return bucket, nil
 }

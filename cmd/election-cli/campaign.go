@@ -146,7 +146,7 @@ func (c *campaign) campaign(ctx context.Context, fail context.CancelCauseFunc, n
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	opts := []election.Option{election.WithLogger(log)}
+	opts := []election.Option{election.WithLogger(log), election.WithJetStream(s.js)}
 	if metrics != nil {
 		opts = append(opts, election.WithRegisterer(metrics.registry))
 	}
@@ -197,7 +197,7 @@ func (c *campaign) connect(fail context.CancelCauseFunc, log *slog.Logger) (*ses
 // findBucket returns the bucket, which on an embedded server is made first.
 func (c *campaign) findBucket(ctx context.Context, s *session, log *slog.Logger) (jetstream.KeyValue, error) {
 	if c.embedded {
-		return createBucket(ctx, s.js, bucketConfig(c.bucket, c.ttl))
+		return createBucket(ctx, s.js, election.BucketConfig{Name: c.bucket, TTL: c.ttl})
 	}
 	return s.awaitBucket(ctx, c.bucket, log)
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/natscampaign/election"
 )
 
 const drillHelp = `It brings up a JetStream server in this process, or uses the one that --server or --context names, makes a bucket of its
@@ -90,7 +92,7 @@ func (d *drill) check() error {
 	if d.rounds < 1 || d.rounds > maxRounds {
 		problems = append(problems, fmt.Errorf("--rounds %d: give 1 to %d", d.rounds, maxRounds))
 	}
-	if d.replicas < 1 || d.replicas > 5 {
+	if d.replicas != 1 && d.replicas != 3 && d.replicas != 5 {
 		problems = append(problems, fmt.Errorf("--replicas %d: give 1, 3 or 5", d.replicas))
 	}
 	if d.embedded && d.conn.givenByFlag() {
@@ -132,22 +134,20 @@ func (d *drill) rehearse(ctx context.Context) (r *rehearsal, err error) {
 		return nil, err
 	}
 	defer operator.nc.Close()
-	config := bucketConfig("ELECTION_DRILL_"+nuid.Next(), d.ttl)
-	config.Replicas = d.replicas
-	config.Description = "temporary, of an election-cli drill that began " + time.Now().UTC().Format(time.RFC3339)
+	config := election.BucketConfig{Name: "ELECTION_DRILL_" + nuid.Next(), TTL: d.ttl, Replicas: d.replicas}
 	bucket, err := createBucket(ctx, operator.js, config)
 	if err != nil {
-		if hopeless := operator.hopeless(config.Bucket, err); hopeless != nil {
+		if hopeless := operator.hopeless(config.Name, err); hopeless != nil {
 			err = hopeless
 		}
 		if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) { // it may have been made all the same
-			err = errors.Join(err, removeBucket(operator.js, config.Bucket))
+			err = errors.Join(err, removeBucket(operator.js, config.Name))
 		}
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, removeBucket(operator.js, config.Bucket)) }()
+	defer func() { err = errors.Join(err, removeBucket(operator.js, config.Name)) }()
 
-	f, err := newFleet(ctx, d.conn, config.Bucket, d.candidates)
+	f, err := newFleet(ctx, d.conn, config.Name, d.candidates)
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func directOnly(o *nats.Options) error {
 
 // join stands as a candidate for key, from now on.
 func (m *member) join(key string) {
-	e, err := election.NewElection(m.name, key, m.bucket, election.WithSplay(0))
+	e, err := election.NewElection(m.name, key, m.bucket, election.WithSplay(0), election.WithJetStream(m.session.js))
 	if err != nil {
 		m.fail(err)
 		return

@@ -16,6 +16,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
 )
 
 // certificate returns a certificate for the loopback interface, and a file that vouches for it.
@@ -53,7 +55,7 @@ func TestLinksOfAFleetCanBeCutAlsoWithTLSAndPasswords(t *testing.T) {
 	operator, err := flags.connect()
 	g.Expect(err).NotTo(HaveOccurred())
 	defer operator.nc.Close()
-	_, err = createBucket(t.Context(), operator.js, bucketConfig("B", time.Second))
+	_, err = createBucket(t.Context(), operator.js, election.BucketConfig{Name: "B", TTL: time.Second})
 	g.Expect(err).NotTo(HaveOccurred())
 	f, err := newFleet(t.Context(), flags, "B", 2)
 	g.Expect(err).NotTo(HaveOccurred())

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
 )
 
 // patience is how long an end-to-end test waits for anything: far longer than it takes on an idle machine.
@@ -157,7 +159,7 @@ func TestACampaignThatIsInterruptedHandsOverToAnother(t *testing.T) {
 	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()
 	g.Expect(err).NotTo(HaveOccurred())
 	defer s.nc.Close()
-	_, err = createBucket(t.Context(), s.js, bucketConfig("LEADER_ELECTION", 4*time.Second))
+	_, err = createBucket(t.Context(), s.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: 4 * time.Second})
 	g.Expect(err).NotTo(HaveOccurred())
 
 	one := startCampaign(t, "-s", e.url(), "--name", "web-1")

@@ -92,9 +92,6 @@ func (n *narrator) WithGroup(name string) slog.Handler {
 // Handle tells a record as an event, or passes it on.
 func (n *narrator) Handle(ctx context.Context, r slog.Record) error {
 	if e, ok := n.story.read(r); ok {
-		if e.Event == eventFollowing && e.State != election.CandidateState {
-			return nil // it sees itself
-		}
 		return n.story.tell(e)
 	}
 	if !n.next.Enabled(ctx, r.Level) {
