@@ -25,10 +25,23 @@ func (e *Election) campaign(ctx context.Context, lost int) (*tenure, error) {
 			return t, err
 		}
 		lost++
+		e.countWatchers(ctx, lost, vacancy)
 		due = began.Add(e.nextCampaign(lost))
 		if soonest := time.Now().Add(minPause); due.Before(soonest) {
 			due = soonest
 		}
+	}
+}
+
+// countWatchers looks how many watch the bucket, which is about how many candidates will hear of a vacancy if a leader
+// cannot count them. It does so with the campaigns that are made in any case, and not before all that started together do.
+func (e *Election) countWatchers(ctx context.Context, lost int, vacancy *change) {
+	ear := e.ear.Load()
+	if vacancy != nil || lost < openingCampaigns || ear.hub.inUse() != sourceWatch {
+		return
+	}
+	if f, err := e.inspect(ctx); err == nil {
+		ear.guess(f.consumers)
 	}
 }
 

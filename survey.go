@@ -16,6 +16,7 @@ type facts struct {
 	created   time.Time // when the stream behind the bucket was created; zero if the bucket does not say
 	markers   bool      // whether the server announces expiries by markers
 	republish string    // the subject on which the server repeats every change, whole; empty if it does not
+	consumers int       // of the bucket's stream: one for each process that watches it
 }
 
 // survey reads the facts of the bucket, and waits while the server cannot be reached.
@@ -90,6 +91,7 @@ func (o *options) fit(status jetstream.KeyValueStatus) (*facts, error) {
 	f.markers = status.LimitMarkerTTL() > 0
 	if s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo }); ok && s.StreamInfo() != nil {
 		f.created = s.StreamInfo().Created
+		f.consumers = s.StreamInfo().State.Consumers
 		if r := s.StreamInfo().Config.RePublish; r != nil && !r.HeadersOnly {
 			f.republish = r.Destination
 		}

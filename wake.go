@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type ear struct {
 	last     change    // the latest; meaningless while heard is zero
 	heard    time.Time // when it came; zero if nothing was heard since the source was made
 	done     uint64    // the revision of the vacancy that was last answered
+	guessed  int       // how many candidates stand, unless the leader knows better; 0 for no idea
 	found    uint64    // the revision that a campaign last found under the key
 	foundAt  time.Time // and when
 	counting bool
@@ -67,7 +69,7 @@ func (a *ear) hear(c change) {
 	}
 	a.heard = time.Now()
 	if c.answer.IsZero() && c.vacant() {
-		c.answer = a.heard.Add(randomBelow(c.record.spread()))
+		c.answer = a.heard.Add(randomBelow(spread(cmp.Or(c.record.Candidates, a.guessed, unknownCandidates))))
 	}
 	a.last = c
 	a.notify()
@@ -125,6 +127,16 @@ func (a *ear) read(revision uint64) {
 		}
 	}
 	a.found, a.foundAt = revision, time.Now()
+}
+
+// guess takes note of how many processes watch the bucket; in each as many stand, it is supposed, as in this.
+func (a *ear) guess(watchers int) {
+	a.hub.mu.Lock()
+	each := len(a.hub.ears[a.key])
+	a.hub.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.guessed = watchers * each
 }
 
 // latest returns the latest change and when it was heard; false if nothing was since the source was made.
@@ -198,14 +210,10 @@ func (c change) vacant() bool {
 	return c.removal != kept || released
 }
 
-// spread returns the time over which those who stand spread their answers to a vacancy. What is left to chance is who
-// comes first: for n candidates that is one answerSpacing after the vacancy on average, whatever n is.
-func (r record) spread() time.Duration {
-	followers := unknownCandidates
-	if r.Candidates > 0 {
-		followers = r.Candidates - 1
-	}
-	return time.Duration(max(followers-1, 0)) * answerSpacing
+// spread returns the time over which so many candidates, one of which led, spread their answers to a vacancy. What is left
+// to chance is who comes first: one answerSpacing after the vacancy on average, however many they are.
+func spread(candidates int) time.Duration {
+	return time.Duration(max(candidates-2, 0)) * answerSpacing
 }
 
 // win returns what a candidate wins that takes the key over the change.

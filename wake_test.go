@@ -316,3 +316,15 @@ func TestCreateBucketMakesABucketFitForElectionsAndBringsOneToIt(t *testing.T) {
 		g.Expect(err).To(MatchError(election.ErrInvalidOption))
 	})
 }
+
+func TestFewCandidatesAnswerSoonerThanMany(t *testing.T) {
+	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
+		a := candidate("a").start()
+		after(time.Second)
+		b, c := candidate("b").start(), candidate("c").start()
+		after(3 * interval)
+		a.Stop()
+		after(time.Millisecond)
+		f.Expect(b.IsLeader() != c.IsLeader()).To(BeTrue())
+	})
+}
