@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// campaign tries to win the key until it does, after so many campaigns lost in a row. It returns nil if ctx ended before, or with an error if the bucket turned
-// out to be unsuitable.
+// campaign tries to win the key until it does, after so many campaigns lost in a row. It returns nil if ctx ended before,
+// or with an error if the bucket turned out to be unsuitable.
 //
 // A campaign that has begun is carried through even if ctx ends meanwhile, for a write may have been applied that only
 // its sender can clear away: what is won then is released by whoever leads on it.
@@ -167,8 +167,8 @@ func (e *Election) claim(ctx context.Context) (*tenure, error) {
 }
 
 // take turns a win into a tenure. The bucket's facts are read again unless a release vouches for them: it may have been
-// deleted and made again, with another TTL, since they were read. If they cannot be read the win is left
-// alone: the next campaign finds it and takes it over.
+// deleted and made again, with another TTL, since they were read. If they cannot be read the win is left alone: the next
+// campaign finds it and takes it over.
 func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 	f := e.facts.Load()
 	if f.created.IsZero() || !w.bucket.Equal(f.created) {

@@ -40,6 +40,13 @@ func (b *faulty) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, 
 	return get()
 }
 
+func (b *faulty) Watch(ctx context.Context, keys string, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	if b.deaf {
+		return nil, errors.New("permissions violation")
+	}
+	return b.KeyValue.Watch(ctx, keys, opts...)
+}
+
 func (b *faulty) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
 	if b.deaf {
 		return nil, errors.New("permissions violation")

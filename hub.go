@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -44,7 +45,7 @@ type hub struct {
 	log    *slog.Logger
 
 	source atomic.Pointer[string]
-	deaf   chan struct{} // receives when an election found out that a change was not heard
+	remake chan struct{} // receives when there is reason to doubt the source: a change was not heard, or a key was added
 
 	mu       sync.Mutex
 	ears     map[string][]*ear // by key; lists are replaced, never changed
@@ -85,7 +86,7 @@ func (e *Election) listen(f *facts) *ear {
 	if h == nil {
 		h = &hub{
 			id: id, bucket: e.bucket, conn: conn, dest: f.republish, log: e.opts.slog(),
-			deaf: make(chan struct{}, 1), ears: map[string][]*ear{}, done: make(chan struct{}),
+			remake: make(chan struct{}, 1), ears: map[string][]*ear{}, done: make(chan struct{}),
 		}
 		var ctx context.Context
 		ctx, h.cancel = context.WithCancel(context.Background())
@@ -98,7 +99,11 @@ func (e *Election) listen(f *facts) *ear {
 	a.hub = h
 	h.mu.Lock()
 	h.ears[a.key] = append(slices.Clone(h.ears[a.key]), a)
+	second := len(h.ears) == 2 && len(h.ears[a.key]) == 1
 	h.mu.Unlock()
+	if second && h.inUse() == sourceWatch {
+		h.suspect() // it watches the first key alone
+	}
 	return a
 }
 
@@ -127,6 +132,14 @@ func (a *ear) close() {
 	}
 }
 
+// suspect has the source made again, or the next best one taken.
+func (h *hub) suspect() {
+	select {
+	case h.remake <- struct{}{}:
+	default:
+	}
+}
+
 // run keeps the hub on the best source there is.
 func (h *hub) run(ctx context.Context) {
 	defer close(h.done)
@@ -135,6 +148,7 @@ func (h *hub) run(ctx context.Context) {
 		reconnects = h.conn.StatusChanged(nats.CONNECTED)
 		defer h.conn.RemoveStatusListener(reconnects)
 	}
+	level := slog.LevelWarn // the first time
 	for skip := 0; ctx.Err() == nil; {
 		switch {
 		case skip < 1 && h.conn != nil && h.dest != "":
@@ -143,8 +157,8 @@ func (h *hub) run(ctx context.Context) {
 			}
 		case skip < 2:
 			if err := h.watched(ctx, reconnects); err != nil && ctx.Err() == nil {
-				h.log.Warn("Changes of the bucket cannot be heard, polling", "bucket", h.bucket.Bucket(), "error", err)
-				skip = 2
+				h.log.Log(ctx, level, "Changes of the bucket cannot be heard, polling", "bucket", h.bucket.Bucket(), "error", err)
+				level, skip = slog.LevelDebug, 2
 			}
 		default:
 			h.use(sourceNone)
@@ -193,7 +207,7 @@ func (h *hub) subscribed(ctx context.Context, reconnects <-chan nats.Status) boo
 			return true
 		case <-reconnects:
 			h.use(sourceRepublish) // the client subscribes again by itself, but what was said meanwhile is lost
-		case <-h.deaf:
+		case <-h.remake:
 			h.log.Warn("Republished changes are not heard", "bucket", h.bucket.Bucket(), "subject", h.dest)
 			return false
 		}
@@ -227,7 +241,7 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w, err := h.bucket.WatchAll(ctx)
+	w, err := h.watch(ctx)
 	if err == nil && w == nil {
 		err = errors.New("there is no watcher")
 	}
@@ -242,7 +256,7 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 			return nil
 		case <-reconnects: // a watcher may be blind from now on, without a sign
 			return nil
-		case <-h.deaf:
+		case <-h.remake:
 			return nil
 		case entry, ok := <-w.Updates():
 			if !ok {
@@ -253,6 +267,17 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 			}
 		}
 	}
+}
+
+// watch makes a watcher of the whole bucket, or of the one key that matters: for more a candidate may have no permission.
+func (h *hub) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
+	h.mu.Lock()
+	keys := slices.Collect(maps.Keys(h.ears))
+	h.mu.Unlock()
+	if len(keys) == 1 {
+		return h.bucket.Watch(ctx, keys[0])
+	}
+	return h.bucket.WatchAll(ctx)
 }
 
 // entry reads one update of a watcher, which does not tell whether a key was purged or expired.

@@ -121,10 +121,7 @@ func (a *ear) read(revision uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.found != 0 && revision != a.found && !a.heard.After(a.foundAt) {
-		select {
-		case a.hub.deaf <- struct{}{}:
-		default:
-		}
+		a.hub.suspect()
 	}
 	a.found, a.foundAt = revision, time.Now()
 }

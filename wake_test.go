@@ -224,7 +224,8 @@ func TestCandidateThatHearsNothingPollsAndSaysSoOnce(t *testing.T) {
 		f.Expect(b.Status().WakeUp).To(Equal("none"))
 		after(ttl + 400*time.Millisecond + 2*interval)
 		f.Expect(b.IsLeader()).To(BeTrue())
-		f.Expect(log.count("cannot be heard")).To(Equal(1))
+		after(10 * ttl)
+		f.Expect(log.count(`level=WARN msg="Changes of the bucket cannot be heard`)).To(Equal(1))
 	})
 }
 
