@@ -47,7 +47,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, err
 })
 
-// command returns the built binary, ready to be run.
+// command returns the built binary, ready to be run; it does not outlive the test.
 func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	path, err := binary()
@@ -55,6 +55,12 @@ func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes
 	cmd = exec.Command(path, args...)
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
+	t.Cleanup(func() {
+		if cmd.Process != nil && cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
 	return cmd, stdout, stderr
 }
 
