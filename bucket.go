@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,13 +9,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 )
 
 // BucketConfig says what bucket [CreateBucket] makes.
 type BucketConfig struct {
 	Name     string                // letters, digits, - and _
 	TTL      time.Duration         // of every lease in the bucket: 1 s to 1 h, 2 s or more by preference
-	Replicas int                   // 1, 3 or 5; 0 is 1
+	Replicas int                   // 1, 3 or 5; 0 is 1, or what the bucket has
 	Storage  jetstream.StorageType // file unless memory is asked for, which forgets term numbers when the servers restart
 	Mixed    bool                  // candidates of Choria stand in it too, so that expiries cannot be announced
 }
@@ -37,9 +39,9 @@ func (c BucketConfig) validate() error {
 }
 
 // CreateBucket makes a bucket that is fit for elections, or brings one that exists to it: history 1, the TTL, expiry
-// markers unless it is mixed, and what it commits republished on election.<name>.>, which wakes candidates up without a
-// consumer each. Of a bucket that exists the storage cannot be changed, nor can markers be taken away; that is an
-// [ErrBucketUnsuitable], as is what the server refuses. A bad configuration is an [ErrInvalidOption], and nothing is made.
+// markers unless it is mixed, and what it commits republished below election.<name>, on a subject of its own, which wakes
+// candidates up without a consumer each. Of a bucket that exists the storage cannot be changed, nor can markers be taken
+// away; that is an [ErrBucketUnsuitable], as is what the server refuses. All else about it stays as it is. A bad configuration is an [ErrInvalidOption], and nothing is made.
 // Do not change the TTL of a bucket in which somebody leads.
 func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) (jetstream.KeyValue, error) {
 	if isNil(js) {
@@ -62,8 +64,11 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig)
 	case !errors.Is(err, jetstream.ErrBucketNotFound):
 		return nil, fmt.Errorf("bucket %q cannot be looked at: %w", cfg.Name, err)
 	}
-	want.History, want.TTL, want.Replicas = 1, cfg.TTL, max(cfg.Replicas, 1)
-	want.RePublish = &jetstream.RePublish{Source: "$KV." + cfg.Name + ".>", Destination: "election." + cfg.Name + ".>"}
+	want.History, want.TTL, want.Replicas = 1, cfg.TTL, cmp.Or(cfg.Replicas, want.Replicas, 1)
+	if r := want.RePublish; r == nil || r.HeadersOnly {
+		// A subject of its own keeps it apart from buckets of the same name in other domains.
+		want.RePublish = &jetstream.RePublish{Source: "$KV." + cfg.Name + ".>", Destination: "election." + cfg.Name + "." + nuid.Next() + ".>"}
+	}
 	if !cfg.Mixed {
 		want.LimitMarkerTTL = cfg.TTL
 	}

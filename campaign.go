@@ -8,13 +8,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// campaign tries to win the key until it does, after so many campaigns lost in a row. It returns nil if ctx ended before,
-// or with an error if the bucket turned out to be unsuitable.
+// campaign tries to win the key until it does, first at the given time, after so many campaigns lost in a row. It returns
+// nil if ctx ended before, or with an error if the bucket turned out to be unsuitable.
 //
 // A campaign that has begun is carried through even if ctx ends meanwhile, for a write may have been applied that only
 // its sender can clear away: what is won then is released by whoever leads on it.
-func (e *Election) campaign(ctx context.Context, lost int) (*tenure, error) {
-	for due := time.Now(); ; {
+func (e *Election) campaign(ctx context.Context, due time.Time, lost int) (*tenure, error) {
+	for {
 		vacancy := e.await(ctx, due, lost)
 		if ctx.Err() != nil {
 			return nil, nil
@@ -69,20 +69,30 @@ func (e *Election) stand(ctx context.Context, vacancy *change) (*tenure, error) 
 	call, cancel := context.WithTimeout(ctx, e.facts.Load().try())
 	defer cancel()
 
+	ear := e.ear.Load()
 	w := win{reason: reasonVacant}
 	if vacancy != nil {
 		w = vacancy.win()
+		w.follow(vacancy.record)
+	} else if c, ok := ear.latest(); ok {
+		w.removed = c.removal == removed // even if this is no answer to it
+		w.follow(c.record)
 	}
 	err := e.write(call, &w)
-	switch result := classify(err); {
+	result := classify(err)
+	if vacancy != nil {
+		ear.answered(vacancy, result)
+	}
+	switch {
 	case result == applied:
 		return e.take(ctx, w)
+	case result == refused && vacancy != nil: // somebody else was quicker, or in the way
+		e.log.Debug("Campaign lost")
+		return nil, nil
 	case result == refused:
 		e.lastError.Store(nil)
 		e.log.Debug("Campaign lost")
-		if vacancy != nil {
-			return nil, nil // somebody else was quicker
-		}
+		ear.refused()
 		return e.claim(ctx)
 	case result == unknown:
 		e.failed(err)
@@ -102,10 +112,17 @@ type win struct {
 	removed      bool          // whether the key was free because somebody had removed it, as far as was heard
 	left         time.Duration // of the stand-down of whoever released the key
 	bucket       time.Time     // when the bucket was created, in the words of whoever released the key
-	candidates   int           // roughly how many stand, as far as was heard; 0 if it was not
-	revision     uint64        // what follows is known once it was written
+	candidates   int           // how many stood in the predecessor's eyes; 0 if that is not known
+	uncounted    bool          // whether there was a predecessor, who had not counted them
+	revision     uint64        // what comes next is known once it was written
 	since        time.Time     // just before it was sent
 	acknowledged time.Time
+}
+
+// follow takes over from the predecessor how many stand.
+func (w *win) follow(predecessor record) {
+	w.candidates = predecessor.Candidates
+	w.uncounted = predecessor.Name != "" && predecessor.Candidates == 0
 }
 
 // write writes the record that wins the key.
@@ -149,7 +166,8 @@ func (e *Election) claim(ctx context.Context) (*tenure, error) {
 		return nil, nil
 	}
 	prior := parseRecord(entry.Value())
-	w := win{over: entry.Revision(), candidates: prior.Candidates}
+	w := win{over: entry.Revision()}
+	w.follow(prior)
 	if left, ok := prior.released(); ok {
 		w.reason, w.left, w.bucket = reasonReleased, left, prior.Bucket
 	} else if prior.Instance == e.instance {
@@ -188,7 +206,7 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 	t := newTenure(ctx, &e.announcer, term, f.timing, w.since, w.acknowledged, w.standDown(f))
 	e.lastError.Store(nil)
 	e.wait.Store(int64(time.Until(t.next)))
-	t.candidates = w.candidates
+	t.candidates, t.uncounted = w.candidates, w.uncounted
 	e.saw(e.record(w.since).leader(e.key, w.revision, w.since.Round(0), f.ttl))
 	e.moved(LeaderElectState, w.reason, t)
 	return t, nil
@@ -206,7 +224,7 @@ func (e *Election) record(since time.Time) record {
 func (e *Election) recordOf(t *tenure, sent time.Time) record {
 	r := e.record(t.term.Since)
 	r.Term = t.number(sent)
-	r.Candidates = e.ear.Load().candidates(e.instance, t.candidates, t.term.Since)
+	r.Candidates = e.ear.Load().candidates(e.instance, t.candidates, t.uncounted, t.term.Since)
 	return r
 }
 

@@ -41,9 +41,9 @@
 //   - No ghost. A write that comes late, by a candidate that had given it up, is taken over by a fresh one or released;
 //     nobody leads on it as it stands.
 //   - Liveness. If some candidate can reach the bucket there is a leader: milliseconds after a release, and at the latest
-//     one TTL, the server's lateness to expire keys (0.4 s) and one stand-down after a crash; where vacancies cannot be
-//     heard of, one campaign interval later than that.
-//   - Quiet. A candidate that hears renewals sends nothing but a campaign every forty TTLs or so; a leader sends one request
+//     one TTL, the server's lateness to expire keys (0.4 s), the spread of answers and one stand-down after a crash; where
+//     vacancies cannot be heard of, one campaign interval later than that.
+//   - Quiet. A candidate that hears renewals sends nothing but a campaign every fifty TTLs or so; a leader sends one request
 //     per renewal. Of the many that hear of a vacancy few answer.
 //
 // # What is not
@@ -74,7 +74,9 @@
 //
 // A candidate needs to publish to the key ($KV.<bucket>.<key>) and to read the stream's state
 // ($JS.API.STREAM.INFO.KV_<bucket>). Permission to read the key ($JS.API.DIRECT.GET.KV_<bucket>.$KV.<bucket>.<key>) lets
-// it recognise releases and late writes of its own; without, it waits for the key to expire.
+// it recognise releases and late writes of its own; without, and unless it hears of them, it waits for the key to expire.
+//
+// [Check] says what about a bucket, its server and the permissions of a candidate is wrong, and what failover times to expect.
 //
 // # Hearing of a vacancy
 //
@@ -87,7 +89,10 @@
 // Those who hear of a vacancy answer after a random delay, and drop the answer when they hear that somebody was quicker.
 // A leader with [WithJetStream] and permission to subscribe to $KV.<bucket>.> counts the candidates by their attempts, and
 // says so in its record. The delay is spread over one millisecond per candidate, so that the first answer comes after a
-// millisecond whatever their number, and few come before all have heard of it; over 50 ms where nobody counted.
+// millisecond whatever their number, and few come before all have heard of it; where nobody counted, over as many as
+// processes watch the bucket, or over 50 ms. It is never more than a second, nor a quarter of the TTL.
+//
+// Let nobody publish below election.<bucket> but the server: whoever can might keep candidates quiet for some TTLs.
 //
 // A connection that is used for an election should have nats.ReconnectBufSize(-1): then what is written while it is down
 // fails at once, in place of being sent when the candidate has long given it up.

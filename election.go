@@ -82,14 +82,7 @@ type run struct {
 // history of 1; that and what depends on it is checked by [Election.Start]. All else is checked here: the error wraps
 // [ErrInvalidOption] and names every problem. Nothing is sent to the server.
 func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*Election, error) {
-	var o options
-	for _, opt := range opts {
-		if opt == nil {
-			o.missing = append(o.missing, "an option")
-			continue
-		}
-		opt(&o)
-	}
+	o := collect(opts)
 	if err := o.validate(name, key, bucket); err != nil {
 		return nil, err
 	}
@@ -151,11 +144,9 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 	defer ear.close()
 	e.ear.Store(ear)
 	defer e.ear.Store(nil)
-	if splay := e.facts.Load().splay; splay > 0 {
-		pause(ctx, randomBelow(splay))
-	}
-	for lost := 0; ctx.Err() == nil; lost = 1 {
-		t, err := e.campaign(ctx, lost)
+	due, lost := time.Now().Add(randomBelow(e.facts.Load().splay)), 0
+	for ctx.Err() == nil {
+		t, err := e.campaign(ctx, due, lost)
 		if t == nil {
 			return err
 		}
@@ -164,6 +155,9 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 				return nil // the work heard of the end of parent before this loop did
 			}
 			return err
+		}
+		if due, lost = time.Now().Add(t.interval), 0; t.reason != reasonResigned {
+			due, lost = time.Now().Add(e.nextCampaign(1)), 1
 		}
 	}
 	return nil

@@ -25,11 +25,16 @@ const (
 	sourceNone      = "none"
 )
 
-// sourceRetry is how long a hub that found no source waits before it looks for one again.
-const sourceRetry = 30 * time.Second
-
-// closePatience is how long the end of a hub is waited for.
-const closePatience = 250 * time.Millisecond
+const (
+	// sourceRetry is how long a hub that found no source waits before it looks for one again.
+	sourceRetry = 30 * time.Second
+	// sourcePause is the least time from the making of one source to that of the next.
+	sourcePause = time.Second
+	// closePatience is how long the end of a hub is waited for: the server is asked to forget a watcher, and may not answer.
+	closePatience = 250 * time.Millisecond
+	// doubtSpacing is how far apart the campaigns come on average of those that a new source leaves without news.
+	doubtSpacing = 2 * time.Millisecond
+)
 
 // hub hears every committed change of one bucket, by one subscription or one watcher for all the elections of this
 // process that stand in it, and passes each on to the ears of its key.
@@ -38,46 +43,53 @@ const closePatience = 250 * time.Millisecond
 // server no consumer. Without it one KV watcher serves. Without that nobody hears anything, and polling goes on. A source
 // may go deaf without a sign, so that nobody relies on it alone: a candidate trusts it only while it hears.
 type hub struct {
-	id     any
+	id     hubID
 	bucket jetstream.KeyValue
 	conn   *nats.Conn // nil without WithJetStream
-	dest   string     // the subject on which the bucket republishes; empty if it does not
 	log    *slog.Logger
 
-	source atomic.Pointer[string]
-	remake chan struct{} // receives when there is reason to doubt the source: a change was not heard, or a key was added
+	source    atomic.Pointer[string]
+	created   atomic.Pointer[time.Time] // when the bucket was created, as its records tell it; to tell it from others of its name
+	republish string                    // the subject on which it republishes, empty if it does not; belongs to run
+	remake    chan struct{}             // receives when the source should be made again
+	deaf      chan struct{}             // receives when an election found out that the source does not speak
 
-	mu       sync.Mutex
-	ears     map[string][]*ear // by key; lists are replaced, never changed
-	attempts *nats.Subscription
-	leaders  int // ears that count attempts
-	cancel   context.CancelFunc
-	done     chan struct{}
+	mu   sync.Mutex // never held across I/O
+	ears map[string][]*ear
+
+	counting struct { // serialises the making and ending of the subscription to attempts
+		sync.Mutex
+		leaders  int
+		attempts *nats.Subscription
+	}
+	cancel context.CancelFunc
+	done   chan struct{}
 }
 
-// hubs are those of this process, by the connection and the name of the bucket or, where the connection is not known, by
-// the handle of the bucket.
+// hubID tells buckets apart: by the connection, the name and when they were created or, where the connection is not
+// known, by the handle.
+type hubID struct {
+	conn    *nats.Conn
+	name    string
+	created int64
+	handle  any
+}
+
+// hubs are those of this process.
 var hubs struct {
 	sync.Mutex
-	by map[any]*hub
-}
-
-type connectedBucket struct {
-	conn *nats.Conn
-	name string
+	by map[hubID]*hub
 }
 
 // listen returns an ear for the key, on the hub of the bucket, which is started if this is the first. The ear must be
 // closed.
 func (e *Election) listen(f *facts) *ear {
 	a := &ear{key: e.key, ttl: f.ttl, news: make(chan struct{}, 1)}
-	var conn *nats.Conn
-	var id any = a // shared with nobody
-	if e.opts.js != nil {
-		conn = e.opts.js.Conn()
-		id = connectedBucket{conn, e.bucket.Bucket()}
-	} else if reflect.TypeOf(e.bucket).Comparable() {
-		id = e.bucket
+	id := hubID{handle: a} // shared with nobody
+	if e.opts.js != nil && e.opts.js.Conn() != nil {
+		id = hubID{conn: e.opts.js.Conn(), name: e.bucket.Bucket(), created: f.created.UnixNano()}
+	} else if reflect.ValueOf(e.bucket).Comparable() {
+		id = hubID{handle: e.bucket}
 	}
 
 	hubs.Lock()
@@ -85,24 +97,25 @@ func (e *Election) listen(f *facts) *ear {
 	h := hubs.by[id]
 	if h == nil {
 		h = &hub{
-			id: id, bucket: e.bucket, conn: conn, dest: f.republish, log: e.opts.slog(),
-			remake: make(chan struct{}, 1), ears: map[string][]*ear{}, done: make(chan struct{}),
+			id: id, bucket: e.bucket, conn: id.conn, republish: f.republish, log: e.opts.slog(), ears: map[string][]*ear{},
+			remake: make(chan struct{}, 1), deaf: make(chan struct{}, 1), done: make(chan struct{}),
 		}
-		var ctx context.Context
-		ctx, h.cancel = context.WithCancel(context.Background())
+		h.created.Store(&f.created)
 		if hubs.by == nil {
-			hubs.by = map[any]*hub{}
+			hubs.by = map[hubID]*hub{}
 		}
 		hubs.by[id] = h
-		go h.run(ctx)
+		var ctx context.Context
+		ctx, h.cancel = context.WithCancel(context.Background())
+		defer func() { go h.run(ctx) }() // with this ear
 	}
 	a.hub = h
 	h.mu.Lock()
 	h.ears[a.key] = append(slices.Clone(h.ears[a.key]), a)
 	second := len(h.ears) == 2 && len(h.ears[a.key]) == 1
 	h.mu.Unlock()
-	if second && h.inUse() == sourceWatch {
-		h.suspect() // it watches the first key alone
+	if second {
+		h.report(h.remake) // a watcher may be that of the first key alone
 	}
 	return a
 }
@@ -127,60 +140,23 @@ func (a *ear) close() {
 		h.cancel()
 		select {
 		case <-h.done:
-		case <-time.After(closePatience): // the server is asked to forget a watcher, and may not answer
+		case <-time.After(closePatience):
 		}
 	}
 }
 
-// suspect has the source made again, or the next best one taken.
-func (h *hub) suspect() {
-	select {
-	case h.remake <- struct{}{}:
-	default:
-	}
-}
-
-// run keeps the hub on the best source there is.
-func (h *hub) run(ctx context.Context) {
-	defer close(h.done)
-	var reconnects chan nats.Status
-	if h.conn != nil {
-		reconnects = h.conn.StatusChanged(nats.CONNECTED)
-		defer h.conn.RemoveStatusListener(reconnects)
-	}
-	level := slog.LevelWarn // the first time
-	for skip := 0; ctx.Err() == nil; {
-		switch {
-		case skip < 1 && h.conn != nil && h.dest != "":
-			if !h.subscribed(ctx, reconnects) {
-				skip = 1
-			}
-		case skip < 2:
-			if err := h.watched(ctx, reconnects); err != nil && ctx.Err() == nil {
-				h.log.Log(ctx, level, "Changes of the bucket cannot be heard, polling", "bucket", h.bucket.Bucket(), "error", err)
-				level, skip = slog.LevelDebug, 2
-			}
-		default:
-			h.use(sourceNone)
-			select {
-			case <-ctx.Done():
-			case <-reconnects:
-			case <-time.After(sourceRetry):
-			}
-			skip = 0
-		}
-	}
-}
-
-// use makes known which source is in use. Nobody trusts it before it was heard.
-func (h *hub) use(source string) {
-	h.source.Store(&source)
+// listeners returns the ears for a key. The list is never changed.
+func (h *hub) listeners(key string) []*ear {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, ears := range h.ears {
-		for _, a := range ears {
-			a.doubt()
-		}
+	return h.ears[key]
+}
+
+// report tells the hub that there is something the matter.
+func (h *hub) report(what chan struct{}) {
+	select {
+	case what <- struct{}{}:
+	default:
 	}
 }
 
@@ -192,24 +168,88 @@ func (h *hub) inUse() string {
 	return sourceNone
 }
 
-// subscribed hears changes by the bucket's republished messages until ctx ends. It returns false if there are none.
-func (h *hub) subscribed(ctx context.Context, reconnects <-chan nats.Status) bool {
-	sub, err := h.conn.Subscribe(h.dest, h.republished)
+// run keeps the hub on the best source there is.
+func (h *hub) run(ctx context.Context) {
+	defer close(h.done)
+	var reconnects chan nats.Status
+	if h.conn != nil {
+		reconnects = h.conn.StatusChanged(nats.CONNECTED)
+		defer h.conn.RemoveStatusListener(reconnects)
+	}
+	level := slog.LevelWarn // the first time
+	for deaf := false; ctx.Err() == nil; {
+		made := time.Now()
+		if !deaf && h.conn != nil && h.republish != "" {
+			deaf = h.subscribed(ctx, reconnects)
+		} else if err := h.watched(ctx, reconnects); err == nil {
+			deaf = false // there may be a better source by now
+		} else if ctx.Err() == nil {
+			h.log.Log(ctx, level, "Changes of the bucket cannot be heard, polling", "bucket", h.bucket.Bucket(), "error", err)
+			level, deaf = slog.LevelDebug, false
+			h.use(sourceNone)
+			select {
+			case <-ctx.Done():
+			case <-reconnects:
+			case <-time.After(sourceRetry):
+			}
+		}
+		pause(ctx, time.Until(made.Add(sourcePause)))
+		h.look(ctx)
+	}
+}
+
+// look reads what may have changed about the bucket.
+func (h *hub) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, maxTry)
+	defer cancel()
+	status, err := h.bucket.Status(ctx)
+	if err != nil {
+		return // what is known may still be so
+	}
+	created, republish, _ := describe(status)
+	h.created.Store(&created)
+	h.republish = republish
+}
+
+// use makes known which source is in use. Nobody trusts it before it was heard.
+func (h *hub) use(source string) {
+	h.source.Store(&source)
+	for _, c := range []chan struct{}{h.deaf, h.remake} {
+		select {
+		case <-c: // that was about the last one
+		default:
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, ears := range h.ears {
+		for _, a := range ears {
+			a.doubt(time.Duration(len(h.ears)) * doubtSpacing)
+		}
+	}
+}
+
+// subscribed hears changes by the bucket's republished messages, until there is reason to make another source. It says
+// whether that is because nothing is heard by this one.
+func (h *hub) subscribed(ctx context.Context, reconnects <-chan nats.Status) (deaf bool) {
+	sub, err := h.conn.Subscribe(h.republish, h.republished)
 	if err != nil {
 		h.log.Debug("Republished changes cannot be subscribed to", "bucket", h.bucket.Bucket(), "error", err)
-		return false
+		return true
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	h.use(sourceRepublish)
 	for {
 		select {
 		case <-ctx.Done():
-			return true
+			return false
 		case <-reconnects:
 			h.use(sourceRepublish) // the client subscribes again by itself, but what was said meanwhile is lost
 		case <-h.remake:
-			h.log.Warn("Republished changes are not heard", "bucket", h.bucket.Bucket(), "subject", h.dest)
 			return false
+		case <-h.deaf:
+			h.log.Warn("Republished changes are not heard", "bucket", h.bucket.Bucket(), "subject", h.republish)
+			return true
 		}
 	}
 }
@@ -222,17 +262,17 @@ func (h *hub) republished(m *nats.Msg) {
 		return
 	}
 	written, _ := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp")) // zero: not known
-	c := change{revision: revision, written: written, value: m.Data}
+	c := change{revision: revision, written: written}
 	switch {
 	case m.Header.Get("Nats-Marker-Reason") == "MaxAge":
 		c.removal = expired
 	case m.Header.Get("Nats-Marker-Reason") != "", m.Header.Get("KV-Operation") != "":
 		c.removal = removed
 	}
-	h.tell(key, c)
+	h.tell(key, c, m.Data)
 }
 
-// watched hears changes by a watcher until ctx ends or there is reason to make another.
+// watched hears changes by a watcher until there is reason to make another source. The error says why it does not.
 func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // a bucket that is not of nats.go need not have a watcher
@@ -248,9 +288,9 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 	if err != nil {
 		return err
 	}
-	defer func() { _ = w.Stop() }()
+	defer stopWatcher(w)
 	h.use(sourceWatch)
-	for {
+	for replay := true; ; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -258,13 +298,17 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 			return nil
 		case <-h.remake:
 			return nil
+		case <-h.deaf:
+			return nil
 		case entry, ok := <-w.Updates():
 			if !ok {
-				return nil
+				return errors.New("the watcher ended")
 			}
-			if entry != nil { // else all that stands in the bucket has been told
-				h.entry(entry)
+			if entry == nil { // all that stands in the bucket has been told
+				replay = false
+				continue
 			}
+			h.entry(entry, replay)
 		}
 	}
 }
@@ -280,28 +324,51 @@ func (h *hub) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
 	return h.bucket.WatchAll(ctx)
 }
 
+// stopWatcher ends a watcher. What it has yet to say is taken from it, for the client waits until somebody does.
+func stopWatcher(w jetstream.KeyWatcher) {
+	go func() {
+		for patience := time.After(maxTry); ; {
+			select {
+			case _, ok := <-w.Updates():
+				if !ok {
+					return
+				}
+			case <-patience:
+				return
+			}
+		}
+	}()
+	_ = w.Stop()
+}
+
 // entry reads one update of a watcher, which does not tell whether a key was purged or expired.
-func (h *hub) entry(entry jetstream.KeyValueEntry) {
-	c := change{revision: entry.Revision(), written: entry.Created(), value: entry.Value()}
+func (h *hub) entry(entry jetstream.KeyValueEntry, replayed bool) {
+	c := change{revision: entry.Revision(), written: entry.Created(), replayed: replayed}
 	switch entry.Operation() {
 	case jetstream.KeyValueDelete:
 		c.removal = removed
 	case jetstream.KeyValuePurge:
 		c.removal = removedOrExpired
 	}
-	h.tell(entry.Key(), c)
+	h.tell(entry.Key(), c, entry.Value())
 }
 
-// tell passes a change on to the ears of its key.
-func (h *hub) tell(key string, c change) {
-	h.mu.Lock()
-	ears := h.ears[key]
-	h.mu.Unlock()
+// tell passes a change on to the ears of its key. A record that was written in another bucket of this name, as one may be
+// heard across a leaf node, is none of theirs; but it may be that this one was made again.
+func (h *hub) tell(key string, c change, value []byte) {
+	ears := h.listeners(key)
 	if len(ears) == 0 {
 		return
 	}
 	if c.removal == kept {
-		c.record = parseRecord(c.value)
+		c.record = parseRecord(value)
+		created := *h.created.Load()
+		if !c.record.Bucket.IsZero() && !c.record.Bucket.Equal(created) {
+			if c.record.Bucket.After(created) {
+				h.report(h.remake)
+			}
+			return
+		}
 	}
 	for _, a := range ears {
 		a.hear(c)
@@ -311,36 +378,34 @@ func (h *hub) tell(key string, c change) {
 // countAttempts subscribes to the subjects of the keys while there are leaders that count: what is published there are
 // attempts, losing ones too.
 func (h *hub) countAttempts(on bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	if h.conn == nil {
+		return
+	}
+	c := &h.counting
+	c.Lock()
+	defer c.Unlock()
 	if on {
-		h.leaders++
+		c.leaders++
 	} else {
-		h.leaders--
+		c.leaders--
 	}
 	switch {
-	case h.leaders == 0 && h.attempts != nil:
-		_ = h.attempts.Unsubscribe()
-		h.attempts = nil
-	case h.leaders == 1 && h.attempts == nil:
+	case c.leaders == 0 && c.attempts != nil:
+		_ = c.attempts.Unsubscribe()
+		c.attempts = nil
+	case c.leaders > 0 && c.attempts == nil:
 		prefix := "$KV." + h.bucket.Bucket() + "."
-		sub, err := h.conn.Subscribe(prefix+">", func(m *nats.Msg) {
-			key := strings.TrimPrefix(m.Subject, prefix)
-			h.mu.Lock()
-			ears := h.ears[key]
-			h.mu.Unlock()
-			if len(ears) == 0 {
-				return
-			}
-			r := parseRecord(m.Data)
-			for _, a := range ears {
-				a.attempted(r)
+		var err error
+		c.attempts, err = h.conn.Subscribe(prefix+">", func(m *nats.Msg) {
+			if ears := h.listeners(strings.TrimPrefix(m.Subject, prefix)); len(ears) > 0 {
+				r := parseRecord(m.Data)
+				for _, a := range ears {
+					a.attempted(r)
+				}
 			}
 		})
 		if err != nil {
 			h.log.Debug("Attempts cannot be heard", "bucket", h.bucket.Bucket(), "error", err)
-			return
 		}
-		h.attempts = sub
 	}
 }

@@ -38,11 +38,6 @@ func (e *Election) lead(ctx context.Context, t *tenure, do func(context.Context,
 			e.log.Warn("Work failed after its term had ended", "error", t.work.err)
 		}
 	}
-	if t.reason == reasonResigned {
-		pause(ctx, t.interval)
-	} else {
-		pause(ctx, e.nextCampaign(1))
-	}
 	return false, nil
 }
 
@@ -56,9 +51,9 @@ func (e *Election) serve(ctx context.Context, t *tenure, do func(context.Context
 		case <-t.ended:
 			return
 		case <-ear.news:
-			if c, _, ok := ear.latest(); ok && e.intrudes(c, t) {
+			if c, ok := ear.latest(); ok && e.intrudes(c, t) {
 				t.unsure = true // and only an update of our own can tell
-				timer.Reset(0)
+				timer.Reset(time.Until(t.sent.Add(intruderSpacing)))
 			}
 		case <-timer.C:
 			if e.renew(ctx, t); do != nil && t.work == nil && t.leads() {
@@ -69,10 +64,13 @@ func (e *Election) serve(ctx context.Context, t *tenure, do func(context.Context
 	}
 }
 
+// intruderSpacing is the least time from one renewal to another that an intruder is the reason for.
+const intruderSpacing = 10 * minPause
+
 // intrudes says whether a change that was heard is cause to doubt that the key is still held.
 func (e *Election) intrudes(c change, t *tenure) bool {
 	return (c.removal != kept || c.record.Instance != e.instance) &&
-		(c.revision > t.revision || c.record.Bucket.After(t.term.Bucket))
+		(c.revision > t.revision || c.record.Bucket.After(t.term.Bucket)) && !c.replayed
 }
 
 // windUp waits until callbacks and work have returned, and then releases the key if it is still held. Until then it keeps

@@ -152,6 +152,18 @@ func WithJetStream(js jetstream.JetStream) Option {
 	return func(o *options) { o.js = js; o.require("WithJetStream", js != nil) }
 }
 
+// collect returns what the options say, each to be validated.
+func collect(opts []Option) (o options) {
+	for _, opt := range opts {
+		if opt == nil {
+			o.missing = append(o.missing, "an option")
+			continue
+		}
+		opt(&o)
+	}
+	return o
+}
+
 func (o *options) require(option string, given bool) {
 	if !given {
 		o.missing = append(o.missing, option)

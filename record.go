@@ -70,6 +70,7 @@ type Leader struct {
 
 // leader describes the writer of r, stored at the given revision and time in a bucket with the given TTL.
 func (r record) leader(key string, revision uint64, written time.Time, ttl time.Duration) Leader {
+	written = written.UTC().Round(0)
 	return Leader{
 		Key: key, Name: r.Name, Instance: r.Instance, Host: r.Host, PID: r.PID, Term: r.Term, Revision: revision,
 		Since: r.Since, Renewed: written, Expires: written.Add(ttl), Metadata: r.Metadata,

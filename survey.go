@@ -89,14 +89,22 @@ func (o *options) fit(status jetstream.KeyValueStatus) (*facts, error) {
 		return nil, err
 	}
 	f.markers = status.LimitMarkerTTL() > 0
-	if s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo }); ok && s.StreamInfo() != nil {
-		f.created = s.StreamInfo().Created
-		f.consumers = s.StreamInfo().State.Consumers
-		if r := s.StreamInfo().Config.RePublish; r != nil && !r.HeadersOnly {
-			f.republish = r.Destination
-		}
-	}
+	f.created, f.republish, f.consumers = describe(status)
 	return f, nil
+}
+
+// describe returns what only the stream behind a bucket tells: when it was created, where it republishes whole messages,
+// and how many consumers it has. All is zero if the bucket does not say.
+func describe(status jetstream.KeyValueStatus) (created time.Time, republish string, consumers int) {
+	s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo })
+	if !ok || s.StreamInfo() == nil {
+		return time.Time{}, "", 0
+	}
+	info := s.StreamInfo()
+	if r := info.Config.RePublish; r != nil && !r.HeadersOnly {
+		republish = r.Destination
+	}
+	return info.Created, republish, info.State.Consumers
 }
 
 // randomBelow returns a random duration from 0 to just below d.

@@ -7,6 +7,31 @@ import (
 	"time"
 )
 
+const (
+	// expiryLateness is how late a server may be to expire a key.
+	expiryLateness = 400 * time.Millisecond
+	// answerSpacing is how far apart the answers to a vacancy come on average. It is about the time after which
+	// everybody has seen the first of them, so that few more are made.
+	answerSpacing = time.Millisecond
+	// maxSpread is the longest time over which answers are spread.
+	maxSpread = time.Second
+	// answerPatience is for how long a vacancy is answered by what was heard of it. An older one is looked at again.
+	answerPatience = time.Second
+	// answerTries is how many answers are made that come to nothing, before it is left to an ordinary campaign.
+	answerTries = 5
+	// unknownCandidates is how many are thought to stand where nobody counted.
+	unknownCandidates = 50
+	// netInterval is after how many TTLs on average a candidate campaigns that hears others renew.
+	netInterval = 50
+	// openingCampaigns is how many campaigns a candidate makes in any case, before it relies on what it hears: in the
+	// course of these the leader gets to count it.
+	openingCampaigns = 2
+	// deafCampaigns is how many campaigns are lost in silence before a source that never spoke counts as deaf.
+	deafCampaigns = 3
+	// maxCounted bounds the memory for counting candidates.
+	maxCounted = 20_000
+)
+
 // removal is how a key came to be free.
 type removal int
 
@@ -22,10 +47,30 @@ type change struct {
 	revision uint64
 	written  time.Time // by the server's clock
 	removal  removal
-	value    []byte
+	replayed bool      // whether it is the state of the key at the time the source was made, written whenever
 	record   record    // what was written or, if the key was removed, what had stood there
 	before   uint64    // the revision of that, if the key was removed
 	answer   time.Time // when to answer the vacancy, if it is one
+	tries    int       // how many answers came to nothing
+
+	silence time.Duration // how much longer to wait for the next renewal than it takes the key to expire
+}
+
+// vacant says whether the key may be taken after the change.
+func (c *change) vacant() bool {
+	_, released := c.record.released()
+	return c.removal != kept || released
+}
+
+// win returns what a candidate wins that takes the key over the change.
+func (c *change) win() win {
+	w := win{over: c.revision, reason: reasonVacant, removed: c.removal == removed}
+	left, released := c.record.released()
+	if released && (c.removal == kept || c.removal == removed && c.revision == c.before+1) {
+		// A release that was removed at once was cleared away by its writer; later, who knows who had taken it.
+		w.reason, w.removed, w.left, w.bucket = reasonReleased, false, left, c.record.Bucket
+	}
+	return w
 }
 
 // ear is what one election hears of its key.
@@ -35,15 +80,24 @@ type ear struct {
 	ttl  time.Duration
 	news chan struct{} // receives after each change, at least once
 
-	mu       sync.Mutex
-	last     change    // the latest; meaningless while heard is zero
-	heard    time.Time // when it came; zero if nothing was heard since the source was made
-	done     uint64    // the revision of the vacancy that was last answered
-	guessed  int       // how many candidates stand, unless the leader knows better; 0 for no idea
-	found    uint64    // the revision that a campaign last found under the key
-	foundAt  time.Time // and when
+	mu      sync.Mutex
+	last    change    // the latest; meaningless while heard is zero
+	heard   time.Time // when it came; zero if nothing was heard since the source was made
+	patient time.Time // no campaign for want of news before this, so that those of one process do not come at once
+	lost    int       // campaigns lost since the source was made without a word of it
+	done    uint64    // the revision of the vacancy that need not be answered any more
+	guessed int       // how many candidates stand, unless the leader knows better; 0 for no idea
+	found   uint64    // the revision that a campaign last found under the key, by this source; 0 if none did
+	foundAt time.Time // and when
+
 	counting bool
-	others   map[string]time.Time // instances whose attempts were heard, while counting
+	others   map[string]standing // those whose attempts were heard, by instance, while counting
+}
+
+// standing is one that was heard to stand.
+type standing struct {
+	attempts int
+	last     time.Time
 }
 
 // hear takes in a change.
@@ -51,35 +105,55 @@ func (a *ear) hear(c change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known := !a.heard.IsZero()
+	lasted := known && c.written.Sub(a.last.written) >= a.ttl // servers are late to expire, never early
 	switch {
 	case c.removal == kept:
-	case known && a.last.removal != kept:
-		c.removal = a.last.removal // the mark of an earlier removal has itself expired: nothing new
-		c.record, c.before, c.answer = a.last.record, 0, a.last.answer
+	case known && a.last.removal != kept && (c.removal == expired || c.removal == removedOrExpired && lasted):
+		// The mark of a removal has itself expired: nothing new but its revision.
+		c.removal, c.record, c.answer, c.tries = a.last.removal, a.last.record, a.last.answer, a.last.tries
 	default:
 		if c.removal == removedOrExpired {
 			c.removal = removed
-			if known && c.written.Sub(a.last.written) >= a.ttl {
-				c.removal = expired // servers are late to expire a key, never early
+			if lasted {
+				c.removal = expired
 			}
 		}
 		if known {
-			c.record, c.before = a.last.record, a.last.revision
+			c.record = a.last.record
+			if a.last.removal == kept {
+				c.before = a.last.revision
+			}
 		}
 	}
-	a.heard = time.Now()
-	if c.answer.IsZero() && c.vacant() {
-		c.answer = a.heard.Add(randomBelow(spread(cmp.Or(c.record.Candidates, a.guessed, unknownCandidates))))
+	a.heard, a.lost = time.Now(), 0
+	c.silence = randomBelow(spread(cmp.Or(c.record.Candidates, a.guessed, unknownCandidates), a.ttl))
+	if c.answer.IsZero() {
+		c.answer = a.heard.Add(c.silence)
 	}
 	a.last = c
 	a.notify()
 }
 
-// doubt forgets what was heard: changes may have been missed.
-func (a *ear) doubt() {
+// spread returns the time over which so many candidates, one of which led, spread their answers to a vacancy. What is left
+// to chance is who comes first: one answerSpacing after the vacancy on average, however many they are. It is limited, for
+// few of them may have survived.
+func spread(candidates int, ttl time.Duration) time.Duration {
+	followers, limit := candidates-1, min(ttl/4, maxSpread)
+	if followers > int(limit/answerSpacing) {
+		return limit
+	}
+	return time.Duration(max(followers-1, 0)) * answerSpacing
+}
+
+// doubt forgets what was heard: changes may have been missed. A campaign is to find out, if one was waited with on that
+// account, within the given time.
+func (a *ear) doubt(within time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.heard = time.Time{}
+	if !a.heard.IsZero() {
+		a.patient = time.Now().Add(randomBelow(within))
+	}
+	a.heard, a.found, a.lost = time.Time{}, 0, 0
 	a.notify()
 }
 
@@ -90,101 +164,37 @@ func (a *ear) notify() {
 	}
 }
 
-// vacancy returns the vacancy that is known of and was not answered yet, nil if there is none.
-func (a *ear) vacancy() *change {
+// latest returns the latest change; false if nothing was heard since the source was made.
+func (a *ear) latest() (change, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.heard.IsZero() || !a.last.vacant() || a.last.revision == a.done {
-		return nil
-	}
-	c := a.last
-	return &c
+	return a.last, !a.heard.IsZero()
 }
 
-// answered notes that the vacancy need not be answered again.
-func (a *ear) answered(c *change) {
+// next returns when the next campaign is to be made, which is due at the given time unless there is word of the key: of
+// a vacancy, which is then returned, to be answered; or of a holder other than self, whose renewals are reason to wait on
+// for those who rely on what they hear, until the net, or until it must have expired.
+func (a *ear) next(due, net time.Time, self string, rely bool) (time.Time, *change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.done = c.revision
-}
-
-// renewed returns when somebody else than self was last heard to hold the key.
-func (a *ear) renewed(self string) (heard time.Time, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.heard, !a.heard.IsZero() && !a.last.vacant() && a.last.record.Instance != self
-}
-
-// read takes note of what a campaign found under the key, and reports the source deaf if the key was written since the
-// last time without a word of it.
-func (a *ear) read(revision uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.found != 0 && revision != a.found && !a.heard.After(a.foundAt) {
-		a.hub.suspect()
-	}
-	a.found, a.foundAt = revision, time.Now()
-}
-
-// guess takes note of how many processes watch the bucket; in each as many stand, it is supposed, as in this.
-func (a *ear) guess(watchers int) {
-	a.hub.mu.Lock()
-	each := len(a.hub.ears[a.key])
-	a.hub.mu.Unlock()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.guessed = watchers * each
-}
-
-// latest returns the latest change and when it was heard; false if nothing was since the source was made.
-func (a *ear) latest() (change, time.Time, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.last, a.heard, !a.heard.IsZero()
-}
-
-const (
-	// expiryLateness is how late a server may be to expire a key.
-	expiryLateness = 400 * time.Millisecond
-	// answerSpacing is how far apart the answers to a vacancy come on average. It is about the time after which
-	// everybody has seen the first of them, so that few more are made.
-	answerSpacing = time.Millisecond
-	// unknownCandidates is how many are thought to stand where nobody counted.
-	unknownCandidates = 50
-	// netInterval is after how many TTLs on average a candidate campaigns that hears others renew.
-	netInterval = 40
-	// openingCampaigns is how many campaigns a candidate makes in any case, before it relies on what it hears: in the
-	// course of these the leader gets to count it.
-	openingCampaigns = 2
-)
-
-// await waits for the next campaign, which is due at the given time unless there is word of the key: of a vacancy, which
-// is then returned, to be answered; or of a holder, whose renewals are reason to wait on.
-func (e *Election) await(ctx context.Context, due time.Time, lost int) *change {
-	ear, ttl := e.ear.Load(), e.facts.Load().ttl
-	net := time.Now().Add(ttl*netInterval/2 + randomBelow(ttl*netInterval))
-	for {
-		at, vacancy := due, ear.vacancy()
-		if vacancy != nil {
-			at = vacancy.answer
-		} else if heard, ok := ear.renewed(e.instance); ok && lost >= openingCampaigns {
-			// It would lose. When renewals fail to come the key will have expired.
-			at = later(due, earlier(net, heard.Add(ttl+expiryLateness)))
+	c, now := a.last, time.Now()
+	switch {
+	case a.heard.IsZero():
+		return later(due, a.patient), nil
+	case c.vacant() && c.revision != a.done:
+		at := c.answer
+		if c.record.Instance == self { // who let go of it, or lost it, holds back
+			at = later(at, due)
 		}
-		timer := time.NewTimer(time.Until(at))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-ear.news:
-			timer.Stop()
-		case <-timer.C:
-			if vacancy != nil {
-				ear.answered(vacancy)
-			}
-			return vacancy
+		if later(at, now).Sub(a.heard) > maxSpread+answerPatience {
+			return due, nil // who knows what stands there by now
 		}
+		return at, &c
+	case !c.vacant() && !c.replayed && rely && c.record.Instance != self:
+		quiet := a.heard.Add(a.ttl + expiryLateness + c.silence)
+		return later(due, earlier(net, quiet)), nil
 	}
+	return due, nil
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -201,27 +211,53 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// vacant says whether the key may be taken after the change.
-func (c change) vacant() bool {
-	_, released := c.record.released()
-	return c.removal != kept || released
-}
-
-// spread returns the time over which so many candidates, one of which led, spread their answers to a vacancy. What is left
-// to chance is who comes first: one answerSpacing after the vacancy on average, however many they are.
-func spread(candidates int) time.Duration {
-	return time.Duration(max(candidates-2, 0)) * answerSpacing
-}
-
-// win returns what a candidate wins that takes the key over the change.
-func (c *change) win() win {
-	w := win{over: c.revision, reason: reasonVacant, removed: c.removal == removed, candidates: c.record.Candidates}
-	left, released := c.record.released()
-	if released && (c.removal == kept || c.removal == removed && c.revision == c.before+1) {
-		// A release that was removed at once was cleared away by its writer; later, who knows who had taken it.
-		w.reason, w.removed, w.left, w.bucket = reasonReleased, false, left, c.record.Bucket
+// answered takes note of an answer to a vacancy. One that came to nothing, for want of a reply or because some other write
+// was in the way, is made again soon, unless there is other news of the key by then.
+func (a *ear) answered(c *change, result outcome) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.heard.IsZero() || a.last.revision != c.revision {
+		return
 	}
-	return w
+	if a.last.tries++; result == applied || a.last.tries >= answerTries {
+		a.done = c.revision
+		return
+	}
+	pause := answerSpacing * 10 << a.last.tries
+	a.last.answer = time.Now().Add(pause + randomBelow(pause))
+}
+
+// refused takes note of a campaign that was lost, and reports the source deaf if many were since it was made without a
+// word of the key.
+func (a *ear) refused() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.heard.IsZero() {
+		return
+	}
+	if a.lost++; a.lost >= deafCampaigns {
+		a.lost = 0
+		a.hub.report(a.hub.deaf)
+	}
+}
+
+// read takes note of what a campaign found under the key, and reports the source deaf if the key was written since the
+// last time without a word of it.
+func (a *ear) read(revision uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.found != 0 && revision != a.found && !a.heard.After(a.foundAt) {
+		a.hub.report(a.hub.deaf)
+	}
+	a.found, a.foundAt = revision, time.Now()
+}
+
+// guess takes note of how many processes watch the bucket; in each as many stand, it is supposed, as in this.
+func (a *ear) guess(watchers int) {
+	each := len(a.hub.listeners(a.key))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.guessed = watchers * each
 }
 
 // count starts or ends the counting of those that stand, by the attempts that are heard on the subject of the key itself.
@@ -229,9 +265,9 @@ func (c *change) win() win {
 func (a *ear) count(on bool) {
 	a.mu.Lock()
 	was := a.counting
-	a.counting, a.others = on, map[string]time.Time{}
+	a.counting, a.others = on, map[string]standing{}
 	a.mu.Unlock()
-	if on != was && a.hub.conn != nil {
+	if on != was {
 		a.hub.countAttempts(on)
 	}
 }
@@ -240,30 +276,59 @@ func (a *ear) count(on bool) {
 func (a *ear) attempted(r record) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.counting && r.Instance != "" && len(a.others) < maxCounted {
-		a.others[r.Instance] = time.Now()
+	if !a.counting || r.Instance == "" {
+		return
+	}
+	if s, known := a.others[r.Instance]; known || len(a.others) < maxCounted {
+		a.others[r.Instance] = standing{attempts: s.attempts + 1, last: time.Now()}
 	}
 }
 
-// maxCounted bounds the memory for counting.
-const maxCounted = 20_000
-
-// candidates returns roughly how many stand, this one included: those whose attempts were heard, and at least as many as
-// are known from before, until all must have made themselves heard. It is 0, not known, if not even this one is heard.
-func (a *ear) candidates(self string, before int, since time.Time) int {
+// candidates returns roughly how many stand, this one included, in a term since the given time. Each that stays makes
+// two attempts at its start, and one now and then. Until all must have made themselves heard it is at least as many as
+// were known before, or may have been where nobody had counted. It is 0, not known, if not even this one was heard.
+func (a *ear) candidates(self string, before int, uncounted bool, since time.Time) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	window := a.ttl * netInterval * 2
-	for instance, at := range a.others {
-		if time.Since(at) > window {
+	counted := 0
+	for instance, s := range a.others {
+		if time.Since(s.last) > window {
 			delete(a.others, instance)
+		} else if s.attempts >= openingCampaigns {
+			counted++
 		}
 	}
 	if time.Since(since) > window {
-		before = 0
+		before, uncounted = 0, false
 	}
 	if _, heard := a.others[self]; !heard {
 		return before
 	}
-	return max(len(a.others), before)
+	if uncounted {
+		before = cmp.Or(a.guessed, unknownCandidates)
+	}
+	return max(counted, before, 1)
+}
+
+// await waits for the next campaign, and returns the vacancy that it is to answer; nil if it is an ordinary one.
+func (e *Election) await(ctx context.Context, due time.Time, lost int) *change {
+	ear, f := e.ear.Load(), e.facts.Load()
+	net := time.Now().Add(f.ttl*netInterval/2 + randomBelow(f.ttl*netInterval))
+	for {
+		at, vacancy := ear.next(due, net, e.instance, lost >= openingCampaigns)
+		timer := time.NewTimer(time.Until(at))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+			return vacancy
+		case <-ear.news:
+			timer.Stop()
+			if c, ok := ear.latest(); ok && !c.vacant() {
+				e.saw(c.record.leader(e.key, c.revision, c.written, f.ttl))
+			}
+		}
+	}
 }

@@ -148,8 +148,8 @@ func TestFollowerThatHearsRenewalsSendsNothingButItsSlowCampaigns(t *testing.T) 
 		})
 		after(20 * ttl)
 		f.Expect(requests.Load()).To(BeZero())
-		after(40 * ttl)
-		f.Expect(requests.Load()).To(And(BeNumerically(">", 0), BeNumerically("<=", 6)), "one or two campaigns")
+		after(60 * ttl)
+		f.Expect(requests.Load()).To(And(BeNumerically(">", 0), BeNumerically("<=", 12)), "one campaign or a few")
 	})
 }
 
@@ -296,7 +296,7 @@ func TestCreateBucketMakesABucketFitForElectionsAndBringsOneToIt(t *testing.T) {
 		g.Expect(has.History).To(BeEquivalentTo(1))
 		g.Expect(has.TTL).To(Equal(ttl))
 		g.Expect(has.LimitMarkerTTL).To(Equal(ttl))
-		g.Expect(has.RePublish.Destination).To(Equal("election.E.>"))
+		g.Expect(has.RePublish.Destination).To(HavePrefix("election.E."))
 		g.Expect(has.Description).To(Equal("ours"))
 
 		_, err = election.CreateBucket(ctx, js, election.BucketConfig{Name: "E", TTL: ttl})
