@@ -183,6 +183,9 @@ func (a *ear) next(due, net time.Time, self string, rely bool) (time.Time, *chan
 		return later(due, a.patient), nil
 	case c.vacant() && c.revision != a.done:
 		at := c.answer
+		if c.replayed && !rely { // a newcomer finds it so: its first campaign need not wait
+			at = earlier(at, due)
+		}
 		if c.record.Instance == self { // who let go of it, or lost it, holds back
 			at = later(at, due)
 		}
