@@ -88,9 +88,10 @@
 //
 // Those who hear of a vacancy answer after a random delay, and drop the answer when they hear that somebody was quicker.
 // A leader with [WithJetStream] and permission to subscribe to $KV.<bucket>.> counts the candidates by their attempts, and
-// says so in its record. The delay is spread over one millisecond per candidate, so that the first answer comes after a
-// millisecond whatever their number, and few come before all have heard of it; where nobody counted, over as many as
-// processes watch the bucket, or over 50 ms. It is never more than a second, nor a quarter of the TTL.
+// says so in its record. Up to three answer at once. The delay of more is spread over one millisecond for each, so that the
+// first answer comes after a millisecond whatever their number, and few come before all have heard of it; where nobody
+// counted, over as many as processes watch the bucket, or over 46 ms. It is never more than a second, nor a quarter of
+// the TTL.
 //
 // Let nobody publish below election.<bucket> but the server: whoever can might keep candidates quiet for some TTLs.
 //

@@ -13,6 +13,8 @@ const (
 	// answerSpacing is how far apart the answers to a vacancy come on average. It is about the time after which
 	// everybody has seen the first of them, so that few more are made.
 	answerSpacing = time.Millisecond
+	// fewAnswers is how many candidates may as well answer at once.
+	fewAnswers = 3
 	// maxSpread is the longest time over which answers are spread.
 	maxSpread = time.Second
 	// answerPatience is for how long a vacancy is answered by what was heard of it. An older one is looked at again.
@@ -142,7 +144,7 @@ func spread(candidates int, ttl time.Duration) time.Duration {
 	if followers > int(limit/answerSpacing) {
 		return limit
 	}
-	return time.Duration(max(followers-1, 0)) * answerSpacing
+	return time.Duration(max(followers-fewAnswers, 0)) * answerSpacing
 }
 
 // doubt forgets what was heard: changes may have been missed. A campaign is to find out, if one was waited with on that
