@@ -1,0 +1,51 @@
+package bench
+
+import (
+	"testing"
+	"time"
+)
+
+// BenchmarkHerd has 1,000 candidates of one election over 200 connections hear of vacancies: of a leader that stops, of one
+// whose connection ends without a word, so that its key expires, and of one that ends so before it has renewed with all
+// of them there. It counts who leads after each, and who tried.
+func BenchmarkHerd(b *testing.B) {
+	b.Run("stop", func(b *testing.B) { herd(b, false, handoverTTL) })
+	b.Run("crash", func(b *testing.B) { herd(b, true, handoverTTL) })
+	b.Run("early-crash", func(b *testing.B) { herd(b, true, 0) })
+}
+
+// herd measures after the fleet has stood for a while longer than it takes to open.
+func herd(b *testing.B, crash bool, longer time.Duration) {
+	const key = "herd"
+	f := newFleet(b, startServerProcess(b), handoverTTL, 1)
+	t := f.tally(key)
+	leader := f.assemble(key, 1000, f.connections(200), t)
+	time.Sleep(longer)
+	t.take()
+
+	var attempts, winners, times sample
+	for b.Loop() {
+		began := time.Now()
+		if crash {
+			leader.conn.Close()
+		} else {
+			go leader.Stop()
+		}
+		w := f.win()
+		b.StopTimer()
+		times.add(w.at.Sub(began), time.Millisecond)
+		time.Sleep(calm)
+		attempts = append(attempts, float64(t.take()))
+		winners = append(winners, float64(1+len(f.wins)))
+		f.replace(leader)
+		time.Sleep(calm)
+		t.take()
+		leader = w.by
+		b.StartTimer()
+	}
+	b.ReportMetric(attempts.mean(), "mean-attempts")
+	b.ReportMetric(quantile(attempts, 1), "max-attempts")
+	b.ReportMetric(quantile(winners, 1), "max-winners")
+	b.ReportMetric(quantile(times, 0.5), "median-ms")
+	b.ReportMetric(float64(f.consumers()), "consumers")
+}
