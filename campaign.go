@@ -114,22 +114,24 @@ type win struct {
 	bucket       time.Time     // when the bucket was created, in the words of whoever released the key
 	candidates   int           // how many stood in the predecessor's eyes; 0 if that is not known
 	uncounted    bool          // whether there was a predecessor, who had not counted them
+	heirs        []string      // names of some that stood
 	revision     uint64        // what comes next is known once it was written
 	since        time.Time     // just before it was sent
 	acknowledged time.Time
 }
 
-// follow takes over from the predecessor how many stand.
+// follow takes over from the predecessor how many stand, and who.
 func (w *win) follow(predecessor record) {
 	w.candidates = predecessor.Candidates
 	w.uncounted = predecessor.Name != "" && predecessor.Candidates == 0
+	w.heirs = predecessor.Heirs
 }
 
 // write writes the record that wins the key.
 func (e *Election) write(ctx context.Context, w *win) (err error) {
 	w.since = time.Now()
 	r := e.record(w.since)
-	r.Candidates = w.candidates
+	r.Candidates, r.Hears = w.candidates, e.ear.Load().hub.inUse() != sourceNone
 	if w.over > 0 {
 		w.revision, err = e.bucket.Update(ctx, e.key, e.encode(r), w.over)
 	} else {
@@ -206,7 +208,7 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 	t := newTenure(ctx, &e.announcer, term, f.timing, w.since, w.acknowledged, w.standDown(f))
 	e.lastError.Store(nil)
 	e.wait.Store(int64(time.Until(t.next)))
-	t.candidates, t.uncounted = w.candidates, w.uncounted
+	t.candidates, t.uncounted, t.heirs = w.candidates, w.uncounted, w.heirs
 	e.saw(e.record(w.since).leader(e.key, w.revision, w.since.Round(0), f.ttl))
 	e.moved(LeaderElectState, w.reason, t)
 	return t, nil

@@ -341,6 +341,7 @@ func (o *options) recordBytes(name int) int64 {
 	r := record{
 		Name: strings.Repeat("x", name), Instance: id, Attempt: id + ".xxxxxx", Since: now, Term: math.MaxUint32, Bucket: now,
 		Host: host, PID: math.MaxInt32, Metadata: o.metadata, Candidates: maxCounted, Released: now,
+		Next: strings.Repeat("x", maxHeirBytes), Heirs: make([]string, maxHeirs), HeadStartMs: 100,
 	}
 	return int64(len(r.encode()) + headerBytes)
 }

@@ -119,7 +119,7 @@ func TestCheckNamesWhatIsWrongWithTheBucket(t *testing.T) {
 		"some keys only":    {func(cfg *jetstream.KeyValueConfig) { cfg.RePublish.Source = "$KV." + cfg.Bucket + ".a.>" }, "republish", election.SeverityInfo, "only from $KV.ELECTIONS.a.>"},
 		"unused":            {func(*jetstream.KeyValueConfig) {}, "republish-unused", election.SeverityInfo, "election.ELECTIONS.>"},
 		"no record fits":    {func(cfg *jetstream.KeyValueConfig) { cfg.MaxValueSize = 100 }, "message-size", election.SeverityCritical, "up to 100 bytes"},
-		"long names do not": {func(cfg *jetstream.KeyValueConfig) { cfg.MaxValueSize = 550 }, "message-size", election.SeverityWarning, "up to 550 bytes"},
+		"long names do not": {func(cfg *jetstream.KeyValueConfig) { cfg.MaxValueSize = 800 }, "message-size", election.SeverityWarning, "up to 800 bytes"},
 		"no election fits":  {func(cfg *jetstream.KeyValueConfig) { cfg.MaxBytes = 200 }, "bucket-full", election.SeverityCritical, "0 of at most 200 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {

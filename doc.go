@@ -86,9 +86,13 @@
 // a candidate campaigns every interval. [Status] and the metrics tell which it is. A source is trusted only while it
 // speaks: after a reconnect, and when nothing was heard for a TTL, a candidate campaigns as if it had none.
 //
-// Those who hear of a vacancy answer after a random delay, and drop the answer when they hear that somebody was quicker.
-// A leader with [WithJetStream] and permission to subscribe to $KV.<bucket>.> counts the candidates by their attempts, and
-// says so in its record. Up to three answer at once. The delay of more is spread over one millisecond for each, so that the
+// A leader with [WithJetStream] and permission to subscribe to $KV.<bucket>.> hears the attempts of the candidates. When it
+// lets go, it names the one in its release that it heard last, which answers at once; all others leave the key to it for
+// 25 ms. So a clean handover takes one attempt however many stand, and in a rolling update leadership goes to one that was
+// started again already.
+//
+// To any other vacancy, those who hear of it answer after a random delay, and drop the answer when they hear that somebody
+// was quicker. The leader says in its record how many it counted. Up to three answer at once. The delay of more is spread over one millisecond for each, so that the
 // first answer comes after a millisecond whatever their number, and few come before all have heard of it; where nobody
 // counted, over as many as processes watch the bucket, or over 46 ms. It is never more than a second, nor a quarter of
 // the TTL.
@@ -100,8 +104,9 @@
 //
 // # The record
 //
-// Under the key stands one JSON object: name, instance, attempt, since, term, bucket, host, pid, metadata, candidates, and
-// in a release also released and, from a leader-elect, stand_down_ms. Anything else is read as the bare name of a leader, which is
+// Under the key stands one JSON object: name, instance, attempt, since, term, bucket, host, pid, metadata, candidates,
+// hears (in an attempt, by one who hears of vacancies), and in a release also released, next (who is to take over),
+// head_start_ms, heirs (more who stand) and, from a leader-elect, stand_down_ms. Anything else is read as the bare name of a leader, which is
 // what [WithPlainValue] writes.
 //
 // # Metrics

@@ -118,7 +118,7 @@ func TestStaleReadEndsNoTerm(t *testing.T) {
 				f.Expect(f.bucket.Purge(context.Background(), key)).To(Succeed())
 				c, bucket := f.faultyCandidate("a")
 				c.start()
-				after(interval)
+				after(ttl) // as after any removal
 				f.Expect(c.IsLeader()).To(BeTrue())
 				var refused, read bool
 				bucket.onUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) {

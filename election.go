@@ -145,6 +145,7 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 	e.ear.Store(ear)
 	defer e.ear.Store(nil)
 	due, lost := time.Now().Add(randomBelow(e.facts.Load().splay)), 0
+	ear.settle(ctx)
 	for ctx.Err() == nil {
 		t, err := e.campaign(ctx, due, lost)
 		if t == nil {
@@ -196,6 +197,9 @@ func (e *Election) Stop() {
 	e.mu.Unlock()
 	if r == nil {
 		return
+	}
+	if t := e.tenure.Load(); t != nil {
+		t.end(reasonStopped)
 	}
 	r.cancel()
 	if !inside {

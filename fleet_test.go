@@ -32,7 +32,8 @@ const (
 	margin   = 200 * time.Millisecond
 	lease    = ttl - margin
 	key      = "scheduler"
-	instant  = time.Nanosecond // what it takes until everybody has done all that can be done now
+	settle   = 100 * time.Millisecond // for how long a candidate waits at its start for a source of changes
+	instant  = time.Nanosecond        // what it takes until everybody has done all that can be done now
 )
 
 // fleet is a server on virtual time, with candidates that each have a link to it of their own.

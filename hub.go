@@ -30,6 +30,8 @@ const (
 	sourceRetry = 30 * time.Second
 	// sourcePause is the least time from the making of one source to that of the next.
 	sourcePause = time.Second
+	// settlePatience is how long the first campaign waits for a source to be made.
+	settlePatience = 100 * time.Millisecond
 	// closePatience is how long the end of a hub is waited for: the server is asked to forget a watcher, and may not answer.
 	closePatience = 250 * time.Millisecond
 	// doubtSpacing is how far apart the campaigns come on average of those that a new source leaves without news.
@@ -45,12 +47,15 @@ const (
 type hub struct {
 	id     hubID
 	bucket jetstream.KeyValue
-	conn   *nats.Conn // nil without WithJetStream
+	js     jetstream.JetStream // nil without WithJetStream
+	conn   *nats.Conn          // likewise
 	log    *slog.Logger
 
 	source    atomic.Pointer[string]
 	created   atomic.Pointer[time.Time] // when the bucket was created, as its records tell it; to tell it from others of its name
 	republish string                    // the subject on which it republishes, empty if it does not; belongs to run
+	settled   chan struct{}             // closed when the first source is in use, and has told what stands if it is to, or there is none
+	stream    jetstream.Stream          // behind the bucket, to be read from; nil if it cannot be; set before settled is closed
 	remake    chan struct{}             // receives when the source should be made again
 	deaf      chan struct{}             // receives when an election found out that the source does not speak
 
@@ -84,7 +89,7 @@ var hubs struct {
 // listen returns an ear for the key, on the hub of the bucket, which is started if this is the first. The ear must be
 // closed.
 func (e *Election) listen(f *facts) *ear {
-	a := &ear{key: e.key, ttl: f.ttl, news: make(chan struct{}, 1)}
+	a := &ear{key: e.key, name: e.name, ttl: f.ttl, news: make(chan struct{}, 1)}
 	id := hubID{handle: a} // shared with nobody
 	if e.opts.js != nil && e.opts.js.Conn() != nil {
 		id = hubID{conn: e.opts.js.Conn(), name: e.bucket.Bucket(), created: f.created.UnixNano()}
@@ -97,8 +102,8 @@ func (e *Election) listen(f *facts) *ear {
 	h := hubs.by[id]
 	if h == nil {
 		h = &hub{
-			id: id, bucket: e.bucket, conn: id.conn, republish: f.republish, log: e.opts.slog(), ears: map[string][]*ear{},
-			remake: make(chan struct{}, 1), deaf: make(chan struct{}, 1), done: make(chan struct{}),
+			id: id, bucket: e.bucket, js: e.opts.js, conn: id.conn, republish: f.republish, log: e.opts.slog(), ears: map[string][]*ear{},
+			settled: make(chan struct{}), remake: make(chan struct{}, 1), deaf: make(chan struct{}, 1), done: make(chan struct{}),
 		}
 		h.created.Store(&f.created)
 		if hubs.by == nil {
@@ -118,6 +123,29 @@ func (e *Election) listen(f *facts) *ear {
 		h.report(h.remake) // a watcher may be that of the first key alone
 	}
 	return a
+}
+
+// settle waits a moment for the first source and for word of what stands under the key, so that the first campaign knows
+// all that can be told: whether somebody removed the key, and who holds it or let go of it.
+func (a *ear) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settlePatience)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+		return
+	case <-a.hub.settled:
+	}
+	if a.hub.stream == nil {
+		return
+	}
+	subject := "$KV." + a.hub.bucket.Bucket() + "." + a.key
+	if m, err := a.hub.stream.GetLastMsgForSubject(ctx, subject); err == nil {
+		c := changeOf(m.Header, m.Sequence, m.Time)
+		c.replayed = true
+		if a.hub.admits(&c, m.Data) {
+			a.replay(c)
+		}
+	}
 }
 
 // close ends the ear, and the hub with its last.
@@ -187,6 +215,7 @@ func (h *hub) run(ctx context.Context) {
 			h.log.Log(ctx, level, "Changes of the bucket cannot be heard, polling", "bucket", h.bucket.Bucket(), "error", err)
 			level, deaf = slog.LevelDebug, false
 			h.use(sourceNone)
+			h.settle(ctx)
 			select {
 			case <-ctx.Done():
 			case <-reconnects:
@@ -209,6 +238,23 @@ func (h *hub) look(ctx context.Context) {
 	created, republish, _ := describe(status)
 	h.created.Store(&created)
 	h.republish = republish
+}
+
+// settle lets those campaign that wait for the first source.
+func (h *hub) settle(ctx context.Context) {
+	select {
+	case <-h.settled:
+		return
+	default:
+	}
+	if h.js != nil {
+		ctx, cancel := context.WithTimeout(ctx, settlePatience)
+		defer cancel()
+		if s, err := h.js.Stream(ctx, "KV_"+h.bucket.Bucket()); err == nil {
+			h.stream = s
+		}
+	}
+	close(h.settled)
 }
 
 // use makes known which source is in use. Nobody trusts it before it was heard.
@@ -239,6 +285,7 @@ func (h *hub) subscribed(ctx context.Context, reconnects <-chan nats.Status) (de
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	h.use(sourceRepublish)
+	h.settle(ctx)
 	for {
 		select {
 		case <-ctx.Done():
@@ -262,14 +309,19 @@ func (h *hub) republished(m *nats.Msg) {
 		return
 	}
 	written, _ := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp")) // zero: not known
+	h.tell(key, changeOf(m.Header, revision, written), m.Data)
+}
+
+// changeOf returns the change that a message of the bucket's stream is, but for the record.
+func changeOf(header nats.Header, revision uint64, written time.Time) change {
 	c := change{revision: revision, written: written}
 	switch {
-	case m.Header.Get("Nats-Marker-Reason") == "MaxAge":
+	case header.Get("Nats-Marker-Reason") == "MaxAge":
 		c.removal = expired
-	case m.Header.Get("Nats-Marker-Reason") != "", m.Header.Get("KV-Operation") != "":
+	case header.Get("Nats-Marker-Reason") != "", header.Get("KV-Operation") != "":
 		c.removal = removed
 	}
-	h.tell(key, c, m.Data)
+	return c
 }
 
 // watched hears changes by a watcher until there is reason to make another source. The error says why it does not.
@@ -306,6 +358,7 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 			}
 			if entry == nil { // all that stands in the bucket has been told
 				replay = false
+				h.settle(ctx)
 				continue
 			}
 			h.entry(entry, replay)
@@ -353,26 +406,32 @@ func (h *hub) entry(entry jetstream.KeyValueEntry, replayed bool) {
 	h.tell(entry.Key(), c, entry.Value())
 }
 
-// tell passes a change on to the ears of its key. A record that was written in another bucket of this name, as one may be
-// heard across a leaf node, is none of theirs; but it may be that this one was made again.
+// tell passes a change on to the ears of its key.
 func (h *hub) tell(key string, c change, value []byte) {
 	ears := h.listeners(key)
-	if len(ears) == 0 {
+	if len(ears) == 0 || !h.admits(&c, value) {
 		return
-	}
-	if c.removal == kept {
-		c.record = parseRecord(value)
-		created := *h.created.Load()
-		if !c.record.Bucket.IsZero() && !c.record.Bucket.Equal(created) {
-			if c.record.Bucket.After(created) {
-				h.report(h.remake)
-			}
-			return
-		}
 	}
 	for _, a := range ears {
 		a.hear(c)
 	}
+}
+
+// admits reads the record of a change. One that was written in another bucket of this name, as one may be heard across a
+// leaf node, is not admitted; but it may be that this one was made again.
+func (h *hub) admits(c *change, value []byte) bool {
+	if c.removal != kept {
+		return true
+	}
+	c.record = parseRecord(value)
+	created := *h.created.Load()
+	if c.record.Bucket.IsZero() || c.record.Bucket.Equal(created) {
+		return true
+	}
+	if c.record.Bucket.After(created) {
+		h.report(h.remake)
+	}
+	return false
 }
 
 // countAttempts subscribes to the subjects of the keys while there are leaders that count: what is published there are

@@ -144,10 +144,15 @@ func TestStandDownCountsFromTheAcknowledgementOfTheWin(t *testing.T) {
 		c := f.candidate("a")
 		const delay = 50 * time.Millisecond
 		c.link.DelayReplies(delay)
-		c.start() // the bucket is read, the win acknowledged; the renewal is sent after the stand-down, and acknowledged
-		after(2*delay + interval + delay - instant)
+		c.start()
+		for c.State() != election.LeaderElectState {
+			after(time.Millisecond)
+		}
+		// The win was acknowledged one delay ago, since when the bucket was looked at again. The renewal is sent after the
+		// stand-down, and acknowledged.
+		after(interval - 2*time.Millisecond)
 		f.Expect(c.IsLeader()).To(BeFalse())
-		after(instant)
+		after(2 * time.Millisecond)
 		f.Expect(c.IsLeader()).To(BeTrue())
 	})
 }
@@ -256,6 +261,7 @@ func TestCandidatesThatMayOnlyWriteStillElectALeader(t *testing.T) {
 		a.link.LoseRequests(reads)
 		b.link.LoseRequests(reads)
 		a.start()
+		after(settle)
 		b.start()
 		after(interval)
 		f.Expect(a.IsLeader()).To(BeTrue())

@@ -20,8 +20,15 @@ type record struct {
 
 	Candidates int `json:"candidates,omitempty"` // roughly how many stand, the leader included; 0 if that is not known
 
-	Released    time.Time `json:"released,omitzero"` // set by the release: when its writer let go
+	Hears bool `json:"hears,omitempty"` // whether the writer hears of vacancies
+
+	// Set by the release: when its writer let go, what was left of its stand-down, the name of the candidate that is to
+	// take the key, for how long all others leave it to that one, and names of some more that stand.
+	Released    time.Time `json:"released,omitzero"`
 	StandDownMs int64     `json:"stand_down_ms,omitempty"`
+	Next        string    `json:"next,omitempty"`
+	HeadStartMs int64     `json:"head_start_ms,omitempty"`
+	Heirs       []string  `json:"heirs,omitempty"`
 }
 
 // encode returns the bytes of the record. Nothing in a record can fail to encode.
@@ -50,6 +57,17 @@ func (r record) released() (standDown time.Duration, ok bool) {
 		return 0, false
 	}
 	return time.Duration(r.StandDownMs) * time.Millisecond, true
+}
+
+// headStart returns for how long the candidate of the given name leaves a release to another that it names.
+func (r record) headStart(name string) time.Duration {
+	if r.Released.IsZero() || r.Next == "" || r.Next == name {
+		return 0
+	}
+	if r.HeadStartMs <= 0 || r.HeadStartMs > maxSpread.Milliseconds() {
+		return headStart
+	}
+	return time.Duration(r.HeadStartMs) * time.Millisecond
 }
 
 // Leader is who holds a key, as its record tells it. A holder whose leadership does not count yet has no Term. What a

@@ -75,6 +75,9 @@ func (e *Election) letGo(ctx context.Context, t *tenure) (revision uint64, err e
 	}
 	r := e.recordOf(t, time.Now())
 	r.Released = time.Now().Round(0)
+	if heirs := e.ear.Load().heirs(t.heirs); len(heirs) > 0 {
+		r.Next, r.HeadStartMs, r.Heirs = heirs[0], headStart.Milliseconds(), heirs[1:]
+	}
 	if !t.led {
 		// What is left of our own wait for a previous leader is our successor's to wait out.
 		r.StandDownMs = max(0, time.Until(t.counts)+time.Millisecond-1).Milliseconds()

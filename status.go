@@ -70,11 +70,10 @@ type Status struct {
 func (e *Election) Status() Status {
 	s := Status{
 		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instance,
-		State: e.State(), IsLeader: e.IsLeader(), Leader: e.seen.Load(),
+		State: e.State(), IsLeader: e.IsLeader(),
 		Wins: e.wins.Load(), Losses: e.losses.Load(),
 	}
-	if s.Leader != nil {
-		l := *s.Leader
+	if l, ok := e.lastSeen(); ok {
 		l.Metadata = maps.Clone(l.Metadata)
 		s.Leader, s.Term = &l, l.Term
 	}
@@ -91,4 +90,18 @@ func (e *Election) Status() Status {
 		s.LastError = *text
 	}
 	return s
+}
+
+// lastSeen returns the last holder of the key that was read or heard of; false if none was.
+func (e *Election) lastSeen() (Leader, bool) {
+	l := e.seen.Load()
+	if l == nil {
+		return Leader{}, false
+	}
+	if a := e.ear.Load(); a != nil {
+		if c, ok := a.latest(); ok && c.removal == kept && c.record.Instance == l.Instance && c.revision > l.Revision {
+			return c.record.leader(e.key, c.revision, c.written, a.ttl), true
+		}
+	}
+	return *l, true
 }

@@ -30,8 +30,6 @@ const (
 	openingCampaigns = 2
 	// deafCampaigns is how many campaigns are lost in silence before a source that never spoke counts as deaf.
 	deafCampaigns = 3
-	// maxCounted bounds the memory for counting candidates.
-	maxCounted = 20_000
 )
 
 // removal is how a key came to be free.
@@ -64,6 +62,12 @@ func (c *change) vacant() bool {
 	return c.removal != kept || released
 }
 
+// renews says whether nothing is new after the change but the time, and after the one before it neither.
+func (c *change) renews(before change) bool {
+	return !c.vacant() && !before.vacant() && c.record.Instance != "" &&
+		c.record.Instance == before.record.Instance && c.record.Term == before.record.Term
+}
+
 // win returns what a candidate wins that takes the key over the change.
 func (c *change) win() win {
 	w := win{over: c.revision, reason: reasonVacant, removed: c.removal == removed}
@@ -79,8 +83,9 @@ func (c *change) win() win {
 type ear struct {
 	hub  *hub
 	key  string
+	name string // the candidate's
 	ttl  time.Duration
-	news chan struct{} // receives after each change, at least once
+	news chan struct{} // receives after each change but another renewal by the same holder, at least once
 
 	mu      sync.Mutex
 	last    change    // the latest; meaningless while heard is zero
@@ -96,16 +101,26 @@ type ear struct {
 	others   map[string]standing // those whose attempts were heard, by instance, while counting
 }
 
-// standing is one that was heard to stand.
-type standing struct {
-	attempts int
-	last     time.Time
+// replay takes in the state of the key as it was read, unless there is later news. A watcher may have told it already,
+// but not as exactly.
+func (a *ear) replay(c change) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.heard.IsZero() || a.last.replayed && a.last.revision <= c.revision {
+		a.heard = time.Time{}
+		a.take(c)
+	}
 }
 
 // hear takes in a change.
 func (a *ear) hear(c change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.take(c)
+}
+
+// take is what replay and hear do. The caller holds mu.
+func (a *ear) take(c change) {
 	known := !a.heard.IsZero()
 	lasted := known && c.written.Sub(a.last.written) >= a.ttl // servers are late to expire, never early
 	switch {
@@ -116,7 +131,7 @@ func (a *ear) hear(c change) {
 	default:
 		if c.removal == removedOrExpired {
 			c.removal = removed
-			if lasted {
+			if lasted || c.replayed && a.last.revision == 0 { // a newcomer cannot tell
 				c.removal = expired
 			}
 		}
@@ -130,10 +145,21 @@ func (a *ear) hear(c change) {
 	a.heard, a.lost = time.Now(), 0
 	c.silence = randomBelow(spread(cmp.Or(c.record.Candidates, a.guessed, unknownCandidates), a.ttl))
 	if c.answer.IsZero() {
-		c.answer = a.heard.Add(c.silence)
+		c.answer = a.heard.Add(a.delay(c))
 	}
+	renewal := known && c.renews(a.last)
 	a.last = c
-	a.notify()
+	if !renewal {
+		a.notify()
+	}
+}
+
+// delay returns how long after it was heard a vacancy is to be answered.
+func (a *ear) delay(c change) time.Duration {
+	if _, released := c.record.released(); released && c.record.Next == a.name {
+		return 0
+	}
+	return c.silence + c.record.headStart(a.name)
 }
 
 // spread returns the time over which so many candidates, one of which led, spread their answers to a vacancy. What is left
@@ -265,75 +291,27 @@ func (a *ear) guess(watchers int) {
 	a.guessed = watchers * each
 }
 
-// count starts or ends the counting of those that stand, by the attempts that are heard on the subject of the key itself.
-// Only a leader counts, and only with a connection of its own to hear by.
-func (a *ear) count(on bool) {
-	a.mu.Lock()
-	was := a.counting
-	a.counting, a.others = on, map[string]standing{}
-	a.mu.Unlock()
-	if on != was {
-		a.hub.countAttempts(on)
-	}
-}
-
-// attempted notes an attempt to write the key, by whomever.
-func (a *ear) attempted(r record) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.counting || r.Instance == "" {
-		return
-	}
-	if s, known := a.others[r.Instance]; known || len(a.others) < maxCounted {
-		a.others[r.Instance] = standing{attempts: s.attempts + 1, last: time.Now()}
-	}
-}
-
-// candidates returns roughly how many stand, this one included, in a term since the given time. Each that stays makes
-// two attempts at its start, and one now and then. Until all must have made themselves heard it is at least as many as
-// were known before, or may have been where nobody had counted. It is 0, not known, if not even this one was heard.
-func (a *ear) candidates(self string, before int, uncounted bool, since time.Time) int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	window := a.ttl * netInterval * 2
-	counted := 0
-	for instance, s := range a.others {
-		if time.Since(s.last) > window {
-			delete(a.others, instance)
-		} else if s.attempts >= openingCampaigns {
-			counted++
-		}
-	}
-	if time.Since(since) > window {
-		before, uncounted = 0, false
-	}
-	if _, heard := a.others[self]; !heard {
-		return before
-	}
-	if uncounted {
-		before = cmp.Or(a.guessed, unknownCandidates)
-	}
-	return max(counted, before, 1)
-}
-
 // await waits for the next campaign, and returns the vacancy that it is to answer; nil if it is an ordinary one.
 func (e *Election) await(ctx context.Context, due time.Time, lost int) *change {
 	ear, f := e.ear.Load(), e.facts.Load()
 	net := time.Now().Add(f.ttl*netInterval/2 + randomBelow(f.ttl*netInterval))
-	for {
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	for ctx.Err() == nil {
 		at, vacancy := ear.next(due, net, e.instance, lost >= openingCampaigns)
-		timer := time.NewTimer(time.Until(at))
+		wait := time.Until(at)
+		if wait <= 0 {
+			return vacancy
+		}
+		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-			return vacancy
+		case <-timer.C: // there may have been renewals meanwhile
 		case <-ear.news:
-			timer.Stop()
 			if c, ok := ear.latest(); ok && !c.vacant() {
 				e.saw(c.record.leader(e.key, c.revision, c.written, f.ttl))
 			}
 		}
 	}
+	return nil
 }

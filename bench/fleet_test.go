@@ -33,7 +33,8 @@ type fleet struct {
 	ttl     time.Duration
 	wins    chan win // all of them, in order
 	losses  atomic.Int64
-	all     []*candidate // in the order in which they joined
+	joined  int
+	all     []*candidate // those that did not leave, in the order in which they joined
 }
 
 // win is the beginning of leadership.
@@ -105,7 +106,8 @@ func (f *fleet) join(nc *nats.Conn, key string, opts ...election.Option) *candid
 		election.OnWon(func() { f.wins <- win{c, time.Now()} }),
 		election.OnLost(func() { f.losses.Add(1) }),
 	}, opts...)
-	e, err := election.NewElection(fmt.Sprintf("c%d", len(f.all)), key, f.bucket(js), opts...)
+	f.joined++
+	e, err := election.NewElection(fmt.Sprintf("c%d", f.joined), key, f.bucket(js), opts...)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -1,0 +1,157 @@
+package election_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+)
+
+// headStart is for how long a release is left to the heir that it names.
+const headStart = 25 * time.Millisecond
+
+func TestReleaseIsAnsweredByTheHeirAlone(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.hearing("a").start()
+		after(interval)
+		all, attempts := f.crowd(100, f.hearing)
+		after(3 * interval)
+		latest := f.hearing("latest").start()
+		after(3 * interval)
+		a.Stop()
+		after(instant)
+		f.Expect(latest.IsLeader()).To(BeTrue(), "the one that was heard last")
+
+		attempts.Store(0)
+		latest.Stop()
+		after(headStart - instant) // they hear it after 2 ms
+		f.Expect(slices.ContainsFunc(all, func(c *candidate) bool { return c.IsLeader() })).To(BeTrue(), "one that its predecessor knew of")
+		after(time.Second)
+		f.Expect(attempts.Load()).To(BeEquivalentTo(1))
+	}, republished)
+}
+
+func TestHeirThatIsGoneCostsAMoment(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.hearing("a").start()
+		after(interval)
+		b := f.hearing("b").start()
+		after(3 * interval)
+		gone := f.hearing("gone").start()
+		after(3 * interval)
+		gone.link.Cut()
+		a.Stop()
+		after(headStart - instant)
+		f.Expect(b.State()).To(Equal(election.CandidateState))
+		after(instant)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	}, republished)
+}
+
+func TestCandidateThatHearsNothingIsNoHeir(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.hearing("a").start()
+		after(interval)
+		b := f.hearing("b").start()
+		after(3 * interval)
+		f.deafCandidate("deaf").start()
+		after(3 * interval)
+		a.Stop()
+		after(instant)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	}, republished)
+}
+
+func TestReleaseThatNamesItsHeirIsLeftToItAsLongAsItSays(t *testing.T) {
+	for name, c := range map[string]struct {
+		says string
+		wait time.Duration
+	}{
+		"as long as it says": {`,"next":"x","head_start_ms":200`, 200 * time.Millisecond},
+		"a moment":           {`,"next":"x"`, headStart},
+		"never for ever":     {`,"next":"x","head_start_ms":86400000`, headStart},
+		"nor for less":       {`,"next":"x","head_start_ms":-5`, headStart},
+		"not by the heir":    {`,"next":"b","head_start_ms":200`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
+				f.write(`{"name":"a","instance":"a1","attempt":"a1.1"}`)
+				b := candidate("b").start()
+				after(2 * interval)
+				f.write(`{"name":"a","instance":"a1","attempt":"a1.2"}`)
+				f.write(fmt.Sprintf(`{"name":"a","instance":"a1","attempt":"a1.3","candidates":2,"released":"2000-01-01T00:00:00Z"%s}`, c.says))
+				if c.wait > 0 {
+					after(c.wait - instant)
+					f.Expect(b.State()).To(Equal(election.CandidateState))
+				}
+				after(instant)
+				f.Expect(b.State()).NotTo(Equal(election.CandidateState))
+			})
+		})
+	}
+}
+
+func TestReleaseNamesNoMoreThanFits(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.hearing("a").start()
+		after(interval)
+		for i := range 20 {
+			f.hearing(fmt.Sprintf("%0100d", i)).start()
+		}
+		after(3 * interval)
+		w, err := f.bucket.Watch(context.Background(), key, jetstream.UpdatesOnly())
+		f.Expect(err).NotTo(HaveOccurred())
+		defer func() { f.Expect(w.Stop()).To(Succeed()) }()
+		go a.Stop()
+		released := (<-w.Updates()).Value()
+		f.Expect(string(released)).To(ContainSubstring(`"next":"000`))
+		f.Expect(len(released)).To(BeNumerically("<", 800))
+	}, republished)
+}
+
+func TestNewcomerKnowsThatTheKeyWasDeleted(t *testing.T) {
+	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
+		a := candidate("a").start()
+		after(interval)
+		for before := f.revision(); f.revision() == before; {
+			after(time.Millisecond)
+		}
+		a.link.Cut() // right after a renewal
+		f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed())
+		b := candidate("b", election.WithStandDown(0)).start()
+		after(ttl - instant)
+		f.Expect(b.State()).To(Equal(election.LeaderElectState))
+		f.Expect(a.IsLeader()).To(BeFalse())
+		after(instant)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestNewcomerAfterAnExpiryNeedNotWaitLonger(t *testing.T) {
+	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
+		f.write("gone")
+		after(ttl + time.Second) // expired, and its marker stands
+		b := candidate("b").start()
+		after(interval)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestStatusOfAFollowerKeepsUpWithRenewals(t *testing.T) {
+	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
+		candidate("a").start()
+		after(interval)
+		b := candidate("b").start()
+		for range 5 {
+			after(interval)
+			f.Expect(b.Status().Leader.Revision).To(Equal(f.revision()))
+			f.Expect(b.Status().Leader.Expires).To(BeTemporally(">", time.Now()))
+		}
+	})
+}
