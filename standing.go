@@ -51,7 +51,7 @@ func (a *ear) attempted(r record) {
 }
 
 // candidates returns roughly how many stand, this one included, in a term since the given time. Each that stays makes
-// two attempts at its start, and one now and then. Until all must have made themselves heard it is at least as many as
+// two attempts at its start, and one now and then; one that made a single attempt some time ago is gone. Until all must have made themselves heard it is at least as many as
 // were known before, or may have been where nobody had counted. It is 0, not known, if not even this one was heard.
 func (a *ear) candidates(self string, before int, uncounted bool, since time.Time) int {
 	a.mu.Lock()
@@ -60,7 +60,7 @@ func (a *ear) candidates(self string, before int, uncounted bool, since time.Tim
 	maps.DeleteFunc(a.others, func(_ string, s standing) bool { return time.Since(s.last) > window })
 	counted := 0
 	for _, s := range a.others {
-		if s.attempts >= openingCampaigns {
+		if s.attempts >= openingCampaigns || time.Since(s.last) < a.ttl*openingCampaigns {
 			counted++
 		}
 	}

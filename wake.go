@@ -24,7 +24,7 @@ const (
 	// unknownCandidates is how many are thought to stand where nobody counted.
 	unknownCandidates = 50
 	// netInterval is after how many TTLs on average a candidate campaigns that hears others renew.
-	netInterval = 50
+	netInterval = 80
 	// openingCampaigns is how many campaigns a candidate makes in any case, before it relies on what it hears: in the
 	// course of these the leader gets to count it.
 	openingCampaigns = 2

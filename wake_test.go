@@ -146,9 +146,9 @@ func TestFollowerThatHearsRenewalsSendsNothingButItsSlowCampaigns(t *testing.T) 
 				requests.Add(1)
 			}
 		})
-		after(20 * ttl)
+		after(32 * ttl)
 		f.Expect(requests.Load()).To(BeZero())
-		after(60 * ttl)
+		after(96 * ttl)
 		f.Expect(requests.Load()).To(And(BeNumerically(">", 0), BeNumerically("<=", 12)), "one campaign or a few")
 	})
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // BenchmarkFollower counts every message that a leader and its nine followers send to the server, each over a link of its
-// own, in the steady state. That sets in late, as a follower campaigns only every 20 to 60 TTLs. Several such elections
+// own, in the steady state. That sets in late, as a follower campaigns only every 40 to 120 TTLs. Several such elections
 // go on at once, for a figure that does not hang on the chance of a few campaigns.
 func BenchmarkFollower(b *testing.B) {
 	for b.Loop() {
