@@ -439,8 +439,11 @@ func (o *options) vacancies(t timing, h hearing) (release, crash, eviction outlo
 	}
 	removed := max(t.standDown, t.ttl)
 	eviction = answer.plus(removed, removed)
-	if release = answer; o.plain {
+	switch release = answer; {
+	case o.plain:
 		release = eviction
+	case h.counted: // the release names an heir, who may be gone
+		release.worst += headStart
 	}
 	crash = expiry.plus(t.standDown+answer.median, t.standDown+answer.worst)
 	if !h.markers { // it is known from the silence, which must have lasted
