@@ -131,7 +131,7 @@ func (w *win) follow(predecessor record) {
 func (e *Election) write(ctx context.Context, w *win) (err error) {
 	w.since = time.Now()
 	r := e.record(w.since)
-	r.Candidates, r.Hears = w.candidates, e.ear.Load().hub.inUse() != sourceNone
+	r.Won, r.Candidates, r.Hears = w.reason, w.candidates, e.ear.Load().hub.inUse() != sourceNone
 	if w.over > 0 {
 		w.revision, err = e.bucket.Update(ctx, e.key, e.encode(r), w.over)
 	} else {
@@ -208,7 +208,7 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 	t := newTenure(ctx, &e.announcer, term, f.timing, w.since, w.acknowledged, w.standDown(f))
 	e.lastError.Store(nil)
 	e.wait.Store(int64(time.Until(t.next)))
-	t.candidates, t.uncounted, t.heirs = w.candidates, w.uncounted, w.heirs
+	t.won, t.candidates, t.uncounted, t.heirs = w.reason, w.candidates, w.uncounted, w.heirs
 	e.saw(e.record(w.since).leader(e.key, w.revision, w.since.Round(0), f.ttl))
 	e.moved(LeaderElectState, w.reason, t)
 	return t, nil
@@ -225,7 +225,7 @@ func (e *Election) record(since time.Time) record {
 // recordOf returns the record that a renewal or release writes which is sent at the given time.
 func (e *Election) recordOf(t *tenure, sent time.Time) record {
 	r := e.record(t.term.Since)
-	r.Term = t.number(sent)
+	r.Term, r.Won = t.number(sent), t.won
 	r.Candidates = e.ear.Load().candidates(e.instance, t.candidates, t.uncounted, t.term.Since)
 	return r
 }

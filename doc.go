@@ -104,7 +104,7 @@
 //
 // # The record
 //
-// Under the key stands one JSON object: name, instance, attempt, since, term, bucket, host, pid, metadata, candidates,
+// Under the key stands one JSON object: name, instance, attempt, since, term, bucket, won (over what), host, pid, metadata, candidates,
 // hears (in an attempt, by one who hears of vacancies), and in a release also released, next (who is to take over),
 // head_start_ms, heirs (more who stand) and, from a leader-elect, stand_down_ms. Anything else is read as the bare name of a leader, which is
 // what [WithPlainValue] writes.

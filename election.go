@@ -273,24 +273,29 @@ func (e *Election) State() State {
 // Leader without a Term holds the key, but its leadership does not count yet. On a replicated bucket the answer may be
 // a little out of date; never base what only a leader may do on it.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	var ttl time.Duration
+	if f := e.facts.Load(); f != nil {
+		ttl = f.ttl
+	}
+	return readLeader(ctx, e.bucket, e.key, ttl)
+}
+
+// readLeader reads who holds a key of a bucket with the given TTL.
+func readLeader(ctx context.Context, bucket jetstream.KeyValue, key string, ttl time.Duration) (Leader, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxTry)
 	defer cancel()
-	entry, err := e.bucket.Get(ctx, e.key)
+	entry, err := bucket.Get(ctx, key)
 	if classify(err) == absent {
 		return Leader{}, ErrNoLeader
 	}
 	if err != nil {
-		return Leader{}, fmt.Errorf("leader of %q: %w", e.key, err)
+		return Leader{}, fmt.Errorf("leader of %q: %w", key, err)
 	}
 	r := parseRecord(entry.Value())
 	if _, released := r.released(); released {
 		return Leader{}, ErrNoLeader
 	}
-	var ttl time.Duration
-	if f := e.facts.Load(); f != nil {
-		ttl = f.ttl
-	}
-	return r.leader(e.key, entry.Revision(), entry.Created(), ttl), nil
+	return r.leader(key, entry.Revision(), entry.Created(), ttl), nil
 }
 
 // attempt returns the id of the next write, unlike that of any other.

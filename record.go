@@ -14,6 +14,7 @@ type record struct {
 	Since    time.Time         `json:"since"`    // when the term was won
 	Term     uint64            `json:"term,omitempty"`
 	Bucket   time.Time         `json:"bucket,omitzero"` // when the stream behind the bucket was created
+	Won      reason            `json:"won,omitempty"`   // over what: "vacant", "released" or "reclaimed"
 	Host     string            `json:"host,omitempty"`
 	PID      int               `json:"pid,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`

@@ -88,6 +88,7 @@ type hold struct {
 	pending    map[string]sentAt // renewals since then whose outcome is unknown, by attempt
 	failures   int               // tries that failed in a row
 	absences   int               // how many times in a row nothing was found under the key
+	won        reason            // over what the key was won
 	candidates int               // how many stood when the key was won; 0 if that is not known
 	uncounted  bool              // whether there was a leader before who had not counted them
 	heirs      []string          // names of some that stood then

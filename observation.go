@@ -1,0 +1,268 @@
+package election
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// observation is one call of Observe. Its watcher is made again whenever it may have gone blind, which no watcher tells:
+// then it says again what stands, and what that means is found by comparing with what stood there.
+type observation struct {
+	observer *Observer
+	keys     []string
+	ttl      time.Duration
+	sights   map[string]*sight // by key; belongs to run
+	told     bool              // whether the current state was told
+	queue    *queue
+}
+
+// sight is what was last seen of one key.
+type sight struct {
+	leader   Leader // who held it last
+	held     bool
+	leading  bool // whether leadership counts, as far as is known
+	revision uint64
+	written  time.Time
+	expires  time.Time // by this host's clock, when a key that is held must have expired
+	told     bool      // whether the watcher in use has told of it
+}
+
+// observerRetry is how long an observer waits before it tries again what failed.
+const observerRetry = time.Second
+
+func (o *observation) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
+	if len(o.keys) == 0 {
+		return o.observer.bucket.WatchAll(ctx)
+	}
+	return o.observer.bucket.WatchFiltered(ctx, o.keys)
+}
+
+// run follows the keys until ctx ends, by one watcher after the other.
+func (o *observation) run(ctx context.Context, w jetstream.KeyWatcher) {
+	var reconnects chan nats.Status
+	if nc := o.observer.connection(); nc != nil {
+		reconnects = nc.StatusChanged(nats.CONNECTED)
+		defer nc.RemoveStatusListener(reconnects)
+	}
+	level := slog.LevelWarn // the first time
+	for ctx.Err() == nil {
+		if w != nil {
+			level = slog.LevelWarn
+			o.follow(ctx, w, reconnects)
+			stopWatcher(w)
+		}
+		var err error
+		if w, err = o.watch(ctx); err != nil {
+			w = nil
+			if ctx.Err() == nil {
+				o.observer.log.Log(ctx, level, "Elections cannot be observed for now", "bucket", o.observer.bucket.Bucket(), "error", err)
+			}
+			level = slog.LevelDebug
+			pause(ctx, observerRetry)
+		}
+	}
+}
+
+// follow takes in what a watcher tells, until it ends or may be blind: after a reconnect, or when a key that was held must
+// have expired without a word of it, or when nothing at all was told for as long as leaders renew.
+func (o *observation) follow(ctx context.Context, w jetstream.KeyWatcher, reconnects <-chan nats.Status) {
+	for _, s := range o.sights {
+		s.told = false
+	}
+	silence := time.NewTimer(o.patience())
+	defer silence.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-reconnects:
+			return
+		case <-silence.C:
+			return
+		case entry, ok := <-w.Updates():
+			switch {
+			case !ok:
+				pause(ctx, observerRetry)
+				return
+			case entry == nil:
+				o.told = true
+				o.missing()
+			default:
+				o.see(entry)
+			}
+			silence.Reset(o.patience())
+		}
+	}
+}
+
+// patience returns how long to wait for the next word: until the first key that is held must have expired.
+func (o *observation) patience() time.Duration {
+	longest := max(o.ttl, observerRetry) + expiryLateness
+	soonest := longest
+	for _, s := range o.sights {
+		if s.held {
+			soonest = min(soonest, time.Until(s.expires))
+		}
+	}
+	return max(soonest, observerRetry)
+}
+
+// missing finds the keys that were held and of which a new watcher has told nothing: they are gone.
+func (o *observation) missing() {
+	for key, s := range o.sights {
+		if s.held && !s.told {
+			kind := Evicted
+			if !time.Now().Before(s.expires.Add(-expiryLateness)) {
+				kind = Expired
+			}
+			s.held = false
+			o.tell(kind, key, s.leader, time.Now())
+		}
+	}
+}
+
+// see takes in one entry of the bucket.
+func (o *observation) see(entry jetstream.KeyValueEntry) {
+	key := entry.Key()
+	s := o.sights[key]
+	if s == nil {
+		s = &sight{}
+		o.sights[key] = s
+	}
+	s.told = true
+	if s.revision == entry.Revision() && s.written.Equal(entry.Created()) {
+		return // it is told again by a new watcher
+	}
+	s.revision, s.written = entry.Revision(), entry.Created()
+	if entry.Operation() != jetstream.KeyValuePut {
+		if s.held {
+			s.held = false
+			o.tell(s.removal(entry, o.ttl), key, s.leader, entry.Created())
+		}
+		return
+	}
+	r := parseRecord(entry.Value())
+	if _, released := r.released(); released {
+		if s.held {
+			s.held = false
+			kind := Released
+			if s.leader.Instance != r.Instance {
+				kind = Evicted // and what took its place was released since
+			}
+			o.tell(kind, key, s.leader, entry.Created())
+		}
+		return
+	}
+	o.held(s, r.leader(key, entry.Revision(), entry.Created(), o.ttl), r.Won)
+}
+
+// removal returns what the removal of a key that was held means. A watcher does not tell expiry from a purge, but servers
+// are never early.
+func (s *sight) removal(entry jetstream.KeyValueEntry, ttl time.Duration) EventKind {
+	switch {
+	case entry.Operation() == jetstream.KeyValuePurge && entry.Created().Sub(s.leader.Renewed) >= ttl:
+		return Expired
+	case s.leader.Instance == "" && entry.Operation() == jetstream.KeyValueDelete:
+		return Released // which is how those let go that write bare names
+	}
+	return Evicted
+}
+
+// held takes in that l holds the key, which it won over what it says.
+func (o *observation) held(s *sight, l Leader, over reason) {
+	before, was := s.leader, s.held
+	s.leader, s.held, s.expires = l, true, time.Now().Add(o.ttl+expiryLateness)
+	same := was && before.Instance == l.Instance && before.Name == l.Name && before.Since.Equal(l.Since)
+	if !same {
+		if was {
+			o.tell(lost(before, l, over, o.ttl), l.Key, before, l.Renewed)
+		}
+		s.leading = false
+	}
+	// A bare name does not tell whether leadership counts: it does from the first renewal.
+	leading := l.Term != 0 || same && l.Instance == ""
+	if !same && (!leading || o.told) { // with a history of one, the record of the win may be gone already
+		o.tell(Elected, l.Key, l, l.Renewed)
+	}
+	switch {
+	case leading && !s.leading:
+		o.tell(Leading, l.Key, l, l.Renewed)
+	case same:
+		o.tell(Renewed, l.Key, l, l.Renewed)
+	}
+	s.leading = leading
+}
+
+// lost returns how a holder lost the key to another, of which nothing was told: with a history of one, what came between
+// may be gone already.
+func lost(before, after Leader, over reason, ttl time.Duration) EventKind {
+	switch {
+	case over == reasonReleased:
+		return Released
+	case after.Renewed.Sub(before.Renewed) >= ttl:
+		return Expired
+	}
+	return Evicted
+}
+
+func (o *observation) tell(kind EventKind, key string, l Leader, at time.Time) {
+	o.queue.push(Event{Kind: kind, Key: key, Leader: l, At: at.UTC().Round(0)})
+}
+
+// queue holds events for a reader that takes its time.
+type queue struct {
+	mu     sync.Mutex
+	events []Event
+	ready  chan struct{} // receives after each push, at least once
+}
+
+// maxRenewals is how many events may wait before renewals are dropped. Changes are not: there are few, and each counts.
+const maxRenewals = 1000
+
+func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
+
+func (q *queue) push(e Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if e.Kind == Renewed && len(q.events) >= maxRenewals {
+		return
+	}
+	q.events = append(q.events, e)
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns all events that wait.
+func (q *queue) take() []Event {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	events := q.events
+	q.events = nil
+	return events
+}
+
+// pump passes events on until ctx ends, and closes the channel.
+func (q *queue) pump(ctx context.Context, out chan<- Event) {
+	defer close(out)
+	for {
+		for _, e := range q.take() {
+			select {
+			case out <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case <-q.ready:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,275 @@
+package election_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// observer returns one on a connection of its own.
+func (f *fleet) observer(opts ...election.Option) *election.Observer {
+	f.Helper()
+	nc := f.server.Connect(f.T)
+	o, err := election.NewObserver(f.server.Bucket(f.T, nc, ttl, f.options...), opts...)
+	f.Expect(err).NotTo(HaveOccurred())
+	return o
+}
+
+// observed is what an observer told, renewals left out.
+type observed struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (f *fleet) observe(o *election.Observer, keys ...string) *observed {
+	f.Helper()
+	events, err := o.Observe(f.T.Context(), keys...)
+	f.Expect(err).NotTo(HaveOccurred())
+	seen := &observed{}
+	go func() {
+		for e := range events {
+			if e.Kind != election.Renewed {
+				seen.mu.Lock()
+				seen.events = append(seen.events, fmt.Sprintf("%s %v %s", e.Key, e.Kind, e.Leader.Name))
+				seen.mu.Unlock()
+			}
+		}
+	}()
+	after(instant)
+	return seen
+}
+
+// take returns what was told since the last time.
+func (o *observed) take() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	events := o.events
+	o.events = nil
+	return events
+}
+
+func TestObserverTellsTheCurrentStateFirstAndThenEachChange(t *testing.T) {
+	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
+		a := candidate("a").start()
+		after(instant)
+		early := f.observe(f.observer(), key)
+		f.Expect(early.take()).To(Equal([]string{"scheduler elected a"}))
+		after(interval)
+		f.Expect(early.take()).To(Equal([]string{"scheduler leading a"}))
+		seen := f.observe(f.observer())
+		f.Expect(seen.take()).To(Equal([]string{"scheduler leading a"}))
+
+		b := candidate("b").start()
+		after(3 * interval)
+		a.Stop()
+		after(time.Second)
+		f.Expect(seen.take()).To(Equal([]string{"scheduler released a", "scheduler elected b", "scheduler leading b"}))
+		b.Stop()
+		after(time.Second)
+		f.Expect(seen.take()).To(Equal([]string{"scheduler released b"}))
+		after(2 * ttl)
+		f.Expect(seen.take()).To(BeEmpty())
+		f.Expect(early.take()).To(HaveLen(4))
+	})
+}
+
+func TestObserverTellsExpiryFromEviction(t *testing.T) {
+	for name, options := range map[string]func(*jetstream.KeyValueConfig){"markers": natstest.WithMarkers, "no markers": withoutMarkers} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				a := f.leading("a")
+				seen := f.observe(f.observer())
+				seen.take()
+				a.link.Cut()
+				after(ttl + 3*time.Second)
+				f.Expect(seen.take()).To(Equal([]string{"scheduler expired a"}))
+
+				f.candidate("b").start()
+				after(ttl)
+				seen.take()
+				f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed())
+				after(instant)
+				f.Expect(seen.take()).To(Equal([]string{"scheduler evicted b"}))
+
+				f.write("c")
+				after(instant)
+				f.Expect(seen.take()).To(Equal([]string{"scheduler elected c"}))
+				f.write("d")
+				after(instant)
+				f.Expect(seen.take()).To(Equal([]string{"scheduler evicted c", "scheduler elected d"}))
+			}, options)
+		})
+	}
+}
+
+func TestObserverLosesNoChangeOverARestartOfTheServer(t *testing.T) {
+	for name, connected := range map[string]bool{"with its JetStream context": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			s := natstest.StartTCP(t)
+			nc := s.Connect(t)
+			bucket := s.Bucket(t, nc, 2*time.Second)
+			_, err := bucket.Put(t.Context(), key, []byte("a"))
+			g.Expect(err).NotTo(HaveOccurred())
+			js, err := jetstream.New(nc)
+			g.Expect(err).NotTo(HaveOccurred())
+			var opts []election.Option
+			if connected {
+				opts = append(opts, election.WithJetStream(js))
+			}
+			o, err := election.NewObserver(bucket, opts...)
+			g.Expect(err).NotTo(HaveOccurred())
+			events, err := o.Observe(t.Context())
+			g.Expect(err).NotTo(HaveOccurred())
+			next := func() string {
+				for e := range events {
+					if e.Kind != election.Renewed {
+						return e.Kind.String() + " " + e.Leader.Name
+					}
+				}
+				return "closed"
+			}
+			g.Expect(next()).To(Equal("elected a"))
+			s.Restart(t, 100*time.Millisecond)
+			go func() { // b leads on
+				for t.Context().Err() == nil {
+					_, _ = bucket.Put(t.Context(), key, []byte("b"))
+					time.Sleep(200 * time.Millisecond)
+				}
+			}()
+			g.Expect(next()).To(Or(Equal("expired a"), Equal("evicted a")), "by how long the restart took")
+			g.Expect(next()).To(Equal("elected b"))
+			g.Expect(next()).To(Equal("leading b"))
+		})
+	}
+}
+
+func TestSlowReaderOfAnObserverMissesNoChange(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		events, err := f.observer().Observe(f.T.Context())
+		f.Expect(err).NotTo(HaveOccurred())
+		other := f.observe(f.observer())
+		for i := range 3000 {
+			f.write(`{"name":"a","instance":"a","attempt":"a.1","since":"2026-01-01T00:00:00Z"}`)
+			if i%1000 == 0 {
+				after(instant) // what stands but for an instant need not be told
+				f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed())
+				after(instant)
+			}
+		}
+		after(time.Second)
+		f.Expect(other.take()).To(HaveLen(7), "who reads is not in the way of others")
+		changes, renewals := 0, 0
+		for {
+			select {
+			case e := <-events:
+				if e.Kind == election.Renewed {
+					renewals++
+				} else {
+					changes++
+				}
+				continue
+			case <-time.After(time.Second):
+			}
+			break
+		}
+		f.Expect(changes).To(Equal(7))
+		f.Expect(renewals).To(BeNumerically("<", 2500))
+	})
+}
+
+func TestObserverOfBareNames(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		seen := f.observe(f.observer())
+		a := f.candidate("a", election.WithPlainValue()).start()
+		after(interval)
+		a.Stop()
+		after(time.Second)
+		f.Expect(seen.take()).To(Equal([]string{"scheduler elected a", "scheduler leading a", "scheduler released a"}))
+	}, withoutMarkers)
+}
+
+func TestObserverLeavesNothingBehind(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		ctx, cancel := context.WithCancel(f.T.Context())
+		events, err := f.observer().Observe(ctx, key, "jobs.>")
+		f.Expect(err).NotTo(HaveOccurred())
+		after(instant)
+		f.Expect(f.consumers()).To(Equal(1))
+		cancel()
+		after(time.Second)
+		f.Expect(events).To(BeClosed())
+		f.Expect(f.consumers()).To(BeZero())
+	})
+}
+
+func TestLeadersOfABucket(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		o := f.observer()
+		f.Expect(o.Leaders(context.Background())).To(BeEmpty())
+		_, err := o.Leader(context.Background(), "b")
+		f.Expect(err).To(MatchError(election.ErrNoLeader))
+		for key, value := range map[string]string{
+			"b": "bare", "a": `{"name":"n","instance":"i","attempt":"i.1","term":7}`,
+			"c": `{"name":"n","instance":"i","attempt":"i.1","released":"2026-01-01T00:00:00Z"}`,
+		} {
+			_, err := f.bucket.Put(context.Background(), key, []byte(value))
+			f.Expect(err).NotTo(HaveOccurred())
+		}
+		leaders, err := o.Leaders(context.Background())
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(leaders).To(HaveLen(2))
+		f.Expect(leaders[0].Key + leaders[0].Name + leaders[1].Key + leaders[1].Name).To(Equal("anbbare"))
+		f.Expect(leaders[0].Term).To(BeEquivalentTo(7))
+		f.Expect(leaders[0].Expires).To(Equal(leaders[0].Renewed.Add(ttl)))
+		l, err := o.Leader(context.Background(), "b")
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(l).To(Equal(leaders[1]))
+		f.Expect(f.consumers()).To(BeZero())
+	})
+}
+
+func TestObserverNamesWhatCannotBeObserved(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		for _, pattern := range []string{"", ".", "a b", "a..b", "a.>.b", ">b", "a*b c"} {
+			_, err := f.observer().Observe(f.T.Context(), pattern)
+			f.Expect(err).To(MatchError(election.ErrInvalidOption), pattern)
+			f.Expect(err).To(MatchError(ContainSubstring(fmt.Sprintf("%q", pattern))))
+		}
+		_, err := f.observer().Leader(f.T.Context(), "a b")
+		f.Expect(err).To(MatchError(election.ErrInvalidOption))
+		_, err = election.NewObserver(nil)
+		f.Expect(err).To(MatchError(election.ErrInvalidOption))
+
+		o := f.observer()
+		f.server.Stop()
+		ctx, cancel := context.WithTimeout(f.T.Context(), time.Second)
+		defer cancel()
+		_, err = o.Observe(ctx)
+		f.Expect(err).To(MatchError(ContainSubstring(natstest.BucketName)))
+		f.server.Resume(f.T)
+	})
+}
+
+func TestEventsAreReadByProgramsToo(t *testing.T) {
+	g := NewWithT(t)
+	e := election.Event{Kind: election.Expired, Key: "k", At: time.Unix(0, 0).UTC()}
+	b, err := json.Marshal(e)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(b)).To(ContainSubstring(`"kind":"expired"`))
+	var back election.Event
+	g.Expect(json.Unmarshal(b, &back)).To(Succeed())
+	g.Expect(back).To(Equal(e))
+	g.Expect(new(election.EventKind).UnmarshalText([]byte("won"))).To(MatchError(ContainSubstring(`"won"`)))
+	g.Expect(election.EventKind(9).String()).To(Equal("EventKind(9)"))
+}
