@@ -339,7 +339,7 @@ func (o *options) recordBytes(name int) int64 {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 999_999_999, time.FixedZone("", 3600)) // as long as a time is
 	id := strings.Repeat("x", 22)
 	r := record{
-		Name: strings.Repeat("x", name), Instance: id, Attempt: id + ".xxxxxx", Since: now, Term: math.MaxUint32, Bucket: now,
+		Name: strings.Repeat("x", name), Instance: id, Attempt: id + ".xxxxxx", Since: now, Term: math.MaxUint32, Bucket: now, Won: reasonReclaimed,
 		Host: host, PID: math.MaxInt32, Metadata: o.metadata, Candidates: maxCounted, Released: now,
 		Next: strings.Repeat("x", maxHeirBytes), Heirs: make([]string, maxHeirs), HeadStartMs: 100,
 	}
