@@ -43,7 +43,7 @@
 //   - Liveness. If some candidate can reach the bucket there is a leader: milliseconds after a release, and at the latest
 //     one TTL, the server's lateness to expire keys (0.4 s), the spread of answers and one stand-down after a crash; where
 //     vacancies cannot be heard of, one campaign interval later than that.
-//   - Quiet. A candidate that hears renewals sends nothing but a campaign every fifty TTLs or so; a leader sends one request
+//   - Quiet. A candidate that hears renewals sends nothing but a campaign every eighty TTLs or so; a leader sends one request
 //     per renewal. Of the many that hear of a vacancy few answer.
 //
 // # What is not

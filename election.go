@@ -145,7 +145,7 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 	e.ear.Store(ear)
 	defer e.ear.Store(nil)
 	due, lost := time.Now().Add(randomBelow(e.facts.Load().splay)), 0
-	ear.settle(ctx)
+	ear.settle(ctx, due)
 	for ctx.Err() == nil {
 		t, err := e.campaign(ctx, due, lost)
 		if t == nil {
@@ -198,10 +198,10 @@ func (e *Election) Stop() {
 	if r == nil {
 		return
 	}
+	r.cancel() // first, lest the loop stand again for what it releases
 	if t := e.tenure.Load(); t != nil {
 		t.end(reasonStopped)
 	}
-	r.cancel()
 	if !inside {
 		<-r.done
 	}

@@ -154,7 +154,7 @@ func TestDeletionAfterAWinThatWasMissedIsADeletion(t *testing.T) {
 		b.link.LoseRequests(func(m link.Message) bool { return lose.Load() && toKey(m) })
 		after(2 * time.Second) // expired, heard, not answered
 		b.link.LoseReplies(func(m link.Message) bool { return lose.Load() && strings.HasPrefix(m.Subject, "election.") })
-		a := f.candidate("a", election.WithStandDown(0)).start() // its win is not heard
+		a := f.hearing("a", election.WithStandDown(0)).start() // its win is not heard
 		after(100 * time.Millisecond)
 		f.Expect(a.IsLeader()).To(BeTrue())
 		a.link.Cut()

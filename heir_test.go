@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
@@ -115,43 +117,31 @@ func TestReleaseNamesNoMoreThanFits(t *testing.T) {
 	}, republished)
 }
 
-func TestNewcomerKnowsThatTheKeyWasDeleted(t *testing.T) {
-	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
-		a := candidate("a").start()
+func TestReleaseThatIsTooLargeWithItsHeirsIsMadeWithout(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.hearing("a").start()
 		after(interval)
-		for before := f.revision(); f.revision() == before; {
-			after(time.Millisecond)
+		for i := range 3 {
+			f.hearing(strings.Repeat(fmt.Sprint(i), 120)).start()
 		}
-		a.link.Cut() // right after a renewal
-		f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed())
-		b := candidate("b", election.WithStandDown(0)).start()
-		after(ttl - instant)
-		f.Expect(b.State()).To(Equal(election.LeaderElectState))
-		f.Expect(a.IsLeader()).To(BeFalse())
+		after(3 * interval)
+		f.Expect(a.Resign(context.Background())).To(Succeed())
+	}, func(cfg *jetstream.KeyValueConfig) {
+		republished(cfg)
+		cfg.MaxValueSize = 480
+	})
+}
+
+func TestHeirOfAnOddNameKnowsThatItIsMeant(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.hearing("a").start()
+		after(interval)
+		f.hearing("c").start()
+		after(3 * interval)
+		b := f.hearing("<b&>ü").start()
+		after(3 * interval)
+		a.Stop()
 		after(instant)
 		f.Expect(b.IsLeader()).To(BeTrue())
-	})
-}
-
-func TestNewcomerAfterAnExpiryNeedNotWaitLonger(t *testing.T) {
-	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
-		f.write("gone")
-		after(ttl + time.Second) // expired, and its marker stands
-		b := candidate("b").start()
-		after(interval)
-		f.Expect(b.IsLeader()).To(BeTrue())
-	})
-}
-
-func TestStatusOfAFollowerKeepsUpWithRenewals(t *testing.T) {
-	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
-		candidate("a").start()
-		after(interval)
-		b := candidate("b").start()
-		for range 5 {
-			after(interval)
-			f.Expect(b.Status().Leader.Revision).To(Equal(f.revision()))
-			f.Expect(b.Status().Leader.Expires).To(BeTemporally(">", time.Now()))
-		}
-	})
+	}, republished)
 }

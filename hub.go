@@ -30,8 +30,6 @@ const (
 	sourceRetry = 30 * time.Second
 	// sourcePause is the least time from the making of one source to that of the next.
 	sourcePause = time.Second
-	// settlePatience is how long the first campaign waits for a source to be made.
-	settlePatience = 100 * time.Millisecond
 	// closePatience is how long the end of a hub is waited for: the server is asked to forget a watcher, and may not answer.
 	closePatience = 250 * time.Millisecond
 	// doubtSpacing is how far apart the campaigns come on average of those that a new source leaves without news.
@@ -54,8 +52,8 @@ type hub struct {
 	source    atomic.Pointer[string]
 	created   atomic.Pointer[time.Time] // when the bucket was created, as its records tell it; to tell it from others of its name
 	republish string                    // the subject on which it republishes, empty if it does not; belongs to run
-	settled   chan struct{}             // closed when the first source is in use, and has told what stands if it is to, or there is none
-	stream    jetstream.Stream          // behind the bucket, to be read from; nil if it cannot be; set before settled is closed
+	settled   chan struct{}             // closed by run when the first source is in use, and has told what stands if it is to, or there is none
+	asking    chan struct{}             // holds one for each ear that has a watcher of its own
 	remake    chan struct{}             // receives when the source should be made again
 	deaf      chan struct{}             // receives when an election found out that the source does not speak
 
@@ -100,10 +98,10 @@ func (e *Election) listen(f *facts) *ear {
 	hubs.Lock()
 	defer hubs.Unlock()
 	h := hubs.by[id]
-	if h == nil {
+	if a.joined = h != nil; !a.joined {
 		h = &hub{
 			id: id, bucket: e.bucket, js: e.opts.js, conn: id.conn, republish: f.republish, log: e.opts.slog(), ears: map[string][]*ear{},
-			settled: make(chan struct{}), remake: make(chan struct{}, 1), deaf: make(chan struct{}, 1), done: make(chan struct{}),
+			settled: make(chan struct{}), asking: make(chan struct{}, maxAsking), remake: make(chan struct{}, 1), deaf: make(chan struct{}, 1), done: make(chan struct{}),
 		}
 		h.created.Store(&f.created)
 		if hubs.by == nil {
@@ -123,29 +121,6 @@ func (e *Election) listen(f *facts) *ear {
 		h.report(h.remake) // a watcher may be that of the first key alone
 	}
 	return a
-}
-
-// settle waits a moment for the first source and for word of what stands under the key, so that the first campaign knows
-// all that can be told: whether somebody removed the key, and who holds it or let go of it.
-func (a *ear) settle(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, settlePatience)
-	defer cancel()
-	select {
-	case <-ctx.Done():
-		return
-	case <-a.hub.settled:
-	}
-	if a.hub.stream == nil {
-		return
-	}
-	subject := "$KV." + a.hub.bucket.Bucket() + "." + a.key
-	if m, err := a.hub.stream.GetLastMsgForSubject(ctx, subject); err == nil {
-		c := changeOf(m.Header, m.Sequence, m.Time)
-		c.replayed = true
-		if a.hub.admits(&c, m.Data) {
-			a.replay(c)
-		}
-	}
 }
 
 // close ends the ear, and the hub with its last.
@@ -215,7 +190,7 @@ func (h *hub) run(ctx context.Context) {
 			h.log.Log(ctx, level, "Changes of the bucket cannot be heard, polling", "bucket", h.bucket.Bucket(), "error", err)
 			level, deaf = slog.LevelDebug, false
 			h.use(sourceNone)
-			h.settle(ctx)
+			h.settle()
 			select {
 			case <-ctx.Done():
 			case <-reconnects:
@@ -238,23 +213,6 @@ func (h *hub) look(ctx context.Context) {
 	created, republish, _ := describe(status)
 	h.created.Store(&created)
 	h.republish = republish
-}
-
-// settle lets those campaign that wait for the first source.
-func (h *hub) settle(ctx context.Context) {
-	select {
-	case <-h.settled:
-		return
-	default:
-	}
-	if h.js != nil {
-		ctx, cancel := context.WithTimeout(ctx, settlePatience)
-		defer cancel()
-		if s, err := h.js.Stream(ctx, "KV_"+h.bucket.Bucket()); err == nil {
-			h.stream = s
-		}
-	}
-	close(h.settled)
 }
 
 // use makes known which source is in use. Nobody trusts it before it was heard.
@@ -285,7 +243,7 @@ func (h *hub) subscribed(ctx context.Context, reconnects <-chan nats.Status) (de
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	h.use(sourceRepublish)
-	h.settle(ctx)
+	h.settle()
 	for {
 		select {
 		case <-ctx.Done():
@@ -358,7 +316,7 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 			}
 			if entry == nil { // all that stands in the bucket has been told
 				replay = false
-				h.settle(ctx)
+				h.settle()
 				continue
 			}
 			h.entry(entry, replay)
@@ -396,14 +354,21 @@ func stopWatcher(w jetstream.KeyWatcher) {
 
 // entry reads one update of a watcher, which does not tell whether a key was purged or expired.
 func (h *hub) entry(entry jetstream.KeyValueEntry, replayed bool) {
-	c := change{revision: entry.Revision(), written: entry.Created(), replayed: replayed}
+	c := changeBy(entry)
+	c.replayed = replayed
+	h.tell(entry.Key(), c, entry.Value())
+}
+
+// changeBy returns the change that a watcher's entry is, but for the record.
+func changeBy(entry jetstream.KeyValueEntry) change {
+	c := change{revision: entry.Revision(), written: entry.Created()}
 	switch entry.Operation() {
 	case jetstream.KeyValueDelete:
 		c.removal = removed
 	case jetstream.KeyValuePurge:
 		c.removal = removedOrExpired
 	}
-	h.tell(entry.Key(), c, entry.Value())
+	return c
 }
 
 // tell passes a change on to the ears of its key.

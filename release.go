@@ -20,9 +20,10 @@ func (e *Election) release(ctx context.Context, t *tenure) error {
 	limit := time.Now().Add(min(t.remaining(), maxTry))
 	doubt := false // whether a try may have been applied
 	err := fmt.Errorf("%w: the lease has run out", ErrNotLeader)
+	heirs := e.ear.Load().heirs(t.heirs)
 	for left := time.Until(limit); left >= minTry; left = time.Until(limit) {
 		var revision uint64
-		if revision, err = e.tryRelease(ctx, t, tryTime(left)); err == nil {
+		if revision, err = e.tryRelease(ctx, t, heirs, tryTime(left)); err == nil {
 			t.end(reasonReleased)
 			e.log.Info("Key released", "term", t.term.Number)
 			if revision > 0 && !e.opts.plain && !e.facts.Load().markers {
@@ -37,6 +38,7 @@ func (e *Election) release(ctx context.Context, t *tenure) error {
 			break
 		}
 		doubt = doubt || classify(err) == unknown
+		heirs = nil // they may be what makes the release too large
 		e.log.Debug("Release failed", "term", t.term.Number, "error", err)
 		pause(ctx, spacing(left))
 	}
@@ -47,10 +49,10 @@ func (e *Election) release(ctx context.Context, t *tenure) error {
 
 // tryRelease returns the revision of the release, 0 if nothing stands under the key, and an [ErrNotLeader] if somebody
 // else has it.
-func (e *Election) tryRelease(ctx context.Context, t *tenure, timeout time.Duration) (uint64, error) {
+func (e *Election) tryRelease(ctx context.Context, t *tenure, heirs []string, timeout time.Duration) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	revision, err := e.letGo(ctx, t)
+	revision, err := e.letGo(ctx, t, heirs)
 	if classify(err) != refused {
 		return revision, err
 	}
@@ -69,13 +71,13 @@ func (e *Election) tryRelease(ctx context.Context, t *tenure, timeout time.Durat
 }
 
 // letGo writes the release: a released record or, where bare names are the rule, a deletion.
-func (e *Election) letGo(ctx context.Context, t *tenure) (revision uint64, err error) {
+func (e *Election) letGo(ctx context.Context, t *tenure, heirs []string) (revision uint64, err error) {
 	if e.opts.plain {
 		return 0, e.bucket.Delete(ctx, e.key, jetstream.LastRevision(t.revision))
 	}
 	r := e.recordOf(t, time.Now())
 	r.Released = time.Now().Round(0)
-	if heirs := e.ear.Load().heirs(t.heirs); len(heirs) > 0 {
+	if len(heirs) > 0 {
 		r.Next, r.HeadStartMs, r.Heirs = heirs[0], headStart.Milliseconds(), heirs[1:]
 	}
 	if !t.led {

@@ -99,7 +99,7 @@ func (e *Election) lastSeen() (Leader, bool) {
 		return Leader{}, false
 	}
 	if a := e.ear.Load(); a != nil {
-		if c, ok := a.latest(); ok && c.removal == kept && c.record.Instance == l.Instance && c.revision > l.Revision {
+		if c, _ := a.latest(); !c.vacant() && c.record.Instance == l.Instance && c.revision > l.Revision {
 			return c.record.leader(e.key, c.revision, c.written, a.ttl), true
 		}
 	}

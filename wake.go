@@ -81,11 +81,12 @@ func (c *change) win() win {
 
 // ear is what one election hears of its key.
 type ear struct {
-	hub  *hub
-	key  string
-	name string // the candidate's
-	ttl  time.Duration
-	news chan struct{} // receives after each change but another renewal by the same holder, at least once
+	hub    *hub
+	key    string
+	name   string // the candidate's
+	joined bool   // whether the hub was there before, and may have settled
+	ttl    time.Duration
+	news   chan struct{} // receives after each change but another renewal by the same holder, at least once
 
 	mu      sync.Mutex
 	last    change    // the latest; meaningless while heard is zero
@@ -95,7 +96,7 @@ type ear struct {
 	done    uint64    // the revision of the vacancy that need not be answered any more
 	guessed int       // how many candidates stand, unless the leader knows better; 0 for no idea
 	found   uint64    // the revision that a campaign last found under the key, by this source; 0 if none did
-	foundAt time.Time // and when
+	missed  uint64    // that revision, if it was written since the one found before and had not been heard; else 0
 
 	counting bool
 	others   map[string]standing // those whose attempts were heard, by instance, while counting
@@ -107,7 +108,7 @@ func (a *ear) replay(c change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.heard.IsZero() || a.last.replayed && a.last.revision <= c.revision {
-		a.heard = time.Time{}
+		c.replayed, a.heard = true, time.Time{}
 		a.take(c)
 	}
 }
@@ -131,7 +132,7 @@ func (a *ear) take(c change) {
 	default:
 		if c.removal == removedOrExpired {
 			c.removal = removed
-			if lasted || c.replayed && a.last.revision == 0 { // a newcomer cannot tell
+			if lasted { // who cannot tell, as a newcomer, takes it for what needs more care
 				c.removal = expired
 			}
 		}
@@ -147,7 +148,7 @@ func (a *ear) take(c change) {
 	if c.answer.IsZero() {
 		c.answer = a.heard.Add(a.delay(c))
 	}
-	renewal := known && c.renews(a.last)
+	renewal := known && !a.last.replayed && c.renews(a.last)
 	a.last = c
 	if !renewal {
 		a.notify()
@@ -181,7 +182,7 @@ func (a *ear) doubt(within time.Duration) {
 	if !a.heard.IsZero() {
 		a.patient = time.Now().Add(randomBelow(within))
 	}
-	a.heard, a.found, a.lost = time.Time{}, 0, 0
+	a.heard, a.found, a.missed, a.lost = time.Time{}, 0, 0, 0
 	a.notify()
 }
 
@@ -272,15 +273,27 @@ func (a *ear) refused() {
 	}
 }
 
-// read takes note of what a campaign found under the key, and reports the source deaf if the key was written since the
-// last time without a word of it.
+// read takes note of what a campaign found under the key. It reports the source deaf if what the last campaign found, which
+// was written since the one before, has not been heard until now; what was found just now may be on its way.
 func (a *ear) read(revision uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.found != 0 && revision != a.found && !a.heard.After(a.foundAt) {
+	if a.missed != 0 && !a.knows(a.missed) {
 		a.hub.report(a.hub.deaf)
 	}
-	a.found, a.foundAt = revision, time.Now()
+	a.missed = 0
+	if a.found != 0 && revision != a.found && !a.knows(revision) {
+		a.missed = revision
+	}
+	a.found = revision
+	if !a.heard.IsZero() && a.last.removal != kept && revision > a.last.revision {
+		a.heard = time.Time{} // the key was written since, unheard: its removal is of no account any more
+	}
+}
+
+// knows says whether a write was heard, or a later one. The caller holds mu.
+func (a *ear) knows(revision uint64) bool {
+	return !a.heard.IsZero() && a.last.revision >= revision
 }
 
 // guess takes note of how many processes watch the bucket; in each as many stand, it is supposed, as in this.

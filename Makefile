@@ -1,0 +1,29 @@
+# What takes longer than a change should wait for. Everything else is in .ci/run.
+SCHEDULES ?= 1000000
+DRILL     ?= 1h
+FUZZ      ?= 10m
+COUNT     ?= 20
+
+.PHONY: check soak simulate drill fuzz repeat bench
+
+check: ## what must hold before a change lands
+	.ci/run
+
+soak: simulate drill fuzz repeat ## the long versions of all that is tried against the promises
+
+simulate: ## schedules against a bucket that does badly whatever a bucket can
+	go test ./internal/sim -timeout 0 -run TestSchedules -args -schedules $(SCHEDULES)
+
+drill: ## faults on processes and on a cluster of three servers
+	go run ./cmd/election-cli drill --processes --for $(DRILL)
+
+fuzz: ## bytes that somebody else wrote
+	go test -run '^$$' -fuzz FuzzRecord -fuzztime $(FUZZ) .
+	go test -run '^$$' -fuzz FuzzChange -fuzztime $(FUZZ) .
+
+repeat: ## tests that fail once in twenty runs
+	go test -race -count $(COUNT) -timeout 0 ./...
+
+bench: ## everything in docs/PERFORMANCE.md
+	go test -run '^$$' -bench 'IsLeader|TimeNow|TermValid' -count 5 .
+	cd bench && go test -run '^$$' -bench . -benchtime 40x -timeout 0 .
