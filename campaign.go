@@ -40,6 +40,8 @@ func (e *Election) countWatchers(ctx context.Context, lost int, vacancy *change)
 	if vacancy != nil || lost < openingCampaigns || ear.hub.inUse() != sourceWatch {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, e.facts.Load().try()) // meanwhile it answers no vacancy
+	defer cancel()
 	if f, err := e.inspect(ctx); err == nil {
 		ear.guess(f.consumers)
 	}
@@ -111,7 +113,7 @@ type win struct {
 	reason       reason
 	removed      bool          // whether the key was free because somebody had removed it, as far as was heard
 	left         time.Duration // of the stand-down of whoever released the key
-	bucket       time.Time     // when the bucket was created, in the words of whoever released the key
+	bucket       time.Time     // when the bucket was created, in the words of the record that was taken over
 	candidates   int           // how many stood in the predecessor's eyes; 0 if that is not known
 	uncounted    bool          // whether there was a predecessor, who had not counted them
 	heirs        []string      // names of some that stood
@@ -144,12 +146,13 @@ func (e *Election) write(ctx context.Context, w *win) (err error) {
 // standDown returns how long the winner must wait in a bucket that is known by f. A release vouches for its writer, but
 // only in the bucket that this leads or led in: one who comes from an earlier bucket released what was not his. What is
 // left of another's stand-down is never more than a lease may last. The holder of a key that was removed may be cut off
-// just now, and believe for the rest of its lease.
+// just now, and believe for the rest of its lease; so may one whose record was hit by a write that was meant for an
+// earlier bucket.
 func (w win) standDown(f *facts) time.Duration {
 	switch {
 	case w.reason == reasonReleased && w.bucket.Equal(f.created):
 		return min(w.left, max(f.standDown, f.ttl))
-	case w.removed:
+	case w.removed, w.reason == reasonReclaimed && !w.bucket.Equal(f.created):
 		return max(f.standDown, f.ttl)
 	}
 	return f.standDown
@@ -173,7 +176,7 @@ func (e *Election) claim(ctx context.Context) (*tenure, error) {
 	if left, ok := prior.released(); ok {
 		w.reason, w.left, w.bucket = reasonReleased, left, prior.Bucket
 	} else if prior.Instance == e.instance {
-		w.reason = reasonReclaimed
+		w.reason, w.bucket = reasonReclaimed, prior.Bucket
 	} else {
 		e.ear.Load().read(entry.Revision())
 		e.saw(prior.leader(e.key, entry.Revision(), entry.Created(), f.ttl))
@@ -191,7 +194,7 @@ func (e *Election) claim(ctx context.Context) (*tenure, error) {
 // campaign finds it and takes it over.
 func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 	f := e.facts.Load()
-	if f.created.IsZero() || !w.bucket.Equal(f.created) {
+	if f.created.IsZero() || w.reason != reasonReleased || !w.bucket.Equal(f.created) {
 		call, cancel := context.WithTimeout(ctx, f.try())
 		defer cancel()
 		fresh, err := e.inspect(call)
@@ -203,6 +206,9 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 			return nil, nil
 		}
 		f = fresh
+		if h := e.ear.Load().hub; !h.knows(f.created) {
+			h.report(h.remake)
+		}
 	}
 	term := Term{Key: e.key, Name: e.name, Number: w.revision, Bucket: f.created, Since: w.since.Round(0)}
 	t := newTenure(ctx, &e.announcer, term, f.timing, w.since, w.acknowledged, w.standDown(f))

@@ -171,6 +171,9 @@ func (h *hub) inUse() string {
 	return sourceNone
 }
 
+// knows says whether the bucket, as far as is known by now, is still the one that was created at the given time.
+func (h *hub) knows(created time.Time) bool { return h.created.Load().Equal(created) }
+
 // run keeps the hub on the best source there is.
 func (h *hub) run(ctx context.Context) {
 	defer close(h.done)

@@ -182,7 +182,7 @@ func (a *ear) doubt(within time.Duration) {
 	if !a.heard.IsZero() {
 		a.patient = time.Now().Add(randomBelow(within))
 	}
-	a.heard, a.found, a.missed, a.lost = time.Time{}, 0, 0, 0
+	a.heard, a.done, a.found, a.missed, a.lost = time.Time{}, 0, 0, 0, 0
 	a.notify()
 }
 

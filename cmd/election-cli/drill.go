@@ -48,24 +48,31 @@ type drill struct {
 	json                         bool
 	svg                          string
 	embedded                     bool
+	processes                    processFlags
+
+	candidatesSet, ttlSet, roundsSet, replicasSet bool
 }
 
 func registerDrill(app *fisk.Application, t *tool) {
 	d := &drill{tool: t}
-	cmd := app.Command("drill", "Rehearses failovers and measures how long each takes").HelpLong(drillHelp).Action(action(d.run))
-	cmd.Flag("candidates", "How many candidates stand").Default("3").IntVar(&d.candidates)
-	cmd.Flag("ttl", "TTL of the bucket: how long a lease lasts").Default("2s").DurationVar(&d.ttl)
-	cmd.Flag("rounds", "How many rounds to go through").Default("4").IntVar(&d.rounds)
-	cmd.Flag("replicas", "Replicas of the bucket, on a server that is part of a cluster").Default("1").IntVar(&d.replicas)
+	cmd := app.Command("drill", "Rehearses failovers and measures how long each takes").HelpLong(drillHelp + "\n\n" + processHelp).Action(action(d.run))
+	cmd.Flag("candidates", fmt.Sprintf("How many candidates stand (with --processes %d)", processCandidates)).Default("3").IsSetByUser(&d.candidatesSet).IntVar(&d.candidates)
+	cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket: how long a lease lasts (with --processes %v)", processTTL)).Default("2s").IsSetByUser(&d.ttlSet).DurationVar(&d.ttl)
+	cmd.Flag("rounds", "How many rounds to go through").Default("4").IsSetByUser(&d.roundsSet).IntVar(&d.rounds)
+	cmd.Flag("replicas", "Replicas of the bucket, on a server that is part of a cluster").Default("1").IsSetByUser(&d.replicasSet).IntVar(&d.replicas)
 	cmd.Flag("embedded", "Use an embedded server even if the environment names another").UnNegatableBoolVar(&d.embedded)
 	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&d.json)
 	cmd.Flag("svg", "Draw the run as a timeline").PlaceHolder("FILE").StringVar(&d.svg)
+	d.processes.register(cmd)
 }
 
 // run rehearses and reports.
 func (d *drill) run(ctx context.Context) error {
 	if err := d.check(); err != nil {
 		return err
+	}
+	if d.processes.on {
+		return d.runProcesses(ctx)
 	}
 	result, err := d.rehearse(ctx)
 	if _, left := errors.AsType[leftover](err); ctx.Err() != nil && !left {
@@ -83,9 +90,46 @@ func (d *drill) run(ctx context.Context) error {
 	return nil
 }
 
+// runProcesses is run for a drill on processes.
+func (d *drill) runProcesses(ctx context.Context) error {
+	result, drawing, err := newProcessDrill(d).run(ctx)
+	if ctx.Err() != nil {
+		return &verdict{exitInterrupted, "the drill was interrupted; its processes have ended"}
+	}
+	if err != nil {
+		return err
+	}
+	if err := d.drawTo(drawing.write); err != nil {
+		return err
+	}
+	if d.json {
+		err = writeJSON(d.stdout, result)
+	} else {
+		err = result.table(d.stdout, styleFor(d.stdout))
+	}
+	if complaint := result.complaint(); err == nil && complaint != "" {
+		return &verdict{exitNegative, complaint + "\nhistories and logs are in " + result.Kept}
+	}
+	return err
+}
+
+// settle gives flags that were left out the values that a drill on processes has for them.
+func (d *drill) settle() {
+	if d.processes.on && !d.candidatesSet {
+		d.candidates = processCandidates
+	}
+	if d.processes.on && !d.ttlSet {
+		d.ttl = processTTL
+	}
+}
+
 // check finds what is wrong with the flags before anything is begun.
 func (d *drill) check() error {
-	problems := []error{checkTTL(d.ttl)}
+	d.settle()
+	problems := []error{checkTTL(d.ttl), d.processes.check(d.ttl)}
+	if d.processes.on && (d.roundsSet || d.replicasSet || d.embedded || d.conn.givenByFlag()) {
+		problems = append(problems, errors.New("--processes brings up a cluster of its own and has no rounds: leave out --server, --context, --embedded, --rounds and --replicas"))
+	}
 	if d.candidates < minCandidates || d.candidates > maxCandidates {
 		problems = append(problems, fmt.Errorf("--candidates %d: give %d to %d, for somebody must be there to take over", d.candidates, minCandidates, maxCandidates))
 	}
@@ -106,16 +150,25 @@ func (d *drill) check() error {
 
 // show writes the result where the user wants it.
 func (d *drill) show(r *rehearsal) error {
-	if d.svg != "" {
-		if err := writeFileAtomically(d.svg, func(w io.Writer) error { return r.draw(w) }); err != nil {
-			return fmt.Errorf("--svg: %w", err)
-		}
-		fmt.Fprintln(d.stderr, "Timeline written to", d.svg)
+	if err := d.drawTo(r.draw); err != nil {
+		return err
 	}
 	if d.json {
 		return writeJSON(d.stdout, r.report)
 	}
 	return r.report.table(d.stdout, styleFor(d.stdout))
+}
+
+// drawTo writes a drawing, if one is wanted.
+func (d *drill) drawTo(draw func(io.Writer) error) error {
+	if d.svg == "" {
+		return nil
+	}
+	if err := writeFileAtomically(d.svg, draw); err != nil {
+		return fmt.Errorf("--svg: %w", err)
+	}
+	fmt.Fprintln(d.stderr, "Timeline written to", d.svg)
+	return nil
 }
 
 // rehearse goes through all rounds on a server, in a bucket of its own that is removed in any case.

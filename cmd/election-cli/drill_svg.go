@@ -16,12 +16,16 @@ type timeline struct {
 	title, subtitle string
 	verdict         string // in one line
 	passed          bool
+	hatched         string // what hatching stands for, if not for a link that is cut
 	rows            []timelineRow
 	rounds          []time.Duration // when each began
 	marks           []timelineMark
 	cuts            []cut
 	terms           []ledTerm
+	shaded          []span        // in which nobody could be elected
+	from            time.Duration // what the axis begins with
 	length          time.Duration
+	piece           time.Duration // of a piece; 0 draws all in one
 }
 
 // timelineRow is one candidate.
@@ -48,6 +52,7 @@ const (
 	inkSoft      = "#5b6875"
 	lineSoft     = "#d7dee5"
 	bandFill     = "#f4f7f9"
+	shadeFill    = "#f6e3da"
 	colourCand   = "#a9bccb"
 	colourElect  = "#e69f00"
 	colourLeader = "#0072b2"
@@ -134,21 +139,43 @@ func escape(text string) string {
 	return b.String()
 }
 
-// write writes the drawing. It brings its own background, so that it can be put on a light page and on a dark one.
+// write writes the drawing. It brings its own background, so that it can be put on a light page and on a dark one. A run
+// that is too long for one piece is drawn in several, one below the other.
 func (t *timeline) write(w io.Writer) error {
+	var drawn []*canvas
+	page := &canvas{}
+	for _, piece := range t.pieces() {
+		c := piece.render()
+		page.width, page.height = max(page.width, c.width), page.height+c.height
+		drawn = append(drawn, c)
+	}
+	page.put(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" font-family="system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif">`, page.width, page.height, page.width, page.height)
+	page.put(`<title>%s</title>`, escape(t.title+". "+t.verdict))
+	page.put(`<defs><pattern id="cut" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7" fill="#ffffff" fill-opacity="0.35"/><rect width="2.2" height="7" fill="%s"/></pattern></defs>`, colourFault)
+	page.put(`<rect x="0.5" y="0.5" width="%.0f" height="%.0f" rx="14" fill="#ffffff" stroke="%s"/>`, page.width-1, page.height-1, lineSoft)
+	y := 0.0
+	for _, c := range drawn {
+		page.put(`<g transform="translate(0 %.0f)">`, y)
+		page.Write(c.Bytes())
+		page.put(`</g>`)
+		y += c.height
+	}
+	page.put(`</svg>`)
+	_, err := w.Write(page.Bytes())
+	return err
+}
+
+// render draws one piece.
+func (t *timeline) render() *canvas {
 	c := t.layout()
-	c.put(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" font-family="system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif">`, c.width, c.height, c.width, c.height)
-	c.put(`<title>%s</title>`, escape(t.title+". "+t.verdict))
-	c.put(`<defs><pattern id="cut" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7" fill="#ffffff" fill-opacity="0.35"/><rect width="2.2" height="7" fill="%s"/></pattern></defs>`, colourFault)
-	c.put(`<rect x="0.5" y="0.5" width="%.0f" height="%.0f" rx="14" fill="#ffffff" stroke="%s"/>`, c.width-1, c.height-1, lineSoft)
-	t.head(c)
+	if t.from == 0 {
+		t.head(c)
+	}
 	t.bands(c)
 	t.axis(c)
 	t.bars(c)
 	t.faults(c)
-	c.put(`</svg>`)
-	_, err := w.Write(c.Bytes())
-	return err
+	return c
 }
 
 // layout decides on sizes and on where labels go.
@@ -165,7 +192,10 @@ func (t *timeline) layout() *canvas {
 	if c.labels = c.lanes <= mostLanes; !c.labels {
 		c.lanes = 1
 	}
-	c.top = headHeight + float64(c.lanes)*laneHeight + 14
+	c.top = float64(c.lanes)*laneHeight + 14
+	if t.from == 0 {
+		c.top += headHeight
+	}
 	c.height = c.bottom(len(t.rows)) + axisHeight
 	return c
 }
@@ -216,12 +246,20 @@ func (t *timeline) head(c *canvas) {
 		x += 33 + 22 + float64(len(p.name))*6.6
 	}
 	c.put(`<rect x="%.1f" y="78" width="26" height="20" rx="2" fill="url(#cut)" stroke="%s" stroke-width="0.8"/>`, x, colourFault)
-	c.text(x+33, 92.5, 13, inkDark, "", "link is cut")
+	c.text(x+33, 92.5, 13, inkDark, "", cmp.Or(t.hatched, "link is cut"))
+	if len(t.shaded) > 0 {
+		x += 33 + 22 + 6.6*11
+		c.put(`<rect x="%.1f" y="78" width="26" height="20" rx="2" fill="%s"/>`, x, shadeFill)
+		c.text(x+33, 92.5, 13, inkDark, "", "bucket takes no writes")
+	}
 	c.text(c.width-24, 62, 13, inkSoft, `text-anchor="end"`, "each mark: what was done, and the time until somebody led")
 }
 
-// bands sets rounds apart.
+// bands sets rounds apart, and shades times.
 func (t *timeline) bands(c *canvas) {
+	for _, s := range t.shaded {
+		c.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`, c.x(s.from), c.top, c.x(s.to)-c.x(s.from), c.bottom(len(t.rows))-c.top, shadeFill)
+	}
 	for i, from := range t.rounds {
 		to := t.length
 		if i+1 < len(t.rounds) {
@@ -244,7 +282,7 @@ func (t *timeline) axis(c *canvas) {
 	for s := 0.0; s <= t.length.Seconds(); s += step {
 		x := marginLeft + s*c.perSecond
 		c.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`, x, y, x, y+5, inkSoft)
-		c.text(x, y+19, 12, inkSoft, `text-anchor="middle"`, fmt.Sprintf("%g s", math.Round(s*1000)/1000))
+		c.text(x, y+19, 12, inkSoft, `text-anchor="middle"`, fmt.Sprintf("%g s", math.Round((t.from.Seconds()+s)*1000)/1000))
 	}
 }
 

@@ -60,6 +60,29 @@ func TestDrawingIsWellFormedAndNamesWhatItShows(t *testing.T) {
 	}
 }
 
+func TestALongRunIsDrawnInPiecesThatShowAllOfIt(t *testing.T) {
+	g := NewWithT(t)
+	long := sketch()
+	long.piece = 5 * time.Second
+	long.shaded = []span{{from: 4 * time.Second, to: 6 * time.Second}}
+	pieces := long.pieces()
+	g.Expect(pieces).To(HaveLen(3))
+	g.Expect(pieces[0].rows[0].spans).To(Equal([]span{{phaseElect, 0, 1500 * time.Millisecond}, {phaseLeader, 1500 * time.Millisecond, 5 * time.Second}}))
+	g.Expect(pieces[1].rows[0].spans).To(Equal([]span{{phaseLeader, 0, time.Second}}))
+	g.Expect(pieces[2].rows[0].spans).To(BeEmpty())
+	g.Expect(pieces[0].marks).To(HaveLen(1))
+	g.Expect(pieces[1].marks).To(HaveLen(2))
+	g.Expect(pieces[1].marks[1].at).To(Equal(200 * time.Millisecond))
+	g.Expect(pieces[1].cuts).To(Equal([]cut{{0, 0, 3 * time.Second}}))
+	g.Expect(pieces[1].terms).To(HaveLen(1), "its number is written again")
+	g.Expect(pieces[2].terms).To(BeEmpty())
+	g.Expect(pieces[1].shaded).To(Equal([]span{{from: 0, to: time.Second}}))
+	var out bytes.Buffer
+	g.Expect(long.write(&out)).To(Succeed())
+	g.Expect(texts(g, out.Bytes())).To(ContainElements("0 s", "5 s", "10 s", "bucket takes no writes"))
+	g.Expect(strings.Count(out.String(), ">Drill<")).To(Equal(1), "one heading")
+}
+
 func TestDrawingEscapesTextFromElsewhere(t *testing.T) {
 	g := NewWithT(t)
 	const nasty = "<script>alert('x')</script> & \x1b[31m \"q\""

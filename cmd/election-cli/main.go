@@ -106,6 +106,7 @@ func (t *tool) app() *fisk.Application {
 		Default("LEADER_ELECTION").StringVar(&t.bucket)
 	registerCampaign(app, t)
 	registerDrill(app, t)
+	registerChild(app, t)
 	return app
 }
 

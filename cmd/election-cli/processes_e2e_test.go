@@ -1,0 +1,117 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/history"
+)
+
+// skipWithoutProcesses skips a test that runs a drill on processes, for it takes long or cannot be.
+func skipWithoutProcesses(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	if !history.Supported {
+		t.Skip("processes cannot be stopped on this system")
+	}
+}
+
+func TestADrillOnProcessesPassesAndLeavesNothingBehind(t *testing.T) {
+	skipWithoutProcesses(t)
+	t.Parallel()
+	g := NewWithT(t)
+	temp := t.TempDir()
+	svg := filepath.Join(t.TempDir(), "drill.svg")
+	cmd, stdout, stderr := command(t, "drill", "--processes", "--for", "20s", "--ttl", "2s", "--candidates", "3", "--seed", "1", "--json", "--svg", svg,
+		"--lose-replies", "2%", "--fault", "kill", "--fault", "stop", "--fault", "cut", "--fault", "handover", "--fault", "step-down")
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	g.Expect(cmd.Run()).To(Succeed(), stderr.String()+stdout.String())
+
+	var r processReport
+	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed())
+	g.Expect(r.OverlapMS).To(BeZero())
+	g.Expect(r.OutOfOrder).To(BeZero())
+	g.Expect(r.Unneeded).To(BeZero())
+	g.Expect(r.Late).To(BeEmpty())
+	g.Expect(r.Seed).To(Equal(uint64(1)))
+	g.Expect(r.Records).To(BeNumerically(">", 50))
+	g.Expect(r.RepliesLost).To(BeNumerically(">", 0))
+	g.Expect(r.Samples).To(BeNumerically(">", 1000))
+	g.Expect(len(r.Faults)).To(BeNumerically(">=", 3))
+	g.Expect(len(r.Changes)).To(BeNumerically(">=", 1))
+	for _, f := range r.Faults {
+		for _, took := range f.Failover {
+			g.Expect(took).To(BeNumerically("<=", f.Bound), f.Kind)
+		}
+	}
+	left, err := os.ReadDir(temp)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(left).To(BeEmpty(), "histories and data of servers")
+	drawing, err := os.ReadFile(svg)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(texts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "server-3", "fault lasts", "0 ms with two leaders"))
+}
+
+func TestNoProcessOutlivesADrillThatIsKilled(t *testing.T) {
+	skipWithoutProcesses(t)
+	t.Parallel()
+	g := NewWithT(t)
+	temp := t.TempDir()
+	cmd, _, _ := command(t, "drill", "--processes", "--ttl", "2s", "--candidates", "2")
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	progress, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cmd.Start()).To(Succeed())
+	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("leads")))
+	g.Expect(cmd.Process.Kill()).To(Succeed())
+	_ = cmd.Wait()
+	histories, err := filepath.Glob(filepath.Join(temp, "*", "*.history"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(histories).To(HaveLen(2))
+	g.Eventually(func() string { return lastBeats(g, histories) }).WithTimeout(patience).WithPolling(2 * beatEvery).
+		Should(Satisfy(func(now string) bool {
+			time.Sleep(2 * beatEvery)
+			return now == lastBeats(g, histories)
+		}))
+}
+
+// lastBeats returns the last lines of histories.
+func lastBeats(g Gomega, histories []string) string {
+	var all []string
+	for _, path := range histories {
+		text, err := os.ReadFile(path)
+		g.Expect(err).NotTo(HaveOccurred())
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		all = append(all, lines[len(lines)-1])
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestADrillOnProcessesThatIsInterruptedEndsThemAndRemovesAll(t *testing.T) {
+	skipWithoutProcesses(t)
+	t.Parallel()
+	g := NewWithT(t)
+	temp := t.TempDir()
+	cmd, stdout, _ := command(t, "drill", "--processes", "--ttl", "2s", "--candidates", "2")
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	progress, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cmd.Start()).To(Succeed())
+	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("leads")))
+	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
+	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("interrupted")))
+	g.Expect(cmd.Wait()).NotTo(Succeed())
+	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(exitInterrupted))
+	g.Expect(stdout.String()).To(BeEmpty())
+	left, err := os.ReadDir(temp)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(left).To(BeEmpty())
+}

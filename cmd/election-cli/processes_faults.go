@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/natscampaign/election/internal/history"
+)
+
+// lane is what a fault is done to. Two faults in one lane are never injected at the same time.
+type lane int
+
+const (
+	laneCandidates lane = 1 << iota
+	laneServers
+)
+
+// breakage is a kind of fault that is done to processes.
+type breakage struct {
+	name, about string
+	mark        string // in a drawing
+	lanes       lane
+	ends        bool // a leader's term, at once
+	inject      func(ctx context.Context, d *processDrill, i *injury) error
+}
+
+// breakages are all kinds. Their names are those of --fault and of the report.
+var breakages = []breakage{
+	{name: "kill", about: "process is killed", mark: "kill", lanes: laneCandidates, ends: true, inject: injectKill},
+	{name: "stop", about: "process stands still", mark: "stop", lanes: laneCandidates, inject: injectStop},
+	{name: "cut", about: "link is cut", mark: "cut", lanes: laneCandidates, inject: injectCut},
+	{name: "one-way", about: "link works one way", mark: "one-way", lanes: laneCandidates, inject: injectOneWay},
+	{name: "delay", about: "replies come late", mark: "delay", lanes: laneCandidates, inject: injectDelay},
+	{name: "handover", about: "candidate leaves in order", mark: "leave", lanes: laneCandidates, ends: true, inject: injectHandover},
+	{name: "evict", about: "key is deleted or overwritten", mark: "evict", lanes: laneCandidates | laneServers, ends: true, inject: injectEvict},
+	{name: "step-down", about: "stream's leader steps down", mark: "step", inject: injectStepDown},
+	{name: "kill-server", about: "a server is killed", mark: "kill", lanes: laneServers, inject: injectKillServer},
+	{name: "restart-servers", about: "all restart, one by one", mark: "roll", lanes: laneServers, inject: injectRestartServers},
+	{name: "lose-quorum", about: "two servers are killed", mark: "quorum", lanes: laneServers, inject: injectLoseQuorum},
+}
+
+func breakageNames() []string {
+	var names []string
+	for _, b := range breakages {
+		names = append(names, b.name)
+	}
+	return names
+}
+
+// injury is a fault that is about to be done, or was.
+type injury struct {
+	breakage
+	candidate *candidateProcess // whom it hits; nil if it is done to servers
+	led       bool              // whether that one led
+	servers   []int             // which it hits
+	variant   int               // of what there is to choose from, any number
+	hold      time.Duration     // how long it lasts, if it lasts
+	note      string            // what was done exactly
+	renews    bool              // whether what the candidate sends still arrives
+	undone    bool              // whether it could not be done
+	span      history.Span
+}
+
+// target names whom the fault hits.
+func (i *injury) target() string {
+	switch {
+	case i.candidate != nil && i.led:
+		return i.candidate.name + ", which led"
+	case i.candidate != nil:
+		return i.candidate.name + ", which did not lead"
+	}
+	var names []string
+	for _, s := range i.servers {
+		names = append(names, fmt.Sprintf("server-%d", s+1))
+	}
+	return strings.Join(names, " and ")
+}
+
+func injectKill(ctx context.Context, _ *processDrill, i *injury) error {
+	if err := i.candidate.kill(); err != nil {
+		return err
+	}
+	_ = pause(ctx, i.hold/2)
+	return i.candidate.start(ctx)
+}
+
+func injectStop(ctx context.Context, _ *processDrill, i *injury) error {
+	process := i.candidate.running()
+	if err := process.stop(); err != nil {
+		return err
+	}
+	_ = pause(ctx, i.hold)
+	return process.proceed()
+}
+
+// injectCut has everything vanish, or holds it until the link is healed, as TCP does.
+func injectCut(ctx context.Context, _ *processDrill, i *injury) error {
+	if i.variant%2 == 0 {
+		i.note = "what is sent is lost"
+		i.candidate.wire.Cut()
+	} else {
+		i.note = "what is sent arrives later"
+		i.candidate.wire.Stall()
+	}
+	_ = pause(ctx, i.hold)
+	i.candidate.wire.mend()
+	return nil
+}
+
+func injectOneWay(ctx context.Context, _ *processDrill, i *injury) error {
+	if i.variant%2 == 0 {
+		i.note = "requests are lost"
+		i.candidate.wire.LoseRequests(nil)
+	} else {
+		i.note, i.renews = "replies are held", true
+		i.candidate.wire.StallReplies()
+	}
+	_ = pause(ctx, i.hold)
+	i.candidate.wire.mend()
+	return nil
+}
+
+func injectDelay(ctx context.Context, d *processDrill, i *injury) error {
+	i.renews = true
+	i.candidate.wire.DelayReplies(d.ttl + d.ttl/10)
+	_ = pause(ctx, i.hold+d.ttl/2)
+	i.candidate.wire.mend()
+	return nil
+}
+
+func injectHandover(ctx context.Context, _ *processDrill, i *injury) error {
+	i.candidate.leave()
+	_ = pause(ctx, i.hold/4)
+	return i.candidate.start(ctx)
+}
+
+// injectEvict writes as an operator might who wants the leader gone. Nothing else happens for a while: an operator who
+// deletes the key under a leader that is cut off just then makes two leaders possible.
+func injectEvict(ctx context.Context, d *processDrill, i *injury) (err error) {
+	call, cancel := context.WithTimeout(ctx, d.ttl)
+	defer cancel()
+	if i.variant%2 == 0 {
+		i.note = "deleted"
+		err = d.bucket.Delete(call, processKey)
+	} else {
+		i.note = "overwritten"
+		_, err = d.bucket.Put(call, processKey, []byte("operator"))
+	}
+	_ = pause(ctx, d.ttl)
+	return err
+}
+
+// injectStepDown asks the leader of the bucket's stream to step down. If there is none just now, it cannot.
+func injectStepDown(ctx context.Context, d *processDrill, i *injury) error {
+	if err := d.stepDown(ctx); err != nil {
+		i.undone = true
+		d.say("%-16s not done: %v", i.name, err)
+	}
+	return nil
+}
+
+func injectKillServer(ctx context.Context, d *processDrill, i *injury) error {
+	d.cluster.servers[i.servers[0]].end(true)
+	_ = pause(ctx, i.hold)
+	return d.revive(ctx, i.servers...)
+}
+
+func injectRestartServers(ctx context.Context, d *processDrill, _ *injury) error {
+	for n := range d.cluster.servers {
+		d.cluster.servers[n].end(false)
+		if err := d.revive(ctx, n); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func injectLoseQuorum(ctx context.Context, d *processDrill, i *injury) error {
+	for _, n := range i.servers {
+		d.cluster.servers[n].end(true)
+	}
+	_ = pause(ctx, i.hold)
+	return d.revive(ctx, i.servers...)
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/choria-io/fisk"
+
+	"github.com/natscampaign/election/internal/history"
+)
+
+const processHelp = `With --processes every candidate is a process of its own, and so is each of three servers of a cluster that keep the
+bucket in files, R3. Faults are injected from a seed for the time that --for gives, one after the other with somebody
+leading in between, or at the rate of --every. They are, for --fault:
+
+    kill             a candidate gets SIGKILL, and starts again
+    stop             a candidate gets SIGSTOP, for longer than the TTL, and then SIGCONT
+    cut              a candidate's link is cut both ways; what was sent is lost, or arrives when the link is healed
+    one-way          its requests are lost, or its replies held until the link is healed
+    delay            its replies come later than the TTL
+    handover         a candidate leaves in order, and starts again
+    evict            an operator deletes or overwrites the key
+    step-down        the leader of the bucket's stream steps down
+    kill-server      a server gets SIGKILL, and starts again
+    restart-servers  all servers are restarted in order, one after the other
+    lose-quorum      two of three servers get SIGKILL, and start again
+
+Each candidate is asked every 2 ms whether it leads and writes the answers down, by the machine's one clock. As leader it
+appends numbered records to a stream; each demands that the one before it is its own or, for the first of a term, of an
+earlier term, so that what a deposed leader still had on its way is refused, and counted as fenced. The exit code is 1 if
+two believed at once, if records or terms were out of order, if nobody led in time, or if the leader changed although its
+lease could have been renewed: for half of the time between when a renewal was due and its deadline the leader was well,
+its link was whole, and the bucket, which is written to from elsewhere as a test, took writes.
+
+After a fault somebody must lead within the TTL, 0.4 s for a server that is late to expire the key, 1 s for the answers
+of those who hear of it, and the stand-down; within 1 s if the leader left in order and no replies get lost at random;
+one campaign interval later than that if it could still send, for then it renews once more without knowing; and after an
+outage of the bucket one interval and 1 s later, counted from its end, for candidates have to connect again first.
+
+With --json the result is one object: "ttl_s", "stand_down_s", "candidates", "servers", "seed", "every_s",
+"lose_replies", "duration_s", "server_version"; "faults", a list of "kind", "count", "failover_s" (how long it took
+until somebody led, for each time that nobody did) and "bound_s"; "overlap_ms", "samples", "longest_pause_ms" (between
+two answers of one candidate that was not stopped), "records", "records_out_of_order", "fenced", "replies_lost",
+"terms", "terms_out_of_order", "changes" of leader, each with "at_s", "from", "to", "term", "reason", "cause" and
+"unneeded", "unneeded_changes" (their number), "longest_without_leader_s", "late" (what took longer than it may, with
+"at_s", "kind", "took_s" and "bound_s"), "outages_s" (in which the bucket could not be written) and "kept" (where
+histories and logs are).`
+
+// shortestTTLs is how many TTLs a drill lasts at least.
+const shortestTTLs = 4
+
+// processFlags are the flags of a drill on processes.
+type processFlags struct {
+	on, keep         bool
+	length           time.Duration
+	standDown, every time.Duration
+	seed             uint64
+	faults           []string
+	loss             string
+	rate             float64 // what loss says
+
+	set map[string]*bool // whether the user set a flag that is for such drills only, or for others only
+}
+
+func (p *processFlags) register(cmd *fisk.CmdClause) {
+	p.set = map[string]*bool{}
+	noted := func(f *fisk.FlagClause, name string) *fisk.FlagClause {
+		p.set[name] = new(bool)
+		return f.IsSetByUser(p.set[name])
+	}
+	flag := func(name, help string) *fisk.FlagClause { return noted(cmd.Flag(name, help), name) }
+	cmd.Flag("processes", "Inject faults into processes of their own, candidates and a cluster of three servers").UnNegatableBoolVar(&p.on)
+	flag("for", "With --processes: how long").Default(processFor.String()).DurationVar(&p.length)
+	flag("fault", "With --processes: a kind of fault to inject, repeatable (default all)").PlaceHolder("KIND").EnumsVar(&p.faults, breakageNames()...)
+	flag("every", "With --processes: inject a fault at this rate, whether somebody leads or not").PlaceHolder("DURATION").DurationVar(&p.every)
+	flag("lose-replies", "With --processes: how many replies get lost at all times, such as 1%").Default("0%").StringVar(&p.loss)
+	flag("stand-down", "With --processes: stand-down of the candidates (default 0.75 of the TTL)").PlaceHolder("DURATION").DurationVar(&p.standDown)
+	flag("seed", "With --processes: seed of the script of faults (default a new one)").PlaceHolder("N").Uint64Var(&p.seed)
+	flag("keep", "With --processes: keep histories and logs").UnNegatableBoolVar(&p.keep)
+}
+
+// check finds what is wrong with the flags, and settles those that were left open.
+func (p *processFlags) check(ttl time.Duration) error {
+	var problems []error
+	if !p.on {
+		for _, name := range []string{"for", "fault", "every", "lose-replies", "stand-down", "seed", "keep"} {
+			if *p.set[name] {
+				problems = append(problems, fmt.Errorf("--%s is for drills on processes: give --processes too, or leave it out", name))
+			}
+		}
+		return errors.Join(problems...)
+	}
+	if !history.Supported {
+		problems = append(problems, errors.New("--processes: this system cannot stop processes and let them go on; use Linux or macOS"))
+	}
+	if p.length < 10*time.Second || p.length > 24*time.Hour {
+		problems = append(problems, fmt.Errorf("--for %v: give 10s to 24h", p.length))
+	}
+	if p.length < shortestTTLs*ttl {
+		problems = append(problems, fmt.Errorf("--for %v: give at least %d times the TTL of %v, or little can happen", p.length, shortestTTLs, ttl))
+	}
+	if *p.set["every"] && p.every < 500*time.Millisecond {
+		problems = append(problems, fmt.Errorf("--every %v: give at least 500ms, or leave it out to wait for a leader after each fault", p.every))
+	}
+	if !*p.set["stand-down"] {
+		p.standDown = ttl * 3 / 4
+	}
+	if p.standDown < 0 || p.standDown > time.Hour {
+		problems = append(problems, fmt.Errorf("--stand-down %v: give 0s to 1h", p.standDown))
+	}
+	var err error
+	if p.rate, err = parseRate(p.loss); err != nil {
+		problems = append(problems, fmt.Errorf("--lose-replies %s: %w", p.loss, err))
+	}
+	if !*p.set["seed"] {
+		p.seed = rand.Uint64N(1_000_000)
+	}
+	return errors.Join(problems...)
+}
+
+// parseRate reads a part of all, such as 1% or 0.01.
+func parseRate(text string) (float64, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	rate, err := strconv.ParseFloat(number, 64)
+	if percent {
+		rate /= 100
+	}
+	if err != nil || !(rate >= 0 && rate <= 0.5) {
+		return 0, errors.New("give a part of all replies from 0% to 50%, such as 1%")
+	}
+	return rate, nil
+}

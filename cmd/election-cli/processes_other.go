@@ -1,0 +1,18 @@
+//go:build !linux && !darwin
+
+package main
+
+import (
+	"os"
+	"syscall"
+)
+
+// Processes cannot be stopped on this system, which the command says before any of these is used.
+const (
+	signalStop     = syscall.Signal(0)
+	signalContinue = syscall.Signal(0)
+)
+
+var leaveInOrder = os.Interrupt
+
+func apart() *syscall.SysProcAttr { return nil }

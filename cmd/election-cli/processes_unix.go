@@ -1,0 +1,17 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"os"
+	"syscall"
+)
+
+// Signals that stop a process where it is and let it go on.
+const (
+	signalStop     = syscall.SIGSTOP
+	signalContinue = syscall.SIGCONT
+)
+
+// leaveInOrder is the signal that asks a process to wind up.
+var leaveInOrder os.Signal = syscall.SIGTERM

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	. "github.com/onsi/gomega"
+)
+
+// wired returns a connection over a wire that loses replies at the given rate, to a server with somebody who answers.
+func wired(t *testing.T, rate float64) (*nats.Conn, *wire) {
+	t.Helper()
+	g := NewWithT(t)
+	e, err := startEmbedded(0)
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(e.stop)
+	w, err := openWire([]string{strings.TrimPrefix(e.url(), "nats://")}, rate, rand.New(rand.NewPCG(1, 1)))
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(w.close)
+	answering, err := nats.Connect(e.url())
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(answering.Close)
+	_, err = answering.Subscribe("echo", func(m *nats.Msg) { _ = m.Respond(m.Data) })
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(answering.Flush()).To(Succeed())
+	nc, err := nats.Connect(strings.Join(w.urls(), ","), nats.IgnoreDiscoveredServers(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(nc.Close)
+	return nc, w
+}
+
+// asks returns how many of n requests are answered.
+func asks(nc *nats.Conn, n int) (answered int) {
+	for range n {
+		if _, err := nc.Request("echo", nil, 50*time.Millisecond); err == nil {
+			answered++
+		}
+	}
+	return answered
+}
+
+func TestAWireLosesRepliesAtItsRateAlsoAfterAFault(t *testing.T) {
+	g := NewWithT(t)
+	nc, w := wired(t, 0.5)
+	answered := asks(nc, 40)
+	g.Expect(answered).To(BeNumerically("~", 20, 12))
+	g.Expect(w.lost.Load()).To(BeNumerically(">", 5))
+	before := w.lost.Load()
+	w.LoseReplies(nil)
+	g.Expect(asks(nc, 3)).To(BeZero())
+	w.mend()
+	g.Expect(asks(nc, 40)).To(BeNumerically("~", 20, 12))
+	g.Expect(w.lost.Load()).To(BeNumerically(">", before+5))
+}
+
+func TestAWireThatIsMendedPassesAllAgain(t *testing.T) {
+	g := NewWithT(t)
+	nc, w := wired(t, 0)
+	g.Expect(asks(nc, 10)).To(Equal(10))
+	w.Cut()
+	g.Expect(asks(nc, 2)).To(BeZero())
+	w.mend()
+	g.Eventually(func() int { return asks(nc, 1) }).WithTimeout(patience).Should(Equal(1))
+	g.Expect(asks(nc, 10)).To(Equal(10))
+	g.Expect(w.lost.Load()).To(BeZero())
+}

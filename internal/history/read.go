@@ -1,0 +1,158 @@
+package history
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// Belief is a time in which a candidate believed that it led, by its own answers.
+type Belief struct {
+	Candidate string
+	Term      uint64
+	Token     string
+	From, To  time.Duration
+	Deadline  time.Duration // the last one that is known
+	Reason    string        // why the election says it ended; empty if the process was killed
+}
+
+// Hold is a time in which a candidate held the key, from the write that won it.
+type Hold struct {
+	Candidate string
+	Term      uint64
+	From, To  time.Duration
+}
+
+// Candidate is what the history of one candidate says.
+type Candidate struct {
+	Name    string
+	Beliefs []Belief
+	Holds   []Hold
+	Alive   []Hold // the times in which its process ran; they have no term
+	Pauses  []Span // from one answer to the next, where that took long
+	Samples int
+	Fenced  int
+}
+
+// Read reads the history of the candidate of that name, which ends at the given time at the latest. A last line that
+// was cut short is left out.
+func Read(r io.Reader, name string, end time.Duration) (*Candidate, error) {
+	c := &reader{Candidate: &Candidate{Name: name}}
+	lines := bufio.NewReader(r)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		var e Event
+		if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {
+			return nil, fmt.Errorf("history of %s, line %d: %w", name, n, err)
+		}
+		c.take(e)
+	}
+	c.die(end)
+	return c.Candidate, nil
+}
+
+// LongestPause returns the longest time from one answer to the next, but for those in which one of the faults stopped the
+// process.
+func (c *Candidate) LongestPause(stops []Fault) time.Duration {
+	longest := time.Duration(0)
+	for _, p := range c.Pauses {
+		stopped := slices.ContainsFunc(stops, func(f Fault) bool { return f.hits(c.Name) && f.overlap(p) > 0 })
+		if !stopped {
+			longest = max(longest, p.To-p.From)
+		}
+	}
+	return longest
+}
+
+// reader is the state of a candidate after some events.
+type reader struct {
+	*Candidate
+	belief  *Belief
+	hold    *Hold
+	alive   *Hold
+	samples int // of the process that runs
+}
+
+func (c *reader) take(e Event) {
+	switch e.What {
+	case Started:
+		c.die(e.At)
+		c.alive = &Hold{Candidate: c.Name, From: e.At}
+	case Elected:
+		c.letGo(e.At)
+		c.hold = &Hold{Candidate: c.Name, Term: e.Term, From: e.At}
+	case Believes:
+		c.doubt(e.At)
+		c.belief = &Belief{Candidate: c.Name, Term: e.Term, Token: e.Token, From: e.At, Deadline: e.Deadline}
+	case Renewed:
+		if c.belief != nil {
+			c.belief.Deadline = e.Deadline
+		}
+	case Doubts:
+		c.doubt(e.Last)
+	case Paused:
+		c.Pauses = append(c.Pauses, Span{From: e.Last, To: e.At})
+	case Lost:
+		c.explain(e)
+		c.letGo(e.At)
+	case Fenced:
+		c.Fenced++
+	case Beat:
+		c.samples = e.Samples
+	case Killed, Stopped:
+		c.die(e.At)
+	}
+}
+
+// die ends what lasts until the process ends. A belief lasts until the lease is over, if that comes first: the answers
+// of the last moments were not written down, and the clock alone would have made them false.
+func (c *reader) die(at time.Duration) {
+	if c.belief != nil {
+		c.doubt(min(at, c.belief.Deadline))
+	}
+	c.letGo(at)
+	if c.alive != nil {
+		c.alive.To = at
+		c.Alive = append(c.Alive, *c.alive)
+		c.alive = nil
+	}
+	c.Samples += c.samples
+	c.samples = 0
+}
+
+func (c *reader) doubt(at time.Duration) {
+	if c.belief != nil {
+		c.belief.To = max(at, c.belief.From)
+		c.Beliefs = append(c.Beliefs, *c.belief)
+		c.belief = nil
+	}
+}
+
+func (c *reader) letGo(at time.Duration) {
+	if c.hold != nil {
+		c.hold.To = max(at, c.hold.From)
+		c.Holds = append(c.Holds, *c.hold)
+		c.hold = nil
+	}
+}
+
+// explain adds the reason to the belief that ended, or is about to.
+func (c *reader) explain(e Event) {
+	if c.belief != nil && c.belief.Term == e.Term {
+		c.belief.Reason = e.Reason
+		return
+	}
+	if n := len(c.Beliefs); n > 0 && c.Beliefs[n-1].Term == e.Term {
+		c.Beliefs[n-1].Reason = e.Reason
+	}
+}

@@ -1,0 +1,360 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+)
+
+const kvDelete = jetstream.KeyValueDelete
+
+// removal says what ended the time in which something stood under the key.
+type removal int
+
+const (
+	removalWritten   removal = iota // a write, maybe of a deletion
+	removalExpired                  // the TTL
+	removalWiped                    // an expiry that was under way when the record was written
+	removalRemade                   // the bucket was deleted and made again
+	removalForgotten                // the bucket lost everything, its sequence too
+)
+
+// mutation is a change of what stands under the key.
+type mutation struct {
+	at            time.Time
+	before, after *entry // nil: nothing
+	removal       removal
+	bucket        time.Time
+}
+
+// resets says whether the bucket lost all it held.
+func (m mutation) resets() bool { return m.removal == removalRemade || m.removal == removalForgotten }
+
+// judge compares what candidates do and say with the truth about the bucket, promise by promise. It sees what is
+// written and when, what is acknowledged to whom, what candidates say of themselves, and their callbacks and work.
+type judge struct {
+	ttl      time.Duration
+	journal  *journal
+	tally    tally
+	ledgers  []*ledger
+	history  []mutation
+	resets   int
+	removals int // by operators, and resets
+	newest   election.Term
+	failures []string
+
+	overlaps []*overlap
+	longest  map[string]time.Duration // of those that were allowed, by what allows them
+	leader   *ledger                  // who led last
+}
+
+func newJudge(ttl time.Duration, journal *journal, tally tally) *judge {
+	return &judge{ttl: ttl, journal: journal, tally: tally, longest: map[string]time.Duration{}}
+}
+
+// fail notes that a promise was broken.
+func (j *judge) fail(at time.Time, promise, who, format string, a ...any) {
+	if len(j.failures) >= 3 { // what is broken stays so
+		return
+	}
+	text := fmt.Sprintf(format, a...)
+	j.journal.add(event{at: at, who: who, what: "*** " + promise + ": " + text})
+	j.failures = append(j.failures, fmt.Sprintf("%s: %s %s", promise, who, text))
+}
+
+// enlist begins a ledger for a candidate.
+func (j *judge) enlist(name string, p *plan, ttl time.Duration) *ledger {
+	l := &ledger{
+		name: name, ttl: ttl, margin: p.marginOf(ttl), lease: ttl - p.marginOf(ttl), standDown: p.standDownOf(ttl), plain: p.plain,
+		interval: p.intervalOf(ttl), unread: p.unread,
+	}
+	j.ledgers = append(j.ledgers, l)
+	return l
+}
+
+func (j *judge) started(l *ledger) { l.running = true }
+
+// leaves notes that the end of a term has a cause.
+func (j *judge) leaves(l *ledger) { l.leaving = true }
+
+// moved takes in a change of what stands under the key.
+func (j *judge) moved(m mutation) {
+	j.history = append(j.history, m)
+	switch {
+	case m.resets():
+		j.resets++
+		j.removals++
+	case m.removal == removalWritten && m.after.write.by == nil && m.after.marks():
+		j.removals++
+	}
+	if m.before == nil || m.before.write == nil || m.before.write.by == nil {
+		return
+	}
+	if l := m.before.write.by; m.after == nil || m.after.write == nil || m.after.write.by != l {
+		l.displaced = m.at
+	}
+}
+
+// sent takes in that a write is on its way. P3: a release is not, before callbacks and work have returned.
+func (j *judge) sent(q *write, at time.Time) {
+	l := q.by
+	if l.heard != nil {
+		q.told, q.toldAt, q.before = l.heard()
+	}
+	if !q.remove && q.note.Released.IsZero() {
+		return
+	}
+	if l.hold != nil {
+		l.hold.over = true
+	}
+	switch {
+	case l.status.IsLeader():
+		j.fail(at, "P3", l.name, "releases the key while it leads")
+	case l.working > 0:
+		j.fail(at, "P3", l.name, "releases the key before its work has returned")
+	case l.callback != "" || l.won != l.lost:
+		j.fail(at, "P3", l.name, "releases the key before its callbacks have returned (running: %q, OnWon %d, OnLost %d)", l.callback, l.won, l.lost)
+	}
+	if g := l.hold; !q.remove && g != nil && !g.mayLead {
+		left := time.Duration(q.note.StandDownMs) * time.Millisecond
+		if left < g.counts.Sub(at) {
+			j.fail(at, "P2", l.name, "releases as leader-elect and passes on %v of its stand-down, of which %v is left", left, g.counts.Sub(at))
+		}
+	}
+}
+
+// asked takes in that a candidate asks for the bucket's state.
+func (j *judge) asked(l *ledger, at time.Time) {
+	l.surveyed = at
+	if l.hold != nil && at.Equal(l.hold.renewed) {
+		l.hold.surveyed = true
+	}
+}
+
+// known takes in that a candidate knows of its own write that it was applied: by the answer, or because it has read it.
+func (j *judge) known(q *write, at time.Time) {
+	if !q.known.IsZero() && !q.answered.Equal(at) {
+		return
+	}
+	l := q.by
+	first := q.known.IsZero()
+	if first {
+		q.known = at
+		if !q.remove {
+			defer func() { l.revision = q.revision }()
+		}
+	}
+	switch {
+	case q.remove || !q.note.Released.IsZero():
+	case l.wins(q) && !q.answered.IsZero():
+		standDown, knew := l.required(q)
+		bound := q.sent.Add(l.lease)
+		l.hold = &grip{win: q, counts: at.Add(standDown), knew: knew, bound: bound, prior: bound, renewed: at}
+		l.leaving = false
+		j.tally["key won"]++
+	case first && l.renews(q) && at.Before(l.hold.bound):
+		g := l.hold
+		g.prior, g.renewed, g.surveyed = g.bound, at, false
+		if bound := q.sent.Add(l.lease); bound.After(g.bound) {
+			g.bound = bound
+		}
+		g.mayLead = g.mayLead || !q.sent.Before(g.counts)
+	}
+}
+
+// observe asks everybody how he stands, and says whether somebody leads.
+func (j *judge) observe(at time.Time) (led bool) {
+	for _, l := range j.ledgers {
+		if l.crashed || l.status == nil {
+			l.leads, l.held = false, nil
+			continue
+		}
+		term, leads := l.status.Term()
+		state := l.status.State()
+		was := l.leads && l.term == term
+		l.term, l.leads = term, leads
+		if leads {
+			led = true
+			j.leading(l, at, was)
+		}
+		holds := state == election.LeaderElectState || state == election.LeaderState
+		if l.held != nil && !holds {
+			j.ended(l, at)
+		}
+		l.held = nil
+		if holds {
+			l.held = l.hold
+		}
+	}
+	j.measure(at)
+	return led
+}
+
+// lingers looks whether the context of work has ended with the term. It may be about to end in this very instant: then it
+// says so, and is to be asked again later.
+func (j *judge) lingers(at time.Time) (again bool) {
+	for _, l := range j.ledgers {
+		switch {
+		case l.working == 0 || l.crashed || l.workTerm.Valid() || l.workCtx.Err() != nil:
+			l.lapsed = time.Time{}
+		case l.lapsed.IsZero():
+			l.lapsed, again = at, true
+		case at.After(l.lapsed):
+			j.fail(at, "P3", l.name, "does not lead any more, and the context of its work has not ended")
+		}
+	}
+	return again
+}
+
+// leading judges one that says it leads. P1: not after its deadline. P2: not before the stand-down, and nobody else does.
+// P5: with a larger number than all before. P7: by a win that was acknowledged to it.
+func (j *judge) leading(l *ledger, at time.Time, was bool) {
+	g := l.hold
+	switch {
+	case g == nil || g.win.revision != l.term.Number:
+		j.fail(at, "P7", l.name, "leads in term %d, which no win began that was acknowledged to it", l.term.Number)
+	case !at.Before(g.bound):
+		j.fail(at, "P1", l.name, "leads though its lease ended %v ago", at.Sub(g.bound))
+	case !g.mayLead:
+		j.fail(at, "P2", l.name, "leads without a renewal sent after its stand-down, which ends in %v", g.counts.Sub(at))
+	case !l.running:
+		j.fail(at, "P7", l.name, "leads though it does not run")
+	}
+	if was || len(j.failures) > 0 {
+		return
+	}
+	j.tally["term led"]++
+	if j.leader != nil && j.leader != l {
+		j.tally["failover"]++
+	}
+	j.leader = l
+	j.journal.add(event{at: at, who: l.name, what: "leads in term", a: l.term.Number})
+	j.numbered(l, at)
+	for _, other := range j.ledgers {
+		if other != l && other.leads && !other.crashed && other.status.IsLeader() {
+			j.together(other, l, at)
+		}
+	}
+}
+
+// numbered judges the number of a new term.
+func (j *judge) numbered(l *ledger, at time.Time) {
+	if l.term.Compare(j.newest) <= 0 {
+		if j.resets > 0 {
+			// A bucket that forgets has no numbers that grow, and who held the key of a bucket that was deleted may hit
+			// the record of a successor that has the same revision.
+			j.tally["allowed: numbers after a reset"]++
+			return
+		}
+		j.fail(at, "P5", l.name, "leads in term %s after a term %s", l.term.Token(), j.newest.Token())
+	}
+	j.newest = l.term
+}
+
+// ended judges the end of a hold on the key. P6: there was a cause.
+func (j *judge) ended(l *ledger, at time.Time) {
+	g := l.held
+	g.over = g.over || !l.leaving // who leaves renews until all has wound up
+	switch {
+	case l.leaving:
+		j.tally["hold ended: voluntarily"]++
+	case !l.displaced.Before(g.win.applied):
+		j.tally["hold ended: key lost"]++
+	case !at.Before(g.bound), g.surveyed && !at.Before(g.prior):
+		// The second: the renewal was acknowledged in time, but before it counted the bucket was looked at.
+		j.tally["hold ended: deadline"]++
+	case j.resets > 0 && !l.surveyed.Before(g.renewed):
+		// It had taken the key over from one who, like itself, had not noticed that the bucket was made again, and has
+		// looked at the bucket now.
+		j.tally["hold ended: bucket made again"]++
+	default:
+		j.fail(at, "P6", l.name, "gives up term %d though it holds the key, and the lease lasts for %v", g.win.revision, g.bound.Sub(at))
+	}
+	j.journal.add(event{at: at, who: l.name, what: "holds the key no more"})
+}
+
+// called judges the beginning of a callback. P4: they alternate, one at a time, and OnLost comes by the deadline.
+func (j *judge) called(l *ledger, which string, at time.Time) {
+	if l.callback != "" {
+		j.fail(at, "P4", l.name, "%s is called while %s runs", which, l.callback)
+	}
+	switch which {
+	case "OnWon":
+		if l.won != l.lost {
+			j.fail(at, "P4", l.name, "OnWon is called twice without OnLost")
+		}
+		l.won++
+		l.wonBy = l.hold
+	case "OnLost":
+		if l.won != l.lost+1 {
+			j.fail(at, "P4", l.name, "OnLost answers no OnWon")
+		}
+		if g := l.wonBy; g != nil && at.After(g.bound) && !l.callbackAt.After(g.bound) && !l.crashed {
+			j.fail(at, "P4", l.name, "OnLost begins %v after the deadline", at.Sub(g.bound))
+		}
+		if l.status.IsLeader() && !l.crashed {
+			j.fail(at, "P4", l.name, "OnLost is called while it leads")
+		}
+	}
+	l.callback = which
+}
+
+// answered takes in that a callback is about to return.
+func (j *judge) answered(l *ledger, which string, at time.Time) {
+	l.callback, l.callbackAt = "", at
+	if which == "OnLost" {
+		l.lost++
+	}
+}
+
+// worksOn takes in that work begins.
+func (j *judge) worksOn(l *ledger, t election.Term, ctx context.Context) {
+	l.working++
+	l.workTerm, l.workCtx = t, ctx
+}
+
+// idle takes in that work is about to return, which ends the term unless it has ended.
+func (j *judge) idle(l *ledger) {
+	l.working--
+	l.leaving = true
+}
+
+// returned judges a candidate whose Start or Run has returned: all is wound up.
+func (j *judge) returned(l *ledger, at time.Time) {
+	l.running = false
+	switch {
+	case l.status.IsLeader():
+		j.fail(at, "P7", l.name, "leads though it has returned")
+	case l.status.State() != election.UnknownState:
+		j.fail(at, "P7", l.name, "is %v though it has returned", l.status.State())
+	case l.callback != "" || l.won != l.lost:
+		j.fail(at, "P4", l.name, "has returned, and OnWon was called %d times, OnLost %d times (running: %q)", l.won, l.lost, l.callback)
+	case l.working > 0:
+		j.fail(at, "P3", l.name, "has returned before its work has")
+	}
+}
+
+// nextDeadline returns just after when the next lease must have ended; zero if there is none.
+func (j *judge) nextDeadline(now time.Time) (next time.Time) {
+	for _, l := range j.ledgers {
+		if l.held == nil {
+			continue
+		}
+		if at := l.held.bound.Add(1); at.After(now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}
+
+// close ends the measuring.
+func (j *judge) close() {
+	for _, l := range j.ledgers {
+		l.leads = false
+	}
+	j.measure(time.Now())
+}

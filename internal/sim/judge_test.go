@@ -1,0 +1,215 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+)
+
+// story is a history made by hand, to see that the judge condemns what it should and nothing else.
+type story struct {
+	*judge
+	t     *testing.T
+	now   time.Time
+	seq   uint64
+	stood *entry
+}
+
+// actor is a candidate that says what the story has it say.
+type actor struct {
+	*ledger
+	state election.State
+	term  uint64 // 0: it does not lead
+	made  time.Time
+}
+
+func (a *actor) State() election.State { return a.state }
+func (a *actor) IsLeader() bool        { return a.term > 0 }
+func (a *actor) Term() (election.Term, bool) {
+	return election.Term{Key: electionKey, Name: a.name, Number: a.term, Bucket: a.made}, a.term > 0
+}
+
+const storyTTL = 10 * time.Second // so that the stand-down is 7.5 s, and the margin 200 ms
+
+func newStory(t *testing.T) *story {
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	return &story{judge: newJudge(storyTTL, &journal{began: now}, tally{}), t: t, now: now}
+}
+
+func (s *story) actor(name string) *actor {
+	a := &actor{ledger: s.enlist(name, &plan{standDown: -1, interval: -1, margin: -1}, storyTTL), state: election.CandidateState, made: s.now}
+	a.ledger.status = a
+	s.started(a.ledger)
+	return a
+}
+
+// put changes what stands under the key.
+func (s *story) put(e *entry, kind removal) {
+	before := s.stood
+	if e != nil {
+		s.seq++
+		e.revision = s.seq
+		if e.write != nil {
+			e.write.applied, e.write.revision, e.write.over = s.now, s.seq, before
+		}
+	}
+	s.stood = e
+	s.moved(mutation{at: s.now, before: before, after: e, removal: kind})
+}
+
+// writes has a candidate write the key, in the term that it won at the given time, and be acknowledged at once.
+func (s *story) writes(a *actor, won time.Time, create bool) *write {
+	q := &write{by: a.ledger, create: create, sent: s.now, note: note{Attempt: "x", Since: won}}
+	s.sent(q, s.now)
+	s.put(&entry{write: q}, removalWritten)
+	q.answered = s.now
+	s.known(q, s.now)
+	return q
+}
+
+func (s *story) passes(d time.Duration) { s.now = s.now.Add(d) }
+
+// leads has a candidate win and come to lead, after the given stand-down.
+func (s *story) leads(a *actor, standDown time.Duration) {
+	won := s.now
+	q := s.writes(a, won, true)
+	a.state = election.LeaderElectState
+	s.observe(s.now)
+	s.passes(standDown)
+	s.writes(a, won, false)
+	a.state, a.term = election.LeaderState, q.revision
+	s.observe(s.now)
+}
+
+func (s *story) releases(a *actor) {
+	q := &write{by: a.ledger, sent: s.now, note: note{Attempt: "x", Released: s.now}}
+	s.sent(q, s.now)
+	s.put(&entry{write: q}, removalWritten)
+}
+
+// stories are those in which one promise is broken, and the same without that.
+var stories = []struct {
+	name    string
+	promise string // the one that is broken, empty if none is
+	tell    func(s *story, a, b *actor)
+}{
+	{"a leader that renews", "", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+	}},
+	{"a leader past its deadline", "P1", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.passes(9800 * time.Millisecond)
+		s.observe(s.now)
+	}},
+	{"a leader that did not stand down", "P2", func(s *story, a, _ *actor) {
+		s.leads(a, 7499*time.Millisecond)
+	}},
+	{"two leaders, one of which still has the key", "P2", func(s *story, a, b *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"two leaders after an expiry that was far too early", "", func(s *story, a, b *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.passes(2 * time.Second)
+		s.put(nil, removalExpired)
+		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"two leaders after a deletion that nobody heard of", "", func(s *story, a, b *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.put(&entry{op: jetstream.KeyValueDelete, write: &write{remove: true}}, removalWritten)
+		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"a winner that heard of the deletion and waited too short a time", "P2", func(s *story, _, b *actor) {
+		s.put(&entry{op: jetstream.KeyValueDelete, write: &write{remove: true}}, removalWritten)
+		b.heard = func() (*entry, time.Time, *entry) { return s.stood, s.now.Add(-1), nil }
+		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"a release while work goes on", "P3", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.worksOn(a.ledger, election.Term{}, context.Background())
+		s.leaves(a.ledger)
+		a.state, a.term = election.CandidateState, 0
+		s.releases(a)
+	}},
+	{"a release after all has returned", "", func(s *story, a, b *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.leaves(a.ledger)
+		a.state, a.term = election.CandidateState, 0
+		s.releases(a)
+		s.leads(b, 1)
+	}},
+	{"work whose context does not end", "P3", func(s *story, a, _ *actor) {
+		s.worksOn(a.ledger, election.Term{}, context.Background())
+		s.lingers(s.now)
+		s.passes(1)
+		s.lingers(s.now)
+	}},
+	{"OnLost without OnWon", "P4", func(s *story, a, _ *actor) {
+		s.called(a.ledger, "OnLost", s.now)
+	}},
+	{"OnLost after the deadline", "P4", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.called(a.ledger, "OnWon", s.now)
+		s.answered(a.ledger, "OnWon", s.now)
+		s.passes(9801 * time.Millisecond)
+		a.state, a.term = election.CandidateState, 0
+		s.called(a.ledger, "OnLost", s.now)
+	}},
+	{"two callbacks at once", "P4", func(s *story, a, _ *actor) {
+		s.called(a.ledger, "OnWon", s.now)
+		s.called(a.ledger, "OnCampaign", s.now)
+	}},
+	{"a candidate that returns and owes OnLost", "P4", func(s *story, a, _ *actor) {
+		s.called(a.ledger, "OnWon", s.now)
+		s.answered(a.ledger, "OnWon", s.now)
+		a.state = election.UnknownState
+		s.returned(a.ledger, s.now)
+	}},
+	{"a number that does not grow", "P5", func(s *story, a, b *actor) {
+		s.newest = election.Term{Number: 7, Bucket: b.made}
+		s.leads(a, 7500*time.Millisecond)
+	}},
+	{"a leader that gives up without cause", "P6", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.passes(time.Second)
+		a.state, a.term = election.CandidateState, 0
+		s.observe(s.now)
+	}},
+	{"a leader that gives up since its key was overwritten", "", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.put(&entry{write: &write{}}, removalWritten)
+		a.state, a.term = election.CandidateState, 0
+		s.observe(s.now)
+	}},
+	{"a leader on a write that it had given up", "P7", func(s *story, a, _ *actor) {
+		q := &write{by: a.ledger, create: true, sent: s.now, note: note{Attempt: "x", Since: s.now}}
+		s.put(&entry{write: q}, removalWritten)
+		s.known(q, s.now) // it has read it
+		a.state, a.term = election.LeaderState, q.revision
+		s.observe(s.now)
+	}},
+	{"a leader that has returned", "P7", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.returned(a.ledger, s.now)
+	}},
+}
+
+// TestJudge tells them all.
+func TestJudge(t *testing.T) {
+	for _, c := range stories {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStory(t)
+			c.tell(s, s.actor("a"), s.actor("b"))
+			got := strings.Join(s.failures, "\n")
+			if ok := c.promise == "" && got == "" || c.promise != "" && strings.HasPrefix(got, c.promise); !ok {
+				t.Errorf("judged %q, want %q\n%s", got, c.promise, fmt.Sprint(s.journal))
+			}
+		})
+	}
+}

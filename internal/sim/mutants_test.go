@@ -1,0 +1,128 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// mutants are ways to break the library, each by a patch of its sources, and the promise that must show it.
+var mutants = []struct {
+	name     string
+	file     string
+	old, new string
+	promise  string
+}{
+	{
+		name: "no deadline", file: "options.go", promise: "P1",
+		old: "return t.ttl - t.margin }",
+		new: "return 1000 * t.ttl }",
+	},
+	{
+		name: "no stand-down", file: "campaign.go", promise: "P2",
+		old: "w.since, w.acknowledged, w.standDown(f))",
+		new: "w.since, w.acknowledged, w.standDown(f)*0)",
+	},
+	{
+		name: "release before work ends", file: "lead.go", promise: "P3",
+		old: "for silence != nil || worked != nil {",
+		new: "for false {",
+	},
+	{
+		name: "abdicate on any error", file: "renew.go", promise: "P6",
+		old: "t.next = time.Now().Add(spacing(left))",
+		new: "t.next = time.Now().Add(spacing(left))\n\tt.end(reasonDeleted)",
+	},
+	{
+		name: "adopt a ghost", file: "campaign.go", promise: "P7",
+		old: "if err := e.write(call, &w); err != nil {",
+		new: "w.revision, w.since, w.acknowledged = w.over, time.Now(), time.Now()\n\tif w.reason == reasonReclaimed {\n\t\treturn e.take(ctx, w)\n\t}\n\tif err := e.write(call, &w); err != nil {",
+	},
+}
+
+// mutantSchedules is within how many schedules a mutant must be caught.
+const mutantSchedules = "2000"
+
+// TestMutantsAreCaught builds the library with each mutation and has the simulator find it.
+func TestMutantsAreCaught(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the library several times")
+	}
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			root := copyModule(t)
+			file := filepath.Join(root, m.file)
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(string(source), m.old); n != 1 {
+				t.Fatalf("the text to replace is there %d times in %s, not once: renew the patch of %q", n, m.file, m.name)
+			}
+			if err := os.WriteFile(file, []byte(strings.Replace(string(source), m.old, m.new, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			output := simulate(t, root, m.promise)
+			verdict := regexp.MustCompile(`\n\s*(` + m.promise + `: .*)`).FindStringSubmatch(output)
+			if verdict == nil {
+				t.Fatalf("the mutant was not caught, or does not build:\n%s", output)
+			}
+			t.Logf("caught: %s", verdict[1])
+		})
+	}
+}
+
+// copyModule copies what the simulator needs of this module to a directory of the test's.
+func copyModule(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, pattern := range []string{"go.mod", "go.sum", "*.go", "internal/sim/*.go"} {
+		files, err := filepath.Glob(filepath.Join("..", "..", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range files {
+			name, _ := filepath.Rel(filepath.Join("..", ".."), from)
+			if strings.HasSuffix(name, "_test.go") && filepath.Base(name) != "sim_test.go" {
+				continue
+			}
+			content, err := os.ReadFile(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to := filepath.Join(root, name)
+			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(to, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return root
+}
+
+// simulate runs schedules in a copy of the module, which is to break the promise, and returns what it prints.
+func simulate(t *testing.T, root, promise string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "./internal/sim", "-run", "^TestSchedules$", "-args", "-schedules", mutantSchedules, "-promise", promise)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	output, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Fatalf("the mutant was not caught within %s schedules:\n%s", mutantSchedules, output)
+	}
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
+		t.Fatalf("go test does not run: %v", err)
+	}
+	return string(output)
+}

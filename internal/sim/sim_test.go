@@ -1,0 +1,107 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	schedules = flag.Int("schedules", 0, "how many schedules to run; 0 for 2000, or 300 with -short")
+	promise   = flag.String("promise", "", "the one promise to watch, such as P2; all of them if empty")
+	firstSeed = flag.Uint64("seed", 0, "the seed of the first schedule; each has the next; 0 for a fresh one")
+)
+
+// TestSchedules plays schedules and fails if one breaks a promise.
+func TestSchedules(t *testing.T) {
+	n, seed := *schedules, *firstSeed
+	if n == 0 {
+		if n = 2000; testing.Short() {
+			n = 300
+		}
+	}
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	fmt.Printf("sim: seeds %d to %d\n", seed, seed+uint64(n)-1)
+	s := &series{first: seed, n: uint64(n), tally: tally{}, overlap: map[string]time.Duration{}}
+	began := time.Now()
+	t.Run("workers", func(t *testing.T) {
+		for i := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				s.work(t)
+			})
+		}
+	})
+	took := time.Since(began)
+	fmt.Printf("sim: %d schedules in %v, %.0f per second; longest overlaps that are allowed: %v\n%v",
+		s.done.Load(), took.Round(time.Millisecond), float64(s.done.Load())/took.Seconds(), s.overlap, s.tally)
+	if s.failed.Load() {
+		return
+	}
+	if s.done.Load() >= 2000 {
+		for _, name := range append(faultNames[:], actNames[:]...) {
+			if s.tally[name] == 0 {
+				t.Errorf("no schedule had a %s: the simulator does not try what it should", name)
+			}
+		}
+	}
+}
+
+// series is the schedules of one run of the test.
+type series struct {
+	first, n uint64
+	next     atomic.Uint64
+	done     atomic.Uint64
+	failed   atomic.Bool
+
+	mu      sync.Mutex
+	tally   tally
+	overlap map[string]time.Duration // the longest, by what allows it
+}
+
+// work plays schedules until there are no more, or one has failed.
+func (s *series) work(t *testing.T) {
+	for !s.failed.Load() {
+		i := s.next.Add(1) - 1
+		if i >= s.n {
+			return
+		}
+		r := play(t, s.first+i)
+		s.done.Add(1)
+		s.mu.Lock()
+		s.tally.add(r.Tally)
+		for why, d := range r.Overlaps {
+			s.overlap[why] = max(s.overlap[why], d)
+		}
+		s.mu.Unlock()
+		if broken(r) && !s.failed.Swap(true) {
+			t.Errorf("%s\n%s\nrun this schedule alone with: go test ./internal/sim -run TestSchedules -args -schedules 1 -seed %d",
+				r.Timeline(), strings.Join(r.Failures, "\n"), r.Seed)
+		}
+	}
+}
+
+// broken says whether a promise was that is watched.
+func broken(r *Result) bool {
+	return slices.ContainsFunc(r.Failures, func(f string) bool { return strings.HasPrefix(f, *promise) })
+}
+
+// play plays one schedule in a bubble of its own.
+func play(t *testing.T, seed uint64) (r *Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			panic(fmt.Sprintf("seed %d: %v", seed, p))
+		}
+	}()
+	synctest.Test(t, func(*testing.T) { r = Run(seed) })
+	return r
+}
