@@ -1,7 +1,7 @@
 # What takes longer than a change should wait for. Everything else is in .ci/run.
 SCHEDULES ?= 1000000
 DRILL     ?= 1h
-FUZZ      ?= 10m
+FUZZ      ?= 5m
 COUNT     ?= 20
 
 .PHONY: check soak simulate drill fuzz repeat bench
@@ -12,7 +12,7 @@ check: ## what must hold before a change lands
 soak: simulate drill fuzz repeat ## the long versions of all that is tried against the promises
 
 simulate: ## schedules against a bucket that does badly whatever a bucket can
-	go test ./internal/sim -timeout 0 -run TestSchedules -args -schedules $(SCHEDULES)
+	go test ./internal/sim -v -timeout 0 -run TestSchedules -args -schedules $(SCHEDULES)
 
 drill: ## faults on processes and on a cluster of three servers
 	go run ./cmd/election-cli drill --processes --for $(DRILL)
@@ -20,6 +20,9 @@ drill: ## faults on processes and on a cluster of three servers
 fuzz: ## bytes that somebody else wrote
 	go test -run '^$$' -fuzz FuzzRecord -fuzztime $(FUZZ) .
 	go test -run '^$$' -fuzz FuzzChange -fuzztime $(FUZZ) .
+	go test -run '^$$' -fuzz FuzzRead -fuzztime $(FUZZ) ./internal/history
+	go test -run '^$$' -fuzz FuzzCommandLine -fuzztime $(FUZZ) ./cmd/election-cli
+	go test -run '^$$' -fuzz FuzzRate -fuzztime $(FUZZ) ./cmd/election-cli
 
 repeat: ## tests that fail once in twenty runs
 	go test -race -count $(COUNT) -timeout 0 ./...

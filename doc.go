@@ -42,7 +42,8 @@
 //     nobody leads on it as it stands.
 //   - Liveness. If some candidate can reach the bucket there is a leader: milliseconds after a release, and at the latest
 //     one TTL, the server's lateness to expire keys (0.4 s), the spread of answers and one stand-down after a crash; where
-//     vacancies cannot be heard of, one campaign interval later than that.
+//     vacancies cannot be heard of, one campaign interval later than that. A leader whose requests still arrive while no
+//     reply reaches it renews once more without learning of it, which makes it one interval more.
 //   - Quiet. A candidate that hears renewals sends nothing but a campaign every eighty TTLs or so; a leader sends one request
 //     per renewal. Of the many that hear of a vacancy few answer.
 //

@@ -91,6 +91,7 @@ func (e *Election) confirm(ctx context.Context, t *tenure, r record, revision ui
 		}
 		t.unsure = err != nil // then the next renewal looks again; a renewal that succeeded is not thrown away for it
 	}
+	e.ear.Load().renewed(t.revision)
 	if !t.renewed(revision, sent) {
 		t.end(reasonDeadline)
 		return errors.New("acknowledged after the deadline")

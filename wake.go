@@ -30,6 +30,8 @@ const (
 	openingCampaigns = 2
 	// deafCampaigns is how many campaigns are lost in silence before a source that never spoke counts as deaf.
 	deafCampaigns = 3
+	// deafRenewals is how many renewals of its own in a row a leader does not hear before a source counts as deaf.
+	deafRenewals = 2
 )
 
 // removal is how a key came to be free.
@@ -96,6 +98,7 @@ type ear struct {
 	done    uint64    // the revision of the vacancy that need not be answered any more
 	guessed int       // how many candidates stand, unless the leader knows better; 0 for no idea
 	found   uint64    // the revision that a campaign last found under the key, by this source; 0 if none did
+	unheard int       // renewals of its own in a row that a leader did not hear
 	missed  uint64    // that revision, if it was written since the one found before and had not been heard; else 0
 
 	counting bool
@@ -182,7 +185,7 @@ func (a *ear) doubt(within time.Duration) {
 	if !a.heard.IsZero() {
 		a.patient = time.Now().Add(randomBelow(within))
 	}
-	a.heard, a.done, a.found, a.missed, a.lost = time.Time{}, 0, 0, 0, 0
+	a.heard, a.done, a.found, a.missed, a.lost, a.unheard = time.Time{}, 0, 0, 0, 0, 0
 	a.notify()
 }
 
@@ -288,6 +291,24 @@ func (a *ear) read(revision uint64) {
 	a.found = revision
 	if !a.heard.IsZero() && a.last.removal != kept && revision > a.last.revision {
 		a.heard = time.Time{} // the key was written since, unheard: its removal is of no account any more
+	}
+}
+
+// renewed takes note of a renewal over the given revision, which was written one interval before and must have been heard
+// since. It reports the source deaf if that is not so twice in a row: a source may be new.
+func (a *ear) renewed(over uint64) {
+	if a.hub.inUse() == sourceNone {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.knows(over) {
+		a.unheard = 0
+		return
+	}
+	if a.unheard++; a.unheard >= deafRenewals {
+		a.unheard = 0
+		a.hub.report(a.hub.deaf)
 	}
 }
 

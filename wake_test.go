@@ -199,6 +199,21 @@ func TestRepublishedChangesNeedNoConsumer(t *testing.T) {
 	}, republished)
 }
 
+func TestLeaderThatDoesNotHearItsOwnRenewalsLooksForABetterSource(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.hearing("a")
+		a.link.LoseReplies(func(m link.Message) bool { return strings.HasPrefix(m.Subject, "election.") })
+		a.start()
+		after(interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		f.Expect(a.Status().WakeUp).To(Equal("republish"), "once may be chance")
+		after(2 * interval)
+		f.Expect(a.Status().WakeUp).To(Equal("watch"))
+		after(20 * interval)
+		f.Expect(a.seen()).To(HaveLen(1))
+	}, republished)
+}
+
 func TestDeafSourceIsNoticedAndReplacedByTheNextBest(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")

@@ -49,7 +49,7 @@
 //     somebody else's record, and numbers need not grow.
 //
 // None of these but the last may take longer than a TTL. In a bucket that was made again an orderly resignation is not
-// held to its time either: a candidate that remembers a revision of the earlier bucket may take a release for an old one.
+// held to its time either: a watcher of the earlier one is blind, and that takes some campaigns or renewals to find out.
 //
 // # Running it
 //

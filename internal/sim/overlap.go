@@ -24,6 +24,9 @@ const discovery = 50 * time.Millisecond
 // together judges that first still leads when second comes to lead. P2: this must not be, unless the key of first was
 // taken away from it in a way that second could not know of, or sooner than second allows for.
 func (j *judge) together(first, second *ledger, at time.Time) {
+	if newest := len(j.history) - 1; j.lastOf(first) == newest && j.lastOf(second) != newest {
+		first, second = second, first // it is the one that learns of its renewal late who has lost the key since
+	}
 	why, allowed := j.excuse(first, second)
 	if !allowed {
 		j.fail(at, "P2", second.name, "leads in term %d while %s leads in term %d: %s", second.term.Number, first.name, first.term.Number, why)

@@ -78,7 +78,7 @@ func (w *world) patience() time.Duration {
 }
 
 // handOver has the leader resign in the quiet, where somebody hears that: then somebody else leads at once. It is not
-// promised in a bucket that was made again, in which a revision that comes again may be taken for the old one.
+// promised soon after a bucket was made again: a watcher of the old one is blind, and that takes some campaigns to find out.
 func (w *world) handOver() {
 	try := min(w.script.ttl/4, 2*time.Second)
 	time.Sleep(3 * try) // until nothing hangs any more

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// FuzzCommandLine parses command lines without running them. Arguments are separated by newlines.
+func FuzzCommandLine(f *testing.F) {
+	for _, line := range []string{
+		"drill", "drill\n--processes\n--for=1s\n--fault=kill", "campaign\nscheduler\n-s\nnats://127.0.0.1:4222", "drill\n--lose-replies=1%",
+		"--help", "campaign\n\x00", "drill\n--svg=", "@file", "--", "drill\n--ttl=-1s\n--candidates=99999999999999999999",
+	} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		var out, errs bytes.Buffer
+		tool := &tool{stdout: &out, stderr: &errs}
+		_, _ = tool.app().ParseContext(strings.Split(line, "\n"))
+	})
+}
+
+// FuzzRate reads a part of all replies as it is given on the command line.
+func FuzzRate(f *testing.F) {
+	for _, text := range []string{"0%", "1%", "100%", "101%", "-1%", "1e-3%", "NaN%", "%", "0.5"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if rate, err := parseRate(text); err == nil && !(rate >= 0 && rate <= 0.5) {
+			t.Errorf("%q is %v", text, rate)
+		}
+	})
+}
