@@ -90,7 +90,7 @@ func (e *Election) letGo(ctx context.Context, t *tenure, heirs []string) (revisi
 // clear deletes a release that nobody took, for candidates that know only Create.
 func (e *Election) clear(ctx context.Context, t *tenure, revision uint64) {
 	pause(ctx, plainGrace)
-	ctx, cancel := context.WithTimeout(ctx, maxTry)
+	ctx, cancel := context.WithTimeout(ctx, t.try()) // meanwhile it does not stand again
 	defer cancel()
 	// Refused means that somebody has taken it after all; after any other failure it expires.
 	if err := e.bucket.Delete(ctx, e.key, jetstream.LastRevision(revision)); err != nil {
