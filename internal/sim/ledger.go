@@ -89,7 +89,8 @@ func (p *plan) marginOf(ttl time.Duration) time.Duration {
 // wins says whether a write that was applied won the key for its writer, rather than renewed what he held.
 func (l *ledger) wins(q *write) bool {
 	if l.plain {
-		return q.create || q.expect != l.revision || l.hold == nil || l.hold.over || !q.sent.Before(l.hold.bound)
+		taken := l.held == nil && q.over != nil && q.over.write != nil && q.over.write.by != l // whatever its revision
+		return q.create || q.expect != l.revision || l.hold == nil || l.hold.over || !q.sent.Before(l.hold.bound) || taken
 	}
 	return q.create || q.note.Since.Equal(q.sent)
 }
