@@ -207,7 +207,7 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 		}
 		f = fresh
 		if h := e.ear.Load().hub; !h.knows(f.created) {
-			h.report(h.remake)
+			signal(h.remake)
 		}
 	}
 	term := Term{Key: e.key, Name: e.name, Number: w.revision, Bucket: f.created, Since: w.since.Round(0)}

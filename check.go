@@ -107,9 +107,7 @@ func Check(ctx context.Context, bucket jetstream.KeyValue, opts ...Option) ([]Fi
 	if err := c.opts.validate("name", probeKey, bucket); err != nil {
 		return nil, err
 	}
-	if c.opts.js != nil {
-		c.conn = c.opts.js.Conn()
-	}
+	c.conn = c.opts.conn()
 	if err := c.look(ctx); err != nil {
 		return nil, err
 	}

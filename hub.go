@@ -50,12 +50,13 @@ type hub struct {
 	log    *slog.Logger
 
 	source    atomic.Pointer[string]
-	created   atomic.Pointer[time.Time] // when the bucket was created, as its records tell it; to tell it from others of its name
-	republish string                    // the subject on which it republishes, empty if it does not; belongs to run
-	settled   chan struct{}             // closed by run when the first source is in use, and has told what stands if it is to, or there is none
-	asking    chan struct{}             // holds one for each ear that has a watcher of its own
-	remake    chan struct{}             // receives when the source should be made again
-	deaf      chan struct{}             // receives when an election found out that the source does not speak
+	stream    atomic.Pointer[jetstream.Stream] // once somebody asked for it
+	created   atomic.Pointer[time.Time]        // when the bucket was created, as its records tell it; to tell it from others of its name
+	republish string                           // the subject on which it republishes, empty if it does not; belongs to run
+	settled   chan struct{}                    // closed by run when the first source is in use, and has told what stands if it is to, or there is none
+	asking    chan struct{}                    // holds one for each ear that has a watcher of its own
+	remake    chan struct{}                    // receives when the source should be made again
+	deaf      chan struct{}                    // receives when an election found out that the source does not speak
 
 	mu   sync.Mutex // never held across I/O
 	ears map[string][]*ear
@@ -89,8 +90,8 @@ var hubs struct {
 func (e *Election) listen(f *facts) *ear {
 	a := &ear{key: e.key, name: e.name, ttl: f.ttl, news: make(chan struct{}, 1)}
 	id := hubID{handle: a} // shared with nobody
-	if e.opts.js != nil && e.opts.js.Conn() != nil {
-		id = hubID{conn: e.opts.js.Conn(), name: e.bucket.Bucket(), created: f.created.UnixNano()}
+	if nc := e.opts.conn(); nc != nil {
+		id = hubID{conn: nc, name: e.bucket.Bucket(), created: f.created.UnixNano()}
 	} else if reflect.ValueOf(e.bucket).Comparable() {
 		id = hubID{handle: e.bucket}
 	}
@@ -118,7 +119,7 @@ func (e *Election) listen(f *facts) *ear {
 	second := len(h.ears) == 2 && len(h.ears[a.key]) == 1
 	h.mu.Unlock()
 	if second {
-		h.report(h.remake) // a watcher may be that of the first key alone
+		signal(h.remake) // a watcher may be that of the first key alone
 	}
 	return a
 }
@@ -155,10 +156,10 @@ func (h *hub) listeners(key string) []*ear {
 	return h.ears[key]
 }
 
-// report tells the hub that there is something the matter.
-func (h *hub) report(what chan struct{}) {
+// signal has a channel that holds one receive at least once more.
+func signal(c chan<- struct{}) {
 	select {
-	case what <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -170,6 +171,9 @@ func (h *hub) inUse() string {
 	}
 	return sourceNone
 }
+
+// subject returns the subject of a key.
+func (h *hub) subject(key string) string { return "$KV." + h.bucket.Bucket() + "." + key }
 
 // knows says whether the bucket, as far as is known by now, is still the one that was created at the given time.
 func (h *hub) knows(created time.Time) bool { return h.created.Load().Equal(created) }
@@ -264,7 +268,7 @@ func (h *hub) subscribed(ctx context.Context, reconnects <-chan nats.Status) (de
 
 // republished reads one message of the bucket's republishing.
 func (h *hub) republished(m *nats.Msg) {
-	key, ours := strings.CutPrefix(m.Header.Get("Nats-Subject"), "$KV."+h.bucket.Bucket()+".")
+	key, ours := strings.CutPrefix(m.Header.Get("Nats-Subject"), h.subject(""))
 	revision, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
 	if !ours || err != nil {
 		return
@@ -397,7 +401,7 @@ func (h *hub) admits(c *change, value []byte) bool {
 		return true
 	}
 	if c.record.Bucket.After(created) {
-		h.report(h.remake)
+		signal(h.remake)
 	}
 	return false
 }
@@ -421,7 +425,7 @@ func (h *hub) countAttempts(on bool) {
 		_ = c.attempts.Unsubscribe()
 		c.attempts = nil
 	case c.leaders > 0 && c.attempts == nil:
-		prefix := "$KV." + h.bucket.Bucket() + "."
+		prefix := h.subject("")
 		var err error
 		c.attempts, err = h.conn.Subscribe(prefix+">", func(m *nats.Msg) {
 			if ears := h.listeners(strings.TrimPrefix(m.Subject, prefix)); len(ears) > 0 {

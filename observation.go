@@ -45,7 +45,7 @@ func (o *observation) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
 // run follows the keys until ctx ends, by one watcher after the other.
 func (o *observation) run(ctx context.Context, w jetstream.KeyWatcher) {
 	var reconnects chan nats.Status
-	if nc := o.observer.connection(); nc != nil {
+	if nc := o.observer.opts.conn(); nc != nil {
 		reconnects = nc.StatusChanged(nats.CONNECTED)
 		defer nc.RemoveStatusListener(reconnects)
 	}
@@ -74,7 +74,8 @@ func (o *observation) follow(ctx context.Context, w jetstream.KeyWatcher, reconn
 	for _, s := range o.sights {
 		s.told = false
 	}
-	silence := time.NewTimer(o.patience())
+	heard := time.Now()
+	silence := time.NewTimer(o.patience(heard))
 	defer silence.Stop()
 	for {
 		select {
@@ -83,7 +84,11 @@ func (o *observation) follow(ctx context.Context, w jetstream.KeyWatcher, reconn
 		case <-reconnects:
 			return
 		case <-silence.C:
-			return
+			rest := o.patience(heard)
+			if rest <= 0 {
+				return
+			}
+			silence.Reset(rest)
 		case entry, ok := <-w.Updates():
 			switch {
 			case !ok:
@@ -95,21 +100,24 @@ func (o *observation) follow(ctx context.Context, w jetstream.KeyWatcher, reconn
 			default:
 				o.see(entry)
 			}
-			silence.Reset(o.patience())
+			heard = time.Now()
 		}
 	}
 }
 
-// patience returns how long to wait for the next word: until the first key that is held must have expired.
-func (o *observation) patience() time.Duration {
-	longest := max(o.ttl, observerRetry) + expiryLateness
-	soonest := longest
+// patience returns how much longer to wait for word since the last one was heard: until the first key that is held must
+// have expired, or leaders must have renewed; but no shorter than it takes for a watcher that was just made to speak.
+func (o *observation) patience(heard time.Time) time.Duration {
+	ends := heard.Add(max(o.ttl, observerRetry) + expiryLateness)
 	for _, s := range o.sights {
-		if s.held {
-			soonest = min(soonest, time.Until(s.expires))
+		if s.held && s.expires.Before(ends) {
+			ends = s.expires
 		}
 	}
-	return max(soonest, observerRetry)
+	if least := heard.Add(observerRetry); ends.Before(least) {
+		ends = least
+	}
+	return time.Until(ends)
 }
 
 // missing finds the keys that were held and of which a new watcher has told nothing: they are gone.
@@ -233,10 +241,7 @@ func (q *queue) push(e Event) {
 		return
 	}
 	q.events = append(q.events, e)
-	select {
-	case q.ready <- struct{}{}:
-	default:
-	}
+	signal(q.ready)
 }
 
 // take returns all events that wait.

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -181,12 +180,4 @@ func validatePattern(pattern string) error {
 		return invalid("%q is neither a key nor a pattern of keys: use letters, digits, and - _ = / with single dots between them, * for any one part, or > for all the rest", pattern)
 	}
 	return nil
-}
-
-// connection returns the connection, if it is known.
-func (o *Observer) connection() *nats.Conn {
-	if o.opts.js == nil {
-		return nil
-	}
-	return o.opts.js.Conn()
 }

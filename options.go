@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -162,6 +163,14 @@ func collect(opts []Option) (o options) {
 		opt(&o)
 	}
 	return o
+}
+
+// conn returns the connection; nil if it is not known.
+func (o *options) conn() *nats.Conn {
+	if o.js == nil {
+		return nil
+	}
+	return o.js.Conn()
 }
 
 func (o *options) require(option string, given bool) {

@@ -3,6 +3,8 @@ package election
 import (
 	"context"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 const (
@@ -33,17 +35,29 @@ func (a *ear) settle(ctx context.Context, due time.Time) {
 
 // readLast reads the last message under the key, if the stream is that of the bucket.
 func (a *ear) readLast(ctx context.Context) {
-	s, err := a.hub.js.Stream(ctx, "KV_"+a.hub.bucket.Bucket())
-	if err != nil || !s.CachedInfo().Created.Equal(*a.hub.created.Load()) {
+	s, err := a.hub.backing(ctx)
+	if err != nil || !a.hub.knows(s.CachedInfo().Created) {
 		return
 	}
-	m, err := s.GetLastMsgForSubject(ctx, "$KV."+a.hub.bucket.Bucket()+"."+a.key)
+	m, err := s.GetLastMsgForSubject(ctx, a.hub.subject(a.key))
 	if err != nil {
 		return
 	}
 	if c := changeOf(m.Header, m.Sequence, m.Time); a.hub.admits(&c, m.Data) {
 		a.replay(c)
 	}
+}
+
+// backing returns the stream behind the bucket. It is asked for again only when the bucket was made again.
+func (h *hub) backing(ctx context.Context) (jetstream.Stream, error) {
+	if s := h.stream.Load(); s != nil && h.knows((*s).CachedInfo().Created) {
+		return *s, nil
+	}
+	s, err := h.js.Stream(ctx, "KV_"+h.bucket.Bucket())
+	if err == nil {
+		h.stream.Store(&s)
+	}
+	return s, err
 }
 
 // watchLast has a watcher of its own tell what stands under the key. A process with many elections has but a few at a time.

@@ -154,7 +154,7 @@ func (a *ear) take(c change) {
 	renewal := known && !a.last.replayed && c.renews(a.last)
 	a.last = c
 	if !renewal {
-		a.notify()
+		signal(a.news)
 	}
 }
 
@@ -186,14 +186,7 @@ func (a *ear) doubt(within time.Duration) {
 		a.patient = time.Now().Add(randomBelow(within))
 	}
 	a.heard, a.done, a.found, a.missed, a.lost, a.unheard = time.Time{}, 0, 0, 0, 0, 0
-	a.notify()
-}
-
-func (a *ear) notify() {
-	select {
-	case a.news <- struct{}{}:
-	default:
-	}
+	signal(a.news)
 }
 
 // latest returns the latest change; false if nothing was heard since the source was made.
@@ -272,7 +265,7 @@ func (a *ear) refused() {
 	}
 	if a.lost++; a.lost >= deafCampaigns {
 		a.lost = 0
-		a.hub.report(a.hub.deaf)
+		signal(a.hub.deaf)
 	}
 }
 
@@ -282,7 +275,7 @@ func (a *ear) read(revision uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.missed != 0 && !a.knows(a.missed) {
-		a.hub.report(a.hub.deaf)
+		signal(a.hub.deaf)
 	}
 	a.missed = 0
 	if a.found != 0 && revision != a.found && !a.knows(revision) {
@@ -308,7 +301,7 @@ func (a *ear) renewed(over uint64) {
 	}
 	if a.unheard++; a.unheard >= deafRenewals {
 		a.unheard = 0
-		a.hub.report(a.hub.deaf)
+		signal(a.hub.deaf)
 	}
 }
 
