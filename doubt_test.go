@@ -40,7 +40,9 @@ func TestLeaderSurvivesLossOfManyRepliesAndRequests(t *testing.T) {
 		var n atomic.Int64
 		// But for the replies to the making of a watcher: nats.go waits for them with a mutex held that the watcher's first
 		// message needs, and virtual time does not pass while a goroutine waits for a mutex.
-		everyThird := func(m link.Message) bool { return n.Add(1)%3 == 0 && !strings.HasPrefix(m.Request, "$JS.API.CONSUMER.") }
+		everyThird := func(m link.Message) bool {
+			return n.Add(1)%3 == 0 && !strings.HasPrefix(m.Request, "$JS.API.CONSUMER.")
+		}
 		a.link.LoseReplies(everyThird)
 		after(50 * ttl)
 		a.link.LoseReplies(func(link.Message) bool { return false })

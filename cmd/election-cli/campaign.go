@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/choria-io/fisk"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
@@ -38,12 +37,6 @@ bucket-replaced or deadline (lost).`
 
 // campaignDefaultTTL is the TTL of a bucket on an embedded server: short enough to watch what happens.
 const campaignDefaultTTL = 5 * time.Second
-
-// Detecting a dead connection takes two pings that stay unanswered, and reconnecting as long as this at most.
-const (
-	campaignPing      = 10 * time.Second
-	campaignReconnect = 500 * time.Millisecond
-)
 
 // campaign is the command of that name.
 type campaign struct {
@@ -137,7 +130,7 @@ func (c *campaign) campaign(ctx context.Context, fail context.CancelCauseFunc, n
 		c.conn = server.flags(c.conn.timeout)
 		log.Info("Embedded server listens, others join with: election-cli campaign " + c.key + " -s " + server.url() + " --bucket " + c.bucket)
 	}
-	s, err := c.connect(fail, log)
+	s, err := c.conn.join("election-cli campaign "+c.name, fail, log)
 	if err != nil {
 		return err
 	}
@@ -166,32 +159,6 @@ func (c *campaign) serveMetrics(log *slog.Logger) (*metricsServer, error) {
 		return nil, nil
 	}
 	return serveMetrics(c.metrics, log)
-}
-
-// connect reaches the server, or goes on trying in the background. A connection that is closed for good, as after wrong
-// credentials, ends the campaign.
-func (c *campaign) connect(fail context.CancelCauseFunc, log *slog.Logger) (*session, error) {
-	opts := append(logConnection(log),
-		nats.Name("election-cli campaign "+c.name),
-		nats.RetryOnFailedConnect(true),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(campaignReconnect),
-		nats.ReconnectBufSize(-1), // nothing may be sent that was given up before
-		nats.PingInterval(campaignPing),
-		nats.ClosedHandler(func(nc *nats.Conn) {
-			if err := nc.LastError(); err != nil {
-				fail(fmt.Errorf("the server ended the connection for good: %w", err))
-			}
-		}),
-	)
-	s, err := c.conn.connect(opts...)
-	if err != nil {
-		return nil, err
-	}
-	if !s.nc.IsConnected() {
-		log.Warn("Server cannot be reached yet, waiting for it", "server", strings.Join(serversOf(s.nc), ", "))
-	}
-	return s, nil
 }
 
 // findBucket returns the bucket, which on an embedded server is made first.
@@ -225,15 +192,6 @@ func tidy(err error) error {
 		return err
 	}
 	return errors.New(strings.ReplaceAll(err.Error(), election.ErrInvalidOption.Error()+": ", ""))
-}
-
-// serversOf returns the servers that a connection tries, without secrets.
-func serversOf(nc *nats.Conn) []string {
-	var urls []string
-	for _, u := range nc.Servers() {
-		urls = append(urls, withoutSecrets(u))
-	}
-	return urls
 }
 
 // defaultName returns a name that says which process of which host it is, and that no other process has.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -224,19 +223,6 @@ func sentence(e event) string {
 		return fmt.Sprintf("%s leads %s, term %d", printable(e.Leader), key, e.Term)
 	}
 	return fmt.Sprintf("%s left the election", name)
-}
-
-// printable returns text from elsewhere such that it cannot play tricks on a terminal, nor flood it.
-func printable(text string) string {
-	const limit = 64
-	if runes := []rune(text); len(runes) > limit {
-		text = string(runes[:limit]) + "…"
-	}
-	quoted := strconv.Quote(text)
-	if inner := quoted[1 : len(quoted)-1]; inner != text {
-		return quoted
-	}
-	return text
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -42,6 +42,7 @@ error; 130 interrupted before there was a result.`
 
 // tool is what all commands share: where they write, and the flags that are theirs in common.
 type tool struct {
+	stdin          io.Reader
 	stdout, stderr io.Writer
 	conn           connFlags
 	bucket         string
@@ -50,22 +51,25 @@ type tool struct {
 // verdict is an error that decides the exit code by itself.
 type verdict struct {
 	code    int
-	message string
+	message string // empty if all was said
 }
 
 // Error returns the message for the user.
 func (v *verdict) Error() string { return v.message }
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // run executes one command line and returns its exit code. Help and completion end the process by themselves.
-func run(args []string, stdout, stderr io.Writer) int {
-	t := &tool{stdout: stdout, stderr: stderr}
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr}
 	_, err := t.app().Parse(args)
 	if err == nil {
 		return exitOK
+	}
+	if v, ok := errors.AsType[*verdict](err); ok && v.message == "" { // it has said what there is to say
+		return v.code
 	}
 	if !answered(err) {
 		err = fmt.Errorf("%w\nRun 'election-cli --help' for the commands, 'election-cli COMMAND --help' for their flags", err)
@@ -75,6 +79,21 @@ func run(args []string, stdout, stderr io.Writer) int {
 	fmt.Fprintf(stderr, "%s%s\n", prefix, text)
 	if v, ok := errors.AsType[*verdict](err); ok {
 		return v.code
+	}
+	return exitOfError(args)
+}
+
+// ownErrors are the exit codes for wrong usage and any other error of those commands whose other codes mean something
+// else, as is the custom for such commands.
+var ownErrors = map[string]int{}
+
+// exitOfError returns the exit code of the command that the arguments name, for wrong usage or any other error.
+func exitOfError(args []string) int {
+	line, _ := (&tool{stdout: io.Discard, stderr: io.Discard}).app().ParseContext(args)
+	if line != nil && line.SelectedCommand != nil {
+		if code, ok := ownErrors[line.SelectedCommand.FullCommand()]; ok {
+			return code
+		}
 	}
 	return exitError
 }

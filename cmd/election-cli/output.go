@@ -132,8 +132,8 @@ func (s style) paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// isTerminal says whether w is a terminal that understands escape sequences.
-func isTerminal(w io.Writer) bool {
+// isTerminal says whether w, a reader or a writer, is a terminal that understands escape sequences.
+func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" {
 		return false
