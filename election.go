@@ -145,7 +145,7 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 	e.ear.Store(ear)
 	defer e.ear.Store(nil)
 	due, lost := time.Now().Add(randomBelow(e.facts.Load().splay)), 0
-	ear.settle(ctx, due)
+	ear.settle(ctx, due, e.facts.Load().took)
 	for ctx.Err() == nil {
 		t, err := e.campaign(ctx, due, lost)
 		if t == nil {

@@ -10,6 +10,8 @@ import (
 const (
 	// settlePatience is how long the first campaign waits for word of the key, even if it is due.
 	settlePatience = 100 * time.Millisecond
+	// settleTrips is for how many answers of the server it waits in any case: it takes two of them, and servers hesitate.
+	settleTrips = 4
 	// maxSettle is how long it does at most: meanwhile it hears of no vacancy.
 	maxSettle = time.Second
 	// maxAsking is how many watchers of a process ask for the state of one key at a time.
@@ -17,9 +19,10 @@ const (
 )
 
 // settle waits a moment for the first source and for word of what stands under the key, so that the first campaign knows
-// all that can be told: whether somebody removed the key, and who holds it or let go of it.
-func (a *ear) settle(ctx context.Context, due time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, min(max(settlePatience, time.Until(due)), maxSettle))
+// all that can be told: whether somebody removed the key, and who holds it or let go of it. The server is known to take the
+// given time for an answer.
+func (a *ear) settle(ctx context.Context, due time.Time, trip time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, min(max(settlePatience, settleTrips*trip, time.Until(due)), maxSettle))
 	defer cancel()
 	select {
 	case <-ctx.Done():

@@ -17,6 +17,8 @@ type facts struct {
 	markers   bool      // whether the server announces expiries by markers
 	republish string    // the subject on which the server repeats every change, whole; empty if it does not
 	consumers int       // of the bucket's stream: one for each process that watches it
+
+	took time.Duration // how long the server took to tell
 }
 
 // survey reads the facts of the bucket, and waits while the server cannot be reached.
@@ -50,10 +52,12 @@ func (e *Election) survey(ctx context.Context) error {
 func (e *Election) inspect(ctx context.Context) (*facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxTry)
 	defer cancel()
+	asked := time.Now()
 	status, err := e.bucket.Status(ctx)
 	if err == nil {
 		var f *facts
 		if f, err = e.opts.fit(status); err == nil {
+			f.took = time.Since(asked)
 			e.facts.Store(f)
 			e.lastError.Store(nil)
 			return f, nil
