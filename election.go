@@ -30,6 +30,8 @@ var (
 	ErrNotLeader = errors.New("not the leader")
 	// ErrNoLeader is returned where a leader was asked for and there is none.
 	ErrNoLeader = errors.New("no leader")
+	// ErrNoCandidate is returned by Transfer when the candidate that it names is not there, or not ready to take over.
+	ErrNoCandidate = errors.New("no candidate")
 )
 
 // Election is one candidate in one election. Make it with [NewElection], and let it stand with [Election.Start] or
@@ -157,7 +159,7 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 			}
 			return err
 		}
-		if due, lost = time.Now().Add(t.interval), 0; t.reason != reasonResigned {
+		if due, lost = time.Now().Add(t.interval), 0; !t.reason.yields() {
 			due, lost = time.Now().Add(e.nextCampaign(1)), 1
 		}
 	}
@@ -217,17 +219,23 @@ func (e *Election) Resign(ctx context.Context) error {
 		return ErrNotLeader
 	}
 	t.end(reasonResigned)
+	_, err := e.handedOver(ctx, t)
+	return err
+}
+
+// handedOver waits until the key is released or given up, unless it is called from inside what that waits for.
+func (e *Election) handedOver(ctx context.Context, t *tenure) (inside bool, err error) {
 	e.mu.Lock()
-	inside := e.calledFromInside()
+	inside = e.calledFromInside()
 	e.mu.Unlock()
 	if inside {
-		return nil
+		return true, nil
 	}
 	select {
 	case <-t.over:
-		return t.outcome
+		return false, t.outcome
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 }
 

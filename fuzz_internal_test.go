@@ -85,7 +85,7 @@ func FuzzChange(f *testing.F) {
 				t.Errorf("%d candidates", n)
 			}
 			bytes := 0
-			for _, heir := range a.heirs([]string{"b"}) {
+			for _, heir := range a.heirs("", []string{"b"}) {
 				bytes += len(heir)
 			}
 			if bytes > maxHeirBytes {

@@ -88,7 +88,7 @@ var hubs struct {
 // listen returns an ear for the key, on the hub of the bucket, which is started if this is the first. The ear must be
 // closed.
 func (e *Election) listen(f *facts) *ear {
-	a := &ear{key: e.key, name: e.name, ttl: f.ttl, news: make(chan struct{}, 1)}
+	a := &ear{election: e, key: e.key, name: e.name, ttl: f.ttl, news: make(chan struct{}, 1)}
 	id := hubID{handle: a} // shared with nobody
 	if nc := e.opts.conn(); nc != nil {
 		id = hubID{conn: nc, name: e.bucket.Bucket(), created: f.created.UnixNano()}
@@ -181,10 +181,13 @@ func (h *hub) knows(created time.Time) bool { return h.created.Load().Equal(crea
 // run keeps the hub on the best source there is.
 func (h *hub) run(ctx context.Context) {
 	defer close(h.done)
+	var desk sync.WaitGroup
+	defer desk.Wait()
 	var reconnects chan nats.Status
 	if h.conn != nil {
 		reconnects = h.conn.StatusChanged(nats.CONNECTED)
 		defer h.conn.RemoveStatusListener(reconnects)
+		desk.Go(func() { h.serve(ctx) })
 	}
 	level := slog.LevelWarn // the first time
 	for deaf := false; ctx.Err() == nil; {

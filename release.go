@@ -20,7 +20,7 @@ func (e *Election) release(ctx context.Context, t *tenure) error {
 	limit := time.Now().Add(min(t.remaining(), maxTry))
 	doubt := false // whether a try may have been applied
 	err := fmt.Errorf("%w: the lease has run out", ErrNotLeader)
-	heirs := e.ear.Load().heirs(t.heirs)
+	heirs := e.ear.Load().heirs(t.nominee, t.heirs)
 	for left := time.Until(limit); left >= minTry; left = time.Until(limit) {
 		var revision uint64
 		if revision, err = e.tryRelease(ctx, t, heirs, tryTime(left)); err == nil {
@@ -38,7 +38,11 @@ func (e *Election) release(ctx context.Context, t *tenure) error {
 			break
 		}
 		doubt = doubt || classify(err) == unknown
-		heirs = nil // they may be what makes the release too large
+		if t.nominee == "" {
+			heirs = nil // they may be what makes the release too large
+		} else {
+			heirs = heirs[:1]
+		}
 		e.log.Debug("Release failed", "term", t.term.Number, "error", err)
 		pause(ctx, spacing(left))
 	}
@@ -79,6 +83,9 @@ func (e *Election) letGo(ctx context.Context, t *tenure, heirs []string) (revisi
 	r.Released = time.Now().Round(0)
 	if len(heirs) > 0 {
 		r.Next, r.HeadStartMs, r.Heirs = heirs[0], headStart.Milliseconds(), heirs[1:]
+		if t.nominee != "" {
+			r.HeadStartMs = transferHeadStart.Milliseconds()
+		}
 	}
 	if !t.led {
 		// What is left of our own wait for a previous leader is our successor's to wait out.

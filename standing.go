@@ -76,10 +76,10 @@ func (a *ear) candidates(self string, before int, uncounted bool, since time.Tim
 	return max(counted, before, 1)
 }
 
-// heirs returns the names of some that stand and hear of vacancies, the one heard last first, and then those that were
-// known before. The first is to take over: one that was heard just now is there, and in a rolling update it is one that
-// was started again already.
-func (a *ear) heirs(before []string) []string {
+// heirs returns the names of some that stand and hear of vacancies: the nominee if there is one, then the one heard last,
+// and at the end those that were known before. The first is to take over: one that was heard just now is there, and in a
+// rolling update it is one that was started again already.
+func (a *ear) heirs(nominee string, before []string) []string {
 	a.mu.Lock()
 	heard := slices.SortedFunc(maps.Values(a.others), func(s, other standing) int { return other.last.Compare(s.last) })
 	a.mu.Unlock()
@@ -90,6 +90,9 @@ func (a *ear) heirs(before []string) []string {
 			heirs = append(heirs, name)
 			left -= len(name)
 		}
+	}
+	if nominee != "" {
+		heirs, left = []string{nominee}, left-len(nominee)
 	}
 	for _, s := range heard {
 		if s.hears {

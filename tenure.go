@@ -18,9 +18,10 @@ const (
 	reasonReclaimed reason = "reclaimed"  // to leader-elect: a late write of our own stood under the key
 	reasonStoodDown reason = "stood-down" // to leader: the stand-down is over
 
-	reasonStopped   reason = "stopped"    // to candidate, then to unknown: the context ended, or Stop was called
-	reasonResigned  reason = "resigned"   // to candidate
-	reasonWorkEnded reason = "work-ended" // to candidate: Run's work returned
+	reasonStopped     reason = "stopped"     // to candidate, then to unknown: the context ended, or Stop was called
+	reasonResigned    reason = "resigned"    // to candidate
+	reasonTransferred reason = "transferred" // to candidate
+	reasonWorkEnded   reason = "work-ended"  // to candidate: Run's work returned
 
 	reasonOverwritten reason = "overwritten"     // to candidate: somebody else's record stands under the key
 	reasonDeleted     reason = "deleted"         // to candidate: the key is gone
@@ -30,8 +31,11 @@ const (
 
 // voluntary says whether a term that ended for this reason still holds the key, and releases it.
 func (r reason) voluntary() bool {
-	return r == reasonStopped || r == reasonResigned || r == reasonWorkEnded
+	return r.yields() || r == reasonStopped || r == reasonWorkEnded
 }
+
+// yields says whether a term ended for this reason in favour of others: then its candidate holds back.
+func (r reason) yields() bool { return r == reasonResigned || r == reasonTransferred }
 
 // cause is what the leader-scoped context's end is put down to.
 func (r reason) cause() error { return fmt.Errorf("%w any more: %s", ErrNotLeader, r) }
@@ -66,12 +70,13 @@ type tenure struct {
 	ctx       context.Context // the leader-scoped context: ends, with a cause, when leadership does
 	cancel    context.CancelCauseFunc
 
-	lease  atomic.Pointer[lease] // read by anybody, replaced under mu
-	mu     sync.Mutex            // never held across I/O or a callback
-	expiry *time.Timer
-	reason reason        // why leadership ended; written before ended is closed
-	led    bool          // whether leadership ever counted; likewise
-	ended  chan struct{} // closed when leadership has ended
+	lease   atomic.Pointer[lease] // read by anybody, replaced under mu
+	mu      sync.Mutex            // never held across I/O or a callback
+	expiry  *time.Timer
+	reason  reason        // why leadership ended; written before ended is closed
+	led     bool          // whether leadership ever counted; likewise
+	nominee string        // who is to take over, if one was named; likewise
+	ended   chan struct{} // closed when leadership has ended
 
 	over    chan struct{} // closed when the key was released or given up
 	outcome error         // nil if it was released; written before over is closed
@@ -174,6 +179,17 @@ func (t *tenure) renewed(revision uint64, sent time.Time) bool {
 	t.next = t.due()
 	t.failures, t.absences = 0, 0
 	clear(t.pending)
+	return true
+}
+
+// nominate names who is to take over, unless one is named already.
+func (t *tenure) nominate(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.nominee != "" {
+		return false
+	}
+	t.nominee = name
 	return true
 }
 

@@ -1,0 +1,175 @@
+package election
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// Every process with candidates that were given [WithJetStream] answers questions about them, and takes requests for the
+// leader among them. All processes of a bucket hear each question, and those answer whom it concerns.
+
+// What is asked, the last token of the subject election-control.<bucket>.<verb>.
+const (
+	verbCandidates = "candidates" // who stands: every process that has somebody answers
+	verbResign     = "resign"     // the process with the leader answers, twice: when it begins, and when it is done
+	verbTransfer   = "transfer"   // likewise
+)
+
+const (
+	// askPatience is how long the first answer to a question is waited for.
+	askPatience = time.Second
+	// askQuiet is for how long no further answer must have come until the last is thought to be in.
+	askQuiet = 150 * time.Millisecond
+)
+
+func controlSubject(bucket, verb string) string { return "election-control." + bucket + "." + verb }
+
+// question is what is sent to all processes.
+type question struct {
+	Key      string    `json:"key"`
+	Bucket   time.Time `json:"bucket,omitzero"`    // when it was created: there may be others of its name within reach
+	Instance string    `json:"instance,omitempty"` // the leader that is to hand over, and no other
+	To       string    `json:"to,omitempty"`       // who is to take over
+	WaitMs   int64     `json:"wait_ms,omitempty"`  // how long the asker waits for what was begun
+}
+
+// answer is what a process replies. What went wrong stands in headers, as it does for any NATS micro service.
+type answer struct {
+	Candidates []Candidate `json:"candidates,omitempty"`
+	Begun      bool        `json:"begun,omitempty"` // the leader winds up; another answer follows
+}
+
+// Codes of what went wrong.
+const (
+	codeBad         = 400
+	codeNoCandidate = 404
+	codeNotLeader   = 409
+	codeFailed      = 500
+)
+
+// rejection is an error that another process answered.
+type rejection struct {
+	text string
+	kind error // one of this package's, or nil
+}
+
+func (r *rejection) Error() string { return r.text }
+func (r *rejection) Unwrap() error { return r.kind }
+
+// codeOf returns the code by which err is told to another process.
+func codeOf(err error) int {
+	switch {
+	case errors.Is(err, ErrInvalidOption):
+		return codeBad
+	case errors.Is(err, ErrNoCandidate):
+		return codeNoCandidate
+	case errors.Is(err, ErrNotLeader):
+		return codeNotLeader
+	}
+	return codeFailed
+}
+
+// kindOf returns the error that a code stands for.
+func kindOf(code int) error {
+	return map[int]error{codeBad: ErrInvalidOption, codeNoCandidate: ErrNoCandidate, codeNotLeader: ErrNotLeader}[code]
+}
+
+// read returns what a message says that answers a question.
+func (a *answer) read(m *nats.Msg) error {
+	if text := m.Header.Get(micro.ErrorHeader); text != "" {
+		code, _ := strconv.Atoi(m.Header.Get(micro.ErrorCodeHeader))
+		return &rejection{text: text, kind: kindOf(code)}
+	}
+	if err := json.Unmarshal(m.Data, a); err != nil {
+		return fmt.Errorf("an answer cannot be read: %w", err)
+	}
+	return nil
+}
+
+// ask puts a question to all processes that have candidates in elections of the bucket, and passes their answers on until
+// each says that it has heard enough, or no more come. What each returns says how long to wait for another answer: not at
+// all if it is 0. The error is nats.ErrNoResponders if there is no such process.
+func ask(ctx context.Context, nc *nats.Conn, bucket, verb string, q question, each func(*nats.Msg) time.Duration) error {
+	text, err := json.Marshal(q)
+	if err != nil {
+		return err
+	}
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := nc.PublishRequest(controlSubject(bucket, verb), inbox, text); err != nil {
+		return err
+	}
+	for wait := askPatience; wait > 0; {
+		patient, cancel := context.WithTimeout(ctx, wait)
+		m, err := sub.NextMsgWithContext(patient)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded):
+			return nil
+		case err != nil:
+			return err
+		case len(m.Data) == 0 && m.Header.Get("Status") == "503":
+			return nats.ErrNoResponders
+		}
+		wait = each(m)
+	}
+	return nil
+}
+
+// askCandidates has each candidate of a key told to found, with the time at which its answer came, until that says that it
+// has heard enough.
+func askCandidates(ctx context.Context, nc *nats.Conn, bucket string, q question, found func(Candidate, time.Time) (enough bool)) error {
+	return ask(ctx, nc, bucket, verbCandidates, q, func(m *nats.Msg) time.Duration {
+		came := time.Now()
+		var a answer
+		if a.read(m) != nil {
+			return askQuiet // that one cannot be understood; others may
+		}
+		for _, c := range a.Candidates {
+			if found(c, came) {
+				return 0
+			}
+		}
+		return askQuiet
+	})
+}
+
+// askLeader has the leader that is meant do something, and returns when it is done.
+func askLeader(ctx context.Context, nc *nats.Conn, bucket, verb string, q question, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ends, _ := ctx.Deadline()
+	q.WaitMs = time.Until(ends).Milliseconds()
+	err, begun, done := error(nil), false, false
+	failed := ask(ctx, nc, bucket, verb, q, func(m *nats.Msg) time.Duration {
+		var a answer
+		if err = a.read(m); err == nil && a.Begun && !begun {
+			begun = true
+			return time.Until(ends)
+		}
+		done = true
+		return 0
+	})
+	switch {
+	case done:
+		return err
+	case begun:
+		return errors.New("the leader winds up, but was not done in time; it goes on")
+	case failed != nil && ctx.Err() == nil && !errors.Is(failed, nats.ErrNoResponders):
+		return failed
+	}
+	return errors.New("the leader does not answer: it is cut off, or was not given WithJetStream")
+}

@@ -1,0 +1,192 @@
+package election
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/nats-io/nuid"
+)
+
+const (
+	serviceName = "election"
+	modulePath  = "github.com/natscampaign/election"
+	// maxQuestions is how many questions may wait to be read.
+	maxQuestions = 256
+	// maxWindingUp is how many requests to hand over may be under way in a process.
+	maxWindingUp = 16
+)
+
+// desk answers for the candidates that share a hub. It is a NATS micro service, so that `nats micro` finds it, but is not
+// made by package micro: that takes over the error and closed handlers of a connection, which is not ours, and its end
+// undoes what the owner has set since. Here all subjects come in on one channel, to one goroutine.
+type desk struct {
+	hub      *hub
+	identity micro.ServiceIdentity
+	started  time.Time
+	asked    map[string]int // questions by verb
+	failed   map[string]int // those of them that were no questions
+	windUps  chan struct{}  // holds one for each request to hand over that is under way
+}
+
+// serve answers until ctx ends.
+func (h *hub) serve(ctx context.Context) {
+	host, _ := os.Hostname()
+	d := &desk{
+		hub: h, started: time.Now(), asked: map[string]int{}, failed: map[string]int{}, windUps: make(chan struct{}, maxWindingUp),
+		identity: micro.ServiceIdentity{
+			Name: serviceName, ID: nuid.Next(), Version: version(),
+			Metadata: map[string]string{"bucket": h.bucket.Bucket(), "host": host, "pid": strconv.Itoa(os.Getpid())},
+		},
+	}
+	questions := make(chan *nats.Msg, maxQuestions)
+	for _, subject := range []string{
+		controlSubject(h.bucket.Bucket(), "*"),
+		micro.APIPrefix + ".*", micro.APIPrefix + ".*." + serviceName, micro.APIPrefix + ".*." + serviceName + "." + d.identity.ID,
+	} {
+		sub, err := h.conn.ChanSubscribe(subject, questions)
+		if err != nil {
+			h.log.Debug("Questions about candidates cannot be heard", "subject", subject, "error", err)
+			continue
+		}
+		defer func() { _ = sub.Unsubscribe() }()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case m := <-questions:
+			if rest, ok := strings.CutPrefix(m.Subject, micro.APIPrefix+"."); ok {
+				verb, _, _ := strings.Cut(rest, ".")
+				d.introduce(verb, m)
+			} else {
+				d.answer(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], m)
+			}
+		}
+	}
+}
+
+// answer reads one question and answers it, or has it answered.
+func (d *desk) answer(verb string, m *nats.Msg) {
+	if verb != verbCandidates && verb != verbResign && verb != verbTransfer {
+		return
+	}
+	d.asked[verb]++
+	var q question
+	if err := json.Unmarshal(m.Data, &q); err != nil || q.Key == "" {
+		d.failed[verb]++
+		reject(m, codeBad, `the question cannot be read: send an object such as {"key":"scheduler"}`)
+		return
+	}
+	if !q.Bucket.IsZero() && !d.hub.knows(q.Bucket) {
+		return
+	}
+	if verb == verbCandidates {
+		var a answer
+		for _, ear := range d.hub.listeners(q.Key) {
+			a.Candidates = append(a.Candidates, ear.election.candidate())
+		}
+		if len(a.Candidates) > 0 {
+			reply(m, a)
+		}
+		return
+	}
+	for _, ear := range d.hub.listeners(q.Key) {
+		if t := ear.election.tenure.Load(); t != nil && t.holds() && (q.Instance == "" || q.Instance == ear.election.instance) {
+			d.handOver(ear.election, verb, q, m)
+			return
+		}
+	}
+}
+
+// handOver has the leader hand over, in a goroutine of its own, for the work may take its time to wind up.
+func (d *desk) handOver(e *Election, verb string, q question, m *nats.Msg) {
+	select {
+	case d.windUps <- struct{}{}:
+	default:
+		reject(m, codeFailed, "too many requests to hand over are under way: ask again later")
+		return
+	}
+	reply(m, answer{Begun: true})
+	e.log.Info("Asked to hand over", "verb", verb, "to", q.To)
+	go func() {
+		defer func() { <-d.windUps }()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(q.WaitMs)*time.Millisecond)
+		defer cancel()
+		var err error
+		if verb == verbTransfer {
+			err = e.Transfer(ctx, q.To)
+		} else {
+			err = e.Resign(ctx)
+		}
+		if err != nil {
+			reject(m, codeOf(err), err.Error())
+			return
+		}
+		reply(m, answer{})
+	}()
+}
+
+// introduce answers what any micro service is asked.
+func (d *desk) introduce(verb string, m *nats.Msg) {
+	verbs := []string{verbCandidates, verbResign, verbTransfer}
+	switch verb {
+	case micro.PingVerb.String():
+		reply(m, micro.Ping{ServiceIdentity: d.identity, Type: micro.PingResponseType})
+	case micro.InfoVerb.String():
+		info := micro.Info{ServiceIdentity: d.identity, Type: micro.InfoResponseType, Description: "Leader election: who stands, and handing over"}
+		for _, v := range verbs {
+			info.Endpoints = append(info.Endpoints, micro.EndpointInfo{Name: v, Subject: controlSubject(d.hub.bucket.Bucket(), v)})
+		}
+		reply(m, info)
+	case micro.StatsVerb.String():
+		stats := micro.Stats{ServiceIdentity: d.identity, Type: micro.StatsResponseType, Started: d.started.UTC()}
+		for _, v := range verbs {
+			stats.Endpoints = append(stats.Endpoints, &micro.EndpointStats{
+				Name: v, Subject: controlSubject(d.hub.bucket.Bucket(), v), NumRequests: d.asked[v], NumErrors: d.failed[v],
+			})
+		}
+		reply(m, stats)
+	}
+}
+
+// reply answers a message. Whoever does not get the answer asks again.
+func reply(m *nats.Msg, v any) {
+	if text, err := json.Marshal(v); err == nil && m.Reply != "" {
+		_ = m.Respond(text)
+	}
+}
+
+// reject answers a message with an error, as micro services do.
+func reject(m *nats.Msg, code int, text string) {
+	if m.Reply == "" {
+		return
+	}
+	r := nats.NewMsg(m.Reply)
+	r.Header.Set(micro.ErrorHeader, strings.Join(strings.Fields(text), " ")) // a header is one line
+	r.Header.Set(micro.ErrorCodeHeader, strconv.Itoa(code))
+	_ = m.RespondMsg(r)
+}
+
+// version returns the version of this package, as builds know it.
+var version = sync.OnceValue(func() string {
+	const unknown = "0.0.0"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return unknown
+	}
+	modules := append(info.Deps, &info.Main)
+	for _, m := range modules {
+		if m.Path == modulePath && strings.HasPrefix(m.Version, "v") {
+			return strings.TrimPrefix(m.Version, "v")
+		}
+	}
+	return unknown
+})

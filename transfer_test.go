@@ -1,0 +1,253 @@
+package election_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// transferring returns a leader, and some candidates that hear of vacancies.
+func (f *fleet) transferring(names ...string) (*candidate, map[string]*candidate) {
+	f.Helper()
+	a := f.hearing("a").start()
+	after(interval)
+	others := map[string]*candidate{}
+	for _, name := range names {
+		others[name] = f.hearing(name).start()
+		after(100 * time.Millisecond)
+	}
+	after(interval)
+	f.Expect(a.IsLeader()).To(BeTrue())
+	return a, others
+}
+
+// operator returns an observer that can ask, on a connection of its own.
+func (f *fleet) operator() *election.Observer {
+	f.Helper()
+	nc := f.server.Connect(f.T)
+	js, err := jetstream.New(nc)
+	f.Expect(err).NotTo(HaveOccurred())
+	o, err := election.NewObserver(f.server.Bucket(f.T, nc, ttl, f.options...), election.WithJetStream(js))
+	f.Expect(err).NotTo(HaveOccurred())
+	return o
+}
+
+func TestTransferMakesTheNamedCandidateLeadAndReturnsThen(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, others := f.transferring("b", "c", "d", "e") // e was heard last, and would be the heir
+		for _, name := range []string{"b", "c", "d"} {
+			at := time.Now()
+			f.Expect(a.Transfer(context.Background(), name)).To(Succeed())
+			f.Expect(time.Since(at)).To(BeNumerically("<", 50*time.Millisecond))
+			after(instant) // it hears the answer to its renewal as others hear the renewal
+			f.Expect(others[name].IsLeader()).To(BeTrue())
+			f.Expect(a.IsLeader()).To(BeFalse())
+			a = others[name]
+			after(3 * interval)
+			f.Expect(a.IsLeader()).To(BeTrue(), "for good")
+		}
+	}, republished)
+}
+
+func TestTransferToOneThatIsNotReadyIsRefusedAndTheLeaderLeadsOn(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, others := f.transferring("b", "cut", "plain")
+		others["cut"].link.Cut()
+		stopped := f.hearing("stopped").start()
+		after(interval)
+		stopped.Stop()
+		f.candidate("deaf to questions").start() // without WithJetStream it has no connection to be asked by
+		after(interval)
+		for _, name := range []string{"nobody", "cut", "stopped", "deaf to questions"} {
+			err := a.Transfer(context.Background(), name)
+			f.Expect(err).To(MatchError(election.ErrNoCandidate), name)
+			f.Expect(err).To(MatchError(ContainSubstring(name)))
+			f.Expect(a.IsLeader()).To(BeTrue())
+		}
+		f.Expect(a.Transfer(context.Background(), "")).To(MatchError(election.ErrInvalidOption))
+		f.Expect(a.Transfer(context.Background(), "a")).To(Succeed(), "it leads already")
+		f.Expect(a.IsLeader()).To(BeTrue())
+		f.Expect(others["b"].Transfer(context.Background(), "a")).To(MatchError(election.ErrNotLeader))
+		f.Expect(a.seen()).To(HaveLen(1))
+	}, republished)
+}
+
+func TestTransferToOneThatDiesJustThenLeavesNobodyInItsPlaceForLong(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, others := f.transferring("b", "c")
+		work := make(chan struct{})
+		a.Stop()
+		after(interval)
+		l := others["b"]
+		heir := others["c"]
+		if !l.IsLeader() {
+			l, heir = heir, l
+		}
+		d := f.hearing("d", election.OnLost(func() { <-work })).start()
+		after(interval)
+		f.Expect(l.Transfer(context.Background(), "d")).To(Succeed())
+		after(instant)
+		result := make(chan error, 1)
+		go func() { result <- d.Transfer(context.Background(), heir.Status().Name) }()
+		after(time.Second) // d winds up, and is not done
+		heir.link.Cut()
+		close(work)
+		after(600 * time.Millisecond)
+		f.Expect(l.IsLeader()).To(BeTrue(), "the others held back for half a second only")
+		f.Expect(<-result).To(MatchError(ContainSubstring("was quicker than")))
+	}, republished)
+}
+
+func TestTransferWithoutJetStreamSaysWhatIsMissing(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		f.Expect(a.Transfer(context.Background(), "b")).To(MatchError(ContainSubstring("WithJetStream")))
+		f.Expect(a.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestTransferFromInsideTheWorkReturnsAtOnce(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		b := f.hearing("b")
+		a := f.hearing("a")
+		transferred := make(chan error, 1)
+		go func() {
+			_ = a.Run(context.Background(), func(ctx context.Context, _ election.Term) error {
+				time.Sleep(interval)
+				transferred <- a.Transfer(ctx, "b")
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		f.Cleanup(a.Stop)
+		after(interval / 2)
+		b.start()
+		after(2*interval + time.Second)
+		f.Expect(<-transferred).To(Succeed())
+		f.Expect(b.IsLeader()).To(BeTrue())
+	}, republished)
+}
+
+func TestOperatorCanHaveTheLeaderHandOver(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, others := f.transferring("b", "c")
+		o := f.operator()
+		f.Expect(o.Transfer(context.Background(), key, "b")).To(Succeed())
+		after(instant)
+		f.Expect(others["b"].IsLeader()).To(BeTrue())
+		f.Expect(o.Transfer(context.Background(), key, "nobody")).To(MatchError(election.ErrNoCandidate))
+		f.Expect(others["b"].IsLeader()).To(BeTrue())
+		f.Expect(o.Resign(context.Background(), key)).To(Succeed())
+		after(time.Second)
+		f.Expect(others["b"].IsLeader()).To(BeFalse())
+		f.Expect(a.IsLeader() || others["c"].IsLeader()).To(BeTrue())
+		f.Expect(o.Resign(context.Background(), "vacant")).To(MatchError(election.ErrNoLeader))
+	}, republished)
+}
+
+func TestLeaderThatCannotBeAskedIsSaidNotToAnswer(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a") // without WithJetStream
+		err := f.operator().Resign(context.Background(), key)
+		f.Expect(err).To(MatchError(ContainSubstring("does not answer")))
+		f.Expect(a.IsLeader()).To(BeTrue())
+
+		_, err = f.bucket.Put(context.Background(), "legacy", []byte("choria.example.net"))
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(f.operator().Resign(context.Background(), "legacy")).To(MatchError(ContainSubstring("bare name")))
+	})
+}
+
+func TestLeaderWhoseWorkTakesLongIsSaidToGoOn(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		work := make(chan struct{})
+		a := f.hearing("a", election.OnLost(func() { <-work })).start()
+		after(interval)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		f.Expect(f.operator().Resign(ctx, key)).To(MatchError(Or(ContainSubstring("goes on"), ContainSubstring("deadline exceeded"))))
+		f.Expect(a.State()).To(Equal(election.CandidateState), "it leads no more")
+		close(work)
+	}, republished)
+}
+
+func TestCandidatesAnswerForThemselves(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, others := f.transferring("c", "b")
+		others["c"].link.DelayReplies(20 * time.Millisecond)
+		found, err := f.operator().Candidates(context.Background(), key)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(found).To(HaveLen(3))
+		for i, c := range []*candidate{a, others["b"], others["c"]} {
+			f.Expect(found[i].Name).To(Equal(c.Status().Name), "the leader first")
+			f.Expect(found[i].Instance).To(Equal(c.Status().Instance))
+			f.Expect(found[i].State).To(Equal(c.State()))
+			f.Expect(found[i].Ready).To(Equal(i > 0))
+			f.Expect(found[i].Key).To(Equal(key))
+			f.Expect(found[i].ClockLag).To(BeNumerically("~", 0, 50*time.Millisecond), "there is but one clock here")
+			f.Expect(found[i].Version).NotTo(BeEmpty())
+			f.Expect(found[i].PID).NotTo(BeZero())
+		}
+		f.Expect(f.operator().Candidates(context.Background(), "vacant")).To(BeEmpty())
+		_, err = f.operator().Candidates(context.Background(), "a b")
+		f.Expect(err).To(MatchError(election.ErrInvalidOption))
+		o, err := election.NewObserver(f.bucket)
+		f.Expect(err).NotTo(HaveOccurred())
+		_, err = o.Candidates(context.Background(), key)
+		f.Expect(err).To(MatchError(ContainSubstring("WithJetStream")))
+	}, republished)
+}
+
+func TestCandidatesOfAProcessAreOneMicroService(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.hearing("a").start()
+		after(interval)
+		nc := f.server.Connect(f.T)
+		ask := func(verb micro.Verb, into any) {
+			subject, err := micro.ControlSubject(verb, "election", "")
+			f.Expect(err).NotTo(HaveOccurred())
+			m, err := nc.Request(subject, nil, time.Second)
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(json.Unmarshal(m.Data, into)).To(Succeed())
+		}
+		var ping micro.Ping
+		ask(micro.PingVerb, &ping)
+		f.Expect(ping.Type).To(Equal(micro.PingResponseType))
+		f.Expect(ping.Name).To(Equal("election"))
+		f.Expect(ping.Metadata).To(HaveKeyWithValue("bucket", natstest.BucketName))
+		var info micro.Info
+		ask(micro.InfoVerb, &info)
+		f.Expect(info.ID).To(Equal(ping.ID))
+		subjects := []string{}
+		for _, e := range info.Endpoints {
+			subjects = append(subjects, e.Subject)
+		}
+		f.Expect(subjects).To(ConsistOf(
+			"election-control."+natstest.BucketName+".candidates",
+			"election-control."+natstest.BucketName+".resign",
+			"election-control."+natstest.BucketName+".transfer"))
+		m, err := nc.Request(subjects[slices.IndexFunc(subjects, func(s string) bool { return s[len(s)-6:] == "resign" })], []byte("?"), time.Second)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(m.Header.Get(micro.ErrorCodeHeader)).To(Equal("400"))
+		var stats micro.Stats
+		ask(micro.StatsVerb, &stats)
+		f.Expect(fmt.Sprint(stats.Endpoints[1].NumRequests, stats.Endpoints[1].NumErrors)).To(Equal("1 1"))
+		f.Expect(a.IsLeader()).To(BeTrue())
+
+		a.Stop()
+		after(time.Second)
+		_, err = nc.Request("$SRV.PING.election", nil, time.Second)
+		f.Expect(err).To(MatchError(nats.ErrNoResponders), "the service ends with its last candidate")
+	}, republished)
+}
