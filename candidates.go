@@ -116,7 +116,7 @@ func (o *Observer) handOver(ctx context.Context, verb, key, to string) error {
 	case err != nil:
 		return err
 	case l.Instance == "":
-		return fmt.Errorf("the leader %q wrote a bare name, and cannot be asked to hand over", l.Name)
+		return fmt.Errorf("the leader %q wrote a bare name, and cannot be asked to hand over: evict it, if need be", l.Name)
 	}
 	ttl, err := o.lifetime(ctx)
 	if err != nil {

@@ -171,5 +171,5 @@ func askLeader(ctx context.Context, nc *nats.Conn, bucket, verb string, q questi
 	case failed != nil && ctx.Err() == nil && !errors.Is(failed, nats.ErrNoResponders):
 		return failed
 	}
-	return errors.New("the leader does not answer: it is cut off, or was not given WithJetStream")
+	return errors.New("the leader does not answer: it is cut off, or was not given WithJetStream; evict it, if need be")
 }

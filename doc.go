@@ -55,7 +55,7 @@
 //
 // Whoever deletes the key under a leader that is cut off at that very moment, or deletes the bucket, makes two leaders
 // possible for up to the rest of the lease if the winner cannot know. One that hears of the deletion waits a whole TTL.
-// Use [Election.Resign], which hands over in order. Nor may the TTL of a bucket be changed while somebody leads.
+// Use [Election.Resign] or [Election.Transfer], which hand over in order. Nor may the TTL of a bucket be changed while somebody leads.
 //
 // A lease cannot stop work that is already under way, nor beat a pause between the question and the effect: IsLeader was
 // true when it was asked. Where that matters, let the receiver compare the [Term.Token] that comes with each effect with
@@ -100,6 +100,14 @@
 //
 // Let nobody publish below election.<bucket> but the server: whoever can might keep candidates quiet for some TTLs.
 //
+// # Asking candidates
+//
+// A process whose candidates were given [WithJetStream] answers for them over NATS, on election-control.<bucket>.candidates,
+// .resign and .transfer, to which it needs permission to subscribe, as to $SRV.>: it is a NATS micro service called
+// "election". [Election.Transfer] asks that way whether its candidate is there, and [Observer.Candidates], [Observer.Resign]
+// and [Observer.Transfer] are the operator's side. Let nobody publish to election-control.<bucket>.> who may not have a
+// leader hand over; it always does so in order, and no request takes the key from it.
+//
 // A connection that is used for an election should have nats.ReconnectBufSize(-1): then what is written while it is down
 // fails at once, in place of being sent when the candidate has long given it up.
 //
@@ -124,6 +132,6 @@
 //	election_lease_remaining_seconds       gauge      0 unless the key is held
 //	election_term_start_timestamp_seconds  gauge      0 unless the key is held
 //
-// The reasons of transitions are started, vacant, released, reclaimed, stood-down, stopped, resigned, work-ended,
-// overwritten, deleted, bucket-replaced and deadline.
+// The reasons of transitions are started, vacant, released, reclaimed, stood-down, stopped, resigned, transferred,
+// work-ended, overwritten, deleted, bucket-replaced and deadline.
 package election

@@ -2,6 +2,9 @@
 //
 //	election-cli drill          rehearse failovers and measure how long each takes
 //	election-cli campaign KEY   stand as a candidate until interrupted
+//	election-cli candidates KEY show who stands ready, answered live
+//	election-cli resign KEY     ask the leader to give up leadership in order
+//	election-cli transfer KEY   ask the leader to hand over to another candidate
 //
 // Flags, environment and contexts for the connection are those of natscli. Data goes to stdout, everything else to
 // stderr. The exit code is 0 if all is well, 1 for a negative result, 2 for wrong usage or any other error, and 130 for
@@ -124,6 +127,8 @@ func (t *tool) app() *fisk.Application {
 	app.Flag("bucket", "Key-Value bucket that holds the elections").Envar("ELECTION_BUCKET").
 		Default("LEADER_ELECTION").StringVar(&t.bucket)
 	registerCampaign(app, t)
+	registerCandidates(app, t)
+	registerHandover(app, t)
 	registerDrill(app, t)
 	registerChild(app, t)
 	return app

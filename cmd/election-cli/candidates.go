@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/choria-io/fisk"
+
+	"github.com/natscampaign/election"
+)
+
+const candidatesHelp = `Every candidate answers for itself, live: its name and host, whether it leads, whether it is ready to take over (it would hear
+of a vacancy now, and answer it), the version of this library that it runs, and by how much its clock is behind the
+server's; ahead of it is negative. The way to the candidate and back makes that uncertain by half the time it takes.
+
+Only candidates answer that use this library with WithJetStream, as those of this tool do. They are a NATS micro service
+called "election", which 'nats micro ls' shows too.
+
+With --json it writes an array of objects with "name", "instance", "host", "pid", "state", "ready", "version" and
+"clock_lag_ms". Where there is no terminal, columns are set apart by tabs: name, state, ready, host, pid, version, lag.
+
+Exit codes: 0 somebody answers; 1 nobody does; 2 wrong usage or any other error.`
+
+// candidates is the command of that name.
+type candidates struct {
+	*tool
+	key  string
+	json bool
+}
+
+// candidateReport is one that stands, as --json prints it.
+type candidateReport struct {
+	Name       string         `json:"name"`
+	Instance   string         `json:"instance"`
+	Host       string         `json:"host"`
+	PID        int            `json:"pid"`
+	State      election.State `json:"state"`
+	Ready      bool           `json:"ready"`
+	Version    string         `json:"version"`
+	ClockLagMS float64        `json:"clock_lag_ms"`
+}
+
+func registerCandidates(app *fisk.Application, t *tool) {
+	c := &candidates{tool: t}
+	cmd := app.Command("candidates", "Shows who stands ready in an election").HelpLong(candidatesHelp).Action(action(c.run))
+	cmd.Arg("key", "The election").Required().StringVar(&c.key)
+	cmd.Flag("json", "Write JSON").UnNegatableBoolVar(&c.json)
+}
+
+// run asks who stands.
+func (c *candidates) run(ctx context.Context) error {
+	s, bucket, err := c.open(ctx, "candidates")
+	if err != nil {
+		return err
+	}
+	defer s.nc.Close()
+	o, err := election.NewObserver(bucket, election.WithJetStream(s.js))
+	if err != nil {
+		return err
+	}
+	found, err := o.Candidates(ctx, c.key)
+	if err != nil {
+		return tidy(err)
+	}
+	if err := c.write(found); err != nil {
+		return err
+	}
+	leader, err := o.Leader(ctx, c.key)
+	if err != nil && !errors.Is(err, election.ErrNoLeader) {
+		return err
+	}
+	answers := slices.ContainsFunc(found, func(f election.Candidate) bool { return f.Instance == leader.Instance })
+	if leader.Name != "" && !answers {
+		fmt.Fprintf(c.stderr, "%s holds the key, and does not answer\n", printable(leader.Name))
+	}
+	if len(found) == 0 {
+		return &verdict{exitNegative, fmt.Sprintf("no candidate answers in %s", printable(c.key))}
+	}
+	return nil
+}
+
+// write writes the candidates for people or programs.
+func (c *candidates) write(found []election.Candidate) error {
+	reports := []candidateReport{}
+	g := &grid{title: "Candidates in " + printable(c.key), header: []string{"Name", "State", "Ready", "Host", "PID", "Version", "Clock lag"}}
+	for _, f := range found {
+		r := candidateReport{
+			Name: printable(f.Name), Instance: printable(f.Instance), Host: printable(f.Host), PID: f.PID,
+			State: f.State, Ready: f.Ready, Version: printable(f.Version), ClockLagMS: float64(f.ClockLag.Microseconds()) / 1000,
+		}
+		reports = append(reports, r)
+		g.add(r.Name, r.State.String(), yesNo(r.Ready), r.Host, strconv.Itoa(r.PID), r.Version, f.ClockLag.Round(time.Millisecond).String())
+	}
+	if c.json {
+		return writeJSON(c.stdout, reports)
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return g.writeTo(c.stdout)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/choria-io/fisk"
+
+	"github.com/natscampaign/election"
+)
+
+const resignHelp = `The leader is asked over NATS to give up leadership in order: its work ends first, then it releases the key, and another
+candidate leads at once. It stays a candidate, but holds back one campaign interval. Where no other candidate answers,
+there would be no leader meanwhile, and the command asks before it goes on.
+
+Only leaders can be asked that use this library with WithJetStream, as those of this tool do.
+
+Exit codes: 0 it has resigned; 1 it has not: there is no leader, or it does not answer; 2 wrong usage or any other error.`
+
+const transferHelp = `The leader is asked over NATS to hand over to the candidate of that name: it makes sure that this one is there and ready, ends
+its work, and releases the key, which the other takes at once. Nothing is done by force: if it cannot be done, the leader
+leads on. 'election-cli candidates KEY' shows who stands ready.
+
+Exit codes: 0 that candidate leads; 1 it does not: there is no leader, it does not answer, or the candidate is not there or
+not ready; 2 wrong usage or any other error.`
+
+// successorPatience is how long the successor of a leader that resigned is looked for.
+const successorPatience = 2 * time.Second
+
+// handover is the command resign, or transfer.
+type handover struct {
+	*tool
+	key, to string
+	force   bool
+	json    bool
+}
+
+// handoverReport is what was done, as --json prints it.
+type handoverReport struct {
+	Key    string           `json:"key"`
+	From   string           `json:"from"`
+	Leader *election.Leader `json:"leader"` // who leads now; null if nobody does yet
+	TookMS float64          `json:"took_ms"`
+}
+
+func registerHandover(app *fisk.Application, t *tool) {
+	r := &handover{tool: t}
+	cmd := app.Command("resign", "Asks a leader to give up leadership in order").HelpLong(resignHelp).Action(action(r.run))
+	cmd.Arg("key", "The election").Required().StringVar(&r.key)
+	cmd.Flag("force", "Do not ask, even if no other candidate answers").UnNegatableBoolVar(&r.force)
+	cmd.Flag("json", "Write JSON").UnNegatableBoolVar(&r.json)
+
+	x := &handover{tool: t}
+	cmd = app.Command("transfer", "Asks a leader to hand over to another candidate").HelpLong(transferHelp).Action(action(x.run))
+	cmd.Arg("key", "The election").Required().StringVar(&x.key)
+	cmd.Flag("to", "Name of the candidate that is to lead").Required().PlaceHolder("NAME").StringVar(&x.to)
+	cmd.Flag("json", "Write JSON").UnNegatableBoolVar(&x.json)
+}
+
+// run asks the leader, and tells what became of it.
+func (h *handover) run(ctx context.Context) error {
+	s, bucket, err := h.open(ctx, "hand over")
+	if err != nil {
+		return err
+	}
+	defer s.nc.Close()
+	o, err := election.NewObserver(bucket, election.WithJetStream(s.js))
+	if err != nil {
+		return err
+	}
+	leader, err := o.Leader(ctx, h.key)
+	if err != nil {
+		return h.undone(err)
+	}
+	if h.to == "" {
+		if err := h.ask(ctx, o, leader); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	if h.to != "" {
+		err = o.Transfer(ctx, h.key, h.to)
+	} else {
+		err = o.Resign(ctx, h.key)
+	}
+	if err != nil {
+		return h.undone(err)
+	}
+	return h.tell(ctx, o, leader, began)
+}
+
+// ask has the user confirm a resignation after which nobody might lead.
+func (h *handover) ask(ctx context.Context, o *election.Observer, leader election.Leader) error {
+	candidates, err := o.Candidates(ctx, h.key)
+	if err != nil {
+		return err
+	}
+	for _, c := range candidates {
+		if c.Ready {
+			return nil
+		}
+	}
+	return h.confirm(h.force, fmt.Sprintf("No other candidate answers in %s: if %s resigns, there may be no leader for a while. Go on?", printable(h.key), printable(leader.Name)))
+}
+
+// undone returns the error of a request that was not granted, with the exit code that says so.
+func (h *handover) undone(err error) error {
+	if errors.Is(err, election.ErrNoLeader) {
+		return &verdict{exitNegative, fmt.Sprintf("nobody leads %s: there is nobody to ask", printable(h.key))}
+	}
+	if errors.Is(err, election.ErrInvalidOption) {
+		return tidy(err)
+	}
+	return &verdict{exitNegative, printableUpTo(err.Error(), longestValue)}
+}
+
+// tell looks who leads now, and says so.
+func (h *handover) tell(ctx context.Context, o *election.Observer, before election.Leader, began time.Time) error {
+	r := handoverReport{Key: printable(h.key), From: printable(before.Name)}
+	for patience := time.After(successorPatience); r.Leader == nil; {
+		l, err := o.Leader(ctx, h.key)
+		r.TookMS = float64(time.Since(began).Microseconds()) / 1000
+		if err == nil && l.Instance != before.Instance && l.Term != 0 {
+			l = shown(l)
+			r.Leader = &l
+			break
+		}
+		select {
+		case <-patience:
+		case <-ctx.Done():
+		case <-time.After(5 * time.Millisecond):
+			continue
+		}
+		break
+	}
+	switch {
+	case h.json:
+		return writeJSON(h.stdout, r)
+	case r.Leader == nil:
+		fmt.Fprintf(h.stdout, "%s: %s has resigned; nobody else leads yet\n", r.Key, r.From)
+	default:
+		fmt.Fprintf(h.stdout, "%s: %s has handed over to %s, term %d, in %.0f ms\n", r.Key, r.From, r.Leader.Name, r.Leader.Term, r.TookMS)
+	}
+	return nil
+}

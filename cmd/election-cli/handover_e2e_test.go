@@ -1,0 +1,147 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+)
+
+// stage is a server with a bucket, and candidates of it that are processes of their own; the first leads.
+type stage struct {
+	g      Gomega
+	server *embedded
+	leader *campaigner
+	others map[string]*campaigner
+}
+
+func stand(t *testing.T, others ...string) *stage {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("processes cannot be interrupted there")
+	}
+	g := NewWithT(t)
+	e, err := startEmbedded(0)
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(e.stop)
+	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()
+	g.Expect(err).NotTo(HaveOccurred())
+	defer s.nc.Close()
+	_, err = createBucket(t.Context(), s.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: 2 * time.Second})
+	g.Expect(err).NotTo(HaveOccurred())
+
+	f := &stage{g: g, server: e, others: map[string]*campaigner{}}
+	f.leader = startCampaign(t, "-s", e.url(), "--name", "web-1")
+	for _, event := range []string{eventStarted, eventElected, eventLeading} {
+		f.leader.next(event)
+	}
+	for _, name := range others {
+		f.others[name] = startCampaign(t, "-s", e.url(), "--name", name)
+		f.others[name].next(eventStarted)
+		f.others[name].next(eventFollowing)
+	}
+	return f
+}
+
+// try runs a command line on the server, in this process.
+func (f *stage) try(args ...string) (code int, stdout, stderr string) {
+	return try(append(args, "-s", f.server.url())...)
+}
+
+func TestTransferMakesTheNamedCandidateLeadAndSaysSo(t *testing.T) {
+	t.Parallel()
+	f := stand(t, "web-2", "web-3")
+	code, stdout, stderr := f.try("transfer", "jobs", "--to", "web-2")
+	f.g.Expect(code).To(Equal(exitOK), stderr)
+	f.g.Expect(stdout).To(MatchRegexp(`^jobs: web-1 has handed over to web-2, term \d+, in \d+ ms\n$`))
+	f.others["web-2"].next(eventElected)
+	f.others["web-2"].next(eventLeading)
+	f.leader.next(eventLost)
+
+	code, stdout, stderr = f.try("transfer", "jobs", "--to", "web-3", "--json")
+	f.g.Expect(code).To(Equal(exitOK), stderr)
+	var r handoverReport
+	f.g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed())
+	f.g.Expect(r.Key + " " + r.From + " " + r.Leader.Name).To(Equal("jobs web-2 web-3"))
+	f.g.Expect(r.Leader.Term).NotTo(BeZero())
+}
+
+func TestTransferToOneThatIsNotThereExits1AndTheLeaderLeadsOn(t *testing.T) {
+	t.Parallel()
+	f := stand(t)
+	code, stdout, stderr := f.try("transfer", "jobs", "--to", "web-\x1b[31m9")
+	f.g.Expect(code).To(Equal(exitError), "no candidate can have this name")
+	f.g.Expect(stderr).NotTo(ContainSubstring("\x1b"))
+	code, stdout, stderr = f.try("transfer", "jobs", "--to", "web-9")
+	f.g.Expect(code).To(Equal(exitNegative))
+	f.g.Expect(stdout).To(BeEmpty())
+	f.g.Expect(stderr).To(And(ContainSubstring(`"web-1" leads on`), ContainSubstring(`no candidate "web-9" answers`)))
+	code, _, stderr = f.try("transfer", "nothing", "--to", "web-1")
+	f.g.Expect(code).To(Equal(exitNegative))
+	f.g.Expect(stderr).To(ContainSubstring("nobody leads nothing"))
+	f.leader.interrupt(eventLost, eventReleased, eventStopped)
+}
+
+func TestResignHandsOverToAnotherButAsksWhereThereIsNone(t *testing.T) {
+	t.Parallel()
+	f := stand(t)
+	code, _, stderr := f.try("resign", "jobs")
+	f.g.Expect(code).To(Equal(exitError))
+	f.g.Expect(stderr).To(And(ContainSubstring("No other candidate answers in jobs"), ContainSubstring("--force")))
+
+	two := startCampaign(t, "-s", f.server.url(), "--name", "web-2")
+	two.next(eventStarted)
+	two.next(eventFollowing)
+	code, stdout, stderr := f.try("resign", "jobs")
+	f.g.Expect(code).To(Equal(exitOK), stderr)
+	f.g.Expect(stdout).To(ContainSubstring("web-1 has handed over to web-2"))
+	two.interrupt(eventElected, eventLeading, eventLost, eventReleased, eventStopped)
+}
+
+func TestCandidatesShowsAllThatStandAndTheLeaderFirst(t *testing.T) {
+	t.Parallel()
+	f := stand(t, "web-3", "web-2")
+	code, stdout, stderr := f.try("candidates", "jobs", "--json")
+	f.g.Expect(code).To(Equal(exitOK), stderr)
+	var found []candidateReport
+	f.g.Expect(json.Unmarshal([]byte(stdout), &found)).To(Succeed())
+	shown := []string{}
+	for _, c := range found {
+		shown = append(shown, fmt.Sprint(c.Name, " ", c.State, " ", c.Ready))
+		f.g.Expect(c.PID).NotTo(BeZero())
+	}
+	f.g.Expect(shown).To(Equal([]string{"web-1 leader false", "web-2 candidate true", "web-3 candidate true"}))
+	f.g.Expect(found[0].ClockLagMS).To(BeNumerically("~", 0, 1000), "there is but one clock here")
+
+	code, stdout, _ = f.try("candidates", "jobs")
+	f.g.Expect(code).To(Equal(exitOK))
+	f.g.Expect(stdout).To(MatchRegexp(`(?m)^web-2\tcandidate\tyes\t`))
+	code, stdout, stderr = f.try("candidates", "nothing", "--json")
+	f.g.Expect(code).To(Equal(exitNegative))
+	f.g.Expect(stdout).To(Equal("[]\n"))
+	f.g.Expect(stderr).To(ContainSubstring("no candidate answers in nothing"))
+}
+
+func TestLeaderThatDoesNotAnswerIsToldFromOneThatResigned(t *testing.T) {
+	t.Parallel()
+	f := stand(t)
+	s, err := (&connFlags{server: f.server.url(), timeout: patience}).connect()
+	f.g.Expect(err).NotTo(HaveOccurred())
+	defer s.nc.Close()
+	bucket, err := s.js.KeyValue(t.Context(), "LEADER_ELECTION")
+	f.g.Expect(err).NotTo(HaveOccurred())
+	_, err = bucket.PutString(t.Context(), "legacy", "choria\x1b[2J.example.net")
+	f.g.Expect(err).NotTo(HaveOccurred())
+	code, stdout, stderr := f.try("resign", "legacy", "--force")
+	f.g.Expect(code).To(Equal(exitNegative))
+	f.g.Expect(stdout + stderr).NotTo(ContainSubstring("\x1b"))
+	f.g.Expect(stderr).To(And(ContainSubstring(`bare name`), ContainSubstring("evict")))
+	code, _, stderr = f.try("candidates", "legacy")
+	f.g.Expect(code).To(Equal(exitNegative))
+	f.g.Expect(stderr).To(ContainSubstring("holds the key, and does not answer"))
+}
