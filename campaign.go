@@ -117,6 +117,7 @@ type win struct {
 	candidates   int           // how many stood in the predecessor's eyes; 0 if that is not known
 	uncounted    bool          // whether there was a predecessor, who had not counted them
 	heirs        []string      // names of some that stood
+	levels       []int         // the highest of their priorities
 	revision     uint64        // what comes next is known once it was written
 	since        time.Time     // just before it was sent
 	acknowledged time.Time
@@ -126,14 +127,14 @@ type win struct {
 func (w *win) follow(predecessor record) {
 	w.candidates = predecessor.Candidates
 	w.uncounted = predecessor.Name != "" && predecessor.Candidates == 0
-	w.heirs = predecessor.Heirs
+	w.heirs, w.levels = predecessor.Heirs, predecessor.Levels
 }
 
 // write writes the record that wins the key.
 func (e *Election) write(ctx context.Context, w *win) (err error) {
 	w.since = time.Now()
 	r := e.record(w.since)
-	r.Won, r.Candidates, r.Hears = w.reason, w.candidates, e.ear.Load().hub.inUse() != sourceNone
+	r.Won, r.Candidates, r.Levels, r.Hears = w.reason, w.candidates, w.levels, e.ear.Load().hub.inUse() != sourceNone
 	if w.over > 0 {
 		w.revision, err = e.bucket.Update(ctx, e.key, e.encode(r), w.over)
 	} else {
@@ -214,7 +215,7 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 	t := newTenure(ctx, &e.announcer, term, f.timing, w.since, w.acknowledged, w.standDown(f))
 	e.lastError.Store(nil)
 	e.wait.Store(int64(time.Until(t.next)))
-	t.won, t.candidates, t.uncounted, t.heirs = w.reason, w.candidates, w.uncounted, w.heirs
+	t.won, t.candidates, t.uncounted, t.heirs, t.levels = w.reason, w.candidates, w.uncounted, w.heirs, w.levels
 	e.saw(e.record(w.since).leader(e.key, w.revision, w.since.Round(0), f.ttl))
 	e.moved(LeaderElectState, w.reason, t)
 	return t, nil
@@ -224,7 +225,7 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 func (e *Election) record(since time.Time) record {
 	return record{
 		Name: e.name, Instance: e.instance, Attempt: e.attempt(), Since: since.Round(0), Bucket: e.facts.Load().created,
-		Host: e.host, PID: e.pid, Metadata: e.opts.metadata,
+		Host: e.host, PID: e.pid, Priority: e.opts.priority, Metadata: e.opts.metadata,
 	}
 }
 
@@ -232,7 +233,9 @@ func (e *Election) record(since time.Time) record {
 func (e *Election) recordOf(t *tenure, sent time.Time) record {
 	r := e.record(t.term.Since)
 	r.Term, r.Won = t.number(sent), t.won
-	r.Candidates = e.ear.Load().candidates(e.instance, t.candidates, t.uncounted, t.term.Since)
+	ear := e.ear.Load()
+	r.Candidates = ear.candidates(e.instance, t.candidates, t.uncounted, t.term.Since)
+	r.Levels = ear.levels(e.instance, t.levels, t.term.Since)
 	return r
 }
 

@@ -19,6 +19,7 @@ type Candidate struct {
 	Instance string        `json:"instance"` // unique per Election value
 	Host     string        `json:"host,omitempty"`
 	PID      int           `json:"pid,omitempty"`
+	Priority int           `json:"priority,omitempty"`
 	State    State         `json:"state"`
 	Ready    bool          `json:"ready"`                  // whether it would hear of a vacancy now and answer it
 	Version  string        `json:"version"`                // of this package
@@ -31,7 +32,7 @@ type Candidate struct {
 func (e *Election) candidate() Candidate {
 	a := e.ear.Load()
 	return Candidate{
-		Key: e.key, Name: e.name, Instance: e.instance, Host: e.host, PID: e.pid, State: e.State(), Version: version(),
+		Key: e.key, Name: e.name, Instance: e.instance, Host: e.host, PID: e.pid, Priority: e.opts.priority, State: e.State(), Version: version(),
 		Ready: a != nil && a.hub.inUse() != sourceNone && e.tenure.Load() == nil,
 		Clock: time.Now().UTC().Round(0),
 	}

@@ -92,6 +92,9 @@
 // 25 ms. So a clean handover takes one attempt however many stand, and in a rolling update leadership goes to one that was
 // started again already.
 //
+// Candidates that were given a priority by [WithPriority] come in its order, and the others 25 ms later for each priority
+// above theirs that stands. [WithPreemption] has one ask a leader of a lower priority to transfer leadership to it.
+//
 // To any other vacancy, those who hear of it answer after a random delay, and drop the answer when they hear that somebody
 // was quicker. The leader says in its record how many it counted. Up to three answer at once. The delay of more is spread over one millisecond for each, so that the
 // first answer comes after a millisecond whatever their number, and few come before all have heard of it; where nobody
@@ -113,8 +116,8 @@
 //
 // # The record
 //
-// Under the key stands one JSON object: name, instance, attempt, since, term, bucket, won (over what), host, pid, metadata, candidates,
-// hears (in an attempt, by one who hears of vacancies), and in a release also released, next (who is to take over),
+// Under the key stands one JSON object: name, instance, attempt, since, term, bucket, won (over what), host, pid, priority, metadata,
+// candidates, levels (the priorities of those that stand), hears (in an attempt, by one who hears of vacancies), and in a release also released, next (who is to take over),
 // head_start_ms, heirs (more who stand) and, from a leader-elect, stand_down_ms. Anything else is read as the bare name of a leader, which is
 // what [WithPlainValue] writes.
 //

@@ -53,6 +53,8 @@ type options struct {
 	metadata map[string]string
 	plain    bool
 	js       jetstream.JetStream
+	priority int
+	preempt  bool
 
 	missing []string // options that were given nil
 }
@@ -151,6 +153,21 @@ func WithPlainValue() Option {
 // counts those that stand, so that few of many answer a vacancy. Default: none; then one watcher per bucket is used.
 func WithJetStream(js jetstream.JetStream) Option {
 	return func(o *options) { o.js = js; o.require("WithJetStream", js != nil) }
+}
+
+// WithPriority has this candidate answer a vacancy before those of lower priority: 25 ms for each priority that stands
+// between, but at once where nobody of a higher one stands. Default: 0; it may be negative. A leader must have heard who
+// stands for this to work, so all need [WithJetStream]. It is a preference: when several start together, or when the
+// higher ones do not answer in time, a lower one may lead; see [WithPreemption].
+func WithPriority(n int) Option {
+	return func(o *options) { o.priority = n }
+}
+
+// WithPreemption has this candidate ask a leader of lower priority to transfer leadership to it, once it has stood for a
+// campaign interval, and then once per interval. The leader hands over in order, as by [Election.Transfer]; one that does
+// not answer leads on. Default: leaders are left alone. It needs [WithJetStream] on both sides.
+func WithPreemption() Option {
+	return func(o *options) { o.preempt = true }
 }
 
 // collect returns what the options say, each to be validated.

@@ -17,9 +17,11 @@ type record struct {
 	Won      reason            `json:"won,omitempty"`   // over what: "vacant", "released" or "reclaimed"
 	Host     string            `json:"host,omitempty"`
 	PID      int               `json:"pid,omitempty"`
+	Priority int               `json:"priority,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 
-	Candidates int `json:"candidates,omitempty"` // roughly how many stand, the leader included; 0 if that is not known
+	Candidates int   `json:"candidates,omitempty"` // roughly how many stand, the leader included; 0 if that is not known
+	Levels     []int `json:"levels,omitempty"`     // the highest priorities of those, each once, without 0 where that is all
 
 	Hears bool `json:"hears,omitempty"` // whether the writer hears of vacancies
 
@@ -71,6 +73,16 @@ func (r record) headStart(name string) time.Duration {
 	return time.Duration(r.HeadStartMs) * time.Millisecond
 }
 
+// above returns how many of the priorities that stand are higher than that given.
+func (r record) above(priority int) (n int) {
+	for _, level := range r.Levels[:min(len(r.Levels), maxLevels)] {
+		if level > priority {
+			n++
+		}
+	}
+	return n
+}
+
 // Leader is who holds a key, as its record tells it. A holder whose leadership does not count yet has no Term. What a
 // candidate wrote that knows only bare names, as Choria's do, has nothing but Key, Name, Revision, Renewed and Expires.
 type Leader struct {
@@ -79,6 +91,7 @@ type Leader struct {
 	Instance string            `json:"instance,omitempty"` // unique per Election value
 	Host     string            `json:"host,omitempty"`
 	PID      int               `json:"pid,omitempty"`
+	Priority int               `json:"priority,omitempty"`
 	Term     uint64            `json:"term,omitempty"`
 	Revision uint64            `json:"revision"`
 	Since    time.Time         `json:"since,omitzero"`   // when the term was won, by the leader's clock
@@ -91,7 +104,7 @@ type Leader struct {
 func (r record) leader(key string, revision uint64, written time.Time, ttl time.Duration) Leader {
 	written = written.UTC().Round(0)
 	return Leader{
-		Key: key, Name: r.Name, Instance: r.Instance, Host: r.Host, PID: r.PID, Term: r.Term, Revision: revision,
+		Key: key, Name: r.Name, Instance: r.Instance, Host: r.Host, PID: r.PID, Priority: r.Priority, Term: r.Term, Revision: revision,
 		Since: r.Since, Renewed: written, Expires: written.Add(ttl), Metadata: r.Metadata,
 	}
 }

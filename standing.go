@@ -13,6 +13,8 @@ const (
 	// maxHeirs and maxHeirBytes bound what a release says of those that stand.
 	maxHeirs     = 8
 	maxHeirBytes = 256
+	// maxLevels bounds what a record says of their priorities.
+	maxLevels = 8
 	// headStart is for how long a release is left to the heir that it names. By then the others have seen that one win,
 	// unless it is gone.
 	headStart = 25 * time.Millisecond
@@ -22,6 +24,7 @@ const (
 type standing struct {
 	name     string
 	hears    bool
+	priority int
 	attempts int
 	last     time.Time
 }
@@ -46,7 +49,7 @@ func (a *ear) attempted(r record) {
 		return
 	}
 	if s, known := a.others[r.Instance]; known || len(a.others) < maxCounted {
-		a.others[r.Instance] = standing{r.Name, r.Hears, s.attempts + 1, time.Now()}
+		a.others[r.Instance] = standing{r.Name, r.Hears, r.Priority, s.attempts + 1, time.Now()}
 	}
 }
 
@@ -76,12 +79,36 @@ func (a *ear) candidates(self string, before int, uncounted bool, since time.Tim
 	return max(counted, before, 1)
 }
 
-// heirs returns the names of some that stand and hear of vacancies: the nominee if there is one, then the one heard last,
-// and at the end those that were known before. The first is to take over: one that was heard just now is there, and in a
+// levels returns the highest priorities of others that were heard to stand and to hear of vacancies, each once, and for a
+// while after the given time those that were known before.
+func (a *ear) levels(self string, before []int, since time.Time) []int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var levels []int
+	if time.Since(since) <= a.ttl*netInterval*2 {
+		levels = slices.Clone(before[:min(len(before), maxLevels)])
+	}
+	for instance, s := range a.others {
+		if instance != self && s.hears {
+			levels = append(levels, s.priority)
+		}
+	}
+	slices.SortFunc(levels, func(a, b int) int { return cmp.Compare(b, a) })
+	levels = slices.Compact(levels)
+	if len(levels) == 1 && levels[0] == 0 {
+		return nil // which is how it is where nobody has a priority
+	}
+	return levels[:min(len(levels), maxLevels)]
+}
+
+// heirs returns the names of some that stand and hear of vacancies: the nominee if there is one, then those of the highest
+// priority, among these the one heard last, and at the end those that were known before. The first is to take over: one that was heard just now is there, and in a
 // rolling update it is one that was started again already.
 func (a *ear) heirs(nominee string, before []string) []string {
 	a.mu.Lock()
-	heard := slices.SortedFunc(maps.Values(a.others), func(s, other standing) int { return other.last.Compare(s.last) })
+	heard := slices.SortedFunc(maps.Values(a.others), func(s, other standing) int {
+		return cmp.Or(cmp.Compare(other.priority, s.priority), other.last.Compare(s.last))
+	})
 	a.mu.Unlock()
 	var heirs []string
 	left := maxHeirBytes

@@ -97,6 +97,7 @@ type hold struct {
 	candidates int               // how many stood when the key was won; 0 if that is not known
 	uncounted  bool              // whether there was a leader before who had not counted them
 	heirs      []string          // names of some that stood then
+	levels     []int             // the highest of their priorities
 	unsure     bool              // whether this may be another bucket than the one the term was won in
 
 	work *work // nil while there is none

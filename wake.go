@@ -87,8 +87,10 @@ type ear struct {
 	hub      *hub
 	key      string
 	name     string // the candidate's
+	priority int    // likewise
 	joined   bool   // whether the hub was there before, and may have settled
 	ttl      time.Duration
+	asked    time.Time     // when a leader was last asked to hand over, or the ear was made; belongs to the loop
 	news     chan struct{} // receives after each change but another renewal by the same holder, at least once
 
 	mu      sync.Mutex
@@ -169,7 +171,7 @@ func (a *ear) delay(c change) time.Duration {
 	if _, released := c.record.released(); released && c.record.Next == a.name {
 		return 0
 	}
-	return c.silence + c.record.headStart(a.name)
+	return c.silence + c.record.headStart(a.name) + time.Duration(c.record.above(a.priority))*headStart
 }
 
 // spread returns the time over which so many candidates, one of which led, spread their answers to a vacancy. What is left
@@ -342,11 +344,17 @@ func (e *Election) await(ctx context.Context, due time.Time, lost int) *change {
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		at, vacancy := ear.next(due, net, e.instance, lost >= openingCampaigns)
-		wait := time.Until(at)
-		if wait <= 0 {
+		if time.Until(at) <= 0 {
 			return vacancy
 		}
-		timer.Reset(wait)
+		if ask := e.preemption(ear); !ask.IsZero() && ask.Before(at) {
+			if time.Until(ask) <= 0 {
+				e.preempt(ctx, ear)
+				continue
+			}
+			at = ask
+		}
+		timer.Reset(time.Until(at))
 		select {
 		case <-ctx.Done():
 		case <-timer.C: // there may have been renewals meanwhile

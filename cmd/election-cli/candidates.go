@@ -14,14 +14,14 @@ import (
 )
 
 const candidatesHelp = `Every candidate answers for itself, live: its name and host, whether it leads, whether it is ready to take over (it would hear
-of a vacancy now, and answer it), the version of this library that it runs, and by how much its clock is behind the
+of a vacancy now, and answer it), its priority, the version of this library that it runs, and by how much its clock is behind the
 server's; ahead of it is negative. The way to the candidate and back makes that uncertain by half the time it takes.
 
 Only candidates answer that use this library with WithJetStream, as those of this tool do. They are a NATS micro service
 called "election", which 'nats micro ls' shows too.
 
-With --json it writes an array of objects with "name", "instance", "host", "pid", "state", "ready", "version" and
-"clock_lag_ms". Where there is no terminal, columns are set apart by tabs: name, state, ready, host, pid, version, lag.
+With --json it writes an array of objects with "name", "instance", "host", "pid", "state", "ready", "priority",
+"version" and "clock_lag_ms". Where there is no terminal, columns are set apart by tabs, in the order of the table.
 
 Exit codes: 0 somebody answers; 1 nobody does; 2 wrong usage or any other error.`
 
@@ -40,6 +40,7 @@ type candidateReport struct {
 	PID        int            `json:"pid"`
 	State      election.State `json:"state"`
 	Ready      bool           `json:"ready"`
+	Priority   int            `json:"priority"`
 	Version    string         `json:"version"`
 	ClockLagMS float64        `json:"clock_lag_ms"`
 }
@@ -86,14 +87,14 @@ func (c *candidates) run(ctx context.Context) error {
 // write writes the candidates for people or programs.
 func (c *candidates) write(found []election.Candidate) error {
 	reports := []candidateReport{}
-	g := &grid{title: "Candidates in " + printable(c.key), header: []string{"Name", "State", "Ready", "Host", "PID", "Version", "Clock lag"}}
+	g := &grid{title: "Candidates in " + printable(c.key), header: []string{"Name", "State", "Ready", "Priority", "Host", "PID", "Version", "Clock lag"}}
 	for _, f := range found {
 		r := candidateReport{
 			Name: printable(f.Name), Instance: printable(f.Instance), Host: printable(f.Host), PID: f.PID,
-			State: f.State, Ready: f.Ready, Version: printable(f.Version), ClockLagMS: float64(f.ClockLag.Microseconds()) / 1000,
+			State: f.State, Ready: f.Ready, Priority: f.Priority, Version: printable(f.Version), ClockLagMS: float64(f.ClockLag.Microseconds()) / 1000,
 		}
 		reports = append(reports, r)
-		g.add(r.Name, r.State.String(), yesNo(r.Ready), r.Host, strconv.Itoa(r.PID), r.Version, f.ClockLag.Round(time.Millisecond).String())
+		g.add(r.Name, r.State.String(), yesNo(r.Ready), strconv.Itoa(r.Priority), r.Host, strconv.Itoa(r.PID), r.Version, f.ClockLag.Round(time.Millisecond).String())
 	}
 	if c.json {
 		return writeJSON(c.stdout, reports)

@@ -74,10 +74,10 @@ func TestTransferMakesTheNamedCandidateLeadAndSaysSo(t *testing.T) {
 func TestTransferToOneThatIsNotThereExits1AndTheLeaderLeadsOn(t *testing.T) {
 	t.Parallel()
 	f := stand(t)
-	code, stdout, stderr := f.try("transfer", "jobs", "--to", "web-\x1b[31m9")
+	code, _, stderr := f.try("transfer", "jobs", "--to", "web-\x1b[31m9")
 	f.g.Expect(code).To(Equal(exitError), "no candidate can have this name")
 	f.g.Expect(stderr).NotTo(ContainSubstring("\x1b"))
-	code, stdout, stderr = f.try("transfer", "jobs", "--to", "web-9")
+	code, stdout, stderr := f.try("transfer", "jobs", "--to", "web-9")
 	f.g.Expect(code).To(Equal(exitNegative))
 	f.g.Expect(stdout).To(BeEmpty())
 	f.g.Expect(stderr).To(And(ContainSubstring(`"web-1" leads on`), ContainSubstring(`no candidate "web-9" answers`)))
