@@ -16,6 +16,10 @@ import (
 func (e *Election) campaign(ctx context.Context, due time.Time, lost int) (*tenure, error) {
 	for {
 		vacancy := e.await(ctx, due, lost)
+		if e.gate.pass(ctx) {
+			due = e.afterGate()
+			continue
+		}
 		if ctx.Err() != nil {
 			return nil, nil
 		}
@@ -225,7 +229,7 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 func (e *Election) record(since time.Time) record {
 	return record{
 		Name: e.name, Instance: e.instance, Attempt: e.attempt(), Since: since.Round(0), Bucket: e.facts.Load().created,
-		Host: e.host, PID: e.pid, Priority: e.opts.priority, Metadata: e.opts.metadata,
+		Host: e.host, PID: e.pid, Priority: e.opts.priority, Metadata: *e.metadata.Load(),
 	}
 }
 

@@ -31,9 +31,10 @@ type Candidate struct {
 // candidate returns what the election tells of itself.
 func (e *Election) candidate() Candidate {
 	a := e.ear.Load()
+	open, _ := e.gate.open()
 	return Candidate{
 		Key: e.key, Name: e.name, Instance: e.instance, Host: e.host, PID: e.pid, Priority: e.opts.priority, State: e.State(), Version: version(),
-		Ready: a != nil && a.hub.inUse() != sourceNone && e.tenure.Load() == nil,
+		Ready: a != nil && a.hub.inUse() != sourceNone && e.tenure.Load() == nil && open,
 		Clock: time.Now().UTC().Round(0),
 	}
 }

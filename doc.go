@@ -103,6 +103,12 @@
 //
 // Let nobody publish below election.<bucket> but the server: whoever can might keep candidates quiet for some TTLs.
 //
+// # Handing over
+//
+// A leader hands over in order, its work ended first, when it is told to ([Election.Resign], [Election.Transfer]), when its time
+// is up ([WithRelinquish], [WithRelinquishSchedule]) and when it is ill ([WithHealthCheck]); it then holds back for one
+// campaign interval. [Election.Pause] keeps a candidate from campaigning, and a leader that is paused leads on.
+//
 // # Asking candidates
 //
 // A process whose candidates were given [WithJetStream] answers for them over NATS, on election-control.<bucket>.candidates,
@@ -136,5 +142,5 @@
 //	election_term_start_timestamp_seconds  gauge      0 unless the key is held
 //
 // The reasons of transitions are started, vacant, released, reclaimed, stood-down, stopped, resigned, transferred,
-// work-ended, overwritten, deleted, bucket-replaced and deadline.
+// relinquished, unhealthy, work-ended, overwritten, deleted, bucket-replaced and deadline.
 package election

@@ -59,6 +59,10 @@ type Election struct {
 	running   atomic.Bool
 	facts     atomic.Pointer[facts]  // of the bucket; nil until it was reached
 	seen      atomic.Pointer[Leader] // the last leader that was read
+	metadata  atomic.Pointer[map[string]string]
+	gate      gate
+	illness   atomic.Pointer[string] // why it is unhealthy, or may be about to be; nil if it is not
+	nudged    chan struct{}          // receives when a leader should renew soon
 	lastError atomic.Pointer[string]
 	ear       atomic.Pointer[ear] // nil while it does not run
 	wait      atomic.Int64        // until the next campaign or renewal, as it was last set
@@ -89,8 +93,9 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 		return nil, err
 	}
 	host, _ := os.Hostname() // a record without a host is still a record
-	e := &Election{name: name, key: key, bucket: bucket, opts: o, instance: nuid.Next(), host: host, pid: os.Getpid()}
+	e := &Election{name: name, key: key, bucket: bucket, opts: o, instance: nuid.Next(), host: host, pid: os.Getpid(), nudged: make(chan struct{}, 1)}
 	e.log = o.slog().With("election", key, "name", name)
+	e.metadata.Store(&o.metadata)
 	e.metrics = newMetrics(e)
 	e.announcer = announcer{onWon: o.onWon, onLost: o.onLost, onCampaign: o.onCampaign, log: e.log}
 	return e, nil
@@ -146,6 +151,9 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 	defer ear.close()
 	e.ear.Store(ear)
 	defer e.ear.Store(nil)
+	if e.opts.health != nil {
+		defer e.attend(ctx)()
+	}
 	due, lost := time.Now().Add(randomBelow(e.facts.Load().splay)), 0
 	ear.settle(ctx, due, e.facts.Load().took)
 	for ctx.Err() == nil {

@@ -46,25 +46,36 @@ func (e *Election) serve(ctx context.Context, t *tenure, do func(context.Context
 	ear := e.ear.Load()
 	timer := time.NewTimer(time.Until(t.next))
 	defer timer.Stop()
+	begun := false
 	for {
 		select {
 		case <-t.ended:
 			return
+		case <-e.nudged: // there is something new to be told
+			if soon := t.sent.Add(intruderSpacing); soon.Before(t.next) {
+				timer.Reset(time.Until(soon))
+			}
 		case <-ear.news:
 			if c, ok := ear.latest(); ok && e.intrudes(c, t) {
 				t.unsure = true // and only an update of our own can tell
 				timer.Reset(time.Until(t.sent.Add(intruderSpacing)))
 			}
 		case <-timer.C:
-			if e.renew(ctx, t); do != nil && t.work == nil && t.leads() {
-				e.begin(t, do)
+			if e.renew(ctx, t); !begun && t.leads() {
+				begun = true
+				if do != nil {
+					e.begin(t, do)
+				}
+				if e.opts.relinquish != nil {
+					go e.relinquish(ctx, t, e.opts.relinquish)
+				}
 			}
 			timer.Reset(time.Until(t.next))
 		}
 	}
 }
 
-// intruderSpacing is the least time from one renewal to another that an intruder is the reason for.
+// intruderSpacing is the least time from one renewal to another that an intruder or news is the reason for.
 const intruderSpacing = 10 * minPause
 
 // intrudes says whether a change that was heard is cause to doubt that the key is still held.

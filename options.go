@@ -1,6 +1,7 @@
 package election
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/robfig/cron/v3"
 )
 
 const (
@@ -55,6 +57,12 @@ type options struct {
 	js       jetstream.JetStream
 	priority int
 	preempt  bool
+
+	health     func(context.Context) error
+	threshold  *int
+	every      *time.Duration
+	cronSpec   *string
+	relinquish cron.Schedule // what every or cronSpec says; nil if there is none
 
 	missing []string // options that were given nil
 }
@@ -170,6 +178,34 @@ func WithPreemption() Option {
 	return func(o *options) { o.preempt = true }
 }
 
+// WithHealthCheck has the candidate's health checked four times in each campaign interval, but no more often than every
+// 100 ms and at least every 10 s. check may take as long as lies between two checks; its context ends then, and later it counts as failed, as it does when it
+// panics. After three failures in a row (see [WithHealthThreshold]) a leader hands over in order, as by
+// [Election.Resign], and a candidate does not campaign; before the first success it does not either. It stands again after a
+// number of successes in a row, more with each relapse that follows soon. Default: it is taken to be healthy.
+func WithHealthCheck(check func(context.Context) error) Option {
+	return func(o *options) { o.health = check; o.require("WithHealthCheck", check != nil) }
+}
+
+// WithHealthThreshold sets after how many failed checks in a row a candidate counts as unhealthy, between 1 and 1000.
+// Default: 3. As many successes make it healthy again, and up to eight times as many after relapses.
+func WithHealthThreshold(failures int) Option {
+	return func(o *options) { o.threshold = &failures }
+}
+
+// WithRelinquish has a leader hand over to another candidate after it has led for the given time, and up to a tenth of it
+// or a minute longer, at random. It asks first who is ready, of the highest priority that there is, and leads on for
+// another such time where nobody is; so it needs [WithJetStream], as the others do. Default: it leads for as long as it can.
+func WithRelinquish(every time.Duration) Option {
+	return func(o *options) { o.every = &every }
+}
+
+// WithRelinquishSchedule is [WithRelinquish] at times of day: spec is a line of cron's five fields, such as "0 4 * * *", or one of its
+// words, such as "@daily" or "@every 6h", in this host's time zone or one that it names ("CRON_TZ=UTC 0 4 * * *").
+func WithRelinquishSchedule(spec string) Option {
+	return func(o *options) { o.cronSpec = &spec }
+}
+
 // collect returns what the options say, each to be validated.
 func collect(opts []Option) (o options) {
 	for _, opt := range opts {
@@ -178,6 +214,12 @@ func collect(opts []Option) (o options) {
 			continue
 		}
 		opt(&o)
+	}
+	if o.every != nil {
+		o.relinquish = every(*o.every)
+	}
+	if o.cronSpec != nil {
+		o.relinquish, _ = cron.ParseStandard(*o.cronSpec) // validate tells
 	}
 	return o
 }
@@ -213,6 +255,7 @@ func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
 	if o.plain && parseRecord([]byte(name)).Instance != "" {
 		problems = append(problems, invalid("WithPlainValue: the name %q would be read as a record: use another", name))
 	}
+	problems = append(problems, o.validateHandover())
 	if isNil(bucket) {
 		problems = append(problems, invalid("the bucket is nil: pass the one that JetStream.KeyValue returned"))
 	}
@@ -238,6 +281,34 @@ func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
 		if d.value != nil && *d.value < 0 {
 			problems = append(problems, invalid("%s(%v) is negative: give a positive duration, or leave it out for the default", d.option, *d.value))
 		}
+	}
+	return errors.Join(problems...)
+}
+
+// validateHandover checks the options by which leadership is handed over.
+func (o *options) validateHandover() error {
+	var problems []error
+	if o.threshold != nil && (*o.threshold < 1 || *o.threshold > 1000) {
+		problems = append(problems, invalid("WithHealthThreshold(%d): give a number from 1 to 1000", *o.threshold))
+	}
+	if o.threshold != nil && o.health == nil {
+		problems = append(problems, invalid("WithHealthThreshold(%d) has no check to count: give WithHealthCheck too", *o.threshold))
+	}
+	if o.every != nil && *o.every < minTTL {
+		problems = append(problems, invalid("WithRelinquish(%v) is too short: give at least %v", *o.every, minTTL))
+	}
+	if o.cronSpec != nil {
+		if o.every != nil {
+			problems = append(problems, invalid("WithRelinquish(%v) and WithRelinquishSchedule(%q) exclude each other: leave one out", *o.every, *o.cronSpec))
+		}
+		if s, err := cron.ParseStandard(*o.cronSpec); err != nil {
+			problems = append(problems, invalid("WithRelinquishSchedule(%q): %w: give five fields such as %q, or %q", *o.cronSpec, err, "0 4 * * *", "@every 6h"))
+		} else if s.Next(time.Now()).IsZero() {
+			problems = append(problems, invalid("WithRelinquishSchedule(%q) never comes: give a date that exists", *o.cronSpec))
+		}
+	}
+	if o.js == nil && (o.preempt || o.every != nil || o.cronSpec != nil) {
+		problems = append(problems, invalid("WithPreemption and WithRelinquish ask other candidates over NATS: give WithJetStream too"))
 	}
 	return errors.Join(problems...)
 }
@@ -322,7 +393,7 @@ func (t timing) slack() time.Duration { return (t.leaseTime() - t.interval) / 4 
 // late still leaves most of its lease.
 func (t timing) try() time.Duration { return min(t.ttl/4, maxTry) }
 
-func or(given *time.Duration, byDefault time.Duration) time.Duration {
+func or[T any](given *T, byDefault T) T {
 	if given == nil {
 		return byDefault
 	}

@@ -8,7 +8,8 @@ import (
 // preemption returns when to ask the leader to hand over to this candidate, the zero time if there is no reason to.
 func (e *Election) preemption(a *ear) time.Time {
 	c, ok := a.latest()
-	if !e.opts.preempt || a.hub.conn == nil || !ok || c.vacant() || c.record.Term == 0 ||
+	open, _ := e.gate.open()
+	if !open || !e.opts.preempt || a.hub.conn == nil || !ok || c.vacant() || c.record.Term == 0 ||
 		c.record.Instance == e.instance || c.record.Priority >= e.opts.priority {
 		return time.Time{}
 	}

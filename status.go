@@ -60,6 +60,8 @@ type Status struct {
 	TTL              time.Duration `json:"ttl_ns"`               // of the bucket; 0 until it was reached
 	CampaignInterval time.Duration `json:"campaign_interval_ns"` // between renewals; 0 until the bucket was reached
 
+	Paused    bool   `json:"paused,omitempty"`     // whether Pause keeps it from campaigning
+	Unhealthy string `json:"unhealthy,omitempty"`  // why the last health checks failed; empty if they did not, or there are none
 	WakeUp    string `json:"wake_up,omitempty"`    // how it hears of changes: "republish", "watch" or "none"; empty if it does not run
 	Wins      uint64 `json:"wins"`                 // terms led
 	Losses    uint64 `json:"losses"`               // terms led that ended, whatever ended them
@@ -86,10 +88,26 @@ func (e *Election) Status() Status {
 	if a := e.ear.Load(); a != nil {
 		s.WakeUp = a.hub.inUse()
 	}
+	s.Paused = e.gate.shut(shutByOwner)
+	if text := e.illness.Load(); text != nil {
+		s.Unhealthy = *text
+	}
 	if text := e.lastError.Load(); text != nil {
 		s.LastError = *text
 	}
 	return s
+}
+
+// SetMetadata changes what [WithMetadata] set, for a leader too: its record has it within a tenth of a second or, after
+// trouble, with the next renewal that succeeds. It returns an [ErrInvalidOption] if m is larger than 8 KiB.
+func (e *Election) SetMetadata(m map[string]string) error {
+	o := options{metadata: maps.Clone(m)}
+	if err := o.validateMetadata(); err != nil {
+		return err
+	}
+	e.metadata.Store(&o.metadata)
+	signal(e.nudged)
+	return nil
 }
 
 // lastSeen returns the last holder of the key that was read or heard of; false if none was.

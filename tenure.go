@@ -18,10 +18,12 @@ const (
 	reasonReclaimed reason = "reclaimed"  // to leader-elect: a late write of our own stood under the key
 	reasonStoodDown reason = "stood-down" // to leader: the stand-down is over
 
-	reasonStopped     reason = "stopped"     // to candidate, then to unknown: the context ended, or Stop was called
-	reasonResigned    reason = "resigned"    // to candidate
-	reasonTransferred reason = "transferred" // to candidate
-	reasonWorkEnded   reason = "work-ended"  // to candidate: Run's work returned
+	reasonStopped      reason = "stopped"      // to candidate, then to unknown: the context ended, or Stop was called
+	reasonResigned     reason = "resigned"     // to candidate
+	reasonTransferred  reason = "transferred"  // to candidate
+	reasonRelinquished reason = "relinquished" // to candidate: it was time to, by the schedule
+	reasonUnhealthy    reason = "unhealthy"    // to candidate: the health checks failed
+	reasonWorkEnded    reason = "work-ended"   // to candidate: Run's work returned
 
 	reasonOverwritten reason = "overwritten"     // to candidate: somebody else's record stands under the key
 	reasonDeleted     reason = "deleted"         // to candidate: the key is gone
@@ -35,7 +37,9 @@ func (r reason) voluntary() bool {
 }
 
 // yields says whether a term ended for this reason in favour of others: then its candidate holds back.
-func (r reason) yields() bool { return r == reasonResigned || r == reasonTransferred }
+func (r reason) yields() bool {
+	return r == reasonResigned || r == reasonTransferred || r == reasonRelinquished || r == reasonUnhealthy
+}
 
 // cause is what the leader-scoped context's end is put down to.
 func (r reason) cause() error { return fmt.Errorf("%w any more: %s", ErrNotLeader, r) }

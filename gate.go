@@ -1,0 +1,97 @@
+package election
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Why a candidate does not campaign.
+const (
+	shutByOwner    = "paused"
+	shutByHealth   = "unhealthy"
+	shutByOperator = "halted"
+)
+
+// gate keeps a candidate from campaigning for as long as somebody has a reason to. It is open at first.
+type gate struct {
+	mu      sync.Mutex
+	reasons map[string]bool
+	changed chan struct{} // closed at the next change; nil if nobody waits for one
+}
+
+// set shuts or opens the gate for one reason, and says whether that is new.
+func (g *gate) set(reason string, shut bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.reasons[reason] == shut {
+		return false
+	}
+	if g.reasons == nil {
+		g.reasons = map[string]bool{}
+	}
+	if g.reasons[reason] = shut; !shut {
+		delete(g.reasons, reason)
+	}
+	if g.changed != nil {
+		close(g.changed)
+		g.changed = nil
+	}
+	return true
+}
+
+// shut says whether the gate is shut for that reason.
+func (g *gate) shut(reason string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.reasons[reason]
+}
+
+// open says whether nobody keeps it shut; if somebody does, it returns a channel that is closed at the next change.
+func (g *gate) open() (bool, <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.reasons) == 0 {
+		return true, nil
+	}
+	if g.changed == nil {
+		g.changed = make(chan struct{})
+	}
+	return false, g.changed
+}
+
+// pass waits until the gate is open, and says whether it had to. ctx may end before.
+func (g *gate) pass(ctx context.Context) (waited bool) {
+	for ctx.Err() == nil {
+		open, changed := g.open()
+		if open {
+			return waited
+		}
+		waited = true
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return waited
+}
+
+// Pause keeps this candidate from campaigning until [Election.Resume]. If it leads it goes on leading. It may be called at
+// any time, before Start too, and counts for all that is started later.
+func (e *Election) Pause() {
+	if e.gate.set(shutByOwner, true) {
+		e.log.Info("Paused")
+	}
+}
+
+// Resume undoes [Election.Pause].
+func (e *Election) Resume() {
+	if e.gate.set(shutByOwner, false) {
+		e.log.Info("Resumed")
+	}
+}
+
+// afterGate returns when to campaign after the gate was opened, which it may have been for many at once.
+func (e *Election) afterGate() time.Time {
+	return time.Now().Add(randomBelow(e.facts.Load().splay))
+}
