@@ -205,9 +205,13 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 		fresh, err := e.inspect(call)
 		switch {
 		case errors.Is(err, ErrBucketUnsuitable), errors.Is(err, ErrInvalidOption):
-			return nil, errors.Join(err, e.bucket.Delete(call, e.key, jetstream.LastRevision(w.revision)))
+			return nil, errors.Join(err, e.giveBack(call, w.revision))
 		case err != nil:
 			e.log.Warn("Key won, but the bucket cannot be looked at", "error", err)
+			return nil, nil
+		}
+		if e.gate.shut(shutByOperator) {
+			e.log.Info("Key won in an election that is paused, giving it back", "error", e.giveBack(call, w.revision))
 			return nil, nil
 		}
 		f = fresh
@@ -223,6 +227,11 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 	e.saw(e.record(w.since).leader(e.key, w.revision, w.since.Round(0), f.ttl))
 	e.moved(LeaderElectState, w.reason, t)
 	return t, nil
+}
+
+// giveBack deletes a win on which nobody has led.
+func (e *Election) giveBack(ctx context.Context, revision uint64) error {
+	return e.bucket.Delete(ctx, e.key, jetstream.LastRevision(revision))
 }
 
 // record returns the record to be written next, in a term that was won at the given time.

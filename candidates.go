@@ -131,7 +131,7 @@ func (o *Observer) handOver(ctx context.Context, verb, key, to string) error {
 func (o *Observer) asks(method, key string) (*nats.Conn, error) {
 	nc := o.opts.conn()
 	if nc == nil {
-		return nil, invalid("%s: candidates are asked over NATS: give the observer WithJetStream", method)
+		return nil, invalid("%s: candidates are spoken to over NATS: give the observer WithJetStream", method)
 	}
 	return nc, validateKey(key)
 }

@@ -63,7 +63,9 @@ func (h *hub) serve(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case m := <-questions:
-			if rest, ok := strings.CutPrefix(m.Subject, micro.APIPrefix+"."); ok {
+			if m.Subject == controlSubject(h.bucket.Bucket(), verbLook) {
+				h.heed(ctx)
+			} else if rest, ok := strings.CutPrefix(m.Subject, micro.APIPrefix+"."); ok {
 				verb, _, _ := strings.Cut(rest, ".")
 				d.introduce(verb, m)
 			} else {

@@ -107,7 +107,8 @@
 //
 // A leader hands over in order, its work ended first, when it is told to ([Election.Resign], [Election.Transfer]), when its time
 // is up ([WithRelinquish], [WithRelinquishSchedule]) and when it is ill ([WithHealthCheck]); it then holds back for one
-// campaign interval. [Election.Pause] keeps a candidate from campaigning, and a leader that is paused leads on.
+// campaign interval. [Election.Pause] keeps a candidate from campaigning, and a leader that is paused leads on;
+// [Observer.Pause] does that to a whole election.
 //
 // # Asking candidates
 //

@@ -9,8 +9,8 @@ import (
 // Why a candidate does not campaign.
 const (
 	shutByOwner    = "paused"
+	shutByOperator = "paused by an operator"
 	shutByHealth   = "unhealthy"
-	shutByOperator = "halted"
 )
 
 // gate keeps a candidate from campaigning for as long as somebody has a reason to. It is open at first.

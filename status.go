@@ -60,7 +60,7 @@ type Status struct {
 	TTL              time.Duration `json:"ttl_ns"`               // of the bucket; 0 until it was reached
 	CampaignInterval time.Duration `json:"campaign_interval_ns"` // between renewals; 0 until the bucket was reached
 
-	Paused    bool   `json:"paused,omitempty"`     // whether Pause keeps it from campaigning
+	Paused    bool   `json:"paused,omitempty"`     // whether Pause, or that of an operator, keeps it from campaigning
 	Unhealthy string `json:"unhealthy,omitempty"`  // why the last health checks failed; empty if they did not, or there are none
 	WakeUp    string `json:"wake_up,omitempty"`    // how it hears of changes: "republish", "watch" or "none"; empty if it does not run
 	Wins      uint64 `json:"wins"`                 // terms led
@@ -88,7 +88,7 @@ func (e *Election) Status() Status {
 	if a := e.ear.Load(); a != nil {
 		s.WakeUp = a.hub.inUse()
 	}
-	s.Paused = e.gate.shut(shutByOwner)
+	s.Paused = e.gate.shut(shutByOwner) || e.gate.shut(shutByOperator)
 	if text := e.illness.Load(); text != nil {
 		s.Unhealthy = *text
 	}

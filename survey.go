@@ -58,6 +58,7 @@ func (e *Election) inspect(ctx context.Context) (*facts, error) {
 		var f *facts
 		if f, err = e.opts.fit(status); err == nil {
 			f.took = time.Since(asked)
+			e.heed(status)
 			e.facts.Store(f)
 			e.lastError.Store(nil)
 			return f, nil

@@ -145,3 +145,22 @@ func TestLeaderThatDoesNotAnswerIsToldFromOneThatResigned(t *testing.T) {
 	f.g.Expect(code).To(Equal(exitNegative))
 	f.g.Expect(stderr).To(ContainSubstring("holds the key, and does not answer"))
 }
+
+func TestPausedElectionGetsNoLeaderUntilItIsResumed(t *testing.T) {
+	t.Parallel()
+	f := stand(t, "web-2")
+	code, stdout, stderr := f.try("pause", "jobs")
+	f.g.Expect(code).To(Equal(exitOK), stderr)
+	f.g.Expect(stdout).To(Equal("jobs is paused: its leader leads on, nobody new campaigns\n"))
+	f.leader.interrupt(eventLost, eventReleased, eventStopped)
+	code, _, stderr = f.try("resign", "jobs", "--force")
+	f.g.Expect(code).To(Equal(exitNegative))
+	f.g.Expect(stderr).To(ContainSubstring("nobody leads jobs"))
+	code, stdout, _ = f.try("resume", "jobs")
+	f.g.Expect(code).To(Equal(exitOK))
+	f.g.Expect(stdout).To(Equal("jobs is not paused\n"))
+	f.others["web-2"].next(eventElected)
+	f.others["web-2"].next(eventLeading)
+	code, _, _ = f.try("pause", "a b")
+	f.g.Expect(code).To(Equal(exitError))
+}

@@ -5,6 +5,7 @@
 //	election-cli candidates KEY show who stands ready, answered live
 //	election-cli resign KEY     ask the leader to give up leadership in order
 //	election-cli transfer KEY   ask the leader to hand over to another candidate
+//	election-cli pause KEY      keep everybody from campaigning, until resume KEY
 //
 // Flags, environment and contexts for the connection are those of natscli. Data goes to stdout, everything else to
 // stderr. The exit code is 0 if all is well, 1 for a negative result, 2 for wrong usage or any other error, and 130 for
@@ -129,6 +130,7 @@ func (t *tool) app() *fisk.Application {
 	registerCampaign(app, t)
 	registerCandidates(app, t)
 	registerHandover(app, t)
+	registerPause(app, t)
 	registerDrill(app, t)
 	registerChild(app, t)
 	return app

@@ -1,0 +1,114 @@
+package election
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// An operator pauses a whole election by a mark in the metadata of the stream behind the bucket: unlike a key it does not
+// expire, and whoever surveys the bucket reads it. Candidates that were given a connection are told to look at once;
+// others learn of it at the latest when they have won, and give the key back.
+const haltPrefix = "election.paused."
+
+// verbLook has every process of a bucket read which of its elections are paused.
+const verbLook = "look"
+
+// halted returns since when the elections of a bucket are paused that are, by key; nil if the bucket does not tell.
+func halted(status jetstream.KeyValueStatus) map[string]string {
+	s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo })
+	if !ok || s.StreamInfo() == nil {
+		return nil
+	}
+	paused := map[string]string{}
+	for name, since := range s.StreamInfo().Config.Metadata {
+		if key, ok := strings.CutPrefix(name, haltPrefix); ok {
+			paused[key] = since
+		}
+	}
+	return paused
+}
+
+// heed takes note of whether an operator has paused the election.
+func (e *Election) heed(status jetstream.KeyValueStatus) {
+	_, paused := halted(status)[e.key]
+	if !e.gate.set(shutByOperator, paused) {
+		return
+	}
+	if paused {
+		e.log.Info("Election paused by an operator")
+	} else {
+		e.log.Info("Election resumed by an operator")
+	}
+}
+
+// heed has all elections of a hub take note of whether they are paused.
+func (h *hub) heed(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, maxTry)
+	defer cancel()
+	status, err := h.bucket.Status(ctx)
+	if err != nil {
+		return // whoever wins looks again
+	}
+	h.mu.Lock()
+	all := slices.Concat(slices.Collect(maps.Values(h.ears))...)
+	h.mu.Unlock()
+	for _, a := range all {
+		a.election.heed(status)
+	}
+}
+
+// Pause has nobody new campaign in the election of the key until [Observer.Resume], whoever starts meanwhile: its leader
+// leads on, and if that one stops or fails nobody takes its place. It needs permission to update the stream behind the
+// bucket, and the observer needs [WithJetStream]. Candidates without it learn of the pause when they have won the key,
+// and give it back without having led.
+func (o *Observer) Pause(ctx context.Context, key string) error {
+	return o.mark(ctx, "Pause", key, func(metadata map[string]string) {
+		if metadata[haltPrefix+key] == "" {
+			metadata[haltPrefix+key] = time.Now().UTC().Format(time.RFC3339)
+		}
+	})
+}
+
+// Resume undoes [Observer.Pause].
+func (o *Observer) Resume(ctx context.Context, key string) error {
+	return o.mark(ctx, "Resume", key, func(metadata map[string]string) { delete(metadata, haltPrefix+key) })
+}
+
+// Paused returns the keys of the elections that are paused by [Observer.Pause], sorted.
+func (o *Observer) Paused(ctx context.Context) ([]string, error) {
+	status, err := o.bucket.Status(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("paused elections of %q: %w", o.bucket.Bucket(), err)
+	}
+	return slices.Sorted(maps.Keys(halted(status))), nil
+}
+
+// mark changes the metadata of the stream behind the bucket, and has candidates look.
+func (o *Observer) mark(ctx context.Context, method, key string, change func(map[string]string)) error {
+	nc, err := o.asks(method, key)
+	if err != nil {
+		return err
+	}
+	s, err := o.opts.js.Stream(ctx, "KV_"+o.bucket.Bucket())
+	if err != nil {
+		return fmt.Errorf("election %q: %w", key, err)
+	}
+	config := s.CachedInfo().Config
+	before := maps.Clone(config.Metadata)
+	if config.Metadata == nil {
+		config.Metadata = map[string]string{}
+	}
+	if change(config.Metadata); maps.Equal(before, config.Metadata) {
+		return nil
+	}
+	if _, err := o.opts.js.UpdateStream(ctx, config); err != nil {
+		return fmt.Errorf("election %q: %w", key, err)
+	}
+	return nc.Publish(controlSubject(o.bucket.Bucket(), verbLook), []byte(`{"key":"`+key+`"}`))
+}
