@@ -15,7 +15,7 @@ expire; to write it takes permission to update that stream.
 
 Exit codes: 0 it is paused; 2 wrong usage or any other error.`
 
-const resumeHelp = `It undoes 'election-cli pause KEY': candidates campaign again, at once if nobody leads.
+const resumeHelp = `It undoes 'election-cli pause KEY': candidates campaign again, within seconds if nobody leads.
 
 Exit codes: 0 it is not paused; 2 wrong usage or any other error.`
 
