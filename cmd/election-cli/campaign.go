@@ -122,7 +122,7 @@ func (c *campaign) campaign(ctx context.Context, fail context.CancelCauseFunc, n
 		defer metrics.stop()
 	}
 	if c.embedded {
-		server, err := startEmbedded(c.port)
+		server, err := startEmbedded(embeddedConfig{port: c.port})
 		if err != nil {
 			return err
 		}

@@ -106,7 +106,7 @@ func TestASelectedContextIsNoServerToDrillOn(t *testing.T) {
 
 func TestAnEmbeddedServerIsReachedWhateverContextIsSelected(t *testing.T) {
 	g := NewWithT(t)
-	e, err := startEmbedded(0)
+	e, err := startEmbedded(embeddedConfig{})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.stop()
 	keepContext(t, "far", `{"url":"nats://h:1","socks_proxy":"socks5://p:1","jetstream_domain":"hub","user":"u","password":"p"}`, true)
@@ -120,7 +120,7 @@ func TestAnEmbeddedServerIsReachedWhateverContextIsSelected(t *testing.T) {
 
 func TestDomainAndPrefixOfTheContextAreHonouredUnlessFlagsSayOtherwise(t *testing.T) {
 	g := NewWithT(t)
-	e, err := startEmbedded(0)
+	e, err := startEmbedded(embeddedConfig{})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.stop()
 	for context, want := range map[string][2]string{
@@ -208,7 +208,7 @@ func TestWrongCredentialsEndADrillAndACampaign(t *testing.T) {
 
 func TestAMissingBucketIsNamedWithTheWayToMakeIt(t *testing.T) {
 	g := NewWithT(t)
-	e, err := startEmbedded(0)
+	e, err := startEmbedded(embeddedConfig{})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.stop()
 	code, _, stderr := try("campaign", "key", "--bucket", "SOME", "-s", e.url())
@@ -218,7 +218,7 @@ func TestAMissingBucketIsNamedWithTheWayToMakeIt(t *testing.T) {
 
 func TestAServerThatComesLaterIsWaitedFor(t *testing.T) {
 	g := NewWithT(t)
-	e, err := startEmbedded(0)
+	e, err := startEmbedded(embeddedConfig{})
 	g.Expect(err).NotTo(HaveOccurred())
 	url, port := e.url(), e.server.Addr().(*net.TCPAddr).Port
 	e.stop()
@@ -233,7 +233,7 @@ func TestAServerThatComesLaterIsWaitedFor(t *testing.T) {
 	}()
 	g.Consistently(found).WithTimeout(200 * time.Millisecond).ShouldNot(Receive())
 
-	e, err = startEmbedded(port)
+	e, err = startEmbedded(embeddedConfig{port: port})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.stop()
 	g.Eventually(found).WithTimeout(patience).Should(Receive(MatchError(ContainSubstring(`no bucket "B"`))), "which only the server can know")

@@ -175,7 +175,7 @@ func (d *drill) drawTo(draw func(io.Writer) error) error {
 func (d *drill) rehearse(ctx context.Context) (r *rehearsal, err error) {
 	embeddedServer := d.embedded || !d.conn.given()
 	if embeddedServer {
-		server, err := startEmbedded(0)
+		server, err := startEmbedded(embeddedConfig{})
 		if err != nil {
 			return nil, err
 		}

@@ -76,7 +76,7 @@ func TestLinksOfAFleetCanBeCutAlsoWithTLSAndPasswords(t *testing.T) {
 
 func TestAFleetFailsWhereTheBucketIsMissing(t *testing.T) {
 	g := NewWithT(t)
-	e, err := startEmbedded(0)
+	e, err := startEmbedded(embeddedConfig{})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.stop()
 	_, err = newFleet(t.Context(), e.flags(time.Second), "NONE", 2)

@@ -60,7 +60,7 @@ func TestAnInterruptedDrillRemovesWhatItMade(t *testing.T) {
 	}
 	t.Parallel()
 	g := NewWithT(t)
-	e, err := startEmbedded(0)
+	e, err := startEmbedded(embeddedConfig{})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.stop()
 	cmd, stdout, stderr := command(t, "drill", "-s", e.url())
@@ -105,8 +105,14 @@ type campaigner struct {
 
 func startCampaign(t *testing.T, args ...string) *campaigner {
 	t.Helper()
+	return startCandidate(t, append([]string{"campaign", "jobs", "--json"}, args...)...)
+}
+
+// startCandidate runs a command that stands as a candidate and writes events as JSON.
+func startCandidate(t *testing.T, args ...string) *campaigner {
+	t.Helper()
 	g := NewWithT(t)
-	cmd, _, stderr := command(t, append([]string{"campaign", "jobs", "--json"}, args...)...)
+	cmd, _, stderr := command(t, args...)
 	lines, err := progressOf(&cmd.Stdout, cmd.StdoutPipe)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
@@ -153,7 +159,7 @@ func TestACampaignThatIsInterruptedHandsOverToAnother(t *testing.T) {
 	}
 	t.Parallel()
 	g := NewWithT(t)
-	e, err := startEmbedded(0)
+	e, err := startEmbedded(embeddedConfig{})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.stop()
 	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()

@@ -26,6 +26,9 @@ import (
 	"github.com/choria-io/fisk"
 )
 
+// defaultBucket holds the elections unless another is named.
+const defaultBucket = "LEADER_ELECTION"
+
 // Exit codes, as the help documents them.
 const (
 	exitOK          = 0
@@ -126,7 +129,7 @@ func (t *tool) app() *fisk.Application {
 	app.HelpFlag.Short('h')
 	t.conn.register(app)
 	app.Flag("bucket", "Key-Value bucket that holds the elections").Envar("ELECTION_BUCKET").
-		Default("LEADER_ELECTION").StringVar(&t.bucket)
+		Default(defaultBucket).StringVar(&t.bucket)
 	registerCampaign(app, t)
 	registerCandidates(app, t)
 	registerHandover(app, t)

@@ -142,16 +142,23 @@ func isTerminal(w any) bool {
 		return false // the old console shows escape sequences as they are
 	}
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull) // which is a character device too
+	return err != nil || !os.SameFile(info, null)
 }
 
 // writeJSON writes v as indented JSON.
 func writeJSON(w io.Writer, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false) // subjects end in >
+	if err := e.Encode(v); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(w, string(text))
+	_, err := w.Write(text.Bytes())
 	return err
 }
 

@@ -14,7 +14,7 @@ import (
 func wired(t *testing.T, rate float64) (*nats.Conn, *wire) {
 	t.Helper()
 	g := NewWithT(t)
-	e, err := startEmbedded(0)
+	e, err := startEmbedded(embeddedConfig{})
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(e.stop)
 	w, err := openWire([]string{strings.TrimPrefix(e.url(), "nats://")}, rate, rand.New(rand.NewPCG(1, 1)))

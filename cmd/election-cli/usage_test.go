@@ -47,7 +47,7 @@ func TestWrongUsageExits2AndSaysTheWayOut(t *testing.T) {
 
 func TestAPortInUseIsSaidToBe(t *testing.T) {
 	g := NewWithT(t)
-	e, err := startEmbedded(0)
+	e, err := startEmbedded(embeddedConfig{})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.stop()
 	port := e.url()[strings.LastIndex(e.url(), ":")+1:]
