@@ -71,18 +71,31 @@ func (s *session) awaitBucket(ctx context.Context, name string, log *slog.Logger
 func (s *session) hopeless(name string, err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrBucketNotFound):
-		return fmt.Errorf("there is no bucket %q on %s: make it with 'nats kv add %s --history 1 --ttl 30s --marker-ttl 30s', "+
-			"name another with --bucket, or try things out with --embedded", name, s.server(), name)
+		return noBucket{fmt.Errorf("there is no bucket %q on %s: make it with '%s', or name another with --bucket", name, s.server(), onBucket("bucket add", name))}
 	case errors.Is(err, jetstream.ErrInvalidBucketName):
 		return fmt.Errorf("--bucket %q is no name for a bucket: use letters, digits, - and _", name)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("%s has no JetStream for this account: enable it there, name another server with --server, or try things out with --embedded", s.server())
+		return fmt.Errorf("%s has no JetStream for this account: enable it there, name another server with --server, or try things out with 'election-cli server'", s.server())
 	case errors.Is(err, jetstream.ErrBadBucket):
 		return fmt.Errorf("the stream behind bucket %q on %s is no bucket: name another with --bucket", name, s.server())
 	case errors.Is(err, nats.ErrConnectionClosed):
 		return fmt.Errorf("the connection was closed: %w", err)
 	}
 	return nil
+}
+
+// noBucket is an error that says how to make a bucket that is not there.
+type noBucket struct{ error }
+
+// Unwrap returns what it means.
+func (noBucket) Unwrap() error { return jetstream.ErrBucketNotFound }
+
+// onBucket returns the command line of a command on that bucket.
+func onBucket(command, bucket string) string {
+	if bucket == defaultBucket {
+		return "election-cli " + command
+	}
+	return "election-cli " + command + " --bucket " + bucket
 }
 
 // server returns the URL of the server that the session is connected to.

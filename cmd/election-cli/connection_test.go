@@ -213,7 +213,7 @@ func TestAMissingBucketIsNamedWithTheWayToMakeIt(t *testing.T) {
 	defer e.stop()
 	code, _, stderr := try("campaign", "key", "--bucket", "SOME", "-s", e.url())
 	g.Expect(code).To(Equal(exitError))
-	g.Expect(stderr).To(And(ContainSubstring(`no bucket "SOME"`), ContainSubstring("nats kv add SOME --history 1 --ttl 30s --marker-ttl 30s"), ContainSubstring("--embedded")))
+	g.Expect(stderr).To(And(ContainSubstring(`no bucket "SOME"`), ContainSubstring("'election-cli bucket add --bucket SOME'")))
 }
 
 func TestAServerThatComesLaterIsWaitedFor(t *testing.T) {

@@ -134,6 +134,7 @@ func (t *tool) app() *fisk.Application {
 	registerCandidates(app, t)
 	registerHandover(app, t)
 	registerPause(app, t)
+	registerBucket(app, t)
 	registerDrill(app, t)
 	registerChild(app, t)
 	return app

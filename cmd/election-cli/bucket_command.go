@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/choria-io/fisk"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+)
+
+const (
+	bucketAddHelp = `The bucket gets a history of 1, the TTL, markers that announce expiries unless it is --mixed, and the server republishes
+what is written to it, so that candidates hear of a vacancy at no cost. What is not fit about it is said on stderr.
+
+If the bucket exists and is as asked for, this is said and the exit code is 0. If it differs, each difference is named,
+nothing is changed, and the exit code is 2.
+
+With --json the result is one object: "made" (false if it existed), and all that 'bucket info --json' has.`
+
+	bucketInfoHelp = `It says what the bucket is, how its replicas are, and what about it is unfit for elections, with the way out.
+
+With --json the result is one object: "bucket", "server", "ttl_s", "replicas", "storage", "history", "markers_s" (how long
+a marker announces an expiry; 0 if none does), "republish" (the subject on which changes are repeated; empty if they are
+not), "created", "keys" (also those that were released or expired a moment ago), "bytes", in a cluster "cluster" with
+"name", "leader" and the list "peers" ("name", "current", "offline", "lag" in operations, "seen_s"), and the list
+"findings" ("code", "severity", "message" and "remedy").
+
+The exit code is 1 if a finding is critical: elections do not work there, or are not safe.`
+
+	bucketRmHelp = `It says how many elections in it have a leader right now, and asks. Those leaders cannot be warned: until they notice, which
+takes as long as the TTL at most, others may lead in a bucket that is made again meanwhile. Stop them first.
+
+The exit code is 1 if there is no such bucket, or if the answer was no. A bucket without a TTL holds no elections and is
+not removed.`
+
+	bucketDefaultTTL = 30 * time.Second
+	leadersNamed     = 5 // in a question, at most
+)
+
+// bucketCommand has the commands below bucket.
+type bucketCommand struct {
+	*tool
+	ttl      time.Duration
+	replicas int
+	storage  string
+	mixed    bool
+	force    bool
+	json     bool
+}
+
+func registerBucket(app *fisk.Application, t *tool) {
+	b := &bucketCommand{tool: t}
+	cmd := app.Command("bucket", "Makes, shows and removes the bucket that --bucket names")
+
+	add := cmd.Command("add", "Makes a bucket that is fit for elections").HelpLong(bucketAddHelp).Action(action(b.add))
+	add.Flag("ttl", "How long a lease lasts: how soon a leader that crashed is replaced").Default(bucketDefaultTTL.String()).PlaceHolder("DURATION").DurationVar(&b.ttl)
+	add.Flag("replicas", "Replicas in a cluster: 1, 3 or 5").Default("1").PlaceHolder("N").IntVar(&b.replicas)
+	add.Flag("storage", "Where it is kept: file, or memory, which forgets term numbers when servers restart").Default("file").EnumVar(&b.storage, "file", "memory")
+	add.Flag("mixed", "Candidates of Choria stand in it too, so that expiries cannot be announced").UnNegatableBoolVar(&b.mixed)
+	add.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&b.json)
+
+	info := cmd.Command("info", "Shows the bucket, and what about it is unfit").HelpLong(bucketInfoHelp).Action(action(b.info))
+	info.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&b.json)
+
+	rm := cmd.Command("rm", "Removes the bucket and all elections in it").HelpLong(bucketRmHelp).Action(action(b.rm))
+	rm.Flag("force", "Do not ask").Short('f').UnNegatableBoolVar(&b.force)
+}
+
+// config returns the configuration that the flags ask for.
+func (b *bucketCommand) config() (election.BucketConfig, error) {
+	c := election.BucketConfig{Name: b.bucket, TTL: b.ttl, Replicas: b.replicas, Mixed: b.mixed}
+	if b.storage == "memory" {
+		c.Storage = jetstream.MemoryStorage
+	}
+	problems := []error{checkTTL(b.ttl)}
+	if b.replicas != 1 && b.replicas != 3 && b.replicas != 5 {
+		problems = append(problems, fmt.Errorf("--replicas %d: give 1, 3 or 5", b.replicas))
+	}
+	return c, errors.Join(problems...)
+}
+
+// add makes the bucket, or says that it is there.
+func (b *bucketCommand) add(ctx context.Context) error {
+	config, err := b.config()
+	if err != nil {
+		return err
+	}
+	s, err := b.conn.connect(nats.Name("election-cli bucket add"))
+	if err != nil {
+		return err
+	}
+	defer s.nc.Close()
+	bucket, made, err := s.ensureBucket(ctx, config)
+	if err != nil {
+		return err
+	}
+	report, err := describeBucket(ctx, s, bucket)
+	if err != nil {
+		return err
+	}
+	if b.json {
+		err = writeJSON(b.stdout, struct {
+			Made bool `json:"made"`
+			bucketReport
+		}{made, report})
+	} else {
+		err = report.print(b.stdout, styleFor(b.stdout))
+	}
+	said := "is made"
+	if !made {
+		said = "exists, and is as asked for"
+	}
+	fmt.Fprintf(b.stderr, "Bucket %s %s\n", report.Bucket, said)
+	return errors.Join(err, report.complain(b.stderr, styleFor(b.stderr), election.SeverityWarning))
+}
+
+// info shows the bucket.
+func (b *bucketCommand) info(ctx context.Context) error {
+	s, bucket, err := b.open(ctx, "bucket info")
+	if err != nil {
+		return err
+	}
+	defer s.nc.Close()
+	report, err := describeBucket(ctx, s, bucket)
+	if err != nil {
+		return err
+	}
+	if b.json {
+		err = writeJSON(b.stdout, report)
+	} else {
+		style := styleFor(b.stdout)
+		err = report.print(b.stdout, style)
+		if err == nil {
+			err = report.complain(b.stdout, style, election.SeverityInfo)
+		}
+	}
+	if err == nil && report.worst() == election.SeverityCritical {
+		return &verdict{code: exitNegative}
+	}
+	return err
+}
+
+// rm removes the bucket.
+func (b *bucketCommand) rm(ctx context.Context) error {
+	s, err := b.conn.connect(nats.Name("election-cli bucket rm"))
+	if err != nil {
+		return err
+	}
+	defer s.nc.Close()
+	none := &verdict{exitNegative, fmt.Sprintf("there is no bucket %q on %s: nothing was removed", b.bucket, s.server())}
+	bucket, err := s.findBucket(ctx, b.bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return none
+	}
+	if err != nil {
+		return err
+	}
+	request, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	status, err := bucket.Status(request)
+	if err != nil {
+		return fmt.Errorf("bucket %q on %s cannot be read: %w", b.bucket, s.server(), err)
+	}
+	if status.TTL() <= 0 {
+		return fmt.Errorf("bucket %q on %s has no TTL, so that it holds no elections: if it is to go all the same, remove it with 'nats kv del %s'", b.bucket, s.server(), b.bucket)
+	}
+	led := s.leadersIn(request, bucket)
+	if b.force {
+		fmt.Fprintln(b.stderr, led)
+	}
+	if err := b.confirm(b.force, fmt.Sprintf("%s\nRemove it?", led)); err != nil {
+		return err
+	}
+	request, cancel = context.WithTimeout(ctx, s.timeout) // the answer may have taken its time
+	defer cancel()
+	err = s.js.DeleteKeyValue(request, b.bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return none
+	}
+	if err != nil {
+		return fmt.Errorf("bucket %q on %s was not removed: %w", b.bucket, s.server(), err)
+	}
+	fmt.Fprintf(b.stderr, "Bucket %s is removed\n", b.bucket)
+	return nil
+}
+
+// leadersIn says in words who leads in the bucket right now.
+func (s *session) leadersIn(ctx context.Context, bucket jetstream.KeyValue) string {
+	in := fmt.Sprintf("Bucket %s on %s", bucket.Bucket(), s.server())
+	o, err := election.NewObserver(bucket, election.WithJetStream(s.js))
+	if err != nil {
+		return fmt.Sprintf("%s: who leads in it cannot be seen (%v).", in, err)
+	}
+	leaders, err := o.Leaders(ctx)
+	if err != nil {
+		return fmt.Sprintf("%s: who leads in it cannot be seen (%v).", in, err)
+	}
+	var names []string
+	for _, l := range leaders[:min(len(leaders), leadersNamed)] {
+		l = shown(l)
+		names = append(names, l.Key+": "+l.Name)
+	}
+	if more := len(leaders) - leadersNamed; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	switch len(leaders) {
+	case 0:
+		return in + ": no election has a leader right now."
+	case 1:
+		return fmt.Sprintf("%s: 1 election has a leader right now (%s).", in, names[0])
+	}
+	return fmt.Sprintf("%s: %d elections have a leader right now (%s).", in, len(leaders), strings.Join(names, ", "))
+}
