@@ -135,6 +135,7 @@ func (t *tool) app() *fisk.Application {
 	registerHandover(app, t)
 	registerPause(app, t)
 	registerBucket(app, t)
+	registerServer(app, t)
 	registerDrill(app, t)
 	registerChild(app, t)
 	return app
