@@ -50,10 +50,13 @@ type campaign struct {
 	ttl       time.Duration
 
 	portSet, ttlSet bool
+
+	client string                                                                            // how the connection is called
+	work   func(*election.Election, *slog.Logger) func(context.Context, election.Term) error // of the leader; nil if there is none
 }
 
 func registerCampaign(app *fisk.Application, t *tool) {
-	c := &campaign{tool: t}
+	c := &campaign{tool: t, client: "campaign"}
 	cmd := app.Command("campaign", "Stands as a candidate until interrupted").HelpLong(campaignHelp).Action(action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&c.name)
@@ -130,7 +133,7 @@ func (c *campaign) campaign(ctx context.Context, fail context.CancelCauseFunc, n
 		c.conn = server.flags(c.conn.timeout)
 		log.Info("Embedded server listens, others join with: election-cli campaign " + c.key + " -s " + server.url() + " --bucket " + c.bucket)
 	}
-	s, err := c.conn.join("election-cli campaign "+c.name, fail, log)
+	s, err := c.conn.join("election-cli "+c.client+" "+c.name, fail, log)
 	if err != nil {
 		return err
 	}
@@ -151,6 +154,9 @@ func (c *campaign) campaign(ctx context.Context, fail context.CancelCauseFunc, n
 		return tidy(err)
 	}
 	n.story.introduce(ctx, s, bucket, e.Term)
+	if c.work != nil {
+		return tidy(e.Run(ctx, c.work(e, log)))
+	}
 	return tidy(e.Start(ctx))
 }
 

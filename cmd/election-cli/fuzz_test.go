@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 )
 
 // FuzzCommandLine parses command lines without running them. Arguments are separated by newlines.
@@ -29,6 +31,32 @@ func FuzzRate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		if rate, err := parseRate(text); err == nil && !(rate >= 0 && rate <= 0.5) {
 			t.Errorf("%q is %v", text, rate)
+		}
+	})
+}
+
+// FuzzMarker reads the content of a file that may be a marker, and judges it.
+func FuzzMarker(f *testing.F) {
+	written := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	text, err := json.Marshal(aMarker(written))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, s := range []string{string(text), "", "\x00\x00", "null", "{}", "[]", "hello", `{"marker":"election-cli","ttl_s":1e999}`,
+		`{"marker":"election-cli","key":"k","name":"n","term":1,"token":"t","written":"0001-01-02T00:00:00Z","expiry":"9999-12-31T23:59:59Z","ttl_s":3600}`} {
+		f.Add([]byte(s), int64(0))
+	}
+	f.Fuzz(func(t *testing.T, text []byte, after int64) {
+		m, err := parseMarker(text)
+		if err != nil {
+			return
+		}
+		now := written.Add(time.Duration(after))
+		if m.doubt(now) == "" && (!now.Before(m.Expiry) || now.Before(m.Written) || m.Expiry.Sub(now) > time.Hour) {
+			t.Errorf("%s is trusted at %v", text, now)
+		}
+		if _, err := json.Marshal(m.shown()); err != nil {
+			t.Errorf("%s cannot be shown: %v", text, err)
 		}
 	})
 }

@@ -134,6 +134,7 @@ func (t *tool) app() *fisk.Application {
 	registerCandidates(app, t)
 	registerHandover(app, t)
 	registerPause(app, t)
+	registerFile(app, t)
 	registerBucket(app, t)
 	registerServer(app, t)
 	registerDrill(app, t)

@@ -33,6 +33,15 @@ func TestWrongUsageExits2AndSaysTheWayOut(t *testing.T) {
 		{[]string{"campaign", "k", "--embedded", "--ttl", "1ms"}, []string{"--ttl 1ms"}},
 		{[]string{"campaign", "k", "--embedded", "--port", "70000"}, []string{"--port 70000", "65535"}},
 		{[]string{"campaign", "k", "--embedded", "--bucket", "a b"}, []string{`"a b"`}},
+		{[]string{"file", "k"}, []string{"election-cli file KEY PATH", "--check PATH"}},
+		{[]string{"file", "k", "--check", "x"}, []string{"--check takes the marker and nothing else"}},
+		{[]string{"file", "a b", filepath.Join(t.TempDir(), "x")}, []string{`"a b"`}},
+		{[]string{"file", "k", filepath.Join(t.TempDir(), "no", "x")}, []string{"there is no folder"}},
+		{[]string{"bucket", "add", "--ttl", "1ms"}, []string{"--ttl 1ms", "at least 1s"}},
+		{[]string{"bucket", "add", "--replicas", "2"}, []string{"--replicas 2", "1, 3 or 5"}},
+		{[]string{"bucket", "add", "--storage", "paper"}, []string{"paper"}},
+		{[]string{"server", "--port", "70000"}, []string{"--port 70000", "65535"}},
+		{[]string{"server", "-s", "h:1"}, []string{"--server", "--port"}},
 		{[]string{"campaign", "k", "--metrics", "nowhere"}, []string{"--metrics nowhere", ":9222"}},
 	} {
 		g := NewWithT(t)
@@ -51,7 +60,9 @@ func TestAPortInUseIsSaidToBe(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.stop()
 	port := e.url()[strings.LastIndex(e.url(), ":")+1:]
-	code, _, stderr := try("campaign", "k", "--embedded", "--port", port)
-	g.Expect(code).To(Equal(exitError))
-	g.Expect(stderr).To(And(ContainSubstring("--port "+port), ContainSubstring("in use")))
+	for _, args := range [][]string{{"campaign", "k", "--embedded", "--port", port}, {"server", "--port", port}} {
+		code, _, stderr := try(args...)
+		g.Expect(code).To(Equal(exitError))
+		g.Expect(stderr).To(And(ContainSubstring("--port "+port), ContainSubstring("in use")))
+	}
 }

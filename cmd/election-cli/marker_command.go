@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/choria-io/fisk"
+
+	"github.com/natscampaign/election"
+)
+
+const fileHelp = `It stands as a candidate and keeps a marker, a file, on the host that leads: cron jobs and health checks there need no
+NATS to know. The marker is written when leadership counts, replaced as a whole at each renewal, and removed before
+leadership ends: before the lease runs out if it is not renewed, and before the key is released if it is interrupted
+(INT or TERM, exit code 0).
+
+The marker is one JSON object: "marker" (always "election-cli"), "key", "bucket", "name", "term", "token" (the fencing
+token), "since" (when the key was won), "written", "expiry" and "ttl_s". Trust it until its expiry and no longer: after
+a kill -9, or while the process is stopped, it stays where it is. With --check this tool tells whether it counts, and asks
+no server:
+
+    election-cli file --check /run/leader.json && do-what-only-the-leader-does
+
+Exit codes of --check: 0 the marker is there and fresh; 1 it is missing, has expired, or comes from the future (the clock
+was set back); 2 it cannot be read, or is none. With --json the verdict is written as JSON: "path", "fresh", "reason" (if
+it is not) and "marker" (if there is one).
+
+A marker that was left behind is removed at the start. Any other file at PATH is refused and left as it is, as is a
+symbolic link. The folder must exist; PATH.lock there keeps a second process on this host from the same PATH. A marker
+that cannot be written ends leadership, and the command with exit code 2, so that another host can lead.
+
+Events are written as by 'election-cli campaign'.`
+
+// fileCommand is the command file: a campaign whose work is to keep a marker.
+type fileCommand struct {
+	campaign
+	path, checked string
+}
+
+func registerFile(app *fisk.Application, t *tool) {
+	c := &fileCommand{campaign: campaign{tool: t, client: "file"}}
+	cmd := app.Command("file", "Keeps a file on the host that leads, or checks it").HelpLong(fileHelp).Action(action(c.run))
+	cmd.Arg("key", "The election, a key of the bucket").StringVar(&c.key)
+	cmd.Arg("path", "The marker, a file in a folder that exists").StringVar(&c.path)
+	cmd.Flag("check", "Exit with 0 if the marker at PATH is fresh, without asking a server").PlaceHolder("PATH").StringVar(&c.checked)
+	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&c.name)
+	cmd.Flag("json", "Write events, or the verdict, as JSON").UnNegatableBoolVar(&c.json)
+	cmd.Flag("verbose", "Log each campaign, renewal and marker as well").Short('v').UnNegatableBoolVar(&c.verbose)
+}
+
+// run checks a marker, or keeps one until ctx ends.
+func (c *fileCommand) run(ctx context.Context) error {
+	switch {
+	case c.checked != "" && (c.key != "" || c.name != ""):
+		return errors.New("--check takes the marker and nothing else: election-cli file --check PATH")
+	case c.checked != "":
+		return c.check(c.checked)
+	case c.path == "":
+		return errors.New("give the election and the marker: election-cli file KEY PATH, or election-cli file --check PATH")
+	}
+	release, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	defer release()
+	c.work = c.keep
+	return c.campaign.run(ctx)
+}
+
+// prepare makes sure that the marker's place is this process's, and removes what another left there.
+func (c *fileCommand) prepare() (release func(), err error) {
+	if err := claim(c.path); err != nil {
+		return nil, err
+	}
+	if err := checkWritable("PATH", c.path); err != nil {
+		return nil, err
+	}
+	release, err = lockFile(c.path + ".lock")
+	if errors.Is(err, errLocked) {
+		return nil, fmt.Errorf("another process on this host keeps %s, by its lock %s.lock: stop it first, or name another file", c.path, c.path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := removeMarker(c.path); err != nil {
+		release()
+		return nil, fmt.Errorf("the marker that was left at %s cannot be removed: %w", c.path, err)
+	}
+	return release, nil
+}
+
+// keep returns the work of a leader.
+func (c *fileCommand) keep(e *election.Election, log *slog.Logger) func(context.Context, election.Term) error {
+	k := &keeper{path: c.path, log: log, about: marker{Marker: markerKind, Key: c.key, Bucket: c.bucket, Name: c.name}}
+	return func(ctx context.Context, term election.Term) error { return k.lead(ctx, term, e.Status().TTL) }
+}
