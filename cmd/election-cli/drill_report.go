@@ -139,8 +139,16 @@ func (p *report) row(b *strings.Builder, name string, figures []float64, limit t
 		return
 	}
 	lo, mid, hi := spreadOf(figures)
-	fmt.Fprintf(b, "%-32s%3d%8.2f s%8.2f s%8.2f s%8.2f s   %.2f / %.2f / %.2f\n",
-		name, len(figures), lo, mid, hi, limit.Seconds(), lo/p.TTL, mid/p.TTL, hi/p.TTL)
+	fmt.Fprintf(b, "%-32s%3d%10s%10s%10s%8.2f s   %.2f / %.2f / %.2f\n",
+		name, len(figures), figure(lo), figure(mid), figure(hi), limit.Seconds(), lo/p.TTL, mid/p.TTL, hi/p.TTL)
+}
+
+// figure returns a time in seconds, or in milliseconds where it is too short for that.
+func figure(s float64) string {
+	if s < 0.0995 {
+		return fmt.Sprintf("%.0f ms", 1000*s)
+	}
+	return fmt.Sprintf("%.2f s", s)
 }
 
 func (p *report) overlapLine(s style) string {

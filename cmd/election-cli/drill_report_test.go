@@ -94,6 +94,17 @@ func TestADrillIsPassedOnlyWithoutOverlapMissOrDisorder(t *testing.T) {
 	g.Expect((&report{disorder: "term 3 of k led after a term with a larger number"}).complaint()).To(ContainSubstring("term 3 of k"))
 }
 
+func TestTableShowsWhatIsTooShortForSecondsInMilliseconds(t *testing.T) {
+	g := NewWithT(t)
+	p := resultOf([]fault{
+		{kind: kindHandover, at: 0, led: 3 * time.Millisecond}, {kind: kindHandover, at: 0, led: 99 * time.Millisecond}, {kind: kindHandover, at: 0, led: 100 * time.Millisecond},
+	})
+	var out bytes.Buffer
+	g.Expect(p.table(&out, style{})).To(Succeed())
+	g.Expect(out.String()).To(MatchRegexp(`handover .* 3 +3 ms +99 ms +0\.10 s +\d`))
+	g.Expect(p.Handover).To(Equal([]float64{0.003, 0.099, 0.1}), "JSON keeps to seconds")
+}
+
 func TestTableShowsFiguresInSecondsAndAsPartOfTheTTL(t *testing.T) {
 	g := NewWithT(t)
 	p := resultOf([]fault{{kind: kindCrash, at: 0, led: 3 * time.Second}, {kind: kindCrash, at: 0, led: 5 * time.Second}})

@@ -101,7 +101,7 @@ func (r *rehearsal) draw(w io.Writer) error {
 		}
 		m := timelineMark{at: f.at, member: f.member, what: [...]string{"start", "stop", "cut", "delete"}[f.kind], took: "nobody led"}
 		if f.led > 0 {
-			m.took = fmt.Sprintf("%.2f s", (f.led - f.at).Seconds())
+			m.took = figure((f.led - f.at).Seconds())
 		}
 		t.marks = append(t.marks, m)
 	}

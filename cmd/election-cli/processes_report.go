@@ -275,5 +275,5 @@ func (p *processReport) row(b *strings.Builder, r faultResult) {
 		return
 	}
 	_, mid, hi := spreadOf(r.Failover)
-	fmt.Fprintf(b, "%-46s%6d%11d%7.2f s%8.2f s%8.2f s   %.2f / %.2f\n", name, r.Count, len(r.Failover), mid, hi, r.Bound, mid/p.TTL, hi/p.TTL)
+	fmt.Fprintf(b, "%-46s%6d%11d%9s%10s%8.2f s   %.2f / %.2f\n", name, r.Count, len(r.Failover), figure(mid), figure(hi), r.Bound, mid/p.TTL, hi/p.TTL)
 }
