@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+)
+
+// streamsOf returns the streams on a server.
+func streamsOf(t *testing.T, s *session) (names []string) {
+	t.Helper()
+	l := s.js.StreamNames(t.Context())
+	for name := range l.Name() {
+		names = append(names, name)
+	}
+	NewWithT(t).Expect(l.Err()).NotTo(HaveOccurred())
+	return names
+}
+
+func TestADrillLeavesTheLeadersOfOtherBucketsAlone(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	e, s := serverWithBucket(t, 2*time.Second)
+	bucket, err := s.findBucket(t.Context(), defaultBucket)
+	g.Expect(err).NotTo(HaveOccurred())
+	var won, lost atomic.Int32
+	candidate := func(name string) *election.Election {
+		c, err := election.NewElection(name, "scheduler", bucket, election.WithJetStream(s.js), election.WithSplay(0),
+			election.OnWon(func() { won.Add(1) }), election.OnLost(func() { lost.Add(1) }))
+		g.Expect(err).NotTo(HaveOccurred())
+		done := make(chan error, 1)
+		go func() { done <- c.Start(t.Context()) }()
+		t.Cleanup(func() { c.Stop(); g.Expect(<-done).To(Succeed()) })
+		return c
+	}
+	leader := candidate("staging-1")
+	g.Eventually(leader.IsLeader).WithTimeout(patience).Should(BeTrue())
+	term, _ := leader.Term()
+	follower := candidate("staging-2")
+	g.Eventually(func() *election.Leader { return follower.Status().Leader }).WithTimeout(patience).ShouldNot(BeNil())
+	before, err := leader.Leader(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+
+	// The drill is told of the bucket of the fleet, and uses one of its own all the same.
+	code, stdout, stderr := runs(t, "drill", "-s", e.url(), "--bucket", defaultBucket, "--candidates", "2", "--rounds", "1", "--ttl", "1s", "--json")
+	g.Expect(code).To(Equal(exitOK), stderr)
+	var r report
+	g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed())
+	g.Expect(r.Embedded).To(BeFalse())
+	g.Expect(len(r.Terms)).To(BeNumerically(">=", 4), "it did its worst")
+
+	g.Expect(term.Valid()).To(BeTrue(), "the very same term goes on")
+	g.Expect(won.Load()).To(BeEquivalentTo(1))
+	g.Expect(lost.Load()).To(BeZero())
+	after, err := leader.Leader(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(after.Term).To(Equal(before.Term))
+	g.Expect(after.Instance).To(Equal(before.Instance))
+	g.Expect(after.Revision).To(BeNumerically(">", before.Revision), "and was renewed meanwhile")
+	g.Expect(after.Revision-before.Revision).To(BeNumerically("<=", r.DurationS/1.5+3), "and nobody else wrote to the bucket")
+	g.Expect(streamsOf(t, s)).To(ConsistOf("KV_" + defaultBucket))
+}
+
+func TestADrillThatFailsRemovesWhatItMade(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	const connections = 2 // one for the test, one for the operator, none for the candidates
+	srv, err := server.NewServer(&server.Options{Host: loopback, Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true, MaxConn: connections})
+	g.Expect(err).NotTo(HaveOccurred())
+	srv.Start()
+	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	g.Expect(srv.ReadyForConnections(patience)).To(BeTrue())
+	s, err := (&connFlags{server: srv.ClientURL(), timeout: patience}).connect()
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(s.nc.Close)
+
+	var made atomic.Int32
+	_, err = s.nc.Subscribe("$JS.EVENT.ADVISORY.STREAM.CREATED.*", func(*nats.Msg) { made.Add(1) })
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(s.nc.Flush()).To(Succeed())
+	code, stdout, stderr := runs(t, "drill", "-s", srv.ClientURL())
+	g.Expect(code).To(Equal(exitError), stdout)
+	g.Expect(strings.ToLower(stderr)).To(ContainSubstring("maximum connections"))
+	g.Eventually(made.Load).Should(BeEquivalentTo(1), "it had made something")
+	g.Expect(streamsOf(t, s)).To(BeEmpty())
+}
