@@ -45,11 +45,13 @@ func configOf(t *testing.T, s *session, name string) jetstream.KeyValueConfig {
 	return status.Config()
 }
 
-// runs runs the built binary to its end.
+// runs runs the built binary to its end, which a test does not wait for in vain.
 func runs(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd, out, errs := command(t, args...)
-	_ = cmd.Run()
+	NewWithT(t).Expect(cmd.Start()).To(Succeed())
+	defer time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() }).Stop()
+	_ = cmd.Wait()
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
@@ -178,6 +180,7 @@ func TestABucketIsRemovedOnlyWhenThatIsConfirmed(t *testing.T) {
 
 	code, stdout, stderr := runs(t, "bucket", "rm", "-s", e.url())
 	g.Expect(code).To(Equal(exitError))
+	g.Expect(stdout).To(BeEmpty())
 	g.Expect(stderr).To(And(ContainSubstring("1 election has a leader right now (jobs: web-1\\u200b)"), ContainSubstring("--force")))
 	_, err := s.findBucket(t.Context(), defaultBucket)
 	g.Expect(err).NotTo(HaveOccurred())

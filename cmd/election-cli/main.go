@@ -6,6 +6,11 @@
 //	election-cli resign KEY     ask the leader to give up leadership in order
 //	election-cli transfer KEY   ask the leader to hand over to another candidate
 //	election-cli pause KEY      keep everybody from campaigning, until resume KEY
+//	election-cli drill            rehearse failovers and measure how long each takes
+//	election-cli campaign KEY     stand as a candidate until interrupted
+//	election-cli file KEY PATH    keep a file on the host that leads, or check it
+//	election-cli bucket add       make a bucket for elections; also: info, rm
+//	election-cli server           run a JetStream server to try things out
 //
 // Flags, environment and contexts for the connection are those of natscli. Data goes to stdout, everything else to
 // stderr. The exit code is 0 if all is well, 1 for a negative result, 2 for wrong usage or any other error, and 130 for
@@ -117,11 +122,11 @@ func answered(err error) bool {
 	return ok
 }
 
+// A key or an argument that begins with @ is no file to read arguments from.
+func init() { fisk.EnableFileExpansion = false }
+
 // app builds the command line.
 func (t *tool) app() *fisk.Application {
-	// A key or an argument that begins with @ is no file to read arguments from.
-	fisk.EnableFileExpansion = false
-
 	app := fisk.New("election-cli", appHelp)
 	app.UsageWriter(t.stdout).ErrorWriter(t.stderr)
 	app.Author("The election authors")

@@ -88,7 +88,7 @@ func TestWhatIsNoMarkerIsNeitherReplacedNorRemoved(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(aMarker(time.Now()).write(path)).NotTo(Succeed(), path)
 		g.Expect(removeMarker(path)).NotTo(Succeed(), path)
-		code, _, stderr := try("file", "jobs", path, "-s", "nats://127.0.0.1:1")
+		code, _, stderr := runs(t, "file", "jobs", path, "-s", "nats://127.0.0.1:1")
 		g.Expect(code).To(Equal(exitError))
 		g.Expect(stderr).To(And(ContainSubstring(path), Or(ContainSubstring("move it away"), ContainSubstring("symbolic link"))))
 		after, err := os.Lstat(path)

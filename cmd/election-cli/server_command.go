@@ -55,25 +55,22 @@ func (c *serverCommand) run(ctx context.Context) error {
 
 // introduce says where the server listens, and what may be done with it.
 func (c *serverCommand) introduce(e *embedded) (err error) {
-	kept := ""
+	kept, data := "", "Its data is gone when it stops: give --store DIR to keep it."
 	if c.config.store != "" {
-		kept = e.folder
+		kept, data = e.folder, "Its data is kept in "+e.folder+"."
 	}
 	if c.json {
 		err = writeJSON(c.stdout, map[string]string{"url": e.url(), "store": kept})
 	} else {
 		_, err = fmt.Fprintln(c.stdout, e.url())
 	}
-	if kept == "" {
-		kept = "nowhere, it is gone when the server stops; --store DIR keeps it"
-	}
-	fmt.Fprintf(c.stderr, `nats-server %s is ready, until it is interrupted. Data is kept in: %s
+	fmt.Fprintf(c.stderr, `nats-server %s runs until it is interrupted. %s
 In another terminal:
 
     export NATS_URL=%s
     election-cli bucket add
     election-cli campaign scheduler
 
-`, server.VERSION, kept, e.url())
+`, server.VERSION, data, e.url())
 	return err
 }
