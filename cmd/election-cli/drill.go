@@ -218,7 +218,7 @@ func removeBucket(js jetstream.JetStream, name string) error {
 	if err == nil || errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
 	}
-	return leftover{fmt.Errorf("bucket %q could not be removed, do so with 'nats kv del %s': %w", name, name, err)}
+	return leftover{fmt.Errorf("bucket %q could not be removed, do so with '%s': %w", name, onBucket("bucket rm", name), err)}
 }
 
 // leftover is an error that says what a drill could not remove.
