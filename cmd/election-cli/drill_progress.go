@@ -66,7 +66,7 @@ func (p *progress) finish(f fault, members []*member, bound time.Duration) {
 	p.doing = fmt.Sprintf("round %d of %d  in steady state", f.round+1, p.rounds)
 	line := fmt.Sprintf("round %d  %-14s  %s", f.round+1, f.kind, p.style.paint(red, fmt.Sprintf("nobody led within %s", human(bound))))
 	if f.led > 0 {
-		line = fmt.Sprintf("round %d  %-14s %6.2f s  %s leads", f.round+1, f.kind, (f.led - f.at).Seconds(), members[f.leader].name)
+		line = fmt.Sprintf("round %d  %-14s %8s  %s leads", f.round+1, f.kind, figure((f.led - f.at).Seconds()), members[f.leader].name)
 	}
 	p.erase()
 	fmt.Fprintln(p.w, line)
