@@ -26,7 +26,7 @@ func stand(t *testing.T, others ...string) *stage {
 		t.Skip("processes cannot be interrupted there")
 	}
 	g := NewWithT(t)
-	e, err := startEmbedded(0)
+	e, err := startEmbedded(embeddedConfig{})
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(e.stop)
 	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()
