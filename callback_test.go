@@ -73,7 +73,7 @@ func TestTermThatEndedBeforeItCouldBeAnnouncedIsNotAnnounced(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		finish := make(chan struct{})
 		a := f.candidate("a", election.OnCampaign(func(s election.State) {
-			if s == election.LeaderElectState {
+			if s == election.CandidateState {
 				<-finish
 			}
 		}))
