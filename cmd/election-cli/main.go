@@ -11,6 +11,10 @@
 //	election-cli file KEY PATH    keep a file on the host that leads, or check it
 //	election-cli bucket add       make a bucket for elections; also: info, rm
 //	election-cli server           run a JetStream server to try things out
+//	election-cli ls              list the elections of a bucket and who leads
+//	election-cli info [KEY]      tell all about the bucket, or about one election
+//	election-cli campaign KEY    stand as a candidate until interrupted
+//	election-cli drill           rehearse failovers and measure how long each takes
 //
 // Flags, environment and contexts for the connection are those of natscli. Data goes to stdout, everything else to
 // stderr. The exit code is 0 if all is well, 1 for a negative result, 2 for wrong usage or any other error, and 130 for
@@ -135,6 +139,9 @@ func (t *tool) app() *fisk.Application {
 	t.conn.register(app)
 	app.Flag("bucket", "Key-Value bucket that holds the elections").Envar("ELECTION_BUCKET").
 		Default(defaultBucket).StringVar(&t.bucket)
+		Default("LEADER_ELECTION").StringVar(&t.bucket)
+	registerLs(app, t)
+	registerInfo(app, t)
 	registerCampaign(app, t)
 	registerCandidates(app, t)
 	registerHandover(app, t)
