@@ -13,6 +13,7 @@
 //	election-cli server           run a JetStream server to try things out
 //	election-cli ls              list the elections of a bucket and who leads
 //	election-cli info [KEY]      tell all about the bucket, or about one election
+//	election-cli watch [KEY]     tell what happens in elections, as it happens
 //	election-cli campaign KEY    stand as a candidate until interrupted
 //	election-cli drill           rehearse failovers and measure how long each takes
 //
@@ -142,6 +143,7 @@ func (t *tool) app() *fisk.Application {
 		Default("LEADER_ELECTION").StringVar(&t.bucket)
 	registerLs(app, t)
 	registerInfo(app, t)
+	registerWatch(app, t)
 	registerCampaign(app, t)
 	registerCandidates(app, t)
 	registerHandover(app, t)
