@@ -14,6 +14,7 @@
 //	election-cli ls              list the elections of a bucket and who leads
 //	election-cli info [KEY]      tell all about the bucket, or about one election
 //	election-cli watch [KEY]     tell what happens in elections, as it happens
+//	election-cli wait KEY        wait until somebody leads, or nobody does
 //	election-cli campaign KEY    stand as a candidate until interrupted
 //	election-cli drill           rehearse failovers and measure how long each takes
 //
@@ -144,6 +145,7 @@ func (t *tool) app() *fisk.Application {
 	registerLs(app, t)
 	registerInfo(app, t)
 	registerWatch(app, t)
+	registerWait(app, t)
 	registerCampaign(app, t)
 	registerCandidates(app, t)
 	registerHandover(app, t)
