@@ -15,6 +15,7 @@
 //	election-cli info [KEY]      tell all about the bucket, or about one election
 //	election-cli watch [KEY]     tell what happens in elections, as it happens
 //	election-cli wait KEY        wait until somebody leads, or nobody does
+//	election-cli evict KEY       take the key from under its leader
 //	election-cli campaign KEY    stand as a candidate until interrupted
 //	election-cli drill           rehearse failovers and measure how long each takes
 //
@@ -146,6 +147,7 @@ func (t *tool) app() *fisk.Application {
 	registerInfo(app, t)
 	registerWatch(app, t)
 	registerWait(app, t)
+	registerEvict(app, t)
 	registerCampaign(app, t)
 	registerCandidates(app, t)
 	registerHandover(app, t)
