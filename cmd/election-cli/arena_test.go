@@ -77,10 +77,13 @@ func (a *arena) stands(key string) bool {
 	return !errors.Is(err, jetstream.ErrKeyNotFound)
 }
 
-// command returns the built command, ready to be run on the server.
+// command returns the built command, ready to be run on the server, if it is the arena's own.
 func (a *arena) command(args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	a.t.Helper()
-	return command(a.t, append(args, "-s", a.server.url())...)
+	if a.server != nil {
+		args = append(args, "-s", a.server.url())
+	}
+	return command(a.t, args...)
 }
 
 // run runs the built command on the server.

@@ -94,7 +94,7 @@ func TestCheckThatFindsOutNothingIsUnknownInEveryFormat(t *testing.T) {
 			g.Expect(stderr).To(ContainSubstring("cannot connect"), format)
 		}
 	}
-	for _, args := range [][]string{{"--bogus"}, {"--format", "yaml"}, {"a b"}, {"--json", "--format", "nagios"}, {"--grace", "-1s"}, {"k", "--overdue", "0s"}} {
+	for _, args := range [][]string{{"--bogus"}, {"--format", "yaml"}, {"a b"}, {"--json", "--format", "nagios"}, {"--grace=-1s"}, {"k", "--overdue", "0s"}} {
 		code, _, stderr := try(append([]string{"check"}, args...)...)
 		g.Expect(code).To(Equal(3), "%q %s", args, stderr)
 	}

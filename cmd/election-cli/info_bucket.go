@@ -106,7 +106,7 @@ func (p peer) String() string {
 	return p.Name + ": " + strings.Join(is, ", ")
 }
 
-// writeFindings writes the findings of at least some severity, each with the way out.
+// writeFindings writes the findings of at least some severity, with the way out of what is wrong.
 func writeFindings(w io.Writer, st style, findings []election.Finding, least election.Severity) error {
 	for _, f := range findings {
 		if f.Severity < least {
@@ -122,7 +122,7 @@ func writeFindings(w io.Writer, st style, findings []election.Finding, least ele
 		if _, err := fmt.Fprintf(w, "\n%s  %s: %s\n", st.paint(colour, fmt.Sprintf("%-8s", f.Severity)), f.Code, f.Message); err != nil {
 			return err
 		}
-		if f.Remedy != "" {
+		if f.Remedy != "" && f.Severity > election.SeverityInfo {
 			if _, err := fmt.Fprintf(w, "          Way out: %s\n", f.Remedy); err != nil {
 				return err
 			}

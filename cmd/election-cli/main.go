@@ -61,8 +61,11 @@ Data is written to stdout, everything else to stderr. Colour is used on terminal
 Exit codes: 0 all is well; 1 a negative result, such as a drill that found two leaders; 2 wrong usage or any other
 error; 130 interrupted before there was a result. Commands that have others say so in their help.
 
-Completion for bash: source <(election-cli --completion-script-bash). For zsh: source <(election-cli
---completion-script-zsh). Manual page: election-cli --help-man | man -l -`
+Completion for bash and zsh, and the manual page:
+
+    source <(election-cli --completion-script-bash)
+    source <(election-cli --completion-script-zsh)
+    election-cli --help-man | man -l -`
 
 // tool is what all commands share: where they write, and the flags that are theirs in common.
 type tool struct {

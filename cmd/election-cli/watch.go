@@ -39,6 +39,8 @@ type watch struct {
 	json    bool
 	verbose bool
 	count   int
+
+	countSet bool
 }
 
 func registerWatch(app *fisk.Application, t *tool) {
@@ -47,7 +49,7 @@ func registerWatch(app *fisk.Application, t *tool) {
 	cmd.Arg("key", "The elections, keys of the bucket or patterns of keys").StringsVar(&c.keys)
 	cmd.Flag("json", "Write events as JSON, one object on each line").UnNegatableBoolVar(&c.json)
 	cmd.Flag("verbose", "Tell renewals as well").Short('v').UnNegatableBoolVar(&c.verbose)
-	cmd.Flag("count", "End after that many events").PlaceHolder("N").IntVar(&c.count)
+	cmd.Flag("count", "End after that many events").PlaceHolder("N").IsSetByUser(&c.countSet).IntVar(&c.count)
 }
 
 // run tells events until ctx ends.
@@ -75,7 +77,7 @@ func (c *watch) check() error {
 	for _, key := range c.keys {
 		problems = append(problems, checkKey(key, true))
 	}
-	if c.count < 0 {
+	if c.countSet && c.count < 1 {
 		problems = append(problems, fmt.Errorf("--count %d: give a positive number, or leave it out to watch until interrupted", c.count))
 	}
 	return errors.Join(problems...)
