@@ -41,7 +41,7 @@ func TestWhatOthersWroteReachesNoOutputRaw(t *testing.T) {
 		for _, key := range []string{"whole", "bare", "bytes", "huge", "long"} {
 			args := strings.Split(strings.ReplaceAll(strings.Join(line, "\x00"), "KEY", key), "\x00")
 			what := strings.Join(args, " ")
-			code, stdout, stderr := a.run(args...)
+			code, stdout, stderr := try(append(args, "-s", a.server.url())...)
 			harmless(a, stdout, what)
 			harmless(a, stderr, what)
 			a.Expect(len(stdout)+len(stderr)).To(BeNumerically("<", 100_000), what)
