@@ -20,9 +20,9 @@ have one, so name the elections that must. It is a plugin for Nagios and its lik
     2  CRITICAL   nobody leads, a lease has run out, two candidates claim to lead, or the bucket is unfit for elections
     3  UNKNOWN    nothing could be found out, or wrong usage
 
-Formats are text, for people; nagios, one line with performance data; json; and prometheus, for the textfile collector of
-the node exporter. Ages are told by the server's clock; if this host's differs by more than a second that is said, and
-raises no alarm. With --json the result is one object: "status", "error" (if it is UNKNOWN), "bucket", "server", "ttl_s",
+Formats are text, for people, which is the default; nagios, one line with performance data; json; and prometheus, for the
+textfile collector of the node exporter. Ages are told by the server's clock; if this host's differs by more than a second
+that is said, and raises no alarm. With --json the result is one object: "status", "error" (if it is UNKNOWN), "bucket", "server", "ttl_s",
 "clock_ahead_s" (this host's clock), "elections" (as ls has them) and "findings" (each "key", "code", "severity",
 "message", "remedy"). Codes are those of the Go package, and
 
@@ -170,7 +170,7 @@ func (c *checkup) assess(ctx context.Context) (*assessment, error) {
 	}
 }
 
-// glance returns what is to be said of the elections as they are now.
+// glance returns what is to be said of the elections, and of the clocks, as they are now.
 func (c *checkup) glance(ctx context.Context, v *view) (*assessment, error) {
 	if err := v.refresh(ctx); err != nil {
 		return nil, err

@@ -55,6 +55,8 @@ func TestTimesAreHumanAndExact(t *testing.T) {
 	g.Expect(exactly(time.Time{})).To(Equal("-"))
 	g.Expect(exactly(time.Date(2026, 11, 21, 3, 4, 5, 6_700_000, time.Local))).To(Equal("2026-11-21 03:04:05.006"))
 	g.Expect(ago(90 * time.Second)).To(Equal("1m30s ago"))
+	g.Expect(ago(100*time.Hour + 29*time.Minute)).To(Equal("4d4h ago"))
+	g.Expect(ago(47 * time.Hour)).To(Equal("47h0m0s ago"))
 	g.Expect(ago(-2 * time.Second)).To(Equal("in 2s"))
 }
 
