@@ -24,6 +24,7 @@ fuzz: ## bytes that somebody else wrote
 	go test -run '^$$' -fuzz FuzzCommandLine -fuzztime $(FUZZ) ./cmd/election-cli
 	go test -run '^$$' -fuzz FuzzRate -fuzztime $(FUZZ) ./cmd/election-cli
 	go test -run '^$$' -fuzz FuzzMarker -fuzztime $(FUZZ) ./cmd/election-cli
+	go test -run '^$$' -fuzz FuzzPrintable -fuzztime $(FUZZ) ./cmd/election-cli
 
 repeat: ## tests that fail once in twenty runs
 	go test -race -count $(COUNT) -timeout 0 ./...

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // FuzzCommandLine parses command lines without running them. Arguments are separated by newlines.
@@ -59,4 +61,35 @@ func FuzzMarker(f *testing.F) {
 			t.Errorf("%s cannot be shown: %v", text, err)
 		}
 	})
+}
+// FuzzPrintable shows text that somebody else wrote.
+func FuzzPrintable(f *testing.F) {
+	for _, text := range []string{
+		"web-1", "Gr\u00fc\u00dfe, \u4e16\u754c", "\x1b[2J\x1b]0;title\a", "a\r\nb\t", "\u009b31m", "\u202egnp.exe", "\xff\xfe\xed\xa0\x80", "\ufffd", "\u115f\u2800\u200b\U000e0041",
+		strings.Repeat("x", longestText), strings.Repeat("\x00", longestText+1),
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, harmless := printable(text), true
+		for _, r := range text {
+			harmless = harmless && visible(r)
+		}
+		for _, r := range got {
+			if !visible(r) {
+				t.Errorf("%q is shown with %q", text, r)
+			}
+		}
+		if !utf8.ValidString(got) || len(got) > longestText*len(`\U0010ffff`)+len("\u2026") {
+			t.Errorf("%q is shown as %q", text, got)
+		}
+		if harmless && utf8.ValidString(text) && utf8.RuneCountInString(text) <= longestText && got != text {
+			t.Errorf("%q is harmless and shown as %q", text, got)
+		}
+	})
+}
+
+// visible says whether a character leaves a trace where it stands, and none elsewhere.
+func visible(r rune) bool {
+	return (unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S) || r == ' ') && !strings.ContainsRune(unseen, r)
 }

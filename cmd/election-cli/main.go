@@ -11,10 +11,19 @@
 //	election-cli file KEY PATH    keep a file on the host that leads, or check it
 //	election-cli bucket add       make a bucket for elections; also: info, rm
 //	election-cli server           run a JetStream server to try things out
+//	election-cli ls              list the elections of a bucket and who leads
+//	election-cli info [KEY]      tell all about the bucket, or about one election
+//	election-cli watch [KEY]     tell what happens in elections, as it happens
+//	election-cli wait KEY        wait until somebody leads, or nobody does
+//	election-cli check [KEY]     judge bucket and elections, for monitoring
+//	election-cli evict KEY       take the key from under its leader
+//	election-cli campaign KEY    stand as a candidate until interrupted
+//	election-cli drill           rehearse failovers and measure how long each takes
 //
 // Flags, environment and contexts for the connection are those of natscli. Data goes to stdout, everything else to
 // stderr. The exit code is 0 if all is well, 1 for a negative result, 2 for wrong usage or any other error, and 130 for
-// a command that was interrupted before it had a result.
+// a command that was interrupted before it had a result. wait exits with 124 when its time is up, and check as plugins
+// for monitoring do.
 package main
 
 import (
@@ -50,7 +59,13 @@ nats utility finds them; flags override the environment, which overrides the con
 Data is written to stdout, everything else to stderr. Colour is used on terminals only and never when NO_COLOR is set.
 
 Exit codes: 0 all is well; 1 a negative result, such as a drill that found two leaders; 2 wrong usage or any other
-error; 130 interrupted before there was a result.`
+error; 130 interrupted before there was a result. Commands that have others say so in their help.
+
+Completion for bash and zsh, and the manual page:
+
+    source <(election-cli --completion-script-bash)
+    source <(election-cli --completion-script-zsh)
+    election-cli --help-man | man -l -`
 
 // tool is what all commands share: where they write, and the flags that are theirs in common.
 type tool struct {
@@ -97,7 +112,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 // ownErrors are the exit codes for wrong usage and any other error of those commands whose other codes mean something
 // else, as is the custom for such commands.
-var ownErrors = map[string]int{}
+var ownErrors = map[string]int{
+	"check": int(gradeUnknown),
+}
 
 // exitOfError returns the exit code of the command that the arguments name, for wrong usage or any other error.
 func exitOfError(args []string) int {
@@ -135,6 +152,13 @@ func (t *tool) app() *fisk.Application {
 	t.conn.register(app)
 	app.Flag("bucket", "Key-Value bucket that holds the elections").Envar("ELECTION_BUCKET").
 		Default(defaultBucket).StringVar(&t.bucket)
+		Default("LEADER_ELECTION").StringVar(&t.bucket)
+	registerLs(app, t)
+	registerInfo(app, t)
+	registerWatch(app, t)
+	registerWait(app, t)
+	registerCheck(app, t)
+	registerEvict(app, t)
 	registerCampaign(app, t)
 	registerCandidates(app, t)
 	registerHandover(app, t)

@@ -173,6 +173,9 @@ func plural(n int, thing string) string {
 // human rounds a duration to what a reader cares about.
 func human(d time.Duration) string {
 	switch {
+	case d >= 48*time.Hour:
+		hours := int(d.Round(time.Hour) / time.Hour)
+		return fmt.Sprintf("%dd%dh", hours/24, hours%24)
 	case d >= time.Hour:
 		return d.Round(time.Minute).String()
 	case d >= time.Minute:

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +26,9 @@ const (
 	longestMetadata = 64 // entries
 )
 
+// unseen are characters that count as letters or marks and yet leave no trace, by which two names could look the same.
+const unseen = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\ufe00\ufe01\ufe02\ufe03\ufe04\ufe05\ufe06\ufe07\ufe08\ufe09\ufe0a\ufe0b\ufe0c\ufe0d\ufe0e\uffa0"
+
 // printable returns text of somebody else's with everything that is not meant to be seen escaped, as in \x1b, and all
 // beyond the longest text cut off.
 func printable(s string) string { return printableUpTo(s, longestText) }
@@ -38,7 +44,7 @@ func printableUpTo(s string, longest int) string {
 		switch {
 		case r == unicode.ReplacementChar && !strings.HasPrefix(s[i:], string(unicode.ReplacementChar)):
 			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case unicode.IsPrint(r):
+		case unicode.IsPrint(r) && !strings.ContainsRune(unseen, r):
 			b.WriteRune(r)
 		default:
 			quoted := strconv.QuoteRuneToASCII(r)
@@ -55,9 +61,9 @@ func shown(l election.Leader) election.Leader {
 		return l
 	}
 	metadata := map[string]string{}
-	for k, v := range maps.All(l.Metadata) {
+	for _, k := range slices.Sorted(maps.Keys(l.Metadata)) { // the same ones each time
 		if len(metadata) < longestMetadata {
-			metadata[printable(k)] = printableUpTo(v, longestValue)
+			metadata[printable(k)] = printableUpTo(l.Metadata[k], longestValue)
 		}
 	}
 	l.Metadata = metadata
@@ -80,6 +86,9 @@ func ago(d time.Duration) string {
 	return human(d) + " ago"
 }
 
+// widestCell is how many columns a cell takes before it goes on in the next line.
+const widestCell = 50
+
 // grid is a table for people on a terminal, and columns that are set apart by tabs anywhere else: no borders, no header.
 type grid struct {
 	title  string
@@ -99,17 +108,27 @@ func (g *grid) writeTo(w io.Writer) error {
 		}
 		return nil
 	}
+	_, err := fmt.Fprintln(w, g.render())
+	return err
+}
+
+// render returns the table that a terminal shows.
+func (g *grid) render() string {
 	t := table.NewWriter()
 	t.SetStyle(table.StyleRounded)
 	t.Style().Format.Header = text.FormatDefault
 	t.Style().Title.Align = text.AlignCenter
-	t.SetTitle(g.title)
+	t.SetTitle("%s", g.title)
 	t.AppendHeader(cellsOf(g.header))
+	columns := make([]table.ColumnConfig, len(g.header))
+	for i := range columns {
+		columns[i] = table.ColumnConfig{Number: i + 1, WidthMax: widestCell, WidthMaxEnforcer: text.WrapHard}
+	}
+	t.SetColumnConfigs(columns)
 	for _, row := range g.rows {
 		t.AppendRow(cellsOf(row))
 	}
-	_, err := fmt.Fprintln(w, t.Render())
-	return err
+	return t.Render()
 }
 
 func cellsOf(row []string) table.Row {
@@ -120,20 +139,72 @@ func cellsOf(row []string) table.Row {
 	return cells
 }
 
+// sheet is labelled values, one on each line.
+type sheet struct{ rows [][2]string }
+
+// add appends a line, unless there is no value.
+func (s *sheet) add(label, value string) {
+	if value != "" {
+		s.rows = append(s.rows, [2]string{label, value})
+	}
+}
+
+// writeTo writes the sheet, with the labels aligned to the right.
+func (s *sheet) writeTo(w io.Writer, st style) error {
+	widest := 0
+	for _, row := range s.rows {
+		widest = max(widest, len(row[0]))
+	}
+	for _, row := range s.rows {
+		colon := ": "
+		if row[0] == "" {
+			colon = "  "
+		}
+		if _, err := fmt.Fprintf(w, "  %s%s%s\n", strings.Repeat(" ", widest-len(row[0])), st.paint(faint, row[0]+colon), row[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // confirm asks whether to go on with what destroys, unless it is forced. Where there is nobody to ask, it refuses.
-func (t *tool) confirm(force bool, question string) error {
+func (t *tool) confirm(ctx context.Context, force bool, question string) error {
 	if force {
 		return nil
 	}
-	if !isTerminal(t.stdin) {
+	if !isTerminal(t.stdin) || isNull(t.stdin) {
 		return fmt.Errorf("%s There is no terminal to ask on: give --force to go on without", question)
 	}
 	fmt.Fprintf(t.stderr, "%s [y/N] ", question)
-	var answer string
-	_, _ = fmt.Fscanln(t.stdin, &answer)
-	switch strings.ToLower(answer) {
-	case "y", "yes":
-		return nil
+	answers := make(chan string, 1)
+	go func() {
+		var answer string
+		_, _ = fmt.Fscanln(t.stdin, &answer)
+		answers <- answer
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(t.stderr)
+		return &verdict{exitInterrupted, "interrupted: nothing was done"}
+	case answer := <-answers:
+		switch strings.ToLower(answer) {
+		case "y", "yes":
+			return nil
+		}
+		return &verdict{exitNegative, "nothing was done"}
 	}
-	return &verdict{exitNegative, "nothing was done"}
+}
+
+// isNull says whether r is the null device, which is no terminal although it looks like one.
+func isNull(r any) bool {
+	f, ok := r.(*os.File)
+	if !ok {
+		return false
+	}
+	is, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err == nil && os.SameFile(is, null)
 }

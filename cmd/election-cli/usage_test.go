@@ -43,6 +43,19 @@ func TestWrongUsageExits2AndSaysTheWayOut(t *testing.T) {
 		{[]string{"server", "--port", "70000"}, []string{"--port 70000", "65535"}},
 		{[]string{"server", "-s", "h:1"}, []string{"--server", "--port"}},
 		{[]string{"campaign", "k", "--metrics", "nowhere"}, []string{"--metrics nowhere", ":9222"}},
+		{[]string{"info", "a b"}, []string{`"a b"`}},
+		{[]string{"info", "*"}, []string{`"*"`}},
+		{[]string{"watch", "a*"}, []string{`"a*"`, "any one part"}},
+		{[]string{"watch", "--count=-1"}, []string{"--count -1"}},
+		{[]string{"watch", "--count", "0"}, []string{"--count 0"}},
+		{[]string{"wait"}, []string{"key", "--help"}},
+		{[]string{"wait", "a b"}, []string{`"a b"`}},
+		{[]string{"wait", "k", "--leader", "a", "--vacant"}, []string{"--leader", "--vacant"}},
+		{[]string{"wait", "k", "--leader", ""}, []string{"--leader is empty"}},
+		{[]string{"wait", "k", "--max-wait", "0s"}, []string{"--max-wait 0s", "30s"}},
+		{[]string{"evict"}, []string{"key", "--help"}},
+		{[]string{"evict", "a b"}, []string{`"a b"`}},
+		{[]string{"evict", "k", "--revision", "0"}, []string{"--revision 0", "info"}},
 	} {
 		g := NewWithT(t)
 		code, stdout, stderr := try(c.args...)

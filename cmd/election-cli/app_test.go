@@ -1,0 +1,64 @@
+package main
+
+import (
+	"os/exec"
+	"slices"
+	"testing"
+
+	"github.com/choria-io/fisk"
+	. "github.com/onsi/gomega"
+)
+
+// printsNoData are the commands whose work is all that comes of them.
+var printsNoData = []string{"help"}
+
+func TestEveryCommandThatPrintsDataHasJSON(t *testing.T) {
+	g := NewWithT(t)
+	seen := 0
+	for _, cmd := range (&tool{}).app().Model().FlattenedCommands() {
+		if cmd.Hidden || slices.Contains(printsNoData, cmd.FullCommand) {
+			continue
+		}
+		seen++
+		g.Expect(slices.ContainsFunc(cmd.Flags, func(f *fisk.FlagModel) bool { return f.Name == "json" && f.IsBoolFlag() })).To(BeTrue(), cmd.FullCommand)
+		g.Expect(cmd.HelpLong).To(ContainSubstring("--json"), "%s says what it writes", cmd.FullCommand)
+	}
+	g.Expect(seen).To(BeNumerically(">=", 8))
+}
+
+func TestCompletionAndManualComeWithTheProgram(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	for flag, says := range map[string][]string{
+		"--completion-script-bash": {"complete -F", "election-cli"},
+		"--completion-script-zsh":  {"#compdef", "election-cli"},
+		"--help-man":               {".TH election-cli", "evict", "--max-wait"},
+	} {
+		cmd, stdout, stderr := command(t, flag)
+		g.Expect(cmd.Run()).To(Succeed(), stderr.String())
+		for _, text := range says {
+			g.Expect(stdout.String()).To(ContainSubstring(text), flag)
+		}
+		g.Expect(appHelp).To(ContainSubstring(flag), "it can be found")
+	}
+	cmd, stdout, stderr := command(t, "--completion-bash", "wait", "--")
+	g.Expect(cmd.Run()).To(Succeed(), stderr.String())
+	g.Expect(stdout.String()).To(And(ContainSubstring("--max-wait"), ContainSubstring("--vacant"), ContainSubstring("--server")))
+	cmd, stdout, stderr = command(t, "--completion-bash")
+	g.Expect(cmd.Run()).To(Succeed(), stderr.String())
+	g.Expect(stdout.String()).To(And(ContainSubstring("ls\n"), ContainSubstring("check")))
+}
+
+func TestTheCompletionForBashIsAScriptThatBashTakes(t *testing.T) {
+	t.Parallel()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("there is no bash")
+	}
+	g := NewWithT(t)
+	path, err := binary()
+	g.Expect(err).NotTo(HaveOccurred())
+	out, err := exec.Command(bash, "-c", `source <("$1" --completion-script-bash) && complete -p`, "bash", path).CombinedOutput()
+	g.Expect(err).NotTo(HaveOccurred(), string(out))
+	g.Expect(string(out)).To(ContainSubstring("election-cli"))
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/natscampaign/election"
+)
+
+// ofBucket tells about the bucket.
+func (c *info) ofBucket(ctx context.Context, v *view) error {
+	b := v.describe()
+	var err error
+	if b.Findings, err = v.findings(ctx); err != nil {
+		return err
+	}
+	if err := v.refresh(ctx); err != nil { // the findings may have taken a while
+		return err
+	}
+	if b.Elections, err = v.leaders(ctx); err != nil {
+		return err
+	}
+	if c.json {
+		return writeJSON(c.stdout, b)
+	}
+	return c.showBucket(v, b)
+}
+
+// showBucket tells about the bucket in words.
+func (c *info) showBucket(v *view, b *bucketInfo) error {
+	st := styleFor(c.stdout)
+	if _, err := fmt.Fprintf(c.stdout, "%s\n\n", st.paint(bold, fmt.Sprintf("Bucket %s on %s", b.Bucket, b.Server))); err != nil {
+		return err
+	}
+	lines := b.sheet(v)
+	if err := lines.writeTo(c.stdout, st); err != nil {
+		return err
+	}
+	if len(b.Elections) > 0 {
+		fmt.Fprintln(c.stdout)
+		if err := electionsGrid(v, b.Elections).writeTo(c.stdout); err != nil {
+			return err
+		}
+	}
+	return writeFindings(c.stdout, st, b.Findings, election.SeverityWarning)
+}
+
+// sheet returns what is told of the bucket itself.
+func (b *bucketInfo) sheet(v *view) *sheet {
+	lines := &sheet{}
+	lines.add("Created", exactly(b.Created)+" ("+ago(v.clock.now().Sub(b.Created))+")")
+	lines.add("TTL", v.ttl().String())
+	lines.add("History", fmt.Sprint(b.History))
+	lines.add("Storage", b.Storage)
+	markers := "not announced"
+	if b.MarkersTTL > 0 {
+		markers = fmt.Sprintf("announced by markers, for %v each", seconds(b.MarkersTTL))
+	}
+	lines.add("Expiries", markers)
+	republish := "not republished"
+	if b.Republish != "" {
+		republish = "republished on " + b.Republish
+	}
+	lines.add("Changes", republish)
+	lines.add("Replicas", fmt.Sprint(b.Replicas))
+	if b.Cluster != "" {
+		lines.add("Cluster", b.Cluster)
+		label := "Peers"
+		for _, p := range b.Peers {
+			lines.add(label, p.String())
+			label = ""
+		}
+	}
+	lines.add("Elections", fmt.Sprint(len(b.Elections)))
+	lines.add("Size", plural(int(b.Bytes), "byte"))
+	lines.add("Consumers", fmt.Sprint(b.Consumers))
+	if v.clock.differs(clockBound) {
+		lines.add("Clock", clockError(v.clock))
+	}
+	return lines
+}
+
+// String tells in words how a replica is.
+func (p peer) String() string {
+	var is []string
+	switch {
+	case p.Leader:
+		is = append(is, "leads")
+	case p.Offline:
+		is = append(is, "offline")
+	case p.Current:
+		is = append(is, "current")
+	default:
+		is = append(is, "not current")
+	}
+	if p.Lag > 0 {
+		is = append(is, fmt.Sprintf("%s behind", plural(int(p.Lag), "operation")))
+	}
+	if p.SeenS != nil {
+		is = append(is, "seen "+ago(seconds(*p.SeenS)))
+	}
+	return p.Name + ": " + strings.Join(is, ", ")
+}
+
+// writeFindings writes the findings of at least some severity, with the way out of what is wrong.
+func writeFindings(w io.Writer, st style, findings []election.Finding, least election.Severity) error {
+	for _, f := range findings {
+		if f.Severity < least {
+			continue
+		}
+		colour := faint
+		switch f.Severity {
+		case election.SeverityCritical:
+			colour = red
+		case election.SeverityWarning:
+			colour = yellow
+		}
+		if _, err := fmt.Fprintf(w, "\n%s  %s: %s\n", st.paint(colour, fmt.Sprintf("%-8s", f.Severity)), f.Code, f.Message); err != nil {
+			return err
+		}
+		if f.Remedy != "" && f.Severity > election.SeverityInfo {
+			if _, err := fmt.Fprintf(w, "          Way out: %s\n", f.Remedy); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+)
+
+// view is a bucket as the commands see it that look at elections: its stream as it last was, and its server's clock.
+type view struct {
+	*session
+	bucket   jetstream.KeyValue
+	observer *election.Observer
+	stream   jetstream.StreamInfo
+	clock    serverTime
+}
+
+// look opens the bucket to be looked at. A server or bucket that is not there is an error at once. Close the session's
+// connection.
+func (t *tool) look(ctx context.Context, command string) (*view, error) {
+	s, bucket, err := t.open(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.view(ctx, bucket)
+	if err != nil {
+		s.nc.Close()
+		return nil, err
+	}
+	return v, nil
+}
+
+// view returns the bucket as it is now.
+func (s *session) view(ctx context.Context, bucket jetstream.KeyValue, opts ...election.Option) (*view, error) {
+	observer, err := election.NewObserver(bucket, append(opts, election.WithJetStream(s.js))...)
+	if err != nil {
+		return nil, err
+	}
+	v := &view{session: s, bucket: bucket, observer: observer}
+	return v, v.refresh(ctx)
+}
+
+// refresh reads the state of the stream behind the bucket, and its server's clock.
+func (v *view) refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, v.timeout)
+	defer cancel()
+	sent := time.Now()
+	status, err := v.bucket.Status(ctx)
+	if err != nil {
+		return fmt.Errorf("bucket %q on %s cannot be looked at: %w", v.bucket.Bucket(), v.server(), err)
+	}
+	received := time.Now()
+	s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo })
+	if !ok || s.StreamInfo() == nil {
+		return fmt.Errorf("bucket %q on %s does not tell of the stream behind it", v.bucket.Bucket(), v.server())
+	}
+	v.stream = *s.StreamInfo()
+	v.clock = readServerTime(v.stream.TimeStamp, sent, received)
+	return nil
+}
+
+// ttl returns how long a lease lasts.
+func (v *view) ttl() time.Duration { return v.stream.Config.MaxAge }
+
+// leader returns who holds the key; ErrNoLeader if nobody does.
+func (v *view) leader(ctx context.Context, key string) (*holder, error) {
+	ctx, cancel := context.WithTimeout(ctx, v.timeout)
+	defer cancel()
+	l, err := v.observer.Leader(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	seen := v.sight(l)
+	return &seen, nil
+}
+
+// leaders returns who leads in each election of the bucket that has a leader.
+func (v *view) leaders(ctx context.Context) ([]holder, error) {
+	ctx, cancel := context.WithTimeout(ctx, v.timeout)
+	defer cancel()
+	leaders, err := v.observer.Leaders(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("elections of bucket %q were not told within %v: to list them takes permission to publish to "+
+			"$JS.API.CONSUMER.CREATE.KV_%s.>; name one, or raise --timeout", v.bucket.Bucket(), v.timeout, v.bucket.Bucket())
+	}
+	if err != nil {
+		return nil, err
+	}
+	seen := make([]holder, len(leaders)) // in JSON none are an empty list, and no null
+	for i, l := range leaders {
+		seen[i] = v.sight(l)
+	}
+	return seen, nil
+}
+
+// Standings of the holder of a key. One that wrote no more than its bare name, as Choria's candidates do, is called
+// plain: nothing tells whether its leadership counts.
+const (
+	standingLeader      = "leader"
+	standingLeaderElect = "leader-elect"
+	standingPlain       = "plain"
+)
+
+// holder is the holder of a key as it is shown. Its field names, and those of election.Leader, are documented in the
+// help and stay as they are.
+type holder struct {
+	election.Leader
+	State      string  `json:"state"`
+	Token      string  `json:"token,omitempty"`
+	ExpiresInS float64 `json:"expires_in_s"`
+
+	age, left time.Duration // since it renewed, and until its key expires, by the server's clock
+}
+
+const holderHelp = `"key" (the election), "name", "instance", "host", "pid", "term", "revision", "since", "renewed", "expires" (RFC 3339),
+"metadata", "state" (leader; leader-elect, whose leadership does not count yet; plain, a bare name as Choria's candidates
+write it, which does not tell), "token" (the fencing token) and "expires_in_s" (by the server's clock). What is not
+known is left out`
+
+// sight returns a leader as it is shown.
+func (v *view) sight(l election.Leader) holder {
+	now := v.clock.now()
+	s := holder{Leader: shown(l), State: standingOf(l), age: max(now.Sub(l.Renewed), 0), left: l.Expires.Sub(now)}
+	s.ExpiresInS = roundMS(s.left)
+	if l.Term != 0 {
+		s.Token = election.Term{Bucket: v.stream.Created, Number: l.Term}.Token()
+	}
+	return s
+}
+
+func standingOf(l election.Leader) string {
+	switch {
+	case l.Instance == "":
+		return standingPlain
+	case l.Term == 0:
+		return standingLeaderElect
+	}
+	return standingLeader
+}
+
+// since returns since when the key is held, and for how long.
+func (s *holder) since(now time.Time) string {
+	if s.Since.IsZero() {
+		return ""
+	}
+	return exactly(s.Since) + " (" + ago(now.Sub(s.Since)) + ")"
+}
+
+// remaining returns in words how long the key lasts unless it is renewed.
+func (s *holder) remaining() string {
+	if s.left < 0 {
+		return "over for " + human(-s.left)
+	}
+	return human(s.left)
+}
+
+// found is the answer to the question who holds one key. Its field names stay as they are.
+type found struct {
+	Key    string  `json:"key"`
+	Bucket string  `json:"bucket"`
+	Leader *holder `json:"leader"` // null if nobody does
+}
+
+// checkKey refuses what cannot be the key of an election, before anything is begun. It may be a pattern if that is of use.
+func checkKey(key string, pattern bool) error {
+	plain := key
+	if pattern {
+		plain = withoutWildcards(key)
+	}
+	_, err := election.NewElection("name", plain, unbound{})
+	if err != nil && pattern {
+		return fmt.Errorf("%q is neither a key nor a pattern of keys: use letters, digits, and - _ = / with single dots between them, * for any one part, or > for all the rest", key)
+	}
+	return tidy(err)
+}
+
+// withoutWildcards returns a key that is as well formed as the pattern. A wildcard that is no part of its own stays, for
+// it stands for nothing but itself.
+func withoutWildcards(pattern string) string {
+	parts := strings.Split(pattern, ".")
+	for i, part := range parts {
+		if part == "*" || part == ">" && i == len(parts)-1 {
+			parts[i] = "x"
+		}
+	}
+	return strings.Join(parts, ".")
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// guarded is a server with a user who may do anything, and a monitor who may read the state of the bucket and its keys.
+func guarded(t *testing.T) (*server.Server, *session) {
+	t.Helper()
+	g := NewWithT(t)
+	s, err := server.NewServer(&server.Options{
+		Host: loopback, Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
+		Users: []*server.User{
+			{Username: "admin", Password: "a"},
+			{Username: "monitor", Password: "m", Permissions: &server.Permissions{
+				Publish:   &server.SubjectPermission{Allow: []string{"$JS.API.STREAM.INFO.KV_LEADER_ELECTION", "$JS.API.DIRECT.GET.KV_LEADER_ELECTION.>"}},
+				Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+			}},
+		},
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	g.Expect(s.ReadyForConnections(patience)).To(BeTrue())
+	admin, err := (&connFlags{server: s.ClientURL(), user: "admin", password: "a", timeout: patience}).connect()
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(admin.nc.Close)
+	return s, admin
+}
+
+func TestAMonitorThatMayOnlyReadCanCheckAndInform(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds to find out what is not permitted")
+	}
+	t.Parallel()
+	s, admin := guarded(t)
+	a := &arena{Gomega: NewWithT(t), t: t, s: admin}
+	var err error
+	a.bucket, err = createBucket(t.Context(), admin.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: monitored})
+	a.Expect(err).NotTo(HaveOccurred())
+	a.put("jobs", leading("web-1", nil))
+	try := func(args ...string) (int, string, string) {
+		cmd, stdout, stderr := command(t, append(args, "-s", s.ClientURL(), "--user", "monitor", "--password", "m")...)
+		_ = cmd.Run()
+		return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
+	}
+	code, stdout, stderr := try("check", "jobs", "--format", "nagios")
+	a.Expect(code).To(Equal(2), stderr)
+	a.Expect(stdout).To(ContainSubstring("the key election-check cannot be written"))
+	code, stdout, stderr = try("check", "jobs", "--format", "nagios", "--ignore", "write-refused", "--ignore", "watch-refused", "--ignore", "subscribe-refused")
+	a.Expect(code).To(Equal(0), stdout+stderr)
+	a.Expect(stdout).To(HavePrefix("ELECTION OK - web-1 leads jobs"))
+	code, stdout, stderr = try("info", "jobs")
+	a.Expect(code).To(Equal(exitOK), stderr)
+	a.Expect(stdout).To(ContainSubstring("Leader: web-1"))
+	code, _, stderr = try("ls", "--timeout", "1s")
+	a.Expect(code).To(Equal(exitError))
+	a.Expect(stderr).To(ContainSubstring("$JS.API.CONSUMER.CREATE.KV_LEADER_ELECTION.>"), "what is not permitted is never answered")
+}
+
+func TestInfoTellsOfEachReplica(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a cluster takes seconds")
+	}
+	t.Parallel()
+	g := NewWithT(t)
+	c := natstest.StartCluster(t, 3)
+	bucket := c.Bucket(t, c.Connect(t), monitored)
+	_, err := bucket.Put(t.Context(), "jobs", []byte("web-1"))
+	g.Expect(err).NotTo(HaveOccurred())
+	leader := c.StreamLeader(t, bucket.Bucket())
+	var away string
+	for _, s := range c.Servers() {
+		if s.Name() != leader {
+			away = s.Name()
+		}
+	}
+	a := &arena{Gomega: g, t: t}
+	look := func() map[string]peer {
+		var b bucketInfo
+		a.read(exitOK, &b, "info", "-s", c.URL(), "--bucket", bucket.Bucket())
+		g.Expect(b.Replicas).To(Equal(3))
+		peers := map[string]peer{}
+		for _, p := range b.Peers {
+			peers[p.Name] = p
+		}
+		return peers
+	}
+	peers := look()
+	g.Expect(peers).To(HaveLen(3))
+	g.Expect(peers[leader].Leader).To(BeTrue())
+	g.Expect(peers[away].Leader).To(BeFalse())
+	c.Crash(away)
+	g.Eventually(func() bool {
+		p := look()[away]
+		return p.Offline || !p.Current
+	}).WithTimeout(2 * patience).WithPolling(time.Second).Should(BeTrue())
+	code, stdout, _ := try("check", "-s", c.URL(), "--bucket", bucket.Bucket(), "--format", "nagios")
+	g.Expect(code).To(BeElementOf(1, 2), stdout)
+	g.Expect(stdout).To(ContainSubstring("replicas"))
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+)
+
+// pty returns both ends of a terminal.
+func pty(t *testing.T) (user, terminal *os.File) {
+	t.Helper()
+	g := NewWithT(t)
+	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("there are no terminals here: ", err)
+	}
+	t.Cleanup(func() { _ = user.Close() })
+	g.Expect(unix.IoctlSetPointerInt(int(user.Fd()), unix.TIOCSPTLCK, 0)).To(Succeed())
+	n, err := unix.IoctlGetInt(int(user.Fd()), unix.TIOCGPTN)
+	g.Expect(err).NotTo(HaveOccurred())
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { _ = terminal.Close() })
+	return user, terminal
+}
+
+func TestOnATerminalOnlyAYesEvicts(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, quiet)
+	a.put("jobs", leading("web-1", nil))
+	for _, c := range []struct {
+		answer string
+		code   int
+		stands bool
+	}{{"n\n", exitNegative, true}, {"\n", exitNegative, true}, {"sure\n", exitNegative, true}, {"\x04", exitNegative, true}, {"Yes\n", exitOK, false}} {
+		user, terminal := pty(t)
+		cmd, stdout, stderr := a.command("evict", "jobs")
+		cmd.Stdin = terminal
+		_, err := user.WriteString(c.answer)
+		a.Expect(err).NotTo(HaveOccurred())
+		if err := cmd.Run(); err != nil {
+			a.Expect(err).To(BeAssignableToTypeOf(&exec.ExitError{}))
+		}
+		a.Expect(cmd.ProcessState.ExitCode()).To(Equal(c.code), "%q: %s", c.answer, stderr)
+		a.Expect(stderr.String()).To(ContainSubstring("Evict web-1 from jobs? [y/N]"))
+		a.Expect(a.stands("jobs")).To(Equal(c.stands), "%q", c.answer)
+		if c.code == exitNegative {
+			a.Expect(stdout.String()).To(BeEmpty())
+			a.Expect(stderr.String()).To(ContainSubstring("nothing was done"))
+		}
+	}
+}
+
+func TestAQuestionCanBeLeftByAnInterrupt(t *testing.T) {
+	g := NewWithT(t)
+	_, terminal := pty(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	r, w, err := os.Pipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	defer r.Close()
+	err = (&tool{stdin: terminal, stderr: w}).confirm(ctx, false, "Really?")
+	g.Expect(err).To(MatchError(ContainSubstring("nothing was done")))
+	g.Expect(err.(*verdict).code).To(Equal(exitInterrupted))
+	g.Expect(w.Close()).To(Succeed())
+}
+
+func TestOnATerminalThereAreTablesAndColour(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, quiet)
+	a.put("jobs", leading("web-1\x1b[5m", nil))
+	for _, noColor := range []string{"", "1"} {
+		user, terminal := pty(t)
+		cmd, _, _ := a.command("info", "jobs")
+		cmd.Stdout, cmd.Env = terminal, append(os.Environ(), "TERM=xterm", "NO_COLOR="+noColor)
+		a.Expect(cmd.Run()).To(Succeed())
+		text := make([]byte, 1<<16)
+		n, err := user.Read(text)
+		a.Expect(err).NotTo(HaveOccurred())
+		if noColor == "" {
+			a.Expect(string(text[:n])).To(ContainSubstring("\x1b[1mElection jobs"))
+		} else {
+			a.Expect(string(text[:n])).NotTo(ContainSubstring("\x1b"))
+		}
+		a.Expect(string(text[:n])).NotTo(ContainSubstring("\x1b[5m"))
+	}
+	user, terminal := pty(t)
+	cmd, _, _ := a.command("ls")
+	cmd.Stdout, cmd.Env = terminal, append(os.Environ(), "TERM=xterm")
+	a.Expect(cmd.Run()).To(Succeed())
+	text := make([]byte, 1<<16)
+	n, err := user.Read(text)
+	a.Expect(err).NotTo(HaveOccurred())
+	a.Expect(string(text[:n])).To(And(HavePrefix("╭"), ContainSubstring("Elections in bucket LEADER_ELECTION"), ContainSubstring(`web-1\x1b[5m`)))
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/choria-io/fisk"
+
+	"github.com/natscampaign/election"
+)
+
+// exitTimeout is the exit code of a command whose time is up, as timeout(1) has it.
+const exitTimeout = 124
+
+const waitHelp = `It ends as soon as somebody leads and leadership counts; with --leader, as soon as NAME does; with --vacant, as soon as
+nobody holds the key, be it for a moment only. What it found is a line on stdout, with --json one object: "key", "bucket",
+and "leader", which is null or has the fields that 'info KEY --json' shows. Whether the leadership of a bare name counts,
+as Choria's candidates write it, is known from its next renewal only.
+
+A server that cannot be reached is waited for. The exit code is 0 when it is so, 124 if it is not within --max-wait, as
+timeout(1) has it, and 130 if it was interrupted.`
+
+// vacancyPoll is how often the key is read while a vacancy is waited for: of a key that is free already, nothing is told.
+const vacancyPoll = time.Second
+
+// wait is the command of that name.
+type wait struct {
+	*tool
+	key, leader string
+	vacant      bool
+	maxWait     time.Duration
+	json        bool
+
+	leaderSet, maxWaitSet bool
+}
+
+func registerWait(app *fisk.Application, t *tool) {
+	c := &wait{tool: t}
+	cmd := app.Command("wait", "Waits until somebody leads, or nobody does").HelpLong(waitHelp).Action(action(c.run))
+	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
+	cmd.Flag("leader", "Wait until the candidate of that name leads").PlaceHolder("NAME").IsSetByUser(&c.leaderSet).StringVar(&c.leader)
+	cmd.Flag("vacant", "Wait until nobody holds the key").UnNegatableBoolVar(&c.vacant)
+	cmd.Flag("max-wait", "How long to wait (default without end)").PlaceHolder("DURATION").IsSetByUser(&c.maxWaitSet).DurationVar(&c.maxWait)
+	cmd.Flag("json", "Write what was found as JSON").UnNegatableBoolVar(&c.json)
+}
+
+// check finds what is wrong with the command line before anything is begun.
+func (c *wait) check() error {
+	problems := []error{checkKey(c.key, false)}
+	if c.leaderSet && c.vacant {
+		problems = append(problems, errors.New("--leader and --vacant exclude each other: give one of them"))
+	}
+	if c.leaderSet && c.leader == "" {
+		problems = append(problems, errors.New("--leader is empty: name a candidate, or leave it out to wait for any"))
+	}
+	if c.maxWaitSet && c.maxWait <= 0 {
+		problems = append(problems, fmt.Errorf("--max-wait %v: give a positive duration such as 30s, or leave it out to wait without end", c.maxWait))
+	}
+	return errors.Join(problems...)
+}
+
+// run waits, and tells what it found.
+func (c *wait) run(ctx context.Context) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	user := ctx
+	ctx, fail := context.WithCancelCause(user)
+	defer fail(nil)
+	if c.maxWait > 0 {
+		defer time.AfterFunc(c.maxWait, func() {
+			fail(&verdict{exitTimeout, fmt.Sprintf("%s did not %s within %v", c.key, c.becoming(), c.maxWait)})
+		}).Stop()
+	}
+	err := c.wait(ctx, fail)
+	if err != nil && user.Err() != nil {
+		return &verdict{exitInterrupted, "interrupted"}
+	}
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// becoming says in words what is waited for.
+func (c *wait) becoming() string {
+	switch {
+	case c.vacant:
+		return "become vacant"
+	case c.leader != "":
+		return fmt.Sprintf("get %q for its leader", c.leader)
+	}
+	return "get a leader"
+}
+
+// wait returns no error once it is so, and was told.
+func (c *wait) wait(ctx context.Context, fail context.CancelCauseFunc) error {
+	v, events, err := c.follow(ctx, fail, "wait", slog.New(newLogHandler(c.stderr, styleFor(c.stderr), slog.LevelWarn)), c.key)
+	if err != nil {
+		return err
+	}
+	defer v.nc.Close()
+	if c.vacant {
+		return c.waitForVacancy(ctx, v, events)
+	}
+	for e := range events {
+		if c.fulfilledBy(e) {
+			return c.tell(ctx, v, &e.Leader)
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// fulfilledBy says whether somebody leads who is waited for.
+func (c *wait) fulfilledBy(e election.Event) bool {
+	return (e.Kind == election.Leading || e.Kind == election.Renewed && e.Leader.Term != 0) && (c.leader == "" || e.Leader.Name == c.leader)
+}
+
+// waitForVacancy waits until nobody holds the key.
+func (c *wait) waitForVacancy(ctx context.Context, v *view, events <-chan election.Event) error {
+	poll := time.NewTicker(vacancyPoll)
+	defer poll.Stop()
+	for {
+		_, err := v.leader(ctx, c.key)
+		if errors.Is(err, election.ErrNoLeader) {
+			return c.tell(ctx, v, nil)
+		}
+		select {
+		case <-poll.C:
+		case e, ok := <-events:
+			if !ok {
+				return context.Cause(ctx)
+			}
+			if e.Kind == election.Released || e.Kind == election.Expired { // as one that was evicted may have been overwritten
+				return c.tell(ctx, v, nil)
+			}
+		}
+	}
+}
+
+// tell writes what was found.
+func (c *wait) tell(ctx context.Context, v *view, l *election.Leader) error {
+	if !c.json {
+		text := c.key + " is vacant"
+		if l != nil {
+			s := shown(*l)
+			text = sentenceOf(election.Event{Kind: election.Leading, Key: c.key, Leader: s})
+		}
+		_, err := fmt.Fprintln(c.stdout, text)
+		return err
+	}
+	f := found{Key: c.key, Bucket: v.bucket.Bucket()}
+	if l != nil {
+		_ = v.refresh(ctx) // the clock as it was known before will do
+		s := v.sight(*l)
+		f.Leader = &s
+	}
+	return writeJSON(c.stdout, f)
+}
