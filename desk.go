@@ -65,6 +65,7 @@ func (h *hub) serve(ctx context.Context) {
 		case m := <-questions:
 			if m.Subject == controlSubject(h.bucket.Bucket(), verbLook) {
 				h.heed(ctx)
+				reply(m, answer{})
 			} else if rest, ok := strings.CutPrefix(m.Subject, micro.APIPrefix+"."); ok {
 				verb, _, _ := strings.Cut(rest, ".")
 				d.introduce(verb, m)

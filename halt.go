@@ -2,12 +2,14 @@ package election
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -64,7 +66,8 @@ func (h *hub) heed(ctx context.Context) {
 }
 
 // Pause has nobody new campaign in the election of the key until [Observer.Resume], whoever starts meanwhile: its leader
-// leads on, and if that one stops or fails nobody takes its place. It needs permission to update the stream behind the
+// leads on, and if that one stops or fails nobody takes its place. It returns when those candidates that answer have taken
+// note. It needs permission to update the stream behind the
 // bucket, and the observer needs [WithJetStream]. Candidates without it learn of the pause when they have won the key,
 // and give it back without having led.
 func (o *Observer) Pause(ctx context.Context, key string) error {
@@ -110,5 +113,9 @@ func (o *Observer) mark(ctx context.Context, method, key string, change func(map
 	if _, err := o.opts.js.UpdateStream(ctx, config); err != nil {
 		return fmt.Errorf("election %q: %w", key, err)
 	}
-	return nc.Publish(controlSubject(o.bucket.Bucket(), verbLook), []byte(`{"key":"`+key+`"}`))
+	err = ask(ctx, nc, o.bucket.Bucket(), verbLook, question{Key: key}, func(*nats.Msg) time.Duration { return askQuiet })
+	if errors.Is(err, nats.ErrNoResponders) {
+		return nil // nobody stands who could be told
+	}
+	return err
 }

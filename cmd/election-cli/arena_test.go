@@ -30,7 +30,7 @@ const quiet = time.Minute
 func newArena(t *testing.T, ttl time.Duration) *arena {
 	t.Helper()
 	g := NewWithT(t)
-	e, err := startEmbedded(0)
+	e, err := startEmbedded(embeddedConfig{})
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(e.stop)
 	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()

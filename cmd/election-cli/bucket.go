@@ -76,12 +76,6 @@ func (s *session) hopeless(name string, err error) error {
 		return fmt.Errorf("--bucket %q is no name for a bucket: use letters, digits, - and _", name)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("%s has no JetStream for this account: enable it there, name another server with --server, or try things out with 'election-cli server'", s.server())
-		return fmt.Errorf("there is no bucket %q on %s: make it with 'nats kv add %s --history 1 --ttl 30s --marker-ttl 30s', "+
-			"name another with --bucket, or try things out with 'election-cli campaign KEY --embedded'", name, s.server(), name)
-	case errors.Is(err, jetstream.ErrInvalidBucketName):
-		return fmt.Errorf("--bucket %q is no name for a bucket: use letters, digits, - and _", name)
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("%s has no JetStream for this account: enable it there, name another server with --server, or try things out with 'election-cli campaign KEY --embedded'", s.server())
 	case errors.Is(err, jetstream.ErrBadBucket):
 		return fmt.Errorf("the stream behind bucket %q on %s is no bucket: name another with --bucket", name, s.server())
 	case errors.Is(err, nats.ErrConnectionClosed):

@@ -21,17 +21,7 @@ what is written to it, so that candidates hear of a vacancy at no cost. What is 
 If the bucket exists and is as asked for, this is said and the exit code is 0. If it differs, each difference is named,
 nothing is changed, and the exit code is 2.
 
-With --json the result is one object: "made" (false if it existed), and all that 'bucket info --json' has.`
-
-	bucketInfoHelp = `It says what the bucket is, how its replicas are, and what about it is unfit for elections, with the way out.
-
-With --json the result is one object: "bucket", "server", "ttl_s", "replicas", "storage", "history", "markers_s" (how long
-a marker announces an expiry; 0 if none does), "republish" (the subject on which changes are repeated; empty if they are
-not), "created", "keys" (also those that were released or expired a moment ago), "bytes", in a cluster "cluster" with
-"name", "leader" and the list "peers" ("name", "current", "offline", "lag" in operations, "seen_s"), and the list
-"findings" ("code", "severity", "message" and "remedy").
-
-The exit code is 1 if a finding is critical: elections do not work there, or are not safe.`
+With --json the result is one object: "made" (false if it existed), and all that 'info --json' has.`
 
 	bucketRmHelp = `It says how many elections in it have a leader right now, and asks. Those leaders cannot be warned: until they notice, which
 takes as long as the TTL at most, others may lead in a bucket that is made again meanwhile. Stop them first.
@@ -65,8 +55,9 @@ func registerBucket(app *fisk.Application, t *tool) {
 	add.Flag("mixed", "Candidates of Choria stand in it too, so that expiries cannot be announced").UnNegatableBoolVar(&b.mixed)
 	add.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&b.json)
 
-	info := cmd.Command("info", "Shows the bucket, and what about it is unfit").HelpLong(bucketInfoHelp).Action(action(b.info))
-	info.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&b.json)
+	i := &info{tool: t}
+	show := cmd.Command("info", "Tells all about the bucket, as info does").HelpLong(infoHelp).Action(action(i.run))
+	show.Flag("json", "Write it as JSON").UnNegatableBoolVar(&i.json)
 
 	rm := cmd.Command("rm", "Removes the bucket and all elections in it").HelpLong(bucketRmHelp).Action(action(b.rm))
 	rm.Flag("force", "Do not ask").Short('f').UnNegatableBoolVar(&b.force)
@@ -100,50 +91,28 @@ func (b *bucketCommand) add(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report, err := describeBucket(ctx, s, bucket)
+	v, err := s.view(ctx, bucket)
+	if err != nil {
+		return err
+	}
+	report, err := v.report(ctx)
 	if err != nil {
 		return err
 	}
 	if b.json {
 		err = writeJSON(b.stdout, struct {
 			Made bool `json:"made"`
-			bucketReport
+			*bucketInfo
 		}{made, report})
 	} else {
-		err = report.print(b.stdout, styleFor(b.stdout))
+		err = report.show(b.stdout, v)
 	}
 	said := "is made"
 	if !made {
 		said = "exists, and is as asked for"
 	}
 	fmt.Fprintf(b.stderr, "Bucket %s %s\n", report.Bucket, said)
-	return errors.Join(err, report.complain(b.stderr, styleFor(b.stderr), election.SeverityWarning))
-}
-
-// info shows the bucket.
-func (b *bucketCommand) info(ctx context.Context) error {
-	s, bucket, err := b.open(ctx, "bucket info")
-	if err != nil {
-		return err
-	}
-	defer s.nc.Close()
-	report, err := describeBucket(ctx, s, bucket)
-	if err != nil {
-		return err
-	}
-	if b.json {
-		err = writeJSON(b.stdout, report)
-	} else {
-		style := styleFor(b.stdout)
-		err = report.print(b.stdout, style)
-		if err == nil {
-			err = report.complain(b.stdout, style, election.SeverityInfo)
-		}
-	}
-	if err == nil && report.worst() == election.SeverityCritical {
-		return &verdict{code: exitNegative}
-	}
-	return err
+	return errors.Join(err, writeFindings(b.stderr, styleFor(b.stderr), report.Findings, election.SeverityWarning))
 }
 
 // rm removes the bucket.
@@ -174,7 +143,7 @@ func (b *bucketCommand) rm(ctx context.Context) error {
 	if b.force {
 		fmt.Fprintln(b.stderr, led)
 	}
-	if err := b.confirm(b.force, fmt.Sprintf("%s\nRemove it?", led)); err != nil {
+	if err := b.confirm(ctx, b.force, fmt.Sprintf("%s\nRemove it?", led)); err != nil {
 		return err
 	}
 	request, cancel = context.WithTimeout(ctx, s.timeout) // the answer may have taken its time

@@ -45,9 +45,6 @@ type remark struct {
 	election.Finding
 }
 
-// claim is that a candidate, asked itself, says that it leads.
-type claim struct{ Key, Name, Instance, Host string }
-
 // settle leaves out what is to be ignored, sorts the rest, the worst first, and grades it all.
 func (a *assessment) settle(ignored []string) {
 	a.Findings = slices.DeleteFunc(a.Findings, func(r remark) bool { return slices.Contains(ignored, r.Code) })

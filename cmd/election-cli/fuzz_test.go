@@ -62,6 +62,7 @@ func FuzzMarker(f *testing.F) {
 		}
 	})
 }
+
 // FuzzPrintable shows text that somebody else wrote.
 func FuzzPrintable(f *testing.F) {
 	for _, text := range []string{

@@ -17,11 +17,15 @@ there would be no leader meanwhile, and the command asks before it goes on.
 
 Only leaders can be asked that use this library with WithJetStream, as those of this tool do.
 
+With --json it writes one object: "key", "from", "leader" (as info has it; null if nobody leads yet) and "took_ms".
+
 Exit codes: 0 it has resigned; 1 it has not: there is no leader, or it does not answer; 2 wrong usage or any other error.`
 
 const transferHelp = `The leader is asked over NATS to hand over to the candidate of that name: it makes sure that this one is there and ready, ends
 its work, and releases the key, which the other takes at once. Nothing is done by force: if it cannot be done, the leader
 leads on. 'election-cli candidates KEY' shows who stands ready.
+
+With --json it writes one object: "key", "from", "leader" and "took_ms".
 
 Exit codes: 0 that candidate leads; 1 it does not: there is no leader, it does not answer, or the candidate is not there or
 not ready; 2 wrong usage or any other error.`
@@ -102,7 +106,7 @@ func (h *handover) ask(ctx context.Context, o *election.Observer, leader electio
 			return nil
 		}
 	}
-	return h.confirm(h.force, fmt.Sprintf("No other candidate answers in %s: if %s resigns, there may be no leader for a while. Go on?", printable(h.key), printable(leader.Name)))
+	return h.confirm(ctx, h.force, fmt.Sprintf("No other candidate answers in %s: if %s resigns, there may be no leader for a while. Go on?", printable(h.key), printable(leader.Name)))
 }
 
 // undone returns the error of a request that was not granted, with the exit code that says so.

@@ -24,7 +24,8 @@ With --json that is one object: "bucket", "server", "created", "ttl_s", "history
 With KEY it tells all about that election. With --json that is one object: "key", "bucket", and "leader", which is null or
 an object: ` + holderHelp + `.
 
-Times are told by the server's clock, but "since" by the leader's. The exit code is 1 if nobody leads in the election KEY.`
+Times are told by the server's clock, but "since" by the leader's. The exit code is 1 if nobody leads in the election KEY or,
+without KEY, if elections do not work in this bucket or are not safe.`
 
 // info is the command of that name.
 type info struct {

@@ -13,40 +13,54 @@ import (
 
 // ofBucket tells about the bucket.
 func (c *info) ofBucket(ctx context.Context, v *view) error {
-	b := v.describe()
-	var err error
-	if b.Findings, err = v.findings(ctx); err != nil {
-		return err
-	}
-	if err := v.refresh(ctx); err != nil { // the findings may have taken a while
-		return err
-	}
-	if b.Elections, err = v.leaders(ctx); err != nil {
+	b, err := v.report(ctx)
+	if err != nil {
 		return err
 	}
 	if c.json {
-		return writeJSON(c.stdout, b)
+		err = writeJSON(c.stdout, b)
+	} else if err = b.show(c.stdout, v); err == nil {
+		err = writeFindings(c.stdout, styleFor(c.stdout), b.Findings, election.SeverityWarning)
 	}
-	return c.showBucket(v, b)
+	if err == nil && b.unfit() {
+		return &verdict{code: exitNegative}
+	}
+	return err
 }
 
-// showBucket tells about the bucket in words.
-func (c *info) showBucket(v *view, b *bucketInfo) error {
-	st := styleFor(c.stdout)
-	if _, err := fmt.Fprintf(c.stdout, "%s\n\n", st.paint(bold, fmt.Sprintf("Bucket %s on %s", b.Bucket, b.Server))); err != nil {
+// report tells all that there is to know about the bucket.
+func (v *view) report(ctx context.Context) (b *bucketInfo, err error) {
+	b = v.describe()
+	if b.Findings, err = v.findings(ctx); err != nil {
+		return nil, err
+	}
+	if err := v.refresh(ctx); err != nil { // the findings may have taken a while
+		return nil, err
+	}
+	b.Elections, err = v.leaders(ctx)
+	return b, err
+}
+
+// unfit says whether elections do not work in the bucket, or are not safe.
+func (b *bucketInfo) unfit() bool {
+	return slices.ContainsFunc(b.Findings, func(f election.Finding) bool { return f.Severity == election.SeverityCritical })
+}
+
+// show tells about the bucket in words, but not what was found about it.
+func (b *bucketInfo) show(w io.Writer, v *view) error {
+	st := styleFor(w)
+	if _, err := fmt.Fprintf(w, "%s\n\n", st.paint(bold, fmt.Sprintf("Bucket %s on %s", b.Bucket, b.Server))); err != nil {
 		return err
 	}
 	lines := b.sheet(v)
-	if err := lines.writeTo(c.stdout, st); err != nil {
+	if err := lines.writeTo(w, st); err != nil {
 		return err
 	}
-	if len(b.Elections) > 0 {
-		fmt.Fprintln(c.stdout)
-		if err := electionsGrid(v, b.Elections).writeTo(c.stdout); err != nil {
-			return err
-		}
+	if len(b.Elections) == 0 {
+		return nil
 	}
-	return writeFindings(c.stdout, st, b.Findings, election.SeverityWarning)
+	fmt.Fprintln(w)
+	return electionsGrid(v, b.Elections).writeTo(w)
 }
 
 // sheet returns what is told of the bucket itself.

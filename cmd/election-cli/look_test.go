@@ -100,7 +100,7 @@ func TestInfoOfTheBucketTellsWhatIsWrongWithIt(t *testing.T) {
 	_, err := a.s.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "ODD", History: 3, TTL: 2 * time.Minute, Storage: jetstream.MemoryStorage})
 	a.Expect(err).NotTo(HaveOccurred())
 	var b bucketInfo
-	a.read(exitOK, &b, "info", "--bucket", "ODD")
+	a.read(exitNegative, &b, "info", "--bucket", "ODD")
 	a.Expect([]any{b.Bucket, b.TTLS, b.History, b.Storage, b.Replicas}).To(Equal([]any{"ODD", 120.0, int64(3), "memory", 1}))
 	codes := map[string]election.Severity{}
 	for _, f := range b.Findings {
@@ -146,7 +146,7 @@ func TestWithoutServerOrBucketThereIsAnErrorAtOnce(t *testing.T) {
 	for _, args := range [][]string{{"ls"}, {"info"}, {"info", "k"}} {
 		code, stdout, stderr := a.run(append(args, "--bucket", "NONE")...)
 		a.Expect([]any{code, stdout}).To(Equal([]any{exitError, ""}), "%q", args)
-		a.Expect(stderr).To(And(ContainSubstring(`no bucket "NONE"`), ContainSubstring("nats kv add NONE")), "%q", args)
+		a.Expect(stderr).To(And(ContainSubstring(`no bucket "NONE"`), ContainSubstring("election-cli bucket add --bucket NONE")), "%q", args)
 		code, _, stderr = try(append(args, "-s", "nats://127.0.0.1:1")...)
 		a.Expect(code).To(Equal(exitError), "%q", args)
 		a.Expect(stderr).To(ContainSubstring("cannot connect to nats://127.0.0.1:1"), "%q", args)
@@ -157,8 +157,8 @@ func TestTimesAreToldByTheServersClock(t *testing.T) {
 	g := NewWithT(t)
 	sent := time.Now()
 	received := sent.Add(100 * time.Millisecond)
-	c := readServerTime(sent.Add(50*time.Millisecond-time.Hour), sent, received)
-	g.Expect(c.ahead()).To(BeNumerically("~", time.Hour, time.Millisecond))
+	c := readServerTime(sent.Add(40*time.Millisecond-time.Hour), sent, received)
+	g.Expect(c.ahead()).To(BeNumerically("~", time.Hour, 20*time.Millisecond))
 	g.Expect(c.now()).To(BeTemporally("~", time.Now().Add(-time.Hour), time.Minute))
 	g.Expect(c.differs(time.Hour)).To(BeFalse(), "the answer took too long to be certain")
 	g.Expect(c.differs(59 * time.Minute)).To(BeTrue())

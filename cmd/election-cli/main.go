@@ -1,24 +1,20 @@
 // Command election-cli rehearses and runs leader elections on NATS.
 //
-//	election-cli drill          rehearse failovers and measure how long each takes
-//	election-cli campaign KEY   stand as a candidate until interrupted
-//	election-cli candidates KEY show who stands ready, answered live
-//	election-cli resign KEY     ask the leader to give up leadership in order
-//	election-cli transfer KEY   ask the leader to hand over to another candidate
-//	election-cli pause KEY      keep everybody from campaigning, until resume KEY
-//	election-cli drill            rehearse failovers and measure how long each takes
-//	election-cli campaign KEY     stand as a candidate until interrupted
-//	election-cli file KEY PATH    keep a file on the host that leads, or check it
-//	election-cli bucket add       make a bucket for elections; also: info, rm
-//	election-cli server           run a JetStream server to try things out
-//	election-cli ls              list the elections of a bucket and who leads
-//	election-cli info [KEY]      tell all about the bucket, or about one election
-//	election-cli watch [KEY]     tell what happens in elections, as it happens
-//	election-cli wait KEY        wait until somebody leads, or nobody does
-//	election-cli check [KEY]     judge bucket and elections, for monitoring
-//	election-cli evict KEY       take the key from under its leader
-//	election-cli campaign KEY    stand as a candidate until interrupted
-//	election-cli drill           rehearse failovers and measure how long each takes
+//	election-cli ls                  list the elections of a bucket and who leads
+//	election-cli info [KEY]          tell all about the bucket, or about one election
+//	election-cli watch [KEY]         tell what happens in elections, as it happens
+//	election-cli wait KEY            wait until somebody leads, or nobody does
+//	election-cli check [KEY]         judge bucket and elections, for monitoring
+//	election-cli candidates KEY      show who stands ready, answered live
+//	election-cli resign KEY          ask the leader to give up leadership in order
+//	election-cli transfer KEY        ask the leader to hand over to another candidate
+//	election-cli evict KEY           take the key from under its leader
+//	election-cli pause KEY           keep everybody from campaigning, until resume KEY
+//	election-cli campaign KEY        stand as a candidate until interrupted
+//	election-cli file KEY PATH       keep a file on the host that leads, or check it
+//	election-cli bucket add          make a bucket for elections; also: info, rm
+//	election-cli server              run a JetStream server to try things out
+//	election-cli drill               rehearse failovers and measure how long each takes
 //
 // Flags, environment and contexts for the connection are those of natscli. Data goes to stdout, everything else to
 // stderr. The exit code is 0 if all is well, 1 for a negative result, 2 for wrong usage or any other error, and 130 for
@@ -152,7 +148,6 @@ func (t *tool) app() *fisk.Application {
 	t.conn.register(app)
 	app.Flag("bucket", "Key-Value bucket that holds the elections").Envar("ELECTION_BUCKET").
 		Default(defaultBucket).StringVar(&t.bucket)
-		Default("LEADER_ELECTION").StringVar(&t.bucket)
 	registerLs(app, t)
 	registerInfo(app, t)
 	registerWatch(app, t)

@@ -93,9 +93,9 @@ func (m marker) doubt(now time.Time) string {
 	return ""
 }
 
-// claim returns nil if path is free for a marker, or has one. A symbolic link is not followed: it would be replaced, and
+// free returns nil if path is free for a marker, or has one. A symbolic link is not followed: it would be replaced, and
 // whoever made it would wait for a file elsewhere.
-func claim(path string) error {
+func free(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -117,7 +117,7 @@ func claim(path string) error {
 
 // removeMarker removes the marker at path, if there is one, and nothing else.
 func removeMarker(path string) error {
-	if err := claim(path); err != nil {
+	if err := free(path); err != nil {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +129,7 @@ func removeMarker(path string) error {
 // write replaces the marker at path, so that a reader sees the old one or the new one and never a part. It need not
 // outlive a loss of power, after which it would have expired anyway.
 func (m marker) write(path string) error {
-	if err := claim(path); err != nil {
+	if err := free(path); err != nil {
 		return err
 	}
 	return writeFileAtomically(path, func(w io.Writer) error { return writeJSON(w, m) })

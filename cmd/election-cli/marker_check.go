@@ -17,7 +17,7 @@ type freshness struct {
 
 // check judges the marker at path by this host's clock.
 func (c *fileCommand) check(path string) error {
-	v, err := judge(path, time.Now())
+	v, err := assess(path, time.Now())
 	if err != nil {
 		return fmt.Errorf("--check %s: %w", path, err)
 	}
@@ -32,7 +32,7 @@ func (c *fileCommand) check(path string) error {
 	return &verdict{exitNegative, fmt.Sprintf("%s does not count: %s", path, v.Reason)}
 }
 
-func judge(path string, now time.Time) (freshness, error) {
+func assess(path string, now time.Time) (freshness, error) {
 	v := freshness{Path: path}
 	m, err := readMarker(path)
 	switch {

@@ -71,7 +71,7 @@ func (c *fileCommand) run(ctx context.Context) error {
 
 // prepare makes sure that the marker's place is this process's, and removes what another left there.
 func (c *fileCommand) prepare() (release func(), err error) {
-	if err := claim(c.path); err != nil {
+	if err := free(c.path); err != nil {
 		return nil, err
 	}
 	if err := checkWritable("PATH", c.path); err != nil {

@@ -48,7 +48,7 @@ func TestAServerWithAStoreFindsItsBucketAgain(t *testing.T) {
 	stop, said = startServer(t, "--store", store)
 	code, found, stderr := runs(t, "bucket", "info", "-s", said["url"], "--json")
 	g.Expect(code).To(Equal(exitOK), stderr)
-	var before, after bucketReport
+	var before, after bucketInfo
 	g.Expect(json.Unmarshal([]byte(made), &before)).To(Succeed())
 	g.Expect(json.Unmarshal([]byte(found), &after)).To(Succeed())
 	g.Expect(after.Created).To(Equal(before.Created))

@@ -21,7 +21,7 @@ and "leader", which is null or has the fields that 'info KEY --json' shows. Whet
 as Choria's candidates write it, is known from its next renewal only.
 
 A server that cannot be reached is waited for. The exit code is 0 when it is so, 124 if it is not within --max-wait, as
-timeout(1) has it, and 130 if it was interrupted.`
+timeout(1) has it, and 130 if it was interrupted. Without --max-wait a --timeout that is given here is the limit as well.`
 
 // vacancyPoll is how often the key is read while a vacancy is waited for: of a key that is free already, nothing is told.
 const vacancyPoll = time.Second
@@ -66,6 +66,9 @@ func (c *wait) check() error {
 func (c *wait) run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
+	}
+	if !c.maxWaitSet && c.conn.timeoutSet {
+		c.maxWait = c.conn.timeout
 	}
 	user := ctx
 	ctx, fail := context.WithCancelCause(user)
