@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -207,4 +208,21 @@ func TestACampaignServesItsMetrics(t *testing.T) {
 	}).WithTimeout(patience).Should(And(ContainSubstring(`election_leader{election="jobs"`), ContainSubstring("go_goroutines"), ContainSubstring("process_start_time_seconds")))
 	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
 	g.Expect(cmd.Wait()).To(Succeed(), stdout.String())
+}
+
+func TestASignalThatComesTwiceAtOnceIsOneAndWindsUp(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("processes cannot be interrupted there")
+	}
+	t.Parallel()
+	c := startCampaign(t, "--embedded", "--ttl", "4s")
+	c.next(eventStarted)
+	c.next(eventElected)
+	for range 2 {
+		c.g.Expect(c.cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
+	}
+	c.next(eventLost)
+	c.next(eventReleased)
+	c.next(eventStopped)
+	c.g.Expect(c.cmd.Wait()).To(Succeed(), c.stderr.String())
 }

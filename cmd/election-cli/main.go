@@ -32,6 +32,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/choria-io/fisk"
 )
@@ -166,8 +167,12 @@ func (t *tool) app() *fisk.Application {
 	return app
 }
 
+// doubleSignal is within what time two signals count as one.
+const doubleSignal = time.Second
+
 // action adapts a command to fisk and gives it a context that ends with the first INT or TERM, or HUP when a terminal
-// is closed. A second one kills the process, should winding up take longer than the user cares to wait.
+// is closed. A second one kills the process, should winding up take longer than the user cares to wait, unless it comes
+// with the first, as from timeout(1), which signals the process and its group.
 func action(command func(context.Context) error) fisk.Action {
 	return func(*fisk.ParseContext) error {
 		signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -176,7 +181,7 @@ func action(command func(context.Context) error) fisk.Action {
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), signals...)
 		defer stop()
-		context.AfterFunc(ctx, stop)
+		context.AfterFunc(ctx, func() { time.AfterFunc(doubleSignal, stop) })
 		// Once asked for, a reader that went away is an error of the write and no longer the end of the process.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		if err := command(ctx); err != nil {
