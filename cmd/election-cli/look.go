@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,23 +82,57 @@ func (v *view) leader(ctx context.Context, key string) (*holder, error) {
 	return &seen, nil
 }
 
+// toldPatience is how long a consumer has to tell what stands in a bucket before the keys are read one by one.
+const toldPatience = 2 * time.Second
+
 // leaders returns who leads in each election of the bucket that has a leader.
 func (v *view) leaders(ctx context.Context) ([]holder, error) {
-	ctx, cancel := context.WithTimeout(ctx, v.timeout)
+	ctx, cancel := context.WithTimeout(ctx, v.timeout+toldPatience)
 	defer cancel()
-	leaders, err := v.observer.Leaders(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("elections of bucket %q were not told within %v: to list them takes permission to publish to "+
-			"$JS.API.CONSUMER.CREATE.KV_%s.>; name one, or raise --timeout", v.bucket.Bucket(), v.timeout, v.bucket.Bucket())
+	leaders, err := v.told(ctx)
+	if err != nil {
+		leaders, err = v.read(ctx)
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("elections of bucket %q on %s cannot be listed: %w", v.bucket.Bucket(), v.server(), err)
 	}
 	seen := make([]holder, len(leaders)) // in JSON none are an empty list, and no null
 	for i, l := range leaders {
 		seen[i] = v.sight(l)
 	}
 	return seen, nil
+}
+
+// told has the leaders told by a consumer, which takes one request however many they are. There may be no permission for
+// that, or the server that is to keep the consumer may just have gone, which is when people want to see most.
+func (v *view) told(ctx context.Context) ([]election.Leader, error) {
+	ctx, cancel := context.WithTimeout(ctx, min(v.timeout, toldPatience))
+	defer cancel()
+	return v.observer.Leaders(ctx)
+}
+
+// read reads the leaders key by key. Keys that no candidate could campaign for are left out.
+func (v *view) read(ctx context.Context) ([]election.Leader, error) {
+	prefix := "$KV." + v.bucket.Bucket() + "."
+	stream, err := v.js.Stream(ctx, v.stream.Config.Name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
+	if err != nil {
+		return nil, err
+	}
+	var leaders []election.Leader
+	for _, subject := range slices.Sorted(maps.Keys(info.State.Subjects)) {
+		l, err := v.observer.Leader(ctx, strings.TrimPrefix(subject, prefix))
+		switch {
+		case err == nil:
+			leaders = append(leaders, l)
+		case !errors.Is(err, election.ErrNoLeader) && !errors.Is(err, election.ErrInvalidOption):
+			return nil, err
+		}
+	}
+	return leaders, nil
 }
 
 // Standings of the holder of a key. One that wrote no more than its bare name, as Choria's candidates do, is called

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/choria-io/fisk"
-	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
 )
@@ -112,28 +111,38 @@ func (t *tool) follow(ctx context.Context, fail context.CancelCauseFunc, command
 	if err != nil {
 		return nil, nil, err
 	}
+	complained := false
 	for {
 		v, events, err := t.observe(ctx, s, log, keys)
 		if err == nil {
 			return v, events, nil
 		}
-		// The server may have gone again just after the bucket was found.
-		if lost := !s.nc.IsConnected() || errors.Is(err, nats.ErrNoResponders); !lost || ctx.Err() != nil || s.nc.IsClosed() {
-			s.nc.Close()
-			return nil, nil, err
+		// The server that is to keep the consumer may just have gone, although the bucket was found.
+		if _, hopeless := errors.AsType[hopelessness](err); !hopeless && ctx.Err() == nil {
+			if !complained {
+				log.Warn("Elections cannot be observed yet, trying on", "bucket", t.bucket, "error", err)
+				complained = true
+			}
+			err = pause(ctx, retryPause)
 		}
-		if err := pause(ctx, retryPause); err != nil {
+		if err != nil {
 			s.nc.Close()
 			return nil, nil, err
 		}
 	}
 }
 
+// hopelessness is an error that waiting does not mend.
+type hopelessness struct{ error }
+
+// Unwrap returns the error itself.
+func (h hopelessness) Unwrap() error { return h.error }
+
 // observe is one attempt to follow.
 func (t *tool) observe(ctx context.Context, s *session, log *slog.Logger, keys []string) (*view, <-chan election.Event, error) {
 	bucket, err := s.awaitBucket(ctx, t.bucket, log)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, hopelessness{err}
 	}
 	v, err := s.view(ctx, bucket, election.WithLogger(log))
 	if err != nil {
