@@ -188,3 +188,13 @@ func TestPatternsThatCannotBeUsedAreRefusedBeforeAnythingIsDialled(t *testing.T)
 	}
 	g.Expect(checkKey("*", false)).NotTo(Succeed())
 }
+
+func TestNobodyWaitsForABucketThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, quiet)
+	for _, args := range [][]string{{"watch"}, {"wait", "jobs"}} {
+		code, stdout, stderr := a.run(append(args, "--bucket", "NONE")...)
+		a.Expect([]any{code, stdout}).To(Equal([]any{exitError, ""}), "%q", args)
+		a.Expect(stderr).To(ContainSubstring(`no bucket "NONE"`), "%q", args)
+	}
+}
