@@ -15,6 +15,9 @@
 //	election-cli bucket add          make a bucket for elections; also: info, rm
 //	election-cli server              run a JetStream server to try things out
 //	election-cli drill               rehearse failovers and measure how long each takes
+//	election-cli drill          rehearse failovers and measure how long each takes
+//	election-cli campaign KEY   stand as a candidate until interrupted
+//	election-cli run KEY -- ..  run a program while this host leads
 //
 // Flags, environment and contexts for the connection are those of natscli. Data goes to stdout, everything else to
 // stderr. The exit code is 0 if all is well, 1 for a negative result, 2 for wrong usage or any other error, and 130 for
@@ -70,6 +73,7 @@ type tool struct {
 	stdout, stderr io.Writer
 	conn           connFlags
 	bucket         string
+	argv           []string // the program that run is to run, and its arguments
 }
 
 // verdict is an error that decides the exit code by itself.
@@ -87,7 +91,8 @@ func main() {
 
 // run executes one command line and returns its exit code. Help and completion end the process by themselves.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr}
+	args, argv := cutProgram(args)
+	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr, argv: argv}
 	_, err := t.app().Parse(args)
 	if err == nil {
 		return exitOK
@@ -112,16 +117,23 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 var ownErrors = map[string]int{
 	"check": int(gradeUnknown),
 }
+var ownErrors = map[string]int{"run": exitOwnError}
 
 // exitOfError returns the exit code of the command that the arguments name, for wrong usage or any other error.
 func exitOfError(args []string) int {
-	line, _ := (&tool{stdout: io.Discard, stderr: io.Discard}).app().ParseContext(args)
-	if line != nil && line.SelectedCommand != nil {
-		if code, ok := ownErrors[line.SelectedCommand.FullCommand()]; ok {
-			return code
-		}
+	if code, ok := ownErrors[commandOf(args)]; ok {
+		return code
 	}
 	return exitError
+}
+
+// commandOf returns the command that the arguments name, empty if none.
+func commandOf(args []string) string {
+	line, _ := (&tool{stdout: io.Discard, stderr: io.Discard}).app().ParseContext(args)
+	if line == nil || line.SelectedCommand == nil {
+		return ""
+	}
+	return line.SelectedCommand.FullCommand()
 }
 
 // failure marks an error that a command returned, as opposed to one of the command line.
@@ -162,8 +174,10 @@ func (t *tool) app() *fisk.Application {
 	registerFile(app, t)
 	registerBucket(app, t)
 	registerServer(app, t)
+	registerRun(app, t)
 	registerDrill(app, t)
 	registerChild(app, t)
+	registerGuardian(app)
 	return app
 }
 

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/choria-io/fisk"
+
+	"github.com/natscampaign/election"
+)
+
+// Exit codes of run, as env, flock, nohup and timeout have them; all others are the program's own.
+const (
+	exitTimedOut      = 124
+	exitOwnError      = 125
+	exitNotExecutable = 126
+	exitNotFound      = 127
+	exitSignal        = 128 // plus the number of the signal
+)
+
+const runHelp = `election-cli run [FLAGS] KEY -- PROGRAM ARGS...
+
+The program is started when leadership counts and ended before the lease is over, so that it never runs on two hosts.
+It gets all that follows -- as it is, and no shell sees it. Input and output are its own; what this command has to say
+goes to stderr. When leadership is lost this command stands again, and starts the program anew when it leads again.
+
+The program finds in its environment ELECTION_KEY, ELECTION_NAME (of this candidate), ELECTION_BUCKET, ELECTION_TERM and
+ELECTION_TOKEN, the fencing token: it sorts after those of all earlier terms, and what the program writes to should refuse
+one that sorts before another it has seen.
+
+It runs in a process group of its own, which is ended as a whole: by TERM and, after --grace, by KILL; by KILL alone where
+the lease is over at once, as when somebody removes the key. A lease that was not renewed is running out: the program is
+told so early that it is dead before the end, and leadership is given up. When the program itself ends, what is left of
+its group is killed and the key is released, so that another host leads within milliseconds. Should this command be
+killed or stopped, a guardian process kills the group. What leaves the group, as daemons do, is not looked after: have
+the program stay in the foreground.
+
+INT and TERM are passed on to the group and end this command: when the program is gone the key is released, and the exit
+code is the program's. HUP, USR1 and USR2 are only passed on; HUP ends this command while there is no program. On a
+terminal the program is in the foreground and reads what is typed; Ctrl-C is the program's, and Ctrl-Z does nothing, for
+whoever leads must not stop. Give '</dev/null' to programs that are not to have the terminal.
+
+With --on-lost=signal the program runs all the time, whoever leads, and is only told: --won when leadership counts and
+--lost when it ends. These go to the program itself, not to its group; on Linux they wait up to 2 s for it to have a
+handler. When the lease is running out, --lost comes at least --grace before its end; when the key was removed or
+overwritten it can only come after the fact. Should this command be stopped, the guardian sends --lost in its place, so
+that it may come twice. ELECTION_TERM and ELECTION_TOKEN are not set then.
+
+A program that ended is started again with --restart, after a pause that grows from 100 ms to 30 s and begins anew
+once it has run for 30 s. During the pause the key is released, or kept with --on-exit=keep.
+
+Exit codes: that of the program; 128+N if signal N ended it, or this command while there was no program (130 for INT, 143
+for TERM); 1, or --conflict-exit-code, if somebody else leads and --no-wait was given; 124 if --max-wait ran out; 125 for
+wrong usage and any other error; 126 if the program cannot be executed; 127 if there is none of that name.`
+
+// What happens to the program when leadership ends.
+const (
+	onLostTerminate = "terminate"
+	onLostSignal    = "signal"
+)
+
+// Which ends of the program it is started again after.
+const (
+	restartNever     = "never"
+	restartOnFailure = "on-failure"
+	restartAlways    = "always"
+)
+
+// What happens to leadership while a program that ended is not yet started again.
+const (
+	onExitRelease = "release"
+	onExitKeep    = "keep"
+)
+
+// runFlags is what the command line of run says.
+type runFlags struct {
+	*tool
+	key, name       string
+	maxWait         time.Duration
+	noWait          bool
+	conflict        int
+	grace           time.Duration
+	interval        time.Duration
+	standDown       time.Duration
+	onLost          string
+	won, lost       string
+	restart, onExit string
+	verbose, quiet  bool
+	maxWaitSet      bool
+	conflictSet     bool
+	graceSet        bool
+	intervalSet     bool
+	standDownSet    bool
+	wonSet, lostSet bool
+	onExitSet       bool
+}
+
+func registerRun(app *fisk.Application, t *tool) {
+	r := &runFlags{tool: t}
+	cmd := app.Command("run", "Runs a program while this host leads").HelpLong(runHelp).Action(func(*fisk.ParseContext) error {
+		return failure{r.run()}.orNil()
+	})
+	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&r.key)
+	cmd.Arg("program", "The program, after --").Required().String()
+	cmd.Arg("args", "Its arguments, passed as they are").Strings()
+	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&r.name)
+	cmd.Flag("max-wait", "Give up after waiting so long to lead, each time (exit 124)").PlaceHolder("DURATION").IsSetByUser(&r.maxWaitSet).DurationVar(&r.maxWait)
+	cmd.Flag("no-wait", "Try once to lead, and give up if somebody else does (exit 1)").UnNegatableBoolVar(&r.noWait)
+	cmd.Flag("conflict-exit-code", "Exit code of --no-wait in place of 1").Short('E').PlaceHolder("CODE").IsSetByUser(&r.conflictSet).IntVar(&r.conflict)
+	cmd.Flag("grace", "Time from TERM to KILL (default as fits the lease, at most 10s)").PlaceHolder("DURATION").IsSetByUser(&r.graceSet).DurationVar(&r.grace)
+	cmd.Flag("interval", "Time between renewals (default 0.75 of the TTL); less leaves more for --grace").PlaceHolder("DURATION").IsSetByUser(&r.intervalSet).DurationVar(&r.interval)
+	cmd.Flag("stand-down", "Time from winning a key that expired to leading (default one interval)").PlaceHolder("DURATION").IsSetByUser(&r.standDownSet).DurationVar(&r.standDown)
+	cmd.Flag("on-lost", "What to do when leadership ends: terminate the program, or only signal it").Default(onLostTerminate).EnumVar(&r.onLost, onLostTerminate, onLostSignal)
+	cmd.Flag("won", "Signal that tells the program that it leads, with --on-lost=signal (default USR1)").PlaceHolder("SIGNAL").IsSetByUser(&r.wonSet).StringVar(&r.won)
+	cmd.Flag("lost", "Signal that tells it that it no longer does (default USR2)").PlaceHolder("SIGNAL").IsSetByUser(&r.lostSet).StringVar(&r.lost)
+	cmd.Flag("restart", "Start a program that ended again: never, on-failure or always").Default(restartNever).EnumVar(&r.restart, restartNever, restartOnFailure, restartAlways)
+	cmd.Flag("on-exit", "Leadership until the program is started again: release or keep (default release)").IsSetByUser(&r.onExitSet).Default(onExitRelease).EnumVar(&r.onExit, onExitRelease, onExitKeep)
+	cmd.Flag("verbose", "Log each campaign and renewal as well").Short('v').UnNegatableBoolVar(&r.verbose)
+	cmd.Flag("quiet", "Log warnings only").UnNegatableBoolVar(&r.quiet)
+}
+
+// cutProgram takes the program and its arguments, all that follows the first --, off the arguments of run, and leaves one
+// word in place of them. The parser would drop every other -- too.
+func cutProgram(args []string) (own, argv []string) {
+	at := slices.Index(args, "--")
+	if at < 0 || commandOf(args[:at]) != "run" {
+		return args, nil
+	}
+	own, argv = slices.Clone(args[:at]), args[at+1:]
+	if len(argv) > 0 {
+		own = append(own, "program")
+	}
+	return own, argv
+}
+
+// check finds what is wrong with the flags before anything is begun.
+func (r *runFlags) check() error {
+	if r.name == "" {
+		r.name = defaultName()
+	}
+	if !r.conflictSet {
+		r.conflict = exitNegative
+	}
+	tells := r.onLost == onLostSignal
+	switch {
+	case len(r.argv) == 0:
+		return errors.New("put -- before the program, as in 'election-cli run KEY -- PROGRAM ARGS...', so that its flags are its own")
+	case r.argv[0] == "":
+		return errors.New("the program after -- is empty: name one")
+	case r.noWait && r.maxWaitSet:
+		return errors.New("--no-wait and --max-wait contradict each other: leave one out")
+	case tells && (r.noWait || r.maxWaitSet):
+		return errors.New("--on-lost=signal starts the program at once: leave out --no-wait and --max-wait, which are about waiting to start it")
+	case !tells && (r.wonSet || r.lostSet):
+		return errors.New("--won and --lost are signals for a program that runs all the time: give --on-lost=signal too, or leave them out")
+	case r.conflictSet && !r.noWait:
+		return errors.New("--conflict-exit-code is that of --no-wait: give --no-wait too, or leave it out")
+	case r.conflict < 0 || r.conflict > 255:
+		return fmt.Errorf("--conflict-exit-code %d: give a code from 0 to 255", r.conflict)
+	case r.onExitSet && r.restart == restartNever:
+		return errors.New("--on-exit is about a program that is started again: give --restart too, or leave it out")
+	case r.verbose && r.quiet:
+		return errors.New("--verbose and --quiet contradict each other: leave one out")
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+		set   bool
+		least time.Duration
+	}{
+		{"--max-wait", r.maxWait, r.maxWaitSet, 0}, {"--grace", r.grace, r.graceSet, 0},
+		{"--interval", r.interval, r.intervalSet, 10 * time.Millisecond}, {"--stand-down", r.standDown, r.standDownSet, 0},
+	} {
+		if d.set && d.value < d.least {
+			return fmt.Errorf("%s %v is too short: give at least %v, or leave it out", d.flag, d.value, d.least)
+		}
+	}
+	_, err := election.NewElection(r.name, r.key, unbound{})
+	return tidy(err)
+}

@@ -1,0 +1,226 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election"
+)
+
+// stand is the bucket as this candidate found it.
+type stand struct {
+	*session
+	bucket jetstream.KeyValue
+}
+
+// compete stands in the election and runs the program while it leads, until the run ends.
+func (r *runner) compete(ctx context.Context) error {
+	patience := r.patience()
+	defer patience.Stop()
+	s, err := r.reach(ctx)
+	if err != nil {
+		return interruptedRun(ctx, err)
+	}
+	defer s.nc.Close()
+	if r.noWait {
+		if l, err := s.leader(ctx, r.key); err == nil {
+			return r.conflictWith(&l)
+		}
+	}
+	for first := true; ctx.Err() == nil; first = false {
+		var rest time.Duration
+		err := r.once(ctx, s, first, func(ctx context.Context, t election.Term, leave func()) {
+			patience.Stop()
+			rest = r.lead(ctx, &t)
+			if rest != 0 || r.last != nil || t.Valid() {
+				leave()
+			} else if r.maxWaitSet {
+				patience.Reset(r.maxWait)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if r.last != nil {
+			r.fail(context.Canceled)
+		}
+		_ = pause(ctx, rest)
+		if r.maxWaitSet && ctx.Err() == nil {
+			patience.Reset(r.maxWait)
+		}
+	}
+	return nil
+}
+
+// patience returns a timer that ends the run when it has waited for long enough.
+func (r *runner) patience() *time.Timer {
+	t := time.AfterFunc(longestFuture, func() {
+		r.fail(&verdict{exitTimedOut, fmt.Sprintf("%s was not led within %v: --max-wait is over", r.key, r.maxWait)})
+	})
+	if r.maxWaitSet {
+		t.Reset(r.maxWait)
+	}
+	return t
+}
+
+// reach connects, finds the bucket and divides its leases. With --no-wait it waits for nobody.
+func (r *runner) reach(ctx context.Context) (*stand, error) {
+	s, err := r.conn.join("election-cli run "+r.name, r.fail, r.log)
+	if err != nil {
+		return nil, err
+	}
+	found := &stand{session: s}
+	if err := r.find(ctx, found); err != nil {
+		s.nc.Close()
+		return nil, err
+	}
+	return found, nil
+}
+
+// find finds the bucket and divides its leases.
+func (r *runner) find(ctx context.Context, s *stand) (err error) {
+	if r.noWait {
+		if !s.nc.IsConnected() {
+			return fmt.Errorf("%s cannot be reached: start the server, or leave out --no-wait to wait for it", serversOf(s.nc))
+		}
+		s.bucket, err = s.findBucket(ctx, r.bucket)
+	} else {
+		s.bucket, err = s.awaitBucket(ctx, r.bucket, r.log)
+	}
+	if err != nil {
+		return err
+	}
+	for {
+		status, err := s.bucket.Status(ctx)
+		if err == nil {
+			times, err := r.timesFor(status.TTL())
+			r.times.Store(&times)
+			return err
+		}
+		if r.noWait {
+			return fmt.Errorf("bucket %q on %s cannot be looked at: %w", r.bucket, s.server(), err)
+		}
+		r.log.Warn("Bucket cannot be looked at yet, trying on", "error", err)
+		if err := pause(ctx, retryPause); err != nil {
+			return err
+		}
+	}
+}
+
+// leader returns who holds the key.
+func (s *stand) leader(ctx context.Context, key string) (election.Leader, error) {
+	e, err := election.NewElection("unknown", key, s.bucket)
+	if err != nil {
+		return election.Leader{}, err
+	}
+	return e.Leader(ctx)
+}
+
+// once takes part in the election until ctx ends, or work calls the function that it is given, to leave.
+func (r *runner) once(ctx context.Context, s *stand, first bool, work func(ctx context.Context, t election.Term, leave func())) error {
+	times := r.times.Load()
+	opts := []election.Option{election.WithLogger(r.log), election.WithJetStream(s.js),
+		election.WithCampaignInterval(times.interval), election.WithLeaseMargin(times.margin)}
+	if r.standDownSet {
+		opts = append(opts, election.WithStandDown(r.standDown))
+	}
+	if !first || r.noWait {
+		opts = append(opts, election.WithSplay(0)) // what started together is apart by now
+	}
+	var e *election.Election
+	if r.noWait {
+		opts = append(opts, election.WithBackoff(lostCampaign(func() { r.fail(r.conflictIn(e)) })))
+	}
+	e, err := election.NewElection(r.name, r.key, s.bucket, opts...)
+	if err != nil {
+		return tidy(err)
+	}
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	return tidy(e.Run(ctx, func(ctx context.Context, t election.Term) error {
+		work(ctx, t, leave)
+		return nil
+	}))
+}
+
+// lostCampaign is a backoff that makes known that a campaign was lost.
+type lostCampaign func()
+
+// Duration is asked for after each campaign that was lost, and after leadership was.
+func (f lostCampaign) Duration(int) time.Duration {
+	f()
+	return time.Minute
+}
+
+// conflictIn returns what becomes of a run with --no-wait that did not win, or leads no longer.
+func (r *runner) conflictIn(e *election.Election) error {
+	s := e.Status()
+	if s.Leader == nil && s.LastError != "" && s.Wins == 0 {
+		return errors.New("the key could not be taken: " + s.LastError)
+	}
+	return r.conflictWith(s.Leader)
+}
+
+// conflictWith returns what becomes of a run with --no-wait in an election that l leads, if that is known.
+func (r *runner) conflictWith(l *election.Leader) error {
+	if l == nil || l.Name == r.name {
+		return &verdict{r.conflict, "this candidate does not lead " + r.key}
+	}
+	holds := "leads"
+	if l.Term == 0 {
+		holds = "is about to lead"
+	}
+	return &verdict{r.conflict, fmt.Sprintf("%s %s %s", printable(l.Name), holds, r.key)}
+}
+
+// interruptedRun returns no error if ctx ended: its cause is what the run comes to.
+func interruptedRun(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// lead runs the program in a term, until leadership ends or the program does for good. It returns after which time to
+// stand again if the program is to be started anew.
+func (r *runner) lead(ctx context.Context, t *election.Term) (rest time.Duration) {
+	for ctx.Err() == nil {
+		end, ran, lost := &verdict{}, time.Duration(0), false
+		p, err := r.start(t)
+		if err == nil {
+			lost = r.attend(ctx, p, t)
+			end.code, ran = p.code(), time.Since(p.started)
+		} else if failed, ok := errors.AsType[*verdict](err); ok {
+			end = failed
+		}
+		if r.interrupted.Load() {
+			r.last = end
+			return 0
+		}
+		if lost {
+			return 0
+		}
+		rest, again := r.again(end, ran)
+		if !again || r.interruptedAt(p) {
+			r.last = end
+			return 0
+		}
+		if r.onExit == onExitRelease {
+			return rest
+		}
+		_ = pause(ctx, rest)
+	}
+	return 0
+}
+
+// interruptedAt says whether a program ended because its user pressed a key that ends programs.
+func (r *runner) interruptedAt(p *program) bool {
+	return p != nil && p.terminal && p.status.Signaled() && (p.status.Signal() == unix.SIGINT || p.status.Signal() == unix.SIGQUIT)
+}

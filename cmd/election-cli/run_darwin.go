@@ -1,0 +1,18 @@
+package main
+
+import (
+	"os"
+	"syscall"
+)
+
+// programAttributes puts a program into a group of its own, in the foreground of the terminal if it is to have that. That
+// it ends with this process is the guardian's work.
+func programAttributes(terminal bool) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Foreground: terminal, Ctty: syscall.Stdin}
+}
+
+// ownPath is where this program can be executed.
+func ownPath() (string, error) { return os.Executable() }
+
+// minds says that a process minds a signal, for it cannot be told here.
+func minds(int, syscall.Signal) bool { return true }

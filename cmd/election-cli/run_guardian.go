@@ -1,0 +1,203 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/choria-io/fisk"
+	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election/internal/history"
+)
+
+const (
+	guardianName  = "run-guardian"
+	guardianPause = time.Second // before one that ended is replaced
+	guardianLook  = 250 * time.Millisecond
+	// guardianPatience is how long a newer order may take that is on its way when an older one falls due.
+	guardianPatience = 5 * time.Millisecond
+	orderPatience    = 10 * time.Millisecond
+)
+
+// order is what a guardian is to do. Orders are lines of JSON on its input, and each replaces the one before.
+type order struct {
+	Group  int            // to be killed when the input ends; 0 for none
+	Target int            // to be sent Signal when it is due: as that of kill, 0 for none
+	Signal syscall.Signal //
+	Due    time.Duration  // by the machine's monotonic clock
+	Wall   int64          // by the wall clock, in Unix nanoseconds, as the machine may be suspended
+}
+
+// orderAt returns an order for the given instant.
+func orderAt(at time.Time, o order) order {
+	o.Due, o.Wall = history.Now()+time.Until(at), at.UnixNano()
+	return o
+}
+
+// left returns how long it is until the order is due.
+func (o order) left() time.Duration {
+	return min(o.Due-history.Now(), time.Duration(o.Wall-time.Now().UnixNano()))
+}
+
+// registerGuardian adds the command that is a guardian, which is not for users.
+func registerGuardian(app *fisk.Application) {
+	app.Command(guardianName, "Ends a program with the process that ran it").Hidden().Action(func(*fisk.ParseContext) error {
+		// Whoever ends all processes of a service ends this one by its input.
+		signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGALRM)
+		guard(os.Stdin)
+		return nil
+	})
+}
+
+// guard does what it is ordered until its input ends, which it does when the process at its other end is gone.
+func guard(in io.Reader) {
+	orders := make(chan order)
+	go func() {
+		defer close(orders)
+		for d := json.NewDecoder(in); ; {
+			var next order
+			if d.Decode(&next) != nil {
+				return
+			}
+			orders <- next
+		}
+	}()
+	var now order
+	for ok := true; ok; {
+		wait := time.NewTimer(guardianLook)
+		if now.Target != 0 {
+			wait.Reset(max(guardianPatience, min(now.left(), guardianLook)))
+		}
+		var next order
+		select {
+		case next, ok = <-orders:
+			if ok {
+				now = next
+			}
+		case <-wait.C:
+			if now.Target != 0 && now.left() <= 0 {
+				_ = unix.Kill(now.Target, now.Signal)
+				now.Target = 0
+			}
+		}
+	}
+	if now.Group != 0 {
+		_ = unix.Kill(-now.Group, unix.SIGKILL)
+	}
+}
+
+// guardian is a process that kills the program's group should this process be killed, and does what this one should have
+// done should it be stopped. It is in a session of its own, so that nothing which ends this one ends it too.
+type guardian struct {
+	log  *slog.Logger
+	done chan struct{}
+
+	mu        sync.Mutex
+	in        *os.File
+	cmd       *exec.Cmd
+	last      order
+	dismissed bool
+}
+
+// startGuardian starts a guardian, which is replaced should it end before it is dismissed.
+func startGuardian(log *slog.Logger) (*guardian, error) {
+	g := &guardian{log: log, done: make(chan struct{})}
+	if err := g.start(); err != nil {
+		return nil, err
+	}
+	go g.replace()
+	return g, nil
+}
+
+// start starts the process. Nobody else uses g meanwhile, or the caller holds mu.
+func (g *guardian) start() error {
+	path, err := ownPath()
+	if err != nil {
+		return err
+	}
+	far, near, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = far.Close() }()
+	cmd := exec.Command(path, guardianName)
+	cmd.Stdin, cmd.Env, cmd.SysProcAttr = far, []string{}, &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		_ = near.Close()
+		return err
+	}
+	g.in, g.cmd = near, cmd
+	return nil
+}
+
+// replace starts another guardian each time one ends.
+func (g *guardian) replace() {
+	defer close(g.done)
+	for {
+		g.mu.Lock()
+		cmd := g.cmd
+		g.mu.Unlock()
+		_ = cmd.Wait()
+		g.mu.Lock()
+		for !g.dismissed {
+			g.log.Warn("Guardian ended, starting another: until then the program may outlive this process")
+			_ = g.in.Close()
+			g.mu.Unlock()
+			time.Sleep(guardianPause)
+			g.mu.Lock()
+			if err := g.start(); err == nil {
+				g.write()
+				break
+			}
+		}
+		dismissed := g.dismissed
+		g.mu.Unlock()
+		if dismissed {
+			return
+		}
+	}
+}
+
+// due says whether the time has come for what the guardian was told last, so that it has done that or is about to.
+func (g *guardian) due() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last.Target != 0 && g.last.left() <= 0
+}
+
+// tell gives an order, unless it is the one that was given last.
+func (g *guardian) tell(o order) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	same := g.last.Group == o.Group && g.last.Target == o.Target && g.last.Signal == o.Signal && g.last.Wall == o.Wall
+	if g.last = o; !same && !g.dismissed {
+		g.write()
+	}
+}
+
+// write passes on the last order. It does not wait for a guardian that does not read: what it does not get to know is a
+// renewal, and the next tells it more. The caller holds mu.
+func (g *guardian) write() {
+	_ = g.in.SetWriteDeadline(time.Now().Add(orderPatience))
+	_ = json.NewEncoder(g.in).Encode(g.last) // in one write, which a pipe takes in whole or not at all
+}
+
+// dismiss ends the guardian, when there is nothing left to guard.
+func (g *guardian) dismiss() {
+	g.mu.Lock()
+	g.last, g.dismissed = order{}, true
+	g.write()
+	_ = g.in.Close()
+	_ = g.cmd.Process.Kill()
+	g.mu.Unlock()
+	<-g.done
+}

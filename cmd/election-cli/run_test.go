@@ -1,0 +1,366 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election"
+)
+
+// arena is a server with a bucket for elections.
+type arena struct {
+	t      *testing.T
+	g      Gomega
+	url    string
+	bucket jetstream.KeyValue
+	folder string
+}
+
+func newArena(t *testing.T, ttl time.Duration) *arena {
+	t.Helper()
+	g := NewWithT(t)
+	e, err := startEmbedded(0)
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(e.stop)
+	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(s.nc.Close)
+	bucket, err := createBucket(t.Context(), s.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: ttl})
+	g.Expect(err).NotTo(HaveOccurred())
+	return &arena{t: t, g: g, url: e.url(), bucket: bucket, folder: t.TempDir()}
+}
+
+// file returns a path for the programs to write to.
+func (a *arena) file(name string) string { return filepath.Join(a.folder, name) }
+
+// reads returns what a file says by now.
+func (a *arena) reads(name string) func() string {
+	return func() string {
+		text, _ := os.ReadFile(a.file(name))
+		return string(text)
+	}
+}
+
+// wrapper is a call of run.
+type wrapper struct {
+	*arena
+	cmd            *exec.Cmd
+	stdout, stderr *bytes.Buffer
+}
+
+// prepare returns a call of run with the given flags and program, which has not been started.
+func (a *arena) prepare(args ...string) *wrapper {
+	return a.prepareOn(a.url, args...)
+}
+
+// prepareOn does so for a server at the given address.
+func (a *arena) prepareOn(url string, args ...string) *wrapper {
+	cmd, stdout, stderr := command(a.t, append([]string{"run", "-s", url, "--stand-down", "0s"}, args...)...)
+	cmd.Dir = a.folder
+	cmd.WaitDelay = patience // should a program outlive it, the test fails rather than hangs
+	return &wrapper{arena: a, cmd: cmd, stdout: stdout, stderr: stderr}
+}
+
+// start calls run with a shell script for a program.
+func (a *arena) start(script string, flags ...string) *wrapper {
+	a.t.Helper()
+	w := a.prepare(append(flags, "jobs", "--", "sh", "-c", script)...)
+	a.g.Expect(w.cmd.Start()).To(Succeed())
+	return w
+}
+
+// code waits for its end and returns its exit code.
+func (w *wrapper) code() int {
+	w.t.Helper()
+	_ = w.cmd.Wait()
+	if w.cmd.ProcessState.ExitCode() < 0 {
+		w.t.Log(w.cmd.ProcessState.String())
+	}
+	return w.cmd.ProcessState.ExitCode()
+}
+
+// runs calls run and returns its exit code.
+func (w *wrapper) runs() int {
+	w.t.Helper()
+	w.g.Expect(w.cmd.Start()).To(Succeed())
+	return w.code()
+}
+
+func (w *wrapper) sends(s syscall.Signal) {
+	w.t.Helper()
+	w.g.Expect(w.cmd.Process.Signal(s)).To(Succeed())
+}
+
+// await waits until a file of the arena says something.
+func (a *arena) await(name, text string) {
+	a.t.Helper()
+	a.g.Eventually(a.reads(name)).WithTimeout(patience).WithPolling(5 * time.Millisecond).Should(ContainSubstring(text))
+}
+
+// pid returns the process whose number a program wrote to a file.
+func (a *arena) pid(name string) int {
+	a.t.Helper()
+	a.await(name, "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(a.reads(name)()))
+	a.g.Expect(err).NotTo(HaveOccurred())
+	return pid
+}
+
+// alive says whether a process runs; one that has ended and was not waited for does not.
+func alive(pid int) bool {
+	if unix.Kill(pid, 0) != nil {
+		return false
+	}
+	out, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+	return len(out) > 0 && out[0] != 'Z'
+}
+
+func (a *arena) isDead(pid int, within time.Duration) {
+	a.t.Helper()
+	a.g.Eventually(func() bool { return alive(pid) }).WithTimeout(within).WithPolling(time.Millisecond).Should(BeFalse(), "process %d", pid)
+}
+
+func TestRunExitsAsItsProgramDoes(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 2*time.Second)
+	for script, code := range map[string]int{
+		"true": 0, "exit 7": 7, "exit 255": 255, "kill -TERM $$": 143, "kill -KILL $$": 137, "kill -USR1 $$": 128 + int(unix.SIGUSR1),
+	} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			w := a.prepare(strings.Map(func(r rune) rune {
+				if r == ' ' || r == '$' {
+					return '_'
+				}
+				return r
+			}, script), "--", "sh", "-c", script)
+			a.g.Expect(w.runs()).To(Equal(code), w.stderr.String())
+		})
+	}
+}
+
+func TestRunSaysWhatIsWrongWithItsCommandLineBeforeItConnects(t *testing.T) {
+	g := NewWithT(t)
+	text := filepath.Join(t.TempDir(), "text")
+	g.Expect(os.WriteFile(text, []byte("text"), 0o600)).To(Succeed())
+	for _, c := range []struct {
+		code int
+		args []string
+		says string
+	}{
+		{exitNotFound, []string{"jobs", "--", "no-such-program"}, "no-such-program is not found"},
+		{exitNotFound, []string{"jobs", "--", "/no/such\x1bprogram"}, `/no/such\x1bprogram is not found`},
+		{exitNotExecutable, []string{"jobs", "--", text}, "cannot be executed: permission denied"},
+		{exitNotExecutable, []string{"jobs", "--", "/"}, "cannot be executed"},
+		{exitOwnError, []string{"jobs", "true"}, "put -- before the program"},
+		{exitOwnError, []string{"jobs", "--"}, "program"},
+		{exitOwnError, []string{"--", "true"}, "program"},
+		{exitOwnError, []string{"a b", "--", "true"}, `"a b"`},
+		{exitOwnError, []string{"jobs", "--bogus", "--", "true"}, "--bogus"},
+		{exitOwnError, []string{"jobs", "--no-wait", "--max-wait", "1s", "--", "true"}, "--max-wait"},
+		{exitOwnError, []string{"jobs", "-E", "3", "--", "true"}, "--no-wait"},
+		{exitOwnError, []string{"jobs", "--no-wait", "-E", "300", "--", "true"}, "300"},
+		{exitOwnError, []string{"jobs", "--won", "HUP", "--", "true"}, "--on-lost=signal"},
+		{exitOwnError, []string{"jobs", "--on-lost", "signal", "--won", "KILL", "--", "true"}, `--won "KILL"`},
+		{exitOwnError, []string{"jobs", "--on-lost", "signal", "--lost", "FOO", "--", "true"}, `--lost "FOO"`},
+		{exitOwnError, []string{"jobs", "--on-lost", "signal", "--no-wait", "--", "true"}, "--no-wait"},
+		{exitOwnError, []string{"jobs", "--on-exit", "keep", "--", "true"}, "--restart"},
+		{exitOwnError, []string{"jobs", "--grace=-1s", "--", "true"}, "--grace -1s"},
+		{exitOwnError, []string{"jobs", "--quiet", "-v", "--", "true"}, "--quiet"},
+		{exitOwnError, []string{"jobs", "--no-wait", "--", "true"}, "127.0.0.1:1"},
+	} {
+		code, stdout, stderr := try(append([]string{"run", "-s", "nats://127.0.0.1:1"}, c.args...)...)
+		g.Expect(code).To(Equal(c.code), "%q: %s", c.args, stderr)
+		g.Expect(stdout).To(BeEmpty())
+		g.Expect(stderr).To(ContainSubstring(c.says), "%q", c.args)
+	}
+}
+
+func TestAProgramThatIsNotThereWritesNothingToTheBucket(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 2*time.Second)
+	a.g.Expect(a.prepare("jobs", "--", "no-such-program").runs()).To(Equal(exitNotFound))
+	_, err := a.bucket.Get(t.Context(), "jobs")
+	a.g.Expect(err).To(MatchError(jetstream.ErrKeyNotFound))
+}
+
+func TestAProgramThatGoesMissingBeforeItIsStartedIsSaidToBe(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 2*time.Second)
+	for content, code := range map[string]int{"#!/no/such/interpreter\n": exitNotFound, "\x00no program\n": exitNotExecutable} {
+		a.g.Expect(os.WriteFile(a.file("program"), []byte(content), 0o700)).To(Succeed())
+		w := a.prepare("jobs", "--", "./program")
+		a.g.Expect(w.runs()).To(Equal(code), w.stderr.String())
+		a.g.Expect(w.stderr.String()).To(ContainSubstring("program ./program"))
+	}
+}
+
+func TestRunGivesUpWhileAnotherLeads(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 2*time.Second)
+	leader := a.start("echo >ready; sleep 1000", "--name", "web-1")
+	a.await("ready", "\n")
+	started := time.Now()
+	w := a.prepare("--no-wait", "jobs", "--", "true")
+	a.g.Expect(w.runs()).To(Equal(exitNegative))
+	a.g.Expect(w.stderr.String()).To(ContainSubstring("web-1 leads jobs"))
+	a.g.Expect(a.prepare("--no-wait", "-E", "75", "jobs", "--", "true").runs()).To(Equal(75))
+	a.g.Expect(a.prepare("--no-wait", "--conflict-exit-code=0", "jobs", "--", "false").runs()).To(Equal(0))
+	w = a.prepare("--max-wait", "300ms", "jobs", "--", "true")
+	a.g.Expect(w.runs()).To(Equal(exitTimedOut))
+	a.g.Expect(w.stderr.String()).To(ContainSubstring("--max-wait"))
+	a.g.Expect(time.Since(started)).To(BeNumerically("<", patience))
+	leader.sends(unix.SIGTERM)
+	a.g.Expect(leader.code()).To(Equal(143))
+	a.g.Expect(a.prepare("--no-wait", "jobs", "--", "sh", "-c", "exit 9").runs()).To(Equal(9), "a key that was released is free")
+}
+
+func TestMaxWaitCountsWhileTheServerCannotBeReached(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	cmd, _, stderr := command(t, "run", "-s", "nats://127.0.0.1:1", "--max-wait", "200ms", "jobs", "--", "true")
+	g.Expect(cmd.Run()).NotTo(Succeed())
+	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(exitTimedOut), stderr.String())
+}
+
+func TestRunThatIsInterruptedWhileItWaitsSaysBySignal(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 2*time.Second)
+	for s, code := range map[syscall.Signal]int{unix.SIGINT: 130, unix.SIGTERM: 143, unix.SIGHUP: 129} {
+		w := a.prepareOn("nats://127.0.0.1:1", "jobs", "--", "true")
+		lines, err := progressOf(&w.cmd.Stderr, w.cmd.StderrPipe)
+		a.g.Expect(err).NotTo(HaveOccurred())
+		a.g.Expect(w.cmd.Start()).To(Succeed())
+		a.g.Eventually(lines).WithTimeout(patience).Should(Receive(ContainSubstring("cannot be reached yet")))
+		w.sends(s)
+		a.g.Expect(w.code()).To(Equal(code))
+	}
+}
+
+func TestAProgramFindsTheElectionInItsEnvironmentAndItsArgumentsAsTheyWere(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 2*time.Second)
+	w := a.prepare("jobs", "--name", "web-1", "--", "sh", "-c", `env | grep ^ELECTION_ | sort; printf '<%s>' "$0" "$@"`,
+		"run", "--help", "-x", "@file", "--", "-s", "", "--name", "a b", "--", "*")
+	w.cmd.Env = append(os.Environ(), "ELECTION_TOKEN=stale")
+	a.g.Expect(w.runs()).To(Equal(0), w.stderr.String())
+	a.g.Expect(w.stdout.String()).To(MatchRegexp(`^ELECTION_BUCKET=LEADER_ELECTION
+ELECTION_KEY=jobs
+ELECTION_NAME=web-1
+ELECTION_TERM=\d+
+ELECTION_TOKEN=[0-9a-f]{16}-[0-9a-f]{16}
+<run><--help><-x><@file><--><-s><><--name><a b><--><\*>$`))
+	number := strings.Split(strings.Split(w.stdout.String(), "ELECTION_TERM=")[1], "\n")[0]
+	term, err := strconv.ParseUint(number, 10, 64)
+	a.g.Expect(err).NotTo(HaveOccurred())
+	a.g.Expect(w.stdout.String()).To(ContainSubstring(fmt.Sprintf("-%016x\n", term)))
+}
+
+func TestShortFlagsBeforeTheProgramDoNotReachIntoIt(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 2*time.Second)
+	w := a.prepare("-vE7", "--no-wait", "jobs", "--", "echo", "--bogus", "-h")
+	a.g.Expect(w.runs()).To(Equal(0), w.stderr.String())
+	a.g.Expect(w.stdout.String()).To(Equal("--bogus -h\n"))
+}
+
+func TestAProgramReadsWhatRunIsGivenAndNothingItWritesIsLost(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 2*time.Second)
+	w := a.prepare("jobs", "--", "cat")
+	text := strings.Repeat("all that is read is written\n", 10000)
+	w.cmd.Stdin = strings.NewReader(text)
+	a.g.Expect(w.runs()).To(Equal(0))
+	a.g.Expect(w.stdout.String() == text).To(BeTrue(), "%d bytes of %d", w.stdout.Len(), len(text))
+	w = a.prepare("jobs", "--", "sh", "-c", "yes | head -c 20000000; echo done >&2")
+	a.g.Expect(w.runs()).To(Equal(0), "yes ends by a broken pipe, as it should")
+	a.g.Expect(w.stdout.Len()).To(Equal(20000000))
+	a.g.Expect(w.stderr.String()).To(ContainSubstring("done\n"))
+}
+
+func TestAProgramRunsInAGroupOfItsOwn(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 2*time.Second)
+	w := a.prepare("jobs", "--", "sh", "-c", `ps -o pgid= -p $$; echo $$`)
+	a.g.Expect(w.runs()).To(Equal(0))
+	numbers := strings.Fields(w.stdout.String())
+	a.g.Expect(numbers).To(HaveLen(2))
+	a.g.Expect(numbers[0]).To(Equal(numbers[1]))
+}
+
+func TestAReaderOfTheLogThatGoesAwayDoesNotEndTheProgram(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 2*time.Second)
+	w := a.prepare("jobs", "--", "sh", "-c", "sleep 0.2; exit 5")
+	r, pipe, err := os.Pipe()
+	a.g.Expect(err).NotTo(HaveOccurred())
+	w.cmd.Stderr = pipe
+	a.g.Expect(r.Close()).To(Succeed())
+	a.g.Expect(w.runs()).To(Equal(5))
+	_ = pipe.Close()
+}
+
+func TestGraceFitsBetweenARenewalAndTheEndOfTheLease(t *testing.T) {
+	g := NewWithT(t)
+	for _, ttl := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, time.Hour} {
+		for _, share := range []float64{0, 0.1, 0.25, 0.5, 0.75} {
+			r := &runFlags{interval: time.Duration(float64(ttl) * share), intervalSet: share > 0}
+			byDefault, err := r.timesFor(ttl)
+			g.Expect(err).NotTo(HaveOccurred())
+			room := ttl - byDefault.margin - byDefault.interval
+			g.Expect(room-byDefault.grace-byDefault.death).To(BeNumerically(">=", min(room/2, 2*time.Second)), "a renewal is given time, TTL %v", ttl)
+			g.Expect(byDefault.grace).To(BeNumerically(">", 0))
+			g.Expect(byDefault.grace).To(BeNumerically("<=", longestGrace))
+			g.Expect(byDefault.death).To(BeNumerically(">=", leastDeath))
+			r.grace, r.graceSet = byDefault.grace, true
+			g.Expect(r.timesFor(ttl)).To(Equal(byDefault))
+			r.grace = room
+			_, err = r.timesFor(ttl)
+			g.Expect(err).To(MatchError(ContainSubstring("--grace")), "TTL %v", ttl)
+		}
+	}
+}
+
+func TestTheWaysOutOfAGraceThatDoesNotFitLeadOut(t *testing.T) {
+	g := NewWithT(t)
+	for _, ttl := range []time.Duration{2 * time.Second, 5 * time.Second, 30 * time.Second, 10 * time.Minute} {
+		for _, grace := range []time.Duration{150 * time.Millisecond, time.Second, 1200 * time.Millisecond, 4 * time.Second, 20 * time.Second, 3 * time.Minute} {
+			r := &runFlags{grace: grace, graceSet: true}
+			if _, err := r.timesFor(ttl); err == nil {
+				continue
+			}
+			_, err := r.timesFor(ttlFor(roomFor(grace), 0, false))
+			g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)
+			if longest := ttl - max(50*time.Millisecond, ttl/50) - roomFor(grace); longest > 10*time.Millisecond {
+				r.interval, r.intervalSet = longest, true
+				_, err = r.timesFor(ttl)
+				g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)
+			}
+		}
+	}
+}
+
+func TestAGraceThatDoesNotFitIsRefusedWithTheWayOut(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 5*time.Second)
+	w := a.prepare("--grace", "3s", "jobs", "--", "true")
+	a.g.Expect(w.runs()).To(Equal(exitOwnError))
+	a.g.Expect(w.stderr.String()).To(And(ContainSubstring("--grace 3s"), ContainSubstring("TTL of 5s"), ContainSubstring("--grace of at most")))
+	_, err := a.bucket.Get(context.Background(), "jobs")
+	a.g.Expect(err).To(MatchError(jetstream.ErrKeyNotFound))
+}

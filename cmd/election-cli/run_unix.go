@@ -1,0 +1,225 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election"
+)
+
+// runner is one call of run.
+type runner struct {
+	*runFlags
+	path      string // of the program
+	won, lost syscall.Signal
+	log       *slog.Logger
+	guardian  *guardian
+	terminal  terminal
+	times     atomic.Pointer[leaseTimes] // nil until the bucket was reached
+	fail      context.CancelCauseFunc    // ends the run, with what it comes to
+	current   atomic.Pointer[program]    // nil while there is none
+	failures  int                        // starts in a row after which the program did not run for long
+	last      *verdict                   // what the program's end comes to, once it is not started again
+
+	interrupted atomic.Bool // whether a signal ended the run
+}
+
+// interruption is the cause that ends a run by a signal.
+type interruption struct{ signal syscall.Signal }
+
+// Error names the signal.
+func (i interruption) Error() string { return "interrupted by " + unix.SignalName(i.signal) }
+
+// run runs the program whenever this host leads.
+func (r *runFlags) run() error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	path, err := findProgram(r.argv[0])
+	if err != nil {
+		return err
+	}
+	n := &runner{runFlags: r, path: path, terminal: findTerminal(r.stdin)}
+	if n.won, err = signalNamed("--won", r.won, unix.SIGUSR1); err != nil {
+		return err
+	}
+	if n.lost, err = signalNamed("--lost", r.lost, unix.SIGUSR2); err != nil {
+		return err
+	}
+	stderr := newQueue(r.stderr, gapInText, func(error) {}) // nobody reads it, and the program goes on
+	defer stderr.Close()
+	n.log = slog.New(newLogHandler(stderr, styleFor(r.stderr), r.level()))
+	if n.guardian, err = startGuardian(n.log); err != nil {
+		return fmt.Errorf("the guardian of the program does not start: %w", err)
+	}
+	defer n.guardian.dismiss()
+	ctx, fail := context.WithCancelCause(context.Background())
+	defer fail(nil)
+	n.fail = fail
+	defer n.listen()()
+	if r.onLost == onLostSignal {
+		err = n.accompany(ctx)
+	} else {
+		err = n.compete(ctx)
+	}
+	return n.verdict(ctx, err)
+}
+
+// verdict returns what the run comes to, given the error that ended it, if one did.
+func (r *runner) verdict(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	interrupted, ok := errors.AsType[interruption](cause)
+	switch {
+	case err != nil && cause == nil:
+		return err
+	case cause != nil && !ok && !errors.Is(cause, context.Canceled):
+		return cause
+	case r.last != nil:
+		return r.last
+	case ok:
+		return &verdict{code: exitSignal + int(interrupted.signal)}
+	}
+	return err
+}
+
+// level returns which log lines are written.
+func (r *runFlags) level() slog.Level {
+	switch {
+	case r.verbose:
+		return slog.LevelDebug
+	case r.quiet:
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
+// signalNamed reads a signal as kill does, with or without SIG, or as a number.
+func signalNamed(flag, name string, byDefault syscall.Signal) (syscall.Signal, error) {
+	if name == "" {
+		return byDefault, nil
+	}
+	s := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG"))
+	if n, err := strconv.Atoi(name); err == nil && unix.SignalName(syscall.Signal(n)) != "" {
+		s = syscall.Signal(n)
+	}
+	if s == 0 || s == unix.SIGKILL || s == unix.SIGSTOP {
+		return 0, fmt.Errorf("%s %q is no signal that a program can be told by: give one such as USR1 or HUP", flag, name)
+	}
+	return s, nil
+}
+
+// listen passes signals on to the program until the returned function is called.
+func (r *runner) listen() (stop func()) {
+	// Once asked for, a reader of stderr that went away is an error of the write and no longer the end of the process.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	signals := []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2}
+	if !signal.Ignored(unix.SIGHUP) { // as it is under nohup, also for the program
+		signals = append(signals, unix.SIGHUP)
+	}
+	c := make(chan os.Signal, 16)
+	signal.Notify(c, signals...)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for s := range c {
+			if s, ok := s.(syscall.Signal); ok {
+				r.pass(s)
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(c)
+		close(c)
+		<-done
+	}
+}
+
+// pass passes a signal on to the program, and ends the run if the signal asks for that.
+func (r *runner) pass(s syscall.Signal) {
+	p := r.current.Load()
+	ends := s == unix.SIGINT || s == unix.SIGTERM || s == unix.SIGHUP && p == nil
+	switch {
+	case p != nil && ends:
+		r.log.Info("Program is told to end, and this command with it", "signal", unix.SignalName(s))
+		p.tell(s)
+	case p != nil:
+		r.log.Debug("Signal is passed on", "signal", unix.SignalName(s))
+		p.signalGroup(s)
+	}
+	if ends {
+		r.interrupted.Store(true)
+		r.fail(interruption{s})
+	}
+}
+
+// environment returns that of a program which is started in a term; nil for one that is started in none.
+func (r *runner) environment(t *election.Term) []string {
+	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return slices.Contains([]string{"ELECTION_KEY", "ELECTION_NAME", "ELECTION_BUCKET", "ELECTION_TERM", "ELECTION_TOKEN"}, name)
+	})
+	env = append(env, "ELECTION_KEY="+r.key, "ELECTION_NAME="+r.name, "ELECTION_BUCKET="+r.bucket)
+	if t != nil {
+		env = append(env, "ELECTION_TERM="+strconv.FormatUint(t.Number, 10), "ELECTION_TOKEN="+t.Token())
+	}
+	return env
+}
+
+// start starts the program, in a term unless it is nil.
+func (r *runner) start(t *election.Term) (*program, error) {
+	cmd := exec.Command(r.path)
+	cmd.Args, cmd.Env, cmd.Err = r.argv, r.environment(t), nil
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.stdin, r.stdout, r.stderr
+	p, err := startProgram(cmd, r.terminal.ours())
+	if err != nil {
+		return nil, notStarted(r.argv[0], err)
+	}
+	r.guardian.tell(order{Group: p.pid})
+	r.current.Store(p)
+	r.log.Info("Program started", "pid", p.pid)
+	return p, nil
+}
+
+// again says whether a program that ended by itself is started again, and after which pause. The time it ran is 0 if it
+// could not be started.
+func (r *runner) again(end *verdict, ran time.Duration) (time.Duration, bool) {
+	if r.restart == restartNever || r.restart == restartOnFailure && end.code == exitOK {
+		return 0, false
+	}
+	if ran >= restartCalm {
+		r.failures = 0
+	}
+	longest := restartLongest
+	if r.failures < 16 {
+		longest = min(restartFirst<<r.failures, restartLongest)
+	}
+	r.failures++
+	rest := longest/2 + rand.N(longest/2)
+	if end.message != "" {
+		r.log.Error("Program not started", "error", end.message)
+	}
+	r.log.Info("Program is started again", "in", human(rest), "leadership", r.onExit)
+	return rest, true
+}
+
+const (
+	restartFirst   = 100 * time.Millisecond
+	restartLongest = 30 * time.Second
+	restartCalm    = 30 * time.Second // after running so long a program counts as well
+)
