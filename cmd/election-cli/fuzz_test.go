@@ -14,14 +14,16 @@ import (
 func FuzzCommandLine(f *testing.F) {
 	for _, line := range []string{
 		"drill", "drill\n--processes\n--for=1s\n--fault=kill", "campaign\nscheduler\n-s\nnats://127.0.0.1:4222", "drill\n--lose-replies=1%",
-		"--help", "campaign\n\x00", "drill\n--svg=", "@file", "--", "drill\n--ttl=-1s\n--candidates=99999999999999999999",
+		"--help", "campaign\n\x00", "drill\n--svg=", "@file", "--", "run\n-v\njobs\n--\nenv\n--\n--help", "drill\n--ttl=-1s\n--candidates=99999999999999999999",
 	} {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		var out, errs bytes.Buffer
 		tool := &tool{stdout: &out, stderr: &errs}
-		_, _ = tool.app().ParseContext(strings.Split(line, "\n"))
+		own, argv := cutProgram(strings.Split(line, "\n"))
+		tool.argv = argv
+		_, _ = tool.app().ParseContext(own)
 	})
 }
 

@@ -23,6 +23,7 @@
 // stderr. The exit code is 0 if all is well, 1 for a negative result, 2 for wrong usage or any other error, and 130 for
 // a command that was interrupted before it had a result. wait exits with 124 when its time is up, and check as plugins
 // for monitoring do.
+// a command that was interrupted before it had a result. Those of run are in its help.
 package main
 
 import (
@@ -66,6 +67,7 @@ Completion for bash and zsh, and the manual page:
     source <(election-cli --completion-script-bash)
     source <(election-cli --completion-script-zsh)
     election-cli --help-man | man -l -`
+error; 130 interrupted before there was a result. Those of run are its program's, and 125 for its own errors.`
 
 // tool is what all commands share: where they write, and the flags that are theirs in common.
 type tool struct {

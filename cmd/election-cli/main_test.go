@@ -13,10 +13,16 @@ import (
 	"go.uber.org/goleak"
 )
 
+// asProgram is what this binary does when a test has the command run it; it returns if that is not so.
+var asProgram func()
+
 // buildDir is where the binary under test is built, if a test asks for it.
 var buildDir string
 
 func TestMain(m *testing.M) {
+	if asProgram != nil {
+		asProgram() // a test has it run by the command
+	}
 	for _, name := range []string{
 		"NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_CREDS", "NATS_NKEY", "NATS_CERT", "NATS_KEY", "NATS_CA",
 		"NATS_CONTEXT", "NATS_TIMEOUT", "ELECTION_BUCKET", "NO_COLOR",

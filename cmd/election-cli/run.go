@@ -22,38 +22,42 @@ const (
 
 const runHelp = `election-cli run [FLAGS] KEY -- PROGRAM ARGS...
 
-The program is started when leadership counts and ended before the lease is over, so that it never runs on two hosts.
-It gets all that follows -- as it is, and no shell sees it. Input and output are its own; what this command has to say
-goes to stderr. When leadership is lost this command stands again, and starts the program anew when it leads again.
+The program is started when leadership counts and is dead before the lease is over, so that it never runs on two hosts
+at once. It gets its arguments as they are, and no shell sees them. Input and output are its own; what this command has
+to say goes to stderr. When leadership is lost this command stands again, and starts the program anew when it leads. When
+the program ends by itself this command ends too, with its exit code.
 
 The program finds in its environment ELECTION_KEY, ELECTION_NAME (of this candidate), ELECTION_BUCKET, ELECTION_TERM and
 ELECTION_TOKEN, the fencing token: it sorts after those of all earlier terms, and what the program writes to should refuse
 one that sorts before another it has seen.
 
 It runs in a process group of its own, which is ended as a whole: by TERM and, after --grace, by KILL; by KILL alone where
-the lease is over at once, as when somebody removes the key. A lease that was not renewed is running out: the program is
-told so early that it is dead before the end, and leadership is given up. When the program itself ends, what is left of
-its group is killed and the key is released, so that another host leads within milliseconds. Should this command be
-killed or stopped, a guardian process kills the group. What leaves the group, as daemons do, is not looked after: have
-the program stay in the foreground.
+the lease is over at once, as when somebody removes the key. While a lease is not renewed the program is told to end so
+early that it is dead before the lease is over, and leadership is given up. A --grace that leaves no time for a renewal in
+good order is refused. When the program has ended, what is left of its group is killed and the key is released, so that
+another host leads within milliseconds. Should this command be killed or stopped, a guardian process kills the group. What
+leaves its group, as daemons do, is not looked after: have the program stay in the foreground.
 
-INT and TERM are passed on to the group and end this command: when the program is gone the key is released, and the exit
+INT and TERM are passed on to the group and end this command: once the program is gone the key is released, and the exit
 code is the program's. HUP, USR1 and USR2 are only passed on; HUP ends this command while there is no program. On a
 terminal the program is in the foreground and reads what is typed; Ctrl-C is the program's, and Ctrl-Z does nothing, for
-whoever leads must not stop. Give '</dev/null' to programs that are not to have the terminal.
+a leader that stopped would lose its lease. Give '</dev/null' to a program that is not to have the terminal.
 
 With --on-lost=signal the program runs all the time, whoever leads, and is only told: --won when leadership counts and
---lost when it ends. These go to the program itself, not to its group; on Linux they wait up to 2 s for it to have a
-handler. When the lease is running out, --lost comes at least --grace before its end; when the key was removed or
-overwritten it can only come after the fact. Should this command be stopped, the guardian sends --lost in its place, so
-that it may come twice. ELECTION_TERM and ELECTION_TOKEN are not set then.
+--lost when it ends. These go to the program itself, not to its group. On Linux --won waits up to 2 s for the program to
+have handlers for both. When the lease is running out, --lost comes at least --grace before its end; when the key was
+removed or overwritten it can only come after the fact. Should this command be stopped, the guardian sends --lost in its
+place, so that it may come twice. ELECTION_TERM and ELECTION_TOKEN are not set.
 
-A program that ended is started again with --restart, after a pause that grows from 100 ms to 30 s and begins anew
-once it has run for 30 s. During the pause the key is released, or kept with --on-exit=keep.
+With --restart a program that ended by itself, or could not be started, is started again after a pause that grows from
+100 ms to 30 s, and is short again once the program has run for 30 s. The key is released for that time, and any host may
+lead next, or it is kept with --on-exit=keep.
+
+--no-wait looks once whether somebody leads, and if nobody does, waits no longer than it takes to win and stand down.
 
 Exit codes: that of the program; 128+N if signal N ended it, or this command while there was no program (130 for INT, 143
-for TERM); 1, or --conflict-exit-code, if somebody else leads and --no-wait was given; 124 if --max-wait ran out; 125 for
-wrong usage and any other error; 126 if the program cannot be executed; 127 if there is none of that name.`
+for TERM); 1, or --conflict-exit-code, if --no-wait was given and this host does not lead; 124 if --max-wait ran out; 125
+for wrong usage and any other error; 126 if the program cannot be executed; 127 if there is no such program.`
 
 // What happens to the program when leadership ends.
 const (

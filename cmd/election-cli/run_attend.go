@@ -69,8 +69,7 @@ func (a *attendance) step(ctx context.Context) bool {
 	if over && !a.remains() {
 		return false
 	}
-	told, when := a.toldAt()
-	switch {
+	switch told, _ := a.toldAt(); {
 	case told != 0:
 	case a.late: // while this process was stopped
 		a.kill("its guardian had to")
@@ -82,7 +81,8 @@ func (a *attendance) step(ctx context.Context) bool {
 		a.log.Warn("Lease is not renewed, program is told to end before it is over", "left", human(lease))
 		a.tell(unix.SIGTERM)
 	}
-	if told, when = a.toldAt(); told != 0 {
+	told, when := a.toldAt()
+	if told != 0 {
 		a.press(told, grace-time.Since(when), grace/2, lease-death)
 	}
 	if !a.killed.IsZero() && over && time.Since(a.killed) > killPatience {

@@ -48,8 +48,11 @@ func (r *runner) compete(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if r.last != nil {
+		switch {
+		case r.last != nil:
 			r.fail(context.Canceled)
+		case r.noWait && rest == 0:
+			r.fail(r.conflictWith(nil))
 		}
 		_ = pause(ctx, rest)
 		if r.maxWaitSet && ctx.Err() == nil {

@@ -129,8 +129,9 @@ func (g *guardian) start() error {
 		return err
 	}
 	defer func() { _ = far.Close() }()
-	cmd := exec.Command(path, guardianName)
-	cmd.Stdin, cmd.Env, cmd.SysProcAttr = far, []string{}, &syscall.SysProcAttr{Setsid: true}
+	cmd := exec.Command(path)
+	cmd.Args, cmd.Env = []string{"election-cli", guardianName}, []string{}
+	cmd.Stdin, cmd.SysProcAttr = far, &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		_ = near.Close()
 		return err

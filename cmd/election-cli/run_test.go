@@ -3,11 +3,8 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,122 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
-
-	"github.com/natscampaign/election"
 )
-
-// arena is a server with a bucket for elections.
-type arena struct {
-	t      *testing.T
-	g      Gomega
-	url    string
-	bucket jetstream.KeyValue
-	folder string
-}
-
-func newArena(t *testing.T, ttl time.Duration) *arena {
-	t.Helper()
-	g := NewWithT(t)
-	e, err := startEmbedded(0)
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(e.stop)
-	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(s.nc.Close)
-	bucket, err := createBucket(t.Context(), s.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: ttl})
-	g.Expect(err).NotTo(HaveOccurred())
-	return &arena{t: t, g: g, url: e.url(), bucket: bucket, folder: t.TempDir()}
-}
-
-// file returns a path for the programs to write to.
-func (a *arena) file(name string) string { return filepath.Join(a.folder, name) }
-
-// reads returns what a file says by now.
-func (a *arena) reads(name string) func() string {
-	return func() string {
-		text, _ := os.ReadFile(a.file(name))
-		return string(text)
-	}
-}
-
-// wrapper is a call of run.
-type wrapper struct {
-	*arena
-	cmd            *exec.Cmd
-	stdout, stderr *bytes.Buffer
-}
-
-// prepare returns a call of run with the given flags and program, which has not been started.
-func (a *arena) prepare(args ...string) *wrapper {
-	return a.prepareOn(a.url, args...)
-}
-
-// prepareOn does so for a server at the given address.
-func (a *arena) prepareOn(url string, args ...string) *wrapper {
-	cmd, stdout, stderr := command(a.t, append([]string{"run", "-s", url, "--stand-down", "0s"}, args...)...)
-	cmd.Dir = a.folder
-	cmd.WaitDelay = patience // should a program outlive it, the test fails rather than hangs
-	return &wrapper{arena: a, cmd: cmd, stdout: stdout, stderr: stderr}
-}
-
-// start calls run with a shell script for a program.
-func (a *arena) start(script string, flags ...string) *wrapper {
-	a.t.Helper()
-	w := a.prepare(append(flags, "jobs", "--", "sh", "-c", script)...)
-	a.g.Expect(w.cmd.Start()).To(Succeed())
-	return w
-}
-
-// code waits for its end and returns its exit code.
-func (w *wrapper) code() int {
-	w.t.Helper()
-	_ = w.cmd.Wait()
-	if w.cmd.ProcessState.ExitCode() < 0 {
-		w.t.Log(w.cmd.ProcessState.String())
-	}
-	return w.cmd.ProcessState.ExitCode()
-}
-
-// runs calls run and returns its exit code.
-func (w *wrapper) runs() int {
-	w.t.Helper()
-	w.g.Expect(w.cmd.Start()).To(Succeed())
-	return w.code()
-}
-
-func (w *wrapper) sends(s syscall.Signal) {
-	w.t.Helper()
-	w.g.Expect(w.cmd.Process.Signal(s)).To(Succeed())
-}
-
-// await waits until a file of the arena says something.
-func (a *arena) await(name, text string) {
-	a.t.Helper()
-	a.g.Eventually(a.reads(name)).WithTimeout(patience).WithPolling(5 * time.Millisecond).Should(ContainSubstring(text))
-}
-
-// pid returns the process whose number a program wrote to a file.
-func (a *arena) pid(name string) int {
-	a.t.Helper()
-	a.await(name, "\n")
-	pid, err := strconv.Atoi(strings.TrimSpace(a.reads(name)()))
-	a.g.Expect(err).NotTo(HaveOccurred())
-	return pid
-}
-
-// alive says whether a process runs; one that has ended and was not waited for does not.
-func alive(pid int) bool {
-	if unix.Kill(pid, 0) != nil {
-		return false
-	}
-	out, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
-	return len(out) > 0 && out[0] != 'Z'
-}
-
-func (a *arena) isDead(pid int, within time.Duration) {
-	a.t.Helper()
-	a.g.Eventually(func() bool { return alive(pid) }).WithTimeout(within).WithPolling(time.Millisecond).Should(BeFalse(), "process %d", pid)
-}
 
 func TestRunExitsAsItsProgramDoes(t *testing.T) {
 	t.Parallel()
@@ -315,52 +197,12 @@ func TestAReaderOfTheLogThatGoesAwayDoesNotEndTheProgram(t *testing.T) {
 	_ = pipe.Close()
 }
 
-func TestGraceFitsBetweenARenewalAndTheEndOfTheLease(t *testing.T) {
-	g := NewWithT(t)
-	for _, ttl := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, time.Hour} {
-		for _, share := range []float64{0, 0.1, 0.25, 0.5, 0.75} {
-			r := &runFlags{interval: time.Duration(float64(ttl) * share), intervalSet: share > 0}
-			byDefault, err := r.timesFor(ttl)
-			g.Expect(err).NotTo(HaveOccurred())
-			room := ttl - byDefault.margin - byDefault.interval
-			g.Expect(room-byDefault.grace-byDefault.death).To(BeNumerically(">=", min(room/2, 2*time.Second)), "a renewal is given time, TTL %v", ttl)
-			g.Expect(byDefault.grace).To(BeNumerically(">", 0))
-			g.Expect(byDefault.grace).To(BeNumerically("<=", longestGrace))
-			g.Expect(byDefault.death).To(BeNumerically(">=", leastDeath))
-			r.grace, r.graceSet = byDefault.grace, true
-			g.Expect(r.timesFor(ttl)).To(Equal(byDefault))
-			r.grace = room
-			_, err = r.timesFor(ttl)
-			g.Expect(err).To(MatchError(ContainSubstring("--grace")), "TTL %v", ttl)
-		}
-	}
-}
-
-func TestTheWaysOutOfAGraceThatDoesNotFitLeadOut(t *testing.T) {
-	g := NewWithT(t)
-	for _, ttl := range []time.Duration{2 * time.Second, 5 * time.Second, 30 * time.Second, 10 * time.Minute} {
-		for _, grace := range []time.Duration{150 * time.Millisecond, time.Second, 1200 * time.Millisecond, 4 * time.Second, 20 * time.Second, 3 * time.Minute} {
-			r := &runFlags{grace: grace, graceSet: true}
-			if _, err := r.timesFor(ttl); err == nil {
-				continue
-			}
-			_, err := r.timesFor(ttlFor(roomFor(grace), 0, false))
-			g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)
-			if longest := ttl - max(50*time.Millisecond, ttl/50) - roomFor(grace); longest > 10*time.Millisecond {
-				r.interval, r.intervalSet = longest, true
-				_, err = r.timesFor(ttl)
-				g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)
-			}
-		}
-	}
-}
-
 func TestAGraceThatDoesNotFitIsRefusedWithTheWayOut(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, 5*time.Second)
 	w := a.prepare("--grace", "3s", "jobs", "--", "true")
 	a.g.Expect(w.runs()).To(Equal(exitOwnError))
 	a.g.Expect(w.stderr.String()).To(And(ContainSubstring("--grace 3s"), ContainSubstring("TTL of 5s"), ContainSubstring("--grace of at most")))
-	_, err := a.bucket.Get(context.Background(), "jobs")
+	_, err := a.bucket.Get(t.Context(), "jobs")
 	a.g.Expect(err).To(MatchError(jetstream.ErrKeyNotFound))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -47,10 +48,10 @@ func (r *runFlags) timesFor(ttl time.Duration) (leaseTimes, error) {
 	way := fmt.Sprintf("give a --grace of at most %v, or a bucket with a TTL of at least %v",
 		most.Truncate(time.Millisecond), ttlFor(needed, r.interval, r.intervalSet))
 	if longest := ttl - t.margin - needed; longest >= 10*time.Millisecond {
-		way += fmt.Sprintf(", or an --interval of at most %v", longest.Truncate(time.Millisecond))
+		way = fmt.Sprintf("give an --interval of at most %v, ", longest.Truncate(time.Millisecond)) + strings.TrimPrefix(way, "give ")
 	}
-	return t, fmt.Errorf("--grace %v does not fit: with the bucket's TTL of %v and renewals every %v, the program could be told so long before "+
-		"its lease is over only while a renewal may still come in good order; %s", t.grace, ttl, t.interval, way)
+	return t, fmt.Errorf("--grace %v does not fit: with the bucket's TTL of %v and renewals every %v, the program would have to be told to end "+
+		"while a renewal may still come in good order; %s", t.grace, ttl, t.interval, way)
 }
 
 // roomFor returns how much of a lease must be left when a renewal is due so that a grace fits.

@@ -1,0 +1,134 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election"
+)
+
+// arena is a server with a bucket for elections.
+type arena struct {
+	t      *testing.T
+	g      Gomega
+	url    string
+	bucket jetstream.KeyValue
+	folder string
+}
+
+func newArena(t *testing.T, ttl time.Duration) *arena {
+	t.Helper()
+	g := NewWithT(t)
+	e, err := startEmbedded(0)
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(e.stop)
+	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(s.nc.Close)
+	bucket, err := createBucket(t.Context(), s.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: ttl})
+	g.Expect(err).NotTo(HaveOccurred())
+	return &arena{t: t, g: g, url: e.url(), bucket: bucket, folder: t.TempDir()}
+}
+
+// file returns a path for the programs to write to.
+func (a *arena) file(name string) string { return filepath.Join(a.folder, name) }
+
+// reads returns what a file says by now.
+func (a *arena) reads(name string) func() string {
+	return func() string {
+		text, _ := os.ReadFile(a.file(name))
+		return string(text)
+	}
+}
+
+// wrapper is a call of run.
+type wrapper struct {
+	*arena
+	cmd            *exec.Cmd
+	stdout, stderr *bytes.Buffer
+}
+
+// prepare returns a call of run with the given flags and program, which has not been started.
+func (a *arena) prepare(args ...string) *wrapper {
+	return a.prepareOn(a.url, args...)
+}
+
+// prepareOn does so for a server at the given address.
+func (a *arena) prepareOn(url string, args ...string) *wrapper {
+	cmd, stdout, stderr := command(a.t, append([]string{"run", "-s", url, "--stand-down", "0s"}, args...)...)
+	cmd.Dir = a.folder
+	cmd.WaitDelay = patience // should a program outlive it, the test fails rather than hangs
+	return &wrapper{arena: a, cmd: cmd, stdout: stdout, stderr: stderr}
+}
+
+// start calls run with a shell script for a program.
+func (a *arena) start(script string, flags ...string) *wrapper {
+	a.t.Helper()
+	w := a.prepare(append(flags, "jobs", "--", "sh", "-c", script)...)
+	a.g.Expect(w.cmd.Start()).To(Succeed())
+	return w
+}
+
+// code waits for its end and returns its exit code.
+func (w *wrapper) code() int {
+	w.t.Helper()
+	_ = w.cmd.Wait()
+	if w.cmd.ProcessState.ExitCode() < 0 {
+		w.t.Log(w.cmd.ProcessState.String())
+	}
+	return w.cmd.ProcessState.ExitCode()
+}
+
+// runs calls run and returns its exit code.
+func (w *wrapper) runs() int {
+	w.t.Helper()
+	w.g.Expect(w.cmd.Start()).To(Succeed())
+	return w.code()
+}
+
+func (w *wrapper) sends(s syscall.Signal) {
+	w.t.Helper()
+	w.g.Expect(w.cmd.Process.Signal(s)).To(Succeed())
+}
+
+// await waits until a file of the arena says something.
+func (a *arena) await(name, text string) {
+	a.t.Helper()
+	a.g.Eventually(a.reads(name)).WithTimeout(patience).WithPolling(5 * time.Millisecond).Should(ContainSubstring(text))
+}
+
+// pid returns the process whose number a program wrote to a file.
+func (a *arena) pid(name string) int {
+	a.t.Helper()
+	a.await(name, "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(a.reads(name)()))
+	a.g.Expect(err).NotTo(HaveOccurred())
+	return pid
+}
+
+// alive says whether a process runs; one that has ended and was not waited for does not.
+func alive(pid int) bool {
+	if unix.Kill(pid, 0) != nil {
+		return false
+	}
+	out, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+	return len(out) > 0 && out[0] != 'Z'
+}
+
+func (a *arena) isDead(pid int, within time.Duration) {
+	a.t.Helper()
+	a.g.Eventually(func() bool { return alive(pid) }).WithTimeout(within).WithPolling(time.Millisecond).Should(BeFalse(), "process %d", pid)
+}
