@@ -19,7 +19,7 @@ const (
 )
 
 // accompany runs the program all the time, stands in the election beside it, and tells it whether it leads.
-func (r *runner) accompany(ctx context.Context) error {
+func (r *runner) accompany(ctx context.Context) {
 	var b beside
 	defer func() { b.leave() }()
 	for ctx.Err() == nil {
@@ -29,11 +29,10 @@ func (r *runner) accompany(ctx context.Context) error {
 		select { // what is wrong with the bucket is best said before the program is started
 		case <-b.found:
 		case <-ctx.Done():
-			return nil
 		case <-time.After(standPatience):
 		}
 		if ctx.Err() != nil {
-			return nil
+			return
 		}
 		end, ran := &verdict{}, time.Duration(0)
 		p, err := r.start(nil)
@@ -46,14 +45,14 @@ func (r *runner) accompany(ctx context.Context) error {
 		rest, again := r.again(end, ran)
 		if !again || ctx.Err() != nil || r.interruptedAt(p) {
 			r.last = end
-			return nil
+			r.fail(errEnded)
+			return
 		}
 		if r.onExit == onExitRelease {
 			b.leave()
 		}
 		_ = pause(ctx, rest)
 	}
-	return nil
 }
 
 // beside is the part that is taken in the election beside a program.
@@ -71,20 +70,14 @@ func (r *runner) standBeside(ctx context.Context) beside {
 	b := beside{runner: r, found: make(chan struct{}), cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(b.done)
-		s, err := r.reach(ctx)
-		if err != nil && ctx.Err() == nil {
-			r.fail(err)
-		}
+		s := r.reach(ctx)
 		close(b.found)
-		if err != nil {
+		if s == nil {
 			return
 		}
 		defer s.nc.Close()
-		for first := true; ctx.Err() == nil; first = false {
-			if err := r.once(ctx, s, first, r.inform); err != nil {
-				r.fail(err)
-				return
-			}
+		for first := true; ctx.Err() == nil && r.once(ctx, s, first, r.inform); first = false {
+			continue // what it gave up, because a lease was running out, it stands for again
 		}
 	}()
 	return b

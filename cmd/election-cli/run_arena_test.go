@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ type arena struct {
 
 func newArena(t *testing.T, ttl time.Duration) *arena {
 	t.Helper()
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // what is caught here is not ignored there, as it were under nohup
 	g := NewWithT(t)
 	e, err := startEmbedded(0)
 	g.Expect(err).NotTo(HaveOccurred())

@@ -21,36 +21,32 @@ type stand struct {
 }
 
 // compete stands in the election and runs the program while it leads, until the run ends.
-func (r *runner) compete(ctx context.Context) error {
+func (r *runner) compete(ctx context.Context) {
 	patience := r.patience()
 	defer patience.Stop()
-	s, err := r.reach(ctx)
-	if err != nil {
-		return interruptedRun(ctx, err)
+	s := r.reach(ctx)
+	if s == nil {
+		return
 	}
 	defer s.nc.Close()
 	if r.noWait {
 		if l, err := s.leader(ctx, r.key); err == nil {
-			return r.conflictWith(&l)
+			r.fail(r.conflictWith(&l))
 		}
 	}
 	for first := true; ctx.Err() == nil; first = false {
 		var rest time.Duration
-		err := r.once(ctx, s, first, func(ctx context.Context, t election.Term, leave func()) {
+		r.once(ctx, s, first, func(ctx context.Context, t election.Term, leave func()) {
 			patience.Stop()
-			rest = r.lead(ctx, &t)
-			if rest != 0 || r.last != nil || t.Valid() {
+			if rest = r.lead(ctx, &t); rest != 0 || r.last != nil || t.Valid() {
 				leave()
 			} else if r.maxWaitSet {
 				patience.Reset(r.maxWait)
 			}
 		})
-		if err != nil {
-			return err
-		}
 		switch {
 		case r.last != nil:
-			r.fail(context.Canceled)
+			r.fail(errEnded)
 		case r.noWait && rest == 0:
 			r.fail(r.conflictWith(nil))
 		}
@@ -59,7 +55,6 @@ func (r *runner) compete(ctx context.Context) error {
 			patience.Reset(r.maxWait)
 		}
 	}
-	return nil
 }
 
 // patience returns a timer that ends the run when it has waited for long enough.
@@ -73,18 +68,23 @@ func (r *runner) patience() *time.Timer {
 	return t
 }
 
-// reach connects, finds the bucket and divides its leases. With --no-wait it waits for nobody.
-func (r *runner) reach(ctx context.Context) (*stand, error) {
+// reach connects, finds the bucket and divides its leases. It returns nil if the run ended meanwhile, or because of what
+// it found. With --no-wait it waits for nobody.
+func (r *runner) reach(ctx context.Context) *stand {
 	s, err := r.conn.join("election-cli run "+r.name, r.fail, r.log)
 	if err != nil {
-		return nil, err
+		r.fail(err)
+		return nil
 	}
 	found := &stand{session: s}
 	if err := r.find(ctx, found); err != nil {
+		if ctx.Err() == nil {
+			r.fail(err)
+		}
 		s.nc.Close()
-		return nil, err
+		return nil
 	}
-	return found, nil
+	return found
 }
 
 // find finds the bucket and divides its leases.
@@ -126,8 +126,9 @@ func (s *stand) leader(ctx context.Context, key string) (election.Leader, error)
 	return e.Leader(ctx)
 }
 
-// once takes part in the election until ctx ends, or work calls the function that it is given, to leave.
-func (r *runner) once(ctx context.Context, s *stand, first bool, work func(ctx context.Context, t election.Term, leave func())) error {
+// once takes part in the election until ctx ends, or work calls the function that it is given, to leave. It
+// returns false if something is wrong, and has then ended the run.
+func (r *runner) once(ctx context.Context, s *stand, first bool, work func(ctx context.Context, t election.Term, leave func())) (ok bool) {
 	times := r.times.Load()
 	opts := []election.Option{election.WithLogger(r.log), election.WithJetStream(s.js),
 		election.WithCampaignInterval(times.interval), election.WithLeaseMargin(times.margin)}
@@ -143,14 +144,19 @@ func (r *runner) once(ctx context.Context, s *stand, first bool, work func(ctx c
 	}
 	e, err := election.NewElection(r.name, r.key, s.bucket, opts...)
 	if err != nil {
-		return tidy(err)
+		r.fail(tidy(err))
+		return false
 	}
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
-	return tidy(e.Run(ctx, func(ctx context.Context, t election.Term) error {
+	err = e.Run(ctx, func(ctx context.Context, t election.Term) error {
 		work(ctx, t, leave)
 		return nil
-	}))
+	})
+	if err != nil {
+		r.fail(tidy(err))
+	}
+	return err == nil
 }
 
 // lostCampaign is a backoff that makes known that a campaign was lost.
@@ -181,14 +187,6 @@ func (r *runner) conflictWith(l *election.Leader) error {
 		holds = "is about to lead"
 	}
 	return &verdict{r.conflict, fmt.Sprintf("%s %s %s", printable(l.Name), holds, r.key)}
-}
-
-// interruptedRun returns no error if ctx ended: its cause is what the run comes to.
-func interruptedRun(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // lead runs the program in a term, until leadership ends or the program does for good. It returns after which time to

@@ -74,28 +74,26 @@ func (r *runFlags) run() error {
 	n.fail = fail
 	defer n.listen()()
 	if r.onLost == onLostSignal {
-		err = n.accompany(ctx)
+		n.accompany(ctx)
 	} else {
-		err = n.compete(ctx)
+		n.compete(ctx)
 	}
-	return n.verdict(ctx, err)
+	return n.verdict(context.Cause(ctx))
 }
 
-// verdict returns what the run comes to, given the error that ended it, if one did.
-func (r *runner) verdict(ctx context.Context, err error) error {
-	cause := context.Cause(ctx)
+// errEnded is the cause that ends a run whose program has ended for good.
+var errEnded = errors.New("the program has ended")
+
+// verdict returns what a run comes to that ended for the given cause.
+func (r *runner) verdict(cause error) error {
 	interrupted, ok := errors.AsType[interruption](cause)
 	switch {
-	case err != nil && cause == nil:
-		return err
-	case cause != nil && !ok && !errors.Is(cause, context.Canceled):
+	case !ok && !errors.Is(cause, errEnded):
 		return cause
 	case r.last != nil:
 		return r.last
-	case ok:
-		return &verdict{code: exitSignal + int(interrupted.signal)}
 	}
-	return err
+	return &verdict{code: exitSignal + int(interrupted.signal)}
 }
 
 // level returns which log lines are written.
