@@ -134,3 +134,10 @@ func (a *arena) isDead(pid int, within time.Duration) {
 	a.t.Helper()
 	a.g.Eventually(func() bool { return alive(pid) }).WithTimeout(within).WithPolling(time.Millisecond).Should(BeFalse(), "process %d", pid)
 }
+
+// isFree expects that nobody leads, and that whoever comes does so at once.
+func (a *arena) isFree() {
+	a.t.Helper()
+	w := a.prepare("-v", "--no-wait", "jobs", "--", "true")
+	a.g.Expect(w.runs()).To(Equal(0), func() string { return "the key is released:\n" + w.stderr.String() })
+}

@@ -44,6 +44,15 @@ func (r *runner) attend(ctx context.Context, p *program, t *election.Term) (lost
 	return signal != 0 || a.late
 }
 
+// orderFor returns what the guardian is to do about a program that was started in a term, or in none.
+func (r *runner) orderFor(pid int, t *election.Term) order {
+	if t == nil {
+		return order{Group: pid}
+	}
+	_, death := r.grants()
+	return orderAt(t.Deadline().Add(-death/2), order{Group: pid, Target: -pid, Signal: unix.SIGKILL})
+}
+
 // grants returns the grace, and how long before the lease is over the group is killed.
 func (r *runner) grants() (grace, death time.Duration) {
 	if t := r.times.Load(); t != nil {
@@ -63,7 +72,7 @@ func (a *attendance) step(ctx context.Context) bool {
 		end := a.term.Deadline()
 		lease = left(end)
 		a.late = a.late || a.guardian.due()
-		a.guardian.tell(orderAt(end.Add(-death/2), order{Group: a.pid, Target: -a.pid, Signal: unix.SIGKILL}))
+		a.guardian.tell(a.orderFor(a.pid, a.term))
 	}
 	over := a.over()
 	if over && !a.remains() {

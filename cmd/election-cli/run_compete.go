@@ -138,17 +138,21 @@ func (r *runner) once(ctx context.Context, s *stand, first bool, work func(ctx c
 	if !first || r.noWait {
 		opts = append(opts, election.WithSplay(0)) // what started together is apart by now
 	}
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
 	var e *election.Election
 	if r.noWait {
-		opts = append(opts, election.WithBackoff(lostCampaign(func() { r.fail(r.conflictIn(e)) })))
+		opts = append(opts, election.WithBackoff(lostCampaign(func() {
+			if ctx.Err() == nil { // else it was left, and not lost
+				r.fail(r.conflictIn(e))
+			}
+		})))
 	}
 	e, err := election.NewElection(r.name, r.key, s.bucket, opts...)
 	if err != nil {
 		r.fail(tidy(err))
 		return false
 	}
-	ctx, leave := context.WithCancel(ctx)
-	defer leave()
 	err = e.Run(ctx, func(ctx context.Context, t election.Term) error {
 		work(ctx, t, leave)
 		return nil

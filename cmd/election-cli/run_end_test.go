@@ -16,10 +16,10 @@ import (
 
 func TestSignalsArePassedOnToTheProgram(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
+	a := newArena(t, 10*time.Second)
 	w := a.start(`for s in HUP USR1 USR2; do trap "echo $s >>told" $s; done
 		trap 'echo INT >>told; exit 3' INT
-		echo >ready; while :; do sleep 0.02; done`)
+		echo >ready; while :; do sleep 0.02; done`, "--interval", "1s")
 	a.await("ready", "\n")
 	for name, s := range map[string]syscall.Signal{"HUP": unix.SIGHUP, "USR1": unix.SIGUSR1, "USR2": unix.SIGUSR2} {
 		w.sends(s)
@@ -33,13 +33,13 @@ func TestSignalsArePassedOnToTheProgram(t *testing.T) {
 
 func TestAProgramThatEndsInOrderWhenToldGivesItsCode(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
-	w := a.start(`trap 'echo TERM >>told; exit 0' TERM; echo >ready; while :; do sleep 0.02; done`, "--restart=always")
+	a := newArena(t, 10*time.Second)
+	w := a.start(`trap 'echo TERM >>told; exit 0' TERM; echo >ready; while :; do sleep 0.02; done`, "--restart=always", "--interval", "1s")
 	a.await("ready", "\n")
 	w.sends(unix.SIGTERM)
 	a.g.Expect(w.code()).To(Equal(0))
 	a.g.Expect(a.reads("told")()).To(Equal("TERM\n"))
-	a.g.Expect(a.prepare("--no-wait", "jobs", "--", "true").runs()).To(Equal(0), "the key is released")
+	a.isFree()
 }
 
 func TestAProgramThatIgnoresTermIsKilledBeforeTheKeyIsReleased(t *testing.T) {
@@ -58,8 +58,8 @@ func TestAProgramThatIgnoresTermIsKilledBeforeTheKeyIsReleased(t *testing.T) {
 
 func TestAProgramThatIgnoresIntIsToldByTerm(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 5*time.Second)
-	w := a.start(`trap '' INT; trap 'exit 4' TERM; echo >ready; while :; do sleep 0.02; done`)
+	a := newArena(t, 10*time.Second)
+	w := a.start(`trap '' INT; trap 'exit 4' TERM; echo >ready; while :; do sleep 0.02; done`, "--interval", "1s")
 	a.await("ready", "\n")
 	w.sends(unix.SIGINT)
 	a.g.Expect(w.code()).To(Equal(4))
@@ -75,8 +75,9 @@ func TestWhatAProgramStartedEndsWithIt(t *testing.T) {
 
 func TestWhatAProgramStartedHasTheGraceToo(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 5*time.Second)
-	w := a.start(`(trap 'sleep 0.1; echo >wound-up; exit' TERM; echo >ready; while :; do sleep 0.02; done) & trap 'exit 5' TERM; while :; do sleep 0.02; done`)
+	a := newArena(t, 10*time.Second)
+	w := a.start(`trap 'exit 5' TERM
+		(trap 'sleep 0.1; echo >wound-up; exit' TERM; echo >ready; while :; do sleep 0.02; done) & while :; do sleep 0.02; done`, "--interval", "1s")
 	a.await("ready", "\n")
 	w.sends(unix.SIGTERM)
 	a.g.Expect(w.code()).To(Equal(5))
@@ -130,7 +131,11 @@ func TestAProgramEndsWhenRunIsKilled(t *testing.T) {
 func TestAProgramEndsBeforeTheLeaseIsOverWhenRunIsStopped(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, 2*time.Second)
-	w := a.start(`echo $ELECTION_TERM >>terms; echo $$ >pid; exec sleep 1000`)
+	w := a.prepare("jobs", "--", "sh", "-c", `echo $ELECTION_TERM >>terms; echo $$ >pid; exec sleep 1000`)
+	lines, err := progressOf(&w.cmd.Stderr, w.cmd.StderrPipe)
+	a.g.Expect(err).NotTo(HaveOccurred())
+	a.g.Expect(w.cmd.Start()).To(Succeed())
+	a.g.Eventually(lines).WithTimeout(patience).Should(Receive(ContainSubstring("Program started")))
 	pid := a.pid("pid")
 	stopped := time.Now()
 	w.sends(unix.SIGSTOP)
@@ -210,14 +215,14 @@ func TestAProgramThatRunsAllTheTimeIsToldWhetherItLeads(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, 2*time.Second)
 	w := a.start(`echo "term ${ELECTION_TERM-none}" >>told; trap 'echo won >>told' USR1; trap 'echo lost >>told' HUP; trap 'exit 0' TERM
-		while :; do sleep 0.02; done`, "--on-lost=signal", "--lost", "HUP")
+		while :; do sleep 0.02; done`, "--on-lost=signal", "--lost", "HUP", "--interval", "500ms")
 	a.await("told", "term none\nwon\n")
 	a.g.Expect(a.bucket.Delete(t.Context(), "jobs")).To(Succeed())
 	a.await("told", "term none\nwon\nlost\nwon\n")
 	w.sends(unix.SIGTERM)
 	a.g.Expect(w.code()).To(Equal(0))
 	a.g.Expect(a.reads("told")()).To(Equal("term none\nwon\nlost\nwon\n"))
-	a.g.Expect(a.prepare("--no-wait", "jobs", "--", "true").runs()).To(Equal(0), "the key is released")
+	a.isFree()
 }
 
 func TestAProgramThatRunsAllTheTimeIsStartedWithoutAServer(t *testing.T) {

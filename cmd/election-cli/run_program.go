@@ -52,8 +52,9 @@ func notStarted(name string, err error) *verdict {
 	return &verdict{exitNotExecutable, "program " + printable(name) + " cannot be executed: " + err.Error()}
 }
 
-// startProgram starts a program.
-func startProgram(cmd *exec.Cmd, terminal bool) (*program, error) {
+// startProgram starts a program, and calls guard with its number before it does anything else: should this process be
+// stopped before that, or on systems other than Linux killed, nobody knows of the program yet.
+func startProgram(cmd *exec.Cmd, terminal bool, guard func(pid int)) (*program, error) {
 	cmd.SysProcAttr = programAttributes(terminal)
 	p := &program{terminal: terminal, ended: make(chan struct{}), news: make(chan struct{}, 1)}
 	started := make(chan error)
@@ -62,6 +63,7 @@ func startProgram(cmd *exec.Cmd, terminal bool) (*program, error) {
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		if err == nil {
+			guard(cmd.Process.Pid)
 			p.pid, p.started = cmd.Process.Pid, time.Now()
 		}
 		started <- err

@@ -184,11 +184,10 @@ func (r *runner) start(t *election.Term) (*program, error) {
 	cmd := exec.Command(r.path)
 	cmd.Args, cmd.Env, cmd.Err = r.argv, r.environment(t), nil
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.stdin, r.stdout, r.stderr
-	p, err := startProgram(cmd, r.terminal.ours())
+	p, err := startProgram(cmd, r.terminal.ours(), func(pid int) { r.guardian.tell(r.orderFor(pid, t)) })
 	if err != nil {
 		return nil, notStarted(r.argv[0], err)
 	}
-	r.guardian.tell(order{Group: p.pid})
 	r.current.Store(p)
 	r.log.Info("Program started", "pid", p.pid)
 	return p, nil
