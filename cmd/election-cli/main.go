@@ -18,6 +18,9 @@
 //	election-cli drill          rehearse failovers and measure how long each takes
 //	election-cli campaign KEY   stand as a candidate until interrupted
 //	election-cli run KEY -- ..  run a program while this host leads
+//	election-cli drill                rehearse failovers and measure how long each takes
+//	election-cli campaign KEY         stand as a candidate until interrupted
+//	election-cli run KEY -- PROGRAM   run a program while this host leads
 //
 // Flags, environment and contexts for the connection are those of natscli. Data goes to stdout, everything else to
 // stderr. The exit code is 0 if all is well, 1 for a negative result, 2 for wrong usage or any other error, and 130 for

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -91,7 +92,7 @@ func (r *runner) reach(ctx context.Context) *stand {
 func (r *runner) find(ctx context.Context, s *stand) (err error) {
 	if r.noWait {
 		if !s.nc.IsConnected() {
-			return fmt.Errorf("%s cannot be reached: start the server, or leave out --no-wait to wait for it", serversOf(s.nc))
+			return fmt.Errorf("%s cannot be reached: start the server, or leave out --no-wait to wait for it", strings.Join(serversOf(s.nc), ", "))
 		}
 		s.bucket, err = s.findBucket(ctx, r.bucket)
 	} else {

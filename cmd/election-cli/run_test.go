@@ -64,7 +64,6 @@ func TestRunSaysWhatIsWrongWithItsCommandLineBeforeItConnects(t *testing.T) {
 		{exitOwnError, []string{"jobs", "--on-exit", "keep", "--", "true"}, "--restart"},
 		{exitOwnError, []string{"jobs", "--grace=-1s", "--", "true"}, "--grace -1s"},
 		{exitOwnError, []string{"jobs", "--quiet", "-v", "--", "true"}, "--quiet"},
-		{exitOwnError, []string{"jobs", "--no-wait", "--", "true"}, "127.0.0.1:1"},
 	} {
 		code, stdout, stderr := try(append([]string{"run", "-s", "nats://127.0.0.1:1"}, c.args...)...)
 		g.Expect(code).To(Equal(c.code), "%q: %s", c.args, stderr)
@@ -110,6 +109,24 @@ func TestRunGivesUpWhileAnotherLeads(t *testing.T) {
 	leader.sends(unix.SIGTERM)
 	a.g.Expect(leader.code()).To(Equal(143))
 	a.g.Expect(a.prepare("--no-wait", "jobs", "--", "sh", "-c", "exit 9").runs()).To(Equal(9), "a key that was released is free")
+}
+
+func TestRunThatDoesNotWaitNeedsAServer(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	cmd, _, stderr := command(t, "run", "-s", "nats://127.0.0.1:1", "--no-wait", "jobs", "--", "true")
+	g.Expect(cmd.Run()).NotTo(Succeed())
+	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(exitOwnError))
+	g.Expect(stderr.String()).To(ContainSubstring("nats://127.0.0.1:1 cannot be reached"))
+}
+
+func TestRunThatDoesNotWaitEndsWhenItLeadsNoLonger(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 2*time.Second)
+	w := a.start("echo >ready; exec sleep 1000", "--no-wait")
+	a.await("ready", "\n")
+	a.g.Expect(a.bucket.Delete(t.Context(), "jobs")).To(Succeed())
+	a.g.Expect(w.code()).To(Equal(exitNegative), w.stderr.String())
 }
 
 func TestMaxWaitCountsWhileTheServerCannotBeReached(t *testing.T) {
