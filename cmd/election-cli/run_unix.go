@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -37,6 +38,7 @@ type runner struct {
 	failures  int                        // starts in a row after which the program did not run for long
 	last      *verdict                   // what the program's end comes to, once it is not started again
 
+	starting    sync.Mutex  // held while a program is started
 	interrupted atomic.Bool // whether a signal ended the run
 }
 
@@ -150,7 +152,9 @@ func (r *runner) listen() (stop func()) {
 
 // pass passes a signal on to the program, and ends the run if the signal asks for that.
 func (r *runner) pass(s syscall.Signal) {
+	r.starting.Lock() // what comes while a program is started is for that program
 	p := r.current.Load()
+	r.starting.Unlock()
 	ends := s == unix.SIGINT || s == unix.SIGTERM || s == unix.SIGHUP && p == nil
 	switch {
 	case p != nil && ends:
@@ -184,6 +188,8 @@ func (r *runner) start(t *election.Term) (*program, error) {
 	cmd := exec.Command(r.path)
 	cmd.Args, cmd.Env, cmd.Err = r.argv, r.environment(t), nil
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.stdin, r.stdout, r.stderr
+	r.starting.Lock()
+	defer r.starting.Unlock()
 	p, err := startProgram(cmd, r.terminal.ours(), func(pid int) { r.guardian.tell(r.orderFor(pid, t)) })
 	if err != nil {
 		return nil, notStarted(r.argv[0], err)
