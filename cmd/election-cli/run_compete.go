@@ -106,6 +106,7 @@ func (r *runner) find(ctx context.Context, s *stand) (err error) {
 		if err == nil {
 			times, err := r.timesFor(status.TTL())
 			r.times.Store(&times)
+			r.log.Debug("Lease divided", "ttl", status.TTL(), "interval", times.interval, "grace", times.grace, "death", times.death)
 			return err
 		}
 		if r.noWait {

@@ -195,11 +195,11 @@ func TestAProgramReadsWhatRunIsGivenAndNothingItWritesIsLost(t *testing.T) {
 func TestAProgramRunsInAGroupOfItsOwn(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, 2*time.Second)
-	w := a.prepare("jobs", "--", "sh", "-c", `ps -o pgid= -p $$; echo $$`)
-	a.g.Expect(w.runs()).To(Equal(0))
-	numbers := strings.Fields(w.stdout.String())
-	a.g.Expect(numbers).To(HaveLen(2))
-	a.g.Expect(numbers[0]).To(Equal(numbers[1]))
+	w := a.start("echo $$ >pid; exec sleep 1000")
+	pid := a.pid("pid")
+	a.g.Expect(unix.Getpgid(pid)).To(Equal(pid))
+	w.sends(unix.SIGTERM)
+	a.g.Expect(w.code()).To(Equal(143))
 }
 
 func TestAReaderOfTheLogThatGoesAwayDoesNotEndTheProgram(t *testing.T) {
