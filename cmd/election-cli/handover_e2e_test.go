@@ -20,7 +20,7 @@ type stage struct {
 	others map[string]*campaigner
 }
 
-func stand(t *testing.T, others ...string) *stage {
+func setStage(t *testing.T, others ...string) *stage {
 	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("processes cannot be interrupted there")
@@ -55,7 +55,7 @@ func (f *stage) try(args ...string) (code int, stdout, stderr string) {
 
 func TestTransferMakesTheNamedCandidateLeadAndSaysSo(t *testing.T) {
 	t.Parallel()
-	f := stand(t, "web-2", "web-3")
+	f := setStage(t, "web-2", "web-3")
 	code, stdout, stderr := f.try("transfer", "jobs", "--to", "web-2")
 	f.g.Expect(code).To(Equal(exitOK), stderr)
 	f.g.Expect(stdout).To(MatchRegexp(`^jobs: web-1 has handed over to web-2, term \d+, in \d+ ms\n$`))
@@ -73,7 +73,7 @@ func TestTransferMakesTheNamedCandidateLeadAndSaysSo(t *testing.T) {
 
 func TestTransferToOneThatIsNotThereExits1AndTheLeaderLeadsOn(t *testing.T) {
 	t.Parallel()
-	f := stand(t)
+	f := setStage(t)
 	code, _, stderr := f.try("transfer", "jobs", "--to", "web-\x1b[31m9")
 	f.g.Expect(code).To(Equal(exitError), "no candidate can have this name")
 	f.g.Expect(stderr).NotTo(ContainSubstring("\x1b"))
@@ -89,7 +89,7 @@ func TestTransferToOneThatIsNotThereExits1AndTheLeaderLeadsOn(t *testing.T) {
 
 func TestResignHandsOverToAnotherButAsksWhereThereIsNone(t *testing.T) {
 	t.Parallel()
-	f := stand(t)
+	f := setStage(t)
 	code, _, stderr := f.try("resign", "jobs")
 	f.g.Expect(code).To(Equal(exitError))
 	f.g.Expect(stderr).To(And(ContainSubstring("No other candidate answers in jobs"), ContainSubstring("--force")))
@@ -105,7 +105,7 @@ func TestResignHandsOverToAnotherButAsksWhereThereIsNone(t *testing.T) {
 
 func TestCandidatesShowsAllThatStandAndTheLeaderFirst(t *testing.T) {
 	t.Parallel()
-	f := stand(t, "web-3", "web-2")
+	f := setStage(t, "web-3", "web-2")
 	code, stdout, stderr := f.try("candidates", "jobs", "--json")
 	f.g.Expect(code).To(Equal(exitOK), stderr)
 	var found []candidateReport
@@ -129,7 +129,7 @@ func TestCandidatesShowsAllThatStandAndTheLeaderFirst(t *testing.T) {
 
 func TestLeaderThatDoesNotAnswerIsToldFromOneThatResigned(t *testing.T) {
 	t.Parallel()
-	f := stand(t)
+	f := setStage(t)
 	s, err := (&connFlags{server: f.server.url(), timeout: patience}).connect()
 	f.g.Expect(err).NotTo(HaveOccurred())
 	defer s.nc.Close()
@@ -150,7 +150,7 @@ func TestLeaderThatDoesNotAnswerIsToldFromOneThatResigned(t *testing.T) {
 
 func TestPausedElectionGetsNoLeaderUntilItIsResumed(t *testing.T) {
 	t.Parallel()
-	f := stand(t, "web-2")
+	f := setStage(t, "web-2")
 	code, stdout, stderr := f.try("pause", "jobs")
 	f.g.Expect(code).To(Equal(exitOK), stderr)
 	f.g.Expect(stdout).To(Equal("jobs is paused: its leader leads on, nobody new campaigns\n"))

@@ -14,19 +14,13 @@
 //	election-cli file KEY PATH       keep a file on the host that leads, or check it
 //	election-cli bucket add          make a bucket for elections; also: info, rm
 //	election-cli server              run a JetStream server to try things out
+//	election-cli run KEY -- PROGRAM  run a program while this host leads
 //	election-cli drill               rehearse failovers and measure how long each takes
-//	election-cli drill          rehearse failovers and measure how long each takes
-//	election-cli campaign KEY   stand as a candidate until interrupted
-//	election-cli run KEY -- ..  run a program while this host leads
-//	election-cli drill                rehearse failovers and measure how long each takes
-//	election-cli campaign KEY         stand as a candidate until interrupted
-//	election-cli run KEY -- PROGRAM   run a program while this host leads
 //
 // Flags, environment and contexts for the connection are those of natscli. Data goes to stdout, everything else to
 // stderr. The exit code is 0 if all is well, 1 for a negative result, 2 for wrong usage or any other error, and 130 for
-// a command that was interrupted before it had a result. wait exits with 124 when its time is up, and check as plugins
-// for monitoring do.
-// a command that was interrupted before it had a result. Those of run are in its help.
+// a command that was interrupted before it had a result. Commands that have others, as run, wait and check do, say so in
+// their help.
 package main
 
 import (
@@ -70,7 +64,6 @@ Completion for bash and zsh, and the manual page:
     source <(election-cli --completion-script-bash)
     source <(election-cli --completion-script-zsh)
     election-cli --help-man | man -l -`
-error; 130 interrupted before there was a result. Those of run are its program's, and 125 for its own errors.`
 
 // tool is what all commands share: where they write, and the flags that are theirs in common.
 type tool struct {
@@ -121,8 +114,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // else, as is the custom for such commands.
 var ownErrors = map[string]int{
 	"check": int(gradeUnknown),
+	"run":   exitOwnError,
 }
-var ownErrors = map[string]int{"run": exitOwnError}
 
 // exitOfError returns the exit code of the command that the arguments name, for wrong usage or any other error.
 func exitOfError(args []string) int {

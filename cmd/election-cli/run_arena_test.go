@@ -22,8 +22,8 @@ import (
 	"github.com/natscampaign/election"
 )
 
-// arena is a server with a bucket for elections.
-type arena struct {
+// runArena is a server with a bucket for elections.
+type runArena struct {
 	t      *testing.T
 	g      Gomega
 	url    string
@@ -31,11 +31,11 @@ type arena struct {
 	folder string
 }
 
-func newArena(t *testing.T, ttl time.Duration) *arena {
+func newRunArena(t *testing.T, ttl time.Duration) *runArena {
 	t.Helper()
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // what is caught here is not ignored there, as it were under nohup
 	g := NewWithT(t)
-	e, err := startEmbedded(0)
+	e, err := startEmbedded(embeddedConfig{})
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(e.stop)
 	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()
@@ -43,14 +43,14 @@ func newArena(t *testing.T, ttl time.Duration) *arena {
 	t.Cleanup(s.nc.Close)
 	bucket, err := createBucket(t.Context(), s.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: ttl})
 	g.Expect(err).NotTo(HaveOccurred())
-	return &arena{t: t, g: g, url: e.url(), bucket: bucket, folder: t.TempDir()}
+	return &runArena{t: t, g: g, url: e.url(), bucket: bucket, folder: t.TempDir()}
 }
 
 // file returns a path for the programs to write to.
-func (a *arena) file(name string) string { return filepath.Join(a.folder, name) }
+func (a *runArena) file(name string) string { return filepath.Join(a.folder, name) }
 
 // reads returns what a file says by now.
-func (a *arena) reads(name string) func() string {
+func (a *runArena) reads(name string) func() string {
 	return func() string {
 		text, _ := os.ReadFile(a.file(name))
 		return string(text)
@@ -59,26 +59,26 @@ func (a *arena) reads(name string) func() string {
 
 // wrapper is a call of run.
 type wrapper struct {
-	*arena
+	*runArena
 	cmd            *exec.Cmd
 	stdout, stderr *bytes.Buffer
 }
 
 // prepare returns a call of run with the given flags and program, which has not been started.
-func (a *arena) prepare(args ...string) *wrapper {
+func (a *runArena) prepare(args ...string) *wrapper {
 	return a.prepareOn(a.url, args...)
 }
 
 // prepareOn does so for a server at the given address.
-func (a *arena) prepareOn(url string, args ...string) *wrapper {
+func (a *runArena) prepareOn(url string, args ...string) *wrapper {
 	cmd, stdout, stderr := command(a.t, append([]string{"run", "-s", url, "--stand-down", "0s"}, args...)...)
 	cmd.Dir = a.folder
 	cmd.WaitDelay = patience // should a program outlive it, the test fails rather than hangs
-	return &wrapper{arena: a, cmd: cmd, stdout: stdout, stderr: stderr}
+	return &wrapper{runArena: a, cmd: cmd, stdout: stdout, stderr: stderr}
 }
 
 // start calls run with a shell script for a program.
-func (a *arena) start(script string, flags ...string) *wrapper {
+func (a *runArena) start(script string, flags ...string) *wrapper {
 	a.t.Helper()
 	w := a.prepare(append(flags, "jobs", "--", "sh", "-c", script)...)
 	a.g.Expect(w.cmd.Start()).To(Succeed())
@@ -107,14 +107,14 @@ func (w *wrapper) sends(s syscall.Signal) {
 	w.g.Expect(w.cmd.Process.Signal(s)).To(Succeed())
 }
 
-// await waits until a file of the arena says something.
-func (a *arena) await(name, text string) {
+// await waits until a file of the runArena says something.
+func (a *runArena) await(name, text string) {
 	a.t.Helper()
 	a.g.Eventually(a.reads(name)).WithTimeout(patience).WithPolling(5 * time.Millisecond).Should(ContainSubstring(text))
 }
 
 // pid returns the process whose number a program wrote to a file.
-func (a *arena) pid(name string) int {
+func (a *runArena) pid(name string) int {
 	a.t.Helper()
 	a.await(name, "\n")
 	pid, err := strconv.Atoi(strings.TrimSpace(a.reads(name)()))
@@ -135,13 +135,13 @@ func alive(pid int) bool {
 	return len(out) > 0 && out[0] != 'Z'
 }
 
-func (a *arena) isDead(pid int, within time.Duration) {
+func (a *runArena) isDead(pid int, within time.Duration) {
 	a.t.Helper()
 	a.g.Eventually(func() bool { return alive(pid) }).WithTimeout(within).WithPolling(time.Millisecond).Should(BeFalse(), "process %d", pid)
 }
 
 // isFree expects that nobody leads, and that whoever comes does so at once.
-func (a *arena) isFree() {
+func (a *runArena) isFree() {
 	a.t.Helper()
 	w := a.prepare("-v", "--no-wait", "jobs", "--", "true")
 	a.g.Expect(w.runs()).To(Equal(0), func() string { return "the key is released:\n" + w.stderr.String() })

@@ -71,7 +71,7 @@ func lives(text string) (all []lifetime) {
 
 // earliestExpiry returns when the server may expire the key that is held now, by the clock that the programs write. Servers
 // are late with it, which would hide that a program was late too.
-func (a *arena) earliestExpiry(ttl time.Duration) time.Duration {
+func (a *runArena) earliestExpiry(ttl time.Duration) time.Duration {
 	a.t.Helper()
 	entry, err := a.bucket.Get(a.t.Context(), "jobs")
 	a.g.Expect(err).NotTo(HaveOccurred())
@@ -82,12 +82,12 @@ func (a *arena) earliestExpiry(ttl time.Duration) time.Duration {
 // stand-down, what keeps the programs apart is that the first is dead before its lease is over. It ignores TERM.
 func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
+	a := newRunArena(t, 2*time.Second)
 	self, err := os.Executable()
 	a.g.Expect(err).NotTo(HaveOccurred())
 	var shortest, longest time.Duration
 	for i := range *episodes {
-		a := &arena{t: t, g: a.g, url: a.url, bucket: a.bucket, folder: t.TempDir()}
+		a := &runArena{t: t, g: a.g, url: a.url, bucket: a.bucket, folder: t.TempDir()}
 		link, err := openWire([]string{strings.TrimPrefix(a.url, "nats://")}, 0, nil)
 		a.g.Expect(err).NotTo(HaveOccurred())
 		one, two := a.prepareOn(link.urls()[0], "jobs", "--", self), a.prepare("jobs", "--", self)
@@ -125,7 +125,7 @@ func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 // is cut, write to one file.
 func TestAProgramThatRunsAllTheTimeIsToldOfALossBeforeAnotherLeads(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
+	a := newRunArena(t, 2*time.Second)
 	link, err := openWire([]string{strings.TrimPrefix(a.url, "nats://")}, 0, nil)
 	a.g.Expect(err).NotTo(HaveOccurred())
 	defer link.close()

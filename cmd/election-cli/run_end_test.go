@@ -16,7 +16,7 @@ import (
 
 func TestSignalsArePassedOnToTheProgram(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 10*time.Second)
+	a := newRunArena(t, 10*time.Second)
 	w := a.start(`for s in HUP USR1 USR2; do trap "echo $s >>told" $s; done
 		trap 'echo INT >>told; exit 3' INT
 		echo >ready; while :; do sleep 0.02; done`, "--interval", "1s")
@@ -33,7 +33,7 @@ func TestSignalsArePassedOnToTheProgram(t *testing.T) {
 
 func TestAProgramThatEndsInOrderWhenToldGivesItsCode(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 10*time.Second)
+	a := newRunArena(t, 10*time.Second)
 	w := a.start(`trap 'echo TERM >>told; exit 0' TERM; echo >ready; while :; do sleep 0.02; done`, "--restart=always", "--interval", "1s")
 	a.await("ready", "\n")
 	w.sends(unix.SIGTERM)
@@ -44,7 +44,7 @@ func TestAProgramThatEndsInOrderWhenToldGivesItsCode(t *testing.T) {
 
 func TestAProgramThatIgnoresTermIsKilledBeforeTheKeyIsReleased(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 5*time.Second)
+	a := newRunArena(t, 5*time.Second)
 	w := a.start(`trap '' TERM; echo $$ >pid; while :; do date +%s%N >>ticks; done`, "--grace", "200ms")
 	pid := a.pid("pid")
 	a.start(`kill -0 `+fmt.Sprint(pid)+` && echo >still; echo >other; sleep 1000`, "--max-wait", "20s")
@@ -58,7 +58,7 @@ func TestAProgramThatIgnoresTermIsKilledBeforeTheKeyIsReleased(t *testing.T) {
 
 func TestAProgramThatIgnoresIntIsToldByTerm(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 10*time.Second)
+	a := newRunArena(t, 10*time.Second)
 	w := a.start(`trap '' INT; trap 'exit 4' TERM; echo >ready; while :; do sleep 0.02; done`, "--interval", "1s")
 	a.await("ready", "\n")
 	w.sends(unix.SIGINT)
@@ -67,7 +67,7 @@ func TestAProgramThatIgnoresIntIsToldByTerm(t *testing.T) {
 
 func TestWhatAProgramStartedEndsWithIt(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
+	a := newRunArena(t, 2*time.Second)
 	w := a.start(`(trap '' TERM HUP; while :; do sleep 0.05; done) & echo $! >left; exit 6`)
 	a.g.Expect(w.code()).To(Equal(6))
 	a.g.Expect(alive(a.pid("left"))).To(BeFalse())
@@ -75,7 +75,7 @@ func TestWhatAProgramStartedEndsWithIt(t *testing.T) {
 
 func TestWhatAProgramStartedHasTheGraceToo(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 10*time.Second)
+	a := newRunArena(t, 10*time.Second)
 	w := a.start(`trap 'exit 5' TERM
 		(trap 'sleep 0.1; echo >wound-up; exit' TERM; echo >ready; while :; do sleep 0.02; done) & while :; do sleep 0.02; done`, "--interval", "1s")
 	a.await("ready", "\n")
@@ -86,10 +86,10 @@ func TestWhatAProgramStartedHasTheGraceToo(t *testing.T) {
 
 func TestAnotherLeadsAtOnceWhenTheProgramIsKilled(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 5*time.Second)
+	a := newRunArena(t, 5*time.Second)
 	var delays []time.Duration
 	for range 5 {
-		a := &arena{t: t, g: a.g, url: a.url, bucket: a.bucket, folder: t.TempDir()}
+		a := &runArena{t: t, g: a.g, url: a.url, bucket: a.bucket, folder: t.TempDir()}
 		one := a.start(`echo $$ >one; exec sleep 1000`)
 		pid := a.pid("one")
 		two := a.prepare("jobs", "--", "sh", "-c", `echo $$ >two; exec sleep 1000`)
@@ -113,7 +113,7 @@ func TestAnotherLeadsAtOnceWhenTheProgramIsKilled(t *testing.T) {
 
 func TestAProgramEndsWhenRunIsKilled(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
+	a := newRunArena(t, 2*time.Second)
 	w := a.start(`trap '' TERM; (trap '' TERM HUP; while :; do sleep 0.05; done) & echo $! >left; echo $$ >pid; wait`)
 	program, left := a.pid("pid"), a.pid("left")
 	other := a.start(`echo >other; sleep 1000`)
@@ -130,7 +130,7 @@ func TestAProgramEndsWhenRunIsKilled(t *testing.T) {
 
 func TestAProgramEndsBeforeTheLeaseIsOverWhenRunIsStopped(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
+	a := newRunArena(t, 2*time.Second)
 	w := a.prepare("jobs", "--", "sh", "-c", `echo $ELECTION_TERM >>terms; echo $$ >pid; exec sleep 1000`)
 	lines, err := progressOf(&w.cmd.Stderr, w.cmd.StderrPipe)
 	a.g.Expect(err).NotTo(HaveOccurred())
@@ -152,7 +152,7 @@ func TestAGuardianThatEndsIsReplaced(t *testing.T) {
 		t.Skip("nothing here lists processes")
 	}
 	t.Parallel()
-	a := newArena(t, 5*time.Second)
+	a := newRunArena(t, 5*time.Second)
 	w := a.prepare("jobs", "--", "sh", "-c", `(trap '' HUP; while :; do sleep 0.05; done) & echo $! >left; wait`)
 	lines, err := progressOf(&w.cmd.Stderr, w.cmd.StderrPipe)
 	a.g.Expect(err).NotTo(HaveOccurred())
@@ -168,7 +168,7 @@ func TestAGuardianThatEndsIsReplaced(t *testing.T) {
 }
 
 // guardianOf returns the guardian of a call of run; 0 if it has none.
-func (a *arena) guardianOf(w *wrapper) int {
+func (a *runArena) guardianOf(w *wrapper) int {
 	for _, line := range strings.Split(listProcesses(), "\n") {
 		var pid, parent int
 		if n, _ := fmt.Sscan(line, &pid, &parent); n == 2 && parent == w.cmd.Process.Pid && strings.Contains(line, guardianName) {
@@ -180,7 +180,7 @@ func (a *arena) guardianOf(w *wrapper) int {
 
 func TestAProgramThatWasEvictedStandsAgain(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
+	a := newRunArena(t, 2*time.Second)
 	w := a.start(`echo $ELECTION_TOKEN >>tokens; sleep 1000`)
 	a.await("tokens", "\n")
 	a.g.Expect(a.bucket.Delete(t.Context(), "jobs")).To(Succeed())
@@ -193,7 +193,7 @@ func TestAProgramThatWasEvictedStandsAgain(t *testing.T) {
 
 func TestAProgramIsStartedAgainAfterAFailureInAnotherTerm(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
+	a := newRunArena(t, 2*time.Second)
 	w := a.start(`echo $ELECTION_TERM >>terms; test $(wc -l <terms) -ge 4 || exit 1`, "--restart=on-failure")
 	a.g.Expect(w.code()).To(Equal(0))
 	terms := strings.Fields(a.reads("terms")())
@@ -204,7 +204,7 @@ func TestAProgramIsStartedAgainAfterAFailureInAnotherTerm(t *testing.T) {
 
 func TestAProgramIsStartedAgainInTheSameTermIfThatIsKept(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
+	a := newRunArena(t, 2*time.Second)
 	started := time.Now()
 	w := a.start(`echo $ELECTION_TERM >>terms; test $(wc -l <terms) -lt 5 || sleep 1000`, "--restart=always", "--on-exit=keep")
 	a.g.Eventually(func() []string { return strings.Fields(a.reads("terms")()) }).WithTimeout(patience).Should(HaveLen(5))
@@ -217,7 +217,7 @@ func TestAProgramIsStartedAgainInTheSameTermIfThatIsKept(t *testing.T) {
 
 func TestAProgramThatRunsAllTheTimeIsToldWhetherItLeads(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
+	a := newRunArena(t, 2*time.Second)
 	w := a.start(`echo "term ${ELECTION_TERM-none}" >>told; trap 'echo won >>told' USR1; trap 'echo lost >>told' HUP; trap 'exit 0' TERM
 		while :; do sleep 0.02; done`, "--on-lost=signal", "--lost", "HUP", "--interval", "500ms")
 	a.await("told", "term none\nwon\n")
@@ -231,7 +231,7 @@ func TestAProgramThatRunsAllTheTimeIsToldWhetherItLeads(t *testing.T) {
 
 func TestAProgramThatRunsAllTheTimeIsStartedWithoutAServer(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
+	a := newRunArena(t, 2*time.Second)
 	w := a.prepareOn("nats://127.0.0.1:1", "--on-lost=signal", "jobs", "--", "sh", "-c", "echo here; exit 8")
 	a.g.Expect(w.runs()).To(Equal(8))
 	a.g.Expect(w.stdout.String()).To(Equal("here\n"))
@@ -242,7 +242,7 @@ func TestAProgramThatRunsAllTheTimeAndIsStartedAgainIsToldAgain(t *testing.T) {
 	for _, mode := range []string{onExitKeep, onExitRelease} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			a := newArena(t, 2*time.Second)
+			a := newRunArena(t, 2*time.Second)
 			w := a.start(`trap 'echo won >>told; exit 1' USR1; trap : USR2; while :; do sleep 0.02; done`,
 				"--on-lost=signal", "--restart=on-failure", "--on-exit="+mode)
 			a.await("told", "won\nwon\nwon\n")
