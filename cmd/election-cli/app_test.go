@@ -10,7 +10,7 @@ import (
 )
 
 // printsNoData are the commands whose work is all that comes of them.
-var printsNoData = []string{"help", "bucket rm", "pause", "resume"}
+var printsNoData = []string{"help", "bucket rm", "pause", "resume", "run"}
 
 func TestEveryCommandThatPrintsDataHasJSON(t *testing.T) {
 	g := NewWithT(t)
