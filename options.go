@@ -209,13 +209,19 @@ func invalid(format string, a ...any) error {
 
 // validate checks all that can be checked without the server and names every problem at once.
 func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
-	problems := []error{validateName(name), validateKey(key), o.validateMetadata()}
+	problems := []error{validateName(name), validateKey(key)}
 	if o.plain && parseRecord([]byte(name)).Instance != "" {
 		problems = append(problems, invalid("WithPlainValue: the name %q would be read as a record: use another", name))
 	}
 	if isNil(bucket) {
 		problems = append(problems, invalid("the bucket is nil: pass the one that JetStream.KeyValue returned"))
 	}
+	return errors.Join(append(problems, o.validateAlone())...)
+}
+
+// validateAlone checks the options by themselves.
+func (o *options) validateAlone() error {
+	problems := []error{o.validateMetadata()}
 	for _, option := range o.missing {
 		problems = append(problems, invalid("%s was given nil: leave the option out instead", option))
 	}
