@@ -3,6 +3,7 @@
 package hold
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,25 +22,29 @@ const look = 50 * time.Millisecond
 
 // Hold is one candidate's stand, and then its one term.
 type Hold struct {
-	Context context.Context // ends when the term does; this and Term are written before Granted is closed
+	Context context.Context // ends when the term does; this and Term are written before Settled is closed
 	Term    election.Term
 
 	election *election.Election
 	cancel   context.CancelFunc
-	granted  chan struct{}
+	settled  chan struct{} // closed when it leads, or cannot
 	done     chan struct{} // closed when all is wound up
-	err      error         // why it stood in vain; written before done is closed
+	err      error         // why it stood in vain; written before settled is closed
 }
 
 // Stand has e stand until it leads or the hold is withdrawn. The end of ctx means nothing, its values are passed on.
 // An Election stands once at a time, and not again after its Stop.
 func Stand(ctx context.Context, e *election.Election) *Hold {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	h := &Hold{election: e, cancel: cancel, granted: make(chan struct{}), done: make(chan struct{})}
+	h := &Hold{election: e, cancel: cancel, settled: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(h.done)
 		defer cancel()
-		h.err = e.Run(ctx, h.keep)
+		err := e.Run(ctx, h.keep)
+		if h.Context == nil { // it never led
+			h.err = cmp.Or(err, election.ErrStopped)
+			close(h.settled)
+		}
 	}()
 	return h
 }
@@ -47,19 +52,19 @@ func Stand(ctx context.Context, e *election.Election) *Hold {
 // keep is the work of the term: there is no other.
 func (h *Hold) keep(ctx context.Context, term election.Term) error {
 	h.Context, h.Term = ctx, term
-	close(h.granted)
+	close(h.settled)
 	<-ctx.Done()
 	h.cancel() // what was lost is not won again behind the owner's back
 	return nil
 }
 
-// Granted is closed when it leads.
-func (h *Hold) Granted() <-chan struct{} { return h.granted }
+// Settled is closed when it leads, or cannot.
+func (h *Hold) Settled() <-chan struct{} { return h.settled }
 
 // Done is closed when all is wound up, and the key released if it was held.
 func (h *Hold) Done() <-chan struct{} { return h.done }
 
-// Err returns, after Done, why it could not stand.
+// Err returns, after Settled, nil if it leads or led, and else why it stood in vain.
 func (h *Hold) Err() error { return h.err }
 
 // Withdraw has it stand no longer, and let go of what it won, and does not wait for that.
@@ -76,10 +81,8 @@ func (h *Hold) Release() error {
 func Wait(ctx context.Context, e *election.Election) (*Hold, error) {
 	h := Stand(ctx, e)
 	select {
-	case <-h.granted:
-		return h, nil
-	case <-h.done:
-		return h, h.inVain()
+	case <-h.settled:
+		return h, h.err
 	case <-ctx.Done():
 		h.Withdraw()
 		return h, ctx.Err()
@@ -97,10 +100,8 @@ func Try(ctx context.Context, e *election.Election) (*Hold, error) {
 	defer tick.Stop()
 	for {
 		select {
-		case <-h.granted:
-			return h, nil
-		case <-h.done:
-			return h, h.inVain()
+		case <-h.settled:
+			return h, h.err
 		case <-ctx.Done():
 			h.Withdraw()
 			return h, ctx.Err()
@@ -129,17 +130,4 @@ func free(ctx context.Context, e *election.Election) error {
 		return nil
 	}
 	return Taken{Key: l.Key, By: l.Name}
-}
-
-// inVain is why it was wound up before it led.
-func (h *Hold) inVain() error {
-	select {
-	case <-h.granted: // and lost in the same moment
-		return context.Cause(h.Context)
-	default:
-	}
-	if h.err == nil {
-		return election.ErrStopped
-	}
-	return h.err
 }
