@@ -2,6 +2,7 @@ package election
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"runtime"
 	"runtime/debug"
@@ -15,14 +16,15 @@ import (
 // It is told that something changed, not what: when it gets to it, it compares what it announced with how things are. So
 // OnWon and OnLost alternate by construction, a callback that takes long skips what is past, and nothing piles up.
 type announcer struct {
-	onWon, onLost func()
-	onCampaign    func(State)
+	onWon, onLost []termCallback
+	onCampaign    []func(State)
 	log           *slog.Logger
 
 	mu        sync.Mutex
-	latest    *tenure // the last that came to lead
-	announced *tenure // the one that OnWon was called for and OnLost was not; nil if none
-	campaigns []State // waiting to be announced
+	latest    *tenure  // the last that came to lead
+	announced *tenure  // the one that OnWon was called for and OnLost was not; nil if none
+	campaigns []State  // waiting to be announced
+	owed      []func() // what is left to call of what is being announced
 
 	idle   chan struct{} // closed once nothing is left to tell; nil if that is so already
 	caller atomic.Uint64 // the goroutine that calls the callbacks; 0 if none
@@ -33,7 +35,7 @@ const maxCampaigns = 16
 
 // campaign announces a campaign made in state s.
 func (a *announcer) campaign(s State) {
-	if a.onCampaign == nil {
+	if len(a.onCampaign) == 0 {
 		return
 	}
 	a.mu.Lock()
@@ -46,7 +48,7 @@ func (a *announcer) campaign(s State) {
 
 // leadership makes known that t came to lead, or no longer does.
 func (a *announcer) leadership(t *tenure) {
-	if a.onWon == nil && a.onLost == nil {
+	if len(a.onWon)+len(a.onLost) == 0 {
 		return
 	}
 	a.mu.Lock()
@@ -101,26 +103,41 @@ func (a *announcer) next() func() {
 	defer a.mu.Unlock()
 	for {
 		switch {
+		case len(a.owed) > 0: // all have heard of a win before any hears of its loss
+			call := a.owed[0]
+			a.owed = a.owed[1:]
+			return call
 		case a.announced != nil && a.announced.lease.Load().state != LeaderState:
+			a.owe("OnLost", a.onLost, a.announced)
 			a.announced = nil
-			if a.onLost != nil {
-				return a.onLost
-			}
 		case a.announced == nil && a.latest != nil && a.latest.leads():
 			a.announced = a.latest
-			if a.onWon != nil {
-				return a.onWon
-			}
+			a.owe("OnWon", a.onWon, a.announced)
 		case len(a.campaigns) > 0:
 			s := a.campaigns[0]
 			a.campaigns = a.campaigns[1:]
-			return func() { a.onCampaign(s) }
+			for _, f := range a.onCampaign {
+				a.owed = append(a.owed, func() { f(s) })
+			}
 		default:
 			a.caller.Store(0)
 			close(a.idle)
 			a.idle = nil
 			return nil
 		}
+	}
+}
+
+// owe has the callbacks be called with a term. The caller holds mu.
+func (a *announcer) owe(name string, callbacks []termCallback, t *tenure) {
+	for _, f := range callbacks {
+		a.owed = append(a.owed, func() {
+			err := f(t.ctx, t.term)
+			if err == nil || name == "OnWon" && t.ctx.Err() != nil && errors.Is(err, t.ctx.Err()) {
+				return // or it broke off when it heard of the end of leadership, as it should
+			}
+			a.log.Warn("Callback failed", "callback", name, "term", t.term.Number, "error", err)
+		})
 	}
 }
 

@@ -50,33 +50,63 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig)
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	want := jetstream.KeyValueConfig{Bucket: cfg.Name, Storage: cfg.Storage, Description: "leader elections"}
 	existing, err := js.KeyValue(ctx, cfg.Name)
-	switch {
-	case err == nil:
-		status, err := existing.Status(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("bucket %q cannot be looked at: %w", cfg.Name, err)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		bucket, err := cfg.create(ctx, js)
+		if errors.Is(err, jetstream.ErrBucketExists) { // somebody made it meanwhile, with a subject that is to stay
+			return CreateBucket(ctx, js, cfg)
 		}
-		if want, err = cfg.reconcile(status.Config()); err != nil {
-			return nil, err
-		}
-	case !errors.Is(err, jetstream.ErrBucketNotFound):
+		return bucket, err
+	}
+	var status jetstream.KeyValueStatus
+	if err == nil {
+		status, err = existing.Status(ctx)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("bucket %q cannot be looked at: %w", cfg.Name, err)
 	}
-	want.History, want.TTL, want.Replicas = 1, cfg.TTL, cmp.Or(cfg.Replicas, want.Replicas, 1)
-	if r := want.RePublish; r == nil || r.HeadersOnly {
-		// A subject of its own keeps it apart from buckets of the same name in other domains.
-		want.RePublish = &jetstream.RePublish{Source: "$KV." + cfg.Name + ".>", Destination: "election." + cfg.Name + "." + nuid.Next() + ".>"}
-	}
-	if !cfg.Mixed {
-		want.LimitMarkerTTL = cfg.TTL
-	}
-	bucket, err := js.CreateOrUpdateKeyValue(ctx, want)
+	has, err := cfg.reconcile(status.Config())
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q cannot be made so: %w", ErrBucketUnsuitable, cfg.Name, err)
+		return nil, err
+	}
+	bucket, err := js.UpdateKeyValue(ctx, cfg.over(has))
+	if err != nil {
+		return nil, cfg.refused(err)
 	}
 	return bucket, nil
+}
+
+// create makes a bucket that does not exist. The error is jetstream's if it does by now.
+func (c BucketConfig) create(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
+	bucket, err := js.CreateKeyValue(ctx, c.over(jetstream.KeyValueConfig{Bucket: c.Name, Storage: c.Storage, Description: "leader elections"}))
+	switch {
+	case errors.Is(err, jetstream.ErrBucketExists):
+		return nil, err
+	case err != nil:
+		return nil, c.refused(err)
+	}
+	return bucket, nil
+}
+
+// refused is the error for a bucket that could not be made as it is wanted. Only what the server itself says is about the bucket.
+func (c BucketConfig) refused(err error) error {
+	if api := jetstream.JetStreamError(nil); !errors.As(err, &api) || api.APIError() == nil {
+		return fmt.Errorf("bucket %q cannot be made: %w", c.Name, err)
+	}
+	return fmt.Errorf("%w: %q cannot be made so: %w", ErrBucketUnsuitable, c.Name, err)
+}
+
+// over returns what a bucket becomes by c that is so now.
+func (c BucketConfig) over(now jetstream.KeyValueConfig) jetstream.KeyValueConfig {
+	now.History, now.TTL, now.Replicas = 1, c.TTL, cmp.Or(c.Replicas, now.Replicas, 1)
+	if r := now.RePublish; r == nil || r.HeadersOnly {
+		// A subject of its own keeps it apart from buckets of the same name in other domains.
+		now.RePublish = &jetstream.RePublish{Source: "$KV." + c.Name + ".>", Destination: "election." + c.Name + "." + nuid.Next() + ".>"}
+	}
+	if !c.Mixed {
+		now.LimitMarkerTTL = c.TTL
+	}
+	return now
 }
 
 // reconcile returns the configuration of a bucket that exists if it can become what is wanted.

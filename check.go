@@ -103,8 +103,13 @@ type Finding struct {
 // It returns an error only for options that cannot be used ([ErrInvalidOption]), for a bucket that cannot be looked at
 // ([ErrBucketUnsuitable] if it does not exist), and if ctx ends before all is known.
 func Check(ctx context.Context, bucket jetstream.KeyValue, opts ...Option) ([]Finding, error) {
-	c := &checkup{bucket: bucket, opts: collect(opts)}
-	if err := c.opts.validate("name", probeKey, bucket); err != nil {
+	return check(ctx, bucket, probeKey, opts)
+}
+
+// check does what Check does, with probes of the given key.
+func check(ctx context.Context, bucket jetstream.KeyValue, key string, opts []Option) ([]Finding, error) {
+	c := &checkup{bucket: bucket, key: key, opts: collect(opts)}
+	if err := c.opts.validate("name", key, bucket); err != nil {
 		return nil, err
 	}
 	c.conn = c.opts.conn()
@@ -131,6 +136,7 @@ func Check(ctx context.Context, bucket jetstream.KeyValue, opts ...Option) ([]Fi
 type checkup struct {
 	opts     options
 	bucket   jetstream.KeyValue
+	key      string     // to be probed
 	conn     *nats.Conn // nil without WithJetStream
 	findings []Finding
 

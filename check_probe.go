@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// probeKey is the key that Check tries to read and to write.
+	// probeKey is the key that Check tries to read and to write; Connect has it try the candidate's own.
 	probeKey = "election-check"
 	// neverRevision is one that no key ever has, so that a write over it is refused whenever it arrives.
 	neverRevision = math.MaxInt64
@@ -91,7 +91,7 @@ func (c *checkup) trySubscribe(ctx context.Context, subject string) error {
 }
 
 func (c *checkup) tryRead(ctx context.Context) error {
-	_, err := c.bucket.Get(ctx, probeKey)
+	_, err := c.bucket.Get(ctx, c.key)
 	if classify(err) == absent {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (c *checkup) tryRead(ctx context.Context) error {
 }
 
 func (c *checkup) tryWrite(ctx context.Context) error {
-	_, err := c.bucket.Update(ctx, probeKey, nil, neverRevision)
+	_, err := c.bucket.Update(ctx, c.key, nil, neverRevision)
 	if classify(err) == refused {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (c *checkup) tryWatch(ctx context.Context) error {
 
 // tryWatchOne makes a watcher of one key, as a process does that has no more than one.
 func (c *checkup) tryWatchOne(ctx context.Context) error {
-	w, err := watcher(c.bucket.Watch(ctx, probeKey))
+	w, err := watcher(c.bucket.Watch(ctx, c.key))
 	if err == nil {
 		dismiss(w)
 	}
@@ -178,16 +178,16 @@ func grant(err error, permission string) string {
 // permissions says what the probes found.
 func (c *checkup) permissions() {
 	const single = "; where single keys are granted, grant that one as well, as a probe that is never stored"
-	subject := "$KV." + c.name + "." + probeKey
+	subject := "$KV." + c.name + "." + c.key
 	if c.write != nil {
-		c.add(SeverityCritical, "write-refused", fmt.Sprintf("the key %s cannot be written: %s", probeKey, refusal(c.write)), grant(c.write, fmt.Sprintf("permit to publish to $KV.%s.>, or to %s%s", c.name, subject, single)))
+		c.add(SeverityCritical, "write-refused", fmt.Sprintf("the key %s cannot be written: %s", c.key, refusal(c.write)), grant(c.write, fmt.Sprintf("permit to publish to $KV.%s.>, or to %s%s", c.name, subject, single)))
 	}
 	if c.read != nil {
 		subjects := fmt.Sprintf("$JS.API.DIRECT.GET.KV_%s.$KV.%s.>, or to $JS.API.DIRECT.GET.KV_%s.%s%s", c.name, c.name, c.name, subject, single)
 		if c.told && !c.info.Config.AllowDirect {
 			subjects = "$JS.API.STREAM.MSG.GET.KV_" + c.name
 		}
-		c.add(SeverityWarning, "read-refused", fmt.Sprintf("the key %s cannot be read: %s; a candidate that cannot read its key takes no release over that it did not hear of, and loses its term when the answer to a renewal is lost", probeKey, refusal(c.read)), grant(c.read, "permit to publish to "+subjects))
+		c.add(SeverityWarning, "read-refused", fmt.Sprintf("the key %s cannot be read: %s; a candidate that cannot read its key takes no release over that it did not hear of, and loses its term when the answer to a renewal is lost", c.key, refusal(c.read)), grant(c.read, "permit to publish to "+subjects))
 	}
 	if c.watch != nil {
 		severity, then := SeverityWarning, "candidates poll"

@@ -39,9 +39,9 @@ var (
 //
 // # Callbacks
 //
-// [OnWon], [OnLost] and [OnCampaign] are called one at a time, in order, from a goroutine that is not the one which
-// renews: a callback may take its time or panic (which is logged) and costs neither the lease nor the process. OnWon and
-// OnLost alternate strictly, and a term that ended before its OnWon could be called is not announced at all. OnLost
+// [OnWon], [OnLost], their forms with a context, and [OnCampaign] are called one at a time, in order, from a goroutine that
+// is not the one which renews: a callback may take its time or panic (which is logged) and costs neither the lease nor the
+// process, nor keeps others of its kind from being called. OnWon and OnLost alternate strictly, and a term that ended before its OnWon could be called is not announced at all. OnLost
 // begins no later than the lease's deadline unless another callback is still running. A candidate does not campaign
 // again, and releases nothing, before the callbacks of its last term have returned.
 type Election struct {

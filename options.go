@@ -37,16 +37,16 @@ const (
 	maxMetadataBytes = 8 << 10
 )
 
-// Option configures an [Election]. An option that is given twice counts as given last.
+// Option configures an [Election]. An option that is given twice counts as given last, but callbacks add up: they are
+// called in the order in which they were given.
 type Option func(*options)
 
 type options struct {
 	interval, splay, standDown, margin, releaseTimeout *time.Duration // nil: the default
 
-	backoff    Backoff
-	onWon      func()
-	onLost     func()
-	onCampaign func(State)
+	backoff       Backoff
+	onWon, onLost []termCallback
+	onCampaign    []func(State)
 
 	logger     *slog.Logger
 	debug      func(format string, a ...any)
@@ -72,20 +72,43 @@ func WithBackoff(b Backoff) Option {
 	return func(o *options) { o.backoff = b; o.require("WithBackoff", b != nil) }
 }
 
+// termCallback is what [OnWonContext] and [OnLostContext] take.
+type termCallback = func(context.Context, Term) error
+
 // OnWon is called when leadership begins to count. It may take its time: see [Election] on callbacks.
 func OnWon(f func()) Option {
-	return func(o *options) { o.onWon = f; o.require("OnWon", f != nil) }
+	return func(o *options) {
+		o.onWon = append(o.onWon, func(context.Context, Term) error { f(); return nil })
+		o.require("OnWon", f != nil)
+	}
 }
 
 // OnLost is called when leadership that was announced by [OnWon] has ended, whatever ended it.
 func OnLost(f func()) Option {
-	return func(o *options) { o.onLost = f; o.require("OnLost", f != nil) }
+	return func(o *options) {
+		o.onLost = append(o.onLost, func(context.Context, Term) error { f(); return nil })
+		o.require("OnLost", f != nil)
+	}
+}
+
+// OnWonContext is [OnWon] with a context that ends when leadership does, and the term. An error is logged and changes
+// nothing: call [Election.Resign] to give leadership up. OnLost waits until f has returned, so that what goes on for as
+// long as leadership lasts had better be the work of [Election.Run].
+func OnWonContext(f func(ctx context.Context, t Term) error) Option {
+	return func(o *options) { o.onWon = append(o.onWon, f); o.require("OnWonContext", f != nil) }
+}
+
+// OnLostContext is [OnLost] with the context and the term that [OnWonContext] had. That context has ended, and
+// context.Cause tells why; for requests make one of context.WithoutCancel. Until [Term.Deadline] nobody else leads: that
+// is later than now where leadership was given up, and not where it was lost. An error is logged and changes nothing.
+func OnLostContext(f func(ctx context.Context, t Term) error) Option {
+	return func(o *options) { o.onLost = append(o.onLost, f); o.require("OnLostContext", f != nil) }
 }
 
 // OnCampaign is called for each campaign with the state in which it is made: each attempt of a candidate to win the
 // key and each renewal of a leader or leader-elect. Calls that a slow callback leaves far behind are dropped.
 func OnCampaign(f func(State)) Option {
-	return func(o *options) { o.onCampaign = f; o.require("OnCampaign", f != nil) }
+	return func(o *options) { o.onCampaign = append(o.onCampaign, f); o.require("OnCampaign", f != nil) }
 }
 
 // WithDebug sends every log line, formatted, to f as well: what users of Choria's election have for a log. It is called
@@ -251,7 +274,7 @@ func invalid(format string, a ...any) error {
 
 // validate checks all that can be checked without the server and names every problem at once.
 func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
-	problems := []error{validateName(name), validateKey(key), o.validateMetadata()}
+	problems := []error{validateName(name), validateKey(key)}
 	if o.plain && parseRecord([]byte(name)).Instance != "" {
 		problems = append(problems, invalid("WithPlainValue: the name %q would be read as a record: use another", name))
 	}
@@ -259,6 +282,12 @@ func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
 	if isNil(bucket) {
 		problems = append(problems, invalid("the bucket is nil: pass the one that JetStream.KeyValue returned"))
 	}
+	return errors.Join(append(problems, o.validateAlone())...)
+}
+
+// validateAlone checks the options by themselves.
+func (o *options) validateAlone() error {
+	problems := []error{o.validateMetadata()}
 	for _, option := range o.missing {
 		problems = append(problems, invalid("%s was given nil: leave the option out instead", option))
 	}

@@ -26,6 +26,7 @@ func TestEveryProblemOfBadInputIsNamedAtOnceAndNothingIsWritten(t *testing.T) {
 		election.WithReleaseTimeout(-5*time.Second),
 		election.WithBackoff(nil),
 		election.OnWon(nil), election.OnLost(nil), election.OnCampaign(nil),
+		election.OnWonContext(nil), election.OnLostContext(nil),
 		election.WithLogger(nil), election.WithDebug(nil),
 		election.WithMetadata(map[string]string{"": "x"}),
 		nil,
@@ -34,6 +35,7 @@ func TestEveryProblemOfBadInputIsNamedAtOnceAndNothingIsWritten(t *testing.T) {
 	for _, problem := range []string{
 		"name is empty", `"no key"`, "bucket is nil", "WithCampaignInterval(-1s)", "WithSplay(-2s)", "WithStandDown(-3s)",
 		"WithLeaseMargin(-4s)", "WithReleaseTimeout(-5s)", "WithBackoff was given nil", "OnWon was given nil", "OnLost was given nil",
+		"OnWonContext was given nil", "OnLostContext was given nil",
 		"OnCampaign was given nil", "WithLogger was given nil", "WithDebug was given nil", `metadata ""="x"`, "an option was given nil",
 	} {
 		g.Expect(err.Error()).To(ContainSubstring(problem))

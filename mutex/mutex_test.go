@@ -1,0 +1,267 @@
+package mutex_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/mutex"
+)
+
+const (
+	ttl       = 10 * time.Second
+	standDown = 7500 * time.Millisecond
+	key       = "migrate"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bench is a server on virtual time, for locks that each have a link to it of their own.
+type bench struct {
+	*testing.T
+	*WithT
+	server *natstest.Server
+}
+
+func onVirtualTime(t *testing.T, f func(b *bench)) {
+	t.Helper()
+	natstest.Bubble(t, func(t *testing.T) {
+		f(&bench{T: t, WithT: NewWithT(t), server: natstest.Start(t)})
+	})
+}
+
+func (b *bench) mutex(name string, opts ...election.Option) (*mutex.Mutex, *link.Link) {
+	b.Helper()
+	l := b.server.Link(b.T)
+	nc := natstest.Connect(b.T, l)
+	js, err := jetstream.New(nc)
+	b.Expect(err).NotTo(HaveOccurred())
+	m, err := mutex.New(name, key, b.server.Bucket(b.T, nc, ttl, natstest.WithMarkers), append(opts, election.WithJetStream(js))...)
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Cleanup(func() { _ = m.Unlock() })
+	return m, l
+}
+
+func (b *bench) locked(name string) (*mutex.Mutex, *link.Link) {
+	b.Helper()
+	m, l := b.mutex(name)
+	b.Expect(m.Lock(context.Background())).To(Succeed())
+	return m, l
+}
+
+func TestNeverMoreThanOneHoldsTheLockWhateverHappensToHolders(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		var holding, overlaps, turns atomic.Int64
+		var last atomic.Pointer[election.Term]
+		var all sync.WaitGroup
+		end := time.Now().Add(time.Hour)
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			m, l := b.mutex(name)
+			all.Go(func() {
+				for time.Now().Before(end) {
+					b.Expect(m.Lock(context.Background())).To(Succeed())
+					term := m.Term()
+					if holding.Add(1) > 1 {
+						overlaps.Add(1)
+					}
+					if before := last.Swap(&term); before != nil && term.Token() <= before.Token() {
+						overlaps.Add(1)
+					}
+					turns.Add(1)
+					if rand.N(4) == 0 {
+						l.Cut()
+					}
+					select {
+					case <-m.Lost():
+					case <-time.After(rand.N(2 * ttl)):
+					}
+					holding.Add(-1)
+					_ = m.Unlock()
+					l.Heal()
+				}
+			})
+		}
+		all.Wait()
+		b.Expect(overlaps.Load()).To(BeZero())
+		b.Expect(turns.Load()).To(BeNumerically(">", 200))
+	})
+}
+
+func TestWaiterHasTheLockMillisecondsAfterItWasUnlocked(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		a, _ := b.locked("a")
+		waiter, _ := b.mutex("b")
+		got := make(chan time.Time, 1)
+		go func() {
+			b.Expect(waiter.Lock(context.Background())).To(Succeed())
+			got <- time.Now()
+		}()
+		time.Sleep(time.Minute)
+		b.Expect(got).NotTo(Receive())
+		unlocked := time.Now()
+		b.Expect(a.Unlock()).To(Succeed())
+		b.Expect((<-got).Sub(unlocked)).To(BeNumerically("<", 50*time.Millisecond))
+		b.Expect(waiter.Unlock()).To(Succeed())
+	})
+}
+
+func TestLockTakenAgainWithinATTLTakesMilliseconds(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		a, _ := b.locked("a")
+		for range 10 {
+			b.Expect(a.Unlock()).To(Succeed())
+			time.Sleep(ttl / 2)
+			began := time.Now()
+			b.Expect(a.Lock(context.Background())).To(Succeed())
+			b.Expect(time.Since(began)).To(BeNumerically("<", 200*time.Millisecond))
+		}
+	})
+}
+
+func TestLockThatIsLostIsSeenToBeLostAndNotTakenAgainByItself(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		a, l := b.locked("a")
+		ctx, term := a.Context(), a.Term()
+		b.Expect(term.Valid()).To(BeTrue())
+		l.Cut()
+		cut := time.Now()
+		<-a.Lost()
+		b.Expect(time.Since(cut)).To(BeNumerically("<", ttl))
+		b.Expect(context.Cause(ctx)).To(MatchError(election.ErrNotLeader))
+		b.Expect(term.Valid()).To(BeFalse())
+		l.Heal()
+		waiter, _ := b.mutex("b")
+		b.Expect(waiter.Lock(context.Background())).To(Succeed())
+		b.Expect(a.Unlock()).To(MatchError(election.ErrNotLeader))
+		b.Expect(waiter.Term().Valid()).To(BeTrue(), "the unlock of who had lost it left it alone")
+		b.Expect(waiter.Unlock()).To(Succeed())
+		b.Expect(a.Lock(context.Background())).To(Succeed(), "it can be locked again")
+	})
+}
+
+func TestGoroutinesOfAProcessExcludeEachOther(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		m, _ := b.mutex("a")
+		var holding, overlaps int64
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				b.Expect(m.Lock(context.Background())).To(Succeed())
+				if atomic.AddInt64(&holding, 1) > 1 {
+					atomic.AddInt64(&overlaps, 1)
+				}
+				time.Sleep(time.Second)
+				atomic.AddInt64(&holding, -1)
+				b.Expect(m.Unlock()).To(Succeed())
+			})
+		}
+		began := time.Now()
+		all.Wait()
+		b.Expect(overlaps).To(BeZero())
+		b.Expect(time.Since(began)).To(BeNumerically("<", standDown+15*time.Second))
+	})
+}
+
+func TestLockThatIsGivenUpLeavesNothingBehind(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		for _, patience := range []time.Duration{0, time.Millisecond, standDown / 2, standDown} {
+			m, _ := b.mutex("a")
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			b.Expect(m.Lock(ctx)).To(MatchError(context.DeadlineExceeded))
+			cancel()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			other, _ := b.mutex("b")
+			b.Expect(other.TryLock(context.Background())).To(Succeed(), patience.String())
+			b.Expect(other.Unlock()).To(Succeed())
+			b.Expect(m.Lock(context.Background())).To(Succeed())
+			b.Expect(m.Unlock()).To(Succeed())
+			time.Sleep(2 * ttl) // until the key says nothing any more
+		}
+	})
+}
+
+func TestTryLockTakesWhatIsFreeAndWaitsForNobody(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		a, _ := b.mutex("a")
+		other, _ := b.mutex("b")
+		b.Expect(a.TryLock(context.Background())).To(Succeed())
+		began := time.Now()
+		b.Expect(other.TryLock(context.Background())).To(And(MatchError(mutex.ErrLocked), MatchError(ContainSubstring(`"a"`))))
+		b.Expect(a.TryLock(context.Background())).To(MatchError(mutex.ErrLocked))
+		b.Expect(time.Since(began)).To(BeNumerically("<", time.Second))
+		b.Expect(a.Unlock()).To(Succeed())
+		b.Expect(other.TryLock(context.Background())).To(Succeed())
+		b.Expect(other.Unlock()).To(Succeed())
+	})
+}
+
+func TestOfManyThatTryAtOnceOneGetsTheLockAndTheOthersAreTold(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		var got, told atomic.Int64
+		var all sync.WaitGroup
+		for range 10 {
+			m, _ := b.mutex("x")
+			all.Go(func() {
+				switch err := m.TryLock(context.Background()); {
+				case err == nil:
+					got.Add(1)
+				case errors.Is(err, mutex.ErrLocked):
+					told.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		b.Expect(got.Load()).To(BeEquivalentTo(1))
+		b.Expect(told.Load()).To(BeEquivalentTo(9))
+	})
+}
+
+func TestMutexThatIsNotLockedIsSeenToBeSo(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		m, _ := b.mutex("a")
+		b.Expect(m.Unlock()).To(MatchError(election.ErrNotLeader))
+		b.Expect(m.Context().Err()).To(HaveOccurred())
+		b.Expect(m.Lost()).To(BeClosed())
+		b.Expect(m.Term().Valid()).To(BeFalse())
+	})
+}
+
+func TestContextOfALockHasTheValuesOfItsCallerButNotItsEnd(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		m, _ := b.mutex("a")
+		type tag struct{}
+		ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), tag{}, 7), 2*ttl)
+		b.Expect(m.Lock(ctx)).To(Succeed())
+		cancel()
+		time.Sleep(time.Minute)
+		b.Expect(m.Context().Value(tag{})).To(Equal(7))
+		b.Expect(m.Context().Err()).NotTo(HaveOccurred())
+		b.Expect(m.Unlock()).To(Succeed())
+	})
+}
+
+func TestLockOnABucketThatIsUnfitFailsAndMayBeTriedAgain(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		bucket := b.server.Bucket(b.T, b.server.Connect(b.T), 0)
+		m, err := mutex.New("a", key, bucket)
+		b.Expect(err).NotTo(HaveOccurred())
+		for range 2 {
+			b.Expect(m.Lock(context.Background())).To(MatchError(election.ErrBucketUnsuitable))
+		}
+		_, err = mutex.New("", "no key", bucket)
+		b.Expect(err).To(MatchError(election.ErrInvalidOption))
+	})
+}
