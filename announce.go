@@ -18,12 +18,15 @@ import (
 type announcer struct {
 	onWon, onLost []termCallback
 	onCampaign    []func(State)
+	onLeader      []func(Leader)
 	log           *slog.Logger
 
 	mu        sync.Mutex
 	latest    *tenure  // the last that came to lead
 	announced *tenure  // the one that OnWon was called for and OnLost was not; nil if none
 	campaigns []State  // waiting to be announced
+	leader    *Leader  // who is known to lead, if that is to be announced; the zero Leader is nobody
+	told      Leader   // who was announced last
 	owed      []func() // what is left to call of what is being announced
 
 	idle   chan struct{} // closed once nothing is left to tell; nil if that is so already
@@ -42,6 +45,20 @@ func (a *announcer) campaign(s State) {
 	defer a.mu.Unlock()
 	if len(a.campaigns) < maxCampaigns {
 		a.campaigns = append(a.campaigns, s)
+	}
+	a.wake()
+}
+
+// leads makes known who leads, the zero Leader if nobody does. One who is about to lead is nobody yet.
+func (a *announcer) leads(l Leader) {
+	if len(a.onLeader) == 0 || l.Instance != "" && l.Term == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.leader = &l; a.told.Name == l.Name && a.told.Instance == l.Instance && a.told.Term == l.Term {
+		a.leader = nil // and what was to be announced meanwhile is past
+		return
 	}
 	a.wake()
 }
@@ -72,7 +89,7 @@ func (a *announcer) silence() <-chan struct{} {
 // hush drops the campaigns that wait to be announced, and returns what silence does.
 func (a *announcer) hush() <-chan struct{} {
 	a.mu.Lock()
-	a.campaigns = nil
+	a.campaigns, a.leader, a.told = nil, nil, Leader{}
 	a.mu.Unlock()
 	return a.silence()
 }
@@ -113,6 +130,12 @@ func (a *announcer) next() func() {
 		case a.announced == nil && a.latest != nil && a.latest.leads():
 			a.announced = a.latest
 			a.owe("OnWon", a.onWon, a.announced)
+		case a.leader != nil:
+			l := *a.leader
+			a.told, a.leader = l, nil
+			for _, f := range a.onLeader {
+				a.owed = append(a.owed, func() { f(l) })
+			}
 		case len(a.campaigns) > 0:
 			s := a.campaigns[0]
 			a.campaigns = a.campaigns[1:]

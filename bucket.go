@@ -41,8 +41,8 @@ func (c BucketConfig) validate() error {
 // CreateBucket makes a bucket that is fit for elections, or brings one that exists to it: history 1, the TTL, expiry
 // markers unless it is mixed, and what it commits republished below election.<name>, on a subject of its own, which wakes
 // candidates up without a consumer each. Of a bucket that exists the storage cannot be changed, nor can markers be taken
-// away; that is an [ErrBucketUnsuitable], as is what the server refuses. All else about it stays as it is. A bad configuration is an [ErrInvalidOption], and nothing is made.
-// Do not change the TTL of a bucket in which somebody leads.
+// away; that is an [ErrBucketUnsuitable], as is what the server refuses. All else about it stays as it is. A bad
+// configuration is an [ErrInvalidOption], and nothing is made. Do not change the TTL of a bucket in which somebody leads.
 func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) (jetstream.KeyValue, error) {
 	if isNil(js) {
 		return nil, invalid("the JetStream context is nil: pass the one that jetstream.New returned")
@@ -88,7 +88,8 @@ func (c BucketConfig) create(ctx context.Context, js jetstream.JetStream) (jetst
 	return bucket, nil
 }
 
-// refused is the error for a bucket that could not be made as it is wanted. Only what the server itself says is about the bucket.
+// refused is the error for a bucket that could not be made as it is wanted. Only what the server itself says is about the
+// bucket.
 func (c BucketConfig) refused(err error) error {
 	if api := jetstream.JetStreamError(nil); !errors.As(err, &api) || api.APIError() == nil {
 		return fmt.Errorf("bucket %q cannot be made: %w", c.Name, err)

@@ -237,7 +237,7 @@ func (e *Election) giveBack(ctx context.Context, revision uint64) error {
 // record returns the record to be written next, in a term that was won at the given time.
 func (e *Election) record(since time.Time) record {
 	return record{
-		Name: e.name, Instance: e.instance, Attempt: e.attempt(), Since: since.Round(0), Bucket: e.facts.Load().created,
+		Name: e.name, Instance: e.instance, Attempt: e.attempt(), Started: *e.started.Load(), Since: since.Round(0), Bucket: e.facts.Load().created,
 		Host: e.host, PID: e.pid, Priority: e.opts.priority, Metadata: *e.metadata.Load(),
 	}
 }
@@ -263,6 +263,7 @@ func (e *Election) encode(r record) []byte {
 // saw remembers who holds the key.
 func (e *Election) saw(l Leader) {
 	before := e.seen.Swap(&l)
+	e.announcer.leads(l)
 	if l.Instance != e.instance && (before == nil || before.Instance != l.Instance || before.Name != l.Name) {
 		e.log.Info("Leader seen", "leader", l.Name, "term", l.Term)
 	}

@@ -54,8 +54,9 @@
 // three quarters of the TTL.
 //
 // Whoever deletes the key under a leader that is cut off at that very moment, or deletes the bucket, makes two leaders
-// possible for up to the rest of the lease if the winner cannot know. One that hears of the deletion waits a whole TTL.
-// Use [Election.Resign] or [Election.Transfer], which hand over in order. Nor may the TTL of a bucket be changed while somebody leads.
+// possible for up to the rest of the lease if the winner cannot know. One that hears of the deletion waits a whole TTL. Use
+// [Election.Resign] or [Election.Transfer], which hand over in order. Nor may the TTL of a bucket be changed while somebody
+// leads.
 //
 // A lease cannot stop work that is already under way, nor beat a pause between the question and the effect: IsLeader was
 // true when it was asked. Where that matters, let the receiver compare the [Term.Token] that comes with each effect with
@@ -69,9 +70,9 @@
 //
 // It needs a TTL, one for all its elections, between 1 s and 1 h, and a history of 1. [CreateBucket] makes one that has
 // these, announces expiries by markers, and republishes what it commits. Markers must be left out where candidates of
-// Choria stand, which cannot create a key over one. A leader survives an outage of the server of up to the TTL less the interval and the
-// margin: to outlast the crash of the server that leads a replicated stream, some 10 s, choose a TTL of 45 s or more,
-// or 15 s and [WithCampaignInterval] of a third of it.
+// Choria stand, which cannot create a key over one. A leader survives an outage of the server of up to the TTL less the
+// interval and the margin: to outlast the crash of the server that leads a replicated stream, some 10 s, choose a TTL of 45
+// s or more, or 15 s and [WithCampaignInterval] of a third of it.
 //
 // A candidate needs to publish to the key ($KV.<bucket>.<key>) and to read the stream's state
 // ($JS.API.STREAM.INFO.KV_<bucket>). Permission to read the key ($JS.API.DIRECT.GET.KV_<bucket>.$KV.<bucket>.<key>) lets
@@ -96,10 +97,10 @@
 // above theirs that stands. [WithPreemption] has one ask a leader of a lower priority to transfer leadership to it.
 //
 // To any other vacancy, those who hear of it answer after a random delay, and drop the answer when they hear that somebody
-// was quicker. The leader says in its record how many it counted. Up to three answer at once. The delay of more is spread over one millisecond for each, so that the
-// first answer comes after a millisecond whatever their number, and few come before all have heard of it; where nobody
-// counted, over as many as processes watch the bucket, or over 46 ms. It is never more than a second, nor a quarter of
-// the TTL.
+// was quicker. The leader says in its record how many it counted. Up to three answer at once. The delay of more is spread
+// over one millisecond for each, so that the first answer comes after a millisecond whatever their number, and few come
+// before all have heard of it; where nobody counted, over as many as processes watch the bucket, or over 46 ms. It is never
+// more than a second, nor a quarter of the TTL.
 //
 // Let nobody publish below election.<bucket> but the server: whoever can might keep candidates quiet for some TTLs.
 //
@@ -123,10 +124,10 @@
 //
 // # The record
 //
-// Under the key stands one JSON object: name, instance, attempt, since, term, bucket, won (over what), host, pid, priority, metadata,
-// candidates, levels (the priorities of those that stand), hears (in an attempt, by one who hears of vacancies), and in a release also released, next (who is to take over),
-// head_start_ms, heirs (more who stand) and, from a leader-elect, stand_down_ms. Anything else is read as the bare name of a leader, which is
-// what [WithPlainValue] writes.
+// Under the key stands one JSON object: name, instance, attempt, started, since, term, bucket, won (over what), host, pid,
+// priority, metadata, candidates, levels (the priorities of those that stand), hears (in an attempt, by one who hears of
+// vacancies), and in a release also released, next (who is to take over), head_start_ms, heirs (more who stand) and, from a
+// leader-elect, stand_down_ms. Anything else is read as the bare name of a leader, which is what [WithPlainValue] writes.
 //
 // # Metrics
 //

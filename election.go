@@ -39,11 +39,12 @@ var (
 //
 // # Callbacks
 //
-// [OnWon], [OnLost], their forms with a context, and [OnCampaign] are called one at a time, in order, from a goroutine that
-// is not the one which renews: a callback may take its time or panic (which is logged) and costs neither the lease nor the
-// process, nor keeps others of its kind from being called. OnWon and OnLost alternate strictly, and a term that ended before its OnWon could be called is not announced at all. OnLost
-// begins no later than the lease's deadline unless another callback is still running. A candidate does not campaign
-// again, and releases nothing, before the callbacks of its last term have returned.
+// [OnWon], [OnLost], their forms with a context, [OnCampaign] and [OnLeaderChange] are called one at a time, in order, from
+// a goroutine that is not the one which renews: a callback may take its time or panic (which is logged) and costs neither
+// the lease nor the process, nor keeps others of its kind from being called. OnWon and OnLost alternate strictly, and a
+// term that ended before its OnWon could be called is not announced at all. OnLost begins no later than the lease's
+// deadline unless another callback is still running. A candidate does not campaign again, and releases nothing, before the
+// callbacks of its last term have returned.
 type Election struct {
 	name, key string
 	bucket    jetstream.KeyValue
@@ -60,6 +61,7 @@ type Election struct {
 	facts     atomic.Pointer[facts]  // of the bucket; nil until it was reached
 	seen      atomic.Pointer[Leader] // the last leader that was read
 	metadata  atomic.Pointer[map[string]string]
+	started   atomic.Pointer[time.Time] // when it last began to stand; nil before
 	gate      gate
 	illness   atomic.Pointer[string] // why it is unhealthy, or may be about to be; nil if it is not
 	nudged    chan struct{}          // receives when a leader should renew soon
@@ -97,7 +99,7 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 	e.log = o.slog().With("election", key, "name", name)
 	e.metadata.Store(&o.metadata)
 	e.metrics = newMetrics(e)
-	e.announcer = announcer{onWon: o.onWon, onLost: o.onLost, onCampaign: o.onCampaign, log: e.log}
+	e.announcer = announcer{onWon: o.onWon, onLost: o.onLost, onCampaign: o.onCampaign, onLeader: o.onLeader, log: e.log}
 	return e, nil
 }
 
@@ -138,6 +140,8 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 		return err
 	}
 	defer e.metrics.unregister()
+	began := time.Now().UTC().Round(0)
+	e.started.Store(&began)
 	e.running.Store(true)
 	defer e.running.Store(false)
 	e.moved(CandidateState, reasonStarted, nil)

@@ -18,8 +18,8 @@ const (
 )
 
 // health is what an election knows of its own: a candidate counts as healthy once a check has succeeded, and as unhealthy
-// after a number of failures in a row. To be healthy again takes as many successes, and twice as many with each relapse that follows
-// soon: who is well now and then is not.
+// after a number of failures in a row. To be healthy again takes as many successes, and twice as many with each relapse
+// that follows soon: who is well now and then is not.
 type health struct {
 	check     func(context.Context) error
 	threshold int

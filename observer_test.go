@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -272,4 +273,32 @@ func TestEventsAreReadByProgramsToo(t *testing.T) {
 	g.Expect(back).To(Equal(e))
 	g.Expect(new(election.EventKind).UnmarshalText([]byte("won"))).To(MatchError(ContainSubstring(`"won"`)))
 	g.Expect(election.EventKind(9).String()).To(Equal("EventKind(9)"))
+}
+
+func TestLeaderChangesAreToldToEveryCandidateInOrder(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		told := map[string]*[]string{}
+		tell := func(name string) election.Option {
+			seen := &[]string{}
+			told[name] = seen
+			return election.OnLeaderChange(func(l election.Leader) { *seen = append(*seen, l.Name) })
+		}
+		a := f.hearing("a", tell("a")).start()
+		after(interval)
+		b := f.hearing("b", tell("b")).start()
+		c := f.hearing("c", tell("c"), election.WithPriority(-1)).start()
+		after(3 * interval)
+		f.Expect(*told["c"]).To(Equal([]string{"a"}), "renewals are no change")
+		a.Stop()
+		after(time.Second)
+		f.Expect(b.IsLeader()).To(BeTrue())
+		b.link.Cut()
+		after(3 * ttl)
+		f.Expect(c.IsLeader()).To(BeTrue())
+		f.Expect(*told["a"]).To(Equal([]string{"a"}))
+		f.Expect((*told["c"])[0]).To(Equal("a"))
+		f.Expect((*told["c"])[len(*told["c"])-1]).To(Equal("c"))
+		f.Expect(slices.DeleteFunc(slices.Clone(*told["c"]), func(name string) bool { return name == "" })).To(Equal([]string{"a", "b", "c"}))
+		f.Expect(*told["c"]).To(ContainElement(""), "for the time after the crash nobody led")
+	}, republished)
 }

@@ -47,6 +47,7 @@ type options struct {
 	backoff       Backoff
 	onWon, onLost []termCallback
 	onCampaign    []func(State)
+	onLeader      []func(Leader)
 
 	logger     *slog.Logger
 	debug      func(format string, a ...any)
@@ -111,6 +112,13 @@ func OnCampaign(f func(State)) Option {
 	return func(o *options) { o.onCampaign = append(o.onCampaign, f); o.require("OnCampaign", f != nil) }
 }
 
+// OnLeaderChange is called when somebody else leads than before, this candidate included, and with the zero [Leader] when it is
+// heard that nobody does. A leader-elect is nobody yet. Changes that a slow callback leaves behind are dropped but for the
+// last. What it says may be a moment old: it is for finding the leader, and never a reason to do what only a leader may.
+func OnLeaderChange(f func(Leader)) Option {
+	return func(o *options) { o.onLeader = append(o.onLeader, f); o.require("OnLeaderChange", f != nil) }
+}
+
 // WithDebug sends every log line, formatted, to f as well: what users of Choria's election have for a log. It is called
 // by the goroutine that renews, or that of the callbacks, so it should be quick.
 func WithDebug(f func(format string, a ...any)) Option {
@@ -130,11 +138,11 @@ func WithSplay(longest time.Duration) Option {
 	return func(o *options) { o.splay = &longest }
 }
 
-// WithStandDown sets how long a winner waits, from the acknowledgement of its win, before it sends the renewal from
-// which leadership counts: the time in which a previous leader that does not know yet stands down. Default: one campaign
-// interval, which forgives clocks that are wrong by nearly as much; at most 1 h. With d shorter, two leaders cannot overlap after an
-// expiry as long as d plus the lease margin covers the error of the server's clock over one TTL. After a release that
-// the previous leader wrote there is no stand-down at all.
+// WithStandDown sets how long a winner waits, from the acknowledgement of its win, before it sends the renewal from which
+// leadership counts: the time in which a previous leader that does not know yet stands down. Default: one campaign
+// interval, which forgives clocks that are wrong by nearly as much; at most 1 h. With d shorter, two leaders cannot overlap
+// after an expiry as long as d plus the lease margin covers the error of the server's clock over one TTL. After a release
+// that the previous leader wrote there is no stand-down at all.
 func WithStandDown(d time.Duration) Option {
 	return func(o *options) { o.standDown = &d }
 }
@@ -223,8 +231,9 @@ func WithRelinquish(every time.Duration) Option {
 	return func(o *options) { o.every = &every }
 }
 
-// WithRelinquishSchedule is [WithRelinquish] at times of day: spec is a line of cron's five fields, such as "0 4 * * *", or one of its
-// words, such as "@daily" or "@every 6h", in this host's time zone or one that it names ("CRON_TZ=UTC 0 4 * * *").
+// WithRelinquishSchedule is [WithRelinquish] at times of day: spec is a line of cron's five fields, such as "0 4 * * *", or
+// one of its words, such as "@daily" or "@every 6h", in this host's time zone or one that it names ("CRON_TZ=UTC 0 4 * *
+// *").
 func WithRelinquishSchedule(spec string) Option {
 	return func(o *options) { o.cronSpec = &spec }
 }

@@ -9,9 +9,10 @@ import (
 // record is what a candidate writes under the key: one JSON object. Readers accept any bytes; see [parseRecord].
 type record struct {
 	Name     string            `json:"name"`
-	Instance string            `json:"instance"` // unique per Election value
-	Attempt  string            `json:"attempt"`  // unique per write: how a write whose reply was lost is recognised
-	Since    time.Time         `json:"since"`    // when the term was won
+	Instance string            `json:"instance"`         // unique per Election value
+	Attempt  string            `json:"attempt"`          // unique per write: how a write whose reply was lost is recognised
+	Started  time.Time         `json:"started,omitzero"` // when the candidate began to stand
+	Since    time.Time         `json:"since"`            // when the term was won
 	Term     uint64            `json:"term,omitempty"`
 	Bucket   time.Time         `json:"bucket,omitzero"` // when the stream behind the bucket was created
 	Won      reason            `json:"won,omitempty"`   // over what: "vacant", "released" or "reclaimed"
@@ -94,6 +95,7 @@ type Leader struct {
 	Priority int               `json:"priority,omitempty"`
 	Term     uint64            `json:"term,omitempty"`
 	Revision uint64            `json:"revision"`
+	Started  time.Time         `json:"started,omitzero"` // when it began to stand, by its clock
 	Since    time.Time         `json:"since,omitzero"`   // when the term was won, by the leader's clock
 	Renewed  time.Time         `json:"renewed,omitzero"` // when the record was written, by the server's clock
 	Expires  time.Time         `json:"expires,omitzero"` // when the key expires unless it is renewed, by the server's clock
@@ -105,6 +107,6 @@ func (r record) leader(key string, revision uint64, written time.Time, ttl time.
 	written = written.UTC().Round(0)
 	return Leader{
 		Key: key, Name: r.Name, Instance: r.Instance, Host: r.Host, PID: r.PID, Priority: r.Priority, Term: r.Term, Revision: revision,
-		Since: r.Since, Renewed: written, Expires: written.Add(ttl), Metadata: r.Metadata,
+		Started: r.Started, Since: r.Since, Renewed: written, Expires: written.Add(ttl), Metadata: r.Metadata,
 	}
 }

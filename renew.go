@@ -76,9 +76,10 @@ func (e *Election) renewalFailed(t *tenure, err error) {
 }
 
 // confirm extends the lease by a renewal of ours that was applied at the given revision. After trouble it makes sure that
-// this is still the bucket the term was won in: in one that was made again meanwhile revisions begin anew, and the
-// update may have hit a successor's record that has our revision by chance. It does so too when others heard of a newer
-// bucket. Without trouble, in time and acknowledged soon, the renewal came before anybody could have led there that keeps the usual stand-down.
+// this is still the bucket the term was won in: in one that was made again meanwhile revisions begin anew, and the update
+// may have hit a successor's record that has our revision by chance. It does so too when others heard of a newer bucket.
+// Without trouble, in time and acknowledged soon, the renewal came before anybody could have led there that keeps the usual
+// stand-down.
 func (e *Election) confirm(ctx context.Context, t *tenure, r record, revision uint64, sent time.Time) error {
 	t.unsure = t.unsure || t.failures > 0 || time.Since(t.sent) > t.interval+t.slack() || !e.ear.Load().hub.knows(t.term.Bucket)
 	if t.unsure {

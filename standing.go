@@ -53,9 +53,10 @@ func (a *ear) attempted(r record) {
 	}
 }
 
-// candidates returns roughly how many stand, this one included, in a term since the given time. Each that stays makes
-// two attempts at its start, and one now and then; one that made a single attempt some time ago is gone. Until all must have made themselves heard it is at least as many as
-// were known before, or may have been where nobody had counted. It is 0, not known, if not even this one was heard.
+// candidates returns roughly how many stand, this one included, in a term since the given time. Each that stays makes two
+// attempts at its start, and one now and then; one that made a single attempt some time ago is gone. Until all must have
+// made themselves heard it is at least as many as were known before, or may have been where nobody had counted. It is 0,
+// not known, if not even this one was heard.
 func (a *ear) candidates(self string, before int, uncounted bool, since time.Time) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,8 +103,8 @@ func (a *ear) levels(self string, before []int, since time.Time) []int {
 }
 
 // heirs returns the names of some that stand and hear of vacancies: the nominee if there is one, then those of the highest
-// priority, among these the one heard last, and at the end those that were known before. The first is to take over: one that was heard just now is there, and in a
-// rolling update it is one that was started again already.
+// priority, among these the one heard last, and at the end those that were known before. The first is to take over: one
+// that was heard just now is there, and in a rolling update it is one that was started again already.
 func (a *ear) heirs(nominee string, before []string) []string {
 	a.mu.Lock()
 	heard := slices.SortedFunc(maps.Values(a.others), func(s, other standing) int {

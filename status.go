@@ -47,14 +47,15 @@ func (s *State) UnmarshalText(text []byte) error {
 // Status is what a candidate knows of itself and its election at one instant. It encodes as JSON, durations as
 // nanoseconds, as their names say.
 type Status struct {
-	Name     string  `json:"name"`
-	Key      string  `json:"key"`
-	Bucket   string  `json:"bucket"`
-	Instance string  `json:"instance"` // unique per Election value
-	State    State   `json:"state"`
-	IsLeader bool    `json:"is_leader"`
-	Leader   *Leader `json:"leader,omitempty"` // the last known holder of the key; nil if none was seen
-	Term     uint64  `json:"term,omitempty"`   // the last known term; 0 if none was seen
+	Name     string    `json:"name"`
+	Key      string    `json:"key"`
+	Bucket   string    `json:"bucket"`
+	Instance string    `json:"instance"`         // unique per Election value
+	Started  time.Time `json:"started,omitzero"` // when it began to stand; zero before
+	State    State     `json:"state"`
+	IsLeader bool      `json:"is_leader"`
+	Leader   *Leader   `json:"leader,omitempty"` // the last known holder of the key; nil if none was seen
+	Term     uint64    `json:"term,omitempty"`   // the last known term; 0 if none was seen
 
 	LeaseRemaining   time.Duration `json:"lease_remaining_ns"`   // what is left of the lease; 0 unless the key is held
 	TTL              time.Duration `json:"ttl_ns"`               // of the bucket; 0 until it was reached
@@ -78,6 +79,9 @@ func (e *Election) Status() Status {
 	if l, ok := e.lastSeen(); ok {
 		l.Metadata = maps.Clone(l.Metadata)
 		s.Leader, s.Term = &l, l.Term
+	}
+	if began := e.started.Load(); began != nil {
+		s.Started = *began
 	}
 	if t := e.tenure.Load(); t != nil {
 		s.LeaseRemaining = t.remaining()

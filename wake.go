@@ -359,7 +359,10 @@ func (e *Election) await(ctx context.Context, due time.Time, lost int) *change {
 		case <-ctx.Done():
 		case <-timer.C: // there may have been renewals meanwhile
 		case <-ear.news:
-			if c, ok := ear.latest(); ok && !c.vacant() {
+			switch c, ok := ear.latest(); {
+			case ok && c.vacant():
+				e.announcer.leads(Leader{})
+			case ok:
 				e.saw(c.record.leader(e.key, c.revision, c.written, f.ttl))
 			}
 		}

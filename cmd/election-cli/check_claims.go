@@ -12,7 +12,8 @@ import (
 const (
 	// claimsAtATime is how many elections are asked about at a time: where nobody answers, each takes a second.
 	claimsAtATime = 32
-	// claimsPause is how long after two candidates claimed to lead they are asked again: leadership may just have changed hands.
+	// claimsPause is how long after two candidates claimed to lead they are asked again: leadership may just have changed
+	// hands.
 	claimsPause = 250 * time.Millisecond
 )
 
