@@ -18,7 +18,7 @@ elections, with the way out. What it tries out takes some seconds where permissi
 
 With --json that is one object: "bucket", "server", "created", "ttl_s", "history", "storage", "replicas", "markers_ttl_s"
 (0 if expiries are not announced), "republish" (the subject), "bytes", "consumers", "cluster", "peers" (each "name",
-"leader", "current", "offline", "lag", "seen_s"), "elections" (as ls has them) and "findings" (each "code", "severity",
+"leader", "current", "offline", "lag", "seen_s"), "elections" (as ls has them), "paused" (the keys of those that are) and "findings" (each "code", "severity",
 "message", "remedy").
 
 With KEY it tells all about that election. With --json that is one object: "key", "bucket", and "leader", which is null or
@@ -69,7 +69,10 @@ func (c *info) ofElection(ctx context.Context, v *view) error {
 	if c.json {
 		err = writeJSON(c.stdout, found{Key: c.key, Bucket: v.bucket.Bucket(), Leader: leader})
 	} else if !nobody {
-		err = c.showElection(v, leader)
+		var paused []string
+		if paused, err = v.paused(ctx); err == nil {
+			err = c.showElection(v, leader, paused)
+		}
 	} else {
 		err = nil
 	}
@@ -85,7 +88,7 @@ func nobodyLeads(v *view, key string) *verdict {
 }
 
 // showElection tells about an election in words.
-func (c *info) showElection(v *view, s *holder) error {
+func (c *info) showElection(v *view, s *holder, paused []string) error {
 	st := styleFor(c.stdout)
 	if _, err := fmt.Fprintf(c.stdout, "%s\n\n", st.paint(bold, fmt.Sprintf("Election %s in bucket %s on %s", s.Key, v.bucket.Bucket(), v.server()))); err != nil {
 		return err
@@ -117,6 +120,9 @@ func (c *info) showElection(v *view, s *holder) error {
 	}
 	lines.add("Instance", s.Instance)
 	lines.add("Revision", termOf(s.Revision))
+	if slices.Contains(paused, s.Key) {
+		lines.add("Paused", "nobody new campaigns until 'election-cli resume "+s.Key+"'")
+	}
 	label := "Metadata"
 	for _, k := range sortedKeys(s.Metadata) {
 		lines.add(label, k+"="+s.Metadata[k])
@@ -141,6 +147,7 @@ type bucketInfo struct {
 	Cluster    string             `json:"cluster,omitempty"`
 	Peers      []peer             `json:"peers"`
 	Elections  []holder           `json:"elections"`
+	Paused     []string           `json:"paused"`
 	Findings   []election.Finding `json:"findings"`
 }
 

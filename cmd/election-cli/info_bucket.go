@@ -37,7 +37,10 @@ func (v *view) report(ctx context.Context) (b *bucketInfo, err error) {
 	if err := v.refresh(ctx); err != nil { // the findings may have taken a while
 		return nil, err
 	}
-	b.Elections, err = v.leaders(ctx)
+	if b.Elections, err = v.leaders(ctx); err != nil {
+		return nil, err
+	}
+	b.Paused, err = v.paused(ctx)
 	return b, err
 }
 
@@ -90,6 +93,9 @@ func (b *bucketInfo) sheet(v *view) *sheet {
 		}
 	}
 	lines.add("Elections", fmt.Sprint(len(b.Elections)))
+	if len(b.Paused) > 0 {
+		lines.add("Paused", strings.Join(b.Paused, ", "))
+	}
 	lines.add("Size", plural(int(b.Bytes), "byte"))
 	lines.add("Consumers", fmt.Sprint(b.Consumers))
 	if v.clock.differs(clockBound) {

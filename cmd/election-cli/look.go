@@ -82,6 +82,21 @@ func (v *view) leader(ctx context.Context, key string) (*holder, error) {
 	return &seen, nil
 }
 
+// paused returns the keys of the elections that an operator has paused.
+func (v *view) paused(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, v.timeout)
+	defer cancel()
+	keys, err := v.observer.Paused(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shown := make([]string, len(keys)) // in JSON none are an empty list
+	for i, key := range keys {
+		shown[i] = printable(key)
+	}
+	return shown, nil
+}
+
 // toldPatience is how long a consumer has to tell what stands in a bucket before the keys are read one by one.
 const toldPatience = 2 * time.Second
 
