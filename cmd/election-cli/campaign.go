@@ -32,8 +32,8 @@ Each event is a line on stdout, with --json one JSON object: "time" (RFC 3339), 
     stopped    it left the election
     dropped    events are missing here, "dropped" in number, for they were not read in time
 
-Reasons are vacant, released or reclaimed (elected), stood-down (leading), stopped, resigned, transferred, relinquished, unhealthy, overwritten, deleted,
-bucket-replaced or deadline (lost).`
+Reasons are vacant, released or reclaimed (elected), stood-down (leading), stopped, resigned, transferred, relinquished,
+unhealthy, overwritten, deleted, bucket-replaced or deadline (lost).`
 
 // campaignDefaultTTL is the TTL of a bucket on an embedded server: short enough to watch what happens.
 const campaignDefaultTTL = 5 * time.Second
