@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
-	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/natscampaign/election/internal/reach"
 )
 
 // What a [Config] stands for where it says nothing.
@@ -138,7 +137,7 @@ func (c Config) validate() error {
 	if c.Key != "" {
 		problems = append(problems, validateKey(c.Key))
 	}
-	for _, u := range splitURLs(c.URL) {
+	for _, u := range reach.SplitURLs(c.URL) {
 		problems = append(problems, validateURL(u))
 	}
 	for _, f := range []struct{ what, path string }{
@@ -157,18 +156,10 @@ func (c Config) validate() error {
 	return errors.Join(problems...)
 }
 
-// validateURL refuses what nats.Connect could only fail on, without repeating the secrets that it may hold.
+// validateURL refuses what nats.Connect could only fail on.
 func validateURL(s string) error {
-	full := s
-	if !strings.Contains(full, "://") {
-		full = "nats://" + full
-	}
-	u, err := url.Parse(full)
-	switch {
-	case err != nil || u.Hostname() == "":
-		return invalid("the server URL %q cannot be read: write it as nats://HOST:PORT", shownURL(s))
-	case !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme):
-		return invalid("the server URL %q has a scheme that is unknown: write it as nats://HOST:PORT, or with tls, ws or wss", shownURL(s))
+	if err := reach.CheckURL(s); err != nil {
+		return invalid("%w", err)
 	}
 	return nil
 }
@@ -178,80 +169,26 @@ func validateFile(path string) error {
 	if path == "" {
 		return nil
 	}
-	if info, err := os.Stat(expandHome(path)); err != nil || info.IsDir() {
+	if info, err := os.Stat(reach.ExpandHome(path)); err != nil || info.IsDir() {
 		return invalid("%s: there is no such file: correct the path, or leave it out", path)
 	}
 	return nil
 }
 
-// splitURLs splits a list of servers as nats.Connect does.
-func splitURLs(list string) []string {
-	var urls []string
-	for s := range strings.SplitSeq(list, ",") {
-		if s = strings.TrimSpace(s); s != "" {
-			urls = append(urls, s)
-		}
-	}
-	return urls
-}
-
 // shownURLs returns the servers of a list as messages may show them.
 func shownURLs(list string) []string {
-	urls := splitURLs(list)
+	urls := reach.SplitURLs(list)
 	for i, u := range urls {
-		urls[i] = shownURL(u)
+		urls[i] = reach.WithoutSecrets(u)
 	}
 	return urls
-}
-
-// shownURL removes all before and after the host, for a lone username may be a token.
-func shownURL(s string) string {
-	scheme, rest, found := strings.Cut(s, "://")
-	if !found {
-		scheme, rest = "nats", s
-	}
-	if i := strings.LastIndex(rest, "@"); i >= 0 {
-		rest = rest[i+1:]
-	}
-	if i := strings.IndexAny(rest, "?#"); i >= 0 {
-		rest = rest[:i]
-	}
-	return scheme + "://" + rest
-}
-
-// expandHome expands a leading ~/, which no shell does for a variable.
-func expandHome(path string) string {
-	if rest, found := strings.CutPrefix(path, "~/"); found {
-		if home, err := os.UserHomeDir(); err == nil {
-			return filepath.Join(home, rest)
-		}
-	}
-	return path
 }
 
 // login returns the options for the credentials that c says, if any, in place of all that a context has.
 func (c Config) login() ([]nats.Option, error) {
-	var auth nats.Option
-	switch {
-	case c.Password != "":
-		auth = nats.UserInfo(c.User, c.Password)
-	case c.User != "":
-		auth = nats.Token(c.User)
-	case c.Creds != "":
-		auth = nats.UserCredentials(expandHome(c.Creds))
-	case c.NKey != "":
-		seed, err := nats.NkeyOptionFromSeed(expandHome(c.NKey))
-		if err != nil {
-			return nil, invalid("NKey %s: %v: name a file with a user's seed", c.NKey, err)
-		}
-		auth = seed
-	default:
-		return nil, nil
+	opts, err := reach.Login(c.User, c.Password, c.Creds, c.NKey)
+	if err != nil {
+		return nil, invalid("NKey %s: %v: name a file with a user's seed", c.NKey, err)
 	}
-	forget := func(o *nats.Options) error {
-		o.User, o.Password, o.UserInfo, o.Token, o.TokenHandler = "", "", nil, "", nil
-		o.UserJWT, o.Nkey, o.SignatureCB = nil, "", nil
-		return nil
-	}
-	return []nats.Option{forget, auth}, nil
+	return opts, nil
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/natscontext"
+
+	"github.com/natscampaign/election/internal/reach"
 )
 
 const (
@@ -123,10 +125,12 @@ func (d *dialler) settings() ([]nats.Option, error) {
 			}
 		}),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { d.refusal.Store(&err) }),
-		nats.ReconnectHandler(func(nc *nats.Conn) { d.log.Info("Connection made again", "server", shownURL(nc.ConnectedUrl())) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			d.log.Info("Connection made again", "server", reach.WithoutSecrets(nc.ConnectedUrl()))
+		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { d.log.Warn("Connection complains", "error", err) }),
 	}
-	if urls := splitURLs(d.URL); len(urls) > 0 {
+	if urls := reach.SplitURLs(d.URL); len(urls) > 0 {
 		opts = append(opts, func(o *nats.Options) error {
 			o.Url, o.Servers = "", urls
 			return nil
@@ -138,10 +142,10 @@ func (d *dialler) settings() ([]nats.Option, error) {
 	}
 	opts = append(opts, login...)
 	if d.TLSCert != "" {
-		opts = append(opts, nats.ClientCert(expandHome(d.TLSCert), expandHome(d.TLSKey)))
+		opts = append(opts, nats.ClientCert(reach.ExpandHome(d.TLSCert), reach.ExpandHome(d.TLSKey)))
 	}
 	if d.TLSCA != "" {
-		opts = append(opts, nats.RootCAs(expandHome(d.TLSCA)))
+		opts = append(opts, nats.RootCAs(reach.ExpandHome(d.TLSCA)))
 	}
 	return opts, nil
 }

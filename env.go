@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/natscampaign/election/internal/reach"
 )
 
 // FromEnv reads a [Config] from the variables of the environment that begin with the prefix and an underscore; an empty
@@ -129,7 +131,7 @@ func (r *envReader) options(c *Config) {
 func (r *envReader) server(c *Config) {
 	r.read("NATS_URL", text(&c.URL, func(list string) error {
 		var problems []error
-		for _, u := range splitURLs(list) {
+		for _, u := range reach.SplitURLs(list) {
 			problems = append(problems, validateURL(u))
 		}
 		return errors.Join(problems...)

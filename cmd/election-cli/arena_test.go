@@ -11,8 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
-
-	"github.com/natscampaign/election"
 )
 
 // arena is a server with a bucket, in which a test puts what it likes and looks at it by the built command.
@@ -30,13 +28,8 @@ const quiet = time.Minute
 func newArena(t *testing.T, ttl time.Duration) *arena {
 	t.Helper()
 	g := NewWithT(t)
-	e, err := startEmbedded(embeddedConfig{})
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(e.stop)
-	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(s.nc.Close)
-	bucket, err := createBucket(t.Context(), s.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: ttl})
+	e, s := serverWithBucket(t, ttl)
+	bucket, err := s.findBucket(t.Context(), defaultBucket)
 	g.Expect(err).NotTo(HaveOccurred())
 	return &arena{Gomega: g, t: t, server: e, s: s, bucket: bucket}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/reach"
 )
 
 // retryPause is how long to wait before a server that was not ready is asked again.
@@ -99,7 +100,7 @@ func onBucket(command, bucket string) string {
 }
 
 // server returns the URL of the server that the session is connected to.
-func (s *session) server() string { return withoutSecrets(s.nc.ConnectedUrl()) }
+func (s *session) server() string { return reach.WithoutSecrets(s.nc.ConnectedUrl()) }
 
 // pause waits, or returns the cause for which ctx ended.
 func pause(ctx context.Context, d time.Duration) error {

@@ -54,15 +54,12 @@ func registerCandidates(app *fisk.Application, t *tool) {
 
 // run asks who stands.
 func (c *candidates) run(ctx context.Context) error {
-	s, bucket, err := c.open(ctx, "candidates")
+	view, err := c.look(ctx, "candidates")
 	if err != nil {
 		return err
 	}
-	defer s.nc.Close()
-	o, err := election.NewObserver(bucket, election.WithJetStream(s.js))
-	if err != nil {
-		return err
-	}
+	defer view.nc.Close()
+	o := view.observer
 	found, err := o.Candidates(ctx, c.key)
 	if err != nil {
 		return tidy(err)

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/natscontext"
+
+	"github.com/natscampaign/election/internal/reach"
 )
 
 // connFlags says how to reach NATS. Flags, environment and contexts are natscli's.
@@ -124,10 +125,10 @@ func (c *connFlags) plan(opts []nats.Option) (dial, string, error) {
 		urls = []string{nats.DefaultURL}
 	}
 	for i, u := range urls {
-		if err := checkURL(u); err != nil {
+		if err := reach.CheckURL(u); err != nil {
 			return nil, "", err
 		}
-		urls[i] = withoutSecrets(u)
+		urls[i] = reach.WithoutSecrets(u)
 	}
 	return dial, strings.Join(urls, ", "), nil
 }
@@ -151,7 +152,7 @@ func (c *connFlags) options() ([]nats.Option, error) {
 	opts := []nats.Option{nats.Timeout(c.timeout)}
 	if c.server != "" {
 		opts = append(opts, func(o *nats.Options) error {
-			o.Url, o.Servers = "", splitURLs(c.server)
+			o.Url, o.Servers = "", reach.SplitURLs(c.server)
 			return nil
 		})
 	}
@@ -161,10 +162,10 @@ func (c *connFlags) options() ([]nats.Option, error) {
 	}
 	opts = append(opts, auth...)
 	if c.tlsCert != "" {
-		opts = append(opts, nats.ClientCert(expandHome(c.tlsCert), expandHome(c.tlsKey)))
+		opts = append(opts, nats.ClientCert(reach.ExpandHome(c.tlsCert), reach.ExpandHome(c.tlsKey)))
 	}
 	if c.tlsCA != "" {
-		opts = append(opts, nats.RootCAs(expandHome(c.tlsCA)))
+		opts = append(opts, nats.RootCAs(reach.ExpandHome(c.tlsCA)))
 	}
 	if c.tlsFirst {
 		opts = append(opts, nats.TLSHandshakeFirst())
@@ -184,7 +185,7 @@ func (c *connFlags) check() error {
 		if f.path == "" {
 			continue
 		}
-		if info, err := os.Stat(expandHome(f.path)); err != nil || info.IsDir() {
+		if info, err := os.Stat(reach.ExpandHome(f.path)); err != nil || info.IsDir() {
 			problems = append(problems, fmt.Errorf("%s %s: there is no such file", f.flag, f.path))
 		}
 	}
@@ -203,38 +204,19 @@ func (c *connFlags) check() error {
 	if c.timeout <= 0 {
 		problems = append(problems, fmt.Errorf("--timeout %v: give a positive duration such as 5s", c.timeout))
 	}
-	for _, s := range splitURLs(c.server) {
-		problems = append(problems, checkURL(s))
+	for _, s := range reach.SplitURLs(c.server) {
+		problems = append(problems, reach.CheckURL(s))
 	}
 	return errors.Join(problems...)
 }
 
 // credentials returns the options for the credentials in the flags, if any, in place of all that a context has.
 func (c *connFlags) credentials() ([]nats.Option, error) {
-	var auth nats.Option
-	switch {
-	case c.user != "" && c.password != "":
-		auth = nats.UserInfo(c.user, c.password)
-	case c.user != "":
-		auth = nats.Token(c.user)
-	case c.creds != "":
-		auth = nats.UserCredentials(expandHome(c.creds))
-	case c.nkey != "":
-		seed, err := nats.NkeyOptionFromSeed(expandHome(c.nkey))
-		if err != nil {
-			return nil, fmt.Errorf("--nkey %s: %w", c.nkey, err)
-		}
-		auth = seed
-	default:
-		return nil, nil
+	opts, err := reach.Login(c.user, c.password, c.creds, c.nkey)
+	if err != nil {
+		return nil, fmt.Errorf("--nkey %s: %w", c.nkey, err)
 	}
-	forget := func(o *nats.Options) error {
-		o.User, o.Password, o.UserInfo = "", "", nil
-		o.Token, o.TokenHandler = "", nil
-		o.UserJWT, o.Nkey, o.SignatureCB = nil, "", nil
-		return nil
-	}
-	return []nats.Option{forget, auth}, nil
+	return opts, nil
 }
 
 // jetStream returns the JetStream of the domain or API prefix that the flags name, or else the context.
@@ -265,60 +247,4 @@ func contextSelected() bool {
 	}
 	name, err := os.ReadFile(filepath.Join(config, "nats", "context.txt"))
 	return err == nil && strings.TrimSpace(string(name)) != ""
-}
-
-// splitURLs splits a list of servers as nats.Connect does.
-func splitURLs(list string) []string {
-	var urls []string
-	for s := range strings.SplitSeq(list, ",") {
-		if s = strings.TrimSpace(s); s != "" {
-			urls = append(urls, s)
-		}
-	}
-	return urls
-}
-
-// checkURL refuses what nats.Connect could only fail on, without repeating the secrets that it may hold.
-func checkURL(s string) error {
-	way := "write it as nats://HOST:PORT"
-	full := s
-	if !strings.Contains(full, "://") {
-		full = "nats://" + full
-	}
-	u, err := url.Parse(full)
-	switch {
-	case err != nil || u.Hostname() == "":
-		return fmt.Errorf("the server URL %q cannot be read: %s", withoutSecrets(s), way)
-	case !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme):
-		return fmt.Errorf("the server URL %q has the unknown scheme %q: %s, or with tls, ws or wss in place of nats", withoutSecrets(s), u.Scheme, way)
-	}
-	return nil
-}
-
-// withoutSecrets returns a server URL with all before the host removed, for a lone username may be a token.
-func withoutSecrets(s string) string {
-	scheme, rest, found := strings.Cut(s, "://")
-	if !found {
-		scheme, rest = "nats", s
-	}
-	if i := strings.LastIndex(rest, "@"); i >= 0 {
-		rest = rest[i+1:]
-	}
-	if i := strings.IndexAny(rest, "?#"); i >= 0 {
-		rest = rest[:i]
-	}
-	return scheme + "://" + rest
-}
-
-// expandHome expands a leading ~/, which shells leave alone after an equals sign.
-func expandHome(path string) string {
-	rest, found := strings.CutPrefix(path, "~/")
-	if !found {
-		return path
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return path
-	}
-	return filepath.Join(home, rest)
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/reach"
 )
 
 // resolve returns what the flags make of the options of a connection.
@@ -182,7 +184,7 @@ func TestURLsAreShownWithoutSecrets(t *testing.T) {
 		"tls://a@b:c@h:4222": "tls://h:4222",
 		"wss://h/path?k=v":   "wss://h/path",
 	} {
-		g.Expect(withoutSecrets(in)).To(Equal(out))
+		g.Expect(reach.WithoutSecrets(in)).To(Equal(out))
 	}
 }
 

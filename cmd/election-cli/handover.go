@@ -65,15 +65,12 @@ func registerHandover(app *fisk.Application, t *tool) {
 
 // run asks the leader, and tells what became of it.
 func (h *handover) run(ctx context.Context) error {
-	s, bucket, err := h.open(ctx, "hand over")
+	view, err := h.look(ctx, "hand over")
 	if err != nil {
 		return err
 	}
-	defer s.nc.Close()
-	o, err := election.NewObserver(bucket, election.WithJetStream(s.js))
-	if err != nil {
-		return err
-	}
+	defer view.nc.Close()
+	o := view.observer
 	leader, err := o.Leader(ctx, h.key)
 	if err != nil {
 		return h.undone(err)

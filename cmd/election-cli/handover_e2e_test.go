@@ -8,8 +8,6 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-
-	"github.com/natscampaign/election"
 )
 
 // stage is a server with a bucket, and candidates of it that are processes of their own; the first leads.
@@ -26,15 +24,7 @@ func setStage(t *testing.T, others ...string) *stage {
 		t.Skip("processes cannot be interrupted there")
 	}
 	g := NewWithT(t)
-	e, err := startEmbedded(embeddedConfig{})
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(e.stop)
-	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()
-	g.Expect(err).NotTo(HaveOccurred())
-	defer s.nc.Close()
-	_, err = createBucket(t.Context(), s.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: 2 * time.Second})
-	g.Expect(err).NotTo(HaveOccurred())
-
+	e, _ := serverWithBucket(t, 2*time.Second)
 	f := &stage{g: g, server: e, others: map[string]*campaigner{}}
 	f.leader = startCampaign(t, "-s", e.url(), "--name", "web-1")
 	for _, event := range []string{eventStarted, eventElected, eventLeading} {

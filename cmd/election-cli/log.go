@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/natscampaign/election/internal/reach"
 )
 
 // logHandler writes log records as lines for people: time, level, message, attributes.
@@ -104,10 +106,10 @@ func qualify(group string, attrs []slog.Attr) []slog.Attr {
 func logConnection(log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.ConnectHandler(func(nc *nats.Conn) {
-			log.Info("Connected", "server", withoutSecrets(nc.ConnectedUrl()), "version", nc.ConnectedServerVersion())
+			log.Info("Connected", "server", reach.WithoutSecrets(nc.ConnectedUrl()), "version", nc.ConnectedServerVersion())
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			log.Info("Connected again", "server", withoutSecrets(nc.ConnectedUrl()))
+			log.Info("Connected again", "server", reach.WithoutSecrets(nc.ConnectedUrl()))
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil { // nil when we close it ourselves

@@ -44,15 +44,12 @@ func registerPause(app *fisk.Application, t *tool) {
 
 // run pauses the election, or resumes it.
 func (p *pauser) run(ctx context.Context) error {
-	s, bucket, err := p.open(ctx, "pause")
+	view, err := p.look(ctx, "pause")
 	if err != nil {
 		return err
 	}
-	defer s.nc.Close()
-	o, err := election.NewObserver(bucket, election.WithJetStream(s.js))
-	if err != nil {
-		return err
-	}
+	defer view.nc.Close()
+	o := view.observer
 	if err := p.do(o, ctx, p.key); err != nil {
 		return tidy(err)
 	}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -60,17 +62,25 @@ func TestADrillOnProcessesPassesAndLeavesNothingBehind(t *testing.T) {
 	g.Expect(texts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "server-3", "fault lasts", "0 ms with two leaders"))
 }
 
-func TestNoProcessOutlivesADrillThatIsKilled(t *testing.T) {
-	skipWithoutProcesses(t)
-	t.Parallel()
+// drillThatLeads starts a drill with all that it makes in the given folder, and returns it when somebody leads.
+func drillThatLeads(t *testing.T, temp string) (cmd *exec.Cmd, stdout *bytes.Buffer, progress <-chan string) {
+	t.Helper()
 	g := NewWithT(t)
-	temp := t.TempDir()
-	cmd, _, _ := command(t, "drill", "--processes", "--ttl", "2s", "--candidates", "2")
+	cmd, stdout, _ = command(t, "drill", "--processes", "--ttl", "2s", "--candidates", "2")
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 	progress, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
 	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("leads")))
+	return cmd, stdout, progress
+}
+
+func TestNoProcessOutlivesADrillThatIsKilled(t *testing.T) {
+	skipWithoutProcesses(t)
+	t.Parallel()
+	g := NewWithT(t)
+	temp := t.TempDir()
+	cmd, _, _ := drillThatLeads(t, temp)
 	g.Expect(cmd.Process.Kill()).To(Succeed())
 	_ = cmd.Wait()
 	histories, err := filepath.Glob(filepath.Join(temp, "*", "*.history"))
@@ -100,12 +110,7 @@ func TestADrillOnProcessesThatIsInterruptedEndsThemAndRemovesAll(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	temp := t.TempDir()
-	cmd, stdout, _ := command(t, "drill", "--processes", "--ttl", "2s", "--candidates", "2")
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
-	progress, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("leads")))
+	cmd, stdout, progress := drillThatLeads(t, temp)
 	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
 	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("interrupted")))
 	g.Expect(cmd.Wait()).NotTo(Succeed())

@@ -18,8 +18,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
-
-	"github.com/natscampaign/election"
 )
 
 // runArena is a server with a bucket for elections.
@@ -34,16 +32,8 @@ type runArena struct {
 func newRunArena(t *testing.T, ttl time.Duration) *runArena {
 	t.Helper()
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // what is caught here is not ignored there, as it were under nohup
-	g := NewWithT(t)
-	e, err := startEmbedded(embeddedConfig{})
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(e.stop)
-	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(s.nc.Close)
-	bucket, err := createBucket(t.Context(), s.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: ttl})
-	g.Expect(err).NotTo(HaveOccurred())
-	return &runArena{t: t, g: g, url: e.url(), bucket: bucket, folder: t.TempDir()}
+	a := newArena(t, ttl)
+	return &runArena{t: t, g: a, url: a.server.url(), bucket: a.bucket, folder: t.TempDir()}
 }
 
 // file returns a path for the programs to write to.

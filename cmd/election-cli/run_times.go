@@ -36,8 +36,8 @@ func (r *runFlags) timesFor(ttl time.Duration) (leaseTimes, error) {
 		t.grace = r.grace
 		return t, nil
 	}
-	t.death = min(max(room/8, leastDeath), longestDeath)
-	most := room - t.death - min(room*5/8, longestRetry)
+	t.death = min(max(room/3, leastDeath), longestDeath) // a host that is overloaded takes its time to kill
+	most := room - t.death - min(room/2, longestRetry)
 	if t.grace = min(most, longestGrace); r.graceSet {
 		t.grace = r.grace
 	}
@@ -56,8 +56,11 @@ func (r *runFlags) timesFor(ttl time.Duration) (leaseTimes, error) {
 
 // roomFor returns how much of a lease must be left when a renewal is due so that a grace fits.
 func roomFor(grace time.Duration) time.Duration {
-	if grace <= 2*longestDeath {
-		return max(4*grace, 8*leastDeath)
+	switch {
+	case grace <= longestDeath/2:
+		return max(6*grace, 4*leastDeath)
+	case grace <= longestRetry-longestDeath:
+		return 2 * (grace + longestDeath)
 	}
 	return grace + longestRetry + longestDeath
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/reach"
 )
 
 // Detecting a dead connection takes two pings that stay unanswered, and reconnecting as long as this at most.
@@ -76,7 +78,7 @@ func (c *connFlags) join(client string, fail context.CancelCauseFunc, log *slog.
 func serversOf(nc *nats.Conn) []string {
 	var urls []string
 	for _, u := range nc.Servers() {
-		urls = append(urls, withoutSecrets(u))
+		urls = append(urls, reach.WithoutSecrets(u))
 	}
 	return urls
 }
