@@ -15,6 +15,9 @@
 // [Election.IsLeader], [Election.Term] or the callbacks [OnWon] and [OnLost] tell. A [Term] is what a leader holds in its
 // hand: it can be asked whether it still counts, and carries the fencing token.
 //
+// [Connect] makes what [NewElection] needs of a [Config], which [FromEnv] reads from the environment. Packages mutex and
+// semaphore lock and limit among processes by the same means.
+//
 //	         create, or update over a release            first renewal after the stand-down
 //	candidate ──────────────────────────────▶ leader-elect ──────────────────────────────▶ leader
 //	    ▲                                          │                                          │

@@ -80,17 +80,44 @@ func ExampleTerm_Token() {
 	// true
 }
 
+// A program that is configured by its environment, and has no connection yet.
+func ExampleConnect() {
+	s, shutdown := serve()
+	defer shutdown()
+	for variable, value := range map[string]string{
+		"ELECTION_NAME": "host-1", "ELECTION_KEY": "scheduler", "ELECTION_TTL": "2s", "ELECTION_SPLAY": "0s",
+	} {
+		_ = os.Setenv(variable, value)
+		defer func() { _ = os.Unsetenv(variable) }()
+	}
+
+	ctx := context.Background()
+	cfg, err := election.FromEnv("ELECTION")
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := election.Connect(ctx, cfg, nats.InProcessServer(s)) // without this option, to NATS_URL
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	e, err := election.NewElection(c.Name, c.Key, c.Bucket, c.Options()...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = e.Run(ctx, func(_ context.Context, term election.Term) error {
+		fmt.Println(term.Name, "leads", term.Key)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// host-1 leads scheduler
+	// <nil>
+}
+
 // connect brings up a server with a bucket in this process, in place of a fleet's.
 func connect() (bucket jetstream.KeyValue, shutdown func()) {
-	dir, err := os.MkdirTemp("", "election-example-")
-	if err != nil {
-		log.Fatal(err)
-	}
-	s, err := server.NewServer(&server.Options{JetStream: true, DontListen: true, StoreDir: dir, NoLog: true, NoSigs: true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	s.Start()
+	s, stop := serve()
 	nc, err := nats.Connect("", nats.InProcessServer(s), nats.ReconnectBufSize(-1))
 	if err != nil {
 		log.Fatal(err)
@@ -105,8 +132,21 @@ func connect() (bucket jetstream.KeyValue, shutdown func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return bucket, func() {
-		nc.Close()
+	return bucket, func() { nc.Close(); stop() }
+}
+
+// serve brings up a server.
+func serve() (s *server.Server, shutdown func()) {
+	dir, err := os.MkdirTemp("", "election-example-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err = server.NewServer(&server.Options{JetStream: true, DontListen: true, StoreDir: dir, NoLog: true, NoSigs: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s.Start()
+	return s, func() {
 		s.Shutdown()
 		s.WaitForShutdown()
 		_ = os.RemoveAll(dir)

@@ -73,52 +73,6 @@ func WithBackoff(b Backoff) Option {
 	return func(o *options) { o.backoff = b; o.require("WithBackoff", b != nil) }
 }
 
-// termCallback is what [OnWonContext] and [OnLostContext] take.
-type termCallback = func(context.Context, Term) error
-
-// OnWon is called when leadership begins to count. It may take its time: see [Election] on callbacks.
-func OnWon(f func()) Option {
-	return func(o *options) {
-		o.onWon = append(o.onWon, func(context.Context, Term) error { f(); return nil })
-		o.require("OnWon", f != nil)
-	}
-}
-
-// OnLost is called when leadership that was announced by [OnWon] has ended, whatever ended it.
-func OnLost(f func()) Option {
-	return func(o *options) {
-		o.onLost = append(o.onLost, func(context.Context, Term) error { f(); return nil })
-		o.require("OnLost", f != nil)
-	}
-}
-
-// OnWonContext is [OnWon] with a context that ends when leadership does, and the term. An error is logged and changes
-// nothing: call [Election.Resign] to give leadership up. OnLost waits until f has returned, so that what goes on for as
-// long as leadership lasts had better be the work of [Election.Run].
-func OnWonContext(f func(ctx context.Context, t Term) error) Option {
-	return func(o *options) { o.onWon = append(o.onWon, f); o.require("OnWonContext", f != nil) }
-}
-
-// OnLostContext is [OnLost] with the context and the term that [OnWonContext] had. That context has ended, and
-// context.Cause tells why; for requests make one of context.WithoutCancel. Until [Term.Deadline] nobody else leads: that
-// is later than now where leadership was given up, and not where it was lost. An error is logged and changes nothing.
-func OnLostContext(f func(ctx context.Context, t Term) error) Option {
-	return func(o *options) { o.onLost = append(o.onLost, f); o.require("OnLostContext", f != nil) }
-}
-
-// OnCampaign is called for each campaign with the state in which it is made: each attempt of a candidate to win the
-// key and each renewal of a leader or leader-elect. Calls that a slow callback leaves far behind are dropped.
-func OnCampaign(f func(State)) Option {
-	return func(o *options) { o.onCampaign = append(o.onCampaign, f); o.require("OnCampaign", f != nil) }
-}
-
-// OnLeaderChange is called when somebody else leads than before, this candidate included, and with the zero [Leader] when it is
-// heard that nobody does. A leader-elect is nobody yet. Changes that a slow callback leaves behind are dropped but for the
-// last. What it says may be a moment old: it is for finding the leader, and never a reason to do what only a leader may.
-func OnLeaderChange(f func(Leader)) Option {
-	return func(o *options) { o.onLeader = append(o.onLeader, f); o.require("OnLeaderChange", f != nil) }
-}
-
 // WithDebug sends every log line, formatted, to f as well: what users of Choria's election have for a log. It is called
 // by the goroutine that renews, or that of the callbacks, so it should be quick.
 func WithDebug(f func(format string, a ...any)) Option {

@@ -30,9 +30,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strconv"
+	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -53,28 +52,27 @@ type Semaphore struct {
 	slots     int
 	bucket    jetstream.KeyValue
 	opts      []election.Option
+
+	mu    sync.Mutex
+	seats map[int]bool // those that are taken
 }
 
-// New returns the semaphore of that many slots that key is in bucket, to be held under the given name. It takes the
+// New returns the semaphore of that many slots that key is in bucket, to be held under the given name; a second
+// slot that a process holds, or waits for, at the same time is held under the name with #2 behind it, and so on. It takes the
 // options of [election.NewElection], with no splay unless one says so; the error is what that returns, and wraps
 // [election.ErrInvalidOption] for a number of slots that cannot be. Nothing is sent.
 func New(name, key string, slots int, bucket jetstream.KeyValue, opts ...election.Option) (*Semaphore, error) {
-	s := &Semaphore{name: name, key: key, slots: slots, bucket: bucket}
+	s := &Semaphore{name: name, key: key, slots: slots, bucket: bucket, seats: map[int]bool{}}
 	s.opts = append([]election.Option{election.WithSplay(0)}, slices.Clone(opts)...)
 	var number error
 	if slots < 1 || slots > MaxSlots {
 		number = fmt.Errorf("%w: %d slots: use 1 to %d", election.ErrInvalidOption, slots, MaxSlots)
 	}
-	_, err := s.candidate(max(0, slots-1)) // the longest key
+	_, err := (&seat{Semaphore: s}).candidate(max(0, slots-1)) // the longest key
 	if err := errors.Join(err, number); err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-// candidate returns a new one for a slot.
-func (s *Semaphore) candidate(slot int) (*election.Election, error) {
-	return election.NewElection(s.name, s.key+"."+strconv.Itoa(slot), s.bucket, s.opts...)
 }
 
 // Slot is one that is held.
@@ -99,70 +97,22 @@ func (s *Slot) Release() error { return s.hold.Release() }
 // While the server cannot be reached it waits. It returns [election.ErrBucketUnsuitable] or [election.ErrInvalidOption]
 // when the bucket, or an option on it, is wrong.
 func (s *Semaphore) Acquire(ctx context.Context) (*Slot, error) {
-	slot, err := s.TryAcquire(ctx)
+	t := s.sit()
+	defer t.leave()
+	slot, err := t.try(ctx)
 	if err == nil || ctx.Err() != nil {
 		return slot, err
 	}
 	if errors.Is(err, election.ErrBucketUnsuitable) || errors.Is(err, election.ErrInvalidOption) {
 		return nil, err
 	}
-	return s.wait(ctx) // even where the slots could not be looked at, as without permission to read them
+	return t.wait(ctx) // even where the slots could not be looked at, as without permission to read them
 }
 
 // TryAcquire takes a slot that nobody holds, and returns [ErrFull] if there is none. It may take a stand-down: what it does
 // not do is wait for somebody. The server must be reachable, and the keys be readable.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Slot, error) {
-	for _, number := range rand.Perm(s.slots) { // lest all who come together want the same
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		e, err := s.candidate(number)
-		if err != nil {
-			return nil, err
-		}
-		h, err := hold.Try(ctx, e)
-		if err == nil {
-			return &Slot{Number: number, hold: h}, nil
-		}
-		if _, taken := errors.AsType[hold.Taken](err); !taken {
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("%w: %d of %q", ErrFull, s.slots, s.key)
-}
-
-// wait stands for all slots, takes the first that it gets, and withdraws from the others. A second that it wins in the
-// same moment is released at once.
-func (s *Semaphore) wait(ctx context.Context) (*Slot, error) {
-	first := make(chan *Slot, s.slots)
-	stands := make([]*hold.Hold, s.slots)
-	for number := range stands {
-		e, err := s.candidate(number)
-		if err != nil {
-			return nil, err // New saw to it that there is none
-		}
-		h := hold.Stand(ctx, e)
-		stands[number] = h
-		go func() {
-			<-h.Settled()
-			first <- &Slot{Number: number, hold: h}
-		}()
-	}
-	var got *Slot
-	var err error
-	select {
-	case got = <-first:
-		err = got.hold.Err()
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	for number, h := range stands {
-		if err != nil || got.Number != number {
-			h.Withdraw()
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return got, nil
+	t := s.sit()
+	defer t.leave()
+	return t.try(ctx)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election"
@@ -41,13 +42,13 @@ func onVirtualTime(t *testing.T, f func(b *bench)) {
 	})
 }
 
-func (b *bench) semaphore(name string) (*semaphore.Semaphore, *link.Link) {
+func (b *bench) semaphore(name string, opts ...election.Option) (*semaphore.Semaphore, *link.Link) {
 	b.Helper()
 	l := b.server.Link(b.T)
 	nc := natstest.Connect(b.T, l)
 	js, err := jetstream.New(nc)
 	b.Expect(err).NotTo(HaveOccurred())
-	s, err := semaphore.New(name, key, slots, b.server.Bucket(b.T, nc, ttl, natstest.WithMarkers), election.WithJetStream(js))
+	s, err := semaphore.New(name, key, slots, b.server.Bucket(b.T, nc, ttl, natstest.WithMarkers), append(opts, election.WithJetStream(js))...)
 	b.Expect(err).NotTo(HaveOccurred())
 	return s, l
 }
@@ -198,5 +199,41 @@ func TestSemaphoreThatCannotBeIsRefused(t *testing.T) {
 		b.Expect(err).NotTo(HaveOccurred())
 		_, err = s.Acquire(context.Background())
 		b.Expect(err).To(MatchError(election.ErrBucketUnsuitable))
+	})
+}
+
+func TestProcessMayHoldSeveralSlotsAndWaitForMoreUnderMetricsThatTellThemApart(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		registry := prometheus.NewPedanticRegistry()
+		s, _ := b.semaphore("a", election.WithRegisterer(registry))
+		var held []*semaphore.Slot
+		for range slots {
+			slot, err := s.Acquire(context.Background())
+			b.Expect(err).NotTo(HaveOccurred())
+			b.Cleanup(func() { _ = slot.Release() })
+			held = append(held, slot)
+		}
+		var waiting sync.WaitGroup
+		for range 2 {
+			waiting.Go(func() {
+				slot, err := s.Acquire(context.Background())
+				b.Expect(err).NotTo(HaveOccurred())
+				b.Expect(slot.Release()).To(Succeed())
+			})
+		}
+		time.Sleep(time.Minute)
+		_, err := registry.Gather()
+		b.Expect(err).NotTo(HaveOccurred())
+		names := map[string]bool{}
+		for _, slot := range held {
+			names[slot.Term().Name] = true
+		}
+		b.Expect(names).To(HaveLen(slots))
+		b.Expect(held[1].Release()).To(Succeed())
+		waiting.Wait()
+		slot, err := s.Acquire(context.Background())
+		b.Expect(err).NotTo(HaveOccurred())
+		b.Expect(names).To(HaveKey(slot.Term().Name), "names are used again")
+		b.Expect(slot.Release()).To(Succeed())
 	})
 }
