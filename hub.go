@@ -56,6 +56,7 @@ type hub struct {
 	settled   chan struct{}                    // closed by run when the first source is in use, and has told what stands if it is to, or there is none
 	asking    chan struct{}                    // holds one for each ear that has a watcher of its own
 	remake    chan struct{}                    // receives when the source should be made again
+	widen     chan struct{}                    // receives when a second key has come: a watcher may be that of the first alone
 	deaf      chan struct{}                    // receives when an election found out that the source does not speak
 
 	mu   sync.Mutex // never held across I/O
@@ -102,7 +103,7 @@ func (e *Election) listen(f *facts) *ear {
 	if a.joined = h != nil; !a.joined {
 		h = &hub{
 			id: id, bucket: e.bucket, js: e.opts.js, conn: id.conn, republish: f.republish, log: e.opts.slog(), ears: map[string][]*ear{},
-			settled: make(chan struct{}), asking: make(chan struct{}, maxAsking), remake: make(chan struct{}, 1), deaf: make(chan struct{}, 1), done: make(chan struct{}),
+			settled: make(chan struct{}), asking: make(chan struct{}, maxAsking), remake: make(chan struct{}, 1), widen: make(chan struct{}, 1), deaf: make(chan struct{}, 1), done: make(chan struct{}),
 		}
 		h.created.Store(&f.created)
 		if hubs.by == nil {
@@ -119,7 +120,7 @@ func (e *Election) listen(f *facts) *ear {
 	second := len(h.ears) == 2 && len(h.ears[a.key]) == 1
 	h.mu.Unlock()
 	if second {
-		signal(h.remake) // a watcher may be that of the first key alone
+		signal(h.widen)
 	}
 	return a
 }
@@ -308,7 +309,7 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 	if err != nil {
 		return err
 	}
-	defer stopWatcher(w)
+	defer func() { stopWatcher(w) }()
 	h.use(sourceWatch)
 	for replay := true; ; {
 		select {
@@ -318,6 +319,14 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 			return nil
 		case <-h.remake:
 			return nil
+		case <-h.widen: // before the other ends, lest a release be missed that one of those that wait was asked to answer
+			wider, err := h.watch(ctx)
+			if err != nil || wider == nil {
+				return err
+			}
+			stopWatcher(w)
+			w, replay = wider, true
+			h.use(sourceWatch)
 		case <-h.deaf:
 			return nil
 		case entry, ok := <-w.Updates():
@@ -336,6 +345,10 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 
 // watch makes a watcher of the whole bucket, or of the one key that matters: for more a candidate may have no permission.
 func (h *hub) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
+	select {
+	case <-h.widen: // that was about the last one
+	default:
+	}
 	h.mu.Lock()
 	keys := slices.Collect(maps.Keys(h.ears))
 	h.mu.Unlock()
