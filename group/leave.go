@@ -1,0 +1,70 @@
+package group
+
+import (
+	"errors"
+	"time"
+)
+
+// leavePatience is how long a member that leaves waits for the others to ask for what it leads, while nobody does.
+const leavePatience = 5 * time.Second
+
+// leave winds the run up, whatever ended it. What is led is handed over first to others, if there are any, and what they do
+// not ask for is released.
+func (r *run) leave(err error) {
+	r.done = true
+	others := len(r.there()) > 1
+	if !errors.Is(err, ErrReplaced) && r.farewell() && others {
+		r.handOver()
+	}
+	for _, s := range r.seats {
+		if s.unask != nil {
+			s.unask()
+		}
+		if s.election.Load() != nil && !s.stopping {
+			r.stop(s)
+		}
+	}
+	for r.standing() > 0 {
+		<-r.wake
+	}
+}
+
+// handOver waits until the others have taken over what is led, and stands for nothing else.
+func (r *run) handOver() {
+	patience := time.NewTimer(leavePatience)
+	defer patience.Stop()
+	for led := len(r.seats) + 1; ; {
+		leading := 0
+		for _, s := range r.seats {
+			if r.collect(s); s.election.Load() == nil || s.stopping {
+				continue
+			}
+			if r.unwanted(s); s.leads() {
+				leading++
+			}
+		}
+		if leading == 0 {
+			return
+		}
+		if leading < led {
+			led = leading
+			patience.Reset(leavePatience)
+		}
+		select {
+		case <-patience.C:
+			r.log.Warn("Nobody asks for what is led, releasing it", "keys", leading)
+			return
+		case <-r.wake:
+		}
+	}
+}
+
+// standing returns at how many seats an election has not ended, or an answer is waited for.
+func (r *run) standing() (n int) {
+	for _, s := range r.seats {
+		if r.collect(s); s.election.Load() != nil || s.unask != nil {
+			n++
+		}
+	}
+	return n
+}
