@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -68,13 +69,12 @@ func plainly(*jetstream.KeyValueConfig) {}
 // member is one of a group, and what it leads by its own account.
 type member struct {
 	*group.Group
-	name    string
-	fleet   *fleet
-	link    *link.Link
-	windUp  time.Duration // how long its work takes to end
-	result  chan error
-	ended   bool
-	stopped bool
+	name   string
+	fleet  *fleet
+	link   *link.Link
+	windUp time.Duration // how long its work takes to end
+	result chan error
+	ended  bool
 }
 
 // keysOf returns n keys.
@@ -112,8 +112,8 @@ func (m *member) start() *member {
 	go func() { m.result <- m.Run(context.Background(), m.work) }()
 	m.fleet.Cleanup(func() {
 		m.Stop()
-		if !m.ended {
-			<-m.result
+		if !m.ended && m.end() != nil {
+			m.fleet.Errorf("%s has not ended as it should", m.name)
 		}
 	})
 	synctest.Wait()
@@ -132,8 +132,18 @@ func (m *member) work(ctx context.Context, key string, _ election.Term) error {
 // leave has the member leave in order, and returns when it has.
 func (m *member) leave() {
 	m.Stop()
-	m.fleet.Expect(<-m.result).To(Succeed())
+	m.fleet.Expect(m.end()).To(Succeed())
+}
+
+// end waits for the end of the member's part, and returns the error.
+func (m *member) end() error {
 	m.ended = true
+	select {
+	case err := <-m.result:
+		return err
+	case <-time.After(time.Minute):
+		return errors.New("it takes part still")
+	}
 }
 
 // journal is what happened to all keys.
