@@ -31,29 +31,32 @@ func (r *run) leave(err error) {
 
 // handOver waits until the others have taken over what is led, and stands for nothing else.
 func (r *run) handOver() {
-	patience := time.NewTimer(leavePatience)
-	defer patience.Stop()
+	patience := time.Now().Add(leavePatience)
+	timer := time.NewTimer(leavePatience)
+	defer timer.Stop()
 	for led := len(r.seats) + 1; ; {
-		leading := 0
+		next, leading, standing := patience, 0, 0
 		for _, s := range r.seats {
 			if r.collect(s); s.election.Load() == nil || s.stopping {
 				continue
 			}
-			if r.unwanted(s); s.leads() {
+			standing++
+			if next = earlier(next, r.unwanted(s)); s.leads() {
 				leading++
 			}
 		}
-		if leading == 0 {
+		if standing == 0 {
 			return
 		}
 		if leading < led {
-			led = leading
-			patience.Reset(leavePatience)
-		}
-		select {
-		case <-patience.C:
+			led, patience = leading, time.Now().Add(leavePatience)
+		} else if !time.Now().Before(patience) {
 			r.log.Warn("Nobody asks for what is led, releasing it", "keys", leading)
 			return
+		}
+		timer.Reset(time.Until(next))
+		select {
+		case <-timer.C:
 		case <-r.wake:
 		}
 	}

@@ -95,21 +95,22 @@ func (r *run) loop(ctx context.Context) error {
 			r.close()
 			r.beat = time.Now()
 		case entry, ok := <-r.updates():
-			if !ok {
-				r.close()
-				r.rewatch = time.Now().Add(retry)
-			} else if err := r.take(entry); err != nil {
+			if err := r.take(entry, ok); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// tend does all that can be done now, and returns when there may be more to do.
+// tend does all that can be done now, and returns when there may be more to do. Requests take their time: what was told
+// meanwhile is taken in before anything else is done, lest this member act on a plan that is long out of date.
 func (r *run) tend(ctx context.Context) (next time.Time, err error) {
 	next = r.watch(ctx)
 	beat, err := r.show(ctx)
 	if err != nil {
+		return next, err
+	}
+	if err := r.catchUp(); err != nil {
 		return next, err
 	}
 	next = earlier(earlier(next, beat), r.forget())
@@ -119,6 +120,9 @@ func (r *run) tend(ctx context.Context) (next time.Time, err error) {
 		r.tell()
 	}
 	next = earlier(next, r.planning(ctx))
+	if err := r.catchUp(); err != nil {
+		return next, err
+	}
 	if next = earlier(next, r.seating()); r.news { // of a plan that was written or read just now
 		next = time.Now()
 	}
@@ -183,9 +187,28 @@ func (r *run) close() {
 	_ = w.Stop()
 }
 
-// take takes in what the watcher told; nil is the end of what stood when it was made.
-func (r *run) take(entry jetstream.KeyValueEntry) error {
-	if entry == nil {
+// catchUp takes in all that the watcher has told by now.
+func (r *run) catchUp() error {
+	for {
+		select {
+		case entry, ok := <-r.updates():
+			if err := r.take(entry, ok); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// take takes in what the watcher told; nil is the end of what stood when it was made. Not ok is the end of the watcher.
+func (r *run) take(entry jetstream.KeyValueEntry, ok bool) error {
+	switch {
+	case !ok:
+		r.close()
+		r.rewatch = time.Now().Add(retry)
+		return nil
+	case entry == nil:
 		r.end()
 		return nil
 	}

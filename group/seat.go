@@ -13,9 +13,10 @@ import (
 const (
 	// maxAsking is how many leaders a member asks to hand over at a time: as many as a process of package election serves.
 	maxAsking = 16
-	// lingering is for how long at most a member still stands for a key that it has handed over, so that it sees the other
-	// lead and can say so.
+	// lingering is for how long at most a member still stands for a key that it has handed over, until it sees the other
+	// lead and can say so; it looks every glance.
 	lingering = time.Second
+	glance    = 10 * time.Millisecond
 )
 
 // seat is one key, and this member's election for it while it stands.
@@ -128,9 +129,10 @@ func (r *run) unwanted(s *seat) (next time.Time) {
 	if s.unask != nil {
 		s.unask()
 	}
-	if lost := s.lost.Load(); lost > 0 {
-		if until := time.Unix(0, lost).Add(min(lingering, r.ttl/4)); time.Now().Before(until) {
-			return until
+	lost := time.Unix(0, s.lost.Load())
+	if time.Now().Before(lost.Add(min(lingering, r.ttl/4))) {
+		if l := s.election.Load().Status().Leader; time.Since(lost) < glance || l == nil || l.Name == r.name || l.Term == 0 {
+			return time.Now().Add(glance)
 		}
 	}
 	r.stop(s)
@@ -157,6 +159,9 @@ func (r *run) claim(s *seat) (next time.Time) {
 		return far
 	case time.Now().Before(s.ask):
 		return s.ask
+	}
+	if again := time.Unix(0, s.lost.Load()).Add(lingering); time.Now().Before(again) { // it was given away by a plan not heard yet
+		return again
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	s.unask = cancel
