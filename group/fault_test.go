@@ -33,16 +33,21 @@ func to(key string) func(link.Message) bool {
 }
 
 func TestNothingMovesWhileNobodyComesOrGoes(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
-		keys := keysOf(20)
-		members := f.together(keys, "a", "b", "c")
-		revision := f.planNumber()
-		after(10 * time.Minute)
-		f.expectEven(keys, members)
-		moves, _ := f.journal.reset()
-		f.Expect(moves).To(BeZero())
-		f.Expect(f.planNumber()).To(Equal(revision))
-	})
+	for name, change := range map[string]func(*jetstream.KeyValueConfig){"told of expiries": republished, "told nothing": plainly} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				keys := keysOf(20)
+				members := f.together(keys, "a", "b", "c")
+				for range 300 {
+					after(time.Second)
+					f.Expect(f.planNumber()).To(BeEquivalentTo(1), "nor does the plan expire")
+				}
+				f.expectEven(keys, members)
+				moves, _ := f.journal.reset()
+				f.Expect(moves).To(BeZero())
+			}, change)
+		})
+	}
 }
 
 func TestMemberWhosePresenceIsLateIsNotRobbed(t *testing.T) {
@@ -72,6 +77,47 @@ func TestMemberThatIsThoughtGoneAndLeadsHandsOverInOrder(t *testing.T) {
 		f.Expect(f.journal.twice).To(BeEmpty())
 		members[1].link.Heal()
 		after(ttl)
+		f.expectEven(keys, members)
+	})
+}
+
+func TestNoKeyIsWithoutALeaderForTheSakeOfThePlan(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		members := f.together(keys, "a", "b")
+		c := f.member("c", "shards", keys) // which is there, and cannot stand
+		c.link.LoseRequests(func(m link.Message) bool { return strings.Contains(m.Subject, ".shards.keys.") })
+		c.start()
+		for range 30 {
+			after(time.Second)
+			f.expectEven(keys, members)
+		}
+		f.Expect(f.planNumber()).To(BeEquivalentTo(2))
+		c.link.Heal()
+		after(ttl)
+		f.expectEven(keys, append(members, c))
+	})
+}
+
+func TestMemberWhoseWatcherIsBlindFindsOut(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		members := f.together(keys, "a", "b")
+		blind := ""
+		members[0].link.LoseReplies(func(m link.Message) bool {
+			part := strings.Split(m.Reply, ".") // $JS.ACK.<stream>.<consumer>
+			if len(part) < 4 || part[1] != "ACK" {
+				return false
+			}
+			if blind == "" {
+				blind = part[3]
+			}
+			return part[3] == blind
+		})
+		members = append(members, f.member("c", "shards", keys).start())
+		after(ttl/2 - 500*time.Millisecond)
+		f.Expect(blind).NotTo(BeEmpty())
+		f.Expect(members[0].Status().Members).To(HaveLen(3))
 		f.expectEven(keys, members)
 	})
 }
