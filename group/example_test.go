@@ -1,0 +1,89 @@
+package group_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/group"
+)
+
+// Two members share four shards; when one leaves, the other has taken its shards over by the time it is gone.
+func ExampleGroup_Run() {
+	js, bucket, shutdown := connect()
+	defer shutdown()
+
+	shards := []string{"0", "1", "2", "3"}
+	var members []*group.Group
+	var ended []chan error
+	for _, name := range []string{"web-1", "web-2"} {
+		g, err := group.New(name, "shards", shards, js, bucket)
+		if err != nil {
+			log.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			done <- g.Run(context.Background(), func(ctx context.Context, key string, term election.Term) error {
+				<-ctx.Done() // the work on one shard: it must return soon after ctx ends
+				return nil
+			})
+		}()
+		members, ended = append(members, g), append(ended, done)
+	}
+	for len(members[0].Keys()) < 2 || len(members[1].Keys()) < 2 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	fmt.Println("web-1 leads", members[0].Keys())
+	fmt.Println("web-2 leads", members[1].Keys())
+
+	members[0].Stop()
+	fmt.Println("web-1 has left:", <-ended[0])
+	fmt.Println("web-2 leads", members[1].Keys())
+
+	members[1].Stop()
+	<-ended[1]
+	// Output:
+	// web-1 leads [0 2]
+	// web-2 leads [1 3]
+	// web-1 has left: <nil>
+	// web-2 leads [0 1 2 3]
+}
+
+// connect stands for what any program does: connect to NATS, and open a bucket that is fit for elections.
+func connect() (jetstream.JetStream, jetstream.KeyValue, func()) {
+	dir, err := os.MkdirTemp("", "example")
+	check(err)
+	srv, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true})
+	check(err)
+	srv.Start()
+	if !srv.ReadyForConnections(20 * time.Second) {
+		log.Fatal("the server is not ready")
+	}
+	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.ReconnectBufSize(-1))
+	check(err)
+	js, err := jetstream.New(nc)
+	check(err)
+	bucket, err := election.CreateBucket(context.Background(), js, election.BucketConfig{
+		Name: "ELECTIONS", TTL: 2 * time.Second, Storage: jetstream.MemoryStorage,
+	})
+	check(err)
+	return js, bucket, func() {
+		nc.Close()
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		_ = os.RemoveAll(dir)
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

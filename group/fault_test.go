@@ -1,0 +1,307 @@
+package group_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// together returns a fleet's members that lead their shares.
+func (f *fleet) together(keys []string, names ...string) (members []*member) {
+	f.Helper()
+	for _, name := range names {
+		members = append(members, f.member(name, "shards", keys).start())
+	}
+	after(standDown + time.Second)
+	f.expectEven(keys, members)
+	f.journal.reset()
+	return members
+}
+
+// to matches what is published to a key.
+func to(key string) func(link.Message) bool {
+	return func(m link.Message) bool { return m.Subject == "$KV."+natstest.BucketName+"."+key }
+}
+
+func TestNothingMovesWhileNobodyComesOrGoes(t *testing.T) {
+	for name, change := range map[string]func(*jetstream.KeyValueConfig){"told of expiries": republished, "told nothing": plainly} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				keys := keysOf(20)
+				members := f.together(keys, "a", "b", "c")
+				for range 300 {
+					after(time.Second)
+					f.Expect(f.planNumber()).To(BeEquivalentTo(1), "nor does the plan expire")
+				}
+				f.expectEven(keys, members)
+				moves, _ := f.journal.reset()
+				f.Expect(moves).To(BeZero())
+			}, change)
+		})
+	}
+}
+
+func TestMemberWhosePresenceIsLateIsNotRobbed(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		members := f.together(keys, "a", "b", "c")
+		members[1].link.LoseRequests(to("shards.members.b"))
+		after(ttl - ttl/4)
+		members[1].link.Heal()
+		after(2 * ttl)
+		f.expectEven(keys, members)
+		moves, _ := f.journal.reset()
+		f.Expect(moves).To(BeZero())
+		f.Expect(f.planNumber()).To(BeEquivalentTo(1))
+	})
+}
+
+func TestMemberThatIsThoughtGoneAndLeadsHandsOverInOrder(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		members := f.together(keys, "a", "b", "c")
+		members[1].link.LoseRequests(to("shards.members.b"))
+		after(ttl + lateness + time.Second)
+		f.expectEven(keys, without(members, members[1]))
+		_, gap := f.journal.reset()
+		f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
+		f.Expect(f.journal.twice).To(BeEmpty())
+		members[1].link.Heal()
+		after(ttl)
+		f.expectEven(keys, members)
+	})
+}
+
+func TestNoKeyIsWithoutALeaderForTheSakeOfThePlan(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		members := f.together(keys, "a", "b")
+		c := f.member("c", "shards", keys) // which is there, and cannot stand
+		c.link.LoseRequests(func(m link.Message) bool { return strings.Contains(m.Subject, ".shards.keys.") })
+		c.start()
+		for range 30 {
+			after(time.Second)
+			f.expectEven(keys, members)
+		}
+		f.Expect(f.planNumber()).To(BeEquivalentTo(2))
+		c.link.Heal()
+		after(ttl)
+		f.expectEven(keys, append(members, c))
+	})
+}
+
+func TestMemberWhoseWatcherIsBlindFindsOut(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		members := f.together(keys, "a", "b")
+		blind := ""
+		members[0].link.LoseReplies(func(m link.Message) bool {
+			part := strings.Split(m.Reply, ".") // $JS.ACK.<stream>.<consumer>
+			if len(part) < 4 || part[1] != "ACK" {
+				return false
+			}
+			if blind == "" {
+				blind = part[3]
+			}
+			return part[3] == blind
+		})
+		members = append(members, f.member("c", "shards", keys).start())
+		after(ttl/2 - 500*time.Millisecond)
+		f.Expect(blind).NotTo(BeEmpty())
+		f.Expect(members[0].Status().Members).To(HaveLen(3))
+		f.expectEven(keys, members)
+	})
+}
+
+func TestMemberThatIsCutOffLosesItsKeysAndComesBack(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		members := f.together(keys, "a", "b", "c")
+		led := len(members[0].Keys())
+		members[0].link.Cut()
+		after(ttl)
+		f.Expect(members[0].Keys()).To(BeEmpty())
+		after(crashed)
+		f.expectEven(keys, members[1:])
+		moves, _ := f.journal.reset()
+		f.Expect(moves).To(Equal(led))
+		members[0].link.Heal()
+		after(ttl)
+		f.expectEven(keys, members)
+		moves, gap := f.journal.reset()
+		f.Expect(moves).To(Equal(20 / 3))
+		f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
+		f.Expect(f.journal.twice).To(BeEmpty())
+	})
+}
+
+func TestOutageOfTheServerMovesNothing(t *testing.T) {
+	for _, outage := range []time.Duration{time.Second, 3 * ttl} {
+		t.Run(outage.String(), func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				keys := keysOf(20)
+				members := f.together(keys, "a", "b", "c", "d")
+				for _, m := range members {
+					m.link.Cut()
+				}
+				after(outage)
+				for _, m := range slices.Backward(members) { // the one that has been there longest comes last
+					m.link.Heal()
+					after(time.Second)
+				}
+				after(crashed)
+				f.expectEven(keys, members)
+				moves, _ := f.journal.reset()
+				f.Expect(moves).To(BeZero())
+			})
+		})
+	}
+}
+
+func TestGroupSurvivesTheLossOfItsBucket(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		members := f.together(keys, "a", "b", "c")
+		f.Expect(f.jetStream().DeleteKeyValue(context.Background(), natstest.BucketName)).To(Succeed())
+		f.bucket = f.server.Bucket(f.T, f.server.Connect(f.T), ttl, f.options...)
+		after(3*ttl + standDown)
+		f.expectEven(keys, members)
+		f.member("d", "shards", keys).start()
+		after(ttl)
+		f.Expect(members[0].Status().Members).To(HaveLen(4))
+	})
+}
+
+func TestNextInLinePlansWhenTheFirstDoesNot(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		members := f.together(keys, "a", "b", "c")
+		members[0].link.LoseRequests(to("shards.plan"))
+		members = append(members, f.member("d", "shards", keys).start())
+		after(ttl)
+		f.expectEven(keys, members)
+		f.Expect(f.plan()).To(ContainSubstring(`"by":"b"`))
+		after(5 * ttl)
+		f.Expect(f.planNumber()).To(BeEquivalentTo(2), "it does not expire either")
+	})
+}
+
+func TestPlannerThatLeavesOrCrashesIsNotMissed(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		members := f.together(keys, "a", "b", "c", "d")
+		members[0].leave()
+		after(instant)
+		f.expectEven(keys, members[1:])
+		members[1].link.Cut()
+		after(crashed)
+		f.expectEven(keys, members[2:])
+	})
+}
+
+func TestGroupsInOneBucketDoNotDisturbEachOther(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(9)
+		members := f.together(keys, "a", "b", "c")
+		other := f.member("a", "shards.more", keys).start() // of the same name and keys
+		third := f.member("x", "plan", keys).start()
+		after(standDown + time.Second)
+		f.expectEven(keys, members)
+		f.Expect(other.Keys()).To(Equal(keys))
+		f.Expect(third.Keys()).To(Equal(keys))
+		other.leave()
+		after(crashed)
+		f.expectEven(keys, members)
+	})
+}
+
+func TestMoreMembersThanKeys(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(3)
+		members := f.together(keys, "a", "b", "c", "d", "e")
+		leading := slices.IndexFunc(members, func(m *member) bool { return len(m.Keys()) > 0 })
+		members[leading].leave()
+		after(instant)
+		f.expectEven(keys, without(members, members[leading]))
+		moves, gap := f.journal.reset()
+		f.Expect(moves).To(Equal(1))
+		f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
+	})
+}
+
+func TestKeysMayChangeInARollingUpdate(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		old, young := keysOf(20)[:16], keysOf(20)[4:]
+		members := f.together(old, "a", "b", "c", "d")
+		for i, m := range members {
+			m.leave()
+			members[i] = f.member(m.name, "shards", young).start()
+			after(standDown + time.Second)
+			led := map[string]bool{}
+			for _, m := range members {
+				for _, key := range m.Keys() {
+					f.Expect(led).NotTo(HaveKey(key))
+					led[key] = true
+				}
+				f.Expect(len(m.Keys())).To(BeNumerically("<=", 8))
+			}
+			if i < len(members)-1 {
+				f.Expect(led).To(HaveLen(20), "all that somebody lists")
+			}
+		}
+		f.expectEven(young, members)
+	})
+}
+
+func TestGroupWorksWhereTheBucketTellsNothing(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		members := f.together(keys, "a", "b", "c")
+		members[1].link.Cut()
+		after(crashed + standDown)
+		members = without(members, members[1])
+		f.expectEven(keys, members)
+		f.journal.reset()
+		members = append(members, f.member("d", "shards", keys).start())
+		after(2 * time.Second)
+		f.expectEven(keys, members)
+		moves, gap := f.journal.reset()
+		f.Expect(moves).To(Equal(6))
+		f.Expect(gap).To(BeNumerically("<", 100*time.Millisecond))
+		members[0].leave()
+		after(time.Second)
+		f.expectEven(keys, members[1:])
+	}, plainly)
+}
+
+// jetStream returns one on a connection that nothing disturbs.
+func (f *fleet) jetStream() jetstream.JetStream {
+	f.Helper()
+	js, err := jetstream.New(f.server.Connect(f.T))
+	f.Expect(err).NotTo(HaveOccurred())
+	return js
+}
+
+// plan returns what stands under the group's plan.
+func (f *fleet) plan() string {
+	f.Helper()
+	e, err := f.bucket.Get(context.Background(), "shards.plan")
+	f.Expect(err).NotTo(HaveOccurred())
+	return string(e.Value())
+}
+
+func (f *fleet) planNumber() (n uint64) {
+	f.Helper()
+	_, err := fmt.Sscanf(strings.SplitN(f.plan(), ",", 2)[0], `{"number":%d`, &n)
+	f.Expect(err).NotTo(HaveOccurred())
+	return n
+}

@@ -1,0 +1,62 @@
+package group_test
+
+import (
+	. "github.com/onsi/gomega"
+	"testing"
+	"time"
+)
+
+func TestSingleMemberLeadsAll(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		a := f.member("a", "shards", keys).start()
+		after(standDown + time.Second)
+		f.expectEven(keys, []*member{a})
+	})
+}
+
+func TestMembersThatStartTogetherShareEvenlyFromTheFirstTerm(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		var members []*member
+		for _, name := range []string{"a", "b", "c"} {
+			members = append(members, f.member(name, "shards", keys).start())
+		}
+		after(standDown + time.Second)
+		f.expectEven(keys, members)
+		moves, _ := f.journal.reset()
+		f.Expect(moves).To(BeZero())
+	})
+}
+
+func TestNewcomerIsHandedItsShareAndNoMore(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		a := f.member("a", "shards", keys).start()
+		after(standDown + time.Second)
+		b := f.member("b", "shards", keys).start()
+		after(200 * time.Millisecond)
+		f.expectEven(keys, []*member{a, b})
+		moves, gap := f.journal.reset()
+		f.Expect(moves).To(Equal(10))
+		f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
+	})
+}
+
+func TestMemberThatLeavesHandsOverBeforeItIsGone(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		a, b, c := f.member("a", "shards", keys).start(), f.member("b", "shards", keys).start(), f.member("c", "shards", keys).start()
+		after(standDown + time.Second)
+		led := len(a.Keys())
+		f.journal.reset()
+		begun := time.Now()
+		a.leave()
+		f.Expect(time.Since(begun)).To(BeNumerically("<", 100*time.Millisecond))
+		after(instant)
+		f.expectEven(keys, []*member{b, c})
+		moves, gap := f.journal.reset()
+		f.Expect(moves).To(Equal(led))
+		f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
+	})
+}

@@ -1,0 +1,93 @@
+package group
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// beats is how many times per TTL a member says that it is there.
+const beats = 4
+
+// show writes this member's presence when that is due, and returns when it is due next. By then the watcher must have told
+// of it, or it is made again. The error says that somebody else has the name.
+func (r *run) show(ctx context.Context) (time.Time, error) {
+	if time.Now().Before(r.beat) {
+		return r.beat, nil
+	}
+	if r.watcher != nil && r.members[r.name].revision < r.revision && time.Since(r.began) >= r.ttl/beats {
+		r.close()
+		r.watch(ctx)
+	}
+	r.beat = time.Now().Add(r.ttl / beats)
+	revision, err := r.write(ctx, r.memberKey(r.name), encode(r.self), r.revision)
+	if err == nil {
+		r.revision, r.warned = revision, false
+		return r.beat, nil
+	}
+	r.trouble("Presence not written", err)
+	r.beat = earlier(r.beat, time.Now().Add(retry))
+	if conflicts(err) {
+		over := r.revision
+		if err := r.contested(ctx); err != nil {
+			return r.beat, err
+		}
+		if r.revision != over {
+			r.beat = time.Now()
+		}
+	}
+	return r.beat, nil
+}
+
+// contested finds out why the presence could not be updated: somebody else has the name, or it expired, or an update whose
+// reply was lost was applied.
+func (r *run) contested(ctx context.Context) error {
+	call, cancel := r.try(ctx)
+	defer cancel()
+	var p presence
+	entry, err := r.bucket.Get(call, r.memberKey(r.name))
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		r.revision = 0
+	case err != nil:
+		return nil // who cannot be asked now is asked again
+	case json.Unmarshal(entry.Value(), &p) == nil && p.Instance != r.self.Instance:
+		return fmt.Errorf("%w: %q, on host %q as process %d", ErrReplaced, r.name, p.Host, p.PID)
+	default:
+		r.revision = entry.Revision()
+	}
+	return nil
+}
+
+// write puts a value under a key, over the given revision or, if that is 0, whatever stands there.
+func (r *run) write(ctx context.Context, key string, value []byte, over uint64) (uint64, error) {
+	call, cancel := r.try(ctx)
+	defer cancel()
+	if over == 0 {
+		return r.bucket.Put(call, key, value)
+	}
+	return r.bucket.Update(call, key, value, over)
+}
+
+// conflicts says whether a write was refused because another came before it.
+func conflicts(err error) bool {
+	return errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists)
+}
+
+// farewell says that this member leaves, and whether that was heard.
+func (r *run) farewell() bool {
+	if r.revision == 0 {
+		return false
+	}
+	call, cancel := r.try(r.ctx)
+	defer cancel()
+	err := r.bucket.Delete(call, r.memberKey(r.name), jetstream.LastRevision(r.revision))
+	if err != nil {
+		r.log.Warn("Leaving without a farewell", "error", err)
+	}
+	return err == nil
+}

@@ -1,0 +1,167 @@
+package group_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/group"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+func TestOptionsThatCannotBeUsedAreAllNamedAtOnce(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		_, err := group.New("a b", "", []string{"x", "x", "no key", strings.Repeat("k", 300)}, nil, nil,
+			group.WithLogger(nil), nil, group.WithElectionOptions(election.WithSplay(-1)))
+		f.Expect(err).To(MatchError(election.ErrInvalidOption))
+		for _, problem := range []string{
+			`the name is "a b"`, `the name of the group is ""`, `"x" is given twice`, `a key is "no key"`, "use at most 255",
+			"JetStream context is nil", "the bucket is nil", "WithLogger was given nil", "an option was given nil", "WithSplay(-1ns)",
+		} {
+			f.Expect(err).To(MatchError(ContainSubstring(problem)))
+		}
+		js := f.jetStream()
+		_, err = group.New("a", "shards", nil, js, f.bucket, group.WithElectionOptions(election.WithPlainValue()))
+		f.Expect(err).To(MatchError(And(ContainSubstring("there are no keys"), ContainSubstring("WithPlainValue"))))
+		_, err = group.New("a", "shards", keysOf(200_000), js, f.bucket)
+		f.Expect(err).To(MatchError(ContainSubstring("several groups")))
+	})
+}
+
+func TestBucketThatIsUnsuitableIsRefused(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T) {
+		f := &fleet{T: t, WithT: NewWithT(t), server: natstest.Start(t), journal: newJournal()}
+		f.bucket = f.server.Bucket(t, f.server.Connect(t), 0)
+		a := f.member("a", "shards", keysOf(1))
+		f.Expect(a.Run(context.Background(), a.work)).To(MatchError(election.ErrBucketUnsuitable))
+	})
+}
+
+func TestGroupRunsOnceAtATimeAndNotAfterStop(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.member("a", "shards", keysOf(3))
+		f.Expect(a.Run(context.Background(), nil)).To(MatchError(election.ErrInvalidOption))
+		for range 2 { // it may be called again after its context ended
+			ctx, cancel := context.WithCancel(context.Background())
+			result := make(chan error, 1)
+			go func() { result <- a.Start(ctx) }()
+			after(standDown + time.Second)
+			f.Expect(a.Keys()).To(HaveLen(3))
+			f.Expect(a.Start(ctx)).To(MatchError(election.ErrAlreadyRunning))
+			cancel()
+			f.Expect(<-result).To(Succeed())
+			f.Expect(a.Keys()).To(BeEmpty())
+		}
+		a.Stop()
+		f.Expect(a.Start(context.Background())).To(MatchError(election.ErrStopped))
+	})
+}
+
+func TestWorkThatReturnsWhileItsKeyIsLedEndsTheRunInOrder(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(8)
+		a, b := f.member("a", "shards", keys), f.member("b", "shards", keys).start()
+		result := make(chan error, 1)
+		broken := errors.New("disk full")
+		fail := make(chan struct{})
+		go func() {
+			result <- a.Run(context.Background(), func(ctx context.Context, key string, t election.Term) error {
+				select {
+				case <-fail:
+					return broken
+				case <-ctx.Done():
+					return nil
+				}
+			})
+		}()
+		after(standDown + time.Second)
+		f.expectEven(keys, []*member{a, b})
+		fail <- struct{}{}
+		f.Expect(<-result).To(MatchError(broken))
+		after(time.Second)
+		f.expectEven(keys, []*member{b})
+	})
+}
+
+func TestKeyIsHandedOverOnlyWhenItsWorkHasEnded(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(8)
+		a := f.member("a", "shards", keys)
+		a.windUp = 3 * time.Second
+		a.start()
+		after(standDown + time.Second)
+		b := f.member("b", "shards", keys).start()
+		after(3*time.Second - time.Millisecond)
+		f.Expect(b.Keys()).To(BeEmpty())
+		after(10 * time.Millisecond)
+		f.expectEven(keys, []*member{a, b})
+		f.Expect(f.journal.twice).To(BeEmpty())
+		a.leave()
+		after(instant)
+		f.expectEven(keys, []*member{b})
+		f.Expect(f.journal.twice).To(BeEmpty())
+	})
+}
+
+func TestMemberThatStartsAgainUnderItsNameKeepsItsKeys(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		a, b := f.member("a", "shards", keys).start(), f.member("b", "shards", keys).start()
+		after(standDown + time.Second)
+		had := b.Keys()
+		b.link.Cut()
+		after(time.Second)
+		again := f.member("b", "shards", keys).start()
+		after(crashed)
+		f.expectEven(keys, []*member{a, again})
+		f.Expect(again.Keys()).To(Equal(had))
+		moves, _ := f.journal.reset()
+		f.Expect(moves).To(BeZero())
+		b.link.Heal()
+		after(time.Second)
+		f.Expect(b.end()).To(MatchError(group.ErrReplaced))
+		f.expectEven(keys, []*member{a, again})
+	})
+}
+
+func TestMemberOfTheSameNameReplacesTheOther(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(6)
+		a, b := f.member("a", "shards", keys).start(), f.member("b", "shards", keys).start()
+		after(standDown + time.Second)
+		again := f.member("b", "shards", keys).start()
+		after(instant)
+		f.Expect(b.result).To(HaveLen(1), "at once")
+		err := b.end()
+		f.Expect(err).To(MatchError(group.ErrReplaced))
+		f.Expect(err).To(MatchError(ContainSubstring("as process")))
+		after(time.Second)
+		f.expectEven(keys, []*member{a, again})
+		f.Expect(f.journal.twice).To(BeEmpty())
+	})
+}
+
+func TestStatusTellsMembersPlanAndKeys(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.member("a", "shards", keysOf(4)).start()
+		f.Expect(a.Status().Plan).To(BeZero())
+		after(standDown + time.Second)
+		f.member("b", "shards", keysOf(4)).start()
+		after(time.Second)
+		s := a.Status()
+		f.Expect(s.Members).To(Equal([]string{"a", "b"}))
+		f.Expect(s.Plan).To(BeEquivalentTo(2))
+		f.Expect(s.Planned).To(HaveKeyWithValue("a", s.Leads))
+		f.Expect(s.Planned["b"]).To(HaveLen(2))
+		text, err := json.Marshal(s)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(string(text)).To(HavePrefix(`{"name":"a","group":"shards","bucket":"ELECTIONS","leads":["k000","k001"],"members":["a","b"],"plan":2,`))
+		f.Expect(a.Leads("nothing")).To(BeFalse())
+	})
+}

@@ -1,0 +1,105 @@
+package group
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+func membersOf(keys []string, names ...string) (there []presence) {
+	for _, name := range names {
+		there = append(there, presence{Name: name, Keys: keys})
+	}
+	return there
+}
+
+func keysOf(n int) (keys []string) {
+	for i := range n {
+		keys = append(keys, fmt.Sprintf("k%04d", i))
+	}
+	return keys
+}
+
+// moved returns how many keys another member has in next than in p, of those that still have the one they had in p or not.
+func moved(p, next plan) (n int) {
+	for name, keys := range p.Keys {
+		for _, key := range keys {
+			if !slices.Contains(next.Keys[name], key) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func TestPlanIsEvenAndMovesAsFewKeysAsCanBe(t *testing.T) {
+	g := NewWithT(t)
+	chance := rand.New(rand.NewPCG(1, 2))
+	for range 60 {
+		keys := keysOf(1 + chance.IntN(100))
+		var p plan
+		for range 20 {
+			var names []string
+			for i := range 12 {
+				if chance.IntN(2) == 0 {
+					names = append(names, fmt.Sprint("m", i))
+				}
+			}
+			if len(names) == 0 {
+				continue
+			}
+			next := p.next("x", membersOf(keys, names...))
+			low, high := len(keys)/len(names), (len(keys)+len(names)-1)/len(names)
+			kept, above, below, all := 0, 0, 0, []string{}
+			for _, name := range names {
+				before := len(p.Keys[name])
+				kept, above, below = kept+before, above+max(0, before-high), below+max(0, low-before)
+				g.Expect(len(next.Keys[name])).To(And(BeNumerically(">=", low), BeNumerically("<=", high)))
+				all = append(all, next.Keys[name]...)
+			}
+			g.Expect(slices.Sorted(slices.Values(all))).To(Equal(keys))
+			if p.Number > 0 {
+				orphans := len(keys) - kept
+				g.Expect(moved(p, next)).To(Equal(orphans + max(0, above, below-orphans)))
+			}
+			g.Expect(next.Number).To(Equal(p.Number + 1))
+			g.Expect(next.next("x", membersOf(keys, names...)).same(next)).To(BeTrue(), "a plan that fits is its own next")
+			p = next
+		}
+	}
+}
+
+func TestKeyGoesOnlyToThoseThatListIt(t *testing.T) {
+	g := NewWithT(t)
+	old, young := []string{"a", "b", "c", "d"}, []string{"c", "d", "e", "f"}
+	p := plan{}.next("x", append(membersOf(old, "one"), membersOf(young, "two")...))
+	g.Expect(p.Keys["one"]).To(ContainElements("a", "b"))
+	g.Expect(p.Keys["two"]).To(ContainElements("e", "f"))
+	g.Expect(len(p.Keys["one"])).To(Equal(3))
+	p = p.next("x", membersOf(young, "one", "two"))
+	g.Expect(append(slices.Clone(p.Keys["one"]), p.Keys["two"]...)).To(ConsistOf("c", "d", "e", "f"))
+	g.Expect(p.Keys["one"]).To(HaveLen(2))
+}
+
+func TestPlanThatNobodyCouldHaveMadeIsPutRight(t *testing.T) {
+	g := NewWithT(t)
+	p := plan{Number: 7, Keys: map[string][]string{"a": {"k0000", "k0000", "what"}, "b": {"k0000", "k0001"}}}
+	next := p.next("x", membersOf(keysOf(3), "a", "b"))
+	g.Expect(append(next.Keys["a"], next.Keys["b"]...)).To(ConsistOf("k0000", "k0001", "k0002"))
+	g.Expect(plan{}.next("x", nil).Keys).To(BeEmpty())
+}
+
+func BenchmarkNextPlan(b *testing.B) {
+	keys := keysOf(5000)
+	var names []string
+	for i := range 100 {
+		names = append(names, fmt.Sprint("m", i))
+	}
+	p := plan{}.next("x", membersOf(keys, names...))
+	for b.Loop() {
+		p.next("x", membersOf(keys, names[1:]...))
+	}
+}
