@@ -55,6 +55,7 @@ type Config struct {
 	PlainValue bool              // see WithPlainValue; goes with Mixed
 	Priority   int               // see WithPriority
 	Preemption bool              // see WithPreemption
+	Relinquish string            // a duration for WithRelinquish, or a line for WithRelinquishSchedule
 
 	Logger *slog.Logger // of the election and of Connect; nil logs nothing
 }
@@ -88,10 +89,21 @@ func (c Config) Options() []Option {
 	if c.Preemption {
 		opts = append(opts, WithPreemption())
 	}
+	if c.Relinquish != "" {
+		opts = append(opts, relinquishBy(c.Relinquish))
+	}
 	if c.Logger != nil {
 		opts = append(opts, WithLogger(c.Logger))
 	}
 	return opts
+}
+
+// relinquishBy returns the option for a period or a schedule.
+func relinquishBy(value string) Option {
+	if period, err := time.ParseDuration(value); err == nil {
+		return WithRelinquish(period)
+	}
+	return WithRelinquishSchedule(value)
 }
 
 // Format writes what c says as fmt writes a struct, whatever the verb, but for its secrets.

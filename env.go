@@ -31,6 +31,7 @@ import (
 //	ELECTION_PLAIN_VALUE      true: see WithPlainValue
 //	ELECTION_PRIORITY         see WithPriority
 //	ELECTION_PREEMPTION       true: see WithPreemption
+//	ELECTION_RELINQUISH       see WithRelinquish, or WithRelinquishSchedule: 6h, or 0 4 * * *
 //
 // How to reach NATS is read from natscli's variables, whatever the prefix: NATS_URL, NATS_CONTEXT, NATS_CREDS, NATS_NKEY,
 // NATS_USER, NATS_PASSWORD, NATS_CERT, NATS_KEY and NATS_CA. A context is used only if it is named: one that happens to be
@@ -126,6 +127,11 @@ func (r *envReader) options(c *Config) {
 	r.read(r.prefix+"PLAIN_VALUE", truth(&c.PlainValue))
 	r.read(r.prefix+"PRIORITY", number(&c.Priority))
 	r.read(r.prefix+"PREEMPTION", truth(&c.Preemption))
+	r.read(r.prefix+"RELINQUISH", func(value string) error {
+		c.Relinquish = value
+		opts := collect([]Option{relinquishBy(value)})
+		return opts.validateAlone()
+	})
 }
 
 func (r *envReader) server(c *Config) {

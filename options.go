@@ -241,7 +241,9 @@ func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
 	if o.plain && parseRecord([]byte(name)).Instance != "" {
 		problems = append(problems, invalid("WithPlainValue: the name %q would be read as a record: use another", name))
 	}
-	problems = append(problems, o.validateHandover())
+	if o.js == nil && (o.preempt || o.every != nil || o.cronSpec != nil) {
+		problems = append(problems, invalid("WithPreemption and WithRelinquish ask other candidates over NATS: give WithJetStream too"))
+	}
 	if isNil(bucket) {
 		problems = append(problems, invalid("the bucket is nil: pass the one that JetStream.KeyValue returned"))
 	}
@@ -250,7 +252,7 @@ func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
 
 // validateAlone checks the options by themselves.
 func (o *options) validateAlone() error {
-	problems := []error{o.validateMetadata()}
+	problems := []error{o.validateMetadata(), o.validateHandover()}
 	for _, option := range o.missing {
 		problems = append(problems, invalid("%s was given nil: leave the option out instead", option))
 	}
@@ -298,9 +300,6 @@ func (o *options) validateHandover() error {
 		} else if s.Next(time.Now()).IsZero() {
 			problems = append(problems, invalid("WithRelinquishSchedule(%q) never comes: give a date that exists", *o.cronSpec))
 		}
-	}
-	if o.js == nil && (o.preempt || o.every != nil || o.cronSpec != nil) {
-		problems = append(problems, invalid("WithPreemption and WithRelinquish ask other candidates over NATS: give WithJetStream too"))
 	}
 	return errors.Join(problems...)
 }
