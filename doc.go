@@ -146,6 +146,9 @@
 //	election_lease_remaining_seconds       gauge      0 unless the key is held
 //	election_term_start_timestamp_seconds  gauge      0 unless the key is held
 //
+// [WithNamespace] keeps the names alive that Choria's dashboards have: choria_election_campaigns, choria_election_leader and
+// choria_election_interval_seconds.
+//
 // The reasons of transitions are started, vacant, released, reclaimed, stood-down, stopped, resigned, transferred,
 // relinquished, unhealthy, work-ended, overwritten, deleted, bucket-replaced and deadline.
 package election

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // metrics counts what happens in one election and shows how it stands at the instant of a scrape. Everything is
@@ -17,6 +18,7 @@ type metrics struct {
 	renewalFailures  *prometheus.CounterVec
 	renewalDurations prometheus.Histogram
 	gauges           []prometheus.Collector
+	twice            []doubled // what has a name of old as well
 }
 
 // newMetrics returns the metrics of e, nil if it has no registerer.
@@ -42,7 +44,7 @@ func newMetrics(e *Election) *metrics {
 			return 0
 		})
 	}
-	return &metrics{
+	m := &metrics{
 		registerer: e.opts.registerer, name: e.name, key: e.key,
 		campaigns:       counter("election_campaigns_total", "Campaigns made, by the state in which they were made.", "state"),
 		transitions:     counter("election_transitions_total", "Changes of state, by the new state and the reason.", "to", "reason"),
@@ -52,15 +54,6 @@ func newMetrics(e *Election) *metrics {
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
 		}),
 		gauges: []prometheus.Collector{
-			gauge("election_leader", "Whether this candidate leads, 1 or 0.", func() float64 {
-				if e.IsLeader() {
-					return 1
-				}
-				return 0
-			}),
-			gauge("election_interval_seconds", "Time from the last campaign or renewal to the next.", func() float64 {
-				return time.Duration(e.wait.Load()).Seconds()
-			}),
 			source(sourceRepublish), source(sourceWatch), source(sourceNone),
 			gauge("election_lease_remaining_seconds", "What is left of the lease on the key, 0 unless it is held.", func() float64 {
 				if t := e.tenure.Load(); t != nil {
@@ -76,6 +69,29 @@ func newMetrics(e *Election) *metrics {
 			}),
 		},
 	}
+	leader := gauge("election_leader", "Whether this candidate leads, 1 or 0.", func() float64 {
+		if e.IsLeader() {
+			return 1
+		}
+		return 0
+	})
+	interval := gauge("election_interval_seconds", "Time from the last campaign or renewal to the next.", func() float64 {
+		return time.Duration(e.wait.Load()).Seconds()
+	})
+	if e.opts.namespace == nil {
+		m.gauges = append(m.gauges, leader, interval)
+		return m
+	}
+	double := func(c prometheus.Collector, name, now string, by ...string) doubled {
+		name = *e.opts.namespace + "_" + name
+		return doubled{Collector: c, desc: prometheus.NewDesc(name, "Old name of "+now+".", by, labels)}
+	}
+	m.twice = []doubled{
+		double(m.campaigns, "election_campaigns", "election_campaigns_total", "state"),
+		double(leader, "election_leader", "election_leader"),
+		double(interval, "election_interval_seconds", "election_interval_seconds"),
+	}
+	return m
 }
 
 // register makes the metrics visible, or says why not.
@@ -97,7 +113,60 @@ func (m *metrics) unregister() {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return append([]prometheus.Collector{m.campaigns, m.transitions, m.renewalFailures, m.renewalDurations}, m.gauges...)
+	all := append([]prometheus.Collector{m.transitions, m.renewalFailures, m.renewalDurations}, m.gauges...)
+	if m.twice == nil {
+		return append(all, m.campaigns)
+	}
+	for _, d := range m.twice {
+		all = append(all, d)
+	}
+	return all
+}
+
+// doubled shows a collector's metrics a second time, by another name. Each is read once for both names, so that they never
+// differ.
+type doubled struct {
+	prometheus.Collector
+	desc *prometheus.Desc // by the other name
+}
+
+// Describe makes doubled a collector.
+func (d doubled) Describe(ch chan<- *prometheus.Desc) {
+	d.Collector.Describe(ch)
+	ch <- d.desc
+}
+
+// Collect makes doubled a collector.
+func (d doubled) Collect(ch chan<- prometheus.Metric) {
+	own := make(chan prometheus.Metric)
+	go func() {
+		defer close(own)
+		d.Collector.Collect(own)
+	}()
+	for m := range own {
+		var value dto.Metric
+		if err := m.Write(&value); err != nil {
+			ch <- prometheus.NewInvalidMetric(m.Desc(), err)
+			continue
+		}
+		ch <- reading{m.Desc(), &value}
+		ch <- reading{d.desc, &value}
+	}
+}
+
+// reading is a metric that was read already.
+type reading struct {
+	desc  *prometheus.Desc
+	value *dto.Metric
+}
+
+// Desc makes reading a metric.
+func (r reading) Desc() *prometheus.Desc { return r.desc }
+
+// Write makes reading a metric.
+func (r reading) Write(out *dto.Metric) error {
+	out.Label, out.Counter, out.Gauge = r.value.Label, r.value.Counter, r.value.Gauge
+	return nil
 }
 
 // Describe makes metrics a collector.

@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/natscampaign/election"
 )
@@ -115,5 +116,73 @@ func TestNoRegistererIsNoMetrics(t *testing.T) {
 		a := f.candidate("a", election.WithRegisterer(nil)).start()
 		after(interval)
 		f.Expect(a.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestMetricsHaveTheirOldNamesAsWellAndAgreeWithThemAtEveryScrape(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		r := prometheus.NewPedanticRegistry()
+		a := f.candidate("a", election.WithRegisterer(r), election.WithNamespace("choria")).start()
+		agree := func(leader float64) {
+			f.Helper()
+			families := scrape(f, r)
+			for old, now := range map[string]string{
+				"choria_election_campaigns": "election_campaigns_total", "choria_election_leader": "election_leader",
+				"choria_election_interval_seconds": "election_interval_seconds",
+			} {
+				f.Expect(families).To(HaveKey(old))
+				f.Expect(families[old].GetType()).To(Equal(families[now].GetType()))
+				f.Expect(families[old].GetMetric()).To(Equal(families[now].GetMetric()), old)
+			}
+			f.Expect(families["choria_election_leader"].GetMetric()[0].GetGauge().GetValue()).To(Equal(leader))
+		}
+		agree(0)
+		after(interval)
+		agree(1)
+		f.Expect(testutil.GatherAndCompare(r, strings.NewReader(`
+# HELP choria_election_campaigns Old name of election_campaigns_total.
+# TYPE choria_election_campaigns counter
+choria_election_campaigns{election="scheduler",identity="a",state="candidate"} 1
+choria_election_campaigns{election="scheduler",identity="a",state="leader-elect"} 1
+# HELP choria_election_interval_seconds Old name of election_interval_seconds.
+# TYPE choria_election_interval_seconds gauge
+choria_election_interval_seconds{election="scheduler",identity="a"} 7.5
+# HELP choria_election_leader Old name of election_leader.
+# TYPE choria_election_leader gauge
+choria_election_leader{election="scheduler",identity="a"} 1
+`), "choria_election_campaigns", "choria_election_interval_seconds", "choria_election_leader")).To(Succeed())
+		a.link.Cut()
+		after(lease - instant)
+		agree(1)
+		after(instant)
+		agree(0)
+		a.Stop()
+		f.Expect(scrape(f, r)).To(BeEmpty())
+	})
+}
+
+// scrape returns what a registry has, by name.
+func scrape(f *fleet, r prometheus.Gatherer) map[string]*dto.MetricFamily {
+	f.Helper()
+	gathered, err := r.Gather()
+	f.Expect(err).NotTo(HaveOccurred())
+	families := map[string]*dto.MetricFamily{}
+	for _, m := range gathered {
+		families[m.GetName()] = m
+	}
+	return families
+}
+
+func TestOldNamesOfMetricsAreThereOnlyOnDemand(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		r := prometheus.NewPedanticRegistry()
+		f.candidate("a", election.WithRegisterer(r)).start()
+		f.candidate("b", election.WithRegisterer(r), election.WithNamespace("choria_asyncjobs")).start()
+		f.candidate("c", election.WithNamespace("choria")).start() // without a registerer it counts for nothing
+		after(interval)
+		families := scrape(f, r)
+		f.Expect(families["election_leader"].GetMetric()).To(HaveLen(2))
+		f.Expect(families["choria_asyncjobs_election_leader"].GetMetric()).To(HaveLen(1))
+		f.Expect(families).NotTo(HaveKey("choria_election_leader"))
 	})
 }

@@ -52,6 +52,7 @@ type options struct {
 	logger     *slog.Logger
 	debug      func(format string, a ...any)
 	registerer prometheus.Registerer
+	namespace  *string
 
 	metadata map[string]string
 	plain    bool
@@ -127,6 +128,14 @@ func WithRegisterer(r prometheus.Registerer) Option {
 			o.registerer = nil
 		}
 	}
+}
+
+// WithNamespace registers three of the metrics a second time, under the names that dashboards of other elections know: with
+// "choria", those of Choria, choria_election_campaigns, choria_election_leader and choria_election_interval_seconds; with
+// "choria_asyncjobs", those of its asyncjobs. They say what ours say, at every scrape. Default: ours alone. Where
+// [WithRegisterer] names none there are no metrics, by no name.
+func WithNamespace(namespace string) Option {
+	return func(o *options) { o.namespace = &namespace }
 }
 
 // WithMetadata adds m to the record that this candidate writes while it holds the key, at most 8 KiB in all.
@@ -252,7 +261,7 @@ func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
 
 // validateAlone checks the options by themselves.
 func (o *options) validateAlone() error {
-	problems := []error{o.validateMetadata(), o.validateHandover()}
+	problems := []error{o.validateMetadata(), o.validateHandover(), o.validateNamespace()}
 	for _, option := range o.missing {
 		problems = append(problems, invalid("%s was given nil: leave the option out instead", option))
 	}
@@ -344,6 +353,16 @@ func (o *options) validateMetadata() error {
 		return invalid("the metadata has %d bytes: use at most %d", size, maxMetadataBytes)
 	}
 	return nil
+}
+
+// legalNamespace is what the names of metrics may begin with; colons are for the rules of whoever scrapes them.
+var legalNamespace = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+
+func (o *options) validateNamespace() error {
+	if o.namespace == nil || legalNamespace.MatchString(*o.namespace) {
+		return nil
+	}
+	return invalid("WithNamespace(%q) begins no name of a metric: use letters, digits and _, and no digit first, such as %q, or leave it out", *o.namespace, "choria")
 }
 
 // timing holds the durations of one election on one bucket.

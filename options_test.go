@@ -42,6 +42,19 @@ func TestEveryProblemOfBadInputIsNamedAtOnceAndNothingIsWritten(t *testing.T) {
 	}
 }
 
+func TestNamespaceOfMetricsIsTheBeginningOfALegalName(t *testing.T) {
+	g := NewWithT(t)
+	for _, bad := range []string{"", " ", "9a", "cho ria", "cho-ria", "a:b", "ä", "a.b", "a\n"} {
+		_, err := election.NewElection("name", key, &faulty{}, election.WithNamespace(bad))
+		g.Expect(err).To(MatchError(election.ErrInvalidOption), "%q", bad)
+		g.Expect(err.Error()).To(ContainSubstring("WithNamespace(%q)", bad))
+	}
+	for _, good := range []string{"choria", "choria_asyncjobs", "_a9", "A"} {
+		_, err := election.NewElection("name", key, &faulty{}, election.WithNamespace(good))
+		g.Expect(err).NotTo(HaveOccurred(), "%q", good)
+	}
+}
+
 func TestNamesAndKeysAreCheckedByTheRulesOfTheServer(t *testing.T) {
 	g := NewWithT(t)
 	bucket := &faulty{}
