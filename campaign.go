@@ -16,6 +16,7 @@ import (
 func (e *Election) campaign(ctx context.Context, due time.Time, lost int) (*tenure, error) {
 	for {
 		vacancy := e.await(ctx, due, lost)
+		e.beat("waiting to be let campaign", time.Time{})
 		if e.gate.pass(ctx) {
 			due = e.afterGate()
 			continue
@@ -24,6 +25,7 @@ func (e *Election) campaign(ctx context.Context, due time.Time, lost int) (*tenu
 			return nil, nil
 		}
 		began := time.Now()
+		e.busy("campaigning")
 		t, err := e.stand(context.WithoutCancel(ctx), vacancy)
 		if t != nil || err != nil {
 			return t, err
@@ -44,6 +46,7 @@ func (e *Election) countWatchers(ctx context.Context, lost int, vacancy *change)
 	if vacancy != nil || lost < openingCampaigns || ear.hub.inUse() != sourceWatch {
 		return
 	}
+	e.busy("counting those who watch")
 	ctx, cancel := context.WithTimeout(ctx, e.facts.Load().try()) // meanwhile it answers no vacancy
 	defer cancel()
 	if f, err := e.inspect(ctx); err == nil {
@@ -62,6 +65,7 @@ func (e *Election) nextCampaign(lost int) (d time.Duration) {
 		e.wait.Store(int64(d))
 	}()
 	if e.opts.backoff != nil {
+		e.busy("asking its Backoff")
 		d = min(max(e.opts.backoff.Duration(lost), minPause), f.ttl)
 	}
 	return d

@@ -41,6 +41,22 @@ func TestAcknowledgementThatMeetsASuspendedMachineAfterTheDeadlineCountsForNothi
 	g.Expect(held.expiry.Stop()).To(BeFalse(), "no timer is left behind")
 }
 
+func TestLeaderThatWakesFromASuspensionWithoutALeaseIsUnhealthy(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	held := newTenure(t.Context(), &announcer{}, Term{Number: 5}, timing{ttl: time.Hour, interval: 45 * time.Minute}, now, now, 0)
+	defer held.end(reasonStopped)
+	defer held.expiry.Stop()
+	e := &Election{}
+	e.running.Store(true)
+	e.tenure.Store(held)
+	g.Expect(e.stuck()).To(BeEmpty())
+	held.lease.Store(lease{state: LeaderState}.until(moveWall(now.Add(time.Hour), -3603))) // it is over by the wall clock
+	g.Expect(e.stuck()).To(MatchRegexp(`^the lease of term 5 ran out 3\.?\d*s ago, and it still has not stood down$`))
+	held.end(reasonResigned)
+	g.Expect(e.stuck()).To(BeEmpty(), "it knows")
+}
+
 // moveWall moves the wall clock reading of a time, whose first word holds it above 30 bits of nanoseconds, and leaves the
 // monotonic one.
 func moveWall(t time.Time, seconds int) time.Time {

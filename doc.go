@@ -151,4 +151,6 @@
 //
 // The reasons of transitions are started, vacant, released, reclaimed, stood-down, stopped, resigned, transferred,
 // relinquished, unhealthy, work-ended, overwritten, deleted, bucket-replaced and deadline.
+//
+// [Election.Handler] answers load balancers over HTTP whether a candidate leads, and probes whether it is stuck.
 package election

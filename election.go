@@ -67,7 +67,8 @@ type Election struct {
 	nudged    chan struct{}          // receives when a leader should renew soon
 	lastError atomic.Pointer[string]
 	ear       atomic.Pointer[ear] // nil while it does not run
-	wait      atomic.Int64        // until the next campaign or renewal, as it was last set
+	pulse     atomic.Pointer[beat]
+	wait      atomic.Int64 // until the next campaign or renewal, as it was last set
 	attempts  atomic.Uint64
 	wins      atomic.Uint64
 	losses    atomic.Uint64
@@ -142,11 +143,16 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 	defer e.metrics.unregister()
 	began := time.Now().UTC().Round(0)
 	e.started.Store(&began)
+	e.busy("starting")
 	e.running.Store(true)
 	defer e.running.Store(false)
 	e.moved(CandidateState, reasonStarted, nil)
 	defer e.moved(UnknownState, reasonStopped, nil)
-	defer func() { <-e.announcer.hush() }()
+	defer e.pulse.Store(nil)
+	defer func() {
+		e.beat("waiting for callbacks to return", time.Now().Add(e.releaseTime()))
+		<-e.announcer.hush()
+	}()
 
 	if err := e.survey(ctx); err != nil || ctx.Err() != nil {
 		return err
@@ -158,6 +164,8 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 	if e.opts.health != nil {
 		defer e.attend(ctx)()
 	}
+	e.busy("looking at what stands under the key")
+	defer e.busy("leaving the election")
 	due, lost := time.Now().Add(randomBelow(e.facts.Load().splay)), 0
 	ear.settle(ctx, due, e.facts.Load().took)
 	for ctx.Err() == nil {
@@ -176,6 +184,15 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 		}
 	}
 	return nil
+}
+
+// releaseTime returns how long callbacks and work may take once they should return; 0 while the bucket was not reached, as
+// then there are none of a term.
+func (e *Election) releaseTime() time.Duration {
+	if f := e.facts.Load(); f != nil {
+		return f.releaseTimeout
+	}
+	return 0
 }
 
 // enter begins a run unless there is one, or Stop was called.

@@ -19,6 +19,7 @@ func (e *Election) lead(ctx context.Context, t *tenure, do func(context.Context,
 	if t.led {
 		e.losses.Add(1)
 	}
+	patience := time.Now().Add(t.releaseTimeout)
 	e.moved(CandidateState, t.reason, t)
 	t.outcome = e.windUp(ctx, t)
 	t.expiry.Stop()
@@ -28,6 +29,7 @@ func (e *Election) lead(ctx context.Context, t *tenure, do func(context.Context,
 	e.tenure.Store(nil)
 	ear.count(false)
 	close(t.over)
+	e.beat("waiting for callbacks and work to return", patience)
 	<-e.announcer.silence()
 	if t.work != nil {
 		<-t.work.done
@@ -48,6 +50,7 @@ func (e *Election) serve(ctx context.Context, t *tenure, do func(context.Context
 	defer timer.Stop()
 	begun := false
 	for {
+		e.beat("waiting for its next renewal", t.next)
 		select {
 		case <-t.ended:
 			return
@@ -94,9 +97,11 @@ func (e *Election) windUp(ctx context.Context, t *tenure) error {
 	silence, worked := e.announcer.silence(), t.work.returned()
 	timeout := time.NewTimer(t.releaseTimeout)
 	defer timeout.Stop()
+	due := time.Now().Add(t.releaseTimeout)
 	timer := time.NewTimer(time.Until(t.next))
 	defer timer.Stop()
 	for silence != nil || worked != nil {
+		e.beat("waiting for callbacks and work to return", due)
 		select {
 		case <-silence:
 			silence = nil

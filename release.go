@@ -16,6 +16,7 @@ const plainGrace = 50 * time.Millisecond
 // release lets go of the key, over the very revision that is held. It tries for as long as the lease lasts, but no longer
 // than one request may take: a stop must not hang on a server that is gone.
 func (e *Election) release(ctx context.Context, t *tenure) error {
+	e.busy("releasing the key")
 	ctx = context.WithoutCancel(ctx)
 	limit := time.Now().Add(min(t.remaining(), maxTry))
 	doubt := false // whether a try may have been applied

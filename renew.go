@@ -19,6 +19,7 @@ func spacing(left time.Duration) time.Duration {
 // renew tries once to renew the lease and sets the time of the next try. Whatever fails, short of proof that the key was
 // lost, leaves the term as it is: it ends at its deadline, and until then every try may save it.
 func (e *Election) renew(ctx context.Context, t *tenure) {
+	e.busy("renewing")
 	left := t.remaining()
 	if left < minTry {
 		t.end(reasonDeadline)

@@ -24,6 +24,7 @@ type facts struct {
 // survey reads the facts of the bucket, and waits while the server cannot be reached.
 func (e *Election) survey(ctx context.Context) error {
 	for try := 0; ; try++ {
+		e.busy("looking at the bucket")
 		f, err := e.inspect(ctx)
 		if classify(err) == unusable {
 			err = fmt.Errorf("%w: %q cannot be used: %w", ErrBucketUnsuitable, e.bucket.Bucket(), err)

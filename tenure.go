@@ -153,6 +153,12 @@ func (t *tenure) remaining() time.Duration {
 	return max(0, min(l.deadline.Sub(now), time.Duration(l.wall-now.UnixNano())))
 }
 
+// overdue returns for how long the lease has been over; less than 0 if it is not.
+func (t *tenure) overdue() time.Duration {
+	l, now := t.lease.Load(), time.Now()
+	return max(now.Sub(l.deadline), time.Duration(now.UnixNano()-l.wall))
+}
+
 // due returns when the next renewal is due if the last succeeded: one interval after it was sent or, for a leader-elect,
 // at the end of the stand-down where that comes before, or so soon after that one renewal can serve for both.
 func (t *tenure) due() time.Time {

@@ -354,6 +354,7 @@ func (e *Election) await(ctx context.Context, due time.Time, lost int) *change {
 			}
 			at = ask
 		}
+		e.beat("waiting for its next campaign", at)
 		timer.Reset(time.Until(at))
 		select {
 		case <-ctx.Done():
