@@ -32,6 +32,11 @@ Each event is a line on stdout, with --json one JSON object: "time" (RFC 3339), 
     stopped    it left the election
     dropped    events are missing here, "dropped" in number, for they were not read in time
 
+With --status a page shows who leads, who stands and what happened in the last hour, as it happens. It changes nothing, and
+asks nobody who reads it who he is: a port alone, as in :8222, is served on the loopback interface, and to others only by an
+ADDR that says so, such as 0.0.0.0:8222. Beside it /leader answers load balancers (200 while this candidate leads) and
+/healthz probes (503 if it is stuck); see the library's Handler.
+
 Reasons are vacant, released or reclaimed (elected), stood-down (leading), stopped, resigned, transferred, relinquished,
 unhealthy, overwritten, deleted, bucket-replaced or deadline (lost).`
 
@@ -45,6 +50,7 @@ type campaign struct {
 	json      bool
 	verbose   bool
 	metrics   string
+	status    string
 	embedded  bool
 	port      int
 	ttl       time.Duration
@@ -63,6 +69,7 @@ func registerCampaign(app *fisk.Application, t *tool) {
 	cmd.Flag("json", "Write events as JSON, one object on each line").UnNegatableBoolVar(&c.json)
 	cmd.Flag("verbose", "Log each campaign and renewal as well").Short('v').UnNegatableBoolVar(&c.verbose)
 	cmd.Flag("metrics", "Serve Prometheus metrics on http://ADDR/metrics").PlaceHolder("ADDR").StringVar(&c.metrics)
+	cmd.Flag("status", "Serve a page about the election on http://ADDR/, with /leader and /healthz for load balancers and probes; on the loopback interface unless ADDR names another").PlaceHolder("ADDR").StringVar(&c.status)
 	cmd.Flag("embedded", "Bring up a JetStream server in this process, and the bucket, to try things out").UnNegatableBoolVar(&c.embedded)
 	cmd.Flag("port", "Port of the embedded server, on the loopback interface (default any that is free)").PlaceHolder("PORT").IsSetByUser(&c.portSet).IntVar(&c.port)
 	cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket on the embedded server (default %v)", campaignDefaultTTL)).PlaceHolder("DURATION").IsSetByUser(&c.ttlSet).DurationVar(&c.ttl)
@@ -124,6 +131,13 @@ func (c *campaign) campaign(ctx context.Context, fail context.CancelCauseFunc, n
 	if metrics != nil {
 		defer metrics.stop()
 	}
+	page, err := c.serveStatus(log)
+	if err != nil {
+		return err
+	}
+	if page != nil {
+		defer page.stop()
+	}
 	if c.embedded {
 		server, err := startEmbedded(embeddedConfig{port: c.port})
 		if err != nil {
@@ -153,6 +167,9 @@ func (c *campaign) campaign(ctx context.Context, fail context.CancelCauseFunc, n
 	if err != nil {
 		return tidy(err)
 	}
+	if page != nil {
+		page.follow(s, bucket, e)
+	}
 	n.story.introduce(ctx, s, bucket, e.Term)
 	if c.work != nil {
 		return tidy(e.Run(ctx, c.work(e, log)))
@@ -165,6 +182,13 @@ func (c *campaign) serveMetrics(log *slog.Logger) (*metricsServer, error) {
 		return nil, nil
 	}
 	return serveMetrics(c.metrics, log)
+}
+
+func (c *campaign) serveStatus(log *slog.Logger) (*statusPage, error) {
+	if c.status == "" {
+		return nil, nil
+	}
+	return serveStatus(c.status, c.name, c.key, log)
 }
 
 // findBucket returns the bucket, which on an embedded server is made first.

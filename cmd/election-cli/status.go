@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+)
+
+const (
+	// statusPause is the time from one reading of the candidates to the next, and statusTick that from one reading of the page
+	// to the next while nothing changes. Nothing is read while nobody looks.
+	statusPause = 3 * time.Second
+	statusTick  = 2 * time.Second
+	// statusSpacing is the least time between two.
+	statusSpacing = 200 * time.Millisecond
+	// statusPatience is how long a reader may take to take what he is sent.
+	statusPatience = 10 * time.Second
+	// statusReaders is how many may follow at a time.
+	statusReaders = 32
+)
+
+// statusPage is a page about one election, and what it knows. It offers nothing that changes anything.
+type statusPage struct {
+	name, key string
+	log       *slog.Logger
+	server    *http.Server
+	address   net.Addr
+	ctx       context.Context // ends with the page
+	cancel    context.CancelFunc
+	readers   chan struct{}  // holds one for each that follows
+	following sync.WaitGroup // what follow began
+
+	candidate atomic.Pointer[election.Election]
+	watching  atomic.Pointer[view] // nil until the election is observed
+	chronicle *chronicle
+	trouble   atomic.Pointer[string] // why the election is not observed; nil if it is, or will soon be
+
+	mu    sync.Mutex // held while candidates are asked
+	asked time.Time
+	stand []election.Candidate
+	deaf  error // why they could not be asked
+}
+
+// serveStatus listens on address, so that a wrong one is known before anything else begins. Until the server is reached
+// the page says so.
+func serveStatus(address, name, key string, log *slog.Logger) (*statusPage, error) {
+	local, err := loopbackUnlessNamed(address)
+	if err != nil {
+		return nil, fmt.Errorf("--status %s: %w", address, err)
+	}
+	p, err := newStatusPage(name, key, log)
+	if err != nil {
+		return nil, tidy(err)
+	}
+	l, err := net.Listen("tcp", local)
+	if err != nil {
+		return nil, fmt.Errorf("--status %s: %w; give an address such as 127.0.0.1:8222 or :8222", address, err)
+	}
+	p.address = l.Addr()
+	p.server = &http.Server{
+		Handler: p.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		BaseContext: func(net.Listener) context.Context { return p.ctx },
+		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	go func() {
+		if err := p.server.Serve(l); err != http.ErrServerClosed {
+			log.Error("The status page is no longer served", "error", err)
+		}
+	}()
+	log.Info("Status is served", "url", "http://"+l.Addr().String()+"/")
+	return p, nil
+}
+
+// newStatusPage returns one that answers for a candidate that was not started, until there is one that can be.
+func newStatusPage(name, key string, log *slog.Logger) (*statusPage, error) {
+	e, err := election.NewElection(name, key, unbound{})
+	if err != nil {
+		return nil, err
+	}
+	p := &statusPage{name: name, key: key, log: log, readers: make(chan struct{}, statusReaders), chronicle: newChronicle()}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.candidate.Store(e)
+	return p, nil
+}
+
+// loopbackUnlessNamed returns an address to listen on: who names only a port means this host, not all the world.
+func loopbackUnlessNamed(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("%w; give an address such as 127.0.0.1:8222 or :8222", err)
+	}
+	if host == "" {
+		host = loopback
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// follow lets the page tell of a candidate's election from now on.
+func (p *statusPage) follow(s *session, bucket jetstream.KeyValue, e *election.Election) {
+	p.candidate.Store(e)
+	p.following.Go(func() {
+		for {
+			err := p.observe(s, bucket)
+			if p.ctx.Err() != nil {
+				return
+			}
+			if text := printable(err.Error()); p.trouble.Swap(&text) == nil {
+				p.log.Warn("The status page cannot observe the election, trying on", "error", err)
+			}
+			if pause(p.ctx, statusPause) != nil {
+				return
+			}
+		}
+	})
+}
+
+// observe tells the chronicle what happens, until the page ends or it is known why it cannot.
+func (p *statusPage) observe(s *session, bucket jetstream.KeyValue) error {
+	v, err := s.view(p.ctx, bucket, election.WithLogger(p.log))
+	if err != nil {
+		return err
+	}
+	events, err := v.observer.Observe(p.ctx, p.key)
+	if err != nil {
+		return err
+	}
+	p.trouble.Store(nil)
+	p.watching.Store(v)
+	p.chronicle.begin(v.clock)
+	for e := range events {
+		p.chronicle.told(e)
+	}
+	return p.ctx.Err()
+}
+
+// candidates returns who stands, as it was a few seconds ago at most.
+func (p *statusPage) candidates(ctx context.Context) ([]election.Candidate, error) {
+	v := p.watching.Load()
+	if v == nil {
+		return nil, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.asked) < statusPause || ctx.Err() != nil {
+		return p.stand, p.deaf
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, statusPause) // for all that wait here, not only for the first
+	defer cancel()
+	p.stand, p.deaf = v.observer.Candidates(ctx, p.key)
+	p.asked = time.Now()
+	return p.stand, p.deaf
+}
+
+// stop ends the page, and lets requests under way end.
+func (p *statusPage) stop() {
+	p.cancel()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if p.server.Shutdown(ctx) != nil {
+		_ = p.server.Close()
+	}
+	p.following.Wait()
+}
+
+// handler serves the page, its events, and what the candidate answers to load balancers and probes.
+func (p *statusPage) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", p.servePage)
+	mux.HandleFunc("GET /events", p.serveEvents)
+	mux.HandleFunc("GET /status.css", serveFile("text/css; charset=utf-8", statusCSS))
+	mux.HandleFunc("GET /status.js", serveFile("text/javascript; charset=utf-8", statusJS))
+	answer := func(w http.ResponseWriter, r *http.Request) { p.candidate.Load().Handler().ServeHTTP(w, r) }
+	mux.HandleFunc("/leader", answer)
+	mux.HandleFunc("/healthz", answer)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(statusPatience))
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func serveFile(kind, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		_, _ = w.Write([]byte(text)) // who asked may be gone
+	}
+}
+
+func (p *statusPage) servePage(w http.ResponseWriter, r *http.Request) {
+	sheet, _ := p.sheet(r.Context())
+	var b strings.Builder
+	if err := statusTemplate.Execute(&b, sheet); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	serveFile("text/html; charset=utf-8", b.String())(w, r)
+}
+
+// serveEvents sends what the page shows, and again as soon as it changes, by server-sent events.
+func (p *statusPage) serveEvents(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	if r.Method == http.MethodHead {
+		return
+	}
+	select {
+	case p.readers <- struct{}{}:
+		defer func() { <-p.readers }()
+	default:
+		w.Header().Set("Retry-After", "60")
+		http.Error(w, "too many follow already: read the page instead", http.StatusServiceUnavailable)
+		return
+	}
+	control := http.NewResponseController(w)
+	ctx := r.Context()
+	for {
+		sheet, changed := p.sheet(ctx)
+		var b strings.Builder
+		if err := statusTemplate.ExecuteTemplate(&b, "main", sheet); err != nil {
+			p.log.Error("The status page cannot be rendered", "error", err)
+			return
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(statusPatience))
+		message := "data: " + strings.ReplaceAll(b.String(), "\n", "\ndata: ") + "\n\n"
+		if _, err := w.Write([]byte(message)); err != nil || control.Flush() != nil || pause(ctx, statusSpacing) != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-time.After(statusTick):
+		}
+	}
+}

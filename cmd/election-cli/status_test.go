@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/xml"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+)
+
+func TestStatusListensOnLoopbackUnlessAnotherHostIsNamed(t *testing.T) {
+	g := NewWithT(t)
+	for given, want := range map[string]string{
+		":8080": "127.0.0.1:8080", ":0": "127.0.0.1:0", "localhost:1": "localhost:1", "0.0.0.0:8080": "0.0.0.0:8080", "[::]:8080": "[::]:8080", "web-1:80": "web-1:80",
+	} {
+		local, err := loopbackUnlessNamed(given)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(local).To(Equal(want), given)
+	}
+	for _, bad := range []string{"", "8080", "127.0.0.1", "::1:80:90", "http://127.0.0.1:80"} {
+		_, err := loopbackUnlessNamed(bad)
+		g.Expect(err).To(MatchError(ContainSubstring("give an address such as")), bad)
+	}
+	p, err := serveStatus(":0", "web-1", "jobs", slog.New(slog.DiscardHandler))
+	g.Expect(err).NotTo(HaveOccurred())
+	defer p.stop()
+	g.Expect(p.address.(*net.TCPAddr).IP.IsLoopback()).To(BeTrue())
+	_, err = serveStatus(p.address.String(), "web-1", "jobs", slog.New(slog.DiscardHandler))
+	g.Expect(err).To(MatchError(ContainSubstring("--status " + p.address.String())))
+}
+
+func TestStatusOffersNothingThatChangesAnything(t *testing.T) {
+	g := NewWithT(t)
+	p, err := newStatusPage("web-1", "jobs", slog.New(slog.DiscardHandler))
+	g.Expect(err).NotTo(HaveOccurred())
+	h := p.handler()
+	ask := func(method, path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+		return w
+	}
+	for path, code := range map[string]int{
+		"/": 200, "/status.css": 200, "/status.js": 200, "/healthz": 200, "/leader": 503, "/metrics": 404, "/x": 404, "/leader/": 404, "/page/status.html": 404,
+	} {
+		w := ask(http.MethodGet, path)
+		g.Expect(w.Code).To(Equal(code), path)
+		g.Expect(ask(http.MethodHead, path).Code).To(Equal(code), path)
+		g.Expect(w.Header().Get("Content-Security-Policy")).To(HavePrefix("default-src 'none';"))
+		g.Expect(w.Header().Get("X-Content-Type-Options")).To(Equal("nosniff"))
+		g.Expect(w.Header().Get("Cache-Control")).To(Equal("no-store"))
+		if code == 404 {
+			continue
+		}
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
+			g.Expect(ask(method, path).Code).To(Equal(http.StatusMethodNotAllowed), method+" "+path)
+		}
+	}
+	g.Expect(ask(http.MethodHead, "/events").Code).To(Equal(http.StatusOK))
+	g.Expect(ask(http.MethodGet, "/").Body.String()).To(ContainSubstring("Waiting for the server"))
+}
+
+// told returns a page that was told of events.
+func told(key string, events ...election.Event) *statusPage {
+	p, err := newStatusPage("web-1", "jobs", slog.New(slog.DiscardHandler))
+	if err != nil {
+		panic(err)
+	}
+	p.key = key
+	now := time.Now()
+	p.chronicle.begin(readServerTime(now, now, now))
+	for _, e := range events {
+		p.chronicle.told(e)
+	}
+	return p
+}
+
+func eventOf(kind election.EventKind, name string, ago time.Duration) election.Event {
+	at := time.Now().Add(-ago)
+	return election.Event{Kind: kind, Key: "jobs", At: at, Leader: election.Leader{
+		Key: "jobs", Name: name, Instance: "i-" + name, Host: "host-of-" + name, Term: 7, Since: at, Renewed: at, Expires: at.Add(time.Hour),
+	}}
+}
+
+func read(p *statusPage) string {
+	w := httptest.NewRecorder()
+	p.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	return w.Body.String()
+}
+
+func TestStatusShowsTheLastHour(t *testing.T) {
+	g := NewWithT(t)
+	p := told("jobs",
+		eventOf(election.Leading, "forgotten", 90*time.Minute), eventOf(election.Released, "forgotten", 80*time.Minute),
+		eventOf(election.Leading, "web-1", 50*time.Minute), eventOf(election.Expired, "web-1", 40*time.Minute),
+		eventOf(election.Elected, "web-2", 30*time.Minute), eventOf(election.Leading, "web-2", 20*time.Minute), eventOf(election.Renewed, "web-2", time.Minute),
+	)
+	page := read(p)
+	g.Expect(page).To(ContainSubstring("web-2 leads</p>"))
+	g.Expect(page).To(ContainSubstring(`<rect class="c0" x="600" y="0" width="600" height="40">`), "from 50 to 40 minutes ago")
+	g.Expect(page).To(ContainSubstring(`<rect class="c1" x="1800" y="26" width="600" height="14">`), "the stand-down")
+	g.Expect(page).To(MatchRegexp(`<rect class="c1" x="2400" y="0" width="(1200|1199)" height="40">`))
+	g.Expect(page).NotTo(ContainSubstring("forgotten"))
+	g.Expect(page).NotTo(ContainSubstring("renewed jobs"))
+	g.Expect(strings.Index(page, "web-1 did not renew")).To(BeNumerically(">", strings.Index(page, "web-2 won jobs")), "the latest first")
+	g.Expect(page).To(ContainSubstring(`<noscript><meta http-equiv="refresh"`))
+
+	p.chronicle.told(eventOf(election.Evicted, "web-2", 0))
+	g.Expect(read(p)).To(ContainSubstring("Nobody leads"))
+}
+
+func TestStatusKeepsNoMoreThanItShould(t *testing.T) {
+	g := NewWithT(t)
+	p := told("jobs")
+	for range 10_000 {
+		p.chronicle.told(eventOf(election.Elected, "web-1", 0))
+	}
+	seen, _ := p.chronicle.look()
+	g.Expect(seen.events).To(HaveLen(chronicleLength))
+	g.Expect(seen.reigns).To(HaveLen(chronicleLength))
+}
+
+func TestStatusShowsNothingOfOthersRaw(t *testing.T) {
+	g := NewWithT(t)
+	const script = `<script>alert(1)</script>`
+	for _, name := range []string{malice, script, `"><img src=x onerror=alert(1)>`, "a\ndata: b\n\nevent: c", "\r\r", "{{.Key}}", strings.Repeat("<", 100_000), "javascript:alert(1)"} {
+		e := eventOf(election.Leading, name, time.Minute)
+		e.Leader.Host, e.Leader.Since = name, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+		p := told(name, e, eventOf(election.Elected, name, 0))
+		text := name + " and more"
+		p.trouble.Store(&text)
+		page := read(p)
+		g.Expect(len(page)).To(BeNumerically("<", 50_000))
+		g.Expect(strings.Count(page, "<script")).To(Equal(1), "our own")
+		g.Expect(page).NotTo(ContainSubstring("<img"))
+		harmless(g, page, name)
+		d := xml.NewDecoder(strings.NewReader(page[strings.Index(page, "<svg"):strings.Index(page, "</svg>")]))
+		for {
+			token, err := d.Token()
+			if err != nil {
+				break
+			}
+			if el, ok := token.(xml.StartElement); ok {
+				g.Expect(el.Name.Local).To(BeElementOf("svg", "rect", "title"))
+			}
+		}
+	}
+}
+
+func TestStatusTellsAChangeAtOnceAndOneMessageIsOneRendering(t *testing.T) {
+	g := NewWithT(t)
+	p := told("jobs", eventOf(election.Leading, "web-1\n\ndata: x", time.Minute))
+	s := httptest.NewServer(p.handler())
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/events", nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	response, err := http.DefaultClient.Do(request)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer response.Body.Close()
+	g.Expect(response.Header.Get("Content-Type")).To(Equal("text/event-stream"))
+	lines := bufio.NewReader(response.Body)
+	message := func() string {
+		var b strings.Builder
+		for {
+			line, err := lines.ReadString('\n')
+			g.Expect(err).NotTo(HaveOccurred())
+			if line == "\n" {
+				return b.String()
+			}
+			g.Expect(line).To(HavePrefix("data: "))
+			b.WriteString(strings.TrimPrefix(line, "data: "))
+		}
+	}
+	g.Expect(message()).To(And(HavePrefix("<header>"), ContainSubstring("leads</p>"), HaveSuffix("</section>\n")))
+	began := time.Now()
+	p.chronicle.told(eventOf(election.Released, "web-1\n\ndata: x", 0))
+	g.Expect(message()).To(ContainSubstring("Nobody leads"))
+	g.Expect(time.Since(began)).To(BeNumerically("<", statusTick), "not only with the next tick")
+	cancel()
+	g.Eventually(func() int { return len(p.readers) }).Should(BeZero())
+}
+
+func TestStatusHasRoomForSoManyThatFollow(t *testing.T) {
+	g := NewWithT(t)
+	p := told("jobs")
+	for range statusReaders {
+		p.readers <- struct{}{}
+	}
+	w := httptest.NewRecorder()
+	p.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/events", nil))
+	g.Expect(w.Code).To(Equal(http.StatusServiceUnavailable))
+	g.Expect(read(p)).To(ContainSubstring("Nobody leads"), "the page itself is there")
+}
+
+func TestACampaignServesItsStatus(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("processes cannot be interrupted there")
+	}
+	t.Parallel()
+	g := NewWithT(t)
+	cmd, stdout, _ := command(t, "campaign", "jobs", "--name", "web-1", "--embedded", "--ttl", "2s", "--status", ":0")
+	lines, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cmd.Start()).To(Succeed())
+	var line string
+	g.Eventually(lines).WithTimeout(patience).Should(Receive(&line))
+	g.Expect(line).To(ContainSubstring("Status is served"))
+	_, url, _ := strings.Cut(line, "url=")
+	url = strings.TrimSpace(url)
+	g.Expect(url).To(HavePrefix("http://127.0.0.1:"))
+	get := func(path string) func() (string, error) {
+		return func() (string, error) {
+			r, err := http.Get(url + path)
+			if err != nil {
+				return "", err
+			}
+			defer r.Body.Close()
+			defer http.DefaultClient.CloseIdleConnections()
+			body, err := io.ReadAll(r.Body)
+			return r.Status + "\n" + string(body), err
+		}
+	}
+	g.Eventually(get("leader")).WithTimeout(patience).Should(And(HavePrefix("200"), ContainSubstring(`"is_leader":true`)))
+	g.Eventually(get("")).WithTimeout(patience).Should(And(
+		ContainSubstring("web-1 leads"), ContainSubstring("<td>web-1</td><td>leader</td>"), ContainSubstring("<dt>Term</dt><dd>1</dd>"),
+	))
+	g.Expect(get("healthz")()).To(And(HavePrefix("200"), ContainSubstring(`"healthy":true`)))
+	follow, err := http.Get(url + "events")
+	g.Expect(err).NotTo(HaveOccurred())
+	defer follow.Body.Close()
+	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
+	g.Expect(cmd.Wait()).To(Succeed(), stdout.String())
+	_, _ = io.Copy(io.Discard, follow.Body) // it ends
+}
