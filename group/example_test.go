@@ -30,7 +30,7 @@ func ExampleGroup_Run() {
 		}
 		done := make(chan error, 1)
 		go func() {
-			done <- g.Run(context.Background(), func(ctx context.Context, key string, term election.Term) error {
+			done <- g.Run(context.Background(), func(ctx context.Context, _ string, term election.Term) error {
 				<-ctx.Done() // the work on one shard: it must return soon after ctx ends
 				return nil
 			})
@@ -48,7 +48,7 @@ func ExampleGroup_Run() {
 	fmt.Println("web-2 leads", members[1].Keys())
 
 	members[1].Stop()
-	<-ended[1]
+	_ = <-ended[1]
 	// Output:
 	// web-1 leads [0 2]
 	// web-2 leads [1 3]
