@@ -52,6 +52,7 @@ type change struct {
 	replayed bool      // whether it is the state of the key at the time the source was made, written whenever
 	record   record    // what was written or, if the key was removed, what had stood there
 	before   uint64    // the revision of that, if the key was removed
+	heard    time.Time // when it was heard
 	answer   time.Time // when to answer the vacancy, if it is one
 	tries    int       // how many answers came to nothing
 
@@ -72,7 +73,7 @@ func (c *change) renews(before change) bool {
 
 // win returns what a candidate wins that takes the key over the change.
 func (c *change) win() win {
-	w := win{over: c.revision, reason: reasonVacant, removed: c.removal == removed}
+	w := win{over: c.revision, known: c.heard, reason: reasonVacant, removed: c.removal == removed}
 	left, released := c.record.released()
 	if released && (c.removal == kept || c.removal == removed && c.revision == c.before+1) {
 		// A release that was removed at once was cleared away by its writer; later, who knows who had taken it.
@@ -150,7 +151,8 @@ func (a *ear) take(c change) {
 			}
 		}
 	}
-	a.heard, a.lost = time.Now(), 0
+	c.heard = time.Now()
+	a.heard, a.lost = c.heard, 0
 	c.silence = randomBelow(spread(cmp.Or(c.record.Candidates, a.guessed, unknownCandidates), a.ttl))
 	if c.answer.IsZero() {
 		c.answer = a.heard.Add(a.delay(c))
