@@ -288,7 +288,7 @@ func changeOf(header nats.Header, revision uint64, written time.Time) change {
 	case header.Get("Nats-Marker-Reason") == "MaxAge":
 		c.removal = expired
 	case header.Get("Nats-Marker-Reason") != "", header.Get("KV-Operation") != "":
-		c.removal = removed
+		c.removal, c.deleted = removed, header.Get("KV-Operation") == "DEL"
 	}
 	return c
 }
@@ -387,7 +387,7 @@ func changeBy(entry jetstream.KeyValueEntry) change {
 	c := change{revision: entry.Revision(), written: entry.Created()}
 	switch entry.Operation() {
 	case jetstream.KeyValueDelete:
-		c.removal = removed
+		c.removal, c.deleted = removed, true
 	case jetstream.KeyValuePurge:
 		c.removal = removedOrExpired
 	}

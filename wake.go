@@ -49,6 +49,7 @@ type change struct {
 	revision uint64
 	written  time.Time // by the server's clock
 	removal  removal
+	deleted  bool      // whether it was removed by a deletion, as by a writer that clears its release away
 	replayed bool      // whether it is the state of the key at the time the source was made, written whenever
 	record   record    // what was written or, if the key was removed, what had stood there
 	before   uint64    // the revision of that, if the key was removed
@@ -75,8 +76,9 @@ func (c *change) renews(before change) bool {
 func (c *change) win() win {
 	w := win{over: c.revision, known: c.heard, reason: reasonVacant, removed: c.removal == removed}
 	left, released := c.record.released()
-	if released && (c.removal == kept || c.removal == removed && c.revision == c.before+1) {
-		// A release that was removed at once was cleared away by its writer; later, who knows who had taken it.
+	if released && (c.removal == kept || c.deleted && c.revision == c.before+1) {
+		// A release that was deleted at once was cleared away by its writer; later, who knows who had taken it. One that
+		// came at the edge of the lease may have been wiped by its expiry.
 		w.reason, w.removed, w.left, w.bucket = reasonReleased, false, left, c.record.Bucket
 	}
 	return w
