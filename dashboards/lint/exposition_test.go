@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/natstest"
@@ -20,7 +22,14 @@ type exposition map[string]map[string][]string
 // exposed returns what two candidates of a real election show, with the namespace as a prefix, once one of them leads.
 func exposed(t *testing.T, namespace string) exposition {
 	t.Helper()
-	x := exposition{}
+	x, _ := gathered(t, namespace)
+	return x
+}
+
+// gathered returns the same, and the text that Prometheus reads.
+func gathered(t *testing.T, namespace string) (exposition, []byte) {
+	t.Helper()
+	x, text := exposition{}, &bytes.Buffer{}
 	natstest.Bubble(t, func(t *testing.T) {
 		g, s, registry := NewWithT(t), natstest.Start(t), prometheus.NewPedanticRegistry()
 		var registerer prometheus.Registerer = registry
@@ -38,9 +47,11 @@ func exposed(t *testing.T, namespace string) exposition {
 		g.Expect(err).NotTo(HaveOccurred())
 		for _, f := range families {
 			x.add(f)
+			_, err := expfmt.MetricFamilyToText(text, f)
+			g.Expect(err).NotTo(HaveOccurred())
 		}
 	})
-	return x
+	return x, text.Bytes()
 }
 
 // add adds a family, under the names that its series have in Prometheus.
