@@ -31,6 +31,16 @@ const (
 	reasonDeadline    reason = "deadline"        // to candidate: the lease ran out before a renewal succeeded
 )
 
+// reasonsTo lists the reasons for which each state is entered.
+var reasonsTo = map[State][]reason{
+	LeaderElectState: {reasonVacant, reasonReleased, reasonReclaimed},
+	LeaderState:      {reasonStoodDown},
+	CandidateState: {
+		reasonStarted, reasonStopped, reasonResigned, reasonTransferred, reasonRelinquished, reasonUnhealthy, reasonWorkEnded,
+		reasonOverwritten, reasonDeleted, reasonReplaced, reasonDeadline,
+	},
+}
+
 // voluntary says whether a term that ended for this reason still holds the key, and releases it.
 func (r reason) voluntary() bool {
 	return r.yields() || r == reasonStopped || r == reasonWorkEnded
@@ -55,6 +65,11 @@ type lease struct {
 // on while the machine is suspended.
 func (l *lease) holds(now time.Time) bool {
 	return now.Before(l.deadline) && now.UnixNano() < l.wall
+}
+
+// remaining returns what is left of the lease at now, by the clock that is further ahead; never less than 0.
+func (l *lease) remaining(now time.Time) time.Duration {
+	return max(0, min(l.deadline.Sub(now), time.Duration(l.wall-now.UnixNano())))
 }
 
 // until returns l with another deadline.
@@ -148,10 +163,7 @@ func (t *tenure) number(sent time.Time) uint64 {
 func (t *tenure) holds() bool { return t.lease.Load().holds(time.Now()) }
 
 // remaining returns what is left of the lease on the key, by the clock that is further ahead; never less than 0.
-func (t *tenure) remaining() time.Duration {
-	l, now := t.lease.Load(), time.Now()
-	return max(0, min(l.deadline.Sub(now), time.Duration(l.wall-now.UnixNano())))
-}
+func (t *tenure) remaining() time.Duration { return t.lease.Load().remaining(time.Now()) }
 
 // due returns when the next renewal is due if the last succeeded: one interval after it was sent or, for a leader-elect,
 // at the end of the stand-down where that comes before, or so soon after that one renewal can serve for both.
