@@ -49,7 +49,7 @@ func newOptions(opts []Option) (o options, err error) {
 	case o.namespace != "" && !legalNamespace.MatchString(o.namespace):
 		return o, fmt.Errorf("%q is no prefix of a metric: use letters, digits and underscores, and no digit first", o.namespace)
 	case o.election != "" && !legalKey.MatchString(o.election):
-		return o, fmt.Errorf("%q is not a key: use letters, digits, and - _ = / .", o.election)
+		return o, fmt.Errorf("%q is not a key: use letters, digits, dots, and - _ = /", o.election)
 	}
 	return o, nil
 }
