@@ -14,9 +14,11 @@ import (
 // A campaign that has begun is carried through even if ctx ends meanwhile, for a write may have been applied that only
 // its sender can clear away: what is won then is released by whoever leads on it.
 func (e *Election) campaign(ctx context.Context, due time.Time, lost int) (*tenure, error) {
+	e.campaigning.Store(true)
+	defer e.campaigning.Store(false)
 	for {
 		vacancy := e.await(ctx, due, lost)
-		if e.gate.pass(ctx) {
+		if e.pass(ctx) {
 			due = e.afterGate()
 			continue
 		}
@@ -209,7 +211,7 @@ func (e *Election) claim(ctx context.Context) (*tenure, error) {
 // campaign finds it and takes it over.
 func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 	f := e.facts.Load()
-	if f.created.IsZero() || !w.vouched(f) {
+	if f.created.IsZero() || !w.vouched(f) || e.opts.conn() == nil { // without a connection nobody tells it of a pause
 		call, cancel := context.WithTimeout(ctx, f.try())
 		defer cancel()
 		fresh, err := e.inspect(call)

@@ -224,6 +224,7 @@ func (h *hub) look(ctx context.Context) {
 	created, republish, _ := describe(status)
 	h.created.Store(&created)
 	h.republish = republish
+	h.heedBy(status)
 }
 
 // use makes known which source is in use. Nobody trusts it before it was heard.
@@ -261,6 +262,7 @@ func (h *hub) subscribed(ctx context.Context, reconnects <-chan nats.Status) (de
 			return false
 		case <-reconnects:
 			h.use(sourceRepublish) // the client subscribes again by itself, but what was said meanwhile is lost
+			h.heed(ctx)            // a pause too
 		case <-h.remake:
 			return false
 		case <-h.deaf:

@@ -203,7 +203,7 @@ func (t *tenure) renewed(revision uint64, sent time.Time) bool {
 func (t *tenure) nominate(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.nominee != "" {
+	if t.nominee != "" || t.lease.Load().state == CandidateState { // who has ended may be releasing already
 		return false
 	}
 	t.nominee = name

@@ -363,13 +363,18 @@ func (e *Election) await(ctx context.Context, due time.Time, lost int) *change {
 		case <-ctx.Done():
 		case <-timer.C: // there may have been renewals meanwhile
 		case <-ear.news:
-			switch c, ok := ear.latest(); {
-			case ok && c.vacant():
-				e.announcer.leads(Leader{})
-			case ok:
-				e.saw(c.record.leader(e.key, c.revision, c.written, f.ttl))
-			}
+			e.hearOf(ear)
 		}
 	}
 	return nil
+}
+
+// hearOf takes note of who leads by the latest change that was heard.
+func (e *Election) hearOf(ear *ear) {
+	switch c, ok := ear.latest(); {
+	case ok && c.vacant():
+		e.announcer.leads(Leader{})
+	case ok:
+		e.saw(c.record.leader(e.key, c.revision, c.written, ear.ttl))
+	}
 }
