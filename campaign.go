@@ -14,10 +14,12 @@ import (
 // A campaign that has begun is carried through even if ctx ends meanwhile, for a write may have been applied that only
 // its sender can clear away: what is won then is released by whoever leads on it.
 func (e *Election) campaign(ctx context.Context, due time.Time, lost int) (*tenure, error) {
+	e.campaigning.Store(true)
+	defer e.campaigning.Store(false)
 	for {
 		vacancy := e.await(ctx, due, lost)
 		e.beat("waiting to be let campaign", time.Time{})
-		if e.gate.pass(ctx) {
+		if e.pass(ctx) {
 			due = e.afterGate()
 			continue
 		}
@@ -117,7 +119,8 @@ func (e *Election) stand(ctx context.Context, vacancy *change) (*tenure, error) 
 
 // win is a write that wins the key.
 type win struct {
-	over         uint64 // the revision that it is an update of; 0 if it creates the key
+	over         uint64    // the revision that it is an update of; 0 if it creates the key
+	known        time.Time // when that was heard or read
 	reason       reason
 	removed      bool          // whether the key was free because somebody had removed it, as far as was heard
 	left         time.Duration // of the stand-down of whoever released the key
@@ -152,6 +155,15 @@ func (e *Election) write(ctx context.Context, w *win) (err error) {
 	return err
 }
 
+// vouchPatience is for how long a release vouches for the bucket that it stands in: later this may have been made again, and
+// the update of the release have hit what has its revision there.
+const vouchPatience = 250 * time.Millisecond
+
+// vouched says whether what was taken over vouches for the bucket as it is known by f.
+func (w win) vouched(f *facts) bool {
+	return w.reason == reasonReleased && w.bucket.Equal(f.created) && w.acknowledged.Sub(w.known) < vouchPatience
+}
+
 // standDown returns how long the winner must wait in a bucket that is known by f. A release vouches for its writer, but
 // only in the bucket that this leads or led in: one who comes from an earlier bucket released what was not his. What is
 // left of another's stand-down is never more than a lease may last. The holder of a key that was removed may be cut off
@@ -161,7 +173,7 @@ func (w win) standDown(f *facts) time.Duration {
 	switch {
 	case w.reason == reasonReleased && w.bucket.Equal(f.created):
 		return min(w.left, max(f.standDown, f.ttl))
-	case w.removed, w.reason == reasonReclaimed && !w.bucket.Equal(f.created):
+	case w.removed, w.reason != reasonVacant && !w.bucket.Equal(f.created):
 		return max(f.standDown, f.ttl)
 	}
 	return f.standDown
@@ -180,7 +192,7 @@ func (e *Election) claim(ctx context.Context) (*tenure, error) {
 		return nil, nil
 	}
 	prior := parseRecord(entry.Value())
-	w := win{over: entry.Revision()}
+	w := win{over: entry.Revision(), known: time.Now()}
 	w.follow(prior)
 	if left, ok := prior.released(); ok {
 		w.reason, w.left, w.bucket = reasonReleased, left, prior.Bucket
@@ -203,7 +215,7 @@ func (e *Election) claim(ctx context.Context) (*tenure, error) {
 // campaign finds it and takes it over.
 func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 	f := e.facts.Load()
-	if f.created.IsZero() || w.reason != reasonReleased || !w.bucket.Equal(f.created) {
+	if f.created.IsZero() || !w.vouched(f) || e.opts.conn() == nil { // without a connection nobody tells it of a pause
 		call, cancel := context.WithTimeout(ctx, f.try())
 		defer cancel()
 		fresh, err := e.inspect(call)

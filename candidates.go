@@ -34,7 +34,7 @@ func (e *Election) candidate() Candidate {
 	open, _ := e.gate.open()
 	return Candidate{
 		Key: e.key, Name: e.name, Instance: e.instance, Host: e.host, PID: e.pid, Priority: e.opts.priority, State: e.State(), Version: version(),
-		Ready: a != nil && a.hub.inUse() != sourceNone && e.tenure.Load() == nil && open,
+		Ready: a != nil && a.hub.inUse() != sourceNone && e.tenure.Load() == nil && e.campaigning.Load() && open,
 		Clock: time.Now().UTC().Round(0),
 	}
 }

@@ -27,6 +27,8 @@ const (
 	askPatience = time.Second
 	// askQuiet is for how long no further answer must have come until the last is thought to be in.
 	askQuiet = 150 * time.Millisecond
+	// askLimit is how long answers are taken in any case.
+	askLimit = 5 * time.Second
 )
 
 func controlSubject(bucket, verb string) string { return "election-control." + bucket + "." + verb }
@@ -37,6 +39,7 @@ type question struct {
 	Bucket   time.Time `json:"bucket,omitzero"`    // when it was created: there may be others of its name within reach
 	Instance string    `json:"instance,omitempty"` // the leader that is to hand over, and no other
 	To       string    `json:"to,omitempty"`       // who is to take over
+	Wanted   bool      `json:"-"`                  // whether one candidate is looked for, which may be far away
 	WaitMs   int64     `json:"wait_ms,omitempty"`  // how long the asker waits for what was begun
 }
 
@@ -110,7 +113,11 @@ func ask(ctx context.Context, nc *nats.Conn, bucket, verb string, q question, ea
 	if err := nc.PublishRequest(controlSubject(bucket, verb), inbox, text); err != nil {
 		return err
 	}
+	began := time.Now()
 	for wait := askPatience; wait > 0; {
+		if verb == verbCandidates || verb == verbLook {
+			wait = min(wait, time.Until(began.Add(askLimit)))
+		}
 		patient, cancel := context.WithTimeout(ctx, wait)
 		m, err := sub.NextMsgWithContext(patient)
 		cancel()
@@ -132,18 +139,23 @@ func ask(ctx context.Context, nc *nats.Conn, bucket, verb string, q question, ea
 // askCandidates has each candidate of a key told to found, with the time at which its answer came, until that says that it
 // has heard enough.
 func askCandidates(ctx context.Context, nc *nats.Conn, bucket string, q question, found func(Candidate, time.Time) (enough bool)) error {
+	began := time.Now()
 	return ask(ctx, nc, bucket, verbCandidates, q, func(m *nats.Msg) time.Duration {
 		came := time.Now()
+		quiet := askQuiet
+		if q.Wanted { // others are further away than the first that answers, which may be in this process
+			quiet = max(quiet, time.Until(began.Add(askPatience)))
+		}
 		var a answer
 		if a.read(m) != nil {
-			return askQuiet // that one cannot be understood; others may
+			return quiet // that one cannot be understood; others may
 		}
 		for _, c := range a.Candidates {
 			if found(c, came) {
 				return 0
 			}
 		}
-		return askQuiet
+		return quiet
 	})
 }
 

@@ -58,14 +58,30 @@ func (h *hub) serve(ctx context.Context) {
 		}
 		defer func() { _ = sub.Unsubscribe() }()
 	}
+	looks := make(chan *nats.Msg, 1) // one that waits serves for all that come meanwhile
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	looking.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case m := <-looks:
+				h.heed(ctx)
+				reply(m, answer{})
+			}
+		}
+	})
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case m := <-questions:
 			if m.Subject == controlSubject(h.bucket.Bucket(), verbLook) {
-				h.heed(ctx)
-				reply(m, answer{})
+				select {
+				case looks <- m:
+				default:
+				}
 			} else if rest, ok := strings.CutPrefix(m.Subject, micro.APIPrefix+"."); ok {
 				verb, _, _ := strings.Cut(rest, ".")
 				d.introduce(verb, m)
@@ -117,11 +133,15 @@ func (d *desk) handOver(e *Election, verb string, q question, m *nats.Msg) {
 		reject(m, codeFailed, "too many requests to hand over are under way: ask again later")
 		return
 	}
+	wait := time.Duration(q.WaitMs) * time.Millisecond
+	if most := e.facts.Load().ttl + windUpPatience; q.WaitMs <= 0 || q.WaitMs > most.Milliseconds() {
+		wait = most
+	}
 	reply(m, answer{Begun: true})
 	e.log.Info("Asked to hand over", "verb", verb, "to", q.To)
 	go func() {
 		defer func() { <-d.windUps }()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(q.WaitMs)*time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), wait)
 		defer cancel()
 		var err error
 		if verb == verbTransfer {
@@ -160,16 +180,23 @@ func (d *desk) introduce(verb string, m *nats.Msg) {
 	}
 }
 
+// answerable says whether a message may be answered: not where the answer would be written to a key, or be a request, by
+// the permissions of this process.
+func answerable(m *nats.Msg) bool {
+	return m.Reply != "" && !strings.HasPrefix(m.Reply, "$") &&
+		!strings.HasPrefix(m.Reply, "election-control.") && !strings.HasPrefix(m.Reply, "election.")
+}
+
 // reply answers a message. Whoever does not get the answer asks again.
 func reply(m *nats.Msg, v any) {
-	if text, err := json.Marshal(v); err == nil && m.Reply != "" {
+	if text, err := json.Marshal(v); err == nil && answerable(m) {
 		_ = m.Respond(text)
 	}
 }
 
 // reject answers a message with an error, as micro services do.
 func reject(m *nats.Msg, code int, text string) {
-	if m.Reply == "" {
+	if !answerable(m) {
 		return
 	}
 	r := nats.NewMsg(m.Reply)

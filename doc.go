@@ -137,15 +137,20 @@
 // [WithRegisterer] registers these, with the labels election (the key) and identity (the name):
 //
 //	election_leader                        gauge      1 exactly while IsLeader is true
+//	election_state                         gauge      1 for the state it is in: candidate, leader-elect or leader
 //	election_campaigns_total               counter    by state
 //	election_interval_seconds              gauge      from the last campaign or renewal to the next
 //	election_wake_up_source                gauge      1 for the source in use: republish, watch or none
 //	election_transitions_total             counter    by to (the new state) and reason
 //	election_renewal_failures_total        counter    by reason: timeout, conflict, no-stream, disconnected, error
 //	election_renewal_duration_seconds      histogram  round trips of successful renewals
+//	election_lease_seconds                 gauge      from a renewal to the deadline; 0 until the bucket was reached
 //	election_lease_remaining_seconds       gauge      0 unless the key is held
+//	election_term                          gauge      number of the term; 0 unless the key is held
 //	election_term_start_timestamp_seconds  gauge      0 unless the key is held
 //
+// Within one scrape the gauges are of one instant. Counters begin at 0, so that the first event shows as a change; and
+// package dashboards has a dashboard, rules and alerts made of them all.
 // [WithNamespace] keeps the names alive that Choria's dashboards have: choria_election_campaigns, choria_election_leader and
 // choria_election_interval_seconds.
 //

@@ -56,22 +56,23 @@ type Election struct {
 	metrics   *metrics
 	announcer announcer
 
-	tenure    atomic.Pointer[tenure] // nil while the key is not held
-	running   atomic.Bool
-	facts     atomic.Pointer[facts]  // of the bucket; nil until it was reached
-	seen      atomic.Pointer[Leader] // the last leader that was read
-	metadata  atomic.Pointer[map[string]string]
-	started   atomic.Pointer[time.Time] // when it last began to stand; nil before
-	gate      gate
-	illness   atomic.Pointer[string] // why it is unhealthy, or may be about to be; nil if it is not
-	nudged    chan struct{}          // receives when a leader should renew soon
-	lastError atomic.Pointer[string]
-	ear       atomic.Pointer[ear] // nil while it does not run
-	pulse     atomic.Pointer[beat]
-	wait      atomic.Int64 // until the next campaign or renewal, as it was last set
-	attempts  atomic.Uint64
-	wins      atomic.Uint64
-	losses    atomic.Uint64
+	tenure      atomic.Pointer[tenure] // nil while the key is not held
+	running     atomic.Bool
+	facts       atomic.Pointer[facts]  // of the bucket; nil until it was reached
+	seen        atomic.Pointer[Leader] // the last leader that was read
+	metadata    atomic.Pointer[map[string]string]
+	started     atomic.Pointer[time.Time] // when it last began to stand; nil before
+	gate        gate
+	campaigning atomic.Bool            // whether it campaigns, and does not wind up
+	illness     atomic.Pointer[string] // why it is unhealthy, or may be about to be; nil if it is not
+	nudged      chan struct{}          // receives when a leader should renew soon
+	lastError   atomic.Pointer[string]
+	ear         atomic.Pointer[ear] // nil while it does not run
+	pulse       atomic.Pointer[beat]
+	wait        atomic.Int64 // until the next campaign or renewal, as it was last set
+	attempts    atomic.Uint64
+	wins        atomic.Uint64
+	losses      atomic.Uint64
 
 	mu      sync.Mutex // guards what follows; never held across I/O or a callback
 	stopped bool

@@ -60,10 +60,14 @@ func (g *gate) open() (bool, <-chan struct{}) {
 	return false, g.changed
 }
 
-// pass waits until the gate is open, and says whether it had to. ctx may end before.
-func (g *gate) pass(ctx context.Context) (waited bool) {
+// pass waits until the gate is open, and says whether it had to. ctx may end before. Meanwhile it hears of who leads and,
+// lest nobody tells that an operator has resumed the election, looks once per interval.
+func (e *Election) pass(ctx context.Context) (waited bool) {
+	ear, f := e.ear.Load(), e.facts.Load()
+	timer := time.NewTimer(f.interval)
+	defer timer.Stop()
 	for ctx.Err() == nil {
-		open, changed := g.open()
+		open, changed := e.gate.open()
 		if open {
 			return waited
 		}
@@ -71,6 +75,13 @@ func (g *gate) pass(ctx context.Context) (waited bool) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
+		case <-ear.news:
+			e.hearOf(ear)
+		case <-timer.C:
+			if e.gate.shut(shutByOperator) {
+				_, _ = e.inspect(ctx)
+			}
+			timer.Reset(f.interval)
 		}
 	}
 	return waited

@@ -18,6 +18,13 @@ import (
 // others learn of it at the latest when they have won, and give the key back.
 const haltPrefix = "election.paused."
 
+const (
+	// markTries is how often a mark is set that somebody else's change of the stream undoes.
+	markTries = 10
+	// markSpacing is the least time after which is looked whether it stands.
+	markSpacing = 50 * time.Millisecond
+)
+
 // verbLook has every process of a bucket read which of its elections are paused.
 const verbLook = "look"
 
@@ -57,6 +64,11 @@ func (h *hub) heed(ctx context.Context) {
 	if err != nil {
 		return // whoever wins looks again
 	}
+	h.heedBy(status)
+}
+
+// heedBy does so for a bucket that was just looked at.
+func (h *hub) heedBy(status jetstream.KeyValueStatus) {
 	h.mu.Lock()
 	all := slices.Concat(slices.Collect(maps.Values(h.ears))...)
 	h.mu.Unlock()
@@ -98,20 +110,26 @@ func (o *Observer) mark(ctx context.Context, method, key string, change func(map
 	if err != nil {
 		return err
 	}
-	s, err := o.opts.js.Stream(ctx, "KV_"+o.bucket.Bucket())
-	if err != nil {
-		return fmt.Errorf("election %q: %w", key, err)
-	}
-	config := s.CachedInfo().Config
-	before := maps.Clone(config.Metadata)
-	if config.Metadata == nil {
-		config.Metadata = map[string]string{}
-	}
-	if change(config.Metadata); maps.Equal(before, config.Metadata) {
-		return nil
-	}
-	if _, err := o.opts.js.UpdateStream(ctx, config); err != nil {
-		return fmt.Errorf("election %q: %w", key, err)
+	for tries := 0; ; tries++ { // until nothing is to be changed some time after: others may undo it who had read before
+		s, err := o.opts.js.Stream(ctx, "KV_"+o.bucket.Bucket())
+		if err != nil {
+			return fmt.Errorf("election %q: %w", key, err)
+		}
+		config := s.CachedInfo().Config
+		before := maps.Clone(config.Metadata)
+		if config.Metadata == nil {
+			config.Metadata = map[string]string{}
+		}
+		if change(config.Metadata); maps.Equal(before, config.Metadata) {
+			break
+		}
+		if tries == markTries {
+			return fmt.Errorf("election %q: others keep changing the stream behind the bucket: try again", key)
+		}
+		if _, err := o.opts.js.UpdateStream(ctx, config); err != nil {
+			return fmt.Errorf("election %q: %w", key, err)
+		}
+		pause(ctx, markSpacing+randomBelow(markSpacing))
 	}
 	err = ask(ctx, nc, o.bucket.Bucket(), verbLook, question{Key: key}, func(*nats.Msg) time.Duration { return askQuiet })
 	if errors.Is(err, nats.ErrNoResponders) {

@@ -26,7 +26,7 @@ func TestRecordOfABucketOfTheSameNameElsewhereIsNotHeard(t *testing.T) {
 		b := f.hearing("b").start()
 		after(3*interval + time.Second)
 		var renewals atomic.Int64
-		a.link.OnRequest(func(m link.Message) { renewals.Add(1) })
+		a.link.OnRequest(func(link.Message) { renewals.Add(1) })
 		nc := f.server.Connect(f.T)
 		elsewhere := func(created time.Time) {
 			m := nats.NewMsg("election." + natstest.BucketName + "." + key)

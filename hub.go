@@ -224,6 +224,7 @@ func (h *hub) look(ctx context.Context) {
 	created, republish, _ := describe(status)
 	h.created.Store(&created)
 	h.republish = republish
+	h.heedBy(status)
 }
 
 // use makes known which source is in use. Nobody trusts it before it was heard.
@@ -261,6 +262,7 @@ func (h *hub) subscribed(ctx context.Context, reconnects <-chan nats.Status) (de
 			return false
 		case <-reconnects:
 			h.use(sourceRepublish) // the client subscribes again by itself, but what was said meanwhile is lost
+			h.heed(ctx)            // a pause too
 		case <-h.remake:
 			return false
 		case <-h.deaf:
@@ -288,7 +290,7 @@ func changeOf(header nats.Header, revision uint64, written time.Time) change {
 	case header.Get("Nats-Marker-Reason") == "MaxAge":
 		c.removal = expired
 	case header.Get("Nats-Marker-Reason") != "", header.Get("KV-Operation") != "":
-		c.removal = removed
+		c.removal, c.deleted = removed, header.Get("KV-Operation") == "DEL"
 	}
 	return c
 }
@@ -387,7 +389,7 @@ func changeBy(entry jetstream.KeyValueEntry) change {
 	c := change{revision: entry.Revision(), written: entry.Created()}
 	switch entry.Operation() {
 	case jetstream.KeyValueDelete:
-		c.removal = removed
+		c.removal, c.deleted = removed, true
 	case jetstream.KeyValuePurge:
 		c.removal = removedOrExpired
 	}

@@ -10,15 +10,32 @@ import (
 // metrics counts what happens in one election and shows how it stands at the instant of a scrape. Everything is
 // registered as one collector, from the start of a run to its end. A nil *metrics counts nothing.
 type metrics struct {
+	election   *Election
 	registerer prometheus.Registerer
-	name, key  string
 
 	campaigns        *prometheus.CounterVec
 	transitions      *prometheus.CounterVec
 	renewalFailures  *prometheus.CounterVec
 	renewalDurations prometheus.Histogram
-	gauges           []prometheus.Collector
-	twice            []doubled // what has a name of old as well
+	gauges           []gauge
+	old              *prometheus.Desc // of the campaigns, by the name that they had; nil without a namespace
+}
+
+// gauge is one series that is worked out when it is asked for.
+type gauge struct {
+	desc  *prometheus.Desc
+	value func(now moment) float64
+}
+
+// moment is how an election stands at one instant: all gauges of a scrape are worked out of the same, so that none
+// contradicts another.
+type moment struct {
+	state     State
+	term      Term          // zero unless the key is held
+	left      time.Duration // of the lease; 0 unless the key is held
+	leaseTime time.Duration // how long a lease is; 0 until the bucket was reached
+	wait      time.Duration // from the last campaign or renewal to the next
+	source    string        // how changes are heard of; empty before and after a run
 }
 
 // newMetrics returns the metrics of e, nil if it has no registerer.
@@ -30,22 +47,8 @@ func newMetrics(e *Election) *metrics {
 	counter := func(name, help string, by ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, by)
 	}
-	gauge := func(name, help string, value func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, value)
-	}
-	source := func(name string) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "election_wake_up_source", Help: "How this candidate hears of changes: 1 for the source in use.",
-			ConstLabels: prometheus.Labels{"election": e.key, "identity": e.name, "source": name},
-		}, func() float64 {
-			if a := e.ear.Load(); a != nil && a.hub.inUse() == name {
-				return 1
-			}
-			return 0
-		})
-	}
 	m := &metrics{
-		registerer: e.opts.registerer, name: e.name, key: e.key,
+		election: e, registerer: e.opts.registerer,
 		campaigns:       counter("election_campaigns_total", "Campaigns made, by the state in which they were made.", "state"),
 		transitions:     counter("election_transitions_total", "Changes of state, by the new state and the reason.", "to", "reason"),
 		renewalFailures: counter("election_renewal_failures_total", "Tries to renew the lease that failed, by the reason.", "reason"),
@@ -53,43 +56,102 @@ func newMetrics(e *Election) *metrics {
 			Name: "election_renewal_duration_seconds", Help: "Round trips of successful renewals.", ConstLabels: labels,
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
 		}),
-		gauges: []prometheus.Collector{
-			source(sourceRepublish), source(sourceWatch), source(sourceNone),
-			gauge("election_lease_remaining_seconds", "What is left of the lease on the key, 0 unless it is held.", func() float64 {
-				if t := e.tenure.Load(); t != nil {
-					return t.remaining().Seconds()
-				}
-				return 0
-			}),
-			gauge("election_term_start_timestamp_seconds", "When the key was won by the present leader or leader-elect, as Unix time, 0 unless it is this candidate.", func() float64 {
-				if t := e.tenure.Load(); t != nil && t.holds() {
-					return float64(t.term.Since.UnixMilli()) / 1000
-				}
-				return 0
-			}),
-		},
+		gauges: gauges(e),
 	}
-	leader := gauge("election_leader", "Whether this candidate leads, 1 or 0.", func() float64 {
-		if e.IsLeader() {
-			return 1
+	if ns := e.opts.namespace; ns != nil {
+		m.old = prometheus.NewDesc(*ns+"_election_campaigns", "Old name of election_campaigns_total.", []string{"state"}, labels)
+	}
+	m.countFromZero()
+	return m
+}
+
+// gauges returns the gauges of e.
+func gauges(e *Election) (all []gauge) {
+	add := func(name, help string, value func(moment) float64, label ...string) {
+		labels := prometheus.Labels{"election": e.key, "identity": e.name}
+		if len(label) > 0 {
+			labels[label[0]] = label[1]
 		}
-		return 0
-	})
-	interval := gauge("election_interval_seconds", "Time from the last campaign or renewal to the next.", func() float64 {
-		return time.Duration(e.wait.Load()).Seconds()
-	})
-	if e.opts.namespace == nil {
-		m.gauges = append(m.gauges, leader, interval)
-		return m
+		all = append(all, gauge{prometheus.NewDesc(name, help, nil, labels), value})
+		if ns := e.opts.namespace; ns != nil && (name == "election_leader" || name == "election_interval_seconds") {
+			all = append(all, gauge{prometheus.NewDesc(*ns+"_"+name, "Old name of "+name+".", nil, labels), value})
+		}
 	}
-	double := func(c prometheus.Collector, name, now string, by ...string) doubled {
-		name = *e.opts.namespace + "_" + name
-		return doubled{Collector: c, desc: prometheus.NewDesc(name, "Old name of "+now+".", by, labels)}
+	add("election_leader", "Whether this candidate leads, 1 or 0.", func(now moment) float64 {
+		return oneIf(now.state == LeaderState)
+	})
+	for _, s := range []State{CandidateState, LeaderElectState, LeaderState} {
+		add("election_state", "Where this candidate stands: 1 for the state it is in.", func(now moment) float64 {
+			return oneIf(now.state == s)
+		}, "state", s.String())
 	}
-	m.twice = []doubled{
-		double(m.campaigns, "election_campaigns", "election_campaigns_total", "state"),
-		double(leader, "election_leader", "election_leader"),
-		double(interval, "election_interval_seconds", "election_interval_seconds"),
+	add("election_interval_seconds", "Time from the last campaign or renewal to the next.", func(now moment) float64 {
+		return now.wait.Seconds()
+	})
+	for _, source := range []string{sourceRepublish, sourceWatch, sourceNone} {
+		add("election_wake_up_source", "How this candidate hears of changes: 1 for the source in use.", func(now moment) float64 {
+			return oneIf(now.source == source)
+		}, "source", source)
+	}
+	add("election_lease_seconds", "How long a lease lasts from a renewal, 0 until the bucket was reached.", func(now moment) float64 {
+		return now.leaseTime.Seconds()
+	})
+	add("election_lease_remaining_seconds", "What is left of the lease on the key, 0 unless it is held.", func(now moment) float64 {
+		return now.left.Seconds()
+	})
+	add("election_term", "Number of the term for which the key is held, 0 unless it is.", func(now moment) float64 {
+		return float64(now.term.Number)
+	})
+	add("election_term_start_timestamp_seconds", "When the key was won by the present leader or leader-elect, as Unix time, 0 unless it is this candidate.", func(now moment) float64 {
+		if now.term.Since.IsZero() {
+			return 0
+		}
+		return float64(now.term.Since.UnixMilli()) / 1000
+	})
+	return all
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// countFromZero shows every series that is known to be possible from the start: of one that begins with its first event
+// nobody could tell that anything happened.
+func (m *metrics) countFromZero() {
+	for _, s := range []State{CandidateState, LeaderElectState, LeaderState} {
+		m.campaigns.WithLabelValues(s.String())
+	}
+	for to, reasons := range reasonsTo {
+		for _, r := range reasons {
+			m.transitions.WithLabelValues(to.String(), string(r))
+		}
+	}
+	for _, why := range failures {
+		m.renewalFailures.WithLabelValues(why)
+	}
+}
+
+// moment returns how e stands now.
+func (e *Election) moment() moment {
+	now := time.Now()
+	m := moment{state: UnknownState, wait: time.Duration(e.wait.Load())}
+	if e.running.Load() {
+		m.state = CandidateState
+	}
+	if f := e.facts.Load(); f != nil {
+		m.leaseTime = f.leaseTime()
+	}
+	if a := e.ear.Load(); a != nil {
+		m.source = a.hub.inUse()
+	}
+	if t := e.tenure.Load(); t != nil {
+		m.leaseTime = t.leaseTime()
+		if l := t.lease.Load(); l.holds(now) {
+			m.state, m.term, m.left = l.state, t.term, l.remaining(now)
+		}
 	}
 	return m
 }
@@ -100,7 +162,7 @@ func (m *metrics) register() error {
 		return nil
 	}
 	if err := m.registerer.Register(m); err != nil {
-		return invalid("WithRegisterer: the metrics of candidate %q in election %q cannot be registered; give every candidate of one process a name of its own, or a registerer: %w", m.name, m.key, err)
+		return invalid("WithRegisterer: the metrics of candidate %q in election %q cannot be registered; give every candidate of one process a name of its own, or a registerer: %w", m.election.name, m.election.key, err)
 	}
 	return nil
 }
@@ -112,15 +174,12 @@ func (m *metrics) unregister() {
 	}
 }
 
-func (m *metrics) collectors() []prometheus.Collector {
-	all := append([]prometheus.Collector{m.transitions, m.renewalFailures, m.renewalDurations}, m.gauges...)
-	if m.twice == nil {
-		return append(all, m.campaigns)
+func (m *metrics) counters() []prometheus.Collector {
+	campaigns := prometheus.Collector(m.campaigns)
+	if m.old != nil {
+		campaigns = doubled{campaigns, m.old}
 	}
-	for _, d := range m.twice {
-		all = append(all, d)
-	}
-	return all
+	return []prometheus.Collector{campaigns, m.transitions, m.renewalFailures, m.renewalDurations}
 }
 
 // doubled shows a collector's metrics a second time, by another name. Each is read once for both names, so that they never
@@ -171,15 +230,22 @@ func (r reading) Write(out *dto.Metric) error {
 
 // Describe makes metrics a collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.collectors() {
+	for _, c := range m.counters() {
 		c.Describe(ch)
+	}
+	for _, g := range m.gauges {
+		ch <- g.desc
 	}
 }
 
 // Collect makes metrics a collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.collectors() {
+	for _, c := range m.counters() {
 		c.Collect(ch)
+	}
+	now := m.election.moment()
+	for _, g := range m.gauges {
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(now))
 	}
 }
 

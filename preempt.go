@@ -22,6 +22,12 @@ func (e *Election) preempt(ctx context.Context, a *ear) {
 	c, _ := a.latest()
 	q := question{Key: e.key, Bucket: *a.hub.created.Load(), Instance: c.record.Instance, To: e.name}
 	e.log.Info("Asking a leader of lower priority to hand over", "leader", c.record.Name, "priority", c.record.Priority)
+	for _, other := range a.hub.listeners(e.key) {
+		if l := other.election; l.instance == q.Instance { // a connection may not echo the question
+			go func() { _ = l.Transfer(ctx, e.name) }()
+			return
+		}
+	}
 	go func() {
 		err := askLeader(ctx, a.hub.conn, a.hub.bucket.Bucket(), verbTransfer, q, a.ttl+windUpPatience)
 		if err != nil && ctx.Err() == nil {

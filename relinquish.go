@@ -60,8 +60,10 @@ func (e *Election) someoneReady(ctx context.Context) string {
 		return ""
 	}
 	var heirs []Candidate
+	met := map[string]bool{}
 	meet := func(c Candidate, _ time.Time) (enough bool) {
-		if c.Ready && c.Name != e.name {
+		if c.Ready && c.Name != e.name && !met[c.Instance] {
+			met[c.Instance] = true
 			if len(heirs) > 0 && c.Priority > heirs[0].Priority {
 				heirs = nil
 			}
@@ -71,7 +73,10 @@ func (e *Election) someoneReady(ctx context.Context) string {
 		}
 		return false
 	}
-	q := question{Key: e.key, Bucket: *a.hub.created.Load()}
+	for _, other := range a.hub.listeners(e.key) { // a connection may not echo questions to this process
+		meet(other.election.candidate(), time.Now())
+	}
+	q := question{Wanted: true, Key: e.key, Bucket: *a.hub.created.Load()}
 	if err := askCandidates(ctx, a.hub.conn, a.hub.bucket.Bucket(), q, meet); err != nil {
 		e.log.Debug("Candidates cannot be asked", "error", err)
 	}

@@ -41,6 +41,9 @@ func classify(err error) outcome {
 	return unknown
 }
 
+// failures are all that failure returns.
+var failures = []string{"timeout", "no-stream", "disconnected", "conflict", "error"}
+
 // failure names what went wrong with a request in one word, for metrics and logs.
 func failure(err error) string {
 	switch {

@@ -31,6 +31,16 @@ const (
 	reasonDeadline    reason = "deadline"        // to candidate: the lease ran out before a renewal succeeded
 )
 
+// reasonsTo lists the reasons for which each state is entered.
+var reasonsTo = map[State][]reason{
+	LeaderElectState: {reasonVacant, reasonReleased, reasonReclaimed},
+	LeaderState:      {reasonStoodDown},
+	CandidateState: {
+		reasonStarted, reasonStopped, reasonResigned, reasonTransferred, reasonRelinquished, reasonUnhealthy, reasonWorkEnded,
+		reasonOverwritten, reasonDeleted, reasonReplaced, reasonDeadline,
+	},
+}
+
 // voluntary says whether a term that ended for this reason still holds the key, and releases it.
 func (r reason) voluntary() bool {
 	return r.yields() || r == reasonStopped || r == reasonWorkEnded
@@ -55,6 +65,11 @@ type lease struct {
 // on while the machine is suspended.
 func (l *lease) holds(now time.Time) bool {
 	return now.Before(l.deadline) && now.UnixNano() < l.wall
+}
+
+// remaining returns what is left of the lease at now, by the clock that is further ahead; never less than 0.
+func (l *lease) remaining(now time.Time) time.Duration {
+	return max(0, min(l.deadline.Sub(now), time.Duration(l.wall-now.UnixNano())))
 }
 
 // until returns l with another deadline.
@@ -148,10 +163,7 @@ func (t *tenure) number(sent time.Time) uint64 {
 func (t *tenure) holds() bool { return t.lease.Load().holds(time.Now()) }
 
 // remaining returns what is left of the lease on the key, by the clock that is further ahead; never less than 0.
-func (t *tenure) remaining() time.Duration {
-	l, now := t.lease.Load(), time.Now()
-	return max(0, min(l.deadline.Sub(now), time.Duration(l.wall-now.UnixNano())))
-}
+func (t *tenure) remaining() time.Duration { return t.lease.Load().remaining(time.Now()) }
 
 // overdue returns for how long the lease has been over; less than 0 if it is not.
 func (t *tenure) overdue() time.Duration {
@@ -197,7 +209,7 @@ func (t *tenure) renewed(revision uint64, sent time.Time) bool {
 func (t *tenure) nominate(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.nominee != "" {
+	if t.nominee != "" || t.lease.Load().state == CandidateState { // who has ended may be releasing already
 		return false
 	}
 	t.nominee = name

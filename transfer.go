@@ -67,7 +67,7 @@ func (e *Election) ready(ctx context.Context, ear *ear, name string) error {
 		meet(other.election.candidate(), time.Now())
 	}
 	if met == nil || !met.Ready {
-		q := question{Key: e.key, Bucket: *h.created.Load()}
+		q := question{Wanted: true, Key: e.key, Bucket: *h.created.Load()}
 		if err := askCandidates(ctx, h.conn, h.bucket.Bucket(), q, meet); err != nil && met == nil {
 			return fmt.Errorf("%w %q answers: %w", ErrNoCandidate, name, err)
 		}

@@ -49,9 +49,11 @@ type change struct {
 	revision uint64
 	written  time.Time // by the server's clock
 	removal  removal
+	deleted  bool      // whether it was removed by a deletion, as by a writer that clears its release away
 	replayed bool      // whether it is the state of the key at the time the source was made, written whenever
 	record   record    // what was written or, if the key was removed, what had stood there
 	before   uint64    // the revision of that, if the key was removed
+	heard    time.Time // when it was heard
 	answer   time.Time // when to answer the vacancy, if it is one
 	tries    int       // how many answers came to nothing
 
@@ -72,10 +74,11 @@ func (c *change) renews(before change) bool {
 
 // win returns what a candidate wins that takes the key over the change.
 func (c *change) win() win {
-	w := win{over: c.revision, reason: reasonVacant, removed: c.removal == removed}
+	w := win{over: c.revision, known: c.heard, reason: reasonVacant, removed: c.removal == removed}
 	left, released := c.record.released()
-	if released && (c.removal == kept || c.removal == removed && c.revision == c.before+1) {
-		// A release that was removed at once was cleared away by its writer; later, who knows who had taken it.
+	if released && (c.removal == kept || c.deleted && c.revision == c.before+1) {
+		// A release that was deleted at once was cleared away by its writer; later, who knows who had taken it. One that
+		// came at the edge of the lease may have been wiped by its expiry.
 		w.reason, w.removed, w.left, w.bucket = reasonReleased, false, left, c.record.Bucket
 	}
 	return w
@@ -150,7 +153,8 @@ func (a *ear) take(c change) {
 			}
 		}
 	}
-	a.heard, a.lost = time.Now(), 0
+	c.heard = time.Now()
+	a.heard, a.lost = c.heard, 0
 	c.silence = randomBelow(spread(cmp.Or(c.record.Candidates, a.guessed, unknownCandidates), a.ttl))
 	if c.answer.IsZero() {
 		c.answer = a.heard.Add(a.delay(c))
@@ -360,13 +364,18 @@ func (e *Election) await(ctx context.Context, due time.Time, lost int) *change {
 		case <-ctx.Done():
 		case <-timer.C: // there may have been renewals meanwhile
 		case <-ear.news:
-			switch c, ok := ear.latest(); {
-			case ok && c.vacant():
-				e.announcer.leads(Leader{})
-			case ok:
-				e.saw(c.record.leader(e.key, c.revision, c.written, f.ttl))
-			}
+			e.hearOf(ear)
 		}
 	}
 	return nil
+}
+
+// hearOf takes note of who leads by the latest change that was heard.
+func (e *Election) hearOf(ear *ear) {
+	switch c, ok := ear.latest(); {
+	case ok && c.vacant():
+		e.announcer.leads(Leader{})
+	case ok:
+		e.saw(c.record.leader(e.key, c.revision, c.written, ear.ttl))
+	}
 }

@@ -30,7 +30,7 @@ func ExampleGroup_Run() {
 		}
 		done := make(chan error, 1)
 		go func() {
-			done <- g.Run(context.Background(), func(ctx context.Context, key string, term election.Term) error {
+			done <- g.Run(context.Background(), func(ctx context.Context, _ string, _ election.Term) error {
 				<-ctx.Done() // the work on one shard: it must return soon after ctx ends
 				return nil
 			})
@@ -48,12 +48,13 @@ func ExampleGroup_Run() {
 	fmt.Println("web-2 leads", members[1].Keys())
 
 	members[1].Stop()
-	<-ended[1]
+	fmt.Println("web-2 has left:", <-ended[1])
 	// Output:
 	// web-1 leads [0 2]
 	// web-2 leads [1 3]
 	// web-1 has left: <nil>
 	// web-2 leads [0 1 2 3]
+	// web-2 has left: <nil>
 }
 
 // connect stands for what any program does: connect to NATS, and open a bucket that is fit for elections.

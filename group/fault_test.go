@@ -2,7 +2,6 @@ package group_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,23 +13,6 @@ import (
 	"github.com/natscampaign/election/internal/link"
 	"github.com/natscampaign/election/internal/natstest"
 )
-
-// together returns a fleet's members that lead their shares.
-func (f *fleet) together(keys []string, names ...string) (members []*member) {
-	f.Helper()
-	for _, name := range names {
-		members = append(members, f.member(name, "shards", keys).start())
-	}
-	after(standDown + time.Second)
-	f.expectEven(keys, members)
-	f.journal.reset()
-	return members
-}
-
-// to matches what is published to a key.
-func to(key string) func(link.Message) bool {
-	return func(m link.Message) bool { return m.Subject == "$KV."+natstest.BucketName+"."+key }
-}
 
 func TestNothingMovesWhileNobodyComesOrGoes(t *testing.T) {
 	for name, change := range map[string]func(*jetstream.KeyValueConfig){"told of expiries": republished, "told nothing": plainly} {
@@ -55,7 +37,7 @@ func TestMemberWhosePresenceIsLateIsNotRobbed(t *testing.T) {
 		keys := keysOf(20)
 		members := f.together(keys, "a", "b", "c")
 		members[1].link.LoseRequests(to("shards.members.b"))
-		after(ttl - ttl/4)
+		after(ttl / 2) // what was sent just before is 7.5 s old then, and a try may be under way for 2 s
 		members[1].link.Heal()
 		after(2 * ttl)
 		f.expectEven(keys, members)
@@ -281,27 +263,4 @@ func TestGroupWorksWhereTheBucketTellsNothing(t *testing.T) {
 		after(time.Second)
 		f.expectEven(keys, members[1:])
 	}, plainly)
-}
-
-// jetStream returns one on a connection that nothing disturbs.
-func (f *fleet) jetStream() jetstream.JetStream {
-	f.Helper()
-	js, err := jetstream.New(f.server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
-	return js
-}
-
-// plan returns what stands under the group's plan.
-func (f *fleet) plan() string {
-	f.Helper()
-	e, err := f.bucket.Get(context.Background(), "shards.plan")
-	f.Expect(err).NotTo(HaveOccurred())
-	return string(e.Value())
-}
-
-func (f *fleet) planNumber() (n uint64) {
-	f.Helper()
-	_, err := fmt.Sscanf(strings.SplitN(f.plan(), ",", 2)[0], `{"number":%d`, &n)
-	f.Expect(err).NotTo(HaveOccurred())
-	return n
 }

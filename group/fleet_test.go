@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -220,4 +221,44 @@ func (f *fleet) expectEven(keys []string, members []*member) {
 // without returns the members but one.
 func without(members []*member, m *member) []*member {
 	return slices.DeleteFunc(slices.Clone(members), func(other *member) bool { return other == m })
+}
+
+// together returns a fleet's members that lead their shares.
+func (f *fleet) together(keys []string, names ...string) (members []*member) {
+	f.Helper()
+	for _, name := range names {
+		members = append(members, f.member(name, "shards", keys).start())
+	}
+	after(standDown + time.Second)
+	f.expectEven(keys, members)
+	f.journal.reset()
+	return members
+}
+
+// to matches what is published to a key.
+func to(key string) func(link.Message) bool {
+	return func(m link.Message) bool { return m.Subject == "$KV."+natstest.BucketName+"."+key }
+}
+
+// jetStream returns one on a connection that nothing disturbs.
+func (f *fleet) jetStream() jetstream.JetStream {
+	f.Helper()
+	js, err := jetstream.New(f.server.Connect(f.T))
+	f.Expect(err).NotTo(HaveOccurred())
+	return js
+}
+
+// plan returns what stands under the group's plan.
+func (f *fleet) plan() string {
+	f.Helper()
+	e, err := f.bucket.Get(context.Background(), "shards.plan")
+	f.Expect(err).NotTo(HaveOccurred())
+	return string(e.Value())
+}
+
+func (f *fleet) planNumber() (n uint64) {
+	f.Helper()
+	_, err := fmt.Sscanf(strings.SplitN(f.plan(), ",", 2)[0], `{"number":%d`, &n)
+	f.Expect(err).NotTo(HaveOccurred())
+	return n
 }

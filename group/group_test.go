@@ -60,3 +60,14 @@ func TestMemberThatLeavesHandsOverBeforeItIsGone(t *testing.T) {
 		f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
 	})
 }
+
+func TestMemberWithManyKeysLeavesWithoutDelay(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) { // more keys than its process hands over at a time
+		members := f.together(keysOf(240), "a", "b", "c", "d")
+		begun := time.Now()
+		members[0].leave()
+		f.Expect(time.Since(begun)).To(BeNumerically("<", time.Second))
+		after(instant)
+		f.expectEven(keysOf(240), members[1:])
+	})
+}

@@ -71,7 +71,7 @@ func TestWorkThatReturnsWhileItsKeyIsLedEndsTheRunInOrder(t *testing.T) {
 		broken := errors.New("disk full")
 		fail := make(chan struct{})
 		go func() {
-			result <- a.Run(context.Background(), func(ctx context.Context, key string, t election.Term) error {
+			result <- a.Run(context.Background(), func(ctx context.Context, _ string, _ election.Term) error {
 				select {
 				case <-fail:
 					return broken

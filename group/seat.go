@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,9 @@ import (
 const (
 	// maxAsking is how many leaders a member asks to hand over at a time: as many as a process of package election serves.
 	maxAsking = 16
+	// askAgain is how long after one that came to nothing the leader is asked again at first, later up to retry: where many
+	// ask one that leaves, it may refuse some.
+	askAgain = 50 * time.Millisecond
 	// lingering is for how long at most a member still stands for a key that it has handed over, until it sees the other
 	// lead and can say so; it looks every glance.
 	lingering = time.Second
@@ -30,6 +34,7 @@ type seat struct {
 	// The rest belongs to the loop.
 	stopping bool
 	ask      time.Time          // when to ask the leader next
+	tries    int                // how many times it was asked
 	unask    context.CancelFunc // nil while nobody is asked
 	asked    chan error         // receives when somebody has been; nil likewise
 }
@@ -85,7 +90,7 @@ func (r *run) stand(s *seat) {
 	s.ready.Store(false)
 	s.lost.Store(0)
 	s.outcome.Store(nil)
-	s.stopping, s.ask, s.unask = false, time.Time{}, nil
+	s.stopping, s.ask, s.tries, s.unask = false, time.Time{}, 0, nil
 	s.election.Store(e)
 	go func() {
 		var err error
@@ -179,7 +184,9 @@ func (r *run) claim(s *seat) (next time.Time) {
 func (r *run) answered(s *seat, err error) {
 	s.unask()
 	s.unask, s.asked = nil, nil
-	s.ask = time.Now().Add(min(retry, r.ttl/beats))
+	pause := min(askAgain<<min(s.tries, 10), retry, r.ttl/beats)
+	s.ask = time.Now().Add(pause/2 + rand.N(pause))
+	s.tries++
 	r.asking--
 	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, election.ErrNoLeader) {
 		r.log.Debug("Key not handed over yet", "key", s.key, "error", err)

@@ -66,7 +66,7 @@ func TestNeverMoreThanOneHoldsTheLockWhateverHappensToHolders(t *testing.T) {
 		var holding, overlaps, turns atomic.Int64
 		var last atomic.Pointer[election.Term]
 		var all sync.WaitGroup
-		end := time.Now().Add(time.Hour)
+		end := time.Now().Add(20 * time.Minute)
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
 			m, l := b.mutex(name)
 			all.Go(func() {
@@ -95,7 +95,7 @@ func TestNeverMoreThanOneHoldsTheLockWhateverHappensToHolders(t *testing.T) {
 		}
 		all.Wait()
 		b.Expect(overlaps.Load()).To(BeZero())
-		b.Expect(turns.Load()).To(BeNumerically(">", 200))
+		b.Expect(turns.Load()).To(BeNumerically(">", 50))
 	})
 }
 

@@ -18,7 +18,7 @@ func FuzzCommandLine(f *testing.F) {
 	} {
 		f.Add(line)
 	}
-	f.Fuzz(func(t *testing.T, line string) {
+	f.Fuzz(func(_ *testing.T, line string) {
 		var out, errs bytes.Buffer
 		tool := &tool{stdout: &out, stderr: &errs}
 		own, argv := cutProgram(strings.Split(line, "\n"))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -111,11 +112,19 @@ func (v *view) leaders(ctx context.Context) ([]holder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("elections of bucket %q on %s cannot be listed: %w", v.bucket.Bucket(), v.server(), err)
 	}
-	seen := make([]holder, len(leaders)) // in JSON none are an empty list, and no null
-	for i, l := range leaders {
-		seen[i] = v.sight(l)
+	seen := []holder{} // in JSON none are an empty list, and no null
+	for _, l := range leaders {
+		if !otherwise(l) {
+			seen = append(seen, v.sight(l))
+		}
 	}
 	return seen, nil
+}
+
+// otherwise says whether a key holds something else than an election: an object that is no record, as groups keep their
+// plan and their members. Who writes a bare name has no name that looks so.
+func otherwise(l election.Leader) bool {
+	return l.Instance == "" && strings.HasPrefix(l.Name, "{") && json.Valid([]byte(l.Name))
 }
 
 // told has the leaders told by a consumer, which takes one request however many they are. There may be no permission for
@@ -169,8 +178,8 @@ type holder struct {
 	age, left time.Duration // since it renewed, and until its key expires, by the server's clock
 }
 
-const holderHelp = `"key" (the election), "name", "instance", "host", "pid", "term", "revision", "since", "renewed", "expires" (RFC 3339),
-"metadata", "state" (leader; leader-elect, whose leadership does not count yet; plain, a bare name as Choria's candidates
+const holderHelp = `"key" (the election), "name", "instance", "host", "pid", "priority", "term", "revision", "started"
+(since when it stands), "since", "renewed", "expires" (RFC 3339), "metadata", "state" (leader; leader-elect, whose leadership does not count yet; plain, a bare name as Choria's candidates
 write it, which does not tell), "token" (the fencing token) and "expires_in_s" (by the server's clock). What is not
 known is left out`
 

@@ -18,10 +18,11 @@ func TestLsTellsLeadersLeaderElectsAndBareNamesApart(t *testing.T) {
 	a.put("elect", leading("web-2", fields{"term": 0}))
 	a.put("choria", "puppet.example.net")
 	a.put("gone", leading("web-3", fields{"released": time.Now()}))
+	a.put("shards.plan", fields{"plan": 1, "members": []string{"web-1"}}) // as a group keeps it
 
 	var all []holder
 	a.read(exitOK, &all, "ls")
-	a.Expect(all).To(HaveLen(3), "who let go does not lead")
+	a.Expect(all).To(HaveLen(3), "who let go does not lead, and a plan is no leader")
 	a.Expect([]string{all[0].Key, all[0].Name, all[0].State, all[0].Token}).To(Equal([]string{"choria", "puppet.example.net", standingPlain, ""}))
 	a.Expect([]string{all[1].Key, all[1].Name, all[1].State, all[1].Token}).To(Equal([]string{"elect", "web-2", standingLeaderElect, ""}))
 	a.Expect([]string{all[2].Key, all[2].Name, all[2].State}).To(Equal([]string{"leads", "web-1", standingLeader}))

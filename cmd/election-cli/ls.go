@@ -12,7 +12,8 @@ import (
 const lsHelp = `With --json the result is a list of objects: ` + holderHelp + `.
 
 Without a terminal the columns are set apart by tabs, and there is no header: election, leader, state, since, term, last
-renewal, time left, host. Elections that nobody has won, or whose leader let go, are left out. The exit code is 0, also
+renewal, time left, host. Elections that nobody has won, or whose leader let go, are left out, and so are keys that
+hold other things, such as the plan of a group. The exit code is 0, also
 when there are none.`
 
 // ls is the command of that name.

@@ -15,6 +15,7 @@
 //	election-cli bucket add          make a bucket for elections; also: info, rm
 //	election-cli server              run a JetStream server to try things out
 //	election-cli run KEY -- PROGRAM  run a program while this host leads
+//	election-cli dashboard           print a Grafana dashboard; also: rules, for Prometheus
 //	election-cli drill               rehearse failovers and measure how long each takes
 //
 // Flags, environment and contexts for the connection are those of natscli. Data goes to stdout, everything else to
@@ -173,6 +174,7 @@ func (t *tool) app() *fisk.Application {
 	registerBucket(app, t)
 	registerServer(app, t)
 	registerRun(app, t)
+	registerDashboard(app, t)
 	registerDrill(app, t)
 	registerChild(app, t)
 	registerGuardian(app)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -68,7 +69,8 @@ func TestAQuestionCanBeLeftByAnInterrupt(t *testing.T) {
 	defer r.Close()
 	err = (&tool{stdin: terminal, stderr: w}).confirm(ctx, false, "Really?")
 	g.Expect(err).To(MatchError(ContainSubstring("nothing was done")))
-	g.Expect(err.(*verdict).code).To(Equal(exitInterrupted))
+	v, ok := errors.AsType[*verdict](err)
+	g.Expect(ok && v.code == exitInterrupted).To(BeTrue())
 	g.Expect(w.Close()).To(Succeed())
 }
 

@@ -45,13 +45,13 @@ func TestAProgramThatEndsInOrderWhenToldGivesItsCode(t *testing.T) {
 func TestAProgramThatIgnoresTermIsKilledBeforeTheKeyIsReleased(t *testing.T) {
 	t.Parallel()
 	a := newRunArena(t, 5*time.Second)
-	w := a.start(`trap '' TERM; echo $$ >pid; while :; do date +%s%N >>ticks; done`, "--grace", "200ms")
+	w := a.start(`trap '' TERM; echo $$ >pid; while :; do date +%s%N >>ticks; done`, "--grace", "150ms")
 	pid := a.pid("pid")
 	a.start(`kill -0 `+fmt.Sprint(pid)+` && echo >still; echo >other; sleep 1000`, "--max-wait", "20s")
 	told := time.Now()
 	w.sends(unix.SIGTERM)
 	a.g.Expect(w.code()).To(Equal(137), w.stderr.String())
-	a.g.Expect(time.Since(told)).To(BeNumerically(">=", 200*time.Millisecond), "it had its grace")
+	a.g.Expect(time.Since(told)).To(BeNumerically(">=", 150*time.Millisecond), "it had its grace")
 	a.await("other", "\n")
 	a.g.Expect(a.reads("still")()).To(BeEmpty(), "nothing is left of the program when another leads")
 }

@@ -53,6 +53,8 @@ func TestWrongUsageExits2AndSaysTheWayOut(t *testing.T) {
 		{[]string{"wait", "k", "--leader", "a", "--vacant"}, []string{"--leader", "--vacant"}},
 		{[]string{"wait", "k", "--leader", ""}, []string{"--leader is empty"}},
 		{[]string{"wait", "k", "--max-wait", "0s"}, []string{"--max-wait 0s", "30s"}},
+		{[]string{"dashboard", "--election", "a b"}, []string{`"a b" is not a key`}},
+		{[]string{"rules", "--namespace", "1-2"}, []string{`"1-2" is no prefix`}},
 		{[]string{"evict"}, []string{"key", "--help"}},
 		{[]string{"evict", "a b"}, []string{`"a b"`}},
 		{[]string{"evict", "k", "--revision", "0"}, []string{"--revision 0", "info"}},

@@ -91,6 +91,9 @@ func (c *watch) watch(ctx context.Context, fail context.CancelCauseFunc, log *sl
 	defer v.nc.Close()
 	told := 0
 	for e := range events {
+		if otherwise(e.Leader) {
+			continue
+		}
 		if e.Kind == election.Renewed && !c.verbose {
 			continue
 		}

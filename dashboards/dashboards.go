@@ -1,0 +1,137 @@
+// Package dashboards has what is needed to look after elections with Prometheus and Grafana: a dashboard, and recording and
+// alerting rules, made of the metrics that election.WithRegisterer registers.
+//
+//	dashboard, err := dashboards.Grafana()
+//	rules, err := dashboards.Rules(dashboards.WithNamespace("choria"), dashboards.WithElection("scheduler"))
+//
+// "election-cli dashboard" and "election-cli rules" print the same.
+package dashboards
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+//go:embed grafana.json
+var grafana []byte
+
+//go:embed rules.yaml
+var rules []byte
+
+// Option changes what Grafana and Rules return.
+type Option func(*options)
+
+type options struct{ namespace, election string }
+
+// WithNamespace is for metrics that were registered by prometheus.WrapRegistererWithPrefix: it is the prefix, without the
+// underscore that it ends with. What the rules record is named likewise.
+func WithNamespace(namespace string) Option { return func(o *options) { o.namespace = namespace } }
+
+// WithElection fixes the election, by its key. Without, the dashboard lets one choose, and rules are for all.
+func WithElection(key string) Option { return func(o *options) { o.election = key } }
+
+var (
+	legalNamespace = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
+	legalKey       = regexp.MustCompile(`^[-/_=.a-zA-Z0-9]+$`) // as an election has it: nothing that would need a quote
+	names          = regexp.MustCompile(`\belection(_[a-z]|:[a-z])`)
+)
+
+// newOptions returns what opts set, or an error if that would break an expression.
+func newOptions(opts []Option) (o options, err error) {
+	for _, option := range opts {
+		option(&o)
+	}
+	switch {
+	case o.namespace != "" && !legalNamespace.MatchString(o.namespace):
+		return o, fmt.Errorf("%q is no prefix of a metric: use letters, digits and underscores, and no digit first", o.namespace)
+	case o.election != "" && !legalKey.MatchString(o.election):
+		return o, fmt.Errorf("%q is not a key: use letters, digits, dots, and - _ = /", o.election)
+	}
+	return o, nil
+}
+
+// expression returns an expression, or text in which some stand, for the namespace and the election of o.
+func (o options) expression(text string) string {
+	if o.namespace != "" {
+		text = names.ReplaceAllString(text, o.namespace+"_election$1")
+	}
+	if o.election != "" {
+		fixed := fmt.Sprintf(`election="%s"`, o.election)
+		text = strings.NewReplacer(`election=~"$election"`, fixed, `election=~".+"`, fixed).Replace(text)
+	}
+	return text
+}
+
+// Rules returns recording and alerting rules as a rule file of Prometheus, or an error if an option is wrong.
+func Rules(opts ...Option) ([]byte, error) {
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	text := o.expression(string(rules))
+	if name := strings.TrimSpace(o.namespace + " election " + o.election); name != "election" { // so that several find room beside each other
+		text = strings.Replace(text, "  - name: election\n", fmt.Sprintf("  - name: %q\n", name), 1)
+	}
+	return []byte(text), nil
+}
+
+// Grafana returns a dashboard as Grafana imports it, or an error if an option is wrong.
+func Grafana(opts ...Option) ([]byte, error) {
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	var board map[string]any
+	if err := json.Unmarshal(grafana, &board); err != nil {
+		return nil, err
+	}
+	o.within(board)
+	if o.namespace != "" {
+		board["title"] = fmt.Sprintf("%s (%s)", board["title"], o.namespace)
+	}
+	if o.election != "" {
+		board["title"] = fmt.Sprintf("%s: %s", board["title"], o.election)
+		o.fix(board["templating"].(map[string]any))
+	}
+	if o != (options{}) {
+		delete(board, "uid") // Grafana gives it one, and the other dashboard stays
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // expressions are full of < and >
+	e.SetIndent("", "  ")
+	err = e.Encode(board)
+	return b.Bytes(), err
+}
+
+// fix takes away the choice of an election.
+func (o options) fix(templating map[string]any) {
+	var kept []any
+	for _, variable := range templating["list"].([]any) {
+		if variable.(map[string]any)["name"] != "election" {
+			kept = append(kept, variable)
+		}
+	}
+	templating["list"] = kept
+}
+
+// within returns v with all text in it as an expression of o.
+func (o options) within(v any) any {
+	switch v := v.(type) {
+	case string:
+		return o.expression(v)
+	case []any:
+		for i := range v {
+			v[i] = o.within(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = o.within(v[k])
+		}
+	}
+	return v
+}

@@ -1,0 +1,82 @@
+package lint
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// exposition is what candidates show: the labels of each series name, and the values that each label has.
+type exposition map[string]map[string][]string
+
+// exposed returns what two candidates of a real election show, with the namespace as a prefix, once one of them leads.
+func exposed(t *testing.T, namespace string) exposition {
+	t.Helper()
+	x, _ := gathered(t, namespace)
+	return x
+}
+
+// gathered returns the same, and the text that Prometheus reads.
+func gathered(t *testing.T, namespace string) (exposition, []byte) {
+	t.Helper()
+	x, text := exposition{}, &bytes.Buffer{}
+	natstest.Bubble(t, func(t *testing.T) {
+		g, s, registry := NewWithT(t), natstest.Start(t), prometheus.NewPedanticRegistry()
+		var registerer prometheus.Registerer = registry
+		if namespace != "" {
+			registerer = prometheus.WrapRegistererWithPrefix(namespace+"_", registry)
+		}
+		for _, name := range []string{"a", "b"} {
+			e, err := election.NewElection(name, "jobs", s.Bucket(t, s.Connect(t), 10*time.Second, natstest.WithMarkers), election.WithRegisterer(registerer))
+			g.Expect(err).NotTo(HaveOccurred())
+			go func() { _ = e.Start(context.Background()) }()
+			t.Cleanup(e.Stop)
+		}
+		time.Sleep(time.Minute)
+		families, err := registry.Gather()
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, f := range families {
+			x.add(f)
+			_, err := expfmt.MetricFamilyToText(text, f)
+			g.Expect(err).NotTo(HaveOccurred())
+		}
+	})
+	return x, text.Bytes()
+}
+
+// add adds a family, under the names that its series have in Prometheus.
+func (x exposition) add(f *dto.MetricFamily) {
+	for _, m := range f.GetMetric() {
+		names := []string{f.GetName()}
+		if h := m.GetHistogram(); h != nil {
+			names = []string{f.GetName() + "_bucket", f.GetName() + "_sum", f.GetName() + "_count"}
+			x.label(names[0], "le", "+Inf")
+		}
+		for _, name := range names {
+			x.label(name, "job", "")
+			x.label(name, "instance", "")
+			for _, l := range m.GetLabel() {
+				x.label(name, l.GetName(), l.GetValue())
+			}
+		}
+	}
+}
+
+func (x exposition) label(name, label, value string) {
+	if x[name] == nil {
+		x[name] = map[string][]string{}
+	}
+	if !slices.Contains(x[name][label], value) {
+		x[name][label] = append(x[name][label], value)
+	}
+}

@@ -1,0 +1,243 @@
+package lint
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/dashboards"
+	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+const (
+	ttl      = 3 * time.Second
+	patience = 30 * time.Second
+	scrape   = 250 * time.Millisecond
+)
+
+// host is a candidate that shows its metrics to Prometheus.
+type host struct {
+	*election.Election
+	link    *link.Link
+	metrics *httptest.Server
+}
+
+// newHost returns a host of that name that stands in the election.
+func newHost(t *testing.T, s *natstest.Server, name string) *host {
+	g, l, registry := NewWithT(t), s.Link(t), prometheus.NewRegistry()
+	nc := natstest.Connect(t, l)
+	e, err := election.NewElection(name, "jobs", s.Bucket(t, nc, ttl, natstest.WithMarkers), election.WithRegisterer(registry))
+	g.Expect(err).NotTo(HaveOccurred())
+	h := &host{Election: e, link: l, metrics: httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))}
+	go func() { _ = e.Start(context.Background()) }()
+	t.Cleanup(h.metrics.Close)
+	t.Cleanup(l.Close)
+	t.Cleanup(e.Stop)
+	return h
+}
+
+// crash leaves nothing of the host that can be reached.
+func (h *host) crash() {
+	h.link.Cut()
+	h.metrics.CloseClientConnections()
+	h.metrics.Close()
+}
+
+// server is a Prometheus.
+type server struct {
+	*WithT
+	url string
+}
+
+// startPrometheus starts one that scrapes the hosts and has the rules, with what they wait for shortened to one second.
+func startPrometheus(t *testing.T, hosts []*host) *server {
+	program, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Skip("prometheus is not installed: apt-get install prometheus")
+	}
+	g, dir := NewWithT(t), t.TempDir()
+	rules, err := dashboards.Rules()
+	g.Expect(err).NotTo(HaveOccurred())
+	rules = regexp.MustCompile(`(?m)^( +for:) .*$`).ReplaceAll(rules, []byte("$1 1s"))
+	targets := []string{}
+	for _, h := range hosts {
+		targets = append(targets, h.metrics.Listener.Addr().String())
+	}
+	config, err := json.Marshal(map[string]any{ // which is YAML too
+		"global":         map[string]any{"scrape_interval": scrape.String(), "scrape_timeout": scrape.String(), "evaluation_interval": scrape.String()},
+		"rule_files":     []string{"rules.yaml"},
+		"scrape_configs": []any{map[string]any{"job_name": "hosts", "static_configs": []any{map[string]any{"targets": targets}}}},
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(os.WriteFile(filepath.Join(dir, "rules.yaml"), rules, 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(dir, "prometheus.yaml"), config, 0o600)).To(Succeed())
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	g.Expect(err).NotTo(HaveOccurred())
+	address := l.Addr().String()
+	g.Expect(l.Close()).To(Succeed())
+	var log bytes.Buffer
+	cmd := exec.Command(program, "--config.file", filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path", filepath.Join(dir, "data"),
+		"--web.listen-address", address)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	g.Expect(cmd.Start()).To(Succeed())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s", log.String())
+		}
+	})
+	s := &server{g, "http://" + address}
+	g.Eventually(func() error {
+		response, err := http.Get(s.url + "/-/ready")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("not ready: %s", response.Status)
+		}
+		return nil
+	}).WithTimeout(patience).WithPolling(scrape).Should(Succeed())
+	return s
+}
+
+// series is what a query returns: one value, or values over time.
+type series struct {
+	Metric map[string]string
+	Value  sample
+	Values []sample
+}
+
+type sample struct {
+	at    float64
+	value float64
+}
+
+// UnmarshalJSON reads a pair of a time and the text of a value.
+func (s *sample) UnmarshalJSON(text []byte) (err error) {
+	var value string
+	if err := json.Unmarshal(text, &[]any{&s.at, &value}); err != nil {
+		return err
+	}
+	s.value, err = strconv.ParseFloat(value, 64)
+	return err
+}
+
+// query returns what the expression evaluates to now.
+func (s *server) query(expr string) []series {
+	response, err := http.Get(s.url + "/api/v1/query?query=" + url.QueryEscape(expr))
+	s.Expect(err).NotTo(HaveOccurred())
+	defer response.Body.Close()
+	var answer struct {
+		Error string
+		Data  struct{ Result []series }
+	}
+	s.Expect(json.NewDecoder(response.Body).Decode(&answer)).To(Succeed())
+	s.Expect(answer.Error).To(BeEmpty(), expr)
+	return answer.Data.Result
+}
+
+// firing returns whether the alert fires.
+func (s *server) firing(alert string) func() bool {
+	return func() bool {
+		return len(s.query(fmt.Sprintf(`ALERTS{alertname=%q, alertstate="firing"}`, alert))) > 0
+	}
+}
+
+// leader waits until one of the hosts, other than that one, was seen to lead for a second.
+func (s *server) leader(hosts []*host, other *host) (leader *host) {
+	s.Eventually(func() bool {
+		for _, h := range hosts {
+			seen := s.query(fmt.Sprintf(`sum_over_time(election_leader{instance=%q}[1s]) >= 3`, h.metrics.Listener.Addr()))
+			if h != other && len(seen) == 1 {
+				leader = h
+				return true
+			}
+		}
+		return false
+	}).WithTimeout(patience).WithPolling(scrape).Should(BeTrue())
+	return leader
+}
+
+func TestPrometheusSeesOneLeaderThroughFirstElectionHandoverAndCrash(t *testing.T) {
+	nats := natstest.StartTCP(t)
+	var hosts []*host
+	for _, name := range []string{"a", "b", "c"} {
+		hosts = append(hosts, newHost(t, nats, name))
+	}
+	s := startPrometheus(t, hosts)
+
+	first := s.leader(hosts, nil)
+	s.Eventually(s.firing("ElectionNoLeader")).WithTimeout(patience).WithPolling(scrape).Should(BeFalse())
+	s.Expect(first.Resign(context.Background())).To(Succeed())
+	second := s.leader(hosts, first)
+	second.crash()
+	s.Eventually(s.firing("ElectionNoLeader")).WithTimeout(patience).WithPolling(scrape).Should(BeTrue())
+	s.Eventually(s.firing("ElectionScrapeMissing")).WithTimeout(patience).WithPolling(scrape).Should(BeTrue())
+	s.leader(hosts, second)
+	s.Eventually(s.firing("ElectionNoLeader")).WithTimeout(patience).WithPolling(scrape).Should(BeFalse())
+
+	s.Expect(s.query(`max_over_time(ALERTS{alertname="ElectionTwoLeaders"}[10m])`)).To(BeEmpty())
+	s.oneLeader()
+	for _, expr := range []string{ // what is counted by the hand of the test
+		`sum(election_transitions_total{reason="resigned"}) == 1`,
+		`sum(max_over_time(election_transitions_total{to="leader"}[10m])) == 3`,
+		`election:leaders:sum{job="hosts", election="jobs"} == 1`,
+		`election:candidates:count{job="hosts", election="jobs"} == 2`,
+	} {
+		s.Eventually(func() []series { return s.query(expr) }).WithTimeout(patience).WithPolling(scrape).Should(HaveLen(1), expr)
+	}
+}
+
+// oneLeader expects of all that was scraped that nobody led once another who led later had done so. A sum would not do: the
+// hosts are scraped one after another, so that it counts two for a moment after a handover.
+func (s *server) oneLeader() {
+	type led struct {
+		identity string
+		at, term float64
+	}
+	terms := map[string]map[float64]float64{}
+	for _, one := range s.query(`election_term[10m]`) {
+		terms[one.Metric["identity"]] = map[float64]float64{}
+		for _, v := range one.Values {
+			terms[one.Metric["identity"]][v.at] = v.value
+		}
+	}
+	var all []led
+	for _, one := range s.query(`election_leader[10m]`) {
+		for _, v := range one.Values {
+			if v.value == 1 {
+				identity := one.Metric["identity"]
+				s.Expect(terms[identity][v.at]).NotTo(BeZero(), "a leader has a term")
+				all = append(all, led{identity, v.at, terms[identity][v.at]})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b led) int { return cmp.Compare(a.at, b.at) })
+	s.Expect(len(all)).To(BeNumerically(">=", 9), "three times three")
+	for i := range all[1:] {
+		s.Expect(all[i+1].term).To(BeNumerically(">=", all[i].term), "%v led after %v", all[i+1], all[i])
+	}
+}
