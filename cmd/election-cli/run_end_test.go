@@ -119,8 +119,8 @@ func TestAProgramEndsWhenRunIsKilled(t *testing.T) {
 	other := a.start(`echo >other; sleep 1000`)
 	killed := time.Now()
 	w.sends(unix.SIGKILL)
-	a.isDead(program, time.Second)
-	a.isDead(left, time.Second)
+	a.isDead(program, patience)
+	a.isDead(left, patience)
 	t.Logf("program and what it started are dead after %v", time.Since(killed))
 	a.await("other", "\n")
 	t.Logf("another leads after %v", time.Since(killed))
@@ -164,7 +164,7 @@ func TestAGuardianThatEndsIsReplaced(t *testing.T) {
 	a.g.Eventually(lines).WithTimeout(patience).Should(Receive(ContainSubstring("Guardian ended")))
 	a.g.Eventually(func() int { return a.guardianOf(w) }).WithTimeout(patience).ShouldNot(Or(BeZero(), Equal(first)))
 	w.sends(unix.SIGKILL)
-	a.isDead(left, time.Second)
+	a.isDead(left, patience)
 }
 
 // guardianOf returns the guardian of a call of run; 0 if it has none.
