@@ -31,10 +31,9 @@ type Candidate struct {
 // candidate returns what the election tells of itself.
 func (e *Election) candidate() Candidate {
 	a := e.ear.Load()
-	open, _ := e.gate.open()
 	return Candidate{
 		Key: e.key, Name: e.name, Instance: e.instance, Host: e.host, PID: e.pid, Priority: e.opts.priority, State: e.State(), Version: version(),
-		Ready: a != nil && a.hub.inUse() != sourceNone && e.tenure.Load() == nil && e.campaigning.Load() && open,
+		Ready: a != nil && a.hub.inUse() != sourceNone && e.tenure.Load() == nil && e.campaigning.Load() && e.gate.open(),
 		Clock: time.Now().UTC().Round(0),
 	}
 }
@@ -58,7 +57,7 @@ func (o *Observer) Candidates(ctx context.Context, key string) ([]Candidate, err
 	ahead := server.Sub(middle(sent, time.Now()))
 	var candidates []Candidate
 	sent = time.Now()
-	err = askCandidates(ctx, nc, o.bucket.Bucket(), question{Key: key, Bucket: created}, func(c Candidate, came time.Time) bool {
+	err = askCandidates(ctx, nc, o.bucket.Bucket(), question{Key: key, Bucket: created}, 0, func(c Candidate, came time.Time) bool {
 		c.ClockLag = middle(sent, came).Add(ahead).Sub(c.Clock)
 		candidates = append(candidates, c)
 		return false

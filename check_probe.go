@@ -36,8 +36,8 @@ func (c *checkup) look(ctx context.Context) error {
 		return fmt.Errorf("bucket %q cannot be looked at, which takes permission to publish to $JS.API.STREAM.INFO.KV_%s: %w", c.name, c.name, err)
 	}
 	c.status = status
-	if s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo }); ok && s.StreamInfo() != nil {
-		c.info, c.told = *s.StreamInfo(), true
+	if info := streamInfo(status); info != nil {
+		c.info, c.told = *info, true
 	}
 	if r := c.info.Config.RePublish; r != nil && !r.HeadersOnly && slices.Contains([]string{"", ">", "$KV." + c.name + ".>"}, r.Source) {
 		c.republish = r.Destination

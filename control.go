@@ -20,6 +20,7 @@ const (
 	verbCandidates = "candidates" // who stands: every process that has somebody answers
 	verbResign     = "resign"     // the process with the leader answers, twice: when it begins, and when it is done
 	verbTransfer   = "transfer"   // likewise
+	verbLook       = "look"       // every process reads which elections are paused, and answers when it has
 )
 
 const (
@@ -39,7 +40,6 @@ type question struct {
 	Bucket   time.Time `json:"bucket,omitzero"`    // when it was created: there may be others of its name within reach
 	Instance string    `json:"instance,omitempty"` // the leader that is to hand over, and no other
 	To       string    `json:"to,omitempty"`       // who is to take over
-	Wanted   bool      `json:"-"`                  // whether one candidate is looked for, which may be far away
 	WaitMs   int64     `json:"wait_ms,omitempty"`  // how long the asker waits for what was begun
 }
 
@@ -137,15 +137,12 @@ func ask(ctx context.Context, nc *nats.Conn, bucket, verb string, q question, ea
 }
 
 // askCandidates has each candidate of a key told to found, with the time at which its answer came, until that says that it
-// has heard enough.
-func askCandidates(ctx context.Context, nc *nats.Conn, bucket string, q question, found func(Candidate, time.Time) (enough bool)) error {
+// has heard enough, or none has answered for a while; answers are waited for at least as long as is given.
+func askCandidates(ctx context.Context, nc *nats.Conn, bucket string, q question, least time.Duration, found func(Candidate, time.Time) (enough bool)) error {
 	began := time.Now()
 	return ask(ctx, nc, bucket, verbCandidates, q, func(m *nats.Msg) time.Duration {
 		came := time.Now()
-		quiet := askQuiet
-		if q.Wanted { // others are further away than the first that answers, which may be in this process
-			quiet = max(quiet, time.Until(began.Add(askPatience)))
-		}
+		quiet := max(askQuiet, time.Until(began.Add(least)))
 		var a answer
 		if a.read(m) != nil {
 			return quiet // that one cannot be understood; others may
@@ -158,6 +155,21 @@ func askCandidates(ctx context.Context, nc *nats.Conn, bucket string, q question
 		return quiet
 	})
 }
+
+// meet has each other candidate of the key told to found until that says that it has heard enough: first those in this
+// process, whose own questions a connection may not echo, and then all, who may be further away than the first that
+// answers. One may be told twice.
+func (a *ear) meet(ctx context.Context, found func(Candidate) (enough bool)) error {
+	for _, other := range a.hub.listeners(a.key) {
+		if found(other.election.candidate()) {
+			return nil
+		}
+	}
+	return askCandidates(ctx, a.hub.conn, a.hub.bucket.Bucket(), a.hub.question(a.key), askPatience, func(c Candidate, _ time.Time) bool { return found(c) })
+}
+
+// question returns one about a key of the bucket as it is known by now.
+func (h *hub) question(key string) question { return question{Key: key, Bucket: *h.created.Load()} }
 
 // askLeader has the leader that is meant do something, and returns when it is done.
 func askLeader(ctx context.Context, nc *nats.Conn, bucket, verb string, q question, patience time.Duration) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,13 +35,18 @@ type desk struct {
 	asked    map[string]int // questions by verb
 	failed   map[string]int // those of them that were no questions
 	windUps  chan struct{}  // holds one for each request to hand over that is under way
+	looks    chan *nats.Msg // a request to look that waits: it serves for all that come meanwhile
 }
+
+// verbs are those that the desk counts, and tells of.
+var verbs = []string{verbCandidates, verbResign, verbTransfer}
 
 // serve answers until ctx ends.
 func (h *hub) serve(ctx context.Context) {
 	host, _ := os.Hostname()
 	d := &desk{
-		hub: h, started: time.Now(), asked: map[string]int{}, failed: map[string]int{}, windUps: make(chan struct{}, maxWindingUp),
+		hub: h, started: time.Now(), asked: map[string]int{}, failed: map[string]int{},
+		windUps: make(chan struct{}, maxWindingUp), looks: make(chan *nats.Msg, 1),
 		identity: micro.ServiceIdentity{
 			Name: serviceName, ID: nuid.Next(), Version: version(),
 			Metadata: map[string]string{"bucket": h.bucket.Bucket(), "host": host, "pid": strconv.Itoa(os.Getpid())},
@@ -58,31 +64,15 @@ func (h *hub) serve(ctx context.Context) {
 		}
 		defer func() { _ = sub.Unsubscribe() }()
 	}
-	looks := make(chan *nats.Msg, 1) // one that waits serves for all that come meanwhile
 	var looking sync.WaitGroup
 	defer looking.Wait()
-	looking.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case m := <-looks:
-				h.heed(ctx)
-				reply(m, answer{})
-			}
-		}
-	})
+	looking.Go(func() { d.look(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case m := <-questions:
-			if m.Subject == controlSubject(h.bucket.Bucket(), verbLook) {
-				select {
-				case looks <- m:
-				default:
-				}
-			} else if rest, ok := strings.CutPrefix(m.Subject, micro.APIPrefix+"."); ok {
+			if rest, ok := strings.CutPrefix(m.Subject, micro.APIPrefix+"."); ok {
 				verb, _, _ := strings.Cut(rest, ".")
 				d.introduce(verb, m)
 			} else {
@@ -92,9 +82,30 @@ func (h *hub) serve(ctx context.Context) {
 	}
 }
 
+// look has the hub's elections look whether they are paused when somebody asks for it. It takes a request to the server,
+// which no other question should wait for.
+func (d *desk) look(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case m := <-d.looks:
+			d.hub.heed(ctx)
+			reply(m, answer{})
+		}
+	}
+}
+
 // answer reads one question and answers it, or has it answered.
 func (d *desk) answer(verb string, m *nats.Msg) {
-	if verb != verbCandidates && verb != verbResign && verb != verbTransfer {
+	if verb == verbLook {
+		select {
+		case d.looks <- m:
+		default:
+		}
+		return
+	}
+	if !slices.Contains(verbs, verb) {
 		return
 	}
 	d.asked[verb]++
@@ -159,7 +170,6 @@ func (d *desk) handOver(e *Election, verb string, q question, m *nats.Msg) {
 
 // introduce answers what any micro service is asked.
 func (d *desk) introduce(verb string, m *nats.Msg) {
-	verbs := []string{verbCandidates, verbResign, verbTransfer}
 	switch verb {
 	case micro.PingVerb.String():
 		reply(m, micro.Ping{ServiceIdentity: d.identity, Type: micro.PingResponseType})

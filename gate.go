@@ -13,11 +13,30 @@ const (
 	shutByHealth   = "unhealthy"
 )
 
+// notice tells all who wait that something has changed. Its owner's mutex is held while it is used.
+type notice struct{ given chan struct{} } // nil if nobody waits
+
+// wait returns a channel that is closed when the next notice is given.
+func (n *notice) wait() <-chan struct{} {
+	if n.given == nil {
+		n.given = make(chan struct{})
+	}
+	return n.given
+}
+
+// give wakes all who wait.
+func (n *notice) give() {
+	if n.given != nil {
+		close(n.given)
+		n.given = nil
+	}
+}
+
 // gate keeps a candidate from campaigning for as long as somebody has a reason to. It is open at first.
 type gate struct {
 	mu      sync.Mutex
 	reasons map[string]bool
-	changed chan struct{} // closed at the next change; nil if nobody waits for one
+	changed notice
 }
 
 // set shuts or opens the gate for one reason, and says whether that is new.
@@ -33,10 +52,7 @@ func (g *gate) set(reason string, shut bool) bool {
 	if g.reasons[reason] = shut; !shut {
 		delete(g.reasons, reason)
 	}
-	if g.changed != nil {
-		close(g.changed)
-		g.changed = nil
-	}
+	g.changed.give()
 	return true
 }
 
@@ -47,17 +63,18 @@ func (g *gate) shut(reason string) bool {
 	return g.reasons[reason]
 }
 
-// open says whether nobody keeps it shut; if somebody does, it returns a channel that is closed at the next change.
-func (g *gate) open() (bool, <-chan struct{}) {
+// open says whether nobody keeps it shut.
+func (g *gate) open() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.reasons) == 0 {
-		return true, nil
-	}
-	if g.changed == nil {
-		g.changed = make(chan struct{})
-	}
-	return false, g.changed
+	return len(g.reasons) == 0
+}
+
+// nextChange returns a channel that is closed at the next change.
+func (g *gate) nextChange() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changed.wait()
 }
 
 // pass waits until the gate is open, and says whether it had to. ctx may end before. Meanwhile it hears of who leads and,
@@ -67,8 +84,8 @@ func (e *Election) pass(ctx context.Context) (waited bool) {
 	timer := time.NewTimer(f.interval)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		open, changed := e.gate.open()
-		if open {
+		changed := e.gate.nextChange()
+		if e.gate.open() {
 			return waited
 		}
 		waited = true

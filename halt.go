@@ -25,27 +25,23 @@ const (
 	markSpacing = 50 * time.Millisecond
 )
 
-// verbLook has every process of a bucket read which of its elections are paused.
-const verbLook = "look"
-
-// halted returns since when the elections of a bucket are paused that are, by key; nil if the bucket does not tell.
-func halted(status jetstream.KeyValueStatus) map[string]string {
-	s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo })
-	if !ok || s.StreamInfo() == nil {
+// halted returns the keys of the elections of a bucket that are paused; none if the bucket does not tell.
+func halted(status jetstream.KeyValueStatus) map[string]bool {
+	info := streamInfo(status)
+	if info == nil {
 		return nil
 	}
-	paused := map[string]string{}
-	for name, since := range s.StreamInfo().Config.Metadata {
+	paused := map[string]bool{}
+	for name := range info.Config.Metadata {
 		if key, ok := strings.CutPrefix(name, haltPrefix); ok {
-			paused[key] = since
+			paused[key] = true
 		}
 	}
 	return paused
 }
 
 // heed takes note of whether an operator has paused the election.
-func (e *Election) heed(status jetstream.KeyValueStatus) {
-	_, paused := halted(status)[e.key]
+func (e *Election) heed(paused bool) {
 	if !e.gate.set(shutByOperator, paused) {
 		return
 	}
@@ -72,16 +68,16 @@ func (h *hub) heedBy(status jetstream.KeyValueStatus) {
 	h.mu.Lock()
 	all := slices.Concat(slices.Collect(maps.Values(h.ears))...)
 	h.mu.Unlock()
+	paused := halted(status)
 	for _, a := range all {
-		a.election.heed(status)
+		a.election.heed(paused[a.key])
 	}
 }
 
 // Pause has nobody new campaign in the election of the key until [Observer.Resume], whoever starts meanwhile: its leader
 // leads on, and if that one stops or fails nobody takes its place. It returns when those candidates that answer have taken
-// note. It needs permission to update the stream behind the
-// bucket, and the observer needs [WithJetStream]. Candidates without it learn of the pause when they have won the key,
-// and give it back without having led.
+// note. It needs permission to update the stream behind the bucket, and the observer needs [WithJetStream]. Candidates
+// without it learn of the pause when they have won the key, and give it back without having led.
 func (o *Observer) Pause(ctx context.Context, key string) error {
 	return o.mark(ctx, "Pause", key, func(metadata map[string]string) {
 		if metadata[haltPrefix+key] == "" {

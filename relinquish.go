@@ -61,7 +61,7 @@ func (e *Election) someoneReady(ctx context.Context) string {
 	}
 	var heirs []Candidate
 	met := map[string]bool{}
-	meet := func(c Candidate, _ time.Time) (enough bool) {
+	err := a.meet(ctx, func(c Candidate) (enough bool) {
 		if c.Ready && c.Name != e.name && !met[c.Instance] {
 			met[c.Instance] = true
 			if len(heirs) > 0 && c.Priority > heirs[0].Priority {
@@ -72,12 +72,8 @@ func (e *Election) someoneReady(ctx context.Context) string {
 			}
 		}
 		return false
-	}
-	for _, other := range a.hub.listeners(e.key) { // a connection may not echo questions to this process
-		meet(other.election.candidate(), time.Now())
-	}
-	q := question{Wanted: true, Key: e.key, Bucket: *a.hub.created.Load()}
-	if err := askCandidates(ctx, a.hub.conn, a.hub.bucket.Bucket(), q, meet); err != nil {
+	})
+	if err != nil {
 		e.log.Debug("Candidates cannot be asked", "error", err)
 	}
 	if len(heirs) == 0 {

@@ -59,7 +59,7 @@ func (e *Election) inspect(ctx context.Context) (*facts, error) {
 		var f *facts
 		if f, err = e.opts.fit(status); err == nil {
 			f.took = time.Since(asked)
-			e.heed(status)
+			e.heed(halted(status)[e.key])
 			e.facts.Store(f)
 			e.lastError.Store(nil)
 			return f, nil
@@ -102,15 +102,22 @@ func (o *options) fit(status jetstream.KeyValueStatus) (*facts, error) {
 // describe returns what only the stream behind a bucket tells: when it was created, where it republishes whole messages,
 // and how many consumers it has. All is zero if the bucket does not say.
 func describe(status jetstream.KeyValueStatus) (created time.Time, republish string, consumers int) {
-	s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo })
-	if !ok || s.StreamInfo() == nil {
+	info := streamInfo(status)
+	if info == nil {
 		return time.Time{}, "", 0
 	}
-	info := s.StreamInfo()
 	if r := info.Config.RePublish; r != nil && !r.HeadersOnly {
 		republish = r.Destination
 	}
 	return info.Created, republish, info.State.Consumers
+}
+
+// streamInfo returns what is known of the stream behind a bucket; nil if the bucket does not tell.
+func streamInfo(status jetstream.KeyValueStatus) *jetstream.StreamInfo {
+	if s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo }); ok {
+		return s.StreamInfo()
+	}
+	return nil
 }
 
 // randomBelow returns a random duration from 0 to just below d.

@@ -52,27 +52,19 @@ func (e *Election) Transfer(ctx context.Context, name string) error {
 
 // ready finds out whether a candidate of that name would answer a release now.
 func (e *Election) ready(ctx context.Context, ear *ear, name string) error {
-	h := ear.hub
-	if h.conn == nil {
+	if ear.hub.conn == nil {
 		return fmt.Errorf("%w %q can be asked for without WithJetStream", ErrNoCandidate, name)
 	}
 	var met *Candidate
-	meet := func(c Candidate, _ time.Time) (enough bool) {
+	err := ear.meet(ctx, func(c Candidate) (enough bool) {
 		if c.Name == name && (met == nil || c.Ready) {
 			met = &c
 		}
 		return met != nil && met.Ready
-	}
-	for _, other := range h.listeners(e.key) { // in this process, whose own questions a connection may not echo
-		meet(other.election.candidate(), time.Now())
-	}
-	if met == nil || !met.Ready {
-		q := question{Wanted: true, Key: e.key, Bucket: *h.created.Load()}
-		if err := askCandidates(ctx, h.conn, h.bucket.Bucket(), q, meet); err != nil && met == nil {
-			return fmt.Errorf("%w %q answers: %w", ErrNoCandidate, name, err)
-		}
-	}
+	})
 	switch {
+	case met == nil && err != nil:
+		return fmt.Errorf("%w %q answers: %w", ErrNoCandidate, name, err)
 	case met == nil:
 		return fmt.Errorf("%w %q answers: it does not stand, is cut off, or was not given WithJetStream", ErrNoCandidate, name)
 	case !met.Ready:

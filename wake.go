@@ -97,16 +97,16 @@ type ear struct {
 	news     chan struct{} // receives after each change but another renewal by the same holder, at least once
 
 	mu      sync.Mutex
-	changed chan struct{} // closed at the next change; nil if nobody waits for one
-	last    change        // the latest; meaningless while heard is zero
-	heard   time.Time     // when it came; zero if nothing was heard since the source was made
-	patient time.Time     // no campaign for want of news before this, so that those of one process do not come at once
-	lost    int           // campaigns lost since the source was made without a word of it
-	done    uint64        // the revision of the vacancy that need not be answered any more
-	guessed int           // how many candidates stand, unless the leader knows better; 0 for no idea
-	found   uint64        // the revision that a campaign last found under the key, by this source; 0 if none did
-	unheard int           // renewals of its own in a row that a leader did not hear
-	missed  uint64        // that revision, if it was written since the one found before and had not been heard; else 0
+	changed notice
+	last    change    // the latest; meaningless while heard is zero
+	heard   time.Time // when it came; zero if nothing was heard since the source was made
+	patient time.Time // no campaign for want of news before this, so that those of one process do not come at once
+	lost    int       // campaigns lost since the source was made without a word of it
+	done    uint64    // the revision of the vacancy that need not be answered any more
+	guessed int       // how many candidates stand, unless the leader knows better; 0 for no idea
+	found   uint64    // the revision that a campaign last found under the key, by this source; 0 if none did
+	unheard int       // renewals of its own in a row that a leader did not hear
+	missed  uint64    // that revision, if it was written since the one found before and had not been heard; else 0
 
 	counting bool
 	others   map[string]standing // those whose attempts were heard, by instance, while counting
@@ -159,10 +159,7 @@ func (a *ear) take(c change) {
 	if c.answer.IsZero() {
 		c.answer = a.heard.Add(a.delay(c))
 	}
-	if a.changed != nil {
-		close(a.changed)
-		a.changed = nil
-	}
+	a.changed.give()
 	renewal := known && !a.last.replayed && c.renews(a.last)
 	a.last = c
 	if !renewal {
@@ -205,10 +202,7 @@ func (a *ear) doubt(within time.Duration) {
 func (a *ear) nextChange() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.changed == nil {
-		a.changed = make(chan struct{})
-	}
-	return a.changed
+	return a.changed.wait()
 }
 
 // latest returns the latest change; false if nothing was heard since the source was made.
