@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/watch"
 )
 
 const (
@@ -151,7 +153,7 @@ func dismiss(w jetstream.KeyWatcher) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		stopWatcher(w)
+		watch.Stop(w)
 	}()
 	select {
 	case <-done:

@@ -16,6 +16,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/watch"
 )
 
 // How a candidate hears of changes; what Status and the metrics call it.
@@ -311,7 +313,7 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 	if err != nil {
 		return err
 	}
-	defer func() { stopWatcher(w) }()
+	defer func() { watch.Stop(w) }()
 	h.use(sourceWatch)
 	for replay := true; ; {
 		select {
@@ -326,7 +328,7 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 			if err != nil || wider == nil {
 				return err
 			}
-			stopWatcher(w)
+			watch.Stop(w)
 			w, replay = wider, true
 			h.use(sourceWatch)
 		case <-h.deaf:
@@ -358,23 +360,6 @@ func (h *hub) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
 		return h.bucket.Watch(ctx, keys[0])
 	}
 	return h.bucket.WatchAll(ctx)
-}
-
-// stopWatcher ends a watcher. What it has yet to say is taken from it, for the client waits until somebody does.
-func stopWatcher(w jetstream.KeyWatcher) {
-	go func() {
-		for patience := time.After(maxTry); ; {
-			select {
-			case _, ok := <-w.Updates():
-				if !ok {
-					return
-				}
-			case <-patience:
-				return
-			}
-		}
-	}()
-	_ = w.Stop()
 }
 
 // entry reads one update of a watcher, which does not tell whether a key was purged or expired.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/watch"
 )
 
 // observation is one call of Observe. Its watcher is made again whenever it may have gone blind, which no watcher tells:
@@ -54,7 +56,7 @@ func (o *observation) run(ctx context.Context, w jetstream.KeyWatcher) {
 		if w != nil {
 			level = slog.LevelWarn
 			o.follow(ctx, w, reconnects)
-			stopWatcher(w)
+			watch.Stop(w)
 		}
 		var err error
 		if w, err = o.watch(ctx); err != nil {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/watch"
 )
 
 // Observer sees who leads in the elections of a bucket, without standing in any. What it says may be a moment old, and a
@@ -59,7 +61,7 @@ func (o *Observer) Leaders(ctx context.Context) ([]Leader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("leaders in %q: %w", o.bucket.Bucket(), err)
 	}
-	defer stopWatcher(w)
+	defer watch.Stop(w)
 	leaders := map[string]Leader{}
 	for {
 		select {

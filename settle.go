@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/watch"
 )
 
 const (
@@ -75,7 +77,7 @@ func (a *ear) watchLast(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	defer stopWatcher(w)
+	defer watch.Stop(w)
 	select {
 	case <-ctx.Done():
 	case entry := <-w.Updates():

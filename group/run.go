@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/watch"
 )
 
 const (
@@ -166,25 +167,12 @@ func (r *run) watch(ctx context.Context) time.Time {
 	return far
 }
 
-// close ends the watcher. What it has yet to say is taken from it, for the client waits until somebody does.
+// close ends the watcher.
 func (r *run) close() {
-	w := r.watcher
-	if r.watcher = nil; w == nil {
-		return
+	if r.watcher != nil {
+		watch.Stop(r.watcher)
+		r.watcher = nil
 	}
-	go func() {
-		for patience := time.After(maxTry); ; {
-			select {
-			case _, ok := <-w.Updates():
-				if !ok {
-					return
-				}
-			case <-patience:
-				return
-			}
-		}
-	}()
-	_ = w.Stop()
 }
 
 // catchUp takes in all that the watcher has told by now.
