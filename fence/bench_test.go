@@ -1,0 +1,205 @@
+package fence_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/fence"
+	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+const (
+	ttl          = 10 * time.Second
+	key          = "billing"
+	streamName   = "ORDERS"
+	epochSubject = "orders.epoch"
+	bucketName   = "STATE"
+)
+
+var ctx = context.Background()
+
+func TestMain(m *testing.M) {
+	if runAsLeader() {
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// bench is a server on virtual time with a stream and a bucket to be protected.
+type bench struct {
+	*testing.T
+	*WithT
+	server *natstest.Server
+	js     jetstream.JetStream // on a connection that nothing disturbs
+	stream jetstream.Stream
+	bucket jetstream.KeyValue
+}
+
+func onVirtualTime(t *testing.T, f func(b *bench), change ...func(*jetstream.StreamConfig)) {
+	t.Helper()
+	natstest.Bubble(t, func(t *testing.T) {
+		b := &bench{T: t, WithT: NewWithT(t), server: natstest.Start(t)}
+		b.js = b.jetStream(b.server.Connect(t))
+		b.stream = b.streamLike(streamName, change...)
+		var err error
+		b.bucket, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bucketName, Storage: jetstream.MemoryStorage})
+		b.Expect(err).NotTo(HaveOccurred())
+		f(b)
+	})
+}
+
+// atomic allows atomic batches.
+func atomic(cfg *jetstream.StreamConfig) { cfg.AllowAtomicPublish = true }
+
+func (b *bench) jetStream(nc *nats.Conn) jetstream.JetStream {
+	b.Helper()
+	js, err := jetstream.New(nc)
+	b.Expect(err).NotTo(HaveOccurred())
+	return js
+}
+
+// streamLike makes a stream of everything below its name in small letters, changed as is said.
+func (b *bench) streamLike(name string, change ...func(*jetstream.StreamConfig)) jetstream.Stream {
+	b.Helper()
+	cfg := jetstream.StreamConfig{Name: name, Subjects: []string{"orders.>"}, Storage: jetstream.MemoryStorage}
+	for _, f := range change {
+		f(&cfg)
+	}
+	s, err := b.js.CreateStream(ctx, cfg)
+	b.Expect(err).NotTo(HaveOccurred())
+	return s
+}
+
+// allowAtomic has the bucket's stream allow atomic batches.
+func (b *bench) allowAtomic() {
+	b.Helper()
+	s, err := b.js.Stream(ctx, "KV_"+bucketName)
+	b.Expect(err).NotTo(HaveOccurred())
+	cfg := s.CachedInfo().Config
+	cfg.AllowAtomicPublish = true
+	_, err = b.js.UpdateStream(ctx, cfg)
+	b.Expect(err).NotTo(HaveOccurred())
+}
+
+// leader is one that leads, over a link of its own.
+type leader struct {
+	*election.Election
+	link *link.Link
+	js   jetstream.JetStream
+	term election.Term
+}
+
+// leader returns one that leads from now on, in an election that nobody leads.
+func (b *bench) leader(name string) *leader {
+	b.Helper()
+	l := &leader{link: b.server.Link(b.T)}
+	nc := natstest.Connect(b.T, l.link)
+	l.js = b.jetStream(nc)
+	var err error
+	l.Election, err = election.NewElection(name, key, deaf{b.server.Bucket(b.T, nc, ttl, natstest.WithMarkers)}, election.WithSplay(0), election.WithStandDown(0))
+	b.Expect(err).NotTo(HaveOccurred())
+	go func() { _ = l.Start(ctx) }()
+	b.Cleanup(l.Stop)
+	synctest.Wait()
+	time.Sleep(time.Second)
+	var leads bool
+	l.term, leads = l.Term()
+	b.Expect(leads).To(BeTrue())
+	return l
+}
+
+// deaf is a bucket whose candidates hear of nothing, and find out by their campaigns.
+type deaf struct{ jetstream.KeyValue }
+
+func (deaf) Watch(context.Context, string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	return nil, errors.New("deaf")
+}
+
+func (deaf) WatchAll(context.Context, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	return nil, errors.New("deaf")
+}
+
+func (deaf) WatchFiltered(context.Context, []string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	return nil, errors.New("deaf")
+}
+
+// usurper returns one that leads while the leader before does not know yet that it does no more: somebody has purged the
+// election's bucket, and the newcomer was told not to stand down.
+func (b *bench) usurper(name string) *leader {
+	b.Helper()
+	s, err := b.js.Stream(ctx, "KV_"+natstest.BucketName)
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(s.Purge(ctx)).To(Succeed())
+	return b.leader(name)
+}
+
+// stallAt has the link hold what is sent from the next message to a subject on, until it heals.
+func (l *leader) stallAt(subject string) {
+	l.link.OnRequest(func(m link.Message) {
+		if m.Subject == subject {
+			l.link.Stall()
+		}
+	})
+}
+
+// forbid fails the test when l sends to a subject that begins so.
+func (b *bench) forbid(l *leader, prefixes ...string) {
+	l.link.OnRequest(func(m link.Message) {
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(m.Subject, p) }) {
+			b.Errorf("it sent to %s", m.Subject)
+		}
+	})
+}
+
+func (b *bench) open(l *leader) *fence.Stream {
+	b.Helper()
+	s, err := fence.OpenStream(ctx, l.js, streamName, epochSubject, l.term)
+	b.Expect(err).NotTo(HaveOccurred())
+	return s
+}
+
+func (b *bench) openBucket(l *leader, opts ...fence.Option) *fence.Bucket {
+	b.Helper()
+	s, err := fence.OpenBucket(ctx, l.js, bucketName, l.term, opts...)
+	b.Expect(err).NotTo(HaveOccurred())
+	return s
+}
+
+func (b *bench) publish(s *fence.Stream, data string) uint64 {
+	b.Helper()
+	ack, err := s.Publish(ctx, "orders.done", []byte(data))
+	b.Expect(err).NotTo(HaveOccurred())
+	return ack.Sequence
+}
+
+// stored returns what the stream holds, in order: the data of orders, and "epoch <leader>" for epochs.
+func (b *bench) stored() []string {
+	b.Helper()
+	info, err := b.stream.Info(ctx)
+	b.Expect(err).NotTo(HaveOccurred())
+	all := []string{}
+	for seq := info.State.FirstSeq; seq > 0 && seq <= info.State.LastSeq; seq++ {
+		m, err := b.stream.GetMsg(ctx, seq)
+		if err != nil {
+			continue
+		}
+		text := string(m.Data)
+		if m.Subject == epochSubject {
+			text = "epoch " + leaderOf(m.Data)
+		}
+		all = append(all, text)
+	}
+	return all
+}

@@ -1,0 +1,3 @@
+package fence_test
+
+func runAsLeader() bool { return false }
