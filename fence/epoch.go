@@ -68,6 +68,8 @@ type record struct {
 const (
 	shortestPause = time.Millisecond
 	longestPause  = 50 * time.Millisecond
+
+	shortestPatience = 250 * time.Millisecond // for an answer, before a request is made again
 )
 
 // open begins the epoch of a term that leads, and makes sure that the record stays where it is.
@@ -75,11 +77,15 @@ func (e *epoch) open(ctx context.Context) error {
 	if err := e.begin(ctx); err != nil {
 		return err
 	}
-	rec, _, err := e.last(ctx)
-	if rec == nil && err == nil {
-		err = fmt.Errorf("stream %q did not keep the record under %q; its limits, or a consumer of its work, dropped it at once", e.stream, e.subject)
+	switch rec, _, err := e.last(ctx); {
+	case err != nil:
+		return err
+	case rec == nil:
+		return fmt.Errorf("stream %q did not keep the record under %q; its limits, or a consumer of its work, dropped it at once", e.stream, e.subject)
+	case !e.term.Valid(): // what was found may be what this term sent when it led, and had come late
+		return over(e.term)
 	}
-	return err
+	return nil
 }
 
 // begin makes the record the last under the epoch subject, unless it is so already, or a newer term's is there: that closes
@@ -105,7 +111,11 @@ func (e *epoch) begin(ctx context.Context) error {
 		if !e.term.Valid() {
 			return e.close(over(e.term))
 		}
-		sequence, err = e.publish(ctx, e.message(sequence))
+		m := e.message(sequence)
+		err = persist(ctx, func(ctx context.Context) (err error) {
+			sequence, err = e.publish(ctx, m)
+			return err
+		})
 		switch conflict := conflictIn(err); {
 		case conflict != none:
 			err = wait(ctx, pause, err)
@@ -162,7 +172,11 @@ func (e *epoch) lastUnder(ctx context.Context, subject string) (*jetstream.RawSt
 	if err != nil {
 		return nil, err
 	}
-	reply, err := e.js.Conn().RequestWithContext(ctx, e.api+"STREAM.MSG.GET."+e.stream, request)
+	var reply *nats.Msg
+	err = persist(ctx, func(ctx context.Context) (err error) {
+		reply, err = e.js.Conn().RequestWithContext(ctx, e.api+"STREAM.MSG.GET."+e.stream, request)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("reading %q in stream %q: %w", subject, e.stream, err)
 	}
@@ -190,6 +204,26 @@ func (e *epoch) lastUnder(ctx context.Context, subject string) (*jetstream.RawSt
 		}
 	}
 	return m, nil
+}
+
+// persist makes a request that may safely be made twice, again if it is not answered: while a stream has no leader nobody
+// answers for it, nor later what came then.
+func persist(ctx context.Context, request func(ctx context.Context) error) error {
+	for patience := shortestPatience; ; patience *= 2 {
+		try, cancel := context.WithTimeout(ctx, patience)
+		err := request(try)
+		switch {
+		case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
+			<-try.Done()
+		case !errors.Is(err, context.DeadlineExceeded):
+			cancel()
+			return err
+		}
+		cancel()
+		if ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // publish stores one message and returns its sequence.

@@ -82,11 +82,15 @@ func begins(js jetstream.JetStream, t election.Term) error {
 }
 
 func infoOf(ctx context.Context, js jetstream.JetStream, stream string) (*jetstream.StreamInfo, error) {
-	s, err := js.Stream(ctx, stream)
+	var found jetstream.Stream
+	err := persist(ctx, func(ctx context.Context) (err error) {
+		found, err = js.Stream(ctx, stream)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	return s.CachedInfo(), nil
+	return found.CachedInfo(), nil
 }
 
 // openEpoch begins the epoch of t in a stream that suits.

@@ -1,0 +1,164 @@
+package fence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/fence"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// usurper returns the term of one that leads while leaders before do not know yet that they do no more.
+func (g *ground) usurper(name string) election.Term {
+	g.Helper()
+	s, err := g.js.Stream(ctx, "KV_"+natstest.BucketName)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(s.Purge(ctx)).To(Succeed())
+	bucket, err := g.js.KeyValue(ctx, natstest.BucketName)
+	g.Expect(err).NotTo(HaveOccurred())
+	e, err := election.NewElection(name, key, deaf{bucket}, election.WithSplay(0), election.WithStandDown(0))
+	g.Expect(err).NotTo(HaveOccurred())
+	go func() { _ = e.Start(ctx) }()
+	g.Cleanup(e.Stop)
+	g.Eventually(e.IsLeader).WithTimeout(20 * time.Second).WithPolling(5 * time.Millisecond).Should(BeTrue())
+	t, _ := e.Term()
+	return t
+}
+
+func (g *ground) stepDown() {
+	g.Helper()
+	_, err := g.js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+streamName, nil, 5*time.Second)
+	g.Expect(err).NotTo(HaveOccurred())
+}
+
+func TestAllConcurrentWritesToAReplicatedStreamSucceed(t *testing.T) {
+	g := newGround(t, atomic)
+	term := g.usurper("a")
+	bucket, err := g.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bucketName, Replicas: 3})
+	g.Expect(err).NotTo(HaveOccurred())
+	const writers, each = 8, 10
+	var all sync.WaitGroup
+	for range 2 { // handles of one term do not know of each other
+		s, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)
+		g.Expect(err).NotTo(HaveOccurred())
+		kv, err := fence.OpenBucket(ctx, g.js, bucketName, term)
+		g.Expect(err).NotTo(HaveOccurred())
+		for range writers {
+			all.Go(func() {
+				for range each {
+					_, err := s.PublishMsg(ctx, order(term))
+					g.Expect(err).NotTo(HaveOccurred())
+					_, err = s.PublishBatch(ctx, order(term), order(term))
+					g.Expect(err).NotTo(HaveOccurred())
+					_, err = kv.Put(ctx, "x", nil)
+					g.Expect(err).NotTo(HaveOccurred())
+				}
+			})
+		}
+	}
+	all.Wait()
+	v, err := judge(ctx, g.js)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(v).To(Equal(verdict{epochs: 1, writes: 2 * writers * each * 3}))
+	status, err := bucket.Status(ctx)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(status.Values()).To(BeEquivalentTo(2), "the key, and the epoch")
+}
+
+func TestNewerLeaderBeginsItsEpochRightAfterAStepDownAndShutsOutTheOlder(t *testing.T) {
+	g := newGround(t)
+	term := g.usurper("leader0")
+	s, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)
+	g.Expect(err).NotTo(HaveOccurred())
+	for i := range 10 {
+		var late sync.WaitGroup
+		stop, cancel := context.WithCancel(ctx)
+		for range 4 {
+			late.Go(func() {
+				for stop.Err() == nil {
+					_, _ = g.js.PublishMsg(stop, s.Prepared(order(term)))
+				}
+			})
+		}
+		newer := g.usurper(fmt.Sprintf("leader%d", i+1))
+		g.stepDown()
+		next, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), newer)
+		g.Expect(err).NotTo(HaveOccurred())
+		_, err = next.PublishMsg(ctx, order(newer))
+		g.Expect(err).NotTo(HaveOccurred())
+		_, err = s.PublishMsg(ctx, order(term))
+		g.Expect(err).To(MatchError(fence.ErrFenced))
+		_, err = fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)
+		g.Expect(err).To(MatchError(fence.ErrFenced))
+		cancel()
+		late.Wait()
+		s, term = next, newer
+	}
+	v, err := judge(ctx, g.js)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(v.stale).To(BeEmpty())
+	g.Expect(v.epochs).To(Equal(11))
+}
+
+func TestRevisionsAreCheckedOnAReplicatedBucketAsOnASingleOne(t *testing.T) {
+	g := newGround(t)
+	term := g.usurper("a")
+	for _, allow := range []bool{false, true} {
+		name := fmt.Sprintf("STATE_%t", allow)
+		plain, err := g.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, Replicas: 3})
+		g.Expect(err).NotTo(HaveOccurred())
+		if allow {
+			s, err := g.js.Stream(ctx, "KV_"+name)
+			g.Expect(err).NotTo(HaveOccurred())
+			cfg := s.CachedInfo().Config
+			cfg.AllowAtomicPublish = true
+			_, err = g.js.UpdateStream(ctx, cfg)
+			g.Expect(err).NotTo(HaveOccurred())
+		}
+		kv, err := fence.OpenBucket(ctx, g.js, name, term)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(kv.Atomic()).To(Equal(allow))
+		var lost sync.WaitGroup
+		var won sync.Map
+		for i := range 8 { // one of those that update the same revision is first
+			revision, err := kv.Put(ctx, fmt.Sprintf("x%d", i), []byte("0"))
+			g.Expect(err).NotTo(HaveOccurred())
+			for j := range 4 {
+				lost.Go(func() {
+					_, err := kv.Update(ctx, fmt.Sprintf("x%d", i), fmt.Append(nil, j), revision)
+					if err == nil {
+						if _, twice := won.LoadOrStore(i, j); twice {
+							g.Errorf("two updates of one revision succeeded")
+						}
+					} else if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+						g.Errorf("Update: %v", err)
+					}
+				})
+			}
+		}
+		lost.Wait()
+		for i := range 8 {
+			winner, ok := won.Load(i)
+			g.Expect(ok).To(BeTrue(), "somebody's update succeeds")
+			e, err := kv.Get(ctx, fmt.Sprintf("x%d", i))
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(string(e.Value())).To(Equal(fmt.Sprint(winner)))
+		}
+		_, err = kv.Create(ctx, "x0", nil)
+		g.Expect(err).To(MatchError(jetstream.ErrKeyExists))
+		g.Expect(kv.Delete(ctx, "x0")).To(Succeed())
+		_, err = kv.Create(ctx, "x0", nil)
+		g.Expect(err).NotTo(HaveOccurred())
+		keys, err := plain.Keys(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(keys).To(HaveLen(9))
+	}
+}
