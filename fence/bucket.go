@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"strconv"
 	"strings"
@@ -209,8 +210,8 @@ func isKey(key string) bool {
 
 // store stores m whatever the revision of its key, and returns the new one.
 func (b *Bucket) store(ctx context.Context, m *nats.Msg) (revision uint64, err error) {
-	err = b.epoch.write(ctx, false, func(ctx context.Context, demand uint64) (err error) {
-		revision, err = b.epoch.publish(ctx, b.epoch.fenced(m, demand))
+	err = b.epoch.write(ctx, false, func(ctx context.Context, d *demand) (err error) {
+		revision, err = b.epoch.publish(ctx, d.fenced(m))
 		return err
 	})
 	return revision, err
@@ -222,19 +223,19 @@ func (b *Bucket) storeOver(ctx context.Context, m *nats.Msg, key string, over ui
 	if b.atomic {
 		store = b.storeWithWitness
 	}
-	err = b.epoch.write(ctx, true, func(ctx context.Context, demand uint64) (err error) {
-		revision, err = store(ctx, m, key, over, demand)
+	err = b.epoch.write(ctx, true, func(ctx context.Context, d *demand) (err error) {
+		revision, err = store(ctx, m, key, over, d)
 		return err
 	})
 	return revision, err
 }
 
 // storeWithWitness stores m, which demands the revision, and the witness, which demands the epoch, as one.
-func (b *Bucket) storeWithWitness(ctx context.Context, m *nats.Msg, key string, over, demand uint64) (uint64, error) {
-	m, witness := b.epoch.fenced(m, demand), b.epoch.fenced(deletionOf(b.epoch.target+".witness"), demand)
-	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(over, 10))
-	m.Header.Del(jetstream.ExpectedLastSubjSeqSubjHeader)
-	last, err := b.epoch.publishBatch(ctx, []*nats.Msg{m, witness})
+func (b *Bucket) storeWithWitness(ctx context.Context, m *nats.Msg, key string, over uint64, d *demand) (uint64, error) {
+	own := &nats.Msg{Subject: m.Subject, Data: m.Data, Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(over, 10)}}}
+	maps.Copy(own.Header, m.Header)
+	witness := deletionOf(b.epoch.target + ".witness")
+	last, err := b.epoch.publishBatch(ctx, []*nats.Msg{d.fenced(own), d.fenced(witness)})
 	if conflictIn(err) == moved {
 		err = fmt.Errorf("%w: %q is not at revision %d", jetstream.ErrKeyRevisionMismatch, key, over)
 	}
@@ -242,7 +243,7 @@ func (b *Bucket) storeWithWitness(ctx context.Context, m *nats.Msg, key string, 
 }
 
 // storeAfterReading stores m on the demand of the epoch alone, if the leader of the stream says that the revision is right.
-func (b *Bucket) storeAfterReading(ctx context.Context, m *nats.Msg, key string, over, demand uint64) (uint64, error) {
+func (b *Bucket) storeAfterReading(ctx context.Context, m *nats.Msg, key string, over uint64, d *demand) (uint64, error) {
 	found, err := b.last(ctx, key)
 	if err != nil {
 		return 0, err
@@ -250,7 +251,7 @@ func (b *Bucket) storeAfterReading(ctx context.Context, m *nats.Msg, key string,
 	if found.Revision() != over {
 		return 0, fmt.Errorf("%w: %q is at revision %d, not %d", jetstream.ErrKeyRevisionMismatch, key, found.Revision(), over)
 	}
-	return b.epoch.publish(ctx, b.epoch.fenced(m, demand))
+	return b.epoch.publish(ctx, d.fenced(m))
 }
 
 // last returns what is kept under a key; its revision is 0 if nothing ever was.

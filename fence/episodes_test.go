@@ -154,7 +154,7 @@ func (g *ground) play(fail func(fleet int) (mend func())) {
 	g.Logf("%d writes in %d epochs, %d of them stale", v.writes, v.epochs, len(v.stale))
 	g.Expect(v.stale).To(BeEmpty())
 	g.Expect(v.epochs).To(BeNumerically(">=", *episodes))
-	g.Expect(g.refused).To(BeNumerically(">", played/2), "too few writes were late for this to show anything")
+	g.Expect(g.refused).To(BeNumerically(">", played/5), "too few writes were late for this to show anything")
 }
 
 func TestNoWriteOfALeaderWhoseLinkFailsIsStoredInANewerEpoch(t *testing.T) {

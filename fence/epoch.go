@@ -31,8 +31,8 @@ type epoch struct {
 	keep    bool // whether the record must be, and can be, kept from expiring
 	writes  writes
 
-	sequence atomic.Uint64         // of the record
-	closed   atomic.Pointer[error] // why the epoch is over; nil while it is not
+	demand atomic.Pointer[demand] // what writes demand, once the epoch has begun
+	closed atomic.Pointer[error]  // why the epoch is over; nil while it is not
 
 	queue   atomic.Bool // whether writes go one at a time
 	writing turn
@@ -103,7 +103,7 @@ func (e *epoch) begin(ctx context.Context) error {
 		case rec.Election != e.term.Key:
 			return fmt.Errorf("the epochs under %q in stream %q are those of election %q, not of %q; give each election one of its own", e.subject, e.stream, rec.Election, e.term.Key)
 		case rec.Token == e.term.Token():
-			e.sequence.Store(sequence)
+			e.demand.Store(e.demandOf(sequence))
 			return nil
 		case rec.Token > e.term.Token():
 			return e.close(fmt.Errorf("%w: term %d of %q has begun an epoch in stream %q after term %d of %q", ErrFenced, rec.Term, rec.Leader, e.stream, e.term.Number, e.term.Name))
@@ -122,7 +122,7 @@ func (e *epoch) begin(ctx context.Context) error {
 		case err == nil && !e.term.Valid():
 			return e.close(over(e.term))
 		case err == nil:
-			e.sequence.Store(sequence)
+			e.demand.Store(e.demandOf(sequence))
 			return nil
 		}
 		if err != nil {
@@ -235,10 +235,10 @@ func (e *epoch) publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 	return ack.Sequence, nil
 }
 
-// write has send store something on the demand that the record has the sequence it is given, and has it try again while it is
+// write has send store something on the demand that it is given, and has it try again while it is
 // refused for something that passes. Where what is sent makes a demand of its own, a refusal may also be for that, and is
 // then returned as it came.
-func (e *epoch) write(ctx context.Context, own bool, send func(ctx context.Context, demand uint64) error) error {
+func (e *epoch) write(ctx context.Context, own bool, send func(ctx context.Context, d *demand) error) error {
 	ctx, cancel := limited(ctx, e.js)
 	defer cancel()
 	err := e.insist(ctx, own, send)
@@ -249,7 +249,7 @@ func (e *epoch) write(ctx context.Context, own bool, send func(ctx context.Conte
 	return nil
 }
 
-func (e *epoch) insist(ctx context.Context, own bool, send func(ctx context.Context, demand uint64) error) error {
+func (e *epoch) insist(ctx context.Context, own bool, send func(ctx context.Context, d *demand) error) error {
 	queued := false
 	for pause := shortestPause; ; pause = longer(pause) {
 		if !queued && e.queue.Load() {
@@ -262,15 +262,15 @@ func (e *epoch) insist(ctx context.Context, own bool, send func(ctx context.Cont
 		if err := e.check(); err != nil {
 			return err
 		}
-		demand := e.sequence.Load()
-		err := send(ctx, demand)
+		d := e.demand.Load()
+		err := send(ctx, d)
 		switch conflictIn(err) {
 		case none:
 			return err
 		case passing:
 			e.queue.Store(true)
 		case moved:
-			begun, beginErr := e.beginAgain(ctx, demand)
+			begun, beginErr := e.beginAgain(ctx, d)
 			switch {
 			case beginErr != nil:
 				return beginErr
@@ -286,9 +286,9 @@ func (e *epoch) insist(ctx context.Context, own bool, send func(ctx context.Cont
 	}
 }
 
-// beginAgain begins the epoch again after a write was refused that demanded the given sequence, once for all writes that
-// were. It says whether another try makes sense: the record has another sequence now.
-func (e *epoch) beginAgain(ctx context.Context, demanded uint64) (bool, error) {
+// beginAgain begins the epoch again after a write was refused that made the given demand, once for all writes that were. It
+// says whether another try makes sense: the record has another sequence now.
+func (e *epoch) beginAgain(ctx context.Context, refused *demand) (bool, error) {
 	if err := e.begins.take(ctx); err != nil {
 		return false, err
 	}
@@ -296,12 +296,12 @@ func (e *epoch) beginAgain(ctx context.Context, demanded uint64) (bool, error) {
 	if err := e.check(); err != nil {
 		return false, err
 	}
-	if e.sequence.Load() == demanded {
+	if e.demand.Load() == refused {
 		if err := e.begin(ctx); err != nil {
 			return false, err
 		}
 	}
-	return e.sequence.Load() != demanded, nil
+	return e.demand.Load().sequence != refused.sequence, nil
 }
 
 // check says why the epoch is over, if it is. It closes an epoch whose lease has ended.

@@ -4,5 +4,5 @@ import "github.com/nats-io/nats.go"
 
 // Prepared returns a message as the handle would send it now.
 func (s *Stream) Prepared(m *nats.Msg) *nats.Msg {
-	return s.epoch.fenced(m, s.epoch.sequence.Load())
+	return s.epoch.demand.Load().fenced(m)
 }

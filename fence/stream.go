@@ -190,8 +190,8 @@ func (s *Stream) PublishMsg(ctx context.Context, m *nats.Msg) (*jetstream.PubAck
 	}
 	own := m.Header.Get(jetstream.ExpectedLastSeqHeader) != ""
 	var ack *jetstream.PubAck
-	err := s.epoch.write(ctx, own, func(ctx context.Context, demand uint64) (err error) {
-		ack, err = s.epoch.js.PublishMsg(ctx, s.epoch.fenced(m, demand))
+	err := s.epoch.write(ctx, own, func(ctx context.Context, d *demand) (err error) {
+		ack, err = s.epoch.js.PublishMsg(ctx, d.fenced(m))
 		return err
 	})
 	if err != nil {
@@ -220,10 +220,10 @@ func (s *Stream) PublishBatch(ctx context.Context, msgs ...*nats.Msg) ([]uint64,
 		return nil, fmt.Errorf("fence: all %d messages demand a last sequence of their subjects (%s), and none is left to make that of the epoch; add one", len(msgs), jetstream.ExpectedLastSubjSeqHeader)
 	}
 	var last uint64
-	err := s.epoch.write(ctx, own, func(ctx context.Context, demand uint64) (err error) {
+	err := s.epoch.write(ctx, own, func(ctx context.Context, d *demand) (err error) {
 		batch := make([]*nats.Msg, len(msgs))
 		for i, m := range msgs {
-			batch[i] = s.epoch.fenced(m, demand)
+			batch[i] = d.fenced(m)
 		}
 		last, err = s.epoch.publishBatch(ctx, batch)
 		return err
@@ -268,16 +268,31 @@ func demands(m *nats.Msg) bool {
 	return m.Header.Get(jetstream.ExpectedLastSubjSeqHeader) != ""
 }
 
-// fenced returns a copy of m that makes the demand of the epoch, unless it makes one of its own. The data are shared.
-func (e *epoch) fenced(m *nats.Msg, demand uint64) *nats.Msg {
-	header := make(nats.Header, len(m.Header)+3)
-	maps.Copy(header, m.Header)
-	header[jetstream.ExpectedStreamHeader] = []string{e.stream}
-	if !demands(m) {
-		header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(demand, 10)}
-		header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{e.subject}
+// demand is what every write demands of the server: that the record has this sequence.
+type demand struct {
+	sequence uint64
+	header   nats.Header // that says so; it is shared, and never changed
+}
+
+func (e *epoch) demandOf(sequence uint64) *demand {
+	return &demand{sequence, nats.Header{
+		jetstream.ExpectedStreamHeader:          {e.stream},
+		jetstream.ExpectedLastSubjSeqHeader:     {strconv.FormatUint(sequence, 10)},
+		jetstream.ExpectedLastSubjSeqSubjHeader: {e.subject},
+	}}
+}
+
+// fenced returns a copy of m that makes the demand, unless it makes one of its own. Data, and values of headers, are shared.
+func (d *demand) fenced(m *nats.Msg) *nats.Msg {
+	copied := &nats.Msg{Subject: m.Subject, Reply: m.Reply, Header: d.header, Data: m.Data}
+	if len(m.Header) > 0 {
+		copied.Header = maps.Clone(d.header)
+		if demands(m) {
+			delete(copied.Header, jetstream.ExpectedLastSubjSeqSubjHeader)
+		}
+		maps.Copy(copied.Header, m.Header)
 	}
-	return &nats.Msg{Subject: m.Subject, Reply: m.Reply, Header: header, Data: m.Data}
+	return copied
 }
 
 // unconfirmed is how many messages of a batch may be sent before the server has confirmed that it takes them.
@@ -285,6 +300,9 @@ const unconfirmed = 100
 
 // publishBatch stores messages as one and returns the sequence of the last.
 func (e *epoch) publishBatch(ctx context.Context, batch []*nats.Msg) (uint64, error) {
+	for _, m := range batch {
+		m.Header = maps.Clone(m.Header) // which the numbers of the batch are put into
+	}
 	flow := jetstreamext.BatchFlowControl{}
 	if len(batch) > unconfirmed {
 		flow = jetstreamext.BatchFlowControl{AckFirst: true, AckEvery: unconfirmed, AckTimeout: e.js.Options().DefaultTimeout}
