@@ -2,14 +2,15 @@
 SCHEDULES ?= 1000000
 DRILL     ?= 1h
 FUZZ      ?= 5m
+EPISODES  ?= 1000
 COUNT     ?= 20
 
-.PHONY: check soak simulate drill fuzz repeat bench
+.PHONY: check soak simulate drill depose fuzz repeat bench
 
 check: ## what must hold before a change lands
 	.ci/run
 
-soak: simulate drill fuzz repeat ## the long versions of all that is tried against the promises
+soak: simulate drill depose fuzz repeat ## the long versions of all that is tried against the promises
 
 simulate: ## schedules against a bucket that does badly whatever a bucket can
 	go test ./internal/sim -v -timeout 0 -run TestSchedules -args -schedules $(SCHEDULES)
@@ -17,9 +18,14 @@ simulate: ## schedules against a bucket that does badly whatever a bucket can
 drill: ## faults on processes and on a cluster of three servers
 	go run ./cmd/election-cli drill --processes --for $(DRILL)
 
+depose: ## leaders that write on when they lead no more
+	go test ./fence -v -timeout 0 -run NoWriteOf -args -episodes $(EPISODES) -at-once 40
+
 fuzz: ## bytes that somebody else wrote
 	go test -run '^$$' -fuzz FuzzRecord -fuzztime $(FUZZ) .
 	go test -run '^$$' -fuzz FuzzChange -fuzztime $(FUZZ) .
+	go test -run '^$$' -fuzz FuzzEpochRecord -fuzztime $(FUZZ) ./fence
+	go test -run '^$$' -fuzz FuzzGuard -fuzztime $(FUZZ) ./fence
 	go test -run '^$$' -fuzz FuzzRead -fuzztime $(FUZZ) ./internal/history
 	go test -run '^$$' -fuzz FuzzCommandLine -fuzztime $(FUZZ) ./cmd/election-cli
 	go test -run '^$$' -fuzz FuzzRate -fuzztime $(FUZZ) ./cmd/election-cli
@@ -31,4 +37,5 @@ repeat: ## tests that fail once in twenty runs
 
 bench: ## everything in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'IsLeader|TimeNow|TermValid' -count 5 .
-	cd bench && go test -run '^$$' -bench . -benchtime 40x -timeout 0 .
+	cd bench && go test -run '^$$' -bench . -skip Fence -benchtime 40x -timeout 0 .
+	cd bench && go test -run '^$$' -bench Fence -benchtime 5s -timeout 0 .

@@ -65,6 +65,15 @@ type record struct {
 	Since    time.Time `json:"since"`
 }
 
+// readRecord reads what somebody left under an epoch subject.
+func readRecord(data []byte) (*record, error) {
+	rec := new(record)
+	if err := json.Unmarshal(data, rec); err != nil {
+		return nil, err
+	}
+	return rec, checkToken(rec.Token)
+}
+
 const (
 	shortestPause = time.Millisecond
 	longestPause  = 50 * time.Millisecond
@@ -153,10 +162,7 @@ func (e *epoch) last(ctx context.Context) (*record, uint64, error) {
 	if m == nil || err != nil {
 		return nil, 0, err
 	}
-	rec := new(record)
-	if err = json.Unmarshal(m.Data, rec); err == nil {
-		err = checkToken(rec.Token)
-	}
+	rec, err := readRecord(m.Data)
 	if err != nil {
 		return nil, 0, fmt.Errorf("what stands under %q in stream %q, at sequence %d, is no epoch; give a subject of which nothing else makes use: %w", e.subject, e.stream, m.Sequence, err)
 	}
@@ -340,6 +346,9 @@ const (
 var passingCodes = []jetstream.ErrorCode{jetstream.JSErrCodeStreamWrongLastSequenceConstant, 10210, 10211}
 
 func conflictIn(err error) conflict {
+	if err == nil {
+		return none
+	}
 	var api *jetstream.APIError
 	switch {
 	case errors.Is(err, jetstream.ErrKeyRevisionMismatch):

@@ -385,10 +385,9 @@ func TestMessageForAnotherStreamIsRefused(t *testing.T) {
 
 func TestBadInputOfAStreamIsAClearErrorAndWritesNothing(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
-		l := b.leader("a")
-		gone := b.usurper("gone")
+		gone := b.leader("gone")
 		gone.Stop()
-		l = b.leader("b")
+		l := b.leader("b")
 		b.streamLike("MIRROR", func(cfg *jetstream.StreamConfig) {
 			cfg.Subjects, cfg.Mirror = nil, &jetstream.StreamSource{Name: streamName}
 		})
