@@ -39,8 +39,8 @@ type Bucket struct {
 }
 
 // OpenBucket begins the epoch of term t in a KV bucket, under a key of its own, and returns a handle for writes that belong to
-// it. What [OpenStream] says of terms and errors holds here too. The bucket may be the one of the election itself, if its TTL is
-// meant for what is written.
+// it. What [OpenStream] says of terms and errors holds here too. The bucket of the election itself is no place for state: its keys
+// expire, and whoever looks at it takes them for elections.
 func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string, t election.Term, opts ...Option) (*Bucket, error) {
 	b, err := openBucket(ctx, js, bucket, t, opts)
 	if err != nil {

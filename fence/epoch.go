@@ -256,7 +256,7 @@ func (e *epoch) write(ctx context.Context, own bool, send func(ctx context.Conte
 }
 
 func (e *epoch) insist(ctx context.Context, own bool, send func(ctx context.Context, d *demand) error) error {
-	queued := false
+	queued, puzzled := false, false
 	for pause := shortestPause; ; pause = longer(pause) {
 		if !queued && e.queue.Load() {
 			if err := e.writing.take(ctx); err != nil {
@@ -269,6 +269,9 @@ func (e *epoch) insist(ctx context.Context, own bool, send func(ctx context.Cont
 			return err
 		}
 		d := e.demand.Load()
+		if puzzled {
+			d = d.naming(e.stream)
+		}
 		err := send(ctx, d)
 		switch conflictIn(err) {
 		case none:
@@ -276,7 +279,7 @@ func (e *epoch) insist(ctx context.Context, own bool, send func(ctx context.Cont
 		case passing:
 			e.queue.Store(true)
 		case moved:
-			begun, beginErr := e.beginAgain(ctx, d)
+			begun, beginErr := e.beginAgain(ctx, d.sequence)
 			switch {
 			case beginErr != nil:
 				return beginErr
@@ -285,6 +288,7 @@ func (e *epoch) insist(ctx context.Context, own bool, send func(ctx context.Cont
 			case own:
 				return err
 			}
+			puzzled = true // it demands what is so: of another stream, or of a server that lags behind
 		}
 		if err := wait(ctx, pause, err); err != nil {
 			return err
@@ -292,9 +296,9 @@ func (e *epoch) insist(ctx context.Context, own bool, send func(ctx context.Cont
 	}
 }
 
-// beginAgain begins the epoch again after a write was refused that made the given demand, once for all writes that were. It
+// beginAgain begins the epoch again after a write was refused that demanded the given sequence, once for all writes that were. It
 // says whether another try makes sense: the record has another sequence now.
-func (e *epoch) beginAgain(ctx context.Context, refused *demand) (bool, error) {
+func (e *epoch) beginAgain(ctx context.Context, refused uint64) (bool, error) {
 	if err := e.begins.take(ctx); err != nil {
 		return false, err
 	}
@@ -302,12 +306,12 @@ func (e *epoch) beginAgain(ctx context.Context, refused *demand) (bool, error) {
 	if err := e.check(); err != nil {
 		return false, err
 	}
-	if e.demand.Load() == refused {
+	if e.demand.Load().sequence == refused {
 		if err := e.begin(ctx); err != nil {
 			return false, err
 		}
 	}
-	return e.demand.Load().sequence != refused.sequence, nil
+	return e.demand.Load().sequence != refused, nil
 }
 
 // check says why the epoch is over, if it is. It closes an epoch whose lease has ended.

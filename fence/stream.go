@@ -276,10 +276,17 @@ type demand struct {
 
 func (e *epoch) demandOf(sequence uint64) *demand {
 	return &demand{sequence, nats.Header{
-		jetstream.ExpectedStreamHeader:          {e.stream},
 		jetstream.ExpectedLastSubjSeqHeader:     {strconv.FormatUint(sequence, 10)},
 		jetstream.ExpectedLastSubjSeqSubjHeader: {e.subject},
 	}}
+}
+
+// naming returns the demand with that for the stream as well, which costs every write a little and is only needed to find out
+// why one was refused: another stream has no such record.
+func (d *demand) naming(stream string) *demand {
+	header := maps.Clone(d.header)
+	header[jetstream.ExpectedStreamHeader] = []string{stream}
+	return &demand{d.sequence, header}
 }
 
 // fenced returns a copy of m that makes the demand, unless it makes one of its own. Data, and values of headers, are shared.
