@@ -66,17 +66,17 @@ func TestCallbackThatPanicsEndsItsGoroutineOrFailsKeepsNoOtherFromBeingCalled(t 
 
 func TestEveryCallbackHearsOfAWinBeforeAnyHearsOfItsLoss(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		finish := make(chan struct{})
+		hang, letGo := f.hanging()
 		var calls []string
 		note := func(call string) func() { return func() { calls = append(calls, call) } }
 		a := f.leading("a",
-			election.OnWon(func() { <-finish }), election.OnWon(note("won")),
+			election.OnWon(hang), election.OnWon(note("won")),
 			election.OnLost(note("lost 1")), election.OnLost(note("lost 2")))
 		f.write("intruder")
 		after(interval)
 		f.Expect(a.IsLeader()).To(BeFalse())
 		f.Expect(calls).To(BeEmpty())
-		close(finish)
+		letGo()
 		synctest.Wait()
 		f.Expect(calls).To(Equal([]string{"won", "lost 1", "lost 2"}))
 	})

@@ -39,10 +39,10 @@ func TestOnWonAndOnLostAlternateThroughWinsAndLossesOfEveryKind(t *testing.T) {
 
 func TestCallbackThatBlocksCostsNeitherTheLeaseNorTheAnswerOfIsLeader(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		finish := make(chan struct{})
+		hang, letGo := f.hanging()
 		var during []bool
 		var a *candidate
-		a = f.candidate("a", election.OnWon(func() { <-finish; during = append(during, a.IsLeader()) }))
+		a = f.candidate("a", election.OnWon(func() { hang(); during = append(during, a.IsLeader()) }))
 		a.start()
 		b := f.candidate("b").start()
 		for range 100 {
@@ -50,7 +50,7 @@ func TestCallbackThatBlocksCostsNeitherTheLeaseNorTheAnswerOfIsLeader(t *testing
 			f.Expect(b.IsLeader()).To(BeFalse())
 		}
 		f.Expect(a.IsLeader()).To(BeTrue())
-		close(finish)
+		letGo()
 		synctest.Wait()
 		f.Expect(during).To(Equal([]bool{true}))
 	})
@@ -58,12 +58,12 @@ func TestCallbackThatBlocksCostsNeitherTheLeaseNorTheAnswerOfIsLeader(t *testing
 
 func TestCandidateDoesNotStandAgainBeforeTheCallbacksOfItsLastTermHaveReturned(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		finish := make(chan struct{})
-		a := f.leading("a", election.OnLost(func() { <-finish }))
+		hang, letGo := f.hanging()
+		a := f.leading("a", election.OnLost(hang))
 		f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed())
 		after(5 * ttl)
 		f.Expect(f.record()).To(BeEmpty())
-		close(finish)
+		letGo()
 		after(2*interval + ttl)
 		f.Expect(a.IsLeader()).To(BeTrue())
 	})
@@ -71,10 +71,10 @@ func TestCandidateDoesNotStandAgainBeforeTheCallbacksOfItsLastTermHaveReturned(t
 
 func TestTermThatEndedBeforeItCouldBeAnnouncedIsNotAnnounced(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		finish := make(chan struct{})
+		hang, letGo := f.hanging()
 		a := f.candidate("a", election.OnCampaign(func(s election.State) {
 			if s == election.CandidateState {
-				<-finish
+				hang()
 			}
 		}))
 		a.start()
@@ -83,7 +83,7 @@ func TestTermThatEndedBeforeItCouldBeAnnouncedIsNotAnnounced(t *testing.T) {
 		f.write("intruder")
 		after(interval)
 		f.Expect(a.IsLeader()).To(BeFalse())
-		close(finish)
+		letGo()
 		synctest.Wait()
 		f.Expect(a.seen()).To(BeEmpty())
 	})
@@ -209,12 +209,12 @@ func TestOnCampaignIsCalledForEachCampaignWithTheStateItIsMadeIn(t *testing.T) {
 
 func TestSlowOnCampaignDropsCampaignsButNoChangeOfLeadership(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		finish := make(chan struct{})
+		hang, letGo := f.hanging()
 		calls := 0
-		a := f.candidate("a", election.OnCampaign(func(election.State) { calls++; <-finish }))
+		a := f.candidate("a", election.OnCampaign(func(election.State) { calls++; hang() }))
 		a.start()
 		after(100 * interval)
-		close(finish)
+		letGo()
 		synctest.Wait()
 		f.Expect(calls).To(BeNumerically("<", 20))
 		f.Expect(a.seen()).To(HaveLen(1))

@@ -1,11 +1,14 @@
 package election
 
 import (
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
 
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // TestLeaseEndsByWhicheverClockIsFurtherAhead stands in for a suspended machine, whose monotonic clock stood still while
@@ -55,6 +58,32 @@ func TestLeaderThatWakesFromASuspensionWithoutALeaseIsUnhealthy(t *testing.T) {
 	g.Expect(e.stuck()).To(MatchRegexp(`^the lease of term 5 ran out 3\.?\d*s ago, and it still has not stood down$`))
 	held.end(reasonResigned)
 	g.Expect(e.stuck()).To(BeEmpty(), "it knows")
+}
+
+func TestScrapeOfALeaderThatWakesFromASuspensionWithoutALeaseSaysThatItDoesNotLead(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	held := newTenure(t.Context(), &announcer{}, Term{Number: 5}, timing{ttl: time.Hour, interval: 45 * time.Minute}, now, now, 0)
+	defer held.end(reasonStopped)
+	defer held.expiry.Stop()
+	registry := prometheus.NewPedanticRegistry()
+	e := &Election{name: "a", key: "scheduler"}
+	WithRegisterer(registry)(&e.opts)
+	e.metrics = newMetrics(e)
+	g.Expect(e.metrics.register()).To(Succeed())
+	e.running.Store(true)
+	e.tenure.Store(held)
+	says := func(leader string) {
+		g.Expect(e.IsLeader()).To(Equal(leader == "1"))
+		g.Expect(testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP election_leader Whether this candidate leads, 1 or 0.
+# TYPE election_leader gauge
+election_leader{election="scheduler",identity="a"} `+leader+"\n"), "election_leader")).To(Succeed())
+	}
+	held.lease.Store(lease{state: LeaderState}.until(now.Add(time.Hour)))
+	says("1")
+	held.lease.Store(lease{state: LeaderState}.until(moveWall(now.Add(time.Hour), -3603))) // and no timer has fired
+	says("0")
 }
 
 // moveWall moves the wall clock reading of a time, whose first word holds it above 30 bits of nanoseconds, and leaves the

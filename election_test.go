@@ -250,13 +250,13 @@ func TestResignIsRefusedToWhoDoesNotHoldTheKey(t *testing.T) {
 
 func TestResignReturnsWhenItsContextEndsAndGoesOn(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		release := make(chan struct{})
-		a := f.leading("a", election.OnLost(func() { <-release }))
+		hang, letGo := f.hanging()
+		a := f.leading("a", election.OnLost(hang))
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		f.Expect(a.Resign(ctx)).To(MatchError(context.DeadlineExceeded))
 		f.Expect(f.record()).NotTo(ContainSubstring(`"released"`))
-		close(release)
+		letGo()
 		synctest.Wait()
 		f.Expect(f.record()).To(ContainSubstring(`"released"`))
 	})

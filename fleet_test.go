@@ -134,6 +134,19 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
+// hanging returns what does not return until it is let go. It is when the test ends at the latest, before the candidates are
+// stopped: else a test that fails would wait for ever for one that hangs.
+func (f *fleet) hanging() (hang, letGo func()) {
+	free := make(chan struct{})
+	ended := f.T.Context().Done()
+	return func() {
+		select {
+		case <-free:
+		case <-ended:
+		}
+	}, func() { close(free) }
+}
+
 // record returns what stands under the key, "" if nothing does.
 func (f *fleet) record() string {
 	e, err := f.bucket.Get(context.Background(), key)

@@ -169,11 +169,12 @@ func TestUnhealthyInOnesOwnEyesIsNoReasonToStartAgain(t *testing.T) {
 func TestBackoffThatDoesNotReturnIsUnhealthy(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		f.leading("a")
-		asked, release := make(chan struct{}), make(chan struct{})
+		asked := make(chan struct{})
+		hang, letGo := f.hanging()
 		b := f.deafCandidate("b", election.WithBackoff(backoffFunc(func(n int) time.Duration {
 			if n == 1 {
 				close(asked)
-				<-release
+				hang()
 			}
 			return time.Second
 		}))).start()
@@ -185,7 +186,7 @@ func TestBackoffThatDoesNotReturnIsUnhealthy(t *testing.T) {
 			Why:  "its loop is stuck asking its Backoff: it should have been done 8s ago",
 			Name: "b", Key: key, State: election.CandidateState, Doing: "asking its Backoff",
 		}))
-		close(release)
+		letGo()
 		after(instant)
 		b.staysHealthy(2*ttl, time.Second)
 	})
@@ -196,9 +197,9 @@ func TestStandbyWhoseRequestNeverEndsIsUnhealthy(t *testing.T) {
 		f.leading("a")
 		b, bucket := f.faultyCandidate("b")
 		bucket.deaf = true
-		release := make(chan struct{})
+		hang, letGo := f.hanging()
 		bucket.onGet(func(_ context.Context, get func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
-			<-release // and not for the end of its context
+			hang() // and not for the end of its context
 			return get()
 		})
 		b.start()
@@ -206,7 +207,7 @@ func TestStandbyWhoseRequestNeverEndsIsUnhealthy(t *testing.T) {
 		b.staysHealthy(busy+patience-time.Second, time.Second)
 		after(time.Second + instant)
 		f.Expect(b.health().Why).To(HavePrefix("its loop is stuck campaigning"))
-		close(release)
+		letGo()
 		after(instant)
 		f.Expect(b.health().Healthy).To(BeTrue())
 	})
@@ -218,9 +219,9 @@ func TestLeaderWhoseRenewalNeverEndsIsUnhealthyOnceItsLeaseIsOver(t *testing.T) 
 		a.start()
 		after(interval)
 		f.Expect(a.IsLeader()).To(BeTrue())
-		release := make(chan struct{})
+		hang, letGo := f.hanging()
 		bucket.onUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) {
-			<-release
+			hang()
 			return update()
 		})
 		after(lease)
@@ -232,7 +233,7 @@ func TestLeaderWhoseRenewalNeverEndsIsUnhealthyOnceItsLeaseIsOver(t *testing.T) 
 			Name: "a", Key: key, State: election.CandidateState, Doing: "renewing",
 		}))
 		f.Expect(a.leads()).To(Equal(http.StatusServiceUnavailable))
-		close(release)
+		letGo()
 		after(instant)
 		a.staysHealthy(2*ttl, time.Second)
 	})
@@ -246,14 +247,14 @@ func TestWorkThatOutlivesItsTermForTooLongIsUnhealthy(t *testing.T) {
 			},
 			"callback": func(c *candidate, _ func()) error { return c.Start(context.Background()) },
 		} {
-			release := make(chan struct{})
-			hang := func() { <-release }
+			hang, letGo := f.hanging()
 			var opts []election.Option
 			if name == "callback" {
 				opts = append(opts, election.OnWon(hang))
 			}
 			a := f.candidate(name, append(opts, election.WithReleaseTimeout(30*time.Second))...)
 			go func() { a.result <- run(a, hang) }()
+			f.Cleanup(a.Stop)
 			after(interval)
 			a.staysHealthy(3*ttl, time.Second)
 			f.Expect(a.IsLeader()).To(BeTrue(), "for all that work takes")
@@ -263,7 +264,7 @@ func TestWorkThatOutlivesItsTermForTooLongIsUnhealthy(t *testing.T) {
 			a.staysHealthy(30*time.Second, time.Second)
 			after(patience)
 			f.Expect(a.health().Why).To(HavePrefix("its loop is stuck waiting for callbacks and work to return"), name)
-			close(release)
+			letGo()
 			after(instant)
 			f.Expect(a.health().Healthy).To(BeTrue())
 			a.Stop()
@@ -283,6 +284,7 @@ func TestLeaderThatStopsIsHealthyWhileItsWorkMayWindUp(t *testing.T) {
 				return nil
 			})
 		}()
+		f.Cleanup(a.Stop)
 		after(interval)
 		go a.Stop()
 		a.staysHealthy(49*time.Second, time.Second)

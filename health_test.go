@@ -111,12 +111,12 @@ func TestHealthCheckThatIgnoresItsContextIsNotMadeTwiceAtATime(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		var ill atomic.Bool
 		var running, most atomic.Int64
-		release := make(chan struct{})
+		hang, letGo := f.hanging()
 		a := f.candidate("a", election.WithHealthCheck(func(context.Context) error {
 			most.Store(max(most.Load(), running.Add(1)))
 			defer running.Add(-1)
 			if ill.Load() {
-				<-release
+				hang()
 			}
 			return nil
 		})).start()
@@ -126,7 +126,7 @@ func TestHealthCheckThatIgnoresItsContextIsNotMadeTwiceAtATime(t *testing.T) {
 		f.Expect(a.IsLeader()).To(BeFalse())
 		f.Expect(most.Load()).To(BeEquivalentTo(1))
 		ill.Store(false)
-		close(release)
+		letGo()
 		after(8*checks + 2*interval)
 		f.Expect(a.IsLeader()).To(BeTrue())
 	})

@@ -46,7 +46,7 @@ func TestStoreCallThatNeverReturnsCannotKeepLeadershipUp(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		c, bucket := f.faultyCandidate("a")
 		ended := false
-		forever := make(chan struct{})
+		hang, letGo := f.hanging()
 		go func() {
 			c.result <- c.Run(context.Background(), func(ctx context.Context, _ election.Term) error {
 				<-ctx.Done()
@@ -54,10 +54,11 @@ func TestStoreCallThatNeverReturnsCannotKeepLeadershipUp(t *testing.T) {
 				return nil
 			})
 		}()
+		f.Cleanup(c.Stop)
 		after(interval)
 		f.Expect(c.IsLeader()).To(BeTrue())
 		bucket.onUpdate(func(context.Context, []byte, uint64, func() (uint64, error)) (uint64, error) {
-			<-forever // whatever the context says
+			hang() // whatever the context says
 			return 0, context.Canceled
 		})
 		after(lease - instant)
@@ -66,7 +67,7 @@ func TestStoreCallThatNeverReturnsCannotKeepLeadershipUp(t *testing.T) {
 		f.Expect(c.IsLeader()).To(BeFalse())
 		f.Expect(ended).To(BeTrue(), "the work's context ended")
 		f.Expect(c.seen()).To(Equal([]string{"won 7.5s", "lost 17.3s"}))
-		close(forever)
+		letGo()
 		c.Stop()
 	})
 }

@@ -64,6 +64,65 @@ election_interval_seconds{election="scheduler",identity="a"} 7.5
 	})
 }
 
+func TestNoScrapeSaysThatOneLeadsWhoDoesNot(t *testing.T) {
+	for name, disturb := range map[string]func(f *fleet, a *candidate, bucket *faulty, hang func()){
+		"its renewal hangs, and so does its loop": func(_ *fleet, _ *candidate, bucket *faulty, hang func()) {
+			bucket.onUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) {
+				hang()
+				return update()
+			})
+		},
+		"its key is overwritten": func(f *fleet, _ *candidate, _ *faulty, _ func()) { f.write("intruder") },
+		"it resigns": func(f *fleet, a *candidate, _ *faulty, _ func()) {
+			f.Expect(a.Resign(context.Background())).To(Succeed())
+		},
+		"it stops": func(_ *fleet, a *candidate, _ *faulty, _ func()) { a.Stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				r := prometheus.NewPedanticRegistry()
+				hang, letGo := f.hanging()
+				a, bucket := f.faultyCandidate("a", election.WithRegisterer(r), election.WithNamespace("choria"))
+				a.start()
+				seen := map[bool]int{}
+				look := func() {
+					f.Helper()
+					families := scrape(f, r)
+					for _, name := range []string{"election_leader", "choria_election_leader"} {
+						says := 0.0 // which is what no series says
+						if family, ok := families[name]; ok {
+							says = family.GetMetric()[0].GetGauge().GetValue()
+						}
+						f.Expect(says == 1).To(Equal(a.IsLeader()), "%s after %v", name, time.Since(a.begun))
+					}
+					seen[a.IsLeader()]++
+				}
+				lookOn := func(d time.Duration) {
+					f.Helper()
+					for range d / settle {
+						look()
+						after(settle)
+					}
+				}
+				lookOn(2 * interval)
+				f.Expect(seen).To(And(HaveKey(true), HaveKey(false)))
+				clear(seen)
+				remaining := a.Status().LeaseRemaining
+				disturb(f, a, bucket, hang)
+				look()
+				after(remaining - instant)
+				look()
+				after(instant)
+				look()
+				lookOn(ttl)
+				letGo()
+				lookOn(3 * ttl)
+				f.Expect(seen).To(HaveKey(false))
+			})
+		})
+	}
+}
+
 func TestMetricsCountCampaignsTransitionsAndFailures(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		r := prometheus.NewPedanticRegistry()

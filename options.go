@@ -132,8 +132,9 @@ func WithRegisterer(r prometheus.Registerer) Option {
 
 // WithNamespace registers three of the metrics a second time, under the names that dashboards of other elections know: with
 // "choria", those of Choria, choria_election_campaigns, choria_election_leader and choria_election_interval_seconds; with
-// "choria_asyncjobs", those of its asyncjobs. They say what ours say, at every scrape. Default: ours alone. Where
-// [WithRegisterer] names none there are no metrics, by no name.
+// "choria_asyncjobs", those of its asyncjobs. They say what ours say, at every scrape; promtool will have a word about the
+// counter, whose name never ended in _total. Default: ours alone. Where [WithRegisterer] names none there are no metrics, by
+// no name.
 func WithNamespace(namespace string) Option {
 	return func(o *options) { o.namespace = &namespace }
 }

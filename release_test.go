@@ -56,10 +56,11 @@ func TestKeyIsReleasedOnlyAfterCallbacksHaveReturned(t *testing.T) {
 func TestKeyIsLeftToExpireIfTheWorkDoesNotReturn(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.candidate("a", election.WithReleaseTimeout(3*time.Second))
-		finish := make(chan struct{})
+		hang, letGo := f.hanging()
 		go func() {
-			a.result <- a.Run(context.Background(), func(context.Context, election.Term) error { <-finish; return nil })
+			a.result <- a.Run(context.Background(), func(context.Context, election.Term) error { hang(); return nil })
 		}()
+		f.Cleanup(a.Stop)
 		after(interval)
 		b := f.candidate("b", election.WithBackoff(election.ConstantBackoff(10*time.Millisecond))).start()
 		f.Expect(a.Resign(context.Background())).To(MatchError(ContainSubstring("expires")))
@@ -73,7 +74,7 @@ func TestKeyIsLeftToExpireIfTheWorkDoesNotReturn(t *testing.T) {
 		b.Stop()
 		after(ttl)
 		f.Expect(a.State()).To(Equal(election.CandidateState))
-		close(finish)
+		letGo()
 		after(interval)
 		f.Expect(a.State()).To(Equal(election.LeaderElectState))
 		a.Stop()

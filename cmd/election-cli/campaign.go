@@ -32,6 +32,10 @@ Each event is a line on stdout, with --json one JSON object: "time" (RFC 3339), 
     stopped    it left the election
     dropped    events are missing here, "dropped" in number, for they were not read in time
 
+With --metrics Prometheus can scrape what the candidate measures; 'election-cli dashboard' and 'election-cli rules' print what
+to make of it. --metrics-namespace choria serves choria_election_campaigns, choria_election_leader and
+choria_election_interval_seconds beside those, for dashboards that know no other names.
+
 With --status a page shows who leads, who stands and what happened in the last hour, as it happens. It changes nothing, and
 asks nobody who reads it who he is: a port alone, as in :8222, is served on the loopback interface, and to others only by an
 ADDR that says so, such as 0.0.0.0:8222. Beside it /leader answers load balancers (200 while this candidate leads) and
@@ -50,12 +54,13 @@ type campaign struct {
 	json      bool
 	verbose   bool
 	metrics   string
+	namespace string // that the metrics had before; empty unless namespaceSet
 	status    string
 	embedded  bool
 	port      int
 	ttl       time.Duration
 
-	portSet, ttlSet bool
+	portSet, ttlSet, namespaceSet bool
 
 	client string                                                                            // how the connection is called
 	work   func(*election.Election, *slog.Logger) func(context.Context, election.Term) error // of the leader; nil if there is none
@@ -69,6 +74,7 @@ func registerCampaign(app *fisk.Application, t *tool) {
 	cmd.Flag("json", "Write events as JSON, one object on each line").UnNegatableBoolVar(&c.json)
 	cmd.Flag("verbose", "Log each campaign and renewal as well").Short('v').UnNegatableBoolVar(&c.verbose)
 	cmd.Flag("metrics", "Serve Prometheus metrics on http://ADDR/metrics").PlaceHolder("ADDR").StringVar(&c.metrics)
+	cmd.Flag("metrics-namespace", "Serve three of the metrics by names such as NS_election_leader as well, for dashboards made for Choria (choria)").PlaceHolder("NS").IsSetByUser(&c.namespaceSet).StringVar(&c.namespace)
 	cmd.Flag("status", "Serve a page about the election on http://ADDR/, with /leader and /healthz for load balancers and probes; on the loopback interface unless ADDR names another").PlaceHolder("ADDR").StringVar(&c.status)
 	cmd.Flag("embedded", "Bring up a JetStream server in this process, and the bucket, to try things out").UnNegatableBoolVar(&c.embedded)
 	cmd.Flag("port", "Port of the embedded server, on the loopback interface (default any that is free)").PlaceHolder("PORT").IsSetByUser(&c.portSet).IntVar(&c.port)
@@ -110,6 +116,8 @@ func (c *campaign) check() error {
 		return errors.New("--embedded brings up a server of its own: leave out --server and --context, or --embedded")
 	case !c.embedded && (c.portSet || c.ttlSet):
 		return errors.New("--port and --ttl are the embedded server's: give --embedded too, or leave them out; a bucket's TTL is set where it is made")
+	case c.namespaceSet && c.metrics == "":
+		return errors.New("--metrics-namespace names what --metrics serves: give --metrics too, or leave it out")
 	}
 	if c.embedded && !c.ttlSet {
 		c.ttl = campaignDefaultTTL
@@ -117,8 +125,20 @@ func (c *campaign) check() error {
 	if err := checkTTL(c.ttl); c.embedded && err != nil {
 		return err
 	}
-	_, err := election.NewElection(c.name, c.key, unbound{})
-	return tidy(err)
+	_, err := election.NewElection(c.name, c.key, unbound{}, c.named()...)
+	if err = tidy(err); err != nil {
+		option, flag := fmt.Sprintf("WithNamespace(%q)", c.namespace), fmt.Sprintf("--metrics-namespace %q", c.namespace)
+		return errors.New(strings.Replace(err.Error(), option, flag, 1))
+	}
+	return nil
+}
+
+// named returns the option by which metrics keep the names that they had, if that is asked for.
+func (c *campaign) named() []election.Option {
+	if !c.namespaceSet {
+		return nil
+	}
+	return []election.Option{election.WithNamespace(c.namespace)}
 }
 
 // campaign connects, finds the bucket, and takes part in the election.
@@ -156,7 +176,7 @@ func (c *campaign) campaign(ctx context.Context, fail context.CancelCauseFunc, n
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	opts := []election.Option{election.WithLogger(log), election.WithJetStream(s.js)}
+	opts := append(c.named(), election.WithLogger(log), election.WithJetStream(s.js))
 	if metrics != nil {
 		opts = append(opts, election.WithRegisterer(metrics.registry))
 	}

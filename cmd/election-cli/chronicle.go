@@ -24,6 +24,7 @@ type chronicle struct {
 	reigns  []reign          // oldest first
 	leader  *election.Leader // who holds the key; nil if nobody does
 	leads   bool             // whether leadership counts
+	last    time.Time        // when it was told of the last change, by this host's clock
 	changed chan struct{}    // closed at the next change; nil if nobody waits for one
 }
 
@@ -63,6 +64,7 @@ func (c *chronicle) told(e election.Event) {
 		c.end(e.At)
 		c.leader, c.leads = nil, false
 	}
+	c.last = time.Now()
 	c.events = append(c.events, e)
 	c.prune(c.clock.now())
 	c.touch()
@@ -79,6 +81,20 @@ func (c *chronicle) begin(clock serverTime) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.clock, c.began = clock, clock.now()
+	c.touch()
+}
+
+// lastChange returns when the last change was told.
+func (c *chronicle) lastChange() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
+// tell lets those know who wait for a change.
+func (c *chronicle) tell() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.touch()
 }
 

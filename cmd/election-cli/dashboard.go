@@ -40,7 +40,7 @@ func registerDashboard(app *fisk.Application, t *tool) {
 		d := &dashboard{tool: t, give: c.give}
 		cmd := app.Command(c.name, c.help).HelpLong(c.long).Action(action(d.run))
 		cmd.Flag("election", "For this election only").PlaceHolder("KEY").StringVar(&d.election)
-		cmd.Flag("namespace", "Prefix of the metrics, without its underscore, such as choria").PlaceHolder("NS").StringVar(&d.namespace)
+		cmd.Flag("namespace", "Prefix that a program gave all of the metrics, without its underscore").PlaceHolder("NS").StringVar(&d.namespace)
 	}
 }
 

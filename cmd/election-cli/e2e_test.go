@@ -188,7 +188,7 @@ func TestACampaignServesItsMetrics(t *testing.T) {
 	}
 	t.Parallel()
 	g := NewWithT(t)
-	cmd, stdout, _ := command(t, "campaign", "jobs", "--embedded", "--metrics", "127.0.0.1:0")
+	cmd, stdout, _ := command(t, "campaign", "jobs", "--embedded", "--metrics", "127.0.0.1:0", "--metrics-namespace", "choria")
 	lines, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
@@ -205,7 +205,11 @@ func TestACampaignServesItsMetrics(t *testing.T) {
 		defer http.DefaultClient.CloseIdleConnections()
 		body, err := io.ReadAll(r.Body)
 		return string(body), err
-	}).WithTimeout(patience).Should(And(ContainSubstring(`election_leader{election="jobs"`), ContainSubstring("go_goroutines"), ContainSubstring("process_start_time_seconds")))
+	}).WithTimeout(patience).Should(And(
+		MatchRegexp(`(?m)^election_leader{election="jobs"`), MatchRegexp(`(?m)^election_transitions_total{election="jobs"`),
+		MatchRegexp(`(?m)^choria_election_leader{election="jobs"`), MatchRegexp(`(?m)^choria_election_campaigns{election="jobs"`),
+		ContainSubstring("go_goroutines"), ContainSubstring("process_start_time_seconds"),
+	))
 	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
 	g.Expect(cmd.Wait()).To(Succeed(), stdout.String())
 }

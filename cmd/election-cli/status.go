@@ -45,10 +45,11 @@ type statusPage struct {
 	chronicle *chronicle
 	trouble   atomic.Pointer[string] // why the election is not observed; nil if it is, or will soon be
 
-	mu    sync.Mutex // held while candidates are asked
-	asked time.Time
-	stand []election.Candidate
-	deaf  error // why they could not be asked
+	mu     sync.Mutex
+	asking chan struct{} // closed when candidates have been asked; nil unless they are being asked
+	asked  time.Time     // when that began the last time
+	stand  []election.Candidate
+	deaf   error // why they could not be asked
 }
 
 // serveStatus listens on address, so that a wrong one is known before anything else begins. Until the server is reached
@@ -143,27 +144,50 @@ func (p *statusPage) observe(s *session, bucket jetstream.KeyValue) error {
 	return p.ctx.Err()
 }
 
-// candidates returns who stands, as it was a few seconds ago at most.
-func (p *statusPage) candidates(ctx context.Context) ([]election.Candidate, error) {
+// candidates returns who stands. If that is a few seconds old, or of a time before the last change, they are asked again;
+// who is patient, or comes first, waits for it, and others are told as of a change.
+func (p *statusPage) candidates(ctx context.Context, patient bool) ([]election.Candidate, error) {
 	v := p.watching.Load()
 	if v == nil {
 		return nil, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if time.Since(p.asked) < statusPause || ctx.Err() != nil {
-		return p.stand, p.deaf
+	stale := time.Since(p.asked) >= statusPause || p.asked.Before(p.chronicle.lastChange())
+	if stale && p.asking == nil && p.ctx.Err() == nil {
+		p.asking = make(chan struct{})
+		p.following.Go(func() { p.ask(v) })
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, statusPause) // for all that wait here, not only for the first
-	defer cancel()
-	p.stand, p.deaf = v.observer.Candidates(ctx, p.key)
-	p.asked = time.Now()
+	if asking := p.asking; asking != nil && (patient || p.asked.IsZero()) {
+		p.mu.Unlock()
+		select {
+		case <-asking:
+		case <-ctx.Done():
+		}
+		p.mu.Lock()
+	}
 	return p.stand, p.deaf
+}
+
+// ask asks who stands, for all that want to know.
+func (p *statusPage) ask(v *view) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(p.ctx, statusPause)
+	defer cancel()
+	stand, deaf := v.observer.Candidates(ctx, p.key)
+	p.mu.Lock()
+	p.asked, p.stand, p.deaf = began, stand, deaf
+	close(p.asking)
+	p.asking = nil
+	p.mu.Unlock()
+	p.chronicle.tell()
 }
 
 // stop ends the page, and lets requests under way end.
 func (p *statusPage) stop() {
+	p.mu.Lock() // nobody begins to ask any more
 	p.cancel()
+	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if p.server.Shutdown(ctx) != nil {
@@ -201,7 +225,7 @@ func serveFile(kind, text string) http.HandlerFunc {
 }
 
 func (p *statusPage) servePage(w http.ResponseWriter, r *http.Request) {
-	sheet, _ := p.sheet(r.Context())
+	sheet, _ := p.sheet(r.Context(), true)
 	var b strings.Builder
 	if err := statusTemplate.Execute(&b, sheet); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -227,7 +251,7 @@ func (p *statusPage) serveEvents(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	ctx := r.Context()
 	for {
-		sheet, changed := p.sheet(ctx)
+		sheet, changed := p.sheet(ctx, false)
 		var b strings.Builder
 		if err := statusTemplate.ExecuteTemplate(&b, "main", sheet); err != nil {
 			p.log.Error("The status page cannot be rendered", "error", err)

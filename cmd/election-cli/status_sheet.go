@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/natscampaign/election"
@@ -33,16 +34,27 @@ const barColours = 6
 type statusSheet struct {
 	Key, Headline, Mood string
 	Facts               []fact
-	Width               int // of the timeline, in seconds
-	Unseen              int // for how much of it nobody looked
+	Span                string   // what the timeline is of
+	Scale               []string // when each quarter of it began
+	Width               int      // of it, in seconds
+	Unseen, Seen        int      // for how much of it nobody looked, and for how much somebody did
 	Bars                []bar
 	Legend              []colour
-	Candidates          []election.Candidate
+	StoodDown, Vacant   bool // whether the timeline shows a time in which leadership did not count yet, and one in which nobody held the key
+	Candidates          []stander
+	Priorities          bool   // whether any of them has one
 	Missing             string // what there is to say about those that are not listed
+	Zone                string // of the events' times
 	Events              []row
 }
 
-type fact struct{ Label, Value string }
+type fact struct{ Label, Value, Note string }
+
+// stander is a candidate that answers, in its colour on the timeline, if it is there.
+type stander struct {
+	election.Candidate
+	Class string
+}
 
 // bar is a time in which somebody held the key: low while leadership did not count yet, and then of full height.
 type bar struct {
@@ -52,24 +64,27 @@ type bar struct {
 
 type colour struct{ Class, Name string }
 
-type row struct{ At, Kind, Text string }
+type row struct{ At, Exact, Kind, Text string }
 
-// sheet returns what there is to show, and a channel that is closed when that changes.
-func (p *statusPage) sheet(ctx context.Context) (statusSheet, <-chan struct{}) {
-	candidates, deaf := p.candidates(ctx)
+// sheet returns what there is to show, and a channel that is closed when that changes. Who is patient is shown who stands
+// now, and not a moment ago.
+func (p *statusPage) sheet(ctx context.Context, patient bool) (statusSheet, <-chan struct{}) {
+	candidates, deaf := p.candidates(ctx, patient)
 	g, changed := p.chronicle.look()
-	s := statusSheet{Key: printable(p.key), Width: int(chronicleSpan.Seconds())}
+	s := statusSheet{Key: printable(p.key)}
 	s.headline(g, p.trouble.Load())
 	s.describe(g)
 	own := p.candidate.Load().Status()
-	s.Facts = append(s.Facts, fact{"This candidate", fmt.Sprintf("%s, %s", printable(own.Name), own.State)})
+	hears := ""
 	if own.WakeUp != "" {
-		s.Facts = append(s.Facts, fact{"Hears by", own.WakeUp})
+		hears = ", hears by " + own.WakeUp
 	}
+	s.Facts = append(s.Facts, fact{"This candidate", printable(own.Name), own.State.String() + hears})
 	s.draw(g)
 	for _, c := range candidates {
 		c.Name, c.Host = printable(c.Name), printable(c.Host)
-		s.Candidates = append(s.Candidates, c)
+		s.Priorities = s.Priorities || c.Priority != 0
+		s.Candidates = append(s.Candidates, stander{c, s.class(c.Name)})
 	}
 	switch {
 	case deaf != nil:
@@ -79,9 +94,11 @@ func (p *statusPage) sheet(ctx context.Context) (statusSheet, <-chan struct{}) {
 	default:
 		s.Missing = "Those are listed that answer; candidates of Choria do not."
 	}
+	s.Zone = g.now.Local().Format("MST")
 	for _, e := range slices.Backward(g.events) {
 		if len(s.Events) < statusRows {
-			s.Events = append(s.Events, row{exactly(e.At), e.Kind.String(), sentenceOf(e)})
+			at := e.At.Local()
+			s.Events = append(s.Events, row{at.Format("15:04:05.000"), at.Format("2006-01-02T15:04:05.000Z07:00"), e.Kind.String(), sentenceOf(e)})
 		}
 	}
 	return s, changed
@@ -112,30 +129,72 @@ func (s *statusSheet) describe(g glance) {
 		return
 	}
 	if !l.Since.IsZero() {
-		s.Facts = append(s.Facts, fact{"Since", exactly(l.Since)})
+		s.Facts = append(s.Facts, fact{"Elected", l.Since.Local().Format("2006-01-02 15:04:05"), ago(g.now.Sub(l.Since).Round(time.Second))})
 	}
 	if l.Term != 0 {
-		s.Facts = append(s.Facts, fact{"Term", strconv.FormatUint(l.Term, 10)})
+		s.Facts = append(s.Facts, fact{"Term", strconv.FormatUint(l.Term, 10), ""})
 	}
-	s.Facts = append(s.Facts, fact{"Lease left", human(max(0, l.Expires.Sub(g.now)).Round(100 * time.Millisecond))})
+	s.Facts = append(s.Facts, fact{"Lease left", human(max(0, l.Expires.Sub(g.now)).Round(100 * time.Millisecond)), ""})
 	if l.Host != "" {
-		s.Facts = append(s.Facts, fact{"Host", l.Host})
+		s.Facts = append(s.Facts, fact{"Host", l.Host, ""})
 	}
+	var metadata []string
+	for _, k := range sortedKeys(l.Metadata) {
+		metadata = append(metadata, k+"="+l.Metadata[k])
+	}
+	if len(metadata) > 0 {
+		s.Facts = append(s.Facts, fact{"Metadata", printable(strings.Join(metadata, ", ")), ""})
+	}
+}
+
+// class returns the colour that a name has on the timeline, "" if it has none.
+func (s *statusSheet) class(name string) string {
+	for _, c := range s.Legend {
+		if c.Name == name {
+			return c.Class
+		}
+	}
+	return ""
+}
+
+// spans are the times that the timeline may show: the shortest that has all that was seen.
+var spans = []time.Duration{4 * time.Minute, 20 * time.Minute, chronicleSpan}
+
+// scale chooses what the timeline is of, and returns how long that is.
+func (s *statusSheet) scale(g glance) time.Duration {
+	span := spans[0]
+	for _, longer := range spans {
+		if span = longer; g.began.IsZero() || g.now.Sub(g.began) <= span {
+			break
+		}
+	}
+	minutes := int(span.Minutes())
+	s.Width, s.Span, s.Scale = int(span.Seconds()), "The last hour", []string{fmt.Sprintf("−%d min", minutes)}
+	if span != chronicleSpan {
+		s.Span = fmt.Sprintf("The last %d minutes", minutes)
+	}
+	for quarter := 3; quarter > 0; quarter-- {
+		s.Scale = append(s.Scale, fmt.Sprintf("−%d", quarter*minutes/4))
+	}
+	return span
 }
 
 // draw makes bars of the reigns.
 func (s *statusSheet) draw(g glance) {
-	oldest := g.now.Add(-chronicleSpan)
+	oldest := g.now.Add(-s.scale(g))
 	at := func(t time.Time) int { return min(max(int(t.Sub(oldest).Round(time.Second).Seconds()), 0), s.Width) }
 	if s.Unseen = s.Width; !g.began.IsZero() {
 		s.Unseen = at(g.began)
 	}
-	classes := map[string]string{}
+	s.Seen = s.Width - s.Unseen
+	held := s.Unseen // until when the key was held, as it was drawn
 	for _, p := range g.reigns {
-		class, known := classes[p.name]
-		if !known {
-			class = fmt.Sprintf("c%d", len(classes)%barColours)
-			classes[p.name] = class
+		if !p.to.IsZero() && !p.to.After(oldest) {
+			continue
+		}
+		class := s.class(p.name)
+		if class == "" {
+			class = fmt.Sprintf("c%d", len(s.Legend)%barColours)
 			s.Legend = append(s.Legend, colour{class, p.name})
 		}
 		to := p.to
@@ -146,11 +205,15 @@ func (s *statusSheet) draw(g glance) {
 		if led.IsZero() {
 			led = to
 		}
+		s.Vacant = s.Vacant || at(p.from) > held
+		held = max(held, at(to))
 		if from, until := at(p.from), at(led); until > from {
+			s.StoodDown = true
 			s.Bars = append(s.Bars, bar{class, p.name + " held the key from " + exactly(p.from), from, 26, until - from, 14})
 		}
 		if from, until := at(led), at(to); !p.led.IsZero() {
 			s.Bars = append(s.Bars, bar{class, p.name + " led from " + exactly(p.led), from, 0, max(until-from, 1), 40})
 		}
 	}
+	s.Vacant = s.Vacant || s.Width > held
 }

@@ -106,8 +106,12 @@ func TestStatusShowsTheLastHour(t *testing.T) {
 		eventOf(election.Leading, "web-1", 50*time.Minute), eventOf(election.Expired, "web-1", 40*time.Minute),
 		eventOf(election.Elected, "web-2", 30*time.Minute), eventOf(election.Leading, "web-2", 20*time.Minute), eventOf(election.Renewed, "web-2", time.Minute),
 	)
+	p.chronicle.began = p.chronicle.began.Add(-55 * time.Minute)
 	page := read(p)
 	g.Expect(page).To(ContainSubstring("web-2 leads</p>"))
+	g.Expect(page).To(And(ContainSubstring("<h2>The last hour</h2>"), ContainSubstring("<span>−60 min</span><span>−45</span>")))
+	g.Expect(page).To(MatchRegexp(`<rect class="blank" x="(300|299)" y="0" width="(3300|3301)"`), "nobody looked before")
+	g.Expect(page).To(And(ContainSubstring("before this candidate looked</li>"), ContainSubstring("nobody</li>"), ContainSubstring("does not lead yet</li>")))
 	g.Expect(page).To(ContainSubstring(`<rect class="c0" x="600" y="0" width="600" height="40">`), "from 50 to 40 minutes ago")
 	g.Expect(page).To(ContainSubstring(`<rect class="c1" x="1800" y="26" width="600" height="14">`), "the stand-down")
 	g.Expect(page).To(MatchRegexp(`<rect class="c1" x="2400" y="0" width="(1200|1199)" height="40">`))
@@ -118,6 +122,22 @@ func TestStatusShowsTheLastHour(t *testing.T) {
 
 	p.chronicle.told(eventOf(election.Evicted, "web-2", 0))
 	g.Expect(read(p)).To(ContainSubstring("Nobody leads"))
+}
+
+func TestStatusShowsNoMoreOfTheLastHourThanWasSeen(t *testing.T) {
+	g := NewWithT(t)
+	for began, heading := range map[time.Duration]string{
+		0: "The last 4 minutes", 3 * time.Minute: "The last 4 minutes", 5 * time.Minute: "The last 20 minutes", 19 * time.Minute: "The last 20 minutes",
+		21 * time.Minute: "The last hour", 59 * time.Minute: "The last hour", 24 * time.Hour: "The last hour",
+	} {
+		p := told("jobs", eventOf(election.Leading, "web-1", 2*time.Minute))
+		p.chronicle.began = p.chronicle.began.Add(-began)
+		page := read(p)
+		g.Expect(page).To(ContainSubstring("<h2>" + heading + "</h2>"))
+		g.Expect(page).To(MatchRegexp(`<rect class="c0" x="\d+" y="0" width="(120|121)"`), "two minutes, by any scale")
+	}
+	page := read(told("jobs"))
+	g.Expect(page).To(ContainSubstring("<span>−4 min</span><span>−3</span><span>−2</span><span>−1</span><b>now</b>"))
 }
 
 func TestStatusKeepsNoMoreThanItShould(t *testing.T) {
@@ -136,6 +156,7 @@ func TestStatusShowsNothingOfOthersRaw(t *testing.T) {
 	const script = `<script>alert(1)</script>`
 	for _, name := range []string{malice, script, `"><img src=x onerror=alert(1)>`, "a\ndata: b\n\nevent: c", "\r\r", "{{.Key}}", strings.Repeat("<", 100_000), "javascript:alert(1)"} {
 		e := eventOf(election.Leading, name, time.Minute)
+		e.Leader.Metadata = map[string]string{name: name, "Term": "4711"}
 		e.Leader.Host, e.Leader.Since = name, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 		p := told(name, e, eventOf(election.Elected, name, 0))
 		text := name + " and more"
@@ -144,6 +165,7 @@ func TestStatusShowsNothingOfOthersRaw(t *testing.T) {
 		g.Expect(len(page)).To(BeNumerically("<", 50_000))
 		g.Expect(strings.Count(page, "<script")).To(Equal(1), "our own")
 		g.Expect(page).NotTo(ContainSubstring("<img"))
+		g.Expect(page).NotTo(ContainSubstring("<dd>4711"), "nobody invents a fact")
 		harmless(g, page, name)
 		d := xml.NewDecoder(strings.NewReader(page[strings.Index(page, "<svg"):strings.Index(page, "</svg>")]))
 		for {
@@ -235,7 +257,7 @@ func TestACampaignServesItsStatus(t *testing.T) {
 	}
 	g.Eventually(get("leader")).WithTimeout(patience).Should(And(HavePrefix("200"), ContainSubstring(`"is_leader":true`)))
 	g.Eventually(get("")).WithTimeout(patience).Should(And(
-		ContainSubstring("web-1 leads"), ContainSubstring("<td>web-1</td><td>leader</td>"), ContainSubstring("<dt>Term</dt><dd>1</dd>"),
+		ContainSubstring("web-1 leads"), MatchRegexp(`<i class="c0"></i>web-1</td><td class="leader">leader</td>`), ContainSubstring("<dt>Term</dt><dd>1</dd>"),
 	))
 	g.Expect(get("healthz")()).To(And(HavePrefix("200"), ContainSubstring(`"healthy":true`)))
 	follow, err := http.Get(url + "events")

@@ -16,12 +16,14 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/dashboards"
@@ -38,8 +40,9 @@ const (
 // host is a candidate that shows its metrics to Prometheus.
 type host struct {
 	*election.Election
-	link    *link.Link
-	metrics *httptest.Server
+	link     *link.Link
+	registry *prometheus.Registry
+	metrics  *httptest.Server
 }
 
 // newHost returns a host of that name that stands in the election.
@@ -48,7 +51,7 @@ func newHost(t *testing.T, s *natstest.Server, name string) *host {
 	nc := natstest.Connect(t, l)
 	e, err := election.NewElection(name, "jobs", s.Bucket(t, nc, ttl, natstest.WithMarkers), election.WithRegisterer(registry))
 	g.Expect(err).NotTo(HaveOccurred())
-	h := &host{Election: e, link: l, metrics: httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))}
+	h := &host{Election: e, link: l, registry: registry, metrics: httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))}
 	go func() { _ = e.Start(context.Background()) }()
 	t.Cleanup(h.metrics.Close)
 	t.Cleanup(l.Close)
@@ -61,6 +64,41 @@ func (h *host) crash() {
 	h.link.Cut()
 	h.metrics.CloseClientConnections()
 	h.metrics.Close()
+}
+
+// fleet shows the metrics of all hosts at one target, also of one that crashed, as they are at one instant.
+func fleet(t *testing.T, hosts []*host) *httptest.Server {
+	all := prometheus.Gatherers{}
+	for _, h := range hosts {
+		all = append(all, h.registry)
+	}
+	s := httptest.NewServer(promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		families, err := all.Gather()
+		for err == nil {
+			// One is gathered after another. If all is the same a moment later, it was so at the instant between the two.
+			var again []*dto.MetricFamily
+			if again, err = all.Gather(); err == nil && led(families) == led(again) {
+				return again, nil
+			}
+			families = again
+		}
+		return nil, err
+	}), promhttp.HandlerOpts{}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// led says who leads, and for which term: one that led for the same term twice did so in between.
+func led(families []*dto.MetricFamily) string {
+	var b strings.Builder
+	for _, f := range families {
+		if f.GetName() == "election_leader" || f.GetName() == "election_term" {
+			for _, m := range f.GetMetric() {
+				fmt.Fprintln(&b, m.GetLabel(), m.GetGauge().GetValue())
+			}
+		}
+	}
+	return b.String()
 }
 
 // server is a Prometheus.
@@ -78,15 +116,20 @@ func startPrometheus(t *testing.T, hosts []*host) *server {
 	g, dir := NewWithT(t), t.TempDir()
 	rules, err := dashboards.Rules()
 	g.Expect(err).NotTo(HaveOccurred())
+	job := func(name string, targets ...string) any {
+		return map[string]any{"job_name": name, "static_configs": []any{map[string]any{"targets": targets}}}
+	}
 	rules = regexp.MustCompile(`(?m)^( +for:) .*$`).ReplaceAll(rules, []byte("$1 1s"))
 	targets := []string{}
 	for _, h := range hosts {
 		targets = append(targets, h.metrics.Listener.Addr().String())
 	}
 	config, err := json.Marshal(map[string]any{ // which is YAML too
-		"global":         map[string]any{"scrape_interval": scrape.String(), "scrape_timeout": scrape.String(), "evaluation_interval": scrape.String()},
-		"rule_files":     []string{"rules.yaml"},
-		"scrape_configs": []any{map[string]any{"job_name": "hosts", "static_configs": []any{map[string]any{"targets": targets}}}},
+		"global":     map[string]any{"scrape_interval": scrape.String(), "scrape_timeout": scrape.String(), "evaluation_interval": scrape.String()},
+		"rule_files": []string{"rules.yaml"},
+		"scrape_configs": []any{
+			job("hosts", targets...), job("fleet", fleet(t, hosts).Listener.Addr().String()),
+		},
 	})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(os.WriteFile(filepath.Join(dir, "rules.yaml"), rules, 0o600)).To(Succeed())
@@ -201,9 +244,10 @@ func TestPrometheusSeesOneLeaderThroughFirstElectionHandoverAndCrash(t *testing.
 
 	s.Expect(s.query(`max_over_time(ALERTS{alertname="ElectionTwoLeaders"}[10m])`)).To(BeEmpty())
 	s.oneLeader()
+	s.oneLeaderAtATime()
 	for _, expr := range []string{ // what is counted by the hand of the test
-		`sum(election_transitions_total{reason="resigned"}) == 1`,
-		`sum(max_over_time(election_transitions_total{to="leader"}[10m])) == 3`,
+		`sum(election_transitions_total{job="hosts", reason="resigned"}) == 1`,
+		`sum(max_over_time(election_transitions_total{job="hosts", to="leader"}[10m])) == 3`,
 		`election:leaders:sum{job="hosts", election="jobs"} == 1`,
 		`election:candidates:count{job="hosts", election="jobs"} == 2`,
 	} {
@@ -211,31 +255,44 @@ func TestPrometheusSeesOneLeaderThroughFirstElectionHandoverAndCrash(t *testing.
 	}
 }
 
+// oneLeaderAtATime expects that never more than one led. It asks the job whose one target shows all hosts at one instant, in
+// steps so short that none of its samples is passed over.
+func (s *server) oneLeaderAtATime() {
+	leaders := `sum(election_leader{job="fleet"})`
+	steps := fmt.Sprintf("[10m:%dms]", (scrape / 5).Milliseconds())
+	most := s.query("max_over_time(" + leaders + steps + ")")
+	s.Expect(most).To(HaveLen(1))
+	s.Expect(most[0].Value.value).To(BeEquivalentTo(1), "leaders at one instant")
+	seen := s.query(`count(max_over_time(election_leader{job="fleet"}[10m]) == 1)`)
+	s.Expect(seen).To(HaveLen(1))
+	s.Expect(seen[0].Value.value).To(BeNumerically(">=", 2), "leadership moved before its eyes")
+}
+
 // oneLeader expects of all that was scraped that nobody led once another who led later had done so. A sum would not do: the
-// hosts are scraped one after another, so that it counts two for a moment after a handover.
+// hosts are scraped one after another, so that it counts two for a moment after a handover; see oneLeaderAtATime.
 func (s *server) oneLeader() {
-	type led struct {
+	type leader struct {
 		identity string
 		at, term float64
 	}
 	terms := map[string]map[float64]float64{}
-	for _, one := range s.query(`election_term[10m]`) {
+	for _, one := range s.query(`election_term{job="hosts"}[10m]`) {
 		terms[one.Metric["identity"]] = map[float64]float64{}
 		for _, v := range one.Values {
 			terms[one.Metric["identity"]][v.at] = v.value
 		}
 	}
-	var all []led
-	for _, one := range s.query(`election_leader[10m]`) {
+	var all []leader
+	for _, one := range s.query(`election_leader{job="hosts"}[10m]`) {
 		for _, v := range one.Values {
 			if v.value == 1 {
 				identity := one.Metric["identity"]
 				s.Expect(terms[identity][v.at]).NotTo(BeZero(), "a leader has a term")
-				all = append(all, led{identity, v.at, terms[identity][v.at]})
+				all = append(all, leader{identity, v.at, terms[identity][v.at]})
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b led) int { return cmp.Compare(a.at, b.at) })
+	slices.SortFunc(all, func(a, b leader) int { return cmp.Compare(a.at, b.at) })
 	s.Expect(len(all)).To(BeNumerically(">=", 9), "three times three")
 	for i := range all[1:] {
 		s.Expect(all[i+1].term).To(BeNumerically(">=", all[i].term), "%v led after %v", all[i+1], all[i])
