@@ -125,7 +125,7 @@ func InFile(path string) (highest string, keep func(token string) error, err err
 		if err != nil {
 			return err
 		}
-		return errors.Join(dir.Sync(), dir.Close()) // or the new name may be gone after a loss of power
+		return errors.Join(dir.Sync(), dir.Close()) // or the new name may be gone after a loss of power; Windows has no such call
 	}, nil
 }
 
