@@ -65,8 +65,9 @@
 // # Receivers outside of NATS
 //
 // [election.Term.Token] is text that sorts as the terms do. Send it along with each effect, and let the receiver refuse one
-// that sorts before one it has seen. A [Guard] does so in memory; a database does it in the statement that writes; see the
-// project's docs/FENCING.md for SQL, HTTP and object stores.
+// that sorts before one it has seen. A [Guard] does so in memory; a database does it in the statement that writes. The
+// project's docs/FENCING.md says when to use which, with recipes for SQL, HTTP and object stores that are tested in its
+// directory fence/recipes.
 //
 // # Metrics
 //

@@ -1,0 +1,120 @@
+package recipes
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/fence"
+)
+
+// Objects is a bucket of an object store with conditional writes, such as S3's. An object that is written here begins with a
+// line of its own, the token of the term that wrote it.
+type Objects struct {
+	URL    string       // of the bucket
+	Client *http.Client // signs the requests, where the store wants that
+}
+
+// Update replaces an object by what change makes of it, nil if there is none, unless a newer term has written it. If anybody
+// writes it meanwhile, change is called again with that. If the reply to a write is lost, and the client tries again by
+// itself, what change is called with next may be what it made before.
+func (o Objects) Update(ctx context.Context, t election.Term, name string, change func(data []byte) ([]byte, error)) error {
+	for {
+		token, data, etag, err := o.get(ctx, name)
+		if err != nil {
+			return err
+		}
+		if token != "" {
+			if err := newer(t, token); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		data, err = change(data)
+		if err != nil {
+			return err
+		}
+		stored, err := o.put(ctx, name, etag, t.Token()+"\n"+string(data))
+		if stored || err != nil {
+			return err
+		}
+	}
+}
+
+// newer says why a term may not write over what the one with the given token has written.
+func newer(t election.Term, token string) error {
+	var guard fence.Guard
+	if err := guard.Admit(token); err != nil {
+		return err
+	}
+	return guard.Admit(t.Token())
+}
+
+// Get returns an object, nil if there is none.
+func (o Objects) Get(ctx context.Context, name string) ([]byte, error) {
+	_, data, _, err := o.get(ctx, name)
+	return data, err
+}
+
+// get returns the parts of an object, and its ETag; that is "" if there is none.
+func (o Objects) get(ctx context.Context, name string) (token string, data []byte, etag string, err error) {
+	answer, err := o.do(ctx, http.MethodGet, name, nil, nil)
+	if err != nil {
+		return "", nil, "", err
+	}
+	defer answer.Body.Close()
+	switch answer.StatusCode {
+	case http.StatusNotFound:
+		return "", nil, "", nil
+	case http.StatusOK:
+	default:
+		return "", nil, "", fmt.Errorf("reading %s: %s", name, answer.Status)
+	}
+	content, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return "", nil, "", err
+	}
+	line, data, found := bytes.Cut(content, []byte("\n"))
+	etag = answer.Header.Get("ETag")
+	switch {
+	case !found:
+		err = fmt.Errorf("reading %s: it does not begin with a token", name)
+	case etag == "" || strings.HasPrefix(etag, "W/"):
+		err = fmt.Errorf("reading %s: its ETag, %q, is none to make a write depend on", name, etag)
+	}
+	return string(line), data, etag, err
+}
+
+// put stores an object if that which is there has the ETag, or if none is there for "".
+func (o Objects) put(ctx context.Context, name, etag, content string) (stored bool, err error) {
+	condition := http.Header{"If-Match": {etag}}
+	if etag == "" {
+		condition = http.Header{"If-None-Match": {"*"}}
+	}
+	answer, err := o.do(ctx, http.MethodPut, name, condition, []byte(content))
+	if err != nil {
+		return false, err
+	}
+	defer answer.Body.Close()
+	switch answer.StatusCode {
+	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
+		return true, nil
+	case http.StatusPreconditionFailed, http.StatusConflict, http.StatusNotFound: // another, one at once, one that was deleted
+		return false, nil
+	}
+	return false, fmt.Errorf("writing %s: %s", name, answer.Status)
+}
+
+func (o Objects) do(ctx context.Context, method, name string, header http.Header, body []byte) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, o.URL+"/"+name, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if header != nil {
+		r.Header = header
+	}
+	return o.Client.Do(r)
+}
