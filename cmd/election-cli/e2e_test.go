@@ -55,10 +55,16 @@ func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {
 	g.Expect(texts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "cut", "delete", "0 ms with two leaders"))
 }
 
-func TestAnInterruptedDrillRemovesWhatItMade(t *testing.T) {
+// skipWithoutInterrupts skips a test that interrupts a process where none can be.
+func skipWithoutInterrupts(t *testing.T) {
+	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("processes cannot be interrupted there")
 	}
+}
+
+func TestAnInterruptedDrillRemovesWhatItMade(t *testing.T) {
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
 	e, err := startEmbedded(embeddedConfig{})
@@ -139,9 +145,7 @@ func (c *campaigner) interrupt(events ...string) {
 }
 
 func TestACampaignWithAServerOfItsOwnLeadsUntilInterrupted(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
 	c := startCampaign(t, "--embedded", "--ttl", "4s", "--name", "web-1")
@@ -155,9 +159,7 @@ func TestACampaignWithAServerOfItsOwnLeadsUntilInterrupted(t *testing.T) {
 }
 
 func TestACampaignThatIsInterruptedHandsOverToAnother(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
 	e, err := startEmbedded(embeddedConfig{})
@@ -183,9 +185,7 @@ func TestACampaignThatIsInterruptedHandsOverToAnother(t *testing.T) {
 }
 
 func TestACampaignServesItsMetrics(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
 	cmd, stdout, _ := command(t, "campaign", "jobs", "--embedded", "--metrics", "127.0.0.1:0", "--metrics-namespace", "choria")
@@ -215,9 +215,7 @@ func TestACampaignServesItsMetrics(t *testing.T) {
 }
 
 func TestASignalThatComesTwiceAtOnceIsOneAndWindsUp(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	c := startCampaign(t, "--embedded", "--ttl", "4s")
 	c.next(eventStarted)
