@@ -16,8 +16,6 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-
-	"github.com/natscampaign/election"
 )
 
 // patience is how long an end-to-end test waits for anything: far longer than it takes on an idle machine.
@@ -162,15 +160,7 @@ func TestACampaignThatIsInterruptedHandsOverToAnother(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
-	e, err := startEmbedded(embeddedConfig{})
-	g.Expect(err).NotTo(HaveOccurred())
-	defer e.stop()
-	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()
-	g.Expect(err).NotTo(HaveOccurred())
-	defer s.nc.Close()
-	_, err = createBucket(t.Context(), s.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: 4 * time.Second})
-	g.Expect(err).NotTo(HaveOccurred())
-
+	e, _ := serverWithBucket(t, 4*time.Second)
 	one := startCampaign(t, "-s", e.url(), "--name", "web-1")
 	one.next(eventStarted)
 	one.next(eventElected)
