@@ -151,6 +151,7 @@
 //
 // Within one scrape the gauges are of one instant. Counters begin at 0, so that the first event shows as a change; and
 // package dashboards has a dashboard, rules and alerts made of them all.
+// Package fence has a counter of its own, election_fenced_writes_total.
 // [WithNamespace] keeps the names alive that Choria's dashboards have: choria_election_campaigns, choria_election_leader and
 // choria_election_interval_seconds.
 //

@@ -1,5 +1,5 @@
 // Package dashboards has what is needed to look after elections with Prometheus and Grafana: a dashboard, and recording and
-// alerting rules, made of the metrics that election.WithRegisterer registers.
+// alerting rules, made of the metrics that election.WithRegisterer and fence.WithRegisterer register.
 //
 //	dashboard, err := dashboards.Grafana()
 //	rules, err := dashboards.Rules(dashboards.WithNamespace("choria"), dashboards.WithElection("scheduler"))

@@ -10,65 +10,47 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/hold/holdtest"
 	"github.com/natscampaign/election/internal/link"
-	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/mutex"
 )
 
 const (
-	ttl       = 10 * time.Second
+	ttl       = holdtest.TTL
 	standDown = 7500 * time.Millisecond
 	key       = "migrate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is a server on virtual time, for locks that each have a link to it of their own.
-type bench struct {
-	*testing.T
-	*WithT
-	server *natstest.Server
-}
-
-func onVirtualTime(t *testing.T, f func(b *bench)) {
-	t.Helper()
-	natstest.Bubble(t, func(t *testing.T) {
-		f(&bench{T: t, WithT: NewWithT(t), server: natstest.Start(t)})
-	})
-}
-
-func (b *bench) mutex(name string, opts ...election.Option) (*mutex.Mutex, *link.Link) {
+func newMutex(b *holdtest.Bench, name string, opts ...election.Option) (*mutex.Mutex, *link.Link) {
 	b.Helper()
-	l := b.server.Link(b.T)
-	nc := natstest.Connect(b.T, l)
-	js, err := jetstream.New(nc)
-	b.Expect(err).NotTo(HaveOccurred())
-	m, err := mutex.New(name, key, b.server.Bucket(b.T, nc, ttl, natstest.WithMarkers), append(opts, election.WithJetStream(js))...)
+	bucket, js, l := b.Connect()
+	m, err := mutex.New(name, key, bucket, append(opts, election.WithJetStream(js))...)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Cleanup(func() { _ = m.Unlock() })
 	return m, l
 }
 
-func (b *bench) locked(name string) (*mutex.Mutex, *link.Link) {
+func locked(b *holdtest.Bench, name string) (*mutex.Mutex, *link.Link) {
 	b.Helper()
-	m, l := b.mutex(name)
+	m, l := newMutex(b, name)
 	b.Expect(m.Lock(context.Background())).To(Succeed())
 	return m, l
 }
 
 func TestNeverMoreThanOneHoldsTheLockWhateverHappensToHolders(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
 		var holding, overlaps, turns atomic.Int64
 		var last atomic.Pointer[election.Term]
 		var all sync.WaitGroup
 		end := time.Now().Add(20 * time.Minute)
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
-			m, l := b.mutex(name)
+			m, l := newMutex(b, name)
 			all.Go(func() {
 				for time.Now().Before(end) {
 					b.Expect(m.Lock(context.Background())).To(Succeed())
@@ -100,9 +82,9 @@ func TestNeverMoreThanOneHoldsTheLockWhateverHappensToHolders(t *testing.T) {
 }
 
 func TestWaiterHasTheLockMillisecondsAfterItWasUnlocked(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		a, _ := b.locked("a")
-		waiter, _ := b.mutex("b")
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		a, _ := locked(b, "a")
+		waiter, _ := newMutex(b, "b")
 		got := make(chan time.Time, 1)
 		go func() {
 			b.Expect(waiter.Lock(context.Background())).To(Succeed())
@@ -118,8 +100,8 @@ func TestWaiterHasTheLockMillisecondsAfterItWasUnlocked(t *testing.T) {
 }
 
 func TestLockTakenAgainWithinATTLTakesMilliseconds(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		a, _ := b.locked("a")
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		a, _ := locked(b, "a")
 		for range 10 {
 			b.Expect(a.Unlock()).To(Succeed())
 			time.Sleep(ttl / 2)
@@ -131,8 +113,8 @@ func TestLockTakenAgainWithinATTLTakesMilliseconds(t *testing.T) {
 }
 
 func TestLockThatIsLostIsSeenToBeLostAndNotTakenAgainByItself(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		a, l := b.locked("a")
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		a, l := locked(b, "a")
 		ctx, term := a.Context(), a.Term()
 		b.Expect(term.Valid()).To(BeTrue())
 		l.Cut()
@@ -142,7 +124,7 @@ func TestLockThatIsLostIsSeenToBeLostAndNotTakenAgainByItself(t *testing.T) {
 		b.Expect(context.Cause(ctx)).To(MatchError(election.ErrNotLeader))
 		b.Expect(term.Valid()).To(BeFalse())
 		l.Heal()
-		waiter, _ := b.mutex("b")
+		waiter, _ := newMutex(b, "b")
 		b.Expect(waiter.Lock(context.Background())).To(Succeed())
 		b.Expect(a.Unlock()).To(MatchError(election.ErrNotLeader))
 		b.Expect(waiter.Term().Valid()).To(BeTrue(), "the unlock of who had lost it left it alone")
@@ -152,8 +134,8 @@ func TestLockThatIsLostIsSeenToBeLostAndNotTakenAgainByItself(t *testing.T) {
 }
 
 func TestGoroutinesOfAProcessExcludeEachOther(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		m, _ := b.mutex("a")
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		m, _ := newMutex(b, "a")
 		var holding, overlaps int64
 		var all sync.WaitGroup
 		for range 10 {
@@ -175,15 +157,15 @@ func TestGoroutinesOfAProcessExcludeEachOther(t *testing.T) {
 }
 
 func TestLockThatIsGivenUpLeavesNothingBehind(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
 		for _, patience := range []time.Duration{0, time.Millisecond, standDown / 2, standDown - time.Millisecond} {
-			m, _ := b.mutex("a")
+			m, _ := newMutex(b, "a")
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			b.Expect(m.Lock(ctx)).To(MatchError(context.DeadlineExceeded))
 			cancel()
 			time.Sleep(time.Second)
 			synctest.Wait()
-			other, _ := b.mutex("b")
+			other, _ := newMutex(b, "b")
 			b.Expect(other.TryLock(context.Background())).To(Succeed(), patience.String())
 			b.Expect(other.Unlock()).To(Succeed())
 			b.Expect(m.Lock(context.Background())).To(Succeed())
@@ -194,9 +176,9 @@ func TestLockThatIsGivenUpLeavesNothingBehind(t *testing.T) {
 }
 
 func TestTryLockTakesWhatIsFreeAndWaitsForNobody(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		a, _ := b.mutex("a")
-		other, _ := b.mutex("b")
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		a, _ := newMutex(b, "a")
+		other, _ := newMutex(b, "b")
 		b.Expect(a.TryLock(context.Background())).To(Succeed())
 		began := time.Now()
 		b.Expect(other.TryLock(context.Background())).To(And(MatchError(mutex.ErrLocked), MatchError(ContainSubstring(`"a"`))))
@@ -209,11 +191,11 @@ func TestTryLockTakesWhatIsFreeAndWaitsForNobody(t *testing.T) {
 }
 
 func TestOfManyThatTryAtOnceOneGetsTheLockAndTheOthersAreTold(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
 		var got, told atomic.Int64
 		var all sync.WaitGroup
 		for range 10 {
-			m, _ := b.mutex("x")
+			m, _ := newMutex(b, "x")
 			all.Go(func() {
 				switch err := m.TryLock(context.Background()); {
 				case err == nil:
@@ -230,8 +212,8 @@ func TestOfManyThatTryAtOnceOneGetsTheLockAndTheOthersAreTold(t *testing.T) {
 }
 
 func TestMutexThatIsNotLockedIsSeenToBeSo(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		m, _ := b.mutex("a")
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		m, _ := newMutex(b, "a")
 		b.Expect(m.Unlock()).To(MatchError(election.ErrNotLeader))
 		b.Expect(m.Context().Err()).To(HaveOccurred())
 		b.Expect(m.Lost()).To(BeClosed())
@@ -240,8 +222,8 @@ func TestMutexThatIsNotLockedIsSeenToBeSo(t *testing.T) {
 }
 
 func TestContextOfALockHasTheValuesOfItsCallerButNotItsEnd(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		m, _ := b.mutex("a")
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		m, _ := newMutex(b, "a")
 		type tag struct{}
 		ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), tag{}, 7), 2*ttl)
 		b.Expect(m.Lock(ctx)).To(Succeed())
@@ -254,8 +236,8 @@ func TestContextOfALockHasTheValuesOfItsCallerButNotItsEnd(t *testing.T) {
 }
 
 func TestLockOnABucketThatIsUnfitFailsAndMayBeTriedAgain(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		bucket := b.server.Bucket(b.T, b.server.Connect(b.T), 0)
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		bucket := b.Server.Bucket(b.T, b.Server.Connect(b.T), 0)
 		m, err := mutex.New("a", key, bucket)
 		b.Expect(err).NotTo(HaveOccurred())
 		for range 2 {

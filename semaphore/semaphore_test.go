@@ -9,56 +9,38 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/hold/holdtest"
 	"github.com/natscampaign/election/internal/link"
-	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/semaphore"
 )
 
 const (
-	ttl   = 10 * time.Second
+	ttl   = holdtest.TTL
 	key   = "imports"
 	slots = 3
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is a server on virtual time, for semaphores that each have a link to it of their own.
-type bench struct {
-	*testing.T
-	*WithT
-	server *natstest.Server
-}
-
-func onVirtualTime(t *testing.T, f func(b *bench)) {
-	t.Helper()
-	natstest.Bubble(t, func(t *testing.T) {
-		f(&bench{T: t, WithT: NewWithT(t), server: natstest.Start(t)})
-	})
-}
-
-func (b *bench) semaphore(name string, opts ...election.Option) (*semaphore.Semaphore, *link.Link) {
+func newSemaphore(b *holdtest.Bench, name string, opts ...election.Option) (*semaphore.Semaphore, *link.Link) {
 	b.Helper()
-	l := b.server.Link(b.T)
-	nc := natstest.Connect(b.T, l)
-	js, err := jetstream.New(nc)
-	b.Expect(err).NotTo(HaveOccurred())
-	s, err := semaphore.New(name, key, slots, b.server.Bucket(b.T, nc, ttl, natstest.WithMarkers), append(opts, election.WithJetStream(js))...)
+	bucket, js, l := b.Connect()
+	s, err := semaphore.New(name, key, slots, bucket, append(opts, election.WithJetStream(js))...)
 	b.Expect(err).NotTo(HaveOccurred())
 	return s, l
 }
 
 // full takes every slot.
-func (b *bench) full() []*semaphore.Slot {
+func full(b *holdtest.Bench) []*semaphore.Slot {
 	b.Helper()
 	var taken []*semaphore.Slot
 	for i := range slots {
-		s, _ := b.semaphore("holder-" + strconv.Itoa(i))
+		s, _ := newSemaphore(b, "holder-"+strconv.Itoa(i))
 		slot, err := s.Acquire(context.Background())
 		b.Expect(err).NotTo(HaveOccurred())
 		b.Cleanup(func() { _ = slot.Release() })
@@ -68,14 +50,14 @@ func (b *bench) full() []*semaphore.Slot {
 }
 
 func TestNeverMoreSlotsAreHeldThanThereAreAndEverybodyComesToItsTurn(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
 		const processes = 6
 		var holding, most atomic.Int64
 		var turns [processes]int
 		var all sync.WaitGroup
 		end := time.Now().Add(20 * time.Minute)
 		for i := range processes {
-			s, l := b.semaphore(strconv.Itoa(i))
+			s, l := newSemaphore(b, strconv.Itoa(i))
 			all.Go(func() {
 				for time.Now().Before(end) {
 					slot, err := s.Acquire(context.Background())
@@ -106,9 +88,9 @@ func TestNeverMoreSlotsAreHeldThanThereAreAndEverybodyComesToItsTurn(t *testing.
 }
 
 func TestWaiterHasASlotMillisecondsAfterOneWasReleased(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		for _, slot := range b.full() {
-			waiter, _ := b.semaphore("waiter")
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		for _, slot := range full(b) {
+			waiter, _ := newSemaphore(b, "waiter")
 			got := make(chan *semaphore.Slot, 1)
 			var at time.Time
 			go func() {
@@ -130,14 +112,14 @@ func TestWaiterHasASlotMillisecondsAfterOneWasReleased(t *testing.T) {
 }
 
 func TestSlotOfACrashedHolderIsLostByTheClockAndThenGoesToAWaiter(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		s, l := b.semaphore("a")
-		taken := b.full()
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		s, l := newSemaphore(b, "a")
+		taken := full(b)
 		b.Expect(taken[0].Release()).To(Succeed())
 		slot, err := s.Acquire(context.Background())
 		b.Expect(err).NotTo(HaveOccurred())
 		l.Cut()
-		waiter, _ := b.semaphore("b")
+		waiter, _ := newSemaphore(b, "b")
 		cut := time.Now()
 		next, err := waiter.Acquire(context.Background())
 		b.Expect(err).NotTo(HaveOccurred())
@@ -153,9 +135,9 @@ func TestSlotOfACrashedHolderIsLostByTheClockAndThenGoesToAWaiter(t *testing.T) 
 }
 
 func TestTryAcquireTakesWhatIsFreeAndWaitsForNobody(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		taken := b.full()
-		s, _ := b.semaphore("late")
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		taken := full(b)
+		s, _ := newSemaphore(b, "late")
 		began := time.Now()
 		_, err := s.TryAcquire(context.Background())
 		b.Expect(err).To(MatchError(semaphore.ErrFull))
@@ -170,9 +152,9 @@ func TestTryAcquireTakesWhatIsFreeAndWaitsForNobody(t *testing.T) {
 }
 
 func TestWaiterThatGivesUpLeavesNoSlotTaken(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		taken := b.full()
-		waiter, _ := b.semaphore("waiter")
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		taken := full(b)
+		waiter, _ := newSemaphore(b, "waiter")
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_, err := waiter.Acquire(ctx)
@@ -189,8 +171,8 @@ func TestWaiterThatGivesUpLeavesNoSlotTaken(t *testing.T) {
 }
 
 func TestSemaphoreThatCannotBeIsRefused(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		bucket := b.server.Bucket(b.T, b.server.Connect(b.T), 0)
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		bucket := b.Server.Bucket(b.T, b.Server.Connect(b.T), 0)
 		for _, n := range []int{-1, 0, semaphore.MaxSlots + 1} {
 			_, err := semaphore.New("a", key, n, bucket)
 			b.Expect(err).To(And(MatchError(election.ErrInvalidOption), MatchError(ContainSubstring(strconv.Itoa(n)+" slots"))))
@@ -203,9 +185,9 @@ func TestSemaphoreThatCannotBeIsRefused(t *testing.T) {
 }
 
 func TestProcessMayHoldSeveralSlotsAndWaitForMoreUnderMetricsThatTellThemApart(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
 		registry := prometheus.NewPedanticRegistry()
-		s, _ := b.semaphore("a", election.WithRegisterer(registry))
+		s, _ := newSemaphore(b, "a", election.WithRegisterer(registry))
 		var held []*semaphore.Slot
 		for range slots {
 			slot, err := s.Acquire(context.Background())

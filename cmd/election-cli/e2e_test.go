@@ -16,8 +16,6 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-
-	"github.com/natscampaign/election"
 )
 
 // patience is how long an end-to-end test waits for anything: far longer than it takes on an idle machine.
@@ -55,10 +53,16 @@ func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {
 	g.Expect(texts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "cut", "delete", "0 ms with two leaders"))
 }
 
-func TestAnInterruptedDrillRemovesWhatItMade(t *testing.T) {
+// skipWithoutInterrupts skips a test that interrupts a process where none can be.
+func skipWithoutInterrupts(t *testing.T) {
+	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("processes cannot be interrupted there")
 	}
+}
+
+func TestAnInterruptedDrillRemovesWhatItMade(t *testing.T) {
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
 	e, err := startEmbedded(embeddedConfig{})
@@ -139,9 +143,7 @@ func (c *campaigner) interrupt(events ...string) {
 }
 
 func TestACampaignWithAServerOfItsOwnLeadsUntilInterrupted(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
 	c := startCampaign(t, "--embedded", "--ttl", "4s", "--name", "web-1")
@@ -155,20 +157,10 @@ func TestACampaignWithAServerOfItsOwnLeadsUntilInterrupted(t *testing.T) {
 }
 
 func TestACampaignThatIsInterruptedHandsOverToAnother(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
-	e, err := startEmbedded(embeddedConfig{})
-	g.Expect(err).NotTo(HaveOccurred())
-	defer e.stop()
-	s, err := (&connFlags{server: e.url(), timeout: patience}).connect()
-	g.Expect(err).NotTo(HaveOccurred())
-	defer s.nc.Close()
-	_, err = createBucket(t.Context(), s.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: 4 * time.Second})
-	g.Expect(err).NotTo(HaveOccurred())
-
+	e, _ := serverWithBucket(t, 4*time.Second)
 	one := startCampaign(t, "-s", e.url(), "--name", "web-1")
 	one.next(eventStarted)
 	one.next(eventElected)
@@ -183,9 +175,7 @@ func TestACampaignThatIsInterruptedHandsOverToAnother(t *testing.T) {
 }
 
 func TestACampaignServesItsMetrics(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
 	cmd, stdout, _ := command(t, "campaign", "jobs", "--embedded", "--metrics", "127.0.0.1:0", "--metrics-namespace", "choria")
@@ -215,9 +205,7 @@ func TestACampaignServesItsMetrics(t *testing.T) {
 }
 
 func TestASignalThatComesTwiceAtOnceIsOneAndWindsUp(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	c := startCampaign(t, "--embedded", "--ttl", "4s")
 	c.next(eventStarted)

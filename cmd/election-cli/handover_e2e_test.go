@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
@@ -20,9 +19,7 @@ type stage struct {
 
 func setStage(t *testing.T, others ...string) *stage {
 	t.Helper()
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	g := NewWithT(t)
 	e, _ := serverWithBucket(t, 2*time.Second)
 	f := &stage{g: g, server: e, others: map[string]*campaigner{}}

@@ -43,6 +43,14 @@ func (c *campaigner) leading(path string) marker {
 	return m
 }
 
+// leadingFile runs 'file jobs PATH' at a server until it leads, and returns its path and its first marker too.
+func leadingFile(t *testing.T, url string, args ...string) (c *campaigner, path string, m marker) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "leader.json")
+	c = startFile(t, path, append([]string{"-s", url}, args...)...)
+	return c, path, c.leading(path)
+}
+
 // marked waits for a marker.
 func (c *campaigner) marked(path string) (m marker) {
 	c.g.Eventually(func() (err error) {
@@ -66,9 +74,7 @@ func checks(path string) int {
 func TestAReaderNeverMissesTheMarkerNorSeesAPartOfItWhileItsHostLeads(t *testing.T) {
 	t.Parallel()
 	e, _ := serverWithBucket(t, 3*time.Second)
-	path := filepath.Join(t.TempDir(), "leader.json")
-	c := startFile(t, path, "-s", e.url(), "--name", "web-1")
-	first := c.leading(path)
+	c, path, first := leadingFile(t, e.url(), "--name", "web-1")
 	g := c.g
 	g.Expect(first.Name).To(Equal("web-1"))
 	g.Expect(first.Key).To(Equal("jobs"))
@@ -101,9 +107,8 @@ func TestAReaderNeverMissesTheMarkerNorSeesAPartOfItWhileItsHostLeads(t *testing
 func TestTheMarkerIsGoneBeforeAnotherHostHasOne(t *testing.T) {
 	t.Parallel()
 	e, _ := serverWithBucket(t, 3*time.Second)
-	one, two := filepath.Join(t.TempDir(), "leader.json"), filepath.Join(t.TempDir(), "leader.json")
-	a := startFile(t, one, "-s", e.url(), "--name", "web-1")
-	old := a.leading(one)
+	a, one, old := leadingFile(t, e.url(), "--name", "web-1")
+	two := filepath.Join(t.TempDir(), "leader.json")
 	b := startFile(t, two, "-s", e.url(), "--name", "web-2")
 	b.next(eventStarted)
 	b.next(eventFollowing)
@@ -121,9 +126,7 @@ func TestTheMarkerIsGoneBeforeAnotherHostHasOne(t *testing.T) {
 func TestTheMarkerOfAProcessThatIsStoppedExpires(t *testing.T) {
 	t.Parallel()
 	e, _ := serverWithBucket(t, 2*time.Second)
-	path := filepath.Join(t.TempDir(), "leader.json")
-	c := startFile(t, path, "-s", e.url())
-	c.leading(path)
+	c, path, _ := leadingFile(t, e.url())
 	g := c.g
 	g.Expect(c.cmd.Process.Signal(signalStop)).To(Succeed())
 	g.Expect(checks(path)).To(Equal(exitOK))
@@ -141,9 +144,7 @@ func TestTheMarkerOfAProcessThatIsStoppedExpires(t *testing.T) {
 func TestTheMarkerOfAProcessThatWasKilledExpiresAndTheNextStartRemovesIt(t *testing.T) {
 	t.Parallel()
 	e, _ := serverWithBucket(t, 2*time.Second)
-	path := filepath.Join(t.TempDir(), "leader.json")
-	c := startFile(t, path, "-s", e.url())
-	c.leading(path)
+	c, path, _ := leadingFile(t, e.url())
 	g := c.g
 	g.Expect(c.cmd.Process.Kill()).To(Succeed())
 	g.Expect(c.cmd.Wait()).NotTo(Succeed())
@@ -164,9 +165,7 @@ func TestTheMarkerIsRemovedBeforeTheLeaseEndsWhenTheHostIsCutOff(t *testing.T) {
 	w, err := openWire([]string{strings.TrimPrefix(e.url(), "nats://")}, 0, rand.New(rand.NewPCG(1, 1)))
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(w.close)
-	path := filepath.Join(t.TempDir(), "leader.json")
-	c := startFile(t, path, "-s", w.urls()[0])
-	m := c.leading(path)
+	c, path, m := leadingFile(t, w.urls()[0])
 	w.Cut()
 	for !absent(path) {
 		now := time.Now()
@@ -185,9 +184,7 @@ func TestTheMarkerIsRemovedBeforeTheLeaseEndsWhenTheHostIsCutOff(t *testing.T) {
 func TestAMarkerThatCannotBeKeptEndsLeadershipAndTheKeyIsReleased(t *testing.T) {
 	t.Parallel()
 	e, s := serverWithBucket(t, 2*time.Second)
-	path := filepath.Join(t.TempDir(), "leader.json")
-	c := startFile(t, path, "-s", e.url())
-	c.leading(path)
+	c, path, _ := leadingFile(t, e.url())
 	g := c.g
 	g.Expect(os.WriteFile(path, []byte("somebody else's"), 0o600)).To(Succeed())
 	c.next(eventLost)
@@ -208,9 +205,7 @@ func TestAMarkerThatCannotBeKeptEndsLeadershipAndTheKeyIsReleased(t *testing.T) 
 func TestASecondProcessWithTheSamePathIsRefusedAndTheFirstLeadsOn(t *testing.T) {
 	t.Parallel()
 	e, _ := serverWithBucket(t, 2*time.Second)
-	path := filepath.Join(t.TempDir(), "leader.json")
-	c := startFile(t, path, "-s", e.url())
-	m := c.leading(path)
+	c, path, m := leadingFile(t, e.url())
 	code, stdout, stderr := runs(t, "file", "other", path, "-s", e.url())
 	c.g.Expect(code).To(Equal(exitError))
 	c.g.Expect(stdout).To(BeEmpty())

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 
@@ -28,9 +27,7 @@ func startServer(t *testing.T, args ...string) (stop func(), said map[string]str
 }
 
 func TestAServerWithAStoreFindsItsBucketAgain(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
 	store := filepath.Join(t.TempDir(), "new", "store")
@@ -56,9 +53,7 @@ func TestAServerWithAStoreFindsItsBucketAgain(t *testing.T) {
 }
 
 func TestAServerWithoutAStoreLeavesNothingBehind(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Setenv("TMPDIR", t.TempDir())
 	g := NewWithT(t)
 	stop, said := startServer(t)
@@ -69,9 +64,7 @@ func TestAServerWithoutAStoreLeavesNothingBehind(t *testing.T) {
 }
 
 func TestAServerSaysItsURLAloneOnStdoutAndTheNextCommandsOnStderr(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
 	cmd, _, stderr := command(t, "server", "--port", "0")

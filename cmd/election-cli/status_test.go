@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -228,9 +227,7 @@ func TestStatusHasRoomForSoManyThatFollow(t *testing.T) {
 }
 
 func TestACampaignServesItsStatus(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
 	cmd, stdout, _ := command(t, "campaign", "jobs", "--name", "web-1", "--embedded", "--ttl", "2s", "--status", ":0")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"runtime"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -82,9 +81,7 @@ func TestWaitExits124WhenItsTimeIsUp(t *testing.T) {
 }
 
 func TestWaitExits130WhenInterrupted(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	a := newArena(t, quiet)
 	a.put("other", leading("x", nil))

@@ -39,9 +39,7 @@ func (w *watcher) next(kind election.EventKind, name string) (e election.Event) 
 }
 
 func TestWatchTellsTheCurrentStateAndThenEachChange(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	a := newArena(t, quiet)
 	a.put("jobs", leading("web-1", nil))
@@ -129,9 +127,7 @@ func TestWatchGoesOnWhenItsServerRestarts(t *testing.T) {
 }
 
 func TestWatchWaitsForAServerThatIsNotThereYet(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
-	}
+	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
 	s := natstest.StartTCP(t)

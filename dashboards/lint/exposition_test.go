@@ -7,19 +7,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/fence"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
 // exposition is what candidates show: the labels of each series name, and the values that each label has.
 type exposition map[string]map[string][]string
 
-// exposed returns what two candidates of a real election show, with the namespace as a prefix, once one of them leads.
+// exposed returns what two candidates of a real election show, with the namespace as a prefix, once one of them leads and
+// has opened a stream for writes that are fenced.
 func exposed(t *testing.T, namespace string) exposition {
 	t.Helper()
 	x, _ := gathered(t, namespace)
@@ -36,13 +39,20 @@ func gathered(t *testing.T, namespace string) (exposition, []byte) {
 		if namespace != "" {
 			registerer = prometheus.WrapRegistererWithPrefix(namespace+"_", registry)
 		}
+		var candidates []*election.Election
 		for _, name := range []string{"a", "b"} {
 			e, err := election.NewElection(name, "jobs", s.Bucket(t, s.Connect(t), 10*time.Second, natstest.WithMarkers), election.WithRegisterer(registerer))
 			g.Expect(err).NotTo(HaveOccurred())
 			go func() { _ = e.Start(context.Background()) }()
 			t.Cleanup(e.Stop)
+			candidates = append(candidates, e)
 		}
 		time.Sleep(time.Minute)
+		for _, e := range candidates {
+			if term, leads := e.Term(); leads {
+				write(t, s, term, registerer)
+			}
+		}
 		families, err := registry.Gather()
 		g.Expect(err).NotTo(HaveOccurred())
 		for _, f := range families {
@@ -52,6 +62,19 @@ func gathered(t *testing.T, namespace string) (exposition, []byte) {
 		}
 	})
 	return x, text.Bytes()
+}
+
+// write has a leader write to a stream of its own, and the write counted.
+func write(t *testing.T, s *natstest.Server, term election.Term, registerer prometheus.Registerer) {
+	g := NewWithT(t)
+	js, err := jetstream.New(s.Connect(t))
+	g.Expect(err).NotTo(HaveOccurred())
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}, Storage: jetstream.MemoryStorage})
+	g.Expect(err).NotTo(HaveOccurred())
+	orders, err := fence.OpenStream(t.Context(), js, "ORDERS", "orders.epoch", term, fence.WithRegisterer(registerer))
+	g.Expect(err).NotTo(HaveOccurred())
+	_, err = orders.Publish(t.Context(), "orders.done", nil)
+	g.Expect(err).NotTo(HaveOccurred())
 }
 
 // add adds a family, under the names that its series have in Prometheus.

@@ -64,6 +64,9 @@ func (x exposition) resolve(g *WithT, q *query) {
 			if m.Type == labels.MatchEqual && m.Name != "election" {
 				g.Expect(has[m.Name]).To(ContainElement(m.Value), "value in %s", s)
 			}
+			for _, value := range m.SetMatches() { // of a list of alternatives
+				g.Expect(has[m.Name]).To(ContainElement(value), "value in %s", s)
+			}
 		}
 	}
 	for _, label := range q.grouping {

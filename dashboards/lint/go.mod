@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/natscampaign/election => ../..
 
 require (
+	github.com/nats-io/nats.go v1.55.0
 	github.com/natscampaign/election v0.0.0
 	github.com/onsi/gomega v1.44.0
 	github.com/prometheus/client_golang v1.25.0
@@ -27,12 +28,13 @@ require (
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nats-server/v2 v2.15.2 // indirect
-	github.com/nats-io/nats.go v1.55.0 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
+	github.com/synadia-io/orbit.go/jetstreamext v0.3.0 // indirect
 	github.com/synadia-io/orbit.go/natscontext v0.1.1 // indirect
+	github.com/synadia-io/orbit.go/natsext v0.1.2 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.60.0 // indirect

@@ -142,7 +142,7 @@ func (p panel) ruled(g *WithT, fixed bool) {
 	}
 	g.Expect(p.Description).NotTo(BeEmpty(), p.Title)
 	g.Expect(p.Type).To(BeElementOf("stat", "gauge", "timeseries", "state-timeline"), "%s is of no type that is deprecated", p.Title)
-	g.Expect(p.FieldConfig.Defaults.Unit).To(BeElementOf("none", "s", "percentunit", "cps"), p.Title)
+	g.Expect(p.FieldConfig.Defaults.Unit).To(BeElementOf("none", "s", "percentunit", "cps", "wps"), p.Title)
 	g.Expect(p.Datasource).To(Equal(source{"prometheus", "${datasource}"}), p.Title)
 	g.Expect(p.Targets).NotTo(BeEmpty(), p.Title)
 	ids := map[string]bool{}
@@ -179,6 +179,11 @@ func TestTheDocumentationListsWhatCandidatesShow(t *testing.T) {
 				listed[line[1]+end] = true
 			}
 		}
+	}
+	text, err = os.ReadFile("../../fence/doc.go")
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, name := range regexp.MustCompile(`registers the counter (election_\w+)`).FindAllStringSubmatch(string(text), -1) {
+		listed[name[1]] = true
 	}
 	shown := map[string]bool{}
 	for name := range exposed(t, "") {
