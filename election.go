@@ -119,7 +119,8 @@ func (e *Election) Start(ctx context.Context) error {
 // for at most the release timeout.
 //
 // If work returns while it still leads, the key is released and Run returns work's error. A panic in work is returned
-// as an error too. Otherwise work's error counts for nothing, and Run returns nil once ctx ended or Stop was called,
+// as an error too. An error that is [ErrNotLeader], as fence.ErrFenced is, is taken for a resignation instead: Run campaigns
+// again, one interval later. Otherwise work's error counts for nothing, and Run returns nil once ctx ended or Stop was called,
 // after work has returned, and the errors that Start does.
 func (e *Election) Run(ctx context.Context, work func(ctx context.Context, t Term) error) error {
 	if work == nil {

@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -290,6 +291,33 @@ func TestRunDoesTheWorkOncePerTermAndReturnsWhatItReturned(t *testing.T) {
 		f.Expect(<-c.result).To(MatchError(failure))
 		f.Expect(f.record()).To(ContainSubstring(`"released"`))
 		f.Expect(c.seen()).To(Or(HaveLen(4), HaveLen(6)), "the third term may have been too short to be announced")
+	})
+}
+
+func TestRunTakesItForAResignationWhenTheWorkWasToldThatItDoesNotLead(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		c := f.candidate("a")
+		terms := 0
+		go func() {
+			c.result <- c.Run(context.Background(), func(ctx context.Context, _ election.Term) error {
+				if terms++; terms == 1 {
+					return fmt.Errorf("the database refused it: %w", election.ErrNotLeader)
+				}
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		after(interval + instant)
+		f.Expect(terms).To(Equal(1))
+		f.Expect(c.IsLeader()).To(BeFalse())
+		f.Expect(f.record()).To(ContainSubstring(`"released"`), "others need not wait for it to expire")
+		after(interval - 2*instant)
+		f.Expect(c.State()).To(Equal(election.CandidateState), "it holds back")
+		after(ttl)
+		f.Expect(terms).To(Equal(2))
+		f.Expect(c.IsLeader()).To(BeTrue())
+		c.Stop()
+		f.Expect(<-c.result).To(Succeed())
 	})
 }
 

@@ -125,6 +125,9 @@ func randomBelow(d time.Duration) time.Duration { return rand.N(max(d, 1)) }
 
 // pause waits and says whether ctx is still alive then.
 func pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -27,7 +27,11 @@ func (e *Election) begin(t *tenure, do func(context.Context, Term) error) {
 		w.caller.Store(goroutine())
 		w.err = errors.New("work ended its goroutine")
 		defer func() {
-			w.led = t.end(reasonWorkEnded)
+			if errors.Is(w.err, ErrNotLeader) { // as what receives the work's writes has told it
+				t.end(reasonResigned)
+			} else {
+				w.led = t.end(reasonWorkEnded)
+			}
 			close(w.done)
 		}()
 		w.err = guarded(t, do)

@@ -89,6 +89,9 @@ func openBucket(ctx context.Context, js jetstream.JetStream, bucket string, t el
 	return b, nil
 }
 
+// Epoch returns the revision of the record that began the epoch; see [Stream.Epoch].
+func (b *Bucket) Epoch() uint64 { return b.epoch.demand.Load().sequence }
+
 // Atomic says whether the server checks the revision of a key together with the epoch; see the package documentation.
 func (b *Bucket) Atomic() bool { return b.atomic }
 

@@ -333,7 +333,7 @@ func (e *epoch) close(why error) error {
 
 // over is the error of a term that leads no more.
 func over(t election.Term) error {
-	return fmt.Errorf("%w: term %d of %q in election %q is over: %w", ErrFenced, t.Number, t.Name, t.Key, election.ErrNotLeader)
+	return fmt.Errorf("%w: term %d of %q in election %q is over", ErrFenced, t.Number, t.Name, t.Key)
 }
 
 // conflict is why the server refused a write.

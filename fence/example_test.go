@@ -51,7 +51,7 @@ func Example() {
 				result.Data = strconv.AppendUint(nil, sum+amount, 10)
 				result.Header.Set(jetstream.MsgIDHeader, strconv.FormatUint(number, 10)) // fence: for lastResult, and duplicates
 				if _, err := results.PublishMsg(ctx, result); err != nil {
-					return err // fence: ErrFenced, say; the amount stays in the queue for the one who leads
+					return err // fence: if ErrFenced, Run campaigns again; the amount stays in the queue for the one who leads
 				}
 				sum, done = sum+amount, number
 				fmt.Println("amount", amount, "makes", sum)
@@ -65,9 +65,6 @@ func Example() {
 		}
 	}
 	err := candidate.Run(ctx, work)
-	for errors.Is(err, fence.ErrFenced) { // fence: somebody else leads, and this candidate heard of it by a write
-		err = candidate.Run(ctx, work)
-	}
 	fmt.Println(err)
 	// Output:
 	// amount 10 makes 10

@@ -1,51 +1,111 @@
 package fence
 
 import (
-	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
+
+	"github.com/natscampaign/election"
 )
 
 // ErrFenced is returned when something was refused because the term on whose behalf it was asked for is over: a newer one has
-// begun, or its lease has ended.
-var ErrFenced = errors.New("fenced off")
+// begun, or its lease has ended. It is an election.ErrNotLeader, so that Run campaigns again when the work returns it.
+var ErrFenced error = fencedOff{}
 
-// Guard refuses what older leaders ask for: it keeps the highest token that it has seen, in memory. Put one before whatever
-// a leader changes outside of NATS, one for each election, in the process that makes the change; where that restarts, keep
-// [Guard.Highest] with the data and begin by admitting it.
-//
-// What Admit let pass before a newer token came may still be going on. A receiver that must not mix the two makes the change
-// and calls Admit under one lock, or in one transaction.
+type fencedOff struct{}
+
+func (fencedOff) Error() string { return "fenced off" }
+func (fencedOff) Unwrap() error { return election.ErrNotLeader }
+
+// Guard refuses what older leaders ask for, by the highest token that it has seen. Put one before whatever a leader changes
+// outside of NATS, one for each election, in the process that makes the change.
 //
 // The zero Guard is ready for use, by many goroutines at once. It must not be copied.
 type Guard struct {
-	highest atomic.Pointer[string]
+	// Keep, if set before the Guard is used, is called with each newer token before that is admitted, one at a time, so that
+	// it outlives the process: store it where it is as safe as what the leader changes, and begin by admitting it. If Keep
+	// fails nothing is admitted, and older tokens still are.
+	Keep func(token string) error
+
+	highest   atomic.Pointer[string]
+	admission sync.Mutex // held while a newer token is kept
+
+	running sync.RWMutex // held for reading while effects run
+	turn    string       // the token whose effects may run; it changes under both these locks
+	turning sync.Mutex   // held while the effects of a newer token wait for those of older ones
 }
 
 // Admit returns nil if no newer token has been admitted, and remembers this one. Otherwise the error is [ErrFenced], or
-// [ErrInvalidToken] if it is no token, and nothing has changed.
+// [ErrInvalidToken] if it is no token, or what Keep returned, and nothing has changed.
+//
+// What was admitted before a newer token came may still be going on. Where that must not mix with what comes after it, use
+// [Guard.Do].
 func (g *Guard) Admit(token string) error {
 	if err := checkToken(token); err != nil {
 		return fmt.Errorf("fence: %w", err)
 	}
+	if newer, err := g.compare(token); !newer {
+		return err
+	}
+	g.admission.Lock()
+	defer g.admission.Unlock()
+	if newer, err := g.compare(token); !newer { // while it waited
+		return err
+	}
+	if g.Keep != nil {
+		if err := g.Keep(token); err != nil {
+			return fmt.Errorf("fence: token %s cannot be kept: %w", token, err)
+		}
+	}
+	g.highest.Store(&token)
+	return nil
+}
+
+// compare says whether a token is newer than all that were admitted, and refuses one that is older.
+func (g *Guard) compare(token string) (newer bool, err error) {
+	highest := g.Highest()
+	if token < highest {
+		err = fmt.Errorf("fence: %w: token %s is older than %s, which was seen before", ErrFenced, token, highest)
+	}
+	return token > highest, err
+}
+
+// Do calls effect on behalf of a term if its token is admitted, and returns its error. Effects of one term run side by side.
+// The first of a newer one shuts out all that are older, and is called when those under way have returned: the effects of two
+// terms never mix.
+func (g *Guard) Do(token string, effect func() error) error {
 	for {
-		seen := g.highest.Load()
-		switch {
-		case seen != nil && token == *seen:
-			return nil
-		case seen != nil && token < *seen:
-			return fmt.Errorf("fence: %w: token %s is older than %s, which was seen before", ErrFenced, token, *seen)
+		if err := g.Admit(token); err != nil {
+			return err
 		}
-		if g.highest.CompareAndSwap(seen, &token) {
-			return nil
+		g.running.RLock()
+		if g.turn == token {
+			defer g.running.RUnlock()
+			return effect()
 		}
+		g.running.RUnlock()
+		g.turnTo(token)
+	}
+}
+
+// turnTo waits for the effects of older terms, and lets those with the token run unless a newer one was admitted.
+func (g *Guard) turnTo(token string) {
+	g.turning.Lock()
+	defer g.turning.Unlock()
+	if g.turn == token { // another effect of the same term was here first, and may run already
+		return
+	}
+	g.running.Lock()
+	defer g.running.Unlock()
+	if g.Highest() == token {
+		g.turn = token
 	}
 }
 
 // Highest returns the newest token that was admitted, "" if none was.
 func (g *Guard) Highest() string {
-	if seen := g.highest.Load(); seen != nil {
-		return *seen
+	if highest := g.highest.Load(); highest != nil {
+		return *highest
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package fence_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -69,6 +70,76 @@ func TestGuardNeverGoesBackAmongMany(t *testing.T) {
 	}
 	all.Wait()
 	g.Expect(guard.Highest()).NotTo(BeEmpty())
+}
+
+func TestGuardAdmitsNothingThatCannotBeKept(t *testing.T) {
+	g := NewWithT(t)
+	one, two, three := token(time.Unix(1, 0), 1), token(time.Unix(1, 0), 2), token(time.Unix(1, 0), 3)
+	var kept []string
+	full := errors.New("disk full")
+	guard := fence.Guard{Keep: func(token string) error {
+		if token == two {
+			return full
+		}
+		kept = append(kept, token)
+		return nil
+	}}
+	g.Expect(guard.Admit(one)).To(Succeed())
+	g.Expect(guard.Admit(two)).To(MatchError(full))
+	g.Expect(guard.Do(two, func() error { panic("called") })).To(MatchError(full))
+	g.Expect(guard.Highest()).To(Equal(one))
+	g.Expect(guard.Admit(one)).To(Succeed())
+	g.Expect(guard.Admit(three)).To(Succeed())
+	g.Expect(guard.Admit(two)).To(MatchError(fence.ErrFenced))
+	g.Expect(kept).To(Equal([]string{one, three}))
+}
+
+func TestEffectsOfTwoTermsNeverMix(t *testing.T) {
+	g := NewWithT(t)
+	old, newer := token(time.Unix(1, 0), 1), token(time.Unix(1, 0), 2)
+	var guard fence.Guard
+	begun, done := make(chan string, 10), make(chan error, 10)
+	do := func(token string) (end chan struct{}) {
+		end = make(chan struct{})
+		go func() {
+			done <- guard.Do(token, func() error {
+				begun <- token
+				<-end
+				return nil
+			})
+		}()
+		return end
+	}
+	first := do(old)
+	g.Eventually(begun).Should(Receive(Equal(old)))
+	second := do(old)
+	g.Eventually(begun).Should(Receive(Equal(old)), "beside the first")
+
+	third, fourth := do(newer), do(newer)
+	g.Eventually(guard.Highest).Should(Equal(newer))
+	do(old)
+	g.Eventually(done).Should(Receive(MatchError(fence.ErrFenced)), "at once, though the newer ones wait")
+	close(first)
+	g.Eventually(done).Should(Receive(BeNil()))
+	g.Consistently(begun, "50ms").ShouldNot(Receive(), "one of the old term is still under way")
+	close(second)
+	g.Eventually(done).Should(Receive(BeNil()))
+	g.Eventually(begun).Should(Receive(Equal(newer)))
+	g.Eventually(begun).Should(Receive(Equal(newer)), "neither waits for the other")
+	close(third)
+	close(fourth)
+	g.Eventually(done).Should(Receive(BeNil()))
+	g.Eventually(done).Should(Receive(BeNil()))
+}
+
+func TestEffectThatFailsOrPanicsLeavesTheWayFree(t *testing.T) {
+	g := NewWithT(t)
+	var guard fence.Guard
+	failure := errors.New("out of paper")
+	g.Expect(guard.Do(token(time.Unix(1, 0), 1), func() error { return failure })).To(MatchError(failure))
+	g.Expect(func() { _ = guard.Do(token(time.Unix(1, 0), 1), func() error { panic("paper jam") }) }).To(PanicWith("paper jam"))
+	g.Expect(guard.Do(token(time.Unix(1, 0), 2), func() error { return nil })).To(Succeed())
+	g.Expect(guard.Do("7", func() error { panic("called") })).To(MatchError(fence.ErrInvalidToken))
 }
 
 func FuzzGuard(f *testing.F) {

@@ -26,9 +26,9 @@ type Stream struct {
 // OpenStream begins the epoch of term t in a stream, under epochSubject, and returns a handle for writes that belong to it.
 // To open it twice for a term is to have two handles for one epoch.
 //
-// The term must lead, or the error is [ErrFenced] and election.ErrNotLeader; if a newer term has begun its epoch it is
-// [ErrFenced]. The stream must store epochSubject, which must not be the key that elects the leader, must be no mirror, must
-// acknowledge what it stores, and must keep what nobody consumes.
+// The term must lead, or the error is [ErrFenced], as it is if a newer term has begun its epoch. The stream must store
+// epochSubject, which must not be the key that elects the leader; it must be no mirror, must acknowledge what it stores, and must
+// keep what nobody consumes.
 // Nothing is written when an error is returned, but that a reply may have been lost: then open it again.
 func OpenStream(ctx context.Context, js jetstream.JetStream, stream, epochSubject string, t election.Term, opts ...Option) (*Stream, error) {
 	s, err := openStream(ctx, js, stream, epochSubject, t, opts)
@@ -248,6 +248,10 @@ func (s *Stream) publishInTurn(ctx context.Context, msgs []*nats.Msg) (sequences
 	}
 	return sequences, nil
 }
+
+// Epoch returns the sequence of the record that began the epoch. Older leaders have written nothing after it: who has read the
+// stream that far has seen all that they ever will have written.
+func (s *Stream) Epoch() uint64 { return s.epoch.demand.Load().sequence }
 
 // Atomic says whether batches are stored as one.
 func (s *Stream) Atomic() bool { return s.atomic }

@@ -5,11 +5,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	. "github.com/onsi/gomega"
 
@@ -25,22 +25,19 @@ type receiver struct {
 	at   func(body string) // called before something is kept
 }
 
-func (s *stage) receiver(highest string, keep func(string) error) *receiver {
+func (s *stage) receiver(guard *fence.Guard) *receiver {
 	r := &receiver{at: func(string) {}}
-	fenced, err := NewFenced(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+	fenced := Fenced(guard, http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
 		body, _ := io.ReadAll(q.Body)
 		r.at(string(body))
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.took = append(r.took, string(body))
-	}), highest, keep)
-	s.Expect(err).NotTo(HaveOccurred())
+	}))
 	r.Server = httptest.NewServer(fenced)
 	s.Cleanup(r.Close)
 	return r
 }
-
-func forget(string) error { return nil }
 
 func (s *stage) put(r *receiver, t election.Term, text string) error {
 	return Put(ctx, r.Client(), t, r.URL, []byte(text))
@@ -48,7 +45,7 @@ func (s *stage) put(r *receiver, t election.Term, text string) error {
 
 func TestHandlerSeesNothingOfAnOlderTermAfterANewerOne(t *testing.T) {
 	s := newStage(t)
-	r := s.receiver("", forget)
+	r := s.receiver(new(fence.Guard))
 	s.Expect(s.put(r, s.old, "of old")).To(Succeed())
 	s.Expect(s.put(r, s.now, "of new")).To(Succeed())
 	s.Expect(s.put(r, s.old, "late")).To(MatchError(fence.ErrFenced))
@@ -58,7 +55,7 @@ func TestHandlerSeesNothingOfAnOlderTermAfterANewerOne(t *testing.T) {
 
 func TestHandlerSeesNothingWithoutAToken(t *testing.T) {
 	s := newStage(t)
-	r := s.receiver("", forget)
+	r := s.receiver(new(fence.Guard))
 	for _, token := range []string{"", "7", strings.ToUpper(s.old.Token()) + "0"} {
 		q, err := http.NewRequest(http.MethodPut, r.URL, nil)
 		s.Expect(err).NotTo(HaveOccurred())
@@ -75,7 +72,7 @@ func TestHandlerSeesNothingWithoutAToken(t *testing.T) {
 
 func TestNewerTermWaitsForWhatTheHandlerIsStillAt(t *testing.T) {
 	s := newStage(t)
-	r := s.receiver("", forget)
+	r := s.receiver(new(fence.Guard))
 	begun, goOn := make(chan bool), make(chan bool)
 	r.at = func(body string) {
 		if body == "slow" {
@@ -97,7 +94,7 @@ func TestNewerTermWaitsForWhatTheHandlerIsStillAt(t *testing.T) {
 
 func TestLeaderStoppedWithinItsRequestDoesNotHoldUpTheNext(t *testing.T) {
 	s := newStage(t)
-	r := s.receiver("", forget)
+	r := s.receiver(new(fence.Guard))
 	body, rest := io.Pipe()
 	q, err := http.NewRequest(http.MethodPut, r.URL, body)
 	s.Expect(err).NotTo(HaveOccurred())
@@ -124,7 +121,7 @@ func TestLeaderStoppedWithinItsRequestDoesNotHoldUpTheNext(t *testing.T) {
 
 func TestRequestsOfOneTermRunSideBySide(t *testing.T) {
 	s := newStage(t)
-	r := s.receiver("", forget)
+	r := s.receiver(new(fence.Guard))
 	var inside, done sync.WaitGroup
 	inside.Add(8)
 	r.at = func(string) { inside.Done(); inside.Wait() }
@@ -133,19 +130,6 @@ func TestRequestsOfOneTermRunSideBySide(t *testing.T) {
 	}
 	done.Wait()
 	s.Expect(r.took).To(HaveLen(8))
-}
-
-// Both find that their term is new, and one of them runs before the other looks again.
-func TestSecondOfTwoFirstRequestsDoesNotWaitForTheOther(t *testing.T) {
-	s := newStage(t)
-	f, err := NewFenced(nil, s.old.Token(), forget)
-	s.Expect(err).NotTo(HaveOccurred())
-	leave, err := f.enter(s.now.Token())
-	s.Expect(err).NotTo(HaveOccurred())
-	second := make(chan error, 1)
-	go func() { second <- f.turnTo(s.now.Token()) }()
-	s.Eventually(second).WithTimeout(20 * time.Second).Should(Receive(BeNil()))
-	leave()
 }
 
 // Check fails the test, from any goroutine.
@@ -159,10 +143,10 @@ func TestReceiverRemembersTheNewestTermOverARestart(t *testing.T) {
 	s := newStage(t)
 	path := filepath.Join(t.TempDir(), "token")
 	for i, first := range []string{"", s.now.Token()} {
-		highest, keep, err := InFile(path)
+		guard, err := GuardIn(path)
 		s.Expect(err).NotTo(HaveOccurred())
-		s.Expect(highest).To(Equal(first))
-		r := s.receiver(highest, keep)
+		s.Expect(guard.Highest()).To(Equal(first))
+		r := s.receiver(guard)
 		if i == 0 {
 			s.Expect(s.put(r, s.old, "of old")).To(Succeed())
 			s.Expect(s.put(r, s.now, "of new")).To(Succeed())
@@ -177,7 +161,7 @@ func TestReceiverRemembersTheNewestTermOverARestart(t *testing.T) {
 func TestNothingIsDoneForATokenThatCouldNotBeKept(t *testing.T) {
 	s := newStage(t)
 	full := errors.New("disk full")
-	r := s.receiver("", func(string) error { return full })
+	r := s.receiver(&fence.Guard{Keep: func(string) error { return full }})
 	for range 2 {
 		s.Expect(s.put(r, s.now, "of new")).To(MatchError(ContainSubstring("503")))
 	}
@@ -187,6 +171,8 @@ func TestNothingIsDoneForATokenThatCouldNotBeKept(t *testing.T) {
 }
 
 func TestDamagedFileIsNoToken(t *testing.T) {
-	_, err := NewFenced(nil, "damaged", forget)
-	NewWithT(t).Expect(err).To(MatchError(fence.ErrInvalidToken))
+	g, path := NewWithT(t), filepath.Join(t.TempDir(), "token")
+	g.Expect(os.WriteFile(path, []byte("damaged"), 0o600)).To(Succeed())
+	_, err := GuardIn(path)
+	g.Expect(err).To(MatchError(fence.ErrInvalidToken))
 }
