@@ -26,7 +26,6 @@ const (
 	operationHeader = "KV-Operation"
 	operationDelete = "DEL"
 	operationPurge  = "PURGE"
-	reasonHeader    = "Nats-Marker-Reason" // the server's own
 )
 
 // Bucket writes to one KV bucket for one term. It may be used by many goroutines at once, and needs no closing. Reads that may
@@ -34,6 +33,7 @@ const (
 type Bucket struct {
 	epoch  *epoch
 	name   string
+	key    string // under which epochs begin
 	prefix string // of the subjects to which keys are published
 	atomic bool
 }
@@ -50,15 +50,12 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string, t el
 }
 
 func openBucket(ctx context.Context, js jetstream.JetStream, bucket string, t election.Term, opts []Option) (*Bucket, error) {
-	o := options{}
-	for _, opt := range opts {
-		opt(&o)
-	}
+	o := optionsOf(opts)
 	key := "epoch." + t.Key
 	if o.epochKey != nil {
 		key = *o.epochKey
 	}
-	if err := begins(js, t); err != nil {
+	if err := ready(js, t); err != nil {
 		return nil, err
 	}
 	if !isKey(key) {
@@ -66,28 +63,29 @@ func openBucket(ctx context.Context, js jetstream.JetStream, bucket string, t el
 	}
 	ctx, cancel := limited(ctx, js)
 	defer cancel()
-	info, err := infoOf(ctx, js, bucketPrefix+bucket)
+	on, err := find(ctx, js, bucketPrefix+bucket, subjectOf(bucket, key), t)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = jetstream.ErrBucketNotFound
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := suits(info, subjectOf(bucket, key), t); err != nil {
+	b := &Bucket{name: bucket, key: key, prefix: subjectOf(bucket, ""), atomic: on.config.AllowAtomicPublish}
+	if on.api != jetstream.DefaultAPIPrefix {
+		b.prefix = on.api + b.prefix
+	}
+	if b.epoch, err = openEpoch(ctx, on, subjectOf(bucket, key), b.prefix+key, t, o); err != nil {
 		return nil, err
 	}
-	b := &Bucket{name: bucket, prefix: subjectOf(bucket, ""), atomic: info.Config.AllowAtomicPublish}
-	if api := apiPrefix(js); api != jetstream.DefaultAPIPrefix {
-		b.prefix = api + b.prefix
-	}
-	if b.epoch, err = openEpoch(ctx, js, info, subjectOf(bucket, key), b.prefix+key, t, o); err != nil {
-		return nil, err
-	}
-	if !b.atomic {
-		b.epoch.queue.Store(true) // nothing of this handle comes between the reading of a revision and the write
+	if !b.atomic { // nothing of this handle comes between the reading of a revision and the write
+		b.epoch.careful = true
+		b.epoch.queue.Store(true)
 	}
 	return b, nil
 }
+
+// witness returns the key whose deletion stands in a batch for the demand of the epoch.
+func (b *Bucket) witness() string { return "witness." + b.key }
 
 // Epoch returns the revision of the record that began the epoch; see [Stream.Epoch].
 func (b *Bucket) Epoch() uint64 { return b.epoch.demand.Load().sequence }
@@ -95,9 +93,9 @@ func (b *Bucket) Epoch() uint64 { return b.epoch.demand.Load().sequence }
 // Atomic says whether the server checks the revision of a key together with the epoch; see the package documentation.
 func (b *Bucket) Atomic() bool { return b.atomic }
 
-// Get returns what stands under a key, as the leader of the bucket's stream has it: all that was written before the epoch
-// began, which jetstream.KeyValue's Get, asking any replica, may miss. Nothing, or a deleted key, is
-// jetstream.ErrKeyNotFound.
+// Get returns what stands under a key, as the leader of the bucket's stream has it: what was written before the epoch began
+// too, which jetstream.KeyValue's Get, asking any replica, may miss. Only a server that was cut off from the others, and does not
+// know yet that it leads no more, may do so here. Nothing, or a deleted key, is jetstream.ErrKeyNotFound.
 func (b *Bucket) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
 	if err := b.takes(key); err != nil {
 		return nil, err
@@ -177,7 +175,9 @@ func (b *Bucket) Delete(ctx context.Context, key string, opts ...DeleteOption) e
 	}
 	var d deletion
 	for _, opt := range opts {
-		opt(&d)
+		if opt != nil {
+			opt(&d)
+		}
 	}
 	m := deletionOf(b.prefix + key)
 	var err error
@@ -198,7 +198,7 @@ func (b *Bucket) takes(key string) error {
 	switch {
 	case !isKey(key):
 		return fmt.Errorf("fence: %w: %q", jetstream.ErrInvalidKey, key)
-	case strings.HasPrefix(subjectOf(b.name, key)+".", b.epoch.subject+"."):
+	case key == b.key || key == b.witness():
 		return fmt.Errorf("fence: %q belongs to the epochs, which only opening the bucket writes; take another key", key)
 	}
 	return nil
@@ -213,8 +213,11 @@ func isKey(key string) bool {
 
 // store stores m whatever the revision of its key, and returns the new one.
 func (b *Bucket) store(ctx context.Context, m *nats.Msg) (revision uint64, err error) {
-	err = b.epoch.write(ctx, false, func(ctx context.Context, d *demand) (err error) {
-		revision, err = b.epoch.publish(ctx, d.fenced(m))
+	err = b.epoch.write(ctx, false, !stores(b.epoch.config, m.Subject), func(ctx context.Context, d *demand) error {
+		ack, err := b.epoch.publish(ctx, d.fenced(m))
+		if err == nil {
+			revision = ack.Sequence
+		}
 		return err
 	})
 	return revision, err
@@ -226,7 +229,7 @@ func (b *Bucket) storeOver(ctx context.Context, m *nats.Msg, key string, over ui
 	if b.atomic {
 		store = b.storeWithWitness
 	}
-	err = b.epoch.write(ctx, true, func(ctx context.Context, d *demand) (err error) {
+	err = b.epoch.write(ctx, true, !stores(b.epoch.config, m.Subject), func(ctx context.Context, d *demand) (err error) {
 		revision, err = store(ctx, m, key, over, d)
 		return err
 	})
@@ -237,12 +240,14 @@ func (b *Bucket) storeOver(ctx context.Context, m *nats.Msg, key string, over ui
 func (b *Bucket) storeWithWitness(ctx context.Context, m *nats.Msg, key string, over uint64, d *demand) (uint64, error) {
 	own := &nats.Msg{Subject: m.Subject, Data: m.Data, Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(over, 10)}}}
 	maps.Copy(own.Header, m.Header)
-	witness := deletionOf(b.epoch.target + ".witness")
-	last, err := b.epoch.publishBatch(ctx, []*nats.Msg{d.fenced(own), d.fenced(witness)})
+	last, err := b.epoch.publishBatch(ctx, []*nats.Msg{d.fenced(own), d.fenced(deletionOf(b.prefix + b.witness()))})
 	if conflictIn(err) == moved {
-		err = fmt.Errorf("%w: %q is not at revision %d", jetstream.ErrKeyRevisionMismatch, key, over)
+		err = fmt.Errorf("%w: %q is not at revision %d: %w", jetstream.ErrKeyRevisionMismatch, key, over, err)
 	}
-	return last - 1, err
+	if err != nil {
+		return 0, err
+	}
+	return last - 1, nil
 }
 
 // storeAfterReading stores m on the demand of the epoch alone, if the leader of the stream says that the revision is right.
@@ -254,7 +259,11 @@ func (b *Bucket) storeAfterReading(ctx context.Context, m *nats.Msg, key string,
 	if found.Revision() != over {
 		return 0, fmt.Errorf("%w: %q is at revision %d, not %d", jetstream.ErrKeyRevisionMismatch, key, found.Revision(), over)
 	}
-	return b.epoch.publish(ctx, d.fenced(m))
+	ack, err := b.epoch.publish(ctx, d.fenced(m))
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
 }
 
 // last returns what is kept under a key; its revision is 0 if nothing ever was.
@@ -284,8 +293,11 @@ func (e *entry) Revision() uint64   { return e.m.Sequence }
 func (e *entry) Created() time.Time { return e.m.Time }
 func (e *entry) Delta() uint64      { return 0 } // the last
 
-func (e *entry) Operation() jetstream.KeyValueOp {
-	switch operation, reason := e.m.Header.Get(operationHeader), e.m.Header.Get(reasonHeader); {
+func (e *entry) Operation() jetstream.KeyValueOp { return operationOf(e.m.Header) }
+
+// operationOf returns what a message did to its key; the server marks keys that it removed itself.
+func operationOf(h nats.Header) jetstream.KeyValueOp {
+	switch operation, reason := h.Get(operationHeader), h.Get(jetstream.MarkerReasonHeader); {
 	case operation == operationPurge, reason == "MaxAge", reason == "Purge":
 		return jetstream.KeyValuePurge
 	case operation == operationDelete, reason == "Remove":

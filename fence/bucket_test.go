@@ -1,16 +1,20 @@
 package fence_test
 
 import (
+	"context"
 	"errors"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
+	"github.com/natscampaign/election/internal/link"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -132,6 +136,105 @@ func TestUpdateThatTheNetworkHeldBackIsRefusedWhenItArrives(t *testing.T) {
 	})
 }
 
+// way leads a connection over one link, and over another when it connects again.
+type way struct{ links []*link.Link }
+
+func (w *way) InProcessConn() (net.Conn, error) {
+	next := w.links[0]
+	w.links = append(w.links[1:], next)
+	return next.InProcessConn()
+}
+
+func TestUpdateThatWasGivenUpDoesNotComeOverANewerOneOfTheSameHandle(t *testing.T) {
+	onBuckets(t, func(b *bench) {
+		l, first := b.leader("a"), b.server.Link(b.T)
+		nc, err := nats.Connect("", nats.InProcessServer(&way{[]*link.Link{first, b.server.Link(b.T)}}), nats.ReconnectWait(time.Millisecond), nats.MaxReconnects(-1))
+		b.Expect(err).NotTo(HaveOccurred())
+		b.Cleanup(nc.Close)
+		kv, err := fence.OpenBucket(ctx, b.jetStream(nc), bucketName, l.term)
+		b.Expect(err).NotTo(HaveOccurred())
+		revision, err := kv.Put(ctx, "x", []byte("0"))
+		b.Expect(err).NotTo(HaveOccurred())
+		first.OnRequest(func(m link.Message) {
+			if m.Subject == "$KV."+bucketName+".x" {
+				first.Stall()
+			}
+		})
+		limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		_, err = kv.Update(limited, "x", []byte("given up"), revision)
+		b.Expect(err).To(MatchError(context.DeadlineExceeded))
+		b.Expect(nc.ForceReconnect()).To(Succeed())
+		time.Sleep(time.Second)
+		_, err = kv.Update(ctx, "x", []byte("1"), revision)
+		b.Expect(err).NotTo(HaveOccurred())
+		first.Heal()
+		time.Sleep(time.Second)
+		b.Expect(b.value("x")).To(Equal("1"))
+	})
+}
+
+func TestWriteWhoseReplyIsLostKeepsNoOtherWaiting(t *testing.T) {
+	onBuckets(t, func(b *bench) {
+		l := b.leader("a")
+		kv := b.openBucket(l)
+		l.link.LoseReplies(link.Once(func(m link.Message) bool { return m.Request == "$KV."+bucketName+".x" }))
+		long, cancel := context.WithTimeout(ctx, time.Hour)
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			_, _ = kv.Put(long, "x", nil)
+		}()
+		synctest.Wait()
+		began := time.Now()
+		_, err := kv.Update(ctx, "y", []byte("1"), 0)
+		b.Expect(err).NotTo(HaveOccurred())
+		b.Expect(time.Since(began)).To(BeNumerically("<=", time.Second))
+		cancel()
+		<-gone
+		_, err = kv.Put(ctx, "y", []byte("2"))
+		b.Expect(err).NotTo(HaveOccurred())
+	})
+}
+
+func TestEpochIsBegunOverAMarkThatItsRecordWasDeleted(t *testing.T) {
+	for name, drop := range map[string]func(b *bench) error{
+		"delete": func(b *bench) error { return b.bucket.Delete(ctx, "epoch."+key) },
+		"purge":  func(b *bench) error { return b.bucket.Purge(ctx, "epoch."+key) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(b *bench) {
+				l := b.leader("a")
+				kv := b.openBucket(l)
+				b.Expect(drop(b)).To(Succeed())
+				_, err := kv.Put(ctx, "x", []byte("1"))
+				b.Expect(err).NotTo(HaveOccurred())
+				b.Expect(drop(b)).To(Succeed())
+				l.Stop()
+				now := b.openBucket(b.leader("b"))
+				_, err = now.Put(ctx, "x", []byte("2"))
+				b.Expect(err).NotTo(HaveOccurred())
+				b.Expect(b.value("x")).To(Equal("2"))
+			})
+		})
+	}
+}
+
+func TestWriteThatFailedHasNoRevision(t *testing.T) {
+	onBuckets(t, func(b *bench) {
+		kv := b.openBucket(b.leader("a"), nil)
+		_, err := kv.Put(ctx, "x", nil)
+		b.Expect(err).NotTo(HaveOccurred())
+		revision, err := kv.Update(ctx, "x", nil, 99)
+		b.Expect(err).To(HaveOccurred())
+		b.Expect(revision).To(BeZero())
+		revision, err = kv.Create(ctx, "x", nil)
+		b.Expect(err).To(HaveOccurred())
+		b.Expect(revision).To(BeZero())
+		b.Expect(kv.Delete(ctx, "x", nil)).To(Succeed())
+	})
+}
+
 func TestWitnessIsNoKeyThatAnybodySees(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		b.allowAtomic()
@@ -204,7 +307,7 @@ func TestBadInputOfABucketIsAClearErrorAndWritesNothing(t *testing.T) {
 		b.Expect(b.bucket.Keys(ctx)).To(ConsistOf("taken"))
 
 		kv := b.openBucket(l, fence.WithEpochKey("mine"))
-		for _, key := range []string{"", "a b", ".a", "a.", "a..b", "*", "mine", "mine.witness"} {
+		for _, key := range []string{"", "a b", ".a", "a.", "a..b", "*", "mine", "witness.mine"} {
 			_, err := kv.Put(ctx, key, nil)
 			b.Expect(err).To(HaveOccurred(), key)
 			_, err = kv.Create(ctx, key, nil)

@@ -25,7 +25,7 @@
 //
 //   - After the first record of a newer epoch no write of an older one is stored in that stream, whatever the clocks, pauses
 //     and delays. In the order of the stream, the epochs' writes never mix.
-//   - A term that was shut out can never begin its epoch again; a newer one always can.
+//   - A term that was shut out can never begin its epoch again; a newer one can, whenever the stream takes messages at all.
 //   - A write that is refused for its epoch is [ErrFenced]. The handle is closed by that for good, and sends nothing more.
 //   - A handle also closes itself when the lease on the key has ended by the clock ([election.Term.Deadline]), and opens for a
 //     term only that leads. While a leader winds up, its context ended but its key not yet released, it may still write.
@@ -34,17 +34,18 @@
 //
 // # What is not
 //
-//   - A write whose reply is lost may have been stored, as with any publish. It is an error like any other of nats.go's, and
-//     not tried again; Nats-Msg-Id makes it safe to do so.
+//   - A write whose reply is lost may have been stored, as with any publish, or may be until a newer epoch begins. It is an error
+//     like any other of nats.go's, and not tried again; Nats-Msg-Id makes it safe to do so.
 //   - Writes that do not go through a handle are not refused. Let only leaders' handles write what is to be protected, by
-//     permissions if need be.
+//     permissions if need be. A message that a leader scheduled in time (Nats-Schedule) is the server's when it is due, and stored.
 //   - Between the win and the first write under a newer epoch, writes of an older leader are in time, and are stored. So open
 //     first, then read, then write.
 //   - Limits of the stream may drop the record in the end, and so may whoever purges its subject or consumes it from a work
 //     queue. Writes are refused then, and a handle begins its epoch again if its term leads. From then until a newer epoch the
 //     lease alone keeps an older leader from doing so too. On a stream that allows TTLs per message the record is exempt
-//     from the maximum age.
-//   - If the stream is deleted and made again, its sequences begin again, and what an older leader had under way may fit.
+//     from the maximum age. Whoever deletes the newest record alone, by its sequence, makes an older one the last again.
+//   - If the stream is deleted and made again, or kept in memory by servers that all restart, its sequences begin again, and
+//     what an older leader had under way may fit.
 //
 // # Streams
 //
@@ -52,15 +53,22 @@
 // "orders.epoch". Give each election that writes to the stream one of its own, outside of what consumers filter for.
 // Permissions: publish to it, to $JS.API.STREAM.INFO.<stream> and to $JS.API.STREAM.MSG.GET.<stream>.
 //
+// Streams that others write to behind the handle are refused: mirrors, those with sources, and those that transform subjects.
+//
 // # Buckets
 //
-// The epoch stands under the key epoch.<election> unless [WithEpochKey] names another. One message can make one demand. Put
-// and Delete make that of the epoch. Create, Update and a Delete with [LastRevision] demand the key's revision as well, and
-// this takes two messages that are stored together or not at all: where the bucket's stream allows atomic batches
-// (AllowAtomicPublish; nats.go makes buckets without), the second one marks a key beside the epoch, by name
-// epoch.<election>.witness, as deleted. Where it does not, the handle reads the revision from the stream's leader and then
-// writes, demanding the epoch alone: this is exact among all that write through this handle, but somebody who writes the
-// same key past it can come between the two. [Bucket.Atomic] tells which it is.
+// The epoch stands under the key epoch.<election> unless [WithEpochKey] names another, as it must where elections of one key, in
+// different buckets, write to the same. One message can make one demand. Put and Delete make that of the epoch. Create, Update
+// and a Delete with [LastRevision] demand the key's revision as well:
+//
+//   - Where the bucket's stream allows atomic batches (AllowAtomicPublish; nats.go makes buckets without) by two messages that are
+//     stored together or not at all. The second one, which demands the epoch, marks the key witness.epoch.<election> as
+//     deleted. On one replica with files the server takes milliseconds for that, on three no longer than for a plain Update.
+//   - Elsewhere the handle reads the revision from the stream's leader and then writes, demanding the epoch alone. This is exact
+//     among all that write through this handle, late writes included; but somebody who writes the same key past it can come
+//     between the two, and a server that was cut off from the others may for some seconds not know that it leads no more.
+//
+// [Bucket.Atomic] tells which it is.
 //
 // # Receivers outside of NATS
 //

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,18 +17,15 @@ import (
 	"github.com/natscampaign/election"
 )
 
-// epoch is one term's hold on a stream: a record under a subject of its own, of which every write demands that it still is
+// epoch is one term's hold on a target: a record under a subject of its own, of which every write demands that it still is
 // the last there.
 //
 // It is begun, and begun again should the record be dropped, by [epoch.begin] alone; it is over for good once closed is set.
 type epoch struct {
-	js      jetstream.JetStream
-	api     string // prefix of the subjects of the JetStream API
-	stream  string
+	target
 	subject string // under which the record is stored
-	target  string // where to publish it; that differs where the bucket is in another domain
+	address string // where to publish it; that differs where the bucket is in another domain
 	term    election.Term
-	keep    bool // whether the record must be, and can be, kept from expiring
 	writes  writes
 
 	demand atomic.Pointer[demand] // what writes demand, once the epoch has begun
@@ -37,6 +34,11 @@ type epoch struct {
 	queue   atomic.Bool // whether writes go one at a time
 	writing turn
 	begins  turn
+
+	// Where a write depends on what was read before it, one that was given up must not come after the next: once adrift the
+	// record is written anew first, which shuts the late one out.
+	careful bool
+	adrift  atomic.Bool
 }
 
 // turn is held by one goroutine at a time. Unlike a mutex it may be held while a reply is awaited, for who waits for it may
@@ -75,13 +77,24 @@ func readRecord(data []byte) (*record, error) {
 }
 
 const (
-	shortestPause = time.Millisecond
+	shortestPause = time.Millisecond // before a write that was refused is tried again
 	longestPause  = 50 * time.Millisecond
 
-	shortestPatience = 250 * time.Millisecond // for an answer, before a request is made again
+	longestTurn = time.Second // for which one write keeps others waiting
 )
 
-// open begins the epoch of a term that leads, and makes sure that the record stays where it is.
+// openEpoch begins the epoch of a term that leads.
+func openEpoch(ctx context.Context, on target, subject, address string, t election.Term, o options) (*epoch, error) {
+	counters, err := newWrites(o.registerer, t.Key, t.Name, on.stream)
+	if err != nil {
+		return nil, err
+	}
+	e := &epoch{target: on, subject: subject, address: address, term: t, writes: counters, writing: newTurn(), begins: newTurn()}
+	e.queue.Store(on.config.Replicas > 1)
+	return e, e.open(ctx)
+}
+
+// open begins the epoch, and makes sure that the record stays where it is.
 func (e *epoch) open(ctx context.Context) error {
 	if err := e.begin(ctx); err != nil {
 		return err
@@ -120,47 +133,81 @@ func (e *epoch) begin(ctx context.Context) error {
 		if !e.term.Valid() {
 			return e.close(over(e.term))
 		}
-		m := e.message(sequence)
-		err = persist(ctx, func(ctx context.Context) (err error) {
-			sequence, err = e.publish(ctx, m)
+		begun, err := e.writeRecord(ctx, sequence)
+		switch {
+		case conflictIn(err) != none:
+			if err := wait(ctx, pause, err); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
 			return err
-		})
-		switch conflict := conflictIn(err); {
-		case conflict != none:
-			err = wait(ctx, pause, err)
-		case err == nil && !e.term.Valid():
+		case !e.term.Valid():
 			return e.close(over(e.term))
-		case err == nil:
-			e.demand.Store(e.demandOf(sequence))
-			return nil
 		}
-		if err != nil {
-			return err
-		}
+		e.demand.Store(e.demandOf(begun))
+		return e.dropBefore(ctx, e.subject, begun)
 	}
 }
 
-// message returns the record as a message that is stored only if the last under its subject has the given sequence.
-func (e *epoch) message(after uint64) *nats.Msg {
+// renew writes the record anew if a write was given up that may still come, and must not.
+func (e *epoch) renew(ctx context.Context) error {
+	if err := e.begins.take(ctx); err != nil {
+		return err
+	}
+	defer e.begins.give()
+	for pause := shortestPause; e.adrift.Load(); pause = longer(pause) {
+		before := e.demand.Load().sequence
+		_, err := e.writeRecord(ctx, before)
+		if err != nil && conflictIn(err) == none {
+			return err
+		}
+		if err := e.begin(ctx); err != nil { // finds it
+			return err
+		}
+		if e.demand.Load().sequence != before {
+			e.adrift.Store(false)
+		} else if err := wait(ctx, pause, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeRecord stores the record if the last message under its subject has the given sequence, and returns its own.
+func (e *epoch) writeRecord(ctx context.Context, after uint64) (sequence uint64, err error) {
 	data, err := json.Marshal(record{e.term.Token(), e.term.Key, e.term.Name, e.term.Number, e.term.Since})
 	if err != nil {
-		panic(err) // cannot be: strings, a number and a time of this age
+		return 0, err
 	}
-	m := &nats.Msg{Subject: e.target, Data: data, Header: nats.Header{
+	m := &nats.Msg{Subject: e.address, Data: data, Header: nats.Header{
 		jetstream.ExpectedStreamHeader:      {e.stream},
 		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(after, 10)},
 	}}
-	if e.keep {
+	if e.config.AllowMsgTTL { // it is kept whatever the age of others
 		m.Header.Set(jetstream.MsgTTLHeader, "never")
 	}
-	return m
+	err = persist(ctx, func(ctx context.Context) error {
+		ack, err := e.publish(ctx, m)
+		if err == nil {
+			sequence = ack.Sequence
+		}
+		return err
+	})
+	return sequence, err
 }
 
-// last returns the record under the epoch subject and its sequence, nil and 0 if there is none.
+// last returns the record under the epoch subject and its sequence. The record is nil if there is none; the sequence is then
+// that of what marks its deletion, or 0.
 func (e *epoch) last(ctx context.Context) (*record, uint64, error) {
 	m, err := e.lastUnder(ctx, e.subject)
-	if m == nil || err != nil {
+	switch {
+	case err != nil:
 		return nil, 0, err
+	case m == nil:
+		return nil, 0, nil
+	case operationOf(m.Header) != jetstream.KeyValuePut:
+		return nil, m.Sequence, nil
 	}
 	rec, err := readRecord(m.Data)
 	if err != nil {
@@ -169,85 +216,15 @@ func (e *epoch) last(ctx context.Context) (*record, uint64, error) {
 	return rec, m.Sequence, nil
 }
 
-// lastUnder returns the last message under a subject as the stream's leader has it, nil if there is none. Other replicas,
-// which nats.go asks where it may, lag behind.
-func (e *epoch) lastUnder(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	request, err := json.Marshal(struct {
-		Subject string `json:"last_by_subj"`
-	}{subject})
-	if err != nil {
-		return nil, err
-	}
-	var reply *nats.Msg
-	err = persist(ctx, func(ctx context.Context) (err error) {
-		reply, err = e.js.Conn().RequestWithContext(ctx, e.api+"STREAM.MSG.GET."+e.stream, request)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading %q in stream %q: %w", subject, e.stream, err)
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Sequence uint64    `json:"seq"`
-			Header   []byte    `json:"hdrs"`
-			Data     []byte    `json:"data"`
-			Time     time.Time `json:"time"`
-		} `json:"message"`
-	}
-	switch err := json.Unmarshal(reply.Data, &answer); {
-	case err != nil:
-		return nil, fmt.Errorf("reading %q in stream %q: %w", subject, e.stream, err)
-	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return nil, nil
-	case answer.Error != nil:
-		return nil, fmt.Errorf("reading %q in stream %q: %w", subject, e.stream, answer.Error)
-	}
-	m := &jetstream.RawStreamMsg{Subject: subject, Sequence: answer.Message.Sequence, Data: answer.Message.Data, Time: answer.Message.Time}
-	if len(answer.Message.Header) > 0 {
-		if m.Header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
-			return nil, fmt.Errorf("reading %q in stream %q: %w", subject, e.stream, err)
-		}
-	}
-	return m, nil
-}
+// attempt is one try of a write, on the demand that it is given.
+type attempt func(ctx context.Context, d *demand) error
 
-// persist makes a request that may safely be made twice, again if it is not answered: while a stream has no leader nobody
-// answers for it, nor later what came then.
-func persist(ctx context.Context, request func(ctx context.Context) error) error {
-	for patience := shortestPatience; ; patience *= 2 {
-		try, cancel := context.WithTimeout(ctx, patience)
-		err := request(try)
-		switch {
-		case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
-			<-try.Done()
-		case !errors.Is(err, context.DeadlineExceeded):
-			cancel()
-			return err
-		}
-		cancel()
-		if ctx.Err() != nil {
-			return err
-		}
-	}
-}
-
-// publish stores one message and returns its sequence.
-func (e *epoch) publish(ctx context.Context, m *nats.Msg) (uint64, error) {
-	ack, err := e.js.PublishMsg(ctx, m)
-	if err != nil {
-		return 0, err
-	}
-	return ack.Sequence, nil
-}
-
-// write has send store something on the demand that it is given, and has it try again while it is
-// refused for something that passes. Where what is sent makes a demand of its own, a refusal may also be for that, and is
-// then returned as it came.
-func (e *epoch) write(ctx context.Context, own bool, send func(ctx context.Context, d *demand) error) error {
+// write has a write tried until it is stored, or refused for good. Where what is sent makes a demand of its own, a refusal may
+// be for that, and is then returned as it came. A write that names the stream is refused by others.
+func (e *epoch) write(ctx context.Context, own, naming bool, try attempt) error {
 	ctx, cancel := limited(ctx, e.js)
 	defer cancel()
-	err := e.insist(ctx, own, send)
+	err := e.insist(ctx, own, naming, try)
 	e.writes.count(err)
 	if err != nil {
 		return fmt.Errorf("fence: %w", err)
@@ -255,26 +232,34 @@ func (e *epoch) write(ctx context.Context, own bool, send func(ctx context.Conte
 	return nil
 }
 
-func (e *epoch) insist(ctx context.Context, own bool, send func(ctx context.Context, d *demand) error) error {
-	queued, puzzled := false, false
+func (e *epoch) insist(ctx context.Context, own, naming bool, try attempt) error {
+	var p *place
+	defer func() { p.leave() }()
 	for pause := shortestPause; ; pause = longer(pause) {
-		if !queued && e.queue.Load() {
-			if err := e.writing.take(ctx); err != nil {
+		if e.queue.Load() && !p.held() {
+			var err error
+			if p, err = e.enter(ctx); err != nil {
 				return err
 			}
-			defer e.writing.give() // at the end of the write: it is in the queue once at most
-			queued = true
 		}
 		if err := e.check(); err != nil {
 			return err
 		}
+		if e.adrift.Load() {
+			if err := e.renew(ctx); err != nil {
+				return err
+			}
+		}
 		d := e.demand.Load()
-		if puzzled {
+		if naming {
 			d = d.naming(e.stream)
 		}
-		err := send(ctx, d)
+		err := try(ctx, d)
 		switch conflictIn(err) {
 		case none:
+			if e.careful && err != nil {
+				e.adrift.Store(true)
+			}
 			return err
 		case passing:
 			e.queue.Store(true)
@@ -288,11 +273,51 @@ func (e *epoch) insist(ctx context.Context, own bool, send func(ctx context.Cont
 			case own:
 				return err
 			}
-			puzzled = true // it demands what is so: of another stream, or of a server that lags behind
+			naming = true // what is demanded is so: this was another stream, or a server that lags behind
 		}
 		if err := wait(ctx, pause, err); err != nil {
 			return err
 		}
+	}
+}
+
+// place is a write's place at the head of the queue. It ends by itself when the write takes long: on a replicated stream it
+// only spares others a refusal, and a careful epoch is adrift then.
+type place struct {
+	once  sync.Once
+	give  func()
+	ended atomic.Bool
+	timer *time.Timer
+}
+
+// enter waits for a write's turn.
+func (e *epoch) enter(ctx context.Context) (*place, error) {
+	if err := e.writing.take(ctx); err != nil {
+		return nil, fmt.Errorf("%w while it waited for the writes before it", err)
+	}
+	p := &place{give: e.writing.give}
+	p.timer = time.AfterFunc(longestTurn, func() {
+		if e.careful {
+			e.adrift.Store(true)
+		}
+		p.end()
+	})
+	return p, nil
+}
+
+func (p *place) end() {
+	p.once.Do(func() {
+		p.ended.Store(true)
+		p.give()
+	})
+}
+
+func (p *place) held() bool { return p != nil && !p.ended.Load() }
+
+func (p *place) leave() {
+	if p != nil {
+		p.timer.Stop()
+		p.end()
 	}
 }
 
@@ -345,22 +370,19 @@ const (
 	moved            // what was demanded does not hold
 )
 
-// passingCodes are those of refusals that another try may not meet: another write on its way on the same subject, and too
-// many batches at once.
-var passingCodes = []jetstream.ErrorCode{jetstream.JSErrCodeStreamWrongLastSequenceConstant, 10210, 10211}
-
+// conflictIn is the only place that knows which refusals another try may not meet.
 func conflictIn(err error) conflict {
+	const atomicPublishTooManyInflight, batchPublishTooManyInflight jetstream.ErrorCode = 10210, 10211
 	if err == nil {
 		return none
 	}
-	var api *jetstream.APIError
-	switch {
-	case errors.Is(err, jetstream.ErrKeyRevisionMismatch):
+	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 		return moved
-	case !errors.As(err, &api):
-	case api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
+	}
+	switch codeOf(err) {
+	case jetstream.JSErrCodeStreamWrongLastSequence:
 		return moved
-	case slices.Contains(passingCodes, api.ErrorCode):
+	case jetstream.JSErrCodeStreamWrongLastSequenceConstant, atomicPublishTooManyInflight, batchPublishTooManyInflight:
 		return passing
 	}
 	return none

@@ -16,6 +16,15 @@ type options struct {
 	epochKey   *string
 }
 
+func optionsOf(opts []Option) (o options) {
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	return o
+}
+
 // WithRegisterer counts writes in r, in a counter that all handles that are given the same r share, and that stays there.
 // Default: none; nil is none.
 func WithRegisterer(r prometheus.Registerer) Option {

@@ -338,8 +338,13 @@ func TestMessageOfABatchMayDemandALastSequenceOfItsOwn(t *testing.T) {
 		s := b.open(b.leader("a"))
 		own := &nats.Msg{Subject: "orders.total", Data: []byte("total"), Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {"0"}}}
 		b.Expect(s.PublishBatch(ctx, append(orders("1"), own)...)).To(Equal([]uint64{2, 3}))
-		_, err := s.PublishBatch(ctx, own, own)
+		another := &nats.Msg{Subject: "orders.other", Header: own.Header}
+		_, err := s.PublishBatch(ctx, own, another)
 		b.Expect(err).To(MatchError(ContainSubstring("none is left to make that of the epoch")))
+		_, err = s.PublishBatch(ctx, append(orders("1"), another, another)...)
+		b.Expect(err).To(MatchError(ContainSubstring("demand it once, and first")))
+		_, err = s.PublishBatch(ctx, &nats.Msg{Subject: "orders.other"}, another)
+		b.Expect(err).To(MatchError(ContainSubstring("demand it once, and first")))
 		_, err = s.PublishMsg(ctx, own)
 		b.Expect(err).To(MatchError(ContainSubstring("publish it in a batch")))
 		b.Expect(b.stored()).To(Equal([]string{"epoch a", "1", "total"}))
@@ -391,6 +396,12 @@ func TestBadInputOfAStreamIsAClearErrorAndWritesNothing(t *testing.T) {
 		b.streamLike("MIRROR", func(cfg *jetstream.StreamConfig) {
 			cfg.Subjects, cfg.Mirror = nil, &jetstream.StreamSource{Name: streamName}
 		})
+		b.streamLike("SOURCED", func(cfg *jetstream.StreamConfig) {
+			cfg.Subjects, cfg.Sources = []string{"sourced.>"}, []*jetstream.StreamSource{{Name: streamName}}
+		})
+		b.streamLike("EACH", func(cfg *jetstream.StreamConfig) {
+			cfg.Subjects, cfg.Discard, cfg.DiscardNewPerSubject, cfg.MaxMsgsPerSubject = []string{"each.>"}, jetstream.DiscardNew, true, 1
+		})
 		b.streamLike("SILENT", func(cfg *jetstream.StreamConfig) { cfg.Subjects, cfg.NoAck = []string{"silent.>"}, true })
 		b.streamLike("INTEREST", func(cfg *jetstream.StreamConfig) {
 			cfg.Subjects, cfg.Retention = []string{"interest.>"}, jetstream.InterestPolicy
@@ -418,16 +429,18 @@ func TestBadInputOfAStreamIsAClearErrorAndWritesNothing(t *testing.T) {
 			{"NOSUCH", epochSubject, l.term, "stream not found"},
 			{"", epochSubject, l.term, "stream"},
 			{"MIRROR", epochSubject, l.term, `open its origin, stream "ORDERS"`},
+			{"SOURCED", "sourced.epoch", l.term, `it has sources, stream "ORDERS" the first`},
+			{"EACH", "each.epoch", l.term, "only 1 messages for each subject"},
 			{"SILENT", "silent.epoch", l.term, "turn NoAck off"},
 			{"INTEREST", "interest.epoch", l.term, "would drop the epoch"},
-			{"MOVED", "moved.epoch", l.term, "transform"},
+			{"MOVED", "moved.epoch", l.term, `("moved.>" under "new.>")`},
 			{"KV_ELECTIONS", lease, l.term, "the key of the election itself"},
 		} {
 			_, err := fence.OpenStream(ctx, l.js, c.stream, c.subject, c.term)
 			b.Expect(err).To(MatchError(ContainSubstring(c.says)), "%+v", c)
 			b.Expect(err).To(MatchError(HavePrefix("fence: cannot open stream ")))
 		}
-		_, err = fence.OpenStream(ctx, nil, streamName, epochSubject, l.term)
+		_, err = fence.OpenStream(ctx, nil, streamName, epochSubject, l.term, nil)
 		b.Expect(err).To(MatchError(ContainSubstring("no JetStream given")))
 		_, err = fence.OpenStream(ctx, l.js, streamName, epochSubject, l.term, fence.WithEpochKey("x"))
 		b.Expect(err).To(MatchError(ContainSubstring("WithEpochKey is for buckets")))
