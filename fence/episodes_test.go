@@ -148,13 +148,16 @@ func (g *ground) play(fail func(fleet int) (mend func())) {
 		})
 		played += led
 	}
-	g.Logf("%d episodes in %v, %d writes refused that had been under way", played, time.Since(began).Round(time.Second), g.refused)
+	g.mu.Lock()
+	refused := g.refused
+	g.mu.Unlock()
+	g.Logf("%d episodes in %v, %d writes refused that had been under way", played, time.Since(began).Round(time.Second), refused)
 	v, err := judge(ctx, g.js)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Logf("%d writes in %d epochs, %d of them stale", v.writes, v.epochs, len(v.stale))
 	g.Expect(v.stale).To(BeEmpty())
 	g.Expect(v.epochs).To(BeNumerically(">=", *episodes))
-	g.Expect(g.refused).To(BeNumerically(">", played/5), "too few writes were late for this to show anything")
+	g.Expect(refused).To(BeNumerically(">", played/5), "too few writes were late for this to show anything")
 }
 
 func TestNoWriteOfALeaderWhoseLinkFailsIsStoredInANewerEpoch(t *testing.T) {
