@@ -64,7 +64,9 @@
 // A lease cannot stop work that is already under way, nor beat a pause between the question and the effect: IsLeader was
 // true when it was asked. Where that matters, let the receiver compare the [Term.Token] that comes with each effect with
 // the highest it has seen, and refuse what is lower; this is the only complete protection, in any system of leases
-// (Martin Kleppmann, "How to do distributed locking", 2016; the lease itself is that of Gray and Cheriton, 1989).
+// (Martin Kleppmann, "How to do distributed locking", 2016; the lease itself is that of Gray and Cheriton, 1989). Package
+// fence has NATS do so for what a leader writes to streams and buckets, at ten more lines in the work that [Election.Run]
+// calls; its example shows them.
 //
 // On a machine that was suspended IsLeader and Valid are right at once, but contexts and callbacks that timers drive
 // follow when the timers do.
