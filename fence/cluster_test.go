@@ -16,16 +16,21 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// usurper returns the term of one that leads while leaders before do not know yet that they do no more.
+// usurper returns the term of one that leads while the leader before does not know yet that it does no more. The one before
+// that stops, or might win in its place.
 func (g *ground) usurper(name string) election.Term {
 	g.Helper()
-	s, err := g.js.Stream(ctx, "KV_"+natstest.BucketName)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(s.Purge(ctx)).To(Succeed())
 	bucket, err := g.js.KeyValue(ctx, natstest.BucketName)
 	g.Expect(err).NotTo(HaveOccurred())
 	e, err := election.NewElection(name, key, deaf{bucket}, election.WithSplay(0), election.WithStandDown(0))
 	g.Expect(err).NotTo(HaveOccurred())
+	if len(g.usurpers) > 1 {
+		g.usurpers[len(g.usurpers)-2].Stop()
+	}
+	g.usurpers = append(g.usurpers, e)
+	s, err := g.js.Stream(ctx, "KV_"+natstest.BucketName)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(s.Purge(ctx)).To(Succeed())
 	go func() { _ = e.Start(ctx) }()
 	g.Cleanup(e.Stop)
 	g.Eventually(e.IsLeader).WithTimeout(20 * time.Second).WithPolling(5 * time.Millisecond).Should(BeTrue())
@@ -79,27 +84,30 @@ func TestNewerLeaderBeginsItsEpochRightAfterAStepDownAndShutsOutTheOlder(t *test
 	s, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)
 	g.Expect(err).NotTo(HaveOccurred())
 	for i := range 10 {
-		var late sync.WaitGroup
-		stop, cancel := context.WithCancel(ctx)
-		for range 4 {
-			late.Go(func() {
-				for stop.Err() == nil {
-					_, _ = g.js.PublishMsg(stop, s.Prepared(order(term)))
-				}
-			})
-		}
 		newer := g.usurper(fmt.Sprintf("leader%d", i+1))
-		g.stepDown()
-		next, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), newer)
-		g.Expect(err).NotTo(HaveOccurred())
-		_, err = next.PublishMsg(ctx, order(newer))
-		g.Expect(err).NotTo(HaveOccurred())
-		_, err = s.PublishMsg(ctx, order(term))
-		g.Expect(err).To(MatchError(fence.ErrFenced))
-		_, err = fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)
-		g.Expect(err).To(MatchError(fence.ErrFenced))
-		cancel()
-		late.Wait()
+		next := func() *fence.Stream {
+			var late sync.WaitGroup
+			defer late.Wait()
+			writing, stop := context.WithCancel(ctx)
+			defer stop()
+			for range 4 {
+				late.Go(func() {
+					for writing.Err() == nil {
+						_, _ = g.js.PublishMsg(writing, s.Prepared(order(term)))
+					}
+				})
+			}
+			g.stepDown()
+			next, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), newer)
+			g.Expect(err).NotTo(HaveOccurred())
+			_, err = next.PublishMsg(ctx, order(newer))
+			g.Expect(err).NotTo(HaveOccurred())
+			_, err = s.PublishMsg(ctx, order(term))
+			g.Expect(err).To(MatchError(fence.ErrFenced))
+			_, err = fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)
+			g.Expect(err).To(MatchError(fence.ErrFenced))
+			return next
+		}()
 		s, term = next, newer
 	}
 	v, err := judge(ctx, g.js)

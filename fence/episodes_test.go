@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/link"
 	"github.com/natscampaign/election/internal/natstest"
 )
@@ -42,6 +43,8 @@ type ground struct {
 	cluster *natstest.Cluster
 	js      jetstream.JetStream
 	keys    []string
+
+	usurpers []*election.Election // in the order in which they led
 
 	mu      sync.Mutex
 	wrote   [2]map[string]string // the token of the newest term in which each fleet wrote, by key
