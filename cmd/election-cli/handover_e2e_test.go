@@ -87,7 +87,9 @@ func TestResignHandsOverToAnotherButAsksWhereThereIsNone(t *testing.T) {
 	code, stdout, stderr := f.try("resign", "jobs")
 	f.g.Expect(code).To(Equal(exitOK), stderr)
 	f.g.Expect(stdout).To(ContainSubstring("web-1 has handed over to web-2"))
-	two.interrupt(eventElected, eventLeading, eventLost, eventReleased, eventStopped)
+	two.next(eventElected)
+	two.next(eventLeading)
+	two.interrupt(eventLost, eventReleased, eventStopped)
 }
 
 func TestCandidatesShowsAllThatStandAndTheLeaderFirst(t *testing.T) {

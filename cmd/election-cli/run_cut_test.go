@@ -137,7 +137,7 @@ func TestAProgramThatRunsAllTheTimeIsToldOfALossBeforeAnotherLeads(t *testing.T)
 	a.g.Expect(two.cmd.Start()).To(Succeed())
 	link.Cut()
 	a.await("told", "two won\n")
-	a.g.Expect(a.reads("told")()).To(Equal("one won\none lost\ntwo won\n"))
+	a.g.Expect(a.reads("told")()).To(MatchRegexp(`^one won\n(one lost\n){1,2}two won\n$`), "on a host that is late by both that watch over it")
 	link.mend()
 	for _, w := range []*wrapper{two, one} {
 		w.sends(unix.SIGTERM)

@@ -181,7 +181,7 @@ func TestShortFlagsBeforeTheProgramDoNotReachIntoIt(t *testing.T) {
 
 func TestAProgramReadsWhatRunIsGivenAndNothingItWritesIsLost(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := newRunArena(t, 10*time.Second) // so that a host which is late does not run the program twice
 	w := a.prepare("jobs", "--", "cat")
 	text := strings.Repeat("all that is read is written\n", 10000)
 	w.cmd.Stdin = strings.NewReader(text)
