@@ -154,6 +154,20 @@ func (l *leader) stallAt(subject string) {
 	})
 }
 
+// openStalled has l open the stream, with the link holding what begins the epoch until it heals, and returns where the error will be.
+func (b *bench) openStalled(l *leader) <-chan error {
+	l.stallAt(epochSubject)
+	result := make(chan error)
+	go func() {
+		limited, cancel := context.WithTimeout(ctx, time.Hour)
+		defer cancel()
+		_, err := fence.OpenStream(limited, l.js, streamName, epochSubject, l.term)
+		result <- err
+	}()
+	synctest.Wait()
+	return result
+}
+
 // forbid fails the test when l sends to a subject that begins so.
 func (b *bench) forbid(l *leader, prefixes ...string) {
 	l.link.OnRequest(func(m link.Message) {

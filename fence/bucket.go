@@ -213,7 +213,7 @@ func isKey(key string) bool {
 
 // store stores m whatever the revision of its key, and returns the new one.
 func (b *Bucket) store(ctx context.Context, m *nats.Msg) (revision uint64, err error) {
-	err = b.epoch.write(ctx, false, !stores(b.epoch.config, m.Subject), func(ctx context.Context, d *demand) error {
+	err = b.epoch.write(ctx, false, b.epoch.foreign(m), func(ctx context.Context, d *demand) error {
 		ack, err := b.epoch.publish(ctx, d.fenced(m))
 		if err == nil {
 			revision = ack.Sequence
@@ -229,7 +229,7 @@ func (b *Bucket) storeOver(ctx context.Context, m *nats.Msg, key string, over ui
 	if b.atomic {
 		store = b.storeWithWitness
 	}
-	err = b.epoch.write(ctx, true, !stores(b.epoch.config, m.Subject), func(ctx context.Context, d *demand) (err error) {
+	err = b.epoch.write(ctx, true, b.epoch.foreign(m), func(ctx context.Context, d *demand) (err error) {
 		revision, err = store(ctx, m, key, over, d)
 		return err
 	})

@@ -77,7 +77,7 @@ func (s *Stream) PublishMsg(ctx context.Context, m *nats.Msg) (*jetstream.PubAck
 		return nil, fmt.Errorf("fence: the message to %q demands a last sequence of its subject itself (%s), and can make one such demand only; publish it in a batch with one that makes none", m.Subject, jetstream.ExpectedLastSubjSeqHeader)
 	}
 	var ack *jetstream.PubAck
-	err := s.epoch.write(ctx, expects(m), !stores(s.epoch.config, m.Subject), func(ctx context.Context, d *demand) (err error) {
+	err := s.epoch.write(ctx, expects(m), s.epoch.foreign(m), func(ctx context.Context, d *demand) (err error) {
 		ack, err = s.epoch.publish(ctx, d.fenced(m))
 		return err
 	})
@@ -90,8 +90,8 @@ func (s *Stream) PublishMsg(ctx context.Context, m *nats.Msg) (*jetstream.PubAck
 // PublishBatch publishes messages in their order, and returns the sequences of those that were stored.
 //
 // Where the stream allows atomic batches (AllowAtomicPublish) all are stored, one after the other with nothing between, or
-// none; at most 1,000. They may then make demands of their own, such as a last sequence of their subject, as long as one makes none. Elsewhere
-// they are published one by one until one fails.
+// none; at most 1,000. They may then make demands of their own, such as a last sequence of their subject, as long as one makes
+// none. Elsewhere they are published one by one until one fails.
 func (s *Stream) PublishBatch(ctx context.Context, msgs ...*nats.Msg) ([]uint64, error) {
 	if !s.atomic || len(msgs) < 2 {
 		return s.publishInTurn(ctx, msgs)
@@ -99,9 +99,8 @@ func (s *Stream) PublishBatch(ctx context.Context, msgs ...*nats.Msg) ([]uint64,
 	if err := s.epoch.takesBatch(msgs); err != nil {
 		return nil, fmt.Errorf("fence: %w", err)
 	}
-	foreign := slices.ContainsFunc(msgs, func(m *nats.Msg) bool { return !stores(s.epoch.config, m.Subject) })
 	var last uint64
-	err := s.epoch.write(ctx, slices.ContainsFunc(msgs, expects), foreign, func(ctx context.Context, d *demand) (err error) {
+	err := s.epoch.write(ctx, slices.ContainsFunc(msgs, expects), s.epoch.foreign(msgs...), func(ctx context.Context, d *demand) (err error) {
 		batch := make([]*nats.Msg, len(msgs))
 		for i, m := range msgs {
 			batch[i] = d.fenced(m)

@@ -102,15 +102,7 @@ func TestDeposedLeaderCannotBeginAnEpochAgain(t *testing.T) {
 func TestBeginningThatArrivesLateIsRefusedAndOpensNothing(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		first := b.leader("a")
-		first.stallAt(epochSubject)
-		result := make(chan error)
-		go func() {
-			limited, cancel := context.WithTimeout(ctx, time.Hour)
-			defer cancel()
-			_, err := fence.OpenStream(limited, first.js, streamName, epochSubject, first.term)
-			result <- err
-		}()
-		synctest.Wait()
+		result := b.openStalled(first)
 		b.open(b.usurper("b"))
 		first.link.Heal()
 		b.Expect(<-result).To(MatchError(fence.ErrFenced))
@@ -181,15 +173,7 @@ func TestRecordThatWasDroppedIsNotBegunAgainByATermThatIsOver(t *testing.T) {
 func TestBeginningThatArrivesInAnEmptyStreamAfterItsLeaseOpensNothing(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		first := b.leader("a")
-		first.stallAt(epochSubject)
-		result := make(chan error)
-		go func() {
-			limited, cancel := context.WithTimeout(ctx, time.Hour)
-			defer cancel()
-			_, err := fence.OpenStream(limited, first.js, streamName, epochSubject, first.term)
-			result <- err
-		}()
-		synctest.Wait()
+		result := b.openStalled(first)
 		time.Sleep(2 * ttl)
 		now := b.open(b.leader("b"))
 		b.Expect(b.stream.Purge(ctx)).To(Succeed()) // what comes late finds nothing, as it did when it was sent

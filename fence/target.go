@@ -89,6 +89,11 @@ func stores(cfg jetstream.StreamConfig, subject string) bool {
 	return slices.ContainsFunc(cfg.Subjects, func(pattern string) bool { return matches(pattern, subject) })
 }
 
+// foreign says whether another stream may store any of the messages.
+func (on *target) foreign(msgs ...*nats.Msg) bool {
+	return slices.ContainsFunc(msgs, func(m *nats.Msg) bool { return !stores(on.config, m.Subject) })
+}
+
 // isSubject says whether a message can be published to a subject.
 func isSubject(s string) bool {
 	return !strings.ContainsAny(s, "*> \t\r\n") && !slices.Contains(strings.Split(s, "."), "")
