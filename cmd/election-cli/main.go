@@ -85,6 +85,7 @@ type verdict struct {
 func (v *verdict) Error() string { return v.message }
 
 func main() {
+	passGate(os.Args)
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

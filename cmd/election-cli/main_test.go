@@ -20,6 +20,7 @@ var asProgram func()
 var buildDir string
 
 func TestMain(m *testing.M) {
+	passGate(os.Args)
 	if asProgram != nil {
 		asProgram() // a test has it run by the command
 	}

@@ -201,6 +201,9 @@ func (r *runner) lead(ctx context.Context, t *election.Term) (rest time.Duration
 	for ctx.Err() == nil {
 		end, ran, lost := &verdict{}, time.Duration(0), false
 		p, err := r.start(t)
+		if errors.Is(err, errLeaseOver) {
+			return 0
+		}
 		if err == nil {
 			lost = r.attend(ctx, p, t)
 			end.code, ran = p.code(), time.Since(p.started)

@@ -25,7 +25,6 @@ const (
 	guardianLook  = 250 * time.Millisecond
 	// guardianPatience is how long a newer order may take that is on its way when an older one falls due.
 	guardianPatience = 5 * time.Millisecond
-	orderPatience    = 10 * time.Millisecond
 )
 
 // order is what a guardian is to do. Orders are lines of JSON on its input, and each replaces the one before.
@@ -185,11 +184,16 @@ func (g *guardian) tell(o order) {
 	}
 }
 
-// write passes on the last order. It does not wait for a guardian that does not read: what it does not get to know is a
-// renewal, and the next tells it more. The caller holds mu.
+// write passes on the last order, in one write, which a pipe takes in whole or not at all. It does not wait for a guardian
+// that does not read: a pipe has room for hundreds of orders, and each says all that there is to say. The caller holds mu.
 func (g *guardian) write() {
-	_ = g.in.SetWriteDeadline(time.Now().Add(orderPatience))
-	_ = json.NewEncoder(g.in).Encode(g.last) // in one write, which a pipe takes in whole or not at all
+	line, _ := json.Marshal(g.last)
+	if in, err := g.in.SyscallConn(); err == nil {
+		_ = in.Write(func(fd uintptr) bool {
+			_, _ = unix.Write(int(fd), append(line, '\n'))
+			return true
+		})
+	}
 }
 
 // dismiss ends the guardian, when there is nothing left to guard.

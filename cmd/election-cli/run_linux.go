@@ -7,7 +7,12 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// endWithParent has this process, and what it becomes by the calling thread, end with the thread that started it.
+func endWithParent() { _ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0) }
 
 // programAttributes puts a program into a group of its own, in the foreground of the terminal if it is to have that, and
 // has it end with this process; the system ties that to the thread that starts it.

@@ -52,18 +52,17 @@ func notStarted(name string, err error) *verdict {
 	return &verdict{exitNotExecutable, "program " + printable(name) + " cannot be executed: " + err.Error()}
 }
 
-// startProgram starts a program, and calls guard with its number before it does anything else: should this process be
-// stopped before that, or on systems other than Linux killed, nobody knows of the program yet.
-func startProgram(cmd *exec.Cmd, terminal bool, guard func(pid int)) (*program, error) {
+// startProgram starts a program once guard, which is called with its number, has returned without an error. Should this
+// process be killed or stopped at any point, the program either does not begin or is known to its guardian.
+func startProgram(cmd *exec.Cmd, terminal bool, guard func(pid int) error) (*program, error) {
 	cmd.SysProcAttr = programAttributes(terminal)
 	p := &program{terminal: terminal, ended: make(chan struct{}), news: make(chan struct{}, 1)}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the program is to end with this process, not with one of its threads
 		defer runtime.UnlockOSThread()
-		err := cmd.Start()
+		err := startGated(cmd, guard)
 		if err == nil {
-			guard(cmd.Process.Pid)
 			p.pid, p.started = cmd.Process.Pid, time.Now()
 		}
 		started <- err

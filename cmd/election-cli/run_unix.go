@@ -183,6 +183,9 @@ func (r *runner) environment(t *election.Term) []string {
 	return env
 }
 
+// errLeaseOver is the error of a program that was not started, as its term was over before it began.
+var errLeaseOver = errors.New("the lease is over")
+
 // start starts the program, in a term unless it is nil.
 func (r *runner) start(t *election.Term) (*program, error) {
 	cmd := exec.Command(r.path)
@@ -190,8 +193,19 @@ func (r *runner) start(t *election.Term) (*program, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.stdin, r.stdout, r.stderr
 	r.starting.Lock()
 	defer r.starting.Unlock()
-	p, err := startProgram(cmd, r.terminal.ours(), func(pid int) { r.guardian.tell(r.orderFor(pid, t)) })
+	p, err := startProgram(cmd, r.terminal.ours(), func(pid int) error {
+		r.guardian.tell(r.orderFor(pid, t))
+		if t != nil && !t.Valid() { // this process was stopped
+			return errLeaseOver
+		}
+		return nil
+	})
 	if err != nil {
+		r.guardian.tell(order{})
+		r.terminal.takeBack(p)
+		if errors.Is(err, errLeaseOver) {
+			return nil, err
+		}
 		return nil, notStarted(r.argv[0], err)
 	}
 	r.current.Store(p)
