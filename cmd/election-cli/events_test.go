@@ -122,6 +122,20 @@ func TestTextFromElsewhereCannotReachTheTerminal(t *testing.T) {
 	g.Expect(len(events.String())).To(BeNumerically("<", 500))
 }
 
+func TestTextFromElsewhereIsPrintableInJSONToo(t *testing.T) {
+	g := NewWithT(t)
+	log, events, _ := tale(true)
+	for _, name := range []string{malice, huge, "\xff\xfe\xc3(\x9b31m"} {
+		events.Reset()
+		log.Info(messageSeen, "leader", name, "term", uint64(3))
+		harmless(g, events.String(), "the line")
+		var e event
+		g.Expect(json.Unmarshal(events.Bytes(), &e)).To(Succeed())
+		harmless(g, e.Leader, "the name")
+		g.Expect(e.Leader).To(Equal(printable(name)))
+	}
+}
+
 func TestDefaultNamesAreUnlikeEachOther(t *testing.T) {
 	g := NewWithT(t)
 	a, b := defaultName(), defaultName()

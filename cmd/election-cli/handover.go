@@ -111,10 +111,11 @@ func (h *handover) undone(err error) error {
 	if errors.Is(err, election.ErrNoLeader) {
 		return &verdict{exitNegative, fmt.Sprintf("nobody leads %s: there is nobody to ask", printable(h.key))}
 	}
+	text := printableUpTo(tidy(err).Error(), longestValue) // that of a leader who refuses is somebody else's
 	if errors.Is(err, election.ErrInvalidOption) {
-		return tidy(err)
+		return errors.New(text)
 	}
-	return &verdict{exitNegative, printableUpTo(err.Error(), longestValue)}
+	return &verdict{exitNegative, text}
 }
 
 // tell looks who leads now, and says so.
