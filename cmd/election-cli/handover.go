@@ -23,7 +23,7 @@ Exit codes: 0 it has resigned; 1 it has not: there is no leader, or it does not 
 
 const transferHelp = `The leader is asked over NATS to hand over to the candidate of that name: it makes sure that this one is there and ready, ends
 its work, and releases the key, which the other takes at once. Nothing is done by force: if it cannot be done, the leader
-leads on. 'election-cli candidates KEY' shows who stands ready.
+leads on; if it has that name itself, there is nothing to do. 'election-cli candidates KEY' shows who stands ready.
 
 With --json it writes one object: "key", "from", "leader" and "took_ms".
 
@@ -124,7 +124,7 @@ func (h *handover) tell(ctx context.Context, o *election.Observer, before electi
 	for patience := time.After(successorPatience); r.Leader == nil; {
 		l, err := o.Leader(ctx, h.key)
 		r.TookMS = float64(time.Since(began).Microseconds()) / 1000
-		if err == nil && l.Instance != before.Instance && l.Term != 0 {
+		if err == nil && l.Term != 0 && (l.Instance != before.Instance || l.Name == h.to) {
 			l = shown(l)
 			r.Leader = &l
 			break
@@ -142,6 +142,8 @@ func (h *handover) tell(ctx context.Context, o *election.Observer, before electi
 		return writeJSON(h.stdout, r)
 	case r.Leader == nil:
 		fmt.Fprintf(h.stdout, "%s: %s has resigned; nobody else leads yet\n", r.Key, r.From)
+	case r.Leader.Instance == printable(before.Instance):
+		fmt.Fprintf(h.stdout, "%s: %s leads already, term %d\n", r.Key, r.From, r.Leader.Term)
 	default:
 		fmt.Fprintf(h.stdout, "%s: %s has handed over to %s, term %d, in %.0f ms\n", r.Key, r.From, r.Leader.Name, r.Leader.Term, r.TookMS)
 	}
