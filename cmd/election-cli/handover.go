@@ -67,13 +67,13 @@ func registerHandover(app *fisk.Application, t *tool) {
 func (h *handover) run(ctx context.Context) error {
 	view, err := h.look(ctx, "hand over")
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
 	defer view.nc.Close()
 	o := view.observer
 	leader, err := o.Leader(ctx, h.key)
 	if err != nil {
-		return h.undone(err)
+		return stopped(ctx, h.undone(err))
 	}
 	if h.to == "" {
 		if err := h.ask(ctx, o, leader); err != nil {
@@ -86,7 +86,10 @@ func (h *handover) run(ctx context.Context) error {
 	} else {
 		err = o.Resign(ctx, h.key)
 	}
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return inDoubt(ctx, err, "whether %s hands over is not known ('election-cli info %s' tells who leads)", printable(leader.Name), printable(h.key))
+	case err != nil:
 		return h.undone(err)
 	}
 	return h.tell(ctx, o, leader, began)
@@ -96,7 +99,7 @@ func (h *handover) run(ctx context.Context) error {
 func (h *handover) ask(ctx context.Context, o *election.Observer, leader election.Leader) error {
 	candidates, err := o.Candidates(ctx, h.key)
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
 	for _, c := range candidates {
 		if c.Ready {
