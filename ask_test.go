@@ -222,6 +222,51 @@ func TestAskingEndsThoughSomebodyKeepsAnswering(t *testing.T) {
 	}, republished)
 }
 
+func TestAskerWhoGivesUpLearnsThatItDidAndNotThatTheLeaderIsCutOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		giveUp func() (context.Context, context.CancelFunc)
+		is     error
+	}{
+		"cancelled": {func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(context.Background())
+			time.AfterFunc(100*time.Millisecond, cancel)
+			return ctx, cancel
+		}, context.Canceled},
+		"out of time": {func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(context.Background(), 100*time.Millisecond)
+		}, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				hang, letGo := f.hanging()
+				a := f.hearing("a", election.OnLost(hang)).start()
+				after(interval)
+				a.link.DelayReplies(200 * time.Millisecond)
+				ctx, cancel := c.giveUp()
+				defer cancel()
+				err := f.operator().Resign(ctx, key)
+				f.Expect(err).To(MatchError(c.is))
+				f.Expect(err).NotTo(MatchError(ContainSubstring("evict")))
+				after(200 * time.Millisecond)
+				f.Expect(a.IsLeader()).To(BeFalse(), "it was about to resign")
+				letGo()
+
+				hang, letGo = f.hanging()
+				b := f.hearing("b", election.OnLost(hang))
+				a.Stop()
+				b.start()
+				after(ttl)
+				f.Expect(b.IsLeader()).To(BeTrue())
+				again, cancel := c.giveUp()
+				defer cancel()
+				err = f.operator().Resign(again, key)
+				f.Expect(err).To(And(MatchError(c.is), MatchError(ContainSubstring("goes on"))), "it winds up")
+				letGo()
+			}, republished)
+		})
+	}
+}
+
 func TestRequestThatSaysNoTimeIsGivenOne(t *testing.T) {
 	for _, wait := range []int64{0, -5, 1 << 62} {
 		t.Run(fmt.Sprint(wait), func(t *testing.T) {

@@ -171,18 +171,19 @@ func (a *ear) meet(ctx context.Context, found func(Candidate) (enough bool)) err
 // question returns one about a key of the bucket as it is known by now.
 func (h *hub) question(key string) question { return question{Key: key, Bucket: *h.created.Load()} }
 
-// askLeader has the leader that is meant do something, and returns when it is done.
+// askLeader has the leader that is meant do something, and returns when it is done. An error that wraps ctx's means that
+// ctx ended before; the leader may have heard all the same.
 func askLeader(ctx context.Context, nc *nats.Conn, bucket, verb string, q question, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	limit, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	ends, _ := ctx.Deadline()
+	ends, _ := limit.Deadline()
 	q.WaitMs = time.Until(ends).Milliseconds()
 	err, begun, done := error(nil), false, false
-	failed := ask(ctx, nc, bucket, verb, q, func(m *nats.Msg) time.Duration {
+	failed := ask(limit, nc, bucket, verb, q, func(m *nats.Msg) time.Duration {
 		var a answer
 		if err = a.read(m); err == nil && a.Begun && !begun {
 			begun = true
-			return time.Until(ends)
+			return 2 * patience // limit ends before that, and tells whether it was ctx that did
 		}
 		done = true
 		return 0
@@ -190,9 +191,11 @@ func askLeader(ctx context.Context, nc *nats.Conn, bucket, verb string, q questi
 	switch {
 	case done:
 		return err
+	case begun && ctx.Err() != nil:
+		return fmt.Errorf("the leader winds up, and goes on: %w", ctx.Err())
 	case begun:
 		return errors.New("the leader winds up, but was not done in time; it goes on")
-	case failed != nil && ctx.Err() == nil && !errors.Is(failed, nats.ErrNoResponders):
+	case failed != nil && !errors.Is(failed, nats.ErrNoResponders):
 		return failed
 	}
 	return errors.New("the leader does not answer: it is cut off, or was not given WithJetStream; evict it, if need be")

@@ -89,15 +89,15 @@ func (b *bucketCommand) add(ctx context.Context) error {
 	defer s.nc.Close()
 	bucket, made, err := s.ensureBucket(ctx, config)
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
 	v, err := s.view(ctx, bucket)
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
 	report, err := v.report(ctx)
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
 	if b.json {
 		err = writeJSON(b.stdout, struct {
@@ -122,19 +122,18 @@ func (b *bucketCommand) rm(ctx context.Context) error {
 		return err
 	}
 	defer s.nc.Close()
-	none := &verdict{exitNegative, fmt.Sprintf("there is no bucket %q on %s: nothing was removed", b.bucket, s.server())}
 	bucket, err := s.findBucket(ctx, b.bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return none
+		return b.none(s)
 	}
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
 	request, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	status, err := bucket.Status(request)
 	if err != nil {
-		return fmt.Errorf("bucket %q on %s cannot be read: %w", b.bucket, s.server(), err)
+		return stopped(ctx, fmt.Errorf("bucket %q on %s cannot be read: %w", b.bucket, s.server(), err))
 	}
 	if status.TTL() <= 0 {
 		return fmt.Errorf("bucket %q on %s has no TTL, so that it holds no elections: if it is to go all the same, remove it with 'nats kv del %s'", b.bucket, s.server(), b.bucket)
@@ -146,17 +145,33 @@ func (b *bucketCommand) rm(ctx context.Context) error {
 	if err := b.confirm(ctx, b.force, fmt.Sprintf("%s\nRemove it?", led)); err != nil {
 		return err
 	}
-	request, cancel = context.WithTimeout(ctx, s.timeout) // the answer may have taken its time
-	defer cancel()
-	err = s.js.DeleteKeyValue(request, b.bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
-		return none
-	}
-	if err != nil {
-		return fmt.Errorf("bucket %q on %s was not removed: %w", b.bucket, s.server(), err)
+	if err := b.remove(ctx, s); err != nil {
+		return err
 	}
 	fmt.Fprintf(b.stderr, "Bucket %s is removed\n", b.bucket)
 	return nil
+}
+
+// remove removes the bucket.
+func (b *bucketCommand) remove(ctx context.Context, s *session) error {
+	request, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	err := s.js.DeleteKeyValue(request, b.bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return b.none(s)
+	}
+	if _, refused := errors.AsType[*jetstream.APIError](err); refused {
+		return fmt.Errorf("bucket %q on %s was not removed: %w", b.bucket, s.server(), err)
+	}
+	if err != nil {
+		return inDoubt(ctx, err, "whether bucket %q on %s was removed is not known ('%s' tells)", b.bucket, s.server(), onBucket("bucket info", b.bucket))
+	}
+	return nil
+}
+
+// none is the verdict if there is no such bucket.
+func (b *bucketCommand) none(s *session) *verdict {
+	return &verdict{exitNegative, fmt.Sprintf("there is no bucket %q on %s: nothing was removed", b.bucket, s.server())}
 }
 
 // leadersIn says in words who leads in the bucket right now.

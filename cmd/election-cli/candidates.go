@@ -56,20 +56,20 @@ func registerCandidates(app *fisk.Application, t *tool) {
 func (c *candidates) run(ctx context.Context) error {
 	view, err := c.look(ctx, "candidates")
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
 	defer view.nc.Close()
 	o := view.observer
 	found, err := o.Candidates(ctx, c.key)
 	if err != nil {
-		return tidy(err)
+		return stopped(ctx, tidy(err))
 	}
 	if err := c.write(found); err != nil {
 		return err
 	}
 	leader, err := o.Leader(ctx, c.key)
 	if err != nil && !errors.Is(err, election.ErrNoLeader) {
-		return err
+		return stopped(ctx, err)
 	}
 	answers := slices.ContainsFunc(found, func(f election.Candidate) bool { return f.Instance == leader.Instance })
 	if leader.Name != "" && !answers {

@@ -111,7 +111,7 @@ func (s *story) read(r slog.Record) (event, bool) {
 		case "reason":
 			e.Reason = v.String()
 		case "leader":
-			e.Leader = v.String()
+			e.Leader = printable(v.String())
 		}
 		return true
 	})
@@ -218,9 +218,9 @@ func sentence(e event) string {
 		return fmt.Sprintf("%s released %s for others to take", name, key)
 	case eventFollowing:
 		if e.Term == 0 {
-			return fmt.Sprintf("%s holds %s and is about to lead", printable(e.Leader), key)
+			return fmt.Sprintf("%s holds %s and is about to lead", e.Leader, key)
 		}
-		return fmt.Sprintf("%s leads %s, term %d", printable(e.Leader), key, e.Term)
+		return fmt.Sprintf("%s leads %s, term %d", e.Leader, key, e.Term)
 	}
 	return fmt.Sprintf("%s left the election", name)
 }

@@ -122,6 +122,20 @@ func TestTextFromElsewhereCannotReachTheTerminal(t *testing.T) {
 	g.Expect(len(events.String())).To(BeNumerically("<", 500))
 }
 
+func TestTextFromElsewhereIsPrintableInJSONToo(t *testing.T) {
+	g := NewWithT(t)
+	log, events, _ := tale(true)
+	for _, name := range []string{malice, huge, "\xff\xfe\xc3(\x9b31m"} {
+		events.Reset()
+		log.Info(messageSeen, "leader", name, "term", uint64(3))
+		harmless(g, events.String(), "the line")
+		var e event
+		g.Expect(json.Unmarshal(events.Bytes(), &e)).To(Succeed())
+		harmless(g, e.Leader, "the name")
+		g.Expect(e.Leader).To(Equal(printable(name)))
+	}
+}
+
 func TestDefaultNamesAreUnlikeEachOther(t *testing.T) {
 	g := NewWithT(t)
 	a, b := defaultName(), defaultName()
@@ -134,10 +148,14 @@ func TestDefaultNamesAreUnlikeEachOther(t *testing.T) {
 // stuck is a writer that takes nothing until it is released.
 type stuck struct {
 	release chan struct{}
+	entered chan struct{} // tells of each write that begins; nil if nobody asks
 	bytes.Buffer
 }
 
 func (s *stuck) Write(p []byte) (int, error) {
+	if s.entered != nil {
+		s.entered <- struct{}{}
+	}
 	<-s.release
 	return s.Buffer.Write(p)
 }
@@ -154,6 +172,32 @@ func TestOutputNeverMakesAnElectionWait(t *testing.T) {
 	q.Close()
 	g.Expect(w.Len()).To(BeNumerically("<=", 2*queuedLimit+len(line)), "what nobody reads is dropped")
 	g.Expect(w.Len()).To(BeNumerically(">=", queuedLimit-len(line)))
+}
+
+func TestOutputThatEndsInAGapSaysSo(t *testing.T) {
+	g := NewWithT(t)
+	w := &stuck{release: make(chan struct{}), entered: make(chan struct{}, 10)}
+	q := newQueue(w, gapInText, func(error) {})
+	line := []byte(strings.Repeat("x", 1023) + "\n")
+	_, _ = q.Write(line)
+	<-w.entered // and does not return: from here on lines are kept, and then dropped
+	for range queuedLimit/len(line) + 7 {
+		_, _ = q.Write(line)
+	}
+	closed := make(chan struct{})
+	go func() { q.Close(); close(closed) }()
+	g.Eventually(q.isClosed).Should(BeTrue())
+	_, _ = q.Write(line) // after its end there is no output that it could be missing from
+	close(w.release)
+	<-closed
+	g.Expect(w.String()[w.Len()-60:]).To(HaveSuffix("x\n... 7 lines dropped here, for nobody read them\n"))
+}
+
+// isClosed says whether the queue takes no more.
+func (q *queue) isClosed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
 }
 
 func TestOutputThatCannotBeWrittenIsReportedOnce(t *testing.T) {

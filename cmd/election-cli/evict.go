@@ -71,7 +71,7 @@ func (c *evict) run(ctx context.Context) error {
 	}
 	evicted, err := c.evict(ctx, v, leader)
 	if err != nil {
-		return stopped(ctx, err)
+		return err
 	}
 	if c.json {
 		return writeJSON(c.stdout, found{Key: c.key, Bucket: v.bucket.Bucket(), Leader: evicted})
@@ -119,7 +119,7 @@ func (c *evict) evict(ctx context.Context, v *view, meant *holder) (*holder, err
 		case err == nil:
 			return now, nil
 		case !errors.Is(err, jetstream.ErrKeyRevisionMismatch) && !errors.Is(err, jetstream.ErrKeyExists):
-			return nil, fmt.Errorf("whether %s was evicted is not known: %w; 'election-cli info %s' tells who leads", now.Name, err, c.key)
+			return nil, inDoubt(ctx, err, "whether %s was evicted is not known ('election-cli info %s' tells who leads)", now.Name, c.key)
 		case c.revisionSet:
 			return nil, c.nothing("the record of %s changed meanwhile and has no longer revision %d", c.key, c.revision)
 		}
@@ -134,7 +134,7 @@ func (c *evict) still(ctx context.Context, v *view, meant *holder) (*holder, err
 	case errors.Is(err, election.ErrNoLeader):
 		return nil, c.nothing("%s let go of %s meanwhile, and nobody leads", meant.Name, c.key)
 	case err != nil:
-		return nil, err
+		return nil, stopped(ctx, err)
 	case now.Name != meant.Name || now.Instance != meant.Instance || !now.Since.Equal(meant.Since):
 		return nil, c.nothing("the leader of %s changed meanwhile: it is %s now", c.key, now.Name)
 	case c.revisionSet && now.Revision != c.revision:

@@ -23,7 +23,7 @@ Exit codes: 0 it has resigned; 1 it has not: there is no leader, or it does not 
 
 const transferHelp = `The leader is asked over NATS to hand over to the candidate of that name: it makes sure that this one is there and ready, ends
 its work, and releases the key, which the other takes at once. Nothing is done by force: if it cannot be done, the leader
-leads on. 'election-cli candidates KEY' shows who stands ready.
+leads on; if it has that name itself, there is nothing to do. 'election-cli candidates KEY' shows who stands ready.
 
 With --json it writes one object: "key", "from", "leader" and "took_ms".
 
@@ -67,13 +67,13 @@ func registerHandover(app *fisk.Application, t *tool) {
 func (h *handover) run(ctx context.Context) error {
 	view, err := h.look(ctx, "hand over")
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
 	defer view.nc.Close()
 	o := view.observer
 	leader, err := o.Leader(ctx, h.key)
 	if err != nil {
-		return h.undone(err)
+		return stopped(ctx, h.undone(err))
 	}
 	if h.to == "" {
 		if err := h.ask(ctx, o, leader); err != nil {
@@ -86,7 +86,10 @@ func (h *handover) run(ctx context.Context) error {
 	} else {
 		err = o.Resign(ctx, h.key)
 	}
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return inDoubt(ctx, err, "whether %s hands over is not known ('election-cli info %s' tells who leads)", printable(leader.Name), printable(h.key))
+	case err != nil:
 		return h.undone(err)
 	}
 	return h.tell(ctx, o, leader, began)
@@ -96,7 +99,7 @@ func (h *handover) run(ctx context.Context) error {
 func (h *handover) ask(ctx context.Context, o *election.Observer, leader election.Leader) error {
 	candidates, err := o.Candidates(ctx, h.key)
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
 	for _, c := range candidates {
 		if c.Ready {
@@ -111,10 +114,11 @@ func (h *handover) undone(err error) error {
 	if errors.Is(err, election.ErrNoLeader) {
 		return &verdict{exitNegative, fmt.Sprintf("nobody leads %s: there is nobody to ask", printable(h.key))}
 	}
+	text := printableUpTo(tidy(err).Error(), longestValue) // that of a leader who refuses is somebody else's
 	if errors.Is(err, election.ErrInvalidOption) {
-		return tidy(err)
+		return errors.New(text)
 	}
-	return &verdict{exitNegative, printableUpTo(err.Error(), longestValue)}
+	return &verdict{exitNegative, text}
 }
 
 // tell looks who leads now, and says so.
@@ -123,7 +127,7 @@ func (h *handover) tell(ctx context.Context, o *election.Observer, before electi
 	for patience := time.After(successorPatience); r.Leader == nil; {
 		l, err := o.Leader(ctx, h.key)
 		r.TookMS = float64(time.Since(began).Microseconds()) / 1000
-		if err == nil && l.Instance != before.Instance && l.Term != 0 {
+		if err == nil && l.Term != 0 && (l.Instance != before.Instance || l.Name == h.to) {
 			l = shown(l)
 			r.Leader = &l
 			break
@@ -141,6 +145,8 @@ func (h *handover) tell(ctx context.Context, o *election.Observer, before electi
 		return writeJSON(h.stdout, r)
 	case r.Leader == nil:
 		fmt.Fprintf(h.stdout, "%s: %s has resigned; nobody else leads yet\n", r.Key, r.From)
+	case r.Leader.Instance == printable(before.Instance):
+		fmt.Fprintf(h.stdout, "%s: %s leads already, term %d\n", r.Key, r.From, r.Leader.Term)
 	default:
 		fmt.Fprintf(h.stdout, "%s: %s has handed over to %s, term %d, in %.0f ms\n", r.Key, r.From, r.Leader.Name, r.Leader.Term, r.TookMS)
 	}

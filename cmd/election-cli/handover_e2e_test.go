@@ -58,6 +58,21 @@ func TestTransferMakesTheNamedCandidateLeadAndSaysSo(t *testing.T) {
 	f.g.Expect(r.Leader.Term).NotTo(BeZero())
 }
 
+func TestTransferToTheOneThatLeadsSaysThatItDoes(t *testing.T) {
+	t.Parallel()
+	f := setStage(t)
+	code, stdout, stderr := f.try("transfer", "jobs", "--to", "web-1")
+	f.g.Expect(code).To(Equal(exitOK), stderr)
+	f.g.Expect(stdout).To(MatchRegexp(`^jobs: web-1 leads already, term \d+\n$`))
+	code, stdout, stderr = f.try("transfer", "jobs", "--to", "web-1", "--json")
+	f.g.Expect(code).To(Equal(exitOK), stderr)
+	var r handoverReport
+	f.g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed())
+	f.g.Expect(r.Leader).NotTo(BeNil(), stdout)
+	f.g.Expect(r.Key + " " + r.From + " " + r.Leader.Name).To(Equal("jobs web-1 web-1"))
+	f.leader.interrupt(eventLost, eventReleased, eventStopped)
+}
+
 func TestTransferToOneThatIsNotThereExits1AndTheLeaderLeadsOn(t *testing.T) {
 	t.Parallel()
 	f := setStage(t)

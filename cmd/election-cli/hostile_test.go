@@ -2,11 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 	. "github.com/onsi/gomega"
 )
 
@@ -65,6 +68,48 @@ func TestWhatOthersWroteReachesNoOutputRaw(t *testing.T) {
 	}
 	for _, key := range []string{"whole", "bare", "bytes", "huge", "long"} {
 		a.Expect(a.stands(key)).To(BeFalse(), "however it is called, it can be evicted")
+	}
+}
+
+func TestWhatTheLeaderIsCalledReachesNoEventRaw(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, quiet)
+	a.put("jobs", leading(malice, nil))
+	both := []*campaigner{
+		startCampaign(t, "-s", a.server.url()),
+		startCandidate(t, "file", "jobs", filepath.Join(t.TempDir(), "marker"), "--json", "-s", a.server.url()),
+	}
+	for _, c := range both {
+		c.next(eventStarted)
+		var line string
+		a.Eventually(c.lines).WithTimeout(patience).Should(Receive(&line))
+		harmless(a, line, "JSON")
+		a.Expect(line).To(ContainSubstring(eventFollowing))
+		a.Expect(line).To(ContainSubstring(`web\\x1b[2J`))
+	}
+}
+
+func TestWhatSomebodyAnswersForTheLeaderReachesNoOutputRaw(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, quiet)
+	a.put("jobs", leading("web-1", nil))
+	for _, code := range []string{"400", "404", "409", "500"} {
+		sub, err := a.s.nc.Subscribe("election-control.LEADER_ELECTION.*", func(m *nats.Msg) {
+			_ = m.RespondMsg(&nats.Msg{Header: nats.Header{micro.ErrorHeader: {malice + huge[:10_000]}, micro.ErrorCodeHeader: {code}}})
+		})
+		a.Expect(err).NotTo(HaveOccurred())
+		a.Expect(a.s.nc.Flush()).To(Succeed())
+		for _, args := range [][]string{{"resign", "jobs", "--force"}, {"transfer", "jobs", "--to", "web-2"}, {"candidates", "jobs"}} {
+			what := strings.Join(args, " ") + " " + code
+			exit, stdout, stderr := try(append(args, "-s", a.server.url())...)
+			a.Expect(exit).To(BeElementOf(exitNegative, exitError), what)
+			harmless(a, stdout+stderr, what)
+			a.Expect(len(stdout)+len(stderr)).To(BeNumerically("<", 10_000), what)
+			if args[0] != "candidates" {
+				a.Expect(stderr).To(ContainSubstring(`web\x1b[2J`), what)
+			}
+		}
+		a.Expect(sub.Unsubscribe()).To(Succeed())
 	}
 }
 

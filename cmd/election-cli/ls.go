@@ -77,3 +77,13 @@ func stopped(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// inDoubt returns the error of a request that may have been carried out although err is all that came of it, or the
+// verdict on a command that was interrupted meanwhile. Either says what is not known.
+func inDoubt(ctx context.Context, err error, format string, a ...any) error {
+	what := fmt.Sprintf(format, a...)
+	if ctx.Err() != nil {
+		return &verdict{exitInterrupted, "interrupted: " + what}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

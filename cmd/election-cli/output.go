@@ -43,7 +43,8 @@ func (q *queue) Write(p []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case q.closed || q.pending.Len()+len(p) > queuedLimit:
+	case q.closed: // the output has its end
+	case q.pending.Len()+len(p) > queuedLimit:
 		q.dropped++
 	default:
 		q.pending.Write(p)
@@ -52,7 +53,8 @@ func (q *queue) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close writes what is pending, unless that takes unreasonably long.
+// Close writes what is pending, and how much was dropped, unless that takes unreasonably long. What is written to the queue
+// from then on is ignored.
 func (q *queue) Close() {
 	q.mu.Lock()
 	q.closed = true
@@ -98,9 +100,7 @@ func (q *queue) take() (p []byte, dropped int, closed bool) {
 	defer q.mu.Unlock()
 	p = bytes.Clone(q.pending.Bytes())
 	q.pending.Reset()
-	if !q.closed {
-		dropped, q.dropped = q.dropped, 0
-	}
+	dropped, q.dropped = q.dropped, 0
 	return p, dropped, q.closed
 }
 

@@ -46,12 +46,12 @@ func registerPause(app *fisk.Application, t *tool) {
 func (p *pauser) run(ctx context.Context) error {
 	view, err := p.look(ctx, "pause")
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
 	defer view.nc.Close()
 	o := view.observer
 	if err := p.do(o, ctx, p.key); err != nil {
-		return tidy(err)
+		return stopped(ctx, tidy(err))
 	}
 	_, err = fmt.Fprintf(p.stdout, "%s is %s\n", p.key, p.say)
 	return err

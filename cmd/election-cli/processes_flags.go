@@ -32,9 +32,10 @@ leading in between, or at the rate of --every. They are, for --fault:
 Each candidate is asked every 2 ms whether it leads and writes the answers down, by the machine's one clock. As leader it
 appends numbered records to a stream; each demands that the one before it is its own or, for the first of a term, of an
 earlier term, so that what a deposed leader still had on its way is refused, and counted as fenced. The exit code is 1 if
-two believed at once, if records or terms were out of order, if nobody led in time, or if the leader changed although its
-lease could have been renewed: for half of the time between when a renewal was due and its deadline the leader was well,
-its link was whole, and the bucket, which is written to from elsewhere as a test, took writes.
+two believed at once, if one believed although there was a record of a later term, if there were terms but no records, if
+records or terms were out of order, if nobody led in time, or if the leader changed although its lease could have been
+renewed: for half of the time between when a renewal was due and its deadline the leader was well, its link was whole, and
+the bucket, which is written to from elsewhere as a test, took writes.
 
 After a fault somebody must lead within the TTL, 0.4 s for a server that is late to expire the key, 1 s for the answers
 of those who hear of it, and the stand-down; within 1 s if the leader left in order and no replies get lost at random;
@@ -43,12 +44,12 @@ outage of the bucket one interval and 1 s later, counted from its end, for candi
 
 With --json the result is one object: "ttl_s", "stand_down_s", "candidates", "servers", "seed", "every_s",
 "lose_replies", "duration_s", "server_version"; "faults", a list of "kind", "count", "failover_s" (how long it took
-until somebody led, for each time that nobody did) and "bound_s"; "overlap_ms", "samples", "longest_pause_ms" (between
-two answers of one candidate that was not stopped), "records", "records_out_of_order", "fenced", "replies_lost",
-"terms", "terms_out_of_order", "changes" of leader, each with "at_s", "from", "to", "term", "reason", "cause" and
-"unneeded", "unneeded_changes" (their number), "longest_without_leader_s", "late" (what took longer than it may, with
-"at_s", "kind", "took_s" and "bound_s"), "outages_s" (in which the bucket could not be written) and "kept" (where
-histories and logs are).`
+until somebody led, for each time that nobody did) and "bound_s"; "overlap_ms", "overtaken" (how often one believed
+although there was a record of a later term), "samples", "longest_pause_ms" (between two answers of one candidate that
+was not stopped), "records", "records_out_of_order", "fenced", "replies_lost", "terms", "terms_out_of_order",
+"changes" of leader, each with "at_s", "from", "to", "term", "reason", "cause" and "unneeded", "unneeded_changes"
+(their number), "longest_without_leader_s", "late" (what took longer than it may, with "at_s", "kind", "took_s" and
+"bound_s"), "outages_s" (in which the bucket could not be written) and "kept" (where histories and logs are).`
 
 // shortestTTLs is how many TTLs a drill lasts at least.
 const shortestTTLs = 4

@@ -24,6 +24,7 @@ type processReport struct {
 	ServerVersion   string         `json:"server_version"`
 	Faults          []faultResult  `json:"faults"`
 	OverlapMS       int64          `json:"overlap_ms"`
+	Overtaken       int            `json:"overtaken"`
 	Samples         int            `json:"samples"`
 	LongestPauseMS  int64          `json:"longest_pause_ms"`
 	Records         int            `json:"records"`
@@ -85,7 +86,7 @@ func (d *processDrill) evaluate(outages []history.Span, records []history.Record
 	p := &processReport{
 		TTL: d.ttl.Seconds(), StandDown: d.standDown.Seconds(), Candidates: d.count, Servers: clusterSize, Seed: d.seed,
 		Every: d.every.Seconds(), LoseReplies: d.rate, DurationS: roundMS(d.ended - d.began), ServerVersion: d.version,
-		Records: len(records), Changes: []changeResult{}, Late: []lateResult{}, Outages: []float64{}, wall: d.wall,
+		Changes: []changeResult{}, Late: []lateResult{}, Outages: []float64{}, wall: d.wall,
 	}
 	var all []*history.Candidate
 	for _, c := range d.candidates {
@@ -95,6 +96,7 @@ func (d *processDrill) evaluate(outages []history.Span, records []history.Record
 		}
 		all = append(all, h)
 		run.Beliefs = append(run.Beliefs, h.Beliefs...)
+		run.Overtaken = append(run.Overtaken, h.Overtaken...)
 		p.Samples += h.Samples
 		p.Fenced += h.Fenced
 		p.RepliesLost += c.wire.lost.Load()
@@ -136,7 +138,11 @@ func (i *injury) fault() history.Fault {
 func (p *processReport) fill(run *history.Run, f *history.Findings) {
 	at := func(t time.Duration) float64 { return roundMS(t - run.From) }
 	p.OverlapMS = int64(math.Ceil(float64(f.Overlap) / float64(time.Millisecond)))
+	p.Overtaken, p.Records = len(run.Overtaken), len(run.Records)
 	p.Terms, p.TermsOutOfOrder, p.OutOfOrder = len(run.Beliefs), len(f.Disorder), len(f.Misplaced)
+	for _, o := range run.Overtaken {
+		p.detail(o.At, "at %.3f s %s believed in term %d although there was a record under %s", at(o.At), o.Candidate, o.Term, o.Later)
+	}
 	for _, o := range f.Overlaps {
 		p.detail(o.From, "at %.3f s %s (term %d) and %s (term %d) believed at once for %v", at(o.From), o.A.Candidate, o.A.Term, o.B.Candidate, o.B.Term, o.To-o.From)
 	}
@@ -199,6 +205,12 @@ func (p *processReport) complaint() string {
 	if p.OverlapMS > 0 {
 		reasons = append(reasons, fmt.Sprintf("two candidates believed at once for %d ms", p.OverlapMS))
 	}
+	if p.Overtaken > 0 {
+		reasons = append(reasons, plural(p.Overtaken, "belief")+" in a term although a later one had been led")
+	}
+	if p.Terms > 0 && p.Records == 0 {
+		reasons = append(reasons, "no record was stored in "+plural(p.Terms, "term"))
+	}
 	if p.OutOfOrder > 0 {
 		reasons = append(reasons, plural(p.OutOfOrder, "record")+" out of order")
 	}
@@ -228,6 +240,7 @@ func (p *processReport) table(w io.Writer, s style) error {
 	fmt.Fprintln(&b)
 	line := func(name, format string, a ...any) { fmt.Fprintf(&b, "%-40s%s\n", name, fmt.Sprintf(format, a...)) }
 	line("two believed at once for", "%s  (%d answers, the longest pause between two %d ms)", judged(s, p.OverlapMS, " ms"), p.Samples, p.LongestPauseMS)
+	line("believed although a later one had led", "%s", judged(s, int64(p.Overtaken), ""))
 	line("records out of order", "%s  (of %d; %d fenced)", judged(s, int64(p.OutOfOrder), ""), p.Records, p.Fenced)
 	line("terms out of order", "%s  (of %d)", judged(s, int64(p.TermsOutOfOrder), ""), p.Terms)
 	line("changes of leader without need", "%s  (of %d)", judged(s, int64(p.Unneeded), ""), len(p.Changes))

@@ -2,14 +2,17 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/history"
 )
 
@@ -177,7 +180,8 @@ func sampleReport(change func(*history.Run)) *processReport {
 			{Candidate: "x", Term: 1, Token: "1", From: 4 * time.Second, To: 14 * time.Second, Deadline: 14 * time.Second, Reason: "deadline"},
 			{Candidate: "y", Term: 2, Token: "2", From: 18 * time.Second, To: 30 * time.Second, Deadline: 30 * time.Second},
 		},
-		Faults: []history.Fault{d.injuries[0].fault()},
+		Records: []history.Record{{Sequence: 1, Token: "1"}, {Sequence: 2, Token: "2"}},
+		Faults:  []history.Fault{d.injuries[0].fault()},
 	}
 	change(run)
 	p := &processReport{TTL: 5, Candidates: 5, Servers: 3, Seed: 9, Changes: []changeResult{}, Late: []lateResult{}, Outages: []float64{}}
@@ -217,6 +221,65 @@ func TestADrillOnProcessesIsPassedOnlyWithoutViolation(t *testing.T) {
 	var out bytes.Buffer
 	g.Expect(records.table(&out, style{})).To(Succeed())
 	g.Expect(out.String()).To(ContainSubstring("wrong  record 2 of the stream"))
+}
+
+func TestALeaderThatBelievesThoughALaterOneHasLedFailsTheDrill(t *testing.T) {
+	g := NewWithT(t)
+	p := sampleReport(func(r *history.Run) {
+		r.Overtaken = []history.Overtaking{{Candidate: "x", Term: 1, Later: "2", At: 19 * time.Second}}
+	})
+	g.Expect(p.OverlapMS).To(BeZero(), "no two answers show it")
+	g.Expect(p.complaint()).To(Equal("the drill was not passed: 1 belief in a term although a later one had been led"))
+	var out bytes.Buffer
+	g.Expect(p.table(&out, style{})).To(Succeed())
+	g.Expect(out.String()).To(MatchRegexp(`(?m)^believed although a later one had led +1$`))
+	g.Expect(out.String()).To(ContainSubstring("wrong  at 19.000 s x believed in term 1 although there was a record under 2"))
+}
+
+func TestADrillInWhichNobodyAppendedARecordIsNotPassed(t *testing.T) {
+	g := NewWithT(t)
+	p := sampleReport(func(r *history.Run) { r.Records = nil })
+	g.Expect(p.complaint()).To(ContainSubstring("no record was stored in 2 terms"))
+	p = sampleReport(func(r *history.Run) { r.Records, r.Beliefs = nil, nil })
+	g.Expect(p.complaint()).NotTo(ContainSubstring("record"), "nobody led who could have")
+}
+
+func TestALeaderThatFindsARecordOfALaterTermSaysWhetherItBelievesStill(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, quiet)
+	_, err := a.s.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: processStream, Subjects: []string{processSubject}})
+	a.Expect(err).NotTo(HaveOccurred())
+	var past bytes.Buffer
+	appends := &appender{session: a.s, config: &candidateConfig{Stream: processStream, Subject: processSubject}, history: history.NewWriter(&past)}
+	e, err := election.NewElection("x", "jobs", a.bucket, election.WithSplay(0), election.WithStandDown(0))
+	a.Expect(err).NotTo(HaveOccurred())
+	go func() { _ = e.Start(context.Background()) }()
+	defer e.Stop()
+	a.Eventually(e.IsLeader).WithTimeout(patience).Should(BeTrue())
+	led, _ := e.Term()
+	later := election.Term{Bucket: led.Bucket, Number: led.Number + 6}
+	store := func(of election.Term) {
+		_, err := a.s.js.PublishMsg(t.Context(), &nats.Msg{Subject: processSubject, Header: nats.Header{headerToken: {of.Token()}}})
+		a.Expect(err).NotTo(HaveOccurred())
+	}
+	find := func() *position {
+		at, err := appends.find(t.Context(), led)
+		a.Expect(err).NotTo(HaveOccurred())
+		return at
+	}
+	store(led)
+	a.Expect(find().fenced).To(BeFalse())
+	a.Expect(past.String()).To(BeEmpty())
+	store(later)
+	a.Expect(find().fenced).To(BeTrue())
+	c, err := history.Read(&past, "x", history.Now())
+	a.Expect(err).NotTo(HaveOccurred())
+	a.Expect(c.Overtaken).To(HaveLen(1))
+	a.Expect(c.Overtaken[0].Term).To(Equal(led.Number))
+	a.Expect(c.Overtaken[0].Later).To(Equal(later.Token()))
+	e.Stop()
+	a.Expect(find().fenced).To(BeTrue())
+	a.Expect(past.String()).To(BeEmpty(), "it no longer believes")
 }
 
 func TestAViolationIsToldWithWhatHappenedAround(t *testing.T) {

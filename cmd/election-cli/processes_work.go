@@ -124,7 +124,8 @@ func (a *appender) work(ctx context.Context, t election.Term) error {
 }
 
 // find reads where the stream stands. The answer is that of the stream's leader; should it be an old one, the next record
-// is refused and it is read again.
+// is refused and it is read again. A term that counts although there are records of a later one is two leaders, beyond
+// doubt, and goes into the history.
 func (a *appender) find(ctx context.Context, t election.Term) (*position, error) {
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
@@ -143,6 +144,11 @@ func (a *appender) find(ctx context.Context, t election.Term) (*position, error)
 	at := &position{last: m.Sequence, fenced: r.Token > t.Token()}
 	if r.Token == t.Token() {
 		at.number = r.Number + 1
+	}
+	if at.fenced && t.Valid() { // asked after the record was there: its leader had led by then
+		if err := a.history.Write(history.Event{What: history.Overtaken, Term: t.Number, Token: r.Token}); err != nil {
+			return nil, err
+		}
 	}
 	return at, nil
 }

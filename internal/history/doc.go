@@ -6,5 +6,6 @@
 // all candidates with the records in the stream that leaders append to and with the faults.
 //
 // A belief is never made longer than it was: it begins after the first true answer of IsLeader and ends before the last
-// one was asked for. A process that was stopped believed meanwhile only if its first answer afterwards was true.
+// one was asked for. A process that was stopped believed meanwhile only if its first answer afterwards was true. So two
+// beliefs may have overlapped though what is known of them does not; an [Overtaking] shows it all the same.
 package history

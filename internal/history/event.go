@@ -12,17 +12,18 @@ type What string
 
 // The kinds of event.
 const (
-	Started  What = "started"  // the process stands as a candidate
-	Elected  What = "elected"  // it holds the key, leadership does not count yet: Term, Reason
-	Believes What = "believes" // the first true answer of IsLeader: Term, Token, Deadline
-	Renewed  What = "renewed"  // the answer is still true, and the deadline has moved: Deadline
-	Doubts   What = "doubts"   // the first answer that is no longer true: Last
-	Paused   What = "paused"   // nothing was asked for long, as while the process was stopped: Last, Still
-	Lost     What = "lost"     // the election says why it holds the key no more: Term, Reason
-	Fenced   What = "fenced"   // the stream refused a record, for it has records of a later term: Term, Number
-	Beat     What = "beat"     // how many answers were asked for since the process started: Samples
-	Killed   What = "killed"   // the process is about to be killed; written by whoever kills it
-	Stopped  What = "stopped"  // the process leaves the election in order
+	Started   What = "started"   // the process stands as a candidate
+	Elected   What = "elected"   // it holds the key, leadership does not count yet: Term, Reason
+	Believes  What = "believes"  // the first true answer of IsLeader: Term, Token, Deadline
+	Renewed   What = "renewed"   // the answer is still true, and the deadline has moved: Deadline
+	Doubts    What = "doubts"    // the first answer that is no longer true: Last
+	Paused    What = "paused"    // nothing was asked for long, as while the process was stopped: Last, Still
+	Lost      What = "lost"      // the election says why it holds the key no more: Term, Reason
+	Fenced    What = "fenced"    // the stream refused a record, for it has records of a later term: Term, Number
+	Overtaken What = "overtaken" // the answer is true although the stream has a record of a later term: Term, Token of the later
+	Beat      What = "beat"      // how many answers were asked for since the process started: Samples
+	Killed    What = "killed"    // the process is about to be killed; written by whoever kills it
+	Stopped   What = "stopped"   // the process leaves the election in order
 )
 
 // Event is one line of a history.

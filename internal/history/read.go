@@ -20,6 +20,15 @@ type Belief struct {
 	Reason    string        // why the election says it ended; empty if the process was killed
 }
 
+// Overtaking is a moment in which a candidate believed in a term although the leader of a later one had appended a record:
+// two leaders beyond doubt, also where their beliefs, which are made shorter than they were, do not overlap.
+type Overtaking struct {
+	Candidate string
+	Term      uint64
+	Later     string // the token of the later term
+	At        time.Duration
+}
+
 // Hold is a time in which a candidate held the key, from the write that won it.
 type Hold struct {
 	Candidate string
@@ -29,13 +38,14 @@ type Hold struct {
 
 // Candidate is what the history of one candidate says.
 type Candidate struct {
-	Name    string
-	Beliefs []Belief
-	Holds   []Hold
-	Alive   []Hold // the times in which its process ran; they have no term
-	Pauses  []Span // from one answer to the next, where that took long
-	Samples int
-	Fenced  int
+	Name      string
+	Beliefs   []Belief
+	Holds     []Hold
+	Alive     []Hold // the times in which its process ran; they have no term
+	Pauses    []Span // from one answer to the next, where that took long
+	Samples   int
+	Fenced    int
+	Overtaken []Overtaking
 }
 
 // Read reads the history of the candidate of that name, which ends at the given time at the latest. A last line that
@@ -107,6 +117,8 @@ func (c *reader) take(e Event) {
 		c.letGo(e.At)
 	case Fenced:
 		c.Fenced++
+	case Overtaken:
+		c.Overtaken = append(c.Overtaken, Overtaking{Candidate: c.Name, Term: e.Term, Later: e.Token, At: e.At})
 	case Beat:
 		c.samples = e.Samples
 	case Killed, Stopped:

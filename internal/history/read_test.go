@@ -99,6 +99,17 @@ func TestSamplesOfAllProcessesAreSummedUpAndPausesCompared(t *testing.T) {
 	g.Expect(c.Fenced).To(Equal(1))
 }
 
+func TestABeliefThatALaterTermHasOvertakenIsKept(t *testing.T) {
+	g := NewWithT(t)
+	c := read(t, write(t,
+		Event{At: at(6), What: Believes, Term: 17, Token: "17", Deadline: at(10)},
+		Event{At: at(7), What: Overtaken, Term: 17, Token: "23"},
+		Event{At: at(7.1), What: Doubts, Term: 17, Last: at(7)},
+	))
+	g.Expect(c.Overtaken).To(Equal([]Overtaking{{Candidate: "x", Term: 17, Later: "23", At: at(7)}}))
+	g.Expect(c.Fenced).To(BeZero(), "that was no deposed leader by its own account")
+}
+
 func TestAnEventIsOneWriteAndHasATime(t *testing.T) {
 	g := NewWithT(t)
 	if !Supported {

@@ -8,12 +8,13 @@ import (
 
 // Run is all that is known of some time in which candidates stood and faults were injected.
 type Run struct {
-	Timing   Timing
-	From, To time.Duration
-	Beliefs  []Belief
-	Records  []Record // in the order of the stream
-	Faults   []Fault
-	Outages  []Span // in which the bucket could not be written, by whatever it was watched with
+	Timing    Timing
+	From, To  time.Duration
+	Beliefs   []Belief
+	Overtaken []Overtaking
+	Records   []Record // in the order of the stream
+	Faults    []Fault
+	Outages   []Span // in which the bucket could not be written, by whatever it was watched with
 }
 
 // Timing is the durations of an election.

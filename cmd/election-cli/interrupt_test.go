@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+)
+
+// interruptible are the commands that ask and change, each as it is called once its flags are read.
+func (a *arena) interruptible() map[string]func(context.Context) error {
+	t := &tool{conn: connFlags{server: a.server.url(), timeout: patience}, bucket: defaultBucket, stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}
+	bucket := &bucketCommand{tool: t, ttl: quiet, replicas: 1, force: true}
+	return map[string]func(context.Context) error{
+		"candidates": (&candidates{tool: t, key: "jobs"}).run,
+		"pause":      (&pauser{tool: t, key: "jobs", do: (*election.Observer).Pause}).run,
+		"resume":     (&pauser{tool: t, key: "jobs", do: (*election.Observer).Resume}).run,
+		"resign":     (&handover{tool: t, key: "jobs", force: true}).run,
+		"transfer":   (&handover{tool: t, key: "jobs", to: "web-2"}).run,
+		"bucket add": bucket.add,
+		"bucket rm":  bucket.rm,
+	}
+}
+
+// expectInterrupted expects the error of a command that was interrupted before it had a result.
+func expectInterrupted(g Gomega, err error, what string) {
+	v, ok := errors.AsType[*verdict](err)
+	g.Expect(ok).To(BeTrue(), "%s: %v", what, err)
+	g.Expect(v.code).To(Equal(exitInterrupted), "%s: %v", what, err)
+	g.Expect(err).To(MatchError(HavePrefix("interrupted")), what)
+}
+
+func TestACommandThatIsInterruptedBeforeItAskedSaysSo(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, quiet)
+	a.put("jobs", leading("web-1", nil))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, run := range a.interruptible() {
+		expectInterrupted(a, run(over), name)
+	}
+	a.Expect(a.stands("jobs")).To(BeTrue())
+}
+
+func TestACommandThatIsInterruptedWhileItAsksSaysSo(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, quiet)
+	a.put("jobs", leading("web-1", nil))
+	commands := a.interruptible()
+	for name, verb := range map[string]string{"candidates": "candidates", "pause": "look", "resume": "look", "resign": "resign", "transfer": "transfer"} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		sub, err := a.s.nc.Subscribe("election-control.LEADER_ELECTION."+verb, func(*nats.Msg) { interrupt() }) // and does not answer
+		a.Expect(err).NotTo(HaveOccurred())
+		a.Expect(a.s.nc.Flush()).To(Succeed())
+		err = commands[name](ctx)
+		expectInterrupted(a, err, name)
+		if name == "resign" || name == "transfer" {
+			a.Expect(err).To(MatchError(ContainSubstring("whether web-1 hands over is not known")), name)
+		}
+		a.Expect(sub.Unsubscribe()).To(Succeed())
+	}
+}
+
+// answering is a JetStream that answers removals with an error.
+type answering struct {
+	jetstream.JetStream
+	err error
+}
+
+// DeleteKeyValue removes nothing.
+func (a *answering) DeleteKeyValue(context.Context, string) error { return a.err }
+
+func TestARemovalWithoutAnAnswerIsNotSaidToHaveFailed(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, quiet)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	b := &bucketCommand{tool: &tool{bucket: defaultBucket}}
+	remove := func(ctx context.Context, err error) error {
+		return b.remove(ctx, &session{nc: a.s.nc, js: &answering{a.s.js, err}, timeout: time.Second})
+	}
+	a.Expect(remove(t.Context(), context.DeadlineExceeded)).To(And(
+		MatchError(context.DeadlineExceeded), MatchError(ContainSubstring("was removed is not known"))))
+	a.Expect(remove(t.Context(), nats.ErrConnectionClosed)).To(MatchError(ContainSubstring("was removed is not known")))
+	err := remove(over, context.Canceled)
+	expectInterrupted(a, err, "bucket rm")
+	a.Expect(err).To(MatchError(ContainSubstring("was removed is not known")))
+	refused := &jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "temporarily unavailable"}
+	a.Expect(remove(t.Context(), refused)).To(And(MatchError(refused), MatchError(ContainSubstring("was not removed"))))
+	a.Expect(remove(t.Context(), jetstream.ErrBucketNotFound)).To(MatchError(ContainSubstring("nothing was removed")))
+}
+
+func TestAnEvictionThatIsInterruptedIsNotSaidToHaveFailed(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, quiet)
+	a.put("jobs", leading("web-1", nil))
+	ctx, interrupt := context.WithCancel(t.Context())
+	c, v, meant := a.asked(1, interrupt)
+	_, err := c.evict(ctx, v, meant)
+	expectInterrupted(a, err, "evict")
+	a.Expect(err).To(MatchError(ContainSubstring("whether web-1 was evicted is not known")))
+	_, err = c.evict(ctx, v, meant)
+	a.Expect(err).To(MatchError("interrupted"), "it has not got that far")
+}
