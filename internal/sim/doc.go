@@ -24,7 +24,8 @@
 //     to have been applied.
 //   - P2, stand-down. Nobody leads before a renewal was acknowledged that it sent after the stand-down it owed, and
 //     nobody comes to lead while another does. What it owed follows from what it took the key over: its own option, the
-//     rest that a release names, or a whole TTL if it had been told that the key was deleted.
+//     rest that a release names, or a whole TTL if it had been told that the key was deleted; and over a late write of its
+//     own what it owed by that, if it is more.
 //   - P3, stop, then release. No release is sent before callbacks and work have returned; the work's context ends at once.
 //   - P4, callbacks. They alternate, one at a time, OnLost comes by the deadline, and none is owed in the end.
 //   - P5, numbers. Each term has a larger token than all before it.

@@ -105,6 +105,9 @@ func (j *judge) sent(q *write, at time.Time) {
 	if l.heard != nil {
 		q.told, q.toldAt, q.before = l.heard()
 	}
+	if g := l.hold; l.renews(q) && !g.mayLead {
+		q.owed, q.knew = g.counts.Sub(at), g.knew
+	}
 	if !q.remove && q.note.Released.IsZero() {
 		return
 	}

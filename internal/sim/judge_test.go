@@ -75,13 +75,30 @@ func (s *story) writes(a *actor, won time.Time, create bool) *write {
 
 func (s *story) passes(d time.Duration) { s.now = s.now.Add(d) }
 
-// leads has a candidate win and come to lead, after the given stand-down.
+// unanswered has a candidate win the key by a write whose reply is lost.
+func (s *story) unanswered(a *actor) {
+	q := &write{by: a.ledger, create: true, sent: s.now, note: note{Attempt: "x", Since: s.now}}
+	s.sent(q, s.now)
+	s.put(&entry{write: q}, removalWritten)
+}
+
+// deleted has somebody delete the key, of which the candidate hears.
+func (s *story) deleted(a *actor) {
+	s.put(&entry{op: jetstream.KeyValueDelete, write: &write{remove: true}}, removalWritten)
+	a.heard = func() (*entry, time.Time, *entry) { return s.stood, s.now.Add(-1), nil }
+}
+
+// leads has a candidate win and come to lead, after the given stand-down, in the course of which it renews.
 func (s *story) leads(a *actor, standDown time.Duration) {
 	won := s.now
 	q := s.writes(a, won, true)
 	a.state = election.LeaderElectState
 	s.observe(s.now)
-	s.passes(standDown)
+	if half := standDown / 2; half > 0 {
+		s.passes(half)
+		s.writes(a, won, false)
+	}
+	s.passes(standDown - standDown/2)
 	s.writes(a, won, false)
 	a.state, a.term = election.LeaderState, q.revision
 	s.observe(s.now)
@@ -126,9 +143,49 @@ var stories = []struct {
 		s.leads(b, 7500*time.Millisecond)
 	}},
 	{"a winner that heard of the deletion and waited too short a time", "P2", func(s *story, _, b *actor) {
-		s.put(&entry{op: jetstream.KeyValueDelete, write: &write{remove: true}}, removalWritten)
-		b.heard = func() (*entry, time.Time, *entry) { return s.stood, s.now.Add(-1), nil }
+		s.deleted(b)
 		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"one that takes over its own win after a deletion that it heard of, and waits too short a time", "P2", func(s *story, _, b *actor) {
+		s.deleted(b)
+		s.unanswered(b)
+		s.passes(2 * time.Second)
+		s.leads(b, storyTTL-1)
+	}},
+	{"one that takes over its own win after a deletion that it heard of, and waits for a TTL", "", func(s *story, _, b *actor) {
+		s.deleted(b)
+		s.unanswered(b)
+		s.passes(2 * time.Second)
+		s.leads(b, storyTTL)
+	}},
+	{"one that takes over what it renewed as leader-elect after such a deletion, and does not wait for what was left", "P2", func(s *story, _, b *actor) {
+		b.standDown = 0
+		s.deleted(b)
+		won := s.now
+		s.writes(b, won, true)
+		s.passes(2 * time.Second)
+		s.writes(b, won, false)
+		s.passes(2 * time.Second)
+		s.leads(b, 8*time.Second-1)
+	}},
+	{"one that takes over what it renewed as leader-elect after such a deletion, and waits for what was left", "", func(s *story, _, b *actor) {
+		b.standDown = 0
+		s.deleted(b)
+		won := s.now
+		s.writes(b, won, true)
+		s.passes(2 * time.Second)
+		s.writes(b, won, false)
+		s.passes(2 * time.Second)
+		s.leads(b, 8*time.Second)
+	}},
+	{"one that takes over what it wrote when it led", "", func(s *story, _, b *actor) {
+		b.standDown = 0
+		s.deleted(b)
+		s.leads(b, storyTTL)
+		b.state, b.term = election.CandidateState, 0
+		s.leaves(b.ledger)
+		s.observe(s.now)
+		s.leads(b, 1)
 	}},
 	{"a release while work goes on", "P3", func(s *story, a, _ *actor) {
 		s.leads(a, 7500*time.Millisecond)
