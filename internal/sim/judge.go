@@ -184,6 +184,9 @@ func (j *judge) observe(at time.Time) (led bool) {
 			led = true
 			j.leading(l, at, was)
 		}
+		if l.working > 0 && l.valid() && !(leads && term == l.workTerm) {
+			j.fail(at, "P1", l.name, "does not lead in term %d, which is valid", l.workTerm.Number)
+		}
 		holds := state == election.LeaderElectState || state == election.LeaderState
 		if l.held != nil && !holds {
 			j.ended(l, at)
@@ -202,7 +205,7 @@ func (j *judge) observe(at time.Time) (led bool) {
 func (j *judge) lingers(at time.Time) (again bool) {
 	for _, l := range j.ledgers {
 		switch {
-		case l.working == 0 || l.crashed || l.workTerm.Valid() || l.workCtx.Err() != nil:
+		case l.working == 0 || l.crashed || l.valid() || l.workCtx.Err() != nil:
 			l.lapsed = time.Time{}
 		case l.lapsed.IsZero():
 			l.lapsed, again = at, true
@@ -317,13 +320,13 @@ func (j *judge) answered(l *ledger, which string, at time.Time) {
 // worksOn takes in that work begins.
 func (j *judge) worksOn(l *ledger, t election.Term, ctx context.Context) {
 	l.working++
-	l.workTerm, l.workCtx = t, ctx
+	l.workTerm, l.valid, l.workCtx = t, t.Valid, ctx
 }
 
-// idle takes in that work is about to return, which ends the term unless it has ended.
+// idle takes in that work is about to return. If its context has not ended, it does so by itself and ends the term.
 func (j *judge) idle(l *ledger) {
 	l.working--
-	l.leaving = true
+	l.leaving = l.leaving || l.workCtx.Err() == nil
 }
 
 // returned judges a candidate whose Start or Run has returned: all is wound up.

@@ -124,6 +124,14 @@ var stories = []struct {
 		s.passes(9800 * time.Millisecond)
 		s.observe(s.now)
 	}},
+	{"a term that is valid in which nobody leads", "P1", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.worksOn(a.ledger, election.Term{}, context.Background())
+		a.valid = func() bool { return true }
+		a.state, a.term = election.CandidateState, 0
+		s.leaves(a.ledger)
+		s.observe(s.now)
+	}},
 	{"a leader that did not stand down", "P2", func(s *story, a, _ *actor) {
 		s.leads(a, 7499*time.Millisecond)
 	}},
@@ -235,6 +243,24 @@ var stories = []struct {
 	{"a leader that gives up without cause", "P6", func(s *story, a, _ *actor) {
 		s.leads(a, 7500*time.Millisecond)
 		s.passes(time.Second)
+		a.state, a.term = election.CandidateState, 0
+		s.observe(s.now)
+	}},
+	{"a leader that gives up without cause, and its work returns at once", "P6", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		ctx, cancel := context.WithCancel(context.Background())
+		s.worksOn(a.ledger, election.Term{}, ctx)
+		s.passes(time.Second)
+		cancel()
+		a.state, a.term = election.CandidateState, 0
+		s.idle(a.ledger)
+		s.observe(s.now)
+	}},
+	{"a leader whose work returns by itself", "", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.worksOn(a.ledger, election.Term{}, context.Background())
+		s.passes(time.Second)
+		s.idle(a.ledger)
 		a.state, a.term = election.CandidateState, 0
 		s.observe(s.now)
 	}},

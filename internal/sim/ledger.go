@@ -47,6 +47,7 @@ type ledger struct {
 	callbackAt time.Time
 	working    int
 	workTerm   election.Term
+	valid      func() bool // says whether that is
 	workCtx    context.Context
 	lapsed     time.Time // when that was found to outlast the term; zero if it was not
 }
