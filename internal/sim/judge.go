@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -45,6 +46,7 @@ type judge struct {
 	resets   int
 	removals int // by operators, and resets
 	newest   election.Term
+	newestAt time.Time // when that was won
 	failures []string
 
 	overlaps []*overlap
@@ -247,18 +249,29 @@ func (j *judge) leading(l *ledger, at time.Time, was bool) {
 	}
 }
 
-// numbered judges the number of a new term.
+// numbered judges the number of a new term. A bucket that forgets has no numbers that grow. Who won before the bucket was
+// made again may come to lead by hitting the record of a successor that has the same revision, and so may win who takes over
+// a release that it heard of before.
 func (j *judge) numbered(l *ledger, at time.Time) {
-	if l.term.Compare(j.newest) <= 0 {
-		if j.resets > 0 {
-			// A bucket that forgets has no numbers that grow, and who held the key of a bucket that was deleted may hit
-			// the record of a successor that has the same revision.
-			j.tally["allowed: numbers after a reset"]++
-			return
-		}
+	win := l.hold.win
+	switch {
+	case l.term.Compare(j.newest) > 0:
+	case l.term.Bucket.Before(win.bucket), j.resetBetween(win.applied, j.newestAt):
+		j.tally["allowed: numbers after a reset"]++
+	default:
 		j.fail(at, "P5", l.name, "leads in term %s after a term %s", l.term.Token(), j.newest.Token())
 	}
-	j.newest = l.term
+	if !win.applied.Before(j.newestAt) && !l.term.Bucket.Before(win.bucket) {
+		j.newest, j.newestAt = l.term, win.applied
+	}
+}
+
+// resetBetween says whether the bucket was reset between two times, in whatever order they are given.
+func (j *judge) resetBetween(a, b time.Time) bool {
+	if b.Before(a) {
+		a, b = b, a
+	}
+	return slices.ContainsFunc(j.history, func(m mutation) bool { return m.resets() && !m.at.Before(a) && !m.at.After(b) })
 }
 
 // ended judges the end of a hold on the key. P6: there was a cause.

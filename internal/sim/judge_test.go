@@ -66,6 +66,9 @@ func (s *story) put(e *entry, kind removal) {
 // writes has a candidate write the key, in the term that it won at the given time, and be acknowledged at once.
 func (s *story) writes(a *actor, won time.Time, create bool) *write {
 	q := &write{by: a.ledger, create: create, sent: s.now, note: note{Attempt: "x", Since: won}}
+	if s.stood != nil {
+		q.expect = s.stood.revision
+	}
 	s.sent(q, s.now)
 	s.put(&entry{write: q}, removalWritten)
 	q.answered = s.now
@@ -143,6 +146,30 @@ var stories = []struct {
 		s.leads(a, 7500*time.Millisecond)
 		s.passes(2 * time.Second)
 		s.put(nil, removalExpired)
+		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"two leaders after a renewal was acknowledged and wiped", "", func(s *story, a, b *actor) {
+		won := s.now
+		s.leads(a, 7500*time.Millisecond)
+		s.passes(2 * time.Second)
+		s.writes(a, won, false)
+		s.put(nil, removalWiped)
+		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"two leaders in a bucket whose revisions had been in use before it was reset", "", func(s *story, a, b *actor) {
+		for range 3 {
+			s.put(&entry{write: &write{}}, removalWritten)
+		}
+		s.put(nil, removalRemade)
+		s.seq = 0
+		s.passes(1)
+		s.leads(a, 7500*time.Millisecond) // by the third write
+		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"two leaders in a bucket that was reset when nothing had been written to it", "P2", func(s *story, a, b *actor) {
+		s.put(nil, removalRemade)
+		s.passes(1)
+		s.leads(a, 7500*time.Millisecond)
 		s.leads(b, 7500*time.Millisecond)
 	}},
 	{"two leaders after a deletion that nobody heard of", "", func(s *story, a, b *actor) {
@@ -238,6 +265,20 @@ var stories = []struct {
 	}},
 	{"a number that does not grow", "P5", func(s *story, a, b *actor) {
 		s.newest = election.Term{Number: 7, Bucket: b.made}
+		s.leads(a, 7500*time.Millisecond)
+	}},
+	{"a number that does not grow since the bucket was reset", "", func(s *story, a, b *actor) {
+		s.newest = election.Term{Number: 7, Bucket: b.made}
+		s.put(nil, removalForgotten)
+		s.leads(a, 7500*time.Millisecond)
+	}},
+	{"a number that does not grow since a leader after the bucket was reset", "P5", func(s *story, a, b *actor) {
+		s.put(nil, removalForgotten)
+		s.passes(1)
+		s.leads(b, 7500*time.Millisecond)
+		b.state, b.term = election.CandidateState, 0
+		s.newest.Number += 7
+		s.put(&entry{write: &write{}}, removalWritten)
 		s.leads(a, 7500*time.Millisecond)
 	}},
 	{"a leader that gives up without cause", "P6", func(s *story, a, _ *actor) {
