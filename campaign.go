@@ -123,7 +123,7 @@ type win struct {
 	known        time.Time // when that was heard or read
 	reason       reason
 	removed      bool          // whether the key was free because somebody had removed it, as far as was heard
-	left         time.Duration // of the stand-down of whoever released the key
+	left         time.Duration // of the stand-down of whoever wrote what was taken over: a release, or a late write of this candidate's own
 	bucket       time.Time     // when the bucket was created, in the words of the record that was taken over
 	candidates   int           // how many stood in the predecessor's eyes; 0 if that is not known
 	uncounted    bool          // whether there was a predecessor, who had not counted them
@@ -146,6 +146,7 @@ func (e *Election) write(ctx context.Context, w *win) (err error) {
 	w.since = time.Now()
 	r := e.record(w.since)
 	r.Won, r.Candidates, r.Levels, r.Hears = w.reason, w.candidates, w.levels, e.ear.Load().hub.inUse() != sourceNone
+	r.StandDownMs = milliseconds(w.standDown(e.facts.Load()))
 	if w.over > 0 {
 		w.revision, err = e.bucket.Update(ctx, e.key, e.encode(r), w.over)
 	} else {
@@ -168,15 +169,16 @@ func (w win) vouched(f *facts) bool {
 // only in the bucket that this leads or led in: one who comes from an earlier bucket released what was not his. What is
 // left of another's stand-down is never more than a lease may last. The holder of a key that was removed may be cut off
 // just now, and believe for the rest of its lease; so may one whose record was hit by a write that was meant for an
-// earlier bucket.
+// earlier bucket. A late write of this candidate's own tells what it owed for such a cause.
 func (w win) standDown(f *facts) time.Duration {
+	longest := max(f.standDown, f.ttl)
 	switch {
-	case w.reason == reasonReleased && w.bucket.Equal(f.created):
-		return min(w.left, max(f.standDown, f.ttl))
 	case w.removed, w.reason != reasonVacant && !w.bucket.Equal(f.created):
-		return max(f.standDown, f.ttl)
+		return longest
+	case w.reason == reasonReleased:
+		return min(w.left, longest)
 	}
-	return f.standDown
+	return min(max(f.standDown, w.left), longest)
 }
 
 // claim reads what stands under the key and takes it over if it may be taken, by an update of that very revision: a
@@ -197,7 +199,7 @@ func (e *Election) claim(ctx context.Context) (*tenure, error) {
 	if left, ok := prior.released(); ok {
 		w.reason, w.left, w.bucket = reasonReleased, left, prior.Bucket
 	} else if prior.Instance == e.instance {
-		w.reason, w.bucket = reasonReclaimed, prior.Bucket
+		w.reason, w.left, w.bucket = reasonReclaimed, time.Duration(prior.StandDownMs)*time.Millisecond, prior.Bucket
 	} else {
 		e.ear.Load().read(entry.Revision())
 		e.saw(prior.leader(e.key, entry.Revision(), entry.Created(), f.ttl))
@@ -262,6 +264,9 @@ func (e *Election) record(since time.Time) record {
 func (e *Election) recordOf(t *tenure, sent time.Time) record {
 	r := e.record(t.term.Since)
 	r.Term, r.Won = t.number(sent), t.won
+	if r.Term == 0 { // what is left of our own wait for a previous leader is to be waited out by whoever takes this over
+		r.StandDownMs = milliseconds(t.counts.Sub(sent))
+	}
 	ear := e.ear.Load()
 	r.Candidates = ear.candidates(e.instance, t.candidates, t.uncounted, t.term.Since)
 	r.Levels = ear.levels(e.instance, t.levels, t.term.Since)

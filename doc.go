@@ -32,7 +32,8 @@
 //     an acknowledgement after the deadline counts for nothing.
 //   - Stand-down. Leadership counts from the first successful update sent at least the stand-down after the win was
 //     acknowledged. Only a release that the previous leader wrote itself, after its work had ended, makes that time
-//     zero; a leader-elect that releases passes on what was left of its own.
+//     zero; a leader-elect that releases passes on what was left of its own. Who takes over a late write of its own owes
+//     at least what it owed by that.
 //   - Stop, then release. When a leader stops or resigns, IsLeader turns false and the work's context ends at once. The
 //     key is kept until callbacks and work have returned, for at most the release timeout, and only then released. What
 //     does not return leaves the key to expire.
@@ -119,10 +120,12 @@
 // # Asking candidates
 //
 // A process whose candidates were given [WithJetStream] answers for them over NATS, on election-control.<bucket>.candidates,
-// .resign and .transfer, to which it needs permission to subscribe, as to $SRV.>: it is a NATS micro service called
-// "election". [Election.Transfer] asks that way whether its candidate is there, and [Observer.Candidates], [Observer.Resign]
-// and [Observer.Transfer] are the operator's side. Let nobody publish to election-control.<bucket>.> who may not have a
-// leader hand over; it always does so in order, and no request takes the key from it.
+// .resign and .transfer, and is told of a pause on .look. It needs permission to subscribe to election-control.<bucket>.*,
+// as to $SRV.>: it is a NATS micro service called "election". [Election.Transfer] asks that way whether its candidate is
+// there, and [Observer.Candidates], [Observer.Resign] and [Observer.Transfer] are the operator's side. A candidate without
+// that permission may take over a release in an election that [Observer.Pause] has paused. Let nobody publish to
+// election-control.<bucket>.> who may not have a leader hand over; it always does so in order, and no request takes the key
+// from it.
 //
 // A connection that is used for an election should have nats.ReconnectBufSize(-1): then what is written while it is down
 // fails at once, in place of being sent when the candidate has long given it up.
@@ -131,8 +134,9 @@
 //
 // Under the key stands one JSON object: name, instance, attempt, started, since, term, bucket, won (over what), host, pid,
 // priority, metadata, candidates, levels (the priorities of those that stand), hears (in an attempt, by one who hears of
-// vacancies), and in a release also released, next (who is to take over), head_start_ms, heirs (more who stand) and, from a
-// leader-elect, stand_down_ms. Anything else is read as the bare name of a leader, which is what [WithPlainValue] writes.
+// vacancies), stand_down_ms (from a leader-elect: what was left of it), and in a release also released, next (who is to
+// take over), head_start_ms and heirs (more who stand). Anything else is read as the bare name of a leader, which is what
+// [WithPlainValue] writes.
 //
 // # Metrics
 //

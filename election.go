@@ -85,6 +85,7 @@ type run struct {
 	done   chan struct{} // closed when it has returned
 	loop   uint64        // the goroutine that called
 	work   *work         // the last that was begun; nil if none was
+	health uint64        // the goroutine that checks the health; 0 if none does
 }
 
 // NewElection returns a candidate called name in the election that key is in bucket. The name should be the candidate's
@@ -221,8 +222,8 @@ func (e *Election) enter(parent context.Context) (context.Context, func(), error
 
 // Stop ends the election for good: leadership ends at once, callbacks and work wind up, and the key is released if it
 // was held. It returns when all that is done, which callbacks or work that do not return can delay without limit; only
-// when it is called from inside one of them, which it would wait for, it returns at once. Work that waits for a goroutine
-// of its own in which Stop is called waits for ever. Stop may be called again, and before Start.
+// when it is called from inside one of them, or from what logs for what it would wait for, it returns at once. Work that
+// waits for a goroutine of its own in which Stop is called waits for ever. Stop may be called again, and before Start.
 func (e *Election) Stop() {
 	e.mu.Lock()
 	e.stopped = true
@@ -270,14 +271,14 @@ func (e *Election) handedOver(ctx context.Context, t *tenure) (inside bool, err 
 	}
 }
 
-// calledFromInside says whether this goroutine is one that the run waits for: the one that called Start or Run, which
-// may log, that of the callbacks, or that of the work. The caller holds mu.
+// calledFromInside says whether this goroutine is one that the run waits for: the one that called Start or Run or the one
+// that checks the health, which may log, that of the callbacks, or that of the work. The caller holds mu.
 func (e *Election) calledFromInside() bool {
 	self := goroutine()
 	if e.current == nil || self == 0 {
 		return false
 	}
-	return self == e.current.loop || self == e.announcer.caller.Load() ||
+	return self == e.current.loop || self == e.current.health || self == e.announcer.caller.Load() ||
 		e.current.work != nil && self == e.current.work.caller.Load()
 }
 

@@ -66,6 +66,9 @@ func (e *Election) attend(ctx context.Context) func() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		e.mu.Lock()
+		e.current.health = goroutine()
+		e.mu.Unlock()
 		e.watchHealth(ctx)
 	}()
 	return func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -174,4 +175,33 @@ func TestMetadataThatALeaderChangesIsReadSoon(t *testing.T) {
 		f.Expect(a.SetMetadata(map[string]string{"": "x"})).To(MatchError(election.ErrInvalidOption))
 		f.Expect(a.IsLeader()).To(BeTrue())
 	})
+}
+
+func TestStopAndResignFromInsideALogHandlerOfTheHealthChecksDoNotDeadlock(t *testing.T) {
+	for name, call := range map[string]func(*candidate){
+		"Stop":   func(a *candidate) { a.Stop() },
+		"Resign": func(a *candidate) { _ = a.Resign(context.Background()) },
+	} {
+		for _, line := range []string{"Healthy", "Health check failed", "Unhealthy"} {
+			t.Run(name+" at "+line, func(t *testing.T) {
+				onVirtualTime(t, func(f *fleet) {
+					var disk ailing
+					var a *candidate
+					var returned atomic.Bool
+					a = f.candidate("a", election.WithHealthCheck(disk.check), election.WithDebug(func(_ string, v ...any) {
+						if strings.HasPrefix(v[0].(string), line) {
+							call(a)
+							returned.Store(true)
+						}
+					}))
+					a.start()
+					after(interval)
+					disk.ill.Store(true)
+					after(ttl)
+					f.Expect(returned.Load()).To(BeTrue())
+					a.Stop()
+				})
+			})
+		}
+	}
 }

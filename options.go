@@ -75,7 +75,7 @@ func WithBackoff(b Backoff) Option {
 }
 
 // WithDebug sends every log line, formatted, to f as well: what users of Choria's election have for a log. It is called
-// by the goroutine that renews, or that of the callbacks, so it should be quick.
+// by any goroutine, the one that renews too, so it should be quick, and by several at a time.
 func WithDebug(f func(format string, a ...any)) Option {
 	return func(o *options) { o.debug = f; o.require("WithDebug", f != nil) }
 }

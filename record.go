@@ -26,10 +26,11 @@ type record struct {
 
 	Hears bool `json:"hears,omitempty"` // whether the writer hears of vacancies
 
-	// Set by the release: when its writer let go, what was left of its stand-down, the name of the candidate that is to
-	// take the key, for how long all others leave it to that one, and names of some more that stand.
+	StandDownMs int64 `json:"stand_down_ms,omitempty"` // what was left of the writer's stand-down, whoever takes this over
+
+	// Set by the release: when its writer let go, the name of the candidate that is to take the key, for how long all
+	// others leave it to that one, and names of some more that stand.
 	Released    time.Time `json:"released,omitzero"`
-	StandDownMs int64     `json:"stand_down_ms,omitempty"`
 	Next        string    `json:"next,omitempty"`
 	HeadStartMs int64     `json:"head_start_ms,omitempty"`
 	Heirs       []string  `json:"heirs,omitempty"`
@@ -62,6 +63,9 @@ func (r record) released() (standDown time.Duration, ok bool) {
 	}
 	return time.Duration(r.StandDownMs) * time.Millisecond, true
 }
+
+// milliseconds returns d as records tell it: never less than it is, nor less than 0.
+func milliseconds(d time.Duration) int64 { return max(0, d+time.Millisecond-1).Milliseconds() }
 
 // headStart returns for how long the candidate of the given name leaves a release to another that it names.
 func (r record) headStart(name string) time.Duration {

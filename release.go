@@ -88,10 +88,6 @@ func (e *Election) letGo(ctx context.Context, t *tenure, heirs []string) (revisi
 			r.HeadStartMs = transferHeadStart.Milliseconds()
 		}
 	}
-	if !t.led {
-		// What is left of our own wait for a previous leader is our successor's to wait out.
-		r.StandDownMs = max(0, time.Until(t.counts)+time.Millisecond-1).Milliseconds()
-	}
 	return e.bucket.Update(ctx, e.key, r.encode(), t.revision)
 }
 

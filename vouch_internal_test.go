@@ -19,6 +19,9 @@ func TestReleaseVouchesForItsBucketForAMomentOnly(t *testing.T) {
 		"heard a while ago":   {win{reason: reasonReleased, bucket: created, acknowledged: heard.Add(vouchPatience)}, false, 0},
 		"of another bucket":   {win{reason: reasonReleased, bucket: created.Add(-time.Hour), acknowledged: heard}, false, 10 * time.Second},
 		"a late write of own": {win{reason: reasonReclaimed, bucket: created, acknowledged: heard}, false, time.Second},
+		"one that owed more":  {win{reason: reasonReclaimed, bucket: created, left: 9 * time.Second, acknowledged: heard}, false, 9 * time.Second},
+		"one that owed less":  {win{reason: reasonReclaimed, bucket: created, left: time.Millisecond, acknowledged: heard}, false, time.Second},
+		"one that owed years": {win{reason: reasonReclaimed, bucket: created, left: 1 << 60, acknowledged: heard}, false, 10 * time.Second},
 		"no release":          {win{reason: reasonVacant, acknowledged: heard}, false, time.Second},
 	} {
 		c.w.known = heard

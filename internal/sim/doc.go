@@ -21,10 +21,11 @@
 // After every reply, update, callback and change of the bucket, as soon as all that can be done then has been done:
 //
 //   - P1, lease. Nobody says it leads when a TTL less the margin has passed since it sent the last write that it knew in time
-//     to have been applied.
+//     to have been applied, nor is the term valid that its work holds in its hand.
 //   - P2, stand-down. Nobody leads before a renewal was acknowledged that it sent after the stand-down it owed, and
 //     nobody comes to lead while another does. What it owed follows from what it took the key over: its own option, the
-//     rest that a release names, or a whole TTL if it had been told that the key was deleted.
+//     rest that a release names, or a whole TTL if it had been told that the key was deleted; and over a late write of its
+//     own what it owed by that, if it is more.
 //   - P3, stop, then release. No release is sent before callbacks and work have returned; the work's context ends at once.
 //   - P4, callbacks. They alternate, one at a time, OnLost comes by the deadline, and none is owed in the end.
 //   - P5, numbers. Each term has a larger token than all before it.
@@ -63,6 +64,9 @@
 // # What is not tried
 //
 // Hearing by republished messages, which needs a real connection; several elections in one process; and a change of the
-// TTL. Nor is everything in a schedule decided by the seed: the library's own random delays and the Go scheduler are
+// TTL. There is one clock of the server, which steps and drifts, and one of all candidates: replicas whose clocks disagree
+// about an expiry are not tried, nor candidates whose clocks run at different rates. A process that is paused has its calls,
+// replies, updates, callbacks and work held up, while the library's own timers go on; only the drill stops a real process.
+// Nor is everything in a schedule decided by the seed: the library's own random delays and the Go scheduler are
 // not. A schedule that is run again follows the same script, and mostly, but not always, ends the same way.
 package sim

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -45,6 +46,7 @@ type judge struct {
 	resets   int
 	removals int // by operators, and resets
 	newest   election.Term
+	newestAt time.Time // when that was won
 	failures []string
 
 	overlaps []*overlap
@@ -104,6 +106,9 @@ func (j *judge) sent(q *write, at time.Time) {
 	l := q.by
 	if l.heard != nil {
 		q.told, q.toldAt, q.before = l.heard()
+	}
+	if g := l.hold; l.renews(q) && !g.mayLead {
+		q.owed, q.knew = g.counts.Sub(at), g.knew
 	}
 	if !q.remove && q.note.Released.IsZero() {
 		return
@@ -181,6 +186,9 @@ func (j *judge) observe(at time.Time) (led bool) {
 			led = true
 			j.leading(l, at, was)
 		}
+		if l.working > 0 && l.valid() && !(leads && term == l.workTerm) {
+			j.fail(at, "P1", l.name, "does not lead in term %d, which is valid", l.workTerm.Number)
+		}
 		holds := state == election.LeaderElectState || state == election.LeaderState
 		if l.held != nil && !holds {
 			j.ended(l, at)
@@ -199,7 +207,7 @@ func (j *judge) observe(at time.Time) (led bool) {
 func (j *judge) lingers(at time.Time) (again bool) {
 	for _, l := range j.ledgers {
 		switch {
-		case l.working == 0 || l.crashed || l.workTerm.Valid() || l.workCtx.Err() != nil:
+		case l.working == 0 || l.crashed || l.valid() || l.workCtx.Err() != nil:
 			l.lapsed = time.Time{}
 		case l.lapsed.IsZero():
 			l.lapsed, again = at, true
@@ -241,18 +249,29 @@ func (j *judge) leading(l *ledger, at time.Time, was bool) {
 	}
 }
 
-// numbered judges the number of a new term.
+// numbered judges the number of a new term. A bucket that forgets has no numbers that grow. Who won before the bucket was
+// made again may come to lead by hitting the record of a successor that has the same revision, and so may win who takes over
+// a release that it heard of before.
 func (j *judge) numbered(l *ledger, at time.Time) {
-	if l.term.Compare(j.newest) <= 0 {
-		if j.resets > 0 {
-			// A bucket that forgets has no numbers that grow, and who held the key of a bucket that was deleted may hit
-			// the record of a successor that has the same revision.
-			j.tally["allowed: numbers after a reset"]++
-			return
-		}
+	win := l.hold.win
+	switch {
+	case l.term.Compare(j.newest) > 0:
+	case l.term.Bucket.Before(win.bucket), j.resetBetween(win.applied, j.newestAt):
+		j.tally["allowed: numbers after a reset"]++
+	default:
 		j.fail(at, "P5", l.name, "leads in term %s after a term %s", l.term.Token(), j.newest.Token())
 	}
-	j.newest = l.term
+	if !win.applied.Before(j.newestAt) && !l.term.Bucket.Before(win.bucket) {
+		j.newest, j.newestAt = l.term, win.applied
+	}
+}
+
+// resetBetween says whether the bucket was reset between two times, in whatever order they are given.
+func (j *judge) resetBetween(a, b time.Time) bool {
+	if b.Before(a) {
+		a, b = b, a
+	}
+	return slices.ContainsFunc(j.history, func(m mutation) bool { return m.resets() && !m.at.Before(a) && !m.at.After(b) })
 }
 
 // ended judges the end of a hold on the key. P6: there was a cause.
@@ -314,13 +333,13 @@ func (j *judge) answered(l *ledger, which string, at time.Time) {
 // worksOn takes in that work begins.
 func (j *judge) worksOn(l *ledger, t election.Term, ctx context.Context) {
 	l.working++
-	l.workTerm, l.workCtx = t, ctx
+	l.workTerm, l.valid, l.workCtx = t, t.Valid, ctx
 }
 
-// idle takes in that work is about to return, which ends the term unless it has ended.
+// idle takes in that work is about to return. If its context has not ended, it does so by itself and ends the term.
 func (j *judge) idle(l *ledger) {
 	l.working--
-	l.leaving = true
+	l.leaving = l.leaving || l.workCtx.Err() == nil
 }
 
 // returned judges a candidate whose Start or Run has returned: all is wound up.

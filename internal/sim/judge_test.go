@@ -66,6 +66,9 @@ func (s *story) put(e *entry, kind removal) {
 // writes has a candidate write the key, in the term that it won at the given time, and be acknowledged at once.
 func (s *story) writes(a *actor, won time.Time, create bool) *write {
 	q := &write{by: a.ledger, create: create, sent: s.now, note: note{Attempt: "x", Since: won}}
+	if s.stood != nil {
+		q.expect = s.stood.revision
+	}
 	s.sent(q, s.now)
 	s.put(&entry{write: q}, removalWritten)
 	q.answered = s.now
@@ -75,13 +78,30 @@ func (s *story) writes(a *actor, won time.Time, create bool) *write {
 
 func (s *story) passes(d time.Duration) { s.now = s.now.Add(d) }
 
-// leads has a candidate win and come to lead, after the given stand-down.
+// unanswered has a candidate win the key by a write whose reply is lost.
+func (s *story) unanswered(a *actor) {
+	q := &write{by: a.ledger, create: true, sent: s.now, note: note{Attempt: "x", Since: s.now}}
+	s.sent(q, s.now)
+	s.put(&entry{write: q}, removalWritten)
+}
+
+// deleted has somebody delete the key, of which the candidate hears.
+func (s *story) deleted(a *actor) {
+	s.put(&entry{op: jetstream.KeyValueDelete, write: &write{remove: true}}, removalWritten)
+	a.heard = func() (*entry, time.Time, *entry) { return s.stood, s.now.Add(-1), nil }
+}
+
+// leads has a candidate win and come to lead, after the given stand-down, in the course of which it renews.
 func (s *story) leads(a *actor, standDown time.Duration) {
 	won := s.now
 	q := s.writes(a, won, true)
 	a.state = election.LeaderElectState
 	s.observe(s.now)
-	s.passes(standDown)
+	if half := standDown / 2; half > 0 {
+		s.passes(half)
+		s.writes(a, won, false)
+	}
+	s.passes(standDown - standDown/2)
 	s.writes(a, won, false)
 	a.state, a.term = election.LeaderState, q.revision
 	s.observe(s.now)
@@ -107,6 +127,14 @@ var stories = []struct {
 		s.passes(9800 * time.Millisecond)
 		s.observe(s.now)
 	}},
+	{"a term that is valid in which nobody leads", "P1", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.worksOn(a.ledger, election.Term{}, context.Background())
+		a.valid = func() bool { return true }
+		a.state, a.term = election.CandidateState, 0
+		s.leaves(a.ledger)
+		s.observe(s.now)
+	}},
 	{"a leader that did not stand down", "P2", func(s *story, a, _ *actor) {
 		s.leads(a, 7499*time.Millisecond)
 	}},
@@ -120,15 +148,79 @@ var stories = []struct {
 		s.put(nil, removalExpired)
 		s.leads(b, 7500*time.Millisecond)
 	}},
+	{"two leaders after a renewal was acknowledged and wiped", "", func(s *story, a, b *actor) {
+		won := s.now
+		s.leads(a, 7500*time.Millisecond)
+		s.passes(2 * time.Second)
+		s.writes(a, won, false)
+		s.put(nil, removalWiped)
+		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"two leaders in a bucket whose revisions had been in use before it was reset", "", func(s *story, a, b *actor) {
+		for range 3 {
+			s.put(&entry{write: &write{}}, removalWritten)
+		}
+		s.put(nil, removalRemade)
+		s.seq = 0
+		s.passes(1)
+		s.leads(a, 7500*time.Millisecond) // by the third write
+		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"two leaders in a bucket that was reset when nothing had been written to it", "P2", func(s *story, a, b *actor) {
+		s.put(nil, removalRemade)
+		s.passes(1)
+		s.leads(a, 7500*time.Millisecond)
+		s.leads(b, 7500*time.Millisecond)
+	}},
 	{"two leaders after a deletion that nobody heard of", "", func(s *story, a, b *actor) {
 		s.leads(a, 7500*time.Millisecond)
 		s.put(&entry{op: jetstream.KeyValueDelete, write: &write{remove: true}}, removalWritten)
 		s.leads(b, 7500*time.Millisecond)
 	}},
 	{"a winner that heard of the deletion and waited too short a time", "P2", func(s *story, _, b *actor) {
-		s.put(&entry{op: jetstream.KeyValueDelete, write: &write{remove: true}}, removalWritten)
-		b.heard = func() (*entry, time.Time, *entry) { return s.stood, s.now.Add(-1), nil }
+		s.deleted(b)
 		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"one that takes over its own win after a deletion that it heard of, and waits too short a time", "P2", func(s *story, _, b *actor) {
+		s.deleted(b)
+		s.unanswered(b)
+		s.passes(2 * time.Second)
+		s.leads(b, storyTTL-1)
+	}},
+	{"one that takes over its own win after a deletion that it heard of, and waits for a TTL", "", func(s *story, _, b *actor) {
+		s.deleted(b)
+		s.unanswered(b)
+		s.passes(2 * time.Second)
+		s.leads(b, storyTTL)
+	}},
+	{"one that takes over what it renewed as leader-elect after such a deletion, and does not wait for what was left", "P2", func(s *story, _, b *actor) {
+		b.standDown = 0
+		s.deleted(b)
+		won := s.now
+		s.writes(b, won, true)
+		s.passes(2 * time.Second)
+		s.writes(b, won, false)
+		s.passes(2 * time.Second)
+		s.leads(b, 8*time.Second-1)
+	}},
+	{"one that takes over what it renewed as leader-elect after such a deletion, and waits for what was left", "", func(s *story, _, b *actor) {
+		b.standDown = 0
+		s.deleted(b)
+		won := s.now
+		s.writes(b, won, true)
+		s.passes(2 * time.Second)
+		s.writes(b, won, false)
+		s.passes(2 * time.Second)
+		s.leads(b, 8*time.Second)
+	}},
+	{"one that takes over what it wrote when it led", "", func(s *story, _, b *actor) {
+		b.standDown = 0
+		s.deleted(b)
+		s.leads(b, storyTTL)
+		b.state, b.term = election.CandidateState, 0
+		s.leaves(b.ledger)
+		s.observe(s.now)
+		s.leads(b, 1)
 	}},
 	{"a release while work goes on", "P3", func(s *story, a, _ *actor) {
 		s.leads(a, 7500*time.Millisecond)
@@ -175,9 +267,41 @@ var stories = []struct {
 		s.newest = election.Term{Number: 7, Bucket: b.made}
 		s.leads(a, 7500*time.Millisecond)
 	}},
+	{"a number that does not grow since the bucket was reset", "", func(s *story, a, b *actor) {
+		s.newest = election.Term{Number: 7, Bucket: b.made}
+		s.put(nil, removalForgotten)
+		s.leads(a, 7500*time.Millisecond)
+	}},
+	{"a number that does not grow since a leader after the bucket was reset", "P5", func(s *story, a, b *actor) {
+		s.put(nil, removalForgotten)
+		s.passes(1)
+		s.leads(b, 7500*time.Millisecond)
+		b.state, b.term = election.CandidateState, 0
+		s.newest.Number += 7
+		s.put(&entry{write: &write{}}, removalWritten)
+		s.leads(a, 7500*time.Millisecond)
+	}},
 	{"a leader that gives up without cause", "P6", func(s *story, a, _ *actor) {
 		s.leads(a, 7500*time.Millisecond)
 		s.passes(time.Second)
+		a.state, a.term = election.CandidateState, 0
+		s.observe(s.now)
+	}},
+	{"a leader that gives up without cause, and its work returns at once", "P6", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		ctx, cancel := context.WithCancel(context.Background())
+		s.worksOn(a.ledger, election.Term{}, ctx)
+		s.passes(time.Second)
+		cancel()
+		a.state, a.term = election.CandidateState, 0
+		s.idle(a.ledger)
+		s.observe(s.now)
+	}},
+	{"a leader whose work returns by itself", "", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.worksOn(a.ledger, election.Term{}, context.Background())
+		s.passes(time.Second)
+		s.idle(a.ledger)
 		a.state, a.term = election.CandidateState, 0
 		s.observe(s.now)
 	}},

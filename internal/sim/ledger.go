@@ -47,6 +47,7 @@ type ledger struct {
 	callbackAt time.Time
 	working    int
 	workTerm   election.Term
+	valid      func() bool // says whether that is
 	workCtx    context.Context
 	lapsed     time.Time // when that was found to outlast the term; zero if it was not
 }
@@ -121,7 +122,14 @@ func (l *ledger) required(q *write) (d time.Duration, knew bool) {
 		over = over.write.over
 	}
 	if !over.releases() {
-		return l.standDown, false
+		if over == nil || over.write == nil || over.write.by != l || l.plain {
+			return l.standDown, false
+		}
+		owed, knew := over.write.owed, over.write.knew // a late write of its own
+		if l.wins(over.write) {
+			owed, knew = l.required(over.write)
+		}
+		return max(l.standDown, owed), knew
 	}
 	left := min(time.Duration(over.write.note.StandDownMs)*time.Millisecond, max(l.standDown, l.ttl))
 	switch {

@@ -60,7 +60,7 @@ func (j *judge) excuse(first, second *ledger) (why string, allowed bool) {
 		return "the key expired early", early > j.leastStandDown(last+1, second)+first.margin
 	case next.removal == removalWiped:
 		return "the renewal was wiped", true
-	case next.after.write.by != nil && j.resets > 0:
+	case next.after.write.by != nil && j.mistaken(next.after.write):
 		return whyReset, true
 	case next.after.write.by != nil:
 		return "another candidate had overwritten its record", false
@@ -70,6 +70,20 @@ func (j *judge) excuse(first, second *ledger) (why string, allowed bool) {
 		return whyDeleted, true
 	}
 	return "the key was overwritten", true
+}
+
+// mistaken says whether a write may have been meant for what had the revision that it hit before the bucket was reset.
+func (j *judge) mistaken(q *write) bool {
+	stood := false
+	for _, m := range j.history {
+		switch {
+		case m.after != nil && m.after.revision == q.expect:
+			stood = true
+		case m.resets() && stood:
+			return true
+		}
+	}
+	return false
 }
 
 // leastStandDown returns the shortest stand-down of those who won since the given change, second being the last.

@@ -39,9 +39,11 @@ type write struct {
 	expect uint64 // the revision it demands; of a create that of the marker it saw
 	always bool   // whether it demands none
 	sent   time.Time
-	told   *entry    // the last that its writer had heard by then
-	toldAt time.Time // and when
-	before *entry    // what it had heard before that
+	told   *entry        // the last that its writer had heard by then
+	toldAt time.Time     // and when
+	before *entry        // what it had heard before that
+	owed   time.Duration // what was left of its writer's stand-down, if it renewed what that held as leader-elect
+	knew   bool          // whether that had been told of a removal
 
 	over     *entry    // what stood under the key before
 	applied  time.Time // zero if it was not

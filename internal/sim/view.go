@@ -123,7 +123,7 @@ func (v *view) arrive(q *write, f fate, late bool, serve func(time.Time, fate) e
 	now := time.Now()
 	if q != nil && late {
 		v.w.count("write applied or refused late")
-		return v.w.server.apply(now, q, true)
+		return v.apply(now, q, f, true)
 	}
 	v.w.probeSoon()
 	return serve(now, f)
@@ -235,16 +235,22 @@ func (v *view) write(ctx context.Context, o op, q *write) (uint64, error) {
 			v.w.journal.add(event{at: now, who: v.c.name, what: "passing conflict"})
 			return s.transient(q)
 		}
-		if e := s.current; f.edge && e != nil && e.write != nil && e.write.by == q.by && e.revision == q.expect {
-			e.wipe = true
-			defer func() { e.wipe = false }()
-		}
-		return s.apply(now, q, false)
+		return v.apply(now, q, f, false)
 	})
 	if err != nil {
 		return 0, err
 	}
 	return q.revision, nil
+}
+
+// apply has the server carry out a write. A renewal at the edge comes when the expiry of its key is under way.
+func (v *view) apply(now time.Time, q *write, f fate, late bool) error {
+	s := v.w.server
+	if e := s.current; f.edge && e != nil && e.write != nil && e.write.by == q.by && e.revision == q.expect {
+		e.wipe = true
+		defer func() { e.wipe = false }()
+	}
+	return s.apply(now, q, late)
 }
 
 // lastRevision returns the revision that options of a deletion demand. They can be read only by applying them.
