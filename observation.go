@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +42,7 @@ func (o *observation) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
 	if len(o.keys) == 0 {
 		return o.observer.bucket.WatchAll(ctx)
 	}
-	return o.observer.bucket.WatchFiltered(ctx, o.keys)
+	return o.observer.bucket.WatchFiltered(ctx, slices.Clone(o.keys)) // nats.go makes subjects of them in place
 }
 
 // run follows the keys until ctx ends, by one watcher after the other.

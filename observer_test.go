@@ -83,75 +83,88 @@ func TestObserverTellsTheCurrentStateFirstAndThenEachChange(t *testing.T) {
 	})
 }
 
+// observedKeys are the ways to say what to observe.
+var observedKeys = map[string][]string{"all keys": nil, "one key": {key}, "patterns": {key, "jobs.>"}}
+
 func TestObserverTellsExpiryFromEviction(t *testing.T) {
 	for name, options := range map[string]func(*jetstream.KeyValueConfig){"markers": natstest.WithMarkers, "no markers": withoutMarkers} {
-		t.Run(name, func(t *testing.T) {
-			onVirtualTime(t, func(f *fleet) {
-				a := f.leading("a")
-				seen := f.observe(f.observer())
-				seen.take()
-				a.link.Cut()
-				after(ttl + 3*time.Second)
-				f.Expect(seen.take()).To(Equal([]string{"scheduler expired a"}))
+		for what, keys := range observedKeys {
+			t.Run(name+", "+what, func(t *testing.T) {
+				onVirtualTime(t, func(f *fleet) {
+					a := f.leading("a")
+					given := slices.Clone(keys)
+					seen := f.observe(f.observer(), given...)
+					seen.take()
+					a.link.Cut()
+					after(ttl + 3*time.Second)
+					f.Expect(seen.take()).To(Equal([]string{"scheduler expired a"}))
 
-				f.candidate("b").start()
-				after(ttl)
-				seen.take()
-				f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed())
-				after(instant)
-				f.Expect(seen.take()).To(Equal([]string{"scheduler evicted b"}))
+					f.candidate("b").start()
+					after(ttl)
+					seen.take()
+					f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed())
+					after(instant)
+					f.Expect(seen.take()).To(Equal([]string{"scheduler evicted b"}))
 
-				f.write("c")
-				after(instant)
-				f.Expect(seen.take()).To(Equal([]string{"scheduler elected c"}))
-				f.write("d")
-				after(instant)
-				f.Expect(seen.take()).To(Equal([]string{"scheduler evicted c", "scheduler elected d"}))
-			}, options)
-		})
+					f.write("c")
+					after(instant)
+					f.Expect(seen.take()).To(Equal([]string{"scheduler elected c"}))
+					f.write("d")
+					after(instant)
+					f.Expect(seen.take()).To(Equal([]string{"scheduler evicted c", "scheduler elected d"}))
+					f.Expect(given).To(Equal(keys), "they are the caller's")
+				}, options)
+			})
+		}
 	}
 }
 
 func TestObserverLosesNoChangeOverARestartOfTheServer(t *testing.T) {
 	for name, connected := range map[string]bool{"with its JetStream context": true, "without": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := NewWithT(t)
-			s := natstest.StartTCP(t)
-			nc := s.Connect(t)
-			bucket := s.Bucket(t, nc, 2*time.Second)
-			_, err := bucket.Put(t.Context(), key, []byte("a"))
-			g.Expect(err).NotTo(HaveOccurred())
-			js, err := jetstream.New(nc)
-			g.Expect(err).NotTo(HaveOccurred())
-			var opts []election.Option
-			if connected {
-				opts = append(opts, election.WithJetStream(js))
-			}
-			o, err := election.NewObserver(bucket, opts...)
-			g.Expect(err).NotTo(HaveOccurred())
-			events, err := o.Observe(t.Context())
-			g.Expect(err).NotTo(HaveOccurred())
-			next := func() string {
-				for e := range events {
-					if e.Kind != election.Renewed {
-						return e.Kind.String() + " " + e.Leader.Name
+		for what, keys := range observedKeys {
+			t.Run(name+", "+what, func(t *testing.T) {
+				t.Parallel()
+				g := NewWithT(t)
+				s := natstest.StartTCP(t)
+				nc := s.Connect(t)
+				bucket := s.Bucket(t, nc, 2*time.Second)
+				_, err := bucket.Put(t.Context(), key, []byte("a"))
+				g.Expect(err).NotTo(HaveOccurred())
+				js, err := jetstream.New(nc)
+				g.Expect(err).NotTo(HaveOccurred())
+				var opts []election.Option
+				if connected {
+					opts = append(opts, election.WithJetStream(js))
+				}
+				o, err := election.NewObserver(bucket, opts...)
+				g.Expect(err).NotTo(HaveOccurred())
+				events, err := o.Observe(t.Context(), slices.Clone(keys)...)
+				g.Expect(err).NotTo(HaveOccurred())
+				next := func() string {
+					for {
+						select {
+						case e := <-events:
+							if e.Kind != election.Renewed {
+								return e.Kind.String() + " " + e.Leader.Name
+							}
+						case <-time.After(30 * time.Second):
+							return "nothing"
+						}
 					}
 				}
-				return "closed"
-			}
-			g.Expect(next()).To(Equal("elected a"))
-			s.Restart(t, 100*time.Millisecond)
-			go func() { // b leads on
-				for t.Context().Err() == nil {
-					_, _ = bucket.Put(t.Context(), key, []byte("b"))
-					time.Sleep(200 * time.Millisecond)
-				}
-			}()
-			g.Expect(next()).To(Or(Equal("expired a"), Equal("evicted a")), "by how long the restart took")
-			g.Expect(next()).To(Equal("elected b"))
-			g.Expect(next()).To(Equal("leading b"))
-		})
+				g.Expect(next()).To(Equal("elected a"))
+				s.Restart(t, 100*time.Millisecond)
+				go func() { // b leads on
+					for t.Context().Err() == nil {
+						_, _ = bucket.Put(t.Context(), key, []byte("b"))
+						time.Sleep(200 * time.Millisecond)
+					}
+				}()
+				g.Expect(next()).To(Or(Equal("expired a"), Equal("evicted a")), "by how long the restart took")
+				g.Expect(next()).To(Equal("elected b"))
+				g.Expect(next()).To(Equal("leading b"))
+			})
+		}
 	}
 }
 
