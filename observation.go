@@ -39,10 +39,12 @@ type sight struct {
 const observerRetry = time.Second
 
 func (o *observation) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
-	if len(o.keys) == 0 {
-		return o.observer.bucket.WatchAll(ctx)
-	}
-	return o.observer.bucket.WatchFiltered(ctx, slices.Clone(o.keys)) // nats.go makes subjects of them in place
+	return watch.Start(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) {
+		if len(o.keys) == 0 {
+			return o.observer.bucket.WatchAll(ctx)
+		}
+		return o.observer.bucket.WatchFiltered(ctx, slices.Clone(o.keys)) // nats.go makes subjects of them in place
+	})
 }
 
 // run follows the keys until ctx ends, by one watcher after the other.
@@ -53,15 +55,17 @@ func (o *observation) run(ctx context.Context, w jetstream.KeyWatcher) {
 		defer nc.RemoveStatusListener(reconnects)
 	}
 	level := slog.LevelWarn // the first time
-	for ctx.Err() == nil {
+	for {
 		if w != nil {
 			level = slog.LevelWarn
 			o.follow(ctx, w, reconnects)
 			watch.Stop(w)
 		}
+		if ctx.Err() != nil {
+			return
+		}
 		var err error
 		if w, err = o.watch(ctx); err != nil {
-			w = nil
 			if ctx.Err() == nil {
 				o.observer.log.Log(ctx, level, "Elections cannot be observed for now", "bucket", o.observer.bucket.Bucket(), "error", err)
 			}

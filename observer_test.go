@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -314,4 +316,74 @@ func TestLeaderChangesAreToldToEveryCandidateInOrder(t *testing.T) {
 		f.Expect(slices.DeleteFunc(slices.Clone(*told["c"]), func(name string) bool { return name == "" })).To(Equal([]string{"a", "b", "c"}))
 		f.Expect(*told["c"]).To(ContainElement(""), "for the time after the crash nobody led")
 	}, republished)
+}
+
+// watching is a bucket that remembers the contexts of its watchers, and can have them refused.
+type watching struct {
+	jetstream.KeyValue
+	refused  atomic.Bool
+	mu       sync.Mutex
+	contexts []context.Context
+}
+
+func (b *watching) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	b.mu.Lock()
+	b.contexts = append(b.contexts, ctx)
+	b.mu.Unlock()
+	if b.refused.Load() {
+		return nil, jetstream.ErrNoStreamResponse
+	}
+	return b.KeyValue.WatchAll(ctx, opts...)
+}
+
+func TestObserverKeepsNothingOfTheWatchersThatItHad(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		b := &watching{KeyValue: f.bucket}
+		o, err := election.NewObserver(b)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.observe(o)
+		after(10 * time.Minute) // nobody leads, so that watchers are made again and again
+		f.Expect(f.consumers()).To(Equal(1))
+		b.refused.Store(true)
+		after(time.Minute)
+		b.refused.Store(false)
+		after(time.Minute)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		f.Expect(len(b.contexts)).To(BeNumerically(">", 100))
+		last := len(b.contexts) - 1
+		f.Expect(b.contexts[last].Err()).NotTo(HaveOccurred())
+		for _, ctx := range b.contexts[:last] {
+			f.Expect(ctx.Err()).To(HaveOccurred())
+		}
+	})
+}
+
+// ending is a bucket with watchers that are made just before their context ends.
+type ending struct {
+	jetstream.KeyValue
+	end context.CancelFunc
+}
+
+func (b *ending) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	w, err := b.KeyValue.WatchAll(ctx, opts...)
+	synctest.Wait()
+	b.end()
+	return w, err
+}
+
+func TestObserverThatEndsAsItBeginsLeavesNothingBehind(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		for i := range 1000 { // more than a watcher has room for
+			_, err := f.bucket.Put(context.Background(), fmt.Sprint("k", i), []byte("a"))
+			f.Expect(err).NotTo(HaveOccurred())
+		}
+		ctx, cancel := context.WithCancel(f.T.Context())
+		o, err := election.NewObserver(&ending{KeyValue: f.bucket, end: cancel})
+		f.Expect(err).NotTo(HaveOccurred())
+		events, err := o.Observe(ctx)
+		f.Expect(err).NotTo(HaveOccurred())
+		after(5 * time.Second)
+		f.Expect(events).To(BeClosed()) // and the end of the test finds whoever waits still
+	})
 }
