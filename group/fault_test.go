@@ -310,3 +310,22 @@ func TestMemberKeepsNothingOfTheWatchersThatItHad(t *testing.T) {
 		}
 	})
 }
+
+func TestRecordOfSomebodyElseDoesNotEndTheMembers(t *testing.T) {
+	for key, record := range map[string]string{
+		"shards.members.x": `{"name":"x","instance":"i","keys":["z","y","y"]}`,
+		"shards.plan":      `{"number":7,"by":"x","keys":{"x":["z","y","y"]}}`,
+	} {
+		t.Run(key, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				keys := keysOf(6)
+				members := f.together(keys, "a", "b", "c")
+				_, err := f.bucket.Put(context.Background(), key, []byte(record))
+				f.Expect(err).NotTo(HaveOccurred())
+				members[0].link.Disconnect() // it is told of a plan before it hears who is there
+				after(2 * ttl)
+				f.expectEven(keys, members)
+			})
+		})
+	}
+}
