@@ -24,8 +24,11 @@ depose: ## leaders that write on when they lead no more
 fuzz: ## bytes that somebody else wrote
 	go test -run '^$$' -fuzz FuzzRecord -fuzztime $(FUZZ) .
 	go test -run '^$$' -fuzz FuzzChange -fuzztime $(FUZZ) .
+	go test -run '^$$' -fuzz FuzzQuestion -fuzztime $(FUZZ) .
+	go test -run '^$$' -fuzz FuzzAnswer -fuzztime $(FUZZ) .
 	go test -run '^$$' -fuzz FuzzEpochRecord -fuzztime $(FUZZ) ./fence
 	go test -run '^$$' -fuzz FuzzGuard -fuzztime $(FUZZ) ./fence
+	go test -run '^$$' -fuzz FuzzView -fuzztime $(FUZZ) ./group
 	go test -run '^$$' -fuzz FuzzRead -fuzztime $(FUZZ) ./internal/history
 	go test -run '^$$' -fuzz FuzzCommandLine -fuzztime $(FUZZ) ./cmd/election-cli
 	go test -run '^$$' -fuzz FuzzRate -fuzztime $(FUZZ) ./cmd/election-cli

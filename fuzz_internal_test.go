@@ -2,11 +2,15 @@ package election
 
 import (
 	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
 )
 
 // FuzzRecord reads what anybody may have written under a key.
@@ -90,6 +94,82 @@ func FuzzChange(f *testing.F) {
 			}
 			if bytes > maxHeirBytes {
 				t.Errorf("heirs of %d bytes", bytes)
+			}
+		}
+	})
+}
+
+// FuzzQuestion asks a process that has the leader what anybody may ask.
+func FuzzQuestion(f *testing.F) {
+	f.Add(verbCandidates, "_INBOX.x", []byte(`{"key":"k"}`))
+	f.Add(verbResign, "", []byte(`{"key":"k","bucket":"1970-01-01T00:00:00Z","instance":"i","wait_ms":9223372036854775807}`))
+	f.Add(verbResign, "$KV.B.k", []byte(`{"key":"k","bucket":"9999-12-31T23:59:59+23:59","wait_ms":-1}`))
+	f.Add(verbTransfer, "election-control.B.resign", []byte(`{"key":"k","to":"a b"}`))
+	f.Add(verbResign, "", []byte(`{"key":"k","instance":"j"}`))
+	f.Add("PING", "", []byte("null"))
+	f.Fuzz(func(t *testing.T, verb, inbox string, data []byte) {
+		created, now := time.Unix(0, 0), time.Now()
+		h := &hub{bucket: named{}}
+		h.created.Store(&created)
+		e := &Election{name: "a", key: "k", instance: "i", log: slog.New(slog.DiscardHandler)}
+		tm := timing{ttl: time.Minute, interval: 45 * time.Second}
+		e.facts.Store(&facts{timing: tm, created: created})
+		held := newTenure(t.Context(), &e.announcer, Term{Number: 1}, tm, now, now, 0)
+		defer held.expiry.Stop()
+		close(held.over) // nobody waits for the work
+		e.tenure.Store(held)
+		h.ears = map[string][]*ear{"k": {{hub: h, election: e, key: "k"}}}
+		d := &desk{hub: h, asked: map[string]int{}, failed: map[string]int{}, windUps: make(chan struct{}, 1), looks: make(chan *nats.Msg, 1)}
+		m := &nats.Msg{Subject: controlSubject("B", verb), Reply: inbox, Data: data}
+		d.answer(verb, m)
+		d.introduce(verb, m)
+		d.windUps <- struct{}{} // once what was begun is done
+		if d.failed[verb] > d.asked[verb] || d.asked[verb] > 0 != slices.Contains(verbs, verb) {
+			t.Errorf("%d of %d questions failed", d.failed[verb], d.asked[verb])
+		}
+		if held.ctx.Err() == nil {
+			return
+		}
+		var q question
+		if err := json.Unmarshal(data, &q); err != nil || verb != verbResign || q.Key != "k" || q.Instance != "" && q.Instance != "i" || !q.Bucket.IsZero() && !q.Bucket.Equal(created) {
+			t.Errorf("gave up leadership for %q: %s", verb, data)
+		}
+	})
+}
+
+// FuzzAnswer reads what anybody may answer to a question.
+func FuzzAnswer(f *testing.F) {
+	f.Add("", "", []byte(`{"candidates":[{"key":"k","name":"a","instance":"i","state":"leader","ready":true,"version":"1.0.0","clock":"2026-01-01T00:00:00Z"}]}`))
+	f.Add("", "", []byte(`{"begun":true}`))
+	f.Add("", "", []byte(`{"candidates":[{"state":4294967295,"pid":-1,"clock_lag_ns":-9223372036854775808,"clock":"9999-12-31T23:59:59-23:59"},null]}`))
+	f.Add("not the leader", "409", []byte(nil))
+	f.Add("x", "99999999999999999999", []byte("{"))
+	f.Fuzz(func(t *testing.T, text, code string, data []byte) {
+		m := &nats.Msg{Header: nats.Header{}, Data: data}
+		if text != "" {
+			m.Header.Set(micro.ErrorHeader, text)
+			m.Header.Set(micro.ErrorCodeHeader, code)
+		}
+		var a answer
+		err := a.read(m)
+		if text != "" {
+			if err == nil || err.Error() != text || a.Begun || a.Candidates != nil {
+				t.Errorf("the error %q became %v, %+v", text, err, a)
+			}
+			if kind := errors.Unwrap(err); kind != nil && kindOf(codeOf(err)) != kind {
+				t.Errorf("%q became %v", code, kind)
+			}
+			return
+		}
+		if err != nil {
+			return
+		}
+		if _, err := json.Marshal(a); err != nil {
+			t.Error(err)
+		}
+		for _, c := range a.Candidates {
+			if rank(c.State) < 0 {
+				t.Errorf("a candidate in state %v", c.State)
 			}
 		}
 	})

@@ -306,7 +306,7 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w, err := h.watch(ctx)
+	w, wide, err := h.watch(ctx)
 	if err == nil && w == nil {
 		err = errors.New("there is no watcher")
 	}
@@ -324,12 +324,15 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 		case <-h.remake:
 			return nil
 		case <-h.widen: // before the other ends, lest a release be missed that one of those that wait was asked to answer
-			wider, err := h.watch(ctx)
+			if wide {
+				continue // a second key comes and goes with each lock of a process that has one election besides
+			}
+			wider, all, err := h.watch(ctx)
 			if err != nil || wider == nil {
 				return err
 			}
 			watch.Stop(w)
-			w, replay = wider, true
+			w, wide, replay = wider, all, true
 			h.use(sourceWatch)
 		case <-h.deaf:
 			return nil
@@ -347,8 +350,9 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 	}
 }
 
-// watch makes a watcher of the whole bucket, or of the one key that matters: for more a candidate may have no permission.
-func (h *hub) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
+// watch makes a watcher of the whole bucket, which is wide, or of the one key that matters: for more a candidate may have
+// no permission.
+func (h *hub) watch(ctx context.Context) (w jetstream.KeyWatcher, wide bool, err error) {
 	select {
 	case <-h.widen: // that was about the last one
 	default:
@@ -357,9 +361,11 @@ func (h *hub) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
 	keys := slices.Collect(maps.Keys(h.ears))
 	h.mu.Unlock()
 	if len(keys) == 1 {
-		return h.bucket.Watch(ctx, keys[0])
+		w, err = h.bucket.Watch(ctx, keys[0])
+		return w, false, err
 	}
-	return h.bucket.WatchAll(ctx)
+	w, err = h.bucket.WatchAll(ctx)
+	return w, true, err
 }
 
 // entry reads one update of a watcher, which does not tell whether a key was purged or expired.

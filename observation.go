@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,7 +19,7 @@ type observation struct {
 	observer *Observer
 	keys     []string
 	ttl      time.Duration
-	sights   map[string]*sight // by key; belongs to run
+	sights   map[string]*sight // by key, of those that are held or were just now; belongs to run
 	told     bool              // whether the current state was told
 	queue    *queue
 }
@@ -38,10 +39,12 @@ type sight struct {
 const observerRetry = time.Second
 
 func (o *observation) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
-	if len(o.keys) == 0 {
-		return o.observer.bucket.WatchAll(ctx)
-	}
-	return o.observer.bucket.WatchFiltered(ctx, o.keys)
+	return watch.Start(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) {
+		if len(o.keys) == 0 {
+			return o.observer.bucket.WatchAll(ctx)
+		}
+		return o.observer.bucket.WatchFiltered(ctx, slices.Clone(o.keys)) // nats.go makes subjects of them in place
+	})
 }
 
 // run follows the keys until ctx ends, by one watcher after the other.
@@ -52,15 +55,17 @@ func (o *observation) run(ctx context.Context, w jetstream.KeyWatcher) {
 		defer nc.RemoveStatusListener(reconnects)
 	}
 	level := slog.LevelWarn // the first time
-	for ctx.Err() == nil {
+	for {
 		if w != nil {
 			level = slog.LevelWarn
 			o.follow(ctx, w, reconnects)
 			watch.Stop(w)
 		}
+		if ctx.Err() != nil {
+			return
+		}
 		var err error
 		if w, err = o.watch(ctx); err != nil {
-			w = nil
 			if ctx.Err() == nil {
 				o.observer.log.Log(ctx, level, "Elections cannot be observed for now", "bucket", o.observer.bucket.Bucket(), "error", err)
 			}
@@ -122,10 +127,15 @@ func (o *observation) patience(heard time.Time) time.Duration {
 	return time.Until(ends)
 }
 
-// missing finds the keys that were held and of which a new watcher has told nothing: they are gone.
+// missing finds the keys that were held and of which a new watcher has told nothing: they are gone. They are forgotten when
+// the next one tells nothing of them either, for one that lags behind may tell again who held them.
 func (o *observation) missing() {
 	for key, s := range o.sights {
-		if s.held && !s.told {
+		switch {
+		case s.told:
+		case !s.held:
+			delete(o.sights, key)
+		default:
 			kind := Evicted
 			if !time.Now().Before(s.expires.Add(-expiryLateness)) {
 				kind = Expired
@@ -142,7 +152,6 @@ func (o *observation) see(entry jetstream.KeyValueEntry) {
 	s := o.sights[key]
 	if s == nil {
 		s = &sight{}
-		o.sights[key] = s
 	}
 	s.told = true
 	if s.revision == entry.Revision() && s.written.Equal(entry.Created()) {
@@ -150,16 +159,16 @@ func (o *observation) see(entry jetstream.KeyValueEntry) {
 	}
 	s.revision, s.written = entry.Revision(), entry.Created()
 	if entry.Operation() != jetstream.KeyValuePut {
+		delete(o.sights, key)
 		if s.held {
-			s.held = false
 			o.tell(s.removal(entry, o.ttl), key, s.leader, entry.Created())
 		}
 		return
 	}
 	r := parseRecord(entry.Value())
 	if _, released := r.released(); released {
+		delete(o.sights, key)
 		if s.held {
-			s.held = false
 			kind := Released
 			if s.leader.Instance != r.Instance {
 				kind = Evicted // and what took its place was released since
@@ -168,6 +177,7 @@ func (o *observation) see(entry jetstream.KeyValueEntry) {
 		}
 		return
 	}
+	o.sights[key] = s
 	o.held(s, r.leader(key, entry.Revision(), entry.Created(), o.ttl), r.Won)
 }
 

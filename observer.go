@@ -161,7 +161,7 @@ func (o *Observer) Observe(ctx context.Context, keys ...string) (<-chan Event, e
 	if err != nil {
 		return nil, fmt.Errorf("observing %q: %w", o.bucket.Bucket(), err)
 	}
-	s := &observation{observer: o, keys: keys, ttl: ttl, sights: map[string]*sight{}, queue: newQueue()}
+	s := &observation{observer: o, keys: slices.Clone(keys), ttl: ttl, sights: map[string]*sight{}, queue: newQueue()}
 	w, err := s.watch(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("observing %q: %w", o.bucket.Bucket(), err)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -83,75 +85,88 @@ func TestObserverTellsTheCurrentStateFirstAndThenEachChange(t *testing.T) {
 	})
 }
 
+// observedKeys are the ways to say what to observe.
+var observedKeys = map[string][]string{"all keys": nil, "one key": {key}, "patterns": {key, "jobs.>"}}
+
 func TestObserverTellsExpiryFromEviction(t *testing.T) {
 	for name, options := range map[string]func(*jetstream.KeyValueConfig){"markers": natstest.WithMarkers, "no markers": withoutMarkers} {
-		t.Run(name, func(t *testing.T) {
-			onVirtualTime(t, func(f *fleet) {
-				a := f.leading("a")
-				seen := f.observe(f.observer())
-				seen.take()
-				a.link.Cut()
-				after(ttl + 3*time.Second)
-				f.Expect(seen.take()).To(Equal([]string{"scheduler expired a"}))
+		for what, keys := range observedKeys {
+			t.Run(name+", "+what, func(t *testing.T) {
+				onVirtualTime(t, func(f *fleet) {
+					a := f.leading("a")
+					given := slices.Clone(keys)
+					seen := f.observe(f.observer(), given...)
+					seen.take()
+					a.link.Cut()
+					after(ttl + 3*time.Second)
+					f.Expect(seen.take()).To(Equal([]string{"scheduler expired a"}))
 
-				f.candidate("b").start()
-				after(ttl)
-				seen.take()
-				f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed())
-				after(instant)
-				f.Expect(seen.take()).To(Equal([]string{"scheduler evicted b"}))
+					f.candidate("b").start()
+					after(ttl)
+					seen.take()
+					f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed())
+					after(instant)
+					f.Expect(seen.take()).To(Equal([]string{"scheduler evicted b"}))
 
-				f.write("c")
-				after(instant)
-				f.Expect(seen.take()).To(Equal([]string{"scheduler elected c"}))
-				f.write("d")
-				after(instant)
-				f.Expect(seen.take()).To(Equal([]string{"scheduler evicted c", "scheduler elected d"}))
-			}, options)
-		})
+					f.write("c")
+					after(instant)
+					f.Expect(seen.take()).To(Equal([]string{"scheduler elected c"}))
+					f.write("d")
+					after(instant)
+					f.Expect(seen.take()).To(Equal([]string{"scheduler evicted c", "scheduler elected d"}))
+					f.Expect(given).To(Equal(keys), "they are the caller's")
+				}, options)
+			})
+		}
 	}
 }
 
 func TestObserverLosesNoChangeOverARestartOfTheServer(t *testing.T) {
 	for name, connected := range map[string]bool{"with its JetStream context": true, "without": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := NewWithT(t)
-			s := natstest.StartTCP(t)
-			nc := s.Connect(t)
-			bucket := s.Bucket(t, nc, 2*time.Second)
-			_, err := bucket.Put(t.Context(), key, []byte("a"))
-			g.Expect(err).NotTo(HaveOccurred())
-			js, err := jetstream.New(nc)
-			g.Expect(err).NotTo(HaveOccurred())
-			var opts []election.Option
-			if connected {
-				opts = append(opts, election.WithJetStream(js))
-			}
-			o, err := election.NewObserver(bucket, opts...)
-			g.Expect(err).NotTo(HaveOccurred())
-			events, err := o.Observe(t.Context())
-			g.Expect(err).NotTo(HaveOccurred())
-			next := func() string {
-				for e := range events {
-					if e.Kind != election.Renewed {
-						return e.Kind.String() + " " + e.Leader.Name
+		for what, keys := range observedKeys {
+			t.Run(name+", "+what, func(t *testing.T) {
+				t.Parallel()
+				g := NewWithT(t)
+				s := natstest.StartTCP(t)
+				nc := s.Connect(t)
+				bucket := s.Bucket(t, nc, 2*time.Second)
+				_, err := bucket.Put(t.Context(), key, []byte("a"))
+				g.Expect(err).NotTo(HaveOccurred())
+				js, err := jetstream.New(nc)
+				g.Expect(err).NotTo(HaveOccurred())
+				var opts []election.Option
+				if connected {
+					opts = append(opts, election.WithJetStream(js))
+				}
+				o, err := election.NewObserver(bucket, opts...)
+				g.Expect(err).NotTo(HaveOccurred())
+				events, err := o.Observe(t.Context(), slices.Clone(keys)...)
+				g.Expect(err).NotTo(HaveOccurred())
+				next := func() string {
+					for {
+						select {
+						case e := <-events:
+							if e.Kind != election.Renewed {
+								return e.Kind.String() + " " + e.Leader.Name
+							}
+						case <-time.After(30 * time.Second):
+							return "nothing"
+						}
 					}
 				}
-				return "closed"
-			}
-			g.Expect(next()).To(Equal("elected a"))
-			s.Restart(t, 100*time.Millisecond)
-			go func() { // b leads on
-				for t.Context().Err() == nil {
-					_, _ = bucket.Put(t.Context(), key, []byte("b"))
-					time.Sleep(200 * time.Millisecond)
-				}
-			}()
-			g.Expect(next()).To(Or(Equal("expired a"), Equal("evicted a")), "by how long the restart took")
-			g.Expect(next()).To(Equal("elected b"))
-			g.Expect(next()).To(Equal("leading b"))
-		})
+				g.Expect(next()).To(Equal("elected a"))
+				s.Restart(t, 100*time.Millisecond)
+				go func() { // b leads on
+					for t.Context().Err() == nil {
+						_, _ = bucket.Put(t.Context(), key, []byte("b"))
+						time.Sleep(200 * time.Millisecond)
+					}
+				}()
+				g.Expect(next()).To(Or(Equal("expired a"), Equal("evicted a")), "by how long the restart took")
+				g.Expect(next()).To(Equal("elected b"))
+				g.Expect(next()).To(Equal("leading b"))
+			})
+		}
 	}
 }
 
@@ -301,4 +316,74 @@ func TestLeaderChangesAreToldToEveryCandidateInOrder(t *testing.T) {
 		f.Expect(slices.DeleteFunc(slices.Clone(*told["c"]), func(name string) bool { return name == "" })).To(Equal([]string{"a", "b", "c"}))
 		f.Expect(*told["c"]).To(ContainElement(""), "for the time after the crash nobody led")
 	}, republished)
+}
+
+// watching is a bucket that remembers the contexts of its watchers, and can have them refused.
+type watching struct {
+	jetstream.KeyValue
+	refused  atomic.Bool
+	mu       sync.Mutex
+	contexts []context.Context
+}
+
+func (b *watching) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	b.mu.Lock()
+	b.contexts = append(b.contexts, ctx)
+	b.mu.Unlock()
+	if b.refused.Load() {
+		return nil, jetstream.ErrNoStreamResponse
+	}
+	return b.KeyValue.WatchAll(ctx, opts...)
+}
+
+func TestObserverKeepsNothingOfTheWatchersThatItHad(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		b := &watching{KeyValue: f.bucket}
+		o, err := election.NewObserver(b)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.observe(o)
+		after(10 * time.Minute) // nobody leads, so that watchers are made again and again
+		f.Expect(f.consumers()).To(Equal(1))
+		b.refused.Store(true)
+		after(time.Minute)
+		b.refused.Store(false)
+		after(time.Minute)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		f.Expect(len(b.contexts)).To(BeNumerically(">", 100))
+		last := len(b.contexts) - 1
+		f.Expect(b.contexts[last].Err()).NotTo(HaveOccurred())
+		for _, ctx := range b.contexts[:last] {
+			f.Expect(ctx.Err()).To(HaveOccurred())
+		}
+	})
+}
+
+// ending is a bucket with watchers that are made just before their context ends.
+type ending struct {
+	jetstream.KeyValue
+	end context.CancelFunc
+}
+
+func (b *ending) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	w, err := b.KeyValue.WatchAll(ctx, opts...)
+	synctest.Wait()
+	b.end()
+	return w, err
+}
+
+func TestObserverThatEndsAsItBeginsLeavesNothingBehind(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		for i := range 1000 { // more than a watcher has room for
+			_, err := f.bucket.Put(context.Background(), fmt.Sprint("k", i), []byte("a"))
+			f.Expect(err).NotTo(HaveOccurred())
+		}
+		ctx, cancel := context.WithCancel(f.T.Context())
+		o, err := election.NewObserver(&ending{KeyValue: f.bucket, end: cancel})
+		f.Expect(err).NotTo(HaveOccurred())
+		events, err := o.Observe(ctx)
+		f.Expect(err).NotTo(HaveOccurred())
+		after(5 * time.Second)
+		f.Expect(events).To(BeClosed()) // and the end of the test finds whoever waits still
+	})
 }

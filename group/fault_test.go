@@ -4,9 +4,12 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -263,4 +266,66 @@ func TestGroupWorksWhereTheBucketTellsNothing(t *testing.T) {
 		after(time.Second)
 		f.expectEven(keys, members[1:])
 	}, plainly)
+}
+
+// watching is a bucket that remembers the contexts of its watchers, and can have them refused.
+type watching struct {
+	jetstream.KeyValue
+	refused  atomic.Bool
+	mu       sync.Mutex
+	contexts []context.Context
+}
+
+func (b *watching) WatchFiltered(ctx context.Context, keys []string, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	b.mu.Lock()
+	b.contexts = append(b.contexts, ctx)
+	b.mu.Unlock()
+	if b.refused.Load() {
+		return nil, jetstream.ErrNoStreamResponse
+	}
+	return b.KeyValue.WatchFiltered(ctx, keys, opts...)
+}
+
+func TestMemberKeepsNothingOfTheWatchersThatItHad(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		l := f.server.Link(f.T)
+		nc := natstest.Connect(f.T, l, nats.ReconnectBufSize(-1))
+		b := &watching{KeyValue: f.server.Bucket(f.T, nc, ttl, f.options...)}
+		f.memberIn(b, nc, "a", "shards", keysOf(1)).start()
+		after(ttl)
+		for i := range 20 {
+			b.refused.Store(i%2 == 1)
+			l.Disconnect()
+			after(ttl)
+		}
+		b.refused.Store(false)
+		after(ttl)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		f.Expect(len(b.contexts)).To(BeNumerically(">", 100))
+		last := len(b.contexts) - 1
+		f.Expect(b.contexts[last].Err()).NotTo(HaveOccurred())
+		for _, ctx := range b.contexts[:last] {
+			f.Expect(ctx.Err()).To(HaveOccurred())
+		}
+	})
+}
+
+func TestRecordOfSomebodyElseDoesNotEndTheMembers(t *testing.T) {
+	for key, record := range map[string]string{
+		"shards.members.x": `{"name":"x","instance":"i","keys":["z","y","y"]}`,
+		"shards.plan":      `{"number":7,"by":"x","keys":{"x":["z","y","y"]}}`,
+	} {
+		t.Run(key, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				keys := keysOf(6)
+				members := f.together(keys, "a", "b", "c")
+				_, err := f.bucket.Put(context.Background(), key, []byte(record))
+				f.Expect(err).NotTo(HaveOccurred())
+				members[0].link.Disconnect() // it is told of a plan before it hears who is there
+				after(2 * ttl)
+				f.expectEven(keys, members)
+			})
+		})
+	}
 }

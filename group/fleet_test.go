@@ -97,11 +97,18 @@ func (f *fleet) member(name, group string, keys []string, opts ...group.Option) 
 func (f *fleet) memberOn(l *link.Link, name, groupName string, keys []string, opts ...group.Option) *member {
 	f.Helper()
 	nc := natstest.Connect(f.T, l, nats.ReconnectBufSize(-1))
+	m := f.memberIn(f.server.Bucket(f.T, nc, ttl, f.options...), nc, name, groupName, keys, opts...)
+	m.link = l
+	return m
+}
+
+func (f *fleet) memberIn(bucket jetstream.KeyValue, nc *nats.Conn, name, groupName string, keys []string, opts ...group.Option) *member {
+	f.Helper()
 	js, err := jetstream.New(nc)
 	f.Expect(err).NotTo(HaveOccurred())
-	g, err := group.New(name, groupName, keys, js, f.server.Bucket(f.T, nc, ttl, f.options...), opts...)
+	g, err := group.New(name, groupName, keys, js, bucket, opts...)
 	f.Expect(err).NotTo(HaveOccurred())
-	return &member{Group: g, name: name, fleet: f, link: l, result: make(chan error, 1)}
+	return &member{Group: g, name: name, fleet: f, result: make(chan error, 1)}
 }
 
 // start lets the member take part until the test ends.

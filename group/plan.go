@@ -35,6 +35,12 @@ func encode(v any) []byte {
 	return b
 }
 
+// ordered returns keys in the order in which a plan or a presence has them, each once: somebody else may have written any.
+func ordered(keys []string) []string {
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
 // lists says whether the member can lead the key.
 func (p presence) lists(key string) bool {
 	_, found := slices.BinarySearch(p.Keys, key)
@@ -80,7 +86,9 @@ func (p plan) next(by string, there []presence) plan {
 				to = s
 			}
 		}
-		to.keys = append(to.keys, key)
+		if to != nil {
+			to.keys = append(to.keys, key)
+		}
 	}
 	for even(shares) {
 	}

@@ -92,6 +92,12 @@ func TestPlanThatNobodyCouldHaveMadeIsPutRight(t *testing.T) {
 	g.Expect(plan{}.next("x", nil).Keys).To(BeEmpty())
 }
 
+func TestKeysInAnyOrderAreGivenOnceOrToNobody(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(plan{}.next("m", []presence{{Name: "x", Keys: []string{"z", "y"}}}).Keys).To(HaveKey("x"))
+	g.Expect(ordered([]string{"z", "y", "z"})).To(Equal([]string{"y", "z"}))
+}
+
 func BenchmarkNextPlan(b *testing.B) {
 	keys := keysOf(5000)
 	var names []string

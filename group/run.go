@@ -157,7 +157,9 @@ func (r *run) watch(ctx context.Context) time.Time {
 		return wait
 	}
 	r.begin()
-	w, err := r.bucket.WatchFiltered(ctx, []string{r.memberKey(">"), r.planKey()})
+	w, err := watch.Start(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) {
+		return r.bucket.WatchFiltered(ctx, []string{r.memberKey(">"), r.planKey()})
+	})
 	if err != nil {
 		r.trouble("Members cannot be watched", err)
 		r.rewatch = time.Now().Add(retry)

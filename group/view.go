@@ -71,6 +71,7 @@ func (v *view) see(entry jetstream.KeyValueEntry) {
 		v.left[name], v.news = true, true
 	case entry.Operation() != jetstream.KeyValuePut: // it expired, which counts when it was long enough ago
 	case json.Unmarshal(entry.Value(), &p) == nil && p.Name == name:
+		p.Keys = ordered(p.Keys)
 		v.news = v.news || p.Instance != known.Instance
 		v.members[name] = sighting{presence: p, revision: entry.Revision(), heard: time.Now()}
 		delete(v.left, name)
@@ -84,6 +85,9 @@ func (v *view) seePlan(entry jetstream.KeyValueEntry) {
 	case entry.Operation() != jetstream.KeyValuePut:
 		v.over, v.news = 0, true
 	case json.Unmarshal(entry.Value(), &p) == nil:
+		for name, keys := range p.Keys {
+			p.Keys[name] = ordered(keys)
+		}
 		v.follow(p, entry.Revision())
 	}
 }
