@@ -174,6 +174,54 @@ func TestUpdateThatWasGivenUpDoesNotComeOverANewerOneOfTheSameHandle(t *testing.
 	})
 }
 
+// One was given up, and the first of two others has its turn taken away while it asks for the record to be written anew.
+func TestOnlyOneOfTwoUpdatesOfOneRevisionIsStoredAfterTheServerWasAway(t *testing.T) {
+	onBuckets(t, func(b *bench) {
+		l, path := b.leader("a"), b.server.Link(b.T) // the election goes another way, and on
+		kv, err := fence.OpenBucket(ctx, b.jetStream(natstest.Connect(b.T, path)), bucketName, l.term)
+		b.Expect(err).NotTo(HaveOccurred())
+		for away := time.Second; away <= 3*time.Second; away += 100 * time.Millisecond {
+			revision, err := kv.Put(ctx, "x", []byte("0"))
+			b.Expect(err).NotTo(HaveOccurred())
+			path.Stall()
+			short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			_, err = kv.Update(short, "y", nil, 0)
+			cancel()
+			b.Expect(err).To(MatchError(context.DeadlineExceeded))
+
+			results := make(chan error, 2)
+			for _, value := range []string{"1", "2"} {
+				go func() {
+					long, cancel := context.WithTimeout(ctx, 10*time.Second)
+					defer cancel()
+					_, err := kv.Update(long, "x", []byte(value), revision)
+					results <- err
+				}()
+			}
+			time.Sleep(away)
+			path.Heal()
+			b.Expect([]error{<-results, <-results}).To(ConsistOf(BeNil(), MatchError(jetstream.ErrKeyRevisionMismatch)), "away for %v", away)
+			b.Expect(l.term.Valid()).To(BeTrue())
+		}
+	})
+}
+
+func TestHandleIsOfUseOverALinkThatTakesLongerThanATurn(t *testing.T) {
+	onBuckets(t, func(b *bench) {
+		l, path := b.leader("a"), b.server.Link(b.T)
+		kv, err := fence.OpenBucket(ctx, b.jetStream(natstest.Connect(b.T, path)), bucketName, l.term)
+		b.Expect(err).NotTo(HaveOccurred())
+		path.DelayReplies(1500 * time.Millisecond)
+		var revision uint64
+		for range 5 { // each of which is adrift for the next
+			long, cancel := context.WithTimeout(ctx, time.Minute)
+			revision, err = kv.Update(long, "x", nil, revision)
+			cancel()
+			b.Expect(err).NotTo(HaveOccurred())
+		}
+	})
+}
+
 func TestWriteWhoseReplyIsLostKeepsNoOtherWaiting(t *testing.T) {
 	onBuckets(t, func(b *bench) {
 		l := b.leader("a")

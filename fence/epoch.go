@@ -35,10 +35,10 @@ type epoch struct {
 	writing turn
 	begins  turn
 
-	// Where a write depends on what was read before it, one that was given up must not come after the next: once adrift the
-	// record is written anew first, which shuts the late one out.
+	// Where a write depends on what was read before it, one that was given up must not come after the next: while any is adrift
+	// the record is written anew first, which shuts the late ones out.
 	careful bool
-	adrift  atomic.Bool
+	adrift  atomic.Int64 // how many were given up since that was last begun
 }
 
 // turn is held by one goroutine at a time. Unlike a mutex it may be held while a reply is awaited, for who waits for it may
@@ -150,24 +150,32 @@ func (e *epoch) begin(ctx context.Context) error {
 	}
 }
 
-// renew writes the record anew if a write was given up that may still come, and must not.
+// renew writes the record anew if writes were given up that may still come, and must not. It shuts out those that were given up
+// before it is sent, and no others.
 func (e *epoch) renew(ctx context.Context) error {
 	if err := e.begins.take(ctx); err != nil {
 		return err
 	}
 	defer e.begins.give()
-	for pause := shortestPause; e.adrift.Load(); pause = longer(pause) {
+	adrift := e.adrift.Load()
+	for pause := shortestPause; adrift > 0; pause = longer(pause) {
 		before := e.demand.Load().sequence
-		_, err := e.writeRecord(ctx, before)
-		if err != nil && conflictIn(err) == none {
-			return err
-		}
-		if err := e.begin(ctx); err != nil { // finds it
-			return err
+		renewed, refusal := e.writeRecord(ctx, before)
+		switch {
+		case refusal == nil:
+			e.demand.Store(e.demandOf(renewed))
+		case conflictIn(refusal) == none:
+			return refusal
+		default:
+			if err := e.begin(ctx); err != nil { // finds it
+				return err
+			}
 		}
 		if e.demand.Load().sequence != before {
-			e.adrift.Store(false)
-		} else if err := wait(ctx, pause, err); err != nil {
+			e.adrift.Add(-adrift)
+			return nil
+		}
+		if err := wait(ctx, pause, refusal); err != nil {
 			return err
 		}
 	}
@@ -245,12 +253,16 @@ func (e *epoch) insist(ctx context.Context, own, naming bool, try attempt) error
 		if err := e.check(); err != nil {
 			return err
 		}
-		if e.adrift.Load() {
+		d := e.demand.Load()
+		if e.adrift.Load() > 0 {
 			if err := e.renew(ctx); err != nil {
 				return err
 			}
+			continue
 		}
-		d := e.demand.Load()
+		if e.careful && !p.send() {
+			continue
+		}
 		if naming {
 			d = d.naming(e.stream)
 		}
@@ -258,7 +270,7 @@ func (e *epoch) insist(ctx context.Context, own, naming bool, try attempt) error
 		switch conflictIn(err) {
 		case none:
 			if e.careful && err != nil {
-				e.adrift.Store(true)
+				e.adrift.Add(1)
 			}
 			return err
 		case passing:
@@ -282,11 +294,11 @@ func (e *epoch) insist(ctx context.Context, own, naming bool, try attempt) error
 }
 
 // place is a write's place at the head of the queue. It ends by itself when the write takes long: on a replicated stream it
-// only spares others a refusal, and a careful epoch is adrift then.
+// only spares others a refusal, and in a careful epoch the write is adrift then.
 type place struct {
-	once  sync.Once
-	give  func()
+	give  func() // once
 	ended atomic.Bool
+	sends atomic.Bool // whether the write has gone on to be tried
 	timer *time.Timer
 }
 
@@ -295,29 +307,29 @@ func (e *epoch) enter(ctx context.Context) (*place, error) {
 	if err := e.writing.take(ctx); err != nil {
 		return nil, fmt.Errorf("%w while it waited for the writes before it", err)
 	}
-	p := &place{give: e.writing.give}
+	p := &place{give: sync.OnceFunc(e.writing.give)}
 	p.timer = time.AfterFunc(longestTurn, func() {
-		if e.careful {
-			e.adrift.Store(true)
+		p.ended.Store(true) // first: it is adrift with what it demanded before, and demands nothing more
+		if e.careful && p.sends.Load() {
+			e.adrift.Add(1)
 		}
-		p.end()
+		p.give()
 	})
 	return p, nil
 }
 
-func (p *place) end() {
-	p.once.Do(func() {
-		p.ended.Store(true)
-		p.give()
-	})
-}
-
 func (p *place) held() bool { return p != nil && !p.ended.Load() }
+
+// send says whether a write may be tried on the demand that it has read: not once another has its place, who may make the same.
+func (p *place) send() bool {
+	p.sends.Store(true)
+	return p.held()
+}
 
 func (p *place) leave() {
 	if p != nil {
 		p.timer.Stop()
-		p.end()
+		p.give()
 	}
 }
 

@@ -30,9 +30,10 @@ type Guard struct {
 	highest   atomic.Pointer[string]
 	admission sync.Mutex // held while a newer token is kept
 
-	running sync.RWMutex // held for reading while effects run
-	turn    string       // the token whose effects may run; it changes under both these locks
-	turning sync.Mutex   // held while the effects of a newer token wait for those of older ones
+	mu      sync.Mutex
+	turn    string     // the token whose effects may run
+	running int        // how many of them do
+	idle    *sync.Cond // told when none does any more; nil until somebody waits for that
 }
 
 // Admit returns nil if no newer token has been admitted, and remembers this one. Otherwise the error is [ErrFenced], or
@@ -72,33 +73,43 @@ func (g *Guard) compare(token string) (newer bool, err error) {
 
 // Do calls effect on behalf of a term if its token is admitted, and returns its error. Effects of one term run side by side.
 // The first of a newer one shuts out all that are older, and is called when those under way have returned: the effects of two
-// terms never mix.
+// terms never mix. So an effect may call Do with its own token, but would wait for itself with a newer one.
 func (g *Guard) Do(token string, effect func() error) error {
+	if err := g.begin(token); err != nil {
+		return err
+	}
+	defer g.end()
+	return effect()
+}
+
+// begin waits for the effects of older terms, and counts one that has the token, unless a newer one was admitted.
+func (g *Guard) begin(token string) error {
+	if err := g.Admit(token); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for {
-		if err := g.Admit(token); err != nil {
+		if _, err := g.compare(token); err != nil { // while it waited
 			return err
 		}
-		g.running.RLock()
-		if g.turn == token {
-			defer g.running.RUnlock()
-			return effect()
+		if g.turn == token || g.running == 0 {
+			g.turn = token
+			g.running++
+			return nil
 		}
-		g.running.RUnlock()
-		g.turnTo(token)
+		if g.idle == nil {
+			g.idle = sync.NewCond(&g.mu)
+		}
+		g.idle.Wait()
 	}
 }
 
-// turnTo waits for the effects of older terms, and lets those with the token run unless a newer one was admitted.
-func (g *Guard) turnTo(token string) {
-	g.turning.Lock()
-	defer g.turning.Unlock()
-	if g.turn == token { // another effect of the same term was here first, and may run already
-		return
-	}
-	g.running.Lock()
-	defer g.running.Unlock()
-	if g.Highest() == token {
-		g.turn = token
+func (g *Guard) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.running--; g.running == 0 && g.idle != nil {
+		g.idle.Broadcast()
 	}
 }
 

@@ -132,6 +132,33 @@ func TestEffectsOfTwoTermsNeverMix(t *testing.T) {
 	g.Eventually(done).Should(Receive(BeNil()))
 }
 
+// The newer one comes while an effect is about to begin another within itself.
+func TestEffectWithinAnEffectOfTheSameTermNeverWaitsForANewerOne(t *testing.T) {
+	g := NewWithT(t)
+	old, newer := token(time.Unix(1, 0), 1), token(time.Unix(1, 0), 2)
+	for range 1000 {
+		var guard fence.Guard
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() {
+			first <- guard.Do(old, func() error {
+				go func() { second <- guard.Do(newer, func() error { return nil }) }()
+				for {
+					if err := guard.Do(old, func() error { return nil }); err != nil {
+						return err
+					}
+				}
+			})
+		}()
+		select {
+		case err := <-first:
+			g.Expect(err).To(MatchError(fence.ErrFenced))
+			g.Expect(<-second).To(Succeed())
+		case <-time.After(20 * time.Second):
+			t.Fatal("it waits for itself")
+		}
+	}
+}
+
 func TestEffectThatFailsOrPanicsLeavesTheWayFree(t *testing.T) {
 	g := NewWithT(t)
 	var guard fence.Guard

@@ -99,10 +99,12 @@ func (o Objects) put(ctx context.Context, name, etag, content string) (stored bo
 		return false, err
 	}
 	defer answer.Body.Close()
-	switch answer.StatusCode {
-	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
+	switch status := answer.StatusCode; {
+	case status == http.StatusOK, status == http.StatusCreated, status == http.StatusNoContent:
 		return true, nil
-	case http.StatusPreconditionFailed, http.StatusConflict, http.StatusNotFound: // another, one at once, one that was deleted
+	case status == http.StatusPreconditionFailed, status == http.StatusConflict: // another, or one at once
+		return false, nil
+	case status == http.StatusNotFound && etag != "": // it was deleted; where none was, it is the bucket that is not there
 		return false, nil
 	}
 	return false, fmt.Errorf("writing %s: %s", name, answer.Status)

@@ -1,6 +1,7 @@
 package recipes
 
 import (
+	"context"
 	"crypto/md5"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 
@@ -147,4 +149,32 @@ func TestObjectWithoutATokenIsLeftAlone(t *testing.T) {
 		s.Expect(o.Update(ctx, s.now, "x", to("1"))).NotTo(Succeed())
 		s.Expect(other.objects["/x"]).To(Equal(content))
 	}
+}
+
+func TestObjectOfABucketThatIsNotThereIsAnError(t *testing.T) {
+	s := newStage(t)
+	nothing := httptest.NewServer(http.NotFoundHandler())
+	s.Cleanup(nothing.Close)
+	limited, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	calls := 0
+	err := Objects{URL: nothing.URL, Client: nothing.Client()}.Update(limited, s.now, "x", func([]byte) ([]byte, error) {
+		calls++
+		return nil, nil
+	})
+	s.Expect(err).To(MatchError(ContainSubstring("404 Not Found")))
+	s.Expect(calls).To(Equal(1))
+}
+
+func TestObjectThatIsDeletedMeanwhileIsMadeAgain(t *testing.T) {
+	s := newStage(t)
+	held, o := s.store()
+	s.Expect(o.Update(ctx, s.now, "x", to("1"))).To(Succeed())
+	held.holdUp(func() {
+		held.mu.Lock()
+		defer held.mu.Unlock()
+		delete(held.objects, "/x")
+	})
+	s.Expect(o.Update(ctx, s.now, "x", to("2"))).To(Succeed())
+	s.Expect(s.object(o, "x")).To(Equal("2"))
 }

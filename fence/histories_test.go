@@ -1,0 +1,142 @@
+package fence_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/fence"
+	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+var (
+	histories = flag.Int("histories", 25, "how many histories of updates over a link that fails to try on each kind of bucket")
+	firstSeed = flag.Uint64("seed", 0, "the seed of the first history; each has the next; 0 for a fresh one")
+)
+
+// TestNoUpdateIsLostOverALinkThatFails has six writers update two keys through one handle, over what they read, while its
+// link stalls, is slow and loses replies. What is stored in the end must be a chain: each value over the one it was meant for,
+// and none that was said to be stored missing.
+func TestNoUpdateIsLostOverALinkThatFails(t *testing.T) {
+	seed := *firstSeed
+	if seed == 0 {
+		seed = rand.Uint64N(1 << 48)
+	}
+	t.Logf("-seed %d", seed)
+	for n := range *histories {
+		seed := seed + uint64(n)
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			onBuckets(t, func(b *bench) { b.history(rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+const (
+	historyTime = 30 * time.Second
+	writers     = 6
+)
+
+// update is a value that is stored, and says over what it was meant to be.
+type update struct {
+	Number int
+	Over   uint64
+}
+
+// history has one history happen, and judges it.
+func (b *bench) history(r *rand.Rand) {
+	b.keepAll()
+	l, failing := b.leader("a"), b.server.Link(b.T)
+	kv, err := fence.OpenBucket(ctx, b.jetStream(natstest.Connect(b.T, failing)), bucketName, l.term)
+	b.Expect(err).NotTo(HaveOccurred())
+	var all sync.WaitGroup
+	stored := make([][]update, writers)
+	for n := range stored {
+		r := rand.New(rand.NewPCG(r.Uint64(), 0))
+		all.Go(func() { stored[n] = b.updates(kv, n, r) })
+	}
+	for end := time.Now().Add(historyTime); time.Now().Before(end); {
+		fail(failing, r)
+		time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
+		if r.IntN(2) == 0 {
+			failing.Heal()
+			time.Sleep(time.Duration(r.IntN(2000)) * time.Millisecond)
+		}
+	}
+	failing.Heal()
+	all.Wait()
+	time.Sleep(10 * time.Second) // for what is late
+	b.Expect(slices.Concat(b.chain("k0"), b.chain("k1"))).To(ContainElements(slices.Concat(stored...)), "what was said to be stored is")
+	_, err = kv.Put(ctx, "k0", []byte("{}"))
+	b.Expect(err).NotTo(HaveOccurred(), "the handle is of use again")
+}
+
+// keepAll has the bucket keep all values.
+func (b *bench) keepAll() {
+	b.Helper()
+	s, err := b.js.Stream(ctx, "KV_"+bucketName)
+	b.Expect(err).NotTo(HaveOccurred())
+	cfg := s.CachedInfo().Config
+	cfg.MaxMsgsPerSubject = -1
+	_, err = b.js.UpdateStream(ctx, cfg)
+	b.Expect(err).NotTo(HaveOccurred())
+}
+
+// fail has a link fail in one more way.
+func fail(l *link.Link, r *rand.Rand) {
+	switch r.IntN(4) {
+	case 0:
+		l.Stall()
+	case 1:
+		l.StallReplies()
+	case 2:
+		l.DelayReplies(time.Duration(r.IntN(2000)) * time.Millisecond)
+	case 3:
+		r := rand.New(rand.NewPCG(r.Uint64(), 0))
+		l.LoseReplies(func(link.Message) bool { return r.IntN(2) == 0 })
+	}
+}
+
+// updates updates keys over what was read before, with more or less patience, and returns what was said to be stored.
+func (b *bench) updates(kv *fence.Bucket, writer int, r *rand.Rand) (stored []update) {
+	number := writer
+	for end := time.Now().Add(historyTime); time.Now().Before(end); time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond) {
+		key := fmt.Sprint("k", r.IntN(2))
+		number += writers
+		u := update{Number: number}
+		if entry, err := b.bucket.Get(ctx, key); err == nil {
+			u.Over = entry.Revision()
+		}
+		data, _ := json.Marshal(u)
+		limited, cancel := context.WithTimeout(ctx, time.Duration(50+r.IntN(4000))*time.Millisecond)
+		if _, err := kv.Update(limited, key, data, u.Over); err == nil {
+			stored = append(stored, u)
+		}
+		cancel()
+	}
+	return stored
+}
+
+// chain returns what was stored under a key, and expects each to be over the one it was meant for.
+func (b *bench) chain(key string) (chain []update) {
+	b.Helper()
+	entries, err := b.bucket.History(ctx, key)
+	b.Expect(err).NotTo(HaveOccurred())
+	last := uint64(0)
+	for _, entry := range entries {
+		var u update
+		b.Expect(json.Unmarshal(entry.Value(), &u)).To(Succeed())
+		b.Expect(u.Over).To(Equal(last), "%s was stored as revision %d of %s", entry.Value(), entry.Revision(), key)
+		last = entry.Revision()
+		chain = append(chain, u)
+	}
+	return chain
+}
