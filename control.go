@@ -46,7 +46,7 @@ type question struct {
 // answer is what a process replies. What went wrong stands in headers, as it does for any NATS micro service.
 type answer struct {
 	Candidates []Candidate `json:"candidates,omitempty"`
-	Begun      bool        `json:"begun,omitempty"` // the leader winds up; another answer follows
+	Begun      bool        `json:"begun,omitempty"` // the leader winds up; another answer follows when it is done, or the asker's time is over
 }
 
 // Codes of what went wrong.
@@ -181,7 +181,7 @@ func askLeader(ctx context.Context, nc *nats.Conn, bucket, verb string, q questi
 	err, begun, done := error(nil), false, false
 	failed := ask(limit, nc, bucket, verb, q, func(m *nats.Msg) time.Duration {
 		var a answer
-		if err = a.read(m); err == nil && a.Begun && !begun {
+		if err = a.read(m); err == nil && a.Begun {
 			begun = true
 			return 2 * patience // limit ends before that, and tells whether it was ctx that did
 		}

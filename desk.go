@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -160,11 +161,14 @@ func (d *desk) handOver(e *Election, verb string, q question, m *nats.Msg) {
 		} else {
 			err = e.Resign(ctx)
 		}
-		if err != nil {
+		switch {
+		case err == nil:
+			reply(m, answer{})
+		case errors.Is(err, context.DeadlineExceeded): // the asker's time is over, not the winding up
+			reply(m, answer{Begun: true})
+		default:
 			reject(m, codeOf(err), err.Error())
-			return
 		}
-		reply(m, answer{})
 	}()
 }
 
