@@ -93,7 +93,7 @@ func (o *Observer) serverTime(ctx context.Context) (now, created time.Time, err 
 // Resign asks the leader of a key to give up leadership in order: see [Election.Resign]. It returns when the key is
 // released. It returns [ErrNoLeader] if there is none, and [ErrNotLeader] if it lost the key before it could release it.
 // A leader can only be asked if it was given [WithJetStream], as the observer must have been; else the error says that it
-// does not answer.
+// does not answer. An error that wraps ctx's means that ctx ended first: a leader that has heard goes on, and hands over.
 func (o *Observer) Resign(ctx context.Context, key string) error {
 	return o.handOver(ctx, verbResign, key, "")
 }
