@@ -272,6 +272,21 @@ var stories = []struct {
 		s.put(nil, removalForgotten)
 		s.leads(a, 7500*time.Millisecond)
 	}},
+	{"a number that does not grow, of one who won before the bucket was reset and leads after", "", func(s *story, a, b *actor) {
+		won := s.now
+		q := s.writes(a, won, true)
+		a.state = election.LeaderElectState
+		s.observe(s.now)
+		s.passes(time.Second)
+		s.newest, s.newestAt = election.Term{Number: 7, Bucket: b.made}, s.now
+		s.passes(time.Second)
+		s.put(nil, removalForgotten)
+		s.put(&entry{write: &write{}}, removalWritten)
+		s.passes(5500 * time.Millisecond)
+		s.writes(a, won, false)
+		a.state, a.term = election.LeaderState, q.revision
+		s.observe(s.now)
+	}},
 	{"a number that does not grow since a leader after the bucket was reset", "P5", func(s *story, a, b *actor) {
 		s.put(nil, removalForgotten)
 		s.passes(1)
