@@ -28,7 +28,7 @@
 //     own what it owed by that, if it is more.
 //   - P3, stop, then release. No release is sent before callbacks and work have returned; the work's context ends at once.
 //   - P4, callbacks. They alternate, one at a time, OnLost comes by the deadline, and none is owed in the end.
-//   - P5, numbers. Each term has a larger token than all before it.
+//   - P5, numbers. Each term has a larger token than all that were won before it.
 //   - P6, no false abdication. Who gives up the key was told to, or its work returned, or the key was not its own any more,
 //     or its deadline had passed.
 //   - P7, no ghost. Who leads won by a write whose acknowledgement reached it before it had given that write up; and nobody

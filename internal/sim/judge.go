@@ -249,26 +249,29 @@ func (j *judge) leading(l *ledger, at time.Time, was bool) {
 	}
 }
 
-// numbered judges the number of a new term. A bucket that forgets has no numbers that grow. Who won before it did, or before
-// it was made again, may come to lead by hitting the record of a successor that has the same revision, and so may win who
-// takes over a release that it heard of before.
+// numbered judges the number of a new term: numbers grow in the order in which the key was won. A bucket that forgets has no
+// numbers that grow, nor has one who takes over a release that it heard of before the bucket was made again.
 func (j *judge) numbered(l *ledger, at time.Time) {
 	win := l.hold.win
+	order, later := l.term.Compare(j.newest), !win.applied.Before(j.newestAt)
 	switch {
-	case l.term.Compare(j.newest) > 0:
-	case l.term.Bucket.Before(win.bucket), j.resetSince(win.applied), j.resetSince(j.newestAt):
+	case order > 0 && later, order < 0 && !later: // the latter was won before another that led first
+	case l.term.Bucket.Before(win.bucket), j.resetBetween(win.applied, j.newestAt):
 		j.tally["allowed: numbers after a reset"]++
 	default:
-		j.fail(at, "P5", l.name, "leads in term %s after a term %s", l.term.Token(), j.newest.Token())
+		j.fail(at, "P5", l.name, "leads in term %s beside or after term %s", l.term.Token(), j.newest.Token())
 	}
-	if !win.applied.Before(j.newestAt) && !l.term.Bucket.Before(win.bucket) {
+	if later && !l.term.Bucket.Before(win.bucket) {
 		j.newest, j.newestAt = l.term, win.applied
 	}
 }
 
-// resetSince says whether the bucket was reset at a time or later.
-func (j *judge) resetSince(t time.Time) bool {
-	return slices.ContainsFunc(j.history, func(m mutation) bool { return m.resets() && !m.at.Before(t) })
+// resetBetween says whether the bucket was reset between two times, in whatever order they are given.
+func (j *judge) resetBetween(a, b time.Time) bool {
+	if b.Before(a) {
+		a, b = b, a
+	}
+	return slices.ContainsFunc(j.history, func(m mutation) bool { return m.resets() && !m.at.Before(a) && !m.at.After(b) })
 }
 
 // ended judges the end of a hold on the key. P6: there was a cause.

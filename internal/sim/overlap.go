@@ -42,8 +42,10 @@ func (j *judge) together(first, second *ledger, at time.Time) {
 
 // excuse looks how first lost the key.
 func (j *judge) excuse(first, second *ledger) (why string, allowed bool) {
-	if j.resetSince(first.hold.win.applied) {
-		return whyReset, true
+	for _, m := range j.history {
+		if m.resets() && !m.at.Before(first.hold.win.applied) {
+			return whyReset, true
+		}
 	}
 	last := j.lastOf(first)
 	if last == len(j.history)-1 {
