@@ -180,6 +180,25 @@ var stories = []struct {
 		s.leads(a, 7500*time.Millisecond) // by the third write
 		s.leads(b, 7500*time.Millisecond)
 	}},
+	{"two leaders, of whom the second won before the bucket was reset and hit what the first had left", "", func(s *story, a, b *actor) {
+		s.deleted(b)
+		s.passes(1)
+		won := s.now
+		q := s.writes(b, won, true)
+		b.state = election.LeaderElectState
+		s.observe(s.now)
+		s.passes(time.Second)
+		s.put(nil, removalForgotten)
+		s.passes(1)
+		s.leads(a, 7500*time.Millisecond)
+		s.put(&entry{op: jetstream.KeyValueDelete, write: &write{remove: true}}, removalWritten)
+		s.passes(500 * time.Millisecond)
+		s.writes(b, won, false)
+		s.passes(1500 * time.Millisecond)
+		s.writes(b, won, false)
+		b.state, b.term = election.LeaderState, q.revision
+		s.observe(s.now)
+	}},
 	{"two leaders in a bucket that was reset when nothing had been written to it", "P2", func(s *story, a, b *actor) {
 		s.put(nil, removalRemade)
 		s.passes(1)

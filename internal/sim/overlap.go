@@ -43,8 +43,8 @@ func (j *judge) together(first, second *ledger, at time.Time) {
 // excuse looks how first lost the key.
 func (j *judge) excuse(first, second *ledger) (why string, allowed bool) {
 	for _, m := range j.history {
-		if m.resets() && !m.at.Before(first.hold.win.applied) {
-			return whyReset, true
+		if m.resets() && (!m.at.Before(first.hold.win.applied) || !m.at.Before(second.hold.win.applied)) {
+			return whyReset, true // the one who won before has lost the key unknown, or hit what the other wrote by mistake
 		}
 	}
 	last := j.lastOf(first)
