@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
-	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
@@ -34,7 +33,7 @@ func TestMain(m *testing.M) {
 	if runAsLeader() {
 		return
 	}
-	goleak.VerifyTestMain(m)
+	natstest.VerifyTestMain(m)
 }
 
 // bench is a server on virtual time with a stream and a bucket to be protected.

@@ -7,14 +7,13 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/gocronelector"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 func TestElectorAgreesWithItsElectionAtAnyTime(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T) {

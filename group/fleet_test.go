@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
-	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/group"
@@ -23,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	natstest.VerifyTestMain(m)
 }
 
 const (

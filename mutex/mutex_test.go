@@ -11,11 +11,11 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/hold/holdtest"
 	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/mutex"
 )
 
@@ -25,7 +25,7 @@ const (
 	key       = "migrate"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 func newMutex(b *holdtest.Bench, name string, opts ...election.Option) (*mutex.Mutex, *link.Link) {
 	b.Helper()

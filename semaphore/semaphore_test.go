@@ -11,11 +11,11 @@ import (
 
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/hold/holdtest"
 	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/semaphore"
 )
 
@@ -25,7 +25,7 @@ const (
 	slots = 3
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 func newSemaphore(b *holdtest.Bench, name string, opts ...election.Option) (*semaphore.Semaphore, *link.Link) {
 	b.Helper()

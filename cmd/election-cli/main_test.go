@@ -11,6 +11,8 @@ import (
 
 	. "github.com/onsi/gomega"
 	"go.uber.org/goleak"
+
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // asProgram is what this binary does when a test has the command run it; it returns if that is not so.
@@ -35,7 +37,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	_ = os.Setenv("XDG_CONFIG_HOME", buildDir) // no test depends on the contexts of whoever runs it
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	natstest.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(buildDir)
 		os.Exit(code)
 	}))

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
-	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/natstest"
@@ -18,7 +17,7 @@ const ttl = time.Minute // so much longer than a test that no lease ends in one
 
 var ctx = context.Background()
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 // stage has two terms of one election that both lead, by their own account.
 type stage struct {

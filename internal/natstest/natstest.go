@@ -33,6 +33,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server/ats"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election/internal/link"
 )
@@ -70,6 +71,12 @@ func Bubble(t *testing.T, f func(t *testing.T)) {
 func emptyPools() {
 	runtime.GC()
 	runtime.GC()
+}
+
+// VerifyTestMain runs the tests of a package and fails if they leave goroutines behind. The server's clock for file access
+// times does not count: where a server is shut down while it opens a store, that is left registered for good.
+func VerifyTestMain(m *testing.M, opts ...goleak.Option) {
+	goleak.VerifyTestMain(m, append(opts, goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"))...)
 }
 
 // Connect opens a client connection through a link; the test's Cleanup closes it. It

@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	natstest.VerifyTestMain(m)
 }
 
 func TestAVirtualHourOfUpdatesCostsLittleWallTime(t *testing.T) {
