@@ -97,7 +97,7 @@
 // A leader with [WithJetStream] and permission to subscribe to $KV.<bucket>.> hears the attempts of the candidates. When it
 // lets go, it names the one in its release that it heard last, which answers at once; all others leave the key to it for
 // 25 ms. So a clean handover takes one attempt however many stand, and in a rolling update leadership goes to one that was
-// started again already.
+// started again already. Where leaders let go all the time, as holders of a lock do, [WithFairness] has chance decide instead.
 //
 // Candidates that were given a priority by [WithPriority] come in its order, and the others 25 ms later for each priority
 // above theirs that stands. [WithPreemption] has one ask a leader of a lower priority to transfer leadership to it.

@@ -55,6 +55,32 @@ func TestHeirThatIsGoneCostsAMoment(t *testing.T) {
 	}, republished)
 }
 
+func TestReleaseWhereChanceDecidesNamesNobodyButWhomItIsTransferredTo(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.hearing("a", election.WithFairness()).start()
+		after(interval)
+		b := f.hearing("b", election.WithFairness()).start()
+		c := f.hearing("c", election.WithFairness()).start()
+		after(3 * interval)
+		written, err := f.server.Connect(f.T).SubscribeSync("election.>")
+		f.Expect(err).NotTo(HaveOccurred())
+		after(instant)
+		f.Expect(a.Transfer(context.Background(), "b")).To(Succeed())
+		after(instant)
+		f.Expect(b.IsLeader()).To(BeTrue())
+		b.Stop()
+		after(headStart)
+		f.Expect(a.IsLeader() || c.IsLeader()).To(BeTrue())
+		var releases []string
+		for m, err := written.NextMsg(instant); err == nil; m, err = written.NextMsg(instant) {
+			if strings.Contains(string(m.Data), `"released":`) {
+				releases = append(releases, string(m.Data))
+			}
+		}
+		f.Expect(releases).To(HaveExactElements(ContainSubstring(`"next":"b"`), Not(ContainSubstring(`"next"`))))
+	}, republished)
+}
+
 func TestCandidateThatHearsNothingIsNoHeir(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.hearing("a").start()

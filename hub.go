@@ -91,7 +91,7 @@ var hubs struct {
 // listen returns an ear for the key, on the hub of the bucket, which is started if this is the first. The ear must be
 // closed.
 func (e *Election) listen(f *facts) *ear {
-	a := &ear{election: e, key: e.key, name: e.name, priority: e.opts.priority, ttl: f.ttl, asked: time.Now(), news: make(chan struct{}, 1)}
+	a := &ear{election: e, key: e.key, name: e.name, priority: e.opts.priority, fair: e.opts.fair, ttl: f.ttl, asked: time.Now(), news: make(chan struct{}, 1)}
 	id := hubID{handle: a} // shared with nobody
 	if nc := e.opts.conn(); nc != nil {
 		id = hubID{conn: nc, name: e.bucket.Bucket(), created: f.created.UnixNano()}

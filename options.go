@@ -59,6 +59,7 @@ type options struct {
 	js       jetstream.JetStream
 	priority int
 	preempt  bool
+	fair     bool
 
 	health     func(context.Context) error
 	threshold  *int
@@ -171,6 +172,15 @@ func WithPriority(n int) Option {
 // not answer leads on. Default: leaders are left alone. It needs [WithJetStream] on both sides.
 func WithPreemption() Option {
 	return func(o *options) { o.preempt = true }
+}
+
+// WithFairness gives those who stand about the same chance at each vacancy, as those who wait for a lock expect: a release
+// names no heir, and this candidate answers a vacancy after a random delay of up to 4 ms even where few stand. All should
+// have it. It is chance and no queue, and whoever is nearer to the server than others by more than these milliseconds
+// comes first more often. Default: a release is left to the candidate that began to stand last, which suits rolling updates;
+// but where leaders let go all the time, one that has stood for long may never lead.
+func WithFairness() Option {
+	return func(o *options) { o.fair = true }
 }
 
 // WithHealthCheck has the candidate's health checked four times in each campaign interval, but no more often than every

@@ -104,7 +104,8 @@ func (a *ear) levels(self string, before []int, since time.Time) []int {
 
 // heirs returns the names of some that stand and hear of vacancies: the nominee if there is one, then those of the highest
 // priority, among these the one heard last, and at the end those that were known before. The first is to take over: one
-// that was heard just now is there, and in a rolling update it is one that was started again already.
+// that was heard just now is there, and in a rolling update it is one that was started again already. Where chance is to
+// decide there is none but the nominee.
 func (a *ear) heirs(nominee string, before []string) []string {
 	a.mu.Lock()
 	heard := slices.SortedFunc(maps.Values(a.others), func(s, other standing) int {
@@ -121,6 +122,9 @@ func (a *ear) heirs(nominee string, before []string) []string {
 	}
 	if nominee != "" {
 		heirs, left = []string{nominee}, left-len(nominee)
+	}
+	if a.fair {
+		return heirs
 	}
 	for _, s := range heard {
 		if s.hears {

@@ -15,6 +15,9 @@ const (
 	answerSpacing = time.Millisecond
 	// fewAnswers is how many candidates may as well answer at once.
 	fewAnswers = 3
+	// fairSpread is the shortest time over which answers are spread where chance is to decide who comes first, and not who
+	// hears of a vacancy first.
+	fairSpread = 4 * time.Millisecond
 	// maxSpread is the longest time over which answers are spread.
 	maxSpread = time.Second
 	// answerPatience is for how long a vacancy is answered by what was heard of it. An older one is looked at again.
@@ -91,6 +94,7 @@ type ear struct {
 	key      string
 	name     string // the candidate's
 	priority int    // likewise
+	fair     bool   // likewise, whether chance is to decide who comes first
 	joined   bool   // whether the hub was there before, and may have settled
 	ttl      time.Duration
 	asked    time.Time     // when a leader was last asked to hand over, or the ear was made; belongs to the loop
@@ -155,7 +159,11 @@ func (a *ear) take(c change) {
 	}
 	c.heard = time.Now()
 	a.heard, a.lost = c.heard, 0
-	c.silence = randomBelow(spread(cmp.Or(c.record.Candidates, a.guessed, unknownCandidates), a.ttl))
+	if a.fair { // by what everybody reads, for who knows less must not wait less
+		c.silence = randomBelow(max(spread(c.record.Candidates, a.ttl), fairSpread))
+	} else {
+		c.silence = randomBelow(spread(cmp.Or(c.record.Candidates, a.guessed, unknownCandidates), a.ttl))
+	}
 	if c.answer.IsZero() {
 		c.answer = a.heard.Add(a.delay(c))
 	}
@@ -224,7 +232,7 @@ func (a *ear) next(due, net time.Time, self string, rely bool) (time.Time, *chan
 		return later(due, a.patient), nil
 	case c.vacant() && c.revision != a.done:
 		at := c.answer
-		if c.replayed && !rely { // a newcomer finds it so: its first campaign need not wait
+		if c.replayed && !rely && !a.fair { // a newcomer finds it so: its first campaign need not wait
 			at = earlier(at, due)
 		}
 		if c.record.Instance == self { // who let go of it, or lost it, holds back

@@ -20,7 +20,8 @@
 // It cannot stop what the holder has under way when the lock is lost, nor beat a pause between a look at the context and
 // what is done next. Where that matters, send the token of [Mutex.Term] along and let the receiver refuse lower ones.
 //
-// It is no queue: who waits longest is not served first. It is not reentrant: who locks it twice waits for itself.
+// It is no queue: who waits longest is not served first, but all that wait have about the same chance, by
+// [election.WithFairness]. It is not reentrant: who locks it twice waits for itself.
 //
 // A lock that nobody has held for a TTL takes a stand-down to get, 0.75 of the TTL by default, for the key then says
 // nothing of who held it last; so does one in a bucket that announces no expiries. For short jobs use a bucket of its own
@@ -60,7 +61,7 @@ type Mutex struct {
 // [election.NewElection], with no splay unless one says so; the error is what that returns. Nothing is sent.
 func New(name, key string, bucket jetstream.KeyValue, opts ...election.Option) (*Mutex, error) {
 	m := &Mutex{name: name, key: key, bucket: bucket, turn: make(chan struct{}, 1)}
-	m.opts = append([]election.Option{election.WithSplay(0)}, slices.Clone(opts)...)
+	m.opts = append([]election.Option{election.WithSplay(0), election.WithFairness()}, slices.Clone(opts)...)
 	if _, err := m.candidate(); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -96,6 +97,36 @@ func TestWaiterHasTheLockMillisecondsAfterItWasUnlocked(t *testing.T) {
 		b.Expect(a.Unlock()).To(Succeed())
 		b.Expect((<-got).Sub(unlocked)).To(BeNumerically("<", 50*time.Millisecond))
 		b.Expect(waiter.Unlock()).To(Succeed())
+	})
+}
+
+func TestWhoeverWaitsForTheLockComesToHisTurnHoweverManyComeAfterHim(t *testing.T) {
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		const turns = 600
+		var taken [4]int
+		var all sync.WaitGroup
+		left := turns // guarded by the lock that is tried here
+		first, _ := locked(b, "first")
+		for i := range taken {
+			m, _ := newMutex(b, strconv.Itoa(i))
+			all.Go(func() {
+				for more := true; more; {
+					b.Expect(m.Lock(context.Background())).To(Succeed())
+					if more = left > 0; more {
+						left--
+						taken[i]++
+					}
+					time.Sleep(rand.N(200 * time.Millisecond))
+					b.Expect(m.Unlock()).To(Succeed())
+				}
+			})
+			time.Sleep(time.Minute) // all but the last have waited for long
+		}
+		b.Expect(first.Unlock()).To(Succeed())
+		all.Wait()
+		for _, n := range taken {
+			b.Expect(n).To(BeNumerically(">", turns/len(taken)/2), "turns: %v", taken)
+		}
 	})
 }
 

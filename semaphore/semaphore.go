@@ -17,8 +17,8 @@
 //
 // # What it cannot do
 //
-// It is no queue. Of those that wait one is served, and none is preferred, so that each comes to its turn; but who waits
-// longest is not served first. As with every lease, what a holder has under way when its slot is lost goes on; the token of
+// It is no queue. Of those that wait one is served, by chance, so that each comes to its turn, see [election.WithFairness];
+// but who waits longest is not served first. As with every lease, what a holder has under way when its slot is lost goes on; the token of
 // [Slot.Term] is for whoever receives it, and is compared within one slot.
 //
 // All must agree on the number of slots. Where some say fewer the others use more: change it while nobody holds any, or
@@ -58,12 +58,13 @@ type Semaphore struct {
 }
 
 // New returns the semaphore of that many slots that key is in bucket, to be held under the given name; a second
-// slot that a process holds, or waits for, at the same time is held under the name with #2 behind it, and so on. It takes the
-// options of [election.NewElection], with no splay unless one says so; the error is what that returns, and wraps
-// [election.ErrInvalidOption] for a number of slots that cannot be. Nothing is sent.
+// slot that a process holds, or waits for, at the same time is held under the name with #2 behind it, and so on. A name is
+// free again a moment after its slot's Release has returned. It takes the options of [election.NewElection], with no splay
+// unless one says so; the error is what that returns, and wraps [election.ErrInvalidOption] for a number of slots that
+// cannot be. Nothing is sent.
 func New(name, key string, slots int, bucket jetstream.KeyValue, opts ...election.Option) (*Semaphore, error) {
 	s := &Semaphore{name: name, key: key, slots: slots, bucket: bucket, seats: map[int]bool{}}
-	s.opts = append([]election.Option{election.WithSplay(0)}, slices.Clone(opts)...)
+	s.opts = append([]election.Option{election.WithSplay(0), election.WithFairness()}, slices.Clone(opts)...)
 	var number error
 	if slots < 1 || slots > MaxSlots {
 		number = fmt.Errorf("%w: %d slots: use 1 to %d", election.ErrInvalidOption, slots, MaxSlots)
