@@ -107,6 +107,9 @@ func (c *candidate) options() []election.Option {
 	if p.plain {
 		opts = append(opts, election.WithPlainValue())
 	}
+	if p.fair {
+		opts = append(opts, election.WithFairness())
+	}
 	return opts
 }
 

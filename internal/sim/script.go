@@ -105,6 +105,7 @@ type plan struct {
 
 	plain, deaf, unread bool          // writes bare names; may not watch; may not read
 	works               bool          // is run with work
+	fair                bool          // has chance decide who comes first
 	won, lost, campaign time.Duration // how long its callbacks take
 	panics              bool          // in callbacks and work, now and then
 	linger              time.Duration // for how long work goes on that was told to stop
@@ -153,6 +154,9 @@ func newScript(seed uint64) *script {
 	wild := r.chance(0.3) // clocks that are wrong by more than anybody allows for
 	for range 1 + min(r.IntN(3), r.IntN(3)) {
 		s.rounds = append(s.rounds, s.newRound(r, wild))
+	}
+	for i := range s.plans { // last, so that seeds from before there was this mean what they meant
+		s.plans[i].fair = r.chance(0.2)
 	}
 	return s
 }
