@@ -13,10 +13,16 @@ import (
 // beats is how many times per TTL a member says that it is there.
 const beats = 4
 
+// lookAgain is how long a member that leaves waits for its presence to be applied before it looks again.
+const lookAgain = 20 * time.Millisecond
+
+// errUnanswered is why a member leaves whose presence was neither acknowledged nor found.
+var errUnanswered = errors.New("the presence was not acknowledged")
+
 // show writes this member's presence when that is due, and returns when it is due next. By then the watcher must have told
 // of it, or it is made again. The error says that somebody else has the name.
 func (r *run) show(ctx context.Context) (time.Time, error) {
-	if time.Now().Before(r.beat) {
+	if time.Now().Before(r.beat) || ctx.Err() != nil {
 		return r.beat, nil
 	}
 	if r.watcher != nil && r.members[r.name].revision < r.revision && time.Since(r.began) >= r.ttl/beats {
@@ -78,16 +84,40 @@ func conflicts(err error) bool {
 	return errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists)
 }
 
-// farewell says that this member leaves, and whether that was heard.
+// farewell says that this member leaves, and whether the others know or will in a moment.
 func (r *run) farewell() bool {
-	if r.revision == 0 {
-		return false
+	if r.beat.IsZero() {
+		return false // it has not said that it is there
 	}
 	call, cancel := r.try(r.ctx)
 	defer cancel()
-	err := r.bucket.Delete(call, r.memberKey(r.name), jetstream.LastRevision(r.revision))
+	err := r.depart(call)
 	if err != nil {
 		r.log.Warn("Leaving without a farewell", "error", err)
 	}
 	return err == nil
+}
+
+// depart deletes the presence, and never that of somebody else. What was written last may have been applied without an
+// answer, as when the member was told to leave meanwhile, or may be applied only now: it is looked for until ctx ends.
+func (r *run) depart(ctx context.Context) error {
+	err := errUnanswered
+	for ctx.Err() == nil {
+		over := r.revision
+		if over > 0 {
+			if err = r.bucket.Delete(ctx, r.memberKey(r.name), jetstream.LastRevision(over)); !conflicts(err) {
+				return err
+			}
+		}
+		replaced := r.contested(ctx)
+		switch {
+		case over > 0 && replaced != nil:
+			return replaced
+		case over > 0 && r.revision == 0:
+			return nil // it expired, which the others find out by themselves
+		case r.revision == over: // what was put over whatever stands is not there yet, or a replica is behind
+			time.Sleep(lookAgain)
+		}
+	}
+	return err
 }
