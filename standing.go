@@ -55,8 +55,8 @@ func (a *ear) attempted(r record) {
 
 // candidates returns roughly how many stand, this one included, in a term since the given time. Each that stays makes two
 // attempts at its start, and one now and then; one that made a single attempt some time ago is gone. Until all must have
-// made themselves heard it is at least as many as were known before, or may have been where nobody had counted. It is 0,
-// not known, if not even this one was heard.
+// made themselves heard it is at least as many as were known before, or half of them where chance decides, or may have been
+// where nobody had counted. It is 0, not known, if not even this one was heard.
 func (a *ear) candidates(self string, before int, uncounted bool, since time.Time) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,6 +70,9 @@ func (a *ear) candidates(self string, before int, uncounted bool, since time.Tim
 	}
 	if time.Since(since) > window {
 		before, uncounted = 0, false
+	}
+	if a.fair {
+		before /= 2 // who waits for a lock is soon gone, and terms are too short to see it
 	}
 	if _, heard := a.others[self]; !heard {
 		return before

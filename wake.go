@@ -110,6 +110,7 @@ type ear struct {
 	guessed int       // how many candidates stand, unless the leader knows better; 0 for no idea
 	found   uint64    // the revision that a campaign last found under the key, by this source; 0 if none did
 	unheard int       // renewals of its own in a row that a leader did not hear
+	removed uint64    // what lastRemoval returns
 	missed  uint64    // that revision, if it was written since the one found before and had not been heard; else 0
 
 	counting bool
@@ -157,13 +158,16 @@ func (a *ear) take(c change) {
 			}
 		}
 	}
+	if c.win().removed {
+		a.removed = c.revision
+	}
 	c.heard = time.Now()
 	a.heard, a.lost = c.heard, 0
-	if a.fair { // by what everybody reads, for who knows less must not wait less
-		c.silence = randomBelow(max(spread(c.record.Candidates, a.ttl), fairSpread))
-	} else {
-		c.silence = randomBelow(spread(cmp.Or(c.record.Candidates, a.guessed, unknownCandidates), a.ttl))
+	wide := spread(cmp.Or(c.record.Candidates, a.guessed, unknownCandidates), a.ttl)
+	if a.fair {
+		wide = min(max(wide, fairSpread), spread(unknownCandidates, a.ttl))
 	}
+	c.silence = randomBelow(wide)
 	if c.answer.IsZero() {
 		c.answer = a.heard.Add(a.delay(c))
 	}
@@ -206,6 +210,13 @@ func (a *ear) doubt(within time.Duration) {
 	signal(a.news)
 }
 
+// lastRemoval returns the revision of the latest removal that somebody made, and that is no release; 0 if none was heard.
+func (a *ear) lastRemoval() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.removed
+}
+
 // nextChange returns a channel that is closed at the next change.
 func (a *ear) nextChange() <-chan struct{} {
 	a.mu.Lock()
@@ -246,7 +257,7 @@ func (a *ear) next(due, net time.Time, self string, rely bool) (time.Time, *chan
 		quiet := a.heard.Add(a.ttl + expiryLateness + c.silence)
 		return later(due, earlier(net, quiet)), nil
 	}
-	return due, nil
+	return later(due, a.patient), nil
 }
 
 func earlier(a, b time.Time) time.Time {
