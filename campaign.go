@@ -82,7 +82,7 @@ func (e *Election) stand(ctx context.Context, vacancy *change) (*tenure, error) 
 	defer cancel()
 
 	ear := e.ear.Load()
-	w := win{reason: reasonVacant}
+	w := win{reason: reasonVacant, removal: ear.lastRemoval()}
 	if vacancy != nil {
 		w = vacancy.win()
 		w.follow(vacancy.record)
@@ -122,6 +122,7 @@ type win struct {
 	over         uint64    // the revision that it is an update of; 0 if it creates the key
 	known        time.Time // when that was heard or read
 	reason       reason
+	removal      uint64        // the revision of the last removal that was heard of before it was sent, if it creates the key
 	removed      bool          // whether the key was free because somebody had removed it, as far as was heard
 	left         time.Duration // of the stand-down of whoever wrote what was taken over: a release, or a late write of this candidate's own
 	bucket       time.Time     // when the bucket was created, in the words of the record that was taken over
@@ -233,6 +234,9 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 			return nil, nil
 		}
 		f = fresh
+		if r := e.ear.Load().lastRemoval(); w.over == 0 && r != w.removal && r < w.revision {
+			w.removed = true // which was heard only after it was sent
+		}
 		if h := e.ear.Load().hub; !h.knows(f.created) {
 			signal(h.remake)
 		}

@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,6 +49,26 @@ func TestNewcomerKnowsThatTheKeyWasRemoved(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestWinnerKnowsThatTheKeyWasRemovedWhileItsCampaignWasUnderWay(t *testing.T) {
+	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
+		a := f.cutOff(candidate)
+		b := candidate("b", election.WithStandDown(0))
+		removal := sync.OnceFunc(func() { _ = f.bucket.Delete(context.Background(), key) })
+		b.link.OnRequest(func(m link.Message) {
+			if toKey(m) {
+				removal()
+			}
+		})
+		b.link.DelayReplies(time.Millisecond) // what happened first is heard first
+		b.start()
+		after(ttl - instant)
+		f.Expect(b.State()).To(Equal(election.LeaderElectState))
+		f.Expect(a.IsLeader()).To(BeFalse())
+		after(100 * time.Millisecond)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	})
 }
 
 func TestNewcomerFarAwayKnowsThatTheKeyWasDeleted(t *testing.T) {
