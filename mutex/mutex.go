@@ -53,8 +53,9 @@ type Mutex struct {
 
 	turn chan struct{} // holds one entry while someone in this process locks, holds or has not wound up
 
-	mu   sync.Mutex
-	held *hold.Hold // nil while it is not locked
+	mu    sync.Mutex
+	held  *hold.Hold    // nil while it is not locked
+	wound chan struct{} // closed when the turn was passed on after whoever let go last; nil if nobody has
 }
 
 // New returns the lock that key is in bucket, to be held under the given name. It takes the options of
@@ -94,6 +95,9 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := m.await(ctx); err != nil {
+		return err
+	}
 	select {
 	case m.turn <- struct{}{}:
 	default:
@@ -130,10 +134,31 @@ func (m *Mutex) take(ctx context.Context, how func(context.Context, *election.El
 
 // pass gives the turn to whoever waits in this process, once h is wound up.
 func (m *Mutex) pass(h *hold.Hold) {
+	wound := make(chan struct{})
+	m.mu.Lock()
+	m.wound = wound
+	m.mu.Unlock()
 	go func() {
 		<-h.Done()
 		<-m.turn
+		close(wound)
 	}()
+}
+
+// await waits until who let go in this process has wound up: nobody holds the lock on that account.
+func (m *Mutex) await(ctx context.Context) error {
+	m.mu.Lock()
+	wound := m.wound
+	m.mu.Unlock()
+	if wound == nil {
+		return nil
+	}
+	select {
+	case <-wound:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Unlock releases the lock, and returns when others may have it. If it was lost before, the error wraps

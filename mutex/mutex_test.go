@@ -130,6 +130,32 @@ func TestWhoeverWaitsForTheLockComesToHisTurnHoweverManyComeAfterHim(t *testing.
 	})
 }
 
+func TestWaiterHasTheLockMillisecondsAfterItWasUnlockedHoweverManyHaveGivenUp(t *testing.T) {
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		a, _ := locked(b, "a")
+		hasty, _ := newMutex(b, "hasty")
+		for range 300 {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+			b.Expect(hasty.Lock(ctx)).To(MatchError(context.DeadlineExceeded))
+			cancel()
+		}
+		waiter, _ := newMutex(b, "b")
+		for range 20 { // a has it at each of them
+			got := make(chan time.Time, 1)
+			go func() {
+				b.Expect(waiter.Lock(context.Background())).To(Succeed())
+				got <- time.Now()
+			}()
+			time.Sleep(time.Second)
+			unlocked := time.Now()
+			b.Expect(a.Unlock()).To(Succeed())
+			b.Expect((<-got).Sub(unlocked)).To(BeNumerically("<", 50*time.Millisecond))
+			a, waiter = waiter, a
+		}
+		b.Expect(a.Unlock()).To(Succeed())
+	})
+}
+
 func TestLockTakenAgainWithinATTLTakesMilliseconds(t *testing.T) {
 	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
 		a, _ := locked(b, "a")
@@ -218,6 +244,18 @@ func TestTryLockTakesWhatIsFreeAndWaitsForNobody(t *testing.T) {
 		b.Expect(a.Unlock()).To(Succeed())
 		b.Expect(other.TryLock(context.Background())).To(Succeed())
 		b.Expect(other.Unlock()).To(Succeed())
+	})
+}
+
+func TestTryLockRightAfterUnlockFindsTheLockFree(t *testing.T) {
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		m, _ := locked(b, "a")
+		for range 100 {
+			b.Expect(m.Unlock()).To(Succeed())
+			b.Expect(m.TryLock(context.Background())).To(Succeed())
+		}
+		b.Expect(m.TryLock(context.Background())).To(MatchError(mutex.ErrLocked))
+		b.Expect(m.Unlock()).To(Succeed())
 	})
 }
 
