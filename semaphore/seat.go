@@ -2,14 +2,21 @@ package semaphore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/hold"
 )
+
+// patience is how long a look at all slots may take.
+const patience = 2 * time.Second
 
 // seat is what one slot is acquired from: for as long as it stands for any, or holds one, its name is nobody else's in
 // this process, whose metrics could not be told apart otherwise.
@@ -49,12 +56,43 @@ func (t *seat) candidate(slot int) (*election.Election, error) {
 	if t.number > 0 {
 		name += "#" + strconv.Itoa(t.number+1)
 	}
-	return election.NewElection(name, t.key+"."+strconv.Itoa(slot), t.bucket, t.opts...)
+	return election.NewElection(name, t.slotKey(slot), t.bucket, t.opts...)
 }
 
-// try takes a slot that nobody holds.
-func (t *seat) try(ctx context.Context) (*Slot, error) {
+// slotKey returns the key of a slot.
+func (t *seat) slotKey(slot int) string { return t.key + "." + strconv.Itoa(slot) }
+
+// look returns the slots that were released, which take no stand-down to get, and those that nobody has held for a while.
+func (t *seat) look(ctx context.Context) (released, unused []int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for _, number := range rand.Perm(t.slots) { // lest all who come together want the same
+		entry, err := t.bucket.Get(ctx, t.slotKey(number))
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			unused = append(unused, number)
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		var record struct {
+			Released    time.Time `json:"released"`
+			StandDownMs int64     `json:"stand_down_ms"`
+		}
+		switch err := json.Unmarshal(entry.Value(), &record); {
+		case err != nil || record.Released.IsZero(): // somebody holds it
+		case record.StandDownMs > 0:
+			unused = append(unused, number)
+		default:
+			released = append(released, number)
+		}
+	}
+	return released, unused, nil
+}
+
+// try takes one of the given slots, if nobody holds it.
+func (t *seat) try(ctx context.Context, slots []int) (*Slot, error) {
+	for _, number := range slots {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

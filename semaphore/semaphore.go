@@ -100,7 +100,11 @@ func (s *Slot) Release() error { return s.hold.Release() }
 func (s *Semaphore) Acquire(ctx context.Context) (*Slot, error) {
 	t := s.sit()
 	defer t.leave()
-	slot, err := t.try(ctx)
+	released, _, err := t.look(ctx)
+	var slot *Slot
+	if err == nil {
+		slot, err = t.try(ctx, released)
+	}
 	if err == nil || ctx.Err() != nil {
 		return slot, err
 	}
@@ -115,5 +119,9 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Slot, error) {
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Slot, error) {
 	t := s.sit()
 	defer t.leave()
-	return t.try(ctx)
+	released, unused, err := t.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t.try(ctx, append(released, unused...))
 }

@@ -111,6 +111,51 @@ func TestWaiterHasASlotMillisecondsAfterOneWasReleased(t *testing.T) {
 	})
 }
 
+func TestSlotThatWasReleasedIsTakenBeforeOneThatTakesAStandDown(t *testing.T) {
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		taken := full(b)
+		b.Expect(taken[0].Release()).To(Succeed())
+		time.Sleep(2 * ttl) // it says nothing any more of who held it
+		b.Expect(taken[1].Release()).To(Succeed())
+		s, _ := newSemaphore(b, "b")
+		for i := range 20 {
+			acquire := s.Acquire
+			if i%2 == 0 {
+				acquire = s.TryAcquire
+			}
+			began := time.Now()
+			slot, err := acquire(context.Background())
+			b.Expect(err).NotTo(HaveOccurred())
+			b.Expect(time.Since(began)).To(BeNumerically("<", 100*time.Millisecond))
+			b.Expect(slot.Number).To(Equal(taken[1].Number))
+			b.Expect(slot.Release()).To(Succeed())
+		}
+	})
+}
+
+func TestWaiterThatStandsDownForOneSlotTakesAnotherThatIsReleasedMeanwhile(t *testing.T) {
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		taken := full(b)
+		b.Expect(taken[0].Release()).To(Succeed())
+		time.Sleep(2 * ttl)
+		s, _ := newSemaphore(b, "b")
+		got := make(chan *semaphore.Slot, 1)
+		go func() {
+			slot, err := s.Acquire(context.Background())
+			b.Expect(err).NotTo(HaveOccurred())
+			got <- slot
+		}()
+		time.Sleep(time.Second)
+		b.Expect(got).NotTo(Receive())
+		b.Expect(taken[1].Release()).To(Succeed())
+		time.Sleep(100 * time.Millisecond)
+		var slot *semaphore.Slot
+		b.Expect(got).To(Receive(&slot))
+		b.Expect(slot.Number).To(Equal(taken[1].Number))
+		b.Expect(slot.Release()).To(Succeed())
+	})
+}
+
 func TestSlotOfACrashedHolderIsLostByTheClockAndThenGoesToAWaiter(t *testing.T) {
 	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
 		s, l := newSemaphore(b, "a")
