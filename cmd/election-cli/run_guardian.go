@@ -23,7 +23,8 @@ const (
 	guardianName  = "run-guardian"
 	guardianPause = time.Second // before one that ended is replaced
 	guardianLook  = 250 * time.Millisecond
-	// guardianPatience is how long a newer order may take that is on its way when an older one falls due.
+	// guardianPatience is how long a newer order may take that is on its way when an older one falls due. It is less than
+	// half of leastDeath, as what is ordered for a lease falls due with half of its death left.
 	guardianPatience = 5 * time.Millisecond
 )
 
@@ -72,10 +73,16 @@ func guard(in io.Reader) {
 	}()
 	var now order
 	for ok := true; ok; {
-		wait := time.NewTimer(guardianLook)
-		if now.Target != 0 {
-			wait.Reset(max(guardianPatience, min(now.left(), guardianLook)))
+		// An order is acted on when no newer one came within the patience after it was seen to be due, also where it fell
+		// due while this process was stopped: a newer one may have come meanwhile that was not read yet.
+		look, due := guardianLook, now.Target != 0 && now.left() <= 0
+		switch {
+		case due:
+			look = guardianPatience
+		case now.Target != 0:
+			look = min(now.left(), guardianLook)
 		}
+		wait := time.NewTimer(look)
 		var next order
 		select {
 		case next, ok = <-orders:
@@ -83,7 +90,7 @@ func guard(in io.Reader) {
 				now = next
 			}
 		case <-wait.C:
-			if now.Target != 0 && now.left() <= 0 {
+			if due {
 				_ = unix.Kill(now.Target, now.Signal)
 				now.Target = 0
 			}
