@@ -134,7 +134,7 @@ func (r *runner) awaitHandlers(ctx context.Context, p *program) {
 }
 
 // awaitLoss returns when leadership has ended or the lease is running out, or when the program has ended. Should this
-// process be stopped, the guardian tells the program.
+// process be stopped, the guardian tells the program; that leadership is lost then stands, whatever became of the lease.
 func (r *runner) awaitLoss(ctx context.Context, p *program, t election.Term) {
 	for ctx.Err() == nil && !p.over() {
 		grace, death := r.grants()
@@ -144,7 +144,10 @@ func (r *runner) awaitLoss(ctx context.Context, p *program, t election.Term) {
 			r.log.Warn("Lease is not renewed, it is running out", "left", human(left(end)))
 			return
 		}
-		r.guardian.tell(orderAt(end.Add(-grace-death/2), order{Group: p.pid, Target: p.pid, Signal: r.lost}))
+		if r.guardian.tell(orderAt(end.Add(-grace-death/2), order{Group: p.pid, Target: p.pid, Signal: r.lost})) {
+			r.log.Warn("Leadership is given up, as the guardian told the program of its loss while this process was stopped")
+			return
+		}
 		timer := time.NewTimer(min(until, attendEvery))
 		select {
 		case <-ctx.Done():

@@ -174,21 +174,18 @@ func (g *guardian) replace() {
 	}
 }
 
-// due says whether the time has come for what the guardian was told last, so that it has done that or is about to.
-func (g *guardian) due() bool {
+// tell gives an order, unless it is the one that was given last. It says whether that one fell due before the new one was
+// written, so that the guardian has done it or is about to: it is asked after the write, as this process may be stopped
+// just before that.
+func (g *guardian) tell(o order) (late bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.last.Target != 0 && g.last.left() <= 0
-}
-
-// tell gives an order, unless it is the one that was given last.
-func (g *guardian) tell(o order) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	same := g.last.Group == o.Group && g.last.Target == o.Target && g.last.Signal == o.Signal && g.last.Wall == o.Wall
+	before := g.last
+	same := before.Group == o.Group && before.Target == o.Target && before.Signal == o.Signal && before.Wall == o.Wall
 	if g.last = o; !same && !g.dismissed {
 		g.write()
 	}
+	return before.Target != 0 && before.left() <= 0
 }
 
 // write passes on the last order, in one write, which a pipe takes in whole or not at all. It does not wait for a guardian
