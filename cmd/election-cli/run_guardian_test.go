@@ -96,3 +96,15 @@ func TestAProgramThatItsGuardianKilledDidNotEndByItself(t *testing.T) {
 	g.Expect(<-late).To(BeTrue())
 	g.Expect(r.guardian.tell(r.orderFor(p.pid, &term))).To(BeFalse(), "the order after that is not due")
 }
+
+// TestAProgramThatIsGoneIsNotOrderedAnew has its group be gone just before run tells the guardian of its lease.
+func TestAProgramThatIsGoneIsNotOrderedAnew(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	r, term := leads(t)
+	p := &program{pid: os.Getpid(), ended: make(chan struct{}), gone: true}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	r.awaitLoss(ctx, p, term)
+	g.Expect(r.guardian.last).To(Equal(order{}), "its number may be somebody else's")
+}
