@@ -27,7 +27,8 @@ The time until somebody leads runs from the fault to the first moment at which a
 candidates are asked whether they lead; two that do at once are the one thing that must never be. The exit code is 1 if
 that happened, if nobody led in time, or if terms were out of order.
 
-The bucket is removed afterwards, also when the drill is interrupted. Elections in other buckets are left alone.
+The bucket is removed afterwards, also when the drill is interrupted. Elections in other buckets are left alone. If it
+cannot be removed the result is shown all the same, and the exit code is 2 for a drill that was passed.
 
 With --json the result is one object: "ttl_s", "candidates", "rounds", the lists "first_election_s", "handover_s",
 "crash_s", "evict_s" and "believed_s" (how long a leader still believed after its link was cut), "overlap_ms" (the time
@@ -78,16 +79,11 @@ func (d *drill) run(ctx context.Context) error {
 	if _, left := errors.AsType[leftover](err); ctx.Err() != nil && !left {
 		return &verdict{exitInterrupted, "the drill was interrupted; what it had made on the server is removed"}
 	}
-	if err != nil {
+	if result == nil {
 		return err
 	}
-	if err := d.show(result); err != nil {
-		return err
-	}
-	if complaint := result.report.complaint(); complaint != "" {
-		return &verdict{exitNegative, complaint}
-	}
-	return nil
+	shown := d.show(result.report, result.draw)
+	return errors.Join(notPassed(result.report.complaint()), shown, err)
 }
 
 // runProcesses is run for a drill on processes.
@@ -96,21 +92,23 @@ func (d *drill) runProcesses(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return &verdict{exitInterrupted, "the drill was interrupted; its processes have ended"}
 	}
-	if err != nil {
+	if result == nil {
 		return err
 	}
-	if err := d.drawTo(drawing.write); err != nil {
-		return err
+	shown := d.show(result, drawing.write)
+	complaint := result.complaint()
+	if complaint != "" {
+		complaint += "\nhistories and logs are in " + result.Kept
 	}
-	if d.json {
-		err = writeJSON(d.stdout, result)
-	} else {
-		err = result.table(d.stdout, styleFor(d.stdout))
+	return errors.Join(notPassed(complaint), shown, err)
+}
+
+// notPassed returns what becomes of a drill with a complaint; nil if there is none.
+func notPassed(complaint string) error {
+	if complaint == "" {
+		return nil
 	}
-	if complaint := result.complaint(); err == nil && complaint != "" {
-		return &verdict{exitNegative, complaint + "\nhistories and logs are in " + result.Kept}
-	}
-	return err
+	return &verdict{exitNegative, complaint}
 }
 
 // settle gives flags that were left out the values that a drill on processes has for them.
@@ -148,15 +146,20 @@ func (d *drill) check() error {
 	return errors.Join(problems...)
 }
 
-// show writes the result where the user wants it.
-func (d *drill) show(r *rehearsal) error {
-	if err := d.drawTo(r.draw); err != nil {
-		return err
-	}
+// findings are the result of a drill.
+type findings interface {
+	table(w io.Writer, s style) error
+}
+
+// show writes the result where the user wants it, the drawing last: what was found is not to be lost with it.
+func (d *drill) show(r findings, draw func(io.Writer) error) error {
+	var err error
 	if d.json {
-		return writeJSON(d.stdout, r.report)
+		err = writeJSON(d.stdout, r)
+	} else {
+		err = r.table(d.stdout, styleFor(d.stdout))
 	}
-	return r.report.table(d.stdout, styleFor(d.stdout))
+	return errors.Join(err, d.drawTo(draw))
 }
 
 // drawTo writes a drawing, if one is wanted.
@@ -207,7 +210,10 @@ func (d *drill) rehearse(ctx context.Context) (r *rehearsal, err error) {
 	defer f.close()
 	r = newRehearsal(d, operator, bucket, f)
 	r.report.Embedded = embeddedServer
-	return r, r.run(ctx)
+	if err := r.run(ctx); err != nil { // its figures are worth nothing
+		return nil, err
+	}
+	return r, nil
 }
 
 // removeBucket removes what the drill made, also after it was interrupted.

@@ -88,16 +88,16 @@ func (d *processDrill) turned(candidate int, term uint64) {
 	d.say("%-16s %s, term %d", "leads", d.candidates[candidate].name, term)
 }
 
-// run brings everything up, injects faults, and returns what came of it. All that was made is removed in any case, but for
-// histories that are to be kept.
+// run brings everything up, injects faults, and returns what came of it, also where that was broken off by an error that
+// it returns. All that was made is removed in any case, but for histories that are to be kept, as they are after an error.
 func (d *processDrill) run(ctx context.Context) (r *processReport, drawing *timeline, err error) {
 	if d.folder, err = os.MkdirTemp("", "election-drill-"); err != nil {
 		return nil, nil, err
 	}
 	defer func() {
 		switch {
-		case r != nil && r.Kept != "":
-		case err != nil && d.keep:
+		case r != nil && r.Kept != "" && err == nil:
+		case err != nil && ctx.Err() == nil:
 			fmt.Fprintln(d.out, "Histories and logs are in", d.folder)
 		default:
 			_ = os.RemoveAll(d.folder)
@@ -121,16 +121,22 @@ func (d *processDrill) run(ctx context.Context) (r *processReport, drawing *time
 	outages := p.found()
 	d.ended = history.Now()
 	var records []history.Record
-	if err == nil {
+	var unread error
+	if ctx.Err() == nil {
 		d.leave()
-		records, err = d.records(ctx)
+		records, unread = d.records(ctx)
 	}
 	d.end()
-	if err != nil {
+	if ctx.Err() != nil {
+		return nil, nil, errors.Join(err, ctx.Err())
+	}
+	r, drawing, failed := d.evaluate(outages, records)
+	err = errors.Join(err, unread, failed)
+	if failed != nil {
 		return nil, nil, err
 	}
-	r, drawing, err = d.evaluate(outages, records)
-	if err == nil && (d.keep || r.complaint() != "") {
+	r.unread = unread != nil
+	if d.keep || err != nil || r.complaint() != "" {
 		r.Kept = d.folder
 	}
 	return r, drawing, err

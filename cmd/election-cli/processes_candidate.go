@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -48,7 +50,7 @@ func standAlone(ctx context.Context, line []byte, ready func()) error {
 		return err
 	}
 	defer func() { _ = text.Close() }()
-	h := history.NewWriter(io.MultiWriter(past, os.Stdout))
+	h := history.NewWriter(&sticky{w: io.MultiWriter(past, os.Stdout)})
 	log := slog.New(&chronicler{next: newLogHandler(text, style{}, slog.LevelDebug), history: h})
 	ready()
 	s, err := config.connect(log)
@@ -95,15 +97,43 @@ func (c *candidateConfig) stand(ctx context.Context, s *session, bucket jetstrea
 	watching, stop := context.WithCancel(context.Background())
 	watched := make(chan error, 1)
 	go func() { watched <- w.run(watching) }()
-	err = e.Run(ctx, a.work)
-	stop()
-	if failed := <-watched; failed != nil {
-		return failed
+	ran := make(chan error, 1)
+	go func() { ran <- e.Run(ctx, a.work) }()
+	select {
+	case err = <-ran:
+		stop()
+		if failed := <-watched; failed != nil {
+			err = errors.Join(err, unwritten(failed))
+		}
+	case failed := <-watched: // nobody knows what it believes from here on: the process ends, and the drill with it
+		stop()
+		return unwritten(failed)
 	}
 	if err != nil {
 		return err
 	}
 	return h.Write(history.Event{What: history.Stopped})
+}
+
+// unwritten is the error of a candidate whose history failed.
+func unwritten(err error) error {
+	return fmt.Errorf("the history cannot be written, what this candidate believes is not known: %w", err)
+}
+
+// sticky is a writer that fails for good once it has failed. Not all who write to a history can end the candidate: what
+// they could not write the witness hears of with its next beat.
+type sticky struct {
+	w   io.Writer
+	err error
+}
+
+// Write writes unless a write has failed before. It is not called by several at once.
+func (s *sticky) Write(b []byte) (n int, err error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, s.err = s.w.Write(b)
+	return n, s.err
 }
 
 // witness asks an election over and over whether it leads, and writes down when the answer changes.

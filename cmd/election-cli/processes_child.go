@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/choria-io/fisk"
+
+	"github.com/natscampaign/election/internal/history"
 )
 
 const (
@@ -35,7 +37,8 @@ type child struct {
 
 	expected atomic.Bool // whether it is meant to end
 	exited   chan struct{}
-	err      error // valid once exited is closed
+	err      error         // valid once exited is closed
+	at       time.Duration // when its output ended, valid then too
 }
 
 // registerChild adds the command that runs a child, which is not for users.
@@ -106,6 +109,7 @@ func startChild(ctx context.Context, role, name, log string, config any, hear fu
 		ready <- strings.TrimSpace(line) == readyLine
 		hear(lines)
 		_, _ = io.Copy(io.Discard, lines)
+		c.at = history.Now()
 		c.err = c.cmd.Wait()
 		close(c.exited)
 	}()

@@ -35,7 +35,8 @@ earlier term, so that what a deposed leader still had on its way is refused, and
 two believed at once, if one believed although there was a record of a later term, if there were terms but no records, if
 records or terms were out of order, if nobody led in time, or if the leader changed although its lease could have been
 renewed: for half of the time between when a renewal was due and its deadline the leader was well, its link was whole, and
-the bucket, which is written to from elsewhere as a test, took writes.
+the bucket, which is written to from elsewhere as a test, took writes. Should a candidate or the cluster break down by
+itself, what was found until then is shown, histories and logs are kept, and the exit code is 2, or 1 as above.
 
 After a fault somebody must lead within the TTL, 0.4 s for a server that is late to expire the key, 1 s for the answers
 of those who hear of it, and the stand-down; within 1 s if the leader left in order and no replies get lost at random;

@@ -93,7 +93,7 @@ func (p *candidateProcess) hear(out io.Reader) {
 	p.board.note(p.index, history.Event{What: history.Doubts}) // it is gone
 }
 
-// kill ends the process at once, and writes into its history that it did.
+// kill ends the process at once, and writes into its history that it did, or that it had ended by itself before.
 func (p *candidateProcess) kill() error {
 	c := p.take()
 	if c == nil {
@@ -101,6 +101,7 @@ func (p *candidateProcess) kill() error {
 	}
 	at := history.Now()
 	c.kill()
+	at = min(at, c.at)
 	f, err := os.OpenFile(p.config.History, os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -109,8 +110,12 @@ func (p *candidateProcess) kill() error {
 	return history.NewWriter(f).Write(history.Event{At: at, What: history.Killed})
 }
 
-// leave has the candidate leave in order, and returns when it is gone.
+// leave has the candidate leave in order, and returns when it is gone. One that has ended by itself did not.
 func (p *candidateProcess) leave() {
+	if p.running().lost() != nil {
+		_ = p.kill()
+		return
+	}
 	if c := p.take(); c != nil {
 		c.leave()
 	}

@@ -42,6 +42,7 @@ type processReport struct {
 
 	details []detail  // of what was wrong
 	wall    time.Time // when it began
+	unread  bool      // whether the records could not be read
 }
 
 // detail is something that was wrong.
@@ -208,7 +209,7 @@ func (p *processReport) complaint() string {
 	if p.Overtaken > 0 {
 		reasons = append(reasons, plural(p.Overtaken, "belief")+" in a term although a later one had been led")
 	}
-	if p.Terms > 0 && p.Records == 0 {
+	if p.Terms > 0 && p.Records == 0 && !p.unread {
 		reasons = append(reasons, "no record was stored in "+plural(p.Terms, "term"))
 	}
 	if p.OutOfOrder > 0 {

@@ -36,7 +36,9 @@ the lease is over at once, as when somebody removes the key. While a lease is no
 early that it is dead before the lease is over, and leadership is given up. A --grace that leaves no time for a renewal in
 good order is refused. When the program has ended, what is left of its group is killed and the key is released, so that
 another host leads within milliseconds. Should this command be killed or stopped, a guardian process kills the group. What
-leaves its group, as daemons do, is not looked after: have the program stay in the foreground.
+leaves its group, as daemons do, is not looked after: have the program stay in the foreground. A program that becomes
+another user, as by sudo, cannot be ended by this command, and may outlive its lease, unless this command is root's or that
+user's: run it as that user.
 
 INT and TERM are passed on to the group and end this command: once the program is gone the key is released, and the exit
 code is the program's. HUP, USR1 and USR2 are only passed on; HUP ends this command while there is no program. On a

@@ -112,7 +112,7 @@ func (r *runner) inform(ctx context.Context, t election.Term, leave func()) {
 		}
 		r.log.Info("Program is told that it leads no longer", "signal", unix.SignalName(r.lost), "term", t.Number)
 		p.signal(r.lost)
-		r.guardian.tell(order{Group: p.pid})
+		r.tellOf(p, order{Group: p.pid})
 		if ctx.Err() == nil { // the lease is running out: the program has its grace, then leadership is given up
 			grace, _ := r.grants()
 			_ = pause(ctx, grace)
@@ -134,7 +134,7 @@ func (r *runner) awaitHandlers(ctx context.Context, p *program) {
 }
 
 // awaitLoss returns when leadership has ended or the lease is running out, or when the program has ended. Should this
-// process be stopped, the guardian tells the program.
+// process be stopped, the guardian tells the program; that leadership is lost then stands, whatever became of the lease.
 func (r *runner) awaitLoss(ctx context.Context, p *program, t election.Term) {
 	for ctx.Err() == nil && !p.over() {
 		grace, death := r.grants()
@@ -144,7 +144,10 @@ func (r *runner) awaitLoss(ctx context.Context, p *program, t election.Term) {
 			r.log.Warn("Lease is not renewed, it is running out", "left", human(left(end)))
 			return
 		}
-		r.guardian.tell(orderAt(end.Add(-grace-death/2), order{Group: p.pid, Target: p.pid, Signal: r.lost}))
+		if r.tellOf(p, orderAt(end.Add(-grace-death/2), order{Group: p.pid, Target: p.pid, Signal: r.lost})) {
+			r.log.Warn("Leadership is given up, as the guardian told the program of its loss while this process was stopped")
+			return
+		}
 		timer := time.NewTimer(min(until, attendEvery))
 		select {
 		case <-ctx.Done():
@@ -153,4 +156,12 @@ func (r *runner) awaitLoss(ctx context.Context, p *program, t election.Term) {
 		}
 		timer.Stop()
 	}
+}
+
+// tellOf gives the guardian an order about a program, unless nothing is left of that: its number may be somebody else's,
+// and whoever attends to it has told the guardian, or is about to. It says what the guardian's own says.
+func (r *runner) tellOf(p *program, o order) (late bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.gone && r.guardian.tell(o)
 }

@@ -71,8 +71,7 @@ func (a *attendance) step(ctx context.Context) bool {
 	if a.term != nil {
 		end := a.term.Deadline()
 		lease = left(end)
-		a.late = a.late || a.guardian.due()
-		a.guardian.tell(a.orderFor(a.pid, a.term))
+		a.late = a.guardian.tell(a.orderFor(a.pid, a.term)) || a.late
 	}
 	over := a.over()
 	if over && !a.remains() {

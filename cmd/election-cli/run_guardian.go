@@ -23,7 +23,8 @@ const (
 	guardianName  = "run-guardian"
 	guardianPause = time.Second // before one that ended is replaced
 	guardianLook  = 250 * time.Millisecond
-	// guardianPatience is how long a newer order may take that is on its way when an older one falls due.
+	// guardianPatience is how long a newer order may take that is on its way when an older one falls due. It is less than
+	// half of leastDeath, as what is ordered for a lease falls due with half of its death left.
 	guardianPatience = 5 * time.Millisecond
 )
 
@@ -72,10 +73,16 @@ func guard(in io.Reader) {
 	}()
 	var now order
 	for ok := true; ok; {
-		wait := time.NewTimer(guardianLook)
-		if now.Target != 0 {
-			wait.Reset(max(guardianPatience, min(now.left(), guardianLook)))
+		// An order is acted on when no newer one came within the patience after it was seen to be due, also where it fell
+		// due while this process was stopped: a newer one may have come meanwhile that was not read yet.
+		look, due := guardianLook, now.Target != 0 && now.left() <= 0
+		switch {
+		case due:
+			look = guardianPatience
+		case now.Target != 0:
+			look = min(now.left(), guardianLook)
 		}
+		wait := time.NewTimer(look)
 		var next order
 		select {
 		case next, ok = <-orders:
@@ -83,7 +90,7 @@ func guard(in io.Reader) {
 				now = next
 			}
 		case <-wait.C:
-			if now.Target != 0 && now.left() <= 0 {
+			if due {
 				_ = unix.Kill(now.Target, now.Signal)
 				now.Target = 0
 			}
@@ -167,21 +174,18 @@ func (g *guardian) replace() {
 	}
 }
 
-// due says whether the time has come for what the guardian was told last, so that it has done that or is about to.
-func (g *guardian) due() bool {
+// tell gives an order, unless it is the one that was given last. It says whether that one fell due before the new one was
+// written, so that the guardian has done it or is about to: it is asked after the write, as this process may be stopped
+// just before that.
+func (g *guardian) tell(o order) (late bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.last.Target != 0 && g.last.left() <= 0
-}
-
-// tell gives an order, unless it is the one that was given last.
-func (g *guardian) tell(o order) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	same := g.last.Group == o.Group && g.last.Target == o.Target && g.last.Signal == o.Signal && g.last.Wall == o.Wall
+	before := g.last
+	same := before.Group == o.Group && before.Target == o.Target && before.Signal == o.Signal && before.Wall == o.Wall
 	if g.last = o; !same && !g.dismissed {
 		g.write()
 	}
+	return before.Target != 0 && before.left() <= 0
 }
 
 // write passes on the last order, in one write, which a pipe takes in whole or not at all. It does not wait for a guardian

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -19,14 +20,16 @@ type program struct {
 	pid      int
 	terminal bool // whether it has the terminal
 	started  time.Time
+	says     *slog.Logger       // of signals that may not be sent
 	ended    chan struct{}      // closed when the program itself has ended; its group may go on
 	status   syscall.WaitStatus // valid then
 
-	mu   sync.Mutex
-	gone bool           // whether the group is gone too, so that its number may be somebody else's
-	told syscall.Signal // with which it was told to end first; 0 if it was not
-	when time.Time      // it was told
-	news chan struct{}  // receives when it was told
+	mu     sync.Mutex
+	gone   bool           // whether the group is gone too, so that its number may be somebody else's
+	denied bool           // whether a signal could not be sent, which is said once
+	told   syscall.Signal // with which it was told to end first; 0 if it was not
+	when   time.Time      // it was told
+	news   chan struct{}  // receives when it was told
 }
 
 // findProgram returns where the program is that is called name, or the exit code for one that cannot be run.
@@ -98,7 +101,7 @@ func (p *program) signalGroup(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.gone {
-		_ = unix.Kill(-p.pid, s)
+		p.send(-p.pid, s)
 	}
 }
 
@@ -107,7 +110,21 @@ func (p *program) signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.gone && !p.over() {
-		_ = unix.Kill(p.pid, s)
+		p.send(p.pid, s)
+	}
+}
+
+// send sends a signal to the program, or to its group. One that is not permitted, as to a program that became root by
+// sudo, is said aloud: nothing else ends that program either. The caller holds mu.
+func (p *program) send(to int, s syscall.Signal) {
+	err := unix.Kill(to, s)
+	if runtime.GOOS == "darwin" && to < 0 && errors.Is(err, unix.EPERM) {
+		err = unix.Kill(p.pid, 0) // the group's answer is the same where all of it has ended and was not waited for
+	}
+	if err != nil && !errors.Is(err, unix.ESRCH) && !p.denied {
+		p.denied = true
+		p.says.Error("Program cannot be signalled and may outlive its lease: run election-cli as the user that the program becomes, "+
+			"or have the program remain the user that it is started as", "pid", p.pid, "signal", unix.SignalName(s), "error", err)
 	}
 }
 

@@ -208,6 +208,7 @@ func (r *runner) start(t *election.Term) (*program, error) {
 		}
 		return nil, notStarted(r.argv[0], err)
 	}
+	p.says = r.log
 	r.current.Store(p)
 	r.log.Info("Program started", "pid", p.pid)
 	return p, nil

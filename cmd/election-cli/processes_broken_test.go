@@ -1,0 +1,44 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+)
+
+func TestADrillWhoseCandidateBreaksShowsWhatItFoundAndKeepsItsHistories(t *testing.T) {
+	skipWithoutProcesses(t)
+	t.Parallel()
+	g := NewWithT(t)
+	temp := t.TempDir()
+	cmd, stdout, stderr := command(t, "drill", "--processes", "--ttl", "2s", "--candidates", "2", "--json")
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	progress, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cmd.Start()).To(Succeed())
+	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("leads")))
+	candidate := regexp.MustCompile(`(?m)^ *(\d+) +` + strconv.Itoa(cmd.Process.Pid) + ` .*drill-process candidate`).FindStringSubmatch(listProcesses())
+	g.Expect(candidate).To(HaveLen(2))
+	pid, err := strconv.Atoi(candidate[1])
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(unix.Kill(pid, unix.SIGABRT)).To(Succeed())
+	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("Histories and logs are in " + temp)))
+	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("ended by itself")))
+	g.Expect(cmd.Wait()).NotTo(Succeed())
+	g.Expect(cmd.ProcessState.ExitCode()).To(BeElementOf(exitError, exitNegative), stderr.String())
+	var r processReport
+	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed(), stdout.String())
+	g.Expect(r.Samples).To(BeNumerically(">", 0))
+	g.Expect(r.OverlapMS).To(BeZero())
+	kept, err := filepath.Glob(filepath.Join(r.Kept, "*.history"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(kept).To(HaveLen(2))
+}
