@@ -70,7 +70,7 @@ func (a *runArena) prepareOn(url string, args ...string) *wrapper {
 // start calls run with a shell script for a program.
 func (a *runArena) start(script string, flags ...string) *wrapper {
 	a.t.Helper()
-	w := a.prepare(append(flags, "jobs", "--", "sh", "-c", script)...)
+	w := a.prepare(append(flags, "jobs", "--", "bash", "-c", script)...)
 	a.g.Expect(w.cmd.Start()).To(Succeed())
 	return w
 }
