@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/link"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -24,6 +26,27 @@ func (f *fleet) sharing(nc *nats.Conn, name string, opts ...election.Option) *ca
 	js, err := jetstream.New(nc)
 	f.Expect(err).NotTo(HaveOccurred())
 	return f.candidateOn(name, nil, f.server.Bucket(f.T, nc, ttl, f.options...), append(opts, election.WithJetStream(js))...)
+}
+
+func TestWhoeverHearsOfACampaignFindsItsCandidateThere(t *testing.T) {
+	for range 20 {
+		onVirtualTime(t, func(f *fleet) {
+			o := f.operator()
+			a := f.hearing("a")
+			found := make(chan []election.Candidate, 1)
+			ask := sync.OnceFunc(func() {
+				all, _ := o.Candidates(context.Background(), key)
+				found <- all
+			})
+			a.link.OnRequest(func(m link.Message) {
+				if toKey(m) {
+					go ask()
+				}
+			})
+			a.start()
+			f.Expect(<-found).To(HaveLen(1))
+		}, republished)
+	}
 }
 
 func TestResumeReachesThoseThatNobodyTold(t *testing.T) {

@@ -30,41 +30,53 @@ const (
 // made by package micro: that takes over the error and closed handlers of a connection, which is not ours, and its end
 // undoes what the owner has set since. Here all subjects come in on one channel, to one goroutine.
 type desk struct {
-	hub      *hub
-	identity micro.ServiceIdentity
-	started  time.Time
-	asked    map[string]int // questions by verb
-	failed   map[string]int // those of them that were no questions
-	windUps  chan struct{}  // holds one for each request to hand over that is under way
-	looks    chan *nats.Msg // a request to look that waits: it serves for all that come meanwhile
+	hub       *hub
+	identity  micro.ServiceIdentity
+	started   time.Time
+	subs      []*nats.Subscription
+	questions chan *nats.Msg // as they come
+	asked     map[string]int // questions by verb
+	failed    map[string]int // those of them that were no questions
+	windUps   chan struct{}  // holds one for each request to hand over that is under way
+	looks     chan *nats.Msg // a request to look that waits: it serves for all that come meanwhile
 }
 
 // verbs are those that the desk counts, and tells of.
 var verbs = []string{verbCandidates, verbResign, verbTransfer}
 
-// serve answers until ctx ends.
-func (h *hub) serve(ctx context.Context) {
+// open returns a desk that is subscribed to what it answers. It waits for nothing: whoever hears of a campaign that is made
+// later on this connection finds the desk open.
+func (h *hub) open() *desk {
 	host, _ := os.Hostname()
 	d := &desk{
-		hub: h, started: time.Now(), asked: map[string]int{}, failed: map[string]int{},
+		hub: h, started: time.Now(), asked: map[string]int{}, failed: map[string]int{}, questions: make(chan *nats.Msg, maxQuestions),
 		windUps: make(chan struct{}, maxWindingUp), looks: make(chan *nats.Msg, 1),
 		identity: micro.ServiceIdentity{
 			Name: serviceName, ID: nuid.Next(), Version: version(),
 			Metadata: map[string]string{"bucket": h.bucket.Bucket(), "host": host, "pid": strconv.Itoa(os.Getpid())},
 		},
 	}
-	questions := make(chan *nats.Msg, maxQuestions)
 	for _, subject := range []string{
 		controlSubject(h.bucket.Bucket(), "*"),
 		micro.APIPrefix + ".*", micro.APIPrefix + ".*." + serviceName, micro.APIPrefix + ".*." + serviceName + "." + d.identity.ID,
 	} {
-		sub, err := h.conn.ChanSubscribe(subject, questions)
+		sub, err := h.conn.ChanSubscribe(subject, d.questions)
 		if err != nil {
 			h.log.Debug("Questions about candidates cannot be heard", "subject", subject, "error", err)
 			continue
 		}
-		defer func() { _ = sub.Unsubscribe() }()
+		d.subs = append(d.subs, sub)
 	}
+	return d
+}
+
+// serve answers until ctx ends, and closes the desk.
+func (d *desk) serve(ctx context.Context) {
+	defer func() {
+		for _, sub := range d.subs {
+			_ = sub.Unsubscribe()
+		}
+	}()
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	looking.Go(func() { d.look(ctx) })
@@ -72,7 +84,7 @@ func (h *hub) serve(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case m := <-questions:
+		case m := <-d.questions:
 			if rest, ok := strings.CutPrefix(m.Subject, micro.APIPrefix+"."); ok {
 				verb, _, _ := strings.Cut(rest, ".")
 				d.introduce(verb, m)

@@ -190,7 +190,8 @@ func (h *hub) run(ctx context.Context) {
 	if h.conn != nil {
 		reconnects = h.conn.StatusChanged(nats.CONNECTED)
 		defer h.conn.RemoveStatusListener(reconnects)
-		desk.Go(func() { h.serve(ctx) })
+		d := h.open()
+		desk.Go(func() { d.serve(ctx) })
 	}
 	level := slog.LevelWarn // the first time
 	for deaf := false; ctx.Err() == nil; {
