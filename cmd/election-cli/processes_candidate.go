@@ -171,11 +171,19 @@ func (w *witness) ask() error {
 	before := history.Now()
 	leads := w.election.IsLeader()
 	t, ok := w.election.Term()
-	leads = leads && ok
-	after := history.Now()
 	left := time.Until(t.Deadline())
+	after := history.Now()
+	for _, e := range w.note(before, after, leads && ok, t, left) {
+		if err := w.history.Write(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-	var events []history.Event
+// note takes note of an answer, with what is left of the lease, and returns what is to be written of it. Of an answer in the
+// course of which this process was stopped nobody knows when it was given, so that it tells of no deadline.
+func (w *witness) note(before, after time.Duration, leads bool, t election.Term, left time.Duration) (events []history.Event) {
 	if w.asked > 0 && before-w.asked > pauseAfter {
 		events = append(events, history.Event{At: before, What: history.Paused, Last: w.asked, Still: leads})
 	}
@@ -186,6 +194,7 @@ func (w *witness) ask() error {
 	if leads {
 		deadline := after + left
 		switch {
+		case after-before > jitter:
 		case w.term == 0:
 			w.term, w.deadline = t.Number, deadline
 			events = append(events, history.Event{At: after, What: history.Believes, Term: t.Number, Token: t.Token(), Deadline: deadline})
@@ -201,12 +210,7 @@ func (w *witness) ask() error {
 		w.beat = before
 		events = append(events, history.Event{At: after, What: history.Beat, Samples: w.samples})
 	}
-	for _, e := range events {
-		if err := w.history.Write(e); err != nil {
-			return err
-		}
-	}
-	return nil
+	return events
 }
 
 // chronicler is a log handler that also writes into the history what the election says of its changes of state.

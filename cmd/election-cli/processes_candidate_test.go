@@ -76,3 +76,17 @@ func TestAHistoryInWhichALineIsMissingIsNotGoneOnWith(t *testing.T) {
 	g.Expect(h.Write(history.Event{What: history.Beat, At: time.Second})).To(MatchError(errFull))
 	g.Expect(past.content.String()).To(BeEmpty())
 }
+
+func TestAnswerInTheCourseOfWhichTheProcessWasStoppedTellsOfNoDeadline(t *testing.T) {
+	g := NewWithT(t)
+	w, term := &witness{beat: time.Hour}, election.Term{Number: 7}
+	g.Expect(w.note(1*time.Second, 5*time.Second, true, term, -time.Second)).To(BeEmpty(), "nor of a belief, of which it is the first sign")
+	w.asked = 5 * time.Second
+	g.Expect(w.note(5*time.Second, 5*time.Second, true, term, 3*time.Second)).To(HaveExactElements(
+		HaveField("Deadline", 8*time.Second)))
+	stopped := 5*time.Second + askEvery
+	g.Expect(w.note(stopped, 9*time.Second, true, term, -time.Second)).To(BeEmpty())
+	g.Expect(w.note(9*time.Second, 9*time.Second, false, election.Term{}, 0)).To(HaveExactElements(
+		And(HaveField("What", history.Paused), HaveField("Last", stopped)),
+		And(HaveField("What", history.Doubts), HaveField("Last", stopped))))
+}
