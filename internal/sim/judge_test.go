@@ -121,6 +121,26 @@ func (s *story) wonBefore(a *actor, number uint64) {
 	s.observe(s.now)
 }
 
+// leadOn has one lead beside another that lost the key by a deletion, until long after that one has written once more, which
+// something makes possible.
+func (s *story) leadOn(a, b *actor, makePossible func()) {
+	first := s.now
+	s.leads(a, 7500*time.Millisecond)
+	s.put(&entry{op: jetstream.KeyValueDelete, write: &write{remove: true}}, removalWritten)
+	b.standDown = 0
+	second := s.now
+	s.leads(b, 1)
+	s.passes(5 * time.Second)
+	s.writes(b, second, false)
+	s.passes(2 * time.Second)
+	makePossible()
+	s.writes(a, first, false)
+	s.passes(5 * time.Second)
+	s.observe(s.now)
+	b.state, b.term = election.CandidateState, 0
+	s.observe(s.now)
+}
+
 func (s *story) releases(a *actor) {
 	q := &write{by: a.ledger, sent: s.now, note: note{Attempt: "x", Released: s.now}}
 	s.sent(q, s.now)
@@ -209,6 +229,16 @@ var stories = []struct {
 		s.leads(a, 7500*time.Millisecond)
 		s.put(&entry{op: jetstream.KeyValueDelete, write: &write{remove: true}}, removalWritten)
 		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"two leaders for longer than a TTL after a deletion that nobody heard of", "P2", func(s *story, a, b *actor) {
+		s.leadOn(a, b, func() {})
+	}},
+	{"two leaders for longer than a TTL after such a deletion, one of whom hit what stood in a bucket that was reset", "", func(s *story, a, b *actor) {
+		s.leadOn(a, b, func() {
+			s.put(nil, removalForgotten)
+			s.passes(1)
+			s.put(&entry{write: &write{}}, removalWritten)
+		})
 	}},
 	{"a winner that heard of the deletion and waited too short a time", "P2", func(s *story, _, b *actor) {
 		s.deleted(b)

@@ -105,7 +105,7 @@ func (j *judge) measure(at time.Time) {
 			rest = append(rest, o)
 			continue
 		}
-		if lasted := at.Sub(o.began); lasted > j.ttl && o.why != whyReset {
+		if lasted := at.Sub(o.began); lasted > j.ttl && o.why != whyReset && !j.resetBetween(o.began, at) {
 			j.fail(at, "P2", o.second.name, "has led for %v together with %s, and %s", lasted, o.first.name, o.why)
 		}
 		connected := j.resets == 0 && o.first.troubled.Before(o.since) && !o.first.unread && o.waited >= o.first.interval
