@@ -4,7 +4,6 @@ package main
 
 import (
 	"encoding/json"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -59,8 +58,8 @@ func registerGuardian(app *fisk.Application) {
 }
 
 // guard does what it is ordered until its input ends, which it does when the process at its other end is gone.
-func guard(in io.Reader) {
-	orders := make(chan order)
+func guard(in *os.File) {
+	orders := make(chan order, 1)
 	go func() {
 		defer close(orders)
 		for d := json.NewDecoder(in); ; {
@@ -73,8 +72,8 @@ func guard(in io.Reader) {
 	}()
 	var now order
 	for ok := true; ok; {
-		// An order is acted on when no newer one came within the patience after it was seen to be due, also where it fell
-		// due while this process was stopped: a newer one may have come meanwhile that was not read yet.
+		// An order is acted on when no newer one is there or came within the patience after it was seen to be due, also
+		// where it fell due while this process was stopped: a newer one may have come meanwhile that was not read yet.
 		look, due := guardianLook, now.Target != 0 && now.left() <= 0
 		switch {
 		case due:
@@ -90,7 +89,7 @@ func guard(in io.Reader) {
 				now = next
 			}
 		case <-wait.C:
-			if due {
+			if due && len(orders) == 0 && !unread(in) {
 				_ = unix.Kill(now.Target, now.Signal)
 				now.Target = 0
 			}
@@ -99,6 +98,13 @@ func guard(in io.Reader) {
 	if now.Group != 0 {
 		_ = unix.Kill(-now.Group, unix.SIGKILL)
 	}
+}
+
+// unread says whether there is something in a pipe.
+func unread(pipe *os.File) bool {
+	ready := []unix.PollFd{{Fd: int32(pipe.Fd()), Events: unix.POLLIN}}
+	_, err := unix.Poll(ready, 0)
+	return err == nil && ready[0].Revents&unix.POLLIN != 0
 }
 
 // guardian is a process that kills the program's group should this process be killed, and does what this one should have

@@ -19,7 +19,7 @@ import (
 )
 
 // TestAGuardianThatWasStoppedHeedsANewerOrderFirst stops it until an order is due that was replaced meanwhile. Which of
-// the two it sees first is left to chance, so it is tried often.
+// the two it sees first would be left to chance, so it is tried some times.
 func TestAGuardianThatWasStoppedHeedsANewerOrderFirst(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
@@ -36,12 +36,15 @@ func TestAGuardianThatWasStoppedHeedsANewerOrderFirst(t *testing.T) {
 	orderIn := func(after time.Duration) order {
 		return orderAt(time.Now().Add(after), order{Target: target.Process.Pid, Signal: syscall.SIGTERM})
 	}
-	for range 10 {
-		due := time.Now().Add(200 * time.Millisecond)
+	for range 5 {
+		due := time.Now().Add(time.Second)
 		g.Expect(orders.Encode(orderIn(time.Until(due)))).To(Succeed())
 		time.Sleep(100 * time.Millisecond) // for it to wait for that
 		g.Expect(cmd.Process.Signal(unix.SIGSTOP)).To(Succeed())
 		g.Expect(orders.Encode(orderIn(time.Minute))).To(Succeed())
+		if time.Now().After(due) {
+			t.Skip("this host is too slow to have it stopped in time")
+		}
 		time.Sleep(time.Until(due.Add(50 * time.Millisecond)))
 		g.Expect(cmd.Process.Signal(unix.SIGCONT)).To(Succeed())
 		g.Consistently(ended).WithTimeout(50 * time.Millisecond).ShouldNot(Receive())
