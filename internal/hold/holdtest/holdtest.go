@@ -35,6 +35,7 @@ func (b *Bench) Connect() (jetstream.KeyValue, jetstream.JetStream, *link.Link) 
 	b.Helper()
 	l := b.Server.Link(b.T)
 	nc := natstest.Connect(b.T, l)
+	b.Cleanup(func() { time.Sleep(TTL) }) // before that is closed all that stands on it has wound up
 	js, err := jetstream.New(nc)
 	b.Expect(err).NotTo(gomega.HaveOccurred())
 	return b.Server.Bucket(b.T, nc, TTL, natstest.WithMarkers), js, l
