@@ -15,7 +15,7 @@ import (
 	"github.com/natscampaign/election/internal/hold"
 )
 
-// patience is how long a look at all slots may take.
+// patience is how long a look at a slot may take.
 const patience = 2 * time.Second
 
 // seat is what one slot is acquired from: for as long as it stands for any, or holds one, its name is nobody else's in
@@ -62,63 +62,92 @@ func (t *seat) candidate(slot int) (*election.Election, error) {
 // slotKey returns the key of a slot.
 func (t *seat) slotKey(slot int) string { return t.key + "." + strconv.Itoa(slot) }
 
-// look returns the slots that were released, which take no stand-down to get, and those that nobody has held for a while.
-func (t *seat) look(ctx context.Context) (released, unused []int, err error) {
+// vacancy is what there is to know of a slot before one stands for it.
+type vacancy int
+
+const (
+	held     vacancy = iota
+	unused           // by anybody for a while, or deleted: it takes a stand-down to get
+	released         // by its holder, and to be had at once
+)
+
+// look reads how a slot stands.
+func (t *seat) look(ctx context.Context, slot int) (vacancy, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for _, number := range rand.Perm(t.slots) { // lest all who come together want the same
-		entry, err := t.bucket.Get(ctx, t.slotKey(number))
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			unused = append(unused, number)
-			continue
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		var record struct {
-			Released    time.Time `json:"released"`
-			StandDownMs int64     `json:"stand_down_ms"`
-		}
-		switch err := json.Unmarshal(entry.Value(), &record); {
-		case err != nil || record.Released.IsZero(): // somebody holds it
-		case record.StandDownMs > 0:
-			unused = append(unused, number)
-		default:
-			released = append(released, number)
-		}
+	entry, err := t.bucket.Get(ctx, t.slotKey(slot))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return unused, nil
 	}
-	return released, unused, nil
+	if err != nil {
+		return held, err
+	}
+	var record struct {
+		Released    time.Time `json:"released"`
+		StandDownMs int64     `json:"stand_down_ms"`
+	}
+	switch err := json.Unmarshal(entry.Value(), &record); {
+	case err != nil || record.Released.IsZero():
+		return held, nil
+	case record.StandDownMs > 0:
+		return unused, nil
+	}
+	return released, nil
 }
 
-// try takes one of the given slots, if nobody holds it.
-func (t *seat) try(ctx context.Context, slots []int) (*Slot, error) {
-	for _, number := range slots {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		e, err := t.candidate(number)
+// try takes a slot that was released or, if there is none and it may take a stand-down, one that is unused.
+func (t *seat) try(ctx context.Context, standDown bool) (*Slot, error) {
+	var later []int
+	for _, number := range rand.Perm(t.slots) { // lest all who come together want the same
+		v, err := t.look(ctx, number)
 		if err != nil {
 			return nil, err
 		}
-		h, err := hold.Try(ctx, e)
-		if h != nil {
-			t.stood = append(t.stood, h)
+		switch v {
+		case unused:
+			later = append(later, number)
+		case released:
+			if slot, err := t.take(ctx, number); slot != nil || err != nil {
+				return slot, err
+			}
 		}
-		if err == nil {
-			return &Slot{Number: number, hold: h}, nil
+	}
+	if standDown {
+		for _, number := range later {
+			if slot, err := t.take(ctx, number); slot != nil || err != nil {
+				return slot, err
+			}
 		}
-		if _, taken := errors.AsType[hold.Taken](err); !taken {
-			return nil, err
-		}
-		if h == nil {
-			continue
-		}
+	}
+	return nil, fmt.Errorf("%w: %d of %q", ErrFull, t.slots, t.key)
+}
+
+// take takes a slot; it returns nil if somebody else was quicker.
+func (t *seat) take(ctx context.Context, number int) (*Slot, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	e, err := t.candidate(number)
+	if err != nil {
+		return nil, err
+	}
+	h, err := hold.Try(ctx, e)
+	if h != nil {
+		t.stood = append(t.stood, h)
+	}
+	if err == nil {
+		return &Slot{Number: number, hold: h}, nil
+	}
+	if _, taken := errors.AsType[hold.Taken](err); !taken {
+		return nil, err
+	}
+	if h != nil {
 		select {
 		case <-h.Done(): // it may be stood for again
 		case <-ctx.Done():
 		}
 	}
-	return nil, fmt.Errorf("%w: %d of %q", ErrFull, t.slots, t.key)
+	return nil, nil
 }
 
 // wait stands for all slots, takes the first that it gets, and withdraws from the others. A second that it wins in the

@@ -18,8 +18,8 @@
 // # What it cannot do
 //
 // It is no queue. Of those that wait one is served, by chance, so that each comes to its turn, see [election.WithFairness];
-// but who waits longest is not served first. As with every lease, what a holder has under way when its slot is lost goes on; the token of
-// [Slot.Term] is for whoever receives it, and is compared within one slot.
+// but who waits longest is not served first. As with every lease, what a holder has under way when its slot is lost goes
+// on; the token of [Slot.Term] is for whoever receives it, and is compared within one slot.
 //
 // All must agree on the number of slots. Where some say fewer the others use more: change it while nobody holds any, or
 // upwards only. A slot that nobody has held for a TTL takes a stand-down to get; see package mutex, which is a semaphore
@@ -100,11 +100,7 @@ func (s *Slot) Release() error { return s.hold.Release() }
 func (s *Semaphore) Acquire(ctx context.Context) (*Slot, error) {
 	t := s.sit()
 	defer t.leave()
-	released, _, err := t.look(ctx)
-	var slot *Slot
-	if err == nil {
-		slot, err = t.try(ctx, released)
-	}
+	slot, err := t.try(ctx, false)
 	if err == nil || ctx.Err() != nil {
 		return slot, err
 	}
@@ -119,9 +115,5 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Slot, error) {
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Slot, error) {
 	t := s.sit()
 	defer t.leave()
-	released, unused, err := t.look(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return t.try(ctx, append(released, unused...))
+	return t.try(ctx, true)
 }
