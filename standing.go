@@ -110,25 +110,25 @@ func (a *ear) levels(self string, before []int, since time.Time) []int {
 // that was heard just now is there, and in a rolling update it is one that was started again already. Where chance is to
 // decide there is none but the nominee.
 func (a *ear) heirs(nominee string, before []string) []string {
-	a.mu.Lock()
-	heard := slices.SortedFunc(maps.Values(a.others), func(s, other standing) int {
-		return cmp.Or(cmp.Compare(other.priority, s.priority), other.last.Compare(s.last))
-	})
-	a.mu.Unlock()
 	var heirs []string
 	left := maxHeirBytes
-	add := func(name string) {
-		if name != a.name && len(heirs) < maxHeirs && len(name) <= left && !slices.Contains(heirs, name) {
-			heirs = append(heirs, name)
-			left -= len(name)
-		}
-	}
 	if nominee != "" {
 		heirs, left = []string{nominee}, left-len(nominee)
 	}
 	if a.fair {
 		return heirs
 	}
+	add := func(name string) {
+		if name != a.name && len(heirs) < maxHeirs && len(name) <= left && !slices.Contains(heirs, name) {
+			heirs = append(heirs, name)
+			left -= len(name)
+		}
+	}
+	a.mu.Lock()
+	heard := slices.SortedFunc(maps.Values(a.others), func(s, other standing) int {
+		return cmp.Or(cmp.Compare(other.priority, s.priority), other.last.Compare(s.last))
+	})
+	a.mu.Unlock()
 	for _, s := range heard {
 		if s.hears {
 			add(s.name)
