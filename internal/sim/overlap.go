@@ -27,7 +27,7 @@ func (j *judge) together(first, second *ledger, at time.Time) {
 	if newest := len(j.history) - 1; j.lastOf(first) == newest && j.lastOf(second) != newest {
 		first, second = second, first // it is the one that learns of its renewal late who has lost the key since
 	}
-	why, allowed := j.excuse(first, second)
+	why, allowed := j.excuse(first, second, at)
 	if !allowed {
 		j.fail(at, "P2", second.name, "leads in term %d while %s leads in term %d: %s", second.term.Number, first.name, first.term.Number, why)
 		return
@@ -41,11 +41,9 @@ func (j *judge) together(first, second *ledger, at time.Time) {
 }
 
 // excuse looks how first lost the key.
-func (j *judge) excuse(first, second *ledger) (why string, allowed bool) {
-	for _, m := range j.history {
-		if m.resets() && (!m.at.Before(first.hold.win.applied) || !m.at.Before(second.hold.win.applied)) {
-			return whyReset, true // the one who won before has lost the key unknown, or hit what the other wrote by mistake
-		}
+func (j *judge) excuse(first, second *ledger, at time.Time) (why string, allowed bool) {
+	if j.resetBetween(first.hold.win.applied, at) || j.resetBetween(second.hold.win.applied, at) {
+		return whyReset, true // the one who won before has lost the key unknown, or hit what the other wrote by mistake
 	}
 	last := j.lastOf(first)
 	if last == len(j.history)-1 {
