@@ -177,8 +177,8 @@ func WithPreemption() Option {
 // WithFairness gives those who stand about the same chance at each vacancy, as those who wait for a lock expect: a release
 // names no heir, and this candidate answers a vacancy after a random delay of up to 4 ms even where few stand, and up to
 // 46 ms where many do or nobody counted. All should have it. It is chance and no queue, and whoever is nearer to the server
-// than others by more than that comes first more often. Default: a release is left to the candidate that began to stand last, which suits rolling updates;
-// but where leaders let go all the time, one that has stood for long may never lead.
+// than others by more than that comes first more often. Default: a release is left to the candidate that began to stand
+// last, which suits rolling updates; but where leaders let go all the time, one that has stood for long may never lead.
 func WithFairness() Option {
 	return func(o *options) { o.fair = true }
 }
