@@ -6,12 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +18,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/natscampaign/election/internal/history"
+	"github.com/natscampaign/election/internal/ports"
 )
 
 // clusterSize is how many servers there are; each keeps a copy of every stream.
@@ -89,6 +88,7 @@ const wellPoll = 50 * time.Millisecond
 
 // cluster is the servers of a drill, each a process of its own.
 type cluster struct {
+	ports   []ports.Port // for clients, then for routes
 	servers []*serverProcess
 }
 
@@ -105,21 +105,25 @@ type serverProcess struct {
 
 // startCluster runs all servers, with their data below folder.
 func startCluster(ctx context.Context, folder string) (*cluster, error) {
-	ports, err := freePorts(2 * clusterSize)
-	if err != nil {
-		return nil, err
-	}
 	c := &cluster{}
+	for range 2 * clusterSize {
+		p, err := ports.Reserve()
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+		c.ports = append(c.ports, p)
+	}
 	for i := range clusterSize {
 		name := fmt.Sprintf("server-%d", i+1)
 		s := &serverProcess{output: filepath.Join(folder, name+".err")}
 		s.config = serverConfig{
-			Name: name, ClientPort: ports[i], RoutePort: ports[clusterSize+i],
+			Name: name, ClientPort: c.ports[i].Number, RoutePort: c.ports[clusterSize+i].Number,
 			Folder: filepath.Join(folder, name), Log: filepath.Join(folder, name+".log"),
 		}
 		for j := range clusterSize {
 			if j != i {
-				s.config.Routes = append(s.config.Routes, "nats://"+net.JoinHostPort(loopback, strconv.Itoa(ports[clusterSize+j])))
+				s.config.Routes = append(s.config.Routes, "nats://"+net.JoinHostPort(loopback, strconv.Itoa(c.ports[clusterSize+j].Number)))
 			}
 		}
 		c.servers = append(c.servers, s)
@@ -131,23 +135,6 @@ func startCluster(ctx context.Context, folder string) (*cluster, error) {
 		}
 	}
 	return c, nil
-}
-
-// freePorts returns ports of the loopback interface that nothing listens on. They lie below the range that systems hand
-// out by themselves, so that they stay free while a server is down.
-func freePorts(n int) ([]int, error) {
-	const first, last = 15_000, 32_000
-	var ports []int
-	for range 100 * n {
-		port := first + rand.IntN(last-first)
-		if !slices.Contains(ports, port) && checkPort(port) == nil {
-			ports = append(ports, port)
-		}
-		if len(ports) == n {
-			return ports, nil
-		}
-	}
-	return nil, fmt.Errorf("there are no %d free ports between %d and %d", n, first, last)
 }
 
 // address returns where clients reach the server.
@@ -249,9 +236,12 @@ func (c *cluster) named(name string) int {
 	return 0
 }
 
-// close ends all servers.
+// close ends all servers, and gives their ports up.
 func (c *cluster) close() {
 	for _, s := range c.servers {
 		s.end(true)
+	}
+	for _, p := range c.ports {
+		p.Release()
 	}
 }

@@ -3,9 +3,9 @@ package natstest
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/ports"
 )
 
 // ErrStopped is returned by InProcessConn while the server is stopped.
@@ -77,10 +78,12 @@ func (s *Server) Resume(t testing.TB) {
 	if err != nil {
 		t.Fatalf("natstest: server %s: %v", s.Name(), err)
 	}
+	var trouble lastWords
+	running.SetLogger(&trouble, false, false)
 	running.Start()
 	if !running.ReadyForConnections(patience) {
 		running.Shutdown()
-		t.Fatalf("natstest: server %s is not ready after %v", s.Name(), patience)
+		t.Fatalf("natstest: server %s is not ready after %v: %v", s.Name(), patience, trouble.Load())
 	}
 	s.swap(running)
 }
@@ -153,6 +156,16 @@ func (s *Server) bucket(t testing.TB, nc *nats.Conn, ttl, wait time.Duration, op
 	return bucket(t, nc, cfg, wait)
 }
 
+// lastWords is a server's logger that keeps why the server cannot run.
+type lastWords struct{ atomic.Value }
+
+func (l *lastWords) Fatalf(format string, v ...any) { l.Store(fmt.Sprintf(format, v...)) }
+func (*lastWords) Errorf(string, ...any)            {}
+func (*lastWords) Warnf(string, ...any)             {}
+func (*lastWords) Noticef(string, ...any)           {}
+func (*lastWords) Debugf(string, ...any)            {}
+func (*lastWords) Tracef(string, ...any)            {}
+
 func (s *Server) swap(next *server.Server) (previous *server.Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,20 +231,14 @@ func (s *Server) stepDown(bucket string) error {
 
 func streamOf(bucket string) string { return "KV_" + bucket }
 
-// freePort returns a loopback port that nothing listens on. It lies below the range
-// that systems hand out by themselves, so that it stays free while a server is down.
+// freePort returns a loopback port that nothing listens on and no other test is given,
+// in this process or another, until this one has ended.
 func freePort(t testing.TB) int {
 	t.Helper()
-	const first, last = 15_000, 32_000
-	for range 100 {
-		port := first + rand.IntN(last-first)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		_ = l.Close()
-		return port
+	p, err := ports.Reserve()
+	if err != nil {
+		t.Fatalf("natstest: %v", err)
 	}
-	t.Fatalf("natstest: no free port between %d and %d", first, last)
-	return 0
+	t.Cleanup(p.Release)
+	return p.Number
 }

@@ -1,0 +1,38 @@
+package ports
+
+import (
+	"net"
+	"strconv"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestAPortIsReservedOnceUntilItIsReleasedAndItsServerMayListenMeanwhile(t *testing.T) {
+	g := NewWithT(t)
+	p, err := Reserve()
+	g.Expect(err).NotTo(HaveOccurred())
+	for range 2 { // while its server is down, nobody else gets it either
+		_, err = reserve(p.Number, p.Number+1)
+		g.Expect(err).To(MatchError(ContainSubstring("no free port")))
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Number)))
+		g.Expect(err).NotTo(HaveOccurred())
+		_, err = reserve(p.Number, p.Number+1)
+		g.Expect(err).To(HaveOccurred())
+		g.Expect(l.Close()).To(Succeed())
+	}
+	p.Release()
+	again, err := reserve(p.Number, p.Number+1)
+	g.Expect(err).NotTo(HaveOccurred())
+	again.Release()
+}
+
+func TestAPortThatSomebodyListensOnIsNotReserved(t *testing.T) {
+	g := NewWithT(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	g.Expect(err).NotTo(HaveOccurred())
+	defer l.Close()
+	taken := l.Addr().(*net.TCPAddr).Port
+	_, err = reserve(taken, taken+1)
+	g.Expect(err).To(HaveOccurred())
+}
