@@ -130,7 +130,7 @@ func startGuardian(log *slog.Logger) (*guardian, error) {
 	return g, nil
 }
 
-// start starts the process. Nobody else uses g meanwhile, or the caller holds mu.
+// start starts the process, with the last order there for it to read. Nobody else uses g meanwhile, or the caller holds mu.
 func (g *guardian) start() error {
 	path, err := ownPath()
 	if err != nil {
@@ -144,11 +144,13 @@ func (g *guardian) start() error {
 	cmd := exec.Command(path)
 	cmd.Args, cmd.Env = []string{"election-cli", guardianName}, []string{}
 	cmd.Stdin, cmd.SysProcAttr = far, &syscall.SysProcAttr{Setsid: true}
+	g.in = near
+	g.write()
 	if err := cmd.Start(); err != nil {
 		_ = near.Close()
 		return err
 	}
-	g.in, g.cmd = near, cmd
+	g.cmd = cmd
 	return nil
 }
 
@@ -168,7 +170,6 @@ func (g *guardian) replace() {
 			time.Sleep(guardianPause)
 			g.mu.Lock()
 			if err := g.start(); err == nil {
-				g.write()
 				break
 			}
 		}
