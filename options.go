@@ -184,10 +184,11 @@ func WithFairness() Option {
 }
 
 // WithHealthCheck has the candidate's health checked four times in each campaign interval, but no more often than every
-// 100 ms and at least every 10 s. check may take as long as lies between two checks; its context ends then, and later it counts as failed, as it does when it
-// panics. After three failures in a row (see [WithHealthThreshold]) a leader hands over in order, as by
-// [Election.Resign], and a candidate does not campaign; before the first success it does not either. It stands again after a
-// number of successes in a row, more with each relapse that follows soon. Default: it is taken to be healthy.
+// 100 ms and at least every 10 s. check may take as long as lies between two checks; its context ends then, and later it
+// counts as failed, as it does when it panics. After three failures in a row (see [WithHealthThreshold]) a leader hands
+// over in order, as by [Election.Resign], and a candidate does not campaign; before the first success it does not either.
+// It stands again after a number of successes in a row, more with each relapse that follows soon. Default: it is taken to
+// be healthy.
 func WithHealthCheck(check func(context.Context) error) Option {
 	return func(o *options) { o.health = check; o.require("WithHealthCheck", check != nil) }
 }
