@@ -184,7 +184,8 @@ func (w win) standDown(f *facts) time.Duration {
 
 // claim reads what stands under the key and takes it over if it may be taken, by an update of that very revision: a
 // release, which names the stand-down that is left, or a late write of this candidate's own, on which it never leads as
-// it stands. A candidate that is not permitted to read finds nothing here, and waits for the key to expire.
+// it stands. A release that somebody else is to take over first is left to that one. A candidate that is not permitted to
+// read finds nothing here, and waits for the key to expire.
 func (e *Election) claim(ctx context.Context) (*tenure, error) {
 	f := e.facts.Load()
 	call, cancel := context.WithTimeout(ctx, f.try())
@@ -198,6 +199,10 @@ func (e *Election) claim(ctx context.Context) (*tenure, error) {
 	w := win{over: entry.Revision(), known: time.Now()}
 	w.follow(prior)
 	if left, ok := prior.released(); ok {
+		if c := (change{revision: w.over, written: entry.Created(), record: prior}); e.ear.Load().leave(c) {
+			e.log.Debug("Release left to the candidate that it names", "next", prior.Next)
+			return nil, nil
+		}
 		w.reason, w.left, w.bucket = reasonReleased, left, prior.Bucket
 	} else if prior.Instance == e.instance {
 		w.reason, w.left, w.bucket = reasonReclaimed, time.Duration(prior.StandDownMs)*time.Millisecond, prior.Bucket

@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/link"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -249,5 +250,46 @@ func TestCandidatesOfAProcessAreOneMicroService(t *testing.T) {
 		after(time.Second)
 		_, err = nc.Request("$SRV.PING.election", nil, time.Second)
 		f.Expect(err).To(MatchError(nats.ErrNoResponders), "the service ends with its last candidate")
+	}, republished)
+}
+
+func TestTransferIsLeftToTheNamedCandidateByWhoeverComesUponIt(t *testing.T) {
+	const far = 100 * time.Millisecond // what the named candidate is told, and hears of its writes, so much later
+	for offset := -far; offset <= 2*far; offset += far / 10 {
+		t.Run(fmt.Sprint(offset), func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				a, others := f.transferring("b")
+				others["b"].link.DelayReplies(far)
+				newcomer := f.hearing("c")
+				go func() {
+					time.Sleep(2*far + offset)
+					newcomer.startWith(context.Background())
+				}()
+				time.Sleep(far)
+				f.Expect(a.Transfer(context.Background(), "b")).To(Succeed())
+				f.Expect(others["b"].State()).NotTo(Equal(election.CandidateState))
+				after(interval)
+				f.Expect(others["b"].IsLeader()).To(BeTrue())
+			}, republished)
+		})
+	}
+}
+
+func TestReleaseThatNamesACandidateWhichIsGoneIsTakenOverByWhoeverComesUponIt(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, others := f.transferring("b")
+		others["b"].link.OnRequest(func(m link.Message) {
+			if toKey(m) {
+				others["b"].link.Cut() // just when it answers
+			}
+		})
+		c := f.hearing("c")
+		go func() { _ = a.Transfer(context.Background(), "b") }()
+		after(instant)
+		c.start()
+		after(700 * time.Millisecond)
+		f.Expect(c.IsLeader() || c.State() == election.LeaderElectState).To(BeTrue(), c.State().String())
+		after(interval)
+		f.Expect(c.IsLeader() || a.IsLeader()).To(BeTrue())
 	}, republished)
 }

@@ -217,6 +217,20 @@ func (a *ear) lastRemoval() uint64 {
 	return a.removed
 }
 
+// leave says whether a release that a campaign came upon is to be left to the candidate that it names, for now. It is taken in
+// as one that was heard, and so answered when that one has had its time.
+func (a *ear) leave(c change) bool {
+	if c.record.headStart(a.name) == 0 || a.hub.inUse() == sourceNone || !a.hub.knows(c.record.Bucket) {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.heard.IsZero() || a.last.revision < c.revision {
+		a.take(c)
+	}
+	return a.last.revision == c.revision && a.done != c.revision && time.Now().Before(a.last.answer)
+}
+
 // nextChange returns a channel that is closed at the next change.
 func (a *ear) nextChange() <-chan struct{} {
 	a.mu.Lock()
@@ -243,7 +257,7 @@ func (a *ear) next(due, net time.Time, self string, rely bool) (time.Time, *chan
 		return later(due, a.patient), nil
 	case c.vacant() && c.revision != a.done:
 		at := c.answer
-		if c.replayed && !rely && !a.fair { // a newcomer finds it so: its first campaign need not wait
+		if c.replayed && !rely && !a.fair && c.record.headStart(a.name) == 0 { // a newcomer finds it so: its first campaign need not wait
 			at = earlier(at, due)
 		}
 		if c.record.Instance == self { // who let go of it, or lost it, holds back
