@@ -43,7 +43,7 @@ func (r *runner) accompany(ctx context.Context) {
 			end = failed
 		}
 		rest, again := r.again(end, ran)
-		if !again || ctx.Err() != nil || r.interruptedAt(p) {
+		if !again || r.interrupted.Load() || ctx.Err() != nil || r.interruptedAt(p) {
 			r.last = end
 			r.fail(errEnded)
 			return

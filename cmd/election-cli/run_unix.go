@@ -156,6 +156,9 @@ func (r *runner) pass(s syscall.Signal) {
 	p := r.current.Load()
 	r.starting.Unlock()
 	ends := s == unix.SIGINT || s == unix.SIGTERM || s == unix.SIGHUP && p == nil
+	if ends {
+		r.interrupted.Store(true) // before the program can have ended of it
+	}
 	switch {
 	case p != nil && ends:
 		r.log.Info("Program is told to end, and this command with it", "signal", unix.SignalName(s))
@@ -165,7 +168,6 @@ func (r *runner) pass(s syscall.Signal) {
 		p.signalGroup(s)
 	}
 	if ends {
-		r.interrupted.Store(true)
 		r.fail(interruption{s})
 	}
 }
