@@ -32,10 +32,13 @@ func wired(t *testing.T, rate float64) (*nats.Conn, *wire) {
 	return nc, w
 }
 
-// asks returns how many of n requests are answered.
-func asks(nc *nats.Conn, n int) (answered int) {
+// lostAfter is after which time an answer that may be lost is taken to be.
+const lostAfter = 50 * time.Millisecond
+
+// asks returns how many of n requests are answered within the given time each.
+func asks(nc *nats.Conn, n int, within time.Duration) (answered int) {
 	for range n {
-		if _, err := nc.Request("echo", nil, 50*time.Millisecond); err == nil {
+		if _, err := nc.Request("echo", nil, within); err == nil {
 			answered++
 		}
 	}
@@ -45,25 +48,25 @@ func asks(nc *nats.Conn, n int) (answered int) {
 func TestAWireLosesRepliesAtItsRateAlsoAfterAFault(t *testing.T) {
 	g := NewWithT(t)
 	nc, w := wired(t, 0.5)
-	answered := asks(nc, 40)
+	answered := asks(nc, 40, lostAfter)
 	g.Expect(answered).To(BeNumerically("~", 20, 12))
 	g.Expect(w.lost.Load()).To(BeNumerically(">", 5))
 	before := w.lost.Load()
 	w.LoseReplies(nil)
-	g.Expect(asks(nc, 3)).To(BeZero())
+	g.Expect(asks(nc, 3, lostAfter)).To(BeZero())
 	w.mend()
-	g.Expect(asks(nc, 40)).To(BeNumerically("~", 20, 12))
+	g.Expect(asks(nc, 40, lostAfter)).To(BeNumerically("~", 20, 12))
 	g.Expect(w.lost.Load()).To(BeNumerically(">", before+5))
 }
 
 func TestAWireThatIsMendedPassesAllAgain(t *testing.T) {
 	g := NewWithT(t)
 	nc, w := wired(t, 0)
-	g.Expect(asks(nc, 10)).To(Equal(10))
+	g.Expect(asks(nc, 10, patience)).To(Equal(10))
 	w.Cut()
-	g.Expect(asks(nc, 2)).To(BeZero())
+	g.Expect(asks(nc, 2, lostAfter)).To(BeZero())
 	w.mend()
-	g.Eventually(func() int { return asks(nc, 1) }).WithTimeout(patience).Should(Equal(1))
-	g.Expect(asks(nc, 10)).To(Equal(10))
+	g.Eventually(func() int { return asks(nc, 1, lostAfter) }).WithTimeout(patience).Should(Equal(1))
+	g.Expect(asks(nc, 10, patience)).To(Equal(10))
 	g.Expect(w.lost.Load()).To(BeZero())
 }
