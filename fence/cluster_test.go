@@ -16,6 +16,9 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
+// unhurried is a TTL at which no lease runs out on a busy host, where nobody is to fail.
+const unhurried = time.Minute
+
 // usurper returns the term of one that leads while the leader before does not know yet that it does no more. The one before
 // that stops, or might win in its place.
 func (g *ground) usurper(name string) election.Term {
@@ -45,7 +48,7 @@ func (g *ground) stepDown() {
 }
 
 func TestAllConcurrentWritesToAReplicatedStreamSucceed(t *testing.T) {
-	g := newGround(t, atomic)
+	g := newGround(t, unhurried, atomic)
 	term := g.usurper("a")
 	bucket, err := g.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bucketName, Replicas: 3})
 	g.Expect(err).NotTo(HaveOccurred())
@@ -79,7 +82,7 @@ func TestAllConcurrentWritesToAReplicatedStreamSucceed(t *testing.T) {
 }
 
 func TestNewerLeaderBeginsItsEpochRightAfterAStepDownAndShutsOutTheOlder(t *testing.T) {
-	g := newGround(t)
+	g := newGround(t, unhurried)
 	term := g.usurper("leader0")
 	s, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -117,7 +120,7 @@ func TestNewerLeaderBeginsItsEpochRightAfterAStepDownAndShutsOutTheOlder(t *test
 }
 
 func TestRevisionsAreCheckedOnAReplicatedBucketAsOnASingleOne(t *testing.T) {
-	g := newGround(t)
+	g := newGround(t, unhurried)
 	term := g.usurper("a")
 	for _, allow := range []bool{false, true} {
 		name := fmt.Sprintf("STATE_%t", allow)

@@ -36,7 +36,7 @@ func tokenOf(data []byte) string {
 	return record.Token
 }
 
-// ground is a cluster with a replicated stream, and two processes' fleets that take turns at leading.
+// ground is a cluster with a replicated stream, and candidates that take turns at leading.
 type ground struct {
 	*testing.T
 	*WithT
@@ -53,12 +53,12 @@ type ground struct {
 	changed chan struct{}
 }
 
-func newGround(t *testing.T, change ...func(*jetstream.StreamConfig)) *ground {
+func newGround(t *testing.T, ttl time.Duration, change ...func(*jetstream.StreamConfig)) *ground {
 	t.Helper()
 	g := &ground{T: t, WithT: NewWithT(t), cluster: natstest.StartCluster(t, 3), keys: keysOf(min(*atOnce, *episodes)), fenced: map[string]bool{}, changed: make(chan struct{}, 1)}
 	g.wrote = [2]map[string]string{{}, {}}
 	nc := g.cluster.Connect(t)
-	g.cluster.Bucket(t, nc, fleetTTL, natstest.WithMarkers)
+	g.cluster.Bucket(t, nc, ttl, natstest.WithMarkers)
 	var err error
 	g.js, err = jetstream.New(nc)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -168,7 +168,7 @@ func (g *ground) play(fail func(fleet int) (mend func())) {
 }
 
 func TestNoWriteOfALeaderWhoseLinkFailsIsStoredInANewerEpoch(t *testing.T) {
-	g := newGround(t)
+	g := newGround(t, fleetTTL)
 	links := [2]*link.Link{}
 	for i := range links {
 		server := g.cluster.Servers()[i]
@@ -188,7 +188,7 @@ func TestNoWriteOfALeaderThatWasStoppedIsStoredInANewerEpoch(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there is no SIGSTOP on Windows")
 	}
-	g := newGround(t)
+	g := newGround(t, fleetTTL)
 	processes := [2]*os.Process{}
 	for i := range processes {
 		processes[i] = g.process(i)
