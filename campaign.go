@@ -199,7 +199,9 @@ func (e *Election) claim(ctx context.Context) (*tenure, error) {
 	w := win{over: entry.Revision(), known: time.Now()}
 	w.follow(prior)
 	if left, ok := prior.released(); ok {
-		if c := (change{revision: w.over, written: entry.Created(), record: prior}); e.ear.Load().leave(c) {
+		c := changeBy(entry)
+		c.record = prior
+		if e.ear.Load().leave(c) {
 			e.log.Debug("Release left to the candidate that it names", "next", prior.Next)
 			return nil, nil
 		}
