@@ -103,20 +103,18 @@ func (t *seat) try(ctx context.Context, standDown bool) (*Slot, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch v {
-		case unused:
+		switch {
+		case v == unused && standDown:
 			later = append(later, number)
-		case released:
+		case v == released:
 			if slot, err := t.take(ctx, number); slot != nil || err != nil {
 				return slot, err
 			}
 		}
 	}
-	if standDown {
-		for _, number := range later {
-			if slot, err := t.take(ctx, number); slot != nil || err != nil {
-				return slot, err
-			}
+	for _, number := range later {
+		if slot, err := t.take(ctx, number); slot != nil || err != nil {
+			return slot, err
 		}
 	}
 	return nil, fmt.Errorf("%w: %d of %q", ErrFull, t.slots, t.key)
