@@ -42,8 +42,11 @@ func (r *runner) accompany(ctx context.Context) {
 		} else if failed, ok := errors.AsType[*verdict](err); ok {
 			end = failed
 		}
-		rest, again := r.again(end, ran)
-		if !again || r.interrupted.Load() || ctx.Err() != nil || r.interruptedAt(p) {
+		rest, again := time.Duration(0), !r.interrupted.Load() && ctx.Err() == nil && !r.interruptedAt(p)
+		if again {
+			rest, again = r.again(end, ran)
+		}
+		if !again {
 			r.last = end
 			r.fail(errEnded)
 			return

@@ -217,8 +217,11 @@ func (r *runner) lead(ctx context.Context, t *election.Term) (rest time.Duration
 		if lost {
 			return 0
 		}
-		rest, again := r.again(end, ran)
-		if !again || r.interruptedAt(p) {
+		again := !r.interruptedAt(p)
+		if again {
+			rest, again = r.again(end, ran)
+		}
+		if !again {
 			r.last = end
 			return 0
 		}

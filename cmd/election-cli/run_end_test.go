@@ -257,3 +257,15 @@ func listProcesses() string {
 	out, _ := exec.Command("ps", "-A", "-o", "pid=,ppid=,args=").Output()
 	return string(out)
 }
+
+func TestARunThatEndsDoesNotSayThatItsProgramIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	for _, flags := range [][]string{{"--restart=always"}, {"--restart=always", "--on-lost=signal"}} {
+		a := newRunArena(t, 10*time.Second)
+		w := a.start(`trap 'exit 0' TERM; trap : USR1 USR2; echo >ready; while :; do sleep 0.02; done`, append(flags, "--interval", "1s")...)
+		a.await("ready", "\n")
+		w.sends(unix.SIGTERM)
+		a.g.Expect(w.code()).To(Equal(0), w.stderr.String())
+		a.g.Expect(w.stderr.String()).NotTo(ContainSubstring("started again"))
+	}
+}
