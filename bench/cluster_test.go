@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/ports"
 )
 
 // cluster is servers whose routes are direct, as the peers of etcd are. Those of natstest.Cluster lead through links,
@@ -82,12 +82,13 @@ func connect(tb testing.TB, urls string, opts ...nats.Option) *nats.Conn {
 	return nc
 }
 
+// freePort returns a port that nothing listens on and nobody else is given until the benchmark has ended.
 func freePort(tb testing.TB) int {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := ports.Reserve()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	tb.Cleanup(p.Release)
+	return p.Number
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -29,6 +28,7 @@ import (
 	"github.com/natscampaign/election/dashboards"
 	"github.com/natscampaign/election/internal/link"
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/ports"
 )
 
 const (
@@ -135,10 +135,10 @@ func startPrometheus(t *testing.T, hosts []*host) *server {
 	g.Expect(os.WriteFile(filepath.Join(dir, "rules.yaml"), rules, 0o600)).To(Succeed())
 	g.Expect(os.WriteFile(filepath.Join(dir, "prometheus.yaml"), config, 0o600)).To(Succeed())
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := ports.Reserve()
 	g.Expect(err).NotTo(HaveOccurred())
-	address := l.Addr().String()
-	g.Expect(l.Close()).To(Succeed())
+	t.Cleanup(p.Release)
+	address := fmt.Sprintf("127.0.0.1:%d", p.Number)
 	var log bytes.Buffer
 	cmd := exec.Command(program, "--config.file", filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path", filepath.Join(dir, "data"),
 		"--web.listen-address", address)
