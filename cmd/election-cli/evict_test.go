@@ -160,9 +160,10 @@ func TestALeaderThatAlwaysOutrunsTheDeletionIsLeftAlone(t *testing.T) {
 
 func TestAnEvictedLeaderStandsDown(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
+	a := newArena(t, 10*time.Second)
 	lost := make(chan struct{}, 1)
-	e, err := election.NewElection("web-1", "jobs", a.bucket, election.WithSplay(0), election.OnLost(func() { lost <- struct{}{} }))
+	e, err := election.NewElection("web-1", "jobs", a.bucket, election.WithSplay(0), election.WithCampaignInterval(time.Second),
+		election.OnLost(func() { lost <- struct{}{} }))
 	a.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(context.Background()) }()
 	defer e.Stop()

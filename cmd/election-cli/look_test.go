@@ -59,8 +59,9 @@ func TestTheFieldsOfAnElectionStayAsTheyAreDocumented(t *testing.T) {
 
 func TestInfoOfAnElectionTellsTheTokenThatItsLeaderHolds(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 2*time.Second)
-	e, err := election.NewElection("web-1", "jobs", a.bucket, election.WithSplay(0), election.WithMetadata(map[string]string{"zone": "b"}))
+	a := newArena(t, 10*time.Second)
+	e, err := election.NewElection("web-1", "jobs", a.bucket, election.WithSplay(0), election.WithCampaignInterval(time.Second),
+		election.WithMetadata(map[string]string{"zone": "b"}))
 	a.Expect(err).NotTo(HaveOccurred())
 	ended := make(chan error, 1)
 	go func() { ended <- e.Start(t.Context()) }()

@@ -73,17 +73,17 @@ func checks(path string) int {
 
 func TestAReaderNeverMissesTheMarkerNorSeesAPartOfItWhileItsHostLeads(t *testing.T) {
 	t.Parallel()
-	e, _ := serverWithBucket(t, 3*time.Second)
+	e, _ := serverWithBucket(t, 5*time.Second)
 	c, path, first := leadingFile(t, e.url(), "--name", "web-1")
 	g := c.g
 	g.Expect(first.Name).To(Equal("web-1"))
 	g.Expect(first.Key).To(Equal("jobs"))
 	g.Expect(first.Bucket).To(Equal(defaultBucket))
-	g.Expect(first.TTLS).To(Equal(3.0))
+	g.Expect(first.TTLS).To(Equal(5.0))
 	g.Expect(first.Term).To(BeNumerically(">", 0))
 
 	expiries := map[time.Time]bool{}
-	for deadline := time.Now().Add(patience); len(expiries) < 4; {
+	for deadline := time.Now().Add(patience); len(expiries) < 3; {
 		m, err := readMarker(path)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(m.doubt(time.Now())).To(BeEmpty())
@@ -106,7 +106,7 @@ func TestAReaderNeverMissesTheMarkerNorSeesAPartOfItWhileItsHostLeads(t *testing
 
 func TestTheMarkerIsGoneBeforeAnotherHostHasOne(t *testing.T) {
 	t.Parallel()
-	e, _ := serverWithBucket(t, 3*time.Second)
+	e, _ := serverWithBucket(t, 6*time.Second)
 	a, one, old := leadingFile(t, e.url(), "--name", "web-1")
 	two := filepath.Join(t.TempDir(), "leader.json")
 	b := startFile(t, two, "-s", e.url(), "--name", "web-2")
@@ -183,7 +183,7 @@ func TestTheMarkerIsRemovedBeforeTheLeaseEndsWhenTheHostIsCutOff(t *testing.T) {
 
 func TestAMarkerThatCannotBeKeptEndsLeadershipAndTheKeyIsReleased(t *testing.T) {
 	t.Parallel()
-	e, s := serverWithBucket(t, 2*time.Second)
+	e, s := serverWithBucket(t, 6*time.Second)
 	c, path, _ := leadingFile(t, e.url())
 	g := c.g
 	g.Expect(os.WriteFile(path, []byte("somebody else's"), 0o600)).To(Succeed())
@@ -204,7 +204,7 @@ func TestAMarkerThatCannotBeKeptEndsLeadershipAndTheKeyIsReleased(t *testing.T) 
 
 func TestASecondProcessWithTheSamePathIsRefusedAndTheFirstLeadsOn(t *testing.T) {
 	t.Parallel()
-	e, _ := serverWithBucket(t, 2*time.Second)
+	e, _ := serverWithBucket(t, 6*time.Second)
 	c, path, m := leadingFile(t, e.url())
 	code, stdout, stderr := runs(t, "file", "other", path, "-s", e.url())
 	c.g.Expect(code).To(Equal(exitError))

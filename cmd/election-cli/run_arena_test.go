@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,13 +28,22 @@ type runArena struct {
 	url    string
 	bucket jetstream.KeyValue
 	folder string
+	flags  []string
 }
 
-func newRunArena(t *testing.T, ttl time.Duration) *runArena {
+// newRunArena returns one whose calls of run have the given flags.
+func newRunArena(t *testing.T, ttl time.Duration, flags ...string) *runArena {
 	t.Helper()
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // what is caught here is not ignored there, as it were under nohup
 	a := newArena(t, ttl)
-	return &runArena{t: t, g: a, url: a.server.url(), bucket: a.bucket, folder: t.TempDir()}
+	return &runArena{t: t, g: a, url: a.server.url(), bucket: a.bucket, folder: t.TempDir(), flags: flags}
+}
+
+// unhurried is an arena for tests that are not about the end of a lease: no host is so late that a leader loses its own, and a
+// winner leads a second after it has won.
+func unhurried(t *testing.T) *runArena {
+	t.Helper()
+	return newRunArena(t, 10*time.Second, "--interval", "1s")
 }
 
 // file returns a path for the programs to write to.
@@ -61,7 +71,7 @@ func (a *runArena) prepare(args ...string) *wrapper {
 
 // prepareOn does so for a server at the given address.
 func (a *runArena) prepareOn(url string, args ...string) *wrapper {
-	cmd, stdout, stderr := command(a.t, append([]string{"run", "-s", url, "--stand-down", "0s"}, args...)...)
+	cmd, stdout, stderr := command(a.t, slices.Concat([]string{"run", "-s", url, "--stand-down", "0s"}, a.flags, args)...)
 	cmd.Dir = a.folder
 	cmd.WaitDelay = patience // should a program outlive it, the test fails rather than hangs
 	return &wrapper{runArena: a, cmd: cmd, stdout: stdout, stderr: stderr}

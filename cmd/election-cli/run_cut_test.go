@@ -125,7 +125,7 @@ func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 // is cut, write to one file.
 func TestAProgramThatRunsAllTheTimeIsToldOfALossBeforeAnotherLeads(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := newRunArena(t, 5*time.Second, "--interval", "1s")
 	link, err := openWire([]string{strings.TrimPrefix(a.url, "nats://")}, 0, nil)
 	a.g.Expect(err).NotTo(HaveOccurred())
 	defer link.close()

@@ -16,10 +16,10 @@ import (
 
 func TestSignalsArePassedOnToTheProgram(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 10*time.Second)
+	a := unhurried(t)
 	w := a.start(`for s in HUP USR1 USR2; do trap "echo $s >>told" $s; done
 		trap 'echo INT >>told; exit 3' INT
-		echo >ready; while :; do sleep 0.02; done`, "--interval", "1s")
+		echo >ready; while :; do sleep 0.02; done`)
 	a.await("ready", "\n")
 	for name, s := range map[string]syscall.Signal{"HUP": unix.SIGHUP, "USR1": unix.SIGUSR1, "USR2": unix.SIGUSR2} {
 		w.sends(s)
@@ -33,8 +33,8 @@ func TestSignalsArePassedOnToTheProgram(t *testing.T) {
 
 func TestAProgramThatEndsInOrderWhenToldGivesItsCode(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 10*time.Second)
-	w := a.start(`trap 'echo TERM >>told; exit 0' TERM; echo >ready; while :; do sleep 0.02; done`, "--restart=always", "--interval", "1s")
+	a := unhurried(t)
+	w := a.start(`trap 'echo TERM >>told; exit 0' TERM; echo >ready; while :; do sleep 0.02; done`, "--restart=always")
 	a.await("ready", "\n")
 	w.sends(unix.SIGTERM)
 	a.g.Expect(w.code()).To(Equal(0))
@@ -44,7 +44,7 @@ func TestAProgramThatEndsInOrderWhenToldGivesItsCode(t *testing.T) {
 
 func TestAProgramThatIgnoresTermIsKilledBeforeTheKeyIsReleased(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 5*time.Second)
+	a := unhurried(t)
 	w := a.start(`trap '' TERM; echo $$ >pid; while :; do date +%s%N >>ticks; done`, "--grace", "150ms")
 	pid := a.pid("pid")
 	a.start(`kill -0 `+fmt.Sprint(pid)+` && echo >still; echo >other; sleep 1000`, "--max-wait", "20s")
@@ -58,8 +58,8 @@ func TestAProgramThatIgnoresTermIsKilledBeforeTheKeyIsReleased(t *testing.T) {
 
 func TestAProgramThatIgnoresIntIsToldByTerm(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 10*time.Second)
-	w := a.start(`trap '' INT; trap 'exit 4' TERM; echo >ready; while :; do sleep 0.02; done`, "--interval", "1s")
+	a := unhurried(t)
+	w := a.start(`trap '' INT; trap 'exit 4' TERM; echo >ready; while :; do sleep 0.02; done`)
 	a.await("ready", "\n")
 	w.sends(unix.SIGINT)
 	a.g.Expect(w.code()).To(Equal(4))
@@ -67,7 +67,7 @@ func TestAProgramThatIgnoresIntIsToldByTerm(t *testing.T) {
 
 func TestWhatAProgramStartedEndsWithIt(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	w := a.start(`(trap '' TERM HUP; while :; do sleep 0.05; done) & echo $! >left; exit 6`)
 	a.g.Expect(w.code()).To(Equal(6))
 	a.g.Expect(alive(a.pid("left"))).To(BeFalse())
@@ -75,9 +75,9 @@ func TestWhatAProgramStartedEndsWithIt(t *testing.T) {
 
 func TestWhatAProgramStartedHasTheGraceToo(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 10*time.Second)
+	a := unhurried(t)
 	w := a.start(`trap 'exit 5' TERM
-		(trap 'sleep 0.1; echo >wound-up; exit' TERM; echo >ready; while :; do sleep 0.02; done) & while :; do sleep 0.02; done`, "--interval", "1s")
+		(trap 'sleep 0.1; echo >wound-up; exit' TERM; echo >ready; while :; do sleep 0.02; done) & while :; do sleep 0.02; done`)
 	a.await("ready", "\n")
 	w.sends(unix.SIGTERM)
 	a.g.Expect(w.code()).To(Equal(5))
@@ -86,10 +86,10 @@ func TestWhatAProgramStartedHasTheGraceToo(t *testing.T) {
 
 func TestAnotherLeadsAtOnceWhenTheProgramIsKilled(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 5*time.Second)
+	a := unhurried(t)
 	var delays []time.Duration
 	for range 5 {
-		a := &runArena{t: t, g: a.g, url: a.url, bucket: a.bucket, folder: t.TempDir()}
+		a := &runArena{t: t, g: a.g, url: a.url, bucket: a.bucket, folder: t.TempDir(), flags: a.flags}
 		one := a.start(`echo $$ >one; exec sleep 1000`)
 		pid := a.pid("one")
 		two := a.prepare("jobs", "--", "sh", "-c", `echo $$ >two; exec sleep 1000`)
@@ -107,7 +107,7 @@ func TestAnotherLeadsAtOnceWhenTheProgramIsKilled(t *testing.T) {
 	}
 	t.Logf("from KILL of the program to the start of another: %v", delays)
 	for _, d := range delays {
-		a.g.Expect(d).To(BeNumerically("<", 2*time.Second), "sooner than any lease ends")
+		a.g.Expect(d).To(BeNumerically("<", 5*time.Second), "sooner than any lease ends")
 	}
 }
 
@@ -152,7 +152,7 @@ func TestAGuardianThatEndsIsReplaced(t *testing.T) {
 		t.Skip("nothing here lists processes")
 	}
 	t.Parallel()
-	a := newRunArena(t, 5*time.Second)
+	a := unhurried(t)
 	w := a.prepare("jobs", "--", "sh", "-c", `(trap '' HUP; while :; do sleep 0.05; done) & echo $! >left; wait`)
 	lines, err := progressOf(&w.cmd.Stderr, w.cmd.StderrPipe)
 	a.g.Expect(err).NotTo(HaveOccurred())
@@ -180,7 +180,7 @@ func (a *runArena) guardianOf(w *wrapper) int {
 
 func TestAProgramThatWasEvictedStandsAgain(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := newRunArena(t, 5*time.Second, "--interval", "1s") // the winner stands down that long after a deletion
 	w := a.start(`echo $ELECTION_TOKEN >>tokens; sleep 1000`)
 	a.await("tokens", "\n")
 	a.g.Expect(a.bucket.Delete(t.Context(), "jobs")).To(Succeed())
@@ -193,7 +193,7 @@ func TestAProgramThatWasEvictedStandsAgain(t *testing.T) {
 
 func TestAProgramIsStartedAgainAfterAFailureInAnotherTerm(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	w := a.start(`echo $ELECTION_TERM >>terms; test $(wc -l <terms) -ge 4 || exit 1`, "--restart=on-failure")
 	a.g.Expect(w.code()).To(Equal(0))
 	terms := strings.Fields(a.reads("terms")())
@@ -204,7 +204,7 @@ func TestAProgramIsStartedAgainAfterAFailureInAnotherTerm(t *testing.T) {
 
 func TestAProgramIsStartedAgainInTheSameTermIfThatIsKept(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	started := time.Now()
 	w := a.start(`echo $ELECTION_TERM >>terms; test $(wc -l <terms) -lt 5 || sleep 1000`, "--restart=always", "--on-exit=keep")
 	a.g.Eventually(func() []string { return strings.Fields(a.reads("terms")()) }).WithTimeout(patience).Should(HaveLen(5))
@@ -217,9 +217,9 @@ func TestAProgramIsStartedAgainInTheSameTermIfThatIsKept(t *testing.T) {
 
 func TestAProgramThatRunsAllTheTimeIsToldWhetherItLeads(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := newRunArena(t, 5*time.Second, "--interval", "1s") // the winner stands down that long after a deletion
 	w := a.start(`echo "term ${ELECTION_TERM-none}" >>told; trap 'echo won >>told' USR1; trap 'echo lost >>told' HUP; trap 'exit 0' TERM
-		while :; do sleep 0.02; done`, "--on-lost=signal", "--lost", "HUP", "--interval", "500ms")
+		while :; do sleep 0.02; done`, "--on-lost=signal", "--lost", "HUP")
 	a.await("told", "term none\nwon\n")
 	a.g.Expect(a.bucket.Delete(t.Context(), "jobs")).To(Succeed())
 	a.await("told", "term none\nwon\nlost\nwon\n")
@@ -231,7 +231,7 @@ func TestAProgramThatRunsAllTheTimeIsToldWhetherItLeads(t *testing.T) {
 
 func TestAProgramThatRunsAllTheTimeIsStartedWithoutAServer(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	w := a.prepareOn("nats://127.0.0.1:1", "--on-lost=signal", "jobs", "--", "sh", "-c", "echo here; exit 8")
 	a.g.Expect(w.runs()).To(Equal(8))
 	a.g.Expect(w.stdout.String()).To(Equal("here\n"))
@@ -242,7 +242,7 @@ func TestAProgramThatRunsAllTheTimeAndIsStartedAgainIsToldAgain(t *testing.T) {
 	for _, mode := range []string{onExitKeep, onExitRelease} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			a := newRunArena(t, 2*time.Second)
+			a := unhurried(t)
 			w := a.start(`trap 'echo won >>told; exit 1' USR1; trap : USR2; while :; do sleep 0.02; done`,
 				"--on-lost=signal", "--restart=on-failure", "--on-exit="+mode)
 			a.await("told", "won\nwon\nwon\n")
@@ -261,8 +261,8 @@ func listProcesses() string {
 func TestARunThatEndsDoesNotSayThatItsProgramIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	for _, flags := range [][]string{{"--restart=always"}, {"--restart=always", "--on-lost=signal"}} {
-		a := newRunArena(t, 10*time.Second)
-		w := a.start(`trap 'exit 0' TERM; trap : USR1 USR2; echo >ready; while :; do sleep 0.02; done`, append(flags, "--interval", "1s")...)
+		a := unhurried(t)
+		w := a.start(`trap 'exit 0' TERM; trap : USR1 USR2; echo >ready; while :; do sleep 0.02; done`, flags...)
 		a.await("ready", "\n")
 		w.sends(unix.SIGTERM)
 		a.g.Expect(w.code()).To(Equal(0), w.stderr.String())

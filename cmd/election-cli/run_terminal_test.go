@@ -69,7 +69,7 @@ func (t typed) types(text string) {
 
 func TestAProgramReadsFromTheTerminalAndCtrlCIsItsOwn(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	w := a.prepare("--restart=always", "jobs", "--", "sh", "-c", "echo go; read line; echo \"<$line>\"; exec sleep 1000")
 	terminal := w.onTerminal()
 	terminal.shows("go")
@@ -81,7 +81,7 @@ func TestAProgramReadsFromTheTerminalAndCtrlCIsItsOwn(t *testing.T) {
 
 func TestRunHasTheTerminalAgainAfterItsProgram(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	w := a.prepare("--restart=on-failure", "jobs", "--", "sh", "-c", "read line; exit 1")
 	terminal := w.onTerminal()
 	terminal.shows("Program started")
@@ -96,7 +96,7 @@ func TestRunHasTheTerminalAgainAfterItsProgram(t *testing.T) {
 
 func TestCtrlCEndsTheWaitForATerm(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	leader := a.start("echo >ready; exec sleep 1000")
 	a.await("ready", "\n")
 	w := a.prepare("jobs", "--", "true")

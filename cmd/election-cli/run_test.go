@@ -19,7 +19,7 @@ import (
 
 func TestRunExitsAsItsProgramDoes(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	for script, code := range map[string]int{
 		"true": 0, "exit 7": 7, "exit 255": 255, "kill -TERM $$": 143, "kill -KILL $$": 137, "kill -USR1 $$": 128 + int(unix.SIGUSR1),
 	} {
@@ -74,7 +74,7 @@ func TestRunSaysWhatIsWrongWithItsCommandLineBeforeItConnects(t *testing.T) {
 
 func TestAProgramThatIsNotThereWritesNothingToTheBucket(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	a.g.Expect(a.prepare("jobs", "--", "no-such-program").runs()).To(Equal(exitNotFound))
 	_, err := a.bucket.Get(t.Context(), "jobs")
 	a.g.Expect(err).To(MatchError(jetstream.ErrKeyNotFound))
@@ -82,7 +82,7 @@ func TestAProgramThatIsNotThereWritesNothingToTheBucket(t *testing.T) {
 
 func TestAProgramThatGoesMissingBeforeItIsStartedIsSaidToBe(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	for content, code := range map[string]int{"#!/no/such/interpreter\n": exitNotFound, "\x00no program\n": exitNotExecutable} {
 		a.g.Expect(os.WriteFile(a.file("program"), []byte(content), 0o700)).To(Succeed())
 		w := a.prepare("jobs", "--", "./program")
@@ -93,7 +93,7 @@ func TestAProgramThatGoesMissingBeforeItIsStartedIsSaidToBe(t *testing.T) {
 
 func TestRunGivesUpWhileAnotherLeads(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 10*time.Second) // so that a host which is late does not lose the lease
+	a := unhurried(t)
 	leader := a.start("echo >ready; sleep 1000", "--name", "web-1")
 	a.await("ready", "\n")
 	started := time.Now()
@@ -123,7 +123,7 @@ func TestRunThatDoesNotWaitNeedsAServer(t *testing.T) {
 
 func TestRunThatDoesNotWaitEndsWhenItLeadsNoLonger(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	w := a.start("echo >ready; exec sleep 1000", "--no-wait")
 	a.await("ready", "\n")
 	a.g.Expect(a.bucket.Delete(t.Context(), "jobs")).To(Succeed())
@@ -140,7 +140,7 @@ func TestMaxWaitCountsWhileTheServerCannotBeReached(t *testing.T) {
 
 func TestRunThatIsInterruptedWhileItWaitsSaysBySignal(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	for s, code := range map[syscall.Signal]int{unix.SIGINT: 130, unix.SIGTERM: 143, unix.SIGHUP: 129} {
 		w := a.prepareOn("nats://127.0.0.1:1", "jobs", "--", "true")
 		lines, err := progressOf(&w.cmd.Stderr, w.cmd.StderrPipe)
@@ -154,7 +154,7 @@ func TestRunThatIsInterruptedWhileItWaitsSaysBySignal(t *testing.T) {
 
 func TestAProgramFindsTheElectionInItsEnvironmentAndItsArgumentsAsTheyWere(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	w := a.prepare("jobs", "--name", "web-1", "--", "sh", "-c", `env | grep ^ELECTION_ | sort; printf '<%s>' "$0" "$@"`,
 		"run", "--help", "-x", "@file", "--", "-s", "", "--name", "a b", "--", "*")
 	w.cmd.Env = append(os.Environ(), "ELECTION_TOKEN=stale")
@@ -173,7 +173,7 @@ ELECTION_TOKEN=[0-9a-f]{16}-[0-9a-f]{16}
 
 func TestShortFlagsBeforeTheProgramDoNotReachIntoIt(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	w := a.prepare("-vE7", "--no-wait", "jobs", "--", "echo", "--bogus", "-h")
 	a.g.Expect(w.runs()).To(Equal(0), w.stderr.String())
 	a.g.Expect(w.stdout.String()).To(Equal("--bogus -h\n"))
@@ -181,7 +181,7 @@ func TestShortFlagsBeforeTheProgramDoNotReachIntoIt(t *testing.T) {
 
 func TestAProgramReadsWhatRunIsGivenAndNothingItWritesIsLost(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 10*time.Second) // so that a host which is late does not run the program twice
+	a := unhurried(t)
 	w := a.prepare("jobs", "--", "cat")
 	text := strings.Repeat("all that is read is written\n", 10000)
 	w.cmd.Stdin = strings.NewReader(text)
@@ -195,7 +195,7 @@ func TestAProgramReadsWhatRunIsGivenAndNothingItWritesIsLost(t *testing.T) {
 
 func TestAProgramRunsInAGroupOfItsOwn(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	w := a.start("echo $$ >pid; exec sleep 1000")
 	pid := a.pid("pid")
 	a.g.Expect(unix.Getpgid(pid)).To(Equal(pid))
@@ -205,7 +205,7 @@ func TestAProgramRunsInAGroupOfItsOwn(t *testing.T) {
 
 func TestAReaderOfTheLogThatGoesAwayDoesNotEndTheProgram(t *testing.T) {
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	a := unhurried(t)
 	w := a.prepare("jobs", "--", "sh", "-c", "sleep 0.2; exit 5")
 	r, pipe, err := os.Pipe()
 	a.g.Expect(err).NotTo(HaveOccurred())
