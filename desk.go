@@ -39,6 +39,7 @@ type desk struct {
 	failed    map[string]int // those of them that were no questions
 	windUps   chan struct{}  // holds one for each request to hand over that is under way
 	looks     chan *nats.Msg // a request to look that waits: it serves for all that come meanwhile
+	busy      sync.WaitGroup // those who look and hand over
 }
 
 // verbs are those that the desk counts, and tells of.
@@ -77,9 +78,8 @@ func (d *desk) serve(ctx context.Context) {
 			_ = sub.Unsubscribe()
 		}
 	}()
-	var looking sync.WaitGroup
-	defer looking.Wait()
-	looking.Go(func() { d.look(ctx) })
+	defer d.busy.Wait()
+	d.busy.Go(func() { d.look(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -89,7 +89,7 @@ func (d *desk) serve(ctx context.Context) {
 				verb, _, _ := strings.Cut(rest, ".")
 				d.introduce(verb, m)
 			} else {
-				d.answer(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], m)
+				d.answer(ctx, m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], m)
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func (d *desk) look(ctx context.Context) {
 }
 
 // answer reads one question and answers it, or has it answered.
-func (d *desk) answer(verb string, m *nats.Msg) {
+func (d *desk) answer(ctx context.Context, verb string, m *nats.Msg) {
 	if verb == verbLook {
 		select {
 		case d.looks <- m:
@@ -143,14 +143,15 @@ func (d *desk) answer(verb string, m *nats.Msg) {
 	}
 	for _, ear := range d.hub.listeners(q.Key) {
 		if t := ear.election.tenure.Load(); t != nil && t.holds() && (q.Instance == "" || q.Instance == ear.election.instance) {
-			d.handOver(ear.election, verb, q, m)
+			d.handOver(ctx, ear.election, verb, q, m)
 			return
 		}
 	}
 }
 
-// handOver has the leader hand over, in a goroutine of its own, for the work may take its time to wind up.
-func (d *desk) handOver(e *Election, verb string, q question, m *nats.Msg) {
+// handOver has the leader hand over, in a goroutine of its own, for the work may take its time to wind up. It is not
+// waited for any longer when ctx ends, as the desk closes.
+func (d *desk) handOver(ctx context.Context, e *Election, verb string, q question, m *nats.Msg) {
 	select {
 	case d.windUps <- struct{}{}:
 	default:
@@ -163,9 +164,9 @@ func (d *desk) handOver(e *Election, verb string, q question, m *nats.Msg) {
 	}
 	reply(m, answer{Begun: true})
 	e.log.Info("Asked to hand over", "verb", verb, "to", q.To)
-	go func() {
+	d.busy.Go(func() {
 		defer func() { <-d.windUps }()
-		ctx, cancel := context.WithTimeout(context.Background(), wait)
+		ctx, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		var err error
 		if verb == verbTransfer {
@@ -178,10 +179,12 @@ func (d *desk) handOver(e *Election, verb string, q question, m *nats.Msg) {
 			reply(m, answer{})
 		case errors.Is(err, context.DeadlineExceeded): // the asker's time is over, not the winding up
 			reply(m, answer{Begun: true})
+		case errors.Is(err, context.Canceled):
+			reject(m, codeFailed, "handed over, but the leader stopped before it heard who leads now")
 		default:
 			reject(m, codeOf(err), err.Error())
 		}
-	}()
+	})
 }
 
 // introduce answers what any micro service is asked.

@@ -265,10 +265,14 @@ func (e *Election) handedOver(ctx context.Context, t *tenure) (inside bool, err 
 	}
 	select {
 	case <-t.over:
-		return false, t.outcome
 	case <-ctx.Done():
-		return false, ctx.Err()
+		select {
+		case <-t.over: // both at once, when an operator asked for it and the candidate stops
+		default:
+			return false, ctx.Err()
+		}
 	}
+	return false, t.outcome
 }
 
 // calledFromInside says whether this goroutine is one that the run waits for: the one that called Start or Run or the one

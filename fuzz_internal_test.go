@@ -121,7 +121,7 @@ func FuzzQuestion(f *testing.F) {
 		h.ears = map[string][]*ear{"k": {{hub: h, election: e, key: "k"}}}
 		d := &desk{hub: h, asked: map[string]int{}, failed: map[string]int{}, windUps: make(chan struct{}, 1), looks: make(chan *nats.Msg, 1)}
 		m := &nats.Msg{Subject: controlSubject("B", verb), Reply: inbox, Data: data}
-		d.answer(verb, m)
+		d.answer(t.Context(), verb, m)
 		d.introduce(verb, m)
 		d.windUps <- struct{}{} // once what was begun is done
 		if d.failed[verb] > d.asked[verb] || d.asked[verb] > 0 != slices.Contains(verbs, verb) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -154,6 +156,31 @@ func TestOperatorCanHaveTheLeaderHandOver(t *testing.T) {
 		f.Expect(others["b"].IsLeader()).To(BeFalse())
 		f.Expect(a.IsLeader() || others["c"].IsLeader()).To(BeTrue())
 		f.Expect(o.Resign(context.Background(), "vacant")).To(MatchError(election.ErrNoLeader))
+	}, republished)
+}
+
+func TestNothingOfAnOperatorsRequestOutlivesStop(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		work := make(chan struct{})
+		a := f.hearing("a", election.OnLost(func() { <-work })).start()
+		after(interval)
+		b := f.hearing("b").start()
+		after(interval)
+		o, result := f.operator(), make(chan error, 1)
+		go func() { result <- o.Transfer(context.Background(), key, "b") }()
+		after(time.Second) // a winds up
+		b.link.Cut()
+		close(work)
+		after(100 * time.Millisecond) // it waits for b to lead
+		stopped := time.Now()
+		a.Stop()
+		f.Expect(time.Since(stopped)).To(BeNumerically("<", 100*time.Millisecond))
+		stacks := make([]byte, 1<<20)
+		for _, s := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			f.Expect(s).NotTo(ContainSubstring("(*desk).handOver"))
+		}
+		f.Expect(<-result).To(HaveOccurred())
+		f.Expect(time.Since(stopped)).To(BeNumerically("<", 100*time.Millisecond))
 	}, republished)
 }
 
