@@ -42,9 +42,9 @@ func (r *runner) accompany(ctx context.Context) {
 		} else if failed, ok := errors.AsType[*verdict](err); ok {
 			end = failed
 		}
-		rest, again := time.Duration(0), !r.interrupted.Load() && ctx.Err() == nil && !r.interruptedAt(p)
+		rest, again := time.Duration(0), ctx.Err() == nil
 		if again {
-			rest, again = r.again(end, ran)
+			rest, again = r.again(p, end, ran)
 		}
 		if !again {
 			r.last = end

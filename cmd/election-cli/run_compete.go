@@ -217,10 +217,7 @@ func (r *runner) lead(ctx context.Context, t *election.Term) (rest time.Duration
 		if lost {
 			return 0
 		}
-		again := !r.interruptedAt(p)
-		if again {
-			rest, again = r.again(end, ran)
-		}
+		rest, again := r.again(p, end, ran)
 		if !again {
 			r.last = end
 			return 0

@@ -216,9 +216,12 @@ func (r *runner) start(t *election.Term) (*program, error) {
 	return p, nil
 }
 
-// again says whether a program that ended by itself is started again, and after which pause. The time it ran is 0 if it
-// could not be started.
-func (r *runner) again(end *verdict, ran time.Duration) (time.Duration, bool) {
+// again says whether a program that ended is started again, and after which pause: not if somebody ended it by a signal to run
+// or at its terminal. The program is nil, and the time it ran 0, if it could not be started.
+func (r *runner) again(p *program, end *verdict, ran time.Duration) (time.Duration, bool) {
+	if r.interrupted.Load() || r.interruptedAt(p) {
+		return 0, false
+	}
 	if r.restart == restartNever || r.restart == restartOnFailure && end.code == exitOK {
 		return 0, false
 	}
