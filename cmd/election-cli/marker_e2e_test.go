@@ -73,17 +73,17 @@ func checks(path string) int {
 
 func TestAReaderNeverMissesTheMarkerNorSeesAPartOfItWhileItsHostLeads(t *testing.T) {
 	t.Parallel()
-	e, _ := serverWithBucket(t, 5*time.Second)
+	e, _ := serverWithBucket(t, 4*time.Second)
 	c, path, first := leadingFile(t, e.url(), "--name", "web-1")
 	g := c.g
 	g.Expect(first.Name).To(Equal("web-1"))
 	g.Expect(first.Key).To(Equal("jobs"))
 	g.Expect(first.Bucket).To(Equal(defaultBucket))
-	g.Expect(first.TTLS).To(Equal(5.0))
+	g.Expect(first.TTLS).To(Equal(4.0))
 	g.Expect(first.Term).To(BeNumerically(">", 0))
 
 	expiries := map[time.Time]bool{}
-	for deadline := time.Now().Add(patience); len(expiries) < 3; {
+	for deadline := time.Now().Add(patience); len(expiries) < 4; {
 		m, err := readMarker(path)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(m.doubt(time.Now())).To(BeEmpty())

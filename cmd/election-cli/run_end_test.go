@@ -107,7 +107,7 @@ func TestAnotherLeadsAtOnceWhenTheProgramIsKilled(t *testing.T) {
 	}
 	t.Logf("from KILL of the program to the start of another: %v", delays)
 	for _, d := range delays {
-		a.g.Expect(d).To(BeNumerically("<", 5*time.Second), "sooner than any lease ends")
+		a.g.Expect(d).To(BeNumerically("<", 2*time.Second), "sooner than any lease ends")
 	}
 }
 
