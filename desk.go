@@ -180,7 +180,7 @@ func (d *desk) handOver(ctx context.Context, e *Election, verb string, q questio
 		case errors.Is(err, context.DeadlineExceeded): // the asker's time is over, not the winding up
 			reply(m, answer{Begun: true})
 		case errors.Is(err, context.Canceled):
-			reject(m, codeFailed, "handed over, but the leader stopped before it heard who leads now")
+			reject(m, codeFailed, "the leader stopped before it heard who leads now")
 		default:
 			reject(m, codeOf(err), err.Error())
 		}
