@@ -30,6 +30,9 @@ func (e *Election) busy(doing string) { e.beat(doing, time.Now().Add(busyTime)) 
 
 // stuck says why the candidate will do nothing any more, or has lost its lease and goes on; it is empty while all is well.
 func (e *Election) stuck() string {
+	if broken := e.broken.Load(); broken != nil {
+		return *broken
+	}
 	if !e.running.Load() {
 		return ""
 	}

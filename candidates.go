@@ -33,7 +33,7 @@ func (e *Election) candidate() Candidate {
 	a := e.ear.Load()
 	return Candidate{
 		Key: e.key, Name: e.name, Instance: e.instance, Host: e.host, PID: e.pid, Priority: e.opts.priority, State: e.State(), Version: version(),
-		Ready: a != nil && a.hub.inUse() != sourceNone && e.tenure.Load() == nil && e.campaigning.Load() && e.gate.open(),
+		Ready: a != nil && e.notifiedBy() != sourceNone && e.tenure.Load() == nil && e.campaigning.Load() && e.gate.open(),
 		Clock: time.Now().UTC().Round(0),
 	}
 }

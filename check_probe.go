@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -84,12 +83,7 @@ func (c *checkup) trySubscribe(ctx context.Context, subject string) error {
 	if err := c.conn.FlushWithContext(ctx); err != nil {
 		return err
 	}
-	// A refusal comes before the answer to the flush.
-	last := c.conn.LastError()
-	if errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), fmt.Sprintf("Subscription to %q", subject)) {
-		return last
-	}
-	return nil
+	return subscriptionRefusal(c.conn, subject) // which comes before the answer to the flush
 }
 
 func (c *checkup) tryRead(ctx context.Context) error {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 )
@@ -67,12 +68,17 @@ type Election struct {
 	illness     atomic.Pointer[string] // why it is unhealthy, or may be about to be; nil if it is not
 	nudged      chan struct{}          // receives when a leader should renew soon
 	lastError   atomic.Pointer[string]
-	ear         atomic.Pointer[ear] // nil while it does not run
+	broken      atomic.Pointer[string] // why it cannot run again on this connection; nil if it can
+	unreadable  atomic.Bool            // whether the key is known not to be readable, so that notifications are of no use
+	ear         atomic.Pointer[ear]    // nil while it does not run
 	pulse       atomic.Pointer[beat]
 	wait        atomic.Int64 // until the next campaign or renewal, as it was last set
 	attempts    atomic.Uint64
 	wins        atomic.Uint64
 	losses      atomic.Uint64
+
+	blind      blindness // belongs to the loop
+	unsurveyed bool      // whether the bucket could not be looked at when the key was won last; belongs to the loop
 
 	mu      sync.Mutex // guards what follows; never held across I/O or a callback
 	stopped bool
@@ -82,10 +88,11 @@ type Election struct {
 // run is one call of Start or Run, from its beginning to its return.
 type run struct {
 	cancel context.CancelFunc
-	done   chan struct{} // closed when it has returned
-	loop   uint64        // the goroutine that called
-	work   *work         // the last that was begun; nil if none was
-	health uint64        // the goroutine that checks the health; 0 if none does
+	failed atomic.Pointer[error] // why it must end, unless it was told to
+	done   chan struct{}         // closed when it has returned
+	loop   uint64                // the goroutine that called
+	work   *work                 // the last that was begun; nil if none was
+	health uint64                // the goroutine that checks the health; 0 if none does
 }
 
 // NewElection returns a candidate called name in the election that key is in bucket. The name should be the candidate's
@@ -131,7 +138,7 @@ func (e *Election) Run(ctx context.Context, work func(ctx context.Context, t Ter
 }
 
 // stay is what Start and Run do; do is nil for Start.
-func (e *Election) stay(parent context.Context, do func(context.Context, Term) error) error {
+func (e *Election) stay(parent context.Context, do func(context.Context, Term) error) (err error) {
 	ctx, leave, err := e.enter(parent)
 	if err != nil {
 		return err
@@ -140,12 +147,20 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 	if ctx.Err() != nil {
 		return nil
 	}
+	defer func() {
+		if failed := e.current.failed.Load(); failed != nil && err == nil {
+			err = *failed
+		}
+	}()
 	if err := e.metrics.register(); err != nil {
 		return err
 	}
 	defer e.metrics.unregister()
 	began := time.Now().UTC().Round(0)
 	e.started.Store(&began)
+	e.broken.Store(nil)
+	e.blind, e.unsurveyed = blindness{}, false
+	e.unreadable.Store(false)
 	e.busy("starting")
 	e.running.Store(true)
 	defer e.running.Store(false)
@@ -170,7 +185,7 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 	e.busy("looking at what stands under the key")
 	defer e.busy("leaving the election")
 	due, lost := time.Now().Add(randomBelow(e.facts.Load().splay)), 0
-	ear.settle(ctx, due, e.facts.Load().took)
+	ear.waitReady(ctx, e.facts.Load().took)
 	for ctx.Err() == nil {
 		t, err := e.campaign(ctx, due, lost)
 		if t == nil {
@@ -347,10 +362,34 @@ func (e *Election) attempt() string {
 	return e.instance + "." + strconv.FormatUint(e.attempts.Add(1), 36)
 }
 
-// failed remembers an error for Status.
+// failed remembers an error for Status. A connection that is closed for good ends the run.
 func (e *Election) failed(err error) {
 	text := err.Error()
 	e.lastError.Store(&text)
+	if errors.Is(err, nats.ErrConnectionClosed) {
+		e.failForGood(nats.ErrConnectionClosed)
+	}
+}
+
+// failForGood ends the run, and a term at once, for a reason that no waiting mends.
+func (e *Election) failForGood(err error) {
+	e.mu.Lock()
+	r := e.current
+	e.mu.Unlock()
+	if r == nil {
+		return
+	}
+	err = fmt.Errorf("election %q of %q cannot go on, make a new one on a new connection: %w", e.key, e.name, err)
+	if !r.failed.CompareAndSwap(nil, &err) {
+		return
+	}
+	text := err.Error()
+	e.broken.Store(&text)
+	e.log.Error("Connection closed, leaving the election", "error", err)
+	if t := e.tenure.Load(); t != nil {
+		t.end(reasonClosed)
+	}
+	r.cancel()
 }
 
 // moved makes a change of standing known in the log and the metrics.

@@ -1,7 +1,6 @@
 package election
 
 import (
-	"context"
 	"sync"
 	"time"
 )
@@ -75,33 +74,6 @@ func (g *gate) nextChange() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.changed.wait()
-}
-
-// pass waits until the gate is open, and says whether it had to. ctx may end before. Meanwhile it hears of who leads and,
-// lest nobody tells that an operator has resumed the election, looks once per interval.
-func (e *Election) pass(ctx context.Context) (waited bool) {
-	ear, f := e.ear.Load(), e.facts.Load()
-	timer := time.NewTimer(f.interval)
-	defer timer.Stop()
-	for ctx.Err() == nil {
-		changed := e.gate.nextChange()
-		if e.gate.open() {
-			return waited
-		}
-		waited = true
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		case <-ear.news:
-			e.hearOf(ear)
-		case <-timer.C:
-			if e.gate.shut(shutByOperator) {
-				_, _ = e.inspect(ctx)
-			}
-			timer.Reset(f.interval)
-		}
-	}
-	return waited
 }
 
 // Pause keeps this candidate from campaigning until [Election.Resume]. If it leads it goes on leading. It may be called at

@@ -65,13 +65,11 @@ func (h *hub) heed(ctx context.Context) {
 
 // heedBy does so for a bucket that was just looked at.
 func (h *hub) heedBy(status jetstream.KeyValueStatus) {
-	h.mu.Lock()
-	all := slices.Concat(slices.Collect(maps.Values(h.ears))...)
-	h.mu.Unlock()
 	paused := halted(status)
-	for _, a := range all {
+	for _, a := range h.all() {
 		a.election.heed(paused[a.key])
 	}
+	h.pauseKnown.Store(true)
 }
 
 // Pause has nobody new campaign in the election of the key until [Observer.Resume], whoever starts meanwhile: its leader

@@ -34,8 +34,6 @@ const (
 	sourcePause = time.Second
 	// closePatience is how long the end of a hub is waited for: the server is asked to forget a watcher, and may not answer.
 	closePatience = 250 * time.Millisecond
-	// doubtSpacing is how far apart the campaigns come on average of those that a new source leaves without news.
-	doubtSpacing = 2 * time.Millisecond
 )
 
 // hub hears every committed change of one bucket, by one subscription or one watcher for all the elections of this
@@ -51,15 +49,16 @@ type hub struct {
 	conn   *nats.Conn          // likewise
 	log    *slog.Logger
 
-	source    atomic.Pointer[string]
-	stream    atomic.Pointer[jetstream.Stream] // once somebody asked for it
-	created   atomic.Pointer[time.Time]        // when the bucket was created, as its records tell it; to tell it from others of its name
-	republish string                           // the subject on which it republishes, empty if it does not; belongs to run
-	settled   chan struct{}                    // closed by run when the first source is in use, and has told what stands if it is to, or there is none
-	asking    chan struct{}                    // holds one for each ear that has a watcher of its own
-	remake    chan struct{}                    // receives when the source should be made again
-	widen     chan struct{}                    // receives when a second key has come: a watcher may be that of the first alone
-	deaf      chan struct{}                    // receives when an election found out that the source does not speak
+	source     atomic.Pointer[string]
+	stream     atomic.Pointer[jetstream.Stream] // once somebody asked for it
+	created    atomic.Pointer[time.Time]        // when the bucket was created, as the server tells; to tell it from others of its name
+	pauseKnown atomic.Bool                      // whether the candidates know which elections are paused: not after a reconnection
+	republish  string                           // the subject on which it republishes, empty if it does not; belongs to run
+	settled    chan struct{}                    // closed by run when the first source is in use, or there is none
+	reading    chan struct{}                    // holds one for each election that has a watcher read a marker
+	remake     chan struct{}                    // receives when the source should be made again
+	widen      chan struct{}                    // receives when a second key has come: a watcher may be that of the first alone
+	deaf       chan struct{}                    // receives when an election found out that the source does not speak
 
 	mu   sync.Mutex // never held across I/O
 	ears map[string][]*ear
@@ -67,7 +66,7 @@ type hub struct {
 	counting struct { // serialises the making and ending of the subscription to attempts
 		sync.Mutex
 		leaders  int
-		attempts *nats.Subscription
+		attempts []*nats.Subscription
 	}
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -102,12 +101,13 @@ func (e *Election) listen(f *facts) *ear {
 	hubs.Lock()
 	defer hubs.Unlock()
 	h := hubs.by[id]
-	if a.joined = h != nil; !a.joined {
+	if h == nil {
 		h = &hub{
 			id: id, bucket: e.bucket, js: e.opts.js, conn: id.conn, republish: f.republish, log: e.opts.slog(), ears: map[string][]*ear{},
-			settled: make(chan struct{}), asking: make(chan struct{}, maxAsking), remake: make(chan struct{}, 1), widen: make(chan struct{}, 1), deaf: make(chan struct{}, 1), done: make(chan struct{}),
+			settled: make(chan struct{}), reading: make(chan struct{}, maxMarkerReads), remake: make(chan struct{}, 1), widen: make(chan struct{}, 1), deaf: make(chan struct{}, 1), done: make(chan struct{}),
 		}
 		h.created.Store(&f.created)
+		h.pauseKnown.Store(true)
 		if hubs.by == nil {
 			hubs.by = map[hubID]*hub{}
 		}
@@ -186,34 +186,61 @@ func (h *hub) run(ctx context.Context) {
 	defer close(h.done)
 	var desk sync.WaitGroup
 	defer desk.Wait()
-	var reconnects chan nats.Status
+	var changes chan nats.Status
 	if h.conn != nil {
-		reconnects = h.conn.StatusChanged(nats.CONNECTED)
-		defer h.conn.RemoveStatusListener(reconnects)
+		changes = h.conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
+		defer h.conn.RemoveStatusListener(changes)
 		d := h.open()
 		desk.Go(func() { d.serve(ctx) })
+		if h.conn.IsClosed() {
+			h.closed()
+		}
 	}
 	level := slog.LevelWarn // the first time
-	for deaf := false; ctx.Err() == nil; {
+	for stalled := false; ctx.Err() == nil; {
 		made := time.Now()
-		if !deaf && h.conn != nil && h.republish != "" {
-			deaf = h.subscribed(ctx, reconnects)
-		} else if err := h.watched(ctx, reconnects); err == nil {
-			deaf = false // there may be a better source by now
+		if !stalled && h.conn != nil && h.republish != "" {
+			stalled = h.subscribed(ctx, changes)
+		} else if err := h.watched(ctx, changes); err == nil {
+			stalled = false // there may be a better source by now
 		} else if ctx.Err() == nil {
 			h.log.Log(ctx, level, "Changes of the bucket cannot be heard, polling", "bucket", h.bucket.Bucket(), "error", err)
-			level, deaf = slog.LevelDebug, false
-			h.use(sourceNone)
+			level, stalled = slog.LevelDebug, false
+			h.use(sourceNone, 0)
 			h.settle()
 			select {
 			case <-ctx.Done():
-			case <-reconnects:
+			case s := <-changes:
+				h.connected(s)
 			case <-time.After(sourceRetry):
 			}
 		}
 		pause(ctx, time.Until(made.Add(sourcePause)))
 		h.look(ctx)
 	}
+}
+
+// connected takes note that the connection is there again, or closed for good.
+func (h *hub) connected(s nats.Status) {
+	if s == nats.CLOSED {
+		h.closed()
+		return
+	}
+	h.pauseKnown.Store(false)
+}
+
+// closed ends the elections of a connection that is closed for good.
+func (h *hub) closed() {
+	for _, a := range h.all() {
+		a.election.failForGood(nats.ErrConnectionClosed)
+	}
+}
+
+// all returns the ears of all keys.
+func (h *hub) all() []*ear {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Concat(slices.Collect(maps.Values(h.ears))...)
 }
 
 // look reads what may have changed about the bucket.
@@ -230,8 +257,9 @@ func (h *hub) look(ctx context.Context) {
 	h.heedBy(status)
 }
 
-// use makes known which source is in use. Nobody trusts it before it was heard.
-func (h *hub) use(source string) {
+// use makes known which source is in use. Changes may have been missed before it was, so that all keys are read within the
+// given time.
+func (h *hub) use(source string, within time.Duration) {
 	h.source.Store(&source)
 	for _, c := range []chan struct{}{h.deaf, h.remake} {
 		select {
@@ -239,33 +267,59 @@ func (h *hub) use(source string) {
 		default:
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, ears := range h.ears {
-		for _, a := range ears {
-			a.doubt(time.Duration(len(h.ears)) * doubtSpacing)
-		}
+	for _, a := range h.all() {
+		a.renewSource(within)
 	}
+}
+
+// settle lets those campaign that wait for the first source.
+func (h *hub) settle() {
+	select {
+	case <-h.settled:
+	default:
+		close(h.settled)
+	}
+}
+
+// apart is the time over which the candidates of all processes spread what they ask after an event that all of them meet, such
+// as a reconnection.
+func (h *hub) apart() time.Duration {
+	for _, a := range h.all() {
+		return a.ttl / 4
+	}
+	return 0
 }
 
 // subscribed hears changes by the bucket's republished messages, until there is reason to make another source. It says
 // whether that is because nothing is heard by this one.
-func (h *hub) subscribed(ctx context.Context, reconnects <-chan nats.Status) (deaf bool) {
+func (h *hub) subscribed(ctx context.Context, changes <-chan nats.Status) (stalled bool) {
 	sub, err := h.conn.Subscribe(h.republish, h.republished)
+	if err == nil {
+		defer func() { _ = sub.Unsubscribe() }()
+		err = h.subscriptionRefused(ctx)
+	}
 	if err != nil {
 		h.log.Debug("Republished changes cannot be subscribed to", "bucket", h.bucket.Bucket(), "error", err)
 		return true
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	h.use(sourceRepublish)
+	h.use(sourceRepublish, h.apart())
 	h.settle()
+	lookSoon := time.NewTimer(0)
+	<-lookSoon.C
+	defer lookSoon.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-reconnects:
-			h.use(sourceRepublish) // the client subscribes again by itself, but what was said meanwhile is lost
-			h.heed(ctx)            // a pause too
+		case s := <-changes:
+			h.connected(s)
+			if h.subscriptionRefused(ctx) != nil {
+				return true
+			}
+			h.use(sourceRepublish, h.apart()) // the client subscribes again by itself, but what was said meanwhile is lost
+			lookSoon.Reset(randomBelow(h.apart()))
+		case <-lookSoon.C:
+			h.heed(ctx) // an election may have been paused meanwhile
 		case <-h.remake:
 			return false
 		case <-h.deaf:
@@ -273,6 +327,26 @@ func (h *hub) subscribed(ctx context.Context, reconnects <-chan nats.Status) (de
 			return true
 		}
 	}
+}
+
+// subscriptionRefused returns the error of a server that does not permit the subscription to what the bucket republishes. The
+// client reports it by the way, but in order: a refusal comes before the answer to a flush.
+func (h *hub) subscriptionRefused(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, maxTry)
+	defer cancel()
+	if h.conn.FlushWithContext(ctx) != nil {
+		return nil // nobody knows; what is not heard is found out later
+	}
+	return subscriptionRefusal(h.conn, h.republish)
+}
+
+// subscriptionRefusal returns the last error of a connection if it says that the subscription to a subject is not permitted.
+func subscriptionRefusal(nc *nats.Conn, subject string) error {
+	err := nc.LastError()
+	if errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", subject)) {
+		return err
+	}
+	return nil
 }
 
 // republished reads one message of the bucket's republishing.
@@ -283,23 +357,11 @@ func (h *hub) republished(m *nats.Msg) {
 		return
 	}
 	written, _ := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp")) // zero: not known
-	h.tell(key, changeOf(m.Header, revision, written), m.Data)
-}
-
-// changeOf returns the change that a message of the bucket's stream is, but for the record.
-func changeOf(header nats.Header, revision uint64, written time.Time) change {
-	c := change{revision: revision, written: written}
-	switch {
-	case header.Get("Nats-Marker-Reason") == "MaxAge":
-		c.removal = expired
-	case header.Get("Nats-Marker-Reason") != "", header.Get("KV-Operation") != "":
-		c.removal, c.deleted = removed, header.Get("KV-Operation") == "DEL"
-	}
-	return c
+	h.tell(key, change{revision: revision, written: written, removal: removalBy(m.Header)}, m.Data)
 }
 
 // watched hears changes by a watcher until there is reason to make another source. The error says why it does not.
-func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err error) {
+func (h *hub) watched(ctx context.Context, changes <-chan nats.Status) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // a bucket that is not of nats.go need not have a watcher
 			err = fmt.Errorf("watcher panicked: %v", p)
@@ -315,12 +377,14 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 		return err
 	}
 	defer func() { watch.Stop(w) }()
-	h.use(sourceWatch)
-	for replay := true; ; {
+	h.use(sourceWatch, h.apart())
+	h.settle()
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-reconnects: // a watcher may be blind from now on, without a sign
+		case s := <-changes: // a watcher may be blind from now on, without a sign
+			h.connected(s)
 			return nil
 		case <-h.remake:
 			return nil
@@ -333,20 +397,17 @@ func (h *hub) watched(ctx context.Context, reconnects <-chan nats.Status) (err e
 				return err
 			}
 			watch.Stop(w)
-			w, wide, replay = wider, all, true
-			h.use(sourceWatch)
+			w, wide = wider, all
+			h.use(sourceWatch, 0)
 		case <-h.deaf:
 			return nil
 		case entry, ok := <-w.Updates():
 			if !ok {
 				return errors.New("the watcher ended")
 			}
-			if entry == nil { // all that stands in the bucket has been told
-				replay = false
-				h.settle()
-				continue
+			if entry != nil { // nil says that all that is stored in the bucket has been told
+				h.entry(entry)
 			}
-			h.entry(entry, replay)
 		}
 	}
 }
@@ -370,50 +431,33 @@ func (h *hub) watch(ctx context.Context) (w jetstream.KeyWatcher, wide bool, err
 }
 
 // entry reads one update of a watcher, which does not tell whether a key was purged or expired.
-func (h *hub) entry(entry jetstream.KeyValueEntry, replayed bool) {
-	c := changeBy(entry)
-	c.replayed = replayed
-	h.tell(entry.Key(), c, entry.Value())
-}
-
-// changeBy returns the change that a watcher's entry is, but for the record.
-func changeBy(entry jetstream.KeyValueEntry) change {
+func (h *hub) entry(entry jetstream.KeyValueEntry) {
 	c := change{revision: entry.Revision(), written: entry.Created()}
 	switch entry.Operation() {
 	case jetstream.KeyValueDelete:
-		c.removal, c.deleted = removed, true
+		c.removal = removed
 	case jetstream.KeyValuePurge:
 		c.removal = removedOrExpired
 	}
-	return c
+	h.tell(entry.Key(), c, entry.Value())
 }
 
-// tell passes a change on to the ears of its key.
+// tell passes a change on to the ears of its key. One that was written in an earlier bucket of this name, as one may be heard
+// across a leaf node, is of no account; one of a later bucket is reason to look.
 func (h *hub) tell(key string, c change, value []byte) {
 	ears := h.listeners(key)
-	if len(ears) == 0 || !h.admits(&c, value) {
+	if len(ears) == 0 {
 		return
 	}
+	if c.removal == kept {
+		c.record = parseRecord(value)
+		if !c.record.Bucket.IsZero() && c.record.Bucket.Before(*h.created.Load()) {
+			return
+		}
+	}
 	for _, a := range ears {
-		a.hear(c)
+		a.notify(c)
 	}
-}
-
-// admits reads the record of a change. One that was written in another bucket of this name, as one may be heard across a
-// leaf node, is not admitted; but it may be that this one was made again.
-func (h *hub) admits(c *change, value []byte) bool {
-	if c.removal != kept {
-		return true
-	}
-	c.record = parseRecord(value)
-	created := *h.created.Load()
-	if c.record.Bucket.IsZero() || c.record.Bucket.Equal(created) {
-		return true
-	}
-	if c.record.Bucket.After(created) {
-		signal(h.remake)
-	}
-	return false
 }
 
 // countAttempts subscribes to the subjects of the keys while there are leaders that count: what is published there are
@@ -431,22 +475,39 @@ func (h *hub) countAttempts(on bool) {
 		c.leaders--
 	}
 	switch {
-	case c.leaders == 0 && c.attempts != nil:
-		_ = c.attempts.Unsubscribe()
+	case c.leaders == 0:
+		for _, sub := range c.attempts {
+			_ = sub.Unsubscribe()
+		}
 		c.attempts = nil
 	case c.leaders > 0 && c.attempts == nil:
-		prefix := h.subject("")
-		var err error
-		c.attempts, err = h.conn.Subscribe(prefix+">", func(m *nats.Msg) {
-			if ears := h.listeners(strings.TrimPrefix(m.Subject, prefix)); len(ears) > 0 {
-				r := parseRecord(m.Data)
-				for _, a := range ears {
-					a.attempted(r)
+		for _, prefix := range h.attemptPrefixes() {
+			sub, err := h.conn.Subscribe(prefix+">", func(m *nats.Msg) {
+				if ears := h.listeners(strings.TrimPrefix(m.Subject, prefix)); len(ears) > 0 {
+					r := parseRecord(m.Data)
+					for _, a := range ears {
+						a.attempted(r)
+					}
 				}
+			})
+			if err != nil {
+				h.log.Debug("Attempts cannot be heard", "bucket", h.bucket.Bucket(), "error", err)
+				continue
 			}
-		})
-		if err != nil {
-			h.log.Debug("Attempts cannot be heard", "bucket", h.bucket.Bucket(), "error", err)
+			c.attempts = append(c.attempts, sub)
 		}
 	}
+}
+
+// attemptPrefixes returns what the subjects begin with to which candidates publish their attempts: with the API prefix, too, where
+// JetStream is reached by one, as on a leaf node by that of a domain.
+func (h *hub) attemptPrefixes() []string {
+	prefixes := []string{h.subject("")}
+	switch opts := h.js.Options(); {
+	case opts.Domain != "":
+		prefixes = append(prefixes, "$JS."+opts.Domain+".API."+h.subject(""))
+	case opts.APIPrefix != "" && opts.APIPrefix != jetstream.DefaultAPIPrefix:
+		prefixes = append(prefixes, strings.TrimSuffix(opts.APIPrefix, ".")+"."+h.subject(""))
+	}
+	return prefixes
 }

@@ -51,19 +51,25 @@ func (e *Election) serve(ctx context.Context, t *tenure, do func(context.Context
 	begun := false
 	for {
 		e.beat("waiting for its next renewal", t.next)
+		next, look := t.next, ear.dueLook()
+		if !look.IsZero() {
+			next = earlier(next, look)
+		}
+		timer.Reset(time.Until(next))
 		select {
 		case <-t.ended:
 			return
 		case <-e.nudged: // there is something new to be told
-			if soon := t.sent.Add(intruderSpacing); soon.Before(t.next) {
-				timer.Reset(time.Until(soon))
-			}
+			t.next = earlier(t.next, t.sent.Add(nudgeSpacing))
 		case <-ear.news:
-			if c, ok := ear.latest(); ok && e.intrudes(c, t) {
-				t.unsure = true // and only an update of our own can tell
-				timer.Reset(time.Until(t.sent.Add(intruderSpacing)))
-			}
 		case <-timer.C:
+			if !look.IsZero() && !time.Now().Before(look) {
+				e.verify(ctx, t)
+				continue
+			}
+			if time.Now().Before(t.next) {
+				continue
+			}
 			if e.renew(ctx, t); !begun && t.leads() {
 				begun = true
 				if do != nil {
@@ -73,18 +79,27 @@ func (e *Election) serve(ctx context.Context, t *tenure, do func(context.Context
 					go e.relinquish(ctx, t, e.opts.relinquish)
 				}
 			}
-			timer.Reset(time.Until(t.next))
 		}
 	}
 }
 
-// intruderSpacing is the least time from one renewal to another that an intruder or news is the reason for.
-const intruderSpacing = 10 * minPause
+// nudgeSpacing is the least time from one renewal to another that something new is the reason for.
+const nudgeSpacing = 10 * minPause
 
-// intrudes says whether a change that was heard is cause to doubt that the key is still held.
-func (e *Election) intrudes(c change, t *tenure) bool {
-	return (c.removal != kept || c.record.Instance != e.instance) &&
-		(c.revision > t.revision || c.record.Bucket.After(t.term.Bucket)) && !c.replayed
+// verify reads the key on account of a notification that somebody else wrote it. What is read may end the term; a notification alone
+// may not.
+func (e *Election) verify(ctx context.Context, t *tenure) {
+	e.busy("reading the key")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTime(t.remaining()))
+	defer cancel()
+	s, f := e.lookAtOwn(ctx, t)
+	switch {
+	case f.why() != "":
+		t.end(f.why())
+	case f == unclear && (s.removal == gone || s.held() && s.record.Instance != e.instance):
+		t.unsure = true
+		t.next = earlier(t.next, later(time.Now(), t.sent.Add(nudgeSpacing))) // the server's answer to a renewal tells
+	}
 }
 
 // windUp waits until callbacks and work have returned, and then releases the key if it is still held. Until then it keeps

@@ -264,7 +264,7 @@ func TestCandidatesThatMayOnlyWriteStillElectALeader(t *testing.T) {
 		a.start()
 		after(settle)
 		b.start()
-		after(interval)
+		after(interval + ttl/20) // that long it waits for an answer to its first read
 		f.Expect(a.IsLeader()).To(BeTrue())
 		a.link.Cut()
 		after(ttl + 400*time.Millisecond + interval + interval)

@@ -144,8 +144,8 @@ func (e *Election) moment() moment {
 	if f := e.facts.Load(); f != nil {
 		m.leaseTime = f.leaseTime()
 	}
-	if a := e.ear.Load(); a != nil {
-		m.source = a.hub.inUse()
+	if e.ear.Load() != nil {
+		m.source = e.notifiedBy()
 	}
 	if t := e.tenure.Load(); t != nil {
 		m.leaseTime = t.leaseTime()

@@ -151,6 +151,7 @@ election_renewal_failures_total{election="scheduler",identity="a",reason="timeou
 # HELP election_transitions_total Changes of state, by the new state and the reason.
 # TYPE election_transitions_total counter
 election_transitions_total{election="scheduler",identity="a",reason="bucket-replaced",to="candidate"} 0
+election_transitions_total{election="scheduler",identity="a",reason="closed",to="candidate"} 0
 election_transitions_total{election="scheduler",identity="a",reason="deadline",to="candidate"} 0
 election_transitions_total{election="scheduler",identity="a",reason="deleted",to="candidate"} 0
 election_transitions_total{election="scheduler",identity="a",reason="overwritten",to="candidate"} 1
@@ -158,6 +159,7 @@ election_transitions_total{election="scheduler",identity="a",reason="reclaimed",
 election_transitions_total{election="scheduler",identity="a",reason="released",to="leader-elect"} 0
 election_transitions_total{election="scheduler",identity="a",reason="relinquished",to="candidate"} 0
 election_transitions_total{election="scheduler",identity="a",reason="resigned",to="candidate"} 0
+election_transitions_total{election="scheduler",identity="a",reason="rewound",to="candidate"} 0
 election_transitions_total{election="scheduler",identity="a",reason="started",to="candidate"} 1
 election_transitions_total{election="scheduler",identity="a",reason="stood-down",to="leader"} 1
 election_transitions_total{election="scheduler",identity="a",reason="stopped",to="candidate"} 0

@@ -170,7 +170,7 @@ func (o *observation) see(entry jetstream.KeyValueEntry) {
 		delete(o.sights, key)
 		if s.held {
 			kind := Released
-			if s.leader.Instance != r.Instance {
+			if s.leader.Instance != r.Instance && (s.leader.Instance != "" || s.leader.Name != r.Name) {
 				kind = Evicted // and what took its place was released since
 			}
 			o.tell(kind, key, s.leader, entry.Created())

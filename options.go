@@ -385,6 +385,8 @@ type timing struct {
 	standDown      time.Duration
 	margin         time.Duration
 	releaseTimeout time.Duration
+
+	standDownByDefault bool // whether no option says how long the stand-down is
 }
 
 // timing works out the durations for a bucket with the given TTL and refuses those that do not fit it.
@@ -392,7 +394,7 @@ func (o *options) timing(ttl time.Duration) (timing, error) {
 	t := timing{ttl: ttl}
 	t.interval = or(o.interval, ttl*3/4)
 	t.splay = or(o.splay, min(5*time.Second, t.interval))
-	t.standDown = or(o.standDown, t.interval)
+	t.standDown, t.standDownByDefault = or(o.standDown, t.interval), o.standDown == nil
 	t.margin = or(o.margin, max(50*time.Millisecond, ttl/50))
 	t.releaseTimeout = or(o.releaseTimeout, ttl)
 

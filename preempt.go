@@ -7,9 +7,11 @@ import (
 
 // preemption returns when to ask the leader to hand over to this candidate, the zero time if there is no reason to.
 func (e *Election) preemption(a *ear) time.Time {
-	c, ok := a.latest()
-	if !e.gate.open() || !e.opts.preempt || a.hub.conn == nil || !ok || c.vacant() || c.record.Term == 0 ||
-		c.record.Instance == e.instance || c.record.Priority >= e.opts.priority {
+	if !e.opts.preempt || a.hub.conn == nil || !e.gate.open() {
+		return time.Time{}
+	}
+	known, _ := a.state()
+	if r := known.record; !known.held() || r.Term == 0 || r.Instance == e.instance || r.Priority >= e.opts.priority {
 		return time.Time{}
 	}
 	return a.asked.Add(e.facts.Load().interval)
@@ -18,7 +20,7 @@ func (e *Election) preemption(a *ear) time.Time {
 // preempt asks the leader to hand over to this candidate. It does not wait for the answer: the release tells.
 func (e *Election) preempt(ctx context.Context, a *ear) {
 	a.asked = time.Now()
-	c, _ := a.latest()
+	c, _ := a.state()
 	q := a.hub.question(e.key)
 	q.Instance, q.To = c.record.Instance, e.name
 	e.log.Info("Asking a leader of lower priority to hand over", "leader", c.record.Name, "priority", c.record.Priority)

@@ -26,6 +26,7 @@ type record struct {
 
 	Hears bool `json:"hears,omitempty"` // whether the writer hears of vacancies
 
+	IntervalMs  int64 `json:"interval_ms,omitempty"`   // from one renewal of the writer to the next
 	StandDownMs int64 `json:"stand_down_ms,omitempty"` // what was left of the writer's stand-down, whoever takes this over
 
 	// Set by the release: when its writer let go, the name of the candidate that is to take the key, for how long all
@@ -62,6 +63,14 @@ func (r record) released() (standDown time.Duration, ok bool) {
 		return 0, false
 	}
 	return time.Duration(r.StandDownMs) * time.Millisecond, true
+}
+
+// interval returns the time from one renewal of the record's writer to the next; 0 if the record does not tell, or makes no sense.
+func (r record) interval() time.Duration {
+	if r.IntervalMs < 0 || r.IntervalMs > maxTTL.Milliseconds() {
+		return 0
+	}
+	return time.Duration(r.IntervalMs) * time.Millisecond
 }
 
 // milliseconds returns d as records tell it: never less than it is, nor less than 0.

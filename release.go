@@ -27,8 +27,8 @@ func (e *Election) release(ctx context.Context, t *tenure) error {
 		if revision, err = e.tryRelease(ctx, t, heirs, tryTime(left)); err == nil {
 			t.end(reasonReleased)
 			e.log.Info("Key released", "term", t.term.Number)
-			if revision > 0 && !e.opts.plain && !e.facts.Load().markers {
-				e.clear(ctx, t, revision)
+			if revision > 0 && (e.opts.plain || !e.facts.Load().markers) {
+				e.deleteRelease(ctx, revision)
 			}
 			return nil
 		}
@@ -61,25 +61,23 @@ func (e *Election) tryRelease(ctx context.Context, t *tenure, heirs []string, ti
 	if classify(err) != refused {
 		return revision, err
 	}
-	r, found, whose := e.look(ctx, t)
+	last, named := lastSequence(err)
+	s, found := e.lookAtOwn(ctx, t)
 	switch {
-	case whose == nothing:
+	case found == ours && !s.record.Released.IsZero(): // an earlier try was applied
+		return s.revision, nil
+	case found == ours: // a renewal was applied late
+		t.revision = s.revision
+	case found == deleted, s.removal == gone && err != nil:
 		return 0, nil
-	case whose == theirs:
+	case found != unclear, named && last < t.revision:
 		return 0, fmt.Errorf("%w: somebody else has the key", ErrNotLeader)
-	case whose == ours && !r.Released.IsZero(): // an earlier try was applied
-		return found, nil
-	case whose == ours: // a renewal was applied late
-		t.revision = found
 	}
 	return 0, err
 }
 
-// letGo writes the release: a released record or, where bare names are the rule, a deletion.
+// letGo writes the release: a released record, also where bare names are the rule, for candidates of Choria read no value.
 func (e *Election) letGo(ctx context.Context, t *tenure, heirs []string) (revision uint64, err error) {
-	if e.opts.plain {
-		return 0, e.bucket.Delete(ctx, e.key, jetstream.LastRevision(t.revision))
-	}
 	r := e.recordOf(t, time.Now())
 	r.Released = time.Now().Round(0)
 	if len(heirs) > 0 {
@@ -91,13 +89,13 @@ func (e *Election) letGo(ctx context.Context, t *tenure, heirs []string) (revisi
 	return e.bucket.Update(ctx, e.key, r.encode(), t.revision)
 }
 
-// clear deletes a release that nobody took, for candidates that know only Create.
-func (e *Election) clear(ctx context.Context, t *tenure, revision uint64) {
+// deleteRelease deletes a release that nobody took, for candidates that know only Create.
+func (e *Election) deleteRelease(ctx context.Context, revision uint64) {
 	pause(ctx, plainGrace)
-	ctx, cancel := context.WithTimeout(ctx, t.try()) // meanwhile it does not stand again
+	ctx, cancel := context.WithTimeout(ctx, e.facts.Load().try()) // meanwhile it does not stand again
 	defer cancel()
 	// Refused means that somebody has taken it after all; after any other failure it expires.
 	if err := e.bucket.Delete(ctx, e.key, jetstream.LastRevision(revision)); err != nil {
-		e.log.Debug("Release not cleared", "term", t.term.Number, "error", err)
+		e.log.Debug("Release not deleted", "error", err)
 	}
 }

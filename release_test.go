@@ -133,19 +133,27 @@ func TestReleaseThatSomebodyTookIsNotCleared(t *testing.T) {
 	}, withoutMarkers)
 }
 
-func TestPlainCandidateWritesItsBareNameAndReleasesByDeletion(t *testing.T) {
+func TestPlainCandidateWritesItsBareNameAndItsReleaseAsARecordThatItDeletes(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("host-a.example.net", election.WithPlainValue())
 		f.Expect(f.record()).To(Equal("host-a.example.net"))
-		b := f.candidate("b").start()
-		f.Expect(b.Status().Leader.Name).To(Equal("host-a.example.net"))
 		a.Stop()
-		f.Expect(f.record()).To(BeEmpty())
-		after(interval)
-		f.Expect(b.State()).To(Equal(election.LeaderElectState), "which proves nothing to its successor")
-		after(interval)
-		f.Expect(b.IsLeader()).To(BeTrue())
+		f.Expect(f.record()).To(BeEmpty(), "a candidate of Choria can create the key")
 	}, withoutMarkers)
+}
+
+func TestReleaseOfAPlainCandidateIsTakenOverAtOnce(t *testing.T) {
+	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
+		a := candidate("a", election.WithPlainValue()).start()
+		after(interval)
+		b := candidate("b", election.WithPlainValue()).start()
+		after(3 * interval)
+		f.Expect(b.Status().Leader.Name).To(Equal("a"))
+		go a.Stop()
+		after(spread)
+		f.Expect(b.IsLeader()).To(BeTrue())
+		f.Expect(f.record()).To(Equal("b"))
+	})
 }
 
 func TestNothingToWaitForIsReleasedWithinAnyReleaseTimeout(t *testing.T) {

@@ -56,7 +56,7 @@ func (e *Election) tryRenew(ctx context.Context, t *tenure) error {
 		e.metrics.renewed(time.Since(sent))
 		return e.confirm(ctx, t, r, rev, sent)
 	case refused:
-		return e.settle(ctx, t, err)
+		return e.resolve(ctx, t, err)
 	case unknown:
 		t.pending[r.Attempt] = sent
 	}
@@ -93,69 +93,103 @@ func (e *Election) confirm(ctx context.Context, t *tenure, r record, revision ui
 		}
 		t.unsure = err != nil // then the next renewal looks again; a renewal that succeeded is not thrown away for it
 	}
-	e.ear.Load().renewed(t.revision)
+	e.ear.Load().checkStalled()
 	if !t.renewed(revision, sent) {
 		t.end(reasonDeadline)
 		return errors.New("acknowledged after the deadline")
 	}
+	e.ear.Load().wrote(revision, r)
 	e.saw(r.leader(e.key, revision, sent, t.ttl))
 	return nil
 }
 
-// settle finds out what a refused renewal means, by what stands under the key.
-func (e *Election) settle(ctx context.Context, t *tenure, refusal error) error {
-	r, revision, found := e.look(ctx, t)
-	if found != nothing {
-		t.absences = 0
+// resolve finds out what a refused renewal means: by the sequence that the refusal names, if it does, and by what is stored under
+// the key.
+func (e *Election) resolve(ctx context.Context, t *tenure, refusal error) error {
+	last, named := lastSequence(refusal)
+	switch {
+	case named && last == 0:
+		t.end(reasonDeleted)
+		return refusal
+	case named && last < t.revision: // the history of a leader that goes on has no end but its own last write
+		t.end(reasonRewound)
+		return refusal
 	}
-	switch found {
-	case ours:
-		if sent, ok := t.pending[r.Attempt]; ok {
-			return e.confirm(ctx, t, r, revision, sent)
+	s, found := e.lookAtOwn(ctx, t)
+	switch {
+	case found == ours:
+		if sent, ok := t.pending[s.record.Attempt]; ok {
+			return e.confirm(ctx, t, s.record, s.revision, sent)
 		}
-		t.revision = revision
-	case theirs:
+		t.revision = s.revision
+	case found != unclear:
+		t.end(found.why())
+	case named && s.removal == gone: // a server that names sequences has no replicas that lag behind
+		t.end(reasonDeleted)
+	case named && len(t.pending) == 0: // the sequence named is that of no write of our own
 		t.end(reasonOverwritten)
-	case nothing:
-		// A replica that lags may not have the key yet, so that it takes two to tell.
-		if t.absences++; t.absences > 1 {
-			t.end(reasonDeleted)
-		}
 	}
 	return refusal
 }
 
-// finding is what stands under a key, in the eyes of who holds it or did.
+// finding is what is stored under a key, in the eyes of the candidate that holds it or did.
 type finding int
 
 const (
-	unclear finding = iota // not read, older than what is known, or the bare name that we write too
-	ours                   // written by this candidate
-	theirs                 // written by somebody else, over what was ours
-	nothing                // no key
+	unclear   finding = iota // not read, older than what is known, nothing at all, or the bare name that we write too
+	ours                     // written by this candidate
+	theirs                   // written by somebody else, over what was ours
+	deleted                  // the marker of a removal, over what was ours
+	displaced                // what the history of our own writes could not hold
 )
 
-// look reads what stands under the key. A read may be stale, which its revision tells: only what is at least as new as our
-// last write counts, or stands in a bucket that is newer.
-func (e *Election) look(ctx context.Context, t *tenure) (record, uint64, finding) {
-	entry, err := e.bucket.Get(ctx, e.key)
-	switch classify(err) {
-	case applied:
-	case absent:
-		return record{}, 0, nothing
-	default:
-		e.log.Debug("Record not read", "error", err)
-		return record{}, 0, unclear
-	}
-	r := parseRecord(entry.Value())
-	switch {
-	case r.Instance == e.instance && entry.Revision() >= t.revision:
-		return r, entry.Revision(), ours
-	case r.Instance == "" && e.opts.plain && r.Name == e.name:
-		return r, entry.Revision(), unclear
-	case entry.Revision() >= t.revision, r.Bucket.After(t.term.Bucket):
-		e.saw(r.leader(e.key, entry.Revision(), entry.Created(), t.ttl))
-		return r, entry.Revision(), theirs
-	}
-	return r, entry.Revision(), unclear
+// why returns why a term ends with that finding; nothing if it does not.
+func (f finding) why() reason {
+	return map[finding]reason{theirs: reasonOverwritten, deleted: reasonDeleted, displaced: reasonRewound}[f]
 }
+
+// lookAtOwn reads the key that t holds. A read may be stale, which its revision tells: only what is at least as new as our
+// last write counts, or is stored in a bucket that is newer. What somebody else wrote at a revision between the one that won and our
+// own last is no stale read: there the unbroken history has nothing but our own writes. That nothing is stored proves
+// nothing: a replica that lags far behind has no key either.
+func (e *Election) lookAtOwn(ctx context.Context, t *tenure) (keyState, finding) {
+	_, done := e.ear.Load().looking()
+	s, err := e.readKey(ctx)
+	if err != nil {
+		done(s, err)
+		e.log.Debug("Key not read", "error", err)
+		return s, unclear
+	}
+	found := e.meaning(s, t)
+	if found == unclear {
+		err = errUnclear
+	}
+	done(s, err)
+	if found == theirs {
+		e.saw(s.record.leader(e.key, s.revision, s.written, t.ttl))
+	}
+	return s, found
+}
+
+// meaning says what it means for t that s was read.
+func (e *Election) meaning(s keyState, t *tenure) finding {
+	r := s.record
+	switch {
+	case s.removal == gone:
+		return unclear
+	case s.removal == kept && r.Instance == e.instance && s.revision >= t.revision:
+		return ours
+	case s.removal == kept && (r.Instance == e.instance || r.Instance == "" && e.opts.plain && r.Name == e.name):
+		return unclear
+	case s.removal == kept && (s.revision >= t.revision || r.Bucket.After(t.term.Bucket)):
+		return theirs
+	case s.revision >= t.revision:
+		return deleted
+	case s.revision >= t.term.Number:
+		return displaced
+	}
+	return unclear
+}
+
+// errUnclear is in place of a read that tells nothing.
+var errUnclear = errors.New("what was read may be older than what is stored")

@@ -60,7 +60,7 @@ func (a *ear) attempted(r record) {
 func (a *ear) candidates(self string, before int, uncounted bool, since time.Time) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	window := a.ttl * netInterval * 2
+	window := a.ttl * fallbackPoll * 2
 	maps.DeleteFunc(a.others, func(_ string, s standing) bool { return time.Since(s.last) > window })
 	counted := 0
 	for _, s := range a.others {
@@ -89,7 +89,7 @@ func (a *ear) levels(self string, before []int, since time.Time) []int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var levels []int
-	if time.Since(since) <= a.ttl*netInterval*2 {
+	if time.Since(since) <= a.ttl*fallbackPoll*2 {
 		levels = slices.Clone(before[:min(len(before), maxLevels)])
 	}
 	for instance, s := range a.others {

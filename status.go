@@ -76,7 +76,8 @@ func (e *Election) Status() Status {
 		State: e.State(), IsLeader: e.IsLeader(),
 		Wins: e.wins.Load(), Losses: e.losses.Load(),
 	}
-	if l, ok := e.lastSeen(); ok {
+	if seen := e.seen.Load(); seen != nil {
+		l := *seen
 		l.Metadata = maps.Clone(l.Metadata)
 		s.Leader, s.Term = &l, l.Term
 	}
@@ -89,8 +90,8 @@ func (e *Election) Status() Status {
 	if f := e.facts.Load(); f != nil {
 		s.TTL, s.CampaignInterval = f.ttl, f.interval
 	}
-	if a := e.ear.Load(); a != nil {
-		s.WakeUp = a.hub.inUse()
+	if e.ear.Load() != nil {
+		s.WakeUp = e.notifiedBy()
 	}
 	s.Paused = e.gate.shut(shutByOwner) || e.gate.shut(shutByOperator)
 	if text := e.illness.Load(); text != nil {
@@ -114,16 +115,11 @@ func (e *Election) SetMetadata(m map[string]string) error {
 	return nil
 }
 
-// lastSeen returns the last holder of the key that was read or heard of; false if none was.
-func (e *Election) lastSeen() (Leader, bool) {
-	l := e.seen.Load()
-	if l == nil {
-		return Leader{}, false
+// notifiedBy returns how the candidate is notified of vacancies: by none where it cannot read the key, which it would have to.
+func (e *Election) notifiedBy() string {
+	a := e.ear.Load()
+	if a == nil || e.unreadable.Load() {
+		return sourceNone
 	}
-	if a := e.ear.Load(); a != nil {
-		if c, _ := a.latest(); !c.vacant() && c.record.Instance == l.Instance && c.revision > l.Revision {
-			return c.record.leader(e.key, c.revision, c.written, a.ttl), true
-		}
-	}
-	return *l, true
+	return a.hub.inUse()
 }

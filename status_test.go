@@ -10,19 +10,6 @@ import (
 	"github.com/natscampaign/election"
 )
 
-func TestStatusOfAFollowerKeepsUpWithRenewals(t *testing.T) {
-	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
-		candidate("a").start()
-		after(interval)
-		b := candidate("b").start()
-		for range 5 {
-			after(interval)
-			f.Expect(b.Status().Leader.Revision).To(Equal(f.revision()))
-			f.Expect(b.Status().Leader.Expires).To(BeTemporally(">", time.Now()))
-		}
-	})
-}
-
 func TestStatusOfAFollowerNeverGoesBack(t *testing.T) {
 	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
 		candidate("a").start()

@@ -3,6 +3,8 @@ package election
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -39,6 +41,21 @@ func classify(err error) outcome {
 		return unusable
 	}
 	return unknown
+}
+
+// lastSequence returns the sequence of what is stored under a key, 0 for nothing, if the refusal of a write over another names it: a
+// server that keeps the bucket alone says which it is, replicas do not.
+func lastSequence(refusal error) (sequence uint64, named bool) {
+	api := (*jetstream.APIError)(nil)
+	if !errors.As(refusal, &api) || api.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
+		return 0, false
+	}
+	_, number, found := strings.Cut(api.Description, "wrong last sequence: ")
+	if !found {
+		return 0, false
+	}
+	sequence, err := strconv.ParseUint(number, 10, 64)
+	return sequence, err == nil
 }
 
 // failures are all that failure returns.

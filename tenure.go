@@ -28,6 +28,8 @@ const (
 	reasonOverwritten reason = "overwritten"     // to candidate: somebody else's record stands under the key
 	reasonDeleted     reason = "deleted"         // to candidate: the key is gone
 	reasonReplaced    reason = "bucket-replaced" // to candidate: the bucket was deleted and made again
+	reasonRewound     reason = "rewound"         // to candidate: the server lost the last writes, or the bucket was restored from a copy
+	reasonClosed      reason = "closed"          // to candidate: the connection was closed for good
 	reasonDeadline    reason = "deadline"        // to candidate: the lease ran out before a renewal succeeded
 )
 
@@ -37,7 +39,7 @@ var reasonsTo = map[State][]reason{
 	LeaderState:      {reasonStoodDown},
 	CandidateState: {
 		reasonStarted, reasonStopped, reasonResigned, reasonTransferred, reasonRelinquished, reasonUnhealthy, reasonWorkEnded,
-		reasonOverwritten, reasonDeleted, reasonReplaced, reasonDeadline,
+		reasonOverwritten, reasonDeleted, reasonReplaced, reasonRewound, reasonClosed, reasonDeadline,
 	},
 }
 
@@ -111,7 +113,6 @@ type hold struct {
 	next       time.Time         // when to renew, or to try again
 	pending    map[string]sentAt // renewals since then whose outcome is unknown, by attempt
 	failures   int               // tries that failed in a row
-	absences   int               // how many times in a row nothing was found under the key
 	won        reason            // over what the key was won
 	candidates int               // how many stood when the key was won; 0 if that is not known
 	uncounted  bool              // whether there was a leader before who had not counted them
@@ -200,7 +201,7 @@ func (t *tenure) renewed(revision uint64, sent time.Time) bool {
 	t.expiry.Reset(time.Until(next.deadline))
 	t.revision, t.sent = revision, sent
 	t.next = t.due()
-	t.failures, t.absences = 0, 0
+	t.failures = 0
 	clear(t.pending)
 	return true
 }

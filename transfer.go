@@ -79,11 +79,11 @@ func (e *Election) succeeded(ctx context.Context, ear *ear, name string) error {
 	defer patience.Stop()
 	for {
 		changed := ear.nextChange()
-		if c, ok := ear.latest(); ok && !c.vacant() && c.record.Instance != e.instance {
+		if l, err := e.Leader(ctx); err == nil && l.Instance != e.instance {
 			switch {
-			case c.record.Name != name:
-				return fmt.Errorf("released, but %q was quicker than %q", c.record.Name, name)
-			case c.record.Term != 0:
+			case l.Name != name:
+				return fmt.Errorf("released, but %q was quicker than %q", l.Name, name)
+			case l.Term != 0:
 				return nil
 			}
 		}

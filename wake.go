@@ -1,7 +1,6 @@
 package election
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -15,52 +14,44 @@ const (
 	answerSpacing = time.Millisecond
 	// fewAnswers is how many candidates may as well answer at once.
 	fewAnswers = 3
-	// fairSpread is the shortest time over which answers are spread where chance is to decide who comes first, and not who
-	// hears of a vacancy first.
+	// fairSpread is the shortest time over which answers are spread where chance decides who comes first, and not who
+	// is notified of a vacancy first.
 	fairSpread = 4 * time.Millisecond
 	// maxSpread is the longest time over which answers are spread.
 	maxSpread = time.Second
-	// answerPatience is for how long a vacancy is answered by what was heard of it. An older one is looked at again.
-	answerPatience = time.Second
 	// answerTries is how many answers are made that come to nothing, before it is left to an ordinary campaign.
 	answerTries = 5
-	// unknownCandidates is how many are thought to stand where nobody counted.
+	// unknownCandidates is how many candidates are assumed where nobody counted them.
 	unknownCandidates = 50
-	// netInterval is after how many TTLs on average a candidate campaigns that hears others renew.
-	netInterval = 80
-	// openingCampaigns is how many campaigns a candidate makes in any case, before it relies on what it hears: in the
+	// fallbackPoll is after how many TTLs on average a candidate campaigns though it is notified of renewals.
+	fallbackPoll = 80
+	// fallbackPollUnmarked is the same where expiries are not announced: there a forged renewal may hide that the leader is gone.
+	fallbackPollUnmarked = 8
+	// openingCampaigns is how many campaigns a candidate makes in any case, before it relies on notifications: in the
 	// course of these the leader gets to count it.
 	openingCampaigns = 2
-	// deafCampaigns is how many campaigns are lost in silence before a source that never spoke counts as deaf.
-	deafCampaigns = 3
-	// deafRenewals is how many renewals of its own in a row a leader does not hear before a source counts as deaf.
-	deafRenewals = 2
+	// learnDelay is how long after the notification of a new holder the key is read: the renewal from which its leadership counts
+	// often follows at once.
+	learnDelay = 2 * time.Millisecond
+
+	// wrongLooks is how many reads in a row that a notification caused may find nothing new. After that a notification
+	// causes one read per TTL, until one is right again.
+	wrongLooks = 3
+	// lagDelay is how long after a read that was older than the notification the key is read again; the next time, twice that.
+	lagDelay = 5 * time.Millisecond
+	// stalledAfter is how long a source may not have told of what this process wrote or read until it counts as stalled.
+	stalledAfter = time.Second
+	// staleNotice is for how long after a read a notification of something older is taken for one that was on its way.
+	staleNotice = time.Second
 )
 
-// removal is how a key came to be free.
-type removal int
-
-const (
-	kept             removal = iota // it is not: a record was written
-	removed                         // by somebody
-	expired                         // by the server, at the end of the TTL
-	removedOrExpired                // the source does not tell
-)
-
-// change is one committed write to a key.
+// change is one committed write to a key, as a notification tells it. Anybody who may publish where the bucket republishes can
+// make one up, so that nothing in it is believed.
 type change struct {
 	revision uint64
 	written  time.Time // by the server's clock
 	removal  removal
-	deleted  bool      // whether it was removed by a deletion, as by a writer that clears its release away
-	replayed bool      // whether it is the state of the key at the time the source was made, written whenever
-	record   record    // what was written or, if the key was removed, what had stood there
-	before   uint64    // the revision of that, if the key was removed
-	heard    time.Time // when it was heard
-	answer   time.Time // when to answer the vacancy, if it is one
-	tries    int       // how many answers came to nothing
-
-	silence time.Duration // how much longer to wait for the next renewal than it takes the key to expire
+	record   record // what was written, unless the key was removed
 }
 
 // vacant says whether the key may be taken after the change.
@@ -69,25 +60,7 @@ func (c *change) vacant() bool {
 	return c.removal != kept || released
 }
 
-// renews says whether nothing is new after the change but the time, and after the one before it neither.
-func (c *change) renews(before change) bool {
-	return !c.vacant() && !before.vacant() && c.record.Instance != "" &&
-		c.record.Instance == before.record.Instance && c.record.Term == before.record.Term
-}
-
-// win returns what a candidate wins that takes the key over the change.
-func (c *change) win() win {
-	w := win{over: c.revision, known: c.heard, reason: reasonVacant, removed: c.removal == removed}
-	left, released := c.record.released()
-	if released && (c.removal == kept || c.deleted && c.revision == c.before+1) {
-		// A release that was deleted at once was cleared away by its writer; later, who knows who had taken it. One that
-		// came at the edge of the lease may have been wiped by its expiry.
-		w.reason, w.removed, w.left, w.bucket = reasonReleased, false, left, c.record.Bucket
-	}
-	return w
-}
-
-// ear is what one election hears of its key.
+// ear is what one election knows of its key by notifications, and when it is to read the key on their account.
 type ear struct {
 	election *Election
 	hub      *hub
@@ -95,96 +68,391 @@ type ear struct {
 	name     string // the candidate's
 	priority int    // likewise
 	fair     bool   // likewise, whether chance is to decide who comes first
-	joined   bool   // whether the hub was there before, and may have settled
 	ttl      time.Duration
 	asked    time.Time     // when a leader was last asked to hand over, or the ear was made; belongs to the loop
-	news     chan struct{} // receives after each change but another renewal by the same holder, at least once
+	news     chan struct{} // receives after each notification that is reason to read the key, at least once
 
-	mu      sync.Mutex
-	changed notice
-	last    change    // the latest; meaningless while heard is zero
-	heard   time.Time // when it came; zero if nothing was heard since the source was made
-	patient time.Time // no campaign for want of news before this, so that those of one process do not come at once
-	lost    int       // campaigns lost since the source was made without a word of it
-	done    uint64    // the revision of the vacancy that need not be answered any more
-	guessed int       // how many candidates stand, unless the leader knows better; 0 for no idea
-	found   uint64    // the revision that a campaign last found under the key, by this source; 0 if none did
-	unheard int       // renewals of its own in a row that a leader did not hear
-	removed uint64    // what lastRemoval returns
-	missed  uint64    // that revision, if it was written since the one found before and had not been heard; else 0
+	mu          sync.Mutex
+	changed     notice
+	last        change    // the latest notification since the source was made; meaningless while notified is zero
+	notified    time.Time // when that came
+	alive       time.Time // when the holder was last known to be there, by a notification or by reading
+	silence     time.Duration
+	known       keyState // as it was read or written last
+	predecessor record   // of the last holder that was read
+	lookAt      time.Time
+	patient     time.Time // no read and no campaign before this
+	hint        change    // the notification that is the reason for a read; meaningless while hinted is zero
+	hinted      time.Time // when that came
+	learning    bool      // whether that read is to wait for what a new holder writes
+	wrong       int       // reads in a row that a notification caused, and that found nothing new
+	nextLook    time.Time // no read on account of a notification before this
+	turn        turn
+	tries       int       // answers in a row that came to nothing
+	announced   time.Time // when this candidate last made an attempt though somebody else held the key
+	guessed     int       // how many candidates there are, unless the leader knows better; 0 for no idea
+	removed     uint64    // what lastRemoval returns
+
+	delivered uint64    // the revision that the source told of last, or that was read first since the source was made; 0 if none was
+	awaited   uint64    // a revision that was written or read, and that the source has not told of; 0 if there is none
+	since     time.Time // when that was
 
 	counting bool
 	others   map[string]standing // those whose attempts were heard, by instance, while counting
 }
 
-// replay takes in the state of the key as it was read, unless there is later news. A watcher may have told it already,
-// but not as exactly.
-func (a *ear) replay(c change) {
+// turn is when a vacancy was first known, from which each candidate counts when it is to answer.
+type turn struct {
+	revision uint64
+	from     time.Time
+	silence  time.Duration
+}
+
+// notify takes in a notification.
+func (a *ear) notify(c change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.heard.IsZero() || a.last.replayed && a.last.revision <= c.revision {
-		c.replayed, a.heard = true, time.Time{}
-		a.take(c)
+	a.classify(&c)
+	now := time.Now()
+	a.delivered = c.revision
+	if a.awaited <= c.revision {
+		a.awaited = 0
 	}
+	a.last, a.notified = c, now
+	a.changed.give()
+	if a.settled(c, now) {
+		if c.vacant() {
+			return
+		}
+		a.alive = now
+		if c.record.Instance == a.predecessor.Instance { // how many stand, and who, is told for what it is worth
+			c.record.IntervalMs = a.predecessor.IntervalMs
+			a.predecessor = c.record
+			a.silence = a.randomSilence(c.record)
+		}
+		return
+	}
+	if c.vacant() {
+		a.turnOf(c.revision, a.before(c.removal, c.record), now)
+	}
+	a.consider(c, now)
+	signal(a.news)
 }
 
-// hear takes in a change.
-func (a *ear) hear(c change) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.take(c)
-}
-
-// take is what replay and hear do. The caller holds mu.
-func (a *ear) take(c change) {
-	known := !a.heard.IsZero()
+// classify finds out by whom a key was removed where the source does not tell. The caller holds mu.
+func (a *ear) classify(c *change) {
+	known := !a.notified.IsZero()
 	lasted := known && c.written.Sub(a.last.written) >= a.ttl // servers are late to expire, never early
 	switch {
 	case c.removal == kept:
 	case known && a.last.removal != kept && (c.removal == expired || c.removal == removedOrExpired && lasted):
-		// The mark of a removal has itself expired: nothing new but its revision.
-		c.removal, c.record, c.answer, c.tries = a.last.removal, a.last.record, a.last.answer, a.last.tries
-	default:
-		if c.removal == removedOrExpired {
-			c.removal = removed
-			if lasted { // who cannot tell, as a newcomer, takes it for what needs more care
-				c.removal = expired
-			}
-		}
-		if known {
-			c.record = a.last.record
-			if a.last.removal == kept {
-				c.before = a.last.revision
-			}
-		}
+		c.removal = a.last.removal // the marker of a removal has itself expired
+	case c.removal == removedOrExpired && lasted:
+		c.removal = expired
+	case c.removal == removedOrExpired: // a newcomer cannot tell, and takes it for what needs more care
+		c.removal = removed
 	}
-	if c.win().removed {
+	if c.removal == removed {
 		a.removed = c.revision
-	}
-	c.heard = time.Now()
-	a.heard, a.lost = c.heard, 0
-	wide := spread(cmp.Or(c.record.Candidates, a.guessed, unknownCandidates), a.ttl)
-	if a.fair {
-		wide = min(max(wide, fairSpread), spread(unknownCandidates, a.ttl))
-	}
-	c.silence = randomBelow(wide)
-	if c.answer.IsZero() {
-		c.answer = a.heard.Add(a.delay(c))
-	}
-	a.changed.give()
-	renewal := known && !a.last.replayed && c.renews(a.last)
-	a.last = c
-	if !renewal {
-		signal(a.news)
 	}
 }
 
-// delay returns how long after it was heard a vacancy is to be answered.
-func (a *ear) delay(c change) time.Duration {
-	if _, released := c.record.released(); released && c.record.Next == a.name {
+// settled says whether a notification tells nothing new: it is a renewal by the holder that was read, or older than what was
+// read just now. The caller holds mu.
+func (a *ear) settled(c change, now time.Time) bool {
+	if a.known.read.IsZero() {
+		return false
+	}
+	if c.revision <= a.known.revision && now.Sub(a.known.read) < staleNotice {
+		return true
+	}
+	return !c.vacant() && a.known.held() && c.record.renews(a.known.record)
+}
+
+// consider decides when to read the key on account of a notification. The caller holds mu.
+func (a *ear) consider(c change, now time.Time) {
+	at := now
+	switch {
+	case a.own():
+	case c.removal == kept && c.record.Instance == a.election.instance:
+		return // a release or a late write of this candidate's own: it waits until its next campaign is due
+	case c.vacant():
+		at = a.turnOf(c.revision, a.before(c.removal, c.record), now)
+	case a.learning:
+		return
+	default: // somebody was quicker
+		a.learning = true
+		at = now.Add(learnDelay + a.randomSilence(c.record))
+		if !a.lookAt.IsZero() && a.hinted.IsZero() {
+			at = earlier(at, a.lookAt)
+		}
+		a.lookAt = time.Time{}
+	}
+	a.hint, a.hinted = c, now
+	if a.wrong >= wrongLooks {
+		at = later(at, a.nextLook)
+	}
+	if a.lookAt.IsZero() || at.Before(a.lookAt) {
+		a.lookAt = at
+	}
+}
+
+// own says whether the key is held by this candidate, as far as is known. The caller holds mu.
+func (a *ear) own() bool { return a.known.held() && a.known.record.Instance == a.election.instance }
+
+// looking takes note that the key is about to be read. It returns whether a notification of a vacancy is the reason, and a function that
+// takes in what came of it.
+func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	hint, hinted := a.hint, a.hinted
+	a.lookAt, a.hinted, a.learning = time.Time{}, time.Time{}, false
+	return !hinted.IsZero() && hint.vacant(), func(s keyState, err error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		before := a.known
+		if err == nil {
+			a.know(s)
+		}
+		if hinted.IsZero() {
+			return
+		}
+		if err == nil && !s.follows(before) {
+			a.wrong = 0
+			return
+		}
+		a.wrong++
+		now := time.Now()
+		again := now.Add(lagDelay << min(a.wrong, wrongLooks))
+		if a.wrong >= wrongLooks {
+			a.nextLook = now.Add(a.ttl)
+			again = a.nextLook
+		}
+		lags := err == nil && s.revision < hint.revision && a.wrong < wrongLooks // or the notification is forged
+		if (lags || err != nil) && a.hinted.IsZero() {
+			a.hint, a.hinted, a.lookAt = hint, hinted, again
+		}
+	}
+}
+
+// know takes in what was read or written. The caller holds mu.
+func (a *ear) know(s keyState) {
+	if !s.follows(a.known) {
+		a.tries = 0
+	}
+	if s.held() {
+		a.predecessor = s.record
+		a.alive = later(a.alive, s.read)
+		a.silence = a.randomSilence(s.record)
+	}
+	if s.revision > a.last.revision { // the key was written since: how it was removed before is of no account any more
+		a.last, a.notified, a.removed = change{}, time.Time{}, 0
+	}
+	a.known = s
+	a.await(s.revision)
+}
+
+// await takes note of a revision that the source must have told of, or tell of soon. What was read first since the source was made
+// may be older than the source. The caller holds mu.
+func (a *ear) await(revision uint64) {
+	switch {
+	case a.delivered == 0, revision < a.delivered: // the latter after the history was rewound
+		a.delivered, a.awaited = revision, 0
+	case revision > a.delivered && a.awaited == 0:
+		a.awaited, a.since = revision, time.Now()
+	}
+}
+
+// wrote takes note of a write of this candidate's own.
+func (a *ear) wrote(revision uint64, r record) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	a.known = keyState{read: now, revision: revision, written: now, record: r}
+	a.await(revision)
+}
+
+// forget has the candidate read the key again before it relies on what it knew.
+func (a *ear) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.known, a.hinted, a.learning, a.lookAt = keyState{}, time.Time{}, false, time.Time{}
+}
+
+// checkStalled reports the source as stalled if it has not told for a while of what this process wrote or read. It returns when that
+// will be so; the zero time if the source owes nothing.
+func (a *ear) checkStalled() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.awaited == 0 || a.hub.inUse() == sourceNone {
+		return time.Time{}
+	}
+	if due := a.since.Add(stalledAfter); time.Now().Before(due) {
+		return due
+	}
+	a.awaited = 0
+	signal(a.hub.deaf)
+	return time.Time{}
+}
+
+// renewSource takes note that the source was made again, or may have missed something: the key is read within the given time.
+func (a *ear) renewSource(within time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.delivered, a.awaited = 0, 0
+	a.last, a.notified, a.removed = change{}, time.Time{}, 0
+	at := time.Now().Add(randomBelow(within))
+	if a.lookAt.IsZero() || at.Before(a.lookAt) {
+		a.lookAt = at
+	}
+	signal(a.news)
+}
+
+// randomSilence returns a random part of the time over which candidates spread what they do after a vacancy. The caller holds mu.
+func (a *ear) randomSilence(predecessor record) time.Duration {
+	candidates := predecessor.Candidates
+	if candidates == 0 {
+		candidates = unknownCandidates
+		if a.guessed > 0 {
+			candidates = a.guessed
+		}
+	}
+	wide := spread(candidates, a.ttl)
+	if a.fair {
+		wide = min(max(wide, fairSpread), spread(unknownCandidates, a.ttl))
+	}
+	return randomBelow(wide)
+}
+
+// delay returns how long after it became known a vacancy is to be answered.
+func (a *ear) delay(predecessor record, silence time.Duration) time.Duration {
+	if _, released := predecessor.released(); released && predecessor.Next == a.name {
 		return 0
 	}
-	return c.silence + c.record.headStart(a.name) + time.Duration(c.record.above(a.priority))*headStart
+	return silence + predecessor.headStart(a.name) + time.Duration(predecessor.above(a.priority))*headStart
+}
+
+// answerAt returns when it is this candidate's turn to take the key, which was read to be vacant.
+func (a *ear) answerAt(s keyState) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.turnOf(s.revision, a.before(s.removal, s.record), time.Now())
+}
+
+// before returns the record of the holder before a vacancy: the release, or else the last that is known. The caller holds mu.
+func (a *ear) before(r removal, release record) record {
+	if r == kept {
+		return release
+	}
+	return a.predecessor
+}
+
+// turnOf returns when it is this candidate's turn to take the key over the vacancy of the given revision, counted from when
+// this was first known. The caller holds mu.
+func (a *ear) turnOf(revision uint64, predecessor record, now time.Time) time.Time {
+	if a.turn.revision != revision || a.turn.from.IsZero() {
+		a.turn = turn{revision, now, a.randomSilence(predecessor)}
+	}
+	return a.turn.from.Add(a.delay(predecessor, a.turn.silence))
+}
+
+// lookAgain has the key be read at the given time at the latest.
+func (a *ear) lookAgain(at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lookAt.IsZero() || at.Before(a.lookAt) {
+		a.lookAt = at
+	}
+}
+
+// answerFailed takes note of an attempt over a vacancy that came to nothing, for want of a reply or because some other write was
+// in the way. The key is read again soon, some times over, and then left to an ordinary campaign.
+func (a *ear) answerFailed() {
+	a.mu.Lock()
+	a.tries++
+	tries := a.tries
+	a.mu.Unlock()
+	if tries >= answerTries {
+		return
+	}
+	pause := answerSpacing * 10 << tries
+	a.lookAgain(time.Now().Add(pause + randomBelow(pause)))
+}
+
+// announces says whether a candidate that lost so many campaigns is to make its attempt though somebody else holds the key, so that
+// the leader, which is notified of attempts, gets to know of it. It does at its start, and now and then.
+func (a *ear) announces(lost int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if a.hub.inUse() == sourceNone || lost >= openingCampaigns && now.Sub(a.announced) < a.ttl*fallbackPoll/2 {
+		return false
+	}
+	a.announced = now
+	return true
+}
+
+// holdBack has the candidate neither read nor campaign before the given time.
+func (a *ear) holdBack(until time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.patient = until
+}
+
+// removalNotified says whether the last notification was that somebody removed the key.
+func (a *ear) removalNotified() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.notified.IsZero() && a.last.removal == removed
+}
+
+// watchesUnnotified says whether the source is a watcher that has told nothing of the key.
+func (a *ear) watchesUnnotified() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.notified.IsZero() && a.hub.js == nil && a.hub.inUse() == sourceWatch
+}
+
+// lastRemoval returns the revision of the latest removal by somebody that was notified; 0 if none was.
+func (a *ear) lastRemoval() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.removed
+}
+
+// nextChange returns a channel that is closed at the next notification.
+func (a *ear) nextChange() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.changed.wait()
+}
+
+// state returns what was last read or written, and the record of the last holder.
+func (a *ear) state() (known keyState, predecessor record) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.known, a.predecessor
+}
+
+// dueLook returns when the key is to be read on account of a notification; the zero time if there is no reason to.
+func (a *ear) dueLook() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lookAt.IsZero() || a.election.unreadable.Load() {
+		return time.Time{}
+	}
+	return later(a.lookAt, a.patient)
+}
+
+// nextCampaign returns when to campaign, which is due at the given time, unless somebody else holds the key and is there: that is
+// reason to wait on for a candidate that relies on notifications, until poll, or until the key must have expired.
+func (a *ear) nextCampaign(due, poll time.Time, rely bool) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if rely && a.known.held() && !a.own() {
+		due = later(due, earlier(poll, a.alive.Add(a.ttl+expiryLateness+a.silence)))
+	}
+	return later(due, a.patient)
 }
 
 // spread returns the time over which so many candidates, one of which led, spread their answers to a vacancy. What is left
@@ -196,82 +464,6 @@ func spread(candidates int, ttl time.Duration) time.Duration {
 		return limit
 	}
 	return time.Duration(max(followers-fewAnswers, 0)) * answerSpacing
-}
-
-// doubt forgets what was heard: changes may have been missed. A campaign is to find out, if one was waited with on that
-// account, within the given time.
-func (a *ear) doubt(within time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.heard.IsZero() {
-		a.patient = time.Now().Add(randomBelow(within))
-	}
-	a.heard, a.done, a.found, a.missed, a.lost, a.unheard = time.Time{}, 0, 0, 0, 0, 0
-	signal(a.news)
-}
-
-// lastRemoval returns the revision of the latest removal that somebody made, and that is no release; 0 if none was heard.
-func (a *ear) lastRemoval() uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.removed
-}
-
-// leave says whether a release that a campaign came upon is to be left to the candidate that it names, for now. It is taken in
-// as one that was heard, and so answered when that one has had its time.
-func (a *ear) leave(c change) bool {
-	if c.record.headStart(a.name) == 0 || a.hub.inUse() == sourceNone || !a.hub.knows(c.record.Bucket) {
-		return false
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.heard.IsZero() || a.last.revision < c.revision {
-		a.take(c)
-	}
-	return a.last.revision == c.revision && a.done != c.revision && time.Now().Before(a.last.answer)
-}
-
-// nextChange returns a channel that is closed at the next change.
-func (a *ear) nextChange() <-chan struct{} {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.changed.wait()
-}
-
-// latest returns the latest change; false if nothing was heard since the source was made.
-func (a *ear) latest() (change, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.last, !a.heard.IsZero()
-}
-
-// next returns when the next campaign is to be made, which is due at the given time unless there is word of the key: of
-// a vacancy, which is then returned, to be answered; or of a holder other than self, whose renewals are reason to wait on
-// for those who rely on what they hear, until the net, or until it must have expired.
-func (a *ear) next(due, net time.Time, self string, rely bool) (time.Time, *change) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	c, now := a.last, time.Now()
-	switch {
-	case a.heard.IsZero():
-		return later(due, a.patient), nil
-	case c.vacant() && c.revision != a.done:
-		at := c.answer
-		if c.replayed && !rely && !a.fair && c.record.headStart(a.name) == 0 { // a newcomer finds it so: its first campaign need not wait
-			at = earlier(at, due)
-		}
-		if c.record.Instance == self { // who let go of it, or lost it, holds back
-			at = later(at, due)
-		}
-		if later(at, now).Sub(a.heard) > maxSpread+answerPatience {
-			return due, nil // who knows what stands there by now
-		}
-		return at, &c
-	case !c.vacant() && !c.replayed && rely && c.record.Instance != self:
-		quiet := a.heard.Add(a.ttl + expiryLateness + c.silence)
-		return later(due, earlier(net, quiet)), nil
-	}
-	return later(due, a.patient), nil
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -288,78 +480,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// answered takes note of an answer to a vacancy. One that came to nothing, for want of a reply or because some other write
-// was in the way, is made again soon, unless there is other news of the key by then.
-func (a *ear) answered(c *change, result outcome) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.heard.IsZero() || a.last.revision != c.revision {
-		return
-	}
-	if a.last.tries++; result == applied || a.last.tries >= answerTries {
-		a.done = c.revision
-		return
-	}
-	pause := answerSpacing * 10 << a.last.tries
-	a.last.answer = time.Now().Add(pause + randomBelow(pause))
-}
-
-// refused takes note of a campaign that was lost, and reports the source deaf if many were since it was made without a
-// word of the key.
-func (a *ear) refused() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.heard.IsZero() {
-		return
-	}
-	if a.lost++; a.lost >= deafCampaigns {
-		a.lost = 0
-		signal(a.hub.deaf)
-	}
-}
-
-// read takes note of what a campaign found under the key. It reports the source deaf if what the last campaign found, which
-// was written since the one before, has not been heard until now; what was found just now may be on its way.
-func (a *ear) read(revision uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.missed != 0 && !a.knows(a.missed) {
-		signal(a.hub.deaf)
-	}
-	a.missed = 0
-	if a.found != 0 && revision != a.found && !a.knows(revision) {
-		a.missed = revision
-	}
-	a.found = revision
-	if !a.heard.IsZero() && a.last.removal != kept && revision > a.last.revision {
-		a.heard = time.Time{} // the key was written since, unheard: its removal is of no account any more
-	}
-}
-
-// renewed takes note of a renewal over the given revision, which was written one interval before and must have been heard
-// since. It reports the source deaf if that is not so twice in a row: a source may be new.
-func (a *ear) renewed(over uint64) {
-	if a.hub.inUse() == sourceNone {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.knows(over) {
-		a.unheard = 0
-		return
-	}
-	if a.unheard++; a.unheard >= deafRenewals {
-		a.unheard = 0
-		signal(a.hub.deaf)
-	}
-}
-
-// knows says whether a write was heard, or a later one. The caller holds mu.
-func (a *ear) knows(revision uint64) bool {
-	return !a.heard.IsZero() && a.last.revision >= revision
-}
-
-// guess takes note of how many processes watch the bucket; in each as many stand, it is supposed, as in this.
+// guess takes note of how many processes watch the bucket; in each there are as many candidates, it is supposed, as in this.
 func (a *ear) guess(watchers int) {
 	each := len(a.hub.listeners(a.key))
 	a.mu.Lock()
@@ -367,42 +488,88 @@ func (a *ear) guess(watchers int) {
 	a.guessed = watchers * each
 }
 
-// await waits for the next campaign, and returns the vacancy that it is to answer; nil if it is an ordinary one.
-func (e *Election) await(ctx context.Context, due time.Time, lost int) *change {
+// waitReady waits a moment for the first source, so that nothing is missed that happens after the key is read. The server is known to
+// take the given time for an answer.
+func (a *ear) waitReady(ctx context.Context, trip time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, min(max(readyTimeout, readyTrips*trip), maxReady))
+	defer cancel()
+	select {
+	case <-ctx.Done():
+	case <-a.hub.settled:
+	}
+}
+
+const (
+	// readyTimeout is how long the first campaign waits for a source of notifications.
+	readyTimeout = 100 * time.Millisecond
+	// readyTrips is for how many answers of the server it waits in any case: it takes two of them, and servers hesitate.
+	readyTrips = 4
+	// maxReady is how long it does at most.
+	maxReady = time.Second
+)
+
+// await waits for the next campaign, which is due at the given time, or for reason to read the key before. It returns when the
+// campaign is due after all: later than given if something kept the candidate from campaigning meanwhile.
+func (e *Election) await(ctx context.Context, due time.Time, lost int) (next time.Time, prompted bool) {
 	ear, f := e.ear.Load(), e.facts.Load()
-	net := time.Now().Add(f.ttl*netInterval/2 + randomBelow(f.ttl*netInterval))
-	timer := time.NewTimer(time.Until(due))
+	rest := time.Duration(fallbackPoll)
+	if !f.markers {
+		rest = fallbackPollUnmarked
+	}
+	poll := time.Now().Add(f.ttl*rest/2 + randomBelow(f.ttl*rest))
+	timer := time.NewTimer(0)
 	defer timer.Stop()
+	inspection := time.Now().Add(f.interval)
+	held := false
 	for ctx.Err() == nil {
-		at, vacancy := ear.next(due, net, e.instance, lost >= openingCampaigns)
-		if time.Until(at) <= 0 {
-			return vacancy
+		changed := e.gate.nextChange()
+		open := e.gate.open()
+		if open && held {
+			due, held = e.afterGate(), false
 		}
-		if ask := e.preemption(ear); !ask.IsZero() && ask.Before(at) {
-			if time.Until(ask) <= 0 {
-				e.preempt(ctx, ear)
+		rely := lost >= openingCampaigns && ear.hub.inUse() != sourceNone && !e.unreadable.Load()
+		campaign, look := ear.nextCampaign(due, poll, rely), ear.dueLook()
+		now := time.Now()
+		at := campaign
+		switch {
+		case !open:
+			e.beat("waiting to be let campaign", time.Time{})
+			held, at = true, inspection
+			if !now.Before(inspection) { // lest nobody tells that an operator has resumed the election
+				if e.gate.shut(shutByOperator) {
+					_, _ = e.inspect(ctx)
+				}
+				inspection = time.Now().Add(f.interval)
 				continue
 			}
-			at = ask
+		case !now.Before(campaign):
+			return due, false
+		default:
+			e.beat("waiting for its next campaign", campaign)
+			if ask := e.preemption(ear); !ask.IsZero() && ask.Before(at) {
+				if !now.Before(ask) {
+					e.preempt(ctx, ear)
+					continue
+				}
+				at = ask
+			}
 		}
-		e.beat("waiting for its next campaign", at)
+		if stall := ear.checkStalled(); !stall.IsZero() {
+			at = earlier(at, stall)
+		}
+		if !look.IsZero() {
+			if !now.Before(look) {
+				return due, true
+			}
+			at = earlier(at, look)
+		}
 		timer.Reset(time.Until(at))
 		select {
 		case <-ctx.Done():
-		case <-timer.C: // there may have been renewals meanwhile
+		case <-changed:
+		case <-timer.C:
 		case <-ear.news:
-			e.hearOf(ear)
 		}
 	}
-	return nil
-}
-
-// hearOf takes note of who leads by the latest change that was heard.
-func (e *Election) hearOf(ear *ear) {
-	switch c, ok := ear.latest(); {
-	case ok && c.vacant():
-		e.announcer.leads(Leader{})
-	case ok:
-		e.saw(c.record.leader(e.key, c.revision, c.written, ear.ttl))
-	}
+	return due, false
 }
