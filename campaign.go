@@ -102,7 +102,7 @@ func (e *Election) tryToWin(ctx context.Context, prompted bool, lost int) (t *te
 		}
 		t, err = e.contest(ctx, e.creation(s.record), false) // so that the leader gets to know of this candidate
 		return t, true, err
-	case prompted && (s.record.Instance == e.instance || s.removal == gone && !notified):
+	case prompted && (e.ear.Load().wasOwn(s) || s.removal == gone && !notified):
 		return nil, false, nil // until its next campaign is due
 	case s.vacant() && s.removal != gone && (prompted || s.record.headStart(e.name) > 0):
 		if turn := e.ear.Load().answerAt(s); time.Now().Before(turn) {
@@ -361,7 +361,8 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 	return t, nil
 }
 
-// abandon releases a win on which nobody has led, with all of the stand-down that it owed.
+// abandon releases a win on which nobody has led, with all of the stand-down that it owed. Where a callback does not return soon the key
+// is left to expire.
 func (e *Election) abandon(ctx context.Context, w win, why string, cause error) {
 	f := e.facts.Load()
 	ctx, cancel := context.WithTimeout(ctx, f.try())
@@ -370,9 +371,17 @@ func (e *Election) abandon(ctx context.Context, w win, why string, cause error) 
 		e.log.Warn("Key won, but not kept", "why", why, "cause", cause, "error", e.bucket.Delete(ctx, e.key, jetstream.LastRevision(w.revision)))
 		return
 	}
+	select {
+	case <-e.announcer.silence():
+	case <-ctx.Done():
+	}
 	r := e.record(w.since)
 	r.Won, r.Released, r.StandDownMs = w.reason, time.Now().Round(0), milliseconds(w.standDown(f))
-	revision, err := e.bucket.Update(ctx, e.key, r.encode(), w.revision)
+	var revision uint64
+	err := ctx.Err()
+	if err == nil {
+		revision, err = e.bucket.Update(ctx, e.key, r.encode(), w.revision)
+	}
 	e.log.Warn("Key won, but not kept", "why", why, "cause", cause, "error", err)
 	if err == nil && (e.opts.plain || !f.markers) {
 		e.deleteRelease(ctx, revision)

@@ -85,18 +85,20 @@ var errUnreadable = errors.New("the key cannot be read: the server does not answ
 
 // blindness is what a candidate knows of its permission to read the key. It belongs to the loop.
 type blindness struct {
-	answered   bool      // whether a read was ever answered
-	unanswered int       // reads in a row that were not answered though the write that followed was
-	until      time.Time // no read before this
-	suspected  bool      // whether the last read was not answered
+	answered   bool          // whether a read was ever answered
+	suspected  bool          // whether the last read was not answered
+	unanswered int           // reads in a row that were not answered though the write that followed was
+	until      time.Time     // no read before this
+	rest       time.Duration // for how long it did not read the last time
 }
 
 const (
 	// unansweredReads is how many reads must be unanswered, each with an answered write after it, until reading counts as not
 	// permitted, where the connection does not tell.
 	unansweredReads = 2
-	// blindTime is for how many TTLs a candidate that cannot read does not try to.
-	blindTime = 80
+	// maxBlindTime is for how many TTLs a candidate that cannot read does not try to, at most; minBlindTime is where it begins if the
+	// connection does not tell that reading is not permitted. It doubles each time.
+	minBlindTime, maxBlindTime = 4, 80
 )
 
 // readKey reads what is stored under the key. With a JetStream context it sees the markers of expiries and deletions too; without
@@ -120,7 +122,7 @@ func (e *Election) readKey(ctx context.Context) (s keyState, err error) {
 	case failure(err) != "timeout":
 		b.suspected = false
 	case ear.hub.refusedToRead():
-		e.cannotRead(err)
+		e.cannotRead(maxBlindTime, err)
 	default:
 		b.suspected = true
 	}
@@ -135,15 +137,17 @@ func (e *Election) wroteBlindly() {
 	}
 	b.suspected = false
 	if b.unanswered++; b.unanswered >= unansweredReads {
-		e.cannotRead(errUnreadable)
+		e.cannotRead(minBlindTime, errUnreadable)
 	}
 }
 
-// cannotRead has the candidate do without reading for a while.
-func (e *Election) cannotRead(err error) {
-	e.blind = blindness{answered: e.blind.answered, until: time.Now().Add(e.facts.Load().ttl * blindTime)}
+// cannotRead has the candidate do without reading for a while, of so many TTLs at least.
+func (e *Election) cannotRead(least time.Duration, err error) {
+	ttl := e.facts.Load().ttl
+	rest := min(max(least*ttl, 2*e.blind.rest), maxBlindTime*ttl)
+	e.blind = blindness{answered: e.blind.answered, rest: rest, until: time.Now().Add(rest)}
 	e.unreadable.Store(true)
-	e.log.Warn("Key cannot be read, campaigning without", "error", err)
+	e.log.Warn("Key cannot be read, campaigning without", "for", rest, "error", err)
 }
 
 // read reads what is stored under a key.

@@ -92,11 +92,13 @@ func (e *Election) verify(ctx context.Context, t *tenure) {
 	e.busy("reading the key")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTime(t.remaining()))
 	defer cancel()
-	s, f := e.lookAtOwn(ctx, t)
+	s, found := e.lookAtOwn(ctx, t)
 	switch {
-	case f.why() != "":
-		t.end(f.why())
-	case f == unclear && (s.removal == gone || s.held() && s.record.Instance != e.instance):
+	case found == ours:
+		_ = e.recognise(ctx, t, s) // what is not recognised changes nothing
+	case found != unclear:
+		t.end(found.why())
+	case s.removal == gone, s.held() && s.record.Instance != e.instance:
 		t.unsure = true
 		t.next = earlier(t.next, later(time.Now(), t.sent.Add(nudgeSpacing))) // the server's answer to a renewal tells
 	}

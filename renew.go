@@ -118,10 +118,9 @@ func (e *Election) resolve(ctx context.Context, t *tenure, refusal error) error 
 	s, found := e.lookAtOwn(ctx, t)
 	switch {
 	case found == ours:
-		if sent, ok := t.pending[s.record.Attempt]; ok {
-			return e.confirm(ctx, t, s.record, s.revision, sent)
+		if recognised := e.recognise(ctx, t, s); recognised != errNotRecognised {
+			return recognised
 		}
-		t.revision = s.revision
 	case found != unclear:
 		t.end(found.why())
 	case named && s.removal == gone: // a server that names sequences has no replicas that lag behind
@@ -130,6 +129,18 @@ func (e *Election) resolve(ctx context.Context, t *tenure, refusal error) error 
 		t.end(reasonOverwritten)
 	}
 	return refusal
+}
+
+// errNotRecognised says that what was read is no write whose outcome was unknown.
+var errNotRecognised = errors.New("not a write whose outcome was unknown")
+
+// recognise extends the lease by a write of ours that was read, if it is one whose outcome was unknown.
+func (e *Election) recognise(ctx context.Context, t *tenure, s keyState) error {
+	if sent, ok := t.pending[s.record.Attempt]; ok {
+		return e.confirm(ctx, t, s.record, s.revision, sent)
+	}
+	t.revision = s.revision
+	return errNotRecognised
 }
 
 // finding is what is stored under a key, in the eyes of the candidate that holds it or did.

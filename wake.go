@@ -174,8 +174,8 @@ func (a *ear) consider(c change, now time.Time) {
 	at := now
 	switch {
 	case a.own():
-	case c.removal == kept && c.record.Instance == a.election.instance:
-		return // a release or a late write of this candidate's own: it waits until its next campaign is due
+	case a.before(c.removal, c.record).Instance == a.election.instance:
+		return // who released or lost the key waits until its next campaign is due
 	case c.vacant():
 		at = a.turnOf(c.revision, a.before(c.removal, c.record), now)
 	case a.learning:
@@ -217,7 +217,7 @@ func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
 		if hinted.IsZero() {
 			return
 		}
-		if err == nil && !s.follows(before) {
+		if err == nil && !s.follows(before) || s.removal == gone && hint.removal != kept {
 			a.wrong = 0
 			return
 		}
@@ -269,6 +269,7 @@ func (a *ear) wrote(revision uint64, r record) {
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.known = keyState{read: now, revision: revision, written: now, record: r}
+	a.predecessor = r
 	a.await(revision)
 }
 
@@ -277,6 +278,7 @@ func (a *ear) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.known, a.hinted, a.learning, a.lookAt = keyState{}, time.Time{}, false, time.Time{}
+	a.wrong, a.nextLook = 0, time.Time{}
 }
 
 // checkStalled reports the source as stalled if it has not told for a while of what this process wrote or read. It returns when that
@@ -337,6 +339,13 @@ func (a *ear) answerAt(s keyState) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.turnOf(s.revision, a.before(s.removal, s.record), time.Now())
+}
+
+// wasOwn says whether the last that held the key was this candidate, which then leaves it to others until its next campaign is due.
+func (a *ear) wasOwn(s keyState) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.before(s.removal, s.record).Instance == a.election.instance
 }
 
 // before returns the record of the holder before a vacancy: the release, or else the last that is known. The caller holds mu.

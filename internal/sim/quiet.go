@@ -136,7 +136,7 @@ func (w *world) heirs(leader *candidate) bool {
 		if c.plan.works && c.ledger.leaving {
 			continue // its work has returned, and Run may be about to
 		}
-		if x := c.watcher; !x.ended && !x.blind && x.heard == w.server.current {
+		if x := c.watcher; !x.ended && !x.blind && x.heard == w.server.current && c.Status().WakeUp != "none" {
 			return true
 		}
 	}

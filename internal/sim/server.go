@@ -214,7 +214,7 @@ func (s *server) apply(now time.Time, q *write, late bool) error {
 	case q.create && e.marks() && (!late || standing == q.expect):
 		// The client creates over the mark of a removal, which it has looked at; what was sent before cannot.
 	case q.create && e == nil:
-	case !q.create && standing == q.expect && standing != 0:
+	case !q.create && standing == q.expect: // over 0 it creates the key, but over no marker
 	default:
 		s.w.journal.add(event{at: now, who: q.who(), what: q.verb() + " refused, found", a: standing})
 		return s.refusal(q, jetstream.JSErrCodeStreamWrongLastSequence)
