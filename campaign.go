@@ -104,7 +104,7 @@ func (e *Election) tryToWin(ctx context.Context, prompted bool, lost int) (t *te
 		return t, true, err
 	case prompted && (e.ear.Load().wasOwn(s) || s.removal == gone && !notified):
 		return nil, false, nil // until its next campaign is due
-	case s.vacant() && s.removal != gone && (prompted || s.record.headStart(e.name) > 0):
+	case s.vacant() && s.removal != gone && (prompted || e.opts.fair || s.record.headStart(e.name) > 0):
 		if turn := e.ear.Load().answerAt(s); time.Now().Before(turn) {
 			e.ear.Load().lookAgain(turn)
 			return nil, false, nil

@@ -229,10 +229,14 @@ func TestLeaderStandsDownAtOnceWhenTheHistoryWasRewound(t *testing.T) {
 				f.Expect(leads).To(BeTrue())
 				last := f.revision()
 				f.Expect(last).To(BeNumerically(">=", term.Number+2))
-				bucket.onUpdate(func(context.Context, []byte, uint64, func() (uint64, error)) (uint64, error) { return 0, c.refusal(last) })
+				bucket.onUpdate(func(context.Context, []byte, uint64, func() (uint64, error)) (uint64, error) {
+					return 0, c.refusal(last)
+				})
 				if c.read != nil {
 					read := c.read(term.Number, last)
-					bucket.onGet(func(context.Context, func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) { return read() })
+					bucket.onGet(func(context.Context, func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
+						return read()
+					})
 				}
 				for tried := time.Now(); a.IsLeader() && time.Since(tried) < interval+time.Millisecond; {
 					after(time.Millisecond)

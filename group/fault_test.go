@@ -329,3 +329,24 @@ func TestRecordOfSomebodyElseDoesNotEndTheMembers(t *testing.T) {
 		})
 	}
 }
+
+func TestMemberWhoseConnectionIsClosedEnds(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		for name, keys := range map[string]int{"it leads": 3, "it leads nothing": 0} {
+			nc := natstest.Connect(f.T, f.server.Link(f.T))
+			m := f.memberIn(f.server.Bucket(f.T, nc, ttl, f.options...), nc, "m", "closing", keysOf(max(keys, 1)))
+			if keys == 0 {
+				f.member("a", "closing", keysOf(1)).start()
+			}
+			result := make(chan error, 1)
+			go func() { result <- m.Run(context.Background(), m.work) }()
+			after(2 * ttl)
+			f.Expect(m.Keys()).To(HaveLen(keys), name)
+			nc.Close()
+			after(time.Second)
+			f.Expect(result).To(Receive(MatchError(nats.ErrConnectionClosed)), name)
+			f.Expect(m.Start(context.Background())).To(MatchError(nats.ErrConnectionClosed), name)
+			after(3 * ttl) // until the next finds the group empty
+		}
+	})
+}

@@ -62,6 +62,8 @@ func (r *run) survey(ctx context.Context) error {
 		case err == nil:
 			r.ttl = status.TTL()
 			return nil
+		case errors.Is(err, nats.ErrConnectionClosed):
+			return closedError(err)
 		case errors.Is(err, jetstream.ErrBucketNotFound):
 			return fmt.Errorf("%w: %q cannot be used: %w", election.ErrBucketUnsuitable, r.bucket.Bucket(), err)
 		}
@@ -74,11 +76,19 @@ func (r *run) survey(ctx context.Context) error {
 	}
 }
 
+// closedError is the error of a run whose connection is closed for good.
+func closedError(err error) error {
+	return fmt.Errorf("this member cannot take part any more, make a new one on a new connection: %w", err)
+}
+
 // loop takes part until ctx ends, an election ends by itself, or this member is replaced.
 func (r *run) loop(ctx context.Context) error {
-	reconnects := r.js.Conn().StatusChanged(nats.CONNECTED)
-	defer r.js.Conn().RemoveStatusListener(reconnects)
+	changes := r.js.Conn().StatusChanged(nats.CONNECTED, nats.CLOSED)
+	defer r.js.Conn().RemoveStatusListener(changes)
 	defer func() { r.close() }()
+	if r.js.Conn().IsClosed() {
+		return closedError(nats.ErrConnectionClosed)
+	}
 	r.begin()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -92,7 +102,10 @@ func (r *run) loop(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-r.wake:
 		case <-timer.C:
-		case <-reconnects: // the watcher may be blind from now on, without a sign
+		case status := <-changes: // the watcher may be blind from now on, without a sign
+			if status == nats.CLOSED {
+				return errors.Join(closedError(nats.ErrConnectionClosed), r.failed)
+			}
 			r.close()
 			r.beat = time.Now()
 		case entry, ok := <-r.updates():

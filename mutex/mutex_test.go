@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
@@ -314,5 +315,23 @@ func TestLockOnABucketThatIsUnfitFailsAndMayBeTriedAgain(t *testing.T) {
 		}
 		_, err = mutex.New("", "no key", bucket)
 		b.Expect(err).To(MatchError(election.ErrInvalidOption))
+	})
+}
+
+func TestLockEndsWithAConnectionThatIsClosed(t *testing.T) {
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		locked(b, "a")
+		bucket, js, _ := b.Connect()
+		m, err := mutex.New("b", key, bucket, election.WithJetStream(js))
+		b.Expect(err).NotTo(HaveOccurred())
+		result := make(chan error, 1)
+		go func() { result <- m.Lock(context.Background()) }()
+		time.Sleep(2 * ttl)
+		closed := time.Now()
+		js.Conn().Close()
+		b.Expect(<-result).To(MatchError(nats.ErrConnectionClosed))
+		b.Expect(time.Since(closed)).To(BeNumerically("<", time.Second))
+		b.Expect(m.Lock(context.Background())).To(MatchError(nats.ErrConnectionClosed))
+		b.Expect(m.TryLock(context.Background())).To(MatchError(nats.ErrConnectionClosed))
 	})
 }

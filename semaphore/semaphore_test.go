@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -263,5 +264,26 @@ func TestProcessMayHoldSeveralSlotsAndWaitForMoreUnderMetricsThatTellThemApart(t
 		b.Expect(err).NotTo(HaveOccurred())
 		b.Expect(names).To(HaveKey(slot.Term().Name), "names are used again")
 		b.Expect(slot.Release()).To(Succeed())
+	})
+}
+
+func TestAcquireEndsWithAConnectionThatIsClosed(t *testing.T) {
+	holdtest.OnVirtualTime(t, func(b *holdtest.Bench) {
+		full(b)
+		bucket, js, _ := b.Connect()
+		s, err := semaphore.New("waiter", key, slots, bucket, election.WithJetStream(js))
+		b.Expect(err).NotTo(HaveOccurred())
+		result := make(chan error, 1)
+		go func() {
+			_, err := s.Acquire(context.Background())
+			result <- err
+		}()
+		time.Sleep(2 * ttl)
+		closed := time.Now()
+		js.Conn().Close()
+		b.Expect(<-result).To(MatchError(nats.ErrConnectionClosed))
+		b.Expect(time.Since(closed)).To(BeNumerically("<", time.Second))
+		_, err = s.TryAcquire(context.Background())
+		b.Expect(err).To(MatchError(nats.ErrConnectionClosed))
 	})
 }
