@@ -411,30 +411,37 @@ func (o outlook) plus(median, worst time.Duration) outlook {
 // hearing is what candidates hear of a vacancy.
 type hearing struct {
 	source  string
-	markers bool // expiries too
-	counted bool // their number is known, so that the first answer comes early
-	blind   bool // they cannot read the key
+	markers bool          // expiries too
+	marker  time.Duration // for how long the marker of an expiry stands
+	counted bool          // their number is known, so that the first answer comes early
+	blind   bool          // they cannot read the key
 }
 
 // vacancies returns the outlook after a release, a crash and an eviction. The median after a crash is that of a leader
-// that dies at any time between two renewals. A candidate that does not hear does not know that a key was removed either,
-// and keeps the usual stand-down.
+// that dies at any time between two renewals. A candidate that is not notified, and has no JetStream context to see markers with, does
+// not know that a key was removed, and keeps the usual stand-down.
 func (o *options) vacancies(t timing, h hearing) (release, crash, eviction outlook) {
 	expiry := outlook{t.ttl - t.interval/2, t.ttl + expiryLateness}
-	if h.source == sourceNone {
+	if h.source == sourceNone || h.blind {
 		longest := t.interval
 		if o.backoff != nil {
 			longest = t.ttl
 		}
 		free := outlook{longest / 2, longest}
 		stood := free.plus(t.standDown, t.standDown)
-		switch release = free; {
-		case o.plain || !h.markers: // it is deleted, and proves nothing when that is found out
-			release = stood
-		case h.blind: // it has to expire
-			release = stood.plus(t.ttl, t.ttl+expiryLateness)
+		if h.blind { // a release has to expire, the marker of a removal too, and then that of the expiry
+			stood = stood.plus(h.marker, h.marker)
+			gone := stood.plus(t.ttl, t.ttl+expiryLateness)
+			return gone, stood.plus(expiry.median, expiry.worst), gone
 		}
-		return release, stood.plus(expiry.median, expiry.worst), stood
+		eviction = stood
+		if o.js != nil { // it sees who removed the key
+			eviction = free.plus(max(t.standDown, t.ttl), max(t.standDown, t.ttl))
+		}
+		if release = free; o.plain || !h.markers { // it is deleted, and proves nothing when that is found out
+			release = eviction
+		}
+		return release, stood.plus(expiry.median, expiry.worst), eviction
 	}
 	answers := spread(unknownCandidates, t.ttl)
 	answer := outlook{answers / 2, answers}
@@ -443,10 +450,7 @@ func (o *options) vacancies(t timing, h hearing) (release, crash, eviction outlo
 	}
 	removed := max(t.standDown, t.ttl)
 	eviction = answer.plus(removed, removed)
-	switch release = answer; {
-	case o.plain:
-		release = eviction
-	case h.counted: // the release names an heir, who may be gone
+	if release = answer; h.counted { // the release names a successor, which may be gone
 		release.worst += headStart
 	}
 	crash = expiry.plus(t.standDown+answer.median, t.standDown+answer.worst)
@@ -466,7 +470,10 @@ func (c *checkup) forecast() {
 		return
 	}
 	t := *c.timing
-	h := hearing{source: c.source(), markers: c.status.LimitMarkerTTL() > 0, blind: c.read != nil}
+	h := hearing{source: c.source(), markers: c.status.LimitMarkerTTL() > 0, marker: c.status.LimitMarkerTTL(), blind: c.read != nil}
+	if h.blind { // a notification is reason to read the key, and no more
+		h.source = sourceNone
+	}
 	h.counted = h.source == sourceRepublish && c.count == nil
 	deaf := h
 	deaf.source = sourceNone
@@ -474,7 +481,7 @@ func (c *checkup) forecast() {
 	deafRelease, deafCrash, deafEviction := c.opts.vacancies(t, deaf)
 	takes := func(after string, hears, deaf outlook) string {
 		if h.source == sourceNone {
-			return fmt.Sprintf("after %s it takes %v until somebody leads again, as candidates cannot hear of it", after, deaf)
+			return fmt.Sprintf("after %s it takes %v until somebody leads again, as candidates cannot act on notifications", after, deaf)
 		}
 		return fmt.Sprintf("after %s it takes %v until somebody leads again, as candidates hear of it (%s); %v for one that cannot", after, hears, h.source, deaf)
 	}

@@ -183,7 +183,7 @@ func (c *checkup) permissions() {
 		if c.told && !c.info.Config.AllowDirect {
 			subjects = "$JS.API.STREAM.MSG.GET.KV_" + c.name
 		}
-		c.add(SeverityWarning, "read-refused", fmt.Sprintf("the key %s cannot be read: %s; a candidate that cannot read its key takes no release over that it did not hear of, and loses its term when the answer to a renewal is lost", c.key, refusal(c.read)), grant(c.read, "permit to publish to "+subjects))
+		c.add(SeverityWarning, "read-refused", fmt.Sprintf("the key %s cannot be read: %s; a candidate that cannot read its key takes over no release, waits until its key and the marker of that are gone, and loses its term when the answer to a renewal is lost", c.key, refusal(c.read)), grant(c.read, "permit to publish to "+subjects))
 	}
 	if c.watch != nil {
 		severity, then := SeverityWarning, "candidates poll"
