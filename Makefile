@@ -21,7 +21,7 @@ drill: ## faults on processes and on a cluster of three servers
 depose: ## leaders that write on when they lead no more
 	go test ./fence -v -timeout 0 -run NoWriteOf -args -episodes $(EPISODES) -at-once 40
 
-fuzz: ## bytes that somebody else wrote
+fuzz: ## bytes that somebody else wrote, and clocks that somebody else set
 	go test -run '^$$' -fuzz FuzzRecord -fuzztime $(FUZZ) .
 	go test -run '^$$' -fuzz FuzzChange -fuzztime $(FUZZ) .
 	go test -run '^$$' -fuzz FuzzQuestion -fuzztime $(FUZZ) .
@@ -30,6 +30,7 @@ fuzz: ## bytes that somebody else wrote
 	go test -run '^$$' -fuzz FuzzGuard -fuzztime $(FUZZ) ./fence
 	go test -run '^$$' -fuzz FuzzView -fuzztime $(FUZZ) ./group
 	go test -run '^$$' -fuzz FuzzRead -fuzztime $(FUZZ) ./internal/history
+	go test -run '^$$' -fuzz FuzzLease -fuzztime $(FUZZ) ./internal/lease
 	go test -run '^$$' -fuzz FuzzCommandLine -fuzztime $(FUZZ) ./cmd/election-cli
 	go test -run '^$$' -fuzz FuzzRate -fuzztime $(FUZZ) ./cmd/election-cli
 	go test -run '^$$' -fuzz FuzzMarker -fuzztime $(FUZZ) ./cmd/election-cli
