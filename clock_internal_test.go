@@ -9,25 +9,115 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	clocks "github.com/natscampaign/election/internal/lease"
 )
 
-// TestLeaseEndsByWhicheverClockIsFurtherAhead stands in for a suspended machine, whose monotonic clock stood still while
-// the wall clock went on, and for a wall clock that is set back.
-func TestLeaseEndsByWhicheverClockIsFurtherAhead(t *testing.T) {
-	g := NewWithT(t)
+// written returns a lease on which by now so much time has passed as each of the clocks says.
+func written(state State, length, mono, wall, boot time.Duration) *lease {
+	r, now := clocks.Read(), time.Now()
+	r.Mono, r.Wall, r.Boot = r.Mono-mono, r.Wall-wall, r.Boot-boot
+	return &lease{Lease: clocks.New(r.Instant, length, r, r), state: state, deadline: now.Add(length - mono)}
+}
+
+// leadingFor returns an election that has led an hour's lease for as long as each of the clocks says.
+func leadingFor(t *testing.T, mono, wall, boot time.Duration) (*Election, *tenure) {
+	t.Helper()
 	now := time.Now()
-	l := lease{}.until(now.Add(10 * time.Second))
-	g.Expect(l.holds(now)).To(BeTrue())
-	g.Expect(l.holds(now.Add(10 * time.Second))).To(BeFalse())
+	held := newTenure(t.Context(), &announcer{}, Term{Number: 5}, timing{ttl: time.Hour, interval: 45 * time.Minute}, now, now, 0)
+	held.lease.Store(written(LeaderState, time.Hour, mono, wall, boot))
+	t.Cleanup(func() {
+		held.end(reasonDeleted)
+		held.expiry.Stop()
+	})
+	e := &Election{}
+	e.running.Store(true)
+	e.tenure.Store(held)
+	return e, held
+}
 
-	suspended := moveWall(now, 10)
-	g.Expect(suspended.Sub(now)).To(BeZero(), "by the monotonic clock")
-	g.Expect(suspended.UnixNano()-now.UnixNano()).To(BeEquivalentTo(10*time.Second), "by the wall clock")
-	g.Expect(l.holds(suspended)).To(BeFalse())
-	g.Expect(l.holds(moveWall(now, 9))).To(BeTrue())
+// needsThirdClock skips a test where the system has no clock that counts suspension.
+func needsThirdClock(t *testing.T) {
+	t.Helper()
+	if _, ok := clocks.SinceBoot(); !ok {
+		t.Skip("no clock here counts suspension")
+	}
+}
 
-	setBack := moveWall(now.Add(10*time.Second), -3600)
-	g.Expect(l.holds(setBack)).To(BeFalse())
+func TestStepOfTheWallClockEndsNoLeadership(t *testing.T) {
+	needsThirdClock(t)
+	for _, step := range []time.Duration{2 * time.Hour, time.Second, -time.Second, -24 * time.Hour} {
+		t.Run(step.String(), func(t *testing.T) {
+			g := NewWithT(t)
+			e, held := leadingFor(t, 10*time.Minute, 10*time.Minute+step, 10*time.Minute)
+			g.Expect(e.IsLeader()).To(BeTrue())
+			term, ok := e.Term()
+			g.Expect(ok).To(BeTrue())
+			g.Expect(term.Valid()).To(BeTrue())
+			g.Expect(e.State()).To(Equal(LeaderState))
+			g.Expect(time.Until(term.Deadline())).To(BeNumerically("~", 50*time.Minute, 5*time.Second))
+			g.Expect(term.Deadline().Round(0)).To(BeTemporally("~", time.Now().Round(0).Add(50*time.Minute), 5*time.Second), "by the wall clock as it is now")
+			g.Expect(held.remaining()).To(BeNumerically("~", 50*time.Minute, 5*time.Second))
+			g.Expect(held.overdue()).To(BeNumerically("<", 0))
+			g.Expect(e.stuck()).To(BeEmpty())
+			g.Expect(held.end(reasonDeadline)).To(BeFalse())
+
+			g.Expect(held.lease.Load().Agreed(clocks.Of(time.Now()))).To(BeFalse())
+			g.Expect(held.renewed(6, time.Now())).To(BeTrue())
+			g.Expect(held.lease.Load().Agreed(clocks.Of(time.Now()))).To(BeTrue(), "the third clock is asked no more")
+			g.Expect(e.IsLeader()).To(BeTrue())
+		})
+	}
+}
+
+func TestSuspensionEndsLeadershipWhateverTheWallClockIsSetTo(t *testing.T) {
+	needsThirdClock(t)
+	for _, step := range []time.Duration{0, -59 * time.Minute, -61 * time.Minute, -24 * time.Hour, 24 * time.Hour} {
+		t.Run(step.String(), func(t *testing.T) {
+			g := NewWithT(t)
+			e, held := leadingFor(t, 10*time.Minute, 70*time.Minute+step, 70*time.Minute)
+			g.Expect(e.IsLeader()).To(BeFalse())
+			_, ok := e.Term()
+			g.Expect(ok).To(BeFalse())
+			term := Term{tenure: held}
+			g.Expect(term.Valid()).To(BeFalse())
+			g.Expect(e.State()).To(Equal(CandidateState))
+			g.Expect(time.Until(term.Deadline())).To(BeNumerically("~", -10*time.Minute, 5*time.Second))
+			g.Expect(held.remaining()).To(BeZero())
+			g.Expect(held.overdue()).To(BeNumerically("~", 10*time.Minute, 5*time.Second))
+			g.Expect(held.renewed(6, time.Now())).To(BeFalse())
+			g.Expect(held.end(reasonDeadline)).To(BeTrue())
+			g.Expect(term.Deadline()).To(BeTemporally("<=", time.Now()))
+		})
+	}
+}
+
+func TestStepOfTheWallClockWhileAWriteIsUnderWayEndsNoLeadership(t *testing.T) {
+	needsThirdClock(t)
+	for _, step := range []int{7200, 1, -1, -7200} {
+		g := NewWithT(t)
+		now := time.Now()
+		tm := timing{ttl: time.Hour, interval: 45 * time.Minute}
+		held := newTenure(t.Context(), &announcer{}, Term{}, tm, moveWall(now, -step), now, 0)
+		defer held.end(reasonDeleted)
+		g.Expect(held.remaining()).To(BeNumerically("~", time.Hour, 5*time.Second))
+		g.Expect(held.renewed(2, moveWall(time.Now(), -step))).To(BeTrue())
+		g.Expect(held.leads()).To(BeTrue())
+		g.Expect(time.Until(Term{tenure: held}.Deadline())).To(BeNumerically("~", time.Hour, 5*time.Second))
+	}
+}
+
+// TestSuspensionWhileARenewalIsUnderWayCountsWhateverTheWallClockIsSetTo has the machine be suspended for 50 minutes in the
+// last five, and the renewal be sent one minute ago.
+func TestSuspensionWhileARenewalIsUnderWayCountsWhateverTheWallClockIsSetTo(t *testing.T) {
+	needsThirdClock(t)
+	for _, step := range []int{0, -30 * 60, -24 * 3600, 24 * 3600} {
+		g := NewWithT(t)
+		_, held := leadingFor(t, 5*time.Minute, 55*time.Minute, 55*time.Minute)
+		sent := moveWall(time.Now().Add(-time.Minute), -50*60-step)
+		g.Expect(held.renewed(2, sent)).To(BeTrue())
+		g.Expect(held.remaining()).To(BeNumerically("~", 9*time.Minute, 5*time.Second), "%d", step)
+	}
 }
 
 func TestAcknowledgementThatMeetsASuspendedMachineAfterTheDeadlineCountsForNothing(t *testing.T) {
@@ -35,7 +125,7 @@ func TestAcknowledgementThatMeetsASuspendedMachineAfterTheDeadlineCountsForNothi
 	now := time.Now()
 	tm := timing{ttl: time.Minute, interval: 45 * time.Second}
 	held := newTenure(t.Context(), &announcer{}, Term{}, tm, now, now, 0)
-	held.lease.Store(lease{state: LeaderState}.until(moveWall(now.Add(time.Minute), -120))) // by the wall clock it is over
+	held.lease.Store(written(LeaderState, time.Minute, 0, 2*time.Minute, 2*time.Minute))
 	g.Expect(held.leads()).To(BeFalse())
 	g.Expect(held.renewed(2, now)).To(BeFalse())
 	g.Expect(held.leads()).To(BeFalse())
@@ -46,15 +136,9 @@ func TestAcknowledgementThatMeetsASuspendedMachineAfterTheDeadlineCountsForNothi
 
 func TestLeaderThatWakesFromASuspensionWithoutALeaseIsUnhealthy(t *testing.T) {
 	g := NewWithT(t)
-	now := time.Now()
-	held := newTenure(t.Context(), &announcer{}, Term{Number: 5}, timing{ttl: time.Hour, interval: 45 * time.Minute}, now, now, 0)
-	defer held.end(reasonStopped)
-	defer held.expiry.Stop()
-	e := &Election{}
-	e.running.Store(true)
-	e.tenure.Store(held)
+	e, held := leadingFor(t, 0, 0, 0)
 	g.Expect(e.stuck()).To(BeEmpty())
-	held.lease.Store(lease{state: LeaderState}.until(moveWall(now.Add(time.Hour), -3603))) // it is over by the wall clock
+	held.lease.Store(written(LeaderState, time.Hour, 0, 3603*time.Second, 3603*time.Second))
 	g.Expect(e.stuck()).To(MatchRegexp(`^the lease of term 5 ran out 3\.?\d*s ago, and it still has not stood down$`))
 	held.end(reasonResigned)
 	g.Expect(e.stuck()).To(BeEmpty(), "it knows")
@@ -80,9 +164,9 @@ func TestScrapeOfALeaderThatWakesFromASuspensionWithoutALeaseSaysThatItDoesNotLe
 # TYPE election_leader gauge
 election_leader{election="scheduler",identity="a"} `+leader+"\n"), "election_leader")).To(Succeed())
 	}
-	held.lease.Store(lease{state: LeaderState}.until(now.Add(time.Hour)))
+	held.lease.Store(written(LeaderState, time.Hour, 0, 0, 0))
 	says("1")
-	held.lease.Store(lease{state: LeaderState}.until(moveWall(now.Add(time.Hour), -3603))) // and no timer has fired
+	held.lease.Store(written(LeaderState, time.Hour, 0, 3603*time.Second, 3603*time.Second)) // and no timer has fired
 	says("0")
 }
 

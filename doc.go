@@ -27,9 +27,9 @@
 // # What is guaranteed
 //
 //   - Lease. IsLeader and [Term.Valid] are true only while leadership counts and the deadline is ahead, which is the
-//     instant just before the last acknowledged write was sent, plus the TTL, minus a margin. They read both clocks when
-//     called. A stuck loop, a paused process, a suspended machine or a reply that never comes cannot keep them true, and
-//     an acknowledgement after the deadline counts for nothing.
+//     instant just before the last acknowledged write was sent, plus the TTL, minus a margin. They read the clocks when
+//     called; see below. A stuck loop, a paused process, a suspended machine or a reply that never comes cannot keep them
+//     true, and an acknowledgement after the deadline counts for nothing.
 //   - Stand-down. Leadership counts from the first successful update sent at least the stand-down after the win was
 //     acknowledged. Only a release that the previous leader wrote itself, after its work had ended, makes that time
 //     zero; a leader-elect that releases passes on what was left of its own. Who takes over a late write of its own owes
@@ -71,6 +71,19 @@
 //
 // On a machine that was suspended IsLeader and Valid are right at once, but contexts and callbacks that timers drive
 // follow when the timers do.
+//
+// # Clocks
+//
+// The monotonic clock stands still while a machine is suspended, at least on Linux and macOS, and the wall clock may be set. As
+// long as both say that the same time has passed since the lease was written, to within 50 ms, the stricter of the two
+// decides. When they disagree, and until the next renewal, a third clock that counts suspension takes the place of the wall
+// clock: CLOCK_BOOTTIME on Linux, CLOCK_MONOTONIC of the C library on macOS, GetTickCount64 on Windows. So a step of the wall
+// clock ends no lease, and a suspension counts whatever the wall clock is set to. On other systems, and where a seccomp filter
+// forbids to read that clock, the stricter of the first two decides, and a step forward by more than is left ends the lease.
+//
+// A wall clock that is set back by just as long as the machine was suspended, to within 50 ms, hides the suspension. No clock
+// of a virtual machine counts the time for which its host paused it, nor does one of a process that was restored from a
+// checkpoint; when the wall clock is corrected afterwards this looks like any other step. Fencing covers both.
 //
 // # The bucket
 //

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	clocks "github.com/natscampaign/election/internal/lease"
 )
 
 // reason says in one word why a candidate's standing changed; it is what logs and metrics show.
@@ -58,25 +60,34 @@ func (r reason) cause() error { return fmt.Errorf("%w any more: %s", ErrNotLeade
 
 // lease is what a holder of the key may believe, and until when. It is immutable: every change makes a new one.
 type lease struct {
+	clocks.Lease
 	state    State     // LeaderElectState, LeaderState, or CandidateState once leadership has ended
-	deadline time.Time // with its monotonic reading
-	wall     int64     // the deadline by the wall clock, in Unix nanoseconds
+	deadline time.Time // with its monotonic reading; it is right while both clocks of time.Now agree
 }
 
-// holds says whether the lease lasts at now by both clocks: the monotonic one is never set back, and the wall clock goes
-// on while the machine is suspended.
-func (l *lease) holds(now time.Time) bool {
-	return now.Before(l.deadline) && now.UnixNano() < l.wall
+// processStart is a reading of all clocks that is older than every write of this process.
+var processStart = clocks.Read()
+
+// left returns what is left of the lease at now, by the rule of package internal/lease; 0 or less once the lease is over.
+func (l *lease) left(now time.Time) time.Duration { return l.Left(clocks.Of(now), clocks.SinceBoot) }
+
+// holds says whether the lease lasts at now.
+func (l *lease) holds(now time.Time) bool { return l.left(now) > 0 }
+
+// remaining returns what is left of the lease at now; never less than 0.
+func (l *lease) remaining(now time.Time) time.Duration { return max(0, l.left(now)) }
+
+// ends returns the instant at which the lease ends, as it appears at now.
+func (l *lease) ends(now time.Time) time.Time {
+	if l.Agreed(clocks.Of(now)) {
+		return l.deadline
+	}
+	return now.Add(l.left(now))
 }
 
-// remaining returns what is left of the lease at now, by the clock that is further ahead; never less than 0.
-func (l *lease) remaining(now time.Time) time.Duration {
-	return max(0, min(l.deadline.Sub(now), time.Duration(l.wall-now.UnixNano())))
-}
-
-// until returns l with another deadline.
-func (l lease) until(deadline time.Time) *lease {
-	l.deadline, l.wall = deadline, deadline.UnixNano()
+// renewed returns l with the deadline that a write earned which was sent at the given time and has been acknowledged.
+func (l lease) renewed(sent time.Time, length time.Duration) *lease {
+	l.Lease, l.deadline = l.Renew(clocks.Of(sent), length, clocks.Read()), sent.Add(length)
 	return &l
 }
 
@@ -138,11 +149,14 @@ func newTenure(ctx context.Context, a *announcer, term Term, tm timing, sent, ac
 	}
 	t.term.tenure = t
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	t.lease.Store(lease{state: LeaderElectState}.until(sent.Add(tm.leaseTime())))
+	t.lease.Store(&lease{
+		Lease: clocks.New(clocks.Of(sent), tm.leaseTime(), processStart, clocks.Read()),
+		state: LeaderElectState, deadline: sent.Add(tm.leaseTime()),
+	})
 	t.next = t.due()
 	t.mu.Lock() // the timer may fire before expiry is set
 	defer t.mu.Unlock()
-	t.expiry = time.AfterFunc(time.Until(t.lease.Load().deadline), func() { t.end(reasonDeadline) })
+	t.expiry = time.AfterFunc(t.lease.Load().left(time.Now()), func() { t.end(reasonDeadline) })
 	return t
 }
 
@@ -163,14 +177,11 @@ func (t *tenure) number(sent time.Time) uint64 {
 // holds says whether the lease on the key lasts, whether leadership counts or not.
 func (t *tenure) holds() bool { return t.lease.Load().holds(time.Now()) }
 
-// remaining returns what is left of the lease on the key, by the clock that is further ahead; never less than 0.
+// remaining returns what is left of the lease on the key; never less than 0.
 func (t *tenure) remaining() time.Duration { return t.lease.Load().remaining(time.Now()) }
 
 // overdue returns for how long the lease has been over; less than 0 if it is not.
-func (t *tenure) overdue() time.Duration {
-	l, now := t.lease.Load(), time.Now()
-	return max(now.Sub(l.deadline), time.Duration(now.UnixNano()-l.wall))
-}
+func (t *tenure) overdue() time.Duration { return -t.lease.Load().left(time.Now()) }
 
 // due returns when the next renewal is due if the last succeeded: one interval after it was sent or, for a leader-elect,
 // at the end of the stand-down where that comes before, or so soon after that one renewal can serve for both.
@@ -192,13 +203,13 @@ func (t *tenure) renewed(revision uint64, sent time.Time) bool {
 	if !l.holds(time.Now()) {
 		return false
 	}
-	next := l.until(sent.Add(t.leaseTime()))
+	next := l.renewed(sent, t.leaseTime())
 	if l.state == LeaderElectState && !sent.Before(t.counts) {
 		next.state = LeaderState
 		t.led = true
 	}
 	t.lease.Store(next)
-	t.expiry.Reset(time.Until(next.deadline))
+	t.expiry.Reset(next.left(time.Now()))
 	t.revision, t.sent = revision, sent
 	t.next = t.due()
 	t.failures = 0
@@ -222,14 +233,14 @@ func (t *tenure) nominate(name string) bool {
 func (t *tenure) end(why reason) bool {
 	t.mu.Lock()
 	l, now := t.lease.Load(), time.Now()
-	if why == reasonDeadline && l.holds(now) { // it was renewed while the timer fired
-		t.expiry.Reset(l.deadline.Sub(now))
+	if left := l.left(now); why == reasonDeadline && left > 0 { // it was renewed while the timer fired
+		t.expiry.Reset(left)
 		t.mu.Unlock()
 		return false
 	}
 	next := *l
 	if !why.voluntary() && l.holds(now) {
-		next = *l.until(now)
+		next.Lease, next.deadline = clocks.Ended(clocks.Of(now)), now
 	}
 	next.state = CandidateState
 	t.lease.Store(&next)

@@ -48,9 +48,11 @@ func (t Term) Valid() bool {
 
 // Deadline returns the instant at which the lease on the key ends unless it is renewed before: a moving limit for work
 // that has been told to stop, and for deadlines of its requests. Once the key was released or lost it lies in the past.
+// When the wall clock was stepped or the machine was suspended since the last renewal, it is now plus what is really left, so
+// that [time.Until] is right for it: call Deadline again rather than keep what it returned.
 func (t Term) Deadline() time.Time {
 	if t.tenure == nil {
 		return time.Time{}
 	}
-	return t.tenure.lease.Load().deadline
+	return t.tenure.lease.Load().ends(time.Now())
 }

@@ -83,7 +83,7 @@ func TestMutantsAreCaught(t *testing.T) {
 func copyModule(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
-	for _, pattern := range []string{"go.mod", "go.sum", "*.go", "internal/reach/*.go", "internal/watch/*.go", "internal/sim/*.go"} {
+	for _, pattern := range []string{"go.mod", "go.sum", "*.go", "internal/lease/*.go", "internal/reach/*.go", "internal/watch/*.go", "internal/sim/*.go"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", pattern))
 		if err != nil {
 			t.Fatal(err)
