@@ -9,8 +9,8 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// leader returns a leader outside of bubbles, whose renewals hang from now on if hang is set.
-func leader(b *testing.B, hang bool) *election.Election {
+// leader returns a leader of an hour's lease outside of bubbles, whose renewals hang from now on if hang is set.
+func leader(b testing.TB, hang bool) *election.Election {
 	b.Helper()
 	s := natstest.Start(b)
 	bucket := &faulty{KeyValue: s.Bucket(b, s.Connect(b), time.Hour)}

@@ -17,7 +17,7 @@ import (
 func written(state State, length, mono, wall, boot time.Duration) *lease {
 	r, now := clocks.Read(), time.Now()
 	r.Mono, r.Wall, r.Boot = r.Mono-mono, r.Wall-wall, r.Boot-boot
-	return &lease{Lease: clocks.New(r.Instant, length, r, r), state: state, deadline: now.Add(length - mono)}
+	return &lease{Lease: clocks.New(r.Instant, length, r, r), state: state, deadline: moveWall(now.Add(length-mono), mono-wall)}
 }
 
 // leadingFor returns an election that has led an hour's lease for as long as each of the clocks says.
@@ -34,6 +34,11 @@ func leadingFor(t *testing.T, mono, wall, boot time.Duration) (*Election, *tenur
 	e.running.Store(true)
 	e.tenure.Store(held)
 	return e, held
+}
+
+// LetPass has a term's lease of an hour look as if so much time had passed on it as each of the clocks says.
+func LetPass(term Term, mono, wall, boot time.Duration) {
+	term.tenure.lease.Store(written(LeaderState, time.Hour, mono, wall, boot))
 }
 
 // needsThirdClock skips a test where the system has no clock that counts suspension.
@@ -94,7 +99,7 @@ func TestSuspensionEndsLeadershipWhateverTheWallClockIsSetTo(t *testing.T) {
 
 func TestStepOfTheWallClockWhileAWriteIsUnderWayEndsNoLeadership(t *testing.T) {
 	needsThirdClock(t)
-	for _, step := range []int{7200, 1, -1, -7200} {
+	for _, step := range []time.Duration{2 * time.Hour, time.Second, -time.Second, -2 * time.Hour} {
 		g := NewWithT(t)
 		now := time.Now()
 		tm := timing{ttl: time.Hour, interval: 45 * time.Minute}
@@ -111,12 +116,12 @@ func TestStepOfTheWallClockWhileAWriteIsUnderWayEndsNoLeadership(t *testing.T) {
 // last five, and the renewal be sent one minute ago.
 func TestSuspensionWhileARenewalIsUnderWayCountsWhateverTheWallClockIsSetTo(t *testing.T) {
 	needsThirdClock(t)
-	for _, step := range []int{0, -30 * 60, -24 * 3600, 24 * 3600} {
+	for _, step := range []time.Duration{0, -30 * time.Minute, -24 * time.Hour, 24 * time.Hour} {
 		g := NewWithT(t)
 		_, held := leadingFor(t, 5*time.Minute, 55*time.Minute, 55*time.Minute)
-		sent := moveWall(time.Now().Add(-time.Minute), -50*60-step)
+		sent := moveWall(time.Now().Add(-time.Minute), -50*time.Minute-step)
 		g.Expect(held.renewed(2, sent)).To(BeTrue())
-		g.Expect(held.remaining()).To(BeNumerically("~", 9*time.Minute, 5*time.Second), "%d", step)
+		g.Expect(held.remaining()).To(BeNumerically("~", 9*time.Minute, 5*time.Second), "%v", step)
 	}
 }
 
@@ -170,11 +175,12 @@ election_leader{election="scheduler",identity="a"} `+leader+"\n"), "election_lea
 	says("0")
 }
 
-// moveWall moves the wall clock reading of a time, whose first word holds it above 30 bits of nanoseconds, and leaves the
-// monotonic one.
-func moveWall(t time.Time, seconds int) time.Time {
+// moveWall moves the wall clock reading of a time and leaves the monotonic one. The first word of the time holds the wall
+// clock's seconds above 30 bits of nanoseconds, and in its highest bit that there is a monotonic reading.
+func moveWall(t time.Time, by time.Duration) time.Time {
 	word := (*uint64)(unsafe.Pointer(&t))
-	*word += uint64(seconds) << 30
+	wall := time.Duration(*word<<1>>31)*time.Second + time.Duration(*word&(1<<30-1)) + by
+	*word = 1<<63 | uint64(wall/time.Second)<<30 | uint64(wall%time.Second)
 	return t
 }
 

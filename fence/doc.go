@@ -27,7 +27,7 @@
 //     and delays. In the order of the stream, the epochs' writes never mix.
 //   - A term that was shut out can never begin its epoch again; a newer one can, whenever the stream takes messages at all.
 //   - A write that is refused for its epoch is [ErrFenced]. The handle is closed by that for good, and sends nothing more.
-//   - A handle also closes itself when the lease on the key has ended by the clock ([election.Term.Deadline]), and opens for a
+//   - A handle also closes itself when the lease on the key has ended by the clocks ([election.Term.Deadline]), and opens for a
 //     term only that leads. While a leader winds up, its context ended but its key not yet released, it may still write.
 //   - Handles may be used by many goroutines at once. A replicated stream takes one write at a time that demands the same
 //     subject, and refuses others for the moment: writes queue in the handle, and are tried again until their context ends.

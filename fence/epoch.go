@@ -356,10 +356,16 @@ func (e *epoch) check() error {
 	if why := e.closed.Load(); why != nil {
 		return *why
 	}
-	if !time.Now().Before(e.term.Deadline()) {
+	if ended(e.term.Deadline()) {
 		return e.close(over(e.term))
 	}
 	return nil
+}
+
+// ended says whether a deadline that a term gave just now has passed, by either clock: IsLeader goes by the stricter one too.
+func ended(deadline time.Time) bool {
+	now := time.Now()
+	return !now.Before(deadline) || now.UnixNano() >= deadline.UnixNano()
 }
 
 // close ends the epoch for good, and returns why it was ended first.
