@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election/internal/history"
+	"github.com/natscampaign/election/internal/lease"
 )
 
 const (
@@ -33,18 +34,36 @@ type order struct {
 	Target int            // to be sent Signal when it is due: as that of kill, 0 for none
 	Signal syscall.Signal //
 	Due    time.Duration  // by the machine's monotonic clock
-	Wall   int64          // by the wall clock, in Unix nanoseconds, as the machine may be suspended
+	Boot   time.Duration  // by the clock that counts suspension; 0 if it could not be read
+	Wall   int64          // by the wall clock, in Unix nanoseconds, which stands in for that clock
 }
 
-// orderAt returns an order for the given instant.
+// orderAt returns an order for the given instant. It reads the clocks before it asks how far off that is: a suspension in
+// between then makes the order due too early rather than too late.
 func orderAt(at time.Time, o order) order {
-	o.Due, o.Wall = history.Now()+time.Until(at), at.UnixNano()
+	boot, ok := lease.SinceBoot()
+	due := history.Now()
+	until := left(at)
+	o.Due, o.Wall = due+until, at.UnixNano()
+	if ok {
+		o.Boot = boot + until
+	}
 	return o
 }
 
-// left returns how long it is until the order is due.
+// left returns how long it is until the order is due. The wall clock may have been stepped, and counts only where no other
+// clock counts suspension.
 func (o order) left() time.Duration {
-	return min(o.Due-history.Now(), time.Duration(o.Wall-time.Now().UnixNano()))
+	mono := o.Due - history.Now()
+	if boot, ok := lease.SinceBoot(); ok && o.Boot != 0 {
+		return min(mono, o.Boot-boot)
+	}
+	return min(mono, time.Duration(o.Wall-time.Now().UnixNano()))
+}
+
+// repeats says whether o orders the same as another, for the same instant but for the time between readings of clocks.
+func (o order) repeats(p order) bool {
+	return o.Group == p.Group && o.Target == p.Target && o.Signal == p.Signal && time.Duration(o.Wall-p.Wall).Abs() < time.Millisecond
 }
 
 // registerGuardian adds the command that is a guardian, which is not for users.
@@ -188,9 +207,10 @@ func (g *guardian) tell(o order) (late bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before := g.last
-	same := before.Group == o.Group && before.Target == o.Target && before.Signal == o.Signal && before.Wall == o.Wall
-	if g.last = o; !same && !g.dismissed {
-		g.write()
+	if !o.repeats(before) {
+		if g.last = o; !g.dismissed {
+			g.write()
+		}
 	}
 	return before.Target != 0 && before.left() <= 0
 }

@@ -81,8 +81,8 @@ func ttlFor(room, interval time.Duration, given bool) time.Duration {
 	return ttl
 }
 
-// left returns what is left until an instant, by the clock that is further ahead: the monotonic one is never set back, and
-// the wall clock goes on while the machine is suspended.
+// left returns what is left until an instant that is as right by the wall clock as by the monotonic one, as a deadline is that
+// a term gave just now: the stricter of the two decides.
 func left(until time.Time) time.Duration {
 	now := time.Now()
 	return min(until.Sub(now), until.Round(0).Sub(now.Round(0)))
