@@ -56,7 +56,8 @@ func (k *keeper) lead(ctx context.Context, term election.Term, ttl time.Duration
 	}
 }
 
-// look writes the marker if the lease was renewed since, and removes it if it was not and is about to end.
+// look writes the marker if the lease was renewed since, or the wall clock was stepped by which the marker is judged, and removes
+// it if the lease was not renewed and is about to end.
 func (k *keeper) look(term election.Term) error {
 	deadline := term.Deadline()
 	switch left := remaining(deadline); {
@@ -71,7 +72,7 @@ func (k *keeper) look(term election.Term) error {
 			return err
 		}
 		k.deadline = time.Time{}
-	case !deadline.Equal(k.deadline):
+	case !alike(deadline, k.deadline):
 		return k.write(deadline)
 	}
 	return nil
@@ -114,7 +115,12 @@ func (k *keeper) clear() error {
 	}
 }
 
-// remaining returns the time until t by the clock that is further ahead, as the lease counts it.
+// alike says whether two deadlines are the same by both clocks, but for the time between readings of them.
+func alike(a, b time.Time) bool {
+	return a.Sub(b).Abs() < time.Millisecond && a.Round(0).Sub(b.Round(0)).Abs() < time.Millisecond
+}
+
+// remaining returns the time until t by the stricter clock.
 func remaining(t time.Time) time.Duration {
 	now := time.Now()
 	return min(t.Sub(now), t.Round(0).Sub(now.Round(0)))

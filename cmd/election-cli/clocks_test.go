@@ -4,9 +4,12 @@ package main
 
 import (
 	"encoding/json"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
+	"unsafe"
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
@@ -61,4 +64,28 @@ func TestAnOrderIsGivenOnceAlthoughClocksAreReadAnew(t *testing.T) {
 		given = append(given, o)
 	}
 	g.Expect(given).To(Equal([]order{first, last}))
+}
+
+// TestAMarkerIsWrittenAnewWhenTheWallClockWasStepped has the wall clock be what it is, and the marker be from before the step.
+func TestAMarkerIsWrittenAnewWhenTheWallClockWasStepped(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	_, term := leads(t)
+	path := filepath.Join(t.TempDir(), "leader.json")
+	k := &keeper{path: path, log: slog.New(slog.DiscardHandler), ahead: shortestAhead, about: aMarker(time.Now())}
+	written := func() bool {
+		_ = os.Remove(path)
+		g.Expect(k.look(term)).To(Succeed())
+		_, err := os.Stat(path)
+		return err == nil
+	}
+	g.Expect(written()).To(BeTrue())
+	g.Expect(written()).To(BeFalse(), "nothing has changed")
+	for range 2 {
+		*(*uint64)(unsafe.Pointer(&k.deadline)) -= 2 << 30 // two seconds, of the wall clock's reading alone
+		g.Expect(written()).To(BeTrue())
+		g.Expect(written()).To(BeFalse())
+	}
+	*(*uint64)(unsafe.Pointer(&k.deadline)) += 10000 // nanoseconds, as readings of clocks differ
+	g.Expect(written()).To(BeFalse())
 }
