@@ -2,11 +2,11 @@
 //
 // Each key of a bucket with a TTL is one election. A candidate campaigns by creating the key; the one that succeeds has
 // won, and keeps the key by updates that are refused if anybody else wrote it meanwhile, one every 0.75 of the TTL. All
-// others wait until they hear that the key is free, or campaign again later where they cannot hear. A random splay at the
-// start and a pluggable [Backoff] spread their campaigns out.
+// others wait until they are notified that the key is free, or campaign again later where nothing notifies them. A random
+// splay at the start and a pluggable [Backoff] spread their campaigns out.
 //
 // Leadership counts only from the winner's next successful campaign, which it makes no sooner than a stand-down after it
-// won: a previous leader that has not heard of its loss has stood down by then. Choria elects its leaders this way, and
+// won: a previous leader that does not know of its loss has stood down by then. Choria elects its leaders this way, and
 // its candidates can stand in the same elections.
 //
 // # Use
@@ -32,8 +32,9 @@
 //     true, and an acknowledgement after the deadline counts for nothing.
 //   - Stand-down. Leadership counts from the first successful update sent at least the stand-down after the win was
 //     acknowledged. Only a release that the previous leader wrote itself, after its work had ended, makes that time
-//     zero; a leader-elect that releases passes on what was left of its own. Who takes over a late write of its own owes
-//     at least what it owed by that.
+//     zero; a leader-elect that releases passes on what was left of its own. A candidate that adopts its own late write
+//     still waits the stand-down recorded in that write. By default the stand-down is the campaign interval of the winner or
+//     of its predecessor, whichever is longer: the predecessor learns of its loss by its next renewal.
 //   - Stop, then release. When a leader stops or resigns, IsLeader turns false and the work's context ends at once. The
 //     key is kept until callbacks and work have returned, for at most the release timeout, and only then released. What
 //     does not return leaves the key to expire.
@@ -41,15 +42,21 @@
 //   - Fencing. For one key every later term has a larger [Term.Number], and across a bucket that was deleted and made
 //     again a later [Term.Bucket]. [Term.Token] sorts the same way.
 //   - No false abdication. A renewal that fails is tried again until the deadline. One whose reply was lost is recognised
-//     by reading it back. Only a foreign record, an absent key, another bucket or the deadline end a term.
+//     by reading it back. Only proof that the key was lost, another bucket, a closed connection or the deadline end a term.
+//   - Trust. Only what a candidate reads from the bucket, or what the server answers to its own writes, is believed. A
+//     notification is a reason to read the key. See "What may harm an election".
+//   - Proof of loss. Another's record, or the marker of a removal, over our own last write; or at a revision between the win and
+//     our last write, where an unbroken history has only our own; or a refusal of the server that names another last sequence.
+//     A read that finds nothing proves nothing: a replica that lags has no key either. Then the deadline decides.
 //   - No ghost. A write that comes late, by a candidate that had given it up, is taken over by a fresh one or released;
 //     nobody leads on it as it stands.
 //   - Liveness. If some candidate can reach the bucket there is a leader: milliseconds after a release, and at the latest
 //     one TTL, the server's lateness to expire keys (0.4 s), the spread of answers and one stand-down after a crash; where
 //     vacancies cannot be heard of, one campaign interval later than that. A leader whose requests still arrive while no
 //     reply reaches it renews once more without learning of it, which makes it one interval more.
-//   - Quiet. A candidate that hears renewals sends nothing but a campaign every eighty TTLs or so; a leader sends one request
-//     per renewal. Of the many that hear of a vacancy few answer.
+//   - Quiet. A candidate that is notified of renewals sends nothing but a campaign every eighty TTLs or so, and one every eight where
+//     expiries are not announced; a leader sends one request per renewal. Of the many that are notified of a vacancy few answer.
+//     After a reconnection each reads the key, at a random time within a quarter of the TTL.
 //
 // # What is not
 //
@@ -57,10 +64,15 @@
 // covers the error of the server's clock and of the leader's clock rate over one TTL; with the defaults that is more than
 // three quarters of the TTL.
 //
-// Whoever deletes the key under a leader that is cut off at that very moment, or deletes the bucket, makes two leaders
-// possible for up to the rest of the lease if the winner cannot know. One that hears of the deletion waits a whole TTL. Use
-// [Election.Resign] or [Election.Transfer], which hand over in order. Nor may the TTL of a bucket be changed while somebody
-// leads.
+// An operator who deletes the key under a leader that is partitioned at that very moment, or deletes the bucket, makes two leaders
+// possible for up to the rest of the lease if the winner cannot know. A winner that reads the deletion marker, or is notified of
+// the deletion, waits a whole TTL. Use [Election.Resign] or [Election.Transfer], which hand over in order. Nor may the TTL of a
+// bucket be changed while somebody leads.
+//
+// A server that loses its last writes, in a power cut or because it is restored from a copy, may give the key to a second candidate.
+// A leader that can reach the server stands down by its next renewal, which comes within one campaign interval; one that cannot
+// considers itself leader until its lease ends. A synchronous disk (sync_interval: always) and three replicas on hosts that do not
+// lose power together prevent this.
 //
 // A lease cannot stop work that is already under way, nor beat a pause between the question and the effect: IsLeader was
 // true when it was asked. Where that matters, let the receiver compare the [Term.Token] that comes with each effect with
@@ -95,33 +107,51 @@
 //
 // A candidate needs to publish to the key ($KV.<bucket>.<key>) and to read the stream's state
 // ($JS.API.STREAM.INFO.KV_<bucket>). Permission to read the key ($JS.API.DIRECT.GET.KV_<bucket>.$KV.<bucket>.<key>) lets
-// it recognise releases and late writes of its own; without, and unless it hears of them, it waits for the key to expire.
+// it recognise releases and late writes of its own, and act on notifications. A candidate without that permission campaigns every
+// interval, and waits until the key has expired, and the marker of that too (1 s). It tries to read again every 80 TTLs.
 //
 // [Check] says what about a bucket, its server and the permissions of a candidate is wrong, and what failover times to expect.
 //
-// # Hearing of a vacancy
+// # Notifications
 //
-// What commits to the bucket is heard, best first: by a plain subscription to what the bucket republishes, which needs
+// A candidate is notified of changes of the key, best first: by a plain subscription to what the bucket republishes, which needs
 // [WithJetStream] and permission to subscribe to election.<bucket>.>, and costs the server no consumer; by one watcher
 // per process and bucket, for all elections in it, which needs permission to create a consumer; or not at all, and then
-// a candidate campaigns every interval. [Status] and the metrics tell which it is. A source is trusted only while it
-// speaks: after a reconnect, and when nothing was heard for a TTL, a candidate campaigns as if it had none.
+// it campaigns every interval. [Status] and the metrics tell which it is. A source that has not told for a second of what this
+// process wrote or read is stalled, and the next best takes its place.
 //
-// A leader with [WithJetStream] and permission to subscribe to $KV.<bucket>.> hears the attempts of the candidates. When it
-// lets go, it names the one in its release that it heard last, which answers at once; all others leave the key to it for
-// 25 ms. So a clean handover takes one attempt however many stand, and in a rolling update leadership goes to one that was
-// started again already. Where leaders let go all the time, as holders of a lock do, [WithFairness] has chance decide instead.
+// A notification is a hint. It never elects a leader, and never ends a term: the candidate reads the key, and writes over exactly
+// what it read; the leader reads the key before it believes that somebody else wrote there. A read that is older than the
+// notification is made again twice, after some milliseconds. Three notifications in a row that prove wrong are enough: from then on
+// they cause one read per TTL, until one proves right. [OnLeaderChange] and [Status] tell only what was read.
+//
+// A leader with [WithJetStream] and permission to subscribe to $KV.<bucket>.> (on a leaf node with a JetStream domain, to
+// $JS.<domain>.API.$KV.<bucket>.>) is notified of the candidates' attempts. Its release names the candidate whose attempt came last,
+// which answers at once; all others leave the key to that one for 25 ms. So an orderly handover takes one attempt however many
+// candidates there are, and in a rolling update leadership goes to one that was started again already. Where leaders release all
+// the time, as holders of a lock do, [WithFairness] has chance decide instead.
 //
 // Candidates that were given a priority by [WithPriority] come in its order, and the others 25 ms later for each priority
-// above theirs that stands. [WithPreemption] has one ask a leader of a lower priority to transfer leadership to it.
+// above theirs. [WithPreemption] has one ask a leader of a lower priority to transfer leadership to it.
 //
-// To any other vacancy, those who hear of it answer after a random delay, and drop the answer when they hear that somebody
-// was quicker. The leader says in its record how many it counted. Up to three answer at once. The delay of more is spread
+// To any other vacancy, candidates answer after a random delay, and drop the answer when they are notified that another was
+// quicker. The leader says in its record how many candidates it counted. Up to three answer at once. The delay of more is spread
 // over one millisecond for each, so that the first answer comes after a millisecond whatever their number, and few come
-// before all have heard of it; where nobody counted, over as many as processes watch the bucket, or over 46 ms. It is never
+// before all are notified of it; where nobody counted, over as many as processes watch the bucket, or over 46 ms. It is never
 // more than a second, nor a quarter of the TTL.
 //
-// Let nobody publish below election.<bucket> but the server: whoever can might keep candidates quiet for some TTLs.
+// # What may harm an election
+//
+// Permission to publish below election.<bucket>, where the bucket republishes, lets a client waste reads, at most one per candidate
+// and TTL, and delay an answer to a vacancy by as much. Where expiries are not announced, forged renewals can also hide a crash for
+// about eight TTLs. Deny publish on election.<bucket>.> to every client; only the server writes there.
+//
+// Permission to publish to election-control.<bucket>.resign.<key> or .transfer.<key> lets a client move that election, always in
+// order: it can neither take the key nor have two candidates lead.
+//
+// Permission to write the bucket ($KV.<bucket>.<key>, or the API of its stream) is permission to end a term, by deleting the key
+// or writing over it, or to claim the key and elect nobody. A forged release in the bucket, at the leader's own key, makes a
+// second leader until the first renews or its lease ends: grant that permission to candidates only.
 //
 // # Handing over
 //
@@ -146,8 +176,8 @@
 // # The record
 //
 // Under the key stands one JSON object: name, instance, attempt, started, since, term, bucket, won (over what), host, pid,
-// priority, metadata, candidates, levels (the priorities of those that stand), hears (in an attempt, by one who hears of
-// vacancies), stand_down_ms (from a leader-elect: what was left of it), and in a release also released, next (who is to
+// priority, metadata, candidates, levels (the priorities of the candidates), hears (in an attempt, by a candidate that is notified of
+// vacancies), interval_ms (from one renewal to the next), stand_down_ms (from a leader-elect: what was left of it), and in a release also released, next (who is to
 // take over), head_start_ms and heirs (more who stand). Anything else is read as the bare name of a leader, which is what
 // [WithPlainValue] writes.
 //
@@ -175,7 +205,8 @@
 // choria_election_interval_seconds.
 //
 // The reasons of transitions are started, vacant, released, reclaimed, stood-down, stopped, resigned, transferred,
-// relinquished, unhealthy, work-ended, overwritten, deleted, bucket-replaced and deadline.
+// relinquished, unhealthy, work-ended, overwritten, deleted, rewound (the server lost the last writes), bucket-replaced,
+// closed (the connection, for good) and deadline.
 //
 // [Election.Handler] answers load balancers over HTTP whether a candidate leads, and probes whether it is stuck.
 package election
