@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // programAttributes puts a program into a group of its own, in the foreground of the terminal if it is to have that. That
@@ -19,3 +21,15 @@ func ownPath() (string, error) { return os.Executable() }
 
 // minds says that a process minds a signal, for it cannot be told here.
 func minds(int, syscall.Signal) bool { return true }
+
+// groupLives says whether any process of a group runs yet: one that is not a zombie, or of which that cannot be known.
+func groupLives(group int) bool {
+	const zombie = 5 // SZOMB
+	all, err := unix.SysctlKinfoProcSlice("kern.proc.pgrp", group)
+	for _, p := range all {
+		if p.Proc.P_stat != zombie {
+			return true
+		}
+	}
+	return err != nil
+}

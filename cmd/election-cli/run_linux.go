@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -42,3 +44,38 @@ func minds(pid int, signal syscall.Signal) bool {
 	}
 	return false
 }
+
+// groupLives says whether any process of a group runs yet: one that is not a zombie, or of which that cannot be known.
+func groupLives(group int) bool {
+	if _, err := os.Stat("/proc/1"); err != nil {
+		return true // the processes of other users are hidden
+	}
+	all, err := os.ReadDir("/proc")
+	for _, entry := range all {
+		pid, notOne := strconv.Atoi(entry.Name())
+		if notOne != nil {
+			continue
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			continue // it has gone meanwhile
+		}
+		// From the state on, which follows the name: that is in brackets, and may hold any character.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) <= statThreads {
+			return true
+		}
+		// A process whose first thread has ended is shown as a zombie too while other threads of it run.
+		ended := (fields[0] == "Z" || fields[0] == "X") && fields[statThreads] <= "1"
+		if fields[statGroup] == strconv.Itoa(group) && !ended {
+			return true
+		}
+	}
+	return err != nil
+}
+
+// Where the group and the number of threads are in /proc/<pid>/stat, counted from the state on.
+const (
+	statGroup   = 2
+	statThreads = 17
+)

@@ -159,7 +159,15 @@ func (p *program) remains() bool {
 			break
 		}
 	}
-	p.gone = p.gone || errors.Is(unix.Kill(-p.pid, 0), unix.ESRCH)
+	switch err := unix.Kill(-p.pid, 0); {
+	case errors.Is(err, unix.ESRCH):
+		p.gone = true
+	case err == nil && !p.gone && !groupLives(p.pid):
+		// Only zombies are left, which some process 1 waits for late or never. A process that a member started after the
+		// list was read may be missing in it: nothing that was killed starts another, so that the second list is complete.
+		_ = unix.Kill(-p.pid, unix.SIGKILL)
+		p.gone = !groupLives(p.pid)
+	}
 	return !p.gone
 }
 
