@@ -144,11 +144,11 @@ func (d *processDrill) run(ctx context.Context) (r *processReport, drawing *time
 
 // begin brings up servers, bucket, stream and candidates.
 func (d *processDrill) begin(ctx context.Context) (err error) {
-	if d.cluster, err = startCluster(ctx, d.folder); err != nil {
+	if d.cluster, err = startCluster(ctx, d.folder, processUsers(d.count)); err != nil {
 		return err
 	}
-	d.nc, err = nats.Connect(strings.Join(d.cluster.urls(), ","), nats.Name("drill operator"), nats.RetryOnFailedConnect(true),
-		nats.MaxReconnects(-1), nats.ReconnectWait(memberReconnect/2), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1),
+	d.nc, err = nats.Connect(strings.Join(d.cluster.urls(), ","), nats.Name("drill operator"), nats.UserInfo(userOperator, userOperator),
+		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(memberReconnect/2), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		return err

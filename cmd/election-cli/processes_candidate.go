@@ -69,7 +69,7 @@ func standAlone(ctx context.Context, line []byte, ready func()) error {
 // that others are, for that would lead around the links.
 func (c *candidateConfig) connect(log *slog.Logger) (*session, error) {
 	nc, err := nats.Connect(strings.Join(c.Servers, ","), append(logConnection(log),
-		nats.Name(c.Name), nats.IgnoreDiscoveredServers(), nats.RetryOnFailedConnect(true), nats.ReconnectBufSize(-1),
+		nats.Name(c.Name), nats.UserInfo(c.Name, c.Name), nats.IgnoreDiscoveredServers(), nats.RetryOnFailedConnect(true), nats.ReconnectBufSize(-1),
 		nats.MaxReconnects(-1), nats.ReconnectWait(memberReconnect), nats.ReconnectJitter(memberReconnect/4, memberReconnect/4),
 		nats.Timeout(time.Second), nats.PingInterval(joinPing))...)
 	if err != nil {

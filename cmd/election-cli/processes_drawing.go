@@ -38,7 +38,7 @@ func (d *processDrill) drawing(p *processReport, all []*history.Candidate, outag
 		t.rows = append(t.rows, row)
 	}
 	for _, s := range d.cluster.servers {
-		row := timelineRow{name: s.config.Name}
+		row := timelineRow{name: s.name}
 		for _, up := range s.spans(d.ended) {
 			row.spans = append(row.spans, d.span(phaseCandidate, up.From, up.To))
 		}

@@ -62,6 +62,29 @@ func TestADrillOnProcessesPassesAndLeavesNothingBehind(t *testing.T) {
 	g.Expect(texts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "server-3", "fault lasts", "0 ms with two leaders"))
 }
 
+// drillWith runs a drill with one kind of fault, and returns what came of it. It must be passed.
+func drillWith(t *testing.T, args ...string) *processReport {
+	t.Helper()
+	skipWithoutProcesses(t)
+	g := NewWithT(t)
+	cmd, stdout, stderr := command(t, append([]string{"drill", "--processes", "--candidates", "3", "--seed", "1", "--json"}, args...)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	g.Expect(cmd.Run()).To(Succeed(), func() string { return stderr.String() + stdout.String() })
+	var r processReport
+	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed())
+	g.Expect(r.Records).To(BeNumerically(">", 50))
+	return &r
+}
+
+func TestALeaderThatMayStillWriteLeadsOnWhenItsOtherRightsAreTaken(t *testing.T) {
+	t.Parallel()
+	r := drillWith(t, "--for", "30s", "--ttl", "2s", "--fault", "revoke")
+	g := NewWithT(t)
+	g.Expect(r.Changes).To(BeEmpty())
+	g.Expect(r.Terms).To(Equal(1))
+	g.Expect(r.Faults).To(ContainElement(And(HaveField("Kind", "revoke"), HaveField("Count", BeNumerically(">=", 4)))))
+}
+
 // drillThatLeads starts a drill with all that it makes in the given folder, and returns it when somebody leads.
 func drillThatLeads(t *testing.T, temp string) (cmd *exec.Cmd, stdout *bytes.Buffer, progress <-chan string) {
 	t.Helper()

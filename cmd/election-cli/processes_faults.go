@@ -15,6 +15,9 @@ type lane int
 const (
 	laneCandidates lane = 1 << iota
 	laneServers
+	laneStranger
+
+	allLanes = laneCandidates | laneServers | laneStranger
 )
 
 // breakage is a kind of fault that is done to processes.
@@ -23,6 +26,7 @@ type breakage struct {
 	mark        string // in a drawing
 	lanes       lane
 	ends        bool // a leader's term, at once
+	keeps       bool // the leader: whoever led before leads after it
 	inject      func(ctx context.Context, d *processDrill, i *injury) error
 }
 
@@ -35,6 +39,7 @@ var breakages = []breakage{
 	{name: "delay", about: "replies come late", mark: "delay", lanes: laneCandidates, inject: injectDelay},
 	{name: "handover", about: "candidate leaves in order", mark: "leave", lanes: laneCandidates, ends: true, inject: injectHandover},
 	{name: "evict", about: "key is deleted or overwritten", mark: "evict", lanes: laneCandidates | laneServers, ends: true, inject: injectEvict},
+	{name: "revoke", about: "candidate loses rights", mark: "revoke", lanes: laneCandidates, keeps: true, inject: injectRevoke},
 	{name: "step-down", about: "stream's leader steps down", mark: "step", inject: injectStepDown},
 	{name: "kill-server", about: "a server is killed", mark: "kill", lanes: laneServers, inject: injectKillServer},
 	{name: "restart-servers", about: "all restart, one by one", mark: "roll", lanes: laneServers, inject: injectRestartServers},

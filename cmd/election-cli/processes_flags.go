@@ -24,6 +24,9 @@ leading in between, or at the rate of --every. They are, for --fault:
     delay            its replies come later than the TTL
     handover         a candidate leaves in order, and starts again
     evict            an operator deletes or overwrites the key
+    revoke           a candidate's user loses the right to read the key, to read the stream's info, to subscribe to the
+                     bucket's changes and to requests, or all of these, as the servers read their configuration anew;
+                     it is given back after longer than the TTL, and the right to write the key is never taken
     step-down        the leader of the bucket's stream steps down
     kill-server      a server gets SIGKILL, and starts again
     restart-servers  all servers are restarted in order, one after the other
@@ -42,6 +45,9 @@ After a fault somebody must lead within the TTL, 0.4 s for a server that is late
 of those who hear of it, and the stand-down; within 1 s if the leader left in order and no replies get lost at random;
 one campaign interval later than that if it could still send, for then it renews once more without knowing; and after an
 outage of the bucket one interval and 1 s later, counted from its end, for candidates have to connect again first.
+
+A revoke excuses no change of leader: a leader that may write leads on. With --every or --lose-replies it does, for a leader
+that may not read cannot tell whether a write of which the answer was lost was its own.
 
 With --json the result is one object: "ttl_s", "stand_down_s", "candidates", "servers", "seed", "every_s",
 "lose_replies", "duration_s", "server_version"; "faults", a list of "kind", "count", "failover_s" (how long it took

@@ -55,7 +55,7 @@ func newCandidates(n int, c *cluster, folder string, common candidateConfig, rat
 			closeWires(all)
 			return nil, err
 		}
-		p := &candidateProcess{name: fmt.Sprintf("candidate-%d", i+1), index: i, wire: w, config: common, board: b}
+		p := &candidateProcess{name: candidateName(i), index: i, wire: w, config: common, board: b}
 		p.output = filepath.Join(folder, p.name+".err")
 		p.config.Name, p.config.Servers = p.name, w.urls()
 		p.config.History, p.config.Log = filepath.Join(folder, p.name+".history"), filepath.Join(folder, p.name+".log")
@@ -63,6 +63,9 @@ func newCandidates(n int, c *cluster, folder string, common candidateConfig, rat
 	}
 	return all, nil
 }
+
+// candidateName returns the name of a candidate, which is also that of its user.
+func candidateName(i int) string { return fmt.Sprintf("candidate-%d", i+1) }
 
 func closeWires(candidates []*candidateProcess) {
 	for _, p := range candidates {

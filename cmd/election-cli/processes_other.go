@@ -11,6 +11,7 @@ import (
 const (
 	signalStop     = syscall.Signal(0)
 	signalContinue = syscall.Signal(0)
+	signalReload   = syscall.Signal(0)
 )
 
 var leaveInOrder = os.Interrupt

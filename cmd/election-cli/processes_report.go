@@ -104,6 +104,9 @@ func (d *processDrill) evaluate(outages []history.Span, records []history.Record
 	}
 	d.injuries = slices.DeleteFunc(d.injuries, func(i *injury) bool { return i.undone })
 	for _, i := range d.injuries {
+		if i.keeps && (i.candidate == nil || d.rate == 0 && d.every == 0) {
+			continue // nothing is excused by it, unless it comes together with what a leader needs those rights for
+		}
 		f := i.fault()
 		f.Releases = f.Releases && d.rate == 0 // who wins and does not hear of it must stand down all the same
 		run.Faults = append(run.Faults, f)

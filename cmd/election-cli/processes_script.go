@@ -83,7 +83,7 @@ func (d *processDrill) play(ctx context.Context) error {
 		if err := d.settle(ctx, last, settled); err != nil || ctx.Err() != nil {
 			return err
 		}
-		b, _ := d.script.next(laneCandidates | laneServers)
+		b, _ := d.script.next(allLanes)
 		last = d.script.plan(b, d)
 		if err := d.injure(last); err != nil {
 			return err
@@ -96,7 +96,7 @@ func (d *processDrill) playAtRate(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var mu sync.Mutex
-	free := laneCandidates | laneServers
+	free := allLanes
 	var running sync.WaitGroup
 	defer running.Wait()
 	ticker := time.NewTicker(d.every)
@@ -184,7 +184,7 @@ func (d *processDrill) settled(last *injury, led time.Duration) bool {
 	who, b := d.board.leader()
 	since := b.since
 	if last != nil {
-		if last.led && b.since < last.span.From {
+		if last.led && !last.keeps && b.since < last.span.From {
 			return false
 		}
 		since = max(since, last.span.To)

@@ -8,10 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,35 +24,22 @@ import (
 // clusterSize is how many servers there are; each keeps a copy of every stream.
 const clusterSize = 3
 
-// serverConfig is what the process of a server is told.
-type serverConfig struct {
-	Name                  string
-	ClientPort, RoutePort int
-	Routes                []string
-	Folder, Log           string
-}
+// serverConfig is what the process of a server is told: where its configuration is.
+type serverConfig struct{ Name, Config string }
 
-// serveAlone is the process of a server.
+// serveAlone is the process of a server, which reads its configuration anew when it is told to.
 func serveAlone(ctx context.Context, line []byte, ready func()) error {
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, signalReload)
 	var config serverConfig
 	if err := json.Unmarshal(line, &config); err != nil {
 		return err
 	}
-	opts := &server.Options{
-		ServerName: config.Name, Host: loopback, Port: config.ClientPort,
-		JetStream: true, StoreDir: config.Folder, NoSigs: true, LogFile: config.Log, Logtime: true,
-		Cluster: server.ClusterOpts{
-			Name: "drill", Host: loopback, Port: config.RoutePort,
-			NoAdvertise: true, // clients must not go around their links
-		},
+	opts, err := server.ProcessConfigFile(config.Config)
+	if err != nil {
+		return err
 	}
-	for _, r := range config.Routes {
-		u, err := url.Parse(r)
-		if err != nil {
-			return err
-		}
-		opts.Routes = append(opts.Routes, u)
-	}
+	opts.NoSigs = true
 	s, err := server.NewServer(opts)
 	if err != nil {
 		return err
@@ -64,14 +51,27 @@ func serveAlone(ctx context.Context, line []byte, ready func()) error {
 	}
 	ready()
 	go tellWell(ctx, s)
-	<-ctx.Done()
+	for ctx.Err() == nil {
+		select {
+		case <-reload:
+			if err := s.Reload(); err != nil {
+				return err
+			}
+			fmt.Println(reloadedLine)
+		case <-ctx.Done():
+		}
+	}
 	s.Shutdown()
 	s.WaitForShutdown()
 	return nil
 }
 
-// wellLine is what the process of a server writes once it has caught up with the others.
-const wellLine = "well"
+// What the process of a server writes: once it has caught up with the others, and each time it has read its configuration
+// anew.
+const (
+	wellLine     = "well"
+	reloadedLine = "reloaded"
+)
 
 // tellWell tells once the server has caught up with the others in all that it keeps.
 func tellWell(ctx context.Context, s *server.Server) {
@@ -90,12 +90,21 @@ const wellPoll = 50 * time.Millisecond
 type cluster struct {
 	ports   []ports.Port // for clients, then for routes
 	servers []*serverProcess
+	users   []user
 }
 
 // serverProcess is one server, which may be down.
 type serverProcess struct {
-	config serverConfig
-	output string
+	name         string
+	port         int // for clients
+	routeAddress string
+	routes       []string
+	config       string // the file that has its configuration
+	folder       string // of its data
+	log, output  string
+
+	configuring sync.Mutex    // held while it starts, and while it reads its configuration anew
+	reloaded    chan struct{} // receives when it has
 
 	mu      sync.Mutex
 	process *child // nil while it is down
@@ -103,9 +112,9 @@ type serverProcess struct {
 	up      []history.Span
 }
 
-// startCluster runs all servers, with their data below folder.
-func startCluster(ctx context.Context, folder string) (*cluster, error) {
-	c := &cluster{}
+// startCluster runs all servers, with their data below folder, for the given users.
+func startCluster(ctx context.Context, folder string, users []user) (*cluster, error) {
+	c := &cluster{users: users}
 	for range 2 * clusterSize {
 		p, err := ports.Reserve()
 		if err != nil {
@@ -114,22 +123,27 @@ func startCluster(ctx context.Context, folder string) (*cluster, error) {
 		}
 		c.ports = append(c.ports, p)
 	}
+	route := func(i int) string { return net.JoinHostPort(loopback, strconv.Itoa(c.ports[clusterSize+i].Number)) }
 	for i := range clusterSize {
 		name := fmt.Sprintf("server-%d", i+1)
-		s := &serverProcess{output: filepath.Join(folder, name+".err")}
-		s.config = serverConfig{
-			Name: name, ClientPort: c.ports[i].Number, RoutePort: c.ports[clusterSize+i].Number,
-			Folder: filepath.Join(folder, name), Log: filepath.Join(folder, name+".log"),
+		path := func(end string) string { return filepath.Join(folder, name+end) }
+		s := &serverProcess{
+			name: name, port: c.ports[i].Number, routeAddress: route(i), config: path(".conf"), folder: path(""), log: path(".log"), output: path(".err"),
+			reloaded: make(chan struct{}, 1),
 		}
 		for j := range clusterSize {
 			if j != i {
-				s.config.Routes = append(s.config.Routes, "nats://"+net.JoinHostPort(loopback, strconv.Itoa(c.ports[clusterSize+j].Number)))
+				s.routes = append(s.routes, "nats://"+route(j))
 			}
 		}
 		c.servers = append(c.servers, s)
 	}
 	for _, s := range c.servers {
-		if err := s.start(ctx); err != nil {
+		err := s.configure(users)
+		if err == nil {
+			err = s.start(ctx)
+		}
+		if err != nil {
 			c.close()
 			return nil, err
 		}
@@ -139,13 +153,15 @@ func startCluster(ctx context.Context, folder string) (*cluster, error) {
 
 // address returns where clients reach the server.
 func (s *serverProcess) address() string {
-	return net.JoinHostPort(loopback, strconv.Itoa(s.config.ClientPort))
+	return net.JoinHostPort(loopback, strconv.Itoa(s.port))
 }
 
 // start runs the server, with the data it had.
 func (s *serverProcess) start(ctx context.Context) error {
+	s.configuring.Lock()
+	defer s.configuring.Unlock()
 	s.setWell(false)
-	p, err := startChild(ctx, roleServer, s.config.Name, s.output, s.config, s.hear)
+	p, err := startChild(ctx, roleServer, s.name, s.output, serverConfig{Name: s.name, Config: s.config}, s.hear)
 	if err != nil {
 		return err
 	}
@@ -156,10 +172,18 @@ func (s *serverProcess) start(ctx context.Context) error {
 	return nil
 }
 
-// hear waits for the server to tell that it has caught up.
+// hear follows what the server tells.
 func (s *serverProcess) hear(out io.Reader) {
-	if line, _ := bufio.NewReader(out).ReadString('\n'); strings.TrimSpace(line) == wellLine {
-		s.setWell(true)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		switch lines.Text() {
+		case wellLine:
+			s.setWell(true)
+		case reloadedLine:
+			select {
+			case s.reloaded <- struct{}{}:
+			default:
+			}
+		}
 	}
 }
 
@@ -174,7 +198,7 @@ func (s *serverProcess) caughtUp() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process != nil && !s.well {
-		return fmt.Errorf("%s has not caught up", s.config.Name)
+		return fmt.Errorf("%s has not caught up", s.name)
 	}
 	return nil
 }
@@ -229,7 +253,7 @@ func (c *cluster) urls() []string {
 // named returns the index of the server of that name; the first if there is none.
 func (c *cluster) named(name string) int {
 	for i, s := range c.servers {
-		if s.config.Name == name {
+		if s.name == name {
 			return i
 		}
 	}

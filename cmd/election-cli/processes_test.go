@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -62,7 +63,7 @@ func TestEachKindOfFaultHasItsTurnInEachCycle(t *testing.T) {
 	for range 3 {
 		seen := map[string]int{}
 		for range breakages {
-			b, ok := s.next(laneCandidates | laneServers)
+			b, ok := s.next(allLanes)
 			g.Expect(ok).To(BeTrue())
 			seen[b.name]++
 		}
@@ -81,7 +82,7 @@ func TestOnlyFaultsInFreeLanesAreChosen(t *testing.T) {
 	}
 	g.Expect(seen).To(Equal(map[string]int{"step-down": 3, "kill-server": 3, "restart-servers": 3, "lose-quorum": 3}))
 	for range 7 { // those that had to wait have their turns next
-		b, ok := s.next(laneCandidates | laneServers)
+		b, ok := s.next(allLanes)
 		g.Expect(ok).To(BeTrue())
 		g.Expect(b.lanes & laneCandidates).NotTo(BeZero())
 	}
@@ -99,7 +100,7 @@ func planned(seed uint64, leader int) (all []string) {
 	}
 	d.script = &script{random: rand.New(rand.NewPCG(seed, 0)), kinds: breakages[:6]} // those that look at no server
 	for range 30 {
-		b, _ := d.script.next(laneCandidates | laneServers)
+		b, _ := d.script.next(allLanes)
 		i := d.script.plan(b, d)
 		victim := i.candidate.name
 		if i.led {
@@ -125,6 +126,22 @@ func TestFaultsThatLastOutlastTheTTL(t *testing.T) {
 	for range 100 {
 		g.Expect(s.plan(breakages[0], d).hold).To(BeNumerically(">", d.ttl))
 	}
+}
+
+func TestRevokesTakeEachRightInTurnAndNeverThatToWrite(t *testing.T) {
+	g := NewWithT(t)
+	denied := map[string]int{}
+	for variant := range len(rights) + 1 {
+		taken := takenBy(variant).taken
+		for _, subject := range slices.Concat(taken.Publish.Deny, taken.Subscribe.Deny) {
+			denied[subject]++
+		}
+		g.Expect(taken.Publish.Deny).NotTo(ContainElement(HavePrefix("$KV.")))
+		g.Expect(taken.Publish.Allow).To(BeEmpty())
+		g.Expect(taken.Subscribe.Allow).To(BeEmpty())
+	}
+	g.Expect(denied).To(HaveKeyWithValue("$JS.API.STREAM.INFO.KV_"+processBucket, 2))
+	g.Expect(denied).To(HaveEach(2), "by itself, and with all others")
 }
 
 func TestTheBoardShowsTheLatestTerm(t *testing.T) {

@@ -13,5 +13,8 @@ const (
 	signalContinue = syscall.SIGCONT
 )
 
+// signalReload has a server read its configuration anew.
+const signalReload = syscall.SIGHUP
+
 // leaveInOrder is the signal that asks a process to wind up.
 var leaveInOrder os.Signal = syscall.SIGTERM
