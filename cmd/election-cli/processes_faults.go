@@ -40,6 +40,7 @@ var breakages = []breakage{
 	{name: "handover", about: "candidate leaves in order", mark: "leave", lanes: laneCandidates, ends: true, inject: injectHandover},
 	{name: "evict", about: "key is deleted or overwritten", mark: "evict", lanes: laneCandidates | laneServers, ends: true, inject: injectEvict},
 	{name: "revoke", about: "candidate loses rights", mark: "revoke", lanes: laneCandidates, keeps: true, inject: injectRevoke},
+	{name: "forge", about: "stranger forges changes", mark: "forge", lanes: laneStranger, keeps: true, inject: injectForge},
 	{name: "step-down", about: "stream's leader steps down", mark: "step", inject: injectStepDown},
 	{name: "kill-server", about: "a server is killed", mark: "kill", lanes: laneServers, inject: injectKillServer},
 	{name: "restart-servers", about: "all restart, one by one", mark: "roll", lanes: laneServers, inject: injectRestartServers},
@@ -75,6 +76,9 @@ func (i *injury) target() string {
 		return i.candidate.name + ", which led"
 	case i.candidate != nil:
 		return i.candidate.name + ", which did not lead"
+	}
+	if i.lanes == laneStranger {
+		return "what is heard of the key"
 	}
 	var names []string
 	for _, s := range i.servers {
@@ -160,9 +164,15 @@ func injectEvict(ctx context.Context, d *processDrill, i *injury) (err error) {
 // injectStepDown asks the leader of the bucket's stream to step down. If there is none just now, it cannot.
 func injectStepDown(ctx context.Context, d *processDrill, i *injury) error {
 	if err := d.stepDown(ctx); err != nil {
-		i.undone = true
-		d.say("%-16s not done: %v", i.name, err)
+		return i.notDone(d, err)
 	}
+	return nil
+}
+
+// notDone takes note that the fault could not be done, as the servers could not just then.
+func (i *injury) notDone(d *processDrill, err error) error {
+	i.undone = true
+	d.say("%-16s not done: %v", i.name, err)
 	return nil
 }
 

@@ -27,6 +27,9 @@ leading in between, or at the rate of --every. They are, for --fault:
     revoke           a candidate's user loses the right to read the key, to read the stream's info, to subscribe to the
                      bucket's changes and to requests, or all of these, as the servers read their configuration anew;
                      it is given back after longer than the TTL, and the right to write the key is never taken
+    forge            a stranger who may publish where the bucket republishes what it commits, and do nothing else,
+                     publishes 200 changes a second that nobody made: releases, expiries, deletions, renewals by somebody
+                     invented, records of a later bucket, and genuine changes again
     step-down        the leader of the bucket's stream steps down
     kill-server      a server gets SIGKILL, and starts again
     restart-servers  all servers are restarted in order, one after the other
@@ -46,8 +49,9 @@ of those who hear of it, and the stand-down; within 1 s if the leader left in or
 one campaign interval later than that if it could still send, for then it renews once more without knowing; and after an
 outage of the bucket one interval and 1 s later, counted from its end, for candidates have to connect again first.
 
-A revoke excuses no change of leader: a leader that may write leads on. With --every or --lose-replies it does, for a leader
-that may not read cannot tell whether a write of which the answer was lost was its own.
+Neither a forge nor a revoke excuses a change of leader: a forged change must change nothing, and a leader that may write
+leads on. With --every or --lose-replies a revoke does, for a leader that may not read cannot tell whether a write of which
+the answer was lost was its own.
 
 With --json the result is one object: "ttl_s", "stand_down_s", "candidates", "servers", "seed", "every_s",
 "lose_replies", "duration_s", "server_version"; "faults", a list of "kind", "count", "failover_s" (how long it took
