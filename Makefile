@@ -17,6 +17,7 @@ simulate: ## schedules against a bucket that does badly whatever a bucket can
 
 drill: ## faults on processes and on a cluster of three servers
 	go run ./cmd/election-cli drill --processes --for $(DRILL)
+	go run ./cmd/election-cli drill --processes --for $(DRILL) --replicas 1
 
 depose: ## leaders that write on when they lead no more
 	go test ./fence -v -timeout 0 -run NoWriteOf -args -episodes $(EPISODES) -at-once 40

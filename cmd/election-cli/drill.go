@@ -60,7 +60,7 @@ func registerDrill(app *fisk.Application, t *tool) {
 	cmd.Flag("candidates", fmt.Sprintf("How many candidates stand (with --processes %d)", processCandidates)).Default("3").IsSetByUser(&d.candidatesSet).IntVar(&d.candidates)
 	cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket: how long a lease lasts (with --processes %v)", processTTL)).Default("2s").IsSetByUser(&d.ttlSet).DurationVar(&d.ttl)
 	cmd.Flag("rounds", "How many rounds to go through").Default("4").IsSetByUser(&d.roundsSet).IntVar(&d.rounds)
-	cmd.Flag("replicas", "Replicas of the bucket, on a server that is part of a cluster").Default("1").IsSetByUser(&d.replicasSet).IntVar(&d.replicas)
+	cmd.Flag("replicas", fmt.Sprintf("Replicas of the bucket, on a server that is part of a cluster (with --processes %d)", clusterSize)).Default("1").IsSetByUser(&d.replicasSet).IntVar(&d.replicas)
 	cmd.Flag("embedded", "Use an embedded server even if the environment names another").UnNegatableBoolVar(&d.embedded)
 	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&d.json)
 	cmd.Flag("svg", "Draw the run as a timeline").PlaceHolder("FILE").StringVar(&d.svg)
@@ -119,14 +119,17 @@ func (d *drill) settle() {
 	if d.processes.on && !d.ttlSet {
 		d.ttl = processTTL
 	}
+	if d.processes.on && !d.replicasSet {
+		d.replicas = clusterSize
+	}
 }
 
 // check finds what is wrong with the flags before anything is begun.
 func (d *drill) check() error {
 	d.settle()
-	problems := []error{checkTTL(d.ttl), d.processes.check(d.ttl)}
-	if d.processes.on && (d.roundsSet || d.replicasSet || d.embedded || d.conn.givenByFlag()) {
-		problems = append(problems, errors.New("--processes brings up a cluster of its own and has no rounds: leave out --server, --context, --embedded, --rounds and --replicas"))
+	problems := []error{checkTTL(d.ttl), d.processes.check(d.ttl, d.replicas)}
+	if d.processes.on && (d.roundsSet || d.embedded || d.conn.givenByFlag()) {
+		problems = append(problems, errors.New("--processes brings up a cluster of its own and has no rounds: leave out --server, --context, --embedded and --rounds"))
 	}
 	if d.candidates < minCandidates || d.candidates > maxCandidates {
 		problems = append(problems, fmt.Errorf("--candidates %d: give %d to %d, for somebody must be there to take over", d.candidates, minCandidates, maxCandidates))

@@ -36,10 +36,11 @@ const (
 // processDrill is one drill on processes.
 type processDrill struct {
 	processFlags
-	ttl    time.Duration
-	count  int // of candidates
-	out    io.Writer
-	folder string
+	ttl      time.Duration
+	count    int // of candidates
+	replicas int // of the bucket
+	out      io.Writer
+	folder   string
 
 	life       context.Context // in which faults are carried through; it ends with the drill
 	script     *script
@@ -56,15 +57,16 @@ type processDrill struct {
 
 	mu       sync.Mutex
 	injuries []*injury
+	rewinds  int // how often the bucket has forgotten writes
 	saying   sync.Mutex
 }
 
 func newProcessDrill(d *drill) *processDrill {
-	p := &processDrill{processFlags: d.processes, ttl: d.ttl, count: d.candidates, out: d.stderr}
+	p := &processDrill{processFlags: d.processes, ttl: d.ttl, count: d.candidates, replicas: d.replicas, out: d.stderr}
 	p.board = &board{turn: p.turned}
 	p.script = &script{random: rand.New(rand.NewPCG(p.seed, 0))}
 	for _, b := range breakages {
-		if len(p.faults) == 0 || slices.Contains(p.faults, b.name) {
+		if b.fits(p.replicas) && (len(p.faults) == 0 || slices.Contains(p.faults, b.name)) {
 			p.script.kinds = append(p.script.kinds, b)
 		}
 	}
@@ -180,7 +182,7 @@ func (d *processDrill) createStreams(ctx context.Context) (err error) {
 	defer cancel()
 	for {
 		try, cancel := context.WithTimeout(ctx, 5*time.Second)
-		d.bucket, err = election.CreateBucket(try, d.js, election.BucketConfig{Name: processBucket, TTL: d.ttl, Replicas: clusterSize})
+		d.bucket, err = election.CreateBucket(try, d.js, election.BucketConfig{Name: processBucket, TTL: d.ttl, Replicas: d.replicas})
 		if err == nil {
 			_, err = d.js.CreateOrUpdateStream(try, jetstream.StreamConfig{Name: processStream, Subjects: []string{processSubject}, Replicas: clusterSize})
 		}

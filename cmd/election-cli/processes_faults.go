@@ -27,8 +27,13 @@ type breakage struct {
 	lanes       lane
 	ends        bool // a leader's term, at once
 	keeps       bool // the leader: whoever led before leads after it
+	leader      bool // whether it hits whoever leads, and nobody else
+	replicas    int  // that the bucket must have for it; 0 if that does not matter
 	inject      func(ctx context.Context, d *processDrill, i *injury) error
 }
+
+// inOrder is a kind of its own, and part of another.
+var inOrder = breakage{name: "handover", about: "candidate leaves in order", mark: "leave", lanes: laneCandidates, ends: true, inject: injectHandover}
 
 // breakages are all kinds. Their names are those of --fault and of the report.
 var breakages = []breakage{
@@ -37,15 +42,19 @@ var breakages = []breakage{
 	{name: "cut", about: "link is cut", mark: "cut", lanes: laneCandidates, inject: injectCut},
 	{name: "one-way", about: "link works one way", mark: "one-way", lanes: laneCandidates, inject: injectOneWay},
 	{name: "delay", about: "replies come late", mark: "delay", lanes: laneCandidates, inject: injectDelay},
-	{name: "handover", about: "candidate leaves in order", mark: "leave", lanes: laneCandidates, ends: true, inject: injectHandover},
-	{name: "evict", about: "key is deleted or overwritten", mark: "evict", lanes: laneCandidates | laneServers, ends: true, inject: injectEvict},
+	inOrder,
+	{name: "evict", about: "key is deleted or overwritten", mark: "evict", lanes: laneCandidates | laneServers, ends: true, leader: true, inject: injectEvict},
 	{name: "revoke", about: "candidate loses rights", mark: "revoke", lanes: laneCandidates, keeps: true, inject: injectRevoke},
 	{name: "forge", about: "stranger forges changes", mark: "forge", lanes: laneStranger, keeps: true, inject: injectForge},
-	{name: "step-down", about: "stream's leader steps down", mark: "step", inject: injectStepDown},
+	{name: "step-down", about: "stream's leader steps down", mark: "step", replicas: clusterSize, inject: injectStepDown},
+	{name: faultRewind, about: "server forgets writes", mark: "rewind", lanes: laneCandidates | laneServers, ends: true, leader: true, replicas: 1, inject: injectRewind},
 	{name: "kill-server", about: "a server is killed", mark: "kill", lanes: laneServers, inject: injectKillServer},
 	{name: "restart-servers", about: "all restart, one by one", mark: "roll", lanes: laneServers, inject: injectRestartServers},
 	{name: "lose-quorum", about: "two servers are killed", mark: "quorum", lanes: laneServers, inject: injectLoseQuorum},
 }
+
+// fits says whether the fault can be done to a bucket with so many replicas.
+func (b breakage) fits(replicas int) bool { return b.replicas == 0 || b.replicas == replicas }
 
 func breakageNames() []string {
 	var names []string

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +15,7 @@ import (
 )
 
 const processHelp = `With --processes every candidate is a process of its own, and so is each of three servers of a cluster that keep the
-bucket in files, R3. Faults are injected from a seed for the time that --for gives, one after the other with somebody
+bucket in files: R3, or on one of them with --replicas 1. Faults are injected from a seed for the time that --for gives, one after the other with somebody
 leading in between, or at the rate of --every. They are, for --fault:
 
     kill             a candidate gets SIGKILL, and starts again
@@ -30,7 +31,10 @@ leading in between, or at the rate of --every. They are, for --fault:
     forge            a stranger who may publish where the bucket republishes what it commits, and do nothing else,
                      publishes 200 changes a second that nobody made: releases, expiries, deletions, renewals by somebody
                      invented, records of a later bucket, and genuine changes again
-    step-down        the leader of the bucket's stream steps down
+    step-down        the leader of the bucket's stream steps down, which is left out with --replicas 1
+    rewind           with --replicas 1 only: the server that has the bucket gets SIGKILL just after a renewal, and starts again
+                     with an older copy of the bucket, in which that renewal is missing, or a change of leader and more
+                     than a TTL; elsewhere the other replicas would have what is missing
     kill-server      a server gets SIGKILL, and starts again
     restart-servers  all servers are restarted in order, one after the other
     lose-quorum      two of three servers get SIGKILL, and start again
@@ -53,11 +57,18 @@ Neither a forge nor a revoke excuses a change of leader: a forged change must ch
 leads on. With --every or --lose-replies a revoke does, for a leader that may not read cannot tell whether a write of which
 the answer was lost was its own.
 
+After a rewind numbers of terms come again, as revisions do. Terms and records are in order then if those that were won after
+a rewind come after all that were won before it; smaller numbers are counted apart. A leader stands down at once when it is
+told of the rewind: by the answer to its next renewal, 0.25 s after that was due, or 1 s after the server is there again,
+or its link is whole. Two that believe at once before that, as no lease prevents, are counted apart; after it they fail the
+drill.
+
 With --json the result is one object: "ttl_s", "stand_down_s", "candidates", "servers", "seed", "every_s",
-"lose_replies", "duration_s", "server_version"; "faults", a list of "kind", "count", "failover_s" (how long it took
+"lose_replies", "duration_s", "server_version"; "replicas", of the bucket; "faults", a list of "kind", "count", "failover_s" (how long it took
 until somebody led, for each time that nobody did) and "bound_s"; "overlap_ms", "overtaken" (how often one believed
-although there was a record of a later term), "samples", "longest_pause_ms" (between two answers of one candidate that
+although there was a record of a later term), "samples", "rewind_overlap_ms", "rewind_overtaken" (the same before a leader could know of a rewind), "longest_pause_ms" (between two answers of one candidate that
 was not stopped), "records", "records_out_of_order", "fenced", "replies_lost", "terms", "terms_out_of_order",
+"rewind_terms_set_back" (terms with a number that is not larger than those of all before because of a rewind),
 "changes" of leader, each with "at_s", "from", "to", "term", "reason", "cause" and "unneeded", "unneeded_changes"
 (their number), "longest_without_leader_s", "late" (what took longer than it may, with "at_s", "kind", "took_s" and
 "bound_s"), "outages_s" (in which the bucket could not be written) and "kept" (where histories and logs are).`
@@ -96,7 +107,7 @@ func (p *processFlags) register(cmd *fisk.CmdClause) {
 }
 
 // check finds what is wrong with the flags, and settles those that were left open.
-func (p *processFlags) check(ttl time.Duration) error {
+func (p *processFlags) check(ttl time.Duration, replicas int) error {
 	var problems []error
 	if !p.on {
 		for _, name := range []string{"for", "fault", "every", "lose-replies", "stand-down", "seed", "keep"} {
@@ -108,6 +119,14 @@ func (p *processFlags) check(ttl time.Duration) error {
 	}
 	if !history.Supported {
 		problems = append(problems, errors.New("--processes: this system cannot stop processes and let them go on; use Linux or macOS"))
+	}
+	if replicas != 1 && replicas != clusterSize {
+		problems = append(problems, fmt.Errorf("--replicas %d: give 1 or %d, for there are %d servers", replicas, clusterSize, clusterSize))
+	}
+	for _, b := range breakages {
+		if slices.Contains(p.faults, b.name) && !b.fits(replicas) {
+			problems = append(problems, fmt.Errorf("--fault %s needs a bucket with --replicas %d: give that, or leave the fault out", b.name, b.replicas))
+		}
 	}
 	if p.length < 10*time.Second || p.length > 24*time.Hour {
 		problems = append(problems, fmt.Errorf("--for %v: give 10s to 24h", p.length))

@@ -17,6 +17,7 @@ type processReport struct {
 	StandDown       float64        `json:"stand_down_s"`
 	Candidates      int            `json:"candidates"`
 	Servers         int            `json:"servers"`
+	Replicas        int            `json:"replicas"`
 	Seed            uint64         `json:"seed"`
 	Every           float64        `json:"every_s"`
 	LoseReplies     float64        `json:"lose_replies"`
@@ -31,6 +32,9 @@ type processReport struct {
 	OutOfOrder      int            `json:"records_out_of_order"`
 	Fenced          int            `json:"fenced"`
 	RepliesLost     int64          `json:"replies_lost"`
+	RewoundMS       int64          `json:"rewind_overlap_ms"`
+	RewoundBeliefs  int            `json:"rewind_overtaken"`
+	SetBack         int            `json:"rewind_terms_set_back"`
 	Terms           int            `json:"terms"`
 	TermsOutOfOrder int            `json:"terms_out_of_order"`
 	Changes         []changeResult `json:"changes"`
@@ -85,7 +89,7 @@ type lateResult struct {
 func (d *processDrill) evaluate(outages []history.Span, records []history.Record) (*processReport, *timeline, error) {
 	run := &history.Run{Timing: d.timing(), From: d.began, To: d.ended, Records: records, Outages: outages}
 	p := &processReport{
-		TTL: d.ttl.Seconds(), StandDown: d.standDown.Seconds(), Candidates: d.count, Servers: clusterSize, Seed: d.seed,
+		TTL: d.ttl.Seconds(), StandDown: d.standDown.Seconds(), Candidates: d.count, Servers: clusterSize, Replicas: d.replicas, Seed: d.seed,
 		Every: d.every.Seconds(), LoseReplies: d.rate, DurationS: roundMS(d.ended - d.began), ServerVersion: d.version,
 		Changes: []changeResult{}, Late: []lateResult{}, Outages: []float64{}, wall: d.wall,
 	}
@@ -118,6 +122,7 @@ func (d *processDrill) evaluate(outages []history.Span, records []history.Record
 	for _, h := range all {
 		p.LongestPauseMS = max(p.LongestPauseMS, h.LongestPause(stops).Milliseconds())
 	}
+	p.SetBack = orderByRewinds(run)
 	f := run.Check()
 	p.fill(run, f)
 	p.kinds(d, f)
@@ -141,13 +146,21 @@ func (i *injury) fault() history.Fault {
 // fill takes over what was found.
 func (p *processReport) fill(run *history.Run, f *history.Findings) {
 	at := func(t time.Duration) float64 { return roundMS(t - run.From) }
-	p.OverlapMS = int64(math.Ceil(float64(f.Overlap) / float64(time.Millisecond)))
-	p.Overtaken, p.Records = len(run.Overtaken), len(run.Records)
+	inMS := func(d time.Duration) int64 { return int64(math.Ceil(float64(d) / float64(time.Millisecond))) }
+	overlap, overlaps, rewound := splitOverlaps(run, f)
+	overtaken, rewoundBeliefs := splitOvertaken(run)
+	p.OverlapMS, p.RewoundMS = inMS(overlap), inMS(rewound)
+	p.Overtaken, p.RewoundBeliefs = len(overtaken), rewoundBeliefs
+	for _, r := range run.Records {
+		if !isMark(r) {
+			p.Records++
+		}
+	}
 	p.Terms, p.TermsOutOfOrder, p.OutOfOrder = len(run.Beliefs), len(f.Disorder), len(f.Misplaced)
-	for _, o := range run.Overtaken {
+	for _, o := range overtaken {
 		p.detail(o.At, "at %.3f s %s believed in term %d although there was a record under %s", at(o.At), o.Candidate, o.Term, o.Later)
 	}
-	for _, o := range f.Overlaps {
+	for _, o := range overlaps {
 		p.detail(o.From, "at %.3f s %s (term %d) and %s (term %d) believed at once for %v", at(o.From), o.A.Candidate, o.A.Term, o.B.Candidate, o.B.Term, o.To-o.From)
 	}
 	for _, text := range slices.Concat(f.Disorder, f.Misplaced[:min(len(f.Misplaced), 10)]) {
@@ -249,6 +262,11 @@ func (p *processReport) table(w io.Writer, s style) error {
 	line("terms out of order", "%s  (of %d)", judged(s, int64(p.TermsOutOfOrder), ""), p.Terms)
 	line("changes of leader without need", "%s  (of %d)", judged(s, int64(p.Unneeded), ""), len(p.Changes))
 	line("failovers beyond their limit", "%s  (nobody led for %s at the longest)", judged(s, int64(len(p.Late)), ""), human(seconds(p.LongestWithout)))
+	if slices.ContainsFunc(p.Faults, func(r faultResult) bool { return r.Kind == faultRewind }) {
+		line("before a leader is told of a rewind", "%6d ms with two leaders, %s in a term although a later one had been led",
+			p.RewoundMS, plural(p.RewoundBeliefs, "belief"))
+		line("terms with a number set back by a rewind", "%6d", p.SetBack)
+	}
 	total, longest := 0.0, 0.0
 	for _, o := range p.Outages {
 		total, longest = total+o, max(longest, o)

@@ -54,7 +54,7 @@ func (s *script) plan(b breakage, d *processDrill) *injury {
 	switch {
 	case b.lanes&laneCandidates != 0:
 		i.candidate = d.candidates[other]
-		if leader >= 0 && (aimed || b.name == "evict") {
+		if leader >= 0 && (aimed || b.leader) {
 			i.candidate = d.candidates[leader]
 		}
 		i.led = i.candidate.index == leader
@@ -67,6 +67,9 @@ func (s *script) plan(b breakage, d *processDrill) *injury {
 		if b.name == "kill-server" && !aimed {
 			i.servers = []int{first}
 		}
+	}
+	if b.name == faultRewind {
+		i.servers = []int{d.streamLeader()}
 	}
 	return i
 }
@@ -139,7 +142,7 @@ func (d *processDrill) failed(ctx context.Context) error {
 
 // injure does what was planned and writes it down. A fault that was begun is carried through, healing included.
 func (d *processDrill) injure(i *injury) error {
-	if i.name == "evict" && !i.led || i.candidate != nil && i.candidate.running() == nil {
+	if i.leader && !i.led || i.candidate != nil && i.candidate.running() == nil {
 		return nil
 	}
 	d.mu.Lock()

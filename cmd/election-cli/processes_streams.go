@@ -24,7 +24,7 @@ func (d *processDrill) healthy(ctx context.Context) error {
 		for _, s := range d.cluster.servers {
 			behind = append(behind, s.caughtUp())
 		}
-		err := errors.Join(append(behind, d.current(limit, "KV_"+processBucket), d.current(limit, processStream))...)
+		err := errors.Join(append(behind, d.current(limit, "KV_"+processBucket, d.replicas), d.current(limit, processStream, clusterSize))...)
 		if err == nil {
 			return nil
 		}
@@ -41,12 +41,12 @@ func (d *processDrill) healthy(ctx context.Context) error {
 }
 
 // current returns nil if the stream has a leader and all copies of it are up to date.
-func (d *processDrill) current(ctx context.Context, stream string) error {
+func (d *processDrill) current(ctx context.Context, stream string, replicas int) error {
 	info, err := d.info(ctx, stream)
 	if err != nil {
 		return err
 	}
-	if info.Cluster == nil || info.Cluster.Leader == "" || len(info.Cluster.Replicas) < clusterSize-1 {
+	if info.Cluster == nil || info.Cluster.Leader == "" || len(info.Cluster.Replicas) < replicas-1 {
 		return fmt.Errorf("stream %s has no leader", stream)
 	}
 	for _, r := range info.Cluster.Replicas {

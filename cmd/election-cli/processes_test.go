@@ -33,6 +33,9 @@ func TestFlagsOfADrillOnProcessesAreChecked(t *testing.T) {
 		{[]string{"--processes", "--stand-down=-1s"}, []string{"--stand-down -1s"}},
 		{[]string{"--processes", "--ttl", "1ms"}, []string{"--ttl 1ms"}},
 		{[]string{"--processes", "--candidates", "1"}, []string{"--candidates 1"}},
+		{[]string{"--processes", "--fault", "rewind"}, []string{"--fault rewind", "--replicas 1"}},
+		{[]string{"--processes", "--fault", "step-down", "--replicas", "1"}, []string{"--fault step-down", "--replicas 3"}},
+		{[]string{"--processes", "--replicas", "5"}, []string{"--replicas 5"}},
 		{[]string{"--processes", "--rounds", "2"}, []string{"--processes", "--rounds"}},
 		{[]string{"--processes", "-s", "h:1"}, []string{"--processes", "--server"}},
 	} {
@@ -81,7 +84,7 @@ func TestOnlyFaultsInFreeLanesAreChosen(t *testing.T) {
 		seen[b.name]++
 	}
 	g.Expect(seen).To(Equal(map[string]int{"step-down": 3, "kill-server": 3, "restart-servers": 3, "lose-quorum": 3}))
-	for range 9 { // those that had to wait have their turns next
+	for range 10 { // those that had to wait have their turns next
 		b, ok := s.next(allLanes)
 		g.Expect(ok).To(BeTrue())
 		g.Expect(b.lanes &^ laneServers).NotTo(BeZero())
@@ -280,7 +283,7 @@ func TestALeaderThatFindsARecordOfALaterTermSaysWhetherItBelievesStill(t *testin
 		a.Expect(err).NotTo(HaveOccurred())
 	}
 	find := func() *position {
-		at, err := appends.find(t.Context(), led)
+		at, err := appends.find(t.Context(), led, -1)
 		a.Expect(err).NotTo(HaveOccurred())
 		return at
 	}

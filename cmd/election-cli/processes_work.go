@@ -22,6 +22,7 @@ const (
 	headerToken     = "Drill-Token"
 	headerCandidate = "Drill-Candidate"
 	headerNumber    = "Drill-Number"
+	headerRewinds   = "Drill-Rewinds" // how often the bucket had forgotten writes when the term was won; none if it never had
 
 	appendEvery   = 20 * time.Millisecond
 	appendTimeout = time.Second
@@ -97,24 +98,28 @@ func parseAnswer(m *nats.Msg, inbox string) answer {
 
 // position is where a leader stands in the stream.
 type position struct {
-	last   uint64 // the sequence that the next record follows
-	number uint64 // of the next record
-	fenced bool   // whether there are records of a later term
+	last    uint64 // the sequence that the next record follows
+	number  uint64 // of the next record
+	rewinds int    // before the term was won
+	fenced  bool   // whether there are records of a later term
 }
 
 // work appends records for as long as the term lasts.
 func (a *appender) work(ctx context.Context, t election.Term) error {
 	a.term.Store(&t)
 	var at *position // nil while it is not known
+	opened := -1     // how many rewinds there had been when the term's first record was stored; -1 before
 	for pause(ctx, appendEvery) == nil {
 		var err error
 		switch {
 		case at == nil:
-			at, err = a.find(ctx, t)
+			at, err = a.find(ctx, t, opened)
 		case at.fenced:
 			<-ctx.Done()
 		default:
-			at, err = a.append(ctx, t, *at)
+			if at, err = a.append(ctx, t, *at); at != nil {
+				opened = at.rewinds
+			}
 		}
 		if err != nil {
 			a.log.Debug("Record not appended", "error", err)
@@ -125,8 +130,9 @@ func (a *appender) work(ctx context.Context, t election.Term) error {
 
 // find reads where the stream stands. The answer is that of the stream's leader; should it be an old one, the next record
 // is refused and it is read again. A term that counts although there are records of a later one is two leaders, beyond
-// doubt, and goes into the history.
-func (a *appender) find(ctx context.Context, t election.Term) (*position, error) {
+// doubt, and goes into the history. A term whose first record is not stored yet was won after all rewinds that the stream tells
+// of; one whose was is over once there has been another.
+func (a *appender) find(ctx context.Context, t election.Term, opened int) (*position, error) {
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
 	s, err := a.js.Stream(ctx, a.config.Stream)
@@ -141,11 +147,16 @@ func (a *appender) find(ctx context.Context, t election.Term) (*position, error)
 		return nil, err
 	}
 	r := readRecord(m.Sequence, m.Header)
-	at := &position{last: m.Sequence, fenced: r.Token > t.Token()}
-	if r.Token == t.Token() {
+	at := &position{last: m.Sequence, rewinds: opened}
+	if opened < 0 {
+		at.rewinds = rewindsBefore(m.Header)
+	}
+	own := afterRewinds(at.rewinds, t.Token())
+	at.fenced = r.Token > own
+	if r.Token == own {
 		at.number = r.Number + 1
 	}
-	if at.fenced && t.Valid() { // asked after the record was there: its leader had led by then
+	if at.fenced && !isMark(r) && t.Valid() { // asked after the record was there: its leader had led by then
 		if err := a.history.Write(history.Event{What: history.Overtaken, Term: t.Number, Token: r.Token}); err != nil {
 			return nil, err
 		}
@@ -163,6 +174,7 @@ func (a *appender) append(ctx context.Context, t election.Term, at position) (*p
 	m.Header.Set(headerToken, t.Token())
 	m.Header.Set(headerCandidate, a.config.Name)
 	m.Header.Set(headerNumber, number)
+	m.Header.Set(headerRewinds, strconv.Itoa(at.rewinds))
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(at.last, 10))
 	late := time.NewTimer(appendTimeout)
 	defer late.Stop()
@@ -181,7 +193,7 @@ func (a *appender) append(ctx context.Context, t election.Term, at position) (*p
 			if got.err != nil {
 				return nil, got.err
 			}
-			return &position{last: got.sequence, number: at.number + 1}, nil
+			return &position{last: got.sequence, number: at.number + 1, rewinds: at.rewinds}, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-late.C:
@@ -193,5 +205,12 @@ func (a *appender) append(ctx context.Context, t election.Term, at position) (*p
 // readRecord reads what the headers of a record say.
 func readRecord(sequence uint64, header nats.Header) history.Record {
 	number, _ := strconv.ParseUint(header.Get(headerNumber), 10, 64)
-	return history.Record{Sequence: sequence, Candidate: header.Get(headerCandidate), Token: header.Get(headerToken), Number: number}
+	token := afterRewinds(rewindsBefore(header), header.Get(headerToken))
+	return history.Record{Sequence: sequence, Candidate: header.Get(headerCandidate), Token: token, Number: number}
+}
+
+// rewindsBefore returns how many rewinds the headers of a record tell of.
+func rewindsBefore(header nats.Header) int {
+	n, _ := strconv.Atoi(header.Get(headerRewinds))
+	return n
 }
