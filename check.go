@@ -149,7 +149,8 @@ type checkup struct {
 
 	// What came of the probes: nil if it went well or was not tried.
 	read, write, watch, watchOne, subscribe, count error
-	plain                                          []string // keys under which bare names stand, as far as was read
+	plain                                          []string // the first few keys that hold bare names
+	plains                                         int      // how many keys do, as far as was read
 }
 
 func (c *checkup) add(s Severity, code, message, remedy string) {
@@ -352,12 +353,11 @@ func (o *options) recordBytes(name int) int64 {
 
 // changes says what keeps candidates from hearing of changes as well as they could.
 func (c *checkup) changes() {
-	standing := strings.Join(c.plain[:min(len(c.plain), 3)], ", ")
 	mixed := "WithPlainValue is given"
-	if len(c.plain) > 0 {
-		mixed = fmt.Sprintf("bare names stand under %d keys (%s)", len(c.plain), standing)
+	if c.plains > 0 {
+		mixed = fmt.Sprintf("bare names stand under %d keys (%s)", c.plains, strings.Join(c.plain, ", "))
 	}
-	isMixed := len(c.plain) > 0 || c.opts.plain
+	isMixed := c.plains > 0 || c.opts.plain
 	switch markers := c.status.LimitMarkerTTL(); {
 	case markers > 0 && isMixed:
 		c.add(SeverityWarning, "markers-plain-names", fmt.Sprintf("%s, but the bucket announces expiries by markers, for %v each, and candidates of Choria cannot create a key while one stands", mixed, markers), "use another bucket for them, made with BucketConfig.Mixed: markers cannot be taken away")

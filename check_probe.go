@@ -22,6 +22,8 @@ const (
 	neverRevision = math.MaxInt64
 	// probedEntries is how many entries of a bucket Check reads at most.
 	probedEntries = 1000
+	// namedKeys is how many of the keys that hold bare names Check tells by name.
+	namedKeys = 3
 )
 
 // look reads what the bucket tells of itself.
@@ -118,7 +120,9 @@ func (c *checkup) tryWatch(ctx context.Context) error {
 				return nil
 			}
 			if entry.Operation() == jetstream.KeyValuePut && parseRecord(entry.Value()).Instance == "" {
-				c.plain = append(c.plain, entry.Key())
+				if c.plains++; len(c.plain) < namedKeys {
+					c.plain = append(c.plain, entry.Key())
+				}
 			}
 		}
 	}

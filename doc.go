@@ -179,7 +179,8 @@
 // priority, metadata, candidates, levels (the priorities of the candidates), hears (in an attempt, by a candidate that is notified of
 // vacancies), interval_ms (from one renewal to the next), stand_down_ms (from a leader-elect: what was left of it), and in a release also released, next (who is to
 // take over), head_start_ms and heirs (more who stand). Anything else is read as the bare name of a leader, which is what
-// [WithPlainValue] writes.
+// [WithPlainValue] writes. Readers ignore fields that they do not know, and keep no more than a candidate may write: longer
+// names are cut and end with a hash, metadata of more than 8 KiB is dropped, and a value of more than some 100 KiB is no record.
 //
 // # Metrics
 //

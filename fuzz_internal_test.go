@@ -5,12 +5,14 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
+	. "github.com/onsi/gomega"
 )
 
 // FuzzRecord reads what anybody may have written under a key.
@@ -19,15 +21,18 @@ func FuzzRecord(f *testing.F) {
 		"", "bare name", "{", "null", "[]", `{"name":"a"}`, `{"name":"a","instance":"i","attempt":"i.1"}`,
 		`{"name":"a","instance":"i","attempt":"i.1","released":"2026-01-01T00:00:00Z","stand_down_ms":9223372036854775807}`,
 		`{"name":"a","instance":"i","attempt":"i.1","released":"2026-01-01T00:00:00Z","next":"b","head_start_ms":-1,"candidates":-5}`,
+		`{"name":"` + strings.Repeat("é", 200) + `","instance":"i","attempt":"i.1","heirs":["a","","b"],"levels":[1,2,3],"metadata":{"":""}}`,
+		strings.Repeat("\x80", 300),
 		`{"name":"\ud800","instance":"i","attempt":"i.1","since":"9999-12-31T23:59:59+23:59","metadata":{"k":"v"}}`,
 	} {
 		f.Add([]byte(value))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
 		r := parseRecord(value)
-		if r.Instance == "" && r.Name != string(value) {
+		if r.Instance == "" && len(value) <= maxNameBytes && r.Name != string(value) {
 			t.Errorf("a bare name was changed to %q", r.Name)
 		}
+		withinBounds(NewWithT(t), r)
 		if left, ok := r.released(); left < 0 || ok && r.Instance == "" {
 			t.Errorf("a release that leaves %v", left)
 		}

@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -337,4 +338,40 @@ func TestStatusOfAFollowerTellsTheLeaderThatItHears(t *testing.T) {
 		f.Expect(leader.IsLeader()).To(BeTrue())
 		f.Expect(other.Status().Leader.Name).To(Equal(leader.Status().Name))
 	})
+}
+
+func TestRefusedWritesOfAnySizeDoNotFillTheMemoryOfTheLeader(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		nc := f.server.Connect(f.T) // without a link, which has buffers of its own
+		js, err := jetstream.New(nc)
+		f.Expect(err).NotTo(HaveOccurred())
+		leader := f.candidateOn("a", nil, f.server.Bucket(f.T, nc, ttl, f.options...), election.WithJetStream(js)).start()
+		after(interval)
+		large := strings.Repeat("x", 900_000)
+		live := func() int64 {
+			after(instant)
+			runtime.GC()
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
+		}
+		attempts := func(n int) {
+			for i := range n {
+				for _, record := range []string{
+					`{"name":"` + large + `","instance":"i%d","attempt":"i.1","hears":true}`,
+					`{"name":"x","instance":"` + large + `%d","attempt":"i.1","hears":true}`,
+					`{"name":"` + large[:80_000] + `","instance":"j%d","attempt":"i.1","hears":true}`,
+				} {
+					_, err := f.bucket.Create(context.Background(), key, fmt.Appendf(nil, record, i))
+					f.Expect(err).To(MatchError(jetstream.ErrKeyExists))
+				}
+			}
+		}
+		attempts(10) // of which buffers grow that stay
+		before := live()
+		attempts(100)
+		f.Expect(live() - before).To(BeNumerically("<", 3<<20))
+		f.Expect(leader.IsLeader()).To(BeTrue())
+	}, republished)
 }

@@ -19,7 +19,7 @@ type observation struct {
 	observer *Observer
 	keys     []string
 	ttl      time.Duration
-	sights   map[string]*sight // by key, of those that are held or were just now; belongs to run
+	sights   map[string]*sight // by key, of those that are held or were just now: no more than the bucket holds; belongs to run
 	told     bool              // whether the current state was told
 	queue    *queue
 }

@@ -2,8 +2,20 @@ package election
 
 import (
 	"encoding/json"
+	"fmt"
+	"hash/fnv"
 	"math"
+	"slices"
 	"time"
+	"unicode/utf8"
+)
+
+const (
+	// maxIDBytes bounds the ids of a record. Those of this package have at most 36 bytes.
+	maxIDBytes = 128
+	// maxRecordBytes bounds a record of this package. JSON makes six bytes of one at worst, and a key of metadata, which has
+	// at least one byte, takes six more for its quotes. The rest is for fields of a fixed size.
+	maxRecordBytes = (6+6)*maxMetadataBytes + 6*(3*maxNameBytes+maxHeirBytes) + 2<<10
 )
 
 // record is what a candidate writes under the key: one JSON object. Readers accept any bytes; see [parseRecord].
@@ -46,14 +58,67 @@ func (r record) encode() []byte {
 	return b
 }
 
-// parseRecord reads what stands under a key. Bytes that are no record of this package are the bare name of a leader, as
-// Choria's candidates write it; such a record has no Instance.
+// parseRecord reads the value of a key. Bytes that are no record of this package are the bare name of a leader, as
+// Choria's candidates write it; such a record has no Instance. Anybody may have written the value: the result never takes
+// more memory than the largest record that this package writes.
 func parseRecord(value []byte) record {
 	var r record
-	if err := json.Unmarshal(value, &r); err != nil || r.Name == "" || r.Instance == "" || r.Attempt == "" {
-		return record{Name: string(value)}
+	if len(value) > maxRecordBytes {
+		return record{Name: boundName(value)}
 	}
+	err := json.Unmarshal(value, &r)
+	// Records are compared by their ids, so that an id is never cut.
+	if err != nil || r.Name == "" || r.Instance == "" || r.Attempt == "" || len(r.Instance) > maxIDBytes || len(r.Attempt) > maxIDBytes {
+		return record{Name: boundName(value)}
+	}
+	r.bound()
 	return r
+}
+
+// bound cuts or drops what no candidate of this package writes.
+func (r *record) bound() {
+	for _, name := range []*string{&r.Name, &r.Host, &r.Next} {
+		if len(*name) > maxNameBytes {
+			*name = boundName([]byte(*name))
+		}
+	}
+	if len(r.Won) > maxIDBytes {
+		r.Won = ""
+	}
+	size := 0
+	for k, v := range r.Metadata {
+		size += len(k) + len(v)
+	}
+	if size > maxMetadataBytes {
+		r.Metadata = nil
+	}
+	r.Levels = slices.Clone(r.Levels[:min(len(r.Levels), maxLevels)]) // a clone does not hold on to the rest
+	if left := maxHeirBytes; len(r.Heirs) > 0 {
+		var heirs []string
+		for _, heir := range r.Heirs {
+			if left -= len(heir); left < 0 || len(heirs) == maxHeirs {
+				break
+			}
+			heirs = append(heirs, heir)
+		}
+		r.Heirs = heirs
+	}
+}
+
+// boundName returns a name of at most maxNameBytes. One that is cut ends with a hash of the whole: two different long names
+// remain different, and no long name becomes that of another candidate.
+func boundName(name []byte) string {
+	if len(name) <= maxNameBytes {
+		return string(name)
+	}
+	hash := fnv.New64a()
+	_, _ = hash.Write(name)
+	mark := fmt.Sprintf("…%016x", hash.Sum64())
+	end := maxNameBytes - len(mark)
+	for least := end - utf8.UTFMax; end > least && !utf8.RuneStart(name[end]); {
+		end--
+	}
+	return string(name[:end]) + mark
 }
 
 // released says whether the record's writer let go of the key, and the stand-down it was still waiting out itself,
@@ -89,7 +154,7 @@ func (r record) headStart(name string) time.Duration {
 
 // above returns how many of the priorities that stand are higher than that given.
 func (r record) above(priority int) (n int) {
-	for _, level := range r.Levels[:min(len(r.Levels), maxLevels)] {
+	for _, level := range r.Levels {
 		if level > priority {
 			n++
 		}

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxCounted bounds the memory for counting candidates.
-	maxCounted = 20_000
+	// maxCounted bounds the memory for counting candidates. Answers to a vacancy are spread no wider for more.
+	maxCounted = 4096
 	// maxHeirs and maxHeirBytes bound what a release says of those that stand.
 	maxHeirs     = 8
 	maxHeirBytes = 256

@@ -31,8 +31,8 @@ func harmless(g Gomega, text, what string) {
 func TestWhatOthersWroteReachesNoOutputRaw(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, monitored)
-	whole := leading(malice, fields{"instance": malice, "host": malice, "metadata": map[string]string{malice: malice, "long": strings.Repeat("x", 50_000)}})
-	for key, value := range map[string]any{"whole": whole, "bare": malice, "bytes": "\xff\xfe\xc3(\x9b31m\xed\xa0\x80", "huge": huge, "long": leading(huge[:60_000], nil)} {
+	whole := leading(malice, fields{"instance": malice, "host": malice, "metadata": map[string]string{malice: malice, "long": strings.Repeat("x", 5_000)}})
+	for key, value := range map[string]any{"whole": whole, "bare": malice, "bytes": "\xff\xfe\xc3(\x9b31m\xed\xa0\x80", "huge": huge, "long": leading(huge[:10_000], fields{"instance": "i", "attempt": "i.1"})} {
 		a.put(key, value)
 	}
 	for _, line := range [][]string{

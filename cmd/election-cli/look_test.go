@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ func TestLsTellsLeadersLeaderElectsAndBareNamesApart(t *testing.T) {
 	a.put("choria", "puppet.example.net")
 	a.put("gone", leading("web-3", fields{"released": time.Now()}))
 	a.put("shards.plan", fields{"plan": 1, "members": []string{"web-1"}}) // as a group keeps it
+	a.put("large.plan", fields{"plan": 1, "members": slices.Repeat([]string{"web-1"}, 100)})
 
 	var all []holder
 	a.read(exitOK, &all, "ls")
