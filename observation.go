@@ -1,6 +1,7 @@
 package election
 
 import (
+	"container/list"
 	"context"
 	"log/slog"
 	"slices"
@@ -234,50 +235,88 @@ func (o *observation) tell(kind EventKind, key string, l Leader, at time.Time) {
 	o.queue.push(Event{Kind: kind, Key: key, Leader: l, At: at.UTC().Round(0)})
 }
 
-// queue holds events for a reader that takes its time.
+// queue holds events for a reader that takes its time. The first maxWaiting wait in order. Behind these waits no more than
+// the latest event of each key, so that the queue grows with the keys and not with the changes.
 type queue struct {
 	mu     sync.Mutex
-	events []Event
-	ready  chan struct{} // receives after each push, at least once
+	events []Event                  // the first, in order
+	late   *list.List               // of Event: the latest of each key behind the first, by when the key fell behind
+	byKey  map[string]*list.Element // of late
+	held   map[string]bool          // the keys that are held in the eyes of a reader of the first events
+	ready  chan struct{}            // receives after each push, at least once
 }
 
-// maxRenewals is how many events may wait before renewals are dropped. Changes are not: there are few, and each counts.
-const maxRenewals = 1000
+// maxWaiting is how many events wait in order.
+const maxWaiting = 1000
 
-func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
+func newQueue() *queue {
+	return &queue{late: list.New(), byKey: map[string]*list.Element{}, held: map[string]bool{}, ready: make(chan struct{}, 1)}
+}
 
 func (q *queue) push(e Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if e.Kind == Renewed && len(q.events) >= maxRenewals {
-		return
+	waits := q.byKey[e.Key]
+	switch {
+	case len(q.events) < maxWaiting: // and nothing is late
+		q.admit(e)
+	case waits == nil:
+		q.byKey[e.Key] = q.late.PushBack(e)
+	case e.ends() && !q.held[e.Key]: // the key came and went unseen
+		q.late.Remove(waits)
+		delete(q.byKey, e.Key)
+	default:
+		if before := waits.Value.(Event); e.Kind == Renewed && before.Kind < Renewed { // the same term's
+			e.Kind, e.At = before.Kind, before.At
+		}
+		waits.Value = e
 	}
-	q.events = append(q.events, e)
 	signal(q.ready)
 }
 
-// take returns all events that wait.
-func (q *queue) take() []Event {
+// admit puts an event behind the first. The caller holds mu.
+func (q *queue) admit(e Event) {
+	q.events = append(q.events, e)
+	if e.ends() {
+		delete(q.held, e.Key)
+	} else {
+		q.held[e.Key] = true
+	}
+}
+
+// next takes the event that has waited longest; false if none waits.
+func (q *queue) next() (Event, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	events := q.events
-	q.events = nil
-	return events
+	if len(q.events) == 0 {
+		return Event{}, false
+	}
+	e := q.events[0]
+	q.events[0] = Event{} // lest the array hold on to it
+	q.events = q.events[1:]
+	if first := q.late.Front(); first != nil {
+		late := q.late.Remove(first).(Event)
+		delete(q.byKey, late.Key)
+		q.admit(late)
+	}
+	return e, true
 }
 
 // pump passes events on until ctx ends, and closes the channel.
 func (q *queue) pump(ctx context.Context, out chan<- Event) {
 	defer close(out)
 	for {
-		for _, e := range q.take() {
+		e, waits := q.next()
+		if !waits {
 			select {
-			case out <- e:
+			case <-q.ready:
+				continue
 			case <-ctx.Done():
 				return
 			}
 		}
 		select {
-		case <-q.ready:
+		case out <- e:
 		case <-ctx.Done():
 			return
 		}

@@ -144,13 +144,21 @@ type Event struct {
 	At     time.Time `json:"at"`     // by the server's clock or, for what no server tells, by this host's
 }
 
+// ends says whether nobody holds the key after the event.
+func (e Event) ends() bool { return e.Kind >= Released }
+
 // Observe tells what happens in the elections of the given keys, which may have wildcards as subjects do, or of all keys
 // of the bucket. First comes the current state: Elected or Leading for each key that is held. After that it tells every
 // change, and renewals. Of what happens while the server cannot be reached it tells afterwards where that has led: with a
 // history of one, a term that began and ended meanwhile leaves no trace.
 //
-// A reader that is slow blocks nobody and misses no change, only renewals. The channel is closed when ctx has ended. The
-// error is about the start, and wraps [ErrInvalidOption] if a key cannot be used; later trouble is logged, and overcome.
+// A slow reader blocks nobody. For it up to 1,000 events wait in order, and behind these the latest event of each key: a
+// reader that falls behind misses changes in between, and never the latest state of a key. Then the events of a key still
+// come in order, those of different keys need not. A renewal that is missed still counts: an Elected or Leading that waits is
+// told with the Leader as it was last renewed. A key that was won and lost again meanwhile may not be told at all.
+//
+// The channel is closed when ctx has ended. The error is about the start, and wraps [ErrInvalidOption] if a key cannot be
+// used; later trouble is logged, and overcome.
 func (o *Observer) Observe(ctx context.Context, keys ...string) (<-chan Event, error) {
 	for _, key := range keys {
 		if err := validatePattern(key); err != nil {

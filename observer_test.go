@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -385,5 +386,37 @@ func TestObserverThatEndsAsItBeginsLeavesNothingBehind(t *testing.T) {
 		f.Expect(err).NotTo(HaveOccurred())
 		after(5 * time.Second)
 		f.Expect(events).To(BeClosed()) // and the end of the test finds whoever waits still
+	})
+}
+
+func TestReaderThatFallsBehindGetsTheLatestStateOfEachKeyAtLast(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		events, err := f.observer().Observe(f.Context())
+		f.Expect(err).NotTo(HaveOccurred())
+		after(instant)
+		padding := strings.Repeat("x", 200)
+		for i := range 5000 {
+			for k := range 5 {
+				_, err := f.bucket.Put(context.Background(), fmt.Sprint("k", k), fmt.Appendf(nil, "%d %s", i, padding))
+				f.Expect(err).NotTo(HaveOccurred())
+			}
+		}
+		f.Expect(f.bucket.Delete(context.Background(), "k0")).To(Succeed())
+		after(instant)
+		last := map[string]string{}
+		count := 0
+		for range 3000 { // more than may wait
+			select {
+			case e := <-events:
+				count++
+				last[e.Key] = e.Kind.String() + " " + strings.Split(e.Leader.Name, " ")[0]
+			default:
+			}
+			synctest.Wait()
+		}
+		f.Expect(count).To(And(BeNumerically(">", 1000), BeNumerically("<", 1010)))
+		f.Expect(last).To(Equal(map[string]string{
+			"k0": "released 4999", "k1": "elected 4999", "k2": "elected 4999", "k3": "elected 4999", "k4": "elected 4999",
+		}))
 	})
 }
