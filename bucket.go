@@ -43,6 +43,10 @@ func (c BucketConfig) validate() error {
 // candidates up without a consumer each. Of a bucket that exists the storage cannot be changed, nor can markers be taken
 // away; that is an [ErrBucketUnsuitable], as is what the server refuses. All else about it stays as it is. A bad
 // configuration is an [ErrInvalidOption], and nothing is made. Do not change the TTL of a bucket in which somebody leads.
+//
+// Servers before 2.11 know no markers, and the bucket does without: candidates then find an expiry out 0.4 s later, and one
+// that hears of nothing waits for the stand-down after a release too. LimitMarkerTTL in the bucket's status tells; [Check]
+// warns of it.
 func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) (jetstream.KeyValue, error) {
 	if isNil(js) {
 		return nil, invalid("the JetStream context is nil: pass the one that jetstream.New returned")
@@ -69,7 +73,7 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig)
 	if err != nil {
 		return nil, err
 	}
-	bucket, err := js.UpdateKeyValue(ctx, cfg.over(has))
+	bucket, err := apply(ctx, js.UpdateKeyValue, cfg.over(has))
 	if err != nil {
 		return nil, cfg.refused(err)
 	}
@@ -78,7 +82,7 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig)
 
 // create makes a bucket that does not exist. The error is jetstream's if it does by now.
 func (c BucketConfig) create(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
-	bucket, err := js.CreateKeyValue(ctx, c.over(jetstream.KeyValueConfig{Bucket: c.Name, Storage: c.Storage, Description: "leader elections"}))
+	bucket, err := apply(ctx, js.CreateKeyValue, c.over(jetstream.KeyValueConfig{Bucket: c.Name, Storage: c.Storage, Description: "leader elections"}))
 	switch {
 	case errors.Is(err, jetstream.ErrBucketExists):
 		return nil, err
@@ -86,6 +90,26 @@ func (c BucketConfig) create(ctx context.Context, js jetstream.JetStream) (jetst
 		return nil, c.refused(err)
 	}
 	return bucket, nil
+}
+
+// apply asks a server for a bucket, without expiry markers if the server knows none.
+func apply(ctx context.Context, do func(context.Context, jetstream.KeyValueConfig) (jetstream.KeyValue, error), cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	bucket, err := do(ctx, cfg)
+	if errors.Is(err, jetstream.ErrLimitMarkerTTLNotSupported) {
+		cfg.LimitMarkerTTL = 0
+		bucket, err = do(ctx, cfg)
+	}
+	return bucket, err
+}
+
+// markerRemedy returns how to come by expiry markers from a server of the given version, which may not be known.
+func markerRemedy(version string) string {
+	const known = "2.11 or newer"
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && (major < 2 || major == 2 && minor < 11) {
+		return fmt.Sprintf("upgrade the servers, of which this one is %s, to %s, and then let CreateBucket bring the bucket to it, unless candidates of Choria stand in it", version, known)
+	}
+	return fmt.Sprintf("let CreateBucket bring the bucket to it, on servers of %s, unless candidates of Choria stand in it", known)
 }
 
 // refused is the error for a bucket that could not be made as it is wanted. Only what the server itself says is about the

@@ -328,6 +328,14 @@ func (c *checkup) consumers() {
 	}
 }
 
+// serverVersion returns the version of the server that the connection is to; empty if it is not known.
+func (c *checkup) serverVersion() string {
+	if c.conn == nil {
+		return ""
+	}
+	return c.conn.ConnectedServerVersion()
+}
+
 func (c *checkup) maxPayload() int64 {
 	if c.conn == nil {
 		return 0
@@ -364,7 +372,7 @@ func (c *checkup) changes() {
 	case markers <= 0 && isMixed:
 		c.add(SeverityInfo, "no-markers", "the bucket does not announce expiries, as it must not where "+mixed, "")
 	case markers <= 0:
-		c.add(SeverityWarning, "no-markers", fmt.Sprintf("the bucket does not announce expiries: candidates wait %v longer to be sure of one, and those that cannot hear wait for the stand-down after a release too", expiryLateness), "let CreateBucket bring the bucket to it, unless candidates of Choria stand in it")
+		c.add(SeverityWarning, "no-markers", fmt.Sprintf("the bucket does not announce expiries: candidates wait %v longer to be sure of one, and those that cannot hear wait for the stand-down after a release too", expiryLateness), markerRemedy(c.serverVersion()))
 	}
 	if !c.told {
 		return

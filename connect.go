@@ -46,8 +46,9 @@ func (c *Connection) Close() { c.NATS.Close() }
 // cannot be reached yet until ctx ends.
 //
 // A bucket that does not exist is made, by [CreateBucket], unless cfg says that it must exist. One that does is left as it
-// is and looked at by [Check], for the key that cfg says if it says one, which may take some seconds: what is critical is
-// an [ErrBucketUnsuitable], unless it is a server that is down, for which it waits; warnings are logged.
+// is. Either is looked at by [Check], for the key that cfg says if it says one, which may take some seconds: what is critical
+// is an [ErrBucketUnsuitable], unless it is a server that is down, for which it waits; warnings are logged, as of a server
+// that knows no expiry markers.
 //
 // Other errors: [ErrInvalidOption] for a cfg that cannot be used, naming every problem, and nothing is sent; that of the
 // server for credentials that it refuses; and ctx's, along with what was waited for.

@@ -10,25 +10,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/reach"
 )
 
 // retryPause is how long to wait before a server that was not ready is asked again.
 const retryPause = 500 * time.Millisecond
-
-// createBucket makes a bucket for elections; on servers that do not know expiry markers, one without.
-func createBucket(ctx context.Context, js jetstream.JetStream, config election.BucketConfig) (jetstream.KeyValue, error) {
-	bucket, err := election.CreateBucket(ctx, js, config)
-	if errors.Is(err, jetstream.ErrLimitMarkerTTLNotSupported) {
-		config.Mixed = true
-		bucket, err = election.CreateBucket(ctx, js, config)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("bucket %q cannot be made: %w", config.Name, err)
-	}
-	return bucket, nil
-}
 
 // awaitBucket returns the bucket of that name. A server that cannot be reached or is not ready yet is waited for; a
 // server that is, but has no such bucket, is an error that says how to make it. Where nobody answers for JetStream,

@@ -30,7 +30,7 @@ func emptyServer(t *testing.T) (*embedded, *session) {
 func serverWithBucket(t *testing.T, ttl time.Duration) (*embedded, *session) {
 	t.Helper()
 	e, s := emptyServer(t)
-	_, err := createBucket(t.Context(), s.js, election.BucketConfig{Name: defaultBucket, TTL: ttl})
+	_, err := election.CreateBucket(t.Context(), s.js, election.BucketConfig{Name: defaultBucket, TTL: ttl})
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return e, s
 }
@@ -131,7 +131,7 @@ func TestBucketInfoShowsWhatThereIsAndExits1WhereElectionsDoNotWork(t *testing.T
 	g.Expect(code).To(Equal(exitError))
 	g.Expect(stderr).To(ContainSubstring("election-cli bucket add --bucket SOME"))
 
-	_, err := createBucket(t.Context(), s.js, election.BucketConfig{Name: "SOME", TTL: 4 * time.Second})
+	_, err := election.CreateBucket(t.Context(), s.js, election.BucketConfig{Name: "SOME", TTL: 4 * time.Second})
 	g.Expect(err).NotTo(HaveOccurred())
 	code, stdout, stderr := runs(t, "bucket", "info", "-s", e.url(), "--bucket", "SOME", "--json")
 	g.Expect(code).To(Equal(exitOK), stderr)

@@ -18,7 +18,7 @@ func (s *session) ensureBucket(ctx context.Context, want election.BucketConfig) 
 	defer cancel()
 	bucket, err = s.js.KeyValue(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		bucket, err = createBucket(ctx, s.js, want)
+		bucket, err = election.CreateBucket(ctx, s.js, want)
 		return bucket, err == nil, tidy(err)
 	}
 	if err != nil {

@@ -214,7 +214,7 @@ func (c *campaign) serveStatus(log *slog.Logger) (*statusPage, error) {
 // findBucket returns the bucket, which on an embedded server is made first.
 func (c *campaign) findBucket(ctx context.Context, s *session, log *slog.Logger) (jetstream.KeyValue, error) {
 	if c.embedded {
-		return createBucket(ctx, s.js, election.BucketConfig{Name: c.bucket, TTL: c.ttl})
+		return election.CreateBucket(ctx, s.js, election.BucketConfig{Name: c.bucket, TTL: c.ttl})
 	}
 	return s.awaitBucket(ctx, c.bucket, log)
 }

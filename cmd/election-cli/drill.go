@@ -194,7 +194,7 @@ func (d *drill) rehearse(ctx context.Context) (r *rehearsal, err error) {
 	}
 	defer operator.nc.Close()
 	config := election.BucketConfig{Name: "ELECTION_DRILL_" + nuid.Next(), TTL: d.ttl, Replicas: d.replicas}
-	bucket, err := createBucket(ctx, operator.js, config)
+	bucket, err := election.CreateBucket(ctx, operator.js, config)
 	if err != nil {
 		if hopeless := operator.hopeless(config.Name, err); hopeless != nil {
 			err = hopeless

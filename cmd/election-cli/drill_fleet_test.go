@@ -55,7 +55,7 @@ func TestLinksOfAFleetCanBeCutAlsoWithTLSAndPasswords(t *testing.T) {
 	operator, err := flags.connect()
 	g.Expect(err).NotTo(HaveOccurred())
 	defer operator.nc.Close()
-	_, err = createBucket(t.Context(), operator.js, election.BucketConfig{Name: "B", TTL: time.Second})
+	_, err = election.CreateBucket(t.Context(), operator.js, election.BucketConfig{Name: "B", TTL: time.Second})
 	g.Expect(err).NotTo(HaveOccurred())
 	f, err := newFleet(t.Context(), flags, "B", 2)
 	g.Expect(err).NotTo(HaveOccurred())

@@ -43,7 +43,7 @@ func TestAMonitorThatMayOnlyReadCanCheckAndInform(t *testing.T) {
 	s, admin := guarded(t)
 	a := &arena{Gomega: NewWithT(t), t: t, s: admin}
 	var err error
-	a.bucket, err = createBucket(t.Context(), admin.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: monitored})
+	a.bucket, err = election.CreateBucket(t.Context(), admin.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: monitored})
 	a.Expect(err).NotTo(HaveOccurred())
 	a.put("jobs", leading("web-1", nil))
 	try := func(args ...string) (int, string, string) {
