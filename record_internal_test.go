@@ -12,7 +12,7 @@ import (
 )
 
 // written returns a record as somebody else might write it.
-func written(change func(r *record)) []byte {
+func stored(change func(r *record)) []byte {
 	r := record{Name: "a", Instance: "i", Attempt: "i.1", Host: "h", Metadata: map[string]string{"k": "v"}}
 	change(&r)
 	return r.encode()
@@ -24,26 +24,26 @@ func TestRecordKeepsNoMoreThanACandidateMayWrite(t *testing.T) {
 		value []byte
 		holds func(g *WithT, r record)
 	}{
-		"long name": {written(func(r *record) { r.Name = long }), func(g *WithT, r record) {
+		"long name": {stored(func(r *record) { r.Name = long }), func(g *WithT, r record) {
 			g.Expect(r.Name).To(HavePrefix("éé"))
 			g.Expect(r.Instance).To(Equal("i"), "it remains a record")
 		}},
-		"long host": {written(func(r *record) { r.Host = long }), func(g *WithT, r record) { g.Expect(r.Host).To(HavePrefix("éé")) }},
-		"long next": {written(func(r *record) { r.Next = long }), func(g *WithT, r record) { g.Expect(r.headStart("b")).To(BeZero(), "it is no release") }},
-		"long instance": {written(func(r *record) { r.Instance = long }), func(g *WithT, r record) {
+		"long host": {stored(func(r *record) { r.Host = long }), func(g *WithT, r record) { g.Expect(r.Host).To(HavePrefix("éé")) }},
+		"long next": {stored(func(r *record) { r.Next = long }), func(g *WithT, r record) { g.Expect(r.headStart("b")).To(BeZero(), "it is no release") }},
+		"long instance": {stored(func(r *record) { r.Instance = long }), func(g *WithT, r record) {
 			g.Expect(r.Instance).To(BeEmpty(), "it is no record of ours")
 			g.Expect(r.Name).To(HavePrefix(`{"name":"a"`))
 		}},
-		"long attempt": {written(func(r *record) { r.Attempt = long }), func(g *WithT, r record) { g.Expect(r.Instance).To(BeEmpty()) }},
-		"long won":     {written(func(r *record) { r.Won = reason(long) }), func(g *WithT, r record) { g.Expect(r.Won).To(BeEmpty()) }},
-		"long metadata": {written(func(r *record) { r.Metadata["k"] = long }), func(g *WithT, r record) {
+		"long attempt": {stored(func(r *record) { r.Attempt = long }), func(g *WithT, r record) { g.Expect(r.Instance).To(BeEmpty()) }},
+		"long won":     {stored(func(r *record) { r.Won = reason(long) }), func(g *WithT, r record) { g.Expect(r.Won).To(BeEmpty()) }},
+		"long metadata": {stored(func(r *record) { r.Metadata["k"] = long }), func(g *WithT, r record) {
 			g.Expect(r.Metadata).To(BeEmpty())
 			g.Expect(r.Instance).To(Equal("i"))
 		}},
-		"many heirs":  {written(func(r *record) { r.Heirs = strings.Split(long[:20_000], "") }), func(g *WithT, r record) { g.Expect(r.Heirs).To(HaveLen(maxHeirs)) }},
-		"long heirs":  {written(func(r *record) { r.Heirs = []string{"b", long, "c"} }), func(g *WithT, r record) { g.Expect(r.Heirs).To(Equal([]string{"b"})) }},
-		"many levels": {written(func(r *record) { r.Levels = make([]int, 20_000) }), func(g *WithT, r record) { g.Expect(r.Levels).To(HaveLen(maxLevels)) }},
-		"larger than a record may be": {written(func(r *record) { r.Metadata["k"] = strings.Repeat("x", maxRecordBytes) }), func(g *WithT, r record) {
+		"many heirs":  {stored(func(r *record) { r.Heirs = strings.Split(long[:20_000], "") }), func(g *WithT, r record) { g.Expect(r.Heirs).To(HaveLen(maxHeirs)) }},
+		"long heirs":  {stored(func(r *record) { r.Heirs = []string{"b", long, "c"} }), func(g *WithT, r record) { g.Expect(r.Heirs).To(Equal([]string{"b"})) }},
+		"many levels": {stored(func(r *record) { r.Levels = make([]int, 20_000) }), func(g *WithT, r record) { g.Expect(r.Levels).To(HaveLen(maxLevels)) }},
+		"larger than a record may be": {stored(func(r *record) { r.Metadata["k"] = strings.Repeat("x", maxRecordBytes) }), func(g *WithT, r record) {
 			g.Expect(r.Instance).To(BeEmpty())
 		}},
 		"bare name":     {[]byte(long), func(g *WithT, r record) { g.Expect(r.Name).To(HavePrefix("éé")) }},
@@ -119,7 +119,7 @@ func TestAttemptsOfStrangersTakeLittleMemory(t *testing.T) {
 	g := NewWithT(t)
 	a := &ear{ttl: 10 * time.Second, counting: true, others: map[string]standing{}}
 	for i := range 3 * maxCounted {
-		a.attempted(parseRecord(written(func(r *record) {
+		a.attempted(parseRecord(stored(func(r *record) {
 			r.Instance, r.Name = fmt.Sprint(i), strings.Repeat("x", 1000)
 		})))
 	}
