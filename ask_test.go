@@ -147,12 +147,12 @@ func TestTransferThatComesLateForATermThatIsReleasedChangesNothing(t *testing.T)
 }
 
 func TestAnswersAreNeverWrittenToAKey(t *testing.T) {
-	for _, subject := range []string{"$SRV.PING", "election-control." + natstest.BucketName + ".candidates", "election-control." + natstest.BucketName + ".look"} {
+	for _, subject := range []string{"$SRV.PING", control("candidates", key), control("look", key)} {
 		t.Run(subject, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
 				a, _ := f.transferring("b")
 				nc := f.server.Connect(f.T)
-				f.Expect(nc.PublishRequest(subject, "$KV."+natstest.BucketName+"."+key, []byte(`{"key":"scheduler"}`))).To(Succeed())
+				f.Expect(nc.PublishRequest(subject, "$KV."+natstest.BucketName+"."+key, nil)).To(Succeed())
 				f.Expect(nc.Flush()).To(Succeed())
 				after(2 * interval)
 				f.Expect(a.IsLeader()).To(BeTrue())
@@ -183,7 +183,7 @@ func TestManyQuestionsDoNotMakeACandidateDeaf(t *testing.T) {
 		others["b"].link.DelayReplies(20 * time.Millisecond)
 		nc := f.server.Connect(f.T)
 		for range 200 {
-			f.Expect(nc.Publish("election-control."+natstest.BucketName+".look", nil)).To(Succeed())
+			f.Expect(nc.Publish(control("look", key), nil)).To(Succeed())
 		}
 		f.Expect(nc.Flush()).To(Succeed())
 		after(100 * time.Millisecond)
@@ -224,7 +224,7 @@ func TestAskingEndsThoughSomebodyKeepsAnswering(t *testing.T) {
 		nc := f.server.Connect(f.T)
 		stop := make(chan struct{})
 		defer close(stop)
-		_, err := nc.Subscribe("election-control."+natstest.BucketName+".candidates", func(m *nats.Msg) {
+		_, err := nc.Subscribe(control("candidates", key), func(m *nats.Msg) {
 			go func() {
 				for {
 					select {
@@ -296,8 +296,8 @@ func TestRequestThatSaysNoTimeIsGivenOne(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
 				a, others := f.transferring("b")
 				nc := f.server.Connect(f.T)
-				text := fmt.Appendf(nil, `{"key":"scheduler","to":"b","wait_ms":%d}`, wait)
-				f.Expect(nc.PublishRequest("election-control."+natstest.BucketName+".transfer", nc.NewInbox(), text)).To(Succeed())
+				text := fmt.Appendf(nil, `{"to":"b","wait_ms":%d}`, wait)
+				f.Expect(nc.PublishRequest(control("transfer", key), nc.NewInbox(), text)).To(Succeed())
 				after(time.Second)
 				f.Expect(a.IsLeader()).To(BeFalse())
 				f.Expect(others["b"].IsLeader()).To(BeTrue())

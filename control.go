@@ -15,7 +15,8 @@ import (
 // Every process with candidates that were given [WithJetStream] answers questions about them, and takes requests for the
 // leader among them. All processes of a bucket hear each question, and those answer whom it concerns.
 
-// What is asked, the last token of the subject election-control.<bucket>.<verb>.
+// What is asked, the third token of the subject election-control.<bucket>.<verb>.<key>. The key comes last, for it may have
+// dots: so permission to publish to a subject can be that for one election.
 const (
 	verbCandidates = "candidates" // who stands: every process that has somebody answers
 	verbResign     = "resign"     // the process with the leader answers, twice: when it begins, and when it is done
@@ -32,11 +33,13 @@ const (
 	askLimit = 5 * time.Second
 )
 
-func controlSubject(bucket, verb string) string { return "election-control." + bucket + "." + verb }
+func controlSubject(bucket, verb, key string) string {
+	return "election-control." + bucket + "." + verb + "." + key
+}
 
-// question is what is sent to all processes.
+// question is what is sent to all processes. All of the body may be missing.
 type question struct {
-	Key      string    `json:"key"`
+	Key      string    `json:"-"`                  // the election that is meant: the subject names it
 	Bucket   time.Time `json:"bucket,omitzero"`    // when it was created: there may be others of its name within reach
 	Instance string    `json:"instance,omitempty"` // the leader that is to hand over, and no other
 	To       string    `json:"to,omitempty"`       // who is to take over
@@ -110,7 +113,7 @@ func ask(ctx context.Context, nc *nats.Conn, bucket, verb string, q question, ea
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := nc.PublishRequest(controlSubject(bucket, verb), inbox, text); err != nil {
+	if err := nc.PublishRequest(controlSubject(bucket, verb, q.Key), inbox, text); err != nil {
 		return err
 	}
 	began := time.Now()

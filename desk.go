@@ -58,7 +58,7 @@ func (h *hub) open() *desk {
 		},
 	}
 	for _, subject := range []string{
-		controlSubject(h.bucket.Bucket(), "*"),
+		controlSubject(h.bucket.Bucket(), "*", ">"),
 		micro.APIPrefix + ".*", micro.APIPrefix + ".*." + serviceName, micro.APIPrefix + ".*." + serviceName + "." + d.identity.ID,
 	} {
 		sub, err := h.conn.ChanSubscribe(subject, d.questions)
@@ -89,7 +89,7 @@ func (d *desk) serve(ctx context.Context) {
 				verb, _, _ := strings.Cut(rest, ".")
 				d.introduce(verb, m)
 			} else {
-				d.answer(ctx, m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], m)
+				d.answer(ctx, m)
 			}
 		}
 	}
@@ -110,22 +110,24 @@ func (d *desk) look(ctx context.Context) {
 }
 
 // answer reads one question and answers it, or has it answered.
-func (d *desk) answer(ctx context.Context, verb string, m *nats.Msg) {
+func (d *desk) answer(ctx context.Context, m *nats.Msg) {
+	tokens := strings.SplitN(m.Subject, ".", 4) // as controlSubject joins them
+	verb, key := tokens[2], tokens[3]
+	if verb != verbLook && !slices.Contains(verbs, verb) {
+		return
+	}
+	d.asked[verb]++
+	q := question{Key: key}
+	if len(m.Data) > 0 && json.Unmarshal(m.Data, &q) != nil {
+		d.failed[verb]++
+		reject(m, codeBad, `the body cannot be read: send none, or a JSON object such as {"to":"web-2"}`)
+		return
+	}
 	if verb == verbLook {
 		select {
 		case d.looks <- m:
 		default:
 		}
-		return
-	}
-	if !slices.Contains(verbs, verb) {
-		return
-	}
-	d.asked[verb]++
-	var q question
-	if err := json.Unmarshal(m.Data, &q); err != nil || q.Key == "" {
-		d.failed[verb]++
-		reject(m, codeBad, `the question cannot be read: send an object such as {"key":"scheduler"}`)
 		return
 	}
 	if !q.Bucket.IsZero() && !d.hub.knows(q.Bucket) {
@@ -195,14 +197,14 @@ func (d *desk) introduce(verb string, m *nats.Msg) {
 	case micro.InfoVerb.String():
 		info := micro.Info{ServiceIdentity: d.identity, Type: micro.InfoResponseType, Description: "Leader election: who stands, and handing over"}
 		for _, v := range verbs {
-			info.Endpoints = append(info.Endpoints, micro.EndpointInfo{Name: v, Subject: controlSubject(d.hub.bucket.Bucket(), v)})
+			info.Endpoints = append(info.Endpoints, micro.EndpointInfo{Name: v, Subject: controlSubject(d.hub.bucket.Bucket(), v, ">")})
 		}
 		reply(m, info)
 	case micro.StatsVerb.String():
 		stats := micro.Stats{ServiceIdentity: d.identity, Type: micro.StatsResponseType, Started: d.started.UTC()}
 		for _, v := range verbs {
 			stats.Endpoints = append(stats.Endpoints, &micro.EndpointStats{
-				Name: v, Subject: controlSubject(d.hub.bucket.Bucket(), v), NumRequests: d.asked[v], NumErrors: d.failed[v],
+				Name: v, Subject: controlSubject(d.hub.bucket.Bucket(), v, ">"), NumRequests: d.asked[v], NumErrors: d.failed[v],
 			})
 		}
 		reply(m, stats)

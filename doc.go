@@ -162,13 +162,17 @@
 //
 // # Asking candidates
 //
-// A process whose candidates were given [WithJetStream] answers for them over NATS, on election-control.<bucket>.candidates,
-// .resign and .transfer, and is told of a pause on .look. It needs permission to subscribe to election-control.<bucket>.*,
-// as to $SRV.>: it is a NATS micro service called "election". [Election.Transfer] asks that way whether its candidate is
-// there, and [Observer.Candidates], [Observer.Resign] and [Observer.Transfer] are the operator's side. A candidate without
-// that permission may take over a release in an election that [Observer.Pause] has paused. Let nobody publish to
-// election-control.<bucket>.> who may not have a leader hand over; it always does so in order, and no request takes the key
-// from it.
+// A process whose candidates were given [WithJetStream] answers for them over NATS. The subject of a request is
+// election-control.<bucket>.<verb>.<key>, and the verbs are candidates, resign, transfer, and look, which tells of a pause. The
+// process needs permission to subscribe to election-control.<bucket>.*.>, and to $SRV.>, for it is a NATS micro service called
+// "election". [Election.Transfer] asks that way whether its candidate is there, and [Observer.Candidates], [Observer.Resign]
+// and [Observer.Transfer] are the operator's side. A candidate without that permission may take over a release in an election
+// that [Observer.Pause] has paused.
+//
+// Permission to publish to these subjects is permission to have leaders hand over, always in order: no request takes the key
+// from a leader. It can be that for one election, such as election-control.<bucket>.*.<key>, or for one thing, such as
+// election-control.<bucket>.candidates.>. A candidate needs candidates.<key> to transfer or relinquish, and transfer.<key> for
+// [WithPreemption].
 //
 // A connection that is used for an election should have nats.ReconnectBufSize(-1): then what is written while it is down
 // fails at once, in place of being sent when the candidate has long given it up.

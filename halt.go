@@ -76,7 +76,7 @@ func (h *hub) heedBy(status jetstream.KeyValueStatus) {
 // leads on, and if that one stops or fails nobody takes its place. It returns when those candidates that answer have taken
 // note. It needs permission to update the stream behind the bucket, and the observer needs [WithJetStream]. Candidates
 // without it learn of the pause when they have won the key, and give it back without having led. Those that have it, but
-// no permission to subscribe to election-control.<bucket>.*, cannot be told: one that started before may still take over
+// no permission to subscribe to election-control.<bucket>.*.>, cannot be told: one that started before may still take over
 // from a leader that lets go.
 func (o *Observer) Pause(ctx context.Context, key string) error {
 	return o.mark(ctx, "Pause", key, func(metadata map[string]string) {

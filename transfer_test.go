@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -262,10 +261,8 @@ func TestCandidatesOfAProcessAreOneMicroService(t *testing.T) {
 			subjects = append(subjects, e.Subject)
 		}
 		f.Expect(subjects).To(ConsistOf(
-			"election-control."+natstest.BucketName+".candidates",
-			"election-control."+natstest.BucketName+".resign",
-			"election-control."+natstest.BucketName+".transfer"))
-		m, err := nc.Request(subjects[slices.IndexFunc(subjects, func(s string) bool { return s[len(s)-6:] == "resign" })], []byte("?"), time.Second)
+			control("candidates", ">"), control("resign", ">"), control("transfer", ">")))
+		m, err := nc.Request(control("resign", key), []byte("?"), time.Second)
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(m.Header.Get(micro.ErrorCodeHeader)).To(Equal("400"))
 		var stats micro.Stats

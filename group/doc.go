@@ -56,5 +56,6 @@
 // It is that of package election, best made by election.CreateBucket, and may hold other groups and other elections. For a
 // group called shards there are shards.plan, shards.members.<member>, and for each key the election shards.keys.<key>, which
 // the tools of package election know by that name. A member needs the permissions of a candidate that was given
-// election.WithJetStream, for these keys, that to create a consumer, and that to publish to election-control.<bucket>.>.
+// election.WithJetStream, for these keys, that to create a consumer, and that to publish to
+// election-control.<bucket>.candidates.shards.keys.> and election-control.<bucket>.transfer.shards.keys.>.
 package group

@@ -18,7 +18,8 @@ of a vacancy now, and answer it), its priority, the version of this library that
 server's; ahead of it is negative. The way to the candidate and back makes that uncertain by half the time it takes.
 
 Only candidates answer that use this library with WithJetStream, as those of this tool do. They are a NATS micro service
-called "election", which 'nats micro ls' shows too.
+called "election", which 'nats micro ls' shows too. To ask them takes permission to publish to
+election-control.BUCKET.candidates.KEY.
 
 With --json it writes an array of objects with "name", "instance", "host", "pid", "state", "ready", "priority",
 "version" and "clock_lag_ms". Where there is no terminal, columns are set apart by tabs, in the order of the table.

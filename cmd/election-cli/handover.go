@@ -15,7 +15,8 @@ const resignHelp = `The leader is asked over NATS to give up leadership in order
 candidate leads at once. It stays a candidate, but holds back one campaign interval. Where no other candidate answers,
 there would be no leader meanwhile, and the command asks before it goes on.
 
-Only leaders can be asked that use this library with WithJetStream, as those of this tool do.
+Only leaders can be asked that use this library with WithJetStream, as those of this tool do. It takes permission to publish to
+election-control.BUCKET.resign.KEY.
 
 With --json it writes one object: "key", "from", "leader" (as info has it; null if nobody leads yet) and "took_ms".
 
@@ -23,7 +24,8 @@ Exit codes: 0 it has resigned; 1 it has not: there is no leader, or it does not 
 
 const transferHelp = `The leader is asked over NATS to hand over to the candidate of that name: it makes sure that this one is there and ready, ends
 its work, and releases the key, which the other takes at once. Nothing is done by force: if it cannot be done, the leader
-leads on; if it has that name itself, there is nothing to do. 'election-cli candidates KEY' shows who stands ready.
+leads on; if it has that name itself, there is nothing to do. 'election-cli candidates KEY' shows who stands ready. To ask the
+leader takes permission to publish to election-control.BUCKET.transfer.KEY.
 
 With --json it writes one object: "key", "from", "leader" and "took_ms".
 

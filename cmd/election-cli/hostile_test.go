@@ -94,7 +94,7 @@ func TestWhatSomebodyAnswersForTheLeaderReachesNoOutputRaw(t *testing.T) {
 	a := newArena(t, quiet)
 	a.put("jobs", leading("web-1", nil))
 	for _, code := range []string{"400", "404", "409", "500"} {
-		sub, err := a.s.nc.Subscribe("election-control.LEADER_ELECTION.*", func(m *nats.Msg) {
+		sub, err := a.s.nc.Subscribe("election-control.LEADER_ELECTION.*.>", func(m *nats.Msg) {
 			_ = m.RespondMsg(&nats.Msg{Header: nats.Header{micro.ErrorHeader: {malice + huge[:10_000]}, micro.ErrorCodeHeader: {code}}})
 		})
 		a.Expect(err).NotTo(HaveOccurred())

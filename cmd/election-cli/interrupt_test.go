@@ -56,7 +56,7 @@ func TestACommandThatIsInterruptedWhileItAsksSaysSo(t *testing.T) {
 	commands := a.interruptible()
 	for name, verb := range map[string]string{"candidates": "candidates", "pause": "look", "resume": "look", "resign": "resign", "transfer": "transfer"} {
 		ctx, interrupt := context.WithCancel(t.Context())
-		sub, err := a.s.nc.Subscribe("election-control.LEADER_ELECTION."+verb, func(*nats.Msg) { interrupt() }) // and does not answer
+		sub, err := a.s.nc.Subscribe("election-control.LEADER_ELECTION."+verb+".jobs", func(*nats.Msg) { interrupt() }) // and does not answer
 		a.Expect(err).NotTo(HaveOccurred())
 		a.Expect(a.s.nc.Flush()).To(Succeed())
 		err = commands[name](ctx)

@@ -11,7 +11,8 @@ import (
 
 const pauseHelp = `Its leader leads on, but nobody new campaigns, not even those that start later: if the leader stops or fails, the election stays
 without one until 'election-cli resume KEY'. The mark stands in the metadata of the stream behind the bucket and does not
-expire; to write it takes permission to update that stream.
+expire; to write it takes permission to update that stream, and to tell candidates of it at once takes permission to publish to
+election-control.BUCKET.look.KEY.
 
 Exit codes: 0 it is paused; 2 wrong usage or any other error.`
 

@@ -31,10 +31,15 @@ type Server struct {
 }
 
 // Start runs a server that keeps buckets in memory and is reached by InProcessConn
-// only. It works within a bubble and outside. A stop loses all its buckets.
-func Start(t testing.TB) *Server {
+// only. It works within a bubble and outside. A stop loses all its buckets. Changes
+// to its options, such as users with permissions, are made before it starts.
+func Start(t testing.TB, changes ...func(*server.Options)) *Server {
 	t.Helper()
-	return start(t, jetstream.MemoryStorage, server.Options{ServerName: "memory", DontListen: true})
+	opts := server.Options{ServerName: "memory", DontListen: true}
+	for _, change := range changes {
+		change(&opts)
+	}
+	return start(t, jetstream.MemoryStorage, opts)
 }
 
 // StartTCP runs a server that keeps buckets in files and listens on the loopback
