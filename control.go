@@ -44,6 +44,9 @@ type question struct {
 	Instance string    `json:"instance,omitempty"` // the leader that is to hand over, and no other
 	To       string    `json:"to,omitempty"`       // who is to take over
 	WaitMs   int64     `json:"wait_ms,omitempty"`  // how long the asker waits for what was begun
+
+	// InboxPrefix is that of the asker's connection, if it is not the default: answers may go there. See answerable.
+	InboxPrefix string `json:"inbox_prefix,omitempty"`
 }
 
 // answer is what a process replies. What went wrong stands in headers, as it does for any NATS micro service.
@@ -103,11 +106,15 @@ func (a *answer) read(m *nats.Msg) error {
 // each says that it has heard enough, or no more come. What each returns says how long to wait for another answer: not at
 // all if it is 0. The error is nats.ErrNoResponders if there is no such process.
 func ask(ctx context.Context, nc *nats.Conn, bucket, verb string, q question, each func(*nats.Msg) time.Duration) error {
+	q.InboxPrefix = nc.Opts.InboxPrefix
+	inbox := nc.NewInbox()
+	if !answerable(inbox, "", q.InboxPrefix) {
+		return invalid("candidates do not answer below the inbox prefix %q of the connection: use one whose tokens are neither API nor begin with $ or KV_, and that is not below election or election-control", q.InboxPrefix)
+	}
 	text, err := json.Marshal(q)
 	if err != nil {
 		return err
 	}
-	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -84,5 +85,112 @@ func TestRequestWithoutABodyIsAnswered(t *testing.T) {
 			f.Expect(m.Header.Get("Nats-Service-Error-Code")).To(Equal("400"), verb)
 		}
 		f.Expect(a.IsLeader()).To(BeFalse(), "it resigned")
+	}, republished)
+}
+
+// stored returns the state of the stream behind the bucket.
+func (f *fleet) stored() jetstream.StreamState {
+	f.Helper()
+	status, err := f.bucket.Status(context.Background())
+	f.Expect(err).NotTo(HaveOccurred())
+	return status.(*jetstream.KeyValueBucketStatus).StreamInfo().State
+}
+
+func TestNoAnswerChangesTheBucket(t *testing.T) {
+	// The candidates reach JetStream below "ops", as over an import from another account. Whoever publishes as "asker" may ask
+	// and nothing else.
+	const config = `
+		mappings: {
+			"ops.STREAM.>": "$JS.API.STREAM.>", "ops.DIRECT.>": "$JS.API.DIRECT.>", "ops.CONSUMER.>": "$JS.API.CONSUMER.>",
+			"ops.$KV.>": "$KV.>", "ops.INFO": "$JS.API.INFO"
+		}
+		authorization: { users: [
+			{user: candidate, password: x},
+			{user: asker, password: x, permissions: {publish: ["election-control.>", "$SRV.>"], subscribe: ["_INBOX.>"]}}
+		] }
+		no_auth_user: candidate`
+	replies := [][2]string{ // with the inbox prefix that the request names
+		{"$KV.ELECTIONS.scheduler", ""},
+		{"$JS.API.STREAM.PURGE.KV_ELECTIONS", "$JS.API.STREAM.PURGE"},
+		{"$JS.API.STREAM.DELETE.KV_ELECTIONS", "$JS.API.STREAM"},
+		{"ops.STREAM.PURGE.KV_ELECTIONS", "ops.STREAM.PURGE"},
+		{"ops.STREAM.DELETE.KV_ELECTIONS", ""},
+		{"ops.STREAM.DELETE.ABCDEFGHIJKLMNOPQRSTUV", "ops.STREAM.DELETE"},
+		{"ops.$KV.ELECTIONS.scheduler", "ops.$KV.ELECTIONS"},
+		{"ops.$KV.ELECTIONS.ABCDEFGHIJKLMNOPQRSTUV", "ops.$KV.ELECTIONS"},
+		{"election.ELECTIONS.$KV.ELECTIONS.scheduler", "election"},
+		{"election-control.ELECTIONS.resign.scheduler", "election-control"},
+		{"election-control.ELECTIONS.ABCDEFGHIJKLMNOPQRSTUV.xy", "election-control.ELECTIONS"},
+	}
+	onGuardedServer(t, config, func(f *fleet) {
+		js, err := jetstream.NewWithAPIPrefix(f.server.Connect(f.T), "ops")
+		f.Expect(err).NotTo(HaveOccurred())
+		bucket, err := js.KeyValue(context.Background(), natstest.BucketName)
+		f.Expect(err).NotTo(HaveOccurred())
+		a := f.candidateOn("a", nil, bucket, election.WithJetStream(js)).start()
+		after(2 * interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		inboxLike, err := js.CreateStream(context.Background(), jetstream.StreamConfig{Name: "ABCDEFGHIJKLMNOPQRSTUV", Storage: jetstream.MemoryStorage})
+		f.Expect(err).NotTo(HaveOccurred())
+		nc := f.server.Connect(f.T, nats.UserInfo("asker", "x"))
+		before := f.stored()
+		for _, c := range replies {
+			body := fmt.Appendf(nil, `{"inbox_prefix":%q}`, c[1])
+			for _, request := range []*nats.Msg{
+				{Subject: control("candidates", key), Data: body},
+				{Subject: control("candidates", key), Data: []byte("malformed")},
+				{Subject: control("look", key), Data: body},
+				{Subject: control("transfer", key), Data: body}, // to nobody
+				{Subject: "$SRV.PING"}, {Subject: "$SRV.INFO.election"}, {Subject: "$SRV.STATS"},
+			} {
+				request.Reply = c[0]
+				f.Expect(nc.PublishMsg(request)).To(Succeed())
+				f.Expect(nc.Flush()).To(Succeed())
+				after(instant)
+				f.Expect(f.stored()).To(Equal(before), "%s, to be answered at %s", request.Subject, c[0])
+			}
+		}
+		_, err = inboxLike.Info(context.Background())
+		f.Expect(err).NotTo(HaveOccurred(), "it stands")
+		after(2 * interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		f.Expect(a.seen()).To(HaveLen(1))
+	})
+}
+
+func TestAskerWithAnInboxPrefixOfItsOwnIsAnswered(t *testing.T) {
+	for _, prefix := range []string{"_INBOX_ops", "ops.inbox"} {
+		t.Run(prefix, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				a, others := f.transferring("b")
+				o := f.observerOn(nats.CustomInboxPrefix(prefix))
+				f.Expect(o.Candidates(context.Background(), key)).To(HaveLen(2))
+				f.Expect(o.Transfer(context.Background(), key, "b")).To(Succeed())
+				after(instant)
+				f.Expect(others["b"].IsLeader()).To(BeTrue())
+				f.Expect(o.Resign(context.Background(), key)).To(Succeed())
+				after(time.Second)
+				f.Expect(a.IsLeader()).To(BeTrue())
+			}, republished)
+		})
+	}
+}
+
+func TestCandidatesWithAnInboxPrefixOfTheirOwnFindEachOther(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.sharing(f.server.Connect(f.T, nats.CustomInboxPrefix("app.a")), "a").start()
+		after(interval)
+		b := f.sharing(f.server.Connect(f.T, nats.CustomInboxPrefix("app.b")), "b").start()
+		after(3 * interval)
+		f.Expect(a.Transfer(context.Background(), "b")).To(Succeed())
+		after(instant)
+		f.Expect(b.IsLeader()).To(BeTrue())
+
+		nc := f.server.Connect(f.T, nats.CustomInboxPrefix("app.b"))
+		m, err := nc.Request("$SRV.PING.election", nil, time.Second)
+		f.Expect(err).NotTo(HaveOccurred(), "the process of b uses this prefix too")
+		f.Expect(m.Data).NotTo(BeEmpty())
+		_, err = f.server.Connect(f.T, nats.CustomInboxPrefix("app.c")).Request("$SRV.PING.election", nil, time.Second)
+		f.Expect(err).To(MatchError(nats.ErrTimeout), "a ping names no prefix")
 	}, republished)
 }

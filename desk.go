@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -39,6 +40,8 @@ type desk struct {
 	failed    map[string]int // those of them that were no questions
 	windUps   chan struct{}  // holds one for each request to hand over that is under way
 	looks     chan *nats.Msg // a request to look that waits: it serves for all that come meanwhile
+	api       string         // the prefix of this process's requests to JetStream, if it is not the default
+	inbox     string         // the inbox prefix of this process's connection, likewise
 	busy      sync.WaitGroup // those who look and hand over
 }
 
@@ -52,6 +55,7 @@ func (h *hub) open() *desk {
 	d := &desk{
 		hub: h, started: time.Now(), asked: map[string]int{}, failed: map[string]int{}, questions: make(chan *nats.Msg, maxQuestions),
 		windUps: make(chan struct{}, maxWindingUp), looks: make(chan *nats.Msg, 1),
+		api: strings.TrimSuffix(h.js.Options().APIPrefix, "."), inbox: h.conn.Opts.InboxPrefix,
 		identity: micro.ServiceIdentity{
 			Name: serviceName, ID: nuid.Next(), Version: version(),
 			Metadata: map[string]string{"bucket": h.bucket.Bucket(), "host": host, "pid": strconv.Itoa(os.Getpid())},
@@ -118,7 +122,9 @@ func (d *desk) answer(ctx context.Context, m *nats.Msg) {
 	}
 	d.asked[verb]++
 	q := question{Key: key}
-	if len(m.Data) > 0 && json.Unmarshal(m.Data, &q) != nil {
+	failed := len(m.Data) > 0 && json.Unmarshal(m.Data, &q) != nil
+	d.restrict(m, q.InboxPrefix)
+	if failed {
 		d.failed[verb]++
 		reject(m, codeBad, `the body cannot be read: send none, or a JSON object such as {"to":"web-2"}`)
 		return
@@ -191,6 +197,7 @@ func (d *desk) handOver(ctx context.Context, e *Election, verb string, q questio
 
 // introduce answers what any micro service is asked.
 func (d *desk) introduce(verb string, m *nats.Msg) {
+	d.restrict(m, "")
 	switch verb {
 	case micro.PingVerb.String():
 		reply(m, micro.Ping{ServiceIdentity: d.identity, Type: micro.PingResponseType})
@@ -211,25 +218,47 @@ func (d *desk) introduce(verb string, m *nats.Msg) {
 	}
 }
 
-// answerable says whether a message may be answered: not where the answer would be written to a key, or be a request, by
-// the permissions of this process.
-func answerable(m *nats.Msg) bool {
-	return m.Reply != "" && !strings.HasPrefix(m.Reply, "$") &&
-		!strings.HasPrefix(m.Reply, "election-control.") && !strings.HasPrefix(m.Reply, "election.")
+// inboxShape is what follows the prefix of an inbox that a client of nats.go makes.
+var inboxShape = regexp.MustCompile(`^[0-9A-Za-z]{22}(\.[0-9A-Za-z]+)?$`)
+
+// answerable says whether an answer may be published to a reply subject. An answer is published with the permissions of this
+// process, but the asker chooses the subject: so it must be an inbox. An answer must never be a write to a key, or a request to
+// JetStream, to which an empty body or {} can be a valid one. Below the given inbox prefixes, one of which the asker names, all
+// is refused that resembles either. api is the prefix of requests to JetStream, if it is not the default.
+func answerable(reply, api string, prefixes ...string) bool {
+	if strings.HasPrefix(reply, nats.InboxPrefix) {
+		return true
+	}
+	tokens := strings.Split(reply, ".")
+	reserved := func(token string) bool {
+		return strings.HasPrefix(token, "$") || strings.HasPrefix(token, "KV_") || token == "API"
+	}
+	if tokens[0] == "election" || tokens[0] == "election-control" || slices.ContainsFunc(tokens, reserved) ||
+		api != "" && strings.Contains("."+reply+".", "."+api+".") {
+		return false
+	}
+	return slices.ContainsFunc(prefixes, func(prefix string) bool {
+		inbox, ok := strings.CutPrefix(reply, prefix+".")
+		return ok && prefix != "" && inboxShape.MatchString(inbox)
+	})
 }
 
-// reply answers a message. Whoever does not get the answer asks again.
+// restrict leaves a request without a reply subject if that must not be answered. named is the inbox prefix that it names.
+func (d *desk) restrict(m *nats.Msg, named string) {
+	if !answerable(m.Reply, d.api, d.inbox, named) {
+		m.Reply = ""
+	}
+}
+
+// reply answers a request, if it has a reply subject. Whoever does not get the answer asks again.
 func reply(m *nats.Msg, v any) {
-	if text, err := json.Marshal(v); err == nil && answerable(m) {
+	if text, err := json.Marshal(v); err == nil {
 		_ = m.Respond(text)
 	}
 }
 
-// reject answers a message with an error, as micro services do.
+// reject answers a request with an error, as micro services do.
 func reject(m *nats.Msg, code int, text string) {
-	if !answerable(m) {
-		return
-	}
 	r := nats.NewMsg(m.Reply)
 	r.Header.Set(micro.ErrorHeader, strings.Join(strings.Fields(text), " ")) // a header is one line
 	r.Header.Set(micro.ErrorCodeHeader, strconv.Itoa(code))

@@ -174,6 +174,11 @@
 // election-control.<bucket>.candidates.>. A candidate needs candidates.<key> to transfer or relinquish, and transfer.<key> for
 // [WithPreemption].
 //
+// Answers go to inboxes and nowhere else: to subjects below _INBOX, below the inbox prefix of the answering process's own
+// connection, and below the one that the body of a request names, {"inbox_prefix":"_INBOX_ops"}, as an [Observer] does whose
+// connection has one. Such a prefix must resemble no subject of JetStream: no token may begin with $ or KV_, or be API. A request
+// that comes from another account by an import is not answered.
+//
 // A connection that is used for an election should have nats.ReconnectBufSize(-1): then what is written while it is down
 // fails at once, in place of being sent when the candidate has long given it up.
 //

@@ -130,6 +130,9 @@ func FuzzQuestion(f *testing.F) {
 		d.answer(t.Context(), m)
 		d.introduce(verb, m)
 		d.windUps <- struct{}{} // once what was begun is done
+		if strings.HasPrefix(m.Reply, "$") || strings.HasPrefix(m.Reply, "election") {
+			t.Errorf("would answer at %q", m.Reply)
+		}
 		if d.failed[verb] > d.asked[verb] || d.asked[verb] > 0 != (verb == verbLook || slices.Contains(verbs, verb)) {
 			t.Errorf("%d of %d questions failed", d.failed[verb], d.asked[verb])
 		}
@@ -139,6 +142,33 @@ func FuzzQuestion(f *testing.F) {
 		var q question
 		if len(data) > 0 && json.Unmarshal(data, &q) != nil || verb != verbResign || q.Instance != "" && q.Instance != "i" || !q.Bucket.IsZero() && !q.Bucket.Equal(created) {
 			t.Errorf("gave up leadership for %q: %s", verb, data)
+		}
+	})
+}
+
+// FuzzReplySubject names any reply subject and inbox prefix to a process whose connection uses ops.inbox, and ops.js for JetStream.
+func FuzzReplySubject(f *testing.F) {
+	const nuid = "ABCDEFGHIJKLMNOPQRSTUV"
+	f.Add("ops.inbox."+nuid, "")
+	f.Add("_INBOX_ops."+nuid+".x1", "_INBOX_ops")
+	f.Add("$KV.B."+nuid, "$KV.B")
+	f.Add("ops.js.STREAM.DELETE."+nuid, "ops.js.STREAM.DELETE")
+	f.Fuzz(func(t *testing.T, reply, named string) {
+		if !answerable(reply, "ops.js", "ops.inbox", named) || strings.HasPrefix(reply, "_INBOX.") {
+			return
+		}
+		if !strings.HasPrefix(reply, "ops.inbox.") && !strings.HasPrefix(reply, named+".") || strings.HasPrefix(reply, "ops.js.") ||
+			strings.HasPrefix(reply, "election.") || strings.HasPrefix(reply, "election-control.") {
+			t.Errorf("would answer at %q", reply)
+		}
+		tokens := strings.Split(reply, ".")
+		if n := len(tokens); n < 2 || len(tokens[n-1]) != len(nuid) && len(tokens[n-2]) != len(nuid) {
+			t.Errorf("would answer at %q", reply)
+		}
+		for _, token := range tokens {
+			if strings.HasPrefix(token, "$") || strings.HasPrefix(token, "KV_") || token == "API" {
+				t.Errorf("would answer at %q", reply)
+			}
 		}
 	})
 }

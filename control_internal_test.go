@@ -1,0 +1,60 @@
+package election
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	. "github.com/onsi/gomega"
+)
+
+func TestOnlyInboxesAreAnswered(t *testing.T) {
+	const id = "ABCDEFGHIJKLMNOPQRSTUV"
+	const api, own = "ops.js", "app.inbox"
+	for _, c := range []struct {
+		reply, named string
+		want         bool
+	}{
+		{nats.NewInbox(), "", true},
+		{nats.NewInbox() + ".x1Y", "", true},
+		{nats.NewInbox(), "$KV", true},
+		{"_INBOX_ops." + id, "_INBOX_ops", true},
+		{"_INBOX_ops." + id + ".x1Y", "_INBOX_ops", true},
+		{"team.a.inbox." + id, "team.a.inbox", true},
+		{"app.inbox." + id, "", true},
+		{"app.inbox." + id + ".x1Y", "another", true},
+		{"api.kv_inbox." + id, "api.kv_inbox", true},
+
+		{"", "", false},
+		{"_INBOX", "", false},
+		{"_INBOX_ops." + id, "", false},
+		{"_INBOX_ops." + id, "_INBOX", false},
+		{"team.a.inbox." + id, "team.a", false},
+		{id, "", false},
+		{"." + id, "", false},
+		{"orders.new", "orders", false},
+		{"orders.ABCDEFGHIJKLMNOPQRSTU", "orders", false},
+		{"orders." + id + "W", "orders", false},
+		{"orders." + id + ".", "orders", false},
+		{"orders." + id + ".x.y", "orders", false},
+		{"orders." + id + ".*", "orders", false},
+		{"orders." + id + "\n", "orders", false},
+		{"orders.ABCDEFGHIJKLMNOPQRST-V", "orders", false},
+		{"$KV.E.scheduler", "", false},
+		{"$KV.E." + id, "$KV.E", false},
+		{"$JS.API.STREAM.PURGE.KV_E", "", false},
+		{"$JS.hub.API.STREAM.DELETE." + id, "$JS.hub.API.STREAM.DELETE", false},
+		{"$JS.hub.API.$KV.E." + id, "$JS.hub.API.$KV.E", false},
+		{"x.$KV.E." + id, "x.$KV.E", false},
+		{"x.API.STREAM.DELETE." + id, "x.API.STREAM.DELETE", false},
+		{"x.STREAM.MSG.DELETE.KV_E." + id, "x.STREAM.MSG.DELETE.KV_E", false},
+		{"ops.js.STREAM.DELETE." + id, "ops.js.STREAM.DELETE", false},
+		{"ops.js." + id, "ops.js", false},
+		{"x.ops.js." + id, "x.ops.js", false},
+		{"ops.jsx." + id, "ops.jsx", true},
+		{"election.E." + id, "election.E", false},
+		{"election-control.E.resign." + id, "election-control.E.resign", false},
+		{"app.election." + id, "app.election", true},
+	} {
+		NewWithT(t).Expect(answerable(c.reply, api, own, c.named)).To(Equal(c.want), "%q, with the prefix %q", c.reply, c.named)
+	}
+}
