@@ -18,7 +18,7 @@ import (
 // What is asked, the third token of the subject election-control.<bucket>.<verb>.<key>. The key comes last, for it may have
 // dots: so permission to publish to a subject can be that for one election.
 const (
-	verbCandidates = "candidates" // who stands: every process that has somebody answers
+	verbCandidates = "candidates" // every process answers for its candidates
 	verbResign     = "resign"     // the process with the leader answers, twice: when it begins, and when it is done
 	verbTransfer   = "transfer"   // likewise
 	verbLook       = "look"       // every process reads which elections are paused, and answers when it has
@@ -41,7 +41,7 @@ func controlSubject(bucket, verb, key string) string {
 type question struct {
 	Key      string    `json:"-"`                  // the election that is meant: the subject names it
 	Bucket   time.Time `json:"bucket,omitzero"`    // when it was created: there may be others of its name within reach
-	Instance string    `json:"instance,omitempty"` // the leader that is to hand over, and no other
+	Instance string    `json:"instance,omitempty"` // the candidate that is asked, and no other
 	To       string    `json:"to,omitempty"`       // who is to take over
 	WaitMs   int64     `json:"wait_ms,omitempty"`  // how long the asker waits for what was begun
 

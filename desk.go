@@ -142,6 +142,9 @@ func (d *desk) answer(ctx context.Context, m *nats.Msg) {
 	if verb == verbCandidates {
 		var a answer
 		for _, ear := range d.hub.listeners(q.Key) {
+			if q.Instance != "" && q.Instance != ear.election.instance {
+				continue
+			}
 			a.Candidates = append(a.Candidates, ear.election.candidate())
 		}
 		if len(a.Candidates) > 0 {

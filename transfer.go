@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -11,16 +12,20 @@ const (
 	transferHeadStart = 500 * time.Millisecond
 	// transferPatience is how long that one is waited for.
 	transferPatience = 2 * time.Second
+	// minTransferPoll and maxTransferPoll are how long to wait, at first and at most, before the key is read again that nothing
+	// was heard of.
+	minTransferPoll, maxTransferPoll = 5 * time.Millisecond, 100 * time.Millisecond
 )
 
 // Transfer gives up leadership, as [Election.Resign] does, in favour of the candidate of the given name, and returns when
-// that one leads. First that candidate is asked whether it is there and ready, over NATS, so that both need
-// [WithJetStream]; if it is not, the error wraps [ErrNoCandidate], and this one leads on. It is told by the release, which
-// it answers at once, while the others hold back for half a second: should it fail just then, one of them takes over.
+// that candidate leads, by its own word: its IsLeader is true. First that candidate is asked whether it is there and ready,
+// over NATS, so that both need [WithJetStream]; if it is not, the error wraps [ErrNoCandidate], and this one leads on. It is
+// told by the release, which it answers at once, while the others hold back for half a second: should it fail just then, one
+// of them takes over.
 //
-// The error says that, or who was quicker; ctx's error means that it ended before the transfer did, which goes on.
-// Transfer returns [ErrNotLeader] unless leadership counts, and nil at once if the name is this candidate's own. Called
-// from inside a callback or the work it returns when the handing over has begun.
+// The error says who was quicker, or that the candidate has not taken over within two seconds; ctx's error means that it ended
+// before the transfer did, which goes on. Transfer returns [ErrNotLeader] unless leadership counts, and nil at once if the name
+// is this candidate's own. Called from inside a callback or the work it returns when the handing over has begun.
 func (e *Election) Transfer(ctx context.Context, name string) error {
 	if err := validateName(name); err != nil {
 		return err
@@ -35,7 +40,8 @@ func (e *Election) Transfer(ctx context.Context, name string) error {
 	if name == e.name {
 		return nil
 	}
-	if err := e.ready(ctx, ear, name); err != nil {
+	met, err := e.ready(ctx, ear, name)
+	if err != nil {
 		return fmt.Errorf("not transferred, %q leads on: %w", e.name, err)
 	}
 	if !t.nominate(name) {
@@ -47,13 +53,13 @@ func (e *Election) Transfer(ctx context.Context, name string) error {
 	if inside, err := e.handedOver(ctx, t); inside || err != nil {
 		return err
 	}
-	return e.succeeded(ctx, ear, name)
+	return e.succeeded(ctx, ear, met)
 }
 
-// ready finds out whether a candidate of that name would answer a release now.
-func (e *Election) ready(ctx context.Context, ear *ear, name string) error {
+// ready returns the candidate of that name that would answer a release now.
+func (e *Election) ready(ctx context.Context, ear *ear, name string) (Candidate, error) {
 	if ear.hub.conn == nil {
-		return fmt.Errorf("%w %q can be asked for without WithJetStream", ErrNoCandidate, name)
+		return Candidate{}, fmt.Errorf("%w %q can be asked for without WithJetStream", ErrNoCandidate, name)
 	}
 	var met *Candidate
 	err := ear.meet(ctx, func(c Candidate) (enough bool) {
@@ -64,38 +70,64 @@ func (e *Election) ready(ctx context.Context, ear *ear, name string) error {
 	})
 	switch {
 	case met == nil && err != nil:
-		return fmt.Errorf("%w %q answers: %w", ErrNoCandidate, name, err)
+		return Candidate{}, fmt.Errorf("%w %q answers: %w", ErrNoCandidate, name, err)
 	case met == nil:
-		return fmt.Errorf("%w %q answers: it does not stand, is cut off, or was not given WithJetStream", ErrNoCandidate, name)
+		return Candidate{}, fmt.Errorf("%w %q answers: it does not stand, is cut off, or was not given WithJetStream", ErrNoCandidate, name)
 	case !met.Ready:
-		return fmt.Errorf("%w %q is ready: it is %s, and does not hear of vacancies now", ErrNoCandidate, name, met.State)
+		return Candidate{}, fmt.Errorf("%w %q is ready: it is %s, and does not hear of vacancies now", ErrNoCandidate, name, met.State)
 	}
-	return nil
+	return *met, nil
 }
 
-// succeeded waits until the candidate that was named leads.
-func (e *Election) succeeded(ctx context.Context, ear *ear, name string) error {
-	patience := time.NewTimer(transferPatience)
-	defer patience.Stop()
-	for {
+// succeeded waits until the candidate that was met leads, or another one of its name that took the key. It reads the key to
+// learn who holds it; a notification is no more than a reason to read it again.
+func (e *Election) succeeded(ctx context.Context, ear *ear, met Candidate) error {
+	patient, cancel := context.WithTimeout(ctx, transferPatience)
+	defer cancel()
+	for delay := minTransferPoll; ; delay = min(2*delay, maxTransferPoll) {
 		changed := ear.nextChange()
-		if l, err := e.Leader(ctx); err == nil && l.Instance != e.instance {
-			switch {
-			case l.Name != name:
-				return fmt.Errorf("released, but %q was quicker than %q", l.Name, name)
-			case l.Term != 0:
-				return nil
-			}
+		read, done := context.WithTimeout(patient, transferPatience/4) // without permission to read the key no answer comes
+		l, err := e.Leader(read)
+		done()
+		target := met.Instance
+		switch {
+		case errors.Is(err, ErrNoLeader) || err == nil && l.Instance == e.instance: // a replica may be behind
+			target = ""
+		case err == nil && l.Name != met.Name:
+			return fmt.Errorf("released, but %q was quicker than %q", l.Name, met.Name)
+		case err == nil && l.Instance != "" && l.Term == 0: // a leader-elect
+			target = ""
+		case err == nil && l.Instance != "": // not a bare name
+			target = l.Instance
+		}
+		if target != "" && e.leads(patient, ear, target) {
+			return nil
 		}
 		select {
 		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-patience.C:
-			if l, err := e.Leader(ctx); err == nil && l.Name == name {
-				return nil
+		case <-time.After(delay):
+		case <-patient.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
-			return fmt.Errorf("released, but %q has not taken over within %v", name, transferPatience)
+			return fmt.Errorf("released, but %q has not taken over within %v", met.Name, transferPatience)
 		}
 	}
+}
+
+// leads asks a candidate whether it leads. A record with a term does not tell: the leader may not have had the acknowledgement of
+// its write yet, from which on it leads.
+func (e *Election) leads(ctx context.Context, ear *ear, instance string) bool {
+	for _, other := range ear.hub.listeners(e.key) {
+		if other.election.instance == instance {
+			return other.election.IsLeader()
+		}
+	}
+	q, leads := ear.hub.question(e.key), false
+	q.Instance = instance
+	_ = askCandidates(ctx, ear.hub.conn, ear.hub.bucket.Bucket(), q, 0, func(c Candidate, _ time.Time) (enough bool) {
+		leads = leads || c.Instance == instance && c.State == LeaderState
+		return c.Instance == instance
+	})
+	return leads
 }
