@@ -241,7 +241,8 @@ type win struct {
 // creation returns the win of a key where no record is to be written over, after the given predecessor.
 func (e *Election) creation(predecessor record) win {
 	ear := e.ear.Load()
-	w := win{reason: reasonVacant, removal: ear.lastRemoval(), removed: ear.removalNotified()}
+	removed, owed := ear.past()
+	w := win{reason: reasonVacant, removal: removed, removed: removed > 0, left: owed}
 	w.follow(predecessor)
 	return w
 }
@@ -342,7 +343,7 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 			return nil, nil
 		}
 		f = fresh
-		if r := ear.lastRemoval(); w.over == 0 && r != w.removal && r < w.revision {
+		if r, _ := ear.past(); w.over == 0 && r > w.removal && r < w.revision {
 			w.removed = true // which was notified only after it was sent
 		}
 		if !ear.hub.knows(f.created) {

@@ -43,7 +43,8 @@ const windUpPatience = 5 * time.Second
 
 // Candidates asks who stands in the election of a key, the leader included, and returns those who answer within a moment:
 // the leader first, then by name. Only those can answer who were given [WithJetStream], as the observer must have been,
-// and who are permitted to subscribe; so there may be more. The error wraps [ErrInvalidOption] if the observer cannot ask.
+// and who are permitted to subscribe; so there may be more. The error wraps [ErrInvalidOption] if the observer cannot ask, and
+// nats.ErrPermissionViolation if it may not: see "Asking candidates" in the package documentation.
 func (o *Observer) Candidates(ctx context.Context, key string) ([]Candidate, error) {
 	nc, err := o.asks("Candidates", key)
 	if err != nil {
@@ -93,7 +94,8 @@ func (o *Observer) serverTime(ctx context.Context) (now, created time.Time, err 
 // Resign asks the leader of a key to give up leadership in order: see [Election.Resign]. It returns when the key is
 // released. It returns [ErrNoLeader] if there is none, and [ErrNotLeader] if it lost the key before it could release it.
 // A leader can only be asked if it was given [WithJetStream], as the observer must have been; else the error says that it
-// does not answer. An error that wraps ctx's means that ctx ended first: a leader that has heard goes on, and hands over.
+// does not answer. If the observer may not ask, the error wraps nats.ErrPermissionViolation. An error that wraps ctx's means
+// that ctx ended first: a leader that has heard goes on, and hands over.
 func (o *Observer) Resign(ctx context.Context, key string) error {
 	return o.handOver(ctx, verbResign, key, "")
 }

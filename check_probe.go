@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -77,15 +78,31 @@ func bounded(ctx context.Context, probe func(context.Context) error) (err error)
 }
 
 func (c *checkup) trySubscribe(ctx context.Context, subject string) error {
+	before := c.conn.LastError()
 	sub, err := c.conn.SubscribeSync(subject)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := c.conn.FlushWithContext(ctx); err != nil {
-		return err
+	_, err = refusedSince(ctx, c.conn, before, fmt.Sprintf("Subscription to %q", subject))
+	return err
+}
+
+// refusedSince returns the server's refusal of what was sent on a connection, which names it, such as Publish to "subject". The
+// client reports a refusal as the last error of the connection, and before its answer to a flush; before is what the last error
+// was when nothing had been sent. It is unclear whether this was refused if the last error is the refusal of something else.
+func refusedSince(ctx context.Context, nc *nats.Conn, before error, what string) (unclear bool, err error) {
+	if err := nc.FlushWithContext(ctx); err != nil {
+		return false, err
 	}
-	return subscriptionRefusal(c.conn, subject) // which comes before the answer to the flush
+	last := nc.LastError()
+	switch {
+	case !errors.Is(last, nats.ErrPermissionViolation) || errors.Is(last, before):
+		return false, nil
+	case strings.Contains(last.Error(), what):
+		return false, last
+	}
+	return true, nil
 }
 
 func (c *checkup) tryRead(ctx context.Context) error {

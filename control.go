@@ -31,6 +31,8 @@ const (
 	askQuiet = 150 * time.Millisecond
 	// askLimit is how long answers are taken in any case.
 	askLimit = 5 * time.Second
+	// askRefusalSpacing is how long to wait at most until it is found out again whether a question was refused.
+	askRefusalSpacing = 20 * time.Millisecond
 )
 
 func controlSubject(bucket, verb, key string) string {
@@ -104,7 +106,8 @@ func (a *answer) read(m *nats.Msg) error {
 
 // ask puts a question to all processes that have candidates in elections of the bucket, and passes their answers on until
 // each says that it has heard enough, or no more come. What each returns says how long to wait for another answer: not at
-// all if it is 0. The error is nats.ErrNoResponders if there is no such process.
+// all if it is 0. The error is nats.ErrNoResponders if there is no such process, and a nats.ErrPermissionViolation if the
+// question may not be asked.
 func ask(ctx context.Context, nc *nats.Conn, bucket, verb string, q question, each func(*nats.Msg) time.Duration) error {
 	q.InboxPrefix = nc.Opts.InboxPrefix
 	inbox := nc.NewInbox()
@@ -120,11 +123,15 @@ func ask(ctx context.Context, nc *nats.Conn, bucket, verb string, q question, ea
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := nc.PublishRequest(controlSubject(bucket, verb, q.Key), inbox, text); err != nil {
+	subject := controlSubject(bucket, verb, q.Key)
+	began, before := time.Now(), nc.LastError()
+	if err := nc.PublishRequest(subject, inbox, text); err != nil {
 		return err
 	}
-	began := time.Now()
-	for wait := askPatience; wait > 0; {
+	if err := refusedToAsk(ctx, nc, before, subject); err != nil {
+		return fmt.Errorf("asking candidates is not permitted: permit to publish to %s: %w", subject, err)
+	}
+	for wait := time.Until(began.Add(askPatience)); wait > 0; {
 		if verb == verbCandidates || verb == verbLook {
 			wait = min(wait, time.Until(began.Add(askLimit)))
 		}
@@ -142,6 +149,27 @@ func ask(ctx context.Context, nc *nats.Conn, bucket, verb string, q question, ea
 			return nats.ErrNoResponders
 		}
 		wait = each(m)
+	}
+	return nil
+}
+
+// refusedToAsk returns the server's refusal of a message that was published to a control subject, if there is one; see
+// refusedSince. While that is unclear, as when several are refused at once, messages are sent to that subject that do nothing: their
+// body cannot be read, and there is no reply subject.
+func refusedToAsk(ctx context.Context, nc *nats.Conn, before error, subject string) error {
+	ctx, cancel := context.WithTimeout(ctx, askPatience/2)
+	defer cancel()
+	what := fmt.Sprintf("Publish to %q", subject)
+	unclear, err := refusedSince(ctx, nc, before, what)
+	for unclear && pause(ctx, randomBelow(askRefusalSpacing)) {
+		before = nc.LastError()
+		if nc.Publish(subject, []byte("?")) != nil {
+			return nil
+		}
+		unclear, err = refusedSince(ctx, nc, before, what)
+	}
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		return err
 	}
 	return nil
 }

@@ -1,10 +1,16 @@
 package election
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestOnlyInboxesAreAnswered(t *testing.T) {
@@ -57,4 +63,30 @@ func TestOnlyInboxesAreAnswered(t *testing.T) {
 	} {
 		NewWithT(t).Expect(answerable(c.reply, api, own, c.named)).To(Equal(c.want), "%q, with the prefix %q", c.reply, c.named)
 	}
+}
+
+func TestRefusalOfAnEarlierRequestIsNotTakenForOneOfThis(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T) {
+		g := NewWithT(t)
+		s := natstest.Start(t, func(o *server.Options) {
+			g.Expect(o.ProcessConfigString(`authorization: {users: [{user: u, password: x, permissions: {publish: "other"}}]}`)).To(Succeed())
+		})
+		nc := s.Connect(t, nats.UserInfo("u", "x"))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		refused := func(before error, what string) bool {
+			unclear, err := refusedSince(ctx, nc, before, what)
+			g.Expect(err).To(Or(BeNil(), MatchError(nats.ErrPermissionViolation)))
+			g.Expect(unclear).To(Equal(err == nil && !errors.Is(nc.LastError(), before)))
+			return err != nil
+		}
+		before := nc.LastError()
+		g.Expect(nc.Publish("jobs", nil)).To(Succeed())
+		g.Expect(refused(before, `Publish to "job"`)).To(BeFalse(), "another subject was refused")
+		g.Expect(refused(before, `Publish to "jobs"`)).To(BeTrue())
+		before = nc.LastError()
+		g.Expect(refused(before, `Publish to "jobs"`)).To(BeFalse(), "it may have been granted since")
+		g.Expect(nc.Publish("jobs", nil)).To(Succeed())
+		g.Expect(refused(before, `Publish to "jobs"`)).To(BeTrue(), "and refused again")
+	})
 }

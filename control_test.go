@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -175,6 +176,14 @@ func TestAskerWithAnInboxPrefixOfItsOwnIsAnswered(t *testing.T) {
 	}
 }
 
+func TestAskerWhoseInboxPrefixIsNotAnsweredIsToldSo(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		f.transferring("b")
+		_, err := f.observerOn(nats.CustomInboxPrefix("election.ops")).Candidates(context.Background(), key)
+		f.Expect(err).To(And(MatchError(election.ErrInvalidOption), MatchError(ContainSubstring(`"election.ops"`))))
+	}, republished)
+}
+
 func TestCandidatesWithAnInboxPrefixOfTheirOwnFindEachOther(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.sharing(f.server.Connect(f.T, nats.CustomInboxPrefix("app.a")), "a").start()
@@ -191,4 +200,57 @@ func TestCandidatesWithAnInboxPrefixOfTheirOwnFindEachOther(t *testing.T) {
 		_, err = f.server.Connect(f.T, nats.CustomInboxPrefix("app.c")).Request("$SRV.PING.election", nil, time.Second)
 		f.Expect(err).To(MatchError(nats.ErrTimeout), "a ping names no prefix")
 	}, republished)
+}
+
+func TestObserverThatMayNotAskSaysSo(t *testing.T) {
+	onGuardedServer(t, `authorization: { users: [
+		{user: candidate, password: x},
+		{user: reader, password: x, permissions: {publish: ["$JS.API.>"], subscribe: ["_INBOX.>"]}}
+	] }, no_auth_user: candidate`, func(f *fleet) {
+		a, _ := f.transferring("b")
+		o, ctx := f.observerOn(nats.UserInfo("reader", "x")), context.Background()
+		for verb, ask := range map[string]func() error{
+			"candidates": func() error {
+				found, err := o.Candidates(ctx, key)
+				f.Expect(found).To(BeEmpty())
+				return err
+			},
+			"resign":   func() error { return o.Resign(ctx, key) },
+			"transfer": func() error { return o.Transfer(ctx, key, "b") },
+			"look":     func() error { return o.Pause(ctx, key) },
+		} {
+			for range 2 {
+				err := ask()
+				f.Expect(err).To(MatchError(nats.ErrPermissionViolation), verb)
+				f.Expect(err).To(MatchError(ContainSubstring("not permitted: permit to publish to "+control(verb, key))), verb)
+				f.Expect(err).NotTo(MatchError(ContainSubstring("does not answer")), verb)
+				_ = o.Resume(ctx, key)
+			}
+		}
+		f.Expect(o.Pause(ctx, key)).To(MatchError(ContainSubstring("is changed, but")))
+		f.Expect(o.Paused(ctx)).To(Equal([]string{key}), "the mark stands")
+		f.Expect(a.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestAllThatAskAtOnceWithoutPermissionSaySo(t *testing.T) {
+	onGuardedServer(t, `authorization: { users: [
+		{user: candidate, password: x},
+		{user: reader, password: x, permissions: {publish: ["$JS.API.>", "election-control.*.candidates.scheduler"], subscribe: ["_INBOX.>"]}}
+	] }, no_auth_user: candidate`, func(f *fleet) {
+		f.transferring("b")
+		o := f.observerOn(nats.UserInfo("reader", "x"))
+		var asking sync.WaitGroup
+		for i := range 32 {
+			asking.Go(func() {
+				if i == 0 {
+					f.Expect(o.Candidates(context.Background(), key)).To(HaveLen(2))
+					return
+				}
+				_, err := o.Candidates(context.Background(), fmt.Sprint("key-", i))
+				f.Expect(err).To(MatchError(nats.ErrPermissionViolation))
+			})
+		}
+		asking.Wait()
+	})
 }

@@ -74,10 +74,12 @@ func (h *hub) heedBy(status jetstream.KeyValueStatus) {
 
 // Pause has nobody new campaign in the election of the key until [Observer.Resume], whoever starts meanwhile: its leader
 // leads on, and if that one stops or fails nobody takes its place. It returns when those candidates that answer have taken
-// note. It needs permission to update the stream behind the bucket, and the observer needs [WithJetStream]. Candidates
-// without it learn of the pause when they have won the key, and give it back without having led. Those that have it, but
-// no permission to subscribe to election-control.<bucket>.*.>, cannot be told: one that started before may still take over
-// from a leader that lets go.
+// note. It needs permission to update the stream behind the bucket, and the observer needs [WithJetStream]. An error that wraps
+// nats.ErrPermissionViolation means that the election is paused, and that the observer may not tell candidates of it.
+//
+// Candidates without WithJetStream learn of the pause when they have won the key, and give it back without having led. Those
+// that have it, but no permission to subscribe to election-control.<bucket>.*.>, cannot be told: one that started before may
+// still take over from a leader that lets go.
 func (o *Observer) Pause(ctx context.Context, key string) error {
 	return o.mark(ctx, "Pause", key, func(metadata map[string]string) {
 		if metadata[haltPrefix+key] == "" {
@@ -128,8 +130,11 @@ func (o *Observer) mark(ctx context.Context, method, key string, change func(map
 		pause(ctx, markSpacing+randomBelow(markSpacing))
 	}
 	err = ask(ctx, nc, o.bucket.Bucket(), verbLook, question{Key: key}, func(*nats.Msg) time.Duration { return askQuiet })
-	if errors.Is(err, nats.ErrNoResponders) {
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
 		return nil // nobody stands who could be told
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return fmt.Errorf("election %q is changed, but candidates were not told and learn of it later: %w", key, err)
 	}
 	return err
 }

@@ -293,10 +293,11 @@ func (h *hub) apart() time.Duration {
 // subscribed hears changes by the bucket's republished messages, until there is reason to make another source. It says
 // whether that is because nothing is heard by this one.
 func (h *hub) subscribed(ctx context.Context, changes <-chan nats.Status) (stalled bool) {
+	before := h.conn.LastError()
 	sub, err := h.conn.Subscribe(h.republish, h.republished)
 	if err == nil {
 		defer func() { _ = sub.Unsubscribe() }()
-		err = h.subscriptionRefused(ctx)
+		err = h.subscriptionRefused(ctx, before)
 	}
 	if err != nil {
 		h.log.Debug("Republished changes cannot be subscribed to", "bucket", h.bucket.Bucket(), "error", err)
@@ -313,7 +314,7 @@ func (h *hub) subscribed(ctx context.Context, changes <-chan nats.Status) (stall
 			return false
 		case s := <-changes:
 			h.connected(s)
-			if h.subscriptionRefused(ctx) != nil {
+			if h.subscriptionRefused(ctx, nil) != nil { // the client has subscribed again before it told
 				return true
 			}
 			h.use(sourceRepublish, h.apart()) // the client subscribes again by itself, but what was said meanwhile is lost
@@ -329,24 +330,15 @@ func (h *hub) subscribed(ctx context.Context, changes <-chan nats.Status) (stall
 	}
 }
 
-// subscriptionRefused returns the error of a server that does not permit the subscription to what the bucket republishes. The
-// client reports it by the way, but in order: a refusal comes before the answer to a flush.
-func (h *hub) subscriptionRefused(ctx context.Context) error {
+// subscriptionRefused returns the error of a server that does not permit the subscription to what the bucket republishes; before is
+// the last error that the connection had reported when the subscription was made.
+func (h *hub) subscriptionRefused(ctx context.Context, before error) error {
 	ctx, cancel := context.WithTimeout(ctx, maxTry)
 	defer cancel()
-	if h.conn.FlushWithContext(ctx) != nil {
-		return nil // nobody knows; what is not heard is found out later
-	}
-	return subscriptionRefusal(h.conn, h.republish)
-}
-
-// subscriptionRefusal returns the last error of a connection if it says that the subscription to a subject is not permitted.
-func subscriptionRefusal(nc *nats.Conn, subject string) error {
-	err := nc.LastError()
-	if errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", subject)) {
+	if _, err := refusedSince(ctx, h.conn, before, fmt.Sprintf("Subscription to %q", h.republish)); errors.Is(err, nats.ErrPermissionViolation) {
 		return err
 	}
-	return nil
+	return nil // or nobody knows: a source that is stalled is found out later
 }
 
 // republished reads one message of the bucket's republishing.

@@ -107,11 +107,7 @@ func (e *Election) confirm(ctx context.Context, t *tenure, r record, revision ui
 // the key.
 func (e *Election) resolve(ctx context.Context, t *tenure, refusal error) error {
 	last, named := lastSequence(refusal)
-	switch {
-	case named && last == 0:
-		t.end(reasonDeleted)
-		return refusal
-	case named && last < t.revision: // the history of a leader that goes on has no end but its own last write
+	if named && last > 0 && last < t.revision { // a history that was not rewound has nothing before our own last write
 		t.end(reasonRewound)
 		return refusal
 	}
@@ -123,9 +119,9 @@ func (e *Election) resolve(ctx context.Context, t *tenure, refusal error) error 
 		}
 	case found != unclear:
 		t.end(found.why())
-	case named && s.removal == gone: // a server that names sequences has no replicas that lag behind
+	case named && s.removal == gone && (last == 0 || len(t.pending) == 0): // the server and the read agree that our record is gone
 		t.end(reasonDeleted)
-	case named && len(t.pending) == 0: // the sequence named is that of no write of our own
+	case named && last > t.revision && len(t.pending) == 0: // the sequence is that of no write of our own
 		t.end(reasonOverwritten)
 	}
 	return refusal

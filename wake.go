@@ -88,10 +88,12 @@ type ear struct {
 	wrong       int       // reads in a row that a notification caused, and that found nothing new
 	nextLook    time.Time // no read on account of a notification before this
 	turn        turn
-	tries       int       // answers in a row that came to nothing
-	announced   time.Time // when this candidate last made an attempt though somebody else held the key
-	guessed     int       // how many candidates there are, unless the leader knows better; 0 for no idea
-	removed     uint64    // what lastRemoval returns
+	tries       int           // answers in a row that came to nothing
+	announced   time.Time     // when this candidate last made an attempt though somebody else held the key
+	guessed     int           // how many candidates there are, unless the leader knows better; 0 for no idea
+	removed     uint64        // the revision of the last removal by somebody that was notified, until a later record is read; 0 if none was
+	removedAt   time.Time     // when that was notified
+	owed        time.Duration // the stand-down that the last release passed on, until a later record is read
 
 	delivered uint64    // the revision that the source told of last, or that was read first since the source was made; 0 if none was
 	awaited   uint64    // a revision that was written or read, and that the source has not told of; 0 if there is none
@@ -153,7 +155,10 @@ func (a *ear) classify(c *change) {
 		c.removal = removed
 	}
 	if c.removal == removed {
-		a.removed = c.revision
+		a.removed, a.removedAt = c.revision, time.Now()
+	}
+	if left, released := c.record.released(); released && c.removal == kept {
+		a.owed = max(a.owed, left)
 	}
 }
 
@@ -245,8 +250,11 @@ func (a *ear) know(s keyState) {
 		a.alive = later(a.alive, s.read)
 		a.silence = a.randomSilence(s.record)
 	}
-	if s.revision > a.last.revision { // the key was written since: how it was removed before is of no account any more
-		a.last, a.notified, a.removed = change{}, time.Time{}, 0
+	if left, released := s.record.released(); released {
+		a.owed = max(a.owed, left)
+	}
+	if s.held() && (s.revision > a.removed || s.read.Sub(a.removedAt) > staleNotice) { // how the key was removed before is of no account any more
+		a.removed, a.owed = 0, 0
 	}
 	a.known = s
 	a.await(s.revision)
@@ -270,6 +278,7 @@ func (a *ear) wrote(revision uint64, r record) {
 	now := time.Now()
 	a.known = keyState{read: now, revision: revision, written: now, record: r}
 	a.predecessor = r
+	a.removed, a.owed = 0, 0
 	a.await(revision)
 }
 
@@ -302,7 +311,7 @@ func (a *ear) renewSource(within time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.delivered, a.awaited = 0, 0
-	a.last, a.notified, a.removed = change{}, time.Time{}, 0
+	a.last, a.notified = change{}, time.Time{}
 	at := time.Now().Add(randomBelow(within))
 	if a.lookAt.IsZero() || at.Before(a.lookAt) {
 		a.lookAt = at
@@ -408,11 +417,12 @@ func (a *ear) holdBack(until time.Time) {
 	a.patient = until
 }
 
-// removalNotified says whether the last notification was that somebody removed the key.
-func (a *ear) removalNotified() bool {
+// past returns what is known of how the key came to be free: the revision at which somebody removed it, as was notified, 0 if
+// nobody did; and the stand-down that the last release passed on.
+func (a *ear) past() (removed uint64, owed time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return !a.notified.IsZero() && a.last.removal == removed
+	return a.removed, a.owed
 }
 
 // watchesUnnotified says whether the source is a watcher that has told nothing of the key.
@@ -420,13 +430,6 @@ func (a *ear) watchesUnnotified() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.notified.IsZero() && a.hub.js == nil && a.hub.inUse() == sourceWatch
-}
-
-// lastRemoval returns the revision of the latest removal by somebody that was notified; 0 if none was.
-func (a *ear) lastRemoval() uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.removed
 }
 
 // nextChange returns a channel that is closed at the next notification.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/choria-io/fisk"
+	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
 )
@@ -100,7 +101,7 @@ func (h *handover) run(ctx context.Context) error {
 // ask has the user confirm a resignation after which nobody might lead.
 func (h *handover) ask(ctx context.Context, o *election.Observer, leader election.Leader) error {
 	candidates, err := o.Candidates(ctx, h.key)
-	if err != nil {
+	if err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // who may only have the leader resign can confirm
 		return stopped(ctx, err)
 	}
 	for _, c := range candidates {

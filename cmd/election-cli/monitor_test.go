@@ -11,8 +11,9 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// guarded is a server with a user who may do anything, and a monitor who may read the state of the bucket and its keys.
-func guarded(t *testing.T) (*server.Server, *session) {
+// guarded is a server with a user who may do anything, and a monitor who may read the state of the bucket and its keys, and publish
+// to the given subjects.
+func guarded(t *testing.T, publish ...string) (*server.Server, *session) {
 	t.Helper()
 	g := NewWithT(t)
 	s, err := server.NewServer(&server.Options{
@@ -20,7 +21,7 @@ func guarded(t *testing.T) (*server.Server, *session) {
 		Users: []*server.User{
 			{Username: "admin", Password: "a"},
 			{Username: "monitor", Password: "m", Permissions: &server.Permissions{
-				Publish:   &server.SubjectPermission{Allow: []string{"$JS.API.STREAM.INFO.KV_LEADER_ELECTION", "$JS.API.DIRECT.GET.KV_LEADER_ELECTION.>"}},
+				Publish:   &server.SubjectPermission{Allow: append(publish, "$JS.API.STREAM.INFO.KV_LEADER_ELECTION", "$JS.API.DIRECT.GET.KV_LEADER_ELECTION.>")},
 				Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 			}},
 		},
@@ -65,6 +66,32 @@ func TestAMonitorThatMayOnlyReadCanCheckAndInform(t *testing.T) {
 	code, stdout, stderr = try("ls")
 	a.Expect(code).To(Equal(exitOK), stderr)
 	a.Expect(stdout).To(MatchRegexp(`^jobs\tweb-1\t.*\nmore\tweb-3\t.*\n$`), "without permission for a consumer they are read one by one")
+}
+
+func TestOneWhoMayOnlyHaveTheLeaderResignCan(t *testing.T) {
+	t.Parallel()
+	s, admin := guarded(t, "election-control.LEADER_ELECTION.resign.jobs")
+	g := NewWithT(t)
+	bucket, err := election.CreateBucket(t.Context(), admin.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: monitored})
+	g.Expect(err).NotTo(HaveOccurred())
+	e, err := election.NewElection("web-1", "jobs", bucket, election.WithJetStream(admin.js), election.WithSplay(0), election.WithStandDown(0))
+	g.Expect(err).NotTo(HaveOccurred())
+	go func() { _ = e.Start(t.Context()) }()
+	t.Cleanup(e.Stop)
+	g.Eventually(e.IsLeader).WithTimeout(patience).Should(BeTrue())
+	monitor := func(args ...string) (int, string, string) {
+		return try(append(args, "-s", s.ClientURL(), "--user", "monitor", "--password", "m")...)
+	}
+	code, _, stderr := monitor("candidates", "jobs")
+	g.Expect(code).To(Equal(exitError), stderr)
+	g.Expect(stderr).To(ContainSubstring("not permitted: permit to publish to election-control.LEADER_ELECTION.candidates.jobs"))
+	code, _, stderr = monitor("transfer", "jobs", "--to", "web-2")
+	g.Expect(code).To(Equal(exitNegative), stderr)
+	g.Expect(stderr).To(ContainSubstring("not permitted: permit to publish to election-control.LEADER_ELECTION.transfer.jobs"))
+	code, stdout, stderr := monitor("resign", "jobs", "--force")
+	g.Expect(code).To(Equal(exitOK), stderr)
+	g.Expect(stdout).To(ContainSubstring("web-1 has resigned"))
+	g.Expect(e.IsLeader()).To(BeFalse())
 }
 
 func TestInfoTellsOfEachReplica(t *testing.T) {
