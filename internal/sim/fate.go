@@ -17,6 +17,8 @@ type fate struct {
 	quorum   bool          // whether the write waits for a quorum, in the way of others
 	edge     bool          // whether the renewal arrives in the last moment of the key's life
 	stale    time.Duration // how old what is read is
+	blind    bool          // whether the read that a create may need fails
+	hangs    bool          // and only when the time of the call is up
 	coin     bool
 }
 
@@ -32,9 +34,14 @@ const (
 func (w *world) fate(c *candidate, o op, n uint64) fate {
 	draw := mix(w.script.seed, uint64(c.slot.index), uint64(c.number), uint64(o), n)
 	f := fate{coin: draw&1 == 1}
-	if c.plan.unread && o == opGet {
-		f.lost = true
-		return f
+	if c.plan.unread {
+		switch o {
+		case opGet:
+			f.lost = true
+			return f
+		case opCreate:
+			f.blind, f.hangs = true, true
+		}
 	}
 	for i, a := range w.active {
 		if !a.hits(c.slot.index) {
@@ -78,9 +85,4 @@ func (w *world) befall(f *fate, a *window, o op, delay time.Duration) bool {
 		return false
 	}
 	return true
-}
-
-// transient is the error for a write that another one, of anybody's, is in the way of.
-func (s *server) transient(q *write) error {
-	return s.refusal(q, jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }

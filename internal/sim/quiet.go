@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"testing/synctest"
 	"time"
 )
@@ -71,10 +72,19 @@ func (w *world) patience() time.Duration {
 	if w.judge.removals > 0 {
 		standDown = max(standDown, ttl) // as the winner may have heard that somebody removed the key
 	}
+	var markers time.Duration
+	if w.script.markers && w.onlyUnread() { // they cannot create the key before the marker of its expiry is gone too
+		markers = w.script.markerTTL() + latenessLimit + interval
+	}
 	hanging := max(3*min(ttl/4, 2*time.Second), 2500*time.Millisecond)
 	slow := time.Duration(float64(ttl) * max(-w.server.rate, 0) * 1.2)
 	spread := min(ttl/4, time.Second)
-	return ttl + latenessLimit + spread + standDown + interval + hanging + w.server.backwards + slow + ttl/10
+	return ttl + latenessLimit + markers + spread + standDown + interval + hanging + w.server.backwards + slow + ttl/10
+}
+
+// onlyUnread says whether nobody campaigns but candidates that cannot read the key.
+func (w *world) onlyUnread() bool {
+	return !slices.ContainsFunc(w.slots, func(s *slot) bool { return s.now != nil && s.now.running && !s.plan.unread })
 }
 
 // handOver has the leader resign in the quiet, where somebody hears that: then somebody else leads at once. It is not

@@ -134,6 +134,9 @@ type script struct {
 	rounds     []round
 }
 
+// markerTTL is how long the marker of an expiry stays, where expiries are announced.
+func (s *script) markerTTL() time.Duration { return min(s.ttl, time.Second) }
+
 // newScript writes the script of a seed.
 func newScript(seed uint64) *script {
 	r := &dice{rand.New(rand.NewPCG(seed, 0x656c656374696f6e))}

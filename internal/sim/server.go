@@ -37,6 +37,7 @@ type write struct {
 	value  []byte
 	note   note
 	expect uint64 // the revision it demands; of a create that of the marker it saw
+	blind  bool   // whether it is a create whose writer cannot read the marker of a removal
 	always bool   // whether it demands none
 	sent   time.Time
 	told   *entry        // the last that its writer had heard by then
@@ -123,6 +124,14 @@ func (s *server) setClock(now time.Time, step time.Duration, rate float64) {
 	s.schedule(now)
 }
 
+// life is how long an entry stays under the key. The marker of an expiry has a TTL of its own.
+func (s *server) life(e *entry) time.Duration {
+	if e.expired {
+		return s.w.script.markerTTL()
+	}
+	return s.w.script.ttl
+}
+
 // schedule sets the time at which what stands under the key is removed.
 func (s *server) schedule(now time.Time) {
 	e := s.current
@@ -130,7 +139,7 @@ func (s *server) schedule(now time.Time) {
 		return
 	}
 	lateness := time.Duration(mix(s.w.script.seed, e.revision, 7) % uint64(s.w.script.lateness+1))
-	e.expires = s.when(e.stamped.Add(s.w.script.ttl)).Add(lateness)
+	e.expires = s.when(e.stamped.Add(s.life(e))).Add(lateness)
 	s.expiry.Reset(max(e.expires.Sub(now), 0))
 }
 
@@ -143,7 +152,7 @@ func (s *server) expire() {
 		return
 	}
 	s.w.journal.add(event{at: now, what: "expired", a: e.revision})
-	if e.stamped.Add(s.w.script.ttl).Before(s.clock(now).Add(-time.Millisecond)) {
+	if e.stamped.Add(s.life(e)).Before(s.clock(now).Add(-time.Millisecond)) {
 		s.w.count("expiry more than 1 ms late")
 	}
 	kind := removalExpired
@@ -211,13 +220,13 @@ func (s *server) apply(now time.Time, q *write, late bool) error {
 	}
 	switch {
 	case q.always:
-	case q.create && e.marks() && (!late || standing == q.expect):
+	case q.create && e.marks() && !q.blind && (!late || standing == q.expect):
 		// The client creates over the mark of a removal, which it has looked at; what was sent before cannot.
 	case q.create && e == nil:
 	case !q.create && standing == q.expect: // over 0 it creates the key, but over no marker
 	default:
 		s.w.journal.add(event{at: now, who: q.who(), what: q.verb() + " refused, found", a: standing})
-		return s.refusal(q, jetstream.JSErrCodeStreamWrongLastSequence)
+		return s.refusal(q, standing)
 	}
 	next := &entry{value: q.value, write: q}
 	switch {
@@ -231,12 +240,23 @@ func (s *server) apply(now time.Time, q *write, late bool) error {
 	return nil
 }
 
-// refusal is the error that nats.go makes of a lost compare-and-swap, or of one that another write is in the way of.
-func (s *server) refusal(q *write, code jetstream.ErrorCode) error {
+// refusal is the error that nats.go makes of a lost compare-and-swap. A stream of one replica names the last sequence of the
+// key, 0 if there is none; a replicated stream names none.
+func (s *server) refusal(q *write, last uint64) error {
 	if s.w.script.replicated {
-		code = jetstream.JSErrCodeStreamWrongLastSequenceConstant
+		return s.transient(q)
 	}
-	err := &jetstream.APIError{Code: 400, ErrorCode: code, Description: "wrong last sequence"}
+	return refused(q, jetstream.JSErrCodeStreamWrongLastSequence, fmt.Sprintf("wrong last sequence: %d", last))
+}
+
+// transient is the error for a write while another write, by anybody, is in flight. It names no sequence.
+func (s *server) transient(q *write) error {
+	return refused(q, jetstream.JSErrCodeStreamWrongLastSequenceConstant, "wrong last sequence")
+}
+
+// refused wraps the answer of the server as nats.go does.
+func refused(q *write, code jetstream.ErrorCode, description string) error {
+	err := fmt.Errorf("nats: %w", &jetstream.APIError{Code: 400, ErrorCode: code, Description: description})
 	switch {
 	case !q.create:
 		return fmt.Errorf("%w: %w", err, jetstream.ErrKeyRevisionMismatch)

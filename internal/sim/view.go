@@ -57,7 +57,7 @@ func (v *view) call(ctx context.Context, o op, q *write, serve func(now time.Tim
 	}
 	err = v.travel(ctx, o, q, f, serve)
 	v.thaw()
-	if ctx.Err() != nil && f.coin { // what was ready while the process was stopped, and the end of ctx: either may be seen first
+	if ctx.Err() != nil && f.coin && !f.hangs { // what was ready while the process was stopped, and the end of ctx: either may be seen first
 		err = ctx.Err()
 	}
 	v.end(o, q, err)
@@ -89,6 +89,10 @@ func (v *view) travel(ctx context.Context, o op, q *write, f fate, serve func(ti
 		return ctx.Err()
 	}
 	err := v.arrive(q, f, false, serve)
+	if f.hangs && err != nil { // nats.go reads the key to see whether it is removed, and then returns the refusal
+		<-ctx.Done()
+		return err
+	}
 	if f.mute || !wait(ctx, v.w.script.latency+f.after) || v.isCut() {
 		<-ctx.Done()
 		return ctx.Err()
@@ -172,15 +176,15 @@ func (v *view) begin(o op, q *write) (fate, error) {
 		return fate{}, nats.ErrConnectionClosed
 	}
 	v.calls[o]++
+	f := v.w.fate(v.c, o, v.calls[o])
 	if q != nil {
-		q.sent = now
+		q.sent, q.blind = now, f.blind
 		v.w.journal.add(event{at: now, who: v.c.name, what: q.verb() + " sent, over", a: q.expect})
 		v.w.judge.sent(q, now)
 	}
 	if o == opStatus {
 		v.w.judge.asked(v.c.ledger, now)
 	}
-	f := v.w.fate(v.c, o, v.calls[o])
 	if f != (fate{coin: f.coin}) || now.Before(v.w.server.inFlight) {
 		v.c.ledger.troubled = latest(v.c.ledger.troubled, now)
 	}
@@ -302,7 +306,7 @@ func (v *view) Status(ctx context.Context) (jetstream.KeyValueStatus, error) {
 		info := &jetstream.StreamInfo{Created: s.created}
 		info.Config.MaxAge, info.Config.MaxMsgsPerSubject = v.w.script.ttl, 1
 		if v.w.script.markers {
-			info.Config.SubjectDeleteMarkerTTL = v.w.script.ttl
+			info.Config.SubjectDeleteMarkerTTL = v.w.script.markerTTL()
 		}
 		info.State.Consumers = len(s.ears)
 		st = &status{info: info}
