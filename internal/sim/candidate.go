@@ -35,6 +35,8 @@ type candidate struct {
 	running bool
 	wanted  bool // whether it is to run again should it return by itself
 	crashed bool
+	unread  bool // whether its reads of the key fail for good
+	lost    bool // whether its requests for the state of the bucket do, so that it cannot come to lead
 	cancel  context.CancelFunc
 	calls   uint64 // of callbacks and work, for what happens now and then
 }
@@ -51,6 +53,7 @@ func (w *world) start(s *slot) {
 		if s.started > 1 {
 			c.name = s.plan.name + string(rune('0'+min(s.started, 9)))
 		}
+		c.unread = s.plan.unread
 		c.view = &view{w: w, c: c}
 		c.ledger = w.judge.enlist(c.name, s.plan, w.script.ttl)
 		var err error
@@ -70,6 +73,12 @@ func (w *world) start(s *slot) {
 	w.note(c.name, "starts")
 	w.runs.Add(1)
 	go c.run(ctx)
+}
+
+// able says whether the candidate of the slot is one that can come to lead.
+func (s *slot) able() bool {
+	c := s.now
+	return c != nil && c.running && c.wanted && !c.lost
 }
 
 // heard returns the last that the watcher in use told, when, and what it told before.

@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -34,14 +35,12 @@ const (
 func (w *world) fate(c *candidate, o op, n uint64) fate {
 	draw := mix(w.script.seed, uint64(c.slot.index), uint64(c.number), uint64(o), n)
 	f := fate{coin: draw&1 == 1}
-	if c.plan.unread {
-		switch o {
-		case opGet:
-			f.lost = true
-			return f
-		case opCreate:
-			f.blind, f.hangs = true, true
-		}
+	switch {
+	case c.unread && o == opGet, c.lost && o == opStatus:
+		f.lost = true
+		return f
+	case c.unread && o == opCreate:
+		f.blind, f.hangs = true, true
 	}
 	for i, a := range w.active {
 		if !a.hits(c.slot.index) {
@@ -75,6 +74,12 @@ func (w *world) befall(f *fate, a *window, o op, delay time.Duration) bool {
 		f.before = max(f.before, time.Until(a.until))
 	case a.kind == staleRead && o == opGet:
 		f.stale = min(delay, staleLimit)
+	case a.kind == readFails && o == opCreate:
+		f.blind, f.hangs = true, f.coin
+	case a.kind == readFails && o == opGet, a.kind == statusFails && o == opStatus:
+		if f.lost = f.coin; !f.lost {
+			f.err = nats.ErrNoResponders
+		}
 	case a.kind == edgeRenewal && o == opUpdate && w.server.current != nil && w.script.markers:
 		left := time.Until(w.server.current.expires) - edgeTime - w.script.latency
 		if left < 0 {

@@ -141,6 +141,17 @@ func (s *story) leadOn(a, b *actor, makePossible func()) {
 	s.observe(s.now)
 }
 
+// leadAfterRelease has b lead over a release that a sent before something happened and a led again.
+func (s *story) leadAfterRelease(a, b *actor, happens func()) {
+	q := &write{by: a.ledger, sent: s.now, note: note{Attempt: "x", Released: s.now}}
+	s.passes(time.Second)
+	happens()
+	s.passes(1)
+	s.leads(a, 7500*time.Millisecond)
+	s.put(&entry{write: q}, removalWritten)
+	s.leads(b, 1)
+}
+
 func (s *story) releases(a *actor) {
 	q := &write{by: a.ledger, sent: s.now, note: note{Attempt: "x", Released: s.now}}
 	s.sent(q, s.now)
@@ -218,6 +229,12 @@ var stories = []struct {
 		s.writes(b, won, false)
 		b.state, b.term = election.LeaderState, q.revision
 		s.observe(s.now)
+	}},
+	{"two leaders after a late release hit a later record of its writer in a bucket that was reset", "", func(s *story, a, b *actor) {
+		s.leadAfterRelease(a, b, func() { s.put(nil, removalForgotten) })
+	}},
+	{"two leaders after a late release hit a later record of its writer in a bucket that was not reset", "P2", func(s *story, a, b *actor) {
+		s.leadAfterRelease(a, b, func() {})
 	}},
 	{"two leaders in a bucket that was reset when nothing had been written to it", "P2", func(s *story, a, b *actor) {
 		s.put(nil, removalRemade)

@@ -50,8 +50,10 @@ func (j *judge) excuse(first, second *ledger, at time.Time) (why string, allowed
 		return "its record still stands under the key", false
 	}
 	q, next := j.history[last].after.write, j.history[last+1]
-	switch {
-	case !q.note.Released.IsZero() || q.remove:
+	switch lets := !q.note.Released.IsZero() || q.remove; {
+	case lets && j.resetBetween(q.sent, q.applied):
+		return whyReset, true // it arrived late, and hit what its writer had written since by chance
+	case lets:
 		return "it had released the key itself", false
 	case next.removal == removalExpired:
 		early := q.sent.Add(j.ttl).Sub(next.at)

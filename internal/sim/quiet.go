@@ -38,12 +38,10 @@ func (w *world) calm(rest time.Duration) {
 	}
 }
 
-// ensureSomebody lets somebody stand if nobody does.
+// ensureSomebody starts a candidate if none runs that can come to lead.
 func (w *world) ensureSomebody() {
-	for _, s := range w.slots {
-		if s.now != nil && s.now.running && s.now.wanted {
-			return
-		}
+	if slices.ContainsFunc(w.slots, (*slot).able) {
+		return
 	}
 	for _, s := range w.slots {
 		if s.now == nil || !s.now.running {
@@ -51,7 +49,11 @@ func (w *world) ensureSomebody() {
 			return
 		}
 	}
-	w.slots[0].now = nil // all are winding up
+	if c := w.slots[0].now; c.wanted {
+		w.note(c.name, "is replaced")
+		w.stop(c)
+	}
+	w.slots[0].now = nil // all others are winding up, or can never lead
 	w.start(w.slots[0])
 }
 
@@ -76,15 +78,21 @@ func (w *world) patience() time.Duration {
 	if w.script.markers && w.onlyUnread() { // they cannot create the key before the marker of its expiry is gone too
 		markers = w.script.markerTTL() + latenessLimit + interval
 	}
+	var givenBack time.Duration // wins of candidates that find that they cannot look at the bucket
+	for _, s := range w.slots {
+		if s.givesBack() {
+			givenBack += min(ttl/4, 2*time.Second) + interval
+		}
+	}
 	hanging := max(3*min(ttl/4, 2*time.Second), 2500*time.Millisecond)
 	slow := time.Duration(float64(ttl) * max(-w.server.rate, 0) * 1.2)
 	spread := min(ttl/4, time.Second)
-	return ttl + latenessLimit + markers + spread + standDown + interval + hanging + w.server.backwards + slow + ttl/10
+	return ttl + latenessLimit + markers + givenBack + spread + standDown + interval + hanging + w.server.backwards + slow + ttl/10
 }
 
 // onlyUnread says whether nobody campaigns but candidates that cannot read the key.
 func (w *world) onlyUnread() bool {
-	return !slices.ContainsFunc(w.slots, func(s *slot) bool { return s.now != nil && s.now.running && !s.plan.unread })
+	return !slices.ContainsFunc(w.slots, func(s *slot) bool { return s.able() && !s.now.unread })
 }
 
 // handOver has the leader resign in the quiet, where somebody hears that: then somebody else leads at once. It is not
@@ -95,7 +103,7 @@ func (w *world) handOver() {
 	w.mu.Lock()
 	w.observe()
 	leader := w.leader()
-	if leader == nil || w.judge.resets > 0 || leader.plan.plain || leader.plan.releaseTimeout == 0 || !w.heirs(leader) {
+	if leader == nil || w.judge.resets > 0 || leader.plan.plain || leader.plan.releaseTimeout == 0 || !w.heirs(leader) || slices.ContainsFunc(w.slots, (*slot).givesBack) {
 		w.mu.Unlock()
 		return
 	}
@@ -133,6 +141,9 @@ func (w *world) leader() *candidate {
 	return nil
 }
 
+// givesBack says whether the candidate of the slot may win the key and then has to give it back.
+func (s *slot) givesBack() bool { return s.now != nil && s.now.running && s.now.lost }
+
 // heirs says whether the leader has something to leave, and anybody else hears of it.
 func (w *world) heirs(leader *candidate) bool {
 	if e := w.server.current; e == nil || e.write == nil || e.write.by != leader.ledger {
@@ -140,7 +151,7 @@ func (w *world) heirs(leader *candidate) bool {
 	}
 	for _, s := range w.slots {
 		c := s.now
-		if c == nil || c == leader || !c.running || !c.wanted || c.plan.unread || c.watcher == nil {
+		if c == nil || c == leader || !c.running || !c.wanted || c.unread || c.watcher == nil {
 			continue
 		}
 		if c.plan.works && c.ledger.leaving {

@@ -30,13 +30,21 @@ const (
 	watchBlind                     // watchers go blind for good, without a sign
 	watchEnded                     // watchers end
 	serverAway                     // the server restarts: nobody is answered, and watchers are blind afterwards
+	readFails                      // reads of the key are not answered, or are refused
+	statusFails                    // requests for the state of the bucket are not answered, or are refused
 	numFaultKinds
+)
+
+// firstFaults are the kinds that scripts had when they were first written, and firstActs likewise; see script.more.
+const (
+	firstFaults = readFails
+	firstActs   = actReadsEnd
 )
 
 var faultNames = [numFaultKinds]string{
 	"late request", "lost request", "late reply", "lost reply", "passing conflict", "no stream leader", "no quorum", "stale read",
 	"renewal at the edge", "link cut", "link cut, buffered", "process stall", "watch update missed", "watch update late",
-	"watcher blind", "watcher ended", "server restart",
+	"watcher blind", "watcher ended", "server restart", "read fails", "status fails",
 }
 
 func (k faultKind) String() string { return faultNames[k] }
@@ -60,29 +68,34 @@ const (
 type actKind int
 
 const (
-	actStart     actKind = iota // of a candidate: as a new one, or again after its context ended
-	actStop                     // by Stop
-	actCancel                   // by the end of its context
-	actCrash                    // it is gone, and nothing it holds is released
-	actResign                   // of whoever holds the key
-	actDelete                   // the key is deleted
-	actPurge                    // the key is purged
-	actOverwrite                // a record of nobody we know is put under the key
-	actScribble                 // a bare name is
-	actTaken                    // somebody like a candidate of Choria creates the key if it is free
-	actRemake                   // the bucket is deleted and made again
-	actForget                   // the bucket loses all it held, with its sequence, and does not tell
-	actClock                    // the server's clock steps
-	actRate                     // the server's clock changes its rate
+	actStart      actKind = iota // of a candidate: as a new one, or again after its context ended
+	actStop                      // by Stop
+	actCancel                    // by the end of its context
+	actCrash                     // it is gone, and nothing it holds is released
+	actResign                    // of whoever holds the key
+	actDelete                    // the key is deleted
+	actPurge                     // the key is purged
+	actOverwrite                 // a record of nobody we know is put under the key
+	actScribble                  // a bare name is
+	actTaken                     // somebody like a candidate of Choria creates the key if it is free
+	actRemake                    // the bucket is deleted and made again
+	actForget                    // the bucket loses all it held, with its sequence, and does not tell
+	actClock                     // the server's clock steps
+	actRate                      // the server's clock changes its rate
+	actReadsEnd                  // reads of the key fail for good, for one candidate
+	actStatusEnds                // requests for the state of the bucket fail for good, for one candidate
 	numActKinds
 )
 
 var actNames = [numActKinds]string{
 	"start", "stop", "cancel", "crash", "resign", "delete", "purge", "foreign record", "bare name", "foreign create",
-	"bucket made again", "sequence reset", "clock step", "clock rate",
+	"bucket made again", "sequence reset", "clock step", "clock rate", "reads fail for good", "status fails for good",
 }
 
 func (k actKind) String() string { return actNames[k] }
+
+// concerns says whether such an act is done to one candidate.
+func (k actKind) concerns() bool { return k <= actResign || k == actReadsEnd || k == actStatusEnds }
 
 // act is one of these at a time of the round.
 type act struct {
@@ -137,8 +150,8 @@ type script struct {
 // markerTTL is how long the marker of an expiry stays, where expiries are announced.
 func (s *script) markerTTL() time.Duration { return min(s.ttl, time.Second) }
 
-// newScript writes the script of a seed.
-func newScript(seed uint64) *script {
+// newScript writes the script of a seed, without faults and acts whose names contain one of the given texts.
+func newScript(seed uint64, without ...string) *script {
 	r := &dice{rand.New(rand.NewPCG(seed, 0x656c656374696f6e))}
 	s := &script{
 		seed:       seed,
@@ -161,7 +174,38 @@ func newScript(seed uint64) *script {
 	for i := range s.plans { // last, so that seeds from before there was this mean what they meant
 		s.plans[i].fair = r.chance(0.2)
 	}
+	for i := range s.rounds {
+		n := &s.rounds[i]
+		s.more(r, n)
+		unwanted := func(name string) bool {
+			return slices.ContainsFunc(without, func(text string) bool { return strings.Contains(name, text) })
+		}
+		n.faults = slices.DeleteFunc(n.faults, func(f fault) bool { return unwanted(f.kind.String()) })
+		n.acts = slices.DeleteFunc(n.acts, func(a act) bool { return unwanted(a.kind.String()) })
+	}
 	return s
+}
+
+// more adds the kinds of trouble that scripts did not have at first. They are drawn last, so that everything else in a script
+// is what its seed meant before.
+func (s *script) more(r *dice, n *round) {
+	for _, f := range []struct {
+		kind   faultKind
+		chance float64
+	}{{readFails, 0.15}, {statusFails, 0.15}} {
+		if r.chance(f.chance) {
+			n.faults = append(n.faults, s.newFault(r, n.length, f.kind))
+		}
+	}
+	for _, a := range []struct {
+		kind   actKind
+		chance float64
+	}{{actReadsEnd, 0.05}, {actStatusEnds, 0.08}} {
+		if r.chance(a.chance) {
+			n.acts = append(n.acts, act{kind: a.kind, at: r.upTo(n.length), slot: pick(r, holder, r.IntN(len(s.plans)))})
+		}
+	}
+	slices.SortStableFunc(n.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 }
 
 // newPlan decides what a candidate is like.
@@ -214,22 +258,27 @@ func (s *script) newPlan(r *dice, i int) plan {
 func (s *script) newRound(r *dice, wild bool) round {
 	n := round{length: r.between(2*s.ttl, 6*s.ttl), calm: r.upTo(s.ttl), handover: r.chance(0.4)}
 	for range 1 + r.IntN(6) {
-		f := fault{
-			kind:   faultKind(r.IntN(int(numFaultKinds))),
-			start:  r.upTo(n.length),
-			length: pick(r, r.upTo(s.ttl/10), r.upTo(s.ttl/2), r.upTo(s.ttl*3/2), r.upTo(3*s.ttl)),
-			victim: s.victim(r),
-			chance: pick(r, 0.2, 0.5, 0.9, 1),
-			delay:  pick(r, 5*time.Millisecond, s.ttl/20, s.ttl/4, s.ttl),
-		}
-		f.length = min(f.length, n.length-f.start)
-		n.faults = append(n.faults, f)
+		n.faults = append(n.faults, s.newFault(r, n.length, faultKind(r.IntN(int(firstFaults)))))
 	}
 	for range r.IntN(6) {
 		n.acts = append(n.acts, s.newAct(r, n.length, wild))
 	}
 	slices.SortStableFunc(n.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 	return n
+}
+
+// newFault decides the course of a fault in a round of the given length.
+func (s *script) newFault(r *dice, length time.Duration, kind faultKind) fault {
+	f := fault{
+		kind:   kind,
+		start:  r.upTo(length),
+		length: pick(r, r.upTo(s.ttl/10), r.upTo(s.ttl/2), r.upTo(s.ttl*3/2), r.upTo(3*s.ttl)),
+		victim: s.victim(r),
+		chance: pick(r, 0.2, 0.5, 0.9, 1),
+		delay:  pick(r, 5*time.Millisecond, s.ttl/20, s.ttl/4, s.ttl),
+	}
+	f.length = min(f.length, length-f.start)
+	return f
 }
 
 func (s *script) victim(r *dice) int {
@@ -243,7 +292,7 @@ func (s *script) victim(r *dice) int {
 }
 
 func (s *script) newAct(r *dice, length time.Duration, wild bool) act {
-	a := act{kind: actKind(r.IntN(int(numActKinds))), at: r.upTo(length), slot: r.IntN(len(s.plans))}
+	a := act{kind: actKind(r.IntN(int(firstActs))), at: r.upTo(length), slot: r.IntN(len(s.plans))}
 	if r.chance(0.4) { // the ordinary ones are as many as all others
 		a.kind = pick(r, actStart, actStop, actCancel, actCrash, actResign)
 	}
