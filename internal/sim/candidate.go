@@ -37,6 +37,7 @@ type candidate struct {
 	crashed bool
 	unread  bool // whether its reads of the key fail for good
 	lost    bool // whether its requests for the state of the bucket do, so that it cannot come to lead
+	closed  bool // whether its connection is closed
 	cancel  context.CancelFunc
 	calls   uint64 // of callbacks and work, for what happens now and then
 }
@@ -47,7 +48,7 @@ var errWork = errors.New("work failed")
 // start lets the slot's candidate stand: the one that is there if its context had ended, else a new one.
 func (w *world) start(s *slot) {
 	c := s.now
-	if c == nil {
+	if c == nil || c.closed {
 		s.started++
 		c = &candidate{w: w, slot: s, plan: s.plan, number: s.started, name: s.plan.name}
 		if s.started > 1 {
@@ -55,6 +56,7 @@ func (w *world) start(s *slot) {
 		}
 		c.unread = s.plan.unread
 		c.view = &view{w: w, c: c}
+		c.view.conn, c.view.disconnect = context.WithCancel(context.Background())
 		c.ledger = w.judge.enlist(c.name, s.plan, w.script.ttl)
 		var err error
 		if c.Election, err = election.NewElection(c.name, electionKey, c.view, c.options()...); err != nil {
@@ -78,7 +80,7 @@ func (w *world) start(s *slot) {
 // able says whether the candidate of the slot is one that can come to lead.
 func (s *slot) able() bool {
 	c := s.now
-	return c != nil && c.running && c.wanted && !c.lost
+	return c != nil && c.running && c.wanted && !c.lost && !c.closed
 }
 
 // heard returns the last that the watcher in use told, when, and what it told before.
@@ -142,7 +144,7 @@ func (c *candidate) run(ctx context.Context) {
 	}
 	w.journal.add(event{at: time.Now(), who: c.name, what: "returned", note: note})
 	if !c.crashed {
-		w.judge.returned(c.ledger, time.Now())
+		w.judge.returned(c.ledger, err, !c.wanted, time.Now())
 	}
 	if c.wanted && c.slot.now == c && !w.closing { // its work has returned
 		time.AfterFunc(w.script.ttl/10, func() {
@@ -233,6 +235,16 @@ func (w *world) stop(c *candidate) {
 		defer w.runs.Done()
 		c.Stop()
 	}()
+}
+
+// disconnect closes the connection of a candidate for good.
+func (w *world) disconnect(c *candidate) {
+	c.closed = true
+	c.view.disconnect()
+	if c.watcher != nil {
+		c.watcher.end()
+	}
+	w.judge.disconnected(c.ledger, time.Now())
 }
 
 // crash makes an end of a candidate: nothing of it is sent any more, nor counts.

@@ -2,10 +2,12 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
@@ -78,7 +80,17 @@ func (j *judge) enlist(name string, p *plan, ttl time.Duration) *ledger {
 	return l
 }
 
-func (j *judge) started(l *ledger) { l.running = true }
+func (j *judge) started(l *ledger) { l.running, l.quit = true, false }
+
+// disconnected takes in that the connection of a candidate is closed for good.
+func (j *judge) disconnected(l *ledger, at time.Time) { l.closed = at }
+
+// cutOff takes in that a write of a candidate failed because its connection is closed.
+func (j *judge) cutOff(l *ledger, at time.Time) {
+	if l.cut.IsZero() {
+		l.cut = at
+	}
+}
 
 // leaves notes that the end of a term has a cause.
 func (j *judge) leaves(l *ledger) { l.leaving = true }
@@ -231,6 +243,8 @@ func (j *judge) leading(l *ledger, at time.Time, was bool) {
 		j.fail(at, "P2", l.name, "leads without a renewal sent after its stand-down, which ends in %v", g.counts.Sub(at))
 	case !l.running:
 		j.fail(at, "P7", l.name, "leads though it does not run")
+	case !l.cut.IsZero() && at.After(l.cut):
+		j.fail(at, closedPromise, l.name, "leads though a write told it that its connection is closed")
 	}
 	if was || len(j.failures) > 0 {
 		return
@@ -290,6 +304,8 @@ func (j *judge) ended(l *ledger, at time.Time) {
 		// It had taken the key over from one who, like itself, had not noticed that the bucket was made again, and has
 		// looked at the bucket now.
 		j.tally["hold ended: bucket made again"]++
+	case !l.closed.IsZero():
+		j.tally["hold ended: connection closed"]++
 	default:
 		j.fail(at, "P6", l.name, "gives up term %d though it holds the key, and the lease lasts for %v", g.win.revision, g.bound.Sub(at))
 	}
@@ -339,13 +355,39 @@ func (j *judge) worksOn(l *ledger, t election.Term, ctx context.Context) {
 // idle takes in that work is about to return. If its context has not ended, it does so by itself and ends the term.
 func (j *judge) idle(l *ledger) {
 	l.working--
+	l.quit = l.quit || l.workCtx.Err() == nil
 	l.leaving = l.leaving || l.workCtx.Err() == nil
 }
 
-// returned judges a candidate whose Start or Run has returned: all is wound up.
-func (j *judge) returned(l *ledger, at time.Time) {
+// closedPromise is that a connection which is closed for good ends a term at once, and Start and Run with its error.
+const closedPromise = "closed"
+
+// closedLimit is how long a candidate may take in the quiet to find out that its connection is closed for good: until its next
+// campaign, or for as long as it holds back.
+func (j *judge) closedLimit() time.Duration { return j.ttl + hangingLimit(j.ttl) + j.ttl/10 }
+
+// unreturned says whether a candidate runs on a closed connection, and judges it if that has lasted since the given time for
+// longer than the limit.
+func (j *judge) unreturned(quiet, at time.Time) (found bool) {
+	for _, l := range j.ledgers {
+		if l.closed.IsZero() || !l.running || l.crashed {
+			continue
+		}
+		found = true
+		if since := latest(quiet, l.closed); at.Sub(since) > j.closedLimit() {
+			j.fail(at, closedPromise, l.name, "has not returned %v after its connection was closed", at.Sub(since))
+		}
+	}
+	return found
+}
+
+// returned judges a candidate whose Start or Run has returned: all is wound up. If its connection is closed the error says so,
+// unless it was told to stop or its work returned.
+func (j *judge) returned(l *ledger, err error, told bool, at time.Time) {
 	l.running = false
 	switch {
+	case !l.closed.IsZero() && !told && !l.quit && !errors.Is(err, nats.ErrConnectionClosed):
+		j.fail(at, closedPromise, l.name, "has returned %v though its connection is closed", err)
 	case l.status.IsLeader():
 		j.fail(at, "P7", l.name, "leads though it has returned")
 	case l.status.State() != election.UnknownState:

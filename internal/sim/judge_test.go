@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
@@ -341,7 +342,7 @@ var stories = []struct {
 		s.called(a.ledger, "OnWon", s.now)
 		s.answered(a.ledger, "OnWon", s.now)
 		a.state = election.UnknownState
-		s.returned(a.ledger, s.now)
+		s.returned(a.ledger, nil, false, s.now)
 	}},
 	{"a number that does not grow", "P5", func(s *story, a, b *actor) {
 		s.newest = election.Term{Number: 7, Bucket: b.made}
@@ -404,9 +405,56 @@ var stories = []struct {
 		a.state, a.term = election.LeaderState, q.revision
 		s.observe(s.now)
 	}},
+	{"a leader that learns that its connection is closed and stands down", "", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.disconnected(a.ledger, s.now)
+		s.passes(storyTTL / 2)
+		s.cutOff(a.ledger, s.now)
+		a.state, a.term = election.UnknownState, 0
+		s.passes(1)
+		s.observe(s.now)
+		s.returned(a.ledger, fmt.Errorf("ended: %w", nats.ErrConnectionClosed), false, s.now)
+		s.unreturned(s.now, s.now.Add(time.Hour))
+	}},
+	{"a leader that learns that its connection is closed and leads on", closedPromise, func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.disconnected(a.ledger, s.now)
+		s.passes(storyTTL / 2)
+		s.cutOff(a.ledger, s.now)
+		s.passes(1)
+		s.observe(s.now)
+	}},
+	{"a candidate on a closed connection that returns no error", closedPromise, func(s *story, a, _ *actor) {
+		s.disconnected(a.ledger, s.now)
+		a.state = election.UnknownState
+		s.returned(a.ledger, nil, false, s.now)
+	}},
+	{"a candidate on a closed connection that is told to stop and returns no error", "", func(s *story, a, _ *actor) {
+		s.disconnected(a.ledger, s.now)
+		a.state = election.UnknownState
+		s.returned(a.ledger, nil, true, s.now)
+	}},
+	{"a candidate on a closed connection whose work returns by itself", "", func(s *story, a, _ *actor) {
+		s.leads(a, 7500*time.Millisecond)
+		s.worksOn(a.ledger, election.Term{}, context.Background())
+		s.disconnected(a.ledger, s.now)
+		s.idle(a.ledger)
+		a.state, a.term = election.UnknownState, 0
+		s.returned(a.ledger, errWork, false, s.now)
+	}},
+	{"a candidate that runs on a closed connection for as long as it may", "", func(s *story, a, _ *actor) {
+		s.disconnected(a.ledger, s.now)
+		s.passes(time.Hour)
+		s.unreturned(s.now, s.now.Add(s.closedLimit()))
+	}},
+	{"a candidate that runs on a closed connection for longer", closedPromise, func(s *story, a, _ *actor) {
+		s.disconnected(a.ledger, s.now)
+		s.passes(time.Hour)
+		s.unreturned(s.now, s.now.Add(s.closedLimit()+1))
+	}},
 	{"a leader that has returned", "P7", func(s *story, a, _ *actor) {
 		s.leads(a, 7500*time.Millisecond)
-		s.returned(a.ledger, s.now)
+		s.returned(a.ledger, nil, false, s.now)
 	}},
 }
 

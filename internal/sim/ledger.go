@@ -29,6 +29,7 @@ type ledger struct {
 
 	crashed bool
 	running bool
+	quit    bool // whether its work returned by itself since it was started
 	leaving bool // whether it was told to stop or resign, or its work returned, since it last won
 
 	hold      *grip     // by its last win that was acknowledged
@@ -36,6 +37,8 @@ type ledger struct {
 	displaced time.Time // when what it had written last ceased to stand under the key but by its own hand
 	troubled  time.Time // until when something went wrong with its calls
 	surveyed  time.Time // when it last asked for the bucket's state
+	closed    time.Time // when its connection was closed for good; zero if it was not
+	cut       time.Time // when a write of its own first failed for that; zero if none did
 
 	held  *grip // as it was last seen to hold the key; nil if it did not
 	term  election.Term

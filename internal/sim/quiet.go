@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// calm waits for a leader in the quiet after a round, and a little longer.
+// calm waits for a leader in the quiet after a round, and until everybody has returned whose connection is closed, and a little
+// longer.
 func (w *world) calm(rest time.Duration) {
 	w.mu.Lock()
 	w.quiet = true
@@ -21,15 +22,16 @@ func (w *world) calm(rest time.Duration) {
 		time.Sleep(w.script.ttl / 20)
 		w.mu.Lock()
 		w.observe()
+		closed := w.judge.unreturned(began, time.Now())
 		led, failed := w.lastLed.After(began), len(w.judge.failures) > 0
 		w.mu.Unlock()
 		switch {
 		case failed:
 			return
-		case led:
+		case led && !closed:
 			time.Sleep(rest)
 			return
-		case time.Now().After(limit):
+		case !led && time.Now().After(limit):
 			w.mu.Lock()
 			w.judge.fail(time.Now(), "P8", "", "nobody leads though the quiet has lasted %v", time.Since(began))
 			w.mu.Unlock()
@@ -60,6 +62,11 @@ func (w *world) ensureSomebody() {
 // latenessLimit is how late the contract allows a server to be to expire a key.
 const latenessLimit = 400 * time.Millisecond
 
+// hangingLimit is how long requests may hang that were sent in the time of trouble.
+func hangingLimit(ttl time.Duration) time.Duration {
+	return max(3*min(ttl/4, 2*time.Second), 2500*time.Millisecond)
+}
+
 // patience is how long it may take from the end of all trouble until somebody leads, by what the contract says of a crash:
 // one TTL in which the key expires, the lateness of that, the spread of answers, the stand-down, and one interval because
 // wake-ups may have been missed. To that come what trouble leaves behind: requests that hang until their time is up, and
@@ -84,10 +91,9 @@ func (w *world) patience() time.Duration {
 			givenBack += min(ttl/4, 2*time.Second) + interval
 		}
 	}
-	hanging := max(3*min(ttl/4, 2*time.Second), 2500*time.Millisecond)
 	slow := time.Duration(float64(ttl) * max(-w.server.rate, 0) * 1.2)
 	spread := min(ttl/4, time.Second)
-	return ttl + latenessLimit + markers + givenBack + spread + standDown + interval + hanging + w.server.backwards + slow + ttl/10
+	return ttl + latenessLimit + markers + givenBack + spread + standDown + interval + hangingLimit(ttl) + w.server.backwards + slow + ttl/10
 }
 
 // onlyUnread says whether nobody campaigns but candidates that cannot read the key.

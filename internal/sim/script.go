@@ -84,18 +84,20 @@ const (
 	actRate                      // the server's clock changes its rate
 	actReadsEnd                  // reads of the key fail for good, for one candidate
 	actStatusEnds                // requests for the state of the bucket fail for good, for one candidate
+	actClose                     // the connection of one candidate is closed for good
 	numActKinds
 )
 
 var actNames = [numActKinds]string{
 	"start", "stop", "cancel", "crash", "resign", "delete", "purge", "foreign record", "bare name", "foreign create",
 	"bucket made again", "sequence reset", "clock step", "clock rate", "reads fail for good", "status fails for good",
+	"connection closed",
 }
 
 func (k actKind) String() string { return actNames[k] }
 
 // concerns says whether such an act is done to one candidate.
-func (k actKind) concerns() bool { return k <= actResign || k == actReadsEnd || k == actStatusEnds }
+func (k actKind) concerns() bool { return k <= actResign || k >= actReadsEnd && k <= actClose }
 
 // act is one of these at a time of the round.
 type act struct {
@@ -200,7 +202,7 @@ func (s *script) more(r *dice, n *round) {
 	for _, a := range []struct {
 		kind   actKind
 		chance float64
-	}{{actReadsEnd, 0.05}, {actStatusEnds, 0.08}} {
+	}{{actReadsEnd, 0.05}, {actStatusEnds, 0.08}, {actClose, 0.15}} {
 		if r.chance(a.chance) {
 			n.acts = append(n.acts, act{kind: a.kind, at: r.upTo(n.length), slot: pick(r, holder, r.IntN(len(s.plans)))})
 		}

@@ -20,6 +20,9 @@ type view struct {
 	w     *world
 	c     *candidate
 	calls [numOps]uint64
+
+	conn       context.Context // ends when the connection is closed for good
+	disconnect context.CancelFunc
 }
 
 // op is a method of the bucket that the library calls.
@@ -51,13 +54,20 @@ func (v *view) call(ctx context.Context, o op, q *write, serve func(now time.Tim
 		defer cancel()
 		ctx = limit
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(v.conn, cancel)()
 	f, err := v.begin(o, q)
 	if err != nil {
+		v.end(o, q, err)
 		return err
 	}
 	err = v.travel(ctx, o, q, f, serve)
 	v.thaw()
-	if ctx.Err() != nil && f.coin && !f.hangs { // what was ready while the process was stopped, and the end of ctx: either may be seen first
+	switch { // what was ready while the process was stopped, and the end of ctx: either may be seen first
+	case v.conn.Err() != nil && (err != nil || f.coin):
+		err = nats.ErrConnectionClosed
+	case ctx.Err() != nil && f.coin && !f.hangs:
 		err = ctx.Err()
 	}
 	v.end(o, q, err)
@@ -172,7 +182,7 @@ func (v *view) begin(o op, q *write) (fate, error) {
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()
 	now := time.Now()
-	if v.c.crashed {
+	if v.c.crashed || v.c.closed {
 		return fate{}, nats.ErrConnectionClosed
 	}
 	v.calls[o]++
@@ -203,9 +213,13 @@ func (v *view) end(o op, q *write, err error) {
 	if err != nil || o != opGet { // which tells what it found
 		v.w.journal.add(e)
 	}
-	if q != nil && err == nil {
+	switch {
+	case q == nil:
+	case err == nil:
 		q.answered = now
 		v.w.judge.known(q, now)
+	case v.c.closed && errors.Is(err, nats.ErrConnectionClosed):
+		v.w.judge.cutOff(v.c.ledger, now)
 	}
 	v.w.probeSoon()
 }

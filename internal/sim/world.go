@@ -263,6 +263,8 @@ func (w *world) order(c *candidate, kind actKind) {
 		c.unread, c.ledger.unread = true, true
 	case actStatusEnds:
 		c.lost = true
+	case actClose:
+		w.disconnect(c)
 	}
 }
 
