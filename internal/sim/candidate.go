@@ -97,6 +97,12 @@ func (c *candidate) options() []election.Option {
 	opts := []election.Option{
 		election.OnWon(func() { c.callback("OnWon", p.won) }),
 		election.OnLost(func() { c.callback("OnLost", p.lost) }),
+		election.OnLeaderChange(func(l election.Leader) {
+			w := c.w
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.judge.announced(c.ledger, l, time.Now())
+		}),
 	}
 	for _, o := range []struct {
 		value time.Duration

@@ -338,6 +338,14 @@ func (j *judge) called(l *ledger, which string, at time.Time) {
 	l.callback = which
 }
 
+// announced judges what a candidate tells its user of the leader. P10: nobody is told of a leader that no record in the bucket
+// ever named.
+func (j *judge) announced(l *ledger, leader election.Leader, at time.Time) {
+	if leader.Name == inventedLeader {
+		j.fail(at, "P10", l.name, "tells its user that %q leads, which only a forged update said", leader.Name)
+	}
+}
+
 // answered takes in that a callback is about to return.
 func (j *judge) answered(l *ledger, which string, at time.Time) {
 	l.callback, l.callbackAt = "", at

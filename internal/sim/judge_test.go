@@ -452,6 +452,12 @@ var stories = []struct {
 		s.passes(time.Hour)
 		s.unreturned(s.now, s.now.Add(s.closedLimit()+1))
 	}},
+	{"a candidate that tells of a leader that it read", "", func(s *story, a, _ *actor) {
+		s.announced(a.ledger, election.Leader{Name: "b"}, s.now)
+	}},
+	{"a candidate that tells of a leader that nobody ever was", "P10", func(s *story, a, _ *actor) {
+		s.announced(a.ledger, election.Leader{Name: inventedLeader}, s.now)
+	}},
 	{"a leader that has returned", "P7", func(s *story, a, _ *actor) {
 		s.leads(a, 7500*time.Millisecond)
 		s.returned(a.ledger, nil, false, s.now)
@@ -465,7 +471,7 @@ func TestJudge(t *testing.T) {
 			s := newStory(t)
 			c.tell(s, s.actor("a"), s.actor("b"))
 			got := strings.Join(s.failures, "\n")
-			if ok := c.promise == "" && got == "" || c.promise != "" && strings.HasPrefix(got, c.promise); !ok {
+			if ok := c.promise == "" && got == "" || c.promise != "" && strings.HasPrefix(got, c.promise+":"); !ok {
 				t.Errorf("judged %q, want %q\n%s", got, c.promise, fmt.Sprint(s.journal))
 			}
 		})

@@ -78,7 +78,7 @@ func (w *world) patience() time.Duration {
 		interval = max(interval, s.plan.intervalOf(ttl), min(s.plan.backoff, ttl))
 		standDown = max(standDown, s.plan.standDownOf(ttl))
 	}
-	if w.judge.removals > 0 {
+	if w.judge.removals > 0 || w.deceived {
 		standDown = max(standDown, ttl) // as the winner may have heard that somebody removed the key
 	}
 	var markers time.Duration
@@ -92,7 +92,7 @@ func (w *world) patience() time.Duration {
 		}
 	}
 	slow := time.Duration(float64(ttl) * max(-w.server.rate, 0) * 1.2)
-	spread := min(ttl/4, time.Second)
+	spread := min(ttl/4, spreadLimit)
 	return ttl + latenessLimit + markers + givenBack + spread + standDown + interval + hangingLimit(ttl) + w.server.backwards + slow + ttl/10
 }
 
@@ -118,8 +118,9 @@ func (w *world) handOver() {
 	w.order(leader, actResign)
 	w.mu.Unlock()
 
-	// Messages to and fro are a renewal that is under way, the release, its news, the win and the first renewal.
-	limit := answerSpread + 10*w.script.latency + handoverSlack
+	// Messages to and fro are a renewal that is under way, the release, its news, a read, the win, a look at the bucket and the
+	// first renewal.
+	limit := answerSpread + 13*w.script.latency + handoverSlack
 	time.Sleep(limit)
 	synctest.Wait()
 	w.mu.Lock()
@@ -133,6 +134,8 @@ func (w *world) handOver() {
 const (
 	// answerSpread is the time over which answers to a vacancy are spread where nobody has counted the candidates.
 	answerSpread = 46 * time.Millisecond
+	// spreadLimit is the longest time over which answers are spread.
+	spreadLimit = time.Second
 	// handoverSlack is for an answer that met another, and is made again.
 	handoverSlack = 100 * time.Millisecond
 )
@@ -162,6 +165,9 @@ func (w *world) heirs(leader *candidate) bool {
 		}
 		if c.plan.works && c.ledger.leaving {
 			continue // its work has returned, and Run may be about to
+		}
+		if time.Since(c.watcher.misled) < 2*w.script.ttl+spreadLimit {
+			continue // it may have read the key in vain so often that it waits before it reads again
 		}
 		if x := c.watcher; !x.ended && !x.blind && x.heard == w.server.current && c.Status().WakeUp != "none" {
 			return true

@@ -32,6 +32,8 @@ const (
 	serverAway                     // the server restarts: nobody is answered, and watchers are blind afterwards
 	readFails                      // reads of the key are not answered, or are refused
 	statusFails                    // requests for the state of the bucket are not answered, or are refused
+	watchForged                    // watchers get updates that the bucket never had; see forgery.go
+	watchReplayed                  // watchers get updates again that were true once
 	numFaultKinds
 )
 
@@ -45,6 +47,7 @@ var faultNames = [numFaultKinds]string{
 	"late request", "lost request", "late reply", "lost reply", "passing conflict", "no stream leader", "no quorum", "stale read",
 	"renewal at the edge", "link cut", "link cut, buffered", "process stall", "watch update missed", "watch update late",
 	"watcher blind", "watcher ended", "server restart", "read fails", "status fails",
+	"watch update forged", "watch update replayed",
 }
 
 func (k faultKind) String() string { return faultNames[k] }
@@ -194,7 +197,7 @@ func (s *script) more(r *dice, n *round) {
 	for _, f := range []struct {
 		kind   faultKind
 		chance float64
-	}{{readFails, 0.15}, {statusFails, 0.15}} {
+	}{{readFails, 0.15}, {statusFails, 0.15}, {watchForged, 0.35}, {watchReplayed, 0.2}} {
 		if r.chance(f.chance) {
 			n.faults = append(n.faults, s.newFault(r, n.length, f.kind))
 		}

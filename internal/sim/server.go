@@ -86,7 +86,8 @@ type server struct {
 	created time.Time
 	seq     uint64
 	current *entry
-	past    []epoch // for stale reads
+	past    []epoch  // for stale reads
+	written []*entry // all there ever were
 	expiry  *time.Timer
 	ears    []*watcher
 
@@ -174,6 +175,7 @@ func (s *server) put(now time.Time, e *entry, kind removal) {
 	if e != nil {
 		s.seq += 1 + mix(s.w.script.seed, s.seq, 3)%8/7 // now and then somebody writes to another key
 		e.revision, e.stamped = s.seq, s.clock(now)
+		s.written = append(s.written, e)
 		if e.write != nil {
 			e.write.applied, e.write.revision, e.write.bucket = now, e.revision, s.created
 			e.write.over = before

@@ -16,15 +16,17 @@ type watcher struct {
 	timer   *time.Timer
 	blind   bool
 	ended   bool
-	heard   *entry    // the last that was delivered
+	heard   *entry    // the last that was delivered, but for forged and replayed updates
 	heardAt time.Time // and when
 	before  *entry    // the one before that
+	misled  time.Time // when a forged or replayed update was last delivered
 }
 
 // due is an update on its way; entry is nil for the end of what stood at the beginning.
 type due struct {
-	at    time.Time
-	entry *entry
+	at     time.Time
+	entry  *entry
+	forged bool // whether the bucket did not send it
 }
 
 // watchBuffer is how many updates nats.go keeps for a reader.
@@ -70,13 +72,15 @@ func (x *watcher) push(now time.Time, e *entry) {
 	x.deliverAt(at, e)
 }
 
-// deliverAt puts an update at the end of the queue.
-func (x *watcher) deliverAt(at time.Time, e *entry) {
-	if n := len(x.queue); n > 0 && at.Before(x.queue[n-1].at) {
-		at = x.queue[n-1].at
+// deliverAt puts an update of the bucket at the end of the queue.
+func (x *watcher) deliverAt(at time.Time, e *entry) { x.schedule(due{at: at, entry: e}) }
+
+func (x *watcher) schedule(d due) {
+	if n := len(x.queue); n > 0 && d.at.Before(x.queue[n-1].at) {
+		d.at = x.queue[n-1].at
 	}
-	if x.queue = append(x.queue, due{at, e}); len(x.queue) == 1 {
-		x.timer.Reset(max(time.Until(at), 0))
+	if x.queue = append(x.queue, d); len(x.queue) == 1 {
+		x.timer.Reset(max(time.Until(d.at), 0))
 	}
 }
 
@@ -97,21 +101,28 @@ func (x *watcher) deliver() {
 			return
 		}
 		x.queue = x.queue[1:]
-		x.give(now, next.entry)
+		x.give(now, next)
 	}
 }
 
-// give delivers one update. A reader that is too slow misses it.
-func (x *watcher) give(now time.Time, e *entry) {
+// give delivers one update. A reader that is too slow misses it. What the bucket did not send obliges nobody: the judge does
+// not learn of it.
+func (x *watcher) give(now time.Time, d due) {
 	var told jetstream.KeyValueEntry
+	e, note := d.entry, ""
 	if e != nil {
-		told = update{e}
+		told, note = update{e}, opText[e.op]
+	}
+	switch {
+	case d.forged:
+		x.misled, note = now, "forged or replayed "+note+string(e.value)
+	case e != nil:
 		x.before, x.heard, x.heardAt = x.heard, e, now
 	}
 	select {
 	case x.updates <- told:
 		if e != nil {
-			x.v.w.journal.add(event{at: now, who: x.v.c.name, what: "hears", a: e.revision, note: opText[e.op]})
+			x.v.w.journal.add(event{at: now, who: x.v.c.name, what: "hears", a: e.revision, note: note})
 		}
 		x.v.w.probeSoon()
 	default:

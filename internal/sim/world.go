@@ -24,6 +24,7 @@ type world struct {
 	began       time.Time // of the round
 	troubleEnds time.Time // of the round
 	quiet       bool
+	deceived    bool // whether any update was forged or replayed
 	closing     bool
 	probing     *time.Timer
 	probeAt     time.Time
@@ -145,7 +146,9 @@ func (w *world) hamper(s *slot, a *window, now time.Time) {
 	if s.now != nil && s.now.watcher != nil && !s.now.watcher.ended {
 		x = s.now.watcher
 	}
-	if s.now != nil {
+	switch {
+	case a.kind == watchForged, a.kind == watchReplayed: // which excuses nothing
+	case s.now != nil:
 		s.now.ledger.troubled = latest(s.now.ledger.troubled, a.until)
 	}
 	switch a.kind {
@@ -166,6 +169,8 @@ func (w *world) hamper(s *slot, a *window, now time.Time) {
 			return
 		}
 		x.end()
+	case watchForged, watchReplayed:
+		w.deceive(s, a, 0)
 	default:
 		return
 	}
