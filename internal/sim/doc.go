@@ -5,7 +5,9 @@
 // trouble, and quiet after each. In a round candidates start, stop, crash, resign and come back, processes pause, links
 // break, requests and replies are late or lost, writes are applied after their senders gave them up, the server's clock
 // steps or runs wrong, keys expire late or are deleted or overwritten, and the bucket restarts, is made again or forgets
-// its sequence. [Run] plays one in a bubble of testing/synctest, in about a millisecond.
+// its sequence. Reads of the key and requests for the state of the bucket fail for one candidate, for a while or for good;
+// connections are closed for good; watchers deliver forged updates, and old updates again; and the bucket goes back to an
+// earlier state, as after a power cut. [Run] plays one in a bubble of testing/synctest, in about a millisecond.
 //
 //	script   what is decided beforehand about a schedule, by its seed alone
 //	world    plays the script
@@ -13,6 +15,7 @@
 //	view     the bucket as one candidate sees it, through its own link; this is the jetstream.KeyValue
 //	watcher  a candidate's watch of the key
 //	fate     what befalls one call, by a hash of seed, candidate and call
+//	forgery  updates that the bucket does not send
 //	judge    compares what candidates do and say with the truth
 //	journal  what happened, to be told if a promise is broken
 //
@@ -35,6 +38,20 @@
 //     leads that does not run.
 //   - P8, liveness. In the quiet somebody leads within the time that the contract says for a crash; see world.patience.
 //     After an orderly resignation in the quiet somebody else does within the spread of answers, where it can hear of it.
+//     A candidate that can never look at the bucket may win, but gives the key back and does not starve the others.
+//   - P9, quiet. No candidate makes many calls in one instant, as it would if it tried a call again at once that fails at once.
+//     Nothing else of P9 is judged.
+//   - P10, trust. A forged or replayed update obliges nobody and excuses nothing: the judge does not know of it. No user is told
+//     of a leader that only a forged update named.
+//   - P11, proof of loss. A leader stands down in the instant in which its renewal is refused with an earlier sequence than it
+//     demanded, or in which it reads the record of another candidate from between its own win and its own last write. After
+//     history was rewound, a leader without trouble leads for no longer than its campaign interval and a few round trips:
+//     then its next renewal disproves it. This time counts from the rewinding where refusals name the last sequence. Elsewhere it
+//     counts from when another candidate's record stands under the key with a revision above that of the leader's win; no
+//     other state of the key proves anything there, as a lagging replica may show the same.
+//   - Closed connections ("closed"). A leader whose write fails because its connection is closed stands down in that instant.
+//     In the quiet Start and Run return, within a TTL and the time for which requests may hang; see judge.closedLimit. The error
+//     is nats.ErrConnectionClosed, unless the candidate was told to stop or its work returned.
 //
 // # What is allowed
 //
@@ -46,10 +63,13 @@
 //     stood down for a campaign interval of the leader's or more, this lasts for a few round trips at most.
 //   - A renewal was acknowledged and then wiped by an expiry that was under way. With honest clocks that is after the
 //     deadline and harmless.
+//   - The bucket's history was rewound while one of the two held the key. A leader that is cut off, or is shown no proof, leads
+//     until its lease ends. Before that it may hit the record of its successor by chance, whose lease counts from then on, so
+//     that the two lead together for two TTLs at most, and one more for each further rewinding. Numbers need not grow across it.
 //   - The bucket was made again, or lost its sequence. Then a holder's revision may stand under the key by chance, in
 //     somebody else's record, and numbers need not grow.
 //
-// None of these but the last may take longer than a TTL. In a bucket that was made again an orderly resignation is not
+// None of these but the last two may take longer than a TTL. In a bucket that was made again an orderly resignation is not
 // held to its time either: a watcher of the earlier one is blind, and that takes some campaigns or renewals to find out.
 //
 // # Running it
@@ -57,9 +77,11 @@
 //	go test ./internal/sim -v -run TestSchedules -args -schedules 1000000          # from a fresh seed, which is printed
 //	go test ./internal/sim -v -run TestSchedules -args -schedules 1 -seed 4711     # one schedule
 //	go test ./internal/sim -v -run TestSchedules -args -schedules 2000 -promise P6 # ignores what breaks other promises
+//	go test ./internal/sim -v -run TestSchedules -args -without rewound,forged,replayed    # leaves kinds of trouble out, by texts in their names
 //
 // A schedule that breaks a promise prints its script and its timeline, in seconds of virtual time. Without -v go test
-// prints nothing of a run that passes.
+// prints nothing of a run that passes. A kind of trouble that is left out, or that scripts did not have at first, changes nothing
+// else in the script of a seed.
 //
 // # What is not tried
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,6 +23,7 @@ const (
 	removalWiped                    // an expiry that was under way when the record was written
 	removalRemade                   // the bucket was deleted and made again
 	removalForgotten                // the bucket lost everything, its sequence too
+	removalRewound                  // the bucket went back to what it was
 )
 
 // mutation is a change of what stands under the key.
@@ -32,10 +32,14 @@ type mutation struct {
 	before, after *entry // nil: nothing
 	removal       removal
 	bucket        time.Time
+	seq           uint64 // to which the history was rewound
 }
 
 // resets says whether the bucket lost all it held.
 func (m mutation) resets() bool { return m.removal == removalRemade || m.removal == removalForgotten }
+
+// rewinds says whether the bucket lost its last writes.
+func (m mutation) rewinds() bool { return m.removal == removalRewound }
 
 // judge compares what candidates do and say with the truth about the bucket, promise by promise. It sees what is
 // written and when, what is acknowledged to whom, what candidates say of themselves, and their callbacks and work.
@@ -45,7 +49,9 @@ type judge struct {
 	tally    tally
 	ledgers  []*ledger
 	history  []mutation
+	named    bool // whether a refusal names the last sequence of the key
 	resets   int
+	rewinds  int
 	removals int // by operators, and resets
 	newest   election.Term
 	newestAt time.Time // when that was won
@@ -102,15 +108,73 @@ func (j *judge) moved(m mutation) {
 	case m.resets():
 		j.resets++
 		j.removals++
+	case m.rewinds():
+		j.rewinds++
+		j.removals++
 	case m.removal == removalWritten && m.after.write.by == nil && m.after.marks():
 		j.removals++
+	}
+	for _, l := range j.ledgers {
+		j.loses(l, m)
 	}
 	if m.before == nil || m.before.write == nil || m.before.write.by == nil {
 		return
 	}
-	if l := m.before.write.by; m.after == nil || m.after.write == nil || m.after.write.by != l {
+	if l := m.before.write.by; m.after == nil || m.after.write == nil || m.after.write.by != l || m.rewinds() {
 		l.displaced = m.at
 	}
+}
+
+// loses takes in whether a change rewinds the history in which a candidate holds the key, or shows that to it. A refusal that
+// names a sequence always does. Otherwise only the record of another candidate does that was written after the win: a lagging
+// replica may show an earlier one, or none.
+func (j *judge) loses(l *ledger, m mutation) {
+	var by *write
+	if m.after != nil {
+		by = m.after.write
+	}
+	switch {
+	case by != nil && by.by == l && !m.rewinds():
+		l.last, l.rewound = by, time.Time{}
+	case !m.rewinds() || l.last == nil:
+	case by == l.last:
+		l.rewound = time.Time{}
+	case l.rewound.IsZero():
+		l.rewound = m.at
+	}
+	switch foreign := by != nil && by.by != l && !m.after.marks(); {
+	case l.rewound.IsZero() || l.hold == nil || !j.named && !(foreign && m.after.revision > l.hold.win.revision):
+		l.shown = time.Time{}
+	case l.shown.IsZero():
+		l.shown = m.at
+	}
+}
+
+// refused takes in that a write was refused with the last sequence of the key. P11: a renewal that is refused with an earlier
+// one than it demanded proves that its writer lost the key.
+func (j *judge) refused(q *write, last uint64, at time.Time) {
+	if l := q.by; l.renews(q) && 0 < last && last < q.expect {
+		l.refuted = at
+	}
+}
+
+// read takes in what a candidate reads. P11: the record of somebody else that stands between its win and its last write proves
+// that it lost the key.
+func (j *judge) read(l *ledger, e *entry, at time.Time) {
+	l.read = e
+	foreign := e.write != nil && e.write.by != l
+	if g := l.hold; g != nil && !g.over && foreign && g.win.revision < e.revision && e.revision < l.revision {
+		l.refuted = at
+	}
+}
+
+// discovered returns by when a connected leader must have found out that it lost the key when history was rewound: after its
+// next renewal. It is zero if that does not tell.
+func (j *judge) discovered(l *ledger) time.Time {
+	if l.shown.IsZero() || !l.troubled.Before(l.last.sent) || l.unread && !j.named {
+		return time.Time{}
+	}
+	return l.shown.Add(l.interval + discovery)
 }
 
 // sent takes in that a write is on its way. P3: a release is not, before callbacks and work have returned.
@@ -119,6 +183,7 @@ func (j *judge) sent(q *write, at time.Time) {
 	if l.heard != nil {
 		q.told, q.toldAt, q.before = l.heard()
 	}
+	q.read = l.read
 	if g := l.hold; l.renews(q) && !g.mayLead {
 		q.owed, q.knew = g.counts.Sub(at), g.knew
 	}
@@ -133,7 +198,7 @@ func (j *judge) sent(q *write, at time.Time) {
 		j.fail(at, "P3", l.name, "releases the key while it leads")
 	case l.working > 0:
 		j.fail(at, "P3", l.name, "releases the key before its work has returned")
-	case l.callback != "" || l.won != l.lost:
+	case l.won != l.lost, l.callback != "" && l.hold != nil && l.hold.seen: // a win that it gives back at once has no callbacks
 		j.fail(at, "P3", l.name, "releases the key before its callbacks have returned (running: %q, OnWon %d, OnLost %d)", l.callback, l.won, l.lost)
 	}
 	if g := l.hold; !q.remove && g != nil && !g.mayLead {
@@ -172,6 +237,7 @@ func (j *judge) known(q *write, at time.Time) {
 		bound := q.sent.Add(l.lease)
 		l.hold = &grip{win: q, counts: at.Add(standDown), knew: knew, bound: bound, prior: bound, renewed: at}
 		l.leaving = false
+		l.refuted = time.Time{}
 		j.tally["key won"]++
 	case first && l.renews(q) && at.Before(l.hold.bound):
 		g := l.hold
@@ -208,6 +274,9 @@ func (j *judge) observe(at time.Time) (led bool) {
 		l.held = nil
 		if holds {
 			l.held = l.hold
+			if l.hold != nil {
+				l.hold.seen = true
+			}
 		}
 	}
 	j.measure(at)
@@ -246,6 +315,12 @@ func (j *judge) leading(l *ledger, at time.Time, was bool) {
 	case !l.cut.IsZero() && at.After(l.cut):
 		j.fail(at, closedPromise, l.name, "leads though a write told it that its connection is closed")
 	}
+	switch {
+	case !l.refuted.IsZero() && at.After(l.refuted):
+		j.fail(at, "P11", l.name, "leads in term %d though it was given proof %v ago that it lost the key", l.term.Number, at.Sub(l.refuted))
+	case !j.discovered(l).IsZero() && at.After(j.discovered(l)):
+		j.fail(at, "P11", l.name, "leads in term %d, which a renewal would have disproved since the history was rewound, %v ago", l.term.Number, at.Sub(l.rewound))
+	}
 	if was || len(j.failures) > 0 {
 		return
 	}
@@ -270,7 +345,7 @@ func (j *judge) numbered(l *ledger, at time.Time) {
 	order, later := l.term.Compare(j.newest), !win.applied.Before(j.newestAt)
 	switch {
 	case order > 0 && later, order < 0 && !later: // the latter was won before another that led first
-	case l.term.Bucket.Before(win.bucket), j.resetBetween(win.applied, j.newestAt):
+	case l.term.Bucket.Before(win.bucket), j.resetBetween(win.applied, j.newestAt), j.rewoundBetween(win.applied, j.newestAt):
 		j.tally["allowed: numbers after a reset"]++
 	default:
 		j.fail(at, "P5", l.name, "leads in term %s beside or after term %s", l.term.Token(), j.newest.Token())
@@ -281,11 +356,21 @@ func (j *judge) numbered(l *ledger, at time.Time) {
 }
 
 // resetBetween says whether the bucket was reset between two times, in whatever order they are given.
-func (j *judge) resetBetween(a, b time.Time) bool {
+func (j *judge) resetBetween(a, b time.Time) bool { return j.between(a, b, mutation.resets) > 0 }
+
+// rewoundBetween says whether the history of the bucket was rewound between two times.
+func (j *judge) rewoundBetween(a, b time.Time) bool { return j.between(a, b, mutation.rewinds) > 0 }
+
+func (j *judge) between(a, b time.Time, such func(mutation) bool) (n int) {
 	if b.Before(a) {
 		a, b = b, a
 	}
-	return slices.ContainsFunc(j.history, func(m mutation) bool { return m.resets() && !m.at.Before(a) && !m.at.After(b) })
+	for _, m := range j.history {
+		if such(m) && !m.at.Before(a) && !m.at.After(b) {
+			n++
+		}
+	}
+	return n
 }
 
 // ended judges the end of a hold on the key. P6: there was a cause.
@@ -413,8 +498,10 @@ func (j *judge) nextDeadline(now time.Time) (next time.Time) {
 		if l.held == nil {
 			continue
 		}
-		if at := l.held.bound.Add(1); at.After(now) && (next.IsZero() || at.Before(next)) {
-			next = at
+		for _, end := range []time.Time{l.held.bound, j.discovered(l)} {
+			if at := end.Add(1); at.After(now) && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
 		}
 	}
 	return next

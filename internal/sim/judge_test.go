@@ -142,6 +142,41 @@ func (s *story) leadOn(a, b *actor, makePossible func()) {
 	s.observe(s.now)
 }
 
+// rewinds takes the bucket back to when the given entry stood under the key.
+func (s *story) rewinds(e *entry) {
+	before := s.stood
+	s.stood, s.seq = e, e.revision
+	s.moved(mutation{at: s.now, before: before, after: e, removal: removalRewound, seq: e.revision})
+	s.passes(1)
+}
+
+// leadsBack has a candidate come to lead, and the bucket go back a second later to what stood under the key before.
+func (s *story) leadsBack(a *actor) {
+	s.put(&entry{write: &write{}}, removalWritten)
+	before := s.stood
+	s.leads(a, 7500*time.Millisecond)
+	s.passes(time.Second - 1)
+	s.rewinds(before)
+}
+
+// renewal is one of the term that a candidate won at the given time, to be refused.
+func (s *story) renewal(a *actor, won time.Time) *write {
+	return &write{by: a.ledger, sent: s.now, expect: a.revision, note: note{Attempt: "x", Since: won}}
+}
+
+// told has a candidate win at the second revision and lead, be told something then, and lead on.
+func (s *story) told(a *actor, tell func(won time.Time)) {
+	s.put(&entry{write: &write{}}, removalWritten)
+	won := s.now
+	s.leads(a, 7500*time.Millisecond)
+	tell(won)
+	s.passes(1)
+	s.observe(s.now)
+}
+
+// foreign is the record of somebody else with a revision.
+func foreign(revision uint64) *entry { return &entry{revision: revision, write: &write{}} }
+
 // leadAfterRelease has b lead over a release that a sent before something happened and a led again.
 func (s *story) leadAfterRelease(a, b *actor, happens func()) {
 	q := &write{by: a.ledger, sent: s.now, note: note{Attempt: "x", Released: s.now}}
@@ -151,6 +186,35 @@ func (s *story) leadAfterRelease(a, b *actor, happens func()) {
 	s.leads(a, 7500*time.Millisecond)
 	s.put(&entry{write: q}, removalWritten)
 	s.leads(b, 1)
+}
+
+// displaced has a candidate stand down since the bucket went back to what it was.
+func (s *story) displaced(a *actor) {
+	s.rewinds(s.stood)
+	a.state, a.term = election.CandidateState, 0
+	s.observe(s.now)
+}
+
+// leadBoth has b lead beside a for a while since history was rewound.
+func (s *story) leadBoth(a, b *actor, together time.Duration) {
+	b.standDown = 0
+	s.leadsBack(a)
+	a.troubled = s.now // so that it may take its time to find out
+	s.leads(b, 1)
+	for _, l := range []*actor{a, b} { // somehow they do not miss their deadlines
+		l.hold.bound = s.now.Add(time.Hour)
+	}
+	s.passes(together)
+	b.state, b.term = election.CandidateState, 0
+	s.leaves(b.ledger)
+	s.observe(s.now)
+}
+
+// givesBack has a candidate release what it won just now, and pass on the given stand-down.
+func (s *story) givesBack(a *actor, left time.Duration) {
+	q := &write{by: a.ledger, sent: s.now, note: note{Attempt: "x", Released: s.now, StandDownMs: left.Milliseconds()}}
+	s.sent(q, s.now)
+	s.put(&entry{write: q}, removalWritten)
 }
 
 func (s *story) releases(a *actor) {
@@ -237,6 +301,41 @@ var stories = []struct {
 	{"two leaders after a late release hit a later record of its writer in a bucket that was not reset", "P2", func(s *story, a, b *actor) {
 		s.leadAfterRelease(a, b, func() {})
 	}},
+	{"two leaders after a late release hit a later record of its writer in a history that was rewound", "", func(s *story, a, b *actor) {
+		s.put(&entry{write: &write{}}, removalWritten)
+		before := s.stood
+		s.put(&entry{write: &write{}}, removalWritten)
+		s.leadAfterRelease(a, b, func() { s.rewinds(before) })
+	}},
+	{"two leaders, the second of whom won after the history of the first was rewound", "", func(s *story, a, b *actor) {
+		s.leadsBack(a)
+		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"two leaders, both of whom won after the history was rewound", "P2", func(s *story, a, b *actor) {
+		s.put(&entry{write: &write{}}, removalWritten)
+		before := s.stood
+		s.put(&entry{write: &write{}}, removalWritten)
+		s.rewinds(before)
+		s.leads(a, 7500*time.Millisecond)
+		s.leads(b, 7500*time.Millisecond)
+	}},
+	{"two leaders, the second of whom hit what had the revision of a record that was lost with the history", "", func(s *story, a, b *actor) {
+		b.standDown = 0
+		s.put(&entry{write: &write{}}, removalWritten)
+		before := s.stood
+		for range 3 {
+			s.put(&entry{write: &write{}}, removalWritten)
+		}
+		s.rewinds(before)
+		s.leads(a, 7500*time.Millisecond) // by the writes that have these revisions now
+		s.leads(b, 1)
+	}},
+	{"two leaders for as long as two leases may last after the history was rewound", "", func(s *story, a, b *actor) {
+		s.leadBoth(a, b, 2*storyTTL)
+	}},
+	{"two leaders for longer", "P2", func(s *story, a, b *actor) {
+		s.leadBoth(a, b, 2*storyTTL+1)
+	}},
 	{"two leaders in a bucket that was reset when nothing had been written to it", "P2", func(s *story, a, b *actor) {
 		s.put(nil, removalRemade)
 		s.passes(1)
@@ -310,6 +409,24 @@ var stories = []struct {
 		a.state, a.term = election.CandidateState, 0
 		s.releases(a)
 	}},
+	{"a win that is given back at once, while OnCampaign runs", "", func(s *story, a, _ *actor) {
+		s.called(a.ledger, "OnCampaign", s.now)
+		s.writes(a, s.now, true)
+		s.givesBack(a, 7500*time.Millisecond)
+	}},
+	{"a win that is given back at once with less than is left of the stand-down", "P2", func(s *story, a, _ *actor) {
+		s.writes(a, s.now, true)
+		s.givesBack(a, 7499*time.Millisecond)
+	}},
+	{"a leader-elect that releases while OnCampaign runs", "P3", func(s *story, a, _ *actor) {
+		s.writes(a, s.now, true)
+		a.state = election.LeaderElectState
+		s.observe(s.now)
+		s.called(a.ledger, "OnCampaign", s.now)
+		s.leaves(a.ledger)
+		a.state = election.CandidateState
+		s.givesBack(a, 7500*time.Millisecond)
+	}},
 	{"a release after all has returned", "", func(s *story, a, b *actor) {
 		s.leads(a, 7500*time.Millisecond)
 		s.leaves(a.ledger)
@@ -367,6 +484,83 @@ var stories = []struct {
 		s.newest.Number += 7
 		s.put(&entry{write: &write{}}, removalWritten)
 		s.leads(a, 7500*time.Millisecond)
+	}},
+	{"a number that does not grow since the history was rewound", "", func(s *story, a, b *actor) {
+		s.put(&entry{write: &write{}}, removalWritten)
+		before := s.stood
+		s.put(&entry{write: &write{}}, removalWritten)
+		s.newest, s.newestAt = election.Term{Number: 7, Bucket: b.made}, s.now
+		s.rewinds(before)
+		s.leads(a, 7500*time.Millisecond)
+	}},
+	{"a leader that is refused with a sequence before that which it demanded", "P11", func(s *story, a, _ *actor) {
+		s.told(a, func(won time.Time) { s.refused(s.renewal(a, won), a.revision-1, s.now) })
+	}},
+	{"a leader that is so refused and stands down", "", func(s *story, a, _ *actor) {
+		s.told(a, func(won time.Time) {
+			s.refused(s.renewal(a, won), a.revision-1, s.now)
+			s.displaced(a)
+		})
+	}},
+	{"a leader that is refused with a later sequence, or none", "", func(s *story, a, _ *actor) {
+		s.told(a, func(won time.Time) {
+			s.refused(s.renewal(a, won), a.revision+1, s.now)
+			s.refused(s.renewal(a, won), 0, s.now)
+		})
+	}},
+	{"a leader whose write of an earlier term is refused with an earlier sequence", "", func(s *story, a, _ *actor) {
+		s.told(a, func(won time.Time) { s.refused(s.renewal(a, won.Add(-1)), a.revision-1, s.now) })
+	}},
+	{"a leader that reads a record of somebody else from between its win and its last write", "P11", func(s *story, a, _ *actor) {
+		s.told(a, func(time.Time) { s.read(a.ledger, foreign(a.revision-1), s.now) })
+	}},
+	{"a leader that reads a record of somebody else from before its win, from a replica that lags", "", func(s *story, a, _ *actor) {
+		s.told(a, func(time.Time) { s.read(a.ledger, foreign(a.hold.win.revision-1), s.now) })
+	}},
+	{"a leader that reads an earlier record of its own", "", func(s *story, a, _ *actor) {
+		s.told(a, func(time.Time) {
+			s.read(a.ledger, &entry{revision: a.revision - 1, write: &write{by: a.ledger}}, s.now)
+		})
+	}},
+	{"a connected leader for as long as it may take to find out that its history was rewound", "", func(s *story, a, _ *actor) {
+		s.named = true
+		s.leadsBack(a)
+		s.now = s.discovered(a.ledger)
+		s.observe(s.now)
+	}},
+	{"a connected leader for longer", "P11", func(s *story, a, _ *actor) {
+		s.named = true
+		s.leadsBack(a)
+		s.now = s.discovered(a.ledger).Add(1)
+		s.observe(s.now)
+	}},
+	{"a leader for longer that had trouble meanwhile", "", func(s *story, a, _ *actor) {
+		s.named = true
+		s.leadsBack(a)
+		s.passes(7600 * time.Millisecond)
+		a.troubled = s.now
+		s.observe(s.now)
+	}},
+	{"a leader for longer whose record is under the key again, as it hit that of its successor by chance", "", func(s *story, a, _ *actor) {
+		s.named = true
+		won := s.now
+		s.leadsBack(a)
+		s.writes(a, won, false)
+		s.passes(8 * time.Second)
+		s.observe(s.now)
+	}},
+	{"a leader for longer in a replicated bucket, where a record from before its win proves nothing", "", func(s *story, a, _ *actor) {
+		s.leadsBack(a)
+		s.passes(7600 * time.Millisecond)
+		s.observe(s.now)
+	}},
+	{"a leader for longer in a replicated bucket, where its successor has renewed", "P11", func(s *story, a, b *actor) {
+		s.leadsBack(a)
+		won := s.now
+		s.writes(b, won, true)
+		s.writes(b, won, false)
+		s.passes(7600 * time.Millisecond)
+		s.observe(s.now)
 	}},
 	{"a leader that gives up without cause", "P6", func(s *story, a, _ *actor) {
 		s.leads(a, 7500*time.Millisecond)

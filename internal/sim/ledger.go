@@ -34,6 +34,11 @@ type ledger struct {
 
 	hold      *grip     // by its last win that was acknowledged
 	revision  uint64    // of its last write that it knows to have been applied
+	last      *write    // its last write that was applied
+	read      *entry    // the record that it last read
+	rewound   time.Time // when the history was rewound in which that write stood under the key; zero if it was not
+	shown     time.Time // since when each of its renewals would prove that; zero if they would not
+	refuted   time.Time // when it was given proof that it lost the key that it held last; zero if it was not
 	displaced time.Time // when what it had written last ceased to stand under the key but by its own hand
 	troubled  time.Time // until when something went wrong with its calls
 	surveyed  time.Time // when it last asked for the bucket's state
@@ -64,6 +69,7 @@ type grip struct {
 	prior    time.Time // what that was before the last renewal became known
 	renewed  time.Time // when it did
 	surveyed bool      // whether its bucket was looked at before that renewal was counted
+	seen     bool      // whether its candidate was seen to hold the key
 	over     bool      // whether it was seen to end, or a release was sent
 	mayLead  bool      // whether a renewal is known from which leadership may count
 }
@@ -99,6 +105,16 @@ func (l *ledger) wins(q *write) bool {
 	return q.create || q.note.Since.Equal(q.sent)
 }
 
+// meant returns what the writer of an update took for that with the revision which it demands; nil if it knew none.
+func (q *write) meant() *entry {
+	for _, e := range []*entry{q.read, q.told} {
+		if e != nil && e.revision == q.expect && !q.create {
+			return e
+		}
+	}
+	return nil
+}
+
 // renews says whether a write was made in the term that is held.
 func (l *ledger) renews(q *write) bool {
 	return l.hold != nil && !q.remove && q.note.Released.IsZero() && !l.wins(q) &&
@@ -108,8 +124,8 @@ func (l *ledger) renews(q *write) bool {
 // required returns the stand-down that the contract asks of whoever won by q, and whether he was told of a removal.
 func (l *ledger) required(q *write) (d time.Duration, knew bool) {
 	over := q.over
-	if q.told != nil && q.told != over && q.expect == q.told.revision {
-		return 0, false // the bucket was reset, and the revision that was meant hit by chance
+	if meant := q.meant(); meant != nil && meant != over {
+		return 0, false // the bucket was reset or rewound, and the revision that was meant hit by chance
 	}
 	if over != nil && over.write != nil && over.write.remove {
 		switch {

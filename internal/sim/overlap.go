@@ -15,6 +15,9 @@ type overlap struct {
 // whyReset is an excuse for any time: one that held the key before may hit its revision by chance, and go on.
 const whyReset = "the bucket was reset"
 
+// whyRewound is an excuse until the loser finds out, by its next renewal if it is connected; see judge.discovered.
+const whyRewound = "the history was rewound"
+
 // whyDeleted is an excuse for a leader that is cut off. One that is connected finds out by its next renewal.
 const whyDeleted = "the key was deleted"
 
@@ -45,6 +48,9 @@ func (j *judge) excuse(first, second *ledger, at time.Time) (why string, allowed
 	if j.resetBetween(first.hold.win.applied, at) || j.resetBetween(second.hold.win.applied, at) {
 		return whyReset, true // the one who won before has lost the key unknown, or hit what the other wrote by mistake
 	}
+	if j.rewoundBetween(first.hold.win.applied, at) || j.rewoundBetween(second.hold.win.applied, at) {
+		return whyRewound, true // a rewound history takes the last write of whoever held the key
+	}
 	last := j.lastOf(first)
 	if last == len(j.history)-1 {
 		return "its record still stands under the key", false
@@ -53,6 +59,8 @@ func (j *judge) excuse(first, second *ledger, at time.Time) (why string, allowed
 	switch lets := !q.note.Released.IsZero() || q.remove; {
 	case lets && j.resetBetween(q.sent, q.applied):
 		return whyReset, true // it arrived late, and hit what its writer had written since by chance
+	case lets && j.rewoundBetween(q.sent, q.applied):
+		return whyRewound, true
 	case lets:
 		return "it had released the key itself", false
 	case next.removal == removalExpired:
@@ -60,8 +68,8 @@ func (j *judge) excuse(first, second *ledger, at time.Time) (why string, allowed
 		return "the key expired early", early > j.leastStandDown(last+1, second)+first.margin
 	case next.removal == removalWiped:
 		return "the renewal was wiped", true
-	case next.after.write.by != nil && j.mistaken(next.after.write):
-		return whyReset, true
+	case next.after.write.by != nil && j.mistaken(next.after.write) != "":
+		return j.mistaken(next.after.write), true
 	case next.after.write.by != nil:
 		return "another candidate had overwritten its record", false
 	case next.after.marks() && second.hold.knew:
@@ -72,18 +80,21 @@ func (j *judge) excuse(first, second *ledger, at time.Time) (why string, allowed
 	return "the key was overwritten", true
 }
 
-// mistaken says whether a write may have been meant for what had the revision that it hit before the bucket was reset.
-func (j *judge) mistaken(q *write) bool {
+// mistaken returns why a write may have been meant for something else that had the revision which it hit: the bucket was reset
+// or rewound since. It returns nothing if it was not.
+func (j *judge) mistaken(q *write) string {
 	stood := false
 	for _, m := range j.history {
 		switch {
+		case m.rewinds() && stood && m.seq < q.expect:
+			return whyRewound
 		case m.after != nil && m.after.revision == q.expect:
 			stood = true
 		case m.resets() && stood:
-			return true
+			return whyReset
 		}
 	}
-	return false
+	return ""
 }
 
 // leastStandDown returns the shortest stand-down of those who won since the given change, second being the last.
@@ -105,10 +116,10 @@ func (j *judge) measure(at time.Time) {
 			rest = append(rest, o)
 			continue
 		}
-		if lasted := at.Sub(o.began); lasted > j.ttl && o.why != whyReset && !j.resetBetween(o.began, at) {
+		if lasted := at.Sub(o.began); lasted > j.longestOf(o, at) && o.why != whyReset && !j.resetBetween(o.began, at) {
 			j.fail(at, "P2", o.second.name, "has led for %v together with %s, and %s", lasted, o.first.name, o.why)
 		}
-		connected := j.resets == 0 && o.first.troubled.Before(o.since) && !o.first.unread && o.waited >= o.first.interval
+		connected := j.resets == 0 && j.rewinds == 0 && o.first.troubled.Before(o.since) && !o.first.unread && o.waited >= o.first.interval
 		if lasted := at.Sub(o.began); o.why == whyDeleted && connected && lasted > discovery {
 			j.fail(at, "P2", o.second.name, "has led for %v together with %s, which was connected when its key was deleted", lasted, o.first.name)
 		}
@@ -118,11 +129,21 @@ func (j *judge) measure(at time.Time) {
 	j.overlaps = rest
 }
 
+// longestOf returns how long an overlap may last: for a lease, which is no longer than a TTL. When history is rewound the loser
+// may hit the winner's record by chance before its lease ends, so that the winner is the loser then.
+func (j *judge) longestOf(o *overlap, at time.Time) time.Duration {
+	leases := 1 + j.between(o.began, at, mutation.rewinds)
+	if o.why == whyRewound {
+		leases++
+	}
+	return time.Duration(leases) * j.ttl
+}
+
 // lastOf returns which change was the last write of a candidate that has written.
 func (j *judge) lastOf(l *ledger) int {
 	last := len(j.history) - 1
 	for ; last > 0; last-- {
-		if m := j.history[last]; m.after != nil && m.after.write != nil && m.after.write.by == l {
+		if m := j.history[last]; !m.rewinds() && m.after != nil && m.after.write != nil && m.after.write.by == l {
 			break
 		}
 	}

@@ -88,13 +88,14 @@ const (
 	actReadsEnd                  // reads of the key fail for good, for one candidate
 	actStatusEnds                // requests for the state of the bucket fail for good, for one candidate
 	actClose                     // the connection of one candidate is closed for good
+	actRewind                    // the bucket goes back to what it was a while ago, and does not tell
 	numActKinds
 )
 
 var actNames = [numActKinds]string{
 	"start", "stop", "cancel", "crash", "resign", "delete", "purge", "foreign record", "bare name", "foreign create",
 	"bucket made again", "sequence reset", "clock step", "clock rate", "reads fail for good", "status fails for good",
-	"connection closed",
+	"connection closed", "history rewound",
 }
 
 func (k actKind) String() string { return actNames[k] }
@@ -104,11 +105,13 @@ func (k actKind) concerns() bool { return k <= actResign || k >= actReadsEnd && 
 
 // act is one of these at a time of the round.
 type act struct {
-	kind actKind
-	at   time.Duration
-	slot int           // the candidate, for what happens to one; holder is possible
-	step time.Duration // of the clock
-	rate float64       // of the clock, from now on, less 1
+	kind   actKind
+	at     time.Duration
+	slot   int           // the candidate, for what happens to one; holder is possible
+	step   time.Duration // of the clock
+	rate   float64       // of the clock, from now on, less 1
+	back   time.Duration // how far history is rewound
+	blinds bool          // whether that blinds all watchers
 }
 
 // plan is what one candidate is like.
@@ -145,7 +148,8 @@ type script struct {
 	seed       uint64
 	ttl        time.Duration
 	markers    bool          // whether expiries are announced
-	replicated bool          // whether conflicts are 10164
+	replicated bool          // whether a write may be in the way of another for as long as there is no quorum
+	named      bool          // whether a refusal names the last sequence of the key
 	latency    time.Duration // of a message one way
 	lateness   time.Duration // the longest of an expiry
 	plans      []plan
@@ -188,6 +192,7 @@ func newScript(seed uint64, without ...string) *script {
 		n.faults = slices.DeleteFunc(n.faults, func(f fault) bool { return unwanted(f.kind.String()) })
 		n.acts = slices.DeleteFunc(n.acts, func(a act) bool { return unwanted(a.kind.String()) })
 	}
+	s.named = !s.replicated || r.chance(0.5) // nats-server 2.15 names it; others answer 10164 where the stream is replicated
 	return s
 }
 
@@ -205,9 +210,12 @@ func (s *script) more(r *dice, n *round) {
 	for _, a := range []struct {
 		kind   actKind
 		chance float64
-	}{{actReadsEnd, 0.05}, {actStatusEnds, 0.08}, {actClose, 0.15}} {
+	}{{actReadsEnd, 0.05}, {actStatusEnds, 0.08}, {actClose, 0.15}, {actRewind, 0.35}} {
 		if r.chance(a.chance) {
-			n.acts = append(n.acts, act{kind: a.kind, at: r.upTo(n.length), slot: pick(r, holder, r.IntN(len(s.plans)))})
+			n.acts = append(n.acts, act{
+				kind: a.kind, at: r.upTo(n.length), slot: pick(r, holder, r.IntN(len(s.plans))),
+				back: r.between(s.ttl/5, 2*s.ttl), blinds: r.chance(0.5),
+			})
 		}
 	}
 	slices.SortStableFunc(n.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
@@ -327,7 +335,7 @@ func pick[T any](r *dice, of ...T) T { return of[r.IntN(len(of))] }
 // String tells the script.
 func (s *script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "TTL %v, markers %v, replicated %v, latency %v, lateness of expiry up to %v\n", s.ttl, s.markers, s.replicated, s.latency, s.lateness)
+	fmt.Fprintf(&b, "TTL %v, markers %v, replicated %v, sequences named %v, latency %v, lateness of expiry up to %v\n", s.ttl, s.markers, s.replicated, s.named, s.latency, s.lateness)
 	for _, p := range s.plans {
 		fmt.Fprintf(&b, "  candidate %+v\n", p)
 	}
@@ -337,7 +345,7 @@ func (s *script) String() string {
 			fmt.Fprintf(&b, "    %v at %v for %v, victim %d, chance %v, delay up to %v\n", f.kind, f.start, f.length, f.victim, f.chance, f.delay)
 		}
 		for _, a := range n.acts {
-			fmt.Fprintf(&b, "    %v at %v, slot %d, step %v, rate %v\n", a.kind, a.at, a.slot, a.step, a.rate)
+			fmt.Fprintf(&b, "    %v at %v, slot %d, step %v, rate %v, back %v, blinds %v\n", a.kind, a.at, a.slot, a.step, a.rate, a.back, a.blinds)
 		}
 	}
 	return b.String()

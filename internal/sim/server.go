@@ -2,8 +2,11 @@ package sim
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -42,6 +45,7 @@ type write struct {
 	sent   time.Time
 	told   *entry        // the last that its writer had heard by then
 	toldAt time.Time     // and when
+	read   *entry        // the record that it had last read
 	before *entry        // what it had heard before that
 	owed   time.Duration // what was left of its writer's stand-down, if it renewed what that held as leader-elect
 	knew   bool          // whether that had been told of a removal
@@ -77,6 +81,7 @@ func (e *entry) releases() bool {
 type epoch struct {
 	from  time.Time
 	entry *entry
+	seq   uint64 // of the stream
 }
 
 // server is the bucket: one key, the sequence of its stream, and a clock of its own. It is a deterministic state machine,
@@ -182,7 +187,7 @@ func (s *server) put(now time.Time, e *entry, kind removal) {
 		}
 	}
 	s.current = e
-	s.past = append(s.past, epoch{now, e})
+	s.past = append(s.past, epoch{now, e, s.seq})
 	s.w.judge.moved(mutation{at: now, before: before, after: e, removal: kind, bucket: s.created})
 	if e == nil {
 		return
@@ -211,6 +216,33 @@ func (s *server) reset(now time.Time, again bool) {
 	for _, x := range s.ears {
 		x.blind = true
 	}
+}
+
+// rewind takes the bucket back to what it was, as when a server loses its last writes or a backup is restored. It returns false
+// if nothing has been written since.
+func (s *server) rewind(now time.Time, a *act) bool {
+	i := len(s.past) - 1
+	for i >= 0 && s.past[i].from.After(now.Add(-a.back)) {
+		i--
+	}
+	if i < 0 || s.past[i].seq == s.seq {
+		return false
+	}
+	before, then := s.current, s.past[i]
+	s.past = append(s.past[:i+1], epoch{now, then.entry, then.seq})
+	s.current, s.seq = then.entry, then.seq
+	e := event{at: now, what: "is back at sequence", a: s.seq}
+	if s.current != nil {
+		s.current.wipe = false
+		e.b = s.current.revision
+	}
+	s.w.journal.add(e)
+	s.w.judge.moved(mutation{at: now, before: before, after: s.current, removal: removalRewound, bucket: s.created, seq: s.seq})
+	s.schedule(now)
+	for _, x := range s.ears {
+		x.blind = x.blind || a.blinds
+	}
+	return true
 }
 
 // apply carries out a write, if what stands under the key allows it.
@@ -242,10 +274,10 @@ func (s *server) apply(now time.Time, q *write, late bool) error {
 	return nil
 }
 
-// refusal is the error that nats.go makes of a lost compare-and-swap. A stream of one replica names the last sequence of the
-// key, 0 if there is none; a replicated stream names none.
+// refusal is the error that nats.go makes of a lost compare-and-swap. Mostly it names the last sequence of the key, 0 if there is
+// none.
 func (s *server) refusal(q *write, last uint64) error {
-	if s.w.script.replicated {
+	if !s.w.script.named {
 		return s.transient(q)
 	}
 	return refused(q, jetstream.JSErrCodeStreamWrongLastSequence, fmt.Sprintf("wrong last sequence: %d", last))
@@ -254,6 +286,17 @@ func (s *server) refusal(q *write, last uint64) error {
 // transient is the error for a write while another write, by anybody, is in flight. It names no sequence.
 func (s *server) transient(q *write) error {
 	return refused(q, jetstream.JSErrCodeStreamWrongLastSequenceConstant, "wrong last sequence")
+}
+
+// lastNamed returns the last sequence that a refusal names.
+func lastNamed(err error) (last uint64, named bool) {
+	api := (*jetstream.APIError)(nil)
+	if !errors.As(err, &api) {
+		return 0, false
+	}
+	text, named := strings.CutPrefix(api.Description, "wrong last sequence: ")
+	last, err = strconv.ParseUint(text, 10, 64)
+	return last, named && err == nil
 }
 
 // refused wraps the answer of the server as nats.go does.

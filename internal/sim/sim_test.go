@@ -16,7 +16,7 @@ import (
 var (
 	schedules = flag.Int("schedules", 0, "how many schedules to run; 0 for 2000, or 300 with -short")
 	promise   = flag.String("promise", "", "the one promise to watch, such as P2; all of them if empty")
-	without   = flag.String("without", "", "kinds of trouble to leave out: texts in their names, separated by commas, such as rewind,forged")
+	without   = flag.String("without", "", "kinds of trouble to leave out: texts in their names, separated by commas, such as rewound,forged")
 	firstSeed = flag.Uint64("seed", 0, "the seed of the first schedule; each has the next; 0 for a fresh one")
 )
 
@@ -30,6 +30,12 @@ func TestSchedules(t *testing.T) {
 	}
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
+	}
+	kinds := slices.Concat(faultNames[:], actNames[:])
+	for _, text := range leftOut() {
+		if !slices.ContainsFunc(kinds, func(name string) bool { return strings.Contains(name, text) }) {
+			t.Fatalf("-without %q: no kind of trouble is called so, these are: %q", text, kinds)
+		}
 	}
 	fmt.Printf("sim: seeds %d to %d\n", seed, seed+uint64(n)-1)
 	s := &series{first: seed, n: uint64(n), tally: tally{}, overlap: map[string]time.Duration{}}
@@ -49,7 +55,7 @@ func TestSchedules(t *testing.T) {
 		return
 	}
 	if s.done.Load() >= 2000 && len(leftOut()) == 0 {
-		for _, name := range slices.Concat(faultNames[:], actNames[:], forgeryNames[:], []string{"renewal wiped at the edge"}) {
+		for _, name := range slices.Concat(kinds, forgeryNames[:], []string{"renewal wiped at the edge"}) {
 			if s.tally[name] == 0 {
 				t.Errorf("no schedule had a %s: the simulator does not try what it should", name)
 			}

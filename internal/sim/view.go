@@ -20,6 +20,8 @@ type view struct {
 	w     *world
 	c     *candidate
 	calls [numOps]uint64
+	last  time.Time // when the last call was made
+	burst int       // how many more were made in the same instant
 
 	conn       context.Context // ends when the connection is closed for good
 	disconnect context.CancelFunc
@@ -46,6 +48,9 @@ func (o op) writes() bool { return o <= opDelete }
 // clientTimeout is how long nats.go waits where the caller sets no limit.
 const clientTimeout = 5 * time.Second
 
+// burstLimit is how many calls a candidate may make in one instant: one that fails at once must not be tried again at once.
+const burstLimit = 20
+
 // call makes one request. serve is what the server does when it arrives; it runs at most once, under the world's mutex,
 // and for writes maybe after call has returned. q is nil for requests that write nothing.
 func (v *view) call(ctx context.Context, o op, q *write, serve func(now time.Time, f fate) error) error {
@@ -58,6 +63,9 @@ func (v *view) call(ctx context.Context, o op, q *write, serve func(now time.Tim
 	defer cancel()
 	defer context.AfterFunc(v.conn, cancel)()
 	f, err := v.begin(o, q)
+	if v.burst >= burstLimit { // else no time would pass any more
+		time.Sleep(time.Millisecond)
+	}
 	if err != nil {
 		v.end(o, q, err)
 		return err
@@ -182,6 +190,12 @@ func (v *view) begin(o op, q *write) (fate, error) {
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()
 	now := time.Now()
+	if v.burst++; !now.Equal(v.last) {
+		v.last, v.burst = now, 0
+	}
+	if v.burst == burstLimit {
+		v.w.judge.fail(now, "P9", v.c.name, "makes %d calls in one instant", v.burst)
+	}
 	if v.c.crashed || v.c.closed {
 		return fate{}, nats.ErrConnectionClosed
 	}
@@ -220,6 +234,10 @@ func (v *view) end(o op, q *write, err error) {
 		v.w.judge.known(q, now)
 	case v.c.closed && errors.Is(err, nats.ErrConnectionClosed):
 		v.w.judge.cutOff(v.c.ledger, now)
+	default:
+		if last, named := lastNamed(err); named {
+			v.w.judge.refused(q, last, now)
+		}
 	}
 	v.w.probeSoon()
 }
@@ -306,6 +324,7 @@ func (v *view) Get(ctx context.Context, _ string) (jetstream.KeyValueEntry, erro
 		return nil, jetstream.ErrKeyNotFound
 	}
 	v.w.journal.add(event{at: time.Now(), who: v.c.name, what: "read", a: found.revision})
+	v.w.judge.read(v.c.ledger, found, time.Now())
 	if q := found.write; q != nil && q.by == v.c.ledger && !v.c.plan.plain {
 		v.w.judge.known(q, time.Now())
 	}

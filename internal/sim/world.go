@@ -59,6 +59,7 @@ func Run(seed uint64, without ...string) *Result {
 	now := time.Now()
 	w := &world{script: s, journal: &journal{began: now}, tally: tally{}, troubleEnds: now}
 	w.judge = newJudge(s.ttl, w.journal, w.tally)
+	w.judge.named = s.named
 	w.server = newServer(w)
 	w.probing = time.AfterFunc(time.Hour, w.probe)
 	for i := range s.plans {
@@ -286,6 +287,8 @@ func (w *world) disturb(a *act, now time.Time) bool {
 	case actRemake, actForget:
 		s.reset(now, a.kind == actRemake)
 		return true
+	case actRewind:
+		return s.rewind(now, a)
 	}
 	q := &write{always: true, sent: now}
 	switch a.kind {
