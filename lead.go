@@ -64,7 +64,7 @@ func (e *Election) serve(ctx context.Context, t *tenure, do func(context.Context
 		case <-ear.news:
 		case <-timer.C:
 			if !look.IsZero() && !time.Now().Before(look) {
-				e.verify(ctx, t)
+				e.verify(t)
 				continue
 			}
 			if time.Now().Before(t.next) {
@@ -88,14 +88,15 @@ const nudgeSpacing = 10 * minPause
 
 // verify reads the key on account of a notification that somebody else wrote it. What is read may end the term; a notification alone
 // may not.
-func (e *Election) verify(ctx context.Context, t *tenure) {
+func (e *Election) verify(t *tenure) {
 	e.busy("reading the key")
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTime(t.remaining()))
+	// The read keeps neither a renewal nor the end of leadership waiting.
+	ctx, cancel := context.WithTimeout(t.ctx, min(tryTime(t.remaining()), max(time.Until(t.next), minTry)))
 	defer cancel()
 	s, found := e.lookAtOwn(ctx, t)
 	switch {
 	case found == ours:
-		_ = e.recognise(ctx, t, s) // what is not recognised changes nothing
+		_ = e.recognise(context.WithoutCancel(ctx), t, s) // what is not recognised changes nothing
 	case found != unclear:
 		t.end(found.why())
 	case s.removal == gone, s.held() && s.record.Instance != e.instance:

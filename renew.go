@@ -51,7 +51,11 @@ func (e *Election) tryRenew(ctx context.Context, t *tenure) error {
 	sent := time.Now()
 	r := e.recordOf(t, sent)
 	rev, err := e.bucket.Update(ctx, e.key, e.encode(r), t.revision)
-	switch classify(err) {
+	result := classify(err)
+	if result == applied || result == refused {
+		e.wroteBlindly()
+	}
+	switch result {
 	case applied:
 		e.metrics.renewed(time.Since(sent))
 		return e.confirm(ctx, t, r, rev, sent)
@@ -119,7 +123,7 @@ func (e *Election) resolve(ctx context.Context, t *tenure, refusal error) error 
 		}
 	case found != unclear:
 		t.end(found.why())
-	case named && s.removal == gone && (last == 0 || len(t.pending) == 0): // the server and the read agree that our record is gone
+	case named && (last == 0 || s.removal == gone && len(t.pending) == 0): // and the read does not contradict that our record is gone
 		t.end(reasonDeleted)
 	case named && last > t.revision && len(t.pending) == 0: // the sequence is that of no write of our own
 		t.end(reasonOverwritten)

@@ -278,7 +278,9 @@ func (a *ear) wrote(revision uint64, r record) {
 	now := time.Now()
 	a.known = keyState{read: now, revision: revision, written: now, record: r}
 	a.predecessor = r
-	a.removed, a.owed = 0, 0
+	if revision > a.removed {
+		a.removed, a.owed = 0, 0
+	}
 	a.await(revision)
 }
 
@@ -311,6 +313,7 @@ func (a *ear) renewSource(within time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.delivered, a.awaited = 0, 0
+	a.wrong, a.nextLook = 0, time.Time{}
 	a.last, a.notified = change{}, time.Time{}
 	at := time.Now().Add(randomBelow(within))
 	if a.lookAt.IsZero() || at.Before(a.lookAt) {

@@ -247,8 +247,10 @@ func (w *world) stop(c *candidate) {
 func (w *world) disconnect(c *candidate) {
 	c.closed = true
 	c.view.disconnect()
-	if c.watcher != nil {
-		c.watcher.end()
+	for _, x := range w.server.ears {
+		if x.v == c.view {
+			x.end()
+		}
 	}
 	w.judge.disconnected(c.ledger, time.Now())
 }

@@ -47,6 +47,9 @@ func (w *world) ensureSomebody() {
 	}
 	for _, s := range w.slots {
 		if s.now == nil || !s.now.running {
+			if s.now != nil && s.now.lost {
+				s.now = nil // that one can never lead
+			}
 			w.start(s)
 			return
 		}

@@ -374,7 +374,9 @@ func (v *view) Watch(ctx context.Context, _ string, _ ...jetstream.WatchOpt) (je
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()
 	x.heardAt = latest(x.heardAt, time.Now())
-	v.c.watcher = x
+	if v.c.watcher == nil || v.c.watcher.ended { // else it is one that reads a marker, and ends soon
+		v.c.watcher = x
+	}
 	return x, nil
 }
 
