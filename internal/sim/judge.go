@@ -201,7 +201,11 @@ func (j *judge) sent(q *write, at time.Time) {
 	case l.won != l.lost, l.callback != "" && l.hold != nil && l.hold.seen: // a win that it gives back at once has no callbacks
 		j.fail(at, "P3", l.name, "releases the key before its callbacks have returned (running: %q, OnWon %d, OnLost %d)", l.callback, l.won, l.lost)
 	}
-	if g := l.hold; !q.remove && g != nil && !g.mayLead {
+	if g := l.hold; !q.remove && g != nil && !g.mayLead && !l.leaving {
+		l.gaveBack = at
+	}
+	// A bare name does not tell a win from a renewal that hits another's record by chance after a reset.
+	if g := l.hold; !q.remove && g != nil && !g.mayLead && (!l.plain || j.mistaken(g.win) == "") {
 		left := time.Duration(q.note.StandDownMs) * time.Millisecond
 		if left < g.counts.Sub(at) {
 			j.fail(at, "P2", l.name, "releases as leader-elect and passes on %v of its stand-down, of which %v is left", left, g.counts.Sub(at))

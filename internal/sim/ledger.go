@@ -27,6 +27,8 @@ type ledger struct {
 	unread    bool
 	heard     func() (told *entry, at time.Time, before *entry) // the last that its watcher told it
 
+	gaveBack time.Time // when it last released a win that it could not keep; it leaves the key to others for a TTL then
+
 	crashed bool
 	running bool
 	quit    bool // whether its work returned by itself since it was started

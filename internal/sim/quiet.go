@@ -169,6 +169,9 @@ func (w *world) heirs(leader *candidate) bool {
 		if c.plan.works && c.ledger.leaving {
 			continue // its work has returned, and Run may be about to
 		}
+		if time.Since(c.ledger.gaveBack) < w.script.ttl+spreadLimit {
+			continue
+		}
 		if time.Since(c.watcher.misled) < 2*w.script.ttl+spreadLimit {
 			continue // it may have read the key in vain so often that it waits before it reads again
 		}
