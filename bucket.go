@@ -12,6 +12,10 @@ import (
 	"github.com/nats-io/nuid"
 )
 
+// markerLife is how long the marker of an expiry stands, the least that servers take: until it has gone, a candidate that may
+// not read cannot create the key.
+const markerLife = time.Second
+
 // BucketConfig says what bucket [CreateBucket] makes.
 type BucketConfig struct {
 	Name     string                // letters, digits, - and _
@@ -39,7 +43,7 @@ func (c BucketConfig) validate() error {
 }
 
 // CreateBucket makes a bucket that is fit for elections, or brings one that exists to it: history 1, the TTL, expiry
-// markers unless it is mixed, and what it commits republished below election.<name>, on a subject of its own, which wakes
+// markers of a second unless it is mixed, and what it commits republished below election.<name>, on a subject of its own, which wakes
 // candidates up without a consumer each. Of a bucket that exists the storage cannot be changed, nor can markers be taken
 // away; that is an [ErrBucketUnsuitable], as is what the server refuses. All else about it stays as it is. A bad
 // configuration is an [ErrInvalidOption], and nothing is made. Do not change the TTL of a bucket in which somebody leads.
@@ -129,7 +133,7 @@ func (c BucketConfig) over(now jetstream.KeyValueConfig) jetstream.KeyValueConfi
 		now.RePublish = &jetstream.RePublish{Source: "$KV." + c.Name + ".>", Destination: "election." + c.Name + "." + nuid.Next() + ".>"}
 	}
 	if !c.Mixed {
-		now.LimitMarkerTTL = c.TTL
+		now.LimitMarkerTTL = markerLife
 	}
 	return now
 }

@@ -310,7 +310,7 @@ func TestCreateBucketMakesABucketFitForElectionsAndBringsOneToIt(t *testing.T) {
 		has := status.Config()
 		g.Expect(has.History).To(BeEquivalentTo(1))
 		g.Expect(has.TTL).To(Equal(ttl))
-		g.Expect(has.LimitMarkerTTL).To(Equal(ttl))
+		g.Expect(has.LimitMarkerTTL).To(Equal(time.Second))
 		g.Expect(has.RePublish.Destination).To(HavePrefix("election.E."))
 		g.Expect(has.Description).To(Equal("ours"))
 
