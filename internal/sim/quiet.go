@@ -105,14 +105,15 @@ func (w *world) onlyUnread() bool {
 }
 
 // handOver has the leader resign in the quiet, where somebody hears that: then somebody else leads at once. It is not
-// promised soon after a bucket was made again: a watcher of the old one is blind, and that takes some campaigns to find out.
+// promised soon after a bucket was made again: a watcher of the old one is blind, and that takes some campaigns to find out. After a
+// rewind, a deposed leader's renewal may hit the release by chance.
 func (w *world) handOver() {
 	try := min(w.script.ttl/4, 2*time.Second)
 	time.Sleep(3 * try) // until nothing hangs any more
 	w.mu.Lock()
 	w.observe()
 	leader := w.leader()
-	if leader == nil || w.judge.resets > 0 || leader.plan.plain || leader.plan.releaseTimeout == 0 || !w.heirs(leader) || slices.ContainsFunc(w.slots, (*slot).givesBack) {
+	if leader == nil || w.judge.resets > 0 || slices.ContainsFunc(w.judge.history, mutation.rewinds) || leader.plan.plain || leader.plan.releaseTimeout == 0 || !w.heirs(leader) || slices.ContainsFunc(w.slots, (*slot).givesBack) {
 		w.mu.Unlock()
 		return
 	}
