@@ -15,38 +15,39 @@ import (
 // mutants are ways to break the library, each by a patch of its sources, and the promise that must show it. One without a
 // patch is the library as it is, while that does not keep the promise yet.
 var mutants = []struct {
-	name     string
-	file     string
-	old, new string
-	promise  string
+	name    string
+	file    string
+	promise string
+	patches [][2]string // texts, and what takes their places
 }{
-	{
-		name: "no deadline", file: "options.go", promise: "P1",
-		old: "return t.ttl - t.margin }",
-		new: "return 1000 * t.ttl }",
-	},
-	{
-		name: "no stand-down", file: "campaign.go", promise: "P2",
-		old: "w.since, w.acknowledged, w.standDown(f))",
-		new: "w.since, w.acknowledged, w.standDown(f)*0)",
-	},
-	{
-		name: "release before work ends", file: "lead.go", promise: "P3",
-		old: "for silence != nil || worked != nil {",
-		new: "for false {",
-	},
-	{
-		name: "abdicate on any error", file: "renew.go", promise: "P6",
-		old: "t.next = time.Now().Add(spacing(left))",
-		new: "t.next = time.Now().Add(spacing(left))\n\tt.end(reasonDeleted)",
-	},
-	{
-		name: "adopt a ghost", file: "campaign.go", promise: "P7",
-		old: "if err := e.write(call, &w); err != nil {",
-		new: "w.revision, w.since, w.acknowledged = w.over, time.Now(), time.Now()\n\tif w.reason == reasonReclaimed {\n\t\treturn e.take(ctx, w)\n\t}\n\tif err := e.write(call, &w); err != nil {",
-	},
-	{name: "believe a notification", promise: "P2"},
-	{name: "ignore a lower foreign revision", promise: "P11"},
+	{"no deadline", "options.go", "P1", [][2]string{{
+		"return t.ttl - t.margin }",
+		"return 1000 * t.ttl }",
+	}}},
+	{"no stand-down", "campaign.go", "P2", [][2]string{{
+		"w.since, w.acknowledged, w.standDown(f))",
+		"w.since, w.acknowledged, w.standDown(f)*0)",
+	}}},
+	{"release before work ends", "lead.go", "P3", [][2]string{{
+		"for silence != nil || worked != nil {",
+		"for false {",
+	}}},
+	{"abdicate on any error", "renew.go", "P6", [][2]string{{
+		"t.next = time.Now().Add(spacing(left))",
+		"t.next = time.Now().Add(spacing(left))\n\tt.end(reasonDeleted)",
+	}}},
+	{"adopt a ghost", "campaign.go", "P7", [][2]string{{
+		"err := e.write(call, &w)",
+		"if w.reason == reasonReclaimed {\n\t\t\tw.revision, w.since, w.acknowledged = w.over, time.Now(), time.Now()\n\t\t\treturn e.take(ctx, w)\n\t\t}\n\t\terr := e.write(call, &w)",
+	}}},
+	{"believe a notification", "campaign.go", "P2", [][2]string{{
+		"s, err = e.readKey(ctx)",
+		"s, err = e.readKey(ctx)\n\tif a := e.ear.Load(); notified {\n\t\ts = keyState{time.Now(), a.last.revision, a.last.written, a.last.removal, a.last.record}\n\t\terr = nil\n\t}",
+	}}},
+	{"ignore a lower foreign revision", "renew.go", "P11", [][2]string{
+		{"if named && last > 0 && last < t.revision {", "if false {"},
+		{"case s.revision >= t.term.Number:", "case false:"},
+	}},
 }
 
 // mutantSchedules is within how many schedules a mutant must be caught.
@@ -61,8 +62,8 @@ func TestMutantsAreCaught(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			root := copyModule(t)
-			if m.file != "" {
-				mutate(t, filepath.Join(root, m.file), m.old, m.new)
+			for _, patch := range m.patches {
+				mutate(t, filepath.Join(root, m.file), patch[0], patch[1])
 			}
 			output := simulate(t, root, m.promise)
 			verdict := regexp.MustCompile(`\n\s*(` + m.promise + `: .*)`).FindStringSubmatch(output)
