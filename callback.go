@@ -41,9 +41,10 @@ func OnCampaign(f func(State)) Option {
 	return func(o *options) { o.onCampaign = append(o.onCampaign, f); o.require("OnCampaign", f != nil) }
 }
 
-// OnLeaderChange is called when somebody else leads than before, this candidate included, and with the zero [Leader] when it is
-// heard that nobody does. A leader-elect is nobody yet. Changes that a slow callback leaves behind are dropped but for the
-// last. What it says may be a moment old: it is for finding the leader, and never a reason to do what only a leader may.
+// OnLeaderChange is called when the leader changes, this candidate included, and with the zero [Leader] when the key is read and
+// nobody holds it. It tells only what was read from the bucket. A leader-elect is nobody yet. Changes that a slow callback leaves
+// behind are dropped but for the last. What it tells may be a moment old: use it to find the leader, and never as a reason to
+// do what only a leader may.
 func OnLeaderChange(f func(Leader)) Option {
 	return func(o *options) { o.onLeader = append(o.onLeader, f); o.require("OnLeaderChange", f != nil) }
 }

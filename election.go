@@ -116,7 +116,9 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 // Start stands as a candidate, and leads whenever it wins, until ctx ends or Stop is called. It blocks, and returns nil
 // once all is wound up: callbacks have returned, and the key is released if it was held. While the server cannot be
 // reached it waits. It returns [ErrBucketUnsuitable] or [ErrInvalidOption] when it can and the bucket, or an option on
-// this bucket, is wrong, [ErrAlreadyRunning], and [ErrStopped] after Stop. After its context ended it may be called again.
+// this bucket, is wrong, [ErrAlreadyRunning], and [ErrStopped] after Stop. A connection that is closed for good ends leadership at
+// once, and Start with an error that is nats.ErrConnectionClosed: at once with [WithJetStream], else at the next request. After
+// its context ended it may be called again.
 func (e *Election) Start(ctx context.Context) error {
 	return e.stay(ctx, nil)
 }

@@ -17,7 +17,8 @@ import (
 // /healthz is 200, and 503 only where a new process would do better than this one: when a lease has been over for 2 s and
 // its candidate has not stood down, as after a suspension, or when the loop is stuck: when it was busy for 16 s with what
 // ends sooner, such as a [Backoff] or a bucket that does not heed its context, or is 8 s late to campaign or renew; or when
-// callbacks or work have not returned within the release timeout and 8 s after their term ended, see [WithReleaseTimeout].
+// callbacks or work have not returned within the release timeout and 8 s after their term ended, see [WithReleaseTimeout]; and once
+// the connection was closed for good, which ended the election.
 // A standby is healthy, and so is one that sleeps until its next campaign, is paused, waits for a server that cannot be
 // reached, or is ill by its [WithHealthCheck], which hands over in order; and one that does not run. The body is a JSON object
 // with "healthy", "why" where it is not, "name", "key", "state" and "doing". Let a probe fail twice before anything is

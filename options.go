@@ -96,7 +96,8 @@ func WithSplay(longest time.Duration) Option {
 
 // WithStandDown sets how long a winner waits, from the acknowledgement of its win, before it sends the renewal from which
 // leadership counts: the time in which a previous leader that does not know yet stands down. Default: one campaign
-// interval, which forgives clocks that are wrong by nearly as much; at most 1 h. With d shorter, two leaders cannot overlap
+// interval, the winner's or its predecessor's, whichever is longer, which forgives clocks that are wrong by nearly as much; at
+// most 1 h. With d shorter, two leaders cannot overlap
 // after an expiry as long as d plus the lease margin covers the error of the server's clock over one TTL. After a release
 // that the previous leader wrote there is no stand-down at all.
 func WithStandDown(d time.Duration) Option {
@@ -146,15 +147,16 @@ func WithMetadata(m map[string]string) Option {
 }
 
 // WithPlainValue writes the bare name under the key in place of a record, as Choria's candidates do, for mixed fleets
-// whose tools print it. A bare name proves neither a release nor whose late write it is, so that handover then takes
-// a stand-down, and a renewal whose reply was lost ends the term at its deadline.
+// whose tools print it. A bare name does not prove whose late write it is, so that a renewal whose reply was lost ends the term at
+// its deadline. A release is a record for a tenth of a second, for candidates of this package, and then deleted for Choria's.
 func WithPlainValue() Option {
 	return func(o *options) { o.plain = true }
 }
 
-// WithJetStream gives the election the JetStream context that the bucket was opened with. With it a candidate hears of a
-// vacancy from what the bucket republishes, at no cost to the server, and at once after it reconnected, and a leader
-// counts those that stand, so that few of many answer a vacancy. Default: none; then one watcher per bucket is used.
+// WithJetStream gives the election the JetStream context that the bucket was opened with. With it a candidate is notified of a
+// vacancy by what the bucket republishes, at no cost to the server, reads the markers of expiries and deletions, and learns at once
+// that its connection was made again or closed; and a leader counts the candidates, so that few of many answer a vacancy.
+// Default: none; then one watcher per bucket is used.
 func WithJetStream(js jetstream.JetStream) Option {
 	return func(o *options) { o.js = js; o.require("WithJetStream", js != nil) }
 }

@@ -54,8 +54,8 @@ type Status struct {
 	Started  time.Time `json:"started,omitzero"` // when it began to stand; zero before
 	State    State     `json:"state"`
 	IsLeader bool      `json:"is_leader"`
-	Leader   *Leader   `json:"leader,omitempty"` // the last known holder of the key; nil if none was seen
-	Term     uint64    `json:"term,omitempty"`   // the last known term; 0 if none was seen
+	Leader   *Leader   `json:"leader,omitempty"` // the last holder of the key that was read, as it was then: a follower does not read renewals; nil if none was
+	Term     uint64    `json:"term,omitempty"`   // that one's term; 0 if none was read
 
 	LeaseRemaining   time.Duration `json:"lease_remaining_ns"`   // what is left of the lease; 0 unless the key is held
 	TTL              time.Duration `json:"ttl_ns"`               // of the bucket; 0 until it was reached
@@ -63,7 +63,7 @@ type Status struct {
 
 	Paused    bool   `json:"paused,omitempty"`     // whether Pause, or that of an operator, keeps it from campaigning
 	Unhealthy string `json:"unhealthy,omitempty"`  // why the last health checks failed; empty if they did not, or there are none
-	WakeUp    string `json:"wake_up,omitempty"`    // how it hears of changes: "republish", "watch" or "none"; empty if it does not run
+	WakeUp    string `json:"wake_up,omitempty"`    // how it is notified of changes: "republish", "watch" or "none"; empty if it does not run
 	Wins      uint64 `json:"wins"`                 // terms led
 	Losses    uint64 `json:"losses"`               // terms led that ended, whatever ended them
 	LastError string `json:"last_error,omitempty"` // the last request that failed; empty once one succeeded
