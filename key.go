@@ -56,8 +56,8 @@ func (s keyState) follows(before keyState) bool {
 
 // renews says whether a record may be a renewal of the term that the one before was written in.
 func (r record) renews(before record) bool {
-	return r.Instance == before.Instance && r.Name == before.Name && r.Term == before.Term && r.Priority == before.Priority &&
-		maps.Equal(r.Metadata, before.Metadata)
+	return r.Instance == before.Instance && r.Name == before.Name && r.Since.Equal(before.Since) && r.Term == before.Term &&
+		r.Priority == before.Priority && maps.Equal(r.Metadata, before.Metadata)
 }
 
 // stateOf returns the state that a message of the bucket's stream makes.
