@@ -71,6 +71,7 @@ func (s *Severity) UnmarshalText(text []byte) error {
 //	consumers                  warning    from 80 % of the most that the stream may have
 //	no-markers                 warning    expiries are not announced; info where bare names stand or are written
 //	markers-plain-names        warning    expiries are announced where bare names stand or are written
+//	markers-long               info       the marker of an expiry stands for more than a second
 //	republish                  warning    changes are not republished whole, info without WithJetStream
 //	read-refused               warning    a key cannot be read
 //	watch-refused              warning    changes cannot be watched; info where they are heard otherwise, or key by key
@@ -373,6 +374,8 @@ func (c *checkup) changes() {
 		c.add(SeverityInfo, "no-markers", "the bucket does not announce expiries, as it must not where "+mixed, "")
 	case markers <= 0:
 		c.add(SeverityWarning, "no-markers", fmt.Sprintf("the bucket does not announce expiries: candidates wait %v longer to be sure of one, and those that cannot hear wait for the stand-down after a release too", expiryLateness), markerRemedy(c.serverVersion()))
+	case markers > markerLife:
+		c.add(SeverityInfo, "markers-long", fmt.Sprintf("the marker of an expiry stands for %v: a candidate that may not read its key waits as long to create it", markers), fmt.Sprintf("let CreateBucket bring the bucket to %v", markerLife))
 	}
 	if !c.told {
 		return
@@ -419,8 +422,7 @@ func (o outlook) plus(median, worst time.Duration) outlook {
 // hearing is what candidates hear of a vacancy.
 type hearing struct {
 	source  string
-	markers bool          // expiries too
-	marker  time.Duration // for how long the marker of an expiry stands
+	markers time.Duration // how long a marker stands for an expiry, which is heard too; 0 if none does
 	counted bool          // their number is known, so that the first answer comes early
 	blind   bool          // they cannot read the key
 }
@@ -437,8 +439,8 @@ func (o *options) vacancies(t timing, h hearing) (release, crash, eviction outlo
 		}
 		free := outlook{longest / 2, longest}
 		stood := free.plus(t.standDown, t.standDown)
-		if h.blind { // a release has to expire, the marker of a removal too, and then that of the expiry
-			stood = stood.plus(h.marker, h.marker)
+		if h.blind { // what is stored under the key has to expire, be it a release or the marker of a removal, and its marker too
+			stood = stood.plus(h.markers, h.markers)
 			gone := stood.plus(t.ttl, t.ttl+expiryLateness)
 			return gone, stood.plus(expiry.median, expiry.worst), gone
 		}
@@ -446,7 +448,7 @@ func (o *options) vacancies(t timing, h hearing) (release, crash, eviction outlo
 		if o.js != nil { // it sees who removed the key
 			eviction = free.plus(max(t.standDown, t.ttl), max(t.standDown, t.ttl))
 		}
-		if release = free; o.plain || !h.markers { // it is deleted, and proves nothing when that is found out
+		if release = free; o.plain || h.markers == 0 { // it is deleted, and proves nothing when that is found out
 			release = eviction
 		}
 		return release, stood.plus(expiry.median, expiry.worst), eviction
@@ -462,7 +464,7 @@ func (o *options) vacancies(t timing, h hearing) (release, crash, eviction outlo
 		release.worst += headStart
 	}
 	crash = expiry.plus(t.standDown+answer.median, t.standDown+answer.worst)
-	if !h.markers { // it is known from the silence, which must have lasted
+	if h.markers == 0 { // it is known from the silence, which must have lasted
 		crash.median += expiryLateness
 	}
 	return release, crash, eviction
@@ -478,7 +480,7 @@ func (c *checkup) forecast() {
 		return
 	}
 	t := *c.timing
-	h := hearing{source: c.source(), markers: c.status.LimitMarkerTTL() > 0, marker: c.status.LimitMarkerTTL(), blind: c.read != nil}
+	h := hearing{source: c.source(), markers: c.status.LimitMarkerTTL(), blind: c.read != nil}
 	if h.blind { // a notification is reason to read the key, and no more
 		h.source = sourceNone
 	}

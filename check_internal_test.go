@@ -26,15 +26,16 @@ func TestOutlookByWhatCandidatesHear(t *testing.T) {
 		hears                    hearing
 		release, crash, eviction outlook
 	}{
-		"all":            {o, standard, hearing{source: sourceWatch, markers: true}, outlook{23 * ms, 46 * ms}, outlook{13773 * ms, 17946 * ms}, outlook{10023 * ms, 10046 * ms}},
-		"counted":        {o, standard, hearing{source: sourceRepublish, markers: true, counted: true}, outlook{1 * ms, 71 * ms}, outlook{13751 * ms, 17946 * ms}, outlook{10001 * ms, 10046 * ms}},
+		"all":            {o, standard, hearing{source: sourceWatch, markers: time.Second}, outlook{23 * ms, 46 * ms}, outlook{13773 * ms, 17946 * ms}, outlook{10023 * ms, 10046 * ms}},
+		"counted":        {o, standard, hearing{source: sourceRepublish, markers: time.Second, counted: true}, outlook{1 * ms, 71 * ms}, outlook{13751 * ms, 17946 * ms}, outlook{10001 * ms, 10046 * ms}},
 		"no markers":     {o, standard, hearing{source: sourceWatch}, outlook{23 * ms, 46 * ms}, outlook{14173 * ms, 17946 * ms}, outlook{10023 * ms, 10046 * ms}},
-		"quick":          {o, quick, hearing{source: sourceWatch, markers: true}, outlook{23 * ms, 46 * ms}, outlook{7273 * ms, 11446 * ms}, outlook{10023 * ms, 10046 * ms}},
+		"quick":          {o, quick, hearing{source: sourceWatch, markers: time.Second}, outlook{23 * ms, 46 * ms}, outlook{7273 * ms, 11446 * ms}, outlook{10023 * ms, 10046 * ms}},
 		"bare names":     {options{plain: true}, standard, hearing{source: sourceWatch}, outlook{23 * ms, 46 * ms}, outlook{14173 * ms, 17946 * ms}, outlook{10023 * ms, 10046 * ms}},
-		"deaf":           {o, standard, hearing{source: sourceNone, markers: true}, outlook{3750 * ms, 7500 * ms}, outlook{17500 * ms, 25400 * ms}, outlook{11250 * ms, 15000 * ms}},
+		"deaf":           {o, standard, hearing{source: sourceNone, markers: time.Second}, outlook{3750 * ms, 7500 * ms}, outlook{17500 * ms, 25400 * ms}, outlook{11250 * ms, 15000 * ms}},
 		"deaf, deleted":  {o, standard, hearing{source: sourceNone}, outlook{11250 * ms, 15000 * ms}, outlook{17500 * ms, 25400 * ms}, outlook{11250 * ms, 15000 * ms}},
-		"deaf and blind": {o, standard, hearing{source: sourceNone, markers: true, marker: time.Second, blind: true}, outlook{22250 * ms, 26400 * ms}, outlook{18500 * ms, 26400 * ms}, outlook{22250 * ms, 26400 * ms}},
-		"a backoff":      {options{backoff: ConstantBackoff(time.Second)}, standard, hearing{source: sourceNone, markers: true}, outlook{5000 * ms, 10000 * ms}, outlook{18750 * ms, 27900 * ms}, outlook{12500 * ms, 17500 * ms}},
+		"deaf and blind": {o, standard, hearing{source: sourceNone, markers: time.Second, blind: true}, outlook{22250 * ms, 26400 * ms}, outlook{18500 * ms, 26400 * ms}, outlook{22250 * ms, 26400 * ms}},
+		"blind, deleted": {o, standard, hearing{source: sourceNone, blind: true}, outlook{21250 * ms, 25400 * ms}, outlook{17500 * ms, 25400 * ms}, outlook{21250 * ms, 25400 * ms}},
+		"a backoff":      {options{backoff: ConstantBackoff(time.Second)}, standard, hearing{source: sourceNone, markers: time.Second}, outlook{5000 * ms, 10000 * ms}, outlook{18750 * ms, 27900 * ms}, outlook{12500 * ms, 17500 * ms}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -96,7 +96,7 @@ func TestCheckHasNothingToSayOfABucketThatIsFitButWhatToExpect(t *testing.T) {
 			f.Expect(found).To(HaveKey(code))
 			f.Expect(found[code].Severity).To(Equal(election.SeverityInfo))
 		}
-	}, republished)
+	}, func(cfg *jetstream.KeyValueConfig) { republished(cfg); cfg.LimitMarkerTTL = time.Second })
 }
 
 func TestCheckNamesWhatIsWrongWithTheBucket(t *testing.T) {
@@ -113,6 +113,7 @@ func TestCheckNamesWhatIsWrongWithTheBucket(t *testing.T) {
 		"long TTL":          {func(cfg *jetstream.KeyValueConfig) { cfg.TTL = 61 * time.Second }, "ttl-long", election.SeverityWarning, "1m1s"},
 		"history":           {func(cfg *jetstream.KeyValueConfig) { cfg.History = 3 }, "history", election.SeverityCritical, "history of 3"},
 		"memory":            {func(*jetstream.KeyValueConfig) {}, "memory", election.SeverityWarning, "in memory"},
+		"long markers":      {func(*jetstream.KeyValueConfig) {}, "markers-long", election.SeverityInfo, "for 10s"},
 		"no markers":        {func(cfg *jetstream.KeyValueConfig) { cfg.LimitMarkerTTL = 0 }, "no-markers", election.SeverityWarning, "400ms longer"},
 		"no republishing":   {func(cfg *jetstream.KeyValueConfig) { cfg.RePublish = nil }, "republish", election.SeverityInfo, "does not republish"},
 		"headers only":      {func(cfg *jetstream.KeyValueConfig) { cfg.RePublish.HeadersOnly = true }, "republish", election.SeverityInfo, "only the headers"},
@@ -289,7 +290,7 @@ func TestCheckWarnsOfMarkersWhereBareNamesStand(t *testing.T) {
 		f.Expect(err).NotTo(HaveOccurred())
 		found := f.check(f.bucket)["markers-plain-names"]
 		f.Expect(found.Severity).To(Equal(election.SeverityWarning))
-		f.Expect(found.Message).To(And(ContainSubstring("1 keys (theirs)"), ContainSubstring("10s")))
+		f.Expect(found.Message).To(And(ContainSubstring("1 keys (theirs)"), ContainSubstring("for 10s each")))
 	})
 	onVirtualTime(t, func(f *fleet) {
 		f.Expect(f.check(f.bucket)["no-markers"].Severity).To(Equal(election.SeverityWarning))

@@ -73,7 +73,7 @@ func TestBucketThatIsMissingIsMadeOnceByAllWhoConnectTogether(t *testing.T) {
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(s.CachedInfo().Config.MaxAge).To(Equal(ttl))
 		f.Expect(s.CachedInfo().Config.RePublish).NotTo(BeNil())
-		f.Expect(s.CachedInfo().Config.SubjectDeleteMarkerTTL).To(Equal(ttl))
+		f.Expect(s.CachedInfo().Config.SubjectDeleteMarkerTTL).To(Equal(time.Second))
 	})
 }
 

@@ -100,8 +100,8 @@
 // # The bucket
 //
 // It needs a TTL, one for all its elections, between 1 s and 1 h, and a history of 1. [CreateBucket] makes one that has
-// these, announces expiries by markers, and republishes what it commits. Markers must be left out where candidates of
-// Choria stand, which cannot create a key over one. A leader survives an outage of the server of up to the TTL less the
+// these, announces expiries by markers that stand for a second, and republishes what it commits. Markers must be left out
+// where candidates of Choria stand, which cannot create a key over one. A leader survives an outage of the server of up to the TTL less the
 // interval and the margin: to outlast the crash of the server that leads a replicated stream, some 10 s, choose a TTL of 45
 // s or more, or 15 s and [WithCampaignInterval] of a third of it.
 //

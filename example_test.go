@@ -127,7 +127,7 @@ func connect() (bucket jetstream.KeyValue, shutdown func()) {
 		log.Fatal(err)
 	}
 	bucket, err = js.CreateKeyValue(context.Background(), jetstream.KeyValueConfig{
-		Bucket: "ELECTIONS", TTL: 2 * time.Second, LimitMarkerTTL: 2 * time.Second, History: 1, Storage: jetstream.MemoryStorage,
+		Bucket: "ELECTIONS", TTL: 2 * time.Second, LimitMarkerTTL: time.Second, History: 1, Storage: jetstream.MemoryStorage,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestLeaderStandsDownBeforeItsLeaseEndsWhenCutOff(t *testing.T) {
@@ -270,7 +271,30 @@ func TestCandidatesThatMayOnlyWriteStillElectALeader(t *testing.T) {
 		after(ttl + 400*time.Millisecond + interval + interval)
 		f.Expect(a.IsLeader()).To(BeFalse())
 		f.Expect(b.IsLeader()).To(BeTrue())
-	}, withoutMarkers) // a marker could only be overwritten by who can read it
+	}, withoutMarkers)
+}
+
+func TestCandidateThatMayOnlyWriteDoesNotWaitATTLForTheMarkerOfAnExpiryToVanish(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T) {
+		s := natstest.Start(t)
+		js, err := jetstream.New(s.Connect(t))
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		bucket, err := election.CreateBucket(context.Background(), js, election.BucketConfig{Name: natstest.BucketName, TTL: ttl, Storage: jetstream.MemoryStorage})
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		f := &fleet{T: t, WithT: NewWithT(t), server: s, bucket: bucket}
+		l := s.Link(t)
+		own, err := jetstream.New(natstest.Connect(t, l))
+		f.Expect(err).NotTo(HaveOccurred())
+		bucket, err = own.KeyValue(context.Background(), natstest.BucketName)
+		f.Expect(err).NotTo(HaveOccurred())
+		l.LoseRequests(func(m link.Message) bool { return !toKey(m) && m.Subject != "$JS.API.STREAM.INFO.KV_ELECTIONS" })
+		f.write("gone")
+		a := f.candidateOn("a", l, bucket, election.WithBackoff(election.ConstantBackoff(100*time.Millisecond))).start()
+		after(ttl)
+		f.Expect(a.State()).To(Equal(election.CandidateState))
+		after(ttl / 2) // a campaign that is refused takes 4 s, two requests for what it may not read
+		f.Expect(a.State()).To(Equal(election.LeaderElectState))
+	})
 }
 
 func TestNoTryOutlastsTheLeaseOrBeginsInItsLastMoments(t *testing.T) {

@@ -148,7 +148,7 @@ func WithMetadata(m map[string]string) Option {
 
 // WithPlainValue writes the bare name under the key in place of a record, as Choria's candidates do, for mixed fleets
 // whose tools print it. A bare name does not prove whose late write it is, so that a renewal whose reply was lost ends the term at
-// its deadline. A release is a record for a tenth of a second, for candidates of this package, and then deleted for Choria's.
+// its deadline. A release is a record for 50 ms, for candidates of this package, and then deleted for Choria's.
 func WithPlainValue() Option {
 	return func(o *options) { o.plain = true }
 }

@@ -11,7 +11,7 @@ import (
 
 // plainGrace is how long a release stands for candidates that can read it, before the key is deleted for those that
 // know only Create, in a bucket where these may stand.
-const plainGrace = 100 * time.Millisecond
+const plainGrace = 50 * time.Millisecond
 
 // release lets go of the key, over the very revision that is held. It tries for as long as the lease lasts, but no longer
 // than one request may take: a stop must not hang on a server that is gone.

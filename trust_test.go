@@ -210,7 +210,10 @@ func TestLeaderStandsDownAtOnceWhenTheHistoryWasRewound(t *testing.T) {
 		lost    bool
 	}{
 		"a refusal names an earlier sequence": {func(last uint64) error { return refusedOver(last - 1) }, nil, true},
-		"a refusal names no sequence at all":  {func(uint64) error { return refusedOver(0) }, nil, true},
+		"a refusal names no sequence, and a read finds nothing": {func(uint64) error { return refusedOver(0) },
+			func(won, last uint64) func() (jetstream.KeyValueEntry, error) {
+				return func() (jetstream.KeyValueEntry, error) { return nil, jetstream.ErrKeyNotFound }
+			}, true},
 		"another's record stands between": {func(uint64) error { return errConflict },
 			func(won, last uint64) func() (jetstream.KeyValueEntry, error) { return foreign(last - 1) }, true},
 		"another's record stands where it won": {func(uint64) error { return errConflict },

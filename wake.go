@@ -226,6 +226,9 @@ func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
 			a.wrong = 0
 			return
 		}
+		if err == nil && !hint.vacant() && s.held() && hint.record.renews(s.record) {
+			return // the notification was true, and came too late to tell anything new
+		}
 		a.wrong++
 		now := time.Now()
 		again := now.Add(lagDelay << min(a.wrong, wrongLooks))
@@ -334,6 +337,9 @@ func (a *ear) randomSilence(predecessor record) time.Duration {
 	wide := spread(candidates, a.ttl)
 	if a.fair {
 		wide = min(max(wide, fairSpread), spread(unknownCandidates, a.ttl))
+	}
+	if _, released := predecessor.released(); released && wide < plainGrace {
+		wide = min(wide, plainGrace/2) // the release may be deleted soon, and then proves nothing any more
 	}
 	return randomBelow(wide)
 }

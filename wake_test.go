@@ -301,7 +301,7 @@ func TestCreateBucketMakesABucketFitForElectionsAndBringsOneToIt(t *testing.T) {
 		ctx := context.Background()
 		cfg := election.BucketConfig{Name: "E", TTL: ttl, Storage: jetstream.MemoryStorage}
 
-		_, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "E", History: 5, Description: "ours", Storage: jetstream.MemoryStorage})
+		_, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "E", History: 5, LimitMarkerTTL: ttl, Description: "ours", Storage: jetstream.MemoryStorage})
 		g.Expect(err).NotTo(HaveOccurred())
 		bucket, err := election.CreateBucket(ctx, js, cfg)
 		g.Expect(err).NotTo(HaveOccurred())
@@ -331,6 +331,47 @@ func TestCreateBucketMakesABucketFitForElectionsAndBringsOneToIt(t *testing.T) {
 		_, err = election.CreateBucket(ctx, nil, cfg)
 		g.Expect(err).To(MatchError(election.ErrInvalidOption))
 	})
+}
+
+func TestMarkerOfAnExpiryStandsForASecondAndItsEndIsNotTold(t *testing.T) {
+	for name, storage := range map[string]jetstream.StorageType{"memory": jetstream.MemoryStorage, "file": jetstream.FileStorage} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // on the wall clock, for files do not work on another
+			g, ctx := NewWithT(t), t.Context()
+			nc := natstest.StartTCP(t).Connect(t)
+			js, err := jetstream.New(nc)
+			g.Expect(err).NotTo(HaveOccurred())
+			bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "E", TTL: time.Second, Storage: storage})
+			g.Expect(err).NotTo(HaveOccurred())
+			status, err := bucket.Status(ctx)
+			g.Expect(err).NotTo(HaveOccurred())
+			republished, err := nc.SubscribeSync(status.Config().RePublish.Destination)
+			g.Expect(err).NotTo(HaveOccurred())
+			watcher, err := bucket.WatchAll(ctx, jetstream.UpdatesOnly())
+			g.Expect(err).NotTo(HaveOccurred())
+			defer func() { _ = watcher.Stop() }()
+
+			create := func() error { // as one does who may not read
+				_, err := js.Publish(ctx, "$KV.E.k", []byte("a"), jetstream.WithExpectLastSequencePerSubject(0))
+				return err
+			}
+			g.Expect(create()).To(Succeed())
+			g.Eventually(create).WithTimeout(10 * time.Second).WithPolling(10 * time.Millisecond).Should(Succeed())
+			var told, heard []string
+			for i := range 3 {
+				entry := <-watcher.Updates()
+				told = append(told, fmt.Sprint(entry.Revision(), " ", entry.Operation()))
+				m, err := republished.NextMsg(10 * time.Second)
+				g.Expect(err).NotTo(HaveOccurred())
+				heard = append(heard, m.Header.Get("Nats-Sequence")+" "+m.Header.Get("Nats-Marker-Reason"))
+				if i == 1 {
+					g.Expect(time.Since(entry.Created())).To(BeNumerically(">=", time.Second), "it stood that long")
+				}
+			}
+			g.Expect(told).To(Equal([]string{"1 KeyValuePutOp", "2 KeyValuePurgeOp", "3 KeyValuePutOp"}))
+			g.Expect(heard).To(Equal([]string{"1 ", "2 MaxAge", "3 "}))
+		})
+	}
 }
 
 func TestFewCandidatesAnswerSoonerThanMany(t *testing.T) {

@@ -106,7 +106,7 @@ func TestABucketIsAddedOnceAndNeverChanged(t *testing.T) {
 	g.Expect(stdout).To(BeEmpty())
 	for _, text := range []string{
 		"TTL: 30s, where 5s was asked for", "storage: file, where memory", "replicas: 1, where 3",
-		"expiry markers: for as long as the TTL, where none", "nothing was changed", "election-cli bucket rm",
+		"expiry markers: for 1s, where none", "nothing was changed", "election-cli bucket rm",
 	} {
 		g.Expect(stderr).To(ContainSubstring(text))
 	}
@@ -116,10 +116,10 @@ func TestABucketIsAddedOnceAndNeverChanged(t *testing.T) {
 
 func TestABucketThatWasMadeOtherwiseIsNoneThatIsAskedFor(t *testing.T) {
 	g := NewWithT(t)
-	odd := differences(jetstream.KeyValueConfig{TTL: time.Minute, History: 5, Replicas: 1, LimitMarkerTTL: time.Second},
-		election.BucketConfig{TTL: time.Minute, Replicas: 1}, time.Minute)
+	odd := differences(jetstream.KeyValueConfig{TTL: time.Minute, History: 5, Replicas: 1, LimitMarkerTTL: time.Minute},
+		election.BucketConfig{TTL: time.Minute, Replicas: 1}, time.Second)
 	g.Expect(odd).To(ConsistOf(
-		ContainSubstring("history: 5, where 1"), ContainSubstring("expiry markers: for 1s, where for as long as the TTL"), ContainSubstring("changes: not republished"),
+		ContainSubstring("history: 5, where 1"), ContainSubstring("expiry markers: for 1m0s, where for 1s"), ContainSubstring("changes: not republished"),
 	))
 }
 
@@ -138,7 +138,7 @@ func TestBucketInfoShowsWhatThereIsAndExits1WhereElectionsDoNotWork(t *testing.T
 	g.Expect(stderr).To(BeEmpty())
 	var fields map[string]any
 	g.Expect(json.Unmarshal([]byte(stdout), &fields)).To(Succeed())
-	for field, value := range map[string]any{"bucket": "SOME", "ttl_s": 4.0, "replicas": 1.0, "storage": "file", "history": 1.0, "markers_ttl_s": 4.0, "elections": []any{}} {
+	for field, value := range map[string]any{"bucket": "SOME", "ttl_s": 4.0, "replicas": 1.0, "storage": "file", "history": 1.0, "markers_ttl_s": 1.0, "elections": []any{}} {
 		g.Expect(fields).To(HaveKeyWithValue(field, value))
 	}
 	g.Expect(fields["republish"]).To(HavePrefix("election.SOME."))

@@ -31,7 +31,7 @@ func (s *session) ensureBucket(ctx context.Context, want election.BucketConfig) 
 	if err != nil {
 		return nil, false, fmt.Errorf("bucket %q on %s cannot be read: %w", want.Name, s.server(), err)
 	}
-	markers := want.TTL
+	markers := time.Second
 	if want.Mixed || !s.knowsMarkers(ctx) {
 		markers = 0
 	}
@@ -61,7 +61,7 @@ func differences(has jetstream.KeyValueConfig, want election.BucketConfig, marke
 		{"replicas", fmt.Sprint(has.Replicas), fmt.Sprint(want.Replicas)},
 		{"storage", storageName(has.Storage), storageName(want.Storage)},
 		{"history", fmt.Sprint(has.History), "1"},
-		{"expiry markers", markersText(has.LimitMarkerTTL, has.TTL), markersText(markers, want.TTL)},
+		{"expiry markers", markersText(has.LimitMarkerTTL), markersText(markers)},
 		{"changes", republishes(has.RePublish != nil && !has.RePublish.HeadersOnly), republishes(true)},
 	} {
 		if d.has != d.want {
@@ -71,12 +71,9 @@ func differences(has jetstream.KeyValueConfig, want election.BucketConfig, marke
 	return odd
 }
 
-func markersText(last, ttl time.Duration) string {
-	switch {
-	case last <= 0:
+func markersText(last time.Duration) string {
+	if last <= 0 {
 		return "none"
-	case last == ttl:
-		return "for as long as the TTL"
 	}
 	return "for " + last.String()
 }

@@ -125,7 +125,7 @@ func TestInfoOfTheBucketListsItsElections(t *testing.T) {
 	var b bucketInfo
 	a.read(exitOK, &b, "info")
 	a.Expect(b.Elections).To(HaveLen(1))
-	a.Expect(b.MarkersTTL).To(Equal(30.0))
+	a.Expect(b.MarkersTTL).To(Equal(1.0))
 	_, stdout, _ := a.run("info")
 	a.Expect(stdout).To(And(ContainSubstring("Elections: 1\n"), MatchRegexp(`(?m)^jobs\tweb-1\tleader\t`), ContainSubstring("republished on election.LEADER_ELECTION.")))
 	a.Expect(stdout).NotTo(ContainSubstring("warning"))

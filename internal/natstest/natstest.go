@@ -109,7 +109,9 @@ func connect(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 }
 
 // WithMarkers makes a bucket tell of expired keys, by markers that live for one TTL
-// of the bucket, but for a second at least.
+// of the bucket, but for a second at least. Shorter ones, as election.CreateBucket has
+// them, make servers late on virtual time: where nothing is left until a marker ends,
+// to the nanosecond, they look at the keys again only when that marker were a TTL old.
 func WithMarkers(cfg *jetstream.KeyValueConfig) {
 	cfg.LimitMarkerTTL = max(cfg.TTL, time.Second)
 }
