@@ -32,6 +32,8 @@ const (
 	sourceRetry = 30 * time.Second
 	// sourcePause is the least time from the making of one source to that of the next.
 	sourcePause = time.Second
+	// maxPending is how many bytes of messages may wait to be taken in. What comes beyond that is dropped, as by a source that stalls.
+	maxPending = 8 << 20
 	// closePatience is how long the end of a hub is waited for: the server is asked to forget a watcher, and may not answer.
 	closePatience = 250 * time.Millisecond
 )
@@ -297,6 +299,7 @@ func (h *hub) subscribed(ctx context.Context, changes <-chan nats.Status) (stall
 	sub, err := h.conn.Subscribe(h.republish, h.republished)
 	if err == nil {
 		defer func() { _ = sub.Unsubscribe() }()
+		_ = sub.SetPendingLimits(-1, maxPending)
 		err = h.subscriptionRefused(ctx, before)
 	}
 	if err != nil {
@@ -486,6 +489,7 @@ func (h *hub) countAttempts(on bool) {
 				h.log.Debug("Attempts cannot be heard", "bucket", h.bucket.Bucket(), "error", err)
 				continue
 			}
+			_ = sub.SetPendingLimits(-1, maxPending)
 			c.attempts = append(c.attempts, sub)
 		}
 	}
