@@ -327,10 +327,26 @@ func (h *hub) subscribed(ctx context.Context, changes <-chan nats.Status) (stall
 		case <-h.remake:
 			return false
 		case <-h.deaf:
-			h.log.Warn("Republished changes are not heard", "bucket", h.bucket.Bucket(), "subject", h.republish)
-			return true
+			if h.stalled(ctx, sub) {
+				h.log.Warn("Republished changes do not arrive", "bucket", h.bucket.Bucket(), "subject", h.republish)
+				return true
+			}
 		}
 	}
+}
+
+// stalled says whether what the source owes has not arrived, though all has that the server sent until now: a busy host may only be late
+// to take it in.
+func (h *hub) stalled(ctx context.Context, sub *nats.Subscription) bool {
+	ctx, cancel := context.WithTimeout(ctx, maxTry)
+	defer cancel()
+	if h.conn.FlushWithContext(ctx) != nil {
+		return false // the connection tells when it is there again
+	}
+	for waiting, _, err := sub.Pending(); err == nil && waiting > 0 && pause(ctx, minPause); {
+		waiting, _, err = sub.Pending()
+	}
+	return slices.ContainsFunc(h.all(), (*ear).stalled)
 }
 
 // subscriptionRefused returns the error of a server that does not permit the subscription to what the bucket republishes; before is

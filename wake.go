@@ -98,6 +98,7 @@ type ear struct {
 	delivered uint64    // the revision that the source told of last, or that was read first since the source was made; 0 if none was
 	awaited   uint64    // a revision that was written or read, and that the source has not told of; 0 if there is none
 	since     time.Time // when that was
+	overdue   bool      // whether it was reported that the source has not told of that for too long
 
 	counting bool
 	others   map[string]standing // those whose attempts were heard, by instance, while counting
@@ -118,7 +119,7 @@ func (a *ear) notify(c change) {
 	now := time.Now()
 	a.delivered = c.revision
 	if a.awaited <= c.revision {
-		a.awaited = 0
+		a.awaited, a.overdue = 0, false
 	}
 	a.last, a.notified = c, now
 	a.changed.give()
@@ -268,7 +269,7 @@ func (a *ear) know(s keyState) {
 func (a *ear) await(revision uint64) {
 	switch {
 	case a.delivered == 0, revision < a.delivered: // the latter after the history was rewound
-		a.delivered, a.awaited = revision, 0
+		a.delivered, a.awaited, a.overdue = revision, 0, false
 	case revision > a.delivered && a.awaited == 0:
 		a.awaited, a.since = revision, time.Now()
 	}
@@ -306,16 +307,23 @@ func (a *ear) checkStalled() time.Time {
 	if due := a.since.Add(stalledAfter); time.Now().Before(due) {
 		return due
 	}
-	a.awaited = 0
+	a.since, a.overdue = time.Now(), true
 	signal(a.hub.deaf)
 	return time.Time{}
+}
+
+// stalled says whether the source still owes what it was reported for.
+func (a *ear) stalled() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.overdue
 }
 
 // renewSource takes note that the source was made again, or may have missed something: the key is read within the given time.
 func (a *ear) renewSource(within time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.delivered, a.awaited = 0, 0
+	a.delivered, a.awaited, a.overdue = 0, 0, false
 	a.wrong, a.nextLook = 0, time.Time{}
 	a.last, a.notified = change{}, time.Time{}
 	at := time.Now().Add(randomBelow(within))
