@@ -162,6 +162,9 @@ func (h *hub) read(ctx context.Context, key string) (keyState, error) {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 			return keyState{removal: gone}, nil
 		case err != nil:
+			if failure(err) == "no-stream" {
+				h.stream.Store(nil) // an operator may have changed how the stream can be read
+			}
 			return keyState{}, err
 		}
 		return stateOf(m.Header, m.Sequence, m.Time, m.Data), nil
@@ -212,7 +215,8 @@ func (h *hub) refusedToRead() bool {
 	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), "GET.KV_"+h.bucket.Bucket())
 }
 
-// backing returns the stream behind the bucket. It is asked for once: what is read through it is read by the stream's name.
+// backing returns the stream behind the bucket. It is asked for once, and again when nobody answers a read: what is read through it is
+// read by the stream's name.
 func (h *hub) backing(ctx context.Context) (jetstream.Stream, error) {
 	if s := h.stream.Load(); s != nil {
 		return *s, nil

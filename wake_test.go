@@ -385,3 +385,23 @@ func TestFewCandidatesAnswerSoonerThanMany(t *testing.T) {
 		f.Expect(b.IsLeader() != c.IsLeader()).To(BeTrue())
 	})
 }
+
+func TestCandidateReadsOnWhenAnOperatorSwitchesDirectReadsOff(t *testing.T) {
+	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
+		a := candidate("a").start()
+		after(interval)
+		b := candidate("b").start()
+		after(3 * interval)
+		js, err := jetstream.New(f.server.Connect(f.T))
+		f.Expect(err).NotTo(HaveOccurred())
+		stream, err := js.Stream(context.Background(), "KV_"+natstest.BucketName)
+		f.Expect(err).NotTo(HaveOccurred())
+		cfg := stream.CachedInfo().Config
+		cfg.AllowDirect = false
+		_, err = js.UpdateStream(context.Background(), cfg)
+		f.Expect(err).NotTo(HaveOccurred())
+		a.link.Cut()
+		after(3 * ttl)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}
