@@ -92,7 +92,8 @@ func (e *Election) tryToWin(ctx context.Context, prompted bool, lost int) (t *te
 	}
 	switch {
 	case err != nil && !prompted && (errors.Is(err, errUnreadable) || failure(err) == "timeout"):
-		t, err = e.contest(ctx, e.creation(record{}), false)
+		_, predecessor := e.ear.Load().state()
+		t, err = e.contest(ctx, e.creation(predecessor), false)
 		return t, true, err
 	case err != nil:
 		return nil, false, nil

@@ -337,6 +337,24 @@ func TestStandDownCoversALongerIntervalOfThePredecessor(t *testing.T) {
 	})
 }
 
+func TestStandDownCoversALongerIntervalOfThePredecessorThoughTheKeyIsNotRead(t *testing.T) {
+	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
+		a := candidate("a", election.WithCampaignInterval(interval)).start()
+		after(interval)
+		b := candidate("b", election.WithCampaignInterval(ttl/5)).start()
+		after(3 * interval)
+		b.link.LoseRequests(func(m link.Message) bool { return strings.HasPrefix(m.Subject, "$JS.API.DIRECT.GET.") })
+		a.link.Cut()
+		for b.State() == election.CandidateState {
+			after(time.Millisecond)
+		}
+		after(interval - time.Millisecond)
+		f.Expect(b.IsLeader()).To(BeFalse())
+		after(2 * ttl / 5)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}
+
 // What follows is about connections.
 
 func TestClosedConnectionEndsTheRun(t *testing.T) {
