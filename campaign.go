@@ -91,7 +91,7 @@ func (e *Election) tryToWin(ctx context.Context, prompted bool, lost int) (t *te
 		return nil, false, nil
 	}
 	switch {
-	case err != nil && !prompted && (errors.Is(err, errUnreadable) || failure(err) == "timeout"):
+	case err != nil && !prompted: // reading may fail for good where writing does not
 		_, predecessor := e.ear.Load().state()
 		t, err = e.contest(ctx, e.creation(predecessor), false)
 		return t, true, err

@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -402,6 +403,21 @@ func TestCandidateReadsOnWhenAnOperatorSwitchesDirectReadsOff(t *testing.T) {
 		f.Expect(err).NotTo(HaveOccurred())
 		a.link.Cut()
 		after(3 * ttl)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestCandidateCampaignsThoughReadingFailsForGood(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		b, bucket := f.faultyCandidate("b")
+		bucket.onGet(func(context.Context, func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
+			return nil, errors.New("not supported")
+		})
+		b.start()
+		after(interval)
+		a.link.Cut()
+		after(3*ttl + interval)
 		f.Expect(b.IsLeader()).To(BeTrue())
 	})
 }
