@@ -110,6 +110,7 @@ func (e *Election) readKey(ctx context.Context) (s keyState, err error) {
 		return keyState{}, errUnreadable
 	}
 	ear := e.ear.Load()
+	before := ear.hub.lastError()
 	s, err = ear.hub.read(ctx, e.key)
 	if err == nil && s.removal == gone && ear.watchesUnnotified() {
 		s = ear.hub.readMarker(ctx, e.key, s)
@@ -121,7 +122,7 @@ func (e *Election) readKey(ctx context.Context) (s keyState, err error) {
 		e.unreadable.Store(false)
 	case failure(err) != "timeout":
 		b.suspected = false
-	case ear.hub.refusedToRead():
+	case ear.hub.refusedToRead(e.key, before):
 		e.cannotRead(maxBlindTime, err)
 	default:
 		b.suspected = true
@@ -206,13 +207,23 @@ func (h *hub) readMarker(ctx context.Context, key string, s keyState) keyState {
 	return s
 }
 
-// refusedToRead says whether the last that the server said on the connection is that reading the bucket is not permitted.
-func (h *hub) refusedToRead() bool {
-	if h.conn == nil {
+// refusedToRead says whether the last that the server said on the connection is that reading the key is not permitted; before is what it
+// had said last when the read was sent.
+func (h *hub) refusedToRead(key string, before error) bool {
+	last := h.lastError()
+	if !errors.Is(last, nats.ErrPermissionViolation) || errors.Is(last, before) {
 		return false
 	}
-	err := h.conn.LastError()
-	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), "GET.KV_"+h.bucket.Bucket())
+	stream := "GET.KV_" + h.bucket.Bucket()
+	return strings.Contains(last.Error(), stream+`"`) || strings.Contains(last.Error(), stream+"."+h.subject(key)+`"`)
+}
+
+// lastError returns the last error of the connection, if that is known and had one.
+func (h *hub) lastError() error {
+	if h.conn == nil {
+		return nil
+	}
+	return h.conn.LastError()
 }
 
 // backing returns the stream behind the bucket. It is asked for once, and again when nobody answers a read: what is read through it is

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -420,4 +422,37 @@ func TestCandidateCampaignsThoughReadingFailsForGood(t *testing.T) {
 		after(3*ttl + interval)
 		f.Expect(b.IsLeader()).To(BeTrue())
 	})
+}
+
+func TestOnlyARefusedReadOfTheKeyIsLackOfPermissionToReadIt(t *testing.T) {
+	const get = "$JS.API.DIRECT.GET.KV_" + natstest.BucketName
+	for denied, source := range map[string]string{
+		get + ".$KV." + natstest.BucketName + "." + key:     "none",
+		get + ".$KV." + natstest.BucketName + "." + key[1:]: "republish",
+		get + "2.$KV." + natstest.BucketName + "2." + key:   "republish",
+	} {
+		t.Run(denied, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T) {
+				s := natstest.Start(t, func(o *server.Options) {
+					permissions := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{denied}}}
+					o.Users, o.NoAuthUser = []*server.User{{Username: "u", Password: "u", Permissions: permissions}}, "u"
+				})
+				f := &fleet{T: t, WithT: NewWithT(t), server: s, bucket: s.Bucket(t, s.Connect(t), ttl, republished), options: []func(*jetstream.KeyValueConfig){republished}}
+				l := s.Link(t)
+				nc := natstest.Connect(t, l)
+				js, err := jetstream.New(nc)
+				f.Expect(err).NotTo(HaveOccurred())
+				c := f.candidateOn("c", l, s.Bucket(t, nc, ttl, f.options...), election.WithJetStream(js)).start()
+				after(interval + time.Second)
+				f.Expect(c.IsLeader()).To(BeTrue())
+				f.Expect(nc.Publish(denied, nil)).To(Succeed()) // what else the process does on that connection
+				after(time.Second)
+				f.Expect(nc.LastError()).To(MatchError(nats.ErrPermissionViolation))
+				l.LoseRequests(once(func(m link.Message) bool { return strings.HasPrefix(m.Subject, get) }))
+				f.forger().say(1000, "", "KV-Operation", "DEL")
+				after(3 * time.Second)
+				f.Expect(c.Status().WakeUp).To(Equal(source))
+			})
+		})
+	}
 }
