@@ -134,6 +134,28 @@ func TestForgedNotificationsCostThreeReadsAndThenOnePerTTL(t *testing.T) {
 	}
 }
 
+func TestForgedDeletionsOfAFreeKeyCostThreeReadsAndThenOnePerTTL(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.hearing("a").start()
+		after(interval)
+		b := f.hearing("b").start()
+		after(interval)
+		b.Pause()
+		a.Stop()
+		after(3 * ttl)
+		f.Expect(f.revision()).To(BeZero())
+		evil := f.forger()
+		var requests atomic.Int64
+		b.link.OnRequest(func(link.Message) { requests.Add(1) })
+		const ttls = 6
+		for i := range ttls * int(ttl/(10*time.Millisecond)) {
+			evil.say(uint64(100+i), "", "KV-Operation", "DEL")
+			after(10 * time.Millisecond)
+		}
+		f.Expect(requests.Load()).To(BeNumerically("<=", 3+ttls))
+	}, republished)
+}
+
 func TestWhoLeadsIsToldAsItWasRead(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.hearing("a").start()

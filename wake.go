@@ -223,7 +223,7 @@ func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
 		if hinted.IsZero() {
 			return
 		}
-		if err == nil && !s.follows(before) || s.removal == gone && hint.removal != kept {
+		if err == nil && !s.follows(before) {
 			a.wrong = 0
 			return
 		}
@@ -237,7 +237,8 @@ func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
 			a.nextLook = now.Add(a.ttl)
 			again = a.nextLook
 		}
-		lags := err == nil && s.revision < hint.revision && a.wrong < wrongLooks // or the notification is forged
+		agrees := s.removal == gone && hint.removal != kept
+		lags := err == nil && !agrees && s.revision < hint.revision && a.wrong < wrongLooks // or the notification is forged
 		if (lags || err != nil) && a.hinted.IsZero() {
 			a.hint, a.hinted, a.lookAt = hint, hinted, again
 		}
