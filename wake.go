@@ -35,7 +35,7 @@ const (
 	learnDelay = 2 * time.Millisecond
 
 	// wrongLooks is how many reads in a row that a notification caused may find nothing new. After that a notification
-	// causes one read per TTL, until one is right again.
+	// causes one read per TTL, until one is right again or none was wrong for as many TTLs.
 	wrongLooks = 3
 	// lagDelay is how long after a read that was older than the notification the key is read again; the next time, twice that.
 	lagDelay = 5 * time.Millisecond
@@ -230,12 +230,15 @@ func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
 		if err == nil && !hint.vacant() && s.held() && hint.record.renews(s.record) {
 			return // the notification was true, and came too late to tell anything new
 		}
-		a.wrong++
 		now := time.Now()
-		again := now.Add(lagDelay << min(a.wrong, wrongLooks))
-		if a.wrong >= wrongLooks {
-			a.nextLook = now.Add(a.ttl)
-			again = a.nextLook
+		if now.Sub(a.nextLook) >= (wrongLooks-1)*a.ttl { // so that as many more are no more than one per TTL
+			a.wrong = 0
+		}
+		a.wrong++
+		a.nextLook = now.Add(a.ttl)
+		again := a.nextLook
+		if a.wrong < wrongLooks {
+			again = now.Add(lagDelay << a.wrong)
 		}
 		agrees := s.removal == gone && hint.removal != kept
 		lags := err == nil && !agrees && s.revision < hint.revision && a.wrong < wrongLooks // or the notification is forged
@@ -263,6 +266,9 @@ func (a *ear) know(s keyState) {
 	}
 	a.known = s
 	a.await(s.revision)
+	if a.hint.revision <= s.revision { // it came while the key was read
+		a.hinted, a.learning = time.Time{}, false
+	}
 }
 
 // await takes note of a revision that the source must have told of, or tell of soon. What was read first since the source was made
