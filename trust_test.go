@@ -156,6 +156,21 @@ func TestForgedDeletionsOfAFreeKeyCostThreeReadsAndThenOnePerTTL(t *testing.T) {
 	}, republished)
 }
 
+func TestForgedVacancyDoesNotHaveAllAnswerTheNextTrueOneAtOnce(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.hearing("a").start()
+		after(interval)
+		_, attempts := f.crowd(100, f.hearing)
+		after(5*interval + time.Second)
+		f.forger().say(f.revision()+2, "", "Nats-Marker-Reason", "MaxAge") // as the release will be, after one more renewal
+		after(ttl + 2*time.Second)
+		attempts.Store(0)
+		a.Stop()
+		after(ttl)
+		f.Expect(attempts.Load()).To(And(BeNumerically(">=", 1), BeNumerically("<=", 30)))
+	}, republished)
+}
+
 func TestWhoLeadsIsToldAsItWasRead(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.hearing("a").start()

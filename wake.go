@@ -245,6 +245,9 @@ func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
 		if (lags || err != nil) && a.hinted.IsZero() {
 			a.hint, a.hinted, a.lookAt = hint, hinted, again
 		}
+		if err == nil && !lags && s.held() {
+			a.turn = turn{} // which a forged vacancy may have begun, of a revision that is yet to come
+		}
 	}
 }
 
