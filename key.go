@@ -115,9 +115,9 @@ func (e *Election) readKey(ctx context.Context) (s keyState, err error) {
 	if err == nil && s.removal == gone && ear.watchesUnnotified() {
 		s = ear.hub.readMarker(ctx, e.key, s)
 	}
-	s.read = asked
 	switch {
 	case err == nil:
+		s.read = asked
 		*b = blindness{answered: true}
 		e.unreadable.Store(false)
 	case failure(err) != "timeout":

@@ -171,6 +171,19 @@ func TestForgedVacancyDoesNotHaveAllAnswerTheNextTrueOneAtOnce(t *testing.T) {
 	}, republished)
 }
 
+func TestForgedNotificationCausesNoWriteThoughTheReadFails(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.hearing("a").start()
+		after(3*interval + time.Second)
+		a.link.LoseRequests(func(m link.Message) bool { return strings.HasPrefix(m.Subject, "$JS.API.DIRECT.GET.") })
+		before := f.revision()
+		f.forger().say(before+1, "", "KV-Operation", "DEL")
+		after(interval - 2*time.Second)
+		f.Expect(f.revision()).To(Equal(before))
+		f.Expect(a.IsLeader()).To(BeTrue())
+	}, republished)
+}
+
 func TestWhoLeadsIsToldAsItWasRead(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.hearing("a").start()
