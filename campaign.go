@@ -85,6 +85,7 @@ func (e *Election) tryToWin(ctx context.Context, prompted bool, lost int) (t *te
 		if err := e.surveyAgain(ctx); err != nil {
 			return nil, !prompted, unfit(err)
 		}
+		e.unsurveyed = false
 	}
 	s, notified, err := e.look(ctx)
 	if !e.gate.open() {

@@ -370,6 +370,36 @@ func TestWinnerThatCannotLookAtTheBucketLeavesTheKeyToOthers(t *testing.T) {
 	})
 }
 
+func TestCandidateThatCouldLookAtTheBucketAgainDoesNotLookEachTime(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.hearing("a")
+		look := func(m link.Message) bool { return strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") }
+		looks := 0
+		a.link.LoseRequests(func(m link.Message) bool {
+			if !look(m) {
+				return false
+			}
+			looks++
+			return looks > 2 // to begin, and to read
+		})
+		a.start()
+		after(time.Second)
+		f.hearing("b").start()
+		after(2 * ttl)
+		a.link.Heal()
+		after(3 * ttl)
+		var again atomic.Int64
+		a.link.OnRequest(func(m link.Message) {
+			if look(m) {
+				again.Add(1)
+			}
+		})
+		f.forger().say(f.revision()+1, "", "KV-Operation", "DEL")
+		after(time.Second)
+		f.Expect(again.Load()).To(BeZero())
+	}, republished)
+}
+
 func TestStandDownCoversALongerIntervalOfThePredecessor(t *testing.T) {
 	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
 		a := candidate("a", election.WithCampaignInterval(interval)).start()
