@@ -296,6 +296,9 @@ func (a *ear) wrote(revision uint64, r record) {
 		a.removed, a.owed = 0, 0
 	}
 	a.await(revision)
+	if a.hinted.IsZero() || a.hint.revision <= revision { // the write has told what a read would
+		a.lookAt, a.hinted, a.learning = time.Time{}, time.Time{}, false
+	}
 }
 
 // forget has the candidate read the key again before it relies on what it knew.

@@ -456,3 +456,30 @@ func TestOnlyARefusedReadOfTheKeyIsLackOfPermissionToReadIt(t *testing.T) {
 		})
 	}
 }
+
+func TestLeaderDoesNotReadWhatItWroteItself(t *testing.T) {
+	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
+		a := candidate("a").start()
+		after(interval)
+		b := candidate("b").start()
+		after(3 * interval)
+		var reads atomic.Int64
+		b.link.OnRequest(func(m link.Message) {
+			if strings.HasPrefix(m.Subject, "$JS.API.DIRECT.GET.") {
+				reads.Add(1)
+			}
+		})
+		b.link.DelayReplies(2 * time.Millisecond)
+		a.Stop()
+		after(3 * interval)
+		f.Expect(b.IsLeader()).To(BeTrue())
+		for i := range 5 {
+			f.Expect(b.SetMetadata(map[string]string{"n": fmt.Sprint(i)})).To(Succeed())
+			after(time.Second)
+		}
+		f.Expect(reads.Load()).To(BeEquivalentTo(1), "before it won")
+		f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed())
+		after(100 * time.Millisecond)
+		f.Expect(b.IsLeader()).To(BeFalse())
+	})
+}
