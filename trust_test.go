@@ -227,15 +227,15 @@ func TestReadThatLagsBehindANotificationIsRepeated(t *testing.T) {
 		after(3*interval + time.Second)
 		before, err := f.bucket.Get(context.Background(), key)
 		f.Expect(err).NotTo(HaveOccurred())
-		stale := 0
+		caughtUp := time.Now().Add(150 * time.Millisecond)
 		bucket.onGet(func(_ context.Context, get func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
-			if stale++; stale <= 2 {
+			if time.Now().Before(caughtUp) {
 				return before, nil
 			}
 			return get()
 		})
 		a.Stop()
-		after(2 * spread)
+		after(300 * time.Millisecond)
 		f.Expect(b.IsLeader()).To(BeTrue())
 	})
 }

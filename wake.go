@@ -37,8 +37,8 @@ const (
 	// wrongLooks is how many reads in a row that a notification caused may find nothing new. After that a notification
 	// causes one read per TTL, until one is right again or none was wrong for as many TTLs.
 	wrongLooks = 3
-	// lagDelay is how long after a read that was older than the notification the key is read again; the next time, twice that.
-	lagDelay = 5 * time.Millisecond
+	// lagDelay is how long after a read that was older than the notification the key is read again; the next time, lagGrowth times that.
+	lagDelay, lagGrowth = 10 * time.Millisecond, 16
 	// stalledAfter is how long a source may not have told of what this process wrote or read until it counts as stalled.
 	stalledAfter = time.Second
 	// staleNotice is for how long after a read a notification of something older is taken for one that was on its way.
@@ -237,8 +237,11 @@ func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
 		a.wrong++
 		a.nextLook = now.Add(a.ttl)
 		again := a.nextLook
-		if a.wrong < wrongLooks {
-			again = now.Add(lagDelay << a.wrong)
+		switch a.wrong {
+		case 1:
+			again = now.Add(lagDelay)
+		case 2:
+			again = now.Add(lagGrowth * lagDelay)
 		}
 		agrees := s.removal == gone && hint.removal != kept
 		lags := err == nil && !agrees && s.revision < hint.revision && a.wrong < wrongLooks // or the notification is forged
