@@ -130,6 +130,7 @@
 // which answers at once; all others leave the key to that one for 25 ms. So an orderly handover takes one attempt however many
 // candidates there are, and in a rolling update leadership goes to one that was started again already. Where leaders release all
 // the time, as holders of a lock do, [WithFairness] has chance decide instead.
+// A leader on such a leaf node is not notified of attempts made elsewhere: it names a candidate of its own node, and counts none.
 //
 // Candidates that were given a priority by [WithPriority] come in its order, and the others 25 ms later for each priority
 // above theirs. [WithPreemption] has one ask a leader of a lower priority to transfer leadership to it.

@@ -497,6 +497,9 @@ func (h *hub) countAttempts(on bool) {
 				if ears := h.listeners(strings.TrimPrefix(m.Subject, prefix)); len(ears) > 0 {
 					r := parseRecord(m.Data)
 					for _, a := range ears {
+						if prefix != h.subject("") && r.Instance == a.election.instance {
+							continue // a leader that misses its own attempts does not count: at the hub of a leaf node there may be any number more
+						}
 						a.attempted(r)
 					}
 				}
