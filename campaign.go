@@ -286,7 +286,7 @@ func (e *Election) write(ctx context.Context, w *win) (err error) {
 	switch {
 	case w.over > 0:
 		w.revision, err = e.bucket.Update(ctx, e.key, e.encode(r), w.over)
-	case e.unreadable.Load(): // Create would read what it is refused over
+	case e.unreadable.Load(), e.blind.suspected: // Create would read what it is refused over
 		w.revision, err = e.bucket.Update(ctx, e.key, e.encode(r), 0)
 	default:
 		w.revision, err = e.bucket.Create(ctx, e.key, e.encode(r))

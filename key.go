@@ -94,7 +94,7 @@ type blindness struct {
 
 const (
 	// unansweredReads is how many reads must be unanswered, each with an answered write after it, until reading counts as not
-	// permitted, where the connection does not tell.
+	// permitted, where the connection does not tell. After a time without reading one is enough.
 	unansweredReads = 2
 	// maxBlindTime is for how many TTLs a candidate that cannot read does not try to, at most; minBlindTime is where it begins if the
 	// connection does not tell that reading is not permitted. It doubles each time.
@@ -137,7 +137,7 @@ func (e *Election) wroteBlindly() {
 		return
 	}
 	b.suspected = false
-	if b.unanswered++; b.unanswered >= unansweredReads {
+	if b.unanswered++; b.unanswered >= unansweredReads || b.rest > 0 {
 		e.cannotRead(minBlindTime, errUnreadable)
 	}
 }

@@ -342,9 +342,8 @@ func (a *ear) renewSource(within time.Duration) {
 	a.delivered, a.awaited, a.overdue = 0, 0, false
 	a.wrong, a.nextLook = 0, time.Time{}
 	a.last, a.notified = change{}, time.Time{}
-	at := time.Now().Add(randomBelow(within))
-	if a.lookAt.IsZero() || at.Before(a.lookAt) {
-		a.lookAt = at
+	if at := time.Now().Add(randomBelow(within)); a.hub.inUse() != sourceNone && (a.lookAt.IsZero() || at.Before(a.lookAt)) {
+		a.lookAt = at // without a source the campaigns find out what was missed
 	}
 	signal(a.news)
 }

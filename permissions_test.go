@@ -1,0 +1,83 @@
+package election_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// leastPermissions is a server on which "least" has what Choria grants to a candidate, and a connection without a user name everything.
+const leastPermissions = `authorization: { users: [
+	{user: admin, password: x},
+	{user: least, password: x, permissions: {publish: ["$JS.API.STREAM.INFO.KV_ELECTIONS", "$KV.ELECTIONS.scheduler"], subscribe: ["_INBOX.>"]}}
+] }, no_auth_user: admin`
+
+// violations are those that the server reported to a connection.
+type violations struct {
+	mu   sync.Mutex
+	each []string
+}
+
+func (v *violations) handler(_ *nats.Conn, _ *nats.Subscription, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.each = append(v.each, err.Error())
+}
+
+// of returns how many are about a subject that has part in it.
+func (v *violations) of(part string) (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, each := range v.each {
+		if strings.Contains(each, part) {
+			n++
+		}
+	}
+	return n
+}
+
+// restricted returns a candidate with the permissions of a user, and the violations that are reported to its connection.
+func (f *fleet) restricted(user, name string, withJetStream bool, opts ...election.Option) (*candidate, *violations) {
+	f.Helper()
+	v, l := &violations{}, f.server.Link(f.T)
+	js, err := jetstream.New(natstest.Connect(f.T, l, nats.UserInfo(user, "x"), nats.ErrorHandler(v.handler)))
+	f.Expect(err).NotTo(HaveOccurred())
+	bucket, err := js.KeyValue(context.Background(), natstest.BucketName)
+	f.Expect(err).NotTo(HaveOccurred())
+	if withJetStream {
+		opts = append(opts, election.WithJetStream(js))
+	}
+	return f.candidateOn(name, l, bucket, opts...), v
+}
+
+func TestCandidateWithChoriasPermissionsAsksOnceWhetherItMayRead(t *testing.T) {
+	for withJetStream, most := range map[bool]int{true: 2, false: 3} {
+		t.Run(fmt.Sprintf("WithJetStream %v", withJetStream), func(t *testing.T) {
+			onGuardedServer(t, leastPermissions, func(f *fleet) {
+				a, _ := f.restricted("least", "a", withJetStream)
+				a.start()
+				campaigns := 0
+				b, v := f.restricted("least", "b", withJetStream, election.OnCampaign(func(election.State) { campaigns++ }))
+				after(instant)
+				b.start()
+				after(2 * interval)
+				f.Expect(a.IsLeader()).To(BeTrue())
+				for campaigns < 10 {
+					after(interval)
+				}
+				f.Expect(campaigns).To(Equal(10))
+				f.Expect(a.IsLeader()).To(BeTrue())
+				f.Expect(v.of("GET")).To(And(BeNumerically(">", 0), BeNumerically("<=", most)), strings.Join(v.each, "\n"))
+			})
+		})
+	}
+}
