@@ -52,6 +52,7 @@ type hub struct {
 	log    *slog.Logger
 
 	source     atomic.Pointer[string]
+	lost       atomic.Bool                      // whether the source in use no longer tells of changes, and there is no other yet
 	stream     atomic.Pointer[jetstream.Stream] // once somebody asked for it
 	created    atomic.Pointer[time.Time]        // when the bucket was created, as the server tells; to tell it from others of its name
 	pauseKnown atomic.Bool                      // whether the candidates know which elections are paused: not after a reconnection
@@ -203,6 +204,7 @@ func (h *hub) run(ctx context.Context) {
 		made := time.Now()
 		if !stalled && h.conn != nil && h.republish != "" {
 			stalled = h.subscribed(ctx, changes)
+			h.lost.Store(stalled)
 		} else if err := h.watched(ctx, changes); err == nil {
 			stalled = false // there may be a better source by now
 		} else if ctx.Err() == nil {
@@ -263,6 +265,7 @@ func (h *hub) look(ctx context.Context) {
 // given time.
 func (h *hub) use(source string, within time.Duration) {
 	h.source.Store(&source)
+	h.lost.Store(false)
 	for _, c := range []chan struct{}{h.deaf, h.remake} {
 		select {
 		case <-c: // that was about the last one
@@ -350,11 +353,23 @@ func (h *hub) stalled(ctx context.Context, sub *nats.Subscription) bool {
 }
 
 // subscriptionRefused returns the error of a server that does not permit the subscription to what the bucket republishes; before is
-// the last error that the connection had reported when the subscription was made.
+// the last error that the connection had reported when the subscription was made. While it is unclear, as after a reconnection that
+// had several subscriptions refused, the server is asked again, by another subscription.
 func (h *hub) subscriptionRefused(ctx context.Context, before error) error {
 	ctx, cancel := context.WithTimeout(ctx, maxTry)
 	defer cancel()
-	if _, err := refusedSince(ctx, h.conn, before, fmt.Sprintf("Subscription to %q", h.republish)); errors.Is(err, nats.ErrPermissionViolation) {
+	what := fmt.Sprintf("Subscription to %q", h.republish)
+	unclear, err := refusedSince(ctx, h.conn, before, what)
+	for unclear && pause(ctx, randomBelow(askRefusalSpacing)) {
+		before = h.conn.LastError()
+		probe, failed := h.conn.SubscribeSync(h.republish)
+		if failed != nil {
+			return nil
+		}
+		unclear, err = refusedSince(ctx, h.conn, before, what)
+		_ = probe.Unsubscribe()
+	}
+	if errors.Is(err, nats.ErrPermissionViolation) {
 		return err
 	}
 	return nil // or nobody knows: a source that is stalled is found out later

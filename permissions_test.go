@@ -6,7 +6,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
@@ -77,6 +79,59 @@ func TestCandidateWithChoriasPermissionsAsksOnceWhetherItMayRead(t *testing.T) {
 				f.Expect(campaigns).To(Equal(10))
 				f.Expect(a.IsLeader()).To(BeTrue())
 				f.Expect(v.of("GET")).To(And(BeNumerically(">", 0), BeNumerically("<=", most)), strings.Join(v.each, "\n"))
+			})
+		})
+	}
+}
+
+// permit changes the permissions of the users while the server runs.
+func (f *fleet) permit(config string) {
+	f.Helper()
+	f.server.Reload(f.T, func(o *server.Options) {
+		o.Users = nil
+		f.Expect(o.ProcessConfigString(config)).To(Succeed())
+	})
+}
+
+func TestStatusNamesNoSourceThatTheServerRefused(t *testing.T) {
+	const all = `authorization: { users: [ {user: admin, password: x}, {user: least, password: x} ] }, no_auth_user: admin`
+	for name, before := range map[string]string{"ever": leastPermissions, "when the connection was down": all} {
+		t.Run(name, func(t *testing.T) {
+			onGuardedServer(t, before, func(f *fleet) {
+				a, v := f.restricted("least", "a", true)
+				const trip = 10 * time.Millisecond
+				a.link.DelayReplies(trip)
+				a.start()
+				const subscription = `Subscription to "election.`
+				refusedFor := func(d time.Duration) {
+					f.Helper()
+					known := v.of(subscription)
+					var refused time.Time
+					for end := time.Now().Add(d); time.Now().Before(end); after(time.Millisecond) {
+						if refused.IsZero() && v.of(subscription) > known {
+							refused = time.Now()
+						}
+						if !refused.IsZero() && a.Status().WakeUp == "republish" {
+							f.Expect(time.Since(refused)).To(BeNumerically("<=", 10*trip), "it takes a few round trips to find out")
+						}
+					}
+					f.Expect(refused).NotTo(BeZero())
+				}
+				if before == all {
+					after(2 * ttl)
+					f.Expect(a.Status().WakeUp).To(Equal("republish"))
+				} else {
+					refusedFor(2 * ttl)
+				}
+				for range 20 {
+					a.link.Cut()
+					f.permit(leastPermissions)
+					after(time.Second)
+					a.link.Heal()
+					refusedFor(2 * time.Second)
+					f.permit(before)
+					after(4 * ttl)
+				}
 			})
 		})
 	}

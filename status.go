@@ -115,10 +115,11 @@ func (e *Election) SetMetadata(m map[string]string) error {
 	return nil
 }
 
-// notifiedBy returns how the candidate is notified of vacancies: by none where it cannot read the key, which it would have to.
+// notifiedBy returns how the candidate is notified of vacancies: by none while its source is lost, and where it cannot
+// read the key, which it would have to.
 func (e *Election) notifiedBy() string {
 	a := e.ear.Load()
-	if a == nil || e.unreadable.Load() {
+	if a == nil || e.unreadable.Load() || a.hub.lost.Load() {
 		return sourceNone
 	}
 	return a.hub.inUse()

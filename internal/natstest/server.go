@@ -101,6 +101,18 @@ func (s *Server) Restart(t testing.TB, down time.Duration) {
 	s.Resume(t)
 }
 
+// Reload changes options of the server while it runs, such as the permissions of its users.
+func (s *Server) Reload(t testing.TB, changes ...func(*server.Options)) {
+	t.Helper()
+	for _, change := range changes {
+		change(&s.opts)
+	}
+	opts := s.opts
+	if err := s.current().ReloadOptions(&opts); err != nil {
+		t.Fatalf("natstest: server %s: %v", s.Name(), err)
+	}
+}
+
 // URL returns where clients reach a server that listens.
 func (s *Server) URL() string {
 	return "nats://" + s.address()
