@@ -3,6 +3,8 @@ package election_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -132,6 +134,77 @@ func TestStatusNamesNoSourceThatTheServerRefused(t *testing.T) {
 					f.permit(before)
 					after(4 * ttl)
 				}
+			})
+		})
+	}
+}
+
+func TestCandidatesThatMayNotReadTakeOverWithinWhatCheckPromises(t *testing.T) {
+	const short = 2 * time.Second
+	for _, c := range []struct{ withJetStream, mixed bool }{{true, false}, {false, false}, {true, true}, {false, true}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			onGuardedServer(t, leastPermissions, func(f *fleet) {
+				ctx := context.Background()
+				admin, err := jetstream.New(f.server.Connect(f.T))
+				f.Expect(err).NotTo(HaveOccurred())
+				f.Expect(admin.DeleteKeyValue(ctx, natstest.BucketName)).To(Succeed())
+				f.bucket, err = election.CreateBucket(ctx, admin, election.BucketConfig{Name: natstest.BucketName, TTL: short, Storage: jetstream.MemoryStorage, Mixed: c.mixed})
+				f.Expect(err).NotTo(HaveOccurred())
+
+				least, err := jetstream.New(f.server.Connect(f.T, nats.UserInfo("least", "x")))
+				f.Expect(err).NotTo(HaveOccurred())
+				bucket, err := least.KeyValue(ctx, natstest.BucketName)
+				f.Expect(err).NotTo(HaveOccurred())
+				var opts []election.Option
+				if c.withJetStream {
+					opts = append(opts, election.WithJetStream(least))
+				}
+				findings, err := election.Check(ctx, bucket, opts...)
+				f.Expect(err).NotTo(HaveOccurred())
+				worst := func(code string) time.Duration {
+					for _, finding := range findings {
+						if finding.Code == code {
+							text := regexp.MustCompile(`in the median and (\S+) at worst`).FindStringSubmatch(finding.Message)
+							f.Expect(text).To(HaveLen(2))
+							d, err := time.ParseDuration(text[1])
+							f.Expect(err).NotTo(HaveOccurred())
+							return d
+						}
+					}
+					f.Fatal(code)
+					return 0
+				}
+				release, crash := worst("expect-release"), worst("expect-crash")
+
+				led := func(c *candidate) (wait time.Duration) {
+					for began := time.Now(); !c.IsLeader(); after(5 * time.Millisecond) {
+						f.Expect(time.Since(began)).To(BeNumerically("<", time.Minute))
+						wait = time.Since(began)
+					}
+					return wait
+				}
+				longest := map[string]time.Duration{}
+				leader, _ := f.restricted("least", "0", c.withJetStream)
+				led(leader.start())
+				for i := range 20 {
+					next, _ := f.restricted("least", fmt.Sprint(i+1), c.withJetStream)
+					next.start()
+					after(rand.N(10 * short))
+					f.Expect(leader.IsLeader()).To(BeTrue())
+					what := "stop"
+					if i%2 == 0 {
+						leader.Stop()
+					} else {
+						what = "crash"
+						leader.link.Cut()
+					}
+					longest[what] = max(longest[what], led(next))
+					leader.link.Cut()
+					leader = next
+				}
+				f.Logf("longest %v; promised %v and %v", longest, release, crash)
+				f.Expect(longest["stop"]).To(BeNumerically("<=", release))
+				f.Expect(longest["crash"]).To(BeNumerically("<=", crash))
 			})
 		})
 	}
