@@ -173,7 +173,7 @@ func (w *world) heirs(leader *candidate) bool {
 		if time.Since(c.ledger.gaveBack) < w.script.ttl+spreadLimit {
 			continue
 		}
-		if time.Since(c.watcher.misled) < 2*w.script.ttl+spreadLimit {
+		if time.Since(c.watcher.misled) < 3*w.script.ttl+spreadLimit {
 			continue // it may have read the key in vain so often that it waits before it reads again
 		}
 		if x := c.watcher; !x.ended && !x.blind && x.heard == w.server.current && c.Status().WakeUp != "none" {
