@@ -471,6 +471,34 @@ func TestClosedConnectionEndsTheRun(t *testing.T) {
 	}
 }
 
+func TestClosedConnectionEndsTheRunOfACandidateThatDoesNotCampaign(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []election.Option
+		then func(*candidate)
+	}{
+		"paused":    {nil, func(c *candidate) { c.Pause() }},
+		"unhealthy": {[]election.Option{election.WithHealthCheck(func(context.Context) error { return errors.New("ill") })}, func(*candidate) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				nc := f.server.Connect(f.T)
+				a := f.candidateOn("a", nil, f.server.Bucket(f.T, nc, ttl, f.options...), c.opts...)
+				c.then(a)
+				a.start()
+				after(3 * interval)
+				nc.Close()
+				after(ttl + time.Second)
+				var err error
+				select {
+				case err = <-a.result:
+				default:
+				}
+				f.Expect(err).To(MatchError(nats.ErrConnectionClosed))
+			})
+		})
+	}
+}
+
 func TestReconnectionOfAllIsNoHerd(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		const n = 200

@@ -579,8 +579,8 @@ func (e *Election) await(ctx context.Context, due time.Time, lost int) (next tim
 		case !open:
 			e.beat("waiting to be let campaign", time.Time{})
 			held, at = true, inspection
-			if !now.Before(inspection) { // lest nobody tells that an operator has resumed the election
-				if e.gate.shut(shutByOperator) {
+			if !now.Before(inspection) { // lest nobody tells that an operator has resumed the election, or that the connection was closed
+				if e.gate.shut(shutByOperator) || ear.hub.inUse() == sourceNone {
 					_, _ = e.inspect(ctx)
 				}
 				inspection = time.Now().Add(f.interval)
