@@ -149,6 +149,7 @@ func unfit(err error) error {
 
 // look reads the key, and makes known who holds it. It says whether a notification of a vacancy was the reason.
 func (e *Election) look(ctx context.Context) (s keyState, notified bool, err error) {
+	e.busy("reading the key")
 	f := e.facts.Load()
 	patience := f.try()
 	if !e.blind.answered { // it may not be permitted, and then nobody answers
@@ -191,6 +192,7 @@ func (e *Election) bucketMayBeNew(ctx context.Context) {
 func (e *Election) contest(ctx context.Context, w win, vacancy bool) (*tenure, error) {
 	ear := e.ear.Load()
 	for again := true; ; again = false {
+		e.busy("campaigning")
 		call, cancel := context.WithTimeout(ctx, e.facts.Load().try())
 		err := e.write(call, &w)
 		cancel()
@@ -255,7 +257,8 @@ func (e *Election) winOver(s keyState) win {
 	if s.removal == gone {
 		return e.creation(predecessor)
 	}
-	w := win{over: s.revision, read: s.read, reason: reasonVacant, removed: s.removal == removed}
+	// A release that the history went back to proves nothing: another leader may have followed it.
+	w := win{over: s.revision, read: s.read, reason: reasonVacant, removed: s.removal == removed || e.ear.Load().rewound(s.revision)}
 	if s.removal == kept {
 		predecessor = s.record
 		w.bucket = s.record.Bucket
@@ -328,6 +331,7 @@ func (w win) standDown(f *facts) time.Duration {
 // take turns a win into a tenure. The bucket's facts are read again unless a release proves them: it may have been
 // deleted and made again, with another TTL, since they were read. A win on which this candidate cannot lead is abandoned.
 func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
+	e.busy("taking the key that it won")
 	f := e.facts.Load()
 	ear := e.ear.Load()
 	if f.created.IsZero() || !w.verified(f) || e.opts.conn() == nil || !ear.hub.pauseKnown.Load() {
@@ -367,6 +371,7 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 // abandon releases a win on which nobody has led, with all of the stand-down that it owed. Where a callback does not return soon the key
 // is left to expire.
 func (e *Election) abandon(ctx context.Context, w win, why string, cause error) {
+	e.busy("giving up the key that it won")
 	f := e.facts.Load()
 	ctx, cancel := context.WithTimeout(ctx, f.try())
 	defer cancel()

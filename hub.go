@@ -256,7 +256,11 @@ func (h *hub) look(ctx context.Context) {
 		return // what is known may still be so
 	}
 	created, republish, _ := describe(status)
-	h.created.Store(&created)
+	if before := h.created.Swap(&created); !before.Equal(created) {
+		for _, a := range h.all() {
+			a.newBucket()
+		}
+	}
 	h.republish = republish
 	h.heedBy(status)
 }

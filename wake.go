@@ -95,6 +95,7 @@ type ear struct {
 	removedAt   time.Time     // when that was notified
 	owed        time.Duration // the stand-down that the last release passed on, until a later record is read
 
+	highest   uint64    // the highest revision that was read or written in this bucket
 	delivered uint64    // the revision that the source told of last, or that was read first since the source was made; 0 if none was
 	awaited   uint64    // a revision that was written or read, and that the source has not told of; 0 if there is none
 	since     time.Time // when that was
@@ -221,6 +222,10 @@ func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
 			a.know(s)
 		}
 		if hinted.IsZero() {
+			again := time.Now().Add(a.ttl / 8)
+			if err != nil && a.highest > 0 && !a.own() && (a.lookAt.IsZero() || again.Before(a.lookAt)) { // it could be read before
+				a.lookAt = again
+			}
 			return
 		}
 		if err == nil && !s.follows(before) {
@@ -271,6 +276,7 @@ func (a *ear) know(s keyState) {
 		a.removed, a.owed = 0, 0
 	}
 	a.known = s
+	a.highest = max(a.highest, s.revision)
 	a.await(s.revision)
 	if a.hint.revision <= s.revision { // it came while the key was read
 		a.hinted, a.learning = time.Time{}, false
@@ -295,6 +301,7 @@ func (a *ear) wrote(revision uint64, r record) {
 	now := time.Now()
 	a.known = keyState{read: now, revision: revision, written: now, record: r}
 	a.predecessor = r
+	a.highest = max(a.highest, revision)
 	if revision > a.removed {
 		a.removed, a.owed = 0, 0
 	}
@@ -462,6 +469,20 @@ func (a *ear) watchesUnnotified() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.notified.IsZero() && a.hub.js == nil && a.hub.inUse() == sourceWatch
+}
+
+// rewound says whether a revision is below one that was read or written before: the history went back, unless the read is stale.
+func (a *ear) rewound(revision uint64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return revision < a.highest
+}
+
+// newBucket takes note that the bucket was made again, so that revisions begin anew.
+func (a *ear) newBucket() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.highest = 0
 }
 
 // nextChange returns a channel that is closed at the next notification.
