@@ -149,7 +149,6 @@ func unfit(err error) error {
 
 // look reads the key, and makes known who holds it. It says whether a notification of a vacancy was the reason.
 func (e *Election) look(ctx context.Context) (s keyState, notified bool, err error) {
-	e.busy("reading the key")
 	f := e.facts.Load()
 	patience := f.try()
 	if !e.blind.answered { // it may not be permitted, and then nobody answers
