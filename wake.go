@@ -77,6 +77,7 @@ type ear struct {
 	last        change    // the latest notification since the source was made; meaningless while notified is zero
 	notified    time.Time // when that came
 	alive       time.Time // when the holder was last known to be there, by a notification or by reading
+	aliveBy     uint64    // the revision that told so
 	silence     time.Duration
 	known       keyState // as it was read or written last
 	predecessor record   // of the last holder that was read
@@ -128,7 +129,9 @@ func (a *ear) notify(c change) {
 		if c.vacant() {
 			return
 		}
-		a.alive = now
+		if c.revision > a.aliveBy { // else it is told again
+			a.alive, a.aliveBy = now, c.revision
+		}
 		if c.record.Instance == a.predecessor.Instance { // how many stand, and who, is told for what it is worth
 			c.record.IntervalMs = a.predecessor.IntervalMs
 			a.predecessor = c.record
@@ -266,7 +269,10 @@ func (a *ear) know(s keyState) {
 	}
 	if s.held() {
 		a.predecessor = s.record
-		a.alive = later(a.alive, s.read)
+		if s.revision != a.known.revision || a.alive.IsZero() {
+			a.alive = later(a.alive, s.read)
+		}
+		a.aliveBy = s.revision
 		a.silence = a.randomSilence(s.record)
 	}
 	if left, released := s.record.released(); released {

@@ -51,7 +51,8 @@ itself, what was found until then is shown, histories and logs are kept, and the
 After a fault somebody must lead within the TTL, 0.4 s for a server that is late to expire the key, 1 s for the answers
 of those who hear of it, and the stand-down; within 1 s if the leader left in order and no replies get lost at random;
 one campaign interval later than that if it could still send, for then it renews once more without knowing; and after an
-outage of the bucket one interval and 1 s later, counted from its end, for candidates have to connect again first.
+outage of the bucket one interval and 1 s later, counted from its end, for candidates have to connect again first; and one
+TTL later than that within three TTLs of a forge, for candidates that were misled read the key once per TTL.
 
 Neither a forge nor a revoke excuses a change of leader: a forged change must change nothing, and a leader that may write
 leads on. With --every or --lose-replies a revoke does, for a leader that may not read cannot tell whether a write of which

@@ -108,6 +108,9 @@ func (d *processDrill) evaluate(outages []history.Span, records []history.Record
 	}
 	d.injuries = slices.DeleteFunc(d.injuries, func(i *injury) bool { return i.undone })
 	for _, i := range d.injuries {
+		if i.name == "forge" {
+			run.Forged = append(run.Forged, i.span)
+		}
 		if i.keeps && (i.candidate == nil || d.rate == 0 && d.every == 0) {
 			continue // nothing is excused by it, unless it comes together with what a leader needs those rights for
 		}

@@ -149,7 +149,7 @@ func (f *Findings) gap(r *Run, c Change, to time.Duration) {
 }
 
 // gap measures the time without a leader after a change. It counts from the last thing that stood in the way: the fault,
-// another within the gap, or the end of an outage, after which the bound is a larger one.
+// another within the gap, or the end of an outage, after which the bound is a larger one. So it is after forged notifications.
 func (r *Run) gap(c Change, to time.Duration) Gap {
 	g := Gap{Span: Span{From: c.At, To: to}, Kind: c.Cause, Since: c.At, Bound: r.Timing.Bound(), Fault: c.fault}
 	if c.fault != nil {
@@ -169,6 +169,12 @@ func (r *Run) gap(c Change, to time.Duration) Gap {
 	for _, o := range r.Outages {
 		if o.To > g.From-r.Timing.TTL && o.From < to { // one that ended before the lease did may have cost it all the same
 			g.Since, g.Bound = max(g.Since, min(o.To, to)), r.Timing.OutageBound()
+		}
+	}
+	for _, x := range r.Forged {
+		if x.From < to && x.To > g.From-Misled*r.Timing.TTL {
+			g.Bound += r.Timing.TTL
+			break
 		}
 	}
 	return g

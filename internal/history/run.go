@@ -15,6 +15,7 @@ type Run struct {
 	Records   []Record // in the order of the stream
 	Faults    []Fault
 	Outages   []Span // in which the bucket could not be written, by whatever it was watched with
+	Forged    []Span // in which somebody forged notifications: for some TTLs after, candidates act on a true one up to a TTL late
 }
 
 // Timing is the durations of an election.
@@ -50,6 +51,7 @@ const (
 	Spread    = time.Second            // of answers to a vacancy, at most
 	Release   = time.Second            // a handover takes milliseconds; a busy machine may take longer
 	Reconnect = time.Second
+	Misled    = 3 // for how many TTLs forged notifications have candidates read the key seldom
 )
 
 // Bound returns how long nobody may lead after a leader was lost: P8.
