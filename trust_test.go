@@ -542,3 +542,29 @@ func TestReconnectionOfAllIsNoHerd(t *testing.T) {
 		f.Expect(most).To(BeNumerically("<=", n), "in any half second")
 	}, republished)
 }
+
+func TestFollowerOfABucketThatWasMadeAgainIsQuietAndIsNotified(t *testing.T) {
+	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
+		leader, follower := candidate("a").start(), candidate("b")
+		after(interval)
+		follower.start()
+		after(5 * interval)
+		f.remake()
+		after(6 * ttl)
+		if follower.IsLeader() {
+			leader, follower = follower, leader
+		}
+		f.Expect(leader.IsLeader()).To(BeTrue())
+		var requests atomic.Int64
+		follower.link.OnRequest(func(m link.Message) {
+			if !strings.HasPrefix(m.Subject, "$JS.FC") {
+				requests.Add(1)
+			}
+		})
+		after(30 * ttl)
+		f.Expect(requests.Load()).To(BeNumerically("<=", 12), "a few campaigns")
+		leader.Stop()
+		after(spread)
+		f.Expect(follower.IsLeader()).To(BeTrue())
+	})
+}
