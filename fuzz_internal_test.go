@@ -128,8 +128,8 @@ func FuzzQuestion(f *testing.F) {
 		d := &desk{hub: h, asked: map[string]int{}, failed: map[string]int{}, windUps: make(chan struct{}, 1), looks: make(chan *nats.Msg, 1)}
 		m := &nats.Msg{Subject: controlSubject("B", verb, "k"), Reply: inbox, Data: data}
 		d.answer(t.Context(), m)
-		d.introduce(verb, m)
 		d.windUps <- struct{}{} // once what was begun is done
+		d.introduce(verb, m)
 		if strings.HasPrefix(m.Reply, "$") || strings.HasPrefix(m.Reply, "election") {
 			t.Errorf("would answer at %q", m.Reply)
 		}
