@@ -339,8 +339,8 @@ func (e *Election) take(ctx context.Context, w win) (*tenure, error) {
 		fresh, err := e.inspect(call)
 		if err != nil {
 			e.unsurveyed = true
+			ear.holdBack(time.Now().Add(f.ttl)) // so that others get the key, whatever becomes of the release
 			e.abandon(ctx, w, "the bucket cannot be looked at", err)
-			ear.holdBack(time.Now().Add(f.ttl)) // so that others get the key, whatever became of the release
 			return nil, unfit(err)
 		}
 		if e.gate.shut(shutByOperator) {
