@@ -144,8 +144,9 @@
 // # What may harm an election
 //
 // Permission to publish below election.<bucket>, where the bucket republishes, lets a client waste reads, at most one per candidate
-// and TTL, and for some TTLs delay the answer to a vacancy by up to a TTL. Where expiries are not announced, forged renewals can also hide a crash for
-// about eight TTLs. Deny publish on election.<bucket>.> to every client; only the server writes there.
+// and TTL, and until some TTLs later delay the answer to a vacancy by up to a TTL. Where expiries are not announced, forged
+// renewals can also hide a crash for about eight TTLs. Deny publish on election.<bucket>.> to every client; only the server
+// writes there.
 //
 // Permission to publish to election-control.<bucket>.resign.<key> or .transfer.<key> lets a client move that election, always in
 // order: it can neither take the key nor have two candidates lead.
