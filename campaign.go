@@ -30,7 +30,10 @@ func (e *Election) campaign(ctx context.Context, due time.Time, lost int) (*tenu
 		if t != nil || err != nil {
 			return t, err
 		}
-		if prompted && !attempted {
+		if !attempted {
+			if !prompted { // it leaves a release to the candidate that this names, until its turn comes
+				due = began.Add(e.facts.Load().interval)
+			}
 			continue
 		}
 		lost++
@@ -100,7 +103,7 @@ func (e *Election) tryToWin(ctx context.Context, prompted bool, lost int) (t *te
 		return nil, false, nil
 	case s.held() && s.record.Instance != e.instance:
 		if prompted || !e.ear.Load().announces(lost) {
-			return nil, false, nil
+			return nil, !prompted, nil
 		}
 		t, err = e.contest(ctx, e.creation(s.record), false) // so that the leader gets to know of this candidate
 		return t, true, err
