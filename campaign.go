@@ -175,7 +175,7 @@ func (e *Election) look(ctx context.Context) (s keyState, notified bool, err err
 		e.lastError.Store(nil)
 		e.announcer.leads(Leader{})
 	}
-	if !s.record.Bucket.IsZero() && !s.record.Bucket.Equal(f.created) && s.record.Bucket.After(f.created) {
+	if s.record.Bucket.After(f.created) {
 		e.bucketMayBeNew(ctx)
 	}
 	return s, notified, err

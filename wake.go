@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -202,6 +203,11 @@ func (a *ear) consider(c change, now time.Time) {
 	if a.wrong >= wrongLooks {
 		at = later(at, a.nextLook)
 	}
+	a.lookBy(at)
+}
+
+// lookBy has the key be read at the given time at the latest. The caller holds mu.
+func (a *ear) lookBy(at time.Time) {
 	if a.lookAt.IsZero() || at.Before(a.lookAt) {
 		a.lookAt = at
 	}
@@ -225,9 +231,8 @@ func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
 			a.know(s)
 		}
 		if hinted.IsZero() {
-			again := time.Now().Add(a.ttl / 8)
-			if err != nil && a.highest > 0 && !a.own() && (a.lookAt.IsZero() || again.Before(a.lookAt)) { // it could be read before
-				a.lookAt = again
+			if err != nil && a.highest > 0 && !a.own() { // it could be read before
+				a.lookBy(time.Now().Add(a.ttl / 8))
 			}
 			return
 		}
@@ -355,22 +360,15 @@ func (a *ear) renewSource(within time.Duration) {
 	a.delivered, a.awaited, a.overdue = 0, 0, false
 	a.wrong, a.nextLook = 0, time.Time{}
 	a.last, a.notified = change{}, time.Time{}
-	if at := time.Now().Add(randomBelow(within)); a.hub.inUse() != sourceNone && (a.lookAt.IsZero() || at.Before(a.lookAt)) {
-		a.lookAt = at // without a source the campaigns find out what was missed
+	if a.hub.inUse() != sourceNone { // without a source the campaigns find out what was missed
+		a.lookBy(time.Now().Add(randomBelow(within)))
 	}
 	signal(a.news)
 }
 
 // randomSilence returns a random part of the time over which candidates spread what they do after a vacancy. The caller holds mu.
 func (a *ear) randomSilence(predecessor record) time.Duration {
-	candidates := predecessor.Candidates
-	if candidates == 0 {
-		candidates = unknownCandidates
-		if a.guessed > 0 {
-			candidates = a.guessed
-		}
-	}
-	wide := spread(candidates, a.ttl)
+	wide := spread(cmp.Or(predecessor.Candidates, a.guessed, unknownCandidates), a.ttl)
 	if a.fair {
 		wide = min(max(wide, fairSpread), spread(unknownCandidates, a.ttl))
 	}
@@ -423,9 +421,7 @@ func (a *ear) turnOf(revision uint64, predecessor record, now time.Time) time.Ti
 func (a *ear) lookAgain(at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.lookAt.IsZero() || at.Before(a.lookAt) {
-		a.lookAt = at
-	}
+	a.lookBy(at)
 }
 
 // answerFailed takes note of an attempt over a vacancy that came to nothing, for want of a reply or because some other write was
