@@ -115,6 +115,7 @@ func (e *Election) resolve(ctx context.Context, t *tenure, refusal error) error 
 		t.end(reasonRewound)
 		return refusal
 	}
+	e.blind.until = time.Time{} // a read may prove the loss, and refusals are rare: try it even where reads seem not to be permitted
 	s, found := e.lookAtOwn(ctx, t)
 	switch {
 	case found == ours:

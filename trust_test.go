@@ -300,6 +300,36 @@ func TestLeaderStandsDownAtOnceWhenTheHistoryWasRewound(t *testing.T) {
 	}
 }
 
+// A candidate whose reads were not answered for a while takes reading for forbidden. Only a read can prove the loss where the server
+// names no sequence, and reading may work again.
+func TestLeaderThatCouldNotReadForAWhileReadsWhenARenewalIsRefused(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, bucket := f.faultyCandidate("a")
+		bucket.onGet(func(context.Context, func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
+			return nil, context.DeadlineExceeded
+		})
+		refusals := 0
+		bucket.onUpdate(func(_ context.Context, _ []byte, rev uint64, update func() (uint64, error)) (uint64, error) {
+			if refusals++; rev > 0 && refusals <= 4 { // each is reason to read, in vain
+				return 0, errConflict
+			}
+			return update()
+		})
+		a.start()
+		after(ttl + 3*interval)
+		term, leads := a.Term()
+		f.Expect(leads).To(BeTrue())
+		f.Expect(f.revision()).To(BeNumerically(">", term.Number))
+
+		bucket.onUpdate(func(context.Context, []byte, uint64, func() (uint64, error)) (uint64, error) { return 0, errConflict })
+		bucket.onGet(func(context.Context, func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
+			return entry{value: []byte(`{"name":"b","instance":"b1","attempt":"b1.1","term":1}`), revision: term.Number}, nil
+		})
+		after(interval + 100*time.Millisecond)
+		f.Expect(a.IsLeader()).To(BeFalse(), "by its next renewal")
+	})
+}
+
 func TestDeletionIsCalledOne(t *testing.T) {
 	for name, remove := range map[string]func(jetstream.KeyValue) error{
 		"deleted": func(kv jetstream.KeyValue) error { return kv.Delete(context.Background(), key) },
