@@ -212,6 +212,7 @@ func (e *Election) contest(ctx context.Context, w win, vacancy bool) (*tenure, e
 			e.failed(err)
 			e.log.Debug("Campaign failed", "outcome", failure(err), "error", err)
 		}
+		e.mayArrive = e.mayArrive || result == unknown
 		if result == unknown && again {
 			if s, _, err := e.look(ctx); err == nil && s.held() && s.record.Instance == e.instance {
 				w = e.winOver(s)

@@ -79,6 +79,7 @@ type Election struct {
 
 	blind      blindness // belongs to the loop
 	unsurveyed bool      // whether the bucket could not be looked at when the key was won last; belongs to the loop
+	mayArrive  bool      // whether a write that was given up may still be applied, after a rewind over any revision; belongs to the loop
 
 	mu      sync.Mutex // guards what follows; never held across I/O or a callback
 	stopped bool
@@ -161,7 +162,7 @@ func (e *Election) stay(parent context.Context, do func(context.Context, Term) e
 	began := time.Now().UTC().Round(0)
 	e.started.Store(&began)
 	e.broken.Store(nil)
-	e.blind, e.unsurveyed = blindness{}, false
+	e.blind, e.unsurveyed, e.mayArrive = blindness{}, false, false
 	e.unreadable.Store(false)
 	e.busy("starting")
 	e.running.Store(true)

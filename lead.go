@@ -23,6 +23,7 @@ func (e *Election) lead(ctx context.Context, t *tenure, do func(context.Context,
 	e.moved(CandidateState, t.reason, t)
 	t.outcome = e.windUp(ctx, t)
 	t.expiry.Stop()
+	e.mayArrive = e.mayArrive || len(t.pending) > 0
 	if l := e.seen.Load(); l != nil && l.Instance == e.instance {
 		e.seen.CompareAndSwap(l, nil)
 	}

@@ -126,7 +126,7 @@ func (e *Election) resolve(ctx context.Context, t *tenure, refusal error) error 
 		t.end(found.why())
 	case named && (last == 0 || s.removal == gone && len(t.pending) == 0): // and the read does not contradict that our record is gone
 		t.end(reasonDeleted)
-	case named && last > t.revision && len(t.pending) == 0 && s.read.IsZero(): // not read, but the sequence is that of no write of our own
+	case named && last > t.revision && len(t.pending) == 0 && s.read.IsZero() && !e.mayArrive: // not read, but the sequence is that of no write of our own
 		t.end(reasonOverwritten)
 	}
 	return refusal

@@ -330,6 +330,37 @@ func TestLeaderThatCouldNotReadForAWhileReadsWhenARenewalIsRefused(t *testing.T)
 	})
 }
 
+// Where the history was rewound, a write that this candidate gave up long ago may be applied over its new win. A candidate that cannot
+// read does not take the refusal that follows for proof that somebody else has the key.
+func TestRefusalThatMayComeFromAnOwnLateWriteEndsNoTerm(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, bucket := f.faultyCandidate("a")
+		bucket.onGet(func(context.Context, func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
+			return nil, context.DeadlineExceeded
+		})
+		a.start()
+		after(ttl)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		bucket.onUpdate(func(context.Context, []byte, uint64, func() (uint64, error)) (uint64, error) {
+			return 0, context.DeadlineExceeded // it may be applied at any time
+		})
+		after(ttl)
+		f.Expect(a.IsLeader()).To(BeFalse())
+		bucket.onUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) { return update() })
+		for began := time.Now(); !a.IsLeader() && time.Since(began) < 5*ttl; {
+			after(ttl / 10)
+		}
+		term, leads := a.Term()
+		f.Expect(leads).To(BeTrue())
+
+		bucket.onUpdate(func(context.Context, []byte, uint64, func() (uint64, error)) (uint64, error) {
+			return 0, refusedOver(term.Number + 100)
+		})
+		after(interval + 100*time.Millisecond)
+		f.Expect(term.Valid()).To(BeTrue(), "until its deadline")
+	})
+}
+
 func TestDeletionIsCalledOne(t *testing.T) {
 	for name, remove := range map[string]func(jetstream.KeyValue) error{
 		"deleted": func(kv jetstream.KeyValue) error { return kv.Delete(context.Background(), key) },
