@@ -346,7 +346,9 @@ func TestRefusalThatMayComeFromAnOwnLateWriteEndsNoTerm(t *testing.T) {
 		})
 		after(ttl)
 		f.Expect(a.IsLeader()).To(BeFalse())
-		bucket.onUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) { return update() })
+		bucket.onUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) {
+			return update()
+		})
 		for began := time.Now(); !a.IsLeader() && time.Since(began) < 5*ttl; {
 			after(ttl / 10)
 		}
