@@ -363,6 +363,33 @@ func TestRefusalThatMayComeFromAnOwnLateWriteEndsNoTerm(t *testing.T) {
 	})
 }
 
+// A read that fails does not prove wrong the notification that caused it. The simulator found a follower that read no more for a TTL.
+func TestReadsThatFailedDoNotDelayTheAnswerToALaterRelease(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		b, bucket := f.faultyCandidate("b")
+		b.start()
+		after(2 * interval)
+		reads := 0
+		bucket.onGet(func(context.Context, func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
+			reads++
+			return nil, nats.ErrNoResponders
+		})
+		for i := range 5 {
+			f.Expect(a.SetMetadata(map[string]string{"i": strconv.Itoa(i)})).To(Succeed())
+			after(time.Second)
+		}
+		f.Expect(reads).To(And(BeNumerically(">=", 3), BeNumerically("<=", 7)))
+		bucket.onGet(func(_ context.Context, get func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
+			return get()
+		})
+		after(ttl / 4)
+		f.Expect(a.Resign(context.Background())).To(Succeed())
+		after(100 * time.Millisecond)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}
+
 func TestDeletionIsCalledOne(t *testing.T) {
 	for name, remove := range map[string]func(jetstream.KeyValue) error{
 		"deleted": func(kv jetstream.KeyValue) error { return kv.Delete(context.Background(), key) },

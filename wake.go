@@ -3,6 +3,7 @@ package election
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -89,6 +90,8 @@ type ear struct {
 	learning    bool      // whether that read is to wait for what a new holder writes
 	wrong       int       // reads in a row that a notification caused, and that found nothing new
 	nextLook    time.Time // no read on account of a notification before this
+	failures    int       // reads in a row that failed
+	retry       time.Time // no read on account of a notification before this, as the last read failed
 	turn        turn
 	tries       int           // answers in a row that came to nothing
 	announced   time.Time     // when this candidate last made an attempt though somebody else held the key
@@ -203,7 +206,7 @@ func (a *ear) consider(c change, now time.Time) {
 	if a.wrong >= wrongLooks {
 		at = later(at, a.nextLook)
 	}
-	a.lookBy(at)
+	a.lookBy(later(at, a.retry))
 }
 
 // lookBy has the key be read at the given time at the latest. The caller holds mu.
@@ -230,10 +233,12 @@ func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
 		if err == nil {
 			a.know(s)
 		}
+		if err != nil && !errors.Is(err, errUnclear) {
+			a.readFailed(hint, hinted)
+			return
+		}
+		a.failures, a.retry = 0, time.Time{}
 		if hinted.IsZero() {
-			if err != nil && a.highest > 0 && !a.own() { // it could be read before
-				a.lookBy(time.Now().Add(a.ttl / 8))
-			}
 			return
 		}
 		if err == nil && !s.follows(before) {
@@ -258,13 +263,34 @@ func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
 		}
 		agrees := s.removal == gone && hint.removal != kept
 		lags := err == nil && !agrees && s.revision < hint.revision && a.wrong < wrongLooks // or the notification is forged
-		if (lags || err != nil) && a.hinted.IsZero() {
+		if (lags || err != nil) && a.hinted.IsZero() { // the latter proves nothing
 			a.hint, a.hinted, a.lookAt = hint, hinted, again
 		}
 		if err == nil && !lags && s.held() {
 			a.turn = turn{} // which a forged vacancy may have begun, of a revision that is yet to come
 		}
 	}
+}
+
+// readFailed has the key be read again soon, for a hint if there is one, but not often: notifications do not cause more reads while
+// these fail. A read that fails does not prove a hint wrong. The caller holds mu.
+func (a *ear) readFailed(hint change, hinted time.Time) {
+	if hinted.IsZero() && (a.highest == 0 || a.own()) { // it may never be readable
+		return
+	}
+	delay := a.ttl / 8
+	switch a.failures++; {
+	case hinted.IsZero():
+	case a.failures == 1:
+		delay = lagDelay
+	case a.failures == 2:
+		delay = lagGrowth * lagDelay
+	}
+	a.retry = time.Now().Add(delay)
+	if !hinted.IsZero() && a.hinted.IsZero() {
+		a.hint, a.hinted = hint, hinted
+	}
+	a.lookAt = a.retry
 }
 
 // know takes in what was read or written. The caller holds mu.
@@ -327,7 +353,7 @@ func (a *ear) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.known, a.hinted, a.learning, a.lookAt = keyState{}, time.Time{}, false, time.Time{}
-	a.wrong, a.nextLook = 0, time.Time{}
+	a.wrong, a.nextLook, a.failures, a.retry = 0, time.Time{}, 0, time.Time{}
 }
 
 // checkStalled reports the source as stalled if it has not told for a while of what this process wrote or read. It returns when that
@@ -358,7 +384,7 @@ func (a *ear) renewSource(within time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.delivered, a.awaited, a.overdue = 0, 0, false
-	a.wrong, a.nextLook = 0, time.Time{}
+	a.wrong, a.nextLook, a.failures, a.retry = 0, time.Time{}, 0, time.Time{}
 	a.last, a.notified = change{}, time.Time{}
 	if a.hub.inUse() != sourceNone { // without a source the campaigns find out what was missed
 		a.lookBy(time.Now().Add(randomBelow(within)))
