@@ -33,3 +33,23 @@ func TestReleaseTellsItsBucketForAMomentOnly(t *testing.T) {
 		}
 	}
 }
+
+// The reads that notifications cause may lag, so that the notifications seem wrong. The simulator found a follower that answered the
+// next release late, though a campaign of its own had read by then what it had been notified of.
+func TestNotificationsThatALaggingReplicaSeemedToContradictAreTrustedAgain(t *testing.T) {
+	a := &ear{election: &Election{instance: "me.1"}, hub: &hub{}, ttl: 10 * time.Second, wrong: wrongLooks, nextLook: time.Now().Add(time.Hour)}
+	holder := record{Name: "a", Instance: "a.1", Attempt: "a.1.1"}
+	read := func(s keyState) {
+		_, done := a.looking()
+		s.read, s.record = time.Now(), holder
+		done(s, nil)
+	}
+	a.know(keyState{read: time.Now(), revision: 7, record: holder})
+	if read(keyState{revision: 8}); a.wrong != wrongLooks {
+		t.Error("a renewal proves nothing")
+	}
+	holder.Term = 5
+	if read(keyState{revision: 9}); a.wrong != 0 {
+		t.Error("reads are limited still")
+	}
+}

@@ -238,11 +238,11 @@ func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
 			return
 		}
 		a.failures, a.retry = 0, time.Time{}
-		if hinted.IsZero() {
+		if err == nil && !s.follows(before) { // whatever was notified of it, and was not found then, was right
+			a.wrong = 0
 			return
 		}
-		if err == nil && !s.follows(before) {
-			a.wrong = 0
+		if hinted.IsZero() {
 			return
 		}
 		if err == nil && !hint.vacant() && s.held() && hint.record.renews(s.record) {
@@ -263,7 +263,7 @@ func (a *ear) looking() (vacancy bool, done func(keyState, error)) {
 		}
 		agrees := s.removal == gone && hint.removal != kept
 		lags := err == nil && !agrees && s.revision < hint.revision && a.wrong < wrongLooks // or the notification is forged
-		if (lags || err != nil) && a.hinted.IsZero() { // the latter proves nothing
+		if (lags || err != nil) && a.hinted.IsZero() {                                      // the latter proves nothing
 			a.hint, a.hinted, a.lookAt = hint, hinted, again
 		}
 		if err == nil && !lags && s.held() {
