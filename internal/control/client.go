@@ -1,0 +1,158 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/validate"
+)
+
+const (
+	// firstAnswerTimeout is how long the first answer is waited for.
+	firstAnswerTimeout = time.Second
+	// nextAnswerTimeout is how long the next answer is waited for, until the last is thought to be in.
+	nextAnswerTimeout = 150 * time.Millisecond
+	// answersTimeout is how long answers are taken in any case.
+	answersTimeout = 5 * time.Second
+	// HandoverTimeout is how long a leader that was asked to hand over is waited for, beyond the TTL that it may take by default.
+	HandoverTimeout = 5 * time.Second
+)
+
+// Client sends requests to the candidates of a bucket. Its bucket must know its connection.
+type Client struct {
+	Bucket  *kv.Bucket
+	Created time.Time // when the bucket was created; zero asks the candidates of any bucket of that name
+}
+
+// Candidates passes each candidate of a key to found, with the time at which its answer came, until found returns true or no further
+// answers come. The error is nats.ErrNoResponders if no process has such candidates.
+func (c Client) Candidates(ctx context.Context, key string, found func(c Candidate, came time.Time) (enough bool)) error {
+	return c.candidates(ctx, key, "", 0, found)
+}
+
+// candidates does that for one instance, or for all. It waits for answers for at least the given time.
+func (c Client) candidates(ctx context.Context, key, instance string, least time.Duration, found func(Candidate, time.Time) (enough bool)) error {
+	began := time.Now()
+	return c.ask(ctx, verbCandidates, key, request{Instance: instance}, func(m *nats.Msg) time.Duration {
+		came := time.Now()
+		wait := max(nextAnswerTimeout, time.Until(began.Add(least)))
+		var a answer
+		if a.parse(m) != nil {
+			return wait // this one cannot be read; others may be
+		}
+		for _, candidate := range a.Candidates {
+			if found(candidate, came) {
+				return 0
+			}
+		}
+		return wait
+	})
+}
+
+// Refresh has all candidates of a key read the bucket's info again, and waits until those have that answer. The error is
+// nats.ErrNoResponders if there are none.
+func (c Client) Refresh(ctx context.Context, key string) error {
+	return c.ask(ctx, verbRefresh, key, request{}, func(*nats.Msg) time.Duration { return nextAnswerTimeout })
+}
+
+// Resign has the leader of the given instance resign, and returns when the key is released. An error that wraps ctx's means that ctx
+// ended before; the leader may go on and resign all the same.
+func (c Client) Resign(ctx context.Context, key, instance string, timeout time.Duration) error {
+	return c.handOver(ctx, verbResign, key, request{Instance: instance}, timeout)
+}
+
+// Transfer has the leader of the given instance transfer leadership, and returns when the target leads; see Resign.
+func (c Client) Transfer(ctx context.Context, key, instance, target string, timeout time.Duration) error {
+	return c.handOver(ctx, verbTransfer, key, request{Instance: instance, To: target}, timeout)
+}
+
+func (c Client) handOver(ctx context.Context, verb, key string, r request, timeout time.Duration) error {
+	limit, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	ends, _ := limit.Deadline()
+	r.WaitMs = time.Until(ends).Milliseconds()
+	err, begun, done := error(nil), false, false
+	failed := c.ask(limit, verb, key, r, func(m *nats.Msg) time.Duration {
+		var a answer
+		if err = a.parse(m); err == nil && a.Begun {
+			begun = true
+			return 2 * timeout // limit ends before that, and shows whether it was ctx that ended
+		}
+		done = true
+		return 0
+	})
+	switch {
+	case done:
+		return err
+	case begun && ctx.Err() != nil:
+		return fmt.Errorf("the leader hands over, and goes on with it: %w", ctx.Err())
+	case begun:
+		return errors.New("the leader hands over, but was not done in time; it goes on with it")
+	case failed != nil && !errors.Is(failed, nats.ErrNoResponders):
+		return failed
+	}
+	return errors.New("the leader does not answer: it is cut off, or does not know its connection; evict it, if need be")
+}
+
+// ask sends a request to all processes with candidates in the bucket, and passes their answers on. What each returns is how long to
+// wait for another answer: not at all if it is 0. The error is nats.ErrNoResponders if there is no such process, and wraps
+// nats.ErrPermissionViolation if the request may not be sent.
+func (c Client) ask(ctx context.Context, verb, key string, r request, each func(*nats.Msg) time.Duration) error {
+	nc := c.Bucket.Conn()
+	r.Bucket, r.InboxPrefix = c.Created, nc.Opts.InboxPrefix
+	inbox := nc.NewInbox()
+	if !answerable(inbox, "", r.InboxPrefix) {
+		return validate.Errorf("candidates do not answer below the inbox prefix %q of the connection: use one whose tokens are neither API nor begin with $ or KV_, and that is not below election or election-control", r.InboxPrefix)
+	}
+	body, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	to := subject(c.Bucket.Bucket(), verb, key)
+	began, before := time.Now(), nc.LastError()
+	if err := nc.PublishRequest(to, inbox, body); err != nil {
+		return err
+	}
+	if err := refused(ctx, nc, before, to); err != nil {
+		return fmt.Errorf("asking candidates is not permitted: permit to publish to %s: %w", to, err)
+	}
+	for wait := time.Until(began.Add(firstAnswerTimeout)); wait > 0; {
+		if verb == verbCandidates || verb == verbRefresh {
+			wait = min(wait, time.Until(began.Add(answersTimeout)))
+		}
+		limit, cancel := context.WithTimeout(ctx, wait)
+		m, err := sub.NextMsgWithContext(limit)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded):
+			return nil
+		case err != nil:
+			return err
+		case len(m.Data) == 0 && m.Header.Get("Status") == "503":
+			return nats.ErrNoResponders
+		}
+		wait = each(m)
+	}
+	return nil
+}
+
+// refused returns the server's refusal of a request that was published to a subject, if there is one. The messages that it sends to find
+// out do nothing: their body cannot be read, and there is no reply subject.
+func refused(ctx context.Context, nc *nats.Conn, before error, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, firstAnswerTimeout/2)
+	defer cancel()
+	return kv.FindRefusal(ctx, nc, before, fmt.Sprintf("Publish to %q", to), func() error { return nc.Publish(to, []byte("?")) })
+}

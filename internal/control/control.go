@@ -1,0 +1,121 @@
+// Package control is the protocol by which operators and candidates talk to candidates over NATS.
+//
+// Each process whose candidates know their connection answers requests about them. The subject of a request is
+// election-control.<bucket>.<verb>.<key>; the key comes last because it may have dots. Permission to publish to a subject can so be
+// permission for one election, or for one thing. All processes of a bucket receive each request, and those answer that it concerns:
+//
+//	candidates   every process describes its candidates
+//	resign       the process of the leader answers when it begins, and again when the key is released
+//	transfer     likewise, when the target leads
+//	refresh      every process reads the bucket's info again, and answers when it has: an election was paused or resumed
+//
+// A request can only cost work, or move leadership in order. Answers go to inboxes and nowhere else; see [answerable].
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/natscampaign/election/internal/validate"
+)
+
+// Errors that travel from one process to another.
+var (
+	ErrNotLeader   = errors.New("not the leader")
+	ErrNoCandidate = errors.New("no candidate")
+)
+
+// The verbs.
+const (
+	verbCandidates = "candidates"
+	verbResign     = "resign"
+	verbTransfer   = "transfer"
+	verbRefresh    = "refresh"
+)
+
+// Candidate is how a candidate describes itself.
+type Candidate struct {
+	Key      string    `json:"key"`
+	Name     string    `json:"name"`
+	Instance string    `json:"instance"`
+	Host     string    `json:"host,omitempty"`
+	PID      int       `json:"pid,omitempty"`
+	Priority int       `json:"priority,omitempty"`
+	State    string    `json:"state"`
+	Ready    bool      `json:"ready"` // it would be notified of a vacancy now, and answer it
+	Version  string    `json:"version"`
+	Clock    time.Time `json:"clock,omitzero"` // its clock when it answered
+}
+
+// request is the body of a request. All of it may be missing.
+type request struct {
+	Bucket   time.Time `json:"bucket,omitzero"`    // when the bucket was created: others of its name may be within reach
+	Instance string    `json:"instance,omitempty"` // the candidate that is asked, and no other
+	To       string    `json:"to,omitempty"`       // the candidate that is to take over
+	WaitMs   int64     `json:"wait_ms,omitempty"`  // how long the caller waits for the second answer
+
+	// InboxPrefix is that of the caller's connection, if it is not the default: answers may go there. See answerable.
+	InboxPrefix string `json:"inbox_prefix,omitempty"`
+}
+
+// answer is the body of an answer. Errors are in headers, as those of any NATS micro service.
+type answer struct {
+	Candidates []Candidate `json:"candidates,omitempty"`
+	Begun      bool        `json:"begun,omitempty"` // the handover goes on; another answer follows when it is done, or when the caller's time is over
+}
+
+func subject(bucket, verb, key string) string {
+	return "election-control." + bucket + "." + verb + "." + key
+}
+
+// parseSubject returns the verb and the key of a control subject.
+func parseSubject(subject string) (verb, key string) {
+	tokens := strings.SplitN(subject, ".", 4)
+	return tokens[2], tokens[3]
+}
+
+// remoteError is an error that another process answered.
+type remoteError struct {
+	text string
+	kind error // nil if the code names none
+}
+
+func (r *remoteError) Error() string { return r.text }
+func (r *remoteError) Unwrap() error { return r.kind }
+
+const codeFailed = 500
+
+// codes are the errors that keep their identity across processes.
+var codes = map[int]error{400: validate.ErrInvalidOption, 404: ErrNoCandidate, 409: ErrNotLeader}
+
+// errInvalidBody is the answer to a request that cannot be read.
+var errInvalidBody = validate.Errorf("%s", `the body cannot be read: send none, or a JSON object such as {"to":"web-2"}`)
+
+// codeOf returns the code by which err is sent to another process.
+func codeOf(err error) int {
+	for code, kind := range codes {
+		if errors.Is(err, kind) {
+			return code
+		}
+	}
+	return codeFailed
+}
+
+// parse reads an answer.
+func (a *answer) parse(m *nats.Msg) error {
+	if text := m.Header.Get(micro.ErrorHeader); text != "" {
+		code, _ := strconv.Atoi(m.Header.Get(micro.ErrorCodeHeader))
+		return &remoteError{text: text, kind: codes[code]}
+	}
+	if err := json.Unmarshal(m.Data, a); err != nil {
+		return fmt.Errorf("an answer cannot be read: %w", err)
+	}
+	return nil
+}

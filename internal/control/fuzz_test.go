@@ -1,0 +1,138 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/natscampaign/election/internal/kv"
+)
+
+// leader is a candidate that holds the key, and whether it was asked to resign.
+type leader struct{ resigned chan struct{} }
+
+func (leader) Describe() Candidate {
+	return Candidate{Key: "k", Name: "a", Instance: "i", State: "leader"}
+}
+func (leader) BucketCreated() time.Time               { return time.Unix(0, 0) }
+func (leader) HoldsKey() bool                         { return true }
+func (l leader) Resign(context.Context) error         { close(l.resigned); return nil }
+func (leader) Transfer(context.Context, string) error { return ErrNoCandidate }
+func (leader) Refresh(context.Context)                {}
+func (leader) HandoverTimeout() time.Duration         { return time.Minute }
+
+// offline is a JetStream context of a connection that was never made.
+type offline struct{ jetstream.JetStream }
+
+func (offline) Conn() *nats.Conn                    { return &nats.Conn{} }
+func (offline) Options() jetstream.JetStreamOptions { return jetstream.JetStreamOptions{} }
+
+// named is a bucket that has no more than a name.
+type named struct{ jetstream.KeyValue }
+
+func (named) Bucket() string { return "B" }
+
+// FuzzRequest asks a process that has the leader what anybody may ask.
+func FuzzRequest(f *testing.F) {
+	f.Add(verbCandidates, "_INBOX.x", []byte(`{}`))
+	f.Add(verbResign, "", []byte(`{"bucket":"1970-01-01T00:00:00Z","instance":"i","wait_ms":9223372036854775807}`))
+	f.Add(verbResign, "$KV.B.k", []byte(`{"bucket":"9999-12-31T23:59:59+23:59","wait_ms":-1}`))
+	f.Add(verbTransfer, "election-control.B.resign.k", []byte(`{"to":"a b"}`))
+	f.Add(verbResign, "", []byte(`{"instance":"j"}`))
+	f.Add(verbResign, "", []byte(nil))
+	f.Add(verbRefresh, "", []byte("?"))
+	f.Add("PING", "", []byte("null"))
+	f.Fuzz(func(t *testing.T, verb, inbox string, data []byte) {
+		s := &service{
+			bucket: kv.With(named{}, offline{}), log: slog.New(slog.DiscardHandler), handovers: make(chan struct{}, 1),
+			stale: make(chan struct{}, 1), refreshes: map[string][]*nats.Msg{},
+		}
+		l := leader{make(chan struct{})}
+		s.members = map[string][]*Member{"k": {{s, "k", l}}}
+		m := &nats.Msg{Subject: subject("B", verb, "k"), Reply: inbox, Data: data}
+		s.handle(t.Context(), m)
+		s.pending.Wait()
+		s.identify(verb, m)
+		if strings.HasPrefix(m.Reply, "$") || strings.HasPrefix(m.Reply, "election") {
+			t.Errorf("would answer at %q", m.Reply)
+		}
+		select {
+		case <-l.resigned:
+		default:
+			return
+		}
+		var r request
+		v, key := parseSubject(m.Subject)
+		if len(data) > 0 && json.Unmarshal(data, &r) != nil || v != verbResign || key != "k" || r.Instance != "" && r.Instance != "i" || !r.Bucket.IsZero() && !r.Bucket.Equal(l.BucketCreated()) {
+			t.Errorf("resigned for %q: %s", verb, data)
+		}
+	})
+}
+
+// FuzzReplySubject names any reply subject and inbox prefix to a process whose connection uses ops.inbox, and ops.js for JetStream.
+func FuzzReplySubject(f *testing.F) {
+	const nuid = "ABCDEFGHIJKLMNOPQRSTUV"
+	f.Add("ops.inbox."+nuid, "")
+	f.Add("_INBOX_ops."+nuid+".x1", "_INBOX_ops")
+	f.Add("$KV.B."+nuid, "$KV.B")
+	f.Add("ops.js.STREAM.DELETE."+nuid, "ops.js.STREAM.DELETE")
+	f.Fuzz(func(t *testing.T, reply, named string) {
+		if !answerable(reply, "ops.js", "ops.inbox", named) || strings.HasPrefix(reply, "_INBOX.") {
+			return
+		}
+		if !strings.HasPrefix(reply, "ops.inbox.") && !strings.HasPrefix(reply, named+".") || strings.HasPrefix(reply, "ops.js.") ||
+			strings.HasPrefix(reply, "election.") || strings.HasPrefix(reply, "election-control.") {
+			t.Errorf("would answer at %q", reply)
+		}
+		tokens := strings.Split(reply, ".")
+		if n := len(tokens); n < 2 || len(tokens[n-1]) != len(nuid) && len(tokens[n-2]) != len(nuid) {
+			t.Errorf("would answer at %q", reply)
+		}
+		for _, token := range tokens {
+			if strings.HasPrefix(token, "$") || strings.HasPrefix(token, "KV_") || token == "API" {
+				t.Errorf("would answer at %q", reply)
+			}
+		}
+	})
+}
+
+// FuzzAnswer reads what anybody may answer to a request.
+func FuzzAnswer(f *testing.F) {
+	f.Add("", "", []byte(`{"candidates":[{"key":"k","name":"a","instance":"i","state":"leader","ready":true,"version":"1.0.0","clock":"2026-01-01T00:00:00Z"}]}`))
+	f.Add("", "", []byte(`{"begun":true}`))
+	f.Add("", "", []byte(`{"candidates":[{"state":"4294967295","pid":-1,"clock":"9999-12-31T23:59:59-23:59"},null]}`))
+	f.Add("not the leader", "409", []byte(nil))
+	f.Add("x", "99999999999999999999", []byte("{"))
+	f.Fuzz(func(t *testing.T, text, code string, data []byte) {
+		m := &nats.Msg{Header: nats.Header{}, Data: data}
+		if text != "" {
+			m.Header.Set(micro.ErrorHeader, text)
+			m.Header.Set(micro.ErrorCodeHeader, code)
+		}
+		var a answer
+		err := a.parse(m)
+		if text != "" {
+			if err == nil || err.Error() != text || a.Begun || a.Candidates != nil {
+				t.Errorf("the error %q became %v, %+v", text, err, a)
+			}
+			if kind := errors.Unwrap(err); kind != nil && !errors.Is(codes[codeOf(err)], kind) {
+				t.Errorf("%q became %v", code, kind)
+			}
+			return
+		}
+		if err != nil {
+			return
+		}
+		if _, err := json.Marshal(a); err != nil {
+			t.Error(err)
+		}
+	})
+}

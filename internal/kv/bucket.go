@@ -1,0 +1,233 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/record"
+)
+
+// maxMarkerReads is how many watchers of one bucket may read a marker at the same time.
+const maxMarkerReads = 4
+
+// Bucket is a bucket with the connection that it was opened on, where that is known. With the connection a candidate reads the
+// markers of expiries and deletions, subscribes to republished changes, and answers operators.
+type Bucket struct {
+	jetstream.KeyValue
+
+	js      jetstream.JetStream // nil if it is not known
+	stream  atomic.Pointer[jetstream.Stream]
+	markers chan struct{} // holds one value for each watcher that reads a marker
+}
+
+// With returns the bucket together with the JetStream context that it was opened with. If js is nil and the bucket knows its own, by a
+// method JetStream, that one is used; else the connection stays unknown.
+func With(bucket jetstream.KeyValue, js jetstream.JetStream) *Bucket {
+	if known, ok := bucket.(interface{ JetStream() jetstream.JetStream }); ok && js == nil {
+		js = known.JetStream()
+	}
+	return &Bucket{KeyValue: bucket, js: js, markers: make(chan struct{}, maxMarkerReads)}
+}
+
+// JetStream returns the JetStream context; nil if it is not known.
+func (b *Bucket) JetStream() jetstream.JetStream { return b.js }
+
+// Conn returns the connection; nil if it is not known.
+func (b *Bucket) Conn() *nats.Conn {
+	if b.js == nil {
+		return nil
+	}
+	return b.js.Conn()
+}
+
+// ID identifies the bucket within this process: by its connection and name or, where the connection is not known, by the handle. It is
+// nil for a handle that cannot be compared.
+func (b *Bucket) ID() any {
+	type known struct {
+		conn                    *nats.Conn
+		domain, apiPrefix, name string
+	}
+	switch {
+	case b.js != nil:
+		opts := b.js.Options()
+		return known{b.js.Conn(), opts.Domain, opts.APIPrefix, b.Bucket()}
+	case reflect.ValueOf(b.KeyValue).Comparable():
+		return b.KeyValue
+	}
+	return nil
+}
+
+// Stream returns the name of the stream behind the bucket.
+func (b *Bucket) Stream() string { return StreamName(b.Bucket()) }
+
+// StreamName returns the name of the stream behind a bucket.
+func StreamName(bucket string) string { return "KV_" + bucket }
+
+// Subject returns the subject of a key.
+func (b *Bucket) Subject(key string) string { return Subject(b.Bucket(), key) }
+
+// Subject returns the subject of a key of a bucket.
+func Subject(bucket, key string) string { return "$KV." + bucket + "." + key }
+
+// LastError returns the last error of the connection, if the connection is known and had one.
+func (b *Bucket) LastError() error {
+	if b.js == nil {
+		return nil
+	}
+	return b.js.Conn().LastError()
+}
+
+// Read reads what is stored under a key. With a connection it sees the markers of expiries and deletions; without one it only sees
+// that there is no record.
+func (b *Bucket) Read(ctx context.Context, key string) (State, error) {
+	asked := time.Now()
+	s, err := b.read(ctx, key)
+	if err == nil {
+		s.Read = asked
+	}
+	return s, err
+}
+
+func (b *Bucket) read(ctx context.Context, key string) (State, error) {
+	if b.js != nil {
+		stream, err := b.backing(ctx)
+		if err != nil {
+			return State{}, err
+		}
+		m, err := stream.GetLastMsgForSubject(ctx, b.Subject(key))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			return State{Removal: Gone}, nil
+		case err != nil:
+			if Failure(err) == FailedNoStream {
+				b.stream.Store(nil) // an operator may have changed how the stream can be read
+			}
+			return State{}, err
+		}
+		return stateOf(m.Header, m.Sequence, m.Time, m.Data), nil
+	}
+	entry, err := b.Get(ctx, key)
+	switch {
+	case Classify(err) == Absent:
+		return State{Removal: Gone}, nil
+	case err != nil:
+		if Failure(err) == FailedNoStream {
+			_, _ = b.Status(ctx) // by which the handle learns how the stream can be read now
+		}
+		return State{}, err
+	}
+	return State{Revision: entry.Revision(), Written: entry.Created(), Record: record.Parse(entry.Value())}, nil
+}
+
+// backing returns the stream behind the bucket. It asks the server once, and again when nobody answers a read.
+func (b *Bucket) backing(ctx context.Context) (jetstream.Stream, error) {
+	if s := b.stream.Load(); s != nil {
+		return *s, nil
+	}
+	s, err := b.js.Stream(ctx, b.Stream())
+	if err == nil {
+		b.stream.Store(&s)
+	}
+	return s, err
+}
+
+// ReadMarker has a watcher read the marker under a key where no record is stored, for a bucket whose connection is not known. It
+// returns s if the watcher shows no marker.
+func (b *Bucket) ReadMarker(ctx context.Context, key string, s State) State {
+	select {
+	case <-ctx.Done():
+		return s
+	case b.markers <- struct{}{}:
+		defer func() { <-b.markers }()
+	}
+	w, err := StartWatcher(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) { return b.Watch(ctx, key) })
+	if err != nil {
+		return s
+	}
+	defer StopWatcher(w)
+	select {
+	case <-ctx.Done():
+	case entry := <-w.Updates():
+		if entry != nil && entry.Operation() != jetstream.KeyValuePut {
+			s.Revision, s.Written, s.Removal = entry.Revision(), entry.Created(), Removed // or expired: the watcher does not distinguish them
+		}
+	}
+	return s
+}
+
+// ReadRefused reports whether the last error of the connection is the server's refusal to read the key; before is the last error from
+// before the read was sent.
+func (b *Bucket) ReadRefused(key string, before error) bool {
+	last := b.LastError()
+	if !errors.Is(last, nats.ErrPermissionViolation) || errors.Is(last, before) {
+		return false
+	}
+	get := "GET." + b.Stream()
+	return strings.Contains(last.Error(), get+`"`) || strings.Contains(last.Error(), get+"."+b.Subject(key)+`"`)
+}
+
+// watcher is a watcher with a context of its own.
+type watcher struct {
+	jetstream.KeyWatcher
+	cancel context.CancelFunc
+}
+
+// StartWatcher starts a watcher with a context that ends with it, or if it could not be started: the client keeps some memory on a
+// context for each watcher that could not be started, and callers start one after the other within one context. A bucket that is not
+// of nats.go need not have watchers: a panic or a nil watcher becomes an error.
+func StartWatcher(ctx context.Context, start func(context.Context) (jetstream.KeyWatcher, error)) (w jetstream.KeyWatcher, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		if p := recover(); p != nil {
+			w, err = nil, fmt.Errorf("watcher panicked: %v", p)
+		}
+		if err != nil {
+			cancel()
+		}
+	}()
+	w, err = start(ctx)
+	if err == nil && w == nil {
+		err = errors.New("the bucket has no watchers")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &watcher{w, cancel}, nil
+}
+
+// StopWatcher stops a watcher, and waits for its end only for a moment. It drains the updates, because the client waits until somebody
+// takes them.
+func StopWatcher(w jetstream.KeyWatcher) {
+	stopped := make(chan struct{})
+	go func() {
+		for late := time.After(RequestTimeout); ; {
+			select {
+			case _, ok := <-w.Updates():
+				if !ok {
+					return
+				}
+			case <-late:
+				return
+			}
+		}
+	}()
+	go func() {
+		defer close(stopped)
+		if own, ok := w.(*watcher); ok {
+			defer own.cancel()
+		}
+		_ = w.Stop()
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(stopTimeout):
+	}
+}

@@ -1,0 +1,182 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/validate"
+)
+
+// ErrUnsuitable is the error of package election for a bucket that can be reached and is not fit for elections.
+var ErrUnsuitable = errors.New("bucket unsuitable for elections")
+
+// PausedPrefix begins the names of the metadata of the stream behind the bucket that pause an election: unlike a key, metadata does not
+// expire, and every candidate that reads the bucket's info reads it.
+const PausedPrefix = "election.paused."
+
+// Info is what the server says about a bucket.
+type Info struct {
+	Bucket    string
+	TTL       time.Duration
+	History   int64
+	MarkerTTL time.Duration         // how long the marker of an expiry is stored; 0 if expiries are not announced
+	Created   time.Time             // when the stream behind the bucket was created; zero if the bucket does not say
+	Republish string                // the subject on which the server repeats every change, whole; empty if it does not
+	Paused    map[string]bool       // the keys of the elections that an operator has paused
+	Stream    *jetstream.StreamInfo // nil if the bucket does not say
+	Read      time.Time             // when the request was sent
+	Took      time.Duration         // how long the server took to answer
+}
+
+// Load asks the server about the bucket once.
+func (b *Bucket) Load(ctx context.Context) (Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	asked := time.Now()
+	status, err := b.Status(ctx)
+	if err != nil {
+		return Info{}, err
+	}
+	info := InfoOf(status)
+	info.Read, info.Took = asked, time.Since(asked)
+	return info, nil
+}
+
+// WaitFor calls load, which reads the bucket, until it succeeds or ctx ends, and returns nil then. A server that cannot be reached is
+// waited for, and logged; an error that no waiting mends is returned: the bucket, or an option in it, is wrong, or the connection is
+// closed for good.
+func (b *Bucket) WaitFor(ctx context.Context, log *slog.Logger, load func() error) error {
+	for try := 0; ; try++ {
+		err := load()
+		if Classify(err) == Unusable {
+			err = fmt.Errorf("%w: %q cannot be used: %w", ErrUnsuitable, b.Bucket(), err)
+		}
+		switch {
+		case err == nil && try > 0:
+			log.Info("Bucket reached", "bucket", b.Bucket(), "tries", try+1)
+			return nil
+		case err == nil, ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ErrUnsuitable), errors.Is(err, validate.ErrInvalidOption), errors.Is(err, nats.ErrConnectionClosed):
+			return err
+		case try == 0:
+			log.Warn("Bucket cannot be reached, waiting for it", "bucket", b.Bucket(), "error", err)
+		default:
+			log.Debug("Bucket still cannot be reached", "bucket", b.Bucket(), "error", err)
+		}
+		timeutil.Sleep(ctx, retryDelay+timeutil.Random(retryDelay))
+	}
+}
+
+// InfoOf returns what the status of a bucket says.
+func InfoOf(status jetstream.KeyValueStatus) Info {
+	i := Info{Bucket: status.Bucket(), TTL: status.TTL(), History: status.History(), MarkerTTL: status.LimitMarkerTTL()}
+	s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo })
+	if !ok || s.StreamInfo() == nil {
+		return i
+	}
+	i.Stream = s.StreamInfo()
+	i.Created = i.Stream.Created
+	if r := i.Stream.Config.RePublish; Republishes(i.Bucket, r) {
+		i.Republish = r.Destination
+	}
+	for name := range i.Stream.Config.Metadata {
+		if key, ok := strings.CutPrefix(name, PausedPrefix); ok {
+			if i.Paused == nil {
+				i.Paused = map[string]bool{}
+			}
+			i.Paused[key] = true
+		}
+	}
+	return i
+}
+
+// Republishes reports whether the setting has the server repeat every change of the bucket, whole.
+func Republishes(bucket string, r *jetstream.RePublish) bool {
+	return r != nil && !r.HeadersOnly && (r.Source == "" || r.Source == ">" || r.Source == Subject(bucket, ">"))
+}
+
+// Problem is a property of a bucket that makes it unfit for elections.
+type Problem struct {
+	Code    string // stable, for programs
+	Message string // what is wrong, in words that follow "the bucket"
+	Fix     string // what to do about it
+}
+
+// Problems is the one list of what makes a bucket unfit for elections: candidates, CreateBucket, Check and group all go by it.
+func (i Info) Problems() (problems []Problem) {
+	add := func(code, message, fix string) { problems = append(problems, Problem{code, message, fix}) }
+	ttl := fmt.Sprintf("give it a TTL between 2s and 1m0s, such as 5s, while nobody leads: CreateBucket does for %q too", i.Bucket)
+	switch {
+	case i.TTL <= 0:
+		add("no-ttl", "has no TTL: the key of a leader that crashed would stay for ever", ttl)
+	case i.TTL < MinTTL || i.TTL > MaxTTL:
+		add("ttl-out-of-range", fmt.Sprintf("has a TTL of %v, which is not between %v and %v", i.TTL, MinTTL, MaxTTL), ttl)
+	}
+	if i.History != 1 {
+		add("history", fmt.Sprintf("keeps a history of %d", i.History), "set the history to 1, which is all that elections use: CreateBucket does")
+	}
+	if i.Stream == nil {
+		return problems
+	}
+	cfg := i.Stream.Config
+	const another = "use a bucket that CreateBucket made"
+	if cfg.Sealed {
+		add("stream-settings", "is sealed: nothing can be written", another)
+	}
+	if cfg.NoAck {
+		add("stream-settings", "acknowledges no writes: no candidate learns that it won", another)
+	}
+	if cfg.Retention != jetstream.LimitsPolicy {
+		add("stream-settings", fmt.Sprintf("has the retention policy %v: consumers remove keys", cfg.Retention), another)
+	}
+	switch {
+	case cfg.Mirror != nil:
+		add("copied-bucket", fmt.Sprintf("mirrors the stream %s: reads are late, and a win here is no win there", cfg.Mirror.Name), "campaign in the bucket that it mirrors")
+	case len(cfg.Sources) > 0:
+		add("copied-bucket", fmt.Sprintf("copies what is written to the stream %s, which overwrites leases", cfg.Sources[0].Name), "use a bucket without sources")
+	}
+	if cfg.Storage == jetstream.MemoryStorage && cfg.Replicas > 1 {
+		add("memory-replicated", fmt.Sprintf("is kept in memory, with %d replicas: once all their servers have restarted it is empty, term numbers begin at 1 again without a sign, and fencing tokens go backwards", cfg.Replicas),
+			"use file storage, for which the bucket has to be made again")
+	}
+	return problems
+}
+
+// Validate returns an error that wraps [ErrUnsuitable] and names every problem; nil if there is none.
+func (i Info) Validate() error {
+	var problems []error
+	for _, p := range i.Problems() {
+		problems = append(problems, fmt.Errorf("%w: %q %s: %s", ErrUnsuitable, i.Bucket, p.Message, p.Fix))
+	}
+	return errors.Join(problems...)
+}
+
+var legalName = regexp.MustCompile(`^[-_a-zA-Z0-9]+$`)
+
+// ValidateConfig checks the configuration of a bucket that is to be made, and names every problem.
+func ValidateConfig(name string, ttl time.Duration, replicas int, storage jetstream.StorageType) error {
+	var problems []error
+	if !legalName.MatchString(name) {
+		problems = append(problems, validate.Errorf("%q is no name for a bucket: use letters, digits, - and _", name))
+	}
+	if ttl < MinTTL || ttl > MaxTTL {
+		problems = append(problems, validate.Errorf("a TTL of %v: give the bucket one between %v and %v", ttl, MinTTL, MaxTTL))
+	}
+	if replicas != 0 && replicas != 1 && replicas != 3 && replicas != 5 {
+		problems = append(problems, validate.Errorf("%d replicas: use 1, 3 or 5", replicas))
+	}
+	if storage == jetstream.MemoryStorage && replicas > 1 {
+		problems = append(problems, validate.Errorf("memory storage with %d replicas: a restart of all servers would begin term numbers anew without a sign: use file storage, or 1 replica", replicas))
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,152 @@
+// Package kv is what this module knows of JetStream key-value buckets: the errors of the store and what each proves, what is stored
+// under a key, the properties of a bucket, and the one list of what makes a bucket unfit for elections.
+package kv
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+const (
+	// MinTTL and MaxTTL bound the TTL of a bucket for elections.
+	MinTTL, MaxTTL = time.Second, time.Hour
+	// RequestTimeout is the longest time that one request to the server is given.
+	RequestTimeout = 2 * time.Second
+	// ExpiryLateness is how late a server may be to expire a key.
+	ExpiryLateness = 400 * time.Millisecond
+	// MarkerTTL is how long the marker of an expiry is stored, the least that servers accept: until it is gone, a candidate that may not
+	// read cannot create the key.
+	MarkerTTL = time.Second
+	// retryDelay is how long to wait at least before a bucket that cannot be reached is loaded again; at most it is twice that.
+	retryDelay = 250 * time.Millisecond
+	// stopTimeout is how long the end of a watcher is waited for: the server is asked to remove its consumer, and may not answer.
+	stopTimeout = 250 * time.Millisecond
+)
+
+// Outcome is what the answer to a write proves about that write.
+type Outcome int
+
+// The outcomes of a write.
+const (
+	Unknown  Outcome = iota // applied, or not, or later: only the key itself can tell
+	Applied                 // acknowledged
+	Refused                 // another revision is stored under the key, or for a moment seemed to be
+	Unsent                  // certainly not applied, now or later: worth another try
+	Absent                  // nothing is stored under the key
+	Unusable                // no retry can help: the server will never accept this request
+)
+
+// Classify is the only place that knows the errors of the store. An error that it does not know is an unknown outcome: that is always
+// safe to assume, and never the end of a term.
+func Classify(err error) Outcome {
+	switch {
+	case err == nil:
+		return Applied
+	case errors.Is(err, jetstream.ErrKeyExists), errors.Is(err, jetstream.ErrKeyRevisionMismatch):
+		// On replicated streams this may also be passing: some write to the key is still in flight.
+		return Refused
+	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
+		return Absent
+	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders),
+		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionDraining),
+		errors.Is(err, nats.ErrInvalidConnection), IsTooLarge(err):
+		return Unsent
+	case errors.Is(err, jetstream.ErrInvalidKey), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
+		return Unusable
+	}
+	return Unknown
+}
+
+// IsTooLarge reports whether a write was refused because of its size.
+func IsTooLarge(err error) bool {
+	const messageExceedsMaximum = 10054
+	api := (*jetstream.APIError)(nil)
+	return errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == messageExceedsMaximum
+}
+
+// LastSequence returns the sequence of what is stored under a key, 0 for nothing, if the refusal of a write names it. A server that
+// keeps the bucket alone names it; replicas with a write in flight do not.
+func LastSequence(refusal error) (sequence uint64, named bool) {
+	api := (*jetstream.APIError)(nil)
+	if !errors.As(refusal, &api) || api.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
+		return 0, false
+	}
+	_, number, found := strings.Cut(api.Description, "wrong last sequence: ")
+	if !found {
+		return 0, false
+	}
+	sequence, err := strconv.ParseUint(number, 10, 64)
+	return sequence, err == nil
+}
+
+// The words by which metrics and logs name a failed request.
+const (
+	FailedTimeout      = "timeout"
+	FailedNoStream     = "no-stream"
+	FailedDisconnected = "disconnected"
+	FailedConflict     = "conflict"
+	FailedOtherwise    = "error"
+)
+
+// Failures lists all that [Failure] returns.
+var Failures = []string{FailedTimeout, FailedNoStream, FailedDisconnected, FailedConflict, FailedOtherwise}
+
+// Failure returns one word for what went wrong with a request.
+func Failure(err error) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return FailedTimeout
+	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
+		return FailedNoStream
+	case Classify(err) == Unsent:
+		return FailedDisconnected
+	case Classify(err) == Refused:
+		return FailedConflict
+	}
+	return FailedOtherwise
+}
+
+// RefusedSince returns the server's refusal of what was sent on a connection, such as Publish to "subject". The client keeps a refusal
+// as the last error of the connection, and receives it before the answer to a flush; before is the last error from before the message
+// was sent. The result is unclear if the last error is the refusal of another message.
+func RefusedSince(ctx context.Context, nc *nats.Conn, before error, what string) (unclear bool, err error) {
+	if err := nc.FlushWithContext(ctx); err != nil {
+		return false, err
+	}
+	last := nc.LastError()
+	switch {
+	case !errors.Is(last, nats.ErrPermissionViolation) || errors.Is(last, before):
+		return false, nil
+	case strings.Contains(last.Error(), what):
+		return false, last
+	}
+	return true, nil
+}
+
+// refusalCheckDelay is how long to wait at most until the connection is asked again whether a message was refused.
+const refusalCheckDelay = 20 * time.Millisecond
+
+// FindRefusal returns the server's refusal of what was sent on a connection, if there is one; see [RefusedSince]. While that is unclear, as
+// when several messages are refused at once, it sends the like again by the given function, which must be harmless.
+func FindRefusal(ctx context.Context, nc *nats.Conn, before error, what string, again func() error) error {
+	unclear, err := RefusedSince(ctx, nc, before, what)
+	for unclear && timeutil.Sleep(ctx, timeutil.Random(refusalCheckDelay)) {
+		before = nc.LastError()
+		if again() != nil {
+			return nil
+		}
+		unclear, err = RefusedSince(ctx, nc, before, what)
+	}
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		return err
+	}
+	return nil // or unknown: somebody finds out later
+}

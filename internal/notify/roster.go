@@ -1,0 +1,185 @@
+package notify
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/record"
+)
+
+const (
+	// maxRoster bounds the memory for candidates that were seen.
+	maxRoster = 4096
+	// OpeningCampaigns is how many campaigns a candidate makes in any case, before it relies on notifications.
+	OpeningCampaigns = 2
+	// announceInterval is after how many TTLs a candidate makes an attempt though somebody else holds the key.
+	announceInterval = 40
+	// rosterTime is for how many TTLs a candidate is remembered whose attempts are not seen any more.
+	rosterTime = 160
+)
+
+// roster is the candidates that a leader has seen, by their attempts to write its key: its release names the best of them.
+type roster struct {
+	recording bool
+	seen      map[string]seen // by instance
+	announced time.Time       // when this candidate last made an attempt though somebody else held the key
+}
+
+// seen is a candidate of the roster.
+type seen struct {
+	name     string
+	notified bool
+	priority int
+	last     time.Time
+}
+
+// ShouldAnnounce reports whether a candidate that lost so many campaigns is to make its attempt though somebody else holds the key, so
+// that the leader sees it. It does when it starts, and now and then.
+func (l *Listener) ShouldAnnounce(lost int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.notifier.inUse() == None || lost >= OpeningCampaigns && now.Sub(l.roster.announced) < l.TTL*announceInterval {
+		return false
+	}
+	l.roster.announced = now
+	return true
+}
+
+// RecordAttempts starts or ends the recording of candidates. Only a leader records, and only with a connection to receive attempts by.
+func (l *Listener) RecordAttempts(on bool) {
+	l.mu.Lock()
+	was := l.roster.recording
+	l.roster.recording, l.roster.seen = on, map[string]seen{}
+	l.mu.Unlock()
+	if on != was {
+		l.notifier.receiveAttempts(on)
+	}
+}
+
+// attempted records an attempt to write the key.
+func (l *Listener) attempted(r record.Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.roster.recording || r.Instance == "" || r.Instance == l.Instance {
+		return
+	}
+	if _, known := l.roster.seen[r.Instance]; known || len(l.roster.seen) < maxRoster {
+		l.roster.seen[r.Instance] = seen{r.Name, r.Notified, r.Priority, time.Now()}
+	}
+}
+
+// Priorities returns the highest priorities of other candidates that are notified of vacancies, each once; nil if all have priority 0.
+// For a while after the term was won it includes the priorities that were known before.
+func (l *Listener) Priorities(before []int, won time.Time) (priorities []int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := func(t time.Time) bool { return time.Since(t) > l.TTL*rosterTime }
+	maps.DeleteFunc(l.roster.seen, func(_ string, s seen) bool { return old(s.last) })
+	if !old(won) {
+		priorities = slices.Clone(before)
+	}
+	for _, s := range l.roster.seen {
+		if s.notified {
+			priorities = append(priorities, s.priority)
+		}
+	}
+	slices.SortFunc(priorities, func(a, b int) int { return cmp.Compare(b, a) })
+	priorities = slices.Compact(priorities)
+	if len(priorities) == 1 && priorities[0] == 0 {
+		return nil
+	}
+	return priorities[:min(len(priorities), record.MaxPriorities)]
+}
+
+// Successors returns the names of candidates that are to take over, in order: the target if there is one, then those of the highest
+// priority, among these the one seen last, and at the end the candidates that were known before. A candidate that was seen just now is there,
+// and in a rolling update it is one that was started again already. Where chance decides there is none but the target.
+func (l *Listener) Successors(target string, before []string) []string {
+	var names []string
+	add := func(name string) {
+		if name != "" && name != l.Name && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	add(target)
+	if l.Fair {
+		return names
+	}
+	l.mu.Lock()
+	byRank := slices.SortedFunc(maps.Values(l.roster.seen), func(s, other seen) int {
+		return cmp.Or(cmp.Compare(other.priority, s.priority), other.last.Compare(s.last))
+	})
+	l.mu.Unlock()
+	for _, s := range byRank {
+		if s.notified && len(names) < record.MaxSuccessors {
+			add(s.name)
+		}
+	}
+	for _, name := range before {
+		add(name)
+	}
+	return record.BoundSuccessors(names)
+}
+
+// receiveAttempts subscribes to the subjects of the keys while there are leaders that record. What is published there are attempts,
+// including those of candidates that lose.
+func (n *Notifier) receiveAttempts(on bool) {
+	if n.bucket.Conn() == nil {
+		return
+	}
+	a := &n.attempts
+	a.Lock()
+	defer a.Unlock()
+	if on {
+		a.leaders++
+	} else {
+		a.leaders--
+	}
+	switch {
+	case a.leaders == 0:
+		for _, sub := range a.subs {
+			_ = sub.Unsubscribe()
+		}
+		a.subs = nil
+	case a.leaders > 0 && a.subs == nil:
+		for _, prefix := range n.attemptPrefixes() {
+			sub, err := n.bucket.Conn().Subscribe(prefix+">", func(m *nats.Msg) {
+				if listeners := n.of(strings.TrimPrefix(m.Subject, prefix)); len(listeners) > 0 {
+					r := record.Parse(m.Data)
+					for _, l := range listeners {
+						l.attempted(r)
+					}
+				}
+			})
+			if err != nil {
+				n.log.Debug("Attempts cannot be received", "bucket", n.bucket.Bucket(), "error", err)
+				continue
+			}
+			_ = sub.SetPendingLimits(-1, maxPendingBytes)
+			a.subs = append(a.subs, sub)
+		}
+	}
+}
+
+// attemptPrefixes returns what the subjects begin with to which candidates publish their attempts: with the API prefix, too, where
+// JetStream is reached by one, as on a leaf node by that of a domain.
+//
+// The leader subscribes to all keys below them. A subscription to the exact subject of its own key, below the prefix of a domain, would
+// take the requests away from JetStream: on a leaf node the server then routes them to the subscriber alone (nats-server 2.15.2).
+func (n *Notifier) attemptPrefixes() []string {
+	prefixes := []string{n.bucket.Subject("")}
+	switch opts := n.bucket.JetStream().Options(); {
+	case opts.Domain != "":
+		prefixes = append(prefixes, "$JS."+opts.Domain+".API."+prefixes[0])
+	case opts.APIPrefix != "" && opts.APIPrefix != jetstream.DefaultAPIPrefix:
+		prefixes = append(prefixes, strings.TrimSuffix(opts.APIPrefix, ".")+"."+prefixes[0])
+	}
+	return prefixes
+}

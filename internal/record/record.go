@@ -1,0 +1,174 @@
+// Package record reads and writes what is stored under the key of an election: one JSON object, or the bare name of a leader.
+//
+// Anybody may have written the value. Whatever it is, [Parse] returns a record that takes no more memory than the largest one of
+// this package, and readers ignore fields that they do not know.
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/natscampaign/election/internal/validate"
+)
+
+// Version is the version of the format that this package writes. Format 0 had no version; what its records prove is read all the same.
+const Version = 1
+
+const (
+	// MaxIDBytes bounds the ids of a record. Those of this package have at most 36 bytes.
+	MaxIDBytes = 128
+	// MaxSuccessors and MaxSuccessorBytes bound the successors that a release names.
+	MaxSuccessors, MaxSuccessorBytes = 8, validate.MaxNameBytes
+	// MaxPriorities bounds the priorities that a record lists.
+	MaxPriorities = 8
+	// MaxBytes bounds a record. JSON makes six bytes of one at worst, and a key of metadata, which has at least one byte, takes six more
+	// for its quotes. The rest is for fields of a fixed size.
+	MaxBytes = (6+6)*validate.MaxMetadataBytes + 6*(2*validate.MaxNameBytes+MaxSuccessorBytes) + 2<<10
+	// MaxHeadStart bounds how long the first successor has the release to itself.
+	MaxHeadStart = time.Second
+	// maxInterval bounds the interval of a record, as the TTL of a bucket is bounded.
+	maxInterval = time.Hour
+)
+
+// Record is what a candidate writes under the key.
+type Record struct {
+	Version       int               `json:"version,omitempty"`
+	Name          string            `json:"name"`
+	Instance      string            `json:"instance"`         // unique per candidate
+	Attempt       string            `json:"attempt"`          // unique per write: identifies a write whose reply was lost
+	Started       time.Time         `json:"started,omitzero"` // when the candidate started
+	Since         time.Time         `json:"since"`            // when the term was won
+	Term          uint64            `json:"term,omitempty"`   // 0 until leadership counts
+	BucketCreated time.Time         `json:"bucket,omitzero"`  // when the stream behind the bucket was created
+	Won           string            `json:"won,omitempty"`    // over what: "vacant", "released" or "reclaimed"
+	Host          string            `json:"host,omitempty"`
+	PID           int               `json:"pid,omitempty"`
+	Priority      int               `json:"priority,omitempty"`
+	Metadata      map[string]string `json:"metadata,omitempty"`
+
+	Notified    bool  `json:"notified,omitempty"`      // in an attempt: the candidate is notified of vacancies
+	Priorities  []int `json:"priorities,omitempty"`    // the highest priorities of the candidates, each once; nil if all have priority 0
+	IntervalMs  int64 `json:"interval_ms,omitempty"`   // from one renewal of the writer to the next
+	StandDownMs int64 `json:"stand_down_ms,omitempty"` // what was left of the writer's stand-down; its successor waits for it
+
+	// Set by a release: when it was written, the names of the candidates that take over first, in this order, and for how long the
+	// first of them has the release to itself.
+	Released    time.Time `json:"released,omitzero"`
+	Successors  []string  `json:"successors,omitempty"`
+	HeadStartMs int64     `json:"head_start_ms,omitempty"`
+}
+
+// Encode returns the bytes of the record.
+func (r Record) Encode() []byte {
+	r.Version = Version
+	b, err := json.Marshal(r)
+	if err != nil { // nothing in a record can fail to encode
+		panic("election: record does not encode: " + err.Error())
+	}
+	return b
+}
+
+// Parse reads the value of a key. Bytes that are no record of this package are the bare name of a leader, as Choria's candidates
+// write it; that record has no Instance.
+func Parse(value []byte) Record {
+	var r Record
+	if len(value) > MaxBytes {
+		return Record{Name: boundName(value)}
+	}
+	err := json.Unmarshal(value, &r)
+	// Records are compared by their ids, so an id is never cut.
+	if err != nil || r.Name == "" || r.Instance == "" || r.Attempt == "" || len(r.Instance) > MaxIDBytes || len(r.Attempt) > MaxIDBytes {
+		return Record{Name: boundName(value)}
+	}
+	r.bound()
+	return r
+}
+
+// bound cuts or drops what no candidate of this package writes.
+func (r *Record) bound() {
+	for _, name := range []*string{&r.Name, &r.Host} {
+		if len(*name) > validate.MaxNameBytes {
+			*name = boundName([]byte(*name))
+		}
+	}
+	if len(r.Won) > MaxIDBytes {
+		r.Won = ""
+	}
+	size := 0
+	for k, v := range r.Metadata {
+		size += len(k) + len(v)
+	}
+	if size > validate.MaxMetadataBytes {
+		r.Metadata = nil
+	}
+	r.Priorities = slices.Clone(r.Priorities[:min(len(r.Priorities), MaxPriorities)]) // a clone releases the rest
+	r.Successors = BoundSuccessors(r.Successors)
+}
+
+// BoundSuccessors returns the first names that fit into a release.
+func BoundSuccessors(names []string) (bounded []string) {
+	left := MaxSuccessorBytes
+	for _, name := range names {
+		if left -= len(name); left < 0 || len(bounded) == MaxSuccessors {
+			break
+		}
+		bounded = append(bounded, name)
+	}
+	return bounded
+}
+
+// boundName returns a name of at most MaxNameBytes. A name that is cut ends with a hash of the whole: two different long names remain
+// different, and no long name becomes that of another candidate.
+func boundName(name []byte) string {
+	if len(name) <= validate.MaxNameBytes {
+		return string(name)
+	}
+	hash := fnv.New64a()
+	_, _ = hash.Write(name)
+	mark := fmt.Sprintf("…%016x", hash.Sum64())
+	end := validate.MaxNameBytes - len(mark)
+	for least := end - utf8.UTFMax; end > least && !utf8.RuneStart(name[end]); {
+		end--
+	}
+	return string(name[:end]) + mark
+}
+
+// IsRelease reports whether the record releases the key, and returns the stand-down that its writer was still waiting out and that its
+// successor takes over: 0 after a leader's release. A stand-down that is negative or overflows makes the record no release.
+func (r Record) IsRelease() (standDown time.Duration, ok bool) {
+	if r.Released.IsZero() || r.StandDownMs < 0 || r.StandDownMs > math.MaxInt64/int64(time.Millisecond) {
+		return 0, false
+	}
+	return time.Duration(r.StandDownMs) * time.Millisecond, true
+}
+
+// Interval returns the time from one renewal of the writer to the next; 0 if the record does not name a plausible one.
+func (r Record) Interval() time.Duration {
+	if r.IntervalMs < 0 || r.IntervalMs > maxInterval.Milliseconds() {
+		return 0
+	}
+	return time.Duration(r.IntervalMs) * time.Millisecond
+}
+
+// HeadStart returns for how long the first successor has the release to itself; 0 if the record does not name a plausible time.
+func (r Record) HeadStart() time.Duration {
+	if r.HeadStartMs < 0 || r.HeadStartMs > MaxHeadStart.Milliseconds() {
+		return 0
+	}
+	return time.Duration(r.HeadStartMs) * time.Millisecond
+}
+
+// Renews reports whether the record may be a renewal of the term in which the one before was written.
+func (r Record) Renews(before Record) bool {
+	return r.Instance == before.Instance && r.Name == before.Name && r.Since.Equal(before.Since) && r.Term == before.Term &&
+		r.Priority == before.Priority && maps.Equal(r.Metadata, before.Metadata)
+}
+
+// Milliseconds returns d as records write it: rounded up, and never less than 0.
+func Milliseconds(d time.Duration) int64 { return max(0, d+time.Millisecond-1).Milliseconds() }

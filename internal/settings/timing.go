@@ -1,0 +1,109 @@
+package settings
+
+import (
+	"errors"
+	"time"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/validate"
+)
+
+const (
+	// MinTry is the shortest time that a renewal is given; with less before the deadline none is sent. It also keeps renewals away from
+	// the last milliseconds of a key's life, in which a server may acknowledge a write and then expire it all the same.
+	MinTry = 25 * time.Millisecond
+	// MinPause is the shortest time between two campaigns of one candidate.
+	MinPause = 10 * time.Millisecond
+	// minRoom is what must be left between a renewal and the deadline: time for two tries that fail and one more.
+	minRoom = 4 * MinTry
+)
+
+// Durations are the durations that options set. A nil duration stands for its default.
+type Durations struct {
+	Interval, Splay, StandDown, LeaseMargin, ReleaseTimeout *time.Duration
+}
+
+// duration is one row of the table of durations.
+type duration struct {
+	option   string
+	given    func(*Durations) *time.Duration
+	set      func(*Timing) *time.Duration
+	standard func(Timing) time.Duration // the default, where TTL and all rows above are set
+	min, max time.Duration              // 0: no limit
+}
+
+// table lists every duration with its option, default and limits.
+var table = []duration{
+	{"WithCampaignInterval", func(d *Durations) *time.Duration { return d.Interval }, func(t *Timing) *time.Duration { return &t.Interval },
+		func(t Timing) time.Duration { return t.TTL * 3 / 4 }, MinPause, 0},
+	{"WithSplay", func(d *Durations) *time.Duration { return d.Splay }, func(t *Timing) *time.Duration { return &t.Splay },
+		func(t Timing) time.Duration { return min(5*time.Second, t.Interval) }, 0, 0},
+	{"WithStandDown", func(d *Durations) *time.Duration { return d.StandDown }, func(t *Timing) *time.Duration { return &t.StandDown },
+		func(t Timing) time.Duration { return t.Interval }, 0, kv.MaxTTL},
+	{"WithLeaseMargin", func(d *Durations) *time.Duration { return d.LeaseMargin }, func(t *Timing) *time.Duration { return &t.Margin },
+		func(t Timing) time.Duration { return max(50*time.Millisecond, t.TTL/50) }, 0, 0},
+	{"WithReleaseTimeout", func(d *Durations) *time.Duration { return d.ReleaseTimeout }, func(t *Timing) *time.Duration { return &t.ReleaseTimeout },
+		func(t Timing) time.Duration { return t.TTL }, 0, 0},
+}
+
+// Validate checks the durations by themselves.
+func (d *Durations) Validate() error {
+	var problems []error
+	for _, row := range table {
+		switch given := row.given(d); {
+		case given == nil:
+		case *given < 0:
+			problems = append(problems, validate.Errorf("%s(%v) is negative: give a positive duration, or leave it out for the default", row.option, *given))
+		case *given < row.min:
+			problems = append(problems, validate.Errorf("%s(%v) is too short: give at least %v, or leave it out for the default", row.option, *given, row.min))
+		case row.max > 0 && *given > row.max:
+			problems = append(problems, validate.Errorf("%s(%v) is longer than any lease: give at most %v", row.option, *given, row.max))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Timing holds the durations of one election in one bucket.
+type Timing struct {
+	TTL            time.Duration
+	Interval       time.Duration
+	Splay          time.Duration
+	StandDown      time.Duration
+	Margin         time.Duration
+	ReleaseTimeout time.Duration
+
+	DefaultStandDown bool // no option sets the stand-down
+}
+
+// Timing returns the durations for a bucket with the given TTL, or an error if one does not fit it.
+func (d *Durations) Timing(ttl time.Duration) (Timing, error) {
+	t := Timing{TTL: ttl, DefaultStandDown: d.StandDown == nil}
+	for _, row := range table {
+		if given := row.given(d); given != nil {
+			*row.set(&t) = *given
+		} else {
+			*row.set(&t) = row.standard(t)
+		}
+	}
+	if t.Margin >= ttl/2 {
+		return t, validate.Errorf("a lease margin of %v is half of the bucket's TTL of %v or more: use less, or leave WithLeaseMargin out for %v", t.Margin, ttl, max(50*time.Millisecond, ttl/50))
+	}
+	if room := ttl - t.Margin - t.Interval; room < minRoom {
+		return t, validate.Errorf("with the bucket's TTL of %v and a lease margin of %v, a campaign interval of %v leaves no room to try again before the deadline: use at most %v, or leave WithCampaignInterval out for %v", ttl, t.Margin, t.Interval, ttl-t.Margin-minRoom, ttl*3/4)
+	}
+	return t, nil
+}
+
+// LeaseTime returns how long leadership may be believed after the last acknowledged write was sent.
+func (t Timing) LeaseTime() time.Duration { return t.TTL - t.Margin }
+
+// Slack returns by how much a renewal may be late without anybody minding: a quarter of the room that is left after it.
+func (t Timing) Slack() time.Duration { return (t.LeaseTime() - t.Interval) / 4 }
+
+// RequestTimeout returns how long a candidate waits for the answer to one request: short enough that a win which is acknowledged late
+// still leaves most of its lease.
+func (t Timing) RequestTimeout() time.Duration { return min(t.TTL/4, kv.RequestTimeout) }
+
+// Spread returns the time over which candidates spread their answers to a vacancy that names no successors. Whatever their number, few
+// answer before all are notified of the first answer, and beside a failover the time is noise.
+func (t Timing) Spread() time.Duration { return min(t.TTL/16, time.Second) }

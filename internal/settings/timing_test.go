@@ -1,0 +1,107 @@
+package settings
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/validate"
+)
+
+const (
+	ms = time.Millisecond
+	s  = time.Second
+)
+
+func given(d time.Duration) *time.Duration { return &d }
+
+func TestDurationsAreValidated(t *testing.T) {
+	for _, c := range []struct {
+		set  Durations
+		text string // "" if they are valid
+	}{
+		{Durations{}, ""},
+		{Durations{given(MinPause), given(0), given(0), given(0), given(0)}, ""},
+		{Durations{StandDown: given(time.Hour)}, ""},
+		{Durations{Splay: given(math.MaxInt64), ReleaseTimeout: given(math.MaxInt64)}, ""},
+		{Durations{Interval: given(MinPause - 1)}, "WithCampaignInterval(9.999999ms) is too short"},
+		{Durations{Interval: given(-1)}, "WithCampaignInterval(-1ns) is negative"},
+		{Durations{Splay: given(-s)}, "WithSplay(-1s) is negative"},
+		{Durations{StandDown: given(-s)}, "WithStandDown(-1s) is negative"},
+		{Durations{StandDown: given(time.Hour + 1)}, "WithStandDown(1h0m0.000000001s) is longer than any lease"},
+		{Durations{LeaseMargin: given(-s)}, "WithLeaseMargin(-1s) is negative"},
+		{Durations{ReleaseTimeout: given(math.MinInt64)}, "WithReleaseTimeout("},
+	} {
+		g := NewWithT(t)
+		if err := c.set.Validate(); c.text == "" {
+			g.Expect(err).NotTo(HaveOccurred())
+		} else {
+			g.Expect(err).To(And(MatchError(validate.ErrInvalidOption), MatchError(ContainSubstring(c.text))))
+		}
+	}
+	all := Durations{given(-1), given(-2), given(-3), given(-4), given(-5)}
+	NewWithT(t).Expect(all.Validate()).To(MatchError(And(
+		ContainSubstring("WithCampaignInterval(-1ns)"), ContainSubstring("WithSplay(-2ns)"), ContainSubstring("WithStandDown(-3ns)"),
+		ContainSubstring("WithLeaseMargin(-4ns)"), ContainSubstring("WithReleaseTimeout(-5ns)"))))
+}
+
+func TestTimingFollowsTheTTLAndTheOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  Durations
+		ttl  time.Duration
+		want Timing
+	}{
+		"shortest TTL": {Durations{}, s, Timing{s, 750 * ms, 750 * ms, 750 * ms, 50 * ms, s, true}},
+		"10 s":         {Durations{}, 10 * s, Timing{10 * s, 7500 * ms, 5 * s, 7500 * ms, 200 * ms, 10 * s, true}},
+		"longest TTL":  {Durations{}, time.Hour, Timing{time.Hour, 45 * time.Minute, 5 * s, 45 * time.Minute, 72 * s, time.Hour, true}},
+		"an interval sets splay and stand-down": {Durations{Interval: given(2 * s)}, 10 * s,
+			Timing{10 * s, 2 * s, 2 * s, 2 * s, 200 * ms, 10 * s, true}},
+		"all are set": {Durations{given(1 * s), given(2 * s), given(0), given(4 * s), given(0)}, 10 * s,
+			Timing{10 * s, 1 * s, 2 * s, 0, 4 * s, 0, false}},
+		"the longest interval":       {Durations{Interval: given(9700 * ms)}, 10 * s, Timing{10 * s, 9700 * ms, 5 * s, 9700 * ms, 200 * ms, 10 * s, true}},
+		"the longest margin":         {Durations{LeaseMargin: given(5*s - 1), Interval: given(s)}, 10 * s, Timing{10 * s, s, s, s, 5*s - 1, 10 * s, true}},
+		"a stand-down above the TTL": {Durations{StandDown: given(time.Minute)}, 10 * s, Timing{10 * s, 7500 * ms, 5 * s, time.Minute, 200 * ms, 10 * s, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			got, err := c.set.Timing(c.ttl)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(got).To(Equal(c.want))
+		})
+	}
+}
+
+func TestTimingRefusesWhatDoesNotFitTheTTL(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  Durations
+		text string
+	}{
+		"no room to try again":       {Durations{Interval: given(9700*ms + 1)}, "use at most 9.7s"},
+		"longer than the TTL":        {Durations{Interval: given(math.MaxInt64)}, "leaves no room"},
+		"a margin of half the TTL":   {Durations{LeaseMargin: given(5 * s)}, "half of the bucket's TTL of 10s"},
+		"a margin without an end":    {Durations{LeaseMargin: given(math.MaxInt64)}, "half of the bucket's TTL of 10s"},
+		"a margin up to the renewal": {Durations{LeaseMargin: given(2500 * ms)}, "leaves no room"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.set.Timing(10 * s)
+			NewWithT(t).Expect(err).To(And(MatchError(validate.ErrInvalidOption), MatchError(ContainSubstring(c.text))))
+		})
+	}
+}
+
+func TestTimingDerivesLimits(t *testing.T) {
+	for _, c := range []struct {
+		ttl, lease, slack, request, spread time.Duration
+	}{
+		{s, 950 * ms, 50 * ms, 250 * ms, 62500 * time.Microsecond},
+		{10 * s, 9800 * ms, 575 * ms, 2 * s, 625 * ms},
+		{time.Hour, 3528 * s, 207 * s, 2 * s, s},
+	} {
+		g := NewWithT(t)
+		timing, err := (&Durations{}).Timing(c.ttl)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect([]time.Duration{timing.LeaseTime(), timing.Slack(), timing.RequestTimeout(), timing.Spread()}).To(Equal([]time.Duration{c.lease, c.slack, c.request, c.spread}))
+	}
+}

@@ -1,0 +1,42 @@
+// Package timeutil has the few functions on times that several packages of this module need.
+package timeutil
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Sleep waits, and reports whether ctx is still alive then.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Random returns a random duration from 0 to just below d; 0 if d is not positive.
+func Random(d time.Duration) time.Duration { return rand.N(max(d, 1)) }
+
+// Earlier returns the earlier of two times.
+func Earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// Later returns the later of two times.
+func Later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
