@@ -23,10 +23,11 @@ depose: ## leaders that write on when they lead no more
 	go test ./fence -v -timeout 0 -run NoWriteOf -args -episodes $(EPISODES) -at-once 40
 
 fuzz: ## bytes that somebody else wrote, and clocks that somebody else set
-	go test -run '^$$' -fuzz FuzzRecord -fuzztime $(FUZZ) .
-	go test -run '^$$' -fuzz FuzzChange -fuzztime $(FUZZ) .
-	go test -run '^$$' -fuzz FuzzQuestion -fuzztime $(FUZZ) .
-	go test -run '^$$' -fuzz FuzzAnswer -fuzztime $(FUZZ) .
+	go test -run '^$$' -fuzz FuzzRecord -fuzztime $(FUZZ) ./internal/record
+	go test -run '^$$' -fuzz FuzzNotification -fuzztime $(FUZZ) ./internal/notify
+	go test -run '^$$' -fuzz FuzzRequest -fuzztime $(FUZZ) ./internal/control
+	go test -run '^$$' -fuzz FuzzReplySubject -fuzztime $(FUZZ) ./internal/control
+	go test -run '^$$' -fuzz FuzzAnswer -fuzztime $(FUZZ) ./internal/control
 	go test -run '^$$' -fuzz FuzzEpochRecord -fuzztime $(FUZZ) ./fence
 	go test -run '^$$' -fuzz FuzzGuard -fuzztime $(FUZZ) ./fence
 	go test -run '^$$' -fuzz FuzzView -fuzztime $(FUZZ) ./group

@@ -10,7 +10,7 @@ import (
 	"github.com/natscampaign/election"
 )
 
-func TestBackoffsStayWithinTheirBoundsForAnyCount(t *testing.T) {
+func TestBackoffStaysWithinItsBounds(t *testing.T) {
 	const shortest = 10 * time.Millisecond
 	for name, c := range map[string]struct {
 		backoff election.Backoff
@@ -19,14 +19,14 @@ func TestBackoffsStayWithinTheirBoundsForAnyCount(t *testing.T) {
 		"constant":             {election.ConstantBackoff(time.Second), func(int) time.Duration { return time.Second }},
 		"constant zero":        {election.ConstantBackoff(0), func(int) time.Duration { return shortest }},
 		"constant negative":    {election.ConstantBackoff(math.MinInt64), func(int) time.Duration { return shortest }},
-		"exponential":          {election.ExponentialBackoff{Base: time.Second, Max: time.Minute}, func(n int) time.Duration { return min(time.Second<<min(max(n-1, 0), 10), time.Minute) }},
-		"exponential zero":     {election.ExponentialBackoff{}, func(int) time.Duration { return shortest }},
-		"exponential no max":   {election.ExponentialBackoff{Base: time.Second}, func(int) time.Duration { return time.Second }},
-		"exponential huge":     {election.ExponentialBackoff{Base: time.Second, Max: math.MaxInt64}, func(int) time.Duration { return math.MaxInt64 }},
-		"exponential negative": {election.ExponentialBackoff{Base: math.MinInt64, Max: math.MinInt64}, func(int) time.Duration { return shortest }},
-		"5 s":                  {election.FiveSecBackoff, func(n int) time.Duration { return ramp(n, 5*time.Second) }},
-		"20 s":                 {election.TwentySecBackoff, func(n int) time.Duration { return ramp(n, 20*time.Second) }},
-		"1 min":                {election.OneMinBackoff, func(n int) time.Duration { return ramp(n, time.Minute) }},
+		"exponential":          {election.ExponentialBackoff(time.Second, time.Minute), func(n int) time.Duration { return min(time.Second<<min(max(n-1, 0), 10), time.Minute) }},
+		"exponential zero":     {election.ExponentialBackoff(0, 0), func(int) time.Duration { return shortest }},
+		"exponential no max":   {election.ExponentialBackoff(time.Second, 0), func(int) time.Duration { return time.Second }},
+		"exponential huge":     {election.ExponentialBackoff(time.Second, math.MaxInt64), func(int) time.Duration { return math.MaxInt64 }},
+		"exponential negative": {election.ExponentialBackoff(math.MinInt64, math.MinInt64), func(int) time.Duration { return shortest }},
+		"5 s":                  {election.RampBackoff(5 * time.Second), func(n int) time.Duration { return ramp(n, 5*time.Second) }},
+		"20 s":                 {election.RampBackoff(20 * time.Second), func(n int) time.Duration { return ramp(n, 20*time.Second) }},
+		"1 min":                {election.RampBackoff(time.Minute), func(n int) time.Duration { return ramp(n, time.Minute) }},
 		"ramp endless":         {election.RampBackoff(math.MaxInt64), func(int) time.Duration { return math.MaxInt64 }},
 		"ramp zero":            {election.RampBackoff(0), func(int) time.Duration { return 30 * time.Millisecond }},
 	} {
@@ -43,7 +43,7 @@ func TestBackoffsStayWithinTheirBoundsForAnyCount(t *testing.T) {
 	}
 }
 
-// ramp is the longest wait of a ramp: half as much again as so many half seconds, up to its top.
+// ramp returns the longest wait of a RampBackoff: n half seconds, but no more than its top, and a half of that more.
 func ramp(n int, top time.Duration) time.Duration {
 	return min(time.Duration(min(max(n, 1), 1000))*500*time.Millisecond, top) * 3 / 2
 }
@@ -52,7 +52,7 @@ func TestExponentialBackoffSpreadsOverItsWholeRange(t *testing.T) {
 	g := NewWithT(t)
 	low, high := 0, 0
 	for range 1000 {
-		d := election.ExponentialBackoff{Base: time.Second, Max: 8 * time.Second}.Duration(4)
+		d := election.ExponentialBackoff(time.Second, 8*time.Second).Duration(4)
 		if d < 2*time.Second {
 			low++
 		}
@@ -64,7 +64,7 @@ func TestExponentialBackoffSpreadsOverItsWholeRange(t *testing.T) {
 	g.Expect(high).To(BeNumerically("~", 250, 100))
 }
 
-func TestBackoffIsAskedWithTheNumberOfCampaignsLostInARowAndClamped(t *testing.T) {
+func TestBackoffReceivesTheLostCampaignsAndIsClamped(t *testing.T) {
 	for wait, want := range map[time.Duration]time.Duration{
 		-time.Hour: 10 * time.Millisecond, 0: 10 * time.Millisecond, time.Second: time.Second, time.Hour: ttl, math.MaxInt64: ttl,
 	} {
@@ -72,7 +72,7 @@ func TestBackoffIsAskedWithTheNumberOfCampaignsLostInARowAndClamped(t *testing.T
 			onVirtualTime(t, func(f *fleet) {
 				f.leading("a")
 				var asked []int
-				b := f.deafCandidate("b", election.WithBackoff(backoffFunc(func(n int) time.Duration {
+				b := f.unnotified("b", election.WithBackoff(backoffFunc(func(n int) time.Duration {
 					asked = append(asked, n)
 					return wait
 				}))).start()
@@ -87,21 +87,20 @@ func TestBackoffIsAskedWithTheNumberOfCampaignsLostInARowAndClamped(t *testing.T
 func TestBackoffCountsOnAfterALostTerm(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		var asked []int
-		f.deafCandidate("a", election.WithBackoff(backoffFunc(func(n int) time.Duration {
+		f.unnotified("a", election.WithBackoff(backoffFunc(func(n int) time.Duration {
 			asked = append(asked, n)
 			return time.Second
 		}))).start()
 		after(interval)
-		f.write("intruder")
+		f.Write("stranger")
 		after(interval + 3*time.Second + time.Second/2)
-		f.Expect(asked).To(Equal([]int{1, 2, 3}), "then the intruder has expired")
+		f.Expect(asked).To(Equal([]int{1, 2, 3}), "then the record of the stranger has expired")
 	})
 }
 
-func TestBackoffThatPanicsCostsTheProcessNothing(t *testing.T) {
+func TestPanickingBackoffCostsNothing(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		f.leading("a").Stop()
-		f.write("somebody")
+		f.Write("stranger")
 		b := f.candidate("b", election.WithBackoff(backoffFunc(func(int) time.Duration { panic("oops") }))).start()
 		after(5 * ttl)
 		f.Expect(b.IsLeader()).To(BeTrue())

@@ -9,8 +9,8 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// leader returns a leader of an hour's lease outside of bubbles, whose renewals hang from now on if hang is set.
-func leader(b testing.TB, hang bool) *election.Election {
+// runningLeader returns a leader with a lease of an hour, on the wall clock. If hang is set, its renewals hang from now on.
+func runningLeader(b testing.TB, hang bool) *election.Election {
 	b.Helper()
 	s := natstest.Start(b)
 	bucket := &faulty{KeyValue: s.Bucket(b, s.Connect(b), time.Hour)}
@@ -48,9 +48,9 @@ func leader(b testing.TB, hang bool) *election.Election {
 	return e
 }
 
-// BenchmarkIsLeader is to be held against BenchmarkTimeNow of the same run.
+// BenchmarkIsLeader is to be compared with BenchmarkTimeNow of the same run.
 func BenchmarkIsLeader(b *testing.B) {
-	e := leader(b, false)
+	e := runningLeader(b, false)
 	b.ReportAllocs()
 	for b.Loop() {
 		if !e.IsLeader() {
@@ -60,7 +60,7 @@ func BenchmarkIsLeader(b *testing.B) {
 }
 
 func BenchmarkIsLeaderWhileARenewalHangs(b *testing.B) {
-	e := leader(b, true)
+	e := runningLeader(b, true)
 	b.ReportAllocs()
 	for b.Loop() {
 		if !e.IsLeader() {
@@ -70,7 +70,7 @@ func BenchmarkIsLeaderWhileARenewalHangs(b *testing.B) {
 }
 
 func BenchmarkTermValid(b *testing.B) {
-	term, _ := leader(b, false).Term()
+	term, _ := runningLeader(b, false).Term()
 	b.ReportAllocs()
 	for b.Loop() {
 		if !term.Valid() {
@@ -89,14 +89,14 @@ func BenchmarkTimeNow(b *testing.B) {
 }
 
 func BenchmarkStatus(b *testing.B) {
-	e := leader(b, false)
+	e := runningLeader(b, false)
 	b.ReportAllocs()
 	for b.Loop() {
 		e.Status()
 	}
 }
 
-// BenchmarkRenewal is the round trip that a leader makes every 0.75 of the TTL, as the library makes it.
+// BenchmarkRenewal measures the request that a leader sends every 0.75 of the TTL.
 func BenchmarkRenewal(b *testing.B) {
 	s := natstest.Start(b)
 	bucket := s.Bucket(b, s.Connect(b), time.Hour)

@@ -5,57 +5,70 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/validate"
 )
 
-// markerLife is how long the marker of an expiry stands, the least that servers take: until it has gone, a candidate that may
-// not read cannot create the key.
-const markerLife = time.Second
+// Bucket is a bucket of elections together with the connection that it was opened on. Pass it wherever a bucket is asked for: what it is
+// passed to finds the connection there.
+type Bucket struct {
+	jetstream.KeyValue
+	js jetstream.JetStream
+}
+
+// JetStream returns the JetStream context that the bucket was opened with.
+func (b *Bucket) JetStream() jetstream.JetStream { return b.js }
+
+// OpenBucket opens a bucket that exists. Whether it is fit for elections is checked by [Election.Start]. The error wraps
+// [ErrBucketUnsuitable] if there is no such bucket, and [ErrInvalidOption] for a name that no bucket can have.
+func OpenBucket(ctx context.Context, js jetstream.JetStream, name string) (*Bucket, error) {
+	if validate.IsNil(js) {
+		return nil, errNoJetStream
+	}
+	bucket, err := js.KeyValue(ctx, name)
+	switch {
+	case errors.Is(err, jetstream.ErrInvalidBucketName):
+		return nil, validate.Errorf("%q is no name for a bucket: use letters, digits, - and _", name)
+	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrBadBucket):
+		return nil, fmt.Errorf("%w: %q cannot be opened: %w: make it with CreateBucket", ErrBucketUnsuitable, name, err)
+	case err != nil:
+		return nil, fmt.Errorf("bucket %q cannot be opened: %w", name, err)
+	}
+	return &Bucket{bucket, js}, nil
+}
+
+var errNoJetStream = validate.Errorf("the JetStream context is nil: pass the one that jetstream.New returned")
 
 // BucketConfig says what bucket [CreateBucket] makes.
 type BucketConfig struct {
 	Name     string                // letters, digits, - and _
 	TTL      time.Duration         // of every lease in the bucket: 1 s to 1 h, 2 s or more by preference
 	Replicas int                   // 1, 3 or 5; 0 is 1, or what the bucket has
-	Storage  jetstream.StorageType // file unless memory is asked for, which forgets term numbers when the servers restart
-	Mixed    bool                  // candidates of Choria stand in it too, so that expiries cannot be announced
+	Storage  jetstream.StorageType // file by default; memory, with one replica only, forgets term numbers when the server restarts
+
+	// ChoriaCompatible makes a bucket in which candidates of Choria can campaign too: it announces no expiries.
+	ChoriaCompatible bool
 }
 
-var legalBucket = regexp.MustCompile(`^[-_a-zA-Z0-9]+$`)
-
-// validate names every problem of the configuration.
-func (c BucketConfig) validate() error {
-	var problems []error
-	if !legalBucket.MatchString(c.Name) {
-		problems = append(problems, invalid("%q is no name for a bucket: use letters, digits, - and _", c.Name))
-	}
-	if c.TTL < minTTL || c.TTL > maxTTL {
-		problems = append(problems, invalid("a TTL of %v: give the bucket one between %v and %v", c.TTL, minTTL, maxTTL))
-	}
-	if c.Replicas != 0 && c.Replicas != 1 && c.Replicas != 3 && c.Replicas != 5 {
-		problems = append(problems, invalid("%d replicas: use 1, 3 or 5", c.Replicas))
-	}
-	return errors.Join(problems...)
-}
-
-// CreateBucket makes a bucket that is fit for elections, or brings one that exists to it: history 1, the TTL, expiry
-// markers of a second unless it is mixed, and what it commits republished below election.<name>, on a subject of its own, which wakes
-// candidates up without a consumer each. Of a bucket that exists the storage cannot be changed, nor can markers be taken
-// away; that is an [ErrBucketUnsuitable], as is what the server refuses. All else about it stays as it is. A bad
-// configuration is an [ErrInvalidOption], and nothing is made. Do not change the TTL of a bucket in which somebody leads.
+// CreateBucket makes a bucket that is fit for elections, or changes one that exists: history 1, the TTL, expiry markers of a second unless
+// it is to be compatible with Choria, and what it commits republished below election.<name>, on a subject of its own, which notifies
+// candidates without a consumer each. Of a bucket that exists the storage cannot be changed, nor can markers be taken away; that is an
+// [ErrBucketUnsuitable], as is what the server refuses. Everything else about it stays as it is. A bad configuration is an
+// [ErrInvalidOption], and nothing is made. Do not change the TTL of a bucket in which somebody leads.
 //
-// Servers before 2.11 know no markers, and the bucket does without: candidates then find an expiry out 0.4 s later, and one
-// that hears of nothing waits for the stand-down after a release too. LimitMarkerTTL in the bucket's status tells; [Check]
-// warns of it.
-func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) (jetstream.KeyValue, error) {
-	if isNil(js) {
-		return nil, invalid("the JetStream context is nil: pass the one that jetstream.New returned")
+// Servers before 2.11 know no markers, and the bucket does without: candidates then notice an expiry 0.4 s later, and a candidate that is
+// not notified waits for the stand-down after a release too. LimitMarkerTTL in the bucket's status shows it; admin.Check warns of it.
+func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) (*Bucket, error) {
+	if validate.IsNil(js) {
+		return nil, errNoJetStream
 	}
-	if err := cfg.validate(); err != nil {
+	if err := kv.ValidateConfig(cfg.Name, cfg.TTL, cfg.Replicas, cfg.Storage); err != nil {
 		return nil, err
 	}
 	existing, err := js.KeyValue(ctx, cfg.Name)
@@ -71,21 +84,27 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig)
 		status, err = existing.Status(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("bucket %q cannot be looked at: %w", cfg.Name, err)
+		return nil, fmt.Errorf("bucket %q cannot be inspected: %w", cfg.Name, err)
 	}
-	has, err := cfg.reconcile(status.Config())
-	if err != nil {
+	if err := cfg.canChange(kv.InfoOf(status)); err != nil {
 		return nil, err
 	}
-	bucket, err := apply(ctx, js.UpdateKeyValue, cfg.over(has))
+	bucket, err := apply(ctx, js.UpdateKeyValue, cfg.over(status.Config()))
 	if err != nil {
 		return nil, cfg.refused(err)
 	}
-	return bucket, nil
+	return &Bucket{bucket, js}, nil
+}
+
+func init() {
+	settings.CreateBucket = func(ctx context.Context, js jetstream.JetStream, config any) error {
+		_, err := config.(BucketConfig).create(ctx, js)
+		return err
+	}
 }
 
 // create makes a bucket that does not exist. The error is jetstream's if it does by now.
-func (c BucketConfig) create(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
+func (c BucketConfig) create(ctx context.Context, js jetstream.JetStream) (*Bucket, error) {
 	bucket, err := apply(ctx, js.CreateKeyValue, c.over(jetstream.KeyValueConfig{Bucket: c.Name, Storage: c.Storage, Description: "leader elections"}))
 	switch {
 	case errors.Is(err, jetstream.ErrBucketExists):
@@ -93,7 +112,7 @@ func (c BucketConfig) create(ctx context.Context, js jetstream.JetStream) (jetst
 	case err != nil:
 		return nil, c.refused(err)
 	}
-	return bucket, nil
+	return &Bucket{bucket, js}, nil
 }
 
 // apply asks a server for a bucket, without expiry markers if the server knows none.
@@ -106,16 +125,6 @@ func apply(ctx context.Context, do func(context.Context, jetstream.KeyValueConfi
 	return bucket, err
 }
 
-// markerRemedy returns how to come by expiry markers from a server of the given version, which may not be known.
-func markerRemedy(version string) string {
-	const known = "2.11 or newer"
-	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && (major < 2 || major == 2 && minor < 11) {
-		return fmt.Sprintf("upgrade the servers, of which this one is %s, to %s, and then let CreateBucket bring the bucket to it, unless candidates of Choria stand in it", version, known)
-	}
-	return fmt.Sprintf("let CreateBucket bring the bucket to it, on servers of %s, unless candidates of Choria stand in it", known)
-}
-
 // refused is the error for a bucket that could not be made as it is wanted. Only what the server itself says is about the
 // bucket.
 func (c BucketConfig) refused(err error) error {
@@ -125,26 +134,27 @@ func (c BucketConfig) refused(err error) error {
 	return fmt.Errorf("%w: %q cannot be made so: %w", ErrBucketUnsuitable, c.Name, err)
 }
 
-// over returns what a bucket becomes by c that is so now.
+// over returns the configuration that c makes of a present one.
 func (c BucketConfig) over(now jetstream.KeyValueConfig) jetstream.KeyValueConfig {
 	now.History, now.TTL, now.Replicas = 1, c.TTL, cmp.Or(c.Replicas, now.Replicas, 1)
-	if r := now.RePublish; r == nil || r.HeadersOnly {
+	if !kv.Republishes(c.Name, now.RePublish) {
 		// A subject of its own keeps it apart from buckets of the same name in other domains.
-		now.RePublish = &jetstream.RePublish{Source: "$KV." + c.Name + ".>", Destination: "election." + c.Name + "." + nuid.Next() + ".>"}
+		now.RePublish = &jetstream.RePublish{Source: kv.Subject(c.Name, ">"), Destination: "election." + c.Name + "." + nuid.Next() + ".>"}
 	}
-	if !c.Mixed {
-		now.LimitMarkerTTL = markerLife
+	if !c.ChoriaCompatible {
+		now.LimitMarkerTTL = kv.MarkerTTL
 	}
 	return now
 }
 
-// reconcile returns the configuration of a bucket that exists if it can become what is wanted.
-func (c BucketConfig) reconcile(has jetstream.KeyValueConfig) (jetstream.KeyValueConfig, error) {
-	if has.Storage != c.Storage {
-		return has, fmt.Errorf("%w: %q exists and is kept in %v storage, which cannot be changed: remove it first, or ask for that", ErrBucketUnsuitable, c.Name, has.Storage)
+// canChange returns an error if a bucket that exists cannot be made what c says.
+func (c BucketConfig) canChange(info kv.Info) error {
+	if info.Stream != nil && info.Stream.Config.Storage != c.Storage {
+		return fmt.Errorf("%w: %q exists and is kept in %v storage, which cannot be changed: remove it first, or ask for that storage", ErrBucketUnsuitable, c.Name, info.Stream.Config.Storage)
 	}
-	if c.Mixed && has.LimitMarkerTTL > 0 {
-		return has, fmt.Errorf("%w: %q exists and announces expiries by markers, which cannot be taken away: candidates of Choria cannot stand there, use another bucket", ErrBucketUnsuitable, c.Name)
+	if c.ChoriaCompatible && info.MarkerTTL > 0 {
+		return fmt.Errorf("%w: %q exists and announces expiries by markers, which cannot be taken away: candidates of Choria cannot campaign there, use another bucket", ErrBucketUnsuitable, c.Name)
 	}
-	return has, nil
+	info.TTL, info.History = c.TTL, 1
+	return info.Validate()
 }

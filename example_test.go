@@ -13,11 +13,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/record"
 )
 
 // The leader's work runs under a context that ends when leadership does.
 func ExampleElection_Run() {
-	bucket, shutdown := connect()
+	bucket, shutdown := connect("scheduler")
 	defer shutdown()
 
 	e, err := election.NewElection("host-1", "scheduler", bucket, election.WithSplay(0))
@@ -36,9 +37,9 @@ func ExampleElection_Run() {
 	// nothing left to do
 }
 
-// Start stands as a candidate until its context ends, in the manner of Choria's election.
+// Start campaigns until its context ends, as Choria's election does.
 func ExampleElection_Start() {
-	bucket, shutdown := connect()
+	bucket, shutdown := connect("scheduler")
 	defer shutdown()
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -56,21 +57,21 @@ func ExampleElection_Start() {
 	// <nil> false
 }
 
-// All that is wrong is named at once.
+// The error names every problem.
 func ExampleNewElection_invalid() {
 	_, err := election.NewElection("", "my election", nil)
 	fmt.Println(err)
 	// Output:
 	// invalid option: the name is empty: give each candidate a name of its own, such as its host's
 	// invalid option: "my election" is not a key: use letters, digits, and - _ = / with single dots between them
-	// invalid option: the bucket is nil: pass the one that JetStream.KeyValue returned
+	// invalid option: the bucket is nil: pass the one that OpenBucket, CreateBucket or JetStream.KeyValue returned
 }
 
 // A resource outside NATS refuses what an earlier leader sends late.
 func ExampleTerm_Token() {
 	created := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
-	earlier := election.Term{Bucket: created, Number: 9}
-	later := election.Term{Bucket: created, Number: 10}
+	earlier := election.Term{BucketCreated: created, Number: 9}
+	later := election.Term{BucketCreated: created, Number: 10}
 	fmt.Println(earlier.Token())
 	fmt.Println(later.Token())
 	fmt.Println(later.Token() > earlier.Token())
@@ -80,43 +81,9 @@ func ExampleTerm_Token() {
 	// true
 }
 
-// A program that is configured by its environment, and has no connection yet.
-func ExampleConnect() {
-	s, shutdown := serve()
-	defer shutdown()
-	for variable, value := range map[string]string{
-		"ELECTION_NAME": "host-1", "ELECTION_KEY": "scheduler", "ELECTION_TTL": "2s", "ELECTION_SPLAY": "0s",
-	} {
-		_ = os.Setenv(variable, value)
-		defer func() { _ = os.Unsetenv(variable) }()
-	}
-
-	ctx := context.Background()
-	cfg, err := election.FromEnv("ELECTION")
-	if err != nil {
-		log.Fatal(err)
-	}
-	c, err := election.Connect(ctx, cfg, nats.InProcessServer(s)) // without this option, to NATS_URL
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer c.Close()
-	e, err := election.NewElection(c.Name, c.Key, c.Bucket, c.Options()...)
-	if err != nil {
-		log.Fatal(err)
-	}
-	err = e.Run(ctx, func(_ context.Context, term election.Term) error {
-		fmt.Println(term.Name, "leads", term.Key)
-		return nil
-	})
-	fmt.Println(err)
-	// Output:
-	// host-1 leads scheduler
-	// <nil>
-}
-
-// connect brings up a server with a bucket in this process, in place of a fleet's.
-func connect() (bucket jetstream.KeyValue, shutdown func()) {
+// connect starts a server with a bucket in this process. A previous leader of the key has just resigned, so that a candidate leads at
+// once.
+func connect(key string) (bucket *election.Bucket, shutdown func()) {
 	s, stop := serve()
 	nc, err := nats.Connect("", nats.InProcessServer(s), nats.ReconnectBufSize(-1))
 	if err != nil {
@@ -126,16 +93,23 @@ func connect() (bucket jetstream.KeyValue, shutdown func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	bucket, err = js.CreateKeyValue(context.Background(), jetstream.KeyValueConfig{
-		Bucket: "ELECTIONS", TTL: 2 * time.Second, LimitMarkerTTL: time.Second, History: 1, Storage: jetstream.MemoryStorage,
-	})
+	ctx := context.Background()
+	bucket, err = election.CreateBucket(ctx, js, election.BucketConfig{Name: "ELECTIONS", TTL: 2 * time.Second, Storage: jetstream.MemoryStorage})
 	if err != nil {
+		log.Fatal(err)
+	}
+	stream, err := js.Stream(ctx, "KV_ELECTIONS")
+	if err != nil {
+		log.Fatal(err)
+	}
+	release := record.Record{Name: "host-0", Instance: "0", Attempt: "0.1", BucketCreated: stream.CachedInfo().Created, Released: time.Now()}
+	if _, err := bucket.Create(ctx, key, release.Encode()); err != nil {
 		log.Fatal(err)
 	}
 	return bucket, func() { nc.Close(); stop() }
 }
 
-// serve brings up a server.
+// serve starts a server.
 func serve() (s *server.Server, shutdown func()) {
 	dir, err := os.MkdirTemp("", "election-example-")
 	if err != nil {

@@ -3,11 +3,13 @@ package election_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,83 +18,126 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-func TestMain(m *testing.M) {
-	natstest.VerifyTestMain(m)
-}
-
-// The bucket that tests use unless they say otherwise, and what follows from its TTL by default.
+// The bucket of the tests, and what follows from its TTL by default.
 const (
-	ttl      = 10 * time.Second
-	interval = 7500 * time.Millisecond // of campaigns, and the stand-down
+	ttl      = fleettest.TTL
+	interval = fleettest.Interval // of campaigns, and the stand-down
 	margin   = 200 * time.Millisecond
 	lease    = ttl - margin
-	key      = "scheduler"
-	settle   = 100 * time.Millisecond // for how long a candidate waits at its start for a source of changes
-	instant  = time.Nanosecond        // what it takes until everybody has done all that can be done now
+	key      = fleettest.Key
+	instant  = fleettest.Instant // until every candidate has done all that can be done now
+
+	readyTimeout = 100 * time.Millisecond // how long a candidate waits at its start for a source of notifications
 )
 
-// fleet is a server on virtual time, with candidates that each have a link to it of their own.
-type fleet struct {
-	*testing.T
-	*WithT
-	server  *natstest.Server
-	bucket  jetstream.KeyValue // on a connection that nothing disturbs
-	options []func(*jetstream.KeyValueConfig)
-}
+var (
+	after          = fleettest.After
+	republished    = fleettest.Republished
+	withoutMarkers = fleettest.WithoutMarkers
+)
 
-// onVirtualTime runs f with a fleet and a bucket that announces expiries, unless options change that.
-func onVirtualTime(t *testing.T, f func(f *fleet), options ...func(*jetstream.KeyValueConfig)) {
+// fleet is a server on virtual time, whose candidates record their callbacks.
+type fleet struct{ *fleettest.Fleet }
+
+// onVirtualTime runs a test with a fleet and a bucket that announces expiries, unless changes are given.
+func onVirtualTime(t *testing.T, test func(f *fleet), changes ...func(*jetstream.KeyValueConfig)) {
 	t.Helper()
-	natstest.Bubble(t, func(t *testing.T) {
-		s := natstest.Start(t)
-		if len(options) == 0 {
-			options = append(options, natstest.WithMarkers)
-		}
-		f(&fleet{T: t, WithT: NewWithT(t), server: s, bucket: s.Bucket(t, s.Connect(t), ttl, options...), options: options})
-	})
+	fleettest.Run(t, func(f *fleettest.Fleet) { test(&fleet{f}) }, changes...)
 }
 
-// withoutMarkers makes a bucket as one makes it by hand, or shares it with Choria.
-func withoutMarkers(*jetstream.KeyValueConfig) {}
+// onGuardedServer is onVirtualTime on a server with the users of a configuration, see fleettest.RunGuarded.
+func onGuardedServer(t *testing.T, config string, test func(f *fleet)) {
+	t.Helper()
+	fleettest.RunGuarded(t, config, func(f *fleettest.Fleet) { test(&fleet{f}) })
+}
 
-// candidate is one that stands in the election, and what was seen of it.
+// candidate is a candidate with a record of its callbacks.
 type candidate struct {
 	*election.Election
 	fleet  *fleet
-	link   *link.Link
-	result chan error
+	link   *faultproxy.Link // nil if it has none of its own
+	result chan error       // receives what Start or Run returns
+	begun  time.Time
 
 	mu     sync.Mutex
 	events []string
-	begun  time.Time
 }
 
-// candidate returns one that is connected and does not stand yet. There is no splay unless an option says so.
+// newCandidate makes a candidate of any factory below.
+type newCandidate = func(name string, opts ...election.Option) *candidate
+
+// candidate returns a candidate that does not know its connection and does not campaign yet. There is no splay unless an option sets one.
 func (f *fleet) candidate(name string, opts ...election.Option) *candidate {
 	f.Helper()
-	l := f.server.Link(f.T)
-	return f.candidateOn(name, l, f.server.Bucket(f.T, natstest.Connect(f.T, l), ttl, f.options...), opts...)
+	l := f.Server.Link(f.T)
+	return f.candidateOn(name, l, f.Bare(natstest.Connect(f.T, l)), opts...)
 }
 
-func (f *fleet) candidateOn(name string, l *link.Link, bucket jetstream.KeyValue, opts ...election.Option) *candidate {
+// connected returns a candidate that knows its connection.
+func (f *fleet) connected(name string, opts ...election.Option) *candidate {
+	f.Helper()
+	l := f.Server.Link(f.T)
+	return f.candidateOn(name, l, f.Open(natstest.Connect(f.T, l)), opts...)
+}
+
+// unnotified returns a candidate that receives no notifications: it finds everything out by its campaigns.
+func (f *fleet) unnotified(name string, opts ...election.Option) *candidate {
+	f.Helper()
+	l := f.Server.Link(f.T)
+	return f.candidateOn(name, l, &faulty{KeyValue: f.Bare(natstest.Connect(f.T, l)), unwatchable: true}, opts...)
+}
+
+// faultyCandidate returns a candidate together with its bucket, whose calls the test can replace.
+func (f *fleet) faultyCandidate(name string, opts ...election.Option) (*candidate, *faulty) {
+	f.Helper()
+	b := &faulty{KeyValue: f.Bucket}
+	return f.candidateOn(name, nil, b, opts...), b
+}
+
+// candidateOn returns a candidate in the given bucket, which was opened over the link.
+func (f *fleet) candidateOn(name string, l *faultproxy.Link, bucket jetstream.KeyValue, opts ...election.Option) *candidate {
 	f.Helper()
 	c := &candidate{fleet: f, link: l, result: make(chan error, 1), begun: time.Now()}
 	opts = append([]election.Option{
-		election.WithSplay(0),
 		election.OnWon(func() { c.saw("won") }),
 		election.OnLost(func() { c.saw("lost") }),
 	}, opts...)
-	e, err := election.NewElection(name, key, bucket, opts...)
-	f.Expect(err).NotTo(HaveOccurred())
-	c.Election = e
+	c.Election = f.CandidateOn(name, l, bucket, opts...).Election
 	return c
 }
 
-// start lets the candidate stand until the test ends.
+// election starts an election of any key without a splay, which campaigns until the test ends.
+func (f *fleet) election(name, key string, bucket jetstream.KeyValue) *election.Election {
+	f.Helper()
+	e, err := election.NewElection(name, key, bucket, election.WithSplay(0))
+	f.Expect(err).NotTo(HaveOccurred())
+	go func() { _ = e.Start(context.Background()) }()
+	f.Cleanup(func() { _ = e.Shutdown(context.Background()) })
+	synctest.Wait()
+	return e
+}
+
+// leading returns a candidate that leads, after one stand-down.
+func (f *fleet) leading(name string, opts ...election.Option) *candidate {
+	f.Helper()
+	c := f.candidate(name, opts...).start()
+	after(interval)
+	f.Expect(c.IsLeader()).To(BeTrue())
+	return c
+}
+
+// forEachSource runs a test with each source of notifications: a watcher, and a bucket that is republished.
+func forEachSource(t *testing.T, test func(f *fleet, candidate newCandidate)) {
+	t.Run("watch", func(t *testing.T) { onVirtualTime(t, func(f *fleet) { test(f, f.candidate) }) })
+	t.Run("republish", func(t *testing.T) { onVirtualTime(t, func(f *fleet) { test(f, f.connected) }, republished) })
+}
+
+// start starts the candidate, which campaigns until the test ends.
 func (c *candidate) start() *candidate {
 	c.startWith(context.Background())
 	return c
@@ -100,116 +145,168 @@ func (c *candidate) start() *candidate {
 
 func (c *candidate) startWith(ctx context.Context) {
 	go func() { c.result <- c.Start(ctx) }()
-	c.fleet.Cleanup(c.Stop)
+	c.fleet.Cleanup(c.shutdown)
 	synctest.Wait()
 }
 
-// saw notes an event with the time since the candidate was made.
+// run runs the candidate with work for the leader until the test ends.
+func (c *candidate) run(work func(ctx context.Context, t election.Term) error) *candidate {
+	go func() { c.result <- c.Run(context.Background(), work) }()
+	c.fleet.Cleanup(c.shutdown)
+	synctest.Wait()
+	return c
+}
+
+// shutdown stops the candidate, and waits until it has stopped.
+func (c *candidate) shutdown() { _ = c.Shutdown(context.Background()) }
+
+// saw records an event with the time since the candidate was made.
 func (c *candidate) saw(what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.events = append(c.events, fmt.Sprintf("%s %v", what, time.Since(c.begun)))
 }
 
+// seen returns the recorded events.
 func (c *candidate) seen() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]string{}, c.events...)
+	return slices.Clone(c.events)
 }
 
-// leading returns a candidate that leads, which it took one stand-down to do.
-func (f *fleet) leading(name string, opts ...election.Option) *candidate {
-	f.Helper()
-	c := f.candidate(name, opts...).start()
-	time.Sleep(interval)
-	synctest.Wait()
-	f.Expect(c.IsLeader()).To(BeTrue())
-	return c
-}
-
-// after lets time pass and everybody settle.
-func after(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
-// hanging returns what does not return until it is let go. It is when the test ends at the latest, before the candidates are
-// stopped: else a test that fails would wait for ever for one that hangs.
-func (f *fleet) hanging() (hang, letGo func()) {
-	free := make(chan struct{})
-	ended := f.T.Context().Done()
-	return func() {
-		select {
-		case <-free:
-		case <-ended:
-		}
-	}, func() { close(free) }
-}
-
-// record returns what stands under the key, "" if nothing does.
+// record returns what is stored under the key; "" if nothing is.
 func (f *fleet) record() string {
-	e, err := f.bucket.Get(context.Background(), key)
+	e, err := f.Bucket.Get(context.Background(), key)
 	if err != nil {
 		return ""
 	}
 	return string(e.Value())
 }
 
+// revision returns the revision of what is stored under the key; 0 if nothing is.
 func (f *fleet) revision() uint64 {
-	e, err := f.bucket.Get(context.Background(), key)
+	e, err := f.Bucket.Get(context.Background(), key)
 	if err != nil {
 		return 0
 	}
 	return e.Revision()
 }
 
-// toKey matches writes of the election's key.
-func toKey(m link.Message) bool { return m.Subject == "$KV."+natstest.BucketName+"."+key }
-
-// toKeyReply matches the replies to those.
-func toKeyReply(m link.Message) bool { return m.Request == "$KV."+natstest.BucketName+"."+key }
-
-// once matches what match does, but only the first time.
-func once(match func(link.Message) bool) func(link.Message) bool { return link.Once(match) }
-
-// faultyCandidate returns a candidate whose calls to the bucket the test can take over.
-func (f *fleet) faultyCandidate(name string, opts ...election.Option) (*candidate, *faulty) {
+// remake deletes the bucket and makes it again.
+func (f *fleet) remake(ttl time.Duration) {
 	f.Helper()
-	b := &faulty{KeyValue: f.bucket}
-	return f.candidateOn(name, nil, b, opts...), b
+	nc := f.Server.Connect(f.T)
+	js, err := jetstream.New(nc)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(js.DeleteKeyValue(context.Background(), natstest.BucketName)).To(Succeed())
+	f.Bucket = f.Server.Bucket(f.T, nc, ttl, f.Changes...)
 }
 
-// deafCandidate returns a candidate that hears of nothing and finds out by its campaigns.
-func (f *fleet) deafCandidate(name string, opts ...election.Option) *candidate {
-	f.Helper()
-	l := f.server.Link(f.T)
-	b := &faulty{KeyValue: f.server.Bucket(f.T, natstest.Connect(f.T, l), ttl, f.options...), deaf: true}
-	return f.candidateOn(name, l, b, opts...)
+// faulty is a bucket whose calls a test can replace. A hook may make the call itself, or not.
+type faulty struct {
+	jetstream.KeyValue
+	unwatchable bool // watchers are refused
+	update      atomic.Pointer[updateHook]
+	get         atomic.Pointer[getHook]
+	watch       atomic.Pointer[watchHook]
+	status      atomic.Pointer[statusHook]
+}
+
+type (
+	updateHook = func(ctx context.Context, value []byte, rev uint64, update func() (uint64, error)) (uint64, error)
+	getHook    = func(ctx context.Context, get func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error)
+	watchHook  = func(watch func() (jetstream.KeyWatcher, error)) (jetstream.KeyWatcher, error)
+	statusHook = func(status func() (jetstream.KeyValueStatus, error)) (jetstream.KeyValueStatus, error)
+)
+
+func (b *faulty) onUpdate(f updateHook) { b.update.Store(&f) }
+func (b *faulty) onGet(f getHook)       { b.get.Store(&f) }
+func (b *faulty) onWatch(f watchHook)   { b.watch.Store(&f) }
+func (b *faulty) onStatus(f statusHook) { b.status.Store(&f) }
+
+// failOnce makes the next update fail without being applied.
+func (b *faulty) failOnce() {
+	var failed atomic.Bool
+	b.onUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) {
+		if failed.CompareAndSwap(false, true) {
+			return 0, jetstream.ErrNoStreamResponse
+		}
+		return update()
+	})
+}
+
+func (b *faulty) Update(ctx context.Context, key string, value []byte, rev uint64) (uint64, error) {
+	update := func() (uint64, error) { return b.KeyValue.Update(ctx, key, value, rev) }
+	if f := b.update.Load(); f != nil {
+		return (*f)(ctx, value, rev, update)
+	}
+	return update()
+}
+
+func (b *faulty) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	get := func() (jetstream.KeyValueEntry, error) { return b.KeyValue.Get(ctx, key) }
+	if f := b.get.Load(); f != nil {
+		return (*f)(ctx, get)
+	}
+	return get()
+}
+
+func (b *faulty) Watch(ctx context.Context, keys string, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	watch := func() (jetstream.KeyWatcher, error) { return b.KeyValue.Watch(ctx, keys, opts...) }
+	switch f := b.watch.Load(); {
+	case b.unwatchable:
+		return nil, errors.New("permissions violation")
+	case f != nil:
+		return (*f)(watch)
+	}
+	return watch()
+}
+
+func (b *faulty) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	if b.unwatchable {
+		return nil, errors.New("permissions violation")
+	}
+	return b.KeyValue.WatchAll(ctx, opts...)
+}
+
+func (b *faulty) Status(ctx context.Context) (jetstream.KeyValueStatus, error) {
+	status := func() (jetstream.KeyValueStatus, error) { return b.KeyValue.Status(ctx) }
+	if f := b.status.Load(); f != nil {
+		return (*f)(status)
+	}
+	return status()
+}
+
+// entry is one that a bucket might return.
+type entry struct {
+	jetstream.KeyValueEntry
+	value    []byte
+	revision uint64
+}
+
+func (e entry) Value() []byte { return e.value }
+
+func (e entry) Revision() uint64 { return e.revision }
+
+func (e entry) Created() time.Time { return time.Now() }
+
+func TestMain(m *testing.M) {
+	natstest.VerifyTestMain(m)
+}
+
+// toKey matches writes of the election's key.
+func toKey(m faultproxy.Message) bool { return m.Subject == "$KV."+natstest.BucketName+"."+key }
+
+// toKeyReply matches the replies to those.
+func toKeyReply(m faultproxy.Message) bool { return m.Request == "$KV."+natstest.BucketName+"."+key }
+
+// once matches what match does, but only the first time.
+func once(match func(faultproxy.Message) bool) func(faultproxy.Message) bool {
+	return faultproxy.Once(match)
 }
 
 // errConflict is what a replicated stream answers to a write that another one, of anybody's, is in the way of.
 var errConflict = fmt.Errorf("nats: %w: %w", &jetstream.APIError{Code: 400, ErrorCode: 10164, Description: "wrong last sequence"}, jetstream.ErrKeyRevisionMismatch)
-
-// write puts a value under the key as somebody would who minds nobody.
-func (f *fleet) write(value string) {
-	f.Helper()
-	_, err := f.bucket.Put(context.Background(), key, []byte(value))
-	f.Expect(err).NotTo(HaveOccurred())
-}
-
-// remake deletes the bucket and makes it again.
-func (f *fleet) remake() {
-	f.Helper()
-	f.remakeWith(ttl)
-}
-
-func (f *fleet) remakeWith(ttl time.Duration) {
-	f.Helper()
-	js, err := jetstream.New(f.server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
-	f.Expect(js.DeleteKeyValue(context.Background(), natstest.BucketName)).To(Succeed())
-	f.bucket = f.server.Bucket(f.T, f.server.Connect(f.T), ttl, f.options...)
-}
 
 // logged collects log lines.
 type logged struct {
@@ -233,10 +330,18 @@ func (l *logged) count(what string) int {
 	return strings.Count(l.lines.String(), what)
 }
 
-func roundTrip(from, to any) error {
-	b, err := json.Marshal(from)
-	if err != nil {
-		return err
+// crowd starts candidates with a delay on their links, and counts their attempts to win the key.
+func (f *fleet) crowd(n int, candidate newCandidate) (all []*candidate, attempts *atomic.Int64) {
+	attempts = new(atomic.Int64)
+	for i := range n {
+		c := candidate(fmt.Sprintf("crowd-%d", i), election.WithSplay(5*time.Second)).start()
+		c.link.DelayReplies(2 * time.Millisecond)
+		c.link.OnRequest(func(m faultproxy.Message) {
+			if toKey(m) && !strings.Contains(string(m.Payload), `"term"`) {
+				attempts.Add(1)
+			}
+		})
+		all = append(all, c)
 	}
-	return json.Unmarshal(b, to)
+	return all, attempts
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 const (
@@ -13,21 +15,20 @@ const (
 	// maxRelapses is how often a relapse doubles the number of checks that must succeed.
 	maxRelapses = 3
 
-	minHealthPause = 100 * time.Millisecond
-	maxHealthPause = 10 * time.Second
+	minHealthInterval = 100 * time.Millisecond
+	maxHealthInterval = 10 * time.Second
 )
 
-// health is what an election knows of its own: a candidate counts as healthy once a check has succeeded, and as unhealthy
-// after a number of failures in a row. To be healthy again takes as many successes, and twice as many with each relapse
-// that follows soon: who is well now and then is not.
+// health is what the health checks of a candidate have shown: it counts as healthy once a check has succeeded, and as unhealthy after a
+// number of failures in a row. To be healthy again takes as many successes, and twice as many with each relapse that follows soon.
 type health struct {
 	check     func(context.Context) error
 	threshold int
 
-	well     bool
-	failures int // in a row
-	good     int // likewise
-	relapses int
+	healthy   bool
+	failures  int // in a row
+	successes int // likewise
+	relapses  int
 }
 
 // needed returns how many checks in a row must succeed until the candidate counts as healthy.
@@ -38,84 +39,83 @@ func (h *health) needed() int {
 	return h.threshold << (h.relapses - 1)
 }
 
-// take takes in the result of a check, and says whether the verdict has changed.
-func (h *health) take(err error) (changed bool) {
+// add adds the result of a check, and reports whether the verdict has changed.
+func (h *health) add(err error) (changed bool) {
 	if err != nil {
-		h.failures, h.good = h.failures+1, 0
-		if !h.well || h.failures < h.threshold {
+		h.failures, h.successes = h.failures+1, 0
+		if !h.healthy || h.failures < h.threshold {
 			return false
 		}
-		h.well, h.relapses = false, min(h.relapses+1, maxRelapses+1)
+		h.healthy, h.relapses = false, min(h.relapses+1, maxRelapses+1)
 		return true
 	}
-	h.failures, h.good = 0, h.good+1
+	h.failures, h.successes = 0, h.successes+1
 	switch {
-	case !h.well:
-		h.well = h.good >= h.needed()
-		return h.well
-	case h.good > h.threshold<<(maxRelapses+1):
+	case !h.healthy:
+		h.healthy = h.successes >= h.needed()
+		return h.healthy
+	case h.successes > h.threshold<<(maxRelapses+1):
 		h.relapses = min(h.relapses, 1)
 	}
 	return false
 }
 
-// attend starts to check; the function that it returns ends that.
-func (e *Election) attend(ctx context.Context) func() {
+// startHealthChecks starts to check; the function that it returns ends that.
+func (r *run) startHealthChecks(ctx context.Context) func() {
 	ctx, cancel := context.WithCancel(ctx)
-	e.gate.set(shutByHealth, true)
+	r.holds.set(holdUnhealthy, true)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		e.mu.Lock()
-		e.current.health = goroutine()
-		e.mu.Unlock()
-		e.watchHealth(ctx)
+		r.runHealthChecks(ctx)
 	}()
 	return func() {
 		cancel()
 		<-done
-		e.gate.set(shutByHealth, false)
+		r.holds.set(holdUnhealthy, false)
 	}
 }
 
-// watchHealth checks until ctx ends. While the candidate is unhealthy it does not campaign, and if it leads it hands over.
-func (e *Election) watchHealth(ctx context.Context) {
-	h := &health{check: e.opts.health, threshold: or(e.opts.threshold, healthThreshold)}
-	every := min(max(e.facts.Load().interval/4, minHealthPause), maxHealthPause)
+// runHealthChecks checks until ctx ends. While the candidate is unhealthy it does not campaign, and if it leads it resigns.
+func (r *run) runHealthChecks(ctx context.Context) {
+	h := &health{check: r.opts.health, threshold: healthThreshold}
+	for _, threshold := range r.opts.threshold {
+		h.threshold = threshold
+	}
+	interval := min(max(r.info().Interval/4, minHealthInterval), maxHealthInterval)
 	var hung <-chan error // a check that did not return in time
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := h.once(ctx, every, &hung)
+		err := h.run(ctx, interval, &hung)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			e.log.Debug("Health check failed", "error", err)
-			text := err.Error()
-			e.illness.Store(&text)
-		} else if h.well || h.good+1 >= h.needed() {
-			e.illness.Store(nil)
+			r.log.Debug("Health check failed", "error", err)
+			r.update(func(s *snapshot) { s.unhealthy = err.Error() })
+		} else if h.healthy || h.successes+1 >= h.needed() {
+			r.update(func(s *snapshot) { s.unhealthy = "" })
 		}
-		if h.take(err) {
-			e.gate.set(shutByHealth, !h.well)
-			if h.well {
-				e.log.Info("Healthy")
+		if h.add(err) {
+			r.holds.set(holdUnhealthy, !h.healthy)
+			if h.healthy {
+				r.log.Info("Healthy")
 			} else {
-				e.log.Warn("Unhealthy", "error", err)
+				r.log.Warn("Unhealthy", "error", err)
 			}
 		}
-		if t := e.tenure.Load(); t != nil && e.gate.shut(shutByHealth) {
-			t.end(reasonUnhealthy)
+		if t := r.now.Load().term; t != nil && r.holds.has(holdUnhealthy) {
+			t.end(ReasonUnhealthy)
 		}
-		pause(ctx, time.Until(began.Add(every)))
+		timeutil.Sleep(ctx, time.Until(began.Add(interval)))
 	}
 }
 
-// once makes one check, unless the last one has not returned yet.
-func (h *health) once(ctx context.Context, patience time.Duration, hung *<-chan error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// run runs one check, unless the last one has not returned yet.
+func (h *health) run(ctx context.Context, timeout time.Duration, hung *<-chan error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	late := fmt.Errorf("the check has not returned within %v", patience)
+	late := fmt.Errorf("the check has not returned within %v", timeout)
 	result := *hung
 	if result == nil {
 		c := make(chan error, 1)

@@ -5,149 +5,347 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// lead holds the key until it is released or lost, and winds up. It says whether the run is finished, because the work
-// returned while it led, and the work's error.
-func (e *Election) lead(ctx context.Context, t *tenure, do func(context.Context, Term) error) (finished bool, err error) {
-	e.tenure.Store(t)
-	ear := e.ear.Load()
-	ear.count(true)
-	defer context.AfterFunc(ctx, func() { t.end(reasonStopped) })()
+// minRenewal is the least time from one renewal to another for which something new is the reason.
+const minRenewal = 10 * settings.MinPause
 
-	e.serve(ctx, t, do)
+// lead holds the key until it is released or lost, and until callbacks and work have returned. It reports whether the run is finished,
+// because the work returned while it led, and the work's error.
+func (r *run) lead(ctx context.Context, t *activeTerm) (finished bool, err error) {
+	r.update(func(s *snapshot) { s.term = t })
+	r.listener.RecordAttempts(true)
+	defer context.AfterFunc(ctx, func() { t.end(ReasonStopped) })()
+
+	r.keep(ctx, t)
 	if t.led {
-		e.losses.Add(1)
+		r.losses.Add(1)
 	}
-	patience := time.Now().Add(t.releaseTimeout)
-	e.moved(CandidateState, t.reason, t)
-	t.outcome = e.windUp(ctx, t)
+	returned := time.Now().Add(t.ReleaseTimeout)
+	r.stateChanged(CandidateState, t.reason, t)
+	if t.outcome = r.drain(ctx, t); t.outcome == nil || errors.Is(t.outcome, ErrNotLeader) {
+		t.endLease()
+	}
 	t.expiry.Stop()
-	e.mayArrive = e.mayArrive || len(t.pending) > 0
-	if l := e.seen.Load(); l != nil && l.Instance == e.instance {
-		e.seen.CompareAndSwap(l, nil)
-	}
-	e.tenure.Store(nil)
-	ear.count(false)
+	r.givenUp = r.givenUp || len(t.pending) > 0
+	r.update(func(s *snapshot) {
+		if s.term = nil; s.leader != nil && s.leader.Instance == r.instance {
+			s.leader = nil
+		}
+	})
+	r.listener.RecordAttempts(false)
 	close(t.over)
-	e.beat("waiting for callbacks and work to return", patience)
-	<-e.announcer.silence()
+	r.watchdog.expect("waiting for callbacks and work to return", returned)
+	<-r.calls.quiet()
 	if t.work != nil {
 		<-t.work.done
 		if t.work.led {
 			return true, t.work.err
 		}
 		if t.work.err != nil && !errors.Is(t.work.err, context.Canceled) {
-			e.log.Warn("Work failed after its term had ended", "error", t.work.err)
+			r.log.Warn("Work failed after its term had ended", "error", t.work.err)
 		}
 	}
 	return false, nil
 }
 
-// serve renews the lease until leadership ends, and starts the work when leadership counts.
-func (e *Election) serve(ctx context.Context, t *tenure, do func(context.Context, Term) error) {
-	ear := e.ear.Load()
+// keep renews the lease until leadership ends, and starts the work when leadership counts.
+func (r *run) keep(ctx context.Context, t *activeTerm) {
 	timer := time.NewTimer(time.Until(t.next))
 	defer timer.Stop()
-	begun := false
-	for {
-		e.beat("waiting for its next renewal", t.next)
-		next, look := t.next, ear.dueLook()
-		if !look.IsZero() {
-			next = earlier(next, look)
+	for started := false; ; {
+		r.watchdog.expect("waiting for its next renewal", t.next)
+		next, read := t.next, r.readDue()
+		if !read.IsZero() {
+			next = timeutil.Earlier(next, read)
 		}
 		timer.Reset(time.Until(next))
 		select {
 		case <-t.ended:
 			return
-		case <-e.nudged: // there is something new to be told
-			t.next = earlier(t.next, t.sent.Add(nudgeSpacing))
-		case <-ear.news:
+		case <-r.renewNow:
+			t.next = timeutil.Earlier(t.next, t.sent.Add(minRenewal))
+		case <-r.listener.News():
 		case <-timer.C:
-			if !look.IsZero() && !time.Now().Before(look) {
-				e.verify(t)
-				continue
+			switch now := time.Now(); {
+			case !read.IsZero() && !now.Before(read):
+				r.verify(t)
+			case !now.Before(t.next):
+				r.renew(ctx, t)
 			}
-			if time.Now().Before(t.next) {
-				continue
-			}
-			if e.renew(ctx, t); !begun && t.leads() {
-				begun = true
-				if do != nil {
-					e.begin(t, do)
+			if !started && t.leads() {
+				started = true
+				if r.work != nil {
+					t.work = startWork(t, r.work)
 				}
-				if e.opts.relinquish != nil {
-					go e.relinquish(ctx, t, e.opts.relinquish)
+				if r.opts.schedule != nil {
+					r.background.Go(func() { r.relinquish(ctx, t, r.opts.schedule) })
 				}
 			}
 		}
 	}
 }
 
-// nudgeSpacing is the least time from one renewal to another that something new is the reason for.
-const nudgeSpacing = 10 * minPause
-
-// verify reads the key on account of a notification that somebody else wrote it. What is read may end the term; a notification alone
-// may not.
-func (e *Election) verify(t *tenure) {
-	e.busy("reading the key")
-	// The read keeps neither a renewal nor the end of leadership waiting.
-	ctx, cancel := context.WithTimeout(t.ctx, min(tryTime(t.remaining()), max(time.Until(t.next), minTry)))
+// verify reads the key on account of a notification that somebody else wrote it. What is read may end the term; a notification alone may
+// not.
+func (r *run) verify(t *activeTerm) {
+	r.watchdog.busy("reading the key")
+	// The read delays neither a renewal nor the end of leadership.
+	ctx, cancel := context.WithTimeout(t.ctx, min(tryTimeout(t.remaining()), max(time.Until(t.next), settings.MinTry)))
 	defer cancel()
-	s, found := e.lookAtOwn(ctx, t)
+	s, found := r.readOwn(ctx, t)
 	switch {
 	case found == ours:
-		_ = e.recognise(context.WithoutCancel(ctx), t, s) // what is not recognised changes nothing
+		_ = r.adopt(context.WithoutCancel(ctx), t, s) // a write that was not pending only has its revision taken over
 	case found != unclear:
-		t.end(found.why())
-	case s.removal == gone, s.held() && s.record.Instance != e.instance:
+		t.end(found.reason())
+	case s.Removal == kv.Gone, s.Held() && s.Record.Instance != r.instance:
 		t.unsure = true
-		t.next = earlier(t.next, later(time.Now(), t.sent.Add(nudgeSpacing))) // the server's answer to a renewal tells
+		t.next = timeutil.Earlier(t.next, timeutil.Later(time.Now(), t.sent.Add(minRenewal))) // the server's answer to a renewal proves it
 	}
 }
 
-// windUp waits until callbacks and work have returned, and then releases the key if it is still held. Until then it keeps
-// the lease alive, so that nobody else leads meanwhile, but for no longer than the release timeout. The error says why
-// the key was not released.
-func (e *Election) windUp(ctx context.Context, t *tenure) error {
-	if !t.reason.voluntary() {
-		return fmt.Errorf("%w: the term had ended: %s", ErrNotLeader, t.reason)
+// tryTimeout returns how long one try to renew may take when so much is left of the lease: half of it, so that however slow the server
+// is the next try finds as much time as the last one had.
+func tryTimeout(left time.Duration) time.Duration { return min(left/2, kv.RequestTimeout) }
+
+// retryDelay returns the time between a try that failed and the next.
+func retryDelay(left time.Duration) time.Duration {
+	return min(max(left/8, settings.MinPause), 250*time.Millisecond)
+}
+
+// renew tries once to renew the lease and sets the time of the next try. Whatever fails, short of proof that the key was lost, leaves
+// the term as it is: the term ends at its deadline, and until then every try may save it.
+func (r *run) renew(ctx context.Context, t *activeTerm) {
+	r.watchdog.busy("renewing")
+	left := t.remaining()
+	if left < settings.MinTry {
+		t.end(ReasonDeadline)
+		t.next = time.Now().Add(max(left, settings.MinPause))
+		return
 	}
-	silence, worked := e.announcer.silence(), t.work.returned()
-	timeout := time.NewTimer(t.releaseTimeout)
+	state := t.lease.Load().state
+	if state != CandidateState { // else it only keeps the key while callbacks and work return
+		r.calls.campaign(state)
+		r.metrics.campaigned(state)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTimeout(left))
+	defer cancel()
+	if err := r.tryRenew(ctx, t); err != nil {
+		r.renewalFailed(t, err)
+		return
+	}
+	r.requestSucceeded()
+	r.setWait(time.Until(t.next))
+	if state == LeaderElectState && t.led {
+		r.wins.Add(1)
+		r.stateChanged(LeaderState, ReasonStoodDown, t)
+		r.calls.leadership(t)
+	}
+}
+
+// tryRenew returns nil if the lease was extended.
+func (r *run) tryRenew(ctx context.Context, t *activeTerm) error {
+	sent := time.Now()
+	rec := r.renewal(t, sent)
+	revision, err := r.bucket.Update(ctx, r.key, r.encode(rec), t.revision)
+	outcome := kv.Classify(err)
+	r.writeAnswered(outcome)
+	switch outcome {
+	case kv.Applied:
+		r.metrics.renewed(time.Since(sent))
+		return r.confirm(ctx, t, rec, revision, sent)
+	case kv.Refused:
+		return r.resolve(ctx, t, err)
+	case kv.Unknown:
+		t.pending[rec.Attempt] = sent
+	}
+	return err
+}
+
+// renewal returns the record that a renewal or release writes which is sent at the given time.
+func (r *run) renewal(t *activeTerm, sent time.Time) record.Record {
+	rec := r.record(t.term.Since)
+	rec.Term, rec.Won = t.number(sent), string(t.won)
+	if rec.Term == 0 { // the successor waits for what is left of our own wait for a previous leader
+		rec.StandDownMs = record.Milliseconds(t.counts.Sub(sent))
+	}
+	rec.Priorities = r.listener.Priorities(t.priorities, t.term.Since)
+	return rec
+}
+
+// renewalFailed counts and logs a try that failed, and sets the time of the next.
+func (r *run) renewalFailed(t *activeTerm, err error) {
+	r.requestFailed(err)
+	r.metrics.renewalFailed(kv.Failure(err))
+	left := t.remaining()
+	log := r.log.Debug
+	if t.failures++; t.failures == 1 {
+		log = r.log.Warn
+	}
+	log("Renewal failed", "term", t.term.Number, "reason", kv.Failure(err), "left", left, "error", err)
+	t.next = time.Now().Add(retryDelay(left))
+}
+
+// confirm extends the lease by a renewal of ours that was applied at the given revision. After trouble it makes sure that this is still
+// the bucket the term was won in: in a bucket that was made again meanwhile revisions begin anew, and the update may have hit a
+// successor's record that has our revision by chance. It does so too when the notifier saw a newer bucket. Without trouble, in time and
+// acknowledged soon, the renewal came before anybody could have led there that keeps the usual stand-down.
+func (r *run) confirm(ctx context.Context, t *activeTerm, rec record.Record, revision uint64, sent time.Time) error {
+	t.unsure = t.unsure || t.failures > 0 || time.Since(t.sent) > t.Interval+t.Slack() || !r.listener.InBucket(t.term.BucketCreated)
+	if t.unsure {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTimeout(t.remaining()))
+		defer cancel()
+		info, err := r.loadBucket(ctx)
+		if err == nil && !info.Created.Equal(t.term.BucketCreated) {
+			t.end(ReasonBucketReplaced)
+			return fmt.Errorf("the bucket was made again at %v", info.Created)
+		}
+		t.unsure = err != nil // then the next renewal checks again; a renewal that succeeded is not thrown away for it
+	}
+	r.listener.CheckStalled()
+	if !t.renewed(revision, sent) {
+		t.end(ReasonDeadline)
+		return errors.New("acknowledged after the deadline")
+	}
+	r.listener.Wrote(revision, rec)
+	r.sawLeader(leaderOf(rec, r.key, revision, sent, t.TTL))
+	return nil
+}
+
+// resolve finds out what a refused renewal means: by the sequence that the refusal names, if it does, and by what is stored under the
+// key.
+func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
+	last, named := kv.LastSequence(refusal)
+	if named && last > 0 && last < t.revision { // a history that was not rewound has nothing before our own last write
+		t.end(ReasonRewound)
+		return refusal
+	}
+	r.reads.until = time.Time{} // a read may prove the loss, and refusals are rare: try it even where reading seems not to be permitted
+	s, found := r.readOwn(ctx, t)
+	switch {
+	case found == ours:
+		if adopted := r.adopt(ctx, t, s); !errors.Is(adopted, errNotPending) {
+			return adopted
+		}
+	case found != unclear:
+		t.end(found.reason())
+	case named && (last == 0 || s.Removal == kv.Gone && len(t.pending) == 0): // and the read does not contradict that our record is gone
+		t.end(ReasonDeleted)
+	case named && last > t.revision && len(t.pending) == 0 && s.Read.IsZero() && !r.givenUp: // not read, but the sequence is that of no write of our own
+		t.end(ReasonOverwritten)
+	}
+	return refusal
+}
+
+// errNotPending says that what was read is no write whose outcome was unknown.
+var errNotPending = errors.New("not a write whose outcome was unknown")
+
+// adopt extends the lease by a write of ours that was read, if it is one whose outcome was unknown.
+func (r *run) adopt(ctx context.Context, t *activeTerm, s kv.State) error {
+	if sent, ok := t.pending[s.Record.Attempt]; ok {
+		return r.confirm(ctx, t, s.Record, s.Revision, sent)
+	}
+	t.revision = s.Revision
+	return errNotPending
+}
+
+// finding is what is stored under a key, for the candidate that holds it or did.
+type finding int
+
+const (
+	unclear   finding = iota // not read, older than what is known, nothing at all, or the bare name that we write too
+	ours                     // written by this candidate
+	theirs                   // written by somebody else, over what was ours
+	deleted                  // the marker of a removal, over what was ours
+	displaced                // what the history of our own writes could not hold
+)
+
+// reason returns why a term ends with that finding; "" if it does not.
+func (f finding) reason() Reason {
+	return map[finding]Reason{theirs: ReasonOverwritten, deleted: ReasonDeleted, displaced: ReasonRewound}[f]
+}
+
+// readOwn reads the key that t holds.
+func (r *run) readOwn(ctx context.Context, t *activeTerm) (kv.State, finding) {
+	_, done := r.listener.BeginRead()
+	s, err := r.readKey(ctx)
+	if err != nil {
+		done(s, err)
+		r.log.Debug("Key not read", "error", err)
+		return s, unclear
+	}
+	found := r.interpret(s, t)
+	if found == unclear {
+		err = notify.ErrUnclear
+	}
+	done(s, err)
+	if found == theirs {
+		r.sawLeader(leaderOf(s.Record, r.key, s.Revision, s.Written, t.TTL))
+	}
+	return s, found
+}
+
+// interpret says what it means for t that s was read. A read may be stale, which its revision shows: only what is at least as new as our
+// last write counts, or is stored in a bucket that is newer. What somebody else wrote at a revision between the one that won and our own
+// last write is no stale read: there the unbroken history has nothing but our own writes. That nothing is stored proves nothing: a
+// replica that lags far behind has no key either.
+func (r *run) interpret(s kv.State, t *activeTerm) finding {
+	rec := s.Record
+	switch {
+	case s.Removal == kv.Gone:
+		return unclear
+	case s.Removal == kv.Kept && rec.Instance == r.instance && s.Revision >= t.revision:
+		return ours
+	case s.Removal == kv.Kept && (rec.Instance == r.instance || rec.Instance == "" && r.opts.PlainValue && rec.Name == r.name):
+		return unclear
+	case s.Removal == kv.Kept && (s.Revision >= t.revision || rec.BucketCreated.After(t.term.BucketCreated)):
+		return theirs
+	case s.Revision >= t.revision:
+		return deleted
+	case s.Revision >= t.term.Number:
+		return displaced
+	}
+	return unclear
+}
+
+// drain waits until callbacks and work have returned, and then releases the key if it is still held. Until then it keeps the lease alive,
+// so that nobody else leads meanwhile, but for no longer than the release timeout. The error says why the key was not released.
+func (r *run) drain(ctx context.Context, t *activeTerm) error {
+	if !t.reason.voluntary() {
+		return &TermEndedError{t.term, t.reason}
+	}
+	quiet, returned := r.calls.quiet(), t.work.returned()
+	timeout := time.NewTimer(t.ReleaseTimeout)
 	defer timeout.Stop()
-	due := time.Now().Add(t.releaseTimeout)
+	due := time.Now().Add(t.ReleaseTimeout)
 	timer := time.NewTimer(time.Until(t.next))
 	defer timer.Stop()
-	for silence != nil || worked != nil {
-		e.beat("waiting for callbacks and work to return", due)
+	for quiet != nil || returned != nil {
+		r.watchdog.expect("waiting for callbacks and work to return", due)
 		select {
-		case <-silence:
-			silence = nil
-		case <-worked:
-			worked = nil
+		case <-quiet:
+			quiet = nil
+		case <-returned:
+			returned = nil
 		case <-timer.C:
-			if t.holds() {
-				e.renew(ctx, t)
+			if t.holdsKey() {
+				r.renew(ctx, t)
 				timer.Reset(time.Until(t.next))
 			}
 		case <-timeout.C:
-			if over(silence) && over(worked) {
-				return e.release(ctx, t)
+			if isClosed(quiet) && isClosed(returned) {
+				return r.release(ctx, t)
 			}
-			e.log.Warn("Callbacks or work have not returned in time, the key is left to expire", "term", t.term.Number, "timeout", t.releaseTimeout)
-			return fmt.Errorf("not released: callbacks or work have not returned within %v, the key expires by itself", t.releaseTimeout)
+			r.log.Warn("Callbacks or work have not returned in time, the key is left to expire", "term", t.term.Number, "timeout", t.ReleaseTimeout)
+			return fmt.Errorf("not released: callbacks or work have not returned within %v, the key expires by itself", t.ReleaseTimeout)
 		}
 	}
-	return e.release(ctx, t)
-}
-
-// over says whether there is nothing left to wait for.
-func over(wait <-chan struct{}) bool {
-	select {
-	case <-wait:
-		return true
-	default:
-		return wait == nil
-	}
+	return r.release(ctx, t)
 }

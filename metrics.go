@@ -5,10 +5,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/validate"
 )
 
-// metrics counts what happens in one election and shows how it stands at the instant of a scrape. Everything is
-// registered as one collector, from the start of a run to its end. A nil *metrics counts nothing.
+// metrics counts what happens in one election and shows its state at the instant of a scrape. Everything is registered as one collector,
+// from the start of a run to its end. A nil *metrics counts nothing.
 type metrics struct {
 	election   *Election
 	registerer prometheus.Registerer
@@ -18,24 +22,23 @@ type metrics struct {
 	renewalFailures  *prometheus.CounterVec
 	renewalDurations prometheus.Histogram
 	gauges           []gauge
-	old              *prometheus.Desc // of the campaigns, by the name that they had; nil without a namespace
+	old              []*prometheus.Desc // of the campaigns, by the names that other elections use
 }
 
-// gauge is one series that is worked out when it is asked for.
+// gauge is one series that is computed at each scrape.
 type gauge struct {
 	desc  *prometheus.Desc
 	value func(now moment) float64
 }
 
-// moment is how an election stands at one instant: all gauges of a scrape are worked out of the same, so that none
-// contradicts another.
+// moment is the state of an election at one instant. All gauges of a scrape are of the same moment, so that none contradicts another.
 type moment struct {
 	state     State
 	term      Term          // zero unless the key is held
 	left      time.Duration // of the lease; 0 unless the key is held
 	leaseTime time.Duration // how long a lease is; 0 until the bucket was reached
 	wait      time.Duration // from the last campaign or renewal to the next
-	source    string        // how changes are heard of; empty before and after a run
+	source    string        // of notifications; empty before and after a run
 }
 
 // newMetrics returns the metrics of e, nil if it has no registerer.
@@ -58,8 +61,8 @@ func newMetrics(e *Election) *metrics {
 		}),
 		gauges: gauges(e),
 	}
-	if ns := e.opts.namespace; ns != nil {
-		m.old = prometheus.NewDesc(*ns+"_election_campaigns", "Old name of election_campaigns_total.", []string{"state"}, labels)
+	for _, ns := range e.opts.namespaces {
+		m.old = append(m.old, prometheus.NewDesc(ns+"_election_campaigns", "Old name of election_campaigns_total.", []string{"state"}, labels))
 	}
 	m.countFromZero()
 	return m
@@ -73,23 +76,25 @@ func gauges(e *Election) (all []gauge) {
 			labels[label[0]] = label[1]
 		}
 		all = append(all, gauge{prometheus.NewDesc(name, help, nil, labels), value})
-		if ns := e.opts.namespace; ns != nil && (name == "election_leader" || name == "election_interval_seconds") {
-			all = append(all, gauge{prometheus.NewDesc(*ns+"_"+name, "Old name of "+name+".", nil, labels), value})
+		if name == "election_leader" || name == "election_interval_seconds" {
+			for _, ns := range e.opts.namespaces {
+				all = append(all, gauge{prometheus.NewDesc(ns+"_"+name, "Old name of "+name+".", nil, labels), value})
+			}
 		}
 	}
 	add("election_leader", "Whether this candidate leads, 1 or 0.", func(now moment) float64 {
 		return oneIf(now.state == LeaderState)
 	})
 	for _, s := range []State{CandidateState, LeaderElectState, LeaderState} {
-		add("election_state", "Where this candidate stands: 1 for the state it is in.", func(now moment) float64 {
+		add("election_state", "The state of this candidate: 1 for the state it is in.", func(now moment) float64 {
 			return oneIf(now.state == s)
 		}, "state", s.String())
 	}
 	add("election_interval_seconds", "Time from the last campaign or renewal to the next.", func(now moment) float64 {
 		return now.wait.Seconds()
 	})
-	for _, source := range []string{sourceRepublish, sourceWatch, sourceNone} {
-		add("election_wake_up_source", "How this candidate hears of changes: 1 for the source in use.", func(now moment) float64 {
+	for _, source := range []string{notify.Republish, notify.Watch, notify.None} {
+		add("election_notification_source", "How this candidate is notified of changes: 1 for the source in use.", func(now moment) float64 {
 			return oneIf(now.source == source)
 		}, "source", source)
 	}
@@ -118,8 +123,8 @@ func oneIf(b bool) float64 {
 	return 0
 }
 
-// countFromZero shows every series that is known to be possible from the start: of one that begins with its first event
-// nobody could tell that anything happened.
+// countFromZero shows every series that is known to be possible from the start: a series that begins with its first event would not show as
+// a change.
 func (m *metrics) countFromZero() {
 	for _, s := range []State{CandidateState, LeaderElectState, LeaderState} {
 		m.campaigns.WithLabelValues(s.String())
@@ -129,40 +134,40 @@ func (m *metrics) countFromZero() {
 			m.transitions.WithLabelValues(to.String(), string(r))
 		}
 	}
-	for _, why := range failures {
+	for _, why := range kv.Failures {
 		m.renewalFailures.WithLabelValues(why)
 	}
 }
 
 // moment returns how e stands now.
 func (e *Election) moment() moment {
-	now := time.Now()
-	m := moment{state: UnknownState, wait: time.Duration(e.wait.Load())}
-	if e.running.Load() {
+	now, snap := time.Now(), e.now.Load()
+	m := moment{state: UnknownState, wait: snap.wait}
+	if snap.running {
 		m.state = CandidateState
 	}
-	if f := e.facts.Load(); f != nil {
-		m.leaseTime = f.leaseTime()
+	if snap.info != nil {
+		m.leaseTime = snap.info.LeaseTime()
 	}
-	if e.ear.Load() != nil {
-		m.source = e.notifiedBy()
+	if snap.listener != nil {
+		m.source = snap.source()
 	}
-	if t := e.tenure.Load(); t != nil {
-		m.leaseTime = t.leaseTime()
-		if l := t.lease.Load(); l.holds(now) {
+	if t := snap.term; t != nil {
+		m.leaseTime = t.LeaseTime()
+		if l := t.lease.Load(); l.lasts(now) {
 			m.state, m.term, m.left = l.state, t.term, l.remaining(now)
 		}
 	}
 	return m
 }
 
-// register makes the metrics visible, or says why not.
+// register registers the metrics, or says why it cannot.
 func (m *metrics) register() error {
 	if m == nil {
 		return nil
 	}
 	if err := m.registerer.Register(m); err != nil {
-		return invalid("WithRegisterer: the metrics of candidate %q in election %q cannot be registered; give every candidate of one process a name of its own, or a registerer: %w", m.election.name, m.election.key, err)
+		return validate.Errorf("WithRegisterer: the metrics of candidate %q in election %q cannot be registered; give every candidate of one process a name of its own, or a registerer: %w", m.election.name, m.election.key, err)
 	}
 	return nil
 }
@@ -175,32 +180,29 @@ func (m *metrics) unregister() {
 }
 
 func (m *metrics) counters() []prometheus.Collector {
-	campaigns := prometheus.Collector(m.campaigns)
-	if m.old != nil {
-		campaigns = doubled{campaigns, m.old}
-	}
-	return []prometheus.Collector{campaigns, m.transitions, m.renewalFailures, m.renewalDurations}
+	return []prometheus.Collector{renamed{m.campaigns, m.old}, m.transitions, m.renewalFailures, m.renewalDurations}
 }
 
-// doubled shows a collector's metrics a second time, by another name. Each is read once for both names, so that they never
-// differ.
-type doubled struct {
+// renamed shows a collector's metrics again by other names. Each metric is read once for all names, so that they never differ.
+type renamed struct {
 	prometheus.Collector
-	desc *prometheus.Desc // by the other name
+	descs []*prometheus.Desc // by the other names
 }
 
-// Describe makes doubled a collector.
-func (d doubled) Describe(ch chan<- *prometheus.Desc) {
-	d.Collector.Describe(ch)
-	ch <- d.desc
+// Describe makes renamed a collector.
+func (r renamed) Describe(ch chan<- *prometheus.Desc) {
+	r.Collector.Describe(ch)
+	for _, d := range r.descs {
+		ch <- d
+	}
 }
 
-// Collect makes doubled a collector.
-func (d doubled) Collect(ch chan<- prometheus.Metric) {
+// Collect makes renamed a collector.
+func (r renamed) Collect(ch chan<- prometheus.Metric) {
 	own := make(chan prometheus.Metric)
 	go func() {
 		defer close(own)
-		d.Collector.Collect(own)
+		r.Collector.Collect(own)
 	}()
 	for m := range own {
 		var value dto.Metric
@@ -208,8 +210,9 @@ func (d doubled) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.NewInvalidMetric(m.Desc(), err)
 			continue
 		}
-		ch <- reading{m.Desc(), &value}
-		ch <- reading{d.desc, &value}
+		for _, d := range append([]*prometheus.Desc{m.Desc()}, r.descs...) {
+			ch <- reading{d, &value}
+		}
 	}
 }
 
@@ -256,8 +259,8 @@ func (m *metrics) campaigned(s State) {
 	}
 }
 
-// moved counts a change of state.
-func (m *metrics) moved(to State, why reason) {
+// stateChanged counts a change of state.
+func (m *metrics) stateChanged(to State, why Reason) {
 	if m != nil {
 		m.transitions.WithLabelValues(to.String(), string(why)).Inc()
 	}

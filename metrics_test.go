@@ -14,7 +14,7 @@ import (
 	"github.com/natscampaign/election"
 )
 
-func TestMetricsTellTheStateAtTheInstantOfTheScrape(t *testing.T) {
+func TestScrapeShowsTheStateAtItsInstant(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		r := prometheus.NewPedanticRegistry()
 		a := f.candidate("a", election.WithRegisterer(r)).start()
@@ -33,7 +33,7 @@ election_lease_remaining_seconds{election="scheduler",identity="a"} `+remaining+
 # HELP election_lease_seconds How long a lease lasts from a renewal, 0 until the bucket was reached.
 # TYPE election_lease_seconds gauge
 election_lease_seconds{election="scheduler",identity="a"} 9.8
-# HELP election_state Where this candidate stands: 1 for the state it is in.
+# HELP election_state The state of this candidate: 1 for the state it is in.
 # TYPE election_state gauge
 election_state{election="scheduler",identity="a",state="candidate"} `+in(election.CandidateState)+`
 election_state{election="scheduler",identity="a",state="leader"} `+in(election.LeaderState)+`
@@ -64,7 +64,7 @@ election_interval_seconds{election="scheduler",identity="a"} 7.5
 	})
 }
 
-func TestNoScrapeSaysThatOneLeadsWhoDoesNot(t *testing.T) {
+func TestNoScrapeShowsALeaderThatDoesNotLead(t *testing.T) {
 	for name, disturb := range map[string]func(f *fleet, a *candidate, bucket *faulty, hang func()){
 		"its renewal hangs, and so does its loop": func(_ *fleet, _ *candidate, bucket *faulty, hang func()) {
 			bucket.onUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) {
@@ -72,17 +72,17 @@ func TestNoScrapeSaysThatOneLeadsWhoDoesNot(t *testing.T) {
 				return update()
 			})
 		},
-		"its key is overwritten": func(f *fleet, _ *candidate, _ *faulty, _ func()) { f.write("intruder") },
+		"its key is overwritten": func(f *fleet, _ *candidate, _ *faulty, _ func()) { f.Write("stranger") },
 		"it resigns": func(f *fleet, a *candidate, _ *faulty, _ func()) {
 			f.Expect(a.Resign(context.Background())).To(Succeed())
 		},
-		"it stops": func(_ *fleet, a *candidate, _ *faulty, _ func()) { a.Stop() },
+		"it stops": func(_ *fleet, a *candidate, _ *faulty, _ func()) { a.shutdown() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
 				r := prometheus.NewPedanticRegistry()
-				hang, letGo := f.hanging()
-				a, bucket := f.faultyCandidate("a", election.WithRegisterer(r), election.WithNamespace("choria"))
+				hang, unblock := f.Hanging()
+				a, bucket := f.faultyCandidate("a", election.WithRegisterer(r, "choria"))
 				a.start()
 				seen := map[bool]int{}
 				look := func() {
@@ -99,9 +99,9 @@ func TestNoScrapeSaysThatOneLeadsWhoDoesNot(t *testing.T) {
 				}
 				lookOn := func(d time.Duration) {
 					f.Helper()
-					for range d / settle {
+					for range d / readyTimeout {
 						look()
-						after(settle)
+						after(readyTimeout)
 					}
 				}
 				lookOn(2 * interval)
@@ -115,7 +115,7 @@ func TestNoScrapeSaysThatOneLeadsWhoDoesNot(t *testing.T) {
 				after(instant)
 				look()
 				lookOn(ttl)
-				letGo()
+				unblock()
 				lookOn(3 * ttl)
 				f.Expect(seen).To(HaveKey(false))
 			})
@@ -126,11 +126,11 @@ func TestNoScrapeSaysThatOneLeadsWhoDoesNot(t *testing.T) {
 func TestMetricsCountCampaignsTransitionsAndFailures(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		r := prometheus.NewPedanticRegistry()
-		a := f.deafCandidate("a", election.WithRegisterer(r)).start()
+		a := f.unnotified("a", election.WithRegisterer(r)).start()
 		after(interval + ttl)
 		a.link.LoseReplies(once(toKeyReply))
 		after(ttl)
-		f.write("intruder")
+		f.Write("stranger")
 		after(interval)
 		f.Expect(testutil.GatherAndCompare(r, strings.NewReader(`
 # HELP election_campaigns_total Campaigns made, by the state in which they were made.
@@ -172,7 +172,7 @@ election_transitions_total{election="scheduler",identity="a",reason="work-ended"
 	})
 }
 
-func TestElectionsShareARegistryAndLeaveNothingBehind(t *testing.T) {
+func TestElectionsShareARegistryAndUnregister(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		r := prometheus.NewPedanticRegistry()
 		a := f.candidate("a", election.WithRegisterer(r)).start()
@@ -182,15 +182,15 @@ func TestElectionsShareARegistryAndLeaveNothingBehind(t *testing.T) {
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(problems).To(BeEmpty())
 		f.Expect(testutil.GatherAndCount(r, "election_leader")).To(Equal(2))
-		a.Stop()
+		a.shutdown()
 		f.Expect(testutil.GatherAndCount(r, "election_leader")).To(Equal(1))
-		b.Stop()
+		b.shutdown()
 		f.Expect(testutil.GatherAndCount(r)).To(BeZero())
 		f.Expect(testutil.GatherAndCount(prometheus.DefaultGatherer.(*prometheus.Registry), "election_leader", "election_campaigns_total")).To(BeZero())
 	})
 }
 
-func TestCandidatesThatCannotBeToldApartInTheMetricsAreRefused(t *testing.T) {
+func TestCandidatesOfOneNameCannotShareARegistry(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		r := prometheus.NewPedanticRegistry()
 		f.candidate("a", election.WithRegisterer(r)).start()
@@ -208,10 +208,10 @@ func TestNoRegistererIsNoMetrics(t *testing.T) {
 	})
 }
 
-func TestMetricsHaveTheirOldNamesAsWellAndAgreeWithThemAtEveryScrape(t *testing.T) {
+func TestOldNamesOfMetricsHaveTheSameValues(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		r := prometheus.NewPedanticRegistry()
-		a := f.candidate("a", election.WithRegisterer(r), election.WithNamespace("choria")).start()
+		a := f.candidate("a", election.WithRegisterer(r, "choria")).start()
 		agree := func(leader float64) {
 			f.Helper()
 			families := scrape(f, r)
@@ -246,7 +246,7 @@ choria_election_leader{election="scheduler",identity="a"} 1
 		agree(1)
 		after(instant)
 		agree(0)
-		a.Stop()
+		a.shutdown()
 		f.Expect(scrape(f, r)).To(BeEmpty())
 	})
 }
@@ -263,12 +263,12 @@ func scrape(f *fleet, r prometheus.Gatherer) map[string]*dto.MetricFamily {
 	return families
 }
 
-func TestOldNamesOfMetricsAreThereOnlyOnDemand(t *testing.T) {
+func TestOldNamesOfMetricsExistOnlyOnDemand(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		r := prometheus.NewPedanticRegistry()
 		f.candidate("a", election.WithRegisterer(r)).start()
-		f.candidate("b", election.WithRegisterer(r), election.WithNamespace("choria_asyncjobs")).start()
-		f.candidate("c", election.WithNamespace("choria")).start() // without a registerer it counts for nothing
+		f.candidate("b", election.WithRegisterer(r, "choria_asyncjobs")).start()
+		f.candidate("c", election.WithRegisterer(nil, "choria")).start() // without a registerer it counts for nothing
 		after(interval)
 		families := scrape(f, r)
 		f.Expect(families["election_leader"].GetMetric()).To(HaveLen(2))

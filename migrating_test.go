@@ -15,12 +15,13 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/mutex"
+	"github.com/natscampaign/election/observe"
 )
 
 // What docs/MIGRATING.md shows for "after" is taken from these examples: a test compares them.
 
 func Example_fromChoria() {
-	bucket, shutdown := connect()
+	bucket, shutdown := connect("provisioner")
 	defer shutdown()
 	ctx, cancel := context.WithCancel(context.Background())
 	startWork := func() { fmt.Println("working"); cancel() }
@@ -29,7 +30,7 @@ func Example_fromChoria() {
 	e, err := election.NewElection("host-1.example.net", "provisioner", bucket,
 		election.OnWon(startWork),
 		election.OnLost(stopWork),
-		election.WithBackoff(election.TwentySecBackoff),
+		election.WithBackoff(election.RampBackoff(20*time.Second)),
 		election.WithSplay(0),
 		election.WithPlainValue()) // while candidates of Choria, or its tools, look at the bucket
 	if err != nil {
@@ -44,7 +45,7 @@ func Example_fromChoria() {
 }
 
 func Example_fromAsyncjobs() {
-	bucket, shutdown := connect()
+	bucket, shutdown := connect("task_scheduler")
 	defer shutdown()
 	ctx, cancel := context.WithCancel(context.Background())
 	enqueue := func() { fmt.Println("enqueued"); cancel() }
@@ -69,7 +70,7 @@ func Example_fromAsyncjobs() {
 }
 
 func Example_fromClientGo() {
-	bucket, shutdown := connect()
+	bucket, shutdown := connect("controller")
 	defer shutdown()
 	ctx, cancel := context.WithCancel(context.Background())
 	reconcile := func(context.Context) error { fmt.Println("reconciling"); cancel(); return nil }
@@ -78,7 +79,7 @@ func Example_fromClientGo() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	observer, err := election.NewObserver(bucket)
+	observer, err := observe.New(bucket)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func Example_fromClientGo() {
 	}
 	go func() {
 		for event := range events {
-			if event.Kind == election.Leading {
+			if event.Kind == observe.Leading {
 				log.Printf("%s leads now", event.Leader.Name)
 			}
 		}
@@ -103,7 +104,7 @@ func Example_fromClientGo() {
 }
 
 func Example_fromEtcd() {
-	bucket, shutdown := connect()
+	bucket, shutdown := connect("shard-7")
 	defer shutdown()
 	ctx := context.Background()
 	store := func(_ context.Context, token string) error {
@@ -125,21 +126,15 @@ func Example_fromEtcd() {
 }
 
 func Example_fromRedis() {
-	bucket, shutdown := connect()
+	bucket, shutdown := connect("reports")
 	defer shutdown()
 	ctx, cancel := context.WithCancel(context.Background())
 	sendReports := func(ctx context.Context) { fmt.Println("sending:", ctx.Err() == nil); cancel() }
 
 	e, err := election.NewElection("web-1:10.0.0.7:4711", "reports", bucket,
 		election.WithSplay(0),
-		election.OnWonContext(func(_ context.Context, t election.Term) error {
-			log.Printf("became the leader, term %d", t.Number)
-			return nil
-		}),
-		election.OnLostContext(func(ctx context.Context, _ election.Term) error {
-			log.Printf("no longer the leader: %v", context.Cause(ctx))
-			return nil
-		}))
+		election.OnWon(func() { log.Print("became the leader") }),
+		election.OnLost(func() { log.Print("no longer the leader") }))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -155,7 +150,7 @@ func Example_fromRedis() {
 }
 
 func Example_fromRedsync() {
-	bucket, shutdown := connect()
+	bucket, shutdown := connect("migrate")
 	defer shutdown()
 	ctx := context.Background()
 	migrate := func(ctx context.Context) error { fmt.Println("migrating"); return ctx.Err() }
@@ -178,7 +173,7 @@ func Example_fromRedsync() {
 }
 
 func Example_fromPostgreSQL() {
-	bucket, shutdown := connect()
+	bucket, shutdown := connect("refresh")
 	defer shutdown()
 	ctx := context.Background()
 	refresh := func(ctx context.Context) { fmt.Println("refreshing:", ctx.Err() == nil) }
@@ -201,7 +196,7 @@ func Example_fromPostgreSQL() {
 	// refreshing: true
 }
 
-func TestMigrationGuideShowsForAfterWhatTheExamplesRun(t *testing.T) {
+func TestMigrationGuideShowsTheExamples(t *testing.T) {
 	g := NewWithT(t)
 	guide, err := os.ReadFile("docs/MIGRATING.md")
 	g.Expect(err).NotTo(HaveOccurred())

@@ -13,15 +13,15 @@ import (
 
 func TestReleaseGoesToTheHighestPriority(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.hearing("a").start()
+		a := f.connected("a").start()
 		after(interval)
-		high := f.hearing("high", election.WithPriority(2)).start()
+		high := f.connected("high", election.WithPriority(2)).start()
 		after(interval)
-		f.hearing("low", election.WithPriority(-1)).start()
-		f.hearing("middle", election.WithPriority(1)).start()
-		f.hearing("none").start() // is heard last
+		f.connected("low", election.WithPriority(-1)).start()
+		f.connected("middle", election.WithPriority(1)).start()
+		f.connected("none").start() // which the leader sees last
 		after(3 * interval)
-		a.Stop()
+		a.shutdown()
 		after(instant)
 		f.Expect(high.IsLeader()).To(BeTrue())
 		l, err := high.Leader(context.Background())
@@ -30,13 +30,13 @@ func TestReleaseGoesToTheHighestPriority(t *testing.T) {
 	}, republished)
 }
 
-func TestCrashGoesToTheHighestPriorityThatIsLeft(t *testing.T) {
+func TestCrashGoesToTheHighestPriority(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		leader := f.hearing("a").start()
+		leader := f.connected("a").start()
 		after(interval)
 		all := []*candidate{}
 		for i := range 12 {
-			all = append(all, f.hearing(fmt.Sprint("c", i), election.WithPriority(i/3)).start())
+			all = append(all, f.connected(fmt.Sprint("c", i), election.WithPriority(i/3)).start())
 		}
 		after(3 * interval)
 		for level := 3; level >= 0; level-- {
@@ -50,9 +50,9 @@ func TestCrashGoesToTheHighestPriorityThatIsLeft(t *testing.T) {
 				}
 			}
 			f.Expect(next).NotTo(BeNil())
-			for i, c := range all { // of each level but one is lost with the leader
+			for i, c := range all { // only the leader of each priority remains, and crashes next
 				if i/3 == level && c != next {
-					c.Stop()
+					c.shutdown()
 				}
 			}
 			after(2 * ttl)
@@ -62,54 +62,54 @@ func TestCrashGoesToTheHighestPriorityThatIsLeft(t *testing.T) {
 	}, republished)
 }
 
-func TestPriorityCostsNoTimeWhereNobodyHasAnother(t *testing.T) {
+func TestEqualPrioritiesCostNoTime(t *testing.T) {
 	for _, priority := range []int{-5, 0, 5} {
 		t.Run(fmt.Sprint(priority), func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
-				a := f.hearing("a", election.WithPriority(priority)).start()
+				a := f.connected("a", election.WithPriority(priority)).start()
 				after(interval)
-				b := f.hearing("b", election.WithPriority(priority)).start()
+				b := f.connected("b", election.WithPriority(priority)).start()
 				after(3 * interval)
-				a.Stop()
+				a.shutdown()
 				after(instant)
 				f.Expect(b.IsLeader()).To(BeTrue())
-				c := f.hearing("c", election.WithPriority(priority)).start()
+				c := f.connected("c", election.WithPriority(priority)).start()
 				after(3 * interval)
-				f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed())
-				after(10 * time.Millisecond)
+				f.Expect(f.Bucket.Delete(context.Background(), key)).To(Succeed())
+				after(expirySpread)
 				f.Expect(c.State()).To(Equal(election.LeaderElectState))
 			}, republished)
 		})
 	}
 }
 
-func TestPreemptionTakesOverFromALowerPriorityInOrder(t *testing.T) {
+func TestPreemptionTakesOverFromALowerPriority(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		var order []string
-		a := f.hearing("a", election.OnLost(func() { order = append(order, "a lost") })).start()
+		a := f.connected("a", election.OnLost(func() { order = append(order, "a lost") })).start()
 		after(interval)
-		patient := f.hearing("patient", election.WithPriority(9)).start()
-		b := f.hearing("b", election.WithPriority(5), election.WithPreemption(), election.OnWon(func() { order = append(order, "b won") })).start()
+		patient := f.connected("patient", election.WithPriority(9)).start()
+		b := f.connected("b", election.WithPriority(5), election.WithPreemption(), election.OnWon(func() { order = append(order, "b won") })).start()
 		after(interval - time.Second)
-		f.Expect(a.IsLeader()).To(BeTrue(), "b has not stood for an interval")
+		f.Expect(a.IsLeader()).To(BeTrue(), "b has campaigned for less than an interval")
 		after(2 * time.Second)
 		f.Expect(b.IsLeader()).To(BeTrue())
 		f.Expect(order).To(Equal([]string{"a lost", "b won"}))
 		after(10 * ttl)
-		f.Expect(b.IsLeader()).To(BeTrue(), "of an equal or higher priority nothing is asked, and the patient one asks nothing")
+		f.Expect(b.IsLeader()).To(BeTrue(), "b asks no leader of a higher priority, and without preemption nobody asks b")
 		f.Expect(patient.seen()).To(BeEmpty())
 	}, republished)
 }
 
-func TestPreemptionNeverTakesTheKeyFromALeaderThatDoesNotHandOver(t *testing.T) {
+func TestPreemptionSparesALeaderThatDoesNotAnswer(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.leading("a") // without WithJetStream it cannot be asked
-		b := f.hearing("b", election.WithPriority(5), election.WithPreemption()).start()
+		a := f.leading("a") // which does not know its connection, and so receives no requests
+		b := f.connected("b", election.WithPriority(5), election.WithPreemption()).start()
 		after(10 * ttl)
 		f.Expect(a.IsLeader()).To(BeTrue())
 		f.Expect(a.seen()).To(HaveLen(1))
 		f.Expect(b.seen()).To(BeEmpty())
-		a.Stop()
+		a.shutdown()
 		after(interval)
 		f.Expect(b.IsLeader()).To(BeTrue())
 	}, republished)

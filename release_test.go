@@ -11,17 +11,33 @@ import (
 	"github.com/natscampaign/election"
 )
 
-func TestKeyIsReleasedOnlyAfterTheWorkHasReturnedAndIsKeptUntilThen(t *testing.T) {
+func TestStopDuringARenewalReleasesTheKey(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		a.link.DelayReplies(500 * time.Millisecond)
+		after(interval)
+		began := time.Now()
+		go a.shutdown()
+		synctest.Wait()
+		f.Expect(a.IsLeader()).To(BeFalse())
+		f.Expect(a.seen()).To(Equal([]string{"won 7.5s", "lost 15s"}))
+		f.Expect(<-a.result).To(Succeed())
+		f.Expect(time.Since(began)).To(BeNumerically("<=", 1500*time.Millisecond), "three round trips: the renewal, a read, the release")
+		f.Expect(f.record()).To(ContainSubstring(`"released"`))
+	})
+}
+
+func TestReleaseWaitsForTheWork(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.candidate("a", election.WithReleaseTimeout(5*ttl))
-		var told, returned time.Time
+		var ended, returned time.Time
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() {
 			a.result <- a.Run(ctx, func(ctx context.Context, term election.Term) error {
 				<-ctx.Done()
-				told = time.Now()
+				ended = time.Now()
 				time.Sleep(3 * ttl)
-				f.Expect(term.Deadline()).To(BeTemporally(">", time.Now()), "the lease is kept alive")
+				f.Expect(term.Deadline()).To(BeTemporally(">", time.Now()), "the leader renews the lease")
 				returned = time.Now()
 				return nil
 			})
@@ -30,7 +46,7 @@ func TestKeyIsReleasedOnlyAfterTheWorkHasReturnedAndIsKeptUntilThen(t *testing.T
 		b := f.candidate("b", election.WithBackoff(election.ConstantBackoff(10*time.Millisecond))).start()
 		cancel()
 		synctest.Wait()
-		f.Expect(told).To(BeTemporally("==", time.Now()))
+		f.Expect(ended).To(BeTemporally("==", time.Now()))
 		f.Expect(a.IsLeader()).To(BeFalse())
 		for !b.IsLeader() {
 			f.Expect(b.State()).To(Equal(election.CandidateState))
@@ -42,10 +58,10 @@ func TestKeyIsReleasedOnlyAfterTheWorkHasReturnedAndIsKeptUntilThen(t *testing.T
 	})
 }
 
-func TestKeyIsReleasedOnlyAfterCallbacksHaveReturned(t *testing.T) {
+func TestReleaseWaitsForCallbacks(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a", election.OnLost(func() { time.Sleep(time.Second) }))
-		go a.Stop()
+		go a.shutdown()
 		after(time.Second - instant)
 		f.Expect(f.record()).NotTo(ContainSubstring(`"released"`))
 		after(instant)
@@ -53,55 +69,51 @@ func TestKeyIsReleasedOnlyAfterCallbacksHaveReturned(t *testing.T) {
 	})
 }
 
-func TestKeyIsLeftToExpireIfTheWorkDoesNotReturn(t *testing.T) {
+func TestKeyExpiresIfTheWorkDoesNotReturn(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.candidate("a", election.WithReleaseTimeout(3*time.Second))
-		hang, letGo := f.hanging()
-		go func() {
-			a.result <- a.Run(context.Background(), func(context.Context, election.Term) error { hang(); return nil })
-		}()
-		f.Cleanup(a.Stop)
+		hang, unblock := f.Hanging()
+		a := f.candidate("a", election.WithReleaseTimeout(3*time.Second)).run(func(context.Context, election.Term) error { hang(); return nil })
 		after(interval)
 		b := f.candidate("b", election.WithBackoff(election.ConstantBackoff(10*time.Millisecond))).start()
 		f.Expect(a.Resign(context.Background())).To(MatchError(ContainSubstring("expires")))
 		f.Expect(f.record()).NotTo(ContainSubstring(`"released"`))
 		after(ttl + 400*time.Millisecond)
-		f.Expect(b.State()).To(Equal(election.LeaderElectState), "nobody renewed it")
+		f.Expect(b.State()).To(Equal(election.LeaderElectState), "nobody renewed the key")
 		after(interval)
 		f.Expect(b.IsLeader()).To(BeTrue())
 
-		// While its work runs it does not stand.
-		b.Stop()
+		// While its work runs it does not campaign.
+		b.shutdown()
 		after(ttl)
 		f.Expect(a.State()).To(Equal(election.CandidateState))
-		letGo()
+		unblock()
 		after(interval)
 		f.Expect(a.State()).To(Equal(election.LeaderElectState))
-		a.Stop()
+		a.shutdown()
 	})
 }
 
-func TestKeyThatSomebodyTookIsNotReleased(t *testing.T) {
+func TestOverwrittenKeyIsNotReleased(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")
-		f.write("intruder")
+		f.Write("stranger")
 		f.Expect(a.Resign(context.Background())).To(MatchError(election.ErrNotLeader))
-		f.Expect(f.record()).To(Equal("intruder"))
+		f.Expect(f.record()).To(Equal("stranger"))
 	})
 }
 
-func TestStopDoesNotHangOnAServerThatIsGone(t *testing.T) {
+func TestShutdownDoesNotWaitForAnUnreachableServer(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")
 		a.link.Cut()
 		began := time.Now()
-		a.Stop()
+		a.shutdown()
 		f.Expect(time.Since(began)).To(BeNumerically("<=", 2500*time.Millisecond))
-		f.Expect(a.seen()).To(Equal([]string{"won 7.5s", "lost 7.5s"}), "at once")
+		f.Expect(a.seen()).To(Equal([]string{"won 7.5s", "lost 7.5s"}), "OnLost runs at once")
 	})
 }
 
-func TestReleaseWhoseReplyWasLostIsRecognised(t *testing.T) {
+func TestReleaseWithALostReplyIsRecognised(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")
 		a.link.LoseReplies(once(toKeyReply))
@@ -110,10 +122,10 @@ func TestReleaseWhoseReplyWasLostIsRecognised(t *testing.T) {
 	})
 }
 
-func TestReleaseIsClearedForThoseThatKnowOnlyCreateWhereThereAreNoMarkers(t *testing.T) {
+func TestReleaseIsDeletedWhereThereAreNoMarkers(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")
-		go a.Stop()
+		go a.shutdown()
 		after(50*time.Millisecond - instant)
 		f.Expect(f.record()).To(ContainSubstring(`"released"`))
 		after(instant)
@@ -121,11 +133,11 @@ func TestReleaseIsClearedForThoseThatKnowOnlyCreateWhereThereAreNoMarkers(t *tes
 	}, withoutMarkers)
 }
 
-func TestReleaseThatSomebodyTookIsNotCleared(t *testing.T) {
+func TestTakenReleaseIsNotDeleted(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")
 		b := f.candidate("b", election.WithBackoff(election.ConstantBackoff(10*time.Millisecond))).start()
-		a.Stop()
+		a.shutdown()
 		f.Expect(b.IsLeader()).To(BeTrue())
 		f.Expect(f.record()).To(ContainSubstring(`"name":"b"`))
 		after(ttl)
@@ -133,33 +145,33 @@ func TestReleaseThatSomebodyTookIsNotCleared(t *testing.T) {
 	}, withoutMarkers)
 }
 
-func TestPlainCandidateWritesItsBareNameAndItsReleaseAsARecordThatItDeletes(t *testing.T) {
+func TestPlainCandidateWritesItsNameAndDeletesItsRelease(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("host-a.example.net", election.WithPlainValue())
 		f.Expect(f.record()).To(Equal("host-a.example.net"))
-		a.Stop()
+		a.shutdown()
 		f.Expect(f.record()).To(BeEmpty(), "a candidate of Choria can create the key")
 	}, withoutMarkers)
 }
 
-func TestReleaseOfAPlainCandidateIsTakenOverAtOnce(t *testing.T) {
-	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
+func TestReleaseOfAPlainCandidateIsTakenAtOnce(t *testing.T) {
+	forEachSource(t, func(f *fleet, candidate newCandidate) {
 		a := candidate("a", election.WithPlainValue()).start()
 		after(interval)
 		b := candidate("b", election.WithPlainValue()).start()
 		after(3 * interval)
 		f.Expect(b.Status().Leader.Name).To(Equal("a"))
-		go a.Stop()
+		go a.shutdown()
 		after(spread)
 		f.Expect(b.IsLeader()).To(BeTrue())
 		f.Expect(f.record()).To(Equal("b"))
 	})
 }
 
-func TestNothingToWaitForIsReleasedWithinAnyReleaseTimeout(t *testing.T) {
+func TestIdleLeaderReleasesWithinAnyReleaseTimeout(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		for range 20 {
-			e, err := election.NewElection("a", key, f.bucket, election.WithSplay(0), election.WithReleaseTimeout(0))
+			e, err := election.NewElection("a", key, f.Bucket, election.WithSplay(0), election.WithReleaseTimeout(0))
 			f.Expect(err).NotTo(HaveOccurred())
 			done := make(chan error)
 			go func() { done <- e.Start(context.Background()) }()
@@ -172,12 +184,55 @@ func TestNothingToWaitForIsReleasedWithinAnyReleaseTimeout(t *testing.T) {
 	})
 }
 
-func TestResignationThatASuccessorOvertookIsASuccess(t *testing.T) {
+func TestResignOvertakenByASuccessorSucceeds(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")
 		b := f.candidate("b", election.WithBackoff(election.ConstantBackoff(10*time.Millisecond))).start()
 		a.link.LoseReplies(once(toKeyReply))
 		f.Expect(a.Resign(context.Background())).To(Succeed())
 		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestDeadlineIsPastOnceTheKeyIsReleasedOrLost(t *testing.T) {
+	for name, refusal := range map[string]error{"released": nil, "lost": refusalNaming(1 << 40)} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				a, bucket := f.faultyCandidate("a")
+				a.start()
+				after(2 * interval)
+				term, leads := a.Term()
+				f.Expect(leads).To(BeTrue())
+				if refusal != nil {
+					bucket.onUpdate(func(context.Context, []byte, uint64, func() (uint64, error)) (uint64, error) { return 0, refusal })
+					_, err := f.Bucket.Put(context.Background(), key, []byte("somebody else"))
+					f.Expect(err).NotTo(HaveOccurred())
+				}
+				err := a.Resign(context.Background())
+				f.Expect(err == nil).To(Equal(refusal == nil))
+				f.Expect(term.Deadline()).To(BeTemporally("<=", time.Now()))
+			})
+		})
+	}
+}
+
+func TestLeaderElectThatResignsNeverShowsATerm(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		finish := make(chan struct{})
+		a := f.candidate("a", election.OnCampaign(func(s election.State) {
+			if s == election.CandidateState {
+				<-finish
+			}
+		}), election.WithReleaseTimeout(10*ttl)).start()
+		after(time.Second)
+		f.Expect(a.State()).To(Equal(election.LeaderElectState))
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = a.Resign(ctx)
+		after(3 * interval) // it renews the key while the callback runs, and its stand-down has passed
+		f.Expect(f.record()).To(ContainSubstring(`"name":"a"`))
+		f.Expect(f.record()).NotTo(ContainSubstring(`"term"`))
+		close(finish)
+		after(instant)
 	})
 }

@@ -1,126 +1,171 @@
 package election
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/validate"
 )
 
-// State is where a candidate stands.
-type State uint
-
-const (
-	// UnknownState is that of an election that is not running.
-	UnknownState State = 0
-	// CandidateState is that of a candidate that does not lead, or no longer does.
-	CandidateState State = 1
-	// LeaderState is that of the leader.
-	LeaderState State = 2
-	// LeaderElectState is that of a candidate that holds the key and waits for its leadership to count.
-	LeaderElectState State = 3
-)
-
-var stateNames = [...]string{"unknown", "candidate", "leader", "leader-elect"}
-
-// String returns "unknown", "candidate", "leader" or "leader-elect".
-func (s State) String() string {
-	if s < State(len(stateNames)) {
-		return stateNames[s]
-	}
-	return fmt.Sprintf("State(%d)", uint(s))
-}
-
-// MarshalText returns what String does.
-func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText reads what MarshalText wrote.
-func (s *State) UnmarshalText(text []byte) error {
-	for i, name := range stateNames {
-		if name == string(text) {
-			*s = State(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is no state: use one of %q", text, stateNames)
-}
-
-// Status is what a candidate knows of itself and its election at one instant. It encodes as JSON, durations as
-// nanoseconds, as their names say.
+// Status is what a candidate knows of itself and its election at one instant. It encodes as JSON, durations as nanoseconds, as their
+// names say.
 type Status struct {
 	Name     string    `json:"name"`
 	Key      string    `json:"key"`
 	Bucket   string    `json:"bucket"`
 	Instance string    `json:"instance"`         // unique per Election value
-	Started  time.Time `json:"started,omitzero"` // when it began to stand; zero before
+	Started  time.Time `json:"started,omitzero"` // when it last started; zero before
 	State    State     `json:"state"`
 	IsLeader bool      `json:"is_leader"`
-	Leader   *Leader   `json:"leader,omitempty"` // the last holder of the key that was read, as it was then: a follower does not read renewals; nil if none was
-	Term     uint64    `json:"term,omitempty"`   // that one's term; 0 if none was read
+	Leader   *Leader   `json:"leader,omitempty"` // the last holder of the key that was read, as it was then: a follower does not read renewals; nil if none was read
+	Term     uint64    `json:"term,omitempty"`   // of that holder; 0 if none was read
 
 	LeaseRemaining   time.Duration `json:"lease_remaining_ns"`   // what is left of the lease; 0 unless the key is held
 	TTL              time.Duration `json:"ttl_ns"`               // of the bucket; 0 until it was reached
 	CampaignInterval time.Duration `json:"campaign_interval_ns"` // between renewals; 0 until the bucket was reached
 
-	Paused    bool   `json:"paused,omitempty"`     // whether Pause, or that of an operator, keeps it from campaigning
-	Unhealthy string `json:"unhealthy,omitempty"`  // why the last health checks failed; empty if they did not, or there are none
-	WakeUp    string `json:"wake_up,omitempty"`    // how it is notified of changes: "republish", "watch" or "none"; empty if it does not run
-	Wins      uint64 `json:"wins"`                 // terms led
-	Losses    uint64 `json:"losses"`               // terms led that ended, whatever ended them
-	LastError string `json:"last_error,omitempty"` // the last request that failed; empty once one succeeded
+	Paused        bool   `json:"paused,omitempty"`        // Pause, or an operator, keeps it from campaigning
+	Unhealthy     string `json:"unhealthy,omitempty"`     // why the last health checks failed; empty if they did not, or there are none
+	Notifications string `json:"notifications,omitempty"` // the source of notifications: "republish", "watch" or "none"; empty if it does not run
+	Wins          uint64 `json:"wins"`                    // terms led
+	Losses        uint64 `json:"losses"`                  // terms led that ended, for whatever reason
+	LastError     string `json:"last_error,omitempty"`    // of the last request; empty if it succeeded
 }
 
-// Status returns a snapshot. It asks nobody and never waits; what it says of another leader is what was last read.
+// Status returns a snapshot. It sends no request and never waits; what it says of another leader is what was last read.
 func (e *Election) Status() Status {
+	now := e.now.Load()
 	s := Status{
-		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instance,
+		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instance, Started: now.started,
 		State: e.State(), IsLeader: e.IsLeader(),
-		Wins: e.wins.Load(), Losses: e.losses.Load(),
+		Paused:    e.holds.has(holdPaused) || e.holds.has(holdPausedByOperator),
+		Unhealthy: now.unhealthy, Wins: e.wins.Load(), Losses: e.losses.Load(), LastError: now.lastError,
 	}
-	if seen := e.seen.Load(); seen != nil {
-		l := *seen
+	if now.leader != nil {
+		l := *now.leader
 		l.Metadata = maps.Clone(l.Metadata)
 		s.Leader, s.Term = &l, l.Term
 	}
-	if began := e.started.Load(); began != nil {
-		s.Started = *began
+	if now.term != nil {
+		s.LeaseRemaining = now.term.remaining()
 	}
-	if t := e.tenure.Load(); t != nil {
-		s.LeaseRemaining = t.remaining()
+	if now.info != nil {
+		s.TTL, s.CampaignInterval = now.info.Timing.TTL, now.info.Interval
 	}
-	if f := e.facts.Load(); f != nil {
-		s.TTL, s.CampaignInterval = f.ttl, f.interval
-	}
-	if e.ear.Load() != nil {
-		s.WakeUp = e.notifiedBy()
-	}
-	s.Paused = e.gate.shut(shutByOwner) || e.gate.shut(shutByOperator)
-	if text := e.illness.Load(); text != nil {
-		s.Unhealthy = *text
-	}
-	if text := e.lastError.Load(); text != nil {
-		s.LastError = *text
+	if now.listener != nil {
+		s.Notifications = now.source()
 	}
 	return s
 }
 
-// SetMetadata changes what [WithMetadata] set, for a leader too: its record has it within a tenth of a second or, after
+// source returns the source of notifications: none while it is stalled, and where the candidate cannot read the key, as it would have to.
+func (s *snapshot) source() string {
+	if s.listener == nil || s.unreadable {
+		return notify.None
+	}
+	return s.listener.Source()
+}
+
+// SetMetadata changes what [WithMetadata] set, for a leader too: its record has the new metadata within a tenth of a second or, after
 // trouble, with the next renewal that succeeds. It returns an [ErrInvalidOption] if m is larger than 8 KiB.
 func (e *Election) SetMetadata(m map[string]string) error {
-	o := options{metadata: maps.Clone(m)}
-	if err := o.validateMetadata(); err != nil {
+	if err := validate.Metadata(m); err != nil {
 		return err
 	}
-	e.metadata.Store(&o.metadata)
-	signal(e.nudged)
+	m = maps.Clone(m)
+	e.metadata.Store(&m)
+	select {
+	case e.renewNow <- struct{}{}:
+	default:
+	}
 	return nil
 }
 
-// notifiedBy returns how the candidate is notified of vacancies: by none while its source is lost, and where it cannot
-// read the key, which it would have to.
-func (e *Election) notifiedBy() string {
-	a := e.ear.Load()
-	if a == nil || e.unreadable.Load() || a.hub.lost.Load() {
-		return sourceNone
+// Leader describes the holder of a key, as its record says. A holder whose leadership does not count yet is a leader-elect, and has no
+// Term. A candidate that writes only bare names, as Choria's do, has nothing but Key, Name, State, Revision, Renewed and Expires.
+type Leader struct {
+	Key           string            `json:"key"`
+	Name          string            `json:"name"`
+	Instance      string            `json:"instance,omitempty"` // unique per Election value
+	Host          string            `json:"host,omitempty"`
+	PID           int               `json:"pid,omitempty"`
+	Priority      int               `json:"priority,omitempty"`
+	State         State             `json:"state"`
+	Term          uint64            `json:"term,omitempty"`
+	BucketCreated time.Time         `json:"bucket_created,omitzero"` // when the bucket was created
+	Revision      uint64            `json:"revision"`
+	Started       time.Time         `json:"started,omitzero"` // when the candidate started, by its clock
+	Since         time.Time         `json:"since,omitzero"`   // when the term was won, by the leader's clock
+	Renewed       time.Time         `json:"renewed,omitzero"` // when the record was written, by the server's clock
+	Expires       time.Time         `json:"expires,omitzero"` // when the key expires unless it is renewed, by the server's clock
+	Metadata      map[string]string `json:"metadata,omitempty"`
+}
+
+// Token returns the fencing token of the leader's term, see [Term.Token]; "" while it has no term.
+func (l Leader) Token() string {
+	if l.Term == 0 {
+		return ""
 	}
-	return a.hub.inUse()
+	return token(l.BucketCreated, l.Term)
+}
+
+// LeaderOf returns the holder of a key that an entry of a bucket with the given TTL describes, and false if the entry is a removal or a
+// release: then nobody holds the key. It is for programs that watch a bucket themselves; package observe does so for most.
+func LeaderOf(entry jetstream.KeyValueEntry, ttl time.Duration) (Leader, bool) {
+	if entry.Operation() != jetstream.KeyValuePut {
+		return Leader{}, false
+	}
+	r := record.Parse(entry.Value())
+	if _, released := r.IsRelease(); released {
+		return Leader{}, false
+	}
+	return leaderOf(r, entry.Key(), entry.Revision(), entry.Created(), ttl), true
+}
+
+// leaderOf describes the writer of a record, stored at the given revision and time in a bucket with the given TTL.
+func leaderOf(r record.Record, key string, revision uint64, written time.Time, ttl time.Duration) Leader {
+	written = written.UTC().Round(0)
+	state := LeaderState
+	if r.Instance != "" && r.Term == 0 {
+		state = LeaderElectState
+	}
+	return Leader{
+		Key: key, Name: r.Name, Instance: r.Instance, Host: r.Host, PID: r.PID, Priority: r.Priority, State: state,
+		Term: r.Term, BucketCreated: r.BucketCreated, Revision: revision,
+		Started: r.Started, Since: r.Since, Renewed: written, Expires: written.Add(ttl), Metadata: r.Metadata,
+	}
+}
+
+// Leader asks the bucket who holds the key now. It returns [ErrNoLeader] if nobody does. In a replicated bucket the answer may be a
+// little out of date; never base what only a leader may do on it.
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
+	defer cancel()
+	var ttl time.Duration
+	if known := e.now.Load().info; known != nil {
+		ttl = known.Timing.TTL
+	} else if info, err := e.bucket.Load(ctx); err == nil {
+		ttl = info.TTL
+	} else {
+		return Leader{}, fmt.Errorf("leader of %q: %w", e.key, err)
+	}
+	entry, err := e.bucket.Get(ctx, e.key)
+	if kv.Classify(err) == kv.Absent {
+		return Leader{}, ErrNoLeader
+	}
+	if err != nil {
+		return Leader{}, fmt.Errorf("leader of %q: %w", e.key, err)
+	}
+	l, held := LeaderOf(entry, ttl)
+	if !held {
+		return Leader{}, ErrNoLeader
+	}
+	return l, nil
 }

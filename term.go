@@ -2,57 +2,269 @@ package election
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/settings"
 )
 
-// Term is one uninterrupted time of leadership: what the leader holds in its hand. It is comparable, may be copied, and
-// answers for as long as anybody keeps it.
+// Term identifies one uninterrupted period of leadership. It is comparable and may be copied and kept.
 //
-// Number is the revision of the write that won the key, so that for one key of one bucket every later term has a larger
-// one. Bucket, the instant at which the stream behind the bucket was created, orders terms across a bucket that was
-// deleted and made again. Together they are a fencing token in the sense of Martin Kleppmann's "How to do distributed
-// locking" (2016): see [Term.Token].
+// Number is the revision of the write that won the key: for one key of one bucket every later term has a larger one. BucketCreated, the
+// instant at which the stream behind the bucket was created, orders terms across a bucket that was deleted and made again. Together
+// they are a fencing token in the sense of Martin Kleppmann's "How to do distributed locking" (2016): see [Term.Token].
 type Term struct {
-	Key    string    `json:"key"`
-	Name   string    `json:"name"`   // the candidate that leads
-	Number uint64    `json:"number"` // the revision of the write that won
-	Bucket time.Time `json:"bucket"` // when the bucket was created
-	Since  time.Time `json:"since"`  // when the key was won, by this host's clock; leadership counts from later on
+	Key           string    `json:"key"`
+	Name          string    `json:"name"`           // of the candidate that leads
+	Number        uint64    `json:"number"`         // the revision of the write that won
+	BucketCreated time.Time `json:"bucket_created"` // by the server's clock
+	Since         time.Time `json:"since"`          // when the key was won, by this host's clock; leadership counts from later on
 
-	tenure *tenure
+	active *activeTerm
 }
 
-// Token returns the term as a fencing token: text that sorts as the terms of its key do, byte by byte, to be sent along
-// with whatever a leader does outside, where the receiver refuses a token that sorts before one it has seen.
-func (t Term) Token() string {
-	var bucket uint64
-	if !t.Bucket.IsZero() {
-		bucket = uint64(t.Bucket.UnixNano())
+// Token returns the term as a fencing token: text that sorts, byte by byte, as the terms of its key do. Send it along with every
+// effect outside, and let the receiver refuse a token that sorts before one it has seen.
+func (t Term) Token() string { return token(t.BucketCreated, t.Number) }
+
+func token(bucketCreated time.Time, number uint64) string {
+	var created uint64
+	if !bucketCreated.IsZero() {
+		created = uint64(bucketCreated.UnixNano())
 	}
-	return fmt.Sprintf("%016x-%016x", bucket, t.Number)
+	return fmt.Sprintf("%016x-%016x", created, number)
 }
 
-// Compare returns -1, 0 or 1 as t is an earlier term than u, the same, or a later one. Terms of different keys have no
-// order that means anything.
+// Compare returns -1 if t is an earlier term than u, 0 if they are the same, and 1 if t is a later one. It means nothing for terms of
+// different keys.
 func (t Term) Compare(u Term) int {
-	return cmp.Or(t.Bucket.Compare(u.Bucket), cmp.Compare(t.Number, u.Number))
+	return cmp.Or(t.BucketCreated.Compare(u.BucketCreated), cmp.Compare(t.Number, u.Number))
 }
 
-// Valid says whether this very term still counts, by the clock, now. Ask right before each effect: it costs a clock
-// reading, takes no lock, and allocates nothing. What it cannot do is promise that the answer still holds when the
-// effect takes place; the [Term.Token] is for that. The zero Term is never valid.
+// Valid reports whether this very term still counts, by the clock, now. Ask right before each effect: it reads the clock, takes no lock,
+// and allocates nothing. It cannot promise that the answer still holds when the effect takes place; the [Term.Token] is for that. The
+// zero Term is never valid.
 func (t Term) Valid() bool {
-	return t.tenure != nil && t.tenure.leads()
+	return t.active != nil && t.active.leads()
 }
 
-// Deadline returns the instant at which the lease on the key ends unless it is renewed before: a moving limit for work
-// that has been told to stop, and for deadlines of its requests. Once the key was released or lost it lies in the past.
-// When the wall clock was stepped or the machine was suspended since the last renewal, it is now plus what is really left, so
-// that [time.Until] is right for it: call Deadline again rather than keep what it returned.
+// Deadline returns the instant at which the lease on the key ends unless it is renewed before: a moving limit for work that is to
+// stop, and for the deadlines of its requests. Once the key was released or lost the deadline lies in the past. When the wall clock was
+// stepped or the machine was suspended since the last renewal, Deadline is now plus what is really left, so that [time.Until] is right
+// for it: call Deadline again rather than keep what it returned.
 func (t Term) Deadline() time.Time {
-	if t.tenure == nil {
+	if t.active == nil {
 		return time.Time{}
 	}
-	return t.tenure.lease.Load().ends(time.Now())
+	return t.active.lease.Load().ends(time.Now())
+}
+
+// leaseState is what a holder of the key may believe, and until when. It is immutable: every change makes a new one.
+type leaseState struct {
+	lease.Lease
+	state    State     // LeaderElectState, LeaderState, or CandidateState once leadership has ended
+	deadline time.Time // with its monotonic reading; it is right while both clocks of time.Now agree
+}
+
+// processStart is a reading of all clocks that is older than every write of this process.
+var processStart = lease.Read()
+
+// left returns what is left of the lease at now, by the rule of package internal/lease; 0 or less once the lease is over.
+func (l *leaseState) left(now time.Time) time.Duration { return l.Left(lease.Of(now), lease.SinceBoot) }
+
+// lasts reports whether the lease lasts at now.
+func (l *leaseState) lasts(now time.Time) bool { return l.left(now) > 0 }
+
+// remaining returns what is left of the lease at now; never less than 0.
+func (l *leaseState) remaining(now time.Time) time.Duration { return max(0, l.left(now)) }
+
+// ends returns the instant at which the lease ends, as it appears at now.
+func (l *leaseState) ends(now time.Time) time.Time {
+	if l.Agreed(lease.Of(now)) {
+		return l.deadline
+	}
+	return now.Add(l.left(now))
+}
+
+// renewed returns l with the deadline that a write earned which was sent at the given time and has been acknowledged.
+func (l leaseState) renewed(sent time.Time, length time.Duration) *leaseState {
+	l.Lease, l.deadline = l.Renew(lease.Of(sent), length, lease.Read()), sent.Add(length)
+	return &l
+}
+
+// activeTerm is a candidate's hold on the key, from the write that won it to its release or loss.
+//
+// Leadership is ended by whichever comes first: the loop, which found proof of a loss, a timer at the deadline, or a caller that stops
+// or resigns. None of them waits for another, and no renewal restores leadership.
+type activeTerm struct {
+	settings.Timing
+	calls  *dispatcher
+	term   Term
+	ctx    context.Context // the leader's context: ends, with a cause, when leadership does
+	cancel context.CancelCauseFunc
+
+	lease  atomic.Pointer[leaseState] // read by anybody, replaced under mu
+	mu     sync.Mutex                 // never held across I/O or a callback
+	expiry *time.Timer
+	reason Reason        // why leadership ended; written before ended is closed
+	led    bool          // leadership counted once; likewise
+	target string        // the candidate that is to take over, if one was named; likewise
+	ended  chan struct{} // closed when leadership has ended
+
+	over    chan struct{} // closed when the key was released or given up
+	outcome error         // nil if it was released; written before over is closed
+
+	holding // belongs to the loop
+}
+
+// holding is what the loop knows of the key while it holds it.
+type holding struct {
+	revision   uint64               // of our last write that is known to have been applied
+	sent       time.Time            // just before that write was sent
+	counts     time.Time            // leadership counts from the first renewal sent at this time or later
+	next       time.Time            // when to renew, or to try again
+	pending    map[string]time.Time // when renewals since then were sent whose outcome is unknown, by attempt
+	failures   int                  // tries that failed in a row
+	won        Reason               // over what the key was won
+	successors []string             // names of candidates that were known when the key was won
+	priorities []int                // the highest of their priorities
+	unsure     bool                 // this may be another bucket than the one the term was won in
+	work       *work                // nil while there is none
+}
+
+// newActiveTerm returns the term that a write won which was sent and acknowledged at the given times, and in which leadership counts
+// after the stand-down. ctx is the parent of the leader's context; its end does not end leadership.
+func newActiveTerm(ctx context.Context, calls *dispatcher, term Term, timing settings.Timing, sent, acknowledged time.Time, standDown time.Duration) *activeTerm {
+	t := &activeTerm{
+		Timing:  timing,
+		calls:   calls,
+		term:    term,
+		ended:   make(chan struct{}),
+		over:    make(chan struct{}),
+		holding: holding{revision: term.Number, sent: sent, counts: acknowledged.Add(standDown), pending: map[string]time.Time{}},
+	}
+	t.term.active = t
+	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	t.lease.Store(&leaseState{
+		Lease: lease.New(lease.Of(sent), timing.LeaseTime(), processStart, lease.Read()),
+		state: LeaderElectState, deadline: sent.Add(timing.LeaseTime()),
+	})
+	t.next = t.due()
+	t.mu.Lock() // the timer may fire before expiry is set
+	defer t.mu.Unlock()
+	t.expiry = time.AfterFunc(t.lease.Load().left(time.Now()), func() { t.end(ReasonDeadline) })
+	return t
+}
+
+// leads reports whether leadership counts now. It is all that IsLeader and Valid do.
+func (t *activeTerm) leads() bool {
+	l := t.lease.Load()
+	return l.state == LeaderState && l.lasts(time.Now())
+}
+
+// holdsKey reports whether the lease on the key lasts, whether leadership counts or not.
+func (t *activeTerm) holdsKey() bool { return t.lease.Load().lasts(time.Now()) }
+
+// remaining returns what is left of the lease on the key; never less than 0.
+func (t *activeTerm) remaining() time.Duration { return t.lease.Load().remaining(time.Now()) }
+
+// number returns the number of the term as a renewal sent at the given time writes it: 0 while leadership does not count.
+func (t *activeTerm) number(sent time.Time) uint64 {
+	if !t.led && (sent.Before(t.counts) || t.lease.Load().state == CandidateState) {
+		return 0
+	}
+	return t.term.Number
+}
+
+// due returns when the next renewal is due if the last succeeded: one interval after it was sent or, for a leader-elect, at the end of
+// the stand-down where that comes before, or so soon after that one renewal can serve for both.
+func (t *activeTerm) due() time.Time {
+	due := t.sent.Add(t.Interval)
+	if t.lease.Load().state == LeaderElectState && t.counts.Before(due.Add(t.Slack())) {
+		return t.counts
+	}
+	return due
+}
+
+// renewed extends the lease by a write that is known to have been applied, and lets leadership count from it if the stand-down is over.
+// It returns false and changes nothing if the lease has run out: an acknowledgement after the deadline counts for nothing.
+func (t *activeTerm) renewed(revision uint64, sent time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lease.Load()
+	if !l.lasts(time.Now()) {
+		return false
+	}
+	next := l.renewed(sent, t.LeaseTime())
+	if l.state == LeaderElectState && !sent.Before(t.counts) {
+		next.state = LeaderState
+		t.led = true
+	}
+	t.lease.Store(next)
+	t.expiry.Reset(next.left(time.Now()))
+	t.revision, t.sent = revision, sent
+	t.next = t.due()
+	t.failures = 0
+	clear(t.pending)
+	return true
+}
+
+// setTarget names the candidate that is to take over, unless one is named already.
+func (t *activeTerm) setTarget(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.target != "" || t.lease.Load().state == CandidateState { // a term that has ended may be releasing already
+		return false
+	}
+	t.target = name
+	return true
+}
+
+// endLease ends the lease, once the key was released or is known to be lost.
+func (t *activeTerm) endLease() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next, now := *t.lease.Load(), time.Now()
+	if next.lasts(now) {
+		next.Lease, next.deadline = lease.Ended(lease.Of(now)), now
+		t.lease.Store(&next)
+	}
+	t.expiry.Stop()
+}
+
+// end ends leadership, and reports whether it was this call that did. If the reason is a voluntary one the lease goes on, so that nobody
+// else leads while callbacks and work return; if not, the lease ends too, whatever ended leadership before.
+func (t *activeTerm) end(why Reason) bool {
+	t.mu.Lock()
+	l, now := t.lease.Load(), time.Now()
+	if left := l.left(now); why == ReasonDeadline && left > 0 { // it was renewed while the timer fired
+		t.expiry.Reset(left)
+		t.mu.Unlock()
+		return false
+	}
+	next := *l
+	if !why.voluntary() && l.lasts(now) {
+		next.Lease, next.deadline = lease.Ended(lease.Of(now)), now
+	}
+	next.state = CandidateState
+	t.lease.Store(&next)
+	first := l.state != CandidateState
+	if first {
+		t.reason = why
+	}
+	if !why.voluntary() {
+		t.expiry.Stop()
+	}
+	t.mu.Unlock()
+
+	if first {
+		t.cancel(&TermEndedError{t.term, why})
+		t.calls.leadership(t) // OnLost is due before the loop may look whether a callback is
+		close(t.ended)
+	}
+	return first
 }

@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -52,7 +52,7 @@ func crashes(tb testing.TB, n int, opts ...election.Option) (ratios sample) {
 	s := natstest.StartTCP(tb)
 	f := newFleet(tb, s, crashTTL, 1)
 	opts = append(opts, election.WithSplay(0))
-	links, leaders := make([]*link.Link, n), make([]*candidate, n)
+	links, leaders := make([]*faultproxy.Link, n), make([]*candidate, n)
 	for i := range n {
 		links[i] = s.Link(tb)
 		nc, err := nats.Connect("", nats.InProcessServer(links[i]), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))

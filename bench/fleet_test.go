@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/record"
 )
 
 const (
@@ -34,7 +34,7 @@ type fleet struct {
 	wins    chan win // all of them, in order
 	losses  atomic.Int64
 	joined  int
-	all     []*candidate // those that did not leave, in the order in which they joined
+	all     []*candidate // the candidates that did not leave, in the order in which they joined
 }
 
 // win is the beginning of leadership.
@@ -43,7 +43,7 @@ type win struct {
 	at time.Time
 }
 
-// candidate is one that stands until it is stopped.
+// candidate campaigns until it is stopped.
 type candidate struct {
 	*election.Election
 	conn   *nats.Conn
@@ -79,11 +79,12 @@ func (f *fleet) jetStream(nc *nats.Conn) jetstream.JetStream {
 	return js
 }
 
-func (f *fleet) bucket(js jetstream.JetStream) jetstream.KeyValue {
+// bucket opens the bucket over a connection.
+func (f *fleet) bucket(nc *nats.Conn) *election.Bucket {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	bucket, err := js.KeyValue(ctx, bucketName)
+	bucket, err := election.OpenBucket(ctx, f.jetStream(nc), bucketName)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -96,27 +97,28 @@ func (f *fleet) connect() *nats.Conn {
 	return f.servers.Connect(f, nats.ReconnectBufSize(-1))
 }
 
-// join adds a candidate that stands over the connection until the benchmark ends.
+// join adds a candidate that campaigns over the connection until the benchmark ends.
 func (f *fleet) join(nc *nats.Conn, key string, opts ...election.Option) *candidate {
 	f.Helper()
 	c := &candidate{conn: nc, key: key, result: make(chan error, 1)}
-	js := f.jetStream(nc)
 	opts = append([]election.Option{
-		election.WithJetStream(js),
 		election.OnWon(func() { f.wins <- win{c, time.Now()} }),
 		election.OnLost(func() { f.losses.Add(1) }),
 	}, opts...)
 	f.joined++
-	e, err := election.NewElection(fmt.Sprintf("c%d", f.joined), key, f.bucket(js), opts...)
+	e, err := election.NewElection(fmt.Sprintf("c%d", f.joined), key, f.bucket(nc), opts...)
 	if err != nil {
 		f.Fatal(err)
 	}
 	c.Election = e
 	f.all = append(f.all, c)
 	go func() { c.result <- c.Start(context.Background()) }()
-	f.Cleanup(c.Stop)
+	f.Cleanup(c.leave)
 	return c
 }
+
+// leave stops the candidate, and waits until it has released its key.
+func (c *candidate) leave() { _ = c.Shutdown(context.Background()) }
 
 // replace has new candidates join in the place of one that stopped or, if its connection is closed, of all that used it.
 func (f *fleet) replace(gone *candidate) {
@@ -127,7 +129,7 @@ func (f *fleet) replace(gone *candidate) {
 		nc = f.connect()
 	}
 	for _, c := range departed {
-		c.Stop()
+		c.leave()
 		f.join(nc, c.key, election.WithSplay(0))
 	}
 	f.all = slices.DeleteFunc(f.all, func(c *candidate) bool { return slices.Contains(departed, c) })
@@ -168,7 +170,7 @@ func (f *fleet) await(what string, holds func() bool) {
 // consumers returns how many there are on the bucket's stream.
 func (f *fleet) consumers() int {
 	f.Helper()
-	status, err := f.bucket(f.jetStream(f.servers.Connect(f))).Status(context.Background())
+	status, err := f.bucket(f.servers.Connect(f)).Status(context.Background())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -197,17 +199,13 @@ func (f *fleet) tally(key string) *tally {
 }
 
 func (t *tally) note(data []byte) {
-	var record struct {
-		Instance string    `json:"instance"`
-		Term     uint64    `json:"term"`
-		Released time.Time `json:"released"`
-	}
-	if json.Unmarshal(data, &record) != nil || record.Term != 0 || !record.Released.IsZero() {
+	r := record.Parse(data)
+	if r.Instance == "" || r.Term != 0 || !r.Released.IsZero() {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.by[record.Instance]++
+	t.by[r.Instance]++
 }
 
 // take returns the number of attempts since it was called last.

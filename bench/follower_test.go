@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -38,7 +38,7 @@ func followerRequests(tb testing.TB, elections, each int, ttl, warmUp, measure t
 		}
 		tb.Cleanup(nc.Close)
 		f.join(nc, fmt.Sprintf("key-%d", i), election.WithSplay(ttl/4))
-		l.OnRequest(func(link.Message) { requests.Add(1) })
+		l.OnRequest(func(faultproxy.Message) { requests.Add(1) })
 	}
 	for i := range elections {
 		join(i, &byLeaders)

@@ -14,7 +14,7 @@ import (
 
 const (
 	handoverTTL = 10 * time.Second
-	// calm is the time after a handover in which all who answer the vacancy have done so.
+	// calm is the time after a handover in which all candidates that answer the vacancy have done so.
 	calm = 300 * time.Millisecond
 )
 
@@ -66,8 +66,7 @@ func (f *fleet) connections(n int) []*nats.Conn {
 }
 
 // assemble adds a leader and then its followers, spread over the connections, and returns the leader when all have made
-// their opening campaigns, so that they rely on what they hear and the leader knows their number, which it says in its
-// next renewal or its release.
+// their opening campaigns, so that they rely on notifications and the leader knows its successors.
 func (f *fleet) assemble(key string, candidates int, over []*nats.Conn, t *tally) *candidate {
 	f.Helper()
 	leader := f.lead(over[0], key)
@@ -86,7 +85,7 @@ func (f *fleet) assemble(key string, candidates int, over []*nats.Conn, t *tally
 func (f *fleet) handover(leader *candidate) (time.Duration, *candidate) {
 	f.Helper()
 	began := time.Now()
-	go leader.Stop()
+	leader.Stop()
 	w := f.win()
 	if w.by == leader || leader.IsLeader() || !w.by.IsLeader() {
 		f.Fatal("this was no handover")
@@ -144,7 +143,7 @@ func TestHandoverCountsWhatHappened(t *testing.T) {
 	if took <= 0 || took > time.Second || attempts < 1 || attempts > 3 {
 		t.Errorf("took %v, %d attempts", took, attempts)
 	}
-	if next.Status().WakeUp != "republish" || f.losses.Load() != 1 || f.consumers() != 0 {
+	if next.Status().Notifications != "republish" || f.losses.Load() != 1 || f.consumers() != 0 {
 		t.Error("the fleet is not what it should be")
 	}
 }

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// BenchmarkHerd has 1,000 candidates of one election over 200 connections hear of vacancies: of a leader that stops, of one
-// whose connection ends without a word, so that its key expires, and of one that ends so before it has renewed with all
-// of them there. It counts who leads after each, and who tried.
+// BenchmarkHerd notifies 1,000 candidates of one election, over 200 connections, of vacancies: of a leader that stops, of a leader
+// whose connection ends without a release, so that its key expires, and of a leader whose connection ends before it has renewed
+// since all candidates are there. It counts the winners of each vacancy, and the attempts.
 func BenchmarkHerd(b *testing.B) {
 	b.Run("stop", func(b *testing.B) { herd(b, false, handoverTTL) })
 	b.Run("crash", func(b *testing.B) { herd(b, true, handoverTTL) })
 	b.Run("early-crash", func(b *testing.B) { herd(b, true, 0) })
 }
 
-// herd measures after the fleet has stood for a while longer than it takes to open.
+// herd measures some time after all candidates have made their opening campaigns.
 func herd(b *testing.B, crash bool, longer time.Duration) {
 	const key = "herd"
 	f := newFleet(b, startServerProcess(b), handoverTTL, 1)
@@ -29,7 +29,7 @@ func herd(b *testing.B, crash bool, longer time.Duration) {
 		if crash {
 			leader.conn.Close()
 		} else {
-			go leader.Stop()
+			leader.Stop()
 		}
 		w := f.win()
 		b.StopTimer()

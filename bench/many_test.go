@@ -26,8 +26,7 @@ func BenchmarkManyElections(b *testing.B) {
 func manyElections(b testing.TB, n int, ttl time.Duration, ttls int) {
 	f := newFleet(b, startServerProcess(b), ttl, 1)
 	nc := f.connect()
-	js := f.jetStream(nc)
-	bucket := f.bucket(js)
+	bucket := f.bucket(nc)
 	before := footprint()
 
 	var running sync.WaitGroup
@@ -36,8 +35,7 @@ func manyElections(b testing.TB, n int, ttl time.Duration, ttls int) {
 	defer cancel()
 	all := make([]*election.Election, n)
 	for i := range all {
-		e, err := election.NewElection("a", fmt.Sprintf("key-%d", i), bucket, election.WithJetStream(js),
-			election.OnLost(func() { f.losses.Add(1) }))
+		e, err := election.NewElection("a", fmt.Sprintf("key-%d", i), bucket, election.OnLost(func() { f.losses.Add(1) }))
 		if err != nil {
 			b.Fatal(err)
 		}

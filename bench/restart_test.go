@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkRestart has a server with 20 elections of three candidates, each on a connection of its own, go down for 300 ms
-// and come back. It counts who lost leadership, and measures a handover of each election before and as soon after as all
+// and come back. It counts the leaders that lost leadership, and measures a handover of each election before and as soon after as all
 // are connected again.
 func BenchmarkRestart(b *testing.B) {
 	for b.Loop() {

@@ -8,8 +8,8 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// BenchmarkTransfer measures from the call of the leader's Transfer to the call of the named candidate's OnWon. That one is
-// never the candidate which was heard last, and would have taken over from a leader that stops.
+// BenchmarkTransfer measures from the call of the leader's Transfer to the call of the named candidate's OnWon. The
+// target is never the candidate whose attempt came last, which would have taken over from a leader that stops.
 func BenchmarkTransfer(b *testing.B) {
 	b.Run("3-candidates/nats-R1", func(b *testing.B) { transfers(b, natstest.StartTCP(b), 1) })
 	b.Run("3-candidates/nats-R3", func(b *testing.B) { transfers(b, startCluster(b, 3), 3) })

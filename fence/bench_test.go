@@ -15,7 +15,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
-	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -36,12 +36,12 @@ func TestMain(m *testing.M) {
 	natstest.VerifyTestMain(m)
 }
 
-// bench is a server on virtual time with a stream and a bucket to be protected.
+// bench is a server on virtual time, with a stream and a bucket to protect.
 type bench struct {
 	*testing.T
 	*WithT
 	server *natstest.Server
-	js     jetstream.JetStream // on a connection that nothing disturbs
+	js     jetstream.JetStream // on a connection without faults
 	stream jetstream.Stream
 	bucket jetstream.KeyValue
 }
@@ -69,7 +69,7 @@ func (b *bench) jetStream(nc *nats.Conn) jetstream.JetStream {
 	return js
 }
 
-// streamLike makes a stream of everything below its name in small letters, changed as is said.
+// streamLike makes a stream of the orders, with changes.
 func (b *bench) streamLike(name string, change ...func(*jetstream.StreamConfig)) jetstream.Stream {
 	b.Helper()
 	cfg := jetstream.StreamConfig{Name: name, Subjects: []string{"orders.>"}, Storage: jetstream.MemoryStorage}
@@ -92,25 +92,25 @@ func (b *bench) allowAtomic() {
 	b.Expect(err).NotTo(HaveOccurred())
 }
 
-// leader is one that leads, over a link of its own.
+// leader is a candidate that leads, over a link of its own.
 type leader struct {
 	*election.Election
-	link *link.Link
+	link *faultproxy.Link
 	js   jetstream.JetStream
 	term election.Term
 }
 
-// leader returns one that leads from now on, in an election that nobody leads.
+// leader returns a candidate that leads from now on, in an election that nobody leads.
 func (b *bench) leader(name string) *leader {
 	b.Helper()
 	l := &leader{link: b.server.Link(b.T)}
 	nc := natstest.Connect(b.T, l.link)
 	l.js = b.jetStream(nc)
 	var err error
-	l.Election, err = election.NewElection(name, key, deaf{b.server.Bucket(b.T, nc, ttl, natstest.WithMarkers)}, election.WithSplay(0), election.WithStandDown(0))
+	l.Election, err = election.NewElection(name, key, unnotified{b.server.Bucket(b.T, nc, ttl, natstest.WithMarkers)}, election.WithSplay(0), election.WithStandDown(0))
 	b.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = l.Start(ctx) }()
-	b.Cleanup(l.Stop)
+	b.Cleanup(l.end)
 	synctest.Wait()
 	time.Sleep(time.Second)
 	var leads bool
@@ -119,24 +119,24 @@ func (b *bench) leader(name string) *leader {
 	return l
 }
 
-// deaf is a bucket whose candidates hear of nothing, and find out by their campaigns.
-type deaf struct{ jetstream.KeyValue }
+// unnotified is a bucket without watchers: its candidates learn of changes by their campaigns.
+type unnotified struct{ jetstream.KeyValue }
 
-func (deaf) Watch(context.Context, string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, errors.New("deaf")
+func (unnotified) Watch(context.Context, string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	return nil, errors.New("no watchers")
 }
 
-func (deaf) WatchAll(context.Context, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, errors.New("deaf")
+func (unnotified) WatchAll(context.Context, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	return nil, errors.New("no watchers")
 }
 
-func (deaf) WatchFiltered(context.Context, []string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, errors.New("deaf")
+func (unnotified) WatchFiltered(context.Context, []string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	return nil, errors.New("no watchers")
 }
 
-// usurper returns one that leads while the leader before does not know yet that it does no more: somebody has purged the
-// election's bucket, and the newcomer was told not to stand down.
-func (b *bench) usurper(name string) *leader {
+// rival returns a leader that leads while the one before still considers itself leader: the election's bucket is purged, and the rival does
+// not stand down.
+func (b *bench) rival(name string) *leader {
 	b.Helper()
 	s, err := b.js.Stream(ctx, "KV_"+natstest.BucketName)
 	b.Expect(err).NotTo(HaveOccurred())
@@ -144,16 +144,19 @@ func (b *bench) usurper(name string) *leader {
 	return b.leader(name)
 }
 
-// stallAt has the link hold what is sent from the next message to a subject on, until it heals.
+// end stops the leader, and waits until its key is released.
+func (l *leader) end() { _ = l.Shutdown(ctx) }
+
+// stallAt has the link stall at the next message to a subject, until it heals.
 func (l *leader) stallAt(subject string) {
-	l.link.OnRequest(func(m link.Message) {
+	l.link.OnRequest(func(m faultproxy.Message) {
 		if m.Subject == subject {
 			l.link.Stall()
 		}
 	})
 }
 
-// openStalled has l open the stream, with the link holding what begins the epoch until it heals, and returns where the error will be.
+// openStalled has l open the stream over a link that stalls at the record of the epoch. The channel receives the error after the link heals.
 func (b *bench) openStalled(l *leader) <-chan error {
 	l.stallAt(epochSubject)
 	result := make(chan error)
@@ -167,11 +170,11 @@ func (b *bench) openStalled(l *leader) <-chan error {
 	return result
 }
 
-// forbid fails the test when l sends to a subject that begins so.
+// forbid fails the test when l sends to a subject with one of the prefixes.
 func (b *bench) forbid(l *leader, prefixes ...string) {
-	l.link.OnRequest(func(m link.Message) {
+	l.link.OnRequest(func(m faultproxy.Message) {
 		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(m.Subject, p) }) {
-			b.Errorf("it sent to %s", m.Subject)
+			b.Errorf("message sent to %s", m.Subject)
 		}
 	})
 }

@@ -1,20 +1,15 @@
 package fence_test
 
 import (
-	"context"
 	"errors"
-	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
-	"github.com/natscampaign/election/internal/link"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -33,7 +28,7 @@ func onBuckets(t *testing.T, f func(b *bench)) {
 	}
 }
 
-// value returns what stands under a key of the bucket, "" if nothing does.
+// value returns the value of a key of the bucket, "" if it has none.
 func (b *bench) value(key string) string {
 	b.Helper()
 	e, err := b.bucket.Get(ctx, key)
@@ -102,7 +97,7 @@ func TestEveryWriteOfAnOlderTermToABucketIsRefused(t *testing.T) {
 			onBuckets(t, func(b *bench) {
 				first := b.leader("a")
 				old := b.openBucket(first)
-				now := b.openBucket(b.usurper("b"))
+				now := b.openBucket(b.rival("b"))
 				revision, err := now.Put(ctx, "x", []byte("1"))
 				b.Expect(err).NotTo(HaveOccurred())
 				b.Expect(first.term.Valid()).To(BeTrue())
@@ -115,137 +110,7 @@ func TestEveryWriteOfAnOlderTermToABucketIsRefused(t *testing.T) {
 	}
 }
 
-func TestUpdateThatTheNetworkHeldBackIsRefusedWhenItArrives(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		b.allowAtomic()
-		first := b.leader("a")
-		old := b.openBucket(first)
-		revision, err := old.Put(ctx, "x", []byte("1"))
-		b.Expect(err).NotTo(HaveOccurred())
-		first.link.Stall()
-		result := make(chan error)
-		go func() {
-			_, err := old.Update(ctx, "x", []byte("late"), revision)
-			result <- err
-		}()
-		synctest.Wait()
-		b.openBucket(b.usurper("b"))
-		first.link.Heal()
-		b.Expect(<-result).To(MatchError(fence.ErrFenced))
-		b.Expect(b.value("x")).To(Equal("1"))
-	})
-}
-
-// way leads a connection over one link, and over another when it connects again.
-type way struct{ links []*link.Link }
-
-func (w *way) InProcessConn() (net.Conn, error) {
-	next := w.links[0]
-	w.links = append(w.links[1:], next)
-	return next.InProcessConn()
-}
-
-func TestUpdateThatWasGivenUpDoesNotComeOverANewerOneOfTheSameHandle(t *testing.T) {
-	onBuckets(t, func(b *bench) {
-		l, first := b.leader("a"), b.server.Link(b.T)
-		nc, err := nats.Connect("", nats.InProcessServer(&way{[]*link.Link{first, b.server.Link(b.T)}}), nats.ReconnectWait(time.Millisecond), nats.MaxReconnects(-1))
-		b.Expect(err).NotTo(HaveOccurred())
-		b.Cleanup(nc.Close)
-		kv, err := fence.OpenBucket(ctx, b.jetStream(nc), bucketName, l.term)
-		b.Expect(err).NotTo(HaveOccurred())
-		revision, err := kv.Put(ctx, "x", []byte("0"))
-		b.Expect(err).NotTo(HaveOccurred())
-		first.OnRequest(func(m link.Message) {
-			if m.Subject == "$KV."+bucketName+".x" {
-				first.Stall()
-			}
-		})
-		limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-		defer cancel()
-		_, err = kv.Update(limited, "x", []byte("given up"), revision)
-		b.Expect(err).To(MatchError(context.DeadlineExceeded))
-		b.Expect(nc.ForceReconnect()).To(Succeed())
-		time.Sleep(time.Second)
-		_, err = kv.Update(ctx, "x", []byte("1"), revision)
-		b.Expect(err).NotTo(HaveOccurred())
-		first.Heal()
-		time.Sleep(time.Second)
-		b.Expect(b.value("x")).To(Equal("1"))
-	})
-}
-
-// One was given up, and the first of two others has its turn taken away while it asks for the record to be written anew.
-func TestOnlyOneOfTwoUpdatesOfOneRevisionIsStoredAfterTheServerWasAway(t *testing.T) {
-	onBuckets(t, func(b *bench) {
-		l, path := b.leader("a"), b.server.Link(b.T) // the election goes another way, and on
-		kv, err := fence.OpenBucket(ctx, b.jetStream(natstest.Connect(b.T, path)), bucketName, l.term)
-		b.Expect(err).NotTo(HaveOccurred())
-		for away := time.Second; away <= 3*time.Second; away += 100 * time.Millisecond {
-			revision, err := kv.Put(ctx, "x", []byte("0"))
-			b.Expect(err).NotTo(HaveOccurred())
-			path.Stall()
-			short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-			_, err = kv.Update(short, "y", nil, 0)
-			cancel()
-			b.Expect(err).To(MatchError(context.DeadlineExceeded))
-
-			results := make(chan error, 2)
-			for _, value := range []string{"1", "2"} {
-				go func() {
-					long, cancel := context.WithTimeout(ctx, 10*time.Second)
-					defer cancel()
-					_, err := kv.Update(long, "x", []byte(value), revision)
-					results <- err
-				}()
-			}
-			time.Sleep(away)
-			path.Heal()
-			b.Expect([]error{<-results, <-results}).To(ConsistOf(BeNil(), MatchError(jetstream.ErrKeyRevisionMismatch)), "away for %v", away)
-			b.Expect(l.term.Valid()).To(BeTrue())
-		}
-	})
-}
-
-func TestHandleIsOfUseOverALinkThatTakesLongerThanATurn(t *testing.T) {
-	onBuckets(t, func(b *bench) {
-		l, path := b.leader("a"), b.server.Link(b.T)
-		kv, err := fence.OpenBucket(ctx, b.jetStream(natstest.Connect(b.T, path)), bucketName, l.term)
-		b.Expect(err).NotTo(HaveOccurred())
-		path.DelayReplies(1500 * time.Millisecond)
-		var revision uint64
-		for range 5 { // each of which is adrift for the next
-			long, cancel := context.WithTimeout(ctx, time.Minute)
-			revision, err = kv.Update(long, "x", nil, revision)
-			cancel()
-			b.Expect(err).NotTo(HaveOccurred())
-		}
-	})
-}
-
-func TestWriteWhoseReplyIsLostKeepsNoOtherWaiting(t *testing.T) {
-	onBuckets(t, func(b *bench) {
-		l := b.leader("a")
-		kv := b.openBucket(l)
-		l.link.LoseReplies(link.Once(func(m link.Message) bool { return m.Request == "$KV."+bucketName+".x" }))
-		long, cancel := context.WithTimeout(ctx, time.Hour)
-		gone := make(chan struct{})
-		go func() {
-			defer close(gone)
-			_, _ = kv.Put(long, "x", nil)
-		}()
-		synctest.Wait()
-		began := time.Now()
-		_, err := kv.Update(ctx, "y", []byte("1"), 0)
-		b.Expect(err).NotTo(HaveOccurred())
-		b.Expect(time.Since(began)).To(BeNumerically("<=", time.Second))
-		cancel()
-		<-gone
-		_, err = kv.Put(ctx, "y", []byte("2"))
-		b.Expect(err).NotTo(HaveOccurred())
-	})
-}
-
-func TestEpochIsBegunOverAMarkThatItsRecordWasDeleted(t *testing.T) {
+func TestEpochIsBegunOverTheDeletionMarkerOfItsRecord(t *testing.T) {
 	for name, drop := range map[string]func(b *bench) error{
 		"delete": func(b *bench) error { return b.bucket.Delete(ctx, "epoch."+key) },
 		"purge":  func(b *bench) error { return b.bucket.Purge(ctx, "epoch."+key) },
@@ -258,7 +123,7 @@ func TestEpochIsBegunOverAMarkThatItsRecordWasDeleted(t *testing.T) {
 				_, err := kv.Put(ctx, "x", []byte("1"))
 				b.Expect(err).NotTo(HaveOccurred())
 				b.Expect(drop(b)).To(Succeed())
-				l.Stop()
+				l.end()
 				now := b.openBucket(b.leader("b"))
 				_, err = now.Put(ctx, "x", []byte("2"))
 				b.Expect(err).NotTo(HaveOccurred())
@@ -283,7 +148,7 @@ func TestWriteThatFailedHasNoRevision(t *testing.T) {
 	})
 }
 
-func TestWitnessIsNoKeyThatAnybodySees(t *testing.T) {
+func TestKeysDoNotIncludeTheWitness(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		b.allowAtomic()
 		kv := b.openBucket(b.leader("a"))
@@ -293,7 +158,7 @@ func TestWitnessIsNoKeyThatAnybodySees(t *testing.T) {
 	})
 }
 
-func TestGetTellsWhatStandsUnderAKey(t *testing.T) {
+func TestGetReturnsTheValueOfAKey(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		kv := b.openBucket(b.leader("a"))
 		_, err := kv.Get(ctx, "x")

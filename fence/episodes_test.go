@@ -19,13 +19,13 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
 var (
-	episodes = flag.Int("episodes", 20, "how often a leader is deposed while it writes")
-	atOnce   = flag.Int("at-once", 10, "elections that are led by one process, all of which are deposed with it")
+	episodes = flag.Int("episodes", 20, "how often a leader is replaced while it writes")
+	atOnce   = flag.Int("at-once", 10, "elections that one process leads, and loses at once")
 )
 
 func tokenOf(data []byte) string {
@@ -44,7 +44,7 @@ type ground struct {
 	js      jetstream.JetStream
 	keys    []string
 
-	usurpers []*election.Election // in the order in which they led
+	rivals []*election.Election // in the order in which they led
 
 	mu      sync.Mutex
 	wrote   [2]map[string]string // the token of the newest term in which each fleet wrote, by key
@@ -91,7 +91,7 @@ func (g *ground) reports(fleet int) func(event, key, token string) {
 	}
 }
 
-// until waits until something is so of every key.
+// until waits until a condition holds for every key.
 func (g *ground) until(what string, is func(key string) bool) {
 	g.Helper()
 	for limit := time.After(time.Minute); ; {
@@ -109,7 +109,7 @@ func (g *ground) until(what string, is func(key string) bool) {
 		select {
 		case <-g.changed:
 		case <-limit:
-			g.Fatalf("not so of %q: %s", left, what)
+			g.Fatalf("%s: not for %q", what, left)
 		}
 	}
 }
@@ -134,15 +134,15 @@ func (g *ground) led(fleet int) (n int) {
 	return n
 }
 
-// refusals returns how many writes were refused that had been under way.
+// refusals returns how many late writes were refused.
 func (g *ground) refusals() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.refused
 }
 
-// play has two fleets depose each other, all elections at once, until there were so many episodes, and looks at what the
-// stream holds then. What fail does has the network or the process of a fleet fail, and what it returns mends that.
+// play has two fleets replace each other, in all elections at once, for a number of episodes, and then judges the stream. fail makes the
+// network or the process of a fleet fail, and returns a function that ends the failure.
 func (g *ground) play(fail func(fleet int) (mend func())) {
 	began := time.Now()
 	g.until("somebody leads", func(key string) bool { return g.wrote[0][key] != "" || g.wrote[1][key] != "" })
@@ -152,14 +152,14 @@ func (g *ground) play(fail func(fleet int) (mend func())) {
 		mend := fail(turn)
 		g.leads(1 - turn)
 		mend()
-		g.until("the deposed leader knows", func(key string) bool {
+		g.until("the former leader is fenced", func(key string) bool {
 			token := g.wrote[turn][key]
 			return token == "" || g.fenced[token+key]
 		})
 		played += led
 	}
 	g.Eventually(g.refusals).WithTimeout(time.Minute).Should(BeNumerically(">=", played), "every late writer goes on until it is refused")
-	g.Logf("%d episodes in %v, %d writes refused that had been under way", played, time.Since(began).Round(time.Second), g.refusals())
+	g.Logf("%d episodes in %v, %d late writes refused", played, time.Since(began).Round(time.Second), g.refusals())
 	v, err := judge(ctx, g.js)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Logf("%d writes in %d epochs, %d of them stale", v.writes, v.epochs, len(v.stale))
@@ -168,8 +168,9 @@ func (g *ground) play(fail func(fleet int) (mend func())) {
 }
 
 func TestNoWriteOfALeaderWhoseLinkFailsIsStoredInANewerEpoch(t *testing.T) {
+	inRealTime(t)
 	g := newGround(t, fleetTTL)
-	links := [2]*link.Link{}
+	links := [2]*faultproxy.Link{}
 	for i := range links {
 		server := g.cluster.Servers()[i]
 		links[i] = server.Link(t)
@@ -177,7 +178,7 @@ func TestNoWriteOfALeaderWhoseLinkFailsIsStoredInANewerEpoch(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		t.Cleanup(f.end)
 	}
-	faults := []func(l *link.Link){(*link.Link).Stall, (*link.Link).Stall, (*link.Link).Cut}
+	faults := []func(l *faultproxy.Link){(*faultproxy.Link).Stall, (*faultproxy.Link).Stall, (*faultproxy.Link).Cut}
 	g.play(func(fleet int) func() {
 		faults[rand.N(len(faults))](links[fleet])
 		return links[fleet].Heal
@@ -188,6 +189,7 @@ func TestNoWriteOfALeaderThatWasStoppedIsStoredInANewerEpoch(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there is no SIGSTOP on Windows")
 	}
+	inRealTime(t)
 	g := newGround(t, fleetTTL)
 	processes := [2]*os.Process{}
 	for i := range processes {
@@ -199,7 +201,16 @@ func TestNoWriteOfALeaderThatWasStoppedIsStoredInANewerEpoch(t *testing.T) {
 	})
 }
 
-// leaderEnv tells the test binary, started again, to be a process of leaders: the addresses of the servers.
+// inRealTime runs a test of leases that run out in real time beside others of its kind, and not with -short.
+func inRealTime(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("leases run out in real time: not with -short")
+	}
+	t.Parallel()
+}
+
+// leaderEnv has the test binary, started again, be a process of leaders: the addresses of the servers.
 const leaderEnv = "FENCE_TEST_SERVERS"
 
 // process starts a fleet in a process of its own, which ends with the test.

@@ -17,8 +17,8 @@ import (
 	"github.com/natscampaign/election/fence"
 )
 
-// A leader takes amounts from a queue and publishes their sum. Each amount counts once, whoever leads and whatever the
-// network does. Lines with "fence:" are what this costs.
+// A leader consumes amounts from a queue and publishes their sum. Each amount counts once, whichever candidate leads and whatever the network
+// does. Lines with "fence:" are what this costs.
 func Example() {
 	js, candidate, shutdown := connect("host-1")
 	defer shutdown()
@@ -103,7 +103,7 @@ func read(m jetstream.Msg) (number, amount uint64) {
 	return about.Sequence.Stream, amount
 }
 
-// What was opened for a term is of no use when that is over.
+// A handle is of no use when its term is over.
 func ExampleOpenStream() {
 	js, candidate, shutdown := connect("host-1")
 	defer shutdown()
@@ -124,7 +124,7 @@ func ExampleOpenStream() {
 	// Output: true
 }
 
-// A bucket is written as ever, but for the term.
+// A bucket is written as any other, for a term.
 func ExampleOpenBucket() {
 	js, candidate, shutdown := connect("host-1")
 	defer shutdown()
@@ -155,11 +155,11 @@ func ExampleOpenBucket() {
 	// Output: 18
 }
 
-// A receiver outside of NATS, to which leaders send their tokens along.
+// A receiver outside of NATS, to which leaders send their tokens.
 func ExampleGuard() {
 	created := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
-	earlier := election.Term{Bucket: created, Number: 9}
-	later := election.Term{Bucket: created, Number: 10}
+	earlier := election.Term{BucketCreated: created, Number: 9}
+	later := election.Term{BucketCreated: created, Number: 10}
 
 	var guard fence.Guard
 	fmt.Println(guard.Admit(earlier.Token()))
@@ -196,9 +196,9 @@ func connect(name string) (js jetstream.JetStream, candidate *election.Election,
 		_, err = js.Publish(ctx, "amounts", []byte(amount))
 		check(err)
 	}
-	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "ELECTIONS", TTL: 2 * time.Second, Storage: jetstream.MemoryStorage})
+	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "ELECTIONS", TTL: time.Second, Storage: jetstream.MemoryStorage})
 	check(err)
-	candidate, err = election.NewElection(name, "adder", bucket, election.WithJetStream(js), election.WithSplay(0))
+	candidate, err = election.NewElection(name, "adder", bucket, election.WithSplay(0))
 	check(err)
 	return js, candidate, func() {
 		nc.Close()

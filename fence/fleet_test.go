@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	fleetTTL = 2 * time.Second
+	fleetTTL = time.Second
 	lateness = fleetTTL + time.Second // how long a write may be under way
 )
 
@@ -32,7 +32,7 @@ func keysOf(n int) (keys []string) {
 func epochOf(key string) string  { return "orders." + key + ".epoch" }
 func ordersOf(key string) string { return "orders." + key + ".done" }
 
-// fleet is what one process runs: a candidate for each key, that writes while it leads and does not care when it does no more.
+// fleet is what one process runs: a candidate for each key, which begins to write when it leads, and does not stop when it no longer leads.
 type fleet struct {
 	js     jetstream.JetStream
 	report func(event, key, token string)
@@ -41,14 +41,14 @@ type fleet struct {
 	all    sync.WaitGroup
 }
 
-// What a fleet reports of a key and a term.
+// The events that a fleet reports of a key and a term.
 const (
 	eventWrote   = "wrote"   // its first write was stored
-	eventRefused = "refused" // a write that had been under way was refused, for its epoch
+	eventRefused = "refused" // a late write was refused, for its epoch
 	eventFenced  = "fenced"  // the handle is closed
 )
 
-// startFleet has the candidates of one process stand, on one connection.
+// startFleet starts the candidates of one process, on one connection.
 func startFleet(name string, nc *nats.Conn, keys []string, report func(event, key, token string)) (*fleet, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -75,7 +75,7 @@ func startFleet(name string, nc *nats.Conn, keys []string, report func(event, ke
 	return f, nil
 }
 
-// end has all candidates stop, and waits for them and for the last of their writes.
+// end stops all candidates, and waits for them and for their last writes.
 func (f *fleet) end() {
 	f.stop()
 	f.all.Wait()
@@ -94,14 +94,14 @@ func (f *fleet) work(ctx context.Context, t election.Term) error {
 	return nil
 }
 
-// order is what a leader of term t writes.
+// order returns what a leader of term t writes.
 func order(t election.Term) *nats.Msg {
 	return &nats.Msg{Subject: ordersOf(t.Key), Header: nats.Header{fence.TokenHeader: {t.Token()}}}
 }
 
 // write writes until the handle is closed.
 func (f *fleet) write(s *fence.Stream, t election.Term) {
-	for told := false; f.ctx.Err() == nil; f.pause(50 * time.Millisecond) {
+	for reported := false; f.ctx.Err() == nil; f.pause(50 * time.Millisecond) {
 		limited, cancel := context.WithTimeout(f.ctx, lateness)
 		_, err := s.PublishMsg(limited, order(t))
 		cancel()
@@ -109,9 +109,9 @@ func (f *fleet) write(s *fence.Stream, t election.Term) {
 		case errors.Is(err, fence.ErrFenced):
 			f.report(eventFenced, t.Key, t.Token())
 			return
-		case err == nil && !told:
+		case err == nil && !reported:
 			f.report(eventWrote, t.Key, t.Token())
-			told = true
+			reported = true
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (f *fleet) writeLate(s *fence.Stream, t election.Term) {
 	for f.ctx.Err() == nil {
 		m := s.Prepared(order(t))
 		f.pause(lateness)
-		limited, cancel := context.WithTimeout(f.ctx, time.Minute)
+		limited, cancel := context.WithTimeout(f.ctx, lateness+time.Second) // longer than most stalls; a message that was cut off has no answer
 		_, err := f.js.PublishMsg(limited, m)
 		cancel()
 		var api *jetstream.APIError
@@ -139,13 +139,13 @@ func (f *fleet) pause(longest time.Duration) {
 	}
 }
 
-// verdict is what a stream tells of epochs and writes.
+// verdict is what a stream shows of epochs and writes.
 type verdict struct {
 	epochs, writes int
 	stale          []string
 }
 
-// judge reads all that a stream holds, in its order.
+// judge reads all messages of a stream, in their order.
 func judge(ctx context.Context, js jetstream.JetStream) (verdict, error) {
 	var v verdict
 	stream, err := js.Stream(ctx, streamName)
@@ -156,7 +156,7 @@ func judge(ctx context.Context, js jetstream.JetStream) (verdict, error) {
 	if err != nil {
 		return v, err
 	}
-	now := map[string]string{} // the token whose epoch it is, by key
+	now := map[string]string{} // the token of the present epoch, by key
 	for left := stream.CachedInfo().State.Msgs; left > 0; {
 		batch, err := consumer.Fetch(int(min(left, 1000)), jetstream.FetchMaxWait(10*time.Second))
 		if err != nil {

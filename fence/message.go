@@ -14,8 +14,8 @@ import (
 // demand is what every write demands of the server: that the record has this sequence.
 type demand struct {
 	sequence uint64
-	header   nats.Header // that says so; it is shared, and never changed
-	stream   []string    // that it names, if it does
+	header   nats.Header // states the demand; shared, and never changed
+	stream   []string    // the stream that the demand names, if it does
 }
 
 func (e *epoch) demandOf(sequence uint64) *demand {
@@ -25,15 +25,15 @@ func (e *epoch) demandOf(sequence uint64) *demand {
 	}}
 }
 
-// naming returns the demand with that for the stream as well. It costs every write a little, and is needed only where another
-// stream might take it.
+// naming returns the demand with that for the stream as well. It costs every write a little, and is needed only where another stream might
+// store the message.
 func (d *demand) naming(stream string) *demand {
 	header := maps.Clone(d.header)
 	header[jetstream.ExpectedStreamHeader] = []string{stream}
 	return &demand{d.sequence, header, []string{stream}}
 }
 
-// fenced returns a copy of m that makes the demand, unless it makes one of its own. Data, and values of headers, are shared.
+// fenced returns a copy of m that makes the demand, unless m makes one of its own. Data, and values of headers, are shared.
 func (d *demand) fenced(m *nats.Msg) *nats.Msg {
 	copied := &nats.Msg{Subject: m.Subject, Reply: m.Reply, Header: d.header, Data: m.Data}
 	switch {
@@ -50,13 +50,13 @@ func (d *demand) fenced(m *nats.Msg) *nats.Msg {
 	return copied
 }
 
-// has says whether a message has a header, whatever it says.
+// has reports whether a message has a header, whatever its value.
 func has(m *nats.Msg, header string) bool { return len(m.Header[header]) > 0 }
 
-// demands says whether a message makes the one demand for a last sequence of a subject that it can.
+// demands reports whether a message itself makes the one demand for a last sequence of a subject that a message can make.
 func demands(m *nats.Msg) bool { return has(m, jetstream.ExpectedLastSubjSeqHeader) }
 
-// expects says whether a message may be refused for something else than the epoch, in the same words.
+// expects reports whether a message may be refused for another reason than the epoch, in the same words.
 func expects(m *nats.Msg) bool { return demands(m) || has(m, jetstream.ExpectedLastSeqHeader) }
 
 // demanded returns the subject of which a message demands the last sequence.
@@ -67,41 +67,41 @@ func demanded(m *nats.Msg) string {
 	return m.Subject
 }
 
-// takes says why a message cannot be published for the epoch.
-func (e *epoch) takes(m *nats.Msg) error {
+// validate returns why a message cannot be published for the epoch.
+func (e *epoch) validate(m *nats.Msg) error {
 	switch {
 	case m == nil:
 		return errors.New("no message given")
 	case m.Subject == e.subject:
-		return fmt.Errorf("%q is the subject of the epochs, which only opening the stream writes; publish to another", m.Subject)
+		return fmt.Errorf("%q is the subject of the epochs, and only opening the stream writes it: publish to another", m.Subject)
 	case has(m, jetstream.ScheduleTargetHeader) && m.Header[jetstream.ScheduleTargetHeader][0] == e.subject:
-		return fmt.Errorf("the message to %q has %s %q, which is the subject of the epochs; name another", m.Subject, jetstream.ScheduleTargetHeader, e.subject)
+		return fmt.Errorf("the message to %q has %s %q, which is the subject of the epochs: name another", m.Subject, jetstream.ScheduleTargetHeader, e.subject)
 	case has(m, jetstream.MsgRollup) && strings.EqualFold(m.Header[jetstream.MsgRollup][0], jetstream.MsgRollupAll):
-		return fmt.Errorf("the message to %q would purge the stream (%s: %s), the epoch with it; purge it past the handle, or roll up the subject alone", m.Subject, jetstream.MsgRollup, jetstream.MsgRollupAll)
+		return fmt.Errorf("the message to %q would purge the stream (%s: %s) and the epoch with it: purge the stream without the handle, or roll up the subject alone", m.Subject, jetstream.MsgRollup, jetstream.MsgRollupAll)
 	case has(m, jetstream.ExpectedLastSubjSeqSubjHeader) && !demands(m):
-		return fmt.Errorf("the message to %q names a subject (%s) and no last sequence of it; add %s", m.Subject, jetstream.ExpectedLastSubjSeqSubjHeader, jetstream.ExpectedLastSubjSeqHeader)
+		return fmt.Errorf("the message to %q names a subject (%s) and no last sequence of it: add %s", m.Subject, jetstream.ExpectedLastSubjSeqSubjHeader, jetstream.ExpectedLastSubjSeqHeader)
 	}
 	return nil
 }
 
-// takesBatch says why messages cannot be published for the epoch as one.
-func (e *epoch) takesBatch(msgs []*nats.Msg) error {
-	settled, free := map[string]bool{e.subject: true}, false // subjects of which no last sequence can be demanded any more
+// validateBatch returns why messages cannot be published for the epoch as one.
+func (e *epoch) validateBatch(msgs []*nats.Msg) error {
+	used, free := map[string]bool{e.subject: true}, false // used: subjects of which no last sequence can be demanded any more
 	for i, m := range msgs {
-		if err := e.takes(m); err != nil {
+		if err := e.validate(m); err != nil {
 			return err
 		}
 		if !demands(m) {
 			free = true
-		} else if settled[demanded(m)] {
-			return fmt.Errorf("message %d of %d demands the last sequence of %q, of which another in the batch does, or which it has changed; demand it once, and first", i+1, len(msgs), demanded(m))
+		} else if used[demanded(m)] {
+			return fmt.Errorf("message %d of %d demands the last sequence of %q, which another message of the batch demands or has changed: demand it once, and first", i+1, len(msgs), demanded(m))
 		} else {
-			settled[demanded(m)] = true
+			used[demanded(m)] = true
 		}
-		settled[m.Subject] = true
+		used[m.Subject] = true
 	}
 	if !free {
-		return fmt.Errorf("all %d messages demand a last sequence of their subjects (%s), and none is left to make that of the epoch; add one", len(msgs), jetstream.ExpectedLastSubjSeqHeader)
+		return fmt.Errorf("all %d messages demand a last sequence of their subjects (%s), and none is left to make that of the epoch: add one", len(msgs), jetstream.ExpectedLastSubjSeqHeader)
 	}
 	return nil
 }

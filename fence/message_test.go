@@ -16,7 +16,7 @@ import (
 func TestNoHeaderOfAMessageTakesTheDemandAway(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		old := b.open(b.leader("a"))
-		now := b.open(b.usurper("b"))
+		now := b.open(b.rival("b"))
 		b.publish(now, "1")
 		for _, value := range []string{"", "0", "x", epochSubject} {
 			for _, h := range []nats.Header{
@@ -107,7 +107,7 @@ func TestRecordIsExemptFromAnAgeThatIsSetLater(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		first := b.leader("a")
 		old := b.open(first)
-		b.open(b.usurper("b"))
+		b.open(b.rival("b"))
 		info, err := b.stream.Info(ctx)
 		b.Expect(err).NotTo(HaveOccurred())
 		info.Config.MaxAge, info.Config.Duplicates = time.Second, time.Second
@@ -123,7 +123,7 @@ func TestRecordIsExemptFromAnAgeThatIsSetLater(t *testing.T) {
 func TestWorkQueueForgetsOlderEpochs(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		b.publish(b.open(b.leader("a")), "1")
-		b.publish(b.open(b.usurper("b")), "2")
+		b.publish(b.open(b.rival("b")), "2")
 		b.Expect(b.stored()).To(Equal([]string{"1", "epoch b", "2"}), "else a consumer that takes the newer record brought back the older")
 	}, func(cfg *jetstream.StreamConfig) { cfg.Retention = jetstream.WorkQueuePolicy })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/natscampaign/election/fence"
 )
 
-func TestWritesAreCountedByWhatBecameOfThem(t *testing.T) {
+func TestWritesAreCountedByTheirResult(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		metrics := prometheus.NewPedanticRegistry()
 		first := b.leader("a")
@@ -22,7 +22,7 @@ func TestWritesAreCountedByWhatBecameOfThem(t *testing.T) {
 		_, err = old.Publish(ctx, "elsewhere", nil)
 		b.Expect(err).To(HaveOccurred())
 
-		second := b.usurper("b")
+		second := b.rival("b")
 		_, err = fence.OpenBucket(ctx, second.js, bucketName, second.term, fence.WithRegisterer(metrics))
 		b.Expect(err).NotTo(HaveOccurred())
 		b.open(second)
@@ -31,7 +31,7 @@ func TestWritesAreCountedByWhatBecameOfThem(t *testing.T) {
 			b.Expect(err).To(MatchError(fence.ErrFenced))
 		}
 		b.Expect(testutil.GatherAndCompare(metrics, strings.NewReader(`
-# HELP election_fenced_writes_total Writes of leaders that the server takes only until a newer term begins, by what became of them.
+# HELP election_fenced_writes_total Writes of leaders that the server stores only until a newer term begins, by their result.
 # TYPE election_fenced_writes_total counter
 election_fenced_writes_total{election="billing",identity="a",result="failed",stream="ORDERS"} 1
 election_fenced_writes_total{election="billing",identity="a",result="fenced",stream="ORDERS"} 2
@@ -43,7 +43,7 @@ election_fenced_writes_total{election="billing",identity="b",result="stored",str
 	})
 }
 
-func TestRegistererThatHasTheNameForSomethingElseIsRefused(t *testing.T) {
+func TestRegistererWithAnotherMetricOfTheNameIsRefused(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		l := b.leader("a")
 		metrics := prometheus.NewRegistry()

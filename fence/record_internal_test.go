@@ -12,11 +12,11 @@ func FuzzEpochRecord(f *testing.F) {
 	f.Add([]byte(`{"token":"0000000000000001-0000000000000000","election":"billing"}`))
 	f.Add([]byte(`{"token":7,"election":{}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		rec, err := readRecord(data)
+		rec, err := parseRecord(data)
 		if err != nil {
 			return
 		}
-		if err := checkToken(rec.Token); err != nil {
+		if err := validateToken(rec.Token); err != nil {
 			t.Errorf("the record has the token %q: %v", rec.Token, err)
 		}
 		if rec.Since.Year() < 0 || rec.Since.Year() > 9999 {
@@ -26,7 +26,7 @@ func FuzzEpochRecord(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := readRecord(written)
+		again, err := parseRecord(written)
 		if err != nil || again.Token != rec.Token || again.Election != rec.Election || again.Leader != rec.Leader || again.Term != rec.Term {
 			t.Errorf("%s was read as %+v, and that as %+v: %v", data, rec, again, err)
 		}

@@ -12,37 +12,34 @@ import (
 	"github.com/natscampaign/election"
 )
 
-// Stream publishes to one stream for one term. It may be used by many goroutines at once, and needs no closing.
+// Stream publishes to one stream for one term. Many goroutines may use it at once, and it needs no closing.
 type Stream struct {
 	epoch  *epoch
 	atomic bool
 }
 
-// OpenStream begins the epoch of term t in a stream, under epochSubject, and returns a handle for writes that belong to it.
-// To open it twice for a term is to have two handles for one epoch.
+// OpenStream begins the epoch of term t in a stream, under epochSubject, and returns a handle for writes that belong to the epoch. Several
+// handles of one term share its epoch.
 //
-// The term must lead, or the error is [ErrFenced], as it is if a newer term has begun its epoch. The stream must store
-// epochSubject, which must not be the key that elects the leader; it must be no mirror, have no sources, transform no subjects,
-// acknowledge what it stores, and keep what nobody consumes. When that is not so nothing is written. After any other error the
-// epoch may have begun: open it again.
-func OpenStream(ctx context.Context, js jetstream.JetStream, stream, epochSubject string, t election.Term, opts ...Option) (*Stream, error) {
-	s, err := openStream(ctx, js, stream, epochSubject, t, opts)
-	if err != nil {
-		return nil, fmt.Errorf("fence: cannot open stream %q for term %d of election %q: %w", stream, t.Number, t.Key, err)
-	}
-	return s, nil
-}
-
-func openStream(ctx context.Context, js jetstream.JetStream, stream, epochSubject string, t election.Term, opts []Option) (*Stream, error) {
+// The term must lead, or the error is [ErrFenced], as it is if a newer term has begun its epoch. The stream must store epochSubject, which
+// must not be the key that elects the leader; it must be no mirror, have no sources, transform no subjects, acknowledge what it stores, and
+// keep what nobody consumes. Otherwise OpenStream writes nothing and returns an error. After any other error the epoch may have begun: open
+// the stream again.
+func OpenStream(ctx context.Context, js jetstream.JetStream, stream, epochSubject string, t election.Term, opts ...Option) (s *Stream, err error) {
+	defer func() {
+		if err != nil {
+			s, err = nil, fmt.Errorf("fence: cannot open stream %q for term %d of election %q: %w", stream, t.Number, t.Key, err)
+		}
+	}()
 	o := optionsOf(opts)
 	if err := ready(js, t); err != nil {
 		return nil, err
 	}
 	switch {
 	case o.epochKey != nil:
-		return nil, errors.New("WithEpochKey is for buckets; the epochs of a stream begin under the subject given")
+		return nil, errors.New("WithEpochKey is for buckets: the epochs of a stream begin under the subject given")
 	case !isSubject(epochSubject):
-		return nil, fmt.Errorf("epoch subject %q is not one to publish to; give one without wildcards, blanks and empty parts", epochSubject)
+		return nil, fmt.Errorf("epoch subject %q is not one to publish to: give one without wildcards, blanks and empty parts", epochSubject)
 	}
 	ctx, cancel := limited(ctx, js)
 	defer cancel()
@@ -51,56 +48,52 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream, epochSubjec
 		return nil, err
 	}
 	e, err := openEpoch(ctx, on, epochSubject, epochSubject, t, o)
-	if err != nil {
-		return nil, err
-	}
-	return &Stream{epoch: e, atomic: on.config.AllowAtomicPublish}, nil
+	return &Stream{epoch: e, atomic: on.config.AllowAtomicPublish}, err
 }
 
-// Publish is [Stream.PublishMsg] for a message that is no more than its data.
+// Publish is [Stream.PublishMsg] for a message of data alone.
 func (s *Stream) Publish(ctx context.Context, subject string, data []byte) (*jetstream.PubAck, error) {
 	return s.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: data})
 }
 
-// PublishMsg publishes a message on the demand that no newer epoch has begun. If one has, the error is [ErrFenced], the
-// message was not stored, and the handle is closed. The context limits how long the message may queue and be tried again; one
-// without a deadline is given the default timeout of the JetStream given, 5 s. The message is not changed.
+// PublishMsg publishes a message on the demand that no newer epoch has begun. If one has, the error is [ErrFenced], the message was not
+// stored, and the handle is closed. The context limits how long the message may queue and be tried again; a context without a deadline gets
+// the default timeout of the JetStream given, 5 s. The message is not changed.
 //
-// Errors of nats.go come as they are. When the reply was lost the message may have been stored, or may be until a newer epoch
-// begins. A message that makes a demand for the last sequence of a subject itself cannot make that of the epoch too: put it into
-// a batch, together with one that makes none.
+// Errors of nats.go are passed on. When the reply was lost the message may have been stored, or may be until a newer epoch begins. A
+// message that demands a last sequence of a subject itself cannot make the demand of the epoch too: publish it in a batch with a message
+// that makes no demand.
 func (s *Stream) PublishMsg(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
-	if err := s.epoch.takes(m); err != nil {
+	if err := s.epoch.validate(m); err != nil {
 		return nil, fmt.Errorf("fence: %w", err)
 	}
 	if demands(m) {
-		return nil, fmt.Errorf("fence: the message to %q demands a last sequence of its subject itself (%s), and can make one such demand only; publish it in a batch with one that makes none", m.Subject, jetstream.ExpectedLastSubjSeqHeader)
+		return nil, fmt.Errorf("fence: the message to %q demands a last sequence of its subject itself (%s), and can make one such demand only: publish it in a batch with a message that makes none", m.Subject, jetstream.ExpectedLastSubjSeqHeader)
 	}
-	var ack *jetstream.PubAck
-	err := s.epoch.write(ctx, expects(m), s.epoch.foreign(m), func(ctx context.Context, d *demand) (err error) {
-		ack, err = s.epoch.publish(ctx, d.fenced(m))
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return ack, nil
+	return s.epoch.store(ctx, m)
 }
 
-// PublishBatch publishes messages in their order, and returns the sequences of those that were stored.
+// PublishBatch publishes messages in their order, and returns the sequences of the stored ones.
 //
-// Where the stream allows atomic batches (AllowAtomicPublish) all are stored, one after the other with nothing between, or
-// none; at most 1,000. They may then make demands of their own, such as a last sequence of their subject, as long as one makes
-// none. Elsewhere they are published one by one until one fails.
-func (s *Stream) PublishBatch(ctx context.Context, msgs ...*nats.Msg) ([]uint64, error) {
+// Where the stream allows atomic batches (AllowAtomicPublish) all messages are stored, one after the other with nothing between, or none;
+// at most 1,000. They may then make demands of their own, such as a last sequence of their subject, if at least one makes none. Elsewhere
+// they are published one by one until one fails.
+func (s *Stream) PublishBatch(ctx context.Context, msgs ...*nats.Msg) (sequences []uint64, err error) {
 	if !s.atomic || len(msgs) < 2 {
-		return s.publishInTurn(ctx, msgs)
+		for i, m := range msgs {
+			ack, err := s.PublishMsg(ctx, m)
+			if err != nil {
+				return sequences, fmt.Errorf("message %d of %d: %w", i+1, len(msgs), err)
+			}
+			sequences = append(sequences, ack.Sequence)
+		}
+		return sequences, nil
 	}
-	if err := s.epoch.takesBatch(msgs); err != nil {
+	if err := s.epoch.validateBatch(msgs); err != nil {
 		return nil, fmt.Errorf("fence: %w", err)
 	}
 	var last uint64
-	err := s.epoch.write(ctx, slices.ContainsFunc(msgs, expects), s.epoch.foreign(msgs...), func(ctx context.Context, d *demand) (err error) {
+	err = s.epoch.write(ctx, slices.ContainsFunc(msgs, expects), s.epoch.foreign(msgs...), func(ctx context.Context, d *demand) (err error) {
 		batch := make([]*nats.Msg, len(msgs))
 		for i, m := range msgs {
 			batch[i] = d.fenced(m)
@@ -111,27 +104,15 @@ func (s *Stream) PublishBatch(ctx context.Context, msgs ...*nats.Msg) ([]uint64,
 	if err != nil {
 		return nil, err
 	}
-	sequences := make([]uint64, len(msgs))
-	for i := range sequences {
-		sequences[i] = last - uint64(len(msgs)-1-i)
+	for i := range msgs {
+		sequences = append(sequences, last-uint64(len(msgs)-1-i))
 	}
 	return sequences, nil
 }
 
-func (s *Stream) publishInTurn(ctx context.Context, msgs []*nats.Msg) (sequences []uint64, err error) {
-	for i, m := range msgs {
-		ack, err := s.PublishMsg(ctx, m)
-		if err != nil {
-			return sequences, fmt.Errorf("message %d of %d: %w", i+1, len(msgs), err)
-		}
-		sequences = append(sequences, ack.Sequence)
-	}
-	return sequences, nil
-}
+// Epoch returns the sequence of the record that began the epoch. Older leaders have written nothing after it: a reader that has read the
+// stream that far has read all that they ever will have written.
+func (s *Stream) Epoch() uint64 { return s.epoch.sequence() }
 
-// Epoch returns the sequence of the record that began the epoch. Older leaders have written nothing after it: who has read the
-// stream that far has seen all that they ever will have written.
-func (s *Stream) Epoch() uint64 { return s.epoch.demand.Load().sequence }
-
-// Atomic says whether batches are stored as one.
+// Atomic reports whether batches are stored as one.
 func (s *Stream) Atomic() bool { return s.atomic }

@@ -2,16 +2,16 @@
 //
 // An [Elector] is what gocron.WithDistributedElector takes:
 //
-//	e, err := election.NewElection(name, "jobs", bucket, election.WithJetStream(js))
+//	e, err := election.NewElection(name, "jobs", bucket)
 //	…
 //	go e.Start(ctx)
 //	s, err := gocron.NewScheduler(gocron.WithDistributedElector(gocronelector.New(e)))
 //
-// gocron asks once, when a job is due. A job that runs when leadership ends runs on: give long jobs the context of
-// [election.Election.Run], or have them ask [election.Term.Valid] before each effect and send [election.Term.Token] along.
-// A job that is due while nobody leads, as during a stand-down, is run by nobody; gocron runs it when it is due again.
+// gocron asks once, when a job is due. A job that runs when leadership ends runs on: give long jobs the context of [election.Election.Run],
+// or have them check [election.Term.Valid] before each effect and send [election.Term.Token] along. A job that is due while nobody leads,
+// as during a stand-down, does not run; gocron runs it when it is due again.
 //
-// This package does not import gocron; that its interface is met is tested in a module of its own.
+// This package does not import gocron; a module of its own tests that Elector has gocron's interface.
 package gocronelector
 
 import (
@@ -21,20 +21,20 @@ import (
 	"github.com/natscampaign/election"
 )
 
-// Elector answers gocron's question whether a job may run here.
+// Elector tells gocron whether a job may run in this process.
 type Elector struct{ election *election.Election }
 
-// New returns an Elector that answers for e, which the program starts and stops.
+// New returns an Elector for e, which the program starts and stops.
 func New(e *election.Election) *Elector { return &Elector{election: e} }
 
-// IsLeader returns nil if e leads now, by the clock and without asking anybody. Otherwise the error wraps
-// [election.ErrNotLeader] and says where e stands, and ctx's error if that has ended.
+// IsLeader returns nil if the election leads now, by the clock and without a request. Otherwise the error wraps [election.ErrNotLeader] and
+// names the state of the candidate. If ctx has ended, IsLeader returns its error.
 func (l *Elector) IsLeader(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if l.election == nil {
-		return fmt.Errorf("%w: the Elector was made of no election: pass New one", election.ErrNotLeader)
+		return fmt.Errorf("%w: the Elector has no election: pass one to New", election.ErrNotLeader)
 	}
 	if l.election.IsLeader() {
 		return nil

@@ -24,7 +24,7 @@ func TestElectorAgreesWithItsElectionAtAnyTime(t *testing.T) {
 		elector, ctx := gocronelector.New(e), context.Background()
 		g.Expect(elector.IsLeader(ctx)).To(MatchError(election.ErrNotLeader))
 		go func() { _ = e.Start(ctx) }()
-		t.Cleanup(e.Stop)
+		t.Cleanup(func() { _ = e.Shutdown(ctx) })
 
 		led := 0
 		for range 100 {
@@ -41,11 +41,11 @@ func TestElectorAgreesWithItsElectionAtAnyTime(t *testing.T) {
 			}
 		}
 		g.Expect(led).To(BeNumerically(">", 20))
-		g.Expect(led).To(BeNumerically("<", 60), "it stood down when it was cut off")
+		g.Expect(led).To(BeNumerically("<", 60), "the leader stood down when it was cut off")
 	})
 }
 
-func TestElectorOfNoElectionOrWithAnEndedContextLetsNothingRun(t *testing.T) {
+func TestElectorWithoutAnElectionOrWithAnEndedContextRunsNothing(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(gocronelector.New(nil).IsLeader(context.Background())).To(MatchError(election.ErrNotLeader))
 	ctx, cancel := context.WithCancel(context.Background())

@@ -15,16 +15,16 @@ import (
 	"github.com/natscampaign/election/group"
 )
 
-// Two members share four shards; when one leaves, the other has taken its shards over by the time it is gone.
+// Two members share four shards. When one has left, the other has taken over its shards.
 func ExampleGroup_Run() {
-	js, bucket, shutdown := connect()
+	bucket, shutdown := connect()
 	defer shutdown()
 
 	shards := []string{"0", "1", "2", "3"}
 	var members []*group.Group
 	var ended []chan error
 	for _, name := range []string{"web-1", "web-2"} {
-		g, err := group.New(name, "shards", shards, js, bucket)
+		g, err := group.New(name, "shards", shards, bucket)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -57,8 +57,8 @@ func ExampleGroup_Run() {
 	// web-2 has left: <nil>
 }
 
-// connect stands for what any program does: connect to NATS, and open a bucket that is fit for elections.
-func connect() (jetstream.JetStream, jetstream.KeyValue, func()) {
+// connect connects to NATS and makes a bucket for elections, as any program does.
+func connect() (*election.Bucket, func()) {
 	dir, err := os.MkdirTemp("", "example")
 	check(err)
 	srv, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true})
@@ -72,10 +72,10 @@ func connect() (jetstream.JetStream, jetstream.KeyValue, func()) {
 	js, err := jetstream.New(nc)
 	check(err)
 	bucket, err := election.CreateBucket(context.Background(), js, election.BucketConfig{
-		Name: "ELECTIONS", TTL: 2 * time.Second, Storage: jetstream.MemoryStorage,
+		Name: "ELECTIONS", TTL: time.Second, Storage: jetstream.MemoryStorage,
 	})
 	check(err)
-	return js, bucket, func() {
+	return bucket, func() {
 		nc.Close()
 		srv.Shutdown()
 		srv.WaitForShutdown()

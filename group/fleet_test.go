@@ -17,7 +17,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/group"
-	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -29,9 +29,9 @@ const (
 	ttl       = 10 * time.Second
 	standDown = 7500 * time.Millisecond
 	lateness  = 400 * time.Millisecond
-	// crashed is how long it takes at most until the keys of a member that crashed are led again.
+	// crashed is how long the keys of a crashed member are without a leader at most.
 	crashed = ttl + lateness + standDown + 500*time.Millisecond
-	instant = time.Nanosecond // what it takes until everybody has done all that can be done now
+	instant = time.Nanosecond // until all members have done what can be done now
 )
 
 // fleet is a server on virtual time, with the members of groups that each have a link to it of their own.
@@ -39,7 +39,8 @@ type fleet struct {
 	*testing.T
 	*WithT
 	server  *natstest.Server
-	bucket  jetstream.KeyValue
+	bucket  *election.Bucket // on a connection without faults
+	ttl     time.Duration    // of the bucket
 	options []func(*jetstream.KeyValueConfig)
 	journal *journal
 }
@@ -51,8 +52,9 @@ func onVirtualTime(t *testing.T, f func(f *fleet), options ...func(*jetstream.Ke
 		if len(options) == 0 {
 			options = append(options, republished)
 		}
-		fl := &fleet{T: t, WithT: NewWithT(t), server: s, bucket: s.Bucket(t, s.Connect(t), ttl, options...), options: options, journal: newJournal()}
-		t.Cleanup(func() { time.Sleep(5 * time.Second) }) // for requests to hand over that wait for a member that is gone
+		fl := &fleet{T: t, WithT: NewWithT(t), server: s, ttl: ttl, options: options, journal: newJournal()}
+		fl.bucket = fl.openBucket(s.Connect(t))
+		t.Cleanup(func() { time.Sleep(5 * time.Second) }) // until requests to hand over to a member that is gone have ended
 		f(fl)
 	})
 }
@@ -63,16 +65,16 @@ func republished(cfg *jetstream.KeyValueConfig) {
 	cfg.RePublish = &jetstream.RePublish{Source: "$KV." + cfg.Bucket + ".>", Destination: "election." + cfg.Bucket + ".>"}
 }
 
-// plainly makes the bucket as one makes it by hand.
+// plainly makes the bucket without markers and republishing.
 func plainly(*jetstream.KeyValueConfig) {}
 
-// member is one of a group, and what it leads by its own account.
+// member is a member of a group.
 type member struct {
 	*group.Group
 	name   string
 	fleet  *fleet
-	link   *link.Link
-	windUp time.Duration // how long its work takes to end
+	link   *faultproxy.Link
+	linger time.Duration // how long its work takes to end
 	result chan error
 	ended  bool
 }
@@ -86,26 +88,35 @@ func keysOf(n int) []string {
 	return keys
 }
 
-// member returns one that is connected and does not take part yet.
+// member returns a member that is connected and does not take part yet.
 func (f *fleet) member(name, group string, keys []string, opts ...group.Option) *member {
 	f.Helper()
 	l := f.server.Link(f.T)
 	return f.memberOn(l, name, group, keys, opts...)
 }
 
-func (f *fleet) memberOn(l *link.Link, name, groupName string, keys []string, opts ...group.Option) *member {
+func (f *fleet) memberOn(l *faultproxy.Link, name, groupName string, keys []string, opts ...group.Option) *member {
 	f.Helper()
 	nc := natstest.Connect(f.T, l, nats.ReconnectBufSize(-1))
-	m := f.memberIn(f.server.Bucket(f.T, nc, ttl, f.options...), nc, name, groupName, keys, opts...)
+	m := f.memberIn(f.openBucket(nc), name, groupName, keys, opts...)
 	m.link = l
 	return m
 }
 
-func (f *fleet) memberIn(bucket jetstream.KeyValue, nc *nats.Conn, name, groupName string, keys []string, opts ...group.Option) *member {
+// openBucket opens the bucket on a connection; it makes the bucket if there is none.
+func (f *fleet) openBucket(nc *nats.Conn) *election.Bucket {
 	f.Helper()
+	f.server.Bucket(f.T, nc, f.ttl, f.options...)
 	js, err := jetstream.New(nc)
 	f.Expect(err).NotTo(HaveOccurred())
-	g, err := group.New(name, groupName, keys, js, bucket, opts...)
+	bucket, err := election.OpenBucket(context.Background(), js, natstest.BucketName)
+	f.Expect(err).NotTo(HaveOccurred())
+	return bucket
+}
+
+func (f *fleet) memberIn(bucket jetstream.KeyValue, name, groupName string, keys []string, opts ...group.Option) *member {
+	f.Helper()
+	g, err := group.New(name, groupName, keys, bucket, opts...)
 	f.Expect(err).NotTo(HaveOccurred())
 	return &member{Group: g, name: name, fleet: f, result: make(chan error, 1)}
 }
@@ -127,12 +138,12 @@ func (m *member) start() *member {
 	return m
 }
 
-// work notes who leads what, from its begin to its end.
+// work records in the journal who leads the key, from its begin to its end.
 func (m *member) work(ctx context.Context, key string, _ election.Term) error {
 	m.fleet.journal.begin(key, m.name)
 	defer m.fleet.journal.end(key, m.name)
 	<-ctx.Done()
-	time.Sleep(m.windUp)
+	time.Sleep(m.linger)
 	return nil
 }
 
@@ -142,27 +153,27 @@ func (m *member) leave() {
 	m.fleet.Expect(m.end()).To(Succeed())
 }
 
-// end waits for the end of the member's part, and returns the error.
+// end waits for the end of Run, and returns its error.
 func (m *member) end() error {
 	m.ended = true
 	select {
 	case err := <-m.result:
 		return err
 	case <-time.After(time.Minute):
-		return errors.New("it takes part still")
+		return errors.New("the member still takes part")
 	}
 }
 
-// journal is what happened to all keys.
+// journal records who worked for each key, and when.
 type journal struct {
 	mu      sync.Mutex
-	leaders map[string]string // by key, who works now
-	last    map[string]string // by key, who worked last
+	leaders map[string]string // by key, the member that works now
+	last    map[string]string // by key, the member that worked last
 	free    map[string]time.Time
-	moves   int // how many terms began whose key somebody else had led last
+	moves   int // how many terms began whose key another member had led last
 	gap     time.Duration
 	twice   []string
-	all     []*member // that ever took part; never changed in place
+	all     []*member // members that ever took part; never changed in place
 }
 
 func newJournal() *journal {
@@ -202,7 +213,7 @@ func (j *journal) reset() (moves int, gap time.Duration) {
 	return moves, gap
 }
 
-// after lets time pass and everybody settle.
+// after lets time pass, and waits until all members are idle.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -229,7 +240,7 @@ func without(members []*member, m *member) []*member {
 	return slices.DeleteFunc(slices.Clone(members), func(other *member) bool { return other == m })
 }
 
-// together returns a fleet's members that lead their shares.
+// together starts members, and returns them when they lead their shares.
 func (f *fleet) together(keys []string, names ...string) (members []*member) {
 	f.Helper()
 	for _, name := range names {
@@ -242,19 +253,11 @@ func (f *fleet) together(keys []string, names ...string) (members []*member) {
 }
 
 // to matches what is published to a key.
-func to(key string) func(link.Message) bool {
-	return func(m link.Message) bool { return m.Subject == "$KV."+natstest.BucketName+"."+key }
+func to(key string) func(faultproxy.Message) bool {
+	return func(m faultproxy.Message) bool { return m.Subject == "$KV."+natstest.BucketName+"."+key }
 }
 
-// jetStream returns one on a connection that nothing disturbs.
-func (f *fleet) jetStream() jetstream.JetStream {
-	f.Helper()
-	js, err := jetstream.New(f.server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
-	return js
-}
-
-// plan returns what stands under the group's plan.
+// plan returns the record of the group's plan.
 func (f *fleet) plan() string {
 	f.Helper()
 	e, err := f.bucket.Get(context.Background(), "shards.plan")

@@ -7,19 +7,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// told is an entry of the bucket.
-type told struct {
+// stored is an entry of the bucket.
+type stored struct {
 	jetstream.KeyValueEntry
 	key   string
 	value []byte
 }
 
-func (e told) Key() string                     { return e.key }
-func (e told) Value() []byte                   { return e.value }
-func (e told) Revision() uint64                { return 1 }
-func (e told) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut }
+func (e stored) Key() string                     { return e.key }
+func (e stored) Value() []byte                   { return e.value }
+func (e stored) Revision() uint64                { return 1 }
+func (e stored) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut }
 
-// FuzzView plans by what anybody may have written under the keys of a group.
+// FuzzView plans from records that any client may have written under the keys of a group.
 func FuzzView(f *testing.F) {
 	const member = `{"name":"a","instance":"i","since":"2026-01-01T00:00:00Z","keys":["k","l"]}`
 	for _, records := range [][3]string{
@@ -33,32 +33,32 @@ func FuzzView(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b, planned []byte) {
 		v := view{group: &Group{group: "g"}, ttl: time.Minute}
 		v.begin()
-		v.see(told{key: "g.members.a", value: a})
-		v.see(told{key: "g.members.b", value: b})
-		v.see(told{key: "g.plan", value: planned})
-		v.end()
-		there := v.there()
-		next := v.plan.next("a", there)
-		if len(next.Keys) != len(there) {
-			t.Errorf("a plan for %d of %d", len(next.Keys), len(there))
+		v.receive(stored{key: "g.members.a", value: a})
+		v.receive(stored{key: "g.members.b", value: b})
+		v.receive(stored{key: "g.plan", value: planned})
+		v.completed()
+		present := v.present()
+		next := v.plan.next("a", present)
+		if len(next.Keys) != len(present) {
+			t.Errorf("a plan for %d of %d", len(next.Keys), len(present))
 		}
 		given := map[string]int{}
-		for _, m := range there {
-			for _, key := range next.gives(m.Name) {
+		for _, m := range present {
+			for _, key := range next.keysOf(m.Name) {
 				given[key]++
 				if !m.lists(key) {
 					t.Errorf("%q does not list %q", m.Name, key)
 				}
 			}
 		}
-		for _, m := range there {
+		for _, m := range present {
 			for _, key := range m.Keys {
 				if given[key] != 1 {
 					t.Errorf("%q was given to %d", key, given[key])
 				}
 			}
 		}
-		if !next.next("a", there).same(next) {
+		if !next.next("a", present).same(next) {
 			t.Errorf("a plan that does not fit: %v", next.Keys)
 		}
 	})

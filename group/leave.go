@@ -3,69 +3,65 @@ package group
 import (
 	"errors"
 	"time"
+
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// leavePatience is how long a member that leaves waits for the others to ask for what it leads, while nobody does.
-const leavePatience = 5 * time.Second
+// leaveTimeout is how long a member that leaves waits for requests to hand over while none comes.
+const leaveTimeout = 5 * time.Second
 
-// leave winds the run up, whatever ended it. What is led is handed over first to others, if there are any, and what they do
-// not ask for is released.
+// leave ends the run, for whatever reason. If there are other members they take over first; keys that they do not ask for are released.
 func (r *run) leave(err error) {
-	r.done = true
-	others := len(r.there()) > 1
-	if !errors.Is(err, ErrReplaced) && r.farewell() && others {
+	r.ending = true
+	others := len(r.present()) > 1
+	if !errors.Is(err, ErrReplaced) && r.removePresence() && others {
 		r.handOver()
 	}
-	for _, s := range r.seats {
-		if s.unask != nil {
-			s.unask()
-		}
-		if s.election.Load() != nil && !s.stopping {
-			r.stop(s)
+	for _, a := range r.assignments {
+		a.cancelRequest()
+		if a.election.Load() != nil {
+			a.stop()
 		}
 	}
-	for r.standing() > 0 {
+	for r.unfinished() > 0 {
 		<-r.wake
 	}
 }
 
-// handOver waits until the others have taken over what is led, and stands for nothing else.
+// handOver waits until the others have taken over the keys that this member leads, and stops all other campaigns.
 func (r *run) handOver() {
-	patience := time.Now().Add(leavePatience)
-	timer := time.NewTimer(leavePatience)
-	defer timer.Stop()
-	for led := len(r.seats) + 1; ; {
-		next, leading, standing := patience, 0, 0
-		for _, s := range r.seats {
-			if r.collect(s); s.election.Load() == nil || s.stopping {
+	deadline := time.Now().Add(leaveTimeout)
+	for fewest := len(r.assignments) + 1; ; {
+		next, leading, running := deadline, 0, 0
+		for _, a := range r.assignments {
+			if r.collect(a); !a.running() {
 				continue
 			}
-			standing++
-			if next = earlier(next, r.unwanted(s)); s.leads() {
+			running++
+			if next = timeutil.Earlier(next, r.withdraw(a)); a.leads() {
 				leading++
 			}
 		}
-		if standing == 0 {
+		switch {
+		case running == 0:
+			return
+		case leading < fewest:
+			fewest, deadline = leading, time.Now().Add(leaveTimeout)
+		case !time.Now().Before(deadline):
+			r.log.Warn("No other member asks for the keys, releasing them", "keys", leading)
 			return
 		}
-		if leading < led {
-			led, patience = leading, time.Now().Add(leavePatience)
-		} else if !time.Now().Before(patience) {
-			r.log.Warn("Nobody asks for what is led, releasing it", "keys", leading)
-			return
-		}
-		timer.Reset(time.Until(next))
 		select {
-		case <-timer.C:
+		case <-time.After(time.Until(next)):
 		case <-r.wake:
 		}
 	}
 }
 
-// standing returns at how many seats an election has not ended, or an answer is waited for.
-func (r *run) standing() (n int) {
-	for _, s := range r.seats {
-		if r.collect(s); s.election.Load() != nil || s.unask != nil {
+// unfinished returns for how many assignments an election has not ended, or an answer is awaited.
+func (r *run) unfinished() (n int) {
+	for _, a := range r.assignments {
+		if r.collect(a); a.election.Load() != nil || a.cancel != nil {
 			n++
 		}
 	}

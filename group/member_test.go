@@ -15,29 +15,29 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-func TestOptionsThatCannotBeUsedAreAllNamedAtOnce(t *testing.T) {
+func TestInvalidOptionsAreAllNamedAtOnce(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		_, err := group.New("a b", "", []string{"x", "x", "no key", strings.Repeat("k", 300)}, nil, nil,
+		_, err := group.New("a b", "", []string{"x", "x", "no key", strings.Repeat("k", 300)}, nil,
 			group.WithLogger(nil), nil, group.WithElectionOptions(election.WithSplay(-1)))
 		f.Expect(err).To(MatchError(election.ErrInvalidOption))
 		for _, problem := range []string{
 			`the name is "a b"`, `the name of the group is ""`, `"x" is given twice`, `a key is "no key"`, "use at most 255",
-			"JetStream context is nil", "the bucket is nil", "WithLogger was given nil", "an option was given nil", "WithSplay(-1ns)",
+			"the bucket is nil", "WithLogger was given nil", "an option was given nil", "WithSplay(-1ns)",
 		} {
 			f.Expect(err).To(MatchError(ContainSubstring(problem)))
 		}
-		js := f.jetStream()
-		_, err = group.New("a", "shards", nil, js, f.bucket, group.WithElectionOptions(election.WithPlainValue()))
+		_, err = group.New("a", "shards", nil, f.bucket, group.WithElectionOptions(election.WithPlainValue()))
 		f.Expect(err).To(MatchError(And(ContainSubstring("there are no keys"), ContainSubstring("WithPlainValue"))))
-		_, err = group.New("a", "shards", keysOf(200_000), js, f.bucket)
+		_, err = group.New("a", "shards", keysOf(200_000), f.bucket)
 		f.Expect(err).To(MatchError(ContainSubstring("several groups")))
+		_, err = group.New("a", "shards", keysOf(1), f.bucket.KeyValue)
+		f.Expect(err).To(MatchError(ContainSubstring("connection of the bucket is not known")))
 	})
 }
 
 func TestBucketThatIsUnsuitableIsRefused(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T) {
-		f := &fleet{T: t, WithT: NewWithT(t), server: natstest.Start(t), journal: newJournal()}
-		f.bucket = f.server.Bucket(t, f.server.Connect(t), 0)
+		f := &fleet{T: t, WithT: NewWithT(t), server: natstest.Start(t), journal: newJournal()} // a TTL of 0
 		a := f.member("a", "shards", keysOf(1))
 		f.Expect(a.Run(context.Background(), a.work)).To(MatchError(election.ErrBucketUnsuitable))
 	})
@@ -93,7 +93,7 @@ func TestKeyIsHandedOverOnlyWhenItsWorkHasEnded(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(8)
 		a := f.member("a", "shards", keys)
-		a.windUp = 3 * time.Second
+		a.linger = 3 * time.Second
 		a.start()
 		after(standDown + time.Second)
 		b := f.member("b", "shards", keys).start()
@@ -147,7 +147,7 @@ func TestMemberOfTheSameNameReplacesTheOther(t *testing.T) {
 	})
 }
 
-func TestStatusTellsMembersPlanAndKeys(t *testing.T) {
+func TestStatusHasMembersPlanAndKeys(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.member("a", "shards", keysOf(4)).start()
 		f.Expect(a.Status().Plan).To(BeZero())

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// plan says who is to lead which key. It is one record, and each but the first is made from the one before.
+// plan assigns keys to members. It is one record, and each plan but the first is made from the one before.
 type plan struct {
 	Number uint64              `json:"number"` // one more than that of the plan before
 	By     string              `json:"by"`     // the member that made it
-	Keys   map[string][]string `json:"keys"`   // by member, sorted; one for each that was there
+	Keys   map[string][]string `json:"keys"`   // by member, sorted; an entry for each member that was present
 }
 
-// presence is what a member says of itself.
+// presence is the record of a member.
 type presence struct {
 	Name     string    `json:"name"`
 	Instance string    `json:"instance"` // unique per run
 	Since    time.Time `json:"since"`    // when it joined, by its own clock
 	Host     string    `json:"host,omitempty"`
 	PID      int       `json:"pid,omitempty"`
-	Keys     []string  `json:"keys"` // that it can lead, sorted
+	Keys     []string  `json:"keys"` // that the member can lead, sorted
 }
 
 // encode returns the bytes of a plan or presence. Nothing in them can fail to encode.
@@ -35,58 +35,63 @@ func encode(v any) []byte {
 	return b
 }
 
-// ordered returns keys in the order in which a plan or a presence has them, each once: somebody else may have written any.
+// ordered returns keys sorted, each once: any client may have written the record.
 func ordered(keys []string) []string {
 	slices.Sort(keys)
 	return slices.Compact(keys)
 }
 
-// lists says whether the member can lead the key.
+// lists reports whether the member can lead the key.
 func (p presence) lists(key string) bool {
 	_, found := slices.BinarySearch(p.Keys, key)
 	return found
 }
 
-// share is what a plan in the making gives to one member.
+// share is what a plan in the making assigns to one member.
 type share struct {
 	presence
 	keys []string
 }
 
-// gives returns the keys that the plan gives to a member.
-func (p plan) gives(name string) []string { return p.Keys[name] }
+// keysOf returns the keys that the plan assigns to a member.
+func (p plan) keysOf(name string) []string { return p.Keys[name] }
 
-// same says whether two plans give the same to the same.
+// same reports whether two plans assign the same keys to the same members.
 func (p plan) same(other plan) bool {
 	return maps.EqualFunc(p.Keys, other.Keys, slices.Equal)
 }
 
-// next returns the plan for those that are there: they keep what p gives them, keys without a member go to those that
-// have the fewest, and then keys move one by one from a member to another that has at least two less. So no key moves
-// without need, and where all list the same keys the spread is even. From the same p and members comes the same plan.
-func (p plan) next(by string, there []presence) plan {
-	shares := make([]*share, len(there))
-	for i, m := range there {
+// next returns the plan for the members that are present. They keep what p assigns to them, keys without a member go to the members with
+// the fewest, and then keys move one by one from a member to another that has at least two fewer. So no key moves without need, and where
+// all list the same keys the spread is even. The same p and members make the same plan.
+func (p plan) next(by string, present []presence) plan {
+	shares := make([]*share, len(present))
+	for i, m := range present {
 		shares[i] = &share{presence: m}
 	}
 	slices.SortFunc(shares, func(a, b *share) int { return strings.Compare(a.Name, b.Name) })
-	given := map[string]bool{}
+	free := map[string]bool{} // the keys that a present member lists
 	for _, s := range shares {
-		for _, key := range p.gives(s.Name) {
-			if s.lists(key) && !given[key] {
-				given[key] = true
+		for _, key := range s.Keys {
+			free[key] = true
+		}
+	}
+	for _, s := range shares {
+		for _, key := range p.keysOf(s.Name) {
+			if s.lists(key) && free[key] {
+				delete(free, key)
 				s.keys = append(s.keys, key)
 			}
 		}
 	}
-	for _, key := range orphans(shares, given) {
+	for _, key := range slices.Sorted(maps.Keys(free)) {
 		var to *share
 		for _, s := range shares {
 			if s.lists(key) && (to == nil || len(s.keys) < len(to.keys)) {
 				to = s
 			}
 		}
-		if to != nil {
+		if to != nil { // nil if the only member that lists the key did not sort its list
 			to.keys = append(to.keys, key)
 		}
 	}
@@ -99,21 +104,7 @@ func (p plan) next(by string, there []presence) plan {
 	return next
 }
 
-// orphans returns the keys that somebody lists and nobody was given, sorted.
-func orphans(shares []*share, given map[string]bool) []string {
-	free := map[string]bool{}
-	for _, s := range shares {
-		for _, key := range s.Keys {
-			if !given[key] {
-				free[key] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(free))
-}
-
-// even moves one key from the fullest share that can spare one to the emptiest that can take it, and says whether there
-// was one to move.
+// even moves one key from the fullest share that can spare one to the emptiest that can take it, and reports whether it moved one.
 func even(shares []*share) bool {
 	slices.SortFunc(shares, func(a, b *share) int {
 		return cmp.Or(cmp.Compare(len(a.keys), len(b.keys)), strings.Compare(a.Name, b.Name))

@@ -9,11 +9,11 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func membersOf(keys []string, names ...string) (there []presence) {
+func membersOf(keys []string, names ...string) (present []presence) {
 	for _, name := range names {
-		there = append(there, presence{Name: name, Keys: keys})
+		present = append(present, presence{Name: name, Keys: keys})
 	}
-	return there
+	return present
 }
 
 func keysOf(n int) (keys []string) {
@@ -23,7 +23,7 @@ func keysOf(n int) (keys []string) {
 	return keys
 }
 
-// moved returns how many keys another member has in next than in p, of those that still have the one they had in p or not.
+// moved returns how many keys next assigns to another member than p does.
 func moved(p, next plan) (n int) {
 	for name, keys := range p.Keys {
 		for _, key := range keys {
@@ -35,7 +35,7 @@ func moved(p, next plan) (n int) {
 	return n
 }
 
-func TestPlanIsEvenAndMovesAsFewKeysAsCanBe(t *testing.T) {
+func TestPlanIsEvenAndMovesAsFewKeysAsPossible(t *testing.T) {
 	g := NewWithT(t)
 	chance := rand.New(rand.NewPCG(1, 2))
 	for range 60 {
@@ -72,7 +72,7 @@ func TestPlanIsEvenAndMovesAsFewKeysAsCanBe(t *testing.T) {
 	}
 }
 
-func TestKeyGoesOnlyToThoseThatListIt(t *testing.T) {
+func TestKeyIsAssignedOnlyToMembersThatListIt(t *testing.T) {
 	g := NewWithT(t)
 	old, young := []string{"a", "b", "c", "d"}, []string{"c", "d", "e", "f"}
 	p := plan{}.next("x", append(membersOf(old, "one"), membersOf(young, "two")...))
@@ -84,7 +84,7 @@ func TestKeyGoesOnlyToThoseThatListIt(t *testing.T) {
 	g.Expect(p.Keys["one"]).To(HaveLen(2))
 }
 
-func TestPlanThatNobodyCouldHaveMadeIsPutRight(t *testing.T) {
+func TestInvalidPlanIsCorrected(t *testing.T) {
 	g := NewWithT(t)
 	p := plan{Number: 7, Keys: map[string][]string{"a": {"k0000", "k0000", "what"}, "b": {"k0000", "k0001"}}}
 	next := p.next("x", membersOf(keysOf(3), "a", "b"))
@@ -92,7 +92,7 @@ func TestPlanThatNobodyCouldHaveMadeIsPutRight(t *testing.T) {
 	g.Expect(plan{}.next("x", nil).Keys).To(BeEmpty())
 }
 
-func TestKeysInAnyOrderAreGivenOnceOrToNobody(t *testing.T) {
+func TestUnsortedKeysAreAssignedOnceOrToNobody(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(plan{}.next("m", []presence{{Name: "x", Keys: []string{"z", "y"}}}).Keys).To(HaveKey("x"))
 	g.Expect(ordered([]string{"z", "y", "z"})).To(Equal([]string{"y", "z"}))

@@ -2,92 +2,91 @@ package group
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 const (
-	// firstPatience is how long the first plan of all waits for those who start together.
-	firstPatience = 500 * time.Millisecond
-	// planSpacing is how much later each member plans than one that has been there longer.
-	planSpacing = time.Second
-	// planLife is how many times per TTL the plan is written again, lest it expire.
-	planLife = 3
+	// firstPlanDelay is how long the first plan of a group waits for members that start together.
+	firstPlanDelay = 500 * time.Millisecond
+	// planInterval is how much later each member plans than the member that has been present longer.
+	planInterval = time.Second
+	// plansPerTTL is how many times per TTL the plan is written, so that it does not expire.
+	plansPerTTL = 3
 )
 
-// planning writes the next plan, or the last again, if that is due and this member's turn. It returns when it may be.
-func (r *run) planning(ctx context.Context) time.Time {
+// planIfDue writes the next plan, or the last one again, if that is due and this member's turn. It returns when that may be.
+func (r *run) planIfDue(ctx context.Context) time.Time {
 	far := time.Now().Add(r.ttl)
-	there := r.there()
-	rank := slices.IndexFunc(there, func(m presence) bool { return m.Instance == r.self.Instance })
-	if !r.told || rank < 0 {
+	rank := slices.IndexFunc(r.present(), func(m presence) bool { return m.Instance == r.self.Instance })
+	if !r.complete || rank < 0 {
 		return far
 	}
-	due := r.planned.Add(r.ttl / planLife)
+	due := r.planReceived.Add(r.ttl / plansPerTTL)
 	switch {
 	case r.plan.Number == 0:
-		due = r.began.Add(firstPatience)
-	case !r.differs.IsZero():
-		due = r.differs
-	case r.over == 0:
-		due = r.began
+		due = r.begun.Add(firstPlanDelay)
+	case !r.outdated.IsZero():
+		due = r.outdated
+	case r.planRevision == 0:
+		due = r.begun
 	}
-	due = later(due.Add(time.Duration(rank)*planSpacing), r.planNext)
+	due = timeutil.Later(due.Add(time.Duration(rank)*planInterval), r.planNotBefore)
 	if time.Now().Before(due) {
 		return due
 	}
-	r.put(ctx)
-	return time.Now().Add(planSpacing)
+	r.writePlan(ctx)
+	return time.Now().Add(planInterval)
 }
 
-// compare works out the plan for those that are there.
-func (r *run) compare() {
-	before := r.wanted.Number
-	r.wanted = r.plan.next(r.name, r.there())
+// comparePlan makes the plan for the members that are present, and notes since when the plan in force differs from it.
+func (r *run) comparePlan() {
+	before := r.nextPlan.Number
+	r.nextPlan = r.plan.next(r.name, r.present())
 	switch {
-	case !r.told || r.plan.Number > 0 && r.wanted.same(r.plan):
-		r.wanted, r.differs = r.plan, time.Time{}
-	case r.differs.IsZero() || r.wanted.Number != before:
-		r.differs = time.Now()
+	case !r.complete || r.plan.Number > 0 && r.nextPlan.same(r.plan):
+		r.nextPlan, r.outdated = r.plan, time.Time{}
+	case r.outdated.IsZero() || r.nextPlan.Number != before:
+		r.outdated = time.Now()
 	}
 }
 
-// put writes the plan that is wanted over the last that was heard. Whoever was quicker is heard of soon.
-func (r *run) put(ctx context.Context) {
-	r.planNext = time.Now().Add(planSpacing)
-	call, cancel := r.try(ctx)
+// writePlan writes the next plan over the last one received. If another member was quicker, its plan is received soon.
+func (r *run) writePlan(ctx context.Context) {
+	r.planNotBefore = time.Now().Add(planInterval)
+	call, cancel := r.request(ctx)
 	defer cancel()
 	var revision uint64
 	var err error
-	if r.over == 0 {
-		revision, err = r.bucket.Create(call, r.planKey(), encode(r.wanted))
+	if r.planRevision == 0 {
+		revision, err = r.bucket.Create(call, r.planKey(), encode(r.nextPlan))
 	} else {
-		revision, err = r.bucket.Update(call, r.planKey(), encode(r.wanted), r.over)
+		revision, err = r.bucket.Update(call, r.planKey(), encode(r.nextPlan), r.planRevision)
 	}
-	switch {
-	case err == nil:
-		if r.wanted.Number != r.plan.Number {
-			r.log.Info("Planned", "plan", r.wanted.Number, "members", len(r.wanted.Keys))
+	switch kv.Classify(err) {
+	case kv.Applied:
+		if r.nextPlan.Number != r.plan.Number {
+			r.log.Info("Planned", "plan", r.nextPlan.Number, "members", len(r.nextPlan.Keys))
 		}
-		r.follow(r.wanted, revision)
-		r.differs, r.planNext = time.Time{}, time.Time{}
-	case conflicts(err):
-		r.reread(call)
+		r.setPlan(r.nextPlan, revision)
+		r.outdated, r.planNotBefore = time.Time{}, time.Time{}
+	case kv.Refused:
+		r.readPlan(call)
 	default:
-		r.trouble("Plan not written", err)
+		r.warn("Plan not written", err)
 	}
 }
 
-// reread reads the plan, which stands there or not against what was heard: of its expiry not every bucket tells.
-func (r *run) reread(ctx context.Context) {
+// readPlan reads the plan after a write was refused: not every bucket announces that the plan has expired.
+func (r *run) readPlan(ctx context.Context) {
 	entry, err := r.bucket.Get(ctx, r.planKey())
-	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
-		r.over, r.planNext = 0, time.Time{}
-	case err == nil:
-		r.seePlan(entry)
+	switch kv.Classify(err) {
+	case kv.Absent:
+		r.planRevision, r.planNotBefore = 0, time.Time{}
+	case kv.Applied:
+		r.receivePlan(entry)
 	}
 }

@@ -8,55 +8,54 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// lateness is how much longer than a TTL a member that is silent is thought to be there: as late as a server may be to
-// expire its keys.
-const lateness = 400 * time.Millisecond
-
-// view is what a member has heard of its group, by one watcher after the other.
+// view is what a member knows of its group, from one watcher after the other.
 type view struct {
-	group   *Group
-	ttl     time.Duration
-	began   time.Time           // when the watcher in use was made
-	told    bool                // whether it has told all that stood
-	members map[string]sighting // by name
-	left    map[string]bool     // who was heard to leave
-	plan    plan                // the last that was heard
-	over    uint64              // its revision; 0 when no plan stands in the bucket
-	planned time.Time           // when it was heard
-	news    bool                // whether there is any since somebody looked
+	group        *Group
+	ttl          time.Duration
+	begun        time.Time         // when the watcher in use was started
+	complete     bool              // the watcher has delivered all that was stored when it was started
+	members      map[string]member // by name
+	left         map[string]bool   // names of members that deleted their presence
+	plan         plan              // the last plan received
+	planRevision uint64            // of that plan; 0 when no plan is stored
+	planReceived time.Time         // when that plan was received
+	changed      bool              // since the loop has last acted on it
 }
 
-// sighting is a member that was heard.
-type sighting struct {
+// member is a member whose presence was received.
+type member struct {
 	presence
 	revision uint64
-	heard    time.Time
+	seen     time.Time
 }
 
-// begin forgets what the last watcher told of who is there; the next says it again. The last plan is remembered: should it
-// be gone, the next is made from it.
+// begin forgets the members, which the next watcher delivers again. It keeps the last plan: should no plan be stored any more, the next
+// one is made from that.
 func (v *view) begin() {
-	v.began, v.told, v.news = time.Now(), false, true
-	v.members, v.left, v.over = map[string]sighting{}, map[string]bool{}, 0
+	v.begun, v.complete, v.changed = time.Now(), false, true
+	v.members, v.left, v.planRevision = map[string]member{}, map[string]bool{}, 0
 }
 
-// end takes note that all that stood was told. Whom the plan names and nobody has heard of since is given a TTL to be heard:
-// after an outage, somebody comes back first.
-func (v *view) end() {
-	v.told, v.news = true, true
+// completed records that all that was stored has been delivered. Members in the plan whose presence is not stored get a TTL to write it:
+// after an outage, members come back one by one.
+func (v *view) completed() {
+	v.complete, v.changed = true, true
 	for name, keys := range v.plan.Keys {
-		if _, heard := v.members[name]; !heard && !v.left[name] {
-			v.members[name] = sighting{presence: presence{Name: name, Since: v.began.UTC().Round(0), Keys: keys}, heard: v.began}
+		if _, seen := v.members[name]; !seen && !v.left[name] {
+			v.members[name] = member{presence: presence{Name: name, Since: v.begun.UTC().Round(0), Keys: keys}, seen: v.begun}
 		}
 	}
 }
 
-// see takes in one entry of the bucket. What is older than what is known counts for nothing.
-func (v *view) see(entry jetstream.KeyValueEntry) {
+// receive takes in one entry of the bucket, unless it is older than what is known.
+func (v *view) receive(entry jetstream.KeyValueEntry) {
 	if entry.Key() == v.group.planKey() {
-		v.seePlan(entry)
+		v.receivePlan(entry)
 		return
 	}
 	name, ok := strings.CutPrefix(entry.Key(), v.group.memberKey(""))
@@ -68,77 +67,62 @@ func (v *view) see(entry jetstream.KeyValueEntry) {
 	switch {
 	case entry.Operation() == jetstream.KeyValueDelete:
 		delete(v.members, name)
-		v.left[name], v.news = true, true
-	case entry.Operation() != jetstream.KeyValuePut: // it expired, which counts when it was long enough ago
+		v.left[name], v.changed = true, true
+	case entry.Operation() != jetstream.KeyValuePut: // it expired; the member counts as gone by the time it was last seen
 	case json.Unmarshal(entry.Value(), &p) == nil && p.Name == name:
 		p.Keys = ordered(p.Keys)
-		v.news = v.news || p.Instance != known.Instance
-		v.members[name] = sighting{presence: p, revision: entry.Revision(), heard: time.Now()}
+		v.changed = v.changed || p.Instance != known.Instance
+		v.members[name] = member{presence: p, revision: entry.Revision(), seen: time.Now()}
 		delete(v.left, name)
 	}
 }
 
-func (v *view) seePlan(entry jetstream.KeyValueEntry) {
+func (v *view) receivePlan(entry jetstream.KeyValueEntry) {
 	var p plan
 	switch {
-	case entry.Revision() < v.over:
+	case entry.Revision() < v.planRevision:
 	case entry.Operation() != jetstream.KeyValuePut:
-		v.over, v.news = 0, true
+		v.planRevision, v.changed = 0, true
 	case json.Unmarshal(entry.Value(), &p) == nil:
 		for name, keys := range p.Keys {
 			p.Keys[name] = ordered(keys)
 		}
-		v.follow(p, entry.Revision())
+		v.setPlan(p, entry.Revision())
 	}
 }
 
-// follow takes note of the plan in force.
-func (v *view) follow(p plan, revision uint64) {
-	v.news = v.news || !v.plan.same(p)
-	v.plan, v.over, v.planned = p, revision, time.Now()
+// setPlan records the plan in force.
+func (v *view) setPlan(p plan, revision uint64) {
+	v.changed = v.changed || !v.plan.same(p)
+	v.plan, v.planRevision, v.planReceived = p, revision, time.Now()
 }
 
-// there returns the members that are there, the one that has been there longest first.
-func (v *view) there() []presence {
-	var there []presence
+// present returns the members that are present, the one that has been present longest first.
+func (v *view) present() (present []presence) {
 	for _, m := range v.members {
-		if time.Now().Before(v.until(m)) {
-			there = append(there, m.presence)
+		if time.Now().Before(v.gone(m)) {
+			present = append(present, m.presence)
 		}
 	}
-	slices.SortFunc(there, func(a, b presence) int {
+	slices.SortFunc(present, func(a, b presence) int {
 		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Name, b.Name))
 	})
-	return there
+	return present
 }
 
-// until returns when a member counts as gone unless it is heard again.
-func (v *view) until(m sighting) time.Time { return m.heard.Add(v.ttl + lateness) }
+// gone returns when a member counts as gone unless it is seen again. A server may be late to expire keys, and so is this.
+func (v *view) gone(m member) time.Time { return m.seen.Add(v.ttl + kv.ExpiryLateness) }
 
-// forget drops the members that are gone, and returns when the next will be.
+// forget drops the members that are gone, and returns when the next one will be.
 func (v *view) forget() (next time.Time) {
 	next = time.Now().Add(v.ttl)
 	for name, m := range v.members {
-		if until := v.until(m); !time.Now().Before(until) {
-			delete(v.members, name)
-			v.news = true
+		if gone := v.gone(m); time.Now().Before(gone) {
+			next = timeutil.Earlier(next, gone)
 		} else {
-			next = earlier(next, until)
+			delete(v.members, name)
+			v.changed = true
 		}
 	}
 	return next
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -1,119 +1,118 @@
-// Package semaphore lets a limited number of processes do something at once, on the machinery of package election: each
-// slot is an election of its own, under the keys <key>.0, <key>.1 and so on.
+// Package semaphore lets a limited number of processes do something at once. It is made of package election: each slot is an election of
+// its own, under the keys <key>.0, <key>.1 and so on.
 //
-//	s, err := semaphore.New(name, "imports", 3, bucket, election.WithJetStream(js))
+//	s, err := semaphore.New(name, "imports", 3, bucket)
 //	…
 //	slot, err := s.Acquire(ctx)
 //	if err != nil { … }
 //	defer slot.Release()
 //	importAll(slot.Context())
 //
-// # What it promises
+// # What it guarantees
 //
-//   - Never more than the number of slots are held at once, by the clock, as nobody leads together with another.
-//   - A waiter has a slot milliseconds after one was released, and after a crash of its holder within the TTL and the
-//     stand-down. No slot is left unused while somebody waits.
-//   - A slot is lost like leadership: then its context ends, and Release says so.
+//   - At most as many slots are held at once as there are, by the clock, as no two candidates lead at once.
+//   - A waiter acquires a slot milliseconds after one was released, and after a crash of its holder within the TTL and the stand-down.
+//     No slot stays unused while somebody waits.
+//   - A slot is lost as leadership is: its context ends, and Release returns an error.
 //
-// # What it cannot do
+// # What it does not guarantee
 //
-// It is no queue. Of those that wait one is served, by chance, so that each comes to its turn, see [election.WithFairness];
-// but who waits longest is not served first. As with every lease, what a holder has under way when its slot is lost goes
-// on; the token of [Slot.Term] is for whoever receives it, and is compared within one slot.
+// The semaphore is no queue: waiters are served by chance and not in order of arrival, each with about the same chance. A lost slot does not stop what its holder has under way. The token of [Slot.Term] is for the receiver, which
+// compares tokens of the same slot only.
 //
-// All must agree on the number of slots. Where some say fewer the others use more: change it while nobody holds any, or
-// upwards only. A slot that nobody has held for a TTL takes a stand-down to get; see package mutex, which is a semaphore
-// of one slot with other words.
+// All processes must use the same number of slots: where some use a lower one, the others hold more. Change the number while nobody holds
+// a slot, or upwards only. Acquiring a slot that nobody has held for a TTL takes a stand-down; see package mutex, which is a semaphore of
+// one slot.
 package semaphore
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/hold"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/validate"
 )
 
-// MaxSlots is how many slots a semaphore may have: who waits stands in the elections of all.
+// MaxSlots is how many slots a semaphore may have: a waiter campaigns in the elections of all of them.
 const MaxSlots = 100
 
-// ErrFull is returned by TryAcquire when somebody holds every slot.
+// ErrFull is returned by TryAcquire when every slot is held.
 var ErrFull = errors.New("all slots are held")
 
-// Semaphore is a number of slots, of which a process may hold several. Make it with [New]. Its methods may be called from
-// any goroutine.
+// Semaphore is a number of slots, of which a process may hold several. Make it with [New]. Any goroutine may call its methods.
 type Semaphore struct {
 	name, key string
 	slots     int
 	bucket    jetstream.KeyValue
+	read      *kv.Bucket // the same bucket, with its connection where that is known
 	opts      []election.Option
 
 	mu    sync.Mutex
-	seats map[int]bool // those that are taken
+	names map[int]bool // the numbers of the names in use
 }
 
-// New returns the semaphore of that many slots that key is in bucket, to be held under the given name; a second
-// slot that a process holds, or waits for, at the same time is held under the name with #2 behind it, and so on. A name is
-// free again a moment after its slot's Release has returned. It takes the options of [election.NewElection], with no splay
-// unless one says so; the error is what that returns, and wraps [election.ErrInvalidOption] for a number of slots that
-// cannot be. Nothing is sent.
+// New returns the semaphore of the given key in bucket, to be held under the given name. A second slot that the process holds, or waits
+// for, at the same time is held under the name with #2 appended, and so on; a name is free again a moment after Release of its slot has
+// returned. New takes the options of [election.NewElection], and like that finds the connection in the bucket or in
+// [election.WithJetStream]; the splay is 0 unless an option sets it. The error is that of NewElection, and wraps
+// [election.ErrInvalidOption] for a number of slots that is not between 1 and [MaxSlots]. Nothing is sent to the server.
 func New(name, key string, slots int, bucket jetstream.KeyValue, opts ...election.Option) (*Semaphore, error) {
-	s := &Semaphore{name: name, key: key, slots: slots, bucket: bucket, seats: map[int]bool{}}
-	s.opts = append([]election.Option{election.WithSplay(0), election.WithFairness()}, slices.Clone(opts)...)
-	var number error
+	s := &Semaphore{name: name, key: key, slots: slots, bucket: bucket, opts: session.Options(opts), names: map[int]bool{}}
+	set, err := settings.Of(s.opts, name, s.slotKey(max(0, slots-1)), bucket) // the longest key
 	if slots < 1 || slots > MaxSlots {
-		number = fmt.Errorf("%w: %d slots: use 1 to %d", election.ErrInvalidOption, slots, MaxSlots)
+		err = errors.Join(err, validate.Errorf("%d slots: use 1 to %d", slots, MaxSlots))
 	}
-	_, err := (&seat{Semaphore: s}).candidate(max(0, slots-1)) // the longest key
-	if err := errors.Join(err, number); err != nil {
+	if err != nil {
 		return nil, err
 	}
+	s.read = set.Bucket(bucket)
 	return s, nil
 }
 
-// Slot is one that is held.
+// Slot is a slot that is held.
 type Slot struct {
-	Number int // from 0 to one less than there are
-	hold   *hold.Hold
+	Number  int // from 0 to one less than there are
+	session *session.Session
 }
 
-// Context returns one that ends when the slot is lost or released; context.Cause tells why. It has the values of Acquire's
-// context, whose end it does not share.
-func (s *Slot) Context() context.Context { return s.hold.Context }
+// Context returns a context that ends when the slot is lost or released; context.Cause returns the reason. It has the values of Acquire's
+// context, and not its end.
+func (s *Slot) Context() context.Context { return s.session.Context }
 
-// Term returns what the slot is held by: its Valid says whether it is held now, and its Token is the fencing token, among
-// those of the same slot.
-func (s *Slot) Term() election.Term { return s.hold.Term }
+// Term returns the term of the holder: its Valid reports whether the slot is held now, and its Token is the fencing token among those of
+// the same slot.
+func (s *Slot) Term() election.Term { return s.session.Term }
 
-// Release gives the slot back, and returns when others may have it. If it was lost before, or given back, the error wraps
-// [election.ErrNotLeader]; if the server cannot be reached the error says so, and the key expires by itself.
-func (s *Slot) Release() error { return s.hold.Release() }
+// Release releases the slot, and returns when others may acquire it. If the slot was lost or released before, the error wraps
+// [election.ErrNotLeader]. If the server cannot be reached, Release returns an error and the key expires.
+func (s *Slot) Release() error { return s.session.Release() }
 
-// Acquire waits for a slot until ctx ends; then it returns ctx's error, and what it may have won meanwhile is released.
-// While the server cannot be reached it waits. It returns [election.ErrBucketUnsuitable] or [election.ErrInvalidOption]
-// when the bucket, or an option on it, is wrong.
+// Acquire waits for a slot. If ctx ends before, Acquire returns its error, and a slot that was won meanwhile is released. While the server
+// cannot be reached Acquire waits. It returns [election.ErrBucketUnsuitable] or [election.ErrInvalidOption] when the bucket, or an option
+// in this bucket, is wrong.
 func (s *Semaphore) Acquire(ctx context.Context) (*Slot, error) {
-	t := s.sit()
-	defer t.leave()
-	slot, err := t.try(ctx, false)
+	h := s.newHolder()
+	defer h.leave()
+	slot, err := h.try(ctx, false)
 	if err == nil || ctx.Err() != nil {
 		return slot, err
 	}
 	if errors.Is(err, election.ErrBucketUnsuitable) || errors.Is(err, election.ErrInvalidOption) {
 		return nil, err
 	}
-	return t.wait(ctx) // even where the slots could not be looked at, as without permission to read them
+	return h.wait(ctx) // even where the slots cannot be read, as without permission
 }
 
-// TryAcquire takes a slot that nobody holds, and returns [ErrFull] if there is none. It may take a stand-down: what it does
-// not do is wait for somebody. The server must be reachable, and the keys be readable.
+// TryAcquire acquires a slot that nobody holds, and returns [ErrFull] if there is none. It does not wait for another holder, but may take a
+// stand-down. The server must be reachable and the keys readable.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Slot, error) {
-	t := s.sit()
-	defer t.leave()
-	return t.try(ctx, true)
+	h := s.newHolder()
+	defer h.leave()
+	return h.try(ctx, true)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
 )
 
 // arena is a server with a bucket, in which a test puts what it likes and looks at it by the built command.
@@ -19,7 +22,7 @@ type arena struct {
 	t      *testing.T
 	server *embedded
 	s      *session
-	bucket jetstream.KeyValue
+	bucket *election.Bucket
 }
 
 // quiet is a TTL that no test outlives.
@@ -62,6 +65,14 @@ func (a *arena) put(key string, value any) uint64 {
 	ack, err := a.s.js.Publish(a.t.Context(), "$KV.LEADER_ELECTION."+key, []byte(text))
 	a.Expect(err).NotTo(HaveOccurred())
 	return ack.Sequence
+}
+
+// shutDown stops an election, and waits until it has released its key.
+func shutDown(t *testing.T, e *election.Election) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	NewWithT(t).Expect(e.Shutdown(ctx)).To(Succeed())
 }
 
 // stands says whether anything stands under the key.

@@ -10,7 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/natscampaign/election/internal/reach"
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natsconn"
 )
 
 // retryPause is how long to wait before a server that was not ready is asked again.
@@ -19,7 +20,7 @@ const retryPause = 500 * time.Millisecond
 // awaitBucket returns the bucket of that name. A server that cannot be reached or is not ready yet is waited for; a
 // server that is, but has no such bucket, is an error that says how to make it. Where nobody answers for JetStream,
 // somebody may yet: that is given as long as any other request.
-func (s *session) awaitBucket(ctx context.Context, name string, log *slog.Logger) (jetstream.KeyValue, error) {
+func (s *session) awaitBucket(ctx context.Context, name string, log *slog.Logger) (*election.Bucket, error) {
 	complained := false
 	var silent time.Time // since when nobody answers for JetStream
 	for {
@@ -29,7 +30,7 @@ func (s *session) awaitBucket(ctx context.Context, name string, log *slog.Logger
 			}
 			continue
 		}
-		bucket, err := s.js.KeyValue(ctx, name)
+		bucket, err := election.OpenBucket(ctx, s.js, name)
 		if err == nil {
 			return bucket, nil
 		}
@@ -45,7 +46,7 @@ func (s *session) awaitBucket(ctx context.Context, name string, log *slog.Logger
 			return nil, err
 		}
 		if !complained && ctx.Err() == nil {
-			log.Warn("Bucket cannot be read yet, trying on", "bucket", name, "error", err)
+			log.Warn("Bucket cannot be read yet, waiting for it", "bucket", name, "error", err)
 			complained = true
 		}
 		if err := pause(ctx, retryPause); err != nil {
@@ -59,7 +60,7 @@ func (s *session) hopeless(name string, err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrBucketNotFound):
 		return noBucket{fmt.Errorf("there is no bucket %q on %s: make it with '%s', or name another with --bucket", name, s.server(), onBucket("bucket add", name))}
-	case errors.Is(err, jetstream.ErrInvalidBucketName):
+	case errors.Is(err, election.ErrInvalidOption):
 		return fmt.Errorf("--bucket %q is no name for a bucket: use letters, digits, - and _", name)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("%s has no JetStream for this account: enable it there, name another server with --server, or try things out with 'election-cli server'", s.server())
@@ -86,7 +87,7 @@ func onBucket(command, bucket string) string {
 }
 
 // server returns the URL of the server that the session is connected to.
-func (s *session) server() string { return reach.WithoutSecrets(s.nc.ConnectedUrl()) }
+func (s *session) server() string { return natsconn.WithoutSecrets(s.nc.ConnectedUrl()) }
 
 // pause waits, or returns the cause for which ctx ended.
 func pause(ctx context.Context, d time.Duration) error {

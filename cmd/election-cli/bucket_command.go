@@ -12,19 +12,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/observe"
 )
 
 const (
-	bucketAddHelp = `The bucket gets a history of 1, the TTL, markers that announce expiries unless it is --mixed, and the server republishes
-what is written to it, so that candidates hear of a vacancy at no cost. What is not fit about it is said on stderr.
+	bucketAddHelp = `The bucket gets a history of 1, the TTL, markers that announce expiries unless it is --choria-compatible, and the server
+republishes what is written to it, which notifies candidates of a vacancy at no cost. Warnings about the bucket go to stderr.
 
-If the bucket exists and is as asked for, this is said and the exit code is 0. If it differs, each difference is named,
-nothing is changed, and the exit code is 2.
+If the bucket exists and is as asked for, the command says so, and the exit code is 0. If it differs, the command names each
+difference and changes nothing, and the exit code is 2.
 
 With --json the result is one object: "made" (false if it existed), and all that 'info --json' has.`
 
-	bucketRmHelp = `It says how many elections in it have a leader right now, and asks. Those leaders cannot be warned: until they notice, which
-takes as long as the TTL at most, others may lead in a bucket that is made again meanwhile. Stop them first.
+	bucketRmHelp = `The command says how many elections in the bucket have a leader right now, and asks. Those leaders are not notified: until they
+notice, which takes as long as the TTL at most, others may lead in a bucket of that name that is made again. Stop them first.
 
 The exit code is 1 if there is no such bucket, or if the answer was no. A bucket without a TTL holds no elections and is
 not removed.`
@@ -36,12 +38,12 @@ not removed.`
 // bucketCommand has the commands below bucket.
 type bucketCommand struct {
 	*tool
-	ttl      time.Duration
-	replicas int
-	storage  string
-	mixed    bool
-	force    bool
-	json     bool
+	ttl              time.Duration
+	replicas         int
+	storage          string
+	choriaCompatible bool
+	force            bool
+	json             bool
 }
 
 func registerBucket(app *fisk.Application, t *tool) {
@@ -52,11 +54,11 @@ func registerBucket(app *fisk.Application, t *tool) {
 	add.Flag("ttl", "How long a lease lasts: how soon a leader that crashed is replaced").Default(bucketDefaultTTL.String()).PlaceHolder("DURATION").DurationVar(&b.ttl)
 	add.Flag("replicas", "Replicas in a cluster: 1, 3 or 5").Default("1").PlaceHolder("N").IntVar(&b.replicas)
 	add.Flag("storage", "Where it is kept: file, or memory, which forgets term numbers when servers restart").Default("file").EnumVar(&b.storage, "file", "memory")
-	add.Flag("mixed", "Candidates of Choria stand in it too, so that expiries cannot be announced").UnNegatableBoolVar(&b.mixed)
+	add.Flag("choria-compatible", "Candidates of Choria campaign in it too, so that expiries are not announced").UnNegatableBoolVar(&b.choriaCompatible)
 	add.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&b.json)
 
 	i := &info{tool: t}
-	show := cmd.Command("info", "Tells all about the bucket, as info does").HelpLong(infoHelp).Action(action(i.run))
+	show := cmd.Command("info", "Describes the bucket, as info does").HelpLong(infoHelp).Action(action(i.run))
 	show.Flag("json", "Write it as JSON").UnNegatableBoolVar(&i.json)
 
 	rm := cmd.Command("rm", "Removes the bucket and all elections in it").HelpLong(bucketRmHelp).Action(action(b.rm))
@@ -65,7 +67,7 @@ func registerBucket(app *fisk.Application, t *tool) {
 
 // config returns the configuration that the flags ask for.
 func (b *bucketCommand) config() (election.BucketConfig, error) {
-	c := election.BucketConfig{Name: b.bucket, TTL: b.ttl, Replicas: b.replicas, Mixed: b.mixed}
+	c := election.BucketConfig{Name: b.bucket, TTL: b.ttl, Replicas: b.replicas, ChoriaCompatible: b.choriaCompatible}
 	if b.storage == "memory" {
 		c.Storage = jetstream.MemoryStorage
 	}
@@ -112,7 +114,7 @@ func (b *bucketCommand) add(ctx context.Context) error {
 		said = "exists, and is as asked for"
 	}
 	fmt.Fprintf(b.stderr, "Bucket %s %s\n", report.Bucket, said)
-	return errors.Join(err, writeFindings(b.stderr, styleFor(b.stderr), report.Findings, election.SeverityWarning))
+	return errors.Join(err, writeFindings(b.stderr, styleFor(b.stderr), report.Findings, admin.SeverityWarning))
 }
 
 // rm removes the bucket.
@@ -164,7 +166,7 @@ func (b *bucketCommand) remove(ctx context.Context, s *session) error {
 		return fmt.Errorf("bucket %q on %s was not removed: %w", b.bucket, s.server(), err)
 	}
 	if err != nil {
-		return inDoubt(ctx, err, "whether bucket %q on %s was removed is not known ('%s' tells)", b.bucket, s.server(), onBucket("bucket info", b.bucket))
+		return inDoubt(ctx, err, "whether bucket %q on %s was removed is not known ('%s' shows it)", b.bucket, s.server(), onBucket("bucket info", b.bucket))
 	}
 	return nil
 }
@@ -175,15 +177,15 @@ func (b *bucketCommand) none(s *session) *verdict {
 }
 
 // leadersIn says in words who leads in the bucket right now.
-func (s *session) leadersIn(ctx context.Context, bucket jetstream.KeyValue) string {
+func (s *session) leadersIn(ctx context.Context, bucket *election.Bucket) string {
 	in := fmt.Sprintf("Bucket %s on %s", bucket.Bucket(), s.server())
-	o, err := election.NewObserver(bucket, election.WithJetStream(s.js))
+	o, err := observe.New(bucket)
 	if err != nil {
-		return fmt.Sprintf("%s: who leads in it cannot be seen (%v).", in, err)
+		return fmt.Sprintf("%s: its leaders cannot be read (%v).", in, err)
 	}
 	leaders, err := o.Leaders(ctx)
 	if err != nil {
-		return fmt.Sprintf("%s: who leads in it cannot be seen (%v).", in, err)
+		return fmt.Sprintf("%s: its leaders cannot be read (%v).", in, err)
 	}
 	var names []string
 	for _, l := range leaders[:min(len(leaders), leadersNamed)] {

@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -66,13 +67,15 @@ func TestABucketThatIsAddedIsFitForElections(t *testing.T) {
 	g.Expect(stderr).To(Equal("Bucket LEADER_ELECTION is made\n"), "there is nothing to complain about")
 	bucket, err := s.findBucket(t.Context(), defaultBucket)
 	g.Expect(err).NotTo(HaveOccurred())
-	findings, err := election.Check(t.Context(), bucket)
+	v, err := s.view(t.Context(), bucket)
+	g.Expect(err).NotTo(HaveOccurred())
+	findings, err := v.findings(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
 	for _, f := range findings {
-		g.Expect(f.Severity).To(Equal(election.SeverityInfo), f.Message)
+		g.Expect(f.Severity).To(Equal(admin.SeverityInfo), f.Message)
 	}
 
-	code, stdout, stderr = runs(t, "bucket", "add", "-s", e.url(), "--ttl", "1s", "--storage", "memory", "--mixed", "--bucket", "OTHER", "--json")
+	code, stdout, stderr = runs(t, "bucket", "add", "-s", e.url(), "--ttl", "1s", "--storage", "memory", "--choria-compatible", "--bucket", "OTHER", "--json")
 	g.Expect(code).To(Equal(exitOK), stderr)
 	g.Expect(stderr).To(And(ContainSubstring("ttl-short"), ContainSubstring("memory")), "what is unfit is said")
 	var made struct {
@@ -101,7 +104,7 @@ func TestABucketIsAddedOnceAndNeverChanged(t *testing.T) {
 		g.Expect(said).To(HaveKeyWithValue("made", made))
 	}
 	before := configOf(t, s, defaultBucket)
-	code, stdout, stderr := runs(t, "bucket", "add", "-s", e.url(), "--ttl", "5s", "--storage", "memory", "--replicas", "3", "--mixed")
+	code, stdout, stderr := runs(t, "bucket", "add", "-s", e.url(), "--ttl", "5s", "--storage", "memory", "--replicas", "3", "--choria-compatible")
 	g.Expect(code).To(Equal(exitError))
 	g.Expect(stdout).To(BeEmpty())
 	for _, text := range []string{
@@ -151,7 +154,7 @@ func TestBucketInfoShowsWhatThereIsAndExits1WhereElectionsDoNotWork(t *testing.T
 	g.Expect(err).NotTo(HaveOccurred())
 	code, stdout, stderr = runs(t, "bucket", "info", "-s", e.url(), "--bucket", "BAD")
 	g.Expect(code).To(Equal(exitNegative), stderr)
-	g.Expect(stdout).To(And(ContainSubstring("critical  no-ttl: the bucket has no TTL"), ContainSubstring("Way out:"), Not(ContainSubstring("\x1b"))))
+	g.Expect(stdout).To(And(ContainSubstring("critical  no-ttl: the bucket has no TTL"), ContainSubstring("Fix:"), Not(ContainSubstring("\x1b"))))
 }
 
 func TestBucketInfoShowsTheReplicasOfACluster(t *testing.T) {

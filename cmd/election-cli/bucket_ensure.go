@@ -13,10 +13,10 @@ import (
 )
 
 // ensureBucket makes a bucket, or returns the one there is if it is as asked for. It changes none.
-func (s *session) ensureBucket(ctx context.Context, want election.BucketConfig) (bucket jetstream.KeyValue, made bool, err error) {
+func (s *session) ensureBucket(ctx context.Context, want election.BucketConfig) (bucket *election.Bucket, made bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*s.timeout)
 	defer cancel()
-	bucket, err = s.js.KeyValue(ctx, want.Name)
+	bucket, err = election.OpenBucket(ctx, s.js, want.Name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		bucket, err = election.CreateBucket(ctx, s.js, want)
 		return bucket, err == nil, tidy(err)
@@ -32,7 +32,7 @@ func (s *session) ensureBucket(ctx context.Context, want election.BucketConfig) 
 		return nil, false, fmt.Errorf("bucket %q on %s cannot be read: %w", want.Name, s.server(), err)
 	}
 	markers := time.Second
-	if want.Mixed || !s.knowsMarkers(ctx) {
+	if want.ChoriaCompatible || !s.knowsMarkers(ctx) {
 		markers = 0
 	}
 	if odd := differences(status.Config(), want, markers); odd != nil {

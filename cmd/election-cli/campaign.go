@@ -12,37 +12,38 @@ import (
 	"github.com/choria-io/fisk"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
 )
 
-const campaignHelp = `When it is interrupted (INT or TERM) it stands down, releases the key for others to take, and exits 0. A server that
-cannot be reached is waited for.
+const campaignHelp = `When it is interrupted (INT or TERM) it stops leading, releases the key, and exits 0. It waits for a server that cannot be
+reached.
 
 Each event is a line on stdout, with --json one JSON object: "time" (RFC 3339), "event", "election" (the key), "name",
 "state" (unknown, candidate, leader-elect, leader) and where they apply "term", "token" (the fencing token), "reason",
 "leader", "led_s"; the first has "bucket", "ttl_s" and "server" as well. Events are:
 
-    started    it stands as a candidate
-    following  somebody else holds the key: "leader"
+    started    it campaigns from now on
+    following  another candidate holds the key: "leader"
     elected    it won the key; leadership counts after the stand-down
     leading    it leads from now on
     lost       it no longer leads, or gave up before it led: "reason", "led_s"
     released   the key is free for others
     stopped    it left the election
-    dropped    events are missing here, "dropped" in number, for they were not read in time
+    dropped    events are missing here, "dropped" in number, because nobody read them in time
 
-With --metrics Prometheus can scrape what the candidate measures; 'election-cli dashboard' and 'election-cli rules' print what
-to make of it. --metrics-namespace choria serves choria_election_campaigns, choria_election_leader and
+With --metrics Prometheus can scrape the candidate's metrics; 'election-cli dashboard' and 'election-cli rules' print a
+dashboard and alerts made of them. --metrics-namespace choria serves choria_election_campaigns, choria_election_leader and
 choria_election_interval_seconds beside those, for dashboards that know no other names.
 
-With --status a page shows who leads, who stands and what happened in the last hour, as it happens. It changes nothing, and
-asks nobody who reads it who he is: a port alone, as in :8222, is served on the loopback interface, and to others only by an
+With --status a page shows the leader, the candidates and the events of the last hour, as they happen. The page changes
+nothing, and needs no password: a port alone, as in :8222, is served on the loopback interface, and to other hosts only by an
 ADDR that says so, such as 0.0.0.0:8222. Beside it /leader answers load balancers (200 while this candidate leads) and
-/healthz probes (503 if it is stuck); see the library's Handler.
+/healthz answers probes (503 if it is stuck); see the library's Handler.
 
 Reasons are vacant, released or reclaimed (elected), stood-down (leading), stopped, resigned, transferred, relinquished,
-unhealthy, overwritten, deleted, bucket-replaced or deadline (lost).`
+unhealthy, work-ended, overwritten, deleted, bucket-replaced, rewound, closed or deadline (lost).`
 
 // campaignDefaultTTL is the TTL of a bucket on an embedded server: short enough to watch what happens.
 const campaignDefaultTTL = 5 * time.Second
@@ -68,7 +69,7 @@ type campaign struct {
 
 func registerCampaign(app *fisk.Application, t *tool) {
 	c := &campaign{tool: t, client: "campaign"}
-	cmd := app.Command("campaign", "Stands as a candidate until interrupted").HelpLong(campaignHelp).Action(action(c.run))
+	cmd := app.Command("campaign", "Campaigns until interrupted").HelpLong(campaignHelp).Action(action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&c.name)
 	cmd.Flag("json", "Write events as JSON, one object on each line").UnNegatableBoolVar(&c.json)
@@ -81,7 +82,7 @@ func registerCampaign(app *fisk.Application, t *tool) {
 	cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket on the embedded server (default %v)", campaignDefaultTTL)).PlaceHolder("DURATION").IsSetByUser(&c.ttlSet).DurationVar(&c.ttl)
 }
 
-// run stands as a candidate until ctx ends.
+// run campaigns until ctx ends.
 func (c *campaign) run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
@@ -125,20 +126,19 @@ func (c *campaign) check() error {
 	if err := checkTTL(c.ttl); c.embedded && err != nil {
 		return err
 	}
-	_, err := election.NewElection(c.name, c.key, unbound{}, c.named()...)
+	_, err := election.NewElection(c.name, c.key, unbound{}, c.registerer(nil))
 	if err = tidy(err); err != nil {
-		option, flag := fmt.Sprintf("WithNamespace(%q)", c.namespace), fmt.Sprintf("--metrics-namespace %q", c.namespace)
-		return errors.New(strings.Replace(err.Error(), option, flag, 1))
+		return errors.New(strings.Replace(err.Error(), "WithRegisterer: the namespace", "--metrics-namespace", 1))
 	}
 	return nil
 }
 
-// named returns the option by which metrics keep the names that they had, if that is asked for.
-func (c *campaign) named() []election.Option {
-	if !c.namespaceSet {
-		return nil
+// registerer returns the option that registers the metrics with r, also under the names of --metrics-namespace if that is given.
+func (c *campaign) registerer(r prometheus.Registerer) election.Option {
+	if c.namespaceSet {
+		return election.WithRegisterer(r, c.namespace)
 	}
-	return []election.Option{election.WithNamespace(c.namespace)}
+	return election.WithRegisterer(r)
 }
 
 // campaign connects, finds the bucket, and takes part in the election.
@@ -176,9 +176,9 @@ func (c *campaign) campaign(ctx context.Context, fail context.CancelCauseFunc, n
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	opts := append(c.named(), election.WithLogger(log), election.WithJetStream(s.js))
+	opts := []election.Option{election.WithLogger(log)}
 	if metrics != nil {
-		opts = append(opts, election.WithRegisterer(metrics.registry))
+		opts = append(opts, c.registerer(metrics.registry))
 	}
 	if c.embedded {
 		opts = append(opts, election.WithSplay(0)) // there is nobody yet to keep apart from
@@ -212,15 +212,15 @@ func (c *campaign) serveStatus(log *slog.Logger) (*statusPage, error) {
 }
 
 // findBucket returns the bucket, which on an embedded server is made first.
-func (c *campaign) findBucket(ctx context.Context, s *session, log *slog.Logger) (jetstream.KeyValue, error) {
+func (c *campaign) findBucket(ctx context.Context, s *session, log *slog.Logger) (*election.Bucket, error) {
 	if c.embedded {
 		return election.CreateBucket(ctx, s.js, election.BucketConfig{Name: c.bucket, TTL: c.ttl})
 	}
 	return s.awaitBucket(ctx, c.bucket, log)
 }
 
-// introduce adds what is known by now to the story's first event.
-func (s *story) introduce(ctx context.Context, conn *session, bucket jetstream.KeyValue, term func() (election.Term, bool)) {
+// introduce adds the bucket and the server to the story's first event.
+func (s *story) introduce(ctx context.Context, conn *session, bucket *election.Bucket, term func() (election.Term, bool)) {
 	s.about.Bucket, s.about.Server = bucket.Bucket(), conn.server()
 	if status, err := bucket.Status(ctx); err == nil {
 		s.about.TTLS = status.TTL().Seconds()

@@ -11,18 +11,19 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 )
 
-const candidatesHelp = `Every candidate answers for itself, live: its name and host, whether it leads, whether it is ready to take over (it would hear
-of a vacancy now, and answer it), its priority, the version of this library that it runs, and by how much its clock is behind the
-server's; ahead of it is negative. The way to the candidate and back makes that uncertain by half the time it takes.
+const candidatesHelp = `Every candidate answers for itself, now: its name and host, whether it leads, whether it is ready to take over (it would be
+notified of a vacancy now, and answer it), its priority, the version of this library that it runs, and by how much its clock is
+behind the server's (negative: ahead). The round trip to the candidate makes that uncertain by half the time it takes.
 
-Only candidates answer that use this library with WithJetStream, as those of this tool do. They are a NATS micro service
-called "election", which 'nats micro ls' shows too. To ask them takes permission to publish to
+Only candidates answer that use this library and know their connection, as those of this tool do. They are a NATS micro
+service called "election", which 'nats micro ls' shows too. The request takes permission to publish to
 election-control.BUCKET.candidates.KEY.
 
 With --json it writes an array of objects with "name", "instance", "host", "pid", "state", "ready", "priority",
-"version" and "clock_lag_ms". Where there is no terminal, columns are set apart by tabs, in the order of the table.
+"version" and "clock_lag_ms". Without a terminal the columns are separated by tabs, in the order of the table.
 
 Exit codes: 0 somebody answers; 1 nobody does; 2 wrong usage or any other error.`
 
@@ -33,7 +34,7 @@ type candidates struct {
 	json bool
 }
 
-// candidateReport is one that stands, as --json prints it.
+// candidateReport is a candidate as --json prints it.
 type candidateReport struct {
 	Name       string         `json:"name"`
 	Instance   string         `json:"instance"`
@@ -48,31 +49,30 @@ type candidateReport struct {
 
 func registerCandidates(app *fisk.Application, t *tool) {
 	c := &candidates{tool: t}
-	cmd := app.Command("candidates", "Shows who stands ready in an election").HelpLong(candidatesHelp).Action(action(c.run))
+	cmd := app.Command("candidates", "Lists the candidates that answer").HelpLong(candidatesHelp).Action(action(c.run))
 	cmd.Arg("key", "The election").Required().StringVar(&c.key)
 	cmd.Flag("json", "Write JSON").UnNegatableBoolVar(&c.json)
 }
 
-// run asks who stands.
+// run asks the candidates.
 func (c *candidates) run(ctx context.Context) error {
 	view, err := c.look(ctx, "candidates")
 	if err != nil {
 		return stopped(ctx, err)
 	}
 	defer view.nc.Close()
-	o := view.observer
-	found, err := o.Candidates(ctx, c.key)
+	found, err := view.admin.Candidates(ctx, c.key)
 	if err != nil {
 		return stopped(ctx, tidy(err))
 	}
 	if err := c.write(found); err != nil {
 		return err
 	}
-	leader, err := o.Leader(ctx, c.key)
+	leader, err := view.observer.Leader(ctx, c.key)
 	if err != nil && !errors.Is(err, election.ErrNoLeader) {
 		return stopped(ctx, err)
 	}
-	answers := slices.ContainsFunc(found, func(f election.Candidate) bool { return f.Instance == leader.Instance })
+	answers := slices.ContainsFunc(found, func(f admin.Candidate) bool { return f.Instance == leader.Instance })
 	if leader.Name != "" && !answers {
 		fmt.Fprintf(c.stderr, "%s holds the key, and does not answer\n", printable(leader.Name))
 	}
@@ -83,7 +83,7 @@ func (c *candidates) run(ctx context.Context) error {
 }
 
 // write writes the candidates for people or programs.
-func (c *candidates) write(found []election.Candidate) error {
+func (c *candidates) write(found []admin.Candidate) error {
 	reports := []candidateReport{}
 	g := &grid{title: "Candidates in " + printable(c.key), header: []string{"Name", "State", "Ready", "Priority", "Host", "PID", "Version", "Clock lag"}}
 	for _, f := range found {

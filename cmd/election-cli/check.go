@@ -12,8 +12,8 @@ import (
 	"github.com/natscampaign/election"
 )
 
-const checkHelp = `It judges the bucket, as candidates need it, and the elections KEY, each of which must have a leader; without KEY those that
-have one, so name the elections that must. It is a plugin for Nagios and its like. Exit codes:
+const checkHelp = `It checks the bucket, as candidates need it, and the elections KEY, each of which must have a leader; without KEY it checks
+those that have a leader, so name the elections that must have one. It is a plugin for Nagios and its like. Exit codes:
 
     0  OK         all is well
     1  WARNING    a leader's leadership does not count yet, or its renewal is overdue; or the bucket is worse than it could be
@@ -21,16 +21,16 @@ have one, so name the elections that must. It is a plugin for Nagios and its lik
     3  UNKNOWN    nothing could be found out, or wrong usage
 
 Formats are text, for people, which is the default; nagios, one line with performance data; json; and prometheus, for the
-textfile collector of the node exporter. Ages are told by the server's clock; if this host's differs by more than a second
-that is said, and raises no alarm. With --json the result is one object: "status", "error" (if it is UNKNOWN), "bucket", "server", "ttl_s",
-"clock_ahead_s" (this host's clock), "elections" (as ls has them) and "findings" (each "key", "code", "severity",
-"message", "remedy"). Codes are those of the Go package, and
+textfile collector of the node exporter. Ages are by the server's clock; a difference of more than a second from this host's
+clock is a finding of severity info. With --json the result is one object: "status", "error" (if it is UNKNOWN), "bucket",
+"server", "ttl_s", "clock_ahead_s" (this host's clock), "elections" (as ls has them) and "findings" (each "key", "code",
+"severity", "message", "fix"). Codes are those of the Go package admin, and
 
     no-leader, lease-over, two-leaders    critical
     leader-elect, renewal-overdue         warning
     clock-differs                         info
 
-What the bucket is judged on includes the permissions of this very connection: for one that may only read, leave out
+The check of the bucket includes the permissions of this very connection: for a connection that may only read, leave out
 "write-refused" with --ignore. Nothing is written.`
 
 // grade is how well things are, as plugins for monitoring tell it by their exit codes.
@@ -74,12 +74,12 @@ type checkup struct {
 
 func registerCheck(app *fisk.Application, t *tool) {
 	c := &checkup{tool: t}
-	cmd := app.Command("check", "Judges bucket and elections, for monitoring").HelpLong(checkHelp).Action(action(c.run))
+	cmd := app.Command("check", "Checks bucket and elections, for monitoring").HelpLong(checkHelp).Action(action(c.run))
 	cmd.Arg("key", "The elections that must have a leader, keys of the bucket").StringsVar(&c.keys)
 	cmd.Flag("format", "How to write the result: text, nagios, json or prometheus").Default(formatText).IsSetByUser(&c.formatSet).
 		EnumVar(&c.format, formatText, formatNagios, formatJSON, formatPrometheus)
 	cmd.Flag("json", "The same as --format json").UnNegatableBoolVar(&c.json)
-	cmd.Flag("grace", "How long to wait for a leader before there is said to be none").PlaceHolder("DURATION").DurationVar(&c.grace)
+	cmd.Flag("grace", "How long to wait for a leader before its absence is reported").PlaceHolder("DURATION").DurationVar(&c.grace)
 	cmd.Flag("overdue", "Age of a record from which its renewal is overdue (default 0.85 of the TTL)").PlaceHolder("DURATION").IsSetByUser(&c.overdueSet).DurationVar(&c.overdue)
 	cmd.Flag("ignore", "Leave out the findings of that code; may be repeated").PlaceHolder("CODE").StringsVar(&c.ignore)
 }

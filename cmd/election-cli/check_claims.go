@@ -47,7 +47,7 @@ func (v *view) ask(ctx context.Context, keys []string) []claim {
 		turns <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-turns }()
-			candidates, _ := v.observer.Candidates(ctx, key)
+			candidates, _ := v.admin.Candidates(ctx, key)
 			mu.Lock()
 			defer mu.Unlock()
 			for _, c := range candidates {

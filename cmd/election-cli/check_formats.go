@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 )
 
 // write writes the assessment in the format that is asked for.
@@ -29,11 +29,11 @@ func (a *assessment) text(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, "%s  %s\n", st.paint(bold+";"+colour, a.Status.String()), a.summary()); err != nil {
 		return err
 	}
-	findings := make([]election.Finding, len(a.Findings))
+	findings := make([]admin.Finding, len(a.Findings))
 	for i, r := range a.Findings {
 		findings[i] = r.Finding
 	}
-	return writeFindings(w, st, findings, election.SeverityInfo)
+	return writeFindings(w, st, findings, admin.SeverityInfo)
 }
 
 // mostReasons is how many findings a summary names.
@@ -46,7 +46,7 @@ func (a *assessment) summary() string {
 	}
 	var parts []string
 	for _, r := range a.Findings {
-		if r.Severity > election.SeverityInfo {
+		if r.Severity > admin.SeverityInfo {
 			parts = append(parts, r.Message)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 )
 
 // overduePart is the part of the TTL, in percent, after which a renewal is overdue: leaders renew every 75.
@@ -42,7 +42,7 @@ type assessment struct {
 // remark is a finding about the election Key, or about none in particular.
 type remark struct {
 	Key string `json:"key,omitempty"`
-	election.Finding
+	admin.Finding
 }
 
 // settle leaves out what is to be ignored, sorts the rest, the worst first, and grades it all.
@@ -65,24 +65,24 @@ func (a *assessment) vacant() bool {
 
 // judge says what is wrong with an election whose key is held by s, or by nobody if s is nil.
 func judge(key string, s *holder, ttl, overdue time.Duration) []remark {
-	say := func(severity election.Severity, code, message, remedy string) []remark {
-		return []remark{{key, election.Finding{Code: code, Severity: severity, Message: message, Remedy: remedy}}}
+	say := func(severity admin.Severity, code, message, fix string) []remark {
+		return []remark{{key, admin.Finding{Code: code, Severity: severity, Message: message, Fix: fix}}}
 	}
 	switch {
 	case s == nil:
-		return say(election.SeverityCritical, codeNoLeader, fmt.Sprintf("nobody leads %s", key),
-			fmt.Sprintf("see whether its candidates run and reach the bucket: 'election-cli watch %s' tells of each that wins", key))
+		return say(admin.SeverityCritical, codeNoLeader, fmt.Sprintf("nobody leads %s", key),
+			fmt.Sprintf("see whether its candidates run and reach the bucket: 'election-cli watch %s' shows each win", key))
 	case s.age >= ttl:
-		return say(election.SeverityCritical, codeLeaseOver, fmt.Sprintf("the lease of %s on %s ran out %s", s.Name, key, ago(s.age-ttl)),
+		return say(admin.SeverityCritical, codeLeaseOver, fmt.Sprintf("the lease of %s on %s ran out %s", s.Name, key, ago(s.age-ttl)),
 			"if the key stays, the server does not expire it, or a replica is far behind: see what info says of the bucket")
 	}
 	var found []remark
 	if s.State == standingLeaderElect {
-		found = say(election.SeverityWarning, codeLeaderElect, fmt.Sprintf("%s has won %s, but its leadership does not count yet", s.Name, key), "wait for its stand-down to be over")
+		found = say(admin.SeverityWarning, codeLeaderElect, fmt.Sprintf("%s has won %s, but its leadership does not count yet", s.Name, key), "wait for its stand-down to be over")
 	}
 	if s.age > overdue {
-		found = append(found, say(election.SeverityWarning, codeOverdue, fmt.Sprintf("%s renewed %s %s, and should have after %s", s.Name, key, ago(s.age), human(overdue)),
-			"see to its host and its way to the server; if it renews less often by intent, raise --overdue")...)
+		found = append(found, say(admin.SeverityWarning, codeOverdue, fmt.Sprintf("%s renewed %s %s, and should have after %s", s.Name, key, ago(s.age), human(overdue)),
+			"check its host and its connection to the server; if it renews less often by intent, raise --overdue")...)
 	}
 	return found
 }
@@ -100,10 +100,10 @@ func judgeClaims(claims []claim) []remark {
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		if leaders := byKey[key]; len(leaders) > 1 {
 			who := slices.Sorted(maps.Values(leaders))
-			found = append(found, remark{printable(key), election.Finding{
-				Code: codeTwoLeaders, Severity: election.SeverityCritical,
+			found = append(found, remark{printable(key), admin.Finding{
+				Code: codeTwoLeaders, Severity: admin.SeverityCritical,
 				Message: fmt.Sprintf("%d candidates claim to lead %s: %s", len(leaders), printable(key), strings.Join(who, "; ")),
-				Remedy:  "compare their fencing tokens, the later leads; stop the other, and see to its clock",
+				Fix:     "compare their fencing tokens: the candidate with the later token leads; stop the other one, and check its clock",
 			}})
 		}
 	}
@@ -115,7 +115,7 @@ func judgeClock(c serverTime) []remark {
 	if !c.differs(clockBound) {
 		return nil
 	}
-	return []remark{{"", election.Finding{
-		Code: codeClock, Severity: election.SeverityInfo, Message: clockError(c), Remedy: "set this host's clock, or the server's",
+	return []remark{{"", admin.Finding{
+		Code: codeClock, Severity: admin.SeverityInfo, Message: clockError(c), Fix: "set this host's clock, or the server's",
 	}}}
 }

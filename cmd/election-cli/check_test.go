@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 )
 
 // monitored is a TTL that Check has nothing to say about.
@@ -22,7 +23,7 @@ const monitored = 30 * time.Second
 func codesOf(all []remark) []string {
 	var codes []string
 	for _, r := range all {
-		if r.Severity > election.SeverityInfo {
+		if r.Severity > admin.SeverityInfo {
 			codes = append(codes, strings.TrimSuffix(r.Code+" "+r.Key, " "))
 		}
 	}
@@ -197,7 +198,7 @@ func TestTwoWhoClaimToLeadAreCriticalAndOneThatAnswersTwiceIsNot(t *testing.T) {
 	g.Expect(judgeClaims([]claim{one, one, {"other", "web-2", "i2", "h2"}})).To(BeEmpty())
 	found := judgeClaims([]claim{one, two, one})
 	g.Expect(codesOf(found)).To(Equal([]string{"two-leaders jobs"}))
-	g.Expect(found[0].Severity).To(Equal(election.SeverityCritical))
+	g.Expect(found[0].Severity).To(Equal(admin.SeverityCritical))
 	g.Expect(found[0].Message).To(Equal("2 candidates claim to lead jobs: web-1 on h1; web-2 on an unknown host"))
 }
 
@@ -214,18 +215,18 @@ func TestAWrongClockOfThisHostIsSaidAndRaisesNoAlarm(t *testing.T) {
 
 func TestTheWorstFindingDecides(t *testing.T) {
 	g := NewWithT(t)
-	of := func(severities ...election.Severity) grade {
+	of := func(severities ...admin.Severity) grade {
 		a := &assessment{}
 		for _, s := range severities {
-			a.Findings = append(a.Findings, remark{"", election.Finding{Severity: s}})
+			a.Findings = append(a.Findings, remark{"", admin.Finding{Severity: s}})
 		}
 		a.settle(nil)
 		return a.Status
 	}
 	g.Expect(of()).To(Equal(gradeOK))
-	g.Expect(of(election.SeverityInfo)).To(Equal(gradeOK))
-	g.Expect(of(election.SeverityInfo, election.SeverityWarning)).To(Equal(gradeWarning))
-	g.Expect(of(election.SeverityWarning, election.SeverityCritical, election.SeverityInfo)).To(Equal(gradeCritical))
+	g.Expect(of(admin.SeverityInfo)).To(Equal(gradeOK))
+	g.Expect(of(admin.SeverityInfo, admin.SeverityWarning)).To(Equal(gradeWarning))
+	g.Expect(of(admin.SeverityWarning, admin.SeverityCritical, admin.SeverityInfo)).To(Equal(gradeCritical))
 }
 
 func TestOneBarSetsPerformanceDataApart(t *testing.T) {
@@ -235,7 +236,7 @@ func TestOneBarSetsPerformanceDataApart(t *testing.T) {
 	a.named = nil
 	g.Expect(a.nagios()).To(And(ContainSubstring("'k_a__ lease_left'=0.000s"), ContainSubstring(`a\x7cb leads`)))
 	for range 9 {
-		a.Findings = append(a.Findings, remark{"", election.Finding{Severity: election.SeverityWarning, Message: "x"}})
+		a.Findings = append(a.Findings, remark{"", admin.Finding{Severity: admin.SeverityWarning, Message: "x"}})
 	}
 	g.Expect(a.summary()).To(Equal("x; x; x; and 6 more"))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/observe"
 )
 
 const (
@@ -20,7 +21,7 @@ type chronicle struct {
 	mu      sync.Mutex
 	clock   serverTime       // of the server, by which events are dated
 	began   time.Time        // when it was first told anything
-	events  []election.Event // changes, oldest first
+	events  []observe.Event  // changes, oldest first
 	reigns  []reign          // oldest first
 	leader  *election.Leader // who holds the key; nil if nobody does
 	leads   bool             // whether leadership counts
@@ -36,16 +37,16 @@ type reign struct {
 }
 
 // told takes in an event.
-func (c *chronicle) told(e election.Event) {
+func (c *chronicle) told(e observe.Event) {
 	e.Key, e.Leader = printable(e.Key), shown(e.Leader)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch e.Kind {
-	case election.Elected:
+	case observe.Elected:
 		c.end(e.At)
 		c.leader, c.leads = &e.Leader, false
 		c.reigns = append(c.reigns, reign{name: e.Leader.Name, instance: e.Leader.Instance, from: e.At})
-	case election.Leading:
+	case observe.Leading:
 		if c.leader == nil || c.leader.Instance != e.Leader.Instance || c.leader.Name != e.Leader.Name { // the first that was seen
 			c.end(e.At)
 			from := e.At
@@ -57,7 +58,7 @@ func (c *chronicle) told(e election.Event) {
 			c.reigns[last].led = e.At
 		}
 		c.leader, c.leads = &e.Leader, true
-	case election.Renewed:
+	case observe.Renewed:
 		c.leader = &e.Leader
 		return // which is no change
 	default:
@@ -108,7 +109,7 @@ func (c *chronicle) end(at time.Time) {
 // prune forgets what is past or too much.
 func (c *chronicle) prune(now time.Time) {
 	oldest := now.Add(-chronicleSpan)
-	c.events = slices.DeleteFunc(c.events, func(e election.Event) bool { return e.At.Before(oldest) })
+	c.events = slices.DeleteFunc(c.events, func(e observe.Event) bool { return e.At.Before(oldest) })
 	c.reigns = slices.DeleteFunc(c.reigns, func(s reign) bool { return !s.to.IsZero() && s.to.Before(oldest) })
 	c.events = slices.Clone(c.events[max(0, len(c.events)-chronicleLength):])
 	c.reigns = slices.Clone(c.reigns[max(0, len(c.reigns)-chronicleLength):])
@@ -125,7 +126,7 @@ func (c *chronicle) touch() {
 type glance struct {
 	now    time.Time // by the server's clock
 	began  time.Time
-	events []election.Event
+	events []observe.Event
 	reigns []reign
 	leader *election.Leader
 	leads  bool

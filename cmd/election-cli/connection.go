@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/natscontext"
 
-	"github.com/natscampaign/election/internal/reach"
+	"github.com/natscampaign/election/internal/natsconn"
 )
 
 // connFlags says how to reach NATS. Flags, environment and contexts are natscli's.
@@ -125,10 +125,10 @@ func (c *connFlags) plan(opts []nats.Option) (dial, string, error) {
 		urls = []string{nats.DefaultURL}
 	}
 	for i, u := range urls {
-		if err := reach.CheckURL(u); err != nil {
+		if err := natsconn.CheckURL(u); err != nil {
 			return nil, "", err
 		}
-		urls[i] = reach.WithoutSecrets(u)
+		urls[i] = natsconn.WithoutSecrets(u)
 	}
 	return dial, strings.Join(urls, ", "), nil
 }
@@ -149,24 +149,12 @@ func (c *connFlags) options() ([]nats.Option, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	opts := []nats.Option{nats.Timeout(c.timeout)}
-	if c.server != "" {
-		opts = append(opts, func(o *nats.Options) error {
-			o.Url, o.Servers = "", reach.SplitURLs(c.server)
-			return nil
-		})
-	}
+	opts := []nats.Option{nats.Timeout(c.timeout), natsconn.Servers(c.server)}
 	auth, err := c.credentials()
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, auth...)
-	if c.tlsCert != "" {
-		opts = append(opts, nats.ClientCert(reach.ExpandHome(c.tlsCert), reach.ExpandHome(c.tlsKey)))
-	}
-	if c.tlsCA != "" {
-		opts = append(opts, nats.RootCAs(reach.ExpandHome(c.tlsCA)))
-	}
+	opts = append(append(opts, auth...), natsconn.TLS(c.tlsCert, c.tlsKey, c.tlsCA)...)
 	if c.tlsFirst {
 		opts = append(opts, nats.TLSHandshakeFirst())
 	}
@@ -182,10 +170,7 @@ func (c *connFlags) check() error {
 	for _, f := range []struct{ flag, path string }{
 		{"--creds", c.creds}, {"--nkey", c.nkey}, {"--tlscert", c.tlsCert}, {"--tlskey", c.tlsKey}, {"--tlsca", c.tlsCA},
 	} {
-		if f.path == "" {
-			continue
-		}
-		if info, err := os.Stat(reach.ExpandHome(f.path)); err != nil || info.IsDir() {
+		if f.path != "" && !natsconn.IsFile(f.path) {
 			problems = append(problems, fmt.Errorf("%s %s: there is no such file", f.flag, f.path))
 		}
 	}
@@ -204,15 +189,15 @@ func (c *connFlags) check() error {
 	if c.timeout <= 0 {
 		problems = append(problems, fmt.Errorf("--timeout %v: give a positive duration such as 5s", c.timeout))
 	}
-	for _, s := range reach.SplitURLs(c.server) {
-		problems = append(problems, reach.CheckURL(s))
+	for _, s := range natsconn.SplitURLs(c.server) {
+		problems = append(problems, natsconn.CheckURL(s))
 	}
 	return errors.Join(problems...)
 }
 
 // credentials returns the options for the credentials in the flags, if any, in place of all that a context has.
 func (c *connFlags) credentials() ([]nats.Option, error) {
-	opts, err := reach.Login(c.user, c.password, c.creds, c.nkey)
+	opts, err := natsconn.Login(c.user, c.password, c.creds, c.nkey)
 	if err != nil {
 		return nil, fmt.Errorf("--nkey %s: %w", c.nkey, err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/reach"
+	"github.com/natscampaign/election/internal/natsconn"
 )
 
 // resolve returns what the flags make of the options of a connection.
@@ -184,7 +184,7 @@ func TestURLsAreShownWithoutSecrets(t *testing.T) {
 		"tls://a@b:c@h:4222": "tls://h:4222",
 		"wss://h/path?k=v":   "wss://h/path",
 	} {
-		g.Expect(reach.WithoutSecrets(in)).To(Equal(out))
+		g.Expect(natsconn.WithoutSecrets(in)).To(Equal(out))
 	}
 }
 

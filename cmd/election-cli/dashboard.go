@@ -14,9 +14,9 @@ const dashboardHelp = `Import it in Grafana, by hand or by provisioning. Data so
 Candidates show their metrics where a program gives them WithRegisterer, and by 'election-cli campaign KEY --metrics
 ADDRESS'.`
 
-const rulesHelp = `Name the file among the rule_files of Prometheus. It has alerts on an election in which nobody leads or nobody stands, on
-two leaders, on leadership that does not stay, on renewals that fail or come late, on candidates that do not hear of
-vacancies, and on those that are not scraped. No server is asked.
+const rulesHelp = `Name the file among the rule_files of Prometheus. It has alerts on an election without a leader or without candidates, on
+two leaders, on leadership that changes too often, on renewals that fail or come late, on candidates that are not notified of
+vacancies, and on candidates that are not scraped. No server is asked.
 
 Candidates show their metrics where a program gives them WithRegisterer, and by 'election-cli campaign KEY --metrics
 ADDRESS'.`

@@ -16,22 +16,22 @@ import (
 )
 
 const drillHelp = `It brings up a JetStream server in this process, or uses the one that --server or --context names, makes a bucket of its
-own there, and has candidates stand in one election after another, each on a connection of its own. In each round:
+own there, and has candidates campaign in one election after another, each on a connection of its own. In each round:
 
     first election   a new key; the first candidate campaigns at once
     handover         the leader stops, and later joins again
-    crash            the leader's link is cut; it lives on and believes for a while
+    crash            the leader's link is cut; it runs on, and considers itself leader for a while
     eviction         an operator deletes the key
 
 The time until somebody leads runs from the fault to the first moment at which another term counts. Each millisecond all
-candidates are asked whether they lead; two that do at once are the one thing that must never be. The exit code is 1 if
-that happened, if nobody led in time, or if terms were out of order.
+candidates are asked whether they lead; two leaders at once must never be. The exit code is 1 if there were, if nobody led in
+time, or if terms were out of order.
 
 The bucket is removed afterwards, also when the drill is interrupted. Elections in other buckets are left alone. If it
 cannot be removed the result is shown all the same, and the exit code is 2 for a drill that was passed.
 
 With --json the result is one object: "ttl_s", "candidates", "rounds", the lists "first_election_s", "handover_s",
-"crash_s", "evict_s" and "believed_s" (how long a leader still believed after its link was cut), "overlap_ms" (the time
+"crash_s", "evict_s" and "believed_s" (how long a leader still considered itself leader after its link was cut), "overlap_ms" (the time
 in which two led), "terms" (their numbers in the order in which they led), "missed" (what took longer than it may),
 "samples", "longest_gap_ms" (between two samples), "duration_s", "server", "server_version" and "embedded".`
 
@@ -57,7 +57,7 @@ type drill struct {
 func registerDrill(app *fisk.Application, t *tool) {
 	d := &drill{tool: t}
 	cmd := app.Command("drill", "Rehearses failovers and measures how long each takes").HelpLong(drillHelp + "\n\n" + processHelp).Action(action(d.run))
-	cmd.Flag("candidates", fmt.Sprintf("How many candidates stand (with --processes %d)", processCandidates)).Default("3").IsSetByUser(&d.candidatesSet).IntVar(&d.candidates)
+	cmd.Flag("candidates", fmt.Sprintf("How many candidates campaign (with --processes %d)", processCandidates)).Default("3").IsSetByUser(&d.candidatesSet).IntVar(&d.candidates)
 	cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket: how long a lease lasts (with --processes %v)", processTTL)).Default("2s").IsSetByUser(&d.ttlSet).DurationVar(&d.ttl)
 	cmd.Flag("rounds", "How many rounds to go through").Default("4").IsSetByUser(&d.roundsSet).IntVar(&d.rounds)
 	cmd.Flag("replicas", fmt.Sprintf("Replicas of the bucket, on a server that is part of a cluster (with --processes %d)", clusterSize)).Default("1").IsSetByUser(&d.replicasSet).IntVar(&d.replicas)

@@ -33,7 +33,7 @@ func TestADrillLeavesTheLeadersOfOtherBucketsAlone(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	var won, lost atomic.Int32
 	candidate := func(name string) *election.Election {
-		c, err := election.NewElection(name, "scheduler", bucket, election.WithJetStream(s.js), election.WithSplay(0),
+		c, err := election.NewElection(name, "scheduler", bucket, election.WithSplay(0),
 			election.OnWon(func() { won.Add(1) }), election.OnLost(func() { lost.Add(1) }))
 		g.Expect(err).NotTo(HaveOccurred())
 		done := make(chan error, 1)

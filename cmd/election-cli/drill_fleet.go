@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/faultproxy"
 )
 
 // A candidate whose link is healed should be back soon; a drill has no fleet to spare the server from.
@@ -28,9 +27,9 @@ type fleet struct {
 type member struct {
 	name    string
 	index   int
-	link    *link.Link
+	link    *faultproxy.Link
 	session *session
-	bucket  jetstream.KeyValue
+	bucket  *election.Bucket
 	broken  chan error
 
 	standing atomic.Pointer[standing] // nil while it takes no part
@@ -46,7 +45,7 @@ type standing struct {
 func newFleet(ctx context.Context, conn connFlags, bucket string, n int) (*fleet, error) {
 	f := &fleet{broken: make(chan error, 1)}
 	for i := range n {
-		m := &member{name: fmt.Sprintf("candidate-%d", i+1), index: i, link: link.New(nil), broken: f.broken}
+		m := &member{name: fmt.Sprintf("candidate-%d", i+1), index: i, link: faultproxy.New(nil), broken: f.broken}
 		f.members = append(f.members, m)
 		if err := m.connect(ctx, conn, bucket); err != nil {
 			f.close()
@@ -66,7 +65,7 @@ func (m *member) connect(ctx context.Context, conn connFlags, bucket string) (er
 	if err != nil {
 		return err
 	}
-	m.bucket, err = m.session.js.KeyValue(ctx, bucket)
+	m.bucket, err = election.OpenBucket(ctx, m.session.js, bucket)
 	if err != nil {
 		return fmt.Errorf("%s cannot read bucket %q: %w", m.name, bucket, err)
 	}
@@ -81,9 +80,9 @@ func directOnly(o *nats.Options) error {
 	return nil
 }
 
-// join stands as a candidate for key, from now on.
+// join campaigns for key from now on.
 func (m *member) join(key string) {
-	e, err := election.NewElection(m.name, key, m.bucket, election.WithSplay(0), election.WithJetStream(m.session.js))
+	e, err := election.NewElection(m.name, key, m.bucket, election.WithSplay(0))
 	if err != nil {
 		m.fail(err)
 		return
@@ -100,7 +99,7 @@ func (m *member) join(key string) {
 // fail reports that the member cannot go on; the first report counts.
 func (m *member) fail(err error) {
 	select {
-	case m.broken <- fmt.Errorf("%s cannot stand: %w", m.name, err):
+	case m.broken <- fmt.Errorf("%s cannot campaign: %w", m.name, err):
 	default:
 	}
 }

@@ -51,7 +51,7 @@ func (p *progress) begin(f fault, member string) {
 	defer p.mu.Unlock()
 	p.active, p.since = true, f.at
 	p.doing = fmt.Sprintf("round %d of %d  %s", f.round+1, p.rounds, [...]string{
-		member + " stands first",
+		member + " campaigns first",
 		member + " led and has stopped",
 		member + " led and is cut off",
 		"the key of " + member + " was deleted",

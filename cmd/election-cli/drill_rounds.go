@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/natscampaign/election"
 )
 
 // kind is a kind of failover that is rehearsed.
@@ -65,7 +65,7 @@ type rehearsal struct {
 	ttl      time.Duration
 	rounds   int
 	operator *session
-	bucket   jetstream.KeyValue
+	bucket   *election.Bucket
 	fleet    *fleet
 	sampler  *sampler
 	progress *progress
@@ -77,7 +77,7 @@ type rehearsal struct {
 	report   *report
 }
 
-func newRehearsal(d *drill, operator *session, bucket jetstream.KeyValue, f *fleet) *rehearsal {
+func newRehearsal(d *drill, operator *session, bucket *election.Bucket, f *fleet) *rehearsal {
 	r := &rehearsal{
 		ttl: d.ttl, rounds: d.rounds, operator: operator, bucket: bucket, fleet: f,
 		sampler: newSampler(f.members),

@@ -6,7 +6,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/faultproxy"
 )
 
 // scripted is a candidate that answers whether it leads from a list, the last answer for ever.
@@ -144,7 +144,7 @@ func TestWhoWaitsHearsOfTheFirstSampleThatShowsIt(t *testing.T) {
 
 func TestAMemberThatTakesNoPartIsOut(t *testing.T) {
 	g := NewWithT(t)
-	m := &member{link: link.New(nil)}
+	m := &member{link: faultproxy.New(nil)}
 	defer m.link.Close()
 	p, term := m.look()
 	g.Expect(p).To(Equal(phaseOut))

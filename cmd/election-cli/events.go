@@ -204,18 +204,18 @@ func sentence(e event) string {
 	name, key := printable(e.Name), printable(e.Election)
 	switch e.Event {
 	case eventStarted:
-		return fmt.Sprintf("%s stands for %s in bucket %s (TTL %s) on %s", name, key, e.Bucket, human(seconds(e.TTLS)), e.Server)
+		return fmt.Sprintf("%s campaigns for %s in bucket %s (TTL %s) on %s", name, key, e.Bucket, human(seconds(e.TTLS)), e.Server)
 	case eventElected:
 		return fmt.Sprintf("%s won the key (%s); it leads once the stand-down is over, term %d", name, e.Reason, e.Term)
 	case eventLeading:
 		return strings.TrimSuffix(fmt.Sprintf("%s leads %s, term %d, token %s", name, key, e.Term, e.Token), ", token ")
 	case eventLost:
 		if e.LedS == nil {
-			return fmt.Sprintf("%s let go of the key before it led (%s)", name, e.Reason)
+			return fmt.Sprintf("%s gave up the key before it led (%s)", name, e.Reason)
 		}
 		return fmt.Sprintf("%s no longer leads (%s), after %s", name, e.Reason, human(seconds(*e.LedS)))
 	case eventReleased:
-		return fmt.Sprintf("%s released %s for others to take", name, key)
+		return fmt.Sprintf("%s released %s", name, key)
 	case eventFollowing:
 		if e.Term == 0 {
 			return fmt.Sprintf("%s holds %s and is about to lead", e.Leader, key)

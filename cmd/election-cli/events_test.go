@@ -21,7 +21,7 @@ func tale(asJSON bool) (log *slog.Logger, events, rest *bytes.Buffer) {
 	s := &story{
 		out: events, json: asJSON,
 		about: event{Election: "jobs", Name: "web-1", Bucket: "B", TTLS: 5, Server: "nats://h:1"},
-		token: func() (election.Term, bool) { return election.Term{Number: 7, Bucket: time.Unix(1, 0)}, true },
+		token: func() (election.Term, bool) { return election.Term{Number: 7, BucketCreated: time.Unix(1, 0)}, true },
 	}
 	return slog.New(&narrator{next: newLogHandler(rest, style{}, slog.LevelInfo), story: s}), events, rest
 }
@@ -76,7 +76,7 @@ func TestEventsReadAsSentences(t *testing.T) {
 	log, events, _ := tale(false)
 	life(log)
 	for _, sentence := range []string{
-		"web-1 stands for jobs in bucket B (TTL 5s) on nats://h:1",
+		"web-1 campaigns for jobs in bucket B (TTL 5s) on nats://h:1",
 		"web-2 leads jobs, term 3",
 		"web-1 won the key (vacant)",
 		"web-1 leads jobs, term 7, token 000000003b9aca00-0000000000000007",
@@ -95,7 +95,7 @@ func TestLosingBeforeLeadingIsToldAsSuch(t *testing.T) {
 	moved(log, election.CandidateState, "started")
 	moved(log, election.LeaderElectState, "vacant", "term", uint64(7))
 	moved(log, election.CandidateState, "deadline", "term", uint64(7))
-	g.Expect(events.String()).To(ContainSubstring("let go of the key before it led (deadline)"))
+	g.Expect(events.String()).To(ContainSubstring("gave up the key before it led (deadline)"))
 }
 
 func TestWhatIsNoEventGoesToTheLog(t *testing.T) {

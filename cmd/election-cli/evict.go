@@ -11,17 +11,17 @@ import (
 	"github.com/natscampaign/election"
 )
 
-const evictHelp = `It deletes the key under its leader, after it has shown who that is and asked. The leader finds out when it hears of it, or
-at its next renewal; then another is elected, and leads when its stand-down is over, which after an eviction takes a TTL
-for those who hear of it. A leader that is cut off at that very moment goes on believing in its lease for as long as it lasts, while another is
-elected. To have the leader resign is better: it hands over in order, and at once.
+const evictHelp = `The command shows the leader, asks, and deletes the leader's key. The leader loses its term when it is notified, or at its next
+renewal. Then another candidate is elected, and leads when its stand-down is over, which after an eviction takes a TTL for
+candidates that are notified of it. A leader that is partitioned at that moment considers itself leader until its lease ends,
+while another one is elected. Prefer resign: it hands over in order, and at once.
 
-Nothing but the leader that was shown is evicted: if another holds the key by the time of the answer, nothing is done.
-With --revision the key is deleted only while its record has that very revision, which each renewal changes.
+The command evicts only the leader that it has shown: if another candidate holds the key by the time of the answer, nothing is
+done. With --revision the key is deleted only while its record has that very revision, which each renewal changes.
 
-With --json the result is one object: "key", "bucket", and "leader", who was evicted: ` + holderHelp + `.
+With --json the result is one object: "key", "bucket", and "leader", the evicted one: ` + holderHelp + `.
 
-The exit code is 0 when the leader was evicted, and 1 if nothing was done: nobody leads, another does, or you said no.`
+The exit code is 0 when the leader was evicted, and 1 if nothing was done: nobody leads, another candidate does, or you said no.`
 
 // evictAttempts is how often a deletion is tried that the leader's renewals outran.
 const evictAttempts = 5
@@ -39,11 +39,11 @@ type evict struct {
 
 func registerEvict(app *fisk.Application, t *tool) {
 	c := &evict{tool: t}
-	cmd := app.Command("evict", "Takes the key from under its leader").HelpLong(evictHelp).Action(action(c.run))
+	cmd := app.Command("evict", "Deletes the leader's key (the leader loses its term)").HelpLong(evictHelp).Action(action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cmd.Flag("force", "Do not ask").Short('f').UnNegatableBoolVar(&c.force)
 	cmd.Flag("revision", "Evict only while the record has that revision").PlaceHolder("N").IsSetByUser(&c.revisionSet).Uint64Var(&c.revision)
-	cmd.Flag("json", "Write who was evicted as JSON").UnNegatableBoolVar(&c.json)
+	cmd.Flag("json", "Write the evicted leader as JSON").UnNegatableBoolVar(&c.json)
 }
 
 // run evicts the leader.
@@ -63,7 +63,7 @@ func (c *evict) run(ctx context.Context) error {
 	case err != nil:
 		return stopped(ctx, err)
 	case c.revisionSet && leader.Revision != c.revision:
-		return c.nothing("the record of %s, who leads %s, has revision %d and not %d", leader.Name, c.key, leader.Revision, c.revision)
+		return c.nothing("the record of %s, which leads %s, has revision %d and not %d", leader.Name, c.key, leader.Revision, c.revision)
 	}
 	c.explain(v, leader)
 	if err := c.confirm(ctx, c.force, fmt.Sprintf("Evict %s from %s?", leader.Name, c.key)); err != nil {
@@ -103,8 +103,8 @@ func (c *evict) explain(v *view, s *holder) {
 		verb = "has won and is about to lead"
 	}
 	fmt.Fprintf(c.stderr, "%s %s %s%s, term %s; it renewed %s, and its lease lasts for another %s.\n", s.Name, verb, c.key, since, termOf(s.Term), ago(s.age), human(max(s.left, 0)))
-	fmt.Fprintf(c.stderr, "It finds out when it hears of it, or at its next renewal; then another is elected, and leads %s after that or later.\n", human(v.ttl()))
-	fmt.Fprintf(c.stderr, "If it is cut off just now, two may lead at once for the rest of its lease. To have it resign is in order, and quicker.\n")
+	fmt.Fprintf(c.stderr, "It loses its term when it is notified, or at its next renewal. Then another candidate is elected, and leads %s later or more.\n", human(v.ttl()))
+	fmt.Fprintf(c.stderr, "If it is partitioned just now, two may lead at once for the rest of its lease. To have it resign is in order, and quicker.\n")
 }
 
 // evict deletes the key as long as the leader that was shown holds it, whatever it renewed meanwhile.
@@ -119,7 +119,7 @@ func (c *evict) evict(ctx context.Context, v *view, meant *holder) (*holder, err
 		case err == nil:
 			return now, nil
 		case !errors.Is(err, jetstream.ErrKeyRevisionMismatch) && !errors.Is(err, jetstream.ErrKeyExists):
-			return nil, inDoubt(ctx, err, "whether %s was evicted is not known ('election-cli info %s' tells who leads)", now.Name, c.key)
+			return nil, inDoubt(ctx, err, "whether %s was evicted is not known ('election-cli info %s' shows who leads)", now.Name, c.key)
 		case c.revisionSet:
 			return nil, c.nothing("the record of %s changed meanwhile and has no longer revision %d", c.key, c.revision)
 		}
@@ -132,7 +132,7 @@ func (c *evict) still(ctx context.Context, v *view, meant *holder) (*holder, err
 	now, err := v.leader(ctx, c.key)
 	switch {
 	case errors.Is(err, election.ErrNoLeader):
-		return nil, c.nothing("%s let go of %s meanwhile, and nobody leads", meant.Name, c.key)
+		return nil, c.nothing("%s released %s meanwhile, and nobody leads", meant.Name, c.key)
 	case err != nil:
 		return nil, stopped(ctx, err)
 	case now.Name != meant.Name || now.Instance != meant.Instance || !now.Since.Equal(meant.Since):

@@ -12,7 +12,7 @@ import (
 	"github.com/natscampaign/election"
 )
 
-func TestEvictTakesTheKeyFromUnderItsLeaderAndTellsWhom(t *testing.T) {
+func TestEvictDeletesTheKeyOfTheLeaderThatItNames(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, quiet)
 	revision := a.put("jobs", leading("web-1", nil))
@@ -86,7 +86,7 @@ func (a *arena) asked(times int, happen func()) (c *evict, v *view, meant *holde
 	a.Expect(err).NotTo(HaveOccurred())
 	meant, err = v.leader(a.t.Context(), "jobs")
 	a.Expect(err).NotTo(HaveOccurred())
-	v.bucket = &hasty{a.bucket, happen, times}
+	v.bucket = &election.Bucket{KeyValue: &hasty{a.bucket, happen, times}}
 	return &evict{tool: &tool{stderr: &bytes.Buffer{}}, key: "jobs"}, v, meant
 }
 
@@ -122,7 +122,7 @@ func TestNobodyButTheLeaderThatWasShownIsEvicted(t *testing.T) {
 		"another leads by then":      {leading("web-2", nil), "it is web-2 now; nothing was done"},
 		"it leads again by then":     {leading("web-1", fields{"since": time.Now()}), "it is web-1 now; nothing was done"},
 		"its successor on that host": {leading("web-1", fields{"instance": "i-2"}), "it is web-1 now; nothing was done"},
-		"it has let go by then":      {leading("web-1", fields{"released": time.Now()}), "nobody leads; nothing was done"},
+		"it has released by then":    {leading("web-1", fields{"released": time.Now()}), "nobody leads; nothing was done"},
 	} {
 		for when, times := range map[string]int{"before the answer": 0, "as it is deleted": 1} {
 			t.Run(name+" "+when, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestAnEvictedLeaderStandsDown(t *testing.T) {
 		election.OnLost(func() { lost <- struct{}{} }))
 	a.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(context.Background()) }()
-	defer e.Stop()
+	defer shutDown(t, e)
 	a.Eventually(e.IsLeader).WithTimeout(patience).Should(BeTrue())
 	code, stdout, stderr := a.run("evict", "jobs", "--force")
 	a.Expect(code).To(Equal(exitOK), stderr)

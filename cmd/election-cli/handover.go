@@ -10,28 +10,30 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/observe"
 )
 
-const resignHelp = `The leader is asked over NATS to give up leadership in order: its work ends first, then it releases the key, and another
-candidate leads at once. It stays a candidate, but holds back one campaign interval. Where no other candidate answers,
-there would be no leader meanwhile, and the command asks before it goes on.
+const resignHelp = `The command asks the leader over NATS to give up leadership in order: its work ends first, then it releases the key, and another
+candidate leads at once. The leader remains a candidate, but holds back for one campaign interval. Where no other candidate
+answers, nobody would lead meanwhile, and the command asks before it goes on.
 
-Only leaders can be asked that use this library with WithJetStream, as those of this tool do. It takes permission to publish to
-election-control.BUCKET.resign.KEY.
+Only leaders answer that use this library and know their connection, as those of this tool do. It takes permission to publish
+to election-control.BUCKET.resign.KEY.
 
-With --json it writes one object: "key", "from", "leader" (as info has it; null if nobody leads yet) and "took_ms".
+With --json it writes one object: "key", "from", "leader" (as watch has it; null if nobody leads yet) and "took_ms".
 
 Exit codes: 0 it has resigned; 1 it has not: there is no leader, or it does not answer; 2 wrong usage or any other error.`
 
-const transferHelp = `The leader is asked over NATS to hand over to the candidate of that name: it makes sure that this one is there and ready, ends
-its work, and releases the key, which the other takes at once. Nothing is done by force: if it cannot be done, the leader
-leads on; if it has that name itself, there is nothing to do. 'election-cli candidates KEY' shows who stands ready. To ask the
-leader takes permission to publish to election-control.BUCKET.transfer.KEY.
+const transferHelp = `The command asks the leader over NATS to hand over to the candidate of that name. The leader makes sure that this candidate is
+ready, ends its work, and releases the key, and the candidate takes over at once. Nothing is done by force: if the transfer is
+not possible, the leader leads on; if the leader has that name itself, there is nothing to do. 'election-cli candidates KEY'
+shows which candidates are ready. The request takes permission to publish to election-control.BUCKET.transfer.KEY.
 
 With --json it writes one object: "key", "from", "leader" and "took_ms".
 
-Exit codes: 0 that candidate leads; 1 it does not: there is no leader, it does not answer, or the candidate is not there or
-not ready; 2 wrong usage or any other error.`
+Exit codes: 0 that candidate leads; 1 it does not: there is no leader, the leader does not answer, or the candidate is not there
+or not ready; 2 wrong usage or any other error.`
 
 // successorPatience is how long the successor of a leader that resigned is looked for.
 const successorPatience = 2 * time.Second
@@ -54,7 +56,7 @@ type handoverReport struct {
 
 func registerHandover(app *fisk.Application, t *tool) {
 	r := &handover{tool: t}
-	cmd := app.Command("resign", "Asks a leader to give up leadership in order").HelpLong(resignHelp).Action(action(r.run))
+	cmd := app.Command("resign", "Asks a leader to resign").HelpLong(resignHelp).Action(action(r.run))
 	cmd.Arg("key", "The election").Required().StringVar(&r.key)
 	cmd.Flag("force", "Do not ask, even if no other candidate answers").UnNegatableBoolVar(&r.force)
 	cmd.Flag("json", "Write JSON").UnNegatableBoolVar(&r.json)
@@ -73,34 +75,33 @@ func (h *handover) run(ctx context.Context) error {
 		return stopped(ctx, err)
 	}
 	defer view.nc.Close()
-	o := view.observer
-	leader, err := o.Leader(ctx, h.key)
+	leader, err := view.observer.Leader(ctx, h.key)
 	if err != nil {
 		return stopped(ctx, h.undone(err))
 	}
 	if h.to == "" {
-		if err := h.ask(ctx, o, leader); err != nil {
+		if err := h.ask(ctx, view.admin, leader); err != nil {
 			return err
 		}
 	}
 	began := time.Now()
 	if h.to != "" {
-		err = o.Transfer(ctx, h.key, h.to)
+		err = view.admin.Transfer(ctx, h.key, h.to)
 	} else {
-		err = o.Resign(ctx, h.key)
+		err = view.admin.Resign(ctx, h.key)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return inDoubt(ctx, err, "whether %s hands over is not known ('election-cli info %s' tells who leads)", printable(leader.Name), printable(h.key))
+		return inDoubt(ctx, err, "whether %s hands over is not known ('election-cli info %s' shows who leads)", printable(leader.Name), printable(h.key))
 	case err != nil:
 		return h.undone(err)
 	}
-	return h.tell(ctx, o, leader, began)
+	return h.tell(ctx, view.observer, leader, began)
 }
 
 // ask has the user confirm a resignation after which nobody might lead.
-func (h *handover) ask(ctx context.Context, o *election.Observer, leader election.Leader) error {
-	candidates, err := o.Candidates(ctx, h.key)
+func (h *handover) ask(ctx context.Context, a *admin.Admin, leader election.Leader) error {
+	candidates, err := a.Candidates(ctx, h.key)
 	if err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // who may only have the leader resign can confirm
 		return stopped(ctx, err)
 	}
@@ -125,7 +126,7 @@ func (h *handover) undone(err error) error {
 }
 
 // tell looks who leads now, and says so.
-func (h *handover) tell(ctx context.Context, o *election.Observer, before election.Leader, began time.Time) error {
+func (h *handover) tell(ctx context.Context, o *observe.Observer, before election.Leader, began time.Time) error {
 	r := handoverReport{Key: printable(h.key), From: printable(before.Name)}
 	for patience := time.After(successorPatience); r.Leader == nil; {
 		l, err := o.Leader(ctx, h.key)

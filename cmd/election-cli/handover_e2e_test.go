@@ -157,7 +157,7 @@ func TestPausedElectionGetsNoLeaderUntilItIsResumed(t *testing.T) {
 	f := setStage(t, "web-2")
 	code, stdout, stderr := f.try("pause", "jobs")
 	f.g.Expect(code).To(Equal(exitOK), stderr)
-	f.g.Expect(stdout).To(Equal("jobs is paused: its leader leads on, nobody new campaigns\n"))
+	f.g.Expect(stdout).To(Equal("jobs is paused: its leader leads on, no candidate campaigns\n"))
 	_, stdout, _ = f.try("info")
 	f.g.Expect(stdout).To(MatchRegexp(`Paused: *jobs`))
 	_, stdout, _ = f.try("info", "jobs")

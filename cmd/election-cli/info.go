@@ -11,21 +11,22 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 )
 
-const infoHelp = `Without KEY it tells how the bucket is made and how its replicas are, who leads in each election, and what is wrong for
-elections, with the way out. What it tries out takes some seconds where permissions are missing; nothing is written.
+const infoHelp = `Without KEY it describes the bucket and its replicas, the leader of each election, and what is wrong for elections, with the
+fix. Its tests take some seconds where permissions are missing; nothing is written.
 
 With --json that is one object: "bucket", "server", "created", "ttl_s", "history", "storage", "replicas", "markers_ttl_s"
 (0 if expiries are not announced), "republish" (the subject), "bytes", "consumers", "cluster", "peers" (each "name",
-"leader", "current", "offline", "lag", "seen_s"), "elections" (as ls has them), "paused" (the keys of those that are) and "findings" (each "code", "severity",
-"message", "remedy").
+"leader", "current", "offline", "lag", "seen_s"), "elections" (as ls has them), "paused" (the keys of paused elections) and
+"findings" (each "code", "severity", "message", "fix").
 
-With KEY it tells all about that election. With --json that is one object: "key", "bucket", and "leader", which is null or
+With KEY it describes that election. With --json that is one object: "key", "bucket", and "leader", which is null or
 an object: ` + holderHelp + `.
 
-Times are told by the server's clock, but "since" by the leader's. The exit code is 1 if nobody leads in the election KEY or,
-without KEY, if elections do not work in this bucket or are not safe.`
+Times are by the server's clock, but "since" and "started" by the leader's. The exit code is 1 if nobody leads in the election
+KEY or, without KEY, if elections do not work in this bucket or are not safe.`
 
 // info is the command of that name.
 type info struct {
@@ -36,7 +37,7 @@ type info struct {
 
 func registerInfo(app *fisk.Application, t *tool) {
 	c := &info{tool: t}
-	cmd := app.Command("info", "Tells all about the bucket, or about one election").HelpLong(infoHelp).Action(action(c.run))
+	cmd := app.Command("info", "Describes the bucket, or one election").HelpLong(infoHelp).Action(action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").StringVar(&c.key)
 	cmd.Flag("json", "Write it as JSON").UnNegatableBoolVar(&c.json)
 }
@@ -98,7 +99,7 @@ func (c *info) showElection(v *view, s *holder, paused []string) error {
 	case standingLeaderElect:
 		state += ": leadership does not count yet, but from the first renewal after the stand-down"
 	case standingPlain:
-		state += ": a bare name, which does not tell whether leadership counts"
+		state += ": a bare name, which does not say whether leadership counts"
 	}
 	var lines sheet
 	lines.add("Leader", s.Name)
@@ -121,7 +122,7 @@ func (c *info) showElection(v *view, s *holder, paused []string) error {
 	lines.add("Instance", s.Instance)
 	lines.add("Revision", termOf(s.Revision))
 	if slices.Contains(paused, s.Key) {
-		lines.add("Paused", "nobody new campaigns until 'election-cli resume "+s.Key+"'")
+		lines.add("Paused", "candidates do not campaign until 'election-cli resume "+s.Key+"'")
 	}
 	label := "Metadata"
 	for _, k := range sortedKeys(s.Metadata) {
@@ -133,22 +134,22 @@ func (c *info) showElection(v *view, s *holder, paused []string) error {
 
 // bucketInfo is what info tells about a bucket. Its field names are documented in the help and stay as they are.
 type bucketInfo struct {
-	Bucket     string             `json:"bucket"`
-	Server     string             `json:"server"`
-	Created    time.Time          `json:"created"`
-	TTLS       float64            `json:"ttl_s"`
-	History    int64              `json:"history"`
-	Storage    string             `json:"storage"`
-	Replicas   int                `json:"replicas"`
-	MarkersTTL float64            `json:"markers_ttl_s"`
-	Republish  string             `json:"republish,omitempty"`
-	Bytes      uint64             `json:"bytes"`
-	Consumers  int                `json:"consumers"`
-	Cluster    string             `json:"cluster,omitempty"`
-	Peers      []peer             `json:"peers"`
-	Elections  []holder           `json:"elections"`
-	Paused     []string           `json:"paused"`
-	Findings   []election.Finding `json:"findings"`
+	Bucket     string          `json:"bucket"`
+	Server     string          `json:"server"`
+	Created    time.Time       `json:"created"`
+	TTLS       float64         `json:"ttl_s"`
+	History    int64           `json:"history"`
+	Storage    string          `json:"storage"`
+	Replicas   int             `json:"replicas"`
+	MarkersTTL float64         `json:"markers_ttl_s"`
+	Republish  string          `json:"republish,omitempty"`
+	Bytes      uint64          `json:"bytes"`
+	Consumers  int             `json:"consumers"`
+	Cluster    string          `json:"cluster,omitempty"`
+	Peers      []peer          `json:"peers"`
+	Elections  []holder        `json:"elections"`
+	Paused     []string        `json:"paused"`
+	Findings   []admin.Finding `json:"findings"`
 }
 
 // peer is one server that keeps a replica.
@@ -158,7 +159,7 @@ type peer struct {
 	Current bool     `json:"current"`
 	Offline bool     `json:"offline"`
 	Lag     uint64   `json:"lag"`
-	SeenS   *float64 `json:"seen_s,omitempty"` // how long ago the leader heard of it
+	SeenS   *float64 `json:"seen_s,omitempty"` // how long ago the leader of the stream had an answer from it
 }
 
 // describe returns what the stream tells about the bucket.
@@ -187,19 +188,18 @@ func (v *view) describe() *bucketInfo {
 	return b
 }
 
-// findings returns what the library finds about the bucket, but for what it says about this very connection, on which
-// nobody stands.
-func (v *view) findings(ctx context.Context) ([]election.Finding, error) {
-	all, err := election.Check(ctx, v.bucket, election.WithJetStream(v.js))
+// findings returns the findings of the library but for those about this connection, on which no candidate campaigns.
+func (v *view) findings(ctx context.Context) ([]admin.Finding, error) {
+	all, err := admin.Check(ctx, v.bucket)
 	if err != nil {
 		return nil, err
 	}
-	findings := []election.Finding{}
+	findings := []admin.Finding{}
 	for _, f := range all {
 		if f.Code == "reconnect-buffer" || f.Code == "reconnects-limited" {
 			continue
 		}
-		f.Message, f.Remedy = printableUpTo(f.Message, longestValue), printableUpTo(f.Remedy, longestValue)
+		f.Message, f.Fix = printableUpTo(f.Message, longestValue), printableUpTo(f.Fix, longestValue)
 		findings = append(findings, f)
 	}
 	return findings, nil

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 )
 
 // ofBucket tells about the bucket.
@@ -20,7 +20,7 @@ func (c *info) ofBucket(ctx context.Context, v *view) error {
 	if c.json {
 		err = writeJSON(c.stdout, b)
 	} else if err = b.show(c.stdout, v); err == nil {
-		err = writeFindings(c.stdout, styleFor(c.stdout), b.Findings, election.SeverityWarning)
+		err = writeFindings(c.stdout, styleFor(c.stdout), b.Findings, admin.SeverityWarning)
 	}
 	if err == nil && b.unfit() {
 		return &verdict{code: exitNegative}
@@ -46,7 +46,7 @@ func (v *view) report(ctx context.Context) (b *bucketInfo, err error) {
 
 // unfit says whether elections do not work in the bucket, or are not safe.
 func (b *bucketInfo) unfit() bool {
-	return slices.ContainsFunc(b.Findings, func(f election.Finding) bool { return f.Severity == election.SeverityCritical })
+	return slices.ContainsFunc(b.Findings, func(f admin.Finding) bool { return f.Severity == admin.SeverityCritical })
 }
 
 // show tells about the bucket in words, but not what was found about it.
@@ -126,24 +126,24 @@ func (p peer) String() string {
 	return p.Name + ": " + strings.Join(is, ", ")
 }
 
-// writeFindings writes the findings of at least some severity, with the way out of what is wrong.
-func writeFindings(w io.Writer, st style, findings []election.Finding, least election.Severity) error {
+// writeFindings writes the findings of at least some severity, with the fix of what is wrong.
+func writeFindings(w io.Writer, st style, findings []admin.Finding, least admin.Severity) error {
 	for _, f := range findings {
 		if f.Severity < least {
 			continue
 		}
 		colour := faint
 		switch f.Severity {
-		case election.SeverityCritical:
+		case admin.SeverityCritical:
 			colour = red
-		case election.SeverityWarning:
+		case admin.SeverityWarning:
 			colour = yellow
 		}
 		if _, err := fmt.Fprintf(w, "\n%s  %s: %s\n", st.paint(colour, fmt.Sprintf("%-8s", f.Severity)), f.Code, f.Message); err != nil {
 			return err
 		}
-		if f.Remedy != "" && f.Severity > election.SeverityInfo {
-			if _, err := fmt.Fprintf(w, "          Way out: %s\n", f.Remedy); err != nil {
+		if f.Fix != "" && f.Severity > admin.SeverityInfo {
+			if _, err := fmt.Fprintf(w, "          Fix: %s\n", f.Fix); err != nil {
 				return err
 			}
 		}

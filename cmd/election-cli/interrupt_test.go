@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 )
 
 // interruptible are the commands that ask and change, each as it is called once its flags are read.
@@ -20,8 +20,8 @@ func (a *arena) interruptible() map[string]func(context.Context) error {
 	bucket := &bucketCommand{tool: t, ttl: quiet, replicas: 1, force: true}
 	return map[string]func(context.Context) error{
 		"candidates": (&candidates{tool: t, key: "jobs"}).run,
-		"pause":      (&pauser{tool: t, key: "jobs", do: (*election.Observer).Pause}).run,
-		"resume":     (&pauser{tool: t, key: "jobs", do: (*election.Observer).Resume}).run,
+		"pause":      (&pauser{tool: t, key: "jobs", do: (*admin.Admin).Pause}).run,
+		"resume":     (&pauser{tool: t, key: "jobs", do: (*admin.Admin).Resume}).run,
 		"resign":     (&handover{tool: t, key: "jobs", force: true}).run,
 		"transfer":   (&handover{tool: t, key: "jobs", to: "web-2"}).run,
 		"bucket add": bucket.add,
@@ -54,7 +54,7 @@ func TestACommandThatIsInterruptedWhileItAsksSaysSo(t *testing.T) {
 	a := newArena(t, quiet)
 	a.put("jobs", leading("web-1", nil))
 	commands := a.interruptible()
-	for name, verb := range map[string]string{"candidates": "candidates", "pause": "look", "resume": "look", "resign": "resign", "transfer": "transfer"} {
+	for name, verb := range map[string]string{"candidates": "candidates", "pause": "refresh", "resume": "refresh", "resign": "resign", "transfer": "transfer"} {
 		ctx, interrupt := context.WithCancel(t.Context())
 		sub, err := a.s.nc.Subscribe("election-control.LEADER_ELECTION."+verb+".jobs", func(*nats.Msg) { interrupt() }) // and does not answer
 		a.Expect(err).NotTo(HaveOccurred())

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/natscampaign/election/internal/reach"
+	"github.com/natscampaign/election/internal/natsconn"
 )
 
 // logHandler writes log records as lines for people: time, level, message, attributes.
@@ -106,21 +106,21 @@ func qualify(group string, attrs []slog.Attr) []slog.Attr {
 func logConnection(log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.ConnectHandler(func(nc *nats.Conn) {
-			log.Info("Connected", "server", reach.WithoutSecrets(nc.ConnectedUrl()), "version", nc.ConnectedServerVersion())
+			log.Info("Connected", "server", natsconn.WithoutSecrets(nc.ConnectedUrl()), "version", nc.ConnectedServerVersion())
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			log.Info("Connected again", "server", reach.WithoutSecrets(nc.ConnectedUrl()))
+			log.Info("Reconnected", "server", natsconn.WithoutSecrets(nc.ConnectedUrl()))
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil { // nil when we close it ourselves
-				log.Warn("Disconnected", "error", err)
+				log.Warn("Connection lost", "error", err)
 			}
 		}),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
 			log.Debug("Server still cannot be reached", "error", err)
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			log.Warn("Server reports an error", "error", err)
+			log.Warn("Asynchronous NATS error", "error", err)
 		}),
 	}
 }

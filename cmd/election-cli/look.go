@@ -12,13 +12,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/observe"
 )
 
 // view is a bucket as the commands see it that look at elections: its stream as it last was, and its server's clock.
 type view struct {
 	*session
-	bucket   jetstream.KeyValue
-	observer *election.Observer
+	bucket   *election.Bucket
+	observer *observe.Observer
+	admin    *admin.Admin
 	stream   jetstream.StreamInfo
 	clock    serverTime
 }
@@ -39,12 +42,16 @@ func (t *tool) look(ctx context.Context, command string) (*view, error) {
 }
 
 // view returns the bucket as it is now.
-func (s *session) view(ctx context.Context, bucket jetstream.KeyValue, opts ...election.Option) (*view, error) {
-	observer, err := election.NewObserver(bucket, append(opts, election.WithJetStream(s.js))...)
+func (s *session) view(ctx context.Context, bucket *election.Bucket, opts ...election.Option) (*view, error) {
+	observer, err := observe.New(bucket, opts...)
 	if err != nil {
 		return nil, err
 	}
-	v := &view{session: s, bucket: bucket, observer: observer}
+	operator, err := admin.New(bucket, opts...)
+	if err != nil {
+		return nil, err
+	}
+	v := &view{session: s, bucket: bucket, observer: observer, admin: operator}
 	return v, v.refresh(ctx)
 }
 
@@ -55,12 +62,12 @@ func (v *view) refresh(ctx context.Context) error {
 	sent := time.Now()
 	status, err := v.bucket.Status(ctx)
 	if err != nil {
-		return fmt.Errorf("bucket %q on %s cannot be looked at: %w", v.bucket.Bucket(), v.server(), err)
+		return fmt.Errorf("bucket %q on %s cannot be read: %w", v.bucket.Bucket(), v.server(), err)
 	}
 	received := time.Now()
 	s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo })
 	if !ok || s.StreamInfo() == nil {
-		return fmt.Errorf("bucket %q on %s does not tell of the stream behind it", v.bucket.Bucket(), v.server())
+		return fmt.Errorf("bucket %q on %s does not describe the stream behind it", v.bucket.Bucket(), v.server())
 	}
 	v.stream = *s.StreamInfo()
 	v.clock = readServerTime(v.stream.TimeStamp, sent, received)
@@ -86,7 +93,7 @@ func (v *view) leader(ctx context.Context, key string) (*holder, error) {
 func (v *view) paused(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
-	keys, err := v.observer.Paused(ctx)
+	keys, err := v.admin.Paused(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -177,10 +184,10 @@ type holder struct {
 	age, left time.Duration // since it renewed, and until its key expires, by the server's clock
 }
 
-const holderHelp = `"key" (the election), "name", "instance", "host", "pid", "priority", "term", "revision", "started"
-(since when it stands), "since", "renewed", "expires" (RFC 3339), "metadata", "state" (leader; leader-elect, whose leadership does not count yet; plain, a bare name as Choria's candidates
-write it, which does not tell), "token" (the fencing token) and "expires_in_s" (by the server's clock). What is not
-known is left out`
+const holderHelp = `"key" (the election), "name", "instance", "host", "pid", "priority", "term", "bucket_created", "revision",
+"started" (when the candidate started), "since" (when it won), "renewed", "expires" (RFC 3339), "metadata", "state" (leader;
+leader-elect, whose leadership does not count yet; plain, a bare name as Choria's candidates write it, which does not say
+whether leadership counts), "token" (the fencing token) and "expires_in_s" (by the server's clock). What is not known is left out`
 
 // sight returns a leader as it is shown.
 func (v *view) sight(l election.Leader) holder {
@@ -188,7 +195,7 @@ func (v *view) sight(l election.Leader) holder {
 	s := holder{Leader: shown(l), State: standingOf(l), age: max(now.Sub(l.Renewed), 0), left: l.Expires.Sub(now)}
 	s.ExpiresInS = roundMS(s.left)
 	if l.Term != 0 {
-		s.Token = election.Term{Bucket: v.stream.Created, Number: l.Term}.Token()
+		s.Token = election.Term{BucketCreated: v.stream.Created, Number: l.Term}.Token()
 	}
 	return s
 }

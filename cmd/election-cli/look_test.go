@@ -10,9 +10,10 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 )
 
-func TestLsTellsLeadersLeaderElectsAndBareNamesApart(t *testing.T) {
+func TestLsDistinguishesLeadersLeaderElectsAndBareNames(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, quiet)
 	a.put("leads", leading("web-1", nil))
@@ -24,7 +25,7 @@ func TestLsTellsLeadersLeaderElectsAndBareNamesApart(t *testing.T) {
 
 	var all []holder
 	a.read(exitOK, &all, "ls")
-	a.Expect(all).To(HaveLen(3), "who let go does not lead, and a plan is no leader")
+	a.Expect(all).To(HaveLen(3), "a candidate that released its key does not lead, and a plan is no leader")
 	a.Expect([]string{all[0].Key, all[0].Name, all[0].State, all[0].Token}).To(Equal([]string{"choria", "puppet.example.net", standingPlain, ""}))
 	a.Expect([]string{all[1].Key, all[1].Name, all[1].State, all[1].Token}).To(Equal([]string{"elect", "web-2", standingLeaderElect, ""}))
 	a.Expect([]string{all[2].Key, all[2].Name, all[2].State}).To(Equal([]string{"leads", "web-1", standingLeader}))
@@ -50,16 +51,24 @@ func TestLsOfAnEmptyBucketIsAnEmptyListAndNoError(t *testing.T) {
 func TestTheFieldsOfAnElectionStayAsTheyAreDocumented(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, quiet)
-	a.put("jobs", leading("web-1", nil))
+	a.put("jobs", leading("web-1", fields{"bucket": born, "started": born, "priority": 3}))
 	var raw []map[string]any
 	a.read(exitOK, &raw, "ls")
-	a.Expect(raw[0]).To(HaveLen(14))
+	a.Expect(raw[0]).To(HaveLen(17))
 	for name := range raw[0] {
 		a.Expect(holderHelp).To(ContainSubstring(`"`+name+`"`), "in the help")
 	}
+	_, stdout, stderr := a.run("watch", "--count", "1", "--json")
+	var event map[string]any
+	a.Expect(json.Unmarshal([]byte(stdout), &event)).To(Succeed(), stderr)
+	leader, _ := event["leader"].(map[string]any)
+	a.Expect(leader).To(HaveLen(15))
+	for name := range leader {
+		a.Expect(watchHelp).To(ContainSubstring(`"`+name+`"`), "in the help")
+	}
 }
 
-func TestInfoOfAnElectionTellsTheTokenThatItsLeaderHolds(t *testing.T) {
+func TestInfoOfAnElectionHasTheTokenOfItsLeader(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, 10*time.Second)
 	e, err := election.NewElection("web-1", "jobs", a.bucket, election.WithSplay(0), election.WithCampaignInterval(time.Second),
@@ -80,7 +89,7 @@ func TestInfoOfAnElectionTellsTheTokenThatItsLeaderHolds(t *testing.T) {
 	a.Expect(stdout).To(And(ContainSubstring("Leader: web-1\n"), ContainSubstring("State: leader\n"), ContainSubstring("Token: "+term.Token()),
 		ContainSubstring("Metadata: zone=b"), MatchRegexp(`Expires: .* \(in \S+\)`)))
 	a.Expect(stdout).NotTo(ContainSubstring("\x1b"), "this is no terminal")
-	e.Stop()
+	shutDown(t, e)
 	a.Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
 }
 
@@ -98,7 +107,7 @@ func TestInfoOfAnElectionThatNobodyLeadsExits1(t *testing.T) {
 	}
 }
 
-func TestInfoOfTheBucketTellsWhatIsWrongWithIt(t *testing.T) {
+func TestInfoOfTheBucketSaysWhatIsWrongWithIt(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, quiet)
 	_, err := a.s.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "ODD", History: 3, TTL: 2 * time.Minute, Storage: jetstream.MemoryStorage})
@@ -106,15 +115,15 @@ func TestInfoOfTheBucketTellsWhatIsWrongWithIt(t *testing.T) {
 	var b bucketInfo
 	a.read(exitNegative, &b, "info", "--bucket", "ODD")
 	a.Expect([]any{b.Bucket, b.TTLS, b.History, b.Storage, b.Replicas}).To(Equal([]any{"ODD", 120.0, int64(3), "memory", 1}))
-	codes := map[string]election.Severity{}
+	codes := map[string]admin.Severity{}
 	for _, f := range b.Findings {
 		codes[f.Code] = f.Severity
 	}
-	a.Expect(codes).To(HaveKeyWithValue("history", election.SeverityCritical))
-	a.Expect(codes).To(HaveKeyWithValue("ttl-long", election.SeverityWarning))
+	a.Expect(codes).To(HaveKeyWithValue("history", admin.SeverityCritical))
+	a.Expect(codes).To(HaveKeyWithValue("ttl-long", admin.SeverityWarning))
 	a.Expect(codes).NotTo(HaveKey("reconnect-buffer"), "nobody stands on this connection")
 	_, stdout, _ := a.run("info", "--bucket", "ODD")
-	a.Expect(stdout).To(And(ContainSubstring("critical  history: "), ContainSubstring("Way out: "), ContainSubstring("Storage: memory")))
+	a.Expect(stdout).To(And(ContainSubstring("critical  history: "), ContainSubstring("Fix: "), ContainSubstring("Storage: memory")))
 	a.Expect(stdout).NotTo(ContainSubstring("expect-crash"), "only what is wrong is said here")
 }
 

@@ -11,10 +11,9 @@ import (
 
 const lsHelp = `With --json the result is a list of objects: ` + holderHelp + `.
 
-Without a terminal the columns are set apart by tabs, and there is no header: election, leader, state, since, term, last
-renewal, time left, host. Elections that nobody has won, or whose leader let go, are left out, and so are keys that
-hold other things, such as the plan of a group. The exit code is 0, also
-when there are none.`
+Without a terminal the columns are separated by tabs, and there is no header: election, leader, state, since, term, last
+renewal, time left, host. Elections that nobody holds are left out, and so are keys that hold other things, such as the plan
+of a group. The exit code is 0, also when there are none.`
 
 // ls is the command of that name.
 type ls struct {
@@ -24,7 +23,7 @@ type ls struct {
 
 func registerLs(app *fisk.Application, t *tool) {
 	c := &ls{tool: t}
-	cmd := app.Command("ls", "Lists the elections of the bucket and who leads").Alias("list").HelpLong(lsHelp).Action(action(c.run))
+	cmd := app.Command("ls", "Lists the elections of the bucket with their leaders").Alias("list").HelpLong(lsHelp).Action(action(c.run))
 	cmd.Flag("json", "Write the elections as JSON").UnNegatableBoolVar(&c.json)
 }
 

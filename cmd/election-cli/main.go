@@ -1,16 +1,16 @@
 // Command election-cli rehearses and runs leader elections on NATS.
 //
 //	election-cli ls                  list the elections of a bucket and who leads
-//	election-cli info [KEY]          tell all about the bucket, or about one election
-//	election-cli watch [KEY]         tell what happens in elections, as it happens
+//	election-cli info [KEY]          describe the bucket, or one election
+//	election-cli watch [KEY]         print the events of elections as they happen
 //	election-cli wait KEY            wait until somebody leads, or nobody does
-//	election-cli check [KEY]         judge bucket and elections, for monitoring
-//	election-cli candidates KEY      show who stands ready, answered live
-//	election-cli resign KEY          ask the leader to give up leadership in order
+//	election-cli check [KEY]         check bucket and elections, for monitoring
+//	election-cli candidates KEY      list the candidates that answer
+//	election-cli resign KEY          ask the leader to resign
 //	election-cli transfer KEY        ask the leader to hand over to another candidate
-//	election-cli evict KEY           take the key from under its leader
-//	election-cli pause KEY           keep everybody from campaigning, until resume KEY
-//	election-cli campaign KEY        stand as a candidate until interrupted
+//	election-cli evict KEY           delete the leader's key
+//	election-cli pause KEY           keep all candidates from campaigning, until resume KEY
+//	election-cli campaign KEY        campaign until interrupted
 //	election-cli file KEY PATH       keep a file on the host that leads, or check it
 //	election-cli bucket add          make a bucket for elections; also: info, rm
 //	election-cli server              run a JetStream server to try things out

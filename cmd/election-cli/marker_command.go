@@ -11,14 +11,14 @@ import (
 	"github.com/natscampaign/election"
 )
 
-const fileHelp = `It stands as a candidate and keeps a marker, a file, on the host that leads: cron jobs and health checks there need no
+const fileHelp = `It campaigns, and keeps a marker, a file, on the host that leads: cron jobs and health checks there need no
 NATS to know. The marker is written when leadership counts, replaced as a whole at each renewal, and removed before
 leadership ends: before the lease runs out if it is not renewed, and before the key is released if it is interrupted
 (INT or TERM, exit code 0).
 
 The marker is one JSON object: "marker" (always "election-cli"), "key", "bucket", "name", "term", "token" (the fencing
 token), "since" (when the key was won), "written", "expiry" and "ttl_s". Trust it until its expiry and no longer: after
-a kill -9, or while the process is stopped, it stays where it is. With --check this tool tells whether it counts, and asks
+a kill -9, or while the process is stopped, it stays where it is. With --check this tool says whether it counts, and asks
 no server:
 
     election-cli file --check /run/leader.json && do-what-only-the-leader-does

@@ -19,6 +19,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/observe"
 )
 
 // startFile runs 'file jobs PATH'.
@@ -196,7 +197,7 @@ func TestAMarkerThatCannotBeKeptEndsLeadershipAndTheKeyIsReleased(t *testing.T) 
 	g.Expect(os.ReadFile(path)).To(BeEquivalentTo("somebody else's"))
 	bucket, err := s.findBucket(t.Context(), defaultBucket)
 	g.Expect(err).NotTo(HaveOccurred())
-	o, err := election.NewObserver(bucket)
+	o, err := observe.New(bucket)
 	g.Expect(err).NotTo(HaveOccurred())
 	_, err = o.Leader(context.Background(), "jobs")
 	g.Expect(err).To(MatchError(election.ErrNoLeader))

@@ -88,7 +88,7 @@ func (k *keeper) write(deadline time.Time) error {
 			return err
 		}
 		if !k.failing {
-			k.log.Warn("Marker cannot be written, trying on", "path", k.path, "error", err)
+			k.log.Warn("Marker cannot be written, trying again", "path", k.path, "error", err)
 		}
 		k.failing = true
 		return nil

@@ -30,10 +30,10 @@ func guarded(t *testing.T, publish ...string) (*server.Server, *session) {
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	g.Expect(s.ReadyForConnections(patience)).To(BeTrue())
-	admin, err := (&connFlags{server: s.ClientURL(), user: "admin", password: "a", timeout: patience}).connect()
+	operator, err := (&connFlags{server: s.ClientURL(), user: "admin", password: "a", timeout: patience}).connect()
 	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(admin.nc.Close)
-	return s, admin
+	t.Cleanup(operator.nc.Close)
+	return s, operator
 }
 
 func TestAMonitorThatMayOnlyReadCanCheckAndInform(t *testing.T) {
@@ -41,10 +41,10 @@ func TestAMonitorThatMayOnlyReadCanCheckAndInform(t *testing.T) {
 		t.Skip("it takes seconds to find out what is not permitted")
 	}
 	t.Parallel()
-	s, admin := guarded(t)
-	a := &arena{Gomega: NewWithT(t), t: t, s: admin}
+	s, operator := guarded(t)
+	a := &arena{Gomega: NewWithT(t), t: t, s: operator}
 	var err error
-	a.bucket, err = election.CreateBucket(t.Context(), admin.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: monitored})
+	a.bucket, err = election.CreateBucket(t.Context(), operator.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: monitored})
 	a.Expect(err).NotTo(HaveOccurred())
 	a.put("jobs", leading("web-1", nil))
 	try := func(args ...string) (int, string, string) {
@@ -68,16 +68,16 @@ func TestAMonitorThatMayOnlyReadCanCheckAndInform(t *testing.T) {
 	a.Expect(stdout).To(MatchRegexp(`^jobs\tweb-1\t.*\nmore\tweb-3\t.*\n$`), "without permission for a consumer they are read one by one")
 }
 
-func TestOneWhoMayOnlyHaveTheLeaderResignCan(t *testing.T) {
+func TestPermissionForResignAloneIsEnoughToResign(t *testing.T) {
 	t.Parallel()
-	s, admin := guarded(t, "election-control.LEADER_ELECTION.resign.jobs")
+	s, operator := guarded(t, "election-control.LEADER_ELECTION.resign.jobs")
 	g := NewWithT(t)
-	bucket, err := election.CreateBucket(t.Context(), admin.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: monitored})
+	bucket, err := election.CreateBucket(t.Context(), operator.js, election.BucketConfig{Name: "LEADER_ELECTION", TTL: monitored})
 	g.Expect(err).NotTo(HaveOccurred())
-	e, err := election.NewElection("web-1", "jobs", bucket, election.WithJetStream(admin.js), election.WithSplay(0), election.WithStandDown(0))
+	e, err := election.NewElection("web-1", "jobs", bucket, election.WithSplay(0), election.WithStandDown(0))
 	g.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(t.Context()) }()
-	t.Cleanup(e.Stop)
+	t.Cleanup(func() { shutDown(t, e) })
 	g.Eventually(e.IsLeader).WithTimeout(patience).Should(BeTrue())
 	monitor := func(args ...string) (int, string, string) {
 		return try(append(args, "-s", s.ClientURL(), "--user", "monitor", "--password", "m")...)
@@ -94,7 +94,7 @@ func TestOneWhoMayOnlyHaveTheLeaderResignCan(t *testing.T) {
 	g.Expect(e.IsLeader()).To(BeFalse())
 }
 
-func TestInfoTellsOfEachReplica(t *testing.T) {
+func TestInfoDescribesEachReplica(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a cluster takes seconds")
 	}

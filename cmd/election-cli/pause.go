@@ -6,13 +6,13 @@ import (
 
 	"github.com/choria-io/fisk"
 
-	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 )
 
-const pauseHelp = `Its leader leads on, but nobody new campaigns, not even those that start later: if the leader stops or fails, the election stays
-without one until 'election-cli resume KEY'. The mark stands in the metadata of the stream behind the bucket and does not
-expire; to write it takes permission to update that stream, and to tell candidates of it at once takes permission to publish to
-election-control.BUCKET.look.KEY.
+const pauseHelp = `The leader leads on, but no candidate campaigns, not even a candidate that starts later: if the leader stops or fails, the
+election has no leader until 'election-cli resume KEY'. The pause is stored in the metadata of the stream behind the bucket, and
+does not expire. It takes permission to update that stream and, to notify candidates of it at once, permission to publish to
+election-control.BUCKET.refresh.KEY.
 
 Exit codes: 0 it is paused; 2 wrong usage or any other error.`
 
@@ -24,7 +24,7 @@ Exit codes: 0 it is not paused; 2 wrong usage or any other error.`
 type pauser struct {
 	*tool
 	key string
-	do  func(*election.Observer, context.Context, string) error
+	do  func(*admin.Admin, context.Context, string) error
 	say string
 }
 
@@ -33,10 +33,10 @@ func registerPause(app *fisk.Application, t *tool) {
 		name, short, help string
 		pauser            *pauser
 	}{
-		{"pause", "Keeps everybody from campaigning in an election", pauseHelp,
-			&pauser{tool: t, do: (*election.Observer).Pause, say: "paused: its leader leads on, nobody new campaigns"}},
+		{"pause", "Keeps all candidates of an election from campaigning", pauseHelp,
+			&pauser{tool: t, do: (*admin.Admin).Pause, say: "paused: its leader leads on, no candidate campaigns"}},
 		{"resume", "Lets candidates campaign again", resumeHelp,
-			&pauser{tool: t, do: (*election.Observer).Resume, say: "not paused"}},
+			&pauser{tool: t, do: (*admin.Admin).Resume, say: "not paused"}},
 	} {
 		cmd := app.Command(c.name, c.short).HelpLong(c.help).Action(action(c.pauser.run))
 		cmd.Arg("key", "The election").Required().StringVar(&c.pauser.key)
@@ -50,8 +50,7 @@ func (p *pauser) run(ctx context.Context) error {
 		return stopped(ctx, err)
 	}
 	defer view.nc.Close()
-	o := view.observer
-	if err := p.do(o, ctx, p.key); err != nil {
+	if err := p.do(view.admin, ctx, p.key); err != nil {
 		return stopped(ctx, tidy(err))
 	}
 	_, err = fmt.Fprintf(p.stdout, "%s is %s\n", p.key, p.say)

@@ -49,7 +49,7 @@ type processDrill struct {
 	board      *board
 	nc         *nats.Conn // to the servers directly
 	js         jetstream.JetStream
-	bucket     jetstream.KeyValue
+	bucket     *election.Bucket
 	version    string // of the servers
 	began      time.Duration
 	wall       time.Time // when it began, by the clock that logs go by

@@ -80,8 +80,8 @@ func (c *candidateConfig) connect(log *slog.Logger) (*session, error) {
 }
 
 // stand takes part in the election until ctx ends, appends records while it leads, and writes down what it believes.
-func (c *candidateConfig) stand(ctx context.Context, s *session, bucket jetstream.KeyValue, h *history.Writer, log *slog.Logger) error {
-	e, err := election.NewElection(c.Name, c.Key, bucket, election.WithJetStream(s.js), election.WithLogger(log),
+func (c *candidateConfig) stand(ctx context.Context, s *session, bucket *election.Bucket, h *history.Writer, log *slog.Logger) error {
+	e, err := election.NewElection(c.Name, c.Key, bucket, election.WithLogger(log),
 		election.WithSplay(0), election.WithStandDown(c.StandDown))
 	if err != nil {
 		return err

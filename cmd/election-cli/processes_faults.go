@@ -87,7 +87,7 @@ func (i *injury) target() string {
 		return i.candidate.name + ", which did not lead"
 	}
 	if i.lanes == laneStranger {
-		return "what is heard of the key"
+		return "notifications"
 	}
 	var names []string
 	for _, s := range i.servers {

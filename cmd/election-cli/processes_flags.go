@@ -25,49 +25,49 @@ leading in between, or at the rate of --every. They are, for --fault:
     delay            its replies come later than the TTL
     handover         a candidate leaves in order, and starts again
     evict            an operator deletes or overwrites the key
-    revoke           a candidate's user loses the right to read the key, to read the stream's info, to subscribe to the
-                     bucket's changes and to requests, or all of these, as the servers read their configuration anew;
-                     it is given back after longer than the TTL, and the right to write the key is never taken
-    forge            a stranger who may publish where the bucket republishes what it commits, and do nothing else,
-                     publishes 200 changes a second that nobody made: releases, expiries, deletions, renewals by somebody
-                     invented, records of a later bucket, and genuine changes again
+    revoke           a candidate's user loses permission to read the key, to read the stream's info, to subscribe to the
+                     bucket's changes and to requests, or all of these, because the servers reload their configuration;
+                     permission is restored after longer than the TTL, and permission to write the key is never revoked
+    forge            a stranger with permission to publish where the bucket republishes what it commits, and for nothing
+                     else, publishes 200 changes a second that nobody made: releases, expiries, deletions, renewals by
+                     candidates that do not exist, records of a later bucket, and genuine changes again
     step-down        the leader of the bucket's stream steps down, which is left out with --replicas 1
     rewind           with --replicas 1 only: the server that has the bucket gets SIGKILL just after a renewal, and starts again
                      with an older copy of the bucket, in which that renewal is missing, or a change of leader and more
-                     than a TTL; elsewhere the other replicas would have what is missing
+                     than a TTL; with more replicas the other ones would have what is missing
     kill-server      a server gets SIGKILL, and starts again
     restart-servers  all servers are restarted in order, one after the other
     lose-quorum      two of three servers get SIGKILL, and start again
 
-Each candidate is asked every 2 ms whether it leads and writes the answers down, by the machine's one clock. As leader it
-appends numbered records to a stream; each demands that the one before it is its own or, for the first of a term, of an
-earlier term, so that what a deposed leader still had on its way is refused, and counted as fenced. The exit code is 1 if
-two believed at once, if one believed although there was a record of a later term, if there were terms but no records, if
-records or terms were out of order, if nobody led in time, or if the leader changed although its lease could have been
-renewed: for half of the time between when a renewal was due and its deadline the leader was well, its link was whole, and
-the bucket, which is written to from elsewhere as a test, took writes. Should a candidate or the cluster break down by
-itself, what was found until then is shown, histories and logs are kept, and the exit code is 2, or 1 as above.
+Each candidate checks every 2 ms whether it leads, and records the answers by the machine's one clock. As leader it appends
+numbered records to a stream. Each record requires that the record before it is the leader's own or, for the first of a term,
+of an earlier term, so that a late record of a deposed leader is refused, and counted as fenced. The exit code is 1 if two
+candidates considered themselves leader at once, if one did although there was a record of a later term, if there were terms
+but no records, if records or terms were out of order, if nobody led in time, or if the leader changed although its lease
+could have been renewed: for half of the time between when a renewal was due and its deadline the leader was unharmed, its
+link was whole, and the bucket, which the drill writes to as a test, took writes. If a candidate or the cluster breaks down
+by itself, the results until then are shown, histories and logs are kept, and the exit code is 2, or 1 as above.
 
-After a fault somebody must lead within the TTL, 0.4 s for a server that is late to expire the key, 1 s for the answers
-of those who hear of it, and the stand-down; within 1 s if the leader left in order and no replies get lost at random;
-one campaign interval later than that if it could still send, for then it renews once more without knowing; and after an
-outage of the bucket one interval and 1 s later, counted from its end, for candidates have to connect again first; and one
-TTL later than that within three TTLs of a forge, for candidates that were misled read the key once per TTL.
+After a fault somebody must lead within the TTL, 0.4 s for a server that is late to expire the key, 1 s for the answers of
+notified candidates, and the stand-down; within 1 s if the leader left in order and no replies get lost at random; one
+campaign interval later than that if the leader could still send, because then it renews once more without knowing; after an
+outage of the bucket one interval and 1 s later, counted from its end, because candidates reconnect first; and one TTL later
+than that within three TTLs of a forge, because candidates that were misled read the key once per TTL.
 
-Neither a forge nor a revoke excuses a change of leader: a forged change must change nothing, and a leader that may write
-leads on. With --every or --lose-replies a revoke does, for a leader that may not read cannot tell whether a write of which
-the answer was lost was its own.
+Neither a forge nor a revoke excuses a change of leader: a forged change must change nothing, and a leader with permission to
+write leads on. With --every or --lose-replies a revoke does, because a leader that may not read cannot know whether a write
+whose reply was lost was its own.
 
-After a rewind numbers of terms come again, as revisions do. Terms and records are in order then if those that were won after
-a rewind come after all that were won before it; smaller numbers are counted apart. A leader stands down at once when it is
-told of the rewind: by the answer to its next renewal, 0.25 s after that was due, or 1 s after the server is there again,
-or its link is whole. Two that believe at once before that, as no lease prevents, are counted apart; after it they fail the
+After a rewind numbers of terms come again, as revisions do. Terms and records are in order then if all that were won after
+a rewind come after all that were won before it; smaller numbers are counted apart. A leader stands down at once when it can
+know of the rewind: by the answer to its next renewal, 0.25 s after that was due, or 1 s after the server is there again,
+or its link is whole. Two leaders at once before that, which no lease prevents, are counted apart; after that they fail the
 drill.
 
 With --json the result is one object: "ttl_s", "stand_down_s", "candidates", "servers", "seed", "every_s",
 "lose_replies", "duration_s", "server_version"; "replicas", of the bucket; "faults", a list of "kind", "count", "failover_s" (how long it took
-until somebody led, for each time that nobody did) and "bound_s"; "overlap_ms", "overtaken" (how often one believed
-although there was a record of a later term), "samples", "rewind_overlap_ms", "rewind_overtaken" (the same before a leader could know of a rewind), "longest_pause_ms" (between two answers of one candidate that
+until somebody led, for each time that nobody did) and "bound_s"; "overlap_ms", "overtaken" (how often a candidate
+considered itself leader although there was a record of a later term), "samples", "rewind_overlap_ms", "rewind_overtaken" (the same before a leader could know of a rewind), "longest_pause_ms" (between two answers of one candidate that
 was not stopped), "records", "records_out_of_order", "fenced", "replies_lost", "terms", "terms_out_of_order",
 "rewind_terms_set_back" (terms with a number that is not larger than those of all before because of a rewind),
 "changes" of leader, each with "at_s", "from", "to", "term", "reason", "cause" and "unneeded", "unneeded_changes"
@@ -119,7 +119,7 @@ func (p *processFlags) check(ttl time.Duration, replicas int) error {
 		return errors.Join(problems...)
 	}
 	if !history.Supported {
-		problems = append(problems, errors.New("--processes: this system cannot stop processes and let them go on; use Linux or macOS"))
+		problems = append(problems, errors.New("--processes: this system cannot stop and continue processes; use Linux or macOS"))
 	}
 	if replicas != 1 && replicas != clusterSize {
 		problems = append(problems, fmt.Errorf("--replicas %d: give 1 or %d, for there are %d servers", replicas, clusterSize, clusterSize))

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/natscampaign/election/internal/record"
 )
 
 // forgeEvery is how often a forged change is published.
@@ -46,19 +45,19 @@ type forgery func(f *forger) *nats.Msg
 
 // forgeries are all kinds, each in turn.
 var forgeries = []forgery{
-	func(f *forger) *nats.Msg { return f.change(f.live.Revision(), f.record(released(time.Now(), ""))) },
+	func(f *forger) *nats.Msg { return f.change(f.live.Revision(), f.record(released())) },
 	func(f *forger) *nats.Msg {
-		return f.change(f.live.Revision(), f.record(released(time.Now(), f.names[f.round%len(f.names)])))
+		return f.change(f.live.Revision(), f.record(released(f.names[f.round%len(f.names)])))
 	},
 	func(f *forger) *nats.Msg { return f.removal(headerMarker, "MaxAge") },
 	func(f *forger) *nats.Msg { return f.removal(headerMarker, "Remove") },
 	func(f *forger) *nats.Msg { return f.removal(headerMarker, "Purge") },
 	func(f *forger) *nats.Msg { return f.removal(headerOperation, "DEL") },
 	func(f *forger) *nats.Msg { return f.removal(headerOperation, "PURGE") },
-	func(f *forger) *nats.Msg { return f.change(f.live.Revision()+1, f.record(invented())) },
-	func(f *forger) *nats.Msg { return f.change(f.live.Revision()+1<<40, f.record(invented())) },
-	func(f *forger) *nats.Msg { return f.change(1, f.record(laterBucket(invented()))) },
-	func(f *forger) *nats.Msg { return f.change(1, f.record(laterBucket(released(time.Now(), "")))) },
+	func(f *forger) *nats.Msg { return f.change(f.live.Revision()+1, f.record(invented)) },
+	func(f *forger) *nats.Msg { return f.change(f.live.Revision()+1<<40, f.record(invented)) },
+	func(f *forger) *nats.Msg { return f.change(1, f.record(invented, laterBucket)) },
+	func(f *forger) *nats.Msg { return f.change(1, f.record(released(), laterBucket)) },
 	func(f *forger) *nats.Msg {
 		if len(f.before) == 0 {
 			return nil
@@ -67,24 +66,19 @@ var forgeries = []forgery{
 	},
 }
 
-// released, invented and laterBucket are what a forged record says other than the genuine one.
-func released(at time.Time, next string) map[string]any {
-	change := map[string]any{"released": at}
-	if next != "" {
-		change["next"] = next
-	}
-	return change
+// released makes a release of a record, which names these successors.
+func released(successors ...string) func(*record.Record) {
+	return func(r *record.Record) { r.Released, r.Successors = time.Now(), successors }
 }
 
-func invented() map[string]any {
+// invented makes a record that of a candidate that does not exist.
+func invented(r *record.Record) {
 	id := nuid.Next()
-	return map[string]any{"name": userStranger, "instance": id, "attempt": id + ".1", "started": time.Now(), "since": time.Now()}
+	r.Name, r.Instance, r.Attempt, r.Started, r.Since = userStranger, id, id+".1", time.Now(), time.Now()
 }
 
-func laterBucket(change map[string]any) map[string]any {
-	change["bucket"] = time.Now().Add(time.Hour)
-	return change
-}
+// laterBucket makes a record claim that the bucket was created later.
+func laterBucket(r *record.Record) { r.BucketCreated = time.Now().Add(time.Hour) }
 
 // next returns the next forged change; nil if there is nothing to make it of.
 func (f *forger) next() *nats.Msg {
@@ -95,14 +89,12 @@ func (f *forger) next() *nats.Msg {
 }
 
 // record returns the newest record with these changes.
-func (f *forger) record(change map[string]any) []byte {
-	fields := map[string]any{}
-	d := json.NewDecoder(bytes.NewReader(f.live.Value()))
-	d.UseNumber()
-	_ = d.Decode(&fields) // of a removal nothing is taken over
-	maps.Copy(fields, change)
-	text, _ := json.Marshal(fields)
-	return text
+func (f *forger) record(changes ...func(*record.Record)) []byte {
+	r := record.Parse(f.live.Value())
+	for _, change := range changes {
+		change(&r)
+	}
+	return r.Encode()
 }
 
 // change returns a change of the key as the server republishes it.

@@ -266,7 +266,7 @@ func (p *processReport) table(w io.Writer, s style) error {
 	line("changes of leader without need", "%s  (of %d)", judged(s, int64(p.Unneeded), ""), len(p.Changes))
 	line("failovers beyond their limit", "%s  (nobody led for %s at the longest)", judged(s, int64(len(p.Late)), ""), human(seconds(p.LongestWithout)))
 	if slices.ContainsFunc(p.Faults, func(r faultResult) bool { return r.Kind == faultRewind }) {
-		line("before a leader is told of a rewind", "%6d ms with two leaders, %s in a term although a later one had been led",
+		line("before a leader can know of a rewind", "%6d ms with two leaders, %s in a term although a later one had been led",
 			p.RewoundMS, plural(p.RewoundBeliefs, "belief"))
 		line("terms with a number set back by a rewind", "%6d", p.SetBack)
 	}

@@ -88,10 +88,10 @@ func TestRecordsOfATermThatWasWonAfterARewindComeLaterWhateverItsNumber(t *testi
 	e, err := election.NewElection("x", "jobs", a.bucket, election.WithSplay(0), election.WithStandDown(0))
 	a.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(context.Background()) }()
-	defer e.Stop()
+	defer shutDown(t, e)
 	a.Eventually(e.IsLeader).WithTimeout(patience).Should(BeTrue())
 	led, _ := e.Term()
-	before := election.Term{Bucket: led.Bucket, Number: led.Number + 6}
+	before := election.Term{BucketCreated: led.BucketCreated, Number: led.Number + 6}
 	_, err = a.s.js.PublishMsg(t.Context(), &nats.Msg{Subject: processSubject, Header: nats.Header{headerToken: {before.Token()}, headerCandidate: {"y"}}})
 	a.Expect(err).NotTo(HaveOccurred())
 	d := &processDrill{js: a.s.js}

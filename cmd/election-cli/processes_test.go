@@ -274,10 +274,10 @@ func TestALeaderThatFindsARecordOfALaterTermSaysWhetherItBelievesStill(t *testin
 	e, err := election.NewElection("x", "jobs", a.bucket, election.WithSplay(0), election.WithStandDown(0))
 	a.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(context.Background()) }()
-	defer e.Stop()
+	defer shutDown(t, e)
 	a.Eventually(e.IsLeader).WithTimeout(patience).Should(BeTrue())
 	led, _ := e.Term()
-	later := election.Term{Bucket: led.Bucket, Number: led.Number + 6}
+	later := election.Term{BucketCreated: led.BucketCreated, Number: led.Number + 6}
 	store := func(of election.Term) {
 		_, err := a.s.js.PublishMsg(t.Context(), &nats.Msg{Subject: processSubject, Header: nats.Header{headerToken: {of.Token()}}})
 		a.Expect(err).NotTo(HaveOccurred())
@@ -297,7 +297,7 @@ func TestALeaderThatFindsARecordOfALaterTermSaysWhetherItBelievesStill(t *testin
 	a.Expect(c.Overtaken).To(HaveLen(1))
 	a.Expect(c.Overtaken[0].Term).To(Equal(led.Number))
 	a.Expect(c.Overtaken[0].Later).To(Equal(later.Token()))
-	e.Stop()
+	shutDown(t, e)
 	a.Expect(find().fenced).To(BeTrue())
 	a.Expect(past.String()).To(BeEmpty(), "it no longer believes")
 }

@@ -7,24 +7,24 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/faultproxy"
 )
 
 // wire is the way of one candidate to all servers: a listener for each, whose connections go through one link. It is not
 // part of the candidate's process, so that it goes on while that is stopped or gone.
 type wire struct {
-	*link.Link
+	*faultproxy.Link
 	listeners []net.Listener
 	running   sync.WaitGroup
-	lose      func(link.Message) bool // replies that get lost without any fault; nil for none
+	lose      func(faultproxy.Message) bool // replies that get lost without any fault; nil for none
 	lost      atomic.Int64
 }
 
 // openWire opens a wire to the servers at the given addresses, which loses replies at the given rate.
 func openWire(addresses []string, rate float64, random *rand.Rand) (*wire, error) {
-	w := &wire{Link: link.New(nil)}
+	w := &wire{Link: faultproxy.New(nil)}
 	if rate > 0 {
-		w.lose = func(m link.Message) bool { // called by one goroutine at a time
+		w.lose = func(m faultproxy.Message) bool { // called by one goroutine at a time
 			lost := m.Request != "" && random.Float64() < rate
 			if lost {
 				w.lost.Add(1)

@@ -24,7 +24,7 @@ const runHelp = `election-cli run [FLAGS] KEY -- PROGRAM ARGS...
 
 The program is started when leadership counts and is dead before the lease is over, so that it never runs on two hosts
 at once. It gets its arguments as they are, and no shell sees them. Input and output are its own; what this command has
-to say goes to stderr. When leadership is lost this command stands again, and starts the program anew when it leads. When
+to say goes to stderr. When leadership is lost this command campaigns again, and starts the program anew when it leads. When
 the program ends by itself this command ends too, with its exit code.
 
 The program finds in its environment ELECTION_KEY, ELECTION_NAME (of this candidate), ELECTION_BUCKET, ELECTION_TERM and
@@ -32,7 +32,7 @@ ELECTION_TOKEN, the fencing token: it sorts after those of all earlier terms, an
 one that sorts before another it has seen.
 
 It runs in a process group of its own, which is ended as a whole: by TERM and, after --grace, by KILL; by KILL alone where
-the lease is over at once, as when somebody removes the key. While a lease is not renewed the program is told to end so
+the lease is over at once, as when somebody removes the key. While a lease is not renewed the program gets TERM so
 early that it is dead before the lease is over, and leadership is given up. A --grace that leaves no time for a renewal in
 good order is refused. When the program has ended, what is left of its group is killed and the key is released, so that
 another host leads within milliseconds. Should this command be killed or stopped, a guardian process kills the group. What
@@ -45,7 +45,7 @@ code is the program's. HUP, USR1 and USR2 are only passed on; HUP ends this comm
 terminal the program is in the foreground and reads what is typed; Ctrl-C is the program's, and Ctrl-Z does nothing, for
 a leader that stopped would lose its lease. Give '</dev/null' to a program that is not to have the terminal.
 
-With --on-lost=signal the program runs all the time, whoever leads, and is only told: --won when leadership counts and
+With --on-lost=signal the program runs all the time, whoever leads, and only gets a signal: --won when leadership counts and
 --lost when it ends. These go to the program itself, not to its group. On Linux --won waits up to 2 s for the program to
 have handlers for both. When the lease is running out, --lost comes at least --grace before its end; when the key was
 removed or overwritten it can only come after the fact. Should this command be stopped, the guardian sends --lost in its
@@ -55,7 +55,7 @@ With --restart a program that ended by itself, or could not be started, is start
 100 ms to 30 s, and is short again once the program has run for 30 s. The key is released for that time, and any host may
 lead next, or it is kept with --on-exit=keep.
 
---no-wait looks once whether somebody leads, and if nobody does, waits no longer than it takes to win and stand down.
+--no-wait reads once whether somebody leads, and if nobody does, waits no longer than it takes to win and to stand down.
 
 Exit codes: that of the program; 128+N if signal N ended it, or this command while there was no program (130 for INT, 143
 for TERM); 1, or --conflict-exit-code, if --no-wait was given and this host does not lead; 124 if --max-wait ran out; 125

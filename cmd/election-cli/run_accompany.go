@@ -107,13 +107,13 @@ func (r *runner) inform(ctx context.Context, t election.Term, leave func()) {
 		if ctx.Err() != nil || p.over() {
 			continue
 		}
-		r.log.Info("Program is told that it leads", "signal", unix.SignalName(r.won), "term", t.Number)
+		r.log.Info("Program notified that it leads", "signal", unix.SignalName(r.won), "term", t.Number)
 		p.signal(r.won)
 		r.awaitLoss(ctx, p, t)
 		if p.over() {
 			continue
 		}
-		r.log.Info("Program is told that it leads no longer", "signal", unix.SignalName(r.lost), "term", t.Number)
+		r.log.Info("Program notified that it leads no longer", "signal", unix.SignalName(r.lost), "term", t.Number)
 		p.signal(r.lost)
 		r.tellOf(p, order{Group: p.pid})
 		if ctx.Err() == nil { // the lease is running out: the program has its grace, then leadership is given up
@@ -148,7 +148,7 @@ func (r *runner) awaitLoss(ctx context.Context, p *program, t election.Term) {
 			return
 		}
 		if r.tellOf(p, orderAt(end.Add(-grace-death/2), order{Group: p.pid, Target: p.pid, Signal: r.lost})) {
-			r.log.Warn("Leadership is given up, as the guardian told the program of its loss while this process was stopped")
+			r.log.Warn("Leadership is given up: the guardian signalled its loss to the program while this process was stopped")
 			return
 		}
 		timer := time.NewTimer(min(until, attendEvery))

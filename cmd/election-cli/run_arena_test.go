@@ -16,9 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election"
 )
 
 // runArena is a server with a bucket for elections.
@@ -26,7 +27,7 @@ type runArena struct {
 	t      *testing.T
 	g      Gomega
 	url    string
-	bucket jetstream.KeyValue
+	bucket *election.Bucket
 	folder string
 	flags  []string
 }

@@ -86,7 +86,7 @@ func (a *attendance) step(ctx context.Context) bool {
 	case ctx.Err() != nil:
 		a.tell(unix.SIGTERM)
 	case lease <= grace+death:
-		a.log.Warn("Lease is not renewed, program is told to end before it is over", "left", human(lease))
+		a.log.Warn("Lease is not renewed, terminating the program before the lease is over", "left", human(lease))
 		a.tell(unix.SIGTERM)
 	}
 	told, when := a.toldAt()

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election"
@@ -18,7 +17,7 @@ import (
 // stand is the bucket as this candidate found it.
 type stand struct {
 	*session
-	bucket jetstream.KeyValue
+	bucket *election.Bucket
 }
 
 // compete stands in the election and runs the program while it leads, until the run ends.
@@ -110,9 +109,9 @@ func (r *runner) find(ctx context.Context, s *stand) (err error) {
 			return err
 		}
 		if r.noWait {
-			return fmt.Errorf("bucket %q on %s cannot be looked at: %w", r.bucket, s.server(), err)
+			return fmt.Errorf("bucket %q on %s cannot be read: %w", r.bucket, s.server(), err)
 		}
-		r.log.Warn("Bucket cannot be looked at yet, trying on", "error", err)
+		r.log.Warn("Bucket cannot be read yet, waiting for it", "error", err)
 		if err := pause(ctx, retryPause); err != nil {
 			return err
 		}
@@ -132,7 +131,7 @@ func (s *stand) leader(ctx context.Context, key string) (election.Leader, error)
 // returns false if something is wrong, and has then ended the run.
 func (r *runner) once(ctx context.Context, s *stand, first bool, work func(ctx context.Context, t election.Term, leave func())) (ok bool) {
 	times := r.times.Load()
-	opts := []election.Option{election.WithLogger(r.log), election.WithJetStream(s.js),
+	opts := []election.Option{election.WithLogger(r.log),
 		election.WithCampaignInterval(times.interval), election.WithLeaseMargin(times.margin)}
 	if r.standDownSet {
 		opts = append(opts, election.WithStandDown(r.standDown))

@@ -60,7 +60,7 @@ func leads(t *testing.T) (*runner, election.Term) {
 	e, err := election.NewElection("web-1", "jobs", a.bucket, election.WithSplay(0), election.WithStandDown(0))
 	a.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(context.Background()) }()
-	t.Cleanup(e.Stop)
+	t.Cleanup(func() { shutDown(t, e) })
 	a.Eventually(e.IsLeader).WithTimeout(patience).Should(BeTrue())
 	term, _ := e.Term()
 	orders, in, err := os.Pipe()

@@ -50,7 +50,7 @@ func (r *runFlags) timesFor(ttl time.Duration) (leaseTimes, error) {
 	if longest := ttl - t.margin - needed; longest >= 10*time.Millisecond {
 		way = fmt.Sprintf("give an --interval of at most %v, ", longest.Truncate(time.Millisecond)) + strings.TrimPrefix(way, "give ")
 	}
-	return t, fmt.Errorf("--grace %v does not fit: with the bucket's TTL of %v and renewals every %v, the program would have to be told to end "+
+	return t, fmt.Errorf("--grace %v does not fit: with the bucket's TTL of %v and renewals every %v, the program would have to be terminated "+
 		"while a renewal may still come in good order; %s", t.grace, ttl, t.interval, way)
 }
 

@@ -119,7 +119,7 @@ func signalNamed(flag, name string, byDefault syscall.Signal) (syscall.Signal, e
 		s = syscall.Signal(n)
 	}
 	if s == 0 || s == unix.SIGKILL || s == unix.SIGSTOP {
-		return 0, fmt.Errorf("%s %q is no signal that a program can be told by: give one such as USR1 or HUP", flag, name)
+		return 0, fmt.Errorf("%s %q is no signal that a program can receive: give one such as USR1 or HUP", flag, name)
 	}
 	return s, nil
 }
@@ -161,7 +161,7 @@ func (r *runner) pass(s syscall.Signal) {
 	}
 	switch {
 	case p != nil && ends:
-		r.log.Info("Program is told to end, and this command with it", "signal", unix.SignalName(s))
+		r.log.Info("Terminating the program, and this command with it", "signal", unix.SignalName(s))
 		p.tell(s)
 	case p != nil:
 		r.log.Debug("Signal is passed on", "signal", unix.SignalName(s))

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/natscampaign/election/internal/reach"
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natsconn"
 )
 
 // Detecting a dead connection takes two pings that stay unanswered, and reconnecting as long as this at most.
@@ -21,7 +21,7 @@ const (
 
 // open connects for a command that looks or asks: a server or bucket that is not there is an error at once. Close the
 // session's connection.
-func (t *tool) open(ctx context.Context, command string) (*session, jetstream.KeyValue, error) {
+func (t *tool) open(ctx context.Context, command string) (*session, *election.Bucket, error) {
 	s, err := t.conn.connect(nats.Name("election-cli " + command))
 	if err != nil {
 		return nil, nil, err
@@ -35,10 +35,10 @@ func (t *tool) open(ctx context.Context, command string) (*session, jetstream.Ke
 }
 
 // findBucket returns the bucket of that name.
-func (s *session) findBucket(ctx context.Context, name string) (jetstream.KeyValue, error) {
+func (s *session) findBucket(ctx context.Context, name string) (*election.Bucket, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	bucket, err := s.js.KeyValue(ctx, name)
+	bucket, err := election.OpenBucket(ctx, s.js, name)
 	if err == nil {
 		return bucket, nil
 	}
@@ -78,7 +78,7 @@ func (c *connFlags) join(client string, fail context.CancelCauseFunc, log *slog.
 func serversOf(nc *nats.Conn) []string {
 	var urls []string
 	for _, u := range nc.Servers() {
-		urls = append(urls, reach.WithoutSecrets(u))
+		urls = append(urls, natsconn.WithoutSecrets(u))
 	}
 	return urls
 }

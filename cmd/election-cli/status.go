@@ -11,9 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 )
 
 const (
@@ -48,7 +47,7 @@ type statusPage struct {
 	mu     sync.Mutex
 	asking chan struct{} // closed when candidates have been asked; nil unless they are being asked
 	asked  time.Time     // when that began the last time
-	stand  []election.Candidate
+	stand  []admin.Candidate
 	deaf   error // why they could not be asked
 }
 
@@ -107,7 +106,7 @@ func loopbackUnlessNamed(address string) (string, error) {
 }
 
 // follow lets the page tell of a candidate's election from now on.
-func (p *statusPage) follow(s *session, bucket jetstream.KeyValue, e *election.Election) {
+func (p *statusPage) follow(s *session, bucket *election.Bucket, e *election.Election) {
 	p.candidate.Store(e)
 	p.following.Go(func() {
 		for {
@@ -116,7 +115,7 @@ func (p *statusPage) follow(s *session, bucket jetstream.KeyValue, e *election.E
 				return
 			}
 			if text := printable(err.Error()); p.trouble.Swap(&text) == nil {
-				p.log.Warn("The status page cannot observe the election, trying on", "error", err)
+				p.log.Warn("The status page cannot observe the election, trying again", "error", err)
 			}
 			if pause(p.ctx, statusPause) != nil {
 				return
@@ -126,7 +125,7 @@ func (p *statusPage) follow(s *session, bucket jetstream.KeyValue, e *election.E
 }
 
 // observe tells the chronicle what happens, until the page ends or it is known why it cannot.
-func (p *statusPage) observe(s *session, bucket jetstream.KeyValue) error {
+func (p *statusPage) observe(s *session, bucket *election.Bucket) error {
 	v, err := s.view(p.ctx, bucket, election.WithLogger(p.log))
 	if err != nil {
 		return err
@@ -146,7 +145,7 @@ func (p *statusPage) observe(s *session, bucket jetstream.KeyValue) error {
 
 // candidates returns who stands. If that is a few seconds old, or of a time before the last change, they are asked again;
 // who is patient, or comes first, waits for it, and others are told as of a change.
-func (p *statusPage) candidates(ctx context.Context, patient bool) ([]election.Candidate, error) {
+func (p *statusPage) candidates(ctx context.Context, patient bool) ([]admin.Candidate, error) {
 	v := p.watching.Load()
 	if v == nil {
 		return nil, nil
@@ -174,7 +173,7 @@ func (p *statusPage) ask(v *view) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(p.ctx, statusPause)
 	defer cancel()
-	stand, deaf := v.observer.Candidates(ctx, p.key)
+	stand, deaf := v.admin.Candidates(ctx, p.key)
 	p.mu.Lock()
 	p.asked, p.stand, p.deaf = began, stand, deaf
 	close(p.asking)

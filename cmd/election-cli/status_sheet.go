@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 )
 
 var (
@@ -52,7 +52,7 @@ type fact struct{ Label, Value, Note string }
 
 // stander is a candidate that answers, in its colour on the timeline, if it is there.
 type stander struct {
-	election.Candidate
+	admin.Candidate
 	Class string
 }
 
@@ -75,11 +75,11 @@ func (p *statusPage) sheet(ctx context.Context, patient bool) (statusSheet, <-ch
 	s.headline(g, p.trouble.Load())
 	s.describe(g)
 	own := p.candidate.Load().Status()
-	hears := ""
-	if own.WakeUp != "" {
-		hears = ", hears by " + own.WakeUp
+	source := ""
+	if own.Notifications != "" {
+		source = ", notified by " + own.Notifications
 	}
-	s.Facts = append(s.Facts, fact{"This candidate", printable(own.Name), own.State.String() + hears})
+	s.Facts = append(s.Facts, fact{"This candidate", printable(own.Name), own.State.String() + source})
 	s.draw(g)
 	for _, c := range candidates {
 		c.Name, c.Host = printable(c.Name), printable(c.Host)
@@ -90,9 +90,9 @@ func (p *statusPage) sheet(ctx context.Context, patient bool) (statusSheet, <-ch
 	case deaf != nil:
 		s.Missing = "Candidates cannot be asked: " + printable(deaf.Error())
 	case len(candidates) == 0 && !g.began.IsZero():
-		s.Missing = "None answers."
+		s.Missing = "No candidate answers."
 	default:
-		s.Missing = "Those are listed that answer; candidates of Choria do not."
+		s.Missing = "Only candidates that answer are listed; those of Choria do not."
 	}
 	s.Zone = g.now.Local().Format("MST")
 	for _, e := range slices.Backward(g.events) {

@@ -17,6 +17,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/observe"
 )
 
 func TestStatusListensOnLoopbackUnlessAnotherHostIsNamed(t *testing.T) {
@@ -71,7 +72,7 @@ func TestStatusOffersNothingThatChangesAnything(t *testing.T) {
 }
 
 // told returns a page that was told of events.
-func told(key string, events ...election.Event) *statusPage {
+func told(key string, events ...observe.Event) *statusPage {
 	p, err := newStatusPage("web-1", "jobs", slog.New(slog.DiscardHandler))
 	if err != nil {
 		panic(err)
@@ -85,9 +86,9 @@ func told(key string, events ...election.Event) *statusPage {
 	return p
 }
 
-func eventOf(kind election.EventKind, name string, ago time.Duration) election.Event {
+func eventOf(kind observe.EventKind, name string, ago time.Duration) observe.Event {
 	at := time.Now().Add(-ago)
-	return election.Event{Kind: kind, Key: "jobs", At: at, Leader: election.Leader{
+	return observe.Event{Kind: kind, Key: "jobs", At: at, Leader: election.Leader{
 		Key: "jobs", Name: name, Instance: "i-" + name, Host: "host-of-" + name, Term: 7, Since: at, Renewed: at, Expires: at.Add(time.Hour),
 	}}
 }
@@ -101,9 +102,9 @@ func read(p *statusPage) string {
 func TestStatusShowsTheLastHour(t *testing.T) {
 	g := NewWithT(t)
 	p := told("jobs",
-		eventOf(election.Leading, "forgotten", 90*time.Minute), eventOf(election.Released, "forgotten", 80*time.Minute),
-		eventOf(election.Leading, "web-1", 50*time.Minute), eventOf(election.Expired, "web-1", 40*time.Minute),
-		eventOf(election.Elected, "web-2", 30*time.Minute), eventOf(election.Leading, "web-2", 20*time.Minute), eventOf(election.Renewed, "web-2", time.Minute),
+		eventOf(observe.Leading, "forgotten", 90*time.Minute), eventOf(observe.Released, "forgotten", 80*time.Minute),
+		eventOf(observe.Leading, "web-1", 50*time.Minute), eventOf(observe.Expired, "web-1", 40*time.Minute),
+		eventOf(observe.Elected, "web-2", 30*time.Minute), eventOf(observe.Leading, "web-2", 20*time.Minute), eventOf(observe.Renewed, "web-2", time.Minute),
 	)
 	p.chronicle.began = p.chronicle.began.Add(-55 * time.Minute)
 	page := read(p)
@@ -119,7 +120,7 @@ func TestStatusShowsTheLastHour(t *testing.T) {
 	g.Expect(strings.Index(page, "web-1 did not renew")).To(BeNumerically(">", strings.Index(page, "web-2 won jobs")), "the latest first")
 	g.Expect(page).To(ContainSubstring(`<noscript><meta http-equiv="refresh"`))
 
-	p.chronicle.told(eventOf(election.Evicted, "web-2", 0))
+	p.chronicle.told(eventOf(observe.Evicted, "web-2", 0))
 	g.Expect(read(p)).To(ContainSubstring("Nobody leads"))
 }
 
@@ -129,7 +130,7 @@ func TestStatusShowsNoMoreOfTheLastHourThanWasSeen(t *testing.T) {
 		0: "The last 4 minutes", 3 * time.Minute: "The last 4 minutes", 5 * time.Minute: "The last 20 minutes", 19 * time.Minute: "The last 20 minutes",
 		21 * time.Minute: "The last hour", 59 * time.Minute: "The last hour", 24 * time.Hour: "The last hour",
 	} {
-		p := told("jobs", eventOf(election.Leading, "web-1", 2*time.Minute))
+		p := told("jobs", eventOf(observe.Leading, "web-1", 2*time.Minute))
 		p.chronicle.began = p.chronicle.began.Add(-began)
 		page := read(p)
 		g.Expect(page).To(ContainSubstring("<h2>" + heading + "</h2>"))
@@ -143,7 +144,7 @@ func TestStatusKeepsNoMoreThanItShould(t *testing.T) {
 	g := NewWithT(t)
 	p := told("jobs")
 	for range 10_000 {
-		p.chronicle.told(eventOf(election.Elected, "web-1", 0))
+		p.chronicle.told(eventOf(observe.Elected, "web-1", 0))
 	}
 	seen, _ := p.chronicle.look()
 	g.Expect(seen.events).To(HaveLen(chronicleLength))
@@ -154,10 +155,10 @@ func TestStatusShowsNothingOfOthersRaw(t *testing.T) {
 	g := NewWithT(t)
 	const script = `<script>alert(1)</script>`
 	for _, name := range []string{malice, script, `"><img src=x onerror=alert(1)>`, "a\ndata: b\n\nevent: c", "\r\r", "{{.Key}}", strings.Repeat("<", 100_000), "javascript:alert(1)"} {
-		e := eventOf(election.Leading, name, time.Minute)
+		e := eventOf(observe.Leading, name, time.Minute)
 		e.Leader.Metadata = map[string]string{name: name, "Term": "4711"}
 		e.Leader.Host, e.Leader.Since = name, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-		p := told(name, e, eventOf(election.Elected, name, 0))
+		p := told(name, e, eventOf(observe.Elected, name, 0))
 		text := name + " and more"
 		p.trouble.Store(&text)
 		page := read(p)
@@ -181,7 +182,7 @@ func TestStatusShowsNothingOfOthersRaw(t *testing.T) {
 
 func TestStatusTellsAChangeAtOnceAndOneMessageIsOneRendering(t *testing.T) {
 	g := NewWithT(t)
-	p := told("jobs", eventOf(election.Leading, "web-1\n\ndata: x", time.Minute))
+	p := told("jobs", eventOf(observe.Leading, "web-1\n\ndata: x", time.Minute))
 	s := httptest.NewServer(p.handler())
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -207,7 +208,7 @@ func TestStatusTellsAChangeAtOnceAndOneMessageIsOneRendering(t *testing.T) {
 	}
 	g.Expect(message()).To(And(HavePrefix("<header>"), ContainSubstring("leads</p>"), HaveSuffix("</section>\n")))
 	began := time.Now()
-	p.chronicle.told(eventOf(election.Released, "web-1\n\ndata: x", 0))
+	p.chronicle.told(eventOf(observe.Released, "web-1\n\ndata: x", 0))
 	g.Expect(message()).To(ContainSubstring("Nobody leads"))
 	g.Expect(time.Since(began)).To(BeNumerically("<", statusTick), "not only with the next tick")
 	cancel()

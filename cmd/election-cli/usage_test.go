@@ -44,7 +44,7 @@ func TestWrongUsageExits2AndSaysTheWayOut(t *testing.T) {
 		{[]string{"server", "-s", "h:1"}, []string{"--server", "--port"}},
 		{[]string{"campaign", "k", "--metrics", "nowhere"}, []string{"--metrics nowhere", ":9222"}},
 		{[]string{"campaign", "k", "--metrics", ":0", "--metrics-namespace", "9 a"}, []string{`--metrics-namespace "9 a" begins no name`, "digits", "choria"}},
-		{[]string{"campaign", "k", "--metrics", ":0", "--metrics-namespace", ""}, []string{`--metrics-namespace "" begins no name`, "leave it out"}},
+		{[]string{"campaign", "k", "--metrics", ":0", "--metrics-namespace", ""}, []string{`--metrics-namespace "" begins no name`, "digits"}},
 		{[]string{"campaign", "k", "--metrics-namespace", "choria"}, []string{"--metrics-namespace", "give --metrics too"}},
 		{[]string{"info", "a b"}, []string{`"a b"`}},
 		{[]string{"info", "*"}, []string{`"*"`}},

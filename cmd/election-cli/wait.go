@@ -10,17 +10,18 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/observe"
 )
 
 // exitTimeout is the exit code of a command whose time is up, as timeout(1) has it.
 const exitTimeout = 124
 
 const waitHelp = `It ends as soon as somebody leads and leadership counts; with --leader, as soon as NAME does; with --vacant, as soon as
-nobody holds the key, be it for a moment only. What it found is a line on stdout, with --json one object: "key", "bucket",
-and "leader", which is null or has the fields that 'info KEY --json' shows. Whether the leadership of a bare name counts,
-as Choria's candidates write it, is known from its next renewal only.
+nobody holds the key, be it for a moment only. The result is a line on stdout, with --json one object: "key", "bucket",
+and "leader", which is null or has the fields that 'info KEY --json' shows. Of a bare name, as Choria's candidates write it,
+only its next renewal shows that its leadership counts.
 
-A server that cannot be reached is waited for. The exit code is 0 when it is so, 124 if it is not within --max-wait, as
+It waits for a server that cannot be reached. The exit code is 0 when it is so, 124 if it is not within --max-wait, as
 timeout(1) has it, and 130 if it was interrupted. Without --max-wait a --timeout that is given here is the limit as well.`
 
 // vacancyPoll is how often the key is read while a vacancy is waited for: of a key that is free already, nothing is told.
@@ -118,12 +119,12 @@ func (c *wait) wait(ctx context.Context, fail context.CancelCauseFunc) error {
 }
 
 // fulfilledBy says whether somebody leads who is waited for.
-func (c *wait) fulfilledBy(e election.Event) bool {
-	return (e.Kind == election.Leading || e.Kind == election.Renewed && e.Leader.Term != 0) && (c.leader == "" || e.Leader.Name == c.leader)
+func (c *wait) fulfilledBy(e observe.Event) bool {
+	return (e.Kind == observe.Leading || e.Kind == observe.Renewed && e.Leader.Term != 0) && (c.leader == "" || e.Leader.Name == c.leader)
 }
 
 // waitForVacancy waits until nobody holds the key.
-func (c *wait) waitForVacancy(ctx context.Context, v *view, events <-chan election.Event) error {
+func (c *wait) waitForVacancy(ctx context.Context, v *view, events <-chan observe.Event) error {
 	poll := time.NewTicker(vacancyPoll)
 	defer poll.Stop()
 	for {
@@ -137,7 +138,7 @@ func (c *wait) waitForVacancy(ctx context.Context, v *view, events <-chan electi
 			if !ok {
 				return context.Cause(ctx)
 			}
-			if e.Kind == election.Released || e.Kind == election.Expired { // as one that was evicted may have been overwritten
+			if e.Kind == observe.Released || e.Kind == observe.Expired { // as one that was evicted may have been overwritten
 				return c.tell(ctx, v, nil)
 			}
 		}
@@ -150,7 +151,7 @@ func (c *wait) tell(ctx context.Context, v *view, l *election.Leader) error {
 		text := c.key + " is vacant"
 		if l != nil {
 			s := shown(*l)
-			text = sentenceOf(election.Event{Kind: election.Leading, Key: c.key, Leader: s})
+			text = sentenceOf(observe.Event{Kind: observe.Leading, Key: c.key, Leader: s})
 		}
 		_, err := fmt.Fprintln(c.stdout, text)
 		return err

@@ -12,24 +12,26 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/observe"
 )
 
-const watchHelp = `It tells the current state first, and then each change as it is committed, until it is interrupted; that is its normal end,
-and the exit code 0. Attempts to win that came to nothing are not told. A server that cannot be reached is waited for; of
-what happened meanwhile it tells where that has led.
+const watchHelp = `It prints the current state first, and then each change as it is committed, until it is interrupted; that is its normal end,
+and the exit code 0. Attempts to win that failed are not shown. It waits for a server that cannot be reached; of what happened
+meanwhile it shows the result.
 
 KEY may have wildcards as subjects do; without KEY it is all elections of the bucket. Each event is a line on stdout, with
---json one JSON object: "kind", "key" (the election), "at" (RFC 3339, by the server's clock) and "leader", who holds the
+--json one JSON object: "kind", "key" (the election), "at" (RFC 3339, by the server's clock) and "leader", which holds the
 key after the event, or held it before it was released, expired or evicted: "key", "name", "instance", "host", "pid",
-"term", "revision", "since", "renewed", "expires" and "metadata", as far as they are known. Kinds are:
+"priority", "state", "term", "bucket_created", "revision", "started", "since", "renewed", "expires" and "metadata", as far as
+they are known. Kinds are:
 
-    elected    somebody won the key; leadership counts after the stand-down
+    elected    a candidate won the key; leadership counts after the stand-down
     leading    leadership counts from now on
     renewed    the leader renewed; with --verbose only
-    released   the holder let go of the key
+    released   the holder released the key
     expired    the holder did not renew for a TTL
     evicted    somebody else deleted the key, or wrote over it
-    dropped    events are missing here, "dropped" in number, for they were not read in time`
+    dropped    events are missing here, "dropped" in number, because nobody read them in time`
 
 // watch is the command of that name.
 type watch struct {
@@ -44,10 +46,10 @@ type watch struct {
 
 func registerWatch(app *fisk.Application, t *tool) {
 	c := &watch{tool: t}
-	cmd := app.Command("watch", "Tells what happens in elections, as it happens").HelpLong(watchHelp).Action(action(c.run))
+	cmd := app.Command("watch", "Prints the events of elections as they happen").HelpLong(watchHelp).Action(action(c.run))
 	cmd.Arg("key", "The elections, keys of the bucket or patterns of keys").StringsVar(&c.keys)
 	cmd.Flag("json", "Write events as JSON, one object on each line").UnNegatableBoolVar(&c.json)
-	cmd.Flag("verbose", "Tell renewals as well").Short('v').UnNegatableBoolVar(&c.verbose)
+	cmd.Flag("verbose", "Show renewals as well").Short('v').UnNegatableBoolVar(&c.verbose)
 	cmd.Flag("count", "End after that many events").PlaceHolder("N").IsSetByUser(&c.countSet).IntVar(&c.count)
 }
 
@@ -94,7 +96,7 @@ func (c *watch) watch(ctx context.Context, fail context.CancelCauseFunc, log *sl
 		if otherwise(e.Leader) {
 			continue
 		}
-		if e.Kind == election.Renewed && !c.verbose {
+		if e.Kind == observe.Renewed && !c.verbose {
 			continue
 		}
 		if err := c.tell(out, e); err != nil {
@@ -109,7 +111,7 @@ func (c *watch) watch(ctx context.Context, fail context.CancelCauseFunc, log *sl
 
 // follow connects, waits for the server and the bucket if need be, and tells what happens under the keys until ctx ends.
 // Close the connection.
-func (t *tool) follow(ctx context.Context, fail context.CancelCauseFunc, command string, log *slog.Logger, keys ...string) (*view, <-chan election.Event, error) {
+func (t *tool) follow(ctx context.Context, fail context.CancelCauseFunc, command string, log *slog.Logger, keys ...string) (*view, <-chan observe.Event, error) {
 	s, err := t.conn.join("election-cli "+command, fail, log)
 	if err != nil {
 		return nil, nil, err
@@ -123,7 +125,7 @@ func (t *tool) follow(ctx context.Context, fail context.CancelCauseFunc, command
 		// The server that is to keep the consumer may just have gone, although the bucket was found.
 		if _, hopeless := errors.AsType[hopelessness](err); !hopeless && ctx.Err() == nil {
 			if !complained {
-				log.Warn("Elections cannot be observed yet, trying on", "bucket", t.bucket, "error", err)
+				log.Warn("Elections cannot be observed yet, trying again", "bucket", t.bucket, "error", err)
 				complained = true
 			}
 			err = pause(ctx, retryPause)
@@ -142,7 +144,7 @@ type hopelessness struct{ error }
 func (h hopelessness) Unwrap() error { return h.error }
 
 // observe is one attempt to follow.
-func (t *tool) observe(ctx context.Context, s *session, log *slog.Logger, keys []string) (*view, <-chan election.Event, error) {
+func (t *tool) observe(ctx context.Context, s *session, log *slog.Logger, keys []string) (*view, <-chan observe.Event, error) {
 	bucket, err := s.awaitBucket(ctx, t.bucket, log)
 	if err != nil {
 		return nil, nil, hopelessness{err}
@@ -172,7 +174,7 @@ func (c *watch) gap(lines int) string {
 }
 
 // tell writes one event.
-func (c *watch) tell(w io.Writer, e election.Event) error {
+func (c *watch) tell(w io.Writer, e observe.Event) error {
 	e.Key, e.Leader = printable(e.Key), shown(e.Leader)
 	if c.json {
 		line, err := json.Marshal(e)
@@ -188,20 +190,20 @@ func (c *watch) tell(w io.Writer, e election.Event) error {
 }
 
 // colourOf returns the colour of a kind of event.
-func colourOf(k election.EventKind) string {
+func colourOf(k observe.EventKind) string {
 	switch k {
-	case election.Leading:
+	case observe.Leading:
 		return bold + ";" + green
-	case election.Elected:
+	case observe.Elected:
 		return yellow
-	case election.Renewed:
+	case observe.Renewed:
 		return faint
 	}
 	return red
 }
 
 // sentenceOf tells an event to people. What its writer chose is printable already.
-func sentenceOf(e election.Event) string {
+func sentenceOf(e observe.Event) string {
 	name, term := e.Leader.Name, ""
 	if e.Leader.Term != 0 {
 		term = fmt.Sprintf(", term %d", e.Leader.Term)
@@ -211,16 +213,16 @@ func sentenceOf(e election.Event) string {
 		held = fmt.Sprintf(", %s after it was elected", human(d))
 	}
 	switch e.Kind {
-	case election.Elected:
+	case observe.Elected:
 		return fmt.Sprintf("%s won %s; it leads once the stand-down is over", name, e.Key)
-	case election.Leading:
+	case observe.Leading:
 		return fmt.Sprintf("%s leads %s%s", name, e.Key, term)
-	case election.Renewed:
+	case observe.Renewed:
 		return fmt.Sprintf("%s renewed %s%s", name, e.Key, term)
-	case election.Released:
-		return fmt.Sprintf("%s let go of %s%s%s", name, e.Key, term, held)
-	case election.Expired:
+	case observe.Released:
+		return fmt.Sprintf("%s released %s%s%s", name, e.Key, term, held)
+	case observe.Expired:
 		return fmt.Sprintf("%s did not renew %s in time%s%s", name, e.Key, term, held)
 	}
-	return fmt.Sprintf("%s had %s taken away%s%s", name, e.Key, term, held)
+	return fmt.Sprintf("%s was evicted from %s%s%s", name, e.Key, term, held)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/observe"
 )
 
 // watcher is a watch that runs as a process of its own.
@@ -30,7 +31,7 @@ func startWatch(t *testing.T, url string, args ...string) *watcher {
 }
 
 // next waits for the next event, which must be of that kind and about that leader.
-func (w *watcher) next(kind election.EventKind, name string) (e election.Event) {
+func (w *watcher) next(kind observe.EventKind, name string) (e observe.Event) {
 	var line string
 	w.g.Eventually(w.lines).WithTimeout(patience).Should(Receive(&line), "%v %s: %s", kind, name, w.stderr)
 	w.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
@@ -38,39 +39,39 @@ func (w *watcher) next(kind election.EventKind, name string) (e election.Event) 
 	return e
 }
 
-func TestWatchTellsTheCurrentStateAndThenEachChange(t *testing.T) {
+func TestWatchShowsTheCurrentStateAndThenEachChange(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	a := newArena(t, quiet)
 	a.put("jobs", leading("web-1", nil))
 	a.put("other", leading("db-1", nil))
 	w := startWatch(t, a.server.url(), "jobs")
-	a.Expect(w.next(election.Leading, "web-1").Leader.Term).To(Equal(uint64(7)))
+	a.Expect(w.next(observe.Leading, "web-1").Leader.Term).To(Equal(uint64(7)))
 	a.put("jobs", leading("web-1", nil)) // a renewal, of which nothing is told
 	a.put("other", leading("db-2", nil))
 	a.put("jobs", leading("web-1", fields{"released": time.Now()}))
-	w.next(election.Released, "web-1")
+	w.next(observe.Released, "web-1")
 	a.put("jobs", leading("web-2", fields{"term": 0}))
-	w.next(election.Elected, "web-2")
+	w.next(observe.Elected, "web-2")
 	a.put("jobs", leading("web-2", fields{"term": 9}))
-	w.next(election.Leading, "web-2")
+	w.next(observe.Leading, "web-2")
 	a.Expect(a.bucket.Delete(t.Context(), "jobs")).To(Succeed())
-	w.next(election.Evicted, "web-2")
+	w.next(observe.Evicted, "web-2")
 	a.Expect(w.cmd.Process.Signal(os.Interrupt)).To(Succeed())
 	a.Expect(w.cmd.Wait()).To(Succeed(), "to be interrupted is its normal end: %s", w.stderr)
 }
 
-func TestWatchTellsRenewalsIfAskedToAndEndsAfterAsManyEventsAsWanted(t *testing.T) {
+func TestWatchShowsRenewalsIfAskedToAndEndsAfterAsManyEventsAsWanted(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, quiet)
 	record := leading("web-1", nil)
 	a.put("jobs", record)
 	w := startWatch(t, a.server.url(), "*", "--verbose", "--count", "3")
-	w.next(election.Leading, "web-1")
+	w.next(observe.Leading, "web-1")
 	a.put("jobs", record)
-	w.next(election.Renewed, "web-1")
+	w.next(observe.Renewed, "web-1")
 	a.put("jobs", record)
-	w.next(election.Renewed, "web-1")
+	w.next(observe.Renewed, "web-1")
 	a.Expect(w.cmd.Wait()).To(Succeed(), w.stderr.String())
 }
 
@@ -87,11 +88,11 @@ func TestEachKindOfEventHasASentenceOfItsOwn(t *testing.T) {
 	g := NewWithT(t)
 	at := time.Now()
 	told := map[string]bool{}
-	for k := election.Elected; k <= election.Evicted; k++ {
-		text := sentenceOf(election.Event{Kind: k, Key: "jobs", At: at, Leader: election.Leader{Name: "web-1", Term: 7, Since: at.Add(-time.Minute)}})
+	for k := observe.Elected; k <= observe.Evicted; k++ {
+		text := sentenceOf(observe.Event{Kind: k, Key: "jobs", At: at, Leader: election.Leader{Name: "web-1", Term: 7, Since: at.Add(-time.Minute)}})
 		g.Expect(text).To(And(ContainSubstring("web-1"), ContainSubstring("jobs")))
 		told[text] = true
-		if k >= election.Released {
+		if k >= observe.Released {
 			g.Expect(text).To(HaveSuffix(", term 7, 1m0s after it was elected"))
 		}
 	}
@@ -118,12 +119,12 @@ func TestWatchGoesOnWhenItsServerRestarts(t *testing.T) {
 	}
 	g.Expect(put("web-1")()).To(Succeed())
 	w := startWatch(t, s.URL(), "--bucket", bucket.Bucket())
-	w.next(election.Leading, "web-1")
+	w.next(observe.Leading, "web-1")
 	s.Restart(t, 0)
 	g.Eventually(put("web-2")).WithTimeout(patience).Should(Succeed())
-	w.next(election.Evicted, "web-1")
-	w.next(election.Elected, "web-2")
-	w.next(election.Leading, "web-2")
+	w.next(observe.Evicted, "web-1")
+	w.next(observe.Elected, "web-2")
+	w.next(observe.Leading, "web-2")
 }
 
 func TestWatchWaitsForAServerThatIsNotThereYet(t *testing.T) {

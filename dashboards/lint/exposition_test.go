@@ -44,7 +44,7 @@ func gathered(t *testing.T, namespace string) (exposition, []byte) {
 			e, err := election.NewElection(name, "jobs", s.Bucket(t, s.Connect(t), 10*time.Second, natstest.WithMarkers), election.WithRegisterer(registerer))
 			g.Expect(err).NotTo(HaveOccurred())
 			go func() { _ = e.Start(context.Background()) }()
-			t.Cleanup(e.Stop)
+			t.Cleanup(func() { _ = e.Shutdown(context.Background()) })
 			candidates = append(candidates, e)
 		}
 		time.Sleep(time.Minute)

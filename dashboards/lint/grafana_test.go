@@ -168,10 +168,10 @@ func (p panel) ruled(g *WithT, fixed bool) {
 
 func TestTheDocumentationListsWhatCandidatesShow(t *testing.T) {
 	g := NewWithT(t)
-	text, err := os.ReadFile("../../doc.go")
+	text, err := os.ReadFile("../../docs/REFERENCE.md")
 	g.Expect(err).NotTo(HaveOccurred())
 	listed := map[string]bool{}
-	for _, line := range regexp.MustCompile(`(?m)^//\t(election_\w+) +(gauge|counter|histogram) `).FindAllStringSubmatch(string(text), -1) {
+	for _, line := range regexp.MustCompile("(?m)^\\| `(election_\\w+)` \\| (gauge|counter|histogram) \\|").FindAllStringSubmatch(string(text), -1) {
 		listed[line[1]] = true
 		if line[2] == "histogram" {
 			delete(listed, line[1])

@@ -26,7 +26,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/dashboards"
-	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/ports"
 )
@@ -40,7 +40,7 @@ const (
 // host is a candidate that shows its metrics to Prometheus.
 type host struct {
 	*election.Election
-	link     *link.Link
+	link     *faultproxy.Link
 	registry *prometheus.Registry
 	metrics  *httptest.Server
 }

@@ -9,6 +9,7 @@ require (
 	github.com/nats-io/nuid v1.0.1
 	github.com/natscampaign/election v0.0.0
 	github.com/onsi/gomega v1.44.0
+	go.uber.org/goleak v1.3.0
 	modernc.org/sqlite v1.60.1
 )
 
@@ -35,9 +36,7 @@ require (
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/synadia-io/orbit.go/jetstreamext v0.3.0 // indirect
-	github.com/synadia-io/orbit.go/natscontext v0.1.1 // indirect
 	github.com/synadia-io/orbit.go/natsext v0.1.2 // indirect
-	go.uber.org/goleak v1.3.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.60.0 // indirect

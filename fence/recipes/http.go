@@ -17,15 +17,15 @@ import (
 
 const largestBody = 1 << 20
 
-// Fenced lets the requests of one term at a time through to a handler: those of the newest that has been seen. Requests of
-// the same term run side by side. The first of a newer one shuts out all that are older, waits for those that the handler is
-// still at, and only then goes on; so the effects of two terms never mix.
+// Fenced passes the requests of one term at a time to a handler: those of the newest term that it has seen. Requests of one term run
+// concurrently. The first request of a newer term shuts out all older ones, waits until the handler has answered those under way, and only
+// then goes on; so the effects of two terms never mix.
 //
-// It answers 400 to a request without a token, or with none that is one, 412 to one of an older term, which no retry and no
-// look at the resource can mend, and 503 if the token could not be kept.
+// Fenced answers 400 to a request without a valid token, 412 to a request of an older term, which no retry can help, and 503 if the token
+// could not be kept.
 func Fenced(guard *fence.Guard, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// All of the body first: a leader that was stopped while it sent it must not hold up the next one.
+		// Read the whole body first: a leader that stops while it sends a request must not delay the next leader.
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestBody))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -48,7 +48,7 @@ func Fenced(guard *fence.Guard, next http.Handler) http.Handler {
 	})
 }
 
-// GuardIn returns a guard that keeps its tokens in a file, and begins with the one that is there.
+// GuardIn returns a guard that keeps its tokens in a file, and begins with the token in that file.
 func GuardIn(path string) (*fence.Guard, error) {
 	guard := new(fence.Guard)
 	highest, err := os.ReadFile(path)
@@ -62,7 +62,7 @@ func GuardIn(path string) (*fence.Guard, error) {
 	return guard, err
 }
 
-// replace gives a file other content, all of it or, if anything goes wrong, none.
+// replace replaces the content of a file, all of it or, if anything goes wrong, nothing.
 func replace(path, content string) error {
 	next, err := os.Create(path + ".new")
 	if err != nil {
@@ -79,10 +79,10 @@ func replace(path, content string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close()) // or the new name may be gone after a loss of power; Windows has no such call
+	return errors.Join(dir.Sync(), dir.Close()) // else the new name may be lost with the power; Windows has no such call
 }
 
-// Put is the leader's side: a request with the token of its term.
+// Put sends a leader's request, with the token of its term.
 func Put(ctx context.Context, client *http.Client, t election.Term, url string, data []byte) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPut, url, bytes.NewReader(data))
 	if err != nil {

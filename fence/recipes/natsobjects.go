@@ -14,8 +14,8 @@ import (
 	"github.com/natscampaign/election/fence"
 )
 
-// PutObject stores an object under a name that nobody else uses, and then has the name point to it. Only the latter is
-// fenced; what an older leader stores after that is never pointed to.
+// PutObject stores an object under a unique name, and then has the given name point to it. Only the pointer is fenced: no pointer leads to
+// what an older leader stores later.
 func PutObject(ctx context.Context, objects jetstream.ObjectStore, pointers *fence.Bucket, t election.Term, name string, data io.Reader) error {
 	unique := name + "/" + t.Token() + "/" + nuid.Next()
 	if _, err := objects.Put(ctx, jetstream.ObjectMeta{Name: unique}, data); err != nil {
@@ -28,7 +28,7 @@ func PutObject(ctx context.Context, objects jetstream.ObjectStore, pointers *fen
 	return err
 }
 
-// GetObject returns what a name points to. Everybody may read.
+// GetObject returns the object that a name points to. Any process may read.
 func GetObject(ctx context.Context, objects jetstream.ObjectStore, pointers jetstream.KeyValue, name string) ([]byte, error) {
 	for {
 		pointer, err := pointers.Get(ctx, name)
@@ -40,13 +40,13 @@ func GetObject(ctx context.Context, objects jetstream.ObjectStore, pointers jets
 			return data, err
 		}
 		if again, err := pointers.Get(ctx, name); err != nil || again.Revision() == pointer.Revision() {
-			return nil, fmt.Errorf("%s points to %s, which is not there: %w", name, pointer.Value(), errors.Join(err, jetstream.ErrObjectNotFound))
+			return nil, fmt.Errorf("%s points to %s, which does not exist: %w", name, pointer.Value(), errors.Join(err, jetstream.ErrObjectNotFound))
 		}
 	}
 }
 
-// SweepObjects deletes what older terms stored for a name, but for what it points to. Call it once the bucket of pointers has
-// been opened: from then on no older leader can have a name point to anything.
+// SweepObjects deletes the objects that older terms stored for a name, except the one that the name points to. Call it after the bucket of
+// pointers was opened: from then on no older leader can change a pointer.
 func SweepObjects(ctx context.Context, objects jetstream.ObjectStore, pointers *fence.Bucket, t election.Term, name string) error {
 	current := ""
 	switch pointer, err := pointers.Get(ctx, name); {

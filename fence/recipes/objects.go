@@ -12,16 +12,16 @@ import (
 	"github.com/natscampaign/election/fence"
 )
 
-// Objects is a bucket of an object store with conditional writes, such as S3's. An object that is written here begins with a
-// line of its own, the token of the term that wrote it.
+// Objects is a bucket of an object store with conditional writes, such as S3. The first line of each object is the token of the term that
+// wrote it.
 type Objects struct {
 	URL    string       // of the bucket
-	Client *http.Client // signs the requests, where the store wants that
+	Client *http.Client // signs the requests, where the store requires that
 }
 
-// Update replaces an object by what change makes of it, nil if there is none, unless a newer term has written it. If anybody
-// writes it meanwhile, change is called again with that. If the reply to a write is lost, and the client tries again by
-// itself, what change is called with next may be what it made before.
+// Update replaces an object by the result of change, unless a newer term has written it. change gets the present data, nil if there is no
+// object, and is called again if another client writes the object meanwhile. If the reply to a write is lost, and the client tries again by
+// itself, change may next get its own result.
 func (o Objects) Update(ctx context.Context, t election.Term, name string, change func(data []byte) ([]byte, error)) error {
 	for {
 		token, data, etag, err := o.get(ctx, name)
@@ -44,7 +44,7 @@ func (o Objects) Update(ctx context.Context, t election.Term, name string, chang
 	}
 }
 
-// newer says why a term may not write over what the one with the given token has written.
+// newer returns why a term may not write over an object that a term with the given token has written.
 func newer(t election.Term, token string) error {
 	var guard fence.Guard
 	if err := guard.Admit(token); err != nil {
@@ -59,7 +59,7 @@ func (o Objects) Get(ctx context.Context, name string) ([]byte, error) {
 	return data, err
 }
 
-// get returns the parts of an object, and its ETag; that is "" if there is none.
+// get returns the parts of an object, and its ETag; the ETag is "" if there is no object.
 func (o Objects) get(ctx context.Context, name string) (token string, data []byte, etag string, err error) {
 	answer, err := o.do(ctx, http.MethodGet, name, nil, nil)
 	if err != nil {
@@ -83,12 +83,12 @@ func (o Objects) get(ctx context.Context, name string) (token string, data []byt
 	case !found:
 		err = fmt.Errorf("reading %s: it does not begin with a token", name)
 	case etag == "" || strings.HasPrefix(etag, "W/"):
-		err = fmt.Errorf("reading %s: its ETag, %q, is none to make a write depend on", name, etag)
+		err = fmt.Errorf("reading %s: no write can depend on its ETag, %q", name, etag)
 	}
 	return string(line), data, etag, err
 }
 
-// put stores an object if that which is there has the ETag, or if none is there for "".
+// put stores an object if the stored one has the given ETag or, for "", if there is none.
 func (o Objects) put(ctx context.Context, name, etag, content string) (stored bool, err error) {
 	condition := http.Header{"If-Match": {etag}}
 	if etag == "" {
@@ -102,9 +102,9 @@ func (o Objects) put(ctx context.Context, name, etag, content string) (stored bo
 	switch status := answer.StatusCode; {
 	case status == http.StatusOK, status == http.StatusCreated, status == http.StatusNoContent:
 		return true, nil
-	case status == http.StatusPreconditionFailed, status == http.StatusConflict: // another, or one at once
+	case status == http.StatusPreconditionFailed, status == http.StatusConflict: // another object is stored, or is being stored
 		return false, nil
-	case status == http.StatusNotFound && etag != "": // it was deleted; where none was, it is the bucket that is not there
+	case status == http.StatusNotFound && etag != "": // the object was deleted; without an ETag the bucket does not exist
 		return false, nil
 	}
 	return false, fmt.Errorf("writing %s: %s", name, answer.Status)

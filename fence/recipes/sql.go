@@ -10,9 +10,9 @@ import (
 	"github.com/natscampaign/election/fence"
 )
 
-// Schema makes the tables of these recipes. Tokens must be compared byte by byte, as SQLite does: in PostgreSQL give the
-// columns COLLATE "C", in MySQL CHARACTER SET ascii COLLATE ascii_bin (or utf8mb4_bin). A row without a fence has an empty
-// one, which sorts before all tokens; NULL would compare with none.
+// Schema makes the tables of these recipes. Tokens must be compared byte by byte, as SQLite does: in PostgreSQL give the columns COLLATE "C",
+// in MySQL CHARACTER SET ascii COLLATE ascii_bin (or utf8mb4_bin). A row without a fence has an empty one, which sorts before all tokens;
+// NULL would compare with none.
 const Schema = `
 	CREATE TABLE settings (id TEXT PRIMARY KEY, value TEXT NOT NULL, fence TEXT NOT NULL DEFAULT '');
 	CREATE TABLE terms (election TEXT PRIMARY KEY, token TEXT NOT NULL);`
@@ -23,7 +23,7 @@ type Conn interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// SetRow sets a row that is there, unless a newer term has written or taken it.
+// SetRow updates a row that exists, unless a newer term has written or taken it.
 func SetRow(ctx context.Context, db Conn, t election.Term, id, value string) error {
 	token := t.Token()
 	return one(db.ExecContext(ctx, `
@@ -31,7 +31,7 @@ func SetRow(ctx context.Context, db Conn, t election.Term, id, value string) err
 		value, token, id, token))
 }
 
-// PutRow sets a row, or makes it, unless a newer term has written or taken it.
+// PutRow inserts or updates a row, unless a newer term has written or taken it.
 func PutRow(ctx context.Context, db Conn, t election.Term, id, value string) error {
 	return one(db.ExecContext(ctx, `
 		INSERT INTO settings (id, value, fence) VALUES (?, ?, ?)
@@ -40,7 +40,7 @@ func PutRow(ctx context.Context, db Conn, t election.Term, id, value string) err
 		id, value, t.Token()))
 }
 
-// TakeRow reads a row that is there and keeps older terms from writing it after that.
+// TakeRow reads a row that exists, and keeps older terms from writing it after that.
 func TakeRow(ctx context.Context, db Conn, t election.Term, id string) (value string, err error) {
 	token := t.Token()
 	err = db.QueryRowContext(ctx, `
@@ -66,15 +66,15 @@ func one(result sql.Result, err error) error {
 	return nil
 }
 
-// InTerm runs f in a transaction that is refused if a newer term has had one. Whatever f reads and writes, in any table, is
-// protected among the transactions that are made here.
+// InTerm runs f in a transaction, which is refused if a newer term has had one. All that f reads and writes, in any table, is protected among
+// the transactions of InTerm.
 func InTerm(ctx context.Context, db *sql.DB, t election.Term, f func(tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after a commit
-	// The first statement, for it also locks the election's row: other terms wait for the end of this transaction.
+	// The first statement also locks the election's row: other terms wait for the end of this transaction.
 	err = one(tx.ExecContext(ctx, `
 		INSERT INTO terms (election, token) VALUES (?, ?)
 		ON CONFLICT (election) DO UPDATE SET token = excluded.token

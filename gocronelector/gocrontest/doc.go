@@ -1,3 +1,2 @@
-// Package gocrontest tries the elector in gocron itself. It is a module of its own, so that nobody depends on gocron who
-// does not use it.
+// Package gocrontest tests the elector in gocron itself. It is a module of its own, so that users of package election do not depend on gocron.
 package gocrontest

@@ -20,7 +20,7 @@ func TestJobsRunOnTheLeaderOnly(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T) {
 		g, s := NewWithT(t), natstest.Start(t)
 		var elections []*election.Election
-		var astray, ran atomic.Int64
+		var misplaced, ran atomic.Int64
 		for _, name := range []string{"a", "b", "c"} {
 			e, err := election.NewElection(name, "jobs", s.Bucket(t, s.Connect(t), 10*time.Second, natstest.WithMarkers))
 			g.Expect(err).NotTo(HaveOccurred())
@@ -30,13 +30,13 @@ func TestJobsRunOnTheLeaderOnly(t *testing.T) {
 			_, err = scheduler.NewJob(gocron.DurationJob(time.Second), gocron.NewTask(func() {
 				ran.Add(1)
 				if !e.IsLeader() {
-					astray.Add(1)
+					misplaced.Add(1)
 				}
 			}))
 			g.Expect(err).NotTo(HaveOccurred())
 			go func() { _ = e.Start(context.Background()) }()
 			scheduler.Start()
-			t.Cleanup(e.Stop)
+			t.Cleanup(func() { _ = e.Shutdown(context.Background()) })
 			t.Cleanup(func() { _ = scheduler.Shutdown() })
 		}
 		time.Sleep(time.Minute)
@@ -45,6 +45,6 @@ func TestJobsRunOnTheLeaderOnly(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		g.Expect(ran.Load()).To(BeNumerically("~", 110, 8))
-		g.Expect(astray.Load()).To(BeZero())
+		g.Expect(misplaced.Load()).To(BeZero())
 	})
 }

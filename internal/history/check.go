@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Findings is what a run shows.
+// Findings are the results of a check.
 type Findings struct {
-	Overlap   time.Duration // in which at least two believed that they led
+	Overlap   time.Duration // in which at least two candidates considered themselves leader
 	Overlaps  []Overlap
-	Disorder  []string // terms that were believed in after a later one
-	Misplaced []string // records after one of a later term, and numbers that are missing
+	Disorder  []string // terms that began after a later one
+	Misplaced []string // records after a record of a later term, and missing numbers
 	Changes   []Change
 	Gaps      []Gap
 }
 
-// Overlap is a time in which two believed that they led.
+// Overlap is a time in which two candidates considered themselves leader.
 type Overlap struct {
 	Span
 	A, B Belief
@@ -27,35 +27,35 @@ type Overlap struct {
 type Change struct {
 	At       time.Duration // when the earlier term ended
 	Old, New Belief
-	Cause    string // the kind of fault, or what else it is put down to
-	Unneeded bool   // whether the lease could have been renewed
+	Cause    string // a kind of fault, or one of the Kind constants
+	Unneeded bool   // the lease could have been renewed
 
 	fault *Fault
 }
 
-// Gap is a time in which nobody believed.
+// Gap is a time in which no candidate considered itself leader.
 type Gap struct {
 	Span
-	Kind  string        // the kind of fault that it is put down to
-	Since time.Duration // what its length is measured from: the fault, or the end of the last outage
+	Kind  string        // of the fault that caused it, or one of the Kind constants
+	Since time.Duration // the start of the measurement: the fault, or the end of the last outage
 	Bound time.Duration
 	Fault *Fault // nil if there was none
 }
 
-// Took returns how long it took until somebody led.
+// Took returns how long it took until a candidate led.
 func (g Gap) Took() time.Duration { return g.To - g.Since }
 
-// Late says whether that was too long.
+// Late reports whether that was too long.
 func (g Gap) Late() bool { return g.Took() > g.Bound }
 
-// Kinds of what a term's end is put down to that are no faults.
+// Causes of a term's end that are not faults.
 const (
 	KindStart  = "start"
 	KindOutage = "outage"
 	KindNone   = "none"
 )
 
-// Check compares beliefs, records and faults. It changes nothing in r but the order of beliefs and faults.
+// Check compares beliefs, records and faults. It sorts the beliefs and faults of r.
 func (r *Run) Check() *Findings {
 	slices.SortStableFunc(r.Beliefs, func(a, b Belief) int { return cmp.Compare(a.From, b.From) })
 	slices.SortStableFunc(r.Faults, func(a, b Fault) int { return cmp.Compare(a.From, b.From) })
@@ -67,9 +67,9 @@ func (r *Run) Check() *Findings {
 	return f
 }
 
-// overlaps finds who believed at the same time as somebody else.
+// overlaps finds beliefs of different candidates at the same time.
 func (f *Findings) overlaps(beliefs []Belief) {
-	counted := time.Duration(0) // up to where overlaps are summed up
+	counted := time.Duration(0) // the end of the overlaps that the sum includes
 	for i, b := range beliefs {
 		for _, a := range beliefs[:i] {
 			both := Span{From: b.From, To: min(a.To, b.To)}
@@ -85,7 +85,7 @@ func (f *Findings) overlaps(beliefs []Belief) {
 	}
 }
 
-// terms finds terms that began after a later one had begun.
+// terms finds terms that began after a later term.
 func (f *Findings) terms(beliefs []Belief) {
 	var latest Belief
 	for _, b := range beliefs {
@@ -97,7 +97,7 @@ func (f *Findings) terms(beliefs []Belief) {
 	}
 }
 
-// records finds records that a deposed leader appended, and records that are missing.
+// records finds records that a deposed leader appended, and missing records.
 func (f *Findings) records(records []Record) {
 	var latest Record
 	for _, x := range records {
@@ -114,7 +114,7 @@ func (f *Findings) records(records []Record) {
 	}
 }
 
-// changes finds changes of leader and the times without one between them.
+// changes finds changes of leader and the times without a leader between them.
 func (f *Findings) changes(r *Run) {
 	old := Belief{To: r.From}
 	for _, b := range r.Beliefs {
@@ -131,7 +131,7 @@ func (f *Findings) changes(r *Run) {
 			old = b
 		}
 	}
-	if old.To < r.To { // nobody leads at the end
+	if old.To < r.To { // no candidate leads at the end
 		c := Change{At: old.To, Old: old, Cause: KindStart}
 		if old.Candidate != "" {
 			c.Cause, c.fault, _ = r.cause(old)
@@ -148,8 +148,8 @@ func (f *Findings) gap(r *Run, c Change, to time.Duration) {
 	}
 }
 
-// gap measures the time without a leader after a change. It counts from the last thing that stood in the way: the fault,
-// another within the gap, or the end of an outage, after which the bound is a larger one. So it is after forged notifications.
+// gap measures the time without a leader after a change. It counts from the last obstacle: the fault, another fault within
+// the gap, or the end of an outage. After an outage and after forged notifications the bound is larger.
 func (r *Run) gap(c Change, to time.Duration) Gap {
 	g := Gap{Span: Span{From: c.At, To: to}, Kind: c.Cause, Since: c.At, Bound: r.Timing.Bound(), Fault: c.fault}
 	if c.fault != nil {
@@ -157,7 +157,7 @@ func (r *Run) gap(c Change, to time.Duration) Gap {
 		switch {
 		case c.fault.Releases:
 			g.Bound = Release
-		case c.fault.Renews: // the key expires one TTL after a renewal that came up to one interval after the fault
+		case c.fault.Renews: // the last renewal may arrive up to one interval after the fault
 			g.Bound += r.Timing.Interval
 		}
 	}
@@ -167,7 +167,7 @@ func (r *Run) gap(c Change, to time.Duration) Gap {
 		}
 	}
 	for _, o := range r.Outages {
-		if o.To > g.From-r.Timing.TTL && o.From < to { // one that ended before the lease did may have cost it all the same
+		if o.To > g.From-r.Timing.TTL && o.From < to { // an outage that ended before the lease did may have cost it all the same
 			g.Since, g.Bound = max(g.Since, min(o.To, to)), r.Timing.OutageBound()
 		}
 	}
@@ -180,12 +180,12 @@ func (r *Run) gap(c Change, to time.Duration) Gap {
 	return g
 }
 
-// cause finds what a term's end is put down to, and whether it was unneeded: none of the faults that end a term at once
-// hit the leader, and between the moment at which its last renewal was due and its deadline there was a contiguous half
-// of the time in which neither a fault on the leader nor an outage of the bucket kept it from renewing.
+// cause finds the cause of a term's end, and whether the end was unneeded. It was unneeded if no fault that ends a term at
+// once hit the leader, and the leader could have renewed: from the time at which its last renewal was due to its deadline,
+// one uninterrupted half was free of faults on the leader and of outages of the bucket.
 func (r *Run) cause(old Belief) (kind string, fault *Fault, unneeded bool) {
 	window := Span{From: old.Deadline - r.Timing.room(), To: old.Deadline}
-	busy := slices.Clone(r.Outages)
+	blocked := slices.Clone(r.Outages)
 	longest := time.Duration(0)
 	for i := range r.Faults {
 		f := &r.Faults[i]
@@ -195,12 +195,12 @@ func (r *Run) cause(old Belief) (kind string, fault *Fault, unneeded bool) {
 		if !f.hits(old.Candidate) || f.Ends {
 			continue
 		}
-		busy = append(busy, f.Span)
+		blocked = append(blocked, f.Span)
 		if o := f.overlap(window); o > longest {
 			kind, fault, longest = f.Kind, f, o
 		}
 	}
-	if longestFree(window, busy) >= r.Timing.room()/2 || old.Reason != "" && old.Reason != reasonDeadline {
+	if longestFree(window, blocked) >= r.Timing.room()/2 || old.Reason != "" && old.Reason != reasonDeadline {
 		return KindNone, nil, true
 	}
 	if fault == nil {
@@ -209,14 +209,14 @@ func (r *Run) cause(old Belief) (kind string, fault *Fault, unneeded bool) {
 	return kind, fault, false
 }
 
-// endsWithin is how much later than the end of a belief the fault that ended it may be written down to have begun.
+// endsWithin is how much later than the end of a belief the recorded start of the fault that ended it may be.
 const endsWithin = 100 * time.Millisecond
 
-// reasonDeadline is the election's word for a lease that ran out.
+// reasonDeadline is the library's reason for a lease that ran out.
 const reasonDeadline = "deadline"
 
-// outage finds the fault of servers behind an outage of the bucket within the window: of those at the time the one that
-// lasted for most of it.
+// outage finds the fault of servers that caused an outage of the bucket within the window: the one that overlaps the outage
+// most.
 func (r *Run) outage(window Span) (string, *Fault) {
 	var found *Fault
 	most := time.Duration(0)

@@ -7,12 +7,12 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// The timing of the hand-made runs: a renewal is due 3.75 s after the last, and the deadline is 1.15 s later.
+// timing is that of the runs here: a renewal is due 3.75 s after the last, and the deadline is 1.15 s later.
 var timing = Timing{TTL: 5 * time.Second, Interval: 3750 * time.Millisecond, Margin: 100 * time.Millisecond, StandDown: 3750 * time.Millisecond}
 
 func at(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
-// belief returns one whose lease ended by itself.
+// belief returns a belief that ended by its deadline.
 func belief(candidate string, term uint64, from, to float64) Belief {
 	return Belief{Candidate: candidate, Term: term, Token: string(rune('a' + term)), From: at(from), To: at(to), Deadline: at(to), Reason: reasonDeadline}
 }
@@ -56,11 +56,11 @@ func TestACleanRunPasses(t *testing.T) {
 	}
 }
 
-func TestTwoThatBelieveAtOnceAreFoundAndCountedOnce(t *testing.T) {
+func TestOverlappingBeliefsAreFoundAndCountedOnce(t *testing.T) {
 	g := NewWithT(t)
 	r := clean()
 	r.Beliefs[0].To = at(19.5)
-	r.Beliefs = append(r.Beliefs, belief("z", 3, 19, 20)) // a third in part of that time, and on
+	r.Beliefs = append(r.Beliefs, belief("z", 3, 19, 20)) // a third, in part of that time and longer
 	f := r.Check()
 	g.Expect(f.Overlaps).To(HaveLen(3))
 	g.Expect(f.Overlap).To(Equal(at(2)))
@@ -106,20 +106,20 @@ func TestAChangeIsUnneededIfTheLeaseCouldHaveBeenRenewed(t *testing.T) {
 		cause    string
 		unneeded bool
 	}{
-		"nothing happened":               {nil, nil, "deadline", KindNone, true},
-		"somebody else was hit":          {[]Fault{fault("cut", "y", 10, 17)}, nil, "deadline", KindNone, true},
-		"it was cut off too short":       {[]Fault{fault("cut", "x", 12, 13.2)}, nil, "deadline", KindNone, true},
-		"it was cut off long enough":     {[]Fault{fault("cut", "x", 12, 13.5)}, nil, "deadline", "cut", false},
-		"it was killed":                  {[]Fault{fault("kill", "x", 14, 16)}, nil, "", "kill", false},
-		"another was killed":             {[]Fault{fault("kill", "y", 14, 16)}, nil, "deadline", KindNone, true},
-		"it was killed in another term":  {[]Fault{fault("kill", "x", 2, 3)}, nil, "deadline", KindNone, true},
-		"there was an outage":            {nil, []Span{{at(12), at(15)}}, "deadline", KindOutage, false},
-		"a short outage":                 {nil, []Span{{at(12), at(13.2)}}, "deadline", KindNone, true},
-		"two, with too little between":   {nil, []Span{{at(12), at(13.2)}, {at(13.7), at(15)}}, "deadline", KindOutage, false},
-		"an outage with a fault behind":  {[]Fault{fault("kill-server", "", 11.8, 16)}, []Span{{at(12), at(15)}}, "deadline", "kill-server", false},
-		"an outage with two behind":      {[]Fault{fault("lose-quorum", "", 11.8, 16), fault("step-down", "", 12, 12.1)}, []Span{{at(12), at(15)}}, "deadline", "lose-quorum", false},
-		"an outage with another before":  {[]Fault{fault("step-down", "", 8, 8.1)}, []Span{{at(12), at(15)}}, "deadline", KindOutage, false},
-		"its key was lost for no reason": {nil, []Span{{at(12), at(15)}}, "overwritten", KindNone, true},
+		"nothing happened":                 {nil, nil, "deadline", KindNone, true},
+		"somebody else was hit":            {[]Fault{fault("cut", "y", 10, 17)}, nil, "deadline", KindNone, true},
+		"it was cut off too short":         {[]Fault{fault("cut", "x", 12, 13.2)}, nil, "deadline", KindNone, true},
+		"it was cut off long enough":       {[]Fault{fault("cut", "x", 12, 13.5)}, nil, "deadline", "cut", false},
+		"it was killed":                    {[]Fault{fault("kill", "x", 14, 16)}, nil, "", "kill", false},
+		"another was killed":               {[]Fault{fault("kill", "y", 14, 16)}, nil, "deadline", KindNone, true},
+		"it was killed in another term":    {[]Fault{fault("kill", "x", 2, 3)}, nil, "deadline", KindNone, true},
+		"there was an outage":              {nil, []Span{{at(12), at(15)}}, "deadline", KindOutage, false},
+		"a short outage":                   {nil, []Span{{at(12), at(13.2)}}, "deadline", KindNone, true},
+		"two, with little time between":    {nil, []Span{{at(12), at(13.2)}, {at(13.7), at(15)}}, "deadline", KindOutage, false},
+		"an outage with a cause":           {[]Fault{fault("kill-server", "", 11.8, 16)}, []Span{{at(12), at(15)}}, "deadline", "kill-server", false},
+		"an outage with two causes":        {[]Fault{fault("lose-quorum", "", 11.8, 16), fault("step-down", "", 12, 12.1)}, []Span{{at(12), at(15)}}, "deadline", "lose-quorum", false},
+		"an outage after a fault":          {[]Fault{fault("step-down", "", 8, 8.1)}, []Span{{at(12), at(15)}}, "deadline", KindOutage, false},
+		"its key was lost without a fault": {nil, []Span{{at(12), at(15)}}, "overwritten", KindNone, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -153,11 +153,11 @@ func TestAHandoverHasABoundOfItsOwn(t *testing.T) {
 	g.Expect(r.Check().Gaps[1].Late()).To(BeTrue())
 	r.Faults[0].From = at(14.001) // a belief ends with the last answer before the fault
 	g.Expect(r.Check().Gaps[1].Bound).To(Equal(Release))
-	r.Faults = append(r.Faults, fault("cut", "y", 14.5, 20)) // whoever was about to lead
+	r.Faults = append(r.Faults, fault("cut", "y", 14.5, 20)) // the candidate that was about to lead
 	g.Expect(r.Check().Gaps[1].Bound).To(Equal(timing.Bound()))
 }
 
-func TestALeaderThatHearsNoAnswersRenewsOnceMore(t *testing.T) {
+func TestALeaderWithoutRepliesMayRenewOnceMore(t *testing.T) {
 	g := NewWithT(t)
 	r := clean()
 	r.Faults[0].Renews = true
@@ -173,7 +173,7 @@ func TestAfterAnOutageTheBoundCountsFromItsEnd(t *testing.T) {
 	g.Expect(gap.Bound).To(Equal(timing.OutageBound()))
 }
 
-func TestNobodyThatLeadsAtTheEndIsLateToo(t *testing.T) {
+func TestATimeWithoutALeaderAtTheEndMayBeLateToo(t *testing.T) {
 	g := NewWithT(t)
 	r := clean()
 	r.Beliefs = r.Beliefs[:1]
@@ -182,10 +182,10 @@ func TestNobodyThatLeadsAtTheEndIsLateToo(t *testing.T) {
 	g.Expect(gaps[1].To).To(Equal(r.To))
 	r.To = at(18)
 	g.Expect(r.Check().Gaps).To(HaveLen(1), "there was time left")
-	g.Expect((&Run{Timing: timing, To: at(60)}).Check().Gaps).To(HaveLen(1), "nobody ever led")
+	g.Expect((&Run{Timing: timing, To: at(60)}).Check().Gaps).To(HaveLen(1), "no candidate ever led")
 }
 
-func TestWhatFollowsTheEndIsLeftOutOfChanges(t *testing.T) {
+func TestBeliefsAfterTheEndAreNoChanges(t *testing.T) {
 	g := NewWithT(t)
 	r := clean()
 	r.Beliefs = append(r.Beliefs, belief("z", 3, 46, 47))

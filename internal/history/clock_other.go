@@ -4,8 +4,8 @@ package history
 
 import "time"
 
-// Supported says whether the system has a clock that all processes share and that nobody sets.
+// Supported reports whether the system has a clock that all processes share and that nobody sets.
 const Supported = false
 
-// Now is of no use on this system.
-func Now() time.Duration { panic("history: no clock that processes share") }
+// Now panics on this system.
+func Now() time.Duration { panic("history: this system has no clock that processes share") }

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Supported says whether the system has a clock that all processes share and that nobody sets.
+// Supported reports whether the system has a clock that all processes share and that nobody sets.
 const Supported = true
 
 // Now reads the machine's monotonic clock, which is the same for all processes.
 func Now() time.Duration {
 	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil { // it takes no argument that could be wrong
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil { // it fails for no valid clock
 		panic(err)
 	}
 	return time.Duration(t.Nano())

@@ -12,17 +12,17 @@ type What string
 
 // The kinds of event.
 const (
-	Started   What = "started"   // the process stands as a candidate
-	Elected   What = "elected"   // it holds the key, leadership does not count yet: Term, Reason
+	Started   What = "started"   // the process becomes a candidate
+	Elected   What = "elected"   // it holds the key; leadership does not count yet: Term, Reason
 	Believes  What = "believes"  // the first true answer of IsLeader: Term, Token, Deadline
 	Renewed   What = "renewed"   // the answer is still true, and the deadline has moved: Deadline
 	Doubts    What = "doubts"    // the first answer that is no longer true: Last
-	Paused    What = "paused"    // nothing was asked for long, as while the process was stopped: Last, Still
-	Lost      What = "lost"      // the election says why it holds the key no more: Term, Reason
-	Fenced    What = "fenced"    // the stream refused a record, for it has records of a later term: Term, Number
-	Overtaken What = "overtaken" // the answer is true although the stream has a record of a later term: Term, Token of the later
-	Beat      What = "beat"      // how many answers were asked for since the process started: Samples
-	Killed    What = "killed"    // the process is about to be killed; written by whoever kills it
+	Paused    What = "paused"    // IsLeader was not called for long, as in a stopped process: Last, Still
+	Lost      What = "lost"      // it no longer holds the key: Term, Reason
+	Fenced    What = "fenced"    // the stream refused a record because it has records of a later term: Term, Number
+	Overtaken What = "overtaken" // the answer is true although the stream has a record of a later term: Term, Token of the later term
+	Beat      What = "beat"      // how often IsLeader was called since the process started: Samples
+	Killed    What = "killed"    // the process is about to be killed; the killer writes this event
 	Stopped   What = "stopped"   // the process leaves the election in order
 )
 
@@ -34,13 +34,13 @@ type Event struct {
 	Token    string        `json:"token,omitempty"`
 	Reason   string        `json:"reason,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"` // when the lease ends unless it is renewed
-	Last     time.Duration `json:"last,omitempty"`     // just before the last true answer was asked for
+	Last     time.Duration `json:"last,omitempty"`     // just before the call that returned the last true answer
 	Still    bool          `json:"still,omitempty"`    // whether the first answer after a pause is true
 	Number   uint64        `json:"number,omitempty"`
 	Samples  int           `json:"samples,omitempty"`
 }
 
-// Writer appends events to a history. It may be used by many goroutines.
+// Writer appends events to a history. It is safe for concurrent use.
 type Writer struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -49,7 +49,7 @@ type Writer struct {
 // NewWriter returns a writer of events to w, which should be a file opened for appending.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Write appends e, in one write, which the end of the process cannot undo. Its time is now if it has none.
+// Write appends e in one write, so the end of the process cannot undo it. If e has no time, its time is now.
 func (w *Writer) Write(e Event) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

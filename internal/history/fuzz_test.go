@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// FuzzRead reads histories of processes that were killed while they wrote, and checks what they seem to say.
+// FuzzRead reads histories of processes that were killed during a write, and checks the beliefs in them.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"at":1,"what":"started"}` + "\n" + `{"at":2,"what":"believes","term":1,"token":"a","deadline":9}` + "\n"))
 	f.Add([]byte(`{"at":-1,"what":"doubts","term":18446744073709551615,"last":-5}` + "\n" + `{"at":`))

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// Belief is a time in which a candidate believed that it led, by its own answers.
+// Belief is a time in which a candidate considered itself leader, by its own answers.
 type Belief struct {
 	Candidate string
 	Term      uint64
 	Token     string
 	From, To  time.Duration
-	Deadline  time.Duration // the last one that is known
-	Reason    string        // why the election says it ended; empty if the process was killed
+	Deadline  time.Duration // the last known one
+	Reason    string        // of the end of the term; empty if the process was killed
 }
 
-// Overtaking is a moment in which a candidate believed in a term although the leader of a later one had appended a record:
-// two leaders beyond doubt, also where their beliefs, which are made shorter than they were, do not overlap.
+// Overtaking is a moment in which a candidate considered itself leader although the leader of a later term had appended a
+// record. It proves two leaders even where their beliefs, which are shorter than they really were, do not overlap.
 type Overtaking struct {
 	Candidate string
 	Term      uint64
@@ -29,27 +29,27 @@ type Overtaking struct {
 	At        time.Duration
 }
 
-// Hold is a time in which a candidate held the key, from the write that won it.
+// Hold is a time in which a candidate held the key, from the write that acquired it.
 type Hold struct {
 	Candidate string
 	Term      uint64
 	From, To  time.Duration
 }
 
-// Candidate is what the history of one candidate says.
+// Candidate is the content of one candidate's history.
 type Candidate struct {
 	Name      string
 	Beliefs   []Belief
 	Holds     []Hold
 	Alive     []Hold // the times in which its process ran; they have no term
-	Pauses    []Span // from one answer to the next, where that took long
+	Pauses    []Span // long times from one answer to the next
 	Samples   int
 	Fenced    int
 	Overtaken []Overtaking
 }
 
-// Read reads the history of the candidate of that name, which ends at the given time at the latest. A last line that
-// was cut short is left out.
+// Read reads the history of the candidate of that name, which ends at the given time at the latest. It skips a last line
+// that was cut short.
 func Read(r io.Reader, name string, end time.Duration) (*Candidate, error) {
 	c := &reader{Candidate: &Candidate{Name: name}}
 	lines := bufio.NewReader(r)
@@ -65,14 +65,14 @@ func Read(r io.Reader, name string, end time.Duration) (*Candidate, error) {
 		if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {
 			return nil, fmt.Errorf("history of %s, line %d: %w", name, n, err)
 		}
-		c.take(e)
+		c.add(e)
 	}
-	c.die(end)
+	c.endProcess(end)
 	return c.Candidate, nil
 }
 
-// LongestPause returns the longest time from one answer to the next, but for those in which one of the faults stopped the
-// process.
+// LongestPause returns the longest time from one answer to the next, without the times in which one of the faults stopped
+// the process.
 func (c *Candidate) LongestPause(stops []Fault) time.Duration {
 	longest := time.Duration(0)
 	for _, p := range c.Pauses {
@@ -90,31 +90,31 @@ type reader struct {
 	belief  *Belief
 	hold    *Hold
 	alive   *Hold
-	samples int // of the process that runs
+	samples int // of the running process
 }
 
-func (c *reader) take(e Event) {
+func (c *reader) add(e Event) {
 	switch e.What {
 	case Started:
-		c.die(e.At)
+		c.endProcess(e.At)
 		c.alive = &Hold{Candidate: c.Name, From: e.At}
 	case Elected:
-		c.letGo(e.At)
+		c.endHold(e.At)
 		c.hold = &Hold{Candidate: c.Name, Term: e.Term, From: e.At}
 	case Believes:
-		c.doubt(e.At)
+		c.endBelief(e.At)
 		c.belief = &Belief{Candidate: c.Name, Term: e.Term, Token: e.Token, From: e.At, Deadline: e.Deadline}
 	case Renewed:
 		if c.belief != nil {
 			c.belief.Deadline = e.Deadline
 		}
 	case Doubts:
-		c.doubt(e.Last)
+		c.endBelief(e.Last)
 	case Paused:
 		c.Pauses = append(c.Pauses, Span{From: e.Last, To: e.At})
 	case Lost:
 		c.explain(e)
-		c.letGo(e.At)
+		c.endHold(e.At)
 	case Fenced:
 		c.Fenced++
 	case Overtaken:
@@ -122,17 +122,17 @@ func (c *reader) take(e Event) {
 	case Beat:
 		c.samples = e.Samples
 	case Killed, Stopped:
-		c.die(e.At)
+		c.endProcess(e.At)
 	}
 }
 
-// die ends what lasts until the process ends. A belief lasts until the lease is over, if that comes first: the answers
-// of the last moments were not written down, and the clock alone would have made them false.
-func (c *reader) die(at time.Duration) {
+// endProcess ends the process, with its belief and hold. A belief ends no later than the lease: the last answers were not
+// recorded, and the clock alone would have made them false.
+func (c *reader) endProcess(at time.Duration) {
 	if c.belief != nil {
-		c.doubt(min(at, c.belief.Deadline))
+		c.endBelief(min(at, c.belief.Deadline))
 	}
-	c.letGo(at)
+	c.endHold(at)
 	if c.alive != nil {
 		c.alive.To = at
 		c.Alive = append(c.Alive, *c.alive)
@@ -142,7 +142,7 @@ func (c *reader) die(at time.Duration) {
 	c.samples = 0
 }
 
-func (c *reader) doubt(at time.Duration) {
+func (c *reader) endBelief(at time.Duration) {
 	if c.belief != nil {
 		c.belief.To = max(at, c.belief.From)
 		c.Beliefs = append(c.Beliefs, *c.belief)
@@ -150,7 +150,7 @@ func (c *reader) doubt(at time.Duration) {
 	}
 }
 
-func (c *reader) letGo(at time.Duration) {
+func (c *reader) endHold(at time.Duration) {
 	if c.hold != nil {
 		c.hold.To = max(at, c.hold.From)
 		c.Holds = append(c.Holds, *c.hold)
@@ -158,7 +158,7 @@ func (c *reader) letGo(at time.Duration) {
 	}
 }
 
-// explain adds the reason to the belief that ended, or is about to.
+// explain adds the reason to the belief that has ended or is about to end.
 func (c *reader) explain(e Event) {
 	if c.belief != nil && c.belief.Term == e.Term {
 		c.belief.Reason = e.Reason

@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// write returns the history that events make.
+// write returns a history with the given events.
 func write(t *testing.T, events ...Event) string {
 	t.Helper()
 	g := NewWithT(t)
@@ -47,7 +47,7 @@ func TestABeliefEndsWithTheLastTrueAnswer(t *testing.T) {
 	g.Expect(c.Samples).To(Equal(40))
 }
 
-func TestAReasonThatIsToldLateIsTheTermsAllTheSame(t *testing.T) {
+func TestAReasonMayBeRecordedAfterTheEndOfItsBelief(t *testing.T) {
 	g := NewWithT(t)
 	c := read(t, write(t,
 		Event{At: at(6), What: Believes, Term: 7, Deadline: at(10)},
@@ -69,7 +69,7 @@ func TestAKilledCandidateBelievedUntilItWasKilledOrItsLeaseWasOver(t *testing.T)
 	g.Expect(c.Alive).To(HaveLen(1), "the second process")
 }
 
-func TestAHistoryThatWasCutShortIsReadAsFarAsItGoes(t *testing.T) {
+func TestALineThatWasCutShortIsSkipped(t *testing.T) {
 	g := NewWithT(t)
 	text := write(t, Event{At: at(1), What: Started}, Event{At: at(6), What: Believes, Term: 7, Deadline: at(10)})
 	c := read(t, text[:len(text)-3])
@@ -82,7 +82,7 @@ func TestALineThatIsNoEventIsAnError(t *testing.T) {
 	NewWithT(t).Expect(err).To(MatchError(ContainSubstring("history of x, line 2")))
 }
 
-func TestSamplesOfAllProcessesAreSummedUpAndPausesCompared(t *testing.T) {
+func TestSamplesOfAllProcessesAreAddedAndTheLongestPauseIsFound(t *testing.T) {
 	g := NewWithT(t)
 	c := read(t, write(t,
 		Event{At: at(1), What: Started},
@@ -99,7 +99,7 @@ func TestSamplesOfAllProcessesAreSummedUpAndPausesCompared(t *testing.T) {
 	g.Expect(c.Fenced).To(Equal(1))
 }
 
-func TestABeliefThatALaterTermHasOvertakenIsKept(t *testing.T) {
+func TestAnOvertakingIsRecorded(t *testing.T) {
 	g := NewWithT(t)
 	c := read(t, write(t,
 		Event{At: at(6), What: Believes, Term: 17, Token: "17", Deadline: at(10)},
@@ -107,7 +107,7 @@ func TestABeliefThatALaterTermHasOvertakenIsKept(t *testing.T) {
 		Event{At: at(7.1), What: Doubts, Term: 17, Last: at(7)},
 	))
 	g.Expect(c.Overtaken).To(Equal([]Overtaking{{Candidate: "x", Term: 17, Later: "23", At: at(7)}}))
-	g.Expect(c.Fenced).To(BeZero(), "that was no deposed leader by its own account")
+	g.Expect(c.Fenced).To(BeZero(), "the stream refused no record")
 }
 
 func TestAnEventIsOneWriteAndHasATime(t *testing.T) {
@@ -134,7 +134,7 @@ func TestTheClockIsNotSetBack(t *testing.T) {
 	g.Expect(Now() - from).To(BeNumerically(">=", 10*time.Millisecond))
 }
 
-// counted is a writer that counts.
+// counted is a writer that counts its writes.
 type counted struct {
 	text   string
 	writes int

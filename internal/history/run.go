@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Run is all that is known of some time in which candidates stood and faults were injected.
+// Run is the evidence of a time in which candidates ran and faults were injected.
 type Run struct {
 	Timing    Timing
 	From, To  time.Duration
@@ -14,19 +14,19 @@ type Run struct {
 	Overtaken []Overtaking
 	Records   []Record // in the order of the stream
 	Faults    []Fault
-	Outages   []Span // in which the bucket could not be written, by whatever it was watched with
-	Forged    []Span // in which somebody forged notifications: for some TTLs after, candidates act on a true one up to a TTL late
+	Outages   []Span // in which a probe could not write to the bucket
+	Forged    []Span // in which notifications were forged; for some TTLs after, candidates may react to a true one up to a TTL late
 }
 
-// Timing is the durations of an election.
+// Timing has the durations of an election.
 type Timing struct {
 	TTL, Interval, Margin, StandDown time.Duration
 }
 
-// Span is some time.
+// Span is a period of time.
 type Span struct{ From, To time.Duration }
 
-// Record is what a leader appended.
+// Record is a record that a leader appended to the stream.
 type Record struct {
 	Sequence  uint64
 	Candidate string
@@ -34,43 +34,42 @@ type Record struct {
 	Number    uint64 // within the term; the first is 0
 }
 
-// Fault is something that was done to candidates or servers, and lasted until it was healed.
+// Fault is a fault that was injected into a candidate or servers, until it was healed.
 type Fault struct {
 	Kind      string
-	Candidate string // whom it hit; empty if none
-	Ends      bool   // whether it ends the term of whom it hit at once, if that one leads
-	Releases  bool   // whether a leader that it hit releases the key
-	Renews    bool   // whether renewals of a leader that it hit still arrive, though their answers do not
+	Candidate string // that it hit; empty if none
+	Ends      bool   // it ends the term at once if it hits a leader
+	Releases  bool   // a leader that it hits releases the key
+	Renews    bool   // renewals of a leader that it hits still arrive, but their replies do not
 	Span
 }
 
-// What a failover may take beyond the TTL and the stand-down, as the library promises, and beyond that what clients of a
-// server that was lost may take to connect to another.
+// The times that a failover may take beyond the TTL and the stand-down.
 const (
-	Lateness  = 400 * time.Millisecond // of servers to expire keys
-	Spread    = time.Second            // of answers to a vacancy, at most
+	Lateness  = 400 * time.Millisecond // of servers that expire keys, as the library promises
+	Spread    = time.Second            // of answers to a vacancy, at most, as the library promises
 	Release   = time.Second            // a handover takes milliseconds; a busy machine may take longer
-	Reconnect = time.Second
-	Misled    = 3 // for how many TTLs forged notifications have candidates read the key seldom
+	Reconnect = time.Second            // of clients of a lost server, to another server
+	Misled    = 3                      // for how many TTLs after forged notifications candidates read the key less often
 )
 
-// Bound returns how long nobody may lead after a leader was lost: P8.
+// Bound returns the longest time without a leader after a leader was lost (P8).
 func (t Timing) Bound() time.Duration { return t.TTL + Lateness + Spread + t.StandDown }
 
-// OutageBound returns the same after an outage of the bucket, from its end: candidates connect again, and trust what they
-// hear no more than if they could not hear, until they have heard a renewal.
+// OutageBound returns the longest time without a leader after the end of an outage of the bucket. Candidates connect again,
+// and do not rely on notifications until they have been notified of a renewal.
 func (t Timing) OutageBound() time.Duration { return t.Bound() + t.Interval + Reconnect }
 
 // room returns the time between a renewal that is due and the deadline.
 func (t Timing) room() time.Duration { return t.TTL - t.Margin - t.Interval }
 
-// hits says whether the fault hit that candidate.
+// hits reports whether the fault hit that candidate.
 func (f Fault) hits(candidate string) bool { return f.Candidate == candidate }
 
-// overlap returns for how long two spans overlap; it is not positive if they do not.
+// overlap returns how long two spans overlap. The result is 0 or less if they do not.
 func (s Span) overlap(other Span) time.Duration { return min(s.To, other.To) - max(s.From, other.From) }
 
-// longestFree returns the longest part of s that none of the others covers.
+// longestFree returns the length of the longest part of s that none of the others covers.
 func longestFree(s Span, others []Span) time.Duration {
 	slices.SortFunc(others, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
 	longest, from := time.Duration(0), s.From

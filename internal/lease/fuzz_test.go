@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// machine has the clocks of a machine, and knows how much time has really passed.
+// machine is a machine with its clocks and the true time.
 type machine struct {
 	now                Reading
-	passed             time.Duration // really
+	passed             time.Duration // true time
 	suspended, stepped time.Duration // in total
 }
 
-// play does what a byte stands for: time passes, the machine is suspended, or the wall clock is stepped.
+// play carries out a move: time passes, the machine is suspended, or the wall clock is stepped.
 func (m *machine) play(move byte) {
 	d := time.Duration(1+move>>2) * s
 	if move&0x80 == 0 {
@@ -32,14 +32,14 @@ func (m *machine) play(move byte) {
 	}
 }
 
-// hides says whether from one time to another the wall clock was set back by just as long as the machine was suspended.
+// hides reports whether the wall clock was set back between two times by just as long as the machine was suspended.
 func hides(from, to machine) bool {
 	suspended, stepped := to.suspended-from.suspended, to.stepped-from.stepped
 	return suspended > 0 && stepped < 0 && (suspended+stepped).Abs() <= tolerance
 }
 
-// FuzzLease plays moves on a machine of which a leader asks after each move whether its lease lasts. Each write is sent after
-// as many moves, and acknowledged after as many more, as two more numbers say.
+// FuzzLease plays moves on a machine. A leader checks its lease after each move. It sends a write every so many moves, and
+// receives the acknowledgement flight moves later.
 func FuzzLease(f *testing.F) {
 	f.Add([]byte{0x80, 0x81, 0x82, 0x83, 0xff, 0xfd}, uint8(0), uint8(0))
 	f.Add([]byte{0xfc, 0x80, 0xfe, 0x80, 0xfd, 0x80}, uint8(2), uint8(1))
@@ -52,23 +52,23 @@ func check(t *testing.T, moves []byte, every, flight uint8) {
 	m := machine{now: at(0, 0, 0)}
 	sent, acknowledged, pending, due := m, m, m, 0
 	l := New(m.now.Instant, length, m.now, m.now)
-	under := false // whether a write is under way
+	underWay := false // whether a write is
 	for i, move := range moves {
 		switch {
-		case !under && i >= due && every > 0:
-			pending, under, due = m, true, i+int(flight)
-		case under && i >= due:
+		case !underWay && i >= due && every > 0:
+			pending, underWay, due = m, true, i+int(flight)
+		case underWay && i >= due:
 			if l.Left(m.now.Instant, third(m.now, new(int))) > 0 {
 				l, sent, acknowledged = l.Renew(pending.now.Instant, length, m.now), pending, m
 			}
-			under, due = false, i+int(every)
+			underWay, due = false, i+int(every)
 		}
 		m.play(move)
 		asked := 0
 		left := l.Left(m.now.Instant, third(m.now, &asked))
 		really := length - (m.passed - sent.passed)
 		if left > max(0, really) && !hides(sent, acknowledged) && !hides(sent, m) {
-			t.Fatalf("move %d of %v: %v left, really %v", i, moves, left, really)
+			t.Fatalf("move %d of %v: %v left, in truth %v", i, moves, left, really)
 		}
 		if m.suspended == 0 && left < really-tolerance {
 			t.Fatalf("move %d of %v: a step took %v of the lease away", i, moves, really-left)
@@ -79,8 +79,8 @@ func check(t *testing.T, moves []byte, every, flight uint8) {
 	}
 }
 
-// TestNoReadingsHoldALeaseThatIsReallyOver draws the moves of FuzzLease at random.
-func TestNoReadingsHoldALeaseThatIsReallyOver(t *testing.T) {
+// TestNoReadingsProlongALease draws the moves of FuzzLease at random.
+func TestNoReadingsProlongALease(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20000 {
 		moves := make([]byte, r.IntN(60))

@@ -8,12 +8,12 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// at returns what the clocks say when each has advanced so far from an arbitrary origin of its own.
+// at returns a reading of clocks that have advanced so far from arbitrary origins.
 func at(mono, wall, boot time.Duration) Reading {
 	return Reading{Instant: Instant{Mono: 7*time.Hour + mono, Wall: 56*8760*time.Hour + wall}, Boot: 9*time.Hour + boot, Readable: true}
 }
 
-// third returns a clock that says what a reading says, and counts how often it is asked.
+// third returns a clock that returns the third clock of a reading, and counts how often it is read.
 func third(r Reading, asked *int) Clock {
 	return func() (time.Duration, bool) {
 		*asked++
@@ -28,7 +28,7 @@ func unreadable(r Reading) Reading {
 
 const s = time.Second
 
-func TestTheStricterClockDecidesWhileTwoAgreeAndTheThirdWhereTheyDoNot(t *testing.T) {
+func TestTheStricterOfTwoClocksDecidesUnlessTheyDisagree(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		mono, wall, boot time.Duration // since the lease of 60 s was written
@@ -70,9 +70,9 @@ func TestTheStricterClockDecidesWhileTwoAgreeAndTheThirdWhereTheyDoNot(t *testin
 	}
 }
 
-// TestWhatHappensWhileAWriteIsUnderWayCounts has the clocks be read 100 s before the write was sent, and when it was
-// acknowledged. Nothing happens after that.
-func TestWhatHappensWhileAWriteIsUnderWayCounts(t *testing.T) {
+// TestSuspensionsAndStepsDuringAWriteCount reads the clocks 100 s before the write is sent, and when it is acknowledged. Nothing
+// happens after that.
+func TestSuspensionsAndStepsDuringAWriteCount(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		mono, wall, boot time.Duration // from the sending to the acknowledgement
@@ -106,8 +106,8 @@ func TestWhatHappensWhileAWriteIsUnderWayCounts(t *testing.T) {
 	}
 }
 
-// TestSuspensionBeforeARenewalCountsOnlyInDoubt has the machine be suspended for 20 s before a renewal is sent: it is known to
-// have been before unless the wall clock is stepped while the renewal is under way.
+// TestSuspensionBeforeARenewalCountsOnlyInDoubt suspends the machine for 20 s before a renewal is sent. The lease can tell that
+// it was before, unless the wall clock is stepped while the renewal is under way.
 func TestSuspensionBeforeARenewalCountsOnlyInDoubt(t *testing.T) {
 	g := NewWithT(t)
 	won, asked := at(0, 0, 0), 0
@@ -119,10 +119,10 @@ func TestSuspensionBeforeARenewalCountsOnlyInDoubt(t *testing.T) {
 	g.Expect(sound.Left(now.Instant, third(now, &asked))).To(Equal(59 * s))
 	g.Expect(doubtful.Left(now.Instant, third(now, &asked))).To(Equal(39 * s))
 	next := doubtful.Renew(now.Instant, 60*s, now)
-	g.Expect(next.Left(now.Instant, third(now, &asked))).To(Equal(60*s), "the renewal after that ends the doubt")
+	g.Expect(next.Left(now.Instant, third(now, &asked))).To(Equal(60*s), "the next renewal ends the doubt")
 }
 
-func TestRenewalAfterAStepEndsTheQuestions(t *testing.T) {
+func TestRenewalAfterAStepNeedsTheThirdClockNoLonger(t *testing.T) {
 	g := NewWithT(t)
 	won, asked := at(0, 0, 0), 0
 	l := New(won.Instant, 60*s, won, won)
@@ -132,10 +132,10 @@ func TestRenewalAfterAStepEndsTheQuestions(t *testing.T) {
 	renewed := l.Renew(now.Instant, 60*s, now)
 	g.Expect(renewed.Left(now.Instant, third(now, &asked))).To(Equal(60 * s))
 	g.Expect(asked).To(Equal(1))
-	g.Expect(l.Left(now.Instant, third(now, &asked))).To(Equal(50*s), "the old lease is as it was")
+	g.Expect(l.Left(now.Instant, third(now, &asked))).To(Equal(50*s), "the old lease has not changed")
 }
 
-func TestEndedLeaseStaysOverWhateverTheClocksSay(t *testing.T) {
+func TestEndedLeaseStaysOver(t *testing.T) {
 	g := NewWithT(t)
 	asked := 0
 	l := Ended(at(0, 0, 0).Instant)
@@ -143,10 +143,10 @@ func TestEndedLeaseStaysOverWhateverTheClocksSay(t *testing.T) {
 		g.Expect(l.Left(now.Instant, third(now, &asked))).To(BeNumerically("<=", 0))
 	}
 	g.Expect(asked).To(BeZero())
-	g.Expect(new(Lease).Left(Of(time.Now()), SinceBoot)).To(BeNumerically("<", 0), "nor was the zero Lease ever there")
+	g.Expect(new(Lease).Left(Of(time.Now()), SinceBoot)).To(BeNumerically("<", 0), "the zero Lease has ended, too")
 }
 
-func TestThirdClockIsNeverAskedOnVirtualTime(t *testing.T) {
+func TestThirdClockIsNeverReadOnVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		began, asked := Read(), 0

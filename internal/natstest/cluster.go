@@ -16,20 +16,20 @@ import (
 )
 
 // Cluster is a number of servers that replicate their streams. The routes between
-// them are links, so that a server can be parted from the others or crash, while the
-// connections of its clients hold.
+// them are links, so that a test can isolate or crash a server while the connections of its
+// clients hold.
 type Cluster struct {
-	servers []*Server
-	routes  []*route        // one each way between any two servers
-	apart   map[string]bool // servers that are isolated or crashed
+	servers  []*Server
+	routes   []*route        // one each way between each two servers
+	isolated map[string]bool // or crashed
 }
 
 // StartCluster runs n servers, named n1, n2 and so on, with file storage on the
 // loopback interface, and returns when all take part. Outside bubbles only: it takes
-// seconds. Its methods must not be called concurrently.
+// seconds. Do not call the methods of a Cluster concurrently.
 func StartCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
-	c := &Cluster{apart: make(map[string]bool)}
+	c := &Cluster{isolated: make(map[string]bool)}
 	names, ports := make([]string, n), make([]int, n)
 	for i := range n {
 		names[i], ports[i] = fmt.Sprintf("n%d", i+1), freePort(t)
@@ -60,12 +60,12 @@ func clusterOptions(t testing.TB, name string, routePort int, routes []*url.URL)
 			Name: "natstest",
 			Host: "127.0.0.1",
 			Port: routePort,
-			// Servers tell each other where to be reached. If they told the
-			// truth, they would make connections around our routes.
+			// Servers advertise their addresses to each other. With the true
+			// address, they would connect around the routes of this package.
 			Advertise: "127.0.0.1:1",
-			// Clients stay with the servers they were given.
+			// Clients stay with the servers that they know.
 			NoAdvertise: true,
-			// One connection each, so that they can be counted.
+			// One connection per route, so that a test can count them.
 			PoolSize: -1,
 		},
 	}
@@ -86,7 +86,7 @@ func (c *Cluster) Server(t testing.TB, name string) *Server {
 	return nil
 }
 
-// URL returns where clients reach the servers, as a list.
+// URL returns the addresses for clients of the servers, as a list.
 func (c *Cluster) URL() string {
 	var all []string
 	for _, s := range c.servers {
@@ -95,8 +95,8 @@ func (c *Cluster) URL() string {
 	return strings.Join(all, ",")
 }
 
-// Connect opens a client connection to any of the servers; it goes to another one when
-// that stops. Use Server.Connect for a connection to one.
+// Connect opens a client connection to any of the servers. When that server stops, the
+// client goes to another. Use Server.Connect for a connection to a certain server.
 func (c *Cluster) Connect(t testing.TB, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	return connect(t, c.URL(), opts...)
@@ -113,8 +113,8 @@ func (c *Cluster) Bucket(t testing.TB, nc *nats.Conn, ttl time.Duration, opts ..
 	return kv
 }
 
-// StreamLeader returns the name of the server that leads the bucket's stream, among
-// those that are neither stopped nor isolated. It waits for one to be elected.
+// StreamLeader returns the name of the server that leads the bucket's stream, among the
+// servers that are neither stopped nor isolated. It waits until one of them is elected.
 func (c *Cluster) StreamLeader(t testing.TB, bucket string) string {
 	t.Helper()
 	var name string
@@ -130,8 +130,8 @@ func (c *Cluster) StreamLeader(t testing.TB, bucket string) string {
 	return name
 }
 
-// StepDown has the leader of the bucket's stream pass its office on, and returns the
-// name of the server that then leads.
+// StepDown has the leader of the bucket's stream step down, and returns the name of the
+// server that leads then.
 func (c *Cluster) StepDown(t testing.TB, bucket string) string {
 	t.Helper()
 	before := c.StreamLeader(t, bucket)
@@ -146,20 +146,20 @@ func (c *Cluster) StepDown(t testing.TB, bucket string) string {
 	return next
 }
 
-// Isolate parts a server from all others, with no error to anybody. Its clients stay
-// connected to it. A leader among the isolated takes some seconds to notice.
+// Isolate cuts a server off from all others, without an error at either end. Its clients
+// stay connected. A leader that is isolated takes some seconds to notice.
 func (c *Cluster) Isolate(name string) {
-	c.apart[name] = true
+	c.isolated[name] = true
 	for _, r := range c.routesOf(name) {
 		r.link.Cut()
 	}
 }
 
-// Crash stops a server without a word to the others, as if it had been killed: they
-// have to find out and elect new leaders, which takes seconds. Server.Stop, in
-// contrast, has the server pass its offices on before it goes.
+// Crash stops a server without notice to the others, as if it had been killed. They
+// must find out and elect new leaders, which takes seconds. With Server.Stop, in
+// contrast, the server steps down from everything that it leads before it ends.
 func (c *Cluster) Crash(name string) {
-	c.apart[name] = true
+	c.isolated[name] = true
 	for _, r := range c.routesOf(name) {
 		r.link.Cut()
 		r.link.Disconnect()
@@ -171,11 +171,11 @@ func (c *Cluster) Crash(name string) {
 	}
 }
 
-// Rejoin ends what Isolate, Crash or Stop did to a server, and returns when it takes
-// part again.
+// Rejoin reverts what Isolate, Crash or Stop did to a server, and returns when the server
+// takes part again.
 func (c *Cluster) Rejoin(t testing.TB, name string) {
 	t.Helper()
-	// Connections from before an isolation would pass for new ones.
+	// Otherwise connections from before the isolation would pass for new ones.
 	for _, r := range c.routesOf(name) {
 		r.link.Disconnect()
 	}
@@ -183,10 +183,10 @@ func (c *Cluster) Rejoin(t testing.TB, name string) {
 		return c.Server(t, name).hasRoutes(0)
 	})
 
-	delete(c.apart, name)
+	delete(c.isolated, name)
 	for _, r := range c.routesOf(name) {
-		// The route to another that is still apart stays as it is.
-		if !c.apart[r.from] && !c.apart[r.to] {
+		// The route to another isolated server stays cut.
+		if !c.isolated[r.from] && !c.isolated[r.to] {
 			r.link.Heal()
 		}
 	}
@@ -208,15 +208,15 @@ func (c *Cluster) routesOf(name string) (routes []*route) {
 // connected returns the servers that run and are not isolated.
 func (c *Cluster) connected() (servers []*Server) {
 	for _, s := range c.servers {
-		if s.isRunning() && !c.apart[s.Name()] {
+		if s.isRunning() && !c.isolated[s.Name()] {
 			servers = append(servers, s)
 		}
 	}
 	return servers
 }
 
-// ready returns nil once the connected servers all have routes to each other, are up to
-// date, and have one leader that knows all of them.
+// ready returns nil once the connected servers have routes to each other, are up to date,
+// and have one leader that knows all of them.
 func (c *Cluster) ready() error {
 	servers := c.connected()
 	var leaders []*Server

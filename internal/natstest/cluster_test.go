@@ -10,7 +10,7 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// One cluster serves all of these, as each would take seconds to start its own.
+// One cluster serves all of these tests, because a cluster takes seconds to start.
 func TestClusterOfThree(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute of raft elections")
@@ -31,7 +31,7 @@ func TestClusterOfThree(t *testing.T) {
 	g.Expect(status.Config().Replicas).To(Equal(3))
 	g.Expect(put()).To(Succeed())
 
-	t.Run("a leader that steps down is followed by another", func(t *testing.T) {
+	t.Run("another server leads after a leader stepped down", func(t *testing.T) {
 		g := NewWithT(t)
 		before := c.StreamLeader(t, bucket)
 		g.Expect(c.StepDown(t, bucket)).NotTo(Equal(before))

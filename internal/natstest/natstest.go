@@ -1,6 +1,6 @@
 // Package natstest runs real NATS servers within a test process: on virtual time, on
-// loopback TCP, and as a cluster. Servers log nothing, and whatever a test makes here
-// is taken down by its Cleanup.
+// loopback TCP, and as a cluster. Servers log nothing. The Cleanup of a test takes down
+// everything that the test made here.
 //
 // Most tests want a server on virtual time, where an hour of waiting costs well
 // under a second and a delay is exact to the nanosecond:
@@ -10,14 +10,14 @@
 //		l := s.Link(t)                                // can be cut, stalled, made to lose replies
 //		nc := natstest.Connect(t, l)                  // the client under test
 //		kv := s.Bucket(t, nc, 10*time.Second)
-//		watcher := s.Bucket(t, s.Connect(t), 10*time.Second) // sees it all, over a perfect connection
+//		watcher := s.Bucket(t, s.Connect(t), 10*time.Second) // over a perfect connection
 //		…
 //	})
 //
-// Rules for a bubble: everything is made and closed inside it, with the t that is
-// handed in; what waits must wait on channels or timers, never on a mutex somebody
-// keeps, nor on the real network, as the bubble's time stands still meanwhile. Tests
-// that use bubbles do not run in parallel with others of their package.
+// Rules for a bubble: make and close everything inside it, with the t of the function.
+// Wait on channels or timers only, never on the real network or on a mutex that another
+// goroutine keeps, because virtual time stops meanwhile. Tests that use bubbles do not run
+// in parallel with other tests of their package.
 //
 // File storage, TCP and clusters run on the wall clock, outside bubbles.
 package natstest
@@ -35,29 +35,29 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/faultproxy"
 )
 
 // BucketName is the bucket that the Bucket methods create or open.
 const BucketName = "ELECTIONS"
 
 const (
-	// patience is how long helpers wait for something that is bound to happen.
+	// patience is how long helpers wait for something that must happen.
 	patience = 20 * time.Second
-	// clusterPatience is the same for what takes raft elections.
+	// clusterPatience is the same for things that take raft elections.
 	clusterPatience = 60 * time.Second
-	// pollInterval is how often they look.
+	// pollInterval is how often helpers check.
 	pollInterval = 10 * time.Millisecond
 
 	reconnectWait = 50 * time.Millisecond
 )
 
-// Bubble runs f on virtual time, as synctest.Test does, and prepares for a server in it.
-// The test fails if a goroutine of f's is left blocked for good.
+// Bubble runs f on virtual time, as synctest.Test does, so that f may start a server. The
+// test fails if f leaves a blocked goroutine behind.
 func Bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	// The server's clock for file access times is one goroutine per process that
-	// the first server starts: within a bubble it would never end.
+	// The first server of a process starts a goroutine, the clock for file access
+	// times. Within a bubble that goroutine would never end.
 	ats.Register()
 	defer ats.Unregister()
 	emptyPools()
@@ -70,16 +70,16 @@ func Bubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-// emptyPools has sync.Pools forget what they hold. nats.go and the server keep timers
-// and channels in them, and what was made in a bubble crashes the process when it is
-// used outside of it. A pool's content survives one collection, but not two.
+// emptyPools empties all sync.Pools. nats.go and the server keep timers and channels in
+// them, and a timer or channel of a bubble crashes the process if it is used outside.
+// The content of a pool survives one garbage collection, but not two.
 func emptyPools() {
 	runtime.GC()
 	runtime.GC()
 }
 
-// VerifyTestMain runs the tests of a package and fails if they leave goroutines behind. The server's clock for file access
-// times does not count: where a server is shut down while it opens a store, that is left registered for good.
+// VerifyTestMain runs the tests of a package and fails if they leave goroutines behind. It ignores the server's clock for
+// file access times, which stays registered if a server is shut down while it opens a store.
 func VerifyTestMain(m *testing.M, opts ...goleak.Option) {
 	goleak.VerifyTestMain(m, append(opts, goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"))...)
 }
@@ -87,7 +87,7 @@ func VerifyTestMain(m *testing.M, opts ...goleak.Option) {
 // Connect opens a client connection through a link; the test's Cleanup closes it. It
 // reconnects for ever, every 50 ms, and has no handlers that print. Options given here
 // come last and may change that.
-func Connect(t testing.TB, l *link.Link, opts ...nats.Option) *nats.Conn {
+func Connect(t testing.TB, l *faultproxy.Link, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	return connect(t, "", append([]nats.Option{nats.InProcessServer(l)}, opts...)...)
 }
@@ -108,15 +108,15 @@ func connect(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	return nc
 }
 
-// WithMarkers makes a bucket tell of expired keys, by markers that live for one TTL
-// of the bucket, but for a second at least. Shorter ones, as election.CreateBucket has
-// them, make servers late on virtual time: where nothing is left until a marker ends,
-// to the nanosecond, they look at the keys again only when that marker were a TTL old.
+// WithMarkers makes a bucket announce expired keys by markers that live for one TTL of
+// the bucket, but at least for a second. Shorter markers, such as those of
+// election.CreateBucket, make servers late on virtual time: a server that checks a marker
+// in the very nanosecond of its end checks it again only a TTL after it was written.
 func WithMarkers(cfg *jetstream.KeyValueConfig) {
 	cfg.LimitMarkerTTL = max(cfg.TTL, time.Second)
 }
 
-// bucket creates or opens the bucket, and waits for a server that is about to be ready.
+// bucket creates or opens the bucket. It waits until the server is ready.
 func bucket(t testing.TB, nc *nats.Conn, cfg jetstream.KeyValueConfig, wait time.Duration) jetstream.KeyValue {
 	t.Helper()
 	js := jetStream(t, nc)
@@ -141,7 +141,7 @@ func jetStream(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 	return js
 }
 
-// poll calls try until it returns nil, and fails the test if that takes too long.
+// poll calls try until it returns nil. It fails the test if that takes longer than wait.
 func poll(t testing.TB, wait time.Duration, what string, try func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
@@ -159,7 +159,7 @@ func poll(t testing.TB, wait time.Duration, what string, try func(ctx context.Co
 	}
 }
 
-// attempt limits one try, so that a request nobody answers is made again.
+// attempt limits one try, so that poll repeats a request without an answer.
 func attempt(ctx context.Context, try func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

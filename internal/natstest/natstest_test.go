@@ -54,7 +54,7 @@ func TestBubbleLeavesNoGoroutineBehind(t *testing.T) {
 }
 
 func TestTimersDoNotPassBetweenABubbleAndTheRealWorld(t *testing.T) {
-	for range 5 { // a sync.Pool promises nothing, so a mix-up shows only sooner or later
+	for range 5 { // a sync.Pool promises nothing, so a mix-up may need some tries
 		t.Run("real", func(t *testing.T) {
 			g := NewWithT(t)
 			nc := natstest.Start(t).Connect(t)
@@ -102,7 +102,7 @@ func TestStoppedServerIsOutOfReachUntilItResumes(t *testing.T) {
 		s := natstest.Start(t)
 		s.Stop()
 
-		// A client may be there before its server is.
+		// A client may start before its server.
 		nc := natstest.Connect(t, s.Link(t), nats.RetryOnFailedConnect(true))
 		time.Sleep(time.Minute)
 		g.Expect(nc.IsConnected()).To(BeFalse())
@@ -197,11 +197,11 @@ func TestHelpersFailTheTestWithTheReason(t *testing.T) {
 		g.Expect(failureOf(t, func(t testing.TB) { s.Bucket(t, nc, 0) })).
 			To(MatchRegexp("bucket ELECTIONS: not within 20s: .*deadline exceeded"))
 		g.Expect(failureOf(t, func(t testing.TB) { s.Resume(t) })).
-			To(ContainSubstring("runs already"))
+			To(ContainSubstring("is already running"))
 	})
 }
 
-// failing is a test that notes why it failed.
+// failing is a test that records why it failed.
 type failing struct {
 	testing.TB
 	reason string

@@ -8,14 +8,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/faultproxy"
 )
 
-// route is the way that one server of a cluster takes to dial another: a listener
-// whose connections go through a link.
+// route is where one server of a cluster dials another: a listener whose connections go
+// through a link.
 type route struct {
 	from, to string
-	link     *link.Link
+	link     *faultproxy.Link
 	listener net.Listener
 	running  sync.WaitGroup
 }
@@ -28,7 +28,7 @@ func openRoute(t testing.TB, from, to string, port int) *route {
 		t.Fatalf("natstest: route from %s to %s: %v", from, to, err)
 	}
 	r := &route{from: from, to: to, listener: listener}
-	r.link = link.New(func() (net.Conn, error) {
+	r.link = faultproxy.New(func() (net.Conn, error) {
 		return net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), patience)
 	})
 	r.running.Go(r.accept)
@@ -54,7 +54,7 @@ func (r *route) accept() {
 	}
 }
 
-// carry joins an accepted connection with one through the link, until either ends.
+// carry connects an accepted connection with one through the link, until either ends.
 func (r *route) carry(near net.Conn) {
 	defer func() { _ = near.Close() }()
 	far, err := r.link.InProcessConn()

@@ -13,15 +13,15 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/natscampaign/election/internal/link"
+	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/ports"
 )
 
 // ErrStopped is returned by InProcessConn while the server is stopped.
 var ErrStopped = errors.New("natstest: the server is stopped")
 
-// Server is a NATS server with JetStream within this process. It can be stopped and
-// resumed; clients keep their connection settings meanwhile.
+// Server is a NATS server with JetStream within this process. A test can stop and resume
+// it; the addresses for its clients stay the same.
 type Server struct {
 	opts    server.Options
 	storage jetstream.StorageType
@@ -30,9 +30,9 @@ type Server struct {
 	running *server.Server // nil while stopped
 }
 
-// Start runs a server that keeps buckets in memory and is reached by InProcessConn
-// only. It works within a bubble and outside. A stop loses all its buckets. Changes
-// to its options, such as users with permissions, are made before it starts.
+// Start runs a server that keeps buckets in memory and accepts connections by InProcessConn
+// only. It works within a bubble and outside. Stop loses all its buckets. The changes to
+// its options, such as users with permissions, apply before it starts.
 func Start(t testing.TB, changes ...func(*server.Options)) *Server {
 	t.Helper()
 	opts := server.Options{ServerName: "memory", DontListen: true}
@@ -43,7 +43,7 @@ func Start(t testing.TB, changes ...func(*server.Options)) *Server {
 }
 
 // StartTCP runs a server that keeps buckets in files and listens on the loopback
-// interface, with the same port and files through every Restart. Outside bubbles only.
+// interface. It keeps its port and files through every Restart. Outside bubbles only.
 func StartTCP(t testing.TB) *Server {
 	t.Helper()
 	return start(t, jetstream.FileStorage, server.Options{ServerName: "tcp", Host: "127.0.0.1", Port: freePort(t)})
@@ -63,8 +63,8 @@ func start(t testing.TB, storage jetstream.StorageType, opts server.Options) *Se
 // Name returns the name of the server, as a stream's cluster information shows it.
 func (s *Server) Name() string { return s.opts.ServerName }
 
-// Stop shuts the server down, if it runs, and returns when it has ended. Its clients
-// are disconnected, and cannot connect again until Resume.
+// Stop shuts the server down if it runs, and returns when it has ended. It disconnects
+// the clients, which cannot connect again until Resume.
 func (s *Server) Stop() {
 	if running := s.swap(nil); running != nil {
 		running.Shutdown()
@@ -76,19 +76,19 @@ func (s *Server) Stop() {
 func (s *Server) Resume(t testing.TB) {
 	t.Helper()
 	if s.isRunning() {
-		t.Fatalf("natstest: server %s runs already", s.Name())
+		t.Fatalf("natstest: server %s is already running", s.Name())
 	}
-	opts := s.opts // the server keeps and changes what it is given
+	opts := s.opts // a copy, because the server changes its options
 	running, err := server.NewServer(&opts)
 	if err != nil {
 		t.Fatalf("natstest: server %s: %v", s.Name(), err)
 	}
-	var trouble lastWords
-	running.SetLogger(&trouble, false, false)
+	var log fatalLog
+	running.SetLogger(&log, false, false)
 	running.Start()
 	if !running.ReadyForConnections(patience) {
 		running.Shutdown()
-		t.Fatalf("natstest: server %s is not ready after %v: %v", s.Name(), patience, trouble.Load())
+		t.Fatalf("natstest: server %s is not ready after %v: %v", s.Name(), patience, log.Load())
 	}
 	s.swap(running)
 }
@@ -113,7 +113,7 @@ func (s *Server) Reload(t testing.TB, changes ...func(*server.Options)) {
 	}
 }
 
-// URL returns where clients reach a server that listens.
+// URL returns the address for clients of a server that listens.
 func (s *Server) URL() string {
 	return "nats://" + s.address()
 }
@@ -122,7 +122,7 @@ func (s *Server) address() string {
 	return fmt.Sprintf("%s:%d", s.opts.Host, s.opts.Port)
 }
 
-// InProcessConn connects to the server as it runs now, so that a Server serves as a
+// InProcessConn connects to the running server. With it, a Server is a
 // nats.InProcessServer, whether it listens or not.
 func (s *Server) InProcessConn() (net.Conn, error) {
 	s.mu.Lock()
@@ -135,19 +135,19 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 
 // Link returns a new link to the server: by TCP if that listens, else in process. The
 // test's Cleanup closes it.
-func (s *Server) Link(t testing.TB) *link.Link {
+func (s *Server) Link(t testing.TB) *faultproxy.Link {
 	t.Helper()
 	dial := s.InProcessConn
 	if !s.opts.DontListen {
 		dial = func() (net.Conn, error) { return net.DialTimeout("tcp", s.address(), patience) }
 	}
-	l := link.New(dial)
+	l := faultproxy.New(dial)
 	t.Cleanup(l.Close)
 	return l
 }
 
-// Connect opens a client connection that nothing but Stop disturbs, with the defaults
-// of the function [Connect].
+// Connect opens a client connection that only Stop disturbs, with the defaults of the
+// function [Connect].
 func (s *Server) Connect(t testing.TB, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	if s.opts.DontListen {
@@ -158,7 +158,7 @@ func (s *Server) Connect(t testing.TB, opts ...nats.Option) *nats.Conn {
 }
 
 // Bucket creates the bucket BucketName, or opens it if it exists, with a history of one
-// and the storage of the server. A TTL of zero keeps keys for ever.
+// and the storage of the server. With a TTL of zero, keys never expire.
 func (s *Server) Bucket(t testing.TB, nc *nats.Conn, ttl time.Duration, opts ...func(*jetstream.KeyValueConfig)) jetstream.KeyValue {
 	t.Helper()
 	return s.bucket(t, nc, ttl, patience, opts...)
@@ -173,15 +173,15 @@ func (s *Server) bucket(t testing.TB, nc *nats.Conn, ttl, wait time.Duration, op
 	return bucket(t, nc, cfg, wait)
 }
 
-// lastWords is a server's logger that keeps why the server cannot run.
-type lastWords struct{ atomic.Value }
+// fatalLog is a server's logger that keeps the reason why the server cannot run.
+type fatalLog struct{ atomic.Value }
 
-func (l *lastWords) Fatalf(format string, v ...any) { l.Store(fmt.Sprintf(format, v...)) }
-func (*lastWords) Errorf(string, ...any)            {}
-func (*lastWords) Warnf(string, ...any)             {}
-func (*lastWords) Noticef(string, ...any)           {}
-func (*lastWords) Debugf(string, ...any)            {}
-func (*lastWords) Tracef(string, ...any)            {}
+func (l *fatalLog) Fatalf(format string, v ...any) { l.Store(fmt.Sprintf(format, v...)) }
+func (*fatalLog) Errorf(string, ...any)            {}
+func (*fatalLog) Warnf(string, ...any)             {}
+func (*fatalLog) Noticef(string, ...any)           {}
+func (*fatalLog) Debugf(string, ...any)            {}
+func (*fatalLog) Tracef(string, ...any)            {}
 
 func (s *Server) swap(next *server.Server) (previous *server.Server) {
 	s.mu.Lock()
@@ -199,10 +199,10 @@ func (s *Server) current() *server.Server {
 
 func (s *Server) isRunning() bool { return s.current() != nil }
 
-// The following look at a server of a cluster from within, as its answers to requests
-// depend on the very things that these tell.
+// The following methods read the state of a server in a cluster from within, because its
+// answers to requests depend on that very state.
 
-// isCurrent tells whether the server is up to date with the cluster's leader.
+// isCurrent reports whether the server is up to date with the cluster's leader.
 func (s *Server) isCurrent() bool {
 	running := s.current()
 	return running != nil && running.JetStreamIsCurrent()
@@ -213,7 +213,7 @@ func (s *Server) leadsCluster() bool {
 	return running != nil && running.JetStreamIsLeader()
 }
 
-// knownPeers returns how many servers take part, if this one is the cluster's leader.
+// knownPeers returns how many servers take part, if this server is the cluster's leader.
 func (s *Server) knownPeers() int {
 	if running := s.current(); running != nil {
 		return len(running.JetStreamClusterPeers())
@@ -221,7 +221,7 @@ func (s *Server) knownPeers() int {
 	return 0
 }
 
-// hasRoutes returns nil if the server has that many connections to others.
+// hasRoutes returns nil if the server has that many connections to other servers.
 func (s *Server) hasRoutes(want int) error {
 	got := 0
 	if running := s.current(); running != nil {
@@ -248,8 +248,8 @@ func (s *Server) stepDown(bucket string) error {
 
 func streamOf(bucket string) string { return "KV_" + bucket }
 
-// freePort returns a loopback port that nothing listens on and no other test is given,
-// in this process or another, until this one has ended.
+// freePort returns a loopback port on which nothing listens. No other test, in this process
+// or another, receives it until this test has ended.
 func freePort(t testing.TB) int {
 	t.Helper()
 	p, err := ports.Reserve()

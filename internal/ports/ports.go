@@ -1,4 +1,4 @@
-// Package ports finds ports for servers that keep theirs while they are down.
+// Package ports finds ports for servers that keep their ports while they are down.
 package ports
 
 import (
@@ -8,19 +8,19 @@ import (
 	"strconv"
 )
 
-// Ports are taken from below the range that systems hand out by themselves, so that none of them becomes that of an
-// outgoing connection while its server is down.
+// The range lies below the ports that systems assign by themselves, so that none becomes the port of an outgoing connection
+// while its server is down.
 const (
 	first = 15_000
 	last  = 32_000
 	tries = 100
 )
 
-// Port is a TCP port of 127.0.0.1 that nothing listens on and nobody else reserves, in this process or another. It stays
-// so until it is released, or its process ends: the UDP port of that number is held meanwhile, which no server here needs.
+// Port is a reserved TCP port of 127.0.0.1, on which nothing listens. No other caller, in this process or another, can reserve
+// it until Release, or until the process ends. The reservation is the UDP port of the same number, which no server here needs.
 type Port struct {
 	Number int
-	held   net.PacketConn
+	udp    net.PacketConn
 }
 
 // Reserve reserves a port.
@@ -28,28 +28,28 @@ func Reserve() (Port, error) { return reserve(first, last) }
 
 func reserve(first, last int) (p Port, err error) {
 	for range tries {
-		if p, err = hold(first + rand.IntN(last-first)); err == nil {
+		if p, err = reserveNumber(first + rand.IntN(last-first)); err == nil {
 			return p, nil
 		}
 	}
 	return Port{}, fmt.Errorf("no free port found between %d and %d: %w", first, last, err)
 }
 
-// hold reserves the port of that number.
-func hold(number int) (Port, error) {
+// reserveNumber reserves the port of that number.
+func reserveNumber(number int) (Port, error) {
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(number))
-	held, err := net.ListenPacket("udp", address)
+	udp, err := net.ListenPacket("udp", address)
 	if err != nil {
 		return Port{}, err
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		_ = held.Close()
+		_ = udp.Close()
 		return Port{}, err
 	}
 	_ = l.Close()
-	return Port{number, held}, nil
+	return Port{number, udp}, nil
 }
 
-// Release gives the port up.
-func (p Port) Release() { _ = p.held.Close() }
+// Release ends the reservation.
+func (p Port) Release() { _ = p.udp.Close() }

@@ -8,11 +8,11 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestAPortIsReservedOnceUntilItIsReleasedAndItsServerMayListenMeanwhile(t *testing.T) {
+func TestAPortIsReservedOnceUntilReleaseAndItsServerMayListenMeanwhile(t *testing.T) {
 	g := NewWithT(t)
 	p, err := Reserve()
 	g.Expect(err).NotTo(HaveOccurred())
-	for range 2 { // while its server is down, nobody else gets it either
+	for range 2 { // nobody else can reserve it while its server is down, either
 		_, err = reserve(p.Number, p.Number+1)
 		g.Expect(err).To(MatchError(ContainSubstring("no free port")))
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Number)))
@@ -27,7 +27,7 @@ func TestAPortIsReservedOnceUntilItIsReleasedAndItsServerMayListenMeanwhile(t *t
 	again.Release()
 }
 
-func TestAPortThatSomebodyListensOnIsNotReserved(t *testing.T) {
+func TestAPortWithAListenerIsNotReserved(t *testing.T) {
 	g := NewWithT(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	g.Expect(err).NotTo(HaveOccurred())

@@ -6,102 +6,107 @@ import (
 	"time"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/settings"
 )
 
-// slot is a place in the fleet: a host with its link, on which one candidate runs after another.
+// slot is a host with its link, on which one candidate runs after another.
 type slot struct {
-	index        int
-	plan         *plan
-	now          *candidate // nil if none was started yet, or the last crashed or was stopped
-	started      int        // how many so far
-	cutUntil     time.Time
-	buffered     bool // whether the client keeps what is sent while the link is cut
-	catchesUp    bool // whether watchers get what they missed
-	stalledUntil time.Time
+	index       int
+	plan        *plan
+	current     *candidate // nil if none was started yet, or the last one crashed or was stopped
+	started     int        // how many candidates so far
+	cutUntil    time.Time
+	buffered    bool // whether the client keeps its messages while the link is cut
+	catchesUp   bool // whether watchers receive afterwards what they missed
+	frozenUntil time.Time
 }
 
-// candidate is one Election of the library, and what was seen of it.
+// able reports whether the candidate of the slot can come to lead.
+func (s *slot) able() bool {
+	c := s.current
+	return c != nil && c.running && c.wanted && !c.noStatus && !c.closed
+}
+
+// candidate is one Election of the library.
 type candidate struct {
 	*election.Election
 	w       *world
 	slot    *slot
 	plan    *plan
-	number  int // of the slot's candidates, from 1
+	number  int // among the slot's candidates, from 1
 	name    string
 	view    *view
 	ledger  *ledger
-	watcher *watcher // the last it made
+	watcher *watcher // its latest
 
-	running bool
-	wanted  bool // whether it is to run again should it return by itself
-	crashed bool
-	unread  bool // whether its reads of the key fail for good
-	lost    bool // whether its requests for the state of the bucket do, so that it cannot come to lead
-	closed  bool // whether its connection is closed
-	cancel  context.CancelFunc
-	calls   uint64 // of callbacks and work, for what happens now and then
+	running  bool
+	wanted   bool // whether it restarts if its run returns by itself
+	crashed  bool
+	noRead   bool // its reads of the key fail for good
+	noStatus bool // its requests for the state of the bucket fail for good, so it cannot come to lead
+	closed   bool // its connection is closed for good
+	cancel   context.CancelFunc
+	calls    uint64 // of callbacks and work; every third may panic
 }
 
-// errWork is what work returns.
+// errWork is the error that work returns by itself.
 var errWork = errors.New("work failed")
 
-// start lets the slot's candidate stand: the one that is there if its context had ended, else a new one.
+// start starts the slot's candidate again if its context had ended, else a new one.
 func (w *world) start(s *slot) {
-	c := s.now
+	c := s.current
 	if c == nil || c.closed {
-		s.started++
-		c = &candidate{w: w, slot: s, plan: s.plan, number: s.started, name: s.plan.name}
-		if s.started > 1 {
-			c.name = s.plan.name + string(rune('0'+min(s.started, 9)))
-		}
-		c.unread = s.plan.unread
-		c.view = &view{w: w, c: c}
-		c.view.conn, c.view.disconnect = context.WithCancel(context.Background())
-		c.ledger = w.judge.enlist(c.name, s.plan, w.script.ttl)
-		var err error
-		if c.Election, err = election.NewElection(c.name, electionKey, c.view, c.options()...); err != nil {
-			panic("sim: " + err.Error())
-		}
-		c.ledger.status, c.ledger.heard = c.Election, c.heard
-		s.now = c
-		w.candidates = append(w.candidates, c)
+		c = w.newCandidate(s)
 	}
 	if c.running {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.running, c.wanted, c.cancel = true, true, cancel
-	w.judge.started(c.ledger)
+	c.ledger.running, c.ledger.workQuit = true, false
 	w.note(c.name, "starts")
 	w.runs.Add(1)
 	go c.run(ctx)
 }
 
-// able says whether the candidate of the slot is one that can come to lead.
-func (s *slot) able() bool {
-	c := s.now
-	return c != nil && c.running && c.wanted && !c.lost && !c.closed
+func (w *world) newCandidate(s *slot) *candidate {
+	s.started++
+	c := &candidate{w: w, slot: s, plan: s.plan, number: s.started, name: s.plan.name}
+	if s.started > 1 {
+		c.name = s.plan.name + string(rune('0'+min(s.started, 9)))
+	}
+	c.noRead = s.plan.noRead
+	c.view = &view{w: w, c: c}
+	c.view.conn, c.view.disconnect = context.WithCancel(context.Background())
+	c.ledger = w.judge.add(c.name, s.plan)
+	var err error
+	if c.Election, err = election.NewElection(c.name, electionKey, c.view, c.options()...); err != nil {
+		panic("sim: " + err.Error())
+	}
+	c.ledger.reports, c.ledger.notified = c.Election, c.notified
+	s.current = c
+	w.candidates = append(w.candidates, c)
+	return c
 }
 
-// heard returns the last that the watcher in use told, when, and what it told before.
-func (c *candidate) heard() (told *entry, at time.Time, before *entry) {
+// notified returns the last entry that the present watcher delivered, when, and the entry before.
+func (c *candidate) notified() (last *entry, at time.Time, previous *entry) {
 	if c.watcher == nil || c.watcher.ended {
 		return nil, time.Time{}, nil
 	}
-	return c.watcher.heard, c.watcher.heardAt, c.watcher.before
+	return c.watcher.last, c.watcher.lastAt, c.watcher.previous
 }
 
-// options are those of the plan.
+// options returns the options of the plan.
 func (c *candidate) options() []election.Option {
 	p := c.plan
 	opts := []election.Option{
-		election.OnWon(func() { c.callback("OnWon", p.won) }),
-		election.OnLost(func() { c.callback("OnLost", p.lost) }),
+		election.OnWon(func() { c.callback("OnWon", p.onWon) }),
+		election.OnLost(func() { c.callback("OnLost", p.onLost) }),
 		election.OnLeaderChange(func(l election.Leader) {
-			w := c.w
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.judge.announced(c.ledger, l, time.Now())
+			c.w.mu.Lock()
+			defer c.w.mu.Unlock()
+			c.w.judge.leaderReported(c.ledger, l, time.Now())
 		}),
 	}
 	for _, o := range []struct {
@@ -115,8 +120,8 @@ func (c *candidate) options() []election.Option {
 			opts = append(opts, o.with(o.value))
 		}
 	}
-	if p.campaign > 0 {
-		opts = append(opts, election.OnCampaign(func(election.State) { c.callback("OnCampaign", p.campaign) }))
+	if p.onCampaign > 0 {
+		opts = append(opts, election.OnCampaign(func(election.State) { c.callback("OnCampaign", p.onCampaign) }))
 	}
 	if p.backoff > 0 {
 		opts = append(opts, election.WithBackoff(election.ConstantBackoff(p.backoff)))
@@ -125,7 +130,7 @@ func (c *candidate) options() []election.Option {
 		opts = append(opts, election.WithPlainValue())
 	}
 	if p.fair {
-		opts = append(opts, election.WithFairness())
+		opts = append(opts, settings.Fair.(election.Option))
 	}
 	return opts
 }
@@ -134,7 +139,7 @@ func (c *candidate) options() []election.Option {
 func (c *candidate) run(ctx context.Context) {
 	defer c.w.runs.Done()
 	var err error
-	if c.plan.works {
+	if c.plan.hasWork {
 		err = c.Run(ctx, c.work)
 	} else {
 		err = c.Start(ctx)
@@ -148,35 +153,36 @@ func (c *candidate) run(ctx context.Context) {
 	if err != nil {
 		note = err.Error()
 	}
-	w.journal.add(event{at: time.Now(), who: c.name, what: "returned", note: note})
+	w.journal.add(event{at: time.Now(), name: c.name, what: "returned", note: note})
 	if !c.crashed {
 		w.judge.returned(c.ledger, err, !c.wanted, time.Now())
 	}
-	if c.wanted && c.slot.now == c && !w.closing { // its work has returned
+	wanted := func() bool { return c.wanted && c.slot.current == c && !w.closing }
+	if wanted() { // its work has returned by itself
 		time.AfterFunc(w.script.ttl/10, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if c.wanted && c.slot.now == c && !w.closing {
+			if wanted() {
 				w.start(c.slot)
 			}
 		})
 	}
 }
 
-// callback is what each callback does: it is noted, takes its time, and panics now and then.
-func (c *candidate) callback(which string, takes time.Duration) {
+// callback plays a callback: it takes its time, and panics now and then.
+func (c *candidate) callback(name string, takes time.Duration) {
 	w := c.w
 	w.mu.Lock()
-	w.judge.called(c.ledger, which, time.Now())
-	w.journal.add(event{at: time.Now(), who: c.name, what: which})
+	w.judge.callbackBegan(c.ledger, name, time.Now())
+	w.note(c.name, name)
 	c.calls++
 	panics := c.plan.panics && c.calls%3 == 0
 	w.mu.Unlock()
-	c.view.thaw()
-	w.linger(takes)
-	c.view.thaw()
+	c.view.awaitThaw()
+	w.spend(takes)
+	c.view.awaitThaw()
 	w.mu.Lock()
-	w.judge.answered(c.ledger, which, time.Now())
+	w.judge.callbackReturned(c.ledger, name, time.Now())
 	if panics {
 		w.count("callback panicked")
 	}
@@ -186,35 +192,35 @@ func (c *candidate) callback(which string, takes time.Duration) {
 	}
 }
 
-// work goes on until it is told to stop, and a little longer; or it returns by itself.
+// work goes on until its context ends and a little longer, or returns by itself.
 func (c *candidate) work(ctx context.Context, t election.Term) error {
 	w := c.w
-	c.view.thaw()
+	c.view.awaitThaw()
 	w.mu.Lock()
-	w.journal.add(event{at: time.Now(), who: c.name, what: "work begins in term", a: t.Number})
-	w.judge.worksOn(c.ledger, t, ctx)
+	w.journal.add(event{at: time.Now(), name: c.name, what: "work begins in term", a: t.Number})
+	w.judge.workBegan(c.ledger, t, ctx)
 	w.observe()
 	quiet := w.quiet
 	w.mu.Unlock()
 
-	var quits <-chan time.Time
-	if c.plan.quits > 0 && !quiet {
-		quits = time.After(c.plan.quits)
+	var returns <-chan time.Time
+	if c.plan.workReturns > 0 && !quiet {
+		returns = time.After(c.plan.workReturns)
 	}
 	var err error
 	select {
 	case <-ctx.Done():
-		c.view.thaw()
-		w.linger(c.plan.linger)
-	case <-quits:
+		c.view.awaitThaw()
+		w.spend(c.plan.workLingers)
+	case <-returns:
 		err = errWork
 	}
-	c.view.thaw()
+	c.view.awaitThaw()
 	w.mu.Lock()
 	c.calls++
 	panics := c.plan.panics && c.calls%3 == 0 && err != nil
-	w.journal.add(event{at: time.Now(), who: c.name, what: "work returns"})
-	w.judge.idle(c.ledger)
+	w.note(c.name, "work returns")
+	w.judge.workReturned(c.ledger)
 	w.mu.Unlock()
 	if panics {
 		panic("sim: work panics")
@@ -222,41 +228,12 @@ func (c *candidate) work(ctx context.Context, t election.Term) error {
 	return err
 }
 
-// linger takes its time, but none of the quiet.
-func (w *world) linger(d time.Duration) {
+// spend takes some time, but none of the quiet.
+func (w *world) spend(d time.Duration) {
 	w.mu.Lock()
 	d = min(d, time.Until(w.troubleEnds))
 	w.mu.Unlock()
 	if d > 0 {
 		time.Sleep(d)
 	}
-}
-
-// stop ends a candidate for good, in the background.
-func (w *world) stop(c *candidate) {
-	c.wanted, c.slot.now = false, nil
-	w.judge.leaves(c.ledger)
-	w.runs.Add(1)
-	go func() {
-		defer w.runs.Done()
-		c.Stop()
-	}()
-}
-
-// disconnect closes the connection of a candidate for good.
-func (w *world) disconnect(c *candidate) {
-	c.closed = true
-	c.view.disconnect()
-	for _, x := range w.server.ears {
-		if x.v == c.view {
-			x.end()
-		}
-	}
-	w.judge.disconnected(c.ledger, time.Now())
-}
-
-// crash makes an end of a candidate: nothing of it is sent any more, nor counts.
-func (w *world) crash(c *candidate) {
-	c.crashed, c.ledger.crashed = true, true
-	w.stop(c)
 }

@@ -1,94 +1,106 @@
-// Package sim tries the promises of package election: the unmodified library, on virtual time, against a bucket that
-// behaves as badly as a real one can.
+// Package sim tests the promises of package election on millions of made-up stories. It runs the unmodified library on
+// virtual time against a simulated bucket that misbehaves in every way a real one can, and judges each step by the
+// bucket's true state.
 //
-// A schedule is one story, made up by a seed: two to eight candidates with options of their own, one to three rounds of
-// trouble, and quiet after each. In a round candidates start, stop, crash, resign and come back, processes pause, links
-// break, requests and replies are late or lost, writes are applied after their senders gave them up, the server's clock
-// steps or runs wrong, keys expire late or are deleted or overwritten, and the bucket restarts, is made again or forgets
-// its sequence. Reads of the key and requests for the state of the bucket fail for one candidate, for a while or for good;
-// connections are closed for good; watchers deliver forged updates, and old updates again; and the bucket goes back to an
-// earlier state, as after a power cut. [Run] plays one in a bubble of testing/synctest, in about a millisecond.
+// # What a schedule is
 //
-//	script   what is decided beforehand about a schedule, by its seed alone
-//	world    plays the script
-//	server   the bucket: a state machine that knows the truth
-//	view     the bucket as one candidate sees it, through its own link; this is the jetstream.KeyValue
-//	watcher  a candidate's watch of the key
-//	fate     what befalls one call, by a hash of seed, candidate and call
-//	forgery  updates that the bucket does not send
-//	judge    compares what candidates do and say with the truth
-//	journal  what happened, to be told if a promise is broken
+// A schedule is one such story. Its seed decides two to eight candidates with options of their own, and one to three rounds.
+// A round is a time of trouble: faults that last for a while (late and lost messages, broken links, stale reads, frozen
+// processes, forged notifications …) and acts that happen at once (a candidate starts, stops, crashes or resigns; somebody
+// deletes the key; the bucket is recreated or goes back to an older state; a clock steps …). See faultKind and actKind for
+// all of them. Quiet follows each round, in which somebody must come to lead. [Run] plays one schedule in a bubble of
+// testing/synctest, in a few milliseconds.
+//
+// # What is real, and what is simulated
+//
+// Real: package election and every package that it imports. Each candidate is one election.Election, used through the
+// public API.
+//
+// Simulated, and thus under the control of the seed: the bucket (a state machine with one key), the server's clock, the
+// network between each candidate and the bucket, the watchers, the callbacks and the work of users.
+//
+//	script.go, trouble.go         what the seed decides: candidates, rounds, faults, acts
+//	world.go, acts.go, faults.go  play the script; quiet.go judges the quiet after each round
+//	candidate.go                  one Election with its callbacks and work
+//	server.go, write.go           the bucket
+//	view.go, call.go, watcher.go  the jetstream.KeyValue of one candidate: each call crosses its link, which fate.go may spoil
+//	forgery.go                    notifications that the bucket never sent
+//	judge*.go, overlap.go         compare what candidates do and report with the bucket; ledger.go holds the evidence
+//	journal.go                    the timeline, printed if a promise is broken
 //
 // # What is judged
 //
-// After every reply, update, callback and change of the bucket, as soon as all that can be done then has been done:
+// The judge looks after every reply, notification, callback and change of the bucket, once the library has reacted.
 //
-//   - P1, lease. Nobody says it leads when a TTL less the margin has passed since it sent the last write that it knew in time
-//     to have been applied, nor is the term valid that its work holds in its hand.
-//   - P2, stand-down. Nobody leads before a renewal was acknowledged that it sent after the stand-down it owed, and
-//     nobody comes to lead while another does. What it owed follows from what it took the key over: its own option, the
-//     rest that a release names, or a whole TTL if it had been told that the key was deleted; and over a late write of its
-//     own what it owed by that, if it is more.
-//   - P3, stop, then release. No release is sent before callbacks and work have returned; the work's context ends at once.
-//   - P4, callbacks. They alternate, one at a time, OnLost comes by the deadline, and none is owed in the end.
-//   - P5, numbers. Each term has a larger token than all that were won before it.
-//   - P6, no false abdication. Who gives up the key was told to, or its work returned, or the key was not its own any more,
-//     or its deadline had passed.
-//   - P7, no ghost. Who leads won by a write whose acknowledgement reached it before it had given that write up; and nobody
-//     leads that does not run.
-//   - P8, liveness. In the quiet somebody leads within the time that the contract says for a crash; see world.patience.
-//     After an orderly resignation in the quiet somebody else does within the spread of answers, where it can hear of it.
-//     A candidate that can never look at the bucket may win, but gives the key back and does not starve the others.
-//   - P9, quiet. No candidate makes many calls in one instant, as it would if it tried a call again at once that fails at once.
-//     Nothing else of P9 is judged.
-//   - P10, trust. A forged or replayed update obliges nobody and excuses nothing: the judge does not know of it. No user is told
-//     of a leader that only a forged update named.
-//   - P11, proof of loss. A leader stands down in the instant in which its renewal is refused with an earlier sequence than it
-//     demanded, or in which it reads the record of another candidate from between its own win and its own last write. After
-//     history was rewound, a leader without trouble leads for no longer than its campaign interval and a few round trips:
-//     then its next renewal disproves it. This time counts from the rewinding where refusals name the last sequence. Elsewhere it
-//     counts from when another candidate's record stands under the key with a revision above that of the leader's win; no
-//     other state of the key proves anything there, as a lagging replica may show the same.
-//   - Closed connections ("closed"). A leader whose write fails because its connection is closed stands down in that instant.
-//     In the quiet Start and Run return, within a TTL and the time for which requests may hang; see judge.closedLimit. The error
-//     is nats.ErrConnectionClosed, unless the candidate was told to stop or its work returned.
+//   - P1, lease: a candidate does not lead, and its Term is not valid, later than a TTL less the margin after it sent its
+//     last write that was acknowledged in time.
+//   - P2, stand-down: a candidate leads only after a renewal that it sent when its stand-down was over, and only while nobody
+//     else leads. The stand-down is the candidate's own, the rest that a release names, or a whole TTL if the candidate was
+//     notified that the key was deleted. A candidate that adopts its own late write still waits the stand-down of that write.
+//   - P3, release last: a candidate releases the key only after its callbacks and work have returned. The context of work
+//     ends with the term.
+//   - P4, callbacks: they alternate and never overlap, OnLost begins by the deadline, and each OnWon has its OnLost in the end.
+//   - P5, tokens: each term has a larger token than all terms acquired before it.
+//   - P6, no false abdication: a candidate gives up the key only if it was asked to, its work returned, the key was no longer
+//     its own, or its deadline had passed.
+//   - P7, no ghost: a leader acquired the key by a write whose acknowledgement it received before it gave that write up. Only
+//     a running candidate leads.
+//   - P8, liveness: in the quiet a leader appears within the time that the contract allows after a crash; see world.leaderLimit.
+//     After a resignation in the quiet a successor leads within the spread of answers, if one was notified. A candidate
+//     that can never read the state of the bucket may acquire the key, but releases it and does not starve the others.
+//   - P9, no busy loop: no candidate makes more than burstLimit calls in one instant. Nothing else of P9 is judged.
+//   - P10, trust: forged and replayed notifications neither bind a candidate nor excuse it, so the judge ignores them. No
+//     candidate reports a leader that only a forged notification named.
+//   - P11, proof of loss: a leader steps down at once when its renewal is refused with a lower sequence than it demanded, or
+//     when it reads another candidate's record whose revision lies between its acquisition and its last write. After
+//     history was rewound, the next renewal of a connected leader disproves its term; see judge.mustDiscoverBy.
+//   - "closed": a leader whose write fails because its connection is closed for good steps down at once. Start and Run
+//     return nats.ErrConnectionClosed within judge.closedLimit, unless the candidate was stopped or its work returned.
 //
-// # What is allowed
+// # Two leaders at once
 //
-// Two leaders are allowed, counted, and measured, where the contract says that a lease cannot do better:
+// The judge allows, counts and measures two leaders where the contract says that a lease cannot prevent them:
 //
-//   - The key expired earlier than a TTL after the write was sent that stood under it, by more than the stand-down and the
-//     margin: D + m < δ + (ρ−1)·TTL, with the error that the clocks had in that very case.
-//   - Somebody deleted or overwrote the key, and the winner could not know. Where the leader was connected, and the winner
-//     stood down for a campaign interval of the leader's or more, this lasts for a few round trips at most.
-//   - A renewal was acknowledged and then wiped by an expiry that was under way. With honest clocks that is after the
-//     deadline and harmless.
-//   - The bucket's history was rewound while one of the two held the key. A leader that is cut off, or is shown no proof, leads
-//     until its lease ends. Before that it may hit the record of its successor by chance, whose lease counts from then on, so
-//     that the two lead together for two TTLs at most, and one more for each further rewinding. Numbers need not grow across it.
-//   - The bucket was made again, or lost its sequence. Then a holder's revision may stand under the key by chance, in
-//     somebody else's record, and numbers need not grow.
+//   - The key expired early, by more than the stand-down and the margin: D + m < δ + (ρ−1)·TTL, with the true clock errors.
+//   - Somebody deleted or overwrote the key, and the winner could not know. If the leader was connected and the winner
+//     waited at least the leader's campaign interval, both lead for a few round trips at most.
+//   - A renewal was acknowledged and then deleted by an expiry that was under way. With honest clocks this happens only after
+//     the deadline, and does no harm.
+//   - History was rewound while one of the two held the key. A leader that is cut off, or gets no proof, leads until its
+//     lease ends. Its last renewal may by chance match its successor's revision, so both may lead for two TTLs, and for one
+//     TTL more per further rewind. Tokens need not grow across a rewind.
+//   - The bucket was recreated or lost its sequence. A leader's revision may then match somebody else's record by chance, for
+//     any time, and tokens need not grow. A resignation is not held to its time limit, because watchers of the old bucket
+//     have stalled.
 //
-// None of these but the last two may take longer than a TTL. In a bucket that was made again an orderly resignation is not
-// held to its time either: a watcher of the earlier one is blind, and that takes some campaigns or renewals to find out.
+// All but the last two must end within a TTL.
 //
-// # Running it
+// # How to run it
 //
-//	go test ./internal/sim -v -run TestSchedules -args -schedules 1000000          # from a fresh seed, which is printed
-//	go test ./internal/sim -v -run TestSchedules -args -schedules 1 -seed 4711     # one schedule
-//	go test ./internal/sim -v -run TestSchedules -args -schedules 2000 -promise P6 # ignores what breaks other promises
-//	go test ./internal/sim -v -run TestSchedules -args -without rewound,forged,replayed    # leaves kinds of trouble out, by texts in their names
+//	go test ./internal/sim -v -run 'TestSchedules$' -args -schedules 1000000       # from a fresh seed, which is printed
+//	go test ./internal/sim -v -run 'TestSchedules$' -args -schedules 1 -seed 4711  # one schedule
+//	go test ./internal/sim -v -run 'TestSchedules$' -args -promise P6              # reports violations of P6 only
+//	go test ./internal/sim -v -run 'TestSchedules$' -args -without rewound,forged  # leaves out trouble by parts of its name
 //
-// A schedule that breaks a promise prints its script and its timeline, in seconds of virtual time. Without -v go test
-// prints nothing of a run that passes. A kind of trouble that is left out, or that scripts did not have at first, changes nothing
-// else in the script of a seed.
+// Without -v, go test prints nothing about a run that passes. Leaving out a kind of trouble changes nothing else in a script.
 //
-// # What is not tried
+// # How to read the journal
 //
-// Hearing by republished messages, which needs a real connection; several elections in one process; and a change of the
-// TTL. There is one clock of the server, which steps and drifts, and one of all candidates: replicas whose clocks disagree
-// about an expiry are not tried, nor candidates whose clocks run at different rates. A process that is paused has its calls,
-// replies, updates, callbacks and work held up, while the library's own timers go on; only the drill stops a real process.
-// Nor is everything in a schedule decided by the seed: the library's own random delays and the Go scheduler are
-// not. A schedule that is run again follows the same script, and mostly, but not always, ends the same way.
+// A schedule that breaks a promise prints its script, its journal and the broken promises. The script lists the candidates,
+// with durations in nanoseconds and -1 for the library's default, then the faults and acts of each round with their times in
+// the round. Each line of the journal is one event: the time in seconds of virtual time, the candidate ("-" for the server,
+// operators and the simulator), what happened, up to two revisions ("7 → 8": applied over 7, stored as 8), a duration, and a
+// remark. Read it backwards from the line with "***". The second candidate on the host of a is a2, and so on.
+//
+// # Limits
+//
+//   - Candidates have no connection, only a bucket. So the control service, the roster of successors and notifications by
+//     republish are not simulated: resignations come from the candidate's own process, and notifications from a watcher.
+//   - Each process has one election, and the TTL of the bucket never changes.
+//   - All candidates share one clock, and the server has one that steps and drifts. Replicas whose clocks disagree, and
+//     candidates whose clocks run at different rates, are not simulated.
+//   - A frozen process has its calls, replies, notifications, callbacks and work held up, but the library's own timers go
+//     on. Only the drill stops real processes.
+//   - The seed decides the script, but neither the library's random delays nor the Go scheduler. A schedule that runs again
+//     follows the same script and mostly, but not always, ends the same way.
 package sim

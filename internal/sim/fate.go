@@ -7,85 +7,84 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// fate is what befalls one call.
+// fate is what happens to one call.
 type fate struct {
-	before   time.Duration // how much later than usual the request arrives
-	after    time.Duration // and the reply
-	lost     bool          // whether the request is
-	mute     bool          // whether the reply is
-	err      error         // what is answered in place of the server, after the time above
-	conflict bool
-	quorum   bool          // whether the write waits for a quorum, in the way of others
-	edge     bool          // whether the renewal arrives in the last moment of the key's life
-	stale    time.Duration // how old what is read is
-	blind    bool          // whether the read that a create may need fails
-	hangs    bool          // and only when the time of the call is up
-	coin     bool
+	requestDelay time.Duration // beyond the latency
+	replyDelay   time.Duration
+	requestLost  bool
+	replyLost    bool
+	err          error // an answer in place of the server's, after replyDelay
+	conflict     bool
+	waits        bool          // the write waits for a quorum, and blocks others
+	atExpiry     bool          // the renewal arrives in the last moment of the key's life
+	stale        time.Duration // how old the state is that a read returns
+	cannotRead   bool          // the read that a create may need fails …
+	hangs        bool          // … only when the time of the call is up
+	coin         bool
 }
 
 // Limits to what is believable.
 const (
-	noStreamTime  = 500 * time.Millisecond // two tries of nats.go
-	edgeTime      = time.Millisecond / 2   // before the expiry
-	staleLimit    = 100 * time.Millisecond // behind
-	conflictLimit = 50 * time.Millisecond
+	noStreamTime = 500 * time.Millisecond // two attempts of nats.go
+	expiryLead   = time.Millisecond / 2   // of a renewal before the expiry
+	staleLimit   = 100 * time.Millisecond
 )
 
-// fate decides by the seed what befalls the nth call of its kind that a candidate makes.
+// fate decides by the seed what happens to the nth call of this kind by a candidate.
 func (w *world) fate(c *candidate, o op, n uint64) fate {
 	draw := mix(w.script.seed, uint64(c.slot.index), uint64(c.number), uint64(o), n)
 	f := fate{coin: draw&1 == 1}
 	switch {
-	case c.unread && o == opGet, c.lost && o == opStatus:
-		f.lost = true
+	case c.noRead && o == opGet, c.noStatus && o == opStatus:
+		f.requestLost = true
 		return f
-	case c.unread && o == opCreate:
-		f.blind, f.hangs = true, true
+	case c.noRead && o == opCreate:
+		f.cannotRead, f.hangs = true, true
 	}
-	for i, a := range w.active {
+	for i, a := range w.faults {
 		if !a.hits(c.slot.index) {
 			continue
 		}
 		chance := mix(draw, uint64(i))
-		if float64(chance%1000) < a.chance*1000 && w.befall(&f, a, o, time.Duration(mix(chance, 5)%uint64(a.delay))) {
-			w.hit(a.kind)
+		if float64(chance%1000) < a.chance*1000 && w.spoil(&f, a, o, time.Duration(mix(chance, 5)%uint64(a.delay))) {
+			w.count(a.kind.String())
 		}
 	}
 	return f
 }
 
-// befall lets a fault have its way with a call, and says whether it can have.
-func (w *world) befall(f *fate, a *window, o op, delay time.Duration) bool {
+// spoil adds the effect of a fault to a call, and reports whether it has one.
+func (w *world) spoil(f *fate, a *activeFault, o op, delay time.Duration) bool {
 	switch {
 	case a.kind == lateRequest:
-		f.before += delay
-	case a.kind == lostRequest, a.kind == serverAway && f.coin:
-		f.lost = true
+		f.requestDelay += delay
+	case a.kind == lostRequest, a.kind == serverRestart && f.coin:
+		f.requestLost = true
 	case a.kind == lateReply:
-		f.after += delay
+		f.replyDelay += delay
 	case a.kind == lostReply:
-		f.mute = true
-	case a.kind == noStream, a.kind == serverAway:
-		f.err, f.after = jetstream.ErrNoStreamResponse, noStreamTime
-	case a.kind == conflict && o.writes():
+		f.replyLost = true
+	case a.kind == noStream, a.kind == serverRestart:
+		f.err, f.replyDelay = jetstream.ErrNoStreamResponse, noStreamTime
+	case a.kind == transientConflict && o.writes():
 		f.conflict = true
 	case a.kind == noQuorum && o.writes() && w.script.replicated && time.Now().After(w.server.inFlight):
-		f.quorum, w.server.inFlight = true, a.until
-		f.before = max(f.before, time.Until(a.until))
+		f.waits, w.server.inFlight = true, a.until
+		f.requestDelay = max(f.requestDelay, time.Until(a.until))
 	case a.kind == staleRead && o == opGet:
 		f.stale = min(delay, staleLimit)
 	case a.kind == readFails && o == opCreate:
-		f.blind, f.hangs = true, f.coin
+		f.cannotRead, f.hangs = true, f.coin
 	case a.kind == readFails && o == opGet, a.kind == statusFails && o == opStatus:
-		if f.lost = f.coin; !f.lost {
+		if f.requestLost = f.coin; !f.requestLost {
 			f.err = nats.ErrNoResponders
 		}
-	case a.kind == edgeRenewal && o == opUpdate && w.server.current != nil && w.script.markers:
-		left := time.Until(w.server.current.expires) - edgeTime - w.script.latency
+	case a.kind == renewalAtExpiry && o == opUpdate && w.server.current != nil && w.script.markers:
+		left := time.Until(w.server.current.expires) - expiryLead - w.script.latency
 		if left < 0 {
 			return false
 		}
-		f.edge, f.before = true, left
+		f.atExpiry, f.requestDelay = true, left
 	default:
 		return false
 	}

@@ -8,37 +8,38 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// inventedLeader is the name in records that no candidate wrote and the bucket never held.
+// inventedLeader is the name in forged records. The bucket never holds it.
 const inventedLeader = "nobody"
 
-// A forgeryKind is one way to deceive a candidate about the key.
+// A forgeryKind is one kind of notification that the bucket did not send.
 type forgeryKind int
 
 const (
-	forgedRelease forgeryKind = iota // the current record with the mark of a release, at its own revision
+	forgedRelease forgeryKind = iota // the current record as a release, at its own revision
 	forgedRemoval                    // a deletion, a purge or an expiry, at the current revision or the next
 	forgedRenewal                    // a renewal by an invented leader
-	forgedWin                        // a win by an invented leader
-	forgedBucket                     // the current record as from a bucket that was made later
-	replayed                         // an update that was true once
+	forgedWin                        // an acquisition by an invented leader
+	forgedBucket                     // the current record as if from a bucket that was created later
+	replayed                         // a notification that was true once
 	numForgeryKinds
 )
 
 var forgeryNames = [numForgeryKinds]string{
-	"forged release", "forged removal", "forged renewal", "forged win", "forged bucket", "replayed update",
+	"forged release", "forged removal", "forged renewal", "forged win", "forged bucket", "replayed notification",
 }
 
-// deceive sends the candidate of a slot updates that the bucket does not send, one after another until the fault ends.
-func (w *world) deceive(s *slot, a *window, n uint64) {
+// deceive sends forged or replayed notifications to the candidate of a slot, one after another until the fault ends.
+func (w *world) deceive(s *slot, a *activeFault, n uint64) {
 	now := time.Now()
 	if !now.Before(a.until) {
 		return
 	}
 	draw := mix(w.script.seed, uint64(s.index), uint64(a.start), n, 13)
-	c := s.now
-	if reached := c != nil && !c.crashed && c.watcher != nil && !c.watcher.ended && !now.Before(s.cutUntil); reached && float64(draw%1000) < a.chance*1000 {
+	c := s.current
+	reachable := c != nil && !c.crashed && c.watcher != nil && !c.watcher.ended && !now.Before(s.cutUntil)
+	if reachable && float64(draw%1000) < a.chance*1000 {
 		draw = mix(draw)
-		if a.kind == watchReplayed {
+		if a.kind == notificationReplayed {
 			w.replay(c.watcher, now, draw)
 		} else {
 			w.forge(c.watcher, now, draw)
@@ -51,7 +52,7 @@ func (w *world) deceive(s *slot, a *window, n uint64) {
 	})
 }
 
-// replay sends one to three updates again that were true once, in any order.
+// replay sends one to three earlier notifications again, in any order.
 func (w *world) replay(x *watcher, now time.Time, draw uint64) {
 	written := w.server.written
 	for n := range 1 + draw%3 {
@@ -61,22 +62,23 @@ func (w *world) replay(x *watcher, now time.Time, draw uint64) {
 	}
 }
 
-// forge sends an update that never was true.
+// forge sends a notification that was never true.
 func (w *world) forge(x *watcher, now time.Time, draw uint64) {
-	live := w.server.current
+	current := w.server.current
 	kind := forgeryKind(draw % uint64(replayed))
 	draw = mix(draw)
 	e := &entry{revision: w.server.seq + 1, stamped: w.server.clock(now)}
+	invented := map[string]any{"name": inventedLeader, "instance": inventedLeader, "since": now, "bucket": w.server.created}
 	record := map[string]any{}
-	if live != nil && json.Unmarshal(live.value, &record) != nil || record["attempt"] == nil {
-		record = map[string]any{"name": inventedLeader, "instance": inventedLeader, "since": now, "bucket": w.server.created}
+	if current != nil && json.Unmarshal(current.value, &record) != nil || record["attempt"] == nil {
+		record = invented
 	}
-	if live == nil && kind == forgedRelease {
+	if current == nil && kind == forgedRelease {
 		kind = forgedRemoval // there is nothing to release
 	}
 	switch kind {
 	case forgedRelease:
-		e.revision = live.revision
+		e.revision = current.revision
 		record["released"] = now
 		delete(record, "stand_down_ms")
 		if draw%2 == 0 {
@@ -84,16 +86,16 @@ func (w *world) forge(x *watcher, now time.Time, draw uint64) {
 		}
 	case forgedRemoval:
 		e.op = []jetstream.KeyValueOp{jetstream.KeyValueDelete, jetstream.KeyValuePurge}[draw%2]
-		if live != nil && draw&2 == 0 {
-			e.revision = live.revision
+		if current != nil && draw&2 == 0 {
+			e.revision = current.revision
 		}
 		if draw&4 == 0 { // as if the TTL had passed
 			e.stamped = e.stamped.Add(w.script.ttl)
 		}
 	case forgedRenewal, forgedWin:
-		record = map[string]any{"name": inventedLeader, "instance": inventedLeader, "since": now, "bucket": w.server.created}
+		record = invented
 		if kind == forgedRenewal {
-			record["since"], record["term"] = w.began, 1
+			record["since"], record["term"] = w.roundBegan, 1
 		}
 		if draw%4 == 0 {
 			e.revision += 1_000_000
@@ -101,15 +103,15 @@ func (w *world) forge(x *watcher, now time.Time, draw uint64) {
 	case forgedBucket:
 		record["bucket"] = w.server.created.Add(time.Hour)
 	}
-	if !e.marks() {
+	if !e.isMarker() {
 		record["attempt"] = fmt.Sprintf("forged-%d", draw)
-		e.value, _ = json.Marshal(record) // it holds nothing that cannot be encoded
+		e.value, _ = json.Marshal(record) // all of it can be encoded
 	}
 	w.sendForged(x, now, e, kind)
 }
 
 func (w *world) sendForged(x *watcher, now time.Time, e *entry, kind forgeryKind) {
 	w.count(forgeryNames[kind])
-	w.deceived = true
-	x.schedule(due{at: now.Add(w.script.latency), entry: e, forged: true})
+	w.forgedAny = true
+	x.enqueue(delivery{at: now.Add(w.script.latency), entry: e, forged: true})
 }

@@ -7,17 +7,25 @@ import (
 	"time"
 )
 
-// event is one line of a schedule's timeline. It is kept small and without formatting: only a schedule that fails is told.
+// event is one line of a journal. It is formatted only if the schedule fails.
 type event struct {
 	at   time.Time
-	who  string // a candidate; empty for the server and its operators
+	name string // of a candidate; empty for the server, operators and the simulator
 	what string
-	a, b uint64 // revisions, mostly; 0 for none
+	a, b uint64 // mostly revisions; 0 for none
 	d    time.Duration
 	note string
 }
 
-// journal remembers what happened in a schedule, in order.
+// orNothing completes an event whose revision is 0.
+func orNothing(revision uint64) string {
+	if revision == 0 {
+		return " nothing"
+	}
+	return ""
+}
+
+// journal is what happened in a schedule, in order.
 type journal struct {
 	began  time.Time
 	events []event
@@ -25,15 +33,15 @@ type journal struct {
 
 func (j *journal) add(e event) { j.events = append(j.events, e) }
 
-// String returns the timeline.
+// String returns one line per event.
 func (j *journal) String() string {
 	var b strings.Builder
 	for _, e := range j.events {
-		who := e.who
-		if who == "" {
-			who = "-"
+		name := e.name
+		if name == "" {
+			name = "-"
 		}
-		fmt.Fprintf(&b, "%14.6f  %-4s %s", e.at.Sub(j.began).Seconds(), who, e.what)
+		fmt.Fprintf(&b, "%14.6f  %-4s %s", e.at.Sub(j.began).Seconds(), name, e.what)
 		if e.a != 0 {
 			fmt.Fprintf(&b, " %d", e.a)
 		}
@@ -51,7 +59,7 @@ func (j *journal) String() string {
 	return b.String()
 }
 
-// tally counts things by name.
+// tally counts occurrences by name.
 type tally map[string]int
 
 func (t tally) add(other tally) {
@@ -60,7 +68,7 @@ func (t tally) add(other tally) {
 	}
 }
 
-// String returns one line per name, in order.
+// String returns one line per name, in alphabetical order.
 func (t tally) String() string {
 	names := make([]string, 0, len(t))
 	for name := range t {

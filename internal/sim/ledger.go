@@ -4,79 +4,80 @@ import (
 	"context"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/natscampaign/election"
 )
 
-// standing is what a candidate says of itself.
-type standing interface {
+// reports is what a candidate reports of itself.
+type reports interface {
 	State() election.State
 	Term() (election.Term, bool)
 	IsLeader() bool
 }
 
-// ledger is what the judge knows of one candidate: by what it was seen to write, to be told, and to say.
+// ledger is the evidence about one candidate: what it wrote, read, was notified of, and reported.
 type ledger struct {
 	name      string
-	status    standing
+	reports   reports
 	ttl       time.Duration
-	lease     time.Duration // the TTL less the margin
 	margin    time.Duration
 	standDown time.Duration
 	interval  time.Duration
 	plain     bool
-	unread    bool
-	heard     func() (told *entry, at time.Time, before *entry) // the last that its watcher told it
+	noRead    bool
+	notified  func() (last *entry, at time.Time, previous *entry) // what its watcher delivered
 
-	gaveBack time.Time // when it last released a win that it could not keep; it leaves the key to others for a TTL then
+	crashed  bool
+	running  bool
+	workQuit bool // its work returned by itself since the candidate was started
+	mayEnd   bool // it was asked to stop or resign, or its work returned, since it last acquired the key
 
-	crashed bool
-	running bool
-	quit    bool // whether its work returned by itself since it was started
-	leaving bool // whether it was told to stop or resign, or its work returned, since it last won
+	term        *term     // since its last acknowledged acquisition
+	revision    uint64    // of its last write that it knows to have been applied
+	lastWrite   *write    // its last write that was applied
+	lastRead    *entry    // the record that it last read
+	abandonedAt time.Time // when it last released as leader-elect; then it leaves the key to others for a TTL
+	statusAt    time.Time // when it last requested the state of the bucket
 
-	hold      *grip     // by its last win that was acknowledged
-	revision  uint64    // of its last write that it knows to have been applied
-	last      *write    // its last write that was applied
-	read      *entry    // the record that it last read
-	rewound   time.Time // when the history was rewound in which that write stood under the key; zero if it was not
-	shown     time.Time // since when each of its renewals would prove that; zero if they would not
-	refuted   time.Time // when it was given proof that it lost the key that it held last; zero if it was not
-	displaced time.Time // when what it had written last ceased to stand under the key but by its own hand
-	troubled  time.Time // until when something went wrong with its calls
-	surveyed  time.Time // when it last asked for the bucket's state
-	closed    time.Time // when its connection was closed for good; zero if it was not
-	cut       time.Time // when a write of its own first failed for that; zero if none did
+	rewoundAt     time.Time // when history was rewound over lastWrite; zero if it was not
+	provableSince time.Time // since when each of its renewals would prove that; zero if they would not
+	disprovedAt   time.Time // when it received proof that it lost the key; zero if it did not
+	displacedAt   time.Time // when anything but its own write last replaced its record
+	troubledUntil time.Time // until when a fault affected its calls
+	closedAt      time.Time // when its connection was closed for good; zero if it was not
+	sawClosedAt   time.Time // when a write of its own first failed for that reason; zero if none did
 
-	held  *grip // as it was last seen to hold the key; nil if it did not
-	term  election.Term
-	leads bool // as it was last seen to lead, in that term
+	heldTerm     *term         // the term in which it was last seen to hold the key; nil if it did not hold it then
+	reportedTerm election.Term // its last report
+	leads        bool          // its last report
 
-	callback   string // the one that runs
-	won, lost  int    // how often OnWon was called and OnLost has returned
-	wonBy      *grip  // in which OnWon was last called
-	callbackAt time.Time
-	working    int
-	workTerm   election.Term
-	valid      func() bool // says whether that is
-	workCtx    context.Context
-	lapsed     time.Time // when that was found to outlast the term; zero if it was not
+	callback           string // the one that runs
+	callbackReturnedAt time.Time
+	won, lost          int   // how often OnWon was called and OnLost returned
+	onWonTerm          *term // in which OnWon was last called
+	working            int
+	workTerm           election.Term
+	workValid          func() bool // whether workTerm is valid
+	workCtx            context.Context
+	outlivedAt         time.Time // when workCtx was found to outlive the term; zero if it was not
 }
 
-// grip is a candidate's hold on the key, from one win on, as far as the bucket can tell.
-type grip struct {
-	win      *write
-	counts   time.Time // leadership may count from the first renewal sent at this time or later
-	knew     bool      // whether the winner was told that somebody had removed the key
-	bound    time.Time // the lease's deadline
-	prior    time.Time // what that was before the last renewal became known
-	renewed  time.Time // when it did
-	surveyed bool      // whether its bucket was looked at before that renewal was counted
-	seen     bool      // whether its candidate was seen to hold the key
-	over     bool      // whether it was seen to end, or a release was sent
-	mayLead  bool      // whether a renewal is known from which leadership may count
+// term is a candidate's term by the evidence, from its acquisition on.
+type term struct {
+	win          *write
+	counts       time.Time // leadership counts from the first renewal sent at this time or later
+	sawRemoval   bool      // the winner was notified that somebody removed the key
+	deadline     time.Time
+	lastDeadline time.Time // the deadline before the last renewal became known
+	renewedAt    time.Time // when the last renewal became known
+	statusRead   bool      // the state of the bucket was requested in the instant of that renewal
+	reported     bool      // the candidate reported that it holds the key
+	over         bool      // it reported that it holds the key no longer, or released it
+	mayLead      bool      // a renewal is known from which leadership counts
 }
 
-// standDownOf and its like return what an option of the plan means on a bucket with the given TTL.
+// standDownOf, intervalOf and marginOf return what an option of the plan means on a bucket with the given TTL.
 func (p *plan) standDownOf(ttl time.Duration) time.Duration {
 	if p.standDown < 0 {
 		return p.intervalOf(ttl)
@@ -98,18 +99,27 @@ func (p *plan) marginOf(ttl time.Duration) time.Duration {
 	return p.margin
 }
 
-// wins says whether a write that was applied won the key for its writer, rather than renewed what he held.
-func (l *ledger) wins(q *write) bool {
-	if l.plain {
-		taken := l.held == nil && q.over != nil && q.over.write != nil && q.over.write.by != l // whatever its revision
-		return q.create || q.expect != l.revision || l.hold == nil || l.hold.over || !q.sent.Before(l.hold.bound) || taken
+// deadlineOf returns the end of the lease that a write earns.
+func (l *ledger) deadlineOf(q *write) time.Time { return q.sent.Add(l.ttl - l.margin) }
+
+// acquires reports whether a write that was applied acquired the key for its writer, rather than renewed it.
+func (l *ledger) acquires(q *write) bool {
+	if l.plain { // a bare name does not tell
+		foreign := l.heldTerm == nil && q.replaced != nil && q.replaced.write != nil && q.replaced.write.by != l // whatever its revision
+		return q.create || q.expect != l.revision || l.term == nil || l.term.over || !q.sent.Before(l.term.deadline) || foreign
 	}
-	return q.create || q.note.Since.Equal(q.sent)
+	return q.create || q.content.Since.Equal(q.sent)
 }
 
-// meant returns what the writer of an update took for that with the revision which it demands; nil if it knew none.
+// renews reports whether a write belongs to the present term.
+func (l *ledger) renews(q *write) bool {
+	return l.term != nil && !q.givesUp() && !l.acquires(q) &&
+		(l.plain || q.content.Since.Equal(l.term.win.content.Since))
+}
+
+// meant returns the entry that the writer of an update meant to replace, as far as it knew one; otherwise nil.
 func (q *write) meant() *entry {
-	for _, e := range []*entry{q.read, q.told} {
+	for _, e := range []*entry{q.read, q.notified} {
 		if e != nil && e.revision == q.expect && !q.create {
 			return e
 		}
@@ -117,47 +127,43 @@ func (q *write) meant() *entry {
 	return nil
 }
 
-// renews says whether a write was made in the term that is held.
-func (l *ledger) renews(q *write) bool {
-	return l.hold != nil && !q.remove && q.note.Released.IsZero() && !l.wins(q) &&
-		(l.plain || q.note.Since.Equal(l.hold.win.note.Since))
-}
-
-// required returns the stand-down that the contract asks of whoever won by q, and whether he was told of a removal.
-func (l *ledger) required(q *write) (d time.Duration, knew bool) {
-	over := q.over
-	if meant := q.meant(); meant != nil && meant != over {
-		return 0, false // the bucket was reset or rewound, and the revision that was meant hit by chance
+// requiredStandDown returns the stand-down that the contract demands after an acquisition, and whether the winner was
+// notified of a removal.
+func (l *ledger) requiredStandDown(q *write) (d time.Duration, sawRemoval bool) {
+	old := q.replaced
+	if meant := q.meant(); meant != nil && meant != old {
+		return 0, false // after a reset or a rewind, the write hit another entry with the same revision by chance
 	}
-	if over != nil && over.write != nil && over.write.remove {
+	if old != nil && old.write != nil && old.write.remove {
+		removed := old.write.replaced
 		switch {
-		case q.told != over:
+		case q.notified != old:
 			return l.standDown, false
-		case over.write.over.releases() && q.before == over.write.over:
-			// That somebody deletes a release, mostly its writer, does not undo it.
-		case over.op == kvDelete && q.toldAt.Before(q.sent):
-			return max(l.standDown, l.ttl), !over.write.over.releases()
+		case removed.isRelease() && q.notifiedPrevious == removed:
+			// The writer of a release mostly deletes it. The release counts.
+		case old.op == jetstream.KeyValueDelete && q.notifiedAt.Before(q.sent):
+			return max(l.standDown, l.ttl), !removed.isRelease()
 		default:
 			return l.standDown, false
 		}
-		over = over.write.over
+		old = removed
 	}
-	if !over.releases() {
-		if over == nil || over.write == nil || over.write.by != l || l.plain {
-			return l.standDown, false
-		}
-		owed, knew := over.write.owed, over.write.knew // a late write of its own
-		if l.wins(over.write) {
-			owed, knew = l.required(over.write)
-		}
-		return max(l.standDown, owed), knew
-	}
-	left := min(time.Duration(over.write.note.StandDownMs)*time.Millisecond, max(l.standDown, l.ttl))
 	switch {
-	case l.plain: // it does not say which bucket it takes this for
-		return min(left, l.standDown), false
-	case over.write.note.Bucket.Equal(q.note.Bucket), over.write.note.Bucket.Equal(q.bucket):
-		return left, false // the winner took it for the same bucket, or finds that it is
+	case old.isRelease():
+		left := min(time.Duration(old.write.content.StandDownMs)*time.Millisecond, max(l.standDown, l.ttl))
+		switch bucket := old.write.content.Bucket; {
+		case l.plain: // a bare name does not tell for which bucket its writer took this one
+			return min(left, l.standDown), false
+		case bucket.Equal(q.content.Bucket), bucket.Equal(q.bucketCreated):
+			return left, false
+		}
+		return l.standDown, false // a release written for an earlier incarnation of the bucket proves nothing
+	case old.by() != l || l.plain:
+		return l.standDown, false
+	case l.acquires(old.write): // the candidate adopts its own late acquisition
+		d, sawRemoval = l.requiredStandDown(old.write)
+	default: // … or its own late renewal
+		d, sawRemoval = old.write.standDownLeft, old.write.sawRemoval
 	}
-	return l.standDown, false // a release that was written in an earlier bucket vouches for nothing
+	return max(l.standDown, d), sawRemoval
 }

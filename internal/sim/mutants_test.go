@@ -12,48 +12,54 @@ import (
 	"time"
 )
 
-// mutants are ways to break the library, each by a patch of its sources, and the promise that must show it. One without a
-// patch is the library as it is, while that does not keep the promise yet.
+// mutants break the library by patches of its sources. The simulator must catch each by the promise that it breaks.
 var mutants = []struct {
 	name    string
-	file    string
 	promise string
-	patches [][2]string // texts, and what takes their places
+	patches []patch
 }{
-	{"no deadline", "options.go", "P1", [][2]string{{
-		"return t.ttl - t.margin }",
-		"return 1000 * t.ttl }",
+	{"no deadline", "P1", []patch{{"internal/settings/timing.go",
+		"return t.TTL - t.Margin }",
+		"return 1000 * t.TTL }",
 	}}},
-	{"no stand-down", "campaign.go", "P2", [][2]string{{
-		"w.since, w.acknowledged, w.standDown(f))",
-		"w.since, w.acknowledged, w.standDown(f)*0)",
+	{"no stand-down", "P2", []patch{{"campaign.go",
+		"a.since, a.acknowledged, a.standDown(info))",
+		"a.since, a.acknowledged, a.standDown(info)*0)",
 	}}},
-	{"release before work ends", "lead.go", "P3", [][2]string{{
-		"for silence != nil || worked != nil {",
+	{"release before work ends", "P3", []patch{{"lead.go",
+		"for quiet != nil || returned != nil {",
 		"for false {",
 	}}},
-	{"abdicate on any error", "renew.go", "P6", [][2]string{{
-		"t.next = time.Now().Add(spacing(left))",
-		"t.next = time.Now().Add(spacing(left))\n\tt.end(reasonDeleted)",
+	{"abdicate on any error", "P6", []patch{{"lead.go",
+		"t.next = time.Now().Add(retryDelay(left))",
+		"t.next = time.Now().Add(retryDelay(left))\n\tt.end(ReasonDeleted)",
 	}}},
-	{"adopt a ghost", "campaign.go", "P7", [][2]string{{
-		"err := e.write(call, &w)",
-		"if w.reason == reasonReclaimed {\n\t\t\tw.revision, w.since, w.acknowledged = w.over, time.Now(), time.Now()\n\t\t\treturn e.take(ctx, w)\n\t\t}\n\t\terr := e.write(call, &w)",
+	{"adopt a ghost", "P7", []patch{{"campaign.go",
+		"err := r.acquire(call, &a)",
+		"if a.reason == ReasonReclaimed {\n\t\t\ta.revision, a.since, a.acknowledged = a.over, time.Now(), time.Now()\n\t\t\treturn r.newTerm(ctx, a)\n\t\t}\n\t\terr := r.acquire(call, &a)",
 	}}},
-	{"believe a notification", "campaign.go", "P2", [][2]string{{
-		"s, err = e.readKey(ctx)",
-		"s, err = e.readKey(ctx)\n\tif a := e.ear.Load(); notified {\n\t\ts = keyState{time.Now(), a.last.revision, a.last.written, a.last.removal, a.last.record}\n\t\terr = nil\n\t}",
-	}}},
-	{"ignore a lower foreign revision", "renew.go", "P11", [][2]string{
-		{"if named && last > 0 && last < t.revision {", "if false {"},
-		{"case s.revision >= t.term.Number:", "case false:"},
+	{"believe a notification", "P2", []patch{
+		{"internal/notify/listener.go",
+			"// News returns",
+			"func (l *Listener) Last() Change { l.mu.Lock(); defer l.mu.Unlock(); return l.last }\n\n// News returns",
+		},
+		{"campaign.go",
+			"s, err = r.readKey(ctx)",
+			"s, err = r.readKey(ctx)\n\tif c := r.listener.Last(); vacancy {\n\t\ts = kv.State{time.Now(), c.Revision, c.Written, c.Removal, c.Record}\n\t\terr = nil\n\t}",
+		},
+	}},
+	{"ignore a lower foreign revision", "P11", []patch{
+		{"lead.go", "if named && last > 0 && last < t.revision {", "if false {"},
+		{"lead.go", "case s.Revision >= t.term.Number:", "case false:"},
 	}},
 }
 
-// mutantSchedules is within how many schedules a mutant must be caught.
+// patch replaces a text that occurs once in a file.
+type patch struct{ file, text, by string }
+
+// mutantSchedules is how many schedules the simulator may need.
 const mutantSchedules = "2000"
 
-// TestMutantsAreCaught builds the library with each mutation and has the simulator find it.
 func TestMutantsAreCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the library several times")
@@ -63,7 +69,7 @@ func TestMutantsAreCaught(t *testing.T) {
 			t.Parallel()
 			root := copyModule(t)
 			for _, patch := range m.patches {
-				mutate(t, filepath.Join(root, m.file), patch[0], patch[1])
+				mutate(t, filepath.Join(root, patch.file), patch.text, patch.by)
 			}
 			output := simulate(t, root, m.promise)
 			verdict := regexp.MustCompile(`\n\s*(` + m.promise + `: .*)`).FindStringSubmatch(output)
@@ -75,7 +81,7 @@ func TestMutantsAreCaught(t *testing.T) {
 	}
 }
 
-// mutate patches a file.
+// mutate replaces a text of a file.
 func mutate(t *testing.T, file, before, after string) {
 	t.Helper()
 	source, err := os.ReadFile(file)
@@ -83,18 +89,25 @@ func mutate(t *testing.T, file, before, after string) {
 		t.Fatal(err)
 	}
 	if n := strings.Count(string(source), before); n != 1 {
-		t.Fatalf("the text to replace is there %d times in %s, not once: renew the patch", n, file)
+		t.Fatalf("the text of the patch occurs %d times in %s, not once: adapt the patch to the library", n, file)
 	}
 	if err := os.WriteFile(file, []byte(strings.Replace(string(source), before, after, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// copyModule copies what the simulator needs of this module to a directory of the test's.
+// modulePackages are the packages in internal that the simulator and the root package import.
+var modulePackages = []string{"control", "enum", "kv", "lease", "notify", "record", "settings", "sim", "timeutil", "validate"}
+
+// copyModule copies the packages that the simulator needs to a temporary directory.
 func copyModule(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
-	for _, pattern := range []string{"go.mod", "go.sum", "*.go", "internal/lease/*.go", "internal/reach/*.go", "internal/watch/*.go", "internal/sim/*.go"} {
+	patterns := []string{"go.mod", "go.sum", "*.go"}
+	for _, name := range modulePackages {
+		patterns = append(patterns, filepath.Join("internal", name, "*.go"))
+	}
+	for _, pattern := range patterns {
 		files, err := filepath.Glob(filepath.Join("..", "..", pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +133,7 @@ func copyModule(t *testing.T) string {
 	return root
 }
 
-// simulate runs schedules in a copy of the module, which is to break the promise, and returns what it prints.
+// simulate plays schedules in a copy of the module and returns their output. They must break the promise.
 func simulate(t *testing.T, root, promise string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -133,7 +146,7 @@ func simulate(t *testing.T, root, promise string) string {
 		t.Fatalf("the mutant was not caught within %s schedules:\n%s", mutantSchedules, output)
 	}
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
-		t.Fatalf("go test does not run: %v", err)
+		t.Fatalf("go test did not run: %v", err)
 	}
 	return string(output)
 }

@@ -2,150 +2,153 @@ package sim
 
 import "time"
 
-// overlap is a time in which two led that the contract allows.
+// overlap is a time in which two candidates lead, which the contract allows.
 type overlap struct {
 	first, second *ledger
 	terms         [2]uint64
 	began         time.Time
-	why           string
-	since         time.Time     // when the first sent the last write of its own that was applied
-	waited        time.Duration // the shortest stand-down of those who have won since
+	excuse        string
+	lastSent      time.Time     // when the first sent its last write that was applied
+	waited        time.Duration // the shortest stand-down of the winners since
 }
 
-// whyReset is an excuse for any time: one that held the key before may hit its revision by chance, and go on.
-const whyReset = "the bucket was reset"
+// Excuses that need a limit of their own.
+const (
+	excuseReset   = "the bucket was reset"    // no limit: a former leader may hit the revision of another record by chance, and go on
+	excuseRewound = "the history was rewound" // until the former leader finds out by its next renewal, if it is connected; see judge.mustDiscoverBy
+	excuseDeleted = "the key was deleted"     // likewise
+)
 
-// whyRewound is an excuse until the loser finds out, by its next renewal if it is connected; see judge.discovered.
-const whyRewound = "the history was rewound"
-
-// whyDeleted is an excuse for a leader that is cut off. One that is connected finds out by its next renewal.
-const whyDeleted = "the key was deleted"
-
-// discovery is how long a leader may need for that, besides: for the renewal, the reading back, and the winner's renewal.
+// discovery is how long that renewal, the read after it and the winner's renewal may take.
 const discovery = 50 * time.Millisecond
 
-// together judges that first still leads when second comes to lead. P2: this must not be, unless the key of first was
-// taken away from it in a way that second could not know of, or sooner than second allows for.
-func (j *judge) together(first, second *ledger, at time.Time) {
-	if newest := len(j.history) - 1; j.lastOf(first) == newest && j.lastOf(second) != newest {
-		first, second = second, first // it is the one that learns of its renewal late who has lost the key since
+// judgeOverlap judges that first still leads when second comes to lead. P2: this is allowed only if first lost the key in a
+// way that second could not know of, or earlier than the stand-down of second allows for.
+func (j *judge) judgeOverlap(first, second *ledger, at time.Time) {
+	if newest := len(j.history) - 1; j.lastChangeBy(first) == newest && j.lastChangeBy(second) != newest {
+		first, second = second, first // first learned late of its renewal; second has lost the key since
 	}
 	why, allowed := j.excuse(first, second, at)
 	if !allowed {
-		j.fail(at, "P2", second.name, "leads in term %d while %s leads in term %d: %s", second.term.Number, first.name, first.term.Number, why)
+		j.fail(at, "P2", second.name, "leads in term %d while %s leads in term %d: %s", second.reportedTerm.Number, first.name, first.reportedTerm.Number, why)
 		return
 	}
-	j.journal.add(event{at: at, who: second.name, what: "leads while another does, which is allowed: " + why, a: first.term.Number})
-	last := j.lastOf(first)
+	j.journal.add(event{at: at, name: second.name, what: "leads beside another leader, which is allowed: " + why, a: first.reportedTerm.Number})
+	last := j.lastChangeBy(first)
 	j.overlaps = append(j.overlaps, &overlap{
-		first: first, second: second, terms: [2]uint64{first.term.Number, second.term.Number}, began: at, why: why,
-		since: j.history[last].after.write.sent, waited: j.leastStandDown(last+1, second),
+		first: first, second: second, terms: [2]uint64{first.reportedTerm.Number, second.reportedTerm.Number}, began: at, excuse: why,
+		lastSent: j.history[last].after.write.sent, waited: j.leastStandDown(last+1, second),
 	})
 }
 
-// excuse looks how first lost the key.
+// excuse returns how first lost the key, and whether that excuses that both lead.
 func (j *judge) excuse(first, second *ledger, at time.Time) (why string, allowed bool) {
-	if j.resetBetween(first.hold.win.applied, at) || j.resetBetween(second.hold.win.applied, at) {
-		return whyReset, true // the one who won before has lost the key unknown, or hit what the other wrote by mistake
+	for _, l := range []*ledger{first, second} { // the earlier winner lost the key without notice, or hit the other's record by chance
+		if j.resetBetween(l.term.win.applied, at) {
+			return excuseReset, true
+		}
 	}
-	if j.rewoundBetween(first.hold.win.applied, at) || j.rewoundBetween(second.hold.win.applied, at) {
-		return whyRewound, true // a rewound history takes the last write of whoever held the key
+	for _, l := range []*ledger{first, second} { // the holder of the key lost its last write
+		if j.rewoundBetween(l.term.win.applied, at) {
+			return excuseRewound, true
+		}
 	}
-	last := j.lastOf(first)
+	last := j.lastChangeBy(first)
 	if last == len(j.history)-1 {
-		return "its record still stands under the key", false
+		return "its record is still under the key", false
 	}
 	q, next := j.history[last].after.write, j.history[last+1]
-	switch lets := !q.note.Released.IsZero() || q.remove; {
-	case lets && j.resetBetween(q.sent, q.applied):
-		return whyReset, true // it arrived late, and hit what its writer had written since by chance
-	case lets && j.rewoundBetween(q.sent, q.applied):
-		return whyRewound, true
-	case lets:
+	switch {
+	case q.givesUp() && j.resetBetween(q.sent, q.applied): // it arrived late, and hit a later record of its writer by chance
+		return excuseReset, true
+	case q.givesUp() && j.rewoundBetween(q.sent, q.applied):
+		return excuseRewound, true
+	case q.givesUp():
 		return "it had released the key itself", false
-	case next.removal == removalExpired:
+	case next.kind == byExpiry:
 		early := q.sent.Add(j.ttl).Sub(next.at)
 		return "the key expired early", early > j.leastStandDown(last+1, second)+first.margin
-	case next.removal == removalWiped:
-		return "the renewal was wiped", true
-	case next.after.write.by != nil && j.mistaken(next.after.write) != "":
-		return j.mistaken(next.after.write), true
-	case next.after.write.by != nil:
+	case next.kind == byLateExpiry:
+		return "the renewal was deleted by an expiry", true
+	case next.after.by() != nil && j.chanceHit(next.after.write) != "":
+		return j.chanceHit(next.after.write), true
+	case next.after.by() != nil:
 		return "another candidate had overwritten its record", false
-	case next.after.marks() && second.hold.knew:
-		return "the key was deleted, and the winner knew", false
-	case next.after.marks():
-		return whyDeleted, true
+	case next.after.isMarker() && second.term.sawRemoval:
+		return "the key was deleted, and the winner was notified", false
+	case next.after.isMarker():
+		return excuseDeleted, true
 	}
 	return "the key was overwritten", true
 }
 
-// mistaken returns why a write may have been meant for something else that had the revision which it hit: the bucket was reset
-// or rewound since. It returns nothing if it was not.
-func (j *judge) mistaken(q *write) string {
-	stood := false
+// chanceHit returns the excuse of a write that may have been meant for another entry with the revision that it hit: the bucket
+// was reset or rewound since. It returns "" if there is none.
+func (j *judge) chanceHit(q *write) string {
+	existed := false
 	for _, m := range j.history {
 		switch {
-		case m.rewinds() && stood && m.seq < q.expect:
-			return whyRewound
+		case m.rewinds() && existed && m.seq < q.expect:
+			return excuseRewound
 		case m.after != nil && m.after.revision == q.expect:
-			stood = true
-		case m.resets() && stood:
-			return whyReset
+			existed = true
+		case m.resets() && existed:
+			return excuseReset
 		}
 	}
 	return ""
 }
 
-// leastStandDown returns the shortest stand-down of those who won since the given change, second being the last.
+// leastStandDown returns the shortest stand-down of the candidates that wrote since the given change, and of second.
 func (j *judge) leastStandDown(since int, second *ledger) time.Duration {
 	least := second.standDown
 	for _, m := range j.history[since:] {
-		if m.after != nil && m.after.write != nil && m.after.write.by != nil {
-			least = min(least, m.after.write.by.standDown)
+		if l := m.after.by(); l != nil {
+			least = min(least, l.standDown)
 		}
 	}
 	return least
 }
 
-// measure takes in how long overlaps last.
-func (j *judge) measure(at time.Time) {
-	rest := j.overlaps[:0]
-	for _, o := range j.overlaps {
-		if o.first.leads && o.second.leads && o.first.term.Number == o.terms[0] && o.second.term.Number == o.terms[1] {
-			rest = append(rest, o)
-			continue
-		}
-		if lasted := at.Sub(o.began); lasted > j.longestOf(o, at) && o.why != whyReset && !j.resetBetween(o.began, at) {
-			j.fail(at, "P2", o.second.name, "has led for %v together with %s, and %s", lasted, o.first.name, o.why)
-		}
-		connected := j.resets == 0 && j.rewinds == 0 && o.first.troubled.Before(o.since) && !o.first.unread && o.waited >= o.first.interval
-		if lasted := at.Sub(o.began); o.why == whyDeleted && connected && lasted > discovery {
-			j.fail(at, "P2", o.second.name, "has led for %v together with %s, which was connected when its key was deleted", lasted, o.first.name)
-		}
-		j.tally["allowed overlap: "+o.why]++
-		j.longest[o.why] = max(j.longest[o.why], at.Sub(o.began))
-	}
-	j.overlaps = rest
-}
-
-// longestOf returns how long an overlap may last: for a lease, which is no longer than a TTL. When history is rewound the loser
-// may hit the winner's record by chance before its lease ends, so that the winner is the loser then.
-func (j *judge) longestOf(o *overlap, at time.Time) time.Duration {
-	leases := 1 + j.between(o.began, at, mutation.rewinds)
-	if o.why == whyRewound {
-		leases++
-	}
-	return time.Duration(leases) * j.ttl
-}
-
-// lastOf returns which change was the last write of a candidate that has written.
-func (j *judge) lastOf(l *ledger) int {
+// lastChangeBy returns the index of the last write of a candidate in the history. The candidate has written.
+func (j *judge) lastChangeBy(l *ledger) int {
 	last := len(j.history) - 1
 	for ; last > 0; last-- {
-		if m := j.history[last]; !m.rewinds() && m.after != nil && m.after.write != nil && m.after.write.by == l {
+		if m := j.history[last]; !m.rewinds() && m.after.by() == l {
 			break
 		}
 	}
 	return last
+}
+
+// measure judges how long overlaps last.
+func (j *judge) measure(at time.Time) {
+	rest := j.overlaps[:0]
+	for _, o := range j.overlaps {
+		if o.first.leads && o.second.leads && o.first.reportedTerm.Number == o.terms[0] && o.second.reportedTerm.Number == o.terms[1] {
+			rest = append(rest, o)
+			continue
+		}
+		lasted := at.Sub(o.began)
+		if lasted > j.overlapLimit(o, at) && o.excuse != excuseReset && !j.resetBetween(o.began, at) {
+			j.fail(at, "P2", o.second.name, "led for %v together with %s, and %s", lasted, o.first.name, o.excuse)
+		}
+		connected := j.resets == 0 && j.rewinds == 0 && o.first.troubledUntil.Before(o.lastSent) && !o.first.noRead && o.waited >= o.first.interval
+		if o.excuse == excuseDeleted && connected && lasted > discovery {
+			j.fail(at, "P2", o.second.name, "led for %v together with %s, which was connected when its key was deleted", lasted, o.first.name)
+		}
+		j.tally["allowed overlap: "+o.excuse]++
+		j.longest[o.excuse] = max(j.longest[o.excuse], lasted)
+	}
+	j.overlaps = rest
+}
+
+// overlapLimit returns how long an overlap may last: one lease, which is at most a TTL. After a rewind the former leader may hit
+// the winner's record by chance before its lease ends, and the roles are then exchanged, once more per further rewind.
+func (j *judge) overlapLimit(o *overlap, at time.Time) time.Duration {
+	leases := 1 + j.countBetween(o.began, at, change.rewinds)
+	if o.excuse == excuseRewound {
+		leases++
+	}
+	return time.Duration(leases) * j.ttl
 }

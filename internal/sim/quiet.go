@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// calm waits for a leader in the quiet after a round, and until everybody has returned whose connection is closed, and a little
-// longer.
-func (w *world) calm(rest time.Duration) {
+// playQuiet waits for a leader in the quiet after a round, and for the return of candidates whose connection is closed. Then
+// the quiet lasts a little longer.
+func (w *world) playQuiet(rest time.Duration) {
 	w.mu.Lock()
 	w.quiet = true
-	w.active = nil
+	w.faults = nil
 	began := time.Now()
 	w.note("", "quiet begins")
-	w.ensureSomebody()
-	limit := began.Add(w.patience())
-	w.probeSoon()
+	w.ensureCandidate()
+	limit := began.Add(w.leaderLimit())
+	w.checkSoon()
 	w.mu.Unlock()
 	for {
 		time.Sleep(w.script.ttl / 20)
 		w.mu.Lock()
 		w.observe()
-		closed := w.judge.unreturned(began, time.Now())
+		closed := w.judge.closedStillRun(began, time.Now())
 		led, failed := w.lastLed.After(began), len(w.judge.failures) > 0
 		w.mu.Unlock()
 		switch {
@@ -33,118 +33,118 @@ func (w *world) calm(rest time.Duration) {
 			return
 		case !led && time.Now().After(limit):
 			w.mu.Lock()
-			w.judge.fail(time.Now(), "P8", "", "nobody leads though the quiet has lasted %v", time.Since(began))
+			w.judge.fail(time.Now(), "P8", "", "nobody leads although the quiet has lasted %v", time.Since(began))
 			w.mu.Unlock()
 			return
 		}
 	}
 }
 
-// ensureSomebody starts a candidate if none runs that can come to lead.
-func (w *world) ensureSomebody() {
+// ensureCandidate starts a candidate if none runs that can come to lead.
+func (w *world) ensureCandidate() {
 	if slices.ContainsFunc(w.slots, (*slot).able) {
 		return
 	}
 	for _, s := range w.slots {
-		if s.now == nil || !s.now.running {
-			if s.now != nil && s.now.lost {
-				s.now = nil // that one can never lead
+		if s.current == nil || !s.current.running {
+			if s.current != nil && s.current.noStatus {
+				s.current = nil // this candidate can never lead
 			}
 			w.start(s)
 			return
 		}
 	}
-	if c := w.slots[0].now; c.wanted {
+	s := w.slots[0] // all candidates are stopping, or can never lead
+	if c := s.current; c.wanted {
 		w.note(c.name, "is replaced")
 		w.stop(c)
 	}
-	w.slots[0].now = nil // all others are winding up, or can never lead
-	w.start(w.slots[0])
+	s.current = nil
+	w.start(s)
 }
 
-// latenessLimit is how late the contract allows a server to be to expire a key.
-const latenessLimit = 400 * time.Millisecond
+const (
+	latenessLimit = 400 * time.Millisecond // how late the contract allows a server to expire a key
+	answerSpread  = 46 * time.Millisecond  // over which candidates spread their answers to a vacancy, without a count
+	spreadLimit   = time.Second            // the longest such spread
+	retrySlack    = 100 * time.Millisecond // for an answer that conflicted with another and is repeated
+)
 
-// hangingLimit is how long requests may hang that were sent in the time of trouble.
+// hangingLimit returns how long requests that were sent during the trouble may hang.
 func hangingLimit(ttl time.Duration) time.Duration {
 	return max(3*min(ttl/4, 2*time.Second), 2500*time.Millisecond)
 }
 
-// patience is how long it may take from the end of all trouble until somebody leads, by what the contract says of a crash:
-// one TTL in which the key expires, the lateness of that, the spread of answers, the stand-down, and one interval because
-// wake-ups may have been missed. To that come what trouble leaves behind: requests that hang until their time is up, and
-// a server clock that was set back or is slow, so that keys live longer.
-func (w *world) patience() time.Duration {
+// leaderLimit returns the longest time from the end of all trouble until a candidate leads, by what the contract says of a
+// crash: one TTL in which the key expires, the lateness of the expiry, the spread of answers, the stand-down, and one
+// interval because notifications may have been missed. Added to that is what trouble leaves behind: requests that hang until
+// they time out, and a server clock that was set back or is slow, so that keys live longer.
+func (w *world) leaderLimit() time.Duration {
 	ttl := w.script.ttl
 	var interval, standDown time.Duration
 	for _, s := range w.slots {
 		interval = max(interval, s.plan.intervalOf(ttl), min(s.plan.backoff, ttl))
 		standDown = max(standDown, s.plan.standDownOf(ttl))
 	}
-	if w.judge.removals > 0 || w.deceived {
-		standDown = max(standDown, ttl) // as the winner may have heard that somebody removed the key
+	if w.judge.removals > 0 || w.forgedAny {
+		standDown = max(standDown, ttl) // the winner may have been notified of a deletion
 	}
-	var markers time.Duration
-	if w.script.markers && w.onlyUnread() { // they cannot create the key before the marker of its expiry is gone too
-		markers = w.script.markerTTL() + latenessLimit + interval
+	var extra time.Duration
+	if w.script.markers && w.onlyNoRead() { // they cannot create the key before the marker of its expiry is gone too
+		extra = w.script.markerTTL() + latenessLimit + interval
 	}
-	var givenBack time.Duration // wins of candidates that find that they cannot look at the bucket
 	for _, s := range w.slots {
-		if s.givesBack() {
-			givenBack += min(ttl/4, 2*time.Second) + interval
+		if s.cannotKeep() {
+			extra += min(ttl/4, 2*time.Second) + interval
 		}
 	}
 	slow := time.Duration(float64(ttl) * max(-w.server.rate, 0) * 1.2)
 	spread := min(ttl/4, spreadLimit)
-	return ttl + latenessLimit + markers + givenBack + spread + standDown + interval + hangingLimit(ttl) + w.server.backwards + slow + ttl/10
+	return ttl + latenessLimit + extra + spread + standDown + interval + hangingLimit(ttl) + w.server.setBack + slow + ttl/10
 }
 
-// onlyUnread says whether nobody campaigns but candidates that cannot read the key.
-func (w *world) onlyUnread() bool {
-	return !slices.ContainsFunc(w.slots, func(s *slot) bool { return s.able() && !s.now.unread })
+// onlyNoRead reports whether all able candidates cannot read the key.
+func (w *world) onlyNoRead() bool {
+	return !slices.ContainsFunc(w.slots, func(s *slot) bool { return s.able() && !s.current.noRead })
 }
 
-// handOver has the leader resign in the quiet, where somebody hears that: then somebody else leads at once. It is not
-// promised soon after a bucket was made again: a watcher of the old one is blind, and that takes some campaigns to find out. After a
-// rewind, a deposed leader's renewal may hit the release by chance.
-func (w *world) handOver() {
+// cannotKeep reports whether the slot's candidate may acquire the key and then must release it, because it cannot read the
+// state of the bucket.
+func (s *slot) cannotKeep() bool { return s.current != nil && s.current.running && s.current.noStatus }
+
+// tryHandover has the leader resign in the quiet if a successor will be notified: then the successor leads at once. The
+// contract does not promise that soon after the bucket was recreated, because watchers of the old bucket have stalled, nor
+// after a rewind, because a deposed leader's renewal may hit the release by chance.
+func (w *world) tryHandover() {
 	try := min(w.script.ttl/4, 2*time.Second)
-	time.Sleep(3 * try) // until nothing hangs any more
+	time.Sleep(3 * try) // until no request hangs any more
 	w.mu.Lock()
 	w.observe()
 	leader := w.leader()
-	if leader == nil || w.judge.resets > 0 || slices.ContainsFunc(w.judge.history, mutation.rewinds) || leader.plan.plain || leader.plan.releaseTimeout == 0 || !w.heirs(leader) || slices.ContainsFunc(w.slots, (*slot).givesBack) {
+	if leader == nil || w.judge.resets > 0 || w.judge.rewinds > 0 || leader.plan.plain || leader.plan.releaseTimeout == 0 ||
+		!w.hasSuccessor(leader) || slices.ContainsFunc(w.slots, (*slot).cannotKeep) {
 		w.mu.Unlock()
 		return
 	}
 	w.count("handover in the quiet")
 	w.note(leader.name, "resigns in the quiet")
-	w.order(leader, actResign)
+	w.actOnCandidate(leader, actResign)
 	w.mu.Unlock()
 
-	// Messages to and fro are a renewal that is under way, the release, its news, a read, the win, a look at the bucket and the
-	// first renewal.
-	limit := answerSpread + 13*w.script.latency + handoverSlack
+	// The messages are a renewal that is under way, the release, its notification, a read, the acquisition, a read of the
+	// bucket's state and the first renewal.
+	limit := answerSpread + 13*w.script.latency + retrySlack
 	time.Sleep(limit)
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.observe()
 	if next := w.leader(); next == nil || next == leader {
-		w.judge.fail(time.Now(), "P8", leader.name, "has resigned in order, and %v later nobody else leads", limit)
+		w.judge.fail(time.Now(), "P8", leader.name, "resigned, and %v later no other candidate leads", limit)
 	}
 }
 
-const (
-	// answerSpread is the time over which answers to a vacancy are spread where nobody has counted the candidates.
-	answerSpread = 46 * time.Millisecond
-	// spreadLimit is the longest time over which answers are spread.
-	spreadLimit = time.Second
-	// handoverSlack is for an answer that met another, and is made again.
-	handoverSlack = 100 * time.Millisecond
-)
-
-// leader returns one that leads now, nil if none does.
+// leader returns a candidate that leads now, or nil.
 func (w *world) leader() *candidate {
 	for _, c := range w.candidates {
 		if !c.crashed && c.IsLeader() {
@@ -154,31 +154,25 @@ func (w *world) leader() *candidate {
 	return nil
 }
 
-// givesBack says whether the candidate of the slot may win the key and then has to give it back.
-func (s *slot) givesBack() bool { return s.now != nil && s.now.running && s.now.lost }
-
-// heirs says whether the leader has something to leave, and anybody else hears of it.
-func (w *world) heirs(leader *candidate) bool {
+// hasSuccessor reports whether the leader holds the key and another candidate will be notified of its release.
+func (w *world) hasSuccessor(leader *candidate) bool {
 	if e := w.server.current; e == nil || e.write == nil || e.write.by != leader.ledger {
-		return false // the leader has lost the key
+		return false
 	}
-	for _, s := range w.slots {
-		c := s.now
-		if c == nil || c == leader || !c.running || !c.wanted || c.unread || c.watcher == nil {
-			continue
+	ttl := w.script.ttl
+	return slices.ContainsFunc(w.slots, func(s *slot) bool {
+		c := s.current
+		switch {
+		case c == nil || c == leader || !c.running || !c.wanted || c.noRead || c.watcher == nil:
+			return false
+		case c.plan.hasWork && c.ledger.mayEnd: // its work has returned, and Run may be about to
+			return false
+		case time.Since(c.ledger.abandonedAt) < ttl+spreadLimit: // it still leaves the key to others
+			return false
+		case time.Since(c.watcher.forgedAt) < 3*ttl+spreadLimit: // forgeries may have made it read the key less often
+			return false
 		}
-		if c.plan.works && c.ledger.leaving {
-			continue // its work has returned, and Run may be about to
-		}
-		if time.Since(c.ledger.gaveBack) < w.script.ttl+spreadLimit {
-			continue
-		}
-		if time.Since(c.watcher.misled) < 3*w.script.ttl+spreadLimit {
-			continue // it may have read the key in vain so often that it waits before it reads again
-		}
-		if x := c.watcher; !x.ended && !x.blind && x.heard == w.server.current && c.Status().WakeUp != "none" {
-			return true
-		}
-	}
-	return false
+		x := c.watcher
+		return !x.ended && !x.stalled && x.last == w.server.current && c.Status().Notifications != "none"
+	})
 }

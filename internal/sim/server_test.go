@@ -12,21 +12,21 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// newBucket returns a simulated bucket without any trouble, and a candidate's view of it.
+// newBucket returns a candidate's view of a simulated bucket without faults.
 func newBucket(markers bool) *view {
 	s := &script{seed: 1, ttl: 10 * time.Second, markers: markers, named: true, latency: time.Millisecond, plans: []plan{{name: "a"}}}
 	w := &world{script: s, journal: &journal{}, tally: tally{}}
 	w.judge = newJudge(s.ttl, w.journal, w.tally)
 	w.server = newServer(w)
-	w.probing = time.AfterFunc(time.Hour, func() {})
+	w.checkTimer = time.AfterFunc(time.Hour, func() {})
 	c := &candidate{w: w, slot: &slot{plan: &s.plans[0]}, plan: &s.plans[0], name: "a"}
-	c.ledger = w.judge.enlist("a", c.plan, s.ttl)
-	c.ledger.status = &actor{ledger: c.ledger}
+	c.ledger = w.judge.add("a", c.plan)
+	c.ledger.reports = &actor{ledger: c.ledger}
 	c.view = &view{w: w, c: c, conn: context.Background()}
 	return c.view
 }
 
-func TestRefusalsOfTheSimulatedServerAreThoseOfARealOne(t *testing.T) {
+func TestSimulatedServerRefusesWritesAsARealServerDoes(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T) {
 		g, ctx := NewWithT(t), context.Background()
 		s := natstest.Start(t)
@@ -34,8 +34,8 @@ func TestRefusalsOfTheSimulatedServerAreThoseOfARealOne(t *testing.T) {
 		same := func(err, simulated error) {
 			t.Helper()
 			g.Expect(simulated).To(MatchError(err.Error()))
-			last, named := lastNamed(err)
-			simulatedLast, simulatedNamed := lastNamed(simulated)
+			last, named := namedSequence(err)
+			simulatedLast, simulatedNamed := namedSequence(simulated)
 			g.Expect(simulatedNamed).To(Equal(named))
 			g.Expect(simulatedLast).To(Equal(last))
 		}
@@ -45,7 +45,7 @@ func TestRefusalsOfTheSimulatedServerAreThoseOfARealOne(t *testing.T) {
 			_, simulated := v.Update(ctx, "leader", []byte("a"), revision)
 			same(err, simulated)
 		}
-		update(7) // nothing is there
+		update(7) // there is no key
 		first, err := kv.Create(ctx, "leader", []byte("a"))
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(v.Create(ctx, "leader", []byte("a"))).To(Equal(first))
@@ -56,10 +56,10 @@ func TestRefusalsOfTheSimulatedServerAreThoseOfARealOne(t *testing.T) {
 	})
 }
 
-func TestCandidateThatCannotReadCannotCreateTheKeyBeforeItsMarkersAreGone(t *testing.T) {
+func TestServerRefusesACreateOverAMarkerThatTheClientCannotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, v := NewWithT(t), newBucket(true)
-		v.c.unread = true
+		v.c.noRead = true
 		create := func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 			defer cancel()
@@ -80,7 +80,7 @@ func TestCandidateThatCannotReadCannotCreateTheKeyBeforeItsMarkersAreGone(t *tes
 	})
 }
 
-func TestRewoundBucketIsWhatItWasAWhileAgo(t *testing.T) {
+func TestRewoundServerHasItsEarlierState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, v := NewWithT(t), newBucket(false)
 		s, ctx := v.w.server, context.Background()
@@ -96,20 +96,20 @@ func TestRewoundBucketIsWhatItWasAWhileAgo(t *testing.T) {
 		second, err := v.Update(ctx, "leader", []byte("b"), first)
 		g.Expect(err).NotTo(HaveOccurred())
 		time.Sleep(7 * time.Second)
-		made := s.created
+		created := s.created
 		g.Expect(rewind(8 * time.Second)).To(BeTrue())
-		g.Expect(s.created).To(Equal(made))
+		g.Expect(s.created).To(Equal(created))
 
 		e, err := v.Get(ctx, "leader")
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(string(e.Value())).To(Equal("a"))
 		g.Expect(e.Revision()).To(Equal(first))
 		_, err = v.Update(ctx, "leader", []byte("c"), second)
-		last, named := lastNamed(err)
+		last, named := namedSequence(err)
 		g.Expect(named).To(BeTrue())
 		g.Expect(last).To(Equal(first))
 		time.Sleep(time.Second)
 		_, err = v.Get(ctx, "leader")
-		g.Expect(err).To(MatchError(jetstream.ErrKeyNotFound), "what is back expires when it would have")
+		g.Expect(err).To(MatchError(jetstream.ErrKeyNotFound), "a restored record expires at its original time")
 	})
 }

@@ -14,13 +14,13 @@ import (
 )
 
 var (
-	schedules = flag.Int("schedules", 0, "how many schedules to run; 0 for 2000, or 300 with -short")
-	promise   = flag.String("promise", "", "the one promise to watch, such as P2; all of them if empty")
-	without   = flag.String("without", "", "kinds of trouble to leave out: texts in their names, separated by commas, such as rewound,forged")
-	firstSeed = flag.Uint64("seed", 0, "the seed of the first schedule; each has the next; 0 for a fresh one")
+	schedules = flag.Int("schedules", 0, "how many schedules to play; 0 for 2000, or 300 with -short")
+	promise   = flag.String("promise", "", "report violations of this promise only, such as P2")
+	without   = flag.String("without", "", "leave out faults and acts whose names contain one of these texts, separated by commas, such as rewound,forged")
+	firstSeed = flag.Uint64("seed", 0, "the seed of the first schedule, which counts up; 0 for a fresh seed")
 )
 
-// TestSchedules plays schedules and fails if one breaks a promise.
+// TestSchedules plays schedules and fails at the first that breaks a promise.
 func TestSchedules(t *testing.T) {
 	n, seed := *schedules, *firstSeed
 	if n == 0 {
@@ -34,7 +34,7 @@ func TestSchedules(t *testing.T) {
 	kinds := slices.Concat(faultNames[:], actNames[:])
 	for _, text := range leftOut() {
 		if !slices.ContainsFunc(kinds, func(name string) bool { return strings.Contains(name, text) }) {
-			t.Fatalf("-without %q: no kind of trouble is called so, these are: %q", text, kinds)
+			t.Fatalf("-without %q: no fault or act has this text in its name; the names are %q", text, kinds)
 		}
 	}
 	fmt.Printf("sim: seeds %d to %d\n", seed, seed+uint64(n)-1)
@@ -49,21 +49,21 @@ func TestSchedules(t *testing.T) {
 		}
 	})
 	took := time.Since(began)
-	fmt.Printf("sim: %d schedules in %v, %.0f per second; longest overlaps that are allowed: %v\n%v",
+	fmt.Printf("sim: %d schedules in %v, %.0f per second; longest allowed overlaps: %v\n%v",
 		s.done.Load(), took.Round(time.Millisecond), float64(s.done.Load())/took.Seconds(), s.overlap, s.tally)
 	if s.failed.Load() {
 		return
 	}
 	if s.done.Load() >= 2000 && len(leftOut()) == 0 {
-		for _, name := range slices.Concat(kinds, forgeryNames[:], []string{"renewal wiped at the edge"}) {
+		for _, name := range slices.Concat(kinds, forgeryNames[:], []string{renewalDeleted}) {
 			if s.tally[name] == 0 {
-				t.Errorf("no schedule had a %s: the simulator does not try what it should", name)
+				t.Errorf("no schedule had %q: a simulator without it tests less than it claims", name)
 			}
 		}
 	}
 }
 
-// series is the schedules of one run of the test.
+// series is a number of schedules with consecutive seeds.
 type series struct {
 	first, n uint64
 	next     atomic.Uint64
@@ -72,10 +72,10 @@ type series struct {
 
 	mu      sync.Mutex
 	tally   tally
-	overlap map[string]time.Duration // the longest, by what allows it
+	overlap map[string]time.Duration // the longest, by its excuse
 }
 
-// work plays schedules until there are no more, or one has failed.
+// work plays schedules until none is left, or one has failed.
 func (s *series) work(t *testing.T) {
 	for !s.failed.Load() {
 		i := s.next.Add(1) - 1
@@ -91,18 +91,18 @@ func (s *series) work(t *testing.T) {
 		}
 		s.mu.Unlock()
 		if broken(r) && !s.failed.Swap(true) {
-			t.Errorf("%s\n%s\nrun this schedule alone with: go test ./internal/sim -run TestSchedules -args -schedules 1 -seed %d",
+			t.Errorf("%s\n%s\nrun only this schedule with: go test ./internal/sim -run TestSchedules -args -schedules 1 -seed %d",
 				r.Timeline(), strings.Join(r.Failures, "\n"), r.Seed)
 		}
 	}
 }
 
-// leftOut returns what no schedule is to have.
+// leftOut returns the texts of -without.
 func leftOut() []string {
 	return strings.FieldsFunc(*without, func(r rune) bool { return r == ',' })
 }
 
-// broken says whether a promise was that is watched.
+// broken reports whether the schedule broke a promise that the test watches.
 func broken(r *Result) bool {
 	return slices.ContainsFunc(r.Failures, func(f string) bool { return *promise == "" || strings.HasPrefix(f, *promise+":") })
 }

@@ -8,51 +8,51 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// watcher is one candidate's watch of the key. Updates come in order, each after a while, unless something keeps them.
+// watcher is one candidate's watch of the key. Notifications come in order, each after a while, unless a fault holds them.
 type watcher struct {
-	v       *view
-	updates chan jetstream.KeyValueEntry
-	queue   []due
-	timer   *time.Timer
-	blind   bool
-	ended   bool
-	heard   *entry    // the last that was delivered, but for forged and replayed updates
-	heardAt time.Time // and when
-	before  *entry    // the one before that
-	misled  time.Time // when a forged or replayed update was last delivered
+	v        *view
+	updates  chan jetstream.KeyValueEntry
+	queue    []delivery
+	timer    *time.Timer
+	stalled  bool
+	ended    bool
+	last     *entry // the last that was delivered, without forgeries
+	lastAt   time.Time
+	previous *entry    // the one before last
+	forgedAt time.Time // when a forged or replayed notification was last delivered
 }
 
-// due is an update on its way; entry is nil for the end of what stood at the beginning.
-type due struct {
+// delivery is a notification on its way. entry is nil for the end of the initial state.
+type delivery struct {
 	at     time.Time
 	entry  *entry
-	forged bool // whether the bucket did not send it
+	forged bool
 }
 
-// watchBuffer is how many updates nats.go keeps for a reader.
+// watchBuffer is how many notifications nats.go keeps for a reader.
 const watchBuffer = 256
 
 func newWatcher(v *view) *watcher {
 	x := &watcher{v: v, updates: make(chan jetstream.KeyValueEntry, watchBuffer)}
 	x.timer = time.AfterFunc(math.MaxInt64, x.deliver)
-	v.w.server.ears = append(v.w.server.ears, x)
+	v.w.server.watchers = append(v.w.server.watchers, x)
 	return x
 }
 
-// push sends an update on its way, if it gets there at all. The caller holds the world's mutex.
-func (x *watcher) push(now time.Time, e *entry) {
+// send sends a notification on its way, unless a fault stops it. The caller holds the world's mutex.
+func (x *watcher) send(now time.Time, e *entry) {
 	w, slot := x.v.w, x.v.c.slot
-	if x.blind || x.v.c.crashed {
+	if x.stalled || x.v.c.crashed {
 		return
 	}
 	if now.Before(slot.cutUntil) {
 		if slot.catchesUp {
-			x.deliverAt(slot.cutUntil, e)
+			x.enqueue(delivery{at: slot.cutUntil, entry: e})
 		}
 		return
 	}
 	at := now.Add(w.script.latency)
-	for i, f := range w.active {
+	for i, f := range w.faults {
 		if !f.hits(slot.index) {
 			continue
 		}
@@ -61,21 +61,18 @@ func (x *watcher) push(now time.Time, e *entry) {
 			continue
 		}
 		switch f.kind {
-		case watchMissed:
-			w.hit(f.kind)
+		case notificationMissed:
+			w.count(f.kind.String())
 			return
-		case watchLate:
-			w.hit(f.kind)
+		case notificationLate:
+			w.count(f.kind.String())
 			at = at.Add(time.Duration(mix(chance) % uint64(f.delay)))
 		}
 	}
-	x.deliverAt(at, e)
+	x.enqueue(delivery{at: at, entry: e})
 }
 
-// deliverAt puts an update of the bucket at the end of the queue.
-func (x *watcher) deliverAt(at time.Time, e *entry) { x.schedule(due{at: at, entry: e}) }
-
-func (x *watcher) schedule(d due) {
+func (x *watcher) enqueue(d delivery) {
 	if n := len(x.queue); n > 0 && d.at.Before(x.queue[n-1].at) {
 		d.at = x.queue[n-1].at
 	}
@@ -84,13 +81,13 @@ func (x *watcher) schedule(d due) {
 	}
 }
 
-// deliver hands over what is due. A process that is paused takes nothing.
+// deliver delivers all notifications that are due. A frozen process receives none.
 func (x *watcher) deliver() {
 	w := x.v.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	if left := x.v.c.slot.stalledUntil.Sub(now); left > 0 {
+	if left := x.v.c.slot.frozenUntil.Sub(now); left > 0 {
 		x.timer.Reset(left)
 		return
 	}
@@ -101,37 +98,37 @@ func (x *watcher) deliver() {
 			return
 		}
 		x.queue = x.queue[1:]
-		x.give(now, next)
+		x.deliverOne(now, next)
 	}
 }
 
-// give delivers one update. A reader that is too slow misses it. What the bucket did not send obliges nobody: the judge does
-// not learn of it.
-func (x *watcher) give(now time.Time, d due) {
-	var told jetstream.KeyValueEntry
+// deliverOne delivers one notification. A reader that is too slow misses it. The judge ignores forgeries, because they bind
+// nobody.
+func (x *watcher) deliverOne(now time.Time, d delivery) {
+	var received jetstream.KeyValueEntry
 	e, note := d.entry, ""
 	if e != nil {
-		told, note = update{e}, opText[e.op]
+		received, note = update{e}, opText[e.op]
 	}
 	switch {
 	case d.forged:
-		x.misled, note = now, "forged or replayed "+note+string(e.value)
+		x.forgedAt, note = now, "forged or replayed "+note+string(e.value)
 	case e != nil:
-		x.before, x.heard, x.heardAt = x.heard, e, now
+		x.previous, x.last, x.lastAt = x.last, e, now
 	}
 	select {
-	case x.updates <- told:
+	case x.updates <- received:
 		if e != nil {
-			x.v.w.journal.add(event{at: now, who: x.v.c.name, what: "hears", a: e.revision, note: note})
+			x.v.w.journal.add(event{at: now, name: x.v.c.name, what: "is notified", a: e.revision, note: note})
 		}
-		x.v.w.probeSoon()
+		x.v.w.checkSoon()
 	default:
 	}
 }
 
 var opText = map[jetstream.KeyValueOp]string{jetstream.KeyValueDelete: "deletion", jetstream.KeyValuePurge: "purge or expiry"}
 
-// Updates returns the channel on which updates come.
+// Updates returns the channel of notifications.
 func (x *watcher) Updates() <-chan jetstream.KeyValueEntry { return x.updates }
 
 // Stop ends the watch and closes the channel.
@@ -142,7 +139,7 @@ func (x *watcher) Stop() error {
 	return nil
 }
 
-// end is what Stop does. The caller holds the world's mutex.
+// end is Stop for a caller that holds the world's mutex.
 func (x *watcher) end() {
 	if x.ended {
 		return
@@ -151,13 +148,13 @@ func (x *watcher) end() {
 	x.timer.Stop()
 	close(x.updates)
 	s := x.v.w.server
-	s.ears = slices.DeleteFunc(slices.Clone(s.ears), func(other *watcher) bool { return other == x })
+	s.watchers = slices.DeleteFunc(slices.Clone(s.watchers), func(other *watcher) bool { return other == x })
 }
 
-// update is an entry as readers see it.
+// update is an entry as the library reads it.
 type update struct{ e *entry }
 
-func (u update) Bucket() string                  { return "ELECTIONS" }
+func (u update) Bucket() string                  { return bucketName }
 func (u update) Key() string                     { return electionKey }
 func (u update) Value() []byte                   { return u.e.value }
 func (u update) Revision() uint64                { return u.e.revision }

@@ -37,7 +37,7 @@ func TestThePageFollowsTheElectionWithoutBeingLoadedAgain(t *testing.T) {
 	b.soon(headline).Should(Equal("web-3 leads"))
 	b.Expect(evaluate[string](b, "document.title")).To(Equal("web-3 leads – jobs"))
 	b.soon(".candidates tbody").Should(And(MatchRegexp(`web-1\s+candidate`), MatchRegexp(`web-3\s+leader`)))
-	b.Expect(b.text(".events")()).To(And(ContainSubstring("web-1 let go of jobs"), ContainSubstring("web-3 leads jobs")))
+	b.Expect(b.text(".events")()).To(And(ContainSubstring("web-1 released jobs"), ContainSubstring("web-3 leads jobs")))
 	b.Expect(b.text(".legend")()).To(And(ContainSubstring("web-1"), ContainSubstring("web-3")))
 	b.Expect(evaluate[int](b, `document.querySelectorAll(".timeline .c0, .timeline .c1").length`)).To(BeNumerically(">=", 2), "a bar for each")
 

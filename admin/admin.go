@@ -1,0 +1,182 @@
+// Package admin is what operators do to elections that run: list candidates, move leadership, pause an election, and check a bucket.
+//
+// An [Admin] talks to candidates over NATS. It needs a bucket that knows its connection, as [election.OpenBucket] returns it, and so do
+// the candidates that are to answer. It needs permission to publish to $JS.API.STREAM.INFO.KV_<bucket>, to read the keys, and to publish
+// to election-control.<bucket>.<verb>.<key>, where the verb is candidates, resign, transfer, or refresh for Pause and Resume. [Admin.Evict]
+// writes the key instead, and [Admin.Pause] and [Admin.Resume] also update the stream behind the bucket. What is not permitted is an
+// error that wraps nats.ErrPermissionViolation, where the server says so.
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/control"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/validate"
+	"github.com/natscampaign/election/observe"
+)
+
+// Admin operates the elections of a bucket. Its methods may be called by several goroutines.
+type Admin struct {
+	bucket   *kv.Bucket // knows its connection
+	observer *observe.Observer
+}
+
+// New returns an admin of the bucket, which must know its connection: use one of [election.OpenBucket] or [election.CreateBucket], or
+// give [election.WithJetStream]. All other options are for candidates, and have no effect. The error wraps [election.ErrInvalidOption].
+func New(bucket jetstream.KeyValue, opts ...election.Option) (*Admin, error) {
+	s, err := settings.Of(opts, "admin", "admin", bucket)
+	if err != nil {
+		return nil, err
+	}
+	b := s.Bucket(bucket)
+	if b.JetStream() == nil {
+		return nil, validate.Errorf("the bucket does not know its connection, over which candidates are asked: use a bucket of OpenBucket or CreateBucket, or give WithJetStream")
+	}
+	observer, err := observe.New(b)
+	if err != nil {
+		return nil, err
+	}
+	return &Admin{b, observer}, nil
+}
+
+// Candidate is a candidate as it describes itself.
+type Candidate struct {
+	Key      string         `json:"key"`
+	Name     string         `json:"name"`
+	Instance string         `json:"instance"` // unique per Election value
+	Host     string         `json:"host,omitempty"`
+	PID      int            `json:"pid,omitempty"`
+	Priority int            `json:"priority,omitempty"`
+	State    election.State `json:"state"`
+	Ready    bool           `json:"ready"`                  // it would be notified of a vacancy now, and answer it
+	Version  string         `json:"version"`                // of this module
+	ClockLag time.Duration  `json:"clock_lag_ns,omitempty"` // by how much its clock is behind the server's, give or take the time of a request
+}
+
+// Candidates asks for the candidates of a key, the leader included, and returns all that answer within a moment: the leader first, then by
+// name. There may be more: only candidates answer that know their connection and are permitted to subscribe.
+func (a *Admin) Candidates(ctx context.Context, key string) ([]Candidate, error) {
+	if err := validate.Key(key); err != nil {
+		return nil, err
+	}
+	info, err := a.bucket.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("candidates of %q: %w", key, err)
+	}
+	var candidates []Candidate
+	sent := time.Now()
+	err = control.Client{Bucket: a.bucket, Created: info.Created}.Candidates(ctx, key, func(c control.Candidate, came time.Time) bool {
+		found := Candidate{
+			Key: c.Key, Name: c.Name, Instance: c.Instance, Host: c.Host, PID: c.PID, Priority: c.Priority, Ready: c.Ready, Version: c.Version,
+		}
+		_ = found.State.UnmarshalText([]byte(c.State)) // else it is unknown
+		if info.Stream != nil {
+			since := middle(sent, came).Sub(middle(info.Read, info.Read.Add(info.Took)))
+			found.ClockLag = info.Stream.TimeStamp.Add(since).Sub(c.Clock)
+		}
+		candidates = append(candidates, found)
+		return false
+	})
+	if err != nil && !errors.Is(err, nats.ErrNoResponders) {
+		return nil, fmt.Errorf("candidates of %q: %w", key, err)
+	}
+	slices.SortFunc(candidates, func(a, b Candidate) int {
+		return cmp.Or(cmp.Compare(rank(a.State), rank(b.State)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Instance, b.Instance))
+	})
+	return candidates, nil
+}
+
+// rank sorts the holder of the key before the others.
+func rank(s election.State) int {
+	return slices.Index([]election.State{election.LeaderState, election.LeaderElectState, election.CandidateState, election.UnknownState}, s)
+}
+
+// middle returns the time between two.
+func middle(a, b time.Time) time.Time { return a.Add(b.Sub(a) / 2) }
+
+// Resign asks the leader of a key to resign: see [election.Election.Resign]. It returns when the key is released. The error is
+// [election.ErrNoLeader] if there is no leader, and wraps [election.ErrNotLeader] if the leader lost the key before it could release it.
+// A leader that does not know its connection does not answer; the error says so. An error that wraps ctx's means that ctx ended before;
+// a leader that has received the request goes on, and resigns.
+func (a *Admin) Resign(ctx context.Context, key string) error {
+	return a.handOver(ctx, key, func(leader string, timeout time.Duration) error {
+		return control.Client{Bucket: a.bucket}.Resign(ctx, key, leader, timeout)
+	})
+}
+
+// Transfer asks the leader of a key to hand over to the candidate of the given name, and returns when that candidate leads: see
+// [election.Election.Transfer] and [Admin.Resign]. The error wraps [election.ErrNoCandidate] if that candidate is not ready.
+func (a *Admin) Transfer(ctx context.Context, key, name string) error {
+	if err := validate.Name(name); err != nil {
+		return err
+	}
+	return a.handOver(ctx, key, func(leader string, timeout time.Duration) error {
+		return control.Client{Bucket: a.bucket}.Transfer(ctx, key, leader, name, timeout)
+	})
+}
+
+// handOver passes the instance of the leader to ask, and how long the leader may take.
+func (a *Admin) handOver(ctx context.Context, key string, ask func(leader string, timeout time.Duration) error) error {
+	l, err := a.observer.Leader(ctx, key)
+	switch {
+	case err != nil:
+		return err
+	case l.Instance == "":
+		return fmt.Errorf("the leader %q writes a bare name, and cannot be asked to hand over: evict it, if need be", l.Name)
+	}
+	return ask(l.Instance, l.Expires.Sub(l.Renewed)+control.HandoverTimeout)
+}
+
+// maxEvictions is how often a deletion is tried that a renewal of the leader overtakes.
+const maxEvictions = 5
+
+// Evict deletes the key of its leader, and returns the leader that it evicted. It deletes exactly the record that it read, or a renewal
+// of the same term. The error is [election.ErrNoLeader] if nobody holds the key.
+//
+// The leader loses its term when it is notified, or at its next renewal. Its successor leads one TTL later or more, because a leader
+// that is cut off just then considers itself leader until its lease ends. Prefer [Admin.Resign], which hands over in order and at once.
+func (a *Admin) Evict(ctx context.Context, key string) (election.Leader, error) {
+	leader, err := a.observer.Leader(ctx, key)
+	for tries := 1; err == nil; tries++ {
+		if err = a.remove(ctx, leader); kv.Classify(err) != kv.Refused || tries == maxEvictions {
+			break
+		}
+		var now election.Leader
+		now, err = a.observer.Leader(ctx, key)
+		if err == nil && (now.Name != leader.Name || now.Instance != leader.Instance || !now.Since.Equal(leader.Since)) {
+			err = fmt.Errorf("not evicted: the leader of %q changed meanwhile from %q to %q", key, leader.Name, now.Name)
+		}
+		leader = now
+	}
+	if err != nil {
+		return election.Leader{}, err
+	}
+	return leader, nil
+}
+
+// remove deletes the key of a leader while its record is the one that was read.
+func (a *Admin) remove(ctx context.Context, l election.Leader) error {
+	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
+	defer cancel()
+	err := a.bucket.Delete(ctx, l.Key, jetstream.LastRevision(l.Revision))
+	switch kv.Classify(err) {
+	case kv.Applied:
+		return nil
+	case kv.Refused:
+		return fmt.Errorf("not evicted: %q renewed %q meanwhile: %w", l.Name, l.Key, err)
+	case kv.Unsent, kv.Unusable:
+		return fmt.Errorf("%q was not evicted from %q: %w", l.Name, l.Key, err)
+	}
+	return fmt.Errorf("it is not known whether %q was evicted from %q: %w", l.Name, l.Key, err)
+}

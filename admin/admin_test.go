@@ -1,0 +1,300 @@
+package admin_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+func TestAdminNeedsABucketThatKnowsItsConnection(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		_, err := admin.New(f.Bucket)
+		f.Expect(err).To(And(MatchError(election.ErrInvalidOption), MatchError(ContainSubstring("WithJetStream"))))
+		js, err := jetstream.New(f.Server.Connect(f.T))
+		f.Expect(err).NotTo(HaveOccurred())
+		a, err := admin.New(f.Bucket, election.WithJetStream(js))
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(a.Candidates(ctx, key)).To(BeEmpty())
+		_, err = admin.New(nil, nil)
+		f.Expect(err).To(And(MatchError(election.ErrInvalidOption), MatchError(ContainSubstring("bucket is nil"))))
+	})
+}
+
+func TestCandidatesDescribeThemselves(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		a, others := candidates(f, "c", "b")
+		others["c"].Link.DelayReplies(20 * time.Millisecond)
+		found, err := operator(f).Candidates(ctx, key)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(found).To(HaveLen(3))
+		for i, c := range []*candidate{a, others["b"], others["c"]} {
+			f.Expect(found[i].Name).To(Equal(c.Status().Name), "the leader first")
+			f.Expect(found[i].Instance).To(Equal(c.Status().Instance))
+			f.Expect(found[i].State).To(Equal(c.State()))
+			f.Expect(found[i].Ready).To(Equal(i > 0))
+			f.Expect(found[i].Key).To(Equal(key))
+			f.Expect(found[i].ClockLag).To(BeNumerically("~", 0, 50*time.Millisecond), "there is but one clock here")
+			f.Expect(found[i].Version).NotTo(BeEmpty())
+			f.Expect(found[i].PID).NotTo(BeZero())
+		}
+		f.Expect(operator(f).Candidates(ctx, "vacant")).To(BeEmpty())
+		_, err = operator(f).Candidates(ctx, "a b")
+		f.Expect(err).To(MatchError(election.ErrInvalidOption))
+	}, republished)
+}
+
+func TestCandidateAnswersAsSoonAsItsCampaignCanBeSeen(t *testing.T) {
+	for range 20 {
+		fleettest.Run(t, func(f *fleet) {
+			o := operator(f)
+			a := f.Connected("a")
+			found := make(chan []admin.Candidate, 1)
+			ask := sync.OnceFunc(func() {
+				all, _ := o.Candidates(ctx, key)
+				found <- all
+			})
+			a.Link.OnRequest(func(m faultproxy.Message) {
+				if m.Subject == "$KV."+natstest.BucketName+"."+key {
+					go ask()
+				}
+			})
+			a.Begin()
+			f.Expect(<-found).To(HaveLen(1))
+		}, republished)
+	}
+}
+
+func TestOperatorCanHaveTheLeaderHandOver(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		a, others := candidates(f, "b", "c")
+		o := operator(f)
+		f.Expect(o.Transfer(ctx, key, "b")).To(Succeed())
+		f.Expect(others["b"].IsLeader()).To(BeTrue())
+		f.Expect(o.Transfer(ctx, key, "nobody")).To(MatchError(election.ErrNoCandidate))
+		f.Expect(others["b"].IsLeader()).To(BeTrue())
+		f.Expect(o.Transfer(ctx, key, "")).To(MatchError(election.ErrInvalidOption))
+		f.Expect(o.Resign(ctx, key)).To(Succeed())
+		after(time.Second)
+		f.Expect(others["b"].IsLeader()).To(BeFalse())
+		f.Expect(a.IsLeader() || others["c"].IsLeader()).To(BeTrue())
+		f.Expect(o.Resign(ctx, "vacant")).To(MatchError(election.ErrNoLeader))
+	}, republished)
+}
+
+func TestTargetLeadsAtTheInstantTheTransferOfAnOperatorReturns(t *testing.T) {
+	g, s := NewWithT(t), natstest.StartTCP(t)
+	s.Bucket(t, s.Connect(t), ttl, republished)
+	open := func() *election.Bucket {
+		js, err := jetstream.New(s.Connect(t))
+		g.Expect(err).NotTo(HaveOccurred())
+		b, err := election.OpenBucket(ctx, js, natstest.BucketName)
+		g.Expect(err).NotTo(HaveOccurred())
+		return b
+	}
+	started := map[string]*election.Election{}
+	for _, name := range []string{"a", "b", "c"} {
+		e, err := election.NewElection(name, key, open(), election.WithSplay(0), election.WithStandDown(0))
+		g.Expect(err).NotTo(HaveOccurred())
+		go func() { _ = e.Start(ctx) }()
+		t.Cleanup(func() { _ = e.Shutdown(ctx) })
+		started[name] = e
+		g.Eventually(started["a"].IsLeader).Should(BeTrue())
+	}
+	o, err := admin.New(open())
+	g.Expect(err).NotTo(HaveOccurred())
+	for i := range 11 {
+		to, leads := []string{"b", "c", "a"}[i%3], false
+		g.Eventually(func() error {
+			err := o.Transfer(ctx, key, to)
+			leads = started[to].IsLeader()
+			return err
+		}).WithTimeout(10*time.Second).Should(Succeed(), "once the candidate is ready")
+		g.Expect(leads).To(BeTrue(), "after transfer %d, to %s", i, to)
+	}
+}
+
+func TestNothingOfAnOperatorsRequestOutlivesTheElection(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		hang, release := f.Hanging()
+		a := f.Connected("a", election.OnLost(hang)).Begin()
+		after(interval)
+		b := f.Connected("b").Begin()
+		after(interval)
+		o, result := operator(f), make(chan error, 1)
+		go func() { result <- o.Transfer(ctx, key, "b") }()
+		after(time.Second) // the callback of a hangs
+		b.Link.Cut()
+		release()
+		after(100 * time.Millisecond) // a waits for b to lead
+		stopped := time.Now()
+		f.Expect(a.Shutdown(ctx)).To(Succeed())
+		f.Expect(time.Since(stopped)).To(BeNumerically("<", 100*time.Millisecond))
+		stacks := make([]byte, 1<<20)
+		f.Expect(string(stacks[:runtime.Stack(stacks, true)])).NotTo(ContainSubstring("(*service).handOver"))
+		f.Expect(<-result).To(HaveOccurred())
+		f.Expect(time.Since(stopped)).To(BeNumerically("<", 100*time.Millisecond))
+	}, republished)
+}
+
+func TestLeaderThatCannotBeAskedIsSaidNotToAnswer(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		a := f.Candidate("a").Begin() // it does not know its connection
+		after(interval)
+		f.Expect(operator(f).Resign(ctx, key)).To(MatchError(ContainSubstring("does not answer")))
+		f.Expect(a.IsLeader()).To(BeTrue())
+
+		_, err := f.Bucket.PutString(ctx, "legacy", "choria.example.net")
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(operator(f).Resign(ctx, "legacy")).To(MatchError(ContainSubstring("bare name")))
+	})
+}
+
+func TestLeaderWhoseWorkTakesLongIsSaidToGoOn(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		hang, release := f.Hanging()
+		a := f.Connected("a", election.OnLost(hang)).Begin()
+		after(interval)
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		f.Expect(operator(f).Resign(ctx, key)).To(MatchError(Or(ContainSubstring("goes on"), ContainSubstring("deadline exceeded"))))
+		f.Expect(a.State()).To(Equal(election.CandidateState), "it leads no more")
+		release()
+	}, republished)
+}
+
+func TestRequestThatIsGivenUpDoesNotBlameTheLeader(t *testing.T) {
+	for name, c := range map[string]struct {
+		giveUp func() (context.Context, context.CancelFunc)
+		is     error
+	}{
+		"cancelled": {func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(100*time.Millisecond, cancel)
+			return ctx, cancel
+		}, context.Canceled},
+		"out of time": {func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 100*time.Millisecond)
+		}, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleettest.Run(t, func(f *fleet) {
+				hang, release := f.Hanging()
+				a := f.Connected("a", election.OnLost(hang)).Begin()
+				after(interval)
+				a.Link.DelayReplies(200 * time.Millisecond)
+				ctx, cancel := c.giveUp()
+				defer cancel()
+				err := operator(f).Resign(ctx, key)
+				f.Expect(err).To(MatchError(c.is))
+				f.Expect(err).NotTo(MatchError(ContainSubstring("evict")))
+				after(200 * time.Millisecond)
+				f.Expect(a.IsLeader()).To(BeFalse(), "the request was on its way")
+				release()
+
+				hang, release = f.Hanging()
+				b := f.Connected("b", election.OnLost(hang))
+				f.Expect(a.Shutdown(context.Background())).To(Succeed())
+				b.Begin()
+				after(ttl)
+				f.Expect(b.IsLeader()).To(BeTrue())
+				again, cancel := c.giveUp()
+				defer cancel()
+				err = operator(f).Resign(again, key)
+				f.Expect(err).To(And(MatchError(c.is), MatchError(ContainSubstring("goes on"))), "its callback hangs")
+				release()
+			}, republished)
+		})
+	}
+}
+
+func TestEvictDeletesTheKeyOfTheLeaderThatItReturns(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		o := operator(f)
+		_, err := o.Evict(ctx, key)
+		f.Expect(err).To(MatchError(election.ErrNoLeader))
+		_, err = o.Evict(ctx, "a b")
+		f.Expect(err).To(MatchError(election.ErrInvalidOption))
+
+		a, others := candidates(f, "b")
+		evicted, err := o.Evict(ctx, key)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(evicted.Instance).To(Equal(a.Status().Instance))
+		f.Expect(evicted.Term).NotTo(BeZero())
+		after(time.Second)
+		f.Expect(a.IsLeader()).To(BeFalse(), "it was notified")
+		f.Expect(others["b"].State()).To(Equal(election.LeaderElectState))
+		after(ttl)
+		f.Expect(others["b"].IsLeader()).To(BeTrue())
+
+		others["b"].Stop()
+		after(instant)
+		a.Stop()
+		after(time.Second)
+		_, err = o.Evict(ctx, key)
+		f.Expect(err).To(MatchError(election.ErrNoLeader), "the key is released")
+	}, republished)
+}
+
+// overtaken is a bucket in which something happens just before a deletion.
+type overtaken struct {
+	jetstream.KeyValue
+	before func()
+}
+
+func (b overtaken) Delete(ctx context.Context, key string, opts ...jetstream.KVDeleteOpt) error {
+	b.before()
+	return b.KeyValue.Delete(ctx, key, opts...)
+}
+
+func TestEvictDeletesARenewalOfTheSameTermAndNothingElse(t *testing.T) {
+	const leader = `{"name":"a","instance":"a1","attempt":"a1.1","term":7,"since":"2026-01-01T00:00:00Z"}`
+	for name, c := range map[string]struct {
+		writes  int // before the first deletions, one each
+		write   string
+		message string // of the error; empty if the leader is evicted
+	}{
+		"renewed":                {3, leader, ""},
+		"renewed all the time":   {100, leader, "renewed"},
+		"overwritten":            {1, "b", `changed meanwhile from "a" to "b"`},
+		"won again by the same":  {1, strings.Replace(leader, "2026", "2027", 1), "changed meanwhile"},
+		"released":               {1, strings.Replace(leader, "{", `{"released":"2026-01-01T00:00:00Z",`, 1), election.ErrNoLeader.Error()},
+		"nothing happens at all": {0, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleettest.Run(t, func(f *fleet) {
+				f.Write(leader)
+				js, err := jetstream.New(f.Server.Connect(f.T))
+				f.Expect(err).NotTo(HaveOccurred())
+				o, err := admin.New(overtaken{f.Bucket, func() {
+					if c.writes--; c.writes >= 0 {
+						f.Write(c.write)
+					}
+				}}, election.WithJetStream(js))
+				f.Expect(err).NotTo(HaveOccurred())
+				evicted, err := o.Evict(ctx, key)
+				_, left := f.Bucket.Get(ctx, key)
+				if c.message == "" {
+					f.Expect(err).NotTo(HaveOccurred())
+					f.Expect(evicted.Instance).To(Equal("a1"))
+					f.Expect(left).To(MatchError(jetstream.ErrKeyNotFound))
+					return
+				}
+				f.Expect(err).To(MatchError(ContainSubstring(c.message)))
+				f.Expect(evicted).To(Equal(election.Leader{}))
+				f.Expect(left).NotTo(HaveOccurred(), "the key is as it was")
+			})
+		})
+	}
+}

@@ -1,0 +1,181 @@
+package admin
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/validate"
+)
+
+// checkTTL checks the bucket's TTL, and the options with it.
+func (c *checkup) checkTTL() {
+	ttl := c.info.TTL
+	if ttl < kv.MinTTL || ttl > kv.MaxTTL {
+		return // which is a problem of the bucket's info
+	}
+	fix := fmt.Sprintf("give the bucket a TTL between 2s and 1m0s, such as 5s, while nobody leads: CreateBucket does for %q too", c.name)
+	switch {
+	case ttl < 2*time.Second:
+		c.warn("ttl-short", fmt.Sprintf("the bucket's TTL is %v, and servers are up to %v late to expire a key: a short disturbance ends a term", ttl, kv.ExpiryLateness), fix)
+	case ttl > time.Minute:
+		c.warn("ttl-long", fmt.Sprintf("the bucket's TTL is %v, and the key of a leader that crashed is free only after that time", ttl), fix)
+	}
+	if t, err := c.Timing(ttl); err != nil {
+		c.add(SeverityCritical, "options-unfit", strings.TrimPrefix(err.Error(), election.ErrInvalidOption.Error()+": "), "change the option, or the bucket's TTL")
+	} else {
+		c.timing = &t
+	}
+}
+
+// checkStorage checks how the stream behind the bucket is stored.
+func (c *checkup) checkStorage() {
+	if c.info.Stream == nil {
+		c.add(SeverityInfo, "not-inspected", "the bucket does not describe the stream behind it, which was not checked", "pass the bucket that OpenBucket or JetStream.KeyValue returned")
+		return
+	}
+	cfg, cluster := c.stream.Config, ""
+	if c.stream.Cluster != nil {
+		cluster = c.stream.Cluster.Name
+	}
+	if cfg.Storage == jetstream.MemoryStorage && cfg.Replicas <= 1 {
+		const fix = "use file storage, for which the bucket has to be made again"
+		if cluster != "" { // it makes the stream again, with the same time of creation
+			c.add(SeverityCritical, "memory-replicated", fmt.Sprintf("the bucket is kept in memory in the cluster %s: once its server has restarted it is empty, term numbers begin at 1 again without a sign, and fencing tokens go backwards", cluster), fix)
+		} else {
+			c.warn("memory", "the bucket is kept in memory: when the server restarts, the bucket and its term numbers are gone, and elections end", fix)
+		}
+	}
+	switch {
+	case cfg.Replicas == 1 && cluster != "":
+		c.warn("one-replica", fmt.Sprintf("the bucket has 1 replica in the cluster %s: there is no leader while its server is down", cluster), "use 3 replicas")
+	case cfg.Replicas > 1 && cfg.Replicas%2 == 0:
+		c.warn("even-replicas", fmt.Sprintf("the bucket has %d replicas, which survive no more failures than %d", cfg.Replicas, cfg.Replicas-1), "use 3 or 5 replicas")
+	}
+}
+
+const (
+	// minLag is by how many operations a replica is behind that counts as lagging: operations under way look like a small lag.
+	minLag = 256
+	// offlineAfter is how long a replica was not seen that counts as offline. Replicas are seen every second; servers themselves report
+	// one as offline much later.
+	offlineAfter = 5 * time.Second
+)
+
+// checkReplicas checks the state of the replicas.
+func (c *checkup) checkReplicas() {
+	cluster := c.stream.Cluster
+	if cluster == nil {
+		return
+	}
+	if cluster.Leader == "" {
+		c.add(SeverityCritical, "no-stream-leader", fmt.Sprintf("the stream %s has no leader: nothing can be written", c.bucket.Stream()), "bring its servers back, or wait for them to elect a leader, which takes up to 10s")
+	}
+	var offline, lagging []string
+	for _, r := range cluster.Replicas {
+		switch {
+		case r.Offline, r.Active >= offlineAfter:
+			offline = append(offline, fmt.Sprintf("%s (seen %v ago)", r.Name, r.Active.Round(time.Second)))
+		case r.Lag >= minLag:
+			lagging = append(lagging, fmt.Sprintf("%s (by %d operations)", r.Name, r.Lag))
+		}
+	}
+	if n := c.stream.Config.Replicas; len(offline) > 0 {
+		severity, left := SeverityWarning, "a majority is left"
+		if n-len(offline) <= n/2 {
+			severity, left = SeverityCritical, "no majority is left, and nothing can be written"
+		}
+		c.add(severity, "replicas-offline", fmt.Sprintf("%d of %d replicas are offline: %s; %s", len(offline), n, strings.Join(offline, ", "), left), "bring them back")
+	}
+	if len(lagging) > 0 {
+		c.warn("replicas-lagging", fmt.Sprintf("replicas lag: %s; reads from them are out of date", strings.Join(lagging, ", ")), "check their servers, disks and network")
+	}
+}
+
+const (
+	nearLimit        = 0.8  // of a limit, from which a value is near to it
+	defaultConsumers = 1000 // the most of a stream, unless the stream, the account or the server says otherwise
+	headerBytes      = 100  // the most of a write
+)
+
+// checkLimits checks which limits are near or too low.
+func (c *checkup) checkLimits() {
+	cfg, state := c.stream.Config, c.stream.State
+	payload := int64(0)
+	if c.conn != nil {
+		payload = c.conn.MaxPayload()
+	}
+	small, large := c.recordBytes()
+	for _, l := range []struct {
+		what, fix string
+		bytes     int64
+	}{{"the bucket", "raise the bucket's MaxValueSize", int64(cfg.MaxMsgSize)}, {"the server", "raise the server's max_payload", payload}} {
+		if l.bytes > 0 && l.bytes < large {
+			c.add(severityIf(l.bytes < small), "message-size", fmt.Sprintf("%s takes messages of up to %d bytes, and a record may take between %d and %d, by the length of names", l.what, l.bytes, small, large),
+				l.fix+", or give less metadata")
+		}
+	}
+	for _, l := range []struct {
+		what             string
+		used, more, most int64
+	}{{"bytes", int64(state.Bytes), large, cfg.MaxBytes}, {"keys", int64(state.Msgs), 1, cfg.MaxMsgs}} {
+		const fix = "raise the limit or remove it: a bucket for elections needs none"
+		if l.most <= 0 {
+			continue
+		}
+		full := l.used+l.more > l.most
+		if full || near(l.used, l.most) {
+			message := fmt.Sprintf("the bucket holds %d of at most %d %s", l.used, l.most, l.what)
+			if full {
+				message += ": no further election fits"
+			}
+			c.add(severityIf(full), "bucket-full", message, fix)
+		}
+		if cfg.Discard == jetstream.DiscardOld {
+			c.warn("discard-old", fmt.Sprintf("the bucket is limited to %d %s and then drops the oldest key: a leader would lose its lease and not know", l.most, l.what), "set the stream's discard policy to new, and "+fix)
+		}
+	}
+	most, limit := int64(cfg.MaxConsumers), "that the stream is limited to"
+	if most <= 0 {
+		most, limit = defaultConsumers, "that servers grant a stream by default"
+	}
+	if used := int64(state.Consumers); near(used, most) {
+		c.warn("consumers", fmt.Sprintf("the bucket has %d watchers or other consumers of the %d %s: further processes cannot watch, and poll", used, most, limit), "use OpenBucket or WithJetStream in a bucket that republishes, which takes no consumer")
+	}
+}
+
+func near(used, most int64) bool { return float64(used) >= nearLimit*float64(most) }
+
+func severityIf(critical bool) Severity {
+	if critical {
+		return SeverityCritical
+	}
+	return SeverityWarning
+}
+
+// recordBytes returns the size of the smallest and of the largest write of a candidate with these options.
+func (c *checkup) recordBytes() (smallest, largest int64) {
+	if c.PlainValue {
+		return 1 + headerBytes, validate.MaxNameBytes + headerBytes
+	}
+	host, _ := os.Hostname()
+	now := time.Date(2000, 1, 1, 0, 0, 0, 999_999_999, time.FixedZone("", 3600)) // the longest that a time can be
+	id := strings.Repeat("x", 22)
+	r := record.Record{
+		Name: "x", Instance: id, Attempt: id + ".xxxxxx", Started: now, Since: now, Term: math.MaxUint32, BucketCreated: now,
+		Won: string(election.ReasonReclaimed), Host: host, PID: math.MaxInt32, Metadata: c.Metadata, IntervalMs: kv.MaxTTL.Milliseconds(),
+	}
+	smallest = int64(len(r.Encode()) + headerBytes)
+	r.Name, r.Priority, r.Priorities = strings.Repeat("x", validate.MaxNameBytes), math.MinInt32, slices.Repeat([]int{math.MinInt32}, record.MaxPriorities)
+	r.Released, r.StandDownMs, r.HeadStartMs = now, kv.MaxTTL.Milliseconds(), record.MaxHeadStart.Milliseconds()
+	r.Successors = slices.Repeat([]string{strings.Repeat("x", record.MaxSuccessorBytes/record.MaxSuccessors)}, record.MaxSuccessors)
+	return smallest, int64(len(r.Encode()) + headerBytes)
+}

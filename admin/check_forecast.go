@@ -1,0 +1,191 @@
+package admin
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/settings"
+)
+
+// source returns the best source by which candidates with these permissions are notified.
+func (c *checkup) source() string {
+	switch p := c.probes; {
+	case c.conn != nil && c.info.Republish != "" && p.subscribe == nil:
+		return notify.Republish
+	case p.watch == nil, p.watchOne == nil:
+		return notify.Watch
+	}
+	return notify.None
+}
+
+// checkNotifications checks what keeps candidates from being notified as well as they could be.
+func (c *checkup) checkNotifications() {
+	plain := ""
+	switch n := c.probes.plains; {
+	case n > 0:
+		plain = fmt.Sprintf("bare names are stored under %d keys (%s)", n, strings.Join(c.probes.plain, ", "))
+	case c.PlainValue:
+		plain = "WithPlainValue is given"
+	}
+	switch markers := c.info.MarkerTTL; {
+	case markers > 0 && plain != "":
+		c.warn("markers-plain-names", fmt.Sprintf("%s, but the bucket announces expiries by markers, for %v each: candidates of Choria cannot create a key while its marker is stored", plain, markers), "use another bucket for them, made with BucketConfig.ChoriaCompatible: markers cannot be removed")
+	case markers <= 0 && plain != "":
+		c.add(SeverityInfo, "no-markers", "the bucket does not announce expiries, which is right because "+plain, "")
+	case markers <= 0:
+		c.warn("no-markers", fmt.Sprintf("the bucket does not announce expiries: candidates wait %v longer to be sure of one, and candidates that are not notified wait for the stand-down after a release too", kv.ExpiryLateness), markerFix(c.serverVersion()))
+	case markers > kv.MarkerTTL:
+		c.add(SeverityInfo, "markers-long", fmt.Sprintf("the marker of an expiry is stored for %v: a candidate that may not read its key cannot create it before", markers), fmt.Sprintf("let CreateBucket set it to %v", kv.MarkerTTL))
+	}
+	if c.info.Stream == nil {
+		return
+	}
+	severity, fix := SeverityWarning, "let CreateBucket change it"
+	if c.conn == nil {
+		severity, fix = SeverityInfo, fix+", and open the bucket by OpenBucket or give WithJetStream"
+	}
+	const then = ": each process needs a watcher, which is a consumer of the server"
+	switch r := c.stream.Config.RePublish; {
+	case r == nil:
+		c.add(severity, "republish", "the bucket does not republish its changes"+then, fix)
+	case r.HeadersOnly:
+		c.add(severity, "republish", fmt.Sprintf("the bucket republishes only the headers of its changes, on %s%s", r.Destination, then), fix)
+	case c.info.Republish == "":
+		c.add(severity, "republish", fmt.Sprintf("the bucket republishes its changes only from %s, on %s%s", r.Source, r.Destination, then), fix)
+	case c.conn == nil:
+		c.add(SeverityInfo, "republish-unused", fmt.Sprintf("the bucket republishes its changes on %s, which candidates cannot receive without a connection", r.Destination), "open the bucket by OpenBucket or give WithJetStream, which saves each process a watcher")
+	}
+}
+
+// serverVersion returns the version of the server; "" if it is not known.
+func (c *checkup) serverVersion() string {
+	if c.conn == nil {
+		return ""
+	}
+	return c.conn.ConnectedServerVersion()
+}
+
+// markerFix returns how to get expiry markers from a server of the given version, which may not be known.
+func markerFix(version string) string {
+	const known = "2.11 or newer"
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && (major < 2 || major == 2 && minor < 11) {
+		return fmt.Sprintf("upgrade the servers, of which this one has version %s, to %s, and then let CreateBucket change the bucket, unless candidates of Choria campaign in it", version, known)
+	}
+	return fmt.Sprintf("let CreateBucket change the bucket, on servers of version %s, unless candidates of Choria campaign in it", known)
+}
+
+// estimate is how long it takes until somebody leads again.
+type estimate struct{ median, worst time.Duration }
+
+func (e estimate) String() string {
+	return fmt.Sprintf("%v in the median and %v at worst", e.median.Round(time.Millisecond), e.worst.Round(time.Millisecond))
+}
+
+func (e estimate) plus(median, worst time.Duration) estimate {
+	return estimate{e.median + median, e.worst + worst}
+}
+
+const (
+	// requestTime stands for the time that a write takes.
+	requestTime = time.Millisecond
+	// releaseSpread is the time over which candidates spread their answers to a release that names no successors; see package notify.
+	releaseSpread = 25 * time.Millisecond
+)
+
+// capability is what candidates can do about a vacancy.
+type capability struct {
+	notified   bool          // of changes
+	markers    time.Duration // how long the marker of an expiry is stored; 0 if expiries are not announced
+	named      bool          // a release names successors
+	unreadable bool          // they cannot read the key
+	connected  bool          // they know their connection, and see who removed the key
+	plain      bool          // they write bare names
+	backoff    bool          // they campaign at other intervals than they renew
+}
+
+// failovers returns the time without a leader after a release, a crash and an eviction. The median after a crash is that of a leader that
+// crashes at any time between two renewals.
+func (c capability) failovers(t settings.Timing) (release, crash, eviction estimate) {
+	expiry := estimate{t.TTL - t.Interval/2, t.TTL + kv.ExpiryLateness}
+	removed := max(t.StandDown, t.TTL)
+	answer := estimate{releaseSpread / 2, releaseSpread} // to a release
+	if c.named {
+		answer = estimate{requestTime, notify.HeadStart + releaseSpread} // at worst the one that is named is gone
+	}
+	if c.notified && !c.unreadable { // a notification is a reason to read the key, and no more
+		spread := estimate{t.Spread() / 2, t.Spread()}
+		if c.markers == 0 { // an expiry is noticed because no renewal comes
+			expiry.median += kv.ExpiryLateness
+		}
+		return answer, expiry.plus(t.StandDown, t.StandDown).plus(spread.median, spread.worst), spread.plus(removed, removed)
+	}
+	longest := t.Interval
+	if c.backoff {
+		longest = t.TTL
+	}
+	campaign := estimate{longest / 2, longest}
+	vacant := campaign.plus(t.StandDown, t.StandDown)
+	if c.unreadable { // the release, or the marker of the removal, has to expire, and then the marker of that
+		vacant = vacant.plus(c.markers, c.markers)
+		gone := vacant.plus(t.TTL, t.TTL+kv.ExpiryLateness)
+		return gone, vacant.plus(expiry.median, expiry.worst), gone
+	}
+	if eviction = vacant; c.connected {
+		eviction = campaign.plus(removed, removed)
+	}
+	if release = campaign.plus(0, answer.worst); c.plain || c.markers == 0 { // it is deleted, and then proves nothing
+		release = eviction
+	}
+	return release, vacant.plus(expiry.median, expiry.worst), eviction
+}
+
+// maxServerFailover is how long a replicated stream may refuse writes after the server that led it has crashed, until the others have
+// noticed and elected another. It is a little less than the 10 s that the message names.
+const maxServerFailover = 9500 * time.Millisecond
+
+// forecast reports what to expect of elections with these options in this bucket.
+func (c *checkup) forecast() {
+	if c.timing == nil {
+		return
+	}
+	t, source := *c.timing, c.source()
+	can := capability{
+		notified: source != notify.None, markers: c.info.MarkerTTL, named: c.conn != nil && c.probes.attempts == nil, unreadable: c.probes.read != nil,
+		connected: c.conn != nil, plain: c.PlainValue, backoff: c.HasBackoff,
+	}
+	acts := can.notified && !can.unreadable
+	release, crash, eviction := can.failovers(t)
+	can.notified = false
+	polledRelease, polledCrash, polledEviction := can.failovers(t)
+	expect := func(code, after string, e, polled estimate, more, fix string) {
+		until := fmt.Sprintf("%v until somebody leads again, as candidates cannot act on notifications", polled)
+		if acts {
+			until = fmt.Sprintf("%v until somebody leads again, as candidates are notified (%s); %v if one is not", e, source, polled)
+		}
+		c.add(SeverityInfo, code, "after "+after+" it takes "+until+more, fix)
+	}
+	expect("expect-release", "a release", release, polledRelease, "", "")
+	expect("expect-crash", "the crash of a leader", crash, polledCrash, fmt.Sprintf(": what is left of the TTL of %v, and a stand-down of %v", t.TTL, t.StandDown),
+		"for less, lower the TTL, or set WithStandDown to what the error of clocks demands")
+	expect("expect-eviction", "somebody deleted the leader's key", eviction, polledEviction, "", "have the leader resign instead, which takes no stand-down")
+
+	room := t.LeaseTime() - t.Interval
+	message, fix := fmt.Sprintf("a leader survives %v without the bucket, whenever they begin", room.Round(time.Millisecond)), ""
+	switch cfg := c.stream.Config; {
+	case c.info.Stream == nil, cfg.Storage == jetstream.MemoryStorage:
+	case cfg.Replicas <= 1:
+		message += ": a restart of its server that takes no longer ends no term"
+	case room >= maxServerFailover:
+		message += ", and so the crash of the server that leads its stream, after which the others take up to 10s"
+	default:
+		message += ", but not the crash of the server that leads its stream, after which the others take up to 10s: the leader then stands down, safely but needlessly"
+		fix = "to survive it, use a TTL of 45s, or of 15s and WithCampaignInterval of a third of it"
+	}
+	c.add(SeverityInfo, "expect-outage", message, fix)
+}

@@ -1,0 +1,105 @@
+package admin_test
+
+import (
+	"context"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+func TestCheckForecastsWhetherATermSurvivesTheCrashOfAServer(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		forecast := func(replicas int, opts ...election.Option) string {
+			return check(f, reporting{f.Bucket, func(i *jetstream.StreamInfo) { onFile(i); i.Config.Replicas = replicas }}, opts...)["expect-outage"].Message
+		}
+		f.Expect(forecast(1)).To(And(ContainSubstring("survives 2.3s without"), ContainSubstring("a restart of its server")))
+		f.Expect(forecast(3)).To(And(ContainSubstring("survives 2.3s without"), ContainSubstring("but not the crash")))
+		f.Expect(forecast(3, election.WithCampaignInterval(301*time.Millisecond))).To(ContainSubstring("but not the crash"))
+		f.Expect(forecast(3, election.WithCampaignInterval(300*time.Millisecond))).To(ContainSubstring("and so the crash"))
+		f.Expect(check(f, f.Bucket)["expect-outage"].Message).NotTo(ContainSubstring("server"), "memory does not survive")
+	})
+}
+
+// atWorst returns the worst times of a forecast: of candidates that are notified, and of one that is not.
+func atWorst(g *WithT, found admin.Finding) (worst []time.Duration) {
+	for _, m := range regexp.MustCompile(`and (\S+) at worst`).FindAllStringSubmatch(found.Message, -1) {
+		d, err := time.ParseDuration(m[1])
+		g.Expect(err).NotTo(HaveOccurred())
+		worst = append(worst, d)
+	}
+	return worst
+}
+
+// polling is a bucket without watchers.
+type polling struct{ jetstream.KeyValue }
+
+func (polling) WatchAll(context.Context, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	return nil, nats.ErrPermissionViolation
+}
+
+func (polling) Watch(context.Context, string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	return nil, nats.ErrPermissionViolation
+}
+
+// The term ends just after a renewal, and just after a campaign of the follower, or the expiry comes just then: the worst moment.
+func TestFailoverTakesNoLongerAndHardlyLessThanCheckForecasts(t *testing.T) {
+	const justAfter = time.Millisecond
+	for event, c := range map[string]struct {
+		end   func(f *fleet, a *candidate)
+		phase time.Duration // of the follower's campaigns
+	}{
+		"expect-crash": {func(_ *fleet, a *candidate) { a.Link.Cut() }, ttl - interval - justAfter},
+		"expect-eviction": {func(f *fleet, a *candidate) {
+			a.Link.Cut()
+			f.Expect(f.Bucket.Delete(ctx, key)).To(Succeed())
+		}, justAfter},
+		"expect-release": {func(_ *fleet, a *candidate) { a.Stop() }, justAfter},
+	} {
+		for _, follower := range []string{"connected", "notified", "polling"} {
+			t.Run(event+", followers "+follower, func(t *testing.T) {
+				fleettest.Run(t, func(f *fleet) {
+					open := func() (*faultproxy.Link, jetstream.KeyValue) {
+						l := f.Server.Link(f.T)
+						bucket := f.Open(natstest.Connect(f.T, l))
+						if follower == "connected" {
+							return l, bucket
+						}
+						return l, bucket.KeyValue // which does not know its connection
+					}
+					l, bucket := open()
+					expected := atWorst(f.WithT, check(f, bucket)[event])
+					a := f.CandidateOn("a", l, bucket).Begin()
+					after(c.phase)
+					l, bucket = open()
+					worst := expected[0]
+					if follower == "polling" {
+						bucket, worst = polling{bucket}, expected[1]
+					}
+					b := f.CandidateOn("b", l, bucket).Begin()
+					after(3*interval + 2*justAfter - c.phase)
+					c.end(f, a)
+					begun := time.Now()
+					for !b.IsLeader() && time.Since(begun) < 5*ttl {
+						after(time.Millisecond)
+					}
+					chance := ttl/16 + kv.ExpiryLateness // of the answer to the vacancy, and of the server
+					if event == "expect-release" {
+						chance = 50 * time.Millisecond
+					}
+					f.Expect(time.Since(begun)).To(And(BeNumerically("<=", worst+5*time.Millisecond), BeNumerically(">=", worst-chance-5*time.Millisecond)))
+				}, republished)
+			})
+		}
+	}
+}

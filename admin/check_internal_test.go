@@ -1,0 +1,136 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/settings"
+)
+
+func TestForecastByWhatCandidatesCanDo(t *testing.T) {
+	ms := func(median, worst float64) estimate {
+		return estimate{time.Duration(median * float64(time.Millisecond)), time.Duration(worst * float64(time.Millisecond))}
+	}
+	standard, err := (&settings.Durations{}).Timing(10 * time.Second)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	quick := standard
+	quick.StandDown = time.Second
+	const markers = time.Second
+	for name, c := range map[string]struct {
+		can                      capability
+		timing                   settings.Timing
+		release, crash, eviction estimate
+	}{
+		"notified":                {capability{notified: true, markers: markers}, standard, ms(12.5, 25), ms(14062.5, 18525), ms(10312.5, 10625)},
+		"named":                   {capability{notified: true, markers: markers, named: true, connected: true}, standard, ms(1, 50), ms(14062.5, 18525), ms(10312.5, 10625)},
+		"no markers":              {capability{notified: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},
+		"a short stand-down":      {capability{notified: true, markers: markers}, quick, ms(12.5, 25), ms(7562.5, 12025), ms(10312.5, 10625)},
+		"bare names":              {capability{notified: true, plain: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},
+		"polls":                   {capability{markers: markers}, standard, ms(3750, 7525), ms(17500, 25400), ms(11250, 15000)},
+		"polls, connected":        {capability{markers: markers, named: true, connected: true}, standard, ms(3750, 7550), ms(17500, 25400), ms(13750, 17500)},
+		"polls, no markers":       {capability{}, standard, ms(11250, 15000), ms(17500, 25400), ms(11250, 15000)},
+		"polls, bare names":       {capability{markers: markers, plain: true}, standard, ms(11250, 15000), ms(17500, 25400), ms(11250, 15000)},
+		"may not read":            {capability{notified: true, markers: markers, unreadable: true}, standard, ms(22250, 26400), ms(18500, 26400), ms(22250, 26400)},
+		"may not read, no marker": {capability{unreadable: true}, standard, ms(21250, 25400), ms(17500, 25400), ms(21250, 25400)},
+		"a backoff":               {capability{markers: markers, backoff: true}, standard, ms(5000, 10025), ms(18750, 27900), ms(12500, 17500)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			release, crash, eviction := c.can.failovers(c.timing)
+			g.Expect(release).To(Equal(c.release))
+			g.Expect(crash).To(Equal(c.crash))
+			g.Expect(eviction).To(Equal(c.eviction))
+		})
+	}
+}
+
+func TestFixForMissingMarkersWorksOnTheServerThereIs(t *testing.T) {
+	g := NewWithT(t)
+	for version, fix := range map[string]string{
+		"2.10.27":       "upgrade the servers, of which this one has version 2.10.27, to 2.11 or newer",
+		"1.4.1":         "upgrade",
+		"2.9.0-beta.1":  "upgrade",
+		"2.11.0":        "let CreateBucket change the bucket",
+		"2.15.2":        "let CreateBucket change the bucket",
+		"3.0.0-RC.1":    "let CreateBucket change the bucket",
+		"":              "2.11 or newer",
+		"not a version": "2.11 or newer",
+	} {
+		g.Expect(markerFix(version)).To(ContainSubstring(fix), version)
+		g.Expect(markerFix(version)).To(ContainSubstring("CreateBucket"), version)
+	}
+}
+
+func TestFindingsAreReadByProgramsToo(t *testing.T) {
+	g := NewWithT(t)
+	for i, name := range []string{"info", "warning", "critical"} {
+		finding := Finding{Code: "no-ttl", Severity: Severity(i), Message: "m", Fix: "r"}
+		b, err := json.Marshal(finding)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(b).To(MatchJSON(`{"code":"no-ttl","severity":"` + name + `","message":"m","fix":"r"}`))
+		var back Finding
+		g.Expect(json.Unmarshal(b, &back)).To(Succeed())
+		g.Expect(back).To(Equal(finding))
+	}
+	g.Expect(new(Severity).UnmarshalText([]byte("fatal"))).To(MatchError(ContainSubstring(`"fatal"`)))
+	g.Expect(Severity(7).String()).To(Equal("Severity(7)"))
+}
+
+func TestCheckAgainstAServerThatGrantsLittle(t *testing.T) {
+	g, ctx := NewWithT(t), context.Background()
+	grant := func(publish, subscribe []string) *server.Permissions {
+		return &server.Permissions{Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: append(subscribe, "_INBOX.>")}}
+	}
+	s, err := server.NewServer(&server.Options{
+		ServerName: "guarded", Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(),
+		Users: []*server.User{
+			{Username: "admin", Password: "x"},
+			{Username: "least", Password: "x", Permissions: grant([]string{"$JS.API.STREAM.INFO.KV_E", "$KV.E.scheduler"}, nil)},
+			{Username: "enough", Password: "x", Permissions: grant([]string{
+				"$JS.API.STREAM.INFO.KV_E", "$KV.E.>", "$JS.API.DIRECT.GET.KV_E.$KV.E.>", "$JS.API.CONSUMER.CREATE.KV_E.*.$KV.E.>", "$JS.API.CONSUMER.DELETE.KV_E.*", "$JS.FC.KV_E.>",
+			}, []string{"election.E.>", "$KV.E.>"})},
+		},
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	g.Expect(s.ReadyForConnections(10 * time.Second)).To(BeTrue())
+
+	as := func(user string) jetstream.JetStream {
+		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "x"), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		g.Expect(err).NotTo(HaveOccurred())
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		g.Expect(err).NotTo(HaveOccurred())
+		return js
+	}
+	_, err = election.CreateBucket(ctx, as("admin"), election.BucketConfig{Name: "E", TTL: 10 * time.Second})
+	g.Expect(err).NotTo(HaveOccurred())
+	checkAs := func(user string) (problems []string) {
+		js := as(user)
+		bucket, err := js.KeyValue(ctx, "E")
+		g.Expect(err).NotTo(HaveOccurred())
+		found, err := Check(ctx, bucket, election.WithJetStream(js))
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, finding := range found {
+			if finding.Code == "subscribe-refused" {
+				g.Expect(finding.Message).To(ContainSubstring(" cannot be subscribed to: nats: permissions violation"))
+			}
+			if !strings.HasPrefix(finding.Code, "expect-") {
+				problems = append(problems, finding.Code)
+			}
+		}
+		return problems
+	}
+	g.Expect(checkAs("enough")).To(BeEmpty())
+	g.Expect(checkAs("least")).To(Equal([]string{"write-refused", "read-refused", "watch-refused", "subscribe-refused", "attempts-refused"}))
+}

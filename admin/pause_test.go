@@ -1,0 +1,129 @@
+package admin_test
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/fleettest"
+)
+
+func TestPausedElectionKeepsItsLeaderAndGetsNoOther(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		a, others := candidates(f, "b", "c")
+		o := operator(f)
+		f.Expect(o.Pause(ctx, key)).To(Succeed())
+		f.Expect(o.Paused(ctx)).To(Equal([]string{key}))
+		after(time.Second)
+		f.Expect(others["b"].Status().Paused).To(BeTrue(), "candidates are notified at once")
+		after(5 * ttl)
+		f.Expect(a.IsLeader()).To(BeTrue(), "the leader leads on")
+		f.Expect(a.Status().Losses).To(BeZero())
+		a.Stop()
+		late := f.Connected("late").Begin() // reads it when it starts
+		unnotified := f.Candidate("unnotified").Begin()
+		after(5 * ttl)
+		all := []*candidate{others["b"], others["c"], late, unnotified}
+		for _, c := range all {
+			f.Expect(c.State()).To(Equal(election.CandidateState))
+			f.Expect(c.Status().Wins).To(BeZero())
+		}
+		f.Expect(o.Resume(ctx, key)).To(Succeed())
+		f.Expect(o.Paused(ctx)).To(BeEmpty())
+		after(2*ttl + 2*interval)
+		leaders := 0
+		for _, c := range all {
+			if c.IsLeader() {
+				leaders++
+			}
+		}
+		f.Expect(leaders).To(Equal(1))
+	}, republished)
+}
+
+func TestCandidateThatIsNotNotifiedOfAPauseReleasesTheKeyWithoutHavingLed(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		b := f.Candidate("b").Begin() // it does not know its connection, over which it would be notified
+		after(interval)
+		f.Expect(b.IsLeader()).To(BeTrue())
+		c := f.Candidate("c").Begin()
+		after(interval)
+		f.Expect(operator(f).Pause(ctx, key)).To(Succeed())
+		b.Link.Cut()
+		after(5 * ttl)
+		f.Expect(c.Status().Wins).To(BeZero())
+		f.Expect(c.Status().Paused).To(BeTrue())
+		_, err := c.Leader(ctx)
+		f.Expect(err).To(MatchError(election.ErrNoLeader))
+	})
+}
+
+func TestPausedElectionGetsNoLeaderOverARelease(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		b := f.Candidate("b").Begin()
+		after(interval)
+		c := f.Candidate("c").Begin()
+		after(3 * interval)
+		f.Expect(operator(f).Pause(ctx, key)).To(Succeed())
+		b.Stop()
+		after(3 * ttl)
+		f.Expect(c.Status().Wins).To(BeZero())
+	}, republished)
+}
+
+func TestResumeReachesCandidatesThatCannotBeNotified(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		o := operator(f)
+		f.Expect(o.Pause(ctx, key)).To(Succeed())
+		c := f.Candidate("c").Begin()
+		after(5 * ttl)
+		f.Expect(c.Status().Wins).To(BeZero())
+		f.Expect(o.Resume(ctx, key)).To(Succeed())
+		after(3*interval + ttl)
+		f.Expect(c.IsLeader()).To(BeTrue())
+	}, republished)
+}
+
+func TestCandidateThatWasCutOffLearnsOfAPauseWhenItIsConnectedAgain(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		a, others := candidates(f, "b")
+		b := others["b"]
+		b.Link.Disconnect()
+		b.Link.Cut()
+		after(10 * time.Millisecond)
+		f.Expect(operator(f).Pause(ctx, key)).To(Succeed())
+		b.Link.Heal()
+		after(2 * interval)
+		a.Stop()
+		after(2 * ttl)
+		f.Expect(b.Status().Wins).To(BeZero())
+	}, republished)
+}
+
+func TestTwoPausesAtOnceBothTakeEffect(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		o, p := operator(f), operator(f)
+		done := make(chan error, 2)
+		go func() { done <- o.Pause(ctx, "x") }()
+		go func() { done <- p.Pause(ctx, "y") }()
+		f.Expect(<-done).To(Succeed())
+		f.Expect(<-done).To(Succeed())
+		f.Expect(o.Paused(ctx)).To(Equal([]string{"x", "y"}))
+	}, republished)
+}
+
+func TestPauseOfOneElectionLeavesTheOthersAlone(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		a, others := candidates(f, "b")
+		o := operator(f)
+		f.Expect(o.Pause(ctx, "other")).To(Succeed())
+		f.Expect(o.Pause(ctx, "other")).To(Succeed(), "twice is once")
+		after(time.Second)
+		a.Stop()
+		after(time.Second)
+		f.Expect(others["b"].IsLeader()).To(BeTrue())
+		f.Expect(o.Pause(ctx, "a b")).To(MatchError(election.ErrInvalidOption))
+	}, republished)
+}

@@ -1,0 +1,316 @@
+package election_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// oldServer is a JetStream context on a server before 2.11, where the client refuses expiry markers.
+type oldServer struct{ jetstream.JetStream }
+
+func (d oldServer) CreateKeyValue(ctx context.Context, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	if cfg.LimitMarkerTTL != 0 {
+		return nil, jetstream.ErrLimitMarkerTTLNotSupported
+	}
+	return d.JetStream.CreateKeyValue(ctx, cfg)
+}
+
+func (d oldServer) UpdateKeyValue(ctx context.Context, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	if cfg.LimitMarkerTTL != 0 {
+		return nil, jetstream.ErrLimitMarkerTTLNotSupported
+	}
+	return d.JetStream.UpdateKeyValue(ctx, cfg)
+}
+
+func onOldServer(t *testing.T, f func(t *testing.T, g *WithT, js jetstream.JetStream)) {
+	natstest.Bubble(t, func(t *testing.T) {
+		g := NewWithT(t)
+		js, err := jetstream.New(natstest.Start(t).Connect(t))
+		g.Expect(err).NotTo(HaveOccurred())
+		f(t, g, oldServer{js})
+	})
+}
+
+func TestCreateBucketDoesWithoutMarkersOnAnOldServer(t *testing.T) {
+	onOldServer(t, func(t *testing.T, g *WithT, js jetstream.JetStream) {
+		cfg := election.BucketConfig{Name: "E", Storage: jetstream.MemoryStorage}
+		for _, ttl := range []time.Duration{ttl, 2 * ttl} { // the first call makes the bucket, the second changes it
+			cfg.TTL = ttl
+			bucket, err := election.CreateBucket(t.Context(), js, cfg)
+			g.Expect(err).NotTo(HaveOccurred())
+			status, err := bucket.Status(t.Context())
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(status.TTL()).To(Equal(ttl))
+			g.Expect(status.LimitMarkerTTL()).To(BeZero())
+			g.Expect(status.Config().RePublish).NotTo(BeNil())
+		}
+	})
+}
+
+func TestCreateBucketReportsTheRefusalOfAnOldServer(t *testing.T) {
+	onOldServer(t, func(t *testing.T, g *WithT, js jetstream.JetStream) {
+		_, err := election.CreateBucket(t.Context(), js, election.BucketConfig{Name: "E", TTL: ttl, Replicas: 3})
+		g.Expect(err).To(MatchError(election.ErrBucketUnsuitable), "there is no cluster")
+	})
+}
+
+func TestStartRefusesAnUnsuitableBucketWithEveryReason(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*jetstream.KeyValueConfig)
+		says   []string
+	}{
+		"no TTL and a history": {func(cfg *jetstream.KeyValueConfig) { cfg.TTL, cfg.History = 0, 5 }, []string{"has no TTL", "history of 5"}},
+		"TTL too short":        {func(cfg *jetstream.KeyValueConfig) { cfg.TTL = 500 * time.Millisecond }, []string{"TTL of 500ms"}},
+		"TTL too long":         {func(cfg *jetstream.KeyValueConfig) { cfg.TTL = 2 * time.Hour }, []string{"TTL of 2h0m0s"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				err := f.candidate("a").Start(context.Background())
+				f.Expect(err).To(MatchError(election.ErrBucketUnsuitable))
+				for _, reason := range c.says {
+					f.Expect(err.Error()).To(ContainSubstring(reason))
+				}
+				f.Expect(f.record()).To(BeEmpty())
+			}, c.change)
+		})
+	}
+}
+
+func TestStartRefusesABucketThatItsStreamMakesUnfit(t *testing.T) {
+	stream := func(js jetstream.JetStream, change func(*jetstream.StreamConfig)) error {
+		cfg := jetstream.StreamConfig{
+			Name: "KV_E", Subjects: []string{"$KV.E.>"}, MaxMsgsPerSubject: 1, MaxAge: ttl, Storage: jetstream.MemoryStorage,
+			AllowRollup: true, AllowDirect: true, Discard: jetstream.DiscardNew,
+		}
+		change(&cfg)
+		_, err := js.CreateStream(context.Background(), cfg)
+		return err
+	}
+	for reason, create := range map[string]func(js jetstream.JetStream) error{
+		"is sealed": func(js jetstream.JetStream) error {
+			if err := stream(js, func(*jetstream.StreamConfig) {}); err != nil {
+				return err
+			}
+			s, err := js.Stream(context.Background(), "KV_E")
+			if err != nil {
+				return err
+			}
+			cfg := s.CachedInfo().Config
+			cfg.Sealed = true
+			_, err = js.UpdateStream(context.Background(), cfg)
+			return err
+		},
+		"acknowledges no writes": func(js jetstream.JetStream) error {
+			return stream(js, func(cfg *jetstream.StreamConfig) { cfg.NoAck = true })
+		},
+		"mirrors the stream KV_" + natstest.BucketName: func(js jetstream.JetStream) error {
+			return stream(js, func(cfg *jetstream.StreamConfig) {
+				cfg.Subjects, cfg.Mirror = nil, &jetstream.StreamSource{Name: "KV_" + natstest.BucketName}
+			})
+		},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				js, err := jetstream.New(f.Server.Connect(f.T))
+				f.Expect(err).NotTo(HaveOccurred())
+				f.Expect(create(js)).To(Succeed())
+				bucket, err := election.OpenBucket(context.Background(), js, "E")
+				f.Expect(err).NotTo(HaveOccurred())
+				err = f.candidateOn("a", nil, bucket).Start(context.Background())
+				f.Expect(err).To(MatchError(election.ErrBucketUnsuitable))
+				f.Expect(err).To(MatchError(ContainSubstring(reason)))
+			})
+		})
+	}
+}
+
+func TestBucketBringsItsConnection(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		nc := f.Server.Connect(f.T)
+		js, err := jetstream.New(nc)
+		f.Expect(err).NotTo(HaveOccurred())
+		created, err := election.CreateBucket(context.Background(), js, election.BucketConfig{Name: "E", TTL: ttl, Storage: jetstream.MemoryStorage})
+		f.Expect(err).NotTo(HaveOccurred())
+		opened, err := election.OpenBucket(context.Background(), js, "E")
+		f.Expect(err).NotTo(HaveOccurred())
+		bare, err := js.KeyValue(context.Background(), "E")
+		f.Expect(err).NotTo(HaveOccurred())
+		for _, c := range []struct {
+			bucket jetstream.KeyValue
+			source string
+		}{{created, "republish"}, {opened, "republish"}, {bare, "watch"}} {
+			a := f.candidateOn("a", nil, c.bucket).start()
+			after(interval)
+			f.Expect(a.Status().Notifications).To(Equal(c.source))
+			a.shutdown()
+		}
+		f.Expect(opened.JetStream()).To(BeIdenticalTo(js))
+	})
+}
+
+func TestOpenBucketReportsWhatIsWrong(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		nc := f.Server.Connect(f.T)
+		js, err := jetstream.New(nc)
+		f.Expect(err).NotTo(HaveOccurred())
+		_, err = js.CreateStream(context.Background(), jetstream.StreamConfig{Name: "KV_ORDERS", Subjects: []string{"orders"}, Storage: jetstream.MemoryStorage})
+		f.Expect(err).NotTo(HaveOccurred())
+		open := func(js jetstream.JetStream, name string) error {
+			bucket, err := election.OpenBucket(context.Background(), js, name)
+			f.Expect(bucket == nil).To(Equal(err != nil))
+			return err
+		}
+		f.Expect(open(js, natstest.BucketName)).To(Succeed())
+		f.Expect(open(nil, natstest.BucketName)).To(MatchError(election.ErrInvalidOption))
+		f.Expect(open(js, "no name")).To(And(MatchError(election.ErrInvalidOption), MatchError(ContainSubstring(`"no name"`))))
+		f.Expect(open(js, "MISSING")).To(And(MatchError(election.ErrBucketUnsuitable), MatchError(ContainSubstring(`"MISSING"`))))
+		f.Expect(open(js, "ORDERS")).To(MatchError(election.ErrBucketUnsuitable), "a stream that is no bucket")
+		nc.Close()
+		f.Expect(open(js, natstest.BucketName)).To(And(MatchError(nats.ErrConnectionClosed), Not(MatchError(election.ErrBucketUnsuitable))))
+	})
+}
+
+func TestBucketThatRepublishesAnotherKeyIsWatched(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("a").start()
+		after(interval)
+		f.Expect(a.Status().Notifications).To(Equal("watch"))
+		after(3 * ttl)
+		f.Expect(a.Status().Notifications).To(Equal("watch"))
+		a.shutdown()
+
+		js, err := jetstream.New(f.Server.Connect(f.T))
+		f.Expect(err).NotTo(HaveOccurred())
+		bucket, err := election.CreateBucket(context.Background(), js, election.BucketConfig{Name: natstest.BucketName, TTL: ttl, Storage: jetstream.MemoryStorage})
+		f.Expect(err).NotTo(HaveOccurred())
+		status, err := bucket.Status(context.Background())
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(status.Config().RePublish.Source).To(Equal("$KV." + natstest.BucketName + ".>"))
+		f.Expect(status.Config().RePublish.Destination).To(HavePrefix("election." + natstest.BucketName + "."))
+		b := f.connected("b").start()
+		after(interval)
+		f.Expect(b.Status().Notifications).To(Equal("republish"))
+	}, func(cfg *jetstream.KeyValueConfig) {
+		natstest.WithMarkers(cfg)
+		cfg.RePublish = &jetstream.RePublish{Source: "$KV." + cfg.Bucket + ".config", Destination: "config"}
+	})
+}
+
+func TestStartRefusesAMissingBucket(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		c := f.candidate("a")
+		js, err := jetstream.New(f.Server.Connect(f.T))
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(js.DeleteKeyValue(context.Background(), natstest.BucketName)).To(Succeed())
+		f.Expect(c.Start(context.Background())).To(MatchError(election.ErrBucketUnsuitable))
+	})
+}
+
+func TestShortestAndLongestTTLWork(t *testing.T) {
+	for _, limit := range []time.Duration{time.Second, time.Hour} {
+		t.Run(limit.String(), func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				c := f.candidate("a").start()
+				after(limit * 3 / 4)
+				f.Expect(c.IsLeader()).To(BeTrue())
+				after(20 * limit)
+				f.Expect(c.seen()).To(HaveLen(1))
+			}, func(cfg *jetstream.KeyValueConfig) { cfg.TTL = limit })
+		})
+	}
+}
+
+func TestCreateBucketMakesAndChangesBuckets(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T) {
+		g := NewWithT(t)
+		s := natstest.Start(t)
+		js, err := jetstream.New(s.Connect(t))
+		g.Expect(err).NotTo(HaveOccurred())
+		ctx := context.Background()
+		cfg := election.BucketConfig{Name: "E", TTL: ttl, Storage: jetstream.MemoryStorage}
+
+		_, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "E", History: 5, LimitMarkerTTL: ttl, Description: "ours", Storage: jetstream.MemoryStorage})
+		g.Expect(err).NotTo(HaveOccurred())
+		bucket, err := election.CreateBucket(ctx, js, cfg)
+		g.Expect(err).NotTo(HaveOccurred())
+		status, err := bucket.Status(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		has := status.Config()
+		g.Expect(has.History).To(BeEquivalentTo(1))
+		g.Expect(has.TTL).To(Equal(ttl))
+		g.Expect(has.LimitMarkerTTL).To(Equal(time.Second))
+		g.Expect(has.RePublish.Destination).To(HavePrefix("election.E."))
+		g.Expect(has.Description).To(Equal("ours"))
+
+		_, err = election.CreateBucket(ctx, js, election.BucketConfig{Name: "E", TTL: ttl})
+		g.Expect(err).To(MatchError(election.ErrBucketUnsuitable), "another storage")
+		cfg.ChoriaCompatible = true
+		_, err = election.CreateBucket(ctx, js, cfg)
+		g.Expect(err).To(MatchError(election.ErrBucketUnsuitable), "markers cannot be taken away")
+		cfg.Name = "CHORIA"
+		bucket, err = election.CreateBucket(ctx, js, cfg)
+		g.Expect(err).NotTo(HaveOccurred())
+		status, err = bucket.Status(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(status.LimitMarkerTTL()).To(BeZero())
+
+		_, err = election.CreateBucket(ctx, js, election.BucketConfig{Name: "no name", TTL: time.Millisecond, Replicas: 2})
+		g.Expect(err).To(MatchError(And(ContainSubstring(`"no name"`), ContainSubstring("TTL of 1ms"), ContainSubstring("2 replicas"))))
+		_, err = election.CreateBucket(ctx, nil, cfg)
+		g.Expect(err).To(MatchError(election.ErrInvalidOption))
+	})
+}
+
+func TestExpiryMarkerLastsOneSecondAndEndsWithoutNotification(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes two seconds of the wall clock")
+	}
+	t.Parallel()
+	for name, storage := range map[string]jetstream.StorageType{"memory": jetstream.MemoryStorage, "file": jetstream.FileStorage} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // file storage needs the wall clock
+			g, ctx := NewWithT(t), t.Context()
+			nc := natstest.StartTCP(t).Connect(t)
+			js, err := jetstream.New(nc)
+			g.Expect(err).NotTo(HaveOccurred())
+			bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "E", TTL: time.Second, Storage: storage})
+			g.Expect(err).NotTo(HaveOccurred())
+			status, err := bucket.Status(ctx)
+			g.Expect(err).NotTo(HaveOccurred())
+			republished, err := nc.SubscribeSync(status.Config().RePublish.Destination)
+			g.Expect(err).NotTo(HaveOccurred())
+			watcher, err := bucket.WatchAll(ctx, jetstream.UpdatesOnly())
+			g.Expect(err).NotTo(HaveOccurred())
+			defer func() { _ = watcher.Stop() }()
+
+			create := func() error { // as a candidate creates the key that may not read it
+				_, err := js.Publish(ctx, "$KV.E.k", []byte("a"), jetstream.WithExpectLastSequencePerSubject(0))
+				return err
+			}
+			g.Expect(create()).To(Succeed())
+			g.Eventually(create).WithTimeout(10 * time.Second).WithPolling(10 * time.Millisecond).Should(Succeed())
+			var watched, received []string
+			for i := range 3 {
+				entry := <-watcher.Updates()
+				watched = append(watched, fmt.Sprint(entry.Revision(), " ", entry.Operation()))
+				m, err := republished.NextMsg(10 * time.Second)
+				g.Expect(err).NotTo(HaveOccurred())
+				received = append(received, m.Header.Get("Nats-Sequence")+" "+m.Header.Get("Nats-Marker-Reason"))
+				if i == 1 {
+					g.Expect(time.Since(entry.Created())).To(BeNumerically(">=", time.Second), "the marker was stored that long")
+				}
+			}
+			g.Expect(watched).To(Equal([]string{"1 KeyValuePutOp", "2 KeyValuePurgeOp", "3 KeyValuePutOp"}))
+			g.Expect(received).To(Equal([]string{"1 ", "2 MaxAge", "3 "}))
+		})
+	}
+}

@@ -1,0 +1,238 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+)
+
+// callbacks are the functions that options register.
+type callbacks struct {
+	onWon, onLost []func()
+	onCampaign    []func(State)
+	onLeader      []func(Leader)
+}
+
+// OnWon is called when leadership begins to count. It may take its time: see [Election] on callbacks. What goes on for as long as
+// leadership lasts had better be the work of [Election.Run].
+func OnWon(f func()) Option {
+	return func(o *options) { o.onWon = append(o.onWon, f); o.require("OnWon", f != nil) }
+}
+
+// OnLost is called when leadership that was announced by [OnWon] has ended, for whatever reason.
+func OnLost(f func()) Option {
+	return func(o *options) { o.onLost = append(o.onLost, f); o.require("OnLost", f != nil) }
+}
+
+// OnCampaign is called for each campaign with the state in which it is made: each attempt of a candidate to win the key and each renewal
+// of a leader or leader-elect. Calls that a slow callback leaves far behind are dropped.
+func OnCampaign(f func(State)) Option {
+	return func(o *options) { o.onCampaign = append(o.onCampaign, f); o.require("OnCampaign", f != nil) }
+}
+
+// OnLeaderChange is called when the leader changes, this candidate included, and with the zero [Leader] when the key is read and nobody
+// holds it. It reports only what was read from the bucket. A leader-elect is no leader yet. Of the changes that a slow callback leaves
+// behind only the last is reported. The report may be a moment old: use it to find the leader, and never as a reason to do what only a
+// leader may.
+func OnLeaderChange(f func(Leader)) Option {
+	return func(o *options) { o.onLeader = append(o.onLeader, f); o.require("OnLeaderChange", f != nil) }
+}
+
+// dispatcher calls the callbacks, one at a time, from a goroutine that exists only while a callback is due.
+//
+// It is not given events. When it gets to it, it compares what it announced with how things are. So OnWon and OnLost alternate by
+// construction, a callback that takes long skips what is past, and nothing piles up.
+type dispatcher struct {
+	callbacks
+	log *slog.Logger
+
+	mu        sync.Mutex
+	latest    *activeTerm // the last that came to lead
+	announced *activeTerm // the one that OnWon was called for and OnLost was not; nil if there is none
+	campaigns []State     // waiting to be announced
+	leader    *Leader     // known to lead, if that is to be announced; the zero Leader is nobody
+	reported  Leader      // announced last
+	queue     []func()    // what is left to call of what is being announced
+
+	idle chan struct{} // closed once nothing is left to call; nil if that is so already
+}
+
+// maxCampaigns is how many campaigns may wait to be announced; what comes while so many wait is dropped.
+const maxCampaigns = 16
+
+// campaign announces a campaign made in state s.
+func (d *dispatcher) campaign(s State) {
+	if len(d.onCampaign) == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.campaigns) < maxCampaigns {
+		d.campaigns = append(d.campaigns, s)
+	}
+	d.wake()
+}
+
+// leads announces the leader, the zero Leader for nobody. A leader-elect is no leader yet.
+func (d *dispatcher) leads(l Leader) {
+	if len(d.onLeader) == 0 || l.Instance != "" && l.Term == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.leader = &l; d.reported.Name == l.Name && d.reported.Instance == l.Instance && d.reported.Term == l.Term {
+		d.leader = nil // and what was to be announced meanwhile is past
+		return
+	}
+	d.wake()
+}
+
+// leadership announces that t came to lead, or no longer does.
+func (d *dispatcher) leadership(t *activeTerm) {
+	if len(d.onWon)+len(d.onLost) == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.latest = t
+	d.wake()
+}
+
+// quiet returns a channel that is closed once no callback is running or due.
+func (d *dispatcher) quiet() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.idle != nil {
+		return d.idle
+	}
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// discard drops the campaigns and the leader that wait to be announced, and returns what quiet does.
+func (d *dispatcher) discard() <-chan struct{} {
+	d.mu.Lock()
+	d.campaigns, d.leader = nil, nil
+	d.mu.Unlock()
+	return d.quiet()
+}
+
+// wake starts the goroutine unless it runs. The caller holds mu.
+func (d *dispatcher) wake() {
+	if d.idle == nil {
+		d.idle = make(chan struct{})
+		go d.run()
+	}
+}
+
+// run calls callbacks until none is due.
+func (d *dispatcher) run() {
+	for {
+		call := d.next()
+		if call == nil {
+			return
+		}
+		d.guard(call)
+	}
+}
+
+// next returns the callback to call; nil if none is due.
+func (d *dispatcher) next() func() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for {
+		switch {
+		case len(d.queue) > 0: // all learn of a win before any learns of its loss
+			call := d.queue[0]
+			d.queue = d.queue[1:]
+			return call
+		case d.announced != nil && d.announced.lease.Load().state != LeaderState:
+			d.queue = append(d.queue, d.onLost...)
+			d.announced = nil
+		case d.announced == nil && d.latest != nil && d.latest.leads():
+			d.announced = d.latest
+			d.queue = append(d.queue, d.onWon...)
+		case d.leader != nil:
+			l := *d.leader
+			d.reported, d.leader = l, nil
+			for _, f := range d.onLeader {
+				d.queue = append(d.queue, func() { f(l) })
+			}
+		case len(d.campaigns) > 0:
+			s := d.campaigns[0]
+			d.campaigns = d.campaigns[1:]
+			for _, f := range d.onCampaign {
+				d.queue = append(d.queue, func() { f(s) })
+			}
+		default:
+			close(d.idle)
+			d.idle = nil
+			return nil
+		}
+	}
+}
+
+// guard calls a callback and survives it: a panic is logged, and a goroutine that the callback ends is replaced.
+func (d *dispatcher) guard(callback func()) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if p := recover(); p != nil {
+			d.log.Error("Callback panicked", "panic", p, "stack", string(debug.Stack()))
+			return
+		}
+		d.log.Error("Callback ended its goroutine")
+		go d.run()
+	}()
+	callback()
+	returned = true
+}
+
+// work is one call of the function given to Run.
+type work struct {
+	done chan struct{} // closed when it has returned; what follows is written before
+	err  error
+	led  bool // it returned while it still led
+}
+
+// startWork starts the work of a term.
+func startWork(t *activeTerm, do func(context.Context, Term) error) *work {
+	w := &work{done: make(chan struct{})}
+	go func() {
+		w.err = errors.New("work ended its goroutine")
+		defer func() {
+			if errors.Is(w.err, ErrNotLeader) { // as a receiver of fenced writes has reported it
+				t.end(ReasonResigned)
+			} else {
+				w.led = t.end(ReasonWorkEnded)
+			}
+			close(w.done)
+		}()
+		w.err = guardedWork(t, do)
+	}()
+	return w
+}
+
+// guardedWork calls the work and turns a panic into an error.
+func guardedWork(t *activeTerm, do func(context.Context, Term) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("work panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return do(t.ctx, t.term)
+}
+
+// returned returns a channel that is closed when the work has returned; nil if there is none.
+func (w *work) returned() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
+	return w.done
+}

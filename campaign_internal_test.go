@@ -1,0 +1,38 @@
+package election
+
+import (
+	"testing"
+	"time"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/settings"
+)
+
+// A bucket that was made again numbers its revisions from 1, so that an update of a release that was read some time ago may hit the
+// record of another candidate. The simulator found that a candidate which trusts the release then leads beside the other.
+func TestReleaseProvesItsBucketForAMomentOnly(t *testing.T) {
+	created, read := time.Unix(1000, 0), time.Now()
+	info := &bucketInfo{kv.Info{Created: created}, settings.Timing{TTL: 10 * time.Second, StandDown: time.Second}}
+	for name, c := range map[string]struct {
+		a         acquisition
+		verified  bool
+		standDown time.Duration
+	}{
+		"read just now":         {acquisition{reason: ReasonReleased, bucketCreated: created, acknowledged: read.Add(10 * time.Millisecond)}, true, 0},
+		"read a while ago":      {acquisition{reason: ReasonReleased, bucketCreated: created, acknowledged: read.Add(verifiedFor)}, false, 0},
+		"of an earlier bucket":  {acquisition{reason: ReasonReleased, bucketCreated: created.Add(-time.Hour), acknowledged: read}, false, 10 * time.Second},
+		"an own late write":     {acquisition{reason: ReasonReclaimed, bucketCreated: created, acknowledged: read}, false, time.Second},
+		"a longer stand-down":   {acquisition{reason: ReasonReclaimed, bucketCreated: created, left: 9 * time.Second, acknowledged: read}, false, 9 * time.Second},
+		"a shorter stand-down":  {acquisition{reason: ReasonReclaimed, bucketCreated: created, left: time.Millisecond, acknowledged: read}, false, time.Second},
+		"a stand-down of years": {acquisition{reason: ReasonReclaimed, bucketCreated: created, left: 1 << 60, acknowledged: read}, false, 10 * time.Second},
+		"no release":            {acquisition{reason: ReasonVacant, acknowledged: read}, false, time.Second},
+	} {
+		c.a.read = read
+		if got := c.a.verified(info); got != c.verified {
+			t.Errorf("%s: verified is %v", name, got)
+		}
+		if got := c.a.standDown(info); got != c.standDown {
+			t.Errorf("%s: the stand-down is %v, not %v", name, got, c.standDown)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+// Package connect gives an election its connection: [FromEnv] reads a [Config] from the environment, and [Connect] makes of it a
+// connection to NATS with a bucket, both fit for elections and checked. A program that has a connection already needs none of it:
+// election.OpenBucket is enough.
+package connect
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/natsconn"
+	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/validate"
+)
+
+const (
+	defaultBucket = "LEADER_ELECTION"
+	defaultTTL    = 30 * time.Second
+)
+
+// Config describes a candidate and its connection: the configuration of a program that has no connection yet. [FromEnv] reads one from
+// the environment. The zero value is a candidate with the name of its host, on a server at nats://127.0.0.1:4222.
+//
+// A Config holds secrets. Formatted by fmt, in JSON or in a log it shows none of them.
+type Config struct {
+	Name string // of the candidate; empty is the name of the host
+	Key  string // of the election; may be empty for Connect, but not for election.NewElection
+
+	URL      string // servers, separated by commas
+	Context  string // of natscli; the other settings here override its settings
+	Creds    string // file with a user's JWT and seed
+	NKey     string // file with a user's seed
+	User     string // or a token, if there is no password
+	Password string
+	TLSCert  string // file; goes together with TLSKey
+	TLSKey   string // file
+	TLSCA    string // file with the authorities that are trusted in place of the system's
+	Domain   string // of JetStream
+
+	// TTL, Replicas and ChoriaCompatible are properties of a bucket that Connect makes.
+
+	Bucket           string        // empty is LEADER_ELECTION
+	TTL              time.Duration // 0 is 30 s
+	Replicas         int           // 1, 3 or 5; 0 is 1
+	ChoriaCompatible bool          // candidates of Choria campaign too: the bucket announces no expiries
+	MustExist        bool          // a missing bucket is an error, and Connect does not make it
+
+	// The durations are the options of package election of the same names; nil is the option's default. Go's new makes a pointer of any
+	// value: new(time.Second).
+
+	Interval, Splay, StandDown, LeaseMargin, ReleaseTimeout *time.Duration
+
+	Metadata   map[string]string // see election.WithMetadata
+	PlainValue bool              // see election.WithPlainValue; implies ChoriaCompatible
+	Priority   int               // see election.WithPriority
+	Preemption bool              // see election.WithPreemption
+	Relinquish string            // see election.WithRelinquish
+
+	Logger *slog.Logger // of the election and of Connect; nil logs nothing
+}
+
+// duration is one row of the table of durations.
+type duration struct {
+	variable string // of the environment, after the prefix
+	field    **time.Duration
+	option   func(time.Duration) election.Option
+}
+
+// durations lists every duration that is an option.
+func (c *Config) durations() []duration {
+	return []duration{
+		{"INTERVAL", &c.Interval, election.WithCampaignInterval},
+		{"SPLAY", &c.Splay, election.WithSplay},
+		{"STAND_DOWN", &c.StandDown, election.WithStandDown},
+		{"LEASE_MARGIN", &c.LeaseMargin, election.WithLeaseMargin},
+		{"RELEASE_TIMEOUT", &c.ReleaseTimeout, election.WithReleaseTimeout},
+	}
+}
+
+// file is one row of the table of files.
+type file struct {
+	name, variable string
+	path           *string
+}
+
+// files lists every field that is the path of a file.
+func (c *Config) files() []file {
+	return []file{
+		{"Creds", "NATS_CREDS", &c.Creds}, {"NKey", "NATS_NKEY", &c.NKey},
+		{"TLSCert", "NATS_CERT", &c.TLSCert}, {"TLSKey", "NATS_KEY", &c.TLSKey}, {"TLSCA", "NATS_CA", &c.TLSCA},
+	}
+}
+
+// Options returns the options that c sets, for election.NewElection on a connection that [Connect] did not make.
+func (c Config) Options() []election.Option {
+	var opts []election.Option
+	add := func(set bool, option func() election.Option) {
+		if set {
+			opts = append(opts, option())
+		}
+	}
+	for _, d := range c.durations() {
+		add(*d.field != nil, func() election.Option { return d.option(**d.field) })
+	}
+	add(len(c.Metadata) > 0, func() election.Option { return election.WithMetadata(c.Metadata) })
+	add(c.PlainValue, election.WithPlainValue)
+	add(c.Priority != 0, func() election.Option { return election.WithPriority(c.Priority) })
+	add(c.Preemption, election.WithPreemption)
+	add(c.Relinquish != "", func() election.Option { return election.WithRelinquish(c.Relinquish) })
+	add(c.Logger != nil, func() election.Option { return election.WithLogger(c.Logger) })
+	return opts
+}
+
+// Format writes c as fmt writes a struct, whatever the verb, but without fields that are not set and without secrets.
+func (c Config) Format(s fmt.State, _ rune) {
+	const hidden = "(hidden)"
+	if c.User != "" && c.Password == "" {
+		c.User = hidden // it is a token
+	}
+	if c.Password != "" {
+		c.Password = hidden
+	}
+	c.URL, c.Logger = shownURLs(c.URL), nil
+	var set []string
+	for field, value := range reflect.ValueOf(c).Fields() {
+		if !value.IsZero() {
+			set = append(set, fmt.Sprintf("%s:%v", field.Name, reflect.Indirect(value)))
+		}
+	}
+	_, _ = fmt.Fprintf(s, "{%s}", strings.Join(set, " "))
+}
+
+// MarshalText returns the text that Format writes. JSON and logs use it.
+func (c Config) MarshalText() ([]byte, error) { return fmt.Append(nil, c), nil }
+
+// shownURLs returns a list of servers without secrets.
+func shownURLs(list string) string {
+	urls := natsconn.SplitURLs(list)
+	for i, u := range urls {
+		urls[i] = natsconn.WithoutSecrets(u)
+	}
+	return strings.Join(urls, ", ")
+}
+
+// filled returns c with the defaults of the fields that are not set.
+func (c Config) filled() Config {
+	if c.Name == "" {
+		c.Name, _ = os.Hostname() // validate refuses an empty name
+	}
+	c.Bucket, c.TTL = cmp.Or(c.Bucket, defaultBucket), cmp.Or(c.TTL, defaultTTL)
+	return c
+}
+
+// bucketConfig describes the bucket that Connect makes.
+func (c Config) bucketConfig() election.BucketConfig {
+	return election.BucketConfig{Name: c.Bucket, TTL: c.TTL, Replicas: c.Replicas, ChoriaCompatible: c.ChoriaCompatible || c.PlainValue}
+}
+
+// validate names every problem of single fields that can be found without a server. The defaults must be filled in.
+func (c Config) validate() error {
+	_, err := settings.Of(c.Options(), c.Name, cmp.Or(c.Key, "any"), futureBucket{})
+	problems := []error{err, kv.ValidateConfig(c.Bucket, c.TTL, c.Replicas, jetstream.FileStorage)}
+	for _, u := range natsconn.SplitURLs(c.URL) {
+		if err := natsconn.CheckURL(u); err != nil {
+			problems = append(problems, validate.Errorf("%w", err))
+		}
+	}
+	for _, f := range c.files() {
+		if *f.path != "" && !natsconn.IsFile(*f.path) {
+			problems = append(problems, validate.Errorf("%s: there is no file %s: correct the path, or leave it out", f.name, *f.path))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// validatePairs names every field that needs another field, which is not set. The arguments are the names that the caller uses for them.
+func (c Config) validatePairs(cert, key, password, user string) error {
+	var problems []error
+	for _, p := range []struct{ name, value, needed, neededValue string }{
+		{cert, c.TLSCert, key, c.TLSKey}, {key, c.TLSKey, cert, c.TLSCert}, {password, c.Password, user, c.User},
+	} {
+		if p.value != "" && p.neededValue == "" {
+			problems = append(problems, fmt.Errorf("%s: %w", p.name, validate.Errorf("it needs %s, which is not set: set both or neither", p.needed)))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// futureBucket stands for the bucket, with its connection, where options are validated before there is a connection.
+type futureBucket struct{ jetstream.KeyValue }
+
+func (futureBucket) JetStream() jetstream.JetStream { return futureJetStream{} }
+
+type futureJetStream struct{ jetstream.JetStream }
+
+func (futureJetStream) Conn() *nats.Conn { return new(nats.Conn) }

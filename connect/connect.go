@@ -1,0 +1,247 @@
+package connect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/natscontext"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/natsconn"
+	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/validate"
+)
+
+const (
+	reconnectWait = 500 * time.Millisecond // the longest wait between two attempts to reconnect
+	retryDelay    = 250 * time.Millisecond // between two attempts to open the bucket
+)
+
+// Connection is what election.NewElection needs: a connection to NATS and a bucket on it. [Connect] makes it. Any number of elections may
+// share it.
+type Connection struct {
+	Name, Key string // of the Config; the name is filled in
+	NATS      *nats.Conn
+	JetStream jetstream.JetStream
+	Bucket    *election.Bucket
+
+	options []election.Option
+}
+
+// Options returns the options that the [Config] sets, and then more.
+func (c *Connection) Options(more ...election.Option) []election.Option {
+	return append(slices.Clip(c.options), more...)
+}
+
+// Close closes the connection. Stop the elections on it first: a leader whose connection is closed cannot release its key.
+func (c *Connection) Close() { c.NATS.Close() }
+
+// Connect makes a connection that is fit for elections: it reconnects for ever, and drops what is written while it is down. Extra options
+// override those of cfg, but not these two properties. Connect waits until ctx ends for a server and a bucket that cannot be reached yet.
+//
+// If the bucket does not exist, Connect makes it as election.CreateBucket does, unless cfg says that it must exist. An existing bucket is
+// left as it is. Connect then checks the bucket by admin.Check, or by admin.CheckKey if cfg has a key, which may take some seconds. A
+// critical finding is an election.ErrBucketUnsuitable, unless the finding is that servers are down: Connect waits for these. Warnings are
+// logged, for example that the server knows no expiry markers.
+//
+// Other errors: election.ErrInvalidOption for a cfg that cannot be used, which names every problem, before anything is sent; the server's
+// error for credentials that it refuses; and ctx's, together with what Connect waited for.
+func Connect(ctx context.Context, cfg Config, extra ...nats.Option) (*Connection, error) {
+	cfg = cfg.filled()
+	if err := errors.Join(cfg.validate(), cfg.validatePairs("TLSCert", "TLSKey", "Password", "User")); err != nil {
+		return nil, err
+	}
+	c := &connector{Config: cfg, log: slog.New(slog.DiscardHandler), warned: map[string]bool{}}
+	if cfg.Logger != nil {
+		c.log = cfg.Logger.With("bucket", cfg.Bucket)
+	}
+	if err := c.dial(extra); err != nil {
+		return nil, err
+	}
+	bucket, err := c.waitForBucket(ctx)
+	if err != nil {
+		c.nc.Close()
+		return nil, err
+	}
+	return &Connection{Name: cfg.Name, Key: cfg.Key, NATS: c.nc, JetStream: c.js, Bucket: bucket, options: cfg.Options()}, nil
+}
+
+// connector is one call of Connect.
+type connector struct {
+	Config
+	log *slog.Logger
+	nc  *nats.Conn
+	js  jetstream.JetStream
+
+	warned  map[string]bool       // the codes of findings that were logged
+	refusal atomic.Pointer[error] // of the last attempt to connect
+}
+
+// dial starts to connect in the background. It returns an error only for what no server can put right.
+func (c *connector) dial(extra []nats.Option) error {
+	opts, err := c.natsOptions()
+	if err != nil {
+		return err
+	}
+	opts = append(append(opts, extra...), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))
+	var inContext natscontext.Settings
+	if c.Context == "" {
+		c.nc, err = nats.Connect("", opts...)
+	} else {
+		c.nc, inContext, err = natscontext.Connect(c.Context, opts...)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot connect to %s: %w", c.servers(), err)
+	}
+	switch domain := cmp.Or(c.Domain, inContext.JSDomain); {
+	case domain != "":
+		c.js, err = jetstream.NewWithDomain(c.nc, domain)
+	case inContext.JSAPIPrefix != "":
+		c.js, err = jetstream.NewWithAPIPrefix(c.nc, inContext.JSAPIPrefix)
+	default:
+		c.js, err = jetstream.New(c.nc)
+	}
+	if err != nil {
+		c.nc.Close()
+	}
+	return err
+}
+
+// natsOptions returns the options of the connection that the caller may override.
+func (c *connector) natsOptions() ([]nats.Option, error) {
+	login, err := natsconn.Login(c.User, c.Password, c.Creds, c.NKey)
+	if err != nil {
+		return nil, validate.Errorf("NKey %s: %w: name a file with a user's seed", c.NKey, err)
+	}
+	opts := []nats.Option{
+		nats.Name("election " + c.Name),
+		nats.ReconnectWait(reconnectWait),
+		nats.PingInterval(min(max(c.TTL/6, time.Second), 10*time.Second)), // two without an answer end a connection
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // nil: Close was called
+				c.log.Warn("Connection lost", "error", err)
+			}
+		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.refusal.Store(&err) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			c.log.Info("Reconnected", "server", natsconn.WithoutSecrets(nc.ConnectedUrl()))
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			c.log.Warn("Asynchronous NATS error", "error", err)
+		}),
+		natsconn.Servers(c.URL),
+	}
+	return slices.Concat(opts, login, natsconn.TLS(c.TLSCert, c.TLSKey, c.TLSCA)), nil
+}
+
+// servers names the servers that are tried, without secrets, for messages.
+func (c *connector) servers() string {
+	if c.Context != "" && c.URL == "" {
+		return fmt.Sprintf("the servers of the context %q", c.Context)
+	}
+	return cmp.Or(shownURLs(c.URL), nats.DefaultURL)
+}
+
+// waitForBucket returns the bucket as soon as it can be used.
+func (c *connector) waitForBucket(ctx context.Context) (*election.Bucket, error) {
+	for try := 0; ; try++ {
+		bucket, err := c.tryBucket(ctx)
+		if err == nil {
+			return bucket, nil
+		}
+		if c.nc.IsClosed() {
+			return nil, fmt.Errorf("%s ended the connection for good: %w", c.servers(), errors.Join(c.nc.LastError(), err))
+		}
+		if refusal := c.refusal.Load(); refusal != nil && !c.nc.IsConnected() {
+			err = fmt.Errorf("%w: %w", err, *refusal)
+		} else if last := c.nc.LastError(); last != nil && !errors.Is(err, last) {
+			err = fmt.Errorf("%w: %w", err, last)
+		}
+		if final(err) {
+			return nil, err
+		}
+		if try == 0 {
+			c.log.Warn("Bucket cannot be used yet, waiting for it", "server", c.servers(), "error", err)
+		}
+		if !timeutil.Sleep(ctx, retryDelay) {
+			return nil, fmt.Errorf("waiting for bucket %q on %s: %w: %w", c.Bucket, c.servers(), context.Cause(ctx), err)
+		}
+	}
+}
+
+// final reports whether waiting cannot help against err. While the servers of a cluster start, they refuse to make a bucket for which they
+// will have room later.
+func final(err error) bool {
+	const noRoomYet, notNow = jetstream.ErrorCode(10005), 503
+	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && (api.ErrorCode == noRoomYet || api.Code == notNow) {
+		return errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
+	}
+	return errors.Is(err, election.ErrBucketUnsuitable) || errors.Is(err, election.ErrInvalidOption) ||
+		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
+}
+
+// tryBucket opens the bucket or makes it, and checks it, once.
+func (c *connector) tryBucket(ctx context.Context) (*election.Bucket, error) {
+	request, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
+	defer cancel()
+	bucket, err := election.OpenBucket(request, c.js, c.Bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) && !c.MustExist {
+		if err = settings.CreateBucket(request, c.js, c.bucketConfig()); err == nil {
+			c.log.Info("Bucket created", "ttl", c.TTL)
+		}
+		if err == nil || errors.Is(err, jetstream.ErrBucketExists) { // another process made it meanwhile: leave it as it is
+			bucket, err = election.OpenBucket(request, c.js, c.Bucket)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("on %s: %w", c.servers(), err)
+	}
+	return bucket, c.check(ctx, bucket)
+}
+
+// check returns an error for a bucket in which elections do not work, or not safely.
+func (c *connector) check(ctx context.Context, bucket *election.Bucket) error {
+	reconnects := c.nc.Stats().Reconnects
+	var findings []admin.Finding
+	var err error
+	if c.Key == "" {
+		findings, err = admin.Check(ctx, bucket, c.Options()...)
+	} else {
+		findings, err = admin.CheckKey(ctx, bucket, c.Key, c.Options()...)
+	}
+	if err != nil {
+		return err
+	}
+	temporary := !c.nc.IsConnected() || c.nc.Stats().Reconnects != reconnects // the connection explains the findings, not the bucket
+	var problems []error
+	for _, f := range findings {
+		switch f.Severity {
+		case admin.SeverityCritical:
+			temporary = temporary || f.Code == "no-stream-leader" || f.Code == "replicas-offline"
+			problems = append(problems, fmt.Errorf("bucket %q (%s): %s: %s", c.Bucket, f.Code, f.Message, f.Fix))
+		case admin.SeverityWarning:
+			if !c.warned[f.Code] {
+				c.warned[f.Code] = true
+				c.log.Warn("Bucket check warning", "code", f.Code, "finding", f.Message, "fix", f.Fix)
+			}
+		default:
+			c.log.Debug("Bucket check passed", "code", f.Code, "finding", f.Message)
+		}
+	}
+	err = errors.Join(problems...)
+	if err != nil && !temporary {
+		return fmt.Errorf("%w: %w", election.ErrBucketUnsuitable, err)
+	}
+	return err
+}

@@ -1,0 +1,213 @@
+package connect_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/connect"
+	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+func TestConnectReturnsWhatAnElectionNeeds(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		c := connected(f, config())
+		e, err := election.NewElection(c.Name, c.Key, c.Bucket, c.Options()...)
+		f.Expect(err).NotTo(HaveOccurred())
+		go func() { _ = e.Start(context.Background()) }()
+		f.Cleanup(func() { _ = e.Shutdown(context.Background()) })
+		fleettest.After(fleettest.Interval + time.Second)
+		f.Expect(e.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestExtraOptionsNeitherLimitReconnectsNorBufferWrites(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		c, err := connect.Connect(context.Background(), config(), nats.InProcessServer(f.Server),
+			nats.MaxReconnects(3), nats.ReconnectBufSize(1<<20), nats.Name("mine"))
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Cleanup(c.Close)
+		f.Expect(c.NATS.Opts.MaxReconnect).To(Equal(-1))
+		f.Expect(c.NATS.Opts.ReconnectBufSize).To(Equal(-1))
+		f.Expect(c.NATS.Opts.Name).To(Equal("mine"))
+		f.Server.Restart(f.T, time.Minute)
+		fleettest.After(time.Second)
+		f.Expect(c.NATS.IsConnected()).To(BeTrue())
+	})
+}
+
+func TestMissingBucketIsCreatedOnceByManyConnectsAtTheSameTime(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		js := jetStream(f)
+		f.Expect(js.DeleteKeyValue(context.Background(), natstest.BucketName)).To(Succeed())
+		var all sync.WaitGroup
+		var log buffer
+		cfg := config()
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		for range 20 {
+			all.Go(func() { connected(f, cfg) })
+		}
+		all.Wait()
+		f.Expect(log.count("Bucket created")).To(Equal(1))
+		s, err := js.Stream(context.Background(), "KV_"+natstest.BucketName)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(s.CachedInfo().Config.MaxAge).To(Equal(fleettest.TTL))
+		f.Expect(s.CachedInfo().Config.RePublish).NotTo(BeNil())
+		f.Expect(s.CachedInfo().Config.SubjectDeleteMarkerTTL).To(Equal(time.Second))
+	})
+}
+
+func TestBucketCreatedByManyAtTheSameTimeKeepsTheFirstSubject(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		subjects := map[string]bool{}
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for range 20 {
+			js := jetStream(f)
+			all.Go(func() {
+				b, err := election.CreateBucket(context.Background(), js, election.BucketConfig{Name: "E", TTL: fleettest.TTL, Storage: jetstream.MemoryStorage})
+				f.Expect(err).NotTo(HaveOccurred())
+				status, err := b.Status(context.Background())
+				f.Expect(err).NotTo(HaveOccurred())
+				mu.Lock()
+				defer mu.Unlock()
+				subjects[status.Config().RePublish.Destination] = true
+			})
+		}
+		all.Wait()
+		f.Expect(subjects).To(HaveLen(1))
+	})
+}
+
+func TestBucketThatMustExistIsNotCreated(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		cfg := config()
+		cfg.Bucket, cfg.MustExist = "OTHER", true
+		_, err := connect.Connect(context.Background(), cfg, nats.InProcessServer(f.Server))
+		f.Expect(err).To(MatchError(election.ErrBucketUnsuitable))
+		f.Expect(err).To(MatchError(ContainSubstring(`"OTHER"`)))
+	})
+}
+
+func TestUnfitBucketIsRefusedWithEveryReasonAndNotChanged(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		_, err := connect.Connect(context.Background(), config(), nats.InProcessServer(f.Server))
+		f.Expect(err).To(MatchError(election.ErrBucketUnsuitable))
+		f.Expect(err).To(MatchError(And(ContainSubstring("no-ttl"), ContainSubstring("history of 5"))))
+		status, err := f.Bucket.Status(context.Background())
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(status.History()).To(Equal(int64(5)))
+	}, func(cfg *jetstream.KeyValueConfig) { cfg.TTL, cfg.History = 0, 5 })
+}
+
+func TestOptionsThatDoNotFitTheBucketAreRefused(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		cfg := config()
+		cfg.Interval = new(fleettest.TTL)
+		_, err := connect.Connect(context.Background(), cfg, nats.InProcessServer(f.Server))
+		f.Expect(err).To(MatchError(ContainSubstring("options-unfit")))
+	})
+}
+
+func TestConnectWaitsForAServerThatIsDown(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		f.Server.Stop()
+		var log buffer
+		cfg := config()
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		result := make(chan error, 1)
+		go func() {
+			c, err := connect.Connect(context.Background(), cfg, nats.InProcessServer(f.Server))
+			if err == nil {
+				c.Close()
+			}
+			result <- err
+		}()
+		fleettest.After(time.Hour)
+		f.Expect(result).NotTo(Receive())
+		f.Expect(log.count("waiting for it")).To(Equal(1))
+		f.Server.Resume(f.T)
+		fleettest.After(5 * time.Second)
+		f.Expect(result).To(Receive(BeNil()))
+	})
+}
+
+func TestConnectEndsWithItsContextAndNamesWhatItWaitedFor(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		f.Server.Stop()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		cfg := config()
+		cfg.URL = "nats://secret@nowhere:4222"
+		_, err := connect.Connect(ctx, cfg, nats.InProcessServer(f.Server))
+		f.Expect(err).To(MatchError(context.DeadlineExceeded))
+		f.Expect(err).To(MatchError(And(ContainSubstring(natstest.BucketName), ContainSubstring("nats://nowhere:4222"), ContainSubstring(natstest.ErrStopped.Error()))))
+		f.Expect(err.Error()).NotTo(ContainSubstring("secret"))
+	})
+}
+
+func TestInvalidConfigIsRefusedBeforeAnythingIsSent(t *testing.T) {
+	g := NewWithT(t)
+	dialled := false
+	_, err := connect.Connect(context.Background(), connect.Config{
+		Name: " x", Key: "no key", URL: "nats://ok,ftp://secret@host", Creds: "/no/creds", NKey: "/no/nkey", TLSCert: "/no/cert", Password: "secret",
+		Bucket: "no.bucket", TTL: time.Millisecond, Replicas: 2, StandDown: new(-time.Second),
+	}, nats.SetCustomDialer(dialFunc(func() { dialled = true })))
+	g.Expect(err).To(MatchError(election.ErrInvalidOption))
+	for _, problem := range []string{`" x"`, `"no key"`, `"ftp://host"`, "/no/creds", "/no/nkey", "/no/cert", "TLSKey", "needs User", "no.bucket", "1ms", "2 replicas", "(-1s)"} {
+		g.Expect(err.Error()).To(ContainSubstring(problem))
+	}
+	g.Expect(err.Error()).NotTo(ContainSubstring("secret"))
+	g.Expect(dialled).To(BeFalse())
+}
+
+func TestConnectUsesTheCredentialsAndNeedsOnlyThePermissionsOfACandidate(t *testing.T) {
+	g, s := NewWithT(t), serverWithUsers(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cfg := connect.Config{Key: fleettest.Key, Bucket: "E", URL: s.ClientURL(), User: "admin", Password: "x"}
+	for _, user := range []string{"admin", "least"} {
+		cfg.User = user
+		c, err := connect.Connect(ctx, cfg)
+		g.Expect(err).NotTo(HaveOccurred(), user)
+		g.Expect(c.Name).NotTo(BeEmpty())
+		c.Close()
+	}
+	cfg.Key = "another"
+	_, err := connect.Connect(ctx, cfg)
+	g.Expect(err).To(MatchError(And(ContainSubstring("write-refused"), ContainSubstring("$KV.E.another"))))
+
+	cfg.User, cfg.Password = "admin", "wrong"
+	_, err = connect.Connect(ctx, cfg)
+	g.Expect(err).To(MatchError(nats.ErrAuthorization))
+	g.Expect(ctx.Err()).NotTo(HaveOccurred(), "nothing was waited for")
+	g.Expect(strings.Contains(err.Error(), "wrong")).To(BeFalse())
+}
+
+func TestConfigOverridesTheContextOfNatscli(t *testing.T) {
+	g, s := NewWithT(t), serverWithUsers(t)
+	home := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", home)
+	writeFile(g, home, "nats/context/prod.json", `{"url":"`+s.ClientURL()+`","user":"nobody","password":"y"}`)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cfg := connect.Config{Key: fleettest.Key, Bucket: "E", Context: "prod"}
+	_, err := connect.Connect(ctx, cfg)
+	g.Expect(err).To(MatchError(nats.ErrAuthorization))
+	cfg.User, cfg.Password = "admin", "x"
+	c, err := connect.Connect(ctx, cfg)
+	g.Expect(err).NotTo(HaveOccurred())
+	c.Close()
+	cfg.Context = "missing"
+	_, err = connect.Connect(ctx, cfg)
+	g.Expect(err).To(MatchError(ContainSubstring(`"missing"`)))
+}

@@ -1,0 +1,209 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/control"
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+const (
+	// minRequestDelay is how long after a request to hand over that failed the leader is asked again at first, later up to retryDelay:
+	// where many ask one that leaves, it may refuse some.
+	minRequestDelay = 50 * time.Millisecond
+	// lingerTime is for how long at most a member still campaigns for a key that it has handed over, until it reads that the successor
+	// leads, and has answered the request; it checks that every lingerPoll.
+	lingerTime = time.Second
+	lingerPoll = 10 * time.Millisecond
+)
+
+// assignment is one key, and this member's election for it while it campaigns or leads.
+type assignment struct {
+	key      string
+	election atomic.Pointer[election.Election] // nil while there is none
+	ready    atomic.Bool                       // it has campaigned: from then on it is notified of a release that names it
+	lost     atomic.Int64                      // when it last lost leadership, in Unix nanoseconds
+	ended    atomic.Pointer[error]             // the result of the election, when that has ended
+
+	// What follows belongs to the loop.
+	stopping  bool
+	notBefore time.Time          // when to ask the leader next
+	requests  int                // how many times the leader was asked
+	cancel    context.CancelFunc // cancels the request under way; nil if there is none
+	answer    chan error         // receives the answer to that request; nil likewise
+}
+
+// leads reports whether this member leads the key now.
+func (a *assignment) leads() bool {
+	e := a.election.Load()
+	return e != nil && e.IsLeader()
+}
+
+// running reports whether there is an election that is not about to end.
+func (a *assignment) running() bool { return a.election.Load() != nil && !a.stopping }
+
+// stop ends the election; collect notices that it has ended.
+func (a *assignment) stop() {
+	a.stopping = true
+	a.election.Load().Stop()
+}
+
+// cancelRequest cancels the request to hand over, if there is one; collect notices its answer.
+func (a *assignment) cancelRequest() {
+	if a.cancel != nil {
+		a.cancel()
+	}
+}
+
+// sinceLost returns the time since this member last lost the leadership of the key.
+func (a *assignment) sinceLost() time.Duration { return time.Since(time.Unix(0, a.lost.Load())) }
+
+// campaign campaigns for the keys that the plan assigns to this member, asks their leaders to hand over, and ends the campaigns for other
+// keys that this member does not lead. It returns when there may be more to do.
+func (r *run) campaign() time.Time {
+	next := time.Now().Add(r.ttl)
+	assigned := r.plan.keysOf(r.name)
+	present := r.complete && time.Now().Before(r.gone(r.members[r.name]))
+	for _, key := range r.keys {
+		a := r.assignments[key]
+		r.collect(a)
+		switch _, mine := slices.BinarySearch(assigned, key); {
+		case mine && a.election.Load() == nil && !r.ending:
+			r.start(a)
+		case !a.running():
+		case !mine:
+			next = timeutil.Earlier(next, r.withdraw(a))
+		case present:
+			next = timeutil.Earlier(next, r.requestHandover(a))
+		}
+	}
+	return next
+}
+
+// start begins a campaign for the key.
+func (r *run) start(a *assignment) {
+	opts := append(slices.Clone(r.opts.election), election.WithSplay(0), election.WithPriority(0),
+		election.OnWon(r.signal),
+		election.OnLost(func() { a.lost.Store(time.Now().UnixNano()); r.signal() }),
+		election.OnCampaign(func(election.State) {
+			if a.ready.CompareAndSwap(false, true) {
+				r.signal()
+			}
+		}))
+	e, err := election.NewElection(r.name, r.electionKey(a.key), r.bucket.KeyValue, opts...)
+	if err != nil { // New has validated the same
+		r.ending, r.failed = true, err
+		return
+	}
+	a.ready.Store(false)
+	a.lost.Store(0)
+	a.ended.Store(nil)
+	a.stopping, a.notBefore, a.requests = false, time.Time{}, 0
+	a.election.Store(e)
+	go func() {
+		var err error
+		if r.work == nil {
+			err = e.Start(r.ctx)
+		} else {
+			err = e.Run(r.ctx, func(ctx context.Context, t election.Term) error { return r.work(ctx, a.key, t) })
+		}
+		a.ended.Store(&err)
+		r.signal()
+	}()
+}
+
+// collect notices that a request or the election of an assignment has ended. An election that ended by itself ends the run: its work has
+// returned, or the bucket is wrong.
+func (r *run) collect(a *assignment) {
+	select {
+	case err := <-a.answer:
+		r.answered(a, err)
+	default:
+	}
+	err := a.ended.Load()
+	switch {
+	case err == nil || a.election.Load() == nil:
+	case a.cancel != nil:
+		a.cancel()
+	default:
+		if a.election.Store(nil); !a.stopping {
+			r.ending, r.failed = true, errors.Join(r.failed, *err)
+		}
+	}
+}
+
+// withdraw ends the campaign for a key, unless this member leads it: then it leads on until it is asked to hand over.
+func (r *run) withdraw(a *assignment) (next time.Time) {
+	far := time.Now().Add(r.ttl)
+	if a.leads() {
+		return far
+	}
+	a.cancelRequest()
+	if lost := a.sinceLost(); lost < min(lingerTime, r.ttl/4) {
+		if l := a.election.Load().Status().Leader; lost < lingerPoll || l == nil || l.Name == r.name || l.Term == 0 {
+			return time.Now().Add(lingerPoll)
+		}
+	}
+	a.stop()
+	return far
+}
+
+// requestHandover asks the leader of the key to hand over, once this member is ready to take over.
+func (r *run) requestHandover(a *assignment) (next time.Time) {
+	far := time.Now().Add(r.ttl)
+	if a.election.Load().State() != election.CandidateState {
+		a.cancelRequest()
+		return far
+	}
+	// A key that this member has just handed over was given away by a plan that it has not received yet.
+	next = timeutil.Later(a.notBefore, time.Unix(0, a.lost.Load()).Add(lingerTime))
+	switch {
+	case !a.ready.Load() || a.cancel != nil || r.requests >= control.MaxHandovers:
+		return far
+	case time.Now().Before(next):
+		return next
+	}
+	ctx, cancel := context.WithCancel(r.ctx)
+	answer := make(chan error, 1)
+	a.cancel, a.answer = cancel, answer
+	r.requests++
+	e := a.election.Load()
+	go func() {
+		answer <- r.transfer(ctx, e, a.key)
+		r.signal()
+	}()
+	return far
+}
+
+// transfer asks the leader of a key to transfer leadership to this member, and returns when this member leads.
+func (r *run) transfer(ctx context.Context, e *election.Election, key string) error {
+	l, err := e.Leader(ctx)
+	if err == nil && l.Instance == "" {
+		err = fmt.Errorf("the leader %q wrote a bare name, and cannot be asked to hand over", l.Name)
+	}
+	if err != nil {
+		return err
+	}
+	client := control.Client{Bucket: r.bucket, Created: l.BucketCreated}
+	return client.Transfer(ctx, r.electionKey(key), l.Instance, r.name, r.ttl+control.HandoverTimeout)
+}
+
+// answered takes in the answer to a request to hand over.
+func (r *run) answered(a *assignment, err error) {
+	a.cancel()
+	a.cancel, a.answer = nil, nil
+	delay := min(minRequestDelay<<min(a.requests, 10), retryDelay, r.ttl/presencesPerTTL)
+	a.notBefore = time.Now().Add(delay/2 + rand.N(delay))
+	a.requests++
+	r.requests--
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, election.ErrNoLeader) {
+		r.log.Debug("Key not handed over yet", "key", a.key, "error", err)
+	}
+}

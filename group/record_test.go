@@ -1,0 +1,177 @@
+package group_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/group"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+func TestGroupsInOneBucketDoNotDisturbEachOther(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(9)
+		members := f.together(keys, "a", "b", "c")
+		other := f.member("a", "shards.more", keys).start() // of the same name and keys
+		third := f.member("x", "plan", keys).start()
+		after(standDown + time.Second)
+		f.expectEven(keys, members)
+		f.Expect(other.Keys()).To(Equal(keys))
+		f.Expect(third.Keys()).To(Equal(keys))
+		other.leave()
+		after(crashed)
+		f.expectEven(keys, members)
+	})
+}
+
+func TestMoreMembersThanKeys(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(3)
+		members := f.together(keys, "a", "b", "c", "d", "e")
+		leading := slices.IndexFunc(members, func(m *member) bool { return len(m.Keys()) > 0 })
+		members[leading].leave()
+		after(instant)
+		f.expectEven(keys, without(members, members[leading]))
+		moves, gap := f.journal.reset()
+		f.Expect(moves).To(Equal(1))
+		f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
+	})
+}
+
+func TestKeysMayChangeInARollingUpdate(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		old, young := keysOf(20)[:16], keysOf(20)[4:]
+		members := f.together(old, "a", "b", "c", "d")
+		for i, m := range members {
+			m.leave()
+			members[i] = f.member(m.name, "shards", young).start()
+			after(standDown + time.Second)
+			led := map[string]bool{}
+			for _, m := range members {
+				for _, key := range m.Keys() {
+					f.Expect(led).NotTo(HaveKey(key))
+					led[key] = true
+				}
+				f.Expect(len(m.Keys())).To(BeNumerically("<=", 8))
+			}
+			if i < len(members)-1 {
+				f.Expect(led).To(HaveLen(20), "all keys that a member lists")
+			}
+		}
+		f.expectEven(young, members)
+	})
+}
+
+func TestGroupWorksWhereTheBucketAnnouncesNothing(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		members := f.together(keys, "a", "b", "c")
+		members[1].link.Cut()
+		after(crashed + standDown)
+		members = without(members, members[1])
+		f.expectEven(keys, members)
+		f.journal.reset()
+		members = append(members, f.member("d", "shards", keys).start())
+		after(2 * time.Second)
+		f.expectEven(keys, members)
+		moves, gap := f.journal.reset()
+		f.Expect(moves).To(Equal(6))
+		f.Expect(gap).To(BeNumerically("<", 100*time.Millisecond))
+		members[0].leave()
+		after(time.Second)
+		f.expectEven(keys, members[1:])
+	}, plainly)
+}
+
+// watching is a bucket that remembers the contexts of its watchers, and can refuse watchers.
+type watching struct {
+	jetstream.KeyValue
+	refused  atomic.Bool
+	mu       sync.Mutex
+	contexts []context.Context
+}
+
+func (b *watching) WatchFiltered(ctx context.Context, keys []string, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	b.mu.Lock()
+	b.contexts = append(b.contexts, ctx)
+	b.mu.Unlock()
+	if b.refused.Load() {
+		return nil, jetstream.ErrNoStreamResponse
+	}
+	return b.KeyValue.WatchFiltered(ctx, keys, opts...)
+}
+
+func TestContextsOfFormerWatchersEnd(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		l := f.server.Link(f.T)
+		nc := natstest.Connect(f.T, l, nats.ReconnectBufSize(-1))
+		bucket := f.openBucket(nc)
+		b := &watching{KeyValue: bucket.KeyValue}
+		f.memberIn(b, "a", "shards", keysOf(1), group.WithElectionOptions(election.WithJetStream(bucket.JetStream()))).start()
+		after(ttl)
+		for i := range 20 {
+			b.refused.Store(i%2 == 1)
+			l.Disconnect()
+			after(ttl)
+		}
+		b.refused.Store(false)
+		after(ttl)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		f.Expect(len(b.contexts)).To(BeNumerically(">", 100))
+		last := len(b.contexts) - 1
+		f.Expect(b.contexts[last].Err()).NotTo(HaveOccurred())
+		for _, ctx := range b.contexts[:last] {
+			f.Expect(ctx.Err()).To(HaveOccurred())
+		}
+	})
+}
+
+func TestForeignRecordDoesNotEndTheMembers(t *testing.T) {
+	for key, record := range map[string]string{
+		"shards.members.x": `{"name":"x","instance":"i","keys":["z","y","y"]}`,
+		"shards.plan":      `{"number":7,"by":"x","keys":{"x":["z","y","y"]}}`,
+	} {
+		t.Run(key, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				keys := keysOf(6)
+				members := f.together(keys, "a", "b", "c")
+				_, err := f.bucket.Put(context.Background(), key, []byte(record))
+				f.Expect(err).NotTo(HaveOccurred())
+				members[0].link.Disconnect() // it receives a plan before the presences
+				after(2 * ttl)
+				f.expectEven(keys, members)
+			})
+		})
+	}
+}
+
+func TestMemberWhoseConnectionIsClosedEnds(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		for name, keys := range map[string]int{"it leads": 3, "it leads nothing": 0} {
+			nc := natstest.Connect(f.T, f.server.Link(f.T))
+			m := f.memberIn(f.openBucket(nc), "m", fmt.Sprint("closing", keys), keysOf(max(keys, 1)))
+			if keys == 0 {
+				f.member("a", fmt.Sprint("closing", keys), keysOf(1)).start()
+			}
+			result := make(chan error, 1)
+			go func() { result <- m.Run(context.Background(), m.work) }()
+			after(2 * ttl)
+			f.Expect(m.Keys()).To(HaveLen(keys), name)
+			nc.Close()
+			after(time.Second)
+			f.Expect(result).To(Receive(MatchError(nats.ErrConnectionClosed)), name)
+			f.Expect(m.Start(context.Background())).To(MatchError(nats.ErrConnectionClosed), name)
+		}
+	})
+}

@@ -1,0 +1,374 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/robfig/cron/v3"
+
+	"github.com/natscampaign/election/internal/control"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/validate"
+)
+
+const (
+	// plainReleaseTime is how long a release is stored for candidates that can read it, before the key is deleted for candidates that know only
+	// Create, in a bucket where these may campaign.
+	plainReleaseTime = 50 * time.Millisecond
+	// targetHeadStart is for how long the target of a transfer has the release to itself.
+	targetHeadStart = 500 * time.Millisecond
+	// transferTimeout is how long a transfer waits for its target to lead.
+	transferTimeout = 2 * time.Second
+	// minTransferPoll and maxTransferPoll are how long to wait, at first and at most, before the key is read again of which nothing was
+	// notified.
+	minTransferPoll, maxTransferPoll = 5 * time.Millisecond, 100 * time.Millisecond
+
+	// relinquishJitter is by what part of the time since the last one a scheduled handover is put off at random, at most.
+	relinquishJitter = 10
+	// maxRelinquishJitter is the longest that it is put off.
+	maxRelinquishJitter = time.Minute
+	// wallClockCheck is how often a schedule looks at the wall clock: somebody may set it.
+	wallClockCheck = time.Minute
+)
+
+// Resign gives up leadership in order: leadership ends at once, callbacks and work return, and then the key is released for another
+// candidate. This one goes on as a candidate, but holds back for one campaign interval. Resign returns when the key is released. It
+// returns [ErrNotLeader] if the key is not held, or was lost before it could be released, and ctx's error if that ends before; the
+// resignation goes on. The release waits for callbacks and work: inside the work call Resign with the work's context, and it returns nil
+// as soon as leadership has ended; inside a callback call it in another goroutine.
+func (e *Election) Resign(ctx context.Context) error {
+	t := e.now.Load().term
+	if t == nil {
+		return ErrNotLeader
+	}
+	t.end(ReasonResigned)
+	_, err := t.waitOver(ctx)
+	return err
+}
+
+// waitOver waits until the key is released or given up. It does not wait if ctx is that of the work of this very term, because the
+// release waits for the work; inside is true then. It does not wait for ever either: what it waits for may be the caller.
+func (t *activeTerm) waitOver(ctx context.Context) (inside bool, err error) {
+	limit, cancel := context.WithTimeout(ctx, t.ReleaseTimeout+t.TTL)
+	defer cancel()
+	switch err := waitFor(limit, t.over); {
+	case err == nil:
+		return false, t.outcome
+	case ctx.Err() == nil:
+		return false, errors.New("the key was not released in time: a callback, the work or a log handler has not returned")
+	}
+	ended := (*TermEndedError)(nil)
+	if errors.As(context.Cause(ctx), &ended) && ended.Term == t.term && ended.Reason.voluntary() {
+		return true, nil
+	}
+	return false, ctx.Err()
+}
+
+// Transfer gives up leadership, as [Election.Resign] does, in favour of the candidate of the given name, and returns when that candidate
+// leads, by its own account: its IsLeader is true. First Transfer asks over NATS whether the target is there and ready, so that both
+// candidates must know their connection; if the target is not ready, the error wraps [ErrNoCandidate], and this candidate leads on. The
+// release names the target, which answers it at once, while the others hold back for half a second: should the target fail just then,
+// one of them takes over.
+//
+// The error says who was quicker, or that the target has not taken over within two seconds; ctx's error means that ctx ended before the
+// transfer did, which goes on. Transfer returns [ErrNotLeader] unless leadership counts, and nil at once if the name is this candidate's
+// own. Inside the work call it with the work's context, as Resign.
+func (e *Election) Transfer(ctx context.Context, name string) error {
+	if err := validate.Name(name); err != nil {
+		return err
+	}
+	if e.opts.PlainValue {
+		return validate.Errorf("Transfer: a bare name under the key cannot say who is to take over: leave WithPlainValue out, or call Resign")
+	}
+	e.mu.Lock()
+	r := e.current
+	e.mu.Unlock()
+	t := e.now.Load().term
+	if t == nil || r == nil || !t.leads() {
+		return ErrNotLeader
+	}
+	if name == e.name {
+		return nil
+	}
+	target, err := r.readyCandidate(ctx, name)
+	if err != nil {
+		return fmt.Errorf("not transferred, %q leads on: %w", e.name, err)
+	}
+	if !t.setTarget(name) {
+		return fmt.Errorf("%w any more: another handover has begun", ErrNotLeader)
+	}
+	if !t.end(ReasonTransferred) {
+		return &TermEndedError{t.term, t.reason}
+	}
+	if inside, err := t.waitOver(ctx); inside || err != nil {
+		return err
+	}
+	return r.waitSuccessor(ctx, target)
+}
+
+// readyCandidate returns the candidate of that name that would answer a release now.
+func (r *run) readyCandidate(ctx context.Context, name string) (control.Candidate, error) {
+	if r.member == nil {
+		return control.Candidate{}, fmt.Errorf("%w %q can be asked for without a connection: use a bucket of OpenBucket or CreateBucket, or WithJetStream", ErrNoCandidate, name)
+	}
+	var target *control.Candidate
+	err := r.member.Meet(ctx, func(c control.Candidate) (enough bool) {
+		if c.Name == name && (target == nil || c.Ready) {
+			target = &c
+		}
+		return target != nil && target.Ready
+	})
+	switch {
+	case target == nil && err != nil:
+		return control.Candidate{}, fmt.Errorf("%w %q answers: %w", ErrNoCandidate, name, err)
+	case target == nil:
+		return control.Candidate{}, fmt.Errorf("%w %q answers: it does not campaign, is cut off, or does not know its connection", ErrNoCandidate, name)
+	case !target.Ready:
+		return control.Candidate{}, fmt.Errorf("%w %q is ready: its state is %s, and it would not answer a release now", ErrNoCandidate, name, target.State)
+	}
+	return *target, nil
+}
+
+// waitSuccessor waits until the target of a transfer leads, or another candidate of its name that took the key. It reads the key to learn
+// who holds it; a notification is only a reason to read it again.
+func (r *run) waitSuccessor(ctx context.Context, target control.Candidate) error {
+	limit, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
+	for delay := minTransferPoll; ; delay = min(2*delay, maxTransferPoll) {
+		changed := r.listener.NextChange()
+		read, done := context.WithTimeout(limit, transferTimeout/4) // without permission to read the key no answer comes
+		l, err := r.Leader(read)
+		done()
+		instance := target.Instance
+		switch {
+		case errors.Is(err, ErrNoLeader) || err == nil && l.Instance == r.instance: // a replica may be behind
+			instance = ""
+		case err == nil && l.Name != target.Name:
+			return fmt.Errorf("released, but %q was quicker than %q", l.Name, target.Name)
+		case err == nil && l.Instance != "" && l.Term == 0: // a leader-elect
+			instance = ""
+		case err == nil && l.Instance != "": // not a bare name
+			instance = l.Instance
+		}
+		// A record with a term is not enough: the leader may not have received the acknowledgement of its write yet, from which on it leads.
+		if instance != "" && r.member.State(limit, instance) == LeaderState.String() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-time.After(delay):
+		case <-limit.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("released, but %q has not taken over within %v", target.Name, transferTimeout)
+		}
+	}
+}
+
+// release releases the key, over the very revision that is held. It tries for as long as the lease lasts, but no longer than one request
+// may take: a stop must not hang on a server that is gone.
+func (r *run) release(ctx context.Context, t *activeTerm) error {
+	r.watchdog.busy("releasing the key")
+	ctx = context.WithoutCancel(ctx)
+	limit := time.Now().Add(min(t.remaining(), kv.RequestTimeout))
+	doubt := false // a try may have been applied
+	err := fmt.Errorf("%w: the lease has run out", ErrNotLeader)
+	successors := r.listener.Successors(t.target, t.successors)
+	for left := time.Until(limit); left >= settings.MinTry; left = time.Until(limit) {
+		var revision uint64
+		if revision, err = r.tryRelease(ctx, t, successors, tryTimeout(left)); err == nil {
+			r.log.Info("Key released", "term", t.term.Number)
+			if revision > 0 && r.plainCandidates() {
+				r.deleteRelease(ctx, revision)
+			}
+			return nil
+		}
+		if errors.Is(err, ErrNotLeader) {
+			if doubt { // it was applied, and another candidate was quick to take the key
+				return nil
+			}
+			break
+		}
+		if errors.Is(err, nats.ErrConnectionClosed) {
+			break
+		}
+		doubt = doubt || kv.Classify(err) == kv.Unknown
+		if kv.IsTooLarge(err) {
+			if successors = nil; t.target != "" {
+				successors = []string{t.target}
+			}
+		}
+		r.log.Debug("Release failed", "term", t.term.Number, "error", err)
+		timeutil.Sleep(ctx, retryDelay(left))
+	}
+	r.requestFailed(err)
+	r.log.Warn("Key not released, it is left to expire", "term", t.term.Number, "error", err)
+	return fmt.Errorf("key not released, it is left to expire: %w", err)
+}
+
+// tryRelease returns the revision of the release, 0 if nothing is stored under the key, and an [ErrNotLeader] if somebody else has it.
+func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors []string, timeout time.Duration) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	revision, err := r.writeRelease(ctx, t, successors)
+	if kv.Classify(err) != kv.Refused {
+		return revision, err
+	}
+	last, named := kv.LastSequence(err)
+	s, found := r.readOwn(ctx, t)
+	switch {
+	case found == ours && !s.Record.Released.IsZero(): // an earlier try was applied
+		return s.Revision, nil
+	case found == ours: // a renewal was applied late
+		t.revision = s.Revision
+	case found == deleted, s.Removal == kv.Gone:
+		return 0, nil
+	case found != unclear, named && last < t.revision:
+		return 0, fmt.Errorf("%w: somebody else has the key", ErrNotLeader)
+	}
+	return 0, err
+}
+
+// writeRelease writes the release: a record, also where bare names are the rule, because candidates of Choria read no value.
+func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors []string) (revision uint64, err error) {
+	rec := r.renewal(t, time.Now())
+	rec.Released = time.Now().Round(0)
+	if rec.Successors = successors; len(successors) > 0 {
+		rec.HeadStartMs = notify.HeadStart.Milliseconds()
+		if t.target != "" {
+			rec.HeadStartMs = targetHeadStart.Milliseconds()
+		}
+	}
+	return r.bucket.Update(ctx, r.key, rec.Encode(), t.revision)
+}
+
+// plainCandidates reports whether candidates may campaign in the bucket that know only Create.
+func (r *run) plainCandidates() bool { return r.opts.PlainValue || r.info().MarkerTTL <= 0 }
+
+// deleteRelease deletes a release that nobody took, for candidates that know only Create.
+func (r *run) deleteRelease(ctx context.Context, revision uint64) {
+	timeutil.Sleep(ctx, plainReleaseTime)
+	ctx, cancel := context.WithTimeout(ctx, r.info().RequestTimeout()) // meanwhile it does not campaign again
+	defer cancel()
+	// A refusal means that another candidate has taken the key after all; after any other failure the release expires.
+	if err := r.bucket.Delete(ctx, r.key, jetstream.LastRevision(revision)); err != nil {
+		r.log.Debug("Release not deleted", "error", err)
+	}
+}
+
+// relinquish hands over at the scheduled times for as long as t lasts, if a candidate is ready to take over; if not, this one leads on
+// until the next time.
+func (r *run) relinquish(ctx context.Context, t *activeTerm, schedule cron.Schedule) {
+	for {
+		now := time.Now()
+		at := schedule.Next(now)
+		if at.IsZero() {
+			return // a date that never comes again
+		}
+		at = at.Add(timeutil.Random(min(at.Sub(now)/relinquishJitter, maxRelinquishJitter)))
+		for left := time.Until(at); left > 0; left = time.Until(at) {
+			select {
+			case <-t.ended:
+				return
+			case <-time.After(min(left, wallClockCheck)):
+			}
+		}
+		successor := r.anyReady(ctx)
+		if successor == "" {
+			r.log.Info("No candidate is ready to take over, leading on", "term", t.term.Number)
+			continue
+		}
+		if t.setTarget(successor) {
+			t.end(ReasonRelinquished)
+			return
+		}
+	}
+}
+
+// anyReady returns the name of a candidate that would take over now: one of the highest priority, at random; "" if none answers.
+func (r *run) anyReady(ctx context.Context) string {
+	var ready []control.Candidate
+	met := map[string]bool{}
+	err := r.member.Meet(ctx, func(c control.Candidate) (enough bool) {
+		if c.Ready && c.Name != r.name && !met[c.Instance] {
+			met[c.Instance] = true
+			if len(ready) > 0 && c.Priority > ready[0].Priority {
+				ready = nil
+			}
+			if len(ready) == 0 || c.Priority == ready[0].Priority {
+				ready = append(ready, c)
+			}
+		}
+		return false
+	})
+	if err != nil {
+		r.log.Debug("Candidates cannot be asked", "error", err)
+	}
+	if len(ready) == 0 {
+		return ""
+	}
+	return ready[rand.N(len(ready))].Name
+}
+
+// preemptionDue returns when to ask the leader to hand over to this candidate; the zero time if there is no reason to.
+func (r *run) preemptionDue() time.Time {
+	if !r.opts.preempt || r.member == nil || !r.holds.none() {
+		return time.Time{}
+	}
+	known, _ := r.listener.State()
+	if rec := known.Record; !known.Held() || rec.Term == 0 || rec.Instance == r.instance || rec.Priority >= r.opts.priority {
+		return time.Time{}
+	}
+	return r.preempted.Add(r.info().Interval)
+}
+
+// preempt asks the leader to hand over to this candidate. It does not wait for the answer: the release tells.
+func (r *run) preempt(ctx context.Context) {
+	r.preempted = time.Now()
+	known, _ := r.listener.State()
+	leader := known.Record
+	r.log.Info("Asking a leader of lower priority to hand over", "leader", leader.Name, "priority", leader.Priority)
+	timeout := r.info().Timing.TTL + control.HandoverTimeout
+	r.background.Go(func() {
+		if err := r.member.RequestTransfer(ctx, leader.Instance, r.name, timeout); err != nil && ctx.Err() == nil {
+			r.log.Warn("Leader of lower priority has not handed over", "leader", leader.Name, "error", err)
+		}
+	})
+}
+
+// served is what the control service needs of a run.
+type served struct{ *run }
+
+// Describe returns how the candidate describes itself.
+func (s served) Describe() control.Candidate {
+	now := s.now.Load()
+	return control.Candidate{
+		Key: s.key, Name: s.name, Instance: s.instance, Host: s.host, PID: s.pid, Priority: s.opts.priority, State: s.State().String(),
+		Ready:   now.source() != notify.None && now.term == nil && s.campaigning.Load() && s.holds.none(),
+		Version: control.Version(), Clock: time.Now().UTC().Round(0),
+	}
+}
+
+// BucketCreated returns when the bucket was created, as far as is known.
+func (s served) BucketCreated() time.Time { return s.info().Created }
+
+// HoldsKey reports whether the candidate holds the key.
+func (s served) HoldsKey() bool {
+	t := s.now.Load().term
+	return t != nil && t.holdsKey()
+}
+
+// Refresh loads the bucket's info again: an operator has paused or resumed the election.
+func (s served) Refresh(ctx context.Context) { _, _ = s.loadBucket(ctx) }
+
+// HandoverTimeout returns how long a handover may take.
+func (s served) HandoverTimeout() time.Duration { return s.info().Timing.TTL + control.HandoverTimeout }

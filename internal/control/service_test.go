@@ -1,0 +1,262 @@
+package control_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+func TestMain(m *testing.M) {
+	natstest.VerifyTestMain(m)
+}
+
+const (
+	interval = fleettest.Interval
+	key      = fleettest.Key
+)
+
+var after = fleettest.After
+
+// subject returns the subject of a request about the election of the tests.
+func subject(verb, key string) string {
+	return "election-control." + natstest.BucketName + "." + verb + "." + key
+}
+
+// withFollower runs a test with a leader and a candidate that know their connections.
+func withFollower(t *testing.T, test func(f *fleettest.Fleet, leader, follower *fleettest.Candidate)) {
+	t.Helper()
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		leader := f.Connected("a").Begin()
+		after(interval)
+		follower := f.Connected("b").Begin()
+		after(interval)
+		f.Expect(leader.IsLeader()).To(BeTrue())
+		test(f, leader, follower)
+	}, fleettest.Republished)
+}
+
+func TestRequestWithoutABodyIsAnswered(t *testing.T) {
+	withFollower(t, func(f *fleettest.Fleet, leader, _ *fleettest.Candidate) {
+		nc := f.Server.Connect(f.T)
+		for _, verb := range []string{"candidates", "refresh", "resign"} {
+			m, err := nc.Request(subject(verb, key), nil, time.Second)
+			f.Expect(err).NotTo(HaveOccurred(), verb)
+			f.Expect(m.Header.Get("Nats-Service-Error")).To(BeEmpty(), verb)
+			m, err = nc.Request(subject(verb, key), []byte("{"), time.Second)
+			f.Expect(err).NotTo(HaveOccurred(), verb)
+			f.Expect(m.Header.Get("Nats-Service-Error-Code")).To(Equal("400"), verb)
+		}
+		f.Expect(leader.IsLeader()).To(BeFalse(), "it resigned")
+	})
+}
+
+func TestRequestWithoutATimeoutIsGivenOne(t *testing.T) {
+	for _, wait := range []int64{0, -5, 1 << 62} {
+		t.Run(fmt.Sprint(wait), func(t *testing.T) {
+			withFollower(t, func(f *fleettest.Fleet, leader, follower *fleettest.Candidate) {
+				nc := f.Server.Connect(f.T)
+				body := fmt.Appendf(nil, `{"to":"b","wait_ms":%d}`, wait)
+				f.Expect(nc.PublishRequest(subject("transfer", key), nc.NewInbox(), body)).To(Succeed())
+				after(time.Second)
+				f.Expect(leader.IsLeader()).To(BeFalse())
+				f.Expect(follower.IsLeader()).To(BeTrue())
+			})
+		})
+	}
+}
+
+func TestManyRequestsDoNotBlockACandidate(t *testing.T) {
+	withFollower(t, func(f *fleettest.Fleet, leader, follower *fleettest.Candidate) {
+		follower.Link.DelayReplies(20 * time.Millisecond)
+		nc := f.Server.Connect(f.T)
+		for range 200 {
+			f.Expect(nc.Publish(subject("refresh", key), nil)).To(Succeed())
+		}
+		f.Expect(nc.Flush()).To(Succeed())
+		after(100 * time.Millisecond)
+		f.Expect(leader.Transfer(context.Background(), "b")).To(Succeed())
+	})
+}
+
+func TestRequestEndsThoughAnswersKeepComing(t *testing.T) {
+	withFollower(t, func(f *fleettest.Fleet, leader, _ *fleettest.Candidate) {
+		nc := f.Server.Connect(f.T)
+		stop := make(chan struct{})
+		defer close(stop)
+		_, err := nc.Subscribe(subject("candidates", key), func(m *nats.Msg) {
+			go func() {
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(100 * time.Millisecond):
+						_ = m.Respond([]byte("{}"))
+					}
+				}
+			}()
+		})
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(nc.Flush()).To(Succeed())
+		done := make(chan error, 1)
+		go func() { done <- leader.Transfer(context.Background(), "nobody") }()
+		after(10 * time.Second)
+		f.Expect(done).To(Receive(MatchError(election.ErrNoCandidate)))
+	})
+}
+
+func TestAnswerNeverWritesTheKey(t *testing.T) {
+	for _, to := range []string{"$SRV.PING", subject("candidates", key), subject("refresh", key)} {
+		t.Run(to, func(t *testing.T) {
+			withFollower(t, func(f *fleettest.Fleet, leader, _ *fleettest.Candidate) {
+				nc := f.Server.Connect(f.T)
+				f.Expect(nc.PublishRequest(to, "$KV."+natstest.BucketName+"."+key, nil)).To(Succeed())
+				f.Expect(nc.Flush()).To(Succeed())
+				after(2 * interval)
+				f.Expect(leader.IsLeader()).To(BeTrue())
+			})
+		})
+	}
+}
+
+func TestNoAnswerChangesTheBucket(t *testing.T) {
+	// The candidates reach JetStream below "ops", as over an import from another account. The user "operator" may send requests to
+	// candidates and nothing else.
+	const config = `
+		mappings: {
+			"ops.STREAM.>": "$JS.API.STREAM.>", "ops.DIRECT.>": "$JS.API.DIRECT.>", "ops.CONSUMER.>": "$JS.API.CONSUMER.>",
+			"ops.$KV.>": "$KV.>", "ops.INFO": "$JS.API.INFO"
+		}
+		authorization: { users: [
+			{user: candidate, password: x},
+			{user: operator, password: x, permissions: {publish: ["election-control.>", "$SRV.>"], subscribe: ["_INBOX.>"]}}
+		] }
+		no_auth_user: candidate`
+	replies := [][2]string{ // with the inbox prefix that the request names
+		{"$KV.ELECTIONS.scheduler", ""},
+		{"$JS.API.STREAM.PURGE.KV_ELECTIONS", "$JS.API.STREAM.PURGE"},
+		{"$JS.API.STREAM.DELETE.KV_ELECTIONS", "$JS.API.STREAM"},
+		{"ops.STREAM.PURGE.KV_ELECTIONS", "ops.STREAM.PURGE"},
+		{"ops.STREAM.DELETE.KV_ELECTIONS", ""},
+		{"ops.STREAM.DELETE.ABCDEFGHIJKLMNOPQRSTUV", "ops.STREAM.DELETE"},
+		{"ops.$KV.ELECTIONS.scheduler", "ops.$KV.ELECTIONS"},
+		{"ops.$KV.ELECTIONS.ABCDEFGHIJKLMNOPQRSTUV", "ops.$KV.ELECTIONS"},
+		{"election.ELECTIONS.$KV.ELECTIONS.scheduler", "election"},
+		{"election-control.ELECTIONS.resign.scheduler", "election-control"},
+		{"election-control.ELECTIONS.ABCDEFGHIJKLMNOPQRSTUV.xy", "election-control.ELECTIONS"},
+	}
+	fleettest.RunGuarded(t, config, func(f *fleettest.Fleet) {
+		js, err := jetstream.NewWithAPIPrefix(f.Server.Connect(f.T), "ops")
+		f.Expect(err).NotTo(HaveOccurred())
+		bucket, err := election.OpenBucket(context.Background(), js, natstest.BucketName)
+		f.Expect(err).NotTo(HaveOccurred())
+		a := f.CandidateOn("a", nil, bucket).Begin()
+		after(2 * interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		inboxLike, err := js.CreateStream(context.Background(), jetstream.StreamConfig{Name: "ABCDEFGHIJKLMNOPQRSTUV", Storage: jetstream.MemoryStorage})
+		f.Expect(err).NotTo(HaveOccurred())
+		nc := f.Server.Connect(f.T, nats.UserInfo("operator", "x"))
+		before := f.Stream()
+		for _, c := range replies {
+			body := fmt.Appendf(nil, `{"inbox_prefix":%q}`, c[1])
+			for _, request := range []*nats.Msg{
+				{Subject: subject("candidates", key), Data: body},
+				{Subject: subject("candidates", key), Data: []byte("malformed")},
+				{Subject: subject("refresh", key), Data: body},
+				{Subject: subject("transfer", key), Data: body}, // without a target
+				{Subject: "$SRV.PING"}, {Subject: "$SRV.INFO.election"}, {Subject: "$SRV.STATS"},
+			} {
+				request.Reply = c[0]
+				f.Expect(nc.PublishMsg(request)).To(Succeed())
+				f.Expect(nc.Flush()).To(Succeed())
+				after(fleettest.Instant)
+				f.Expect(f.Stream()).To(Equal(before), "%s, with the reply subject %s", request.Subject, c[0])
+			}
+		}
+		_, err = inboxLike.Info(context.Background())
+		f.Expect(err).NotTo(HaveOccurred(), "the stream still exists")
+		after(2 * interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		f.Expect(a.Status().Wins).To(BeEquivalentTo(1))
+	})
+}
+
+func TestCandidatesOnAConnectionWithoutEchoFindEachOther(t *testing.T) {
+	for name, opts := range map[string][2][]election.Option{
+		"relinquish": {{election.WithRelinquish("30s")}, nil},
+		"preempt":    {nil, {election.WithPriority(3), election.WithPreemption()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleettest.Run(t, func(f *fleettest.Fleet) {
+				bucket := f.Open(f.Server.Connect(f.T, nats.NoEcho()))
+				f.CandidateOn("a", nil, bucket, opts[0]...).Begin()
+				after(interval)
+				b := f.CandidateOn("b", nil, bucket, opts[1]...).Begin()
+				after(2 * time.Minute)
+				f.Expect(b.Status().Wins).To(BeNumerically(">", 0))
+			}, fleettest.Republished)
+		})
+	}
+}
+
+func TestCandidatesWithOwnInboxPrefixesFindEachOther(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		a := f.CandidateOn("a", nil, f.Open(f.Server.Connect(f.T, nats.CustomInboxPrefix("app.a")))).Begin()
+		after(interval)
+		b := f.CandidateOn("b", nil, f.Open(f.Server.Connect(f.T, nats.CustomInboxPrefix("app.b")))).Begin()
+		after(3 * interval)
+		f.Expect(a.Transfer(context.Background(), "b")).To(Succeed())
+		f.Expect(b.IsLeader()).To(BeTrue())
+
+		nc := f.Server.Connect(f.T, nats.CustomInboxPrefix("app.b"))
+		m, err := nc.Request("$SRV.PING.election", nil, time.Second)
+		f.Expect(err).NotTo(HaveOccurred(), "the process of b uses this prefix too")
+		f.Expect(m.Data).NotTo(BeEmpty())
+		_, err = f.Server.Connect(f.T, nats.CustomInboxPrefix("app.c")).Request("$SRV.PING.election", nil, time.Second)
+		f.Expect(err).To(MatchError(nats.ErrTimeout), "a ping names no prefix")
+	}, fleettest.Republished)
+}
+
+func TestProcessAnswersAsOneMicroService(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		a := f.Connected("a").Begin()
+		after(interval)
+		nc := f.Server.Connect(f.T)
+		request := func(verb micro.Verb, into any) {
+			to, err := micro.ControlSubject(verb, "election", "")
+			f.Expect(err).NotTo(HaveOccurred())
+			m, err := nc.Request(to, nil, time.Second)
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(json.Unmarshal(m.Data, into)).To(Succeed())
+		}
+		var ping micro.Ping
+		request(micro.PingVerb, &ping)
+		f.Expect(ping.Type).To(Equal(micro.PingResponseType))
+		f.Expect(ping.Name).To(Equal("election"))
+		f.Expect(ping.Metadata).To(HaveKeyWithValue("bucket", natstest.BucketName))
+		var info micro.Info
+		request(micro.InfoVerb, &info)
+		f.Expect(info.ID).To(Equal(ping.ID))
+		subjects := []string{}
+		for _, e := range info.Endpoints {
+			subjects = append(subjects, e.Subject)
+		}
+		f.Expect(subjects).To(ConsistOf(subject("candidates", ">"), subject("resign", ">"), subject("transfer", ">"), subject("refresh", ">")))
+		f.Expect(a.IsLeader()).To(BeTrue())
+
+		f.Expect(a.Shutdown(context.Background())).To(Succeed())
+		after(time.Second)
+		_, err := nc.Request("$SRV.PING.election", nil, time.Second)
+		f.Expect(err).To(MatchError(nats.ErrNoResponders), "the service ends with its last candidate")
+	}, fleettest.Republished)
+}

@@ -1,8 +1,0 @@
-package link
-
-// Connections returns how many connections the link still carries.
-func (l *Link) Connections() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.conns)
-}

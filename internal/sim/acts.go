@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// perform carries out an act.
+func (w *world) perform(a *act) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer w.checkSoon()
+	now := time.Now()
+	index := a.slot
+	if index == holder {
+		index = w.holderSlot()
+	}
+	c := w.slots[index].current
+	switch {
+	case a.kind == actStart:
+		if c == nil || !c.running {
+			w.start(w.slots[index])
+			w.count(a.kind.String())
+		}
+	case !a.kind.hitsCandidate():
+		w.journal.add(event{at: now, what: a.kind.String()})
+		if w.actOnBucket(a, now) {
+			w.count(a.kind.String())
+		}
+	case c != nil:
+		w.journal.add(event{at: now, name: c.name, what: a.kind.String()})
+		w.count(a.kind.String())
+		w.actOnCandidate(c, a.kind)
+	}
+}
+
+func (w *world) actOnCandidate(c *candidate, kind actKind) {
+	switch kind {
+	case actStop:
+		w.stop(c)
+	case actCancel:
+		c.wanted = false
+		c.ledger.mayEnd = true
+		c.cancel()
+	case actCrash:
+		w.crash(c)
+	case actResign:
+		c.ledger.mayEnd = true
+		w.runs.Add(1)
+		go func() {
+			defer w.runs.Done()
+			ctx, cancel := context.WithTimeout(context.Background(), w.script.ttl)
+			defer cancel()
+			_ = c.Resign(ctx) // it may hold nothing
+		}()
+	case actReadsFail:
+		c.noRead, c.ledger.noRead = true, true
+	case actStatusFails:
+		c.noStatus = true
+	case actClose:
+		w.disconnect(c)
+	}
+}
+
+// actOnBucket changes the bucket or the server's clock, and reports whether it could.
+func (w *world) actOnBucket(a *act, now time.Time) bool {
+	s := w.server
+	switch a.kind {
+	case actClock:
+		s.setClock(now, a.step, s.rate)
+		return true
+	case actRate:
+		s.setClock(now, 0, a.rate)
+		return true
+	case actRecreate, actResetSequence:
+		s.reset(now, a.kind == actRecreate)
+		return true
+	case actRewind:
+		return s.rewind(now, a)
+	}
+	q := &write{unconditional: true, sent: now}
+	switch a.kind {
+	case actDelete, actPurge:
+		if s.current == nil || s.current.isMarker() {
+			return false
+		}
+		q.remove, q.purge = true, a.kind == actPurge
+	case actForeignRecord:
+		q.value = []byte(fmt.Sprintf(`{"name":"stranger","instance":"stranger","attempt":"%d","since":"2000-01-01T00:00:00Z"}`, s.seq))
+	case actForeignCreate:
+		if s.current != nil {
+			return false
+		}
+		fallthrough
+	case actBareName:
+		q.value = []byte("stranger")
+	}
+	return s.apply(now, q, false) == nil
+}
+
+// stop ends a candidate for good, in the background.
+func (w *world) stop(c *candidate) {
+	c.wanted, c.slot.current = false, nil
+	c.ledger.mayEnd = true
+	w.runs.Add(1)
+	go func() {
+		defer w.runs.Done()
+		_ = c.Shutdown(context.Background())
+	}()
+}
+
+// disconnect closes the connection of a candidate for good.
+func (w *world) disconnect(c *candidate) {
+	c.closed = true
+	c.view.disconnect()
+	for _, x := range w.server.watchers {
+		if x.v == c.view {
+			x.end()
+		}
+	}
+	c.ledger.closedAt = time.Now()
+}
+
+// crash ends a candidate without a release: from now on it sends nothing, and the judge ignores it.
+func (w *world) crash(c *candidate) {
+	c.crashed, c.ledger.crashed = true, true
+	w.stop(c)
+}

@@ -1,0 +1,236 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// op is a method of the bucket that the library calls.
+type op int
+
+const (
+	opCreate op = iota
+	opUpdate
+	opDelete
+	opGet
+	opStatus
+	opWatch
+	numOps
+)
+
+var opNames = [numOps]string{"create", "update", "delete", "get", "status", "watch"}
+
+// writes reports whether a call changes the key.
+func (o op) writes() bool { return o <= opDelete }
+
+const (
+	clientTimeout = 5 * time.Second // of nats.go, where the caller sets no limit
+	burstLimit    = 20              // how many calls a candidate may make in one instant: a call that fails at once must not be repeated at once
+)
+
+// call sends one request to the server and waits for the reply; faults may spoil either way. serve carries the request out.
+// It runs at most once, under the world's mutex; for a write maybe after call has returned. q is nil for requests that
+// write nothing.
+func (v *view) call(ctx context.Context, o op, q *write, serve func(now time.Time, f fate) error) error {
+	if _, limited := ctx.Deadline(); !limited {
+		limit, cancel := context.WithTimeout(ctx, clientTimeout)
+		defer cancel()
+		ctx = limit
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(v.conn, cancel)()
+	f, err := v.begin(o, q)
+	if v.burst >= burstLimit { // otherwise virtual time would stop
+		time.Sleep(time.Millisecond)
+	}
+	if err != nil {
+		v.end(o, q, err)
+		return err
+	}
+	err = v.travel(ctx, o, q, f, serve)
+	v.awaitThaw()
+	switch { // a reply and the end of ctx may both be ready after the thaw: nats.go may see either first
+	case v.conn.Err() != nil && (err != nil || f.coin):
+		err = nats.ErrConnectionClosed
+	case ctx.Err() != nil && f.coin && !f.hangs:
+		err = ctx.Err()
+	}
+	v.end(o, q, err)
+	return err
+}
+
+// travel takes the request to the server and the reply back.
+func (v *view) travel(ctx context.Context, o op, q *write, f fate, serve func(time.Time, fate) error) error {
+	v.awaitThaw()
+	if err := v.awaitLink(ctx, o, q, f, serve); err != nil {
+		return err
+	}
+	if f.err != nil {
+		wait(ctx, f.replyDelay)
+		if ctx.Err() != nil && f.replyDelay > 0 {
+			return ctx.Err()
+		}
+		return f.err
+	}
+	if f.requestLost {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	arrival := time.Now().Add(v.w.script.latency + f.requestDelay)
+	if !wait(ctx, time.Until(arrival)) {
+		if o.writes() {
+			v.arriveLate(arrival, q, f, serve)
+		}
+		return ctx.Err()
+	}
+	err := v.arrive(q, f, false, serve)
+	if f.hangs && err != nil { // nats.go reads the key to see whether it was removed, and then returns the refusal
+		<-ctx.Done()
+		return err
+	}
+	if f.replyLost || !wait(ctx, v.w.script.latency+f.replyDelay) || v.isCut() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return err
+}
+
+// awaitLink waits until the link is up. While it is down, a call fails at once, or waits in the client's buffer and is sent
+// when the link is back, even if its caller has given up.
+func (v *view) awaitLink(ctx context.Context, o op, q *write, f fate, serve func(time.Time, fate) error) error {
+	v.w.mu.Lock()
+	until, buffered := v.c.slot.cutUntil, v.c.slot.buffered
+	v.w.mu.Unlock()
+	switch left := time.Until(until); {
+	case left <= 0:
+		return nil
+	case !buffered:
+		return nats.ErrReconnectBufExceeded
+	case wait(ctx, left):
+		return nil
+	}
+	if o.writes() {
+		v.arriveLate(until.Add(v.w.script.latency), q, f, serve)
+	}
+	return ctx.Err()
+}
+
+// arrive has the server carry out the request.
+func (v *view) arrive(q *write, f fate, late bool, serve func(time.Time, fate) error) error {
+	v.w.mu.Lock()
+	defer v.w.mu.Unlock()
+	v.w.checkSoon()
+	now := time.Now()
+	if q != nil && late {
+		v.w.count("write applied or refused late")
+		return v.apply(now, q, f, true)
+	}
+	return serve(now, f)
+}
+
+// arriveLate has a write arrive after its sender gave up, but no later than the end of the trouble.
+func (v *view) arriveLate(arrival time.Time, q *write, f fate, serve func(time.Time, fate) error) {
+	v.w.mu.Lock()
+	defer v.w.mu.Unlock()
+	if end := v.w.troubleEnds; arrival.After(end) {
+		arrival = end
+	}
+	time.AfterFunc(max(time.Until(arrival), 0), func() { _ = v.arrive(q, f, true, serve) })
+}
+
+// awaitThaw waits while the process is frozen.
+func (v *view) awaitThaw() {
+	for {
+		v.w.mu.Lock()
+		left := time.Until(v.c.slot.frozenUntil)
+		v.w.mu.Unlock()
+		if left <= 0 {
+			return
+		}
+		time.Sleep(left)
+	}
+}
+
+func (v *view) isCut() bool {
+	v.w.mu.Lock()
+	defer v.w.mu.Unlock()
+	return time.Now().Before(v.c.slot.cutUntil)
+}
+
+// begin records a call and decides its fate.
+func (v *view) begin(o op, q *write) (fate, error) {
+	v.w.mu.Lock()
+	defer v.w.mu.Unlock()
+	now, l := time.Now(), v.c.ledger
+	if v.burst++; !now.Equal(v.last) {
+		v.last, v.burst = now, 0
+	}
+	if v.burst == burstLimit {
+		v.w.judge.fail(now, "P9", v.c.name, "makes %d calls in one instant", v.burst)
+	}
+	if v.c.crashed || v.c.closed {
+		return fate{}, nats.ErrConnectionClosed
+	}
+	v.calls[o]++
+	f := v.w.fate(v.c, o, v.calls[o])
+	if q != nil {
+		q.sent, q.cannotRead = now, f.cannotRead
+		v.w.journal.add(event{at: now, name: v.c.name, what: q.verb() + " sent, over" + orNothing(q.expect), a: q.expect})
+		v.w.judge.writeSent(q, now)
+	}
+	if o == opStatus {
+		v.w.judge.statusRequested(l, now)
+	}
+	if f != (fate{coin: f.coin}) || now.Before(v.w.server.inFlight) {
+		l.troubledUntil = latest(l.troubledUntil, now)
+	}
+	return f, nil
+}
+
+// end records the outcome of a call.
+func (v *view) end(o op, q *write, err error) {
+	v.w.mu.Lock()
+	defer v.w.mu.Unlock()
+	now := time.Now()
+	e := event{at: now, name: v.c.name, what: opNames[o] + " returned"}
+	if err != nil {
+		e.note = err.Error()
+	}
+	if err != nil || o != opGet { // Get records what it read
+		v.w.journal.add(e)
+	}
+	switch {
+	case q == nil:
+	case err == nil:
+		q.acknowledged = now
+		v.w.judge.writeKnown(q, now)
+	case v.c.closed && errors.Is(err, nats.ErrConnectionClosed):
+		if l := v.c.ledger; l.sawClosedAt.IsZero() {
+			l.sawClosedAt = now
+		}
+	default:
+		if last, named := namedSequence(err); named {
+			v.w.judge.writeRefused(q, last, now)
+		}
+	}
+	v.w.checkSoon()
+}
+
+// wait waits and reports whether ctx is still alive then.
+func wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

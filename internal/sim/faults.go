@@ -1,0 +1,104 @@
+package sim
+
+import "time"
+
+// activeFault is a fault that has begun.
+type activeFault struct {
+	fault
+	slot  int // or everyone
+	until time.Time
+}
+
+func (a *activeFault) hits(slot int) bool { return a.slot == everyone || a.slot == slot }
+
+// beginFault begins a fault, and ends it after its length.
+func (w *world) beginFault(f *fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	a := &activeFault{fault: *f, slot: f.victim, until: now.Add(f.length)}
+	if f.victim == holder {
+		a.slot = w.holderSlot()
+	}
+	w.journal.add(event{at: now, what: f.kind.String() + " begins", d: f.length, note: w.victimOf(a)})
+	for _, s := range w.slots {
+		if a.hits(s.index) {
+			w.hit(s, a, now)
+		}
+	}
+	if f.length <= 0 {
+		return
+	}
+	w.faults = append(w.faults, a)
+	time.AfterFunc(f.length, func() { w.endFault(a) })
+}
+
+// hit begins the effects of a fault on a slot that do not depend on a call.
+func (w *world) hit(s *slot, a *activeFault, now time.Time) {
+	x := (*watcher)(nil)
+	if s.current != nil && s.current.watcher != nil && !s.current.watcher.ended {
+		x = s.current.watcher
+	}
+	forges := a.kind == notificationForged || a.kind == notificationReplayed
+	if !forges && s.current != nil { // a forgery excuses nothing
+		l := s.current.ledger
+		l.troubledUntil = latest(l.troubledUntil, a.until)
+	}
+	switch a.kind {
+	case linkCut, linkCutBuffered:
+		s.cutUntil, s.buffered, s.catchesUp = latest(s.cutUntil, a.until), a.kind == linkCutBuffered, a.chance > 0.5
+		if x != nil && a.chance < 0.3 {
+			x.stalled = true
+		}
+	case processFrozen:
+		s.frozenUntil = latest(s.frozenUntil, a.until)
+	case watcherStalled, serverRestart:
+		if x == nil {
+			return
+		}
+		x.stalled = true
+	case watcherEnded:
+		if x == nil {
+			return
+		}
+		x.end()
+	case notificationForged, notificationReplayed:
+		w.deceive(s, a, 0)
+	default:
+		return
+	}
+	if now.Before(a.until) {
+		w.count(a.kind.String())
+	}
+}
+
+func (w *world) endFault(a *activeFault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, other := range w.faults {
+		if other == a {
+			w.faults = append(w.faults[:i:i], w.faults[i+1:]...)
+			break
+		}
+	}
+	w.journal.add(event{at: time.Now(), what: a.kind.String() + " ends", note: w.victimOf(a)})
+}
+
+func (w *world) victimOf(a *activeFault) string {
+	if a.slot == everyone {
+		return "for everyone"
+	}
+	return "for " + w.slots[a.slot].plan.name
+}
+
+// holderSlot returns the slot of the candidate that holds the key, or any slot if none does.
+func (w *world) holderSlot() int {
+	if e := w.server.current; e != nil && e.write != nil && e.write.by != nil {
+		for _, s := range w.slots {
+			if s.current != nil && s.current.ledger == e.write.by {
+				return s.index
+			}
+		}
+	}
+	return int(mix(w.script.seed, uint64(len(w.journal.events))) % uint64(len(w.slots)))
+}

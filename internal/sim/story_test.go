@@ -1,0 +1,247 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+)
+
+// The stories have a TTL of 10 s, so that the default stand-down is 7.5 s and the margin 200 ms.
+const (
+	storyTTL  = 10 * time.Second
+	standDown = 7500 * time.Millisecond
+)
+
+// story is a history made by hand, to try the judge.
+type story struct {
+	*judge
+	t       *testing.T
+	now     time.Time
+	seq     uint64
+	current *entry
+}
+
+// actor is a candidate that reports what the story says.
+type actor struct {
+	*ledger
+	state  election.State
+	number uint64 // of its term; 0: it does not lead
+	bucket time.Time
+}
+
+func (a *actor) State() election.State { return a.state }
+func (a *actor) IsLeader() bool        { return a.number > 0 }
+func (a *actor) Term() (election.Term, bool) {
+	return election.Term{Key: electionKey, Name: a.name, Number: a.number, BucketCreated: a.bucket}, a.number > 0
+}
+
+func newStory(t *testing.T) *story {
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	return &story{judge: newJudge(storyTTL, &journal{began: now}, tally{}), t: t, now: now}
+}
+
+func (s *story) actor(name string) *actor {
+	a := &actor{ledger: s.add(name, &plan{standDown: -1, interval: -1, margin: -1}), state: election.CandidateState, bucket: s.now}
+	a.reports, a.running = a, true
+	return a
+}
+
+func (s *story) wait(d time.Duration) { s.now = s.now.Add(d) }
+
+func (s *story) look() { s.observe(s.now) }
+
+// put changes the key.
+func (s *story) put(e *entry, kind changeKind) {
+	before := s.current
+	if e != nil {
+		s.seq++
+		e.revision = s.seq
+		if e.write != nil {
+			e.write.applied, e.write.revision, e.write.replaced = s.now, s.seq, before
+		}
+	}
+	s.current = e
+	s.changed(change{at: s.now, before: before, after: e, kind: kind})
+}
+
+// overwrite has a stranger overwrite the key, some times over.
+func (s *story) overwrite(times int) {
+	for range times {
+		s.put(&entry{write: &write{}}, byWrite)
+	}
+}
+
+// remove has an operator delete the key.
+func (s *story) remove() {
+	s.put(&entry{op: jetstream.KeyValueDelete, write: &write{remove: true}}, byWrite)
+}
+
+// removeNotified has an operator delete the key and notifies a candidate.
+func (s *story) removeNotified(a *actor) {
+	s.remove()
+	a.notified = func() (*entry, time.Time, *entry) { return s.current, s.now.Add(-1), nil }
+}
+
+// rewindTo takes the bucket back to when the given entry was under the key.
+func (s *story) rewindTo(e *entry) {
+	before := s.current
+	s.current, s.seq = e, e.revision
+	s.changed(change{at: s.now, before: before, after: e, kind: byRewind, seq: e.revision})
+	s.wait(1)
+}
+
+// overwriteAndRewind has a stranger overwrite the key once and then some more times, which a rewind takes back.
+func (s *story) overwriteAndRewind(times int) {
+	s.overwrite(1)
+	before := s.current
+	s.overwrite(times)
+	s.rewindTo(before)
+}
+
+// writes has a candidate write the key, in the term that it acquired at the given time. The write is acknowledged at once.
+func (s *story) writes(a *actor, acquired time.Time, create bool) *write {
+	q := &write{by: a.ledger, create: create, sent: s.now, content: content{Attempt: "x", Since: acquired}}
+	if s.current != nil {
+		q.expect = s.current.revision
+	}
+	s.writeSent(q, s.now)
+	s.put(&entry{write: q}, byWrite)
+	q.acknowledged = s.now
+	s.writeKnown(q, s.now)
+	return q
+}
+
+// acquiresUnanswered has a candidate acquire the key by a write whose reply is lost.
+func (s *story) acquiresUnanswered(a *actor) *write {
+	q := &write{by: a.ledger, create: true, sent: s.now, content: content{Attempt: "x", Since: s.now}}
+	s.writeSent(q, s.now)
+	s.put(&entry{write: q}, byWrite)
+	return q
+}
+
+// acquires has a candidate acquire the key and report that it is leader-elect.
+func (s *story) acquires(a *actor) *write {
+	q := s.writes(a, s.now, true)
+	a.state = election.LeaderElectState
+	s.look()
+	return q
+}
+
+// promote has a candidate report that it leads by an acquisition.
+func (s *story) promote(a *actor, q *write) {
+	a.state, a.number = election.LeaderState, q.revision
+	s.look()
+}
+
+// follow has a candidate report that it neither leads nor holds the key.
+func (s *story) follow(a *actor) {
+	a.state, a.number = election.CandidateState, 0
+	s.look()
+}
+
+// leadAfter has a candidate acquire the key and lead after the given stand-down. It renews once within the stand-down.
+func (s *story) leadAfter(a *actor, standDown time.Duration) {
+	acquired := s.now
+	q := s.acquires(a)
+	if half := standDown / 2; half > 0 {
+		s.wait(half)
+		s.writes(a, acquired, false)
+	}
+	s.wait(standDown - standDown/2)
+	s.writes(a, acquired, false)
+	s.promote(a, q)
+}
+
+func (s *story) lead(a *actor) { s.leadAfter(a, standDown) }
+
+// leadAfterLaterTerm has a candidate acquire the key before another does, in a term of the given number, and lead after that.
+func (s *story) leadAfterLaterTerm(a *actor, number uint64) {
+	acquired := s.now
+	q := s.acquires(a)
+	s.wait(time.Second)
+	s.newest, s.newestAt = election.Term{Number: number, BucketCreated: a.bucket}, s.now
+	s.wait(6500 * time.Millisecond)
+	s.writes(a, acquired, false)
+	s.promote(a, q)
+}
+
+// leadOn has a lose the key by a deletion and lead beside b for longer than a TTL. Before a renews once more, prepare makes that
+// possible.
+func (s *story) leadOn(a, b *actor, prepare func()) {
+	first := s.now
+	s.lead(a)
+	s.remove()
+	b.standDown = 0
+	second := s.now
+	s.leadAfter(b, 1)
+	s.wait(5 * time.Second)
+	s.writes(b, second, false)
+	s.wait(2 * time.Second)
+	prepare()
+	s.writes(a, first, false)
+	s.wait(5 * time.Second)
+	s.look()
+	s.follow(b)
+}
+
+// leadThenRewind has a candidate lead, and a second later the bucket goes back to its state before the acquisition.
+func (s *story) leadThenRewind(a *actor) {
+	s.overwrite(1)
+	before := s.current
+	s.lead(a)
+	s.wait(time.Second - 1)
+	s.rewindTo(before)
+}
+
+// leadBoth has b lead beside a for a while after history was rewound.
+func (s *story) leadBoth(a, b *actor, together time.Duration) {
+	b.standDown = 0
+	s.leadThenRewind(a)
+	a.troubledUntil = s.now // a need not find out by its next renewal
+	s.leadAfter(b, 1)
+	for _, l := range []*actor{a, b} { // neither misses its deadline
+		l.term.deadline = s.now.Add(time.Hour)
+	}
+	s.wait(together)
+	b.mayEnd = true
+	s.follow(b)
+}
+
+// refusedRenewal returns a renewal in the term that a candidate acquired at the given time.
+func (s *story) refusedRenewal(a *actor, acquired time.Time) *write {
+	return &write{by: a.ledger, sent: s.now, expect: a.revision, content: content{Attempt: "x", Since: acquired}}
+}
+
+// leadOnAfter has a candidate acquire the key at the second revision and lead, and lead on after something happens.
+func (s *story) leadOnAfter(a *actor, happens func(acquired time.Time)) {
+	s.overwrite(1)
+	acquired := s.now
+	s.lead(a)
+	happens(acquired)
+	s.wait(1)
+	s.look()
+}
+
+// strangers returns the record of a stranger with a revision.
+func strangers(revision uint64) *entry { return &entry{revision: revision, write: &write{}} }
+
+// leadAfterLateRelease has b lead over a release that a sent before something happened and a led again.
+func (s *story) leadAfterLateRelease(a, b *actor, happens func()) {
+	q := &write{by: a.ledger, sent: s.now, content: content{Attempt: "x", Released: s.now}}
+	s.wait(time.Second)
+	happens()
+	s.wait(1)
+	s.lead(a)
+	s.put(&entry{write: q}, byWrite)
+	s.leadAfter(b, 1)
+}
+
+// release has a candidate release the key and pass on the given stand-down.
+func (s *story) release(a *actor, left time.Duration) {
+	q := &write{by: a.ledger, sent: s.now, content: content{Attempt: "x", Released: s.now, StandDownMs: left.Milliseconds()}}
+	s.writeSent(q, s.now)
+	s.put(&entry{write: q}, byWrite)
+}

@@ -1,0 +1,140 @@
+package mutex_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/session/sessiontest"
+	"github.com/natscampaign/election/mutex"
+)
+
+func TestLockThatIsGivenUpLeavesNothingBehind(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		for _, timeout := range []time.Duration{0, time.Millisecond, standDown / 2, standDown - time.Millisecond} {
+			m, _ := newMutex(e, "a")
+			ctx, cancel := context.WithTimeout(context.Background(), timeout)
+			e.Expect(m.Lock(ctx)).To(MatchError(context.DeadlineExceeded))
+			cancel()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			other, _ := newMutex(e, "b")
+			e.Expect(other.TryLock(context.Background())).To(Succeed(), timeout.String())
+			e.Expect(other.Unlock()).To(Succeed())
+			e.Expect(m.Lock(context.Background())).To(Succeed())
+			e.Expect(m.Unlock()).To(Succeed())
+			time.Sleep(2 * ttl) // until the key has expired
+		}
+	})
+}
+
+func TestTryLockAcquiresAFreeLockAndWaitsForNobody(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		a, _ := newMutex(e, "a")
+		other, _ := newMutex(e, "b")
+		e.Expect(a.TryLock(context.Background())).To(Succeed())
+		began := time.Now()
+		e.Expect(other.TryLock(context.Background())).To(And(MatchError(mutex.ErrLocked), MatchError(ContainSubstring(`"a"`))))
+		e.Expect(a.TryLock(context.Background())).To(MatchError(mutex.ErrLocked))
+		e.Expect(time.Since(began)).To(BeNumerically("<", time.Second))
+		e.Expect(a.Unlock()).To(Succeed())
+		e.Expect(other.TryLock(context.Background())).To(Succeed())
+		e.Expect(other.Unlock()).To(Succeed())
+	})
+}
+
+func TestTryLockRightAfterUnlockFindsTheLockFree(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		m, _ := locked(e, "a")
+		for range 100 {
+			e.Expect(m.Unlock()).To(Succeed())
+			e.Expect(m.TryLock(context.Background())).To(Succeed())
+		}
+		e.Expect(m.TryLock(context.Background())).To(MatchError(mutex.ErrLocked))
+		e.Expect(m.Unlock()).To(Succeed())
+	})
+}
+
+func TestOneOfManyTryLocksSucceedsAndTheOthersReturnErrLocked(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		var acquired, refused atomic.Int64
+		var all sync.WaitGroup
+		for range 10 {
+			m, _ := newMutex(e, "x")
+			all.Go(func() {
+				switch err := m.TryLock(context.Background()); {
+				case err == nil:
+					acquired.Add(1)
+				case errors.Is(err, mutex.ErrLocked):
+					refused.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		e.Expect(acquired.Load()).To(BeEquivalentTo(1))
+		e.Expect(refused.Load()).To(BeEquivalentTo(9))
+	})
+}
+
+func TestMutexThatIsNotLockedHasAnEndedContextAndNoTerm(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		m, _ := newMutex(e, "a")
+		e.Expect(m.Unlock()).To(MatchError(election.ErrNotLeader))
+		e.Expect(m.Context().Err()).To(HaveOccurred())
+		e.Expect(m.Lost()).To(BeClosed())
+		e.Expect(m.Term().Valid()).To(BeFalse())
+	})
+}
+
+func TestContextOfALockHasTheValuesOfLocksContextButNotItsEnd(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		m, _ := newMutex(e, "a")
+		type tag struct{}
+		ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), tag{}, 7), 2*ttl)
+		e.Expect(m.Lock(ctx)).To(Succeed())
+		cancel()
+		time.Sleep(time.Minute)
+		e.Expect(m.Context().Value(tag{})).To(Equal(7))
+		e.Expect(m.Context().Err()).NotTo(HaveOccurred())
+		e.Expect(m.Unlock()).To(Succeed())
+	})
+}
+
+func TestLockInAnUnsuitableBucketFailsAndMayBeTriedAgain(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		bucket := e.Server.Bucket(e.T, e.Server.Connect(e.T), 0)
+		m, err := mutex.New("a", key, bucket)
+		e.Expect(err).NotTo(HaveOccurred())
+		for range 2 {
+			e.Expect(m.Lock(context.Background())).To(MatchError(election.ErrBucketUnsuitable))
+		}
+		_, err = mutex.New("", "no key", bucket)
+		e.Expect(err).To(MatchError(election.ErrInvalidOption))
+	})
+}
+
+func TestLockEndsWithAConnectionThatIsClosed(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		locked(e, "a")
+		bucket, _ := e.Connect()
+		m, err := mutex.New("b", key, bucket)
+		e.Expect(err).NotTo(HaveOccurred())
+		result := make(chan error, 1)
+		go func() { result <- m.Lock(context.Background()) }()
+		time.Sleep(2 * ttl)
+		closed := time.Now()
+		bucket.JetStream().Conn().Close()
+		e.Expect(<-result).To(MatchError(nats.ErrConnectionClosed))
+		e.Expect(time.Since(closed)).To(BeNumerically("<", time.Second))
+		e.Expect(m.Lock(context.Background())).To(MatchError(nats.ErrConnectionClosed))
+		e.Expect(m.TryLock(context.Background())).To(MatchError(nats.ErrConnectionClosed))
+	})
+}

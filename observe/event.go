@@ -1,0 +1,48 @@
+package observe
+
+import (
+	"time"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/enum"
+)
+
+// EventKind says what happened in an election.
+type EventKind uint
+
+const (
+	// Elected says that a candidate won the key. Its leadership does not count yet, unless Leading follows.
+	Elected EventKind = iota + 1
+	// Leading is the first renewal from which leadership counts.
+	Leading
+	// Renewed is any other renewal.
+	Renewed
+	// Released says that the holder released the key.
+	Released
+	// Expired says that the holder did not renew the key for a TTL.
+	Expired
+	// Evicted says that somebody else deleted or overwrote the key.
+	Evicted
+)
+
+var kindNames = enum.Names[EventKind]{"", "elected", "leading", "renewed", "released", "expired", "evicted"}
+
+// String returns "elected", "leading", "renewed", "released", "expired" or "evicted".
+func (k EventKind) String() string { return kindNames.Text(k) }
+
+// MarshalText returns what String does.
+func (k EventKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (k *EventKind) UnmarshalText(text []byte) error { return kindNames.Parse(text, k) }
+
+// Event is one thing that happened in an election.
+type Event struct {
+	Kind   EventKind       `json:"kind"`
+	Key    string          `json:"key"`
+	Leader election.Leader `json:"leader"` // holds the key after the event, or held it until it was released, expired or evicted
+	At     time.Time       `json:"at"`     // by the server's clock or, for what the server does not report, by this host's
+}
+
+// ends reports whether nobody holds the key after the event.
+func (e Event) ends() bool { return e.Kind >= Released }

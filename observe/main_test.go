@@ -1,0 +1,24 @@
+package observe_test
+
+import (
+	"testing"
+
+	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
+
+type (
+	fleet     = fleettest.Fleet
+	candidate = fleettest.Candidate
+)
+
+const (
+	ttl      = fleettest.TTL
+	interval = fleettest.Interval
+	key      = fleettest.Key
+	instant  = fleettest.Instant
+)
+
+var after = fleettest.After

@@ -1,0 +1,199 @@
+package observe
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+// retryDelay is how long an observation waits before it tries again what failed.
+const retryDelay = time.Second
+
+// observation is one call of Observe. A watcher may stall without a sign, so it is started again whenever there is reason to doubt it.
+// A new watcher repeats what is stored; what changed meanwhile follows from a comparison with what was stored before.
+type observation struct {
+	*Observer
+	patterns []string
+	ttl      time.Duration
+	keys     map[string]*keyState // keys that are held, or were just now; belongs to run
+	current  bool                 // the current state was reported
+	queue    *queue
+}
+
+// keyState is what was last seen of one key.
+type keyState struct {
+	leader   election.Leader // the last holder
+	held     bool
+	leading  bool // leadership counts, as far as is known
+	revision uint64
+	written  time.Time
+	expires  time.Time // by this host's clock: when a key that is held must have expired
+	seen     bool      // by the watcher in use
+}
+
+func (o *observation) startWatcher(ctx context.Context) (jetstream.KeyWatcher, error) {
+	return kv.StartWatcher(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) {
+		if len(o.patterns) == 0 {
+			return o.bucket.WatchAll(ctx)
+		}
+		return o.bucket.WatchFiltered(ctx, slices.Clone(o.patterns)) // nats.go makes subjects of them in place
+	})
+}
+
+// run follows the keys until ctx ends, by one watcher after the other.
+func (o *observation) run(ctx context.Context, w jetstream.KeyWatcher) {
+	var connected chan nats.Status
+	if nc := o.bucket.Conn(); nc != nil {
+		connected = nc.StatusChanged(nats.CONNECTED)
+		defer nc.RemoveStatusListener(connected)
+	}
+	level := slog.LevelWarn // the first time
+	for err := error(nil); ; w, err = o.startWatcher(ctx) {
+		switch {
+		case err == nil:
+			level = slog.LevelWarn
+			o.follow(ctx, w, connected)
+			kv.StopWatcher(w)
+		case ctx.Err() == nil:
+			o.log.Log(ctx, level, "Elections cannot be observed, trying again", "bucket", o.bucket.Bucket(), "error", err)
+			level = slog.LevelDebug
+			timeutil.Sleep(ctx, retryDelay)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// follow handles the updates of a watcher until the watcher ends or may be stalled: after the connection was made again, when a key that
+// was held must have expired, or when nothing at all came for as long as leaders take to renew.
+func (o *observation) follow(ctx context.Context, w jetstream.KeyWatcher, connected <-chan nats.Status) {
+	for _, k := range o.keys {
+		k.seen = false
+	}
+	updated := time.Now()
+	check := time.NewTimer(0)
+	defer check.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-connected:
+			return
+		case <-check.C:
+			left := time.Until(o.stalledAt(updated))
+			if left <= 0 {
+				return
+			}
+			check.Reset(left)
+		case entry, ok := <-w.Updates():
+			switch {
+			case !ok:
+				timeutil.Sleep(ctx, retryDelay)
+				return
+			case entry == nil: // all that is stored has come
+				o.current = true
+				o.reportMissing()
+			default:
+				o.update(entry)
+			}
+			updated = time.Now()
+		}
+	}
+}
+
+// stalledAt returns when the watcher counts as stalled if nothing comes after the last update: when the first key that is held must have
+// expired, or leaders must have renewed; but not before a new watcher can have begun.
+func (o *observation) stalledAt(updated time.Time) time.Time {
+	at := updated.Add(max(o.ttl, retryDelay) + kv.ExpiryLateness)
+	for _, k := range o.keys {
+		if k.held {
+			at = timeutil.Earlier(at, k.expires)
+		}
+	}
+	return timeutil.Later(at, updated.Add(retryDelay))
+}
+
+// reportMissing reports the end of the keys that were held and that a new watcher does not show. They are forgotten only when the next
+// watcher does not show them either: a watcher that lags behind may repeat their last holder.
+func (o *observation) reportMissing() {
+	for key, k := range o.keys {
+		switch {
+		case k.seen:
+		case !k.held:
+			delete(o.keys, key)
+		default:
+			kind := Evicted
+			if !time.Now().Before(k.expires.Add(-kv.ExpiryLateness)) {
+				kind = Expired
+			}
+			k.held = false
+			o.report(kind, key, k.leader, time.Now())
+		}
+	}
+}
+
+// update handles one update of the watcher.
+func (o *observation) update(entry jetstream.KeyValueEntry) {
+	key := entry.Key()
+	k := o.keys[key]
+	if k == nil {
+		k = &keyState{}
+	}
+	k.seen = true
+	if k.revision == entry.Revision() && k.written.Equal(entry.Created()) {
+		return // a new watcher repeats it
+	}
+	k.revision, k.written = entry.Revision(), entry.Created()
+	l, held := election.LeaderOf(entry, o.ttl)
+	same := held && k.held && k.leader.Instance == l.Instance && k.leader.Name == l.Name && k.leader.Since.Equal(l.Since)
+	if k.held && !same {
+		o.report(k.ending(entry, o.ttl), key, k.leader, entry.Created())
+	}
+	if !held {
+		delete(o.keys, key)
+		return
+	}
+	o.keys[key] = k
+	leading := l.Term != 0 || same && l.Instance == "" // a bare name leads from its first renewal
+	if !same && (!leading || o.current) {              // with a history of one, the record of the win may be gone already
+		o.report(Elected, key, l, entry.Created())
+	}
+	switch {
+	case leading && !(same && k.leading):
+		o.report(Leading, key, l, entry.Created())
+	case same:
+		o.report(Renewed, key, l, entry.Created())
+	}
+	k.leader, k.held, k.leading, k.expires = l, true, leading, time.Now().Add(o.ttl+kv.ExpiryLateness)
+}
+
+// ending returns how the last holder lost the key, by what is stored after it. With a history of one, what came between may be gone. A
+// watcher does not distinguish an expiry from a purge, but servers never expire a key early.
+func (k *keyState) ending(entry jetstream.KeyValueEntry, ttl time.Duration) EventKind {
+	next := record.Parse(entry.Value())
+	_, release := next.IsRelease()
+	deleted, plain := entry.Operation() == jetstream.KeyValueDelete, k.leader.Instance == ""
+	switch {
+	case next.Won == string(election.ReasonReleased),
+		release && next.Instance == k.leader.Instance, release && plain && next.Name == k.leader.Name,
+		deleted && plain: // a holder that writes bare names releases the key by deleting it
+		return Released
+	case !deleted && entry.Created().Sub(k.leader.Renewed) >= ttl:
+		return Expired
+	}
+	return Evicted
+}
+
+func (o *observation) report(kind EventKind, key string, l election.Leader, at time.Time) {
+	o.queue.push(Event{Kind: kind, Key: key, Leader: l, At: at.UTC().Round(0)})
+}

@@ -1,0 +1,226 @@
+package election_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+func TestEndedWatcherIsRestartedSlowly(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, bucket := f.faultyCandidate("a")
+		var started atomic.Int64
+		bucket.onWatch(func(func() (jetstream.KeyWatcher, error)) (jetstream.KeyWatcher, error) {
+			started.Add(1)
+			return endedWatcher{}, nil
+		})
+		a.start()
+		after(10 * time.Second)
+		f.Expect(started.Load()).To(BeNumerically("<=", 10))
+		f.Expect(a.IsLeader()).To(BeTrue())
+	})
+}
+
+// endedWatcher is a watcher that has ended.
+type endedWatcher struct{ jetstream.KeyWatcher }
+
+func (endedWatcher) Updates() <-chan jetstream.KeyValueEntry {
+	ended := make(chan jetstream.KeyValueEntry)
+	close(ended)
+	return ended
+}
+
+func (endedWatcher) Stop() error { return nil }
+
+func TestReconnectionKeepsTheBestSource(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		f.connected("a").start()
+		after(interval)
+		b := f.connected("b").start()
+		after(3 * ttl)
+		b.link.Disconnect()
+		after(2 * ttl)
+		f.Expect(b.Status().Notifications).To(Equal("republish"))
+		f.Expect(f.Stream().Consumers).To(BeZero())
+	}, republished)
+}
+
+func TestRepeatedNotificationIsNoRenewal(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("a", election.WithCampaignInterval(ttl/3)).start()
+		after(interval)
+		b := f.connected("b", election.WithCampaignInterval(ttl/3)).start()
+		after(3 * ttl)
+		for before := f.revision(); f.revision() == before; {
+			after(10 * time.Millisecond)
+		}
+		crashed := time.Now() // right after a renewal
+		a.link.Cut()
+		after(ttl - 100*time.Millisecond)
+		b.link.Disconnect()
+		for b.State() == election.CandidateState {
+			after(10 * time.Millisecond)
+		}
+		f.Expect(time.Since(crashed)).To(BeNumerically("<", ttl+400*time.Millisecond+ttl/3+100*time.Millisecond))
+	}, withoutMarkers)
+}
+
+func TestIncomparableBucketCanBeUsed(t *testing.T) {
+	type outer struct{ jetstream.KeyValue }
+	type hooked struct {
+		jetstream.KeyValue
+		hook func()
+	}
+	onVirtualTime(t, func(f *fleet) {
+		c := f.candidateOn("a", nil, outer{hooked{KeyValue: f.Bucket, hook: func() {}}}).start()
+		after(interval)
+		f.Expect(c.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestElectionThatJoinsAStartingWatcherIsNotified(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		leader := f.election("leader", "second", f.Bucket)
+		after(interval)
+		f.Expect(leader.IsLeader()).To(BeTrue())
+
+		bucket, start := &faulty{KeyValue: f.Bare(f.Server.Connect(f.T))}, make(chan struct{})
+		bucket.onWatch(func(watch func() (jetstream.KeyWatcher, error)) (jetstream.KeyWatcher, error) {
+			<-start
+			return watch()
+		})
+		f.election("a", "first", bucket)
+		b := f.election("b", "second", bucket)
+		close(start)
+		after(interval / 2)
+		leader.Stop()
+		after(100 * time.Millisecond)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestElectionsOfOneProcessShareOneWatcher(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		var all []*election.Election
+		for i := range 10 {
+			all = append(all, f.election("a", fmt.Sprintf("key-%d", i), f.Bucket))
+		}
+		after(interval)
+		f.Expect(f.Stream().Consumers).To(Equal(1))
+		for _, e := range all {
+			f.Expect(e.IsLeader()).To(BeTrue())
+			f.Expect(e.Status().Notifications).To(Equal("watch"))
+			f.Expect(e.Shutdown(context.Background())).To(Succeed())
+		}
+		after(time.Second)
+		f.Expect(f.Stream().Consumers).To(BeZero())
+	})
+}
+
+func TestRepublishedChangesNeedNoConsumer(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("a").start()
+		b := f.connected("b").start()
+		after(interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		f.Expect(b.Status().Notifications).To(Equal("republish"))
+		f.Expect(f.Stream().Consumers).To(BeZero())
+	}, republished)
+}
+
+func TestLeaderReplacesASourceThatOmitsItsRenewals(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("a")
+		a.link.LoseReplies(func(m faultproxy.Message) bool { return strings.HasPrefix(m.Subject, "election.") })
+		a.start()
+		after(interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		f.Expect(a.Status().Notifications).To(Equal("republish"), "one lost notification may be chance")
+		after(2 * interval)
+		f.Expect(a.Status().Notifications).To(Equal("watch"))
+		after(20 * interval)
+		f.Expect(a.seen()).To(HaveLen(1))
+	}, republished)
+}
+
+func TestStalledSourceIsReplaced(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		b := f.connected("b")
+		b.link.LoseReplies(func(m faultproxy.Message) bool { return strings.HasPrefix(m.Subject, "election.") })
+		b.start()
+		f.Expect(b.Status().Notifications).To(Equal("republish"))
+		after(5 * interval)
+		f.Expect(b.Status().Notifications).To(Equal("watch"))
+		after(5 * interval)
+		a.shutdown()
+		after(spread)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	}, republished)
+}
+
+func TestUnnotifiedCandidatePollsAndWarnsOnce(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		var log logged
+		f.leading("a").shutdown()
+		f.Write("somebody")
+		b := f.unnotified("b", election.WithLogger(log.logger())).start()
+		f.Expect(b.Status().Notifications).To(Equal("none"))
+		after(ttl + 400*time.Millisecond + 2*interval)
+		f.Expect(b.IsLeader()).To(BeTrue())
+		after(10 * ttl)
+		f.Expect(log.count(`level=WARN msg="Changes of the bucket cannot be received`)).To(Equal(1))
+	})
+}
+
+func TestReconnectedCandidateIsNotified(t *testing.T) {
+	forEachSource(t, func(f *fleet, candidate newCandidate) {
+		a := candidate("a").start()
+		after(interval)
+		b := candidate("b").start()
+		after(3 * interval)
+		b.link.Disconnect()
+		after(time.Second)
+		after(2 * ttl)
+		a.shutdown()
+		after(spread)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestSecondElectionOfAProcessIsNotifiedAndSoIsTheFirst(t *testing.T) {
+	for name, change := range map[string]func(*jetstream.KeyValueConfig){"watch": natstest.WithMarkers, "republish": republished} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				process := func(name string, keys ...string) (all []*election.Election) {
+					bucket := f.Open(f.Server.Connect(f.T))
+					for _, key := range keys {
+						all = append(all, f.election(name, key, bucket))
+						after(instant) // so that the source is started for the first key alone
+					}
+					return all
+				}
+				leaders := process("a", "one", "two")
+				after(interval)
+				others := process("b", "one", "two")
+				for i := range leaders {
+					f.Expect(leaders[i].Transfer(context.Background(), "b")).To(Succeed())
+					after(instant)
+					f.Expect(others[i].IsLeader()).To(BeTrue())
+				}
+				after(time.Second)
+				f.Expect(others[0].IsLeader() && others[1].IsLeader()).To(BeTrue())
+			}, change)
+		})
+	}
+}
