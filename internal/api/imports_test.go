@@ -1,0 +1,117 @@
+package api
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// floors lists the packages of the module from the bottom to the top. A package may import packages of lower floors only,
+// and those of its own floor that beside lists for it. A name that ends with a slash stands for every package below it.
+var floors = [][]string{
+	{
+		"dashboards", "internal/enum", "internal/faultproxy", "internal/history", "internal/lease", "internal/natsconn",
+		"internal/ports", "internal/timeutil", "internal/validate",
+	},
+	{"internal/record"},
+	{"internal/kv"},
+	{"internal/settings"},
+	{"internal/control", "internal/notify"},
+	{"."},
+	{"internal/session", "observe"},
+	{"admin"},
+	{"connect", "fence", "gocronelector", "group", "mutex", "semaphore"},
+	{"cmd/election-cli"},
+}
+
+// beside lists the imports that are allowed within one floor.
+var beside = map[string][]string{}
+
+// helpers are packages for tests. They may import every package but the command, and only helpers may import them.
+var helpers = []string{"internal/fleettest", "internal/natstest", "internal/sim", "internal/session/"}
+
+func TestImportsPointDown(t *testing.T) {
+	for _, p := range packages(t) {
+		if floorOf(p.path) < 0 && !isHelper(p.path) {
+			t.Errorf("%s has no floor: add it to the table", p.path)
+			continue
+		}
+		for _, f := range p.files {
+			for _, spec := range f.Imports {
+				path, err := strconv.Unquote(spec.Path.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				imported, found := strings.CutPrefix(path, module)
+				if !found || imported != "" && imported[0] != '/' {
+					continue
+				}
+				if imported = strings.TrimPrefix(imported, "/"); imported == "" {
+					imported = "."
+				}
+				if problem := direction(p.path, imported); problem != "" {
+					t.Errorf("%v: %s imports %s: %s", p.fset.Position(spec.Pos()), p.path, imported, problem)
+				}
+			}
+		}
+	}
+}
+
+// direction says what is wrong with an import; "" if nothing is.
+func direction(importer, imported string) string {
+	from, to := floorOf(importer), floorOf(imported)
+	switch {
+	case isHelper(importer) && strings.HasPrefix(imported, "cmd/"):
+		return "a helper for tests must not need the command"
+	case isHelper(importer):
+		return ""
+	case isHelper(imported):
+		return "the imported package is for tests only"
+	case to > from:
+		return "the imported package is on a higher floor: declare a small interface in the importer, or move what both need down"
+	case to == from && !slices.Contains(beside[importer], imported):
+		return "the imported package is on the same floor: move what both need down, or add the import to beside"
+	}
+	return ""
+}
+
+// floorOf returns the floor of a package; -1 if it has none.
+func floorOf(path string) int {
+	return slices.IndexFunc(floors, func(floor []string) bool { return names(floor, path) })
+}
+
+func isHelper(path string) bool { return names(helpers, path) }
+
+// names reports whether a list names a package, or a directory above it.
+func names(list []string, path string) bool {
+	return slices.ContainsFunc(list, func(name string) bool {
+		return name == path || strings.HasSuffix(name, "/") && strings.HasPrefix(path, name)
+	})
+}
+
+func TestDirectionRefusesImportsThatPointUp(t *testing.T) {
+	for _, c := range []struct {
+		importer, imported string
+		fine               bool
+	}{
+		{"internal/kv", "internal/record", true},
+		{"internal/kv", ".", false},
+		{".", "internal/control", true},
+		{".", "observe", false},
+		{"observe", ".", true},
+		{"connect", "admin", true},
+		{"admin", "connect", false},
+		{"mutex", "internal/session", true},
+		{"mutex", "semaphore", false},
+		{"mutex", "internal/natstest", false},
+		{"internal/natstest", ".", true},
+		{"internal/sim", "cmd/election-cli", false},
+		{"cmd/election-cli", "cmd/election-cli/internal/drill", true},
+		{"cmd/election-cli/internal/drill", "cmd/election-cli", false},
+	} {
+		if problem := direction(c.importer, c.imported); (problem == "") != c.fine {
+			t.Errorf("%s imports %s: %q", c.importer, c.imported, problem)
+		}
+	}
+}
