@@ -222,7 +222,7 @@ func TestShortestAndLongestTTLWork(t *testing.T) {
 				c := f.candidate("a").start()
 				after(limit * 3 / 4)
 				f.Expect(c.IsLeader()).To(BeTrue())
-				after(20 * limit)
+				after(time.Duration(unlessShort(20, 3)) * limit)
 				f.Expect(c.seen()).To(HaveLen(1))
 			}, func(cfg *jetstream.KeyValueConfig) { cfg.TTL = limit })
 		})

@@ -26,7 +26,7 @@ func TestClosedConnectionEndsTheRun(t *testing.T) {
 					opts = append(opts, election.WithJetStream(js))
 				}
 				for _, leads := range []bool{true, false} {
-					c := f.candidateOn(fmt.Sprint(leads), nil, f.Server.Bucket(f.T, nc, ttl, f.Changes...), opts...).start()
+					c := f.candidateOn(fmt.Sprint(leads), nil, f.Bare(nc), opts...).start()
 					after(interval)
 					f.Expect(c.IsLeader()).To(Equal(leads))
 					defer func() {
@@ -59,7 +59,7 @@ func TestClosedConnectionEndsTheRunOfAHeldCandidate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
 				nc := f.Server.Connect(f.T)
-				a := f.candidateOn("a", nil, f.Server.Bucket(f.T, nc, ttl, f.Changes...), c.opts...)
+				a := f.candidateOn("a", nil, f.Bare(nc), c.opts...)
 				c.then(a)
 				a.start()
 				after(3 * interval)

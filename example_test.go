@@ -16,7 +16,7 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
-// The leader's work runs under a context that ends when leadership does.
+// The context of the leader's work ends when leadership ends.
 func ExampleElection_Run() {
 	bucket, shutdown := connect("scheduler")
 	defer shutdown()
@@ -67,7 +67,7 @@ func ExampleNewElection_invalid() {
 	// invalid option: the bucket is nil: pass the one that OpenBucket, CreateBucket or JetStream.KeyValue returned
 }
 
-// A resource outside NATS refuses what an earlier leader sends late.
+// A resource outside NATS refuses a late write of an earlier leader by its token.
 func ExampleTerm_Token() {
 	created := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	earlier := election.Term{BucketCreated: created, Number: 9}

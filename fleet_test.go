@@ -131,9 +131,12 @@ func (f *fleet) leading(name string, opts ...election.Option) *candidate {
 	return c
 }
 
-// forEachSource runs a test with each source of notifications: a watcher, and a bucket that is republished.
+// forEachSource runs a test with each source of notifications: a watcher, and a bucket that is republished. With -short it runs only the
+// latter.
 func forEachSource(t *testing.T, test func(f *fleet, candidate newCandidate)) {
-	t.Run("watch", func(t *testing.T) { onVirtualTime(t, func(f *fleet) { test(f, f.candidate) }) })
+	if !testing.Short() {
+		t.Run("watch", func(t *testing.T) { onVirtualTime(t, func(f *fleet) { test(f, f.candidate) }) })
+	}
 	t.Run("republish", func(t *testing.T) { onVirtualTime(t, func(f *fleet) { test(f, f.connected) }, republished) })
 }
 
@@ -277,7 +280,7 @@ func (b *faulty) Status(ctx context.Context) (jetstream.KeyValueStatus, error) {
 	return status()
 }
 
-// entry is one that a bucket might return.
+// entry is an entry that a bucket might return.
 type entry struct {
 	jetstream.KeyValueEntry
 	value    []byte
@@ -297,15 +300,23 @@ func TestMain(m *testing.M) {
 // toKey matches writes of the election's key.
 func toKey(m faultproxy.Message) bool { return m.Subject == "$KV."+natstest.BucketName+"."+key }
 
-// toKeyReply matches the replies to those.
+// toKeyReply matches the replies to writes of the election's key.
 func toKeyReply(m faultproxy.Message) bool { return m.Request == "$KV."+natstest.BucketName+"."+key }
 
-// once matches what match does, but only the first time.
+// unlessShort returns how often a test repeats something: n times, or with -short a few times.
+func unlessShort(n, few int) int {
+	if testing.Short() {
+		return few
+	}
+	return n
+}
+
+// once matches the first message that match matches.
 func once(match func(faultproxy.Message) bool) func(faultproxy.Message) bool {
 	return faultproxy.Once(match)
 }
 
-// errConflict is what a replicated stream answers to a write that another one, of anybody's, is in the way of.
+// errConflict is how a replicated stream refuses a write while another write of the key is in flight.
 var errConflict = fmt.Errorf("nats: %w: %w", &jetstream.APIError{Code: 400, ErrorCode: 10164, Description: "wrong last sequence"}, jetstream.ErrKeyRevisionMismatch)
 
 // logged collects log lines.

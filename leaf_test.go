@@ -62,7 +62,7 @@ func TestElectionSpansALeafNode(t *testing.T) {
 				t.Cleanup(func() { _ = e.Shutdown(context.Background()) })
 				return e
 			}
-			joined := func(name string) { // at its second attempt the leader has been notified of the first
+			joined := func(name string) { // waits for the second attempt of a candidate: by then the leader has seen the first
 				t.Helper()
 				for n := 0; n < 2; {
 					m, err := attempts.NextMsg(10 * time.Second)
@@ -76,7 +76,7 @@ func TestElectionSpansALeafNode(t *testing.T) {
 				Released   time.Time `json:"released"`
 				Successors []string  `json:"successors"`
 			}
-			release := func() (r record) { // the next that was written
+			release := func() (r record) { // returns the next release
 				for r.Released.IsZero() {
 					m, err := written.NextMsg(10 * time.Second)
 					g.Expect(err).NotTo(HaveOccurred())

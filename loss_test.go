@@ -12,6 +12,12 @@ import (
 	"github.com/natscampaign/election"
 )
 
+// refusalNaming is how a server that keeps a bucket alone refuses a write: its answer names the last revision of the key.
+func refusalNaming(last uint64) error {
+	err := &jetstream.APIError{Code: 400, ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence, Description: fmt.Sprintf("wrong last sequence: %d", last)}
+	return fmt.Errorf("%w: %w", err, jetstream.ErrKeyRevisionMismatch)
+}
+
 func TestStaleReadEndsNoTerm(t *testing.T) {
 	for name, stale := range map[string]func() (jetstream.KeyValueEntry, error){
 		"an older record of another": func() (jetstream.KeyValueEntry, error) { return entry{value: []byte("before"), revision: 1}, nil },
@@ -75,12 +81,6 @@ func TestDeletedKeyEndsTheTermOfAnUnnotifiedLeader(t *testing.T) {
 		after(3 * ttl)
 		f.Expect(a.IsLeader()).To(BeTrue())
 	})
-}
-
-// refusalNaming is how a server that keeps a bucket alone refuses a write: its answer names the last revision of the key.
-func refusalNaming(last uint64) error {
-	err := &jetstream.APIError{Code: 400, ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence, Description: fmt.Sprintf("wrong last sequence: %d", last)}
-	return fmt.Errorf("%w: %w", err, jetstream.ErrKeyRevisionMismatch)
 }
 
 func TestRewoundHistoryEndsTheTerm(t *testing.T) {
@@ -242,7 +242,7 @@ func TestReadsOfALaggingReplicaEndNoTerm(t *testing.T) {
 }
 
 func TestNotifiedLeaderNoticesAForeignWriteAtOnce(t *testing.T) {
-	for name, intrude := range map[string]func(*fleet){
+	for name, write := range map[string]func(*fleet){
 		"overwritten": func(f *fleet) { f.Write("stranger") },
 		"deleted":     func(f *fleet) { f.Expect(f.Bucket.Delete(context.Background(), key)).To(Succeed()) },
 	} {
@@ -251,7 +251,7 @@ func TestNotifiedLeaderNoticesAForeignWriteAtOnce(t *testing.T) {
 				a := candidate("a").start()
 				after(interval + time.Second)
 				f.Expect(a.IsLeader()).To(BeTrue())
-				intrude(f)
+				write(f)
 				after(500 * time.Millisecond)
 				f.Expect(a.IsLeader()).To(BeFalse())
 			})

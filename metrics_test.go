@@ -89,11 +89,11 @@ func TestNoScrapeShowsALeaderThatDoesNotLead(t *testing.T) {
 					f.Helper()
 					families := scrape(f, r)
 					for _, name := range []string{"election_leader", "choria_election_leader"} {
-						says := 0.0 // which is what no series says
+						value := 0.0 // a missing series counts as 0
 						if family, ok := families[name]; ok {
-							says = family.GetMetric()[0].GetGauge().GetValue()
+							value = family.GetMetric()[0].GetGauge().GetValue()
 						}
-						f.Expect(says == 1).To(Equal(a.IsLeader()), "%s after %v", name, time.Since(a.begun))
+						f.Expect(value == 1).To(Equal(a.IsLeader()), "%s after %v", name, time.Since(a.begun))
 					}
 					seen[a.IsLeader()]++
 				}
@@ -251,7 +251,7 @@ choria_election_leader{election="scheduler",identity="a"} 1
 	})
 }
 
-// scrape returns what a registry has, by name.
+// scrape returns the metrics of a registry by name.
 func scrape(f *fleet, r prometheus.Gatherer) map[string]*dto.MetricFamily {
 	f.Helper()
 	gathered, err := r.Gather()
@@ -268,7 +268,7 @@ func TestOldNamesOfMetricsExistOnlyOnDemand(t *testing.T) {
 		r := prometheus.NewPedanticRegistry()
 		f.candidate("a", election.WithRegisterer(r)).start()
 		f.candidate("b", election.WithRegisterer(r, "choria_asyncjobs")).start()
-		f.candidate("c", election.WithRegisterer(nil, "choria")).start() // without a registerer it counts for nothing
+		f.candidate("c", election.WithRegisterer(nil, "choria")).start()
 		after(interval)
 		families := scrape(f, r)
 		f.Expect(families["election_leader"].GetMetric()).To(HaveLen(2))

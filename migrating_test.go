@@ -18,7 +18,7 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
-// What docs/MIGRATING.md shows for "after" is taken from these examples: a test compares them.
+// docs/MIGRATING.md shows these examples as "after": a test compares them.
 
 func Example_fromChoria() {
 	bucket, shutdown := connect("provisioner")
@@ -210,7 +210,7 @@ func TestMigrationGuideShowsTheExamples(t *testing.T) {
 	}
 }
 
-// trimLines returns text without the blanks at the beginning and end of its lines.
+// trimLines removes the blanks at the beginning and end of each line.
 func trimLines(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {

@@ -20,7 +20,7 @@ import (
 const (
 	// spread is the time over which candidates spread their answers to a release that names no successor, and some more.
 	spread = 50 * time.Millisecond
-	// expirySpread is the same for other vacancies.
+	// expirySpread is the same for their answers to all other vacancies.
 	expirySpread = ttl/16 + 5*time.Millisecond
 )
 

@@ -162,7 +162,7 @@ func TestStatusNamesNoRefusedSource(t *testing.T) {
 				} else {
 					refusedFor(2 * ttl)
 				}
-				for range 20 {
+				for range unlessShort(20, 3) {
 					a.link.Cut()
 					f.permit(leastPermissions)
 					after(time.Second)

@@ -96,7 +96,7 @@ func TestPreemptionTakesOverFromALowerPriority(t *testing.T) {
 		f.Expect(b.IsLeader()).To(BeTrue())
 		f.Expect(order).To(Equal([]string{"a lost", "b won"}))
 		after(10 * ttl)
-		f.Expect(b.IsLeader()).To(BeTrue(), "b asks no leader of a higher priority, and without preemption nobody asks b")
+		f.Expect(b.IsLeader()).To(BeTrue(), "a candidate without preemption leaves the leader alone")
 		f.Expect(patient.seen()).To(BeEmpty())
 	}, republished)
 }

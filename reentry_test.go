@@ -129,7 +129,8 @@ func TestResignInsideOnWonReturnsAnErrorInBoundedTime(t *testing.T) {
 				result <- a.Resign(context.Background())
 				took = time.Since(began)
 			}
-		})).start()
+		}))
+		a.start()
 		after(interval)
 		f.Expect(a.IsLeader()).To(BeFalse(), "leadership ends at once")
 		after(2 * ttl) // the release timeout and one TTL

@@ -170,7 +170,7 @@ func TestReleaseOfAPlainCandidateIsTakenAtOnce(t *testing.T) {
 
 func TestIdleLeaderReleasesWithinAnyReleaseTimeout(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		for range 20 {
+		for range unlessShort(20, 3) {
 			e, err := election.NewElection("a", key, f.Bucket, election.WithSplay(0), election.WithReleaseTimeout(0))
 			f.Expect(err).NotTo(HaveOccurred())
 			done := make(chan error)

@@ -17,6 +17,16 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
+// cutOffLeader returns a leader that was cut off right after a renewal, and considers itself leader for a whole lease.
+func (f *fleet) cutOffLeader(candidate newCandidate) *candidate {
+	f.Helper()
+	a := candidate("a").start()
+	after(interval) // the renewal at the end of the stand-down
+	f.Expect(a.IsLeader()).To(BeTrue())
+	a.link.Cut()
+	return a
+}
+
 func TestDeletionIsRememberedAfterAFailedAttempt(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")
@@ -64,7 +74,7 @@ func TestDeletedOrPurgedKeyIsNoRelease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
-				f.Write("somebody")
+				f.Write("stranger")
 				f.Expect(remove(f.Bucket)).To(Succeed())
 				c := f.candidate("a").start()
 				f.Expect(c.State()).To(Equal(election.LeaderElectState))
@@ -90,16 +100,6 @@ func TestDeletedKeyNeverMakesTwoLeaders(t *testing.T) {
 			})
 		})
 	}
-}
-
-// cutOffLeader returns a leader that was cut off right after a renewal, and considers itself leader for a whole lease.
-func (f *fleet) cutOffLeader(candidate newCandidate) *candidate {
-	f.Helper()
-	a := candidate("a").start()
-	after(interval) // the renewal at the end of the stand-down
-	f.Expect(a.IsLeader()).To(BeTrue())
-	a.link.Cut()
-	return a
 }
 
 func TestNewCandidateOfARemovedKeyWaitsOneTTL(t *testing.T) {
@@ -161,16 +161,13 @@ func TestDistantNewCandidateOfADeletedKeyWaits(t *testing.T) {
 }
 
 func TestNewCandidateBesideOtherElectionsWaits(t *testing.T) {
-	for n := range 4 {
+	for n := range unlessShort(4, 2) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
 				l := f.Server.Link(f.T)
-				bucket := f.Server.Bucket(f.T, natstest.Connect(f.T, l), ttl, f.Changes...)
+				bucket := f.Bare(natstest.Connect(f.T, l))
 				for i := range n {
-					e, err := election.NewElection("other", fmt.Sprintf("other-%d", i), bucket, election.WithSplay(0))
-					f.Expect(err).NotTo(HaveOccurred())
-					go func() { _ = e.Start(context.Background()) }()
-					f.T.Cleanup(func() { _ = e.Shutdown(context.Background()) })
+					f.election("c", fmt.Sprintf("other-%d", i), bucket)
 				}
 				after(ttl)
 				a := f.cutOffLeader(f.candidate)
@@ -204,7 +201,7 @@ func TestUnnotifiedCandidateForgetsAnOldDeletion(t *testing.T) {
 		nc := natstest.Connect(f.T, l)
 		js, err := jetstream.New(nc)
 		f.Expect(err).NotTo(HaveOccurred())
-		bucket := &faulty{KeyValue: f.Server.Bucket(f.T, nc, ttl, f.Changes...), unwatchable: true}
+		bucket := &faulty{KeyValue: f.Bare(nc), unwatchable: true}
 		b := f.candidateOn("b", l, bucket, election.WithJetStream(js), election.WithStandDown(time.Second))
 		var lose atomic.Bool
 		lose.Store(true)

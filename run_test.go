@@ -222,7 +222,7 @@ func TestRunWithoutWorkIsRefused(t *testing.T) {
 
 func TestRunIgnoresTheErrorOfItsOwnContext(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		for range 100 {
+		for range unlessShort(100, 10) {
 			a := f.candidate("a")
 			ctx, cancel := context.WithCancel(context.Background())
 			go func() {

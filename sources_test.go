@@ -16,6 +16,17 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
+// endedWatcher is a watcher that has ended.
+type endedWatcher struct{ jetstream.KeyWatcher }
+
+func (endedWatcher) Updates() <-chan jetstream.KeyValueEntry {
+	ended := make(chan jetstream.KeyValueEntry)
+	close(ended)
+	return ended
+}
+
+func (endedWatcher) Stop() error { return nil }
+
 func TestEndedWatcherIsRestartedSlowly(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a, bucket := f.faultyCandidate("a")
@@ -30,17 +41,6 @@ func TestEndedWatcherIsRestartedSlowly(t *testing.T) {
 		f.Expect(a.IsLeader()).To(BeTrue())
 	})
 }
-
-// endedWatcher is a watcher that has ended.
-type endedWatcher struct{ jetstream.KeyWatcher }
-
-func (endedWatcher) Updates() <-chan jetstream.KeyValueEntry {
-	ended := make(chan jetstream.KeyValueEntry)
-	close(ended)
-	return ended
-}
-
-func (endedWatcher) Stop() error { return nil }
 
 func TestReconnectionKeepsTheBestSource(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
@@ -173,7 +173,7 @@ func TestUnnotifiedCandidatePollsAndWarnsOnce(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		var log logged
 		f.leading("a").shutdown()
-		f.Write("somebody")
+		f.Write("stranger")
 		b := f.unnotified("b", election.WithLogger(log.logger())).start()
 		f.Expect(b.Status().Notifications).To(Equal("none"))
 		after(ttl + 400*time.Millisecond + 2*interval)

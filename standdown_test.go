@@ -12,6 +12,19 @@ import (
 	"github.com/natscampaign/election/internal/faultproxy"
 )
 
+// eager are options of a candidate that leads as soon as it may, and reads its own late writes soon.
+var eager = []election.Option{election.WithStandDown(0), election.WithCampaignInterval(ttl / 5)}
+
+// expectNoOverlap expects that two candidates never lead together, and that the second leads in the end.
+func (f *fleet) expectNoOverlap(a, b *candidate) {
+	f.Helper()
+	for range 3 * ttl / (5 * time.Millisecond) {
+		after(5 * time.Millisecond)
+		f.Expect(a.IsLeader() && b.IsLeader()).To(BeFalse())
+	}
+	f.Expect(b.IsLeader()).To(BeTrue())
+}
+
 func TestWinnerAfterACrashWaitsForTheStandDown(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")
@@ -135,19 +148,6 @@ func TestInheritedStandDownIsAtMostOneTTL(t *testing.T) {
 		after(ttl)
 		f.Expect(b.IsLeader()).To(BeTrue())
 	})
-}
-
-// eager are options of a candidate that leads as soon as it may, and reads its own late writes soon.
-var eager = []election.Option{election.WithStandDown(0), election.WithCampaignInterval(ttl / 5)}
-
-// expectNoOverlap expects that two candidates never lead together, and that the second leads in the end.
-func (f *fleet) expectNoOverlap(a, b *candidate) {
-	f.Helper()
-	for range 3 * ttl / (5 * time.Millisecond) {
-		after(5 * time.Millisecond)
-		f.Expect(a.IsLeader() && b.IsLeader()).To(BeFalse())
-	}
-	f.Expect(b.IsLeader()).To(BeTrue())
 }
 
 func TestReclaimedWinKeepsTheStandDownOfADeletion(t *testing.T) {

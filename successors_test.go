@@ -15,13 +15,16 @@ import (
 	"github.com/natscampaign/election/internal/settings"
 )
 
+// headStart is for how long a release is left to its first successor.
+const headStart = 25 * time.Millisecond
+
 func TestShortLivedCandidatesDoNotSlowAHandover(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.connected("a").start()
 		after(interval)
 		b := f.connected("b").start()
 		after(2 * interval)
-		for i := range 500 { // one lost campaign each
+		for i := range unlessShort(500, 100) { // one lost campaign each
 			_, err := f.Bucket.Update(context.Background(), key, fmt.Appendf(nil, `{"name":"cron","instance":"i%d","attempt":"i%d.1"}`, i, i), 1<<40)
 			f.Expect(err).To(HaveOccurred())
 		}
@@ -32,14 +35,11 @@ func TestShortLivedCandidatesDoNotSlowAHandover(t *testing.T) {
 	}, republished)
 }
 
-// headStart is for how long a release is left to its first successor.
-const headStart = 25 * time.Millisecond
-
 func TestOnlyTheSuccessorAnswersARelease(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.connected("a").start()
 		after(interval)
-		all, attempts := f.crowd(100, f.connected)
+		all, attempts := f.crowd(unlessShort(100, 20), f.connected)
 		after(3 * interval)
 		latest := f.connected("latest").start()
 		after(3 * interval)

@@ -49,6 +49,15 @@ func needsThirdClock(t *testing.T) {
 	}
 }
 
+// moveWall changes the wall clock reading of a time and keeps the monotonic reading. The first word of a time holds the seconds of the
+// wall clock above 30 bits of nanoseconds. Its highest bit shows that there is a monotonic reading.
+func moveWall(t time.Time, by time.Duration) time.Time {
+	word := (*uint64)(unsafe.Pointer(&t))
+	wall := time.Duration(*word<<1>>31)*time.Second + time.Duration(*word&(1<<30-1)) + by
+	*word = 1<<63 | uint64(wall/time.Second)<<30 | uint64(wall%time.Second)
+	return t
+}
+
 func TestWallClockStepEndsNoLeadership(t *testing.T) {
 	needsThirdClock(t)
 	for _, step := range []time.Duration{2 * time.Hour, time.Second, -time.Second, -24 * time.Hour} {
@@ -172,13 +181,4 @@ election_leader{election="scheduler",identity="a"} `+leader+"\n"), "election_lea
 	says("1")
 	held.lease.Store(written(LeaderState, time.Hour, 0, 3603*time.Second, 3603*time.Second)) // though no timer has fired
 	says("0")
-}
-
-// moveWall changes the wall clock reading of a time and keeps the monotonic reading. The first word of a time holds the seconds of the
-// wall clock above 30 bits of nanoseconds. Its highest bit shows that there is a monotonic reading.
-func moveWall(t time.Time, by time.Duration) time.Time {
-	word := (*uint64)(unsafe.Pointer(&t))
-	wall := time.Duration(*word<<1>>31)*time.Second + time.Duration(*word&(1<<30-1)) + by
-	*word = 1<<63 | uint64(wall/time.Second)<<30 | uint64(wall%time.Second)
-	return t
 }

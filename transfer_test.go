@@ -19,6 +19,21 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
+// leaderWith returns a leader and candidates of the given names, all of which know their connection.
+func (f *fleet) leaderWith(names ...string) (*candidate, map[string]*candidate) {
+	f.Helper()
+	a := f.connected("a").start()
+	after(interval)
+	others := map[string]*candidate{}
+	for _, name := range names {
+		others[name] = f.connected(name).start()
+		after(100 * time.Millisecond)
+	}
+	after(interval)
+	f.Expect(a.IsLeader()).To(BeTrue())
+	return a, others
+}
+
 func TestTransferDuringAReleaseIsRefused(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		nc := f.Server.Connect(f.T)
@@ -66,21 +81,6 @@ func TestTransferReachesADistantCandidate(t *testing.T) {
 		after(interval)
 		f.Expect(a.Transfer(context.Background(), "b")).To(Succeed())
 	}, republished)
-}
-
-// leaderWith returns a leader and candidates of the given names, all of which know their connection.
-func (f *fleet) leaderWith(names ...string) (*candidate, map[string]*candidate) {
-	f.Helper()
-	a := f.connected("a").start()
-	after(interval)
-	others := map[string]*candidate{}
-	for _, name := range names {
-		others[name] = f.connected(name).start()
-		after(100 * time.Millisecond)
-	}
-	after(interval)
-	f.Expect(a.IsLeader()).To(BeTrue())
-	return a, others
 }
 
 func TestTransferReturnsWhenItsTargetLeads(t *testing.T) {
@@ -176,7 +176,7 @@ func TestTransferToAnUnreadyCandidateIsRefused(t *testing.T) {
 			f.Expect(a.IsLeader()).To(BeTrue())
 		}
 		f.Expect(a.Transfer(context.Background(), "")).To(MatchError(election.ErrInvalidOption))
-		f.Expect(a.Transfer(context.Background(), "a")).To(Succeed(), "it leads already")
+		f.Expect(a.Transfer(context.Background(), "a")).To(Succeed(), "a leads already")
 		f.Expect(a.IsLeader()).To(BeTrue())
 		f.Expect(others["b"].Transfer(context.Background(), "a")).To(MatchError(election.ErrNotLeader))
 		f.Expect(a.seen()).To(HaveLen(1))
@@ -217,11 +217,7 @@ func TestTransferWithoutAConnectionNamesTheFix(t *testing.T) {
 
 func TestNewCandidateLeavesATransferToItsTarget(t *testing.T) {
 	const far = 100 * time.Millisecond // from the server to the target
-	step := far / 10
-	if testing.Short() {
-		step = far / 2
-	}
-	for offset := -far; offset <= 2*far; offset += step {
+	for offset := -far; offset <= 2*far; offset += far / time.Duration(unlessShort(10, 2)) {
 		t.Run(fmt.Sprint(offset), func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
 				a, others := f.leaderWith("b")

@@ -20,6 +20,53 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
+// forger publishes what the server would republish.
+type forger struct {
+	*fleet
+	nc *nats.Conn
+}
+
+func (f *fleet) forger() *forger { return &forger{f, f.Server.Connect(f.T)} }
+
+// publish publishes a change of the key with all headers that the server would set.
+func (f *forger) publish(revision uint64, value string, headers ...string) {
+	m := nats.NewMsg("election." + natstest.BucketName + "." + key)
+	m.Header.Set("Nats-Stream", "KV_"+natstest.BucketName)
+	m.Header.Set("Nats-Subject", "$KV."+natstest.BucketName+"."+key)
+	m.Header.Set("Nats-Sequence", strconv.FormatUint(revision, 10))
+	m.Header.Set("Nats-Time-Stamp", time.Now().UTC().Format(time.RFC3339Nano))
+	for i := 0; i+1 < len(headers); i += 2 {
+		m.Header.Set(headers[i], headers[i+1])
+	}
+	m.Data = []byte(value)
+	f.Expect(f.nc.PublishMsg(m)).To(Succeed())
+}
+
+// releasedRecord returns the record under the key as its writer would release it.
+func (f *forger) releasedRecord() string {
+	var r map[string]any
+	f.Expect(json.Unmarshal([]byte(f.record()), &r)).To(Succeed())
+	r["released"] = time.Now().UTC().Format(time.RFC3339Nano)
+	text, err := json.Marshal(r)
+	f.Expect(err).NotTo(HaveOccurred())
+	return string(text)
+}
+
+// forgeries are false notifications about a key at the given revision.
+var forgeries = map[string]func(f *forger, revision uint64){
+	"a release at the live revision": func(f *forger, revision uint64) { f.publish(revision, f.releasedRecord()) },
+	"a release at the next revision": func(f *forger, revision uint64) { f.publish(revision+1, f.releasedRecord()) },
+	"an expiry":                      func(f *forger, revision uint64) { f.publish(revision+1, "", "Nats-Marker-Reason", "MaxAge") },
+	"an expiry at the live revision": func(f *forger, revision uint64) { f.publish(revision, "", "Nats-Marker-Reason", "MaxAge") },
+	"a deletion":                     func(f *forger, revision uint64) { f.publish(revision+1, "", "KV-Operation", "DEL") },
+	"another leader": func(f *forger, revision uint64) {
+		f.publish(revision+1, `{"name":"evil","instance":"evil","attempt":"evil.1","term":99,"metadata":{"address":"10.6.6.6"}}`)
+	},
+	"a record of a later bucket": func(f *forger, revision uint64) {
+		f.publish(1, fmt.Sprintf(`{"name":"evil","instance":"evil","attempt":"evil.1","term":1,"bucket":%q}`, time.Now().Add(time.Hour).Format(time.RFC3339Nano)))
+	},
+}
+
 func TestNotificationOfABucketOfTheSameNameIsIgnored(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.connected("a").start()
@@ -79,57 +126,10 @@ func TestRefusedWritesDoNotFillTheMemoryOfTheLeader(t *testing.T) {
 		}
 		attempts(10) // so that buffers have grown
 		before := live()
-		attempts(100)
+		attempts(unlessShort(100, 20))
 		f.Expect(live() - before).To(BeNumerically("<", 3<<20))
 		f.Expect(leader.IsLeader()).To(BeTrue())
 	}, republished)
-}
-
-// forger publishes what the server would republish.
-type forger struct {
-	*fleet
-	nc *nats.Conn
-}
-
-func (f *fleet) forger() *forger { return &forger{f, f.Server.Connect(f.T)} }
-
-// publish publishes a change of the key with all headers that the server would set.
-func (f *forger) publish(revision uint64, value string, headers ...string) {
-	m := nats.NewMsg("election." + natstest.BucketName + "." + key)
-	m.Header.Set("Nats-Stream", "KV_"+natstest.BucketName)
-	m.Header.Set("Nats-Subject", "$KV."+natstest.BucketName+"."+key)
-	m.Header.Set("Nats-Sequence", strconv.FormatUint(revision, 10))
-	m.Header.Set("Nats-Time-Stamp", time.Now().UTC().Format(time.RFC3339Nano))
-	for i := 0; i+1 < len(headers); i += 2 {
-		m.Header.Set(headers[i], headers[i+1])
-	}
-	m.Data = []byte(value)
-	f.Expect(f.nc.PublishMsg(m)).To(Succeed())
-}
-
-// releasedRecord returns the record under the key as its writer would release it.
-func (f *forger) releasedRecord() string {
-	var r map[string]any
-	f.Expect(json.Unmarshal([]byte(f.record()), &r)).To(Succeed())
-	r["released"] = time.Now().UTC().Format(time.RFC3339Nano)
-	text, err := json.Marshal(r)
-	f.Expect(err).NotTo(HaveOccurred())
-	return string(text)
-}
-
-// forgeries are messages about a key at the given revision, on which nobody may act.
-var forgeries = map[string]func(f *forger, revision uint64){
-	"a release at the live revision": func(f *forger, revision uint64) { f.publish(revision, f.releasedRecord()) },
-	"a release at the next revision": func(f *forger, revision uint64) { f.publish(revision+1, f.releasedRecord()) },
-	"an expiry":                      func(f *forger, revision uint64) { f.publish(revision+1, "", "Nats-Marker-Reason", "MaxAge") },
-	"an expiry at the live revision": func(f *forger, revision uint64) { f.publish(revision, "", "Nats-Marker-Reason", "MaxAge") },
-	"a deletion":                     func(f *forger, revision uint64) { f.publish(revision+1, "", "KV-Operation", "DEL") },
-	"another leader": func(f *forger, revision uint64) {
-		f.publish(revision+1, `{"name":"evil","instance":"evil","attempt":"evil.1","term":99,"metadata":{"address":"10.6.6.6"}}`)
-	},
-	"a record of a later bucket": func(f *forger, revision uint64) {
-		f.publish(1, fmt.Sprintf(`{"name":"evil","instance":"evil","attempt":"evil.1","term":1,"bucket":%q}`, time.Now().Add(time.Hour).Format(time.RFC3339Nano)))
-	},
 }
 
 func TestForgedNotificationMovesNoLeadership(t *testing.T) {
@@ -138,6 +138,9 @@ func TestForgedNotificationMovesNoLeadership(t *testing.T) {
 			"connected": func(*candidate) {},
 			"cut off":   func(c *candidate) { c.link.LoseRequests(func(faultproxy.Message) bool { return true }) },
 		} {
+			if testing.Short() && state == "connected" {
+				continue
+			}
 			t.Run(name+", the leader "+state, func(t *testing.T) {
 				onVirtualTime(t, func(f *fleet) {
 					a := f.connected("a").start()
@@ -146,7 +149,7 @@ func TestForgedNotificationMovesNoLeadership(t *testing.T) {
 					after(3 * interval)
 					evil := f.forger()
 					disturb(a)
-					for until := time.Now().Add(time.Second); time.Now().Before(until); {
+					for range unlessShort(100, 20) {
 						forge(evil, f.revision())
 						after(10 * time.Millisecond)
 						f.Expect(a.IsLeader()).To(BeTrue())
@@ -180,8 +183,8 @@ func TestForgedNotificationsCostThreeReadsAndThenOnePerTTL(t *testing.T) {
 						writes.Add(1)
 					}
 				})
-				const ttls = 3
-				for end := time.Now().Add(ttls * ttl); time.Now().Before(end); {
+				ttls := unlessShort(3, 1)
+				for end := time.Now().Add(time.Duration(ttls) * ttl); time.Now().Before(end); {
 					revision := f.revision()
 					for range 10 {
 						forge(evil, revision)
@@ -226,7 +229,7 @@ func TestForgedVacancyDoesNotSynchroniseLaterAnswers(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.connected("a").start()
 		after(interval)
-		_, attempts := f.crowd(100, f.connected)
+		_, attempts := f.crowd(unlessShort(100, 50), f.connected)
 		after(5*interval + time.Second)
 		f.forger().publish(f.revision()+2, "", "Nats-Marker-Reason", "MaxAge") // the revision of the release, after one more renewal
 		after(ttl + 2*time.Second)
