@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -79,7 +80,7 @@ func passGate(args []string) {
 	syscall.CloseOnExec(gateFD)
 	syscall.CloseOnExec(faultFD)
 	if n, _ := gate.Read(make([]byte, 1)); n == 1 {
-		if number, ok := syscall.Exec(args[2], args[gateArgs:], os.Environ()).(syscall.Errno); ok {
+		if number := syscall.Errno(0); errors.As(syscall.Exec(args[2], args[gateArgs:], os.Environ()), &number) {
 			_, _ = fmt.Fprint(fault, int(number))
 		}
 	}
