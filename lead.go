@@ -101,6 +101,8 @@ func (r *run) verify(t *activeTerm) {
 	defer cancel()
 	s, found := r.readOwn(ctx, t)
 	switch {
+	case found == ours && !s.Record.Released.IsZero():
+		t.end(ReasonOverwritten)
 	case found == ours:
 		_ = r.adopt(context.WithoutCancel(ctx), t, s) // a write that was not pending only has its revision taken over
 	case found != unclear:
@@ -230,6 +232,8 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 	r.reads.until = time.Time{} // a read may prove the loss, and refusals are rare: try it even where reading seems not to be permitted
 	s, found := r.readOwn(ctx, t)
 	switch {
+	case found == ours && !s.Record.Released.IsZero(): // a release of an earlier term of ours was applied late: anybody may take the key over it
+		t.end(ReasonOverwritten)
 	case found == ours:
 		if adopted := r.adopt(ctx, t, s); !errors.Is(adopted, errNotPending) {
 			return adopted

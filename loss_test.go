@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -257,4 +258,23 @@ func TestNotifiedLeaderNoticesAForeignWriteAtOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Where the history was rewound, a late release of an earlier term may be applied over the record of a new one. Anybody may then take the
+// key without a stand-down. The simulator found it.
+func TestOwnLateReleaseEndsTheTerm(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, bucket := f.faultyCandidate("a")
+		a.start()
+		after(2 * interval)
+		term, leads := a.Term()
+		f.Expect(leads).To(BeTrue())
+		released := strings.Replace(f.record(), `"attempt"`, `"released":"2000-01-01T00:00:00Z","attempt"`, 1)
+		bucket.onUpdate(func(context.Context, []byte, uint64, func() (uint64, error)) (uint64, error) { return 0, errConflict })
+		bucket.onGet(func(context.Context, func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
+			return entry{value: []byte(released), revision: f.revision() + 1}, nil
+		})
+		after(interval + instant)
+		f.Expect(term.Valid()).To(BeFalse())
+	})
 }

@@ -86,8 +86,8 @@ func (w *world) leaderLimit() time.Duration {
 		interval = max(interval, s.plan.intervalOf(ttl), min(s.plan.backoff, ttl))
 		standDown = max(standDown, s.plan.standDownOf(ttl))
 	}
-	if w.judge.removals > 0 || w.forgedAny {
-		standDown = max(standDown, ttl) // the winner may have been notified of a deletion
+	if w.judge.removals > 0 || w.forgedAny || w.onlyNoRead() {
+		standDown = max(standDown, ttl) // the winner may have been notified of a deletion; without reading it cannot tell that of a release
 	}
 	var extra time.Duration
 	if w.script.markers && w.onlyNoRead() { // they cannot create the key before the marker of its expiry is gone too
