@@ -133,7 +133,7 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 	}
 	if r.bucketUnknown {
 		if err := r.reloadBucket(ctx); err != nil {
-			if !isUnfit(err) {
+			if !kv.IsUnfit(err) {
 				err = nil
 			}
 			return nil, !hinted, err
@@ -372,7 +372,7 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 			r.bucketUnknown = true
 			r.notBefore = time.Now().Add(info.Timing.TTL) // so that others get the key, whatever becomes of the release
 			r.abandon(ctx, a, "the bucket's info cannot be loaded", err)
-			if isUnfit(err) {
+			if kv.IsUnfit(err) {
 				return nil, err
 			}
 			return nil, nil
@@ -408,7 +408,7 @@ func (r *run) abandon(ctx context.Context, a acquisition, why string, cause erro
 	info := r.info()
 	ctx, cancel := context.WithTimeout(ctx, info.RequestTimeout())
 	defer cancel()
-	if isUnfit(cause) { // where a release might never expire
+	if kv.IsUnfit(cause) { // where a release might never expire
 		err := r.bucket.Delete(ctx, r.key, jetstream.LastRevision(a.revision))
 		r.log.Warn("Key won, but not kept", "why", why, "cause", cause, "error", err)
 		return

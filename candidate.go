@@ -163,11 +163,6 @@ func (r *run) loadBucket(ctx context.Context) (*bucketInfo, error) {
 	return loaded, nil
 }
 
-// isUnfit reports whether an error says that the bucket, or an option in this bucket, is wrong.
-func isUnfit(err error) bool {
-	return errors.Is(err, ErrBucketUnsuitable) || errors.Is(err, ErrInvalidOption)
-}
-
 // requestFailed remembers an error for Status. A connection that is closed for good ends the run.
 func (r *run) requestFailed(err error) {
 	r.update(func(s *snapshot) { s.lastError = err.Error() })

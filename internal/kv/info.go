@@ -66,7 +66,7 @@ func (b *Bucket) WaitFor(ctx context.Context, log *slog.Logger, load func() erro
 			return nil
 		case err == nil, ctx.Err() != nil:
 			return nil
-		case errors.Is(err, ErrUnsuitable), errors.Is(err, validate.ErrInvalidOption), errors.Is(err, nats.ErrConnectionClosed):
+		case IsUnfit(err), errors.Is(err, nats.ErrConnectionClosed):
 			return err
 		case try == 0:
 			log.Warn("Bucket cannot be reached, waiting for it", "bucket", b.Bucket(), "error", err)
@@ -75,6 +75,11 @@ func (b *Bucket) WaitFor(ctx context.Context, log *slog.Logger, load func() erro
 		}
 		timeutil.Sleep(ctx, retryDelay+timeutil.Random(retryDelay))
 	}
+}
+
+// IsUnfit reports whether an error says that the bucket, or an option in this bucket, is wrong: no waiting mends it.
+func IsUnfit(err error) bool {
+	return errors.Is(err, ErrUnsuitable) || errors.Is(err, validate.ErrInvalidOption)
 }
 
 // InfoOf returns what the status of a bucket says.
