@@ -55,7 +55,7 @@ type Listener struct {
 
 	mu      sync.Mutex
 	changed Signal
-	last    Change    // the latest notification from the source in use; meaningless while notified is zero
+	last    Change    // the latest notification from the source in use; meaningless while at is zero
 	at      time.Time // when it came; zero if none came
 	readAt  time.Time // when to read the key; zero for no reason to
 	hint    hint
@@ -132,8 +132,7 @@ func (l *Listener) WaitReady(ctx context.Context, answer time.Duration) {
 	}
 }
 
-// InBucket reports whether the notifier takes the bucket for the one that was created at the given time. If not, it looks for a source
-// in the new bucket.
+// InBucket reports whether the notifier takes the bucket for the one that was created at the given time.
 func (l *Listener) InBucket(created time.Time) bool {
 	return l.notifier.created.Load().Equal(created)
 }
