@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // op is a method of the bucket that the library calls.
@@ -70,7 +72,7 @@ func (v *view) travel(ctx context.Context, o op, q *write, f fate, serve func(ti
 		return err
 	}
 	if f.err != nil {
-		wait(ctx, f.replyDelay)
+		timeutil.Sleep(ctx, f.replyDelay)
 		if ctx.Err() != nil && f.replyDelay > 0 {
 			return ctx.Err()
 		}
@@ -81,7 +83,7 @@ func (v *view) travel(ctx context.Context, o op, q *write, f fate, serve func(ti
 		return ctx.Err()
 	}
 	arrival := time.Now().Add(v.w.script.latency + f.requestDelay)
-	if !wait(ctx, time.Until(arrival)) {
+	if !timeutil.Sleep(ctx, time.Until(arrival)) {
 		if o.writes() {
 			v.arriveLate(arrival, q, f, serve)
 		}
@@ -92,7 +94,7 @@ func (v *view) travel(ctx context.Context, o op, q *write, f fate, serve func(ti
 		<-ctx.Done()
 		return err
 	}
-	if f.replyLost || !wait(ctx, v.w.script.latency+f.replyDelay) || v.isCut() {
+	if f.replyLost || !timeutil.Sleep(ctx, v.w.script.latency+f.replyDelay) || v.isCut() {
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -110,7 +112,7 @@ func (v *view) awaitLink(ctx context.Context, o op, q *write, f fate, serve func
 		return nil
 	case !buffered:
 		return nats.ErrReconnectBufExceeded
-	case wait(ctx, left):
+	case timeutil.Sleep(ctx, left):
 		return nil
 	}
 	if o.writes() {
@@ -218,19 +220,4 @@ func (v *view) end(o op, q *write, err error) {
 		}
 	}
 	v.w.checkSoon()
-}
-
-// wait waits and reports whether ctx is still alive then.
-func wait(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
