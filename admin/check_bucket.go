@@ -22,7 +22,7 @@ func (c *checkup) checkTTL() {
 	if ttl < kv.MinTTL || ttl > kv.MaxTTL {
 		return // which is a problem of the bucket's info
 	}
-	fix := fmt.Sprintf("give the bucket a TTL between 2s and 1m0s, such as 5s, while nobody leads: CreateBucket does for %q too", c.name)
+	fix := kv.TTLAdvice(c.name)
 	switch {
 	case ttl < 2*time.Second:
 		c.warn("ttl-short", fmt.Sprintf("the bucket's TTL is %v, and servers are up to %v late to expire a key: a short disturbance ends a term", ttl, kv.ExpiryLateness), fix)

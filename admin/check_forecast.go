@@ -91,12 +91,8 @@ func (e estimate) plus(median, worst time.Duration) estimate {
 	return estimate{e.median + median, e.worst + worst}
 }
 
-const (
-	// requestTime stands for the time that a write takes.
-	requestTime = time.Millisecond
-	// releaseSpread is the time over which candidates spread their answers to a release that names no successors; see package notify.
-	releaseSpread = 25 * time.Millisecond
-)
+// requestTime stands for the time that a write takes.
+const requestTime = time.Millisecond
 
 // capability is what candidates can do about a vacancy.
 type capability struct {
@@ -114,9 +110,9 @@ type capability struct {
 func (c capability) failovers(t settings.Timing) (release, crash, eviction estimate) {
 	expiry := estimate{t.TTL - t.Interval/2, t.TTL + kv.ExpiryLateness}
 	removed := max(t.StandDown, t.TTL)
-	answer := estimate{releaseSpread / 2, releaseSpread} // to a release
+	answer := estimate{notify.ShortSpread / 2, notify.ShortSpread} // to a release
 	if c.named {
-		answer = estimate{requestTime, notify.HeadStart + releaseSpread} // at worst the one that is named is gone
+		answer = estimate{requestTime, notify.HeadStart + notify.ShortSpread} // at worst the one that is named is gone
 	}
 	if c.notified && !c.unreadable { // a notification is a reason to read the key, and no more
 		spread := estimate{t.Spread() / 2, t.Spread()}

@@ -103,7 +103,7 @@ func TestTransactionThatFailsShutsNobodyOut(t *testing.T) {
 	s.Expect(InTerm(ctx, db, s.old, set("of old"))).To(Succeed())
 }
 
-// Each term adds to what it read. Whoever comes first, the newer one reads all that the older one will ever have written.
+// Each term adds to what it read. Whichever comes first, the newer one reads all that the older one will ever have written.
 func TestTransactionsOfBothTermsAtOnceNeverMix(t *testing.T) {
 	s := newStage(t)
 	db := s.database()

@@ -6,7 +6,7 @@ import (
 )
 
 // heldLimit is how many bytes a half of a connection takes in before it is delivered
-// of some. Whoever sends more than that into a stalled link blocks, as with TCP.
+// of some. A sender of more than that into a stalled link blocks, as with TCP.
 const heldLimit = 16 << 20
 
 // conn is one connection through a link. Its two halves are independent, so that a

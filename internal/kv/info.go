@@ -82,6 +82,11 @@ func IsUnfit(err error) bool {
 	return errors.Is(err, ErrUnsuitable) || errors.Is(err, validate.ErrInvalidOption)
 }
 
+// TTLAdvice says how to give a bucket a TTL that suits elections.
+func TTLAdvice(bucket string) string {
+	return fmt.Sprintf("give the bucket a TTL between 2s and 1m0s, such as 5s, while nobody leads: CreateBucket does for %q too", bucket)
+}
+
 // InfoOf returns what the status of a bucket says.
 func InfoOf(status jetstream.KeyValueStatus) Info {
 	i := Info{Bucket: status.Bucket(), TTL: status.TTL(), History: status.History(), MarkerTTL: status.LimitMarkerTTL()}
@@ -120,7 +125,7 @@ type Problem struct {
 // Problems is the one list of what makes a bucket unfit for elections: candidates, CreateBucket, Check and group all go by it.
 func (i Info) Problems() (problems []Problem) {
 	add := func(code, message, fix string) { problems = append(problems, Problem{code, message, fix}) }
-	ttl := fmt.Sprintf("give it a TTL between 2s and 1m0s, such as 5s, while nobody leads: CreateBucket does for %q too", i.Bucket)
+	ttl := TTLAdvice(i.Bucket)
 	switch {
 	case i.TTL <= 0:
 		add("no-ttl", "has no TTL: the key of a leader that crashed would stay for ever", ttl)

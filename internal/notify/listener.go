@@ -214,7 +214,7 @@ func (l *Listener) consider(c Change, now time.Time) {
 		return
 	default: // another candidate was quicker
 		holder = true
-		at = now.Add(learnDelay + timeutil.Random(shortSpread))
+		at = now.Add(learnDelay + timeutil.Random(ShortSpread))
 		if !l.readAt.IsZero() && l.hint.at.IsZero() {
 			at = timeutil.Earlier(at, l.readAt)
 		}
@@ -318,7 +318,8 @@ func (l *Listener) judge(h hint, s kv.State, err error) {
 	}
 	agrees := s.Removal == kv.Gone && h.Removal != kv.Kept
 	lags := err == nil && !agrees && s.Revision < h.Revision && l.wrong < maxWrongHints // or the hint is forged
-	if (lags || err != nil) && l.hint.at.IsZero() {                                     // the latter proves nothing
+	unclear := err != nil
+	if (lags || unclear) && l.hint.at.IsZero() {
 		l.hint, l.readAt = h, again
 	}
 	if err == nil && !lags && s.Held() {

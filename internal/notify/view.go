@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// shortSpread is the time over which candidates spread what costs little when some of them do it at once: the answers to a release
+	// ShortSpread is the time over which candidates spread what costs little when some of them do it at once: the answers to a release
 	// that names no successors, and the reads after a new holder was notified. A release that is stored for 50 ms only, as in a bucket
 	// that candidates of Choria share, is answered within it.
-	shortSpread = 25 * time.Millisecond
+	ShortSpread = 25 * time.Millisecond
 	// fairSpread is the same for the answers of candidates among which chance decides, as holders of a lock: few of them wait, and a lock
 	// is released all the time.
 	fairSpread = 8 * time.Millisecond
@@ -135,7 +135,7 @@ func (l *Listener) delay(predecessor record.Record) (delay time.Duration) {
 		if place < len(successors) {
 			return delay
 		}
-		if spread = min(spread, shortSpread); l.Fair {
+		if spread = min(spread, ShortSpread); l.Fair {
 			spread = min(spread, fairSpread)
 		}
 	}
