@@ -1,9 +1,6 @@
 package election
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"sync"
@@ -14,31 +11,6 @@ type callbacks struct {
 	onWon, onLost []func()
 	onCampaign    []func(State)
 	onLeader      []func(Leader)
-}
-
-// OnWon is called when leadership begins to count. It may take its time: see [Election] on callbacks. What goes on for as long as
-// leadership lasts had better be the work of [Election.Run].
-func OnWon(f func()) Option {
-	return func(o *options) { o.onWon = append(o.onWon, f); o.require("OnWon", f != nil) }
-}
-
-// OnLost is called when leadership that was announced by [OnWon] has ended, for whatever reason.
-func OnLost(f func()) Option {
-	return func(o *options) { o.onLost = append(o.onLost, f); o.require("OnLost", f != nil) }
-}
-
-// OnCampaign is called for each campaign with the state in which it is made: each attempt of a candidate to win the key and each renewal
-// of a leader or leader-elect. Calls that a slow callback leaves far behind are dropped.
-func OnCampaign(f func(State)) Option {
-	return func(o *options) { o.onCampaign = append(o.onCampaign, f); o.require("OnCampaign", f != nil) }
-}
-
-// OnLeaderChange is called when the leader changes, this candidate included, and with the zero [Leader] when the key is read and nobody
-// holds it. It reports only what was read from the bucket. A leader-elect is no leader yet. Of the changes that a slow callback leaves
-// behind only the last is reported. The report may be a moment old: use it to find the leader, and never as a reason to do what only a
-// leader may.
-func OnLeaderChange(f func(Leader)) Option {
-	return func(o *options) { o.onLeader = append(o.onLeader, f); o.require("OnLeaderChange", f != nil) }
 }
 
 // dispatcher calls the callbacks, one at a time, from a goroutine that exists only while a callback is due.
@@ -192,47 +164,4 @@ func (d *dispatcher) guard(callback func()) {
 	}()
 	callback()
 	returned = true
-}
-
-// work is one call of the function given to Run.
-type work struct {
-	done chan struct{} // closed when it has returned; what follows is written before
-	err  error
-	led  bool // it returned while it still led
-}
-
-// startWork starts the work of a term.
-func startWork(t *activeTerm, do func(context.Context, Term) error) *work {
-	w := &work{done: make(chan struct{})}
-	go func() {
-		w.err = errors.New("work ended its goroutine")
-		defer func() {
-			if errors.Is(w.err, ErrNotLeader) { // as a receiver of fenced writes has reported it
-				t.end(ReasonResigned)
-			} else {
-				w.led = t.end(ReasonWorkEnded)
-			}
-			close(w.done)
-		}()
-		w.err = guardedWork(t, do)
-	}()
-	return w
-}
-
-// guardedWork calls the work and turns a panic into an error.
-func guardedWork(t *activeTerm, do func(context.Context, Term) error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("work panicked: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return do(t.ctx, t.term)
-}
-
-// returned returns a channel that is closed when the work has returned; nil if there is none.
-func (w *work) returned() <-chan struct{} {
-	if w == nil {
-		return nil
-	}
-	return w.done
 }

@@ -269,6 +269,7 @@ type acquisition struct {
 	successors    []string      // names of candidates that the predecessor knew
 	priorities    []int         // the highest of their priorities
 	since         time.Time     // just before the write was sent
+	written       record.Record // by it
 	revision      uint64        // of the write
 	acknowledged  time.Time
 }
@@ -316,6 +317,7 @@ func (r *run) acquire(ctx context.Context, a *acquisition) (err error) {
 	rec := r.record(a.since)
 	rec.Won, rec.Priorities, rec.Notified = string(a.reason), a.priorities, r.now.Load().source() != notify.None
 	rec.StandDownMs = record.Milliseconds(a.standDown(r.info()))
+	a.written = rec
 	switch {
 	case a.over > 0:
 		a.revision, err = r.bucket.Update(ctx, r.key, r.encode(rec), a.over)
@@ -394,9 +396,8 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 	t.won, t.successors, t.priorities = a.reason, a.successors, a.priorities
 	r.requestSucceeded()
 	r.setWait(time.Until(t.next))
-	rec := r.record(a.since)
-	r.listener.Wrote(a.revision, rec)
-	r.sawLeader(leaderOf(rec, r.key, a.revision, a.since.Round(0), info.Timing.TTL))
+	r.listener.Wrote(a.revision, a.written)
+	r.sawLeader(leaderOf(a.written, r.key, a.revision, a.since.Round(0), info.Timing.TTL))
 	r.stateChanged(LeaderElectState, a.reason, t)
 	return t, nil
 }

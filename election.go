@@ -204,6 +204,21 @@ func (e *Election) Shutdown(ctx context.Context) error {
 	return waitFor(ctx, r.done)
 }
 
+// Pause keeps this candidate from campaigning until [Election.Resume]. A leader leads on. Pause may be called at any time, before Start
+// too, and holds for every later Start.
+func (e *Election) Pause() {
+	if e.holds.set(holdPaused, true) {
+		e.log.Info("Paused")
+	}
+}
+
+// Resume ends what [Election.Pause] began.
+func (e *Election) Resume() {
+	if e.holds.set(holdPaused, false) {
+		e.log.Info("Resumed")
+	}
+}
+
 // waitFor waits until a channel is closed. It returns ctx's error if ctx ends before.
 func waitFor(ctx context.Context, c <-chan struct{}) error {
 	select {

@@ -2,7 +2,6 @@ package election
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
@@ -27,17 +26,3 @@ var (
 	// ErrNoCandidate is returned by Transfer when the target is not there, or not ready to take over.
 	ErrNoCandidate = control.ErrNoCandidate
 )
-
-// TermEndedError is the cause of the end of a leader's context, see context.Cause: leadership has ended. It is an [ErrNotLeader].
-type TermEndedError struct {
-	Term   Term
-	Reason Reason
-}
-
-// Error names the term and the reason.
-func (e *TermEndedError) Error() string {
-	return fmt.Sprintf("term %d of %q in election %q has ended: %s", e.Term.Number, e.Term.Name, e.Term.Key, e.Reason)
-}
-
-// Is reports whether target is [ErrNotLeader].
-func (e *TermEndedError) Is(target error) bool { return target == ErrNotLeader }

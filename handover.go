@@ -7,24 +7,15 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/robfig/cron/v3"
 
 	"github.com/natscampaign/election/internal/control"
-	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/notify"
-	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/validate"
 )
 
 const (
-	// plainReleaseTime is how long a release is stored for candidates that can read it, before the key is deleted for candidates that know only
-	// Create, in a bucket where these may campaign.
-	plainReleaseTime = 50 * time.Millisecond
-	// targetHeadStart is for how long the target of a transfer has the release to itself.
-	targetHeadStart = 500 * time.Millisecond
 	// transferTimeout is how long a transfer waits for its target to lead.
 	transferTimeout = 2 * time.Second
 	// minTransferPoll and maxTransferPoll are how long to wait, at first and at most, before the key is read again of which nothing was
@@ -171,97 +162,6 @@ func (r *run) waitSuccessor(ctx context.Context, target control.Candidate) error
 			}
 			return fmt.Errorf("released, but %q has not taken over within %v", target.Name, transferTimeout)
 		}
-	}
-}
-
-// release releases the key, over the very revision that is held. It tries for as long as the lease lasts, but no longer than one request
-// may take: a stop must not hang on a server that is gone.
-func (r *run) release(ctx context.Context, t *activeTerm) error {
-	r.watchdog.busy("releasing the key")
-	ctx = context.WithoutCancel(ctx)
-	limit := time.Now().Add(min(t.remaining(), kv.RequestTimeout))
-	doubt := false // a try may have been applied
-	err := fmt.Errorf("%w: the lease has run out", ErrNotLeader)
-	successors := r.listener.Successors(t.target, t.successors)
-	for left := time.Until(limit); left >= settings.MinTry; left = time.Until(limit) {
-		var revision uint64
-		if revision, err = r.tryRelease(ctx, t, successors, tryTimeout(left)); err == nil {
-			r.log.Info("Key released", "term", t.term.Number)
-			if revision > 0 && r.plainCandidates() {
-				r.deleteRelease(ctx, revision)
-			}
-			return nil
-		}
-		if errors.Is(err, ErrNotLeader) {
-			if doubt { // it was applied, and another candidate was quick to take the key
-				return nil
-			}
-			break
-		}
-		if errors.Is(err, nats.ErrConnectionClosed) {
-			break
-		}
-		doubt = doubt || kv.Classify(err) == kv.Unknown
-		if kv.IsTooLarge(err) {
-			if successors = nil; t.target != "" {
-				successors = []string{t.target}
-			}
-		}
-		r.log.Debug("Release failed", "term", t.term.Number, "error", err)
-		timeutil.Sleep(ctx, retryDelay(left))
-	}
-	r.requestFailed(err)
-	r.log.Warn("Key not released, it is left to expire", "term", t.term.Number, "error", err)
-	return fmt.Errorf("key not released, it is left to expire: %w", err)
-}
-
-// tryRelease returns the revision of the release, 0 if nothing is stored under the key, and an [ErrNotLeader] if somebody else has it.
-func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors []string, timeout time.Duration) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	revision, err := r.writeRelease(ctx, t, successors)
-	if kv.Classify(err) != kv.Refused {
-		return revision, err
-	}
-	last, named := kv.LastSequence(err)
-	s, found := r.readOwn(ctx, t)
-	switch {
-	case found == ours && !s.Record.Released.IsZero(): // an earlier try was applied
-		return s.Revision, nil
-	case found == ours: // a renewal was applied late
-		t.revision = s.Revision
-	case found == deleted, s.Removal == kv.Gone:
-		return 0, nil
-	case found != unclear, named && last < t.revision:
-		return 0, fmt.Errorf("%w: somebody else has the key", ErrNotLeader)
-	}
-	return 0, err
-}
-
-// writeRelease writes the release: a record, also where bare names are the rule, because candidates of Choria read no value.
-func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors []string) (revision uint64, err error) {
-	rec := r.renewal(t, time.Now())
-	rec.Released = time.Now().Round(0)
-	if rec.Successors = successors; len(successors) > 0 {
-		rec.HeadStartMs = notify.HeadStart.Milliseconds()
-		if t.target != "" {
-			rec.HeadStartMs = targetHeadStart.Milliseconds()
-		}
-	}
-	return r.bucket.Update(ctx, r.key, rec.Encode(), t.revision)
-}
-
-// plainCandidates reports whether candidates may campaign in the bucket that know only Create.
-func (r *run) plainCandidates() bool { return r.opts.PlainValue || r.info().MarkerTTL <= 0 }
-
-// deleteRelease deletes a release that nobody took, for candidates that know only Create.
-func (r *run) deleteRelease(ctx context.Context, revision uint64) {
-	timeutil.Sleep(ctx, plainReleaseTime)
-	ctx, cancel := context.WithTimeout(ctx, r.info().RequestTimeout()) // meanwhile it does not campaign again
-	defer cancel()
-	// A refusal means that another candidate has taken the key after all; after any other failure the release expires.
-	if err := r.bucket.Delete(ctx, r.key, jetstream.LastRevision(revision)); err != nil {
-		r.log.Debug("Release not deleted", "error", err)
 	}
 }
 

@@ -57,30 +57,3 @@ func (h *holds) wait() <-chan struct{} {
 	defer h.mu.Unlock()
 	return h.changed.Wait()
 }
-
-// Pause keeps this candidate from campaigning until [Election.Resume]. A leader leads on. Pause may be called at any time, before Start
-// too, and holds for every later Start.
-func (e *Election) Pause() {
-	if e.holds.set(holdPaused, true) {
-		e.log.Info("Paused")
-	}
-}
-
-// Resume ends what [Election.Pause] began.
-func (e *Election) Resume() {
-	if e.holds.set(holdPaused, false) {
-		e.log.Info("Resumed")
-	}
-}
-
-// setPaused takes note of whether an operator has paused the election.
-func (e *Election) setPaused(paused bool) {
-	if !e.holds.set(holdPausedByOperator, paused) {
-		return
-	}
-	if paused {
-		e.log.Info("Election paused by an operator")
-	} else {
-		e.log.Info("Election resumed by an operator")
-	}
-}

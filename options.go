@@ -170,6 +170,31 @@ func WithRelinquish(schedule string) Option {
 	return func(o *options) { o.relinquish = &schedule }
 }
 
+// OnWon is called when leadership begins to count. It may take its time: see [Election] on callbacks. What goes on for as long as
+// leadership lasts had better be the work of [Election.Run].
+func OnWon(f func()) Option {
+	return func(o *options) { o.onWon = append(o.onWon, f); o.require("OnWon", f != nil) }
+}
+
+// OnLost is called when leadership that was announced by [OnWon] has ended, for whatever reason.
+func OnLost(f func()) Option {
+	return func(o *options) { o.onLost = append(o.onLost, f); o.require("OnLost", f != nil) }
+}
+
+// OnCampaign is called for each campaign with the state in which it is made: each attempt of a candidate to win the key and each renewal
+// of a leader or leader-elect. Calls that a slow callback leaves far behind are dropped.
+func OnCampaign(f func(State)) Option {
+	return func(o *options) { o.onCampaign = append(o.onCampaign, f); o.require("OnCampaign", f != nil) }
+}
+
+// OnLeaderChange is called when the leader changes, this candidate included, and with the zero [Leader] when the key is read and nobody
+// holds it. It reports only what was read from the bucket. A leader-elect is no leader yet. Of the changes that a slow callback leaves
+// behind only the last is reported. The report may be a moment old: use it to find the leader, and never as a reason to do what only a
+// leader may.
+func OnLeaderChange(f func(Leader)) Option {
+	return func(o *options) { o.onLeader = append(o.onLeader, f); o.require("OnLeaderChange", f != nil) }
+}
+
 // collect returns what the options set; validate checks it.
 func collect(opts []Option) (o options) {
 	for _, opt := range opts {

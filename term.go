@@ -3,7 +3,9 @@ package election
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,6 +97,20 @@ func (l leaseState) renewed(sent time.Time, length time.Duration) *leaseState {
 	l.Lease, l.deadline = l.Renew(lease.Of(sent), length, lease.Read()), sent.Add(length)
 	return &l
 }
+
+// TermEndedError is the cause of the end of a leader's context, see context.Cause: leadership has ended. It is an [ErrNotLeader].
+type TermEndedError struct {
+	Term   Term
+	Reason Reason
+}
+
+// Error names the term and the reason.
+func (e *TermEndedError) Error() string {
+	return fmt.Sprintf("term %d of %q in election %q has ended: %s", e.Term.Number, e.Term.Name, e.Term.Key, e.Reason)
+}
+
+// Is reports whether target is [ErrNotLeader].
+func (e *TermEndedError) Is(target error) bool { return target == ErrNotLeader }
 
 // activeTerm is a candidate's hold on the key, from the write that won it to its release or loss.
 //
@@ -267,4 +283,47 @@ func (t *activeTerm) end(why Reason) bool {
 		close(t.ended)
 	}
 	return first
+}
+
+// work is one call of the function given to Run.
+type work struct {
+	done chan struct{} // closed when it has returned; what follows is written before
+	err  error
+	led  bool // it returned while it still led
+}
+
+// startWork starts the work of a term.
+func startWork(t *activeTerm, do func(context.Context, Term) error) *work {
+	w := &work{done: make(chan struct{})}
+	go func() {
+		w.err = errors.New("work ended its goroutine")
+		defer func() {
+			if errors.Is(w.err, ErrNotLeader) { // as a receiver of fenced writes has reported it
+				t.end(ReasonResigned)
+			} else {
+				w.led = t.end(ReasonWorkEnded)
+			}
+			close(w.done)
+		}()
+		w.err = guardedWork(t, do)
+	}()
+	return w
+}
+
+// guardedWork calls the work and turns a panic into an error.
+func guardedWork(t *activeTerm, do func(context.Context, Term) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("work panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return do(t.ctx, t.term)
+}
+
+// returned returns a channel that is closed when the work has returned; nil if there is none.
+func (w *work) returned() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
+	return w.done
 }
