@@ -74,6 +74,14 @@ var stories = []struct {
 		s.writes(b, acquired, false)
 		s.promote(b, q)
 	}},
+	{"a leader gives up a term over which its own late release was written", "", func(s *story, a, _ *actor) {
+		q := &write{by: a.ledger, sent: s.now, content: content{Attempt: "x", Released: s.now}}
+		s.wait(time.Second)
+		s.lead(a)
+		s.put(&entry{write: q}, byWrite)
+		s.wait(1)
+		s.follow(a)
+	}},
 	{"two lead after a late release hit a later record of its writer, after a reset", "", func(s *story, a, b *actor) {
 		s.leadAfterLateRelease(a, b, func() { s.put(nil, bySequence) })
 	}},

@@ -43,7 +43,7 @@ type ledger struct {
 	rewoundAt     time.Time // when history was rewound over lastWrite; zero if it was not
 	provableSince time.Time // since when each of its renewals would prove that; zero if they would not
 	disprovedAt   time.Time // when it received proof that it lost the key; zero if it did not
-	displacedAt   time.Time // when anything but its own write last replaced its record
+	displacedAt   time.Time // when anything but a write of the same term last replaced its record
 	troubledUntil time.Time // until when a fault affected its calls
 	closedAt      time.Time // when its connection was closed for good; zero if it was not
 	sawClosedAt   time.Time // when a write of its own first failed for that reason; zero if none did
@@ -61,6 +61,12 @@ type ledger struct {
 	workValid          func() bool // whether workTerm is valid
 	workCtx            context.Context
 	outlivedAt         time.Time // when workCtx was found to outlive the term; zero if it was not
+}
+
+// releasedEarlier reports whether an entry is a release that the candidate sent in a term before the one that it holds: it was applied
+// late, and anybody may take the key over it.
+func (l *ledger) releasedEarlier(e *entry) bool {
+	return e.by() == l && e.isRelease() && l.heldTerm != nil && e.write.sent.Before(l.heldTerm.win.sent)
 }
 
 // term is a candidate's term by the evidence, from its acquisition on.
