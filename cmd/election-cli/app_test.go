@@ -7,6 +7,8 @@ import (
 
 	"github.com/choria-io/fisk"
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/cli"
 )
 
 // printsNoData are the commands whose work is all that comes of them, or a file in the format of somebody else.
@@ -15,7 +17,7 @@ var printsNoData = []string{"help", "bucket rm", "pause", "resume", "run", "dash
 func TestEveryCommandThatPrintsDataHasJSON(t *testing.T) {
 	g := NewWithT(t)
 	seen := 0
-	for _, cmd := range (&tool{}).app().Model().FlattenedCommands() {
+	for _, cmd := range app((&cli.Env{})).Model().FlattenedCommands() {
 		if cmd.Hidden || slices.Contains(printsNoData, cmd.FullCommand) {
 			continue
 		}

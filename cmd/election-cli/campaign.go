@@ -5,16 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/choria-io/fisk"
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/events"
+	"github.com/natscampaign/election/internal/statuspage"
+	"github.com/natscampaign/election/internal/terminal"
 )
 
 const campaignHelp = `When it is interrupted (INT or TERM) it stops leading, releases the key, and exits 0. It waits for a server that cannot be
@@ -48,9 +50,9 @@ unhealthy, work-ended, overwritten, deleted, bucket-replaced, rewound, closed or
 // campaignDefaultTTL is the TTL of a bucket on an embedded server: short enough to watch what happens.
 const campaignDefaultTTL = 5 * time.Second
 
-// campaign is the command of that name.
-type campaign struct {
-	*tool
+// campaignCommand is the command of that name.
+type campaignCommand struct {
+	*cli.Env
 	key, name string
 	json      bool
 	verbose   bool
@@ -67,9 +69,9 @@ type campaign struct {
 	work   func(*election.Election, *slog.Logger) func(context.Context, election.Term) error // of the leader; nil if there is none
 }
 
-func registerCampaign(app *fisk.Application, t *tool) {
-	c := &campaign{tool: t, client: "campaign"}
-	cmd := app.Command("campaign", "Campaigns until interrupted").HelpLong(campaignHelp).Action(action(c.run))
+func registerCampaign(app *fisk.Application, t *cli.Env) {
+	c := &campaignCommand{Env: t, client: "campaign"}
+	cmd := app.Command("campaign", "Campaigns until interrupted").HelpLong(campaignHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&c.name)
 	cmd.Flag("json", "Write events as JSON, one object on each line").UnNegatableBoolVar(&c.json)
@@ -83,24 +85,24 @@ func registerCampaign(app *fisk.Application, t *tool) {
 }
 
 // run campaigns until ctx ends.
-func (c *campaign) run(ctx context.Context) error {
+func (c *campaignCommand) run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
 	}
 	user := ctx
 	ctx, fail := context.WithCancelCause(user)
 	defer fail(nil)
-	story := &story{style: styleFor(c.stdout), json: c.json, about: event{Election: c.key, Name: c.name}}
-	stdout, stderr := newQueue(c.stdout, story.gap, fail), newQueue(c.stderr, gapInText, fail)
+	story := &events.Story{Style: terminal.StyleFor(c.Stdout), JSON: c.json, About: events.Event{Election: c.key, Name: c.name}}
+	stdout, stderr := terminal.NewQueue(c.Stdout, story.Gap, fail), terminal.NewQueue(c.Stderr, terminal.Dropped, fail)
 	defer stderr.Close()
 	defer stdout.Close()
-	story.out = stdout
+	story.Out = stdout
 	level := slog.LevelInfo
 	if c.verbose {
 		level = slog.LevelDebug
 	}
-	handler := newLogHandler(stderr, styleFor(c.stderr), level)
-	err := c.campaign(ctx, fail, &narrator{next: handler, story: story})
+	handler := terminal.NewLogHandler(stderr, terminal.StyleFor(c.Stderr), level)
+	err := c.campaign(ctx, fail, &events.Narrator{Next: handler, Story: story})
 	if err == nil && user.Err() == nil {
 		err = context.Cause(ctx) // what ended the campaign was not the user
 	}
@@ -108,12 +110,12 @@ func (c *campaign) run(ctx context.Context) error {
 }
 
 // check finds what is wrong with the flags before anything is begun.
-func (c *campaign) check() error {
+func (c *campaignCommand) check() error {
 	if c.name == "" {
-		c.name = defaultName()
+		c.name = cli.DefaultName()
 	}
 	switch {
-	case c.embedded && c.conn.givenByFlag():
+	case c.embedded && c.Connection.NamedByFlag():
 		return errors.New("--embedded brings up a server of its own: leave out --server and --context, or --embedded")
 	case !c.embedded && (c.portSet || c.ttlSet):
 		return errors.New("--port and --ttl are the embedded server's: give --embedded too, or leave them out; a bucket's TTL is set where it is made")
@@ -123,26 +125,26 @@ func (c *campaign) check() error {
 	if c.embedded && !c.ttlSet {
 		c.ttl = campaignDefaultTTL
 	}
-	if err := checkTTL(c.ttl); c.embedded && err != nil {
+	if err := cli.CheckTTL(c.ttl); c.embedded && err != nil {
 		return err
 	}
-	_, err := election.NewElection(c.name, c.key, unbound{}, c.registerer(nil))
-	if err = tidy(err); err != nil {
+	_, err := election.NewElection(c.name, c.key, cli.Unbound{}, c.registerer(nil))
+	if err = cli.InFlags(err); err != nil {
 		return errors.New(strings.Replace(err.Error(), "WithRegisterer: the namespace", "--metrics-namespace", 1))
 	}
 	return nil
 }
 
 // registerer returns the option that registers the metrics with r, also under the names of --metrics-namespace if that is given.
-func (c *campaign) registerer(r prometheus.Registerer) election.Option {
+func (c *campaignCommand) registerer(r prometheus.Registerer) election.Option {
 	if c.namespaceSet {
 		return election.WithRegisterer(r, c.namespace)
 	}
 	return election.WithRegisterer(r)
 }
 
-// campaign connects, finds the bucket, and takes part in the election.
-func (c *campaign) campaign(ctx context.Context, fail context.CancelCauseFunc, n *narrator) error {
+// campaignCommand connects, finds the bucket, and takes part in the election.
+func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCauseFunc, n *events.Narrator) error {
 	log := slog.New(n)
 	metrics, err := c.serveMetrics(log)
 	if err != nil {
@@ -156,25 +158,25 @@ func (c *campaign) campaign(ctx context.Context, fail context.CancelCauseFunc, n
 		return err
 	}
 	if page != nil {
-		defer page.stop()
+		defer page.Stop()
 	}
 	if c.embedded {
-		server, err := startEmbedded(embeddedConfig{port: c.port})
+		server, err := embedded.Start(embedded.Config{Port: c.port})
 		if err != nil {
 			return err
 		}
-		defer server.stop()
-		c.conn = server.flags(c.conn.timeout)
-		log.Info("Embedded server listens, others join with: election-cli campaign " + c.key + " -s " + server.url() + " --bucket " + c.bucket)
+		defer server.Stop()
+		c.Connection = cli.FlagsTo(server.URL(), c.Connection.Timeout)
+		log.Info("Embedded server listens, others join with: election-cli campaign " + c.key + " -s " + server.URL() + " --bucket " + c.Bucket)
 	}
-	s, err := c.conn.join("election-cli "+c.client+" "+c.name, fail, log)
+	s, err := c.Connection.Join("election-cli "+c.client+" "+c.name, fail, log)
 	if err != nil {
 		return err
 	}
-	defer s.nc.Close()
+	defer s.Conn.Close()
 	bucket, err := c.findBucket(ctx, s, log)
 	if err != nil {
-		return interrupted(ctx, err)
+		return cli.UnlessOver(ctx, err)
 	}
 	opts := []election.Option{election.WithLogger(log)}
 	if metrics != nil {
@@ -185,88 +187,36 @@ func (c *campaign) campaign(ctx context.Context, fail context.CancelCauseFunc, n
 	}
 	e, err := election.NewElection(c.name, c.key, bucket, opts...)
 	if err != nil {
-		return tidy(err)
+		return cli.InFlags(err)
 	}
 	if page != nil {
-		page.follow(s, bucket, e)
+		page.Follow(s, bucket, e)
 	}
-	n.story.introduce(ctx, s, bucket, e.Term)
+	n.Story.Introduce(ctx, s.ServerURL(), bucket, e.Term)
 	if c.work != nil {
-		return tidy(e.Run(ctx, c.work(e, log)))
+		return cli.InFlags(e.Run(ctx, c.work(e, log)))
 	}
-	return tidy(e.Start(ctx))
+	return cli.InFlags(e.Start(ctx))
 }
 
-func (c *campaign) serveMetrics(log *slog.Logger) (*metricsServer, error) {
+func (c *campaignCommand) serveMetrics(log *slog.Logger) (*metricsServer, error) {
 	if c.metrics == "" {
 		return nil, nil
 	}
 	return serveMetrics(c.metrics, log)
 }
 
-func (c *campaign) serveStatus(log *slog.Logger) (*statusPage, error) {
+func (c *campaignCommand) serveStatus(log *slog.Logger) (*statuspage.Page, error) {
 	if c.status == "" {
 		return nil, nil
 	}
-	return serveStatus(c.status, c.name, c.key, log)
+	return statuspage.Serve(c.status, c.name, c.key, log)
 }
 
 // findBucket returns the bucket, which on an embedded server is made first.
-func (c *campaign) findBucket(ctx context.Context, s *session, log *slog.Logger) (*election.Bucket, error) {
+func (c *campaignCommand) findBucket(ctx context.Context, s *cli.Session, log *slog.Logger) (*election.Bucket, error) {
 	if c.embedded {
-		return election.CreateBucket(ctx, s.js, election.BucketConfig{Name: c.bucket, TTL: c.ttl})
+		return election.CreateBucket(ctx, s.JetStream, election.BucketConfig{Name: c.Bucket, TTL: c.ttl})
 	}
-	return s.awaitBucket(ctx, c.bucket, log)
-}
-
-// introduce adds the bucket and the server to the story's first event.
-func (s *story) introduce(ctx context.Context, conn *session, bucket *election.Bucket, term func() (election.Term, bool)) {
-	s.about.Bucket, s.about.Server = bucket.Bucket(), conn.server()
-	if status, err := bucket.Status(ctx); err == nil {
-		s.about.TTLS = status.TTL().Seconds()
-	}
-	s.token = term
-}
-
-// interrupted returns no error if ctx ended: whoever ended it knows why.
-func interrupted(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// tidy returns err in words for the command line, where there are flags and no options.
-func tidy(err error) error {
-	if err == nil || !errors.Is(err, election.ErrInvalidOption) {
-		return err
-	}
-	return errors.New(strings.ReplaceAll(err.Error(), election.ErrInvalidOption.Error()+": ", ""))
-}
-
-// defaultName returns a name that says which process of which host it is, and that no other process has.
-func defaultName() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "unknown"
-	}
-	unique := nuid.Next()
-	return fmt.Sprintf("%.200s-%d-%s", host, os.Getpid(), unique[len(unique)-6:])
-}
-
-// unbound stands in for a bucket while there is no connection, so that name and key can be judged at once.
-type unbound struct{ jetstream.KeyValue }
-
-// Bucket returns no name.
-func (unbound) Bucket() string { return "" }
-
-// checkTTL refuses TTLs that elections cannot have.
-func checkTTL(ttl time.Duration) error {
-	switch {
-	case ttl < time.Second:
-		return fmt.Errorf("--ttl %v is too short: servers expire keys up to 350ms late, so give at least 1s, better 2s", ttl)
-	case ttl > time.Hour:
-		return fmt.Errorf("--ttl %v is too long: nobody would lead for that time after a crash, so give at most 1h", ttl)
-	}
-	return nil
+	return s.AwaitBucket(ctx, c.Bucket, log)
 }

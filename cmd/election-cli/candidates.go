@@ -12,6 +12,9 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/terminal"
 )
 
 const candidatesHelp = `Every candidate answers for itself, now: its name and host, whether it leads, whether it is ready to take over (it would be
@@ -27,9 +30,9 @@ With --json it writes an array of objects with "name", "instance", "host", "pid"
 
 Exit codes: 0 somebody answers; 1 nobody does; 2 wrong usage or any other error.`
 
-// candidates is the command of that name.
-type candidates struct {
-	*tool
+// candidatesCommand is the command of that name.
+type candidatesCommand struct {
+	*cli.Env
 	key  string
 	json bool
 }
@@ -47,60 +50,60 @@ type candidateReport struct {
 	ClockLagMS float64        `json:"clock_lag_ms"`
 }
 
-func registerCandidates(app *fisk.Application, t *tool) {
-	c := &candidates{tool: t}
-	cmd := app.Command("candidates", "Lists the candidates that answer").HelpLong(candidatesHelp).Action(action(c.run))
+func registerCandidates(app *fisk.Application, t *cli.Env) {
+	c := &candidatesCommand{Env: t}
+	cmd := app.Command("candidates", "Lists the candidates that answer").HelpLong(candidatesHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election").Required().StringVar(&c.key)
 	cmd.Flag("json", "Write JSON").UnNegatableBoolVar(&c.json)
 }
 
 // run asks the candidates.
-func (c *candidates) run(ctx context.Context) error {
-	view, err := c.look(ctx, "candidates")
+func (c *candidatesCommand) run(ctx context.Context) error {
+	view, err := look.Open(ctx, c.Env, "candidates")
 	if err != nil {
-		return stopped(ctx, err)
+		return cli.OrInterrupted(ctx, err)
 	}
-	defer view.nc.Close()
-	found, err := view.admin.Candidates(ctx, c.key)
+	defer view.Conn.Close()
+	found, err := view.Admin.Candidates(ctx, c.key)
 	if err != nil {
-		return stopped(ctx, tidy(err))
+		return cli.OrInterrupted(ctx, cli.InFlags(err))
 	}
 	if err := c.write(found); err != nil {
 		return err
 	}
-	leader, err := view.observer.Leader(ctx, c.key)
+	leader, err := view.Observer.Leader(ctx, c.key)
 	if err != nil && !errors.Is(err, election.ErrNoLeader) {
-		return stopped(ctx, err)
+		return cli.OrInterrupted(ctx, err)
 	}
 	answers := slices.ContainsFunc(found, func(f admin.Candidate) bool { return f.Instance == leader.Instance })
 	if leader.Name != "" && !answers {
-		fmt.Fprintf(c.stderr, "%s holds the key, and does not answer\n", printable(leader.Name))
+		fmt.Fprintf(c.Stderr, "%s holds the key, and does not answer\n", terminal.Printable(leader.Name))
 	}
 	if len(found) == 0 {
-		return &verdict{exitNegative, fmt.Sprintf("no candidate answers in %s", printable(c.key))}
+		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("no candidate answers in %s", terminal.Printable(c.key))}
 	}
 	return nil
 }
 
 // write writes the candidates for people or programs.
-func (c *candidates) write(found []admin.Candidate) error {
+func (c *candidatesCommand) write(found []admin.Candidate) error {
 	reports := []candidateReport{}
-	g := &grid{title: "Candidates in " + printable(c.key), header: []string{"Name", "State", "Ready", "Priority", "Host", "PID", "Version", "Clock lag"}}
+	g := &terminal.Table{Title: "Candidates in " + terminal.Printable(c.key), Header: []string{"Name", "State", "Ready", "Priority", "Host", "PID", "Version", "Clock lag"}}
 	for _, f := range found {
 		r := candidateReport{
-			Name: printable(f.Name), Instance: printable(f.Instance), Host: printable(f.Host), PID: f.PID,
-			State: f.State, Ready: f.Ready, Priority: f.Priority, Version: printable(f.Version), ClockLagMS: float64(f.ClockLag.Microseconds()) / 1000,
+			Name: terminal.Printable(f.Name), Instance: terminal.Printable(f.Instance), Host: terminal.Printable(f.Host), PID: f.PID,
+			State: f.State, Ready: f.Ready, Priority: f.Priority, Version: terminal.Printable(f.Version), ClockLagMS: float64(f.ClockLag.Microseconds()) / 1000,
 		}
 		reports = append(reports, r)
-		g.add(r.Name, r.State.String(), yesNo(r.Ready), strconv.Itoa(r.Priority), r.Host, strconv.Itoa(r.PID), r.Version, f.ClockLag.Round(time.Millisecond).String())
+		g.Add(r.Name, r.State.String(), yesNo(r.Ready), strconv.Itoa(r.Priority), r.Host, strconv.Itoa(r.PID), r.Version, f.ClockLag.Round(time.Millisecond).String())
 	}
 	if c.json {
-		return writeJSON(c.stdout, reports)
+		return terminal.WriteJSON(c.Stdout, reports)
 	}
 	if len(found) == 0 {
 		return nil
 	}
-	return g.writeTo(c.stdout)
+	return g.Print(c.Stdout)
 }
 
 func yesNo(b bool) string {

@@ -7,6 +7,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/dashboards"
+	"github.com/natscampaign/election/internal/cli"
 )
 
 func TestDashboardAndRulesArePrintedWithoutAServer(t *testing.T) {
@@ -22,7 +23,7 @@ func TestDashboardAndRulesArePrintedWithoutAServer(t *testing.T) {
 			want, err := give(c.opts...)
 			g.Expect(err).NotTo(HaveOccurred())
 			code, stdout, stderr := try(append(c.args, "-s", "nats://127.0.0.1:1")...)
-			g.Expect(code).To(Equal(exitOK), stderr)
+			g.Expect(code).To(Equal(cli.ExitOK), stderr)
 			g.Expect(stderr).To(BeEmpty())
 			g.Expect(stdout).To(Equal(string(want)))
 		}

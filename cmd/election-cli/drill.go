@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/choria-io/fisk"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
-	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/chaos"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/drill"
+	"github.com/natscampaign/election/internal/files"
+	"github.com/natscampaign/election/internal/processes"
+	"github.com/natscampaign/election/internal/terminal"
 )
 
 const drillHelp = `It brings up a JetStream server in this process, or uses the one that --server or --context names, makes a bucket of its
@@ -32,35 +33,28 @@ cannot be removed the result is shown all the same, and the exit code is 2 for a
 
 With --json the result is one object: "ttl_s", "candidates", "rounds", the lists "first_election_s", "handover_s",
 "crash_s", "evict_s" and "believed_s" (how long a leader still considered itself leader after its link was cut), "overlap_ms" (the time
-in which two led), "terms" (their numbers in the order in which they led), "missed" (what took longer than it may),
-"samples", "longest_gap_ms" (between two samples), "duration_s", "server", "server_version" and "embedded".`
+in which two led), "terms" (their numbers in the order in which they led), "missed" (what took longer than
+it may, each with "kind", "round" and "bound_s"), "samples", "longest_gap_ms" (between two samples), "duration_s", "server", "server_version" and "embedded".`
 
-const (
-	minCandidates, maxCandidates = 2, 50
-	maxRounds                    = 1000
-	cleanupPatience              = 5 * time.Second
-)
-
-// drill is the command of that name.
-type drill struct {
-	*tool
-	candidates, rounds, replicas int
-	ttl                          time.Duration
-	json                         bool
-	svg                          string
-	embedded                     bool
-	processes                    processFlags
+// drillCommand is the command of that name.
+type drillCommand struct {
+	*cli.Env
+	config    drill.Config
+	json      bool
+	svg       string
+	embedded  bool
+	processes processFlags
 
 	candidatesSet, ttlSet, roundsSet, replicasSet bool
 }
 
-func registerDrill(app *fisk.Application, t *tool) {
-	d := &drill{tool: t}
-	cmd := app.Command("drill", "Rehearses failovers and measures how long each takes").HelpLong(drillHelp + "\n\n" + processHelp).Action(action(d.run))
-	cmd.Flag("candidates", fmt.Sprintf("How many candidates campaign (with --processes %d)", processCandidates)).Default("3").IsSetByUser(&d.candidatesSet).IntVar(&d.candidates)
-	cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket: how long a lease lasts (with --processes %v)", processTTL)).Default("2s").IsSetByUser(&d.ttlSet).DurationVar(&d.ttl)
-	cmd.Flag("rounds", "How many rounds to go through").Default("4").IsSetByUser(&d.roundsSet).IntVar(&d.rounds)
-	cmd.Flag("replicas", fmt.Sprintf("Replicas of the bucket, on a server that is part of a cluster (with --processes %d)", clusterSize)).Default("1").IsSetByUser(&d.replicasSet).IntVar(&d.replicas)
+func registerDrill(app *fisk.Application, t *cli.Env) {
+	d := &drillCommand{Env: t}
+	cmd := app.Command("drill", "Rehearses failovers and measures how long each takes").HelpLong(drillHelp + "\n\n" + processHelp).Action(cli.Action(d.run))
+	cmd.Flag("candidates", fmt.Sprintf("How many candidates campaign (with --processes %d)", chaos.DefaultCandidates)).Default("3").IsSetByUser(&d.candidatesSet).IntVar(&d.config.Candidates)
+	cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket: how long a lease lasts (with --processes %v)", chaos.DefaultTTL)).Default("2s").IsSetByUser(&d.ttlSet).DurationVar(&d.config.TTL)
+	cmd.Flag("rounds", "How many rounds to go through").Default("4").IsSetByUser(&d.roundsSet).IntVar(&d.config.Rounds)
+	cmd.Flag("replicas", fmt.Sprintf("Replicas of the bucket, on a server that is part of a cluster (with --processes %d)", processes.ClusterSize)).Default("1").IsSetByUser(&d.replicasSet).IntVar(&d.config.Replicas)
 	cmd.Flag("embedded", "Use an embedded server even if the environment names another").UnNegatableBoolVar(&d.embedded)
 	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&d.json)
 	cmd.Flag("svg", "Draw the run as a timeline").PlaceHolder("FILE").StringVar(&d.svg)
@@ -68,35 +62,36 @@ func registerDrill(app *fisk.Application, t *tool) {
 }
 
 // run rehearses and reports.
-func (d *drill) run(ctx context.Context) error {
+func (d *drillCommand) run(ctx context.Context) error {
 	if err := d.check(); err != nil {
 		return err
 	}
 	if d.processes.on {
 		return d.runProcesses(ctx)
 	}
-	result, err := d.rehearse(ctx)
-	if _, left := errors.AsType[leftover](err); ctx.Err() != nil && !left {
-		return &verdict{exitInterrupted, "the drill was interrupted; what it had made on the server is removed"}
+	d.config.Conn, d.config.Embedded, d.config.Progress = d.Connection, d.embedded || !d.Connection.Named(), d.Stderr
+	result, err := d.config.Run(ctx)
+	if _, left := errors.AsType[drill.LeftoverError](err); ctx.Err() != nil && !left {
+		return &cli.ExitError{Code: cli.ExitInterrupted, Message: "the drill was interrupted; what it had made on the server is removed"}
 	}
 	if result == nil {
 		return err
 	}
-	shown := d.show(result.report, result.draw)
-	return errors.Join(notPassed(result.report.complaint()), shown, err)
+	shown := d.show(result.Report, result.Draw)
+	return errors.Join(notPassed(result.Report.Complaint()), shown, err)
 }
 
 // runProcesses is run for a drill on processes.
-func (d *drill) runProcesses(ctx context.Context) error {
-	result, drawing, err := newProcessDrill(d).run(ctx)
+func (d *drillCommand) runProcesses(ctx context.Context) error {
+	result, drawing, err := chaos.New(d.processes.Config).Run(ctx)
 	if ctx.Err() != nil {
-		return &verdict{exitInterrupted, "the drill was interrupted; its processes have ended"}
+		return &cli.ExitError{Code: cli.ExitInterrupted, Message: "the drill was interrupted; its processes have ended"}
 	}
 	if result == nil {
 		return err
 	}
-	shown := d.show(result, drawing.write)
-	complaint := result.complaint()
+	shown := d.show(result, drawing.Write)
+	complaint := result.Complaint()
 	if complaint != "" {
 		complaint += "\nhistories and logs are in " + result.Kept
 	}
@@ -108,127 +103,73 @@ func notPassed(complaint string) error {
 	if complaint == "" {
 		return nil
 	}
-	return &verdict{exitNegative, complaint}
+	return &cli.ExitError{Code: cli.ExitNegative, Message: complaint}
 }
 
 // settle gives flags that were left out the values that a drill on processes has for them.
-func (d *drill) settle() {
+func (d *drillCommand) settle() {
 	if d.processes.on && !d.candidatesSet {
-		d.candidates = processCandidates
+		d.config.Candidates = chaos.DefaultCandidates
 	}
 	if d.processes.on && !d.ttlSet {
-		d.ttl = processTTL
+		d.config.TTL = chaos.DefaultTTL
 	}
 	if d.processes.on && !d.replicasSet {
-		d.replicas = clusterSize
+		d.config.Replicas = processes.ClusterSize
 	}
+	p := &d.processes
+	p.Candidates, p.Replicas, p.TTL, p.Out = d.config.Candidates, d.config.Replicas, d.config.TTL, d.Stderr
 }
 
 // check finds what is wrong with the flags before anything is begun.
-func (d *drill) check() error {
+func (d *drillCommand) check() error {
 	d.settle()
-	problems := []error{checkTTL(d.ttl), d.processes.check(d.ttl, d.replicas)}
-	if d.processes.on && (d.roundsSet || d.embedded || d.conn.givenByFlag()) {
+	problems := []error{cli.CheckTTL(d.config.TTL), d.processes.check()}
+	if d.processes.on && (d.roundsSet || d.embedded || d.Connection.NamedByFlag()) {
 		problems = append(problems, errors.New("--processes brings up a cluster of its own and has no rounds: leave out --server, --context, --embedded and --rounds"))
 	}
-	if d.candidates < minCandidates || d.candidates > maxCandidates {
-		problems = append(problems, fmt.Errorf("--candidates %d: give %d to %d, for somebody must be there to take over", d.candidates, minCandidates, maxCandidates))
+	if d.config.Candidates < drill.MinCandidates || d.config.Candidates > drill.MaxCandidates {
+		problems = append(problems, fmt.Errorf("--candidates %d: give %d to %d, for somebody must be there to take over", d.config.Candidates, drill.MinCandidates, drill.MaxCandidates))
 	}
-	if d.rounds < 1 || d.rounds > maxRounds {
-		problems = append(problems, fmt.Errorf("--rounds %d: give 1 to %d", d.rounds, maxRounds))
+	if d.config.Rounds < 1 || d.config.Rounds > drill.MaxRounds {
+		problems = append(problems, fmt.Errorf("--rounds %d: give 1 to %d", d.config.Rounds, drill.MaxRounds))
 	}
-	if d.replicas != 1 && d.replicas != 3 && d.replicas != 5 {
-		problems = append(problems, fmt.Errorf("--replicas %d: give 1, 3 or 5", d.replicas))
+	if d.config.Replicas != 1 && d.config.Replicas != 3 && d.config.Replicas != 5 {
+		problems = append(problems, fmt.Errorf("--replicas %d: give 1, 3 or 5", d.config.Replicas))
 	}
-	if d.embedded && d.conn.givenByFlag() {
+	if d.embedded && d.Connection.NamedByFlag() {
 		problems = append(problems, errors.New("--embedded brings up a server of its own: leave out --server and --context, or --embedded"))
 	}
 	if d.svg != "" {
-		problems = append(problems, checkWritable("--svg", d.svg))
+		problems = append(problems, files.CheckWritable("--svg", d.svg))
 	}
 	return errors.Join(problems...)
 }
 
 // findings are the result of a drill.
 type findings interface {
-	table(w io.Writer, s style) error
+	Print(w io.Writer, s terminal.Style) error
 }
 
 // show writes the result where the user wants it, the drawing last: what was found is not to be lost with it.
-func (d *drill) show(r findings, draw func(io.Writer) error) error {
+func (d *drillCommand) show(r findings, draw func(io.Writer) error) error {
 	var err error
 	if d.json {
-		err = writeJSON(d.stdout, r)
+		err = terminal.WriteJSON(d.Stdout, r)
 	} else {
-		err = r.table(d.stdout, styleFor(d.stdout))
+		err = r.Print(d.Stdout, terminal.StyleFor(d.Stdout))
 	}
 	return errors.Join(err, d.drawTo(draw))
 }
 
 // drawTo writes a drawing, if one is wanted.
-func (d *drill) drawTo(draw func(io.Writer) error) error {
+func (d *drillCommand) drawTo(draw func(io.Writer) error) error {
 	if d.svg == "" {
 		return nil
 	}
-	if err := writeFileAtomically(d.svg, draw); err != nil {
+	if err := files.Replace(d.svg, draw); err != nil {
 		return fmt.Errorf("--svg: %w", err)
 	}
-	fmt.Fprintln(d.stderr, "Timeline written to", d.svg)
+	fmt.Fprintln(d.Stderr, "Timeline written to", d.svg)
 	return nil
 }
-
-// rehearse goes through all rounds on a server, in a bucket of its own that is removed in any case.
-func (d *drill) rehearse(ctx context.Context) (r *rehearsal, err error) {
-	embeddedServer := d.embedded || !d.conn.given()
-	if embeddedServer {
-		server, err := startEmbedded(embeddedConfig{})
-		if err != nil {
-			return nil, err
-		}
-		defer server.stop()
-		d.conn = server.flags(d.conn.timeout)
-	}
-	operator, err := d.conn.connect(nats.Name("election-cli drill operator"), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))
-	if err != nil {
-		return nil, err
-	}
-	defer operator.nc.Close()
-	config := election.BucketConfig{Name: "ELECTION_DRILL_" + nuid.Next(), TTL: d.ttl, Replicas: d.replicas}
-	bucket, err := election.CreateBucket(ctx, operator.js, config)
-	if err != nil {
-		if hopeless := operator.hopeless(config.Name, err); hopeless != nil {
-			err = hopeless
-		}
-		if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) { // it may have been made all the same
-			err = errors.Join(err, removeBucket(operator.js, config.Name))
-		}
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, removeBucket(operator.js, config.Name)) }()
-
-	f, err := newFleet(ctx, d.conn, config.Name, d.candidates)
-	if err != nil {
-		return nil, err
-	}
-	defer f.close()
-	r = newRehearsal(d, operator, bucket, f)
-	r.report.Embedded = embeddedServer
-	if err := r.run(ctx); err != nil { // its figures are worth nothing
-		return nil, err
-	}
-	return r, nil
-}
-
-// removeBucket removes what the drill made, also after it was interrupted.
-func removeBucket(js jetstream.JetStream, name string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), cleanupPatience)
-	defer cancel()
-	err := js.DeleteKeyValue(ctx, name)
-	if err == nil || errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil
-	}
-	return leftover{fmt.Errorf("bucket %q could not be removed, do so with '%s': %w", name, onBucket("bucket rm", name), err)}
-}
-
-// leftover is an error that says what a drill could not remove.
-type leftover struct{ error }

@@ -12,12 +12,16 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/drill"
+	"github.com/natscampaign/election/internal/embedded"
 )
 
 // streamsOf returns the streams on a server.
-func streamsOf(t *testing.T, s *session) (names []string) {
+func streamsOf(t *testing.T, s *cli.Session) (names []string) {
 	t.Helper()
-	l := s.js.StreamNames(t.Context())
+	l := s.JetStream.StreamNames(t.Context())
 	for name := range l.Name() {
 		names = append(names, name)
 	}
@@ -28,8 +32,8 @@ func streamsOf(t *testing.T, s *session) (names []string) {
 func TestADrillLeavesTheLeadersOfOtherBucketsAlone(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	e, s := serverWithBucket(t, 2*time.Second)
-	bucket, err := s.findBucket(t.Context(), defaultBucket)
+	e, s := clitest.ServerWithBucket(t, 2*time.Second)
+	bucket, err := s.FindBucket(t.Context(), cli.DefaultBucket)
 	g.Expect(err).NotTo(HaveOccurred())
 	var won, lost atomic.Int32
 	candidate := func(name string) *election.Election {
@@ -42,17 +46,17 @@ func TestADrillLeavesTheLeadersOfOtherBucketsAlone(t *testing.T) {
 		return c
 	}
 	leader := candidate("staging-1")
-	g.Eventually(leader.IsLeader).WithTimeout(patience).Should(BeTrue())
+	g.Eventually(leader.IsLeader).WithTimeout(clitest.Patience).Should(BeTrue())
 	term, _ := leader.Term()
 	follower := candidate("staging-2")
-	g.Eventually(func() *election.Leader { return follower.Status().Leader }).WithTimeout(patience).ShouldNot(BeNil())
+	g.Eventually(func() *election.Leader { return follower.Status().Leader }).WithTimeout(clitest.Patience).ShouldNot(BeNil())
 	before, err := leader.Leader(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
 
 	// The drill is told of the bucket of the fleet, and uses one of its own all the same.
-	code, stdout, stderr := runs(t, "drill", "-s", e.url(), "--bucket", defaultBucket, "--candidates", "2", "--rounds", "1", "--ttl", "1s", "--json")
-	g.Expect(code).To(Equal(exitOK), stderr)
-	var r report
+	code, stdout, stderr := runs(t, "drill", "-s", e.URL(), "--bucket", cli.DefaultBucket, "--candidates", "2", "--rounds", "1", "--ttl", "1s", "--json")
+	g.Expect(code).To(Equal(cli.ExitOK), stderr)
+	var r drill.Report
 	g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed())
 	g.Expect(r.Embedded).To(BeFalse())
 	g.Expect(len(r.Terms)).To(BeNumerically(">=", 4), "it did its worst")
@@ -66,32 +70,32 @@ func TestADrillLeavesTheLeadersOfOtherBucketsAlone(t *testing.T) {
 	g.Expect(after.Instance).To(Equal(before.Instance))
 	g.Expect(after.Revision).To(BeNumerically(">", before.Revision), "and was renewed meanwhile")
 	g.Expect(after.Revision-before.Revision).To(BeNumerically("<=", r.DurationS/1.5+3), "and nobody else wrote to the bucket")
-	g.Expect(streamsOf(t, s)).To(ConsistOf("KV_" + defaultBucket))
+	g.Expect(streamsOf(t, s)).To(ConsistOf("KV_" + cli.DefaultBucket))
 }
 
 func TestADrillThatFailsRemovesWhatItMade(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	const connections = 2 // one for the test, one for the operator, none for the candidates
-	srv, err := server.NewServer(&server.Options{Host: loopback, Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true, MaxConn: connections})
+	srv, err := server.NewServer(&server.Options{Host: embedded.Loopback, Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true, MaxConn: connections})
 	g.Expect(err).NotTo(HaveOccurred())
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	g.Expect(srv.ReadyForConnections(patience)).To(BeTrue())
-	s, err := (&connFlags{server: srv.ClientURL(), timeout: patience}).connect()
+	g.Expect(srv.ReadyForConnections(clitest.Patience)).To(BeTrue())
+	s, err := (&cli.ConnFlags{Server: srv.ClientURL(), Timeout: clitest.Patience}).Connect()
 	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(s.nc.Close)
+	t.Cleanup(s.Conn.Close)
 
 	var made atomic.Int32
-	_, err = s.nc.Subscribe("$JS.EVENT.ADVISORY.STREAM.CREATED.*", func(*nats.Msg) { made.Add(1) })
+	_, err = s.Conn.Subscribe("$JS.EVENT.ADVISORY.STREAM.CREATED.*", func(*nats.Msg) { made.Add(1) })
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(s.nc.Flush()).To(Succeed())
+	g.Expect(s.Conn.Flush()).To(Succeed())
 	g.Eventually(func(g Gomega) { // a client of another test, whose server was at this port, may take the operator's connection
 		code, stdout, stderr := runs(t, "drill", "-s", srv.ClientURL())
-		g.Expect(code).To(Equal(exitError), stdout)
+		g.Expect(code).To(Equal(cli.ExitFailure), stdout)
 		g.Expect(strings.ToLower(stderr)).To(ContainSubstring("maximum connections"))
-		g.Expect(s.nc.Flush()).To(Succeed())
+		g.Expect(s.Conn.Flush()).To(Succeed())
 		g.Expect(made.Load()).To(BeNumerically(">", 0), "it had made something")
-	}).WithTimeout(patience).Should(Succeed())
+	}).WithTimeout(clitest.Patience).Should(Succeed())
 	g.Expect(streamsOf(t, s)).To(BeEmpty())
 }

@@ -16,10 +16,13 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-)
 
-// patience is how long an end-to-end test waits for anything: far longer than it takes on an idle machine.
-const patience = 25 * time.Second
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/drill"
+	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/events"
+)
 
 func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {
 	t.Parallel()
@@ -28,7 +31,7 @@ func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {
 	cmd, stdout, stderr := command(t, "drill", "--rounds", "1", "--json", "--svg", svg)
 	g.Expect(cmd.Run()).To(Succeed(), stderr.String())
 
-	var r report
+	var r drill.Report
 	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed())
 	g.Expect(r.TTL).To(Equal(2.0))
 	g.Expect(r.Candidates).To(Equal(3))
@@ -50,7 +53,7 @@ func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {
 
 	drawing, err := os.ReadFile(svg)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(texts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "cut", "delete", "0 ms with two leaders"))
+	g.Expect(clitest.Texts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "cut", "delete", "0 ms with two leaders"))
 }
 
 // skipWithoutInterrupts skips a test that interrupts a process where none can be.
@@ -65,21 +68,21 @@ func TestAnInterruptedDrillRemovesWhatItMade(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
-	e, err := startEmbedded(embeddedConfig{})
+	e, err := embedded.Start(embedded.Config{})
 	g.Expect(err).NotTo(HaveOccurred())
-	defer e.stop()
-	cmd, stdout, stderr := command(t, "drill", "-s", e.url())
+	defer e.Stop()
+	cmd, stdout, stderr := command(t, "drill", "-s", e.URL())
 	progress, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
-	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("first election")))
-	g.Expect(e.server.NumClients()).To(Equal(4), "each candidate has a connection of its own, and so does the operator")
+	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("first election")))
+	g.Expect(e.Server.NumClients()).To(Equal(4), "each candidate has a connection of its own, and so does the operator")
 	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
-	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("interrupted; what it had made on the server is removed")))
+	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("interrupted; what it had made on the server is removed")))
 	g.Expect(cmd.Wait()).NotTo(Succeed())
-	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(exitInterrupted))
+	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(cli.ExitInterrupted))
 	g.Expect(stdout.String()).To(BeEmpty(), stderr.String())
-	account, err := e.server.LookupAccount("$G")
+	account, err := e.Server.LookupAccount("$G")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Eventually(func() int { return account.JetStreamUsage().Streams }).Should(BeZero())
 }
@@ -125,9 +128,9 @@ func startCandidate(t *testing.T, args ...string) *campaigner {
 }
 
 // next waits for the next event, which must have that name.
-func (c *campaigner) next(name string) (e event) {
+func (c *campaigner) next(name string) (e events.Event) {
 	var line string
-	c.g.Eventually(c.lines).WithTimeout(patience).Should(Receive(&line), name)
+	c.g.Eventually(c.lines).WithTimeout(clitest.Patience).Should(Receive(&line), name)
 	c.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
 	c.g.Expect(e.Event).To(Equal(name), line)
 	return e
@@ -147,12 +150,12 @@ func TestACampaignWithAServerOfItsOwnLeadsUntilInterrupted(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	c := startCampaign(t, "--embedded", "--ttl", "4s", "--name", "web-1")
-	first := c.next(eventStarted)
+	first := c.next(events.Started)
 	g.Expect(first.TTLS).To(Equal(4.0))
 	g.Expect(first.Server).To(HavePrefix("nats://127.0.0.1:"))
-	c.next(eventElected)
-	g.Expect(c.next(eventLeading).Token).To(HaveLen(33))
-	c.interrupt(eventLost, eventReleased, eventStopped)
+	c.next(events.Elected)
+	g.Expect(c.next(events.Leading).Token).To(HaveLen(33))
+	c.interrupt(events.Lost, events.Released, events.Stopped)
 	g.Expect(c.stderr.String()).To(ContainSubstring("election-cli campaign jobs -s " + first.Server))
 }
 
@@ -160,18 +163,18 @@ func TestACampaignThatIsInterruptedHandsOverToAnother(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
-	e, _ := serverWithBucket(t, 4*time.Second)
-	one := startCampaign(t, "-s", e.url(), "--name", "web-1")
-	one.next(eventStarted)
-	one.next(eventElected)
-	old := one.next(eventLeading)
-	two := startCampaign(t, "-s", e.url(), "--name", "web-2")
-	two.next(eventStarted)
-	g.Expect(two.next(eventFollowing).Leader).To(Equal("web-1"))
-	one.interrupt(eventLost, eventReleased, eventStopped)
-	g.Expect(two.next(eventElected).Reason).To(Equal("released"))
-	g.Expect(two.next(eventLeading).Token > old.Token).To(BeTrue(), "fencing tokens sort as the terms do")
-	two.interrupt(eventLost, eventReleased, eventStopped)
+	e, _ := clitest.ServerWithBucket(t, 4*time.Second)
+	one := startCampaign(t, "-s", e.URL(), "--name", "web-1")
+	one.next(events.Started)
+	one.next(events.Elected)
+	old := one.next(events.Leading)
+	two := startCampaign(t, "-s", e.URL(), "--name", "web-2")
+	two.next(events.Started)
+	g.Expect(two.next(events.Following).Leader).To(Equal("web-1"))
+	one.interrupt(events.Lost, events.Released, events.Stopped)
+	g.Expect(two.next(events.Elected).Reason).To(Equal("released"))
+	g.Expect(two.next(events.Leading).Token > old.Token).To(BeTrue(), "fencing tokens sort as the terms do")
+	two.interrupt(events.Lost, events.Released, events.Stopped)
 }
 
 func TestACampaignServesItsMetrics(t *testing.T) {
@@ -183,7 +186,7 @@ func TestACampaignServesItsMetrics(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
 	var line, url string
-	g.Eventually(lines).WithTimeout(patience).Should(Receive(&line))
+	g.Eventually(lines).WithTimeout(clitest.Patience).Should(Receive(&line))
 	g.Expect(line).To(ContainSubstring("Metrics are served"))
 	_, url, _ = strings.Cut(line, "url=")
 	g.Eventually(func() (string, error) {
@@ -195,7 +198,7 @@ func TestACampaignServesItsMetrics(t *testing.T) {
 		defer http.DefaultClient.CloseIdleConnections()
 		body, err := io.ReadAll(r.Body)
 		return string(body), err
-	}).WithTimeout(patience).Should(And(
+	}).WithTimeout(clitest.Patience).Should(And(
 		MatchRegexp(`(?m)^election_leader{election="jobs"`), MatchRegexp(`(?m)^election_transitions_total{election="jobs"`),
 		MatchRegexp(`(?m)^choria_election_leader{election="jobs"`), MatchRegexp(`(?m)^choria_election_campaigns{election="jobs"`),
 		ContainSubstring("go_goroutines"), ContainSubstring("process_start_time_seconds"),
@@ -208,13 +211,13 @@ func TestASignalThatComesTwiceAtOnceIsOneAndWindsUp(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	c := startCampaign(t, "--embedded", "--ttl", "4s")
-	c.next(eventStarted)
-	c.next(eventElected)
+	c.next(events.Started)
+	c.next(events.Elected)
 	for range 2 {
 		c.g.Expect(c.cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
 	}
-	c.next(eventLost)
-	c.next(eventReleased)
-	c.next(eventStopped)
+	c.next(events.Lost)
+	c.next(events.Released)
+	c.next(events.Stopped)
 	c.g.Expect(c.cmd.Wait()).To(Succeed(), c.stderr.String())
 }

@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"strings"
 	"testing"
-	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/natscampaign/election/internal/cli"
 )
 
 // FuzzCommandLine parses command lines without running them. Arguments are separated by newlines.
@@ -20,10 +18,10 @@ func FuzzCommandLine(f *testing.F) {
 	}
 	f.Fuzz(func(_ *testing.T, line string) {
 		var out, errs bytes.Buffer
-		tool := &tool{stdout: &out, stderr: &errs}
+		tool := &cli.Env{Stdout: &out, Stderr: &errs}
 		own, argv := cutProgram(strings.Split(line, "\n"))
-		tool.argv = argv
-		_, _ = tool.app().ParseContext(own)
+		tool.Argv = argv
+		_, _ = app(tool).ParseContext(own)
 	})
 }
 
@@ -37,62 +35,4 @@ func FuzzRate(f *testing.F) {
 			t.Errorf("%q is %v", text, rate)
 		}
 	})
-}
-
-// FuzzMarker reads the content of a file that may be a marker, and judges it.
-func FuzzMarker(f *testing.F) {
-	written := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-	text, err := json.Marshal(aMarker(written))
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, s := range []string{string(text), "", "\x00\x00", "null", "{}", "[]", "hello", `{"marker":"election-cli","ttl_s":1e999}`,
-		`{"marker":"election-cli","key":"k","name":"n","term":1,"token":"t","written":"0001-01-02T00:00:00Z","expiry":"9999-12-31T23:59:59Z","ttl_s":3600}`} {
-		f.Add([]byte(s), int64(0))
-	}
-	f.Fuzz(func(t *testing.T, text []byte, after int64) {
-		m, err := parseMarker(text)
-		if err != nil {
-			return
-		}
-		now := written.Add(time.Duration(after))
-		if m.doubt(now) == "" && (!now.Before(m.Expiry) || now.Before(m.Written) || m.Expiry.Sub(now) > time.Hour) {
-			t.Errorf("%s is trusted at %v", text, now)
-		}
-		if _, err := json.Marshal(m.shown()); err != nil {
-			t.Errorf("%s cannot be shown: %v", text, err)
-		}
-	})
-}
-
-// FuzzPrintable shows text that somebody else wrote.
-func FuzzPrintable(f *testing.F) {
-	for _, text := range []string{
-		"web-1", "Gr\u00fc\u00dfe, \u4e16\u754c", "\x1b[2J\x1b]0;title\a", "a\r\nb\t", "\u009b31m", "\u202egnp.exe", "\xff\xfe\xed\xa0\x80", "\ufffd", "\u115f\u2800\u200b\U000e0041",
-		strings.Repeat("x", longestText), strings.Repeat("\x00", longestText+1),
-	} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		got, harmless := printable(text), true
-		for _, r := range text {
-			harmless = harmless && visible(r)
-		}
-		for _, r := range got {
-			if !visible(r) {
-				t.Errorf("%q is shown with %q", text, r)
-			}
-		}
-		if !utf8.ValidString(got) || len(got) > longestText*len(`\U0010ffff`)+len("\u2026") {
-			t.Errorf("%q is shown as %q", text, got)
-		}
-		if harmless && utf8.ValidString(text) && utf8.RuneCountInString(text) <= longestText && got != text {
-			t.Errorf("%q is harmless and shown as %q", text, got)
-		}
-	})
-}
-
-// visible says whether a character leaves a trace where it stands, and none elsewhere.
-func visible(r rune) bool {
-	return (unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S) || r == ' ') && !strings.ContainsRune(unseen, r)
 }

@@ -11,6 +11,9 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -38,9 +41,9 @@ or not ready; 2 wrong usage or any other error.`
 // successorPatience is how long the successor of a leader that resigned is looked for.
 const successorPatience = 2 * time.Second
 
-// handover is the command resign, or transfer.
-type handover struct {
-	*tool
+// handoverCommand is the command resign, or transfer.
+type handoverCommand struct {
+	*cli.Env
 	key, to string
 	force   bool
 	json    bool
@@ -54,85 +57,85 @@ type handoverReport struct {
 	TookMS float64          `json:"took_ms"`
 }
 
-func registerHandover(app *fisk.Application, t *tool) {
-	r := &handover{tool: t}
-	cmd := app.Command("resign", "Asks a leader to resign").HelpLong(resignHelp).Action(action(r.run))
+func registerHandover(app *fisk.Application, t *cli.Env) {
+	r := &handoverCommand{Env: t}
+	cmd := app.Command("resign", "Asks a leader to resign").HelpLong(resignHelp).Action(cli.Action(r.run))
 	cmd.Arg("key", "The election").Required().StringVar(&r.key)
 	cmd.Flag("force", "Do not ask, even if no other candidate answers").UnNegatableBoolVar(&r.force)
 	cmd.Flag("json", "Write JSON").UnNegatableBoolVar(&r.json)
 
-	x := &handover{tool: t}
-	cmd = app.Command("transfer", "Asks a leader to hand over to another candidate").HelpLong(transferHelp).Action(action(x.run))
+	x := &handoverCommand{Env: t}
+	cmd = app.Command("transfer", "Asks a leader to hand over to another candidate").HelpLong(transferHelp).Action(cli.Action(x.run))
 	cmd.Arg("key", "The election").Required().StringVar(&x.key)
 	cmd.Flag("to", "Name of the candidate that is to lead").Required().PlaceHolder("NAME").StringVar(&x.to)
 	cmd.Flag("json", "Write JSON").UnNegatableBoolVar(&x.json)
 }
 
 // run asks the leader, and tells what became of it.
-func (h *handover) run(ctx context.Context) error {
-	view, err := h.look(ctx, "hand over")
+func (h *handoverCommand) run(ctx context.Context) error {
+	view, err := look.Open(ctx, h.Env, "hand over")
 	if err != nil {
-		return stopped(ctx, err)
+		return cli.OrInterrupted(ctx, err)
 	}
-	defer view.nc.Close()
-	leader, err := view.observer.Leader(ctx, h.key)
+	defer view.Conn.Close()
+	leader, err := view.Observer.Leader(ctx, h.key)
 	if err != nil {
-		return stopped(ctx, h.undone(err))
+		return cli.OrInterrupted(ctx, h.undone(err))
 	}
 	if h.to == "" {
-		if err := h.ask(ctx, view.admin, leader); err != nil {
+		if err := h.ask(ctx, view.Admin, leader); err != nil {
 			return err
 		}
 	}
 	began := time.Now()
 	if h.to != "" {
-		err = view.admin.Transfer(ctx, h.key, h.to)
+		err = view.Admin.Transfer(ctx, h.key, h.to)
 	} else {
-		err = view.admin.Resign(ctx, h.key)
+		err = view.Admin.Resign(ctx, h.key)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return inDoubt(ctx, err, "whether %s hands over is not known ('election-cli info %s' shows who leads)", printable(leader.Name), printable(h.key))
+		return cli.InDoubt(ctx, err, "whether %s hands over is not known ('election-cli info %s' shows who leads)", terminal.Printable(leader.Name), terminal.Printable(h.key))
 	case err != nil:
 		return h.undone(err)
 	}
-	return h.tell(ctx, view.observer, leader, began)
+	return h.tell(ctx, view.Observer, leader, began)
 }
 
 // ask has the user confirm a resignation after which nobody might lead.
-func (h *handover) ask(ctx context.Context, a *admin.Admin, leader election.Leader) error {
+func (h *handoverCommand) ask(ctx context.Context, a *admin.Admin, leader election.Leader) error {
 	candidates, err := a.Candidates(ctx, h.key)
 	if err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // who may only have the leader resign can confirm
-		return stopped(ctx, err)
+		return cli.OrInterrupted(ctx, err)
 	}
 	for _, c := range candidates {
 		if c.Ready {
 			return nil
 		}
 	}
-	return h.confirm(ctx, h.force, fmt.Sprintf("No other candidate answers in %s: if %s resigns, there may be no leader for a while. Go on?", printable(h.key), printable(leader.Name)))
+	return h.Confirm(ctx, h.force, fmt.Sprintf("No other candidate answers in %s: if %s resigns, there may be no leader for a while. Go on?", terminal.Printable(h.key), terminal.Printable(leader.Name)))
 }
 
 // undone returns the error of a request that was not granted, with the exit code that says so.
-func (h *handover) undone(err error) error {
+func (h *handoverCommand) undone(err error) error {
 	if errors.Is(err, election.ErrNoLeader) {
-		return &verdict{exitNegative, fmt.Sprintf("nobody leads %s: there is nobody to ask", printable(h.key))}
+		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("nobody leads %s: there is nobody to ask", terminal.Printable(h.key))}
 	}
-	text := printableUpTo(tidy(err).Error(), longestValue) // that of a leader who refuses is somebody else's
+	text := terminal.PrintableUpTo(cli.InFlags(err).Error(), terminal.MaxValue) // that of a leader who refuses is somebody else's
 	if errors.Is(err, election.ErrInvalidOption) {
 		return errors.New(text)
 	}
-	return &verdict{exitNegative, text}
+	return &cli.ExitError{Code: cli.ExitNegative, Message: text}
 }
 
 // tell looks who leads now, and says so.
-func (h *handover) tell(ctx context.Context, o *observe.Observer, before election.Leader, began time.Time) error {
-	r := handoverReport{Key: printable(h.key), From: printable(before.Name)}
+func (h *handoverCommand) tell(ctx context.Context, o *observe.Observer, before election.Leader, began time.Time) error {
+	r := handoverReport{Key: terminal.Printable(h.key), From: terminal.Printable(before.Name)}
 	for patience := time.After(successorPatience); r.Leader == nil; {
 		l, err := o.Leader(ctx, h.key)
 		r.TookMS = float64(time.Since(began).Microseconds()) / 1000
 		if err == nil && l.Term != 0 && (l.Instance != before.Instance || l.Name == h.to) {
-			l = shown(l)
+			l = look.Shown(l)
 			r.Leader = &l
 			break
 		}
@@ -146,13 +149,13 @@ func (h *handover) tell(ctx context.Context, o *observe.Observer, before electio
 	}
 	switch {
 	case h.json:
-		return writeJSON(h.stdout, r)
+		return terminal.WriteJSON(h.Stdout, r)
 	case r.Leader == nil:
-		fmt.Fprintf(h.stdout, "%s: %s has resigned; nobody else leads yet\n", r.Key, r.From)
-	case r.Leader.Instance == printable(before.Instance):
-		fmt.Fprintf(h.stdout, "%s: %s leads already, term %d\n", r.Key, r.From, r.Leader.Term)
+		fmt.Fprintf(h.Stdout, "%s: %s has resigned; nobody else leads yet\n", r.Key, r.From)
+	case r.Leader.Instance == terminal.Printable(before.Instance):
+		fmt.Fprintf(h.Stdout, "%s: %s leads already, term %d\n", r.Key, r.From, r.Leader.Term)
 	default:
-		fmt.Fprintf(h.stdout, "%s: %s has handed over to %s, term %d, in %.0f ms\n", r.Key, r.From, r.Leader.Name, r.Leader.Term, r.TookMS)
+		fmt.Fprintf(h.Stdout, "%s: %s has handed over to %s, term %d, in %.0f ms\n", r.Key, r.From, r.Leader.Name, r.Leader.Term, r.TookMS)
 	}
 	return nil
 }

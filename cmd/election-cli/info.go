@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/terminal"
 )
 
 const infoHelp = `Without KEY it describes the bucket and its replicas, the leader of each election, and what is wrong for elections, with the
@@ -23,55 +24,55 @@ With --json that is one object: "bucket", "server", "created", "ttl_s", "history
 "findings" (each "code", "severity", "message", "fix").
 
 With KEY it describes that election. With --json that is one object: "key", "bucket", and "leader", which is null or
-an object: ` + holderHelp + `.
+an object: ` + look.HolderHelp + `.
 
 Times are by the server's clock, but "since" and "started" by the leader's. The exit code is 1 if nobody leads in the election
 KEY or, without KEY, if elections do not work in this bucket or are not safe.`
 
-// info is the command of that name.
-type info struct {
-	*tool
+// infoCommand is the command of that name.
+type infoCommand struct {
+	*cli.Env
 	key  string
 	json bool
 }
 
-func registerInfo(app *fisk.Application, t *tool) {
-	c := &info{tool: t}
-	cmd := app.Command("info", "Describes the bucket, or one election").HelpLong(infoHelp).Action(action(c.run))
+func registerInfo(app *fisk.Application, t *cli.Env) {
+	c := &infoCommand{Env: t}
+	cmd := app.Command("info", "Describes the bucket, or one election").HelpLong(infoHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").StringVar(&c.key)
 	cmd.Flag("json", "Write it as JSON").UnNegatableBoolVar(&c.json)
 }
 
 // run tells what is asked for.
-func (c *info) run(ctx context.Context) error {
+func (c *infoCommand) run(ctx context.Context) error {
 	if c.key != "" {
-		if err := checkKey(c.key, false); err != nil {
+		if err := cli.CheckKey(c.key, false); err != nil {
 			return err
 		}
 	}
-	v, err := c.look(ctx, "info")
+	v, err := look.Open(ctx, c.Env, "info")
 	if err != nil {
-		return stopped(ctx, err)
+		return cli.OrInterrupted(ctx, err)
 	}
-	defer v.nc.Close()
+	defer v.Conn.Close()
 	if c.key == "" {
-		return stopped(ctx, c.ofBucket(ctx, v))
+		return cli.OrInterrupted(ctx, c.ofBucket(ctx, v))
 	}
-	return stopped(ctx, c.ofElection(ctx, v))
+	return cli.OrInterrupted(ctx, c.ofElection(ctx, v))
 }
 
 // ofElection tells about one election.
-func (c *info) ofElection(ctx context.Context, v *view) error {
-	leader, err := v.leader(ctx, c.key)
+func (c *infoCommand) ofElection(ctx context.Context, v *look.View) error {
+	leader, err := v.Leader(ctx, c.key)
 	nobody := errors.Is(err, election.ErrNoLeader)
 	if err != nil && !nobody {
 		return err
 	}
 	if c.json {
-		err = writeJSON(c.stdout, found{Key: c.key, Bucket: v.bucket.Bucket(), Leader: leader})
+		err = terminal.WriteJSON(c.Stdout, look.Election{Key: c.key, Bucket: v.Bucket.Bucket(), Leader: leader})
 	} else if !nobody {
 		var paused []string
-		if paused, err = v.paused(ctx); err == nil {
+		if paused, err = v.Paused(ctx); err == nil {
 			err = c.showElection(v, leader, paused)
 		}
 	} else {
@@ -84,123 +85,67 @@ func (c *info) ofElection(ctx context.Context, v *view) error {
 }
 
 // nobodyLeads is the verdict on a key that nobody holds.
-func nobodyLeads(v *view, key string) *verdict {
-	return &verdict{exitNegative, fmt.Sprintf("nobody leads %s in bucket %s on %s", key, v.bucket.Bucket(), v.server())}
+func nobodyLeads(v *look.View, key string) *cli.ExitError {
+	return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("nobody leads %s in bucket %s on %s", key, v.Bucket.Bucket(), v.ServerURL())}
 }
 
 // showElection tells about an election in words.
-func (c *info) showElection(v *view, s *holder, paused []string) error {
-	st := styleFor(c.stdout)
-	if _, err := fmt.Fprintf(c.stdout, "%s\n\n", st.paint(bold, fmt.Sprintf("Election %s in bucket %s on %s", s.Key, v.bucket.Bucket(), v.server()))); err != nil {
+func (c *infoCommand) showElection(v *look.View, s *look.Holder, paused []string) error {
+	st := terminal.StyleFor(c.Stdout)
+	if _, err := fmt.Fprintf(c.Stdout, "%s\n\n", st.Paint(terminal.Bold, fmt.Sprintf("Election %s in bucket %s on %s", s.Key, v.Bucket.Bucket(), v.ServerURL()))); err != nil {
 		return err
 	}
 	state := s.State
 	switch s.State {
-	case standingLeaderElect:
+	case look.StateLeaderElect:
 		state += ": leadership does not count yet, but from the first renewal after the stand-down"
-	case standingPlain:
+	case look.StatePlain:
 		state += ": a bare name, which does not say whether leadership counts"
 	}
-	var lines sheet
-	lines.add("Leader", s.Name)
-	lines.add("State", state)
-	lines.add("Since", s.since(v.clock.now()))
+	var lines terminal.Sheet
+	lines.Add("Leader", s.Name)
+	lines.Add("State", state)
+	lines.Add("Since", s.HeldSince(v.Clock.Now()))
 	if s.Term != 0 {
-		lines.add("Term", termOf(s.Term))
+		lines.Add("Term", terminal.TermNumber(s.Term))
 	}
-	lines.add("Token", s.Token)
-	lines.add("Renewed", exactly(s.Renewed)+" ("+ago(s.age)+")")
-	expires := "in " + human(s.left)
-	if s.left < 0 {
-		expires = human(-s.left) + " ago, and is about to be removed"
+	lines.Add("Token", s.Token)
+	lines.Add("Renewed", terminal.Timestamp(s.Renewed)+" ("+terminal.Ago(s.Age)+")")
+	expires := "in " + terminal.Human(s.Left)
+	if s.Left < 0 {
+		expires = terminal.Human(-s.Left) + " ago, and is about to be removed"
 	}
-	lines.add("Expires", exactly(s.Expires)+" ("+expires+")")
-	lines.add("Host", s.Host)
+	lines.Add("Expires", terminal.Timestamp(s.Expires)+" ("+expires+")")
+	lines.Add("Host", s.Host)
 	if s.PID != 0 {
-		lines.add("Process", fmt.Sprint(s.PID))
+		lines.Add("Process", fmt.Sprint(s.PID))
 	}
-	lines.add("Instance", s.Instance)
-	lines.add("Revision", termOf(s.Revision))
+	lines.Add("Instance", s.Instance)
+	lines.Add("Revision", terminal.TermNumber(s.Revision))
 	if slices.Contains(paused, s.Key) {
-		lines.add("Paused", "candidates do not campaign until 'election-cli resume "+s.Key+"'")
+		lines.Add("Paused", "candidates do not campaign until 'election-cli resume "+s.Key+"'")
 	}
 	label := "Metadata"
-	for _, k := range sortedKeys(s.Metadata) {
-		lines.add(label, k+"="+s.Metadata[k])
+	for _, k := range terminal.SortedKeys(s.Metadata) {
+		lines.Add(label, k+"="+s.Metadata[k])
 		label = ""
 	}
-	return lines.writeTo(c.stdout, st)
+	return lines.Print(c.Stdout, st)
 }
 
-// bucketInfo is what info tells about a bucket. Its field names are documented in the help and stay as they are.
-type bucketInfo struct {
-	Bucket     string          `json:"bucket"`
-	Server     string          `json:"server"`
-	Created    time.Time       `json:"created"`
-	TTLS       float64         `json:"ttl_s"`
-	History    int64           `json:"history"`
-	Storage    string          `json:"storage"`
-	Replicas   int             `json:"replicas"`
-	MarkersTTL float64         `json:"markers_ttl_s"`
-	Republish  string          `json:"republish,omitempty"`
-	Bytes      uint64          `json:"bytes"`
-	Consumers  int             `json:"consumers"`
-	Cluster    string          `json:"cluster,omitempty"`
-	Peers      []peer          `json:"peers"`
-	Elections  []holder        `json:"elections"`
-	Paused     []string        `json:"paused"`
-	Findings   []admin.Finding `json:"findings"`
-}
-
-// peer is one server that keeps a replica.
-type peer struct {
-	Name    string   `json:"name"`
-	Leader  bool     `json:"leader"`
-	Current bool     `json:"current"`
-	Offline bool     `json:"offline"`
-	Lag     uint64   `json:"lag"`
-	SeenS   *float64 `json:"seen_s,omitempty"` // how long ago the leader of the stream had an answer from it
-}
-
-// describe returns what the stream tells about the bucket.
-func (v *view) describe() *bucketInfo {
-	s := v.stream
-	b := &bucketInfo{
-		Bucket: v.bucket.Bucket(), Server: v.server(), Created: s.Created, TTLS: s.Config.MaxAge.Seconds(),
-		History: s.Config.MaxMsgsPerSubject, Storage: strings.ToLower(s.Config.Storage.String()), Replicas: s.Config.Replicas,
-		MarkersTTL: s.Config.SubjectDeleteMarkerTTL.Seconds(), Bytes: s.State.Bytes, Consumers: s.State.Consumers, Peers: []peer{},
-	}
-	if s.Config.RePublish != nil {
-		b.Republish = printable(s.Config.RePublish.Destination)
-	}
-	if s.Cluster == nil {
-		return b
-	}
-	b.Cluster = printable(s.Cluster.Name)
-	if s.Cluster.Leader != "" {
-		b.Peers = append(b.Peers, peer{Name: printable(s.Cluster.Leader), Leader: true, Current: true})
-	}
-	for _, r := range s.Cluster.Replicas {
-		seen := roundMS(r.Active)
-		b.Peers = append(b.Peers, peer{Name: printable(r.Name), Current: r.Current, Offline: r.Offline, Lag: r.Lag, SeenS: &seen})
-	}
-	slices.SortFunc(b.Peers, func(a, b peer) int { return strings.Compare(a.Name, b.Name) })
-	return b
-}
-
-// findings returns the findings of the library but for those about this connection, on which no candidate campaigns.
-func (v *view) findings(ctx context.Context) ([]admin.Finding, error) {
-	all, err := admin.Check(ctx, v.bucket)
+// ofBucket tells about the bucket.
+func (c *infoCommand) ofBucket(ctx context.Context, v *look.View) error {
+	b, err := v.Report(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	findings := []admin.Finding{}
-	for _, f := range all {
-		if f.Code == "reconnect-buffer" || f.Code == "reconnects-limited" {
-			continue
-		}
-		f.Message, f.Fix = printableUpTo(f.Message, longestValue), printableUpTo(f.Fix, longestValue)
-		findings = append(findings, f)
+	if c.json {
+		err = terminal.WriteJSON(c.Stdout, b)
+	} else if err = b.Print(c.Stdout, v); err == nil {
+		err = look.PrintFindings(c.Stdout, terminal.StyleFor(c.Stdout), b.Findings, admin.SeverityWarning)
 	}
-	return findings, nil
+	if err == nil && b.Unfit() {
+		return &cli.ExitError{Code: cli.ExitNegative}
+	}
+	return err
 }

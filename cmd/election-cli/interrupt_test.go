@@ -12,18 +12,20 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
 )
 
 // interruptible are the commands that ask and change, each as it is called once its flags are read.
 func (a *arena) interruptible() map[string]func(context.Context) error {
-	t := &tool{conn: connFlags{server: a.server.url(), timeout: patience}, bucket: defaultBucket, stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}
-	bucket := &bucketCommand{tool: t, ttl: quiet, replicas: 1, force: true}
+	t := &cli.Env{Connection: cli.ConnFlags{Server: a.Server.URL(), Timeout: clitest.Patience}, Bucket: cli.DefaultBucket, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}}
+	bucket := &bucketCommand{Env: t, ttl: clitest.Quiet, replicas: 1, force: true}
 	return map[string]func(context.Context) error{
-		"candidates": (&candidates{tool: t, key: "jobs"}).run,
-		"pause":      (&pauser{tool: t, key: "jobs", do: (*admin.Admin).Pause}).run,
-		"resume":     (&pauser{tool: t, key: "jobs", do: (*admin.Admin).Resume}).run,
-		"resign":     (&handover{tool: t, key: "jobs", force: true}).run,
-		"transfer":   (&handover{tool: t, key: "jobs", to: "web-2"}).run,
+		"candidates": (&candidatesCommand{Env: t, key: "jobs"}).run,
+		"pause":      (&pauseCommand{Env: t, key: "jobs", do: (*admin.Admin).Pause}).run,
+		"resume":     (&pauseCommand{Env: t, key: "jobs", do: (*admin.Admin).Resume}).run,
+		"resign":     (&handoverCommand{Env: t, key: "jobs", force: true}).run,
+		"transfer":   (&handoverCommand{Env: t, key: "jobs", to: "web-2"}).run,
 		"bucket add": bucket.add,
 		"bucket rm":  bucket.rm,
 	}
@@ -31,34 +33,34 @@ func (a *arena) interruptible() map[string]func(context.Context) error {
 
 // expectInterrupted expects the error of a command that was interrupted before it had a result.
 func expectInterrupted(g Gomega, err error, what string) {
-	v, ok := errors.AsType[*verdict](err)
+	v, ok := errors.AsType[*cli.ExitError](err)
 	g.Expect(ok).To(BeTrue(), "%s: %v", what, err)
-	g.Expect(v.code).To(Equal(exitInterrupted), "%s: %v", what, err)
+	g.Expect(v.Code).To(Equal(cli.ExitInterrupted), "%s: %v", what, err)
 	g.Expect(err).To(MatchError(HavePrefix("interrupted")), what)
 }
 
 func TestACommandThatIsInterruptedBeforeItAskedSaysSo(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, quiet)
-	a.put("jobs", leading("web-1", nil))
+	a := newArena(t, clitest.Quiet)
+	a.Put("jobs", clitest.Leading("web-1", nil))
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, run := range a.interruptible() {
 		expectInterrupted(a, run(over), name)
 	}
-	a.Expect(a.stands("jobs")).To(BeTrue())
+	a.Expect(a.Stands("jobs")).To(BeTrue())
 }
 
 func TestACommandThatIsInterruptedWhileItAsksSaysSo(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, quiet)
-	a.put("jobs", leading("web-1", nil))
+	a := newArena(t, clitest.Quiet)
+	a.Put("jobs", clitest.Leading("web-1", nil))
 	commands := a.interruptible()
 	for name, verb := range map[string]string{"candidates": "candidates", "pause": "refresh", "resume": "refresh", "resign": "resign", "transfer": "transfer"} {
 		ctx, interrupt := context.WithCancel(t.Context())
-		sub, err := a.s.nc.Subscribe("election-control.LEADER_ELECTION."+verb+".jobs", func(*nats.Msg) { interrupt() }) // and does not answer
+		sub, err := a.S.Conn.Subscribe("election-control.LEADER_ELECTION."+verb+".jobs", func(*nats.Msg) { interrupt() }) // and does not answer
 		a.Expect(err).NotTo(HaveOccurred())
-		a.Expect(a.s.nc.Flush()).To(Succeed())
+		a.Expect(a.S.Conn.Flush()).To(Succeed())
 		err = commands[name](ctx)
 		expectInterrupted(a, err, name)
 		if name == "resign" || name == "transfer" {
@@ -79,12 +81,12 @@ func (a *answering) DeleteKeyValue(context.Context, string) error { return a.err
 
 func TestARemovalWithoutAnAnswerIsNotSaidToHaveFailed(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, quiet)
+	a := newArena(t, clitest.Quiet)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	b := &bucketCommand{tool: &tool{bucket: defaultBucket}}
+	b := &bucketCommand{Env: &cli.Env{Bucket: cli.DefaultBucket}}
 	remove := func(ctx context.Context, err error) error {
-		return b.remove(ctx, &session{nc: a.s.nc, js: &answering{a.s.js, err}, timeout: time.Second})
+		return b.remove(ctx, &cli.Session{Conn: a.S.Conn, JetStream: &answering{a.S.JetStream, err}, Timeout: time.Second})
 	}
 	a.Expect(remove(t.Context(), context.DeadlineExceeded)).To(And(
 		MatchError(context.DeadlineExceeded), MatchError(ContainSubstring("was removed is not known"))))
@@ -99,8 +101,8 @@ func TestARemovalWithoutAnAnswerIsNotSaidToHaveFailed(t *testing.T) {
 
 func TestAnEvictionThatIsInterruptedIsNotSaidToHaveFailed(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, quiet)
-	a.put("jobs", leading("web-1", nil))
+	a := newArena(t, clitest.Quiet)
+	a.Put("jobs", clitest.Leading("web-1", nil))
 	ctx, interrupt := context.WithCancel(t.Context())
 	c, v, meant := a.asked(1, interrupt)
 	_, err := c.evict(ctx, v, meant)

@@ -25,29 +25,18 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/choria-io/fisk"
-)
 
-// defaultBucket holds the elections unless another is named.
-const defaultBucket = "LEADER_ELECTION"
-
-// Exit codes, as the help documents them.
-const (
-	exitOK          = 0
-	exitNegative    = 1
-	exitError       = 2
-	exitInterrupted = 130
+	"github.com/natscampaign/election/internal/checkup"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/supervise"
 )
 
 const appHelp = `Leader election for fleets that run NATS
@@ -66,39 +55,21 @@ Completion for bash and zsh, and the manual page:
     source <(election-cli --completion-script-zsh)
     election-cli --help-man | man -l -`
 
-// tool is what all commands share: where they write, and the flags that are theirs in common.
-type tool struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	conn           connFlags
-	bucket         string
-	argv           []string // the program that run is to run, and its arguments
-}
-
-// verdict is an error that decides the exit code by itself.
-type verdict struct {
-	code    int
-	message string // empty if all was said
-}
-
-// Error returns the message for the user.
-func (v *verdict) Error() string { return v.message }
-
 func main() {
-	passGate(os.Args)
+	supervise.PassGate(os.Args)
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // run executes one command line and returns its exit code. Help and completion end the process by themselves.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	args, argv := cutProgram(args)
-	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr, argv: argv}
-	_, err := t.app().Parse(args)
+	t := &cli.Env{Stdin: stdin, Stdout: stdout, Stderr: stderr, Argv: argv}
+	_, err := app(t).Parse(args)
 	if err == nil {
-		return exitOK
+		return cli.ExitOK
 	}
-	if v, ok := errors.AsType[*verdict](err); ok && v.message == "" { // it has said what there is to say
-		return v.code
+	if v, ok := errors.AsType[*cli.ExitError](err); ok && v.Message == "" { // it has said what there is to say
+		return v.Code
 	}
 	if !answered(err) {
 		err = fmt.Errorf("%w\nRun 'election-cli --help' for the commands, 'election-cli COMMAND --help' for their flags", err)
@@ -106,8 +77,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	const prefix = "election-cli: "
 	text := strings.ReplaceAll(err.Error(), "\n", "\n"+strings.Repeat(" ", len(prefix)))
 	fmt.Fprintf(stderr, "%s%s\n", prefix, text)
-	if v, ok := errors.AsType[*verdict](err); ok {
-		return v.code
+	if v, ok := errors.AsType[*cli.ExitError](err); ok {
+		return v.Code
 	}
 	return exitOfError(args)
 }
@@ -115,8 +86,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // ownErrors are the exit codes for wrong usage and any other error of those commands whose other codes mean something
 // else, as is the custom for such commands.
 var ownErrors = map[string]int{
-	"check": int(gradeUnknown),
-	"run":   exitOwnError,
+	"check": int(checkup.GradeUnknown),
+	"run":   supervise.ExitOwnError,
 }
 
 // exitOfError returns the exit code of the command that the arguments name, for wrong usage or any other error.
@@ -124,27 +95,21 @@ func exitOfError(args []string) int {
 	if code, ok := ownErrors[commandOf(args)]; ok {
 		return code
 	}
-	return exitError
+	return cli.ExitFailure
 }
 
 // commandOf returns the command that the arguments name, empty if none.
 func commandOf(args []string) string {
-	line, _ := (&tool{stdout: io.Discard, stderr: io.Discard}).app().ParseContext(args)
+	line, _ := app(&cli.Env{Stdout: io.Discard, Stderr: io.Discard}).ParseContext(args)
 	if line == nil || line.SelectedCommand == nil {
 		return ""
 	}
 	return line.SelectedCommand.FullCommand()
 }
 
-// failure marks an error that a command returned, as opposed to one of the command line.
-type failure struct{ error }
-
-// Unwrap returns the error that was marked.
-func (f failure) Unwrap() error { return f.error }
-
 // answered says whether err came from a command, which has said all there is to say.
 func answered(err error) bool {
-	_, ok := errors.AsType[failure](err)
+	_, ok := errors.AsType[cli.Failure](err)
 	return ok
 }
 
@@ -152,15 +117,15 @@ func answered(err error) bool {
 func init() { fisk.EnableFileExpansion = false }
 
 // app builds the command line.
-func (t *tool) app() *fisk.Application {
+func app(t *cli.Env) *fisk.Application {
 	app := fisk.New("election-cli", appHelp)
-	app.UsageWriter(t.stdout).ErrorWriter(t.stderr)
+	app.UsageWriter(t.Stdout).ErrorWriter(t.Stderr)
 	app.Author("The election authors")
 	app.Version(version())
 	app.HelpFlag.Short('h')
-	t.conn.register(app)
+	t.Connection.Register(app)
 	app.Flag("bucket", "Key-Value bucket that holds the elections").Envar("ELECTION_BUCKET").
-		Default(defaultBucket).StringVar(&t.bucket)
+		Default(cli.DefaultBucket).StringVar(&t.Bucket)
 	registerLs(app, t)
 	registerInfo(app, t)
 	registerWatch(app, t)
@@ -180,30 +145,6 @@ func (t *tool) app() *fisk.Application {
 	registerChild(app, t)
 	registerGuardian(app)
 	return app
-}
-
-// doubleSignal is within what time two signals count as one.
-const doubleSignal = time.Second
-
-// action adapts a command to fisk and gives it a context that ends with the first INT or TERM, or HUP when a terminal
-// is closed. A second one kills the process, should winding up take longer than the user cares to wait, unless it comes
-// with the first, as from timeout(1), which signals the process and its group.
-func action(command func(context.Context) error) fisk.Action {
-	return func(*fisk.ParseContext) error {
-		signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-		if !signal.Ignored(syscall.SIGHUP) { // as it is under nohup
-			signals = append(signals, syscall.SIGHUP)
-		}
-		ctx, stop := signal.NotifyContext(context.Background(), signals...)
-		defer stop()
-		context.AfterFunc(ctx, func() { time.AfterFunc(doubleSignal, stop) })
-		// Once asked for, a reader that went away is an error of the write and no longer the end of the process.
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-		if err := command(ctx); err != nil {
-			return failure{err}
-		}
-		return nil
-	}
 }
 
 // version returns the version that the binary was built from.

@@ -12,7 +12,9 @@ import (
 	. "github.com/onsi/gomega"
 	"go.uber.org/goleak"
 
+	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/supervise"
 )
 
 // asProgram is what this binary does when a test has the command run it; it returns if that is not so.
@@ -22,7 +24,7 @@ var asProgram func()
 var buildDir string
 
 func TestMain(m *testing.M) {
-	passGate(os.Args)
+	supervise.PassGate(os.Args)
 	if asProgram != nil {
 		asProgram() // a test has it run by the command
 	}
@@ -52,7 +54,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	out, err := exec.Command("go", append(args, ".")...).CombinedOutput()
 	if err != nil {
-		err = &verdict{exitError, string(out)}
+		err = &cli.ExitError{Code: cli.ExitFailure, Message: string(out)}
 	}
 	return path, err
 })

@@ -12,6 +12,10 @@ import (
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election/internal/chaos"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
 )
 
 func TestADrillWhoseCandidateBreaksShowsWhatItFoundAndKeepsItsHistories(t *testing.T) {
@@ -24,17 +28,17 @@ func TestADrillWhoseCandidateBreaksShowsWhatItFoundAndKeepsItsHistories(t *testi
 	progress, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
-	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("leads")))
+	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("leads")))
 	candidate := regexp.MustCompile(`(?m)^ *(\d+) +` + strconv.Itoa(cmd.Process.Pid) + ` .*drill-process candidate`).FindStringSubmatch(listProcesses())
 	g.Expect(candidate).To(HaveLen(2))
 	pid, err := strconv.Atoi(candidate[1])
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(unix.Kill(pid, unix.SIGABRT)).To(Succeed())
-	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("Histories and logs are in " + temp)))
-	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("ended by itself")))
+	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("Histories and logs are in " + temp)))
+	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("ended by itself")))
 	g.Expect(cmd.Wait()).NotTo(Succeed())
-	g.Expect(cmd.ProcessState.ExitCode()).To(BeElementOf(exitError, exitNegative), stderr.String())
-	var r processReport
+	g.Expect(cmd.ProcessState.ExitCode()).To(BeElementOf(cli.ExitFailure, cli.ExitNegative), stderr.String())
+	var r chaos.Report
 	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed(), stdout.String())
 	g.Expect(r.Samples).To(BeNumerically(">", 0))
 	g.Expect(r.OverlapMS).To(BeZero())

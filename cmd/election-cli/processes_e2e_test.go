@@ -12,7 +12,11 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election/internal/chaos"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/history"
+	"github.com/natscampaign/election/internal/processes"
 )
 
 // skipWithoutProcesses skips a test that runs a drill on processes, for it takes long or cannot be.
@@ -37,7 +41,7 @@ func TestADrillOnProcessesPassesAndLeavesNothingBehind(t *testing.T) {
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 	g.Expect(cmd.Run()).To(Succeed(), stderr.String()+stdout.String())
 
-	var r processReport
+	var r chaos.Report
 	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed())
 	g.Expect(r.OverlapMS).To(BeZero())
 	g.Expect(r.OutOfOrder).To(BeZero())
@@ -59,18 +63,18 @@ func TestADrillOnProcessesPassesAndLeavesNothingBehind(t *testing.T) {
 	g.Expect(left).To(BeEmpty(), "histories and data of servers")
 	drawing, err := os.ReadFile(svg)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(texts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "server-3", "fault lasts", "0 ms with two leaders"))
+	g.Expect(clitest.Texts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "server-3", "fault lasts", "0 ms with two leaders"))
 }
 
 // drillWith runs a drill with one kind of fault, and returns what came of it. It must be passed.
-func drillWith(t *testing.T, args ...string) *processReport {
+func drillWith(t *testing.T, args ...string) *chaos.Report {
 	t.Helper()
 	skipWithoutProcesses(t)
 	g := NewWithT(t)
 	cmd, stdout, stderr := command(t, append([]string{"drill", "--processes", "--candidates", "3", "--seed", "1", "--json"}, args...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 	g.Expect(cmd.Run()).To(Succeed(), func() string { return stderr.String() + stdout.String() })
-	var r processReport
+	var r chaos.Report
 	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed())
 	g.Expect(r.Records).To(BeNumerically(">", 50))
 	return &r
@@ -94,7 +98,7 @@ func drillThatLeads(t *testing.T, temp string) (cmd *exec.Cmd, stdout *bytes.Buf
 	progress, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
-	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("leads")))
+	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("leads")))
 	return cmd, stdout, progress
 }
 
@@ -109,9 +113,9 @@ func TestNoProcessOutlivesADrillThatIsKilled(t *testing.T) {
 	histories, err := filepath.Glob(filepath.Join(temp, "*", "*.history"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(histories).To(HaveLen(2))
-	g.Eventually(func() string { return lastBeats(g, histories) }).WithTimeout(patience).WithPolling(2 * beatEvery).
+	g.Eventually(func() string { return lastBeats(g, histories) }).WithTimeout(clitest.Patience).WithPolling(2 * processes.BeatEvery).
 		Should(Satisfy(func(now string) bool {
-			time.Sleep(2 * beatEvery)
+			time.Sleep(2 * processes.BeatEvery)
 			return now == lastBeats(g, histories)
 		}))
 }
@@ -135,9 +139,9 @@ func TestADrillOnProcessesThatIsInterruptedEndsThemAndRemovesAll(t *testing.T) {
 	temp := t.TempDir()
 	cmd, stdout, progress := drillThatLeads(t, temp)
 	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
-	g.Eventually(progress).WithTimeout(patience).Should(Receive(ContainSubstring("interrupted")))
+	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("interrupted")))
 	g.Expect(cmd.Wait()).NotTo(Succeed())
-	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(exitInterrupted))
+	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(cli.ExitInterrupted))
 	g.Expect(stdout.String()).To(BeEmpty())
 	left, err := os.ReadDir(temp)
 	g.Expect(err).NotTo(HaveOccurred())

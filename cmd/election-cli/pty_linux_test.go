@@ -12,6 +12,9 @@ import (
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
 )
 
 // pty returns both ends of a terminal.
@@ -34,13 +37,13 @@ func pty(t *testing.T) (user, terminal *os.File) {
 
 func TestOnATerminalOnlyAYesEvicts(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, quiet)
-	a.put("jobs", leading("web-1", nil))
+	a := newArena(t, clitest.Quiet)
+	a.Put("jobs", clitest.Leading("web-1", nil))
 	for _, c := range []struct {
 		answer string
 		code   int
 		stands bool
-	}{{"n\n", exitNegative, true}, {"\n", exitNegative, true}, {"sure\n", exitNegative, true}, {"\x04", exitNegative, true}, {"Yes\n", exitOK, false}} {
+	}{{"n\n", cli.ExitNegative, true}, {"\n", cli.ExitNegative, true}, {"sure\n", cli.ExitNegative, true}, {"\x04", cli.ExitNegative, true}, {"Yes\n", cli.ExitOK, false}} {
 		user, terminal := pty(t)
 		cmd, stdout, stderr := a.command("evict", "jobs")
 		cmd.Stdin = terminal
@@ -51,33 +54,18 @@ func TestOnATerminalOnlyAYesEvicts(t *testing.T) {
 		}
 		a.Expect(cmd.ProcessState.ExitCode()).To(Equal(c.code), "%q: %s", c.answer, stderr)
 		a.Expect(stderr.String()).To(ContainSubstring("Evict web-1 from jobs? [y/N]"))
-		a.Expect(a.stands("jobs")).To(Equal(c.stands), "%q", c.answer)
-		if c.code == exitNegative {
+		a.Expect(a.Stands("jobs")).To(Equal(c.stands), "%q", c.answer)
+		if c.code == cli.ExitNegative {
 			a.Expect(stdout.String()).To(BeEmpty())
 			a.Expect(stderr.String()).To(ContainSubstring("nothing was done"))
 		}
 	}
 }
 
-func TestAQuestionCanBeLeftByAnInterrupt(t *testing.T) {
-	g := NewWithT(t)
-	_, terminal := pty(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	r, w, err := os.Pipe()
-	g.Expect(err).NotTo(HaveOccurred())
-	defer r.Close()
-	err = (&tool{stdin: terminal, stderr: w}).confirm(ctx, false, "Really?")
-	g.Expect(err).To(MatchError(ContainSubstring("nothing was done")))
-	v, ok := errors.AsType[*verdict](err)
-	g.Expect(ok && v.code == exitInterrupted).To(BeTrue())
-	g.Expect(w.Close()).To(Succeed())
-}
-
 func TestOnATerminalThereAreTablesAndColour(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, quiet)
-	a.put("jobs", leading("web-1\x1b[5m", nil))
+	a := newArena(t, clitest.Quiet)
+	a.Put("jobs", clitest.Leading("web-1\x1b[5m", nil))
 	for _, noColor := range []string{"", "1"} {
 		user, terminal := pty(t)
 		cmd, _, _ := a.command("info", "jobs")
@@ -101,4 +89,19 @@ func TestOnATerminalThereAreTablesAndColour(t *testing.T) {
 	n, err := user.Read(text)
 	a.Expect(err).NotTo(HaveOccurred())
 	a.Expect(string(text[:n])).To(And(HavePrefix("╭"), ContainSubstring("Elections in bucket LEADER_ELECTION"), ContainSubstring(`web-1\x1b[5m`)))
+}
+
+func TestAQuestionCanBeLeftByAnInterrupt(t *testing.T) {
+	g := NewWithT(t)
+	_, terminal := pty(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	r, w, err := os.Pipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	defer r.Close()
+	err = (&cli.Env{Stdin: terminal, Stderr: w}).Confirm(ctx, false, "Really?")
+	g.Expect(err).To(MatchError(ContainSubstring("nothing was done")))
+	v, ok := errors.AsType[*cli.ExitError](err)
+	g.Expect(ok && v.Code == cli.ExitInterrupted).To(BeTrue())
+	g.Expect(w.Close()).To(Succeed())
 }

@@ -1,23 +1,12 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"slices"
-	"time"
 
 	"github.com/choria-io/fisk"
 
-	"github.com/natscampaign/election"
-)
-
-// Exit codes of run, as env, flock, nohup and timeout have them; all others are the program's own.
-const (
-	exitTimedOut      = 124
-	exitOwnError      = 125
-	exitNotExecutable = 126
-	exitNotFound      = 127
-	exitSignal        = 128 // plus the number of the signal
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/supervise"
 )
 
 const runHelp = `election-cli run [FLAGS] KEY -- PROGRAM ARGS...
@@ -61,70 +50,28 @@ Exit codes: that of the program; 128+N if signal N ended it, or this command whi
 for TERM); 1, or --conflict-exit-code, if --no-wait was given and this host does not lead; 124 if --max-wait ran out; 125
 for wrong usage and any other error; 126 if the program cannot be executed; 127 if there is no such program.`
 
-// What happens to the program when leadership ends.
-const (
-	onLostTerminate = "terminate"
-	onLostSignal    = "signal"
-)
-
-// Which ends of the program it is started again after.
-const (
-	restartNever     = "never"
-	restartOnFailure = "on-failure"
-	restartAlways    = "always"
-)
-
-// What happens to leadership while a program that ended is not yet started again.
-const (
-	onExitRelease = "release"
-	onExitKeep    = "keep"
-)
-
-// runFlags is what the command line of run says.
-type runFlags struct {
-	*tool
-	key, name       string
-	maxWait         time.Duration
-	noWait          bool
-	conflict        int
-	grace           time.Duration
-	interval        time.Duration
-	standDown       time.Duration
-	onLost          string
-	won, lost       string
-	restart, onExit string
-	verbose, quiet  bool
-	maxWaitSet      bool
-	conflictSet     bool
-	graceSet        bool
-	intervalSet     bool
-	standDownSet    bool
-	wonSet, lostSet bool
-	onExitSet       bool
-}
-
-func registerRun(app *fisk.Application, t *tool) {
-	r := &runFlags{tool: t}
+func registerRun(app *fisk.Application, t *cli.Env) {
+	r := &supervise.Config{Env: t}
 	cmd := app.Command("run", "Runs a program while this host leads").HelpLong(runHelp).Action(func(*fisk.ParseContext) error {
-		return failure{r.run()}.orNil()
+		return cli.Failed(r.Run())
 	})
-	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&r.key)
+	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&r.Key)
 	cmd.Arg("program", "The program, after --").Required().String()
 	cmd.Arg("args", "Its arguments, passed as they are").Strings()
-	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&r.name)
-	cmd.Flag("max-wait", "Give up after waiting so long to lead, each time (exit 124)").PlaceHolder("DURATION").IsSetByUser(&r.maxWaitSet).DurationVar(&r.maxWait)
-	cmd.Flag("no-wait", "Try once to lead, and give up if somebody else does (exit 1)").UnNegatableBoolVar(&r.noWait)
-	cmd.Flag("conflict-exit-code", "Exit code of --no-wait in place of 1").Short('E').PlaceHolder("CODE").IsSetByUser(&r.conflictSet).IntVar(&r.conflict)
-	cmd.Flag("grace", "Time from TERM to KILL (default as fits the lease, at most 10s)").PlaceHolder("DURATION").IsSetByUser(&r.graceSet).DurationVar(&r.grace)
-	cmd.Flag("interval", "Time between renewals (default 0.75 of the TTL); less leaves more for --grace").PlaceHolder("DURATION").IsSetByUser(&r.intervalSet).DurationVar(&r.interval)
-	cmd.Flag("stand-down", "Time from winning a key that expired to leading (default one interval)").PlaceHolder("DURATION").IsSetByUser(&r.standDownSet).DurationVar(&r.standDown)
-	cmd.Flag("on-lost", "What to do when leadership ends: terminate the program, or only signal it").Default(onLostTerminate).EnumVar(&r.onLost, onLostTerminate, onLostSignal)
-	cmd.Flag("won", "Signal that tells the program that it leads, with --on-lost=signal (default USR1)").PlaceHolder("SIGNAL").IsSetByUser(&r.wonSet).StringVar(&r.won)
-	cmd.Flag("lost", "Signal that tells it that it no longer does (default USR2)").PlaceHolder("SIGNAL").IsSetByUser(&r.lostSet).StringVar(&r.lost)
-	cmd.Flag("restart", "Start a program that ended again: never, on-failure or always").Default(restartNever).EnumVar(&r.restart, restartNever, restartOnFailure, restartAlways)
-	cmd.Flag("on-exit", "Leadership until the program is started again: release or keep (default release)").IsSetByUser(&r.onExitSet).Default(onExitRelease).EnumVar(&r.onExit, onExitRelease, onExitKeep)
-	cmd.Flag("verbose", "Log each campaign and renewal as well").Short('v').UnNegatableBoolVar(&r.verbose)
-	cmd.Flag("quiet", "Log warnings only").UnNegatableBoolVar(&r.quiet)
+	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&r.Name)
+	cmd.Flag("max-wait", "Give up after waiting so long to lead, each time (exit 124)").PlaceHolder("DURATION").IsSetByUser(&r.MaxWaitSet).DurationVar(&r.MaxWait)
+	cmd.Flag("no-wait", "Try once to lead, and give up if somebody else does (exit 1)").UnNegatableBoolVar(&r.NoWait)
+	cmd.Flag("conflict-exit-code", "Exit code of --no-wait in place of 1").Short('E').PlaceHolder("CODE").IsSetByUser(&r.ConflictSet).IntVar(&r.Conflict)
+	cmd.Flag("grace", "Time from TERM to KILL (default as fits the lease, at most 10s)").PlaceHolder("DURATION").IsSetByUser(&r.GraceSet).DurationVar(&r.Grace)
+	cmd.Flag("interval", "Time between renewals (default 0.75 of the TTL); less leaves more for --grace").PlaceHolder("DURATION").IsSetByUser(&r.IntervalSet).DurationVar(&r.Interval)
+	cmd.Flag("stand-down", "Time from winning a key that expired to leading (default one interval)").PlaceHolder("DURATION").IsSetByUser(&r.StandDownSet).DurationVar(&r.StandDown)
+	cmd.Flag("on-lost", "What to do when leadership ends: terminate the program, or only signal it").Default(supervise.OnLostTerminate).EnumVar(&r.OnLost, supervise.OnLostTerminate, supervise.OnLostSignal)
+	cmd.Flag("won", "Signal that tells the program that it leads, with --on-lost=signal (default USR1)").PlaceHolder("SIGNAL").IsSetByUser(&r.WonSet).StringVar(&r.Won)
+	cmd.Flag("lost", "Signal that tells it that it no longer does (default USR2)").PlaceHolder("SIGNAL").IsSetByUser(&r.LostSet).StringVar(&r.Lost)
+	cmd.Flag("restart", "Start a program that ended again: never, on-failure or always").Default(supervise.RestartNever).EnumVar(&r.Restart, supervise.RestartNever, supervise.RestartOnFailure, supervise.RestartAlways)
+	cmd.Flag("on-exit", "Leadership until the program is started again: release or keep (default release)").IsSetByUser(&r.OnExitSet).Default(supervise.OnExitRelease).EnumVar(&r.OnExit, supervise.OnExitRelease, supervise.OnExitKeep)
+	cmd.Flag("verbose", "Log each campaign and renewal as well").Short('v').UnNegatableBoolVar(&r.Verbose)
+	cmd.Flag("quiet", "Log warnings only").UnNegatableBoolVar(&r.Quiet)
 }
 
 // cutProgram takes the program and its arguments, all that follows the first --, off the arguments of run, and leaves one
@@ -141,48 +88,10 @@ func cutProgram(args []string) (own, argv []string) {
 	return own, argv
 }
 
-// check finds what is wrong with the flags before anything is begun.
-func (r *runFlags) check() error {
-	if r.name == "" {
-		r.name = defaultName()
-	}
-	if !r.conflictSet {
-		r.conflict = exitNegative
-	}
-	tells := r.onLost == onLostSignal
-	switch {
-	case len(r.argv) == 0:
-		return errors.New("put -- before the program, as in 'election-cli run KEY -- PROGRAM ARGS...', so that its flags are its own")
-	case r.argv[0] == "":
-		return errors.New("the program after -- is empty: name one")
-	case r.noWait && r.maxWaitSet:
-		return errors.New("--no-wait and --max-wait contradict each other: leave one out")
-	case tells && (r.noWait || r.maxWaitSet):
-		return errors.New("--on-lost=signal starts the program at once: leave out --no-wait and --max-wait, which are about waiting to start it")
-	case !tells && (r.wonSet || r.lostSet):
-		return errors.New("--won and --lost are signals for a program that runs all the time: give --on-lost=signal too, or leave them out")
-	case r.conflictSet && !r.noWait:
-		return errors.New("--conflict-exit-code is that of --no-wait: give --no-wait too, or leave it out")
-	case r.conflict < 0 || r.conflict > 255:
-		return fmt.Errorf("--conflict-exit-code %d: give a code from 0 to 255", r.conflict)
-	case r.onExitSet && r.restart == restartNever:
-		return errors.New("--on-exit is about a program that is started again: give --restart too, or leave it out")
-	case r.verbose && r.quiet:
-		return errors.New("--verbose and --quiet contradict each other: leave one out")
-	}
-	for _, d := range []struct {
-		flag  string
-		value time.Duration
-		set   bool
-		least time.Duration
-	}{
-		{"--max-wait", r.maxWait, r.maxWaitSet, 0}, {"--grace", r.grace, r.graceSet, 0},
-		{"--interval", r.interval, r.intervalSet, 10 * time.Millisecond}, {"--stand-down", r.standDown, r.standDownSet, 0},
-	} {
-		if d.set && d.value < d.least {
-			return fmt.Errorf("%s %v is too short: give at least %v, or leave it out", d.flag, d.value, d.least)
-		}
-	}
-	_, err := election.NewElection(r.name, r.key, unbound{})
-	return tidy(err)
+// registerGuardian adds the command that is a guardian, which is not for users.
+func registerGuardian(app *fisk.Application) {
+	app.Command(supervise.GuardianCommand, "Ends a program with the process that ran it").Hidden().Action(func(*fisk.ParseContext) error {
+		supervise.Guard()
+		return nil
+	})
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/clitest"
 )
 
 // runArena is a server with a bucket for elections.
@@ -37,7 +38,7 @@ func newRunArena(t *testing.T, ttl time.Duration, flags ...string) *runArena {
 	t.Helper()
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // what is caught here is not ignored there, as it were under nohup
 	a := newArena(t, ttl)
-	return &runArena{t: t, g: a, url: a.server.url(), bucket: a.bucket, folder: t.TempDir(), flags: flags}
+	return &runArena{t: t, g: a, url: a.Server.URL(), bucket: a.Bucket, folder: t.TempDir(), flags: flags}
 }
 
 // unhurried is an arena for tests that are not about the end of a lease: no host is so late that a leader loses its own, and a
@@ -74,7 +75,7 @@ func (a *runArena) prepare(args ...string) *wrapper {
 func (a *runArena) prepareOn(url string, args ...string) *wrapper {
 	cmd, stdout, stderr := command(a.t, slices.Concat([]string{"run", "-s", url, "--stand-down", "0s"}, a.flags, args)...)
 	cmd.Dir = a.folder
-	cmd.WaitDelay = patience // should a program outlive it, the test fails rather than hangs
+	cmd.WaitDelay = clitest.Patience // should a program outlive it, the test fails rather than hangs
 	return &wrapper{runArena: a, cmd: cmd, stdout: stdout, stderr: stderr}
 }
 
@@ -111,7 +112,7 @@ func (w *wrapper) sends(s syscall.Signal) {
 // await waits until a file of the runArena says something.
 func (a *runArena) await(name, text string) {
 	a.t.Helper()
-	a.g.Eventually(a.reads(name)).WithTimeout(patience).WithPolling(5 * time.Millisecond).Should(ContainSubstring(text))
+	a.g.Eventually(a.reads(name)).WithTimeout(clitest.Patience).WithPolling(5 * time.Millisecond).Should(ContainSubstring(text))
 }
 
 // pid returns the process whose number a program wrote to a file.

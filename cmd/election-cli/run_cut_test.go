@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election/internal/history"
+	"github.com/natscampaign/election/internal/processes"
 )
 
 var episodes = flag.Int("episodes", 1, "how many times a link is cut")
@@ -88,9 +89,9 @@ func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 	var shortest, longest time.Duration
 	for i := range *episodes {
 		a := &runArena{t: t, g: a.g, url: a.url, bucket: a.bucket, folder: t.TempDir()}
-		link, err := openWire([]string{strings.TrimPrefix(a.url, "nats://")}, 0, nil)
+		link, err := processes.OpenLink([]string{strings.TrimPrefix(a.url, "nats://")}, 0, nil)
 		a.g.Expect(err).NotTo(HaveOccurred())
-		one, two := a.prepareOn(link.urls()[0], "jobs", "--", self), a.prepare("jobs", "--", self)
+		one, two := a.prepareOn(link.URLs()[0], "jobs", "--", self), a.prepare("jobs", "--", self)
 		one.cmd.Env = append(os.Environ(), tickerName+"="+a.file("one"))
 		two.cmd.Env = append(os.Environ(), tickerName+"="+a.file("two"))
 		a.g.Expect(one.cmd.Start()).To(Succeed())
@@ -102,12 +103,12 @@ func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 		link.Cut()
 		over := a.earliestExpiry(2 * time.Second)
 		a.await("two", "\n")
-		link.mend()
+		link.Mend()
 		for _, w := range []*wrapper{one, two} {
 			w.sends(unix.SIGTERM)
 			a.g.Expect(w.code()).To(BeElementOf(137, 143), w.stderr.String())
 		}
-		link.close()
+		link.Close()
 		first, second := lives(a.reads("one")()), lives(a.reads("two")())
 		a.g.Expect(first).NotTo(BeEmpty())
 		a.g.Expect(first[0].last).To(BeNumerically("<", over), "it was dead before the lease was over, episode %d:\n%s", i, one.stderr)
@@ -126,11 +127,11 @@ func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 func TestAProgramThatRunsAllTheTimeIsToldOfALossBeforeAnotherLeads(t *testing.T) {
 	t.Parallel()
 	a := newRunArena(t, 5*time.Second, "--interval", "1s")
-	link, err := openWire([]string{strings.TrimPrefix(a.url, "nats://")}, 0, nil)
+	link, err := processes.OpenLink([]string{strings.TrimPrefix(a.url, "nats://")}, 0, nil)
 	a.g.Expect(err).NotTo(HaveOccurred())
-	defer link.close()
+	defer link.Close()
 	script := `trap "echo $0 won >>told" USR1; trap "echo $0 lost >>told" USR2; trap 'exit 0' TERM; while :; do sleep 0.02; done`
-	one := a.prepareOn(link.urls()[0], "--on-lost=signal", "jobs", "--", "bash", "-c", script, "one")
+	one := a.prepareOn(link.URLs()[0], "--on-lost=signal", "jobs", "--", "bash", "-c", script, "one")
 	two := a.prepare("--on-lost=signal", "jobs", "--", "bash", "-c", script, "two")
 	a.g.Expect(one.cmd.Start()).To(Succeed())
 	a.await("told", "one won\n")
@@ -138,7 +139,7 @@ func TestAProgramThatRunsAllTheTimeIsToldOfALossBeforeAnotherLeads(t *testing.T)
 	link.Cut()
 	a.await("told", "two won\n")
 	a.g.Expect(a.reads("told")()).To(MatchRegexp(`^one won\n(one lost\n){1,2}two won\n$`), "on a host that is late by both that watch over it")
-	link.mend()
+	link.Mend()
 	for _, w := range []*wrapper{two, one} {
 		w.sends(unix.SIGTERM)
 		a.g.Expect(w.code()).To(Equal(0), w.stderr.String())

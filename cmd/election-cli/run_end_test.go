@@ -12,6 +12,9 @@ import (
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/supervise"
 )
 
 func TestSignalsArePassedOnToTheProgram(t *testing.T) {
@@ -96,10 +99,10 @@ func TestAnotherLeadsAtOnceWhenTheProgramIsKilled(t *testing.T) {
 		lines, err := progressOf(&two.cmd.Stderr, two.cmd.StderrPipe)
 		a.g.Expect(err).NotTo(HaveOccurred())
 		a.g.Expect(two.cmd.Start()).To(Succeed())
-		a.g.Eventually(lines).WithTimeout(patience).Should(Receive(ContainSubstring("Leader seen")))
+		a.g.Eventually(lines).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("Leader seen")))
 		killed := time.Now()
 		a.g.Expect(unix.Kill(pid, unix.SIGKILL)).To(Succeed())
-		a.g.Eventually(a.reads("two")).WithTimeout(patience).WithPolling(time.Millisecond).ShouldNot(BeEmpty())
+		a.g.Eventually(a.reads("two")).WithTimeout(clitest.Patience).WithPolling(time.Millisecond).ShouldNot(BeEmpty())
 		delays = append(delays, time.Since(killed))
 		a.g.Expect(one.code()).To(Equal(137))
 		two.sends(unix.SIGTERM)
@@ -119,8 +122,8 @@ func TestAProgramEndsWhenRunIsKilled(t *testing.T) {
 	other := a.start(`echo >other; sleep 1000`)
 	killed := time.Now()
 	w.sends(unix.SIGKILL)
-	a.isDead(program, patience)
-	a.isDead(left, patience)
+	a.isDead(program, clitest.Patience)
+	a.isDead(left, clitest.Patience)
 	t.Logf("program and what it started are dead after %v", time.Since(killed))
 	a.await("other", "\n")
 	t.Logf("another leads after %v", time.Since(killed))
@@ -135,14 +138,14 @@ func TestAProgramEndsBeforeTheLeaseIsOverWhenRunIsStopped(t *testing.T) {
 	lines, err := progressOf(&w.cmd.Stderr, w.cmd.StderrPipe)
 	a.g.Expect(err).NotTo(HaveOccurred())
 	a.g.Expect(w.cmd.Start()).To(Succeed())
-	a.g.Eventually(lines).WithTimeout(patience).Should(Receive(ContainSubstring("Program started")))
+	a.g.Eventually(lines).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("Program started")))
 	pid := a.pid("pid")
 	stopped := time.Now()
 	w.sends(unix.SIGSTOP)
-	a.isDead(pid, patience)
+	a.isDead(pid, clitest.Patience)
 	a.g.Expect(time.Since(stopped)).To(BeNumerically("<", 7*time.Second), "the lease cannot have begun later than it was stopped, and a busy host is late")
 	w.sends(unix.SIGCONT)
-	a.g.Eventually(func() []string { return strings.Fields(a.reads("terms")()) }).WithTimeout(patience).Should(HaveLen(2), "it stands again, and leads")
+	a.g.Eventually(func() []string { return strings.Fields(a.reads("terms")()) }).WithTimeout(clitest.Patience).Should(HaveLen(2), "it stands again, and leads")
 	w.sends(unix.SIGTERM)
 	a.g.Expect(w.code()).To(Equal(143))
 }
@@ -161,17 +164,17 @@ func TestAGuardianThatEndsIsReplaced(t *testing.T) {
 	first := a.guardianOf(w)
 	a.g.Expect(first).NotTo(BeZero())
 	a.g.Expect(unix.Kill(first, unix.SIGKILL)).To(Succeed())
-	a.g.Eventually(lines).WithTimeout(patience).Should(Receive(ContainSubstring("Guardian ended")))
-	a.g.Eventually(func() int { return a.guardianOf(w) }).WithTimeout(patience).ShouldNot(Or(BeZero(), Equal(first)))
+	a.g.Eventually(lines).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("Guardian ended")))
+	a.g.Eventually(func() int { return a.guardianOf(w) }).WithTimeout(clitest.Patience).ShouldNot(Or(BeZero(), Equal(first)))
 	w.sends(unix.SIGKILL)
-	a.isDead(left, patience)
+	a.isDead(left, clitest.Patience)
 }
 
 // guardianOf returns the guardian of a call of run; 0 if it has none.
 func (a *runArena) guardianOf(w *wrapper) int {
 	for _, line := range strings.Split(listProcesses(), "\n") {
 		var pid, parent int
-		if n, _ := fmt.Sscan(line, &pid, &parent); n == 2 && parent == w.cmd.Process.Pid && strings.Contains(line, guardianName) {
+		if n, _ := fmt.Sscan(line, &pid, &parent); n == 2 && parent == w.cmd.Process.Pid && strings.Contains(line, supervise.GuardianCommand) {
 			return pid
 		}
 	}
@@ -185,7 +188,7 @@ func TestAProgramThatWasEvictedStandsAgain(t *testing.T) {
 	a.await("tokens", "\n")
 	a.g.Expect(a.bucket.Delete(t.Context(), "jobs")).To(Succeed())
 	var tokens []string
-	a.g.Eventually(func() []string { tokens = strings.Fields(a.reads("tokens")()); return tokens }).WithTimeout(patience).Should(HaveLen(2))
+	a.g.Eventually(func() []string { tokens = strings.Fields(a.reads("tokens")()); return tokens }).WithTimeout(clitest.Patience).Should(HaveLen(2))
 	a.g.Expect(tokens[1] > tokens[0]).To(BeTrue())
 	w.sends(unix.SIGTERM)
 	a.g.Expect(w.code()).To(Equal(143))
@@ -207,7 +210,7 @@ func TestAProgramIsStartedAgainInTheSameTermIfThatIsKept(t *testing.T) {
 	a := unhurried(t)
 	started := time.Now()
 	w := a.start(`echo $ELECTION_TERM >>terms; test $(wc -l <terms) -lt 5 || sleep 1000`, "--restart=always", "--on-exit=keep")
-	a.g.Eventually(func() []string { return strings.Fields(a.reads("terms")()) }).WithTimeout(patience).Should(HaveLen(5))
+	a.g.Eventually(func() []string { return strings.Fields(a.reads("terms")()) }).WithTimeout(clitest.Patience).Should(HaveLen(5))
 	a.g.Expect(time.Since(started)).To(BeNumerically(">=", (100+200+400+800)*time.Millisecond/2), "the pauses grow")
 	terms := strings.Fields(a.reads("terms")())
 	a.g.Expect(terms[4]).To(Equal(terms[0]))
@@ -239,7 +242,7 @@ func TestAProgramThatRunsAllTheTimeIsStartedWithoutAServer(t *testing.T) {
 
 func TestAProgramThatRunsAllTheTimeAndIsStartedAgainIsToldAgain(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{onExitKeep, onExitRelease} {
+	for _, mode := range []string{supervise.OnExitKeep, supervise.OnExitRelease} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			a := unhurried(t)

@@ -11,6 +11,8 @@ import (
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election/internal/clitest"
 )
 
 // typed is a terminal, seen from the side of whoever types.
@@ -47,7 +49,7 @@ func (w *wrapper) onTerminal() typed {
 // shows reads what is shown until that contains a text.
 func (t typed) shows(text string) {
 	shown := make([]byte, 0, 4096)
-	_ = t.SetReadDeadline(time.Now().Add(patience))
+	_ = t.SetReadDeadline(time.Now().Add(clitest.Patience))
 	for buffer := make([]byte, 4096); ; {
 		n, err := t.Read(buffer)
 		if shown = append(shown, buffer[:n]...); err != nil || contains(shown, text) {

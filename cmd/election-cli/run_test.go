@@ -15,6 +15,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/supervise"
 )
 
 func TestRunExitsAsItsProgramDoes(t *testing.T) {
@@ -45,25 +49,25 @@ func TestRunSaysWhatIsWrongWithItsCommandLineBeforeItConnects(t *testing.T) {
 		args []string
 		says string
 	}{
-		{exitNotFound, []string{"jobs", "--", "no-such-program"}, "no-such-program is not found"},
-		{exitNotFound, []string{"jobs", "--", "/no/such\x1bprogram"}, `/no/such\x1bprogram is not found`},
-		{exitNotExecutable, []string{"jobs", "--", text}, "cannot be executed: permission denied"},
-		{exitNotExecutable, []string{"jobs", "--", "/"}, "cannot be executed"},
-		{exitOwnError, []string{"jobs", "true"}, "put -- before the program"},
-		{exitOwnError, []string{"jobs", "--"}, "program"},
-		{exitOwnError, []string{"--", "true"}, "program"},
-		{exitOwnError, []string{"a b", "--", "true"}, `"a b"`},
-		{exitOwnError, []string{"jobs", "--bogus", "--", "true"}, "--bogus"},
-		{exitOwnError, []string{"jobs", "--no-wait", "--max-wait", "1s", "--", "true"}, "--max-wait"},
-		{exitOwnError, []string{"jobs", "-E", "3", "--", "true"}, "--no-wait"},
-		{exitOwnError, []string{"jobs", "--no-wait", "-E", "300", "--", "true"}, "300"},
-		{exitOwnError, []string{"jobs", "--won", "HUP", "--", "true"}, "--on-lost=signal"},
-		{exitOwnError, []string{"jobs", "--on-lost", "signal", "--won", "KILL", "--", "true"}, `--won "KILL"`},
-		{exitOwnError, []string{"jobs", "--on-lost", "signal", "--lost", "FOO", "--", "true"}, `--lost "FOO"`},
-		{exitOwnError, []string{"jobs", "--on-lost", "signal", "--no-wait", "--", "true"}, "--no-wait"},
-		{exitOwnError, []string{"jobs", "--on-exit", "keep", "--", "true"}, "--restart"},
-		{exitOwnError, []string{"jobs", "--grace=-1s", "--", "true"}, "--grace -1s"},
-		{exitOwnError, []string{"jobs", "--quiet", "-v", "--", "true"}, "--quiet"},
+		{supervise.ExitNotFound, []string{"jobs", "--", "no-such-program"}, "no-such-program is not found"},
+		{supervise.ExitNotFound, []string{"jobs", "--", "/no/such\x1bprogram"}, `/no/such\x1bprogram is not found`},
+		{supervise.ExitNotExecutable, []string{"jobs", "--", text}, "cannot be executed: permission denied"},
+		{supervise.ExitNotExecutable, []string{"jobs", "--", "/"}, "cannot be executed"},
+		{supervise.ExitOwnError, []string{"jobs", "true"}, "put -- before the program"},
+		{supervise.ExitOwnError, []string{"jobs", "--"}, "program"},
+		{supervise.ExitOwnError, []string{"--", "true"}, "program"},
+		{supervise.ExitOwnError, []string{"a b", "--", "true"}, `"a b"`},
+		{supervise.ExitOwnError, []string{"jobs", "--bogus", "--", "true"}, "--bogus"},
+		{supervise.ExitOwnError, []string{"jobs", "--no-wait", "--max-wait", "1s", "--", "true"}, "--max-wait"},
+		{supervise.ExitOwnError, []string{"jobs", "-E", "3", "--", "true"}, "--no-wait"},
+		{supervise.ExitOwnError, []string{"jobs", "--no-wait", "-E", "300", "--", "true"}, "300"},
+		{supervise.ExitOwnError, []string{"jobs", "--won", "HUP", "--", "true"}, "--on-lost=signal"},
+		{supervise.ExitOwnError, []string{"jobs", "--on-lost", "signal", "--won", "KILL", "--", "true"}, `--won "KILL"`},
+		{supervise.ExitOwnError, []string{"jobs", "--on-lost", "signal", "--lost", "FOO", "--", "true"}, `--lost "FOO"`},
+		{supervise.ExitOwnError, []string{"jobs", "--on-lost", "signal", "--no-wait", "--", "true"}, "--no-wait"},
+		{supervise.ExitOwnError, []string{"jobs", "--on-exit", "keep", "--", "true"}, "--restart"},
+		{supervise.ExitOwnError, []string{"jobs", "--grace=-1s", "--", "true"}, "--grace -1s"},
+		{supervise.ExitOwnError, []string{"jobs", "--quiet", "-v", "--", "true"}, "--quiet"},
 	} {
 		code, stdout, stderr := try(append([]string{"run", "-s", "nats://127.0.0.1:1"}, c.args...)...)
 		g.Expect(code).To(Equal(c.code), "%q: %s", c.args, stderr)
@@ -75,7 +79,7 @@ func TestRunSaysWhatIsWrongWithItsCommandLineBeforeItConnects(t *testing.T) {
 func TestAProgramThatIsNotThereWritesNothingToTheBucket(t *testing.T) {
 	t.Parallel()
 	a := unhurried(t)
-	a.g.Expect(a.prepare("jobs", "--", "no-such-program").runs()).To(Equal(exitNotFound))
+	a.g.Expect(a.prepare("jobs", "--", "no-such-program").runs()).To(Equal(supervise.ExitNotFound))
 	_, err := a.bucket.Get(t.Context(), "jobs")
 	a.g.Expect(err).To(MatchError(jetstream.ErrKeyNotFound))
 }
@@ -83,7 +87,7 @@ func TestAProgramThatIsNotThereWritesNothingToTheBucket(t *testing.T) {
 func TestAProgramThatGoesMissingBeforeItIsStartedIsSaidToBe(t *testing.T) {
 	t.Parallel()
 	a := unhurried(t)
-	for content, code := range map[string]int{"#!/no/such/interpreter\n": exitNotFound, "\x00no program\n": exitNotExecutable} {
+	for content, code := range map[string]int{"#!/no/such/interpreter\n": supervise.ExitNotFound, "\x00no program\n": supervise.ExitNotExecutable} {
 		a.g.Expect(os.WriteFile(a.file("program"), []byte(content), 0o700)).To(Succeed())
 		w := a.prepare("jobs", "--", "./program")
 		a.g.Expect(w.runs()).To(Equal(code), w.stderr.String())
@@ -98,14 +102,14 @@ func TestRunGivesUpWhileAnotherLeads(t *testing.T) {
 	a.await("ready", "\n")
 	started := time.Now()
 	w := a.prepare("--no-wait", "jobs", "--", "true")
-	a.g.Expect(w.runs()).To(Equal(exitNegative))
+	a.g.Expect(w.runs()).To(Equal(cli.ExitNegative))
 	a.g.Expect(w.stderr.String()).To(ContainSubstring("web-1 leads jobs"))
 	a.g.Expect(a.prepare("--no-wait", "-E", "75", "jobs", "--", "true").runs()).To(Equal(75))
 	a.g.Expect(a.prepare("--no-wait", "--conflict-exit-code=0", "jobs", "--", "false").runs()).To(Equal(0))
 	w = a.prepare("--max-wait", "300ms", "jobs", "--", "true")
-	a.g.Expect(w.runs()).To(Equal(exitTimedOut))
+	a.g.Expect(w.runs()).To(Equal(supervise.ExitTimedOut))
 	a.g.Expect(w.stderr.String()).To(ContainSubstring("--max-wait"))
-	a.g.Expect(time.Since(started)).To(BeNumerically("<", patience))
+	a.g.Expect(time.Since(started)).To(BeNumerically("<", clitest.Patience))
 	leader.sends(unix.SIGTERM)
 	a.g.Expect(leader.code()).To(Equal(143))
 	w = a.prepare("--no-wait", "jobs", "--", "sh", "-c", "exit 9")
@@ -117,7 +121,7 @@ func TestRunThatDoesNotWaitNeedsAServer(t *testing.T) {
 	g := NewWithT(t)
 	cmd, _, stderr := command(t, "run", "-s", "nats://127.0.0.1:1", "--no-wait", "jobs", "--", "true")
 	g.Expect(cmd.Run()).NotTo(Succeed())
-	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(exitOwnError))
+	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(supervise.ExitOwnError))
 	g.Expect(stderr.String()).To(ContainSubstring("nats://127.0.0.1:1 cannot be reached"))
 }
 
@@ -127,7 +131,7 @@ func TestRunThatDoesNotWaitEndsWhenItLeadsNoLonger(t *testing.T) {
 	w := a.start("echo >ready; exec sleep 1000", "--no-wait")
 	a.await("ready", "\n")
 	a.g.Expect(a.bucket.Delete(t.Context(), "jobs")).To(Succeed())
-	a.g.Expect(w.code()).To(Equal(exitNegative), w.stderr.String())
+	a.g.Expect(w.code()).To(Equal(cli.ExitNegative), w.stderr.String())
 }
 
 func TestMaxWaitCountsWhileTheServerCannotBeReached(t *testing.T) {
@@ -135,7 +139,7 @@ func TestMaxWaitCountsWhileTheServerCannotBeReached(t *testing.T) {
 	g := NewWithT(t)
 	cmd, _, stderr := command(t, "run", "-s", "nats://127.0.0.1:1", "--max-wait", "200ms", "jobs", "--", "true")
 	g.Expect(cmd.Run()).NotTo(Succeed())
-	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(exitTimedOut), stderr.String())
+	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(supervise.ExitTimedOut), stderr.String())
 }
 
 func TestRunThatIsInterruptedWhileItWaitsSaysBySignal(t *testing.T) {
@@ -146,7 +150,7 @@ func TestRunThatIsInterruptedWhileItWaitsSaysBySignal(t *testing.T) {
 		lines, err := progressOf(&w.cmd.Stderr, w.cmd.StderrPipe)
 		a.g.Expect(err).NotTo(HaveOccurred())
 		a.g.Expect(w.cmd.Start()).To(Succeed())
-		a.g.Eventually(lines).WithTimeout(patience).Should(Receive(ContainSubstring("cannot be reached yet")))
+		a.g.Eventually(lines).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("cannot be reached yet")))
 		w.sends(s)
 		a.g.Expect(w.code()).To(Equal(code))
 	}
@@ -219,7 +223,7 @@ func TestAGraceThatDoesNotFitIsRefusedWithTheWayOut(t *testing.T) {
 	t.Parallel()
 	a := newRunArena(t, 5*time.Second)
 	w := a.prepare("--grace", "3s", "jobs", "--", "true")
-	a.g.Expect(w.runs()).To(Equal(exitOwnError))
+	a.g.Expect(w.runs()).To(Equal(supervise.ExitOwnError))
 	a.g.Expect(w.stderr.String()).To(And(ContainSubstring("--grace 3s"), ContainSubstring("TTL of 5s"), ContainSubstring("--grace of at most")))
 	_, err := a.bucket.Get(t.Context(), "jobs")
 	a.g.Expect(err).To(MatchError(jetstream.ErrKeyNotFound))

@@ -1,108 +1,80 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
-	"strconv"
-	"time"
 
+	"github.com/choria-io/fisk"
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/terminal"
 )
 
-const (
-	loopback       = "127.0.0.1"
-	serverPatience = 10 * time.Second
-)
+const serverHelp = `It is a NATS server with JetStream in this process, to try things out and to develop against: one server without
+accounts, passwords or TLS, which listens on the loopback interface only. Run nats-server for anything else.
 
-// embeddedConfig says how to run an embedded server.
-type embeddedConfig struct {
-	port  int    // of the loopback interface; 0 is any that is free
-	store string // the folder in which data is kept; if it is empty, a temporary one
+What it stores is kept in the folder that --store names, which is made if there is none, so that a later server finds its
+buckets again; without, it is gone when the server stops.
+
+Its URL is the one line on stdout, written once it is ready; with --json one object: "url", and "store", the folder, which
+is empty if nothing is kept. It runs until it is interrupted (INT or TERM), and then exits 0.`
+
+const defaultPort = 4222
+
+// serverCommand is the command server.
+type serverCommand struct {
+	*cli.Env
+	config embedded.Config
+	json   bool
 }
 
-// embedded is a NATS server with JetStream within this process, which listens on the loopback interface only.
-type embedded struct {
-	server *server.Server
-	folder string
-	leave  func() // gives the folder up; one that is temporary is gone
+func registerServer(app *fisk.Application, t *cli.Env) {
+	c := &serverCommand{Env: t}
+	cmd := app.Command("server", "Runs a JetStream server to try things out").HelpLong(serverHelp).Action(cli.Action(c.run))
+	cmd.Flag("port", "Port to listen on, on the loopback interface; 0 is any that is free").Default(fmt.Sprint(defaultPort)).PlaceHolder("PORT").IntVar(&c.config.Port)
+	cmd.Flag("store", "Keep what is stored in this folder").PlaceHolder("DIR").StringVar(&c.config.Store)
+	cmd.Flag("json", "Write the URL as JSON").UnNegatableBoolVar(&c.json)
 }
 
-// startEmbedded runs a server.
-func startEmbedded(c embeddedConfig) (*embedded, error) {
-	if c.port < 0 || c.port > 65535 {
-		return nil, fmt.Errorf("--port %d: give a port between 1 and 65535, or 0 for any that is free", c.port)
+// run serves until ctx ends.
+func (c *serverCommand) run(ctx context.Context) error {
+	if c.Connection.NamedByFlag() {
+		return errors.New("server brings up a server of its own: leave out --server and --context, and give --port")
 	}
-	if err := checkPort(c.port); err != nil {
-		return nil, err
-	}
-	folder, leave, err := c.place()
+	e, err := embedded.Start(c.config)
 	if err != nil {
-		return nil, fmt.Errorf("the embedded server has no place to store its data: %w", err)
+		return err
 	}
-	port := c.port
-	if port == 0 {
-		port = server.RANDOM_PORT
+	defer e.Stop()
+	if err := c.introduce(e); err != nil {
+		return err
 	}
-	s, err := server.NewServer(&server.Options{
-		ServerName: "election-cli", Host: loopback, Port: port,
-		JetStream: true, StoreDir: folder, NoLog: true, NoSigs: true,
-	})
-	if err != nil {
-		leave()
-		return nil, fmt.Errorf("the embedded server does not start: %w", err)
-	}
-	e := &embedded{server: s, folder: folder, leave: leave}
-	s.Start()
-	if !s.ReadyForConnections(serverPatience) || !s.JetStreamEnabled() {
-		e.stop()
-		return nil, fmt.Errorf("the embedded server did not get ready within %v", serverPatience)
-	}
-	return e, nil
+	<-ctx.Done()
+	fmt.Fprintln(c.Stderr, "Stopping")
+	return nil
 }
 
-// place returns the folder for the server's data, and what gives it up. One that is kept is locked, as two servers on the
-// same data ruin it.
-func (c embeddedConfig) place() (folder string, leave func(), err error) {
-	if c.store == "" {
-		folder, err = os.MkdirTemp("", "election-cli-")
-		return folder, func() { _ = os.RemoveAll(folder) }, err
+// introduce says where the server listens, and what may be done with it.
+func (c *serverCommand) introduce(e *embedded.Server) (err error) {
+	kept, data := "", "Its data is gone when it stops: give --store DIR to keep it."
+	if c.config.Store != "" {
+		kept, data = e.Folder, "Its data is kept in "+e.Folder+"."
 	}
-	if folder, err = filepath.Abs(c.store); err != nil {
-		return "", nil, err
+	if c.json {
+		err = terminal.WriteJSON(c.Stdout, map[string]string{"url": e.URL(), "store": kept})
+	} else {
+		_, err = fmt.Fprintln(c.Stdout, e.URL())
 	}
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return "", nil, fmt.Errorf("--store: %w", err)
-	}
-	leave, err = lockFile(filepath.Join(folder, "election-cli.lock"))
-	if errors.Is(err, errLocked) {
-		err = fmt.Errorf("--store %s: another server uses it: stop that first, or name another folder", c.store)
-	}
-	return folder, leave, err
-}
+	fmt.Fprintf(c.Stderr, `nats-server %s runs until it is interrupted. %s
+In another terminal:
 
-// checkPort finds out beforehand what the server would only log.
-func checkPort(port int) error {
-	l, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
-	if err != nil {
-		return fmt.Errorf("--port %d cannot be used: %w; give another, or 0 for any that is free", port, err)
-	}
-	return l.Close()
-}
+    export NATS_URL=%s
+    election-cli bucket add
+    election-cli campaign scheduler
 
-// url returns where the server listens.
-func (e *embedded) url() string { return e.server.ClientURL() }
-
-// flags returns how to connect to the server, whatever is selected for others.
-func (e *embedded) flags(timeout time.Duration) connFlags {
-	return connFlags{server: e.url(), noContext: true, timeout: timeout}
-}
-
-// stop shuts the server down; what it stored in a temporary folder is gone.
-func (e *embedded) stop() {
-	e.server.Shutdown()
-	e.server.WaitForShutdown()
-	e.leave()
+`, server.VERSION, data, e.URL())
+	return err
 }

@@ -8,6 +8,10 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/look"
 )
 
 // startServer runs 'server' on a free port, and returns it and what it says.
@@ -35,17 +39,17 @@ func TestAServerWithAStoreFindsItsBucketAgain(t *testing.T) {
 	g.Expect(said).To(HaveKeyWithValue("store", store))
 	g.Expect(said["url"]).To(HavePrefix("nats://127.0.0.1:"))
 	code, made, stderr := runs(t, "bucket", "add", "-s", said["url"], "--json")
-	g.Expect(code).To(Equal(exitOK), stderr)
+	g.Expect(code).To(Equal(cli.ExitOK), stderr)
 
 	code, _, stderr = runs(t, "server", "--port", "0", "--store", store)
-	g.Expect(code).To(Equal(exitError))
+	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stderr).To(And(ContainSubstring(store), ContainSubstring("another server uses it")))
 	stop()
 
 	stop, said = startServer(t, "--store", store)
 	code, found, stderr := runs(t, "bucket", "info", "-s", said["url"], "--json")
-	g.Expect(code).To(Equal(exitOK), stderr)
-	var before, after bucketInfo
+	g.Expect(code).To(Equal(cli.ExitOK), stderr)
+	var before, after look.BucketInfo
 	g.Expect(json.Unmarshal([]byte(made), &before)).To(Succeed())
 	g.Expect(json.Unmarshal([]byte(found), &after)).To(Succeed())
 	g.Expect(after.Created).To(Equal(before.Created))
@@ -72,9 +76,9 @@ func TestAServerSaysItsURLAloneOnStdoutAndTheNextCommandsOnStderr(t *testing.T) 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
 	var url string
-	g.Eventually(lines).WithTimeout(patience).Should(Receive(&url))
+	g.Eventually(lines).WithTimeout(clitest.Patience).Should(Receive(&url))
 	code, _, _ := runs(t, "bucket", "add", "-s", url)
-	g.Expect(code).To(Equal(exitOK), "what is said to listen does")
+	g.Expect(code).To(Equal(cli.ExitOK), "what is said to listen does")
 	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
 	g.Expect(cmd.Wait()).To(Succeed())
 	g.Expect(stderr.String()).To(And(ContainSubstring("export NATS_URL="+url), ContainSubstring("election-cli bucket add"), ContainSubstring("election-cli campaign")))

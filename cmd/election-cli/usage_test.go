@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/embedded"
 )
 
 func TestWrongUsageExits2AndSaysTheWayOut(t *testing.T) {
@@ -64,7 +67,7 @@ func TestWrongUsageExits2AndSaysTheWayOut(t *testing.T) {
 	} {
 		g := NewWithT(t)
 		code, stdout, stderr := try(c.args...)
-		g.Expect(code).To(Equal(exitError), "%q", c.args)
+		g.Expect(code).To(Equal(cli.ExitFailure), "%q", c.args)
 		g.Expect(stdout).To(BeEmpty(), "%q", c.args)
 		for _, text := range c.says {
 			g.Expect(stderr).To(ContainSubstring(text), "%q", c.args)
@@ -74,13 +77,13 @@ func TestWrongUsageExits2AndSaysTheWayOut(t *testing.T) {
 
 func TestAPortInUseIsSaidToBe(t *testing.T) {
 	g := NewWithT(t)
-	e, err := startEmbedded(embeddedConfig{})
+	e, err := embedded.Start(embedded.Config{})
 	g.Expect(err).NotTo(HaveOccurred())
-	defer e.stop()
-	port := e.url()[strings.LastIndex(e.url(), ":")+1:]
+	defer e.Stop()
+	port := e.URL()[strings.LastIndex(e.URL(), ":")+1:]
 	for _, args := range [][]string{{"campaign", "k", "--embedded", "--port", port}, {"server", "--port", port}} {
 		code, _, stderr := try(args...)
-		g.Expect(code).To(Equal(exitError))
+		g.Expect(code).To(Equal(cli.ExitFailure))
 		g.Expect(stderr).To(And(ContainSubstring("--port "+port), ContainSubstring("in use")))
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -27,9 +30,9 @@ timeout(1) has it, and 130 if it was interrupted. Without --max-wait a --timeout
 // vacancyPoll is how often the key is read while a vacancy is waited for: of a key that is free already, nothing is told.
 const vacancyPoll = time.Second
 
-// wait is the command of that name.
-type wait struct {
-	*tool
+// waitCommand is the command of that name.
+type waitCommand struct {
+	*cli.Env
 	key, leader string
 	vacant      bool
 	maxWait     time.Duration
@@ -38,9 +41,9 @@ type wait struct {
 	leaderSet, maxWaitSet bool
 }
 
-func registerWait(app *fisk.Application, t *tool) {
-	c := &wait{tool: t}
-	cmd := app.Command("wait", "Waits until somebody leads, or nobody does").HelpLong(waitHelp).Action(action(c.run))
+func registerWait(app *fisk.Application, t *cli.Env) {
+	c := &waitCommand{Env: t}
+	cmd := app.Command("wait", "Waits until somebody leads, or nobody does").HelpLong(waitHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cmd.Flag("leader", "Wait until the candidate of that name leads").PlaceHolder("NAME").IsSetByUser(&c.leaderSet).StringVar(&c.leader)
 	cmd.Flag("vacant", "Wait until nobody holds the key").UnNegatableBoolVar(&c.vacant)
@@ -49,8 +52,8 @@ func registerWait(app *fisk.Application, t *tool) {
 }
 
 // check finds what is wrong with the command line before anything is begun.
-func (c *wait) check() error {
-	problems := []error{checkKey(c.key, false)}
+func (c *waitCommand) check() error {
+	problems := []error{cli.CheckKey(c.key, false)}
 	if c.leaderSet && c.vacant {
 		problems = append(problems, errors.New("--leader and --vacant exclude each other: give one of them"))
 	}
@@ -64,24 +67,24 @@ func (c *wait) check() error {
 }
 
 // run waits, and tells what it found.
-func (c *wait) run(ctx context.Context) error {
+func (c *waitCommand) run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if !c.maxWaitSet && c.conn.timeoutSet {
-		c.maxWait = c.conn.timeout
+	if !c.maxWaitSet && c.Connection.TimeoutSet {
+		c.maxWait = c.Connection.Timeout
 	}
 	user := ctx
 	ctx, fail := context.WithCancelCause(user)
 	defer fail(nil)
 	if c.maxWait > 0 {
 		defer time.AfterFunc(c.maxWait, func() {
-			fail(&verdict{exitTimeout, fmt.Sprintf("%s did not %s within %v", c.key, c.becoming(), c.maxWait)})
+			fail(&cli.ExitError{Code: exitTimeout, Message: fmt.Sprintf("%s did not %s within %v", c.key, c.becoming(), c.maxWait)})
 		}).Stop()
 	}
 	err := c.wait(ctx, fail)
 	if err != nil && user.Err() != nil {
-		return &verdict{exitInterrupted, "interrupted"}
+		return &cli.ExitError{Code: cli.ExitInterrupted, Message: "interrupted"}
 	}
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -90,7 +93,7 @@ func (c *wait) run(ctx context.Context) error {
 }
 
 // becoming says in words what is waited for.
-func (c *wait) becoming() string {
+func (c *waitCommand) becoming() string {
 	switch {
 	case c.vacant:
 		return "become vacant"
@@ -100,13 +103,13 @@ func (c *wait) becoming() string {
 	return "get a leader"
 }
 
-// wait returns no error once it is so, and was told.
-func (c *wait) wait(ctx context.Context, fail context.CancelCauseFunc) error {
-	v, events, err := c.follow(ctx, fail, "wait", slog.New(newLogHandler(c.stderr, styleFor(c.stderr), slog.LevelWarn)), c.key)
+// waitCommand returns no error once it is so, and was told.
+func (c *waitCommand) wait(ctx context.Context, fail context.CancelCauseFunc) error {
+	v, events, err := look.Follow(ctx, c.Env, fail, "wait", slog.New(terminal.NewLogHandler(c.Stderr, terminal.StyleFor(c.Stderr), slog.LevelWarn)), c.key)
 	if err != nil {
 		return err
 	}
-	defer v.nc.Close()
+	defer v.Conn.Close()
 	if c.vacant {
 		return c.waitForVacancy(ctx, v, events)
 	}
@@ -119,16 +122,16 @@ func (c *wait) wait(ctx context.Context, fail context.CancelCauseFunc) error {
 }
 
 // fulfilledBy says whether somebody leads who is waited for.
-func (c *wait) fulfilledBy(e observe.Event) bool {
+func (c *waitCommand) fulfilledBy(e observe.Event) bool {
 	return (e.Kind == observe.Leading || e.Kind == observe.Renewed && e.Leader.Term != 0) && (c.leader == "" || e.Leader.Name == c.leader)
 }
 
 // waitForVacancy waits until nobody holds the key.
-func (c *wait) waitForVacancy(ctx context.Context, v *view, events <-chan observe.Event) error {
+func (c *waitCommand) waitForVacancy(ctx context.Context, v *look.View, events <-chan observe.Event) error {
 	poll := time.NewTicker(vacancyPoll)
 	defer poll.Stop()
 	for {
-		_, err := v.leader(ctx, c.key)
+		_, err := v.Leader(ctx, c.key)
 		if errors.Is(err, election.ErrNoLeader) {
 			return c.tell(ctx, v, nil)
 		}
@@ -146,21 +149,21 @@ func (c *wait) waitForVacancy(ctx context.Context, v *view, events <-chan observ
 }
 
 // tell writes what was found.
-func (c *wait) tell(ctx context.Context, v *view, l *election.Leader) error {
+func (c *waitCommand) tell(ctx context.Context, v *look.View, l *election.Leader) error {
 	if !c.json {
 		text := c.key + " is vacant"
 		if l != nil {
-			s := shown(*l)
-			text = sentenceOf(observe.Event{Kind: observe.Leading, Key: c.key, Leader: s})
+			s := look.Shown(*l)
+			text = look.Sentence(observe.Event{Kind: observe.Leading, Key: c.key, Leader: s})
 		}
-		_, err := fmt.Fprintln(c.stdout, text)
+		_, err := fmt.Fprintln(c.Stdout, text)
 		return err
 	}
-	f := found{Key: c.key, Bucket: v.bucket.Bucket()}
+	f := look.Election{Key: c.key, Bucket: v.Bucket.Bucket()}
 	if l != nil {
-		_ = v.refresh(ctx) // the clock as it was known before will do
-		s := v.sight(*l)
+		_ = v.Refresh(ctx) // the clock as it was known before will do
+		s := v.Sight(*l)
 		f.Leader = &s
 	}
-	return writeJSON(c.stdout, f)
+	return terminal.WriteJSON(c.Stdout, f)
 }

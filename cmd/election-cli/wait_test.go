@@ -5,23 +5,27 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/look"
 )
 
 func TestWaitEndsWhenItIsSo(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, quiet)
-	var f found
-	a.put("jobs", leading("web-1", nil))
-	a.read(exitOK, &f, "wait", "jobs")
-	a.Expect([]string{f.Key, f.Bucket, f.Leader.Name, f.Leader.State}).To(Equal([]string{"jobs", "LEADER_ELECTION", "web-1", standingLeader}))
+	a := newArena(t, clitest.Quiet)
+	var f look.Election
+	a.Put("jobs", clitest.Leading("web-1", nil))
+	a.read(cli.ExitOK, &f, "wait", "jobs")
+	a.Expect([]string{f.Key, f.Bucket, f.Leader.Name, f.Leader.State}).To(Equal([]string{"jobs", "LEADER_ELECTION", "web-1", look.StateLeader}))
 	code, stdout, _ := a.run("wait", "jobs", "--leader", "web-1", "--max-wait", "1m")
-	a.Expect([]any{code, stdout}).To(Equal([]any{exitOK, "web-1 leads jobs, term 7\n"}))
+	a.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitOK, "web-1 leads jobs, term 7\n"}))
 
-	f = found{}
-	a.read(exitOK, &f, "wait", "free", "--vacant")
-	a.Expect(f).To(Equal(found{Key: "free", Bucket: "LEADER_ELECTION"}))
+	f = look.Election{}
+	a.read(cli.ExitOK, &f, "wait", "free", "--vacant")
+	a.Expect(f).To(Equal(look.Election{Key: "free", Bucket: "LEADER_ELECTION"}))
 	code, stdout, _ = a.run("wait", "free", "--vacant")
-	a.Expect([]any{code, stdout}).To(Equal([]any{exitOK, "free is vacant\n"}))
+	a.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitOK, "free is vacant\n"}))
 }
 
 func TestWaitEndsWhenItBecomesSo(t *testing.T) {
@@ -30,15 +34,18 @@ func TestWaitEndsWhenItBecomesSo(t *testing.T) {
 		args   []string
 		change func(*arena)
 	}{
-		"somebody leads whose leadership did not count": {nil, func(a *arena) { a.put("jobs", leading("web-2", nil)) }},
-		"the one leads who was named":                   {[]string{"--leader", "web-2"}, func(a *arena) { a.put("jobs", leading("web-3", nil)); a.put("jobs", leading("web-2", nil)) }},
-		"the key was released and is taken already":     {[]string{"--vacant"}, func(a *arena) { a.put("jobs", leading("web-2", fields{"won": "released"})) }},
-		"the key is deleted":                            {[]string{"--vacant"}, func(a *arena) { a.Expect(a.bucket.Delete(a.t.Context(), "jobs")).To(Succeed()) }},
+		"somebody leads whose leadership did not count": {nil, func(a *arena) { a.Put("jobs", clitest.Leading("web-2", nil)) }},
+		"the one leads who was named": {[]string{"--leader", "web-2"}, func(a *arena) {
+			a.Put("jobs", clitest.Leading("web-3", nil))
+			a.Put("jobs", clitest.Leading("web-2", nil))
+		}},
+		"the key was released and is taken already": {[]string{"--vacant"}, func(a *arena) { a.Put("jobs", clitest.Leading("web-2", clitest.Fields{"won": "released"})) }},
+		"the key is deleted":                        {[]string{"--vacant"}, func(a *arena) { a.Expect(a.Bucket.Delete(a.T.Context(), "jobs")).To(Succeed()) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := newArena(t, quiet)
-			a.put("jobs", leading("web-1", fields{"term": 0}))
+			a := newArena(t, clitest.Quiet)
+			a.Put("jobs", clitest.Leading("web-1", clitest.Fields{"term": 0}))
 			cmd, stdout, stderr := a.command(append([]string{"wait", "jobs"}, c.args...)...)
 			a.Expect(cmd.Start()).To(Succeed())
 			a.isWatched()
@@ -51,21 +58,21 @@ func TestWaitEndsWhenItBecomesSo(t *testing.T) {
 
 // isWatched waits until somebody watches the bucket, and has been told what stands in it.
 func (a *arena) isWatched() {
-	a.t.Helper()
-	stream, err := a.s.js.Stream(a.t.Context(), "KV_LEADER_ELECTION")
+	a.T.Helper()
+	stream, err := a.S.JetStream.Stream(a.T.Context(), "KV_LEADER_ELECTION")
 	a.Expect(err).NotTo(HaveOccurred())
 	a.Eventually(func() (told bool) {
-		for c := range stream.ListConsumers(a.t.Context()).Info() {
+		for c := range stream.ListConsumers(a.T.Context()).Info() {
 			told = c.NumPending == 0 && c.Delivered.Consumer > 0
 		}
 		return told
-	}).WithTimeout(patience).Should(BeTrue())
+	}).WithTimeout(clitest.Patience).Should(BeTrue())
 }
 
 func TestWaitExits124WhenItsTimeIsUp(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, quiet)
-	a.put("jobs", leading("web-1", fields{"term": 0}))
+	a := newArena(t, clitest.Quiet)
+	a.Put("jobs", clitest.Leading("web-1", clitest.Fields{"term": 0}))
 	for want, args := range map[string][]string{
 		"jobs did not get a leader within 300ms":               {"jobs"},
 		`jobs did not get "web-2" for its leader within 300ms`: {"jobs", "--leader", "web-2"},
@@ -83,26 +90,26 @@ func TestWaitExits124WhenItsTimeIsUp(t *testing.T) {
 func TestWaitExits130WhenInterrupted(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
-	a := newArena(t, quiet)
-	a.put("other", leading("x", nil))
-	a.put("jobs", leading("web-1", fields{"term": 0}))
+	a := newArena(t, clitest.Quiet)
+	a.Put("other", clitest.Leading("x", nil))
+	a.Put("jobs", clitest.Leading("web-1", clitest.Fields{"term": 0}))
 	cmd, stdout, _ := a.command("wait", "jobs")
 	a.Expect(cmd.Start()).To(Succeed())
 	a.isWatched()
 	a.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
 	a.Expect(cmd.Wait()).NotTo(Succeed())
-	a.Expect(cmd.ProcessState.ExitCode()).To(Equal(exitInterrupted))
+	a.Expect(cmd.ProcessState.ExitCode()).To(Equal(cli.ExitInterrupted))
 	a.Expect(stdout.String()).To(BeEmpty())
 }
 
 func TestABareNameLeadsFromItsRenewal(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, quiet)
-	a.put("jobs", "puppet")
+	a := newArena(t, clitest.Quiet)
+	a.Put("jobs", "puppet")
 	cmd, stdout, stderr := a.command("wait", "jobs")
 	a.Expect(cmd.Start()).To(Succeed())
 	a.isWatched()
-	a.put("jobs", "puppet")
+	a.Put("jobs", "puppet")
 	a.Expect(cmd.Wait()).To(Succeed(), stderr.String())
 	a.Expect(stdout.String()).To(Equal("puppet leads jobs\n"))
 }

@@ -11,7 +11,10 @@ import (
 
 	"github.com/choria-io/fisk"
 
-	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/events"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -33,9 +36,9 @@ they are known. Kinds are:
     evicted    somebody else deleted the key, or wrote over it
     dropped    events are missing here, "dropped" in number, because nobody read them in time`
 
-// watch is the command of that name.
-type watch struct {
-	*tool
+// watchCommand is the command of that name.
+type watchCommand struct {
+	*cli.Env
 	keys    []string
 	json    bool
 	verbose bool
@@ -44,9 +47,9 @@ type watch struct {
 	countSet bool
 }
 
-func registerWatch(app *fisk.Application, t *tool) {
-	c := &watch{tool: t}
-	cmd := app.Command("watch", "Prints the events of elections as they happen").HelpLong(watchHelp).Action(action(c.run))
+func registerWatch(app *fisk.Application, t *cli.Env) {
+	c := &watchCommand{Env: t}
+	cmd := app.Command("watch", "Prints the events of elections as they happen").HelpLong(watchHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The elections, keys of the bucket or patterns of keys").StringsVar(&c.keys)
 	cmd.Flag("json", "Write events as JSON, one object on each line").UnNegatableBoolVar(&c.json)
 	cmd.Flag("verbose", "Show renewals as well").Short('v').UnNegatableBoolVar(&c.verbose)
@@ -54,17 +57,17 @@ func registerWatch(app *fisk.Application, t *tool) {
 }
 
 // run tells events until ctx ends.
-func (c *watch) run(ctx context.Context) error {
+func (c *watchCommand) run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
 	}
 	user := ctx
 	ctx, fail := context.WithCancelCause(user)
 	defer fail(nil)
-	stdout, stderr := newQueue(c.stdout, c.gap, fail), newQueue(c.stderr, gapInText, fail)
+	stdout, stderr := terminal.NewQueue(c.Stdout, c.gap, fail), terminal.NewQueue(c.Stderr, terminal.Dropped, fail)
 	defer stderr.Close()
 	defer stdout.Close()
-	log := slog.New(newLogHandler(stderr, styleFor(c.stderr), slog.LevelInfo))
+	log := slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(c.Stderr), slog.LevelInfo))
 	err := c.watch(ctx, fail, log, stdout)
 	if err == nil && user.Err() == nil {
 		err = context.Cause(ctx) // what ended it was not the user
@@ -73,10 +76,10 @@ func (c *watch) run(ctx context.Context) error {
 }
 
 // check finds what is wrong with the command line before anything is begun.
-func (c *watch) check() error {
+func (c *watchCommand) check() error {
 	var problems []error
 	for _, key := range c.keys {
-		problems = append(problems, checkKey(key, true))
+		problems = append(problems, cli.CheckKey(key, true))
 	}
 	if c.countSet && c.count < 1 {
 		problems = append(problems, fmt.Errorf("--count %d: give a positive number, or leave it out to watch until interrupted", c.count))
@@ -84,16 +87,16 @@ func (c *watch) check() error {
 	return errors.Join(problems...)
 }
 
-// watch tells events, until there were as many as wanted.
-func (c *watch) watch(ctx context.Context, fail context.CancelCauseFunc, log *slog.Logger, out io.Writer) error {
-	v, events, err := c.follow(ctx, fail, "watch", log, c.keys...)
+// watchCommand tells events, until there were as many as wanted.
+func (c *watchCommand) watch(ctx context.Context, fail context.CancelCauseFunc, log *slog.Logger, out io.Writer) error {
+	v, events, err := look.Follow(ctx, c.Env, fail, "watch", log, c.keys...)
 	if err != nil {
-		return interrupted(ctx, err)
+		return cli.UnlessOver(ctx, err)
 	}
-	defer v.nc.Close()
+	defer v.Conn.Close()
 	told := 0
 	for e := range events {
-		if otherwise(e.Leader) {
+		if look.IsOther(e.Leader) {
 			continue
 		}
 		if e.Kind == observe.Renewed && !c.verbose {
@@ -109,64 +112,16 @@ func (c *watch) watch(ctx context.Context, fail context.CancelCauseFunc, log *sl
 	return nil
 }
 
-// follow connects, waits for the server and the bucket if need be, and tells what happens under the keys until ctx ends.
-// Close the connection.
-func (t *tool) follow(ctx context.Context, fail context.CancelCauseFunc, command string, log *slog.Logger, keys ...string) (*view, <-chan observe.Event, error) {
-	s, err := t.conn.join("election-cli "+command, fail, log)
-	if err != nil {
-		return nil, nil, err
-	}
-	complained := false
-	for {
-		v, events, err := t.observe(ctx, s, log, keys)
-		if err == nil {
-			return v, events, nil
-		}
-		// The server that is to keep the consumer may just have gone, although the bucket was found.
-		if _, hopeless := errors.AsType[hopelessness](err); !hopeless && ctx.Err() == nil {
-			if !complained {
-				log.Warn("Elections cannot be observed yet, trying again", "bucket", t.bucket, "error", err)
-				complained = true
-			}
-			err = pause(ctx, retryPause)
-		}
-		if err != nil {
-			s.nc.Close()
-			return nil, nil, err
-		}
-	}
-}
-
-// hopelessness is an error that waiting does not mend.
-type hopelessness struct{ error }
-
-// Unwrap returns the error itself.
-func (h hopelessness) Unwrap() error { return h.error }
-
-// observe is one attempt to follow.
-func (t *tool) observe(ctx context.Context, s *session, log *slog.Logger, keys []string) (*view, <-chan observe.Event, error) {
-	bucket, err := s.awaitBucket(ctx, t.bucket, log)
-	if err != nil {
-		return nil, nil, hopelessness{err}
-	}
-	v, err := s.view(ctx, bucket, election.WithLogger(log))
-	if err != nil {
-		return nil, nil, err
-	}
-	events, err := v.observer.Observe(ctx, keys...)
-	return v, events, err
-}
-
 // gap stands for events that were dropped because nobody read them.
-func (c *watch) gap(lines int) string {
+func (c *watchCommand) gap(lines int) string {
 	if !c.json {
-		return gapInText(lines)
+		return terminal.Dropped(lines)
 	}
 	line, err := json.Marshal(struct {
 		Kind    string    `json:"kind"`
 		Dropped int       `json:"dropped"`
 		At      time.Time `json:"at"`
-	}{eventDropped, lines, time.Now().UTC()})
+	}{events.Dropped, lines, time.Now().UTC()})
 	if err != nil { // no value of these types is refused
 		panic(err)
 	}
@@ -174,8 +129,8 @@ func (c *watch) gap(lines int) string {
 }
 
 // tell writes one event.
-func (c *watch) tell(w io.Writer, e observe.Event) error {
-	e.Key, e.Leader = printable(e.Key), shown(e.Leader)
+func (c *watchCommand) tell(w io.Writer, e observe.Event) error {
+	e.Key, e.Leader = terminal.Printable(e.Key), look.Shown(e.Leader)
 	if c.json {
 		line, err := json.Marshal(e)
 		if err != nil {
@@ -184,8 +139,8 @@ func (c *watch) tell(w io.Writer, e observe.Event) error {
 		_, err = w.Write(append(line, '\n'))
 		return err
 	}
-	st := styleFor(c.stdout)
-	_, err := fmt.Fprintf(w, "%s  %s  %s\n", st.paint(faint, exactly(e.At)), st.paint(colourOf(e.Kind), fmt.Sprintf("%-8s", e.Kind)), sentenceOf(e))
+	st := terminal.StyleFor(c.Stdout)
+	_, err := fmt.Fprintf(w, "%s  %s  %s\n", st.Paint(terminal.Faint, terminal.Timestamp(e.At)), st.Paint(colourOf(e.Kind), fmt.Sprintf("%-8s", e.Kind)), look.Sentence(e))
 	return err
 }
 
@@ -193,36 +148,11 @@ func (c *watch) tell(w io.Writer, e observe.Event) error {
 func colourOf(k observe.EventKind) string {
 	switch k {
 	case observe.Leading:
-		return bold + ";" + green
+		return terminal.Bold + ";" + terminal.Green
 	case observe.Elected:
-		return yellow
+		return terminal.Yellow
 	case observe.Renewed:
-		return faint
+		return terminal.Faint
 	}
-	return red
-}
-
-// sentenceOf tells an event to people. What its writer chose is printable already.
-func sentenceOf(e observe.Event) string {
-	name, term := e.Leader.Name, ""
-	if e.Leader.Term != 0 {
-		term = fmt.Sprintf(", term %d", e.Leader.Term)
-	}
-	held := ""
-	if d := e.At.Sub(e.Leader.Since); !e.Leader.Since.IsZero() && d > 0 {
-		held = fmt.Sprintf(", %s after it was elected", human(d))
-	}
-	switch e.Kind {
-	case observe.Elected:
-		return fmt.Sprintf("%s won %s; it leads once the stand-down is over", name, e.Key)
-	case observe.Leading:
-		return fmt.Sprintf("%s leads %s%s", name, e.Key, term)
-	case observe.Renewed:
-		return fmt.Sprintf("%s renewed %s%s", name, e.Key, term)
-	case observe.Released:
-		return fmt.Sprintf("%s released %s%s%s", name, e.Key, term, held)
-	case observe.Expired:
-		return fmt.Sprintf("%s did not renew %s in time%s%s", name, e.Key, term, held)
-	}
-	return fmt.Sprintf("%s was evicted from %s%s%s", name, e.Key, term, held)
+	return terminal.Red
 }

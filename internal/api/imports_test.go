@@ -11,8 +11,8 @@ import (
 // and those of its own floor that beside lists for it. A name that ends with a slash stands for every package below it.
 var floors = [][]string{
 	{
-		"dashboards", "internal/enum", "internal/faultproxy", "internal/history", "internal/lease", "internal/natsconn",
-		"internal/ports", "internal/timeutil", "internal/validate",
+		"dashboards", "internal/enum", "internal/faultproxy", "internal/files", "internal/history", "internal/lease", "internal/natsconn",
+		"internal/ports", "internal/terminal", "internal/timeline", "internal/timeutil", "internal/validate",
 	},
 	{"internal/record"},
 	{"internal/kv"},
@@ -22,6 +22,9 @@ var floors = [][]string{
 	{"internal/session", "observe"},
 	{"admin"},
 	{"connect", "fence", "gocronelector", "group", "mutex", "semaphore"},
+	{"internal/cli", "internal/embedded", "internal/events", "internal/leaderfile"},
+	{"internal/drill", "internal/look", "internal/processes", "internal/supervise"},
+	{"internal/chaos", "internal/checkup", "internal/statuspage"},
 	{"cmd/election-cli"},
 }
 
@@ -29,7 +32,7 @@ var floors = [][]string{
 var beside = map[string][]string{}
 
 // helpers are packages for tests. They may import every package but the command, and only helpers may import them.
-var helpers = []string{"internal/fleettest", "internal/natstest", "internal/sim", "internal/session/"}
+var helpers = []string{"internal/clitest", "internal/fleettest", "internal/natstest", "internal/sim", "internal/session/"}
 
 func TestImportsPointDown(t *testing.T) {
 	for _, p := range packages(t) {

@@ -22,6 +22,16 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// Pause waits, or returns the cause for which ctx ended.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // Random returns a random duration from 0 to just below d; 0 if d is not positive.
 func Random(d time.Duration) time.Duration { return rand.N(max(d, 1)) }
 

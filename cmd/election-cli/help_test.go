@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/chaos"
+	"github.com/natscampaign/election/internal/checkup"
+	"github.com/natscampaign/election/internal/drill"
+	"github.com/natscampaign/election/internal/events"
+	"github.com/natscampaign/election/internal/leaderfile"
+	"github.com/natscampaign/election/internal/look"
+)
+
+// fieldsOf returns the names of all fields that a type has in JSON, those of what it contains included.
+func fieldsOf(t reflect.Type) (names []string) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return fieldsOf(t.Elem())
+	case reflect.Struct:
+		if t == reflect.TypeFor[time.Time]() {
+			return nil
+		}
+	default:
+		return nil
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "-" {
+			names = append(names, name)
+		}
+		if f.IsExported() || f.Anonymous {
+			names = append(names, fieldsOf(f.Type)...)
+		}
+	}
+	return names
+}
+
+func TestEveryFieldOfTheJSONIsDocumentedInTheHelp(t *testing.T) {
+	for _, c := range []struct {
+		help string
+		of   any
+	}{
+		{drillHelp, drill.Report{}}, {processHelp, chaos.Report{}}, {campaignHelp, events.Event{}}, {candidatesHelp, candidateReport{}},
+		{checkHelp, checkup.Result{}}, {infoHelp, look.BucketInfo{}}, {fileHelp, leaderfile.Marker{}}, {fileHelp, leaderfile.Freshness{}}, {resignHelp, handoverReport{}},
+	} {
+		t.Run(fmt.Sprintf("%T", c.of), func(t *testing.T) {
+			g := NewWithT(t)
+			for _, name := range fieldsOf(reflect.TypeOf(c.of)) {
+				g.Expect(c.help + look.HolderHelp).To(ContainSubstring(`"` + name + `"`))
+			}
+		})
+	}
+	g := NewWithT(t)
+	for _, name := range []string{events.Started, events.Following, events.Elected, events.Leading, events.Lost, events.Released, events.Stopped, events.Dropped} {
+		g.Expect(campaignHelp).To(ContainSubstring("    " + name))
+	}
+}

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/chaos"
+)
+
+// TestForgedChangesChangeNothing has somebody publish them who may do nothing else.
+func TestForgedChangesChangeNothing(t *testing.T) {
+	t.Parallel()
+	r := drillWith(t, "--for", "20s", "--ttl", "2s", "--fault", "forge")
+	g := NewWithT(t)
+	g.Expect(r.Changes).To(BeEmpty())
+	g.Expect(r.OverlapMS).To(BeZero())
+	g.Expect(r.Terms).To(Equal(1))
+	g.Expect(r.Faults).To(ContainElement(And(HaveField("Kind", "forge"), HaveField("Count", BeNumerically(">=", 3)))))
+}
+
+// TestALeaderStandsDownAtOnceWhenItIsToldOfARewind has servers forget renewals, and whole terms.
+func TestALeaderStandsDownAtOnceWhenItIsToldOfARewind(t *testing.T) {
+	t.Parallel()
+	r := drillWith(t, "--for", "45s", "--ttl", "4s", "--replicas", "1", "--fault", "rewind")
+	g := NewWithT(t)
+	g.Expect(r.OverlapMS).To(BeZero())
+	g.Expect(r.TermsOutOfOrder).To(BeZero())
+	g.Expect(r.Faults).To(ContainElement(And(HaveField("Kind", chaos.Rewind), HaveField("Count", BeNumerically(">=", 2)))))
+}

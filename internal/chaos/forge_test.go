@@ -1,0 +1,82 @@
+package chaos
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/processes"
+)
+
+// TestForgedChangesLookLikeThoseOfTheServer compares them with what a server republishes.
+func TestForgedChangesLookLikeThoseOfTheServer(t *testing.T) {
+	t.Parallel()
+	a := clitest.New(t, clitest.Quiet)
+	prefix := strings.TrimSuffix(clitest.ConfigOf(t, a.S, cli.DefaultBucket).RePublish.Destination, ">")
+	heard, err := a.S.Conn.SubscribeSync(prefix + ">")
+	a.Expect(err).NotTo(HaveOccurred())
+	next := func() *nats.Msg {
+		m, err := heard.NextMsg(clitest.Patience)
+		a.Expect(err).NotTo(HaveOccurred())
+		return m
+	}
+	a.Put("jobs", clitest.Leading("x", nil))
+	first := next()
+	old, err := a.Bucket.Get(t.Context(), "jobs")
+	a.Expect(err).NotTo(HaveOccurred())
+	a.Put("jobs", clitest.Leading("x", clitest.Fields{"term": 8}))
+	second := next()
+	live, err := a.Bucket.Get(t.Context(), "jobs")
+	a.Expect(err).NotTo(HaveOccurred())
+
+	f := &forger{subject: prefix + "jobs", live: live, names: []string{"x", "y"}}
+	for range forgeries { // there is nothing to replay yet
+		if m := f.next(); m != nil {
+			at, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerTimeStamp))
+			a.Expect(err).NotTo(HaveOccurred())
+			a.Expect(at).To(BeTemporally("~", time.Now(), clitest.Patience))
+		}
+	}
+	f.before = append(f.before, old)
+	seen := map[string]int{}
+	for range 2 * len(forgeries) {
+		m := f.next()
+		a.Expect(m.Subject).To(Equal(second.Subject))
+		for _, header := range slices.Collect(maps.Keys(second.Header)) {
+			a.Expect(m.Header).To(HaveKey(header))
+		}
+		for _, header := range []string{headerStream, headerSubject} {
+			a.Expect(m.Header.Get(header)).To(Equal(second.Header.Get(header)))
+		}
+		var record clitest.Fields
+		switch _ = json.Unmarshal(m.Data, &record); {
+		case len(m.Data) == 0:
+			seen["removal "+m.Header.Get(headerMarker)+m.Header.Get(headerOperation)]++
+			a.Expect(m.Header.Get(headerSequence)).To(Equal("3"))
+		case string(m.Data) == string(first.Data):
+			seen["replay"]++
+			a.Expect(m.Header).To(Equal(first.Header))
+		case record["bucket"] != nil:
+			seen["later bucket"]++
+		case record["released"] != nil:
+			seen["release"]++
+			a.Expect(m.Header.Get(headerSequence)).To(Equal("2"))
+			a.Expect(record).To(HaveKeyWithValue("attempt", "i-x.1"), "of whoever leads")
+		case record["name"] == processes.Stranger:
+			seen["invented"]++
+			a.Expect(record["attempt"]).NotTo(Equal("i-x.1"))
+		}
+	}
+	a.Expect(seen).To(Equal(map[string]int{
+		"release": 4, "later bucket": 4, "invented": 4, "replay": 2,
+		"removal MaxAge": 2, "removal Remove": 2, "removal Purge": 2, "removal DEL": 2, "removal PURGE": 2,
+	}))
+}

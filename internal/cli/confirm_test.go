@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+)
+
+func TestWithoutATerminalNothingIsDestroyedUnlessForced(t *testing.T) {
+	g := NewWithT(t)
+	null, err := os.Open(os.DevNull)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer null.Close()
+	r, w, err := os.Pipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	defer r.Close()
+	defer w.Close()
+	for _, in := range []*os.File{null, r} {
+		tool := &Env{Stdin: in, Stderr: &bytes.Buffer{}}
+		g.Expect(tool.Confirm(context.Background(), false, "Really?")).To(MatchError(ContainSubstring("--force")))
+		g.Expect(tool.Confirm(context.Background(), true, "Really?")).To(Succeed())
+	}
+}
+
+func TestDefaultNamesAreUnlikeEachOther(t *testing.T) {
+	g := NewWithT(t)
+	a, b := DefaultName(), DefaultName()
+	g.Expect(a).NotTo(Equal(b))
+	g.Expect(a).To(MatchRegexp(`^.+-\d+-[0-9A-Za-z]{6}$`))
+	_, err := election.NewElection(a, "key", Unbound{})
+	g.Expect(err).NotTo(HaveOccurred())
+}
+
+func TestPatternsThatCannotBeUsedAreRefusedBeforeAnythingIsDialled(t *testing.T) {
+	g := NewWithT(t)
+	for _, pattern := range []string{"jobs", "*", ">", "a.*.b", "a.>"} {
+		g.Expect(CheckKey(pattern, true)).To(Succeed(), pattern)
+	}
+	for _, pattern := range []string{"", "a b", "a.", ".a", "a>", "a*", "a.*b.c", ">.a", "a..b"} {
+		g.Expect(CheckKey(pattern, true)).To(MatchError(ContainSubstring("neither a key nor a pattern")), pattern)
+	}
+	g.Expect(CheckKey("*", false)).NotTo(Succeed())
+}

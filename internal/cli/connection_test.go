@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/natsconn"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// resolve returns what the flags make of the options of a connection.
+func resolve(g Gomega, c ConnFlags) nats.Options {
+	if c.Timeout == 0 {
+		c.Timeout = time.Second
+	}
+	opts, err := c.options()
+	g.Expect(err).NotTo(HaveOccurred())
+	dial, _, err := c.plan(opts)
+	g.Expect(err).NotTo(HaveOccurred())
+	var resolved nats.Options
+	_, _, err = dial(append(opts, func(o *nats.Options) error {
+		resolved = *o
+		return errProbe
+	})...)
+	g.Expect(err).To(MatchError(errProbe))
+	return resolved
+}
+
+func TestWithoutFlagsAndContextTheDefaultServerIsDialled(t *testing.T) {
+	g := NewWithT(t)
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	g.Expect(resolve(g, ConnFlags{}).Servers).To(BeEmpty(), "which is what nats.go takes for its default")
+	c := ConnFlags{Timeout: time.Second}
+	_, servers, err := c.plan(nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(servers).To(Equal(nats.DefaultURL))
+	g.Expect(c.Named()).To(BeFalse())
+}
+
+func TestWithoutAHomeDirectoryThereIsNoContext(t *testing.T) {
+	g := NewWithT(t)
+	t.Setenv("XDG_CONFIG_HOME", "")
+	t.Setenv("HOME", "")
+	g.Expect(contextSelected()).To(BeFalse())
+	g.Expect(resolve(g, ConnFlags{Server: "nats://a:1"}).Servers).To(Equal([]string{"nats://a:1"}))
+}
+
+func TestFlagsBecomeOptionsOfTheConnection(t *testing.T) {
+	g := NewWithT(t)
+	o := resolve(g, ConnFlags{Server: "nats://a:1, b:2,", User: "u", Password: "p", tlsFirst: true, inboxPrefix: "_IN", Timeout: 3 * time.Second})
+	g.Expect(o.Servers).To(Equal([]string{"nats://a:1", "b:2"}))
+	g.Expect([]string{o.User, o.Password, o.Token, o.InboxPrefix}).To(Equal([]string{"u", "p", "", "_IN"}))
+	g.Expect(o.TLSHandshakeFirst).To(BeTrue())
+	g.Expect(o.Timeout).To(Equal(3 * time.Second))
+}
+
+func TestAUserWithoutPasswordIsAToken(t *testing.T) {
+	g := NewWithT(t)
+	o := resolve(g, ConnFlags{User: "s3cret"})
+	g.Expect([]string{o.User, o.Token}).To(Equal([]string{"", "s3cret"}))
+}
+
+func TestFlagsOverrideTheContext(t *testing.T) {
+	g := NewWithT(t)
+	natstest.KeepContext(t, "prod", `{"url":"nats://ctx:1","user":"cu","password":"cp","inbox_prefix":"_CTX"}`, true)
+
+	for _, c := range []ConnFlags{{}, {Context: "prod"}} {
+		o := resolve(g, c)
+		g.Expect(o.Servers).To(Equal([]string{"nats://ctx:1"}))
+		g.Expect([]string{o.User, o.Password, o.InboxPrefix}).To(Equal([]string{"cu", "cp", "_CTX"}))
+	}
+	o := resolve(g, ConnFlags{Server: "nats://flag:2"})
+	g.Expect(o.Servers).To(Equal([]string{"nats://flag:2"}))
+	g.Expect(o.User).To(Equal("cu"))
+
+	o = resolve(g, ConnFlags{User: "token"})
+	g.Expect([]string{o.User, o.Password, o.Token}).To(Equal([]string{"", "", "token"}), "nothing of the context's credentials is left")
+}
+
+func TestASelectedContextIsNoServerToDrillOn(t *testing.T) {
+	g := NewWithT(t)
+	natstest.KeepContext(t, "prod", `{"url":"nats://ctx:1"}`, true)
+	g.Expect((&ConnFlags{}).Named()).To(BeFalse())
+	g.Expect((&ConnFlags{Context: "prod"}).Named()).To(BeTrue())
+	g.Expect((&ConnFlags{Server: "x"}).Named()).To(BeTrue())
+}
+
+func TestDomainAndPrefixOfTheContextAreHonouredUnlessFlagsSayOtherwise(t *testing.T) {
+	g := NewWithT(t)
+	e, err := embedded.Start(embedded.Config{})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer e.Stop()
+	for context, want := range map[string][2]string{
+		`{"url":"` + e.URL() + `","jetstream_domain":"hub"}`:         {"hub", ""},
+		`{"url":"` + e.URL() + `","jetstream_api_prefix":"$JS.far"}`: {"", "$JS.far"},
+		`{"url":"` + e.URL() + `"}`:                                  {"", ""},
+	} {
+		natstest.KeepContext(t, "c", context, false)
+		s, err := (&ConnFlags{Context: "c", Timeout: time.Second}).Connect()
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect([2]string{s.JetStream.Options().Domain, s.JetStream.Options().APIPrefix}).To(Equal(want))
+		s.Conn.Close()
+	}
+	natstest.KeepContext(t, "c", `{"url":"`+e.URL()+`","jetstream_domain":"hub"}`, false)
+	s, err := (&ConnFlags{Context: "c", jsPrefix: "$JS.mine", Timeout: time.Second}).Connect()
+	g.Expect(err).NotTo(HaveOccurred())
+	defer s.Conn.Close()
+	g.Expect(s.JetStream.Options().APIPrefix).To(Equal("$JS.mine"))
+	g.Expect(s.JetStream.Options().Domain).To(BeEmpty())
+}
+
+func TestWrongFlagsAreNamedTogetherAndWithoutSecrets(t *testing.T) {
+	g := NewWithT(t)
+	_, err := (&ConnFlags{
+		Server: "http://u:s3cret@h:1,nats://s3cret@:x", Password: "s3cret", creds: "/no/creds", tlsCert: "/no/cert",
+		jsDomain: "d", jsPrefix: "p", Timeout: -time.Second,
+	}).options()
+	g.Expect(err).To(MatchError(And(
+		ContainSubstring(`"http://h:1"`), ContainSubstring(`"nats://:x"`), ContainSubstring("--password needs --user"),
+		ContainSubstring("--creds /no/creds"), ContainSubstring("--tlscert and --tlskey"), ContainSubstring("--js-domain"),
+		ContainSubstring("--timeout -1s"), Not(ContainSubstring("s3cret")),
+	)))
+}
+
+func TestAnUnknownContextIsNamedWithAWayOut(t *testing.T) {
+	g := NewWithT(t)
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	_, err := (&ConnFlags{Context: "nope", Timeout: time.Second}).Connect()
+	g.Expect(err).To(MatchError(And(ContainSubstring(`"nope"`), ContainSubstring("nats context ls"))))
+
+	natstest.KeepContext(t, "gone", `{}`, true)
+	g.Expect(os.Remove(filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "nats", "context", "gone.json"))).To(Succeed())
+	_, err = (&ConnFlags{Timeout: time.Second}).Connect()
+	g.Expect(err).To(MatchError(And(ContainSubstring(`"gone"`), ContainSubstring("nats context select"))))
+}
+
+func TestURLsAreShownWithoutSecrets(t *testing.T) {
+	g := NewWithT(t)
+	for in, out := range map[string]string{
+		"nats://u:p@h:1":     "nats://h:1",
+		"token@h":            "nats://h",
+		"tls://a@b:c@h:4222": "tls://h:4222",
+		"wss://h/path?k=v":   "wss://h/path",
+	} {
+		g.Expect(natsconn.WithoutSecrets(in)).To(Equal(out))
+	}
+}
+
+func TestAServerThatComesLaterIsWaitedFor(t *testing.T) {
+	g := NewWithT(t)
+	e, err := embedded.Start(embedded.Config{})
+	g.Expect(err).NotTo(HaveOccurred())
+	url, port := e.URL(), e.Server.Addr().(*net.TCPAddr).Port
+	e.Stop()
+
+	s, err := (&ConnFlags{Server: url, Timeout: time.Second}).Connect(nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	g.Expect(err).NotTo(HaveOccurred())
+	defer s.Conn.Close()
+	found := make(chan error, 1)
+	go func() {
+		_, err := s.AwaitBucket(t.Context(), "B", slog.New(slog.DiscardHandler))
+		found <- err
+	}()
+	g.Consistently(found).WithTimeout(200 * time.Millisecond).ShouldNot(Receive())
+
+	e, err = embedded.Start(embedded.Config{Port: port})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer e.Stop()
+	g.Eventually(found).WithTimeout(timeLimit).Should(Receive(MatchError(ContainSubstring(`no bucket "B"`))), "which only the server can know")
+}
+
+func TestWaitingForAServerEndsWithTheContext(t *testing.T) {
+	g := NewWithT(t)
+	s, err := (&ConnFlags{Server: "nats://127.0.0.1:1", Timeout: time.Second}).Connect(nats.RetryOnFailedConnect(true))
+	g.Expect(err).NotTo(HaveOccurred())
+	defer s.Conn.Close()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errProbe)
+	_, err = s.AwaitBucket(ctx, "B", slog.New(slog.DiscardHandler))
+	g.Expect(err).To(MatchError(errProbe))
+}
+
+// timeLimit is how long a test waits for anything.
+const timeLimit = 25 * time.Second

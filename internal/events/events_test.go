@@ -1,0 +1,132 @@
+package events
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/terminal"
+)
+
+// tale returns a narrator and what it writes.
+func tale(asJSON bool) (log *slog.Logger, events, rest *bytes.Buffer) {
+	events, rest = &bytes.Buffer{}, &bytes.Buffer{}
+	s := &Story{
+		Out: events, JSON: asJSON,
+		About: Event{Election: "jobs", Name: "web-1", Bucket: "B", TTLS: 5, Server: "nats://h:1"},
+		token: func() (election.Term, bool) { return election.Term{Number: 7, BucketCreated: time.Unix(1, 0)}, true },
+	}
+	return slog.New(&Narrator{Next: terminal.NewLogHandler(rest, terminal.Style{}, slog.LevelInfo), Story: s}), events, rest
+}
+
+func moved(log *slog.Logger, to election.State, reason string, more ...any) {
+	log.Info(MessageStateChanged, append([]any{"state", to, "reason", reason}, more...)...)
+}
+
+func life(log *slog.Logger) {
+	moved(log, election.CandidateState, "started")
+	log.Info(messageLeaderSeen, "leader", "web-2", "term", uint64(3))
+	moved(log, election.LeaderElectState, "vacant", "term", uint64(7))
+	moved(log, election.LeaderState, "stood-down", "term", uint64(7))
+	moved(log, election.CandidateState, "stopped", "term", uint64(7))
+	log.Info(messageKeyReleased, "term", uint64(7))
+	moved(log, election.UnknownState, "stopped")
+}
+
+func TestEachEventIsOneJSONObjectOnALine(t *testing.T) {
+	g := NewWithT(t)
+	log, events, rest := tale(true)
+	life(log)
+	var names []string
+	for line := range strings.Lines(events.String()) {
+		var e map[string]any
+		g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed())
+		g.Expect(e).To(And(HaveKeyWithValue("election", "jobs"), HaveKeyWithValue("name", "web-1"), HaveKey("time"), HaveKey("state")))
+		names = append(names, e["event"].(string))
+		switch e["event"] {
+		case Started:
+			g.Expect(e).To(And(HaveKeyWithValue("bucket", "B"), HaveKeyWithValue("ttl_s", 5.0), HaveKeyWithValue("server", "nats://h:1")))
+		case Following:
+			g.Expect(e).To(And(HaveKeyWithValue("leader", "web-2"), HaveKeyWithValue("term", 3.0), HaveKeyWithValue("state", "candidate")))
+		case Leading:
+			g.Expect(e).To(And(HaveKeyWithValue("term", 7.0), HaveKeyWithValue("token", "000000003b9aca00-0000000000000007"), HaveKeyWithValue("state", "leader")))
+		case Lost:
+			g.Expect(e).To(And(HaveKeyWithValue("reason", "stopped"), HaveKey("led_s")))
+		}
+	}
+	g.Expect(names).To(Equal([]string{"started", "following", "elected", "leading", "lost", "released", "stopped"}))
+	g.Expect(rest.String()).To(BeEmpty())
+}
+
+func TestEventsReadAsSentences(t *testing.T) {
+	g := NewWithT(t)
+	log, events, _ := tale(false)
+	life(log)
+	for _, sentence := range []string{
+		"web-1 campaigns for jobs in bucket B (TTL 5s) on nats://h:1",
+		"web-2 leads jobs, term 3",
+		"web-1 won the key (vacant)",
+		"web-1 leads jobs, term 7, token 000000003b9aca00-0000000000000007",
+		"web-1 no longer leads (stopped), after",
+		"web-1 released jobs",
+		"web-1 left the election",
+	} {
+		g.Expect(events.String()).To(ContainSubstring(sentence))
+	}
+	g.Expect(events.String()).NotTo(ContainSubstring("\x1b"))
+}
+
+func TestLosingBeforeLeadingIsToldAsSuch(t *testing.T) {
+	g := NewWithT(t)
+	log, events, _ := tale(false)
+	moved(log, election.CandidateState, "started")
+	moved(log, election.LeaderElectState, "vacant", "term", uint64(7))
+	moved(log, election.CandidateState, "deadline", "term", uint64(7))
+	g.Expect(events.String()).To(ContainSubstring("gave up the key before it led (deadline)"))
+}
+
+func TestWhatIsNoEventGoesToTheLog(t *testing.T) {
+	g := NewWithT(t)
+	log, events, rest := tale(false)
+	log.With("election", "jobs").WithGroup("g").Warn("Renewal failed", "error", errors.New("two words"))
+	log.Debug("Campaign lost")
+	g.Expect(events.String()).To(BeEmpty())
+	g.Expect(rest.String()).To(MatchRegexp(`^\d\d:\d\d:\d\d\.\d{3}  WARN   Renewal failed  election=jobs  g\.error="two words"\n$`))
+}
+
+func TestTextFromElsewhereCannotReachTheTerminal(t *testing.T) {
+	g := NewWithT(t)
+	const nasty = "evil\x1b[2J\nname"
+	log, events, rest := tale(false)
+	moved(log, election.CandidateState, "started")
+	log.Info(messageLeaderSeen, "leader", nasty, "term", uint64(3))
+	log.Info(messageLeaderSeen, "leader", strings.Repeat("x", 5000), "term", uint64(3))
+	log.Warn("Something", "leader", nasty)
+	for _, out := range []string{events.String(), rest.String()} {
+		g.Expect(out).NotTo(ContainSubstring("\x1b"))
+		g.Expect(out).To(ContainSubstring(`evil\x1b[2J\nname`))
+	}
+	g.Expect(len(events.String())).To(BeNumerically("<", 500))
+}
+
+func TestTextFromElsewhereIsPrintableInJSONToo(t *testing.T) {
+	g := NewWithT(t)
+	log, events, _ := tale(true)
+	for _, name := range []string{clitest.Malice, clitest.Huge, "\xff\xfe\xc3(\x9b31m"} {
+		events.Reset()
+		log.Info(messageLeaderSeen, "leader", name, "term", uint64(3))
+		clitest.Harmless(g, events.String(), "the line")
+		var e Event
+		g.Expect(json.Unmarshal(events.Bytes(), &e)).To(Succeed())
+		clitest.Harmless(g, e.Leader, "the name")
+		g.Expect(e.Leader).To(Equal(terminal.Printable(name)))
+	}
+}

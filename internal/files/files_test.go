@@ -1,0 +1,53 @@
+package files
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestALockIsHeldByOneAndGoneAfterwards(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	path := filepath.Join(t.TempDir(), "lock")
+	release, err := Lock(path)
+	g.Expect(err).NotTo(HaveOccurred())
+	_, err = Lock(path)
+	g.Expect(err).To(MatchError(ErrLocked))
+	release()
+	again, err := Lock(path)
+	g.Expect(err).NotTo(HaveOccurred())
+	again()
+	if runtime.GOOS != "windows" {
+		g.Expect(path).NotTo(BeAnExistingFile())
+	}
+	g.Expect(os.WriteFile(path, []byte("precious"), 0o600)).To(Succeed())
+	_, err = Lock(path)
+	g.Expect(err).To(MatchError(ContainSubstring("move it away")))
+	g.Expect(os.ReadFile(path)).To(BeEquivalentTo("precious"))
+}
+
+func TestAFileIsReplacedWholeOrNotAtAll(t *testing.T) {
+	g := NewWithT(t)
+	folder := t.TempDir()
+	path := filepath.Join(folder, "run.svg")
+	g.Expect(CheckWritable("--svg", path)).To(Succeed())
+	g.Expect(Replace(path, func(w io.Writer) error {
+		_, err := io.WriteString(w, "first")
+		return err
+	})).To(Succeed())
+	g.Expect(Replace(path, func(w io.Writer) error {
+		_, _ = io.WriteString(w, "half of the sec")
+		return errors.New("disk on fire")
+	})).To(MatchError("disk on fire"))
+	g.Expect(os.ReadFile(path)).To(BeEquivalentTo("first"))
+	g.Expect(os.ReadDir(folder)).To(HaveLen(1), "nothing is left behind")
+
+	g.Expect(CheckWritable("--svg", folder)).To(MatchError(ContainSubstring("no file that could be replaced")))
+	g.Expect(CheckWritable("--svg", filepath.Join(folder, "missing", "run.svg"))).To(MatchError(ContainSubstring("there is no folder")))
+}

@@ -1,0 +1,14 @@
+//go:build !darwin && !dragonfly && !freebsd && !linux && !netbsd && !openbsd && !windows
+
+package files
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+)
+
+// openLocked refuses where there are no locks that end with the process.
+func openLocked(path string) (*os.File, error) {
+	return nil, fmt.Errorf("%s: files cannot be locked on %s", path, runtime.GOOS)
+}

@@ -1,0 +1,99 @@
+package terminal
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// logHandler writes log records as lines for people: time, level, message, attributes.
+type logHandler struct {
+	out   *lockedWriter
+	style Style
+	level slog.Level
+	attrs []slog.Attr
+	group string
+}
+
+// lockedWriter keeps lines that are written at the same time apart.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func NewLogHandler(w io.Writer, s Style, level slog.Level) *logHandler {
+	return &logHandler{out: &lockedWriter{w: w}, style: s, level: level}
+}
+
+// Enabled says whether records of that level are written.
+func (h *logHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
+
+// WithAttrs returns a handler that adds attrs to each record.
+func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	c := *h
+	c.attrs = append(c.attrs[:len(c.attrs):len(c.attrs)], qualify(h.group, attrs)...)
+	return &c
+}
+
+// WithGroup returns a handler that puts name before the keys of attributes to come.
+func (h *logHandler) WithGroup(name string) slog.Handler {
+	c := *h
+	c.group += name + "."
+	return &c
+}
+
+// Handle writes one record.
+func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s  %s  %s", h.style.Paint(Faint, r.Time.Format(TimeOfDay)), h.paintLevel(r.Level), r.Message)
+	for _, a := range h.attrs {
+		h.attr(&b, a)
+	}
+	r.Attrs(func(a slog.Attr) bool {
+		h.attr(&b, qualify(h.group, []slog.Attr{a})[0])
+		return true
+	})
+	b.WriteByte('\n')
+	h.out.mu.Lock()
+	defer h.out.mu.Unlock()
+	_, err := h.out.w.Write(b.Bytes())
+	return err
+}
+
+func (h *logHandler) attr(b *bytes.Buffer, a slog.Attr) {
+	if a.Equal(slog.Attr{}) {
+		return
+	}
+	v := fmt.Sprint(a.Value.Resolve().Any())
+	if v == "" || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r == '"' || !strconv.IsPrint(r) }) {
+		v = strconv.Quote(v) // a value from elsewhere never reaches the terminal as it is
+	}
+	fmt.Fprintf(b, "  %s%s", h.style.Paint(Faint, a.Key+"="), v)
+}
+
+func (h *logHandler) paintLevel(l slog.Level) string {
+	name := fmt.Sprintf("%-5s", l)
+	switch {
+	case l >= slog.LevelError:
+		return h.style.Paint(Red, name)
+	case l >= slog.LevelWarn:
+		return h.style.Paint(Yellow, name)
+	}
+	return h.style.Paint(Faint, name)
+}
+
+func qualify(group string, attrs []slog.Attr) []slog.Attr {
+	if group == "" {
+		return attrs
+	}
+	named := make([]slog.Attr, len(attrs))
+	for i, a := range attrs {
+		named[i] = slog.Attr{Key: group + a.Key, Value: a.Value}
+	}
+	return named
+}

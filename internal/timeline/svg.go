@@ -1,0 +1,330 @@
+package timeline
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+)
+
+// Timeline is what a drawing shows.
+type Timeline struct {
+	Title, Subtitle string
+	Verdict         string // in one line
+	Passed          bool
+	Hatched         string // what hatching stands for, if not for a link that is cut
+	Rows            []Row
+	Rounds          []time.Duration // when each began
+	Marks           []Mark
+	Cuts            []Cut
+	Terms           []Term
+	Shaded          []Span        // in which nobody could be elected
+	from            time.Duration // what the axis begins with
+	Length          time.Duration
+	Piece           time.Duration // of a piece; 0 draws all in one
+}
+
+// Row is one candidate.
+type Row struct {
+	Name  string
+	Spans []Span
+}
+
+// Mark is a fault.
+type Mark struct {
+	At     time.Duration
+	Member int
+	What   string // what was done
+	Took   string // what came of it
+
+	x, end float64 // where its line and label are; set by the drawing
+	lane   int
+}
+
+// Colours are those of Okabe and Ito, which people with any kind of colour vision can tell apart; the height of a bar
+// says the same once more, for prints without colour.
+const (
+	inkDark      = "#1f2933"
+	inkSoft      = "#5b6875"
+	lineSoft     = "#d7dee5"
+	bandFill     = "#f4f7f9"
+	shadeFill    = "#f6e3da"
+	colourCand   = "#a9bccb"
+	colourElect  = "#e69f00"
+	colourLeader = "#0072b2"
+	colourFault  = "#b33a00"
+	colourPassed = "#007a5a"
+)
+
+// The measures of a drawing, in pixels.
+const (
+	drawWidth    = 1280.0
+	drawWidest   = 6000.0
+	secondWidth  = 24.0 // at least
+	marginLeft   = 124.0
+	marginRight  = 64.0
+	headHeight   = 116.0
+	laneHeight   = 34.0
+	rowHeight    = 44.0
+	axisHeight   = 46.0
+	charWidth    = 6.9 // of a label, generously
+	labelGap     = 8.0
+	mostLanes    = 4
+	termMinWidth = 62.0
+)
+
+var barHeight = map[Phase]float64{PhaseCandidate: 8, PhaseElect: 18, PhaseLeader: 28}
+
+var barColour = map[Phase]string{PhaseCandidate: colourCand, PhaseElect: colourElect, PhaseLeader: colourLeader}
+
+// canvas is where a timeline is drawn.
+type canvas struct {
+	bytes.Buffer
+	width, height float64
+	top           float64 // of the first row
+	perSecond     float64
+	lanes         int
+	labels        bool
+}
+
+func (c *canvas) x(at time.Duration) float64 { return marginLeft + at.Seconds()*c.perSecond }
+
+// middle returns the vertical middle of a row.
+func (c *canvas) middle(row int) float64 { return c.top + (float64(row)+0.5)*rowHeight }
+
+func (c *canvas) bottom(rows int) float64 { return c.top + float64(rows)*rowHeight }
+
+func (c *canvas) put(format string, a ...any) { fmt.Fprintf(c, format+"\n", a...) }
+
+// text puts escaped text of the given size and colour; more are further attributes.
+func (c *canvas) text(x, y, size float64, colour, more, text string) {
+	c.put(`<text x="%.1f" y="%.1f" font-size="%g" fill="%s" %s>%s</text>`, x, y, size, colour, more, escape(text))
+}
+
+// escape makes any text fit for XML.
+func escape(text string) string {
+	var b bytes.Buffer
+	_ = xml.EscapeText(&b, []byte(text)) // a buffer takes everything
+	return b.String()
+}
+
+// Write writes the drawing. It brings its own background, so that it can be put on a light page and on a dark one. A run
+// that is too long for one piece is drawn in several, one below the other.
+func (t *Timeline) Write(w io.Writer) error {
+	var drawn []*canvas
+	page := &canvas{}
+	for _, piece := range t.pieces() {
+		c := piece.render()
+		page.width, page.height = max(page.width, c.width), page.height+c.height
+		drawn = append(drawn, c)
+	}
+	page.put(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" font-family="system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif">`, page.width, page.height, page.width, page.height)
+	page.put(`<title>%s</title>`, escape(t.Title+". "+t.Verdict))
+	page.put(`<defs><pattern id="cut" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7" fill="#ffffff" fill-opacity="0.35"/><rect width="2.2" height="7" fill="%s"/></pattern></defs>`, colourFault)
+	page.put(`<rect x="0.5" y="0.5" width="%.0f" height="%.0f" rx="14" fill="#ffffff" stroke="%s"/>`, page.width-1, page.height-1, lineSoft)
+	y := 0.0
+	for _, c := range drawn {
+		page.put(`<g transform="translate(0 %.0f)">`, y)
+		page.Write(c.Bytes())
+		page.put(`</g>`)
+		y += c.height
+	}
+	page.put(`</svg>`)
+	_, err := w.Write(page.Bytes())
+	return err
+}
+
+// render draws one piece.
+func (t *Timeline) render() *canvas {
+	c := t.layout()
+	if t.from == 0 {
+		t.head(c)
+	}
+	t.bands(c)
+	t.axis(c)
+	t.bars(c)
+	t.faults(c)
+	return c
+}
+
+// layout decides on sizes and on where labels go.
+func (t *Timeline) layout() *canvas {
+	length := max(t.Length.Seconds(), 0.001)
+	c := &canvas{width: min(max(drawWidth, marginLeft+marginRight+length*secondWidth), drawWidest)}
+	c.perSecond = (c.width - marginLeft - marginRight) / length
+	for i := range t.Marks {
+		m := &t.Marks[i]
+		m.x = c.x(m.At)
+		m.end = m.x + 5 + charWidth*float64(max(len(m.What), len(m.Took)))
+	}
+	c.lanes = stack(t.Marks)
+	if c.labels = c.lanes <= mostLanes; !c.labels {
+		c.lanes = 1
+	}
+	c.top = float64(c.lanes)*laneHeight + 14
+	if t.from == 0 {
+		c.top += headHeight
+	}
+	c.height = c.bottom(len(t.Rows)) + axisHeight
+	return c
+}
+
+// stack gives each label a lane, counted from the lowest, such that no label covers another nor the line of one, and
+// returns how many lanes that takes. A label stands to the right of its line, so what is further right is placed first.
+func stack(marks []Mark) int {
+	lanes := 0
+	order := make([]int, len(marks))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(marks[b].x, marks[a].x) })
+	for n, i := range order {
+		m := &marks[i]
+		fits := func(lane int) bool {
+			for _, k := range order[:n] { // all to the right; the line of each crosses the lanes up to its own
+				if marks[k].lane >= lane && m.end+labelGap > marks[k].x {
+					return false
+				}
+			}
+			return true
+		}
+		for m.lane = 0; !fits(m.lane); m.lane++ {
+		}
+		lanes = max(lanes, m.lane+1)
+	}
+	return lanes
+}
+
+// head draws title, verdict and legend.
+func (t *Timeline) head(c *canvas) {
+	c.text(24, 38, 22, inkDark, `font-weight="600"`, t.Title)
+	c.text(24, 62, 14, inkSoft, "", t.Subtitle)
+	colour := colourPassed
+	if !t.Passed {
+		colour = colourFault
+	}
+	c.text(c.width-24, 40, 22, colour, `font-weight="600" text-anchor="end"`, t.Verdict)
+	x := 24.0
+	for _, p := range []struct {
+		phase Phase
+		name  string
+	}{{PhaseCandidate, "candidate"}, {PhaseElect, "leader-elect: holds the key, does not lead yet"}, {PhaseLeader, "leader"}} {
+		h := barHeight[p.phase] * 0.7
+		c.put(`<rect x="%.1f" y="%.1f" width="26" height="%.1f" rx="2" fill="%s"/>`, x, 88-h/2, h, barColour[p.phase])
+		c.text(x+33, 92.5, 13, inkDark, "", p.name)
+		x += 33 + 22 + float64(len(p.name))*6.6
+	}
+	c.put(`<rect x="%.1f" y="78" width="26" height="20" rx="2" fill="url(#cut)" stroke="%s" stroke-width="0.8"/>`, x, colourFault)
+	c.text(x+33, 92.5, 13, inkDark, "", cmp.Or(t.Hatched, "link is cut"))
+	if len(t.Shaded) > 0 {
+		x += 33 + 22 + 6.6*11
+		c.put(`<rect x="%.1f" y="78" width="26" height="20" rx="2" fill="%s"/>`, x, shadeFill)
+		c.text(x+33, 92.5, 13, inkDark, "", "bucket takes no writes")
+	}
+	c.text(c.width-24, 62, 13, inkSoft, `text-anchor="end"`, "each mark: what was done, and the time until somebody led")
+}
+
+// bands sets rounds apart, and shades times.
+func (t *Timeline) bands(c *canvas) {
+	for _, s := range t.Shaded {
+		c.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`, c.x(s.From), c.top, c.x(s.To)-c.x(s.From), c.bottom(len(t.Rows))-c.top, shadeFill)
+	}
+	for i, from := range t.Rounds {
+		to := t.Length
+		if i+1 < len(t.Rounds) {
+			to = t.Rounds[i+1]
+		}
+		if i%2 == 0 {
+			c.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`, c.x(from), c.top, c.x(to)-c.x(from), c.bottom(len(t.Rows))-c.top, bandFill)
+		}
+		if name := fmt.Sprintf("round %d", i+1); c.x(to)-c.x(from) > charWidth*float64(len(name)) {
+			c.text((c.x(from)+c.x(to))/2, c.bottom(len(t.Rows))+37, 12, inkSoft, `text-anchor="middle"`, name)
+		}
+	}
+}
+
+// axis draws the seconds below the rows.
+func (t *Timeline) axis(c *canvas) {
+	y := c.bottom(len(t.Rows))
+	c.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`, marginLeft, y, c.width-marginRight, y, inkSoft)
+	step := tick(90 / c.perSecond)
+	for s := 0.0; s <= t.Length.Seconds(); s += step {
+		x := marginLeft + s*c.perSecond
+		c.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`, x, y, x, y+5, inkSoft)
+		c.text(x, y+19, 12, inkSoft, `text-anchor="middle"`, fmt.Sprintf("%g s", math.Round((t.from.Seconds()+s)*1000)/1000))
+	}
+}
+
+// tick returns the smallest round number of seconds that is at least s.
+func tick(s float64) float64 {
+	base := math.Pow(10, math.Floor(math.Log10(s)))
+	for _, factor := range []float64{1, 2, 5} {
+		if factor*base >= s {
+			return factor * base
+		}
+	}
+	return 10 * base
+}
+
+// bars draws where each candidate stood, and which links were cut.
+func (t *Timeline) bars(c *canvas) {
+	for i, row := range t.Rows {
+		mid := c.middle(i)
+		c.text(marginLeft-14, mid+4.5, 14, inkDark, `text-anchor="end"`, row.Name)
+		c.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`, marginLeft, mid, c.width-marginRight, mid, lineSoft)
+		for _, s := range row.Spans {
+			h, ok := barHeight[s.Phase]
+			if !ok || s.To <= s.From {
+				continue
+			}
+			c.put(`<rect x="%.2f" y="%.1f" width="%.2f" height="%.1f" fill="%s"/>`, c.x(s.From), mid-h/2, c.x(s.To)-c.x(s.From), h, barColour[s.Phase])
+		}
+	}
+	for _, k := range t.Cuts {
+		c.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="url(#cut)" stroke="%s" stroke-width="0.8"/>`,
+			c.x(k.From), c.middle(k.Member)-16, c.x(k.To)-c.x(k.From), 32.0, colourFault)
+	}
+	t.numbers(c)
+}
+
+// numbers writes into each bar of a leader which term it led, where there is room.
+func (t *Timeline) numbers(c *canvas) {
+	for _, term := range t.Terms {
+		for _, s := range t.Rows[term.Member].Spans {
+			width := c.x(s.To) - c.x(s.From)
+			if s.Phase != PhaseLeader || s.From != term.At || width < termMinWidth || t.hidden(term, s) {
+				continue
+			}
+			c.text((c.x(s.From)+c.x(s.To))/2, c.middle(term.Member)+4.5, 12, "#ffffff", `text-anchor="middle" font-weight="600"`, fmt.Sprintf("term %d", term.Number))
+		}
+	}
+}
+
+// hidden says whether a cut covers part of the span, where text would be hard to read.
+func (t *Timeline) hidden(term Term, s Span) bool {
+	return slices.ContainsFunc(t.Cuts, func(k Cut) bool {
+		return k.Member == term.Member && k.From < s.To && s.From < k.To && (s.To-k.From)*4 > s.To-s.From
+	})
+}
+
+// faults draws a line with a label for each fault, and a dot on the row that it hit.
+func (t *Timeline) faults(c *canvas) {
+	for _, m := range t.Marks {
+		y := c.top - 10 - float64(m.lane)*laneHeight
+		if !c.labels {
+			y = c.top - 10 // one short line for all
+		}
+		c.put(`<g><title>%s</title>`, escape(fmt.Sprintf("%s at %.2f s: %s", m.What, m.At.Seconds(), m.Took)))
+		c.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="1.2" stroke-dasharray="3 2"/>`, m.x, y-laneHeight+8, m.x, c.bottom(len(t.Rows)), colourFault)
+		c.put(`<circle cx="%.1f" cy="%.1f" r="4.5" fill="%s" stroke="#ffffff" stroke-width="1.5"/>`, m.x, c.middle(m.Member), colourFault)
+		if c.labels {
+			c.text(m.x+5, y-15, 12.5, inkDark, `font-weight="600"`, m.What)
+			c.text(m.x+5, y, 12.5, inkDark, "", m.Took)
+		}
+		c.put(`</g>`)
+	}
+}

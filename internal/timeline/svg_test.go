@@ -1,0 +1,112 @@
+package timeline
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/clitest"
+)
+
+func sketch() *Timeline {
+	return &Timeline{
+		Title: "Drill", Subtitle: "a subtitle", Verdict: "0 ms with two leaders", Passed: true, Length: 12 * time.Second,
+		Rows: []Row{
+			{"a", []Span{{PhaseElect, 0, 1500 * time.Millisecond}, {PhaseLeader, 1500 * time.Millisecond, 6 * time.Second}}},
+			{"b", []Span{{PhaseOut, 0, time.Second}, {PhaseCandidate, time.Second, 12 * time.Second}}},
+		},
+		Rounds: []time.Duration{0},
+		Marks: []Mark{
+			{At: 0, Member: 0, What: "start", Took: "1.50 s"},
+			{At: 5 * time.Second, Member: 0, What: "cut", Took: "3.00 s"},
+			{At: 5200 * time.Millisecond, Member: 1, What: "stop", Took: "3.00 s"},
+		},
+		Cuts:  []Cut{{0, 5 * time.Second, 8 * time.Second}},
+		Terms: []Term{{"k", 4, 0, 1500 * time.Millisecond}},
+	}
+}
+
+func TestDrawingIsWellFormedAndNamesWhatItShows(t *testing.T) {
+	g := NewWithT(t)
+	var out bytes.Buffer
+	g.Expect(sketch().Write(&out)).To(Succeed())
+	g.Expect(clitest.Texts(g, out.Bytes())).To(ContainElements("Drill", "a subtitle", "0 ms with two leaders", "a", "b",
+		"candidate", "leader", "link is cut", "start", "1.50 s", "term 4", "round 1", "0 s", "10 s"))
+	for _, colour := range barColour {
+		g.Expect(out.String()).To(ContainSubstring(colour))
+	}
+}
+
+func TestALongRunIsDrawnInPiecesThatShowAllOfIt(t *testing.T) {
+	g := NewWithT(t)
+	long := sketch()
+	long.Piece = 5 * time.Second
+	long.Shaded = []Span{{From: 4 * time.Second, To: 6 * time.Second}}
+	pieces := long.pieces()
+	g.Expect(pieces).To(HaveLen(3))
+	g.Expect(pieces[0].Rows[0].Spans).To(Equal([]Span{{PhaseElect, 0, 1500 * time.Millisecond}, {PhaseLeader, 1500 * time.Millisecond, 5 * time.Second}}))
+	g.Expect(pieces[1].Rows[0].Spans).To(Equal([]Span{{PhaseLeader, 0, time.Second}}))
+	g.Expect(pieces[2].Rows[0].Spans).To(BeEmpty())
+	g.Expect(pieces[0].Marks).To(HaveLen(1))
+	g.Expect(pieces[1].Marks).To(HaveLen(2))
+	g.Expect(pieces[1].Marks[1].At).To(Equal(200 * time.Millisecond))
+	g.Expect(pieces[1].Cuts).To(Equal([]Cut{{0, 0, 3 * time.Second}}))
+	g.Expect(pieces[1].Terms).To(HaveLen(1), "its number is written again")
+	g.Expect(pieces[2].Terms).To(BeEmpty())
+	g.Expect(pieces[1].Shaded).To(Equal([]Span{{From: 0, To: time.Second}}))
+	var out bytes.Buffer
+	g.Expect(long.Write(&out)).To(Succeed())
+	g.Expect(clitest.Texts(g, out.Bytes())).To(ContainElements("0 s", "5 s", "10 s", "bucket takes no writes"))
+	g.Expect(strings.Count(out.String(), ">Drill<")).To(Equal(1), "one heading")
+}
+
+func TestDrawingEscapesTextFromElsewhere(t *testing.T) {
+	g := NewWithT(t)
+	const nasty = "<script>alert('x')</script> & \x1b[31m \"q\""
+	d := sketch()
+	d.Title, d.Subtitle, d.Verdict, d.Rows[0].Name, d.Marks[0].What, d.Marks[0].Took = nasty, nasty, nasty, nasty, nasty, nasty
+	var out bytes.Buffer
+	g.Expect(d.Write(&out)).To(Succeed())
+	g.Expect(out.String()).NotTo(ContainSubstring("<script"))
+	g.Expect(clitest.Texts(g, out.Bytes())).NotTo(BeEmpty())
+}
+
+func TestLabelsCoverNeitherEachOtherNorTheLinesOfOthers(t *testing.T) {
+	g := NewWithT(t)
+	var marks []Mark
+	for i, x := range []float64{0, 10, 35, 36, 90, 95, 300, 301, 302, 303, 340} {
+		marks = append(marks, Mark{What: fmt.Sprint(i), x: x, end: x + 50})
+	}
+	lanes := stack(marks)
+	for i, a := range marks {
+		g.Expect(a.lane).To(BeNumerically("<", lanes))
+		for j, b := range marks {
+			if i == j || b.x < a.x || b.lane < a.lane { // the line of b begins at its own lane and goes down
+				continue
+			}
+			g.Expect(a.end).To(BeNumerically("<=", b.x), "label %d reaches into %d", i, j)
+		}
+	}
+	g.Expect(stack(nil)).To(BeZero())
+}
+
+func TestADrawingOfAnyLengthStaysWithinReason(t *testing.T) {
+	g := NewWithT(t)
+	for _, length := range []time.Duration{0, time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour} {
+		d := sketch()
+		d.Length = length
+		d.Marks = nil
+		for i := range 200 {
+			d.Marks = append(d.Marks, Mark{At: length * time.Duration(i) / 200, What: "stop", Took: "1.00 s"})
+		}
+		var out bytes.Buffer
+		g.Expect(d.Write(&out)).To(Succeed())
+		g.Expect(out.Len()).To(BeNumerically("<", 400_000), length.String())
+		g.Expect(out.String()).NotTo(Or(ContainSubstring("NaN"), ContainSubstring("Inf")), length.String())
+		clitest.Texts(g, out.Bytes())
+	}
+}
