@@ -35,8 +35,8 @@ fuzz: ## bytes that somebody else wrote, and clocks that somebody else set
 	go test -run '^$$' -fuzz FuzzLease -fuzztime $(FUZZ) ./internal/lease
 	go test -run '^$$' -fuzz FuzzCommandLine -fuzztime $(FUZZ) ./cmd/election-cli
 	go test -run '^$$' -fuzz FuzzRate -fuzztime $(FUZZ) ./cmd/election-cli
-	go test -run '^$$' -fuzz FuzzMarker -fuzztime $(FUZZ) ./cmd/election-cli
-	go test -run '^$$' -fuzz FuzzPrintable -fuzztime $(FUZZ) ./cmd/election-cli
+	go test -run '^$$' -fuzz FuzzLeaderFile -fuzztime $(FUZZ) ./internal/leaderfile
+	go test -run '^$$' -fuzz FuzzPrintable -fuzztime $(FUZZ) ./internal/terminal
 
 repeat: ## tests that fail once in twenty runs
 	go test -race -count $(COUNT) -timeout 0 ./...

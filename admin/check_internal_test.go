@@ -86,6 +86,9 @@ func TestFindingsAreReadByProgramsToo(t *testing.T) {
 }
 
 func TestCheckAgainstAServerThatGrantsLittle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("refused requests take their time: not with -short")
+	}
 	g, ctx := NewWithT(t), context.Background()
 	grant := func(publish, subscribe []string) *server.Permissions {
 		return &server.Permissions{Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: append(subscribe, "_INBOX.>")}}

@@ -11,37 +11,37 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 )
 
-// printsNoData are the commands whose work is all that comes of them, or a file in the format of somebody else.
-var printsNoData = []string{"help", "bucket rm", "pause", "resume", "run", "dashboard", "rules"}
+// commandsWithoutData have no result, or print a file in a foreign format.
+var commandsWithoutData = []string{"help", "bucket rm", "pause", "resume", "run", "dashboard", "rules"}
 
 func TestEveryCommandThatPrintsDataHasJSON(t *testing.T) {
 	g := NewWithT(t)
 	seen := 0
 	for _, cmd := range app((&cli.Env{})).Model().FlattenedCommands() {
-		if cmd.Hidden || slices.Contains(printsNoData, cmd.FullCommand) {
+		if cmd.Hidden || slices.Contains(commandsWithoutData, cmd.FullCommand) {
 			continue
 		}
 		seen++
 		g.Expect(slices.ContainsFunc(cmd.Flags, func(f *fisk.FlagModel) bool { return f.Name == "json" && f.IsBoolFlag() })).To(BeTrue(), cmd.FullCommand)
-		g.Expect(cmd.HelpLong).To(ContainSubstring("--json"), "%s says what it writes", cmd.FullCommand)
+		g.Expect(cmd.HelpLong).To(ContainSubstring("--json"), "%s documents its output", cmd.FullCommand)
 	}
 	g.Expect(seen).To(BeNumerically(">=", 8))
 }
 
-func TestCompletionAndManualComeWithTheProgram(t *testing.T) {
+func TestCompletionAndManualAreBuiltIn(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	for flag, says := range map[string][]string{
+	for flag, texts := range map[string][]string{
 		"--completion-script-bash": {"complete -F", "election-cli"},
 		"--completion-script-zsh":  {"#compdef", "election-cli"},
 		"--help-man":               {".TH election-cli", "evict", "--max-wait"},
 	} {
 		cmd, stdout, stderr := command(t, flag)
 		g.Expect(cmd.Run()).To(Succeed(), stderr.String())
-		for _, text := range says {
+		for _, text := range texts {
 			g.Expect(stdout.String()).To(ContainSubstring(text), flag)
 		}
-		g.Expect(appHelp).To(ContainSubstring(flag), "it can be found")
+		g.Expect(appHelp).To(ContainSubstring(flag), "the help mentions the flag")
 	}
 	cmd, stdout, stderr := command(t, "--completion-bash", "wait", "--")
 	g.Expect(cmd.Run()).To(Succeed(), stderr.String())
@@ -51,7 +51,7 @@ func TestCompletionAndManualComeWithTheProgram(t *testing.T) {
 	g.Expect(stdout.String()).To(And(ContainSubstring("ls\n"), ContainSubstring("check")))
 }
 
-func TestTheCompletionForBashIsAScriptThatBashTakes(t *testing.T) {
+func TestBashAcceptsTheCompletionScript(t *testing.T) {
 	t.Parallel()
 	bash, err := exec.LookPath("bash")
 	if err != nil {

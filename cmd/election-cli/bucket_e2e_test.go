@@ -18,27 +18,27 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// runs runs the built binary to its end, which a test does not wait for in vain.
-func runs(t *testing.T, args ...string) (code int, stdout, stderr string) {
+// runBinary runs the built binary to its end, and kills it after a timeout.
+func runBinary(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd, out, errs := command(t, args...)
 	NewWithT(t).Expect(cmd.Start()).To(Succeed())
-	defer time.AfterFunc(2*clitest.Patience, func() { _ = cmd.Process.Kill() }).Stop()
+	defer time.AfterFunc(2*clitest.Timeout, func() { _ = cmd.Process.Kill() }).Stop()
 	_ = cmd.Wait()
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-func TestABucketThatIsAddedIsFitForElections(t *testing.T) {
+func TestBucketAddCreatesABucketForElections(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	e, s := clitest.EmptyServer(t)
-	code, stdout, stderr := runs(t, "bucket", "add", "-s", e.URL(), "--ttl", "4s")
+	e, s := clitest.ServerWithoutBucket(t)
+	code, stdout, stderr := runBinary(t, "bucket", "add", "-s", e.URL(), "--ttl", "4s")
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	g.Expect(stdout).To(And(ContainSubstring("LEADER_ELECTION"), ContainSubstring("4s"), ContainSubstring("file")))
-	g.Expect(stderr).To(Equal("Bucket LEADER_ELECTION is made\n"), "there is nothing to complain about")
-	bucket, err := s.FindBucket(t.Context(), cli.DefaultBucket)
+	g.Expect(stderr).To(Equal("Bucket LEADER_ELECTION created\n"), "there are no warnings")
+	bucket, err := s.OpenBucket(t.Context(), cli.DefaultBucket)
 	g.Expect(err).NotTo(HaveOccurred())
-	v, err := look.Of(t.Context(), s, bucket)
+	v, err := look.New(t.Context(), s, bucket)
 	g.Expect(err).NotTo(HaveOccurred())
 	findings, err := v.Findings(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
@@ -46,9 +46,9 @@ func TestABucketThatIsAddedIsFitForElections(t *testing.T) {
 		g.Expect(f.Severity).To(Equal(admin.SeverityInfo), f.Message)
 	}
 
-	code, stdout, stderr = runs(t, "bucket", "add", "-s", e.URL(), "--ttl", "1s", "--storage", "memory", "--choria-compatible", "--bucket", "OTHER", "--json")
+	code, stdout, stderr = runBinary(t, "bucket", "add", "-s", e.URL(), "--ttl", "1s", "--storage", "memory", "--choria-compatible", "--bucket", "OTHER", "--json")
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
-	g.Expect(stderr).To(And(ContainSubstring("ttl-short"), ContainSubstring("memory")), "what is unfit is said")
+	g.Expect(stderr).To(And(ContainSubstring("ttl-short"), ContainSubstring("memory")), "warnings go to stderr")
 	var made struct {
 		Made bool
 		look.BucketInfo
@@ -58,47 +58,47 @@ func TestABucketThatIsAddedIsFitForElections(t *testing.T) {
 	g.Expect(made.Bucket).To(Equal("OTHER"))
 	g.Expect(made.Storage).To(Equal("memory"))
 	g.Expect(made.MarkersTTL).To(BeZero())
-	config := clitest.ConfigOf(t, s, "OTHER")
+	config := clitest.BucketConfig(t, s, "OTHER")
 	g.Expect(config.TTL).To(Equal(time.Second))
 	g.Expect(config.Storage).To(Equal(jetstream.MemoryStorage))
 }
 
-func TestABucketIsAddedOnceAndNeverChanged(t *testing.T) {
+func TestBucketAddNeverChangesAnExistingBucket(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	e, s := clitest.EmptyServer(t)
-	for _, made := range []bool{true, false} {
-		code, stdout, stderr := runs(t, "bucket", "add", "-s", e.URL(), "--json")
+	e, s := clitest.ServerWithoutBucket(t)
+	for _, created := range []bool{true, false} {
+		code, stdout, stderr := runBinary(t, "bucket", "add", "-s", e.URL(), "--json")
 		g.Expect(code).To(Equal(cli.ExitOK), stderr)
-		var said map[string]any
-		g.Expect(json.Unmarshal([]byte(stdout), &said)).To(Succeed())
-		g.Expect(said).To(HaveKeyWithValue("made", made))
+		var result map[string]any
+		g.Expect(json.Unmarshal([]byte(stdout), &result)).To(Succeed())
+		g.Expect(result).To(HaveKeyWithValue("made", created))
 	}
-	before := clitest.ConfigOf(t, s, cli.DefaultBucket)
-	code, stdout, stderr := runs(t, "bucket", "add", "-s", e.URL(), "--ttl", "5s", "--storage", "memory", "--replicas", "3", "--choria-compatible")
+	before := clitest.BucketConfig(t, s, cli.DefaultBucket)
+	code, stdout, stderr := runBinary(t, "bucket", "add", "-s", e.URL(), "--ttl", "5s", "--storage", "memory", "--replicas", "3", "--choria-compatible")
 	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stdout).To(BeEmpty())
 	for _, text := range []string{
-		"TTL: 30s, where 5s was asked for", "storage: file, where memory", "replicas: 1, where 3",
-		"expiry markers: for 1s, where none", "nothing was changed", "election-cli bucket rm",
+		"TTL: 30s instead of 5s", "storage: file instead of memory", "replicas: 1 instead of 3",
+		"TTL of expiry markers: 1s instead of none", "nothing was changed", "election-cli bucket rm",
 	} {
 		g.Expect(stderr).To(ContainSubstring(text))
 	}
-	g.Expect(stderr).NotTo(ContainSubstring("history"), "that is no difference")
-	g.Expect(clitest.ConfigOf(t, s, cli.DefaultBucket)).To(Equal(before))
+	g.Expect(stderr).NotTo(ContainSubstring("history"), "the history is as wanted")
+	g.Expect(clitest.BucketConfig(t, s, cli.DefaultBucket)).To(Equal(before))
 }
 
-func TestBucketInfoShowsWhatThereIsAndExits1WhereElectionsDoNotWork(t *testing.T) {
+func TestBucketInfoExits1IfElectionsDoNotWorkInTheBucket(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	e, s := clitest.EmptyServer(t)
-	code, _, stderr := runs(t, "bucket", "info", "-s", e.URL(), "--bucket", "SOME")
+	e, s := clitest.ServerWithoutBucket(t)
+	code, _, stderr := runBinary(t, "bucket", "info", "-s", e.URL(), "--bucket", "SOME")
 	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stderr).To(ContainSubstring("election-cli bucket add --bucket SOME"))
 
 	_, err := election.CreateBucket(t.Context(), s.JetStream, election.BucketConfig{Name: "SOME", TTL: 4 * time.Second})
 	g.Expect(err).NotTo(HaveOccurred())
-	code, stdout, stderr := runs(t, "bucket", "info", "-s", e.URL(), "--bucket", "SOME", "--json")
+	code, stdout, stderr := runBinary(t, "bucket", "info", "-s", e.URL(), "--bucket", "SOME", "--json")
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	g.Expect(stderr).To(BeEmpty())
 	var fields map[string]any
@@ -110,20 +110,20 @@ func TestBucketInfoShowsWhatThereIsAndExits1WhereElectionsDoNotWork(t *testing.T
 	for field := range fields {
 		g.Expect(infoHelp).To(ContainSubstring(`"`+field+`"`), "documented in the help")
 	}
-	g.Expect(stdout).NotTo(ContainSubstring("reconnect"), "nobody stands on this connection")
+	g.Expect(stdout).NotTo(ContainSubstring("reconnect"), "no candidate uses this connection")
 
 	_, err = s.JetStream.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "BAD"})
 	g.Expect(err).NotTo(HaveOccurred())
-	code, stdout, stderr = runs(t, "bucket", "info", "-s", e.URL(), "--bucket", "BAD")
+	code, stdout, stderr = runBinary(t, "bucket", "info", "-s", e.URL(), "--bucket", "BAD")
 	g.Expect(code).To(Equal(cli.ExitNegative), stderr)
 	g.Expect(stdout).To(And(ContainSubstring("critical  no-ttl: the bucket has no TTL"), ContainSubstring("Fix:"), Not(ContainSubstring("\x1b"))))
 }
 
-func TestBucketInfoShowsTheReplicasOfACluster(t *testing.T) {
+func TestBucketInfoListsTheReplicasOfACluster(t *testing.T) {
 	g := NewWithT(t)
 	c := natstest.StartCluster(t, 3)
 	url := c.Servers()[0].URL()
-	code, stdout, stderr := runs(t, "bucket", "add", "-s", url, "--replicas", "3", "--json", "--timeout", clitest.Patience.String())
+	code, stdout, stderr := runBinary(t, "bucket", "add", "-s", url, "--replicas", "3", "--json", "--timeout", clitest.Timeout.String())
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	var r look.BucketInfo
 	g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed())
@@ -131,47 +131,47 @@ func TestBucketInfoShowsTheReplicasOfACluster(t *testing.T) {
 	g.Expect(r.Cluster).NotTo(BeEmpty())
 	g.Expect(r.Peers).To(HaveLen(3))
 	leader := r.Peers[slices.IndexFunc(r.Peers, func(p look.Peer) bool { return p.Leader })].Name
-	code, stdout, stderr = runs(t, "bucket", "info", "-s", url, "--timeout", clitest.Patience.String())
+	code, stdout, stderr = runBinary(t, "bucket", "info", "-s", url, "--timeout", clitest.Timeout.String())
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	g.Expect(stdout).To(And(ContainSubstring(leader+": leads"), MatchRegexp(`: (not )?current`)))
 }
 
-func TestABucketIsRemovedOnlyWhenThatIsConfirmed(t *testing.T) {
+func TestBucketRmNeedsConfirmation(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	e, s := clitest.ServerWithBucket(t, 2*time.Second)
-	leads := startCampaign(t, "-s", e.URL(), "--name", "web-1\u200b")
-	leads.next(events.Started)
-	leads.next(events.Elected)
+	leader := startCampaign(t, "-s", e.URL(), "--name", "web-1\u200b")
+	leader.next(events.Started)
+	leader.next(events.Elected)
 
-	code, stdout, stderr := runs(t, "bucket", "rm", "-s", e.URL())
+	code, stdout, stderr := runBinary(t, "bucket", "rm", "-s", e.URL())
 	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stdout).To(BeEmpty())
 	g.Expect(stderr).To(And(ContainSubstring("1 election has a leader right now (jobs: web-1\\u200b)"), ContainSubstring("--force")))
-	_, err := s.FindBucket(t.Context(), cli.DefaultBucket)
+	_, err := s.OpenBucket(t.Context(), cli.DefaultBucket)
 	g.Expect(err).NotTo(HaveOccurred())
 
-	code, stdout, stderr = runs(t, "bucket", "rm", "--force", "-s", e.URL())
+	code, stdout, stderr = runBinary(t, "bucket", "rm", "--force", "-s", e.URL())
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	g.Expect(stdout).To(BeEmpty())
-	g.Expect(stderr).To(And(ContainSubstring("1 election has a leader right now"), ContainSubstring("is removed")))
-	_, err = s.FindBucket(t.Context(), cli.DefaultBucket)
+	g.Expect(stderr).To(And(ContainSubstring("1 election has a leader right now"), ContainSubstring("removed")))
+	_, err = s.OpenBucket(t.Context(), cli.DefaultBucket)
 	g.Expect(err).To(MatchError(jetstream.ErrBucketNotFound))
 
-	code, _, stderr = runs(t, "bucket", "rm", "--force", "-s", e.URL())
+	code, _, stderr = runBinary(t, "bucket", "rm", "--force", "-s", e.URL())
 	g.Expect(code).To(Equal(cli.ExitNegative))
 	g.Expect(stderr).To(ContainSubstring("nothing was removed"))
 }
 
-func TestABucketThatHoldsNoElectionsIsNotRemoved(t *testing.T) {
+func TestBucketRmRefusesABucketWithoutATTL(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	e, s := clitest.EmptyServer(t)
+	e, s := clitest.ServerWithoutBucket(t)
 	_, err := s.JetStream.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "PRECIOUS"})
 	g.Expect(err).NotTo(HaveOccurred())
-	code, _, stderr := runs(t, "bucket", "rm", "--force", "--bucket", "PRECIOUS", "-s", e.URL())
+	code, _, stderr := runBinary(t, "bucket", "rm", "--force", "--bucket", "PRECIOUS", "-s", e.URL())
 	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stderr).To(ContainSubstring("has no TTL"))
-	_, err = s.FindBucket(t.Context(), "PRECIOUS")
+	_, err = s.OpenBucket(t.Context(), "PRECIOUS")
 	g.Expect(err).NotTo(HaveOccurred())
 }

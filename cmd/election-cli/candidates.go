@@ -17,27 +17,29 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-const candidatesHelp = `Every candidate answers for itself, now: its name and host, whether it leads, whether it is ready to take over (it would be
-notified of a vacancy now, and answer it), its priority, the version of this library that it runs, and by how much its clock is
-behind the server's (negative: ahead). The round trip to the candidate makes that uncertain by half the time it takes.
+const candidatesHelp = `Each candidate reports its name and host, whether it leads, whether it is ready to take over (it would receive a notification
+of a vacancy now, and campaign), its priority, the version of the library, and how far its clock is behind the server's clock
+(negative: ahead). The clock difference is uncertain by half the round trip to the candidate.
 
-Only candidates answer that use this library and know their connection, as those of this tool do. They are a NATS micro
-service called "election", which 'nats micro ls' shows too. The request takes permission to publish to
+Example: election-cli candidates scheduler
+
+Only candidates that use this library and know their connection answer; the candidates of this command do. They are a NATS
+micro service named "election", which 'nats micro ls' lists too. The request needs permission to publish to
 election-control.BUCKET.candidates.KEY.
 
-With --json it writes an array of objects with "name", "instance", "host", "pid", "state", "ready", "priority",
-"version" and "clock_lag_ms". Without a terminal the columns are separated by tabs, in the order of the table.
+With --json the result is an array of objects with "name", "instance", "host", "pid", "state", "ready", "priority", "version"
+and "clock_lag_ms". Without a terminal, the columns of the table are separated by tabs.
 
-Exit codes: 0 somebody answers; 1 nobody does; 2 wrong usage or any other error.`
+Exit codes: 0 if a candidate answers; 1 if none answers; 2 for wrong usage and any other error.`
 
-// candidatesCommand is the command of that name.
+// candidatesCommand implements candidates.
 type candidatesCommand struct {
 	*cli.Env
 	key  string
 	json bool
 }
 
-// candidateReport is a candidate as --json prints it.
+// candidateReport is a candidate in the JSON output.
 type candidateReport struct {
 	Name       string         `json:"name"`
 	Instance   string         `json:"instance"`
@@ -50,34 +52,34 @@ type candidateReport struct {
 	ClockLagMS float64        `json:"clock_lag_ms"`
 }
 
-func registerCandidates(app *fisk.Application, t *cli.Env) {
-	c := &candidatesCommand{Env: t}
+func registerCandidates(app *fisk.Application, env *cli.Env) {
+	c := &candidatesCommand{Env: env}
 	cmd := app.Command("candidates", "Lists the candidates that answer").HelpLong(candidatesHelp).Action(cli.Action(c.run))
-	cmd.Arg("key", "The election").Required().StringVar(&c.key)
-	cmd.Flag("json", "Write JSON").UnNegatableBoolVar(&c.json)
+	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
+	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&c.json)
 }
 
-// run asks the candidates.
+// run asks the candidates, and names a leader that does not answer.
 func (c *candidatesCommand) run(ctx context.Context) error {
-	view, err := look.Open(ctx, c.Env, "candidates")
+	v, err := look.Open(ctx, c.Env, "candidates")
 	if err != nil {
-		return cli.OrInterrupted(ctx, err)
+		return cli.InterruptedOr(ctx, err)
 	}
-	defer view.Conn.Close()
-	found, err := view.Admin.Candidates(ctx, c.key)
+	defer v.Conn.Close()
+	found, err := v.Admin.Candidates(ctx, c.key)
 	if err != nil {
-		return cli.OrInterrupted(ctx, cli.InFlags(err))
+		return cli.InterruptedOr(ctx, cli.AsFlagError(err))
 	}
 	if err := c.write(found); err != nil {
 		return err
 	}
-	leader, err := view.Observer.Leader(ctx, c.key)
+	leader, err := v.Observer.Leader(ctx, c.key)
 	if err != nil && !errors.Is(err, election.ErrNoLeader) {
-		return cli.OrInterrupted(ctx, err)
+		return cli.InterruptedOr(ctx, err)
 	}
 	answers := slices.ContainsFunc(found, func(f admin.Candidate) bool { return f.Instance == leader.Instance })
 	if leader.Name != "" && !answers {
-		fmt.Fprintf(c.Stderr, "%s holds the key, and does not answer\n", terminal.Printable(leader.Name))
+		fmt.Fprintf(c.Stderr, "%s holds the key, but does not answer\n", terminal.Printable(leader.Name))
 	}
 	if len(found) == 0 {
 		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("no candidate answers in %s", terminal.Printable(c.key))}
@@ -85,17 +87,17 @@ func (c *candidatesCommand) run(ctx context.Context) error {
 	return nil
 }
 
-// write writes the candidates for people or programs.
+// write writes the candidates as a table or as JSON.
 func (c *candidatesCommand) write(found []admin.Candidate) error {
 	reports := []candidateReport{}
-	g := &terminal.Table{Title: "Candidates in " + terminal.Printable(c.key), Header: []string{"Name", "State", "Ready", "Priority", "Host", "PID", "Version", "Clock lag"}}
+	table := &terminal.Table{Title: "Candidates in " + terminal.Printable(c.key), Header: []string{"Name", "State", "Ready", "Priority", "Host", "PID", "Version", "Clock lag"}}
 	for _, f := range found {
 		r := candidateReport{
 			Name: terminal.Printable(f.Name), Instance: terminal.Printable(f.Instance), Host: terminal.Printable(f.Host), PID: f.PID,
 			State: f.State, Ready: f.Ready, Priority: f.Priority, Version: terminal.Printable(f.Version), ClockLagMS: float64(f.ClockLag.Microseconds()) / 1000,
 		}
 		reports = append(reports, r)
-		g.Add(r.Name, r.State.String(), yesNo(r.Ready), strconv.Itoa(r.Priority), r.Host, strconv.Itoa(r.PID), r.Version, f.ClockLag.Round(time.Millisecond).String())
+		table.Add(r.Name, r.State.String(), yesNo(r.Ready), strconv.Itoa(r.Priority), r.Host, strconv.Itoa(r.PID), r.Version, f.ClockLag.Round(time.Millisecond).String())
 	}
 	if c.json {
 		return terminal.WriteJSON(c.Stdout, reports)
@@ -103,7 +105,7 @@ func (c *candidatesCommand) write(found []admin.Candidate) error {
 	if len(found) == 0 {
 		return nil
 	}
-	return g.Print(c.Stdout)
+	return table.Print(c.Stdout)
 }
 
 func yesNo(b bool) string {

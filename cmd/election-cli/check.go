@@ -13,28 +13,34 @@ import (
 	"github.com/natscampaign/election/internal/look"
 )
 
-const checkHelp = `It checks the bucket, as candidates need it, and the elections KEY, each of which must have a leader; without KEY it checks
-those that have a leader, so name the elections that must have one. It is a plugin for Nagios and its like. Exit codes:
+const checkHelp = `The command is a plugin for Nagios and similar monitoring. It checks the bucket, and that each election KEY has a leader. Without KEY
+it checks only the elections that have a leader, so name each election that must have one.
 
-    0  OK         all is well
-    1  WARNING    a leader's leadership does not count yet, or its renewal is overdue; or the bucket is worse than it could be
-    2  CRITICAL   nobody leads, a lease has run out, two candidates claim to lead, or the bucket is unfit for elections
-    3  UNKNOWN    nothing could be found out, or wrong usage
+Example: election-cli check scheduler --format nagios
 
-Formats are text, for people, which is the default; nagios, one line with performance data; json; and prometheus, for the
-textfile collector of the node exporter. Ages are by the server's clock; a difference of more than a second from this host's
-clock is a finding of severity info. With --json the result is one object: "status", "error" (if it is UNKNOWN), "bucket",
-"server", "ttl_s", "clock_ahead_s" (this host's clock), "elections" (as ls has them) and "findings" (each "key", "code",
-"severity", "message", "fix"). Codes are those of the Go package admin, and
+Exit codes:
+
+    0  OK         there are no warnings and no critical findings
+    1  WARNING    leadership does not count yet, a renewal is overdue, or the configuration of the bucket can be improved
+    2  CRITICAL   nobody leads, a lease has ended, two candidates claim to lead, or the bucket is unfit for elections
+    3  UNKNOWN    the check failed, or wrong usage
+
+Formats are text (for people, the default), nagios (one line with performance data), json, and prometheus (for the textfile
+collector of the node exporter). Ages are by the server's clock. If the clock of this host differs from it by more than a second,
+that is a finding of severity info.
+
+With --json the result is one object: "status", "error" (if UNKNOWN), "bucket", "server", "ttl_s", "clock_ahead_s" (of this
+host's clock), "elections" (as in 'ls --json') and "findings" (each with "key", "code", "severity", "message", "fix"). The codes are
+those of the Go package admin, and
 
     no-leader, lease-over, two-leaders    critical
     leader-elect, renewal-overdue         warning
     clock-differs                         info
 
-The check of the bucket includes the permissions of this very connection: for a connection that may only read, leave out
-"write-refused" with --ignore. Nothing is written.`
+The check of the bucket tests the permissions of this connection. If the connection may only read, add --ignore write-refused. The
+command writes nothing.`
 
-// checkCommand is the command check.
+// checkCommand implements check.
 type checkCommand struct {
 	*cli.Env
 	checkup.Options
@@ -44,19 +50,19 @@ type checkCommand struct {
 	formatSet, overdueSet bool
 }
 
-func registerCheck(app *fisk.Application, t *cli.Env) {
-	c := &checkCommand{Env: t}
-	cmd := app.Command("check", "Checks bucket and elections, for monitoring").HelpLong(checkHelp).Action(cli.Action(c.run))
-	cmd.Arg("key", "The elections that must have a leader, keys of the bucket").StringsVar(&c.Keys)
-	cmd.Flag("format", "How to write the result: text, nagios, json or prometheus").Default(checkup.FormatText).IsSetByUser(&c.formatSet).
+func registerCheck(app *fisk.Application, env *cli.Env) {
+	c := &checkCommand{Env: env}
+	cmd := app.Command("check", "Checks the bucket and its elections, for monitoring").HelpLong(checkHelp).Action(cli.Action(c.run))
+	cmd.Arg("key", "Elections that must have a leader, keys of the bucket").StringsVar(&c.Keys)
+	cmd.Flag("format", "Format of the result: text, nagios, json or prometheus").Default(checkup.FormatText).IsSetByUser(&c.formatSet).
 		EnumVar(&c.format, checkup.FormatText, checkup.FormatNagios, checkup.FormatJSON, checkup.FormatPrometheus)
-	cmd.Flag("json", "The same as --format json").UnNegatableBoolVar(&c.json)
+	cmd.Flag("json", "Write the result as JSON, like --format json").UnNegatableBoolVar(&c.json)
 	cmd.Flag("grace", "How long to wait for a leader before its absence is reported").PlaceHolder("DURATION").DurationVar(&c.Grace)
 	cmd.Flag("overdue", "Age of a record from which its renewal is overdue (default 0.85 of the TTL)").PlaceHolder("DURATION").IsSetByUser(&c.overdueSet).DurationVar(&c.Overdue)
-	cmd.Flag("ignore", "Leave out the findings of that code; may be repeated").PlaceHolder("CODE").StringsVar(&c.Ignore)
+	cmd.Flag("ignore", "Ignore findings with this code; repeatable").PlaceHolder("CODE").StringsVar(&c.Ignore)
 }
 
-// check finds what is wrong with the command line before anything is begun.
+// check validates the command line before the command connects.
 func (c *checkCommand) check() error {
 	var problems []error
 	for _, key := range c.Keys {
@@ -79,39 +85,39 @@ func (c *checkCommand) check() error {
 	return errors.Join(problems...)
 }
 
-// run judges, tells, and ends with the exit code that says so.
+// run checks, writes the result, and returns the exit code of its status.
 func (c *checkCommand) run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return c.unknown(err)
 	}
 	v, err := look.Open(ctx, c.Env, "check")
 	if err != nil {
-		return c.unknown(cli.OrInterrupted(ctx, err))
+		return c.unknown(cli.InterruptedOr(ctx, err))
 	}
 	defer v.Conn.Close()
-	a, err := c.Assess(ctx, v)
+	result, err := c.Evaluate(ctx, v)
 	if err != nil {
-		return c.unknown(cli.OrInterrupted(ctx, err))
+		return c.unknown(cli.InterruptedOr(ctx, err))
 	}
-	if err := a.Write(c.Stdout, c.format); err != nil {
+	if err := result.Write(c.Stdout, c.format); err != nil {
 		return err
 	}
-	if a.Status == checkup.GradeOK {
+	if result.Status == checkup.StatusOK {
 		return nil
 	}
-	return &cli.ExitError{Code: int(a.Status)}
+	return &cli.ExitError{Code: int(result.Status)}
 }
 
-// unknown tells of an error in the format that is asked for, on stdout where monitoring looks for it.
+// unknown writes an error in the wanted format to stdout, where monitoring reads it, and returns the exit code of UNKNOWN.
 func (c *checkCommand) unknown(err error) error {
-	a := checkup.Unknown(c.Bucket, err)
+	result := checkup.UnknownResult(c.Bucket, err)
 	switch c.format {
 	case checkup.FormatNagios:
-		if a.Write(c.Stdout, c.format) == nil {
-			return &cli.ExitError{Code: int(checkup.GradeUnknown)}
+		if result.Write(c.Stdout, c.format) == nil {
+			return &cli.ExitError{Code: int(checkup.StatusUnknown)}
 		}
 	case checkup.FormatJSON, checkup.FormatPrometheus:
-		err = errors.Join(err, a.Write(c.Stdout, c.format))
+		err = errors.Join(err, result.Write(c.Stdout, c.format))
 	}
-	return &cli.ExitError{Code: int(checkup.GradeUnknown), Message: err.Error()}
+	return &cli.ExitError{Code: int(checkup.StatusUnknown), Message: err.Error()}
 }

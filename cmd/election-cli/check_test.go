@@ -14,14 +14,14 @@ import (
 	"github.com/natscampaign/election/internal/clitest"
 )
 
-// monitored is a TTL that Check has nothing to say about.
-const monitored = 30 * time.Second
+// healthyTTL is a TTL about which admin.Check has no finding.
+const healthyTTL = 30 * time.Second
 
-func TestCheckExitsAsPluginsDo(t *testing.T) {
+func TestCheckExitsWithThePluginCodeOfItsStatus(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, monitored)
-	a.Put("jobs", clitest.Leading("web-1", nil))
-	a.Put("elect", clitest.Leading("web-2", clitest.Fields{"term": 0}))
+	f := newFixture(t, healthyTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	f.Put("elect", clitest.LeaderRecord("web-2", clitest.Record{"term": 0}))
 	for _, c := range []struct {
 		args  []string
 		code  int
@@ -38,99 +38,99 @@ func TestCheckExitsAsPluginsDo(t *testing.T) {
 	} {
 		var raw struct {
 			Status   string
-			Findings []checkup.Remark
+			Findings []checkup.ElectionFinding
 		}
-		code, stdout, stderr := a.run(append([]string{"check", "--format", "nagios"}, c.args...)...)
-		a.Expect(code).To(Equal(c.code), "%q %s %s", c.args, stdout, stderr)
-		a.Expect(stdout).To(MatchRegexp(c.line), "%q", c.args)
-		a.Expect(stderr).To(BeEmpty())
-		a.read(c.code, &raw, append([]string{"check"}, c.args...)...)
-		var codes []string // of what is wrong
+		code, stdout, stderr := f.run(append([]string{"check", "--format", "nagios"}, c.args...)...)
+		f.Expect(code).To(Equal(c.code), "%q %s %s", c.args, stdout, stderr)
+		f.Expect(stdout).To(MatchRegexp(c.line), "%q", c.args)
+		f.Expect(stderr).To(BeEmpty())
+		f.read(c.code, &raw, append([]string{"check"}, c.args...)...)
+		var codes []string // of warnings and critical findings
 		for _, r := range raw.Findings {
 			if r.Severity > admin.SeverityInfo {
 				codes = append(codes, strings.TrimSuffix(r.Code+" "+r.Key, " "))
 			}
 		}
-		a.Expect(codes).To(Equal(c.codes), "%q", c.args)
-		a.Expect(raw.Status).To(Equal(checkup.Grade(c.code).String()))
-		code, stdout, _ = a.run(append([]string{"check"}, c.args...)...)
-		a.Expect([]any{code, strings.Fields(stdout)[0]}).To(Equal([]any{c.code, checkup.Grade(c.code).String()}), "%q", c.args)
+		f.Expect(codes).To(Equal(c.codes), "%q", c.args)
+		f.Expect(raw.Status).To(Equal(checkup.Status(c.code).String()))
+		code, stdout, _ = f.run(append([]string{"check"}, c.args...)...)
+		f.Expect([]any{code, strings.Fields(stdout)[0]}).To(Equal([]any{c.code, checkup.Status(c.code).String()}), "%q", c.args)
 	}
 }
 
-func TestCheckJudgesTheBucketToo(t *testing.T) {
+func TestCheckReportsFindingsAboutTheBucket(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, monitored)
-	_, err := a.S.JetStream.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "ODD", History: 3, TTL: monitored, LimitMarkerTTL: monitored})
-	a.Expect(err).NotTo(HaveOccurred())
-	code, stdout, _ := a.run("check", "--bucket", "ODD", "--format", "nagios")
-	a.Expect(code).To(Equal(2), stdout)
-	a.Expect(stdout).To(HavePrefix("ELECTION CRITICAL - "))
-	code, stdout, _ = a.run("check", "--bucket", "ODD", "--ignore", "history", "--ignore", "options-unfit", "--format", "nagios")
-	a.Expect(code).To(Equal(1), stdout)
-	a.Expect(stdout).To(ContainSubstring("republish"))
-	code, stdout, _ = a.run("check", "--format", "nagios")
-	a.Expect([]any{code, stdout}).To(Equal([]any{0, "ELECTION OK - bucket LEADER_ELECTION is fit for elections; nobody leads in any\n"}))
+	f := newFixture(t, healthyTTL)
+	_, err := f.Client.JetStream.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "ODD", History: 3, TTL: healthyTTL, LimitMarkerTTL: healthyTTL})
+	f.Expect(err).NotTo(HaveOccurred())
+	code, stdout, _ := f.run("check", "--bucket", "ODD", "--format", "nagios")
+	f.Expect(code).To(Equal(2), stdout)
+	f.Expect(stdout).To(HavePrefix("ELECTION CRITICAL - "))
+	code, stdout, _ = f.run("check", "--bucket", "ODD", "--ignore", "history", "--ignore", "options-unfit", "--format", "nagios")
+	f.Expect(code).To(Equal(1), stdout)
+	f.Expect(stdout).To(ContainSubstring("republish"))
+	code, stdout, _ = f.run("check", "--format", "nagios")
+	f.Expect([]any{code, stdout}).To(Equal([]any{0, "ELECTION OK - bucket LEADER_ELECTION is fit for elections; no election has a leader\n"}))
 }
 
-func TestCheckThatFindsOutNothingIsUnknownInEveryFormat(t *testing.T) {
+func TestAFailedCheckIsUnknownInEveryFormat(t *testing.T) {
 	g := NewWithT(t)
-	for format, says := range map[string]string{
+	for format, text := range map[string]string{
 		checkup.FormatText:       "",
 		checkup.FormatNagios:     "ELECTION UNKNOWN - cannot connect to nats://127.0.0.1:1: ",
 		checkup.FormatJSON:       `"status": "UNKNOWN"`,
 		checkup.FormatPrometheus: `election_check_status{bucket="LEADER_ELECTION"} 3`,
 	} {
-		code, stdout, stderr := try("check", "jobs", "-s", "nats://127.0.0.1:1", "--format", format)
+		code, stdout, stderr := runInProcess("check", "jobs", "-s", "nats://127.0.0.1:1", "--format", format)
 		g.Expect(code).To(Equal(3), format)
-		g.Expect(stdout).To(ContainSubstring(says), format)
+		g.Expect(stdout).To(ContainSubstring(text), format)
 		if format != checkup.FormatNagios {
 			g.Expect(stderr).To(ContainSubstring("cannot connect"), format)
 		}
 	}
 	for _, args := range [][]string{{"--bogus"}, {"--format", "yaml"}, {"a b"}, {"--json", "--format", "nagios"}, {"--grace=-1s"}, {"k", "--overdue", "0s"}} {
-		code, _, stderr := try(append([]string{"check"}, args...)...)
+		code, _, stderr := runInProcess(append([]string{"check"}, args...)...)
 		g.Expect(code).To(Equal(3), "%q %s", args, stderr)
 	}
 }
 
-func TestCheckGivesALeaderTheGraceToAppear(t *testing.T) {
+func TestCheckWaitsForALeaderForTheGracePeriod(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, monitored)
-	reads, err := a.S.Conn.SubscribeSync("$JS.API.DIRECT.GET.KV_LEADER_ELECTION.$KV.LEADER_ELECTION.jobs")
-	a.Expect(err).NotTo(HaveOccurred())
-	a.Expect(a.S.Conn.Flush()).To(Succeed())
-	cmd, stdout, _ := a.command("check", "jobs", "--grace", "1m", "--format", "nagios")
-	a.Expect(cmd.Start()).To(Succeed())
-	for range 2 { // by then it has found nobody, and looked again
-		_, err := reads.NextMsg(clitest.Patience)
-		a.Expect(err).NotTo(HaveOccurred())
+	f := newFixture(t, healthyTTL)
+	reads, err := f.Client.Conn.SubscribeSync("$JS.API.DIRECT.GET.KV_LEADER_ELECTION.$KV.LEADER_ELECTION.jobs")
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(f.Client.Conn.Flush()).To(Succeed())
+	cmd, stdout, _ := f.command("check", "jobs", "--grace", "1m", "--format", "nagios")
+	f.Expect(cmd.Start()).To(Succeed())
+	for range 2 { // the command has found no leader, and reads the key again
+		_, err := reads.NextMsg(clitest.Timeout)
+		f.Expect(err).NotTo(HaveOccurred())
 	}
-	a.Put("jobs", clitest.Leading("web-1", nil))
-	a.Expect(cmd.Wait()).To(Succeed())
-	a.Expect(stdout.String()).To(HavePrefix("ELECTION OK - web-1 leads jobs"))
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	f.Expect(cmd.Wait()).To(Succeed())
+	f.Expect(stdout.String()).To(HavePrefix("ELECTION OK - web-1 leads jobs"))
 
-	code, _, _ := a.run("check", "nope", "--grace", "400ms")
-	a.Expect(code).To(Equal(2))
+	code, _, _ := f.run("check", "nope", "--grace", "400ms")
+	f.Expect(code).To(Equal(2))
 }
 
-func TestWhatPrometheusReadsIsWellFormedAndComplete(t *testing.T) {
+func TestMetricsOfACheckAreWellFormedAndComplete(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, monitored)
-	a.Put("jobs", clitest.Leading("web-1", nil))
-	code, stdout, stderr := a.run("check", "jobs", "nope", "--format", "prometheus")
-	a.Expect(code).To(Equal(2), stderr)
-	families := clitest.Parse(a, stdout)
-	a.Expect(families).To(HaveLen(7))
-	for name, f := range families {
-		a.Expect(name).To(HavePrefix("election_check_"))
-		a.Expect(f.GetHelp()).NotTo(BeEmpty())
-		a.Expect(f.GetType()).To(Equal(dto.MetricType_GAUGE))
+	f := newFixture(t, healthyTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	code, stdout, stderr := f.run("check", "jobs", "nope", "--format", "prometheus")
+	f.Expect(code).To(Equal(2), stderr)
+	families := clitest.ParseMetrics(f, stdout)
+	f.Expect(families).To(HaveLen(7))
+	for name, found := range families {
+		f.Expect(name).To(HavePrefix("election_check_"))
+		f.Expect(found.GetHelp()).NotTo(BeEmpty())
+		f.Expect(found.GetType()).To(Equal(dto.MetricType_GAUGE))
 	}
-	a.Expect(clitest.ValueOf(families, "election_check_status", "")).To(Equal(2.0))
-	a.Expect(clitest.ValueOf(families, "election_check_term", "jobs")).To(Equal(7.0))
-	a.Expect(clitest.ValueOf(families, "election_check_leader", "jobs")).To(Equal(1.0))
-	a.Expect(clitest.ValueOf(families, "election_check_lease_remaining_seconds", "jobs")).To(BeNumerically(">", 5))
-	a.Expect(clitest.ValueOf(families, "election_check_lease_remaining_seconds", "nope")).To(Equal(0.0))
-	a.Expect(clitest.ValueOf(families, "election_check_finding", "nope")).To(Equal(1.0))
+	f.Expect(clitest.MetricValue(families, "election_check_status", "")).To(Equal(2.0))
+	f.Expect(clitest.MetricValue(families, "election_check_term", "jobs")).To(Equal(7.0))
+	f.Expect(clitest.MetricValue(families, "election_check_leader", "jobs")).To(Equal(1.0))
+	f.Expect(clitest.MetricValue(families, "election_check_lease_remaining_seconds", "jobs")).To(BeNumerically(">", 5))
+	f.Expect(clitest.MetricValue(families, "election_check_lease_remaining_seconds", "nope")).To(Equal(0.0))
+	f.Expect(clitest.MetricValue(families, "election_check_finding", "nope")).To(Equal(1.0))
 }

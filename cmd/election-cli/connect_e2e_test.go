@@ -20,22 +20,22 @@ func TestWrongCredentialsEndADrillAndACampaign(t *testing.T) {
 	g.Expect(s.ReadyForConnections(embedded.StartTimeout)).To(BeTrue())
 
 	for _, command := range [][]string{{"drill"}, {"campaign", "key"}} {
-		code, stdout, stderr := try(append(command, "--user", "s3cret", "-s", s.ClientURL())...)
+		code, stdout, stderr := runInProcess(append(command, "--user", "s3cret", "-s", s.ClientURL())...)
 		g.Expect(code).To(Equal(cli.ExitFailure))
 		g.Expect(stderr).To(MatchRegexp("(?i)authorization violation"))
 		g.Expect(stdout + stderr).NotTo(ContainSubstring("s3cret"))
 	}
-	code, _, stderr := try("campaign", "key", "--user", "right", "-s", s.ClientURL(), "--timeout", "500ms")
+	code, _, stderr := runInProcess("campaign", "key", "--user", "right", "-s", s.ClientURL(), "--timeout", "500ms")
 	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stderr).To(ContainSubstring("has no JetStream for this account"))
 }
 
-func TestAMissingBucketIsNamedWithTheWayToMakeIt(t *testing.T) {
+func TestTheErrorForAMissingBucketSaysHowToCreateIt(t *testing.T) {
 	g := NewWithT(t)
 	e, err := embedded.Start(embedded.Config{})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.Stop()
-	code, _, stderr := try("campaign", "key", "--bucket", "SOME", "-s", e.URL())
+	code, _, stderr := runInProcess("campaign", "key", "--bucket", "SOME", "-s", e.URL())
 	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stderr).To(And(ContainSubstring(`no bucket "SOME"`), ContainSubstring("'election-cli bucket add --bucket SOME'")))
 }

@@ -9,45 +9,49 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 )
 
-const dashboardHelp = `Import it in Grafana, by hand or by provisioning. Data source, job, instance and election are chosen on the dashboard;
---election leaves out the last. No server is asked.
+const dashboardHelp = `Import the dashboard into Grafana by hand or by provisioning. In Grafana you choose the data source, the job, the instance and,
+unless --election is given, the election. The command does not connect to a server.
 
-Candidates show their metrics where a program gives them WithRegisterer, and by 'election-cli campaign KEY --metrics
-ADDRESS'.`
+Example: election-cli dashboard > dashboard.json
 
-const rulesHelp = `Name the file among the rule_files of Prometheus. It has alerts on an election without a leader or without candidates, on
-two leaders, on leadership that changes too often, on renewals that fail or come late, on candidates that are not notified of
-vacancies, and on candidates that are not scraped. No server is asked.
+The dashboard shows the metrics of candidates. A Go program registers them with WithRegisterer; for this tool, run
+'election-cli campaign KEY --metrics ADDR'.`
 
-Candidates show their metrics where a program gives them WithRegisterer, and by 'election-cli campaign KEY --metrics
-ADDRESS'.`
+const rulesHelp = `Add the file to the rule_files of Prometheus. The file has alerts for an election without a leader or without candidates, for two
+leaders, for frequent changes of leadership, for failed and late renewals, for candidates that are not notified of vacancies, and
+for candidates that Prometheus cannot scrape. The command does not connect to a server.
 
-// dashboardCommand is the command of that name, and rules: each prints a file that is made of the metrics of candidates.
+Example: election-cli rules > election-rules.yml
+
+The rules use the metrics of candidates. A Go program registers them with WithRegisterer; for this tool, run
+'election-cli campaign KEY --metrics ADDR'.`
+
+// dashboardCommand implements dashboard and rules. Both print a file for the metrics of candidates.
 type dashboardCommand struct {
 	*cli.Env
-	give      func(...dashboards.Option) ([]byte, error)
+	generate  func(...dashboards.Option) ([]byte, error)
 	election  string
 	namespace string
 }
 
-func registerDashboard(app *fisk.Application, t *cli.Env) {
+func registerDashboard(app *fisk.Application, env *cli.Env) {
 	for _, c := range []struct {
 		name, help, long string
-		give             func(...dashboards.Option) ([]byte, error)
+		generate         func(...dashboards.Option) ([]byte, error)
 	}{
 		{"dashboard", "Prints a Grafana dashboard for elections", dashboardHelp, dashboards.Grafana},
 		{"rules", "Prints recording and alerting rules for Prometheus", rulesHelp, dashboards.Rules},
 	} {
-		d := &dashboardCommand{Env: t, give: c.give}
+		d := &dashboardCommand{Env: env, generate: c.generate}
 		cmd := app.Command(c.name, c.help).HelpLong(c.long).Action(cli.Action(d.run))
-		cmd.Flag("election", "For this election only").PlaceHolder("KEY").StringVar(&d.election)
-		cmd.Flag("namespace", "Prefix that a program gave all of the metrics, without its underscore").PlaceHolder("NS").StringVar(&d.namespace)
+		cmd.Flag("election", "Limit the file to this election").PlaceHolder("KEY").StringVar(&d.election)
+		cmd.Flag("namespace", "Prefix of all metrics, without the underscore, if a program adds a prefix").PlaceHolder("NS").StringVar(&d.namespace)
 	}
 }
 
 // run prints the file.
 func (d *dashboardCommand) run(context.Context) error {
-	text, err := d.give(dashboards.WithElection(d.election), dashboards.WithNamespace(d.namespace))
+	text, err := d.generate(dashboards.WithElection(d.election), dashboards.WithNamespace(d.namespace))
 	if err != nil {
 		return err
 	}

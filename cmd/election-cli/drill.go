@@ -16,27 +16,32 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-const drillHelp = `It brings up a JetStream server in this process, or uses the one that --server or --context names, makes a bucket of its
-own there, and has candidates campaign in one election after another, each on a connection of its own. In each round:
+const drillHelp = `The drill runs on a JetStream server in this process, or on the server that --server, --context or the environment names. It
+creates its own bucket there. Each candidate has its own connection. For example, with five candidates and a drawing:
 
-    first election   a new key; the first candidate campaigns at once
-    handover         the leader stops, and later joins again
-    crash            the leader's link is cut; it runs on, and considers itself leader for a while
+    election-cli drill --candidates 5 --svg drill.svg
+
+In each round, under a new key, the drill rehearses:
+
+    first election   the key is new, and the first candidate campaigns at once
+    handover         the leader stops, and campaigns again later
+    crash            the leader's link is cut; the leader still runs, and considers itself leader for a while
     eviction         an operator deletes the key
 
-The time until somebody leads runs from the fault to the first moment at which another term counts. Each millisecond all
-candidates are asked whether they lead; two leaders at once must never be. The exit code is 1 if there were, if nobody led in
-time, or if terms were out of order.
+The drill measures the time from each fault until another term begins to count. Each millisecond it asks all candidates
+whether they lead. Two candidates must never lead at once. The exit code is 1 if two candidates led at once, if no candidate
+led in time, or if terms were out of order.
 
-The bucket is removed afterwards, also when the drill is interrupted. Elections in other buckets are left alone. If it
-cannot be removed the result is shown all the same, and the exit code is 2 for a drill that was passed.
+The drill removes its bucket when it ends, even if it is interrupted. It does not touch elections in other buckets. If it
+cannot remove the bucket, it still writes the result, and a drill that passed exits with 2.
 
-With --json the result is one object: "ttl_s", "candidates", "rounds", the lists "first_election_s", "handover_s",
-"crash_s", "evict_s" and "believed_s" (how long a leader still considered itself leader after its link was cut), "overlap_ms" (the time
-in which two led), "terms" (their numbers in the order in which they led), "missed" (what took longer than
-it may, each with "kind", "round" and "bound_s"), "samples", "longest_gap_ms" (between two samples), "duration_s", "server", "server_version" and "embedded".`
+With --json the result is one object: "ttl_s", "candidates", "rounds", the lists "first_election_s", "handover_s", "crash_s",
+"evict_s" and "believed_s" (how long a leader considered itself leader after its link was cut), "overlap_ms" (the time in
+which two candidates led), "terms" (the numbers of the terms, in order), "missed" (the waits for a leader that exceeded their bound,
+each with "kind", "round" and "bound_s"), "samples", "longest_gap_ms" (the longest time between two samples), "duration_s", "server",
+"server_version" and "embedded".`
 
-// drillCommand is the command of that name.
+// drillCommand is the command drill.
 type drillCommand struct {
 	*cli.Env
 	config    drill.Config
@@ -50,18 +55,18 @@ type drillCommand struct {
 
 func registerDrill(app *fisk.Application, t *cli.Env) {
 	d := &drillCommand{Env: t}
-	cmd := app.Command("drill", "Rehearses failovers and measures how long each takes").HelpLong(drillHelp + "\n\n" + processHelp).Action(cli.Action(d.run))
-	cmd.Flag("candidates", fmt.Sprintf("How many candidates campaign (with --processes %d)", chaos.DefaultCandidates)).Default("3").IsSetByUser(&d.candidatesSet).IntVar(&d.config.Candidates)
-	cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket: how long a lease lasts (with --processes %v)", chaos.DefaultTTL)).Default("2s").IsSetByUser(&d.ttlSet).DurationVar(&d.config.TTL)
-	cmd.Flag("rounds", "How many rounds to go through").Default("4").IsSetByUser(&d.roundsSet).IntVar(&d.config.Rounds)
-	cmd.Flag("replicas", fmt.Sprintf("Replicas of the bucket, on a server that is part of a cluster (with --processes %d)", processes.ClusterSize)).Default("1").IsSetByUser(&d.replicasSet).IntVar(&d.config.Replicas)
-	cmd.Flag("embedded", "Use an embedded server even if the environment names another").UnNegatableBoolVar(&d.embedded)
+	cmd := app.Command("drill", "Rehearses failovers and measures how long each failover takes").HelpLong(drillHelp + "\n\n" + processHelp).Action(cli.Action(d.run))
+	cmd.Flag("candidates", fmt.Sprintf("Number of candidates (with --processes %d)", chaos.DefaultCandidates)).Default("3").IsSetByUser(&d.candidatesSet).IntVar(&d.config.Candidates)
+	cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket, which is the duration of a lease (with --processes %v)", chaos.DefaultTTL)).Default("2s").IsSetByUser(&d.ttlSet).DurationVar(&d.config.TTL)
+	cmd.Flag("rounds", "Number of rounds").Default("4").IsSetByUser(&d.roundsSet).IntVar(&d.config.Rounds)
+	cmd.Flag("replicas", fmt.Sprintf("Replicas of the bucket; more than 1 needs a cluster (with --processes %d)", processes.ClusterSize)).Default("1").IsSetByUser(&d.replicasSet).IntVar(&d.config.Replicas)
+	cmd.Flag("embedded", "Use an embedded server even if the environment names a server").UnNegatableBoolVar(&d.embedded)
 	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&d.json)
-	cmd.Flag("svg", "Draw the run as a timeline").PlaceHolder("FILE").StringVar(&d.svg)
+	cmd.Flag("svg", "Draw the drill as a timeline, in an SVG file").PlaceHolder("FILE").StringVar(&d.svg)
 	d.processes.register(cmd)
 }
 
-// run rehearses and reports.
+// run runs the drill and writes the result.
 func (d *drillCommand) run(ctx context.Context) error {
 	if err := d.check(); err != nil {
 		return err
@@ -69,19 +74,19 @@ func (d *drillCommand) run(ctx context.Context) error {
 	if d.processes.on {
 		return d.runProcesses(ctx)
 	}
-	d.config.Conn, d.config.Embedded, d.config.Progress = d.Connection, d.embedded || !d.Connection.Named(), d.Stderr
+	d.config.Conn, d.config.Embedded, d.config.Progress = d.Connection, d.embedded || !d.Connection.NamesServer(), d.Stderr
 	result, err := d.config.Run(ctx)
 	if _, left := errors.AsType[drill.LeftoverError](err); ctx.Err() != nil && !left {
-		return &cli.ExitError{Code: cli.ExitInterrupted, Message: "the drill was interrupted; what it had made on the server is removed"}
+		return &cli.ExitError{Code: cli.ExitInterrupted, Message: "the drill was interrupted; it removed its bucket from the server"}
 	}
 	if result == nil {
 		return err
 	}
-	shown := d.show(result.Report, result.Draw)
-	return errors.Join(notPassed(result.Report.Complaint()), shown, err)
+	written := d.writeResult(result.Report, result.Draw)
+	return errors.Join(negative(result.Report.FailureReason()), written, err)
 }
 
-// runProcesses is run for a drill on processes.
+// runProcesses runs a drill with --processes and writes the result.
 func (d *drillCommand) runProcesses(ctx context.Context) error {
 	result, drawing, err := chaos.New(d.processes.Config).Run(ctx)
 	if ctx.Err() != nil {
@@ -90,24 +95,24 @@ func (d *drillCommand) runProcesses(ctx context.Context) error {
 	if result == nil {
 		return err
 	}
-	shown := d.show(result, drawing.Write)
-	complaint := result.Complaint()
-	if complaint != "" {
-		complaint += "\nhistories and logs are in " + result.Kept
+	written := d.writeResult(result, drawing.Write)
+	reason := result.FailureReason()
+	if reason != "" {
+		reason += "\nhistories and logs are in " + result.Kept
 	}
-	return errors.Join(notPassed(complaint), shown, err)
+	return errors.Join(negative(reason), written, err)
 }
 
-// notPassed returns what becomes of a drill with a complaint; nil if there is none.
-func notPassed(complaint string) error {
-	if complaint == "" {
+// negative returns the error of a drill that failed for the given reason; nil if there is none.
+func negative(reason string) error {
+	if reason == "" {
 		return nil
 	}
-	return &cli.ExitError{Code: cli.ExitNegative, Message: complaint}
+	return &cli.ExitError{Code: cli.ExitNegative, Message: reason}
 }
 
-// settle gives flags that were left out the values that a drill on processes has for them.
-func (d *drillCommand) settle() {
+// applyProcessDefaults applies the defaults of --processes to flags that the user did not set, and copies the flags for such a drill.
+func (d *drillCommand) applyProcessDefaults() {
 	if d.processes.on && !d.candidatesSet {
 		d.config.Candidates = chaos.DefaultCandidates
 	}
@@ -118,18 +123,18 @@ func (d *drillCommand) settle() {
 		d.config.Replicas = processes.ClusterSize
 	}
 	p := &d.processes
-	p.Candidates, p.Replicas, p.TTL, p.Out = d.config.Candidates, d.config.Replicas, d.config.TTL, d.Stderr
+	p.Candidates, p.Replicas, p.TTL, p.Progress = d.config.Candidates, d.config.Replicas, d.config.TTL, d.Stderr
 }
 
-// check finds what is wrong with the flags before anything is begun.
+// check validates the flags before the drill connects or starts anything.
 func (d *drillCommand) check() error {
-	d.settle()
+	d.applyProcessDefaults()
 	problems := []error{cli.CheckTTL(d.config.TTL), d.processes.check()}
-	if d.processes.on && (d.roundsSet || d.embedded || d.Connection.NamedByFlag()) {
-		problems = append(problems, errors.New("--processes brings up a cluster of its own and has no rounds: leave out --server, --context, --embedded and --rounds"))
+	if d.processes.on && (d.roundsSet || d.embedded || d.Connection.NamesServerByFlag()) {
+		problems = append(problems, errors.New("--processes starts its own cluster and has no rounds: leave out --server, --context, --embedded and --rounds"))
 	}
 	if d.config.Candidates < drill.MinCandidates || d.config.Candidates > drill.MaxCandidates {
-		problems = append(problems, fmt.Errorf("--candidates %d: give %d to %d, for somebody must be there to take over", d.config.Candidates, drill.MinCandidates, drill.MaxCandidates))
+		problems = append(problems, fmt.Errorf("--candidates %d: give %d to %d; a failover needs a second candidate", d.config.Candidates, drill.MinCandidates, drill.MaxCandidates))
 	}
 	if d.config.Rounds < 1 || d.config.Rounds > drill.MaxRounds {
 		problems = append(problems, fmt.Errorf("--rounds %d: give 1 to %d", d.config.Rounds, drill.MaxRounds))
@@ -137,8 +142,8 @@ func (d *drillCommand) check() error {
 	if d.config.Replicas != 1 && d.config.Replicas != 3 && d.config.Replicas != 5 {
 		problems = append(problems, fmt.Errorf("--replicas %d: give 1, 3 or 5", d.config.Replicas))
 	}
-	if d.embedded && d.Connection.NamedByFlag() {
-		problems = append(problems, errors.New("--embedded brings up a server of its own: leave out --server and --context, or --embedded"))
+	if d.embedded && d.Connection.NamesServerByFlag() {
+		problems = append(problems, errors.New("--embedded starts its own server: leave out --server and --context, or leave out --embedded"))
 	}
 	if d.svg != "" {
 		problems = append(problems, files.CheckWritable("--svg", d.svg))
@@ -146,24 +151,24 @@ func (d *drillCommand) check() error {
 	return errors.Join(problems...)
 }
 
-// findings are the result of a drill.
-type findings interface {
+// printer is the result of a drill, which can be written as text.
+type printer interface {
 	Print(w io.Writer, s terminal.Style) error
 }
 
-// show writes the result where the user wants it, the drawing last: what was found is not to be lost with it.
-func (d *drillCommand) show(r findings, draw func(io.Writer) error) error {
+// writeResult writes the result and the drawing. It writes the result first, so that a drawing that cannot be written does not prevent that.
+func (d *drillCommand) writeResult(r printer, draw func(io.Writer) error) error {
 	var err error
 	if d.json {
 		err = terminal.WriteJSON(d.Stdout, r)
 	} else {
 		err = r.Print(d.Stdout, terminal.StyleFor(d.Stdout))
 	}
-	return errors.Join(err, d.drawTo(draw))
+	return errors.Join(err, d.writeDrawing(draw))
 }
 
-// drawTo writes a drawing, if one is wanted.
-func (d *drillCommand) drawTo(draw func(io.Writer) error) error {
+// writeDrawing writes the drawing if --svg is set.
+func (d *drillCommand) writeDrawing(draw func(io.Writer) error) error {
 	if d.svg == "" {
 		return nil
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/natscampaign/election/internal/embedded"
 )
 
-// streamsOf returns the streams on a server.
-func streamsOf(t *testing.T, s *cli.Session) (names []string) {
+// streamsOf returns the names of all streams on a server.
+func streamsOf(t *testing.T, s *cli.Client) (names []string) {
 	t.Helper()
 	l := s.JetStream.StreamNames(t.Context())
 	for name := range l.Name() {
@@ -29,11 +29,12 @@ func streamsOf(t *testing.T, s *cli.Session) (names []string) {
 	return names
 }
 
-func TestADrillLeavesTheLeadersOfOtherBucketsAlone(t *testing.T) {
+func TestADrillDoesNotDisturbElectionsInOtherBuckets(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
 	g := NewWithT(t)
 	e, s := clitest.ServerWithBucket(t, 2*time.Second)
-	bucket, err := s.FindBucket(t.Context(), cli.DefaultBucket)
+	bucket, err := s.OpenBucket(t.Context(), cli.DefaultBucket)
 	g.Expect(err).NotTo(HaveOccurred())
 	var won, lost atomic.Int32
 	candidate := func(name string) *election.Election {
@@ -46,56 +47,56 @@ func TestADrillLeavesTheLeadersOfOtherBucketsAlone(t *testing.T) {
 		return c
 	}
 	leader := candidate("staging-1")
-	g.Eventually(leader.IsLeader).WithTimeout(clitest.Patience).Should(BeTrue())
+	g.Eventually(leader.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
 	term, _ := leader.Term()
 	follower := candidate("staging-2")
-	g.Eventually(func() *election.Leader { return follower.Status().Leader }).WithTimeout(clitest.Patience).ShouldNot(BeNil())
+	g.Eventually(func() *election.Leader { return follower.Status().Leader }).WithTimeout(clitest.Timeout).ShouldNot(BeNil())
 	before, err := leader.Leader(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
 
-	// The drill is told of the bucket of the fleet, and uses one of its own all the same.
-	code, stdout, stderr := runs(t, "drill", "-s", e.URL(), "--bucket", cli.DefaultBucket, "--candidates", "2", "--rounds", "1", "--ttl", "1s", "--json")
+	// The drill must create its own bucket even if --bucket names this one.
+	code, stdout, stderr := runBinary(t, "drill", "-s", e.URL(), "--bucket", cli.DefaultBucket, "--candidates", "2", "--rounds", "1", "--ttl", "1s", "--json")
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	var r drill.Report
 	g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed())
 	g.Expect(r.Embedded).To(BeFalse())
-	g.Expect(len(r.Terms)).To(BeNumerically(">=", 4), "it did its worst")
+	g.Expect(len(r.Terms)).To(BeNumerically(">=", 4), "the drill injected all faults")
 
-	g.Expect(term.Valid()).To(BeTrue(), "the very same term goes on")
+	g.Expect(term.Valid()).To(BeTrue(), "the same term continues")
 	g.Expect(won.Load()).To(BeEquivalentTo(1))
 	g.Expect(lost.Load()).To(BeZero())
 	after, err := leader.Leader(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(after.Term).To(Equal(before.Term))
 	g.Expect(after.Instance).To(Equal(before.Instance))
-	g.Expect(after.Revision).To(BeNumerically(">", before.Revision), "and was renewed meanwhile")
-	g.Expect(after.Revision-before.Revision).To(BeNumerically("<=", r.DurationS/1.5+3), "and nobody else wrote to the bucket")
+	g.Expect(after.Revision).To(BeNumerically(">", before.Revision), "the leader renewed during the drill")
+	g.Expect(after.Revision-before.Revision).To(BeNumerically("<=", r.DurationS/1.5+3), "only the leader wrote to the bucket")
 	g.Expect(streamsOf(t, s)).To(ConsistOf("KV_" + cli.DefaultBucket))
 }
 
-func TestADrillThatFailsRemovesWhatItMade(t *testing.T) {
+func TestADrillThatFailsRemovesItsBucket(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	const connections = 2 // one for the test, one for the operator, none for the candidates
+	const connections = 2 // one for the test, one for the drill's operator, none for its candidates
 	srv, err := server.NewServer(&server.Options{Host: embedded.Loopback, Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true, MaxConn: connections})
 	g.Expect(err).NotTo(HaveOccurred())
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	g.Expect(srv.ReadyForConnections(clitest.Patience)).To(BeTrue())
-	s, err := (&cli.ConnFlags{Server: srv.ClientURL(), Timeout: clitest.Patience}).Connect()
+	g.Expect(srv.ReadyForConnections(clitest.Timeout)).To(BeTrue())
+	s, err := (&cli.ConnectionFlags{Server: srv.ClientURL(), Timeout: clitest.Timeout}).Connect()
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(s.Conn.Close)
 
-	var made atomic.Int32
-	_, err = s.Conn.Subscribe("$JS.EVENT.ADVISORY.STREAM.CREATED.*", func(*nats.Msg) { made.Add(1) })
+	var created atomic.Int32
+	_, err = s.Conn.Subscribe("$JS.EVENT.ADVISORY.STREAM.CREATED.*", func(*nats.Msg) { created.Add(1) })
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(s.Conn.Flush()).To(Succeed())
-	g.Eventually(func(g Gomega) { // a client of another test, whose server was at this port, may take the operator's connection
-		code, stdout, stderr := runs(t, "drill", "-s", srv.ClientURL())
+	g.Eventually(func(g Gomega) { // a client of an earlier test, whose server had the same port, may take the operator's connection
+		code, stdout, stderr := runBinary(t, "drill", "-s", srv.ClientURL())
 		g.Expect(code).To(Equal(cli.ExitFailure), stdout)
 		g.Expect(strings.ToLower(stderr)).To(ContainSubstring("maximum connections"))
 		g.Expect(s.Conn.Flush()).To(Succeed())
-		g.Expect(made.Load()).To(BeNumerically(">", 0), "it had made something")
-	}).WithTimeout(clitest.Patience).Should(Succeed())
+		g.Expect(created.Load()).To(BeNumerically(">", 0), "the drill had created its bucket")
+	}).WithTimeout(clitest.Timeout).Should(Succeed())
 	g.Expect(streamsOf(t, s)).To(BeEmpty())
 }

@@ -25,6 +25,7 @@ import (
 )
 
 func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
 	g := NewWithT(t)
 	svg := filepath.Join(t.TempDir(), "drill.svg")
@@ -41,30 +42,30 @@ func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {
 	for kind, figures := range map[string][]float64{"first": r.First, "handover": r.Handover, "crash": r.Crash, "evict": r.Evict, "believed": r.Believed} {
 		g.Expect(figures).To(HaveLen(1), kind)
 	}
-	g.Expect(r.First[0]).To(BeNumerically(">=", 1.5), "leadership counts after the stand-down only")
-	g.Expect(r.Believed[0]).To(BeNumerically("<", 2), "and ends with the lease, also without a link")
+	g.Expect(r.First[0]).To(BeNumerically(">=", 1.5), "leadership counts only after the stand-down")
+	g.Expect(r.Believed[0]).To(BeNumerically("<", 2), "leadership ends with the lease even if the link is cut")
 	g.Expect(r.Crash[0]).To(BeNumerically(">", r.Believed[0]))
 	g.Expect(len(r.Terms)).To(BeNumerically(">=", 4))
 	for i := 1; i < len(r.Terms); i++ {
 		g.Expect(r.Terms[i]).To(BeNumerically(">", r.Terms[i-1]))
 	}
 	g.Expect(stderr.String()).To(ContainSubstring("round 1  crash"))
-	g.Expect(stderr.String()).NotTo(ContainSubstring("\x1b"), "this is no terminal")
+	g.Expect(stderr.String()).NotTo(ContainSubstring("\x1b"), "stderr is not a terminal")
 
 	drawing, err := os.ReadFile(svg)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(clitest.Texts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "cut", "delete", "0 ms with two leaders"))
+	g.Expect(clitest.SVGTexts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "cut", "delete", "0 ms with two leaders"))
 }
 
-// skipWithoutInterrupts skips a test that interrupts a process where none can be.
+// skipWithoutInterrupts skips a test that interrupts a process on a system where processes cannot be interrupted.
 func skipWithoutInterrupts(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
-		t.Skip("processes cannot be interrupted there")
+		t.Skip("Windows cannot interrupt a process")
 	}
 }
 
-func TestAnInterruptedDrillRemovesWhatItMade(t *testing.T) {
+func TestAnInterruptedDrillRemovesItsBucket(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
@@ -72,13 +73,13 @@ func TestAnInterruptedDrillRemovesWhatItMade(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.Stop()
 	cmd, stdout, stderr := command(t, "drill", "-s", e.URL())
-	progress, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
+	progress, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
-	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("first election")))
+	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("first election")))
 	g.Expect(e.Server.NumClients()).To(Equal(4), "each candidate has a connection of its own, and so does the operator")
 	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
-	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("interrupted; what it had made on the server is removed")))
+	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("interrupted; it removed its bucket from the server")))
 	g.Expect(cmd.Wait()).NotTo(Succeed())
 	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(cli.ExitInterrupted))
 	g.Expect(stdout.String()).To(BeEmpty(), stderr.String())
@@ -87,8 +88,8 @@ func TestAnInterruptedDrillRemovesWhatItMade(t *testing.T) {
 	g.Eventually(func() int { return account.JetStreamUsage().Streams }).Should(BeZero())
 }
 
-// progressOf returns the lines of a pipe that takes the place of a buffer.
-func progressOf(buffer *io.Writer, pipe func() (io.ReadCloser, error)) (<-chan string, error) {
+// linesOf replaces a buffer with a pipe, and returns the lines that arrive in the pipe.
+func linesOf(buffer *io.Writer, pipe func() (io.ReadCloser, error)) (<-chan string, error) {
 	*buffer = nil
 	r, err := pipe()
 	if err != nil {
@@ -103,41 +104,42 @@ func progressOf(buffer *io.Writer, pipe func() (io.ReadCloser, error)) (<-chan s
 	return lines, nil
 }
 
-// campaigner is a campaign that runs as a process of its own, and its events.
-type campaigner struct {
+// candidateProcess is a campaign that runs as a process of its own, and its events.
+type candidateProcess struct {
 	g      Gomega
 	cmd    *exec.Cmd
 	lines  <-chan string
 	stderr *bytes.Buffer
 }
 
-func startCampaign(t *testing.T, args ...string) *campaigner {
+// startCampaign starts a candidate for the key jobs.
+func startCampaign(t *testing.T, args ...string) *candidateProcess {
 	t.Helper()
 	return startCandidate(t, append([]string{"campaign", "jobs", "--json"}, args...)...)
 }
 
-// startCandidate runs a command that stands as a candidate and writes events as JSON.
-func startCandidate(t *testing.T, args ...string) *campaigner {
+// startCandidate starts a command that is a candidate and writes events as JSON.
+func startCandidate(t *testing.T, args ...string) *candidateProcess {
 	t.Helper()
 	g := NewWithT(t)
 	cmd, _, stderr := command(t, args...)
-	lines, err := progressOf(&cmd.Stdout, cmd.StdoutPipe)
+	lines, err := linesOf(&cmd.Stdout, cmd.StdoutPipe)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
-	return &campaigner{g: g, cmd: cmd, lines: lines, stderr: stderr}
+	return &candidateProcess{g: g, cmd: cmd, lines: lines, stderr: stderr}
 }
 
-// next waits for the next event, which must have that name.
-func (c *campaigner) next(name string) (e events.Event) {
+// next waits for the next event, and expects its name.
+func (c *candidateProcess) next(name string) (e events.Event) {
 	var line string
-	c.g.Eventually(c.lines).WithTimeout(clitest.Patience).Should(Receive(&line), name)
+	c.g.Eventually(c.lines).WithTimeout(clitest.Timeout).Should(Receive(&line), name)
 	c.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
 	c.g.Expect(e.Event).To(Equal(name), line)
 	return e
 }
 
-// interrupt has it wind up, and expects that to succeed.
-func (c *campaigner) interrupt(events ...string) {
+// interrupt interrupts the process, and expects the events and the exit code 0.
+func (c *candidateProcess) interrupt(events ...string) {
 	c.g.Expect(c.cmd.Process.Signal(os.Interrupt)).To(Succeed())
 	for _, name := range events {
 		c.next(name)
@@ -145,7 +147,8 @@ func (c *campaigner) interrupt(events ...string) {
 	c.g.Expect(c.cmd.Wait()).To(Succeed(), c.stderr.String())
 }
 
-func TestACampaignWithAServerOfItsOwnLeadsUntilInterrupted(t *testing.T) {
+func TestACampaignOnAnEmbeddedServerLeadsUntilInterrupted(t *testing.T) {
+	inRealTime(t)
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
@@ -159,7 +162,8 @@ func TestACampaignWithAServerOfItsOwnLeadsUntilInterrupted(t *testing.T) {
 	g.Expect(c.stderr.String()).To(ContainSubstring("election-cli campaign jobs -s " + first.Server))
 }
 
-func TestACampaignThatIsInterruptedHandsOverToAnother(t *testing.T) {
+func TestAnInterruptedCampaignHandsOverToAnotherCandidate(t *testing.T) {
+	inRealTime(t)
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
@@ -173,7 +177,7 @@ func TestACampaignThatIsInterruptedHandsOverToAnother(t *testing.T) {
 	g.Expect(two.next(events.Following).Leader).To(Equal("web-1"))
 	one.interrupt(events.Lost, events.Released, events.Stopped)
 	g.Expect(two.next(events.Elected).Reason).To(Equal("released"))
-	g.Expect(two.next(events.Leading).Token > old.Token).To(BeTrue(), "fencing tokens sort as the terms do")
+	g.Expect(two.next(events.Leading).Token > old.Token).To(BeTrue(), "the fencing token of a later term sorts after")
 	two.interrupt(events.Lost, events.Released, events.Stopped)
 }
 
@@ -182,11 +186,11 @@ func TestACampaignServesItsMetrics(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	cmd, stdout, _ := command(t, "campaign", "jobs", "--embedded", "--metrics", "127.0.0.1:0", "--metrics-namespace", "choria")
-	lines, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
+	lines, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
 	var line, url string
-	g.Eventually(lines).WithTimeout(clitest.Patience).Should(Receive(&line))
+	g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(&line))
 	g.Expect(line).To(ContainSubstring("Metrics are served"))
 	_, url, _ = strings.Cut(line, "url=")
 	g.Eventually(func() (string, error) {
@@ -198,7 +202,7 @@ func TestACampaignServesItsMetrics(t *testing.T) {
 		defer http.DefaultClient.CloseIdleConnections()
 		body, err := io.ReadAll(r.Body)
 		return string(body), err
-	}).WithTimeout(clitest.Patience).Should(And(
+	}).WithTimeout(clitest.Timeout).Should(And(
 		MatchRegexp(`(?m)^election_leader{election="jobs"`), MatchRegexp(`(?m)^election_transitions_total{election="jobs"`),
 		MatchRegexp(`(?m)^choria_election_leader{election="jobs"`), MatchRegexp(`(?m)^choria_election_campaigns{election="jobs"`),
 		ContainSubstring("go_goroutines"), ContainSubstring("process_start_time_seconds"),
@@ -207,7 +211,7 @@ func TestACampaignServesItsMetrics(t *testing.T) {
 	g.Expect(cmd.Wait()).To(Succeed(), stdout.String())
 }
 
-func TestASignalThatComesTwiceAtOnceIsOneAndWindsUp(t *testing.T) {
+func TestTwoSignalsAtOnceCountAsOne(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	c := startCampaign(t, "--embedded", "--ttl", "4s")

@@ -15,172 +15,173 @@ import (
 	"github.com/natscampaign/election/internal/look"
 )
 
-func TestEvictDeletesTheKeyOfTheLeaderThatItNames(t *testing.T) {
+func TestEvictDeletesOnlyTheKeyOfTheElection(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	revision := a.Put("jobs", clitest.Leading("web-1", nil))
-	a.Put("other", clitest.Leading("db-1", nil))
-	var f look.Election
-	a.read(cli.ExitOK, &f, "evict", "jobs", "--force")
-	a.Expect([]any{f.Key, f.Leader.Name, f.Leader.Term, f.Leader.Revision}).To(Equal([]any{"jobs", "web-1", uint64(7), revision}))
-	a.Expect(a.Stands("jobs")).To(BeFalse())
-	a.Expect(a.Stands("other")).To(BeTrue())
+	f := newFixture(t, clitest.LongTTL)
+	revision := f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	f.Put("other", clitest.LeaderRecord("db-1", nil))
+	var found look.ElectionInfo
+	f.read(cli.ExitOK, &found, "evict", "jobs", "--force")
+	f.Expect([]any{found.Key, found.Leader.Name, found.Leader.Term, found.Leader.Revision}).To(Equal([]any{"jobs", "web-1", uint64(7), revision}))
+	f.Expect(f.HasRecord("jobs")).To(BeFalse())
+	f.Expect(f.HasRecord("other")).To(BeTrue())
 
-	code, stdout, stderr := a.run("evict", "other", "--force")
-	a.Expect([]any{code, stdout, stderr}).To(Equal([]any{cli.ExitOK, "Evicted db-1 from other, term 7, revision 2\n", ""}))
+	code, stdout, stderr := f.run("evict", "other", "--force")
+	f.Expect([]any{code, stdout, stderr}).To(Equal([]any{cli.ExitOK, "Evicted db-1 from other, term 7, revision 2\n", ""}))
 }
 
-func TestEvictWithoutAnybodyToAskDoesNothing(t *testing.T) {
+func TestEvictWithoutATerminalDoesNothing(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	a.Put("jobs", clitest.Leading("web-1", nil))
-	code, stdout, stderr := a.run("evict", "jobs") // its standard input is the null device
-	a.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}))
-	a.Expect(stderr).To(And(ContainSubstring("--force"), ContainSubstring("web-1 leads jobs since"), ContainSubstring("two may lead at once")))
-	a.Expect(a.Stands("jobs")).To(BeTrue())
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	code, stdout, stderr := f.run("evict", "jobs") // stdin is the null device
+	f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}))
+	f.Expect(stderr).To(And(ContainSubstring("--force"), ContainSubstring("web-1 leads jobs since"), ContainSubstring("two candidates may lead")))
+	f.Expect(f.HasRecord("jobs")).To(BeTrue())
 }
 
-func TestEvictOfAKeyThatNobodyHoldsExits1AndDoesNothing(t *testing.T) {
+func TestEvictOfAVacantElectionExits1AndDoesNothing(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	a.Put("gone", clitest.Leading("web-1", clitest.Fields{"released": time.Now()}))
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("gone", clitest.LeaderRecord("web-1", clitest.Record{"released": time.Now()}))
 	for _, key := range []string{"never", "gone"} {
-		code, stdout, stderr := a.run("evict", key, "--force", "--json")
-		a.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitNegative, ""}))
-		a.Expect(stderr).To(ContainSubstring("nobody leads " + key))
+		code, stdout, stderr := f.run("evict", key, "--force", "--json")
+		f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitNegative, ""}))
+		f.Expect(stderr).To(ContainSubstring("nobody leads " + key))
 	}
-	a.Expect(a.Stands("gone")).To(BeTrue(), "a release proves to the successor that it need not wait")
+	f.Expect(f.HasRecord("gone")).To(BeTrue(), "evict must not delete a release, because a release spares the successor its stand-down")
 }
 
-func TestEvictWithARevisionTakesNoOther(t *testing.T) {
+func TestEvictWithARevisionEvictsOnlyThatRevision(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	a.Put("jobs", clitest.Leading("web-1", nil))
-	a.Put("jobs", clitest.Leading("web-1", nil))
-	code, _, stderr := a.run("evict", "jobs", "--force", "--revision", "1")
-	a.Expect(code).To(Equal(cli.ExitNegative))
-	a.Expect(stderr).To(ContainSubstring("has revision 2 and not 1; nothing was done"))
-	a.Expect(a.Stands("jobs")).To(BeTrue())
-	code, _, stderr = a.run("evict", "jobs", "--force", "--revision", "2")
-	a.Expect(code).To(Equal(cli.ExitOK), stderr)
-	a.Expect(a.Stands("jobs")).To(BeFalse())
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	code, _, stderr := f.run("evict", "jobs", "--force", "--revision", "1")
+	f.Expect(code).To(Equal(cli.ExitNegative))
+	f.Expect(stderr).To(ContainSubstring("has revision 2 and not 1; nothing was done"))
+	f.Expect(f.HasRecord("jobs")).To(BeTrue())
+	code, _, stderr = f.run("evict", "jobs", "--force", "--revision", "2")
+	f.Expect(code).To(Equal(cli.ExitOK), stderr)
+	f.Expect(f.HasRecord("jobs")).To(BeFalse())
 }
 
-// hasty is a bucket in which something happens each time just before a key is deleted.
-type hasty struct {
+// racingBucket is a bucket that calls a function before each of the first deletions.
+type racingBucket struct {
 	jetstream.KeyValue
-	happen func()
+	before func()
 	times  int
 }
 
-// Delete lets it happen first.
-func (h *hasty) Delete(ctx context.Context, key string, opts ...jetstream.KVDeleteOpt) error {
-	if h.times > 0 {
-		h.times--
-		h.happen()
+// Delete calls the function, and deletes the key.
+func (b *racingBucket) Delete(ctx context.Context, key string, opts ...jetstream.KVDeleteOpt) error {
+	if b.times > 0 {
+		b.times--
+		b.before()
 	}
-	return h.KeyValue.Delete(ctx, key, opts...)
+	return b.KeyValue.Delete(ctx, key, opts...)
 }
 
-// asked returns a command that has shown the leader of jobs and asked about it, and what it has seen.
-func (a *arena) asked(times int, happen func()) (c *evictCommand, v *look.View, meant *look.Holder) {
-	a.T.Helper()
-	v, err := look.Of(a.T.Context(), a.S, a.Bucket)
-	a.Expect(err).NotTo(HaveOccurred())
-	meant, err = v.Leader(a.T.Context(), "jobs")
-	a.Expect(err).NotTo(HaveOccurred())
-	v.Bucket = &election.Bucket{KeyValue: &hasty{a.Bucket, happen, times}}
-	return &evictCommand{Env: &cli.Env{Stderr: &bytes.Buffer{}}, key: "jobs"}, v, meant
+// beginEviction returns an eviction of the leader of jobs after the leader was shown. The bucket calls a function before each of
+// the first deletions.
+func (f *fixture) beginEviction(times int, before func()) (c *evictCommand, v *look.View, shown *look.Holder) {
+	f.T.Helper()
+	v, err := look.New(f.T.Context(), f.Client, f.Bucket)
+	f.Expect(err).NotTo(HaveOccurred())
+	shown, err = v.Leader(f.T.Context(), "jobs")
+	f.Expect(err).NotTo(HaveOccurred())
+	v.Bucket = &election.Bucket{KeyValue: &racingBucket{f.Bucket, before, times}}
+	return &evictCommand{Env: &cli.Env{Stderr: &bytes.Buffer{}}, key: "jobs"}, v, shown
 }
 
-func TestALeaderThatRenewsMeanwhileIsEvictedAllTheSame(t *testing.T) {
+func TestALeaderThatRenewsAfterTheQuestionIsEvicted(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	renew := func() { a.Put("jobs", clitest.Leading("web-1", nil)) }
+	f := newFixture(t, clitest.LongTTL)
+	renew := func() { f.Put("jobs", clitest.LeaderRecord("web-1", nil)) }
 	renew()
-	c, v, meant := a.asked(2, renew)
-	renew() // while the question waits for an answer
-	evicted, err := c.evict(t.Context(), v, meant)
-	a.Expect(err).NotTo(HaveOccurred())
-	a.Expect(evicted.Revision).To(Equal(uint64(4)), "the one that was deleted, after three renewals")
-	a.Expect(a.Stands("jobs")).To(BeFalse())
+	c, v, shown := f.beginEviction(2, renew)
+	renew() // while the command waits for the answer
+	evicted, err := c.evict(t.Context(), v, shown)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(evicted.Revision).To(Equal(uint64(4)), "the revision that was deleted, after three renewals")
+	f.Expect(f.HasRecord("jobs")).To(BeFalse())
 }
 
-func TestALeaderElectThatBeginsToLeadMeanwhileIsStillTheSame(t *testing.T) {
+func TestALeaderElectWhoseLeadershipBeginsToCountIsEvicted(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	a.Put("jobs", clitest.Leading("web-1", clitest.Fields{"term": 0}))
-	c, v, meant := a.asked(0, nil)
-	a.Put("jobs", clitest.Leading("web-1", nil))
-	_, err := c.evict(t.Context(), v, meant)
-	a.Expect(err).NotTo(HaveOccurred())
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1", clitest.Record{"term": 0}))
+	c, v, shown := f.beginEviction(0, nil)
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	_, err := c.evict(t.Context(), v, shown)
+	f.Expect(err).NotTo(HaveOccurred())
 }
 
-func TestNobodyButTheLeaderThatWasShownIsEvicted(t *testing.T) {
+func TestOnlyTheShownLeaderIsEvicted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		happens any
-		says    string
+		record any
+		text   string
 	}{
-		"another leads by then":      {clitest.Leading("web-2", nil), "it is web-2 now; nothing was done"},
-		"it leads again by then":     {clitest.Leading("web-1", clitest.Fields{"since": time.Now()}), "it is web-1 now; nothing was done"},
-		"its successor on that host": {clitest.Leading("web-1", clitest.Fields{"instance": "i-2"}), "it is web-1 now; nothing was done"},
-		"it has released by then":    {clitest.Leading("web-1", clitest.Fields{"released": time.Now()}), "nobody leads; nothing was done"},
+		"another candidate leads":  {clitest.LeaderRecord("web-2", nil), "it is web-2 now; nothing was done"},
+		"it leads in another term": {clitest.LeaderRecord("web-1", clitest.Record{"since": time.Now()}), "it is web-1 now; nothing was done"},
+		"it restarted on the host": {clitest.LeaderRecord("web-1", clitest.Record{"instance": "i-2"}), "it is web-1 now; nothing was done"},
+		"it has released":          {clitest.LeaderRecord("web-1", clitest.Record{"released": time.Now()}), "nobody leads; nothing was done"},
 	} {
-		for when, times := range map[string]int{"before the answer": 0, "as it is deleted": 1} {
+		for when, times := range map[string]int{"before the answer": 0, "before the deletion": 1} {
 			t.Run(name+" "+when, func(t *testing.T) {
 				t.Parallel()
-				a := newArena(t, clitest.Quiet)
-				a.Put("jobs", clitest.Leading("web-1", nil))
-				happen := func() { a.Put("jobs", c.happens) }
-				cmd, v, meant := a.asked(times, happen)
+				f := newFixture(t, clitest.LongTTL)
+				f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+				change := func() { f.Put("jobs", c.record) }
+				cmd, v, shown := f.beginEviction(times, change)
 				if times == 0 {
-					happen()
+					change()
 				}
-				_, err := cmd.evict(t.Context(), v, meant)
-				a.Expect(err).To(And(BeAssignableToTypeOf(&cli.ExitError{}), MatchError(ContainSubstring(c.says))))
-				a.Expect(a.Stands("jobs")).To(BeTrue())
+				_, err := cmd.evict(t.Context(), v, shown)
+				f.Expect(err).To(And(BeAssignableToTypeOf(&cli.ExitError{}), MatchError(ContainSubstring(c.text))))
+				f.Expect(f.HasRecord("jobs")).To(BeTrue())
 			})
 		}
 	}
 }
 
-func TestALeaderThatAlwaysOutrunsTheDeletionIsLeftAlone(t *testing.T) {
+func TestEvictGivesUpOnALeaderThatRenewsBeforeEachDeletion(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	renew := func() { a.Put("jobs", clitest.Leading("web-1", nil)) }
+	f := newFixture(t, clitest.LongTTL)
+	renew := func() { f.Put("jobs", clitest.LeaderRecord("web-1", nil)) }
 	renew()
-	c, v, meant := a.asked(1000, renew)
-	_, err := c.evict(t.Context(), v, meant)
-	a.Expect(err).To(MatchError(ContainSubstring("renewed too often")))
-	a.Expect(a.Stands("jobs")).To(BeTrue())
+	c, v, shown := f.beginEviction(1000, renew)
+	_, err := c.evict(t.Context(), v, shown)
+	f.Expect(err).To(MatchError(ContainSubstring("renewed too often")))
+	f.Expect(f.HasRecord("jobs")).To(BeTrue())
 
 	c.revision, c.revisionSet = 6, true
-	_, err = c.evict(t.Context(), v, meant)
-	a.Expect(err).To(MatchError(ContainSubstring("no longer revision 6")))
-	a.Expect(a.Stands("jobs")).To(BeTrue())
+	_, err = c.evict(t.Context(), v, shown)
+	f.Expect(err).To(MatchError(ContainSubstring("no longer has revision 6")))
+	f.Expect(f.HasRecord("jobs")).To(BeTrue())
 }
 
-func TestAnEvictedLeaderStandsDown(t *testing.T) {
+func TestAnEvictedLeaderLosesItsTerm(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, 10*time.Second)
+	f := newFixture(t, 10*time.Second)
 	lost := make(chan struct{}, 1)
-	e, err := election.NewElection("web-1", "jobs", a.Bucket, election.WithSplay(0), election.WithCampaignInterval(time.Second),
+	e, err := election.NewElection("web-1", "jobs", f.Bucket, election.WithSplay(0), election.WithCampaignInterval(time.Second),
 		election.OnLost(func() { lost <- struct{}{} }))
-	a.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(context.Background()) }()
-	defer clitest.ShutDown(t, e)
-	a.Eventually(e.IsLeader).WithTimeout(clitest.Patience).Should(BeTrue())
-	code, stdout, stderr := a.run("evict", "jobs", "--force")
-	a.Expect(code).To(Equal(cli.ExitOK), stderr)
-	a.Expect(stdout).To(HavePrefix("Evicted web-1 from jobs"))
-	a.Eventually(lost).WithTimeout(clitest.Patience).Should(Receive())
+	defer clitest.Shutdown(t, e)
+	f.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
+	code, stdout, stderr := f.run("evict", "jobs", "--force")
+	f.Expect(code).To(Equal(cli.ExitOK), stderr)
+	f.Expect(stdout).To(HavePrefix("Evicted web-1 from jobs"))
+	f.Eventually(lost).WithTimeout(clitest.Timeout).Should(Receive())
 }
 
-func TestEvictWithoutABucketIsAnErrorAtOnce(t *testing.T) {
+func TestEvictWithoutABucketFailsAtOnce(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	code, stdout, stderr := a.run("evict", "jobs", "--force", "--bucket", "NONE")
-	a.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}))
-	a.Expect(stderr).To(ContainSubstring(`no bucket "NONE"`))
+	f := newFixture(t, clitest.LongTTL)
+	code, stdout, stderr := f.run("evict", "jobs", "--force", "--bucket", "NONE")
+	f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}))
+	f.Expect(stderr).To(ContainSubstring(`no bucket "NONE"`))
 }

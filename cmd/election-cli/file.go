@@ -15,83 +15,90 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-const fileHelp = `It campaigns, and keeps a marker, a file, on the host that leads: cron jobs and health checks there need no
-NATS to know. The marker is written when leadership counts, replaced as a whole at each renewal, and removed before
-leadership ends: before the lease runs out if it is not renewed, and before the key is released if it is interrupted
-(INT or TERM, exit code 0).
+const fileHelp = `Campaigns for the key, and maintains a leader file at PATH on the host that leads. Programs on that host, such as cron jobs
+and health checks, read the file instead of NATS. For example, in a crontab:
 
-The marker is one JSON object: "marker" (always "election-cli"), "key", "bucket", "name", "term", "token" (the fencing
-token), "since" (when the key was won), "written", "expiry" and "ttl_s". Trust it until its expiry and no longer: after
-a kill -9, or while the process is stopped, it stays where it is. With --check this tool says whether it counts, and asks
-no server:
+    election-cli file --check /run/leader.json && /usr/local/bin/nightly-job
 
-    election-cli file --check /run/leader.json && do-what-only-the-leader-does
+The command writes the file when its leadership begins to count, and replaces the whole file at each renewal. It removes the
+file before leadership ends: before the lease ends if the lease is not renewed, and before it releases the key if it is
+interrupted (INT or TERM, exit code 0).
 
-Exit codes of --check: 0 the marker is there and fresh; 1 it is missing, has expired, or comes from the future (the clock
-was set back); 2 it cannot be read, or is none. With --json the verdict is written as JSON: "path", "fresh", "reason" (if
-it is not) and "marker" (if there is one).
+The file contains one JSON object: "marker" (always "election-cli"), "key", "bucket", "name", "term", "token" (the fencing
+token), "since" (when the candidate won the key), "written", "expiry" and "ttl_s". Do not trust the file after its expiry: a
+process that is stopped, or killed with kill -9, cannot remove it.
 
-A marker that was left behind is removed at the start. Any other file at PATH is refused and left as it is, as is a
-symbolic link. The folder must exist; PATH.lock there keeps a second process on this host from the same PATH. A marker
-that cannot be written ends leadership, and the command with exit code 2, so that another host can lead.
+With --check PATH the command says whether the file is fresh, without connecting to a server. Exit codes:
 
-Events are written as by 'election-cli campaign'.`
+    0   the file exists and is fresh
+    1   the file is missing, empty, expired or from the future (the clock of this host was set back)
+    2   the file cannot be read, or is not a leader file
 
-// fileCommand is the command file: a campaign whose work is to keep a marker.
+With --check and --json the result is one object: "path", "fresh", "reason" (if the file is not fresh) and "marker" (the
+content of the file, if it could be read).
+
+When the command starts, it removes a leader file that an earlier process left at PATH. It refuses a symbolic link and any
+other file, and leaves them as they are. The folder must exist; the lock file PATH.lock in it prevents a second process on
+this host from using the same PATH. If the command cannot write or remove the file, it gives up leadership and exits with 2,
+so that another host can lead.
+
+The command writes the same events as 'election-cli campaign'.`
+
+// fileCommand is the command file: a campaign in which the work of the leader is to maintain a leader file.
 type fileCommand struct {
 	campaignCommand
-	path, checked string
+	path, checkPath string
 }
 
 func registerFile(app *fisk.Application, t *cli.Env) {
 	c := &fileCommand{campaignCommand: campaignCommand{Env: t, client: "file"}}
-	cmd := app.Command("file", "Keeps a file on the host that leads, or checks it").HelpLong(fileHelp).Action(cli.Action(c.run))
+	cmd := app.Command("file", "Maintains a leader file on the host that leads, or checks the file").HelpLong(fileHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").StringVar(&c.key)
-	cmd.Arg("path", "The marker, a file in a folder that exists").StringVar(&c.path)
-	cmd.Flag("check", "Exit with 0 if the marker at PATH is fresh, without asking a server").PlaceHolder("PATH").StringVar(&c.checked)
+	cmd.Arg("path", "Path of the leader file; its folder must exist").StringVar(&c.path)
+	cmd.Flag("check", "Exit with 0 if the leader file at PATH is fresh, without connecting to a server").PlaceHolder("PATH").StringVar(&c.checkPath)
 	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&c.name)
-	cmd.Flag("json", "Write events, or the verdict, as JSON").UnNegatableBoolVar(&c.json)
-	cmd.Flag("verbose", "Log each campaign, renewal and marker as well").Short('v').UnNegatableBoolVar(&c.verbose)
+	cmd.Flag("json", "Write the events, or the result of --check, as JSON").UnNegatableBoolVar(&c.json)
+	cmd.Flag("verbose", "Also log each campaign, each renewal and each write of the leader file").Short('v').UnNegatableBoolVar(&c.verbose)
 }
 
-// run checks a marker, or keeps one until ctx ends.
+// run checks a leader file, or maintains one until ctx ends.
 func (c *fileCommand) run(ctx context.Context) error {
 	switch {
-	case c.checked != "" && (c.key != "" || c.name != ""):
-		return errors.New("--check takes the marker and nothing else: election-cli file --check PATH")
-	case c.checked != "":
-		return c.check(c.checked)
+	case c.checkPath != "" && (c.key != "" || c.name != ""):
+		return errors.New("--check takes a path, and neither a key nor --name: election-cli file --check PATH")
+	case c.checkPath != "":
+		return c.checkFile(c.checkPath)
 	case c.path == "":
-		return errors.New("give the election and the marker: election-cli file KEY PATH, or election-cli file --check PATH")
+		return errors.New("the key or the path is missing: give election-cli file KEY PATH, or election-cli file --check PATH")
 	}
 	release, err := leaderfile.Prepare(c.path)
 	if err != nil {
 		return err
 	}
 	defer release()
-	c.work = c.keep
+	c.work = c.maintain
 	return c.campaignCommand.run(ctx)
 }
 
-// keep returns the work of a leader.
-func (c *fileCommand) keep(e *election.Election, log *slog.Logger) func(context.Context, election.Term) error {
-	k := leaderfile.NewKeeper(c.path, c.key, c.Bucket, c.name, log)
-	return func(ctx context.Context, term election.Term) error { return k.Lead(ctx, term, e.Status().TTL) }
+// maintain returns the work of the leader.
+func (c *fileCommand) maintain(e *election.Election, log *slog.Logger) func(context.Context, election.Term) error {
+	m := leaderfile.NewMaintainer(c.path, c.key, c.Bucket, c.name, log)
+	return func(ctx context.Context, term election.Term) error { return m.Lead(ctx, term, e.Status().TTL) }
 }
 
-// check judges the marker at path by this host's clock.
-func (c *fileCommand) check(path string) error {
-	v, err := leaderfile.Check(path, time.Now())
+// checkFile says by its exit code whether the leader file at path is fresh by the clock of this host.
+func (c *fileCommand) checkFile(path string) error {
+	result, err := leaderfile.Check(path, time.Now())
 	if err != nil {
 		return fmt.Errorf("--check %s: %w", path, err)
 	}
 	if c.json {
-		if err := terminal.WriteJSON(c.Stdout, v); err != nil {
+		if err := terminal.WriteJSON(c.Stdout, result); err != nil {
 			return err
 		}
 	}
-	if v.Fresh {
+	if result.Fresh {
 		return nil
 	}
-	return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("%s does not count: %s", path, v.Reason)}
+	return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("the leader file %s is not fresh: %s", path, result.Reason)}
 }

@@ -27,60 +27,62 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
-// startFile runs 'file jobs PATH'.
-func startFile(t *testing.T, path string, args ...string) *campaigner {
+// startFile starts 'file jobs PATH'.
+func startFile(t *testing.T, path string, args ...string) *candidateProcess {
 	t.Helper()
 	return startCandidate(t, append([]string{"file", "jobs", path, "--json"}, args...)...)
 }
 
-// leading waits for a candidate that is the only one to lead, and for its marker. On a machine that is busy the first
-// win may be lost again before it counts.
-func (c *campaigner) leading(path string) leaderfile.Marker {
+// awaitLeaderFile waits until the only candidate of an election leads, and returns its leader file. On a busy machine a candidate may win
+// the key and lose it again before its leadership counts.
+func (c *candidateProcess) awaitLeaderFile(path string) leaderfile.Content {
 	c.next(events.Started)
 	var e events.Event
 	for e.Event != events.Leading {
-		c.g.Expect(absent(path)).To(BeTrue(), "leadership does not count yet")
+		c.g.Expect(absent(path)).To(BeTrue(), "there is no leader file before leadership counts")
 		var line string
-		c.g.Eventually(c.lines).WithTimeout(clitest.Patience).Should(Receive(&line))
+		c.g.Eventually(c.lines).WithTimeout(clitest.Timeout).Should(Receive(&line))
 		c.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
 	}
-	m := c.marked(path)
-	c.g.Expect(m.Token).To(Equal(e.Token))
-	return m
+	content := c.readEventually(path)
+	c.g.Expect(content.Token).To(Equal(e.Token))
+	return content
 }
 
-// leadingFile runs 'file jobs PATH' at a server until it leads, and returns its path and its first marker too.
-func leadingFile(t *testing.T, url string, args ...string) (c *campaigner, path string, m leaderfile.Marker) {
+// startLeaderFile starts 'file jobs PATH' and waits until the candidate leads. It returns the path and the first content of the file too.
+func startLeaderFile(t *testing.T, url string, args ...string) (c *candidateProcess, path string, first leaderfile.Content) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "leader.json")
 	c = startFile(t, path, append([]string{"-s", url}, args...)...)
-	return c, path, c.leading(path)
+	return c, path, c.awaitLeaderFile(path)
 }
 
-// marked waits for a marker.
-func (c *campaigner) marked(path string) (m leaderfile.Marker) {
+// readEventually waits until there is a leader file, and returns its content.
+func (c *candidateProcess) readEventually(path string) (content leaderfile.Content) {
 	c.g.Eventually(func() (err error) {
-		m, err = leaderfile.Read(path)
+		content, err = leaderfile.Read(path)
 		return err
-	}).WithTimeout(clitest.Patience).WithPolling(time.Millisecond).Should(Succeed())
-	return m
+	}).WithTimeout(clitest.Timeout).WithPolling(time.Millisecond).Should(Succeed())
+	return content
 }
 
+// absent says whether there is nothing at path, not even a symbolic link.
 func absent(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// checks returns the exit code of --check.
-func checks(path string) int {
-	code, _, _ := try("file", "--check", path)
+// checkCode returns the exit code of 'file --check'.
+func checkCode(path string) int {
+	code, _, _ := runInProcess("file", "--check", path)
 	return code
 }
 
-func TestAReaderNeverMissesTheMarkerNorSeesAPartOfItWhileItsHostLeads(t *testing.T) {
+func TestAReaderAlwaysSeesAWholeLeaderFileWhileItsHostLeads(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
 	e, _ := clitest.ServerWithBucket(t, 4*time.Second)
-	c, path, first := leadingFile(t, e.URL(), "--name", "web-1")
+	c, path, first := startLeaderFile(t, e.URL(), "--name", "web-1")
 	g := c.g
 	g.Expect(first.Name).To(Equal("web-1"))
 	g.Expect(first.Key).To(Equal("jobs"))
@@ -89,20 +91,20 @@ func TestAReaderNeverMissesTheMarkerNorSeesAPartOfItWhileItsHostLeads(t *testing
 	g.Expect(first.Term).To(BeNumerically(">", 0))
 
 	expiries := map[time.Time]bool{}
-	for deadline := time.Now().Add(clitest.Patience); len(expiries) < 4; {
-		m, err := leaderfile.Read(path)
+	for deadline := time.Now().Add(clitest.Timeout); len(expiries) < 4; {
+		content, err := leaderfile.Read(path)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(m.Doubt(time.Now())).To(BeEmpty())
-		g.Expect(m.Token).To(Equal(first.Token))
-		expiries[m.Expiry] = true
+		g.Expect(content.StaleReason(time.Now())).To(BeEmpty())
+		g.Expect(content.Token).To(Equal(first.Token))
+		expiries[content.Expiry] = true
 		g.Expect(time.Now()).To(BeTemporally("<", deadline))
 	}
-	g.Expect(checks(path)).To(Equal(cli.ExitOK))
+	g.Expect(checkCode(path)).To(Equal(cli.ExitOK))
 
 	g.Expect(c.cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
 	c.next(events.Lost)
 	c.next(events.Released)
-	g.Expect(absent(path)).To(BeTrue(), "it is removed before the key is released")
+	g.Expect(absent(path)).To(BeTrue(), "the file is removed before the key is released")
 	c.next(events.Stopped)
 	g.Expect(c.cmd.Wait()).To(Succeed(), c.stderr.String())
 	left, err := os.ReadDir(filepath.Dir(path))
@@ -110,10 +112,11 @@ func TestAReaderNeverMissesTheMarkerNorSeesAPartOfItWhileItsHostLeads(t *testing
 	g.Expect(left).To(BeEmpty())
 }
 
-func TestTheMarkerIsGoneBeforeAnotherHostHasOne(t *testing.T) {
+func TestTheLeaderFileIsRemovedBeforeAnotherHostHasOne(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
 	e, _ := clitest.ServerWithBucket(t, 6*time.Second)
-	a, one, old := leadingFile(t, e.URL(), "--name", "web-1")
+	a, one, old := startLeaderFile(t, e.URL(), "--name", "web-1")
 	two := filepath.Join(t.TempDir(), "leader.json")
 	b := startFile(t, two, "-s", e.URL(), "--name", "web-2")
 	b.next(events.Started)
@@ -121,86 +124,90 @@ func TestTheMarkerIsGoneBeforeAnotherHostHasOne(t *testing.T) {
 	g := a.g
 	g.Expect(absent(two)).To(BeTrue())
 	g.Expect(a.cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
-	for deadline := time.Now().Add(clitest.Patience); absent(two); {
+	for deadline := time.Now().Add(clitest.Timeout); absent(two); {
 		g.Expect(time.Now()).To(BeTemporally("<", deadline))
 	}
-	g.Expect(absent(one)).To(BeTrue(), "when the other appears, it has gone")
-	g.Expect(b.marked(two).Token > old.Token).To(BeTrue())
+	g.Expect(absent(one)).To(BeTrue(), "the first file is removed before the second appears")
+	g.Expect(b.readEventually(two).Token > old.Token).To(BeTrue())
 	g.Expect(a.cmd.Wait()).To(Succeed(), a.stderr.String())
 }
 
-func TestTheMarkerOfAProcessThatIsStoppedExpires(t *testing.T) {
+func TestTheLeaderFileOfAStoppedProcessExpires(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
 	e, _ := clitest.ServerWithBucket(t, 2*time.Second)
-	c, path, _ := leadingFile(t, e.URL())
+	c, path, _ := startLeaderFile(t, e.URL())
 	g := c.g
 	g.Expect(c.cmd.Process.Signal(processes.SignalStop)).To(Succeed())
-	g.Expect(checks(path)).To(Equal(cli.ExitOK))
-	g.Eventually(func() int { return checks(path) }).WithTimeout(clitest.Patience).WithPolling(5 * time.Millisecond).Should(Equal(cli.ExitNegative))
-	m, err := leaderfile.Read(path)
-	g.Expect(err).NotTo(HaveOccurred(), "nobody could remove it")
-	g.Expect(time.Now()).To(BeTemporally(">=", m.Expiry))
+	g.Expect(checkCode(path)).To(Equal(cli.ExitOK))
+	g.Eventually(func() int { return checkCode(path) }).WithTimeout(clitest.Timeout).WithPolling(5 * time.Millisecond).Should(Equal(cli.ExitNegative))
+	content, err := leaderfile.Read(path)
+	g.Expect(err).NotTo(HaveOccurred(), "the process could not remove the file")
+	g.Expect(time.Now()).To(BeTemporally(">=", content.Expiry))
 	g.Expect(c.cmd.Process.Signal(processes.SignalContinue)).To(Succeed())
 	g.Eventually(func() bool {
 		now, err := leaderfile.Read(path)
-		return err != nil || now.Term > m.Term
-	}).WithTimeout(clitest.Patience).WithPolling(time.Millisecond).Should(BeTrue())
+		return err != nil || now.Term > content.Term
+	}).WithTimeout(clitest.Timeout).WithPolling(time.Millisecond).Should(BeTrue())
 }
 
-func TestTheMarkerOfAProcessThatWasKilledExpiresAndTheNextStartRemovesIt(t *testing.T) {
+func TestTheLeaderFileOfAKilledProcessExpiresAndTheNextStartRemovesIt(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
 	e, _ := clitest.ServerWithBucket(t, 2*time.Second)
-	c, path, _ := leadingFile(t, e.URL())
+	c, path, _ := startLeaderFile(t, e.URL())
 	g := c.g
 	g.Expect(c.cmd.Process.Kill()).To(Succeed())
 	g.Expect(c.cmd.Wait()).NotTo(Succeed())
-	m, err := leaderfile.Read(path)
-	g.Expect(err).NotTo(HaveOccurred(), "nobody could remove it")
-	g.Eventually(func() int { return checks(path) }).WithTimeout(clitest.Patience).WithPolling(5 * time.Millisecond).Should(Equal(cli.ExitNegative))
-	g.Expect(time.Now()).To(BeTemporally(">=", m.Expiry))
+	content, err := leaderfile.Read(path)
+	g.Expect(err).NotTo(HaveOccurred(), "the process could not remove the file")
+	g.Eventually(func() int { return checkCode(path) }).WithTimeout(clitest.Timeout).WithPolling(5 * time.Millisecond).Should(Equal(cli.ExitNegative))
+	g.Expect(time.Now()).To(BeTemporally(">=", content.Expiry))
 
 	next := startFile(t, path, "-s", "nats://127.0.0.1:1")
-	g.Eventually(func() bool { return absent(path) }).WithTimeout(clitest.Patience).Should(BeTrue(), "also where there is no server")
+	g.Eventually(func() bool { return absent(path) }).WithTimeout(clitest.Timeout).Should(BeTrue(), "even without a server")
 	next.interrupt()
 }
 
-func TestTheMarkerIsRemovedBeforeTheLeaseEndsWhenTheHostIsCutOff(t *testing.T) {
+func TestTheLeaderFileIsRemovedBeforeTheLeaseEndsWhenTheHostIsCutOff(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
 	g := NewWithT(t)
 	e, _ := clitest.ServerWithBucket(t, 3*time.Second)
 	w, err := processes.OpenLink([]string{strings.TrimPrefix(e.URL(), "nats://")}, 0, rand.New(rand.NewPCG(1, 1)))
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(w.Close)
-	c, path, m := leadingFile(t, w.URLs()[0])
+	c, path, content := startLeaderFile(t, w.URLs()[0])
 	w.Cut()
 	for !absent(path) {
 		now := time.Now()
 		if read, err := leaderfile.Read(path); err == nil {
-			m = read // a renewal may have been on its way
+			content = read // a renewal may have been in flight when the link was cut
 		}
-		g.Expect(now).To(BeTemporally("<", m.Expiry), "it is removed before it ends")
+		g.Expect(now).To(BeTemporally("<", content.Expiry), "the file is removed before its expiry")
 	}
-	g.Expect(time.Now()).To(BeTemporally(">", m.Expiry.Add(-leaderfile.MinAhead-time.Second/10)), "but not much")
+	g.Expect(time.Now()).To(BeTemporally(">", content.Expiry.Add(-leaderfile.MinMargin-time.Second/10)), "the file is removed shortly before its expiry")
 	g.Expect(c.next(events.Lost).Reason).To(Equal("deadline"))
-	w.Mend()
+	w.Restore()
 	c.interrupt(events.Stopped)
 	g.Expect(c.stderr.String()).To(ContainSubstring("not renewed in time"))
 }
 
-func TestAMarkerThatCannotBeKeptEndsLeadershipAndTheKeyIsReleased(t *testing.T) {
+func TestALeaderThatCannotMaintainItsFileReleasesTheKeyAndExits(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
 	e, s := clitest.ServerWithBucket(t, 6*time.Second)
-	c, path, _ := leadingFile(t, e.URL())
+	c, path, _ := startLeaderFile(t, e.URL())
 	g := c.g
-	g.Expect(os.WriteFile(path, []byte("somebody else's"), 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(path, []byte("another program's data"), 0o600)).To(Succeed())
 	c.next(events.Lost)
 	c.next(events.Released)
 	c.next(events.Stopped)
 	g.Expect(c.cmd.Wait()).NotTo(Succeed())
 	g.Expect(c.cmd.ProcessState.ExitCode()).To(Equal(cli.ExitFailure))
-	g.Expect(c.stderr.String()).To(And(ContainSubstring("gives up leadership"), ContainSubstring("no marker")))
-	g.Expect(os.ReadFile(path)).To(BeEquivalentTo("somebody else's"))
-	bucket, err := s.FindBucket(t.Context(), cli.DefaultBucket)
+	g.Expect(c.stderr.String()).To(And(ContainSubstring("gives up leadership"), ContainSubstring("not a leader file")))
+	g.Expect(os.ReadFile(path)).To(BeEquivalentTo("another program's data"))
+	bucket, err := s.OpenBucket(t.Context(), cli.DefaultBucket)
 	g.Expect(err).NotTo(HaveOccurred())
 	o, err := observe.New(bucket)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -208,14 +215,15 @@ func TestAMarkerThatCannotBeKeptEndsLeadershipAndTheKeyIsReleased(t *testing.T) 
 	g.Expect(err).To(MatchError(election.ErrNoLeader))
 }
 
-func TestASecondProcessWithTheSamePathIsRefusedAndTheFirstLeadsOn(t *testing.T) {
+func TestASecondProcessWithTheSamePathIsRefusedAndTheFirstStillLeads(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
 	e, _ := clitest.ServerWithBucket(t, 6*time.Second)
-	c, path, m := leadingFile(t, e.URL())
-	code, stdout, stderr := runs(t, "file", "other", path, "-s", e.URL())
+	c, path, content := startLeaderFile(t, e.URL())
+	code, stdout, stderr := runBinary(t, "file", "other", path, "-s", e.URL())
 	c.g.Expect(code).To(Equal(cli.ExitFailure))
 	c.g.Expect(stdout).To(BeEmpty())
 	c.g.Expect(stderr).To(And(ContainSubstring("another process"), ContainSubstring(fmt.Sprintf("%s.lock", path))))
-	c.g.Expect(c.marked(path).Token).To(Equal(m.Token))
+	c.g.Expect(c.readEventually(path).Token).To(Equal(content.Token))
 	c.interrupt(events.Lost, events.Released, events.Stopped)
 }

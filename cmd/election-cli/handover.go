@@ -14,34 +14,35 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
-	"github.com/natscampaign/election/observe"
 )
 
-const resignHelp = `The command asks the leader over NATS to give up leadership in order: its work ends first, then it releases the key, and another
-candidate leads at once. The leader remains a candidate, but holds back for one campaign interval. Where no other candidate
-answers, nobody would lead meanwhile, and the command asks before it goes on.
+const resignHelp = `The command asks the leader to resign: the leader ends its work, then releases the key, and another candidate leads at once. The
+resigned leader remains a candidate, but does not campaign for one campaign interval. If no other candidate answers, there would
+be no leader for that time, so the command asks first.
 
-Only leaders answer that use this library and know their connection, as those of this tool do. It takes permission to publish
-to election-control.BUCKET.resign.KEY.
+Example: election-cli resign scheduler
 
-With --json it writes one object: "key", "from", "leader" (as watch has it; null if nobody leads yet) and "took_ms".
+Only a leader that uses this library and knows its connection answers; the candidates of this command do. The request needs
+permission to publish to election-control.BUCKET.resign.KEY.
 
-Exit codes: 0 it has resigned; 1 it has not: there is no leader, or it does not answer; 2 wrong usage or any other error.`
+With --json the result is one object: "key", "from", "leader" (as in 'watch --json'; null if nobody leads yet) and "took_ms".
 
-const transferHelp = `The command asks the leader over NATS to hand over to the candidate of that name. The leader makes sure that this candidate is
-ready, ends its work, and releases the key, and the candidate takes over at once. Nothing is done by force: if the transfer is
-not possible, the leader leads on; if the leader has that name itself, there is nothing to do. 'election-cli candidates KEY'
-shows which candidates are ready. The request takes permission to publish to election-control.BUCKET.transfer.KEY.
+Exit codes: 0 if the leader has resigned; 1 if it has not, because there is no leader or the leader does not answer; 2 for wrong
+usage and any other error.`
 
-With --json it writes one object: "key", "from", "leader" and "took_ms".
+const transferHelp = `The command asks the leader to hand over to the named candidate. The leader checks that the candidate is ready, ends its work, and
+releases the key; the candidate leads at once. If the transfer is not possible, the leader keeps leading. If the leader has that
+name itself, the command does nothing. 'election-cli candidates KEY' shows which candidates are ready. The request needs
+permission to publish to election-control.BUCKET.transfer.KEY.
 
-Exit codes: 0 that candidate leads; 1 it does not: there is no leader, the leader does not answer, or the candidate is not there
-or not ready; 2 wrong usage or any other error.`
+Example: election-cli transfer scheduler --to web-2
 
-// successorPatience is how long the successor of a leader that resigned is looked for.
-const successorPatience = 2 * time.Second
+With --json the result is one object: "key", "from", "leader" and "took_ms".
 
-// handoverCommand is the command resign, or transfer.
+Exit codes: 0 if the named candidate leads; 1 if it does not, because there is no leader, the leader does not answer, or the
+candidate does not answer or is not ready; 2 for wrong usage and any other error.`
+
+// handoverCommand implements resign and, if to is not empty, transfer.
 type handoverCommand struct {
 	*cli.Env
 	key, to string
@@ -49,109 +50,95 @@ type handoverCommand struct {
 	json    bool
 }
 
-// handoverReport is what was done, as --json prints it.
+// handoverReport is the result in the JSON output.
 type handoverReport struct {
 	Key    string           `json:"key"`
 	From   string           `json:"from"`
-	Leader *election.Leader `json:"leader"` // who leads now; null if nobody does yet
+	Leader *election.Leader `json:"leader"` // the new leader; null if nobody leads yet
 	TookMS float64          `json:"took_ms"`
 }
 
-func registerHandover(app *fisk.Application, t *cli.Env) {
-	r := &handoverCommand{Env: t}
-	cmd := app.Command("resign", "Asks a leader to resign").HelpLong(resignHelp).Action(cli.Action(r.run))
-	cmd.Arg("key", "The election").Required().StringVar(&r.key)
-	cmd.Flag("force", "Do not ask, even if no other candidate answers").UnNegatableBoolVar(&r.force)
-	cmd.Flag("json", "Write JSON").UnNegatableBoolVar(&r.json)
+func registerHandover(app *fisk.Application, env *cli.Env) {
+	resign := &handoverCommand{Env: env}
+	cmd := app.Command("resign", "Asks a leader to resign").HelpLong(resignHelp).Action(cli.Action(resign.run))
+	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&resign.key)
+	cmd.Flag("force", "Do not ask, even if no other candidate answers").UnNegatableBoolVar(&resign.force)
+	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&resign.json)
 
-	x := &handoverCommand{Env: t}
-	cmd = app.Command("transfer", "Asks a leader to hand over to another candidate").HelpLong(transferHelp).Action(cli.Action(x.run))
-	cmd.Arg("key", "The election").Required().StringVar(&x.key)
-	cmd.Flag("to", "Name of the candidate that is to lead").Required().PlaceHolder("NAME").StringVar(&x.to)
-	cmd.Flag("json", "Write JSON").UnNegatableBoolVar(&x.json)
+	transfer := &handoverCommand{Env: env}
+	cmd = app.Command("transfer", "Asks a leader to hand over to another candidate").HelpLong(transferHelp).Action(cli.Action(transfer.run))
+	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&transfer.key)
+	cmd.Flag("to", "Name of the candidate that should lead").Required().PlaceHolder("NAME").StringVar(&transfer.to)
+	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&transfer.json)
 }
 
-// run asks the leader, and tells what became of it.
+// run sends the request to the leader, and reports the new leader.
 func (h *handoverCommand) run(ctx context.Context) error {
-	view, err := look.Open(ctx, h.Env, "hand over")
+	v, err := look.Open(ctx, h.Env, "hand over")
 	if err != nil {
-		return cli.OrInterrupted(ctx, err)
+		return cli.InterruptedOr(ctx, err)
 	}
-	defer view.Conn.Close()
-	leader, err := view.Observer.Leader(ctx, h.key)
+	defer v.Conn.Close()
+	leader, err := v.Observer.Leader(ctx, h.key)
 	if err != nil {
-		return cli.OrInterrupted(ctx, h.undone(err))
+		return cli.InterruptedOr(ctx, h.notDone(err))
 	}
 	if h.to == "" {
-		if err := h.ask(ctx, view.Admin, leader); err != nil {
+		if err := h.confirm(ctx, v.Admin, leader); err != nil {
 			return err
 		}
 	}
 	began := time.Now()
 	if h.to != "" {
-		err = view.Admin.Transfer(ctx, h.key, h.to)
+		err = v.Admin.Transfer(ctx, h.key, h.to)
 	} else {
-		err = view.Admin.Resign(ctx, h.key)
+		err = v.Admin.Resign(ctx, h.key)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return cli.InDoubt(ctx, err, "whether %s hands over is not known ('election-cli info %s' shows who leads)", terminal.Printable(leader.Name), terminal.Printable(h.key))
+		return cli.UnknownOutcome(ctx, err, "it is not known whether %s hands over: run 'election-cli info %s'", terminal.Printable(leader.Name), terminal.Printable(h.key))
 	case err != nil:
-		return h.undone(err)
+		return h.notDone(err)
 	}
-	return h.tell(ctx, view.Observer, leader, began)
+	return h.report(ctx, v, leader, began)
 }
 
-// ask has the user confirm a resignation after which nobody might lead.
-func (h *handoverCommand) ask(ctx context.Context, a *admin.Admin, leader election.Leader) error {
+// confirm asks the user if no other candidate is ready, because nobody might lead after the resignation.
+func (h *handoverCommand) confirm(ctx context.Context, a *admin.Admin, leader election.Leader) error {
 	candidates, err := a.Candidates(ctx, h.key)
-	if err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // who may only have the leader resign can confirm
-		return cli.OrInterrupted(ctx, err)
+	if err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // a user without this permission may still resign the leader
+		return cli.InterruptedOr(ctx, err)
 	}
 	for _, c := range candidates {
 		if c.Ready {
 			return nil
 		}
 	}
-	return h.Confirm(ctx, h.force, fmt.Sprintf("No other candidate answers in %s: if %s resigns, there may be no leader for a while. Go on?", terminal.Printable(h.key), terminal.Printable(leader.Name)))
+	return h.Confirm(ctx, h.force, fmt.Sprintf("No other candidate answers in %s: if %s resigns, there may be no leader for a while. Continue?", terminal.Printable(h.key), terminal.Printable(leader.Name)))
 }
 
-// undone returns the error of a request that was not granted, with the exit code that says so.
-func (h *handoverCommand) undone(err error) error {
+// notDone returns the error of a request that failed or that the leader refused.
+func (h *handoverCommand) notDone(err error) error {
 	if errors.Is(err, election.ErrNoLeader) {
-		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("nobody leads %s: there is nobody to ask", terminal.Printable(h.key))}
+		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("nobody leads %s: there is no leader to ask", terminal.Printable(h.key))}
 	}
-	text := terminal.PrintableUpTo(cli.InFlags(err).Error(), terminal.MaxValue) // that of a leader who refuses is somebody else's
+	text := terminal.PrintableUpTo(cli.AsFlagError(err).Error(), terminal.MaxValue) // the text of a refusal comes from the leader, so it is untrusted
 	if errors.Is(err, election.ErrInvalidOption) {
 		return errors.New(text)
 	}
 	return &cli.ExitError{Code: cli.ExitNegative, Message: text}
 }
 
-// tell looks who leads now, and says so.
-func (h *handoverCommand) tell(ctx context.Context, o *observe.Observer, before election.Leader, began time.Time) error {
+// report waits for the successor, and writes the result.
+func (h *handoverCommand) report(ctx context.Context, v *look.View, before election.Leader, began time.Time) error {
 	r := handoverReport{Key: terminal.Printable(h.key), From: terminal.Printable(before.Name)}
-	for patience := time.After(successorPatience); r.Leader == nil; {
-		l, err := o.Leader(ctx, h.key)
-		r.TookMS = float64(time.Since(began).Microseconds()) / 1000
-		if err == nil && l.Term != 0 && (l.Instance != before.Instance || l.Name == h.to) {
-			l = look.Shown(l)
-			r.Leader = &l
-			break
-		}
-		select {
-		case <-patience:
-		case <-ctx.Done():
-		case <-time.After(5 * time.Millisecond):
-			continue
-		}
-		break
-	}
+	r.Leader = v.WaitForSuccessor(ctx, h.key, before, h.to)
+	r.TookMS = float64(time.Since(began).Microseconds()) / 1000
 	switch {
 	case h.json:
 		return terminal.WriteJSON(h.Stdout, r)
 	case r.Leader == nil:
-		fmt.Fprintf(h.Stdout, "%s: %s has resigned; nobody else leads yet\n", r.Key, r.From)
+		fmt.Fprintf(h.Stdout, "%s: %s has resigned; nobody leads yet\n", r.Key, r.From)
 	case r.Leader.Instance == terminal.Printable(before.Instance):
 		fmt.Fprintf(h.Stdout, "%s: %s leads already, term %d\n", r.Key, r.From, r.Leader.Term)
 	default:

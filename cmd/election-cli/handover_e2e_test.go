@@ -14,20 +14,21 @@ import (
 	"github.com/natscampaign/election/internal/events"
 )
 
-// stage is a server with a bucket, and candidates of it that are processes of their own; the first leads.
-type stage struct {
+// fleet is a server with a bucket and candidates that run as processes. The candidate web-1 leads.
+type fleet struct {
 	g      Gomega
 	server *embedded.Server
-	leader *campaigner
-	others map[string]*campaigner
+	leader *candidateProcess
+	others map[string]*candidateProcess
 }
 
-func setStage(t *testing.T, others ...string) *stage {
+// startFleet starts a server, the leader web-1, and the other candidates.
+func startFleet(t *testing.T, others ...string) *fleet {
 	t.Helper()
 	skipWithoutInterrupts(t)
 	g := NewWithT(t)
 	e, _ := clitest.ServerWithBucket(t, 2*time.Second)
-	f := &stage{g: g, server: e, others: map[string]*campaigner{}}
+	f := &fleet{g: g, server: e, others: map[string]*candidateProcess{}}
 	f.leader = startCampaign(t, "-s", e.URL(), "--name", "web-1")
 	for _, event := range []string{events.Started, events.Elected, events.Leading} {
 		f.leader.next(event)
@@ -40,22 +41,23 @@ func setStage(t *testing.T, others ...string) *stage {
 	return f
 }
 
-// try runs a command line on the server, in this process.
-func (f *stage) try(args ...string) (code int, stdout, stderr string) {
-	return try(append(args, "-s", f.server.URL())...)
+// run runs a command line against the server, in this process.
+func (f *fleet) run(args ...string) (code int, stdout, stderr string) {
+	return runInProcess(append(args, "-s", f.server.URL())...)
 }
 
-func TestTransferMakesTheNamedCandidateLeadAndSaysSo(t *testing.T) {
+func TestTransferHandsOverToTheNamedCandidate(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
-	f := setStage(t, "web-2", "web-3")
-	code, stdout, stderr := f.try("transfer", "jobs", "--to", "web-2")
+	f := startFleet(t, "web-2", "web-3")
+	code, stdout, stderr := f.run("transfer", "jobs", "--to", "web-2")
 	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	f.g.Expect(stdout).To(MatchRegexp(`^jobs: web-1 has handed over to web-2, term \d+, in \d+ ms\n$`))
 	f.others["web-2"].next(events.Elected)
 	f.others["web-2"].next(events.Leading)
 	f.leader.next(events.Lost)
 
-	code, stdout, stderr = f.try("transfer", "jobs", "--to", "web-3", "--json")
+	code, stdout, stderr = f.run("transfer", "jobs", "--to", "web-3", "--json")
 	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	var r handoverReport
 	f.g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed())
@@ -63,13 +65,14 @@ func TestTransferMakesTheNamedCandidateLeadAndSaysSo(t *testing.T) {
 	f.g.Expect(r.Leader.Term).NotTo(BeZero())
 }
 
-func TestTransferToTheOneThatLeadsSaysThatItDoes(t *testing.T) {
+func TestTransferToTheLeaderItselfSucceeds(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
-	f := setStage(t)
-	code, stdout, stderr := f.try("transfer", "jobs", "--to", "web-1")
+	f := startFleet(t)
+	code, stdout, stderr := f.run("transfer", "jobs", "--to", "web-1")
 	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	f.g.Expect(stdout).To(MatchRegexp(`^jobs: web-1 leads already, term \d+\n$`))
-	code, stdout, stderr = f.try("transfer", "jobs", "--to", "web-1", "--json")
+	code, stdout, stderr = f.run("transfer", "jobs", "--to", "web-1", "--json")
 	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	var r handoverReport
 	f.g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed())
@@ -78,33 +81,35 @@ func TestTransferToTheOneThatLeadsSaysThatItDoes(t *testing.T) {
 	f.leader.interrupt(events.Lost, events.Released, events.Stopped)
 }
 
-func TestTransferToOneThatIsNotThereExits1AndTheLeaderLeadsOn(t *testing.T) {
+func TestTransferToAnAbsentCandidateExits1AndKeepsTheLeader(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
-	f := setStage(t)
-	code, _, stderr := f.try("transfer", "jobs", "--to", "web-\x1b[31m9")
+	f := startFleet(t)
+	code, _, stderr := f.run("transfer", "jobs", "--to", "web-\x1b[31m9")
 	f.g.Expect(code).To(Equal(cli.ExitFailure), "no candidate can have this name")
 	f.g.Expect(stderr).NotTo(ContainSubstring("\x1b"))
-	code, stdout, stderr := f.try("transfer", "jobs", "--to", "web-9")
+	code, stdout, stderr := f.run("transfer", "jobs", "--to", "web-9")
 	f.g.Expect(code).To(Equal(cli.ExitNegative))
 	f.g.Expect(stdout).To(BeEmpty())
 	f.g.Expect(stderr).To(And(ContainSubstring(`"web-1" leads on`), ContainSubstring(`no candidate "web-9" answers`)))
-	code, _, stderr = f.try("transfer", "nothing", "--to", "web-1")
+	code, _, stderr = f.run("transfer", "nothing", "--to", "web-1")
 	f.g.Expect(code).To(Equal(cli.ExitNegative))
 	f.g.Expect(stderr).To(ContainSubstring("nobody leads nothing"))
 	f.leader.interrupt(events.Lost, events.Released, events.Stopped)
 }
 
-func TestResignHandsOverToAnotherButAsksWhereThereIsNone(t *testing.T) {
+func TestResignAsksOnlyIfNoOtherCandidateAnswers(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
-	f := setStage(t)
-	code, _, stderr := f.try("resign", "jobs")
+	f := startFleet(t)
+	code, _, stderr := f.run("resign", "jobs")
 	f.g.Expect(code).To(Equal(cli.ExitFailure))
 	f.g.Expect(stderr).To(And(ContainSubstring("No other candidate answers in jobs"), ContainSubstring("--force")))
 
 	two := startCampaign(t, "-s", f.server.URL(), "--name", "web-2")
 	two.next(events.Started)
 	two.next(events.Following)
-	code, stdout, stderr := f.try("resign", "jobs")
+	code, stdout, stderr := f.run("resign", "jobs")
 	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	f.g.Expect(stdout).To(ContainSubstring("web-1 has handed over to web-2"))
 	two.next(events.Elected)
@@ -112,10 +117,11 @@ func TestResignHandsOverToAnotherButAsksWhereThereIsNone(t *testing.T) {
 	two.interrupt(events.Lost, events.Released, events.Stopped)
 }
 
-func TestCandidatesShowsAllThatStandAndTheLeaderFirst(t *testing.T) {
+func TestCandidatesListsTheLeaderFirst(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
-	f := setStage(t, "web-3", "web-2")
-	code, stdout, stderr := f.try("candidates", "jobs", "--json")
+	f := startFleet(t, "web-3", "web-2")
+	code, stdout, stderr := f.run("candidates", "jobs", "--json")
 	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	var found []candidateReport
 	f.g.Expect(json.Unmarshal([]byte(stdout), &found)).To(Succeed())
@@ -125,57 +131,59 @@ func TestCandidatesShowsAllThatStandAndTheLeaderFirst(t *testing.T) {
 		f.g.Expect(c.PID).NotTo(BeZero())
 	}
 	f.g.Expect(shown).To(Equal([]string{"web-1 leader false", "web-2 candidate true", "web-3 candidate true"}))
-	f.g.Expect(found[0].ClockLagMS).To(BeNumerically("~", 0, 1000), "there is but one clock here")
+	f.g.Expect(found[0].ClockLagMS).To(BeNumerically("~", 0, 1000), "all processes share one clock")
 
-	code, stdout, _ = f.try("candidates", "jobs")
+	code, stdout, _ = f.run("candidates", "jobs")
 	f.g.Expect(code).To(Equal(cli.ExitOK))
 	f.g.Expect(stdout).To(MatchRegexp(`(?m)^web-2\tcandidate\tyes\t`))
-	code, stdout, stderr = f.try("candidates", "nothing", "--json")
+	code, stdout, stderr = f.run("candidates", "nothing", "--json")
 	f.g.Expect(code).To(Equal(cli.ExitNegative))
 	f.g.Expect(stdout).To(Equal("[]\n"))
 	f.g.Expect(stderr).To(ContainSubstring("no candidate answers in nothing"))
 }
 
-func TestLeaderThatDoesNotAnswerIsToldFromOneThatResigned(t *testing.T) {
+func TestResignExits1IfTheLeaderDoesNotAnswer(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
-	f := setStage(t)
-	s, err := (&cli.ConnFlags{Server: f.server.URL(), Timeout: clitest.Patience}).Connect()
+	f := startFleet(t)
+	s, err := (&cli.ConnectionFlags{Server: f.server.URL(), Timeout: clitest.Timeout}).Connect()
 	f.g.Expect(err).NotTo(HaveOccurred())
 	defer s.Conn.Close()
 	bucket, err := s.JetStream.KeyValue(t.Context(), "LEADER_ELECTION")
 	f.g.Expect(err).NotTo(HaveOccurred())
 	_, err = bucket.PutString(t.Context(), "legacy", "choria\x1b[2J.example.net")
 	f.g.Expect(err).NotTo(HaveOccurred())
-	code, stdout, stderr := f.try("resign", "legacy", "--force")
+	code, stdout, stderr := f.run("resign", "legacy", "--force")
 	f.g.Expect(code).To(Equal(cli.ExitNegative))
 	f.g.Expect(stdout + stderr).NotTo(ContainSubstring("\x1b"))
 	f.g.Expect(stderr).To(And(ContainSubstring(`bare name`), ContainSubstring("evict")))
-	_, err = bucket.PutString(t.Context(), "legacy", "choria.example.net") // the first has expired, maybe
+	_, err = bucket.PutString(t.Context(), "legacy", "choria.example.net") // the first record may have expired
 	f.g.Expect(err).NotTo(HaveOccurred())
-	code, _, stderr = f.try("candidates", "legacy")
+	code, _, stderr = f.run("candidates", "legacy")
 	f.g.Expect(code).To(Equal(cli.ExitNegative))
-	f.g.Expect(stderr).To(ContainSubstring("holds the key, and does not answer"))
+	f.g.Expect(stderr).To(ContainSubstring("holds the key, but does not answer"))
 }
 
-func TestPausedElectionGetsNoLeaderUntilItIsResumed(t *testing.T) {
+func TestAPausedElectionGetsNoLeaderUntilItIsResumed(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
-	f := setStage(t, "web-2")
-	code, stdout, stderr := f.try("pause", "jobs")
+	f := startFleet(t, "web-2")
+	code, stdout, stderr := f.run("pause", "jobs")
 	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
-	f.g.Expect(stdout).To(Equal("jobs is paused: its leader leads on, no candidate campaigns\n"))
-	_, stdout, _ = f.try("info")
+	f.g.Expect(stdout).To(Equal("jobs is paused: its leader keeps leading, and no candidate campaigns\n"))
+	_, stdout, _ = f.run("info")
 	f.g.Expect(stdout).To(MatchRegexp(`Paused: *jobs`))
-	_, stdout, _ = f.try("info", "jobs")
+	_, stdout, _ = f.run("info", "jobs")
 	f.g.Expect(stdout).To(ContainSubstring("election-cli resume jobs"))
 	f.leader.interrupt(events.Lost, events.Released, events.Stopped)
-	code, _, stderr = f.try("resign", "jobs", "--force")
+	code, _, stderr = f.run("resign", "jobs", "--force")
 	f.g.Expect(code).To(Equal(cli.ExitNegative))
 	f.g.Expect(stderr).To(ContainSubstring("nobody leads jobs"))
-	code, stdout, _ = f.try("resume", "jobs")
+	code, stdout, _ = f.run("resume", "jobs")
 	f.g.Expect(code).To(Equal(cli.ExitOK))
 	f.g.Expect(stdout).To(Equal("jobs is not paused\n"))
 	f.others["web-2"].next(events.Elected)
 	f.others["web-2"].next(events.Leading)
-	code, _, _ = f.try("pause", "a b")
+	code, _, _ = f.run("pause", "a b")
 	f.g.Expect(code).To(Equal(cli.ExitFailure))
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/natscampaign/election/internal/look"
 )
 
-// fieldsOf returns the names of all fields that a type has in JSON, those of what it contains included.
-func fieldsOf(t reflect.Type) (names []string) {
+// jsonFields returns the JSON names of all fields of a type, including the fields of nested types.
+func jsonFields(t reflect.Type) (names []string) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
-		return fieldsOf(t.Elem())
+		return jsonFields(t.Elem())
 	case reflect.Struct:
 		if t == reflect.TypeFor[time.Time]() {
 			return nil
@@ -36,23 +36,23 @@ func fieldsOf(t reflect.Type) (names []string) {
 			names = append(names, name)
 		}
 		if f.IsExported() || f.Anonymous {
-			names = append(names, fieldsOf(f.Type)...)
+			names = append(names, jsonFields(f.Type)...)
 		}
 	}
 	return names
 }
 
-func TestEveryFieldOfTheJSONIsDocumentedInTheHelp(t *testing.T) {
+func TestTheHelpDocumentsEveryJSONField(t *testing.T) {
 	for _, c := range []struct {
 		help string
 		of   any
 	}{
 		{drillHelp, drill.Report{}}, {processHelp, chaos.Report{}}, {campaignHelp, events.Event{}}, {candidatesHelp, candidateReport{}},
-		{checkHelp, checkup.Result{}}, {infoHelp, look.BucketInfo{}}, {fileHelp, leaderfile.Marker{}}, {fileHelp, leaderfile.Freshness{}}, {resignHelp, handoverReport{}},
+		{checkHelp, checkup.Result{}}, {infoHelp, look.BucketInfo{}}, {fileHelp, leaderfile.Content{}}, {fileHelp, leaderfile.CheckResult{}}, {resignHelp, handoverReport{}},
 	} {
 		t.Run(fmt.Sprintf("%T", c.of), func(t *testing.T) {
 			g := NewWithT(t)
-			for _, name := range fieldsOf(reflect.TypeOf(c.of)) {
+			for _, name := range jsonFields(reflect.TypeOf(c.of)) {
 				g.Expect(c.help + look.HolderHelp).To(ContainSubstring(`"` + name + `"`))
 			}
 		})

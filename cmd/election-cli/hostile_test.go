@@ -17,12 +17,12 @@ import (
 	"github.com/natscampaign/election/internal/look"
 )
 
-func TestWhatOthersWroteReachesNoOutputRaw(t *testing.T) {
+func TestUntrustedRecordsArePrintableInAllOutput(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, monitored)
-	whole := clitest.Leading(clitest.Malice, clitest.Fields{"instance": clitest.Malice, "host": clitest.Malice, "metadata": map[string]string{clitest.Malice: clitest.Malice, "long": strings.Repeat("x", 5_000)}})
-	for key, value := range map[string]any{"whole": whole, "bare": clitest.Malice, "bytes": "\xff\xfe\xc3(\x9b31m\xed\xa0\x80", "huge": clitest.Huge, "long": clitest.Leading(clitest.Huge[:10_000], clitest.Fields{"instance": "i", "attempt": "i.1"})} {
-		a.Put(key, value)
+	f := newFixture(t, healthyTTL)
+	whole := clitest.LeaderRecord(clitest.HostileText, clitest.Record{"instance": clitest.HostileText, "host": clitest.HostileText, "metadata": map[string]string{clitest.HostileText: clitest.HostileText, "long": strings.Repeat("x", 5_000)}})
+	for key, value := range map[string]any{"whole": whole, "bare": clitest.HostileText, "bytes": "\xff\xfe\xc3(\x9b31m\xed\xa0\x80", "huge": clitest.HugeText, "long": clitest.LeaderRecord(clitest.HugeText[:10_000], clitest.Record{"instance": "i", "attempt": "i.1"})} {
+		f.Put(key, value)
 	}
 	for _, line := range [][]string{
 		{"ls"}, {"ls", "--json"}, {"info"}, {"info", "--json"}, {"info", "KEY"}, {"info", "KEY", "--json"},
@@ -33,103 +33,103 @@ func TestWhatOthersWroteReachesNoOutputRaw(t *testing.T) {
 		for _, key := range []string{"whole", "bare", "bytes", "huge", "long"} {
 			args := strings.Split(strings.ReplaceAll(strings.Join(line, "\x00"), "KEY", key), "\x00")
 			what := strings.Join(args, " ")
-			code, stdout, stderr := try(append(args, "-s", a.Server.URL())...)
-			clitest.Harmless(a, stdout, what)
-			clitest.Harmless(a, stderr, what)
-			a.Expect(len(stdout)+len(stderr)).To(BeNumerically("<", 100_000), what)
+			code, stdout, stderr := runInProcess(append(args, "-s", f.Server.URL())...)
+			clitest.ExpectPrintable(f, stdout, what)
+			clitest.ExpectPrintable(f, stderr, what)
+			f.Expect(len(stdout)+len(stderr)).To(BeNumerically("<", 100_000), what)
 			if strings.Contains(what, "--json") && stdout != "" && args[0] != "watch" {
-				a.Expect(json.Valid([]byte(stdout))).To(BeTrue(), what)
+				f.Expect(json.Valid([]byte(stdout))).To(BeTrue(), what)
 			}
 			if strings.Contains(what, "nagios") {
-				a.Expect(strings.Count(stdout, "\n")).To(Equal(1), what)
-				a.Expect(strings.Count(stdout, "|")).To(Equal(1), what)
+				f.Expect(strings.Count(stdout, "\n")).To(Equal(1), what)
+				f.Expect(strings.Count(stdout, "|")).To(Equal(1), what)
 			}
 			if strings.Contains(what, "prometheus") {
-				clitest.Parse(a, stdout)
+				clitest.ParseMetrics(f, stdout)
 			}
 			if args[0] != "check" {
-				a.Expect(code).To(BeElementOf(cli.ExitOK, cli.ExitNegative, exitTimeout), "%s: %s", what, stderr)
+				f.Expect(code).To(BeElementOf(cli.ExitOK, cli.ExitNegative, exitTimeout), "%s: %s", what, stderr)
 			}
 			if !slices.Contains(line, "KEY") {
-				break // the key is not in it
+				break // the command line has no key
 			}
 		}
 	}
 	for _, key := range []string{"whole", "bare", "bytes", "huge", "long"} {
-		a.Expect(a.Stands(key)).To(BeFalse(), "however it is called, it can be evicted")
+		f.Expect(f.HasRecord(key)).To(BeFalse(), "a leader with a hostile name can be evicted")
 	}
 }
 
-func TestWhatTheLeaderIsCalledReachesNoEventRaw(t *testing.T) {
+func TestTheNameOfTheLeaderIsPrintableInEvents(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	a.Put("jobs", clitest.Leading(clitest.Malice, nil))
-	both := []*campaigner{
-		startCampaign(t, "-s", a.Server.URL()),
-		startCandidate(t, "file", "jobs", filepath.Join(t.TempDir(), "marker"), "--json", "-s", a.Server.URL()),
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("jobs", clitest.LeaderRecord(clitest.HostileText, nil))
+	both := []*candidateProcess{
+		startCampaign(t, "-s", f.Server.URL()),
+		startCandidate(t, "file", "jobs", filepath.Join(t.TempDir(), "marker"), "--json", "-s", f.Server.URL()),
 	}
 	for _, c := range both {
 		c.next(events.Started)
 		var line string
-		a.Eventually(c.lines).WithTimeout(clitest.Patience).Should(Receive(&line))
-		clitest.Harmless(a, line, "JSON")
-		a.Expect(line).To(ContainSubstring(events.Following))
-		a.Expect(line).To(ContainSubstring(`web\\x1b[2J`))
+		f.Eventually(c.lines).WithTimeout(clitest.Timeout).Should(Receive(&line))
+		clitest.ExpectPrintable(f, line, "JSON")
+		f.Expect(line).To(ContainSubstring(events.Following))
+		f.Expect(line).To(ContainSubstring(`web\\x1b[2J`))
 	}
 }
 
-func TestWhatSomebodyAnswersForTheLeaderReachesNoOutputRaw(t *testing.T) {
+func TestUntrustedAnswersOfTheLeaderArePrintable(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	a.Put("jobs", clitest.Leading("web-1", nil))
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
 	for _, code := range []string{"400", "404", "409", "500"} {
-		sub, err := a.S.Conn.Subscribe("election-control.LEADER_ELECTION.*.>", func(m *nats.Msg) {
-			_ = m.RespondMsg(&nats.Msg{Header: nats.Header{micro.ErrorHeader: {clitest.Malice + clitest.Huge[:10_000]}, micro.ErrorCodeHeader: {code}}})
+		sub, err := f.Client.Conn.Subscribe("election-control.LEADER_ELECTION.*.>", func(m *nats.Msg) {
+			_ = m.RespondMsg(&nats.Msg{Header: nats.Header{micro.ErrorHeader: {clitest.HostileText + clitest.HugeText[:10_000]}, micro.ErrorCodeHeader: {code}}})
 		})
-		a.Expect(err).NotTo(HaveOccurred())
-		a.Expect(a.S.Conn.Flush()).To(Succeed())
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(f.Client.Conn.Flush()).To(Succeed())
 		for _, args := range [][]string{{"resign", "jobs", "--force"}, {"transfer", "jobs", "--to", "web-2"}, {"candidates", "jobs"}} {
 			what := strings.Join(args, " ") + " " + code
-			exit, stdout, stderr := try(append(args, "-s", a.Server.URL())...)
-			a.Expect(exit).To(BeElementOf(cli.ExitNegative, cli.ExitFailure), what)
-			clitest.Harmless(a, stdout+stderr, what)
-			a.Expect(len(stdout)+len(stderr)).To(BeNumerically("<", 10_000), what)
+			exit, stdout, stderr := runInProcess(append(args, "-s", f.Server.URL())...)
+			f.Expect(exit).To(BeElementOf(cli.ExitNegative, cli.ExitFailure), what)
+			clitest.ExpectPrintable(f, stdout+stderr, what)
+			f.Expect(len(stdout)+len(stderr)).To(BeNumerically("<", 10_000), what)
 			if args[0] != "candidates" {
-				a.Expect(stderr).To(ContainSubstring(`web\x1b[2J`), what)
+				f.Expect(stderr).To(ContainSubstring(`web\x1b[2J`), what)
 			}
 		}
-		a.Expect(sub.Unsubscribe()).To(Succeed())
+		f.Expect(sub.Unsubscribe()).To(Succeed())
 	}
 }
 
-func TestKeysThatNoClientWouldWriteAreShownHarmlessly(t *testing.T) {
+func TestUntrustedKeysArePrintable(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, monitored)
+	f := newFixture(t, healthyTTL)
 	key := "a\x1b[2J\u202eb|='c"
-	a.Put(key, clitest.Leading("web-1", nil))
+	f.Put(key, clitest.LeaderRecord("web-1", nil))
 	for _, args := range [][]string{{"ls"}, {"ls", "--json"}, {"info"}, {"watch", "--count", "1"}, {"watch", "--count", "1", "--json"},
 		{"check", "--format", "nagios"}, {"check", "--format", "prometheus"}, {"check"}} {
-		code, stdout, stderr := a.run(args...)
-		a.Expect(code).To(BeElementOf(cli.ExitOK, 1), "%q %s", args, stderr)
-		clitest.Harmless(a, stdout+stderr, args[0])
-		a.Expect(stdout).To(ContainSubstring("web-1"), "%q", args)
+		code, stdout, stderr := f.run(args...)
+		f.Expect(code).To(BeElementOf(cli.ExitOK, 1), "%q %s", args, stderr)
+		clitest.ExpectPrintable(f, stdout+stderr, args[0])
+		f.Expect(stdout).To(ContainSubstring("web-1"), "%q", args)
 	}
 }
 
-func TestTimesThatNobodyLivesInAreShown(t *testing.T) {
+func TestTimesFarInThePastOrFutureAreAccepted(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, monitored)
+	f := newFixture(t, healthyTTL)
 	for key, since := range map[string]string{"early": "0001-01-01T00:00:01Z", "first": "0000-01-01T00:00:00+23:59", "late": "9999-12-31T23:59:59-23:59"} {
-		a.Put(key, clitest.Leading("web-1", clitest.Fields{"since": since}))
+		f.Put(key, clitest.LeaderRecord("web-1", clitest.Record{"since": since}))
 	}
 	var all []look.Holder
-	a.read(cli.ExitOK, &all, "ls")
-	a.Expect(all).To(HaveLen(3))
+	f.read(cli.ExitOK, &all, "ls")
+	f.Expect(all).To(HaveLen(3))
 	for _, h := range all {
-		a.Expect(h.State).To(Equal(look.StateLeader))
-		code, _, stderr := a.run("info", h.Key)
-		a.Expect(code).To(Equal(cli.ExitOK), stderr)
+		f.Expect(h.State).To(Equal(look.StateLeader))
+		code, _, stderr := f.run("info", h.Key)
+		f.Expect(code).To(Equal(cli.ExitOK), stderr)
 	}
-	code, _, stderr := a.run("watch", "--json", "--count", "3")
-	a.Expect(code).To(Equal(cli.ExitOK), stderr)
+	code, _, stderr := f.run("watch", "--json", "--count", "3")
+	f.Expect(code).To(Equal(cli.ExitOK), stderr)
 }

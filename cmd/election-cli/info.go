@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/choria-io/fisk"
@@ -15,35 +16,37 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-const infoHelp = `Without KEY it describes the bucket and its replicas, the leader of each election, and what is wrong for elections, with the
-fix. Its tests take some seconds where permissions are missing; nothing is written.
+const infoHelp = `Without KEY the command describes the bucket: its replicas, the leader of each election, and each problem with its fix. The tests take
+some seconds if permissions are missing. The command writes nothing.
 
-With --json that is one object: "bucket", "server", "created", "ttl_s", "history", "storage", "replicas", "markers_ttl_s"
-(0 if expiries are not announced), "republish" (the subject), "bytes", "consumers", "cluster", "peers" (each "name",
-"leader", "current", "offline", "lag", "seen_s"), "elections" (as ls has them), "paused" (the keys of paused elections) and
-"findings" (each "code", "severity", "message", "fix").
+Example: election-cli info scheduler
 
-With KEY it describes that election. With --json that is one object: "key", "bucket", and "leader", which is null or
-an object: ` + look.HolderHelp + `.
+Without KEY, --json writes one object: "bucket", "server", "created", "ttl_s", "history", "storage", "replicas", "markers_ttl_s" (0
+if the server writes no expiry markers), "republish" (the subject), "bytes", "consumers", "cluster", "peers" (each with "name",
+"leader", "current", "offline", "lag", "seen_s"), "elections" (as in 'ls --json'), "paused" (the keys of paused elections) and
+"findings" (each with "code", "severity", "message", "fix").
 
-Times are by the server's clock, but "since" and "started" by the leader's. The exit code is 1 if nobody leads in the election
-KEY or, without KEY, if elections do not work in this bucket or are not safe.`
+With KEY the command describes one election, and --json writes one object: "key", "bucket", and "leader", which is null or an
+object: ` + look.HolderHelp + `.
 
-// infoCommand is the command of that name.
+Times are by the server's clock, except "since" and "started", which are by the leader's clock. The exit code is 1 if nobody leads
+the election KEY or, without KEY, if elections do not work in this bucket or are not safe.`
+
+// infoCommand implements info and bucket info.
 type infoCommand struct {
 	*cli.Env
 	key  string
 	json bool
 }
 
-func registerInfo(app *fisk.Application, t *cli.Env) {
-	c := &infoCommand{Env: t}
+func registerInfo(app *fisk.Application, env *cli.Env) {
+	c := &infoCommand{Env: env}
 	cmd := app.Command("info", "Describes the bucket, or one election").HelpLong(infoHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").StringVar(&c.key)
-	cmd.Flag("json", "Write it as JSON").UnNegatableBoolVar(&c.json)
+	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&c.json)
 }
 
-// run tells what is asked for.
+// run describes the bucket or the election.
 func (c *infoCommand) run(ctx context.Context) error {
 	if c.key != "" {
 		if err := cli.CheckKey(c.key, false); err != nil {
@@ -52,90 +55,90 @@ func (c *infoCommand) run(ctx context.Context) error {
 	}
 	v, err := look.Open(ctx, c.Env, "info")
 	if err != nil {
-		return cli.OrInterrupted(ctx, err)
+		return cli.InterruptedOr(ctx, err)
 	}
 	defer v.Conn.Close()
 	if c.key == "" {
-		return cli.OrInterrupted(ctx, c.ofBucket(ctx, v))
+		return cli.InterruptedOr(ctx, c.describeBucket(ctx, v))
 	}
-	return cli.OrInterrupted(ctx, c.ofElection(ctx, v))
+	return cli.InterruptedOr(ctx, c.describeElection(ctx, v))
 }
 
-// ofElection tells about one election.
-func (c *infoCommand) ofElection(ctx context.Context, v *look.View) error {
+// describeElection describes one election.
+func (c *infoCommand) describeElection(ctx context.Context, v *look.View) error {
 	leader, err := v.Leader(ctx, c.key)
-	nobody := errors.Is(err, election.ErrNoLeader)
-	if err != nil && !nobody {
+	vacant := errors.Is(err, election.ErrNoLeader)
+	if err != nil && !vacant {
 		return err
 	}
 	if c.json {
-		err = terminal.WriteJSON(c.Stdout, look.Election{Key: c.key, Bucket: v.Bucket.Bucket(), Leader: leader})
-	} else if !nobody {
+		err = terminal.WriteJSON(c.Stdout, look.ElectionInfo{Key: c.key, Bucket: v.Bucket.Bucket(), Leader: leader})
+	} else if !vacant {
 		var paused []string
 		if paused, err = v.Paused(ctx); err == nil {
-			err = c.showElection(v, leader, paused)
+			err = c.printElection(v, leader, paused)
 		}
 	} else {
 		err = nil
 	}
-	if err == nil && nobody {
+	if err == nil && vacant {
 		return nobodyLeads(v, c.key)
 	}
 	return err
 }
 
-// nobodyLeads is the verdict on a key that nobody holds.
+// nobodyLeads returns the error for an election without a leader.
 func nobodyLeads(v *look.View, key string) *cli.ExitError {
 	return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("nobody leads %s in bucket %s on %s", key, v.Bucket.Bucket(), v.ServerURL())}
 }
 
-// showElection tells about an election in words.
-func (c *infoCommand) showElection(v *look.View, s *look.Holder, paused []string) error {
+// printElection writes the description of an election for people.
+func (c *infoCommand) printElection(v *look.View, h *look.Holder, paused []string) error {
 	st := terminal.StyleFor(c.Stdout)
-	if _, err := fmt.Fprintf(c.Stdout, "%s\n\n", st.Paint(terminal.Bold, fmt.Sprintf("Election %s in bucket %s on %s", s.Key, v.Bucket.Bucket(), v.ServerURL()))); err != nil {
+	if _, err := fmt.Fprintf(c.Stdout, "%s\n\n", st.Paint(terminal.Bold, fmt.Sprintf("Election %s in bucket %s on %s", h.Key, v.Bucket.Bucket(), v.ServerURL()))); err != nil {
 		return err
 	}
-	state := s.State
-	switch s.State {
+	state := h.State
+	switch h.State {
 	case look.StateLeaderElect:
-		state += ": leadership does not count yet, but from the first renewal after the stand-down"
+		state += ": leadership does not count before the first renewal after the stand-down"
 	case look.StatePlain:
 		state += ": a bare name, which does not say whether leadership counts"
 	}
-	var lines terminal.Sheet
-	lines.Add("Leader", s.Name)
-	lines.Add("State", state)
-	lines.Add("Since", s.HeldSince(v.Clock.Now()))
-	if s.Term != 0 {
-		lines.Add("Term", terminal.TermNumber(s.Term))
+	var list terminal.PropertyList
+	list.Add("Leader", h.Name)
+	list.Add("State", state)
+	list.Add("Since", h.HeldSince(v.Clock.Now()))
+	if h.Term != 0 {
+		list.Add("Term", terminal.NumberOrDash(h.Term))
 	}
-	lines.Add("Token", s.Token)
-	lines.Add("Renewed", terminal.Timestamp(s.Renewed)+" ("+terminal.Ago(s.Age)+")")
-	expires := "in " + terminal.Human(s.Left)
-	if s.Left < 0 {
-		expires = terminal.Human(-s.Left) + " ago, and is about to be removed"
+	list.Add("Token", h.Token)
+	list.Add("Renewed", terminal.Timestamp(h.Renewed)+" ("+terminal.Ago(h.RenewalAge)+")")
+	expires := "in " + terminal.FormatDuration(h.TimeLeft)
+	if h.TimeLeft < 0 {
+		expires = terminal.FormatDuration(-h.TimeLeft) + " ago, and is about to be removed"
 	}
-	lines.Add("Expires", terminal.Timestamp(s.Expires)+" ("+expires+")")
-	lines.Add("Host", s.Host)
-	if s.PID != 0 {
-		lines.Add("Process", fmt.Sprint(s.PID))
+	list.Add("Expires", terminal.Timestamp(h.Expires)+" ("+expires+")")
+	list.Add("Host", h.Host)
+	if h.PID != 0 {
+		list.Add("Process", fmt.Sprint(h.PID))
 	}
-	lines.Add("Instance", s.Instance)
-	lines.Add("Revision", terminal.TermNumber(s.Revision))
-	if slices.Contains(paused, s.Key) {
-		lines.Add("Paused", "candidates do not campaign until 'election-cli resume "+s.Key+"'")
+	list.Add("Instance", h.Instance)
+	list.Add("Revision", terminal.NumberOrDash(h.Revision))
+	if slices.Contains(paused, h.Key) {
+		list.Add("Paused", "candidates do not campaign until 'election-cli resume "+h.Key+"'")
 	}
 	label := "Metadata"
-	for _, k := range terminal.SortedKeys(s.Metadata) {
-		lines.Add(label, k+"="+s.Metadata[k])
+	for _, k := range slices.Sorted(maps.Keys(h.Metadata)) {
+		list.Add(label, k+"="+h.Metadata[k])
 		label = ""
 	}
-	return lines.Print(c.Stdout, st)
+	return list.Print(c.Stdout, st)
 }
 
-// ofBucket tells about the bucket.
-func (c *infoCommand) ofBucket(ctx context.Context, v *look.View) error {
-	b, err := v.Report(ctx)
+// describeBucket describes the bucket.
+func (c *infoCommand) describeBucket(ctx context.Context, v *look.View) error {
+	b, err := v.BucketInfo(ctx)
 	if err != nil {
 		return err
 	}

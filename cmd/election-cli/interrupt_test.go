@@ -16,16 +16,16 @@ import (
 	"github.com/natscampaign/election/internal/clitest"
 )
 
-// interruptible are the commands that ask and change, each as it is called once its flags are read.
-func (a *arena) interruptible() map[string]func(context.Context) error {
-	t := &cli.Env{Connection: cli.ConnFlags{Server: a.Server.URL(), Timeout: clitest.Patience}, Bucket: cli.DefaultBucket, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}}
-	bucket := &bucketCommand{Env: t, ttl: clitest.Quiet, replicas: 1, force: true}
+// interruptible returns the commands that send requests, as they run after their flags were parsed.
+func (f *fixture) interruptible() map[string]func(context.Context) error {
+	env := &cli.Env{Connection: cli.ConnectionFlags{Server: f.Server.URL(), Timeout: clitest.Timeout}, Bucket: cli.DefaultBucket, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}}
+	bucket := &bucketCommand{Env: env, ttl: clitest.LongTTL, replicas: 1, force: true}
 	return map[string]func(context.Context) error{
-		"candidates": (&candidatesCommand{Env: t, key: "jobs"}).run,
-		"pause":      (&pauseCommand{Env: t, key: "jobs", do: (*admin.Admin).Pause}).run,
-		"resume":     (&pauseCommand{Env: t, key: "jobs", do: (*admin.Admin).Resume}).run,
-		"resign":     (&handoverCommand{Env: t, key: "jobs", force: true}).run,
-		"transfer":   (&handoverCommand{Env: t, key: "jobs", to: "web-2"}).run,
+		"candidates": (&candidatesCommand{Env: env, key: "jobs"}).run,
+		"pause":      (&pauseCommand{Env: env, key: "jobs", set: (*admin.Admin).Pause}).run,
+		"resume":     (&pauseCommand{Env: env, key: "jobs", set: (*admin.Admin).Resume}).run,
+		"resign":     (&handoverCommand{Env: env, key: "jobs", force: true}).run,
+		"transfer":   (&handoverCommand{Env: env, key: "jobs", to: "web-2"}).run,
 		"bucket add": bucket.add,
 		"bucket rm":  bucket.rm,
 	}
@@ -39,75 +39,75 @@ func expectInterrupted(g Gomega, err error, what string) {
 	g.Expect(err).To(MatchError(HavePrefix("interrupted")), what)
 }
 
-func TestACommandThatIsInterruptedBeforeItAskedSaysSo(t *testing.T) {
+func TestACommandReportsAnInterruptBeforeItsRequest(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	a.Put("jobs", clitest.Leading("web-1", nil))
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	for name, run := range a.interruptible() {
-		expectInterrupted(a, run(over), name)
+	for name, run := range f.interruptible() {
+		expectInterrupted(f, run(over), name)
 	}
-	a.Expect(a.Stands("jobs")).To(BeTrue())
+	f.Expect(f.HasRecord("jobs")).To(BeTrue())
 }
 
-func TestACommandThatIsInterruptedWhileItAsksSaysSo(t *testing.T) {
+func TestACommandReportsAnInterruptDuringItsRequest(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	a.Put("jobs", clitest.Leading("web-1", nil))
-	commands := a.interruptible()
-	for name, verb := range map[string]string{"candidates": "candidates", "pause": "refresh", "resume": "refresh", "resign": "resign", "transfer": "transfer"} {
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	commands := f.interruptible()
+	for name, request := range map[string]string{"candidates": "candidates", "pause": "refresh", "resume": "refresh", "resign": "resign", "transfer": "transfer"} {
 		ctx, interrupt := context.WithCancel(t.Context())
-		sub, err := a.S.Conn.Subscribe("election-control.LEADER_ELECTION."+verb+".jobs", func(*nats.Msg) { interrupt() }) // and does not answer
-		a.Expect(err).NotTo(HaveOccurred())
-		a.Expect(a.S.Conn.Flush()).To(Succeed())
+		sub, err := f.Client.Conn.Subscribe("election-control.LEADER_ELECTION."+request+".jobs", func(*nats.Msg) { interrupt() }) // there is no answer
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(f.Client.Conn.Flush()).To(Succeed())
 		err = commands[name](ctx)
-		expectInterrupted(a, err, name)
+		expectInterrupted(f, err, name)
 		if name == "resign" || name == "transfer" {
-			a.Expect(err).To(MatchError(ContainSubstring("whether web-1 hands over is not known")), name)
+			f.Expect(err).To(MatchError(ContainSubstring("it is not known whether web-1 hands over")), name)
 		}
-		a.Expect(sub.Unsubscribe()).To(Succeed())
+		f.Expect(sub.Unsubscribe()).To(Succeed())
 	}
 }
 
-// answering is a JetStream that answers removals with an error.
-type answering struct {
+// failingDeletes is a JetStream that fails to delete a bucket.
+type failingDeletes struct {
 	jetstream.JetStream
 	err error
 }
 
-// DeleteKeyValue removes nothing.
-func (a *answering) DeleteKeyValue(context.Context, string) error { return a.err }
+// DeleteKeyValue returns the error, and deletes nothing.
+func (d *failingDeletes) DeleteKeyValue(context.Context, string) error { return d.err }
 
-func TestARemovalWithoutAnAnswerIsNotSaidToHaveFailed(t *testing.T) {
+func TestARemovalWithoutAnAnswerIsReportedAsUnknown(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
+	f := newFixture(t, clitest.LongTTL)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	b := &bucketCommand{Env: &cli.Env{Bucket: cli.DefaultBucket}}
 	remove := func(ctx context.Context, err error) error {
-		return b.remove(ctx, &cli.Session{Conn: a.S.Conn, JetStream: &answering{a.S.JetStream, err}, Timeout: time.Second})
+		return b.remove(ctx, &cli.Client{Conn: f.Client.Conn, JetStream: &failingDeletes{f.Client.JetStream, err}, Timeout: time.Second})
 	}
-	a.Expect(remove(t.Context(), context.DeadlineExceeded)).To(And(
-		MatchError(context.DeadlineExceeded), MatchError(ContainSubstring("was removed is not known"))))
-	a.Expect(remove(t.Context(), nats.ErrConnectionClosed)).To(MatchError(ContainSubstring("was removed is not known")))
+	f.Expect(remove(t.Context(), context.DeadlineExceeded)).To(And(
+		MatchError(context.DeadlineExceeded), MatchError(ContainSubstring("it is not known whether bucket"))))
+	f.Expect(remove(t.Context(), nats.ErrConnectionClosed)).To(MatchError(ContainSubstring("it is not known whether bucket")))
 	err := remove(over, context.Canceled)
-	expectInterrupted(a, err, "bucket rm")
-	a.Expect(err).To(MatchError(ContainSubstring("was removed is not known")))
+	expectInterrupted(f, err, "bucket rm")
+	f.Expect(err).To(MatchError(ContainSubstring("it is not known whether bucket")))
 	refused := &jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "temporarily unavailable"}
-	a.Expect(remove(t.Context(), refused)).To(And(MatchError(refused), MatchError(ContainSubstring("was not removed"))))
-	a.Expect(remove(t.Context(), jetstream.ErrBucketNotFound)).To(MatchError(ContainSubstring("nothing was removed")))
+	f.Expect(remove(t.Context(), refused)).To(And(MatchError(refused), MatchError(ContainSubstring("was not removed"))))
+	f.Expect(remove(t.Context(), jetstream.ErrBucketNotFound)).To(MatchError(ContainSubstring("nothing was removed")))
 }
 
-func TestAnEvictionThatIsInterruptedIsNotSaidToHaveFailed(t *testing.T) {
+func TestAnInterruptedEvictionIsReportedAsUnknown(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	a.Put("jobs", clitest.Leading("web-1", nil))
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
 	ctx, interrupt := context.WithCancel(t.Context())
-	c, v, meant := a.asked(1, interrupt)
-	_, err := c.evict(ctx, v, meant)
-	expectInterrupted(a, err, "evict")
-	a.Expect(err).To(MatchError(ContainSubstring("whether web-1 was evicted is not known")))
-	_, err = c.evict(ctx, v, meant)
-	a.Expect(err).To(MatchError("interrupted"), "it has not got that far")
+	c, v, shown := f.beginEviction(1, interrupt)
+	_, err := c.evict(ctx, v, shown)
+	expectInterrupted(f, err, "evict")
+	f.Expect(err).To(MatchError(ContainSubstring("it is not known whether web-1 was evicted")))
+	_, err = c.evict(ctx, v, shown)
+	f.Expect(err).To(MatchError("interrupted"), "the second call does not reach the deletion")
 }

@@ -11,20 +11,24 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-const lsHelp = `With --json the result is a list of objects: ` + look.HolderHelp + `.
+const lsHelp = `The command lists each election that has a leader. It leaves out keys without a holder, and keys with other data, such as the plan of
+a group. The exit code is 0, even if there are no elections.
 
-Without a terminal the columns are separated by tabs, and there is no header: election, leader, state, since, term, last
-renewal, time left, host. Elections that nobody holds are left out, and so are keys that hold other things, such as the plan
-of a group. The exit code is 0, also when there are none.`
+Example: election-cli ls --json
 
-// lsCommand is the command of that name.
+With --json the result is an array of objects: ` + look.HolderHelp + `.
+
+Without a terminal there is no header, and the columns are separated by tabs: election, leader, state, since, term, last renewal,
+time left, host.`
+
+// lsCommand implements ls.
 type lsCommand struct {
 	*cli.Env
 	json bool
 }
 
-func registerLs(app *fisk.Application, t *cli.Env) {
-	c := &lsCommand{Env: t}
+func registerLs(app *fisk.Application, env *cli.Env) {
+	c := &lsCommand{Env: env}
 	cmd := app.Command("ls", "Lists the elections of the bucket with their leaders").Alias("list").HelpLong(lsHelp).Action(cli.Action(c.run))
 	cmd.Flag("json", "Write the elections as JSON").UnNegatableBoolVar(&c.json)
 }
@@ -33,12 +37,12 @@ func registerLs(app *fisk.Application, t *cli.Env) {
 func (c *lsCommand) run(ctx context.Context) error {
 	v, err := look.Open(ctx, c.Env, "ls")
 	if err != nil {
-		return cli.OrInterrupted(ctx, err)
+		return cli.InterruptedOr(ctx, err)
 	}
 	defer v.Conn.Close()
 	elections, err := v.Leaders(ctx)
 	if err != nil {
-		return cli.OrInterrupted(ctx, err)
+		return cli.InterruptedOr(ctx, err)
 	}
 	if c.json {
 		return terminal.WriteJSON(c.Stdout, elections)
@@ -47,5 +51,5 @@ func (c *lsCommand) run(ctx context.Context) error {
 		fmt.Fprintf(c.Stderr, "Nobody leads in bucket %s on %s\n", v.Bucket.Bucket(), v.ServerURL())
 		return nil
 	}
-	return look.Table(v, elections).Print(c.Stdout)
+	return look.ElectionTable(v, elections).Print(c.Stdout)
 }

@@ -1,27 +1,27 @@
-// Command election-cli rehearses and runs leader elections on NATS.
+// Command election-cli operates, runs and rehearses leader elections on NATS.
 //
-//	election-cli ls                  list the elections of a bucket and who leads
+//	election-cli ls                  list the elections of a bucket with their leaders
 //	election-cli info [KEY]          describe the bucket, or one election
 //	election-cli watch [KEY]         print the events of elections as they happen
-//	election-cli wait KEY            wait until somebody leads, or nobody does
-//	election-cli check [KEY]         check bucket and elections, for monitoring
+//	election-cli wait KEY            wait until a candidate leads, or until nobody does
+//	election-cli check [KEY]         check the bucket and its elections, for monitoring
 //	election-cli candidates KEY      list the candidates that answer
 //	election-cli resign KEY          ask the leader to resign
 //	election-cli transfer KEY        ask the leader to hand over to another candidate
-//	election-cli evict KEY           delete the leader's key
-//	election-cli pause KEY           keep all candidates from campaigning, until resume KEY
+//	election-cli evict KEY           delete the leader's key (the leader loses its term)
+//	election-cli pause KEY           stop all candidates from campaigning, until resume KEY
 //	election-cli campaign KEY        campaign until interrupted
-//	election-cli file KEY PATH       keep a file on the host that leads, or check it
-//	election-cli bucket add          make a bucket for elections; also: info, rm
-//	election-cli server              run a JetStream server to try things out
+//	election-cli file KEY PATH       maintain a file on the host that leads, or check it
+//	election-cli bucket add          create a bucket for elections; also: info, rm
+//	election-cli server              run a JetStream server for experiments
 //	election-cli run KEY -- PROGRAM  run a program while this host leads
 //	election-cli dashboard           print a Grafana dashboard; also: rules, for Prometheus
 //	election-cli drill               rehearse failovers and measure how long each takes
 //
-// Flags, environment and contexts for the connection are those of natscli. Data goes to stdout, everything else to
-// stderr. The exit code is 0 if all is well, 1 for a negative result, 2 for wrong usage or any other error, and 130 for
-// a command that was interrupted before it had a result. Commands that have others, as run, wait and check do, say so in
-// their help.
+// The flags, environment variables and contexts for the connection are those of natscli. Commands write data to stdout, and
+// everything else to stderr. The exit code is 0 for success, 1 for a negative result, 2 for wrong usage and any other error,
+// and 130 for a command that was interrupted before it had a result. Commands with other exit codes, such as run, wait and
+// check, document them in their help.
 package main
 
 import (
@@ -41,13 +41,15 @@ import (
 
 const appHelp = `Leader election for fleets that run NATS
 
-Each key of a JetStream Key-Value bucket with a TTL is one election. Server, credentials and contexts are found as the
-nats utility finds them; flags override the environment, which overrides the context.
+Each key of a JetStream Key-Value bucket with a TTL is one election. The command finds server, credentials and contexts like the
+nats utility: flags override the environment, which overrides the context.
 
-Data is written to stdout, everything else to stderr. Colour is used on terminals only and never when NO_COLOR is set.
+Commands write data to stdout, and everything else to stderr. They use colours only on a terminal, and never if NO_COLOR is set.
 
-Exit codes: 0 all is well; 1 a negative result, such as a drill that found two leaders; 2 wrong usage or any other
-error; 130 interrupted before there was a result. Commands that have others say so in their help.
+Example: election-cli ls --server nats://127.0.0.1:4222
+
+Exit codes: 0 for success; 1 for a negative result, such as a drill that found two leaders; 2 for wrong usage and any other error;
+130 if interrupted before there was a result. Commands with other exit codes document them in their help.
 
 Completion for bash and zsh, and the manual page:
 
@@ -60,18 +62,18 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run executes one command line and returns its exit code. Help and completion end the process by themselves.
+// run executes one command line and returns its exit code. For help and completion, fisk ends the process.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	args, argv := cutProgram(args)
-	t := &cli.Env{Stdin: stdin, Stdout: stdout, Stderr: stderr, Argv: argv}
-	_, err := app(t).Parse(args)
+	env := &cli.Env{Stdin: stdin, Stdout: stdout, Stderr: stderr, Argv: argv}
+	_, err := app(env).Parse(args)
 	if err == nil {
 		return cli.ExitOK
 	}
-	if v, ok := errors.AsType[*cli.ExitError](err); ok && v.Message == "" { // it has said what there is to say
+	if v, ok := errors.AsType[*cli.ExitError](err); ok && v.Message == "" { // the command has already written everything
 		return v.Code
 	}
-	if !answered(err) {
+	if !fromCommand(err) {
 		err = fmt.Errorf("%w\nRun 'election-cli --help' for the commands, 'election-cli COMMAND --help' for their flags", err)
 	}
 	const prefix = "election-cli: "
@@ -80,25 +82,24 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if v, ok := errors.AsType[*cli.ExitError](err); ok {
 		return v.Code
 	}
-	return exitOfError(args)
+	return errorExitCode(args)
 }
 
-// ownErrors are the exit codes for wrong usage and any other error of those commands whose other codes mean something
-// else, as is the custom for such commands.
-var ownErrors = map[string]int{
-	"check": int(checkup.GradeUnknown),
+// errorExitCodes are the exit codes for wrong usage and any other error of the commands that do not use cli.ExitFailure.
+var errorExitCodes = map[string]int{
+	"check": int(checkup.StatusUnknown),
 	"run":   supervise.ExitOwnError,
 }
 
-// exitOfError returns the exit code of the command that the arguments name, for wrong usage or any other error.
-func exitOfError(args []string) int {
-	if code, ok := ownErrors[commandOf(args)]; ok {
+// errorExitCode returns the exit code for wrong usage and any other error of the command in the arguments.
+func errorExitCode(args []string) int {
+	if code, ok := errorExitCodes[commandOf(args)]; ok {
 		return code
 	}
 	return cli.ExitFailure
 }
 
-// commandOf returns the command that the arguments name, empty if none.
+// commandOf returns the name of the command in the arguments; empty if there is none.
 func commandOf(args []string) string {
 	line, _ := app(&cli.Env{Stdout: io.Discard, Stderr: io.Discard}).ParseContext(args)
 	if line == nil || line.SelectedCommand == nil {
@@ -107,47 +108,47 @@ func commandOf(args []string) string {
 	return line.SelectedCommand.FullCommand()
 }
 
-// answered says whether err came from a command, which has said all there is to say.
-func answered(err error) bool {
-	_, ok := errors.AsType[cli.Failure](err)
+// fromCommand reports whether a command returned err. The parser of the command line returns all other errors.
+func fromCommand(err error) bool {
+	_, ok := errors.AsType[cli.CommandError](err)
 	return ok
 }
 
-// A key or an argument that begins with @ is no file to read arguments from.
+// fisk must not read arguments from a file when a key or an argument begins with @.
 func init() { fisk.EnableFileExpansion = false }
 
 // app builds the command line.
-func app(t *cli.Env) *fisk.Application {
+func app(env *cli.Env) *fisk.Application {
 	app := fisk.New("election-cli", appHelp)
-	app.UsageWriter(t.Stdout).ErrorWriter(t.Stderr)
+	app.UsageWriter(env.Stdout).ErrorWriter(env.Stderr)
 	app.Author("The election authors")
 	app.Version(version())
 	app.HelpFlag.Short('h')
-	t.Connection.Register(app)
-	app.Flag("bucket", "Key-Value bucket that holds the elections").Envar("ELECTION_BUCKET").
-		Default(cli.DefaultBucket).StringVar(&t.Bucket)
-	registerLs(app, t)
-	registerInfo(app, t)
-	registerWatch(app, t)
-	registerWait(app, t)
-	registerCheck(app, t)
-	registerEvict(app, t)
-	registerCampaign(app, t)
-	registerCandidates(app, t)
-	registerHandover(app, t)
-	registerPause(app, t)
-	registerFile(app, t)
-	registerBucket(app, t)
-	registerServer(app, t)
-	registerRun(app, t)
-	registerDashboard(app, t)
-	registerDrill(app, t)
-	registerChild(app, t)
+	env.Connection.Register(app)
+	app.Flag("bucket", "Key-Value bucket with the elections").Envar("ELECTION_BUCKET").
+		Default(cli.DefaultBucket).StringVar(&env.Bucket)
+	registerLs(app, env)
+	registerInfo(app, env)
+	registerWatch(app, env)
+	registerWait(app, env)
+	registerCheck(app, env)
+	registerEvict(app, env)
+	registerCampaign(app, env)
+	registerCandidates(app, env)
+	registerHandover(app, env)
+	registerPause(app, env)
+	registerFile(app, env)
+	registerBucket(app, env)
+	registerServer(app, env)
+	registerRun(app, env)
+	registerDashboard(app, env)
+	registerDrill(app, env)
+	registerDrillProcess(app, env)
 	registerGuardian(app)
 	return app
 }
 
-// version returns the version that the binary was built from.
+// version returns the version of the module from which the binary was built.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {

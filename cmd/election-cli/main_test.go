@@ -17,16 +17,16 @@ import (
 	"github.com/natscampaign/election/internal/supervise"
 )
 
-// asProgram is what this binary does when a test has the command run it; it returns if that is not so.
+// asProgram acts as the program that a command runs, if a test started this binary for that. It returns otherwise.
 var asProgram func()
 
-// buildDir is where the binary under test is built, if a test asks for it.
+// buildDir is the folder of the binary under test.
 var buildDir string
 
 func TestMain(m *testing.M) {
 	supervise.PassGate(os.Args)
 	if asProgram != nil {
-		asProgram() // a test has it run by the command
+		asProgram()
 	}
 	for _, name := range []string{
 		"NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_CREDS", "NATS_NKEY", "NATS_CERT", "NATS_KEY", "NATS_CA",
@@ -38,14 +38,14 @@ func TestMain(m *testing.M) {
 	if buildDir, err = os.MkdirTemp("", "election-cli-test-"); err != nil {
 		panic(err)
 	}
-	_ = os.Setenv("XDG_CONFIG_HOME", buildDir) // no test depends on the contexts of whoever runs it
+	_ = os.Setenv("XDG_CONFIG_HOME", buildDir) // no test depends on the contexts of the developer
 	natstest.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(buildDir)
 		os.Exit(code)
 	}))
 }
 
-// binary builds the command once, with the race detector if the tests have it, and returns its path.
+// binary builds election-cli once, with the race detector if the tests use it, and returns its path.
 var binary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(buildDir, "election-cli.exe")
 	args := []string{"build", "-o", path}
@@ -59,7 +59,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, err
 })
 
-// command returns the built binary, ready to be run; it does not outlive the test.
+// command returns the built binary with arguments. The process does not outlive the test.
 func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	path, err := binary()
@@ -76,9 +76,17 @@ func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes
 	return cmd, stdout, stderr
 }
 
-// try runs a command line in this process.
-func try(args ...string) (code int, stdout, stderr string) {
+// runInProcess runs a command line in this process.
+func runInProcess(args ...string) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
 	code = run(args, strings.NewReader(""), &out, &err)
 	return code, out.String(), err.String()
+}
+
+// inRealTime skips a test with -short in which leases begin and end in real time.
+func inRealTime(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("leases run out in real time: not with -short")
+	}
 }

@@ -20,7 +20,7 @@ type metricsServer struct {
 	address  net.Addr
 }
 
-// serveMetrics listens on address, so that a wrong one is known before anything else begins.
+// serveMetrics listens on address, so that a wrong address is an error before the command connects.
 func serveMetrics(address string, log *slog.Logger) (*metricsServer, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -48,7 +48,7 @@ func serveMetrics(address string, log *slog.Logger) (*metricsServer, error) {
 	return m, nil
 }
 
-// stop ends the server, giving requests under way a moment.
+// stop stops the server. Active requests have one second to end.
 func (m *metricsServer) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -15,9 +15,9 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// guarded is a server with a user who may do anything, and a monitor who may read the state of the bucket and its keys, and publish
-// to the given subjects.
-func guarded(t *testing.T, publish ...string) (*server.Server, *cli.Session) {
+// startServerWithMonitor starts a server with two users: admin has all permissions, and monitor may read the bucket and its keys, and
+// publish to the given subjects. It returns a client of admin.
+func startServerWithMonitor(t *testing.T, publish ...string) (*server.Server, *cli.Client) {
 	t.Helper()
 	g := NewWithT(t)
 	s, err := server.NewServer(&server.Options{
@@ -33,58 +33,59 @@ func guarded(t *testing.T, publish ...string) (*server.Server, *cli.Session) {
 	g.Expect(err).NotTo(HaveOccurred())
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	g.Expect(s.ReadyForConnections(clitest.Patience)).To(BeTrue())
-	operator, err := (&cli.ConnFlags{Server: s.ClientURL(), User: "admin", Password: "a", Timeout: clitest.Patience}).Connect()
+	g.Expect(s.ReadyForConnections(clitest.Timeout)).To(BeTrue())
+	operator, err := (&cli.ConnectionFlags{Server: s.ClientURL(), User: "admin", Password: "a", Timeout: clitest.Timeout}).Connect()
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(operator.Conn.Close)
 	return s, operator
 }
 
-func TestAMonitorThatMayOnlyReadCanCheckAndInform(t *testing.T) {
+func TestCheckAndInfoNeedOnlyReadPermissions(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes seconds to find out what is not permitted")
+		t.Skip("a request without permission takes seconds")
 	}
 	t.Parallel()
-	s, operator := guarded(t)
-	a := &arena{&clitest.Site{Gomega: NewWithT(t), T: t, S: operator}}
+	s, operator := startServerWithMonitor(t)
+	f := &fixture{&clitest.Fixture{Gomega: NewWithT(t), T: t, Client: operator}}
 	var err error
-	a.Bucket, err = election.CreateBucket(t.Context(), operator.JetStream, election.BucketConfig{Name: "LEADER_ELECTION", TTL: monitored})
-	a.Expect(err).NotTo(HaveOccurred())
-	a.Put("jobs", clitest.Leading("web-1", nil))
-	try := func(args ...string) (int, string, string) {
+	f.Bucket, err = election.CreateBucket(t.Context(), operator.JetStream, election.BucketConfig{Name: "LEADER_ELECTION", TTL: healthyTTL})
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	monitor := func(args ...string) (int, string, string) {
 		cmd, stdout, stderr := command(t, append(args, "-s", s.ClientURL(), "--user", "monitor", "--password", "m")...)
 		_ = cmd.Run()
 		return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 	}
-	code, stdout, stderr := try("check", "jobs", "--format", "nagios")
-	a.Expect(code).To(Equal(2), stderr)
-	a.Expect(stdout).To(ContainSubstring("the key election-check cannot be written"))
-	code, stdout, stderr = try("check", "jobs", "--format", "nagios", "--ignore", "write-refused", "--ignore", "watch-refused", "--ignore", "subscribe-refused")
-	a.Expect(code).To(Equal(0), stdout+stderr)
-	a.Expect(stdout).To(HavePrefix("ELECTION OK - web-1 leads jobs"))
-	code, stdout, stderr = try("info", "jobs")
-	a.Expect(code).To(Equal(cli.ExitOK), stderr)
-	a.Expect(stdout).To(ContainSubstring("Leader: web-1"))
-	a.Put("gone", clitest.Leading("web-2", clitest.Fields{"released": time.Now()}))
-	a.Put("more", clitest.Leading("web-3", nil))
-	code, stdout, stderr = try("ls")
-	a.Expect(code).To(Equal(cli.ExitOK), stderr)
-	a.Expect(stdout).To(MatchRegexp(`^jobs\tweb-1\t.*\nmore\tweb-3\t.*\n$`), "without permission for a consumer they are read one by one")
+	code, stdout, stderr := monitor("check", "jobs", "--format", "nagios")
+	f.Expect(code).To(Equal(2), stderr)
+	f.Expect(stdout).To(ContainSubstring("the key election-check cannot be written"))
+	code, stdout, stderr = monitor("check", "jobs", "--format", "nagios", "--ignore", "write-refused", "--ignore", "watch-refused", "--ignore", "subscribe-refused")
+	f.Expect(code).To(Equal(0), stdout+stderr)
+	f.Expect(stdout).To(HavePrefix("ELECTION OK - web-1 leads jobs"))
+	code, stdout, stderr = monitor("info", "jobs")
+	f.Expect(code).To(Equal(cli.ExitOK), stderr)
+	f.Expect(stdout).To(ContainSubstring("Leader: web-1"))
+	f.Put("gone", clitest.LeaderRecord("web-2", clitest.Record{"released": time.Now()}))
+	f.Put("more", clitest.LeaderRecord("web-3", nil))
+	code, stdout, stderr = monitor("ls")
+	f.Expect(code).To(Equal(cli.ExitOK), stderr)
+	f.Expect(stdout).To(MatchRegexp(`^jobs\tweb-1\t.*\nmore\tweb-3\t.*\n$`), "without permission for a consumer the keys are read one by one")
 }
 
-func TestPermissionForResignAloneIsEnoughToResign(t *testing.T) {
+func TestResignNeedsOnlyThePermissionToResign(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
-	s, operator := guarded(t, "election-control.LEADER_ELECTION.resign.jobs")
+	s, operator := startServerWithMonitor(t, "election-control.LEADER_ELECTION.resign.jobs")
 	g := NewWithT(t)
-	bucket, err := election.CreateBucket(t.Context(), operator.JetStream, election.BucketConfig{Name: "LEADER_ELECTION", TTL: monitored})
+	bucket, err := election.CreateBucket(t.Context(), operator.JetStream, election.BucketConfig{Name: "LEADER_ELECTION", TTL: healthyTTL})
 	g.Expect(err).NotTo(HaveOccurred())
 	e, err := election.NewElection("web-1", "jobs", bucket, election.WithSplay(0), election.WithStandDown(0))
 	g.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(t.Context()) }()
-	t.Cleanup(func() { clitest.ShutDown(t, e) })
-	g.Eventually(e.IsLeader).WithTimeout(clitest.Patience).Should(BeTrue())
+	t.Cleanup(func() { clitest.Shutdown(t, e) })
+	g.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
 	monitor := func(args ...string) (int, string, string) {
-		return try(append(args, "-s", s.ClientURL(), "--user", "monitor", "--password", "m")...)
+		return runInProcess(append(args, "-s", s.ClientURL(), "--user", "monitor", "--password", "m")...)
 	}
 	code, _, stderr := monitor("candidates", "jobs")
 	g.Expect(code).To(Equal(cli.ExitFailure), stderr)
@@ -98,27 +99,27 @@ func TestPermissionForResignAloneIsEnoughToResign(t *testing.T) {
 	g.Expect(e.IsLeader()).To(BeFalse())
 }
 
-func TestInfoDescribesEachReplica(t *testing.T) {
+func TestInfoAndCheckReportAnOfflineReplica(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a cluster takes seconds")
 	}
 	t.Parallel()
 	g := NewWithT(t)
 	c := natstest.StartCluster(t, 3)
-	bucket := c.Bucket(t, c.Connect(t), monitored)
+	bucket := c.Bucket(t, c.Connect(t), healthyTTL)
 	_, err := bucket.Put(t.Context(), "jobs", []byte("web-1"))
 	g.Expect(err).NotTo(HaveOccurred())
 	leader := c.StreamLeader(t, bucket.Bucket())
-	var away string
+	var crashed string
 	for _, s := range c.Servers() {
 		if s.Name() != leader {
-			away = s.Name()
+			crashed = s.Name()
 		}
 	}
-	a := &arena{&clitest.Site{Gomega: g, T: t}}
-	look := func() map[string]look.Peer {
+	f := &fixture{&clitest.Fixture{Gomega: g, T: t}}
+	peersNow := func() map[string]look.Peer {
 		var b look.BucketInfo
-		a.read(cli.ExitOK, &b, "info", "-s", c.URL(), "--bucket", bucket.Bucket())
+		f.read(cli.ExitOK, &b, "info", "-s", c.URL(), "--bucket", bucket.Bucket())
 		g.Expect(b.Replicas).To(Equal(3))
 		peers := map[string]look.Peer{}
 		for _, p := range b.Peers {
@@ -126,17 +127,17 @@ func TestInfoDescribesEachReplica(t *testing.T) {
 		}
 		return peers
 	}
-	peers := look()
+	peers := peersNow()
 	g.Expect(peers).To(HaveLen(3))
 	g.Expect(peers[leader].Leader).To(BeTrue())
-	g.Expect(peers[away].Leader).To(BeFalse())
-	c.Crash(away)
+	g.Expect(peers[crashed].Leader).To(BeFalse())
+	c.Crash(crashed)
 	g.Eventually(func() bool {
-		p := look()[away]
+		p := peersNow()[crashed]
 		return p.Offline || !p.Current
-	}).WithTimeout(2 * clitest.Patience).WithPolling(time.Second).Should(BeTrue())
+	}).WithTimeout(2 * clitest.Timeout).WithPolling(time.Second).Should(BeTrue())
 	g.Eventually(func() string {
-		_, stdout, _ := try("check", "-s", c.URL(), "--bucket", bucket.Bucket(), "--format", "nagios")
+		_, stdout, _ := runInProcess("check", "-s", c.URL(), "--bucket", bucket.Bucket(), "--format", "nagios")
 		return stdout
-	}).WithTimeout(2 * clitest.Patience).Should(And(HavePrefix("ELECTION WARNING"), ContainSubstring("1 of 3 replicas are offline: "+away)))
+	}).WithTimeout(2 * clitest.Timeout).Should(And(HavePrefix("ELECTION WARNING"), ContainSubstring("1 of 3 replicas are offline: "+crashed)))
 }

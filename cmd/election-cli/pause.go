@@ -11,50 +11,54 @@ import (
 	"github.com/natscampaign/election/internal/look"
 )
 
-const pauseHelp = `The leader leads on, but no candidate campaigns, not even a candidate that starts later: if the leader stops or fails, the
-election has no leader until 'election-cli resume KEY'. The pause is stored in the metadata of the stream behind the bucket, and
-does not expire. It takes permission to update that stream and, to notify candidates of it at once, permission to publish to
-election-control.BUCKET.refresh.KEY.
+const pauseHelp = `The leader keeps leading, but no candidate campaigns, not even a candidate that starts later. If the leader stops or fails, the
+election has no leader until 'election-cli resume KEY'. The pause does not expire. It is stored in the metadata of the stream
+behind the bucket, so the command needs permission to update that stream and, to notify candidates at once, permission to publish
+to election-control.BUCKET.refresh.KEY.
 
-Exit codes: 0 it is paused; 2 wrong usage or any other error.`
+Example: election-cli pause scheduler
 
-const resumeHelp = `It undoes 'election-cli pause KEY': candidates campaign again, within seconds if nobody leads.
+Exit codes: 0 if the election is paused; 2 for wrong usage and any other error.`
 
-Exit codes: 0 it is not paused; 2 wrong usage or any other error.`
+const resumeHelp = `The command ends the pause of 'election-cli pause KEY'. If nobody leads, candidates campaign again within seconds.
 
-// pauseCommand is the command pause, or resume.
+Example: election-cli resume scheduler
+
+Exit codes: 0 if the election is not paused; 2 for wrong usage and any other error.`
+
+// pauseCommand implements pause and resume.
 type pauseCommand struct {
 	*cli.Env
-	key string
-	do  func(*admin.Admin, context.Context, string) error
-	say string
+	key   string
+	set   func(*admin.Admin, context.Context, string) error
+	state string // after the command
 }
 
-func registerPause(app *fisk.Application, t *cli.Env) {
+func registerPause(app *fisk.Application, env *cli.Env) {
 	for _, c := range []struct {
 		name, short, help string
-		pauser            *pauseCommand
+		command           *pauseCommand
 	}{
-		{"pause", "Keeps all candidates of an election from campaigning", pauseHelp,
-			&pauseCommand{Env: t, do: (*admin.Admin).Pause, say: "paused: its leader leads on, no candidate campaigns"}},
+		{"pause", "Stops all candidates of an election from campaigning", pauseHelp,
+			&pauseCommand{Env: env, set: (*admin.Admin).Pause, state: "paused: its leader keeps leading, and no candidate campaigns"}},
 		{"resume", "Lets candidates campaign again", resumeHelp,
-			&pauseCommand{Env: t, do: (*admin.Admin).Resume, say: "not paused"}},
+			&pauseCommand{Env: env, set: (*admin.Admin).Resume, state: "not paused"}},
 	} {
-		cmd := app.Command(c.name, c.short).HelpLong(c.help).Action(cli.Action(c.pauser.run))
-		cmd.Arg("key", "The election").Required().StringVar(&c.pauser.key)
+		cmd := app.Command(c.name, c.short).HelpLong(c.help).Action(cli.Action(c.command.run))
+		cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.command.key)
 	}
 }
 
-// run pauses the election, or resumes it.
+// run pauses or resumes the election.
 func (p *pauseCommand) run(ctx context.Context) error {
-	view, err := look.Open(ctx, p.Env, "pause")
+	v, err := look.Open(ctx, p.Env, "pause")
 	if err != nil {
-		return cli.OrInterrupted(ctx, err)
+		return cli.InterruptedOr(ctx, err)
 	}
-	defer view.Conn.Close()
-	if err := p.do(view.Admin, ctx, p.key); err != nil {
-		return cli.OrInterrupted(ctx, cli.InFlags(err))
+	defer v.Conn.Close()
+	if err := p.set(v.Admin, ctx, p.key); err != nil {
+		return cli.InterruptedOr(ctx, cli.AsFlagError(err))
 	}
-	_, err = fmt.Fprintf(p.Stdout, "%s is %s\n", p.key, p.say)
+	_, err = fmt.Fprintf(p.Stdout, "%s is %s\n", p.key, p.state)
 	return err
 }

@@ -18,24 +18,24 @@ import (
 	"github.com/natscampaign/election/internal/clitest"
 )
 
-func TestADrillWhoseCandidateBreaksShowsWhatItFoundAndKeepsItsHistories(t *testing.T) {
+func TestADrillWhoseCandidateExitsUnexpectedlyReportsItsResultsAndKeepsItsHistories(t *testing.T) {
 	skipWithoutProcesses(t)
 	t.Parallel()
 	g := NewWithT(t)
 	temp := t.TempDir()
 	cmd, stdout, stderr := command(t, "drill", "--processes", "--ttl", "2s", "--candidates", "2", "--json")
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
-	progress, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
+	progress, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
-	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("leads")))
+	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("leads")))
 	candidate := regexp.MustCompile(`(?m)^ *(\d+) +` + strconv.Itoa(cmd.Process.Pid) + ` .*drill-process candidate`).FindStringSubmatch(listProcesses())
 	g.Expect(candidate).To(HaveLen(2))
 	pid, err := strconv.Atoi(candidate[1])
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(unix.Kill(pid, unix.SIGABRT)).To(Succeed())
-	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("Histories and logs are in " + temp)))
-	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("ended by itself")))
+	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("Histories and logs are in " + temp)))
+	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("ended by itself")))
 	g.Expect(cmd.Wait()).NotTo(Succeed())
 	g.Expect(cmd.ProcessState.ExitCode()).To(BeElementOf(cli.ExitFailure, cli.ExitNegative), stderr.String())
 	var r chaos.Report

@@ -19,14 +19,14 @@ import (
 	"github.com/natscampaign/election/internal/processes"
 )
 
-// skipWithoutProcesses skips a test that runs a drill on processes, for it takes long or cannot be.
+// skipWithoutProcesses skips a test that runs a drill on processes in short mode and on systems without support.
 func skipWithoutProcesses(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("takes half a minute")
+		t.Skip("a drill on processes takes half a minute")
 	}
 	if !history.Supported {
-		t.Skip("processes cannot be stopped on this system")
+		t.Skip("this system cannot stop and continue processes")
 	}
 }
 
@@ -60,13 +60,13 @@ func TestADrillOnProcessesPassesAndLeavesNothingBehind(t *testing.T) {
 	}
 	left, err := os.ReadDir(temp)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(left).To(BeEmpty(), "histories and data of servers")
+	g.Expect(left).To(BeEmpty(), "no histories and no data of servers remain")
 	drawing, err := os.ReadFile(svg)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(clitest.Texts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "server-3", "fault lasts", "0 ms with two leaders"))
+	g.Expect(clitest.SVGTexts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "server-3", "fault lasts", "0 ms with two leaders"))
 }
 
-// drillWith runs a drill with one kind of fault, and returns what came of it. It must be passed.
+// drillWith runs a drill on processes, which must pass, and returns its report.
 func drillWith(t *testing.T, args ...string) *chaos.Report {
 	t.Helper()
 	skipWithoutProcesses(t)
@@ -80,25 +80,25 @@ func drillWith(t *testing.T, args ...string) *chaos.Report {
 	return &r
 }
 
-func TestALeaderThatMayStillWriteLeadsOnWhenItsOtherRightsAreTaken(t *testing.T) {
+func TestALeaderWithPermissionToWriteKeepsLeadingWithoutItsOtherPermissions(t *testing.T) {
 	t.Parallel()
-	r := drillWith(t, "--for", "30s", "--ttl", "2s", "--fault", "revoke")
+	r := drillWith(t, "--for", "20s", "--ttl", "2s", "--fault", "revoke")
 	g := NewWithT(t)
 	g.Expect(r.Changes).To(BeEmpty())
 	g.Expect(r.Terms).To(Equal(1))
 	g.Expect(r.Faults).To(ContainElement(And(HaveField("Kind", "revoke"), HaveField("Count", BeNumerically(">=", 4)))))
 }
 
-// drillThatLeads starts a drill with all that it makes in the given folder, and returns it when somebody leads.
+// drillThatLeads starts a drill that keeps its files in the given folder, and returns when a candidate leads.
 func drillThatLeads(t *testing.T, temp string) (cmd *exec.Cmd, stdout *bytes.Buffer, progress <-chan string) {
 	t.Helper()
 	g := NewWithT(t)
 	cmd, stdout, _ = command(t, "drill", "--processes", "--ttl", "2s", "--candidates", "2")
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
-	progress, err := progressOf(&cmd.Stderr, cmd.StderrPipe)
+	progress, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
-	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("leads")))
+	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("leads")))
 	return cmd, stdout, progress
 }
 
@@ -113,14 +113,14 @@ func TestNoProcessOutlivesADrillThatIsKilled(t *testing.T) {
 	histories, err := filepath.Glob(filepath.Join(temp, "*", "*.history"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(histories).To(HaveLen(2))
-	g.Eventually(func() string { return lastBeats(g, histories) }).WithTimeout(clitest.Patience).WithPolling(2 * processes.BeatEvery).
+	g.Eventually(func() string { return lastBeats(g, histories) }).WithTimeout(clitest.Timeout).WithPolling(2 * processes.BeatInterval).
 		Should(Satisfy(func(now string) bool {
-			time.Sleep(2 * processes.BeatEvery)
+			time.Sleep(2 * processes.BeatInterval)
 			return now == lastBeats(g, histories)
 		}))
 }
 
-// lastBeats returns the last lines of histories.
+// lastBeats returns the last line of each history. It changes while a candidate runs.
 func lastBeats(g Gomega, histories []string) string {
 	var all []string
 	for _, path := range histories {
@@ -132,14 +132,14 @@ func lastBeats(g Gomega, histories []string) string {
 	return strings.Join(all, "\n")
 }
 
-func TestADrillOnProcessesThatIsInterruptedEndsThemAndRemovesAll(t *testing.T) {
+func TestAnInterruptedDrillEndsItsProcessesAndRemovesItsFiles(t *testing.T) {
 	skipWithoutProcesses(t)
 	t.Parallel()
 	g := NewWithT(t)
 	temp := t.TempDir()
 	cmd, stdout, progress := drillThatLeads(t, temp)
 	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
-	g.Eventually(progress).WithTimeout(clitest.Patience).Should(Receive(ContainSubstring("interrupted")))
+	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("interrupted")))
 	g.Expect(cmd.Wait()).NotTo(Succeed())
 	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(cli.ExitInterrupted))
 	g.Expect(stdout.String()).To(BeEmpty())

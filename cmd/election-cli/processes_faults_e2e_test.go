@@ -8,10 +8,9 @@ import (
 	"github.com/natscampaign/election/internal/chaos"
 )
 
-// TestForgedChangesChangeNothing has somebody publish them who may do nothing else.
-func TestForgedChangesChangeNothing(t *testing.T) {
+func TestForgedChangesCauseNoChangeOfLeader(t *testing.T) {
 	t.Parallel()
-	r := drillWith(t, "--for", "20s", "--ttl", "2s", "--fault", "forge")
+	r := drillWith(t, "--for", "15s", "--ttl", "2s", "--fault", "forge")
 	g := NewWithT(t)
 	g.Expect(r.Changes).To(BeEmpty())
 	g.Expect(r.OverlapMS).To(BeZero())
@@ -19,10 +18,10 @@ func TestForgedChangesChangeNothing(t *testing.T) {
 	g.Expect(r.Faults).To(ContainElement(And(HaveField("Kind", "forge"), HaveField("Count", BeNumerically(">=", 3)))))
 }
 
-// TestALeaderStandsDownAtOnceWhenItIsToldOfARewind has servers forget renewals, and whole terms.
-func TestALeaderStandsDownAtOnceWhenItIsToldOfARewind(t *testing.T) {
+// In this drill the bucket forgets renewals and whole terms.
+func TestALeaderStandsDownAtOnceWhenItDetectsARewind(t *testing.T) {
 	t.Parallel()
-	r := drillWith(t, "--for", "45s", "--ttl", "4s", "--replicas", "1", "--fault", "rewind")
+	r := drillWith(t, "--for", "22s", "--ttl", "3s", "--replicas", "1", "--fault", "rewind")
 	g := NewWithT(t)
 	g.Expect(r.OverlapMS).To(BeZero())
 	g.Expect(r.TermsOutOfOrder).To(BeZero())

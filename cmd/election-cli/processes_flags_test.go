@@ -8,10 +8,10 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 )
 
-func TestFlagsOfADrillOnProcessesAreChecked(t *testing.T) {
+func TestInvalidFlagsOfADrillOnProcessesAreRefused(t *testing.T) {
 	for _, c := range []struct {
-		args []string
-		says []string
+		args     []string
+		messages []string
 	}{
 		{[]string{"--for", "1m"}, []string{"--for", "--processes"}},
 		{[]string{"--seed", "1", "--keep"}, []string{"--seed", "--keep", "--processes"}},
@@ -31,16 +31,16 @@ func TestFlagsOfADrillOnProcessesAreChecked(t *testing.T) {
 		{[]string{"--processes", "-s", "h:1"}, []string{"--processes", "--server"}},
 	} {
 		g := NewWithT(t)
-		code, stdout, stderr := try(append([]string{"drill"}, c.args...)...)
+		code, stdout, stderr := runInProcess(append([]string{"drill"}, c.args...)...)
 		g.Expect(code).To(Equal(cli.ExitFailure), "%q", c.args)
 		g.Expect(stdout).To(BeEmpty(), "%q", c.args)
-		for _, text := range c.says {
+		for _, text := range c.messages {
 			g.Expect(stderr).To(ContainSubstring(text), "%q", c.args)
 		}
 	}
 }
 
-func TestRatesAreReadAsPartOrPercent(t *testing.T) {
+func TestARateIsAFractionOrAPercentage(t *testing.T) {
 	g := NewWithT(t)
 	for text, want := range map[string]float64{"0": 0, "0%": 0, "1%": 0.01, "0.01": 0.01, "2.5%": 0.025, "50%": 0.5} {
 		g.Expect(parseRate(text)).To(BeNumerically("~", want, 1e-9), text)

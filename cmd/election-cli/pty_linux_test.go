@@ -17,13 +17,13 @@ import (
 	"github.com/natscampaign/election/internal/clitest"
 )
 
-// pty returns both ends of a terminal.
+// pty returns both ends of a pseudo-terminal.
 func pty(t *testing.T) (user, terminal *os.File) {
 	t.Helper()
 	g := NewWithT(t)
 	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
-		t.Skip("there are no terminals here: ", err)
+		t.Skip("this system has no pseudo-terminals: ", err)
 	}
 	t.Cleanup(func() { _ = user.Close() })
 	g.Expect(unix.IoctlSetPointerInt(int(user.Fd()), unix.TIOCSPTLCK, 0)).To(Succeed())
@@ -35,63 +35,63 @@ func pty(t *testing.T) (user, terminal *os.File) {
 	return user, terminal
 }
 
-func TestOnATerminalOnlyAYesEvicts(t *testing.T) {
+func TestEvictOnATerminalNeedsAYes(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	a.Put("jobs", clitest.Leading("web-1", nil))
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
 	for _, c := range []struct {
-		answer string
-		code   int
-		stands bool
+		answer  string
+		code    int
+		remains bool
 	}{{"n\n", cli.ExitNegative, true}, {"\n", cli.ExitNegative, true}, {"sure\n", cli.ExitNegative, true}, {"\x04", cli.ExitNegative, true}, {"Yes\n", cli.ExitOK, false}} {
 		user, terminal := pty(t)
-		cmd, stdout, stderr := a.command("evict", "jobs")
+		cmd, stdout, stderr := f.command("evict", "jobs")
 		cmd.Stdin = terminal
 		_, err := user.WriteString(c.answer)
-		a.Expect(err).NotTo(HaveOccurred())
+		f.Expect(err).NotTo(HaveOccurred())
 		if err := cmd.Run(); err != nil {
-			a.Expect(err).To(BeAssignableToTypeOf(&exec.ExitError{}))
+			f.Expect(err).To(BeAssignableToTypeOf(&exec.ExitError{}))
 		}
-		a.Expect(cmd.ProcessState.ExitCode()).To(Equal(c.code), "%q: %s", c.answer, stderr)
-		a.Expect(stderr.String()).To(ContainSubstring("Evict web-1 from jobs? [y/N]"))
-		a.Expect(a.Stands("jobs")).To(Equal(c.stands), "%q", c.answer)
+		f.Expect(cmd.ProcessState.ExitCode()).To(Equal(c.code), "%q: %s", c.answer, stderr)
+		f.Expect(stderr.String()).To(ContainSubstring("Evict web-1 from jobs? [y/N]"))
+		f.Expect(f.HasRecord("jobs")).To(Equal(c.remains), "%q", c.answer)
 		if c.code == cli.ExitNegative {
-			a.Expect(stdout.String()).To(BeEmpty())
-			a.Expect(stderr.String()).To(ContainSubstring("nothing was done"))
+			f.Expect(stdout.String()).To(BeEmpty())
+			f.Expect(stderr.String()).To(ContainSubstring("nothing was done"))
 		}
 	}
 }
 
-func TestOnATerminalThereAreTablesAndColour(t *testing.T) {
+func TestATerminalGetsTablesAndColours(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, clitest.Quiet)
-	a.Put("jobs", clitest.Leading("web-1\x1b[5m", nil))
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1\x1b[5m", nil))
 	for _, noColor := range []string{"", "1"} {
 		user, terminal := pty(t)
-		cmd, _, _ := a.command("info", "jobs")
+		cmd, _, _ := f.command("info", "jobs")
 		cmd.Stdout, cmd.Env = terminal, append(os.Environ(), "TERM=xterm", "NO_COLOR="+noColor)
-		a.Expect(cmd.Run()).To(Succeed())
+		f.Expect(cmd.Run()).To(Succeed())
 		text := make([]byte, 1<<16)
 		n, err := user.Read(text)
-		a.Expect(err).NotTo(HaveOccurred())
+		f.Expect(err).NotTo(HaveOccurred())
 		if noColor == "" {
-			a.Expect(string(text[:n])).To(ContainSubstring("\x1b[1mElection jobs"))
+			f.Expect(string(text[:n])).To(ContainSubstring("\x1b[1mElection jobs"))
 		} else {
-			a.Expect(string(text[:n])).NotTo(ContainSubstring("\x1b"))
+			f.Expect(string(text[:n])).NotTo(ContainSubstring("\x1b"))
 		}
-		a.Expect(string(text[:n])).NotTo(ContainSubstring("\x1b[5m"))
+		f.Expect(string(text[:n])).NotTo(ContainSubstring("\x1b[5m"))
 	}
 	user, terminal := pty(t)
-	cmd, _, _ := a.command("ls")
+	cmd, _, _ := f.command("ls")
 	cmd.Stdout, cmd.Env = terminal, append(os.Environ(), "TERM=xterm")
-	a.Expect(cmd.Run()).To(Succeed())
+	f.Expect(cmd.Run()).To(Succeed())
 	text := make([]byte, 1<<16)
 	n, err := user.Read(text)
-	a.Expect(err).NotTo(HaveOccurred())
-	a.Expect(string(text[:n])).To(And(HavePrefix("╭"), ContainSubstring("Elections in bucket LEADER_ELECTION"), ContainSubstring(`web-1\x1b[5m`)))
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(string(text[:n])).To(And(HavePrefix("╭"), ContainSubstring("Elections in bucket LEADER_ELECTION"), ContainSubstring(`web-1\x1b[5m`)))
 }
 
-func TestAQuestionCanBeLeftByAnInterrupt(t *testing.T) {
+func TestAnInterruptEndsAQuestion(t *testing.T) {
 	g := NewWithT(t)
 	_, terminal := pty(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

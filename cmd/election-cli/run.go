@@ -11,71 +11,84 @@ import (
 
 const runHelp = `election-cli run [FLAGS] KEY -- PROGRAM ARGS...
 
-The program is started when leadership counts and is dead before the lease is over, so that it never runs on two hosts
-at once. It gets its arguments as they are, and no shell sees them. Input and output are its own; what this command has
-to say goes to stderr. When leadership is lost this command campaigns again, and starts the program anew when it leads. When
-the program ends by itself this command ends too, with its exit code.
+Start this on every host; the program then runs on the host that leads:
 
-The program finds in its environment ELECTION_KEY, ELECTION_NAME (of this candidate), ELECTION_BUCKET, ELECTION_TERM and
-ELECTION_TOKEN, the fencing token: it sorts after those of all earlier terms, and what the program writes to should refuse
-one that sorts before another it has seen.
+    election-cli run scheduler -- /usr/local/bin/scheduler --port 8080
 
-It runs in a process group of its own, which is ended as a whole: by TERM and, after --grace, by KILL; by KILL alone where
-the lease is over at once, as when somebody removes the key. While a lease is not renewed the program gets TERM so
-early that it is dead before the lease is over, and leadership is given up. A --grace that leaves no time for a renewal in
-good order is refused. When the program has ended, what is left of its group is killed and the key is released, so that
-another host leads within milliseconds. Should this command be killed or stopped, a guardian process kills the group. What
-leaves its group, as daemons do, is not looked after: have the program stay in the foreground. A program that becomes
-another user, as by sudo, cannot be ended by this command, and may outlive its lease, unless this command is root's or that
-user's: run it as that user.
+This command starts the program when leadership counts. The program is dead before the lease ends, so it never runs on
+two hosts at once. This command passes the arguments to the program as they are, without a shell. The program inherits
+stdin, stdout and stderr; this command writes its log to stderr. When this host loses leadership, this command campaigns
+again, and starts the program again when this host leads again. When the program exits on its own, this command exits
+with the program's exit code.
 
-INT and TERM are passed on to the group and end this command: once the program is gone the key is released, and the exit
-code is the program's. HUP, USR1 and USR2 are only passed on; HUP ends this command while there is no program. On a
-terminal the program is in the foreground and reads what is typed; Ctrl-C is the program's, and Ctrl-Z does nothing, for
-a leader that stopped would lose its lease. Give '</dev/null' to a program that is not to have the terminal.
+Environment: the program finds ELECTION_KEY, ELECTION_NAME (the name of this candidate), ELECTION_BUCKET, ELECTION_TERM
+and ELECTION_TOKEN. ELECTION_TOKEN is the fencing token, which sorts after the tokens of all earlier terms. Send it with
+every write, and have the receiver refuse a token that sorts before one that the receiver has seen.
 
-With --on-lost=signal the program runs all the time, whoever leads, and only gets a signal: --won when leadership counts and
---lost when it ends. These go to the program itself, not to its group. On Linux --won waits up to 2 s for the program to
-have handlers for both. When the lease is running out, --lost comes at least --grace before its end; when the key was
-removed or overwritten it can only come after the fact. Should this command be stopped, the guardian sends --lost in its
-place, so that it may come twice. ELECTION_TERM and ELECTION_TOKEN are not set.
+End of the program: the program runs in a process group of its own, and this command ends the whole group. It sends TERM
+and, after --grace, KILL. If the lease ends at once, for example because somebody deletes the key, it kills the group
+without grace. If the lease is not renewed, it sends TERM early enough that the program is dead before the lease ends,
+and then gives up leadership. It refuses a --grace that leaves no time to retry a renewal. After the program has exited,
+this command kills the rest of the group and releases the key, so that another host leads within milliseconds. If this
+command itself is killed or stopped, a guardian process kills the group.
 
-With --restart a program that ended by itself, or could not be started, is started again after a pause that grows from
-100 ms to 30 s, and is short again once the program has run for 30 s. The key is released for that time, and any host may
-lead next, or it is kept with --on-exit=keep.
+Limits: this command does not end processes that leave the group, as daemons do, so keep the program in the foreground.
+It cannot end a program that changes its user, for example by sudo, and such a program may outlive its lease: run this
+command as root or as that user.
 
---no-wait reads once whether somebody leads, and if nobody does, waits no longer than it takes to win and to stand down.
+Signals: this command forwards INT and TERM to the group and then ends itself: it waits until the program is gone,
+releases the key, and exits with the program's exit code. It forwards HUP, USR1 and USR2 and goes on; HUP ends this
+command only while no program runs. On a terminal, the program runs in the foreground and reads the keyboard. Ctrl-C
+goes to the program. Ctrl-Z does nothing, because a leader that is stopped loses its lease. Add '</dev/null' to keep the
+program from the terminal.
 
-Exit codes: that of the program; 128+N if signal N ended it, or this command while there was no program (130 for INT, 143
-for TERM); 1, or --conflict-exit-code, if --no-wait was given and this host does not lead; 124 if --max-wait ran out; 125
-for wrong usage and any other error; 126 if the program cannot be executed; 127 if there is no such program.`
+With --on-lost=signal, the program runs all the time, on every host, and only receives signals: --won when leadership
+counts and --lost when it ends. Both go to the program itself, not to its group. On Linux, this command sends --won when
+the program has handlers for both signals, or after 2 s. If the lease is not renewed, --lost arrives at least --grace
+before the lease ends; if somebody deletes or overwrites the key, --lost can only arrive afterwards. If this command is
+stopped, the guardian sends --lost instead, so --lost may arrive twice. ELECTION_TERM and ELECTION_TOKEN are not set.
 
+With --restart, this command starts the program again after the program exits on its own or could not be started, but
+not if Ctrl-C or a signal to this command ended the program. The delay before a restart grows from 100 ms to 30 s; it is
+short again after the program has run for 30 s. During the delay the key is released, and any host may lead next. With
+--on-exit=keep this host keeps the key instead.
+
+With --no-wait, this command reads the key once. It gives up if another candidate leads. Otherwise it waits only for as
+long as it takes to win the key and to stand down.
+
+Exit codes: the exit code of the program; 128+N if signal N ended the program, or if it ended this command while no
+program ran (130 for INT, 143 for TERM); 1, or --conflict-exit-code, if --no-wait was given and this host does not lead;
+124 if --max-wait ran out; 125 for wrong usage and any other error; 126 if the program cannot be executed; 127 if the
+program is not found.`
+
+// registerRun adds the command run.
 func registerRun(app *fisk.Application, t *cli.Env) {
 	r := &supervise.Config{Env: t}
 	cmd := app.Command("run", "Runs a program while this host leads").HelpLong(runHelp).Action(func(*fisk.ParseContext) error {
-		return cli.Failed(r.Run())
+		return cli.AsCommandError(r.Run())
 	})
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&r.Key)
 	cmd.Arg("program", "The program, after --").Required().String()
-	cmd.Arg("args", "Its arguments, passed as they are").Strings()
+	cmd.Arg("args", "The arguments of the program, passed as they are").Strings()
 	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&r.Name)
-	cmd.Flag("max-wait", "Give up after waiting so long to lead, each time (exit 124)").PlaceHolder("DURATION").IsSetByUser(&r.MaxWaitSet).DurationVar(&r.MaxWait)
-	cmd.Flag("no-wait", "Try once to lead, and give up if somebody else does (exit 1)").UnNegatableBoolVar(&r.NoWait)
-	cmd.Flag("conflict-exit-code", "Exit code of --no-wait in place of 1").Short('E').PlaceHolder("CODE").IsSetByUser(&r.ConflictSet).IntVar(&r.Conflict)
-	cmd.Flag("grace", "Time from TERM to KILL (default as fits the lease, at most 10s)").PlaceHolder("DURATION").IsSetByUser(&r.GraceSet).DurationVar(&r.Grace)
-	cmd.Flag("interval", "Time between renewals (default 0.75 of the TTL); less leaves more for --grace").PlaceHolder("DURATION").IsSetByUser(&r.IntervalSet).DurationVar(&r.Interval)
-	cmd.Flag("stand-down", "Time from winning a key that expired to leading (default one interval)").PlaceHolder("DURATION").IsSetByUser(&r.StandDownSet).DurationVar(&r.StandDown)
-	cmd.Flag("on-lost", "What to do when leadership ends: terminate the program, or only signal it").Default(supervise.OnLostTerminate).EnumVar(&r.OnLost, supervise.OnLostTerminate, supervise.OnLostSignal)
-	cmd.Flag("won", "Signal that tells the program that it leads, with --on-lost=signal (default USR1)").PlaceHolder("SIGNAL").IsSetByUser(&r.WonSet).StringVar(&r.Won)
-	cmd.Flag("lost", "Signal that tells it that it no longer does (default USR2)").PlaceHolder("SIGNAL").IsSetByUser(&r.LostSet).StringVar(&r.Lost)
-	cmd.Flag("restart", "Start a program that ended again: never, on-failure or always").Default(supervise.RestartNever).EnumVar(&r.Restart, supervise.RestartNever, supervise.RestartOnFailure, supervise.RestartAlways)
-	cmd.Flag("on-exit", "Leadership until the program is started again: release or keep (default release)").IsSetByUser(&r.OnExitSet).Default(supervise.OnExitRelease).EnumVar(&r.OnExit, supervise.OnExitRelease, supervise.OnExitKeep)
-	cmd.Flag("verbose", "Log each campaign and renewal as well").Short('v').UnNegatableBoolVar(&r.Verbose)
-	cmd.Flag("quiet", "Log warnings only").UnNegatableBoolVar(&r.Quiet)
+	cmd.Flag("max-wait", "Longest time to wait until this host leads, each time (then exit 124)").PlaceHolder("DURATION").IsSetByUser(&r.MaxWaitSet).DurationVar(&r.MaxWait)
+	cmd.Flag("no-wait", "Try once to lead, and give up if another candidate leads (exit 1)").UnNegatableBoolVar(&r.NoWait)
+	cmd.Flag("conflict-exit-code", "Exit code of --no-wait if another candidate leads (default 1)").Short('E').PlaceHolder("CODE").IsSetByUser(&r.ConflictExitCodeSet).IntVar(&r.ConflictExitCode)
+	cmd.Flag("grace", "Time from TERM to KILL (default: what the lease allows, at most 10s)").PlaceHolder("DURATION").IsSetByUser(&r.GraceSet).DurationVar(&r.Grace)
+	cmd.Flag("interval", "Time between renewals (default 0.75 of the TTL); a shorter interval leaves more for --grace").PlaceHolder("DURATION").IsSetByUser(&r.IntervalSet).DurationVar(&r.Interval)
+	cmd.Flag("stand-down", "Time from winning a key that was not released to leading (default one interval)").PlaceHolder("DURATION").IsSetByUser(&r.StandDownSet).DurationVar(&r.StandDown)
+	cmd.Flag("on-lost", "When leadership ends: terminate the program, or only signal it").Default(supervise.OnLostTerminate).EnumVar(&r.OnLost, supervise.OnLostTerminate, supervise.OnLostSignal)
+	cmd.Flag("won", "With --on-lost=signal, the signal for the start of leadership (default USR1)").PlaceHolder("SIGNAL").IsSetByUser(&r.WonSignalSet).StringVar(&r.WonSignal)
+	cmd.Flag("lost", "With --on-lost=signal, the signal for the end of leadership (default USR2)").PlaceHolder("SIGNAL").IsSetByUser(&r.LostSignalSet).StringVar(&r.LostSignal)
+	cmd.Flag("restart", "When to start the program again after it exits: never, on-failure or always").Default(supervise.RestartNever).EnumVar(&r.Restart, supervise.RestartNever, supervise.RestartOnFailure, supervise.RestartAlways)
+	cmd.Flag("on-exit", "What to do with the key until a restart: release or keep it (default release)").IsSetByUser(&r.OnExitSet).Default(supervise.OnExitRelease).EnumVar(&r.OnExit, supervise.OnExitRelease, supervise.OnExitKeep)
+	cmd.Flag("verbose", "Also log each campaign and each renewal").Short('v').UnNegatableBoolVar(&r.Verbose)
+	cmd.Flag("quiet", "Log only warnings and errors").UnNegatableBoolVar(&r.Quiet)
 }
 
-// cutProgram takes the program and its arguments, all that follows the first --, off the arguments of run, and leaves one
-// word in place of them. The parser would drop every other -- too.
+// cutProgram splits the arguments of run at the first "--" into the command's own arguments and the program with its arguments.
+// It leaves one word in place of the program, which the parser requires. The parser must not see the program's arguments: it
+// would remove every further "--". The arguments of other commands stay as they are.
 func cutProgram(args []string) (own, argv []string) {
 	at := slices.Index(args, "--")
 	if at < 0 || commandOf(args[:at]) != "run" {
@@ -88,9 +101,9 @@ func cutProgram(args []string) (own, argv []string) {
 	return own, argv
 }
 
-// registerGuardian adds the command that is a guardian, which is not for users.
+// registerGuardian adds the hidden command that makes a process the guardian of a program.
 func registerGuardian(app *fisk.Application) {
-	app.Command(supervise.GuardianCommand, "Ends a program with the process that ran it").Hidden().Action(func(*fisk.ParseContext) error {
+	app.Command(supervise.GuardianCommand, "Kills a program's process group when the run command that started it ends").Hidden().Action(func(*fisk.ParseContext) error {
 		supervise.Guard()
 		return nil
 	})

@@ -20,19 +20,19 @@ import (
 	"github.com/natscampaign/election/internal/processes"
 )
 
-var episodes = flag.Int("episodes", 1, "how many times a link is cut")
+var episodes = flag.Int("episodes", 1, "how many times TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut cuts the link")
 
-// tickerName makes the test binary a program that ignores TERM and writes the machine's monotonic clock to the file that
-// the variable names, over and over. A program's life lasts from its first reading to its last.
-const tickerName = "ELECTION_TEST_TICKER"
+// clockWriterVariable names a file. If it is set, the test binary becomes a program that ignores TERM and keeps writing the machine's
+// monotonic clock to that file. The first and the last reading show how long the program lived.
+const clockWriterVariable = "ELECTION_TEST_TICKER"
 
 func init() {
-	if path := os.Getenv(tickerName); path != "" {
+	if path := os.Getenv(clockWriterVariable); path != "" {
 		asProgram = func() { writeClock(path) }
 	}
 }
 
-// writeClock is that program.
+// writeClock is the program that clockWriterVariable selects.
 func writeClock(path string) {
 	signal.Ignore(unix.SIGTERM)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -47,19 +47,19 @@ func writeClock(path string) {
 	}
 }
 
-// lifetime is that of one program.
+// lifetime is the time of a program's first and last reading of the clock.
 type lifetime struct {
 	pid         int
 	first, last time.Duration
 }
 
-// lives reads those of all programs that wrote to a file.
-func lives(text string) (all []lifetime) {
+// parseLifetimes returns the lifetimes of all programs that wrote to a file.
+func parseLifetimes(text string) (all []lifetime) {
 	for line := range strings.Lines(text) {
 		pid, clock, _ := strings.Cut(strings.TrimSpace(line), " ")
 		n, err := strconv.Atoi(pid)
 		at, err2 := strconv.ParseInt(clock, 10, 64)
-		if err != nil || err2 != nil || !strings.HasSuffix(line, "\n") { // it was killed while it wrote
+		if err != nil || err2 != nil || !strings.HasSuffix(line, "\n") { // the program was killed while it wrote this line
 			continue
 		}
 		if len(all) == 0 || all[len(all)-1].pid != n {
@@ -70,78 +70,80 @@ func lives(text string) (all []lifetime) {
 	return all
 }
 
-// earliestExpiry returns when the server may expire the key that is held now, by the clock that the programs write. Servers
-// are late with it, which would hide that a program was late too.
-func (a *runArena) earliestExpiry(ttl time.Duration) time.Duration {
-	a.t.Helper()
-	entry, err := a.bucket.Get(a.t.Context(), "jobs")
-	a.g.Expect(err).NotTo(HaveOccurred())
+// earliestExpiry returns the earliest moment at which the server may expire the key, by the clock that the programs write. Servers
+// expire keys late, so the start of the next program would not show that the first program was late.
+func (f *runFixture) earliestExpiry(ttl time.Duration) time.Duration {
+	f.t.Helper()
+	entry, err := f.bucket.Get(f.t.Context(), "jobs")
+	f.g.Expect(err).NotTo(HaveOccurred())
 	return history.Now() + time.Until(entry.Created().Add(ttl))
 }
 
-// TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut has another lead as soon as the server has expired the key: with no
-// stand-down, what keeps the programs apart is that the first is dead before its lease is over. It ignores TERM.
+// TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut uses no stand-down, so that the second host leads as soon as the server has
+// expired the key. The programs cannot overlap only because the first is dead before its lease ends, although it ignores TERM.
 func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
-	a := newRunArena(t, 2*time.Second)
+	f := newRunFixture(t, 2*time.Second)
 	self, err := os.Executable()
-	a.g.Expect(err).NotTo(HaveOccurred())
+	f.g.Expect(err).NotTo(HaveOccurred())
 	var shortest, longest time.Duration
 	for i := range *episodes {
-		a := &runArena{t: t, g: a.g, url: a.url, bucket: a.bucket, folder: t.TempDir()}
-		link, err := processes.OpenLink([]string{strings.TrimPrefix(a.url, "nats://")}, 0, nil)
-		a.g.Expect(err).NotTo(HaveOccurred())
-		one, two := a.prepareOn(link.URLs()[0], "jobs", "--", self), a.prepare("jobs", "--", self)
-		one.cmd.Env = append(os.Environ(), tickerName+"="+a.file("one"))
-		two.cmd.Env = append(os.Environ(), tickerName+"="+a.file("two"))
-		a.g.Expect(one.cmd.Start()).To(Succeed())
-		a.await("one", "\n")
-		a.g.Expect(two.cmd.Start()).To(Succeed())
-		if i > 0 { // at any time between renewals
+		f := &runFixture{t: t, g: f.g, url: f.url, bucket: f.bucket, folder: t.TempDir()}
+		link, err := processes.OpenLink([]string{strings.TrimPrefix(f.url, "nats://")}, 0, nil)
+		f.g.Expect(err).NotTo(HaveOccurred())
+		one, two := f.prepareWithServer(link.URLs()[0], "jobs", "--", self), f.prepare("jobs", "--", self)
+		one.cmd.Env = append(os.Environ(), clockWriterVariable+"="+f.file("one"))
+		two.cmd.Env = append(os.Environ(), clockWriterVariable+"="+f.file("two"))
+		f.g.Expect(one.cmd.Start()).To(Succeed())
+		f.awaitText("one", "\n")
+		f.g.Expect(two.cmd.Start()).To(Succeed())
+		if i > 0 { // cut the link at a random time between two renewals
 			time.Sleep(rand.N(2 * time.Second))
 		}
 		link.Cut()
-		over := a.earliestExpiry(2 * time.Second)
-		a.await("two", "\n")
-		link.Mend()
-		for _, w := range []*wrapper{one, two} {
-			w.sends(unix.SIGTERM)
-			a.g.Expect(w.code()).To(BeElementOf(137, 143), w.stderr.String())
+		expiry := f.earliestExpiry(2 * time.Second)
+		f.awaitText("two", "\n")
+		link.Restore()
+		for _, w := range []*invocation{one, two} {
+			w.signal(unix.SIGTERM)
+			f.g.Expect(w.exitCode()).To(BeElementOf(137, 143), w.stderr.String())
 		}
 		link.Close()
-		first, second := lives(a.reads("one")()), lives(a.reads("two")())
-		a.g.Expect(first).NotTo(BeEmpty())
-		a.g.Expect(first[0].last).To(BeNumerically("<", over), "it was dead before the lease was over, episode %d:\n%s", i, one.stderr)
+		first, second := parseLifetimes(f.content("one")()), parseLifetimes(f.content("two")())
+		f.g.Expect(first).NotTo(BeEmpty())
+		f.g.Expect(first[0].last).To(BeNumerically("<", expiry), "the program outlived its lease, episode %d:\n%s", i, one.stderr)
 		gap := second[0].first - first[0].last
-		a.g.Expect(gap).To(BeNumerically(">", 0), "they ran at the same time, episode %d:\n%s", i, one.stderr)
+		f.g.Expect(gap).To(BeNumerically(">", 0), "both programs ran at the same time, episode %d:\n%s", i, one.stderr)
 		if i == 0 || gap < shortest {
 			shortest = gap
 		}
 		longest = max(longest, gap)
 	}
-	t.Logf("%d times a link was cut; from the end of the program to the start of another: %v to %v", *episodes, shortest, longest)
+	t.Logf("the link was cut %d times; from the end of a program to the start of the next: %v to %v", *episodes, shortest, longest)
 }
 
-// TestAProgramThatRunsAllTheTimeIsToldOfALossBeforeAnotherLeads compares the order in which two programs, one on a link that
-// is cut, write to one file.
-func TestAProgramThatRunsAllTheTimeIsToldOfALossBeforeAnotherLeads(t *testing.T) {
+// TestProgramInSignalModeIsNotifiedOfALossBeforeAnotherLeads has two programs write their notifications to one file, and cuts the link
+// of the first.
+func TestProgramInSignalModeIsNotifiedOfALossBeforeAnotherLeads(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
-	a := newRunArena(t, 5*time.Second, "--interval", "1s")
-	link, err := processes.OpenLink([]string{strings.TrimPrefix(a.url, "nats://")}, 0, nil)
-	a.g.Expect(err).NotTo(HaveOccurred())
+	f := newRunFixture(t, 5*time.Second, "--interval", "1s")
+	link, err := processes.OpenLink([]string{strings.TrimPrefix(f.url, "nats://")}, 0, nil)
+	f.g.Expect(err).NotTo(HaveOccurred())
 	defer link.Close()
-	script := `trap "echo $0 won >>told" USR1; trap "echo $0 lost >>told" USR2; trap 'exit 0' TERM; while :; do sleep 0.02; done`
-	one := a.prepareOn(link.URLs()[0], "--on-lost=signal", "jobs", "--", "bash", "-c", script, "one")
-	two := a.prepare("--on-lost=signal", "jobs", "--", "bash", "-c", script, "two")
-	a.g.Expect(one.cmd.Start()).To(Succeed())
-	a.await("told", "one won\n")
-	a.g.Expect(two.cmd.Start()).To(Succeed())
+	script := `trap "echo $0 won >>notified" USR1; trap "echo $0 lost >>notified" USR2; trap 'exit 0' TERM; while :; do sleep 0.02; done`
+	one := f.prepareWithServer(link.URLs()[0], "--on-lost=signal", "jobs", "--", "bash", "-c", script, "one")
+	two := f.prepare("--on-lost=signal", "jobs", "--", "bash", "-c", script, "two")
+	f.g.Expect(one.cmd.Start()).To(Succeed())
+	f.awaitText("notified", "one won\n")
+	f.g.Expect(two.cmd.Start()).To(Succeed())
 	link.Cut()
-	a.await("told", "two won\n")
-	a.g.Expect(a.reads("told")()).To(MatchRegexp(`^one won\n(one lost\n){1,2}two won\n$`), "on a host that is late by both that watch over it")
-	link.Mend()
-	for _, w := range []*wrapper{two, one} {
-		w.sends(unix.SIGTERM)
-		a.g.Expect(w.code()).To(Equal(0), w.stderr.String())
+	f.awaitText("notified", "two won\n")
+	f.g.Expect(f.content("notified")()).To(MatchRegexp(`^one won\n(one lost\n){1,2}two won\n$`), "run and its guardian may both send the signal")
+	link.Restore()
+	for _, w := range []*invocation{two, one} {
+		w.signal(unix.SIGTERM)
+		f.g.Expect(w.exitCode()).To(Equal(0), w.stderr.String())
 	}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"strconv"
 	"syscall"
@@ -15,21 +16,21 @@ import (
 	"github.com/natscampaign/election/internal/clitest"
 )
 
-// typed is a terminal, seen from the side of whoever types.
-type typed struct {
+// userTerminal is the user's end of a terminal.
+type userTerminal struct {
 	*os.File
 	g Gomega
 }
 
-// onTerminal gives a call of run a terminal of its own for all input and output.
-func (w *wrapper) onTerminal() typed {
+// onTerminal starts a call of run on a new terminal, and returns the user's end.
+func (w *invocation) onTerminal() userTerminal {
 	w.t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		w.t.Skip("there are no terminals here:", err)
 	}
-	w.t.Cleanup(func() { _ = master.Close() })
-	raw, err := master.SyscallConn()
+	w.t.Cleanup(func() { _ = user.Close() })
+	raw, err := user.SyscallConn()
 	w.g.Expect(err).NotTo(HaveOccurred())
 	var number int
 	w.g.Expect(raw.Control(func(fd uintptr) {
@@ -37,75 +38,71 @@ func (w *wrapper) onTerminal() typed {
 		number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
 	})).To(Succeed())
 	w.g.Expect(err).NotTo(HaveOccurred())
-	slave, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	tty, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
 	w.g.Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = slave.Close() }()
-	w.cmd.Stdin, w.cmd.Stdout, w.cmd.Stderr = slave, slave, slave
+	defer func() { _ = tty.Close() }()
+	w.cmd.Stdin, w.cmd.Stdout, w.cmd.Stderr = tty, tty, tty
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	w.g.Expect(w.cmd.Start()).To(Succeed())
-	return typed{master, w.g}
+	return userTerminal{user, w.g}
 }
 
-// shows reads what is shown until that contains a text.
-func (t typed) shows(text string) {
+// awaitText reads the output until it contains a text.
+func (t userTerminal) awaitText(text string) {
 	shown := make([]byte, 0, 4096)
-	_ = t.SetReadDeadline(time.Now().Add(clitest.Patience))
+	_ = t.SetReadDeadline(time.Now().Add(clitest.Timeout))
 	for buffer := make([]byte, 4096); ; {
 		n, err := t.Read(buffer)
-		if shown = append(shown, buffer[:n]...); err != nil || contains(shown, text) {
+		if shown = append(shown, buffer[:n]...); err != nil || bytes.Contains(shown, []byte(text)) {
 			t.g.Expect(string(shown)).To(ContainSubstring(text))
 			return
 		}
 	}
 }
 
-func contains(shown []byte, text string) bool {
-	ok, _ := ContainSubstring(text).Match(string(shown))
-	return ok
-}
-
-func (t typed) types(text string) {
+// typeText types a text.
+func (t userTerminal) typeText(text string) {
 	_, err := t.WriteString(text)
 	t.g.Expect(err).NotTo(HaveOccurred())
 }
 
-func TestAProgramReadsFromTheTerminalAndCtrlCIsItsOwn(t *testing.T) {
+func TestProgramReadsTheTerminalAndGetsCtrlC(t *testing.T) {
 	t.Parallel()
-	a := unhurried(t)
-	w := a.prepare("--restart=always", "jobs", "--", "sh", "-c", "echo go; read line; echo \"<$line>\"; exec sleep 1000")
+	f := newLongLeaseFixture(t)
+	w := f.prepare("--restart=always", "jobs", "--", "sh", "-c", "echo go; read line; echo \"<$line>\"; exec sleep 1000")
 	terminal := w.onTerminal()
-	terminal.shows("go")
-	terminal.types("some words\n")
-	terminal.shows("<some words>")
-	terminal.types("\x1a\x03") // Ctrl-Z and Ctrl-C
-	a.g.Expect(w.code()).To(Equal(130))
+	terminal.awaitText("go")
+	terminal.typeText("some words\n")
+	terminal.awaitText("<some words>")
+	terminal.typeText("\x1a\x03") // Ctrl-Z and Ctrl-C
+	f.g.Expect(w.exitCode()).To(Equal(130))
 }
 
-func TestRunHasTheTerminalAgainAfterItsProgram(t *testing.T) {
+func TestRunReclaimsTheTerminalAfterTheProgram(t *testing.T) {
 	t.Parallel()
-	a := unhurried(t)
-	w := a.prepare("--restart=on-failure", "jobs", "--", "sh", "-c", "read line; exit 1")
+	f := newLongLeaseFixture(t)
+	w := f.prepare("--restart=on-failure", "jobs", "--", "sh", "-c", "read line; exit 1")
 	terminal := w.onTerminal()
-	terminal.shows("Program started")
-	for range 2 { // the second is in the foreground like the first
-		terminal.types("a line\n")
-		terminal.shows("Program is started again")
-		terminal.shows("Program started")
+	terminal.awaitText("Program started")
+	for range 2 { // the restarted program is in the foreground too
+		terminal.typeText("a line\n")
+		terminal.awaitText("Program is started again")
+		terminal.awaitText("Program started")
 	}
-	terminal.types("\x03")
-	a.g.Expect(w.code()).To(Equal(130))
+	terminal.typeText("\x03")
+	f.g.Expect(w.exitCode()).To(Equal(130))
 }
 
-func TestCtrlCEndsTheWaitForATerm(t *testing.T) {
+func TestCtrlCEndsRunWhileItWaitsToLead(t *testing.T) {
 	t.Parallel()
-	a := unhurried(t)
-	leader := a.start("echo >ready; exec sleep 1000")
-	a.await("ready", "\n")
-	w := a.prepare("jobs", "--", "true")
+	f := newLongLeaseFixture(t)
+	leader := f.start("echo >ready; exec sleep 1000")
+	f.awaitText("ready", "\n")
+	w := f.prepare("jobs", "--", "true")
 	terminal := w.onTerminal()
-	terminal.shows("Leader seen")
-	terminal.types("\x03")
-	a.g.Expect(w.code()).To(Equal(130))
-	leader.sends(unix.SIGTERM)
-	a.g.Expect(leader.code()).To(Equal(143))
+	terminal.awaitText("Leader seen")
+	terminal.typeText("\x03")
+	f.g.Expect(w.exitCode()).To(Equal(130))
+	leader.signal(unix.SIGTERM)
+	f.g.Expect(leader.exitCode()).To(Equal(143))
 }

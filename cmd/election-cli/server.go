@@ -13,14 +13,17 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-const serverHelp = `It is a NATS server with JetStream in this process, to try things out and to develop against: one server without
-accounts, passwords or TLS, which listens on the loopback interface only. Run nats-server for anything else.
+const serverHelp = `The server is a NATS server with JetStream in this process, for experiments and development. It has no accounts, passwords or
+TLS, and listens on the loopback interface only. For any other purpose run nats-server. For example, with data that is kept:
 
-What it stores is kept in the folder that --store names, which is made if there is none, so that a later server finds its
-buckets again; without, it is gone when the server stops.
+    election-cli server --port 4222 --store ./nats-data
 
-Its URL is the one line on stdout, written once it is ready; with --json one object: "url", and "store", the folder, which
-is empty if nothing is kept. It runs until it is interrupted (INT or TERM), and then exits 0.`
+The server stores its data in the folder of --store, and creates the folder if it does not exist. A later server with the same
+folder has the same buckets. Without --store the data is deleted when the server stops.
+
+When the server is ready, the command writes one line to stdout: the URL of the server. With --json it writes one object: "url"
+and "store" (the folder, or empty if the data is not kept). The server runs until it is interrupted (INT or TERM), and then
+exits with 0.`
 
 const defaultPort = 4222
 
@@ -33,23 +36,23 @@ type serverCommand struct {
 
 func registerServer(app *fisk.Application, t *cli.Env) {
 	c := &serverCommand{Env: t}
-	cmd := app.Command("server", "Runs a JetStream server to try things out").HelpLong(serverHelp).Action(cli.Action(c.run))
-	cmd.Flag("port", "Port to listen on, on the loopback interface; 0 is any that is free").Default(fmt.Sprint(defaultPort)).PlaceHolder("PORT").IntVar(&c.config.Port)
-	cmd.Flag("store", "Keep what is stored in this folder").PlaceHolder("DIR").StringVar(&c.config.Store)
-	cmd.Flag("json", "Write the URL as JSON").UnNegatableBoolVar(&c.json)
+	cmd := app.Command("server", "Runs a JetStream server for experiments and development").HelpLong(serverHelp).Action(cli.Action(c.run))
+	cmd.Flag("port", "Port on the loopback interface; 0 selects a free port").Default(fmt.Sprint(defaultPort)).PlaceHolder("PORT").IntVar(&c.config.Port)
+	cmd.Flag("store", "Keep the data in this folder").PlaceHolder("DIR").StringVar(&c.config.Store)
+	cmd.Flag("json", "Write the URL and the folder as JSON").UnNegatableBoolVar(&c.json)
 }
 
-// run serves until ctx ends.
+// run runs the server until ctx ends.
 func (c *serverCommand) run(ctx context.Context) error {
-	if c.Connection.NamedByFlag() {
-		return errors.New("server brings up a server of its own: leave out --server and --context, and give --port")
+	if c.Connection.NamesServerByFlag() {
+		return errors.New("the command starts its own server: leave out --server and --context, and give --port")
 	}
 	e, err := embedded.Start(c.config)
 	if err != nil {
 		return err
 	}
 	defer e.Stop()
-	if err := c.introduce(e); err != nil {
+	if err := c.printInstructions(e); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -57,14 +60,14 @@ func (c *serverCommand) run(ctx context.Context) error {
 	return nil
 }
 
-// introduce says where the server listens, and what may be done with it.
-func (c *serverCommand) introduce(e *embedded.Server) (err error) {
-	kept, data := "", "Its data is gone when it stops: give --store DIR to keep it."
+// printInstructions writes the URL of the server to stdout, and the commands to try next to stderr.
+func (c *serverCommand) printInstructions(e *embedded.Server) (err error) {
+	store, note := "", "Its data is deleted when it stops; give --store DIR to keep the data."
 	if c.config.Store != "" {
-		kept, data = e.Folder, "Its data is kept in "+e.Folder+"."
+		store, note = e.Folder, "It keeps its data in "+e.Folder+"."
 	}
 	if c.json {
-		err = terminal.WriteJSON(c.Stdout, map[string]string{"url": e.URL(), "store": kept})
+		err = terminal.WriteJSON(c.Stdout, map[string]string{"url": e.URL(), "store": store})
 	} else {
 		_, err = fmt.Fprintln(c.Stdout, e.URL())
 	}
@@ -75,6 +78,6 @@ In another terminal:
     election-cli bucket add
     election-cli campaign scheduler
 
-`, server.VERSION, data, e.URL())
+`, server.VERSION, note, e.URL())
 	return err
 }

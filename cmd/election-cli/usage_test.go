@@ -11,10 +11,10 @@ import (
 	"github.com/natscampaign/election/internal/embedded"
 )
 
-func TestWrongUsageExits2AndSaysTheWayOut(t *testing.T) {
+func TestWrongUsageExits2AndNamesAFix(t *testing.T) {
 	for _, c := range []struct {
-		args []string
-		says []string
+		args  []string
+		texts []string
 	}{
 		{[]string{"nonsense"}, []string{"nonsense", "--help"}},
 		{[]string{"drill", "--bogus"}, []string{"--bogus", "--help"}},
@@ -37,7 +37,7 @@ func TestWrongUsageExits2AndSaysTheWayOut(t *testing.T) {
 		{[]string{"campaign", "k", "--embedded", "--port", "70000"}, []string{"--port 70000", "65535"}},
 		{[]string{"campaign", "k", "--embedded", "--bucket", "a b"}, []string{`"a b"`}},
 		{[]string{"file", "k"}, []string{"election-cli file KEY PATH", "--check PATH"}},
-		{[]string{"file", "k", "--check", "x"}, []string{"--check takes the marker and nothing else"}},
+		{[]string{"file", "k", "--check", "x"}, []string{"--check takes a path, and neither a key nor --name"}},
 		{[]string{"file", "a b", filepath.Join(t.TempDir(), "x")}, []string{`"a b"`}},
 		{[]string{"file", "k", filepath.Join(t.TempDir(), "no", "x")}, []string{"there is no folder"}},
 		{[]string{"bucket", "add", "--ttl", "1ms"}, []string{"--ttl 1ms", "at least 1s"}},
@@ -48,7 +48,7 @@ func TestWrongUsageExits2AndSaysTheWayOut(t *testing.T) {
 		{[]string{"campaign", "k", "--metrics", "nowhere"}, []string{"--metrics nowhere", ":9222"}},
 		{[]string{"campaign", "k", "--metrics", ":0", "--metrics-namespace", "9 a"}, []string{`--metrics-namespace "9 a" begins no name`, "digits", "choria"}},
 		{[]string{"campaign", "k", "--metrics", ":0", "--metrics-namespace", ""}, []string{`--metrics-namespace "" begins no name`, "digits"}},
-		{[]string{"campaign", "k", "--metrics-namespace", "choria"}, []string{"--metrics-namespace", "give --metrics too"}},
+		{[]string{"campaign", "k", "--metrics-namespace", "choria"}, []string{"--metrics-namespace", "add --metrics"}},
 		{[]string{"info", "a b"}, []string{`"a b"`}},
 		{[]string{"info", "*"}, []string{`"*"`}},
 		{[]string{"watch", "a*"}, []string{`"a*"`, "any one part"}},
@@ -66,23 +66,23 @@ func TestWrongUsageExits2AndSaysTheWayOut(t *testing.T) {
 		{[]string{"evict", "k", "--revision", "0"}, []string{"--revision 0", "info"}},
 	} {
 		g := NewWithT(t)
-		code, stdout, stderr := try(c.args...)
+		code, stdout, stderr := runInProcess(c.args...)
 		g.Expect(code).To(Equal(cli.ExitFailure), "%q", c.args)
 		g.Expect(stdout).To(BeEmpty(), "%q", c.args)
-		for _, text := range c.says {
+		for _, text := range c.texts {
 			g.Expect(stderr).To(ContainSubstring(text), "%q", c.args)
 		}
 	}
 }
 
-func TestAPortInUseIsSaidToBe(t *testing.T) {
+func TestAPortInUseIsReported(t *testing.T) {
 	g := NewWithT(t)
 	e, err := embedded.Start(embedded.Config{})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.Stop()
 	port := e.URL()[strings.LastIndex(e.URL(), ":")+1:]
 	for _, args := range [][]string{{"campaign", "k", "--embedded", "--port", port}, {"server", "--port", port}} {
-		code, _, stderr := try(args...)
+		code, _, stderr := runInProcess(args...)
 		g.Expect(code).To(Equal(cli.ExitFailure))
 		g.Expect(stderr).To(And(ContainSubstring("--port "+port), ContainSubstring("in use")))
 	}

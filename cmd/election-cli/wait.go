@@ -16,21 +16,22 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
-// exitTimeout is the exit code of a command whose time is up, as timeout(1) has it.
+// exitTimeout is the exit code after --max-wait, the same as that of timeout(1).
 const exitTimeout = 124
 
-const waitHelp = `It ends as soon as somebody leads and leadership counts; with --leader, as soon as NAME does; with --vacant, as soon as
-nobody holds the key, be it for a moment only. The result is a line on stdout, with --json one object: "key", "bucket",
-and "leader", which is null or has the fields that 'info KEY --json' shows. Of a bare name, as Choria's candidates write it,
-only its next renewal shows that its leadership counts.
+const waitHelp = `The command ends as soon as a candidate leads and its leadership counts; with --leader, as soon as NAME leads; with --vacant, as soon
+as the key has no holder, even for a moment. It waits for an unreachable server. A bare name, which candidates of Choria write,
+counts as a leader at its next renewal.
 
-It waits for a server that cannot be reached. The exit code is 0 when it is so, 124 if it is not within --max-wait, as
-timeout(1) has it, and 130 if it was interrupted. Without --max-wait a --timeout that is given here is the limit as well.`
+Example: election-cli wait scheduler --leader web-1 --max-wait 30s
 
-// vacancyPoll is how often the key is read while a vacancy is waited for: of a key that is free already, nothing is told.
-const vacancyPoll = time.Second
+The result is a line on stdout. With --json it is one object: "key", "bucket", and "leader", which is null or has the fields of
+'info KEY --json'.
 
-// waitCommand is the command of that name.
+Exit codes: 0 if the condition holds; 124 if it does not hold within --max-wait, like timeout(1); 130 if interrupted; 2 for wrong
+usage and any other error. Without --max-wait, a --timeout on the command line is the limit.`
+
+// waitCommand implements wait.
 type waitCommand struct {
 	*cli.Env
 	key, leader string
@@ -41,32 +42,32 @@ type waitCommand struct {
 	leaderSet, maxWaitSet bool
 }
 
-func registerWait(app *fisk.Application, t *cli.Env) {
-	c := &waitCommand{Env: t}
-	cmd := app.Command("wait", "Waits until somebody leads, or nobody does").HelpLong(waitHelp).Action(cli.Action(c.run))
+func registerWait(app *fisk.Application, env *cli.Env) {
+	c := &waitCommand{Env: env}
+	cmd := app.Command("wait", "Waits until a candidate leads, or until nobody does").HelpLong(waitHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
-	cmd.Flag("leader", "Wait until the candidate of that name leads").PlaceHolder("NAME").IsSetByUser(&c.leaderSet).StringVar(&c.leader)
-	cmd.Flag("vacant", "Wait until nobody holds the key").UnNegatableBoolVar(&c.vacant)
-	cmd.Flag("max-wait", "How long to wait (default without end)").PlaceHolder("DURATION").IsSetByUser(&c.maxWaitSet).DurationVar(&c.maxWait)
-	cmd.Flag("json", "Write what was found as JSON").UnNegatableBoolVar(&c.json)
+	cmd.Flag("leader", "Wait until the candidate NAME leads").PlaceHolder("NAME").IsSetByUser(&c.leaderSet).StringVar(&c.leader)
+	cmd.Flag("vacant", "Wait until the key has no holder").UnNegatableBoolVar(&c.vacant)
+	cmd.Flag("max-wait", "Time limit (default none)").PlaceHolder("DURATION").IsSetByUser(&c.maxWaitSet).DurationVar(&c.maxWait)
+	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&c.json)
 }
 
-// check finds what is wrong with the command line before anything is begun.
+// check validates the command line before the command connects.
 func (c *waitCommand) check() error {
 	problems := []error{cli.CheckKey(c.key, false)}
 	if c.leaderSet && c.vacant {
 		problems = append(problems, errors.New("--leader and --vacant exclude each other: give one of them"))
 	}
 	if c.leaderSet && c.leader == "" {
-		problems = append(problems, errors.New("--leader is empty: name a candidate, or leave it out to wait for any"))
+		problems = append(problems, errors.New("--leader is empty: name a candidate, or leave out --leader to wait for any leader"))
 	}
 	if c.maxWaitSet && c.maxWait <= 0 {
-		problems = append(problems, fmt.Errorf("--max-wait %v: give a positive duration such as 30s, or leave it out to wait without end", c.maxWait))
+		problems = append(problems, fmt.Errorf("--max-wait %v: give a positive duration such as 30s, or leave out --max-wait to wait without a limit", c.maxWait))
 	}
 	return errors.Join(problems...)
 }
 
-// run waits, and tells what it found.
+// run waits, and writes the result.
 func (c *waitCommand) run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
@@ -79,7 +80,7 @@ func (c *waitCommand) run(ctx context.Context) error {
 	defer fail(nil)
 	if c.maxWait > 0 {
 		defer time.AfterFunc(c.maxWait, func() {
-			fail(&cli.ExitError{Code: exitTimeout, Message: fmt.Sprintf("%s did not %s within %v", c.key, c.becoming(), c.maxWait)})
+			fail(&cli.ExitError{Code: exitTimeout, Message: fmt.Sprintf("%s did not %s within %v", c.key, c.condition(), c.maxWait)})
 		}).Stop()
 	}
 	err := c.wait(ctx, fail)
@@ -92,78 +93,53 @@ func (c *waitCommand) run(ctx context.Context) error {
 	return err
 }
 
-// becoming says in words what is waited for.
-func (c *waitCommand) becoming() string {
+// condition describes the condition that the command waits for, as part of an error message.
+func (c *waitCommand) condition() string {
 	switch {
 	case c.vacant:
 		return "become vacant"
 	case c.leader != "":
-		return fmt.Sprintf("get %q for its leader", c.leader)
+		return fmt.Sprintf("get the leader %q", c.leader)
 	}
 	return "get a leader"
 }
 
-// waitCommand returns no error once it is so, and was told.
+// wait returns nil once the condition holds and the result is written.
 func (c *waitCommand) wait(ctx context.Context, fail context.CancelCauseFunc) error {
-	v, events, err := look.Follow(ctx, c.Env, fail, "wait", slog.New(terminal.NewLogHandler(c.Stderr, terminal.StyleFor(c.Stderr), slog.LevelWarn)), c.key)
+	log := slog.New(terminal.NewLogHandler(c.Stderr, terminal.StyleFor(c.Stderr), slog.LevelWarn))
+	v, events, err := look.Follow(ctx, c.Env, fail, "wait", log, c.key)
 	if err != nil {
 		return err
 	}
 	defer v.Conn.Close()
 	if c.vacant {
-		return c.waitForVacancy(ctx, v, events)
-	}
-	for e := range events {
-		if c.fulfilledBy(e) {
-			return c.tell(ctx, v, &e.Leader)
+		if err := v.WaitForVacancy(ctx, events, c.key); err != nil {
+			return err
 		}
+		return c.print(ctx, v, nil)
 	}
-	return context.Cause(ctx)
+	leader, err := look.WaitForLeader(ctx, events, c.leader)
+	if err != nil {
+		return err
+	}
+	return c.print(ctx, v, &leader)
 }
 
-// fulfilledBy says whether somebody leads who is waited for.
-func (c *waitCommand) fulfilledBy(e observe.Event) bool {
-	return (e.Kind == observe.Leading || e.Kind == observe.Renewed && e.Leader.Term != 0) && (c.leader == "" || e.Leader.Name == c.leader)
-}
-
-// waitForVacancy waits until nobody holds the key.
-func (c *waitCommand) waitForVacancy(ctx context.Context, v *look.View, events <-chan observe.Event) error {
-	poll := time.NewTicker(vacancyPoll)
-	defer poll.Stop()
-	for {
-		_, err := v.Leader(ctx, c.key)
-		if errors.Is(err, election.ErrNoLeader) {
-			return c.tell(ctx, v, nil)
-		}
-		select {
-		case <-poll.C:
-		case e, ok := <-events:
-			if !ok {
-				return context.Cause(ctx)
-			}
-			if e.Kind == observe.Released || e.Kind == observe.Expired { // as one that was evicted may have been overwritten
-				return c.tell(ctx, v, nil)
-			}
-		}
-	}
-}
-
-// tell writes what was found.
-func (c *waitCommand) tell(ctx context.Context, v *look.View, l *election.Leader) error {
+// print writes the result. The leader is nil if the key has no holder.
+func (c *waitCommand) print(ctx context.Context, v *look.View, l *election.Leader) error {
 	if !c.json {
 		text := c.key + " is vacant"
 		if l != nil {
-			s := look.Shown(*l)
-			text = look.Sentence(observe.Event{Kind: observe.Leading, Key: c.key, Leader: s})
+			text = look.DescribeEvent(observe.Event{Kind: observe.Leading, Key: c.key, Leader: look.PrintableLeader(*l)})
 		}
 		_, err := fmt.Fprintln(c.Stdout, text)
 		return err
 	}
-	f := look.Election{Key: c.key, Bucket: v.Bucket.Bucket()}
+	info := look.ElectionInfo{Key: c.key, Bucket: v.Bucket.Bucket()}
 	if l != nil {
-		_ = v.Refresh(ctx) // the clock as it was known before will do
-		s := v.Sight(*l)
-		f.Leader = &s
+		_ = v.Refresh(ctx) // after an error the earlier reading of the clock is good enough
+		h := v.NewHolder(*l)
+		info.Leader = &h
 	}
-	return terminal.WriteJSON(c.Stdout, f)
+	return terminal.WriteJSON(c.Stdout, info)
 }

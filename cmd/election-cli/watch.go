@@ -18,25 +18,27 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
-const watchHelp = `It prints the current state first, and then each change as it is committed, until it is interrupted; that is its normal end,
-and the exit code 0. Attempts to win that failed are not shown. It waits for a server that cannot be reached; of what happened
-meanwhile it shows the result.
+const watchHelp = `The command prints the current state, and then each change when it is committed, until it is interrupted. That is its normal end,
+with exit code 0. It does not print failed attempts to win. It waits for an unreachable server; afterwards it prints the resulting
+state, not each change in between.
 
-KEY may have wildcards as subjects do; without KEY it is all elections of the bucket. Each event is a line on stdout, with
---json one JSON object: "kind", "key" (the election), "at" (RFC 3339, by the server's clock) and "leader", which holds the
-key after the event, or held it before it was released, expired or evicted: "key", "name", "instance", "host", "pid",
-"priority", "state", "term", "bucket_created", "revision", "started", "since", "renewed", "expires" and "metadata", as far as
-they are known. Kinds are:
+Example: election-cli watch --json scheduler
 
-    elected    a candidate won the key; leadership counts after the stand-down
+KEY may contain wildcards, as in subjects; without KEY the command watches all elections of the bucket. Each event is a line on
+stdout. With --json each event is one JSON object: "kind", "key" (the election), "at" (RFC 3339, by the server's clock) and
+"leader", the holder of the key after the event or, if the key was released, expired or evicted, before it. The leader has "key",
+"name", "instance", "host", "pid", "priority", "state", "term", "bucket_created", "revision", "started", "since", "renewed",
+"expires" and "metadata", as far as they are known. The kinds are:
+
+    elected    a candidate won the key; its leadership counts after the stand-down
     leading    leadership counts from now on
     renewed    the leader renewed; with --verbose only
     released   the holder released the key
-    expired    the holder did not renew for a TTL
-    evicted    somebody else deleted the key, or wrote over it
-    dropped    events are missing here, "dropped" in number, because nobody read them in time`
+    expired    the holder did not renew for one TTL
+    evicted    another client deleted or overwrote the key
+    dropped    the output was not read in time, and "dropped" events are missing here`
 
-// watchCommand is the command of that name.
+// watchCommand implements watch.
 type watchCommand struct {
 	*cli.Env
 	keys    []string
@@ -47,16 +49,16 @@ type watchCommand struct {
 	countSet bool
 }
 
-func registerWatch(app *fisk.Application, t *cli.Env) {
-	c := &watchCommand{Env: t}
+func registerWatch(app *fisk.Application, env *cli.Env) {
+	c := &watchCommand{Env: env}
 	cmd := app.Command("watch", "Prints the events of elections as they happen").HelpLong(watchHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The elections, keys of the bucket or patterns of keys").StringsVar(&c.keys)
 	cmd.Flag("json", "Write events as JSON, one object on each line").UnNegatableBoolVar(&c.json)
-	cmd.Flag("verbose", "Show renewals as well").Short('v').UnNegatableBoolVar(&c.verbose)
-	cmd.Flag("count", "End after that many events").PlaceHolder("N").IsSetByUser(&c.countSet).IntVar(&c.count)
+	cmd.Flag("verbose", "Also print renewals").Short('v').UnNegatableBoolVar(&c.verbose)
+	cmd.Flag("count", "End after N events").PlaceHolder("N").IsSetByUser(&c.countSet).IntVar(&c.count)
 }
 
-// run tells events until ctx ends.
+// run prints events until ctx ends.
 func (c *watchCommand) run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
@@ -64,73 +66,73 @@ func (c *watchCommand) run(ctx context.Context) error {
 	user := ctx
 	ctx, fail := context.WithCancelCause(user)
 	defer fail(nil)
-	stdout, stderr := terminal.NewQueue(c.Stdout, c.gap, fail), terminal.NewQueue(c.Stderr, terminal.Dropped, fail)
+	stdout, stderr := terminal.NewQueue(c.Stdout, c.droppedEvents, fail), terminal.NewQueue(c.Stderr, terminal.DroppedLines, fail)
 	defer stderr.Close()
 	defer stdout.Close()
 	log := slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(c.Stderr), slog.LevelInfo))
 	err := c.watch(ctx, fail, log, stdout)
 	if err == nil && user.Err() == nil {
-		err = context.Cause(ctx) // what ended it was not the user
+		err = context.Cause(ctx) // fail ended the command, not the user
 	}
 	return err
 }
 
-// check finds what is wrong with the command line before anything is begun.
+// check validates the command line before the command connects.
 func (c *watchCommand) check() error {
 	var problems []error
 	for _, key := range c.keys {
 		problems = append(problems, cli.CheckKey(key, true))
 	}
 	if c.countSet && c.count < 1 {
-		problems = append(problems, fmt.Errorf("--count %d: give a positive number, or leave it out to watch until interrupted", c.count))
+		problems = append(problems, fmt.Errorf("--count %d: give a positive number, or leave out --count to watch until interrupted", c.count))
 	}
 	return errors.Join(problems...)
 }
 
-// watchCommand tells events, until there were as many as wanted.
+// watch prints events until ctx ends, or until it has printed --count of them.
 func (c *watchCommand) watch(ctx context.Context, fail context.CancelCauseFunc, log *slog.Logger, out io.Writer) error {
 	v, events, err := look.Follow(ctx, c.Env, fail, "watch", log, c.keys...)
 	if err != nil {
-		return cli.UnlessOver(ctx, err)
+		return cli.IgnoreIfDone(ctx, err)
 	}
 	defer v.Conn.Close()
-	told := 0
+	printed := 0
 	for e := range events {
-		if look.IsOther(e.Leader) {
+		if look.IsOtherData(e.Leader) {
 			continue
 		}
 		if e.Kind == observe.Renewed && !c.verbose {
 			continue
 		}
-		if err := c.tell(out, e); err != nil {
+		if err := c.print(out, e); err != nil {
 			return err
 		}
-		if told++; told == c.count {
+		if printed++; printed == c.count {
 			return nil
 		}
 	}
 	return nil
 }
 
-// gap stands for events that were dropped because nobody read them.
-func (c *watchCommand) gap(lines int) string {
+// droppedEvents returns the line that takes the place of dropped events.
+func (c *watchCommand) droppedEvents(lines int) string {
 	if !c.json {
-		return terminal.Dropped(lines)
+		return terminal.DroppedLines(lines)
 	}
 	line, err := json.Marshal(struct {
 		Kind    string    `json:"kind"`
 		Dropped int       `json:"dropped"`
 		At      time.Time `json:"at"`
 	}{events.Dropped, lines, time.Now().UTC()})
-	if err != nil { // no value of these types is refused
+	if err != nil { // every value of these types can be encoded
 		panic(err)
 	}
 	return string(line) + "\n"
 }
 
-// tell writes one event.
-func (c *watchCommand) tell(w io.Writer, e observe.Event) error {
-	e.Key, e.Leader = terminal.Printable(e.Key), look.Shown(e.Leader)
+// print writes one event.
+func (c *watchCommand) print(w io.Writer, e observe.Event) error {
+	e.Key, e.Leader = terminal.Printable(e.Key), look.PrintableLeader(e.Leader)
 	if c.json {
 		line, err := json.Marshal(e)
 		if err != nil {
@@ -140,11 +142,11 @@ func (c *watchCommand) tell(w io.Writer, e observe.Event) error {
 		return err
 	}
 	st := terminal.StyleFor(c.Stdout)
-	_, err := fmt.Fprintf(w, "%s  %s  %s\n", st.Paint(terminal.Faint, terminal.Timestamp(e.At)), st.Paint(colourOf(e.Kind), fmt.Sprintf("%-8s", e.Kind)), look.Sentence(e))
+	_, err := fmt.Fprintf(w, "%s  %s  %s\n", st.Paint(terminal.Faint, terminal.Timestamp(e.At)), st.Paint(colourOf(e.Kind), fmt.Sprintf("%-8s", e.Kind)), look.DescribeEvent(e))
 	return err
 }
 
-// colourOf returns the colour of a kind of event.
+// colourOf returns the colour for a kind of event.
 func colourOf(k observe.EventKind) string {
 	switch k {
 	case observe.Leading:

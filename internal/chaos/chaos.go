@@ -1,8 +1,3 @@
-// Package chaos rehearses failures of processes, machines and networks. A drill brings up a cluster of servers and candidates, each a
-// process of its own, injects faults from a seed for a while, and judges by the histories that the candidates wrote: whether two led at
-// once, whether records and terms were in order, and whether each change of leader had a cause and came in time.
-//
-// The same seed gives the same script of faults, but not the same run: processes and networks take their time.
 package chaos
 
 import (
@@ -27,71 +22,73 @@ import (
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// Defaults that differ from those of a drill in one process.
+// Defaults of the flags.
 const (
 	DefaultTTL        = 5 * time.Second
 	DefaultCandidates = 5
-	DefaultLength     = 2 * time.Minute
+	DefaultDuration   = 2 * time.Minute
 
-	settlePoll = 5 * time.Millisecond
-	wellWithin = time.Minute // a cluster is well again, after servers came back
+	pollInterval   = 5 * time.Millisecond
+	clusterTimeout = time.Minute // for the cluster to become healthy after servers started
 )
 
-// Drill is one drill on processes.
+// Drill is one drill. It runs once.
 type Drill struct {
 	Config
 	folder string
 
-	life    context.Context // in which faults are carried through; it ends with the drill
-	script  *script
-	cluster *processes.Cluster
-	fleet   []*processes.Candidate
-	board   *processes.Board
-	nc      *nats.Conn // to the servers directly
-	js      jetstream.JetStream
-	bucket  *election.Bucket
-	version string // of the servers
-	began   time.Duration
-	wall    time.Time // when it began, by the clock that logs go by
-	ended   time.Duration
+	lifetime context.Context // for ending a fault after the time is up; an interrupt by the user ends it
+	script   *script
+	cluster  *processes.Cluster
+	fleet    []*processes.Candidate
+	leaders  *processes.Leaders
+	nc       *nats.Conn // to the servers, without a link in between
+	js       jetstream.JetStream
+	bucket   *election.Bucket
+	version  string // of the servers
+	began    time.Duration
+	wall     time.Time // when the drill began, by the clock of the logs
+	ended    time.Duration
 
 	mu       sync.Mutex
-	injuries []*injury
-	rewinds  int // how often the bucket has forgotten writes
-	saying   sync.Mutex
+	injected []*fault
+	rewinds  int
+	output   sync.Mutex // serializes lines of progress
 }
 
+// New returns a drill of a valid configuration.
 func New(c Config) *Drill {
-	p := &Drill{Config: c}
-	p.board = &processes.Board{Turn: p.turned}
-	p.script = &script{random: rand.New(rand.NewPCG(p.Seed, 0))}
-	for _, b := range breakages {
-		if b.fits(p.Replicas) && (len(p.Faults) == 0 || slices.Contains(p.Faults, b.name)) {
-			p.script.kinds = append(p.script.kinds, b)
+	d := &Drill{Config: c}
+	d.leaders = &processes.Leaders{OnTerm: d.termReported}
+	d.script = &script{random: rand.New(rand.NewPCG(d.Seed, 0))}
+	for _, k := range faultKinds {
+		if k.fits(d.Replicas) && (len(d.Faults) == 0 || slices.Contains(d.Faults, k.name)) {
+			d.script.kinds = append(d.script.kinds, k)
 		}
 	}
-	return p
+	return d
 }
 
-// timing returns the durations that candidates go by, which are the library's defaults but for the stand-down.
+// timing returns the durations of the candidates: the library's defaults, except for the stand-down.
 func (d *Drill) timing() history.Timing {
 	return history.Timing{TTL: d.TTL, Interval: d.TTL * 3 / 4, Margin: max(50*time.Millisecond, d.TTL/50), StandDown: d.StandDown}
 }
 
-// say tells on stderr what happens.
-func (d *Drill) say(format string, a ...any) {
-	d.saying.Lock()
-	defer d.saying.Unlock()
-	fmt.Fprintf(d.Out, "%8.2f s  %s\n", (history.Now() - d.began).Seconds(), fmt.Sprintf(format, a...))
+// logf writes a line of progress.
+func (d *Drill) logf(format string, a ...any) {
+	d.output.Lock()
+	defer d.output.Unlock()
+	fmt.Fprintf(d.Progress, "%8.2f s  %s\n", (history.Now() - d.began).Seconds(), fmt.Sprintf(format, a...))
 }
 
-// turned tells of a term that begins.
-func (d *Drill) turned(candidate int, term uint64) {
-	d.say("%-16s %s, term %d", "leads", d.fleet[candidate].Name, term)
+// termReported reports that a candidate leads.
+func (d *Drill) termReported(candidate int, term uint64) {
+	d.logf("%-16s %s, term %d", "leads", d.fleet[candidate].Name, term)
 }
 
-// Run brings everything up, injects faults, and returns what came of it, also where that was broken off by an error that
-// it returns. All that was made is removed in any case, but for histories that are to be kept, as they are after an error.
+// Run starts the processes, injects faults, and returns the report and the timeline. If an error ends the drill early, Run returns the
+// error with a report on the time until then; the report is nil if there is nothing to judge. Run always ends the processes. It removes
+// the files, unless the configuration keeps them, the drill failed, or there is an error. After an interrupt it removes them in any case.
 func (d *Drill) Run(ctx context.Context) (r *Report, drawing *timeline.Timeline, err error) {
 	if d.folder, err = os.MkdirTemp("", "election-drill-"); err != nil {
 		return nil, nil, err
@@ -100,53 +97,53 @@ func (d *Drill) Run(ctx context.Context) (r *Report, drawing *timeline.Timeline,
 		switch {
 		case r != nil && r.Kept != "" && err == nil:
 		case err != nil && ctx.Err() == nil:
-			fmt.Fprintln(d.Out, "Histories and logs are in", d.folder)
+			fmt.Fprintln(d.Progress, "Histories and logs are in", d.folder)
 		default:
 			_ = os.RemoveAll(d.folder)
 		}
 	}()
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	lifetime, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	stop := context.AfterFunc(ctx, end) // who is interrupted heals nothing
+	stop := context.AfterFunc(ctx, end) // an interrupted drill does not wait for its faults to end
 	defer stop()
-	d.life, d.began = life, history.Now()
-	fmt.Fprintf(d.Out, "Drill with %d candidates and %d servers as processes, TTL %s, for %s, seed %d\n", d.Candidates, processes.ClusterSize, terminal.Human(d.TTL), terminal.Human(d.Length), d.Seed)
-	if err := d.begin(ctx); err != nil {
-		d.end()
+	d.lifetime, d.began = lifetime, history.Now()
+	fmt.Fprintf(d.Progress, "Drill with %d candidates and %d servers as processes, TTL %s, for %s, seed %d\n", d.Candidates, processes.ClusterSize, terminal.FormatDuration(d.TTL), terminal.FormatDuration(d.Duration), d.Seed)
+	if err := d.setUp(ctx); err != nil {
+		d.tearDown()
 		return nil, nil, err
 	}
-	p := newProbe(d.nc, processes.Bucket)
+	probe := newProbe(d.nc, processes.Bucket)
 	probing, stopProbing := context.WithCancel(context.Background())
-	go p.run(probing)
-	err = d.faultsFor(ctx)
+	go probe.run(probing)
+	err = d.runScript(ctx)
 	stopProbing()
-	outages := p.found()
+	outages := probe.awaitOutages()
 	d.ended = history.Now()
 	var records []history.Record
-	var unread error
+	var recordsErr error
 	if ctx.Err() == nil {
-		d.leave()
-		records, unread = d.records(ctx)
+		d.shutDownCandidates()
+		records, recordsErr = d.readRecords(ctx)
 	}
-	d.end()
+	d.tearDown()
 	if ctx.Err() != nil {
 		return nil, nil, errors.Join(err, ctx.Err())
 	}
-	r, drawing, failed := d.evaluate(outages, records)
-	err = errors.Join(err, unread, failed)
-	if failed != nil {
+	r, drawing, evaluateErr := d.evaluate(outages, records)
+	err = errors.Join(err, recordsErr, evaluateErr)
+	if evaluateErr != nil {
 		return nil, nil, err
 	}
-	r.unread = unread != nil
-	if d.Keep || err != nil || r.Complaint() != "" {
+	r.recordsMissing = recordsErr != nil
+	if d.Keep || err != nil || r.FailureReason() != "" {
 		r.Kept = d.folder
 	}
 	return r, drawing, err
 }
 
-// begin brings up servers, bucket, stream and candidates.
-func (d *Drill) begin(ctx context.Context) (err error) {
-	if d.cluster, err = processes.StartCluster(ctx, d.folder, processes.Users(d.Candidates)); err != nil {
+// setUp starts the servers, creates the streams, and starts the candidates.
+func (d *Drill) setUp(ctx context.Context) (err error) {
+	if d.cluster, err = processes.StartCluster(ctx, d.folder, d.Candidates); err != nil {
 		return err
 	}
 	d.nc, err = nats.Connect(strings.Join(d.cluster.URLs(), ","), nats.Name("drill operator"), nats.UserInfo(processes.Operator, processes.Operator),
@@ -163,22 +160,22 @@ func (d *Drill) begin(ctx context.Context) (err error) {
 		return err
 	}
 	common := processes.CandidateConfig{Bucket: processes.Bucket, Key: processes.Key, Stream: processes.Stream, Subject: processes.Subject, TTL: d.TTL, StandDown: d.StandDown}
-	d.fleet, err = processes.NewCandidates(d.Candidates, d.cluster, d.folder, common, d.Rate, d.script.random, d.board)
+	d.fleet, err = processes.NewCandidates(d.Candidates, d.cluster, d.folder, common, d.ReplyLoss, d.script.random, d.leaders)
 	if err != nil {
 		return err
 	}
 	d.began, d.wall = history.Now(), time.Now()
-	for _, p := range d.fleet {
-		if err := p.Start(ctx); err != nil {
+	for _, c := range d.fleet {
+		if err := c.Start(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// createStreams makes the bucket and the stream, as soon as the cluster can.
+// createStreams creates the bucket and the stream of records as soon as the cluster accepts that.
 func (d *Drill) createStreams(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, wellWithin)
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	for {
 		try, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -188,75 +185,75 @@ func (d *Drill) createStreams(ctx context.Context) (err error) {
 		}
 		cancel()
 		if err == nil {
-			return d.healthy(ctx)
+			return d.awaitHealthy(ctx)
 		}
 		if timeutil.Pause(ctx, 100*time.Millisecond) != nil {
-			return fmt.Errorf("the cluster did not get ready: %w", err)
+			return fmt.Errorf("create the bucket and the stream within %v: %w", clusterTimeout, err)
 		}
 	}
 }
 
-// faultsFor injects faults for as long as is asked for, and then waits until somebody leads again.
-func (d *Drill) faultsFor(ctx context.Context) error {
-	if err := d.settle(ctx, nil, 0); err != nil {
+// runScript injects faults for the duration of the drill, and then waits until a candidate leads.
+func (d *Drill) runScript(ctx context.Context) error {
+	if err := d.awaitLeader(ctx, nil, 0); err != nil {
 		return err
 	}
-	playing, cancel := context.WithTimeout(ctx, d.Length-(history.Now()-d.began))
+	injecting, cancel := context.WithTimeout(ctx, d.Duration-(history.Now()-d.began))
 	defer cancel()
-	if err := d.play(playing); err != nil {
+	if err := d.injectFaults(injecting); err != nil {
 		return err
 	}
-	if err := d.settle(ctx, d.latest(), d.TTL/5); err != nil {
+	if err := d.awaitLeader(ctx, d.lastFault(), d.TTL/5); err != nil {
 		return err
 	}
-	return errors.Join(ctx.Err(), d.broken())
+	return errors.Join(ctx.Err(), d.unexpectedExit())
 }
 
-// latest returns the last fault; nil if there was none.
-func (d *Drill) latest() *injury {
+// lastFault returns the last injected fault; nil if there is none.
+func (d *Drill) lastFault() *fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.injuries) == 0 {
+	if len(d.injected) == 0 {
 		return nil
 	}
-	return d.injuries[len(d.injuries)-1]
+	return d.injected[len(d.injected)-1]
 }
 
-// broken returns an error once a process has ended by itself: then every figure is worthless.
-func (d *Drill) broken() error {
+// unexpectedExit returns an error if a process has ended by itself. The drill then stops, because it cannot judge what follows.
+func (d *Drill) unexpectedExit() error {
 	for _, s := range d.cluster.Servers {
-		if err := s.Broken(); err != nil {
+		if err := s.UnexpectedExit(); err != nil {
 			return err
 		}
 	}
-	for _, p := range d.fleet {
-		if err := p.Running().Lost(); err != nil {
+	for _, c := range d.fleet {
+		if err := c.Process().UnexpectedExit(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// leave has all candidates leave, the leader last so that nobody is elected meanwhile.
-func (d *Drill) leave() {
-	leader, _ := d.board.Leader()
+// shutDownCandidates shuts down all candidates in order. The leader is the last, so that no other candidate takes over.
+func (d *Drill) shutDownCandidates() {
+	leader, _ := d.leaders.Latest()
 	var followers sync.WaitGroup
-	for i, p := range d.fleet {
-		p.Link.Mend()
+	for i, c := range d.fleet {
+		c.Link.Restore()
 		if i != leader {
-			followers.Go(p.Leave)
+			followers.Go(c.Shutdown)
 		}
 	}
 	followers.Wait()
 	if leader >= 0 {
-		d.fleet[leader].Leave()
+		d.fleet[leader].Shutdown()
 	}
 }
 
-// end ends all processes and connections, whatever state they are in.
-func (d *Drill) end() {
-	for _, p := range d.fleet {
-		_ = p.Kill()
+// tearDown kills all processes and closes all connections.
+func (d *Drill) tearDown() {
+	for _, c := range d.fleet {
+		_ = c.Kill()
 	}
 	processes.CloseLinks(d.fleet)
 	if d.nc != nil {

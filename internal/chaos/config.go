@@ -11,45 +11,46 @@ import (
 	"github.com/natscampaign/election/internal/processes"
 )
 
-// Config says what is done to which candidates, and for how long.
+// Config is the configuration of a drill.
 type Config struct {
-	Candidates, Replicas int
-	TTL                  time.Duration
-	StandDown            time.Duration
-	Length               time.Duration
-	Every                time.Duration // the rate of faults; 0 waits for a leader after each
-	Seed                 uint64
-	Faults               []string  // the kinds of faults; all if there is none
-	Rate                 float64   // of replies that get lost at all times
-	Keep                 bool      // histories and logs
-	Out                  io.Writer // where it is told what happens
+	Candidates int
+	Replicas   int // of the bucket
+	TTL        time.Duration
+	StandDown  time.Duration
+	Duration   time.Duration
+	Interval   time.Duration // between faults; 0 means to wait for a leader after each fault
+	Seed       uint64
+	Faults     []string  // kinds; empty means all
+	ReplyLoss  float64   // the share of replies that the links lose at random, from 0 to 0.5
+	Keep       bool      // keep histories and logs
+	Progress   io.Writer // for lines of progress
 }
 
-// Check finds what is wrong.
-func (p Config) Check() error {
+// minTTLs is the minimum duration of a drill, in TTLs.
+const minTTLs = 4
+
+// Validate returns an error that names every invalid flag and how to fix it.
+func (c Config) Validate() error {
 	var problems []error
 	if !history.Supported {
 		problems = append(problems, errors.New("--processes: this system cannot stop and continue processes; use Linux or macOS"))
 	}
-	if p.Replicas != 1 && p.Replicas != processes.ClusterSize {
-		problems = append(problems, fmt.Errorf("--replicas %d: give 1 or %d, for there are %d servers", p.Replicas, processes.ClusterSize, processes.ClusterSize))
+	if c.Replicas != 1 && c.Replicas != processes.ClusterSize {
+		problems = append(problems, fmt.Errorf("--replicas %d: give 1 or %d, because there are %d servers", c.Replicas, processes.ClusterSize, processes.ClusterSize))
 	}
-	for _, b := range breakages {
-		if slices.Contains(p.Faults, b.name) && !b.fits(p.Replicas) {
-			problems = append(problems, fmt.Errorf("--fault %s needs a bucket with --replicas %d: give that, or leave the fault out", b.name, b.replicas))
+	for _, k := range faultKinds {
+		if slices.Contains(c.Faults, k.name) && !k.fits(c.Replicas) {
+			problems = append(problems, fmt.Errorf("--fault %s needs a bucket with --replicas %d: give that, or leave the fault out", k.name, k.replicas))
 		}
 	}
-	if p.Length < 10*time.Second || p.Length > 24*time.Hour {
-		problems = append(problems, fmt.Errorf("--for %v: give 10s to 24h", p.Length))
+	if c.Duration < 10*time.Second || c.Duration > 24*time.Hour {
+		problems = append(problems, fmt.Errorf("--for %v: give 10s to 24h", c.Duration))
 	}
-	if p.Length < shortestTTLs*p.TTL {
-		problems = append(problems, fmt.Errorf("--for %v: give at least %d times the TTL of %v, or little can happen", p.Length, shortestTTLs, p.TTL))
+	if c.Duration < minTTLs*c.TTL {
+		problems = append(problems, fmt.Errorf("--for %v: give at least %d times the TTL of %v, or the drill injects few faults", c.Duration, minTTLs, c.TTL))
 	}
-	if p.StandDown < 0 || p.StandDown > time.Hour {
-		problems = append(problems, fmt.Errorf("--stand-down %v: give 0s to 1h", p.StandDown))
+	if c.StandDown < 0 || c.StandDown > time.Hour {
+		problems = append(problems, fmt.Errorf("--stand-down %v: give 0s to 1h", c.StandDown))
 	}
 	return errors.Join(problems...)
 }
-
-// shortestTTLs is how many TTLs a drill lasts at least.
-const shortestTTLs = 4

@@ -11,7 +11,8 @@ import (
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// lane is what a fault is done to. Two faults in one lane are never injected at the same time.
+// lane is a set of targets. A drill never injects two faults in one lane at the same time. A kind without lanes may coincide with any
+// fault.
 type lane int
 
 const (
@@ -22,191 +23,193 @@ const (
 	allLanes = laneCandidates | laneServers | laneStranger
 )
 
-// breakage is a kind of fault that is done to processes.
-type breakage struct {
-	name, about string
-	mark        string // in a drawing
+// faultKind is a kind of fault.
+type faultKind struct {
+	name, description string
+
+	mark        string // in the timeline
 	lanes       lane
-	ends        bool // a leader's term, at once
-	keeps       bool // the leader: whoever led before leads after it
-	leader      bool // whether it hits whoever leads, and nobody else
-	replicas    int  // that the bucket must have for it; 0 if that does not matter
-	inject      func(ctx context.Context, d *Drill, i *injury) error
+	endsTerm    bool // it ends the term of a leader that it hits, at once
+	keepsLeader bool // the leader remains leader
+	leaderOnly  bool // it hits only the leader
+	replicas    int  // that the bucket must have; 0 if any number will do
+	inject      func(ctx context.Context, d *Drill, f *fault) error
 }
 
-// inOrder is a kind of its own, and part of another.
-var inOrder = breakage{name: "handover", about: "candidate leaves in order", mark: "leave", lanes: laneCandidates, ends: true, inject: injectHandover}
+// handover is also a part of rewind.
+var handover = faultKind{name: "handover", description: "candidate shuts down", mark: "leave", lanes: laneCandidates, endsTerm: true, inject: injectHandover}
 
-// breakages are all kinds. Their names are those of --fault and of the report.
-var breakages = []breakage{
-	{name: "kill", about: "process is killed", mark: "kill", lanes: laneCandidates, ends: true, inject: injectKill},
-	{name: "stop", about: "process stands still", mark: "stop", lanes: laneCandidates, inject: injectStop},
-	{name: "cut", about: "link is cut", mark: "cut", lanes: laneCandidates, inject: injectCut},
-	{name: "one-way", about: "link works one way", mark: "one-way", lanes: laneCandidates, inject: injectOneWay},
-	{name: "delay", about: "replies come late", mark: "delay", lanes: laneCandidates, inject: injectDelay},
-	inOrder,
-	{name: "evict", about: "key is deleted or overwritten", mark: "evict", lanes: laneCandidates | laneServers, ends: true, leader: true, inject: injectEvict},
-	{name: "revoke", about: "candidate loses rights", mark: "revoke", lanes: laneCandidates, keeps: true, inject: injectRevoke},
-	{name: "forge", about: "stranger forges changes", mark: "forge", lanes: laneStranger, keeps: true, inject: injectForge},
-	{name: "step-down", about: "stream's leader steps down", mark: "step", replicas: processes.ClusterSize, inject: injectStepDown},
-	{name: Rewind, about: "server forgets writes", mark: "rewind", lanes: laneCandidates | laneServers, ends: true, leader: true, replicas: 1, inject: injectRewind},
-	{name: "kill-server", about: "a server is killed", mark: "kill", lanes: laneServers, inject: injectKillServer},
-	{name: "restart-servers", about: "all restart, one by one", mark: "roll", lanes: laneServers, inject: injectRestartServers},
-	{name: "lose-quorum", about: "two servers are killed", mark: "quorum", lanes: laneServers, inject: injectLoseQuorum},
+// faultKinds has all kinds, with their names in --fault and in the report.
+var faultKinds = []faultKind{
+	{name: "kill", description: "process is killed", mark: "kill", lanes: laneCandidates, endsTerm: true, inject: injectKill},
+	{name: "stop", description: "process is stopped", mark: "stop", lanes: laneCandidates, inject: injectStop},
+	{name: "cut", description: "link is cut", mark: "cut", lanes: laneCandidates, inject: injectCut},
+	{name: "one-way", description: "link works one way", mark: "one-way", lanes: laneCandidates, inject: injectOneWay},
+	{name: "delay", description: "replies come late", mark: "delay", lanes: laneCandidates, inject: injectDelay},
+	handover,
+	{name: "evict", description: "key is deleted or overwritten", mark: "evict", lanes: laneCandidates | laneServers, endsTerm: true, leaderOnly: true, inject: injectEvict},
+	{name: "revoke", description: "user loses permissions", mark: "revoke", lanes: laneCandidates, keepsLeader: true, inject: injectRevoke},
+	{name: "forge", description: "stranger forges changes", mark: "forge", lanes: laneStranger, keepsLeader: true, inject: injectForge},
+	{name: "step-down", description: "stream's leader steps down", mark: "step", replicas: processes.ClusterSize, inject: injectStepDown},
+	{name: Rewind, description: "server forgets writes", mark: "rewind", lanes: laneCandidates | laneServers, endsTerm: true, leaderOnly: true, replicas: 1, inject: injectRewind},
+	{name: "kill-server", description: "a server is killed", mark: "kill", lanes: laneServers, inject: injectKillServer},
+	{name: "restart-servers", description: "all restart, one by one", mark: "roll", lanes: laneServers, inject: injectRestartServers},
+	{name: "lose-quorum", description: "two servers are killed", mark: "quorum", lanes: laneServers, inject: injectLoseQuorum},
 }
 
-// fits says whether the fault can be done to a bucket with so many replicas.
-func (b breakage) fits(replicas int) bool { return b.replicas == 0 || b.replicas == replicas }
+// fits reports whether the fault can be injected if the bucket has that many replicas.
+func (k faultKind) fits(replicas int) bool { return k.replicas == 0 || k.replicas == replicas }
 
+// FaultNames returns the names of all kinds of faults.
 func FaultNames() []string {
 	var names []string
-	for _, b := range breakages {
-		names = append(names, b.name)
+	for _, k := range faultKinds {
+		names = append(names, k.name)
 	}
 	return names
 }
 
-// injury is a fault that is about to be done, or was.
-type injury struct {
-	breakage
-	candidate *processes.Candidate // whom it hits; nil if it is done to servers
-	led       bool                 // whether that one led
-	servers   []int                // which it hits
-	variant   int                  // of what there is to choose from, any number
-	hold      time.Duration        // how long it lasts, if it lasts
-	note      string               // what was done exactly
-	renews    bool                 // whether what the candidate sends still arrives
-	undone    bool                 // whether it could not be done
-	span      history.Span
+// fault is one fault, planned or injected.
+type fault struct {
+	faultKind
+	candidate      *processes.Candidate // nil if the fault hits servers
+	hitsLeader     bool
+	servers        []int
+	variant        int           // a random number, for kinds with variants
+	duration       time.Duration // of a kind that lasts
+	detail         string        // the variant, in words
+	requestsArrive bool          // only replies are lost or late
+	skipped        bool          // the servers did not accept it
+	span           history.Span
 }
 
-// target names whom the fault hits.
-func (i *injury) target() string {
+// target names what the fault hits.
+func (f *fault) target() string {
 	switch {
-	case i.candidate != nil && i.led:
-		return i.candidate.Name + ", which led"
-	case i.candidate != nil:
-		return i.candidate.Name + ", which did not lead"
+	case f.candidate != nil && f.hitsLeader:
+		return f.candidate.Name + " (leader)"
+	case f.candidate != nil:
+		return f.candidate.Name + " (follower)"
 	}
-	if i.lanes == laneStranger {
+	if f.lanes == laneStranger {
 		return "notifications"
 	}
 	var names []string
-	for _, s := range i.servers {
+	for _, s := range f.servers {
 		names = append(names, fmt.Sprintf("server-%d", s+1))
 	}
 	return strings.Join(names, " and ")
 }
 
-func injectKill(ctx context.Context, _ *Drill, i *injury) error {
-	if err := i.candidate.Kill(); err != nil {
+func injectKill(ctx context.Context, _ *Drill, f *fault) error {
+	if err := f.candidate.Kill(); err != nil {
 		return err
 	}
-	_ = timeutil.Pause(ctx, i.hold/2)
-	return i.candidate.Start(ctx)
+	_ = timeutil.Pause(ctx, f.duration/2)
+	return f.candidate.Start(ctx)
 }
 
-func injectStop(ctx context.Context, _ *Drill, i *injury) error {
-	process := i.candidate.Running()
-	if err := process.Stop(); err != nil {
+func injectStop(ctx context.Context, _ *Drill, f *fault) error {
+	process := f.candidate.Process()
+	if err := process.Suspend(); err != nil {
 		return err
 	}
-	_ = timeutil.Pause(ctx, i.hold)
-	return process.Proceed()
+	_ = timeutil.Pause(ctx, f.duration)
+	return process.Continue()
 }
 
-// injectCut has everything vanish, or holds it until the link is healed, as TCP does.
-func injectCut(ctx context.Context, _ *Drill, i *injury) error {
-	if i.variant%2 == 0 {
-		i.note = "what is sent is lost"
-		i.candidate.Link.Cut()
+// injectCut loses all messages, or holds them until the link is restored, as TCP does.
+func injectCut(ctx context.Context, _ *Drill, f *fault) error {
+	if f.variant%2 == 0 {
+		f.detail = "messages are lost"
+		f.candidate.Link.Cut()
 	} else {
-		i.note = "what is sent arrives later"
-		i.candidate.Link.Stall()
+		f.detail = "messages are held"
+		f.candidate.Link.Stall()
 	}
-	_ = timeutil.Pause(ctx, i.hold)
-	i.candidate.Link.Mend()
+	_ = timeutil.Pause(ctx, f.duration)
+	f.candidate.Link.Restore()
 	return nil
 }
 
-func injectOneWay(ctx context.Context, _ *Drill, i *injury) error {
-	if i.variant%2 == 0 {
-		i.note = "requests are lost"
-		i.candidate.Link.LoseRequests(nil)
+func injectOneWay(ctx context.Context, _ *Drill, f *fault) error {
+	if f.variant%2 == 0 {
+		f.detail = "requests are lost"
+		f.candidate.Link.LoseRequests(nil)
 	} else {
-		i.note, i.renews = "replies are held", true
-		i.candidate.Link.StallReplies()
+		f.detail, f.requestsArrive = "replies are held", true
+		f.candidate.Link.StallReplies()
 	}
-	_ = timeutil.Pause(ctx, i.hold)
-	i.candidate.Link.Mend()
+	_ = timeutil.Pause(ctx, f.duration)
+	f.candidate.Link.Restore()
 	return nil
 }
 
-func injectDelay(ctx context.Context, d *Drill, i *injury) error {
-	i.renews = true
-	i.candidate.Link.DelayReplies(d.TTL + d.TTL/10)
-	_ = timeutil.Pause(ctx, i.hold+d.TTL/2)
-	i.candidate.Link.Mend()
+func injectDelay(ctx context.Context, d *Drill, f *fault) error {
+	f.requestsArrive = true
+	f.candidate.Link.DelayReplies(d.TTL + d.TTL/10)
+	_ = timeutil.Pause(ctx, f.duration+d.TTL/2)
+	f.candidate.Link.Restore()
 	return nil
 }
 
-func injectHandover(ctx context.Context, _ *Drill, i *injury) error {
-	i.candidate.Leave()
-	_ = timeutil.Pause(ctx, i.hold/4)
-	return i.candidate.Start(ctx)
+func injectHandover(ctx context.Context, _ *Drill, f *fault) error {
+	f.candidate.Shutdown()
+	_ = timeutil.Pause(ctx, f.duration/4)
+	return f.candidate.Start(ctx)
 }
 
-// injectEvict writes as an operator might who wants the leader gone. Nothing else happens for a while: an operator who
-// deletes the key under a leader that is cut off just then makes two leaders possible.
-func injectEvict(ctx context.Context, d *Drill, i *injury) (err error) {
+// injectEvict deletes or overwrites the key, as an operator might. It occupies the lanes of candidates and servers for a TTL, because
+// a fault that cuts off the leader at the same time would allow two leaders: a leader cannot learn of the deletion while it is cut off.
+func injectEvict(ctx context.Context, d *Drill, f *fault) (err error) {
 	call, cancel := context.WithTimeout(ctx, d.TTL)
 	defer cancel()
-	if i.variant%2 == 0 {
-		i.note = "deleted"
+	if f.variant%2 == 0 {
+		f.detail = "deleted"
 		err = d.bucket.Delete(call, processes.Key)
 	} else {
-		i.note = "overwritten"
+		f.detail = "overwritten"
 		_, err = d.bucket.Put(call, processes.Key, []byte("operator"))
 	}
 	_ = timeutil.Pause(ctx, d.TTL)
 	return err
 }
 
-// injectStepDown asks the leader of the bucket's stream to step down. If there is none just now, it cannot.
-func injectStepDown(ctx context.Context, d *Drill, i *injury) error {
+// injectStepDown asks the leader of the bucket's stream to step down. It skips the fault if the stream has no leader.
+func injectStepDown(ctx context.Context, d *Drill, f *fault) error {
 	if err := d.stepDown(ctx); err != nil {
-		return i.notDone(d, err)
+		return f.skip(d, err)
 	}
 	return nil
 }
 
-// notDone takes note that the fault could not be done, as the servers could not just then.
-func (i *injury) notDone(d *Drill, err error) error {
-	i.undone = true
-	d.say("%-16s not done: %v", i.name, err)
+// skip excludes a fault that the servers did not accept from the report, and returns nil.
+func (f *fault) skip(d *Drill, err error) error {
+	f.skipped = true
+	d.logf("%-16s skipped: %v", f.name, err)
 	return nil
 }
 
-func injectKillServer(ctx context.Context, d *Drill, i *injury) error {
-	d.cluster.Servers[i.servers[0]].End(true)
-	_ = timeutil.Pause(ctx, i.hold)
-	return d.revive(ctx, i.servers...)
+func injectKillServer(ctx context.Context, d *Drill, f *fault) error {
+	d.cluster.Servers[f.servers[0]].Kill()
+	_ = timeutil.Pause(ctx, f.duration)
+	return d.startServers(ctx, f.servers...)
 }
 
-func injectRestartServers(ctx context.Context, d *Drill, _ *injury) error {
+func injectRestartServers(ctx context.Context, d *Drill, _ *fault) error {
 	for n := range d.cluster.Servers {
-		d.cluster.Servers[n].End(false)
-		if err := d.revive(ctx, n); err != nil || ctx.Err() != nil {
+		d.cluster.Servers[n].Shutdown()
+		if err := d.startServers(ctx, n); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func injectLoseQuorum(ctx context.Context, d *Drill, i *injury) error {
-	for _, n := range i.servers {
-		d.cluster.Servers[n].End(true)
+func injectLoseQuorum(ctx context.Context, d *Drill, f *fault) error {
+	for _, n := range f.servers {
+		d.cluster.Servers[n].Kill()
 	}
-	_ = timeutil.Pause(ctx, i.hold)
-	return d.revive(ctx, i.servers...)
+	_ = timeutil.Pause(ctx, f.duration)
+	return d.startServers(ctx, f.servers...)
 }

@@ -17,71 +17,65 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
-// forgeEvery is how often a forged change is published.
-const forgeEvery = 5 * time.Millisecond
+// forgeInterval is the time between two forged changes.
+const forgeInterval = 5 * time.Millisecond
 
-// Headers of what a bucket republishes.
-const (
-	headerStream       = "Nats-Stream"
-	headerSubject      = "Nats-Subject"
-	headerSequence     = "Nats-Sequence"
-	headerLastSequence = "Nats-Last-Sequence"
-	headerTimeStamp    = "Nats-Time-Stamp"
-	headerMarker       = "Nats-Marker-Reason"
-	headerOperation    = "KV-Operation"
-)
+// headerOperation is the header that marks a deletion in a bucket.
+const headerOperation = "KV-Operation"
 
-// forger makes what a stranger publishes as changes of the key.
+// forger creates changes of the key that a stranger publishes.
 type forger struct {
-	subject string                    // on which the bucket republishes the key
-	live    jetstream.KeyValueEntry   // the newest change
-	before  []jetstream.KeyValueEntry // genuine changes that are older
-	names   []string                  // of candidates
-	made    int
-	round   int // how often each kind has had its turn
+	subject    string                    // on which the bucket republishes the key
+	newest     jetstream.KeyValueEntry   // the newest change
+	older      []jetstream.KeyValueEntry // genuine changes that are older
+	candidates []string                  // names
+	made       int                       // forged changes
+	round      int                       // completed rounds through all kinds
 }
 
-// forgery is a kind of change that somebody might make up.
+// forgery makes one kind of forged change. It returns nil if that is impossible now.
 type forgery func(f *forger) *nats.Msg
 
-// forgeries are all kinds, each in turn.
+// forgeries has all kinds. The forger makes each in turn.
 var forgeries = []forgery{
-	func(f *forger) *nats.Msg { return f.change(f.live.Revision(), f.record(released())) },
+	func(f *forger) *nats.Msg { return f.change(f.newest.Revision(), f.record(released())) },
 	func(f *forger) *nats.Msg {
-		return f.change(f.live.Revision(), f.record(released(f.names[f.round%len(f.names)])))
+		return f.change(f.newest.Revision(), f.record(released(f.candidates[f.round%len(f.candidates)])))
 	},
-	func(f *forger) *nats.Msg { return f.removal(headerMarker, "MaxAge") },
-	func(f *forger) *nats.Msg { return f.removal(headerMarker, "Remove") },
-	func(f *forger) *nats.Msg { return f.removal(headerMarker, "Purge") },
+	func(f *forger) *nats.Msg { return f.removal(jetstream.MarkerReasonHeader, "MaxAge") },
+	func(f *forger) *nats.Msg { return f.removal(jetstream.MarkerReasonHeader, "Remove") },
+	func(f *forger) *nats.Msg { return f.removal(jetstream.MarkerReasonHeader, "Purge") },
 	func(f *forger) *nats.Msg { return f.removal(headerOperation, "DEL") },
 	func(f *forger) *nats.Msg { return f.removal(headerOperation, "PURGE") },
-	func(f *forger) *nats.Msg { return f.change(f.live.Revision()+1, f.record(invented)) },
-	func(f *forger) *nats.Msg { return f.change(f.live.Revision()+1<<40, f.record(invented)) },
-	func(f *forger) *nats.Msg { return f.change(1, f.record(invented, laterBucket)) },
-	func(f *forger) *nats.Msg { return f.change(1, f.record(released(), laterBucket)) },
+	func(f *forger) *nats.Msg { return f.change(f.newest.Revision()+1, f.record(byNonexistentCandidate)) },
 	func(f *forger) *nats.Msg {
-		if len(f.before) == 0 {
+		return f.change(f.newest.Revision()+1<<40, f.record(byNonexistentCandidate))
+	},
+	func(f *forger) *nats.Msg { return f.change(1, f.record(byNonexistentCandidate, inLaterBucket)) },
+	func(f *forger) *nats.Msg { return f.change(1, f.record(released(), inLaterBucket)) },
+	func(f *forger) *nats.Msg {
+		if len(f.older) == 0 {
 			return nil
 		}
-		return f.replay(f.before[f.round%len(f.before)])
+		return f.replay(f.older[f.round%len(f.older)])
 	},
 }
 
-// released makes a release of a record, which names these successors.
+// released turns a record into a release that names these successors.
 func released(successors ...string) func(*record.Record) {
 	return func(r *record.Record) { r.Released, r.Successors = time.Now(), successors }
 }
 
-// invented makes a record that of a candidate that does not exist.
-func invented(r *record.Record) {
+// byNonexistentCandidate changes the holder of a record to a candidate that does not exist.
+func byNonexistentCandidate(r *record.Record) {
 	id := nuid.Next()
 	r.Name, r.Instance, r.Attempt, r.Started, r.Since = processes.Stranger, id, id+".1", time.Now(), time.Now()
 }
 
-// laterBucket makes a record claim that the bucket was created later.
-func laterBucket(r *record.Record) { r.BucketCreated = time.Now().Add(time.Hour) }
+// inLaterBucket moves the creation of the bucket to a later time.
+func inLaterBucket(r *record.Record) { r.BucketCreated = time.Now().Add(time.Hour) }
 
-// next returns the next forged change; nil if there is nothing to make it of.
+// next returns the next forged change; nil if that kind is impossible now.
 func (f *forger) next() *nats.Msg {
 	m := forgeries[f.made%len(forgeries)](f)
 	f.made++
@@ -91,58 +85,58 @@ func (f *forger) next() *nats.Msg {
 
 // record returns the newest record with these changes.
 func (f *forger) record(changes ...func(*record.Record)) []byte {
-	r := record.Parse(f.live.Value())
+	r := record.Parse(f.newest.Value())
 	for _, change := range changes {
 		change(&r)
 	}
 	return r.Encode()
 }
 
-// change returns a change of the key as the server republishes it.
+// change returns a change of the key in the form in which the server republishes changes.
 func (f *forger) change(revision uint64, record []byte) *nats.Msg {
 	m := nats.NewMsg(f.subject)
 	m.Data = record
-	m.Header.Set(headerStream, "KV_"+f.live.Bucket())
-	m.Header.Set(headerSubject, "$KV."+f.live.Bucket()+"."+f.live.Key())
-	m.Header.Set(headerSequence, strconv.FormatUint(revision, 10))
-	last := uint64(0) // of the key, before that
-	for _, entry := range append(slices.Clone(f.before), f.live) {
+	m.Header.Set(jetstream.StreamHeader, "KV_"+f.newest.Bucket())
+	m.Header.Set(jetstream.SubjectHeader, "$KV."+f.newest.Bucket()+"."+f.newest.Key())
+	m.Header.Set(jetstream.SequenceHeader, strconv.FormatUint(revision, 10))
+	last := uint64(0) // the revision of the key before this one
+	for _, entry := range append(slices.Clone(f.older), f.newest) {
 		if entry.Revision() < revision {
 			last = entry.Revision()
 		}
 	}
-	m.Header.Set(headerLastSequence, strconv.FormatUint(last, 10))
-	m.Header.Set(headerTimeStamp, time.Now().UTC().Format(time.RFC3339Nano))
+	m.Header.Set(jetstream.LastSequenceHeader, strconv.FormatUint(last, 10))
+	m.Header.Set(jetstream.TimeStampHeaer, time.Now().UTC().Format(time.RFC3339Nano))
 	return m
 }
 
-// removal returns the end of the newest record.
-func (f *forger) removal(header, why string) *nats.Msg {
-	m := f.change(f.live.Revision()+1, nil)
-	m.Header.Set(header, why)
+// removal returns an expiry or a deletion of the newest record.
+func (f *forger) removal(header, value string) *nats.Msg {
+	m := f.change(f.newest.Revision()+1, nil)
+	m.Header.Set(header, value)
 	return m
 }
 
-// replay returns a genuine change as the server republished it.
+// replay returns a genuine older change in the form in which the server republished it.
 func (f *forger) replay(entry jetstream.KeyValueEntry) *nats.Msg {
 	m := f.change(entry.Revision(), entry.Value())
-	m.Header.Set(headerTimeStamp, entry.Created().UTC().Format(time.RFC3339Nano))
+	m.Header.Set(jetstream.TimeStampHeaer, entry.Created().UTC().Format(time.RFC3339Nano))
 	if entry.Operation() == jetstream.KeyValueDelete {
 		m.Header.Set(headerOperation, "DEL")
 	}
 	return m
 }
 
-// injectForge has a stranger, who may do nothing else, publish where the bucket republishes what it commits: changes that
-// nobody made. The stranger knows what stands under the key.
-func injectForge(ctx context.Context, d *Drill, i *injury) error {
-	ctx, cancel := context.WithTimeout(ctx, i.hold)
+// injectForge publishes forged changes on the subject on which the bucket republishes the key. The user is the stranger, which has no
+// other permission. The forger knows the true state of the key, because a forgery that resembles it misleads best.
+func injectForge(ctx context.Context, d *Drill, f *fault) error {
+	ctx, cancel := context.WithTimeout(ctx, f.duration)
 	defer cancel()
-	f, news, err := d.newForger(ctx)
+	source, watcher, err := d.newForger(ctx)
 	if err != nil {
-		return i.notDone(d, err)
+		return f.skip(d, err)
 	}
-	defer func() { _ = news.Stop() }()
+	defer func() { _ = watcher.Stop() }()
 	refused := make(chan error, 1)
 	nc, err := nats.Connect(strings.Join(d.cluster.URLs(), ","), nats.Name("drill stranger"), nats.UserInfo(processes.Stranger, processes.Stranger),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -152,54 +146,54 @@ func injectForge(ctx context.Context, d *Drill, i *injury) error {
 			}
 		}))
 	if err != nil {
-		return i.notDone(d, err)
+		return f.skip(d, err)
 	}
 	defer nc.Close()
-	ticker := time.NewTicker(forgeEvery)
+	ticker := time.NewTicker(forgeInterval)
 	defer ticker.Stop()
 	published := 0
 	for ctx.Err() == nil {
 		select {
-		case entry := <-news.Updates():
+		case entry := <-watcher.Updates():
 			if entry != nil {
-				f.before, f.live = append(f.before, f.live), entry
+				source.older, source.newest = append(source.older, source.newest), entry
 			}
 		case err := <-refused:
 			if errors.Is(err, nats.ErrPermissionViolation) {
-				return err // nothing was tried
+				return err // the fault had no effect
 			}
 		case <-ticker.C:
-			if m := f.next(); m != nil && nc.PublishMsg(m) == nil {
+			if m := source.next(); m != nil && nc.PublishMsg(m) == nil {
 				published++
 			}
 		case <-ctx.Done():
 		}
 	}
-	i.note = fmt.Sprintf("%d changes made up", published)
+	f.detail = fmt.Sprintf("%d forged changes", published)
 	return nil
 }
 
-// newForger returns a forger, and the news of the key, when something stands there.
+// newForger waits until the key has a value, and returns a forger with the watcher of the key.
 func (d *Drill) newForger(ctx context.Context) (*forger, jetstream.KeyWatcher, error) {
-	info, err := d.info(ctx, "KV_"+processes.Bucket)
+	info, err := d.streamInfo(ctx, "KV_"+processes.Bucket)
 	if err != nil {
 		return nil, nil, err
 	}
-	news, err := d.bucket.Watch(ctx, processes.Key)
+	watcher, err := d.bucket.Watch(ctx, processes.Key)
 	if err != nil {
 		return nil, nil, err
 	}
 	f := &forger{subject: strings.TrimSuffix(info.Config.RePublish.Destination, ">") + processes.Key}
-	for _, p := range d.fleet {
-		f.names = append(f.names, p.Name)
+	for _, c := range d.fleet {
+		f.candidates = append(f.candidates, c.Name)
 	}
-	for f.live == nil {
+	for f.newest == nil {
 		select {
-		case f.live = <-news.Updates(): // nil if nothing stands there yet
+		case f.newest = <-watcher.Updates(): // nil while the key has no value
 		case <-ctx.Done():
-			_ = news.Stop()
+			_ = watcher.Stop()
 			return nil, nil, ctx.Err()
 		}
 	}
-	return f, news, nil
+	return f, watcher, nil
 }

@@ -12,41 +12,41 @@ import (
 )
 
 const (
-	probeEvery   = 100 * time.Millisecond
-	probeTimeout = 300 * time.Millisecond
-	outageAfter  = 250 * time.Millisecond // from one probe that succeeded to the next is an outage
+	probeInterval   = 100 * time.Millisecond
+	probeTimeout    = 300 * time.Millisecond
+	outageThreshold = 250 * time.Millisecond // an outage lasts longer than this and one interval
 )
 
-// probe writes to a key of its own in the bucket over and over, to know when the bucket could not be written: a renewal
-// that failed then failed for a reason, and nobody could be elected.
+// probe finds the outages of the bucket: it writes to its own key at an interval. During an outage renewals fail, and no candidate can
+// be elected.
 type probe struct {
 	nc      *nats.Conn
 	subject string
 
-	last    time.Duration // when it last succeeded
+	last    time.Duration // when a write last succeeded
 	outages []history.Span
 	done    chan struct{}
 }
 
-// newProbe returns a probe of the bucket. Its connection leads to the servers directly.
+// newProbe returns a probe of the bucket. The connection must not use a link, which may have faults.
 func newProbe(nc *nats.Conn, bucket string) *probe {
 	return &probe{nc: nc, subject: "$KV." + bucket + ".probe", last: history.Now(), done: make(chan struct{})}
 }
 
-// run probes until ctx ends; then an outage that still lasts ends too.
+// run probes until ctx ends. An outage at that time ends then.
 func (p *probe) run(ctx context.Context) {
 	defer close(p.done)
-	for timeutil.Pause(ctx, probeEvery) == nil {
+	for timeutil.Pause(ctx, probeInterval) == nil {
 		if p.write() {
-			p.succeeded(history.Now())
+			p.recordSuccess(history.Now())
 		}
 	}
-	if now := history.Now(); now-p.last > outageAfter+probeEvery {
-		p.succeeded(now)
+	if now := history.Now(); now-p.last > outageThreshold+probeInterval {
+		p.recordSuccess(now)
 	}
 }
 
-// write says whether a write was acknowledged.
+// write reports whether the bucket acknowledged a write.
 func (p *probe) write() bool {
 	m, err := p.nc.Request(p.subject, []byte("probe"), probeTimeout)
 	if err != nil {
@@ -58,15 +58,15 @@ func (p *probe) write() bool {
 	return json.Unmarshal(m.Data, &ack) == nil && ack.Sequence > 0
 }
 
-func (p *probe) succeeded(now time.Duration) {
-	if gap := now - p.last; gap > outageAfter+probeEvery {
+func (p *probe) recordSuccess(now time.Duration) {
+	if gap := now - p.last; gap > outageThreshold+probeInterval {
 		p.outages = append(p.outages, history.Span{From: p.last, To: now})
 	}
 	p.last = now
 }
 
-// found returns the outages, once run has returned.
-func (p *probe) found() []history.Span {
+// awaitOutages waits until run has returned, and returns the outages.
+func (p *probe) awaitOutages() []history.Span {
 	<-p.done
 	return p.outages
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// right is something that a candidate may lose.
-type right struct {
-	what  string
-	taken processes.Permissions // the denials that take it
+// revocation is a permission that a candidate loses.
+type revocation struct {
+	permission string                // in words
+	denials    processes.Permissions // that revoke it
 }
 
-// rights are what a revoke takes, in turn or all at once. The right to write the key is not among them, nor that to the
-// candidate's own inboxes, without which no write is acknowledged: fault one-way does that.
-var rights = []right{
+// revocations has the revocations that a revoke chooses from; it may also choose all at once. No revocation denies writing the key. None
+// denies the candidate's inboxes either, because then no write would be acknowledged, as in the fault one-way.
+var revocations = []revocation{
 	{"to read the key", processes.Permissions{Publish: processes.Subjects{Deny: []string{
 		"$JS.API.DIRECT.GET.KV_" + processes.Bucket, "$JS.API.DIRECT.GET.KV_" + processes.Bucket + ".>", "$JS.API.STREAM.MSG.GET.KV_" + processes.Bucket,
 	}}}},
@@ -28,26 +28,26 @@ var rights = []right{
 	}},
 }
 
-// takenBy returns what a revoke of the given variant takes.
-func takenBy(variant int) right {
-	if n := variant % (len(rights) + 1); n < len(rights) {
-		return rights[n]
+// revocationFor returns the revocation of a variant.
+func revocationFor(variant int) revocation {
+	if n := variant % (len(revocations) + 1); n < len(revocations) {
+		return revocations[n]
 	}
-	all := right{what: "to do anything but to write"}
-	for _, r := range rights {
-		all.taken.Publish.Deny = append(all.taken.Publish.Deny, r.taken.Publish.Deny...)
-		all.taken.Subscribe.Deny = append(all.taken.Subscribe.Deny, r.taken.Subscribe.Deny...)
+	all := revocation{permission: "for everything except writes"}
+	for _, r := range revocations {
+		all.denials.Publish.Deny = append(all.denials.Publish.Deny, r.denials.Publish.Deny...)
+		all.denials.Subscribe.Deny = append(all.denials.Subscribe.Deny, r.denials.Subscribe.Deny...)
 	}
 	return all
 }
 
-// injectRevoke takes rights from the user of a candidate, and gives them back.
-func injectRevoke(ctx context.Context, d *Drill, i *injury) error {
-	r := takenBy(i.variant)
-	i.note = "it loses the right " + r.what
-	if err := d.cluster.Permit(i.candidate.Name, r.taken); err != nil {
+// injectRevoke revokes permissions of a candidate's user, and restores them.
+func injectRevoke(ctx context.Context, d *Drill, f *fault) error {
+	r := revocationFor(f.variant)
+	f.detail = "it loses permission " + r.permission
+	if err := d.cluster.SetPermissions(f.candidate.Name, r.denials); err != nil {
 		return err
 	}
-	_ = timeutil.Pause(ctx, i.hold)
-	return d.cluster.Permit(i.candidate.Name, processes.Permissions{})
+	_ = timeutil.Pause(ctx, f.duration)
+	return d.cluster.SetPermissions(f.candidate.Name, processes.Permissions{})
 }

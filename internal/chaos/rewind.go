@@ -15,61 +15,61 @@ import (
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// Rewind is the fault after which numbers of terms may be smaller than before.
+// Rewind is the kind of fault that makes the bucket forget writes, so that term numbers may come again.
 const Rewind = "rewind"
 
-// injectRewind kills the server that has the bucket just after a renewal, and has it come back with an older copy of that: what
-// was written since is forgotten. That is the last renewal or, with an odd variant, a change of leader and more than a TTL.
-func injectRewind(ctx context.Context, d *Drill, i *injury) error {
-	s := d.cluster.Servers[i.servers[0]]
+// injectRewind kills the server that has the bucket just after a renewal, and starts it again with an older copy of the bucket. The copy
+// lacks the last renewal or, with an odd variant, a change of leader and more than a TTL of writes.
+func injectRewind(ctx context.Context, d *Drill, f *fault) error {
+	s := d.cluster.Servers[f.servers[0]]
 	d.awaitWrite(ctx)
-	if err := s.CopyBucket(); err != nil {
+	if err := s.BackUpBucket(); err != nil {
 		return err
 	}
-	if i.note = "the last renewal is forgotten"; i.variant%2 == 1 {
-		i.note = "a change of leader is forgotten"
-		_ = timeutil.Pause(ctx, i.hold/2) // its term has a number that comes again
-		if err := d.injure(&injury{breakage: inOrder, candidate: i.candidate, led: i.led, hold: i.hold}); err != nil {
+	if f.detail = "the bucket forgets the last renewal"; f.variant%2 == 1 {
+		f.detail = "the bucket forgets a change of leader"
+		_ = timeutil.Pause(ctx, f.duration/2)
+		if err := d.inject(&fault{faultKind: handover, candidate: f.candidate, hitsLeader: f.hitsLeader, duration: f.duration}); err != nil {
 			return err
 		}
-		_ = timeutil.Pause(ctx, i.hold/2)
+		_ = timeutil.Pause(ctx, f.duration/2)
 	}
 	d.awaitWrite(ctx)
-	if err := d.markRewind(ctx); err != nil {
-		return i.notDone(d, err)
+	if err := d.appendRewindMarker(ctx); err != nil {
+		return f.skip(d, err)
 	}
 	d.mu.Lock()
-	i.span.From = history.Now()
-	if leader, _ := d.board.Leader(); leader >= 0 {
-		i.candidate = d.fleet[leader]
+	f.span.From = history.Now()
+	if leader, _ := d.leaders.Latest(); leader >= 0 {
+		f.candidate = d.fleet[leader]
 	}
 	d.mu.Unlock()
-	s.End(true)
+	s.Kill()
 	if err := s.RestoreBucket(); err != nil {
 		return err
 	}
-	return d.revive(ctx, i.servers...)
+	return d.startServers(ctx, f.servers...)
 }
 
-// awaitWrite waits until the key is written, but not for long.
+// awaitWrite waits until a candidate writes the key, at most for a generous time.
 func (d *Drill) awaitWrite(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, d.timing().OutageBound())
 	defer cancel()
-	news, err := d.bucket.Watch(ctx, processes.Key, jetstream.UpdatesOnly())
+	watcher, err := d.bucket.Watch(ctx, processes.Key, jetstream.UpdatesOnly())
 	if err != nil {
 		return
 	}
-	defer func() { _ = news.Stop() }()
+	defer func() { _ = watcher.Stop() }()
 	select {
-	case <-news.Updates():
+	case <-watcher.Updates():
 	case <-ctx.Done():
 	}
 }
 
-// markRewind appends a record to the stream of records that is later than those of all terms so far, and earlier than those
-// of all terms that are won from here on, whatever their numbers.
-func (d *Drill) markRewind(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, wellWithin)
+// appendRewindMarker appends a marker to the stream of records. The marker sorts after the records of all terms before the rewind and
+// before the records of all terms after it, so that the numbers of terms may come again.
+func (d *Drill) appendRewindMarker(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	d.rewinds++
 	m := nats.NewMsg(processes.Subject)
@@ -78,9 +78,9 @@ func (d *Drill) markRewind(ctx context.Context) error {
 	return err
 }
 
-// orderByRewinds gives the terms of a run tokens that sort by when they were led also where the bucket had forgotten their
-// predecessors. It returns how many have a number that is not larger than those of all before.
-func orderByRewinds(run *history.Run) (setBack int) {
+// orderTermsByRewinds gives the terms of a run tokens that sort in the order of the terms even after rewinds. It returns how many terms
+// after a rewind have a number that is not larger than all numbers before.
+func orderTermsByRewinds(run *history.Run) (repeated int) {
 	slices.SortStableFunc(run.Beliefs, func(a, b history.Belief) int { return cmp.Compare(a.From, b.From) })
 	latest, latestRewinds := "", 0
 	for n := range run.Beliefs {
@@ -92,64 +92,64 @@ func orderByRewinds(run *history.Run) (setBack int) {
 			}
 		}
 		if rewinds > latestRewinds && b.Token <= latest {
-			setBack++
+			repeated++
 		}
 		if b.Token > latest {
 			latest, latestRewinds = b.Token, rewinds
 		}
-		b.Token = processes.AfterRewinds(rewinds, b.Token)
+		b.Token = processes.SortableToken(rewinds, b.Token)
 	}
-	return setBack
+	return repeated
 }
 
-// toldWithin is how long after a renewal was due a leader whose link is whole may take to know what the server answers.
-const toldWithin = 250 * time.Millisecond
+// renewalReplyLimit is how long after a renewal is due a leader with an intact link may take to receive the reply.
+const renewalReplyLimit = 250 * time.Millisecond
 
-// untoldUntil returns until when a leader may not know of a rewind in its term, before the given moment. The answer to its next
-// renewal tells it, once it can ask, and it stands down at once. No lease prevents that another leads until then. It is 0 if
-// there was no such rewind.
-func untoldUntil(run *history.Run, b history.Belief, before time.Duration) (told time.Duration) {
+// rewindDetectedBy returns the time by which the leader of b must have detected the rewinds of its term up to the given time; 0 if there
+// was none. The leader detects a rewind by the reply to its next renewal, and stands down at once. Until then no lease prevents that
+// another candidate leads.
+func rewindDetectedBy(run *history.Run, b history.Belief, until time.Duration) (detected time.Duration) {
 	lease := run.Timing.TTL - run.Timing.Margin
 	for _, f := range run.Faults {
-		if f.Kind == Rewind && f.From > b.From && f.From <= before {
+		if f.Kind == Rewind && f.From > b.From && f.From <= until {
 			due := min(b.Deadline, f.From+lease) - lease + run.Timing.Interval
-			told = max(told, due+toldWithin, f.From+history.Reconnect)
+			detected = max(detected, due+renewalReplyLimit, f.From+history.Reconnect)
 		}
 	}
-	if told == 0 {
+	if detected == 0 {
 		return 0
 	}
-	busy := slices.Clone(run.Outages) // in which it cannot ask
+	blocked := slices.Clone(run.Outages) // times in which the leader cannot renew
 	for _, f := range run.Faults {
 		if f.Candidate == b.Candidate && !f.Ends {
-			busy = append(busy, f.Span)
+			blocked = append(blocked, f.Span)
 		}
 	}
-	slices.SortFunc(busy, func(x, y history.Span) int { return cmp.Compare(x.From, y.From) })
-	for _, o := range busy {
-		if o.From <= told {
-			told = max(told, o.To+history.Reconnect)
+	slices.SortFunc(blocked, func(x, y history.Span) int { return cmp.Compare(x.From, y.From) })
+	for _, o := range blocked {
+		if o.From <= detected {
+			detected = max(detected, o.To+history.Reconnect)
 		}
 	}
-	return told
+	return detected
 }
 
-// splitOverlaps returns for how long two believed at once, with each such time, and apart from that for how long they did
-// because the earlier leader was not told of a rewind yet.
-func splitOverlaps(run *history.Run, f *history.Findings) (overlap time.Duration, wrong []history.Overlap, rewound time.Duration) {
-	var not, explained []history.Span
-	for _, o := range f.Overlaps {
-		told := min(max(o.From, untoldUntil(run, o.A, o.From)), o.To)
-		explained = append(explained, history.Span{From: o.From, To: told})
-		if o.From = told; o.To > told {
-			not, wrong = append(not, o.Span), append(wrong, o)
+// separateRewindOverlaps separates the overlaps of two leaders from those that a rewind explains, because the earlier leader could not
+// have detected it yet. It returns the violations with their total length, and the total length that rewinds explain.
+func separateRewindOverlaps(run *history.Run, found *history.Findings) (overlap time.Duration, violations []history.Overlap, rewindOverlap time.Duration) {
+	var unexplained, explained []history.Span
+	for _, o := range found.Overlaps {
+		detected := min(max(o.From, rewindDetectedBy(run, o.A, o.From)), o.To)
+		explained = append(explained, history.Span{From: o.From, To: detected})
+		if o.From = detected; o.To > detected {
+			unexplained, violations = append(unexplained, o.Span), append(violations, o)
 		}
 	}
-	return length(not), wrong, length(explained)
+	return unionLength(unexplained), violations, unionLength(explained)
 }
 
-// length returns how long spans last together.
-func length(spans []history.Span) (sum time.Duration) {
+// unionLength returns the total length of the spans, and counts overlapping parts once.
+func unionLength(spans []history.Span) (sum time.Duration) {
 	slices.SortFunc(spans, func(a, b history.Span) int { return cmp.Compare(a.From, b.From) })
 	counted := time.Duration(0)
 	for _, s := range spans {
@@ -159,21 +159,21 @@ func length(spans []history.Span) (sum time.Duration) {
 	return sum
 }
 
-// splitOvertaken returns the beliefs in a term although there was a record of a later one, but for those of leaders that were
-// not told of a rewind yet, and how many those are.
-func splitOvertaken(run *history.Run) (wrong []history.Overtaking, rewound int) {
+// separateRewindOvertakings separates the overtakings from those that a rewind explains, because the leader could not have detected it
+// yet. It returns the violations and the number of the others.
+func separateRewindOvertakings(run *history.Run) (violations []history.Overtaking, explained int) {
 	for _, o := range run.Overtaken {
 		n := slices.IndexFunc(run.Beliefs, func(b history.Belief) bool {
-			return b.Candidate == o.Candidate && b.Term == o.Term && b.From <= o.At && o.At <= b.To+endOfBelief
+			return b.Candidate == o.Candidate && b.Term == o.Term && b.From <= o.At && o.At <= b.To+beliefEndTolerance
 		})
-		if n >= 0 && o.At < untoldUntil(run, run.Beliefs[n], o.At) {
-			rewound++
+		if n >= 0 && o.At < rewindDetectedBy(run, run.Beliefs[n], o.At) {
+			explained++
 			continue
 		}
-		wrong = append(wrong, o)
+		violations = append(violations, o)
 	}
-	return wrong, rewound
+	return violations, explained
 }
 
-// endOfBelief is how much later than the last true answer the end of a belief may be.
-const endOfBelief = 100 * time.Millisecond
+// beliefEndTolerance is how much later than the recorded end of a belief the candidate may still have considered itself leader.
+const beliefEndTolerance = 100 * time.Millisecond

@@ -16,8 +16,8 @@ import (
 	"github.com/natscampaign/election/internal/processes"
 )
 
-// rewoundRun is a drill in which the bucket forgot writes at 20 s, 1 s after a renewal of x. Its TTL is 5 s: the next renewal
-// was due at 22.75 s, and the lease ends at 23.9 s. It has y believe from the given second on.
+// rewoundRun returns a run in which the bucket forgot writes at 20 s, 1 s after a renewal of x. The TTL is 5 s, so the next renewal of x
+// was due at 22.75 s, and its lease ended at 23.9 s. The term of y begins at the given second.
 func rewoundRun(from float64, cut ...history.Fault) *history.Run {
 	second := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	return &history.Run{
@@ -31,86 +31,86 @@ func rewoundRun(from float64, cut ...history.Fault) *history.Run {
 	}
 }
 
-// judgedRun returns the report on a run.
-func judgedRun(run *history.Run) *Report {
-	p := &Report{SetBack: orderByRewinds(run)}
-	p.fill(run, run.Check())
+// reportOn returns the report on a run.
+func reportOn(run *history.Run) *Report {
+	p := &Report{RepeatedTerms: orderTermsByRewinds(run)}
+	p.addFindings(run, run.Check())
 	return p
 }
 
-func TestARewindIsToldApartFromTermsOutOfOrder(t *testing.T) {
+func TestATermNumberRepeatedAfterARewindIsNotOutOfOrder(t *testing.T) {
 	g := NewWithT(t)
-	p := judgedRun(rewoundRun(25))
-	g.Expect(p.SetBack).To(Equal(1))
+	p := reportOn(rewoundRun(25))
+	g.Expect(p.RepeatedTerms).To(Equal(1))
 	g.Expect(p.TermsOutOfOrder).To(BeZero())
 	g.Expect(p.Unneeded).To(BeZero())
-	g.Expect(p.OverlapMS + p.RewoundMS).To(BeZero())
+	g.Expect(p.OverlapMS + p.RewindOverlapMS).To(BeZero())
 	run := rewoundRun(25)
-	run.Faults[0].From = 26 * time.Second // after the smaller number
-	p = judgedRun(run)
-	g.Expect(p.SetBack).To(BeZero())
+	run.Faults[0].From = 26 * time.Second // after the term with the smaller number
+	p = reportOn(run)
+	g.Expect(p.RepeatedTerms).To(BeZero())
 	g.Expect(p.TermsOutOfOrder).To(Equal(1))
 }
 
-func TestARewindExplainsTwoLeadersOnlyUntilTheFirstIsToldOfIt(t *testing.T) {
+func TestARewindExplainsTwoLeadersOnlyUntilTheFirstCanDetectIt(t *testing.T) {
 	g := NewWithT(t)
-	p := judgedRun(rewoundRun(22.5))
-	g.Expect(p.RewoundMS).To(Equal(int64(500)), "until its renewal was due, and a quarter of a second")
+	p := reportOn(rewoundRun(22.5))
+	g.Expect(p.RewindOverlapMS).To(Equal(int64(500)), "until 0.25 s after its renewal was due")
 	g.Expect(p.OverlapMS).To(Equal(int64(900)))
-	g.Expect(p.Complaint()).To(ContainSubstring("two candidates believed at once for 900 ms"))
-	p = judgedRun(rewoundRun(22.5, history.Fault{Kind: "cut", Candidate: "x", Span: history.Span{From: 21 * time.Second, To: 22700 * time.Millisecond}}))
-	g.Expect(p.RewoundMS).To(Equal(int64(1200)), "until a second after its link was healed")
+	g.Expect(p.FailureReason()).To(ContainSubstring("two candidates led at once for 900 ms"))
+	p = reportOn(rewoundRun(22.5, history.Fault{Kind: "cut", Candidate: "x", Span: history.Span{From: 21 * time.Second, To: 22700 * time.Millisecond}}))
+	g.Expect(p.RewindOverlapMS).To(Equal(int64(1200)), "until 1 s after its link was restored")
 	g.Expect(p.OverlapMS).To(Equal(int64(200)))
-	p = judgedRun(rewoundRun(22.5, history.Fault{Kind: "cut", Candidate: "y", Span: history.Span{From: 21 * time.Second, To: 25 * time.Second}}))
-	g.Expect(p.OverlapMS).To(Equal(int64(900)), "that was another's link")
+	p = reportOn(rewoundRun(22.5, history.Fault{Kind: "cut", Candidate: "y", Span: history.Span{From: 21 * time.Second, To: 25 * time.Second}}))
+	g.Expect(p.OverlapMS).To(Equal(int64(900)), "the link of another candidate was cut")
 	run := rewoundRun(22.5)
 	run.Beliefs[0].Deadline, run.Beliefs[0].To = 40*time.Second, 40*time.Second
-	g.Expect(judgedRun(run).RewoundMS).To(Equal(int64(1500)), "renewals after the rewind give it no more time")
+	g.Expect(reportOn(run).RewindOverlapMS).To(Equal(int64(1500)), "later renewals do not extend the time to detect the rewind")
 	run = rewoundRun(19)
-	g.Expect(judgedRun(run).RewoundMS).To(BeZero(), "it began before the rewind")
+	g.Expect(reportOn(run).RewindOverlapMS).To(BeZero(), "the overlap began before the rewind")
 }
 
-func TestARewindExplainsARecordOfALaterTermOnlyUntilTheLeaderIsToldOfIt(t *testing.T) {
+func TestARewindExplainsARecordOfALaterTermOnlyUntilTheLeaderCanDetectIt(t *testing.T) {
 	g := NewWithT(t)
 	run := rewoundRun(22.5)
 	run.Overtaken = []history.Overtaking{{Candidate: "x", Term: 9, Later: "r0001/6", At: 22900 * time.Millisecond}, {Candidate: "x", Term: 9, Later: "r0001/6", At: 23200 * time.Millisecond}}
-	p := judgedRun(run)
-	g.Expect(p.RewoundBeliefs).To(Equal(1))
+	p := reportOn(run)
+	g.Expect(p.RewindOvertaken).To(Equal(1))
 	g.Expect(p.Overtaken).To(Equal(1))
-	g.Expect(p.Complaint()).To(ContainSubstring("1 belief in a term although a later one had been led"))
+	g.Expect(p.FailureReason()).To(ContainSubstring("1 time a candidate considered itself leader although the stream had a record of a later term"))
 }
 
-func TestRecordsOfATermThatWasWonAfterARewindComeLaterWhateverItsNumber(t *testing.T) {
+func TestRecordsOfATermAfterARewindSortLaterWhateverItsNumber(t *testing.T) {
 	t.Parallel()
-	a := clitest.New(t, clitest.Quiet)
-	_, err := a.S.JetStream.CreateStream(t.Context(), jetstream.StreamConfig{Name: processes.Stream, Subjects: []string{processes.Subject}})
+	a := clitest.New(t, clitest.LongTTL)
+	_, err := a.Client.JetStream.CreateStream(t.Context(), jetstream.StreamConfig{Name: processes.Stream, Subjects: []string{processes.Subject}})
 	a.Expect(err).NotTo(HaveOccurred())
-	var past bytes.Buffer
-	appends := &processes.Appender{Session: a.S, Config: &processes.CandidateConfig{Name: "x", Stream: processes.Stream, Subject: processes.Subject}, History: history.NewWriter(&past)}
+	var recorded bytes.Buffer
+	appender := &processes.Appender{Client: a.Client, Config: &processes.CandidateConfig{Name: "x", Stream: processes.Stream, Subject: processes.Subject}, History: history.NewWriter(&recorded)}
 	e, err := election.NewElection("x", "jobs", a.Bucket, election.WithSplay(0), election.WithStandDown(0))
 	a.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(context.Background()) }()
-	defer clitest.ShutDown(t, e)
-	a.Eventually(e.IsLeader).WithTimeout(clitest.Patience).Should(BeTrue())
+	defer clitest.Shutdown(t, e)
+	a.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
 	led, _ := e.Term()
 	before := election.Term{BucketCreated: led.BucketCreated, Number: led.Number + 6}
-	_, err = a.S.JetStream.PublishMsg(t.Context(), &nats.Msg{Subject: processes.Subject, Header: nats.Header{processes.HeaderToken: {before.Token()}, processes.HeaderCandidate: {"y"}}})
+	_, err = a.Client.JetStream.PublishMsg(t.Context(), &nats.Msg{Subject: processes.Subject, Header: nats.Header{processes.HeaderToken: {before.Token()}, processes.HeaderCandidate: {"y"}}})
 	a.Expect(err).NotTo(HaveOccurred())
-	d := &Drill{js: a.S.JetStream}
-	a.Expect(d.markRewind(t.Context())).To(Succeed())
+	d := &Drill{js: a.Client.JetStream}
+	a.Expect(d.appendRewindMarker(t.Context())).To(Succeed())
 
-	at, err := appends.Find(t.Context(), led, -1)
+	at, err := appender.FindPosition(t.Context(), led, -1)
 	a.Expect(err).NotTo(HaveOccurred())
-	a.Expect(*at).To(Equal(processes.Position{Last: 2, Rewinds: 1}), "it goes on after the mark")
-	at, err = appends.Find(t.Context(), before, 0)
+	a.Expect(*at).To(Equal(processes.Position{Last: 2, Rewinds: 1}), "the next record follows the marker")
+	at, err = appender.FindPosition(t.Context(), before, 0)
 	a.Expect(err).NotTo(HaveOccurred())
-	a.Expect(at.Fenced).To(BeTrue(), "its records were begun before")
-	a.Expect(past.String()).To(BeEmpty(), "a mark is no leader")
-	marked, err := a.S.JetStream.Stream(t.Context(), processes.Stream)
+	a.Expect(at.Fenced).To(BeTrue(), "its first record is older than the marker")
+	a.Expect(recorded.String()).To(BeEmpty(), "a marker is not the record of a later leader")
+	stream, err := a.Client.JetStream.Stream(t.Context(), processes.Stream)
 	a.Expect(err).NotTo(HaveOccurred())
-	m, err := marked.GetMsg(t.Context(), 2)
+	m, err := stream.GetMsg(t.Context(), 2)
 	a.Expect(err).NotTo(HaveOccurred())
-	a.Expect(processes.IsMark(processes.ReadRecord(2, m.Header))).To(BeTrue())
-	a.Expect(processes.ReadRecord(2, m.Header).Token > before.Token()).To(BeTrue())
-	a.Expect(processes.ReadRecord(2, m.Header).Token < processes.AfterRewinds(1, led.Token())).To(BeTrue())
+	a.Expect(processes.IsRewindMarker(processes.ParseRecord(2, m.Header))).To(BeTrue())
+	a.Expect(processes.ParseRecord(2, m.Header).Token > before.Token()).To(BeTrue())
+	a.Expect(processes.ParseRecord(2, m.Header).Token < processes.SortableToken(1, led.Token())).To(BeTrue())
 }

@@ -13,185 +13,186 @@ import (
 	"github.com/natscampaign/election/internal/processes"
 )
 
-// script decides by a seed what is done when, and to whom.
+// script chooses the faults, by a seed.
 type script struct {
-	random *rand.Rand
-	kinds  []breakage
-	bag    []breakage // kinds that have not had their turn in this cycle
+	random    *rand.Rand
+	kinds     []faultKind
+	remaining []faultKind // kinds that this cycle has not chosen yet
 }
 
-// next returns the next kind that fits in free lanes: in each cycle all kinds have one turn, in random order. While a
-// fault that lasts keeps what is left of the cycle from its turn, those that fit go through cycles of their own. There is
-// none if no kind fits.
-func (s *script) next(free lane) (breakage, bool) {
-	fits := func(b breakage) bool { return b.lanes&^free == 0 }
-	if !slices.ContainsFunc(s.bag, fits) {
-		all := len(s.bag) == 0
+// next chooses a kind whose lanes are free; ok is false if there is none. In each cycle it chooses every kind once, in random order. If
+// a fault occupies the lanes of all remaining kinds, next adds a cycle of the kinds whose lanes are free.
+func (s *script) next(free lane) (k faultKind, ok bool) {
+	fits := func(k faultKind) bool { return k.lanes&^free == 0 }
+	if !slices.ContainsFunc(s.remaining, fits) {
+		all := len(s.remaining) == 0
 		for _, i := range s.random.Perm(len(s.kinds)) {
-			if b := s.kinds[i]; all || fits(b) {
-				s.bag = append(s.bag, b)
+			if k := s.kinds[i]; all || fits(k) {
+				s.remaining = append(s.remaining, k)
 			}
 		}
 	}
-	i := slices.IndexFunc(s.bag, fits)
+	i := slices.IndexFunc(s.remaining, fits)
 	if i < 0 {
-		return breakage{}, false
+		return faultKind{}, false
 	}
-	b := s.bag[i]
-	s.bag = slices.Delete(s.bag, i, i+1)
-	return b, true
+	k = s.remaining[i]
+	s.remaining = slices.Delete(s.remaining, i, i+1)
+	return k, true
 }
 
-// plan draws all that is random about a fault, always in the same order, so that the script does not depend on what the
-// candidates do: three of four faults on candidates hit the leader, and a fault that lasts outlasts the TTL.
-func (s *script) plan(b breakage, d *Drill) *injury {
+// plan draws the random properties of a fault. It draws all of them for every kind, in one order, so that the script does not depend
+// on what the candidates do. Three of four faults on candidates aim at the leader, and a fault that lasts is longer than the TTL.
+func (s *script) plan(k faultKind, d *Drill) *fault {
 	r := s.random
 	aimed, other, variant := r.IntN(4) > 0, r.IntN(len(d.fleet)), r.IntN(1<<16)
-	hold := d.TTL + history.Lateness + time.Duration((0.1+r.Float64())*float64(d.TTL))
+	duration := d.TTL + history.Lateness + time.Duration((0.1+r.Float64())*float64(d.TTL))
 	first, second := r.IntN(processes.ClusterSize), 1+r.IntN(processes.ClusterSize-1)
 
-	i := &injury{breakage: b, variant: variant, hold: hold}
-	leader, _ := d.board.Leader()
+	f := &fault{faultKind: k, variant: variant, duration: duration}
+	leader, _ := d.leaders.Latest()
 	switch {
-	case b.lanes&laneCandidates != 0:
-		i.candidate = d.fleet[other]
-		if leader >= 0 && (aimed || b.leader) {
-			i.candidate = d.fleet[leader]
+	case k.lanes&laneCandidates != 0:
+		f.candidate = d.fleet[other]
+		if leader >= 0 && (aimed || k.leaderOnly) {
+			f.candidate = d.fleet[leader]
 		}
-		i.led = i.candidate.Index == leader
-	case b.name == "lose-quorum":
-		i.servers = []int{first, (first + second) % processes.ClusterSize}
-	case b.name == "restart-servers":
-		i.servers = []int{0, 1, 2}
+		f.hitsLeader = f.candidate.Index == leader
+	case k.name == "lose-quorum":
+		f.servers = []int{first, (first + second) % processes.ClusterSize}
+	case k.name == "restart-servers":
+		f.servers = []int{0, 1, 2}
 	default:
-		i.servers = []int{d.streamLeader()}
-		if b.name == "kill-server" && !aimed {
-			i.servers = []int{first}
+		f.servers = []int{d.streamLeader()}
+		if k.name == "kill-server" && !aimed {
+			f.servers = []int{first}
 		}
 	}
-	if b.name == Rewind {
-		i.servers = []int{d.streamLeader()}
+	if k.name == Rewind {
+		f.servers = []int{d.streamLeader()}
 	}
-	return i
+	return f
 }
 
-// play injects faults until ctx ends: one after the other, each once somebody leads again and has for a while, or at the
-// rate that was asked for.
-func (d *Drill) play(ctx context.Context) error {
-	if d.Every > 0 {
-		return d.playAtRate(ctx)
+// injectFaults injects faults until ctx ends: at the interval of the configuration or, without one, each fault after a candidate has
+// led for a random time since the last fault.
+func (d *Drill) injectFaults(ctx context.Context) error {
+	if d.Interval > 0 {
+		return d.injectAtInterval(ctx)
 	}
-	var last *injury
+	var last *fault
 	for {
-		settled := time.Duration((0.2 + d.script.random.Float64()) * float64(d.TTL))
-		if err := d.settle(ctx, last, settled); err != nil || ctx.Err() != nil {
+		leadTime := time.Duration((0.2 + d.script.random.Float64()) * float64(d.TTL))
+		if err := d.awaitLeader(ctx, last, leadTime); err != nil || ctx.Err() != nil {
 			return err
 		}
-		b, _ := d.script.next(allLanes)
-		last = d.script.plan(b, d)
-		if err := d.injure(last); err != nil {
+		k, _ := d.script.next(allLanes)
+		last = d.script.plan(k, d)
+		if err := d.inject(last); err != nil {
 			return err
 		}
 	}
 }
 
-// playAtRate injects a fault whenever it is time and the lanes of one are free.
-func (d *Drill) playAtRate(ctx context.Context) error {
+// injectAtInterval injects a fault at each interval, unless the lanes of every kind are occupied.
+func (d *Drill) injectAtInterval(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var mu sync.Mutex
 	free := allLanes
 	var running sync.WaitGroup
 	defer running.Wait()
-	ticker := time.NewTicker(d.Every)
+	ticker := time.NewTicker(d.Interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			running.Wait()
-			return d.failed(ctx)
+			return injectionError(ctx)
 		case <-ticker.C:
 		}
 		mu.Lock()
-		b, ok := d.script.next(free)
+		k, ok := d.script.next(free)
 		if ok {
-			free &^= b.lanes
+			free &^= k.lanes
 		}
 		mu.Unlock()
 		if !ok {
 			continue
 		}
-		i := d.script.plan(b, d)
+		f := d.script.plan(k, d)
 		running.Go(func() {
-			if err := d.injure(i); err != nil {
+			if err := d.inject(f); err != nil {
 				fail(err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			free |= b.lanes
+			free |= k.lanes
 		})
 	}
 }
 
-// failed returns what ended ctx if that was neither the clock nor the user.
-func (d *Drill) failed(ctx context.Context) error {
+// injectionError returns the error that ended ctx; nil if ctx ended because time was up or the user interrupted the drill.
+func injectionError(ctx context.Context) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return nil
 }
 
-// injure does what was planned and writes it down. A fault that was begun is carried through, healing included.
-func (d *Drill) injure(i *injury) error {
-	if i.leader && !i.led || i.candidate != nil && i.candidate.Running() == nil {
+// inject injects a planned fault, ends it, and adds it to the injected faults. It also ends the fault if the time of the drill is up
+// meanwhile. It does nothing if the target is down, or is not the leader as the kind requires.
+func (d *Drill) inject(f *fault) error {
+	if f.leaderOnly && !f.hitsLeader || f.candidate != nil && f.candidate.Process() == nil {
 		return nil
 	}
 	d.mu.Lock()
-	i.span.From = history.Now()
-	d.injuries = append(d.injuries, i)
+	f.span.From = history.Now()
+	d.injected = append(d.injected, f)
 	d.mu.Unlock()
-	d.say("%-16s %s", i.name, i.target())
-	err := i.inject(d.life, d, i)
+	d.logf("%-16s %s", f.name, f.target())
+	err := f.inject(d.lifetime, d, f)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i.span.To = history.Now()
+	f.span.To = history.Now()
 	if err != nil {
-		return fmt.Errorf("%s of %s: %w", i.name, i.target(), err)
+		return fmt.Errorf("%s of %s: %w", f.name, f.target(), err)
 	}
 	return nil
 }
 
-// settle waits until somebody has led for a while since the last fault, another if that one hit the leader, and the
-// servers are well. It waits no longer than that may take: what then is not so is for the report to tell.
-func (d *Drill) settle(ctx context.Context, last *injury, led time.Duration) error {
-	if err := d.healthy(ctx); err != nil {
+// awaitLeader waits until the servers are healthy and a candidate has led for the given time since the last fault. If that fault
+// ended the term of the leader, the candidate must have begun to lead after the fault. awaitLeader gives up after a generous time; the report then shows
+// that no candidate led.
+func (d *Drill) awaitLeader(ctx context.Context, last *fault, leadTime time.Duration) error {
+	if err := d.awaitHealthy(ctx); err != nil {
 		return err
 	}
-	limit := time.After(2*d.timing().OutageBound() + led)
-	for !d.settled(last, led) {
+	limit := time.After(2*d.timing().OutageBound() + leadTime)
+	for !d.leaderIsStable(last, leadTime) {
 		select {
 		case <-limit:
 			return nil
 		case <-ctx.Done():
 			return nil
-		case <-time.After(settlePoll):
+		case <-time.After(pollInterval):
 		}
-		if err := d.broken(); err != nil {
+		if err := d.unexpectedExit(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// settled says whether somebody has led for so long since the last fault.
-func (d *Drill) settled(last *injury, led time.Duration) bool {
-	who, b := d.board.Leader()
-	since := b.Since
+// leaderIsStable reports whether a candidate has led for the given time since the last fault.
+func (d *Drill) leaderIsStable(last *fault, leadTime time.Duration) bool {
+	candidate, term := d.leaders.Latest()
+	since := term.Since
 	if last != nil {
-		if last.led && !last.keeps && b.Since < last.span.From {
+		if last.hitsLeader && !last.keepsLeader && term.Since < last.span.From {
 			return false
 		}
 		since = max(since, last.span.To)
 	}
-	return who >= 0 && history.Now()-since >= led
+	return candidate >= 0 && history.Now()-since >= leadTime
 }

@@ -14,37 +14,38 @@ import (
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// streamPatience is how long an operator waits for one answer about a stream.
-const streamPatience = 2 * time.Second
+// streamTimeout is the timeout of one request about a stream.
+const streamTimeout = 2 * time.Second
 
-// healthy waits until all servers have all of both streams. Where that takes too long it returns an error.
-func (d *Drill) healthy(ctx context.Context) error {
-	limit, cancel := context.WithTimeout(ctx, wellWithin)
+// awaitHealthy waits until all servers have caught up and all replicas of both streams are current. It returns an error if that takes
+// too long, and nil if ctx ends.
+func (d *Drill) awaitHealthy(ctx context.Context) error {
+	limit, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	for {
 		var behind []error
 		for _, s := range d.cluster.Servers {
 			behind = append(behind, s.CaughtUp())
 		}
-		err := errors.Join(append(behind, d.current(limit, "KV_"+processes.Bucket, d.Replicas), d.current(limit, processes.Stream, processes.ClusterSize))...)
+		err := errors.Join(append(behind, d.checkReplicas(limit, "KV_"+processes.Bucket, d.Replicas), d.checkReplicas(limit, processes.Stream, processes.ClusterSize))...)
 		if err == nil {
 			return nil
 		}
 		if timeutil.Pause(limit, 50*time.Millisecond) != nil {
 			if ctx.Err() != nil {
-				return nil // the drill is over
+				return nil
 			}
-			return fmt.Errorf("the cluster is not well after %v: %w", wellWithin, err)
+			return fmt.Errorf("the cluster is not healthy after %v: %w", clusterTimeout, err)
 		}
-		if err := d.broken(); err != nil {
+		if err := d.unexpectedExit(); err != nil {
 			return err
 		}
 	}
 }
 
-// current returns nil if the stream has a leader and all copies of it are up to date.
-func (d *Drill) current(ctx context.Context, stream string, replicas int) error {
-	info, err := d.info(ctx, stream)
+// checkReplicas returns an error unless the stream has a leader and all its replicas are current.
+func (d *Drill) checkReplicas(ctx context.Context, stream string, replicas int) error {
+	info, err := d.streamInfo(ctx, stream)
 	if err != nil {
 		return err
 	}
@@ -59,8 +60,8 @@ func (d *Drill) current(ctx context.Context, stream string, replicas int) error 
 	return nil
 }
 
-func (d *Drill) info(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, streamPatience)
+func (d *Drill) streamInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
 	s, err := d.js.Stream(ctx, stream)
 	if err != nil {
@@ -69,28 +70,28 @@ func (d *Drill) info(ctx context.Context, stream string) (*jetstream.StreamInfo,
 	return s.CachedInfo(), nil
 }
 
-// revive starts servers that are down, and returns when the cluster is well.
-func (d *Drill) revive(ctx context.Context, servers ...int) error {
+// startServers starts servers that are down, and waits until the cluster is healthy.
+func (d *Drill) startServers(ctx context.Context, servers ...int) error {
 	for _, n := range servers {
 		if err := d.cluster.Servers[n].Start(ctx); err != nil {
 			return err
 		}
 	}
-	return d.healthy(ctx)
+	return d.awaitHealthy(ctx)
 }
 
-// streamLeader returns which server leads the bucket's stream; the first if that is not known.
+// streamLeader returns the index of the server that leads the bucket's stream; 0 if unknown.
 func (d *Drill) streamLeader() int {
-	info, err := d.info(d.life, "KV_"+processes.Bucket)
+	info, err := d.streamInfo(d.lifetime, "KV_"+processes.Bucket)
 	if err != nil || info.Cluster == nil {
 		return 0
 	}
-	return d.cluster.Named(info.Cluster.Leader)
+	return d.cluster.ServerIndex(info.Cluster.Leader)
 }
 
 // stepDown asks the leader of the bucket's stream to step down.
 func (d *Drill) stepDown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, streamPatience)
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
 	m, err := d.nc.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN.KV_"+processes.Bucket, nil)
 	if err != nil {
@@ -102,41 +103,41 @@ func (d *Drill) stepDown(ctx context.Context) error {
 	if err := json.Unmarshal(m.Data, &response); err != nil {
 		return err
 	}
-	if response.Error != nil { // a nil one of its type would be no nil error
+	if response.Error != nil { // a nil *APIError would be an error that is not nil
 		return response.Error
 	}
 	return nil
 }
 
-// records reads all records of the work stream.
-func (d *Drill) records(ctx context.Context) ([]history.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, wellWithin)
+// readRecords reads all records of the stream.
+func (d *Drill) readRecords(ctx context.Context) ([]history.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	info, err := d.info(ctx, processes.Stream)
+	info, err := d.streamInfo(ctx, processes.Stream)
 	if err != nil {
-		return nil, fmt.Errorf("the records cannot be read: %w", err)
+		return nil, fmt.Errorf("read the records of the leaders: %w", err)
 	}
 	consumer, err := d.js.OrderedConsumer(ctx, processes.Stream, jetstream.OrderedConsumerConfig{HeadersOnly: true})
 	if err != nil {
-		return nil, fmt.Errorf("the records cannot be read: %w", err)
+		return nil, fmt.Errorf("read the records of the leaders: %w", err)
 	}
-	all, err := consumer.Messages()
+	messages, err := consumer.Messages()
 	if err != nil {
-		return nil, fmt.Errorf("the records cannot be read: %w", err)
+		return nil, fmt.Errorf("read the records of the leaders: %w", err)
 	}
-	defer all.Stop()
+	defer messages.Stop()
 	var records []history.Record
 	for last := uint64(0); last < info.State.LastSeq; {
-		m, err := all.Next(jetstream.NextContext(ctx))
+		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return nil, fmt.Errorf("the records cannot be read: %w", err)
+			return nil, fmt.Errorf("read the records of the leaders: %w", err)
 		}
 		meta, err := m.Metadata()
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("read the records of the leaders: %w", err)
 		}
 		last = meta.Sequence.Stream
-		records = append(records, processes.ReadRecord(last, m.Headers()))
+		records = append(records, processes.ParseRecord(last, m.Headers()))
 	}
 	return records, nil
 }

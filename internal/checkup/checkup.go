@@ -1,129 +1,175 @@
-// Package checkup judges a bucket and its elections for monitoring, and writes the result as text, as a Nagios plugin does, as JSON or for
-// Prometheus.
+// Package checkup checks a bucket and its elections for monitoring, and writes the result as text, as the output of a Nagios
+// plugin, as JSON, or as metrics for Prometheus.
+//
+// Each problem is a finding with a code and a severity. The status of a Result is that of its most severe finding. The
+// package never writes to the bucket; admin.Check, which it calls, tests permissions without a lasting change.
 package checkup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// Options say what is checked.
+const (
+	// overduePercent is the part of the TTL after which a renewal is overdue. Leaders renew after 75 percent.
+	overduePercent = 85
+	// gracePollInterval separates two evaluations while Evaluate waits for a leader.
+	gracePollInterval = 250 * time.Millisecond
+)
+
+// Options select what Evaluate checks.
 type Options struct {
-	Keys    []string      // the elections that must have a leader; none for those that have one
-	Grace   time.Duration // how long to wait for a leader before its absence is reported
-	Overdue time.Duration // the age of a record from which its renewal is overdue; 0 for a part of the TTL
-	Ignore  []string      // the codes of findings to leave out
+	Keys    []string      // the elections that must have a leader; if empty, Evaluate checks all that have one
+	Grace   time.Duration // how long Evaluate waits for a leader before it reports that there is none
+	Overdue time.Duration // age of a record from which its renewal is overdue; 0 for 85 percent of the TTL
+	Ignore  []string      // codes of findings to leave out
 }
 
-// Assess finds out how things are.
-func (c Options) Assess(ctx context.Context, v *look.View) (*Result, error) {
+// Status is the result of a check. Its numbers are the exit codes of monitoring plugins.
+type Status int
+
+// The values of Status.
+const (
+	StatusOK Status = iota
+	statusWarning
+	statusCritical
+	StatusUnknown
+)
+
+// String returns "OK", "WARNING", "CRITICAL" or "UNKNOWN".
+func (s Status) String() string { return [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[s] }
+
+// MarshalText returns the text of String.
+func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Result is the result of a check. The help documents its JSON field names, so they must not change.
+type Result struct {
+	Status      Status            `json:"status"`
+	Error       string            `json:"error,omitempty"`
+	Bucket      string            `json:"bucket"`
+	Server      string            `json:"server,omitempty"`
+	TTLS        float64           `json:"ttl_s,omitempty"`
+	ClockAheadS *float64          `json:"clock_ahead_s,omitempty"`
+	Elections   []look.Holder     `json:"elections"`
+	Findings    []ElectionFinding `json:"findings"`
+
+	RequiredKeys []string      `json:"-"` // Options.Keys
+	overdue      time.Duration // the age from which a renewal is overdue
+}
+
+// ElectionFinding is a finding about the election of Key, or about the bucket if Key is empty.
+type ElectionFinding struct {
+	Key string `json:"key,omitempty"`
+	admin.Finding
+}
+
+// UnknownResult returns the result of a check that failed with err.
+func UnknownResult(bucket string, err error) *Result {
+	return &Result{Status: StatusUnknown, Error: terminal.PrintableUpTo(err.Error(), terminal.MaxValue), Bucket: terminal.Printable(bucket), Elections: []look.Holder{}, Findings: []ElectionFinding{}}
+}
+
+// Evaluate checks the bucket and its elections. An error means that it could not read them.
+func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 	findings, err := v.Findings(ctx)
 	if err != nil {
 		return nil, err
 	}
-	patience := time.Now().Add(c.Grace)
+	deadline := time.Now().Add(o.Grace)
 	for {
-		a, err := c.glance(ctx, v)
+		r, err := o.evaluateElections(ctx, v)
 		if err != nil {
 			return nil, err
 		}
-		if left := time.Until(patience); a.vacant() && left > 0 {
-			if err := timeutil.Pause(ctx, min(left, gracePoll)); err != nil {
+		if left := time.Until(deadline); r.lacksLeader() && left > 0 {
+			if err := timeutil.Pause(ctx, min(left, gracePollInterval)); err != nil {
 				return nil, err
 			}
 			continue
 		}
 		for _, f := range findings {
-			a.Findings = append(a.Findings, Remark{Finding: f})
+			r.Findings = append(r.Findings, ElectionFinding{Finding: f})
 		}
-		a.settle(c.Ignore)
-		return a, nil
+		r.setStatus(o.Ignore)
+		return r, nil
 	}
 }
 
-// glance returns what is to be said of the elections, and of the clocks, as they are now.
-func (c Options) glance(ctx context.Context, v *look.View) (*Result, error) {
+// evaluateElections returns a Result with the findings about the elections and the clock of this host, but without a status.
+func (o Options) evaluateElections(ctx context.Context, v *look.View) (*Result, error) {
 	if err := v.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	a := &Result{Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), TTLS: v.TTL().Seconds(), Elections: []look.Holder{}, Named: c.Keys}
+	r := &Result{Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), TTLS: v.TTL().Seconds(), Elections: []look.Holder{}, RequiredKeys: o.Keys}
 	if v.Clock.Reported {
-		ahead := terminal.RoundMS(v.Clock.Ahead())
-		a.ClockAheadS = &ahead
+		ahead := terminal.ToSeconds(v.Clock.Ahead())
+		r.ClockAheadS = &ahead
 	}
-	a.overdue = v.TTL() * overduePart / 100
-	if c.Overdue > 0 {
-		a.overdue = c.Overdue
+	r.overdue = v.TTL() * overduePercent / 100
+	if o.Overdue > 0 {
+		r.overdue = o.Overdue
 	}
-	if err := c.find(ctx, v, a); err != nil {
+	if err := o.evaluateLeaders(ctx, v, r); err != nil {
 		return nil, err
 	}
-	asked := slices.Clone(c.Keys)
-	for _, e := range a.Elections {
-		if !slices.Contains(asked, e.Key) {
-			asked = append(asked, e.Key)
+	keys := slices.Clone(o.Keys)
+	for _, h := range r.Elections {
+		if !slices.Contains(keys, h.Key) {
+			keys = append(keys, h.Key)
 		}
 	}
-	a.Findings = append(a.Findings, judgeClaims(v.Claims(ctx, asked))...)
-	a.Findings = append(a.Findings, judgeClock(v.Clock)...)
-	return a, nil
+	r.Findings = append(r.Findings, checkClaims(v.Claims(ctx, keys))...)
+	r.Findings = append(r.Findings, checkClock(v.Clock)...)
+	return r, nil
 }
 
-// find reads who leads, and judges it.
-func (c Options) find(ctx context.Context, v *look.View, a *Result) error {
-	if len(c.Keys) == 0 {
+// evaluateLeaders adds the leaders to r, and the findings about them.
+func (o Options) evaluateLeaders(ctx context.Context, v *look.View, r *Result) error {
+	if len(o.Keys) == 0 {
 		var err error
-		if a.Elections, err = v.Leaders(ctx); err != nil {
+		if r.Elections, err = v.Leaders(ctx); err != nil {
 			return err
 		}
-		for i := range a.Elections {
-			a.Findings = append(a.Findings, judge(a.Elections[i].Key, &a.Elections[i], v.TTL(), a.overdue)...)
+		for i := range r.Elections {
+			r.Findings = append(r.Findings, checkLeader(r.Elections[i].Key, &r.Elections[i], v.TTL(), r.overdue)...)
 		}
 		return nil
 	}
-	for _, key := range c.Keys {
+	for _, key := range o.Keys {
 		leader, err := v.Leader(ctx, key)
 		if err != nil && !errors.Is(err, election.ErrNoLeader) {
 			return err
 		}
 		if leader != nil {
-			a.Elections = append(a.Elections, *leader)
+			r.Elections = append(r.Elections, *leader)
 		}
-		a.Findings = append(a.Findings, judge(key, leader, v.TTL(), a.overdue)...)
+		r.Findings = append(r.Findings, checkLeader(key, leader, v.TTL(), r.overdue)...)
 	}
 	return nil
 }
 
-// Grade is how well things are, as plugins for monitoring tell it by their exit codes.
-type Grade int
+// lacksLeader reports whether a required election has no leader.
+func (r *Result) lacksLeader() bool {
+	return slices.ContainsFunc(r.Findings, func(f ElectionFinding) bool { return f.Code == codeNoLeader })
+}
 
-const (
-	GradeOK Grade = iota
-	gradeWarning
-	gradeCritical
-	GradeUnknown
-)
-
-// String returns "OK", "WARNING", "CRITICAL" or "UNKNOWN".
-func (g Grade) String() string { return [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[g] }
-
-// MarshalText returns what String does.
-func (g Grade) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
-
-// gracePoll is how often it is looked again while a leader is given time to appear.
-const gracePoll = 250 * time.Millisecond
-
-// Formats of a check.
-const (
-	FormatText       = "text"
-	FormatNagios     = "nagios"
-	FormatJSON       = "json"
-	FormatPrometheus = "prometheus"
-)
+// setStatus removes the ignored findings, sorts the others by falling severity, and sets the status.
+func (r *Result) setStatus(ignored []string) {
+	r.Findings = slices.DeleteFunc(r.Findings, func(f ElectionFinding) bool { return slices.Contains(ignored, f.Code) })
+	slices.SortStableFunc(r.Findings, func(a, b ElectionFinding) int { return cmp.Compare(b.Severity, a.Severity) })
+	if r.Findings == nil {
+		r.Findings = []ElectionFinding{} // JSON would encode nil as null
+	}
+	r.Status = StatusOK
+	if len(r.Findings) > 0 {
+		r.Status = Status(r.Findings[0].Severity) // info, warning and critical have the numbers of OK, WARNING and CRITICAL
+	}
+}

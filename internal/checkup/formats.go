@@ -10,87 +10,94 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-// Write writes the assessment in one of the formats.
-func (a *Result) Write(w io.Writer, format string) error {
+// Formats of a Result.
+const (
+	FormatText       = "text"
+	FormatNagios     = "nagios"
+	FormatJSON       = "json"
+	FormatPrometheus = "prometheus"
+)
+
+// maxSummaryFindings limits the findings that the summary names.
+const maxSummaryFindings = 3
+
+// Write writes the result in the given format.
+func (r *Result) Write(w io.Writer, format string) error {
 	switch format {
 	case FormatJSON:
-		return terminal.WriteJSON(w, a)
+		return terminal.WriteJSON(w, r)
 	case FormatNagios:
-		_, err := fmt.Fprintln(w, a.nagios())
+		_, err := fmt.Fprintln(w, r.nagios())
 		return err
 	case FormatPrometheus:
-		return a.prometheus(w)
+		return r.prometheus(w)
 	}
-	return a.text(w)
+	return r.text(w)
 }
 
-// text writes the assessment for people.
-func (a *Result) text(w io.Writer) error {
+// text writes the result for people.
+func (r *Result) text(w io.Writer) error {
 	st := terminal.StyleFor(w)
-	colour := map[Grade]string{GradeOK: terminal.Green, gradeWarning: terminal.Yellow, gradeCritical: terminal.Red}[a.Status]
-	if _, err := fmt.Fprintf(w, "%s  %s\n", st.Paint(terminal.Bold+";"+colour, a.Status.String()), a.summary()); err != nil {
+	colour := map[Status]string{StatusOK: terminal.Green, statusWarning: terminal.Yellow, statusCritical: terminal.Red}[r.Status]
+	if _, err := fmt.Fprintf(w, "%s  %s\n", st.Paint(terminal.Bold+";"+colour, r.Status.String()), r.summary()); err != nil {
 		return err
 	}
-	findings := make([]admin.Finding, len(a.Findings))
-	for i, r := range a.Findings {
-		findings[i] = r.Finding
+	findings := make([]admin.Finding, len(r.Findings))
+	for i, f := range r.Findings {
+		findings[i] = f.Finding
 	}
 	return look.PrintFindings(w, st, findings, admin.SeverityInfo)
 }
 
-// mostReasons is how many findings a summary names.
-const mostReasons = 3
-
-// summary says in one line what matters: what is wrong, or else who leads.
-func (a *Result) summary() string {
-	if a.Error != "" {
-		return a.Error
+// summary returns one line: the warnings and critical findings, or the leaders if there are none.
+func (r *Result) summary() string {
+	if r.Error != "" {
+		return r.Error
 	}
 	var parts []string
-	for _, r := range a.Findings {
-		if r.Severity > admin.SeverityInfo {
-			parts = append(parts, r.Message)
+	for _, f := range r.Findings {
+		if f.Severity > admin.SeverityInfo {
+			parts = append(parts, f.Message)
 		}
 	}
 	if parts == nil {
-		for _, s := range a.Elections {
-			parts = append(parts, sentenceOn(s))
+		for _, h := range r.Elections {
+			parts = append(parts, describeHolder(h))
 		}
 	}
 	switch {
 	case len(parts) == 0:
-		return fmt.Sprintf("bucket %s is fit for elections; nobody leads in any", a.Bucket)
-	case len(parts) > mostReasons:
-		parts = append(parts[:mostReasons:mostReasons], fmt.Sprintf("and %d more", len(parts)-mostReasons))
+		return fmt.Sprintf("bucket %s is fit for elections; no election has a leader", r.Bucket)
+	case len(parts) > maxSummaryFindings:
+		parts = append(parts[:maxSummaryFindings:maxSummaryFindings], fmt.Sprintf("and %d more", len(parts)-maxSummaryFindings))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// sentenceOn says who leads.
-func sentenceOn(s look.Holder) string {
-	text := s.Name + " leads " + s.Key
-	if s.State == look.StateLeaderElect {
-		text = s.Name + " has won " + s.Key
+func describeHolder(h look.Holder) string {
+	text := h.Name + " leads " + h.Key
+	if h.State == look.StateLeaderElect {
+		text = h.Name + " has won " + h.Key
 	}
-	if !s.Since.IsZero() {
-		text += " since " + terminal.Timestamp(s.Since)
+	if !h.Since.IsZero() {
+		text += " since " + terminal.Timestamp(h.Since)
 	}
-	return text + ", renewed " + terminal.Ago(s.Age)
+	return text + ", renewed " + terminal.Ago(h.RenewalAge)
 }
 
-// nagios returns the assessment as a plugin for Nagios tells it: one line, and performance data behind a bar.
-func (a *Result) nagios() string {
-	line := fmt.Sprintf("ELECTION %s - %s", a.Status, withoutBars(a.summary()))
+// nagios returns the output of a Nagios plugin: one line, with performance data after a bar.
+func (r *Result) nagios() string {
+	line := fmt.Sprintf("ELECTION %s - %s", r.Status, withoutBars(r.summary()))
 	var data []string
-	for _, s := range a.Elections {
+	for _, h := range r.Elections {
 		label := ""
-		if len(a.Elections) > 1 || len(a.Named) != 1 {
-			label = s.Key + " "
+		if len(r.Elections) > 1 || len(r.RequiredKeys) != 1 {
+			label = h.Key + " "
 		}
-		ttl := a.TTLS
+		ttl := r.TTLS
 		data = append(data,
-			fmt.Sprintf("%s=%.3fs;%.3f:;0:;0;%.3f", perfLabel(label+"lease_left"), max(s.Left.Seconds(), 0), max(ttl-a.overdue.Seconds(), 0), ttl),
-			fmt.Sprintf("%s=%d", perfLabel(label+"term"), s.Term))
+			fmt.Sprintf("%s=%.3fs;%.3f:;0:;0;%.3f", perfLabel(label+"lease_left"), max(h.TimeLeft.Seconds(), 0), max(ttl-r.overdue.Seconds(), 0), ttl),
+			fmt.Sprintf("%s=%d", perfLabel(label+"term"), h.Term))
 	}
 	if data == nil {
 		return line
@@ -98,12 +105,12 @@ func (a *Result) nagios() string {
 	return line + " | " + strings.Join(data, " ")
 }
 
-// withoutBars returns text in which no bar begins the performance data.
+// withoutBars escapes bars, because the first bar begins the performance data, and joins lines.
 func withoutBars(text string) string {
 	return strings.NewReplacer("|", `\x7c`, "\n", "; ").Replace(text)
 }
 
-// perfLabel returns a label of performance data, which may have neither of the signs by which it is told apart.
+// perfLabel returns a label of performance data, without the characters that delimit labels. It quotes a label with spaces.
 func perfLabel(label string) string {
 	label = strings.NewReplacer("=", "_", "'", "_", "|", "_").Replace(label)
 	if strings.Contains(label, " ") {

@@ -6,21 +6,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 
+	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/look"
 )
 
-// prometheus writes the assessment as the text format of Prometheus has it.
-func (a *Result) prometheus(w io.Writer) error {
+// newGauge registers a gauge with the label bucket and the given labels.
+type newGauge func(name, help string, labels ...string) *prometheus.GaugeVec
+
+// prometheus writes the result in the text format of Prometheus.
+func (r *Result) prometheus(w io.Writer) error {
 	registry := prometheus.NewRegistry()
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "election_check", Name: name, Help: help}, append([]string{"bucket"}, labels...))
 		registry.MustRegister(g)
 		return g
 	}
-	status := gauge("status", "0 if all is well, 1 for a warning, 2 if critical, 3 if nothing could be found out.")
-	status.WithLabelValues(a.Bucket).Set(float64(a.Status))
-	if a.Status != GradeUnknown {
-		a.measure(gauge)
+	gauge("status", "0 if OK, 1 for a warning, 2 if critical, 3 if the check failed.").WithLabelValues(r.Bucket).Set(float64(r.Status))
+	if r.Status != StatusUnknown {
+		r.setGauges(gauge)
 	}
 	families, err := registry.Gather()
 	if err != nil {
@@ -34,33 +37,33 @@ func (a *Result) prometheus(w io.Writer) error {
 	return nil
 }
 
-// measure sets all that is known if something could be found out.
-func (a *Result) measure(gauge func(name, help string, labels ...string) *prometheus.GaugeVec) {
-	leader := gauge("leader", "1 for the holder of the key whose leadership counts, as far as is known, 0 for one whose does not yet.", "election", "identity", "host")
-	term := gauge("term", "Number of the leader's term; 0 if it has none or it is not known.", "election")
-	left := gauge("lease_remaining_seconds", "Until the key expires unless it is renewed, by the server's clock; 0 unless the key is held.", "election")
-	age := gauge("renewal_age_seconds", "Since the last renewal, by the server's clock.", "election")
-	finding := gauge("finding", "1 for each thing that is wrong.", "election", "code", "severity")
-	for _, key := range a.Named { // those that nobody leads too
-		left.WithLabelValues(a.Bucket, key).Set(0)
-		term.WithLabelValues(a.Bucket, key).Set(0)
+// setGauges sets the gauges about elections, findings and the clock.
+func (r *Result) setGauges(gauge newGauge) {
+	leader := gauge("leader", "1 for a holder of the key whose leadership counts or may count, 0 for a leader-elect.", "election", "identity", "host")
+	term := gauge("term", "Number of the leader's term; 0 if there is none or it is unknown.", "election")
+	left := gauge("lease_remaining_seconds", "Time until the key expires unless it is renewed, by the server's clock; 0 if the key has no holder.", "election")
+	age := gauge("renewal_age_seconds", "Time since the last renewal, by the server's clock.", "election")
+	finding := gauge("finding", "1 for each warning and critical finding.", "election", "code", "severity")
+	for _, key := range r.RequiredKeys { // elections without a leader need values too
+		left.WithLabelValues(r.Bucket, key).Set(0)
+		term.WithLabelValues(r.Bucket, key).Set(0)
 	}
-	for _, s := range a.Elections {
+	for _, h := range r.Elections {
 		counts := 1.0
-		if s.State == look.StateLeaderElect {
+		if h.State == look.StateLeaderElect {
 			counts = 0
 		}
-		leader.WithLabelValues(a.Bucket, s.Key, s.Name, s.Host).Set(counts)
-		term.WithLabelValues(a.Bucket, s.Key).Set(float64(s.Term))
-		left.WithLabelValues(a.Bucket, s.Key).Set(max(s.Left.Seconds(), 0))
-		age.WithLabelValues(a.Bucket, s.Key).Set(s.Age.Seconds())
+		leader.WithLabelValues(r.Bucket, h.Key, h.Name, h.Host).Set(counts)
+		term.WithLabelValues(r.Bucket, h.Key).Set(float64(h.Term))
+		left.WithLabelValues(r.Bucket, h.Key).Set(max(h.TimeLeft.Seconds(), 0))
+		age.WithLabelValues(r.Bucket, h.Key).Set(h.RenewalAge.Seconds())
 	}
-	for _, r := range a.Findings {
-		if r.Severity > 0 {
-			finding.WithLabelValues(a.Bucket, r.Key, r.Code, r.Severity.String()).Set(1)
+	for _, f := range r.Findings {
+		if f.Severity > admin.SeverityInfo {
+			finding.WithLabelValues(r.Bucket, f.Key, f.Code, f.Severity.String()).Set(1)
 		}
 	}
-	if a.ClockAheadS != nil {
-		gauge("clock_ahead_seconds", "By how much this host's clock is ahead of the server's.").WithLabelValues(a.Bucket).Set(*a.ClockAheadS)
+	if r.ClockAheadS != nil {
+		gauge("clock_ahead_seconds", "Time by which the clock of the checking host is ahead of the server's clock.").WithLabelValues(r.Bucket).Set(*r.ClockAheadS)
 	}
 }

@@ -15,77 +15,91 @@ import (
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// RetryPause is how long to wait before a server that was not ready is asked again.
-const RetryPause = 500 * time.Millisecond
+// RetryInterval is the time between two requests to a server that is not ready.
+const RetryInterval = 500 * time.Millisecond
 
-// AwaitBucket returns the bucket of that name. A server that cannot be reached or is not ready yet is waited for; a
-// server that is, but has no such bucket, is an error that says how to make it. Where nobody answers for JetStream,
-// somebody may yet: that is given as long as any other request.
-func (s *Session) AwaitBucket(ctx context.Context, name string, log *slog.Logger) (*election.Bucket, error) {
-	complained := false
-	var silent time.Time // since when nobody answers for JetStream
+// OpenBucket opens the named bucket. A missing bucket is an error that says how to create the bucket.
+func (c *Client) OpenBucket(ctx context.Context, name string) (*election.Bucket, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	bucket, err := election.OpenBucket(ctx, c.JetStream, name)
+	if err == nil {
+		return bucket, nil
+	}
+	if permanent := c.PermanentError(name, err); permanent != nil {
+		return nil, permanent
+	}
+	return nil, fmt.Errorf("bucket %q on %s cannot be read: %w", name, c.ServerURL(), err)
+}
+
+// WaitForBucket opens the named bucket, and retries while the server is unreachable or not ready. It returns an error at
+// once if the server answers that the bucket does not exist, and after one request timeout if no server answers JetStream
+// requests.
+func (c *Client) WaitForBucket(ctx context.Context, name string, log *slog.Logger) (*election.Bucket, error) {
+	warned := false
+	var unansweredSince time.Time // the first of the latest requests in a row that had no responders
 	for {
-		if !s.Conn.IsConnected() { // the connection itself logs that
-			if err := timeutil.Pause(ctx, RetryPause/10); err != nil {
+		if !c.Conn.IsConnected() { // the connection logs that itself
+			if err := timeutil.Pause(ctx, RetryInterval/10); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		bucket, err := election.OpenBucket(ctx, s.JetStream, name)
+		bucket, err := election.OpenBucket(ctx, c.JetStream, name)
 		if err == nil {
 			return bucket, nil
 		}
 		switch {
 		case !errors.Is(err, nats.ErrNoResponders):
-			silent = time.Time{}
-		case silent.IsZero():
-			silent = time.Now()
-		case time.Since(silent) > s.Timeout:
+			unansweredSince = time.Time{}
+		case unansweredSince.IsZero():
+			unansweredSince = time.Now()
+		case time.Since(unansweredSince) > c.Timeout:
 			err = jetstream.ErrJetStreamNotEnabled
 		}
-		if err := s.Permanent(name, err); err != nil {
+		if err := c.PermanentError(name, err); err != nil {
 			return nil, err
 		}
-		if !complained && ctx.Err() == nil {
+		if !warned && ctx.Err() == nil {
 			log.Warn("Bucket cannot be read yet, waiting for it", "bucket", name, "error", err)
-			complained = true
+			warned = true
 		}
-		if err := timeutil.Pause(ctx, RetryPause); err != nil {
+		if err := timeutil.Pause(ctx, RetryInterval); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// Permanent returns an error for the user if err is one that waiting does not mend.
-func (s *Session) Permanent(name string, err error) error {
+// PermanentError returns err with instructions for the user if a retry cannot succeed, and nil otherwise.
+func (c *Client) PermanentError(bucket string, err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrBucketNotFound):
-		return noBucket{fmt.Errorf("there is no bucket %q on %s: make it with '%s', or name another with --bucket", name, s.ServerURL(), CommandOn("bucket add", name))}
+		return bucketNotFoundError{fmt.Errorf("there is no bucket %q on %s: create it with '%s', or name another bucket with --bucket", bucket, c.ServerURL(), CommandForBucket("bucket add", bucket))}
 	case errors.Is(err, election.ErrInvalidOption):
-		return fmt.Errorf("--bucket %q is no name for a bucket: use letters, digits, - and _", name)
+		return fmt.Errorf("--bucket %q is not a valid bucket name: use letters, digits, - and _", bucket)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("%s has no JetStream for this account: enable it there, name another server with --server, or try things out with 'election-cli server'", s.ServerURL())
+		return fmt.Errorf("%s has no JetStream for this account: enable JetStream there, name another server with --server, or run a test server with 'election-cli server'", c.ServerURL())
 	case errors.Is(err, jetstream.ErrBadBucket):
-		return fmt.Errorf("the stream behind bucket %q on %s is no bucket: name another with --bucket", name, s.ServerURL())
+		return fmt.Errorf("the stream behind %q on %s is not a Key-Value bucket: name another bucket with --bucket", bucket, c.ServerURL())
 	case errors.Is(err, nats.ErrConnectionClosed):
 		return fmt.Errorf("the connection was closed: %w", err)
 	}
 	return nil
 }
 
-// noBucket is an error that says how to make a bucket that is not there.
-type noBucket struct{ error }
+// bucketNotFoundError is a message for the user that still matches jetstream.ErrBucketNotFound.
+type bucketNotFoundError struct{ error }
 
-// Unwrap returns what it means.
-func (noBucket) Unwrap() error { return jetstream.ErrBucketNotFound }
+// Unwrap returns jetstream.ErrBucketNotFound.
+func (bucketNotFoundError) Unwrap() error { return jetstream.ErrBucketNotFound }
 
-// CommandOn returns the command line of a command on that bucket.
-func CommandOn(command, bucket string) string {
+// CommandForBucket returns the command line that runs a command on the bucket.
+func CommandForBucket(command, bucket string) string {
 	if bucket == DefaultBucket {
 		return "election-cli " + command
 	}
 	return "election-cli " + command + " --bucket " + bucket
 }
 
-// ServerURL returns the URL of the server that the session is connected to.
-func (s *Session) ServerURL() string { return natsconn.WithoutSecrets(s.Conn.ConnectedUrl()) }
+// ServerURL returns the URL of the connected server, without credentials.
+func (c *Client) ServerURL() string { return natsconn.WithoutSecrets(c.Conn.ConnectedUrl()) }

@@ -11,7 +11,7 @@ import (
 	"github.com/natscampaign/election"
 )
 
-func TestWithoutATerminalNothingIsDestroyedUnlessForced(t *testing.T) {
+func TestConfirmWithoutATerminalRefusesUnlessForced(t *testing.T) {
 	g := NewWithT(t)
 	null, err := os.Open(os.DevNull)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -21,22 +21,22 @@ func TestWithoutATerminalNothingIsDestroyedUnlessForced(t *testing.T) {
 	defer r.Close()
 	defer w.Close()
 	for _, in := range []*os.File{null, r} {
-		tool := &Env{Stdin: in, Stderr: &bytes.Buffer{}}
-		g.Expect(tool.Confirm(context.Background(), false, "Really?")).To(MatchError(ContainSubstring("--force")))
-		g.Expect(tool.Confirm(context.Background(), true, "Really?")).To(Succeed())
+		env := &Env{Stdin: in, Stderr: &bytes.Buffer{}}
+		g.Expect(env.Confirm(context.Background(), false, "Really?")).To(MatchError(ContainSubstring("--force")))
+		g.Expect(env.Confirm(context.Background(), true, "Really?")).To(Succeed())
 	}
 }
 
-func TestDefaultNamesAreUnlikeEachOther(t *testing.T) {
+func TestDefaultNamesAreUniqueAndValid(t *testing.T) {
 	g := NewWithT(t)
 	a, b := DefaultName(), DefaultName()
 	g.Expect(a).NotTo(Equal(b))
 	g.Expect(a).To(MatchRegexp(`^.+-\d+-[0-9A-Za-z]{6}$`))
-	_, err := election.NewElection(a, "key", Unbound{})
+	_, err := election.NewElection(a, "key", PlaceholderBucket{})
 	g.Expect(err).NotTo(HaveOccurred())
 }
 
-func TestPatternsThatCannotBeUsedAreRefusedBeforeAnythingIsDialled(t *testing.T) {
+func TestInvalidKeysAndPatternsAreRefused(t *testing.T) {
 	g := NewWithT(t)
 	for _, pattern := range []string{"jobs", "*", ">", "a.*.b", "a.>"} {
 		g.Expect(CheckKey(pattern, true)).To(Succeed(), pattern)

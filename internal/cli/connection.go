@@ -17,8 +17,9 @@ import (
 	"github.com/natscampaign/election/internal/natsconn"
 )
 
-// ConnFlags says how to reach NATS. Flags, environment and contexts are natscli's.
-type ConnFlags struct {
+// ConnectionFlags are the flags that select a NATS server and the credentials. Flags, environment variables and contexts are
+// those of natscli.
+type ConnectionFlags struct {
 	Server, User, Password, creds, nkey string
 	tlsCert, tlsKey, TLSCA              string
 	tlsFirst                            bool
@@ -27,10 +28,11 @@ type ConnFlags struct {
 	jsDomain, jsPrefix, inboxPrefix     string
 	Timeout                             time.Duration
 
-	serverSet, contextSet, TimeoutSet bool // given on the command line itself
+	serverSet, contextSet, TimeoutSet bool // by a flag, not by the environment
 }
 
-func (c *ConnFlags) Register(app *fisk.Application) {
+// Register adds the flags to an application.
+func (c *ConnectionFlags) Register(app *fisk.Application) {
 	app.Flag("server", "NATS server urls").Short('s').Envar("NATS_URL").PlaceHolder("URL").IsSetByUser(&c.serverSet).StringVar(&c.Server)
 	app.Flag("user", "Username, or a token when no password is given").Envar("NATS_USER").PlaceHolder("USER").StringVar(&c.User)
 	app.Flag("password", "Password").Envar("NATS_PASSWORD").PlaceHolder("PASSWORD").StringVar(&c.Password)
@@ -45,25 +47,18 @@ func (c *ConnFlags) Register(app *fisk.Application) {
 	app.Flag("js-domain", "JetStream domain to access").PlaceHolder("DOMAIN").StringVar(&c.jsDomain)
 	app.Flag("inbox-prefix", "Prefix for inboxes").PlaceHolder("PREFIX").StringVar(&c.inboxPrefix)
 	app.Flag("context", "Configuration context of natscli").Envar("NATS_CONTEXT").PlaceHolder("NAME").IsSetByUser(&c.contextSet).StringVar(&c.Context)
-	app.Flag("no-context", "Leave the selected context alone").UnNegatableBoolVar(&c.NoContext)
+	app.Flag("no-context", "Ignore the selected context").UnNegatableBoolVar(&c.NoContext)
 }
 
-// Named says whether a server was named, be it by flag, environment or context flag. A context that is merely selected
-// does not count: nobody rehearses failures on production by forgetting a flag.
-func (c *ConnFlags) Named() bool { return c.Server != "" || c.Context != "" }
+// NamesServer reports whether flags or the environment name a server or a context. A context that is only selected does not
+// count: a drill without flags must never run on a production server.
+func (c *ConnectionFlags) NamesServer() bool { return c.Server != "" || c.Context != "" }
 
-// NamedByFlag says whether a server was named on the command line itself.
-func (c *ConnFlags) NamedByFlag() bool { return c.serverSet || c.contextSet }
+// NamesServerByFlag reports whether a flag names a server or a context.
+func (c *ConnectionFlags) NamesServerByFlag() bool { return c.serverSet || c.contextSet }
 
-// Session is a connection and the JetStream that its flags and context select.
-type Session struct {
-	Conn      *nats.Conn
-	JetStream jetstream.JetStream
-	Timeout   time.Duration // of a request
-}
-
-// Connect reaches NATS with the options that flags and context give, then extra.
-func (c *ConnFlags) Connect(extra ...nats.Option) (*Session, error) {
+// Connect connects to NATS with the options of the context, overridden by those of the flags, and then by extra.
+func (c *ConnectionFlags) Connect(extra ...nats.Option) (*Client, error) {
 	opts, err := c.options()
 	if err != nil {
 		return nil, err
@@ -86,32 +81,34 @@ func (c *ConnFlags) Connect(extra ...nats.Option) (*Session, error) {
 		nc.Close()
 		return nil, err
 	}
-	return &Session{Conn: nc, JetStream: js, Timeout: c.Timeout}, nil
+	return &Client{Conn: nc, JetStream: js, Timeout: c.Timeout}, nil
 }
 
-// dial connects to whatever its options say.
-type dial func(...nats.Option) (*nats.Conn, natscontext.Settings, error)
+// dialFunc connects with the given options.
+type dialFunc func(...nats.Option) (*nats.Conn, natscontext.Settings, error)
 
-func dialContext(name string) dial {
+// dialContext returns a function that connects with a context; the selected context if name is empty.
+func dialContext(name string) dialFunc {
 	return func(opts ...nats.Option) (*nats.Conn, natscontext.Settings, error) {
 		return natscontext.Connect(name, opts...)
 	}
 }
 
+// dialPlain connects without a context.
 func dialPlain(opts ...nats.Option) (*nats.Conn, natscontext.Settings, error) {
 	nc, err := nats.Connect("", opts...)
 	return nc, natscontext.Settings{}, err
 }
 
-// errProbe ends a connection attempt once its options are known.
-var errProbe = errors.New("options are known")
+// errProbe stops a connection attempt before it dials, once the options are complete.
+var errProbe = errors.New("options are complete")
 
-// plan finds the context, if there is one, and checks what would be dialled without dialling it. It returns the servers
-// as messages may show them.
-func (c *ConnFlags) plan(opts []nats.Option) (dial, string, error) {
+// plan selects the function that dials, and validates the server URLs without dialling. It also returns the URLs without
+// credentials, for messages.
+func (c *ConnectionFlags) plan(opts []nats.Option) (dialFunc, string, error) {
 	dial := dialContext(c.Context)
 	if c.Context == "" && (c.NoContext || !contextSelected()) {
-		dial = dialPlain // where there is no home directory, there is no context either
+		dial = dialPlain // natscontext fails where there is no home directory
 	}
 	var urls []string
 	probe := func(o *nats.Options) error {
@@ -133,19 +130,19 @@ func (c *ConnFlags) plan(opts []nats.Option) (dial, string, error) {
 	return dial, strings.Join(urls, ", "), nil
 }
 
-// explain says where an error of the options came from.
-func (c *ConnFlags) explain(err error) error {
+// explain adds the source of an error in the options, and a fix.
+func (c *ConnectionFlags) explain(err error) error {
 	switch {
 	case c.Context != "":
-		return fmt.Errorf("--context: %w; 'nats context ls' shows the contexts there are", err)
+		return fmt.Errorf("--context: %w; 'nats context ls' lists the contexts", err)
 	case contextSelected():
 		return fmt.Errorf("the selected context: %w; select another with 'nats context select', or name one with --context", err)
 	}
 	return err
 }
 
-// options returns what the flags say, each overriding what a context said before it.
-func (c *ConnFlags) options() ([]nats.Option, error) {
+// options returns the options that the flags give. Each overrides that of a context.
+func (c *ConnectionFlags) options() ([]nats.Option, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
@@ -164,8 +161,8 @@ func (c *ConnFlags) options() ([]nats.Option, error) {
 	return opts, nil
 }
 
-// check finds flags that cannot be used, or not together.
-func (c *ConnFlags) check() error {
+// check returns an error for each flag that is invalid, or that excludes another flag.
+func (c *ConnectionFlags) check() error {
 	var problems []error
 	for _, f := range []struct{ flag, path string }{
 		{"--creds", c.creds}, {"--nkey", c.nkey}, {"--tlscert", c.tlsCert}, {"--tlskey", c.tlsKey}, {"--tlsca", c.TLSCA},
@@ -195,8 +192,8 @@ func (c *ConnFlags) check() error {
 	return errors.Join(problems...)
 }
 
-// credentials returns the options for the credentials in the flags, if any, in place of all that a context has.
-func (c *ConnFlags) credentials() ([]nats.Option, error) {
+// credentials returns the options for the credentials in the flags. They replace all credentials of a context.
+func (c *ConnectionFlags) credentials() ([]nats.Option, error) {
 	opts, err := natsconn.Login(c.User, c.Password, c.creds, c.nkey)
 	if err != nil {
 		return nil, fmt.Errorf("--nkey %s: %w", c.nkey, err)
@@ -204,8 +201,8 @@ func (c *ConnFlags) credentials() ([]nats.Option, error) {
 	return opts, nil
 }
 
-// jetStream returns the JetStream of the domain or API prefix that the flags name, or else the context.
-func (c *ConnFlags) jetStream(nc *nats.Conn, settings natscontext.Settings) (jetstream.JetStream, error) {
+// jetStream returns the JetStream context for the domain or the API prefix of the flags, or else of the natscli context.
+func (c *ConnectionFlags) jetStream(nc *nats.Conn, settings natscontext.Settings) (jetstream.JetStream, error) {
 	domain, prefix := settings.JSDomain, settings.JSAPIPrefix
 	if c.jsDomain != "" || c.jsPrefix != "" {
 		domain, prefix = c.jsDomain, c.jsPrefix
@@ -220,7 +217,7 @@ func (c *ConnFlags) jetStream(nc *nats.Conn, settings natscontext.Settings) (jet
 	return jetstream.New(nc, timeout)
 }
 
-// contextSelected says whether natscli has a context selected.
+// contextSelected reports whether a context is selected in natscli.
 func contextSelected() bool {
 	config := os.Getenv("XDG_CONFIG_HOME")
 	if config == "" {
@@ -234,7 +231,7 @@ func contextSelected() bool {
 	return err == nil && strings.TrimSpace(string(name)) != ""
 }
 
-// FlagsTo returns the flags of a connection to a server, whatever is selected for others.
-func FlagsTo(url string, timeout time.Duration) ConnFlags {
-	return ConnFlags{Server: url, NoContext: true, Timeout: timeout}
+// FlagsForServer returns flags that select one server, and ignore the selected context.
+func FlagsForServer(url string, timeout time.Duration) ConnectionFlags {
+	return ConnectionFlags{Server: url, NoContext: true, Timeout: timeout}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// resolve returns what the flags make of the options of a connection.
-func resolve(g Gomega, c ConnFlags) nats.Options {
+// resolve returns the options with which the flags would connect.
+func resolve(g Gomega, c ConnectionFlags) nats.Options {
 	if c.Timeout == 0 {
 		c.Timeout = time.Second
 	}
@@ -35,28 +35,28 @@ func resolve(g Gomega, c ConnFlags) nats.Options {
 	return resolved
 }
 
-func TestWithoutFlagsAndContextTheDefaultServerIsDialled(t *testing.T) {
+func TestTheDefaultServerIsDialledWithoutFlagsAndContext(t *testing.T) {
 	g := NewWithT(t)
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	g.Expect(resolve(g, ConnFlags{}).Servers).To(BeEmpty(), "which is what nats.go takes for its default")
-	c := ConnFlags{Timeout: time.Second}
+	g.Expect(resolve(g, ConnectionFlags{}).Servers).To(BeEmpty(), "nats.go then dials its default server")
+	c := ConnectionFlags{Timeout: time.Second}
 	_, servers, err := c.plan(nil)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(servers).To(Equal(nats.DefaultURL))
-	g.Expect(c.Named()).To(BeFalse())
+	g.Expect(c.NamesServer()).To(BeFalse())
 }
 
-func TestWithoutAHomeDirectoryThereIsNoContext(t *testing.T) {
+func TestAMissingHomeDirectoryMeansNoContext(t *testing.T) {
 	g := NewWithT(t)
 	t.Setenv("XDG_CONFIG_HOME", "")
 	t.Setenv("HOME", "")
 	g.Expect(contextSelected()).To(BeFalse())
-	g.Expect(resolve(g, ConnFlags{Server: "nats://a:1"}).Servers).To(Equal([]string{"nats://a:1"}))
+	g.Expect(resolve(g, ConnectionFlags{Server: "nats://a:1"}).Servers).To(Equal([]string{"nats://a:1"}))
 }
 
-func TestFlagsBecomeOptionsOfTheConnection(t *testing.T) {
+func TestFlagsSetTheOptionsOfTheConnection(t *testing.T) {
 	g := NewWithT(t)
-	o := resolve(g, ConnFlags{Server: "nats://a:1, b:2,", User: "u", Password: "p", tlsFirst: true, inboxPrefix: "_IN", Timeout: 3 * time.Second})
+	o := resolve(g, ConnectionFlags{Server: "nats://a:1, b:2,", User: "u", Password: "p", tlsFirst: true, inboxPrefix: "_IN", Timeout: 3 * time.Second})
 	g.Expect(o.Servers).To(Equal([]string{"nats://a:1", "b:2"}))
 	g.Expect([]string{o.User, o.Password, o.Token, o.InboxPrefix}).To(Equal([]string{"u", "p", "", "_IN"}))
 	g.Expect(o.TLSHandshakeFirst).To(BeTrue())
@@ -65,7 +65,7 @@ func TestFlagsBecomeOptionsOfTheConnection(t *testing.T) {
 
 func TestAUserWithoutPasswordIsAToken(t *testing.T) {
 	g := NewWithT(t)
-	o := resolve(g, ConnFlags{User: "s3cret"})
+	o := resolve(g, ConnectionFlags{User: "s3cret"})
 	g.Expect([]string{o.User, o.Token}).To(Equal([]string{"", "s3cret"}))
 }
 
@@ -73,28 +73,28 @@ func TestFlagsOverrideTheContext(t *testing.T) {
 	g := NewWithT(t)
 	natstest.KeepContext(t, "prod", `{"url":"nats://ctx:1","user":"cu","password":"cp","inbox_prefix":"_CTX"}`, true)
 
-	for _, c := range []ConnFlags{{}, {Context: "prod"}} {
+	for _, c := range []ConnectionFlags{{}, {Context: "prod"}} {
 		o := resolve(g, c)
 		g.Expect(o.Servers).To(Equal([]string{"nats://ctx:1"}))
 		g.Expect([]string{o.User, o.Password, o.InboxPrefix}).To(Equal([]string{"cu", "cp", "_CTX"}))
 	}
-	o := resolve(g, ConnFlags{Server: "nats://flag:2"})
+	o := resolve(g, ConnectionFlags{Server: "nats://flag:2"})
 	g.Expect(o.Servers).To(Equal([]string{"nats://flag:2"}))
 	g.Expect(o.User).To(Equal("cu"))
 
-	o = resolve(g, ConnFlags{User: "token"})
-	g.Expect([]string{o.User, o.Password, o.Token}).To(Equal([]string{"", "", "token"}), "nothing of the context's credentials is left")
+	o = resolve(g, ConnectionFlags{User: "token"})
+	g.Expect([]string{o.User, o.Password, o.Token}).To(Equal([]string{"", "", "token"}), "the flags replace all credentials of the context")
 }
 
-func TestASelectedContextIsNoServerToDrillOn(t *testing.T) {
+func TestASelectedContextDoesNotNameAServer(t *testing.T) {
 	g := NewWithT(t)
 	natstest.KeepContext(t, "prod", `{"url":"nats://ctx:1"}`, true)
-	g.Expect((&ConnFlags{}).Named()).To(BeFalse())
-	g.Expect((&ConnFlags{Context: "prod"}).Named()).To(BeTrue())
-	g.Expect((&ConnFlags{Server: "x"}).Named()).To(BeTrue())
+	g.Expect((&ConnectionFlags{}).NamesServer()).To(BeFalse())
+	g.Expect((&ConnectionFlags{Context: "prod"}).NamesServer()).To(BeTrue())
+	g.Expect((&ConnectionFlags{Server: "x"}).NamesServer()).To(BeTrue())
 }
 
-func TestDomainAndPrefixOfTheContextAreHonouredUnlessFlagsSayOtherwise(t *testing.T) {
+func TestFlagsOverrideDomainAndPrefixOfTheContext(t *testing.T) {
 	g := NewWithT(t)
 	e, err := embedded.Start(embedded.Config{})
 	g.Expect(err).NotTo(HaveOccurred())
@@ -105,22 +105,22 @@ func TestDomainAndPrefixOfTheContextAreHonouredUnlessFlagsSayOtherwise(t *testin
 		`{"url":"` + e.URL() + `"}`:                                  {"", ""},
 	} {
 		natstest.KeepContext(t, "c", context, false)
-		s, err := (&ConnFlags{Context: "c", Timeout: time.Second}).Connect()
+		s, err := (&ConnectionFlags{Context: "c", Timeout: time.Second}).Connect()
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect([2]string{s.JetStream.Options().Domain, s.JetStream.Options().APIPrefix}).To(Equal(want))
 		s.Conn.Close()
 	}
 	natstest.KeepContext(t, "c", `{"url":"`+e.URL()+`","jetstream_domain":"hub"}`, false)
-	s, err := (&ConnFlags{Context: "c", jsPrefix: "$JS.mine", Timeout: time.Second}).Connect()
+	s, err := (&ConnectionFlags{Context: "c", jsPrefix: "$JS.mine", Timeout: time.Second}).Connect()
 	g.Expect(err).NotTo(HaveOccurred())
 	defer s.Conn.Close()
 	g.Expect(s.JetStream.Options().APIPrefix).To(Equal("$JS.mine"))
 	g.Expect(s.JetStream.Options().Domain).To(BeEmpty())
 }
 
-func TestWrongFlagsAreNamedTogetherAndWithoutSecrets(t *testing.T) {
+func TestAllWrongFlagsAreReportedTogetherWithoutSecrets(t *testing.T) {
 	g := NewWithT(t)
-	_, err := (&ConnFlags{
+	_, err := (&ConnectionFlags{
 		Server: "http://u:s3cret@h:1,nats://s3cret@:x", Password: "s3cret", creds: "/no/creds", tlsCert: "/no/cert",
 		jsDomain: "d", jsPrefix: "p", Timeout: -time.Second,
 	}).options()
@@ -131,15 +131,15 @@ func TestWrongFlagsAreNamedTogetherAndWithoutSecrets(t *testing.T) {
 	)))
 }
 
-func TestAnUnknownContextIsNamedWithAWayOut(t *testing.T) {
+func TestAnUnknownContextIsReportedWithAFix(t *testing.T) {
 	g := NewWithT(t)
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	_, err := (&ConnFlags{Context: "nope", Timeout: time.Second}).Connect()
+	_, err := (&ConnectionFlags{Context: "nope", Timeout: time.Second}).Connect()
 	g.Expect(err).To(MatchError(And(ContainSubstring(`"nope"`), ContainSubstring("nats context ls"))))
 
 	natstest.KeepContext(t, "gone", `{}`, true)
 	g.Expect(os.Remove(filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "nats", "context", "gone.json"))).To(Succeed())
-	_, err = (&ConnFlags{Timeout: time.Second}).Connect()
+	_, err = (&ConnectionFlags{Timeout: time.Second}).Connect()
 	g.Expect(err).To(MatchError(And(ContainSubstring(`"gone"`), ContainSubstring("nats context select"))))
 }
 
@@ -155,19 +155,19 @@ func TestURLsAreShownWithoutSecrets(t *testing.T) {
 	}
 }
 
-func TestAServerThatComesLaterIsWaitedFor(t *testing.T) {
+func TestWaitForBucketWaitsForTheServer(t *testing.T) {
 	g := NewWithT(t)
 	e, err := embedded.Start(embedded.Config{})
 	g.Expect(err).NotTo(HaveOccurred())
 	url, port := e.URL(), e.Server.Addr().(*net.TCPAddr).Port
 	e.Stop()
 
-	s, err := (&ConnFlags{Server: url, Timeout: time.Second}).Connect(nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	s, err := (&ConnectionFlags{Server: url, Timeout: time.Second}).Connect(nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
 	g.Expect(err).NotTo(HaveOccurred())
 	defer s.Conn.Close()
 	found := make(chan error, 1)
 	go func() {
-		_, err := s.AwaitBucket(t.Context(), "B", slog.New(slog.DiscardHandler))
+		_, err := s.WaitForBucket(t.Context(), "B", slog.New(slog.DiscardHandler))
 		found <- err
 	}()
 	g.Consistently(found).WithTimeout(200 * time.Millisecond).ShouldNot(Receive())
@@ -175,19 +175,19 @@ func TestAServerThatComesLaterIsWaitedFor(t *testing.T) {
 	e, err = embedded.Start(embedded.Config{Port: port})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.Stop()
-	g.Eventually(found).WithTimeout(timeLimit).Should(Receive(MatchError(ContainSubstring(`no bucket "B"`))), "which only the server can know")
+	g.Eventually(found).WithTimeout(timeLimit).Should(Receive(MatchError(ContainSubstring(`no bucket "B"`))), "only the server can know that")
 }
 
-func TestWaitingForAServerEndsWithTheContext(t *testing.T) {
+func TestWaitForBucketEndsWithItsContext(t *testing.T) {
 	g := NewWithT(t)
-	s, err := (&ConnFlags{Server: "nats://127.0.0.1:1", Timeout: time.Second}).Connect(nats.RetryOnFailedConnect(true))
+	s, err := (&ConnectionFlags{Server: "nats://127.0.0.1:1", Timeout: time.Second}).Connect(nats.RetryOnFailedConnect(true))
 	g.Expect(err).NotTo(HaveOccurred())
 	defer s.Conn.Close()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errProbe)
-	_, err = s.AwaitBucket(ctx, "B", slog.New(slog.DiscardHandler))
+	_, err = s.WaitForBucket(ctx, "B", slog.New(slog.DiscardHandler))
 	g.Expect(err).To(MatchError(errProbe))
 }
 
-// timeLimit is how long a test waits for anything.
+// timeLimit bounds each wait of a test.
 const timeLimit = 25 * time.Second

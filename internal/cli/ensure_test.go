@@ -10,11 +10,11 @@ import (
 	"github.com/natscampaign/election"
 )
 
-func TestABucketThatWasMadeOtherwiseIsNoneThatIsAskedFor(t *testing.T) {
+func TestEachDifferenceOfAnExistingBucketIsListed(t *testing.T) {
 	g := NewWithT(t)
-	odd := differences(jetstream.KeyValueConfig{TTL: time.Minute, History: 5, Replicas: 1, LimitMarkerTTL: time.Minute},
+	found := differences(jetstream.KeyValueConfig{TTL: time.Minute, History: 5, Replicas: 1, LimitMarkerTTL: time.Minute},
 		election.BucketConfig{TTL: time.Minute, Replicas: 1}, time.Second)
-	g.Expect(odd).To(ConsistOf(
-		ContainSubstring("history: 5, where 1"), ContainSubstring("expiry markers: for 1m0s, where for 1s"), ContainSubstring("changes: not republished"),
+	g.Expect(found).To(ConsistOf(
+		ContainSubstring("history: 5 instead of 1"), ContainSubstring("expiry markers: 1m0s instead of 1s"), ContainSubstring("changes: not republished instead of republished"),
 	))
 }

@@ -1,17 +1,21 @@
-// Package cli is what every command of election-cli repeats: the flags of the connection and the session that they open, the default
-// bucket, errors with their exit codes, interruption by signals, and the questions before something is destroyed.
+// Package cli contains the code that the commands of election-cli share.
+//
+// ConnectionFlags turns flags, environment and natscli contexts into a Client: a NATS connection with its JetStream
+// context and the timeout of a request. Errors are written for the terminal: they name flags instead of Go options, contain
+// no credentials, and tell the user what to do. ExitError carries an exit code. Action gives a command a context that ends
+// with the first signal. Confirm asks before a command deletes something, and refuses where nobody can answer.
 package cli
 
 import "io"
 
-// DefaultBucket holds the elections unless another is named.
+// DefaultBucket is the bucket that commands use unless --bucket names another bucket.
 const DefaultBucket = "LEADER_ELECTION"
 
-// Env is what all commands share: where they write, and the flags that are theirs in common.
+// Env is the environment of a command: its input and output, and the values of the global flags.
 type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	Connection     ConnFlags
+	Connection     ConnectionFlags
 	Bucket         string
-	Argv           []string // the program that run is to run, and its arguments
+	Argv           []string // the program that the command run starts, and its arguments
 }

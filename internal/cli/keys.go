@@ -12,13 +12,13 @@ import (
 	"github.com/natscampaign/election"
 )
 
-// Unbound stands in for a bucket while there is no connection, so that name and key can be judged at once.
-type Unbound struct{ jetstream.KeyValue }
+// PlaceholderBucket takes the place of a bucket when a command validates a name and a key before it connects.
+type PlaceholderBucket struct{ jetstream.KeyValue }
 
-// Bucket returns no name.
-func (Unbound) Bucket() string { return "" }
+// Bucket returns an empty name.
+func (PlaceholderBucket) Bucket() string { return "" }
 
-// DefaultName returns a name that says which process of which host it is, and that no other process has.
+// DefaultName returns a unique name for a candidate, which contains the host and the process id.
 func DefaultName() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
@@ -28,32 +28,32 @@ func DefaultName() string {
 	return fmt.Sprintf("%.200s-%d-%s", host, os.Getpid(), unique[len(unique)-6:])
 }
 
-// CheckTTL refuses TTLs that elections cannot have.
+// CheckTTL returns an error for a TTL that is too short or too long for elections.
 func CheckTTL(ttl time.Duration) error {
 	switch {
 	case ttl < time.Second:
 		return fmt.Errorf("--ttl %v is too short: servers expire keys up to 350ms late, so give at least 1s, better 2s", ttl)
 	case ttl > time.Hour:
-		return fmt.Errorf("--ttl %v is too long: nobody would lead for that time after a crash, so give at most 1h", ttl)
+		return fmt.Errorf("--ttl %v is too long: after a crash there would be no leader for that time, so give at most 1h", ttl)
 	}
 	return nil
 }
 
-// CheckKey refuses what cannot be the key of an election, before anything is begun. It may be a pattern if that is of use.
+// CheckKey returns an error if key is not a valid key of an election. With pattern, wildcards are valid as well.
 func CheckKey(key string, pattern bool) error {
 	plain := key
 	if pattern {
 		plain = withoutWildcards(key)
 	}
-	_, err := election.NewElection("name", plain, Unbound{})
+	_, err := election.NewElection("name", plain, PlaceholderBucket{})
 	if err != nil && pattern {
 		return fmt.Errorf("%q is neither a key nor a pattern of keys: use letters, digits, and - _ = / with single dots between them, * for any one part, or > for all the rest", key)
 	}
-	return InFlags(err)
+	return AsFlagError(err)
 }
 
-// withoutWildcards returns a key that is as well formed as the pattern. A wildcard that is no part of its own stays, for
-// it stands for nothing but itself.
+// withoutWildcards replaces each wildcard of the pattern with a valid part of a key. A * or > that is not a wildcard where
+// it stands remains, so that the key is invalid.
 func withoutWildcards(pattern string) string {
 	parts := strings.Split(pattern, ".")
 	for i, part := range parts {

@@ -1,5 +1,5 @@
-// Package clitest has what tests of election-cli and its parts share: a server with a bucket, records that others wrote, and text that
-// nobody should see raw.
+// Package clitest contains the helpers that tests of election-cli and of its packages share: an embedded server with a
+// bucket, records of candidates, hostile text, and parsers for metrics and SVG drawings.
 package clitest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go/jetstream"
-	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -27,125 +27,137 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-// Malice is text as somebody might write it who wants to deceive the reader of a terminal.
-const Malice = "web\x1b[2J\x1b]0;owned\a\r\nroot leads\t\u009b31m\u202egnp\u2066\u200b\x00|'\"<b>"
+const (
+	// Timeout bounds each wait of an end-to-end test. It is far longer than any wait on an idle machine.
+	Timeout = 25 * time.Second
+	// LongTTL is a TTL that is longer than any test, so that no key expires.
+	LongTTL = time.Minute
+	// HostileText would take control of the reader's terminal, or deceive the reader.
+	HostileText = "web\x1b[2J\x1b]0;owned\a\r\nroot leads\t\u009b31m\u202egnp\u2066\u200b\x00|'\"<b>"
+)
 
-// Huge is almost as long as servers take it.
-var Huge = strings.Repeat("A\x1b[5m", 200_000)
+// HugeText is almost as long as a server accepts.
+var HugeText = strings.Repeat("A\x1b[5m", 200_000)
 
-// Harmless expects text to show nothing but what the command itself means to show.
-func Harmless(g Gomega, text, what string) {
-	g.Expect(utf8.ValidString(text)).To(BeTrue(), what)
+// ElectedAt is the time at which the leader of each LeaderRecord was elected.
+var ElectedAt = time.Now().Add(-time.Hour)
+
+// ExpectPrintable expects that text contains only printable characters, tabs and newlines.
+func ExpectPrintable(g gomega.Gomega, text, what string) {
+	g.Expect(utf8.ValidString(text)).To(gomega.BeTrue(), what)
 	for _, r := range text {
-		g.Expect(terminal.Printable(string(r)) == string(r) || r == '\n' || r == '\t').To(BeTrue(), "%s shows %q", what, r)
+		g.Expect(terminal.Printable(string(r)) == string(r) || r == '\n' || r == '\t').To(gomega.BeTrue(), "%s shows %q", what, r)
 	}
-	g.Expect(text).NotTo(ContainSubstring("\nroot"), what)
+	g.Expect(text).NotTo(gomega.ContainSubstring("\nroot"), what)
 }
 
-// Quiet is a TTL that no test outlives.
-const Quiet = time.Minute
+// Record contains the fields of a record.
+type Record map[string]any
 
-// Fields are those of a record.
-type Fields map[string]any
-
-// Born is when the leaders of all tests were elected.
-var Born = time.Now().Add(-time.Hour)
-
-// Leading is the record of a leader.
-func Leading(name string, change Fields) Fields {
-	f := Fields{
-		"name": name, "instance": "i-" + name, "attempt": "i-" + name + ".1", "since": Born, "term": 7,
+// LeaderRecord returns the record of a leader in term 7, with changes.
+func LeaderRecord(name string, changes Record) Record {
+	r := Record{
+		"name": name, "instance": "i-" + name, "attempt": "i-" + name + ".1", "since": ElectedAt, "term": 7,
 		"host": "host-of-" + name, "pid": 4711, "metadata": map[string]string{"zone": "b", "rack": "a"},
 	}
-	maps.Copy(f, change)
-	return f
+	maps.Copy(r, changes)
+	return r
 }
 
-// ShutDown stops an election, and waits until it has released its key.
-func ShutDown(t *testing.T, e *election.Election) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	NewWithT(t).Expect(e.Shutdown(ctx)).To(Succeed())
-}
-
-// Put writes a record, or any other text, and returns its revision.
-func (a *Site) Put(key string, value any) uint64 {
-	a.T.Helper()
-	text, ok := value.(string)
-	if !ok {
-		b, err := json.Marshal(value)
-		a.Expect(err).NotTo(HaveOccurred())
-		text = string(b)
-	}
-	ack, err := a.S.JetStream.Publish(a.T.Context(), "$KV.LEADER_ELECTION."+key, []byte(text))
-	a.Expect(err).NotTo(HaveOccurred())
-	return ack.Sequence
-}
-
-// Stands says whether anything stands under the key.
-func (a *Site) Stands(key string) bool {
-	_, err := a.Bucket.Get(a.T.Context(), key)
-	return !errors.Is(err, jetstream.ErrKeyNotFound)
-}
-
-// Site is a server with a bucket, in which a test puts what it likes.
-type Site struct {
-	Gomega
+// Fixture is an embedded server with the default bucket, and a client of the server.
+type Fixture struct {
+	gomega.Gomega
 	T      *testing.T
 	Server *embedded.Server
-	S      *cli.Session
+	Client *cli.Client
 	Bucket *election.Bucket
 }
 
-// New runs the server, whose bucket has that TTL.
-func New(t *testing.T, ttl time.Duration) *Site {
+// New starts a server whose bucket has the given TTL. The server ends with the test.
+func New(t *testing.T, ttl time.Duration) *Fixture {
 	t.Helper()
-	g := NewWithT(t)
-	e, s := ServerWithBucket(t, ttl)
-	bucket, err := s.FindBucket(t.Context(), cli.DefaultBucket)
-	g.Expect(err).NotTo(HaveOccurred())
-	return &Site{Gomega: g, T: t, Server: e, S: s, Bucket: bucket}
+	g := gomega.NewWithT(t)
+	server, client := ServerWithBucket(t, ttl)
+	bucket, err := client.OpenBucket(t.Context(), cli.DefaultBucket)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	return &Fixture{Gomega: g, T: t, Server: server, Client: client, Bucket: bucket}
 }
 
-// Patience is how long an end-to-end test waits for anything: far longer than it takes on an idle machine.
-const Patience = 25 * time.Second
-
-// EmptyServer runs a server without a bucket.
-func EmptyServer(t *testing.T) (*embedded.Server, *cli.Session) {
-	t.Helper()
-	g := NewWithT(t)
-	e, err := embedded.Start(embedded.Config{})
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(e.Stop)
-	s, err := (&cli.ConnFlags{Server: e.URL(), Timeout: Patience}).Connect()
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(s.Conn.Close)
-	return e, s
+// Put writes a record, or any other text, and returns its revision.
+func (f *Fixture) Put(key string, value any) uint64 {
+	f.T.Helper()
+	text, ok := value.(string)
+	if !ok {
+		b, err := json.Marshal(value)
+		f.Expect(err).NotTo(gomega.HaveOccurred())
+		text = string(b)
+	}
+	ack, err := f.Client.JetStream.Publish(f.T.Context(), "$KV.LEADER_ELECTION."+key, []byte(text))
+	f.Expect(err).NotTo(gomega.HaveOccurred())
+	return ack.Sequence
 }
 
-// ServerWithBucket runs a server that has the default bucket, with that TTL.
-func ServerWithBucket(t *testing.T, ttl time.Duration) (*embedded.Server, *cli.Session) {
-	t.Helper()
-	e, s := EmptyServer(t)
-	_, err := election.CreateBucket(t.Context(), s.JetStream, election.BucketConfig{Name: cli.DefaultBucket, TTL: ttl})
-	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	return e, s
+// HasRecord reports whether the key exists, even if its record is a release.
+func (f *Fixture) HasRecord(key string) bool {
+	_, err := f.Bucket.Get(f.T.Context(), key)
+	return !errors.Is(err, jetstream.ErrKeyNotFound)
 }
 
-// ConfigOf returns how a bucket is configured.
-func ConfigOf(t *testing.T, s *cli.Session, name string) jetstream.KeyValueConfig {
+// StartLeader starts a candidate that leads until the end of the test, and returns its term.
+func (f *Fixture) StartLeader() election.Term {
+	f.T.Helper()
+	e, err := election.NewElection("web-1", "jobs", f.Bucket, election.WithSplay(0), election.WithStandDown(0))
+	f.Expect(err).NotTo(gomega.HaveOccurred())
+	go func() { _ = e.Start(context.Background()) }()
+	f.T.Cleanup(func() { Shutdown(f.T, e) })
+	f.Eventually(e.IsLeader).WithTimeout(Timeout).Should(gomega.BeTrue())
+	term, _ := e.Term()
+	return term
+}
+
+// Shutdown stops a candidate, and waits until it has released its key.
+func Shutdown(t *testing.T, e *election.Election) {
 	t.Helper()
-	g := NewWithT(t)
-	bucket, err := s.FindBucket(t.Context(), name)
-	g.Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
+	defer cancel()
+	gomega.NewWithT(t).Expect(e.Shutdown(ctx)).To(gomega.Succeed())
+}
+
+// ServerWithoutBucket starts a server, and connects to it. Both end with the test.
+func ServerWithoutBucket(t *testing.T) (*embedded.Server, *cli.Client) {
+	t.Helper()
+	g := gomega.NewWithT(t)
+	server, err := embedded.Start(embedded.Config{})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(server.Stop)
+	client, err := (&cli.ConnectionFlags{Server: server.URL(), Timeout: Timeout}).Connect()
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(client.Conn.Close)
+	return server, client
+}
+
+// ServerWithBucket starts a server, connects to it, and creates the default bucket with the given TTL.
+func ServerWithBucket(t *testing.T, ttl time.Duration) (*embedded.Server, *cli.Client) {
+	t.Helper()
+	server, client := ServerWithoutBucket(t)
+	_, err := election.CreateBucket(t.Context(), client.JetStream, election.BucketConfig{Name: cli.DefaultBucket, TTL: ttl})
+	gomega.NewWithT(t).Expect(err).NotTo(gomega.HaveOccurred())
+	return server, client
+}
+
+// BucketConfig returns the configuration of a bucket.
+func BucketConfig(t *testing.T, client *cli.Client, name string) jetstream.KeyValueConfig {
+	t.Helper()
+	g := gomega.NewWithT(t)
+	bucket, err := client.OpenBucket(t.Context(), name)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 	status, err := bucket.Status(t.Context())
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 	return status.Config()
 }
 
-// Texts parses a drawing and returns all text in it.
-func Texts(g Gomega, svg []byte) []string {
+// SVGTexts returns all text in an SVG drawing. It fails the test if the drawing is not well-formed.
+func SVGTexts(g gomega.Gomega, svg []byte) []string {
 	var found []string
 	d := xml.NewDecoder(bytes.NewReader(svg))
 	for {
@@ -153,44 +165,34 @@ func Texts(g Gomega, svg []byte) []string {
 		if errors.Is(err, io.EOF) {
 			return found
 		}
-		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(err).NotTo(gomega.HaveOccurred())
 		if text, ok := token.(xml.CharData); ok && strings.TrimSpace(string(text)) != "" {
 			found = append(found, string(text))
 		}
 	}
 }
 
-func Parse(g Gomega, text string) map[string]*dto.MetricFamily {
+// ParseMetrics parses metrics in the text format of Prometheus.
+func ParseMetrics(g gomega.Gomega, text string) map[string]*dto.MetricFamily {
 	p := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := p.TextToMetricFamilies(strings.NewReader(text))
-	g.Expect(err).NotTo(HaveOccurred(), text)
+	g.Expect(err).NotTo(gomega.HaveOccurred(), text)
 	return families
 }
 
-// ValueOf returns the value of a metric about the election; -1 if there is none.
-func ValueOf(families map[string]*dto.MetricFamily, name, key string) float64 {
+// MetricValue returns the value of the gauge for an election; -1 if there is none. An empty key matches a gauge without the
+// label election.
+func MetricValue(families map[string]*dto.MetricFamily, name, key string) float64 {
 	for _, m := range families[name].GetMetric() {
-		is := ""
+		label := ""
 		for _, l := range m.GetLabel() {
 			if l.GetName() == "election" {
-				is = l.GetValue()
+				label = l.GetValue()
 			}
 		}
-		if is == key {
+		if label == key {
 			return m.GetGauge().GetValue()
 		}
 	}
 	return -1
-}
-
-// Lead has a candidate lead for as long as the test lasts, and returns its term.
-func (a *Site) Lead() election.Term {
-	a.T.Helper()
-	e, err := election.NewElection("web-1", "jobs", a.Bucket, election.WithSplay(0), election.WithStandDown(0))
-	a.Expect(err).NotTo(HaveOccurred())
-	go func() { _ = e.Start(context.Background()) }()
-	a.T.Cleanup(func() { ShutDown(a.T, e) })
-	a.Eventually(e.IsLeader).WithTimeout(Patience).Should(BeTrue())
-	term, _ := e.Term()
-	return term
 }

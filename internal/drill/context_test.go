@@ -11,23 +11,23 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-func TestAnEmbeddedServerIsReachedWhateverContextIsSelected(t *testing.T) {
+func TestADrillConnectsToItsEmbeddedServerEvenIfAContextIsSelected(t *testing.T) {
 	g := NewWithT(t)
 	e, err := embedded.Start(embedded.Config{})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.Stop()
 	natstest.KeepContext(t, "far", `{"url":"nats://h:1","socks_proxy":"socks5://p:1","jetstream_domain":"hub","user":"u","password":"p"}`, true)
-	flags := cli.FlagsTo(e.URL(), time.Second)
-	s, err := flags.Connect(directOnly)
+	flags := cli.FlagsForServer(e.URL(), time.Second)
+	s, err := flags.Connect(requireDirectConnection)
 	g.Expect(err).NotTo(HaveOccurred())
 	defer s.Conn.Close()
 	g.Expect(s.Conn.Opts.User).To(BeEmpty())
 	g.Expect(s.JetStream.Options().Domain).To(BeEmpty())
 }
 
-func TestAContextThroughAProxyIsNoLinkThatADrillCanCut(t *testing.T) {
+func TestADrillRefusesAContextThatConnectsThroughAProxy(t *testing.T) {
 	g := NewWithT(t)
 	natstest.KeepContext(t, "far", `{"url":"nats://h:1","socks_proxy":"socks5://p:1"}`, false)
-	_, err := (&cli.ConnFlags{Context: "far", Timeout: time.Second}).Connect(directOnly)
+	_, err := (&cli.ConnectionFlags{Context: "far", Timeout: time.Second}).Connect(requireDirectConnection)
 	g.Expect(err).To(MatchError(ContainSubstring("a proxy, which a drill cannot cut")))
 }

@@ -17,40 +17,39 @@ import (
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// A candidate whose link is healed should be back soon; a drill has no fleet to spare the server from.
-const memberReconnect = 100 * time.Millisecond
+// reconnectWait is shorter than a production client would use: the next failover waits until a candidate whose link was healed has
+// reconnected, and a few candidates cannot overload a server.
+const reconnectWait = 100 * time.Millisecond
 
 // fleet is the candidates of a drill.
 type fleet struct {
-	members []*member
-	broken  chan error // the first candidate that could not go on
+	candidates []*candidate
+	failed     chan error // receives the first error of a candidate that cannot campaign
 }
 
-// member is one candidate of a drill, with a link of its own that can be cut.
-type member struct {
-	name    string
-	index   int
-	link    *faultproxy.Link
-	session *cli.Session
-	bucket  *election.Bucket
-	broken  chan error
-
-	standing atomic.Pointer[standing] // nil while it takes no part
+// candidate is one candidate of a drill. It connects over a link of its own, which the drill can cut.
+type candidate struct {
+	name      string
+	link      *faultproxy.Link
+	client    *cli.Client
+	bucket    *election.Bucket
+	failed    chan error
+	candidacy atomic.Pointer[candidacy] // nil while the candidate does not campaign
 }
 
-// standing is a member's part in one election.
-type standing struct {
-	*election.Election
-	over sync.WaitGroup
+// candidacy is one run of an election by a candidate.
+type candidacy struct {
+	election *election.Election
+	ended    sync.WaitGroup
 }
 
-// newFleet connects n candidates, each over a link of its own.
-func newFleet(ctx context.Context, conn cli.ConnFlags, bucket string, n int) (*fleet, error) {
-	f := &fleet{broken: make(chan error, 1)}
+// newFleet connects n candidates to the server, each over a link of its own.
+func newFleet(ctx context.Context, conn cli.ConnectionFlags, bucket string, n int) (*fleet, error) {
+	f := &fleet{failed: make(chan error, 1)}
 	for i := range n {
-		m := &member{name: fmt.Sprintf("candidate-%d", i+1), index: i, link: faultproxy.New(nil), broken: f.broken}
-		f.members = append(f.members, m)
-		if err := m.connect(ctx, conn, bucket); err != nil {
+		c := &candidate{name: fmt.Sprintf("candidate-%d", i+1), link: faultproxy.New(nil), failed: f.failed}
+		f.candidates = append(f.candidates, c)
+		if err := c.connect(ctx, conn, bucket); err != nil {
 			f.close()
 			return nil, err
 		}
@@ -58,112 +57,112 @@ func newFleet(ctx context.Context, conn cli.ConnFlags, bucket string, n int) (*f
 	return f, nil
 }
 
-func (m *member) connect(ctx context.Context, conn cli.ConnFlags, bucket string) (err error) {
-	m.session, err = conn.Connect(
-		nats.Name("election-cli drill "+m.name),
-		directOnly, nats.SetCustomDialer(m.link),
-		nats.MaxReconnects(-1), nats.ReconnectWait(memberReconnect), nats.ReconnectJitter(memberReconnect/4, memberReconnect/4),
+func (c *candidate) connect(ctx context.Context, conn cli.ConnectionFlags, bucket string) (err error) {
+	c.client, err = conn.Connect(
+		nats.Name("election-cli drill "+c.name),
+		requireDirectConnection, nats.SetCustomDialer(c.link),
+		nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait/4, reconnectWait/4),
 		nats.ReconnectBufSize(-1),
 	)
 	if err != nil {
 		return err
 	}
-	m.bucket, err = election.OpenBucket(ctx, m.session.JetStream, bucket)
+	c.bucket, err = election.OpenBucket(ctx, c.client.JetStream, bucket)
 	if err != nil {
-		return fmt.Errorf("%s cannot read bucket %q: %w", m.name, bucket, err)
+		return fmt.Errorf("%s cannot open bucket %q: %w", c.name, bucket, err)
 	}
 	return nil
 }
 
-// directOnly refuses a context that dials by other means, which a link would leave out.
-func directOnly(o *nats.Options) error {
+// requireDirectConnection refuses a context with a dialer of its own, because the candidate's link would replace that dialer.
+func requireDirectConnection(o *nats.Options) error {
 	if o.CustomDialer != nil {
-		return errors.New("the context dials through a proxy, which a drill cannot cut: name a server that is reached directly with --server")
+		return errors.New("the context connects through a proxy, which a drill cannot cut: give --server with a server that accepts direct connections")
 	}
 	return nil
 }
 
-// join campaigns for key from now on.
-func (m *member) join(key string) {
-	e, err := election.NewElection(m.name, key, m.bucket, election.WithSplay(0))
+// start starts to campaign for key.
+func (c *candidate) start(key string) {
+	e, err := election.NewElection(c.name, key, c.bucket, election.WithSplay(0))
 	if err != nil {
-		m.fail(err)
+		c.fail(err)
 		return
 	}
-	s := &standing{Election: e}
-	s.over.Go(func() {
+	run := &candidacy{election: e}
+	run.ended.Go(func() {
 		if err := e.Start(context.Background()); err != nil && !errors.Is(err, election.ErrStopped) {
-			m.fail(err)
+			c.fail(err)
 		}
 	})
-	m.standing.Store(s)
+	c.candidacy.Store(run)
 }
 
-// fail reports that the member cannot go on; the first report counts.
-func (m *member) fail(err error) {
+// fail reports that the candidate cannot campaign. Only the first report of all candidates is kept.
+func (c *candidate) fail(err error) {
 	select {
-	case m.broken <- fmt.Errorf("%s cannot campaign: %w", m.name, err):
+	case c.failed <- fmt.Errorf("%s cannot campaign: %w", c.name, err):
 	default:
 	}
 }
 
-// leave stops, and returns when all is wound up.
-func (m *member) leave() {
-	if s := m.standing.Load(); s != nil {
-		s.Stop()
-		s.over.Wait()
-		m.standing.Store(nil)
+// stop stops campaigning. It returns when the election has ended, and a leader has released its key.
+func (c *candidate) stop() {
+	if run := c.candidacy.Load(); run != nil {
+		run.election.Stop()
+		run.ended.Wait()
+		c.candidacy.Store(nil)
 	}
 }
 
-// look says where the member stands now, and the number of the term it leads.
-func (m *member) look() (timeline.Phase, uint64) {
-	s := m.standing.Load()
-	if s == nil {
+// state returns the current phase of the candidate, and the number of the term that it leads; 0 if it does not lead.
+func (c *candidate) state() (timeline.Phase, uint64) {
+	run := c.candidacy.Load()
+	if run == nil {
 		return timeline.PhaseOut, 0
 	}
-	switch s.State() {
+	switch run.election.State() {
 	case election.UnknownState:
 		return timeline.PhaseOut, 0
 	case election.LeaderElectState:
 		return timeline.PhaseElect, 0
 	case election.LeaderState:
-		if t, ok := s.Term(); ok { // if not, it ended just now
+		if t, ok := run.election.Term(); ok { // the term may have ended after State returned
 			return timeline.PhaseLeader, t.Number
 		}
 	}
 	return timeline.PhaseCandidate, 0
 }
 
-// leads says whether the member leads now.
-func (m *member) leads() bool {
-	s := m.standing.Load()
-	return s != nil && s.IsLeader()
+// leads says whether the candidate leads now.
+func (c *candidate) leads() bool {
+	run := c.candidacy.Load()
+	return run != nil && run.election.IsLeader()
 }
 
-// dissolve has everybody leave, the leader last so that nobody is elected meanwhile. A link that was cut is healed.
-func (f *fleet) dissolve() {
+// stopAll heals all links and stops all candidates. The leader stops last, so that no other candidate is elected meanwhile.
+func (f *fleet) stopAll() {
 	var followers sync.WaitGroup
-	var leaders []*member
-	for _, m := range f.members {
-		m.link.Heal()
-		if p, _ := m.look(); p == timeline.PhaseLeader || p == timeline.PhaseElect {
-			leaders = append(leaders, m)
+	var leaders []*candidate
+	for _, c := range f.candidates {
+		c.link.Heal()
+		if p, _ := c.state(); p == timeline.PhaseLeader || p == timeline.PhaseElect {
+			leaders = append(leaders, c)
 			continue
 		}
-		followers.Go(m.leave)
+		followers.Go(c.stop)
 	}
 	followers.Wait()
-	for _, m := range leaders {
-		m.leave()
+	for _, c := range leaders {
+		c.stop()
 	}
 }
 
-// reconnected waits until all members have their connections, but not for longer than is reasonable.
-func (f *fleet) reconnected(ctx context.Context) error {
+// awaitConnections waits until all candidates are connected, for at most cleanupTimeout.
+func (f *fleet) awaitConnections(ctx context.Context) error {
 	deadline := time.Now().Add(cleanupTimeout)
-	for _, m := range f.members {
-		for !m.session.Conn.IsConnected() && time.Now().Before(deadline) {
+	for _, c := range f.candidates {
+		for !c.client.Conn.IsConnected() && time.Now().Before(deadline) {
 			if err := timeutil.Pause(ctx, time.Millisecond); err != nil {
 				return err
 			}
@@ -172,13 +171,13 @@ func (f *fleet) reconnected(ctx context.Context) error {
 	return nil
 }
 
-// close has everybody leave and closes all connections.
+// close stops all candidates and closes their connections.
 func (f *fleet) close() {
-	f.dissolve()
-	for _, m := range f.members {
-		if m.session != nil {
-			m.session.Conn.Close()
+	f.stopAll()
+	for _, c := range f.candidates {
+		if c.client != nil {
+			c.client.Conn.Close()
 		}
-		m.link.Close()
+		c.link.Close()
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/natscampaign/election/internal/embedded"
 )
 
-// certificate returns a certificate for the loopback interface, and a file that vouches for it.
+// certificate returns a self-signed certificate for the loopback interface, and a file with that certificate as the authority.
 func certificate(t *testing.T) (tls.Certificate, string) {
 	t.Helper()
 	g := NewWithT(t)
@@ -40,12 +40,15 @@ func certificate(t *testing.T) (tls.Certificate, string) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
 }
 
-func TestLinksOfAFleetCanBeCutAlsoWithTLSAndPasswords(t *testing.T) {
+func TestTheDrillCanCutLinksThatUseTLSAndPasswords(t *testing.T) {
+	if testing.Short() {
+		t.Skip("leases run out in real time: not with -short")
+	}
 	g := NewWithT(t)
 	cert, ca := certificate(t)
 	s, err := server.NewServer(&server.Options{
 		Host: embedded.Loopback, Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
-		Username: "u", Password: "p", TLS: true, TLSTimeout: clitest.Patience.Seconds(),
+		Username: "u", Password: "p", TLS: true, TLSTimeout: clitest.Timeout.Seconds(),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 	})
 	g.Expect(err).NotTo(HaveOccurred())
@@ -54,7 +57,7 @@ func TestLinksOfAFleetCanBeCutAlsoWithTLSAndPasswords(t *testing.T) {
 	defer s.Shutdown()
 	g.Expect(s.ReadyForConnections(embedded.StartTimeout)).To(BeTrue())
 
-	flags := cli.ConnFlags{Server: s.ClientURL(), User: "u", Password: "p", TLSCA: ca, Timeout: clitest.Patience, NoContext: true}
+	flags := cli.ConnectionFlags{Server: s.ClientURL(), User: "u", Password: "p", TLSCA: ca, Timeout: clitest.Timeout, NoContext: true}
 	operator, err := flags.Connect()
 	g.Expect(err).NotTo(HaveOccurred())
 	defer operator.Conn.Close()
@@ -64,24 +67,24 @@ func TestLinksOfAFleetCanBeCutAlsoWithTLSAndPasswords(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	defer f.close()
 
-	one, two := f.members[0], f.members[1]
-	one.join("key")
-	g.Eventually(one.leads).WithTimeout(clitest.Patience).WithPolling(time.Millisecond).Should(BeTrue())
-	two.join("key")
+	one, two := f.candidates[0], f.candidates[1]
+	one.start("key")
+	g.Eventually(one.leads).WithTimeout(clitest.Timeout).WithPolling(time.Millisecond).Should(BeTrue())
+	two.start("key")
 	one.link.Cut()
-	g.Eventually(two.leads).WithTimeout(clitest.Patience).WithPolling(time.Millisecond).Should(BeTrue())
+	g.Eventually(two.leads).WithTimeout(clitest.Timeout).WithPolling(time.Millisecond).Should(BeTrue())
 	g.Expect(one.leads()).To(BeFalse())
 	one.link.Heal()
-	g.Expect(f.reconnected(t.Context())).To(Succeed())
-	g.Expect(one.session.Conn.IsConnected()).To(BeTrue())
-	g.Expect(f.broken).NotTo(Receive())
+	g.Expect(f.awaitConnections(t.Context())).To(Succeed())
+	g.Expect(one.client.Conn.IsConnected()).To(BeTrue())
+	g.Expect(f.failed).NotTo(Receive())
 }
 
-func TestAFleetFailsWhereTheBucketIsMissing(t *testing.T) {
+func TestAFleetCannotConnectWithoutTheBucket(t *testing.T) {
 	g := NewWithT(t)
 	e, err := embedded.Start(embedded.Config{})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.Stop()
-	_, err = newFleet(t.Context(), cli.FlagsTo(e.URL(), time.Second), "NONE", 2)
+	_, err = newFleet(t.Context(), cli.FlagsForServer(e.URL(), time.Second), "NONE", 2)
 	g.Expect(err).To(MatchError(And(ContainSubstring("candidate-1"), ContainSubstring("NONE"))))
 }

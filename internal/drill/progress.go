@@ -10,11 +10,10 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-// roundTakesTTLs is how many TTLs a round takes, as experience shows; the progress is measured against it.
-const roundTakesTTLs = 5.5
+// ttlsPerRound is the usual duration of a round in TTLs, by experience.
+const ttlsPerRound = 5.5
 
-// progress tells on stderr how far a drill has come: on a terminal by one line that changes, elsewhere by lines that
-// each tell one result.
+// progress shows the progress of a drill: one line for each result and, on a terminal, a live line below them.
 type progress struct {
 	w      io.Writer
 	style  terminal.Style
@@ -23,59 +22,59 @@ type progress struct {
 	rounds int
 	ttl    time.Duration
 
-	mu     sync.Mutex
-	doing  string
-	since  time.Duration
-	active bool
+	mu      sync.Mutex
+	status  string        // the text of the live line
+	faultAt time.Duration // when the drill injected the current fault
+	waiting bool          // whether the drill waits for the next leader after a fault
 }
 
 func newProgress(w io.Writer, now func() time.Duration, rounds int, ttl time.Duration) *progress {
-	return &progress{w: w, style: terminal.StyleFor(w), live: terminal.IsTerminal(w), now: now, rounds: rounds, ttl: ttl, doing: "candidates connect"}
+	return &progress{w: w, style: terminal.StyleFor(w), live: terminal.IsTerminal(w), now: now, rounds: rounds, ttl: ttl, status: "candidates connect"}
 }
 
-// announce says what is about to happen, and where.
-func (p *progress) announce(r *Report) {
-	where := r.Server
+// printHeader writes the parameters of the drill.
+func (p *progress) printHeader(r *Report) {
+	server := r.Server
 	if r.Embedded {
-		where = "an embedded server"
+		server = "an embedded server"
 	}
 	fmt.Fprintf(p.w, "Drill with %d candidates, TTL %s, %s on %s (nats-server %s), about %s\n",
-		r.Candidates, terminal.Human(p.ttl), terminal.Plural(p.rounds, "round"), where, r.ServerVersion, terminal.Human(p.estimate().Round(time.Second)))
+		r.Candidates, terminal.FormatDuration(p.ttl), terminal.Plural(p.rounds, "round"), server, r.ServerVersion, terminal.FormatDuration(p.estimate().Round(time.Second)))
 }
 
 func (p *progress) estimate() time.Duration {
-	return time.Duration(roundTakesTTLs * float64(p.rounds) * float64(p.ttl))
+	return time.Duration(ttlsPerRound * float64(p.rounds) * float64(p.ttl))
 }
 
-// begin says which fault was committed.
-func (p *progress) begin(f fault, member string) {
+// begin shows the fault that the drill injects into a candidate.
+func (p *progress) begin(f failover, candidate string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.active, p.since = true, f.at
-	p.doing = fmt.Sprintf("round %d of %d  %s", f.round+1, p.rounds, [...]string{
-		member + " campaigns first",
-		member + " led and has stopped",
-		member + " led and is cut off",
-		"the key of " + member + " was deleted",
+	p.waiting, p.faultAt = true, f.faultAt
+	p.status = fmt.Sprintf("round %d of %d  %s", f.round+1, p.rounds, [...]string{
+		candidate + " campaigns first",
+		candidate + " led and has stopped",
+		candidate + " led and is cut off",
+		"the key of " + candidate + " was deleted",
 	}[f.kind])
 }
 
-// finish tells what came of a fault.
-func (p *progress) finish(f fault, members []*member, bound time.Duration) {
+// finish writes the result of a failover.
+func (p *progress) finish(f failover, candidates []*candidate, bound time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.active = false
-	p.doing = fmt.Sprintf("round %d of %d  in steady state", f.round+1, p.rounds)
-	line := fmt.Sprintf("round %d  %-14s  %s", f.round+1, f.kind, p.style.Paint(terminal.Red, fmt.Sprintf("nobody led within %s", terminal.Human(bound))))
-	if f.led > 0 {
-		line = fmt.Sprintf("round %d  %-14s %8s  %s leads", f.round+1, f.kind, terminal.Figure((f.led - f.at).Seconds()), members[f.leader].name)
+	p.waiting = false
+	p.status = fmt.Sprintf("round %d of %d  in steady state", f.round+1, p.rounds)
+	line := fmt.Sprintf("round %d  %-14s  %s", f.round+1, f.kind, p.style.Paint(terminal.Red, fmt.Sprintf("no candidate led within %s", terminal.FormatDuration(bound))))
+	if f.led() {
+		line = fmt.Sprintf("round %d  %-14s %8s  %s leads", f.round+1, f.kind, terminal.FormatSeconds(f.duration().Seconds()), candidates[f.leader].name)
 	}
 	p.erase()
 	fmt.Fprintln(p.w, line)
 	p.draw()
 }
 
-// run keeps the live line up to date until ctx ends.
+// run updates the live line until ctx ends.
 func (p *progress) run(ctx context.Context) {
 	if !p.live {
 		return
@@ -101,14 +100,14 @@ func (p *progress) end() {
 	p.erase()
 }
 
-// draw writes the live line over itself. The caller holds mu.
+// draw replaces the live line. The caller holds mu.
 func (p *progress) draw() {
 	if !p.live {
 		return
 	}
-	text := p.doing
-	if p.active {
-		text += fmt.Sprintf(" %.1f s ago", (p.now() - p.since).Seconds())
+	text := p.status
+	if p.waiting {
+		text += fmt.Sprintf(" %.1f s ago", (p.now() - p.faultAt).Seconds())
 	}
 	fmt.Fprintf(p.w, "\r\x1b[K%s", p.style.Paint(terminal.Faint, fmt.Sprintf("%3.0f s of about %.0f s  %s", p.now().Seconds(), p.estimate().Seconds(), text)))
 }

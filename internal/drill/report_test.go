@@ -11,39 +11,39 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-func TestFaultsHitEveryPhaseOfAnIntervalOnce(t *testing.T) {
+func TestStratifiedTimesHitEveryPartOfTheIntervalOnce(t *testing.T) {
 	g := NewWithT(t)
 	const n, limit = 8, 1600 * time.Millisecond
 	hit := map[int]bool{}
-	for _, d := range spread(n, limit) {
+	for _, d := range stratifiedTimes(n, limit) {
 		g.Expect(d).To(BeNumerically("<", limit))
 		hit[int(d/(limit/n))] = true
 	}
 	g.Expect(hit).To(HaveLen(n))
 }
 
-func TestBoundsGrowWithTheTTLAndACrashHasTheLargest(t *testing.T) {
+func TestBoundsGrowWithTheTTLAndACrashHasTheLargestBound(t *testing.T) {
 	g := NewWithT(t)
 	const ttl = 10 * time.Second
-	for k := range kind(kinds) {
+	for k := range failoverKind(failoverKinds) {
 		g.Expect(k.bound(2 * ttl)).To(BeNumerically(">", k.bound(ttl)))
-		g.Expect(kindCrash.bound(ttl)).To(BeNumerically(">=", k.bound(ttl)), k.String())
+		g.Expect(crash.bound(ttl)).To(BeNumerically(">=", k.bound(ttl)), k.String())
 	}
-	g.Expect(kindCrash.bound(ttl)).To(Equal(ttl + expiryLateness + 15*time.Second + slack))
+	g.Expect(crash.bound(ttl)).To(Equal(ttl + maxExpiryDelay + 15*time.Second + slack))
 }
 
-// resultOf returns the report of a run in which the given faults happened.
-func resultOf(faults []fault, believed ...time.Duration) *Report {
-	r := &Rehearsal{sampler: newSampler([]*scripted{always(false)}), faults: faults, believed: believed}
+// reportOf returns the report of a drill with the given failovers.
+func reportOf(failovers []failover, believed ...time.Duration) *Report {
+	r := &Rehearsal{sampler: newSampler([]*fakeCandidate{always(false)}), failovers: failovers, believed: believed}
 	p := &Report{TTL: 2, Candidates: 3, Rounds: 1, ServerVersion: "2.15.2"}
-	p.fill(r)
+	p.complete(r)
 	return p
 }
 
-func TestJSONHasEmptyListsAndNoNulls(t *testing.T) {
+func TestTheJSONHasEmptyListsInsteadOfNulls(t *testing.T) {
 	g := NewWithT(t)
 	var out bytes.Buffer
-	g.Expect(terminal.WriteJSON(&out, resultOf(nil))).To(Succeed())
+	g.Expect(terminal.WriteJSON(&out, reportOf(nil))).To(Succeed())
 	var fields map[string]any
 	g.Expect(json.Unmarshal(out.Bytes(), &fields)).To(Succeed())
 	for _, list := range []string{"first_election_s", "handover_s", "crash_s", "evict_s", "believed_s", "terms", "missed"} {
@@ -56,10 +56,10 @@ func TestJSONHasEmptyListsAndNoNulls(t *testing.T) {
 
 func TestEachFailoverIsMeasuredFromItsFault(t *testing.T) {
 	g := NewWithT(t)
-	p := resultOf([]fault{
-		{kind: kindFirst, at: 1 * time.Second, led: 2500 * time.Millisecond},
-		{kind: kindCrash, at: 10 * time.Second, led: 13 * time.Second},
-		{kind: kindEvict, at: 20 * time.Second}, // nobody led
+	p := reportOf([]failover{
+		{kind: firstElection, faultAt: 1 * time.Second, ledAt: 2500 * time.Millisecond},
+		{kind: crash, faultAt: 10 * time.Second, ledAt: 13 * time.Second},
+		{kind: eviction, faultAt: 20 * time.Second}, // no candidate led
 	}, 700*time.Millisecond)
 	g.Expect(p.First).To(Equal([]float64{1.5}))
 	g.Expect(p.Crash).To(Equal([]float64{3}))
@@ -67,33 +67,33 @@ func TestEachFailoverIsMeasuredFromItsFault(t *testing.T) {
 	g.Expect(p.Evict).To(BeEmpty())
 }
 
-func TestADrillIsPassedOnlyWithoutOverlapMissOrDisorder(t *testing.T) {
+func TestADrillPassesOnlyWithoutOverlapMissedFailoverOrTermsOutOfOrder(t *testing.T) {
 	g := NewWithT(t)
-	g.Expect((&Report{}).Complaint()).To(BeEmpty())
-	g.Expect((&Report{OverlapMS: 1}).Complaint()).To(ContainSubstring("1 ms"))
-	g.Expect((&Report{Missed: []missed{{Round: 2, Kind: "crash", BoundS: 7.5}}}).Complaint()).
-		To(ContainSubstring("nobody led within 7.5s in the crash of round 2"))
-	g.Expect((&Report{disorder: "term 3 of k led after a term with a larger number"}).Complaint()).To(ContainSubstring("term 3 of k"))
+	g.Expect((&Report{}).FailureReason()).To(BeEmpty())
+	g.Expect((&Report{OverlapMS: 1}).FailureReason()).To(ContainSubstring("1 ms"))
+	g.Expect((&Report{Missed: []missed{{Round: 2, Kind: "crash", BoundS: 7.5}}}).FailureReason()).
+		To(ContainSubstring("no candidate led within 7.5s in the crash of round 2"))
+	g.Expect((&Report{termsOutOfOrder: "term 3 of k led after a term with a larger number"}).FailureReason()).To(ContainSubstring("term 3 of k"))
 }
 
-func TestTableShowsWhatIsTooShortForSecondsInMilliseconds(t *testing.T) {
+func TestTheTableShowsShortTimesInMilliseconds(t *testing.T) {
 	g := NewWithT(t)
-	p := resultOf([]fault{
-		{kind: kindHandover, at: 0, led: 3 * time.Millisecond}, {kind: kindHandover, at: 0, led: 99 * time.Millisecond}, {kind: kindHandover, at: 0, led: 100 * time.Millisecond},
+	p := reportOf([]failover{
+		{kind: handover, faultAt: 0, ledAt: 3 * time.Millisecond}, {kind: handover, faultAt: 0, ledAt: 99 * time.Millisecond}, {kind: handover, faultAt: 0, ledAt: 100 * time.Millisecond},
 	})
 	var out bytes.Buffer
 	g.Expect(p.Print(&out, terminal.Style{})).To(Succeed())
 	g.Expect(out.String()).To(MatchRegexp(`handover .* 3 +3 ms +99 ms +0\.10 s +\d`))
-	g.Expect(p.Handover).To(Equal([]float64{0.003, 0.099, 0.1}), "JSON keeps to seconds")
+	g.Expect(p.Handover).To(Equal([]float64{0.003, 0.099, 0.1}), "JSON always has seconds")
 }
 
-func TestTableShowsFiguresInSecondsAndAsPartOfTheTTL(t *testing.T) {
+func TestTheTableShowsTimesInSecondsAndAsPartOfTheTTL(t *testing.T) {
 	g := NewWithT(t)
-	p := resultOf([]fault{{kind: kindCrash, at: 0, led: 3 * time.Second}, {kind: kindCrash, at: 0, led: 5 * time.Second}})
+	p := reportOf([]failover{{kind: crash, faultAt: 0, ledAt: 3 * time.Second}, {kind: crash, faultAt: 0, ledAt: 5 * time.Second}})
 	var out bytes.Buffer
 	g.Expect(p.Print(&out, terminal.Style{})).To(Succeed())
 	g.Expect(out.String()).To(MatchRegexp(`crash .* 2 +3\.00 s +4\.00 s +5\.00 s +7\.50 s +1\.50 / 2\.00 / 2\.50`))
-	g.Expect(out.String()).To(MatchRegexp(`two led at once for +0 ms`))
+	g.Expect(out.String()).To(MatchRegexp(`two candidates led at once for +0 ms`))
 	g.Expect(out.String()).NotTo(ContainSubstring("\x1b"))
 
 	out.Reset()

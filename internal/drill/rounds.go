@@ -13,86 +13,42 @@ import (
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// kind is a kind of failover that is rehearsed.
-type kind int
-
-const (
-	kindFirst kind = iota
-	kindHandover
-	kindCrash
-	kindEvict
-	kinds int = iota
-)
-
-// String returns the kind's name in tables and messages.
-func (k kind) String() string {
-	return [...]string{"first election", "handover", "crash", "eviction"}[k]
-}
-
-// What a failover may take beyond what the TTL explains.
-const (
-	expiryLateness = 500 * time.Millisecond // servers expire keys late, busy ones by this much
-	slack          = 2 * time.Second        // for requests on their way and machines that are busy
-)
-
-// bound returns how long a failover of this kind may take. With default options candidates campaign every 0.75 of the
-// TTL, and a winner stands down for as long. After a release it need not. In all other cases the bound is that of a crash,
-// for a machine that is busy may cost the winner its lease before it leads, and then that has to expire first.
-func (k kind) bound(ttl time.Duration) time.Duration {
-	interval := ttl * 3 / 4
-	if k == kindHandover {
-		return interval + slack
-	}
-	standDown := interval
-	return ttl + expiryLateness + interval + standDown + slack
-}
-
-// fault is what was done to the candidates, and what came of it.
-type fault struct {
-	kind   kind
-	round  int
-	at     time.Duration // on the sampler's clock
-	member int           // whom it hit; for a first election, the first candidate
-	led    time.Duration // when somebody led; 0 if nobody did in time
-	leader int           // who
-}
-
-// Rehearsal is one run of a drill: what it works with, and what it finds out.
+// Rehearsal is one run of a drill, with its parts and its findings.
 type Rehearsal struct {
 	ttl      time.Duration
 	rounds   int
-	operator *cli.Session
+	operator *cli.Client
 	bucket   *election.Bucket
 	fleet    *fleet
 	sampler  *sampler
 	progress *progress
-	delays   [kinds][]time.Duration // before the fault of each round
+	delays   [failoverKinds][]time.Duration // before the fault of each round
 
-	faults   []fault
-	cuts     []timeline.Cut
-	believed []time.Duration
-	Report   *Report
+	failovers []failover
+	cuts      []timeline.Cut
+	believed  []time.Duration // how long each leader with a cut link still considered itself leader
+	Report    *Report
 }
 
-func newRehearsal(d Config, operator *cli.Session, bucket *election.Bucket, f *fleet) *Rehearsal {
+func newRehearsal(c Config, operator *cli.Client, bucket *election.Bucket, f *fleet) *Rehearsal {
 	r := &Rehearsal{
-		ttl: d.TTL, rounds: d.Rounds, operator: operator, bucket: bucket, fleet: f,
-		sampler: newSampler(f.members),
+		ttl: c.TTL, rounds: c.Rounds, operator: operator, bucket: bucket, fleet: f,
+		sampler: newSampler(f.candidates),
 		Report: &Report{
-			TTL: d.TTL.Seconds(), Candidates: d.Candidates, Rounds: d.Rounds,
+			TTL: c.TTL.Seconds(), Candidates: c.Candidates, Rounds: c.Rounds,
 			Server: operator.ServerURL(), ServerVersion: operator.Conn.ConnectedServerVersion(),
 		},
 	}
 	for k := range r.delays {
-		r.delays[k] = spread(d.Rounds, d.TTL*3/4)
+		r.delays[k] = stratifiedTimes(c.Rounds, campaignInterval(c.TTL))
 	}
-	r.progress = newProgress(d.Progress, r.sampler.now, d.Rounds, d.TTL)
+	r.progress = newProgress(c.Progress, r.sampler.now, c.Rounds, c.TTL)
 	return r
 }
 
-// spread returns n times below limit in random order, one from each nth part of it. Faults at such times hit candidates
-// in all phases of their interval, also when there are few of them.
-func spread(n int, limit time.Duration) []time.Duration {
+// stratifiedTimes returns n times below limit in random order, one from each nth part of it. Faults after such delays hit the candidates
+// in all phases of their campaign interval, even in a drill with few rounds.
+func stratifiedTimes(n int, limit time.Duration) []time.Duration {
 	times := make([]time.Duration, n)
 	for i, j := range rand.Perm(n) {
 		times[i] = time.Duration((float64(j) + rand.Float64()) / float64(n) * float64(limit))
@@ -100,18 +56,18 @@ func spread(n int, limit time.Duration) []time.Duration {
 	return times
 }
 
-// run goes through all rounds and fills in the report.
+// run runs all rounds and completes the report.
 func (r *Rehearsal) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() { // a candidate that cannot stand makes every figure worthless
+	go func() { // without one of its candidates the drill would measure something else
 		select {
-		case err := <-r.fleet.broken:
+		case err := <-r.fleet.failed:
 			cancel(err)
 		case <-ctx.Done():
 		}
 	}()
-	r.progress.announce(r.Report)
+	r.progress.printHeader(r.Report)
 	var background sync.WaitGroup
 	sampling, stop := context.WithCancel(context.Background())
 	background.Go(func() { r.sampler.run(sampling) })
@@ -125,17 +81,17 @@ func (r *Rehearsal) run(ctx context.Context) error {
 	stop()
 	background.Wait()
 	r.progress.end()
-	r.Report.fill(r)
+	r.Report.complete(r)
 	return err
 }
 
-// round rehearses each kind once, under a new key. Once nobody leads in time the round is over: what would follow has no
-// leader to begin with.
+// round rehearses each kind of failover once, under a new key. When no candidate leads in time, the round ends: the next failover would
+// have no leader to begin with.
 func (r *Rehearsal) round(ctx context.Context, n int) error {
 	key := fmt.Sprintf("round-%d", n+1)
-	r.sampler.begin(key)
-	defer r.fleet.dissolve()
-	for _, rehearse := range []func(context.Context, int, string) (bool, error){r.first, r.handover, r.crash, r.evict} {
+	r.sampler.startElection(key)
+	defer r.fleet.stopAll()
+	for _, rehearse := range []func(context.Context, int, string) (bool, error){r.firstElection, r.handover, r.crash, r.evict} {
 		if led, err := rehearse(ctx, n, key); err != nil || !led {
 			return err
 		}
@@ -143,19 +99,19 @@ func (r *Rehearsal) round(ctx context.Context, n int) error {
 	return nil
 }
 
-// first has all candidates stand: one now, as the first of a fleet that starts, the others within one interval.
-func (r *Rehearsal) first(ctx context.Context, n int, key string) (bool, error) {
-	members := r.fleet.members
-	starter := n % len(members)
+// firstElection starts all candidates: one at once, as the first of a fleet that starts, and the others within one campaign interval.
+func (r *Rehearsal) firstElection(ctx context.Context, n int, key string) (bool, error) {
+	candidates := r.fleet.candidates
+	first := n % len(candidates)
 	var others sync.WaitGroup
 	defer others.Wait()
-	return r.measure(ctx, fault{kind: kindFirst, round: n, member: starter}, func() error {
-		members[starter].join(key)
-		for i := 1; i < len(members); i++ {
-			m := members[(starter+i)%len(members)]
+	return r.measure(ctx, failover{kind: firstElection, round: n, candidate: first}, func() error {
+		candidates[first].start(key)
+		for i := 1; i < len(candidates); i++ {
+			c := candidates[(first+i)%len(candidates)]
 			others.Go(func() {
-				if timeutil.Pause(ctx, rand.N(r.ttl*3/4)) == nil {
-					m.join(key)
+				if timeutil.Pause(ctx, rand.N(campaignInterval(r.ttl))) == nil {
+					c.start(key)
 				}
 			})
 		}
@@ -163,118 +119,118 @@ func (r *Rehearsal) first(ctx context.Context, n int, key string) (bool, error) 
 	})
 }
 
-// handover stops the leader, and has it join again when another leads.
+// handover stops the leader, and starts it again when another candidate leads.
 func (r *Rehearsal) handover(ctx context.Context, n int, key string) (bool, error) {
-	leader, err := r.incumbent(ctx, kindHandover, n)
+	leader, err := r.awaitLeader(ctx, handover, n)
 	if err != nil || leader < 0 {
 		return false, err
 	}
-	m := r.fleet.members[leader]
-	var leaving sync.WaitGroup
-	led, err := r.measure(ctx, fault{kind: kindHandover, round: n, member: leader}, func() error {
-		leaving.Go(m.leave)
+	c := r.fleet.candidates[leader]
+	var stopping sync.WaitGroup
+	led, err := r.measure(ctx, failover{kind: handover, round: n, candidate: leader}, func() error {
+		stopping.Go(c.stop)
 		return nil
 	})
-	leaving.Wait()
+	stopping.Wait()
 	if err != nil || !led {
 		return led, err
 	}
-	m.join(key)
+	c.start(key)
 	return true, nil
 }
 
-// crash cuts the leader's link. It lives on, unable to reach anybody, until another leads.
+// crash cuts the leader's link until another candidate leads. The leader still runs meanwhile, and cannot reach the server.
 func (r *Rehearsal) crash(ctx context.Context, n int, _ string) (bool, error) {
-	leader, err := r.incumbent(ctx, kindCrash, n)
+	leader, err := r.awaitLeader(ctx, crash, n)
 	if err != nil || leader < 0 {
 		return false, err
 	}
-	m := r.fleet.members[leader]
+	c := r.fleet.candidates[leader]
 	var from time.Duration
-	var doubted <-chan sighting
-	led, err := r.measure(ctx, fault{kind: kindCrash, round: n, member: leader}, func() error {
+	var stoodDown <-chan observation
+	led, err := r.measure(ctx, failover{kind: crash, round: n, candidate: leader}, func() error {
 		from = r.sampler.now()
-		m.link.Cut()
-		doubted = r.sampler.expect(notLeading(leader))
+		c.link.Cut()
+		stoodDown = r.sampler.waitFor(notLeading(leader))
 		return nil
 	})
 	select {
-	case seen := <-doubted:
+	case seen := <-stoodDown:
 		r.believed = append(r.believed, seen.at-from)
-	default: // it still believes, which is an overlap if another leads
+	default: // the leader still considers itself leader, which is an overlap if another candidate leads
 		r.believed = append(r.believed, r.sampler.now()-from)
 	}
-	r.cuts = append(r.cuts, timeline.Cut{Member: leader, From: from, To: r.sampler.now()})
-	m.link.Heal()
+	r.cuts = append(r.cuts, timeline.Cut{Row: leader, From: from, To: r.sampler.now()})
+	c.link.Heal()
 	if err != nil || !led {
 		return led, err
 	}
-	return true, r.fleet.reconnected(ctx)
+	return true, r.fleet.awaitConnections(ctx)
 }
 
-// evict deletes the key under the leader, as an operator might.
+// evict deletes the leader's key, as an operator may do.
 func (r *Rehearsal) evict(ctx context.Context, n int, key string) (bool, error) {
-	leader, err := r.incumbent(ctx, kindEvict, n)
+	leader, err := r.awaitLeader(ctx, eviction, n)
 	if err != nil || leader < 0 {
 		return false, err
 	}
-	led, err := r.measure(ctx, fault{kind: kindEvict, round: n, member: leader}, func() error {
+	led, err := r.measure(ctx, failover{kind: eviction, round: n, candidate: leader}, func() error {
 		if err := r.bucket.Delete(ctx, key); err != nil {
-			return fmt.Errorf("the key cannot be deleted: %w", err)
+			return fmt.Errorf("cannot delete the leader's key: %w", err)
 		}
 		return nil
 	})
 	if err != nil || !led {
 		return led, err
 	}
-	return true, timeutil.Pause(ctx, r.ttl/4) // the round ends with a leader to be seen
+	return true, timeutil.Pause(ctx, r.ttl/4) // so that the drawing shows the last leader of the round
 }
 
-// incumbent returns who leads when it is time for the next fault. Should a busy machine have cost the leader its lease
-// meanwhile, somebody else leads soon; -1 is returned if nobody does.
-func (r *Rehearsal) incumbent(ctx context.Context, next kind, n int) (int, error) {
+// awaitLeader waits for the delay before the next fault, and returns the index of the leader. On a busy machine the leader may have lost
+// its lease meanwhile; then awaitLeader waits for the next leader. It returns -1 if no candidate leads in time.
+func (r *Rehearsal) awaitLeader(ctx context.Context, next failoverKind, n int) (int, error) {
 	if err := timeutil.Pause(ctx, r.delays[next][n]); err != nil {
 		return -1, err
 	}
-	bound := kindCrash.bound(r.ttl)
-	late := time.NewTimer(bound)
-	defer late.Stop()
+	bound := crash.bound(r.ttl)
+	timeout := time.NewTimer(bound)
+	defer timeout.Stop()
 	select {
 	case <-ctx.Done():
 		return -1, context.Cause(ctx)
-	case <-late.C:
-		r.miss(n, "steady state", bound)
+	case <-timeout.C:
+		r.addMissed(n, "steady state", bound)
 		return -1, nil
-	case seen := <-r.sampler.expect(laterTerm(0)):
+	case seen := <-r.sampler.waitFor(termAfter(0)):
 		return seen.leader, nil
 	}
 }
 
-// miss writes down that nobody led in time.
-func (r *Rehearsal) miss(round int, when string, bound time.Duration) {
-	r.Report.Missed = append(r.Report.Missed, missed{Round: round + 1, Kind: when, BoundS: bound.Seconds()})
+// addMissed records that no candidate led in time.
+func (r *Rehearsal) addMissed(round int, kind string, bound time.Duration) {
+	r.Report.Missed = append(r.Report.Missed, missed{Round: round + 1, Kind: kind, BoundS: bound.Seconds()})
 }
 
-// measure commits a fault and waits until somebody leads another term than before, or should have long.
-func (r *Rehearsal) measure(ctx context.Context, f fault, commit func() error) (bool, error) {
+// measure injects a fault, and measures the time until a candidate leads a later term. It says whether that happened in time.
+func (r *Rehearsal) measure(ctx context.Context, f failover, inject func() error) (bool, error) {
 	bound := f.kind.bound(r.ttl)
 	term := r.sampler.highestTerm()
-	f.at = r.sampler.now()
-	r.progress.begin(f, r.fleet.members[f.member].name)
-	if err := commit(); err != nil {
+	f.faultAt = r.sampler.now()
+	r.progress.begin(f, r.fleet.candidates[f.candidate].name)
+	if err := inject(); err != nil {
 		return false, err
 	}
-	late := time.NewTimer(bound)
-	defer late.Stop()
+	timeout := time.NewTimer(bound)
+	defer timeout.Stop()
 	select {
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
-	case <-late.C:
-		r.miss(f.round, f.kind.String(), bound)
-	case seen := <-r.sampler.expect(laterTerm(term)):
-		f.led, f.leader = seen.at, seen.leader
+	case <-timeout.C:
+		r.addMissed(f.round, f.kind.String(), bound)
+	case seen := <-r.sampler.waitFor(termAfter(term)):
+		f.ledAt, f.leader = seen.at, seen.leader
 	}
-	r.faults = append(r.faults, f)
-	r.progress.finish(f, r.fleet.members, bound)
-	return f.led > 0, nil
+	r.failovers = append(r.failovers, f)
+	r.progress.finish(f, r.fleet.candidates, bound)
+	return f.led(), nil
 }

@@ -8,62 +8,63 @@ import (
 	"github.com/natscampaign/election/internal/timeline"
 )
 
-// sampleEvery is how often all candidates are looked at.
-const sampleEvery = time.Millisecond
+// sampleInterval is the time from one sample to the next.
+const sampleInterval = time.Millisecond
 
-// subject is what a sampler looks at.
-type subject interface {
+// sampled is a candidate as the sampler sees it.
+type sampled interface {
 	leads() bool
-	look() (timeline.Phase, uint64)
+	state() (timeline.Phase, uint64)
 }
 
-// sampler looks at all candidates each millisecond, on one clock, and writes down what it saw.
+// sampler reads the states of all candidates each millisecond, and records them with times of one clock.
 type sampler struct {
-	subjects []subject
-	began    time.Time
+	candidates []sampled
+	started    time.Time
 
 	mu      sync.Mutex
-	key     string // the election under way
+	key     string // of the current election
 	last    time.Duration
 	samples int
-	gap     time.Duration // the longest between two samples
-	overlap time.Duration
+	maxGap  time.Duration // the longest time between two samples
+	overlap time.Duration // the time in which two candidates led
 	spans   [][]timeline.Span
-	leading []uint64 // the term that each candidate led at the last sample; 0 for none
+	leading []uint64 // the term that each candidate led in the last sample; 0 for none
 	terms   []timeline.Term
-	waiting []*expectation
+	waiters []*waiter
 }
 
-// expectation is something that somebody waits to see.
-type expectation struct {
-	met  func(leading []uint64) bool
-	seen chan sighting // receives when it was seen
+// waiter waits for the first sample that meets a condition.
+type waiter struct {
+	condition func(leading []uint64) bool
+	met       chan observation // receives the first sample that meets the condition
 }
 
-// sighting is when something was seen, and who led the latest term then; -1 if nobody led.
-type sighting struct {
+// observation is what the sampler reports to a waiter: the time of the sample, and the index of the candidate that led the latest term
+// then; -1 if no candidate led.
+type observation struct {
 	at     time.Duration
 	leader int
 }
 
-func newSampler[S subject](subjects []S) *sampler {
+func newSampler[C sampled](candidates []C) *sampler {
 	s := &sampler{
-		began:   time.Now(),
-		spans:   make([][]timeline.Span, len(subjects)),
-		leading: make([]uint64, len(subjects)),
+		started: time.Now(),
+		spans:   make([][]timeline.Span, len(candidates)),
+		leading: make([]uint64, len(candidates)),
 	}
-	for _, x := range subjects {
-		s.subjects = append(s.subjects, x)
+	for _, c := range candidates {
+		s.candidates = append(s.candidates, c)
 	}
 	return s
 }
 
-// now returns the time since the sampler began.
-func (s *sampler) now() time.Duration { return time.Since(s.began) }
+// now returns the time since the sampler was created.
+func (s *sampler) now() time.Duration { return time.Since(s.started) }
 
 // run samples until ctx ends.
 func (s *sampler) run(ctx context.Context) {
-	ticker := time.NewTicker(sampleEvery)
+	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -75,40 +76,40 @@ func (s *sampler) run(ctx context.Context) {
 	}
 }
 
-// sample looks at everybody once.
+// sample records the states of all candidates once.
 func (s *sampler) sample(at time.Duration) {
-	two := together(s.subjects)
+	overlap := twoLead(s.candidates)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	step := at - s.last
+	gap := at - s.last
 	s.last = at
 	if s.samples > 0 {
-		s.gap = max(s.gap, step)
+		s.maxGap = max(s.maxGap, gap)
 	}
 	s.samples++
-	if two {
-		s.overlap += max(step, sampleEvery) // since the last sample, for all that is known
+	if overlap {
+		s.overlap += max(gap, sampleInterval) // the overlap may have begun right after the last sample
 	}
-	for i, x := range s.subjects {
-		p, term := x.look()
-		s.see(i, p, at)
+	for i, c := range s.candidates {
+		p, term := c.state()
+		s.extendSpan(i, p, at)
 		if p == timeline.PhaseLeader && term != s.leading[i] {
-			s.terms = append(s.terms, timeline.Term{Key: s.key, Number: term, Member: i, At: at})
+			s.terms = append(s.terms, timeline.Term{Key: s.key, Number: term, Row: i, At: at})
 		}
 		s.leading[i] = term
 	}
-	s.settle(at)
+	s.notifyWaiters(at)
 }
 
-// together says whether two subjects led at one instant. Reading them one after the other cannot show that, for
-// leadership may pass on in between. Hence the first is read again after the second: if it led before and after, it led
-// at the instant at which the second did.
-func together[S subject](subjects []S) bool {
-	for i, a := range subjects {
+// twoLead says whether two candidates led at one instant. Two successive reads cannot prove that, because leadership may change hands
+// between them. Therefore twoLead reads the first candidate again after the second: if the first candidate led before and after, it also
+// led at the instant of the read in between.
+func twoLead[C sampled](candidates []C) bool {
+	for i, a := range candidates {
 		if !a.leads() {
 			continue
 		}
-		for _, b := range subjects[i+1:] {
+		for _, b := range candidates[i+1:] {
 			if b.leads() && a.leads() {
 				return true
 			}
@@ -117,8 +118,8 @@ func together[S subject](subjects []S) bool {
 	return false
 }
 
-// see extends the span of candidate i, or begins another. The caller holds mu.
-func (s *sampler) see(i int, p timeline.Phase, at time.Duration) {
+// extendSpan extends the last span of candidate i, or begins another one in a new phase. The caller holds mu.
+func (s *sampler) extendSpan(i int, p timeline.Phase, at time.Duration) {
 	spans := s.spans[i]
 	if n := len(spans); n > 0 {
 		spans[n-1].To = at
@@ -129,38 +130,38 @@ func (s *sampler) see(i int, p timeline.Phase, at time.Duration) {
 	s.spans[i] = append(spans, timeline.Span{Phase: p, From: at, To: at})
 }
 
-// settle tells those who wait for what is now seen. The caller holds mu.
-func (s *sampler) settle(at time.Duration) {
-	kept := s.waiting[:0]
-	for _, e := range s.waiting {
-		if e.met(s.leading) {
-			e.seen <- sighting{at: at, leader: latest(s.leading)}
+// notifyWaiters notifies and removes the waiters whose condition the last sample meets. The caller holds mu.
+func (s *sampler) notifyWaiters(at time.Duration) {
+	remaining := s.waiters[:0]
+	for _, w := range s.waiters {
+		if w.condition(s.leading) {
+			w.met <- observation{at: at, leader: latestLeader(s.leading)}
 			continue
 		}
-		kept = append(kept, e)
+		remaining = append(remaining, w)
 	}
-	clear(s.waiting[len(kept):])
-	s.waiting = kept
+	clear(s.waiters[len(remaining):])
+	s.waiters = remaining
 }
 
-// begin says which election is under way from now on.
-func (s *sampler) begin(key string) {
+// startElection sets the key of the terms that the sampler records from now on.
+func (s *sampler) startElection(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.key = key
 }
 
-// expect returns a channel that receives the first sample from now on in which met holds.
-func (s *sampler) expect(met func(leading []uint64) bool) <-chan sighting {
-	e := &expectation{met: met, seen: make(chan sighting, 1)}
+// waitFor returns a channel that receives the first later sample that meets the condition.
+func (s *sampler) waitFor(condition func(leading []uint64) bool) <-chan observation {
+	w := &waiter{condition: condition, met: make(chan observation, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting = append(s.waiting, e)
-	return e.seen
+	s.waiters = append(s.waiters, w)
+	return w.met
 }
 
-// laterTerm is met when somebody leads a term after the given one.
-func laterTerm(number uint64) func([]uint64) bool {
+// termAfter is the condition that a candidate leads a term with a larger number.
+func termAfter(number uint64) func([]uint64) bool {
 	return func(leading []uint64) bool {
 		for _, term := range leading {
 			if term > number {
@@ -171,23 +172,23 @@ func laterTerm(number uint64) func([]uint64) bool {
 	}
 }
 
-// notLeading is met when candidate i does not lead.
+// notLeading is the condition that candidate i does not lead.
 func notLeading(i int) func([]uint64) bool {
 	return func(leading []uint64) bool { return leading[i] == 0 }
 }
 
-// latest returns who leads the term with the largest number, or -1 if nobody leads.
-func latest(leading []uint64) int {
-	who, highest := -1, uint64(0)
+// latestLeader returns the index of the candidate that leads the term with the largest number, or -1 if no candidate leads.
+func latestLeader(leading []uint64) int {
+	leader, highest := -1, uint64(0)
 	for i, term := range leading {
 		if term > highest {
-			who, highest = i, term
+			leader, highest = i, term
 		}
 	}
-	return who
+	return leader
 }
 
-// highestTerm returns the largest number of a term that was seen so far; 0 if none was.
+// highestTerm returns the largest term number that the sampler has recorded; 0 if there is none.
 func (s *sampler) highestTerm() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,8 +199,8 @@ func (s *sampler) highestTerm() uint64 {
 	return highest
 }
 
-// disorder returns the first term that did not have a larger number than the one before it under the same key.
-func disorder(terms []timeline.Term) (timeline.Term, bool) {
+// firstOutOfOrder returns the first term whose number is not larger than the numbers of all earlier terms of the same key.
+func firstOutOfOrder(terms []timeline.Term) (timeline.Term, bool) {
 	highest := map[string]uint64{}
 	for _, t := range terms {
 		if t.Number <= highest[t.Key] {

@@ -10,81 +10,80 @@ import (
 	"github.com/natscampaign/election/internal/timeline"
 )
 
-// scripted is a candidate that answers whether it leads from a list, the last answer for ever.
-type scripted struct {
+// fakeCandidate is a candidate whose calls of leads return the given answers in order, and the last answer from then on.
+type fakeCandidate struct {
 	answers []bool
-	asked   int
+	calls   int
 	term    uint64
 }
 
-func (s *scripted) leads() bool {
-	answer := s.answers[min(s.asked, len(s.answers)-1)]
-	s.asked++
+func (s *fakeCandidate) leads() bool {
+	answer := s.answers[min(s.calls, len(s.answers)-1)]
+	s.calls++
 	return answer
 }
 
-func (s *scripted) look() (timeline.Phase, uint64) {
+func (s *fakeCandidate) state() (timeline.Phase, uint64) {
 	if s.answers[len(s.answers)-1] {
 		return timeline.PhaseLeader, s.term
 	}
 	return timeline.PhaseCandidate, 0
 }
 
-func always(leads bool) *scripted { return &scripted{answers: []bool{leads}, term: 7} }
+func always(leads bool) *fakeCandidate { return &fakeCandidate{answers: []bool{leads}, term: 7} }
 
-func TestTwoThatLeadAtOnceAreFoundWhereverTheyStand(t *testing.T) {
+func TestTwoLeadersAreDetectedAtAnyTwoIndexes(t *testing.T) {
 	g := NewWithT(t)
 	for a := range 4 {
 		for b := range a {
-			fleet := []*scripted{always(false), always(false), always(false), always(false)}
+			fleet := []*fakeCandidate{always(false), always(false), always(false), always(false)}
 			fleet[a], fleet[b] = always(true), always(true)
-			g.Expect(together(fleet)).To(BeTrue(), "candidates %d and %d", a, b)
+			g.Expect(twoLead(fleet)).To(BeTrue(), "candidates %d and %d", a, b)
 		}
 	}
 }
 
-func TestLeadershipThatPassesOnBetweenTwoReadsIsNoOverlap(t *testing.T) {
+func TestAHandoverBetweenTwoReadsIsNotAnOverlap(t *testing.T) {
 	g := NewWithT(t)
-	// The old leader is read while it leads, then the new one when it does too: only reading the old one again shows
-	// that it no longer did.
-	old, next := &scripted{answers: []bool{true, false}}, &scripted{answers: []bool{true}}
-	g.Expect(together([]*scripted{old, next})).To(BeFalse())
+	// The first read sees the old leader, and the second read the new leader. Only a third read shows that the old leader no longer led.
+	old, next := &fakeCandidate{answers: []bool{true, false}}, &fakeCandidate{answers: []bool{true}}
+	g.Expect(twoLead([]*fakeCandidate{old, next})).To(BeFalse())
 
-	old, next = &scripted{answers: []bool{true, false}}, &scripted{answers: []bool{false, true}}
-	g.Expect(together([]*scripted{next, old})).To(BeFalse())
+	old, next = &fakeCandidate{answers: []bool{true, false}}, &fakeCandidate{answers: []bool{false, true}}
+	g.Expect(twoLead([]*fakeCandidate{next, old})).To(BeFalse())
 }
 
-func TestOneLeaderOrNoneIsNoOverlap(t *testing.T) {
+func TestOneLeaderOrNoLeaderIsNotAnOverlap(t *testing.T) {
 	g := NewWithT(t)
-	g.Expect(together([]*scripted{})).To(BeFalse())
-	g.Expect(together([]*scripted{always(false), always(false)})).To(BeFalse())
-	g.Expect(together([]*scripted{always(false), always(true), always(false)})).To(BeFalse())
+	g.Expect(twoLead([]*fakeCandidate{})).To(BeFalse())
+	g.Expect(twoLead([]*fakeCandidate{always(false), always(false)})).To(BeFalse())
+	g.Expect(twoLead([]*fakeCandidate{always(false), always(true), always(false)})).To(BeFalse())
 }
 
-func TestOverlapCountsTheWholeTimeSinceTheSampleBefore(t *testing.T) {
+func TestAnOverlapIncludesTheWholeTimeSinceThePreviousSample(t *testing.T) {
 	g := NewWithT(t)
 	a, b := always(true), always(false)
-	s := newSampler([]*scripted{a, b})
+	s := newSampler([]*fakeCandidate{a, b})
 	s.sample(1 * time.Millisecond)
 	g.Expect(s.overlap).To(BeZero())
 	b.answers = []bool{true}
-	s.sample(5 * time.Millisecond) // the sampler was late: all that time may have been an overlap
+	s.sample(5 * time.Millisecond) // the sampler was late, and the overlap may have lasted since the previous sample
 	s.sample(5*time.Millisecond + 10*time.Microsecond)
-	g.Expect(s.overlap).To(Equal(5*time.Millisecond), "4 ms, and a sample counts 1 ms at least")
-	g.Expect(s.gap).To(Equal(4 * time.Millisecond))
+	g.Expect(s.overlap).To(Equal(5*time.Millisecond), "4 ms, and at least 1 ms for each sample")
+	g.Expect(s.maxGap).To(Equal(4 * time.Millisecond))
 
 	p := &Report{}
-	p.fill(&Rehearsal{sampler: s})
+	p.complete(&Rehearsal{sampler: s})
 	g.Expect(p.OverlapMS).To(BeEquivalentTo(5))
-	g.Expect(p.Complaint()).To(ContainSubstring("two candidates led at once for 5 ms"))
+	g.Expect(p.FailureReason()).To(ContainSubstring("two candidates led at once for 5 ms"))
 }
 
-func TestTermsAreWrittenDownInTheOrderInWhichTheyLed(t *testing.T) {
+func TestTermsAreRecordedInTheOrderInWhichTheyBegan(t *testing.T) {
 	g := NewWithT(t)
 	a, b := always(true), always(false)
 	a.term, b.term = 3, 9
-	s := newSampler([]*scripted{a, b})
-	s.begin("key")
+	s := newSampler([]*fakeCandidate{a, b})
+	s.startElection("key")
 	s.sample(1 * time.Millisecond)
 	s.sample(2 * time.Millisecond)
 	a.answers, b.answers = []bool{false}, []bool{true}
@@ -93,19 +92,19 @@ func TestTermsAreWrittenDownInTheOrderInWhichTheyLed(t *testing.T) {
 	a.term = 11
 	s.sample(4 * time.Millisecond)
 	g.Expect(s.terms).To(Equal([]timeline.Term{
-		{Key: "key", Number: 3, Member: 0, At: 1 * time.Millisecond}, {Key: "key", Number: 9, Member: 1, At: 3 * time.Millisecond}, {Key: "key", Number: 11, Member: 0, At: 4 * time.Millisecond},
+		{Key: "key", Number: 3, Row: 0, At: 1 * time.Millisecond}, {Key: "key", Number: 9, Row: 1, At: 3 * time.Millisecond}, {Key: "key", Number: 11, Row: 0, At: 4 * time.Millisecond},
 	}))
 	g.Expect(s.highestTerm()).To(BeEquivalentTo(11))
-	_, wrong := disorder(s.terms)
+	_, wrong := firstOutOfOrder(s.terms)
 	g.Expect(wrong).To(BeFalse())
 }
 
-func TestTermsOutOfOrderAreAComplaintWithinOneKeyOnly(t *testing.T) {
+func TestTermsMustBeInOrderWithinEachKey(t *testing.T) {
 	g := NewWithT(t)
-	_, wrong := disorder([]timeline.Term{{Key: "a", Number: 5}, {Key: "b", Number: 2}, {Key: "a", Number: 6}})
+	_, wrong := firstOutOfOrder([]timeline.Term{{Key: "a", Number: 5}, {Key: "b", Number: 2}, {Key: "a", Number: 6}})
 	g.Expect(wrong).To(BeFalse())
 	for _, second := range []uint64{4, 5} {
-		bad, wrong := disorder([]timeline.Term{{Key: "a", Number: 5}, {Key: "a", Number: second}})
+		bad, wrong := firstOutOfOrder([]timeline.Term{{Key: "a", Number: 5}, {Key: "a", Number: second}})
 		g.Expect(wrong).To(BeTrue())
 		g.Expect(bad.Number).To(Equal(second))
 	}
@@ -114,7 +113,7 @@ func TestTermsOutOfOrderAreAComplaintWithinOneKeyOnly(t *testing.T) {
 func TestASpanLastsUntilTheNextPhaseBegins(t *testing.T) {
 	g := NewWithT(t)
 	a := always(false)
-	s := newSampler([]*scripted{a})
+	s := newSampler([]*fakeCandidate{a})
 	s.sample(1 * time.Millisecond)
 	s.sample(2 * time.Millisecond)
 	a.answers = []bool{true}
@@ -125,30 +124,30 @@ func TestASpanLastsUntilTheNextPhaseBegins(t *testing.T) {
 	}))
 }
 
-func TestWhoWaitsHearsOfTheFirstSampleThatShowsIt(t *testing.T) {
+func TestAWaiterReceivesTheFirstSampleThatMeetsItsCondition(t *testing.T) {
 	g := NewWithT(t)
 	a, b := always(true), always(false)
 	a.term, b.term = 3, 4
-	s := newSampler([]*scripted{a, b})
-	lost, later := s.expect(notLeading(0)), s.expect(laterTerm(3))
+	s := newSampler([]*fakeCandidate{a, b})
+	lost, next := s.waitFor(notLeading(0)), s.waitFor(termAfter(3))
 	s.sample(1 * time.Millisecond)
 	g.Expect(lost).NotTo(Receive())
 	a.answers = []bool{false}
 	s.sample(2 * time.Millisecond)
-	g.Expect(lost).To(Receive(Equal(sighting{2 * time.Millisecond, -1})))
-	g.Expect(later).NotTo(Receive())
+	g.Expect(lost).To(Receive(Equal(observation{2 * time.Millisecond, -1})))
+	g.Expect(next).NotTo(Receive())
 	b.answers = []bool{true}
 	s.sample(3 * time.Millisecond)
-	g.Expect(later).To(Receive(Equal(sighting{3 * time.Millisecond, 1})))
-	g.Expect(s.waiting).To(BeEmpty())
+	g.Expect(next).To(Receive(Equal(observation{3 * time.Millisecond, 1})))
+	g.Expect(s.waiters).To(BeEmpty())
 }
 
-func TestAMemberThatTakesNoPartIsOut(t *testing.T) {
+func TestACandidateThatDoesNotCampaignIsInPhaseOut(t *testing.T) {
 	g := NewWithT(t)
-	m := &member{link: faultproxy.New(nil)}
-	defer m.link.Close()
-	p, term := m.look()
+	c := &candidate{link: faultproxy.New(nil)}
+	defer c.link.Close()
+	p, term := c.state()
 	g.Expect(p).To(Equal(timeline.PhaseOut))
 	g.Expect(term).To(BeZero())
-	g.Expect(m.leads()).To(BeFalse())
+	g.Expect(c.leads()).To(BeFalse())
 }

@@ -1,5 +1,7 @@
-// Package embedded runs a NATS server with JetStream within this process, on the loopback interface only: to try things out, to
-// rehearse, and for tests.
+// Package embedded runs a NATS server with JetStream in this process, for experiments, drills and tests.
+//
+// The server listens on the loopback interface only, without authentication or TLS. It deletes its data when it stops, unless the caller
+// names a folder for the data. Two servers never use the same folder at once.
 package embedded
 
 import (
@@ -17,34 +19,37 @@ import (
 )
 
 const (
-	Loopback     = "127.0.0.1"
+	// Loopback is the address that an embedded server listens on.
+	Loopback = "127.0.0.1"
+	// StartTimeout is how long a server may take until it is ready.
 	StartTimeout = 10 * time.Second
 )
 
-// Config says how to run an embedded server.
+// Config is the configuration of an embedded server.
 type Config struct {
-	Port  int    // of the loopback interface; 0 is any that is free
-	Store string // the folder in which data is kept; if it is empty, a temporary one
+	Port  int    // on the loopback interface; 0 selects a free port
+	Store string // the folder for the data; if empty, a temporary folder that is deleted when the server stops
 }
 
-// Server is a NATS server with JetStream within this process, which listens on the loopback interface only.
+// Server is a running embedded server.
 type Server struct {
 	Server *server.Server
-	Folder string
-	leave  func() // gives the folder up; one that is temporary is gone
+	Folder string // the folder with the data
+
+	releaseFolder func()
 }
 
-// Start runs a server.
+// Start starts a server, and returns when the server is ready. Errors name the flags --port and --store.
 func Start(c Config) (*Server, error) {
 	if c.Port < 0 || c.Port > 65535 {
-		return nil, fmt.Errorf("--port %d: give a port between 1 and 65535, or 0 for any that is free", c.Port)
+		return nil, fmt.Errorf("--port %d: give a port between 1 and 65535, or 0 for a free port", c.Port)
 	}
 	if err := checkPort(c.Port); err != nil {
 		return nil, err
 	}
-	folder, leave, err := c.place()
+	folder, releaseFolder, err := c.prepareFolder()
 	if err != nil {
-		return nil, fmt.Errorf("the embedded server has no place to store its data: %w", err)
+		return nil, fmt.Errorf("the embedded server cannot store its data: %w", err)
 	}
 	port := c.Port
 	if port == 0 {
@@ -55,21 +60,21 @@ func Start(c Config) (*Server, error) {
 		JetStream: true, StoreDir: folder, NoLog: true, NoSigs: true,
 	})
 	if err != nil {
-		leave()
-		return nil, fmt.Errorf("the embedded server does not start: %w", err)
+		releaseFolder()
+		return nil, fmt.Errorf("the embedded server cannot start: %w", err)
 	}
-	e := &Server{Server: s, Folder: folder, leave: leave}
+	e := &Server{Server: s, Folder: folder, releaseFolder: releaseFolder}
 	s.Start()
 	if !s.ReadyForConnections(StartTimeout) || !s.JetStreamEnabled() {
 		e.Stop()
-		return nil, fmt.Errorf("the embedded server did not get ready within %v", StartTimeout)
+		return nil, fmt.Errorf("the embedded server was not ready within %v", StartTimeout)
 	}
 	return e, nil
 }
 
-// place returns the folder for the server's data, and what gives it up. One that is kept is locked, as two servers on the
-// same data ruin it.
-func (c Config) place() (folder string, leave func(), err error) {
+// prepareFolder returns the folder for the data, and a function that releases the folder. It locks a folder of the caller, because two
+// servers on the same data would destroy it. Releasing a temporary folder deletes the folder.
+func (c Config) prepareFolder() (folder string, release func(), err error) {
 	if c.Store == "" {
 		folder, err = os.MkdirTemp("", "election-cli-")
 		return folder, func() { _ = os.RemoveAll(folder) }, err
@@ -80,28 +85,28 @@ func (c Config) place() (folder string, leave func(), err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return "", nil, fmt.Errorf("--store: %w", err)
 	}
-	leave, err = files.Lock(filepath.Join(folder, "election-cli.lock"))
+	release, err = files.Lock(filepath.Join(folder, "election-cli.lock"))
 	if errors.Is(err, files.ErrLocked) {
-		err = fmt.Errorf("--store %s: another server uses it: stop that first, or name another folder", c.Store)
+		err = fmt.Errorf("--store %s: another server uses this folder: stop that server, or give another folder", c.Store)
 	}
-	return folder, leave, err
+	return folder, release, err
 }
 
-// checkPort finds out beforehand what the server would only log.
+// checkPort returns an error if the port is in use. The server itself would only log that.
 func checkPort(port int) error {
 	l, err := net.Listen("tcp", net.JoinHostPort(Loopback, strconv.Itoa(port)))
 	if err != nil {
-		return fmt.Errorf("--port %d cannot be used: %w; give another, or 0 for any that is free", port, err)
+		return fmt.Errorf("--port %d: cannot listen: %w; give another port, or 0 for a free port", port, err)
 	}
 	return l.Close()
 }
 
-// URL returns where the server listens.
+// URL returns the URL for clients.
 func (e *Server) URL() string { return e.Server.ClientURL() }
 
-// Stop shuts the server down; what it stored in a temporary folder is gone.
+// Stop shuts the server down, waits until it has stopped, and releases its folder. A temporary folder is deleted.
 func (e *Server) Stop() {
 	e.Server.Shutdown()
 	e.Server.WaitForShutdown()
-	e.leave()
+	e.releaseFolder()
 }

@@ -1,5 +1,8 @@
-// Package events tells what happens to one candidate, as lines of text or of JSON. Its source is the candidate's log, which alone has
-// the reasons.
+// Package events writes what happens to one candidate, as lines of text or of JSON objects.
+//
+// Handler is a slog.Handler for the candidate's logger. It recognizes the log records that are events and passes on all
+// others. The log is the source because only the log contains the reasons. Each event is one line; untrusted text in it is
+// printable.
 package events
 
 import (
@@ -16,7 +19,7 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-// Event is one thing that happened to a candidate. Its field names are documented in the help and stay as they are.
+// Event is an event of a candidate. The help documents its JSON field names, so they must not change.
 type Event struct {
 	Time     time.Time      `json:"time"`
 	Event    string         `json:"event"`
@@ -34,7 +37,7 @@ type Event struct {
 	Dropped  int            `json:"dropped,omitempty"`
 }
 
-// Names of events.
+// Values of Event.Event.
 const (
 	Started   = "started"
 	Elected   = "elected"
@@ -46,62 +49,80 @@ const (
 	Dropped   = "dropped"
 )
 
-// Messages of the library that are events; what else it logs is left to the log.
+// Messages of the log records of the library that are events.
 const (
 	MessageStateChanged = "State changed"
 	messageLeaderSeen   = "Leader seen"
 	messageKeyReleased  = "Key released"
 )
 
-// Narrator turns what the library logs into events: its log is the only account that has the reasons. It is a
-// slog.Handler, and passes on to the next whatever is no event.
-type Narrator struct {
-	Next  slog.Handler
-	Story *Story
+// Handler writes the log records that are events to Events, and passes all others to Next.
+type Handler struct {
+	Next   slog.Handler
+	Events *Writer
 }
 
-// Story is what a narrator remembers and where it tells it.
-type Story struct {
-	Out   io.Writer
-	Style terminal.Style
-	JSON  bool
-	About Event // what all events have in common, and what the first one adds
-	token func() (election.Term, bool)
+// Enabled reports whether the handler needs records of the level. It needs all of level info, because events have it.
+func (h *Handler) Enabled(ctx context.Context, level slog.Level) bool {
+	return level == slog.LevelInfo || h.Next.Enabled(ctx, level)
+}
+
+// WithAttrs returns a handler that adds attrs to the log. Events do not need attrs: Writer.Common has the election.
+func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &Handler{Next: h.Next.WithAttrs(attrs), Events: h.Events}
+}
+
+// WithGroup returns a handler that adds a group to the log.
+func (h *Handler) WithGroup(name string) slog.Handler {
+	return &Handler{Next: h.Next.WithGroup(name), Events: h.Events}
+}
+
+// Handle writes the record as an event, or passes it to the next handler.
+func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
+	if e, ok := h.Events.eventOf(r); ok {
+		return h.Events.write(e)
+	}
+	if !h.Next.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return h.Next.Handle(ctx, r)
+}
+
+// Writer writes the events of one candidate, and keeps the state that it needs for them.
+type Writer struct {
+	Out    io.Writer
+	Style  terminal.Style
+	JSON   bool
+	Common Event // Election and Name are in all events; Bucket, TTLS and Server are in the event Started
+
+	term func() (election.Term, bool) // the term of the candidate
 
 	mu    sync.Mutex
 	state election.State
-	since time.Time // when leadership began to count; zero if it does not
+	since time.Time // when leadership began to count; zero if it does not count
 }
 
-// Enabled says whether records of that level may be of use.
-func (n *Narrator) Enabled(ctx context.Context, level slog.Level) bool {
-	return level == slog.LevelInfo || n.Next.Enabled(ctx, level)
-}
-
-// WithAttrs returns a narrator whose log has attrs. Events know their election already.
-func (n *Narrator) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &Narrator{Next: n.Next.WithAttrs(attrs), Story: n.Story}
-}
-
-// WithGroup returns a narrator whose log has a group.
-func (n *Narrator) WithGroup(name string) slog.Handler {
-	return &Narrator{Next: n.Next.WithGroup(name), Story: n.Story}
-}
-
-// Handle tells a record as an event, or passes it on.
-func (n *Narrator) Handle(ctx context.Context, r slog.Record) error {
-	if e, ok := n.Story.read(r); ok {
-		return n.Story.tell(e)
+// SetBucket sets the bucket and the server of the event Started, and the function that returns the term of the candidate.
+// Call it before the candidate starts.
+func (w *Writer) SetBucket(ctx context.Context, server string, bucket *election.Bucket, term func() (election.Term, bool)) {
+	w.Common.Bucket, w.Common.Server = bucket.Bucket(), server
+	if status, err := bucket.Status(ctx); err == nil {
+		w.Common.TTLS = status.TTL().Seconds()
 	}
-	if !n.Next.Enabled(ctx, r.Level) {
-		return nil
-	}
-	return n.Next.Handle(ctx, r)
+	w.term = term
 }
 
-// read makes an event of a record that is one.
-func (s *Story) read(r slog.Record) (Event, bool) {
-	e := Event{Time: r.Time.Round(0), Election: s.About.Election, Name: s.About.Name}
+// DroppedEvents returns the line that takes the place of dropped events.
+func (w *Writer) DroppedEvents(events int) string {
+	if !w.JSON {
+		return terminal.DroppedLines(events)
+	}
+	return string(jsonLine(Event{Time: time.Now(), Event: Dropped, Election: w.Common.Election, Name: w.Common.Name, Dropped: events}))
+}
+
+// eventOf returns the event that a log record reports. It returns false for other records.
+func (w *Writer) eventOf(r slog.Record) (Event, bool) {
+	e := Event{Time: r.Time.Round(0), Election: w.Common.Election, Name: w.Common.Name}
 	r.Attrs(func(a slog.Attr) bool {
 		switch v := a.Value.Resolve(); a.Key {
 		case "state":
@@ -115,96 +136,88 @@ func (s *Story) read(r slog.Record) (Event, bool) {
 		}
 		return true
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch r.Message {
 	case MessageStateChanged:
-		s.moved(&e)
+		w.changeState(&e)
 	case messageLeaderSeen:
-		e.Event, e.State = Following, s.state
+		e.Event, e.State = Following, w.state
 	case messageKeyReleased:
-		e.Event, e.State = Released, s.state
+		e.Event, e.State = Released, w.state
 	}
 	return e, e.Event != ""
 }
 
-// moved names a change of state. The caller holds mu.
-func (s *Story) moved(e *Event) {
-	before := s.state
-	s.state = e.State
+// changeState completes the event of a change of state. The caller holds mu.
+func (w *Writer) changeState(e *Event) {
+	before := w.state
+	w.state = e.State
 	switch e.State {
 	case election.LeaderElectState:
 		e.Event = Elected
 	case election.LeaderState:
 		e.Event = Leading
-		s.since = e.Time
-		if t, ok := s.token(); ok {
+		w.since = e.Time
+		if t, ok := w.term(); ok {
 			e.Token = t.Token()
 		}
 	case election.CandidateState:
 		e.Event = Lost
 		if before == election.UnknownState {
 			e.Event = Started
-			e.Bucket, e.TTLS, e.Server = s.About.Bucket, s.About.TTLS, s.About.Server
+			e.Bucket, e.TTLS, e.Server = w.Common.Bucket, w.Common.TTLS, w.Common.Server
 		}
 	case election.UnknownState:
 		e.Event = Stopped
 	}
-	if e.Event == Lost && !s.since.IsZero() {
-		led := e.Time.Sub(s.since).Round(time.Millisecond).Seconds()
+	if e.Event == Lost && !w.since.IsZero() {
+		led := terminal.ToSeconds(e.Time.Sub(w.since))
 		e.LedS = &led
-		s.since = time.Time{}
+		w.since = time.Time{}
 	}
 }
 
-// Gap stands for events that were dropped because nobody read them.
-func (s *Story) Gap(events int) string {
-	if !s.JSON {
-		return terminal.Dropped(events)
+// write writes one event.
+func (w *Writer) write(e Event) error {
+	if w.JSON {
+		_, err := w.Out.Write(jsonLine(e))
+		return err
 	}
-	return string(jsonLine(Event{Time: time.Now(), Event: Dropped, Election: s.About.Election, Name: s.About.Name, Dropped: events}))
+	_, err := fmt.Fprintf(w.Out, "%s  %s  %s\n", w.Style.Paint(terminal.Faint, e.Time.Format(terminal.TimeOfDayLayout)), w.label(e), sentence(e))
+	return err
 }
 
 // jsonLine returns an event as a line of JSON.
 func jsonLine(e Event) []byte {
 	e.Time = e.Time.UTC()
 	line, err := json.Marshal(e)
-	if err != nil { // an event has nothing that cannot be encoded
+	if err != nil { // every value of an Event can be encoded
 		panic(err)
 	}
 	return append(line, '\n')
 }
 
-// tell writes an event.
-func (s *Story) tell(e Event) error {
-	if s.JSON {
-		_, err := s.Out.Write(jsonLine(e))
-		return err
-	}
-	_, err := fmt.Fprintf(s.Out, "%s  %s  %s\n", s.Style.Paint(terminal.Faint, e.Time.Format(terminal.TimeOfDay)), s.label(e), sentence(e))
-	return err
-}
-
-// label names the event in a column of its own.
-func (s *Story) label(e Event) string {
+// label returns the column with the kind of the event.
+func (w *Writer) label(e Event) string {
 	text := fmt.Sprintf("%-9s", e.Event)
 	switch e.Event {
 	case Leading:
-		return s.Style.Paint(terminal.Bold+";"+terminal.Green, text)
+		return w.Style.Paint(terminal.Bold+";"+terminal.Green, text)
 	case Elected:
-		return s.Style.Paint(terminal.Yellow, text)
+		return w.Style.Paint(terminal.Yellow, text)
 	case Lost:
-		return s.Style.Paint(terminal.Red, text)
+		return w.Style.Paint(terminal.Red, text)
 	}
 	return text
 }
 
-// sentence tells an event to people.
+// sentence describes an event.
 func sentence(e Event) string {
 	name, key := terminal.Printable(e.Name), terminal.Printable(e.Election)
 	switch e.Event {
 	case Started:
-		return fmt.Sprintf("%s campaigns for %s in bucket %s (TTL %s) on %s", name, key, e.Bucket, terminal.Human(terminal.Seconds(e.TTLS)), e.Server)
+		return fmt.Sprintf("%s campaigns for %s in bucket %s (TTL %s) on %s", name, key, e.Bucket, terminal.FormatDuration(terminal.FromSeconds(e.TTLS)), e.Server)
 	case Elected:
 		return fmt.Sprintf("%s won the key (%s); it leads once the stand-down is over, term %d", name, e.Reason, e.Term)
 	case Leading:
@@ -213,7 +226,7 @@ func sentence(e Event) string {
 		if e.LedS == nil {
 			return fmt.Sprintf("%s gave up the key before it led (%s)", name, e.Reason)
 		}
-		return fmt.Sprintf("%s no longer leads (%s), after %s", name, e.Reason, terminal.Human(terminal.Seconds(*e.LedS)))
+		return fmt.Sprintf("%s no longer leads (%s), after %s", name, e.Reason, terminal.FormatDuration(terminal.FromSeconds(*e.LedS)))
 	case Released:
 		return fmt.Sprintf("%s released %s", name, key)
 	case Following:
@@ -223,13 +236,4 @@ func sentence(e Event) string {
 		return fmt.Sprintf("%s leads %s, term %d", e.Leader, key, e.Term)
 	}
 	return fmt.Sprintf("%s left the election", name)
-}
-
-// Introduce adds the bucket and the server to the story's first event.
-func (s *Story) Introduce(ctx context.Context, server string, bucket *election.Bucket, term func() (election.Term, bool)) {
-	s.About.Bucket, s.About.Server = bucket.Bucket(), server
-	if status, err := bucket.Status(ctx); err == nil {
-		s.About.TTLS = status.TTL().Seconds()
-	}
-	s.token = term
 }

@@ -16,35 +16,37 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-// tale returns a narrator and what it writes.
-func tale(asJSON bool) (log *slog.Logger, events, rest *bytes.Buffer) {
+// newLogger returns a logger with a Handler. The Handler writes events to one buffer and all other records to the other.
+func newLogger(asJSON bool) (log *slog.Logger, events, rest *bytes.Buffer) {
 	events, rest = &bytes.Buffer{}, &bytes.Buffer{}
-	s := &Story{
+	w := &Writer{
 		Out: events, JSON: asJSON,
-		About: Event{Election: "jobs", Name: "web-1", Bucket: "B", TTLS: 5, Server: "nats://h:1"},
-		token: func() (election.Term, bool) { return election.Term{Number: 7, BucketCreated: time.Unix(1, 0)}, true },
+		Common: Event{Election: "jobs", Name: "web-1", Bucket: "B", TTLS: 5, Server: "nats://h:1"},
+		term:   func() (election.Term, bool) { return election.Term{Number: 7, BucketCreated: time.Unix(1, 0)}, true },
 	}
-	return slog.New(&Narrator{Next: terminal.NewLogHandler(rest, terminal.Style{}, slog.LevelInfo), Story: s}), events, rest
+	return slog.New(&Handler{Next: terminal.NewLogHandler(rest, terminal.Style{}, slog.LevelInfo), Events: w}), events, rest
 }
 
-func moved(log *slog.Logger, to election.State, reason string, more ...any) {
+// logState logs a change of state as the library does.
+func logState(log *slog.Logger, to election.State, reason string, more ...any) {
 	log.Info(MessageStateChanged, append([]any{"state", to, "reason", reason}, more...)...)
 }
 
-func life(log *slog.Logger) {
-	moved(log, election.CandidateState, "started")
+// logTerm logs one term of a candidate, from its start to its end.
+func logTerm(log *slog.Logger) {
+	logState(log, election.CandidateState, "started")
 	log.Info(messageLeaderSeen, "leader", "web-2", "term", uint64(3))
-	moved(log, election.LeaderElectState, "vacant", "term", uint64(7))
-	moved(log, election.LeaderState, "stood-down", "term", uint64(7))
-	moved(log, election.CandidateState, "stopped", "term", uint64(7))
+	logState(log, election.LeaderElectState, "vacant", "term", uint64(7))
+	logState(log, election.LeaderState, "stood-down", "term", uint64(7))
+	logState(log, election.CandidateState, "stopped", "term", uint64(7))
 	log.Info(messageKeyReleased, "term", uint64(7))
-	moved(log, election.UnknownState, "stopped")
+	logState(log, election.UnknownState, "stopped")
 }
 
 func TestEachEventIsOneJSONObjectOnALine(t *testing.T) {
 	g := NewWithT(t)
-	log, events, rest := tale(true)
-	life(log)
+	log, events, rest := newLogger(true)
+	logTerm(log)
 	var names []string
 	for line := range strings.Lines(events.String()) {
 		var e map[string]any
@@ -66,10 +68,10 @@ func TestEachEventIsOneJSONObjectOnALine(t *testing.T) {
 	g.Expect(rest.String()).To(BeEmpty())
 }
 
-func TestEventsReadAsSentences(t *testing.T) {
+func TestEventsAreSentencesWithoutJSON(t *testing.T) {
 	g := NewWithT(t)
-	log, events, _ := tale(false)
-	life(log)
+	log, events, _ := newLogger(false)
+	logTerm(log)
 	for _, sentence := range []string{
 		"web-1 campaigns for jobs in bucket B (TTL 5s) on nats://h:1",
 		"web-2 leads jobs, term 3",
@@ -84,32 +86,32 @@ func TestEventsReadAsSentences(t *testing.T) {
 	g.Expect(events.String()).NotTo(ContainSubstring("\x1b"))
 }
 
-func TestLosingBeforeLeadingIsToldAsSuch(t *testing.T) {
+func TestLosingTheKeyBeforeLeadershipCountsHasItsOwnSentence(t *testing.T) {
 	g := NewWithT(t)
-	log, events, _ := tale(false)
-	moved(log, election.CandidateState, "started")
-	moved(log, election.LeaderElectState, "vacant", "term", uint64(7))
-	moved(log, election.CandidateState, "deadline", "term", uint64(7))
+	log, events, _ := newLogger(false)
+	logState(log, election.CandidateState, "started")
+	logState(log, election.LeaderElectState, "vacant", "term", uint64(7))
+	logState(log, election.CandidateState, "deadline", "term", uint64(7))
 	g.Expect(events.String()).To(ContainSubstring("gave up the key before it led (deadline)"))
 }
 
-func TestWhatIsNoEventGoesToTheLog(t *testing.T) {
+func TestRecordsThatAreNotEventsGoToTheLog(t *testing.T) {
 	g := NewWithT(t)
-	log, events, rest := tale(false)
+	log, events, rest := newLogger(false)
 	log.With("election", "jobs").WithGroup("g").Warn("Renewal failed", "error", errors.New("two words"))
 	log.Debug("Campaign lost")
 	g.Expect(events.String()).To(BeEmpty())
 	g.Expect(rest.String()).To(MatchRegexp(`^\d\d:\d\d:\d\d\.\d{3}  WARN   Renewal failed  election=jobs  g\.error="two words"\n$`))
 }
 
-func TestTextFromElsewhereCannotReachTheTerminal(t *testing.T) {
+func TestUntrustedTextIsPrintable(t *testing.T) {
 	g := NewWithT(t)
-	const nasty = "evil\x1b[2J\nname"
-	log, events, rest := tale(false)
-	moved(log, election.CandidateState, "started")
-	log.Info(messageLeaderSeen, "leader", nasty, "term", uint64(3))
+	const hostile = "evil\x1b[2J\nname"
+	log, events, rest := newLogger(false)
+	logState(log, election.CandidateState, "started")
+	log.Info(messageLeaderSeen, "leader", hostile, "term", uint64(3))
 	log.Info(messageLeaderSeen, "leader", strings.Repeat("x", 5000), "term", uint64(3))
-	log.Warn("Something", "leader", nasty)
+	log.Warn("Something", "leader", hostile)
 	for _, out := range []string{events.String(), rest.String()} {
 		g.Expect(out).NotTo(ContainSubstring("\x1b"))
 		g.Expect(out).To(ContainSubstring(`evil\x1b[2J\nname`))
@@ -117,16 +119,16 @@ func TestTextFromElsewhereCannotReachTheTerminal(t *testing.T) {
 	g.Expect(len(events.String())).To(BeNumerically("<", 500))
 }
 
-func TestTextFromElsewhereIsPrintableInJSONToo(t *testing.T) {
+func TestUntrustedTextIsPrintableInJSON(t *testing.T) {
 	g := NewWithT(t)
-	log, events, _ := tale(true)
-	for _, name := range []string{clitest.Malice, clitest.Huge, "\xff\xfe\xc3(\x9b31m"} {
+	log, events, _ := newLogger(true)
+	for _, name := range []string{clitest.HostileText, clitest.HugeText, "\xff\xfe\xc3(\x9b31m"} {
 		events.Reset()
 		log.Info(messageLeaderSeen, "leader", name, "term", uint64(3))
-		clitest.Harmless(g, events.String(), "the line")
+		clitest.ExpectPrintable(g, events.String(), "the line")
 		var e Event
 		g.Expect(json.Unmarshal(events.Bytes(), &e)).To(Succeed())
-		clitest.Harmless(g, e.Leader, "the name")
+		clitest.ExpectPrintable(g, e.Leader, "the name")
 		g.Expect(e.Leader).To(Equal(terminal.Printable(name)))
 	}
 }

@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestALockIsHeldByOneAndGoneAfterwards(t *testing.T) {
+func TestALockHasOneHolderAndItsFileIsRemoved(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "lock")
@@ -28,11 +28,11 @@ func TestALockIsHeldByOneAndGoneAfterwards(t *testing.T) {
 	}
 	g.Expect(os.WriteFile(path, []byte("precious"), 0o600)).To(Succeed())
 	_, err = Lock(path)
-	g.Expect(err).To(MatchError(ContainSubstring("move it away")))
+	g.Expect(err).To(MatchError(ContainSubstring("move the file away")))
 	g.Expect(os.ReadFile(path)).To(BeEquivalentTo("precious"))
 }
 
-func TestAFileIsReplacedWholeOrNotAtAll(t *testing.T) {
+func TestAFileIsReplacedAsAWholeOrStaysAsItIs(t *testing.T) {
 	g := NewWithT(t)
 	folder := t.TempDir()
 	path := filepath.Join(folder, "run.svg")
@@ -46,8 +46,8 @@ func TestAFileIsReplacedWholeOrNotAtAll(t *testing.T) {
 		return errors.New("disk on fire")
 	})).To(MatchError("disk on fire"))
 	g.Expect(os.ReadFile(path)).To(BeEquivalentTo("first"))
-	g.Expect(os.ReadDir(folder)).To(HaveLen(1), "nothing is left behind")
+	g.Expect(os.ReadDir(folder)).To(HaveLen(1), "no temporary file is left")
 
-	g.Expect(CheckWritable("--svg", folder)).To(MatchError(ContainSubstring("no file that could be replaced")))
+	g.Expect(CheckWritable("--svg", folder)).To(MatchError(ContainSubstring("not a regular file")))
 	g.Expect(CheckWritable("--svg", filepath.Join(folder, "missing", "run.svg"))).To(MatchError(ContainSubstring("there is no folder")))
 }

@@ -6,11 +6,11 @@ import (
 	"os"
 )
 
-// ErrLocked is returned by lockFile while another process has the lock.
-var ErrLocked = errors.New("another process has the lock")
+// ErrLocked is returned by [Lock] while another process holds the lock.
+var ErrLocked = errors.New("another process holds the lock")
 
-// Lock takes the lock that an empty file at path stands for, and returns what gives it back. A process that dies, in
-// whatever way, gives it back too.
+// Lock locks the empty file at path, and creates the file if there is none. It returns [ErrLocked] while another process holds the lock,
+// and an error if the file is not empty. Call release to unlock the file; the operating system also unlocks it when the process dies.
 func Lock(path string) (release func(), err error) {
 	for {
 		f, err := openLocked(path)
@@ -18,19 +18,19 @@ func Lock(path string) (release func(), err error) {
 			return nil, err
 		}
 		held, err := f.Stat()
-		if err == nil && (!held.Mode().IsRegular() || held.Size() > 0) { // somebody keeps something in it
-			err = fmt.Errorf("%s: this is no lock of election-cli: move it away", path)
+		if err == nil && (!held.Mode().IsRegular() || held.Size() > 0) { // another program stores data in the file
+			err = fmt.Errorf("%s is not a lock file of election-cli: move the file away", path)
 		}
 		if err != nil {
 			_ = f.Close()
 			return nil, err
 		}
 		if now, err := os.Lstat(path); err != nil || !os.SameFile(held, now) {
-			_ = f.Close() // its last owner removed it before we had it
+			_ = f.Close() // the previous owner removed the file after this process opened it
 			continue
 		}
 		return func() {
-			_ = os.Remove(path) // while it is held, or it might be another's
+			_ = os.Remove(path) // before it is unlocked: afterwards another process may hold it
 			_ = f.Close()
 		}, nil
 	}

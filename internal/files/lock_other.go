@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// openLocked refuses where there are no locks that end with the process.
+// openLocked returns an error: this platform has no locks that end with the process.
 func openLocked(path string) (*os.File, error) {
 	return nil, fmt.Errorf("%s: files cannot be locked on %s", path, runtime.GOOS)
 }

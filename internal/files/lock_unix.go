@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// openLocked opens the file at path, makes it if there is none, and locks it. A symbolic link is not followed.
+// openLocked opens the file at path, creates it if there is none, and locks it. It does not follow a symbolic link.
 func openLocked(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// openLocked opens the file at path for this process alone, and makes it if there is none. It stays, empty.
+// openLocked opens the file at path exclusively, and creates it if there is none. Windows does not remove an open file, so the empty file
+// stays after the lock is released.
 func openLocked(path string) (*os.File, error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {

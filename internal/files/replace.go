@@ -1,4 +1,6 @@
-// Package files replaces files as a whole, and locks them between processes.
+// Package files replaces files atomically, and locks files between processes.
+//
+// A reader of a replaced file sees the old content or the new content, never a part of it. A lock ends with its process at the latest.
 package files
 
 import (
@@ -8,24 +10,24 @@ import (
 	"path/filepath"
 )
 
-// CheckWritable finds out beforehand whether a file can be written at path.
+// CheckWritable returns an error if [Replace] cannot write a file at path. The error names the flag or argument that the path comes from.
 func CheckWritable(flag, path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s %s: this is no file that could be replaced; name another", flag, path)
+		return fmt.Errorf("%s %s: this is not a regular file; give the path of a file", flag, path)
 	}
 	folder := filepath.Dir(path)
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return fmt.Errorf("%s %s: there is no folder %s; make it first, or name another file", flag, path, folder)
+		return fmt.Errorf("%s %s: there is no folder %s; create it, or give another path", flag, path, folder)
 	}
 	probe, err := os.CreateTemp(folder, ".election-cli-*")
 	if err != nil {
-		return fmt.Errorf("%s %s: the folder cannot be written to: %w", flag, path, err)
+		return fmt.Errorf("%s %s: cannot write to the folder: %w", flag, path, err)
 	}
 	_ = probe.Close()
 	return os.Remove(probe.Name())
 }
 
-// Replace replaces the file at path by what write writes, or leaves it as it was.
+// Replace replaces the file at path with the output of write. If that fails, the file stays as it is. Replace does not sync the file to disk.
 func Replace(path string, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".election-cli-*")
 	if err != nil {
@@ -40,7 +42,7 @@ func Replace(path string, write func(io.Writer) error) (err error) {
 	if err := write(f); err != nil {
 		return err
 	}
-	if err := f.Chmod(0o644); err != nil { // temporary files are private
+	if err := f.Chmod(0o644); err != nil { // CreateTemp makes the file private
 		return err
 	}
 	if err := f.Close(); err != nil {

@@ -8,35 +8,37 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-// Freshness is what --check has to say. Its field names are documented in the help and stay as they are.
-type Freshness struct {
-	Path   string  `json:"path"`
-	Fresh  bool    `json:"fresh"`
-	Reason string  `json:"reason,omitempty"`
-	Marker *Marker `json:"marker,omitempty"`
+// CheckResult is the result of --check. The help documents its field names, which must not change.
+type CheckResult struct {
+	Path    string   `json:"path"`
+	Fresh   bool     `json:"fresh"`
+	Reason  string   `json:"reason,omitempty"`
+	Content *Content `json:"marker,omitempty"`
 }
 
-func Check(path string, now time.Time) (Freshness, error) {
-	v := Freshness{Path: path}
-	m, err := Read(path)
+// Check says whether the file at path exists and is fresh at the given time. A missing, empty or stale file is a result with a reason.
+// Check returns an error if it cannot read the file, or if the file is not a leader file. All text in the result is printable.
+func Check(path string, now time.Time) (CheckResult, error) {
+	result := CheckResult{Path: path}
+	c, err := Read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		v.Reason = "there is no such file"
-	case errors.Is(err, errBlank):
-		v.Reason = err.Error()
+		result.Reason = "there is no such file"
+	case errors.Is(err, errEmpty):
+		result.Reason = err.Error()
 	case err != nil:
-		return v, err
+		return result, err
 	default:
-		v.Reason = m.Doubt(now)
-		v.Fresh = v.Reason == ""
-		m = m.shown()
-		v.Marker = &m
+		result.Reason = c.StaleReason(now)
+		result.Fresh = result.Reason == ""
+		c = c.printable()
+		result.Content = &c
 	}
-	return v, nil
+	return result, nil
 }
 
-// shown returns m with all that somebody else may have chosen made printable.
-func (m Marker) shown() Marker {
-	m.Key, m.Bucket, m.Name, m.Token = terminal.Printable(m.Key), terminal.Printable(m.Bucket), terminal.Printable(m.Name), terminal.Printable(m.Token)
-	return m
+// printable returns c with all text made printable that another program may have written.
+func (c Content) printable() Content {
+	c.Key, c.Bucket, c.Name, c.Token = terminal.Printable(c.Key), terminal.Printable(c.Bucket), terminal.Printable(c.Name), terminal.Printable(c.Token)
+	return c
 }

@@ -9,11 +9,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/observe"
 )
 
-// BucketInfo is what info tells about a bucket. Its field names are documented in the help and stay as they are.
+// BucketInfo describes a bucket. The help documents its JSON field names, so they must not change.
 type BucketInfo struct {
 	Bucket     string          `json:"bucket"`
 	Server     string          `json:"server"`
@@ -33,17 +36,17 @@ type BucketInfo struct {
 	Findings   []admin.Finding `json:"findings"`
 }
 
-// Peer is one server that keeps a replica.
+// Peer is a server with a replica of the bucket.
 type Peer struct {
 	Name    string   `json:"name"`
 	Leader  bool     `json:"leader"`
 	Current bool     `json:"current"`
 	Offline bool     `json:"offline"`
 	Lag     uint64   `json:"lag"`
-	SeenS   *float64 `json:"seen_s,omitempty"` // how long ago the leader of the stream had an answer from it
+	SeenS   *float64 `json:"seen_s,omitempty"` // time since the stream leader last heard from the peer
 }
 
-// describe returns what the stream tells about the bucket.
+// describe returns the part of a BucketInfo that comes from the stream.
 func (v *View) describe() *BucketInfo {
 	s := v.stream
 	b := &BucketInfo{
@@ -62,14 +65,15 @@ func (v *View) describe() *BucketInfo {
 		b.Peers = append(b.Peers, Peer{Name: terminal.Printable(s.Cluster.Leader), Leader: true, Current: true})
 	}
 	for _, r := range s.Cluster.Replicas {
-		seen := terminal.RoundMS(r.Active)
+		seen := terminal.ToSeconds(r.Active)
 		b.Peers = append(b.Peers, Peer{Name: terminal.Printable(r.Name), Current: r.Current, Offline: r.Offline, Lag: r.Lag, SeenS: &seen})
 	}
 	slices.SortFunc(b.Peers, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })
 	return b
 }
 
-// Findings returns the findings of the library but for those about this connection, on which no candidate campaigns.
+// Findings returns the findings of admin.Check, without those about the options of the connection: no candidate campaigns on
+// this connection.
 func (v *View) Findings(ctx context.Context) ([]admin.Finding, error) {
 	all, err := admin.Check(ctx, v.Bucket)
 	if err != nil {
@@ -86,13 +90,13 @@ func (v *View) Findings(ctx context.Context) ([]admin.Finding, error) {
 	return findings, nil
 }
 
-// Report tells all that there is to know about the bucket.
-func (v *View) Report(ctx context.Context) (b *BucketInfo, err error) {
+// BucketInfo reads everything about the bucket.
+func (v *View) BucketInfo(ctx context.Context) (b *BucketInfo, err error) {
 	b = v.describe()
 	if b.Findings, err = v.Findings(ctx); err != nil {
 		return nil, err
 	}
-	if err := v.Refresh(ctx); err != nil { // the findings may have taken a while
+	if err := v.Refresh(ctx); err != nil { // Findings may take seconds
 		return nil, err
 	}
 	if b.Elections, err = v.Leaders(ctx); err != nil {
@@ -102,92 +106,91 @@ func (v *View) Report(ctx context.Context) (b *BucketInfo, err error) {
 	return b, err
 }
 
-// Unfit says whether elections do not work in the bucket, or are not safe.
+// Unfit reports whether elections do not work in the bucket, or are not safe there.
 func (b *BucketInfo) Unfit() bool {
 	return slices.ContainsFunc(b.Findings, func(f admin.Finding) bool { return f.Severity == admin.SeverityCritical })
 }
 
-// Print tells about the bucket in words, but not what was found about it.
+// Print writes everything but the findings for people.
 func (b *BucketInfo) Print(w io.Writer, v *View) error {
 	st := terminal.StyleFor(w)
 	if _, err := fmt.Fprintf(w, "%s\n\n", st.Paint(terminal.Bold, fmt.Sprintf("Bucket %s on %s", b.Bucket, b.Server))); err != nil {
 		return err
 	}
-	lines := b.sheet(v)
-	if err := lines.Print(w, st); err != nil {
+	if err := b.properties(v).Print(w, st); err != nil {
 		return err
 	}
 	if len(b.Elections) == 0 {
 		return nil
 	}
 	fmt.Fprintln(w)
-	return Table(v, b.Elections).Print(w)
+	return ElectionTable(v, b.Elections).Print(w)
 }
 
-// sheet returns what is told of the bucket itself.
-func (b *BucketInfo) sheet(v *View) *terminal.Sheet {
-	lines := &terminal.Sheet{}
-	lines.Add("Created", terminal.Timestamp(b.Created)+" ("+terminal.Ago(v.Clock.Now().Sub(b.Created))+")")
-	lines.Add("TTL", v.TTL().String())
-	lines.Add("History", fmt.Sprint(b.History))
-	lines.Add("Storage", b.Storage)
+// properties returns the properties of the bucket.
+func (b *BucketInfo) properties(v *View) *terminal.PropertyList {
+	list := &terminal.PropertyList{}
+	list.Add("Created", terminal.Timestamp(b.Created)+" ("+terminal.Ago(v.Clock.Now().Sub(b.Created))+")")
+	list.Add("TTL", v.TTL().String())
+	list.Add("History", fmt.Sprint(b.History))
+	list.Add("Storage", b.Storage)
 	markers := "not announced"
 	if b.MarkersTTL > 0 {
-		markers = fmt.Sprintf("announced by markers, for %v each", terminal.Seconds(b.MarkersTTL))
+		markers = fmt.Sprintf("announced by markers, for %v each", terminal.FromSeconds(b.MarkersTTL))
 	}
-	lines.Add("Expiries", markers)
+	list.Add("Expiries", markers)
 	republish := "not republished"
 	if b.Republish != "" {
 		republish = "republished on " + b.Republish
 	}
-	lines.Add("Changes", republish)
-	lines.Add("Replicas", fmt.Sprint(b.Replicas))
+	list.Add("Changes", republish)
+	list.Add("Replicas", fmt.Sprint(b.Replicas))
 	if b.Cluster != "" {
-		lines.Add("Cluster", b.Cluster)
+		list.Add("Cluster", b.Cluster)
 		label := "Peers"
 		for _, p := range b.Peers {
-			lines.Add(label, p.String())
+			list.Add(label, p.String())
 			label = ""
 		}
 	}
-	lines.Add("Elections", fmt.Sprint(len(b.Elections)))
+	list.Add("Elections", fmt.Sprint(len(b.Elections)))
 	if len(b.Paused) > 0 {
-		lines.Add("Paused", strings.Join(b.Paused, ", "))
+		list.Add("Paused", strings.Join(b.Paused, ", "))
 	}
-	lines.Add("Size", terminal.Plural(int(b.Bytes), "byte"))
-	lines.Add("Consumers", fmt.Sprint(b.Consumers))
-	if v.Clock.Differs(ClockBound) {
-		lines.Add("Clock", ClockError(v.Clock))
+	list.Add("Size", terminal.Plural(int(b.Bytes), "byte"))
+	list.Add("Consumers", fmt.Sprint(b.Consumers))
+	if v.Clock.Differs(ClockTolerance) {
+		list.Add("Clock", ClockDifference(v.Clock))
 	}
-	return lines
+	return list
 }
 
-// String tells in words how a replica is.
+// String describes the state of the peer.
 func (p Peer) String() string {
-	var is []string
+	var state []string
 	switch {
 	case p.Leader:
-		is = append(is, "leads")
+		state = append(state, "leads")
 	case p.Offline:
-		is = append(is, "offline")
+		state = append(state, "offline")
 	case p.Current:
-		is = append(is, "current")
+		state = append(state, "current")
 	default:
-		is = append(is, "not current")
+		state = append(state, "not current")
 	}
 	if p.Lag > 0 {
-		is = append(is, fmt.Sprintf("%s behind", terminal.Plural(int(p.Lag), "operation")))
+		state = append(state, fmt.Sprintf("%s behind", terminal.Plural(int(p.Lag), "operation")))
 	}
 	if p.SeenS != nil {
-		is = append(is, "seen "+terminal.Ago(terminal.Seconds(*p.SeenS)))
+		state = append(state, "seen "+terminal.Ago(terminal.FromSeconds(*p.SeenS)))
 	}
-	return p.Name + ": " + strings.Join(is, ", ")
+	return p.Name + ": " + strings.Join(state, ", ")
 }
 
-// PrintFindings writes the findings of at least some severity, with the fix of what is wrong.
-func PrintFindings(w io.Writer, st terminal.Style, findings []admin.Finding, least admin.Severity) error {
+// PrintFindings writes the findings with at least the given severity, and the fix of each warning and critical finding.
+func PrintFindings(w io.Writer, st terminal.Style, findings []admin.Finding, minimum admin.Severity) error {
 	for _, f := range findings {
-		if f.Severity < least {
+		if f.Severity < minimum {
 			continue
 		}
 		colour := terminal.Faint
@@ -209,15 +212,46 @@ func PrintFindings(w io.Writer, st terminal.Style, findings []admin.Finding, lea
 	return nil
 }
 
-// Table returns elections as a table.
-func Table(v *View, elections []Holder) *terminal.Table {
-	g := &terminal.Table{
+// ElectionTable returns a table of elections.
+func ElectionTable(v *View, elections []Holder) *terminal.Table {
+	t := &terminal.Table{
 		Title:  fmt.Sprintf("Elections in bucket %s", v.Bucket.Bucket()),
 		Header: []string{"Election", "Leader", "State", "Since", "Term", "Renewed", "Time left", "Host"},
 	}
 	now := v.Clock.Now()
-	for _, s := range elections {
-		g.Add(s.Key, s.Name, s.State, cmp.Or(s.HeldSince(now), "-"), terminal.TermNumber(s.Term), terminal.Ago(s.Age), s.remaining(), cmp.Or(s.Host, "-"))
+	for _, h := range elections {
+		t.Add(h.Key, h.Name, h.State, cmp.Or(h.HeldSince(now), "-"), terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), h.timeLeftText(), cmp.Or(h.Host, "-"))
 	}
-	return g
+	return t
+}
+
+// maxNamedLeaders limits the leaders that DescribeLeaders names.
+const maxNamedLeaders = 5
+
+// DescribeLeaders describes in one sentence which elections of the bucket have a leader.
+func DescribeLeaders(ctx context.Context, client *cli.Client, bucket *election.Bucket) string {
+	where := fmt.Sprintf("Bucket %s on %s", bucket.Bucket(), client.ServerURL())
+	o, err := observe.New(bucket)
+	if err != nil {
+		return fmt.Sprintf("%s: its leaders cannot be read (%v).", where, err)
+	}
+	leaders, err := o.Leaders(ctx)
+	if err != nil {
+		return fmt.Sprintf("%s: its leaders cannot be read (%v).", where, err)
+	}
+	var names []string
+	for _, l := range leaders[:min(len(leaders), maxNamedLeaders)] {
+		l = PrintableLeader(l)
+		names = append(names, l.Key+": "+l.Name)
+	}
+	if more := len(leaders) - maxNamedLeaders; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	switch len(leaders) {
+	case 0:
+		return where + ": no election has a leader right now."
+	case 1:
+		return fmt.Sprintf("%s: 1 election has a leader right now (%s).", where, names[0])
+	}
+	return fmt.Sprintf("%s: %d elections have a leader right now (%s).", where, len(leaders), strings.Join(names, ", "))
 }

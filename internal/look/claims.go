@@ -12,42 +12,42 @@ import (
 )
 
 const (
-	// claimsAtATime is how many elections are asked about at a time: where nobody answers, each takes a second.
-	claimsAtATime = 32
-	// claimsPause is how long after two candidates claimed to lead they are asked again: leadership may just have changed
-	// hands.
-	claimsPause = 250 * time.Millisecond
+	// claimRequests limits the concurrent requests to candidates. A request without an answer takes a second.
+	claimRequests = 32
+	// claimRetryDelay separates two rounds of requests. After a regular handover only one candidate still claims to lead.
+	claimRetryDelay = 250 * time.Millisecond
 )
 
-// Claim is that a candidate, asked itself, says that it leads.
+// Claim is the answer of a candidate that says that it leads the election of the key.
 type Claim struct{ Key, Name, Instance, Host string }
 
-// Claims asks the candidates themselves which of them lead in the elections of the given keys. Where two do, they are asked
-// again, and only who says so twice is believed.
+// Claims asks the candidates of each election whether they lead. If two candidates claim the same election, Claims asks
+// again and returns only the claims of both rounds.
 func (v *View) Claims(ctx context.Context, keys []string) []Claim {
-	first := v.ask(ctx, keys)
-	if len(Disputed(first)) == 0 {
+	first := v.requestClaims(ctx, keys)
+	if len(DisputedClaims(first)) == 0 {
 		return first
 	}
-	if timeutil.Pause(ctx, claimsPause) != nil {
+	if timeutil.Pause(ctx, claimRetryDelay) != nil {
 		return nil
 	}
-	again := v.ask(ctx, keys)
-	return slices.DeleteFunc(first, func(c Claim) bool { return !slices.Contains(again, c) })
+	second := v.requestClaims(ctx, keys)
+	return slices.DeleteFunc(first, func(c Claim) bool { return !slices.Contains(second, c) })
 }
 
-// ask asks once. Candidates that do not answer, as without permission to ask none does, claim nothing.
-func (v *View) ask(ctx context.Context, keys []string) []Claim {
+// requestClaims asks the candidates once. A candidate that does not answer claims nothing, and without the permission to
+// send the request no candidate answers.
+func (v *View) requestClaims(ctx context.Context, keys []string) []Claim {
 	var (
-		mu     sync.Mutex
-		claims []Claim
-		asking sync.WaitGroup
+		mu       sync.Mutex
+		claims   []Claim
+		requests sync.WaitGroup
 	)
-	turns := make(chan struct{}, claimsAtATime)
+	slots := make(chan struct{}, claimRequests)
 	for _, key := range keys {
-		turns <- struct{}{}
-		asking.Go(func() {
-			defer func() { <-turns }()
+		slots <- struct{}{}
+		requests.Go(func() {
+			defer func() { <-slots }()
 			candidates, _ := v.Admin.Candidates(ctx, key)
 			mu.Lock()
 			defer mu.Unlock()
@@ -58,12 +58,13 @@ func (v *View) ask(ctx context.Context, keys []string) []Claim {
 			}
 		})
 	}
-	asking.Wait()
+	requests.Wait()
 	return claims
 }
 
-// Disputed returns the claims of each key that more than one candidate claims, by instance: a candidate may answer twice.
-func Disputed(claims []Claim) map[string]map[string]Claim {
+// DisputedClaims returns the claims of each key that several candidates claim, by instance. It counts a candidate that
+// answers twice once.
+func DisputedClaims(claims []Claim) map[string]map[string]Claim {
 	byKey := map[string]map[string]Claim{}
 	for _, c := range claims {
 		if byKey[c.Key] == nil {
@@ -71,6 +72,6 @@ func Disputed(claims []Claim) map[string]map[string]Claim {
 		}
 		byKey[c.Key][c.Instance] = c
 	}
-	maps.DeleteFunc(byKey, func(_ string, by map[string]Claim) bool { return len(by) == 1 })
+	maps.DeleteFunc(byKey, func(_ string, claims map[string]Claim) bool { return len(claims) == 1 })
 	return byKey
 }

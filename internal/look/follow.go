@@ -13,47 +13,48 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
-// Follow connects, waits for the server and the bucket if need be, and tells what happens under the keys until ctx ends.
-// Close the connection.
-func Follow(ctx context.Context, t *cli.Env, fail context.CancelCauseFunc, command string, log *slog.Logger, keys ...string) (*View, <-chan observe.Event, error) {
-	s, err := t.Connection.Join("election-cli "+command, fail, log)
+// Follow connects and returns the events of the keys until ctx ends. It waits for an unreachable server, and retries while
+// the bucket cannot be observed; a missing bucket is an error. Follow calls fail if the connection is closed for good. The
+// caller must close the connection of the View.
+func Follow(ctx context.Context, e *cli.Env, fail context.CancelCauseFunc, command string, log *slog.Logger, keys ...string) (*View, <-chan observe.Event, error) {
+	client, err := e.Connection.ConnectWithRetry("election-cli "+command, fail, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	complained := false
+	warned := false
 	for {
-		v, events, err := observeOn(ctx, t, s, log, keys)
+		v, events, err := startObserving(ctx, e, client, log, keys)
 		if err == nil {
 			return v, events, nil
 		}
-		// The server that is to keep the consumer may just have gone, although the bucket was found.
-		if _, hopeless := errors.AsType[hopelessness](err); !hopeless && ctx.Err() == nil {
-			if !complained {
-				log.Warn("Elections cannot be observed yet, trying again", "bucket", t.Bucket, "error", err)
-				complained = true
+		// The server that should run the consumer may have failed after the bucket was opened.
+		if _, permanent := errors.AsType[permanentError](err); !permanent && ctx.Err() == nil {
+			if !warned {
+				log.Warn("Elections cannot be observed yet, trying again", "bucket", e.Bucket, "error", err)
+				warned = true
 			}
-			err = timeutil.Pause(ctx, cli.RetryPause)
+			err = timeutil.Pause(ctx, cli.RetryInterval)
 		}
 		if err != nil {
-			s.Conn.Close()
+			client.Conn.Close()
 			return nil, nil, err
 		}
 	}
 }
 
-// hopelessness is an error that waiting does not mend.
-type hopelessness struct{ error }
+// permanentError is an error after which Follow does not retry.
+type permanentError struct{ error }
 
-// Unwrap returns the error itself.
-func (h hopelessness) Unwrap() error { return h.error }
+// Unwrap returns the error.
+func (e permanentError) Unwrap() error { return e.error }
 
-// observeOn is one attempt to follow.
-func observeOn(ctx context.Context, t *cli.Env, s *cli.Session, log *slog.Logger, keys []string) (*View, <-chan observe.Event, error) {
-	bucket, err := s.AwaitBucket(ctx, t.Bucket, log)
+// startObserving makes one attempt to observe the keys.
+func startObserving(ctx context.Context, e *cli.Env, client *cli.Client, log *slog.Logger, keys []string) (*View, <-chan observe.Event, error) {
+	bucket, err := client.WaitForBucket(ctx, e.Bucket, log)
 	if err != nil {
-		return nil, nil, hopelessness{err}
+		return nil, nil, permanentError{err}
 	}
-	v, err := Of(ctx, s, bucket, election.WithLogger(log))
+	v, err := New(ctx, client, bucket, election.WithLogger(log))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -61,15 +62,15 @@ func observeOn(ctx context.Context, t *cli.Env, s *cli.Session, log *slog.Logger
 	return v, events, err
 }
 
-// Sentence tells an event to people. What its writer chose is printable already.
-func Sentence(e observe.Event) string {
+// DescribeEvent describes an event in one sentence. The caller must have made the text of the event printable.
+func DescribeEvent(e observe.Event) string {
 	name, term := e.Leader.Name, ""
 	if e.Leader.Term != 0 {
 		term = fmt.Sprintf(", term %d", e.Leader.Term)
 	}
 	held := ""
 	if d := e.At.Sub(e.Leader.Since); !e.Leader.Since.IsZero() && d > 0 {
-		held = fmt.Sprintf(", %s after it was elected", terminal.Human(d))
+		held = fmt.Sprintf(", %s after it was elected", terminal.FormatDuration(d))
 	}
 	switch e.Kind {
 	case observe.Elected:

@@ -1,7 +1,8 @@
-// Package look reads what operators want to know of a bucket: who leads in which election, since when and until when, the bucket and its
-// replicas, what is wrong with it, and who claims to lead. It reads only.
+// Package look reads the state of elections for operators: the bucket, its replicas and its findings; the leader of each
+// election; and which candidates claim to lead. It follows the events of elections, and waits for a leader or a vacancy.
 //
-// Times are told by the clock of the server that stamps the records. What others wrote is made printable before it leaves the package.
+// The package never writes. It measures ages by the clock of the server that stamps the records. It makes untrusted text
+// printable before it returns a Holder, a BucketInfo or a finding; PrintableLeader does the same for the leader of an event.
 package look
 
 import (
@@ -22,33 +23,33 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
-// View is a bucket as the commands see it that look at elections: its stream as it last was, and its server's clock.
+// View is a bucket of elections. Refresh updates the state of its stream and the clock of its server.
 type View struct {
-	*cli.Session
+	*cli.Client
 	Bucket   *election.Bucket
 	Observer *observe.Observer
 	Admin    *admin.Admin
+	Clock    ServerClock
 	stream   jetstream.StreamInfo
-	Clock    ServerTime
 }
 
-// Open opens the bucket to be looked at. A server or bucket that is not there is an error at once. Close the session's
-// connection.
-func Open(ctx context.Context, t *cli.Env, command string) (*View, error) {
-	s, bucket, err := t.Open(ctx, command)
+// Open connects and returns a View of the bucket that the flags name. An unreachable server and a missing bucket are errors
+// at once. The caller must close the connection of the View.
+func Open(ctx context.Context, e *cli.Env, command string) (*View, error) {
+	client, bucket, err := e.Open(ctx, command)
 	if err != nil {
 		return nil, err
 	}
-	v, err := Of(ctx, s, bucket)
+	v, err := New(ctx, client, bucket)
 	if err != nil {
-		s.Conn.Close()
+		client.Conn.Close()
 		return nil, err
 	}
 	return v, nil
 }
 
-// Of returns the bucket as it is now.
-func Of(ctx context.Context, s *cli.Session, bucket *election.Bucket, opts ...election.Option) (*View, error) {
+// New returns a View of the bucket.
+func New(ctx context.Context, client *cli.Client, bucket *election.Bucket, opts ...election.Option) (*View, error) {
 	observer, err := observe.New(bucket, opts...)
 	if err != nil {
 		return nil, err
@@ -57,11 +58,11 @@ func Of(ctx context.Context, s *cli.Session, bucket *election.Bucket, opts ...el
 	if err != nil {
 		return nil, err
 	}
-	v := &View{Session: s, Bucket: bucket, Observer: observer, Admin: operator}
+	v := &View{Client: client, Bucket: bucket, Observer: observer, Admin: operator}
 	return v, v.Refresh(ctx)
 }
 
-// Refresh reads the state of the stream behind the bucket, and its server's clock.
+// Refresh reads the state of the stream behind the bucket, and the server's clock.
 func (v *View) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, v.Timeout)
 	defer cancel()
@@ -76,14 +77,14 @@ func (v *View) Refresh(ctx context.Context) error {
 		return fmt.Errorf("bucket %q on %s does not describe the stream behind it", v.Bucket.Bucket(), v.ServerURL())
 	}
 	v.stream = *s.StreamInfo()
-	v.Clock = ReadServerTime(v.stream.TimeStamp, sent, received)
+	v.Clock = NewServerClock(v.stream.TimeStamp, sent, received)
 	return nil
 }
 
-// TTL returns how long a lease lasts.
+// TTL returns the TTL of the bucket, which is the length of a lease.
 func (v *View) TTL() time.Duration { return v.stream.Config.MaxAge }
 
-// Leader returns who holds the key; ErrNoLeader if nobody does.
+// Leader returns the holder of the key, or election.ErrNoLeader.
 func (v *View) Leader(ctx context.Context, key string) (*Holder, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.Timeout)
 	defer cancel()
@@ -91,8 +92,8 @@ func (v *View) Leader(ctx context.Context, key string) (*Holder, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := v.Sight(l)
-	return &seen, nil
+	h := v.NewHolder(l)
+	return &h, nil
 }
 
 // Paused returns the keys of the elections that an operator has paused.
@@ -103,52 +104,46 @@ func (v *View) Paused(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := make([]string, len(keys)) // in JSON none are an empty list
+	printable := make([]string, len(keys)) // not nil, which JSON would encode as null
 	for i, key := range keys {
-		shown[i] = terminal.Printable(key)
+		printable[i] = terminal.Printable(key)
 	}
-	return shown, nil
+	return printable, nil
 }
 
-// toldPatience is how long a consumer has to tell what stands in a bucket before the keys are read one by one.
-const toldPatience = 2 * time.Second
+// consumerTimeout is the time after which Leaders stops waiting for a consumer, and reads the keys one by one.
+const consumerTimeout = 2 * time.Second
 
-// Leaders returns who leads in each election of the bucket that has a leader.
+// Leaders returns the holder of each key in the bucket that has one.
 func (v *View) Leaders(ctx context.Context) ([]Holder, error) {
-	ctx, cancel := context.WithTimeout(ctx, v.Timeout+toldPatience)
+	ctx, cancel := context.WithTimeout(ctx, v.Timeout+consumerTimeout)
 	defer cancel()
-	leaders, err := v.told(ctx)
+	leaders, err := v.leadersByConsumer(ctx)
 	if err != nil {
-		leaders, err = v.read(ctx)
+		leaders, err = v.leadersByKey(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("elections of bucket %q on %s cannot be listed: %w", v.Bucket.Bucket(), v.ServerURL(), err)
 	}
-	seen := []Holder{} // in JSON none are an empty list, and no null
+	holders := []Holder{} // not nil, which JSON would encode as null
 	for _, l := range leaders {
-		if !IsOther(l) {
-			seen = append(seen, v.Sight(l))
+		if !IsOtherData(l) {
+			holders = append(holders, v.NewHolder(l))
 		}
 	}
-	return seen, nil
+	return holders, nil
 }
 
-// IsOther says whether a key holds something else than an election: an object that is no record, as groups keep their
-// plan and their members. Of a long object the library shows only the beginning. No bare name looks so.
-func IsOther(l election.Leader) bool {
-	return l.Instance == "" && strings.HasPrefix(l.Name, `{"`)
-}
-
-// told has the leaders told by a consumer, which takes one request however many they are. There may be no permission for
-// that, or the server that is to keep the consumer may just have gone, which is when people want to see most.
-func (v *View) told(ctx context.Context) ([]election.Leader, error) {
-	ctx, cancel := context.WithTimeout(ctx, min(v.Timeout, toldPatience))
+// leadersByConsumer reads all leaders with one consumer. That fails without the permission to create a consumer, and while
+// the server that should run the consumer is down.
+func (v *View) leadersByConsumer(ctx context.Context) ([]election.Leader, error) {
+	ctx, cancel := context.WithTimeout(ctx, min(v.Timeout, consumerTimeout))
 	defer cancel()
 	return v.Observer.Leaders(ctx)
 }
 
-// read reads the leaders key by key. Keys that no candidate could campaign for are left out.
-func (v *View) read(ctx context.Context) ([]election.Leader, error) {
+// leadersByKey reads the leaders key by key. It skips keys for which no candidate can campaign.
+func (v *View) leadersByKey(ctx context.Context) ([]election.Leader, error) {
 	prefix := "$KV." + v.Bucket.Bucket() + "."
 	stream, err := v.JetStream.Stream(ctx, v.stream.Config.Name)
 	if err != nil {
@@ -169,89 +164,4 @@ func (v *View) read(ctx context.Context) ([]election.Leader, error) {
 		}
 	}
 	return leaders, nil
-}
-
-// Standings of the holder of a key. One that wrote no more than its bare name, as Choria's candidates do, is called
-// plain: nothing tells whether its leadership counts.
-const (
-	StateLeader      = "leader"
-	StateLeaderElect = "leader-elect"
-	StatePlain       = "plain"
-)
-
-// Holder is the holder of a key as it is shown. Its field names, and those of election.Leader, are documented in the
-// help and stay as they are.
-type Holder struct {
-	election.Leader
-	State      string  `json:"state"`
-	Token      string  `json:"token,omitempty"`
-	ExpiresInS float64 `json:"expires_in_s"`
-
-	Age  time.Duration `json:"-"` // since the last renewal, by the server's clock
-	Left time.Duration `json:"-"` // until the key expires, by the server's clock
-}
-
-const HolderHelp = `"key" (the election), "name", "instance", "host", "pid", "priority", "term", "bucket_created", "revision",
-"started" (when the candidate started), "since" (when it won), "renewed", "expires" (RFC 3339), "metadata", "state" (leader;
-leader-elect, whose leadership does not count yet; plain, a bare name as Choria's candidates write it, which does not say
-whether leadership counts), "token" (the fencing token) and "expires_in_s" (by the server's clock). What is not known is left out`
-
-// Sight returns a leader as it is shown.
-func (v *View) Sight(l election.Leader) Holder {
-	now := v.Clock.Now()
-	s := Holder{Leader: Shown(l), State: stateOf(l), Age: max(now.Sub(l.Renewed), 0), Left: l.Expires.Sub(now)}
-	s.ExpiresInS = terminal.RoundMS(s.Left)
-	if l.Term != 0 {
-		s.Token = election.Term{BucketCreated: v.stream.Created, Number: l.Term}.Token()
-	}
-	return s
-}
-
-func stateOf(l election.Leader) string {
-	switch {
-	case l.Instance == "":
-		return StatePlain
-	case l.Term == 0:
-		return StateLeaderElect
-	}
-	return StateLeader
-}
-
-// HeldSince returns since when the key is held, and for how long.
-func (s *Holder) HeldSince(now time.Time) string {
-	if s.Since.IsZero() {
-		return ""
-	}
-	return terminal.Timestamp(s.Since) + " (" + terminal.Ago(now.Sub(s.Since)) + ")"
-}
-
-// remaining returns in words how long the key lasts unless it is renewed.
-func (s *Holder) remaining() string {
-	if s.Left < 0 {
-		return "over for " + terminal.Human(-s.Left)
-	}
-	return terminal.Human(s.Left)
-}
-
-// Election is the answer to the question who holds one key. Its field names stay as they are.
-type Election struct {
-	Key    string  `json:"key"`
-	Bucket string  `json:"bucket"`
-	Leader *Holder `json:"leader"` // null if nobody does
-}
-
-// Shown returns l with all that its writer chose made printable.
-func Shown(l election.Leader) election.Leader {
-	l.Key, l.Name, l.Instance, l.Host = terminal.Printable(l.Key), terminal.Printable(l.Name), terminal.Printable(l.Instance), terminal.Printable(l.Host)
-	if l.Metadata == nil {
-		return l
-	}
-	metadata := map[string]string{}
-	for _, k := range slices.Sorted(maps.Keys(l.Metadata)) { // the same ones each time
-		if len(metadata) < terminal.MaxMetadata {
-			metadata[terminal.Printable(k)] = terminal.PrintableUpTo(l.Metadata[k], terminal.MaxValue)
-		}
-	}
-	l.Metadata = metadata
-	return l
 }

@@ -2,16 +2,19 @@ package look
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/observe"
 )
 
-func TestAReplicaIsDescribedAsItIs(t *testing.T) {
+func TestPeersAreDescribed(t *testing.T) {
 	g := NewWithT(t)
 	seen := 61.0
 	for want, p := range map[string]Peer{
@@ -24,50 +27,64 @@ func TestAReplicaIsDescribedAsItIs(t *testing.T) {
 	}
 }
 
-func TestTimesAreToldByTheServersClock(t *testing.T) {
+func TestAgesAreMeasuredByTheServersClock(t *testing.T) {
 	g := NewWithT(t)
 	sent := time.Now()
 	received := sent.Add(100 * time.Millisecond)
-	c := ReadServerTime(sent.Add(40*time.Millisecond-time.Hour), sent, received)
+	c := NewServerClock(sent.Add(40*time.Millisecond-time.Hour), sent, received)
 	g.Expect(c.Ahead()).To(BeNumerically("~", time.Hour, 20*time.Millisecond))
 	g.Expect(c.Now()).To(BeTemporally("~", time.Now().Add(-time.Hour), time.Minute))
-	g.Expect(c.Differs(time.Hour)).To(BeFalse(), "the answer took too long to be certain")
+	g.Expect(c.Differs(time.Hour)).To(BeFalse(), "the round trip took too long to be certain")
 	g.Expect(c.Differs(59 * time.Minute)).To(BeTrue())
 
 	v := &View{Clock: c}
-	seen := v.Sight(election.Leader{Name: "a", Renewed: sent.Add(-time.Hour - 10*time.Second), Expires: sent.Add(-time.Hour + 20*time.Second)})
-	g.Expect(seen.Age).To(BeNumerically("~", 10*time.Second, 5*time.Second))
-	g.Expect(seen.Left).To(BeNumerically("~", 20*time.Second, 5*time.Second))
+	holder := v.NewHolder(election.Leader{Name: "a", Renewed: sent.Add(-time.Hour - 10*time.Second), Expires: sent.Add(-time.Hour + 20*time.Second)})
+	g.Expect(holder.RenewalAge).To(BeNumerically("~", 10*time.Second, 5*time.Second))
+	g.Expect(holder.TimeLeft).To(BeNumerically("~", 20*time.Second, 5*time.Second))
 }
 
-func TestAServerThatDoesNotTellTheTimeIsTakenToAgree(t *testing.T) {
+func TestAServerWithoutATimestampCountsAsInSync(t *testing.T) {
 	g := NewWithT(t)
 	sent := time.Now()
-	c := ReadServerTime(time.Time{}, sent, sent)
+	c := NewServerClock(time.Time{}, sent, sent)
 	g.Expect(c.Ahead()).To(BeZero())
 	g.Expect(c.Differs(0)).To(BeFalse())
 }
 
-func TestAKeyThatIsOverIsNotSaidToLast(t *testing.T) {
+func TestAnExpiredKeyHasNoTimeLeft(t *testing.T) {
 	g := NewWithT(t)
-	h := &Holder{Left: -120 * time.Millisecond}
-	g.Expect(h.remaining()).To(Equal("over for 120ms"))
+	h := &Holder{TimeLeft: -120 * time.Millisecond}
+	g.Expect(h.timeLeftText()).To(Equal("over for 120ms"))
 	b, err := json.Marshal(Holder{ExpiresInS: -0.12})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(string(b)).To(ContainSubstring(`"expires_in_s":-0.12`))
 }
 
-func TestEachKindOfEventHasASentenceOfItsOwn(t *testing.T) {
+func TestEachKindOfEventHasItsOwnDescription(t *testing.T) {
 	g := NewWithT(t)
 	at := time.Now()
-	told := map[string]bool{}
+	texts := map[string]bool{}
 	for k := observe.Elected; k <= observe.Evicted; k++ {
-		text := Sentence(observe.Event{Kind: k, Key: "jobs", At: at, Leader: election.Leader{Name: "web-1", Term: 7, Since: at.Add(-time.Minute)}})
+		text := DescribeEvent(observe.Event{Kind: k, Key: "jobs", At: at, Leader: election.Leader{Name: "web-1", Term: 7, Since: at.Add(-time.Minute)}})
 		g.Expect(text).To(And(ContainSubstring("web-1"), ContainSubstring("jobs")))
-		told[text] = true
+		texts[text] = true
 		if k >= observe.Released {
 			g.Expect(text).To(HaveSuffix(", term 7, 1m0s after it was elected"))
 		}
 	}
-	g.Expect(told).To(HaveLen(6))
+	g.Expect(texts).To(HaveLen(6))
+}
+
+func TestLongMetadataIsCutToTheSameEntriesEachTime(t *testing.T) {
+	g := NewWithT(t)
+	l := election.Leader{Metadata: map[string]string{"long": strings.Repeat("x", 5000)}}
+	for i := range 500 {
+		l.Metadata[fmt.Sprintf("key-%03d", i)] = "v"
+	}
+	first := PrintableLeader(l).Metadata
+	g.Expect(first).To(HaveLen(terminal.MaxMetadata))
+	g.Expect(first).To(HaveKey("key-000"))
+	g.Expect(PrintableLeader(l).Metadata).To(Equal(first))
+	g.Expect(l.Metadata).To(HaveLen(501), "the argument is unchanged")
+	g.Expect(PrintableLeader(election.Leader{Metadata: map[string]string{"long": strings.Repeat("x", 5000)}}).Metadata["long"]).To(HaveLen(terminal.MaxValue + len("…")))
 }

@@ -25,7 +25,9 @@ package natstest
 import (
 	"context"
 	"errors"
+	"flag"
 	"runtime"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,9 +80,16 @@ func emptyPools() {
 	runtime.GC()
 }
 
+// testsPerProcessor is how many tests that may run in parallel do, for each processor: they wait for leases and for servers most of the
+// time.
+const testsPerProcessor = 4
+
 // VerifyTestMain runs the tests of a package and fails if they leave goroutines behind. It ignores the server's clock for
 // file access times, which stays registered if a server is shut down while it opens a store.
 func VerifyTestMain(m *testing.M, opts ...goleak.Option) {
+	if !flag.Parsed() { // so that -parallel counts if it is given
+		_ = flag.Set("test.parallel", strconv.Itoa(testsPerProcessor*runtime.GOMAXPROCS(0)))
+	}
 	goleak.VerifyTestMain(m, append(opts, goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"))...)
 }
 

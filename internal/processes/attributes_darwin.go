@@ -2,5 +2,6 @@ package processes
 
 import "syscall"
 
-// apart keeps the signals of a terminal away from a process. It ends with this one because its input does.
-func apart() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// sysProcAttr returns attributes that keep the signals of a terminal away from a child process. The child ends with this process
+// because its input ends.
+func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -2,7 +2,8 @@ package processes
 
 import "syscall"
 
-// apart keeps the signals of a terminal away from a process, and has it end with this one, stopped or not.
-func apart() *syscall.SysProcAttr {
+// sysProcAttr returns attributes that keep the signals of a terminal away from a child process. They also end the child together
+// with this process, even a stopped child, which cannot notice that its input ends.
+func sysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -2,7 +2,7 @@ package processes
 
 import "time"
 
-// The names of what a drill makes on its servers.
+// The names that a drill uses on its servers.
 const (
 	Key     = "drill"
 	Bucket  = "ELECTION_DRILL"
@@ -10,5 +10,6 @@ const (
 	Subject = "drill.work"
 )
 
-// ReconnectWait is how long a connection that was lost waits before it tries again: a drill has no fleet to spare the server from.
+// ReconnectWait is the delay before a client reconnects. It is short because a drill has few clients, which cannot overload the
+// servers.
 const ReconnectWait = 100 * time.Millisecond

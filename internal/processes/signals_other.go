@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// Processes cannot be stopped on this system, which the command says before any of these is used.
+// This system cannot stop and continue processes. The drill refuses to start before it would send one of these signals.
 const (
 	SignalStop     = syscall.Signal(0)
 	SignalContinue = syscall.Signal(0)
 	signalReload   = syscall.Signal(0)
 )
 
-var leaveInOrder = os.Interrupt
+var signalTerminate = os.Interrupt
 
-func apart() *syscall.SysProcAttr { return nil }
+func sysProcAttr() *syscall.SysProcAttr { return nil }

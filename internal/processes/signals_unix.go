@@ -7,14 +7,14 @@ import (
 	"syscall"
 )
 
-// Signals that stop a process where it is and let it go on.
+// Signals that stop a process where it is, and continue it.
 const (
 	SignalStop     = syscall.SIGSTOP
 	SignalContinue = syscall.SIGCONT
 )
 
-// signalReload has a server read its configuration anew.
+// signalReload makes a server reload its configuration.
 const signalReload = syscall.SIGHUP
 
-// leaveInOrder is the signal that asks a process to wind up.
-var leaveInOrder os.Signal = syscall.SIGTERM
+// signalTerminate asks a process to shut down in order.
+var signalTerminate os.Signal = syscall.SIGTERM

@@ -10,48 +10,49 @@ import (
 	"github.com/natscampaign/election/internal/embedded"
 )
 
-// Users of the servers of a drill beside the candidates, which go by their names.
+// Users of the servers besides the candidates. The name of a candidate is also the name of its user.
 const (
 	Operator = "operator"
 	Stranger = "stranger"
 )
 
-// user is a user as the configuration of a server has it. The password is the name: the servers listen on this machine only.
+// user is a user in the configuration of a server. The password equals the name, because the servers listen on the loopback
+// interface only.
 type user struct {
 	Name        string      `json:"user"`
 	Password    string      `json:"password"`
 	Permissions Permissions `json:"permissions,omitzero"`
 }
 
-// Permissions are what a user may do; all if nothing is said.
+// Permissions are the permissions of a user. The zero value permits everything.
 type Permissions struct {
 	Publish   Subjects `json:"publish,omitzero"`
 	Subscribe Subjects `json:"subscribe,omitzero"`
 }
 
-// Subjects are those that are allowed, all if none is named, but for those that are denied.
+// Subjects lists the subjects that are allowed and denied. No allowed subject means all; a denial has precedence.
 type Subjects struct {
 	Allow []string `json:"allow,omitempty"`
 	Deny  []string `json:"deny,omitempty"`
 }
 
-// Users returns the users of a drill with the given number of candidates. The stranger may do nothing but publish
-// where the bucket republishes what it commits.
-func Users(candidates int) []user {
-	users := []user{
+// users returns the users of a drill. The stranger has permission to publish on the subjects on which the bucket republishes its
+// changes, and no other permission.
+func users(candidates int) []user {
+	all := []user{
 		{Name: Operator, Password: Operator},
 		{Name: Stranger, Password: Stranger, Permissions: Permissions{
 			Publish: Subjects{Allow: []string{"election." + Bucket + ".>"}}, Subscribe: Subjects{Deny: []string{">"}},
 		}},
 	}
 	for i := range candidates {
-		users = append(users, user{Name: candidateName(i), Password: candidateName(i)})
+		all = append(all, user{Name: candidateName(i), Password: candidateName(i)})
 	}
-	return users
+	return all
 }
 
-// Permit gives a user these permissions in place of those that it has, on all servers.
-func (c *Cluster) Permit(name string, p Permissions) error {
+// SetPermissions replaces the permissions of a user, and returns when every server that is up has reloaded them.
+func (c *Cluster) SetPermissions(name string, p Permissions) error {
 	for i := range c.users {
 		if c.users[i].Name == name {
 			c.users[i].Permissions = p
@@ -65,7 +66,7 @@ func (c *Cluster) Permit(name string, p Permissions) error {
 	return nil
 }
 
-// configure writes the configuration of the server with these users, and has the server read it anew if it is up.
+// configure writes the server's configuration file with these users. If the server is up, configure makes it reload the file.
 func (s *Server) configure(users []user) error {
 	s.configuring.Lock()
 	defer s.configuring.Unlock()
@@ -73,12 +74,12 @@ func (s *Server) configure(users []user) error {
 		"server_name": s.Name, "listen": s.address(), "log_file": s.log, "jetstream": map[string]any{"store_dir": s.folder},
 		"cluster": map[string]any{
 			"name": "drill", "listen": s.routeAddress, "routes": s.routes,
-			"no_advertise": true, // clients must not go around their links
+			"no_advertise": true, // else clients would learn addresses that bypass their links
 		},
 		"authorization": map[string]any{"users": users},
 	}
 	var text bytes.Buffer
-	e := json.NewEncoder(&text) // the servers' configuration can be JSON, but for escapes
+	e := json.NewEncoder(&text) // a server's configuration may be JSON, but without the escapes for HTML
 	e.SetEscapeHTML(false)
 	if err := e.Encode(config); err != nil {
 		return err
@@ -93,18 +94,18 @@ func (s *Server) configure(users []user) error {
 		return nil
 	}
 	select {
-	case <-s.reloaded: // late
+	case <-s.reloaded: // of an earlier reload that timed out
 	default:
 	}
 	if err := p.cmd.Process.Signal(signalReload); err != nil {
-		return p.Lost() // it was taken down, which is another fault
+		return p.UnexpectedExit() // no error if another fault took the server down
 	}
 	select {
 	case <-s.reloaded:
 		return nil
 	case <-p.exited:
-		return p.Lost()
+		return p.UnexpectedExit()
 	case <-time.After(embedded.StartTimeout):
-		return fmt.Errorf("%s did not read its configuration within %v", s.Name, embedded.StartTimeout)
+		return fmt.Errorf("%s did not reload its configuration within %v", s.Name, embedded.StartTimeout)
 	}
 }

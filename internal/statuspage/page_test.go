@@ -20,17 +20,17 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
-func TestStatusListensOnLoopbackUnlessAnotherHostIsNamed(t *testing.T) {
+func TestThePageListensOnLoopbackUnlessTheAddressHasAHost(t *testing.T) {
 	g := NewWithT(t)
 	for given, want := range map[string]string{
 		":8080": "127.0.0.1:8080", ":0": "127.0.0.1:0", "localhost:1": "localhost:1", "0.0.0.0:8080": "0.0.0.0:8080", "[::]:8080": "[::]:8080", "web-1:80": "web-1:80",
 	} {
-		local, err := loopbackUnlessNamed(given)
+		local, err := listenAddress(given)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(local).To(Equal(want), given)
 	}
 	for _, bad := range []string{"", "8080", "127.0.0.1", "::1:80:90", "http://127.0.0.1:80"} {
-		_, err := loopbackUnlessNamed(bad)
+		_, err := listenAddress(bad)
 		g.Expect(err).To(MatchError(ContainSubstring("give an address such as")), bad)
 	}
 	p, err := Serve(":0", "web-1", "jobs", slog.New(slog.DiscardHandler))
@@ -41,12 +41,12 @@ func TestStatusListensOnLoopbackUnlessAnotherHostIsNamed(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("--status " + p.address.String())))
 }
 
-func TestStatusOffersNothingThatChangesAnything(t *testing.T) {
+func TestThePageIsReadOnly(t *testing.T) {
 	g := NewWithT(t)
 	p, err := newPage("web-1", "jobs", slog.New(slog.DiscardHandler))
 	g.Expect(err).NotTo(HaveOccurred())
 	h := p.handler()
-	ask := func(method, path string) *httptest.ResponseRecorder {
+	request := func(method, path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
 		return w
@@ -54,9 +54,9 @@ func TestStatusOffersNothingThatChangesAnything(t *testing.T) {
 	for path, code := range map[string]int{
 		"/": 200, "/status.css": 200, "/status.js": 200, "/healthz": 200, "/leader": 503, "/metrics": 404, "/x": 404, "/leader/": 404, "/page/status.html": 404,
 	} {
-		w := ask(http.MethodGet, path)
+		w := request(http.MethodGet, path)
 		g.Expect(w.Code).To(Equal(code), path)
-		g.Expect(ask(http.MethodHead, path).Code).To(Equal(code), path)
+		g.Expect(request(http.MethodHead, path).Code).To(Equal(code), path)
 		g.Expect(w.Header().Get("Content-Security-Policy")).To(HavePrefix("default-src 'none';"))
 		g.Expect(w.Header().Get("X-Content-Type-Options")).To(Equal("nosniff"))
 		g.Expect(w.Header().Get("Cache-Control")).To(Equal("no-store"))
@@ -64,28 +64,29 @@ func TestStatusOffersNothingThatChangesAnything(t *testing.T) {
 			continue
 		}
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
-			g.Expect(ask(method, path).Code).To(Equal(http.StatusMethodNotAllowed), method+" "+path)
+			g.Expect(request(method, path).Code).To(Equal(http.StatusMethodNotAllowed), method+" "+path)
 		}
 	}
-	g.Expect(ask(http.MethodHead, "/events").Code).To(Equal(http.StatusOK))
-	g.Expect(ask(http.MethodGet, "/").Body.String()).To(ContainSubstring("Waiting for the server"))
+	g.Expect(request(http.MethodHead, "/events").Code).To(Equal(http.StatusOK))
+	g.Expect(request(http.MethodGet, "/").Body.String()).To(ContainSubstring("Waiting for the server"))
 }
 
-// told returns a page that was told of events.
-func told(key string, events ...observe.Event) *Page {
+// pageWith returns a page about key with the given events.
+func pageWith(key string, events ...observe.Event) *Page {
 	p, err := newPage("web-1", "jobs", slog.New(slog.DiscardHandler))
 	if err != nil {
 		panic(err)
 	}
 	p.key = key
 	now := time.Now()
-	p.chronicle.begin(look.ReadServerTime(now, now, now))
+	p.history.startObserving(look.NewServerClock(now, now, now))
 	for _, e := range events {
-		p.chronicle.told(e)
+		p.history.add(e)
 	}
 	return p
 }
 
+// eventOf returns an event of a candidate at some time before now.
 func eventOf(kind observe.EventKind, name string, ago time.Duration) observe.Event {
 	at := time.Now().Add(-ago)
 	return observe.Event{Kind: kind, Key: "jobs", At: at, Leader: election.Leader{
@@ -93,80 +94,81 @@ func eventOf(kind observe.EventKind, name string, ago time.Duration) observe.Eve
 	}}
 }
 
+// read returns the page as a reader receives it.
 func read(p *Page) string {
 	w := httptest.NewRecorder()
 	p.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	return w.Body.String()
 }
 
-func TestStatusShowsTheLastHour(t *testing.T) {
+func TestThePageShowsTheEventsAndTermsOfTheLastHour(t *testing.T) {
 	g := NewWithT(t)
-	p := told("jobs",
+	p := pageWith("jobs",
 		eventOf(observe.Leading, "forgotten", 90*time.Minute), eventOf(observe.Released, "forgotten", 80*time.Minute),
 		eventOf(observe.Leading, "web-1", 50*time.Minute), eventOf(observe.Expired, "web-1", 40*time.Minute),
 		eventOf(observe.Elected, "web-2", 30*time.Minute), eventOf(observe.Leading, "web-2", 20*time.Minute), eventOf(observe.Renewed, "web-2", time.Minute),
 	)
-	p.chronicle.began = p.chronicle.began.Add(-55 * time.Minute)
+	p.history.observedSince = p.history.observedSince.Add(-55 * time.Minute)
 	page := read(p)
 	g.Expect(page).To(ContainSubstring("web-2 leads</p>"))
 	g.Expect(page).To(And(ContainSubstring("<h2>The last hour</h2>"), ContainSubstring("<span>−60 min</span><span>−45</span>")))
-	g.Expect(page).To(MatchRegexp(`<rect class="blank" x="(300|299)" y="0" width="(3300|3301)"`), "nobody looked before")
-	g.Expect(page).To(And(ContainSubstring("before this candidate looked</li>"), ContainSubstring("nobody</li>"), ContainSubstring("does not lead yet</li>")))
+	g.Expect(page).To(MatchRegexp(`<rect class="vacancy" x="(300|299)" y="0" width="(3300|3301)"`), "the page did not observe the election before")
+	g.Expect(page).To(And(ContainSubstring("not observed</li>"), ContainSubstring("no leader</li>"), ContainSubstring("leader-elect</li>")))
 	g.Expect(page).To(ContainSubstring(`<rect class="c0" x="600" y="0" width="600" height="40">`), "from 50 to 40 minutes ago")
 	g.Expect(page).To(ContainSubstring(`<rect class="c1" x="1800" y="26" width="600" height="14">`), "the stand-down")
 	g.Expect(page).To(MatchRegexp(`<rect class="c1" x="2400" y="0" width="(1200|1199)" height="40">`))
 	g.Expect(page).NotTo(ContainSubstring("forgotten"))
 	g.Expect(page).NotTo(ContainSubstring("renewed jobs"))
-	g.Expect(strings.Index(page, "web-1 did not renew")).To(BeNumerically(">", strings.Index(page, "web-2 won jobs")), "the latest first")
+	g.Expect(strings.Index(page, "web-1 did not renew")).To(BeNumerically(">", strings.Index(page, "web-2 won jobs")), "the latest event is first")
 	g.Expect(page).To(ContainSubstring(`<noscript><meta http-equiv="refresh"`))
 
-	p.chronicle.told(eventOf(observe.Evicted, "web-2", 0))
-	g.Expect(read(p)).To(ContainSubstring("Nobody leads"))
+	p.history.add(eventOf(observe.Evicted, "web-2", 0))
+	g.Expect(read(p)).To(ContainSubstring("No leader"))
 }
 
-func TestStatusShowsNoMoreOfTheLastHourThanWasSeen(t *testing.T) {
+func TestTheChartCoversTheObservedTime(t *testing.T) {
 	g := NewWithT(t)
 	for began, heading := range map[time.Duration]string{
 		0: "The last 4 minutes", 3 * time.Minute: "The last 4 minutes", 5 * time.Minute: "The last 20 minutes", 19 * time.Minute: "The last 20 minutes",
 		21 * time.Minute: "The last hour", 59 * time.Minute: "The last hour", 24 * time.Hour: "The last hour",
 	} {
-		p := told("jobs", eventOf(observe.Leading, "web-1", 2*time.Minute))
-		p.chronicle.began = p.chronicle.began.Add(-began)
+		p := pageWith("jobs", eventOf(observe.Leading, "web-1", 2*time.Minute))
+		p.history.observedSince = p.history.observedSince.Add(-began)
 		page := read(p)
 		g.Expect(page).To(ContainSubstring("<h2>" + heading + "</h2>"))
-		g.Expect(page).To(MatchRegexp(`<rect class="c0" x="\d+" y="0" width="(120|121)"`), "two minutes, by any scale")
+		g.Expect(page).To(MatchRegexp(`<rect class="c0" x="\d+" y="0" width="(120|121)"`), "two minutes, on each scale")
 	}
-	page := read(told("jobs"))
+	page := read(pageWith("jobs"))
 	g.Expect(page).To(ContainSubstring("<span>−4 min</span><span>−3</span><span>−2</span><span>−1</span><b>now</b>"))
 }
 
-func TestStatusKeepsNoMoreThanItShould(t *testing.T) {
+func TestTheHistoryIsBounded(t *testing.T) {
 	g := NewWithT(t)
-	p := told("jobs")
+	p := pageWith("jobs")
 	for range 10_000 {
-		p.chronicle.told(eventOf(observe.Elected, "web-1", 0))
+		p.history.add(eventOf(observe.Elected, "web-1", 0))
 	}
-	seen, _ := p.chronicle.look()
-	g.Expect(seen.events).To(HaveLen(chronicleLength))
-	g.Expect(seen.reigns).To(HaveLen(chronicleLength))
+	h, _ := p.history.snapshot()
+	g.Expect(h.events).To(HaveLen(historyLength))
+	g.Expect(h.terms).To(HaveLen(historyLength))
 }
 
-func TestStatusShowsNothingOfOthersRaw(t *testing.T) {
+func TestThePageEscapesAllTextFromOtherCandidates(t *testing.T) {
 	g := NewWithT(t)
 	const script = `<script>alert(1)</script>`
-	for _, name := range []string{clitest.Malice, script, `"><img src=x onerror=alert(1)>`, "a\ndata: b\n\nevent: c", "\r\r", "{{.Key}}", strings.Repeat("<", 100_000), "javascript:alert(1)"} {
+	for _, name := range []string{clitest.HostileText, script, `"><img src=x onerror=alert(1)>`, "a\ndata: b\n\nevent: c", "\r\r", "{{.Key}}", strings.Repeat("<", 100_000), "javascript:alert(1)"} {
 		e := eventOf(observe.Leading, name, time.Minute)
 		e.Leader.Metadata = map[string]string{name: name, "Term": "4711"}
 		e.Leader.Host, e.Leader.Since = name, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-		p := told(name, e, eventOf(observe.Elected, name, 0))
+		p := pageWith(name, e, eventOf(observe.Elected, name, 0))
 		text := name + " and more"
-		p.trouble.Store(&text)
+		p.observeError.Store(&text)
 		page := read(p)
 		g.Expect(len(page)).To(BeNumerically("<", 50_000))
-		g.Expect(strings.Count(page, "<script")).To(Equal(1), "our own")
+		g.Expect(strings.Count(page, "<script")).To(Equal(1), "only the script of the page")
 		g.Expect(page).NotTo(ContainSubstring("<img"))
-		g.Expect(page).NotTo(ContainSubstring("<dd>4711"), "nobody invents a fact")
-		clitest.Harmless(g, page, name)
+		g.Expect(page).NotTo(ContainSubstring("<dd>4711"), "metadata cannot add a fact")
+		clitest.ExpectPrintable(g, page, name)
 		d := xml.NewDecoder(strings.NewReader(page[strings.Index(page, "<svg"):strings.Index(page, "</svg>")]))
 		for {
 			token, err := d.Token()
@@ -180,12 +182,12 @@ func TestStatusShowsNothingOfOthersRaw(t *testing.T) {
 	}
 }
 
-func TestStatusTellsAChangeAtOnceAndOneMessageIsOneRendering(t *testing.T) {
+func TestReadersReceiveEachChangeAtOnceAsOneWholeMessage(t *testing.T) {
 	g := NewWithT(t)
-	p := told("jobs", eventOf(observe.Leading, "web-1\n\ndata: x", time.Minute))
+	p := pageWith("jobs", eventOf(observe.Leading, "web-1\n\ndata: x", time.Minute))
 	s := httptest.NewServer(p.handler())
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), clitest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), clitest.Timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/events", nil)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -208,21 +210,21 @@ func TestStatusTellsAChangeAtOnceAndOneMessageIsOneRendering(t *testing.T) {
 	}
 	g.Expect(message()).To(And(HavePrefix("<header>"), ContainSubstring("leads</p>"), HaveSuffix("</section>\n")))
 	began := time.Now()
-	p.chronicle.told(eventOf(observe.Released, "web-1\n\ndata: x", 0))
-	g.Expect(message()).To(ContainSubstring("Nobody leads"))
-	g.Expect(time.Since(began)).To(BeNumerically("<", refreshInterval), "not only with the next tick")
+	p.history.add(eventOf(observe.Released, "web-1\n\ndata: x", 0))
+	g.Expect(message()).To(ContainSubstring("No leader"))
+	g.Expect(time.Since(began)).To(BeNumerically("<", refreshInterval), "before the next refresh")
 	cancel()
 	g.Eventually(func() int { return len(p.readers) }).Should(BeZero())
 }
 
-func TestStatusHasRoomForSoManyThatFollow(t *testing.T) {
+func TestThePageLimitsTheReadersThatFollowTheEvents(t *testing.T) {
 	g := NewWithT(t)
-	p := told("jobs")
+	p := pageWith("jobs")
 	for range maxReaders {
 		p.readers <- struct{}{}
 	}
 	w := httptest.NewRecorder()
 	p.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/events", nil))
 	g.Expect(w.Code).To(Equal(http.StatusServiceUnavailable))
-	g.Expect(read(p)).To(ContainSubstring("Nobody leads"), "the page itself is there")
+	g.Expect(read(p)).To(ContainSubstring("No leader"), "the page itself has no limit")
 }

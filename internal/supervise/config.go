@@ -9,7 +9,10 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 )
 
-// Exit codes of run, as env, flock, nohup and timeout have them; all others are the program's own.
+// GuardianCommand is the hidden command of election-cli that makes a process a guardian: see [Guard].
+const GuardianCommand = "run-guardian"
+
+// Exit codes of run, the same as those of env, flock, nohup and timeout. Every other exit code is the program's own.
 const (
 	ExitTimedOut      = 124
 	ExitOwnError      = 125
@@ -18,93 +21,96 @@ const (
 	ExitSignal        = 128 // plus the number of the signal
 )
 
-// What happens to the program when leadership ends.
+// Values of Config.OnLost: what run does to the program when leadership ends.
 const (
 	OnLostTerminate = "terminate"
 	OnLostSignal    = "signal"
 )
 
-// Which ends of the program it is started again after.
+// Values of Config.Restart: after which exits run starts the program again.
 const (
 	RestartNever     = "never"
 	RestartOnFailure = "on-failure"
 	RestartAlways    = "always"
 )
 
-// What happens to leadership while a program that ended is not yet started again.
+// Values of Config.OnExit: whether run releases or keeps the key between an exit of the program and the next start.
 const (
 	OnExitRelease = "release"
 	OnExitKeep    = "keep"
 )
 
-// Config is what the command line of run says.
+// Config is the command line of run. A field whose name ends in Set reports whether the user gave that flag.
 type Config struct {
-	*cli.Env
-	Key, Name       string
-	MaxWait         time.Duration
-	NoWait          bool
-	Conflict        int
-	Grace           time.Duration
-	Interval        time.Duration
-	StandDown       time.Duration
-	OnLost          string
-	Won, Lost       string
-	Restart, OnExit string
-	Verbose, Quiet  bool
-	MaxWaitSet      bool
-	ConflictSet     bool
-	GraceSet        bool
-	IntervalSet     bool
-	StandDownSet    bool
-	WonSet, LostSet bool
-	OnExitSet       bool
+	*cli.Env  // Argv is the program with its arguments
+	Key, Name string
+
+	// Waiting to lead.
+	MaxWait          time.Duration
+	NoWait           bool
+	ConflictExitCode int // with NoWait, if another candidate leads
+
+	// How each lease is divided; see the package documentation.
+	Grace     time.Duration
+	Interval  time.Duration
+	StandDown time.Duration
+
+	// What happens to the program and to the key.
+	OnLost                string
+	WonSignal, LostSignal string // with OnLostSignal
+	Restart, OnExit       string
+
+	Verbose, Quiet bool
+
+	MaxWaitSet, ConflictExitCodeSet     bool
+	GraceSet, IntervalSet, StandDownSet bool
+	WonSignalSet, LostSignalSet         bool
+	OnExitSet                           bool
 }
 
-// check finds what is wrong with the flags before anything is begun.
-func (r *Config) check() error {
+// validate fills in defaults, and returns the first thing that is wrong with the command line. It runs before run starts or dials
+// anything.
+func (r *Config) validate() error {
 	if r.Name == "" {
 		r.Name = cli.DefaultName()
 	}
-	if !r.ConflictSet {
-		r.Conflict = cli.ExitNegative
+	if !r.ConflictExitCodeSet {
+		r.ConflictExitCode = cli.ExitNegative
 	}
-	tells := r.OnLost == OnLostSignal
+	signals := r.OnLost == OnLostSignal
 	switch {
 	case len(r.Argv) == 0:
-		return errors.New("put -- before the program, as in 'election-cli run KEY -- PROGRAM ARGS...', so that its flags are its own")
+		return errors.New("there is no program after --: put -- before the program, as in 'election-cli run KEY -- PROGRAM ARGS...'")
 	case r.Argv[0] == "":
-		return errors.New("the program after -- is empty: name one")
+		return errors.New("the program after -- is empty: give its name or path")
 	case r.NoWait && r.MaxWaitSet:
-		return errors.New("--no-wait and --max-wait contradict each other: leave one out")
-	case tells && (r.NoWait || r.MaxWaitSet):
-		return errors.New("--on-lost=signal starts the program at once: leave out --no-wait and --max-wait, which are about waiting to start it")
-	case !tells && (r.WonSet || r.LostSet):
-		return errors.New("--won and --lost are signals for a program that runs all the time: give --on-lost=signal too, or leave them out")
-	case r.ConflictSet && !r.NoWait:
-		return errors.New("--conflict-exit-code is that of --no-wait: give --no-wait too, or leave it out")
-	case r.Conflict < 0 || r.Conflict > 255:
-		return fmt.Errorf("--conflict-exit-code %d: give a code from 0 to 255", r.Conflict)
+		return errors.New("--no-wait and --max-wait exclude each other: give only one of them")
+	case signals && (r.NoWait || r.MaxWaitSet):
+		return errors.New("--on-lost=signal starts the program without waiting to lead: leave out --no-wait and --max-wait")
+	case !signals && (r.WonSignalSet || r.LostSignalSet):
+		return errors.New("--won and --lost need --on-lost=signal: give that flag too, or leave them out")
+	case r.ConflictExitCodeSet && !r.NoWait:
+		return errors.New("--conflict-exit-code needs --no-wait: give that flag too, or leave it out")
+	case r.ConflictExitCode < 0 || r.ConflictExitCode > 255:
+		return fmt.Errorf("--conflict-exit-code %d is not an exit code: give a number from 0 to 255", r.ConflictExitCode)
 	case r.OnExitSet && r.Restart == RestartNever:
-		return errors.New("--on-exit is about a program that is started again: give --restart too, or leave it out")
+		return errors.New("--on-exit needs --restart: give that flag too, or leave it out")
 	case r.Verbose && r.Quiet:
-		return errors.New("--verbose and --quiet contradict each other: leave one out")
+		return errors.New("--verbose and --quiet exclude each other: give only one of them")
 	}
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
 		set   bool
-		least time.Duration
+		min   time.Duration
 	}{
 		{"--max-wait", r.MaxWait, r.MaxWaitSet, 0}, {"--grace", r.Grace, r.GraceSet, 0},
 		{"--interval", r.Interval, r.IntervalSet, 10 * time.Millisecond}, {"--stand-down", r.StandDown, r.StandDownSet, 0},
 	} {
-		if d.set && d.value < d.least {
-			return fmt.Errorf("%s %v is too short: give at least %v, or leave it out", d.flag, d.value, d.least)
+		if d.set && d.value < d.min {
+			return fmt.Errorf("%s %v is too short: give at least %v, or leave it out", d.flag, d.value, d.min)
 		}
 	}
-	_, err := election.NewElection(r.Name, r.Key, cli.Unbound{})
-	return cli.InFlags(err)
+	_, err := election.NewElection(r.Name, r.Key, cli.PlaceholderBucket{})
+	return cli.AsFlagError(err)
 }
-
-// GuardianCommand is the command, not for users, that a process runs as to be a guardian.
-const GuardianCommand = "run-guardian"

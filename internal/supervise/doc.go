@@ -1,32 +1,64 @@
-// Package supervise runs a program while this host leads an election.
+// Package supervise implements the command run of election-cli: it runs a program while this host leads an election.
 //
-// It promises that the program is dead before the lease is over: the program and all processes of its group. So the program never runs on
-// two hosts at once, whatever happens to this process, to the network or to the server, within these limits:
+// # The promise
 //
-//   - A process that leaves the program's group, as a daemon does, is not ended.
-//   - A program that becomes another user cannot be ended, unless this process may signal that user's processes.
-//   - Where somebody deletes or overwrites the key the lease is over at once, and the program is killed when that is noticed.
+// The program is dead before the lease ends: the program's process and every other process of its process group. So the program never
+// runs on two hosts at once, whatever happens to this process, to the network or to the server, within these limits:
+//
+//   - A process that leaves the program's process group, as a daemon does, is not killed.
+//   - A program that changes its user cannot be killed, unless this process may signal the processes of that user.
+//   - If somebody deletes or overwrites the key, the lease ends at once. The program is killed as soon as this process learns of that.
+//   - After a suspension of the machine the program may run until this process has read the clocks again, which it does every 100 ms.
+//     No clock of a virtual machine counts the time for which its host pauses it.
+//   - A machine that is so overloaded that a KILL takes longer than the kill time and the margin (below) kills the program late.
+//
+// The fencing token in the program's environment protects a resource within these limits too.
+//
+// The promise holds for --on-lost=terminate. With --on-lost=signal the program runs all the time, on every host, and only receives a
+// signal when leadership begins and another when it ends.
 //
 // # The arithmetic
 //
-// A lease is spent like this, from the renewal that began it:
+// The time from a renewal, which counts from the moment at which the renewal was sent, to the earliest moment at which the server may
+// expire the key is one TTL of the bucket. It is divided like this:
 //
-//	renewed          next renewal due         TERM            KILL      the lease ends
-//	   ├──────── interval ────────┼──── retry ────┼──── grace ────┼── death ──┤   margin, TTL
+//	renewed           next renewal due        TERM         KILL            lease ends    key may expire
+//	   ├──────── interval ────────┼──── retry ───┼── grace ───┼── kill time ───┼─── margin ────┤
 //
-// The margin, max(50 ms, TTL/50), is the library's: the lease ends that much before the key may expire. The interval is 0.75 of the TTL
-// unless it is given. Of what is left, death is a third, from 25 ms to 500 ms: the time that a busy host may take to kill a group. Retry is
-// half, at most 3 s: the time in which a renewal that failed may be tried again before the program has to end. Grace is the rest, at most
-// 10 s unless more was asked for. A grace that leaves less for retry is refused, with the ways out.
+// The parts are:
 //
-// # Who ends the program
+//   - The margin is the library's lease margin: TTL/50, at least 50 ms.
+//   - The interval is 0.75 of the TTL, unless --interval gives another.
+//   - The rest is the room for retry, grace and kill time.
+//   - The kill time is the time that a busy host may need to kill a process group: a third of the room, at least 25 ms and at most 500 ms.
+//   - The retry time is for further attempts after a renewal that failed: at least half of the room, or 3 s if that is less.
+//   - The grace is the time that the program has to exit after TERM: what is left of the room, at most 10 s. --grace gives another; a
+//     --grace that leaves too little retry time is refused, and the error names the values that fit.
 //
-//   - This process, by TERM and then by KILL, when leadership ends or the lease is not renewed. It reads the clocks every 100 ms, as timers
-//     stop while a machine is suspended.
-//   - A guardian, should this process be stopped: a second process that is told with each renewal when to kill the group, half of death
-//     before the lease ends.
-//   - The guardian too, should this process be killed: then its input ends, and it kills the group at once.
-//   - The system, should both be killed: on Linux the program gets KILL when the thread that started it ends.
+// Two examples with the defaults:
 //
-// A program is started behind a gate: its process exists and the guardian knows of it before the program itself begins.
+//	TTL 2 s:   1.5 s interval  + 225 ms retry + 75 ms grace + 150 ms kill time + 50 ms margin
+//	TTL 30 s:  22.5 s interval + 3 s retry    + 3.4 s grace + 500 ms kill time + 600 ms margin
+//
+// # Four ways to kill the program
+//
+//   - This process sends TERM and then KILL when leadership ends or the lease is not renewed in time. It reads the clocks every 100 ms,
+//     because timers do not advance while a machine is suspended.
+//   - If this process is stopped (SIGSTOP), the guardian kills the process group. The guardian is a second process. It learns after each
+//     renewal when to kill the group: in the middle of the kill time.
+//   - If this process is killed, the guardian's input ends, and the guardian kills the group at once.
+//   - If both are killed, Linux kills the program, but not the rest of its group, when the thread that started it ends. On macOS the
+//     program goes on.
+//
+// If only the guardian is killed, this process starts another one second later.
+//
+// With --on-lost=signal this process and the guardian send the --lost signal in place of TERM and KILL, at the latest one grace before
+// the lease ends. The guardian still kills the group if this process is killed.
+//
+// A program starts behind a gate: its process exists, and the guardian knows of the process, before that process executes the program.
+//
+// # Where to read on
+//
+// [Config.Run] starts the guardian and then one of two modes: runTerminateMode, or runSignalMode for --on-lost=signal. Both call campaign
+// to take part in the election, and runProgram to start the program and to supervise it until its group is gone.
 package supervise

@@ -15,44 +15,45 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 )
 
-// gateName is the command that a program is until its guardian knows of it. What a program starts before that, nobody
-// would end should this process be killed just then.
-const gateName = "run-gate"
+// gateCommand names a process that waits at the gate: the process which will become the program, until its guardian knows of
+// it. Without the gate, processes that the program starts first would outlive this process if it were killed at that moment.
+const gateCommand = "run-gate"
 
-// Of a process behind the gate.
+// The protocol with a process at the gate.
 const (
-	gateFD   = 3 // says a byte when the program may begin, and ends if it may not
-	faultFD  = 4 // takes the error number if the program cannot be executed, and is closed when it is
-	gateArgs = 3 // arguments before those of the program: this one's name, gateName and the program's path
+	gateFD   = 3 // delivers one byte when the process may execute the program; ends without a byte if it may not
+	errnoFD  = 4 // takes the error number in decimal if the program cannot be executed; closes when the program is executed
+	gateArgs = 3 // number of arguments before the program's own: this command's name, gateCommand, the program's path
 )
 
-// startGated starts a program behind the gate, which opens when guard has returned without an error.
-func startGated(cmd *exec.Cmd, guard func(pid int) error) (err error) {
+// startAtGate starts a process that waits at the gate and calls register with its number. When register returns nil, the
+// process executes the program; startAtGate returns when it has, or the error. After an error the process is gone.
+func startAtGate(cmd *exec.Cmd, register func(pid int) error) (err error) {
 	path := cmd.Path
-	if cmd.Path, err = ownPath(); err != nil {
+	if cmd.Path, err = executablePath(); err != nil {
 		return err
 	}
-	cmd.Args = append([]string{"election-cli", gateName, path}, cmd.Args...)
-	farGate, gate, err := os.Pipe()
+	cmd.Args = append([]string{"election-cli", gateCommand, path}, cmd.Args...)
+	childGate, gate, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = gate.Close() }()
-	fault, farFault, err := os.Pipe()
+	errno, childErrno, err := os.Pipe()
 	if err != nil {
-		_ = farGate.Close()
+		_ = childGate.Close()
 		return err
 	}
-	defer func() { _ = fault.Close() }()
-	cmd.ExtraFiles = []*os.File{farGate, farFault}
+	defer func() { _ = errno.Close() }()
+	cmd.ExtraFiles = []*os.File{childGate, childErrno}
 	err = cmd.Start()
-	_, _ = farGate.Close(), farFault.Close()
+	_, _ = childGate.Close(), childErrno.Close()
 	if err != nil {
 		return err
 	}
-	if err = guard(cmd.Process.Pid); err == nil {
+	if err = register(cmd.Process.Pid); err == nil {
 		_, _ = gate.Write([]byte{0})
-		err = faultFrom(fault, path)
+		err = awaitExec(errno, path)
 	}
 	if err != nil {
 		_ = gate.Close()
@@ -61,29 +62,29 @@ func startGated(cmd *exec.Cmd, guard func(pid int) error) (err error) {
 	return err
 }
 
-// faultFrom waits until a program is executed, and returns the error if it cannot be.
-func faultFrom(fault io.Reader, path string) error {
-	text, err := io.ReadAll(fault)
+// awaitExec waits until the program at path is executed, or returns the error that the system reported.
+func awaitExec(errno io.Reader, path string) error {
+	text, err := io.ReadAll(errno)
 	if number, _ := strconv.Atoi(string(text)); number != 0 {
 		return &os.PathError{Op: "exec", Path: path, Err: syscall.Errno(number)}
 	}
 	return err
 }
 
-// PassGate makes this process the program that its arguments name, once it may begin, if they say that it is behind the
-// gate. Else it returns at once.
+// PassGate turns this process into the program that its arguments name, once the process that started it opens the gate. It
+// exits if the gate stays shut. It returns at once if the arguments are those of any other process. Call it first in main.
 func PassGate(args []string) {
-	if len(args) <= gateArgs || args[1] != gateName {
+	if len(args) <= gateArgs || args[1] != gateCommand {
 		return
 	}
 	runtime.LockOSThread()
-	endWithParent()
-	gate, fault := os.NewFile(gateFD, "gate"), os.NewFile(faultFD, "fault")
+	dieWithParent()
+	gate, errno := os.NewFile(gateFD, "gate"), os.NewFile(errnoFD, "errno")
 	syscall.CloseOnExec(gateFD)
-	syscall.CloseOnExec(faultFD)
+	syscall.CloseOnExec(errnoFD)
 	if n, _ := gate.Read(make([]byte, 1)); n == 1 {
 		if number := syscall.Errno(0); errors.As(syscall.Exec(args[2], args[gateArgs:], os.Environ()), &number) {
-			_, _ = fmt.Fprint(fault, int(number))
+			_, _ = fmt.Fprint(errno, int(number))
 		}
 	}
 	os.Exit(cli.ExitFailure)

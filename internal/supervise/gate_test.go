@@ -19,8 +19,8 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 )
 
-// TestAProgramDoesNotBeginBeforeItsGuardianKnowsOfIt lets it have all the time to, and then does not let it begin.
-func TestAProgramDoesNotBeginBeforeItsGuardianKnowsOfIt(t *testing.T) {
+// TestProgramDoesNotBeginBeforeItsGuardianKnowsOfIt keeps the gate shut for a while, and then refuses to open it.
+func TestProgramDoesNotBeginBeforeItsGuardianKnowsOfIt(t *testing.T) {
 	g := NewWithT(t)
 	began := filepath.Join(t.TempDir(), "began")
 	refused := errors.New("refused")
@@ -28,17 +28,17 @@ func TestAProgramDoesNotBeginBeforeItsGuardianKnowsOfIt(t *testing.T) {
 	pid := 0
 	_, err := startProgram(cmd, false, func(p int) error {
 		pid = p
-		told := NewGomega(func(message string, _ ...int) { t.Error(message) }) // as this is not the goroutine of the test
-		told.Consistently(func() error { _, err := os.Stat(began); return err }).WithTimeout(200 * time.Millisecond).Should(MatchError(os.ErrNotExist))
+		g := NewGomega(func(message string, _ ...int) { t.Error(message) }) // FailNow needs the goroutine of the test, and this is another
+		g.Consistently(func() error { _, err := os.Stat(began); return err }).WithTimeout(200 * time.Millisecond).Should(MatchError(os.ErrNotExist))
 		return refused
 	})
 	g.Expect(err).To(MatchError(refused))
-	g.Expect(unix.Kill(pid, 0)).To(MatchError(unix.ESRCH), "what was behind the gate has ended")
+	g.Expect(unix.Kill(pid, 0)).To(MatchError(unix.ESRCH), "the process at the gate has ended")
 	g.Expect(began).NotTo(BeAnExistingFile())
 }
 
-// TestAProgramBehindTheGateIsTheOneThatWasAskedFor has it tell all that it was given, open files included.
-func TestAProgramBehindTheGateIsTheOneThatWasAskedFor(t *testing.T) {
+// TestGateDoesNotChangeArgumentsEnvironmentOrOpenFiles compares a program that passed the gate with one that was started directly.
+func TestGateDoesNotChangeArgumentsEnvironmentOrOpenFiles(t *testing.T) {
 	g := NewWithT(t)
 	folder := t.TempDir()
 	script := func(name string) *exec.Cmd {
@@ -46,29 +46,29 @@ func TestAProgramBehindTheGateIsTheOneThatWasAskedFor(t *testing.T) {
 		cmd.Env = []string{"A=a b", "B=" + filepath.Join(folder, name), "NATS_TIMEOUT=nonsense", "PATH=" + os.Getenv("PATH")}
 		return cmd
 	}
-	g.Expect(script("plain").Run()).To(MatchError("exit status 3"))
-	p, err := startProgram(script("gated"), false, func(int) error { return nil })
+	g.Expect(script("direct").Run()).To(MatchError("exit status 3"))
+	p, err := startProgram(script("gate"), false, func(int) error { return nil })
 	g.Expect(err).NotTo(HaveOccurred())
-	<-p.ended
-	g.Expect(p.code()).To(Equal(3))
-	plain, err := os.ReadFile(filepath.Join(folder, "plain"))
+	<-p.exited
+	g.Expect(p.exitCode()).To(Equal(3))
+	direct, err := os.ReadFile(filepath.Join(folder, "direct"))
 	g.Expect(err).NotTo(HaveOccurred())
-	gated, err := os.ReadFile(filepath.Join(folder, "gated"))
+	gate, err := os.ReadFile(filepath.Join(folder, "gate"))
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(string(gated)).To(Equal(string(plain)))
+	g.Expect(string(gate)).To(Equal(string(direct)))
 }
 
-func TestAProgramThatCannotBeExecutedIsSaidToBe(t *testing.T) {
+func TestProgramThatCannotBeExecutedIsReported(t *testing.T) {
 	g := NewWithT(t)
 	script := filepath.Join(t.TempDir(), "script")
 	g.Expect(os.WriteFile(script, []byte("#!/nothing/there\n"), 0o755)).To(Succeed())
 	_, err := startProgram(exec.Command(script), false, func(int) error { return nil })
 	g.Expect(err).To(MatchError(os.ErrNotExist))
-	g.Expect(notStarted("script", err)).To(MatchError("program script is not found: no such file or directory"))
+	g.Expect(startError("script", err)).To(MatchError("program script is not found: no such file or directory"))
 }
 
-// TestNoProgramBeginsInATermThatIsOver has run find, when it is about to start the program, that it was stopped.
-func TestNoProgramBeginsInATermThatIsOver(t *testing.T) {
+// TestProgramDoesNotBeginInATermThatIsOver starts a program in a term that ended, as if this process had been stopped before.
+func TestProgramDoesNotBeginInATermThatIsOver(t *testing.T) {
 	g := NewWithT(t)
 	began := filepath.Join(t.TempDir(), "began")
 	orders, in, err := os.Pipe()
@@ -81,17 +81,17 @@ func TestNoProgramBeginsInATermThatIsOver(t *testing.T) {
 	_, err = r.start(&election.Term{})
 	g.Expect(err).To(MatchError(errLeaseOver))
 	g.Expect(began).NotTo(BeAnExistingFile())
-	g.Expect(r.guardian.last).To(Equal(order{}), "there is nothing to guard")
+	g.Expect(r.guardian.last).To(Equal(order{}), "the guardian has no group to kill")
 }
 
-func TestAGuardianThatDoesNotReadIsNotWaitedFor(t *testing.T) {
+func TestOrdersDoNotWaitForAGuardianThatDoesNotRead(t *testing.T) {
 	g := NewWithT(t)
 	orders, in, err := os.Pipe()
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _, _ = orders.Close(), in.Close() }()
-	deaf := &guardian{in: in}
-	for n := range 5000 { // more than a pipe takes
-		deaf.tell(order{Group: n + 1})
+	guard := &guardian{in: in}
+	for n := range 5000 { // more than fit into a pipe
+		guard.setOrder(order{Group: n + 1})
 	}
 	var first order
 	g.Expect(json.NewDecoder(orders).Decode(&first)).To(Succeed())

@@ -19,9 +19,12 @@ import (
 	"github.com/natscampaign/election/internal/clitest"
 )
 
-// TestAGuardianThatWasStoppedHeedsANewerOrderFirst stops it until an order is due that was replaced meanwhile. Which of
-// the two it sees first would be left to chance, so it is tried some times.
-func TestAGuardianThatWasStoppedHeedsANewerOrderFirst(t *testing.T) {
+// TestGuardianThatWasStoppedCarriesOutOnlyTheNewestOrder stops a guardian until an order is due, and replaces that order
+// meanwhile. Without care chance decides which of the two events the guardian sees first, so the test repeats this.
+func TestGuardianThatWasStoppedCarriesOutOnlyTheNewestOrder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("orders fall due in real time: not with -short")
+	}
 	t.Parallel()
 	g := NewWithT(t)
 	target := exec.Command("sleep", "1000")
@@ -42,69 +45,70 @@ func TestAGuardianThatWasStoppedHeedsANewerOrderFirst(t *testing.T) {
 	for range 5 {
 		due := time.Now().Add(time.Second)
 		g.Expect(orders.Encode(orderIn(time.Until(due)))).To(Succeed())
-		time.Sleep(100 * time.Millisecond) // for it to wait for that
+		time.Sleep(100 * time.Millisecond) // until the guardian waits for that instant
 		g.Expect(cmd.Process.Signal(unix.SIGSTOP)).To(Succeed())
 		g.Expect(orders.Encode(orderIn(time.Minute))).To(Succeed())
 		if time.Now().After(due) {
-			t.Skip("this host is too slow to have it stopped in time")
+			t.Skip("this host is too slow to stop the guardian in time")
 		}
 		time.Sleep(time.Until(due.Add(50 * time.Millisecond)))
 		g.Expect(cmd.Process.Signal(unix.SIGCONT)).To(Succeed())
 		g.Consistently(ended).WithTimeout(50 * time.Millisecond).ShouldNot(Receive())
 	}
 	g.Expect(orders.Encode(orderIn(0))).To(Succeed())
-	g.Eventually(ended).WithTimeout(clitest.Patience).Should(Receive())
+	g.Eventually(ended).WithTimeout(clitest.Timeout).Should(Receive())
 }
 
-// leads returns a run that leads for long yet, with a guardian that nobody looks after, and the term.
-func leads(t *testing.T) (*runner, election.Term) {
+// leadingRunner returns a runner in the term of a long lease. Its guardian has a pipe but no process.
+func leadingRunner(t *testing.T) (*runner, election.Term) {
 	t.Helper()
-	term := clitest.New(t, clitest.Quiet).Lead()
+	term := clitest.New(t, clitest.LongTTL).StartLeader()
 	orders, in, err := os.Pipe()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _, _ = orders.Close(), in.Close() })
 	r := &runner{Config: &Config{}, log: slog.New(slog.DiscardHandler), guardian: &guardian{in: in}, lost: unix.SIGUSR2}
-	r.times.Store(&leaseTimes{grace: time.Millisecond, death: leastDeath})
+	r.times.Store(&leaseTimes{grace: time.Millisecond, killTime: minKillTime})
 	return r, term
 }
 
-// TestALeaderWhoseGuardianToldOfTheLossLeadsNoLonger has run find its lease renewed when it goes on after it was stopped.
-func TestALeaderWhoseGuardianToldOfTheLossLeadsNoLonger(t *testing.T) {
+// TestLeadershipEndsOnceTheGuardianHasSignalledItsLoss renews the lease all the same, as if this process had been stopped between
+// the renewal and the new order.
+func TestLeadershipEndsOnceTheGuardianHasSignalledItsLoss(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	r, term := leads(t)
-	p := &program{pid: os.Getpid(), ended: make(chan struct{})}
+	r, term := leadingRunner(t)
+	p := &program{pid: os.Getpid(), exited: make(chan struct{})}
 	r.guardian.last = orderAt(time.Now().Add(-time.Second), order{Group: p.pid, Target: p.pid, Signal: r.lost})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	r.awaitLoss(ctx, p, term)
-	g.Expect(ctx.Err()).NotTo(HaveOccurred(), "it did not go on as a leader")
+	g.Expect(ctx.Err()).NotTo(HaveOccurred(), "awaitLoss returned before its context ended")
 }
 
-// TestAProgramThatItsGuardianKilledDidNotEndByItself has the order be renewed between the two.
-func TestAProgramThatItsGuardianKilledDidNotEndByItself(t *testing.T) {
+// TestOrderThatFellDueBeforeItsReplacementIsReported delays setOrder, as if this process were stopped just before the new order is written.
+func TestOrderThatFellDueBeforeItsReplacementIsReported(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	r, term := leads(t)
-	p := &program{pid: os.Getpid(), ended: make(chan struct{})}
+	r, term := leadingRunner(t)
+	p := &program{pid: os.Getpid(), exited: make(chan struct{})}
 	r.guardian.last = orderAt(time.Now().Add(20*time.Millisecond), order{Group: p.pid, Target: -p.pid, Signal: unix.SIGKILL})
-	r.guardian.mu.Lock() // it is stopped while it tells
-	late := make(chan bool)
-	go func() { late <- r.guardian.tell(r.orderFor(p.pid, &term)) }()
+	r.guardian.mu.Lock() // holds up setOrder until the order is due
+	wasDue := make(chan bool)
+	go func() { wasDue <- r.guardian.setOrder(r.guardianOrder(p.pid, &term)) }()
 	time.Sleep(50 * time.Millisecond)
 	r.guardian.mu.Unlock()
-	g.Expect(<-late).To(BeTrue())
-	g.Expect(r.guardian.tell(r.orderFor(p.pid, &term))).To(BeFalse(), "the order after that is not due")
+	g.Expect(<-wasDue).To(BeTrue())
+	g.Expect(r.guardian.setOrder(r.guardianOrder(p.pid, &term))).To(BeFalse(), "the new order is not due")
 }
 
-// TestAProgramThatIsGoneIsNotOrderedAnew has its group be gone just before run tells the guardian of its lease.
-func TestAProgramThatIsGoneIsNotOrderedAnew(t *testing.T) {
+// TestGuardianGetsNoOrderForAGroupThatIsGone removes the group just before the runner replaces the guardian's order.
+func TestGuardianGetsNoOrderForAGroupThatIsGone(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	r, term := leads(t)
-	p := &program{pid: os.Getpid(), ended: make(chan struct{}), gone: true}
+	r, term := leadingRunner(t)
+	p := &program{pid: os.Getpid(), exited: make(chan struct{}), gone: true}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	r.awaitLoss(ctx, p, term)
-	g.Expect(r.guardian.last).To(Equal(order{}), "its number may be somebody else's")
+	g.Expect(r.guardian.last).To(Equal(order{}), "another group may have the number")
 }

@@ -18,39 +18,39 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-// program is one run of the program, in a process group of its own that has the program's number.
+// program is one run of the program, in a process group of its own, whose number is the program's process number.
 type program struct {
-	pid      int
-	terminal bool // whether it has the terminal
-	started  time.Time
-	says     *slog.Logger       // of signals that may not be sent
-	ended    chan struct{}      // closed when the program itself has ended; its group may go on
-	status   syscall.WaitStatus // valid then
+	pid         int
+	hasTerminal bool // whether the program was started in the foreground of the terminal
+	started     time.Time
+	log         *slog.Logger       // for signals that the system refuses to send
+	exited      chan struct{}      // closed when the program itself has exited; other processes of its group may still run
+	status      syscall.WaitStatus // valid once exited is closed
 
-	mu     sync.Mutex
-	gone   bool           // whether the group is gone too, so that its number may be somebody else's
-	denied bool           // whether a signal could not be sent, which is said once
-	told   syscall.Signal // with which it was told to end first; 0 if it was not
-	when   time.Time      // it was told
-	news   chan struct{}  // receives when it was told
+	mu            sync.Mutex
+	gone          bool           // whether the group is gone too: another group may get its number, so nothing may signal it any more
+	denied        bool           // whether the system has refused to send a signal, which is logged once
+	termSignal    syscall.Signal // the first signal that asked the program to exit; 0 if there was none
+	terminated    time.Time      // when that signal was sent
+	onTermination chan struct{}  // receives when that signal is sent
 }
 
-// findProgram returns where the program is that is called name, or the exit code for one that cannot be run.
+// findProgram returns the path of the named program, or an error with the exit code for a program that cannot be executed.
 func findProgram(name string) (string, error) {
 	path, err := exec.LookPath(name)
-	if err == nil || errors.Is(err, exec.ErrDot) { // whoever has . in the PATH means it
+	if err == nil || errors.Is(err, exec.ErrDot) { // a user with . in PATH wants it there
 		return path, nil
 	}
-	return "", notStarted(name, err)
+	return "", startError(name, err)
 }
 
-// notStarted returns the exit code for a program that could not be started.
-func notStarted(name string, err error) *cli.ExitError {
+// startError returns the error, with its exit code, for a program that could not be started.
+func startError(name string, err error) *cli.ExitError {
 	if inner := errors.Unwrap(err); inner != nil {
-		err = inner // the name is said already
+		err = inner // the outer error repeats the name
 	}
 	if errors.Is(err, exec.ErrNotFound) {
-		return &cli.ExitError{Code: ExitNotFound, Message: "program " + terminal.Printable(name) + " is not found: name one that is in PATH, or give its path"}
+		return &cli.ExitError{Code: ExitNotFound, Message: "program " + terminal.Printable(name) + " is not found: give the name of a program in PATH, or its path"}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return &cli.ExitError{Code: ExitNotFound, Message: "program " + terminal.Printable(name) + " is not found: " + err.Error()}
@@ -58,16 +58,16 @@ func notStarted(name string, err error) *cli.ExitError {
 	return &cli.ExitError{Code: ExitNotExecutable, Message: "program " + terminal.Printable(name) + " cannot be executed: " + err.Error()}
 }
 
-// startProgram starts a program once guard, which is called with its number, has returned without an error. Should this
-// process be killed or stopped at any point, the program either does not begin or is known to its guardian.
-func startProgram(cmd *exec.Cmd, terminal bool, guard func(pid int) error) (*program, error) {
-	cmd.SysProcAttr = programAttributes(terminal)
-	p := &program{terminal: terminal, ended: make(chan struct{}), news: make(chan struct{}, 1)}
+// startProgram starts a process, calls register with its number, and has the process execute the program if register returns
+// nil. If this process is killed or stopped at any point, either the program does not begin or its guardian knows of it.
+func startProgram(cmd *exec.Cmd, hasTerminal bool, register func(pid int) error) (*program, error) {
+	cmd.SysProcAttr = programAttributes(hasTerminal)
+	p := &program{hasTerminal: hasTerminal, exited: make(chan struct{}), onTermination: make(chan struct{}, 1)}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the program is to end with this process, not with one of its threads
+		runtime.LockOSThread() // Linux kills the program when the thread that started it ends: keep that thread until the program exits
 		defer runtime.UnlockOSThread()
-		err := startGated(cmd, guard)
+		err := startAtGate(cmd, register)
 		if err == nil {
 			p.pid, p.started = cmd.Process.Pid, time.Now()
 		}
@@ -75,24 +75,24 @@ func startProgram(cmd *exec.Cmd, terminal bool, guard func(pid int) error) (*pro
 		if err == nil {
 			_ = cmd.Wait()
 			p.status, _ = cmd.ProcessState.Sys().(syscall.WaitStatus)
-			close(p.ended)
+			close(p.exited)
 		}
 	}()
 	return p, <-started
 }
 
-// over says whether the program itself has ended.
-func (p *program) over() bool {
+// hasExited reports whether the program itself has exited.
+func (p *program) hasExited() bool {
 	select {
-	case <-p.ended:
+	case <-p.exited:
 		return true
 	default:
 		return false
 	}
 }
 
-// code returns the exit code of a program that has ended, as a shell has it.
-func (p *program) code() int {
+// exitCode returns the exit code of a program that has exited, as shells report it.
+func (p *program) exitCode() int {
 	if p.status.Signaled() {
 		return ExitSignal + int(p.status.Signal())
 	}
@@ -112,32 +112,32 @@ func (p *program) signalGroup(s syscall.Signal) {
 func (p *program) signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.gone && !p.over() {
+	if !p.gone && !p.hasExited() {
 		p.send(p.pid, s)
 	}
 }
 
-// send sends a signal to the program, or to its group. One that is not permitted, as to a program that became root by
-// sudo, is said aloud: nothing else ends that program either. The caller holds mu.
+// send sends a signal to the program, or to its group. It logs the first refusal for lack of permission, for example because
+// the program became root by sudo: the guardian cannot kill such a program either. The caller holds mu.
 func (p *program) send(to int, s syscall.Signal) {
 	err := unix.Kill(to, s)
 	if runtime.GOOS == "darwin" && to < 0 && errors.Is(err, unix.EPERM) {
-		err = unix.Kill(p.pid, 0) // the group's answer is the same where all of it has ended and was not waited for
+		err = unix.Kill(p.pid, 0) // macOS returns EPERM for a group of zombies too
 	}
 	if err != nil && !errors.Is(err, unix.ESRCH) && !p.denied {
 		p.denied = true
-		p.says.Error("Program cannot be signalled and may outlive its lease: run election-cli as the user that the program becomes, "+
-			"or have the program remain the user that it is started as", "pid", p.pid, "signal", unix.SignalName(s), "error", err)
+		p.log.Error("Program cannot be signalled and may outlive its lease: run election-cli as the user that the program becomes, "+
+			"or do not let the program change its user", "pid", p.pid, "signal", unix.SignalName(s), "error", err)
 	}
 }
 
-// tell tells the group to end. What was stopped is continued, so that it can.
-func (p *program) tell(s syscall.Signal) {
+// terminate asks the group to exit. It also continues stopped processes of the group, because those cannot exit.
+func (p *program) terminate(s syscall.Signal) {
 	p.mu.Lock()
-	if p.told == 0 {
-		p.told, p.when = s, time.Now()
+	if p.termSignal == 0 {
+		p.termSignal, p.terminated = s, time.Now()
 		select {
-		case p.news <- struct{}{}:
+		case p.onTermination <- struct{}{}:
 		default:
 		}
 	}
@@ -146,18 +146,19 @@ func (p *program) tell(s syscall.Signal) {
 	p.signalGroup(unix.SIGCONT)
 }
 
-// toldAt returns the signal with which the program was told to end first, 0 if it was not, and when.
-func (p *program) toldAt() (syscall.Signal, time.Time) {
+// termination returns the first signal that asked the program to exit, and when it was sent; 0 if there was none.
+func (p *program) termination() (syscall.Signal, time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.told, p.when
+	return p.termSignal, p.terminated
 }
 
-// remains says whether anything is left of the group of a program that has ended.
-func (p *program) remains() bool {
+// groupGone reports whether no process of the group runs any more. Call it only after the program itself has exited. It reaps
+// zombies of the group that are children of this process, and kills the group if only zombies seem to be left.
+func (p *program) groupGone() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for { // where this is process 1, what is left without a parent is ours to wait for
+	for { // if this process is process 1, it inherits orphans and must reap them
 		if pid, err := unix.Wait4(-p.pid, nil, unix.WNOHANG, nil); pid <= 0 && !errors.Is(err, unix.EINTR) {
 			break
 		}
@@ -165,17 +166,18 @@ func (p *program) remains() bool {
 	switch err := unix.Kill(-p.pid, 0); {
 	case errors.Is(err, unix.ESRCH):
 		p.gone = true
-	case err == nil && !p.gone && !groupLives(p.pid):
-		// Only zombies are left, which some process 1 waits for late or never. A process that a member started after the
-		// list was read may be missing in it: nothing that was killed starts another, so that the second list is complete.
+	case err == nil && !p.gone && !groupRuns(p.pid):
+		// Only zombies seem to be left, which process 1 may reap late or never. But the list of processes may lack a process
+		// that a member of the group started while the list was read. After KILL no member starts another, so the second
+		// list is complete.
 		_ = unix.Kill(-p.pid, unix.SIGKILL)
-		p.gone = !groupLives(p.pid)
+		p.gone = !groupRuns(p.pid)
 	}
-	return !p.gone
+	return p.gone
 }
 
-// forget gives up a group of which something is left that does not even end when it is killed.
-func (p *program) forget() {
+// abandonGroup stops signalling a group whose processes do not even end when they are killed.
+func (p *program) abandonGroup() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gone = true

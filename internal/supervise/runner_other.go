@@ -2,17 +2,15 @@
 
 package supervise
 
-import (
-	"errors"
-)
+import "errors"
 
-// Run refuses: here nothing ends a program with all that it started.
+// Run returns an error: this system has no process groups, so run could not end all processes of a program.
 func (r *Config) Run() error {
 	return errors.New("run needs process groups and signals, which this system does not have: use it on Linux or macOS")
 }
 
-// PassGate does nothing, as no program is started.
+// PassGate does nothing, because Run starts no program.
 func PassGate([]string) {}
 
-// Guard does nothing, as there is nothing to guard.
+// Guard does nothing, because Run starts no guardian.
 func Guard() {}

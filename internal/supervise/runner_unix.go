@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,33 +24,28 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-// runner is one call of run.
+// runner is one execution of the command run.
 type runner struct {
 	*Config
-	path      string // of the program
-	won, lost syscall.Signal
-	log       *slog.Logger
-	guardian  *guardian
-	terminal  tty
-	times     atomic.Pointer[leaseTimes] // nil until the bucket was reached
-	fail      context.CancelCauseFunc    // ends the run, with what it comes to
-	current   atomic.Pointer[program]    // nil while there is none
-	failures  int                        // starts in a row after which the program did not run for long
-	last      *cli.ExitError             // what the program's end comes to, once it is not started again
+	path        string // of the program
+	won, lost   syscall.Signal
+	log         *slog.Logger
+	guardian    *guardian
+	terminal    tty
+	times       atomic.Pointer[leaseTimes] // nil until the bucket is known
+	finish      context.CancelCauseFunc    // ends the run; the cause decides the exit code
+	current     atomic.Pointer[program]    // nil while no program runs
+	failures    int                        // number of starts in a row after which the program did not run for restartResetAfter
+	programExit *cli.ExitError             // the last exit of the program, once run does not start it again
 
-	starting    sync.Mutex  // held while a program is started
-	interrupted atomic.Bool // whether a signal ended the run
+	starting    sync.Mutex  // held while the program is started
+	interrupted atomic.Bool // whether a signal asked run to end
 }
 
-// interruption is the cause that ends a run by a signal.
-type interruption struct{ signal syscall.Signal }
-
-// Error names the signal.
-func (i interruption) Error() string { return "interrupted by " + unix.SignalName(i.signal) }
-
-// Run runs the program whenever this host leads.
+// Run runs the program whenever this host leads, or all the time with OnLostSignal. It returns when the program is not to be
+// started again, when a signal ends the run, or when the run fails. A [cli.ExitError] carries the exit code.
 func (r *Config) Run() error {
-	if err := r.check(); err != nil {
+	if err := r.validate(); err != nil {
 		return err
 	}
 	path, err := findProgram(r.Argv[0])
@@ -60,48 +53,48 @@ func (r *Config) Run() error {
 		return err
 	}
 	n := &runner{Config: r, path: path, terminal: findTerminal(r.Stdin)}
-	if n.won, err = signalNamed("--won", r.Won, unix.SIGUSR1); err != nil {
+	if n.won, err = parseSignal("--won", r.WonSignal, unix.SIGUSR1); err != nil {
 		return err
 	}
-	if n.lost, err = signalNamed("--lost", r.Lost, unix.SIGUSR2); err != nil {
+	if n.lost, err = parseSignal("--lost", r.LostSignal, unix.SIGUSR2); err != nil {
 		return err
 	}
-	stderr := terminal.NewQueue(r.Stderr, terminal.Dropped, func(error) {}) // nobody reads it, and the program goes on
+	stderr := terminal.NewQueue(r.Stderr, terminal.DroppedLines, func(error) {}) // the program goes on if stderr cannot be written
 	defer stderr.Close()
-	n.log = slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(r.Stderr), r.level()))
+	n.log = slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(r.Stderr), r.logLevel()))
 	if n.guardian, err = startGuardian(n.log); err != nil {
-		return fmt.Errorf("the guardian of the program does not start: %w", err)
+		return fmt.Errorf("the guardian process cannot be started: %w", err)
 	}
 	defer n.guardian.dismiss()
-	ctx, fail := context.WithCancelCause(context.Background())
-	defer fail(nil)
-	n.fail = fail
-	defer n.listen()()
+	ctx, finish := context.WithCancelCause(context.Background())
+	defer finish(nil)
+	n.finish = finish
+	defer n.forwardSignals()()
 	if r.OnLost == OnLostSignal {
-		n.accompany(ctx)
+		n.runSignalMode(ctx)
 	} else {
-		n.compete(ctx)
+		n.runTerminateMode(ctx)
 	}
-	return n.verdict(context.Cause(ctx))
+	return n.outcome(context.Cause(ctx))
 }
 
-// errEnded is the cause that ends a run whose program has ended for good.
-var errEnded = errors.New("the program has ended")
+// errProgramEnded is the cause that ends a run whose program is not started again.
+var errProgramEnded = errors.New("the program has ended")
 
-// verdict returns what a run comes to that ended for the given cause.
-func (r *runner) verdict(cause error) error {
+// outcome returns the error of a run that ended for the given cause.
+func (r *runner) outcome(cause error) error {
 	interrupted, ok := errors.AsType[interruption](cause)
 	switch {
-	case !ok && !errors.Is(cause, errEnded):
+	case !ok && !errors.Is(cause, errProgramEnded):
 		return cause
-	case r.last != nil:
-		return r.last
+	case r.programExit != nil:
+		return r.programExit
 	}
 	return &cli.ExitError{Code: ExitSignal + int(interrupted.signal)}
 }
 
-// level returns which log lines are written.
-func (r *Config) level() slog.Level {
+// logLevel returns the least level that is logged.
+func (r *Config) logLevel() slog.Level {
 	switch {
 	case r.Verbose:
 		return slog.LevelDebug
@@ -111,70 +104,7 @@ func (r *Config) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// signalNamed reads a signal as kill does, with or without SIG, or as a number.
-func signalNamed(flag, name string, byDefault syscall.Signal) (syscall.Signal, error) {
-	if name == "" {
-		return byDefault, nil
-	}
-	s := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG"))
-	if n, err := strconv.Atoi(name); err == nil && unix.SignalName(syscall.Signal(n)) != "" {
-		s = syscall.Signal(n)
-	}
-	if s == 0 || s == unix.SIGKILL || s == unix.SIGSTOP {
-		return 0, fmt.Errorf("%s %q is no signal that a program can receive: give one such as USR1 or HUP", flag, name)
-	}
-	return s, nil
-}
-
-// listen passes signals on to the program until the returned function is called.
-func (r *runner) listen() (stop func()) {
-	// Once asked for, a reader of stderr that went away is an error of the write and no longer the end of the process.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
-	signals := []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2}
-	if !signal.Ignored(unix.SIGHUP) { // as it is under nohup, also for the program
-		signals = append(signals, unix.SIGHUP)
-	}
-	c := make(chan os.Signal, 16)
-	signal.Notify(c, signals...)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for s := range c {
-			if s, ok := s.(syscall.Signal); ok {
-				r.pass(s)
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(c)
-		close(c)
-		<-done
-	}
-}
-
-// pass passes a signal on to the program, and ends the run if the signal asks for that.
-func (r *runner) pass(s syscall.Signal) {
-	r.starting.Lock() // what comes while a program is started is for that program
-	p := r.current.Load()
-	r.starting.Unlock()
-	ends := s == unix.SIGINT || s == unix.SIGTERM || s == unix.SIGHUP && p == nil
-	if ends {
-		r.interrupted.Store(true) // before the program can have ended of it
-	}
-	switch {
-	case p != nil && ends:
-		r.log.Info("Terminating the program, and this command with it", "signal", unix.SignalName(s))
-		p.tell(s)
-	case p != nil:
-		r.log.Debug("Signal is passed on", "signal", unix.SignalName(s))
-		p.signalGroup(s)
-	}
-	if ends {
-		r.fail(interruption{s})
-	}
-}
-
-// environment returns that of a program which is started in a term; nil for one that is started in none.
+// environment returns the environment of a program that is started in a term; t is nil if it is started in none.
 func (r *runner) environment(t *election.Term) []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
@@ -187,64 +117,52 @@ func (r *runner) environment(t *election.Term) []string {
 	return env
 }
 
-// errLeaseOver is the error of a program that was not started, as its term was over before it began.
+// execution is one execution of the program, from its start until its group is gone.
+type execution struct {
+	program    *program       // nil if the program could not be started
+	exit       *cli.ExitError // the program's exit code, or the reason why it could not be started
+	ran        time.Duration  // 0 if the program could not be started
+	terminated bool           // whether run terminated the program
+}
+
+// runProgram starts the program and supervises it until its group is gone. It returns false if it did not try to start the
+// program because the lease of t was over. The term is nil in signal mode.
+func (r *runner) runProgram(ctx context.Context, t *election.Term) (x execution, tried bool) {
+	p, err := r.start(t)
+	if errors.Is(err, errLeaseOver) {
+		return execution{}, false
+	}
+	if err != nil {
+		return execution{exit: startError(r.Argv[0], err)}, true
+	}
+	terminated := r.supervise(ctx, p, t)
+	return execution{program: p, exit: &cli.ExitError{Code: p.exitCode()}, ran: time.Since(p.started), terminated: terminated}, true
+}
+
+// errLeaseOver is the error of start if the lease was over before the program began.
 var errLeaseOver = errors.New("the lease is over")
 
-// start starts the program, in a term unless it is nil.
+// start starts the program in a term; t is nil if it is started in none.
 func (r *runner) start(t *election.Term) (*program, error) {
 	cmd := exec.Command(r.path)
 	cmd.Args, cmd.Env, cmd.Err = r.Argv, r.environment(t), nil
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.Stdin, r.Stdout, r.Stderr
 	r.starting.Lock()
 	defer r.starting.Unlock()
-	p, err := startProgram(cmd, r.terminal.ours(), func(pid int) error {
-		r.guardian.tell(r.orderFor(pid, t))
+	p, err := startProgram(cmd, r.terminal.isForeground(), func(pid int) error {
+		r.guardian.setOrder(r.guardianOrder(pid, t))
 		if t != nil && !t.Valid() { // this process was stopped
 			return errLeaseOver
 		}
 		return nil
 	})
 	if err != nil {
-		r.guardian.tell(order{})
-		r.terminal.takeBack(p)
-		if errors.Is(err, errLeaseOver) {
-			return nil, err
-		}
-		return nil, notStarted(r.Argv[0], err)
+		r.guardian.setOrder(order{})
+		r.terminal.reclaim(p)
+		return nil, err
 	}
-	p.says = r.log
+	p.log = r.log
 	r.current.Store(p)
 	r.log.Info("Program started", "pid", p.pid)
 	return p, nil
 }
-
-// again says whether a program that ended is started again, and after which pause: not if somebody ended it by a signal to run
-// or at its terminal. The program is nil, and the time it ran 0, if it could not be started.
-func (r *runner) again(p *program, end *cli.ExitError, ran time.Duration) (time.Duration, bool) {
-	if r.interrupted.Load() || r.interruptedAt(p) {
-		return 0, false
-	}
-	if r.Restart == RestartNever || r.Restart == RestartOnFailure && end.Code == cli.ExitOK {
-		return 0, false
-	}
-	if ran >= restartCalm {
-		r.failures = 0
-	}
-	longest := restartLongest
-	if r.failures < 16 {
-		longest = min(restartFirst<<r.failures, restartLongest)
-	}
-	r.failures++
-	rest := longest/2 + rand.N(longest/2)
-	if end.Message != "" {
-		r.log.Error("Program not started", "error", end.Message)
-	}
-	r.log.Info("Program is started again", "in", terminal.Human(rest), "leadership", r.OnExit)
-	return rest, true
-}
-
-const (
-	restartFirst   = 100 * time.Millisecond
-	restartLongest = 30 * time.Second
-	restartCalm    = 30 * time.Second // after running so long a program counts as well
-)

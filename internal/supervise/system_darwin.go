@@ -7,23 +7,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programAttributes puts a program into a group of its own, in the foreground of the terminal if it is to have that. That
-// it ends with this process is the guardian's work.
-func programAttributes(terminal bool) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Foreground: terminal, Ctty: syscall.Stdin}
+// programAttributes puts a program into a process group of its own, in the foreground of the terminal if it gets the terminal.
+// macOS cannot kill the program when this process ends: only the guardian does.
+func programAttributes(hasTerminal bool) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Foreground: hasTerminal, Ctty: syscall.Stdin}
 }
 
-// endWithParent does nothing: here it is the guardian's work.
-func endWithParent() {}
+// dieWithParent does nothing, because macOS has no such request.
+func dieWithParent() {}
 
-// ownPath is where this program can be executed.
-func ownPath() (string, error) { return os.Executable() }
+// executablePath returns the path of this executable.
+func executablePath() (string, error) { return os.Executable() }
 
-// minds says that a process minds a signal, for it cannot be told here.
-func minds(int, syscall.Signal) bool { return true }
+// survives returns true, because macOS does not show how a process handles signals.
+func survives(int, syscall.Signal) bool { return true }
 
-// groupLives says whether any process of a group runs yet: one that is not a zombie, or of which that cannot be known.
-func groupLives(group int) bool {
+// groupRuns reports whether any process of a group still runs. A zombie does not; a process whose state is unknown does.
+func groupRuns(group int) bool {
 	const zombie = 5 // SZOMB
 	all, err := unix.SysctlKinfoProcSlice("kern.proc.pgrp", group)
 	for _, p := range all {

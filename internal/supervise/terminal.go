@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tty is the one that the program is to have, if there is one.
+// tty is the terminal that run lends to the program, if there is one.
 type tty struct {
-	fd int // -1 if there is none
+	fd int // -1 if there is no terminal
 }
 
-// findTerminal returns the terminal that stdin is. Ctrl-Z is ignored on it, by the program too unless that decides
-// otherwise: a leader that stopped would lose its lease.
+// findTerminal returns stdin if it is a terminal. This process then ignores Ctrl-Z, and so does the program unless it decides
+// otherwise, because a leader that is stopped loses its lease.
 func findTerminal(stdin io.Reader) tty {
 	f, ok := stdin.(*os.File)
 	if !ok {
@@ -26,12 +26,12 @@ func findTerminal(stdin io.Reader) tty {
 	if _, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != nil {
 		return tty{-1}
 	}
-	signal.Ignore(unix.SIGTSTP, unix.SIGTTOU) // the latter, or this process could not take the terminal back
+	signal.Ignore(unix.SIGTSTP, unix.SIGTTOU) // TTOU would stop this process when it reclaims the terminal
 	return tty{fd}
 }
 
-// ours says whether this process may hand out the terminal: it may not in the background.
-func (t tty) ours() bool {
+// isForeground reports whether this process is in the foreground of the terminal, and so may lend it to the program.
+func (t tty) isForeground() bool {
 	if t.fd < 0 {
 		return false
 	}
@@ -39,9 +39,9 @@ func (t tty) ours() bool {
 	return err == nil && foreground == unix.Getpgrp()
 }
 
-// takeBack takes the terminal back from the program.
-func (t tty) takeBack(p *program) {
-	if p.terminal {
+// reclaim puts this process into the foreground again, if the program had the terminal.
+func (t tty) reclaim(p *program) {
+	if p.hasTerminal {
 		_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, unix.Getpgrp())
 	}
 }

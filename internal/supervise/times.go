@@ -9,73 +9,76 @@ import (
 )
 
 const (
-	longestGrace = 10 * time.Second       // unless more was asked for
-	longestDeath = 500 * time.Millisecond // between KILL and the end of the lease
-	leastDeath   = 25 * time.Millisecond
-	// longestRetry is what a renewal that is due may take before the program is told to end: one try of the longest kind
-	// that fails, the pause after it, and another that succeeds.
-	longestRetry = 3 * time.Second
+	maxDefaultGrace = 10 * time.Second // --grace may be longer
+	minKillTime     = 25 * time.Millisecond
+	maxKillTime     = 500 * time.Millisecond
+	// maxRetryTime is enough for an attempt to renew that fails after the longest possible time, the pause after it, and a
+	// second attempt that succeeds.
+	maxRetryTime = 3 * time.Second
+	// minRoom is the least room that the library accepts between the next renewal and the end of the lease.
+	minRoom = 100 * time.Millisecond
 )
 
-// leaseTimes is how a lease is spent, from the renewal that began it:
-//
-//	renewed          next renewal due         TERM            KILL      the lease ends
-//	   ├──────── interval ────────┼──── retry ────┼──── grace ────┼── death ──┤   margin, TTL
+// leaseTimes is how the TTL of a bucket is divided. The package documentation has the drawing; the retry time is what the
+// other times leave.
 type leaseTimes struct {
 	margin, interval time.Duration
-	grace, death     time.Duration
+	grace, killTime  time.Duration
 }
 
-// timesFor divides the leases of a bucket with the given TTL. Intervals and graces of 0 that were not set by the user are
-// chosen; those that do not fit are refused. A TTL that elections cannot have is left to the library to refuse.
-func (r *Config) timesFor(ttl time.Duration) (leaseTimes, error) {
-	t := leaseTimes{margin: max(50*time.Millisecond, ttl/50), interval: ttl * 3 / 4}
+// divideLease divides the given TTL. It refuses a grace that leaves too little time to retry a renewal, and names values that
+// fit. It does not refuse a TTL or an interval that elections cannot have: the library refuses those, with its own error.
+func (r *Config) divideLease(ttl time.Duration) (leaseTimes, error) {
+	t := leaseTimes{margin: marginOf(ttl), interval: ttl * 3 / 4}
 	if r.IntervalSet {
 		t.interval = r.Interval
 	}
 	room := ttl - t.margin - t.interval
-	if cli.CheckTTL(ttl) != nil || room < 100*time.Millisecond { // so little that the library refuses it
+	if cli.CheckTTL(ttl) != nil || room < minRoom {
 		t.grace = r.Grace
 		return t, nil
 	}
-	t.death = min(max(room/3, leastDeath), longestDeath) // a host that is overloaded takes its time to kill
-	most := room - t.death - min(room/2, longestRetry)
-	if t.grace = min(most, longestGrace); r.GraceSet {
+	t.killTime = min(max(room/3, minKillTime), maxKillTime)
+	maxGrace := room - t.killTime - min(room/2, maxRetryTime)
+	if t.grace = min(maxGrace, maxDefaultGrace); r.GraceSet {
 		t.grace = r.Grace
 	}
-	if t.grace <= most {
+	if t.grace <= maxGrace {
 		return t, nil
 	}
-	needed := roomFor(t.grace)
-	way := fmt.Sprintf("give a --grace of at most %v, or a bucket with a TTL of at least %v",
-		most.Truncate(time.Millisecond), ttlFor(needed, r.Interval, r.IntervalSet))
-	if longest := ttl - t.margin - needed; longest >= 10*time.Millisecond {
-		way = fmt.Sprintf("give an --interval of at most %v, ", longest.Truncate(time.Millisecond)) + strings.TrimPrefix(way, "give ")
+	needed := roomForGrace(t.grace)
+	fix := fmt.Sprintf("give a --grace of at most %v, or a bucket with a TTL of at least %v",
+		maxGrace.Truncate(time.Millisecond), ttlWithRoom(needed, r.Interval, r.IntervalSet))
+	if interval := ttl - t.margin - needed; interval >= 10*time.Millisecond {
+		fix = fmt.Sprintf("give an --interval of at most %v, ", interval.Truncate(time.Millisecond)) + strings.TrimPrefix(fix, "give ")
 	}
 	return t, fmt.Errorf("--grace %v does not fit: with the bucket's TTL of %v and renewals every %v, the program would have to be terminated "+
-		"while a renewal may still come in good order; %s", t.grace, ttl, t.interval, way)
+		"while a renewal may still succeed; %s", t.grace, ttl, t.interval, fix)
 }
 
-// roomFor returns how much of a lease must be left when a renewal is due so that a grace fits.
-func roomFor(grace time.Duration) time.Duration {
+// marginOf returns the library's default lease margin.
+func marginOf(ttl time.Duration) time.Duration { return max(50*time.Millisecond, ttl/50) }
+
+// roomForGrace returns the smallest room in which a grace fits. It inverts the arithmetic of divideLease.
+func roomForGrace(grace time.Duration) time.Duration {
 	switch {
-	case grace <= longestDeath/2:
-		return max(6*grace, 4*leastDeath)
-	case grace <= longestRetry-longestDeath:
-		return 2 * (grace + longestDeath)
+	case grace <= maxKillTime/2: // the kill time is a third of the room, and the retry time a half
+		return max(6*grace, minRoom)
+	case grace <= maxRetryTime-maxKillTime: // the kill time is at its maximum
+		return 2 * (grace + maxKillTime)
 	}
-	return grace + longestRetry + longestDeath
+	return grace + maxRetryTime + maxKillTime
 }
 
-// ttlFor returns a TTL, in whole seconds, that leaves so much room.
-func ttlFor(room, interval time.Duration, given bool) time.Duration {
+// ttlWithRoom returns the smallest TTL, in whole seconds, that leaves so much room at the given interval, or at the default
+// interval unless intervalSet.
+func ttlWithRoom(room, interval time.Duration, intervalSet bool) time.Duration {
 	ttl := time.Second
 	for ttl < time.Hour {
-		every := ttl * 3 / 4
-		if given {
-			every = interval
+		if !intervalSet {
+			interval = ttl * 3 / 4
 		}
-		if ttl-max(50*time.Millisecond, ttl/50)-every >= room {
+		if ttl-marginOf(ttl)-interval >= room {
 			break
 		}
 		ttl += time.Second
@@ -83,9 +86,9 @@ func ttlFor(room, interval time.Duration, given bool) time.Duration {
 	return ttl
 }
 
-// left returns what is left until an instant that is as right by the wall clock as by the monotonic one, as a deadline is that
-// a term gave just now: the stricter of the two decides.
-func left(until time.Time) time.Duration {
+// remaining returns the time until an instant by the stricter of the wall clock and the monotonic clock. The instant must be
+// right by both clocks, as a deadline that a term returned just now is.
+func remaining(until time.Time) time.Duration {
 	now := time.Now()
 	return min(until.Sub(now), until.Round(0).Sub(now.Round(0)))
 }

@@ -7,40 +7,40 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestGraceFitsBetweenARenewalAndTheEndOfTheLease(t *testing.T) {
+func TestGraceLeavesTimeToRetryARenewalAndToKillTheProgram(t *testing.T) {
 	g := NewWithT(t)
 	for _, ttl := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, time.Hour} {
 		for _, share := range []float64{0, 0.1, 0.25, 0.5, 0.75} {
 			r := &Config{Interval: time.Duration(float64(ttl) * share), IntervalSet: share > 0}
-			byDefault, err := r.timesFor(ttl)
+			byDefault, err := r.divideLease(ttl)
 			g.Expect(err).NotTo(HaveOccurred())
 			room := ttl - byDefault.margin - byDefault.interval
-			g.Expect(room-byDefault.grace-byDefault.death).To(BeNumerically(">=", min(room/2, 2*time.Second)), "a renewal is given time, TTL %v", ttl)
+			g.Expect(room-byDefault.grace-byDefault.killTime).To(BeNumerically(">=", min(room/2, maxRetryTime)), "time to retry a renewal, TTL %v", ttl)
 			g.Expect(byDefault.grace).To(BeNumerically(">", 0))
-			g.Expect(byDefault.grace).To(BeNumerically("<=", longestGrace))
-			g.Expect(byDefault.death).To(BeNumerically(">=", leastDeath))
+			g.Expect(byDefault.grace).To(BeNumerically("<=", maxDefaultGrace))
+			g.Expect(byDefault.killTime).To(BeNumerically(">=", minKillTime))
 			r.Grace, r.GraceSet = byDefault.grace, true
-			g.Expect(r.timesFor(ttl)).To(Equal(byDefault))
+			g.Expect(r.divideLease(ttl)).To(Equal(byDefault))
 			r.Grace = room
-			_, err = r.timesFor(ttl)
+			_, err = r.divideLease(ttl)
 			g.Expect(err).To(MatchError(ContainSubstring("--grace")), "TTL %v", ttl)
 		}
 	}
 }
 
-func TestTheWaysOutOfAGraceThatDoesNotFitLeadOut(t *testing.T) {
+func TestSuggestionsForAGraceThatDoesNotFitAreAccepted(t *testing.T) {
 	g := NewWithT(t)
 	for _, ttl := range []time.Duration{2 * time.Second, 5 * time.Second, 30 * time.Second, 10 * time.Minute} {
 		for _, grace := range []time.Duration{150 * time.Millisecond, time.Second, 1200 * time.Millisecond, 4 * time.Second, 20 * time.Second, 3 * time.Minute} {
 			r := &Config{Grace: grace, GraceSet: true}
-			if _, err := r.timesFor(ttl); err == nil {
+			if _, err := r.divideLease(ttl); err == nil {
 				continue
 			}
-			_, err := r.timesFor(ttlFor(roomFor(grace), 0, false))
+			_, err := r.divideLease(ttlWithRoom(roomForGrace(grace), 0, false))
 			g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)
-			if longest := ttl - max(50*time.Millisecond, ttl/50) - roomFor(grace); longest > 10*time.Millisecond {
-				r.Interval, r.IntervalSet = longest, true
-				_, err = r.timesFor(ttl)
+			if interval := ttl - marginOf(ttl) - roomForGrace(grace); interval > 10*time.Millisecond {
+				r.Interval, r.IntervalSet = interval, true
+				_, err = r.divideLease(ttl)
 				g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// logHandler writes log records as lines for people: time, level, message, attributes.
-type logHandler struct {
+// LogHandler is a slog.Handler that writes each record as one line for people: time, level, message, attributes.
+type LogHandler struct {
 	out   *lockedWriter
 	style Style
 	level slog.Level
@@ -20,37 +20,38 @@ type logHandler struct {
 	group string
 }
 
-// lockedWriter keeps lines that are written at the same time apart.
+// lockedWriter keeps concurrent lines apart. Handlers that With methods derive share one.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-func NewLogHandler(w io.Writer, s Style, level slog.Level) *logHandler {
-	return &logHandler{out: &lockedWriter{w: w}, style: s, level: level}
+// NewLogHandler returns a handler that writes records of at least the given level to w.
+func NewLogHandler(w io.Writer, s Style, level slog.Level) *LogHandler {
+	return &LogHandler{out: &lockedWriter{w: w}, style: s, level: level}
 }
 
-// Enabled says whether records of that level are written.
-func (h *logHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
+// Enabled reports whether the handler writes records of the level.
+func (h *LogHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
 
 // WithAttrs returns a handler that adds attrs to each record.
-func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h *LogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	c := *h
 	c.attrs = append(c.attrs[:len(c.attrs):len(c.attrs)], qualify(h.group, attrs)...)
 	return &c
 }
 
-// WithGroup returns a handler that puts name before the keys of attributes to come.
-func (h *logHandler) WithGroup(name string) slog.Handler {
+// WithGroup returns a handler that puts name before the keys of later attributes.
+func (h *LogHandler) WithGroup(name string) slog.Handler {
 	c := *h
 	c.group += name + "."
 	return &c
 }
 
 // Handle writes one record.
-func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
+func (h *LogHandler) Handle(_ context.Context, r slog.Record) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s  %s  %s", h.style.Paint(Faint, r.Time.Format(TimeOfDay)), h.paintLevel(r.Level), r.Message)
+	fmt.Fprintf(&b, "%s  %s  %s", h.style.Paint(Faint, r.Time.Format(TimeOfDayLayout)), h.paintLevel(r.Level), r.Message)
 	for _, a := range h.attrs {
 		h.attr(&b, a)
 	}
@@ -65,18 +66,18 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 	return err
 }
 
-func (h *logHandler) attr(b *bytes.Buffer, a slog.Attr) {
+func (h *LogHandler) attr(b *bytes.Buffer, a slog.Attr) {
 	if a.Equal(slog.Attr{}) {
 		return
 	}
 	v := fmt.Sprint(a.Value.Resolve().Any())
 	if v == "" || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r == '"' || !strconv.IsPrint(r) }) {
-		v = strconv.Quote(v) // a value from elsewhere never reaches the terminal as it is
+		v = strconv.Quote(v) // an untrusted value must not control the terminal
 	}
 	fmt.Fprintf(b, "  %s%s", h.style.Paint(Faint, a.Key+"="), v)
 }
 
-func (h *logHandler) paintLevel(l slog.Level) string {
+func (h *LogHandler) paintLevel(l slog.Level) string {
 	name := fmt.Sprintf("%-5s", l)
 	switch {
 	case l >= slog.LevelError:

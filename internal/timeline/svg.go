@@ -1,52 +1,14 @@
 package timeline
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/xml"
 	"fmt"
 	"io"
 	"math"
 	"slices"
-	"time"
 )
 
-// Timeline is what a drawing shows.
-type Timeline struct {
-	Title, Subtitle string
-	Verdict         string // in one line
-	Passed          bool
-	Hatched         string // what hatching stands for, if not for a link that is cut
-	Rows            []Row
-	Rounds          []time.Duration // when each began
-	Marks           []Mark
-	Cuts            []Cut
-	Terms           []Term
-	Shaded          []Span        // in which nobody could be elected
-	from            time.Duration // what the axis begins with
-	Length          time.Duration
-	Piece           time.Duration // of a piece; 0 draws all in one
-}
-
-// Row is one candidate.
-type Row struct {
-	Name  string
-	Spans []Span
-}
-
-// Mark is a fault.
-type Mark struct {
-	At     time.Duration
-	Member int
-	What   string // what was done
-	Took   string // what came of it
-
-	x, end float64 // where its line and label are; set by the drawing
-	lane   int
-}
-
-// Colours are those of Okabe and Ito, which people with any kind of colour vision can tell apart; the height of a bar
-// says the same once more, for prints without colour.
+// Colours of Okabe and Ito, which people with any kind of colour vision can distinguish.
 const (
 	inkDark      = "#1f2933"
 	inkSoft      = "#5b6875"
@@ -60,60 +22,12 @@ const (
 	colourPassed = "#007a5a"
 )
 
-// The measures of a drawing, in pixels.
-const (
-	drawWidth    = 1280.0
-	drawWidest   = 6000.0
-	secondWidth  = 24.0 // at least
-	marginLeft   = 124.0
-	marginRight  = 64.0
-	headHeight   = 116.0
-	laneHeight   = 34.0
-	rowHeight    = 44.0
-	axisHeight   = 46.0
-	charWidth    = 6.9 // of a label, generously
-	labelGap     = 8.0
-	mostLanes    = 4
-	termMinWidth = 62.0
-)
-
+// barHeight repeats what the colour of a bar says, for prints without colour.
 var barHeight = map[Phase]float64{PhaseCandidate: 8, PhaseElect: 18, PhaseLeader: 28}
 
 var barColour = map[Phase]string{PhaseCandidate: colourCand, PhaseElect: colourElect, PhaseLeader: colourLeader}
 
-// canvas is where a timeline is drawn.
-type canvas struct {
-	bytes.Buffer
-	width, height float64
-	top           float64 // of the first row
-	perSecond     float64
-	lanes         int
-	labels        bool
-}
-
-func (c *canvas) x(at time.Duration) float64 { return marginLeft + at.Seconds()*c.perSecond }
-
-// middle returns the vertical middle of a row.
-func (c *canvas) middle(row int) float64 { return c.top + (float64(row)+0.5)*rowHeight }
-
-func (c *canvas) bottom(rows int) float64 { return c.top + float64(rows)*rowHeight }
-
-func (c *canvas) put(format string, a ...any) { fmt.Fprintf(c, format+"\n", a...) }
-
-// text puts escaped text of the given size and colour; more are further attributes.
-func (c *canvas) text(x, y, size float64, colour, more, text string) {
-	c.put(`<text x="%.1f" y="%.1f" font-size="%g" fill="%s" %s>%s</text>`, x, y, size, colour, more, escape(text))
-}
-
-// escape makes any text fit for XML.
-func escape(text string) string {
-	var b bytes.Buffer
-	_ = xml.EscapeText(&b, []byte(text)) // a buffer takes everything
-	return b.String()
-}
-
-// Write writes the drawing. It brings its own background, so that it can be put on a light page and on a dark one. A run
-// that is too long for one piece is drawn in several, one below the other.
+// Write writes the timeline as an SVG document. The pieces of a long timeline are one below the other.
 func (t *Timeline) Write(w io.Writer) error {
 	var drawn []*canvas
 	page := &canvas{}
@@ -138,10 +52,10 @@ func (t *Timeline) Write(w io.Writer) error {
 	return err
 }
 
-// render draws one piece.
+// render draws a timeline of one piece.
 func (t *Timeline) render() *canvas {
 	c := t.layout()
-	if t.from == 0 {
+	if t.offset == 0 {
 		t.head(c)
 	}
 	t.bands(c)
@@ -151,55 +65,7 @@ func (t *Timeline) render() *canvas {
 	return c
 }
 
-// layout decides on sizes and on where labels go.
-func (t *Timeline) layout() *canvas {
-	length := max(t.Length.Seconds(), 0.001)
-	c := &canvas{width: min(max(drawWidth, marginLeft+marginRight+length*secondWidth), drawWidest)}
-	c.perSecond = (c.width - marginLeft - marginRight) / length
-	for i := range t.Marks {
-		m := &t.Marks[i]
-		m.x = c.x(m.At)
-		m.end = m.x + 5 + charWidth*float64(max(len(m.What), len(m.Took)))
-	}
-	c.lanes = stack(t.Marks)
-	if c.labels = c.lanes <= mostLanes; !c.labels {
-		c.lanes = 1
-	}
-	c.top = float64(c.lanes)*laneHeight + 14
-	if t.from == 0 {
-		c.top += headHeight
-	}
-	c.height = c.bottom(len(t.Rows)) + axisHeight
-	return c
-}
-
-// stack gives each label a lane, counted from the lowest, such that no label covers another nor the line of one, and
-// returns how many lanes that takes. A label stands to the right of its line, so what is further right is placed first.
-func stack(marks []Mark) int {
-	lanes := 0
-	order := make([]int, len(marks))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(marks[b].x, marks[a].x) })
-	for n, i := range order {
-		m := &marks[i]
-		fits := func(lane int) bool {
-			for _, k := range order[:n] { // all to the right; the line of each crosses the lanes up to its own
-				if marks[k].lane >= lane && m.end+labelGap > marks[k].x {
-					return false
-				}
-			}
-			return true
-		}
-		for m.lane = 0; !fits(m.lane); m.lane++ {
-		}
-		lanes = max(lanes, m.lane+1)
-	}
-	return lanes
-}
-
-// head draws title, verdict and legend.
+// head draws the title, the verdict and the legend.
 func (t *Timeline) head(c *canvas) {
 	c.text(24, 38, 22, inkDark, `font-weight="600"`, t.Title)
 	c.text(24, 62, 14, inkSoft, "", t.Subtitle)
@@ -225,10 +91,10 @@ func (t *Timeline) head(c *canvas) {
 		c.put(`<rect x="%.1f" y="78" width="26" height="20" rx="2" fill="%s"/>`, x, shadeFill)
 		c.text(x+33, 92.5, 13, inkDark, "", "bucket takes no writes")
 	}
-	c.text(c.width-24, 62, 13, inkSoft, `text-anchor="end"`, "each mark: what was done, and the time until somebody led")
+	c.text(c.width-24, 62, 13, inkSoft, `text-anchor="end"`, "each mark: the fault, and the time until a candidate led")
 }
 
-// bands sets rounds apart, and shades times.
+// bands draws the background: the rounds, and the shaded times.
 func (t *Timeline) bands(c *canvas) {
 	for _, s := range t.Shaded {
 		c.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`, c.x(s.From), c.top, c.x(s.To)-c.x(s.From), c.bottom(len(t.Rows))-c.top, shadeFill)
@@ -247,20 +113,20 @@ func (t *Timeline) bands(c *canvas) {
 	}
 }
 
-// axis draws the seconds below the rows.
+// axis draws the time axis below the rows.
 func (t *Timeline) axis(c *canvas) {
 	y := c.bottom(len(t.Rows))
 	c.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`, marginLeft, y, c.width-marginRight, y, inkSoft)
-	step := tick(90 / c.perSecond)
+	step := tickStep(90 / c.perSecond)
 	for s := 0.0; s <= t.Length.Seconds(); s += step {
 		x := marginLeft + s*c.perSecond
 		c.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`, x, y, x, y+5, inkSoft)
-		c.text(x, y+19, 12, inkSoft, `text-anchor="middle"`, fmt.Sprintf("%g s", math.Round((t.from.Seconds()+s)*1000)/1000))
+		c.text(x, y+19, 12, inkSoft, `text-anchor="middle"`, fmt.Sprintf("%g s", math.Round((t.offset.Seconds()+s)*1000)/1000))
 	}
 }
 
-// tick returns the smallest round number of seconds that is at least s.
-func tick(s float64) float64 {
+// tickStep returns the smallest round number of seconds that is at least s.
+func tickStep(s float64) float64 {
 	base := math.Pow(10, math.Floor(math.Log10(s)))
 	for _, factor := range []float64{1, 2, 5} {
 		if factor*base >= s {
@@ -270,7 +136,7 @@ func tick(s float64) float64 {
 	return 10 * base
 }
 
-// bars draws where each candidate stood, and which links were cut.
+// bars draws the phases of each candidate, and the cut links.
 func (t *Timeline) bars(c *canvas) {
 	for i, row := range t.Rows {
 		mid := c.middle(i)
@@ -284,46 +150,46 @@ func (t *Timeline) bars(c *canvas) {
 			c.put(`<rect x="%.2f" y="%.1f" width="%.2f" height="%.1f" fill="%s"/>`, c.x(s.From), mid-h/2, c.x(s.To)-c.x(s.From), h, barColour[s.Phase])
 		}
 	}
-	for _, k := range t.Cuts {
+	for _, cut := range t.Cuts {
 		c.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="url(#cut)" stroke="%s" stroke-width="0.8"/>`,
-			c.x(k.From), c.middle(k.Member)-16, c.x(k.To)-c.x(k.From), 32.0, colourFault)
+			c.x(cut.From), c.middle(cut.Row)-16, c.x(cut.To)-c.x(cut.From), 32.0, colourFault)
 	}
 	t.numbers(c)
 }
 
-// numbers writes into each bar of a leader which term it led, where there is room.
+// numbers writes the number of the term into each bar of a leader that is wide enough.
 func (t *Timeline) numbers(c *canvas) {
 	for _, term := range t.Terms {
-		for _, s := range t.Rows[term.Member].Spans {
+		for _, s := range t.Rows[term.Row].Spans {
 			width := c.x(s.To) - c.x(s.From)
-			if s.Phase != PhaseLeader || s.From != term.At || width < termMinWidth || t.hidden(term, s) {
+			if s.Phase != PhaseLeader || s.From != term.At || width < minTermWidth || t.hidden(term, s) {
 				continue
 			}
-			c.text((c.x(s.From)+c.x(s.To))/2, c.middle(term.Member)+4.5, 12, "#ffffff", `text-anchor="middle" font-weight="600"`, fmt.Sprintf("term %d", term.Number))
+			c.text((c.x(s.From)+c.x(s.To))/2, c.middle(term.Row)+4.5, 12, "#ffffff", `text-anchor="middle" font-weight="600"`, fmt.Sprintf("term %d", term.Number))
 		}
 	}
 }
 
-// hidden says whether a cut covers part of the span, where text would be hard to read.
+// hidden says whether a cut covers so much of the span that text would be hard to read.
 func (t *Timeline) hidden(term Term, s Span) bool {
-	return slices.ContainsFunc(t.Cuts, func(k Cut) bool {
-		return k.Member == term.Member && k.From < s.To && s.From < k.To && (s.To-k.From)*4 > s.To-s.From
+	return slices.ContainsFunc(t.Cuts, func(cut Cut) bool {
+		return cut.Row == term.Row && cut.From < s.To && s.From < cut.To && (s.To-cut.From)*4 > s.To-s.From
 	})
 }
 
-// faults draws a line with a label for each fault, and a dot on the row that it hit.
+// faults draws a line with a label for each fault, and a dot on the row that the fault hit.
 func (t *Timeline) faults(c *canvas) {
 	for _, m := range t.Marks {
 		y := c.top - 10 - float64(m.lane)*laneHeight
 		if !c.labels {
-			y = c.top - 10 // one short line for all
+			y = c.top - 10 // one short lane for all lines
 		}
-		c.put(`<g><title>%s</title>`, escape(fmt.Sprintf("%s at %.2f s: %s", m.What, m.At.Seconds(), m.Took)))
+		c.put(`<g><title>%s</title>`, escape(fmt.Sprintf("%s at %.2f s: %s", m.Fault, m.At.Seconds(), m.Outcome)))
 		c.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="1.2" stroke-dasharray="3 2"/>`, m.x, y-laneHeight+8, m.x, c.bottom(len(t.Rows)), colourFault)
-		c.put(`<circle cx="%.1f" cy="%.1f" r="4.5" fill="%s" stroke="#ffffff" stroke-width="1.5"/>`, m.x, c.middle(m.Member), colourFault)
+		c.put(`<circle cx="%.1f" cy="%.1f" r="4.5" fill="%s" stroke="#ffffff" stroke-width="1.5"/>`, m.x, c.middle(m.Row), colourFault)
 		if c.labels {
-			c.text(m.x+5, y-15, 12.5, inkDark, `font-weight="600"`, m.What)
-			c.text(m.x+5, y, 12.5, inkDark, "", m.Took)
+			c.text(m.x+5, y-15, 12.5, inkDark, `font-weight="600"`, m.Fault)
+			c.text(m.x+5, y, 12.5, inkDark, "", m.Outcome)
 		}
 		c.put(`</g>`)
 	}

@@ -1,37 +1,38 @@
-// Shows what the server renders as soon as it changes. Without this the page is read again every few seconds.
+// Updates the page at each server-sent event. Without JavaScript the page reloads every few seconds.
 "use strict";
 const main = document.getElementById("main");
 const live = document.getElementById("live");
 const source = new EventSource("events");
 
-function say(text, lost) {
+// showConnection says whether the page is up to date.
+function showConnection(text, lost) {
   live.hidden = false;
   live.className = lost ? "lost" : "";
   if (live.textContent !== text) live.textContent = text;
 }
 
-// show puts what is new in the place of what it replaces, and leaves the rest alone: somebody may be selecting text in it.
-function show(html) {
+// update replaces only the parts of the page that changed, so that a reader can select text in the other parts.
+function update(html) {
   const next = document.createElement("template");
   next.innerHTML = html;
-  const pieces = [...next.content.children];
-  const present = [...main.children];
-  if (pieces.length !== present.length) {
-    main.replaceChildren(...pieces);
+  const parts = [...next.content.children];
+  const current = [...main.children];
+  if (parts.length !== current.length) {
+    main.replaceChildren(...parts);
   } else {
-    pieces.forEach((piece, i) => piece.isEqualNode(present[i]) || present[i].replaceWith(piece));
+    parts.forEach((part, i) => part.isEqualNode(current[i]) || current[i].replaceWith(part));
   }
   document.title = main.querySelector("header p").textContent + " – " + main.querySelector("h1").textContent;
 }
 
 source.onmessage = (event) => {
-  show(event.data);
-  say("live", false);
+  update(event.data);
+  showConnection("live", false);
 };
 source.onerror = () => {
   if (source.readyState === EventSource.CLOSED) {
-    say("not live: reload to see what is new", true);
+    showConnection("not live: reload the page", true);
   } else {
-    say("the candidate cannot be reached; this is what it said last", true);
+    showConnection("the candidate cannot be reached; this is its last known state", true);
   }
 };

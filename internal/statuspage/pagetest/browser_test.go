@@ -17,10 +17,10 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-var screenshots = flag.String("screenshots", "", "put pictures of the page in this `folder`")
+var screenshots = flag.String("screenshots", "", "save screenshots of the page in this `folder`")
 
-// look is how often a test looks again at what it waits for.
-const look = 100 * time.Millisecond
+// pollInterval is how often a test checks a condition that it waits for.
+const pollInterval = 100 * time.Millisecond
 
 // tab is a tab of a browser.
 type tab struct {
@@ -29,7 +29,8 @@ type tab struct {
 	ctx context.Context
 }
 
-// newTab starts a Chromium that has never been used, and notes what a page tries that it must not. It ends with the test.
+// newTab starts Chromium with an empty profile, and opens a tab that records alerts, errors and violations of the content security policy.
+// The browser ends with the test.
 func newTab(t *testing.T) *tab {
 	t.Helper()
 	program := ""
@@ -42,12 +43,12 @@ func newTab(t *testing.T) *tab {
 	if program == "" {
 		t.Skip("chromium is not installed: apt-get install chromium")
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], // headless, on its first run, and quiet
+	options := append(chromedp.DefaultExecAllocatorOptions[:], // headless, without first-run dialogs
 		chromedp.ExecPath(program), chromedp.DisableGPU, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
 	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // which it cannot have then
+		options = append(options, chromedp.NoSandbox) // Chromium refuses to run as root with a sandbox
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*timeout)
 	t.Cleanup(cancel)
 	ctx, stop := chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(stop)
@@ -55,14 +56,14 @@ func newTab(t *testing.T) *tab {
 	t.Cleanup(closed)
 	b := &tab{NewWithT(t), t, ctx}
 	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `
-		window.wrongs = [];
-		window.alert = (what) => window.wrongs.push("alert " + what);
-		addEventListener("error", (e) => window.wrongs.push("error " + e.message));
-		addEventListener("securitypolicyviolation", (e) => window.wrongs.push("violation " + e.violatedDirective + " " + e.blockedURI));`})
+		window.violations = [];
+		window.alert = (text) => window.violations.push("alert " + text);
+		addEventListener("error", (e) => window.violations.push("error " + e.message));
+		addEventListener("securitypolicyviolation", (e) => window.violations.push("violation " + e.violatedDirective + " " + e.blockedURI));`})
 	return b
 }
 
-// call gives the browser a command.
+// call sends a command to the browser.
 func call[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 	b.t.Helper()
 	result, err := chromedp.Call(b.ctx, command, params)
@@ -70,7 +71,7 @@ func call[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 	return result
 }
 
-// evaluate returns what an expression of JavaScript is on the page.
+// evaluate returns the value of a JavaScript expression on the page.
 func evaluate[T any](b *tab, expression string) T {
 	b.t.Helper()
 	result, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
@@ -84,65 +85,65 @@ func (b *tab) open(url string) {
 	b.Expect(chromedp.Do(b.ctx, chromedp.Navigate(url))).To(Succeed())
 }
 
-// text returns what is to be read where a selector of CSS points at.
+// text returns a function that reads the text of the elements that a CSS selector matches.
 func (b *tab) text(selector string) func() string {
 	return func() string {
 		return evaluate[string](b, fmt.Sprintf(`[...document.querySelectorAll(%q)].map((e) => e.innerText.trim()).join("\n")`, selector))
 	}
 }
 
-// soon waits for what the page should come to say.
-func (b *tab) soon(selector string) AsyncAssertion {
-	return b.Eventually(b.text(selector)).WithTimeout(patience).WithPolling(look)
+// eventually waits for the text of the elements that a CSS selector matches.
+func (b *tab) eventually(selector string) AsyncAssertion {
+	return b.Eventually(b.text(selector)).WithTimeout(timeout).WithPolling(pollInterval)
 }
 
-// harmless expects that the page did nothing that it must not.
-func (b *tab) harmless() {
+// expectNoViolations expects no alert, error or violation of the content security policy so far.
+func (b *tab) expectNoViolations() {
 	b.t.Helper()
-	b.Expect(evaluate[[]string](b, "window.wrongs")).To(BeEmpty())
+	b.Expect(evaluate[[]string](b, "window.violations")).To(BeEmpty())
 }
 
-// wear has the browser prefer a colour scheme, and be so wide.
-func (b *tab) wear(scheme string, width int64) {
+// emulate sets the preferred colour scheme and the width of the browser.
+func (b *tab) emulate(scheme string, width int64) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 	b.Expect(chromedp.Do(b.ctx, chromedp.EmulateViewport(width, 800))).To(Succeed())
 }
 
-// fits expects that nothing has to be scrolled sideways.
-func (b *tab) fits(what string) {
+// expectNoHorizontalScrolling expects that the page is not wider than the browser.
+func (b *tab) expectNoHorizontalScrolling(what string) {
 	b.t.Helper()
 	b.Expect(evaluate[[]string](b, `[...document.querySelectorAll("html, body, main, section, table")]
 		.filter((e) => e.scrollWidth > document.documentElement.clientWidth || e.getBoundingClientRect().right > document.documentElement.clientWidth)
 		.map((e) => e.localName + " " + e.className + " is " + e.scrollWidth + " wide")`)).To(BeEmpty(), what)
-	b.Expect(evaluate[float64](b, `document.querySelector(".scale").offsetHeight`)).To(BeNumerically("<", 32), "%s: one line", what)
+	b.Expect(evaluate[float64](b, `document.querySelector(".scale").offsetHeight`)).To(BeNumerically("<", 32), "%s: the scale needs one line", what)
 }
 
-// legible expects of all text that it stands out from what is behind it, as WCAG 2 has it for level AA.
-func (b *tab) legible(what string) {
+// expectLegible expects that all text has the minimum contrast of WCAG 2, level AA.
+func (b *tab) expectLegible(what string) {
 	b.t.Helper()
 	b.Expect(evaluate[[]string](b, `(() => {
-		const light = (colour) => colour.match(/[\d.]+/g).slice(0, 3).map((c) => c / 255)
+		const luminance = (colour) => colour.match(/[\d.]+/g).slice(0, 3).map((c) => c / 255)
 			.map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
 			.reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-		const paper = light(getComputedStyle(document.body).backgroundColor);
+		const background = luminance(getComputedStyle(document.body).backgroundColor);
 		return [...document.querySelectorAll("body, body *")]
 			.filter((e) => [...e.childNodes].some((n) => n.nodeType === Node.TEXT_NODE && n.data.trim()))
 			.filter((e) => {
-				const ink = light(getComputedStyle(e).color);
-				return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05) < 4.5;
+				const text = luminance(getComputedStyle(e).color);
+				return (Math.max(text, background) + 0.05) / (Math.min(text, background) + 0.05) < 4.5;
 			})
 			.map((e) => e.outerHTML);
 	})()`)).To(BeEmpty(), what)
 }
 
-// brightness returns how bright the paper is, from 0 to 255.
+// brightness returns the brightness of the background, from 0 to 255.
 func (b *tab) brightness() float64 {
 	return evaluate[float64](b, `getComputedStyle(document.body).backgroundColor.match(/\d+/g).slice(0, 3).reduce((sum, c) => sum + c / 3, 0)`)
 }
 
-// picture puts a picture of the whole page where pictures are asked for.
-func (b *tab) picture(name string) {
+// screenshot saves a picture of the whole page if the flag -screenshots is set.
+func (b *tab) screenshot(name string) {
 	b.t.Helper()
 	if *screenshots == "" {
 		return

@@ -1,3 +1,3 @@
-// Package pagetest has a browser look at the page that a candidate serves. It is a module of its own, so that nobody depends
-// on what drives a browser who only wants an election.
+// Package pagetest tests the status page in a browser. It is a module of its own, so that the election module does not depend on the
+// libraries that control the browser.
 package pagetest

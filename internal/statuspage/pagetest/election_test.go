@@ -15,64 +15,64 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// patience is how long a test waits for anything: far longer than it takes on an idle machine.
-const patience = 30 * time.Second
+// timeout is how long a test waits for anything: far longer than necessary on an idle machine.
+const timeout = 30 * time.Second
 
-// scratch is where the command is built, and where it finds no contexts of whoever runs the tests.
-var scratch string
+// tempDir has the built command. It is also the command's configuration folder, so that the command finds no NATS contexts of the user.
+var tempDir string
 
 func TestMain(m *testing.M) {
 	var err error
-	if scratch, err = os.MkdirTemp("", "pagetest-"); err != nil {
+	if tempDir, err = os.MkdirTemp("", "pagetest-"); err != nil {
 		panic(err)
 	}
 	code := m.Run()
-	_ = os.RemoveAll(scratch)
+	_ = os.RemoveAll(tempDir)
 	os.Exit(code)
 }
 
 // binary builds the command once, and returns its path.
 var binary = sync.OnceValue(func() string {
-	path := filepath.Join(scratch, "election-cli")
-	build := exec.Command("go", "build", "-o", path, ".")
-	build.Dir = ".." // it belongs to the module above
+	path := filepath.Join(tempDir, "election-cli")
+	build := exec.Command("go", "build", "-o", path, "./cmd/election-cli")
+	build.Dir = "../../.." // the root of the election module
 	if out, err := build.CombinedOutput(); err != nil {
 		panic(string(out))
 	}
 	return path
 })
 
-// race is an election on a server of its own.
-type race struct {
+// fixture is a server with a bucket, in a process of its own.
+type fixture struct {
 	*WithT
 	t   *testing.T
 	url string
 }
 
-// newRace starts a server, and makes a bucket in which keys last as long as that.
-func newRace(t *testing.T, ttl time.Duration) *race {
+// newFixture starts a server and creates a bucket with the given TTL.
+func newFixture(t *testing.T, ttl time.Duration) *fixture {
 	t.Helper()
-	r := &race{WithT: NewWithT(t), t: t}
-	server := r.command("server", "--port", "0", "--json")
+	f := &fixture{WithT: NewWithT(t), t: t}
+	server := f.command("server", "--port", "0", "--json")
 	out, err := server.StdoutPipe()
-	r.Expect(err).NotTo(HaveOccurred())
-	r.Expect(server.Start()).To(Succeed())
-	var said map[string]string
-	r.Expect(json.NewDecoder(out).Decode(&said)).To(Succeed())
-	r.url = said["url"]
-	r.run("bucket", "add", "--ttl", ttl.String())
-	return r
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(server.Start()).To(Succeed())
+	var output map[string]string
+	f.Expect(json.NewDecoder(out).Decode(&output)).To(Succeed())
+	f.url = output["url"]
+	f.run("bucket", "add", "--ttl", ttl.String())
+	return f
 }
 
-// command returns the built command, ready to be run on the server; it does not outlive the test.
-func (r *race) command(args ...string) *exec.Cmd {
-	if r.url != "" {
-		args = append(args, "--server", r.url)
+// command returns the built command with the given arguments and the server. The process is killed when the test ends.
+func (f *fixture) command(args ...string) *exec.Cmd {
+	if f.url != "" {
+		args = append(args, "--server", f.url)
 	}
 	cmd := exec.Command(binary(), args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NATS_") || strings.HasPrefix(v, "ELECTION_") })
-	cmd.Env = append(cmd.Env, "XDG_CONFIG_HOME="+scratch)
-	r.t.Cleanup(func() {
+	cmd.Env = append(cmd.Env, "XDG_CONFIG_HOME="+tempDir)
+	f.t.Cleanup(func() {
 		if cmd.Process != nil && cmd.ProcessState == nil {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
@@ -81,31 +81,31 @@ func (r *race) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs the command, which must succeed.
-func (r *race) run(args ...string) {
-	r.t.Helper()
-	out, err := r.command(args...).CombinedOutput()
-	r.Expect(err).NotTo(HaveOccurred(), string(out))
+// run runs the command, and expects it to succeed.
+func (f *fixture) run(args ...string) {
+	f.t.Helper()
+	out, err := f.command(args...).CombinedOutput()
+	f.Expect(err).NotTo(HaveOccurred(), string(out))
 }
 
-// candidate is a process that stands.
+// candidate is a process that campaigns.
 type candidate struct {
-	*race
+	*fixture
 	cmd  *exec.Cmd
-	page string // what it serves
+	page string // the URL of its status page
 }
 
-// stand starts a candidate, and returns when it serves its page and has told that it stands.
-func (r *race) stand(name string) *candidate {
-	r.t.Helper()
-	cmd := r.command("campaign", "jobs", "--name", name, "--status", ":0")
+// campaign starts a candidate, and returns when the candidate serves its page and campaigns.
+func (f *fixture) campaign(name string) *candidate {
+	f.t.Helper()
+	cmd := f.command("campaign", "jobs", "--name", name, "--status", ":0")
 	stdout, err := cmd.StdoutPipe()
-	r.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	stderr, err := cmd.StderrPipe()
-	r.Expect(err).NotTo(HaveOccurred())
-	r.Expect(cmd.Start()).To(Succeed())
-	stood, served := make(chan string, 1000), make(chan string, 1000)
-	for lines, from := range map[chan string]*bufio.Scanner{stood: bufio.NewScanner(stdout), served: bufio.NewScanner(stderr)} {
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(cmd.Start()).To(Succeed())
+	events, logs := make(chan string, 1000), make(chan string, 1000)
+	for lines, from := range map[chan string]*bufio.Scanner{events: bufio.NewScanner(stdout), logs: bufio.NewScanner(stderr)} {
 		go func() {
 			for from.Scan() {
 				lines <- from.Text()
@@ -113,21 +113,21 @@ func (r *race) stand(name string) *candidate {
 		}()
 	}
 	var line string
-	r.Eventually(served).WithTimeout(patience).Should(Receive(&line))
+	f.Eventually(logs).WithTimeout(timeout).Should(Receive(&line))
 	_, page, found := strings.Cut(line, "url=")
-	r.Expect(found).To(BeTrue(), line)
-	r.Eventually(stood).WithTimeout(patience).Should(Receive(), name)
-	return &candidate{r, cmd, page}
+	f.Expect(found).To(BeTrue(), line)
+	f.Eventually(events).WithTimeout(timeout).Should(Receive(), name)
+	return &candidate{f, cmd, page}
 }
 
-// stop has the candidate wind up.
+// stop interrupts the candidate, and waits until its process has ended.
 func (c *candidate) stop() {
 	c.t.Helper()
 	c.Expect(c.cmd.Process.Signal(os.Interrupt)).To(Succeed())
 	c.Expect(c.cmd.Wait()).To(Succeed())
 }
 
-// crash ends the candidate without any warning.
+// crash kills the candidate.
 func (c *candidate) crash() {
 	c.t.Helper()
 	c.Expect(c.cmd.Process.Kill()).To(Succeed())

@@ -1,4 +1,4 @@
-module github.com/natscampaign/election/cmd/election-cli/pagetest
+module github.com/natscampaign/election/internal/statuspage/pagetest
 
 go 1.26.0
 

@@ -1,0 +1,150 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/clitest"
+)
+
+// runFixture is a server with a bucket, and a folder in which the programs of a test write files.
+type runFixture struct {
+	t      *testing.T
+	g      Gomega
+	url    string
+	bucket *election.Bucket
+	folder string
+	flags  []string
+}
+
+// newRunFixture returns a fixture whose bucket has the given TTL. Every call of run gets the given flags.
+func newRunFixture(t *testing.T, ttl time.Duration, flags ...string) *runFixture {
+	t.Helper()
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // if nohup runs the tests, the commands below must not ignore HUP
+	f := newFixture(t, ttl)
+	return &runFixture{t: t, g: f, url: f.Server.URL(), bucket: f.Bucket, folder: t.TempDir(), flags: flags}
+}
+
+// newLongLeaseFixture returns a fixture for tests that are not about the end of a lease. Its leases are so long that no leader loses
+// one on a busy host, and its interval is so short that a winner leads one second after an expiry.
+func newLongLeaseFixture(t *testing.T) *runFixture {
+	t.Helper()
+	return newRunFixture(t, 10*time.Second, "--interval", "1s")
+}
+
+// file returns a path for the programs to write to.
+func (f *runFixture) file(name string) string { return filepath.Join(f.folder, name) }
+
+// content returns a function that reads a file, for Eventually.
+func (f *runFixture) content(name string) func() string {
+	return func() string {
+		text, _ := os.ReadFile(f.file(name))
+		return string(text)
+	}
+}
+
+// invocation is one call of election-cli run.
+type invocation struct {
+	*runFixture
+	cmd            *exec.Cmd
+	stdout, stderr *bytes.Buffer
+}
+
+// prepare returns a call of run with the given flags and program. It does not start the call.
+func (f *runFixture) prepare(args ...string) *invocation {
+	return f.prepareWithServer(f.url, args...)
+}
+
+// prepareWithServer is prepare with the server at the given URL.
+func (f *runFixture) prepareWithServer(url string, args ...string) *invocation {
+	cmd, stdout, stderr := command(f.t, slices.Concat([]string{"run", "-s", url, "--stand-down", "0s"}, f.flags, args)...)
+	cmd.Dir = f.folder
+	cmd.WaitDelay = clitest.Timeout // if a program outlives run, the test fails and does not hang
+	return &invocation{runFixture: f, cmd: cmd, stdout: stdout, stderr: stderr}
+}
+
+// start calls run with a shell script as the program.
+func (f *runFixture) start(script string, flags ...string) *invocation {
+	f.t.Helper()
+	w := f.prepare(append(flags, "jobs", "--", "bash", "-c", script)...)
+	f.g.Expect(w.cmd.Start()).To(Succeed())
+	return w
+}
+
+// exitCode waits until the call ends and returns its exit code.
+func (w *invocation) exitCode() int {
+	w.t.Helper()
+	_ = w.cmd.Wait()
+	if w.cmd.ProcessState.ExitCode() < 0 {
+		w.t.Log(w.cmd.ProcessState.String())
+	}
+	return w.cmd.ProcessState.ExitCode()
+}
+
+// run makes the call and returns its exit code.
+func (w *invocation) run() int {
+	w.t.Helper()
+	w.g.Expect(w.cmd.Start()).To(Succeed())
+	return w.exitCode()
+}
+
+func (w *invocation) signal(s syscall.Signal) {
+	w.t.Helper()
+	w.g.Expect(w.cmd.Process.Signal(s)).To(Succeed())
+}
+
+// awaitText waits until a file contains a text.
+func (f *runFixture) awaitText(name, text string) {
+	f.t.Helper()
+	f.g.Eventually(f.content(name)).WithTimeout(clitest.Timeout).WithPolling(5 * time.Millisecond).Should(ContainSubstring(text))
+}
+
+// pidIn waits until a program has written a process number to a file, and returns the number.
+func (f *runFixture) pidIn(name string) int {
+	f.t.Helper()
+	f.awaitText(name, "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(f.content(name)()))
+	f.g.Expect(err).NotTo(HaveOccurred())
+	return pid
+}
+
+// isRunning reports whether a process runs. A zombie does not.
+func isRunning(pid int) bool {
+	if unix.Kill(pid, 0) != nil {
+		return false
+	}
+	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
+		_, state, _ := strings.Cut(string(stat), ") ")
+		return !strings.HasPrefix(state, "Z")
+	}
+	out, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output() // macOS has no /proc
+	return len(out) > 0 && out[0] != 'Z'
+}
+
+func (f *runFixture) expectDead(pid int, within time.Duration) {
+	f.t.Helper()
+	f.g.Eventually(func() bool { return isRunning(pid) }).WithTimeout(within).WithPolling(time.Millisecond).Should(BeFalse(), "process %d", pid)
+}
+
+// expectReleased expects that the key is released, so that the next candidate leads at once.
+func (f *runFixture) expectReleased() {
+	f.t.Helper()
+	w := f.prepare("-v", "--no-wait", "jobs", "--", "true")
+	f.g.Expect(w.run()).To(Equal(0), func() string { return "the key is not released:\n" + w.stderr.String() })
+}

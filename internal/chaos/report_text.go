@@ -1,0 +1,107 @@
+package chaos
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/natscampaign/election/internal/terminal"
+)
+
+// FailureReason says why the drill failed; it is empty if the drill passed.
+func (r *Report) FailureReason() string {
+	var reasons []string
+	if r.OverlapMS > 0 {
+		reasons = append(reasons, fmt.Sprintf("two candidates led at once for %d ms", r.OverlapMS))
+	}
+	if r.Overtaken > 0 {
+		reasons = append(reasons, terminal.Plural(r.Overtaken, "time")+" a candidate considered itself leader although the stream had a record of a later term")
+	}
+	if r.Terms > 0 && r.Records == 0 && !r.recordsMissing {
+		reasons = append(reasons, "no record was stored in "+terminal.Plural(r.Terms, "term"))
+	}
+	if r.OutOfOrder > 0 {
+		reasons = append(reasons, terminal.Plural(r.OutOfOrder, "record")+" out of order")
+	}
+	if r.TermsOutOfOrder > 0 {
+		reasons = append(reasons, terminal.Plural(r.TermsOutOfOrder, "term")+" out of order")
+	}
+	if r.Unneeded > 0 {
+		reasons = append(reasons, terminal.Plural(r.Unneeded, "unneeded change")+" of leader")
+	}
+	for _, l := range r.Late {
+		reasons = append(reasons, fmt.Sprintf("no candidate led within %s (%s)", terminal.FormatDuration(terminal.FromSeconds(l.Bound)), l.Kind))
+	}
+	if reasons == nil {
+		return ""
+	}
+	return "the drill failed: " + strings.Join(reasons, "; ")
+}
+
+// Print writes the report as text.
+func (r *Report) Print(w io.Writer, s terminal.Style) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s\n\n", s.Paint(terminal.Bold, r.title()))
+	fmt.Fprintf(&b, "%s\n", s.Paint(terminal.Faint, fmt.Sprintf("%-46s%6s%11s%9s%10s%10s   %s", "time until a candidate leads", "faults", "failovers", "median", "max", "limit", "median / max as part of the TTL")))
+	for _, f := range r.Faults {
+		r.writeFaultRow(&b, f)
+	}
+	fmt.Fprintln(&b)
+	line := func(name, format string, a ...any) { fmt.Fprintf(&b, "%-40s%s\n", name, fmt.Sprintf(format, a...)) }
+	line("two candidates led at once for", "%s  (%d samples, longest pause %d ms)", violationCount(s, r.OverlapMS, " ms"), r.Samples, r.LongestPauseMS)
+	line("led after a record of a later term", "%s", violationCount(s, int64(r.Overtaken), ""))
+	line("records out of order", "%s  (of %d; %d fenced)", violationCount(s, int64(r.OutOfOrder), ""), r.Records, r.Fenced)
+	line("terms out of order", "%s  (of %d)", violationCount(s, int64(r.TermsOutOfOrder), ""), r.Terms)
+	line("unneeded changes of leader", "%s  (of %d)", violationCount(s, int64(r.Unneeded), ""), len(r.Changes))
+	line("failovers beyond their limit", "%s  (longest time without a leader %s)", violationCount(s, int64(len(r.Late)), ""), terminal.FormatDuration(terminal.FromSeconds(r.LongestWithout)))
+	if slices.ContainsFunc(r.Faults, func(f faultResult) bool { return f.Kind == Rewind }) {
+		line("before a leader could detect a rewind", "%6d ms with two leaders, %s a leader after a record of a later term",
+			r.RewindOverlapMS, terminal.Plural(r.RewindOvertaken, "time"))
+		line("repeated term numbers after a rewind", "%6d", r.RepeatedTerms)
+	}
+	total, longest := 0.0, 0.0
+	for _, o := range r.Outages {
+		total, longest = total+o, max(longest, o)
+	}
+	line("outages of the bucket", "%6d  (total %s, longest %s)", len(r.Outages), terminal.FormatDuration(terminal.FromSeconds(total)), terminal.FormatDuration(terminal.FromSeconds(longest)))
+	if r.LoseReplies > 0 {
+		line("replies lost", "%6d", r.RepliesLost)
+	}
+	for _, v := range r.violations {
+		fmt.Fprintf(&b, "%s  %s\n", s.Paint(terminal.Red, "wrong"), v.text)
+		for _, text := range v.nearby {
+			fmt.Fprintf(&b, "       %s\n", s.Paint(terminal.Faint, text))
+		}
+	}
+	if r.Kept != "" {
+		fmt.Fprintf(&b, "Histories and logs are in %s; 0 s in this report is %s in the logs\n", r.Kept, r.wall.Format(terminal.TimeOfDayLayout))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// violationCount formats a figure that is 0 in a drill that passed.
+func violationCount(s terminal.Style, figure int64, unit string) string {
+	colour := terminal.Green
+	if figure > 0 {
+		colour = terminal.Red
+	}
+	return s.Paint(terminal.Bold+";"+colour, fmt.Sprintf("%6d%s", figure, unit))
+}
+
+func (r *Report) title() string {
+	return fmt.Sprintf("%d candidates and %d servers as processes, TTL %s, stand-down %s, %s, seed %d, nats-server %s",
+		r.Candidates, r.Servers, terminal.FormatDuration(terminal.FromSeconds(r.TTL)), terminal.FormatDuration(terminal.FromSeconds(r.StandDown)), terminal.FormatDuration(terminal.FromSeconds(r.DurationS)), r.Seed, r.ServerVersion)
+}
+
+// writeFaultRow writes one row of the table.
+func (r *Report) writeFaultRow(b *strings.Builder, f faultResult) {
+	name := fmt.Sprintf("%s (%s)", f.Kind, f.description)
+	if len(f.Failover) == 0 {
+		fmt.Fprintf(b, "%-46s%6d%11d%9s%10s%10s\n", name, f.Count, 0, "-", "-", "-")
+		return
+	}
+	_, mid, hi := terminal.MinMedianMax(f.Failover)
+	fmt.Fprintf(b, "%-46s%6d%11d%9s%10s%8.2f s   %.2f / %.2f\n", name, f.Count, len(f.Failover), terminal.FormatSeconds(mid), terminal.FormatSeconds(hi), f.Bound, mid/r.TTL, hi/r.TTL)
+}

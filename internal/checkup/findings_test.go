@@ -1,0 +1,110 @@
+package checkup
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/look"
+)
+
+// codesOf returns the code and the key of each warning and critical finding.
+func codesOf(all []ElectionFinding) []string {
+	var codes []string
+	for _, f := range all {
+		if f.Severity > admin.SeverityInfo {
+			codes = append(codes, strings.TrimSuffix(f.Code+" "+f.Key, " "))
+		}
+	}
+	return codes
+}
+
+func TestFindingsAboutALeaderDependOnTheAgeOfItsRecord(t *testing.T) {
+	g := NewWithT(t)
+	const ttl, overdue = 20 * time.Second, 17 * time.Second
+	for _, c := range []struct {
+		age   time.Duration
+		state string
+		want  []string
+	}{
+		{0, look.StateLeader, nil},
+		{15*time.Second + 100*time.Millisecond, look.StateLeader, nil},
+		{17 * time.Second, look.StateLeader, nil},
+		{17*time.Second + 1, look.StateLeader, []string{"renewal-overdue k"}},
+		{20*time.Second - 1, look.StateLeader, []string{"renewal-overdue k"}},
+		{20 * time.Second, look.StateLeader, []string{"lease-over k"}},
+		{21 * time.Second, look.StateLeaderElect, []string{"lease-over k"}},
+		{time.Second, look.StateLeaderElect, []string{"leader-elect k"}},
+		{18 * time.Second, look.StateLeaderElect, []string{"leader-elect k", "renewal-overdue k"}},
+		{time.Second, look.StatePlain, nil},
+		{18 * time.Second, look.StatePlain, []string{"renewal-overdue k"}},
+	} {
+		h := &look.Holder{Leader: election.Leader{Key: "k", Name: "a"}, State: c.state, RenewalAge: c.age, TimeLeft: ttl - c.age}
+		g.Expect(codesOf(checkLeader("k", h, ttl, overdue))).To(Equal(c.want), "%v", c)
+	}
+	g.Expect(codesOf(checkLeader("k", nil, ttl, overdue))).To(Equal([]string{"no-leader k"}))
+}
+
+func TestTwoClaimsOfLeadershipAreCriticalUnlessOneCandidateAnsweredTwice(t *testing.T) {
+	g := NewWithT(t)
+	one, two := look.Claim{Key: "jobs", Name: "web-1", Instance: "i1", Host: "h1"}, look.Claim{Key: "jobs", Name: "web-2", Instance: "i2", Host: ""}
+	g.Expect(checkClaims(nil)).To(BeEmpty())
+	g.Expect(checkClaims([]look.Claim{one, one, {Key: "other", Name: "web-2", Instance: "i2", Host: "h2"}})).To(BeEmpty())
+	found := checkClaims([]look.Claim{one, two, one})
+	g.Expect(codesOf(found)).To(Equal([]string{"two-leaders jobs"}))
+	g.Expect(found[0].Severity).To(Equal(admin.SeverityCritical))
+	g.Expect(found[0].Message).To(Equal("2 candidates claim to lead jobs: web-1 on h1; web-2 on an unknown host"))
+}
+
+func TestAWrongClockIsAFindingOfSeverityInfo(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	r := &Result{Findings: checkClock(look.NewServerClock(now.Add(time.Hour), now, now))}
+	g.Expect(r.Findings).To(HaveLen(1))
+	g.Expect(r.Findings[0].Message).To(Equal("this host's clock is 1h0m0s behind the server's"))
+	r.setStatus(nil)
+	g.Expect(r.Status).To(Equal(StatusOK))
+	g.Expect(checkClock(look.NewServerClock(now.Add(900*time.Millisecond), now, now))).To(BeEmpty())
+}
+
+func TestTheMostSevereFindingSetsTheStatus(t *testing.T) {
+	g := NewWithT(t)
+	statusOf := func(severities ...admin.Severity) Status {
+		r := &Result{}
+		for _, s := range severities {
+			r.Findings = append(r.Findings, ElectionFinding{"", admin.Finding{Severity: s}})
+		}
+		r.setStatus(nil)
+		return r.Status
+	}
+	g.Expect(statusOf()).To(Equal(StatusOK))
+	g.Expect(statusOf(admin.SeverityInfo)).To(Equal(StatusOK))
+	g.Expect(statusOf(admin.SeverityInfo, admin.SeverityWarning)).To(Equal(statusWarning))
+	g.Expect(statusOf(admin.SeverityWarning, admin.SeverityCritical, admin.SeverityInfo)).To(Equal(statusCritical))
+}
+
+func TestOnlyOneBarPrecedesPerformanceData(t *testing.T) {
+	g := NewWithT(t)
+	r := &Result{TTLS: 30, RequiredKeys: []string{"k"}, Elections: []look.Holder{{Leader: election.Leader{Key: "k=a'|", Name: "a|b"}, State: look.StateLeader}}}
+	g.Expect(strings.Count(r.nagios(), "|")).To(Equal(1))
+	r.RequiredKeys = nil
+	g.Expect(r.nagios()).To(And(ContainSubstring("'k_a__ lease_left'=0.000s"), ContainSubstring(`a\x7cb leads`)))
+	for range 9 {
+		r.Findings = append(r.Findings, ElectionFinding{"", admin.Finding{Severity: admin.SeverityWarning, Message: "x"}})
+	}
+	g.Expect(r.summary()).To(Equal("x; x; x; and 6 more"))
+}
+
+func TestMetricsAreWrittenWithoutElections(t *testing.T) {
+	g := NewWithT(t)
+	var out bytes.Buffer
+	r := &Result{Bucket: "B", Status: StatusOK}
+	g.Expect(r.prometheus(&out)).To(Succeed())
+	g.Expect(clitest.MetricValue(clitest.ParseMetrics(g, out.String()), "election_check_status", "")).To(Equal(0.0))
+}

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/choria-io/fisk"
+
+	"github.com/natscampaign/election"
+)
+
+// Exit codes that the help documents.
+const (
+	ExitOK          = 0
+	ExitNegative    = 1
+	ExitFailure     = 2
+	ExitInterrupted = 130
+)
+
+// ExitError is an error with an exit code of its own.
+type ExitError struct {
+	Code    int
+	Message string // for stderr; empty if the command has already written everything
+}
+
+// Error returns the message for the user.
+func (e *ExitError) Error() string { return e.Message }
+
+// CommandError marks an error that a command returned. Unmarked errors come from the parser of the command line.
+type CommandError struct{ error }
+
+// Unwrap returns the error that the command returned.
+func (e CommandError) Unwrap() error { return e.error }
+
+// AsCommandError marks err as the error of a command. It returns nil for nil.
+func AsCommandError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return CommandError{err}
+}
+
+// InterruptedOr returns err, or the ExitError of an interrupted command if err is set and ctx has ended.
+func InterruptedOr(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return &ExitError{Code: ExitInterrupted, Message: "interrupted"}
+	}
+	return err
+}
+
+// UnknownOutcome returns the error of a request that failed with err, although the server may have executed the request.
+// The format says which outcome is unknown. If ctx has ended, the result is the ExitError of an interrupted command.
+func UnknownOutcome(ctx context.Context, err error, format string, args ...any) error {
+	unknown := fmt.Sprintf(format, args...)
+	if ctx.Err() != nil {
+		return &ExitError{Code: ExitInterrupted, Message: "interrupted: " + unknown}
+	}
+	return fmt.Errorf("%s: %w", unknown, err)
+}
+
+// IgnoreIfDone returns nil if ctx has ended, because the cause of ctx is the error to report then. It returns err otherwise.
+func IgnoreIfDone(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// AsFlagError returns err without the words "invalid option", because the command line has flags and no Go options.
+func AsFlagError(err error) error {
+	if err == nil || !errors.Is(err, election.ErrInvalidOption) {
+		return err
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), election.ErrInvalidOption.Error()+": ", ""))
+}
+
+// signalPairWindow is the time within which two signals count as one. timeout(1) signals both the process and its group.
+const signalPairWindow = time.Second
+
+// Action adapts a command to fisk. The context of the command ends with the first INT or TERM, or with HUP when a terminal
+// closes. A second signal, at least signalPairWindow later, kills the process: the user need not wait for an orderly end.
+func Action(command func(context.Context) error) fisk.Action {
+	return func(*fisk.ParseContext) error {
+		signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+		if !signal.Ignored(syscall.SIGHUP) { // nohup ignores HUP
+			signals = append(signals, syscall.SIGHUP)
+		}
+		ctx, stop := signal.NotifyContext(context.Background(), signals...)
+		defer stop()
+		context.AfterFunc(ctx, func() { time.AfterFunc(signalPairWindow, stop) })
+		// With a handler for PIPE, a write to a closed pipe returns an error and does not end the process.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+		return AsCommandError(command(ctx))
+	}
+}

@@ -1,0 +1,103 @@
+package look
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/terminal"
+)
+
+// States of the holder of a key. StatePlain is that of a bare name, which candidates of Choria write: a bare name does not
+// say whether leadership counts.
+const (
+	StateLeader      = "leader"
+	StateLeaderElect = "leader-elect"
+	StatePlain       = "plain"
+)
+
+// Holder is the holder of a key, with printable text. The help documents its JSON field names and those of election.Leader,
+// so they must not change.
+type Holder struct {
+	election.Leader
+	State      string  `json:"state"`
+	Token      string  `json:"token,omitempty"`
+	ExpiresInS float64 `json:"expires_in_s"`
+
+	RenewalAge time.Duration `json:"-"` // since the last renewal, by the server's clock
+	TimeLeft   time.Duration `json:"-"` // until the key expires, by the server's clock; negative if it should have expired
+}
+
+// HolderHelp documents the JSON fields of a Holder.
+const HolderHelp = `"key" (the election), "name", "instance", "host", "pid", "priority", "term", "bucket_created", "revision",
+"started" (when the candidate started), "since" (when it won), "renewed", "expires" (RFC 3339), "metadata", "state" (leader;
+leader-elect: leadership does not count yet; plain: a bare name, which candidates of Choria write and which does not say whether
+leadership counts), "token" (the fencing token) and "expires_in_s" (by the server's clock). Unknown values are left out`
+
+// ElectionInfo is the holder of one key. The help documents its JSON field names, so they must not change.
+type ElectionInfo struct {
+	Key    string  `json:"key"`
+	Bucket string  `json:"bucket"`
+	Leader *Holder `json:"leader"` // null if the key has no holder
+}
+
+// NewHolder returns the Holder for a leader, with ages by the server's clock.
+func (v *View) NewHolder(l election.Leader) Holder {
+	now := v.Clock.Now()
+	h := Holder{Leader: PrintableLeader(l), State: stateOf(l), RenewalAge: max(now.Sub(l.Renewed), 0), TimeLeft: l.Expires.Sub(now)}
+	h.ExpiresInS = terminal.ToSeconds(h.TimeLeft)
+	if l.Term != 0 {
+		h.Token = election.Term{BucketCreated: v.stream.Created, Number: l.Term}.Token()
+	}
+	return h
+}
+
+func stateOf(l election.Leader) string {
+	switch {
+	case l.Instance == "":
+		return StatePlain
+	case l.Term == 0:
+		return StateLeaderElect
+	}
+	return StateLeader
+}
+
+// HeldSince returns when the holder won the key, and how long ago that was. It returns an empty string if that is unknown.
+func (h *Holder) HeldSince(now time.Time) string {
+	if h.Since.IsZero() {
+		return ""
+	}
+	return terminal.Timestamp(h.Since) + " (" + terminal.Ago(now.Sub(h.Since)) + ")"
+}
+
+// timeLeftText returns the time until the key expires in words.
+func (h *Holder) timeLeftText() string {
+	if h.TimeLeft < 0 {
+		return "over for " + terminal.FormatDuration(-h.TimeLeft)
+	}
+	return terminal.FormatDuration(h.TimeLeft)
+}
+
+// IsOtherData reports whether the key of l holds a JSON object that is not the record of an election, such as the plan or a
+// member of a group. The library shows only the beginning of a long object. No bare name begins like that.
+func IsOtherData(l election.Leader) bool {
+	return l.Instance == "" && strings.HasPrefix(l.Name, `{"`)
+}
+
+// PrintableLeader returns a copy of l in which the text that the leader wrote is printable and has limits.
+func PrintableLeader(l election.Leader) election.Leader {
+	l.Key, l.Name, l.Instance, l.Host = terminal.Printable(l.Key), terminal.Printable(l.Name), terminal.Printable(l.Instance), terminal.Printable(l.Host)
+	if l.Metadata == nil {
+		return l
+	}
+	metadata := map[string]string{}
+	for _, k := range slices.Sorted(maps.Keys(l.Metadata)) { // sorted, so that the limit keeps the same entries each time
+		if len(metadata) < terminal.MaxMetadata {
+			metadata[terminal.Printable(k)] = terminal.PrintableUpTo(l.Metadata[k], terminal.MaxValue)
+		}
+	}
+	l.Metadata = metadata
+	return l
+}

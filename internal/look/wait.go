@@ -1,0 +1,70 @@
+package look
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/observe"
+)
+
+const (
+	vacancyPoll      = time.Second          // between two reads of a key: a key that was free from the start causes no event
+	successorPoll    = 5 * time.Millisecond // between two reads of a key after a handover
+	successorTimeout = 2 * time.Second      // for a successor to lead
+)
+
+// WaitForLeader returns the first leader whose leadership counts, or the first of that name if name is not empty. The
+// events come from Follow. The error is the cause of ctx.
+func WaitForLeader(ctx context.Context, events <-chan observe.Event, name string) (election.Leader, error) {
+	for e := range events {
+		leads := e.Kind == observe.Leading || e.Kind == observe.Renewed && e.Leader.Term != 0
+		if leads && (name == "" || e.Leader.Name == name) {
+			return e.Leader, nil
+		}
+	}
+	return election.Leader{}, context.Cause(ctx)
+}
+
+// WaitForVacancy returns nil once the key has no holder, even if the key was free for a moment only. The events come from
+// Follow. The error is the cause of ctx.
+func (v *View) WaitForVacancy(ctx context.Context, events <-chan observe.Event, key string) error {
+	poll := time.NewTicker(vacancyPoll)
+	defer poll.Stop()
+	for {
+		if _, err := v.Leader(ctx, key); errors.Is(err, election.ErrNoLeader) {
+			return nil
+		}
+		select {
+		case <-poll.C:
+		case e, ok := <-events:
+			if !ok {
+				return context.Cause(ctx)
+			}
+			if e.Kind == observe.Released || e.Kind == observe.Expired { // an eviction may be an overwrite, which leaves no vacancy
+				return nil
+			}
+		}
+	}
+}
+
+// WaitForSuccessor returns the leader after a handover, or nil if there is none within two seconds or before ctx ends. The
+// successor is another instance than the leader before, or the candidate of the given name, which may be the same instance.
+func (v *View) WaitForSuccessor(ctx context.Context, key string, before election.Leader, name string) *election.Leader {
+	timeout := time.After(successorTimeout)
+	for {
+		l, err := v.Observer.Leader(ctx, key)
+		if err == nil && l.Term != 0 && (l.Instance != before.Instance || l.Name == name) {
+			l = PrintableLeader(l)
+			return &l
+		}
+		select {
+		case <-timeout:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-time.After(successorPoll):
+		}
+	}
+}

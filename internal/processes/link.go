@@ -1,0 +1,100 @@
+package processes
+
+import (
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/faultproxy"
+)
+
+// Link connects one candidate with all servers. It has a listener for each server, and all connections share the faults of one
+// faultproxy.Link. The link belongs to the drill, so it keeps working while the candidate's process is stopped or gone.
+type Link struct {
+	*faultproxy.Link
+	RepliesLost atomic.Int64 // at random; it does not count the replies that a fault loses
+
+	listeners  []net.Listener
+	goroutines sync.WaitGroup
+	loseReply  func(faultproxy.Message) bool // decides at random; nil if no replies are lost
+}
+
+// OpenLink opens a link to the servers at the given addresses. The link loses replies to requests at the given rate; with a rate of
+// 0, random may be nil.
+func OpenLink(addresses []string, rate float64, random *rand.Rand) (*Link, error) {
+	l := &Link{Link: faultproxy.New(nil)}
+	if rate > 0 {
+		l.loseReply = func(m faultproxy.Message) bool { // called by one goroutine at a time
+			lost := m.Request != "" && random.Float64() < rate
+			if lost {
+				l.RepliesLost.Add(1)
+			}
+			return lost
+		}
+	}
+	l.Restore()
+	for _, address := range addresses {
+		listener, err := net.Listen("tcp", net.JoinHostPort(embedded.Loopback, "0"))
+		if err != nil {
+			l.Link.Close()
+			return nil, err
+		}
+		l.listeners = append(l.listeners, listener)
+		l.goroutines.Go(func() { l.accept(listener, address) })
+	}
+	return l, nil
+}
+
+// URLs returns the URLs of the link's listeners, one for each server.
+func (l *Link) URLs() []string {
+	var urls []string
+	for _, listener := range l.listeners {
+		urls = append(urls, "nats://"+listener.Addr().String())
+	}
+	return urls
+}
+
+// Restore ends all faults. The link goes on losing replies at its rate.
+func (l *Link) Restore() {
+	l.Link.Heal()
+	if l.loseReply != nil {
+		l.Link.LoseReplies(l.loseReply)
+	}
+}
+
+func (l *Link) accept(listener net.Listener, address string) {
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		l.goroutines.Go(func() { l.forward(client, address) })
+	}
+}
+
+// forward copies bytes between a client and the server, through the faults of the link, until either side closes.
+func (l *Link) forward(client net.Conn, address string) {
+	defer func() { _ = client.Close() }()
+	server, err := l.Link.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	l.goroutines.Go(func() {
+		_, _ = io.Copy(server, client)
+		_ = server.Close()
+	})
+	_, _ = io.Copy(client, server)
+}
+
+// Close closes the listeners and all connections, and waits for the goroutines of the link.
+func (l *Link) Close() {
+	for _, listener := range l.listeners {
+		_ = listener.Close()
+	}
+	l.Link.Close()
+	l.goroutines.Wait()
+}

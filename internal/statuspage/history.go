@@ -1,0 +1,157 @@
+package statuspage
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/observe"
+)
+
+const (
+	// historyDuration is how long the history keeps an event or an ended term.
+	historyDuration = time.Hour
+	// historyLength is the maximum number of events, and of terms. The history keeps the latest ones.
+	historyLength = 500
+)
+
+// history is the recent history of one election. All text in it is printable.
+type history struct {
+	mu             sync.Mutex
+	clock          look.ServerClock // the clock of the server, which dates the events
+	observedSince  time.Time        // when the page began to observe the election; zero before that
+	events         []observe.Event  // all but renewals, oldest first
+	terms          []observedTerm   // oldest first
+	holder         *election.Leader // the holder of the key; nil if there is none
+	leads          bool             // whether the leadership of the holder counts
+	lastTransition time.Time        // when the last event but a renewal arrived, by this host's clock
+	changed        chan struct{}    // closed at the next change; nil if nothing waits for it
+}
+
+// observedTerm is the time in which one candidate held the key.
+type observedTerm struct {
+	name, instance string
+	heldFrom       time.Time
+	ledFrom        time.Time // when leadership began to count; zero if it has not
+	endedAt        time.Time // zero while the candidate holds the key
+}
+
+// newHistory returns an empty history. It uses this host's clock until observing starts.
+func newHistory() *history {
+	now := time.Now()
+	return &history{clock: look.NewServerClock(time.Time{}, now, now)}
+}
+
+// startObserving records that the history is complete from now on.
+func (h *history) startObserving(clock look.ServerClock) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clock, h.observedSince = clock, clock.Now()
+	h.notifyLocked()
+}
+
+// add adds an event. A renewal only updates the holder, and notifies nothing.
+func (h *history) add(e observe.Event) {
+	e.Key, e.Leader = terminal.Printable(e.Key), look.PrintableLeader(e.Leader)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch e.Kind {
+	case observe.Elected:
+		h.endTerm(e.At)
+		h.holder, h.leads = &e.Leader, false
+		h.terms = append(h.terms, observedTerm{name: e.Leader.Name, instance: e.Leader.Instance, heldFrom: e.At})
+	case observe.Leading:
+		h.startLeading(e)
+		h.holder, h.leads = &e.Leader, true
+	case observe.Renewed:
+		h.holder = &e.Leader
+		return
+	default:
+		h.endTerm(e.At)
+		h.holder, h.leads = nil, false
+	}
+	h.lastTransition = time.Now()
+	h.events = append(h.events, e)
+	h.prune(h.clock.Now())
+	h.notifyLocked()
+}
+
+// startLeading records that the leadership of a candidate counts. If the page did not observe the candidate's election, the term begins
+// when the record says that the candidate was elected. The caller holds mu.
+func (h *history) startLeading(e observe.Event) {
+	if h.holder != nil && h.holder.Instance == e.Leader.Instance && h.holder.Name == e.Leader.Name {
+		if last := len(h.terms) - 1; last >= 0 && h.terms[last].ledFrom.IsZero() {
+			h.terms[last].ledFrom = e.At
+		}
+		return
+	}
+	h.endTerm(e.At)
+	from := e.At
+	if !e.Leader.Since.IsZero() && e.Leader.Since.Before(from) {
+		from = e.Leader.Since
+	}
+	h.terms = append(h.terms, observedTerm{name: e.Leader.Name, instance: e.Leader.Instance, heldFrom: from, ledFrom: from})
+}
+
+// endTerm ends the term of the current holder, if there is one. The caller holds mu.
+func (h *history) endTerm(at time.Time) {
+	if last := len(h.terms) - 1; last >= 0 && h.terms[last].endedAt.IsZero() {
+		h.terms[last].endedAt = at
+	}
+}
+
+// prune removes events and terms that are too old or too many. The caller holds mu.
+func (h *history) prune(now time.Time) {
+	oldest := now.Add(-historyDuration)
+	h.events = slices.DeleteFunc(h.events, func(e observe.Event) bool { return e.At.Before(oldest) })
+	h.terms = slices.DeleteFunc(h.terms, func(t observedTerm) bool { return !t.endedAt.IsZero() && t.endedAt.Before(oldest) })
+	h.events = slices.Clone(h.events[max(0, len(h.events)-historyLength):])
+	h.terms = slices.Clone(h.terms[max(0, len(h.terms)-historyLength):])
+}
+
+// transitionTime returns when the last event but a renewal arrived, by this host's clock.
+func (h *history) transitionTime() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lastTransition
+}
+
+// notify wakes the readers that wait for a change.
+func (h *history) notify() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.notifyLocked()
+}
+
+// notifyLocked wakes the readers that wait for a change. The caller holds mu.
+func (h *history) notifyLocked() {
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
+}
+
+// snapshot is a history at one instant.
+type snapshot struct {
+	now           time.Time // by the server's clock
+	observedSince time.Time
+	events        []observe.Event
+	terms         []observedTerm
+	holder        *election.Leader
+	leads         bool
+}
+
+// snapshot returns the current history, and a channel that is closed at the next change.
+func (h *history) snapshot() (snapshot, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.clock.Now()
+	h.prune(now)
+	if h.changed == nil {
+		h.changed = make(chan struct{})
+	}
+	return snapshot{now, h.observedSince, slices.Clone(h.events), slices.Clone(h.terms), h.holder, h.leads}, h.changed
+}

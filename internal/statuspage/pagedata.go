@@ -1,0 +1,134 @@
+package statuspage
+
+import (
+	"context"
+	_ "embed" // the files of the page
+	"html/template"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/terminal"
+)
+
+var (
+	//go:embed page/status.html
+	pageHTML string
+	//go:embed page/status.css
+	pageCSS string
+	//go:embed page/status.js
+	pageJS string
+
+	pageTemplate = template.Must(template.New("page").Parse(pageHTML))
+)
+
+// maxEventRows is the maximum number of events on the page.
+const maxEventRows = 100
+
+// pageData is what the page template shows. All text in it is printable, and the template escapes it.
+type pageData struct {
+	Key                     string
+	Headline, HeadlineClass string
+	Facts                   []fact
+	Chart                   chart
+	Candidates              []candidateRow
+	ShowPriorities          bool // whether a candidate has a priority
+	CandidatesNote          string
+	TimeZone                string // of the times of the events
+	Events                  []eventRow
+}
+
+// fact is one labelled fact about the leader or about this candidate.
+type fact struct{ Label, Value, Note string }
+
+// candidateRow is a candidate that answered, and the CSS class of its colour in the chart; "" if it is not in the chart.
+type candidateRow struct {
+	admin.Candidate
+	ColourClass string
+}
+
+type eventRow struct{ Time, ExactTime, Kind, Text string }
+
+// data returns the content of the page, and a channel that is closed when the content changes. With waitForCandidates the list of
+// candidates is up to date.
+func (p *Page) data(ctx context.Context, waitForCandidates bool) (pageData, <-chan struct{}) {
+	candidates, candidatesErr := p.listCandidates(ctx, waitForCandidates)
+	h, changed := p.history.snapshot()
+	d := pageData{Key: terminal.Printable(p.key), Chart: newChart(h)}
+	d.setHeadline(h, p.observeError.Load())
+	d.addLeaderFacts(h)
+	own := p.candidate.Load().Status()
+	source := ""
+	if own.Notifications != "" {
+		source = ", notified by " + own.Notifications
+	}
+	d.Facts = append(d.Facts, fact{"This candidate", terminal.Printable(own.Name), own.State.String() + source})
+	for _, c := range candidates {
+		c.Name, c.Host = terminal.Printable(c.Name), terminal.Printable(c.Host)
+		d.ShowPriorities = d.ShowPriorities || c.Priority != 0
+		d.Candidates = append(d.Candidates, candidateRow{c, d.Chart.colourClass(c.Name)})
+	}
+	switch {
+	case candidatesErr != nil:
+		d.CandidatesNote = "Cannot query the candidates: " + terminal.Printable(candidatesErr.Error())
+	case len(candidates) == 0 && !h.observedSince.IsZero():
+		d.CandidatesNote = "No candidate answers."
+	default:
+		d.CandidatesNote = "This list contains only candidates that answer. Choria candidates do not answer."
+	}
+	d.TimeZone = h.now.Local().Format("MST")
+	for _, e := range slices.Backward(h.events) {
+		if len(d.Events) < maxEventRows {
+			at := e.At.Local()
+			d.Events = append(d.Events, eventRow{at.Format("15:04:05.000"), at.Format("2006-01-02T15:04:05.000Z07:00"), e.Kind.String(), look.DescribeEvent(e)})
+		}
+	}
+	return d, changed
+}
+
+// setHeadline sets the headline, which says whether a candidate leads.
+func (d *pageData) setHeadline(h snapshot, observeError *string) {
+	switch {
+	case h.observedSince.IsZero() && observeError != nil:
+		d.Headline, d.HeadlineClass = "Cannot observe the election: "+*observeError, "vacant"
+	case h.observedSince.IsZero():
+		d.Headline, d.HeadlineClass = "Waiting for the server", "waits"
+	case h.holder == nil:
+		d.Headline, d.HeadlineClass = "No leader", "vacant"
+	case h.now.After(h.holder.Expires):
+		d.Headline, d.HeadlineClass = h.holder.Name+" has not renewed in time", "waits"
+	case h.leads:
+		d.Headline, d.HeadlineClass = h.holder.Name+" leads", "leads"
+	default:
+		d.Headline, d.HeadlineClass = h.holder.Name+" is leader-elect", "waits"
+	}
+}
+
+// addLeaderFacts adds the facts about the holder of the key.
+func (d *pageData) addLeaderFacts(h snapshot) {
+	l := h.holder
+	if l == nil {
+		return
+	}
+	if !l.Since.IsZero() {
+		d.Facts = append(d.Facts, fact{"Elected", l.Since.Local().Format("2006-01-02 15:04:05"), terminal.Ago(h.now.Sub(l.Since).Round(time.Second))})
+	}
+	if l.Term != 0 {
+		d.Facts = append(d.Facts, fact{"Term", strconv.FormatUint(l.Term, 10), ""})
+	}
+	d.Facts = append(d.Facts, fact{"Lease left", terminal.FormatDuration(max(0, l.Expires.Sub(h.now)).Round(100 * time.Millisecond)), ""})
+	if l.Host != "" {
+		d.Facts = append(d.Facts, fact{"Host", l.Host, ""})
+	}
+	var metadata []string
+	for _, k := range slices.Sorted(maps.Keys(l.Metadata)) {
+		metadata = append(metadata, k+"="+l.Metadata[k])
+	}
+	if len(metadata) > 0 {
+		d.Facts = append(d.Facts, fact{"Metadata", terminal.Printable(strings.Join(metadata, ", ")), ""})
+	}
+}

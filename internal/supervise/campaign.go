@@ -1,0 +1,149 @@
+//go:build linux || darwin
+
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+// connection is a connection to the server, and the bucket that was found there.
+type connection struct {
+	*cli.Client
+	bucket *election.Bucket
+}
+
+// connect connects, opens the bucket and divides its leases. It waits for the server and the bucket, unless --no-wait was given.
+// It returns nil if the run has ended: before it was done, or because of an error that it found.
+func (r *runner) connect(ctx context.Context) *connection {
+	client, err := r.Connection.ConnectWithRetry("election-cli run "+r.Name, r.finish, r.log)
+	if err != nil {
+		r.finish(err)
+		return nil
+	}
+	c := &connection{Client: client}
+	if err := r.openBucket(ctx, c); err != nil {
+		if ctx.Err() == nil {
+			r.finish(err)
+		}
+		client.Conn.Close()
+		return nil
+	}
+	return c
+}
+
+// openBucket opens the bucket and divides its leases.
+func (r *runner) openBucket(ctx context.Context, c *connection) (err error) {
+	if r.NoWait {
+		if !c.Conn.IsConnected() {
+			return fmt.Errorf("%s cannot be reached: start the server, or leave out --no-wait to wait for it", strings.Join(cli.ServerURLs(c.Conn), ", "))
+		}
+		c.bucket, err = c.OpenBucket(ctx, r.Bucket)
+	} else {
+		c.bucket, err = c.WaitForBucket(ctx, r.Bucket, r.log)
+	}
+	if err != nil {
+		return err
+	}
+	for {
+		status, err := c.bucket.Status(ctx)
+		if err == nil {
+			times, err := r.divideLease(status.TTL())
+			r.times.Store(&times)
+			r.log.Debug("Lease is divided", "ttl", status.TTL(), "interval", times.interval, "grace", times.grace, "kill_time", times.killTime)
+			return err
+		}
+		if r.NoWait {
+			return fmt.Errorf("bucket %q on %s cannot be read: %w", r.Bucket, c.ServerURL(), err)
+		}
+		r.log.Warn("Bucket cannot be read yet, waiting for it", "error", err)
+		if err := timeutil.Pause(ctx, cli.RetryInterval); err != nil {
+			return err
+		}
+	}
+}
+
+// leader returns the holder of the key.
+func (c *connection) leader(ctx context.Context, key string) (election.Leader, error) {
+	e, err := election.NewElection("unknown", key, c.bucket)
+	if err != nil {
+		return election.Leader{}, err
+	}
+	return e.Leader(ctx)
+}
+
+// campaign takes part in the election until ctx ends or until lead, which is called in each term, calls withdraw. The first
+// campaign of a run is splayed. It returns false if it failed, and has then ended the run.
+func (r *runner) campaign(ctx context.Context, c *connection, first bool, lead func(ctx context.Context, t election.Term, withdraw func())) (ok bool) {
+	times := r.times.Load()
+	opts := []election.Option{election.WithLogger(r.log),
+		election.WithCampaignInterval(times.interval), election.WithLeaseMargin(times.margin)}
+	if r.StandDownSet {
+		opts = append(opts, election.WithStandDown(r.StandDown))
+	}
+	if !first || r.NoWait {
+		opts = append(opts, election.WithSplay(0)) // hosts that started together no longer campaign together
+	}
+	ctx, withdraw := context.WithCancel(ctx)
+	defer withdraw()
+	var e *election.Election
+	if r.NoWait {
+		opts = append(opts, election.WithBackoff(afterLostCampaign(func() {
+			if ctx.Err() == nil { // otherwise the candidate withdrew, and did not lose
+				r.finish(r.conflictOf(e))
+			}
+		})))
+	}
+	e, err := election.NewElection(r.Name, r.Key, c.bucket, opts...)
+	if err != nil {
+		r.finish(cli.AsFlagError(err))
+		return false
+	}
+	err = e.Run(ctx, func(ctx context.Context, t election.Term) error {
+		lead(ctx, t, withdraw)
+		return nil
+	})
+	if err != nil {
+		r.finish(cli.AsFlagError(err))
+	}
+	return err == nil
+}
+
+// afterLostCampaign is a function that is called after each lost campaign and after each loss of leadership. It is an
+// [election.Backoff], because the library asks its Backoff just then.
+type afterLostCampaign func()
+
+// Duration calls the function. The wait that it returns does not matter: the run ends.
+func (f afterLostCampaign) Duration(int) time.Duration {
+	f()
+	return time.Minute
+}
+
+// conflictOf returns the outcome of a run with --no-wait that did not win, or that no longer leads.
+func (r *runner) conflictOf(e *election.Election) error {
+	s := e.Status()
+	if s.Leader == nil && s.LastError != "" && s.Wins == 0 {
+		return errors.New("the key could not be acquired: " + s.LastError)
+	}
+	return r.conflictWith(s.Leader)
+}
+
+// conflictWith returns the outcome of a run with --no-wait while l leads; l is nil if the leader is not known.
+func (r *runner) conflictWith(l *election.Leader) error {
+	if l == nil || l.Name == r.Name {
+		return &cli.ExitError{Code: r.ConflictExitCode, Message: "this candidate does not lead " + r.Key}
+	}
+	leads := "leads"
+	if l.Term == 0 {
+		leads = "is about to lead"
+	}
+	return &cli.ExitError{Code: r.ConflictExitCode, Message: fmt.Sprintf("%s %s %s", terminal.Printable(l.Name), leads, r.Key)}
+}

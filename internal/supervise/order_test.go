@@ -1,0 +1,64 @@
+//go:build linux || darwin
+
+package supervise
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+)
+
+func TestAStepOfTheWallClockDoesNotMoveAnOrder(t *testing.T) {
+	g := NewWithT(t)
+	o := orderAt(time.Now().Add(time.Minute), order{})
+	o.Wall -= int64(time.Hour) // as after a step of the clock
+	g.Expect(o.remaining()).To(BeNumerically("~", time.Minute, 5*time.Second))
+	o.Wall += int64(2 * time.Hour)
+	g.Expect(o.remaining()).To(BeNumerically("~", time.Minute, 5*time.Second))
+}
+
+func TestASuspensionMakesAnOrderDueDespiteTheWallClock(t *testing.T) {
+	g := NewWithT(t)
+	o := orderAt(time.Now().Add(time.Minute), order{})
+	o.Boot -= time.Hour // as after a suspension of the machine
+	g.Expect(o.remaining()).To(BeNumerically("~", -59*time.Minute, 5*time.Second))
+	o.Boot = 0 // as on a machine without that clock
+	g.Expect(o.remaining()).To(BeNumerically("~", time.Minute, 5*time.Second))
+	o.Wall -= int64(time.Hour)
+	g.Expect(o.remaining()).To(BeNumerically("~", -59*time.Minute, 5*time.Second), "without that clock, the stricter of the others decides")
+}
+
+// TestTheSameOrderIsWrittenOnceDespiteNewReadingsOfTheClocks varies the instant of an order a little. That happens after a step of
+// the wall clock, when a deadline is the present plus the remaining time.
+func TestTheSameOrderIsWrittenOnceDespiteNewReadingsOfTheClocks(t *testing.T) {
+	g := NewWithT(t)
+	orders, in, err := os.Pipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	guard := &guardian{in: in}
+	orderIn := func(d time.Duration) order {
+		return orderAt(time.Now().Add(d), order{Target: os.Getpid(), Signal: unix.SIGUSR2})
+	}
+	first := orderIn(time.Minute)
+	guard.setOrder(first)
+	for i := range 100 {
+		o := first
+		o.Wall += int64(time.Duration(i%3-1) * 10 * time.Microsecond)
+		guard.setOrder(o)
+	}
+	last := orderIn(time.Minute + 5*time.Millisecond)
+	guard.setOrder(last)
+	g.Expect(in.Close()).To(Succeed())
+	written := []order{}
+	for d := json.NewDecoder(orders); ; {
+		var o order
+		if d.Decode(&o) != nil {
+			break
+		}
+		written = append(written, o)
+	}
+	g.Expect(written).To(Equal([]order{first, last}))
+}

@@ -1,0 +1,149 @@
+//go:build linux || darwin
+
+package supervise
+
+import (
+	"context"
+	"math"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/terminal"
+)
+
+const (
+	checkInterval     = 100 * time.Millisecond // how often this process reads the clocks: timers do not advance while a machine is suspended
+	groupPollInterval = 2 * time.Millisecond   // how often this process looks for the group of a program that has exited
+	killTimeout       = 5 * time.Second        // after which a group that was killed but does not end is left behind
+	maxDuration       = time.Duration(math.MaxInt64)
+)
+
+// supervision is the supervision of one program until its whole group is gone.
+type supervision struct {
+	*runner
+	program       *program
+	term          *election.Term // nil if no lease limits the program
+	killed        time.Time      // when this process killed the group; zero if it has not
+	guardianActed bool           // whether the order to kill the group was due before this process could replace it
+	termSent      bool           // whether TERM has followed INT
+}
+
+// supervise returns when the program and its group are gone. It terminates them when ctx ends and, unless t is nil, before the
+// lease of t ends. It reports whether the program was terminated, rather than exited on its own.
+func (r *runner) supervise(ctx context.Context, p *program, t *election.Term) (terminated bool) {
+	s := &supervision{runner: r, program: p, term: t}
+	for s.tick(ctx) {
+	}
+	r.guardian.setOrder(order{})
+	r.current.Store(nil)
+	r.terminal.reclaim(p)
+	signal, _ := p.termination()
+	r.log.Info("Program ended", "pid", p.pid, "code", p.exitCode(), "after", terminal.FormatDuration(time.Since(p.started)))
+	return signal != 0 || s.guardianActed
+}
+
+// guardianOrder returns the guardian's order for a program that runs in a term; t is nil if it runs in none.
+func (r *runner) guardianOrder(pid int, t *election.Term) order {
+	if t == nil {
+		return order{Group: pid}
+	}
+	_, killTime := r.graceAndKillTime()
+	return orderAt(t.Deadline().Add(-killTime/2), order{Group: pid, Target: -pid, Signal: unix.SIGKILL})
+}
+
+// graceAndKillTime returns the two times that end each lease. They are provisional until the bucket is known.
+func (r *runner) graceAndKillTime() (grace, killTime time.Duration) {
+	if t := r.times.Load(); t != nil {
+		return t.grace, t.killTime
+	}
+	if r.GraceSet {
+		return r.Grace, 0
+	}
+	return maxDefaultGrace, 0
+}
+
+// tick updates the guardian's order, terminates or kills the group if it is time to, and waits for the next event. It returns
+// false when the group is gone.
+func (s *supervision) tick(ctx context.Context) bool {
+	p := s.program
+	grace, killTime := s.graceAndKillTime()
+	lease := maxDuration // time until the lease ends
+	if s.term != nil {
+		end := s.term.Deadline()
+		lease = remaining(end)
+		s.guardianActed = s.guardian.setOrder(s.guardianOrder(p.pid, s.term)) || s.guardianActed
+	}
+	exited := p.hasExited()
+	if exited && p.groupGone() {
+		return false
+	}
+	switch signal, _ := p.termination(); {
+	case signal != 0:
+	case s.guardianActed: // this process was stopped meanwhile
+		s.kill("the guardian's order was due")
+	case exited:
+		s.kill("the program exited") // without TERM first: the program that these processes worked for is gone
+	case ctx.Err() != nil:
+		p.terminate(unix.SIGTERM)
+	case lease <= grace+killTime:
+		s.log.Warn("Lease is not renewed, terminating the program before the lease ends", "left", terminal.FormatDuration(lease))
+		p.terminate(unix.SIGTERM)
+	}
+	signal, terminated := p.termination()
+	if signal != 0 {
+		s.escalate(signal, grace-time.Since(terminated), grace/2, lease-killTime)
+	}
+	if !s.killed.IsZero() && exited && time.Since(s.killed) > killTimeout {
+		s.log.Warn("Processes of the group did not end after KILL and are left behind", "group", p.pid)
+		p.abandonGroup()
+		return false
+	}
+	s.wait(ctx, min(grace-time.Since(terminated), lease-killTime), lease-grace-killTime)
+	return true
+}
+
+// escalate sends a stronger signal to a group that does not end after the given signal, when too little is left of the grace or
+// of the time until the group must be killed.
+func (s *supervision) escalate(signal syscall.Signal, graceLeft, halfGrace, untilKill time.Duration) {
+	switch {
+	case graceLeft <= 0:
+		s.kill("the grace is over")
+	case untilKill <= 0:
+		s.kill("the lease is about to end")
+	case signal == unix.SIGINT && graceLeft <= halfGrace && !s.termSent: // a program that a script started may ignore INT
+		s.termSent = true
+		s.program.signalGroup(unix.SIGTERM)
+	}
+}
+
+// kill kills every process of the group.
+func (s *supervision) kill(reason string) {
+	if s.killed.IsZero() {
+		s.killed = time.Now()
+		s.log.Debug("Killing the process group", "group", s.program.pid, "reason", reason)
+	}
+	s.program.signalGroup(unix.SIGKILL)
+}
+
+// wait waits until the next tick may have something to do, at most untilKill if the program was asked to exit, and at most
+// untilTerm otherwise.
+func (s *supervision) wait(ctx context.Context, untilKill, untilTerm time.Duration) {
+	exited, done, wait := s.program.exited, ctx.Done(), min(checkInterval, untilTerm)
+	if signal, _ := s.program.termination(); signal != 0 {
+		done, wait = nil, min(checkInterval, untilKill)
+	}
+	if s.program.hasExited() {
+		exited, wait = nil, groupPollInterval
+	}
+	timer := time.NewTimer(max(wait, groupPollInterval))
+	defer timer.Stop()
+	select {
+	case <-exited:
+	case <-done:
+	case <-s.program.onTermination:
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,89 @@
+//go:build linux || darwin
+
+package supervise
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+// runTerminateMode takes part in the election, and runs the program only while this candidate leads, until the run ends.
+func (r *runner) runTerminateMode(ctx context.Context) {
+	maxWait := r.startMaxWait()
+	defer maxWait.Stop()
+	c := r.connect(ctx)
+	if c == nil {
+		return
+	}
+	defer c.Conn.Close()
+	if r.NoWait {
+		if leader, err := c.leader(ctx, r.Key); err == nil {
+			r.finish(r.conflictWith(&leader))
+		}
+	}
+	for first := true; ctx.Err() == nil; first = false {
+		var delay time.Duration
+		r.campaign(ctx, c, first, func(ctx context.Context, t election.Term, withdraw func()) {
+			maxWait.Stop()
+			if delay = r.lead(ctx, &t); delay != 0 || r.programExit != nil || t.Valid() {
+				withdraw()
+			} else if r.MaxWaitSet {
+				maxWait.Reset(r.MaxWait)
+			}
+		})
+		switch {
+		case r.programExit != nil:
+			r.finish(errProgramEnded)
+		case r.NoWait && delay == 0:
+			r.finish(r.conflictWith(nil))
+		}
+		_ = timeutil.Pause(ctx, delay)
+		if r.MaxWaitSet && ctx.Err() == nil {
+			maxWait.Reset(r.MaxWait)
+		}
+	}
+}
+
+// startMaxWait returns a timer that ends the run when --max-wait is over. Without --max-wait it never fires.
+func (r *runner) startMaxWait() *time.Timer {
+	t := time.AfterFunc(maxDuration, func() {
+		r.finish(&cli.ExitError{Code: ExitTimedOut, Message: fmt.Sprintf("this candidate did not lead %s within --max-wait %v", r.Key, r.MaxWait)})
+	})
+	if r.MaxWaitSet {
+		t.Reset(r.MaxWait)
+	}
+	return t
+}
+
+// lead runs the program in a term, until leadership ends or the program is not started again in this term. A positive delay
+// says how long to wait before the next campaign, after which the program is started again.
+func (r *runner) lead(ctx context.Context, t *election.Term) (delay time.Duration) {
+	for ctx.Err() == nil {
+		x, tried := r.runProgram(ctx, t)
+		if !tried {
+			return 0
+		}
+		if r.interrupted.Load() {
+			r.programExit = x.exit
+			return 0
+		}
+		if x.terminated {
+			return 0
+		}
+		delay, restart := r.restartDelay(x)
+		if !restart {
+			r.programExit = x.exit
+			return 0
+		}
+		if r.OnExit == OnExitRelease {
+			return delay
+		}
+		_ = timeutil.Pause(ctx, delay)
+	}
+	return 0
+}
