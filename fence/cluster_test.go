@@ -86,7 +86,7 @@ func TestNewerLeaderBeginsItsEpochRightAfterAStepDownAndShutsOutTheOlder(t *test
 	term := g.rival("leader0")
 	s, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)
 	g.Expect(err).NotTo(HaveOccurred())
-	rounds := 10
+	rounds := 6
 	if testing.Short() {
 		rounds = 2
 	}
