@@ -25,12 +25,13 @@ Environment: the program finds ELECTION_KEY, ELECTION_NAME (the name of this can
 and ELECTION_TOKEN. ELECTION_TOKEN is the fencing token, which sorts after the tokens of all earlier terms. Send it with
 every write, and have the receiver refuse a token that sorts before one that the receiver has seen.
 
-End of the program: the program runs in a process group of its own, and this command ends the whole group. It sends TERM
-and, after --grace, KILL. If the lease ends at once, for example because somebody deletes the key, it kills the group
-without grace. If the lease is not renewed, it sends TERM early enough that the program is dead before the lease ends,
-and then gives up leadership. It refuses a --grace that leaves no time to retry a renewal. After the program has exited,
-this command kills the rest of the group and releases the key, so that another host leads within milliseconds. If this
-command itself is killed or stopped, a guardian process kills the group.
+End of the program: the program runs in a process group of its own, and this command ends the whole group. In an orderly
+stop, after TERM to this command or when an operator asks for a handover, it sends TERM, renews the lease until the
+program has exited, and sends KILL after --stop-timeout. If the lease is not renewed, it sends TERM and, after --grace,
+KILL, early enough that the program is dead before the lease ends, and then gives up leadership. It refuses a --grace that
+leaves no time to retry a renewal. If the lease ends at once, for example because somebody deletes the key, it kills the
+group without grace. After the program has exited, this command kills the rest of the group and releases the key, so that
+another host leads within milliseconds. If this command itself is killed or stopped, a guardian process kills the group.
 
 Limits: this command does not end processes that leave the group, as daemons do, so keep the program in the foreground.
 It cannot end a program that changes its user, for example by sudo, and such a program may outlive its lease: run this
@@ -74,7 +75,8 @@ func registerRun(app *fisk.Application, t *cli.Env) {
 	cmd.Flag("max-wait", "Longest time to wait until this host leads, each time (then exit 124)").PlaceHolder("DURATION").IsSetByUser(&r.MaxWaitSet).DurationVar(&r.MaxWait)
 	cmd.Flag("no-wait", "Try once to lead, and give up if another candidate leads (exit 1)").UnNegatableBoolVar(&r.NoWait)
 	cmd.Flag("conflict-exit-code", "Exit code of --no-wait if another candidate leads (default 1)").Short('E').PlaceHolder("CODE").IsSetByUser(&r.ConflictExitCodeSet).IntVar(&r.ConflictExitCode)
-	cmd.Flag("grace", "Time from TERM to KILL (default: what the lease allows, at most 10s)").PlaceHolder("DURATION").IsSetByUser(&r.GraceSet).DurationVar(&r.Grace)
+	cmd.Flag("grace", "Time from TERM to KILL when the lease is not renewed (default: what the lease allows, at most 10s)").PlaceHolder("DURATION").IsSetByUser(&r.GraceSet).DurationVar(&r.Grace)
+	cmd.Flag("stop-timeout", "Time that the program has to exit in an orderly stop, while this host keeps the lease (default 10s, or --grace if that is longer)").PlaceHolder("DURATION").IsSetByUser(&r.StopTimeoutSet).DurationVar(&r.StopTimeout)
 	cmd.Flag("interval", "Time between renewals (default 0.75 of the TTL); a shorter interval leaves more for --grace").PlaceHolder("DURATION").IsSetByUser(&r.IntervalSet).DurationVar(&r.Interval)
 	cmd.Flag("stand-down", "Time from winning a key that was not released to leading (default one interval)").PlaceHolder("DURATION").IsSetByUser(&r.StandDownSet).DurationVar(&r.StandDown)
 	cmd.Flag("on-lost", "When leadership ends: terminate the program, or only signal it").Default(supervise.OnLostTerminate).EnumVar(&r.OnLost, supervise.OnLostTerminate, supervise.OnLostSignal)

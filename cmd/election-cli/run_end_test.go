@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/processes"
 )
 
 func TestRunExitsWithTheCodeOfAProgramThatTermEnds(t *testing.T) {
@@ -29,15 +30,56 @@ func TestRunExitsWithTheCodeOfAProgramThatTermEnds(t *testing.T) {
 func TestProgramThatIgnoresTermIsKilledBeforeTheKeyIsReleased(t *testing.T) {
 	t.Parallel()
 	f := newLongLeaseFixture(t)
-	w := f.start(`trap '' TERM; echo $$ >pid; while :; do date +%s%N >>ticks; done`, "--grace", "150ms")
+	w := f.start(`trap '' TERM; echo $$ >pid; while :; do date +%s%N >>ticks; done`, "--stop-timeout", "150ms")
 	pid := f.pidIn("pid")
 	f.start(`kill -0 `+fmt.Sprint(pid)+` && echo >still; echo >other; sleep 1000`, "--max-wait", "20s")
 	signalled := time.Now()
 	w.signal(unix.SIGTERM)
 	f.g.Expect(w.exitCode()).To(Equal(137), w.stderr.String())
-	f.g.Expect(time.Since(signalled)).To(BeNumerically(">=", 150*time.Millisecond), "the program had its grace")
+	f.g.Expect(time.Since(signalled)).To(BeNumerically(">=", 150*time.Millisecond), "the program had its time")
+	f.g.Expect(w.stderr.String()).To(MatchRegexp(`WARN +Killing the process group .*reason="the stop timeout is over"`))
 	f.awaitText("other", "\n")
 	f.g.Expect(f.content("still")()).To(BeEmpty(), "the program is dead when another host leads")
+}
+
+// TestProgramThatTakesLongerThanALeaseToStopExitsOnItsOwn stops a program that takes 8 s, of which a lease of 5 s leaves less than one.
+func TestProgramThatTakesLongerThanALeaseToStopExitsOnItsOwn(t *testing.T) {
+	inRealTime(t)
+	t.Parallel()
+	f := newRunFixture(t, 5*time.Second)
+	one := f.start(`trap 'sleep 8; date +%s%N >stopped; exit 7' TERM; echo >ready; while :; do sleep 0.02; done`)
+	f.awaitText("ready", "\n")
+	two := f.start(`date +%s%N >started; sleep 1000`, "-v")
+	one.signal(unix.SIGTERM)
+	f.g.Expect(one.exitCode()).To(Equal(7), one.stderr.String())
+	f.awaitText("started", "\n")
+	stopped, started := f.pidIn("stopped"), f.pidIn("started")
+	f.g.Expect(started).To(BeNumerically(">", stopped), "never two programs at once")
+	t.Logf("from the end of one program to the start of the next: %v", time.Duration(started-stopped))
+	f.g.Expect(f.bucket.Get(t.Context(), "jobs")).To(HaveField("Revision()", BeNumerically(">", 3)), "the lease was renewed meanwhile")
+	two.signal(unix.SIGTERM)
+	f.g.Expect(two.exitCode()).To(Equal(143))
+}
+
+// TestOrderlyStopEndsWithTheLeaseIfTheLinkIsCut cuts the link of a host whose program takes long to stop.
+func TestOrderlyStopEndsWithTheLeaseIfTheLinkIsCut(t *testing.T) {
+	inRealTime(t)
+	t.Parallel()
+	f := newRunFixture(t, 3*time.Second)
+	link, err := processes.OpenLink([]string{strings.TrimPrefix(f.url, "nats://")}, 0, nil)
+	f.g.Expect(err).NotTo(HaveOccurred())
+	defer link.Close()
+	one := f.prepareWithServer(link.URLs()[0], "--stop-timeout", "1m", "jobs", "--", "bash", "-c",
+		`trap 'sleep 100' TERM; echo $$ >pid; while :; do date +%s%N >>alive; sleep 0.01; done`)
+	f.g.Expect(one.cmd.Start()).To(Succeed())
+	pid := f.pidIn("pid")
+	f.start(`kill -0 ` + fmt.Sprint(pid) + ` && echo >still; echo >other; sleep 1000`)
+	one.signal(unix.SIGTERM)
+	link.Cut()
+	f.awaitText("other", "\n")
+	f.g.Expect(f.content("still")()).To(BeEmpty(), "the program is dead when another host leads")
+	f.g.Expect(one.exitCode()).To(Equal(137), one.stderr.String())
+	f.g.Expect(one.stderr.String()).To(ContainSubstring(`reason="the lease is about to end"`))
 }
 
 func TestProgramThatIgnoresIntGetsTerm(t *testing.T) {

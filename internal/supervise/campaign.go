@@ -85,7 +85,8 @@ func (c *connection) leader(ctx context.Context, key string) (election.Leader, e
 func (r *runner) campaign(ctx context.Context, c *connection, first bool, lead func(ctx context.Context, t election.Term, withdraw func())) (ok bool) {
 	times := r.times.Load()
 	opts := []election.Option{election.WithLogger(r.log),
-		election.WithCampaignInterval(times.interval), election.WithLeaseMargin(times.margin)}
+		election.WithCampaignInterval(times.interval), election.WithLeaseMargin(times.margin),
+		election.WithReleaseTimeout(r.stopTimeout() + killTimeout)} // the library renews the lease until the program has exited
 	if r.StandDownSet {
 		opts = append(opts, election.WithStandDown(r.StandDown))
 	}

@@ -51,9 +51,10 @@ type Config struct {
 	ConflictExitCode int // with NoWait, if another candidate leads
 
 	// How each lease is divided; see the package documentation.
-	Grace     time.Duration
-	Interval  time.Duration
-	StandDown time.Duration
+	Grace       time.Duration
+	Interval    time.Duration
+	StopTimeout time.Duration // in an orderly stop, in place of Grace
+	StandDown   time.Duration
 
 	// What happens to the program and to the key.
 	OnLost                string
@@ -64,6 +65,7 @@ type Config struct {
 
 	MaxWaitSet, ConflictExitCodeSet     bool
 	GraceSet, IntervalSet, StandDownSet bool
+	StopTimeoutSet                      bool
 	WonSignalSet, LostSignalSet         bool
 	OnExitSet                           bool
 }
@@ -106,6 +108,7 @@ func (r *Config) validate() error {
 	}{
 		{"--max-wait", r.MaxWait, r.MaxWaitSet, 0}, {"--grace", r.Grace, r.GraceSet, 0},
 		{"--interval", r.Interval, r.IntervalSet, 10 * time.Millisecond}, {"--stand-down", r.StandDown, r.StandDownSet, 0},
+		{"--stop-timeout", r.StopTimeout, r.StopTimeoutSet, 0},
 	} {
 		if d.set && d.value < d.min {
 			return fmt.Errorf("%s %v is too short: give at least %v, or leave it out", d.flag, d.value, d.min)

@@ -40,6 +40,13 @@
 //	TTL 2 s:   1.5 s interval  + 225 ms retry + 75 ms grace + 150 ms kill time + 50 ms margin
 //	TTL 30 s:  22.5 s interval + 3 s retry    + 3.4 s grace + 500 ms kill time + 600 ms margin
 //
+// # An orderly stop
+//
+// When a signal asks this process to end, or an operator asks for a handover, this host still holds the lease. The program gets TERM, or
+// the signal itself, and may take the stop timeout to exit: 10 s, or the grace if that is longer, unless --stop-timeout gives another.
+// The library renews the lease until the program has exited, and then releases the key. If a renewal fails meanwhile, the arithmetic
+// above holds: the program is dead before the lease ends.
+//
 // # Four ways to kill the program
 //
 //   - This process sends TERM and then KILL when leadership ends or the lease is not renewed in time. It reads the clocks every 100 ms,

@@ -4,7 +4,9 @@ package supervise
 
 import (
 	"context"
+	"errors"
 	"math"
+	"slices"
 	"syscall"
 	"time"
 
@@ -94,7 +96,11 @@ func (s *supervision) tick(ctx context.Context) bool {
 	}
 	signal, terminated := p.termination()
 	if signal != 0 {
-		s.escalate(signal, grace-time.Since(terminated), grace/2, lease-killTime)
+		over := "the grace is over"
+		if s.isOrderlyStop(ctx) {
+			grace, over = s.stopTimeout(), "the stop timeout is over"
+		}
+		s.escalate(signal, grace-time.Since(terminated), grace/2, lease-killTime, over)
 	}
 	if !s.killed.IsZero() && exited && time.Since(s.killed) > killTimeout {
 		s.log.Warn("Processes of the group did not end after KILL and are left behind", "group", p.pid)
@@ -105,12 +111,25 @@ func (s *supervision) tick(ctx context.Context) bool {
 	return true
 }
 
+// isOrderlyStop reports whether leadership ends although this candidate keeps the key: after a signal to this process, or because an
+// operator asked for a handover. Then the library renews the lease until the program has exited. If it cannot, the lease limits the grace.
+func (s *supervision) isOrderlyStop(ctx context.Context) bool {
+	if s.interrupted.Load() {
+		return true
+	}
+	ended, ok := errors.AsType[*election.TermEndedError](context.Cause(ctx))
+	return ok && slices.Contains(orderlyReasons, ended.Reason)
+}
+
+// orderlyReasons are the reasons with which a term of this candidate ends while it still holds the key.
+var orderlyReasons = []election.Reason{election.ReasonStopped, election.ReasonResigned, election.ReasonTransferred, election.ReasonRelinquished}
+
 // escalate sends a stronger signal to a group that does not end after the given signal, when too little is left of the grace or
-// of the time until the group must be killed.
-func (s *supervision) escalate(signal syscall.Signal, graceLeft, halfGrace, untilKill time.Duration) {
+// of the time until the group must be killed. over says what is over when nothing is left of the grace.
+func (s *supervision) escalate(signal syscall.Signal, graceLeft, halfGrace, untilKill time.Duration, over string) {
 	switch {
 	case graceLeft <= 0:
-		s.kill("the grace is over")
+		s.kill(over)
 	case untilKill <= 0:
 		s.kill("the lease is about to end")
 	case signal == unix.SIGINT && graceLeft <= halfGrace && !s.termSent: // a program that a script started may ignore INT
@@ -123,7 +142,7 @@ func (s *supervision) escalate(signal syscall.Signal, graceLeft, halfGrace, unti
 func (s *supervision) kill(reason string) {
 	if s.killed.IsZero() {
 		s.killed = time.Now()
-		s.log.Debug("Killing the process group", "group", s.program.pid, "reason", reason)
+		s.log.Warn("Killing the process group", "group", s.program.pid, "reason", reason)
 	}
 	s.program.signalGroup(unix.SIGKILL)
 }

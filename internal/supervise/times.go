@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	maxDefaultGrace = 10 * time.Second // --grace may be longer
-	minKillTime     = 25 * time.Millisecond
-	maxKillTime     = 500 * time.Millisecond
+	maxDefaultGrace    = 10 * time.Second // --grace may be longer
+	defaultStopTimeout = 10 * time.Second // as docker stop has it
+	minKillTime        = 25 * time.Millisecond
+	maxKillTime        = 500 * time.Millisecond
 	// maxRetryTime is enough for an attempt to renew that fails after the longest possible time, the pause after it, and a
 	// second attempt that succeeds.
 	maxRetryTime = 3 * time.Second
@@ -54,6 +55,14 @@ func (r *Config) divideLease(ttl time.Duration) (leaseTimes, error) {
 	}
 	return t, fmt.Errorf("--grace %v does not fit: with the bucket's TTL of %v and renewals every %v, the program would have to be terminated "+
 		"while a renewal may still succeed; %s", t.grace, ttl, t.interval, fix)
+}
+
+// stopTimeout returns how long the program may take to exit in an orderly stop, in which the lease is renewed until then.
+func (r *Config) stopTimeout() time.Duration {
+	if r.StopTimeoutSet {
+		return r.StopTimeout
+	}
+	return max(defaultStopTimeout, r.Grace)
 }
 
 // marginOf returns the library's default lease margin.
