@@ -51,6 +51,44 @@ func (w *invocation) withoutReaper() *invocation {
 	return w
 }
 
+// TestOrphansAreReapedWhileTheProgramRuns has the program leave orphans in its group and outside of it, which exit while it runs.
+func TestOrphansAreReapedWhileTheProgramRuns(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(w *invocation) *invocation{
+		"under a process that never reaps": (*invocation).withoutReaper,
+		"as process 1":                     (*invocation).asProcess1,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newLongLeaseFixture(t)
+			w := prepare(f.prepare("jobs", "--", "bash", "-c", `
+				parent=$(awk '/^PPid:/ {print $2}' /proc/$PPID/status)
+				zombies() {
+					awk -v run=$PPID -v parent=$parent 'FNR == 1 {z = 0} /^State:.Z/ {z = 1} /^PPid:/ && z && ($2 == run || $2 == parent)' /proc/[0-9]*/status 2>/dev/null
+				}
+				for i in 1 2 3 4; do (sleep 0.01 &); (setsid sleep 0.01 &); done
+				sleep 0.2
+				for i in {1..500}; do zombies | grep -q . || exit 9; sleep 0.01; done
+				exit 8`))
+			f.g.Expect(w.run()).To(Equal(9), w.stderr.String())
+		})
+	}
+}
+
+// asProcess1 makes a call of run as process 1 of a container, where the system allows that.
+func (w *invocation) asProcess1() *invocation {
+	w.t.Helper()
+	unshare := []string{"unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"}
+	if out, err := exec.Command(unshare[0], append(unshare[1:], "true")...).CombinedOutput(); err != nil {
+		w.t.Skipf("no namespace of processes can be made here: %v: %s", err, out)
+	}
+	path, err := exec.LookPath(unshare[0])
+	w.g.Expect(err).NotTo(HaveOccurred())
+	w.cmd.Args = append(unshare, append([]string{w.cmd.Path}, w.cmd.Args[1:]...)...)
+	w.cmd.Path = path
+	return w
+}
+
 // TestRunDoesNotWaitForZombies runs the program where no process reaps orphans, as in many containers.
 func TestRunDoesNotWaitForZombies(t *testing.T) {
 	t.Parallel()

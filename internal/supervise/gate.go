@@ -46,7 +46,7 @@ func startAtGate(cmd *exec.Cmd, register func(pid int) error) (err error) {
 	}
 	defer func() { _ = errno.Close() }()
 	cmd.ExtraFiles = []*os.File{childGate, childErrno}
-	err = cmd.Start()
+	err = ownChildren.start(cmd)
 	_, _ = childGate.Close(), childErrno.Close()
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func startAtGate(cmd *exec.Cmd, register func(pid int) error) (err error) {
 	}
 	if err != nil {
 		_ = gate.Close()
-		_ = cmd.Wait()
+		_ = ownChildren.wait(cmd)
 	}
 	return err
 }

@@ -57,7 +57,7 @@ func (g *guardian) start() error {
 	cmd.Stdin, cmd.SysProcAttr = childIn, &syscall.SysProcAttr{Setsid: true}
 	g.in = in
 	g.write()
-	if err := cmd.Start(); err != nil {
+	if err := ownChildren.start(cmd); err != nil {
 		_ = in.Close()
 		return err
 	}
@@ -72,7 +72,7 @@ func (g *guardian) replaceEnded() {
 		g.mu.Lock()
 		cmd := g.cmd
 		g.mu.Unlock()
-		_ = cmd.Wait()
+		_ = ownChildren.wait(cmd)
 		g.mu.Lock()
 		for !g.dismissed {
 			g.log.Warn("Guardian ended, starting another: until then the program may outlive this process")

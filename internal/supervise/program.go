@@ -73,7 +73,7 @@ func startProgram(cmd *exec.Cmd, hasTerminal bool, register func(pid int) error)
 		}
 		started <- err
 		if err == nil {
-			_ = cmd.Wait()
+			_ = ownChildren.wait(cmd)
 			p.status, _ = cmd.ProcessState.Sys().(syscall.WaitStatus)
 			close(p.exited)
 		}

@@ -62,6 +62,7 @@ func (r *Config) Run() error {
 	stderr := terminal.NewQueue(r.Stderr, terminal.DroppedLines, func(error) {}) // the program goes on if stderr cannot be written
 	defer stderr.Close()
 	n.log = slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(r.Stderr), r.logLevel()))
+	defer adoptOrphans()()
 	if n.guardian, err = startGuardian(n.log); err != nil {
 		return fmt.Errorf("the guardian process cannot be started: %w", err)
 	}
