@@ -106,8 +106,9 @@ var errProbe = errors.New("options are complete")
 // plan selects the function that dials, and validates the server URLs without dialling. It also returns the URLs without
 // credentials, for messages.
 func (c *ConnectionFlags) plan(opts []nats.Option) (dialFunc, string, error) {
+	selected, _ := selectedContext()
 	dial := dialContext(c.Context)
-	if c.Context == "" && (c.NoContext || !contextSelected()) {
+	if c.Context == "" && (c.NoContext || selected == "") {
 		dial = dialPlain // natscontext fails where there is no home directory
 	}
 	var urls []string
@@ -115,7 +116,12 @@ func (c *ConnectionFlags) plan(opts []nats.Option) (dialFunc, string, error) {
 		urls = slices.Clone(o.Servers)
 		return errProbe
 	}
-	if _, _, err := dial(append(slices.Clip(opts), probe)...); !errors.Is(err, errProbe) {
+	_, _, err := dial(append(slices.Clip(opts), probe)...)
+	if !errors.Is(err, errProbe) && c.Context == "" && c.NamesServer() { // a selected context that is broken, and that nobody asked for
+		dial = dialPlain
+		_, _, err = dial(append(slices.Clip(opts), probe)...)
+	}
+	if !errors.Is(err, errProbe) {
 		return nil, "", c.explain(err)
 	}
 	if len(urls) == 0 {
@@ -132,11 +138,13 @@ func (c *ConnectionFlags) plan(opts []nats.Option) (dialFunc, string, error) {
 
 // explain adds the source of an error in the options, and a fix.
 func (c *ConnectionFlags) explain(err error) error {
+	selected, path := selectedContext()
 	switch {
 	case c.Context != "":
 		return fmt.Errorf("--context: %w; 'nats context ls' lists the contexts", err)
-	case contextSelected():
-		return fmt.Errorf("the selected context: %w; select another with 'nats context select', or name one with --context", err)
+	case selected != "":
+		return fmt.Errorf("the selected context %q, in %s, cannot be used: %w; give --no-context to leave it alone, name another with --context, or select another with 'nats context select'",
+			selected, path, err)
 	}
 	return err
 }
@@ -217,18 +225,22 @@ func (c *ConnectionFlags) jetStream(nc *nats.Conn, settings natscontext.Settings
 	return jetstream.New(nc, timeout)
 }
 
-// contextSelected reports whether a context is selected in natscli.
-func contextSelected() bool {
+// selectedContext returns the name and the file of the context that is selected in natscli; "" if none is.
+func selectedContext() (name, path string) {
 	config := os.Getenv("XDG_CONFIG_HOME")
 	if config == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return false
+			return "", ""
 		}
 		config = filepath.Join(home, ".config")
 	}
-	name, err := os.ReadFile(filepath.Join(config, "nats", "context.txt"))
-	return err == nil && strings.TrimSpace(string(name)) != ""
+	folder := filepath.Join(config, "nats")
+	text, err := os.ReadFile(filepath.Join(folder, "context.txt"))
+	if name = strings.TrimSpace(string(text)); err != nil || name == "" {
+		return "", ""
+	}
+	return name, filepath.Join(folder, "context", name+".json")
 }
 
 // FlagsForServer returns flags that select one server, and ignore the selected context.

@@ -50,7 +50,8 @@ func TestAMissingHomeDirectoryMeansNoContext(t *testing.T) {
 	g := NewWithT(t)
 	t.Setenv("XDG_CONFIG_HOME", "")
 	t.Setenv("HOME", "")
-	g.Expect(contextSelected()).To(BeFalse())
+	selected, _ := selectedContext()
+	g.Expect(selected).To(BeEmpty())
 	g.Expect(resolve(g, ConnectionFlags{Server: "nats://a:1"}).Servers).To(Equal([]string{"nats://a:1"}))
 }
 
@@ -140,7 +141,20 @@ func TestAnUnknownContextIsReportedWithAFix(t *testing.T) {
 	natstest.KeepContext(t, "gone", `{}`, true)
 	g.Expect(os.Remove(filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "nats", "context", "gone.json"))).To(Succeed())
 	_, err = (&ConnectionFlags{Timeout: time.Second}).Connect()
-	g.Expect(err).To(MatchError(And(ContainSubstring(`"gone"`), ContainSubstring("nats context select"))))
+	g.Expect(err).To(MatchError(And(ContainSubstring(`"gone"`), ContainSubstring("gone.json"), ContainSubstring("--no-context"), ContainSubstring("nats context select"))))
+}
+
+func TestABrokenSelectedContextDoesNotDefeatAServerThatIsNamed(t *testing.T) {
+	g := NewWithT(t)
+	natstest.KeepContext(t, "broken", `{"url": `, true)
+	e, err := embedded.Start(embedded.Config{})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer e.Stop()
+	c, err := (&ConnectionFlags{Server: e.URL(), Timeout: timeLimit}).Connect()
+	g.Expect(err).NotTo(HaveOccurred())
+	c.Conn.Close()
+	_, err = (&ConnectionFlags{Timeout: time.Second}).Connect()
+	g.Expect(err).To(MatchError(And(ContainSubstring("broken.json"), ContainSubstring("--no-context"))))
 }
 
 func TestURLsAreShownWithoutSecrets(t *testing.T) {
