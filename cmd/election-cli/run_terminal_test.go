@@ -93,6 +93,28 @@ func TestRunReclaimsTheTerminalAfterTheProgram(t *testing.T) {
 	f.g.Expect(w.exitCode()).To(Equal(130))
 }
 
+func TestModesOfTheTerminalAreRestoredAfterAProgramThatWasKilled(t *testing.T) {
+	t.Parallel()
+	f := newLongLeaseFixture(t)
+	w := f.prepare("jobs", "--", "sh", "-c", "stty raw -echo; echo $$ >pid; exec sleep 1000")
+	terminal := w.onTerminal()
+	raw, err := terminal.SyscallConn()
+	f.g.Expect(err).NotTo(HaveOccurred())
+	echoes := func() (on bool) {
+		f.g.Expect(raw.Control(func(fd uintptr) {
+			modes, err := unix.IoctlGetTermios(int(fd), unix.TCGETS)
+			f.g.Expect(err).NotTo(HaveOccurred())
+			on = modes.Lflag&(unix.ECHO|unix.ICANON) == unix.ECHO|unix.ICANON
+		})).To(Succeed())
+		return on
+	}
+	pid := f.pidIn("pid")
+	f.g.Expect(echoes()).To(BeFalse())
+	f.g.Expect(unix.Kill(pid, unix.SIGKILL)).To(Succeed())
+	f.g.Expect(w.exitCode()).To(Equal(137))
+	f.g.Expect(echoes()).To(BeTrue())
+}
+
 func TestCtrlCEndsRunWhileItWaitsToLead(t *testing.T) {
 	t.Parallel()
 	f := newLongLeaseFixture(t)

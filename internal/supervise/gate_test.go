@@ -76,7 +76,7 @@ func TestProgramDoesNotBeginInATermThatIsOver(t *testing.T) {
 	defer func() { _, _ = orders.Close(), in.Close() }()
 	r := &runner{
 		Config: &Config{Env: &cli.Env{Argv: []string{"sh", "-c", "echo >" + began}}}, path: "/bin/sh",
-		log: slog.New(slog.DiscardHandler), guardian: &guardian{in: in}, terminal: tty{-1},
+		log: slog.New(slog.DiscardHandler), guardian: &guardian{in: in}, terminal: tty{fd: -1},
 	}
 	_, err = r.start(&election.Term{})
 	g.Expect(err).To(MatchError(errLeaseOver))

@@ -13,6 +13,9 @@ func programAttributes(hasTerminal bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Foreground: hasTerminal, Ctty: syscall.Stdin}
 }
 
+// The requests that read and set the modes of a terminal.
+const getModes, setModes = unix.TIOCGETA, unix.TIOCSETA
+
 // dieWithParent does nothing, because macOS has no such request.
 func dieWithParent() {}
 

@@ -13,6 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The requests that read and set the modes of a terminal.
+const getModes, setModes = unix.TCGETS, unix.TCSETS
+
 // dieWithParent asks the system to kill this process when the thread that started it ends. The request also holds for the
 // program that the calling thread executes.
 func dieWithParent() { _ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0) }

@@ -12,7 +12,8 @@ import (
 
 // tty is the terminal that run lends to the program, if there is one.
 type tty struct {
-	fd int // -1 if there is no terminal
+	fd    int           // -1 if there is no terminal
+	modes *unix.Termios // as they were before the program started; nil if there is no terminal
 }
 
 // findTerminal returns stdin if it is a terminal. This process then ignores Ctrl-Z, and so does the program unless it decides
@@ -20,14 +21,15 @@ type tty struct {
 func findTerminal(stdin io.Reader) tty {
 	f, ok := stdin.(*os.File)
 	if !ok {
-		return tty{-1}
+		return tty{fd: -1}
 	}
 	fd := int(f.Fd())
 	if _, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != nil {
-		return tty{-1}
+		return tty{fd: -1}
 	}
+	modes, _ := unix.IoctlGetTermios(fd, getModes)
 	signal.Ignore(unix.SIGTSTP, unix.SIGTTOU) // TTOU would stop this process when it reclaims the terminal
-	return tty{fd}
+	return tty{fd, modes}
 }
 
 // isForeground reports whether this process is in the foreground of the terminal, and so may lend it to the program.
@@ -39,9 +41,14 @@ func (t tty) isForeground() bool {
 	return err == nil && foreground == unix.Getpgrp()
 }
 
-// reclaim puts this process into the foreground again, if the program had the terminal.
+// reclaim puts this process into the foreground again, if the program had the terminal. It restores the modes of the terminal if a
+// signal ended the program, which then had no chance to: after an editor the terminal would show nothing that is typed.
 func (t tty) reclaim(p *program) {
-	if p.hasTerminal {
-		_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, unix.Getpgrp())
+	if !p.hasTerminal {
+		return
+	}
+	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, unix.Getpgrp())
+	if t.modes != nil && p.hasExited() && p.status.Signaled() {
+		_ = unix.IoctlSetTermios(t.fd, setModes, t.modes)
 	}
 }
