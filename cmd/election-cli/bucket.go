@@ -56,7 +56,7 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	cmd := app.Command("bucket", "Creates, describes and removes the bucket that --bucket names")
 
 	add := cmd.Command("add", "Creates a bucket for elections").HelpLong(bucketAddHelp).Action(cli.Action(b.add))
-	add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(bucketDefaultTTL.String()).PlaceHolder("DURATION").DurationVar(&b.ttl)
+	cli.DurationVar(add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(bucketDefaultTTL.String()).PlaceHolder("DURATION"), &b.ttl)
 	add.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5").Default("1").PlaceHolder("N").IntVar(&b.replicas)
 	add.Flag("storage", "Storage: file, or memory, which loses the term numbers when the servers restart").Default("file").EnumVar(&b.storage, "file", "memory")
 	add.Flag("choria-compatible", "Let candidates of Choria campaign in the bucket too; then there are no expiry markers").UnNegatableBoolVar(&b.choriaCompatible)

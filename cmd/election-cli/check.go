@@ -57,8 +57,8 @@ func registerCheck(app *fisk.Application, env *cli.Env) {
 	cmd.Flag("format", "Format of the result: text, nagios, json or prometheus").Default(checkup.FormatText).IsSetByUser(&c.formatSet).
 		EnumVar(&c.format, checkup.FormatText, checkup.FormatNagios, checkup.FormatJSON, checkup.FormatPrometheus)
 	cmd.Flag("json", "Write the result as JSON, like --format json").UnNegatableBoolVar(&c.json)
-	cmd.Flag("grace", "How long to wait for a leader before its absence is reported").PlaceHolder("DURATION").DurationVar(&c.Grace)
-	cmd.Flag("overdue", "Age of a record from which its renewal is overdue (default 0.85 of the TTL)").PlaceHolder("DURATION").IsSetByUser(&c.overdueSet).DurationVar(&c.Overdue)
+	cli.DurationVar(cmd.Flag("grace", "How long to wait for a leader before its absence is reported").PlaceHolder("DURATION"), &c.Grace)
+	cli.DurationVar(cmd.Flag("overdue", "Age of a record from which its renewal is overdue (default 0.85 of the TTL)").PlaceHolder("DURATION").IsSetByUser(&c.overdueSet), &c.Overdue)
 	cmd.Flag("ignore", "Ignore findings with this code; repeatable").PlaceHolder("CODE").StringsVar(&c.Ignore)
 }
 

@@ -57,7 +57,7 @@ func registerDrill(app *fisk.Application, t *cli.Env) {
 	d := &drillCommand{Env: t}
 	cmd := app.Command("drill", "Rehearses failovers and measures how long each failover takes").HelpLong(drillHelp + "\n\n" + processHelp).Action(cli.Action(d.run))
 	cmd.Flag("candidates", fmt.Sprintf("Number of candidates (with --processes %d)", chaos.DefaultCandidates)).Default("3").IsSetByUser(&d.candidatesSet).IntVar(&d.config.Candidates)
-	cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket, which is the duration of a lease (with --processes %v)", chaos.DefaultTTL)).Default("2s").IsSetByUser(&d.ttlSet).DurationVar(&d.config.TTL)
+	cli.DurationVar(cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket, which is the duration of a lease (with --processes %v)", chaos.DefaultTTL)).Default("2s").IsSetByUser(&d.ttlSet), &d.config.TTL)
 	cmd.Flag("rounds", "Number of rounds").Default("4").IsSetByUser(&d.roundsSet).IntVar(&d.config.Rounds)
 	cmd.Flag("replicas", fmt.Sprintf("Replicas of the bucket; more than 1 needs a cluster (with --processes %d)", processes.ClusterSize)).Default("1").IsSetByUser(&d.replicasSet).IntVar(&d.config.Replicas)
 	cmd.Flag("embedded", "Use an embedded server even if the environment names a server").UnNegatableBoolVar(&d.embedded)

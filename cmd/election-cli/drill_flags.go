@@ -11,6 +11,7 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election/internal/chaos"
+	"github.com/natscampaign/election/internal/cli"
 )
 
 const processHelp = `With --processes each candidate is its own process, and so is each of the three servers of a cluster. The servers keep the bucket
@@ -110,11 +111,11 @@ func (p *processFlags) register(cmd *fisk.CmdClause) {
 		return cmd.Flag(name, help).IsSetByUser(p.set[name])
 	}
 	cmd.Flag("processes", "Run candidates and a cluster of three servers as processes, and inject faults into them").UnNegatableBoolVar(&p.on)
-	flag("for", "With --processes: how long to inject faults").Default(chaos.DefaultDuration.String()).DurationVar(&p.Duration)
+	cli.DurationVar(flag("for", "With --processes: how long to inject faults").Default(chaos.DefaultDuration.String()), &p.Duration)
 	flag("fault", "With --processes: a kind of fault to inject, repeatable (default all)").PlaceHolder("KIND").EnumsVar(&p.Faults, chaos.FaultNames()...)
-	flag("every", "With --processes: inject a fault at this interval, whether a candidate leads or not").PlaceHolder("DURATION").DurationVar(&p.Interval)
+	cli.DurationVar(flag("every", "With --processes: inject a fault at this interval, whether a candidate leads or not").PlaceHolder("DURATION"), &p.Interval)
 	flag("lose-replies", "With --processes: the share of replies that links lose at random, such as 1%").Default("0%").StringVar(&p.rate)
-	flag("stand-down", "With --processes: stand-down of the candidates (default 0.75 of the TTL)").PlaceHolder("DURATION").DurationVar(&p.StandDown)
+	cli.DurationVar(flag("stand-down", "With --processes: stand-down of the candidates (default 0.75 of the TTL)").PlaceHolder("DURATION"), &p.StandDown)
 	flag("seed", "With --processes: seed of the faults (default random)").PlaceHolder("N").Uint64Var(&p.Seed)
 	flag("keep", "With --processes: keep histories and logs").UnNegatableBoolVar(&p.Keep)
 }

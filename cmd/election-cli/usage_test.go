@@ -16,6 +16,8 @@ func TestWrongUsageExits2AndNamesAFix(t *testing.T) {
 		args  []string
 		texts []string
 	}{
+		{[]string{"ls", "--timeout", "abc"}, []string{`--timeout or NATS_TIMEOUT: "abc" is not a duration`, "give one such as 5s"}},
+		{[]string{"wait", "jobs", "--max-wait", "5"}, []string{`--max-wait: "5" is not a duration`}},
 		{[]string{"nonsense"}, []string{"nonsense", "--help"}},
 		{[]string{"drill", "--bogus"}, []string{"--bogus", "--help"}},
 		{[]string{"campaign"}, []string{"key", "--help"}},

@@ -48,7 +48,7 @@ func registerWait(app *fisk.Application, env *cli.Env) {
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cmd.Flag("leader", "Wait until the candidate NAME leads").PlaceHolder("NAME").IsSetByUser(&c.leaderSet).StringVar(&c.leader)
 	cmd.Flag("vacant", "Wait until the key has no holder").UnNegatableBoolVar(&c.vacant)
-	cmd.Flag("max-wait", "Time limit (default none)").PlaceHolder("DURATION").IsSetByUser(&c.maxWaitSet).DurationVar(&c.maxWait)
+	cli.DurationVar(cmd.Flag("max-wait", "Time limit (default none)").PlaceHolder("DURATION").IsSetByUser(&c.maxWaitSet), &c.maxWait)
 	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&c.json)
 }
 

@@ -2,6 +2,7 @@ package checkup
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -107,4 +108,15 @@ func TestMetricsAreWrittenWithoutElections(t *testing.T) {
 	r := &Result{Bucket: "B", Status: StatusOK}
 	g.Expect(r.prometheus(&out)).To(Succeed())
 	g.Expect(clitest.MetricValue(clitest.ParseMetrics(g, out.String()), "election_check_status", "")).To(Equal(0.0))
+}
+
+func TestTheLineForNagiosIsShortHoweverManyElectionsThereAre(t *testing.T) {
+	g := NewWithT(t)
+	r := &Result{TTLS: 10}
+	for i := range 5000 {
+		r.Elections = append(r.Elections, look.Holder{Leader: election.Leader{Key: fmt.Sprintf("election-%d", i), Name: "web-1"}})
+	}
+	line := r.nagios()
+	g.Expect(len(line)).To(BeNumerically("<", 8<<10))
+	g.Expect(line).To(HaveSuffix(" elections_left_out=4950"))
 }

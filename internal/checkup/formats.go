@@ -85,11 +85,18 @@ func describeHolder(h look.Holder) string {
 	return text + ", renewed " + terminal.Ago(h.RenewalAge)
 }
 
+// maxPerfElections is how many elections the line for Nagios has performance data for: monitoring cuts longer lines.
+const maxPerfElections = 50
+
 // nagios returns the output of a Nagios plugin: one line, with performance data after a bar.
 func (r *Result) nagios() string {
 	line := fmt.Sprintf("ELECTION %s - %s", r.Status, withoutBars(r.summary()))
 	var data []string
-	for _, h := range r.Elections {
+	for i, h := range r.Elections {
+		if i == maxPerfElections {
+			data = append(data, fmt.Sprintf("elections_left_out=%d", len(r.Elections)-i))
+			break
+		}
 		label := ""
 		if len(r.Elections) > 1 || len(r.RequiredKeys) != 1 {
 			label = h.Key + " "

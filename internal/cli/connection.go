@@ -42,7 +42,7 @@ func (c *ConnectionFlags) Register(app *fisk.Application) {
 	app.Flag("tlskey", "TLS private key").Envar("NATS_KEY").PlaceHolder("FILE").StringVar(&c.tlsKey)
 	app.Flag("tlsca", "TLS certificate authority chain").Envar("NATS_CA").PlaceHolder("FILE").StringVar(&c.TLSCA)
 	app.Flag("tlsfirst", "Perform the TLS handshake before expecting the server greeting").UnNegatableBoolVar(&c.tlsFirst)
-	app.Flag("timeout", "Time to wait for responses from NATS").Default("5s").Envar("NATS_TIMEOUT").IsSetByUser(&c.TimeoutSet).DurationVar(&c.Timeout)
+	DurationVar(app.Flag("timeout", "Time to wait for responses from NATS").Default("5s").Envar("NATS_TIMEOUT").IsSetByUser(&c.TimeoutSet), &c.Timeout)
 	app.Flag("js-api-prefix", "Subject prefix for access to the JetStream API").PlaceHolder("PREFIX").StringVar(&c.jsPrefix)
 	app.Flag("js-domain", "JetStream domain to access").PlaceHolder("DOMAIN").StringVar(&c.jsDomain)
 	app.Flag("inbox-prefix", "Prefix for inboxes").PlaceHolder("PREFIX").StringVar(&c.inboxPrefix)

@@ -100,7 +100,7 @@ func (c Content) StaleReason(now time.Time) string {
 	case !now.Before(c.Expiry):
 		return fmt.Sprintf("the file expired %s", terminal.Ago(now.Sub(c.Expiry)))
 	case now.Before(c.Written):
-		return fmt.Sprintf("the file was written %s: the clock of this host was set back", terminal.Ago(now.Sub(c.Written)))
+		return fmt.Sprintf("the file was written %s later than this host's clock shows: the clock was set back", terminal.FormatDuration(c.Written.Sub(now)))
 	case c.Expiry.Sub(now) > ttl:
 		return fmt.Sprintf("the file expires %s, later than the TTL of %s allows: the clock of this host was set back", terminal.Ago(now.Sub(c.Expiry)), terminal.FormatDuration(ttl))
 	}
