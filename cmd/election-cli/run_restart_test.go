@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -61,4 +62,17 @@ func TestRunThatIsInterruptedLogsNoRestart(t *testing.T) {
 		f.g.Expect(w.exitCode()).To(Equal(0), w.stderr.String())
 		f.g.Expect(w.stderr.String()).NotTo(ContainSubstring("started again"))
 	}
+}
+
+func TestProgramThatIsMissingIsStartedOnceItIsInstalled(t *testing.T) {
+	t.Parallel()
+	f := newLongLeaseFixture(t)
+	w := f.prepare("--restart=on-failure", "jobs", "--", f.file("program"))
+	lines, err := linesOf(&w.cmd.Stderr, w.cmd.StderrPipe)
+	f.g.Expect(err).NotTo(HaveOccurred())
+	f.g.Expect(w.cmd.Start()).To(Succeed())
+	f.g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("Program not started")))
+	f.g.Expect(os.WriteFile(f.file("installing"), []byte("#!/bin/sh\nexit 0\n"), 0o700)).To(Succeed())
+	f.g.Expect(os.Rename(f.file("installing"), f.file("program"))).To(Succeed())
+	f.g.Expect(w.exitCode()).To(Equal(0))
 }

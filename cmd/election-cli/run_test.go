@@ -228,3 +228,18 @@ func TestGraceThatDoesNotFitIsRefusedWithAFix(t *testing.T) {
 	_, err := f.bucket.Get(t.Context(), "jobs")
 	f.g.Expect(err).To(MatchError(jetstream.ErrKeyNotFound))
 }
+
+func TestProgramDoesNotInheritThePasswordsOfRun(t *testing.T) {
+	t.Parallel()
+	f := newLongLeaseFixture(t)
+	secret := []string{"NATS_URL=nats://me:secret@127.0.0.1:4222", "NATS_PASSWORD=secret"}
+	for _, c := range []struct {
+		flags  []string
+		passed int
+	}{{nil, 0}, {[]string{"--keep-env"}, 2}} {
+		w := f.prepare(append(c.flags, "--user", "me", "jobs", "--", "env")...)
+		w.cmd.Env = append(os.Environ(), secret...)
+		f.g.Expect(w.run()).To(Equal(0), w.stderr.String())
+		f.g.Expect(strings.Count(w.stdout.String(), "secret")).To(Equal(c.passed), "%v", c.flags)
+	}
+}

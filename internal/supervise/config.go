@@ -61,6 +61,7 @@ type Config struct {
 	WonSignal, LostSignal string // with OnLostSignal
 	Restart, OnExit       string
 
+	KeepEnv        bool // the program also gets NATS_PASSWORD, and NATS_URL if that contains credentials
 	Verbose, Quiet bool
 
 	MaxWaitSet, ConflictExitCodeSet     bool

@@ -27,7 +27,7 @@ import (
 // runner is one execution of the command run.
 type runner struct {
 	*Config
-	path        string // of the program
+	path        string // of the program; "" while it is not found
 	won, lost   syscall.Signal
 	log         *slog.Logger
 	guardian    *guardian
@@ -49,7 +49,7 @@ func (r *Config) Run() error {
 		return err
 	}
 	path, err := findProgram(r.Argv[0])
-	if err != nil {
+	if err != nil && r.Restart == RestartNever { // a program that is started again may be installed until then
 		return err
 	}
 	n := &runner{Config: r, path: path, terminal: findTerminal(r.Stdin)}
@@ -105,11 +105,20 @@ func (r *Config) logLevel() slog.Level {
 	return slog.LevelInfo
 }
 
-// environment returns the environment of a program that is started in a term; t is nil if it is started in none.
+// environment returns the environment of a program that is started in a term; t is nil if it is started in none. The passwords of this
+// command are not the program's, unless the user gave --keep-env.
 func (r *runner) environment(t *election.Term) []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		return slices.Contains([]string{"ELECTION_KEY", "ELECTION_NAME", "ELECTION_BUCKET", "ELECTION_TERM", "ELECTION_TOKEN"}, name)
+		name, value, _ := strings.Cut(entry, "=")
+		switch name {
+		case "ELECTION_KEY", "ELECTION_NAME", "ELECTION_BUCKET", "ELECTION_TERM", "ELECTION_TOKEN":
+			return true
+		case "NATS_PASSWORD":
+			return !r.KeepEnv
+		case "NATS_URL":
+			return !r.KeepEnv && strings.Contains(value, "@")
+		}
+		return false
 	})
 	env = append(env, "ELECTION_KEY="+r.Key, "ELECTION_NAME="+r.Name, "ELECTION_BUCKET="+r.Bucket)
 	if t != nil {
@@ -133,6 +142,9 @@ func (r *runner) runProgram(ctx context.Context, t *election.Term) (x execution,
 	if errors.Is(err, errLeaseOver) {
 		return execution{}, false
 	}
+	if exit, ok := errors.AsType[*cli.ExitError](err); ok {
+		return execution{exit: exit}, true
+	}
 	if err != nil {
 		return execution{exit: startError(r.Argv[0], err)}, true
 	}
@@ -145,7 +157,14 @@ var errLeaseOver = errors.New("the lease is over")
 
 // start starts the program in a term; t is nil if it is started in none.
 func (r *runner) start(t *election.Term) (*program, error) {
-	cmd := exec.Command(r.path)
+	path := r.path
+	if path == "" {
+		var err error
+		if path, err = findProgram(r.Argv[0]); err != nil {
+			return nil, err
+		}
+	}
+	cmd := exec.Command(path)
 	cmd.Args, cmd.Env, cmd.Err = r.Argv, r.environment(t), nil
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.Stdin, r.Stdout, r.Stderr
 	r.starting.Lock()
