@@ -121,3 +121,16 @@ func (c *checkCommand) unknown(err error) error {
 	}
 	return &cli.ExitError{Code: int(checkup.StatusUnknown), Message: err.Error()}
 }
+
+// isNagiosCheck reports whether a command line that could not be parsed asks for a check in the format of Nagios.
+func isNagiosCheck(args []string) bool {
+	if commandOf(args) != "check" {
+		return false
+	}
+	for i, arg := range args {
+		if arg == "--format="+checkup.FormatNagios || arg == "--format" && i+1 < len(args) && args[i+1] == checkup.FormatNagios {
+			return true
+		}
+	}
+	return false
+}

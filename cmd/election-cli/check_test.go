@@ -134,3 +134,11 @@ func TestMetricsOfACheckAreWellFormedAndComplete(t *testing.T) {
 	f.Expect(clitest.MetricValue(families, "election_check_lease_remaining_seconds", "nope")).To(Equal(0.0))
 	f.Expect(clitest.MetricValue(families, "election_check_finding", "nope")).To(Equal(1.0))
 }
+
+func TestWrongUsageOfACheckForNagiosIsUnknownOnStdout(t *testing.T) {
+	g := NewWithT(t)
+	code, stdout, stderr := runInProcess("check", "--format", "nagios", "--bogus")
+	g.Expect(code).To(Equal(3))
+	g.Expect(stdout).To(MatchRegexp(`^ELECTION UNKNOWN - .*bogus.*\n$`))
+	g.Expect(stderr).To(ContainSubstring("bogus"))
+}

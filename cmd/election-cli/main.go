@@ -74,6 +74,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return v.Code
 	}
 	if !fromCommand(err) {
+		if isNagiosCheck(args) { // Nagios reads stdout
+			_ = checkup.UnknownResult("", err).Write(stdout, checkup.FormatNagios)
+		}
 		err = fmt.Errorf("%w\nRun 'election-cli --help' for the commands, 'election-cli COMMAND --help' for their flags", err)
 	}
 	const prefix = "election-cli: "
