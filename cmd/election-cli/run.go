@@ -41,8 +41,10 @@ command as root or as that user.
 Signals: this command forwards INT and TERM to the group and then ends itself: it waits until the program is gone,
 releases the key, and exits with the program's exit code. It forwards HUP, USR1 and USR2 and goes on; HUP ends this
 command only while no program runs. On a terminal, the program runs in the foreground and reads the keyboard. Ctrl-C
-goes to the program. Ctrl-Z does nothing, because a leader that is stopped loses its lease. Add '</dev/null' to keep the
-program from the terminal.
+goes to the program. Ctrl-Z stops the program and this command, and fg continues both, as in any shell; the guardian kills
+a program that is still stopped when the lease ends. Add '</dev/null' to keep the program from the terminal. If the program
+is stopped otherwise, by SIGSTOP or because it reads the terminal from the background, this command logs a warning, and
+gives up leadership after a TTL.
 
 With --on-lost=signal, the program runs all the time, on every host, and only receives signals: --won when leadership
 counts and --lost when it ends. Both go to the program itself, not to its group. On Linux, this command sends --won when

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -75,4 +76,21 @@ func TestProgramThatIsMissingIsStartedOnceItIsInstalled(t *testing.T) {
 	f.g.Expect(os.WriteFile(f.file("installing"), []byte("#!/bin/sh\nexit 0\n"), 0o700)).To(Succeed())
 	f.g.Expect(os.Rename(f.file("installing"), f.file("program"))).To(Succeed())
 	f.g.Expect(w.exitCode()).To(Equal(0))
+}
+
+// TestProgramThatStaysStoppedLosesLeadership has a program stop itself, as one does that reads the terminal from the background.
+func TestProgramThatStaysStoppedLosesLeadership(t *testing.T) {
+	inRealTime(t)
+	t.Parallel()
+	f := newRunFixture(t, 2*time.Second)
+	one := f.start(`echo $$ >pid; kill -STOP $$; sleep 1000`)
+	pid := f.pidIn("pid")
+	two := f.start(`kill -0 ` + fmt.Sprint(pid) + ` && echo >still; echo >other; sleep 1000`)
+	f.awaitText("other", "\n")
+	f.g.Expect(f.content("still")()).To(BeEmpty())
+	one.signal(unix.SIGTERM)
+	two.signal(unix.SIGTERM)
+	f.g.Expect(one.exitCode()).To(BeNumerically(">", 128))
+	f.g.Expect(one.stderr.String()).To(And(ContainSubstring("Program is stopped"), ContainSubstring("giving up leadership")))
+	f.g.Expect(two.exitCode()).To(Equal(143))
 }

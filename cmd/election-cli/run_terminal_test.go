@@ -5,7 +5,9 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -113,6 +115,32 @@ func TestModesOfTheTerminalAreRestoredAfterAProgramThatWasKilled(t *testing.T) {
 	f.g.Expect(unix.Kill(pid, unix.SIGKILL)).To(Succeed())
 	f.g.Expect(w.exitCode()).To(Equal(137))
 	f.g.Expect(echoes()).To(BeTrue())
+}
+
+func TestCtrlZAndFgWorkAsInAShell(t *testing.T) {
+	t.Parallel()
+	f := newLongLeaseFixture(t)
+	// bash, because a shell that calls vfork cannot be stopped before its child executes a program.
+	w := f.prepare("jobs", "--", "bash", "-c", `trap "echo continued $((20+2))" CONT; trap "exit 130" INT; echo going; while :; do sleep 0.05; done`)
+	line := strings.Join(w.cmd.Args, "' '")
+	shell, err := exec.LookPath("bash")
+	f.g.Expect(err).NotTo(HaveOccurred())
+	w.cmd.Path, w.cmd.Args = shell, []string{"bash", "--norc", "--noprofile", "-i"}
+	w.cmd.Env = append(os.Environ(), "PS1=prompt> ")
+	terminal := w.onTerminal()
+	terminal.awaitText("prompt>")
+	terminal.typeText("'" + line + "'\n")
+	terminal.awaitText("going\r")
+	terminal.typeText("\x1a") // Ctrl-Z
+	terminal.awaitText("Stopped")
+	terminal.typeText("echo again $((1+1))\n") // the shell has the terminal
+	terminal.awaitText("again 2")
+	terminal.typeText("fg\n")
+	terminal.awaitText("continued 22") // the shell itself shows the command
+	terminal.typeText("\x03")          // Ctrl-C
+	terminal.awaitText("prompt>")
+	terminal.typeText("exit $?\n")
+	f.g.Expect(w.exitCode()).To(Equal(130))
 }
 
 func TestCtrlCEndsRunWhileItWaitsToLead(t *testing.T) {

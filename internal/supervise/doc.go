@@ -47,6 +47,12 @@
 // The library renews the lease until the program has exited, and then releases the key. If a renewal fails meanwhile, the arithmetic
 // above holds: the program is dead before the lease ends.
 //
+// # A program that is stopped
+//
+// A leader that does nothing should not lead: if the program has been stopped for longer than a TTL, by SIGSTOP or because it reads the
+// terminal from the background, this process terminates it and gives up leadership. Ctrl-Z on the terminal that the program has stops this
+// process too, as a shell expects of a job, and fg continues both. Then no lease is renewed, and the guardian kills the program in time.
+//
 // # Four ways to kill the program
 //
 //   - This process sends TERM and then KILL when leadership ends or the lease is not renewed in time. It reads the clocks every 100 ms,

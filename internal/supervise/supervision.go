@@ -31,6 +31,7 @@ type supervision struct {
 	killed        time.Time      // when this process killed the group; zero if it has not
 	guardianActed bool           // whether the order to kill the group was due before this process could replace it
 	termSent      bool           // whether TERM has followed INT
+	stopped       time.Time      // when the program was first seen stopped; zero while it is not
 }
 
 // supervise returns when the program and its group are gone. It terminates them when ctx ends and, unless t is nil, before the
@@ -82,6 +83,7 @@ func (s *supervision) tick(ctx context.Context) bool {
 	if exited && p.groupGone() {
 		return false
 	}
+	stoppedTooLong := s.followStops()
 	switch signal, _ := p.termination(); {
 	case signal != 0:
 	case s.guardianActed: // this process was stopped meanwhile
@@ -89,6 +91,9 @@ func (s *supervision) tick(ctx context.Context) bool {
 	case exited:
 		s.kill("the program exited") // without TERM first: the program that these processes worked for is gone
 	case ctx.Err() != nil:
+		p.terminate(unix.SIGTERM)
+	case stoppedTooLong:
+		s.log.Warn("Program is still stopped, giving up leadership", "pid", p.pid, "for", terminal.FormatDuration(time.Since(s.stopped)))
 		p.terminate(unix.SIGTERM)
 	case lease <= grace+killTime:
 		s.log.Warn("Lease is not renewed, terminating the program before the lease ends", "left", terminal.FormatDuration(lease))
@@ -109,6 +114,30 @@ func (s *supervision) tick(ctx context.Context) bool {
 	}
 	s.wait(ctx, min(grace-time.Since(terminated), lease-killTime), lease-grace-killTime)
 	return true
+}
+
+// followStops notices when the program is stopped: by SIGSTOP, by Ctrl-Z, or because it reads the terminal from the background. On a
+// terminal that the program has, this process stops too, as a shell expects of a job, until the shell continues it. Otherwise followStops
+// reports whether the program has been stopped for longer than a TTL: a leader that does nothing should not lead.
+func (s *supervision) followStops() (tooLong bool) {
+	p, times := s.program, s.times.Load()
+	if p.hasExited() || !isStopped(p.pid) {
+		s.stopped = time.Time{}
+		if p.hasTerminal && s.terminal.isForeground() {
+			s.terminal.lend(p) // the shell has brought this process into the foreground again
+		}
+		return false
+	}
+	if p.hasTerminal && s.terminal.ownsJob(p) {
+		s.log.Info("Program is stopped, stopping with it", "pid", p.pid)
+		s.terminal.suspend(p)
+		return false
+	}
+	if s.stopped.IsZero() {
+		s.stopped = time.Now()
+		s.log.Warn("Program is stopped: continue it, or another host will lead. A program in the background must not read the terminal", "pid", p.pid)
+	}
+	return s.term != nil && times != nil && time.Since(s.stopped) > times.ttl
 }
 
 // isOrderlyStop reports whether leadership ends although this candidate keeps the key: after a signal to this process, or because an

@@ -25,6 +25,13 @@ func executablePath() (string, error) { return os.Executable() }
 // survives returns true, because macOS does not show how a process handles signals.
 func survives(int, syscall.Signal) bool { return true }
 
+// isStopped reports whether a process is stopped by a signal.
+func isStopped(pid int) bool {
+	const stopped = 4 // SSTOP
+	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	return err == nil && p.Proc.P_stat == stopped
+}
+
 // groupRuns reports whether any process of a group still runs. A zombie does not; a process whose state is unknown does.
 func groupRuns(group int) bool {
 	const zombie = 5 // SZOMB

@@ -49,6 +49,16 @@ func survives(pid int, signal syscall.Signal) bool {
 	return false
 }
 
+// isStopped reports whether a process is stopped by a signal.
+func isStopped(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
+	return bytes.HasPrefix(state, []byte("T"))
+}
+
 // groupRuns reports whether any process of a group still runs. A zombie does not; a process whose state is unknown does.
 func groupRuns(group int) bool {
 	if _, err := os.Stat("/proc/1"); err != nil {

@@ -23,6 +23,7 @@ const (
 // leaseTimes is how the TTL of a bucket is divided. The package documentation has the drawing; the retry time is what the
 // other times leave.
 type leaseTimes struct {
+	ttl              time.Duration
 	margin, interval time.Duration
 	grace, killTime  time.Duration
 }
@@ -30,7 +31,7 @@ type leaseTimes struct {
 // divideLease divides the given TTL. It refuses a grace that leaves too little time to retry a renewal, and names values that
 // fit. It does not refuse a TTL or an interval that elections cannot have: the library refuses those, with its own error.
 func (r *Config) divideLease(ttl time.Duration) (leaseTimes, error) {
-	t := leaseTimes{margin: marginOf(ttl), interval: ttl * 3 / 4}
+	t := leaseTimes{ttl: ttl, margin: marginOf(ttl), interval: ttl * 3 / 4}
 	if r.IntervalSet {
 		t.interval = r.Interval
 	}
