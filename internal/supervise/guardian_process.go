@@ -3,6 +3,7 @@
 package supervise
 
 import (
+	"bufio"
 	"encoding/json"
 	"os"
 	"os/signal"
@@ -14,8 +15,9 @@ import (
 const (
 	// guardianCheckInterval is how often the guardian reads the clocks: timers do not advance while a machine is suspended.
 	guardianCheckInterval = 250 * time.Millisecond
-	// newerOrderDelay is how long the guardian waits for a newer order before it carries out an order that is due. It must be
-	// less than half of minKillTime, because an order to kill is due when half of the kill time is left.
+	// newerOrderDelay is how long the guardian waits for a newer order before it carries out an order that is due: run may have been
+	// stopped together with the guardian. It must be less than half of minKillTime, because an order to kill is due when half of the
+	// kill time is left.
 	newerOrderDelay = 5 * time.Millisecond
 )
 
@@ -27,23 +29,12 @@ func Guard() {
 	carryOut(os.Stdin)
 }
 
-// carryOut carries out the orders in a pipe until the process at the other end is gone.
+// carryOut carries out the orders in a pipe until the process at the other end is gone. One goroutine reads the orders and carries them
+// out, so that it never acts on an order while a newer one is in the pipe: the guardian may have been stopped when an order fell due.
 func carryOut(in *os.File) {
-	orders := make(chan order, 1)
-	go func() {
-		defer close(orders)
-		for d := json.NewDecoder(in); ; {
-			var next order
-			if d.Decode(&next) != nil {
-				return
-			}
-			orders <- next
-		}
-	}()
+	orders := bufio.NewReader(in)
 	var current order
-	for ok := true; ok; {
-		// The guardian may have been stopped when the order fell due, and a newer order may be in the pipe, still unread. So it
-		// carries out an order only if no newer one arrives within newerOrderDelay after it saw that the order is due.
+	for {
 		wait, due := guardianCheckInterval, current.isDue()
 		switch {
 		case due:
@@ -51,28 +42,31 @@ func carryOut(in *os.File) {
 		case current.Target != 0:
 			wait = min(current.remaining(), guardianCheckInterval)
 		}
-		timer := time.NewTimer(wait)
-		var next order
-		select {
-		case next, ok = <-orders:
-			if ok {
-				current = next
-			}
-		case <-timer.C:
-			if due && len(orders) == 0 && !hasInput(in) {
+		if orders.Buffered() == 0 {
+			ready, err := awaitInput(in, wait)
+			if err == nil && !ready && due {
 				_ = unix.Kill(current.Target, current.Signal)
 				current.Target = 0
 			}
+			if !ready {
+				continue
+			}
 		}
+		var next order
+		if line, err := orders.ReadBytes('\n'); err != nil || json.Unmarshal(line, &next) != nil {
+			break
+		}
+		current = next
 	}
 	if current.Group != 0 {
 		_ = unix.Kill(-current.Group, unix.SIGKILL)
 	}
 }
 
-// hasInput reports whether a pipe holds unread data.
-func hasInput(pipe *os.File) bool {
-	ready := []unix.PollFd{{Fd: int32(pipe.Fd()), Events: unix.POLLIN}}
-	_, err := unix.Poll(ready, 0)
-	return err == nil && ready[0].Revents&unix.POLLIN != 0
+// awaitInput waits until a pipe has data or its other end is closed, and reports whether that is so. An error, such as a signal, leaves
+// open whether it is.
+func awaitInput(pipe *os.File, timeout time.Duration) (ready bool, err error) {
+	fds := []unix.PollFd{{Fd: int32(pipe.Fd()), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, int((max(timeout, 0)+time.Millisecond-1)/time.Millisecond))
+	return n > 0, err
 }
