@@ -43,7 +43,7 @@ func (r *run) campaign(ctx context.Context, due time.Time, lost int) (*activeTer
 			return t, err
 		}
 		if !attempted {
-			if !hinted { // it leaves a release to the candidates that this names, until its turn comes
+			if !hinted { // its turn to answer a vacancy comes later
 				due = began.Add(r.info().Interval)
 			}
 			continue
@@ -160,7 +160,7 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 		return t, true, err
 	case hinted && (r.listener.IsOwnVacancy(s) || s.Removal == kv.Gone && !vacancy):
 		return nil, false, nil // until its next campaign is due
-	case s.Vacant() && s.Removal != kv.Gone && (hinted || r.opts.fair || r.listener.Yields(s.Record)):
+	case s.Vacant() && s.Removal != kv.Gone && (hinted || r.opts.fair || r.listener.Yields(s)):
 		if turn := r.listener.AnswerAt(s); time.Now().Before(turn) {
 			r.listener.ReadBy(turn)
 			return nil, false, nil

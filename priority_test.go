@@ -62,6 +62,29 @@ func TestCrashGoesToTheHighestPriority(t *testing.T) {
 	}, republished)
 }
 
+// The campaigns of the lower priority are due during the spread: the renewal of the leader that crashed is overdue then.
+func TestCandidateWhoseCampaignIsDueLeavesACrashToAHigherPriority(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		leader := f.connected("leader").start()
+		after(interval)
+		var gone []*candidate
+		for priority := range 5 { // the highest priorities answer first, and nobody has one of them any more
+			gone = append(gone, f.connected(fmt.Sprint("gone-", priority), election.WithPriority(priority+2)).start())
+		}
+		high := f.connected("high", election.WithPriority(1)).start()
+		for i := range 20 {
+			f.connected(fmt.Sprint("low-", i)).start()
+		}
+		after(3 * interval)
+		for _, c := range gone {
+			c.shutdown()
+		}
+		leader.link.Cut()
+		after(2 * ttl)
+		f.Expect(high.State()).To(Equal(election.LeaderState))
+	}, republished)
+}
+
 func TestEqualPrioritiesCostNoTime(t *testing.T) {
 	for _, priority := range []int{-5, 0, 5} {
 		t.Run(fmt.Sprint(priority), func(t *testing.T) {

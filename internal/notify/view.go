@@ -139,19 +139,27 @@ func (l *Listener) delay(predecessor record.Record) (delay time.Duration) {
 			spread = min(spread, fairSpread)
 		}
 	}
-	higher := 0
-	for _, p := range predecessor.Priorities {
-		if p > l.Priority {
-			higher++
-		}
-	}
 	part := spread / time.Duration(max(1, len(predecessor.Priorities)))
-	return delay + time.Duration(higher)*part + timeutil.Random(part)
+	return delay + time.Duration(l.higher(predecessor))*part + timeutil.Random(part)
 }
 
-// Yields reports whether a release names other candidates that come before this one.
-func (l *Listener) Yields(release record.Record) bool {
-	return len(release.Successors) > 0 && release.Successors[0] != l.Name
+// Yields reports whether this candidate waits for its turn even if its campaign is due: a release names others that come before it, or
+// the last holder saw candidates of a higher priority.
+func (l *Listener) Yields(s kv.State) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	others := s.Record.Successors
+	return len(others) > 0 && others[0] != l.Name || l.higher(l.predecessorOf(s.Removal, s.Record)) > 0
+}
+
+// higher returns how many of the priorities that the last holder saw are higher than this candidate's.
+func (l *Listener) higher(predecessor record.Record) (n int) {
+	for _, p := range predecessor.Priorities {
+		if p > l.Priority {
+			n++
+		}
+	}
+	return n
 }
 
 // AnswerFailed is called when an attempt over a vacancy failed, because no answer came or because another write was in the way. The key
