@@ -84,6 +84,7 @@ func registerCampaign(app *fisk.Application, env *cli.Env) {
 	cmd.Flag("embedded", "Start a JetStream server in this process and create the bucket, for experiments").UnNegatableBoolVar(&c.embedded)
 	cmd.Flag("port", "Port of the embedded server on the loopback interface (default any free port)").PlaceHolder("PORT").IsSetByUser(&c.portSet).IntVar(&c.port)
 	cli.DurationVar(cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket on the embedded server (default %v)", campaignDefaultTTL)).PlaceHolder("DURATION").IsSetByUser(&c.ttlSet), &c.ttl)
+	env.Connection.RegisterConnectTimeout(cmd)
 }
 
 // run campaigns until ctx ends.

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"crypto/tls"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -8,6 +11,7 @@ import (
 
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/supervise"
 )
 
 func TestWrongCredentialsEndADrillAndACampaign(t *testing.T) {
@@ -28,6 +32,45 @@ func TestWrongCredentialsEndADrillAndACampaign(t *testing.T) {
 	code, _, stderr := runInProcess("campaign", "key", "--user", "right", "-s", s.ClientURL(), "--timeout", "500ms")
 	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stderr).To(ContainSubstring("has no JetStream for this account"))
+}
+
+func TestAConnectionThatCannotWorkSaysWhyAndEndsAfterTheConnectTimeout(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	certificates := httptest.NewTLSServer(nil)
+	t.Cleanup(certificates.Close)
+	s, err := server.NewServer(&server.Options{
+		Host: embedded.Loopback, Port: server.RANDOM_PORT, NoLog: true, NoSigs: true,
+		TLS: true, TLSConfig: &tls.Config{Certificates: certificates.TLS.Certificates, MinVersion: tls.VersionTLS12},
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	s.Start()
+	t.Cleanup(s.WaitForShutdown)
+	t.Cleanup(s.Shutdown)
+	g.Expect(s.ReadyForConnections(embedded.StartTimeout)).To(BeTrue())
+
+	for _, c := range []struct{ name, server, reason string }{
+		{"an unknown authority", s.ClientURL(), "certificate signed by unknown authority: give the file .* with --tlsca"},
+		{"an unknown host", "nats://host.invalid:4222", "lookup host.invalid"},
+		{"nobody there", "nats://127.0.0.1:1", "connection refused"},
+	} {
+		for name, exit := range map[string]int{"run": supervise.ExitOwnError, "wait": cli.ExitFailure, "campaign": cli.ExitFailure, "watch": cli.ExitFailure} {
+			t.Run(name+" and "+c.name, func(t *testing.T) {
+				t.Parallel()
+				g := NewWithT(t)
+				args := []string{name, "key", "-s", c.server, "--connect-timeout", "2s"}
+				if name == "run" {
+					args = append(args, "--", "true")
+				}
+				cmd, _, stderr := command(t, args...)
+				g.Expect(cmd.Run()).NotTo(Succeed())
+				g.Expect(cmd.ProcessState.ExitCode()).To(Equal(exit), stderr.String())
+				lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+				g.Expect(lines[0]).To(MatchRegexp("WARN .*" + c.reason))
+				g.Expect(lines[len(lines)-1]).To(MatchRegexp("no connection within the --connect-timeout of 2s: .*" + c.reason))
+			})
+		}
+	}
 }
 
 func TestTheErrorForAMissingBucketSaysHowToCreateIt(t *testing.T) {

@@ -57,6 +57,9 @@ not if Ctrl-C or a signal to this command ended the program. The delay before a 
 short again after the program has run for 30 s. During the delay the key is released, and any host may lead next. With
 --on-exit=keep this host keeps the key instead.
 
+This command waits for an unreachable server, and logs why it cannot connect. With --connect-timeout it exits if there is
+no connection after that time. It exits at once if the server refuses the credentials.
+
 With --no-wait, this command reads the key once. It gives up if another candidate leads. Otherwise it waits only for as
 long as it takes to win the key and to stand down.
 
@@ -90,6 +93,7 @@ func registerRun(app *fisk.Application, t *cli.Env) {
 	cmd.Flag("keep-env", "Also pass NATS_PASSWORD, and a NATS_URL that contains credentials, to the program").UnNegatableBoolVar(&r.KeepEnv)
 	cmd.Flag("verbose", "Also log each campaign and each renewal").Short('v').UnNegatableBoolVar(&r.Verbose)
 	cmd.Flag("quiet", "Log only warnings and errors").UnNegatableBoolVar(&r.Quiet)
+	t.Connection.RegisterConnectTimeout(cmd)
 }
 
 // cutProgram splits the arguments of run at the first "--" into the command's own arguments and the program with its arguments.

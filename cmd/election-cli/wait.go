@@ -50,6 +50,7 @@ func registerWait(app *fisk.Application, env *cli.Env) {
 	cmd.Flag("vacant", "Wait until the key has no holder").UnNegatableBoolVar(&c.vacant)
 	cli.DurationVar(cmd.Flag("max-wait", "Time limit (default none)").PlaceHolder("DURATION").IsSetByUser(&c.maxWaitSet), &c.maxWait)
 	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&c.json)
+	env.Connection.RegisterConnectTimeout(cmd)
 }
 
 // check validates the command line before the command connects.

@@ -56,6 +56,7 @@ func registerWatch(app *fisk.Application, env *cli.Env) {
 	cmd.Flag("json", "Write events as JSON, one object on each line").UnNegatableBoolVar(&c.json)
 	cmd.Flag("verbose", "Also print renewals").Short('v').UnNegatableBoolVar(&c.verbose)
 	cmd.Flag("count", "End after N events").PlaceHolder("N").IsSetByUser(&c.countSet).IntVar(&c.count)
+	env.Connection.RegisterConnectTimeout(cmd)
 }
 
 // run prints events until ctx ends.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,9 +43,11 @@ func (e *Env) Open(ctx context.Context, command string) (*Client, *election.Buck
 
 // ConnectWithRetry connects for a command that runs until it is interrupted. The connection dials an unreachable server in
 // the background, and redials a lost server without limit. ConnectWithRetry calls fail when the server closes the
-// connection for good, for example because the credentials are wrong.
-func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCauseFunc, log *slog.Logger) (*Client, error) {
-	opts := append(LogConnection(log),
+// connection for good, for example because the credentials are wrong, and when there was no connection within
+// --connect-timeout. The extra options override its own.
+func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCauseFunc, log *slog.Logger, extra ...nats.Option) (*Client, error) {
+	d := &dialing{log: log}
+	opts := append(d.options(),
 		nats.Name(name),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
@@ -55,22 +56,29 @@ func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCause
 		nats.PingInterval(PingInterval),
 		nats.ClosedHandler(func(nc *nats.Conn) {
 			if err := nc.LastError(); err != nil {
-				fail(fmt.Errorf("the server ended the connection for good: %w", err))
+				fail(fmt.Errorf("the server ended the connection for good: %w", explainDial(err)))
 			}
 		}),
 	)
-	client, err := c.Connect(opts...)
+	limit := c.connectTimeout
+	if limit <= 0 {
+		return c.Connect(append(opts, extra...)...)
+	}
+	opts = append(opts, nats.Timeout(min(c.Timeout, limit)))
+	giveUp := time.AfterFunc(limit, func() {
+		if err := d.neverConnected(); err != nil {
+			fail(fmt.Errorf("no connection within the --connect-timeout of %v: %w", limit, err))
+		}
+	})
+	client, err := c.Connect(append(opts, extra...)...)
 	if err != nil {
-		return nil, err
+		giveUp.Stop()
 	}
-	if !client.Conn.IsConnected() {
-		log.Warn("Server cannot be reached yet, waiting for it", "server", strings.Join(ServerURLs(client.Conn), ", "))
-	}
-	return client, nil
+	return client, err
 }
 
-// ServerURLs returns the URLs that a connection dials, without credentials.
-func ServerURLs(nc *nats.Conn) []string {
+// serverURLs returns the URLs that a connection dials, without credentials.
+func serverURLs(nc *nats.Conn) []string {
 	var urls []string
 	for _, u := range nc.Servers() {
 		urls = append(urls, natsconn.WithoutSecrets(u))
@@ -79,24 +87,4 @@ func ServerURLs(nc *nats.Conn) []string {
 }
 
 // LogConnection returns options that log each change of the state of a connection, and its asynchronous errors.
-func LogConnection(log *slog.Logger) []nats.Option {
-	return []nats.Option{
-		nats.ConnectHandler(func(nc *nats.Conn) {
-			log.Info("Connected", "server", natsconn.WithoutSecrets(nc.ConnectedUrl()), "version", nc.ConnectedServerVersion())
-		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) {
-			log.Info("Reconnected", "server", natsconn.WithoutSecrets(nc.ConnectedUrl()))
-		}),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil { // nil when this process closed the connection
-				log.Warn("Connection lost", "error", err)
-			}
-		}),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
-			log.Debug("Server still cannot be reached", "error", err)
-		}),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			log.Warn("Asynchronous NATS error", "error", err)
-		}),
-	}
-}
+func LogConnection(log *slog.Logger) []nats.Option { return (&dialing{log: log}).options() }

@@ -27,8 +27,9 @@ type ConnectionFlags struct {
 	NoContext                           bool
 	jsDomain, jsPrefix, inboxPrefix     string
 	Timeout                             time.Duration
+	connectTimeout                      time.Duration // of ConnectWithRetry; 0 is without limit
 
-	serverSet, contextSet, TimeoutSet bool // by a flag, not by the environment
+	serverSet, contextSet, TimeoutSet, connectTimeoutSet bool // by a flag, not by the environment
 }
 
 // Register adds the flags to an application.
@@ -48,6 +49,11 @@ func (c *ConnectionFlags) Register(app *fisk.Application) {
 	app.Flag("inbox-prefix", "Prefix for inboxes").PlaceHolder("PREFIX").StringVar(&c.inboxPrefix)
 	app.Flag("context", "Configuration context of natscli").Envar("NATS_CONTEXT").PlaceHolder("NAME").IsSetByUser(&c.contextSet).StringVar(&c.Context)
 	app.Flag("no-context", "Ignore the selected context").UnNegatableBoolVar(&c.NoContext)
+}
+
+// RegisterConnectTimeout adds the flag for the commands that wait for an unreachable server.
+func (c *ConnectionFlags) RegisterConnectTimeout(cmd *fisk.CmdClause) {
+	DurationVar(cmd.Flag("connect-timeout", "Longest time to wait for the first connection to a server (default no limit)").PlaceHolder("DURATION").IsSetByUser(&c.connectTimeoutSet), &c.connectTimeout)
 }
 
 // NamesServer reports whether flags or the environment name a server or a context. A context that is only selected does not
@@ -70,7 +76,7 @@ func (c *ConnectionFlags) Connect(extra ...nats.Option) (*Client, error) {
 	}
 	nc, settings, err := dial(opts...)
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to %s: %w", servers, err)
+		return nil, fmt.Errorf("cannot connect to %s: %w", servers, explainDial(err))
 	}
 	if settings.NSCLookup != "" && c.creds == "" {
 		nc.Close()
@@ -193,6 +199,9 @@ func (c *ConnectionFlags) check() error {
 	}
 	if c.Timeout <= 0 {
 		problems = append(problems, fmt.Errorf("--timeout %v: give a positive duration such as 5s", c.Timeout))
+	}
+	if c.connectTimeoutSet && c.connectTimeout <= 0 {
+		problems = append(problems, fmt.Errorf("--connect-timeout %v: give a positive duration such as 30s, or leave it out to wait without a limit", c.connectTimeout))
 	}
 	for _, s := range natsconn.SplitURLs(c.Server) {
 		problems = append(problems, natsconn.CheckURL(s))

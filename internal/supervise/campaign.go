@@ -6,8 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
@@ -24,8 +25,11 @@ type connection struct {
 // connect connects, opens the bucket and divides its leases. It waits for the server and the bucket, unless --no-wait was given.
 // It returns nil if the run has ended: before it was done, or because of an error that it found.
 func (r *runner) connect(ctx context.Context) *connection {
-	client, err := r.Connection.ConnectWithRetry("election-cli run "+r.Name, r.finish, r.log)
+	client, err := r.Connection.ConnectWithRetry("election-cli run "+r.Name, r.finish, r.log, nats.RetryOnFailedConnect(!r.NoWait))
 	if err != nil {
+		if r.NoWait {
+			err = fmt.Errorf("%w; start the server, or leave out --no-wait to wait for it", err)
+		}
 		r.finish(err)
 		return nil
 	}
@@ -43,9 +47,6 @@ func (r *runner) connect(ctx context.Context) *connection {
 // openBucket opens the bucket and divides its leases.
 func (r *runner) openBucket(ctx context.Context, c *connection) (err error) {
 	if r.NoWait {
-		if !c.Conn.IsConnected() {
-			return fmt.Errorf("%s cannot be reached: start the server, or leave out --no-wait to wait for it", strings.Join(cli.ServerURLs(c.Conn), ", "))
-		}
 		c.bucket, err = c.OpenBucket(ctx, r.Bucket)
 	} else {
 		c.bucket, err = c.WaitForBucket(ctx, r.Bucket, r.log)

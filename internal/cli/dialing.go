@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/natscampaign/election/internal/natsconn"
+)
+
+const (
+	// repeatInterval is the time between two warnings that the server still cannot be reached.
+	repeatInterval = 30 * time.Second
+	// restartTime is how long a server that was lost may be away before that is worth a warning of its own.
+	restartTime = 5 * time.Second
+)
+
+// dialing logs each change of the state of a connection, and why a server cannot be reached: when the first attempt fails, and then every
+// repeatInterval.
+type dialing struct {
+	log *slog.Logger
+
+	mu        sync.Mutex
+	connected bool      // at least once
+	last      error     // of the last attempt; nil while there is a connection
+	warnAt    time.Time // when an attempt that fails is worth a warning
+}
+
+// options returns the options that have the connection report to d.
+func (d *dialing) options() []nats.Option {
+	return []nats.Option{
+		nats.ConnectHandler(func(nc *nats.Conn) {
+			d.succeeded()
+			d.log.Info("Connected", "server", natsconn.WithoutSecrets(nc.ConnectedUrl()), "version", nc.ConnectedServerVersion())
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			d.succeeded()
+			d.log.Info("Reconnected", "server", natsconn.WithoutSecrets(nc.ConnectedUrl()))
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // nil when this process closed the connection
+				d.lost()
+				d.log.Warn("Connection lost", "error", err)
+			}
+		}),
+		nats.ReconnectErrHandler(func(nc *nats.Conn, err error) { d.failed(err, serverURLs(nc)) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			d.log.Warn("Asynchronous NATS error", "error", err)
+		}),
+	}
+}
+
+func (d *dialing) succeeded() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.connected, d.last = true, nil
+}
+
+func (d *dialing) lost() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.warnAt = time.Now().Add(restartTime)
+}
+
+// failed logs an attempt that failed.
+func (d *dialing) failed(err error, servers []string) {
+	err = explainDial(err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	message := "Server still cannot be reached"
+	if d.last == nil && !d.connected {
+		message = "Server cannot be reached yet, waiting for it"
+	}
+	d.last = err
+	level := slog.LevelDebug
+	if now := time.Now(); !now.Before(d.warnAt) {
+		level, d.warnAt = slog.LevelWarn, now.Add(repeatInterval)
+	}
+	d.log.Log(context.Background(), level, message, "server", strings.Join(servers, ", "), "error", err)
+}
+
+// neverConnected returns why no attempt to connect has succeeded so far; nil if one has.
+func (d *dialing) neverConnected() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.connected:
+		return nil
+	case d.last == nil:
+		return errors.New("no server has answered")
+	}
+	return d.last
+}
+
+// explainDial adds to the error of an attempt to connect what the user can do about it, where the error does not say so.
+func explainDial(err error) error {
+	var fix string
+	switch {
+	case errors.Is(err, nats.ErrNoServers): // what nats.go makes of it
+		return errors.New("connection refused")
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		fix = "give the file of the authority that signed the server's certificate with --tlsca"
+	case errors.As(err, new(x509.HostnameError)):
+		fix = "name the server with --server as its certificate does"
+	case errors.As(err, new(tls.RecordHeaderError)):
+		fix = "the server may expect the handshake later, or none: leave out --tlsfirst, or correct --server"
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		fix = "correct --user and --password, --creds or --nkey"
+	default:
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, fix)
+}
