@@ -165,7 +165,7 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 		defer page.Stop()
 	}
 	if c.embedded {
-		server, err := embedded.Start(embedded.Config{Port: c.port})
+		server, err := embedded.Start(embedded.Config{Port: c.port, Log: log})
 		if err != nil {
 			return err
 		}

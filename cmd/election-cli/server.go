@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/choria-io/fisk"
 	"github.com/nats-io/nats-server/v2/server"
@@ -20,6 +21,9 @@ TLS, and listens on the loopback interface only. For any other purpose run nats-
 
 The server stores its data in the folder of --store, and creates the folder if it does not exist. A later server with the same
 folder has the same buckets. Without --store the data is deleted when the server stops.
+
+The command logs the warnings and errors of the server to stderr. After a write error, such as that of a full disk, the server
+stores nothing more until it is restarted: the command says so, and until then no candidate can win or keep a key.
 
 When the server is ready, the command writes one line to stdout: the URL of the server. With --json it writes one object: "url"
 and "store" (the folder, or empty if the data is not kept). The server runs until it is interrupted (INT or TERM), and then
@@ -47,6 +51,8 @@ func (c *serverCommand) run(ctx context.Context) error {
 	if c.Connection.NamesServerByFlag() {
 		return errors.New("the command starts its own server: leave out --server and --context, and give --port")
 	}
+	log := slog.New(terminal.NewLogHandler(c.Stderr, terminal.StyleFor(c.Stderr), slog.LevelInfo))
+	c.config.Log = log
 	e, err := embedded.Start(c.config)
 	if err != nil {
 		return err
@@ -55,7 +61,7 @@ func (c *serverCommand) run(ctx context.Context) error {
 	if err := c.printInstructions(e); err != nil {
 		return err
 	}
-	<-ctx.Done()
+	e.WatchHealth(ctx, log)
 	fmt.Fprintln(c.Stderr, "Stopping")
 	return nil
 }

@@ -5,8 +5,10 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -29,6 +31,8 @@ const (
 type Config struct {
 	Port  int    // on the loopback interface; 0 selects a free port
 	Store string // the folder for the data; if empty, a temporary folder that is deleted when the server stops
+
+	Log *slog.Logger // receives the server's own warnings and errors; nil drops them
 }
 
 // Server is a running embedded server.
@@ -62,6 +66,9 @@ func Start(c Config) (*Server, error) {
 	if err != nil {
 		releaseFolder()
 		return nil, fmt.Errorf("the embedded server cannot start: %w", err)
+	}
+	if c.Log != nil {
+		s.SetLogger(serverLog{c.Log}, false, false)
 	}
 	e := &Server{Server: s, Folder: folder, releaseFolder: releaseFolder}
 	s.Start()
@@ -100,6 +107,45 @@ func checkPort(port int) error {
 	}
 	return l.Close()
 }
+
+// healthInterval is the time between two looks at the health of the server.
+const healthInterval = time.Second
+
+// WatchHealth logs when the server turns unhealthy, and when it is well again, until ctx ends. A server that could not write to its
+// disk stays unhealthy when there is space again: nats-server stores nothing more in a stream after its first write error.
+func (e *Server) WatchHealth(ctx context.Context, log *slog.Logger) {
+	ticks := time.NewTicker(healthInterval)
+	defer ticks.Stop()
+	for before := ""; ; {
+		switch now := e.Server.Healthz(nil).Error; {
+		case now != "" && now != before:
+			log.Error("The server is unhealthy: it may store nothing until it is restarted, after space was made on a full disk", "folder", e.Folder, "error", now)
+			before = now
+		case now == "" && before != "":
+			log.Info("The server is healthy again")
+			before = ""
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+	}
+}
+
+// serverLog passes the warnings and errors of nats-server on.
+type serverLog struct{ log *slog.Logger }
+
+func (l serverLog) Warnf(format string, v ...any) {
+	l.log.Warn("nats-server: " + fmt.Sprintf(format, v...))
+}
+func (l serverLog) Errorf(format string, v ...any) {
+	l.log.Error("nats-server: " + fmt.Sprintf(format, v...))
+}
+func (l serverLog) Fatalf(format string, v ...any) { l.Errorf(format, v...) }
+func (serverLog) Noticef(string, ...any)           {}
+func (serverLog) Debugf(string, ...any)            {}
+func (serverLog) Tracef(string, ...any)            {}
 
 // URL returns the URL for clients.
 func (e *Server) URL() string { return e.Server.ClientURL() }
