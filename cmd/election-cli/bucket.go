@@ -112,7 +112,7 @@ func (b *bucketCommand) add(ctx context.Context) error {
 			*look.BucketInfo
 		}{created, info})
 	} else {
-		err = info.Print(b.Stdout, v)
+		err = info.Print(b.Stdout, terminal.StyleFor(b.Stdout), v)
 	}
 	outcome := "created"
 	if !created {

@@ -37,6 +37,7 @@ type candidatesCommand struct {
 	*cli.Env
 	key  string
 	json bool
+	wide bool
 }
 
 // candidateReport is a candidate in the JSON output.
@@ -57,6 +58,7 @@ func registerCandidates(app *fisk.Application, env *cli.Env) {
 	cmd := app.Command("candidates", "Lists the candidates that answer").HelpLong(candidatesHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&c.json)
+	cmd.Flag("wide", "Show all columns, however narrow the terminal is").UnNegatableBoolVar(&c.wide)
 }
 
 // run asks the candidates, and names a leader that does not answer.
@@ -90,7 +92,11 @@ func (c *candidatesCommand) run(ctx context.Context) error {
 // write writes the candidates as a table or as JSON.
 func (c *candidatesCommand) write(found []admin.Candidate) error {
 	reports := []candidateReport{}
-	table := &terminal.Table{Title: "Candidates in " + terminal.Printable(c.key), Header: []string{"Name", "State", "Ready", "Priority", "Host", "PID", "Version", "Clock lag"}}
+	table := &terminal.Table{
+		Title:  "Candidates in " + terminal.Printable(c.key),
+		Header: []string{"Name", "State", "Ready", "Priority", "Host", "PID", "Version", "Clock lag"},
+		Least:  []string{"Priority", "Host", "Clock lag", "PID", "Version"},
+	}
 	for _, f := range found {
 		r := candidateReport{
 			Name: terminal.Printable(f.Name), Instance: terminal.Printable(f.Instance), Host: terminal.Printable(f.Host), PID: f.PID,
@@ -105,7 +111,7 @@ func (c *candidatesCommand) write(found []admin.Candidate) error {
 	if len(found) == 0 {
 		return nil
 	}
-	return table.Print(c.Stdout)
+	return table.Print(c.Stdout, terminal.StyleFor(c.Stdout).Wide(c.wide))
 }
 
 func yesNo(b bool) string {

@@ -37,6 +37,7 @@ type infoCommand struct {
 	*cli.Env
 	key  string
 	json bool
+	wide bool
 }
 
 func registerInfo(app *fisk.Application, env *cli.Env) {
@@ -44,6 +45,7 @@ func registerInfo(app *fisk.Application, env *cli.Env) {
 	cmd := app.Command("info", "Describes the bucket, or one election").HelpLong(infoHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").StringVar(&c.key)
 	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&c.json)
+	cmd.Flag("wide", "Show all columns, however narrow the terminal is").UnNegatableBoolVar(&c.wide)
 }
 
 // run describes the bucket or the election.
@@ -142,10 +144,11 @@ func (c *infoCommand) describeBucket(ctx context.Context, v *look.View) error {
 	if err != nil {
 		return err
 	}
+	st := terminal.StyleFor(c.Stdout).Wide(c.wide)
 	if c.json {
 		err = terminal.WriteJSON(c.Stdout, b)
-	} else if err = b.Print(c.Stdout, v); err == nil {
-		err = look.PrintFindings(c.Stdout, terminal.StyleFor(c.Stdout), b.Findings, admin.SeverityWarning)
+	} else if err = b.Print(c.Stdout, st, v); err == nil {
+		err = look.PrintFindings(c.Stdout, st, b.Findings, admin.SeverityWarning)
 	}
 	if err == nil && b.Unfit() {
 		return &cli.ExitError{Code: cli.ExitNegative}

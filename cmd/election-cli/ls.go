@@ -18,19 +18,20 @@ Example: election-cli ls --json
 
 With --json the result is an array of objects: ` + look.HolderHelp + `.
 
-Without a terminal there is no header, and the columns are separated by tabs: election, leader, state, since, term, last renewal,
+On a narrow terminal the columns that matter least are left out; --wide shows them. Without a terminal there is no header, and the columns are separated by tabs: election, leader, state, since, term, last renewal,
 time left, host.`
 
 // lsCommand implements ls.
 type lsCommand struct {
 	*cli.Env
-	json bool
+	json, wide bool
 }
 
 func registerLs(app *fisk.Application, env *cli.Env) {
 	c := &lsCommand{Env: env}
 	cmd := app.Command("ls", "Lists the elections of the bucket with their leaders").Alias("list").HelpLong(lsHelp).Action(cli.Action(c.run))
 	cmd.Flag("json", "Write the elections as JSON").UnNegatableBoolVar(&c.json)
+	cmd.Flag("wide", "Show all columns, however narrow the terminal is").UnNegatableBoolVar(&c.wide)
 }
 
 // run lists the elections.
@@ -51,5 +52,5 @@ func (c *lsCommand) run(ctx context.Context) error {
 		fmt.Fprintf(c.Stderr, "Nobody leads in bucket %s on %s\n", v.Bucket.Bucket(), v.ServerURL())
 		return nil
 	}
-	return look.ElectionTable(v, elections).Print(c.Stdout)
+	return look.ElectionTable(v, elections).Print(c.Stdout, terminal.StyleFor(c.Stdout).Wide(c.wide))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -33,6 +34,33 @@ func pty(t *testing.T) (user, terminal *os.File) {
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _ = terminal.Close() })
 	return user, terminal
+}
+
+func TestLsFitsItsTerminal(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, clitest.LongTTL)
+	const key, name = "billing.invoices.nightly-reconciliation", "worker-7f9c6d5b8-x2kqz"
+	f.Put(key, clitest.LeaderRecord(name, nil))
+	user, terminal := pty(t)
+	for _, c := range []struct {
+		flags   []string
+		columns uint16
+		shown   bool
+	}{{nil, 80, false}, {nil, 200, true}, {[]string{"--wide"}, 80, true}} {
+		f.Expect(unix.IoctlSetWinsize(int(user.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: c.columns})).To(Succeed())
+		cmd, _, stderr := f.command(append([]string{"ls"}, c.flags...)...)
+		cmd.Stdout = terminal
+		f.Expect(cmd.Run()).To(Succeed(), stderr.String())
+		text := make([]byte, 1<<16)
+		n, err := user.Read(text)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(strings.Contains(string(text[:n]), "Since")).To(Equal(c.shown || strings.Contains(string(text[:n]), "Left out")), string(text[:n]))
+		for line := range strings.Lines(string(text[:n])) {
+			if len(c.flags) == 0 {
+				f.Expect(len([]rune(strings.TrimRight(line, "\r\n")))).To(BeNumerically("<=", c.columns), string(text[:n]))
+			}
+		}
+	}
 }
 
 func TestEvictOnATerminalNeedsAYes(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,6 +146,22 @@ func TestAReportShowsEachFailoverAndItsBound(t *testing.T) {
 	g.Expect(out.String()).To(MatchRegexp(`two candidates led at once for +0 ms`))
 	g.Expect(out.String()).NotTo(ContainSubstring("wrong"))
 	g.Expect(p.Changes).To(Equal([]changeResult{{At: 14, From: "x", To: "y", Term: 2, Reason: "deadline", Cause: "cut"}}))
+}
+
+func TestAReportFitsATerminalOf80Columns(t *testing.T) {
+	g := NewWithT(t)
+	p := sampleReport(func(*history.Run) {})
+	p.Samples, p.Records, p.ServerVersion = 1234567890, 1234567, "2.15.2-preview.1"
+	for width, all := range map[int]bool{80: false, 130: true} {
+		var out bytes.Buffer
+		g.Expect(p.Print(&out, terminal.Style{Width: width})).To(Succeed())
+		for line := range strings.Lines(out.String()) {
+			g.Expect(len(line)).To(BeNumerically("<=", width+1), out.String())
+		}
+		g.Expect(out.String()).To(MatchRegexp(`(?m)^cut .* 1 +1 +8\.00 s +8\.00 s +10\.15 s`))
+		g.Expect(strings.Contains(out.String(), "(link is cut)")).To(Equal(all), out.String())
+		g.Expect(strings.Contains(out.String(), "1.60 / 1.60")).To(Equal(all), out.String())
+	}
 }
 
 func TestADrillPassesOnlyWithoutViolations(t *testing.T) {

@@ -42,13 +42,16 @@ func (r *Report) FailureReason() string {
 // Print writes the report as text.
 func (r *Report) Print(w io.Writer, s terminal.Style) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s\n\n", s.Paint(terminal.Bold, r.title()))
-	fmt.Fprintf(&b, "%s\n", s.Paint(terminal.Faint, fmt.Sprintf("%-46s%6s%11s%9s%10s%10s   %s", "time until a candidate leads", "faults", "failovers", "median", "max", "limit", "median / max as part of the TTL")))
-	for _, f := range r.Faults {
-		r.writeFaultRow(&b, f)
-	}
+	fmt.Fprintf(&b, "\n%s\n\n", s.Paint(terminal.Bold, s.Wrap(r.title())))
+	r.writeFaults(&b, s)
 	fmt.Fprintln(&b)
-	line := func(name, format string, a ...any) { fmt.Fprintf(&b, "%-40s%s\n", name, fmt.Sprintf(format, a...)) }
+	line := func(name, format string, a ...any) {
+		figure, rest, more := strings.Cut(fmt.Sprintf(format, a...), "  (")
+		if more {
+			rest = "  (" + rest
+		}
+		fmt.Fprintln(&b, s.Line(fmt.Sprintf("%-40s%s", name, figure), rest))
+	}
 	line("two candidates led at once for", "%s  (%d samples, longest pause %d ms)", violationCount(s, r.OverlapMS, " ms"), r.Samples, r.LongestPauseMS)
 	line("led after a record of a later term", "%s", violationCount(s, int64(r.Overtaken), ""))
 	line("records out of order", "%s  (of %d; %d fenced)", violationCount(s, int64(r.OutOfOrder), ""), r.Records, r.Fenced)
@@ -95,13 +98,32 @@ func (r *Report) title() string {
 		r.Candidates, r.Servers, terminal.FormatDuration(terminal.FromSeconds(r.TTL)), terminal.FormatDuration(terminal.FromSeconds(r.StandDown)), terminal.FormatDuration(terminal.FromSeconds(r.DurationS)), r.Seed, r.ServerVersion)
 }
 
-// writeFaultRow writes one row of the table.
-func (r *Report) writeFaultRow(b *strings.Builder, f faultResult) {
-	name := fmt.Sprintf("%s (%s)", f.Kind, f.description)
-	if len(f.Failover) == 0 {
-		fmt.Fprintf(b, "%-46s%6d%11d%9s%10s%10s\n", name, f.Count, 0, "-", "-", "-")
-		return
+// writeFaults writes the table of faults. On a narrow terminal it leaves out what each fault does, and the last column.
+func (r *Report) writeFaults(b *strings.Builder, s terminal.Style) {
+	const figures, parts = "%6s%11s%9s%10s%10s", "   median / max as part of the TTL"
+	width := 46
+	wide := s.Fits(width + 46 + len(parts))
+	if !wide {
+		width = 30
 	}
-	_, mid, hi := terminal.MinMedianMax(f.Failover)
-	fmt.Fprintf(b, "%-46s%6d%11d%9s%10s%8.2f s   %.2f / %.2f\n", name, f.Count, len(f.Failover), terminal.FormatSeconds(mid), terminal.FormatSeconds(hi), f.Bound, mid/r.TTL, hi/r.TTL)
+	header := fmt.Sprintf("%-*s"+figures, width, "time until a candidate leads", "faults", "failovers", "median", "max", "limit")
+	if wide {
+		header += parts
+	}
+	fmt.Fprintln(b, s.Paint(terminal.Faint, header))
+	for _, f := range r.Faults {
+		name, median, longest, limit := f.Kind, "-", "-", "-"
+		if wide {
+			name += " (" + f.description + ")"
+		}
+		ratio := ""
+		if len(f.Failover) > 0 {
+			_, mid, hi := terminal.MinMedianMax(f.Failover)
+			median, longest, limit = terminal.FormatSeconds(mid), terminal.FormatSeconds(hi), fmt.Sprintf("%.2f s", f.Bound)
+			if wide {
+				ratio = fmt.Sprintf("   %.2f / %.2f", mid/r.TTL, hi/r.TTL)
+			}
+		}
+		fmt.Fprintf(b, "%-*s"+figures+"%s\n", width, name, fmt.Sprint(f.Count), fmt.Sprint(len(f.Failover)), median, longest, limit, ratio)
+	}
 }

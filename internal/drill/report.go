@@ -93,8 +93,10 @@ func (r *Report) FailureReason() string {
 // Print writes the report as text.
 func (r *Report) Print(w io.Writer, s terminal.Style) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s\n\n", s.Paint(terminal.Bold, r.title()))
-	fmt.Fprintf(&b, "%s\n", s.Paint(terminal.Faint, fmt.Sprintf("%-32s%3s%10s%10s%10s%10s   %s", "time until a candidate leads", "n", "min", "median", "max", "limit", "min / median / max as part of the TTL")))
+	fmt.Fprintf(&b, "\n%s\n\n", s.Paint(terminal.Bold, s.Wrap(r.title())))
+	figures, parts := fmt.Sprintf("%-32s%3s%10s%10s%10s%10s", "time until a candidate leads", "n", "min", "median", "max", "limit"), "   min / median / max as part of the TTL"
+	fmt.Fprintf(&b, "%s\n", s.Paint(terminal.Faint, s.Line(figures, parts)))
+	withParts := s.Fits(len(figures + parts))
 	for _, row := range []struct {
 		name    string
 		figures []float64
@@ -105,10 +107,10 @@ func (r *Report) Print(w io.Writer, s terminal.Style) error {
 		{"crash (leader's link is cut)", r.Crash, crash},
 		{"eviction (key is deleted)", r.Evict, eviction},
 	} {
-		r.row(&b, row.name, row.figures, row.kind.bound(terminal.FromSeconds(r.TTL)))
+		r.row(&b, row.name, row.figures, row.kind.bound(terminal.FromSeconds(r.TTL)), withParts)
 	}
 	fmt.Fprintf(&b, "\n")
-	r.row(&b, "cut-off leader still led for", r.Believed, terminal.FromSeconds(r.TTL))
+	r.row(&b, "cut-off leader still led for", r.Believed, terminal.FromSeconds(r.TTL), withParts)
 	fmt.Fprintf(&b, "\n%s\n%s\n", r.overlapLine(s), r.termsLine(s))
 	for _, m := range r.Missed {
 		fmt.Fprintf(&b, "%s  no candidate led within %s: %s, round %d\n", s.Paint(terminal.Red, "missed"), terminal.FormatDuration(terminal.FromSeconds(m.BoundS)), m.Kind, m.Round)
@@ -122,15 +124,19 @@ func (r *Report) title() string {
 		r.Candidates, terminal.FormatDuration(terminal.FromSeconds(r.TTL)), terminal.Plural(r.Rounds, "round"), terminal.FormatDuration(terminal.FromSeconds(r.DurationS)), r.ServerVersion)
 }
 
-// row writes one line of the table. No figure may exceed the limit.
-func (r *Report) row(b *strings.Builder, name string, figures []float64, limit time.Duration) {
+// row writes one line of the table, with the figures as parts of the TTL too if there is room. No figure may exceed the limit.
+func (r *Report) row(b *strings.Builder, name string, figures []float64, limit time.Duration, withParts bool) {
 	if len(figures) == 0 {
 		fmt.Fprintf(b, "%-32s%3d%10s%10s%10s%8.2f s\n", name, 0, "-", "-", "-", limit.Seconds())
 		return
 	}
 	lo, mid, hi := terminal.MinMedianMax(figures)
-	fmt.Fprintf(b, "%-32s%3d%10s%10s%10s%8.2f s   %.2f / %.2f / %.2f\n",
-		name, len(figures), terminal.FormatSeconds(lo), terminal.FormatSeconds(mid), terminal.FormatSeconds(hi), limit.Seconds(), lo/r.TTL, mid/r.TTL, hi/r.TTL)
+	fmt.Fprintf(b, "%-32s%3d%10s%10s%10s%8.2f s",
+		name, len(figures), terminal.FormatSeconds(lo), terminal.FormatSeconds(mid), terminal.FormatSeconds(hi), limit.Seconds())
+	if withParts {
+		fmt.Fprintf(b, "   %.2f / %.2f / %.2f", lo/r.TTL, mid/r.TTL, hi/r.TTL)
+	}
+	b.WriteByte('\n')
 }
 
 func (r *Report) overlapLine(s terminal.Style) string {
@@ -138,15 +144,15 @@ func (r *Report) overlapLine(s terminal.Style) string {
 	if r.OverlapMS > 0 {
 		colour = terminal.Red
 	}
-	return fmt.Sprintf("%-32s%s  (%d samples, at most %d ms apart)",
-		"two candidates led at once for", s.Paint(terminal.Bold+";"+colour, fmt.Sprintf("%3d ms", r.OverlapMS)), r.Samples, r.LongestGapMS)
+	return s.Line(fmt.Sprintf("%-32s%s", "two candidates led at once for", s.Paint(terminal.Bold+";"+colour, fmt.Sprintf("%3d ms", r.OverlapMS))),
+		fmt.Sprintf("  (%d samples, at most %d ms apart)", r.Samples, r.LongestGapMS))
 }
 
 func (r *Report) termsLine(s terminal.Style) string {
 	if r.termsOutOfOrder != "" {
 		return fmt.Sprintf("%-32s%s", "terms", s.Paint(terminal.Red, r.termsOutOfOrder))
 	}
-	return fmt.Sprintf("%-32s%3d, each with a larger number than the term before", "terms", len(r.Terms))
+	return s.Line(fmt.Sprintf("%-32s%3d", "terms", len(r.Terms)), ", each with a larger number", " than the term before")
 }
 
 // Draw draws the run as an SVG document.

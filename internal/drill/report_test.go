@@ -3,6 +3,7 @@ package drill
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,4 +100,19 @@ func TestTheTableShowsTimesInSecondsAndAsPartOfTheTTL(t *testing.T) {
 	out.Reset()
 	g.Expect(p.Print(&out, terminal.Style{Colour: true})).To(Succeed())
 	g.Expect(out.String()).To(ContainSubstring("\x1b[1;32m  0 ms"))
+}
+
+func TestAReportFitsATerminalOf80Columns(t *testing.T) {
+	g := NewWithT(t)
+	p := reportOf([]failover{{kind: crash, faultAt: 0, ledAt: 3 * time.Second}, {kind: handover, faultAt: 0, ledAt: 5 * time.Second}}, 700*time.Millisecond)
+	p.Candidates, p.Rounds, p.ServerVersion, p.DurationS, p.Samples = 100, 1000, "2.15.2-preview.1", 123456.78, 1234567890
+	for width, ratios := range map[int]bool{80: false, 120: true} {
+		var out bytes.Buffer
+		g.Expect(p.Print(&out, terminal.Style{Width: width})).To(Succeed())
+		for line := range strings.Lines(out.String()) {
+			g.Expect(len(line)).To(BeNumerically("<=", width+1), out.String())
+		}
+		g.Expect(strings.Contains(out.String(), "1.50 / 1.50")).To(Equal(ratios), out.String())
+		g.Expect(out.String()).To(MatchRegexp(`crash .* 1 +3\.00 s +3\.00 s +3\.00 s +7\.50 s`))
+	}
 }

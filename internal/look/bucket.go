@@ -112,8 +112,7 @@ func (b *BucketInfo) Unfit() bool {
 }
 
 // Print writes everything but the findings for people.
-func (b *BucketInfo) Print(w io.Writer, v *View) error {
-	st := terminal.StyleFor(w)
+func (b *BucketInfo) Print(w io.Writer, st terminal.Style, v *View) error {
 	if _, err := fmt.Fprintf(w, "%s\n\n", st.Paint(terminal.Bold, fmt.Sprintf("Bucket %s on %s", b.Bucket, b.Server))); err != nil {
 		return err
 	}
@@ -124,7 +123,7 @@ func (b *BucketInfo) Print(w io.Writer, v *View) error {
 		return nil
 	}
 	fmt.Fprintln(w)
-	return ElectionTable(v, b.Elections).Print(w)
+	return ElectionTable(v, b.Elections).Print(w, st)
 }
 
 // properties returns the properties of the bucket.
@@ -217,6 +216,7 @@ func ElectionTable(v *View, elections []Holder) *terminal.Table {
 	t := &terminal.Table{
 		Title:  fmt.Sprintf("Elections in bucket %s", v.Bucket.Bucket()),
 		Header: []string{"Election", "Leader", "State", "Since", "Term", "Renewed", "Time left", "Host"},
+		Least:  []string{"Term", "Renewed", "Since", "Host"},
 	}
 	now := v.Clock.Now()
 	for _, h := range elections {

@@ -47,7 +47,7 @@ func TestATableIsSeparatedByTabsWithoutATerminal(t *testing.T) {
 	table := &Table{Title: "t", Header: []string{"a", "b"}}
 	table.Add("1", "2")
 	table.Add("3", Printable("4\t5\n"))
-	g.Expect(table.Print(&out)).To(Succeed())
+	g.Expect(table.Print(&out, Style{})).To(Succeed())
 	g.Expect(out.String()).To(Equal("1\t2\n3\t4\\t5\\n\n"))
 }
 
@@ -55,12 +55,38 @@ func TestATableWrapsLongCellsAndPrintsItsTitleVerbatim(t *testing.T) {
 	g := NewWithT(t)
 	table := &Table{Title: "100%s", Header: []string{"a"}}
 	table.Add(strings.Repeat("w", 3*maxCellWidth))
-	text := table.render()
+	text := table.render(Style{})
 	g.Expect(text).To(ContainSubstring("100%s"))
 	for line := range strings.Lines(text) {
 		g.Expect(len([]rune(line))).To(BeNumerically("<=", maxCellWidth+5))
 	}
 	g.Expect(strings.Count(text, "w")).To(Equal(3*maxCellWidth), "wrapping loses nothing")
+}
+
+func TestATableFitsItsTerminalAndLosesNothingThatMatters(t *testing.T) {
+	g := NewWithT(t)
+	table := &Table{Title: "Elections", Header: []string{"Election", "Since", "Leader", "Host"}, Least: []string{"Host", "Since"}}
+	election, leader := strings.Repeat("e", 40), strings.Repeat("é", 35)
+	table.Add(election, strings.Repeat("s", 30), leader, "h1")
+	for width := 25; width < 160; width++ {
+		text := table.render(Style{Width: width})
+		for line := range strings.Lines(text) {
+			g.Expect(len([]rune(strings.TrimSuffix(line, "\n")))).To(BeNumerically("<=", max(width, len("Left out: Since, Host. See --wide."))), "%d columns:\n%s", width, text)
+		}
+		g.Expect(strings.Count(text, "é")).To(Equal(35), text)
+		g.Expect(strings.Contains(text, "h1")).To(Equal(!strings.Contains(text, "Left out: Since, Host.")), text)
+		g.Expect(strings.Contains(text, "Left out")).To(Equal(!strings.Contains(text, "ss")), text)
+	}
+	g.Expect(table.render(Style{Width: 100})).To(ContainSubstring("Left out: Since. See --wide."), "a host still fits where its age does not")
+	g.Expect(table.render(Style{Width: 100}.Wide(true))).NotTo(ContainSubstring("Left out"))
+}
+
+func TestALineHasAsMuchOfItsRestAsFits(t *testing.T) {
+	g := NewWithT(t)
+	bold := Style{Colour: true}.Paint(Bold, "12")
+	g.Expect(Style{Width: 5}.Line(bold, "345", "6")).To(Equal(bold + "345"))
+	g.Expect(Style{Width: 4}.Line(bold, "345", "6")).To(Equal(bold))
+	g.Expect(Style{}.Line(bold, "345", "6")).To(Equal(bold + "3456"))
 }
 
 func TestAPropertyListAlignsItsLabels(t *testing.T) {

@@ -12,10 +12,16 @@ import (
 	"io"
 	"os"
 	"runtime"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
 )
 
 // Style formats text for a terminal. The zero Style leaves text as it is.
-type Style struct{ Colour bool }
+type Style struct {
+	Colour bool
+	Width  int // of the terminal, in columns; 0 is without a limit
+}
 
 // Colours and attributes for Style.Paint. Join two with a semicolon.
 const (
@@ -26,9 +32,43 @@ const (
 	Faint  = "2"
 )
 
-// StyleFor returns a Style with colours if w is a terminal and NO_COLOR is not set.
-func StyleFor(w io.Writer) Style {
-	return Style{Colour: IsTerminal(w) && os.Getenv("NO_COLOR") == ""}
+// StyleFor returns a Style with colours if w is a terminal and NO_COLOR is not set, and with the width of the terminal.
+func StyleFor(w io.Writer) (s Style) {
+	if f, ok := w.(*os.File); ok && IsTerminal(w) {
+		s.Colour = os.Getenv("NO_COLOR") == ""
+		s.Width, _, _ = term.GetSize(int(f.Fd()))
+	}
+	return s
+}
+
+// Wide returns s without a limit of the width, if wide is set.
+func (s Style) Wide(wide bool) Style {
+	if wide {
+		s.Width = 0
+	}
+	return s
+}
+
+// Fits reports whether so many columns fit.
+func (s Style) Fits(columns int) bool { return s.Width <= 0 || columns <= s.Width }
+
+// Line returns a line with as much of the rest as fits.
+func (s Style) Line(line string, rest ...string) string {
+	for _, r := range rest {
+		if !s.Fits(text.StringWidthWithoutEscSequences(line + r)) {
+			break
+		}
+		line += r
+	}
+	return line
+}
+
+// Wrap breaks a text where a line would not fit.
+func (s Style) Wrap(lines string) string {
+	if s.Width <= 0 {
+		return lines
+	}
+	return text.WrapSoft(lines, s.Width)
 }
 
 // Paint returns text in the given colour.
