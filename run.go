@@ -140,7 +140,11 @@ func (r *run) sawLeader(l Leader) {
 	r.update(func(s *snapshot) { s.leader = &l })
 	r.calls.leads(l)
 	if l.Instance != r.instance && (before == nil || before.Instance != l.Instance || before.Name != l.Name) {
-		r.log.Info("Leader seen", "leader", l.Name, "term", l.Term)
+		attrs := []any{"leader", l.Name}
+		if l.Term != 0 { // a leader-elect, or a bare name, has none
+			attrs = append(attrs, "term", l.Term)
+		}
+		r.log.Info("Leader seen", attrs...)
 	}
 }
 

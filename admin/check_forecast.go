@@ -28,7 +28,11 @@ func (c *checkup) checkNotifications() {
 	plain := ""
 	switch n := c.probes.plains; {
 	case n > 0:
-		plain = fmt.Sprintf("bare names are stored under %d keys (%s)", n, strings.Join(c.probes.plain, ", "))
+		keys := "keys"
+		if n == 1 {
+			keys = "key"
+		}
+		plain = fmt.Sprintf("bare names are stored under %d %s (%s)", n, keys, strings.Join(c.probes.plain, ", "))
 	case c.PlainValue:
 		plain = "WithPlainValue is given"
 	}

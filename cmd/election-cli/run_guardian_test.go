@@ -49,6 +49,7 @@ func TestProgramIsDeadBeforeTheLeaseEndsWhenRunIsStopped(t *testing.T) {
 	f.expectDead(pid, clitest.Timeout)
 	f.g.Expect(time.Since(stopped)).To(BeNumerically("<", 7*time.Second), "the lease began before run was stopped; the rest is for a busy host")
 	w.signal(unix.SIGCONT)
+	f.g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(MatchRegexp(`its guardian killed the program meanwhile .*ago=\d`)))
 	f.g.Eventually(func() []string { return strings.Fields(f.content("terms")()) }).WithTimeout(clitest.Timeout).Should(HaveLen(2), "run campaigns again, and leads")
 	w.signal(unix.SIGTERM)
 	f.g.Expect(w.exitCode()).To(Equal(143))

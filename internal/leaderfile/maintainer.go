@@ -48,7 +48,6 @@ func (m *Maintainer) Lead(ctx context.Context, term election.Term, ttl time.Dura
 	m.margin = removalMargin(ttl)
 	c := &m.template
 	c.Term, c.Token, c.Since, c.TTLS = term.Number, term.Token(), term.Since.Round(0).UTC(), ttl.Seconds()
-	m.log.Info("Maintaining the leader file", "path", m.path, "term", term.Number)
 	ticker := time.NewTicker(m.margin / updatesPerMargin)
 	defer ticker.Stop()
 	for {
@@ -100,7 +99,11 @@ func (m *Maintainer) write(deadline time.Time) error {
 		m.writeFailed = true
 		return nil
 	}
-	m.log.Debug("Leader file written", "path", m.path, "expiry", c.Expiry)
+	level := slog.LevelDebug
+	if m.deadline.IsZero() {
+		level = slog.LevelInfo
+	}
+	m.log.Log(context.Background(), level, "Leader file written", "path", m.path, "term", c.Term, "expiry", c.Expiry)
 	m.deadline, m.writeFailed = deadline, false
 	return nil
 }

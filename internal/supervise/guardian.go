@@ -93,8 +93,8 @@ func (g *guardian) replaceEnded() {
 }
 
 // setOrder replaces the last order, unless o is the same. It reports whether the replaced order was due, so that the guardian
-// has carried it out or is about to. It checks that after it has written o, because this process may be stopped just before.
-func (g *guardian) setOrder(o order) (wasDue bool) {
+// has carried it out or is about to, and for how long. It checks that after it has written o, because this process may be stopped just before.
+func (g *guardian) setOrder(o order) (wasDue bool, ago time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	replaced := g.last
@@ -103,7 +103,7 @@ func (g *guardian) setOrder(o order) (wasDue bool) {
 			g.write()
 		}
 	}
-	return replaced.isDue()
+	return replaced.isDue(), -replaced.remaining()
 }
 
 // write sends the last order, in one write, which a pipe takes as a whole or not at all. It never waits for a guardian that

@@ -93,12 +93,18 @@ func TestOrderThatFellDueBeforeItsReplacementIsReported(t *testing.T) {
 	p := &program{pid: os.Getpid(), exited: make(chan struct{})}
 	r.guardian.last = orderAt(time.Now().Add(20*time.Millisecond), order{Group: p.pid, Target: -p.pid, Signal: unix.SIGKILL})
 	r.guardian.mu.Lock() // holds up setOrder until the order is due
-	wasDue := make(chan bool)
-	go func() { wasDue <- r.guardian.setOrder(r.guardianOrder(p.pid, &term)) }()
+	reported := make(chan struct{})
+	go func() {
+		defer close(reported)
+		wasDue, ago := r.guardian.setOrder(r.guardianOrder(p.pid, &term))
+		g.Expect(wasDue).To(BeTrue())
+		g.Expect(ago).To(BeNumerically(">=", 30*time.Millisecond))
+	}()
 	time.Sleep(50 * time.Millisecond)
 	r.guardian.mu.Unlock()
-	g.Expect(<-wasDue).To(BeTrue())
-	g.Expect(r.guardian.setOrder(r.guardianOrder(p.pid, &term))).To(BeFalse(), "the new order is not due")
+	<-reported
+	wasDue, _ := r.guardian.setOrder(r.guardianOrder(p.pid, &term))
+	g.Expect(wasDue).To(BeFalse(), "the new order is not due")
 }
 
 // TestGuardianGetsNoOrderForAGroupThatIsGone removes the group just before the runner replaces the guardian's order.

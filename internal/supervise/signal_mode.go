@@ -162,5 +162,9 @@ func (r *runner) awaitLoss(ctx context.Context, p *program, t election.Term) {
 func (r *runner) setOrderFor(p *program, o order) (wasDue bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.gone && r.guardian.setOrder(o)
+	if p.gone {
+		return false
+	}
+	wasDue, _ = r.guardian.setOrder(o)
+	return wasDue
 }

@@ -77,7 +77,10 @@ func (s *supervision) tick(ctx context.Context) bool {
 	if s.term != nil {
 		end := s.term.Deadline()
 		lease = remaining(end)
-		s.guardianActed = s.guardian.setOrder(s.guardianOrder(p.pid, s.term)) || s.guardianActed
+		if wasDue, ago := s.guardian.setOrder(s.guardianOrder(p.pid, s.term)); wasDue && !s.guardianActed {
+			s.guardianActed = true
+			s.log.Warn("This process was stopped, and its guardian killed the program meanwhile", "group", p.pid, "ago", terminal.FormatDuration(ago))
+		}
 	}
 	exited := p.hasExited()
 	if exited && p.groupGone() {
@@ -86,7 +89,7 @@ func (s *supervision) tick(ctx context.Context) bool {
 	stoppedTooLong := s.followStops()
 	switch signal, _ := p.termination(); {
 	case signal != 0:
-	case s.guardianActed: // this process was stopped meanwhile
+	case s.guardianActed:
 		s.kill("the guardian's order was due")
 	case exited:
 		s.kill("the program exited") // without TERM first: the program that these processes worked for is gone
