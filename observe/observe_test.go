@@ -95,7 +95,7 @@ func TestObserverReportsTheCurrentStateFirstAndThenEachChange(t *testing.T) {
 }
 
 // patterns are the ways to say what to observe.
-var patterns = map[string][]string{"all keys": nil, "one key": {key}, "patterns": {key, "jobs.>"}}
+var patterns = map[string][]string{"all keys": nil, "one key": {key}, "patterns": {key, "jobs.>"}, "all keys by a pattern": {">"}}
 
 func TestObserverDistinguishesExpiryFromEviction(t *testing.T) {
 	for name, options := range map[string]func(*jetstream.KeyValueConfig){"markers": natstest.WithMarkers, "no markers": fleettest.WithoutMarkers} {
@@ -184,7 +184,7 @@ func TestLeadersOfABucket(t *testing.T) {
 
 func TestObserverNamesTheKeyThatCannotBeObserved(t *testing.T) {
 	fleettest.Run(t, func(f *fleet) {
-		for _, pattern := range []string{"", ".", "a b", "a..b", "a.>.b", ">b", "a*b c"} {
+		for _, pattern := range []string{"", ".", "a b", "a..b", "a.>.b", ">b", ".>", "a*", "a*b c"} {
 			_, err := observer(f, f.Bucket).Observe(f.T.Context(), pattern)
 			f.Expect(err).To(MatchError(election.ErrInvalidOption), pattern)
 			f.Expect(err).To(MatchError(ContainSubstring(fmt.Sprintf("%q", pattern))))

@@ -3,13 +3,12 @@ package cli
 import (
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 // PlaceholderBucket takes the place of a bucket when a command validates a name and a key before it connects.
@@ -41,25 +40,8 @@ func CheckTTL(ttl time.Duration) error {
 
 // CheckKey returns an error if key is not a valid key of an election. With pattern, wildcards are valid as well.
 func CheckKey(key string, pattern bool) error {
-	plain := key
 	if pattern {
-		plain = withoutWildcards(key)
+		return AsFlagError(validate.Pattern(key))
 	}
-	_, err := election.NewElection("name", plain, PlaceholderBucket{})
-	if err != nil && pattern {
-		return fmt.Errorf("%q is neither a key nor a pattern of keys: use letters, digits, and - _ = / with single dots between them, * for any one part, or > for all the rest", key)
-	}
-	return AsFlagError(err)
-}
-
-// withoutWildcards replaces each wildcard of the pattern with a valid part of a key. A * or > that is not a wildcard where
-// it stands remains, so that the key is invalid.
-func withoutWildcards(pattern string) string {
-	parts := strings.Split(pattern, ".")
-	for i, part := range parts {
-		if part == "*" || part == ">" && i == len(parts)-1 {
-			parts[i] = "x"
-		}
-	}
-	return strings.Join(parts, ".")
+	return AsFlagError(validate.Key(key))
 }

@@ -60,13 +60,15 @@ func Key(key string) error {
 	return nil
 }
 
-// Pattern checks a key that may have the wildcards of NATS subjects.
+// Pattern checks a key that may have the wildcards of NATS subjects: a * or > that is a part of its own, and for > the last.
 func Pattern(pattern string) error {
-	plain := strings.ReplaceAll(pattern, "*", "x")
-	if rest, ok := strings.CutSuffix(plain, ".>"); ok || plain == ">" {
-		plain = rest + "x"
+	parts := strings.Split(pattern, ".")
+	for i, part := range parts {
+		if part == "*" || part == ">" && i == len(parts)-1 {
+			parts[i] = "x"
+		}
 	}
-	if Key(plain) != nil {
+	if Key(strings.Join(parts, ".")) != nil {
 		return Errorf("%q is neither a key nor a pattern of keys: use letters, digits, and - _ = / with single dots between them, * for any one part, or > for all the rest", pattern)
 	}
 	return nil
