@@ -53,7 +53,7 @@ func find(ctx context.Context, js jetstream.JetStream, stream, subject string, t
 		return target{}, err
 	}
 	info := found.CachedInfo()
-	return target{js: js, api: apiPrefix(js), domain: js.Options().Domain, stream: info.Config.Name, config: info.Config}, checkStream(info, subject, t)
+	return target{js: js, api: kv.APIPrefix(js), domain: js.Options().Domain, stream: info.Config.Name, config: info.Config}, checkStream(info, subject, t)
 }
 
 // checkStream returns what makes a stream unfit for epochs that begin under the given subject.
@@ -113,17 +113,6 @@ func matches(pattern, subject string) bool {
 		}
 		pattern, subject = wants, left
 	}
-}
-
-// apiPrefix returns the prefix of the subjects of the JetStream API for js.
-func apiPrefix(js jetstream.JetStream) string {
-	switch o := js.Options(); {
-	case o.Domain != "":
-		return "$JS." + o.Domain + ".API."
-	case o.APIPrefix != "":
-		return strings.TrimSuffix(o.APIPrefix, ".") + "."
-	}
-	return jetstream.DefaultAPIPrefix
 }
 
 // limited gives ctx a deadline if it has none: nats.go's own for requests.

@@ -355,7 +355,7 @@ var inboxShape = regexp.MustCompile(`^[0-9A-Za-z]{22}(\.[0-9A-Za-z]+)?$`)
 // answerable reports whether an answer may be published to a reply subject. An answer is published with the permissions of this process,
 // but the caller chooses the subject: so it must be an inbox. An answer must never be a write to a key, or a request to JetStream, to
 // which an empty body or {} can be a valid request. Below the given inbox prefixes, one of which the caller names, every subject is
-// refused that resembles either. api is the prefix of requests to JetStream, if it is not the default.
+// refused that resembles either. api is the prefix of requests to JetStream, which may have any form; empty if it is not known.
 func answerable(reply, api string, prefixes ...string) bool {
 	if strings.HasPrefix(reply, nats.InboxPrefix) {
 		return true
@@ -376,7 +376,7 @@ func answerable(reply, api string, prefixes ...string) bool {
 
 // restrict removes a reply subject that must not be answered. named is the inbox prefix that the request names.
 func (s *service) restrict(m *nats.Msg, named string) {
-	api := strings.TrimSuffix(s.bucket.JetStream().Options().APIPrefix, ".")
+	api := strings.TrimSuffix(kv.APIPrefix(s.bucket.JetStream()), ".")
 	if !answerable(m.Reply, api, s.bucket.Conn().Opts.InboxPrefix, named) {
 		m.Reply = ""
 	}

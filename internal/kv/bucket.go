@@ -52,13 +52,12 @@ func (b *Bucket) Conn() *nats.Conn {
 // nil for a handle that cannot be compared.
 func (b *Bucket) ID() any {
 	type known struct {
-		conn                    *nats.Conn
-		domain, apiPrefix, name string
+		conn      *nats.Conn
+		api, name string
 	}
 	switch {
 	case b.js != nil:
-		opts := b.js.Options()
-		return known{b.js.Conn(), opts.Domain, opts.APIPrefix, b.Bucket()}
+		return known{b.js.Conn(), APIPrefix(b.js), b.Bucket()}
 	case reflect.ValueOf(b.KeyValue).Comparable():
 		return b.KeyValue
 	}
@@ -76,6 +75,17 @@ func (b *Bucket) Subject(key string) string { return Subject(b.Bucket(), key) }
 
 // Subject returns the subject of a key of a bucket.
 func Subject(bucket, key string) string { return "$KV." + bucket + "." + key }
+
+// APIPrefix returns the prefix of the subjects of the JetStream API for js, with the dot at its end: as nats.go makes it of the options.
+func APIPrefix(js jetstream.JetStream) string {
+	switch o := js.Options(); {
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API."
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
+	}
+	return jetstream.DefaultAPIPrefix
+}
 
 // LastError returns the last error of the connection, if the connection is known and had one.
 func (b *Bucket) LastError() error {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
 )
 
@@ -175,11 +176,8 @@ func (n *Notifier) receiveAttempts(on bool) {
 // take the requests away from JetStream: on a leaf node the server then routes them to the subscriber alone (nats-server 2.15.2).
 func (n *Notifier) attemptPrefixes() []string {
 	prefixes := []string{n.bucket.Subject("")}
-	switch opts := n.bucket.JetStream().Options(); {
-	case opts.Domain != "":
-		prefixes = append(prefixes, "$JS."+opts.Domain+".API."+prefixes[0])
-	case opts.APIPrefix != "" && opts.APIPrefix != jetstream.DefaultAPIPrefix:
-		prefixes = append(prefixes, strings.TrimSuffix(opts.APIPrefix, ".")+"."+prefixes[0])
+	if api := kv.APIPrefix(n.bucket.JetStream()); api != jetstream.DefaultAPIPrefix {
+		prefixes = append(prefixes, api+prefixes[0])
 	}
 	return prefixes
 }

@@ -1,0 +1,30 @@
+package kv
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+)
+
+func TestAPIPrefixIsThatOfTheRequestsOfTheClient(t *testing.T) {
+	nc := &nats.Conn{}
+	for _, c := range []struct {
+		prefix, domain, want string
+	}{
+		{"", "", "$JS.API."}, {"$JS.API", "", "$JS.API."}, {"$JS.API.", "", "$JS.API."},
+		{"", "leaf", "$JS.leaf.API."}, {"ops.js", "", "ops.js."}, {"ops.", "", "ops."},
+	} {
+		g := NewWithT(t)
+		js, err := jetstream.New(nc)
+		switch {
+		case c.domain != "":
+			js, err = jetstream.NewWithDomain(nc, c.domain)
+		case c.prefix != "":
+			js, err = jetstream.NewWithAPIPrefix(nc, c.prefix)
+		}
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(APIPrefix(js)).To(Equal(c.want), "%+v", c)
+	}
+}
