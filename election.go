@@ -260,14 +260,7 @@ func (e *Election) Term() (Term, bool) {
 
 // State returns the state of the candidate. Like [Election.IsLeader] it reads the clock and never waits.
 func (e *Election) State() State {
-	s := e.now.Load()
-	if s.term != nil && s.term.holdsKey() {
-		return s.term.lease.Load().state
-	}
-	if s.running {
-		return CandidateState
-	}
-	return UnknownState
+	return e.now.Load().at(time.Now()).state
 }
 
 // attempt returns the id of the next write, unlike that of any other.

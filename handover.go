@@ -250,11 +250,11 @@ type served struct{ *run }
 
 // Describe returns how the candidate describes itself.
 func (s served) Describe() control.Candidate {
-	now := s.now.Load()
+	snap, now := s.now.Load(), time.Now()
 	return control.Candidate{
-		Key: s.key, Name: s.name, Instance: s.instance, Host: s.host, PID: s.pid, Priority: s.opts.priority, State: s.State().String(),
-		Ready:   now.source() != notify.None && now.term == nil && s.campaigning.Load() && s.holds.none(),
-		Version: control.Version(), Clock: time.Now().UTC().Round(0),
+		Key: s.key, Name: s.name, Instance: s.instance, Host: s.host, PID: s.pid, Priority: s.opts.priority, State: snap.at(now).state.String(),
+		Ready:   snap.source() != notify.None && snap.term == nil && s.campaigning.Load() && s.holds.none(),
+		Version: control.Version(), Clock: now.UTC().Round(0),
 	}
 }
 

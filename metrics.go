@@ -31,16 +31,6 @@ type gauge struct {
 	value func(now moment) float64
 }
 
-// moment is the state of an election at one instant. All gauges of a scrape are of the same moment, so that none contradicts another.
-type moment struct {
-	state     State
-	term      Term          // zero unless the key is held
-	left      time.Duration // of the lease; 0 unless the key is held
-	leaseTime time.Duration // how long a lease is; 0 until the bucket was reached
-	wait      time.Duration // from the last campaign or renewal to the next
-	source    string        // of notifications; empty before and after a run
-}
-
 // newMetrics returns the metrics of e, nil if it has no registerer.
 func newMetrics(e *Election) *metrics {
 	if e.opts.registerer == nil {
@@ -139,28 +129,6 @@ func (m *metrics) countFromZero() {
 	}
 }
 
-// moment returns how e stands now.
-func (e *Election) moment() moment {
-	now, snap := time.Now(), e.now.Load()
-	m := moment{state: UnknownState, wait: snap.wait}
-	if snap.running {
-		m.state = CandidateState
-	}
-	if snap.info != nil {
-		m.leaseTime = snap.info.LeaseTime()
-	}
-	if snap.listener != nil {
-		m.source = snap.source()
-	}
-	if t := snap.term; t != nil {
-		m.leaseTime = t.LeaseTime()
-		if l := t.lease.Load(); l.lasts(now) {
-			m.state, m.term, m.left = l.state, t.term, l.remaining(now)
-		}
-	}
-	return m
-}
-
 // register registers the metrics, or says why it cannot.
 func (m *metrics) register() error {
 	if m == nil {
@@ -246,7 +214,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range m.counters() {
 		c.Collect(ch)
 	}
-	now := m.election.moment()
+	now := m.election.now.Load().at(time.Now())
 	for _, g := range m.gauges {
 		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(now))
 	}

@@ -41,28 +41,56 @@ type Status struct {
 
 // Status returns a snapshot. It sends no request and never waits; what it says of another leader is what was last read.
 func (e *Election) Status() Status {
-	now := e.now.Load()
+	snap := e.now.Load()
+	now := snap.at(time.Now())
 	s := Status{
-		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instance, Started: now.started,
-		State: e.State(), IsLeader: e.IsLeader(),
+		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instance, Started: snap.started,
+		State: now.state, IsLeader: now.state == LeaderState, LeaseRemaining: now.left, Notifications: now.source,
 		Paused:    e.holds.has(holdPaused) || e.holds.has(holdPausedByOperator),
-		Unhealthy: now.unhealthy, Wins: e.wins.Load(), Losses: e.losses.Load(), LastError: now.lastError,
+		Unhealthy: snap.unhealthy, Wins: e.wins.Load(), Losses: e.losses.Load(), LastError: snap.lastError,
 	}
-	if now.leader != nil {
-		l := *now.leader
+	if snap.leader != nil {
+		l := *snap.leader
 		l.Metadata = maps.Clone(l.Metadata)
 		s.Leader, s.Term = &l, l.Term
 	}
-	if now.term != nil {
-		s.LeaseRemaining = now.term.remaining()
-	}
-	if now.info != nil {
-		s.TTL, s.CampaignInterval = now.info.Timing.TTL, now.info.Interval
-	}
-	if now.listener != nil {
-		s.Notifications = now.source()
+	if snap.info != nil {
+		s.TTL, s.CampaignInterval = snap.info.Timing.TTL, snap.info.Interval
 	}
 	return s
+}
+
+// moment is how an election stands at one instant. A Status, and all gauges of a scrape, are of one moment, so that nothing in them
+// contradicts the rest.
+type moment struct {
+	state     State
+	term      Term          // zero unless the key is held
+	left      time.Duration // of the lease; 0 unless the key is held
+	leaseTime time.Duration // how long a lease is; 0 until the bucket was reached
+	wait      time.Duration // from the last campaign or renewal to the next
+	source    string        // of notifications; empty before and after a run
+}
+
+// at returns how the election stands at now.
+func (s *snapshot) at(now time.Time) moment {
+	m := moment{state: UnknownState, wait: s.wait}
+	if s.running {
+		m.state = CandidateState
+	}
+	if s.info != nil {
+		m.leaseTime = s.info.LeaseTime()
+	}
+	if s.listener != nil {
+		m.source = s.source()
+	}
+	if t := s.term; t != nil {
+		m.leaseTime = t.LeaseTime()
+		l := t.lease.Load()
+		if left := l.left(now); left > 0 {
+			m.state, m.term, m.left = l.state, t.term, left
+		}
+	}
+	return m
 }
 
 // source returns the source of notifications: none while it is stalled, and where the candidate cannot read the key, as it would have to.

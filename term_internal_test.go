@@ -6,10 +6,12 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/settings"
 )
@@ -131,6 +133,36 @@ func TestSuspensionDuringARenewalShortensTheLease(t *testing.T) {
 		g.Expect(held.renewed(2, sent)).To(BeTrue())
 		g.Expect(held.remaining()).To(BeNumerically("~", 9*time.Minute, 5*time.Second), "%v", step)
 	}
+}
+
+// bucketName is a bucket that has no more than a name.
+type bucketName struct{ jetstream.KeyValue }
+
+func (bucketName) Bucket() string { return "B" }
+
+func TestStatusDoesNotContradictItselfWhileTheStateChanges(t *testing.T) {
+	e, leader := leadingFor(t, 0, 0, 0)
+	e.bucket = kv.With(bucketName{}, nil)
+	_, elect := leadingFor(t, 0, 0, 0)
+	elect.lease.Store(written(LeaderElectState, time.Hour, 0, 0, 0))
+	done, changed := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(changed)
+		for !isClosed(done) {
+			for _, held := range []*activeTerm{leader, elect, nil} {
+				e.now.Store(&snapshot{running: true, term: held})
+			}
+		}
+	}()
+	for range 100_000 {
+		s := e.Status()
+		if s.IsLeader != (s.State == LeaderState) || (s.LeaseRemaining > 0) != (s.State != CandidateState) {
+			t.Errorf("is leader: %v, state: %v, lease: %v", s.IsLeader, s.State, s.LeaseRemaining)
+			break
+		}
+	}
+	close(done)
+	<-changed
 }
 
 func TestAcknowledgementAfterASuspensionExtendsNoLease(t *testing.T) {
