@@ -15,7 +15,7 @@ import (
 )
 
 func TestNothingMovesWhileNobodyComesOrGoes(t *testing.T) {
-	for name, change := range map[string]func(*jetstream.KeyValueConfig){"expiries announced": republished, "nothing announced": plainly} {
+	for name, change := range map[string]func(*jetstream.KeyValueConfig){"expiries announced": republished, "nothing announced": withoutMarkers} {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
 				keys := keysOf(20)
@@ -154,7 +154,7 @@ func TestGroupSurvivesTheLossOfItsBucket(t *testing.T) {
 		keys := keysOf(20)
 		members := f.together(keys, "a", "b", "c")
 		f.Expect(f.bucket.JetStream().DeleteKeyValue(context.Background(), natstest.BucketName)).To(Succeed())
-		f.openBucket(f.server.Connect(f.T))
+		f.Bare(f.Server.Connect(f.T)) // which makes it
 		after(3*ttl + standDown)
 		f.expectEven(keys, members)
 		f.member("d", "shards", keys).start()

@@ -18,6 +18,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/group"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -26,47 +27,38 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	ttl       = 10 * time.Second
-	standDown = 7500 * time.Millisecond
+	ttl       = fleettest.TTL
+	standDown = fleettest.Interval
 	lateness  = 400 * time.Millisecond
 	// crashed is how long the keys of a crashed member are without a leader at most.
 	crashed = ttl + lateness + standDown + 500*time.Millisecond
-	instant = time.Nanosecond // until all members have done what can be done now
+	instant = fleettest.Instant // until all members have done what can be done now
+)
+
+var (
+	after          = fleettest.After
+	republished    = fleettest.Republished
+	withoutMarkers = fleettest.WithoutMarkers
 )
 
 // fleet is a server on virtual time, with the members of groups that each have a link to it of their own.
 type fleet struct {
-	*testing.T
-	*WithT
-	server  *natstest.Server
+	*fleettest.Fleet
 	bucket  *election.Bucket // on a connection without faults
-	ttl     time.Duration    // of the bucket
-	options []func(*jetstream.KeyValueConfig)
 	journal *journal
 }
 
-func onVirtualTime(t *testing.T, f func(f *fleet), options ...func(*jetstream.KeyValueConfig)) {
+// onVirtualTime runs a test with a fleet and a bucket as CreateBucket makes it, unless changes are given.
+func onVirtualTime(t *testing.T, test func(f *fleet), changes ...func(*jetstream.KeyValueConfig)) {
 	t.Helper()
-	natstest.Bubble(t, func(t *testing.T) {
-		s := natstest.Start(t)
-		if len(options) == 0 {
-			options = append(options, republished)
-		}
-		fl := &fleet{T: t, WithT: NewWithT(t), server: s, ttl: ttl, options: options, journal: newJournal()}
-		fl.bucket = fl.openBucket(s.Connect(t))
-		t.Cleanup(func() { time.Sleep(5 * time.Second) }) // until requests to hand over to a member that is gone have ended
-		f(fl)
-	})
+	if len(changes) == 0 {
+		changes = append(changes, republished)
+	}
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		f.Cleanup(func() { time.Sleep(5 * time.Second) }) // until requests to hand over to a member that is gone have ended
+		test(&fleet{f, f.Open(f.Server.Connect(f.T)), newJournal()})
+	}, changes...)
 }
-
-// republished makes the bucket as CreateBucket does.
-func republished(cfg *jetstream.KeyValueConfig) {
-	natstest.WithMarkers(cfg)
-	cfg.RePublish = &jetstream.RePublish{Source: "$KV." + cfg.Bucket + ".>", Destination: "election." + cfg.Bucket + ".>"}
-}
-
-// plainly makes the bucket without markers and republishing.
-func plainly(*jetstream.KeyValueConfig) {}
 
 // member is a member of a group.
 type member struct {
@@ -91,27 +83,16 @@ func keysOf(n int) []string {
 // member returns a member that is connected and does not take part yet.
 func (f *fleet) member(name, group string, keys []string, opts ...group.Option) *member {
 	f.Helper()
-	l := f.server.Link(f.T)
+	l := f.Server.Link(f.T)
 	return f.memberOn(l, name, group, keys, opts...)
 }
 
 func (f *fleet) memberOn(l *faultproxy.Link, name, groupName string, keys []string, opts ...group.Option) *member {
 	f.Helper()
 	nc := natstest.Connect(f.T, l, nats.ReconnectBufSize(-1))
-	m := f.memberIn(f.openBucket(nc), name, groupName, keys, opts...)
+	m := f.memberIn(f.Open(nc), name, groupName, keys, opts...)
 	m.link = l
 	return m
-}
-
-// openBucket opens the bucket on a connection; it makes the bucket if there is none.
-func (f *fleet) openBucket(nc *nats.Conn) *election.Bucket {
-	f.Helper()
-	f.server.Bucket(f.T, nc, f.ttl, f.options...)
-	js, err := jetstream.New(nc)
-	f.Expect(err).NotTo(HaveOccurred())
-	bucket, err := election.OpenBucket(context.Background(), js, natstest.BucketName)
-	f.Expect(err).NotTo(HaveOccurred())
-	return bucket
 }
 
 func (f *fleet) memberIn(bucket jetstream.KeyValue, name, groupName string, keys []string, opts ...group.Option) *member {
@@ -211,12 +192,6 @@ func (j *journal) reset() (moves int, gap time.Duration) {
 	moves, gap = j.moves, j.gap
 	j.moves, j.gap = 0, 0
 	return moves, gap
-}
-
-// after lets time pass, and waits until all members are idle.
-func after(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
 }
 
 // expectEven checks that each key is led once, and each member leads its share.

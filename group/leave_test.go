@@ -83,7 +83,7 @@ func TestMemberThatLeavesAsItJoinsIsNotCounted(t *testing.T) {
 			return d
 		},
 		"applied late": func(f *fleet, keys []string) *member {
-			bucket := f.openBucket(f.server.Connect(f.T))
+			bucket := f.Open(f.Server.Connect(f.T))
 			b := &tardy{KeyValue: bucket.KeyValue}
 			d := f.memberIn(b, "d", "shards", keys, group.WithElectionOptions(election.WithJetStream(bucket.JetStream())))
 			b.written = d.Stop

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/group"
-	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestInvalidOptionsAreAllNamedAtOnce(t *testing.T) {
@@ -36,11 +36,10 @@ func TestInvalidOptionsAreAllNamedAtOnce(t *testing.T) {
 }
 
 func TestBucketThatIsUnsuitableIsRefused(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T) {
-		f := &fleet{T: t, WithT: NewWithT(t), server: natstest.Start(t), journal: newJournal()} // a TTL of 0
+	onVirtualTime(t, func(f *fleet) {
 		a := f.member("a", "shards", keysOf(1))
 		f.Expect(a.Run(context.Background(), a.work)).To(MatchError(election.ErrBucketUnsuitable))
-	})
+	}, func(cfg *jetstream.KeyValueConfig) { cfg.TTL = 0 })
 }
 
 func TestGroupRunsOnceAtATimeAndNotAfterStop(t *testing.T) {

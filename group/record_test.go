@@ -90,7 +90,7 @@ func TestGroupWorksWhereTheBucketAnnouncesNothing(t *testing.T) {
 		members[0].leave()
 		after(time.Second)
 		f.expectEven(keys, members[1:])
-	}, plainly)
+	}, withoutMarkers)
 }
 
 // watching is a bucket that remembers the contexts of its watchers, and can refuse watchers.
@@ -113,9 +113,9 @@ func (b *watching) WatchFiltered(ctx context.Context, keys []string, opts ...jet
 
 func TestContextsOfFormerWatchersEnd(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		l := f.server.Link(f.T)
+		l := f.Server.Link(f.T)
 		nc := natstest.Connect(f.T, l, nats.ReconnectBufSize(-1))
-		bucket := f.openBucket(nc)
+		bucket := f.Open(nc)
 		b := &watching{KeyValue: bucket.KeyValue}
 		f.memberIn(b, "a", "shards", keysOf(1), group.WithElectionOptions(election.WithJetStream(bucket.JetStream()))).start()
 		after(ttl)
@@ -159,8 +159,8 @@ func TestForeignRecordDoesNotEndTheMembers(t *testing.T) {
 func TestMemberWhoseConnectionIsClosedEnds(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		for name, keys := range map[string]int{"it leads": 3, "it leads nothing": 0} {
-			nc := natstest.Connect(f.T, f.server.Link(f.T))
-			m := f.memberIn(f.openBucket(nc), "m", fmt.Sprint("closing", keys), keysOf(max(keys, 1)))
+			nc := natstest.Connect(f.T, f.Server.Link(f.T))
+			m := f.memberIn(f.Open(nc), "m", fmt.Sprint("closing", keys), keysOf(max(keys, 1)))
 			if keys == 0 {
 				f.member("a", fmt.Sprint("closing", keys), keysOf(1)).start()
 			}
