@@ -74,7 +74,6 @@ func (r *run) loop(ctx context.Context) error {
 	if nc.IsClosed() {
 		return closedError(nats.ErrConnectionClosed)
 	}
-	r.begin()
 	for {
 		next, err := r.act(ctx)
 		if err != nil || r.ending || ctx.Err() != nil {
