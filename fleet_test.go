@@ -3,7 +3,6 @@ package election_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -89,7 +88,7 @@ func (f *fleet) connected(name string, opts ...election.Option) *candidate {
 func (f *fleet) unnotified(name string, opts ...election.Option) *candidate {
 	f.Helper()
 	l := f.Server.Link(f.T)
-	return f.candidateOn(name, l, &faulty{KeyValue: f.Bare(natstest.Connect(f.T, l)), unwatchable: true}, opts...)
+	return f.candidateOn(name, l, fleettest.Unwatchable{KeyValue: f.Bare(natstest.Connect(f.T, l))}, opts...)
 }
 
 // faultyCandidate returns a candidate together with its bucket, whose calls the test can replace.
@@ -208,11 +207,10 @@ func (f *fleet) remake(ttl time.Duration) {
 // faulty is a bucket whose calls a test can replace. A hook may make the call itself, or not.
 type faulty struct {
 	jetstream.KeyValue
-	unwatchable bool // watchers are refused
-	update      atomic.Pointer[updateHook]
-	get         atomic.Pointer[getHook]
-	watch       atomic.Pointer[watchHook]
-	status      atomic.Pointer[statusHook]
+	update atomic.Pointer[updateHook]
+	get    atomic.Pointer[getHook]
+	watch  atomic.Pointer[watchHook]
+	status atomic.Pointer[statusHook]
 }
 
 type (
@@ -256,20 +254,10 @@ func (b *faulty) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, 
 
 func (b *faulty) Watch(ctx context.Context, keys string, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
 	watch := func() (jetstream.KeyWatcher, error) { return b.KeyValue.Watch(ctx, keys, opts...) }
-	switch f := b.watch.Load(); {
-	case b.unwatchable:
-		return nil, errors.New("permissions violation")
-	case f != nil:
+	if f := b.watch.Load(); f != nil {
 		return (*f)(watch)
 	}
 	return watch()
-}
-
-func (b *faulty) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	if b.unwatchable {
-		return nil, errors.New("permissions violation")
-	}
-	return b.KeyValue.WatchAll(ctx, opts...)
 }
 
 func (b *faulty) Status(ctx context.Context) (jetstream.KeyValueStatus, error) {

@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/fleettest"
 )
 
 // The limits of the handler: how long the loop may be busy, and how late it may be.
@@ -196,7 +197,7 @@ func TestStandbyWithAHangingRequestIsUnhealthy(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		f.leading("a")
 		b, bucket := f.faultyCandidate("b")
-		bucket.unwatchable = true
+		bucket.KeyValue = fleettest.Unwatchable{KeyValue: bucket.KeyValue}
 		hang, unblock := f.Hanging()
 		bucket.onGet(func(_ context.Context, get func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
 			hang() // beyond the end of its context

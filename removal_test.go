@@ -14,6 +14,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -201,7 +202,7 @@ func TestUnnotifiedCandidateForgetsAnOldDeletion(t *testing.T) {
 		nc := natstest.Connect(f.T, l)
 		js, err := jetstream.New(nc)
 		f.Expect(err).NotTo(HaveOccurred())
-		bucket := &faulty{KeyValue: f.Bare(nc), unwatchable: true}
+		bucket := &faulty{KeyValue: fleettest.Unwatchable{KeyValue: f.Bare(nc)}}
 		b := f.candidateOn("b", l, bucket, election.WithJetStream(js), election.WithStandDown(time.Second))
 		var lose atomic.Bool
 		lose.Store(true)

@@ -1,12 +1,10 @@
 package admin_test
 
 import (
-	"context"
 	"regexp"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -41,17 +39,6 @@ func atWorst(g *WithT, found admin.Finding) (worst []time.Duration) {
 	return worst
 }
 
-// polling is a bucket without watchers.
-type polling struct{ jetstream.KeyValue }
-
-func (polling) WatchAll(context.Context, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, nats.ErrPermissionViolation
-}
-
-func (polling) Watch(context.Context, string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, nats.ErrPermissionViolation
-}
-
 // The term ends just after a renewal, and just after a campaign of the follower, or the expiry comes just then: the worst moment.
 func TestFailoverTakesNoLongerAndHardlyLessThanCheckForecasts(t *testing.T) {
 	const justAfter = time.Millisecond
@@ -84,7 +71,7 @@ func TestFailoverTakesNoLongerAndHardlyLessThanCheckForecasts(t *testing.T) {
 					l, bucket = open()
 					worst := expected[0]
 					if follower == "polling" {
-						bucket, worst = polling{bucket}, expected[1]
+						bucket, worst = fleettest.Unwatchable{KeyValue: bucket}, expected[1]
 					}
 					b := f.CandidateOn("b", l, bucket).Begin()
 					after(3*interval + 2*justAfter - c.phase)

@@ -2,7 +2,6 @@ package fence_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -107,7 +107,7 @@ func (b *bench) leader(name string) *leader {
 	nc := natstest.Connect(b.T, l.link)
 	l.js = b.jetStream(nc)
 	var err error
-	l.Election, err = election.NewElection(name, key, unnotified{b.server.Bucket(b.T, nc, ttl, natstest.WithMarkers)}, election.WithSplay(0), election.WithStandDown(0))
+	l.Election, err = election.NewElection(name, key, fleettest.Unwatchable{KeyValue: b.server.Bucket(b.T, nc, ttl, natstest.WithMarkers)}, election.WithSplay(0), election.WithStandDown(0))
 	b.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = l.Start(ctx) }()
 	b.Cleanup(l.end)
@@ -117,21 +117,6 @@ func (b *bench) leader(name string) *leader {
 	l.term, leads = l.Term()
 	b.Expect(leads).To(BeTrue())
 	return l
-}
-
-// unnotified is a bucket without watchers: its candidates learn of changes by their campaigns.
-type unnotified struct{ jetstream.KeyValue }
-
-func (unnotified) Watch(context.Context, string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, errors.New("no watchers")
-}
-
-func (unnotified) WatchAll(context.Context, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, errors.New("no watchers")
-}
-
-func (unnotified) WatchFiltered(context.Context, []string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, errors.New("no watchers")
 }
 
 // rival returns a leader that leads while the one before still considers itself leader: the election's bucket is purged, and the rival does

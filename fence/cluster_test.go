@@ -13,6 +13,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -25,7 +26,7 @@ func (g *ground) rival(name string) election.Term {
 	g.Helper()
 	bucket, err := g.js.KeyValue(ctx, natstest.BucketName)
 	g.Expect(err).NotTo(HaveOccurred())
-	e, err := election.NewElection(name, key, unnotified{bucket}, election.WithSplay(0), election.WithStandDown(0))
+	e, err := election.NewElection(name, key, fleettest.Unwatchable{KeyValue: bucket}, election.WithSplay(0), election.WithStandDown(0))
 	g.Expect(err).NotTo(HaveOccurred())
 	if len(g.rivals) > 1 {
 		_ = g.rivals[len(g.rivals)-2].Shutdown(ctx)

@@ -4,17 +4,15 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/group"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -93,47 +91,22 @@ func TestGroupWorksWhereTheBucketAnnouncesNothing(t *testing.T) {
 	}, withoutMarkers)
 }
 
-// watching is a bucket that remembers the contexts of its watchers, and can refuse watchers.
-type watching struct {
-	jetstream.KeyValue
-	refused  atomic.Bool
-	mu       sync.Mutex
-	contexts []context.Context
-}
-
-func (b *watching) WatchFiltered(ctx context.Context, keys []string, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	b.mu.Lock()
-	b.contexts = append(b.contexts, ctx)
-	b.mu.Unlock()
-	if b.refused.Load() {
-		return nil, jetstream.ErrNoStreamResponse
-	}
-	return b.KeyValue.WatchFiltered(ctx, keys, opts...)
-}
-
 func TestContextsOfFormerWatchersEnd(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		l := f.Server.Link(f.T)
 		nc := natstest.Connect(f.T, l, nats.ReconnectBufSize(-1))
 		bucket := f.Open(nc)
-		b := &watching{KeyValue: bucket.KeyValue}
+		b := &fleettest.Watched{KeyValue: bucket.KeyValue}
 		f.memberIn(b, "a", "shards", keysOf(1), group.WithElectionOptions(election.WithJetStream(bucket.JetStream()))).start()
 		after(ttl)
 		for i := range 20 {
-			b.refused.Store(i%2 == 1)
+			b.Refusing.Store(i%2 == 1)
 			l.Disconnect()
 			after(ttl)
 		}
-		b.refused.Store(false)
+		b.Refusing.Store(false)
 		after(ttl)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		f.Expect(len(b.contexts)).To(BeNumerically(">", 100))
-		last := len(b.contexts) - 1
-		f.Expect(b.contexts[last].Err()).NotTo(HaveOccurred())
-		for _, ctx := range b.contexts[:last] {
-			f.Expect(ctx.Err()).To(HaveOccurred())
-		}
+		b.ExpectOneContext(f.WithT)
 	})
 }
 

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,44 +97,19 @@ func TestSlowReaderOfAnObserverDelaysNobody(t *testing.T) {
 	})
 }
 
-// watching is a bucket that remembers the contexts of its watchers, and can refuse watchers.
-type watching struct {
-	jetstream.KeyValue
-	refused  atomic.Bool
-	mu       sync.Mutex
-	contexts []context.Context
-}
-
-func (b *watching) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	b.mu.Lock()
-	b.contexts = append(b.contexts, ctx)
-	b.mu.Unlock()
-	if b.refused.Load() {
-		return nil, jetstream.ErrNoStreamResponse
-	}
-	return b.KeyValue.WatchAll(ctx, opts...)
-}
-
 func TestObserverEndsTheContextsOfAllItsWatchersButTheLast(t *testing.T) {
 	fleettest.Run(t, func(f *fleet) {
-		b := &watching{KeyValue: f.Bucket}
+		b := &fleettest.Watched{KeyValue: f.Bucket}
 		o, err := observe.New(b)
 		f.Expect(err).NotTo(HaveOccurred())
 		observed(f, o)
 		after(10 * time.Minute) // nobody leads, so that watchers are started again and again
 		f.Expect(f.Stream().Consumers).To(Equal(1))
-		b.refused.Store(true)
+		b.Refusing.Store(true)
 		after(time.Minute)
-		b.refused.Store(false)
+		b.Refusing.Store(false)
 		after(time.Minute)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		f.Expect(len(b.contexts)).To(BeNumerically(">", 100))
-		last := len(b.contexts) - 1
-		f.Expect(b.contexts[last].Err()).NotTo(HaveOccurred())
-		for _, ctx := range b.contexts[:last] {
-			f.Expect(ctx.Err()).To(HaveOccurred())
-		}
+		b.ExpectOneContext(f.WithT)
 	})
 }
 

@@ -2,7 +2,6 @@ package recipes
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -51,7 +51,7 @@ func newStage(t *testing.T) *stage {
 }
 
 func (s *stage) lead(name string) election.Term {
-	bucket := unnotified{s.server.Bucket(s.T, s.server.Connect(s.T), ttl)}
+	bucket := fleettest.Unwatchable{KeyValue: s.server.Bucket(s.T, s.server.Connect(s.T), ttl)}
 	e, err := election.NewElection(name, "billing", bucket, election.WithSplay(0), election.WithStandDown(0))
 	s.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(ctx) }()
@@ -59,21 +59,4 @@ func (s *stage) lead(name string) election.Term {
 	s.Eventually(e.IsLeader).WithTimeout(20 * time.Second).Should(BeTrue())
 	t, _ := e.Term()
 	return t
-}
-
-// unnotified is a bucket without watchers: its candidates learn of changes by their campaigns.
-type unnotified struct{ jetstream.KeyValue }
-
-var errNoWatchers = errors.New("no watchers")
-
-func (unnotified) Watch(context.Context, string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, errNoWatchers
-}
-
-func (unnotified) WatchAll(context.Context, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, errNoWatchers
-}
-
-func (unnotified) WatchFiltered(context.Context, []string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, errNoWatchers
 }
