@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"os"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/record"
 )
 
@@ -84,7 +83,7 @@ func ExampleTerm_Token() {
 // connect starts a server with a bucket in this process. A previous leader of the key has just resigned, so that a candidate leads at
 // once.
 func connect(key string) (bucket *election.Bucket, shutdown func()) {
-	s, stop := serve()
+	s, stop := natstest.RunServer()
 	nc, err := nats.Connect("", nats.InProcessServer(s), nats.ReconnectBufSize(-1))
 	if err != nil {
 		log.Fatal(err)
@@ -107,22 +106,4 @@ func connect(key string) (bucket *election.Bucket, shutdown func()) {
 		log.Fatal(err)
 	}
 	return bucket, func() { nc.Close(); stop() }
-}
-
-// serve starts a server.
-func serve() (s *server.Server, shutdown func()) {
-	dir, err := os.MkdirTemp("", "election-example-")
-	if err != nil {
-		log.Fatal(err)
-	}
-	s, err = server.NewServer(&server.Options{JetStream: true, DontListen: true, StoreDir: dir, NoLog: true, NoSigs: true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	s.Start()
-	return s, func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-		_ = os.RemoveAll(dir)
-	}
 }

@@ -6,16 +6,16 @@ import (
 	"log"
 	"os"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/connect"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // A program reads its configuration from its environment, connects, and campaigns.
 func Example() {
-	s, shutdown := runServer()
+	s, shutdown := natstest.RunServer()
 	defer shutdown()
 	defer setenv(map[string]string{
 		"ELECTION_NAME": "host-1", "ELECTION_KEY": "scheduler", "ELECTION_TTL": "2s", "ELECTION_SPLAY": "0s",
@@ -71,7 +71,7 @@ func ExampleFromEnv_invalid() {
 
 // A program that has its configuration elsewhere fills in a Config itself.
 func ExampleConnect() {
-	s, shutdown := runServer()
+	s, shutdown := natstest.RunServer()
 	defer shutdown()
 
 	c, err := connect.Connect(context.Background(), connect.Config{Name: "host-1", Key: "scheduler", Bucket: "LEADERS"}, nats.InProcessServer(s))
@@ -98,23 +98,5 @@ func setenv(values map[string]string) (restore func()) {
 		for variable := range values {
 			_ = os.Unsetenv(variable)
 		}
-	}
-}
-
-// runServer runs a server in this process, in place of a fleet's.
-func runServer() (s *server.Server, shutdown func()) {
-	dir, err := os.MkdirTemp("", "election-example-")
-	if err != nil {
-		log.Fatal(err)
-	}
-	s, err = server.NewServer(&server.Options{JetStream: true, DontListen: true, StoreDir: dir, NoLog: true, NoSigs: true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	s.Start()
-	return s, func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-		_ = os.RemoveAll(dir)
 	}
 }

@@ -5,16 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"os"
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // A leader consumes amounts from a queue and publishes their sum. Each amount counts once, whichever candidate leads and whatever the network
@@ -173,11 +172,7 @@ func ExampleGuard() {
 
 // connect brings up a server in this process, in place of a fleet's, with three amounts in a queue, and a candidate.
 func connect(name string) (js jetstream.JetStream, candidate *election.Election, shutdown func()) {
-	dir, err := os.MkdirTemp("", "fence-example-")
-	check(err)
-	s, err := server.NewServer(&server.Options{JetStream: true, DontListen: true, StoreDir: dir, NoLog: true, NoSigs: true})
-	check(err)
-	s.Start()
+	s, stop := natstest.RunServer()
 	nc, err := nats.Connect("", nats.InProcessServer(s))
 	check(err)
 	js, err = jetstream.New(nc)
@@ -200,12 +195,7 @@ func connect(name string) (js jetstream.JetStream, candidate *election.Election,
 	check(err)
 	candidate, err = election.NewElection(name, "adder", bucket, election.WithSplay(0))
 	check(err)
-	return js, candidate, func() {
-		nc.Close()
-		s.Shutdown()
-		s.WaitForShutdown()
-		_ = os.RemoveAll(dir)
-	}
+	return js, candidate, func() { nc.Close(); stop() }
 }
 
 func check(err error) {

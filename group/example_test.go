@@ -4,15 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log"
-	"os"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/group"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // Two members share four shards. When one has left, the other has taken over its shards.
@@ -59,15 +58,8 @@ func ExampleGroup_Run() {
 
 // connect connects to NATS and makes a bucket for elections, as any program does.
 func connect() (*election.Bucket, func()) {
-	dir, err := os.MkdirTemp("", "example")
-	check(err)
-	srv, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true})
-	check(err)
-	srv.Start()
-	if !srv.ReadyForConnections(20 * time.Second) {
-		log.Fatal("the server is not ready")
-	}
-	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.ReconnectBufSize(-1))
+	s, stop := natstest.RunServer()
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.ReconnectBufSize(-1))
 	check(err)
 	js, err := jetstream.New(nc)
 	check(err)
@@ -75,12 +67,7 @@ func connect() (*election.Bucket, func()) {
 		Name: "ELECTIONS", TTL: time.Second, Storage: jetstream.MemoryStorage,
 	})
 	check(err)
-	return bucket, func() {
-		nc.Close()
-		srv.Shutdown()
-		srv.WaitForShutdown()
-		_ = os.RemoveAll(dir)
-	}
+	return bucket, func() { nc.Close(); stop() }
 }
 
 func check(err error) {
