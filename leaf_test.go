@@ -16,7 +16,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
-	"github.com/natscampaign/election/internal/ports"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestElectionSpansALeafNode(t *testing.T) {
@@ -154,9 +154,7 @@ func TestElectionSpansALeafNode(t *testing.T) {
 // given. It returns where clients reach them.
 func leafNode(t *testing.T, domain string) (mainURL, leafURL string) {
 	g := NewWithT(t)
-	port, err := ports.Reserve()
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(port.Release)
+	port := natstest.FreePort(t)
 	run := func(opts server.Options) *server.Server {
 		opts.Host, opts.Port, opts.NoLog, opts.NoSigs, opts.StoreDir = "127.0.0.1", server.RANDOM_PORT, true, true, t.TempDir()
 		s, err := server.NewServer(&opts)
@@ -166,8 +164,8 @@ func leafNode(t *testing.T, domain string) (mainURL, leafURL string) {
 		g.Expect(s.ReadyForConnections(10 * time.Second)).To(BeTrue())
 		return s
 	}
-	main := run(server.Options{ServerName: "main", JetStream: true, JetStreamDomain: "main", LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: port.Number}})
-	remote := &server.RemoteLeafOpts{URLs: []*url.URL{{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port.Number)}}}
+	main := run(server.Options{ServerName: "main", JetStream: true, JetStreamDomain: "main", LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: port}})
+	remote := &server.RemoteLeafOpts{URLs: []*url.URL{{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)}}}
 	leaf := run(server.Options{ServerName: "leaf", JetStream: domain != "", JetStreamDomain: domain, LeafNode: server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{remote}}})
 	g.Eventually(leaf.NumLeafNodes, 10*time.Second).Should(Equal(1))
 	g.Eventually(main.NumLeafNodes, 10*time.Second).Should(Equal(1))

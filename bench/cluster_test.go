@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/ports"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // cluster is servers whose routes are direct, as the peers of etcd are. Those of natstest.Cluster lead through links,
@@ -25,10 +25,10 @@ func startCluster(tb testing.TB, n int) *cluster {
 	var routes []*url.URL
 	var options []*server.Options
 	for i := range n {
-		port := freePort(tb)
+		port := natstest.FreePort(tb)
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
 		options = append(options, &server.Options{
-			ServerName: fmt.Sprintf("n%d", i+1), Host: "127.0.0.1", Port: freePort(tb), JetStream: true, StoreDir: tb.TempDir(),
+			ServerName: fmt.Sprintf("n%d", i+1), Host: "127.0.0.1", Port: natstest.FreePort(tb), JetStream: true, StoreDir: tb.TempDir(),
 			NoLog: true, NoSigs: true, Cluster: server.ClusterOpts{Name: "bench", Host: "127.0.0.1", Port: port},
 		})
 	}
@@ -80,15 +80,4 @@ func connect(tb testing.TB, urls string, opts ...nats.Option) *nats.Conn {
 	}
 	tb.Cleanup(nc.Close)
 	return nc
-}
-
-// freePort returns a port that nothing listens on and nobody else is given until the benchmark has ended.
-func freePort(tb testing.TB) int {
-	tb.Helper()
-	p, err := ports.Reserve()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(p.Release)
-	return p.Number
 }

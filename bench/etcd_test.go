@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // etcd is a number of members within this process.
@@ -54,7 +56,7 @@ func startEtcd(tb testing.TB, members int, fast bool) *etcd {
 
 func (e *etcd) freeURL() url.URL {
 	e.Helper()
-	return url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", freePort(e))}
+	return url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", natstest.FreePort(e))}
 }
 
 // client opens a connection to all members.

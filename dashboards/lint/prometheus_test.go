@@ -28,7 +28,6 @@ import (
 	"github.com/natscampaign/election/dashboards"
 	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/natstest"
-	"github.com/natscampaign/election/internal/ports"
 )
 
 const (
@@ -135,10 +134,7 @@ func startPrometheus(t *testing.T, hosts []*host) *server {
 	g.Expect(os.WriteFile(filepath.Join(dir, "rules.yaml"), rules, 0o600)).To(Succeed())
 	g.Expect(os.WriteFile(filepath.Join(dir, "prometheus.yaml"), config, 0o600)).To(Succeed())
 
-	p, err := ports.Reserve()
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(p.Release)
-	address := fmt.Sprintf("127.0.0.1:%d", p.Number)
+	address := fmt.Sprintf("127.0.0.1:%d", natstest.FreePort(t))
 	var log bytes.Buffer
 	cmd := exec.Command(program, "--config.file", filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path", filepath.Join(dir, "data"),
 		"--web.listen-address", address)

@@ -32,7 +32,7 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	c := &Cluster{isolated: make(map[string]bool)}
 	names, ports := make([]string, n), make([]int, n)
 	for i := range n {
-		names[i], ports[i] = fmt.Sprintf("n%d", i+1), freePort(t)
+		names[i], ports[i] = fmt.Sprintf("n%d", i+1), FreePort(t)
 	}
 	for i := range n {
 		var routes []*url.URL
@@ -54,7 +54,7 @@ func clusterOptions(t testing.TB, name string, routePort int, routes []*url.URL)
 	return server.Options{
 		ServerName: name,
 		Host:       "127.0.0.1",
-		Port:       freePort(t),
+		Port:       FreePort(t),
 		Routes:     routes,
 		Cluster: server.ClusterOpts{
 			Name: "natstest",

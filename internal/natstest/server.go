@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/ports"
 )
 
@@ -46,7 +47,7 @@ func Start(t testing.TB, changes ...func(*server.Options)) *Server {
 // interface. It keeps its port and files through every Restart. Outside bubbles only.
 func StartTCP(t testing.TB) *Server {
 	t.Helper()
-	return start(t, jetstream.FileStorage, server.Options{ServerName: "tcp", Host: "127.0.0.1", Port: freePort(t)})
+	return start(t, jetstream.FileStorage, server.Options{ServerName: "tcp", Host: "127.0.0.1", Port: FreePort(t)})
 }
 
 func start(t testing.TB, storage jetstream.StorageType, opts server.Options) *Server {
@@ -235,7 +236,7 @@ func (s *Server) hasRoutes(want int) error {
 
 func (s *Server) leadsStream(bucket string) bool {
 	running := s.current()
-	return running != nil && running.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, streamOf(bucket))
+	return running != nil && running.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, kv.StreamName(bucket))
 }
 
 func (s *Server) stepDown(bucket string) error {
@@ -243,14 +244,12 @@ func (s *Server) stepDown(bucket string) error {
 	if running == nil {
 		return ErrStopped
 	}
-	return running.JetStreamStepdownStream(server.DEFAULT_GLOBAL_ACCOUNT, streamOf(bucket))
+	return running.JetStreamStepdownStream(server.DEFAULT_GLOBAL_ACCOUNT, kv.StreamName(bucket))
 }
 
-func streamOf(bucket string) string { return "KV_" + bucket }
-
-// freePort returns a loopback port on which nothing listens. No other test, in this process
+// FreePort returns a loopback port on which nothing listens. No other test, in this process
 // or another, receives it until this test has ended.
-func freePort(t testing.TB) int {
+func FreePort(t testing.TB) int {
 	t.Helper()
 	p, err := ports.Reserve()
 	if err != nil {
