@@ -38,6 +38,8 @@ var (
 	after          = fleettest.After
 	republished    = fleettest.Republished
 	withoutMarkers = fleettest.WithoutMarkers
+	toKey          = natstest.ToKey(key) // matches writes of the election's key
+	once           = faultproxy.Once
 )
 
 // fleet is a server on virtual time, whose candidates record their callbacks.
@@ -285,9 +287,6 @@ func TestMain(m *testing.M) {
 	natstest.VerifyTestMain(m)
 }
 
-// toKey matches writes of the election's key.
-func toKey(m faultproxy.Message) bool { return m.Subject == "$KV."+natstest.BucketName+"."+key }
-
 // toKeyReply matches the replies to writes of the election's key.
 func toKeyReply(m faultproxy.Message) bool { return m.Request == "$KV."+natstest.BucketName+"."+key }
 
@@ -297,11 +296,6 @@ func unlessShort(n, few int) int {
 		return few
 	}
 	return n
-}
-
-// once matches the first message that match matches.
-func once(match func(faultproxy.Message) bool) func(faultproxy.Message) bool {
-	return faultproxy.Once(match)
 }
 
 // errConflict is how a replicated stream refuses a write while another write of the key is in flight.

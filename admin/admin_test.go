@@ -65,8 +65,9 @@ func TestCandidateAnswersAsSoonAsItsCampaignCanBeSeen(t *testing.T) {
 				all, _ := o.Candidates(ctx, key)
 				found <- all
 			})
+			toKey := natstest.ToKey(key)
 			a.Link.OnRequest(func(m faultproxy.Message) {
-				if m.Subject == "$KV."+natstest.BucketName+"."+key {
+				if toKey(m) {
 					go ask()
 				}
 			})

@@ -39,6 +39,7 @@ var (
 	after          = fleettest.After
 	republished    = fleettest.Republished
 	withoutMarkers = fleettest.WithoutMarkers
+	to             = natstest.ToKey // what is published to a key
 )
 
 // fleet is a server on virtual time, with the members of groups that each have a link to it of their own.
@@ -225,11 +226,6 @@ func (f *fleet) together(keys []string, names ...string) (members []*member) {
 	f.expectEven(keys, members)
 	f.journal.reset()
 	return members
-}
-
-// to matches what is published to a key.
-func to(key string) func(faultproxy.Message) bool {
-	return func(m faultproxy.Message) bool { return m.Subject == "$KV."+natstest.BucketName+"."+key }
 }
 
 // plan returns the record of the group's plan.

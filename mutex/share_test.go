@@ -44,8 +44,9 @@ func TestLocksOfAProcessCostItsOtherElectionsNothing(t *testing.T) {
 		}
 		lockAndUnlock(10) // the first of them makes the process watch all keys
 		var campaigns atomic.Int64
+		toOther := natstest.ToKey(other)
 		l.OnRequest(func(m faultproxy.Message) {
-			if m.Subject == "$KV."+natstest.BucketName+"."+other {
+			if toOther(m) {
 				campaigns.Add(1)
 			}
 		})

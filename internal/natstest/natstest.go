@@ -38,6 +38,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/kv"
 )
 
 // BucketName is the bucket that the Bucket methods create or open.
@@ -129,16 +130,16 @@ func WithMarkers(cfg *jetstream.KeyValueConfig) {
 func bucket(t testing.TB, nc *nats.Conn, cfg jetstream.KeyValueConfig, wait time.Duration) jetstream.KeyValue {
 	t.Helper()
 	js := jetStream(t, nc)
-	var kv jetstream.KeyValue
+	var made jetstream.KeyValue
 	poll(t, wait, "bucket "+cfg.Bucket, func(ctx context.Context) error {
 		var err error
-		kv, err = js.CreateKeyValue(ctx, cfg)
+		made, err = js.CreateKeyValue(ctx, cfg)
 		if errors.Is(err, jetstream.ErrBucketExists) {
-			kv, err = js.KeyValue(ctx, cfg.Bucket)
+			made, err = js.KeyValue(ctx, cfg.Bucket)
 		}
 		return err
 	})
-	return kv
+	return made
 }
 
 func jetStream(t testing.TB, nc *nats.Conn) jetstream.JetStream {
@@ -173,4 +174,10 @@ func attempt(ctx context.Context, try func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return try(ctx)
+}
+
+// ToKey returns a match, for a link, of what is published to a key of the bucket BucketName.
+func ToKey(key string) func(faultproxy.Message) bool {
+	subject := kv.Subject(BucketName, key)
+	return func(m faultproxy.Message) bool { return m.Subject == subject }
 }
