@@ -65,14 +65,18 @@ func (w *world) ensureCandidate() {
 
 const (
 	latenessLimit = 400 * time.Millisecond // how late the contract allows a server to expire a key
-	answerSpread  = 46 * time.Millisecond  // over which candidates spread their answers to a vacancy, without a count
-	spreadLimit   = time.Second            // the longest such spread
+	answerSpread  = 50 * time.Millisecond  // for answers to a release: the head start of a successor that is gone, and the spread of all others
+	spreadLimit   = time.Second            // the longest spread of the answers to any other vacancy
 	retrySlack    = 100 * time.Millisecond // for an answer that conflicted with another and is repeated
 )
 
+// requestLimit returns how long a candidate waits for the answer to one request. It restates what the contract says, so that a mistake
+// in the library shows.
+func requestLimit(ttl time.Duration) time.Duration { return min(ttl/4, 2*time.Second) }
+
 // hangingLimit returns how long requests that were sent during the trouble may hang.
 func hangingLimit(ttl time.Duration) time.Duration {
-	return max(3*min(ttl/4, 2*time.Second), 2500*time.Millisecond)
+	return max(3*requestLimit(ttl), 2500*time.Millisecond)
 }
 
 // leaderLimit returns the longest time from the end of all trouble until a candidate leads, by what the contract says of a
@@ -95,7 +99,7 @@ func (w *world) leaderLimit() time.Duration {
 	}
 	for _, s := range w.slots {
 		if s.cannotKeep() {
-			extra += min(ttl/4, 2*time.Second) + interval
+			extra += requestLimit(ttl) + interval
 		}
 	}
 	slow := time.Duration(float64(ttl) * max(-w.server.rate, 0) * 1.2)
@@ -116,8 +120,7 @@ func (s *slot) cannotKeep() bool { return s.current != nil && s.current.running 
 // contract does not promise that soon after the bucket was recreated, because watchers of the old bucket have stalled, nor
 // after a rewind, because a deposed leader's renewal may hit the release by chance.
 func (w *world) tryHandover() {
-	try := min(w.script.ttl/4, 2*time.Second)
-	time.Sleep(3 * try) // until no request hangs any more
+	time.Sleep(3 * requestLimit(w.script.ttl)) // until no request hangs any more
 	w.mu.Lock()
 	w.observe()
 	leader := w.leader()
