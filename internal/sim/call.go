@@ -188,7 +188,7 @@ func (v *view) begin(o op, q *write) (fate, error) {
 		v.w.judge.statusRequested(l, now)
 	}
 	if f != (fate{coin: f.coin}) || now.Before(v.w.server.inFlight) {
-		l.troubledUntil = latest(l.troubledUntil, now)
+		l.troubledUntil = timeutil.Later(l.troubledUntil, now)
 	}
 	return f, nil
 }

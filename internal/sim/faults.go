@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/natscampaign/election/internal/timeutil"
+)
 
 // activeFault is a fault that has begun.
 type activeFault struct {
@@ -42,16 +46,16 @@ func (w *world) hit(s *slot, a *activeFault, now time.Time) {
 	forges := a.kind == notificationForged || a.kind == notificationReplayed
 	if !forges && s.current != nil { // a forgery excuses nothing
 		l := s.current.ledger
-		l.troubledUntil = latest(l.troubledUntil, a.until)
+		l.troubledUntil = timeutil.Later(l.troubledUntil, a.until)
 	}
 	switch a.kind {
 	case linkCut, linkCutBuffered:
-		s.cutUntil, s.buffered, s.catchesUp = latest(s.cutUntil, a.until), a.kind == linkCutBuffered, a.chance > 0.5
+		s.cutUntil, s.buffered, s.catchesUp = timeutil.Later(s.cutUntil, a.until), a.kind == linkCutBuffered, a.chance > 0.5
 		if x != nil && a.chance < 0.3 {
 			x.stalled = true
 		}
 	case processFrozen:
-		s.frozenUntil = latest(s.frozenUntil, a.until)
+		s.frozenUntil = timeutil.Later(s.frozenUntil, a.until)
 	case watcherStalled, serverRestart:
 		if x == nil {
 			return

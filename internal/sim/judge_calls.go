@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // callbackBegan judges the beginning of a callback. P4: callbacks alternate and never overlap, and OnLost begins by the
@@ -98,7 +99,7 @@ func (j *judge) closedStillRun(quiet, at time.Time) (found bool) {
 			continue
 		}
 		found = true
-		if since := latest(quiet, l.closedAt); at.Sub(since) > j.closedLimit() {
+		if since := timeutil.Later(quiet, l.closedAt); at.Sub(since) > j.closedLimit() {
 			j.fail(at, closedPromise, l.name, "has not returned %v after its connection was closed", at.Sub(since))
 		}
 	}

@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/natscampaign/election/internal/timeutil"
+)
 
 // writeSent judges a write that a candidate sends. P3: callbacks and work return before a release. P2: a leader-elect that
 // releases the key passes on the rest of its stand-down.
@@ -93,7 +97,7 @@ func (j *judge) writeKnown(q *write, at time.Time) {
 	case first && l.renews(q) && at.Before(l.term.deadline):
 		t := l.term
 		t.lastDeadline, t.renewedAt, t.statusRead = t.deadline, at, false
-		t.deadline = latest(l.deadlineOf(q), t.deadline)
+		t.deadline = timeutil.Later(l.deadlineOf(q), t.deadline)
 		t.mayLead = t.mayLead || !q.sent.Before(t.counts)
 	}
 }

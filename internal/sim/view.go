@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 const (
@@ -162,7 +164,7 @@ func (v *view) Watch(ctx context.Context, _ string, _ ...jetstream.WatchOpt) (je
 	}
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()
-	x.lastAt = latest(x.lastAt, time.Now())
+	x.lastAt = timeutil.Later(x.lastAt, time.Now())
 	if v.c.watcher == nil || v.c.watcher.ended { // otherwise x reads a marker, and ends soon
 		v.c.watcher = x
 	}

@@ -165,10 +165,3 @@ func (w *world) note(name, what string) {
 }
 
 func (w *world) count(what string) { w.tally[what]++ }
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
