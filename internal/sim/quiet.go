@@ -103,7 +103,7 @@ func (w *world) leaderLimit() time.Duration {
 		}
 	}
 	slow := time.Duration(float64(ttl) * max(-w.server.rate, 0) * 1.2)
-	spread := min(ttl/4, spreadLimit)
+	spread := min(ttl/16, spreadLimit)
 	return ttl + latenessLimit + extra + spread + standDown + interval + hangingLimit(ttl) + w.server.setBack + slow + ttl/10
 }
 
