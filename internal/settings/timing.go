@@ -14,9 +14,15 @@ const (
 	MinTry = 25 * time.Millisecond
 	// MinPause is the shortest time between two campaigns of one candidate.
 	MinPause = 10 * time.Millisecond
-	// minRoom is what must be left between a renewal and the deadline: time for two tries that fail and one more.
-	minRoom = 4 * MinTry
+	// MinRoom is what must be left between a renewal and the deadline: time for two tries that fail and one more.
+	MinRoom = 4 * MinTry
 )
+
+// DefaultMargin returns by how much a lease is shorter than the TTL by default.
+func DefaultMargin(ttl time.Duration) time.Duration { return max(50*time.Millisecond, ttl/50) }
+
+// DefaultInterval returns how long a candidate waits from one campaign or renewal to the next by default.
+func DefaultInterval(ttl time.Duration) time.Duration { return ttl * 3 / 4 }
 
 // Durations are the durations that options set. A nil duration stands for its default.
 type Durations struct {
@@ -35,13 +41,13 @@ type duration struct {
 // table lists every duration with its option, default and limits.
 var table = []duration{
 	{"WithCampaignInterval", func(d *Durations) *time.Duration { return d.Interval }, func(t *Timing) *time.Duration { return &t.Interval },
-		func(t Timing) time.Duration { return t.TTL * 3 / 4 }, MinPause, 0},
+		func(t Timing) time.Duration { return DefaultInterval(t.TTL) }, MinPause, 0},
 	{"WithSplay", func(d *Durations) *time.Duration { return d.Splay }, func(t *Timing) *time.Duration { return &t.Splay },
 		func(t Timing) time.Duration { return min(5*time.Second, t.Interval) }, 0, 0},
 	{"WithStandDown", func(d *Durations) *time.Duration { return d.StandDown }, func(t *Timing) *time.Duration { return &t.StandDown },
 		func(t Timing) time.Duration { return t.Interval }, 0, kv.MaxTTL},
 	{"WithLeaseMargin", func(d *Durations) *time.Duration { return d.LeaseMargin }, func(t *Timing) *time.Duration { return &t.Margin },
-		func(t Timing) time.Duration { return max(50*time.Millisecond, t.TTL/50) }, 0, 0},
+		func(t Timing) time.Duration { return DefaultMargin(t.TTL) }, 0, 0},
 	{"WithReleaseTimeout", func(d *Durations) *time.Duration { return d.ReleaseTimeout }, func(t *Timing) *time.Duration { return &t.ReleaseTimeout },
 		func(t Timing) time.Duration { return t.TTL }, 0, 0},
 }
@@ -86,10 +92,10 @@ func (d *Durations) Timing(ttl time.Duration) (Timing, error) {
 		}
 	}
 	if t.Margin >= ttl/2 {
-		return t, validate.Errorf("a lease margin of %v is half of the bucket's TTL of %v or more: use less, or leave WithLeaseMargin out for %v", t.Margin, ttl, max(50*time.Millisecond, ttl/50))
+		return t, validate.Errorf("a lease margin of %v is half of the bucket's TTL of %v or more: use less, or leave WithLeaseMargin out for %v", t.Margin, ttl, DefaultMargin(ttl))
 	}
-	if room := ttl - t.Margin - t.Interval; room < minRoom {
-		return t, validate.Errorf("with the bucket's TTL of %v and a lease margin of %v, a campaign interval of %v leaves no room to try again before the deadline: use at most %v, or leave WithCampaignInterval out for %v", ttl, t.Margin, t.Interval, ttl-t.Margin-minRoom, ttl*3/4)
+	if room := ttl - t.Margin - t.Interval; room < MinRoom {
+		return t, validate.Errorf("with the bucket's TTL of %v and a lease margin of %v, a campaign interval of %v leaves no room to try again before the deadline: use at most %v, or leave WithCampaignInterval out for %v", ttl, t.Margin, t.Interval, ttl-t.Margin-MinRoom, DefaultInterval(ttl))
 	}
 	return t, nil
 }
