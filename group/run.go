@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -206,7 +207,7 @@ func (r *run) warn(what string, err error) {
 
 // request returns a context for one request to the server.
 func (r *run) request(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, min(r.ttl/4, kv.RequestTimeout))
+	return context.WithTimeout(ctx, settings.Timing{TTL: r.ttl}.RequestTimeout())
 }
 
 // signal has wake receive once more, at least.
