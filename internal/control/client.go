@@ -31,7 +31,8 @@ type Client struct {
 }
 
 // Candidates passes each candidate of a key to found, with the time at which its answer came, until found returns true or no further
-// answers come. The error is nats.ErrNoResponders if no process has such candidates.
+// answers come. The error is nats.ErrNoResponders if no process answers for any candidate of the bucket. If only this key has none, no
+// answer comes, and the error is nil after a second.
 func (c Client) Candidates(ctx context.Context, key string, found func(c Candidate, came time.Time) (enough bool)) error {
 	return c.candidates(ctx, key, "", 0, found)
 }
@@ -55,8 +56,8 @@ func (c Client) candidates(ctx context.Context, key, instance string, least time
 	})
 }
 
-// Refresh has all candidates of a key read the bucket's info again, and waits until those have that answer. The error is
-// nats.ErrNoResponders if there are none.
+// Refresh has all candidates of a key read the bucket's info again, and waits until those have that answer. Where there are none it
+// returns as [Client.Candidates] does.
 func (c Client) Refresh(ctx context.Context, key string) error {
 	return c.ask(ctx, verbRefresh, key, request{}, func(*nats.Msg) time.Duration { return nextAnswerTimeout })
 }
