@@ -55,8 +55,8 @@ type Listener struct {
 
 	mu      sync.Mutex
 	changed Signal
-	last    Change    // the latest notification from the source in use; meaningless while at is zero
-	at      time.Time // when it came; zero if none came
+	last    Change    // the latest notification from the source in use
+	came    bool      // one has come from it
 	readAt  time.Time // when to read the key; zero for no reason to
 	hint    hint
 	wrong   int       // hints in a row that proved wrong
@@ -77,8 +77,8 @@ type Listener struct {
 // hint is the notification that is the reason for the next read.
 type hint struct {
 	Change
-	at     time.Time // when it came; zero if there is none
-	holder bool      // it names a new holder, and the read waits for what that writes next
+	given  bool // there is one
+	holder bool // it names a new holder, and the read waits for what that writes next
 }
 
 // Signal wakes all that wait for it. Its owner's mutex is held while it is used.
@@ -150,7 +150,7 @@ func (l *Listener) notify(c Change) {
 	if l.awaited <= c.Revision {
 		l.awaited, l.overdue = 0, false
 	}
-	l.last, l.at = c, now
+	l.last, l.came = c, true
 	l.changed.Broadcast()
 	if l.expected(c, now) {
 		if !c.Vacant() && c.Revision > l.aliveBy { // else it is delivered again
@@ -170,11 +170,10 @@ func (l *Listener) notify(c Change) {
 
 // classify finds out how a key was removed where the source does not say. The caller holds mu.
 func (l *Listener) classify(c *Change, now time.Time) {
-	known := !l.at.IsZero()
-	lasted := known && c.Written.Sub(l.last.Written) >= l.TTL // servers are late to expire, never early
+	lasted := l.came && c.Written.Sub(l.last.Written) >= l.TTL // servers are late to expire, never early
 	switch {
 	case c.Removal == kv.Kept:
-	case known && l.last.Removal != kv.Kept && (c.Removal == kv.Expired || c.Removal == kv.RemovedOrExpired && lasted):
+	case l.came && l.last.Removal != kv.Kept && (c.Removal == kv.Expired || c.Removal == kv.RemovedOrExpired && lasted):
 		c.Removal = l.last.Removal // the marker of a removal has itself expired
 	case c.Removal == kv.RemovedOrExpired && lasted:
 		c.Removal = kv.Expired
@@ -215,12 +214,12 @@ func (l *Listener) consider(c Change, now time.Time) {
 	default: // another candidate was quicker
 		holder = true
 		at = now.Add(learnDelay + timeutil.Random(ShortSpread))
-		if !l.readAt.IsZero() && l.hint.at.IsZero() {
+		if !l.readAt.IsZero() && !l.hint.given {
 			at = timeutil.Earlier(at, l.readAt)
 		}
 		l.readAt = time.Time{}
 	}
-	l.hint = hint{c, now, holder}
+	l.hint = hint{c, true, holder}
 	if l.wrong >= maxWrongHints {
 		at = timeutil.Later(at, l.next)
 	}
@@ -255,7 +254,7 @@ func (l *Listener) BeginRead() (vacancy bool, done func(kv.State, error)) {
 	defer l.mu.Unlock()
 	h := l.hint
 	l.readAt, l.hint = time.Time{}, hint{}
-	return !h.at.IsZero() && h.Vacant(), func(s kv.State, err error) {
+	return h.given && h.Vacant(), func(s kv.State, err error) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if err != nil && !errors.Is(err, ErrUnclear) {
@@ -270,7 +269,7 @@ func (l *Listener) BeginRead() (vacancy bool, done func(kv.State, error)) {
 		switch {
 		case err == nil && !s.Continues(before): // hints of it that seemed wrong, because a replica lagged, were right
 			l.wrong = 0
-		case !h.at.IsZero():
+		case h.given:
 			l.judge(h, s, err)
 		}
 	}
@@ -279,20 +278,19 @@ func (l *Listener) BeginRead() (vacancy bool, done func(kv.State, error)) {
 // readFailed has the key read again soon, for a hint if there is one, but not often: notifications do not cause more reads while these
 // fail. A read that fails does not prove a hint wrong. The caller holds mu.
 func (l *Listener) readFailed(h hint) {
-	hinted := !h.at.IsZero()
-	if !hinted && (l.highest == 0 || l.own()) { // it may never be readable
+	if !h.given && (l.highest == 0 || l.own()) { // it may never be readable
 		return
 	}
 	delay := l.TTL / 8
 	switch l.failures++; {
-	case !hinted:
+	case !h.given:
 	case l.failures == 1:
 		delay = lagDelay
 	case l.failures == 2:
 		delay = lagGrowth * lagDelay
 	}
 	l.retry = time.Now().Add(delay)
-	if hinted && l.hint.at.IsZero() {
+	if h.given && !l.hint.given {
 		l.hint = h
 	}
 	l.readAt = l.retry
@@ -319,7 +317,7 @@ func (l *Listener) judge(h hint, s kv.State, err error) {
 	agrees := s.Removal == kv.Gone && h.Removal != kv.Kept
 	lags := err == nil && !agrees && s.Revision < h.Revision && l.wrong < maxWrongHints // or the hint is forged
 	unclear := err != nil
-	if (lags || unclear) && l.hint.at.IsZero() {
+	if (lags || unclear) && !l.hint.given {
 		l.hint, l.readAt = h, again
 	}
 	if err == nil && !lags && s.Held() {
@@ -339,7 +337,7 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 		l.removed, l.inherited = 0, 0
 	}
 	l.await(revision)
-	if l.hint.at.IsZero() || l.hint.Revision <= revision { // the write shows what a read would
+	if !l.hint.given || l.hint.Revision <= revision { // the write shows what a read would
 		l.readAt, l.hint = time.Time{}, hint{}
 	}
 }
@@ -392,7 +390,7 @@ func (l *Listener) sourceChanged(within time.Duration) {
 	defer l.mu.Unlock()
 	l.delivered, l.awaited, l.overdue = 0, 0, false
 	l.wrong, l.next, l.failures, l.retry = 0, time.Time{}, 0, time.Time{}
-	l.last, l.at = Change{}, time.Time{}
+	l.last, l.came = Change{}, false
 	if l.notifier.inUse() != None { // without a source the campaigns find out what was missed
 		l.readBy(time.Now().Add(timeutil.Random(within)))
 	}

@@ -72,7 +72,7 @@ func (l *Listener) learn(s kv.State) {
 	l.highest = max(l.highest, s.Revision)
 	l.await(s.Revision)
 	if l.hint.Revision <= s.Revision { // the hint came while the key was read
-		l.hint.at, l.hint.holder = time.Time{}, false
+		l.hint = hint{}
 	}
 }
 
@@ -186,7 +186,7 @@ func (l *Listener) Past() (removed uint64, standDown time.Duration) {
 func (l *Listener) SeesNoMarker() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.at.IsZero() && l.notifier.bucket.JetStream() == nil && l.notifier.inUse() == Watch
+	return !l.came && l.notifier.bucket.JetStream() == nil && l.notifier.inUse() == Watch
 }
 
 // IsRewound reports whether a revision is below one that was read or written before: the history was rewound, unless the read is stale.
