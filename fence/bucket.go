@@ -23,7 +23,6 @@ type Bucket struct {
 	name   string
 	key    string // under which epochs begin
 	prefix string // of the subjects to which keys are published
-	atomic bool
 }
 
 // OpenBucket begins the epoch of term t in a KV bucket, under a key of its own, and returns a handle for writes that belong to the epoch.
@@ -55,14 +54,14 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string, t el
 	if err != nil {
 		return nil, err
 	}
-	b = &Bucket{name: bucket, key: key, prefix: kv.Subject(bucket, ""), atomic: on.config.AllowAtomicPublish}
+	b = &Bucket{name: bucket, key: key, prefix: kv.Subject(bucket, "")}
 	if on.api != jetstream.DefaultAPIPrefix {
 		b.prefix = on.api + b.prefix
 	}
 	if b.epoch, err = openEpoch(ctx, on, kv.Subject(bucket, key), b.prefix+key, t, o); err != nil {
 		return nil, err
 	}
-	if !b.atomic { // no other write of this handle may come between the read of a revision and the write
+	if !b.Atomic() { // no other write of this handle may come between the read of a revision and the write
 		b.epoch.careful = true
 		b.epoch.queue.Store(true)
 	}
@@ -76,7 +75,7 @@ func (b *Bucket) witness() string { return "witness." + b.key }
 func (b *Bucket) Epoch() uint64 { return b.epoch.sequence() }
 
 // Atomic reports whether the server checks the revision of a key together with the epoch; see the package documentation.
-func (b *Bucket) Atomic() bool { return b.atomic }
+func (b *Bucket) Atomic() bool { return b.epoch.config.AllowAtomicPublish }
 
 // Get returns the value of a key as the leader of the bucket's stream has it. That includes what was written before the epoch began, which
 // jetstream.KeyValue's Get, asking any replica, may miss; only a server that was cut off from the others, and does not know yet that it no
@@ -183,7 +182,7 @@ func (b *Bucket) storeOver(ctx context.Context, key string, m *nats.Msg, over ui
 	}
 	m.Subject = b.prefix + key
 	store := b.storeAfterReading
-	if b.atomic {
+	if b.Atomic() {
 		store = b.storeWithWitness
 	}
 	err = b.epoch.write(ctx, true, b.epoch.foreign(m), func(ctx context.Context, d *demand) (err error) {

@@ -14,8 +14,7 @@ import (
 
 // Stream publishes to one stream for one term. Many goroutines may use it at once, and it needs no closing.
 type Stream struct {
-	epoch  *epoch
-	atomic bool
+	epoch *epoch
 }
 
 // OpenStream begins the epoch of term t in a stream, under epochSubject, and returns a handle for writes that belong to the epoch. Several
@@ -48,7 +47,7 @@ func OpenStream(ctx context.Context, js jetstream.JetStream, stream, epochSubjec
 		return nil, err
 	}
 	e, err := openEpoch(ctx, on, epochSubject, epochSubject, t, o)
-	return &Stream{epoch: e, atomic: on.config.AllowAtomicPublish}, err
+	return &Stream{e}, err
 }
 
 // Publish is [Stream.PublishMsg] for a message of data alone.
@@ -79,7 +78,7 @@ func (s *Stream) PublishMsg(ctx context.Context, m *nats.Msg) (*jetstream.PubAck
 // at most 1,000. They may then make demands of their own, such as a last sequence of their subject, if at least one makes none. Elsewhere
 // they are published one by one until one fails.
 func (s *Stream) PublishBatch(ctx context.Context, msgs ...*nats.Msg) (sequences []uint64, err error) {
-	if !s.atomic || len(msgs) < 2 {
+	if !s.Atomic() || len(msgs) < 2 {
 		for i, m := range msgs {
 			ack, err := s.PublishMsg(ctx, m)
 			if err != nil {
@@ -115,4 +114,4 @@ func (s *Stream) PublishBatch(ctx context.Context, msgs ...*nats.Msg) (sequences
 func (s *Stream) Epoch() uint64 { return s.epoch.sequence() }
 
 // Atomic reports whether batches are stored as one.
-func (s *Stream) Atomic() bool { return s.atomic }
+func (s *Stream) Atomic() bool { return s.epoch.config.AllowAtomicPublish }
