@@ -50,7 +50,7 @@ func (d *dispatcher) campaign(s State) {
 
 // leads announces the leader, the zero Leader for nobody. A leader-elect is no leader yet.
 func (d *dispatcher) leads(l Leader) {
-	if len(d.onLeader) == 0 || l.Instance != "" && l.Term == 0 {
+	if len(d.onLeader) == 0 || l.State == LeaderElectState {
 		return
 	}
 	d.mu.Lock()

@@ -144,7 +144,7 @@ func (r *run) waitSuccessor(ctx context.Context, target control.Candidate) error
 			instance = ""
 		case err == nil && l.Name != target.Name:
 			return fmt.Errorf("released, but %q was quicker than %q", l.Name, target.Name)
-		case err == nil && l.Instance != "" && l.Term == 0: // a leader-elect
+		case err == nil && l.State == LeaderElectState:
 			instance = ""
 		case err == nil && l.Instance != "": // not a bare name
 			instance = l.Instance
