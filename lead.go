@@ -114,7 +114,7 @@ func (r *run) verify(t *activeTerm) {
 	case found == ours && !s.Record.Released.IsZero():
 		t.end(ReasonOverwritten)
 	case found == ours:
-		_ = r.adopt(context.WithoutCancel(ctx), t, s) // a write that was not pending only has its revision taken over
+		_ = r.adopt(ctx, t, s) // a write that was not pending only has its revision taken over
 	case found != unclear:
 		t.end(found.reason())
 	case s.Removal == kv.Gone, s.Held() && s.Record.Instance != r.instance:
