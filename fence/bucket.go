@@ -149,7 +149,7 @@ func (b *Bucket) Delete(ctx context.Context, key string, opts ...DeleteOption) (
 	return err
 }
 
-func deletion() *nats.Msg { return &nats.Msg{Header: nats.Header{"KV-Operation": {"DEL"}}} }
+func deletion() *nats.Msg { return &nats.Msg{Header: nats.Header{kv.HeaderOperation: {"DEL"}}} }
 
 // validate returns why a key cannot be written for the epoch.
 func (b *Bucket) validate(key string) error {

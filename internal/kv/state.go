@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/record"
 )
@@ -63,12 +64,15 @@ func stateOf(header nats.Header, revision uint64, written time.Time, value []byt
 	return s
 }
 
+// HeaderOperation is the header that a client of the bucket gives to a deletion or a purge.
+const HeaderOperation = "KV-Operation"
+
 // RemovalOf returns what the header of a message of the bucket's stream says about a removal.
 func RemovalOf(header nats.Header) Removal {
-	switch {
-	case header.Get("Nats-Marker-Reason") == "MaxAge":
+	switch reason := header.Get(jetstream.MarkerReasonHeader); {
+	case reason == "MaxAge":
 		return Expired
-	case header.Get("Nats-Marker-Reason") != "", header.Get("KV-Operation") != "":
+	case reason != "", header.Get(HeaderOperation) != "":
 		return Removed
 	}
 	return Kept
