@@ -34,7 +34,7 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, name string) (*Buck
 	bucket, err := js.KeyValue(ctx, name)
 	switch {
 	case errors.Is(err, jetstream.ErrInvalidBucketName):
-		return nil, validate.Errorf("%q is no name for a bucket: use letters, digits, - and _", name)
+		return nil, kv.InvalidName(name)
 	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrBadBucket):
 		return nil, fmt.Errorf("%w: %q cannot be opened: %w: make it with CreateBucket", ErrBucketUnsuitable, name, err)
 	case err != nil:

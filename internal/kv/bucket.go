@@ -177,7 +177,7 @@ func (b *Bucket) ReadMarker(ctx context.Context, key string, s State) State {
 // before the read was sent.
 func (b *Bucket) ReadRefused(key string, before error) bool {
 	last := b.LastError()
-	if !errors.Is(last, nats.ErrPermissionViolation) || errors.Is(last, before) {
+	if !isNewViolation(last, before) {
 		return false
 	}
 	get := "GET." + b.Stream()

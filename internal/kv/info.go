@@ -173,11 +173,16 @@ func (i Info) Validate() error {
 
 var legalName = regexp.MustCompile(`^[-_a-zA-Z0-9]+$`)
 
+// InvalidName returns the error of a name that no bucket can have.
+func InvalidName(name string) error {
+	return validate.Errorf("%q is no name for a bucket: use letters, digits, - and _", name)
+}
+
 // ValidateConfig checks the configuration of a bucket that is to be made, and names every problem.
 func ValidateConfig(name string, ttl time.Duration, replicas int, storage jetstream.StorageType) error {
 	var problems []error
 	if !legalName.MatchString(name) {
-		problems = append(problems, validate.Errorf("%q is no name for a bucket: use letters, digits, - and _", name))
+		problems = append(problems, InvalidName(name))
 	}
 	if ttl < MinTTL || ttl > MaxTTL {
 		problems = append(problems, validate.Errorf("a TTL of %v: give the bucket one between %v and %v", ttl, MinTTL, MaxTTL))

@@ -123,12 +123,17 @@ func RefusedSince(ctx context.Context, nc *nats.Conn, before error, what string)
 	}
 	last := nc.LastError()
 	switch {
-	case !errors.Is(last, nats.ErrPermissionViolation) || errors.Is(last, before):
+	case !isNewViolation(last, before):
 		return false, nil
 	case strings.Contains(last.Error(), what):
 		return false, last
 	}
 	return true, nil
+}
+
+// isNewViolation reports whether the last error of a connection is a refusal that was not its last error before.
+func isNewViolation(last, before error) bool {
+	return errors.Is(last, nats.ErrPermissionViolation) && !errors.Is(last, before)
 }
 
 // refusalCheckDelay is how long to wait at most until the connection is asked again whether a message was refused.
