@@ -237,7 +237,7 @@ func (r *run) preempt(ctx context.Context) {
 	known, _ := r.listener.State()
 	leader := known.Record
 	r.log.Info("Asking a leader of lower priority to hand over", "leader", leader.Name, "priority", leader.Priority)
-	timeout := r.info().Timing.TTL + control.HandoverTimeout
+	timeout := served{r}.HandoverTimeout()
 	r.background.Go(func() {
 		if err := r.member.RequestTransfer(ctx, leader.Instance, r.name, timeout); err != nil && ctx.Err() == nil {
 			r.log.Warn("Leader of lower priority has not handed over", "leader", leader.Name, "error", err)

@@ -29,6 +29,8 @@ type health struct {
 	failures  int // in a row
 	successes int // likewise
 	relapses  int
+
+	hung <-chan error // receives the result of a check that did not return in time; nil if there is none
 }
 
 // needed returns how many checks in a row must succeed until the candidate counts as healthy.
@@ -83,10 +85,9 @@ func (r *run) runHealthChecks(ctx context.Context) {
 		h.threshold = threshold
 	}
 	interval := min(max(r.info().Interval/4, minHealthInterval), maxHealthInterval)
-	var hung <-chan error // a check that did not return in time
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := h.run(ctx, interval, &hung)
+		err := h.run(ctx, interval)
 		if ctx.Err() != nil {
 			return
 		}
@@ -112,11 +113,11 @@ func (r *run) runHealthChecks(ctx context.Context) {
 }
 
 // run runs one check, unless the last one has not returned yet.
-func (h *health) run(ctx context.Context, timeout time.Duration, hung *<-chan error) error {
+func (h *health) run(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	late := fmt.Errorf("the check has not returned within %v", timeout)
-	result := *hung
+	result := h.hung
 	if result == nil {
 		c := make(chan error, 1)
 		result = c
@@ -133,13 +134,13 @@ func (h *health) run(ctx context.Context, timeout time.Duration, hung *<-chan er
 	}
 	select {
 	case err := <-result:
-		if err == nil && (*hung != nil || ctx.Err() != nil) {
+		if err == nil && (h.hung != nil || ctx.Err() != nil) {
 			err = late
 		}
-		*hung = nil
+		h.hung = nil
 		return err
 	case <-ctx.Done():
-		*hung = result
+		h.hung = result
 		return late
 	}
 }

@@ -98,6 +98,14 @@ func (l leaseState) renewed(sent time.Time, length time.Duration) *leaseState {
 	return &l
 }
 
+// ended returns l with its lease ended at now, unless the lease has run out before.
+func (l leaseState) ended(now time.Time) *leaseState {
+	if l.lasts(now) {
+		l.Lease, l.deadline = lease.Ended(lease.Of(now)), now
+	}
+	return &l
+}
+
 // TermEndedError is the cause of the end of a leader's context, see context.Cause: leadership has ended. It is an [ErrNotLeader].
 type TermEndedError struct {
 	Term   Term
@@ -244,11 +252,7 @@ func (t *activeTerm) setTarget(name string) bool {
 func (t *activeTerm) endLease() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	next, now := *t.lease.Load(), time.Now()
-	if next.lasts(now) {
-		next.Lease, next.deadline = lease.Ended(lease.Of(now)), now
-		t.lease.Store(&next)
-	}
+	t.lease.Store(t.lease.Load().ended(time.Now()))
 	t.expiry.Stop()
 }
 
@@ -263,17 +267,15 @@ func (t *activeTerm) end(why Reason) bool {
 		return false
 	}
 	next := *l
-	if !why.voluntary() && l.lasts(now) {
-		next.Lease, next.deadline = lease.Ended(lease.Of(now)), now
+	if !why.voluntary() {
+		next = *l.ended(now)
+		t.expiry.Stop()
 	}
 	next.state = CandidateState
 	t.lease.Store(&next)
 	first := l.state != CandidateState
 	if first {
 		t.reason = why
-	}
-	if !why.voluntary() {
-		t.expiry.Stop()
 	}
 	t.mu.Unlock()
 
