@@ -3,7 +3,7 @@ package election
 import (
 	"sync"
 
-	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 // Why a candidate does not campaign.
@@ -17,7 +17,7 @@ const (
 type holds struct {
 	mu      sync.Mutex
 	reasons map[string]bool
-	changed notify.Signal
+	changed wakeup.Signal
 }
 
 // set places or removes the hold of one reason, and reports whether that changes it.

@@ -12,6 +12,7 @@ import (
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/validate"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 // Status is what a candidate knows of itself and its election at one instant. It encodes as JSON, durations as nanoseconds, as their
@@ -109,10 +110,7 @@ func (e *Election) SetMetadata(m map[string]string) error {
 	}
 	m = maps.Clone(m)
 	e.metadata.Store(&m)
-	select {
-	case e.renewNow <- struct{}{}:
-	default:
-	}
+	wakeup.Send(e.renewNow)
 	return nil
 }
 

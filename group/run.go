@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 // retryDelay is how long a member waits at most before it tries again what failed.
@@ -211,9 +212,4 @@ func (r *run) request(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // signal has wake receive once more, at least.
-func (r *run) signal() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
+func (r *run) signal() { wakeup.Send(r.wake) }

@@ -3,6 +3,8 @@ package observe
 import (
 	"context"
 	"sync"
+
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 // maxInOrder is how many events wait in order.
@@ -37,10 +39,7 @@ func (q *queue) push(e Event) {
 		}
 		q.late[e.Key] = e
 	}
-	select {
-	case q.ready <- struct{}{}:
-	default:
-	}
+	wakeup.Send(q.ready)
 }
 
 // append puts an event behind the first. The caller holds mu.

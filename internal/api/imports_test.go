@@ -10,6 +10,7 @@ import (
 // floors lists the packages of the module from the bottom to the top. A package may import packages of lower floors only,
 // and those of its own floor that beside lists for it. A name that ends with a slash stands for every package below it.
 var floors = [][]string{
+	{"internal/wakeup"},
 	{
 		"dashboards", "internal/enum", "internal/faultproxy", "internal/files", "internal/history", "internal/lease", "internal/natsconn",
 		"internal/ports", "internal/terminal", "internal/timeline", "internal/timeutil", "internal/validate",

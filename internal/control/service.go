@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 const (
@@ -258,10 +259,7 @@ func (s *service) handle(ctx context.Context, m *nats.Msg) {
 				s.refreshes[key] = append(s.refreshes[key], m)
 			}
 			s.mu.Unlock()
-			select {
-			case s.stale <- struct{}{}:
-			default:
-			}
+			wakeup.Send(s.stale)
 		}
 	case verbResign, verbTransfer:
 		for _, member := range addressed {

@@ -3,6 +3,8 @@ package faultproxy
 import (
 	"net"
 	"time"
+
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 // heldLimit is how many bytes a half of a connection takes in before it is delivered
@@ -112,7 +114,7 @@ func (h *half) tryPush(p parcel) bool {
 	p.due = time.Now().Add(h.fault.delay)
 	h.queue = append(h.queue, p)
 	h.held += len(p.bytes)
-	signal(h.wake)
+	wakeup.Send(h.wake)
 	return true
 }
 
@@ -169,15 +171,15 @@ func (h *half) pop() (p parcel, wait time.Duration, ok bool) {
 	}
 	h.queue = h.queue[1:]
 	h.held -= len(p.bytes)
-	signal(h.room)
+	wakeup.Send(h.room)
 	return p, 0, true
 }
 
 // drop loses what is queued. The lock is held.
 func (h *half) drop() {
 	h.queue, h.held = nil, 0
-	signal(h.wake)
-	signal(h.room)
+	wakeup.Send(h.wake)
+	wakeup.Send(h.room)
 }
 
 // hurry has what is queued leave at once. The lock is held.
@@ -185,7 +187,7 @@ func (h *half) hurry() {
 	for i := range h.queue {
 		h.queue[i].due = time.Time{}
 	}
-	signal(h.wake)
+	wakeup.Send(h.wake)
 }
 
 // finish forgets the connection after its second half has ended.
@@ -196,14 +198,6 @@ func (h *half) finish() {
 	h.done = true
 	if c.requests.done && c.replies.done {
 		delete(c.link.conns, c)
-	}
-}
-
-// signal leaves a token, unless one is there already.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 

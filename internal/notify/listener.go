@@ -10,6 +10,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 const (
@@ -54,7 +55,7 @@ type Listener struct {
 	news     chan struct{}
 
 	mu      sync.Mutex
-	changed Signal
+	changed wakeup.Signal
 	last    Change    // the latest notification from the source in use
 	came    bool      // one has come from it
 	readAt  time.Time // when to read the key; zero for no reason to
@@ -79,25 +80,6 @@ type hint struct {
 	Change
 	given  bool // there is one
 	holder bool // it names a new holder, and the read waits for what that writes next
-}
-
-// Signal wakes all that wait for it. Its owner's mutex is held while it is used.
-type Signal struct{ c chan struct{} } // nil if nobody waits
-
-// Wait returns a channel that is closed at the next Broadcast.
-func (s *Signal) Wait() <-chan struct{} {
-	if s.c == nil {
-		s.c = make(chan struct{})
-	}
-	return s.c
-}
-
-// Broadcast closes the channels of all that wait.
-func (s *Signal) Broadcast() {
-	if s.c != nil {
-		close(s.c)
-		s.c = nil
-	}
 }
 
 // News returns a channel that receives when the time of the next read or campaign may have changed.
@@ -138,7 +120,7 @@ func (l *Listener) InBucket(created time.Time) bool {
 }
 
 // Remake has the notifier ask about the bucket and start its source anew.
-func (l *Listener) Remake() { signal(l.notifier.remake) }
+func (l *Listener) Remake() { wakeup.Send(l.notifier.remake) }
 
 // notify handles a notification.
 func (l *Listener) notify(c Change) {
@@ -165,7 +147,7 @@ func (l *Listener) notify(c Change) {
 		l.turnOf(c.Revision, l.predecessorOf(c.Removal, c.Record), now)
 	}
 	l.consider(c, now)
-	signal(l.news)
+	wakeup.Send(l.news)
 }
 
 // classify finds out how a key was removed where the source does not say. The caller holds mu.
@@ -373,7 +355,7 @@ func (l *Listener) CheckStalled() time.Time {
 		return due
 	}
 	l.since, l.overdue = time.Now(), true
-	signal(l.notifier.stalled)
+	wakeup.Send(l.notifier.stalled)
 	return time.Time{}
 }
 
@@ -394,7 +376,7 @@ func (l *Listener) sourceChanged(within time.Duration) {
 	if l.notifier.inUse() != None { // without a source the campaigns find out what was missed
 		l.readBy(time.Now().Add(timeutil.Random(within)))
 	}
-	signal(l.news)
+	wakeup.Send(l.news)
 }
 
 // bucketReplaced is called when the bucket was made again: revisions begin anew.

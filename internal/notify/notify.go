@@ -30,6 +30,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 // The sources of notifications, as the status and the metrics name them.
@@ -129,7 +130,7 @@ func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
 	second := len(n.listeners) == 2 && len(n.listeners[l.Key]) == 1
 	n.mu.Unlock()
 	if second {
-		signal(n.watchAll)
+		wakeup.Send(n.watchAll)
 	}
 	return l
 }
@@ -171,14 +172,6 @@ func (n *Notifier) all() []*Listener {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Concat(slices.Collect(maps.Values(n.listeners))...)
-}
-
-// signal makes a channel that holds one value receive at least once more.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // inUse returns the source that is in use, None until there is one.
