@@ -240,7 +240,7 @@ func (r *run) contest(ctx context.Context, a acquisition, vacancy bool) (*active
 			r.log.Debug("Campaign lost")
 		default:
 			r.requestFailed(err)
-			r.log.Debug("Campaign failed", "outcome", kv.Failure(err), "error", err)
+			r.log.Debug("Campaign failed", "outcome", kv.Failure(err), "error", kv.Describe(err))
 		}
 		r.givenUp = r.givenUp || outcome == kv.Unknown
 		if outcome == kv.Unknown && again {
@@ -411,7 +411,7 @@ func (r *run) abandon(ctx context.Context, a acquisition, why string, cause erro
 	defer cancel()
 	if kv.IsUnfit(cause) { // where a release might never expire
 		err := r.bucket.Delete(ctx, r.key, jetstream.LastRevision(a.revision))
-		r.log.Warn("Key won, but not kept", "why", why, "cause", cause, "error", err)
+		r.log.Warn("Key won, but not kept", "why", why, "cause", cause, "error", kv.Describe(err))
 		return
 	}
 	err := waitFor(ctx, r.calls.quiet())
@@ -421,7 +421,7 @@ func (r *run) abandon(ctx context.Context, a acquisition, why string, cause erro
 		rec.Won, rec.Released, rec.StandDownMs = string(a.reason), time.Now().Round(0), record.Milliseconds(a.standDown(info))
 		revision, err = r.bucket.Update(ctx, r.key, rec.Encode(), a.revision)
 	}
-	r.log.Warn("Key won, but not kept", "why", why, "cause", cause, "error", err)
+	r.log.Warn("Key won, but not kept", "why", why, "cause", cause, "error", kv.Describe(err))
 	if err == nil && r.plainCandidates() {
 		r.deleteRelease(ctx, revision)
 	}

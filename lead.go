@@ -201,7 +201,7 @@ func (r *run) renewalFailed(t *activeTerm, err error) {
 	if t.failures++; t.failures == 1 {
 		log = r.log.Warn
 	}
-	log("Renewal failed", "term", t.term.Number, "reason", kv.Failure(err), "left", left, "error", err)
+	log("Renewal failed", "term", t.term.Number, "reason", kv.Failure(err), "left", left, "error", kv.Describe(err))
 	t.next = time.Now().Add(retryDelay(left))
 }
 
@@ -397,11 +397,11 @@ func (r *run) release(ctx context.Context, t *activeTerm) error {
 				successors = []string{t.target}
 			}
 		}
-		r.log.Debug("Release failed", "term", t.term.Number, "error", err)
+		r.log.Debug("Release failed", "term", t.term.Number, "error", kv.Describe(err))
 		timeutil.Sleep(ctx, retryDelay(left))
 	}
 	r.requestFailed(err)
-	r.log.Warn("Key not released, it is left to expire", "term", t.term.Number, "error", err)
+	r.log.Warn("Key not released, it is left to expire", "term", t.term.Number, "error", kv.Describe(err))
 	return fmt.Errorf("key not released, it is left to expire: %w", err)
 }
 

@@ -97,7 +97,7 @@ func (r *run) setPaused(paused bool) {
 
 // requestFailed remembers an error for Status. A connection that is closed for good ends the run.
 func (r *run) requestFailed(err error) {
-	r.update(func(s *snapshot) { s.lastError = err.Error() })
+	r.update(func(s *snapshot) { s.lastError = kv.Describe(err).Error() })
 	if errors.Is(err, nats.ErrConnectionClosed) {
 		r.fail(nats.ErrConnectionClosed)
 	}

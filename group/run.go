@@ -203,7 +203,7 @@ func (r *run) warn(what string, err error) {
 		level = slog.LevelDebug
 	}
 	r.warned = true
-	r.log.Log(r.ctx, level, what, "error", err)
+	r.log.Log(r.ctx, level, what, "error", kv.Describe(err))
 }
 
 // request returns a context for one request to the server.

@@ -64,7 +64,7 @@ func (o *observation) run(ctx context.Context, w jetstream.KeyWatcher) {
 			o.follow(ctx, w, connected)
 			kv.StopWatcher(w)
 		case ctx.Err() == nil:
-			o.log.Log(ctx, level, "Elections cannot be observed, trying again", "bucket", o.bucket.Bucket(), "error", err)
+			o.log.Log(ctx, level, "Elections cannot be observed, trying again", "bucket", o.bucket.Bucket(), "error", kv.Describe(err))
 			level = slog.LevelDebug
 			timeutil.Sleep(ctx, retryDelay)
 		}

@@ -82,3 +82,37 @@ func TestTheErrorForAMissingBucketSaysHowToCreateIt(t *testing.T) {
 	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stderr).To(And(ContainSubstring(`no bucket "SOME"`), ContainSubstring("'election-cli bucket add --bucket SOME'")))
 }
+
+func TestARefusalOfTheServerIsNamedWhereItMattersAndNowhereElse(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	user := func(name string, publish ...string) *server.User {
+		return &server.User{Username: name, Password: "p", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+		}}
+	}
+	s, err := server.NewServer(&server.Options{
+		Host: embedded.Loopback, Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
+		Users: []*server.User{user("operator", ">"), user("monitor", "$JS.API.STREAM.INFO.>")},
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	s.Start()
+	defer s.WaitForShutdown()
+	defer s.Shutdown()
+	g.Expect(s.ReadyForConnections(embedded.StartTimeout)).To(BeTrue())
+	run := func(user string, args ...string) (int, string) {
+		code, _, stderr := runBinary(t, append(args, "-s", s.ClientURL(), "--user", user, "--password", "p", "--timeout", "500ms")...)
+		return code, stderr
+	}
+	code, stderr := run("operator", "bucket", "add")
+	g.Expect(code).To(Equal(cli.ExitOK), stderr)
+	code, stderr = run("monitor", "ls")
+	g.Expect(code).To(Equal(cli.ExitOK))
+	g.Expect(stderr).To(MatchRegexp(`\ANobody leads in bucket LEADER_ELECTION .*\n\z`), "ls can do without what was refused")
+	code, stderr = run("monitor", "info", "jobs")
+	g.Expect(code).To(Equal(cli.ExitFailure))
+	g.Expect(stderr).To(HaveSuffix("the server does not permit this user to publish to $JS.API.DIRECT.GET.KV_LEADER_ELECTION.$KV.LEADER_ELECTION.jobs\n"))
+	code, stderr = run("monitor", "wait", "jobs", "--max-wait", "500ms")
+	g.Expect(code).To(Equal(exitTimeout))
+	g.Expect(stderr).To(ContainSubstring("WARN   The server does not permit this user to publish to $JS.API.CONSUMER.CREATE.KV_LEADER_ELECTION."))
+}

@@ -80,7 +80,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		err = fmt.Errorf("%w\nRun 'election-cli --help' for the commands, 'election-cli COMMAND --help' for their flags", err)
 	}
 	const prefix = "election-cli: "
-	text := strings.ReplaceAll(err.Error(), "\n", "\n"+strings.Repeat(" ", len(prefix)))
+	text := strings.ReplaceAll(env.Connection.Explain(err).Error(), "\n", "\n"+strings.Repeat(" ", len(prefix)))
 	fmt.Fprintf(stderr, "%s%s\n", prefix, text)
 	if v, ok := errors.AsType[*cli.ExitError](err); ok {
 		return v.Code

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/timeutil"
 )
@@ -61,7 +62,7 @@ func (c *Client) WaitForBucket(ctx context.Context, name string, log *slog.Logge
 			return nil, err
 		}
 		if !warned && ctx.Err() == nil {
-			log.Warn("Bucket cannot be read yet, waiting for it", "bucket", name, "error", err)
+			log.Warn("Bucket cannot be read yet, waiting for it", "bucket", name, "error", kv.Describe(err))
 			warned = true
 		}
 		if err := timeutil.Pause(ctx, RetryInterval); err != nil {

@@ -30,10 +30,13 @@ type ConnectionFlags struct {
 	connectTimeout                      time.Duration // of ConnectWithRetry; 0 is without limit
 
 	serverSet, contextSet, TimeoutSet, connectTimeoutSet bool // by a flag, not by the environment
+
+	refused *refusals // on connections of Connect; nil if nobody asks
 }
 
 // Register adds the flags to an application.
 func (c *ConnectionFlags) Register(app *fisk.Application) {
+	c.refused = &refusals{}
 	app.Flag("server", "NATS server urls").Short('s').Envar("NATS_URL").PlaceHolder("URL").IsSetByUser(&c.serverSet).StringVar(&c.Server)
 	app.Flag("user", "Username, or a token when no password is given").Envar("NATS_USER").PlaceHolder("USER").StringVar(&c.User)
 	app.Flag("password", "Password").Envar("NATS_PASSWORD").PlaceHolder("PASSWORD").StringVar(&c.Password)
@@ -69,7 +72,7 @@ func (c *ConnectionFlags) Connect(extra ...nats.Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, extra...)
+	opts = append(append(opts, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.refused.add(err) })), extra...)
 	dial, servers, err := c.plan(opts)
 	if err != nil {
 		return nil, err
@@ -251,6 +254,9 @@ func selectedContext() (name, path string) {
 	}
 	return name, filepath.Join(folder, "context", name+".json")
 }
+
+// Explain adds to the error of a command that got no answer what the server has refused meanwhile.
+func (c *ConnectionFlags) Explain(err error) error { return c.refused.explain(err) }
 
 // FlagsForServer returns flags that select one server, and ignore the selected context.
 func FlagsForServer(url string, timeout time.Duration) ConnectionFlags {

@@ -53,6 +53,10 @@ func (d *dialing) options() []nats.Option {
 		}),
 		nats.ReconnectErrHandler(func(nc *nats.Conn, err error) { d.failed(err, serverURLs(nc)) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if refused := describeRefusal(err); refused != "" {
+				d.log.Warn("The server does not permit this user to " + refused)
+				return
+			}
 			d.log.Warn("Asynchronous NATS error", "error", err)
 		}),
 	}

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -27,4 +28,13 @@ func TestAPIPrefixIsThatOfTheRequestsOfTheClient(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(APIPrefix(js)).To(Equal(c.want), "%+v", c)
 	}
+}
+
+func TestRequestWithoutAConnectionIsDescribedAsThat(t *testing.T) {
+	g := NewWithT(t)
+	err := Describe(fmt.Errorf("update: %w", nats.ErrReconnectBufExceeded))
+	g.Expect(err.Error()).To(Equal("not connected to a server"))
+	g.Expect(Classify(err)).To(Equal(Unsent))
+	g.Expect(Describe(nats.ErrTimeout)).To(Equal(nats.ErrTimeout))
+	g.Expect(Describe(nil)).To(BeNil())
 }

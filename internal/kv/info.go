@@ -69,9 +69,9 @@ func (b *Bucket) WaitFor(ctx context.Context, log *slog.Logger, load func() erro
 		case IsUnfit(err), errors.Is(err, nats.ErrConnectionClosed):
 			return err
 		case try == 0:
-			log.Warn("Bucket cannot be reached, waiting for it", "bucket", b.Bucket(), "error", err)
+			log.Warn("Bucket cannot be reached, waiting for it", "bucket", b.Bucket(), "error", Describe(err))
 		default:
-			log.Debug("Bucket still cannot be reached", "bucket", b.Bucket(), "error", err)
+			log.Debug("Bucket still cannot be reached", "bucket", b.Bucket(), "error", Describe(err))
 		}
 		timeutil.Sleep(ctx, retryDelay+timeutil.Random(retryDelay))
 	}

@@ -114,6 +114,24 @@ func Failure(err error) string {
 	return FailedOtherwise
 }
 
+// Describe returns err for a log: the client's words for a request that was not sent because there is no connection, "outbound buffer
+// limit exceeded", mislead.
+func Describe(err error) error {
+	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return disconnectedError{err}
+	}
+	return err
+}
+
+// disconnectedError is the error of a request that was not sent because there is no connection.
+type disconnectedError struct{ error }
+
+// Error says so.
+func (disconnectedError) Error() string { return "not connected to a server" }
+
+// Unwrap returns the error of the client.
+func (e disconnectedError) Unwrap() error { return e.error }
+
 // RefusedSince returns the server's refusal of what was sent on a connection, such as Publish to "subject". The client keeps a refusal
 // as the last error of the connection, and receives it before the answer to a flush; before is the last error from before the message
 // was sent. The result is unclear if the last error is the refusal of another message.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/observe"
@@ -30,7 +31,7 @@ func Follow(ctx context.Context, e *cli.Env, fail context.CancelCauseFunc, comma
 		// The server that should run the consumer may have failed after the bucket was opened.
 		if _, permanent := errors.AsType[permanentError](err); !permanent && ctx.Err() == nil {
 			if !warned {
-				log.Warn("Elections cannot be observed yet, trying again", "bucket", e.Bucket, "error", err)
+				log.Warn("Elections cannot be observed yet, trying again", "bucket", e.Bucket, "error", kv.Describe(err))
 				warned = true
 			}
 			err = timeutil.Pause(ctx, cli.RetryInterval)

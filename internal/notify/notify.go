@@ -211,7 +211,7 @@ func (n *Notifier) run(ctx context.Context) {
 		} else if err := n.watch(ctx, changes); err == nil {
 			stalled = false // a better source may work by now
 		} else if ctx.Err() == nil {
-			n.log.Log(ctx, level, "Changes of the bucket cannot be received, polling", "bucket", n.bucket.Bucket(), "error", err)
+			n.log.Log(ctx, level, "Changes of the bucket cannot be received, polling", "bucket", n.bucket.Bucket(), "error", kv.Describe(err))
 			level, stalled = slog.LevelDebug, false
 			n.use(None, 0)
 			select {

@@ -20,6 +20,7 @@ import (
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -121,7 +122,7 @@ func (p *Page) Follow(s *cli.Client, bucket *election.Bucket, e *election.Electi
 				return
 			}
 			if text := terminal.Printable(err.Error()); p.observeError.Swap(&text) == nil {
-				p.log.Warn("Cannot observe the election for the status page, trying again", "error", err)
+				p.log.Warn("Cannot observe the election for the status page, trying again", "error", kv.Describe(err))
 			}
 			if timeutil.Pause(p.ctx, observeRetryDelay) != nil {
 				return
