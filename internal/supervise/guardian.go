@@ -80,7 +80,7 @@ func (g *guardian) replaceEnded() {
 			g.mu.Unlock()
 			time.Sleep(guardianRestartDelay)
 			g.mu.Lock()
-			if err := g.start(); err == nil {
+			if g.dismissed || g.start() == nil {
 				break
 			}
 		}

@@ -3,8 +3,10 @@
 package supervise
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -69,6 +71,21 @@ func leadingRunner(t *testing.T) (*runner, election.Term) {
 	r := &runner{Config: &Config{}, log: slog.New(slog.DiscardHandler), guardian: &guardian{in: in}, lost: unix.SIGUSR2}
 	r.times.Store(&leaseTimes{grace: time.Millisecond, killTime: minKillTime})
 	return r, term
+}
+
+// TestGuardianThatEndsJustBeforeItsDismissalIsNotReplaced dismisses the guardian in the pause before its replacement.
+func TestGuardianThatEndsJustBeforeItsDismissalIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	logged, log := io.Pipe()
+	gd, err := startGuardian(slog.New(slog.NewTextHandler(log, nil)))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(gd.cmd.Process.Kill()).To(Succeed())
+	line, err := bufio.NewReader(logged).ReadString('\n')
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(line).To(ContainSubstring("Guardian ended"))
+	gd.dismiss()
+	g.Expect(gd.cmd.ProcessState).NotTo(BeNil(), "nothing waits for a guardian process that starts after the dismissal")
 }
 
 // TestLeadershipEndsOnceTheGuardianHasSignalledItsLoss renews the lease all the same, as if this process had been stopped between
