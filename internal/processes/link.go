@@ -39,7 +39,7 @@ func OpenLink(addresses []string, rate float64, random *rand.Rand) (*Link, error
 	for _, address := range addresses {
 		listener, err := net.Listen("tcp", net.JoinHostPort(embedded.Loopback, "0"))
 		if err != nil {
-			l.Link.Close()
+			l.Close()
 			return nil, err
 		}
 		l.listeners = append(l.listeners, listener)
