@@ -32,6 +32,7 @@ package faultproxy
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -101,6 +102,38 @@ func (l *Link) Dial(network, address string) (net.Conn, error) {
 	return l.open(func() (net.Conn, error) {
 		return net.DialTimeout(network, address, dialTimeout)
 	})
+}
+
+// Serve accepts connections, and connects each one with the server over the link, until
+// listener is closed. The address counts as in Dial. Serve returns once these connections
+// have ended too: call Close to end them.
+func (l *Link) Serve(listener net.Listener, address string) {
+	var connections sync.WaitGroup
+	defer connections.Wait()
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		connections.Go(func() { l.forward(client, address) })
+	}
+}
+
+// forward copies bytes between a client and the server, until either side closes.
+func (l *Link) forward(client net.Conn, address string) {
+	var requests sync.WaitGroup
+	defer requests.Wait() // after both sides are closed
+	defer func() { _ = client.Close() }()
+	server, err := l.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	requests.Go(func() {
+		_, _ = io.Copy(server, client)
+		_ = server.Close()
+	})
+	_, _ = io.Copy(client, server)
 }
 
 // Cut parts client and server as an unplugged cable does: bytes vanish both ways and

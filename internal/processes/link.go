@@ -1,7 +1,6 @@
 package processes
 
 import (
-	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -17,9 +16,9 @@ type Link struct {
 	*faultproxy.Link
 	RepliesLost atomic.Int64 // at random; it does not count the replies that a fault loses
 
-	listeners  []net.Listener
-	goroutines sync.WaitGroup
-	loseReply  func(faultproxy.Message) bool // decides at random; nil if no replies are lost
+	listeners []net.Listener
+	serving   sync.WaitGroup
+	loseReply func(faultproxy.Message) bool // decides at random; nil if no replies are lost
 }
 
 // OpenLink opens a link to the servers at the given addresses. The link loses replies to requests at the given rate; with a rate of
@@ -43,7 +42,7 @@ func OpenLink(addresses []string, rate float64, random *rand.Rand) (*Link, error
 			return nil, err
 		}
 		l.listeners = append(l.listeners, listener)
-		l.goroutines.Go(func() { l.accept(listener, address) })
+		l.serving.Go(func() { l.Serve(listener, address) })
 	}
 	return l, nil
 }
@@ -65,36 +64,11 @@ func (l *Link) Restore() {
 	}
 }
 
-func (l *Link) accept(listener net.Listener, address string) {
-	for {
-		client, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		l.goroutines.Go(func() { l.forward(client, address) })
-	}
-}
-
-// forward copies bytes between a client and the server, through the faults of the link, until either side closes.
-func (l *Link) forward(client net.Conn, address string) {
-	defer func() { _ = client.Close() }()
-	server, err := l.Link.Dial("tcp", address)
-	if err != nil {
-		return
-	}
-	defer func() { _ = server.Close() }()
-	l.goroutines.Go(func() {
-		_, _ = io.Copy(server, client)
-		_ = server.Close()
-	})
-	_, _ = io.Copy(client, server)
-}
-
 // Close closes the listeners and all connections, and waits for the goroutines of the link.
 func (l *Link) Close() {
 	for _, listener := range l.listeners {
 		_ = listener.Close()
 	}
 	l.Link.Close()
-	l.goroutines.Wait()
+	l.serving.Wait()
 }
