@@ -16,12 +16,10 @@ import (
 )
 
 // Cluster is a number of servers that replicate their streams. The routes between
-// them are links, so that a test can isolate or crash a server while the connections of its
-// clients hold.
+// them are links, so that a test can crash a server.
 type Cluster struct {
-	servers  []*Server
-	routes   []*route        // one each way between each two servers
-	isolated map[string]bool // or crashed
+	servers []*Server
+	routes  []*route // one each way between each two servers
 }
 
 // StartCluster runs n servers, named n1, n2 and so on, with file storage on the
@@ -29,7 +27,7 @@ type Cluster struct {
 // seconds. Do not call the methods of a Cluster concurrently.
 func StartCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
-	c := &Cluster{isolated: make(map[string]bool)}
+	c := &Cluster{}
 	names, ports := make([]string, n), make([]int, n)
 	for i := range n {
 		names[i], ports[i] = fmt.Sprintf("n%d", i+1), FreePort(t)
@@ -65,7 +63,7 @@ func clusterOptions(t testing.TB, name string, routePort int, routes []*url.URL)
 			Advertise: "127.0.0.1:1",
 			// Clients stay with the servers that they know.
 			NoAdvertise: true,
-			// One connection per route, so that a test can count them.
+			// One connection per route, so that ready can count them.
 			PoolSize: -1,
 		},
 	}
@@ -73,18 +71,6 @@ func clusterOptions(t testing.TB, name string, routePort int, routes []*url.URL)
 
 // Servers returns all servers, running or not.
 func (c *Cluster) Servers() []*Server { return slices.Clone(c.servers) }
-
-// Server returns the server of that name.
-func (c *Cluster) Server(t testing.TB, name string) *Server {
-	t.Helper()
-	for _, s := range c.servers {
-		if s.Name() == name {
-			return s
-		}
-	}
-	t.Fatalf("natstest: no server is named %q", name)
-	return nil
-}
 
 // URL returns the addresses for clients of the servers, as a list.
 func (c *Cluster) URL() string {
@@ -114,12 +100,12 @@ func (c *Cluster) Bucket(t testing.TB, nc *nats.Conn, ttl time.Duration, opts ..
 }
 
 // StreamLeader returns the name of the server that leads the bucket's stream, among the
-// servers that are neither stopped nor isolated. It waits until one of them is elected.
+// servers that run. It waits until one of them is elected.
 func (c *Cluster) StreamLeader(t testing.TB, bucket string) string {
 	t.Helper()
 	var name string
 	c.await(t, "leader of the stream of bucket "+bucket, func() error {
-		for _, s := range c.connected() {
+		for _, s := range c.running() {
 			if s.leadsStream(bucket) {
 				name = s.Name()
 				return nil
@@ -130,39 +116,15 @@ func (c *Cluster) StreamLeader(t testing.TB, bucket string) string {
 	return name
 }
 
-// StepDown has the leader of the bucket's stream step down, and returns the name of the
-// server that leads then.
-func (c *Cluster) StepDown(t testing.TB, bucket string) string {
-	t.Helper()
-	before := c.StreamLeader(t, bucket)
-	next := before
-	c.await(t, "server "+before+" stepping down", func() error {
-		next = c.StreamLeader(t, bucket)
-		if next != before {
-			return nil
-		}
-		return errors.Join(errors.New("it still leads"), c.Server(t, before).stepDown(bucket))
-	})
-	return next
-}
-
-// Isolate cuts a server off from all others, without an error at either end. Its clients
-// stay connected. A leader that is isolated takes some seconds to notice.
-func (c *Cluster) Isolate(name string) {
-	c.isolated[name] = true
-	for _, r := range c.routesOf(name) {
-		r.link.Cut()
-	}
-}
-
 // Crash stops a server without notice to the others, as if it had been killed. They
 // must find out and elect new leaders, which takes seconds. With Server.Stop, in
 // contrast, the server steps down from everything that it leads before it ends.
 func (c *Cluster) Crash(name string) {
-	c.isolated[name] = true
-	for _, r := range c.routesOf(name) {
-		r.link.Cut()
-		r.link.Disconnect()
+	for _, r := range c.routes {
+		if r.from == name || r.to == name {
+			r.link.Cut()
+			r.link.Disconnect()
+		}
 	}
 	for _, s := range c.servers {
 		if s.Name() == name {
@@ -171,54 +133,20 @@ func (c *Cluster) Crash(name string) {
 	}
 }
 
-// Rejoin reverts what Isolate, Crash or Stop did to a server, and returns when the server
-// takes part again.
-func (c *Cluster) Rejoin(t testing.TB, name string) {
-	t.Helper()
-	// Otherwise connections from before the isolation would pass for new ones.
-	for _, r := range c.routesOf(name) {
-		r.link.Disconnect()
-	}
-	c.await(t, "server "+name+" without routes", func() error {
-		return c.Server(t, name).hasRoutes(0)
-	})
-
-	delete(c.isolated, name)
-	for _, r := range c.routesOf(name) {
-		// The route to another isolated server stays cut.
-		if !c.isolated[r.from] && !c.isolated[r.to] {
-			r.link.Heal()
-		}
-	}
-	if s := c.Server(t, name); !s.isRunning() {
-		s.Resume(t)
-	}
-	c.await(t, "server "+name+" taking part again", c.ready)
-}
-
-func (c *Cluster) routesOf(name string) (routes []*route) {
-	for _, r := range c.routes {
-		if r.from == name || r.to == name {
-			routes = append(routes, r)
-		}
-	}
-	return routes
-}
-
-// connected returns the servers that run and are not isolated.
-func (c *Cluster) connected() (servers []*Server) {
+// running returns the servers that run.
+func (c *Cluster) running() (servers []*Server) {
 	for _, s := range c.servers {
-		if s.isRunning() && !c.isolated[s.Name()] {
+		if s.isRunning() {
 			servers = append(servers, s)
 		}
 	}
 	return servers
 }
 
-// ready returns nil once the connected servers have routes to each other, are up to date,
+// ready returns nil once the running servers have routes to each other, are up to date,
 // and have one leader that knows all of them.
 func (c *Cluster) ready() error {
-	servers := c.connected()
+	servers := c.running()
 	var leaders []*Server
 	for _, s := range servers {
 		if err := s.hasRoutes(len(servers) - 1); err != nil {

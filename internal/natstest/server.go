@@ -239,14 +239,6 @@ func (s *Server) leadsStream(bucket string) bool {
 	return running != nil && running.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, kv.StreamName(bucket))
 }
 
-func (s *Server) stepDown(bucket string) error {
-	running := s.current()
-	if running == nil {
-		return ErrStopped
-	}
-	return running.JetStreamStepdownStream(server.DEFAULT_GLOBAL_ACCOUNT, kv.StreamName(bucket))
-}
-
 // FreePort returns a loopback port on which nothing listens. No other test, in this process
 // or another, receives it until this test has ended.
 func FreePort(t testing.TB) int {
