@@ -83,7 +83,7 @@ func (c *connection) leader(ctx context.Context, key string) (election.Leader, e
 
 // campaign takes part in the election until ctx ends or until lead, which is called in each term, calls withdraw. The first
 // campaign of a run is splayed. It returns false if it failed, and has then ended the run.
-func (r *runner) campaign(ctx context.Context, c *connection, first bool, lead func(ctx context.Context, t election.Term, withdraw func())) (ok bool) {
+func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx context.Context, t election.Term, withdraw func())) (ok bool) {
 	times := r.times.Load()
 	opts := []election.Option{election.WithLogger(r.log),
 		election.WithCampaignInterval(times.interval), election.WithLeaseMargin(times.margin),
@@ -91,9 +91,10 @@ func (r *runner) campaign(ctx context.Context, c *connection, first bool, lead f
 	if r.StandDownSet {
 		opts = append(opts, election.WithStandDown(r.StandDown))
 	}
-	if !first || r.NoWait {
+	if r.campaigned || r.NoWait {
 		opts = append(opts, election.WithSplay(0)) // hosts that started together no longer campaign together
 	}
+	r.campaigned = true
 	ctx, withdraw := context.WithCancel(ctx)
 	defer withdraw()
 	var e *election.Election

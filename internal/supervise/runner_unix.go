@@ -36,6 +36,7 @@ type runner struct {
 	finish      context.CancelCauseFunc    // ends the run; the cause decides the exit code
 	current     atomic.Pointer[program]    // nil while no program runs
 	failures    int                        // number of starts in a row after which the program did not run for restartResetAfter
+	campaigned  bool                       // whether this run has campaigned
 	programExit *cli.ExitError             // the last exit of the program, once run does not start it again
 
 	starting    sync.Mutex  // held while the program is started

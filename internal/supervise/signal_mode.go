@@ -74,7 +74,7 @@ func (r *runner) startCandidate(ctx context.Context) *candidate {
 			return
 		}
 		defer conn.Conn.Close()
-		for first := true; ctx.Err() == nil && r.campaign(ctx, conn, first, r.notifyProgram); first = false {
+		for ctx.Err() == nil && r.campaign(ctx, conn, r.notifyProgram) {
 			continue // notifyProgram withdrew because a lease was about to end: campaign again
 		}
 	}()

@@ -26,9 +26,9 @@ func (r *runner) runTerminateMode(ctx context.Context) {
 			r.finish(r.conflictWith(&leader))
 		}
 	}
-	for first := true; ctx.Err() == nil; first = false {
+	for ctx.Err() == nil {
 		var delay time.Duration
-		r.campaign(ctx, c, first, func(ctx context.Context, t election.Term, withdraw func()) {
+		r.campaign(ctx, c, func(ctx context.Context, t election.Term, withdraw func()) {
 			maxWait.Stop()
 			if delay = r.lead(ctx, &t); delay != 0 || r.programExit != nil || t.Valid() {
 				withdraw()
