@@ -184,7 +184,7 @@ func (t *Timeline) faults(c *canvas) {
 		if !c.labels {
 			y = c.top - 10 // one short lane for all lines
 		}
-		c.put(`<g><title>%s</title>`, escape(fmt.Sprintf("%s at %.2f s: %s", m.Fault, m.At.Seconds(), m.Outcome)))
+		c.put(`<g><title>%s</title>`, escape(fmt.Sprintf("%s at %.2f s: %s", m.Fault, (t.offset+m.At).Seconds(), m.Outcome)))
 		c.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="1.2" stroke-dasharray="3 2"/>`, m.x, y-laneHeight+8, m.x, c.bottom(len(t.Rows)), colourFault)
 		c.put(`<circle cx="%.1f" cy="%.1f" r="4.5" fill="%s" stroke="#ffffff" stroke-width="1.5"/>`, m.x, c.middle(m.Row), colourFault)
 		if c.labels {

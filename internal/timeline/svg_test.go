@@ -42,6 +42,15 @@ func TestADrawingIsWellFormedAndLabelled(t *testing.T) {
 	}
 }
 
+func TestATooltipHasTheTimeInTheWholeTimeline(t *testing.T) {
+	g := NewWithT(t)
+	long := exampleTimeline()
+	long.Piece = 5 * time.Second
+	var out bytes.Buffer
+	g.Expect(long.Write(&out)).To(Succeed())
+	g.Expect(clitest.SVGTexts(g, out.Bytes())).To(ContainElements("start at 0.00 s: 1.50 s", "stop at 5.20 s: 3.00 s"))
+}
+
 func TestThePiecesOfALongTimelineShowAllOfIt(t *testing.T) {
 	g := NewWithT(t)
 	long := exampleTimeline()
