@@ -46,15 +46,15 @@ func (r *runner) connect(ctx context.Context) *connection {
 
 // openBucket opens the bucket and divides its leases.
 func (r *runner) openBucket(ctx context.Context, c *connection) (err error) {
-	if r.NoWait {
-		c.bucket, err = c.OpenBucket(ctx, r.Bucket)
-	} else {
-		c.bucket, err = c.WaitForBucket(ctx, r.Bucket, r.log)
-	}
-	if err != nil {
-		return err
-	}
-	for {
+	for warned := false; ; warned = true {
+		if r.NoWait {
+			c.bucket, err = c.OpenBucket(ctx, r.Bucket)
+		} else {
+			c.bucket, err = c.WaitForBucket(ctx, r.Bucket, r.log)
+		}
+		if err != nil {
+			return err
+		}
 		status, err := c.bucket.Status(ctx)
 		if err == nil {
 			times, err := r.divideLease(status.TTL())
@@ -65,8 +65,10 @@ func (r *runner) openBucket(ctx context.Context, c *connection) (err error) {
 		if r.NoWait {
 			return fmt.Errorf("bucket %q on %s cannot be read: %w", r.Bucket, c.ServerURL(), err)
 		}
-		r.log.Warn("Bucket cannot be read yet, waiting for it", "error", err)
-		if err := timeutil.Pause(ctx, cli.RetryInterval); err != nil {
+		if !warned {
+			r.log.Warn("Bucket cannot be read yet, waiting for it", "bucket", r.Bucket, "error", err)
+		}
+		if err := timeutil.Pause(ctx, cli.RetryInterval); err != nil { // then open it again, because it may have been deleted meanwhile
 			return err
 		}
 	}
