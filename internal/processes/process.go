@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -114,18 +113,27 @@ func (p *Process) awaitReady(ctx context.Context, ready <-chan bool) error {
 		if ok {
 			return nil
 		}
+		p.kill()
+		return p.exitError()
 	case <-timeout.C:
+		p.kill()
+		return fmt.Errorf("the process of %s was not ready within %v: %s", p.name, exitTimeout, p.lastLines())
 	case <-ctx.Done():
+		p.kill()
+		return ctx.Err()
 	}
-	p.kill()
-	return errors.Join(ctx.Err(), p.exitError())
 }
 
-// exitError returns an error with the last lines that the process wrote.
+// exitError returns the error of a process that ended by itself.
 func (p *Process) exitError() error {
+	return fmt.Errorf("the process of %s ended by itself: %s", p.name, p.lastLines())
+}
+
+// lastLines returns the last lines that the process wrote to its error output.
+func (p *Process) lastLines() string {
 	text, _ := os.ReadFile(p.stderr)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return fmt.Errorf("the process of %s ended by itself: %s", p.name, strings.Join(lines[max(0, len(lines)-5):], "\n"))
+	return strings.Join(lines[max(0, len(lines)-5):], "\n")
 }
 
 // kill sends SIGKILL, which also ends a stopped process, and waits until the process is gone.
