@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"bytes"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -10,9 +11,11 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/history"
 	"github.com/natscampaign/election/internal/processes"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/timeline"
 )
 
 func TestTheScriptChoosesEachKindOfFaultOncePerCycle(t *testing.T) {
@@ -83,6 +86,35 @@ func TestAFaultThatLastsIsLongerThanTheTTL(t *testing.T) {
 	s := &script{random: rand.New(rand.NewPCG(1, 0))}
 	for range 100 {
 		g.Expect(s.plan(faultKinds[0], d).duration).To(BeNumerically(">", d.TTL))
+	}
+}
+
+// TestAFaultOnTheStreamsLeaderHitsNoOtherServerIfThatIsNotKnown asks a server that does not have the stream.
+func TestAFaultOnTheStreamsLeaderHitsNoOtherServerIfThatIsNotKnown(t *testing.T) {
+	g := NewWithT(t)
+	_, client := clitest.ServerWithoutBucket(t)
+	x := &processes.Candidate{Name: "x", Index: 0}
+	d := &Drill{
+		Config: Config{TTL: 5 * time.Second, Candidates: 1, Progress: io.Discard}, lifetime: t.Context(), js: client.JetStream,
+		leaders: &processes.Leaders{Reported: []processes.ReportedTerm{{Term: 1}}}, fleet: []*processes.Candidate{x}, ended: time.Minute,
+	}
+	s := &script{random: rand.New(rand.NewPCG(1, 0))}
+	for _, k := range faultKinds {
+		f := s.plan(k, d)
+		drawn := &timeline.Timeline{}
+		d.addMark(drawn, f, &history.Findings{})
+		g.Expect(drawn.Marks).To(HaveLen(1))
+		switch k.name {
+		case "step-down":
+			g.Expect(f.target()).To(Equal("the stream's leader"))
+		case "forge":
+			g.Expect(f.target()).To(Equal("notifications"))
+		case "kill-server":
+			g.Expect(f.servers).To(HaveLen(1), "any server will do")
+		case Rewind:
+			g.Expect(f.inject(t.Context(), d, f)).To(Succeed())
+			g.Expect(f.skipped).To(BeTrue())
+		}
 	}
 }
 

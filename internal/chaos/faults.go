@@ -72,9 +72,9 @@ func FaultNames() []string {
 // fault is one fault, planned or injected.
 type fault struct {
 	faultKind
-	candidate      *processes.Candidate // nil if the fault hits servers
+	candidate      *processes.Candidate // nil if the fault hits no candidate
 	hitsLeader     bool
-	servers        []int
+	servers        []int         // nil if the fault hits none, or a leader of the stream that was not known
 	variant        int           // a random number, for kinds with variants
 	duration       time.Duration // of a kind that lasts
 	detail         string        // the variant, in words
@@ -90,9 +90,10 @@ func (f *fault) target() string {
 		return f.candidate.Name + " (leader)"
 	case f.candidate != nil:
 		return f.candidate.Name + " (follower)"
-	}
-	if f.lanes == laneStranger {
+	case f.lanes == laneStranger:
 		return "notifications"
+	case f.servers == nil:
+		return "the stream's leader"
 	}
 	var names []string
 	for _, s := range f.servers {

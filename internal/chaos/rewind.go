@@ -3,6 +3,7 @@ package chaos
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -21,6 +22,9 @@ const Rewind = "rewind"
 // injectRewind kills the server that has the bucket just after a renewal, and starts it again with an older copy of the bucket. The copy
 // lacks the last renewal or, with an odd variant, a change of leader and more than a TTL of writes.
 func injectRewind(ctx context.Context, d *Drill, f *fault) error {
+	if f.servers == nil {
+		return f.skip(d, errors.New("no server is known to have the bucket"))
+	}
 	s := d.cluster.Servers[f.servers[0]]
 	d.awaitWrite(ctx)
 	if err := s.BackUpBucket(); err != nil {

@@ -63,13 +63,13 @@ func (s *script) plan(k faultKind, d *Drill) *fault {
 	case k.name == "restart-servers":
 		f.servers = []int{0, 1, 2}
 	default:
-		f.servers = []int{d.streamLeader()}
-		if k.name == "kill-server" && !aimed {
-			f.servers = []int{first}
-		}
+		f.servers = d.streamLeader()
 	}
 	if k.name == Rewind {
-		f.servers = []int{d.streamLeader()}
+		f.servers = d.streamLeader()
+	}
+	if k.name == "kill-server" && (!aimed || f.servers == nil) {
+		f.servers = []int{first}
 	}
 	return f
 }
@@ -189,7 +189,7 @@ func (d *Drill) leaderIsStable(last *fault, leadTime time.Duration) bool {
 	candidate, term := d.leaders.Latest()
 	since := term.Since
 	if last != nil {
-		if last.hitsLeader && !last.keepsLeader && term.Since < last.span.From {
+		if last.hitsLeader && !last.keepsLeader && !last.skipped && term.Since < last.span.From {
 			return false
 		}
 		since = max(since, last.span.To)

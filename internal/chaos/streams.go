@@ -80,13 +80,17 @@ func (d *Drill) startServers(ctx context.Context, servers ...int) error {
 	return d.awaitHealthy(ctx)
 }
 
-// streamLeader returns the index of the server that leads the bucket's stream; 0 if unknown.
-func (d *Drill) streamLeader() int {
+// streamLeader returns the index of the server that leads the bucket's stream, as the target of a fault; nil if no server is known to
+// lead it.
+func (d *Drill) streamLeader() []int {
 	info, err := d.streamInfo(d.lifetime, "KV_"+processes.Bucket)
 	if err != nil || info.Cluster == nil {
-		return 0
+		return nil
 	}
-	return d.cluster.ServerIndex(info.Cluster.Leader)
+	if n := d.cluster.ServerIndex(info.Cluster.Leader); n >= 0 {
+		return []int{n}
+	}
+	return nil
 }
 
 // stepDown asks the leader of the bucket's stream to step down.

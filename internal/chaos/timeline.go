@@ -80,6 +80,9 @@ func (d *Drill) addMark(t *timeline.Timeline, f *fault, found *history.Findings)
 	for _, s := range f.servers {
 		rows = append(rows, d.Candidates+s)
 	}
+	if rows == nil {
+		rows = []int{d.Candidates} // the server that leads the stream is not known: show the fault on the first
+	}
 	at := d.span(timeline.PhaseOut, f.span.From, f.span.To)
 	m := timeline.Mark{At: at.From, Row: rows[0], Fault: f.mark}
 	n := slices.IndexFunc(found.Gaps, func(g history.Gap) bool { return g.Fault != nil && g.Fault.From == f.span.From })

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/natscampaign/election/internal/embedded"
@@ -72,14 +73,9 @@ func (c *Cluster) URLs() []string {
 	return urls
 }
 
-// ServerIndex returns the index of the server of that name; 0 if there is none.
+// ServerIndex returns the index of the server of that name; -1 if there is none.
 func (c *Cluster) ServerIndex(name string) int {
-	for i, s := range c.Servers {
-		if s.Name == name {
-			return i
-		}
-	}
-	return 0
+	return slices.IndexFunc(c.Servers, func(s *Server) bool { return s.Name == name })
 }
 
 // Close kills all servers and releases their ports.
