@@ -118,6 +118,21 @@ func TestAFaultOnTheStreamsLeaderHitsNoOtherServerIfThatIsNotKnown(t *testing.T)
 	}
 }
 
+func TestTheTimelineShowsHowLongAFaultLastsUnlessARowShowsThat(t *testing.T) {
+	g := NewWithT(t)
+	d := &Drill{Config: Config{Candidates: 1}, ended: time.Minute}
+	for _, k := range faultKinds {
+		f := &fault{faultKind: k, servers: []int{2}, span: history.Span{From: time.Second, To: 2 * time.Second}}
+		if k.lanes&laneCandidates != 0 {
+			f.candidate, f.servers = &processes.Candidate{}, nil
+		}
+		drawn := &timeline.Timeline{}
+		d.addMark(drawn, f, &history.Findings{})
+		lasts := slices.Contains([]string{"stop", "cut", "one-way", "delay", "revoke", "forge"}, k.name)
+		g.Expect(drawn.Cuts).To(HaveLen(map[bool]int{true: 1}[lasts]), k.name)
+	}
+}
+
 func TestARevokeDeniesEachPermissionInTurnAndNeverTheWrite(t *testing.T) {
 	g := NewWithT(t)
 	denied := map[string]int{}

@@ -83,6 +83,9 @@ type fault struct {
 	span           history.Span
 }
 
+// hitsServers reports whether the fault hits servers, rather than a candidate or notifications.
+func (f *fault) hitsServers() bool { return f.candidate == nil && f.lanes != laneStranger }
+
 // target names what the fault hits.
 func (f *fault) target() string {
 	switch {

@@ -90,8 +90,8 @@ func (d *Drill) addMark(t *timeline.Timeline, f *fault, found *history.Findings)
 		m.Outcome = fmt.Sprintf("%.2f s", found.Gaps[n].Took().Seconds())
 	}
 	t.Marks = append(t.Marks, m)
-	if f.endsTerm || f.lanes == laneServers {
-		return // the rows show which processes were down
+	if f.endsTerm || f.hitsServers() {
+		return // the rows show which processes were down, and a step-down takes no time
 	}
 	for _, row := range rows {
 		t.Cuts = append(t.Cuts, timeline.Cut{Row: row, From: at.From, To: at.To})
