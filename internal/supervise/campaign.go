@@ -89,7 +89,7 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 	times := r.times.Load()
 	opts := []election.Option{election.WithLogger(r.log),
 		election.WithCampaignInterval(times.interval), election.WithLeaseMargin(times.margin),
-		election.WithReleaseTimeout(r.stopTimeout() + killTimeout)} // the library renews the lease until the program has exited
+		election.WithReleaseTimeout(r.stopTimeout() + releaseAfterKill)} // the library renews the lease until the program has exited
 	if r.StandDownSet {
 		opts = append(opts, election.WithStandDown(r.StandDown))
 	}

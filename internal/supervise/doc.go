@@ -6,6 +6,8 @@
 // runs on two hosts at once, whatever happens to this process, to the network or to the server, within these limits:
 //
 //   - A process that leaves the program's process group, as a daemon does, is not killed.
+//   - If the program exits by itself, but another process of its group does not end within 5 s of KILL, for example because it waits for a
+//     disk, this process leaves that process behind and releases the key.
 //   - A program that changes its user cannot be killed, unless this process may signal the processes of that user.
 //   - If somebody deletes or overwrites the key, the lease ends at once. The program is killed as soon as this process learns of that.
 //   - After a suspension of the machine the program may run until this process has read the clocks again, which it does every 100 ms.

@@ -21,6 +21,9 @@ const (
 	groupPollInterval = 2 * time.Millisecond   // how often this process looks for the group of a program that has exited
 	killTimeout       = 5 * time.Second        // after which a group that was killed but does not end is left behind
 	maxDuration       = time.Duration(math.MaxInt64)
+	// releaseAfterKill is how long after KILL the key may still be released. It is clearly shorter than killTimeout: KILL takes effect long
+	// before, and if it does not, the key must expire, rather than be released when the group is left behind.
+	releaseAfterKill = killTimeout / 2
 )
 
 // supervision is the supervision of one program until its whole group is gone.
