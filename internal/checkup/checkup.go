@@ -95,6 +95,7 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 			}
 			continue
 		}
+		r.Findings = append(r.Findings, checkClaims(v.Claims(ctx, o.keysOf(r)))...)
 		for _, f := range findings {
 			r.Findings = append(r.Findings, ElectionFinding{Finding: f})
 		}
@@ -103,7 +104,7 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 	}
 }
 
-// evaluateElections returns a Result with the findings about the elections and the clock of this host, but without a status.
+// evaluateElections returns a Result with the findings about the leaders and the clock of this host, but without a status.
 func (o Options) evaluateElections(ctx context.Context, v *look.View) (*Result, error) {
 	if err := v.Refresh(ctx); err != nil {
 		return nil, err
@@ -120,15 +121,19 @@ func (o Options) evaluateElections(ctx context.Context, v *look.View) (*Result, 
 	if err := o.evaluateLeaders(ctx, v, r); err != nil {
 		return nil, err
 	}
+	r.Findings = append(r.Findings, checkClock(v.Clock)...)
+	return r, nil
+}
+
+// keysOf returns the keys of the required elections and of the elections that have a leader.
+func (o Options) keysOf(r *Result) []string {
 	keys := slices.Clone(o.Keys)
 	for _, h := range r.Elections {
 		if !slices.Contains(keys, h.Key) {
 			keys = append(keys, h.Key)
 		}
 	}
-	r.Findings = append(r.Findings, checkClaims(v.Claims(ctx, keys))...)
-	r.Findings = append(r.Findings, checkClock(v.Clock)...)
-	return r, nil
+	return keys
 }
 
 // evaluateLeaders adds the leaders to r, and the findings about them.
