@@ -62,7 +62,7 @@ type Result struct {
 	Elections   []look.Holder     `json:"elections"`
 	Findings    []ElectionFinding `json:"findings"`
 
-	RequiredKeys []string      `json:"-"` // Options.Keys
+	requiredKeys []string      // Options.Keys
 	overdue      time.Duration // the age from which a renewal is overdue
 }
 
@@ -109,7 +109,7 @@ func (o Options) evaluateElections(ctx context.Context, v *look.View) (*Result, 
 	if err := v.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	r := &Result{Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), TTLS: v.TTL().Seconds(), Elections: []look.Holder{}, RequiredKeys: o.Keys}
+	r := &Result{Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), TTLS: v.TTL().Seconds(), Elections: []look.Holder{}, requiredKeys: o.Keys}
 	if v.Clock.Reported {
 		ahead := terminal.ToSeconds(v.Clock.Ahead())
 		r.ClockAheadS = &ahead

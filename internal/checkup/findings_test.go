@@ -92,9 +92,9 @@ func TestTheMostSevereFindingSetsTheStatus(t *testing.T) {
 
 func TestOnlyOneBarPrecedesPerformanceData(t *testing.T) {
 	g := NewWithT(t)
-	r := &Result{TTLS: 30, RequiredKeys: []string{"k"}, Elections: []look.Holder{{Leader: election.Leader{Key: "k=a'|", Name: "a|b"}, State: look.StateLeader}}}
+	r := &Result{TTLS: 30, requiredKeys: []string{"k"}, Elections: []look.Holder{{Leader: election.Leader{Key: "k=a'|", Name: "a|b"}, State: look.StateLeader}}}
 	g.Expect(strings.Count(r.nagios(), "|")).To(Equal(1))
-	r.RequiredKeys = nil
+	r.requiredKeys = nil
 	g.Expect(r.nagios()).To(And(ContainSubstring("'k_a__ lease_left'=0.000s"), ContainSubstring(`a\x7cb leads`)))
 	for range 9 {
 		r.Findings = append(r.Findings, ElectionFinding{"", admin.Finding{Severity: admin.SeverityWarning, Message: "x"}})

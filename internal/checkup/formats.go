@@ -98,7 +98,7 @@ func (r *Result) nagios() string {
 			break
 		}
 		label := ""
-		if len(r.Elections) > 1 || len(r.RequiredKeys) != 1 {
+		if len(r.Elections) > 1 || len(r.requiredKeys) != 1 {
 			label = h.Key + " "
 		}
 		ttl := r.TTLS

@@ -44,7 +44,7 @@ func (r *Result) setGauges(gauge newGauge) {
 	left := gauge("lease_remaining_seconds", "Time until the key expires unless it is renewed, by the server's clock; 0 if the key has no holder.", "election")
 	age := gauge("renewal_age_seconds", "Time since the last renewal, by the server's clock.", "election")
 	finding := gauge("finding", "1 for each warning and critical finding.", "election", "code", "severity")
-	for _, key := range r.RequiredKeys { // elections without a leader need values too
+	for _, key := range r.requiredKeys { // elections without a leader need values too
 		left.WithLabelValues(r.Bucket, key).Set(0)
 		term.WithLabelValues(r.Bucket, key).Set(0)
 	}
