@@ -149,18 +149,7 @@ func separateRewindOverlaps(run *history.Run, found *history.Findings) (overlap 
 			unexplained, violations = append(unexplained, o.Span), append(violations, o)
 		}
 	}
-	return unionLength(unexplained), violations, unionLength(explained)
-}
-
-// unionLength returns the total length of the spans, and counts overlapping parts once.
-func unionLength(spans []history.Span) (sum time.Duration) {
-	slices.SortFunc(spans, func(a, b history.Span) int { return cmp.Compare(a.From, b.From) })
-	counted := time.Duration(0)
-	for _, s := range spans {
-		sum += max(0, s.To-max(s.From, counted))
-		counted = max(counted, s.To)
-	}
-	return sum
+	return history.TotalLength(unexplained), violations, history.TotalLength(explained)
 }
 
 // separateRewindOvertakings separates the overtakings from those that a rewind explains, because the leader could not have detected it

@@ -9,7 +9,6 @@ import (
 
 // Findings are the results of a check.
 type Findings struct {
-	Overlap   time.Duration // in which at least two candidates considered themselves leader
 	Overlaps  []Overlap
 	Disorder  []string // terms that began after a later one
 	Misplaced []string // records after a record of a later term, and missing numbers
@@ -69,17 +68,11 @@ func (r *Run) Check() *Findings {
 
 // overlaps finds beliefs of different candidates at the same time.
 func (f *Findings) overlaps(beliefs []Belief) {
-	counted := time.Duration(0) // the end of the overlaps that the sum includes
 	for i, b := range beliefs {
 		for _, a := range beliefs[:i] {
 			both := Span{From: b.From, To: min(a.To, b.To)}
-			if a.Candidate == b.Candidate || both.To <= both.From {
-				continue
-			}
-			f.Overlaps = append(f.Overlaps, Overlap{Span: both, A: a, B: b})
-			if from := max(both.From, counted); both.To > from {
-				f.Overlap += both.To - from
-				counted = both.To
+			if a.Candidate != b.Candidate && both.To > both.From {
+				f.Overlaps = append(f.Overlaps, Overlap{Span: both, A: a, B: b})
 			}
 		}
 	}

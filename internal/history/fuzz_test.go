@@ -22,8 +22,8 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		r := &Run{To: time.Hour, Beliefs: c.Beliefs, Timing: Timing{TTL: 5 * time.Second, Interval: 3 * time.Second}}
-		if found := r.Check(); found.Overlap != 0 {
-			t.Errorf("one candidate alone overlaps for %v", found.Overlap)
+		if found := r.Check(); len(found.Overlaps) > 0 {
+			t.Errorf("one candidate alone overlaps: %v", found.Overlaps)
 		}
 	})
 }

@@ -69,6 +69,16 @@ func (f Fault) hits(candidate string) bool { return f.Candidate == candidate }
 // overlap returns how long two spans overlap. The result is 0 or less if they do not.
 func (s Span) overlap(other Span) time.Duration { return min(s.To, other.To) - max(s.From, other.From) }
 
+// TotalLength returns the total length of spans, and counts parts that overlap once.
+func TotalLength(spans []Span) (total time.Duration) {
+	counted := time.Duration(0) // the end of what the total includes
+	for _, s := range slices.SortedFunc(slices.Values(spans), func(a, b Span) int { return cmp.Compare(a.From, b.From) }) {
+		total += max(0, s.To-max(s.From, counted))
+		counted = max(counted, s.To)
+	}
+	return total
+}
+
 // longestFree returns the length of the longest part of s that none of the others covers.
 func longestFree(s Span, others []Span) time.Duration {
 	slices.SortFunc(others, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
