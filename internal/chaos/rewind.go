@@ -157,7 +157,7 @@ func separateRewindOverlaps(run *history.Run, found *history.Findings) (overlap 
 func separateRewindOvertakings(run *history.Run) (violations []history.Overtaking, explained int) {
 	for _, o := range run.Overtaken {
 		n := slices.IndexFunc(run.Beliefs, func(b history.Belief) bool {
-			return b.Candidate == o.Candidate && b.Term == o.Term && b.From <= o.At && o.At <= b.To+beliefEndTolerance
+			return b.Candidate == o.Candidate && b.Term == o.Term && b.From <= o.At && o.At <= b.To+history.BeliefEndTolerance
 		})
 		if n >= 0 && o.At < rewindDetectedBy(run, run.Beliefs[n], o.At) {
 			explained++
@@ -167,6 +167,3 @@ func separateRewindOvertakings(run *history.Run) (violations []history.Overtakin
 	}
 	return violations, explained
 }
-
-// beliefEndTolerance is how much later than the recorded end of a belief the candidate may still have considered itself leader.
-const beliefEndTolerance = 100 * time.Millisecond

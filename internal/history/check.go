@@ -182,7 +182,7 @@ func (r *Run) cause(old Belief) (kind string, fault *Fault, unneeded bool) {
 	longest := time.Duration(0)
 	for i := range r.Faults {
 		f := &r.Faults[i]
-		if f.Ends && f.hits(old.Candidate) && f.From >= old.From && f.From <= old.To+endsWithin {
+		if f.Ends && f.hits(old.Candidate) && f.From >= old.From && f.From <= old.To+BeliefEndTolerance {
 			return f.Kind, f, false
 		}
 		if !f.hits(old.Candidate) || f.Ends {
@@ -202,8 +202,9 @@ func (r *Run) cause(old Belief) (kind string, fault *Fault, unneeded bool) {
 	return kind, fault, false
 }
 
-// endsWithin is how much later than the end of a belief the recorded start of the fault that ended it may be.
-const endsWithin = 100 * time.Millisecond
+// BeliefEndTolerance is how much later than the recorded end of a belief the candidate may still have considered itself leader, and so how
+// much later the recorded start of the fault that ended the belief may be.
+const BeliefEndTolerance = 100 * time.Millisecond
 
 // reasonDeadline is the library's reason for a lease that ran out.
 const reasonDeadline = "deadline"
