@@ -9,6 +9,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/files"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // A leader file is removed by the removal margin before the lease ends, unless the lease is renewed. The margin is a fraction of the TTL,
@@ -66,7 +67,7 @@ func (m *Maintainer) Lead(ctx context.Context, term election.Term, ttl time.Dura
 // clock. It removes the file if the lease is about to end without a renewal.
 func (m *Maintainer) update(term election.Term) error {
 	deadline := term.Deadline()
-	switch left := remaining(deadline); {
+	switch left := timeutil.Remaining(deadline); {
 	case !term.Valid():
 		return nil // the context is about to end too, and Lead then removes the file
 	case left <= m.margin:
@@ -90,7 +91,7 @@ func (m *Maintainer) write(deadline time.Time) error {
 	c := m.template
 	c.Written, c.Expiry = time.Now().Round(0).UTC(), deadline.Round(0).UTC()
 	if err := c.Write(m.path); err != nil {
-		if remaining(m.deadline) <= m.margin {
+		if timeutil.Remaining(m.deadline) <= m.margin {
 			return err
 		}
 		if !m.writeFailed {
@@ -118,7 +119,7 @@ func (m *Maintainer) removeAtEnd() error {
 			m.log.Info("Leader file removed", "path", m.path)
 			return nil
 		}
-		if errors.Is(err, errNotLeaderFile) || remaining(m.deadline) <= 0 {
+		if errors.Is(err, errNotLeaderFile) || timeutil.Remaining(m.deadline) <= 0 {
 			return fmt.Errorf("the leader file cannot be removed: %w", err)
 		}
 		time.Sleep(m.margin / updatesPerMargin)
@@ -129,12 +130,6 @@ func (m *Maintainer) removeAtEnd() error {
 // reads the two clocks one after the other.
 func sameOnBothClocks(a, b time.Time) bool {
 	return a.Sub(b).Abs() < time.Millisecond && a.Round(0).Sub(b.Round(0)).Abs() < time.Millisecond
-}
-
-// remaining returns the time until t by the monotonic clock or by the wall clock, whichever is shorter.
-func remaining(t time.Time) time.Duration {
-	now := time.Now()
-	return min(t.Sub(now), t.Round(0).Sub(now.Round(0)))
 }
 
 // Prepare reserves path for this process with a lock at path.lock, and removes a leader file that an earlier process left at path. It

@@ -8,6 +8,7 @@ import (
 
 	"github.com/natscampaign/election/internal/history"
 	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // order tells a guardian what to do. A guardian reads orders as lines of JSON; each order replaces the one before.
@@ -25,7 +26,7 @@ type order struct {
 func orderAt(at time.Time, o order) order {
 	boot, ok := lease.SinceBoot()
 	mono := history.Now()
-	left := remaining(at)
+	left := timeutil.Remaining(at)
 	o.Due, o.Wall = mono+left, at.UnixNano()
 	if ok {
 		o.Boot = boot + left

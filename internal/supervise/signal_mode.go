@@ -138,9 +138,9 @@ func (r *runner) awaitLoss(ctx context.Context, p *program, t election.Term) {
 	for ctx.Err() == nil && !p.hasExited() {
 		grace, killTime := r.graceAndKillTime()
 		end := t.Deadline()
-		untilLoss := remaining(end) - grace - killTime
+		untilLoss := timeutil.Remaining(end) - grace - killTime
 		if untilLoss <= 0 {
-			r.log.Warn("Lease is not renewed and about to end", "left", terminal.FormatDuration(remaining(end)))
+			r.log.Warn("Lease is not renewed and about to end", "left", terminal.FormatDuration(timeutil.Remaining(end)))
 			return
 		}
 		if r.setOrderFor(p, orderAt(end.Add(-grace-killTime/2), order{Group: p.pid, Target: p.pid, Signal: r.lost})) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 const (
@@ -79,7 +80,7 @@ func (s *supervision) tick(ctx context.Context) bool {
 	lease := maxDuration // time until the lease ends
 	if s.term != nil {
 		end := s.term.Deadline()
-		lease = remaining(end)
+		lease = timeutil.Remaining(end)
 		if wasDue, ago := s.guardian.setOrder(s.guardianOrder(p.pid, s.term)); wasDue && !s.guardianActed {
 			s.guardianActed = true
 			s.log.Warn("This process was stopped, and its guardian killed the program meanwhile", "group", p.pid, "ago", terminal.FormatDuration(ago))

@@ -95,10 +95,3 @@ func ttlWithRoom(room, interval time.Duration, intervalSet bool) time.Duration {
 	}
 	return ttl
 }
-
-// remaining returns the time until an instant by the stricter of the wall clock and the monotonic clock. The instant must be
-// right by both clocks, as a deadline that a term returned just now is.
-func remaining(until time.Time) time.Duration {
-	now := time.Now()
-	return min(until.Sub(now), until.Round(0).Sub(now.Round(0)))
-}

@@ -35,6 +35,13 @@ func Pause(ctx context.Context, d time.Duration) error {
 // Random returns a random duration from 0 to just below d; 0 if d is not positive.
 func Random(d time.Duration) time.Duration { return rand.N(max(d, 1)) }
 
+// Remaining returns the time until t by the monotonic clock or by the wall clock, whichever is shorter. t must be right by both clocks, as
+// a deadline that a term returned just now is.
+func Remaining(t time.Time) time.Duration {
+	now := time.Now()
+	return min(t.Sub(now), t.Round(0).Sub(now.Round(0)))
+}
+
 // Earlier returns the earlier of two times.
 func Earlier(a, b time.Time) time.Time {
 	if a.Before(b) {
