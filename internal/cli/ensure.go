@@ -17,15 +17,12 @@ import (
 func (c *Client) EnsureBucket(ctx context.Context, want election.BucketConfig) (bucket *election.Bucket, created bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*c.Timeout)
 	defer cancel()
-	bucket, err = election.OpenBucket(ctx, c.JetStream, want.Name)
+	bucket, err = c.OpenBucket(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		bucket, err = election.CreateBucket(ctx, c.JetStream, want)
 		return bucket, err == nil, AsFlagError(err)
 	}
 	if err != nil {
-		if permanent := c.PermanentError(want.Name, err); permanent != nil {
-			err = permanent
-		}
 		return nil, false, err
 	}
 	status, err := bucket.Status(ctx)
