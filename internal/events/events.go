@@ -51,7 +51,7 @@ const (
 
 // Messages of the log records of the library that are events.
 const (
-	MessageStateChanged = "State changed"
+	messageStateChanged = "State changed"
 	messageLeaderSeen   = "Leader seen"
 	messageKeyReleased  = "Key released"
 )
@@ -120,9 +120,17 @@ func (w *Writer) DroppedEvents(events int) string {
 	return string(jsonLine(Event{Time: time.Now(), Event: Dropped, Election: w.Common.Election, Name: w.Common.Name, Dropped: events}))
 }
 
-// eventOf returns the event that a log record reports. It returns false for other records.
-func (w *Writer) eventOf(r slog.Record) (Event, bool) {
-	e := Event{Time: r.Time.Round(0), Election: w.Common.Election, Name: w.Common.Name}
+// StateChange returns the State, Term and Reason of a log record that reports a change of state. It returns false for other records.
+func StateChange(r slog.Record) (Event, bool) {
+	if r.Message != messageStateChanged {
+		return Event{}, false
+	}
+	return parse(r), true
+}
+
+// parse returns an event with what the record itself says.
+func parse(r slog.Record) Event {
+	e := Event{Time: r.Time.Round(0)}
 	r.Attrs(func(a slog.Attr) bool {
 		switch v := a.Value.Resolve(); a.Key {
 		case "state":
@@ -136,10 +144,17 @@ func (w *Writer) eventOf(r slog.Record) (Event, bool) {
 		}
 		return true
 	})
+	return e
+}
+
+// eventOf returns the event that a log record reports. It returns false for other records.
+func (w *Writer) eventOf(r slog.Record) (Event, bool) {
+	e := parse(r)
+	e.Election, e.Name = w.Common.Election, w.Common.Name
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch r.Message {
-	case MessageStateChanged:
+	case messageStateChanged:
 		w.changeState(&e)
 	case messageLeaderSeen:
 		e.Event, e.State = Following, w.state

@@ -29,7 +29,7 @@ func newLogger(asJSON bool) (log *slog.Logger, events, rest *bytes.Buffer) {
 
 // logState logs a change of state as the library does.
 func logState(log *slog.Logger, to election.State, reason string, more ...any) {
-	log.Info(MessageStateChanged, append([]any{"state", to, "reason", reason}, more...)...)
+	log.Info(messageStateChanged, append([]any{"state", to, "reason", reason}, more...)...)
 }
 
 // logTerm logs one term of a candidate, from its start to its end.

@@ -51,21 +51,9 @@ func (h *historyHandler) WithGroup(name string) slog.Handler {
 // Handle logs a record. If the record says that the candidate acquired or lost the key, Handle first writes that into the
 // history.
 func (h *historyHandler) Handle(ctx context.Context, r slog.Record) error {
-	var state election.State
-	var e history.Event
-	r.Attrs(func(a slog.Attr) bool {
-		switch v := a.Value.Resolve(); a.Key {
-		case "state":
-			state, _ = v.Any().(election.State)
-		case "term":
-			e.Term, _ = v.Any().(uint64)
-		case "reason":
-			e.Reason = v.String()
-		}
-		return true
-	})
-	if r.Message == events.MessageStateChanged && e.Term != 0 {
-		switch state {
+	if change, ok := events.StateChange(r); ok && change.Term != 0 {
+		e := history.Event{Term: change.Term, Reason: change.Reason}
+		switch change.State {
 		case election.LeaderElectState:
 			e.What = history.Elected
 		case election.CandidateState:
