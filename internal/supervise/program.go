@@ -154,15 +154,11 @@ func (p *program) termination() (syscall.Signal, time.Time) {
 }
 
 // groupGone reports whether no process of the group runs any more. Call it only after the program itself has exited. It reaps
-// zombies of the group that are children of this process, and kills the group if only zombies seem to be left.
+// the orphans of this process, and kills the group if only zombies seem to be left.
 func (p *program) groupGone() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for { // if this process is process 1, it inherits orphans and must reap them
-		if pid, err := unix.Wait4(-p.pid, nil, unix.WNOHANG, nil); pid <= 0 && !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
+	ownChildren.reapOrphans()
 	switch err := unix.Kill(-p.pid, 0); {
 	case errors.Is(err, unix.ESRCH):
 		p.gone = true
