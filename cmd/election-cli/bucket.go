@@ -164,7 +164,7 @@ func (b *bucketCommand) remove(ctx context.Context, client *cli.Client) error {
 	request, cancel := context.WithTimeout(ctx, client.Timeout)
 	defer cancel()
 	err := client.JetStream.DeleteKeyValue(request, b.Bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return b.notFound(client)
 	}
 	if _, refused := errors.AsType[*jetstream.APIError](err); refused {

@@ -17,7 +17,6 @@ import (
 type metricsServer struct {
 	registry *prometheus.Registry
 	server   *http.Server
-	address  net.Addr
 }
 
 // serveMetrics listens on address, so that a wrong address is an error before the command connects.
@@ -37,7 +36,6 @@ func serveMetrics(address string, log *slog.Logger) (*metricsServer, error) {
 	m := &metricsServer{
 		registry: registry,
 		server:   &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second},
-		address:  l.Addr(),
 	}
 	go func() {
 		if err := m.server.Serve(l); err != http.ErrServerClosed {

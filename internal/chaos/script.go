@@ -101,7 +101,6 @@ func (d *Drill) injectAtInterval(ctx context.Context) error {
 	var mu sync.Mutex
 	free := allLanes
 	var running sync.WaitGroup
-	defer running.Wait()
 	ticker := time.NewTicker(d.Interval)
 	defer ticker.Stop()
 	for {

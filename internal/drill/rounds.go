@@ -17,7 +17,6 @@ import (
 type Rehearsal struct {
 	ttl      time.Duration
 	rounds   int
-	operator *cli.Client
 	bucket   *election.Bucket
 	fleet    *fleet
 	sampler  *sampler
@@ -32,7 +31,7 @@ type Rehearsal struct {
 
 func newRehearsal(c Config, operator *cli.Client, bucket *election.Bucket, f *fleet) *Rehearsal {
 	r := &Rehearsal{
-		ttl: c.TTL, rounds: c.Rounds, operator: operator, bucket: bucket, fleet: f,
+		ttl: c.TTL, rounds: c.Rounds, bucket: bucket, fleet: f,
 		sampler: newSampler(f.candidates),
 		Report: &Report{
 			TTL: c.TTL.Seconds(), Candidates: c.Candidates, Rounds: c.Rounds,

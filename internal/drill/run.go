@@ -80,7 +80,7 @@ func removeBucket(js jetstream.JetStream, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
 	err := js.DeleteKeyValue(ctx, name)
-	if err == nil || errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+	if err == nil || errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil
 	}
 	return LeftoverError{fmt.Errorf("cannot remove bucket %q of the drill: %w; remove the bucket with '%s'", name, err, cli.CommandForBucket("bucket rm", name))}
