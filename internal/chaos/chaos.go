@@ -159,7 +159,7 @@ func (d *Drill) setUp(ctx context.Context) (err error) {
 	if err := d.createStreams(ctx); err != nil {
 		return err
 	}
-	common := processes.CandidateConfig{Bucket: processes.Bucket, Key: processes.Key, Stream: processes.Stream, Subject: processes.Subject, TTL: d.TTL, StandDown: d.StandDown}
+	common := processes.CandidateConfig{StandDown: d.StandDown}
 	d.fleet, err = processes.NewCandidates(d.Candidates, d.cluster, d.folder, common, d.ReplyLoss, d.script.random, d.leaders)
 	if err != nil {
 		return err

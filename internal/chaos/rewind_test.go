@@ -86,7 +86,7 @@ func TestRecordsOfATermAfterARewindSortLaterWhateverItsNumber(t *testing.T) {
 	_, err := a.Client.JetStream.CreateStream(t.Context(), jetstream.StreamConfig{Name: processes.Stream, Subjects: []string{processes.Subject}})
 	a.Expect(err).NotTo(HaveOccurred())
 	var recorded bytes.Buffer
-	appender := &processes.Appender{Client: a.Client, Config: &processes.CandidateConfig{Name: "x", Stream: processes.Stream, Subject: processes.Subject}, History: history.NewWriter(&recorded)}
+	appender := &processes.Appender{Client: a.Client, Candidate: "x", History: history.NewWriter(&recorded)}
 	e, err := election.NewElection("x", "jobs", a.Bucket, election.WithSplay(0), election.WithStandDown(0))
 	a.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(context.Background()) }()

@@ -39,12 +39,12 @@ const (
 // leader had already sent. No lease could prevent these records.
 type Appender struct {
 	*cli.Client
-	Config  *CandidateConfig
-	History *history.Writer
-	log     *slog.Logger
-	inbox   string
-	acks    chan ack
-	term    atomic.Pointer[election.Term] // the latest term of the candidate
+	Candidate string // its name
+	History   *history.Writer
+	log       *slog.Logger
+	inbox     string
+	acks      chan ack
+	term      atomic.Pointer[election.Term] // the latest term of the candidate
 }
 
 // ack is the answer of the stream to a record.
@@ -63,8 +63,8 @@ var refusalCodes = []jetstream.ErrorCode{jetstream.JSErrCodeStreamWrongLastSeque
 
 // newAppender returns an appender. It receives acks however late they arrive, so that it also counts the late records of a term
 // that is over.
-func newAppender(s *cli.Client, c *CandidateConfig, h *history.Writer, log *slog.Logger) (*Appender, error) {
-	a := &Appender{Client: s, Config: c, History: h, log: log, inbox: nats.NewInbox(), acks: make(chan ack, 64)}
+func newAppender(s *cli.Client, candidate string, h *history.Writer, log *slog.Logger) (*Appender, error) {
+	a := &Appender{Client: s, Candidate: candidate, History: h, log: log, inbox: nats.NewInbox(), acks: make(chan ack, 64)}
 	_, err := s.Conn.Subscribe(a.inbox+".>", a.receive)
 	return a, err
 }
@@ -146,11 +146,11 @@ func (a *Appender) work(ctx context.Context, t election.Term) error {
 func (a *Appender) FindPosition(ctx context.Context, t election.Term, rewinds int) (*Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
-	s, err := a.JetStream.Stream(ctx, a.Config.Stream)
+	s, err := a.JetStream.Stream(ctx, Stream)
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.GetLastMsgForSubject(ctx, a.Config.Subject)
+	m, err := s.GetLastMsgForSubject(ctx, Subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return &Position{}, nil
 	}
@@ -179,11 +179,11 @@ func (a *Appender) FindPosition(ctx context.Context, t election.Term, rewinds in
 // term ends, append does not wait for the ack, so that a leader that shuts down releases the key at once. If the record is still on
 // its way then, the stream refuses it after the first record of a successor.
 func (a *Appender) append(ctx context.Context, t election.Term, at Position) (*Position, error) {
-	m := nats.NewMsg(a.Config.Subject)
+	m := nats.NewMsg(Subject)
 	number := strconv.FormatUint(at.number, 10)
 	m.Reply = a.inbox + "." + t.Token() + "." + number
 	m.Header.Set(HeaderToken, t.Token())
-	m.Header.Set(HeaderCandidate, a.Config.Name)
+	m.Header.Set(HeaderCandidate, a.Candidate)
 	m.Header.Set(headerNumber, number)
 	m.Header.Set(HeaderRewinds, strconv.Itoa(at.Rewinds))
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(at.Last, 10))

@@ -32,7 +32,7 @@ func TestAValidTermIsRecordedAsOvertakenWhenTheStreamHasARecordOfALaterTerm(t *t
 	_, err := a.Client.JetStream.CreateStream(t.Context(), jetstream.StreamConfig{Name: Stream, Subjects: []string{Subject}})
 	a.Expect(err).NotTo(HaveOccurred())
 	var recorded bytes.Buffer
-	appender := &Appender{Client: a.Client, Config: &CandidateConfig{Stream: Stream, Subject: Subject}, History: history.NewWriter(&recorded)}
+	appender := &Appender{Client: a.Client, History: history.NewWriter(&recorded)}
 	e, err := election.NewElection("x", "jobs", a.Bucket, election.WithSplay(0), election.WithStandDown(0))
 	a.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(context.Background()) }()

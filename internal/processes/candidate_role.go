@@ -25,11 +25,10 @@ const requestTimeout = time.Minute
 
 // CandidateConfig is the configuration of a candidate's process.
 type CandidateConfig struct {
-	Name, Bucket, Key string
-	Servers           []string // the URLs of the candidate's link
-	Stream, Subject   string   // where it appends records while it leads
-	History, Log      string   // files
-	TTL, StandDown    time.Duration
+	Name         string
+	Servers      []string // the URLs of the candidate's link
+	History, Log string   // files
+	StandDown    time.Duration
 }
 
 // runCandidate is the main function of a candidate's process. It writes the history to a file and to standard output, where
@@ -57,7 +56,7 @@ func runCandidate(ctx context.Context, line []byte, ready func()) error {
 		return err
 	}
 	defer client.Conn.Close()
-	bucket, err := client.WaitForBucket(ctx, config.Bucket, log)
+	bucket, err := client.WaitForBucket(ctx, Bucket, log)
 	if err != nil {
 		return cli.IgnoreIfDone(ctx, err)
 	}
@@ -81,12 +80,12 @@ func (c *CandidateConfig) connect(log *slog.Logger) (*cli.Client, error) {
 // campaign takes part in the election until ctx ends, appends records while the candidate leads, and writes the history. If
 // the history cannot be written, campaign returns at once: a drill cannot judge a candidate whose answers are unknown.
 func (c *CandidateConfig) campaign(ctx context.Context, client *cli.Client, bucket *election.Bucket, h *history.Writer, log *slog.Logger) error {
-	e, err := election.NewElection(c.Name, c.Key, bucket, election.WithLogger(log),
+	e, err := election.NewElection(c.Name, Key, bucket, election.WithLogger(log),
 		election.WithSplay(0), election.WithStandDown(c.StandDown))
 	if err != nil {
 		return err
 	}
-	a, err := newAppender(client, c, h, log)
+	a, err := newAppender(client, c.Name, h, log)
 	if err != nil {
 		return err
 	}

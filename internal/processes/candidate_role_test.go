@@ -48,7 +48,7 @@ func TestACandidateEndsAtOnceWhenItsHistoryCannotBeWritten(t *testing.T) {
 	a := clitest.New(t, clitest.LongTTL)
 	_, err := a.Client.JetStream.CreateStream(t.Context(), jetstream.StreamConfig{Name: Stream, Subjects: []string{Subject}})
 	a.Expect(err).NotTo(HaveOccurred())
-	c := &CandidateConfig{Name: "x", Key: "jobs", Stream: Stream, Subject: Subject}
+	c := &CandidateConfig{Name: "x"}
 	file := &disk{}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -56,7 +56,7 @@ func TestACandidateEndsAtOnceWhenItsHistoryCannotBeWritten(t *testing.T) {
 	go func() {
 		ended <- c.campaign(ctx, a.Client, a.Bucket, history.NewWriter(&errWriter{w: file}), slog.New(slog.DiscardHandler))
 	}()
-	e, err := election.NewElection("y", "jobs", a.Bucket)
+	e, err := election.NewElection("y", Key, a.Bucket)
 	a.Expect(err).NotTo(HaveOccurred())
 	leader := func() error { _, err := e.Leader(t.Context()); return err }
 	a.Eventually(leader).WithTimeout(clitest.Timeout).Should(Succeed())
