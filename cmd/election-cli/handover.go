@@ -17,7 +17,7 @@ import (
 )
 
 const resignHelp = `The command asks the leader to resign: the leader ends its work, then releases the key, and another candidate leads at once. The
-resigned leader remains a candidate, but does not campaign for one campaign interval. If no other candidate answers, there would
+resigned leader remains a candidate, but does not campaign for one campaign interval. If no other candidate is ready, there would
 be no leader for that time, so the command asks first.
 
 Example: election-cli resign scheduler
@@ -62,7 +62,7 @@ func registerHandover(app *fisk.Application, env *cli.Env) {
 	resign := &handoverCommand{Env: env}
 	cmd := app.Command("resign", "Asks a leader to resign").HelpLong(resignHelp).Action(cli.Action(resign.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&resign.key)
-	cmd.Flag("force", "Do not ask, even if no other candidate answers").UnNegatableBoolVar(&resign.force)
+	cmd.Flag("force", "Do not ask, even if no other candidate is ready").UnNegatableBoolVar(&resign.force)
 	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&resign.json)
 
 	transfer := &handoverCommand{Env: env}
@@ -114,7 +114,7 @@ func (h *handoverCommand) confirm(ctx context.Context, a *admin.Admin, leader el
 			return nil
 		}
 	}
-	return h.Confirm(ctx, h.force, fmt.Sprintf("No other candidate answers in %s: if %s resigns, there may be no leader for a while. Continue?", terminal.Printable(h.key), terminal.Printable(leader.Name)))
+	return h.Confirm(ctx, h.force, fmt.Sprintf("No other candidate is ready in %s: if %s resigns, there may be no leader for a while. Continue?", terminal.Printable(h.key), terminal.Printable(leader.Name)))
 }
 
 // notDone returns the error of a request that failed or that the leader refused.

@@ -98,13 +98,13 @@ func TestTransferToAnAbsentCandidateExits1AndKeepsTheLeader(t *testing.T) {
 	f.leader.interrupt(events.Lost, events.Released, events.Stopped)
 }
 
-func TestResignAsksOnlyIfNoOtherCandidateAnswers(t *testing.T) {
+func TestResignAsksOnlyIfNoOtherCandidateIsReady(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
 	f := startFleet(t)
 	code, _, stderr := f.run("resign", "jobs")
 	f.g.Expect(code).To(Equal(cli.ExitFailure))
-	f.g.Expect(stderr).To(And(ContainSubstring("No other candidate answers in jobs"), ContainSubstring("--force")))
+	f.g.Expect(stderr).To(And(ContainSubstring("No other candidate is ready in jobs"), ContainSubstring("--force")))
 
 	two := startCampaign(t, "-s", f.server.URL(), "--name", "web-2")
 	two.next(events.Started)
