@@ -29,6 +29,7 @@ Exit codes: 0 if the election is not paused; 2 for wrong usage and any other err
 // pauseCommand implements pause and resume.
 type pauseCommand struct {
 	*cli.Env
+	name  string
 	key   string
 	set   func(*admin.Admin, context.Context, string) error
 	state string // after the command
@@ -36,22 +37,22 @@ type pauseCommand struct {
 
 func registerPause(app *fisk.Application, env *cli.Env) {
 	for _, c := range []struct {
-		name, short, help string
-		command           *pauseCommand
+		short, help string
+		command     *pauseCommand
 	}{
-		{"pause", "Stops all candidates of an election from campaigning", pauseHelp,
-			&pauseCommand{Env: env, set: (*admin.Admin).Pause, state: "paused: its leader keeps leading, and no candidate campaigns"}},
-		{"resume", "Lets candidates campaign again", resumeHelp,
-			&pauseCommand{Env: env, set: (*admin.Admin).Resume, state: "not paused"}},
+		{"Stops all candidates of an election from campaigning", pauseHelp,
+			&pauseCommand{Env: env, name: "pause", set: (*admin.Admin).Pause, state: "paused: its leader keeps leading, and no candidate campaigns"}},
+		{"Lets candidates campaign again", resumeHelp,
+			&pauseCommand{Env: env, name: "resume", set: (*admin.Admin).Resume, state: "not paused"}},
 	} {
-		cmd := app.Command(c.name, c.short).HelpLong(c.help).Action(cli.Action(c.command.run))
+		cmd := app.Command(c.command.name, c.short).HelpLong(c.help).Action(cli.Action(c.command.run))
 		cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.command.key)
 	}
 }
 
 // run pauses or resumes the election.
 func (p *pauseCommand) run(ctx context.Context) error {
-	v, err := look.Open(ctx, p.Env, "pause")
+	v, err := look.Open(ctx, p.Env, p.name)
 	if err != nil {
 		return cli.InterruptedOr(ctx, err)
 	}
