@@ -63,7 +63,7 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	add.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&b.json)
 
 	info := &infoCommand{Env: env}
-	show := cmd.Command("info", "Describes the bucket, like info").HelpLong(infoHelp).Action(cli.Action(info.run))
+	show := cmd.Command("info", "Describes the bucket, like info").HelpLong(bucketInfoHelp).Action(cli.Action(info.run))
 	show.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&info.json)
 
 	rm := cmd.Command("rm", "Removes the bucket and all elections in it").HelpLong(bucketRmHelp).Action(cli.Action(b.rm))

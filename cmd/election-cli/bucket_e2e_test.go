@@ -108,7 +108,7 @@ func TestBucketInfoExits1IfElectionsDoNotWorkInTheBucket(t *testing.T) {
 	}
 	g.Expect(fields["republish"]).To(HavePrefix("election.SOME."))
 	for field := range fields {
-		g.Expect(infoHelp).To(ContainSubstring(`"`+field+`"`), "documented in the help")
+		g.Expect(bucketInfoHelp).To(ContainSubstring(`"`+field+`"`), "documented in the help")
 	}
 	g.Expect(stdout).NotTo(ContainSubstring("reconnect"), "no candidate uses this connection")
 

@@ -16,21 +16,35 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-const infoHelp = `Without KEY the command describes the bucket: its replicas, the leader of each election, and each problem with its fix. The tests take
+const (
+	infoHelp = `Without KEY the command describes the bucket: its replicas, the leader of each election, and each problem with its fix. The tests take
 some seconds if permissions are missing. The command writes nothing.
 
 Example: election-cli info scheduler
 
-Without KEY, --json writes one object: "bucket", "server", "created", "ttl_s", "history", "storage", "replicas", "markers_ttl_s" (0
-if the server writes no expiry markers), "republish" (the subject), "bytes", "consumers", "cluster", "peers" (each with "name",
-"leader", "current", "offline", "lag", "seen_s"), "elections" (as in 'ls --json'), "paused" (the keys of paused elections) and
-"findings" (each with "code", "severity", "message", "fix").
+Without KEY, --json writes one object: ` + bucketFields + `.
 
 With KEY the command describes one election, and --json writes one object: "key", "bucket", and "leader", which is null or an
 object: ` + look.HolderHelp + `.
 
 Times are by the server's clock, except "since" and "started", which are by the leader's clock. The exit code is 1 if nobody leads
 the election KEY or, without KEY, if elections do not work in this bucket or are not safe.`
+
+	bucketInfoHelp = `The description has the bucket's replicas, the leader of each election, and each problem with its fix. The tests take some seconds if
+permissions are missing. The command writes nothing.
+
+Example: election-cli bucket info --bucket TEST_ELECTION
+
+With --json the result is one object: ` + bucketFields + `.
+
+Times are by the server's clock, except "since" and "started", which are by the leader's clock. The exit code is 1 if elections do not
+work in this bucket or are not safe.`
+
+	bucketFields = `"bucket", "server", "created", "ttl_s", "history", "storage", "replicas", "markers_ttl_s" (0
+if the server writes no expiry markers), "republish" (the subject), "bytes", "consumers", "cluster", "peers" (each with "name",
+"leader", "current", "offline", "lag", "seen_s"), "elections" (as in 'ls --json'), "paused" (the keys of paused elections) and
+"findings" (each with "code", "severity", "message", "fix")`
+)
 
 // infoCommand implements info and bucket info.
 type infoCommand struct {
