@@ -65,7 +65,7 @@ func (r *Report) complete(rehearsal *Rehearsal) {
 		r.Terms = append(r.Terms, t.Number)
 	}
 	if t, found := firstOutOfOrder(s.terms); found {
-		r.termsOutOfOrder = fmt.Sprintf("term %d of %s led after a term with a larger number", t.Number, t.Key)
+		r.termsOutOfOrder = fmt.Sprintf("term %d of %s led after a term with a number at least as large", t.Number, t.Key)
 	}
 	r.OverlapMS = int64(math.Ceil(float64(s.overlap) / float64(time.Millisecond)))
 	r.Samples, r.LongestGapMS = s.samples, s.maxGap.Milliseconds()
