@@ -15,6 +15,7 @@ import (
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/events"
 	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/supervise"
 )
 
 func TestUntrustedRecordsArePrintableInAllOutput(t *testing.T) {
@@ -48,7 +49,7 @@ func TestUntrustedRecordsArePrintableInAllOutput(t *testing.T) {
 				clitest.ParseMetrics(f, stdout)
 			}
 			if args[0] != "check" {
-				f.Expect(code).To(BeElementOf(cli.ExitOK, cli.ExitNegative, exitTimeout), "%s: %s", what, stderr)
+				f.Expect(code).To(BeElementOf(cli.ExitOK, cli.ExitNegative, supervise.ExitTimedOut), "%s: %s", what, stderr)
 			}
 			if !slices.Contains(line, "KEY") {
 				break // the command line has no key

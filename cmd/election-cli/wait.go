@@ -12,12 +12,10 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/supervise"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/observe"
 )
-
-// exitTimeout is the exit code after --max-wait, the same as that of timeout(1).
-const exitTimeout = 124
 
 const waitHelp = `The command ends as soon as a candidate leads and its leadership counts; with --leader, as soon as NAME leads; with --vacant, as soon
 as the key has no holder, even for a moment. It waits for an unreachable server. A bare name, which candidates of Choria write,
@@ -81,7 +79,7 @@ func (c *waitCommand) run(ctx context.Context) error {
 	defer fail(nil)
 	if c.maxWait > 0 {
 		defer time.AfterFunc(c.maxWait, func() {
-			fail(&cli.ExitError{Code: exitTimeout, Message: fmt.Sprintf("%s did not %s within %v", c.key, c.condition(), c.maxWait)})
+			fail(&cli.ExitError{Code: supervise.ExitTimedOut, Message: fmt.Sprintf("%s did not %s within %v", c.key, c.condition(), c.maxWait)})
 		}).Stop()
 	}
 	err := c.wait(ctx, fail)

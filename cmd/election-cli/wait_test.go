@@ -9,6 +9,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/supervise"
 )
 
 func TestWaitEndsAtOnceIfTheConditionHolds(t *testing.T) {
@@ -80,11 +81,11 @@ func TestWaitExits124AfterMaxWait(t *testing.T) {
 		"nobody-there did not get a leader within 300ms":   {"nobody-there"},
 	} {
 		code, stdout, stderr := f.run(append([]string{"wait", "--max-wait", "300ms"}, args...)...)
-		f.Expect([]any{code, stdout}).To(Equal([]any{exitTimeout, ""}), stderr)
+		f.Expect([]any{code, stdout}).To(Equal([]any{supervise.ExitTimedOut, ""}), stderr)
 		f.Expect(stderr).To(ContainSubstring(want))
 	}
 	code, _, stderr := runInProcess("wait", "jobs", "--max-wait", "300ms", "-s", "nats://127.0.0.1:1")
-	f.Expect(code).To(Equal(exitTimeout), stderr)
+	f.Expect(code).To(Equal(supervise.ExitTimedOut), stderr)
 }
 
 func TestWaitExits130WhenInterrupted(t *testing.T) {
