@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -124,7 +126,7 @@ func (p *processFlags) register(cmd *fisk.CmdClause) {
 func (p *processFlags) check() error {
 	var problems []error
 	if !p.on {
-		for _, name := range []string{"for", "fault", "every", "lose-replies", "stand-down", "seed", "keep"} {
+		for _, name := range slices.Sorted(maps.Keys(p.set)) {
 			if *p.set[name] {
 				problems = append(problems, fmt.Errorf("--%s requires --processes: give both, or leave --%[1]s out", name))
 			}
