@@ -18,16 +18,6 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// runBinary runs the built binary to its end, and kills it after a timeout.
-func runBinary(t *testing.T, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	cmd, out, errs := command(t, args...)
-	NewWithT(t).Expect(cmd.Start()).To(Succeed())
-	defer time.AfterFunc(2*clitest.Timeout, func() { _ = cmd.Process.Kill() }).Stop()
-	_ = cmd.Wait()
-	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
-}
-
 func TestBucketAddCreatesABucketForElections(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)

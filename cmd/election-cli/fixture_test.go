@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"os/exec"
 	"testing"
 	"time"
@@ -13,24 +12,24 @@ import (
 	"github.com/natscampaign/election/internal/clitest"
 )
 
-// command returns the built binary with arguments, for the server of the fixture if it has one.
+// withServer adds the server of the fixture to arguments, if it has one.
+func (f *fixture) withServer(args []string) []string {
+	if f.Server == nil {
+		return args
+	}
+	return append(args, "-s", f.Server.URL())
+}
+
+// command returns the built binary with arguments, for the server of the fixture.
 func (f *fixture) command(args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	f.T.Helper()
-	if f.Server != nil {
-		args = append(args, "-s", f.Server.URL())
-	}
-	return command(f.T, args...)
+	return command(f.T, f.withServer(args)...)
 }
 
 // run runs the built binary against the server to its end.
 func (f *fixture) run(args ...string) (code int, stdout, stderr string) {
 	f.T.Helper()
-	cmd, out, errs := f.command(args...)
-	if err := cmd.Run(); err != nil {
-		var exit *exec.ExitError
-		f.Expect(errors.As(err, &exit)).To(BeTrue(), "%v", err)
-	}
-	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+	return runBinary(f.T, f.withServer(args)...)
 }
 
 // read runs the built binary with --json, expects the exit code, and decodes stdout.

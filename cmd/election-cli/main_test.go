@@ -8,11 +8,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/supervise"
 )
@@ -74,6 +76,16 @@ func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes
 		}
 	})
 	return cmd, stdout, stderr
+}
+
+// runBinary runs the built binary to its end, and kills it after a timeout.
+func runBinary(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	cmd, out, errs := command(t, args...)
+	NewWithT(t).Expect(cmd.Start()).To(Succeed())
+	defer time.AfterFunc(2*clitest.Timeout, func() { _ = cmd.Process.Kill() }).Stop()
+	_ = cmd.Wait()
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
 // runInProcess runs a command line in this process.

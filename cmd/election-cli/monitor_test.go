@@ -52,9 +52,7 @@ func TestCheckAndInfoNeedOnlyReadPermissions(t *testing.T) {
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
 	monitor := func(args ...string) (int, string, string) {
-		cmd, stdout, stderr := command(t, append(args, "-s", s.ClientURL(), "--user", "monitor", "--password", "m")...)
-		_ = cmd.Run()
-		return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
+		return runBinary(t, append(args, "-s", s.ClientURL(), "--user", "monitor", "--password", "m")...)
 	}
 	code, stdout, stderr := monitor("check", "jobs", "--format", "nagios")
 	f.Expect(code).To(Equal(2), stderr)
