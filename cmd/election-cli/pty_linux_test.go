@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,15 +21,20 @@ import (
 func pty(t *testing.T) (user, terminal *os.File) {
 	t.Helper()
 	g := NewWithT(t)
-	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Skip("this system has no pseudo-terminals: ", err)
 	}
 	t.Cleanup(func() { _ = user.Close() })
-	g.Expect(unix.IoctlSetPointerInt(int(user.Fd()), unix.TIOCSPTLCK, 0)).To(Succeed())
-	n, err := unix.IoctlGetInt(int(user.Fd()), unix.TIOCGPTN)
+	raw, err := user.SyscallConn() // a file whose Fd was called has no deadlines
 	g.Expect(err).NotTo(HaveOccurred())
-	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	var n int
+	g.Expect(raw.Control(func(fd uintptr) {
+		g.Expect(unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0)).To(Succeed())
+		n, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+	})).To(Succeed())
+	g.Expect(err).NotTo(HaveOccurred())
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _ = terminal.Close() })
 	return user, terminal

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,22 +26,8 @@ type userTerminal struct {
 // onTerminal starts a call of run on a new terminal, and returns the user's end.
 func (w *invocation) onTerminal() userTerminal {
 	w.t.Helper()
-	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		w.t.Skip("there are no terminals here:", err)
-	}
-	w.t.Cleanup(func() { _ = user.Close() })
-	raw, err := user.SyscallConn()
-	w.g.Expect(err).NotTo(HaveOccurred())
-	var number int
-	w.g.Expect(raw.Control(func(fd uintptr) {
-		w.g.Expect(unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0)).To(Succeed())
-		number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
-	})).To(Succeed())
-	w.g.Expect(err).NotTo(HaveOccurred())
-	tty, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
-	w.g.Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = tty.Close() }()
+	user, tty := pty(w.t)
+	defer func() { _ = tty.Close() }() // so that the user's end notices when the call ends
 	w.cmd.Stdin, w.cmd.Stdout, w.cmd.Stderr = tty, tty, tty
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	w.g.Expect(w.cmd.Start()).To(Succeed())
