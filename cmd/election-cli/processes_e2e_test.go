@@ -90,10 +90,10 @@ func TestALeaderWithPermissionToWriteKeepsLeadingWithoutItsOtherPermissions(t *t
 }
 
 // drillThatLeads starts a drill that keeps its files in the given folder, and returns when a candidate leads.
-func drillThatLeads(t *testing.T, temp string) (cmd *exec.Cmd, stdout *bytes.Buffer, progress <-chan string) {
+func drillThatLeads(t *testing.T, temp string, flags ...string) (cmd *exec.Cmd, stdout *bytes.Buffer, progress <-chan string) {
 	t.Helper()
 	g := NewWithT(t)
-	cmd, stdout, _ = command(t, "drill", "--processes", "--ttl", "2s", "--candidates", "2")
+	cmd, stdout, _ = command(t, append([]string{"drill", "--processes", "--ttl", "2s", "--candidates", "2"}, flags...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 	progress, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
 	g.Expect(err).NotTo(HaveOccurred())
