@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"bytes"
-	"context"
 	"testing"
 	"time"
 
@@ -87,12 +86,7 @@ func TestRecordsOfATermAfterARewindSortLaterWhateverItsNumber(t *testing.T) {
 	a.Expect(err).NotTo(HaveOccurred())
 	var recorded bytes.Buffer
 	appender := &processes.Appender{Client: a.Client, Candidate: "x", History: history.NewWriter(&recorded)}
-	e, err := election.NewElection("x", "jobs", a.Bucket, election.WithSplay(0), election.WithStandDown(0))
-	a.Expect(err).NotTo(HaveOccurred())
-	go func() { _ = e.Start(context.Background()) }()
-	defer clitest.Shutdown(t, e)
-	a.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
-	led, _ := e.Term()
+	led := a.StartLeader()
 	before := election.Term{BucketCreated: led.BucketCreated, Number: led.Number + 6}
 	_, err = a.Client.JetStream.PublishMsg(t.Context(), &nats.Msg{Subject: processes.Subject, Header: nats.Header{processes.HeaderToken: {before.Token()}, processes.HeaderCandidate: {"y"}}})
 	a.Expect(err).NotTo(HaveOccurred())
