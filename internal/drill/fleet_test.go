@@ -1,16 +1,7 @@
 package drill
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
-	"net"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -21,31 +12,15 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/natstest"
 )
-
-// certificate returns a self-signed certificate for the loopback interface, and a file with that certificate as the authority.
-func certificate(t *testing.T) (tls.Certificate, string) {
-	t.Helper()
-	g := NewWithT(t)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	g.Expect(err).NotTo(HaveOccurred())
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.ParseIP(embedded.Loopback)},
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	g.Expect(err).NotTo(HaveOccurred())
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	g.Expect(os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600)).To(Succeed())
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
-}
 
 func TestTheDrillCanCutLinksThatUseTLSAndPasswords(t *testing.T) {
 	if testing.Short() {
 		t.Skip("leases run out in real time: not with -short")
 	}
 	g := NewWithT(t)
-	cert, ca := certificate(t)
+	cert, ca := natstest.Certificate(t)
 	s, err := server.NewServer(&server.Options{
 		Host: embedded.Loopback, Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
 		Username: "u", Password: "p", TLS: true, TLSTimeout: clitest.Timeout.Seconds(),

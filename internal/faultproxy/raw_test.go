@@ -1,13 +1,8 @@
 package faultproxy_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"io"
-	"math/big"
 	"net"
 	"runtime"
 	"strings"
@@ -245,7 +240,7 @@ func TestClosingWhileTheSenderWaitsForRoomLeavesNoGoroutine(t *testing.T) {
 
 func TestTLSPassesAndCanBeCut(t *testing.T) {
 	g := NewWithT(t)
-	cert := selfSigned(t)
+	cert, _ := natstest.Certificate(t)
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = listener.Close() }()
@@ -301,15 +296,4 @@ func TestLinkCarriesRealTCPToAServer(t *testing.T) {
 	g.Expect(nc.FlushTimeout(100 * time.Millisecond)).To(MatchError(nats.ErrTimeout))
 	l.Heal()
 	g.Eventually(func() error { return nc.FlushTimeout(time.Second) }, 10*time.Second).Should(Succeed())
-}
-
-func selfSigned(t *testing.T) tls.Certificate {
-	t.Helper()
-	g := NewWithT(t)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	g.Expect(err).NotTo(HaveOccurred())
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	g.Expect(err).NotTo(HaveOccurred())
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
