@@ -80,16 +80,17 @@ func (f *runFixture) earliestExpiry(ttl time.Duration) time.Duration {
 }
 
 // TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut uses no stand-down, so that the second host leads as soon as the server has
-// expired the key. The programs cannot overlap only because the first is dead before its lease ends, although it ignores TERM.
+// expired the key. The programs cannot overlap only because the first is dead before its lease ends, although it ignores TERM. The stop
+// timeout, which is over at the end of each episode, is longer than the time from TERM to the end of a lease.
 func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	f := newRunFixture(t, 2*time.Second)
+	f := newRunFixture(t, 2*time.Second, "--stop-timeout", "1s")
 	self, err := os.Executable()
 	f.g.Expect(err).NotTo(HaveOccurred())
 	var shortest, longest time.Duration
 	for i := range *episodes {
-		f := &runFixture{t: t, g: f.g, url: f.url, bucket: f.bucket, folder: t.TempDir()}
+		f := &runFixture{t: t, g: f.g, url: f.url, bucket: f.bucket, folder: t.TempDir(), flags: f.flags}
 		link, err := processes.OpenLink([]string{strings.TrimPrefix(f.url, "nats://")}, 0, nil)
 		f.g.Expect(err).NotTo(HaveOccurred())
 		one, two := f.prepareWithServer(link.URLs()[0], "jobs", "--", self), f.prepare("jobs", "--", self)
