@@ -113,6 +113,6 @@ func TestARefusalOfTheServerIsNamedWhereItMattersAndNowhereElse(t *testing.T) {
 	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stderr).To(HaveSuffix("the server does not permit this user to publish to $JS.API.DIRECT.GET.KV_LEADER_ELECTION.$KV.LEADER_ELECTION.jobs\n"))
 	code, stderr = run("monitor", "wait", "jobs", "--max-wait", "500ms")
-	g.Expect(code).To(Equal(exitTimeout))
+	g.Expect(code).To(Equal(supervise.ExitTimedOut))
 	g.Expect(stderr).To(ContainSubstring("WARN   The server does not permit this user to publish to $JS.API.CONSUMER.CREATE.KV_LEADER_ELECTION."))
 }

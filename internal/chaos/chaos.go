@@ -17,6 +17,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/history"
 	"github.com/natscampaign/election/internal/processes"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeline"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -71,7 +72,7 @@ func New(c Config) *Drill {
 
 // timing returns the durations of the candidates: the library's defaults, except for the stand-down.
 func (d *Drill) timing() history.Timing {
-	return history.Timing{TTL: d.TTL, Interval: d.TTL * 3 / 4, Margin: max(50*time.Millisecond, d.TTL/50), StandDown: d.StandDown}
+	return history.Timing{TTL: d.TTL, Interval: settings.DefaultInterval(d.TTL), Margin: settings.DefaultMargin(d.TTL), StandDown: d.StandDown}
 }
 
 // logf writes a line of progress.

@@ -13,15 +13,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/processes"
 	"github.com/natscampaign/election/internal/record"
 )
 
 // forgeInterval is the time between two forged changes.
 const forgeInterval = 5 * time.Millisecond
-
-// headerOperation is the header that marks a deletion in a bucket.
-const headerOperation = "KV-Operation"
 
 // forger creates changes of the key that a stranger publishes.
 type forger struct {
@@ -45,8 +43,8 @@ var forgeries = []forgery{
 	func(f *forger) *nats.Msg { return f.removal(jetstream.MarkerReasonHeader, "MaxAge") },
 	func(f *forger) *nats.Msg { return f.removal(jetstream.MarkerReasonHeader, "Remove") },
 	func(f *forger) *nats.Msg { return f.removal(jetstream.MarkerReasonHeader, "Purge") },
-	func(f *forger) *nats.Msg { return f.removal(headerOperation, "DEL") },
-	func(f *forger) *nats.Msg { return f.removal(headerOperation, "PURGE") },
+	func(f *forger) *nats.Msg { return f.removal(kv.HeaderOperation, "DEL") },
+	func(f *forger) *nats.Msg { return f.removal(kv.HeaderOperation, "PURGE") },
 	func(f *forger) *nats.Msg { return f.change(f.newest.Revision()+1, f.record(byNonexistentCandidate)) },
 	func(f *forger) *nats.Msg {
 		return f.change(f.newest.Revision()+1<<40, f.record(byNonexistentCandidate))
@@ -122,7 +120,7 @@ func (f *forger) replay(entry jetstream.KeyValueEntry) *nats.Msg {
 	m := f.change(entry.Revision(), entry.Value())
 	m.Header.Set(jetstream.TimeStampHeaer, entry.Created().UTC().Format(time.RFC3339Nano))
 	if entry.Operation() == jetstream.KeyValueDelete {
-		m.Header.Set(headerOperation, "DEL")
+		m.Header.Set(kv.HeaderOperation, "DEL")
 	}
 	return m
 }

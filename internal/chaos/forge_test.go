@@ -14,6 +14,7 @@ import (
 
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/processes"
 )
 
@@ -59,7 +60,7 @@ func TestForgedChangesLookLikeChangesThatTheServerRepublishes(t *testing.T) {
 		var record clitest.Record
 		switch _ = json.Unmarshal(m.Data, &record); {
 		case len(m.Data) == 0:
-			seen["removal "+m.Header.Get(jetstream.MarkerReasonHeader)+m.Header.Get(headerOperation)]++
+			seen["removal "+m.Header.Get(jetstream.MarkerReasonHeader)+m.Header.Get(kv.HeaderOperation)]++
 			a.Expect(m.Header.Get(jetstream.SequenceHeader)).To(Equal("3"))
 		case string(m.Data) == string(first.Data):
 			seen["replay"]++

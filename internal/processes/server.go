@@ -15,6 +15,7 @@ import (
 
 	"github.com/natscampaign/election/internal/embedded"
 	"github.com/natscampaign/election/internal/history"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 // Server is one server of a drill. Its process may be down; its data remains.
@@ -64,10 +65,7 @@ func (s *Server) readOutput(out io.Reader) {
 		case caughtUpLine:
 			s.setCaughtUp(true)
 		case reloadedLine:
-			select {
-			case s.reloaded <- struct{}{}:
-			default:
-			}
+			wakeup.Send(s.reloaded)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 // program is one run of the program, in a process group of its own, whose number is the program's process number.
@@ -136,10 +137,7 @@ func (p *program) terminate(s syscall.Signal) {
 	p.mu.Lock()
 	if p.termSignal == 0 {
 		p.termSignal, p.terminated = s, time.Now()
-		select {
-		case p.onTermination <- struct{}{}:
-		default:
-		}
+		wakeup.Send(p.onTermination)
 	}
 	p.mu.Unlock()
 	p.signalGroup(s)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/settings"
 )
 
 const (
@@ -16,8 +17,6 @@ const (
 	// maxRetryTime is enough for an attempt to renew that fails after the longest possible time, the pause after it, and a
 	// second attempt that succeeds.
 	maxRetryTime = 3 * time.Second
-	// minRoom is the least room that the library accepts between the next renewal and the end of the lease.
-	minRoom = 100 * time.Millisecond
 )
 
 // leaseTimes is how the TTL of a bucket is divided. The package documentation has the drawing; the retry time is what the
@@ -31,12 +30,12 @@ type leaseTimes struct {
 // divideLease divides the given TTL. It refuses a grace that leaves too little time to retry a renewal, and names values that
 // fit. It does not refuse a TTL or an interval that elections cannot have: the library refuses those, with its own error.
 func (r *Config) divideLease(ttl time.Duration) (leaseTimes, error) {
-	t := leaseTimes{ttl: ttl, margin: marginOf(ttl), interval: ttl * 3 / 4}
+	t := leaseTimes{ttl: ttl, margin: settings.DefaultMargin(ttl), interval: settings.DefaultInterval(ttl)}
 	if r.IntervalSet {
 		t.interval = r.Interval
 	}
 	room := ttl - t.margin - t.interval
-	if cli.CheckTTL(ttl) != nil || room < minRoom {
+	if cli.CheckTTL(ttl) != nil || room < settings.MinRoom {
 		t.grace = r.Grace
 		return t, nil
 	}
@@ -66,14 +65,11 @@ func (r *Config) stopTimeout() time.Duration {
 	return max(defaultStopTimeout, r.Grace)
 }
 
-// marginOf returns the library's default lease margin.
-func marginOf(ttl time.Duration) time.Duration { return max(50*time.Millisecond, ttl/50) }
-
 // roomForGrace returns the smallest room in which a grace fits. It inverts the arithmetic of divideLease.
 func roomForGrace(grace time.Duration) time.Duration {
 	switch {
 	case grace <= maxKillTime/2: // the kill time is a third of the room, and the retry time a half
-		return max(6*grace, minRoom)
+		return max(6*grace, settings.MinRoom)
 	case grace <= maxRetryTime-maxKillTime: // the kill time is at its maximum
 		return 2 * (grace + maxKillTime)
 	}
@@ -86,9 +82,9 @@ func ttlWithRoom(room, interval time.Duration, intervalSet bool) time.Duration {
 	ttl := time.Second
 	for ttl < time.Hour {
 		if !intervalSet {
-			interval = ttl * 3 / 4
+			interval = settings.DefaultInterval(ttl)
 		}
-		if ttl-marginOf(ttl)-interval >= room {
+		if ttl-settings.DefaultMargin(ttl)-interval >= room {
 			break
 		}
 		ttl += time.Second

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/settings"
 )
 
 func TestGraceLeavesTimeToRetryARenewalAndToKillTheProgram(t *testing.T) {
@@ -38,7 +40,7 @@ func TestSuggestionsForAGraceThatDoesNotFitAreAccepted(t *testing.T) {
 			}
 			_, err := r.divideLease(ttlWithRoom(roomForGrace(grace), 0, false))
 			g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)
-			if interval := ttl - marginOf(ttl) - roomForGrace(grace); interval > 10*time.Millisecond {
+			if interval := ttl - settings.DefaultMargin(ttl) - roomForGrace(grace); interval > 10*time.Millisecond {
 				r.Interval, r.IntervalSet = interval, true
 				_, err = r.divideLease(ttl)
 				g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)

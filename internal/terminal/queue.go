@@ -6,6 +6,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 const (
@@ -64,12 +66,7 @@ func (q *Queue) Close() {
 	}
 }
 
-func (q *Queue) signal() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
+func (q *Queue) signal() { wakeup.Send(q.wake) }
 
 func (q *Queue) run() {
 	defer close(q.done)
