@@ -165,6 +165,7 @@ func (m *mixedFleet) disturb(leader *member, how string) {
 }
 
 func TestCandidatesOfChoriaAndOursNeverLeadTogether(t *testing.T) {
+	natstest.SkipIfShort(t)
 	terms := unlessShort(100, 24)
 	for name, c := range map[string]struct {
 		candidate func(*fleet, string, ...election.Option) *candidate

@@ -163,6 +163,7 @@ func TestForgedNotificationMovesNoLeadership(t *testing.T) {
 }
 
 func TestForgedNotificationsCostThreeReadsAndThenOnePerTTL(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, forge := range forgeries {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {

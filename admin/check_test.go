@@ -214,6 +214,7 @@ func TestCheckNamesWhatIsWrongWithTheStreamAndItsReplicas(t *testing.T) {
 }
 
 func TestCheckRefusesWhatStartRefuses(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, change := range map[string]func(*jetstream.KeyValueConfig){
 		"fit": withoutMarkers, "history": func(cfg *jetstream.KeyValueConfig) { cfg.History = 2 },
 		"no TTL": func(cfg *jetstream.KeyValueConfig) { cfg.TTL = 0 }, "short": func(cfg *jetstream.KeyValueConfig) { cfg.TTL = time.Second - 1 },

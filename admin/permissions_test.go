@@ -128,6 +128,7 @@ const leastPermissions = `authorization: { users: [
 ] }, no_auth_user: admin`
 
 func TestCandidatesThatMayNotReadTakeOverWithinWhatCheckForecasts(t *testing.T) {
+	natstest.SkipIfShort(t)
 	const short = 2 * time.Second
 	for _, c := range []struct{ connected, compatible bool }{{true, false}, {false, false}, {true, true}, {false, true}} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {

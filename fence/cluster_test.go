@@ -49,6 +49,7 @@ func (g *ground) stepDown() {
 }
 
 func TestAllConcurrentWritesToAReplicatedStreamSucceed(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := newGround(t, unhurried, atomic)
 	term := g.rival("a")
 	bucket, err := g.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bucketName, Replicas: 3})
@@ -125,6 +126,7 @@ func TestNewerLeaderBeginsItsEpochRightAfterAStepDownAndShutsOutTheOlder(t *test
 }
 
 func TestRevisionsAreCheckedOnAReplicatedBucketAsOnASingleOne(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := newGround(t, unhurried)
 	term := g.rival("a")
 	for _, allow := range []bool{false, true} {

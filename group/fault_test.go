@@ -15,6 +15,7 @@ import (
 )
 
 func TestNothingMovesWhileNobodyComesOrGoes(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, change := range map[string]func(*jetstream.KeyValueConfig){"expiries announced": republished, "nothing announced": withoutMarkers} {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestSingleMemberLeadsAll(t *testing.T) {
@@ -63,6 +65,7 @@ func TestMemberThatLeavesHandsOverBeforeItIsGone(t *testing.T) {
 }
 
 func TestMemberWithManyKeysLeavesWithoutDelay(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) { // more keys per member than a process hands over at a time
 		keys := keysOf(240)
 		if testing.Short() {

@@ -99,6 +99,7 @@ func TestWaiterAcquiresTheLockMillisecondsAfterUnlock(t *testing.T) {
 }
 
 func TestEachWaiterAcquiresTheLockHoweverManyArriveLater(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		const turns = 600
 		var taken [4]int
@@ -129,6 +130,7 @@ func TestEachWaiterAcquiresTheLockHoweverManyArriveLater(t *testing.T) {
 }
 
 func TestWaiterAcquiresTheLockMillisecondsAfterUnlockHoweverManyHaveGivenUp(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		a, _ := locked(e, "a")
 		hasty, _ := newMutex(e, "hasty")

@@ -17,6 +17,7 @@ import (
 )
 
 func TestLocksOfAProcessCostItsOtherElectionsNothing(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		const other = "service"
 		connect := func(name string) (*mutex.Mutex, *faultproxy.Link) {

@@ -19,6 +19,7 @@ import (
 )
 
 func TestObserverLosesNoChangeOverARestartOfTheServer(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, connected := range map[string]bool{"with its connection": true, "without": false} {
 		for what, keys := range patterns {
 			t.Run(name+", "+what, func(t *testing.T) {
@@ -143,6 +144,7 @@ func TestObserverThatEndsAsItBeginsLeavesNothingBehind(t *testing.T) {
 }
 
 func TestReaderThatFallsBehindGetsTheLatestStateOfEachKeyAtLast(t *testing.T) {
+	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleet) {
 		events, err := observer(f, f.Bucket).Observe(f.Context())
 		f.Expect(err).NotTo(HaveOccurred())

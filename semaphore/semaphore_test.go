@@ -51,6 +51,7 @@ func full(e *sessiontest.Env) []*semaphore.Slot {
 }
 
 func TestAtMostAllSlotsAreHeldAndEachWaiterAcquiresOne(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		const processes = 6
 		var holding, most atomic.Int64

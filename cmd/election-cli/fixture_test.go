@@ -43,4 +43,8 @@ func (f *fixture) read(code int, into any, args ...string) {
 // fixture is a server with a bucket, and runs the built binary against the server.
 type fixture struct{ *clitest.Fixture }
 
-func newFixture(t *testing.T, ttl time.Duration) *fixture { return &fixture{clitest.New(t, ttl)} }
+func newFixture(t *testing.T, ttl time.Duration) *fixture {
+	t.Helper()
+	skipIfShort(t)
+	return &fixture{clitest.New(t, ttl)}
+}

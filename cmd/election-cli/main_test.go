@@ -61,9 +61,19 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, err
 })
 
-// command returns the built binary with arguments. The process does not outlive the test.
+// skipIfShort skips a test that runs the built binary, with -short.
+func skipIfShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it runs the built binary: not with -short")
+	}
+}
+
+// command returns the built binary with arguments. The process does not outlive the test. It skips the
+// test with -short.
 func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	t.Helper()
+	skipIfShort(t)
 	path, err := binary()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	cmd = exec.Command(path, args...)

@@ -181,3 +181,11 @@ func ToKey(key string) func(faultproxy.Message) bool {
 	subject := kv.Subject(BucketName, key)
 	return func(m faultproxy.Message) bool { return m.Subject == subject }
 }
+
+// SkipIfShort skips a test that takes much time, with -short.
+func SkipIfShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes much time: not with -short")
+	}
+}

@@ -145,7 +145,7 @@ func TestTheChartCoversTheObservedTime(t *testing.T) {
 func TestTheHistoryIsBounded(t *testing.T) {
 	g := NewWithT(t)
 	p := pageWith("jobs")
-	for range 10_000 {
+	for range 2 * historyLength {
 		p.history.add(eventOf(observe.Elected, "web-1", 0))
 	}
 	h, _ := p.history.snapshot()
