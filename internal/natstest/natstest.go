@@ -83,7 +83,7 @@ func emptyPools() {
 
 // testsPerProcessor is how many tests that may run in parallel do, for each processor: they wait for leases and for servers most of the
 // time.
-const testsPerProcessor = 4
+const testsPerProcessor = 6
 
 // VerifyTestMain runs the tests of a package and fails if they leave goroutines behind. It ignores the server's clock for
 // file access times, which stays registered if a server is shut down while it opens a store.
