@@ -32,8 +32,11 @@ func (r *run) lead(ctx context.Context, t *activeTerm) (finished bool, err error
 	r.update(func(s *snapshot) { s.term = t })
 	r.listener.RecordAttempts(true)
 	defer context.AfterFunc(ctx, func() { t.end(ReasonStopped) })()
-
-	r.keep(ctx, t)
+	if ctx.Err() == nil { // else the key was won by a campaign that was under way, and no other candidate should see it led
+		r.keep(ctx, t)
+	} else {
+		t.end(ReasonStopped)
+	}
 	if t.led {
 		r.losses.Add(1)
 	}

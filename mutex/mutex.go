@@ -84,8 +84,9 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	}
 }
 
-// TryLock acquires the lock if nobody holds it, and returns [ErrLocked] if somebody does. It does not wait for another holder, but may
-// take a stand-down. The server must be reachable and the key readable.
+// TryLock acquires the lock if nobody holds it, and returns [ErrLocked] if somebody does, or if an operator has paused the election. Of
+// several that try a free lock at once, one acquires it. TryLock does not wait for another holder, but may take a stand-down, and up to a
+// second to learn whether a candidate that has won the key comes to lead. The server must be reachable and the key readable.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -94,7 +95,7 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	case last := <-m.turn:
 		err := m.acquire(ctx, last, session.Try)
 		if held, ok := errors.AsType[session.HeldError](err); ok {
-			return fmt.Errorf("%w: %q by %q", ErrLocked, held.Key, held.By)
+			return fmt.Errorf("%w: %w", ErrLocked, held)
 		}
 		return err
 	default:

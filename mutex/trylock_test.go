@@ -3,6 +3,8 @@ package mutex_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/session/sessiontest"
 	"github.com/natscampaign/election/mutex"
 )
@@ -81,6 +85,58 @@ func TestOneOfManyTryLocksSucceedsAndTheOthersReturnErrLocked(t *testing.T) {
 		all.Wait()
 		e.Expect(acquired.Load()).To(BeEquivalentTo(1))
 		e.Expect(refused.Load()).To(BeEquivalentTo(9))
+	})
+}
+
+// An attempt that is withdrawn may be applied late, and then is seen to hold the key until it is released.
+func TestOneOfManyTryLocksOverUnevenLinksAcquiresAFreeLock(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		const tries, rounds = 6, 100
+		var all [tries]*mutex.Mutex
+		var links [tries]*faultproxy.Link
+		for i := range all {
+			all[i], links[i] = newMutex(e, strconv.Itoa(i))
+		}
+		e.Expect(all[0].Lock(context.Background())).To(Succeed())
+		e.Expect(all[0].Unlock()).To(Succeed())
+		for round := range rounds {
+			for _, l := range links {
+				l.DelayReplies(rand.N(300 * time.Millisecond))
+			}
+			var trying sync.WaitGroup
+			var acquired, refused atomic.Int64
+			for _, m := range all {
+				trying.Go(func() {
+					time.Sleep(rand.N(300 * time.Millisecond))
+					switch err := m.TryLock(context.Background()); {
+					case err == nil:
+						acquired.Add(1)
+						e.Expect(m.Unlock()).To(Succeed())
+					case errors.Is(err, mutex.ErrLocked):
+						refused.Add(1)
+					}
+				})
+			}
+			trying.Wait()
+			e.Expect(acquired.Load()).To(BeNumerically(">", 0), "round %d", round)
+			e.Expect(acquired.Load()+refused.Load()).To(BeEquivalentTo(tries), "round %d", round)
+		}
+	})
+}
+
+func TestTryLockOfAPausedElectionAnswersAtOnce(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		m, _ := newMutex(e, "a")
+		bucket, _ := e.Connect()
+		operator, err := admin.New(bucket)
+		e.Expect(err).NotTo(HaveOccurred())
+		e.Expect(operator.Pause(context.Background(), key)).To(Succeed())
+		began := time.Now()
+		e.Expect(m.TryLock(context.Background())).To(And(MatchError(mutex.ErrLocked), MatchError(ContainSubstring(`"migrate" is paused by an operator`))))
+		e.Expect(time.Since(began)).To(BeNumerically("<", 200*time.Millisecond))
+		e.Expect(operator.Resume(context.Background(), key)).To(Succeed())
+		e.Expect(m.TryLock(context.Background())).To(Succeed())
+		e.Expect(m.Unlock()).To(Succeed())
 	})
 }
 

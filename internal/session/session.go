@@ -13,13 +13,18 @@ import (
 	"github.com/natscampaign/election/internal/settings"
 )
 
-// HeldError is the error of Try when another candidate holds the key.
-type HeldError struct{ Key, By string }
+// HeldError is the error of Try when the key cannot be had now.
+type HeldError struct{ Key, Why string }
 
-func (e HeldError) Error() string { return fmt.Sprintf("%q is held by %q", e.Key, e.By) }
+func (e HeldError) Error() string { return fmt.Sprintf("%q %s", e.Key, e.Why) }
 
-// readInterval is the time from one read of the key to the next while Try campaigns.
-const readInterval = 50 * time.Millisecond
+const (
+	// readInterval is the time from one read of the key to the next while Try campaigns.
+	readInterval = 50 * time.Millisecond
+	// electTime is for how long Try waits whether a leader-elect comes to lead: it may be a candidate that gives up, and whose last
+	// attempt was applied all the same.
+	electTime = time.Second
+)
 
 // Session is the campaign of one candidate, and then its one term.
 type Session struct {
@@ -91,11 +96,15 @@ func Wait(ctx context.Context, e *election.Election) (*Session, error) {
 	return s, s.wait(ctx, nil)
 }
 
-// Try is Wait, and gives up with a HeldError when it reads that another candidate holds the key. The session is nil if e did not
-// campaign at all.
+// Try is Wait, and gives up with a HeldError when it reads that another candidate leads, or when an operator has paused the election. The
+// session is nil if e did not campaign at all.
 func Try(ctx context.Context, e *election.Election) (*Session, error) {
-	if err := checkFree(ctx, e); err != nil {
+	other, err := anotherHolder(ctx, e)
+	switch {
+	case err != nil:
 		return nil, err
+	case other.State == election.LeaderState:
+		return nil, heldBy(other)
 	}
 	poll := time.NewTicker(readInterval)
 	defer poll.Stop()
@@ -103,8 +112,10 @@ func Try(ctx context.Context, e *election.Election) (*Session, error) {
 	return s, s.wait(ctx, poll.C)
 }
 
-// wait waits until the session is decided or ctx ends. At each poll of a campaign it checks whether the key is free still.
+// wait waits until the session is decided or ctx ends. At each poll of a campaign it checks whether the key can be had still.
 func (s *Session) wait(ctx context.Context, poll <-chan time.Time) error {
+	var elect election.Leader // that was seen, and since when
+	var since time.Time
 	for {
 		select {
 		case <-s.Decided:
@@ -114,27 +125,42 @@ func (s *Session) wait(ctx context.Context, poll <-chan time.Time) error {
 			return ctx.Err()
 		case <-poll:
 		}
-		if s.election.State() != election.CandidateState {
+		now := s.election.Status()
+		if now.State != election.CandidateState {
 			continue
 		}
-		if held, ok := errors.AsType[HeldError](checkFree(ctx, s.election)); ok {
+		if now.Paused {
 			s.Cancel()
-			return held
+			return HeldError{now.Key, "is paused by an operator"}
+		}
+		other, err := anotherHolder(ctx, s.election)
+		if err != nil || s.election.State() != election.CandidateState {
+			continue
+		}
+		if other.Instance != elect.Instance || other.Name != elect.Name {
+			elect, since = other, time.Now()
+		}
+		if other.State == election.LeaderState || other.State == election.LeaderElectState && time.Since(since) >= electTime {
+			s.Cancel()
+			return heldBy(other)
 		}
 	}
 }
 
-// checkFree returns a HeldError if another candidate holds the key.
-func checkFree(ctx context.Context, e *election.Election) error {
+// heldBy returns the error about another holder.
+func heldBy(l election.Leader) HeldError { return HeldError{l.Key, fmt.Sprintf("is held by %q", l.Name)} }
+
+// anotherHolder returns the holder of the key, if it is another candidate than e.
+func anotherHolder(ctx context.Context, e *election.Election) (election.Leader, error) {
 	l, err := e.Leader(ctx)
 	own := e.Status()
 	switch {
 	case errors.Is(err, election.ErrNoLeader):
-		return nil
+		return election.Leader{}, nil
 	case err != nil:
-		return err
+		return election.Leader{}, err
 	case l.Instance == own.Instance, l.Instance == "" && l.Name == own.Name && own.State != election.UnknownState:
-		return nil
+		return election.Leader{}, nil
 	}
-	return HeldError{Key: l.Key, By: l.Name}
+	return l, nil
 }
