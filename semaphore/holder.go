@@ -6,10 +6,22 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+const (
+	// answerSpread bounds the random time after which a waiter answers the release of a slot. Most of many waiters have seen another's win
+	// by then.
+	answerSpread = 8 * time.Millisecond
+	// electTime is for how long TryAcquire waits whether a candidate that has won a slot comes to lead: it may be one that gives up.
+	electTime = time.Second
 )
 
 // holder is one call of Acquire or TryAcquire, and then the holder of the slot. No other holder in this process has its name, because
@@ -18,13 +30,28 @@ type holder struct {
 	*Semaphore
 	number   int
 	sessions []*session.Session
+
+	view     *view
+	attempts map[int]*attempt // by slot
+	outcomes chan *attempt    // receives each attempt that is decided, and once more when one that was withdrawn has ended
+	answerAt time.Time        // when this holder answers the latest release
+}
+
+// attempt is the campaign for one slot.
+type attempt struct {
+	slot      int
+	instance  string
+	released  bool // the slot takes no stand-down
+	withdrawn bool // another holder was quicker
+	ended     bool
+	session   *session.Session
 }
 
 // newHolder returns a holder with the first name that is free.
 func (s *Semaphore) newHolder() *holder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := &holder{Semaphore: s}
+	h := &holder{Semaphore: s, view: newView(s.slots), attempts: map[int]*attempt{}, outcomes: make(chan *attempt, s.slots)}
 	for s.names[h.number] {
 		h.number++
 	}
@@ -53,72 +80,12 @@ func (h *holder) candidate(slot int) (*election.Election, error) {
 	return election.NewElection(name, h.slotKey(slot), h.bucket, h.opts...)
 }
 
-// slotKey returns the key of a slot.
-func (s *Semaphore) slotKey(slot int) string { return s.key + "." + strconv.Itoa(slot) }
-
-// state reads what is stored under the key of a slot.
-func (h *holder) state(ctx context.Context, slot int) (kv.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
-	defer cancel()
-	return h.read.Read(ctx, h.slotKey(slot))
-}
-
-// try acquires a slot that its holder released or, if there is none and a stand-down may be taken, one that is free for another reason.
-func (h *holder) try(ctx context.Context, mayStandDown bool) (*Slot, error) {
-	var free []int
-	for _, number := range rand.Perm(h.slots) { // so that holders that come together try different slots
-		state, err := h.state(ctx, number)
-		if err != nil {
-			return nil, err
-		}
-		switch standDown, released := state.Record.IsRelease(); {
-		case released && standDown == 0:
-			if slot, err := h.acquire(ctx, number); slot != nil || err != nil {
-				return slot, err
-			}
-		case mayStandDown && state.Vacant():
-			free = append(free, number)
-		}
-	}
-	for _, number := range free {
-		if slot, err := h.acquire(ctx, number); slot != nil || err != nil {
-			return slot, err
-		}
-	}
-	return nil, fmt.Errorf("%w: %d of %q", ErrFull, h.slots, h.key)
-}
-
-// acquire acquires a slot. It returns nil if another holder was quicker.
-func (h *holder) acquire(ctx context.Context, number int) (*Slot, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	e, err := h.candidate(number)
-	if err != nil {
-		return nil, err
-	}
-	s, err := session.Try(ctx, e)
-	if s != nil {
-		h.sessions = append(h.sessions, s)
-	}
-	if err == nil {
-		return &Slot{Number: number, session: s}, nil
-	}
-	if _, held := errors.AsType[session.HeldError](err); !held {
-		return nil, err
-	}
-	_ = s.WaitDone(ctx) // then the same name may campaign for the slot again
-	return nil, nil
-}
-
-// wait campaigns for all slots, keeps the first that it wins, and cancels the other sessions. A second slot that it wins in the same
-// moment is released at once.
-func (h *holder) wait(ctx context.Context) (won *Slot, err error) {
-	for _, s := range h.sessions {
-		if err := s.WaitDone(ctx); err != nil {
-			return nil, err
-		}
-	}
+// acquire acquires a slot. It follows what happens to the slots, and campaigns for one that is free: first for one that its holder
+// released, which takes no stand-down; meanwhile, if there is none such, for another. If wait is false it gives up when all slots are held.
+func (h *holder) acquire(ctx context.Context, wait bool) (won *Slot, err error) {
+	user := ctx
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	defer func() {
 		for _, s := range h.sessions {
 			if won == nil || s != won.session {
@@ -126,26 +93,127 @@ func (h *holder) wait(ctx context.Context) (won *Slot, err error) {
 			}
 		}
 	}()
-	decided := make(chan *Slot, h.slots)
-	for number := range h.slots {
-		e, err := h.candidate(number)
+	changes := h.follow(ctx)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		next, err := h.campaign(user)
 		if err != nil {
 			return nil, err
 		}
-		s := session.Start(ctx, e)
-		h.sessions = append(h.sessions, s)
-		go func() {
-			<-s.Decided
-			decided <- &Slot{Number: number, session: s}
-		}()
-	}
-	select {
-	case slot := <-decided:
-		if slot.session.Err != nil {
-			return nil, slot.session.Err
+		if full := h.view.fullAt(time.Now()); !wait && h.view.synced && !h.isCampaigning() {
+			if !time.Now().Before(full) {
+				return nil, fmt.Errorf("%w: %d of %q%s", ErrFull, h.slots, h.key, h.view.pausedText())
+			}
+			next = timeutil.Earlier(next, full)
 		}
-		return slot, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+		timer.Reset(time.Until(next))
+		select {
+		case <-user.Done():
+			return nil, user.Err()
+		case <-timer.C:
+		case c := <-changes:
+			if c.err != nil && (!wait || kv.IsUnfit(c.err) || errors.Is(c.err, nats.ErrConnectionClosed)) {
+				return nil, c.err
+			}
+			h.changed(c)
+		case a := <-h.outcomes:
+			if slot, err := h.decided(ctx, a); slot != nil || err != nil {
+				return slot, err
+			}
+		}
 	}
+}
+
+// campaign begins a campaign for a slot, if one is free. It returns when to call it again at the latest.
+func (h *holder) campaign(ctx context.Context) (next time.Time, err error) {
+	now := time.Now()
+	next = h.view.expire(now)
+	answering := false
+	for _, a := range h.attempts {
+		answering = answering || a.released && !a.withdrawn
+	}
+	released, other := h.view.free()
+	switch {
+	case !h.view.synced, answering:
+	case len(released) > 0:
+		if now.Before(h.answerAt) {
+			return timeutil.Earlier(next, h.answerAt), nil
+		}
+		return next, h.start(ctx, released, true)
+	case !h.isCampaigning():
+		return next, h.start(ctx, other, false)
+	}
+	return next, nil
+}
+
+// isCampaigning reports whether a campaign for a slot is under way.
+func (h *holder) isCampaigning() bool {
+	for _, a := range h.attempts {
+		if !a.withdrawn {
+			return true
+		}
+	}
+	return false
+}
+
+// start begins a campaign for any one of the slots for which none is under way.
+func (h *holder) start(ctx context.Context, slots []int, released bool) error {
+	rand.Shuffle(len(slots), func(i, j int) { slots[i], slots[j] = slots[j], slots[i] })
+	for _, slot := range slots {
+		if h.attempts[slot] != nil {
+			continue
+		}
+		e, err := h.candidate(slot)
+		if err != nil {
+			return err
+		}
+		a := &attempt{slot: slot, instance: e.Status().Instance, released: released, session: session.Start(ctx, e)}
+		h.attempts[slot], h.sessions = a, append(h.sessions, a.session)
+		go func() {
+			<-a.session.Decided
+			h.outcomes <- a
+		}()
+		return nil
+	}
+	return nil
+}
+
+// changed takes note of a change, and withdraws the attempt for a slot that another holder has won.
+func (h *holder) changed(c change) {
+	h.view.apply(c)
+	if c.slot < 0 {
+		return
+	}
+	now := h.view.slots[c.slot]
+	a := h.attempts[c.slot]
+	switch {
+	case now.released && h.view.synced:
+		h.answerAt = time.Now().Add(timeutil.Random(answerSpread))
+	case a != nil && !a.withdrawn && now.held && now.instance != a.instance:
+		a.withdrawn = true
+		a.session.Cancel()
+	}
+}
+
+// decided returns the slot if the attempt has won it. An attempt that was withdrawn is over when its election has ended: until then, the
+// same name may not campaign for the slot again.
+func (h *holder) decided(ctx context.Context, a *attempt) (*Slot, error) {
+	switch {
+	case a.session.Err == nil && !a.withdrawn:
+		return &Slot{Number: a.slot, session: a.session}, nil
+	case a.session.Err == nil && !a.ended:
+		a.ended = true
+		go func() {
+			if a.session.WaitDone(ctx) == nil {
+				h.outcomes <- a
+			}
+		}()
+		return nil, nil
+	}
+	delete(h.attempts, a.slot)
+	if a.withdrawn || errors.Is(a.session.Err, election.ErrStopped) {
+		return nil, nil
+	}
+	return nil, a.session.Err
 }

@@ -12,13 +12,16 @@
 //
 //   - At most as many slots are held at once as there are, by the clock, as no two candidates lead at once.
 //   - A waiter acquires a slot milliseconds after one was released, and after a crash of its holder within the TTL and the stand-down.
-//     No slot stays unused while somebody waits.
+//     No slot stays unused while somebody waits. However many slots there are, waiting costs one watcher, and a campaign for one slot at a
+//     time: for a slot that was released and, if there is none, for one that takes a stand-down.
 //   - A slot is lost as leadership is: its context ends, and Release returns an error.
 //
 // # What it does not guarantee
 //
-// The semaphore is no queue: waiters are served by chance and not in order of arrival, each with about the same chance. A lost slot does not stop what its holder has under way. The token of [Slot.Term] is for the receiver, which
-// compares tokens of the same slot only.
+// The semaphore is no queue: waiters are served by chance and not in order of arrival, each with about the same chance. A lost slot does
+// not stop what its holder has under way. The token of [Slot.Term] is for the receiver, which compares tokens of the same slot only.
+//
+// Where the keys cannot be watched, as without permission, each slot is read twice a second.
 //
 // All processes must use the same number of slots: where some use a lower one, the others hold more. Change the number while nobody holds
 // a slot, or upwards only. Acquiring a slot that nobody has held for a TTL takes a stand-down; see package mutex, which is a semaphore of
@@ -39,10 +42,11 @@ import (
 	"github.com/natscampaign/election/internal/validate"
 )
 
-// MaxSlots is how many slots a semaphore may have: a waiter campaigns in the elections of all of them.
+// MaxSlots is how many slots a semaphore may have: each is an election of its own.
 const MaxSlots = 100
 
-// ErrFull is returned by TryAcquire when every slot is held.
+// ErrFull is returned by TryAcquire when every slot is held, or paused by an operator. A slot for which a candidate stands down counts as
+// held when it has done so for a second.
 var ErrFull = errors.New("all slots are held")
 
 // Semaphore is a number of slots, of which a process may hold several. Make it with [New]. Any goroutine may call its methods.
@@ -99,20 +103,13 @@ func (s *Slot) Release() error { return s.session.Release() }
 func (s *Semaphore) Acquire(ctx context.Context) (*Slot, error) {
 	h := s.newHolder()
 	defer h.leave()
-	slot, err := h.try(ctx, false)
-	if err == nil || ctx.Err() != nil {
-		return slot, err
-	}
-	if errors.Is(err, election.ErrBucketUnsuitable) || errors.Is(err, election.ErrInvalidOption) {
-		return nil, err
-	}
-	return h.wait(ctx) // even where the slots cannot be read, as without permission
+	return h.acquire(ctx, true)
 }
 
 // TryAcquire acquires a slot that nobody holds, and returns [ErrFull] if there is none. It does not wait for another holder, but may take a
-// stand-down. The server must be reachable and the keys readable.
+// stand-down, and up to a second to learn whether a candidate that has won a slot comes to lead. The server must be reachable and the keys readable.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Slot, error) {
 	h := s.newHolder()
 	defer h.leave()
-	return h.try(ctx, true)
+	return h.acquire(ctx, false)
 }

@@ -14,7 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/session/sessiontest"
 	"github.com/natscampaign/election/semaphore"
@@ -286,5 +288,121 @@ func TestAcquireEndsWithAConnectionThatIsClosed(t *testing.T) {
 		e.Expect(time.Since(closed)).To(BeNumerically("<", time.Second))
 		_, err = s.TryAcquire(context.Background())
 		e.Expect(err).To(MatchError(nats.ErrConnectionClosed))
+	})
+}
+
+func TestWaiterWithAFreshSlotLeavesTheOthersToTryAcquire(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		waiter, _ := newSemaphore(e, "waiter")
+		got := make(chan *semaphore.Slot, 1)
+		go func() {
+			slot, err := waiter.Acquire(context.Background())
+			e.Expect(err).NotTo(HaveOccurred())
+			got <- slot
+		}()
+		time.Sleep(time.Second) // it stands down for a slot
+		var taken []*semaphore.Slot
+		for i := range slots - 1 {
+			s, _ := newSemaphore(e, "try-"+strconv.Itoa(i))
+			slot, err := s.TryAcquire(context.Background())
+			e.Expect(err).NotTo(HaveOccurred())
+			taken = append(taken, slot)
+		}
+		taken = append(taken, <-got)
+		s, _ := newSemaphore(e, "late")
+		_, err := s.TryAcquire(context.Background())
+		e.Expect(err).To(MatchError(semaphore.ErrFull))
+		for _, slot := range taken {
+			e.Expect(slot.Release()).To(Succeed())
+		}
+	})
+}
+
+func TestAcquireThatEndsReturnsTheErrorOfItsContext(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		full(e)
+		for _, timeout := range []time.Duration{0, time.Microsecond, time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond, time.Second} {
+			s, l := newSemaphore(e, "waiter")
+			l.DelayReplies(time.Millisecond)
+			ctx, cancel := context.WithTimeout(context.Background(), timeout)
+			_, err := s.Acquire(ctx)
+			e.Expect(err).To(Equal(context.DeadlineExceeded), timeout.String())
+			cancel()
+		}
+	})
+}
+
+func TestWaitingForOneOfManySlotsCostsAHandfulOfRequests(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		const many = 50
+		bucket, _ := e.Connect()
+		holder, err := semaphore.New("holder", key, many, bucket)
+		e.Expect(err).NotTo(HaveOccurred())
+		var all sync.WaitGroup
+		for range many {
+			all.Go(func() {
+				slot, err := holder.Acquire(context.Background())
+				e.Expect(err).NotTo(HaveOccurred())
+				e.Cleanup(func() { _ = slot.Release() })
+			})
+		}
+		all.Wait()
+		bucket, l := e.Connect()
+		s, err := semaphore.New("waiter", key, many, bucket)
+		e.Expect(err).NotTo(HaveOccurred())
+		var requests atomic.Int64
+		l.OnRequest(func(faultproxy.Message) { requests.Add(1) })
+		ctx, cancel := context.WithTimeout(context.Background(), ttl)
+		defer cancel()
+		_, err = s.Acquire(ctx)
+		e.Expect(err).To(MatchError(context.DeadlineExceeded))
+		e.Expect(requests.Load()).To(BeNumerically("<=", 5))
+	})
+}
+
+func TestPausedSlotsAreNotAcquired(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		s, _ := newSemaphore(e, "a")
+		bucket, _ := e.Connect()
+		operator, err := admin.New(bucket)
+		e.Expect(err).NotTo(HaveOccurred())
+		for i := range slots {
+			e.Expect(operator.Pause(context.Background(), key+"."+strconv.Itoa(i))).To(Succeed())
+		}
+		began := time.Now()
+		_, err = s.TryAcquire(context.Background())
+		e.Expect(err).To(And(MatchError(semaphore.ErrFull), MatchError(ContainSubstring("of which an operator has paused 3"))))
+		e.Expect(time.Since(began)).To(BeNumerically("<", 100*time.Millisecond))
+		got := make(chan *semaphore.Slot, 1)
+		go func() {
+			slot, err := s.Acquire(context.Background())
+			e.Expect(err).NotTo(HaveOccurred())
+			got <- slot
+		}()
+		time.Sleep(time.Second)
+		e.Expect(operator.Resume(context.Background(), key+".1")).To(Succeed())
+		slot := <-got
+		e.Expect(slot.Number).To(Equal(1))
+		e.Expect(time.Since(began)).To(BeNumerically("<", 6*ttl))
+		e.Expect(slot.Release()).To(Succeed())
+	})
+}
+
+func TestSlotsThatCannotBeWatchedAreReadAgainAndAgain(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		taken := full(e)
+		bucket, _ := e.Connect()
+		s, err := semaphore.New("waiter", key, slots, fleettest.Unwatchable{KeyValue: bucket}, election.WithJetStream(bucket.JetStream()))
+		e.Expect(err).NotTo(HaveOccurred())
+		_, err = s.TryAcquire(context.Background())
+		e.Expect(err).To(MatchError(semaphore.ErrFull))
+		go func() {
+			time.Sleep(time.Minute)
+			_ = taken[2].Release()
+		}()
+		slot, err := s.Acquire(context.Background())
+		e.Expect(err).NotTo(HaveOccurred())
+		e.Expect(slot.Number).To(Equal(taken[2].Number))
+		e.Expect(slot.Release()).To(Succeed())
 	})
 }
