@@ -302,9 +302,13 @@ func (r *run) readOwn(ctx context.Context, t *activeTerm) (kv.State, finding) {
 	if found == unclear {
 		err = notify.ErrUnclear
 	}
+	removed, _ := r.listener.Past()
 	done(s, err)
 	if found == theirs {
 		r.sawLeader(leaderOf(s.Record, r.key, s.Revision, s.Written, t.TTL))
+		if t.revision < removed && removed < s.Revision { // somebody removed our record, and another candidate was quicker than this read
+			found = deleted
+		}
 	}
 	return s, found
 }

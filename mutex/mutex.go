@@ -45,6 +45,7 @@ var ErrLocked = errors.New("locked by somebody else")
 // Mutex is a lock that the goroutines of a process may share; they exclude each other too. Make it with [New].
 type Mutex struct {
 	candidate func() (*election.Election, error) // returns a new one, for each lock is one session
+	reader    *election.Election                 // never campaigns
 	key       string
 
 	// turn holds a value while no goroutine of this process locks or holds the mutex: the last session, nil if there was none. The
@@ -62,14 +63,17 @@ func New(name, key string, bucket jetstream.KeyValue, opts ...election.Option) (
 	opts = session.Options(opts)
 	m := &Mutex{key: key, turn: make(chan *session.Session, 1)}
 	m.candidate = func() (*election.Election, error) { return election.NewElection(name, key, bucket, opts...) }
-	if _, err := m.candidate(); err != nil {
+	var err error
+	if m.reader, err = m.candidate(); err != nil {
 		return nil, err
 	}
 	m.turn <- nil
 	return m, nil
 }
 
-// Lock waits for the lock. If ctx ends before, Lock returns its error, and a lock that was won meanwhile is released. While the server
+// Lock waits for the lock. It takes milliseconds if the last holder unlocked it within the last TTL. It takes a stand-down, 0.75 of the TTL
+// by default, if nothing is stored under the key: an operator may have purged the key, or a clock of the server that was set forward may
+// have expired it, and nothing then proves that the last holder has stopped. If ctx ends before, Lock returns its error, and a lock that was won meanwhile is released. While the server
 // cannot be reached Lock waits. It returns [election.ErrBucketUnsuitable] or [election.ErrInvalidOption] when the bucket, or an option
 // in this bucket, is wrong.
 func (m *Mutex) Lock(ctx context.Context) error {
@@ -127,9 +131,14 @@ func (m *Mutex) acquire(ctx context.Context, last *session.Session, start func(c
 	return nil
 }
 
+// Holder asks the bucket who holds the lock now, in this process or elsewhere. A candidate that has won the key and stands down has the
+// state LeaderElectState, and does not hold the lock yet. The error is [election.ErrNoLeader] if nobody has the key. The answer may be out
+// of date when it comes: it is for people and logs.
+func (m *Mutex) Holder(ctx context.Context) (election.Leader, error) { return m.reader.Leader(ctx) }
+
 // Unlock releases the lock, and returns when others may acquire it. If the lock was lost before, the error wraps [election.ErrNotLeader];
-// call Unlock all the same before this Mutex is locked again. If the server cannot be reached, Unlock returns an error and the key
-// expires. Any goroutine may call Unlock.
+// call Unlock all the same before this Mutex is locked again. If the server cannot be reached, Unlock returns an error when the lease has
+// ended, after a TTL at most, and the key expires. Any goroutine may call Unlock.
 func (m *Mutex) Unlock() error {
 	m.mu.Lock()
 	s := m.held

@@ -2,6 +2,7 @@ package mutex_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -210,5 +211,61 @@ func TestGoroutinesOfAProcessExcludeEachOther(t *testing.T) {
 		all.Wait()
 		e.Expect(overlaps).To(BeZero())
 		e.Expect(time.Since(began)).To(BeNumerically("<", standDown+15*time.Second))
+	})
+}
+
+func TestHolderLearnsWhyItLostTheLock(t *testing.T) {
+	for _, delay := range []time.Duration{0, 100 * time.Millisecond, time.Second} {
+		sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+			a, l := locked(e, "a")
+			l.DelayReplies(delay)
+			b, _ := newMutex(e, "b") // takes the lock before a slow holder has learned that it was deleted
+			go func() { _ = b.Lock(context.Background()) }()
+			time.Sleep(time.Minute)
+			bucket, _ := e.Connect()
+			e.Expect(bucket.Delete(context.Background(), key)).To(Succeed())
+			<-a.Lost()
+			ended, ok := errors.AsType[*election.TermEndedError](context.Cause(a.Context()))
+			e.Expect(ok).To(BeTrue())
+			e.Expect(ended.Reason).To(Equal(election.ReasonDeleted), delay.String())
+			e.Expect(a.Unlock()).To(MatchError(election.ErrNotLeader))
+		})
+	}
+}
+
+func TestHolderIsNamedToEverybody(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		a, _ := newMutex(e, "a")
+		b, _ := newMutex(e, "b")
+		_, err := b.Holder(context.Background())
+		e.Expect(err).To(MatchError(election.ErrNoLeader))
+		go func() { _ = a.Lock(context.Background()) }()
+		time.Sleep(standDown / 2)
+		holder, err := b.Holder(context.Background())
+		e.Expect(err).NotTo(HaveOccurred())
+		e.Expect(holder.State).To(Equal(election.LeaderElectState))
+		time.Sleep(standDown)
+		for _, m := range []*mutex.Mutex{a, b} {
+			holder, err := m.Holder(context.Background())
+			e.Expect(err).NotTo(HaveOccurred())
+			e.Expect(holder.Name).To(Equal("a"))
+			e.Expect(holder.State).To(Equal(election.LeaderState))
+			e.Expect(holder.Term).To(Equal(a.Term().Number))
+		}
+		e.Expect(a.Unlock()).To(Succeed())
+		_, err = a.Holder(context.Background())
+		e.Expect(err).To(MatchError(election.ErrNoLeader))
+	})
+}
+
+func TestUnlockOnADeadLinkReturnsAnErrorWhenTheLeaseHasEnded(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		a, l := locked(e, "a")
+		term := a.Term()
+		l.Cut()
+		began := time.Now()
+		e.Expect(a.Unlock()).To(HaveOccurred())
+		e.Expect(term.Valid()).To(BeFalse())
+		e.Expect(time.Since(began)).To(BeNumerically("<=", ttl))
 	})
 }

@@ -94,10 +94,12 @@ func (s *Slot) Context() context.Context { return s.session.Context }
 func (s *Slot) Term() election.Term { return s.session.Term }
 
 // Release releases the slot, and returns when others may acquire it. If the slot was lost or released before, the error wraps
-// [election.ErrNotLeader]. If the server cannot be reached, Release returns an error and the key expires.
+// [election.ErrNotLeader]. If the server cannot be reached, Release returns an error when the lease has ended, after a TTL at most, and the key
+// expires.
 func (s *Slot) Release() error { return s.session.Release() }
 
-// Acquire waits for a slot. If ctx ends before, Acquire returns its error, and a slot that was won meanwhile is released. While the server
+// Acquire waits for a slot. It takes milliseconds to acquire one that its last holder released within the last TTL, and a stand-down, 0.75 of
+// the TTL by default, for one under whose key nothing is stored; see the Lock of package mutex. If ctx ends before, Acquire returns its error, and a slot that was won meanwhile is released. While the server
 // cannot be reached Acquire waits. It returns [election.ErrBucketUnsuitable] or [election.ErrInvalidOption] when the bucket, or an option
 // in this bucket, is wrong.
 func (s *Semaphore) Acquire(ctx context.Context) (*Slot, error) {

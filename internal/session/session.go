@@ -148,7 +148,9 @@ func (s *Session) wait(ctx context.Context, poll <-chan time.Time) error {
 }
 
 // heldBy returns the error about another holder.
-func heldBy(l election.Leader) HeldError { return HeldError{l.Key, fmt.Sprintf("is held by %q", l.Name)} }
+func heldBy(l election.Leader) HeldError {
+	return HeldError{l.Key, fmt.Sprintf("is held by %q", l.Name)}
+}
 
 // anotherHolder returns the holder of the key, if it is another candidate than e.
 func anotherHolder(ctx context.Context, e *election.Election) (election.Leader, error) {
