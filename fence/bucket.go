@@ -19,7 +19,7 @@ import (
 // Bucket writes to one KV bucket for one term. Many goroutines may use it at once, and it needs no closing. Reads that may lag behind, and
 // watches, are those of the bucket's [jetstream.KeyValue].
 type Bucket struct {
-	epoch  *epoch
+	handle *handle
 	name   string
 	key    string // under which epochs begin
 	prefix string // of the subjects to which keys are published
@@ -58,12 +58,9 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string, t el
 	if on.api != jetstream.DefaultAPIPrefix {
 		b.prefix = on.api + b.prefix
 	}
-	if b.epoch, err = openEpoch(ctx, on, kv.Subject(bucket, key), b.prefix+key, t, o); err != nil {
+	careful := !on.config.AllowAtomicPublish // no other write of the epoch may come between the read of a revision and the write
+	if b.handle, err = openEpoch(ctx, on, kv.Subject(bucket, key), b.prefix+key, t, careful, o); err != nil {
 		return nil, err
-	}
-	if !b.Atomic() { // no other write of this handle may come between the read of a revision and the write
-		b.epoch.careful = true
-		b.epoch.queue.Store(true)
 	}
 	return b, nil
 }
@@ -72,10 +69,10 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string, t el
 func (b *Bucket) witness() string { return "witness." + b.key }
 
 // Epoch returns the revision of the record that began the epoch; see [Stream.Epoch].
-func (b *Bucket) Epoch() uint64 { return b.epoch.sequence() }
+func (b *Bucket) Epoch() uint64 { return b.handle.sequence() }
 
 // Atomic reports whether the server checks the revision of a key together with the epoch; see the package documentation.
-func (b *Bucket) Atomic() bool { return b.epoch.config.AllowAtomicPublish }
+func (b *Bucket) Atomic() bool { return b.handle.config.AllowAtomicPublish }
 
 // Get returns the value of a key as the leader of the bucket's stream has it. That includes what was written before the epoch began, which
 // jetstream.KeyValue's Get, asking any replica, may miss; only a server that was cut off from the others, and does not know yet that it no
@@ -168,7 +165,7 @@ func (b *Bucket) store(ctx context.Context, key string, m *nats.Msg) (uint64, er
 		return 0, err
 	}
 	m.Subject = b.prefix + key
-	ack, err := b.epoch.store(ctx, m)
+	ack, err := b.handle.store(ctx, m)
 	if err != nil {
 		return 0, err
 	}
@@ -185,7 +182,7 @@ func (b *Bucket) storeOver(ctx context.Context, key string, m *nats.Msg, over ui
 	if b.Atomic() {
 		store = b.storeWithWitness
 	}
-	err = b.epoch.write(ctx, true, b.epoch.foreign(m), func(ctx context.Context, d *demand) (err error) {
+	err = b.handle.write(ctx, true, b.handle.foreign(m), func(ctx context.Context, d *demand) (err error) {
 		revision, err = store(ctx, m, key, over, d)
 		return err
 	})
@@ -198,7 +195,7 @@ func (b *Bucket) storeWithWitness(ctx context.Context, m *nats.Msg, key string, 
 	maps.Copy(own.Header, m.Header)
 	witness := deletion()
 	witness.Subject = b.prefix + b.witness()
-	last, err := b.epoch.publishBatch(ctx, []*nats.Msg{d.fenced(own), d.fenced(witness)})
+	last, err := b.handle.publishBatch(ctx, []*nats.Msg{d.fenced(own), d.fenced(witness)})
 	if conflictOf(err) == moved {
 		err = fmt.Errorf("%w: %q is not at revision %d: %w", jetstream.ErrKeyRevisionMismatch, key, over, err)
 	}
@@ -217,14 +214,14 @@ func (b *Bucket) storeAfterReading(ctx context.Context, m *nats.Msg, key string,
 	if found.Revision() != over {
 		return 0, fmt.Errorf("%w: %q is at revision %d, not %d", jetstream.ErrKeyRevisionMismatch, key, found.Revision(), over)
 	}
-	return b.epoch.publish(ctx, d.fenced(m))
+	return b.handle.publish(ctx, d.fenced(m))
 }
 
 // last returns what is stored under a key; its revision is 0 if nothing ever was.
 func (b *Bucket) last(ctx context.Context, key string) (*entry, error) {
-	ctx, cancel := limited(ctx, b.epoch.js)
+	ctx, cancel := limited(ctx, b.handle.js)
 	defer cancel()
-	m, err := b.epoch.lastUnder(ctx, kv.Subject(b.name, key))
+	m, err := b.handle.lastUnder(ctx, kv.Subject(b.name, key))
 	return &entry{b.name, key, m}, err
 }
 

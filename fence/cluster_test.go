@@ -56,7 +56,7 @@ func TestAllConcurrentWritesToAReplicatedStreamSucceed(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	const writers, each = 8, 10
 	var all sync.WaitGroup
-	for range 2 { // handles of one term do not know of each other
+	for range 2 {
 		s, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)
 		g.Expect(err).NotTo(HaveOccurred())
 		kv, err := fence.OpenBucket(ctx, g.js, bucketName, term)

@@ -28,8 +28,10 @@
 //   - A write that is refused for its epoch is [ErrFenced]. That closes the handle for good, and the handle sends nothing more.
 //   - A handle also closes itself when the lease on the key has ended by the clocks ([election.Term.Deadline]), and opens only for a term that
 //     leads. A leader that is stopping, its context ended but its key not yet released, may still write.
-//   - Many goroutines may use a handle at once. A replicated stream accepts one write at a time that demands the same subject, and refuses
-//     others for the moment: writes queue in the handle, and are tried again until their context ends.
+//   - Many goroutines may use a handle at once. A term may open several handles on one stream, on one connection or on several: a term belongs
+//     to one process, in which its handles share the epoch. If one is closed, all are. Handles of an older term share nothing with them.
+//   - A replicated stream accepts one write at a time that demands the same subject, and refuses others for the moment: writes queue in the
+//     epoch, and are tried again until their context ends.
 //
 // # What is not
 //
@@ -63,9 +65,10 @@
 //   - Where the bucket's stream allows atomic batches (AllowAtomicPublish; nats.go makes buckets without), by two messages that are stored
 //     together or not at all. The second message demands the epoch, and marks the key witness.epoch.<election> as deleted. On one replica with
 //     files the server takes milliseconds for that, on three no longer than for a plain Update.
-//   - Elsewhere the handle reads the revision from the stream's leader and then writes, demanding the epoch alone. This is exact among all
-//     writes through this handle, late ones included; but a client that writes the same key without the handle can come between the two, and a
-//     server that was cut off from the others may for some seconds not know that it no longer leads.
+//   - Elsewhere the handle reads the revision from the stream's leader and then writes, demanding the epoch alone. No other write of the
+//     epoch comes between the two, late ones included, because the writes of all its handles queue. But a client that writes the same key
+//     without a handle can come between, as can a handle with another epoch key, and a server that was cut off from the others may for some
+//     seconds not know that it no longer leads.
 //
 // [Bucket.Atomic] reports which it is.
 //

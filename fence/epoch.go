@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,28 +17,78 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 )
 
-// epoch is one term's hold on a target: a record under a subject of its own. Every write demands that the record still is the last message
-// under that subject.
+// epoch is one term's hold on a stream: a record under a subject of its own. Every write demands that the record still is the last message
+// under that subject. All handles that this process opens for the term on the stream share the epoch, whatever connection they use.
 //
-// Only [epoch.begin] begins the epoch, and begins it again should the record be dropped. The epoch is over for good once closed is set.
+// Only [handle.begin] begins the epoch, and begins it again should the record be dropped. The epoch is over for good once closed is set.
 type epoch struct {
-	target
 	subject string // under which the record is stored
-	address string // to which the record is published; it differs where the bucket is in another domain
 	term    election.Term
-	writes  writes
 
 	demand atomic.Pointer[demand] // what writes demand, once the epoch has begun
 	closed atomic.Pointer[error]  // why the epoch is over; nil while it is not
 
 	queue   atomic.Bool // writes go one at a time
 	writing lock
-	begins  lock
+	begins  lock // held by the handle that writes the record
 
 	// Where a write depends on what was read before it, a write that was given up must not be stored after the next one. So while any such
 	// write is unresolved, the record is written again first, which shuts those writes out.
-	careful    bool
+	careful    atomic.Bool
 	unresolved atomic.Int64 // how many writes were given up since the record was last written
+}
+
+// epochID is what the handles of one epoch have in common.
+type epochID struct {
+	stream  string
+	created int64 // by which streams of one name differ, as those of two accounts
+	subject string
+	key     string // of the election
+	token   string
+}
+
+// epochs are those that this process may open another handle for.
+var epochs struct {
+	sync.Mutex
+	by map[epochID]*epoch
+}
+
+// epochOf returns the epoch of a term in a stream.
+func epochOf(on target, subject string, t election.Term) *epoch {
+	id := epochID{on.stream, on.created.UnixNano(), subject, t.Key, t.Token()}
+	epochs.Lock()
+	defer epochs.Unlock()
+	maps.DeleteFunc(epochs.by, func(_ epochID, e *epoch) bool { return !e.term.Valid() }) // no handle opens for such a term
+	e := epochs.by[id]
+	if e == nil {
+		e = &epoch{subject: subject, term: t, writing: make(lock, 1), begins: make(lock, 1)}
+		if epochs.by == nil {
+			epochs.by = map[epochID]*epoch{}
+		}
+		epochs.by[id] = e
+	}
+	return e
+}
+
+// beCareful has all writes of the epoch take turns from now on. If handles are open already, their writes that are under way have no turn:
+// the first write from now on shuts them out.
+func (e *epoch) beCareful(open bool) {
+	if e.careful.Load() {
+		return
+	}
+	e.queue.Store(true)
+	e.careful.Store(true)
+	if open {
+		e.unresolved.Add(1) // after careful: a write without a turn may load the demand until then
+	}
+}
+
+// handle is an epoch as one call of [OpenStream] or [OpenBucket] opened it.
+type handle struct {
+	*epoch
+	target
+	address string // to which the record is published; it differs from its subject where the bucket is in another domain
+	writes  writes
 }
 
 // lock is held by one goroutine at a time. Unlike a mutex it may be held while a reply is awaited, because waiters may give up.
@@ -71,51 +123,65 @@ func parseRecord(data []byte) (*record, error) {
 	return rec, validateToken(rec.Token)
 }
 
-// openEpoch begins the epoch of a term that leads, and checks that the stream keeps the record.
-func openEpoch(ctx context.Context, on target, subject, address string, t election.Term, o options) (*epoch, error) {
+// openEpoch begins the epoch of a term that leads, unless another handle has begun it, and checks that the stream keeps the record. A
+// careful handle depends on what it read before it writes.
+func openEpoch(ctx context.Context, on target, subject, address string, t election.Term, careful bool, o options) (*handle, error) {
 	counters, err := newWrites(o.registerer, t.Key, t.Name, on.stream)
 	if err != nil {
 		return nil, err
 	}
-	e := &epoch{target: on, subject: subject, address: address, term: t, writes: counters, writing: make(lock, 1), begins: make(lock, 1)}
-	e.queue.Store(on.config.Replicas > 1)
-	if err := e.begin(ctx); err != nil {
+	h := &handle{epochOf(on, subject, t), on, address, counters}
+	if err := h.begins.acquire(ctx); err != nil {
 		return nil, err
 	}
-	switch rec, _, err := e.last(ctx); {
+	defer h.begins.release()
+	if err := h.check(); err != nil {
+		return nil, err
+	}
+	open := h.demand.Load() != nil
+	if err := h.begin(ctx); err != nil {
+		return nil, err
+	}
+	switch rec, _, err := h.last(ctx); {
 	case err != nil:
 		return nil, err
 	case rec == nil:
-		return nil, fmt.Errorf("stream %q did not keep the record under %q: its limits, or a consumer of its work queue, dropped it at once", e.stream, e.subject)
+		return nil, fmt.Errorf("stream %q did not keep the record under %q: its limits, or a consumer of its work queue, dropped it at once", h.stream, h.subject)
 	case !t.Valid(): // the record that was found may be a late one, which this term sent when it led
 		return nil, over(t)
 	}
-	return e, nil
+	if on.config.Replicas > 1 {
+		h.queue.Store(true)
+	}
+	if careful {
+		h.beCareful(open)
+	}
+	return h, nil
 }
 
 // begin makes the record the last message under the epoch subject, unless it is that already. A newer term's record closes the epoch.
 //
 // Only a term that leads writes the record, and it must still lead when the record is acknowledged. Where an older record is stored, the
 // demand for its sequence alone would do; where none is stored, the newer one may have been dropped.
-func (e *epoch) begin(ctx context.Context) error {
+func (h *handle) begin(ctx context.Context) error {
 	for pause := minPause; ; pause = longer(pause) {
-		rec, sequence, err := e.last(ctx)
+		rec, sequence, err := h.last(ctx)
 		switch {
 		case err != nil:
 			return err
 		case rec == nil:
-		case rec.Election != e.term.Key:
-			return fmt.Errorf("the epochs under %q in stream %q are those of election %q, not of %q: give each election a subject of its own", e.subject, e.stream, rec.Election, e.term.Key)
-		case rec.Token == e.term.Token():
-			e.demand.Store(e.demandOf(sequence))
+		case rec.Election != h.term.Key:
+			return fmt.Errorf("the epochs under %q in stream %q are those of election %q, not of %q: give each election a subject of its own", h.subject, h.stream, rec.Election, h.term.Key)
+		case rec.Token == h.term.Token():
+			h.demand.Store(h.demandOf(sequence))
 			return nil
-		case rec.Token > e.term.Token():
-			return e.close(fmt.Errorf("%w: term %d of %q has begun an epoch in stream %q after term %d of %q", ErrFenced, rec.Term, rec.Leader, e.stream, e.term.Number, e.term.Name))
+		case rec.Token > h.term.Token():
+			return h.close(fmt.Errorf("%w: term %d of %q has begun an epoch in stream %q after term %d of %q", ErrFenced, rec.Term, rec.Leader, h.stream, h.term.Number, h.term.Name))
 		}
-		if !e.term.Valid() {
-			return e.close(over(e.term))
+		if !h.term.Valid() {
+			return h.close(over(h.term))
 		}
-		begun, err := e.writeRecord(ctx, sequence)
+		begun, err := h.writeRecord(ctx, sequence)
 		switch {
 		case conflictOf(err) != noConflict:
 			if err := wait(ctx, pause, err); err != nil {
@@ -124,54 +190,54 @@ func (e *epoch) begin(ctx context.Context) error {
 			continue
 		case err != nil:
 			return err
-		case !e.term.Valid():
-			return e.close(over(e.term))
+		case !h.term.Valid():
+			return h.close(over(h.term))
 		}
-		e.demand.Store(e.demandOf(begun))
-		return e.purgeBefore(ctx, e.subject, begun)
+		h.demand.Store(h.demandOf(begun))
+		return h.purgeBefore(ctx, h.subject, begun)
 	}
 }
 
 // beginAgain begins the epoch again after a write was refused that demanded the given sequence, once for all such writes. It reports
 // whether another try makes sense: the record has another sequence now.
-func (e *epoch) beginAgain(ctx context.Context, refused uint64) (bool, error) {
-	if err := e.begins.acquire(ctx); err != nil {
+func (h *handle) beginAgain(ctx context.Context, refused uint64) (bool, error) {
+	if err := h.begins.acquire(ctx); err != nil {
 		return false, err
 	}
-	defer e.begins.release()
-	if err := e.check(); err != nil {
+	defer h.begins.release()
+	if err := h.check(); err != nil {
 		return false, err
 	}
-	if e.sequence() == refused {
-		if err := e.begin(ctx); err != nil {
+	if h.sequence() == refused {
+		if err := h.begin(ctx); err != nil {
 			return false, err
 		}
 	}
-	return e.sequence() != refused, nil
+	return h.sequence() != refused, nil
 }
 
 // renew writes the record again while writes are unresolved. It shuts out writes that were given up before the call, and no others.
-func (e *epoch) renew(ctx context.Context) error {
-	if err := e.begins.acquire(ctx); err != nil {
+func (h *handle) renew(ctx context.Context) error {
+	if err := h.begins.acquire(ctx); err != nil {
 		return err
 	}
-	defer e.begins.release()
-	unresolved := e.unresolved.Load()
+	defer h.begins.release()
+	unresolved := h.unresolved.Load()
 	for pause := minPause; unresolved > 0; pause = longer(pause) {
-		before := e.sequence()
-		renewed, refusal := e.writeRecord(ctx, before)
+		before := h.sequence()
+		renewed, refusal := h.writeRecord(ctx, before)
 		switch {
 		case refusal == nil:
-			e.demand.Store(e.demandOf(renewed))
+			h.demand.Store(h.demandOf(renewed))
 		case conflictOf(refusal) == noConflict:
 			return refusal
 		default:
-			if err := e.begin(ctx); err != nil { // finds the record
+			if err := h.begin(ctx); err != nil { // finds the record
 				return err
 			}
 		}
-		if e.sequence() != before {
-			e.unresolved.Add(-unresolved)
+		if h.sequence() != before {
+			h.unresolved.Add(-unresolved)
 			return nil
 		}
 		if err := wait(ctx, pause, refusal); err != nil {
@@ -185,20 +251,20 @@ func (e *epoch) renew(ctx context.Context) error {
 func (e *epoch) sequence() uint64 { return e.demand.Load().sequence }
 
 // writeRecord stores the record if the last message under its subject has the given sequence, and returns its own.
-func (e *epoch) writeRecord(ctx context.Context, after uint64) (sequence uint64, err error) {
-	data, err := json.Marshal(record{e.term.Token(), e.term.Key, e.term.Name, e.term.Number, e.term.Since})
+func (h *handle) writeRecord(ctx context.Context, after uint64) (sequence uint64, err error) {
+	data, err := json.Marshal(record{h.term.Token(), h.term.Key, h.term.Name, h.term.Number, h.term.Since})
 	if err != nil {
 		return 0, err
 	}
-	m := &nats.Msg{Subject: e.address, Data: data, Header: nats.Header{
-		jetstream.ExpectedStreamHeader:      {e.stream},
+	m := &nats.Msg{Subject: h.address, Data: data, Header: nats.Header{
+		jetstream.ExpectedStreamHeader:      {h.stream},
 		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(after, 10)},
 	}}
-	if e.config.AllowMsgTTL { // the stream keeps the record whatever the age of other messages
+	if h.config.AllowMsgTTL { // the stream keeps the record whatever the age of other messages
 		m.Header.Set(jetstream.MsgTTLHeader, "never")
 	}
 	err = persist(ctx, func(ctx context.Context) (err error) {
-		sequence, err = e.publish(ctx, m)
+		sequence, err = h.publish(ctx, m)
 		return err
 	})
 	return sequence, err
@@ -206,14 +272,14 @@ func (e *epoch) writeRecord(ctx context.Context, after uint64) (sequence uint64,
 
 // last returns the record under the epoch subject and its sequence. The record is nil if there is none; the sequence is then that of its
 // deletion marker, or 0.
-func (e *epoch) last(ctx context.Context) (*record, uint64, error) {
-	m, err := e.lastUnder(ctx, e.subject)
+func (h *handle) last(ctx context.Context) (*record, uint64, error) {
+	m, err := h.lastUnder(ctx, h.subject)
 	if err != nil || m.Sequence == 0 || kv.RemovalOf(m.Header) != kv.Kept {
 		return nil, m.Sequence, err
 	}
 	rec, err := parseRecord(m.Data)
 	if err != nil {
-		return nil, 0, fmt.Errorf("the message under %q in stream %q, at sequence %d, is no epoch: give a subject that nothing else uses: %w", e.subject, e.stream, m.Sequence, err)
+		return nil, 0, fmt.Errorf("the message under %q in stream %q, at sequence %d, is no epoch: give a subject that nothing else uses: %w", h.subject, h.stream, m.Sequence, err)
 	}
 	return rec, m.Sequence, nil
 }

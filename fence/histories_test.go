@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/fence"
@@ -23,10 +24,10 @@ var (
 	firstSeed = flag.Uint64("seed", 0, "the seed of the first history; each has the next; 0 for a fresh one")
 )
 
-// TestNoUpdateIsLostOverALinkThatFails has six writers update two keys through one handle, over the revisions that they read, while its link
-// stalls, is slow and loses replies. In the end the stored values must form a chain: each is stored over the revision that it names, and none
-// that was acknowledged is missing.
-func TestNoUpdateIsLostOverALinkThatFails(t *testing.T) {
+// TestNoUpdateIsLostOverLinksThatFail has six writers update two keys, over the revisions that they read, through three handles of one term.
+// Two handles share a link, and both links stall, are slow and lose replies. In the end the stored values must form a chain: each is stored
+// over the revision that it names, and none that was acknowledged is missing.
+func TestNoUpdateIsLostOverLinksThatFail(t *testing.T) {
 	seed := *firstSeed
 	if seed == 0 {
 		seed = rand.Uint64N(1 << 48)
@@ -58,29 +59,39 @@ type update struct {
 // history plays one history, and judges it.
 func (b *bench) history(r *rand.Rand) {
 	b.keepAll()
-	l, failing := b.leader("a"), b.server.Link(b.T)
-	kv, err := fence.OpenBucket(ctx, b.jetStream(natstest.Connect(b.T, failing)), bucketName, l.term)
-	b.Expect(err).NotTo(HaveOccurred())
+	l, failing := b.leader("a"), []*faultproxy.Link{b.server.Link(b.T), b.server.Link(b.T)}
+	one, two := b.jetStream(natstest.Connect(b.T, failing[0])), b.jetStream(natstest.Connect(b.T, failing[1]))
+	var handles []*fence.Bucket
+	for _, js := range []jetstream.JetStream{one, one, two} {
+		kv, err := fence.OpenBucket(ctx, js, bucketName, l.term)
+		b.Expect(err).NotTo(HaveOccurred())
+		handles = append(handles, kv)
+	}
 	var all sync.WaitGroup
 	stored := make([][]update, writers)
 	for n := range stored {
 		r := rand.New(rand.NewPCG(r.Uint64(), 0))
-		all.Go(func() { stored[n] = b.updates(kv, n, r) })
+		all.Go(func() { stored[n] = b.updates(handles[n%len(handles)], n, r) })
 	}
 	for end := time.Now().Add(historyTime); time.Now().Before(end); {
-		fail(failing, r)
+		link := failing[r.IntN(len(failing))]
+		fail(link, r)
 		time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
 		if r.IntN(2) == 0 {
-			failing.Heal()
+			link.Heal()
 			time.Sleep(time.Duration(r.IntN(2000)) * time.Millisecond)
 		}
 	}
-	failing.Heal()
+	for _, link := range failing {
+		link.Heal()
+	}
 	all.Wait()
 	time.Sleep(10 * time.Second) // for late messages
 	b.Expect(slices.Concat(b.chain("k0"), b.chain("k1"))).To(ContainElements(slices.Concat(stored...)), "every acknowledged update is stored")
-	_, err = kv.Put(ctx, "k0", []byte("{}"))
-	b.Expect(err).NotTo(HaveOccurred(), "the handle works again")
+	for _, kv := range handles {
+		_, err := kv.Put(ctx, "k0", []byte("{}"))
+		b.Expect(err).NotTo(HaveOccurred(), "the handle works again")
+	}
 }
 
 // keepAll has the bucket keep all values.

@@ -36,7 +36,7 @@ func WithRegisterer(r prometheus.Registerer) Option {
 }
 
 // WithEpochKey sets the key under which a [Bucket]'s epochs begin. Use a key that stores nothing else, for this election alone, and the same
-// for all its candidates. Default: "epoch." and the election's key. A [Stream] refuses this option.
+// for all its candidates and all their handles. Default: "epoch." and the election's key. A [Stream] refuses this option.
 func WithEpochKey(key string) Option {
 	return func(o *options) { o.epochKey = &key }
 }

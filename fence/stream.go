@@ -14,11 +14,11 @@ import (
 
 // Stream publishes to one stream for one term. Many goroutines may use it at once, and it needs no closing.
 type Stream struct {
-	epoch *epoch
+	handle *handle
 }
 
-// OpenStream begins the epoch of term t in a stream, under epochSubject, and returns a handle for writes that belong to the epoch. Several
-// handles of one term share its epoch.
+// OpenStream begins the epoch of term t in a stream, under epochSubject, and returns a handle for writes that belong to the epoch. Handles
+// of one term with the same epochSubject share the epoch.
 //
 // The term must lead, or the error is [ErrFenced], as it is if a newer term has begun its epoch. The stream must store epochSubject, which
 // must not be the key that elects the leader; it must be no mirror, have no sources, transform no subjects, acknowledge what it stores, and
@@ -46,8 +46,8 @@ func OpenStream(ctx context.Context, js jetstream.JetStream, stream, epochSubjec
 	if err != nil {
 		return nil, err
 	}
-	e, err := openEpoch(ctx, on, epochSubject, epochSubject, t, o)
-	return &Stream{e}, err
+	h, err := openEpoch(ctx, on, epochSubject, epochSubject, t, false, o)
+	return &Stream{h}, err
 }
 
 // Publish is [Stream.PublishMsg] for a message of data alone.
@@ -63,13 +63,13 @@ func (s *Stream) Publish(ctx context.Context, subject string, data []byte) (*jet
 // message that demands a last sequence of a subject itself cannot make the demand of the epoch too: publish it in a batch with a message
 // that makes no demand.
 func (s *Stream) PublishMsg(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
-	if err := s.epoch.validate(m); err != nil {
+	if err := s.handle.validate(m); err != nil {
 		return nil, fmt.Errorf("fence: %w", err)
 	}
 	if demands(m) {
 		return nil, fmt.Errorf("fence: the message to %q demands a last sequence of its subject itself (%s), and can make one such demand only: publish it in a batch with a message that makes none", m.Subject, jetstream.ExpectedLastSubjSeqHeader)
 	}
-	return s.epoch.store(ctx, m)
+	return s.handle.store(ctx, m)
 }
 
 // PublishBatch publishes messages in their order, and returns the sequences of the stored ones.
@@ -88,16 +88,16 @@ func (s *Stream) PublishBatch(ctx context.Context, msgs ...*nats.Msg) (sequences
 		}
 		return sequences, nil
 	}
-	if err := s.epoch.validateBatch(msgs); err != nil {
+	if err := s.handle.validateBatch(msgs); err != nil {
 		return nil, fmt.Errorf("fence: %w", err)
 	}
 	var last uint64
-	err = s.epoch.write(ctx, slices.ContainsFunc(msgs, expects), s.epoch.foreign(msgs...), func(ctx context.Context, d *demand) (err error) {
+	err = s.handle.write(ctx, slices.ContainsFunc(msgs, expects), s.handle.foreign(msgs...), func(ctx context.Context, d *demand) (err error) {
 		batch := make([]*nats.Msg, len(msgs))
 		for i, m := range msgs {
 			batch[i] = d.fenced(m)
 		}
-		last, err = s.epoch.publishBatch(ctx, batch)
+		last, err = s.handle.publishBatch(ctx, batch)
 		return err
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Stream) PublishBatch(ctx context.Context, msgs ...*nats.Msg) (sequences
 
 // Epoch returns the sequence of the record that began the epoch. Older leaders have written nothing after it: a reader that has read the
 // stream that far has read all that they ever will have written.
-func (s *Stream) Epoch() uint64 { return s.epoch.sequence() }
+func (s *Stream) Epoch() uint64 { return s.handle.sequence() }
 
 // Atomic reports whether batches are stored as one.
-func (s *Stream) Atomic() bool { return s.epoch.config.AllowAtomicPublish }
+func (s *Stream) Atomic() bool { return s.handle.config.AllowAtomicPublish }

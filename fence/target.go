@@ -22,11 +22,12 @@ import (
 
 // target is the stream that a handle writes to.
 type target struct {
-	js     jetstream.JetStream
-	api    string // prefix of the subjects of the JetStream API
-	domain string // of the stream, if the JetStream given has one
-	stream string
-	config jetstream.StreamConfig // as it was when the stream was opened
+	js      jetstream.JetStream
+	api     string // prefix of the subjects of the JetStream API
+	domain  string // of the stream, if the JetStream given has one
+	stream  string
+	created time.Time
+	config  jetstream.StreamConfig // as it was when the stream was opened
 }
 
 // ready returns why a term cannot begin an epoch, before any request is sent.
@@ -53,7 +54,7 @@ func find(ctx context.Context, js jetstream.JetStream, stream, subject string, t
 		return target{}, err
 	}
 	info := found.CachedInfo()
-	return target{js: js, api: kv.APIPrefix(js), domain: js.Options().Domain, stream: info.Config.Name, config: info.Config}, checkStream(info, subject, t)
+	return target{js: js, api: kv.APIPrefix(js), domain: js.Options().Domain, stream: info.Config.Name, created: info.Created, config: info.Config}, checkStream(info, subject, t)
 }
 
 // checkStream returns what makes a stream unfit for epochs that begin under the given subject.

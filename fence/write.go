@@ -25,9 +25,9 @@ const (
 type attempt func(ctx context.Context, d *demand) error
 
 // store publishes a message with the demand of the epoch, and returns its acknowledgement.
-func (e *epoch) store(ctx context.Context, m *nats.Msg) (ack *jetstream.PubAck, err error) {
-	err = e.write(ctx, expects(m), e.foreign(m), func(ctx context.Context, d *demand) (err error) {
-		ack, err = e.publishMsg(ctx, d.fenced(m))
+func (h *handle) store(ctx context.Context, m *nats.Msg) (ack *jetstream.PubAck, err error) {
+	err = h.write(ctx, expects(m), h.foreign(m), func(ctx context.Context, d *demand) (err error) {
+		ack, err = h.publishMsg(ctx, d.fenced(m))
 		return err
 	})
 	return ack, err
@@ -35,54 +35,54 @@ func (e *epoch) store(ctx context.Context, m *nats.Msg) (ack *jetstream.PubAck, 
 
 // write tries a write until it is stored, or refused for good. Where the message makes a demand of its own, a refusal may be for that, and
 // is then returned as it came. A write that names the stream is refused by other streams.
-func (e *epoch) write(ctx context.Context, own, naming bool, try attempt) error {
-	ctx, cancel := limited(ctx, e.js)
+func (h *handle) write(ctx context.Context, own, naming bool, try attempt) error {
+	ctx, cancel := limited(ctx, h.js)
 	defer cancel()
-	err := e.retry(ctx, own, naming, try)
-	e.writes.count(err)
+	err := h.retry(ctx, own, naming, try)
+	h.writes.count(err)
 	if err != nil {
 		return fmt.Errorf("fence: %w", err)
 	}
 	return nil
 }
 
-func (e *epoch) retry(ctx context.Context, own, naming bool, try attempt) error {
+func (h *handle) retry(ctx context.Context, own, naming bool, try attempt) error {
 	var t *turn
 	defer func() { t.end() }()
 	for pause := minPause; ; pause = longer(pause) {
-		if e.queue.Load() && !t.held() {
+		if h.queue.Load() && !t.held() {
 			var err error
-			if t, err = e.nextTurn(ctx); err != nil {
+			if t, err = h.nextTurn(ctx); err != nil {
 				return err
 			}
 		}
-		if err := e.check(); err != nil {
+		if err := h.check(); err != nil {
 			return err
 		}
-		d := e.demand.Load()
-		if e.unresolved.Load() > 0 {
-			if err := e.renew(ctx); err != nil {
+		d := h.demand.Load()
+		if h.unresolved.Load() > 0 {
+			if err := h.renew(ctx); err != nil {
 				return err
 			}
 			continue
 		}
-		if e.careful && !t.send() {
+		if h.careful.Load() && !t.send() {
 			continue
 		}
 		if naming {
-			d = d.naming(e.stream)
+			d = d.naming(h.stream)
 		}
 		err := try(ctx, d)
 		switch conflictOf(err) {
 		case noConflict:
-			if e.careful && err != nil {
-				e.unresolved.Add(1)
+			if h.careful.Load() && err != nil {
+				h.unresolved.Add(1)
 			}
 			return err
 		case passing:
-			e.queue.Store(true)
+			h.queue.Store(true)
 		case moved:
-			begun, beginErr := e.beginAgain(ctx, d.sequence)
+			begun, beginErr := h.beginAgain(ctx, d.sequence)
 			switch {
 			case beginErr != nil:
 				return beginErr
@@ -116,7 +116,7 @@ func (e *epoch) nextTurn(ctx context.Context) (*turn, error) {
 	t := &turn{release: sync.OnceFunc(e.writing.release)}
 	t.timer = time.AfterFunc(maxTurn, func() {
 		t.ended.Store(true) // first: the write is unresolved with the demand that it made, and makes no other
-		if e.careful && t.sent.Load() {
+		if e.careful.Load() && t.sent.Load() {
 			e.unresolved.Add(1)
 		}
 		t.release()
@@ -129,7 +129,9 @@ func (t *turn) held() bool { return t != nil && !t.ended.Load() }
 // send reports whether a write may be tried with the demand that it has loaded: not once another write has its turn, which may make the
 // same demand.
 func (t *turn) send() bool {
-	t.sent.Store(true)
+	if t != nil {
+		t.sent.Store(true)
+	}
 	return t.held()
 }
 
