@@ -91,7 +91,8 @@ func (b *Bucket) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, 
 	return found, nil
 }
 
-// Put sets a key, whatever its revision, and returns the new one.
+// Put sets a key, whatever its revision, and returns the new one. The headers of the demand, 100 bytes and more, count towards the bucket's
+// MaxValueSize. A value over it is nats.ErrMaxPayload, here and in every other write.
 func (b *Bucket) Put(ctx context.Context, key string, value []byte) (uint64, error) {
 	return b.store(ctx, key, &nats.Msg{Data: value})
 }

@@ -59,7 +59,8 @@ func (s *Stream) Publish(ctx context.Context, subject string, data []byte) (*jet
 // stored, and the handle is closed. The context limits how long the message may queue and be tried again; a context without a deadline gets
 // the default timeout of the JetStream given, 5 s. The message is not changed.
 //
-// Errors of nats.go are passed on. When the reply was lost the message may have been stored, or may be until a newer epoch begins. A
+// Errors of nats.go are passed on. A message over the server's or the stream's limit for its size, which counts its headers and those of the
+// demand, is nats.ErrMaxPayload, and the error names both. When the reply was lost the message may have been stored, or may be until a newer epoch begins. A
 // message that demands a last sequence of a subject itself cannot make the demand of the epoch too: publish it in a batch with a message
 // that makes no demand.
 func (s *Stream) PublishMsg(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {

@@ -207,7 +207,7 @@ func (on *target) publishMsg(ctx context.Context, m *nats.Msg) (*jetstream.PubAc
 		err = on.checkAck(m.Subject, ack.Stream, ack.Domain)
 	}
 	if err != nil {
-		return nil, err
+		return nil, on.withSize(ctx, err, m)
 	}
 	return ack, nil
 }
@@ -238,9 +238,45 @@ func (on *target) publishBatch(ctx context.Context, batch []*nats.Msg) (uint64, 
 	}
 	ack, err := jetstreamext.PublishMsgBatch(ctx, on.js, batch, flow)
 	if err != nil {
-		return 0, err
+		return 0, on.withSize(ctx, err, batch...)
 	}
 	return ack.Sequence, on.checkAck(batch[0].Subject, ack.Stream, ack.Domain)
+}
+
+// tooLargeError is why a message was refused that is too large, by the client or the server. Either is nats.ErrMaxPayload.
+type tooLargeError struct{ error }
+
+// Is reports whether target is nats.ErrMaxPayload.
+func (tooLargeError) Is(target error) bool { return target == nats.ErrMaxPayload }
+
+// Unwrap returns the error of the client or the server.
+func (e tooLargeError) Unwrap() error { return e.error }
+
+// withSize returns the error of messages that were published, with the size and the limit if one of the messages was too large. The limit is
+// that of now: the stream may have been changed since it was opened.
+func (on *target) withSize(ctx context.Context, err error, msgs ...*nats.Msg) error {
+	const messageExceedsMaximum jetstream.ErrorCode = 10054
+	var limit int
+	var receiver, setting string
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		limit, receiver, setting = int(on.js.Conn().MaxPayload()), "the server", "max_payload"
+	case codeOf(err) == messageExceedsMaximum, codeOf(err) == jetstreamext.JSErrCodeBatchPublishIncomplete:
+		limit, receiver, setting = int(on.config.MaxMsgSize), fmt.Sprintf("stream %q", on.stream), "MaxMsgSize, of a bucket MaxValueSize"
+		if s, err := on.js.Stream(ctx, on.stream); err == nil {
+			limit = int(s.CachedInfo().Config.MaxMsgSize)
+		}
+	}
+	for _, m := range msgs {
+		headers := m.Size() - len(m.Subject) - len(m.Reply) - len(m.Data)
+		if limit > 0 && headers+len(m.Data) > limit {
+			if codeOf(err) == jetstreamext.JSErrCodeBatchPublishIncomplete { // the server does not say why
+				err = &jetstream.APIError{Code: 400, ErrorCode: messageExceedsMaximum, Description: "message size exceeds maximum allowed"}
+			}
+			return fmt.Errorf("the message to %q is too large, with %d bytes of data and %d of headers: %s takes %d bytes (%s): write less, or raise the limit: %w", m.Subject, len(m.Data), headers, receiver, limit, setting, tooLargeError{err})
+		}
+	}
+	return err
 }
 
 // checkAck returns an error if another stream stored the message.
