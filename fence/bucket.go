@@ -26,7 +26,7 @@ type Bucket struct {
 }
 
 // OpenBucket begins the epoch of term t in a KV bucket, under a key of its own, and returns a handle for writes that belong to the epoch.
-// What [OpenStream] says of terms and errors holds here too. Do not keep state in the bucket of the election itself: its keys expire, and
+// What [OpenStream] says of terms, limits and errors holds here too; nor may the bucket discard old messages at a limit. Do not keep state in the bucket of the election itself: its keys expire, and
 // observers take them for elections.
 func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string, t election.Term, opts ...Option) (b *Bucket, err error) {
 	defer func() {
@@ -52,6 +52,9 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string, t el
 		err = jetstream.ErrBucketNotFound
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := on.checkBucketLimits(t, kv.Subject(bucket, key)); err != nil {
 		return nil, err
 	}
 	b = &Bucket{name: bucket, key: key, prefix: kv.Subject(bucket, "")}

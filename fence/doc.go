@@ -41,10 +41,12 @@
 //     that a leader scheduled in time (Nats-Schedule) is stored by the server when it is due.
 //   - Between the win and the first write under a newer epoch, writes of an older leader are in time, and are stored. So open first, then
 //     read, then write.
-//   - Limits of the stream may drop the record in the end, and so may a client that purges its subject or consumes it from a work queue. Then
-//     writes are refused, and a handle begins its epoch again if its term leads. From then until a newer epoch only the lease keeps an older
-//     leader from doing so too. On a stream that allows TTLs per message the record is exempt from the maximum age. If a client deletes the
-//     newest record alone, by its sequence, an older record is the last again.
+//   - A stream that discards old messages at a limit (MaxMsgs, MaxBytes) drops the record in the end, and so may a client that purges its
+//     subject or consumes it from a work queue. Then writes are refused, and a handle begins its epoch again if its term leads. From then until
+//     a newer epoch only the lease keeps an older leader from doing so too: let the limits leave room for what is written during a lease. If a
+//     client deletes the newest record alone, by its sequence, an older record is the last again.
+//   - On a stream that allows TTLs per message the record is exempt from the maximum age. Elsewhere it ages as other messages do, and is begun
+//     again; a maximum age below an hour, the longest that a lease can last, is refused.
 //   - If the stream is deleted and made again, or kept in memory by servers that all restart, its sequences begin again, and a late write of
 //     an older leader may match.
 //
@@ -54,7 +56,9 @@
 // election that writes to the stream an epoch subject of its own, which consumers do not filter for. Permissions: publish to it, to
 // $JS.API.STREAM.INFO.<stream> and to $JS.API.STREAM.MSG.GET.<stream>.
 //
-// Streams that are written to without the handle are refused: mirrors, streams with sources, and streams that transform subjects.
+// Streams that are written to without the handle are refused: mirrors, streams with sources, and streams that transform subjects. So are those
+// whose limits leave no room for the record beside a write, and buckets that drop their oldest keys at a limit. The limits are those at the
+// time of opening.
 //
 // # Buckets
 //

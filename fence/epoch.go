@@ -47,7 +47,7 @@ type epochID struct {
 	token   string
 }
 
-// epochs are those that this process may open another handle for.
+// epochs are the epochs for which this process may open another handle.
 var epochs struct {
 	sync.Mutex
 	by map[epochID]*epoch
@@ -252,22 +252,34 @@ func (e *epoch) sequence() uint64 { return e.demand.Load().sequence }
 
 // writeRecord stores the record if the last message under its subject has the given sequence, and returns its own.
 func (h *handle) writeRecord(ctx context.Context, after uint64) (sequence uint64, err error) {
-	data, err := json.Marshal(record{h.term.Token(), h.term.Key, h.term.Name, h.term.Number, h.term.Since})
+	m, err := h.recordOf(h.term, h.address, after)
 	if err != nil {
 		return 0, err
-	}
-	m := &nats.Msg{Subject: h.address, Data: data, Header: nats.Header{
-		jetstream.ExpectedStreamHeader:      {h.stream},
-		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(after, 10)},
-	}}
-	if h.config.AllowMsgTTL { // the stream keeps the record whatever the age of other messages
-		m.Header.Set(jetstream.MsgTTLHeader, "never")
 	}
 	err = persist(ctx, func(ctx context.Context) (err error) {
 		sequence, err = h.publish(ctx, m)
 		return err
 	})
+	if codeOf(err) == storeFailed {
+		err = fmt.Errorf("stream %q does not store the record of the epoch: if it is full, remove messages or raise MaxMsgs or MaxBytes: %w", h.stream, err)
+	}
 	return sequence, err
+}
+
+// recordOf returns the record of a term, which demands that the last message under its subject has the given sequence.
+func (on *target) recordOf(t election.Term, address string, after uint64) (*nats.Msg, error) {
+	data, err := json.Marshal(record{t.Token(), t.Key, t.Name, t.Number, t.Since})
+	if err != nil {
+		return nil, err
+	}
+	m := &nats.Msg{Subject: address, Data: data, Header: nats.Header{
+		jetstream.ExpectedStreamHeader:      {on.stream},
+		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(after, 10)},
+	}}
+	if on.config.AllowMsgTTL { // the stream keeps the record whatever the age of other messages
+		m.Header.Set(jetstream.MsgTTLHeader, "never")
+	}
+	return m, nil
 }
 
 // last returns the record under the epoch subject and its sequence. The record is nil if there is none; the sequence is then that of its

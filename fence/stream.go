@@ -22,7 +22,8 @@ type Stream struct {
 //
 // The term must lead, or the error is [ErrFenced], as it is if a newer term has begun its epoch. The stream must store epochSubject, which
 // must not be the key that elects the leader; it must be no mirror, have no sources, transform no subjects, acknowledge what it stores, and
-// keep what nobody consumes. Otherwise OpenStream writes nothing and returns an error. After any other error the epoch may have begun: open
+// keep what nobody consumes. Its limits must leave room for the record and a write, and keep the record for an hour, which is as long as a
+// lease can last, unless it allows TTLs per message. Otherwise OpenStream writes nothing and returns an error. After any other error the epoch may have begun: open
 // the stream again.
 func OpenStream(ctx context.Context, js jetstream.JetStream, stream, epochSubject string, t election.Term, opts ...Option) (s *Stream, err error) {
 	defer func() {
@@ -44,6 +45,9 @@ func OpenStream(ctx context.Context, js jetstream.JetStream, stream, epochSubjec
 	defer cancel()
 	on, err := find(ctx, js, stream, epochSubject, t)
 	if err != nil {
+		return nil, err
+	}
+	if err := on.checkLimits(t, epochSubject, 1); err != nil {
 		return nil, err
 	}
 	h, err := openEpoch(ctx, on, epochSubject, epochSubject, t, false, o)

@@ -205,10 +205,10 @@ func TestRecordThatAgedIsBegunAgain(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		s := b.open(b.leader("a"))
 		b.publish(s, "1")
-		time.Sleep(time.Hour)
+		time.Sleep(2 * time.Hour)
 		b.publish(s, "2")
 		b.Expect(b.stored()).To(Equal([]string{"epoch a", "2"}))
-	}, func(cfg *jetstream.StreamConfig) { cfg.MaxAge = time.Minute })
+	}, func(cfg *jetstream.StreamConfig) { cfg.MaxAge = time.Hour })
 }
 
 func TestLeaderMayWriteWhileItWindsUpAndNotAfter(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -73,6 +74,8 @@ func checkStream(info *jetstream.StreamInfo, subject string, t election.Term) er
 		return errors.New("it is sealed, and stores no more messages: open another")
 	case cfg.Retention == jetstream.InterestPolicy:
 		return errors.New("it keeps only what consumers wait for, and would drop the epoch: use a stream with limits, or a work queue whose consumers leave the epoch out")
+	case cfg.Retention == jetstream.WorkQueuePolicy && cfg.DenyPurge:
+		return errors.New("it is a work queue that cannot be purged (DenyPurge), and consumers of which might leave an older epoch as the last: use one that can be")
 	case cfg.DiscardNewPerSubject:
 		return fmt.Errorf("it stores only %d messages for each subject (DiscardNewPerSubject), and so many epochs: discard the old messages instead", cfg.MaxMsgsPerSubject)
 	case !stores(cfg, subject):
@@ -80,6 +83,41 @@ func checkStream(info *jetstream.StreamInfo, subject string, t election.Term) er
 	}
 	if bucket, ok := strings.CutPrefix(cfg.Name, kv.StreamName("")); ok && subject == kv.Subject(bucket, t.Key) && info.Created.Equal(t.BucketCreated) {
 		return fmt.Errorf("%q is the key of the election itself, under which the lease is renewed: give another subject for epochs", subject)
+	}
+	return nil
+}
+
+// storeFailed is the server's answer when a stream is full, among others.
+const storeFailed jetstream.ErrorCode = 10077
+
+// checkBucketLimits is checkLimits for the stream of a bucket.
+func (on *target) checkBucketLimits(t election.Term, subject string) error {
+	messages, cfg := int64(1), on.config
+	if cfg.AllowAtomicPublish {
+		messages = 2 // with the witness
+	}
+	if cfg.Discard == jetstream.DiscardOld && (cfg.MaxMsgs > 0 || cfg.MaxBytes > 0) {
+		return fmt.Errorf("at its limits (MaxMsgs %d, MaxBytes %d) it drops the oldest keys, the record of the epoch among them: discard new messages instead", cfg.MaxMsgs, cfg.MaxBytes)
+	}
+	return on.checkLimits(t, subject, messages)
+}
+
+// checkLimits returns which limit of the stream cannot keep both the record of a term's epoch and a write of so many messages, or cannot keep
+// the record as long as an older leader's lease may last.
+func (on *target) checkLimits(t election.Term, subject string, messages int64) error {
+	const overhead = 34 // of a message in a file
+	m, err := on.recordOf(t, subject, math.MaxUint64)
+	if err != nil {
+		return err
+	}
+	cfg, least, size := on.config, 1+messages, int64(m.Size()+overhead)
+	switch {
+	case cfg.MaxMsgs > 0 && cfg.MaxMsgs < least:
+		return fmt.Errorf("it keeps at most %d messages (MaxMsgs), and the record of the epoch and one write are %d: raise the limit", cfg.MaxMsgs, least)
+	case cfg.MaxBytes > 0 && cfg.MaxBytes < least*size:
+		return fmt.Errorf("it keeps at most %d bytes (MaxBytes), and the record of the epoch alone takes %d: raise the limit to %d at least", cfg.MaxBytes, size, least*size)
+	case cfg.MaxAge > 0 && cfg.MaxAge < kv.MaxTTL && !cfg.AllowMsgTTL:
+		return fmt.Errorf("it keeps messages for %v (MaxAge), and the record of the epoch no longer, while the lease of an older leader may last %v: allow TTLs per message (AllowMsgTTL, of a bucket LimitMarkerTTL), which exempt the record, or raise the limit to %[2]v at least", cfg.MaxAge, kv.MaxTTL)
 	}
 	return nil
 }
