@@ -56,7 +56,7 @@ func (l *Listener) learn(s kv.State) {
 	}
 	if s.Held() {
 		l.predecessor = s.Record
-		if s.Revision != l.known.Revision || l.alive.IsZero() {
+		if s.Revision != l.aliveBy || l.alive.IsZero() { // what is read again, or was notified before, says nothing new
 			l.alive = timeutil.Later(l.alive, s.Read)
 		}
 		l.aliveBy = s.Revision
