@@ -268,6 +268,7 @@ type acquisition struct {
 	interval      time.Duration // from one renewal of the predecessor to the next; 0 if that is not known
 	successors    []string      // names of candidates that the predecessor knew
 	priorities    []int         // the highest of their priorities
+	waiting       int           // how many candidates it knew to wait for a lock
 	since         time.Time     // just before the write was sent
 	written       record.Record // by it
 	revision      uint64        // of the write
@@ -307,7 +308,7 @@ func (r *run) acquisitionOver(s kv.State) acquisition {
 
 // inherit takes over what the predecessor knew of the candidates.
 func (a *acquisition) inherit(predecessor record.Record) {
-	a.successors, a.priorities = predecessor.Successors, predecessor.Priorities
+	a.successors, a.priorities, a.waiting = predecessor.Successors, predecessor.Priorities, predecessor.Waiting
 	a.interval = predecessor.Interval()
 }
 
@@ -393,7 +394,7 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 	}
 	term := Term{Key: r.key, Name: r.name, Number: a.revision, BucketCreated: info.Created, Since: a.since.Round(0)}
 	t := newActiveTerm(ctx, r.calls, term, info.Timing, a.since, a.acknowledged, a.standDown(info))
-	t.won, t.successors, t.priorities = a.reason, a.successors, a.priorities
+	t.won, t.successors, t.priorities, t.waiting = a.reason, a.successors, a.priorities, a.waiting
 	r.requestSucceeded()
 	r.setWait(time.Until(t.next))
 	r.listener.Wrote(a.revision, a.written)

@@ -438,7 +438,7 @@ func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors []string
 // writeRelease writes the release: a record, also where bare names are the rule, because candidates of Choria read no value.
 func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors []string) (revision uint64, err error) {
 	rec := r.renewal(t, time.Now())
-	rec.Released = time.Now().Round(0)
+	rec.Released, rec.Waiting = time.Now().Round(0), r.listener.Waiting(t.waiting)
 	if rec.Successors = successors; len(successors) > 0 {
 		rec.HeadStartMs = notify.HeadStart.Milliseconds()
 		if t.target != "" {

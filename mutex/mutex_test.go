@@ -269,3 +269,36 @@ func TestUnlockOnADeadLinkReturnsAnErrorWhenTheLeaseHasEnded(t *testing.T) {
 		e.Expect(time.Since(began)).To(BeNumerically("<=", ttl))
 	})
 }
+
+func TestLockThatNobodyElseWantsWaitsForNobody(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		m, _ := locked(e, "a")
+		e.Expect(m.Unlock()).To(Succeed())
+		began := time.Now()
+		for range 100 {
+			e.Expect(m.Lock(context.Background())).To(Succeed())
+			e.Expect(m.Unlock()).To(Succeed())
+		}
+		e.Expect(time.Since(began)).To(BeNumerically("<", 10*time.Millisecond), "on links and a server that take no time")
+	})
+}
+
+func TestOnlyWaiterTakesTheLockAtOnce(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		holder, _ := locked(e, "a")
+		waiter, _ := newMutex(e, "b")
+		for range 20 {
+			got := make(chan time.Time)
+			go func() {
+				e.Expect(waiter.Lock(context.Background())).To(Succeed())
+				got <- time.Now()
+			}()
+			time.Sleep(time.Second)
+			unlocked := time.Now()
+			e.Expect(holder.Unlock()).To(Succeed())
+			e.Expect((<-got).Sub(unlocked)).To(BeNumerically("<", time.Millisecond))
+			holder, waiter = waiter, holder
+		}
+		e.Expect(holder.Unlock()).To(Succeed())
+	})
+}

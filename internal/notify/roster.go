@@ -129,6 +129,22 @@ func (l *Listener) Successors(target string, before []string) []string {
 	return record.BoundSuccessors(names)
 }
 
+// Waiting returns how many candidates are known to wait for a lock, of which there were so many before the key was won: the winner was one
+// of them. It is 0 where the release names successors.
+func (l *Listener) Waiting(before int) (n int) {
+	if !l.Fair {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.roster.seen {
+		if s.notified {
+			n++
+		}
+	}
+	return max(n, before-1)
+}
+
 // receiveAttempts subscribes to the subjects of the keys while there are leaders that record. What is published there are attempts,
 // including those of candidates that lose.
 func (n *Notifier) receiveAttempts(on bool) {

@@ -18,6 +18,8 @@ const (
 	// fairSpread is the same for the answers of candidates among which chance decides, as holders of a lock: few of them wait, and a lock
 	// is released all the time.
 	fairSpread = 8 * time.Millisecond
+	// spreadPerWaiter is by how much each but the first that is known to wait lengthens it: nobody contends with the only one.
+	spreadPerWaiter = time.Millisecond
 	// HeadStart is for how long each successor that a release names has it to itself, but for the first, whose time the release says.
 	// By then the others have seen that successor win, unless it is gone.
 	HeadStart = 25 * time.Millisecond
@@ -136,7 +138,7 @@ func (l *Listener) delay(predecessor record.Record) (delay time.Duration) {
 			return delay
 		}
 		if spread = min(spread, ShortSpread); l.Fair {
-			spread = min(spread, fairSpread)
+			spread = min(spread, fairSpread, time.Duration(max(0, predecessor.Waiting-1))*spreadPerWaiter)
 		}
 	}
 	part := spread / time.Duration(max(1, len(predecessor.Priorities)))

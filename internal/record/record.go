@@ -25,6 +25,8 @@ const (
 	MaxIDBytes = 128
 	// MaxSuccessors and MaxSuccessorBytes bound the successors that a release names.
 	MaxSuccessors, MaxSuccessorBytes = 8, validate.MaxNameBytes
+	// MaxWaiting bounds the number of candidates that wait for a lock.
+	MaxWaiting = 1 << 16
 	// MaxPriorities bounds the priorities that a record lists.
 	MaxPriorities = 8
 	// MaxBytes bounds a record. JSON makes six bytes of one at worst, and a key of metadata, which has at least one byte, takes six more
@@ -62,6 +64,7 @@ type Record struct {
 	Released    time.Time `json:"released,omitzero"`
 	Successors  []string  `json:"successors,omitempty"`
 	HeadStartMs int64     `json:"head_start_ms,omitempty"`
+	Waiting     int       `json:"waiting,omitempty"` // in the release of a lock: how many candidates waited, as far as its holder knew
 }
 
 // Encode returns the bytes of the record.
@@ -109,6 +112,7 @@ func (r *Record) bound() {
 	}
 	r.Priorities = slices.Clone(r.Priorities[:min(len(r.Priorities), MaxPriorities)]) // a clone releases the rest
 	r.Successors = BoundSuccessors(r.Successors)
+	r.Waiting = min(max(r.Waiting, 0), MaxWaiting)
 }
 
 // BoundSuccessors returns the first names that fit into a release.
