@@ -70,7 +70,7 @@ func (c *churn) change(last string) string {
 	}
 	after(wait)
 	c.expectEven(c.keys, c.members)
-	moves, gap := c.journal.reset()
+	_, moves, gap := c.journal.reset()
 	c.Expect(moves).To(Equal(c.needed(before)), "%s, after %s, of %d", what, last, len(c.members))
 	if wait < ttl {
 		c.Expect(gap).To(BeNumerically("<", 10*time.Millisecond), what)

@@ -15,8 +15,8 @@
 //
 // The members agree by one record, the plan, which assigns each key to a member.
 //
-//   - Presence. Each member keeps a record of its own in the bucket, writes it again every quarter of the bucket's TTL, and deletes it when
-//     it leaves. A member is present until it deletes that record, or until the others have not seen the record for a TTL.
+//   - Presence. Each member keeps a record of its own in the bucket, writes it again every quarter of the bucket's TTL, and last that it
+//     leaves. A member is present until it writes that, or until the others have not seen the record for a TTL.
 //   - The plan. When it no longer fits the members that are present, one of them makes the next plan from the last: present members keep
 //     what the last plan assigned to them, up to their share. Each plan is a compare-and-set over the last, so that no plan has two
 //     successors. The member that has been present longest plans; should it fail to, the next in line does, a second later. No planner is
@@ -38,6 +38,9 @@
 //   - Sticky. From one plan to the next, the keys of members that are gone move, and beyond these no more than an even spread takes. A
 //     member that comes back under its name within a TTL keeps its keys, and all members keep theirs when the server cannot be reached,
 //     however long.
+//   - Stray values. A presence counts only if it is whole: it names its member, and a run of that member. If anybody writes something
+//     else under its key, or deletes the key, the member writes its presence again at once. Meanwhile the others count it as present for as
+//     long as they would have without that. No key moves, and none is without a leader.
 //   - In order. A member that joins takes over its keys from their leaders; a member that leaves hands over all keys before it is gone,
 //     while there are others. Each of these keys is without a leader for milliseconds, and for as long as its work takes to end.
 //
@@ -48,7 +51,8 @@
 // list the same keys it is even again.
 //
 // A member that is present and cannot lead, because its work never begins or its elections fail, keeps its share: let it return an error.
-// Two members cannot have one name: the one that joined first leaves with [ErrReplaced].
+// Two members cannot have one name: the one that joined first leaves with [ErrReplaced]. Whoever may write the bucket can therefore make a
+// member leave, by a whole presence of its name.
 //
 // # The bucket
 //

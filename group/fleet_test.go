@@ -152,7 +152,8 @@ type journal struct {
 	leaders map[string]string // by key, the member that works now
 	last    map[string]string // by key, the member that worked last
 	free    map[string]time.Time
-	moves   int // how many terms began whose key another member had led last
+	terms   int // how many terms began of keys that were led before
+	moves   int // and how many of these keys another member had led last
 	gap     time.Duration
 	twice   []string
 	all     []*member // members that ever took part; never changed in place
@@ -169,6 +170,7 @@ func (j *journal) begin(key, name string) {
 		j.twice = append(j.twice, fmt.Sprintf("%s by %s and %s", key, other, name))
 	}
 	if last, led := j.last[key]; led {
+		j.terms++
 		if last != name {
 			j.moves++
 		}
@@ -187,12 +189,12 @@ func (j *journal) end(key, name string) {
 }
 
 // reset begins the counting anew, and returns what was counted.
-func (j *journal) reset() (moves int, gap time.Duration) {
+func (j *journal) reset() (terms, moves int, gap time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	moves, gap = j.moves, j.gap
-	j.moves, j.gap = 0, 0
-	return moves, gap
+	terms, moves, gap = j.terms, j.moves, j.gap
+	j.terms, j.moves, j.gap = 0, 0, 0
+	return terms, moves, gap
 }
 
 // expectEven checks that each key is led once, and each member leads its share.

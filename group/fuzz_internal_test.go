@@ -23,8 +23,8 @@ func (e stored) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut 
 func FuzzView(f *testing.F) {
 	const member = `{"name":"a","instance":"i","since":"2026-01-01T00:00:00Z","keys":["k","l"]}`
 	for _, records := range [][3]string{
-		{member, `{"name":"b","keys":["l","m"]}`, `{"number":3,"by":"a","keys":{"a":["k"],"b":["l","m"],"c":["k","n"]}}`},
-		{`{"name":"a","keys":["z","y"]}`, `{"name":"b","keys":["x","x",""]}`, `{"keys":{"":["b","a"],"c":null}}`},
+		{member, `{"name":"b","instance":"j","keys":["l","m"]}`, `{"number":3,"by":"a","keys":{"a":["k"],"b":["l","m"],"c":["k","n"]}}`},
+		{`{"name":"a","instance":"i","keys":["z","y"]}`, `{"name":"b","instance":"j","keys":["x","x",""]}`, `{"keys":{"":["b","a"],"c":null}}`},
 		{member, `{"name":"c"}`, `{"number":18446744073709551615,"keys":{"c":["n","m","n"],"a":["k","k","what"]}}`},
 		{"", "null", "[]"},
 	} {

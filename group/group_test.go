@@ -27,7 +27,7 @@ func TestMembersThatStartTogetherShareEvenlyFromTheFirstTerm(t *testing.T) {
 		}
 		after(standDown + time.Second)
 		f.expectEven(keys, members)
-		moves, _ := f.journal.reset()
+		_, moves, _ := f.journal.reset()
 		f.Expect(moves).To(BeZero())
 	})
 }
@@ -40,7 +40,7 @@ func TestNewcomerIsHandedItsShareAndNoMore(t *testing.T) {
 		b := f.member("b", "shards", keys).start()
 		after(200 * time.Millisecond)
 		f.expectEven(keys, []*member{a, b})
-		moves, gap := f.journal.reset()
+		_, moves, gap := f.journal.reset()
 		f.Expect(moves).To(Equal(10))
 		f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
 	})
@@ -58,7 +58,7 @@ func TestMemberThatLeavesHandsOverBeforeItIsGone(t *testing.T) {
 		f.Expect(time.Since(begun)).To(BeNumerically("<", 100*time.Millisecond))
 		after(instant)
 		f.expectEven(keys, []*member{b, c})
-		moves, gap := f.journal.reset()
+		_, moves, gap := f.journal.reset()
 		f.Expect(moves).To(Equal(led))
 		f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
 	})

@@ -14,7 +14,7 @@ const leaveTimeout = 5 * time.Second
 func (r *run) leave(err error) {
 	r.ending = true
 	others := len(r.present()) > 1
-	if !errors.Is(err, ErrReplaced) && r.removePresence() && others {
+	if !errors.Is(err, ErrReplaced) && r.announceLeaving() && others {
 		r.handOver()
 	}
 	for _, a := range r.assignments {

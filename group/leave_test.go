@@ -49,7 +49,7 @@ func TestMemberWhosePresenceWasAppliedUnansweredHandsOverAsItLeaves(t *testing.T
 				f.Expect(time.Since(begun)).To(BeNumerically("<", 100*time.Millisecond))
 				after(instant)
 				f.expectEven(keys, members[1:])
-				moves, gap := f.journal.reset()
+				_, moves, gap := f.journal.reset()
 				f.Expect(moves).To(Equal(led))
 				f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
 			})
@@ -154,7 +154,7 @@ func TestMemberWhosePresenceExpiredHandsOverAsItLeaves(t *testing.T) {
 		a.leave()
 		after(instant)
 		f.expectEven(keysOf(20), members[1:])
-		_, gap := f.journal.reset()
+		_, _, gap := f.journal.reset()
 		f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
 	})
 }

@@ -120,7 +120,7 @@ func TestMemberThatStartsAgainUnderItsNameKeepsItsKeys(t *testing.T) {
 		after(crashed)
 		f.expectEven(keys, []*member{a, again})
 		f.Expect(again.Keys()).To(Equal(had))
-		moves, _ := f.journal.reset()
+		_, moves, _ := f.journal.reset()
 		f.Expect(moves).To(BeZero())
 		b.link.Heal()
 		after(time.Second)

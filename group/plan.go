@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // plan assigns keys to members. It is one record, and each plan but the first is made from the one before.
@@ -24,6 +26,14 @@ type presence struct {
 	Host     string    `json:"host,omitempty"`
 	PID      int       `json:"pid,omitempty"`
 	Keys     []string  `json:"keys"` // that the member can lead, sorted
+	Left     bool      `json:"left,omitempty"`
+}
+
+// presenceIn returns the presence in an entry under the key of a member. Anybody who may write the bucket can write or delete that entry, so
+// the presence is whole only if it names that member and a run of it.
+func presenceIn(entry jetstream.KeyValueEntry, name string) (p presence, whole bool) {
+	whole = entry.Operation() == jetstream.KeyValuePut && json.Unmarshal(entry.Value(), &p) == nil && p.Name == name && p.Instance != ""
+	return p, whole
 }
 
 // encode returns the bytes of a plan or presence. Nothing in them can fail to encode.

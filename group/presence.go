@@ -1,8 +1,8 @@
 package group
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -20,8 +20,12 @@ const (
 	presenceDelay = 20 * time.Millisecond
 )
 
-// errUnanswered is why a member leaves whose presence was neither acknowledged nor found.
-var errUnanswered = errors.New("the presence was not acknowledged")
+var (
+	// errUnanswered is why a member leaves whose presence was neither acknowledged nor found.
+	errUnanswered = errors.New("the presence was not acknowledged")
+	// errOverwritten is why a presence is written before its time.
+	errOverwritten = errors.New("it expired, or was deleted or overwritten by something that is no member")
+)
 
 // writePresence writes the presence when it is due, and returns when it is due next. By then the watcher must have delivered it, or another
 // watcher is started. The error means that another member has the name.
@@ -60,17 +64,26 @@ func (r *run) readPresence(ctx context.Context) error {
 	call, cancel := r.request(ctx)
 	defer cancel()
 	entry, err := r.bucket.Get(call, r.memberKey(r.name))
-	if kv.Classify(err) == kv.Absent {
+	switch kv.Classify(err) {
+	case kv.Absent:
 		r.presenceRevision = 0
+	case kv.Applied:
+		return r.overwritten(entry)
 	}
-	if err != nil {
-		return nil
-	}
-	var p presence
-	if json.Unmarshal(entry.Value(), &p) == nil && p.Instance != r.self.Instance {
+	return nil
+}
+
+// overwritten takes in what is stored over the last presence: that of another member of the name, which is the error, or an update whose
+// reply was lost. Anything else was written by a stranger, or is a marker, and the next presence is due at once.
+func (r *run) overwritten(entry jetstream.KeyValueEntry) error {
+	if p, whole := presenceIn(entry, r.name); whole && p.Instance != r.self.Instance {
 		return r.replacedBy(p)
 	}
 	r.presenceRevision = entry.Revision()
+	if !bytes.Equal(entry.Value(), encode(r.self)) {
+		r.warn("Presence is written again", errOverwritten)
+		r.presenceDue = time.Now()
+	}
 	return nil
 }
 
@@ -88,28 +101,30 @@ func (r *run) write(ctx context.Context, key string, value []byte, over uint64) 
 	return r.bucket.Update(call, key, value, over)
 }
 
-// removePresence deletes the presence, and reports whether the others know or will in a moment that this member leaves.
-func (r *run) removePresence() bool {
+// announceLeaving writes that this member leaves, and reports whether the others know or will in a moment.
+func (r *run) announceLeaving() bool {
 	if r.presenceDue.IsZero() {
-		return false // it never wrote one
+		return false // it never wrote a presence
 	}
 	call, cancel := r.request(r.ctx)
 	defer cancel()
-	err := r.deletePresence(call)
+	err := r.writeLeft(call)
 	if err != nil {
-		r.log.Warn("Leaving without deleting the presence", "error", err)
+		r.log.Warn("Leaving without telling the others", "error", err)
 	}
 	return err == nil
 }
 
-// deletePresence deletes the presence of this member, never that of another. The last write may have been applied without an answer, as
-// when Stop is called meanwhile, or may be applied only now: deletePresence reads until it finds that write or ctx ends.
-func (r *run) deletePresence(ctx context.Context) error {
+// writeLeft writes over the presence of this member that it has left, never over that of another. The last write may have been applied
+// without an answer, as when Stop is called meanwhile, or may be applied only now: writeLeft reads until it finds that write or ctx ends.
+func (r *run) writeLeft(ctx context.Context) error {
+	left := r.self
+	left.Keys, left.Left = nil, true
 	err := errUnanswered
 	for ctx.Err() == nil {
 		over := r.presenceRevision
 		if over > 0 {
-			if err = r.bucket.Delete(ctx, r.memberKey(r.name), jetstream.LastRevision(over)); kv.Classify(err) != kv.Refused {
+			if _, err = r.bucket.Update(ctx, r.memberKey(r.name), encode(left), over); kv.Classify(err) != kv.Refused {
 				return err
 			}
 		}
@@ -117,8 +132,12 @@ func (r *run) deletePresence(ctx context.Context) error {
 		switch {
 		case over > 0 && replaced != nil:
 			return replaced
-		case over > 0 && r.presenceRevision == 0:
-			return nil // it expired, which the others find out by themselves
+		case over > 0 && r.presenceRevision == 0: // it expired, or a stranger deleted it
+			if _, err = r.bucket.Create(ctx, r.memberKey(r.name), encode(left)); kv.Classify(err) != kv.Refused {
+				return err
+			}
+			r.presenceRevision = over // a replica is behind, or somebody was quicker
+			timeutil.Sleep(ctx, presenceDelay)
 		case r.presenceRevision == over: // the write is not applied yet, or a replica is behind
 			timeutil.Sleep(ctx, presenceDelay)
 		}

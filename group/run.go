@@ -190,8 +190,8 @@ func (r *run) update(entry jetstream.KeyValueEntry, ok bool) error {
 		return nil
 	}
 	r.receive(entry)
-	if m := r.members[r.name]; r.presenceRevision > 0 && m.revision > r.presenceRevision && m.Instance != r.self.Instance {
-		return r.replacedBy(m.presence)
+	if entry.Key() == r.memberKey(r.name) && r.presenceRevision > 0 && entry.Revision() > r.presenceRevision {
+		return r.overwritten(entry)
 	}
 	return nil
 }

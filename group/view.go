@@ -20,7 +20,7 @@ type view struct {
 	begun        time.Time         // when the watcher in use was started
 	complete     bool              // the watcher has delivered all that was stored when it was started
 	members      map[string]member // by name
-	left         map[string]bool   // names of members that deleted their presence
+	left         map[string]bool   // names of members that have left in order
 	plan         plan              // the last plan received
 	planRevision uint64            // of that plan; 0 when no plan is stored
 	planReceived time.Time         // when that plan was received
@@ -63,17 +63,19 @@ func (v *view) receive(entry jetstream.KeyValueEntry) {
 	if !ok || entry.Revision() < known.revision {
 		return
 	}
-	var p presence
+	p, whole := presenceIn(entry, name)
 	switch {
-	case entry.Operation() == jetstream.KeyValueDelete:
+	case whole && p.Left:
 		delete(v.members, name)
 		v.left[name], v.changed = true, true
-	case entry.Operation() != jetstream.KeyValuePut: // it expired; the member counts as gone by the time it was last seen
-	case json.Unmarshal(entry.Value(), &p) == nil && p.Name == name:
+	case whole:
 		p.Keys = ordered(p.Keys)
 		v.changed = v.changed || p.Instance != known.Instance
 		v.members[name] = member{presence: p, revision: entry.Revision(), seen: time.Now()}
 		delete(v.left, name)
+	case known.Name != "": // it expired, or a stranger changed it; the member counts as gone by the time it was last seen
+		known.revision = entry.Revision()
+		v.members[name] = known
 	}
 }
 

@@ -1,0 +1,142 @@
+package group_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/group"
+)
+
+// put stores a value under a key, as any client may that has permission to write the bucket.
+func (f *fleet) put(key, value string) {
+	f.Helper()
+	_, err := f.bucket.Put(context.Background(), key, []byte(value))
+	f.Expect(err).NotTo(HaveOccurred())
+}
+
+// get returns the value under a key.
+func (f *fleet) get(key string) string {
+	f.Helper()
+	e, err := f.bucket.Get(context.Background(), key)
+	f.Expect(err).NotTo(HaveOccurred())
+	return string(e.Value())
+}
+
+// strays are ways to overwrite or remove the presence of a member without being a member of its name.
+var strays = map[string]func(f *fleet, key string){
+	"null":                  func(f *fleet, key string) { f.put(key, "null") },
+	"empty object":          func(f *fleet, key string) { f.put(key, "{}") },
+	"empty":                 func(f *fleet, key string) { f.put(key, "") },
+	"record of another":     func(f *fleet, key string) { f.put(key, f.get("shards.members.c")) },
+	"record of no instance": func(f *fleet, key string) { f.put(key, `{"name":"b","keys":["k000"]}`) },
+	"deleted":               func(f *fleet, key string) { f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed()) },
+	"purged":                func(f *fleet, key string) { f.Expect(f.bucket.Purge(context.Background(), key)).To(Succeed()) },
+}
+
+// expectUndisturbed checks that no key moved or was without a leader since the counting began, by plan number n.
+func (f *fleet) expectUndisturbed(keys []string, members []*member, n int) {
+	f.Helper()
+	f.expectEven(keys, members)
+	f.Expect(f.planNumber()).To(BeEquivalentTo(n))
+	terms, _, gap := f.journal.reset()
+	f.Expect(terms).To(BeZero(), "the longest without a leader: %v", gap)
+	f.Expect(f.journal.twice).To(BeEmpty())
+}
+
+func TestStrayValueUnderAPresenceExpelsNobody(t *testing.T) {
+	for name, stray := range strays {
+		for _, restarts := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, new watchers %v", name, restarts), func(t *testing.T) {
+				onVirtualTime(t, func(f *fleet) {
+					keys := keysOf(20)
+					members := f.together(keys, "a", "b", "c")
+					after(time.Second)
+					own := f.get("shards.members.b")
+					if restarts { // only new watchers find the value
+						for _, m := range members {
+							m.link.Cut()
+						}
+						stray(f, "shards.members.b")
+						for _, m := range members {
+							m.link.Heal()
+						}
+						after(500 * time.Millisecond)
+					} else {
+						stray(f, "shards.members.b")
+						after(instant)
+					}
+					f.Expect(f.get("shards.members.b")).To(Equal(own), "the member overwrites it at once")
+					for range 12 {
+						for _, m := range members {
+							f.Expect(m.Status().Members).To(Equal([]string{"a", "b", "c"}))
+						}
+						after(time.Second)
+					}
+					f.expectUndisturbed(keys, members, 1)
+					members[1].leave()
+					after(instant)
+					f.expectEven(keys, without(members, members[1]))
+				})
+			})
+		}
+	}
+}
+
+func TestStrayValueNeitherShortensNorProlongsAPresence(t *testing.T) {
+	for name, stray := range strays {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				members := f.together(keysOf(20), "a", "b", "c")
+				entry, err := f.bucket.Get(context.Background(), "shards.members.b")
+				f.Expect(err).NotTo(HaveOccurred())
+				members[1].link.Cut()
+				for time.Since(entry.Created()) < ttl+lateness-time.Second {
+					stray(f, "shards.members.b")
+					after(time.Second / 2)
+					f.Expect(members[0].Status().Members).To(ContainElement("b"))
+				}
+				after(2 * time.Second)
+				f.Expect(members[0].Status().Members).NotTo(ContainElement("b"))
+			})
+		})
+	}
+}
+
+func TestMemberLeavesInOrderOverAStrayValue(t *testing.T) {
+	for name, stray := range strays {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				keys := keysOf(20)
+				members := f.together(keys, "a", "b", "c")
+				b := members[1]
+				b.link.StallReplies() // it is not notified of the value
+				stray(f, "shards.members.b")
+				b.Stop()
+				after(time.Millisecond)
+				b.link.Heal()
+				f.Expect(b.end()).To(Succeed())
+				after(instant)
+				f.expectEven(keys, without(members, b))
+				_, _, gap := f.journal.reset()
+				f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
+			})
+		})
+	}
+}
+
+func TestMemberOfTheSameNameReplacesTheOtherAlsoOverAStrayValue(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(6)
+		members := f.together(keys, "a", "b")
+		f.put("shards.members.b", "null")
+		again := f.member("b", "shards", keys).start()
+		after(instant)
+		f.Expect(members[1].end()).To(MatchError(group.ErrReplaced))
+		after(time.Second)
+		f.expectEven(keys, []*member{members[0], again})
+	})
+}
