@@ -40,7 +40,8 @@
 //     however long.
 //   - Stray values. A presence counts only if it is whole: it names its member, and a run of that member. If anybody writes something
 //     else under its key, or deletes the key, the member writes its presence again at once. Meanwhile the others count it as present for as
-//     long as they would have without that. No key moves, and none is without a leader.
+//     long as they would have without that. A plan counts only if its number is possible, at most 2^53, and it has an entry for the member
+//     that made it; over anything else the members write the last plan again. No key moves, and none is without a leader.
 //   - In order. A member that joins takes over its keys from their leaders; a member that leaves hands over all keys before it is gone,
 //     while there are others. Each of these keys is without a leader for milliseconds, and for as long as its work takes to end.
 //
@@ -52,7 +53,7 @@
 //
 // A member that is present and cannot lead, because its work never begins or its elections fail, keeps its share: let it return an error.
 // Two members cannot have one name: the one that joined first leaves with [ErrReplaced]. Whoever may write the bucket can therefore make a
-// member leave, by a whole presence of its name.
+// member leave, by a whole presence of its name, and move all keys by a whole plan.
 //
 // # The bucket
 //

@@ -11,9 +11,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// maxPlanNumber is the highest number of a plan, which every reader of JSON still reads exactly. No group makes so many plans, but anybody
+// who may write the bucket can write one with that number.
+const maxPlanNumber = 1 << 53
+
 // plan assigns keys to members. It is one record, and each plan but the first is made from the one before.
 type plan struct {
-	Number uint64              `json:"number"` // one more than that of the plan before
+	Number uint64              `json:"number"` // one more than that of the plan before, or 1 after the highest
 	By     string              `json:"by"`     // the member that made it
 	Keys   map[string][]string `json:"keys"`   // by member, sorted; an entry for each member that was present
 }
@@ -27,6 +31,14 @@ type presence struct {
 	PID      int       `json:"pid,omitempty"`
 	Keys     []string  `json:"keys"` // that the member can lead, sorted
 	Left     bool      `json:"left,omitempty"`
+}
+
+// planIn returns the plan in an entry under the key of the plan. It is whole only if its number is possible and it has an entry for the
+// member that made it, which was present. A plan that is not whole is not followed.
+func planIn(entry jetstream.KeyValueEntry) (p plan, whole bool) {
+	whole = entry.Operation() == jetstream.KeyValuePut && json.Unmarshal(entry.Value(), &p) == nil && p.Number > 0 && p.Number <= maxPlanNumber
+	_, planned := p.Keys[p.By]
+	return p, whole && planned
 }
 
 // presenceIn returns the presence in an entry under the key of a member. Anybody who may write the bucket can write or delete that entry, so
@@ -107,7 +119,7 @@ func (p plan) next(by string, present []presence) plan {
 	}
 	for even(shares) {
 	}
-	next := plan{Number: p.Number + 1, By: by, Keys: make(map[string][]string, len(shares))}
+	next := plan{Number: p.Number%maxPlanNumber + 1, By: by, Keys: make(map[string][]string, len(shares))}
 	for _, s := range shares {
 		next.Keys[s.Name] = append([]string{}, slices.Sorted(slices.Values(s.keys))...)
 	}

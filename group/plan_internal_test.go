@@ -84,6 +84,12 @@ func TestKeyIsAssignedOnlyToMembersThatListIt(t *testing.T) {
 	g.Expect(p.Keys["one"]).To(HaveLen(2))
 }
 
+func TestNumberAfterTheHighestIsOne(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(plan{Number: maxPlanNumber - 1}.next("x", nil).Number).To(BeEquivalentTo(maxPlanNumber))
+	g.Expect(plan{Number: maxPlanNumber}.next("x", nil).Number).To(BeEquivalentTo(1))
+}
+
 func TestInvalidPlanIsCorrected(t *testing.T) {
 	g := NewWithT(t)
 	p := plan{Number: 7, Keys: map[string][]string{"a": {"k0000", "k0000", "what"}, "b": {"k0000", "k0001"}}}

@@ -25,21 +25,19 @@ func (r *run) planIfDue(ctx context.Context) time.Time {
 	if !r.complete || rank < 0 {
 		return far
 	}
-	due := r.planReceived.Add(r.ttl / plansPerTTL)
+	due := r.planDue
 	switch {
 	case r.plan.Number == 0:
 		due = r.begun.Add(firstPlanDelay)
 	case !r.outdated.IsZero():
 		due = r.outdated
-	case r.planRevision == 0:
-		due = r.begun
 	}
 	due = timeutil.Later(due.Add(time.Duration(rank)*planInterval), r.planNotBefore)
 	if time.Now().Before(due) {
 		return due
 	}
 	r.writePlan(ctx)
-	return time.Now().Add(planInterval)
+	return timeutil.Later(time.Now(), r.planNotBefore)
 }
 
 // comparePlan makes the plan for the members that are present, and notes since when the plan in force differs from it.
@@ -80,13 +78,18 @@ func (r *run) writePlan(ctx context.Context) {
 	}
 }
 
-// readPlan reads the plan after a write was refused: not every bucket announces that the plan has expired.
+// readPlan reads the plan after a write was refused: not every bucket announces that the plan has expired. If there is none, the next is
+// written at once.
 func (r *run) readPlan(ctx context.Context) {
+	over, whole := r.planRevision, false
 	entry, err := r.bucket.Get(ctx, r.planKey())
 	switch kv.Classify(err) {
 	case kv.Absent:
-		r.planRevision, r.planNotBefore = 0, time.Time{}
+		r.planRevision = 0
 	case kv.Applied:
-		r.receivePlan(entry)
+		whole = r.receivePlan(entry)
+	}
+	if !whole && r.planRevision != over {
+		r.planNotBefore = time.Time{}
 	}
 }

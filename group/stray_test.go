@@ -3,6 +3,7 @@ package group_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -52,7 +53,7 @@ func TestStrayValueUnderAPresenceExpelsNobody(t *testing.T) {
 		for _, restarts := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, new watchers %v", name, restarts), func(t *testing.T) {
 				onVirtualTime(t, func(f *fleet) {
-					keys := keysOf(20)
+					keys := keysOf(6)
 					members := f.together(keys, "a", "b", "c")
 					after(time.Second)
 					own := f.get("shards.members.b")
@@ -90,7 +91,7 @@ func TestStrayValueNeitherShortensNorProlongsAPresence(t *testing.T) {
 	for name, stray := range strays {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
-				members := f.together(keysOf(20), "a", "b", "c")
+				members := f.together(keysOf(6), "a", "b", "c")
 				entry, err := f.bucket.Get(context.Background(), "shards.members.b")
 				f.Expect(err).NotTo(HaveOccurred())
 				members[1].link.Cut()
@@ -110,7 +111,7 @@ func TestMemberLeavesInOrderOverAStrayValue(t *testing.T) {
 	for name, stray := range strays {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
-				keys := keysOf(20)
+				keys := keysOf(6)
 				members := f.together(keys, "a", "b", "c")
 				b := members[1]
 				b.link.StallReplies() // it is not notified of the value
@@ -138,5 +139,104 @@ func TestMemberOfTheSameNameReplacesTheOtherAlsoOverAStrayValue(t *testing.T) {
 		f.Expect(members[1].end()).To(MatchError(group.ErrReplaced))
 		after(time.Second)
 		f.expectEven(keys, []*member{members[0], again})
+	})
+}
+
+// strayPlans are values of the plan that no member writes.
+var strayPlans = map[string]string{
+	"null":                  `null`,
+	"empty":                 ``,
+	"without a number":      `{"by":"a","keys":{"a":["k001"],"b":["k000"],"c":[]}}`,
+	"without its planner":   `{"number":7,"by":"a","keys":{"b":["k000"]}}`,
+	"of the highest number": fmt.Sprintf(`{"number":%d,"by":"a","keys":{"a":["k001"],"b":["k000"],"c":[]}}`, uint64(math.MaxUint64)),
+}
+
+func TestStrayPlanMovesNothing(t *testing.T) {
+	for name, stray := range strayPlans {
+		for _, restarts := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, new watchers %v", name, restarts), func(t *testing.T) {
+				onVirtualTime(t, func(f *fleet) {
+					keys := keysOf(6)
+					members := f.together(keys, "a", "b", "c")
+					after(time.Second)
+					own := f.plan()
+					if restarts {
+						for _, m := range members {
+							m.link.Cut()
+						}
+						f.put("shards.plan", stray)
+						for _, m := range members {
+							m.link.Heal()
+						}
+						after(500 * time.Millisecond)
+					} else {
+						f.put("shards.plan", stray)
+						after(instant)
+					}
+					f.Expect(f.plan()).To(Equal(own), "it is overwritten at once")
+					after(2 * ttl)
+					f.expectUndisturbed(keys, members, 1)
+					members = append(members, f.member("d", "shards", keys).start())
+					after(200 * time.Millisecond)
+					f.expectEven(keys, members)
+					f.Expect(f.planNumber()).To(BeEquivalentTo(2), "a true plan wins")
+				})
+			})
+		}
+	}
+}
+
+func TestGroupBeginsOverAStrayPlan(t *testing.T) {
+	for name, stray := range strayPlans {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				f.put("shards.plan", stray)
+				f.together(keysOf(6), "a", "b", "c")
+				f.Expect(f.planNumber()).To(BeEquivalentTo(1))
+			})
+		})
+	}
+}
+
+func TestStrayPlanDoesNotDelayTheNext(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(6)
+		members := f.together(keys, "a", "b", "c")
+		d := f.member("d", "shards", keys)
+		put := func() { f.put("shards.plan", "null") }
+		members[0].link.StallReplies() // the planner is not notified of the value
+		put()
+		d.start()
+		after(time.Millisecond)
+		members[0].link.Heal()
+		after(100 * time.Millisecond)
+		f.expectEven(keys, append(members, d))
+	})
+}
+
+func TestPlanOfTheHighestBelievedNumberIsFollowedByOne(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(2)
+		members := f.together(keys, "a", "b")
+		f.put("shards.plan", fmt.Sprintf(`{"number":%d,"by":"a","keys":{"a":["k000","k001"],"b":[]}}`, uint64(1)<<53))
+		after(2 * ttl)
+		f.expectEven(keys, members)
+		f.Expect(f.planNumber()).To(BeEquivalentTo(1))
+	})
+}
+
+func TestDeletedPlanIsWrittenAgainAtOnce(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(6)
+		members := f.together(keys, "a", "b", "c")
+		own := f.plan()
+		f.Expect(f.bucket.Delete(context.Background(), "shards.plan")).To(Succeed())
+		after(instant)
+		f.Expect(f.plan()).To(Equal(own))
+		f.Expect(f.bucket.Purge(context.Background(), "shards.plan")).To(Succeed())
+		after(instant)
+		f.Expect(f.plan()).To(Equal(own))
+		after(2 * ttl)
+		f.expectUndisturbed(keys, members, 1)
 	})
 }

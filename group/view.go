@@ -2,7 +2,6 @@ package group
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -22,8 +21,8 @@ type view struct {
 	members      map[string]member // by name
 	left         map[string]bool   // names of members that have left in order
 	plan         plan              // the last plan received
-	planRevision uint64            // of that plan; 0 when no plan is stored
-	planReceived time.Time         // when that plan was received
+	planRevision uint64            // of what is stored under the key of the plan; 0 for nothing
+	planDue      time.Time         // when to write the plan next, if it still fits then
 	changed      bool              // since the loop has last acted on it
 }
 
@@ -34,11 +33,11 @@ type member struct {
 	seen     time.Time
 }
 
-// begin forgets the members, which the next watcher delivers again. It keeps the last plan: should no plan be stored any more, the next
-// one is made from that.
+// begin forgets the members, which the next watcher delivers again. It keeps the last plan: should that be stored no more, it is written
+// again.
 func (v *view) begin() {
 	v.begun, v.complete, v.changed = time.Now(), false, true
-	v.members, v.left, v.planRevision = map[string]member{}, map[string]bool{}, 0
+	v.members, v.left, v.planRevision, v.planDue = map[string]member{}, map[string]bool{}, 0, v.begun
 }
 
 // completed records that all that was stored has been delivered. Members in the plan whose presence is not stored get a TTL to write it:
@@ -79,24 +78,27 @@ func (v *view) receive(entry jetstream.KeyValueEntry) {
 	}
 }
 
-func (v *view) receivePlan(entry jetstream.KeyValueEntry) {
-	var p plan
+// receivePlan takes in what is stored under the key of the plan. If that is not a plan, because it expired or a stranger changed it, the last
+// plan stays in force and is written over it.
+func (v *view) receivePlan(entry jetstream.KeyValueEntry) (whole bool) {
+	p, whole := planIn(entry)
 	switch {
 	case entry.Revision() < v.planRevision:
-	case entry.Operation() != jetstream.KeyValuePut:
-		v.planRevision, v.changed = 0, true
-	case json.Unmarshal(entry.Value(), &p) == nil:
+	case !whole:
+		v.planRevision, v.planDue = entry.Revision(), time.Now()
+	default:
 		for name, keys := range p.Keys {
 			p.Keys[name] = ordered(keys)
 		}
 		v.setPlan(p, entry.Revision())
 	}
+	return whole
 }
 
 // setPlan records the plan in force.
 func (v *view) setPlan(p plan, revision uint64) {
 	v.changed = v.changed || !v.plan.same(p)
-	v.plan, v.planRevision, v.planReceived = p, revision, time.Now()
+	v.plan, v.planRevision, v.planDue = p, revision, time.Now().Add(v.ttl/plansPerTTL)
 }
 
 // present returns the members that are present, the one that has been present longest first.
