@@ -58,7 +58,10 @@
 // # The bucket
 //
 // Make it with election.CreateBucket. It may hold other groups and other elections. A group called shards uses the keys shards.plan and
-// shards.members.<member>, and for each of its keys the election shards.keys.<key>, under which the tools of package election know it. A
-// member needs the permissions of a candidate with a connection for these keys, permission to create a consumer, and permission to
+// shards.members.<member>, and for each of its keys the election shards.keys.<key>, under which the tools of package election know it.
+// Give no other election such a key. Two groups share no key, whatever their members and keys are called: New refuses the name of a group
+// that has a part "keys" or "members" after its first.
+//
+// A member needs the permissions of a candidate with a connection for these keys, permission to create a consumer, and permission to
 // publish to election-control.<bucket>.candidates.shards.keys.> and election-control.<bucket>.transfer.shards.keys.>.
 package group

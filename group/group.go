@@ -42,8 +42,9 @@ type Group struct {
 type Work func(ctx context.Context, key string, t election.Term) error
 
 // New returns a member called name of the group of the given keys in bucket. Names and keys have letters, digits, and - _ = / with single
-// dots between them. The name must differ from that of any other member, and be the same whenever this member starts again, such as its
-// host's. A bucket of election.OpenBucket or election.CreateBucket brings its connection; for any other give election.WithJetStream to
+// dots between them; the group's name has no part "keys" or "members" after its first, for two groups could share keys of the bucket by it.
+// The member's name must differ from that of any other member, and be the same whenever this member starts again, such as its host's. A
+// bucket of election.OpenBucket or election.CreateBucket brings its connection; for any other give election.WithJetStream to
 // [WithElectionOptions]. The error wraps election.ErrInvalidOption and names every problem. Nothing is sent to the server.
 func New(name, group string, keys []string, bucket jetstream.KeyValue, opts ...Option) (*Group, error) {
 	g := &Group{name: name, group: group, keys: slices.Sorted(slices.Values(keys)), opts: collect(opts)}

@@ -3,6 +3,8 @@ package group
 import (
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -54,6 +56,18 @@ func collect(opts []Option) options {
 	return o
 }
 
+// checkGroup refuses a name of the group by which a key of this group could be a key of another. The other is the one whose name comes before
+// ".keys" or ".members" in this name: to that group, all keys of this one are elections or members. Names that differ otherwise share nothing.
+func (g *Group) checkGroup() error {
+	parts := strings.Split(g.group, ".")
+	i := slices.IndexFunc(parts[1:], func(part string) bool { return part == "keys" || part == "members" })
+	if i < 0 {
+		return nil
+	}
+	return validate.Errorf("the name of the group is %q, so that its keys could be keys of the group %q: use no part \"keys\" or \"members\" after the first, such as %q",
+		g.group, strings.Join(parts[:i+1], "."), strings.Join(parts, "-"))
+}
+
 // init validates everything that can be validated without the server, and names every problem at once.
 func (g *Group) init(bucket jetstream.KeyValue) error {
 	problems, size := g.opts.problems, 0
@@ -66,6 +80,7 @@ func (g *Group) init(bucket jetstream.KeyValue) error {
 		}
 	}
 	check("the name of the group", g.group, g.planKey())
+	problems = append(problems, g.checkGroup())
 	check("the name", g.name, g.memberKey(g.name))
 	for i, key := range g.keys {
 		if size += len(key); i > 0 && key == g.keys[i-1] {
