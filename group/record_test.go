@@ -148,3 +148,48 @@ func TestMemberWhoseConnectionIsClosedEnds(t *testing.T) {
 		}
 	})
 }
+
+func TestMemberEndsHoweverItsConnectionIsClosed(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		for name, closed := range map[string]func(m *member, nc *nats.Conn, run func()){
+			"before it starts": func(_ *member, nc *nats.Conn, run func()) {
+				nc.Close()
+				run()
+			},
+			"while it waits for the server": func(m *member, nc *nats.Conn, run func()) {
+				m.link.Cut()
+				run()
+				after(ttl)
+				f.Expect(m.result).To(BeEmpty(), "it waits")
+				nc.Close()
+			},
+			"as it drains": func(_ *member, nc *nats.Conn, run func()) {
+				run()
+				after(standDown + time.Second)
+				f.Expect(nc.Drain()).To(Succeed())
+			},
+			"when the client gives up": func(m *member, nc *nats.Conn, run func()) {
+				run()
+				after(standDown + time.Second)
+				m.link.Cut()
+				m.link.Disconnect()
+				after(time.Second)
+				f.Expect(nc.IsClosed()).To(BeTrue())
+			},
+		} {
+			l := f.Server.Link(f.T)
+			opts := []nats.Option{nats.ReconnectBufSize(-1)}
+			if name == "when the client gives up" {
+				opts = append(opts, nats.MaxReconnects(3))
+			}
+			nc := natstest.Connect(f.T, l, opts...)
+			m := f.memberIn(f.Open(nc), "m", "closing", keysOf(2))
+			m.link = l
+			closed(m, nc, func() {
+				go func() { m.result <- m.Start(context.Background()) }()
+			})
+			after(2 * ttl)
+			f.Expect(m.result).To(Receive(MatchError(nats.ErrConnectionClosed)), name)
+		}
+	})
+}
