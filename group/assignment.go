@@ -169,6 +169,8 @@ func (r *run) requestHandover(a *assignment) (next time.Time) {
 		return far
 	case time.Now().Before(next):
 		return next
+	case a.election.Load().Status().LastError != "":
+		return r.notSoon(a)
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	answer := make(chan error, 1)
@@ -180,6 +182,13 @@ func (r *run) requestHandover(a *assignment) (next time.Time) {
 		r.signal()
 	}()
 	return far
+}
+
+// notSoon has this member ask for a key only later, and returns when: an election that was cut off may wait for an answer that was lost, and
+// then for its next try. It would take over late, and the key have no leader meanwhile.
+func (r *run) notSoon(a *assignment) time.Time {
+	a.notBefore = time.Now().Add(r.ttl / presencesPerTTL)
+	return a.notBefore
 }
 
 // transfer asks the leader of a key to transfer leadership to this member, and returns when this member leads.

@@ -150,6 +150,60 @@ func TestOutageOfTheServerMovesNothing(t *testing.T) {
 	}
 }
 
+func TestOutageAsLongAsAPresenceMovesNothing(t *testing.T) {
+	natstest.SkipIfShort(t)
+	for outage := ttl - 3*time.Second; outage < ttl+time.Second; outage += 200 * time.Millisecond {
+		t.Run(outage.String(), func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				keys := keysOf(6)
+				var members []*member
+				for _, name := range []string{"a", "b", "c"} {
+					members = append(members, f.member(name, "shards", keys).start())
+					after(700 * time.Millisecond) // their presences end one by one
+				}
+				after(standDown + time.Second)
+				f.expectEven(keys, members)
+				f.journal.reset()
+				for _, m := range members {
+					m.link.Cut()
+				}
+				after(outage)
+				for _, m := range members {
+					m.link.Heal()
+					after(200 * time.Millisecond)
+				}
+				after(ttl + crashed)
+				f.expectEven(keys, members)
+				_, moves, _ := f.journal.reset()
+				f.Expect(moves).To(BeZero())
+			})
+		})
+	}
+}
+
+func TestMemberThatComesBackIsHandedKeysWhenItCanTakeThemOver(t *testing.T) {
+	natstest.SkipIfShort(t)
+	for i := range 16 {
+		cut := crashed + time.Duration(i)*170*time.Millisecond
+		t.Run(cut.String(), func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				keys := keysOf(12)
+				members := f.together(keys, "a", "b", "c")
+				members[0].link.Cut()
+				after(cut)
+				f.expectEven(keys, members[1:])
+				f.journal.reset()
+				members[0].link.Heal()
+				after(ttl)
+				f.expectEven(keys, members)
+				_, moves, gap := f.journal.reset()
+				f.Expect(moves).To(Equal(4))
+				f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
+			})
+		})
+	}
+}
+
 func TestGroupSurvivesTheLossOfItsBucket(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)

@@ -36,8 +36,20 @@ func (r *run) planIfDue(ctx context.Context) time.Time {
 	if time.Now().Before(due) {
 		return due
 	}
+	if r.members[r.name].seen.Before(r.forgot) {
+		return r.confirm()
+	}
 	r.writePlan(ctx)
 	return timeutil.Later(time.Now(), r.planNotBefore)
+}
+
+// confirm has this member write its presence, before it plans without members that it has not seen for a TTL: it may be this member that is
+// cut off. The plan is due once the watcher has delivered that presence, and with it all that was stored before.
+func (r *run) confirm() time.Time {
+	if r.presenceSent.Before(r.forgot) {
+		r.presenceDue = time.Now()
+	}
+	return r.presenceDue
 }
 
 // comparePlan makes the plan for the members that are present, and notes since when the plan in force differs from it.

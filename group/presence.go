@@ -37,7 +37,8 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 		r.stopWatcher()
 		r.startWatcher(ctx)
 	}
-	r.presenceDue = time.Now().Add(r.ttl / presencesPerTTL)
+	r.presenceSent = time.Now()
+	r.presenceDue = r.presenceSent.Add(r.ttl / presencesPerTTL)
 	revision, err := r.write(ctx, r.memberKey(r.name), encode(r.self), r.presenceRevision)
 	if err == nil {
 		r.presenceRevision, r.warned = revision, false

@@ -31,13 +31,15 @@ type run struct {
 	watcher  jetstream.KeyWatcher           // nil while there is none
 	updates  <-chan jetstream.KeyValueEntry // of the watcher; nil likewise
 
-	presenceRevision uint64    // of the presence that was written last; 0 for none
-	presenceDue      time.Time // when to write the presence next
-	watcherDue       time.Time // when to start a watcher, while there is none
-	outdated         time.Time // since when the plan does not fit; zero while it does
-	nextPlan         plan      // the plan that would fit, or the plan in force
-	planNotBefore    time.Time // no plan is written before this, because the last write failed
-	ending           bool      // an election has ended by itself, with the error failed, or the member leaves
+	presenceRevision uint64             // of the presence that was written last; 0 for none
+	presenceSent     time.Time          // when it was written last, or tried
+	presenceDue      time.Time          // when to write it next
+	changes          <-chan nats.Status // of the connection
+	watcherDue       time.Time          // when to start a watcher, while there is none
+	outdated         time.Time          // since when the plan does not fit; zero while it does
+	nextPlan         plan               // the plan that would fit, or the plan in force
+	planNotBefore    time.Time          // no plan is written before this, because the last write failed
+	ending           bool               // an election has ended by itself, with the error failed, or the member leaves
 	failed           error
 	warned           bool // the present trouble was logged
 }
@@ -72,6 +74,7 @@ func (r *run) loop(ctx context.Context) error {
 	nc := r.bucket.Conn()
 	changes := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	defer nc.RemoveStatusListener(changes)
+	r.changes = changes
 	defer r.stopWatcher()
 	if nc.IsClosed() {
 		return closedError(nats.ErrConnectionClosed)
@@ -85,12 +88,10 @@ func (r *run) loop(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-r.wake:
 		case <-time.After(time.Until(next)):
-		case status := <-changes:
-			if status == nats.CLOSED {
-				return errors.Join(closedError(nats.ErrConnectionClosed), r.failed)
+		case status := <-r.changes:
+			if err := r.connectionChanged(status); err != nil {
+				return errors.Join(err, r.failed)
 			}
-			r.stopWatcher() // it may deliver nothing from now on, without a sign
-			r.presenceDue = time.Now()
 		case entry, ok := <-r.updates:
 			if err := r.update(entry, ok); err != nil {
 				return err
@@ -163,10 +164,29 @@ func (r *run) stopWatcher() {
 	}
 }
 
-// updateAll takes in all that the watcher has delivered by now.
+// connectionChanged begins anew with a connection that was made again: the watcher may deliver nothing from now on, without a sign. The
+// error means that the connection is closed for good.
+func (r *run) connectionChanged(status nats.Status) error {
+	if status == nats.CLOSED {
+		return closedError(nats.ErrConnectionClosed)
+	}
+	r.stopWatcher()
+	r.begin() // no plan is made from what was known before
+	r.watcherDue, r.presenceDue = time.Time{}, time.Now()
+	for _, a := range r.assignments {
+		r.notSoon(a)
+	}
+	return nil
+}
+
+// updateAll takes in all that has become of the connection and all that the watcher has delivered by now.
 func (r *run) updateAll() error {
 	for {
 		select {
+		case status := <-r.changes:
+			if err := r.connectionChanged(status); err != nil {
+				return err
+			}
 		case entry, ok := <-r.updates:
 			if err := r.update(entry, ok); err != nil {
 				return err

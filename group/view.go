@@ -23,6 +23,7 @@ type view struct {
 	plan         plan              // the last plan received
 	planRevision uint64            // of what is stored under the key of the plan; 0 for nothing
 	planDue      time.Time         // when to write the plan next, if it still fits then
+	forgot       time.Time         // when a member last counted as gone because it was not seen; zero since the watcher in use was started
 	changed      bool              // since the loop has last acted on it
 }
 
@@ -36,7 +37,7 @@ type member struct {
 // begin forgets the members, which the next watcher delivers again. It keeps the last plan: should that be stored no more, it is written
 // again.
 func (v *view) begin() {
-	v.begun, v.complete, v.changed = time.Now(), false, true
+	v.begun, v.forgot, v.complete, v.changed = time.Now(), time.Time{}, false, true
 	v.members, v.left, v.planRevision, v.planDue = map[string]member{}, map[string]bool{}, 0, v.begun
 }
 
@@ -125,7 +126,7 @@ func (v *view) forget() (next time.Time) {
 			next = timeutil.Earlier(next, gone)
 		} else {
 			delete(v.members, name)
-			v.changed = true
+			v.forgot, v.changed = time.Now(), true
 		}
 	}
 	return next
