@@ -1,29 +1,139 @@
 package group_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"sync"
+	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+
+	"github.com/natscampaign/election/group"
 )
 
-// churn is a group whose members join and leave by a seed.
+// orderly is how long a key is without a leader at most as it is handed over.
+const orderly = 20 * time.Millisecond
+
+// churn is a group whose members join, leave, crash and are cut off by a seed, while strangers write under its keys.
 type churn struct {
 	*fleet
 	chance  *rand.Rand
 	keys    []string
 	members []*member // that should be present
-	all     []*member
+	joined  int
 }
 
-func TestMembersThatJoinAndLeaveLeadEachKeyOnceEvenlyAndMoveNoneWithoutNeed(t *testing.T) {
-	seeds, length := uint64(2), 5*time.Minute
+// outcome is what must come of a change.
+type outcome struct {
+	moves types.GomegaMatcher
+	gap   time.Duration // the longest that a key may be without a leader
+}
+
+// changes are what may happen to a group of at least so many members and at most 12, each as often as its weight says.
+var changes = []struct {
+	what          string
+	weight, least int
+	change        func(c *churn, before map[*member]int) outcome
+}{
+	{"a newcomer", 4, 0, func(c *churn, before map[*member]int) outcome {
+		c.join()
+		c.wait(time.Second)
+		return c.moved(before, orderly)
+	}},
+	{"a member that leaves", 2, 4, func(c *churn, before map[*member]int) outcome {
+		c.pick().leave()
+		c.wait(time.Second)
+		return c.moved(before, orderly)
+	}},
+	{"a member that crashes", 1, 4, func(c *churn, before map[*member]int) outcome {
+		defer c.cut(1)()
+		return c.moved(before, crashed)
+	}},
+	{"two members that crash", 1, 6, func(c *churn, before map[*member]int) outcome {
+		defer c.cut(2)()
+		return c.moved(before, crashed)
+	}},
+	{"a member that is cut off and comes back", 2, 4, func(c *churn, before map[*member]int) outcome {
+		m := c.pick()
+		m.link.Cut()
+		c.wait(crashed)
+		c.check("a member that is cut off", c.moved(before, crashed))
+		c.members = append(c.members, m)
+		before = c.loads()
+		m.link.Heal()
+		c.wait(ttl)
+		return c.moved(before, orderly)
+	}},
+	{"two members that are cut off for a while", 2, 6, func(c *churn, _ map[*member]int) outcome {
+		most := 2 * (c.share(0) + c.share(-1)) // one may be given keys of the other before it is missed as well
+		m, n := c.pick(), c.pick()
+		m.link.Cut()
+		n.link.Cut()
+		after(ttl/2 + time.Duration(c.chance.Int64N(int64(ttl)))) // they may be given up meanwhile, or not
+		m.link.Heal()
+		n.link.Heal()
+		c.members = append(c.members, m, n)
+		c.wait(crashed)
+		return outcome{BeNumerically("<=", most), crashed}
+	}},
+	{"a member that is cut off for a moment", 1, 1, func(c *churn, _ map[*member]int) outcome {
+		m := c.members[c.chance.IntN(len(c.members))]
+		m.link.Cut()
+		after(time.Duration(c.chance.Int64N(int64(time.Second))))
+		m.link.Heal()
+		c.wait(ttl)
+		return outcome{BeZero(), 0}
+	}},
+	{"an outage of the server", 1, 1, func(c *churn, _ map[*member]int) outcome {
+		for _, m := range c.members {
+			m.link.Cut()
+		}
+		outage := time.Duration(c.chance.Int64N(int64(3 * ttl)))
+		after(outage)
+		for _, i := range c.chance.Perm(len(c.members)) {
+			c.members[i].link.Heal()
+			after(200 * time.Millisecond)
+		}
+		c.wait(ttl + crashed) // an election that was cut off for long may campaign only once per interval
+		return outcome{BeZero(), outage + ttl + crashed}
+	}},
+	{"strays", 2, 1, func(c *churn, _ map[*member]int) outcome {
+		for range 20 {
+			c.stray()
+			after(time.Duration(c.chance.Int64N(int64(time.Second))))
+		}
+		return outcome{BeZero(), 0}
+	}},
+	{"a forged newcomer", 1, 1, func(c *churn, _ map[*member]int) outcome {
+		c.forge("shards.members.nobody", map[string]any{"name": "nobody", "instance": "i", "keys": c.keys})
+		c.wait(ttl + lateness + 2*time.Second)
+		return outcome{BeNumerically("<=", c.share(1)), orderly}
+	}},
+	{"a forged member", 1, 4, func(c *churn, before map[*member]int) outcome {
+		m := c.pick()
+		c.forge("shards.members."+m.name, map[string]any{"name": m.name, "instance": "i", "keys": c.keys})
+		c.Expect(m.end()).To(MatchError(group.ErrReplaced))
+		c.wait(crashed)
+		return c.moved(before, crashed)
+	}},
+	{"a forged plan", 1, 2, func(c *churn, before map[*member]int) outcome {
+		s, a, b := c.members[0].Status(), c.members[0], c.members[1]
+		s.Planned[a.name], s.Planned[b.name] = s.Planned[b.name], s.Planned[a.name]
+		c.forge("shards.plan", map[string]any{"number": s.Plan + 1, "by": a.name, "keys": s.Planned})
+		after(instant) // until it is received: a stray value may be stored over it
+		c.wait(ttl / 2)
+		return outcome{Equal(before[a] + before[b]), orderly}
+	}},
+}
+
+func TestGroupLeadsEachKeyOnceEvenlyAndMovesNoneWithoutNeedWhateverHappens(t *testing.T) {
+	seeds, length := uint64(1), 30*time.Minute
 	if testing.Short() {
-		seeds, length = 1, time.Minute
+		length = time.Minute
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -32,62 +142,45 @@ func TestMembersThatJoinAndLeaveLeadEachKeyOnceEvenlyAndMoveNoneWithoutNeed(t *t
 				for range 8 {
 					c.join()
 				}
-				defer c.sample()()
 				after(standDown + time.Second)
 				c.expectEven(c.keys, c.members)
-				for begun, last := time.Now(), ""; time.Since(begun) < length; {
-					last = c.change(last)
+				for begun := time.Now(); time.Since(begun) < length; {
+					c.change()
 				}
 			})
 		})
 	}
 }
 
-// change makes one change, or none, and checks the result.
-func (c *churn) change(last string) string {
+// change makes one change and checks what comes of it.
+func (c *churn) change() {
 	c.Helper()
-	before := c.loads()
-	c.journal.reset()
-	var what string
-	var wait time.Duration
-	switch n := c.chance.IntN(10); {
-	case n < 3 && len(c.members) < 12:
-		what, wait = "a newcomer", ttl/10
-		c.join()
-	case n < 5 && len(c.members) > 3:
-		what, wait = "a member that leaves", ttl/10
-		m := c.pick()
-		m.leave()
-	case n < 7 && len(c.members) > 3:
-		what, wait = "a member that crashes", crashed
-		c.pick().link.Cut()
-	case n < 9 && len(c.members) > 5:
-		what, wait = "two members that crash", crashed
-		c.pick().link.Cut()
-		c.pick().link.Cut()
-	default:
-		what, wait = "nobody", 2*ttl
-	}
-	after(wait)
-	c.expectEven(c.keys, c.members)
-	_, moves, gap := c.journal.reset()
-	c.Expect(moves).To(Equal(c.needed(before)), "%s, after %s, of %d", what, last, len(c.members))
-	if wait < ttl {
-		c.Expect(gap).To(BeNumerically("<", 10*time.Millisecond), what)
-	}
-	c.Logf("%v: %s, %d members, %d moves, %v without a leader", time.Now().Format("04:05"), what, len(c.members), moves, gap)
-	for _, m := range c.all {
-		if !m.ended && !c.present(m) { // its process ends
-			m.leave()
+	var possible []int
+	for i, kind := range changes {
+		if len(c.members) >= kind.least && (len(c.members) < 12 || kind.what != "a newcomer") {
+			possible = append(possible, slices.Repeat([]int{i}, kind.weight)...)
 		}
 	}
-	return what
+	kind := changes[possible[c.chance.IntN(len(possible))]]
+	c.journal.reset()
+	c.check(kind.what, kind.change(c, c.loads()))
+}
+
+// check checks what came of a change.
+func (c *churn) check(what string, o outcome) {
+	c.Helper()
+	c.expectEven(c.keys, c.members)
+	_, moves, gap := c.journal.reset()
+	c.Logf("%v: %s, %d members, %d moves, %v without a leader", time.Now().Format("04:05"), what, len(c.members), moves, gap)
+	c.Expect(moves).To(o.moves, "%s, of %d", what, len(c.members))
+	c.Expect(gap).To(BeNumerically("<=", o.gap), what)
+	c.Expect(c.journal.twice).To(BeEmpty(), what)
 }
 
 // join adds a member.
 func (c *churn) join() {
-	m := c.member(fmt.Sprintf("m%02d", len(c.all)), "shards", c.keys).start()
-	c.members, c.all = append(c.members, m), append(c.all, m)
+	c.members = append(c.members, c.member(fmt.Sprintf("m%02d", c.joined), "shards", c.keys).start())
+	c.joined++
 }
 
 // pick removes one of the members that should be present.
@@ -97,13 +190,57 @@ func (c *churn) pick() *member {
 	return m
 }
 
-func (c *churn) present(m *member) bool {
-	for _, other := range c.members {
-		if m == other {
-			return true
+// cut cuts n members off for good, and waits until the others lead. The function that it returns ends their processes.
+func (c *churn) cut(n int) (end func()) {
+	var gone []*member
+	for range n {
+		m := c.pick()
+		m.link.Cut()
+		gone = append(gone, m)
+	}
+	c.wait(crashed)
+	return func() {
+		for _, m := range gone {
+			m.leave()
 		}
 	}
-	return false
+}
+
+// wait waits, and more often than not a stranger writes something meanwhile that must change nothing.
+func (c *churn) wait(d time.Duration) {
+	c.Helper()
+	first := time.Duration(c.chance.Int64N(int64(d)))
+	if c.chance.IntN(4) > 0 {
+		c.stray()
+	}
+	after(first)
+	if c.chance.IntN(4) > 0 {
+		c.stray()
+	}
+	after(d - first)
+}
+
+// stray has a stranger overwrite or delete the presence of a member, or overwrite the plan.
+func (c *churn) stray() {
+	c.Helper()
+	if c.chance.IntN(2) == 0 {
+		c.put("shards.plan", strayPlans[one(c, strayPlans)])
+		return
+	}
+	strays[one(c, strays)](c.fleet, "shards.members."+c.members[c.chance.IntN(len(c.members))].name)
+}
+
+// one returns one of the keys of a map.
+func one[V any](c *churn, m map[string]V) string {
+	return slices.Sorted(maps.Keys(m))[c.chance.IntN(len(m))]
+}
+
+// forge writes a record.
+func (c *churn) forge(key string, record map[string]any) {
+	c.Helper()
+	b, err := json.Marshal(record)
+	c.Expect(err).NotTo(HaveOccurred())
+	c.put(key, string(b))
 }
 
 // loads returns how many keys each member leads.
@@ -115,9 +252,15 @@ func (c *churn) loads() map[*member]int {
 	return loads
 }
 
-// needed returns how many keys must move at least, if each member led so many before.
-func (c *churn) needed(before map[*member]int) int {
-	low, high := len(c.keys)/len(c.members), (len(c.keys)+len(c.members)-1)/len(c.members)
+// share returns how many keys a member leads at most, if there were so many members more.
+func (c *churn) share(more int) int {
+	n := len(c.members) + more
+	return (len(c.keys) + n - 1) / n
+}
+
+// moved is the outcome that as few keys moved as must, if each member led so many before.
+func (c *churn) moved(before map[*member]int, gap time.Duration) outcome {
+	low, high := len(c.keys)/len(c.members), c.share(0)
 	kept, above, below := 0, 0, 0
 	for _, m := range c.members {
 		kept += before[m]
@@ -125,41 +268,5 @@ func (c *churn) needed(before map[*member]int) int {
 		below += max(0, low-before[m])
 	}
 	orphans := len(c.keys) - kept
-	return orphans + max(0, above, below-orphans)
-}
-
-// sample checks again and again that no key is led twice, until the function that it returns is called.
-func (c *churn) sample() (stop func()) {
-	done := make(chan struct{})
-	var running sync.WaitGroup
-	running.Go(func() {
-		ticker := time.NewTicker(23 * time.Millisecond)
-		defer ticker.Stop()
-		leaders := map[string]string{}
-		for {
-			select {
-			case <-done:
-				return
-			case <-ticker.C:
-			}
-			c.journal.mu.Lock()
-			all := c.journal.all
-			c.journal.mu.Unlock()
-			clear(leaders)
-			for _, m := range all {
-				for _, key := range m.Keys() {
-					if other, led := leaders[key]; led {
-						c.Errorf("%s leads %s, and so does %s", m.name, key, other)
-					}
-					leaders[key] = m.name
-				}
-			}
-		}
-	})
-	return func() {
-		close(done)
-		running.Wait()
-		synctest.Wait()
-		c.Expect(c.journal.twice).To(BeEmpty())
-	}
+	return outcome{Equal(orphans + max(0, above, below-orphans)), gap}
 }

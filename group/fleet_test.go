@@ -65,6 +65,7 @@ func onVirtualTime(t *testing.T, test func(f *fleet), changes ...func(*jetstream
 type member struct {
 	*group.Group
 	name   string
+	group  string
 	fleet  *fleet
 	link   *faultproxy.Link
 	linger time.Duration // how long its work takes to end
@@ -100,7 +101,7 @@ func (f *fleet) memberIn(bucket jetstream.KeyValue, name, groupName string, keys
 	f.Helper()
 	g, err := group.New(name, groupName, keys, bucket, opts...)
 	f.Expect(err).NotTo(HaveOccurred())
-	return &member{Group: g, name: name, fleet: f, result: make(chan error, 1)}
+	return &member{Group: g, name: name, group: groupName, fleet: f, result: make(chan error, 1)}
 }
 
 // start lets the member take part until the test ends.
@@ -122,7 +123,7 @@ func (m *member) start() *member {
 
 // work records in the journal who leads the key, from its begin to its end.
 func (m *member) work(ctx context.Context, key string, _ election.Term) error {
-	m.fleet.journal.begin(key, m.name)
+	m.fleet.journal.begin(key, m)
 	defer m.fleet.journal.end(key, m.name)
 	<-ctx.Done()
 	time.Sleep(m.linger)
@@ -163,11 +164,18 @@ func newJournal() *journal {
 	return &journal{leaders: map[string]string{}, last: map[string]string{}, free: map[string]time.Time{}}
 }
 
-func (j *journal) begin(key, name string) {
+// begin records that a member begins to work. Two leaders at any instant are noticed when the second begins.
+func (j *journal) begin(key string, m *member) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	name := m.name
 	if other, led := j.leaders[key]; led {
-		j.twice = append(j.twice, fmt.Sprintf("%s by %s and %s", key, other, name))
+		j.twice = append(j.twice, fmt.Sprintf("%s by the work of %s and %s", key, other, name))
+	}
+	for _, other := range j.all {
+		if other != m && other.group == m.group && other.Leads(key) {
+			j.twice = append(j.twice, fmt.Sprintf("%s by the terms of %s and %s", key, other.name, name))
+		}
 	}
 	if last, led := j.last[key]; led {
 		j.terms++

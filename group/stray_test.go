@@ -32,7 +32,7 @@ var strays = map[string]func(f *fleet, key string){
 	"null":                  func(f *fleet, key string) { f.put(key, "null") },
 	"empty object":          func(f *fleet, key string) { f.put(key, "{}") },
 	"empty":                 func(f *fleet, key string) { f.put(key, "") },
-	"record of another":     func(f *fleet, key string) { f.put(key, f.get("shards.members.c")) },
+	"record of another":     func(f *fleet, key string) { f.put(key, `{"name":"c","instance":"i","keys":["k000"]}`) },
 	"record of no instance": func(f *fleet, key string) { f.put(key, `{"name":"b","keys":["k000"]}`) },
 	"deleted":               func(f *fleet, key string) { f.Expect(f.bucket.Delete(context.Background(), key)).To(Succeed()) },
 	"purged":                func(f *fleet, key string) { f.Expect(f.bucket.Purge(context.Background(), key)).To(Succeed()) },
