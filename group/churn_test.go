@@ -13,10 +13,13 @@ import (
 	"github.com/onsi/gomega/types"
 
 	"github.com/natscampaign/election/group"
+	"github.com/natscampaign/election/internal/faultproxy"
 )
 
-// orderly is how long a key is without a leader at most as it is handed over.
-const orderly = 20 * time.Millisecond
+const (
+	orderly = 20 * time.Millisecond // how long a key is without a leader at most as it is handed over
+	cutOff  = ttl + crashed         // and after members come back that led it: their elections may campaign only once per interval
+)
 
 // churn is a group whose members join, leave, crash and are cut off by a seed, while strangers write under its keys.
 type churn struct {
@@ -77,8 +80,8 @@ var changes = []struct {
 		m.link.Heal()
 		n.link.Heal()
 		c.members = append(c.members, m, n)
-		c.wait(crashed)
-		return outcome{BeNumerically("<=", most), crashed}
+		c.wait(cutOff)
+		return outcome{BeNumerically("<=", most), cutOff}
 	}},
 	{"a member that is cut off for a moment", 1, 1, func(c *churn, _ map[*member]int) outcome {
 		m := c.members[c.chance.IntN(len(c.members))]
@@ -89,8 +92,9 @@ var changes = []struct {
 		return outcome{BeZero(), 0}
 	}},
 	{"an outage of the server", 1, 1, func(c *churn, _ map[*member]int) outcome {
+		fail := []func(*faultproxy.Link){(*faultproxy.Link).Cut, (*faultproxy.Link).Stall}[c.chance.IntN(2)]
 		for _, m := range c.members {
-			m.link.Cut()
+			fail(m.link)
 		}
 		outage := time.Duration(c.chance.Int64N(int64(3 * ttl)))
 		after(outage)
@@ -98,8 +102,8 @@ var changes = []struct {
 			c.members[i].link.Heal()
 			after(200 * time.Millisecond)
 		}
-		c.wait(ttl + crashed) // an election that was cut off for long may campaign only once per interval
-		return outcome{BeZero(), outage + ttl + crashed}
+		c.wait(cutOff)
+		return outcome{BeZero(), outage + cutOff}
 	}},
 	{"strays", 2, 1, func(c *churn, _ map[*member]int) outcome {
 		for range 20 {

@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -152,32 +153,34 @@ func TestOutageOfTheServerMovesNothing(t *testing.T) {
 
 func TestOutageAsLongAsAPresenceMovesNothing(t *testing.T) {
 	natstest.SkipIfShort(t)
-	for outage := ttl - 3*time.Second; outage < ttl+time.Second; outage += 200 * time.Millisecond {
-		t.Run(outage.String(), func(t *testing.T) {
-			onVirtualTime(t, func(f *fleet) {
-				keys := keysOf(6)
-				var members []*member
-				for _, name := range []string{"a", "b", "c"} {
-					members = append(members, f.member(name, "shards", keys).start())
-					after(700 * time.Millisecond) // their presences end one by one
-				}
-				after(standDown + time.Second)
-				f.expectEven(keys, members)
-				f.journal.reset()
-				for _, m := range members {
-					m.link.Cut()
-				}
-				after(outage)
-				for _, m := range members {
-					m.link.Heal()
-					after(200 * time.Millisecond)
-				}
-				after(ttl + crashed)
-				f.expectEven(keys, members)
-				_, moves, _ := f.journal.reset()
-				f.Expect(moves).To(BeZero())
+	for name, fail := range map[string]func(*faultproxy.Link){"cut": (*faultproxy.Link).Cut, "stalled": (*faultproxy.Link).Stall} {
+		for outage := ttl - 3*time.Second; outage < ttl+6*time.Second; outage += 400 * time.Millisecond {
+			t.Run(fmt.Sprintf("%s for %v", name, outage), func(t *testing.T) {
+				onVirtualTime(t, func(f *fleet) {
+					keys := keysOf(6)
+					var members []*member
+					for _, name := range []string{"a", "b", "c"} {
+						members = append(members, f.member(name, "shards", keys).start())
+						after(700 * time.Millisecond) // their presences end one by one
+					}
+					after(standDown + time.Second)
+					f.expectEven(keys, members)
+					f.journal.reset()
+					for _, m := range members {
+						fail(m.link)
+					}
+					after(outage)
+					for _, m := range slices.Backward(members) {
+						m.link.Heal()
+						after(200 * time.Millisecond)
+					}
+					after(ttl + crashed)
+					f.expectEven(keys, members)
+					_, moves, _ := f.journal.reset()
+					f.Expect(moves).To(BeZero())
+				})
 			})
-		})
+		}
 	}
 }
 

@@ -33,6 +33,7 @@ type run struct {
 
 	presenceRevision uint64             // of the presence that was written last; 0 for none
 	presenceSent     time.Time          // when it was written last, or tried
+	presenceSeen     time.Time          // when the watcher in use delivered it last
 	presenceDue      time.Time          // when to write it next
 	changes          <-chan nats.Status // of the connection
 	watcherDue       time.Time          // when to start a watcher, while there is none
@@ -164,15 +165,15 @@ func (r *run) stopWatcher() {
 	}
 }
 
-// connectionChanged begins anew with a connection that was made again: the watcher may deliver nothing from now on, without a sign. The
-// error means that the connection is closed for good.
+// connectionChanged begins anew with a connection that was made again, or delivers again: the watcher may deliver nothing from now on, without
+// a sign. The error means that the connection is closed for good.
 func (r *run) connectionChanged(status nats.Status) error {
 	if status == nats.CLOSED {
 		return closedError(nats.ErrConnectionClosed)
 	}
 	r.stopWatcher()
 	r.begin() // no plan is made from what was known before
-	r.watcherDue, r.presenceDue = time.Time{}, time.Now()
+	r.presenceSeen, r.watcherDue, r.presenceDue = time.Time{}, time.Time{}, time.Now()
 	for _, a := range r.assignments {
 		r.notSoon(a)
 	}
@@ -210,8 +211,20 @@ func (r *run) update(entry jetstream.KeyValueEntry, ok bool) error {
 		return nil
 	}
 	r.receive(entry)
-	if entry.Key() == r.memberKey(r.name) && r.presenceRevision > 0 && entry.Revision() > r.presenceRevision {
-		return r.overwritten(entry)
+	if entry.Key() != r.memberKey(r.name) || r.presenceRevision == 0 {
+		return nil
+	}
+	if entry.Revision() > r.presenceRevision {
+		if err := r.overwritten(entry); err != nil {
+			return err
+		}
+	}
+	if m := r.members[r.name]; m.Instance == r.self.Instance && m.seen.After(r.presenceSeen) {
+		before := r.presenceSeen
+		r.presenceSeen = m.seen
+		if !before.IsZero() && m.seen.Sub(before) > r.ttl/2 { // presences in between did not pass, and neither did those of others
+			return r.connectionChanged(nats.CONNECTED)
+		}
 	}
 	return nil
 }
