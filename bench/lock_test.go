@@ -46,7 +46,9 @@ func (l natsLock) Unlock(context.Context) error { return l.Mutex.Unlock() }
 
 // etcdLocks makes users of a lock of etcd, each with a session of its own.
 func etcdLocks(e *etcd) lockService {
-	return func() locker { return concurrency.NewMutex(e.session(e.client(), int(handoverTTL/time.Second)), "/lock") }
+	return func() locker {
+		return concurrency.NewMutex(e.session(e.client(), int(handoverTTL/time.Second)), "/lock")
+	}
 }
 
 // redisLocks makes users of a lock of redsync on a server in this process, which stores nothing on a disk.
