@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/choria-io/fisk"
 
@@ -38,19 +36,6 @@ type candidatesCommand struct {
 	key  string
 	json bool
 	wide bool
-}
-
-// candidateReport is a candidate in the JSON output.
-type candidateReport struct {
-	Name       string         `json:"name"`
-	Instance   string         `json:"instance"`
-	Host       string         `json:"host"`
-	PID        int            `json:"pid"`
-	State      election.State `json:"state"`
-	Ready      bool           `json:"ready"`
-	Priority   int            `json:"priority"`
-	Version    string         `json:"version"`
-	ClockLagMS float64        `json:"clock_lag_ms"`
 }
 
 func registerCandidates(app *fisk.Application, env *cli.Env) {
@@ -91,32 +76,12 @@ func (c *candidatesCommand) run(ctx context.Context) error {
 
 // write writes the candidates as a table or as JSON.
 func (c *candidatesCommand) write(found []admin.Candidate) error {
-	reports := []candidateReport{}
-	table := &terminal.Table{
-		Title:  "Candidates in " + terminal.Printable(c.key),
-		Header: []string{"Name", "State", "Ready", "Priority", "Host", "PID", "Version", "Clock lag"},
-		Least:  []string{"Priority", "Host", "Clock lag", "PID", "Version"},
-	}
-	for _, f := range found {
-		r := candidateReport{
-			Name: terminal.Printable(f.Name), Instance: terminal.Printable(f.Instance), Host: terminal.Printable(f.Host), PID: f.PID,
-			State: f.State, Ready: f.Ready, Priority: f.Priority, Version: terminal.Printable(f.Version), ClockLagMS: float64(f.ClockLag.Microseconds()) / 1000,
-		}
-		reports = append(reports, r)
-		table.Add(r.Name, r.State.String(), yesNo(r.Ready), strconv.Itoa(r.Priority), r.Host, strconv.Itoa(r.PID), r.Version, f.ClockLag.Round(time.Millisecond).String())
-	}
-	if c.json {
-		return terminal.WriteJSON(c.Stdout, reports)
-	}
-	if len(found) == 0 {
+	candidates, table := look.CandidatesOf(c.key, found)
+	switch {
+	case c.json:
+		return terminal.WriteJSON(c.Stdout, candidates)
+	case len(found) == 0:
 		return nil
 	}
 	return table.Print(c.Stdout, terminal.StyleFor(c.Stdout).Wide(c.wide))
-}
-
-func yesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/embedded"
 	"github.com/natscampaign/election/internal/events"
+	"github.com/natscampaign/election/internal/look"
 )
 
 // fleet is a server with a bucket and candidates that run as processes. The candidate web-1 leads.
@@ -123,7 +124,7 @@ func TestCandidatesListsTheLeaderFirst(t *testing.T) {
 	f := startFleet(t, "web-3", "web-2")
 	code, stdout, stderr := f.run("candidates", "jobs", "--json")
 	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
-	var found []candidateReport
+	var found []look.Candidate
 	f.g.Expect(json.Unmarshal([]byte(stdout), &found)).To(Succeed())
 	shown := []string{}
 	for _, c := range found {

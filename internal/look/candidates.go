@@ -1,0 +1,49 @@
+package look
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/terminal"
+)
+
+// Candidate is a candidate that answered, in the JSON output.
+type Candidate struct {
+	Name       string         `json:"name"`
+	Instance   string         `json:"instance"`
+	Host       string         `json:"host"`
+	PID        int            `json:"pid"`
+	State      election.State `json:"state"`
+	Ready      bool           `json:"ready"`
+	Priority   int            `json:"priority"`
+	Version    string         `json:"version"`
+	ClockLagMS float64        `json:"clock_lag_ms"`
+}
+
+// CandidatesOf returns the candidates of an election for the output, and a table of them.
+func CandidatesOf(key string, found []admin.Candidate) ([]Candidate, *terminal.Table) {
+	candidates := []Candidate{} // not nil, which JSON would encode as null
+	table := &terminal.Table{
+		Title:  "Candidates in " + terminal.Printable(key),
+		Header: []string{"Name", "State", "Ready", "Priority", "Host", "PID", "Version", "Clock lag"},
+		Least:  []string{"Priority", "Host", "Clock lag", "PID", "Version"},
+	}
+	for _, f := range found {
+		c := Candidate{
+			Name: terminal.Printable(f.Name), Instance: terminal.Printable(f.Instance), Host: terminal.Printable(f.Host), PID: f.PID,
+			State: f.State, Ready: f.Ready, Priority: f.Priority, Version: terminal.Printable(f.Version), ClockLagMS: float64(f.ClockLag.Microseconds()) / 1000,
+		}
+		candidates = append(candidates, c)
+		table.Add(c.Name, c.State.String(), yesNo(c.Ready), strconv.Itoa(c.Priority), c.Host, strconv.Itoa(c.PID), c.Version, f.ClockLag.Round(time.Millisecond).String())
+	}
+	return candidates, table
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
