@@ -256,7 +256,11 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 	case named && (last == 0 || s.Removal == kv.Gone && len(t.pending) == 0): // and the read does not contradict that our record is gone
 		t.end(ReasonDeleted)
 	case named && last > t.revision && len(t.pending) == 0 && s.Read.IsZero() && !r.givenUp: // not read, but the sequence is that of no write of our own
-		t.end(ReasonOverwritten)
+		why := ReasonOverwritten
+		if removed, _ := r.listener.Past(); removed == last {
+			why = ReasonDeleted
+		}
+		t.end(why)
 	}
 	return refusal
 }
