@@ -10,18 +10,14 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/embedded"
 	"github.com/natscampaign/election/internal/supervise"
 )
 
 func TestWrongCredentialsEndADrillAndACampaign(t *testing.T) {
 	g := NewWithT(t)
-	s, err := server.NewServer(&server.Options{Host: embedded.Loopback, Port: server.RANDOM_PORT, Authorization: "right", NoLog: true, NoSigs: true})
-	g.Expect(err).NotTo(HaveOccurred())
-	s.Start()
-	defer s.WaitForShutdown()
-	defer s.Shutdown()
-	g.Expect(s.ReadyForConnections(embedded.StartTimeout)).To(BeTrue())
+	s := clitest.StartServer(t, server.Options{Authorization: "right"})
 
 	for _, command := range [][]string{{"drill"}, {"campaign", "key"}} {
 		code, stdout, stderr := runInProcess(append(command, "--user", "s3cret", "-s", s.ClientURL())...)
@@ -36,18 +32,11 @@ func TestWrongCredentialsEndADrillAndACampaign(t *testing.T) {
 
 func TestAConnectionThatCannotWorkSaysWhyAndEndsAfterTheConnectTimeout(t *testing.T) {
 	t.Parallel()
-	g := NewWithT(t)
 	certificates := httptest.NewTLSServer(nil)
 	t.Cleanup(certificates.Close)
-	s, err := server.NewServer(&server.Options{
-		Host: embedded.Loopback, Port: server.RANDOM_PORT, NoLog: true, NoSigs: true,
+	s := clitest.StartServer(t, server.Options{
 		TLS: true, TLSConfig: &tls.Config{Certificates: certificates.TLS.Certificates, MinVersion: tls.VersionTLS12},
 	})
-	g.Expect(err).NotTo(HaveOccurred())
-	s.Start()
-	t.Cleanup(s.WaitForShutdown)
-	t.Cleanup(s.Shutdown)
-	g.Expect(s.ReadyForConnections(embedded.StartTimeout)).To(BeTrue())
 
 	for _, c := range []struct{ name, server, reason string }{
 		{"an unknown authority", s.ClientURL(), "certificate signed by unknown authority: give the file .* with --tlsca"},
@@ -91,15 +80,10 @@ func TestARefusalOfTheServerIsNamedWhereItMattersAndNowhereElse(t *testing.T) {
 			Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 		}}
 	}
-	s, err := server.NewServer(&server.Options{
-		Host: embedded.Loopback, Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
-		Users: []*server.User{user("operator", ">"), user("monitor", "$JS.API.STREAM.INFO.>")},
+	s := clitest.StartServer(t, server.Options{
+		JetStream: true,
+		Users:     []*server.User{user("operator", ">"), user("monitor", "$JS.API.STREAM.INFO.>")},
 	})
-	g.Expect(err).NotTo(HaveOccurred())
-	s.Start()
-	defer s.WaitForShutdown()
-	defer s.Shutdown()
-	g.Expect(s.ReadyForConnections(embedded.StartTimeout)).To(BeTrue())
 	run := func(user string, args ...string) (int, string) {
 		code, _, stderr := runBinary(t, append(args, "-s", s.ClientURL(), "--user", user, "--password", "p", "--timeout", "500ms")...)
 		return code, stderr

@@ -15,7 +15,6 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/drill"
-	"github.com/natscampaign/election/internal/embedded"
 )
 
 // streamsOf returns the names of all streams on a server.
@@ -78,11 +77,7 @@ func TestADrillThatFailsRemovesItsBucket(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	const connections = 2 // one for the test, one for the drill's operator, none for its candidates
-	srv, err := server.NewServer(&server.Options{Host: embedded.Loopback, Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true, MaxConn: connections})
-	g.Expect(err).NotTo(HaveOccurred())
-	srv.Start()
-	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	g.Expect(srv.ReadyForConnections(clitest.Timeout)).To(BeTrue())
+	srv := clitest.StartServer(t, server.Options{JetStream: true, MaxConn: connections})
 	s, err := (&cli.ConnectionFlags{Server: srv.ClientURL(), Timeout: clitest.Timeout}).Connect()
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(s.Conn.Close)

@@ -15,7 +15,6 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/drill"
-	"github.com/natscampaign/election/internal/embedded"
 )
 
 func TestADrillWritesItsResultEvenIfItCannotWriteTheDrawing(t *testing.T) {
@@ -31,15 +30,11 @@ func TestADrillWritesItsResultEvenIfItCannotRemoveItsBucket(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
 	g := NewWithT(t)
-	srv, err := server.NewServer(&server.Options{Host: embedded.Loopback, Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
+	srv := clitest.StartServer(t, server.Options{JetStream: true,
 		Users: []*server.User{{Username: "u", Password: "p", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Allow: []string{">"}, Deny: []string{"$JS.API.STREAM.DELETE.*"}},
 		}}},
 	})
-	g.Expect(err).NotTo(HaveOccurred())
-	srv.Start()
-	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	g.Expect(srv.ReadyForConnections(clitest.Timeout)).To(BeTrue())
 	url := strings.Replace(srv.ClientURL(), "://", "://u:p@", 1)
 	code, stdout, stderr := runBinary(t, "drill", "-s", url, "--candidates", "2", "--rounds", "1", "--ttl", "1s", "--json")
 	g.Expect(code).To(Equal(cli.ExitFailure), stderr)

@@ -10,7 +10,6 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/embedded"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/natstest"
 )
@@ -20,8 +19,8 @@ import (
 func startServerWithMonitor(t *testing.T, publish ...string) (*server.Server, *cli.Client) {
 	t.Helper()
 	g := NewWithT(t)
-	s, err := server.NewServer(&server.Options{
-		Host: embedded.Loopback, Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
+	s := clitest.StartServer(t, server.Options{
+		JetStream: true,
 		Users: []*server.User{
 			{Username: "admin", Password: "a"},
 			{Username: "monitor", Password: "m", Permissions: &server.Permissions{
@@ -30,10 +29,6 @@ func startServerWithMonitor(t *testing.T, publish ...string) (*server.Server, *c
 			}},
 		},
 	})
-	g.Expect(err).NotTo(HaveOccurred())
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	g.Expect(s.ReadyForConnections(clitest.Timeout)).To(BeTrue())
 	operator, err := (&cli.ConnectionFlags{Server: s.ClientURL(), User: "admin", Password: "a", Timeout: clitest.Timeout}).Connect()
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(operator.Conn.Close)

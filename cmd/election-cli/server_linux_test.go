@@ -2,8 +2,8 @@ package main
 
 import (
 	"bytes"
-	"net"
 	"os/exec"
+	"strconv"
 	"testing"
 	"time"
 
@@ -14,7 +14,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // onSmallDisk runs its arguments with a disk of 400 KB at the path $0. SIGUSR2 fills the disk; SIGUSR1 makes space and runs them again.
@@ -40,12 +40,9 @@ func TestAServerSaysThatItsDiskIsFullAndItsLeadersStandDownUntilItIsRestarted(t 
 		t.Skipf("no disk can be mounted here: %v: %s", err, out)
 	}
 	g := NewWithT(t)
-	free, err := net.Listen("tcp", net.JoinHostPort(embedded.Loopback, "0"))
-	g.Expect(err).NotTo(HaveOccurred())
-	_, port, err := net.SplitHostPort(free.Addr().String())
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(free.Close()).To(Succeed())
+	port := strconv.Itoa(natstest.FreePort(t))
 	cmd, _, _ := command(t, "server", "--port", port, "--store", disk)
+	var err error
 	cmd.Args = append(append(unshare, "sh", "-c", onSmallDisk, disk, cmd.Path), cmd.Args[1:]...)
 	cmd.Path, err = exec.LookPath(unshare[0])
 	g.Expect(err).NotTo(HaveOccurred())

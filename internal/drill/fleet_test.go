@@ -21,16 +21,11 @@ func TestTheDrillCanCutLinksThatUseTLSAndPasswords(t *testing.T) {
 	}
 	g := NewWithT(t)
 	cert, ca := natstest.Certificate(t)
-	s, err := server.NewServer(&server.Options{
-		Host: embedded.Loopback, Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
-		Username: "u", Password: "p", TLS: true, TLSTimeout: clitest.Timeout.Seconds(),
+	s := clitest.StartServer(t, server.Options{
+		JetStream: true,
+		Username:  "u", Password: "p", TLS: true, TLSTimeout: clitest.Timeout.Seconds(),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 	})
-	g.Expect(err).NotTo(HaveOccurred())
-	s.Start()
-	defer s.WaitForShutdown()
-	defer s.Shutdown()
-	g.Expect(s.ReadyForConnections(embedded.StartTimeout)).To(BeTrue())
 
 	flags := cli.ConnectionFlags{Server: s.ClientURL(), User: "u", Password: "p", TLSCA: ca, Timeout: clitest.Timeout, NoContext: true}
 	operator, err := flags.Connect()
