@@ -49,6 +49,7 @@ type bucketCommand struct {
 	choriaCompatible bool
 	force            bool
 	json             bool
+	wide             bool
 }
 
 func registerBucket(app *fisk.Application, env *cli.Env) {
@@ -61,10 +62,12 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	add.Flag("storage", "Storage: file, or memory, which loses the term numbers when the servers restart").Default("file").EnumVar(&b.storage, "file", "memory")
 	add.Flag("choria-compatible", "Let candidates of Choria campaign in the bucket too; then there are no expiry markers").UnNegatableBoolVar(&b.choriaCompatible)
 	add.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&b.json)
+	cli.WideVar(add, &b.wide)
 
 	info := &infoCommand{Env: env}
 	show := cmd.Command("info", "Describes the bucket, like info").HelpLong(bucketInfoHelp).Action(cli.Action(info.run))
 	show.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&info.json)
+	cli.WideVar(show, &info.wide)
 
 	rm := cmd.Command("rm", "Removes the bucket and all elections in it").HelpLong(bucketRmHelp).Action(cli.Action(b.rm))
 	rm.Flag("force", "Do not ask").Short('f').UnNegatableBoolVar(&b.force)
@@ -112,7 +115,7 @@ func (b *bucketCommand) add(ctx context.Context) error {
 			*look.BucketInfo
 		}{created, info})
 	} else {
-		err = info.Print(b.Stdout, terminal.StyleFor(b.Stdout), v)
+		err = info.Print(b.Stdout, terminal.StyleFor(b.Stdout).Wide(b.wide), v)
 	}
 	outcome := "created"
 	if !created {

@@ -43,7 +43,7 @@ func registerCandidates(app *fisk.Application, env *cli.Env) {
 	cmd := app.Command("candidates", "Lists the candidates that answer").HelpLong(candidatesHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&c.json)
-	cmd.Flag("wide", "Show all columns, however narrow the terminal is").UnNegatableBoolVar(&c.wide)
+	cli.WideVar(cmd, &c.wide)
 }
 
 // run asks the candidates, and names a leader that does not answer.

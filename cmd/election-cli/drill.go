@@ -63,7 +63,7 @@ func registerDrill(app *fisk.Application, t *cli.Env) {
 	cmd.Flag("replicas", fmt.Sprintf("Replicas of the bucket; more than 1 needs a cluster (with --processes %d)", processes.ClusterSize)).Default("1").IsSetByUser(&d.replicasSet).IntVar(&d.config.Replicas)
 	cmd.Flag("embedded", "Use an embedded server even if the environment names a server").UnNegatableBoolVar(&d.embedded)
 	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&d.json)
-	cmd.Flag("wide", "Show all columns, however narrow the terminal is").UnNegatableBoolVar(&d.wide)
+	cli.WideVar(cmd, &d.wide)
 	cmd.Flag("svg", "Draw the drill as a timeline, in an SVG file").PlaceHolder("FILE").StringVar(&d.svg)
 	d.processes.register(cmd)
 }

@@ -59,7 +59,7 @@ func registerInfo(app *fisk.Application, env *cli.Env) {
 	cmd := app.Command("info", "Describes the bucket, or one election").HelpLong(infoHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").StringVar(&c.key)
 	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&c.json)
-	cmd.Flag("wide", "Show all columns, however narrow the terminal is").UnNegatableBoolVar(&c.wide)
+	cli.WideVar(cmd, &c.wide)
 }
 
 // run describes the bucket or the election.

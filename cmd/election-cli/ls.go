@@ -31,7 +31,7 @@ func registerLs(app *fisk.Application, env *cli.Env) {
 	c := &lsCommand{Env: env}
 	cmd := app.Command("ls", "Lists the elections of the bucket with their leaders").Alias("list").HelpLong(lsHelp).Action(cli.Action(c.run))
 	cmd.Flag("json", "Write the elections as JSON").UnNegatableBoolVar(&c.json)
-	cmd.Flag("wide", "Show all columns, however narrow the terminal is").UnNegatableBoolVar(&c.wide)
+	cli.WideVar(cmd, &c.wide)
 }
 
 // run lists the elections.

@@ -7,6 +7,11 @@ import (
 	"github.com/choria-io/fisk"
 )
 
+// WideVar adds the flag of the commands whose tables are narrowed to fit a terminal.
+func WideVar(cmd *fisk.CmdClause, target *bool) {
+	cmd.Flag("wide", "Show all columns, however narrow the terminal is").UnNegatableBoolVar(target)
+}
+
 // DurationVar has a flag set a duration. Its error names the flag, the environment variable that stands for the flag if there is one, and
 // the value: fisk's own names none of them.
 func DurationVar(flag *fisk.FlagClause, target *time.Duration) {
