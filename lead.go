@@ -257,12 +257,18 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 		t.end(ReasonDeleted)
 	case named && last > t.revision && len(t.pending) == 0 && s.Read.IsZero() && !r.givenUp: // not read, but the sequence is that of no write of our own
 		why := ReasonOverwritten
-		if removed, _ := r.listener.Past(); removed == last {
+		if r.wasRemoved(t, last) {
 			why = ReasonDeleted
 		}
 		t.end(why)
 	}
 	return refusal
+}
+
+// wasRemoved reports whether somebody removed our record, as was notified, at the given revision or before.
+func (r *run) wasRemoved(t *activeTerm, revision uint64) bool {
+	removed, _ := r.listener.Past()
+	return t.revision < removed && removed <= revision
 }
 
 // errNotPending says that what was read is no write whose outcome was unknown.
@@ -306,11 +312,11 @@ func (r *run) readOwn(ctx context.Context, t *activeTerm) (kv.State, finding) {
 	if found == unclear {
 		err = notify.ErrUnclear
 	}
-	removed, _ := r.listener.Past()
+	removed := r.wasRemoved(t, s.Revision)
 	done(s, err)
 	if found == theirs {
 		r.sawLeader(leaderOf(s.Record, r.key, s.Revision, s.Written, t.TTL))
-		if t.revision < removed && removed < s.Revision { // somebody removed our record, and another candidate was quicker than this read
+		if removed { // and another candidate was quicker than this read
 			found = deleted
 		}
 	}
