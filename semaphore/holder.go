@@ -16,13 +16,9 @@ import (
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-const (
-	// answerSpread bounds the random time after which a waiter answers the release of a slot. Most of many waiters have seen another's win
-	// by then.
-	answerSpread = 8 * time.Millisecond
-	// electTime is for how long TryAcquire waits whether a candidate that has won a slot comes to lead: it may be one that gives up.
-	electTime = time.Second
-)
+// answerSpread bounds the random time after which a waiter answers the release of a slot. Most of many waiters have seen another's win by
+// then.
+const answerSpread = 8 * time.Millisecond
 
 // holder is one call of Acquire or TryAcquire, and then the holder of the slot. No other holder in this process has its name, because
 // their metrics could not be distinguished otherwise.
@@ -182,7 +178,7 @@ func (h *holder) start(ctx context.Context, slots []int, released bool) error {
 // changed takes note of a change, and withdraws the attempt for a slot that another holder has won.
 func (h *holder) changed(c change) {
 	h.view.apply(c)
-	if c.slot < 0 {
+	if c.state == nil {
 		return
 	}
 	now := h.view.slots[c.slot]

@@ -11,6 +11,7 @@ import (
 
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/session"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -41,11 +42,11 @@ type view struct {
 
 func newView(slots int) *view { return &view{slots: make([]slotState, slots)} }
 
-// change is a change of the view. Exactly one of its parts is set.
+// change is a change of the view. But for the slot, exactly one of its parts is set.
 type change struct {
-	slot   int // -1 if it is not about one slot
-	state  slotState
-	begin  *kv.Info // all that is stored comes next
+	slot   int
+	state  *slotState // of the slot
+	begin  *kv.Info   // all that is stored comes next
 	synced bool
 	err    error // the slots cannot be followed for the moment
 }
@@ -60,13 +61,13 @@ func (v *view) apply(c change) {
 		}
 	case c.synced:
 		v.synced = true
-	case c.slot >= 0:
-		before := v.slots[c.slot]
-		c.state.paused = c.state.paused || before.paused
-		if c.state.held && before.held && before.instance == c.state.instance {
-			c.state.since = before.since
+	case c.state != nil:
+		before, now := v.slots[c.slot], *c.state
+		now.paused = now.paused || before.paused
+		if now.held && before.held && before.instance == now.instance {
+			now.since = before.since
 		}
-		v.slots[c.slot] = c.state
+		v.slots[c.slot] = now
 	}
 }
 
@@ -107,7 +108,7 @@ func (v *view) fullAt(now time.Time) time.Time {
 	full := now
 	for _, s := range v.slots {
 		if s.held && !s.leads {
-			full = timeutil.Later(full, s.since.Add(electTime))
+			full = timeutil.Later(full, s.since.Add(session.ElectTime))
 		}
 	}
 	return full
@@ -141,7 +142,7 @@ func (s *Semaphore) follow(ctx context.Context) <-chan change {
 	}
 	go func() {
 		for ctx.Err() == nil {
-			if err := s.followOnce(ctx, send); err != nil && !send(change{slot: -1, err: err}) {
+			if err := s.followOnce(ctx, send); err != nil && !send(change{err: err}) {
 				return
 			}
 			timeutil.Sleep(ctx, readInterval)
@@ -159,11 +160,11 @@ func (s *Semaphore) followOnce(ctx context.Context, send func(change) bool) erro
 	if err := info.Validate(); err != nil {
 		return err
 	}
-	if !send(change{slot: -1, begin: &info}) {
+	if !send(change{begin: &info}) {
 		return nil
 	}
 	for slot := range s.slots {
-		if info.Paused[s.slotKey(slot)] && !send(change{slot: slot, state: slotState{paused: true}}) {
+		if info.Paused[s.slotKey(slot)] && !send(change{slot: slot, state: &slotState{paused: true}}) {
 			return nil
 		}
 	}
@@ -185,7 +186,7 @@ func (s *Semaphore) followOnce(ctx context.Context, send func(change) bool) erro
 			case !ok:
 				return nil
 			case entry == nil:
-				if !send(change{slot: -1, synced: true}) {
+				if !send(change{synced: true}) {
 					return nil
 				}
 			default:
@@ -211,18 +212,18 @@ func (s *Semaphore) readAll(ctx context.Context, send func(change) bool) error {
 			return nil
 		}
 	}
-	send(change{slot: -1, synced: true})
+	send(change{synced: true})
 	return nil
 }
 
 // stateOf returns the state of a slot, under whose key a record is stored or not.
-func stateOf(stored bool, r record.Record) slotState {
+func stateOf(stored bool, r record.Record) *slotState {
 	standDown, released := r.IsRelease()
 	if !stored || released {
-		return slotState{released: stored && standDown == 0}
+		return &slotState{released: stored && standDown == 0}
 	}
 	now := time.Now()
-	return slotState{held: true, leads: r.Term > 0 || r.Instance == "", instance: r.Instance, since: now, seen: now}
+	return &slotState{held: true, leads: r.Term > 0 || r.Instance == "", instance: r.Instance, since: now, seen: now}
 }
 
 // slotKey returns the key of a slot.

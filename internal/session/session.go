@@ -21,9 +21,9 @@ func (e HeldError) Error() string { return fmt.Sprintf("%q %s", e.Key, e.Why) }
 const (
 	// readInterval is the time from one read of the key to the next while Try campaigns.
 	readInterval = 50 * time.Millisecond
-	// electTime is for how long Try waits whether a leader-elect comes to lead: it may be a candidate that gives up, and whose last
-	// attempt was applied all the same.
-	electTime = time.Second
+	// ElectTime is for how long a leader-elect is not taken for a holder: it may be a candidate that gives up, and whose last attempt was
+	// applied all the same.
+	ElectTime = time.Second
 )
 
 // Session is the campaign of one candidate, and then its one term.
@@ -140,7 +140,7 @@ func (s *Session) wait(ctx context.Context, poll <-chan time.Time) error {
 		if other.Instance != elect.Instance || other.Name != elect.Name {
 			elect, since = other, time.Now()
 		}
-		if other.State == election.LeaderState || other.State == election.LeaderElectState && time.Since(since) >= electTime {
+		if other.State == election.LeaderState || other.State == election.LeaderElectState && time.Since(since) >= ElectTime {
 			s.Cancel()
 			return heldBy(other)
 		}
