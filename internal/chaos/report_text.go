@@ -45,31 +45,27 @@ func (r *Report) Print(w io.Writer, s terminal.Style) error {
 	fmt.Fprintf(&b, "\n%s\n\n", s.Paint(terminal.Bold, s.Wrap(r.title())))
 	r.writeFaults(&b, s)
 	fmt.Fprintln(&b)
-	line := func(name, format string, a ...any) {
-		figure, rest, more := strings.Cut(fmt.Sprintf(format, a...), "  (")
-		if more {
-			rest = "  (" + rest
-		}
-		fmt.Fprintln(&b, s.Line(fmt.Sprintf("%-40s%s", name, figure), rest))
+	line := func(name, figure, rest string, a ...any) {
+		fmt.Fprintln(&b, s.Line(fmt.Sprintf("%-40s%s", name, figure), fmt.Sprintf(rest, a...)))
 	}
-	line("two candidates led at once for", "%s  (%d samples, longest pause %d ms)", violationCount(s, r.OverlapMS, " ms"), r.Samples, r.LongestPauseMS)
-	line("led after a record of a later term", "%s", violationCount(s, int64(r.Overtaken), ""))
-	line("records out of order", "%s  (of %d; %d fenced)", violationCount(s, int64(r.OutOfOrder), ""), r.Records, r.Fenced)
-	line("terms out of order", "%s  (of %d)", violationCount(s, int64(r.TermsOutOfOrder), ""), r.Terms)
-	line("unneeded changes of leader", "%s  (of %d)", violationCount(s, int64(r.Unneeded), ""), len(r.Changes))
-	line("failovers beyond their limit", "%s  (longest time without a leader %s)", violationCount(s, int64(len(r.Late)), ""), terminal.FormatDuration(terminal.FromSeconds(r.LongestWithout)))
+	line("two candidates led at once for", violationCount(s, r.OverlapMS, " ms"), "  (%d samples, longest pause %d ms)", r.Samples, r.LongestPauseMS)
+	line("led after a record of a later term", violationCount(s, int64(r.Overtaken), ""), "")
+	line("records out of order", violationCount(s, int64(r.OutOfOrder), ""), "  (of %d; %d fenced)", r.Records, r.Fenced)
+	line("terms out of order", violationCount(s, int64(r.TermsOutOfOrder), ""), "  (of %d)", r.Terms)
+	line("unneeded changes of leader", violationCount(s, int64(r.Unneeded), ""), "  (of %d)", len(r.Changes))
+	line("failovers beyond their limit", violationCount(s, int64(len(r.Late)), ""), "  (longest time without a leader %s)", terminal.FormatDuration(terminal.FromSeconds(r.LongestWithout)))
 	if slices.ContainsFunc(r.Faults, func(f faultResult) bool { return f.Kind == Rewind }) {
-		line("before a leader could detect a rewind", "%6d ms with two leaders, %s a leader after a record of a later term",
-			r.RewindOverlapMS, terminal.Plural(r.RewindOvertaken, "time"))
-		line("repeated term numbers after a rewind", "%6d", r.RepeatedTerms)
+		line("before a leader could detect a rewind", fmt.Sprintf("%6d ms with two leaders, %s a leader after a record of a later term",
+			r.RewindOverlapMS, terminal.Plural(r.RewindOvertaken, "time")), "")
+		line("repeated term numbers after a rewind", fmt.Sprintf("%6d", r.RepeatedTerms), "")
 	}
 	total, longest := 0.0, 0.0
 	for _, o := range r.Outages {
 		total, longest = total+o, max(longest, o)
 	}
-	line("outages of the bucket", "%6d  (total %s, longest %s)", len(r.Outages), terminal.FormatDuration(terminal.FromSeconds(total)), terminal.FormatDuration(terminal.FromSeconds(longest)))
+	line("outages of the bucket", fmt.Sprintf("%6d", len(r.Outages)), "  (total %s, longest %s)", terminal.FormatDuration(terminal.FromSeconds(total)), terminal.FormatDuration(terminal.FromSeconds(longest)))
 	if r.LoseReplies > 0 {
-		line("replies lost", "%6d", r.RepliesLost)
+		line("replies lost", fmt.Sprintf("%6d", r.RepliesLost), "")
 	}
 	for _, v := range r.violations {
 		fmt.Fprintf(&b, "%s  %s\n", s.Paint(terminal.Red, "wrong"), v.text)
