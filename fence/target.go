@@ -293,13 +293,12 @@ func (e tooLargeError) Unwrap() error { return e.error }
 // withSize returns the error of messages that were published, with the size and the limit if one of the messages was too large. The limit is
 // that of now: the stream may have been changed since it was opened.
 func (on *target) withSize(ctx context.Context, err error, msgs ...*nats.Msg) error {
-	const messageExceedsMaximum jetstream.ErrorCode = 10054
 	var limit int
 	var receiver, setting string
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		limit, receiver, setting = int(on.js.Conn().MaxPayload()), "the server", "max_payload"
-	case codeOf(err) == messageExceedsMaximum, codeOf(err) == jetstreamext.JSErrCodeBatchPublishIncomplete:
+	case codeOf(err) == kv.MessageExceedsMaximum, codeOf(err) == jetstreamext.JSErrCodeBatchPublishIncomplete:
 		limit, receiver, setting = int(on.config.MaxMsgSize), fmt.Sprintf("stream %q", on.stream), "MaxMsgSize, of a bucket MaxValueSize"
 		if s, err := on.js.Stream(ctx, on.stream); err == nil {
 			limit = int(s.CachedInfo().Config.MaxMsgSize)
@@ -309,7 +308,7 @@ func (on *target) withSize(ctx context.Context, err error, msgs ...*nats.Msg) er
 		headers := m.Size() - len(m.Subject) - len(m.Reply) - len(m.Data)
 		if limit > 0 && headers+len(m.Data) > limit {
 			if codeOf(err) == jetstreamext.JSErrCodeBatchPublishIncomplete { // the server does not say why
-				err = &jetstream.APIError{Code: 400, ErrorCode: messageExceedsMaximum, Description: "message size exceeds maximum allowed"}
+				err = &jetstream.APIError{Code: 400, ErrorCode: kv.MessageExceedsMaximum, Description: "message size exceeds maximum allowed"}
 			}
 			return fmt.Errorf("the message to %q is too large, with %d bytes of data and %d of headers: %s takes %d bytes (%s): write less, or raise the limit: %w", m.Subject, len(m.Data), headers, receiver, limit, setting, tooLargeError{err})
 		}

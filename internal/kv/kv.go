@@ -65,11 +65,13 @@ func Classify(err error) Outcome {
 	return Unknown
 }
 
+// MessageExceedsMaximum is the code of a server that refuses a message because it is larger than the stream allows.
+const MessageExceedsMaximum jetstream.ErrorCode = 10054
+
 // IsTooLarge reports whether a write was refused because of its size.
 func IsTooLarge(err error) bool {
-	const messageExceedsMaximum = 10054
 	api := (*jetstream.APIError)(nil)
-	return errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == messageExceedsMaximum
+	return errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == MessageExceedsMaximum
 }
 
 // LastSequence returns the sequence of what is stored under a key, 0 for nothing, if the refusal of a write names it. A server that
