@@ -26,8 +26,8 @@ type Bucket struct {
 }
 
 // OpenBucket begins the epoch of term t in a KV bucket, under a key of its own, and returns a handle for writes that belong to the epoch.
-// What [OpenStream] says of terms, limits and errors holds here too; nor may the bucket discard old messages at a limit. Do not keep state in the bucket of the election itself: its keys expire, and
-// observers take them for elections.
+// What [OpenStream] says of terms, limits and errors holds here too; nor may the bucket discard old messages at a limit. Do not keep state
+// in the bucket of the election itself: its keys expire, and observers take them for elections.
 func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string, t election.Term, opts ...Option) (b *Bucket, err error) {
 	defer func() {
 		if err != nil {

@@ -23,8 +23,8 @@ type Stream struct {
 // The term must lead, or the error is [ErrFenced], as it is if a newer term has begun its epoch. The stream must store epochSubject, which
 // must not be the key that elects the leader; it must be no mirror, have no sources, transform no subjects, acknowledge what it stores, and
 // keep what nobody consumes. Its limits must leave room for the record and a write, and keep the record for an hour, which is as long as a
-// lease can last, unless it allows TTLs per message. Otherwise OpenStream writes nothing and returns an error. After any other error the epoch may have begun: open
-// the stream again.
+// lease can last, unless it allows TTLs per message. Otherwise OpenStream writes nothing and returns an error. After any other error the
+// epoch may have begun: open the stream again.
 func OpenStream(ctx context.Context, js jetstream.JetStream, stream, epochSubject string, t election.Term, opts ...Option) (s *Stream, err error) {
 	defer func() {
 		if err != nil {
@@ -63,10 +63,10 @@ func (s *Stream) Publish(ctx context.Context, subject string, data []byte) (*jet
 // stored, and the handle is closed. The context limits how long the message may queue and be tried again; a context without a deadline gets
 // the default timeout of the JetStream given, 5 s. The message is not changed.
 //
-// Errors of nats.go are passed on. A message over the server's or the stream's limit for its size, which counts its headers and those of the
-// demand, is nats.ErrMaxPayload, and the error names both. When the reply was lost the message may have been stored, or may be until a newer epoch begins. A
-// message that demands a last sequence of a subject itself cannot make the demand of the epoch too: publish it in a batch with a message
-// that makes no demand.
+// Errors of nats.go are passed on. A message over the server's or the stream's limit for its size, which counts its headers and those of
+// the demand, is nats.ErrMaxPayload, and the error names both. When the reply was lost the message may have been stored, or may be until a
+// newer epoch begins. A message that demands a last sequence of a subject itself cannot make the demand of the epoch too: publish it in a
+// batch with a message that makes no demand.
 func (s *Stream) PublishMsg(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
 	if err := s.handle.validate(m); err != nil {
 		return nil, fmt.Errorf("fence: %w", err)

@@ -73,9 +73,9 @@ func New(name, key string, bucket jetstream.KeyValue, opts ...election.Option) (
 
 // Lock waits for the lock. It takes milliseconds if the last holder unlocked it within the last TTL. It takes a stand-down, 0.75 of the TTL
 // by default, if nothing is stored under the key: an operator may have purged the key, or a clock of the server that was set forward may
-// have expired it, and nothing then proves that the last holder has stopped. If ctx ends before, Lock returns its error, and a lock that was won meanwhile is released. While the server
-// cannot be reached Lock waits. It returns [election.ErrBucketUnsuitable] or [election.ErrInvalidOption] when the bucket, or an option
-// in this bucket, is wrong.
+// have expired it, and nothing then proves that the last holder has stopped. If ctx ends before, Lock returns its error, and a lock that
+// was won meanwhile is released. While the server cannot be reached Lock waits. It returns [election.ErrBucketUnsuitable] or
+// [election.ErrInvalidOption] when the bucket, or an option in this bucket, is wrong.
 func (m *Mutex) Lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -98,10 +98,10 @@ func (s *Slot) Term() election.Term { return s.session.Term }
 // expires.
 func (s *Slot) Release() error { return s.session.Release() }
 
-// Acquire waits for a slot. It takes milliseconds to acquire one that its last holder released within the last TTL, and a stand-down, 0.75 of
-// the TTL by default, for one under whose key nothing is stored; see the Lock of package mutex. If ctx ends before, Acquire returns its error, and a slot that was won meanwhile is released. While the server
-// cannot be reached Acquire waits. It returns [election.ErrBucketUnsuitable] or [election.ErrInvalidOption] when the bucket, or an option
-// in this bucket, is wrong.
+// Acquire waits for a slot. It takes milliseconds to acquire one that its last holder released within the last TTL, and a stand-down, 0.75
+// of the TTL by default, for one under whose key nothing is stored; see the Lock of package mutex. If ctx ends before, Acquire returns its
+// error, and a slot that was won meanwhile is released. While the server cannot be reached Acquire waits. It returns
+// [election.ErrBucketUnsuitable] or [election.ErrInvalidOption] when the bucket, or an option in this bucket, is wrong.
 func (s *Semaphore) Acquire(ctx context.Context) (*Slot, error) {
 	h := s.newHolder()
 	defer h.leave()

@@ -160,9 +160,9 @@ func (d *Drill) inject(f *fault) error {
 	return nil
 }
 
-// awaitLeader waits until the servers are healthy and a candidate has led for the given time since the last fault. If that fault
-// ended the term of the leader, the candidate must have begun to lead after the fault. awaitLeader gives up after a generous time; the report then shows
-// that no candidate led.
+// awaitLeader waits until the servers are healthy and a candidate has led for the given time since the last fault. If that fault ended the
+// term of the leader, the candidate must have begun to lead after the fault. awaitLeader gives up after a generous time; the report then
+// shows that no candidate led.
 func (d *Drill) awaitLeader(ctx context.Context, last *fault, leadTime time.Duration) error {
 	if err := d.awaitHealthy(ctx); err != nil {
 		return err
