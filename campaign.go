@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -265,6 +266,7 @@ type acquisition struct {
 	removed       bool          // the key was free because somebody had removed it, as far as is known
 	left          time.Duration // of the stand-down of the writer of what was taken over: a release, or a late write of this candidate's own
 	bucketCreated time.Time     // when the bucket was created, by the record that was taken over
+	named         bool          // the release that was taken over names this candidate as a successor
 	interval      time.Duration // from one renewal of the predecessor to the next; 0 if that is not known
 	successors    []string      // names of candidates that the predecessor knew
 	priorities    []int         // the highest of their priorities
@@ -297,7 +299,7 @@ func (r *run) acquisitionOver(s kv.State) acquisition {
 		predecessor = s.Record
 		a.bucketCreated = s.Record.BucketCreated
 		if left, released := s.Record.IsRelease(); released {
-			a.reason, a.left = ReasonReleased, left
+			a.reason, a.left, a.named = ReasonReleased, left, slices.Contains(s.Record.Successors, r.name)
 		} else {
 			a.reason, a.left = ReasonReclaimed, time.Duration(s.Record.StandDownMs)*time.Millisecond
 		}
@@ -318,7 +320,7 @@ func (r *run) acquire(ctx context.Context, a *acquisition) (err error) {
 	rec := r.record(a.since)
 	rec.Won, rec.Priorities, rec.Notified = string(a.reason), a.priorities, r.now.Load().source() != notify.None
 	rec.StandDownMs = record.Milliseconds(a.standDown(r.info()))
-	a.written = rec
+	rec.Leads = a.named && rec.StandDownMs == 0 && !r.opts.PlainValue
 	switch {
 	case a.over > 0:
 		a.revision, err = r.bucket.Update(ctx, r.key, r.encode(rec), a.over)
@@ -329,6 +331,9 @@ func (r *run) acquire(ctx context.Context, a *acquisition) (err error) {
 		a.revision, err = r.bucket.Create(ctx, r.key, r.encode(rec))
 	}
 	a.acknowledged = time.Now()
+	if a.written = rec; rec.Leads {
+		a.written.Term = a.revision
+	}
 	return err
 }
 
@@ -393,8 +398,10 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 		return nil, nil
 	}
 	term := Term{Key: r.key, Name: r.name, Number: a.revision, BucketCreated: info.Created, Since: a.since.Round(0)}
-	t := newActiveTerm(ctx, r.calls, term, info.Timing, a.since, a.acknowledged, a.standDown(info))
+	standDown := a.standDown(info)
+	t := newActiveTerm(ctx, r.calls, term, info.Timing, a.since, a.acknowledged, standDown)
 	t.won, t.successors, t.priorities, t.waiting = a.reason, a.successors, a.priorities, a.waiting
+	t.leadsAtOnce = a.written.Leads && standDown == 0 && !info.Created.IsZero() && r.listener.InBucket(info.Created)
 	r.requestSucceeded()
 	r.setWait(time.Until(t.next))
 	r.listener.Wrote(a.revision, a.written)

@@ -12,6 +12,11 @@
 //	    └──────────────────────────────────────────┴──────────────────────────────────────────┘
 //	     released, or lost: a foreign record, a deleted key, a bucket made again, the deadline
 //
+// A leader that releases the key names those who come next. A candidate that it names is leader-elect by being named, with no stand-down
+// to wait for, since the release proves that the leader's work has ended. So its update over that very release is already its next
+// successful campaign, and it leads at once. Nobody else does: neither a winner that is not named, nor one over the release of a
+// leader-elect, who may itself have been waiting for a previous leader.
+//
 // [Election.Run] does the leader's work with a context that ends when leadership does. If you only need a boolean, call
 // [Election.Start] in a goroutine and check [Election.IsLeader]. [OpenBucket] and [CreateBucket] return a bucket that brings its
 // connection along. Package connect makes both from the environment, package observe shows who leads, package admin is for operators,

@@ -70,9 +70,21 @@ func (r *run) lead(ctx context.Context, t *activeTerm) (finished bool, err error
 
 // keep renews the lease until leadership ends, and starts the work when leadership counts.
 func (r *run) keep(ctx context.Context, t *activeTerm) {
+	if t.leadsAtOnce && t.count() {
+		r.beganToLead(t)
+	}
 	timer := time.NewTimer(time.Until(t.next))
 	defer timer.Stop()
 	for started := false; ; {
+		if !started && t.leads() {
+			started = true
+			if r.work != nil {
+				t.work = startWork(t, r.work)
+			}
+			if r.opts.schedule != nil {
+				r.background.Go(func() { r.relinquish(ctx, t, r.opts.schedule) })
+			}
+		}
 		r.watchdog.expect("waiting for its next renewal", t.next)
 		next, read := t.next, r.readDue()
 		if !read.IsZero() {
@@ -91,15 +103,6 @@ func (r *run) keep(ctx context.Context, t *activeTerm) {
 				r.verify(t)
 			case !now.Before(t.next):
 				r.renew(ctx, t)
-			}
-			if !started && t.leads() {
-				started = true
-				if r.work != nil {
-					t.work = startWork(t, r.work)
-				}
-				if r.opts.schedule != nil {
-					r.background.Go(func() { r.relinquish(ctx, t, r.opts.schedule) })
-				}
 			}
 		}
 	}
@@ -159,10 +162,15 @@ func (r *run) renew(ctx context.Context, t *activeTerm) {
 	r.requestSucceeded()
 	r.setWait(time.Until(t.next))
 	if state == LeaderElectState && t.led {
-		r.wins.Add(1)
-		r.stateChanged(LeaderState, ReasonStoodDown, t)
-		r.calls.leadership(t)
+		r.beganToLead(t)
 	}
+}
+
+// beganToLead reports that leadership counts from now on.
+func (r *run) beganToLead(t *activeTerm) {
+	r.wins.Add(1)
+	r.stateChanged(LeaderState, ReasonStoodDown, t)
+	r.calls.leadership(t)
 }
 
 // tryRenew returns nil if the lease was extended.

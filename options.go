@@ -225,7 +225,7 @@ func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
 	for _, option := range o.missing {
 		problems = append(problems, validate.Errorf("%s was given nil: leave the option out instead", option))
 	}
-	if o.PlainValue && record.Parse([]byte(name)).Instance != "" {
+	if o.PlainValue && record.Parse([]byte(name), 0).Instance != "" {
 		problems = append(problems, validate.Errorf("WithPlainValue: the name %q would be read as a record: use another", name))
 	}
 	if validate.IsNil(bucket) {

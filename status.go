@@ -148,7 +148,7 @@ func LeaderOf(entry jetstream.KeyValueEntry, ttl time.Duration) (Leader, bool) {
 	if entry.Operation() != jetstream.KeyValuePut {
 		return Leader{}, false
 	}
-	r := record.Parse(entry.Value())
+	r := record.Parse(entry.Value(), entry.Revision())
 	if _, released := r.IsRelease(); released {
 		return Leader{}, false
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/settings"
 )
 
@@ -190,4 +192,88 @@ func TestSuccessorWithAnOddNameRecognisesItself(t *testing.T) {
 		after(instant)
 		f.Expect(b.IsLeader()).To(BeTrue())
 	}, republished)
+}
+
+// recordWrites returns a function that returns the records that were written to the key since it was called last.
+func (f *fleet) recordWrites() (written func() []string) {
+	sub, err := f.Server.Connect(f.T).SubscribeSync("election.>")
+	f.Expect(err).NotTo(HaveOccurred())
+	after(instant)
+	return func() (records []string) {
+		for m, err := sub.NextMsg(instant); err == nil; m, err = sub.NextMsg(instant) {
+			records = append(records, string(m.Data))
+		}
+		return records
+	}
+}
+
+func TestSuccessorThatALeaderNamesLeadsByTheWriteThatWins(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("a").start()
+		after(interval)
+		b := f.connected("b").start()
+		after(3 * interval)
+		observer := f.connected("c").start()
+		after(3 * interval)
+		f.Expect(observer.Status().Leader.Name).To(Equal("a"))
+		written := f.recordWrites()
+		f.Expect(a.Transfer(context.Background(), "b")).To(Succeed())
+		f.Expect(written()).To(HaveExactElements(ContainSubstring(`"released":`), And(ContainSubstring(`"leads":true`), ContainSubstring(`"attempt"`))))
+		term, leads := b.Term()
+		f.Expect(leads).To(BeTrue())
+		entry, err := f.Bucket.Get(context.Background(), key)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(term.Number).To(Equal(entry.Revision()), "the write that won is the only one")
+		l, held := election.LeaderOf(entry, ttl)
+		f.Expect(held).To(BeTrue())
+		f.Expect([]any{l.Name, l.State, l.Term}).To(Equal([]any{"b", election.LeaderState, term.Number}))
+
+		f.Eventually(func() string { after(instant); return observer.Status().Leader.Name }).Should(Equal("b"))
+		var requests atomic.Int64
+		observer.link.OnRequest(func(faultproxy.Message) { requests.Add(1) })
+		after(3 * interval)
+		f.Expect(observer.Status().Leader.Term).To(Equal(term.Number))
+		f.Expect(requests.Load()).To(BeZero(), "a renewal is known to be of the term that was won")
+		f.Expect(written()).To(HaveEach(And(ContainSubstring(fmt.Sprintf(`"term":%d,`, term.Number)), Not(ContainSubstring(`"leads"`)))))
+	}, republished)
+}
+
+func TestSuccessorStandsDownUnlessALeaderOfThisBucketNamesIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		fields func(created time.Time) string
+		leads  bool
+	}{
+		"named by a leader": {func(at time.Time) string {
+			return fmt.Sprintf(`"bucket":%q,"successors":["b"]`, at.Format(time.RFC3339Nano))
+		}, true},
+		"named by a leader-elect": {func(at time.Time) string {
+			return fmt.Sprintf(`"bucket":%q,"successors":["b"],"stand_down_ms":1`, at.Format(time.RFC3339Nano))
+		}, false},
+		"named in another bucket":           {func(time.Time) string { return `"bucket":"1999-01-01T00:00:00Z","successors":["b"]` }, false},
+		"not named":                         {func(at time.Time) string { return fmt.Sprintf(`"bucket":%q`, at.Format(time.RFC3339Nano)) }, false},
+		"not named, and says that it leads": {func(at time.Time) string { return fmt.Sprintf(`"bucket":%q,"leads":true`, at.Format(time.RFC3339Nano)) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				status, err := f.Bucket.Status(context.Background())
+				f.Expect(err).NotTo(HaveOccurred())
+				f.Write(`{"name":"a","instance":"a1","attempt":"a1.1"}`)
+				f.connected("b").start()
+				after(interval + instant)
+				written := f.recordWrites()
+				f.Write(fmt.Sprintf(`{"name":"a","instance":"a1","attempt":"a1.2","released":"2000-01-01T00:00:00Z",%s}`,
+					c.fields(status.(*jetstream.KeyValueBucketStatus).StreamInfo().Created)))
+				after(2 * headStart)
+				records := written()
+				win := ContainSubstring(`"name":"b"`)
+				if c.leads {
+					f.Expect(records[1:]).To(HaveExactElements(And(win, ContainSubstring(`"leads":true`))))
+					return
+				}
+				after(interval) // it is not notified of releases in other buckets
+				records = append(records, written()...)
+				f.Expect(records[1]).To(And(win, Not(ContainSubstring(`"leads"`)), Not(ContainSubstring(`"term"`))))
+			}, republished)
+		})
+	}
 }

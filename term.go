@@ -158,7 +158,9 @@ type holding struct {
 	waiting    int                  // how many then were known to wait for a lock
 	priorities []int                // the highest of their priorities
 	unsure     bool                 // this may be another bucket than the one the term was won in
-	work       *work                // nil while there is none
+
+	leadsAtOnce bool  // leadership counts from the write that won
+	work        *work // nil while there is none
 }
 
 // newActiveTerm returns the term that a write won which was sent and acknowledged at the given times, and in which leadership counts
@@ -235,6 +237,20 @@ func (t *activeTerm) renewed(revision uint64, sent time.Time) bool {
 	t.next = t.due()
 	t.failures = 0
 	clear(t.pending)
+	return true
+}
+
+// count lets leadership count from the write that won, and reports whether it does: the lease may have run out, or leadership have ended.
+func (t *activeTerm) count() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := *t.lease.Load()
+	if l.state != LeaderElectState || !l.lasts(time.Now()) {
+		return false
+	}
+	l.state, t.led = LeaderState, true
+	t.lease.Store(&l)
+	t.next = t.due()
 	return true
 }
 

@@ -88,7 +88,7 @@ func (c *checkup) tryWatch(ctx context.Context) error {
 			if !ok || entry == nil {
 				return nil
 			}
-			if entry.Operation() == jetstream.KeyValuePut && record.Parse(entry.Value()).Instance == "" {
+			if entry.Operation() == jetstream.KeyValuePut && record.Parse(entry.Value(), entry.Revision()).Instance == "" {
 				if c.probes.plains++; len(c.probes.plain) < maxNamedKeys {
 					c.probes.plain = append(c.probes.plain, entry.Key())
 				}

@@ -199,7 +199,7 @@ func (f *fleet) tally(key string) *tally {
 }
 
 func (t *tally) note(data []byte) {
-	r := record.Parse(data)
+	r := record.Parse(data, 0)
 	if r.Instance == "" || r.Term != 0 || !r.Released.IsZero() {
 		return
 	}

@@ -180,7 +180,7 @@ func (o *observation) update(entry jetstream.KeyValueEntry) {
 // ending returns how the last holder lost the key, by what is stored after it. With a history of one, what came between may be gone. A
 // watcher does not distinguish an expiry from a purge, but servers never expire a key early.
 func (k *keyState) ending(entry jetstream.KeyValueEntry, ttl time.Duration) EventKind {
-	next := record.Parse(entry.Value())
+	next := record.Parse(entry.Value(), entry.Revision())
 	_, release := next.IsRelease()
 	deleted, plain := entry.Operation() == jetstream.KeyValueDelete, k.leader.Instance == ""
 	switch {

@@ -191,7 +191,7 @@ func (s *Semaphore) followOnce(ctx context.Context, send func(change) bool) erro
 				}
 			default:
 				slot, found := s.slotOf(entry.Key())
-				if found && !send(change{slot: slot, state: stateOf(entry.Operation() == jetstream.KeyValuePut, record.Parse(entry.Value()))}) {
+				if found && !send(change{slot: slot, state: stateOf(entry.Operation() == jetstream.KeyValuePut, record.Parse(entry.Value(), entry.Revision()))}) {
 					return nil
 				}
 			}

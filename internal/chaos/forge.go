@@ -83,7 +83,7 @@ func (f *forger) next() *nats.Msg {
 
 // record returns the newest record with these changes.
 func (f *forger) record(changes ...func(*record.Record)) []byte {
-	r := record.Parse(f.newest.Value())
+	r := record.Parse(f.newest.Value(), f.newest.Revision())
 	for _, change := range changes {
 		change(&r)
 	}

@@ -134,7 +134,7 @@ func (b *Bucket) read(ctx context.Context, key string) (State, error) {
 		}
 		return State{}, err
 	}
-	return State{Revision: entry.Revision(), Written: entry.Created(), Record: record.Parse(entry.Value())}, nil
+	return State{Revision: entry.Revision(), Written: entry.Created(), Record: record.Parse(entry.Value(), entry.Revision())}, nil
 }
 
 // backing returns the stream behind the bucket. It asks the server once, and again when nobody answers a read.

@@ -59,7 +59,7 @@ func (s State) Continues(before State) bool {
 func stateOf(header nats.Header, revision uint64, written time.Time, value []byte) State {
 	s := State{Revision: revision, Written: written, Removal: RemovalOf(header)}
 	if s.Removal == Kept {
-		s.Record = record.Parse(value)
+		s.Record = record.Parse(value, revision)
 	}
 	return s
 }

@@ -431,7 +431,7 @@ func (n *Notifier) notify(key string, c Change, value []byte) {
 		return
 	}
 	if c.Removal == kv.Kept {
-		c.Record = record.Parse(value)
+		c.Record = record.Parse(value, c.Revision)
 		if !c.Record.BucketCreated.IsZero() && c.Record.BucketCreated.Before(*n.created.Load()) {
 			return
 		}

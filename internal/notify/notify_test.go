@@ -56,7 +56,7 @@ func FuzzNotification(f *testing.F) {
 		m.Data = data
 		for range 2 {
 			n.republished(m)
-			l.attempted(record.Parse(data))
+			l.attempted(record.Parse(data, 0))
 			if at := l.ReadDue(); at.After(time.Now().Add(2 * l.TTL)) {
 				t.Errorf("reads the key at %v", at)
 			}
@@ -79,7 +79,7 @@ func TestAttemptsOfStrangersTakeLittleMemory(t *testing.T) {
 	_, l := listener()
 	l.RecordAttempts(true)
 	for i := range 3 * maxRoster {
-		l.attempted(record.Parse(record.Record{Instance: fmt.Sprint(i), Attempt: "1", Name: strings.Repeat("x", 1000)}.Encode()))
+		l.attempted(record.Parse(record.Record{Instance: fmt.Sprint(i), Attempt: "1", Name: strings.Repeat("x", 1000)}.Encode(), 0))
 	}
 	g.Expect(len(l.roster.seen)).To(BeNumerically("<=", 4096))
 	for instance, s := range l.roster.seen {

@@ -169,7 +169,7 @@ func (n *Notifier) receiveAttempts(on bool) {
 		for _, prefix := range n.attemptPrefixes() {
 			sub, err := n.bucket.Conn().Subscribe(prefix+">", func(m *nats.Msg) {
 				if listeners := n.of(strings.TrimPrefix(m.Subject, prefix)); len(listeners) > 0 {
-					r := record.Parse(m.Data)
+					r := record.Parse(m.Data, 0)
 					for _, l := range listeners {
 						l.attempted(r)
 					}

@@ -46,7 +46,8 @@ type Record struct {
 	Attempt       string            `json:"attempt"`          // unique per write: identifies a write whose reply was lost
 	Started       time.Time         `json:"started,omitzero"` // when the candidate started
 	Since         time.Time         `json:"since"`            // when the term was won
-	Term          uint64            `json:"term,omitempty"`   // 0 until leadership counts
+	Term          uint64            `json:"term,omitempty"`   // 0 until leadership counts; see Leads
+	Leads         bool              `json:"leads,omitempty"`  // leadership counts from this very write, so that its revision is the term's number
 	BucketCreated time.Time         `json:"bucket,omitzero"`  // when the stream behind the bucket was created
 	Won           string            `json:"won,omitempty"`    // over what: "vacant", "released" or "reclaimed"
 	Host          string            `json:"host,omitempty"`
@@ -77,9 +78,9 @@ func (r Record) Encode() []byte {
 	return b
 }
 
-// Parse reads the value of a key. Bytes that are no record of this package are the bare name of a leader, as Choria's candidates
-// write it; that record has no Instance.
-func Parse(value []byte) Record {
+// Parse reads the value of a key that was stored at the given revision, 0 if that is not known. Bytes that are no record of this package
+// are the bare name of a leader, as Choria's candidates write it; that record has no Instance.
+func Parse(value []byte, revision uint64) Record {
 	var r Record
 	if len(value) > MaxBytes {
 		return Record{Name: boundName(value)}
@@ -90,6 +91,9 @@ func Parse(value []byte) Record {
 		return Record{Name: boundName(value)}
 	}
 	r.bound()
+	if r.Leads && r.Term == 0 && r.Released.IsZero() {
+		r.Term = revision
+	}
 	return r
 }
 

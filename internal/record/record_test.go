@@ -53,7 +53,7 @@ func TestRecordKeepsNoMoreThanACandidateMayWrite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			r := Parse(tc.value)
+			r := Parse(tc.value, 0)
 			tc.holds(g, r)
 			withinBounds(g, r)
 			g.Expect(utf8.ValidString(r.Name)).To(Equal(utf8.Valid(tc.value)), "it is cut between two characters")
@@ -101,7 +101,7 @@ func TestLargestRecordOfACandidateIsReadWhole(t *testing.T) {
 	g.Expect(validate.Metadata(metadata)).To(Succeed())
 	value := r.Encode()
 	g.Expect(len(value)).To(BeNumerically("<=", MaxBytes))
-	g.Expect(Parse(value).Encode()).To(Equal(value))
+	g.Expect(Parse(value, 0).Encode()).To(Equal(value))
 }
 
 func TestLongNamesRemainDifferentWhenTheyAreCut(t *testing.T) {
@@ -109,10 +109,10 @@ func TestLongNamesRemainDifferentWhenTheyAreCut(t *testing.T) {
 	same := strings.Repeat("x", validate.MaxNameBytes)
 	seen := map[string]bool{same: true}
 	for _, end := range []string{"a", "b", "ab", strings.Repeat("y", 2*MaxBytes), strings.Repeat("z", 2*MaxBytes)} {
-		bare := Parse([]byte(same + end))
+		bare := Parse([]byte(same+end), 0)
 		g.Expect(seen).NotTo(HaveKey(bare.Name))
 		seen[bare.Name] = true
-		g.Expect(Parse([]byte(same+end))).To(Equal(bare), "it is the same each time")
+		g.Expect(Parse([]byte(same+end), 0)).To(Equal(bare), "it is the same each time")
 	}
 }
 
@@ -123,7 +123,7 @@ const format0 = `{"name":"a","instance":"i","attempt":"i.1","started":"2026-01-0
 
 func TestRecordOfTheFormatBeforeIsReadForAllThatItProves(t *testing.T) {
 	g := NewWithT(t)
-	r := Parse([]byte(format0))
+	r := Parse([]byte(format0), 0)
 	g.Expect(r.Version).To(BeZero())
 	g.Expect([]string{r.Name, r.Instance, r.Attempt, r.Won, r.Host}).To(Equal([]string{"a", "i", "i.1", "vacant", "h"}))
 	g.Expect(r.Term).To(BeEquivalentTo(7))
@@ -139,7 +139,7 @@ func TestRecordOfTheFormatBeforeIsReadForAllThatItProves(t *testing.T) {
 
 func TestFieldsOfALaterFormatAreIgnored(t *testing.T) {
 	g := NewWithT(t)
-	r := Parse([]byte(`{"version":99,"name":"a","instance":"i","attempt":"i.1","mood":{"good":true},"term":7}`))
+	r := Parse([]byte(`{"version":99,"name":"a","instance":"i","attempt":"i.1","mood":{"good":true},"term":7}`), 0)
 	g.Expect(r).To(Equal(Record{Version: 99, Name: "a", Instance: "i", Attempt: "i.1", Term: 7}))
 }
 
@@ -160,7 +160,7 @@ func FuzzRecord(f *testing.F) {
 		f.Add([]byte(value))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
-		r := Parse(value)
+		r := Parse(value, 0)
 		if r.Instance == "" && len(value) <= validate.MaxNameBytes && r.Name != string(value) {
 			t.Errorf("a bare name was changed to %q", r.Name)
 		}
@@ -171,7 +171,7 @@ func FuzzRecord(f *testing.F) {
 		if d := r.HeadStart(); d < 0 || d > MaxHeadStart {
 			t.Errorf("a head start of %v", d)
 		}
-		if again := Parse(r.Encode()); r.Instance != "" && (again.Name != r.Name || again.Instance != r.Instance || again.Attempt != r.Attempt) {
+		if again := Parse(r.Encode(), 0); r.Instance != "" && (again.Name != r.Name || again.Instance != r.Instance || again.Attempt != r.Attempt) {
 			t.Errorf("%+v became %+v", r, again)
 		}
 	})

@@ -34,8 +34,8 @@
 //
 //   - P1, lease: a candidate does not lead, and its Term is not valid, later than a TTL less the margin after it sent its
 //     last write that was acknowledged in time.
-//   - P2, stand-down: a candidate leads only after a renewal that it sent when its stand-down was over, and only while nobody
-//     else leads. The stand-down is the candidate's own, the rest that a release names, or a whole TTL if the candidate was
+//   - P2, stand-down: a candidate leads only after a renewal that it sent when its stand-down was over, or after its win over the
+//     release of a leader that names it as a successor, and only while nobody else leads. The stand-down is the candidate's own, the rest that a release names, or a whole TTL if the candidate was
 //     notified that the key was deleted. A candidate that adopts its own late write still waits the stand-down of that write.
 //   - P3, release last: a candidate releases the key only after its callbacks and work have returned. The context of work
 //     ends with the term.
@@ -95,7 +95,8 @@
 // # Limits
 //
 //   - Candidates have no connection, only a bucket. So the control service, the roster of successors and notifications by
-//     republish are not simulated: resignations come from the candidate's own process, and notifications from a watcher.
+//     republish are not simulated: resignations come from the candidate's own process, notifications from a watcher, and where a
+//     release names successors the simulator has put them there.
 //   - Each process has one election, and the TTL of the bucket never changes.
 //   - All candidates share one clock, and the server has one that steps and drifts. Replicas whose clocks disagree, and
 //     candidates whose clocks run at different rates, are not simulated.

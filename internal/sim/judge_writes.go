@@ -72,6 +72,9 @@ func (j *judge) statusRequested(l *ledger, at time.Time) {
 	}
 }
 
+// wonAndLed counts acquisitions from which leadership counted: over releases that named their winners.
+const wonAndLed = "won over a release that names the winner"
+
 // writeKnown takes note that a candidate knows that its own write was applied: it was acknowledged, or the candidate read it.
 func (j *judge) writeKnown(q *write, at time.Time) {
 	if !q.knownAt.IsZero() && !q.acknowledged.Equal(at) {
@@ -90,7 +93,13 @@ func (j *judge) writeKnown(q *write, at time.Time) {
 	case l.acquires(q) && !q.acknowledged.IsZero():
 		standDown, sawRemoval := l.requiredStandDown(q)
 		deadline := l.deadlineOf(q)
-		l.term = &term{win: q, counts: at.Add(standDown), sawRemoval: sawRemoval, deadline: deadline, lastDeadline: deadline, renewedAt: at}
+		l.term = &term{
+			win: q, counts: at.Add(standDown), sawRemoval: sawRemoval, deadline: deadline, lastDeadline: deadline, renewedAt: at,
+			mayLead: standDown == 0 && l.isNamed(q),
+		}
+		if l.term.mayLead {
+			j.tally[wonAndLed]++
+		}
 		l.mayEnd = false
 		l.disprovedAt = time.Time{}
 		j.tally["key acquired"]++

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -80,7 +81,7 @@ type term struct {
 	statusRead   bool      // the state of the bucket was requested in the instant of that renewal
 	reported     bool      // the candidate reported that it holds the key
 	over         bool      // it reported that it holds the key no longer, or released it
-	mayLead      bool      // a renewal is known from which leadership counts
+	mayLead      bool      // a write is known from which leadership counts
 }
 
 // standDownOf, intervalOf and marginOf return what an option of the plan means on a bucket with the given TTL.
@@ -131,6 +132,14 @@ func (q *write) meant() *entry {
 		}
 	}
 	return nil
+}
+
+// isNamed reports whether an acquisition replaced a release that a leader wrote in this bucket, and that names the winner: then the
+// acquisition is the successful campaign from which leadership counts.
+func (l *ledger) isNamed(q *write) bool {
+	old := q.replaced
+	return !l.plain && old.isRelease() && (q.meant() == nil || q.meant() == old) && old.write.content.StandDownMs == 0 &&
+		slices.Contains(old.write.content.Successors, l.name) && old.write.content.Bucket.Equal(q.content.Bucket)
 }
 
 // requiredStandDown returns the stand-down that the contract demands after an acquisition, and whether the winner was

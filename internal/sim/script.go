@@ -22,6 +22,7 @@ type plan struct {
 	plain, noWatch, noRead    bool          // writes bare names; may not watch; may not read
 	hasWork                   bool          // calls Run with work, instead of Start
 	fair                      bool          // chance decides which candidate comes first
+	names                     bool          // its releases name successors
 	onWon, onLost, onCampaign time.Duration // how long callbacks take
 	panics                    bool          // in callbacks and work, now and then
 	workLingers               time.Duration // how long work goes on after its context ended
@@ -88,6 +89,9 @@ func newScript(seed uint64, without ...string) *script {
 		n.acts = slices.DeleteFunc(n.acts, func(a act) bool { return unwanted(a.kind.String()) })
 	}
 	s.named = !s.replicated || r.chance(0.5) // nats-server 2.15 names it; others answer 10164 for a replicated stream
+	for i := range s.plans {
+		s.plans[i].names = r.chance(0.5)
+	}
 	return s
 }
 

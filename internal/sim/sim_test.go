@@ -55,7 +55,7 @@ func TestSchedules(t *testing.T) {
 		return
 	}
 	if s.done.Load() >= 2000 && len(leftOut()) == 0 {
-		for _, name := range slices.Concat(kinds, forgeryNames[:], []string{renewalDeleted}) {
+		for _, name := range slices.Concat(kinds, forgeryNames[:], []string{renewalDeleted, wonAndLed}) {
 			if s.tally[name] == 0 {
 				t.Errorf("no schedule had %q: a simulator without it tests less than it claims", name)
 			}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"reflect"
 	"time"
@@ -46,7 +47,31 @@ func (v *view) Create(ctx context.Context, _ string, value []byte, _ ...jetstrea
 
 // Update overwrites the given revision.
 func (v *view) Update(ctx context.Context, _ string, value []byte, revision uint64) (uint64, error) {
-	return v.write(ctx, opUpdate, &write{by: v.c.ledger, value: value, content: parseContent(value), expect: revision})
+	q := &write{by: v.c.ledger, value: value, content: parseContent(value), expect: revision}
+	if q.releases() && v.c.plan.names {
+		v.nameSuccessors(q)
+	}
+	return v.write(ctx, opUpdate, q)
+}
+
+// nameSuccessors has a release name the other candidates, as if its writer had seen their attempts. Without a connection it sees none.
+func (v *view) nameSuccessors(q *write) {
+	var r map[string]any
+	if json.Unmarshal(q.value, &r) != nil {
+		return
+	}
+	var names []string
+	v.w.mu.Lock()
+	for _, s := range v.w.slots {
+		if s.current != v.c && v.w.wouldAnswer(s.current) {
+			names = append(names, s.current.name)
+		}
+	}
+	v.w.mu.Unlock()
+	r["successors"] = names
+	if value, err := json.Marshal(r); err == nil {
+		q.value, q.content = value, parseContent(value)
+	}
 }
 
 // Delete overwrites the given revision with a marker.

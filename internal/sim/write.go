@@ -21,6 +21,7 @@ type content struct {
 	Bucket      time.Time `json:"bucket"`
 	Released    time.Time `json:"released"`
 	StandDownMs int64     `json:"stand_down_ms"`
+	Successors  []string  `json:"successors"`
 }
 
 func parseContent(value []byte) (c content) {
