@@ -163,10 +163,10 @@ func (l *Listener) classify(c *Change, now time.Time) {
 		c.Removal = kv.Removed
 	}
 	if c.Removal == kv.Removed {
-		l.removed, l.removedAt = c.Revision, now
+		l.removed = event{c.Revision, now}
 	}
-	if left, released := c.Record.IsRelease(); released && c.Removal == kv.Kept {
-		l.inherited = max(l.inherited, left)
+	if c.Removal == kv.Kept {
+		l.passOn(c.Record, c.Revision, now)
 	}
 }
 
@@ -315,8 +315,8 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 	l.known = kv.State{Read: now, Revision: revision, Written: now, Record: r}
 	l.predecessor = r
 	l.highest = max(l.highest, revision)
-	if revision > l.removed {
-		l.removed, l.inherited = 0, 0
+	if revision > l.removed.revision {
+		l.removed, l.released, l.inherited = event{}, event{}, 0
 	}
 	l.await(revision)
 	if !l.hint.given || l.hint.Revision <= revision { // the write shows what a read would

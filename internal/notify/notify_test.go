@@ -150,3 +150,24 @@ func TestRenewalsReportThePrioritiesOfTheCandidates(t *testing.T) {
 		g.Expect(l.delay(l.predecessor)).To(And(BeNumerically(">=", l.Spread/2), BeNumerically("<", l.Spread)), "the second half of the spread")
 	}
 }
+
+// The simulator found it: a candidate read a replica that lagged, then the release was purged, and the candidate led at once.
+func TestStandDownThatAReleasePassesOnOutlastsAStaleRead(t *testing.T) {
+	g := NewWithT(t)
+	_, l := listener()
+	holder := record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1"}
+	release := holder
+	release.Released, release.StandDownMs = time.Now(), 700
+	l.notify(Change{Revision: 8, Record: release})
+	l.learn(kv.State{Read: time.Now(), Revision: 7, Record: holder})
+	_, left := l.Past()
+	g.Expect(left).To(Equal(700 * time.Millisecond))
+	l.notify(Change{Revision: 9, Removal: kv.Removed})
+	removed, left := l.Past()
+	g.Expect(removed).To(BeEquivalentTo(9))
+	g.Expect(left).To(Equal(700 * time.Millisecond))
+	l.learn(kv.State{Read: time.Now(), Revision: 10, Record: holder})
+	removed, left = l.Past()
+	g.Expect(removed).To(BeZero())
+	g.Expect(left).To(BeZero())
+}

@@ -37,11 +37,29 @@ type view struct {
 	aliveBy     uint64        // the revision that showed it
 	silence     time.Duration // a random part of the spread, by which this candidate answers a missed renewal
 	highest     uint64        // the highest revision that was read or written in this bucket
-	removed     uint64        // the revision of the last notified removal, until a later record is read; 0 if there was none
-	removedAt   time.Time     // when that was notified
-	inherited   time.Duration // the stand-down that the last release passed on, until a later record is read
+	removed     event         // the last notified removal, until a later record is read
+	released    event         // the last release that passed on a stand-down, likewise
+	inherited   time.Duration // that stand-down
 	turn        turn
 	retries     int // attempts in a row over one vacancy that failed
+}
+
+// event is something that happened to the key; the zero value if it did not.
+type event struct {
+	revision uint64
+	at       time.Time // when this candidate learned of it
+}
+
+// outdatedBy reports whether what was read shows that the event does not matter any more. A read that is older may be stale.
+func (e event) outdatedBy(s kv.State) bool {
+	return s.Revision > e.revision || s.Read.Sub(e.at) > recent
+}
+
+// passOn takes note of the stand-down that a release passes on.
+func (v *view) passOn(r record.Record, revision uint64, now time.Time) {
+	if left, released := r.IsRelease(); released && left > 0 {
+		v.released, v.inherited = event{revision, now}, max(v.inherited, left)
+	}
 }
 
 // turn is when a vacancy was first known, from which each candidate counts when it is to answer.
@@ -63,13 +81,14 @@ func (l *Listener) learn(s kv.State) {
 		}
 		l.aliveBy = s.Revision
 		l.silence = timeutil.Random(l.Spread)
-		if s.Revision > l.removed || s.Read.Sub(l.removedAt) > recent { // how the key was removed before does not matter any more
-			l.removed, l.inherited = 0, 0
+		if l.removed.outdatedBy(s) {
+			l.removed = event{}
+		}
+		if l.released.outdatedBy(s) {
+			l.released, l.inherited = event{}, 0
 		}
 	}
-	if left, released := s.Record.IsRelease(); released {
-		l.inherited = max(l.inherited, left)
-	}
+	l.passOn(s.Record, s.Revision, s.Read)
 	l.known = s
 	l.highest = max(l.highest, s.Revision)
 	l.await(s.Revision)
@@ -181,7 +200,7 @@ func (l *Listener) AnswerFailed() {
 func (l *Listener) Past() (removed uint64, standDown time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.removed, l.inherited
+	return l.removed.revision, l.inherited
 }
 
 // SeesNoMarker reports whether the source is a watcher that has reported nothing about the key: then what removed the key is not known.
