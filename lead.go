@@ -261,7 +261,7 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 		}
 	case found != unclear:
 		t.end(found.reason())
-	case named && (last == 0 || s.Removal == kv.Gone && len(t.pending) == 0): // and the read does not contradict that our record is gone
+	case named && (last == 0 || s.Removal == kv.Gone && len(t.pending) == 0 && !r.givenUp): // else a late write of our own may be there, and the read stale
 		t.end(ReasonDeleted)
 	case named && last > t.revision && len(t.pending) == 0 && s.Read.IsZero() && !r.givenUp: // not read, but the sequence is that of no write of our own
 		why := ReasonOverwritten
