@@ -152,20 +152,23 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 	case err != nil:
 		return nil, false, nil
 	case s.Held() && s.Record.Instance != r.instance:
-		if hinted || !r.listener.ShouldAnnounce(lost) {
+		if !r.listener.ShouldAnnounce(hinted, lost) {
 			return nil, !hinted, nil
 		}
-		a := r.creation(s.Record)
-		a.read = s.Read
-		t, err = r.contest(ctx, a, false) // it will be refused, and the leader sees this candidate
+		t, err = r.announce(ctx, s)
 		return t, true, err
 	case hinted && (r.listener.IsOwnVacancy(s) || s.Removal == kv.Gone && !vacancy):
 		return nil, false, nil // until its next campaign is due
-	case s.Vacant() && s.Removal != kv.Gone && (hinted || r.opts.fair || r.listener.Yields(s)):
-		if turn := r.listener.AnswerAt(s); time.Now().Before(turn) {
-			r.listener.ReadBy(turn)
-			return nil, false, nil
+	case s.Vacant() && s.Removal != kv.Gone && (hinted || r.listener.Yields(s)):
+		turn := r.listener.AnswerAt(s)
+		if !time.Now().Before(turn) {
+			break
 		}
+		if r.opts.order == notify.ByArrival && r.listener.ShouldAnnounce(hinted, lost) {
+			t, err = r.announce(ctx, s)
+		}
+		r.listener.ReadBy(turn)
+		return t, false, err
 	}
 	if hinted {
 		r.campaigned()
@@ -173,6 +176,30 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 	t, err = r.contest(ctx, r.acquisitionOver(s), true)
 	return t, true, err
 }
+
+// announce makes an attempt that is refused, unless what was read is gone meanwhile: those who record attempts see this candidate.
+func (r *run) announce(ctx context.Context, s kv.State) (*activeTerm, error) {
+	a := r.creation(s.Record)
+	a.read = s.Read
+	return r.contest(ctx, a, false)
+}
+
+// withdraw makes an attempt that is always refused, and that tells those who record attempts that this candidate, which announced itself,
+// does not wait any more.
+func (r *run) withdraw() {
+	if r.bucket.Conn() == nil || !r.listener.Announced() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), r.info().RequestTimeout())
+	defer cancel()
+	rec := r.record(time.Now())
+	rec.Withdrawn = true
+	_, err := r.bucket.Update(ctx, r.key, rec.Encode(), neverRevision)
+	r.log.Debug("Withdrawn", "answer", err)
+}
+
+// neverRevision is a revision that no key reaches.
+const neverRevision = 1 << 62
 
 // campaigned reports a campaign.
 func (r *run) campaigned() {
@@ -270,7 +297,6 @@ type acquisition struct {
 	interval      time.Duration // from one renewal of the predecessor to the next; 0 if that is not known
 	successors    []string      // names of candidates that the predecessor knew
 	priorities    []int         // the highest of their priorities
-	waiting       int           // how many candidates it knew to wait for a lock
 	since         time.Time     // just before the write was sent
 	written       record.Record // by it
 	revision      uint64        // of the write
@@ -310,7 +336,7 @@ func (r *run) acquisitionOver(s kv.State) acquisition {
 
 // inherit takes over what the predecessor knew of the candidates.
 func (a *acquisition) inherit(predecessor record.Record) {
-	a.successors, a.priorities, a.waiting = predecessor.Successors, predecessor.Priorities, predecessor.Waiting
+	a.successors, a.priorities = predecessor.Successors, predecessor.Priorities
 	a.interval = predecessor.Interval()
 }
 
@@ -400,7 +426,7 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 	term := Term{Key: r.key, Name: r.name, Number: a.revision, BucketCreated: info.Created, Since: a.since.Round(0)}
 	standDown := a.standDown(info)
 	t := newActiveTerm(ctx, r.calls, term, info.Timing, a.since, a.acknowledged, standDown)
-	t.won, t.successors, t.priorities, t.waiting = a.reason, a.successors, a.priorities, a.waiting
+	t.won, t.successors, t.priorities = a.reason, a.successors, a.priorities
 	t.leadsAtOnce = a.written.Leads && standDown == 0 && !info.Created.IsZero() && r.listener.InBucket(info.Created)
 	r.requestSucceeded()
 	r.setWait(time.Until(t.next))

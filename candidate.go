@@ -35,7 +35,7 @@ func (r *run) do(ctx context.Context) error {
 	}
 	info := r.info()
 	r.listener = notify.Listen(r.bucket, info.Info, notify.Config{
-		Key: r.key, Name: r.name, Instance: r.instance, Priority: r.opts.priority, Fair: r.opts.fair, TTL: info.Timing.TTL, Spread: info.Spread(),
+		Key: r.key, Name: r.name, Instance: r.instance, Priority: r.opts.priority, Order: r.opts.order, TTL: info.Timing.TTL, Spread: info.Spread(),
 		Closed: func() { r.fail(nats.ErrConnectionClosed) }, Log: r.opts.Log(),
 	})
 	defer r.listener.Close()
@@ -63,6 +63,7 @@ func (r *run) loop(ctx context.Context) error {
 	for ctx.Err() == nil {
 		t, err := r.campaign(ctx, due, lost)
 		if t == nil {
+			r.withdraw()
 			return err
 		}
 		if finished, err := r.lead(ctx, t); finished {

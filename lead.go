@@ -24,6 +24,8 @@ const (
 	plainReleaseTime = 50 * time.Millisecond
 	// targetHeadStart is for how long the target of a transfer has the release to itself.
 	targetHeadStart = 500 * time.Millisecond
+	// waiterHeadStart is the same for the first that waits for a lock: if it is late it must queue again.
+	waiterHeadStart = 100 * time.Millisecond
 )
 
 // lead holds the key until it is released or lost, and until callbacks and work have returned. It reports whether the run is finished,
@@ -456,18 +458,24 @@ func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors []string
 // writeRelease writes the release: a record, also where bare names are the rule, because candidates of Choria read no value.
 func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors []string) (revision uint64, err error) {
 	rec := r.renewal(t, time.Now())
-	rec.Released, rec.Waiting = time.Now().Round(0), r.listener.Waiting(t.waiting)
+	rec.Released, rec.Waiting = time.Now().Round(0), r.listener.Waiting()
 	if rec.Successors = successors; len(successors) > 0 {
-		rec.HeadStartMs = notify.HeadStart.Milliseconds()
-		if t.target != "" {
+		switch {
+		case t.target != "":
 			rec.HeadStartMs = targetHeadStart.Milliseconds()
+		case r.opts.order == notify.ByArrival:
+			rec.HeadStartMs = waiterHeadStart.Milliseconds()
+		default:
+			rec.HeadStartMs = notify.HeadStart.Milliseconds()
 		}
 	}
 	return r.bucket.Update(ctx, r.key, rec.Encode(), t.revision)
 }
 
-// plainCandidates reports whether candidates may campaign in the bucket that know only Create.
-func (r *run) plainCandidates() bool { return r.opts.PlainValue || r.info().MarkerTTL <= 0 }
+// plainCandidates reports whether candidates may campaign that know only Create. No such candidate contends for a lock.
+func (r *run) plainCandidates() bool {
+	return r.opts.PlainValue || r.opts.order == notify.ByRank && r.info().MarkerTTL <= 0
+}
 
 // deleteRelease deletes a release that nobody took, for candidates that know only Create.
 func (r *run) deleteRelease(ctx context.Context, revision uint64) {

@@ -13,6 +13,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/validate"
@@ -31,7 +32,7 @@ type options struct {
 	namespaces []string
 	priority   int
 	preempt    bool
-	fair       bool
+	order      notify.Order
 
 	health     func(context.Context) error
 	threshold  []int
@@ -47,7 +48,8 @@ func init() {
 		o := collect(opts.([]Option))
 		return o.Settings, o.validate(name, key, bucket)
 	}
-	settings.Fair = Option(func(o *options) { o.fair = true })
+	settings.ByArrival = Option(func(o *options) { o.order = notify.ByArrival })
+	settings.ByChance = Option(func(o *options) { o.order = notify.ByChance })
 }
 
 // WithBackoff sets how long a candidate waits after a lost campaign. Default: one campaign interval, always.

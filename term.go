@@ -155,7 +155,6 @@ type holding struct {
 	failures   int                  // tries that failed in a row
 	won        Reason               // over what the key was won
 	successors []string             // names of candidates that were known when the key was won
-	waiting    int                  // how many then were known to wait for a lock
 	priorities []int                // the highest of their priorities
 	unsure     bool                 // this may be another bucket than the one the term was won in
 

@@ -12,19 +12,29 @@
 //   - A lock does not last for ever. The holder loses it when it cannot reach the server for the length of the lease, or when an
 //     operator has it resign; then the context ends, and Unlock returns an error. The lock is not acquired again by itself.
 //   - A waiter acquires the lock milliseconds after it was unlocked, and after a crash of its holder within the TTL and the stand-down.
+//     Every waiter has its turn.
 //
 // # What it does not guarantee
 //
 // A lost lock does not stop what the holder has under way, and a process may be paused between a check of the context and the effect.
 // Where that matters, send the token of [Mutex.Term] along and let the receiver refuse lower ones.
 //
-// The lock is no queue: waiters are served by chance and not in order of arrival, each with about the same chance. The lock is not
-// reentrant: a goroutine that locks it twice waits for itself.
+// The lock is not reentrant: a goroutine that locks it twice waits for itself. The order in which waiters are served is no promise.
 //
 // Acquiring a lock that nobody has held for a TTL takes a stand-down, 0.75 of the TTL by default, because the key then does not show who
-// held it last; so it does in a bucket that announces no expiries. For short jobs use a bucket of its own with a TTL of some seconds, or
-// [election.WithStandDown]. Each lock costs some requests: it is for work of seconds and more, on few keys, and not for data that the
-// receiver could protect by a revision.
+// held it last. For short jobs use a bucket of its own with a TTL of some seconds, or [election.WithStandDown]. Each lock costs some
+// requests: it is for work of seconds and more, on few keys, and not for data that the receiver could protect by a revision.
+//
+// # Who comes next
+//
+// Waiters acquire the lock in the order in which they came, as those of etcd's locks do, and with [election.WithPriority] those of a higher
+// priority first: each announces itself by an attempt that all who wait receive, and whoever unlocks names the first in the queue. A waiter
+// that gives up leaves the queue. One that does not answer within a tenth of a second of its turn is passed over, and queues again; so
+// nobody waits for ever, and a waiter that crashed costs the others that tenth once. The goroutines that share a Mutex take turns among
+// themselves, and queue again for each turn.
+//
+// Chance decides after a crash of the holder, and always where the connection of the bucket is not known, or its permissions do not
+// allow to receive the attempts of others.
 package mutex
 
 import (
@@ -37,6 +47,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/settings"
 )
 
 // ErrLocked is returned by TryLock when the lock is held, in this process or elsewhere.
@@ -60,7 +71,7 @@ type Mutex struct {
 // like that finds the connection in the bucket or in [election.WithJetStream]; the splay is 0 unless an option sets it. The error is
 // that of NewElection. Nothing is sent to the server.
 func New(name, key string, bucket jetstream.KeyValue, opts ...election.Option) (*Mutex, error) {
-	opts = session.Options(opts)
+	opts = session.Options(settings.ByArrival, opts)
 	m := &Mutex{key: key, turn: make(chan *session.Session, 1)}
 	m.candidate = func() (*election.Election, error) { return election.NewElection(name, key, bucket, opts...) }
 	var err error

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
@@ -99,37 +99,6 @@ func TestWaiterAcquiresTheLockMillisecondsAfterUnlock(t *testing.T) {
 	})
 }
 
-func TestEachWaiterAcquiresTheLockHoweverManyArriveLater(t *testing.T) {
-	natstest.SkipIfShort(t)
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		const turns = 600
-		var taken [4]int
-		var all sync.WaitGroup
-		left := turns // protected by the lock under test
-		first, _ := locked(e, "first")
-		for i := range taken {
-			m, _ := newMutex(e, strconv.Itoa(i))
-			all.Go(func() {
-				for more := true; more; {
-					e.Expect(m.Lock(context.Background())).To(Succeed())
-					if more = left > 0; more {
-						left--
-						taken[i]++
-					}
-					time.Sleep(rand.N(200 * time.Millisecond))
-					e.Expect(m.Unlock()).To(Succeed())
-				}
-			})
-			time.Sleep(time.Minute) // all but the last have waited for a long time
-		}
-		e.Expect(first.Unlock()).To(Succeed())
-		all.Wait()
-		for _, n := range taken {
-			e.Expect(n).To(BeNumerically(">", turns/len(taken)/2), "turns: %v", taken)
-		}
-	})
-}
-
 func TestWaiterAcquiresTheLockMillisecondsAfterUnlockHoweverManyHaveGivenUp(t *testing.T) {
 	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
@@ -167,6 +136,24 @@ func TestLockingAgainWithinATTLTakesMilliseconds(t *testing.T) {
 			e.Expect(a.Lock(context.Background())).To(Succeed())
 			e.Expect(time.Since(began)).To(BeNumerically("<", 200*time.Millisecond))
 		}
+	})
+}
+
+func TestLockingAgainTakesMillisecondsAlsoWhereExpiriesAreNotAnnounced(t *testing.T) {
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		js, err := jetstream.New(e.Server.Connect(e.T))
+		e.Expect(err).NotTo(HaveOccurred())
+		plain, err := js.CreateKeyValue(context.Background(), jetstream.KeyValueConfig{Bucket: "PLAIN", TTL: ttl, Storage: jetstream.MemoryStorage})
+		e.Expect(err).NotTo(HaveOccurred())
+		m, err := mutex.New("a", key, plain, election.WithJetStream(js))
+		e.Expect(err).NotTo(HaveOccurred())
+		e.Expect(m.Lock(context.Background())).To(Succeed())
+		e.Expect(m.Unlock()).To(Succeed())
+		time.Sleep(ttl / 2)
+		began := time.Now()
+		e.Expect(m.Lock(context.Background())).To(Succeed())
+		e.Expect(time.Since(began)).To(BeNumerically("<", 200*time.Millisecond))
+		e.Expect(m.Unlock()).To(Succeed())
 	})
 }
 

@@ -18,8 +18,8 @@
 //
 // # What it does not guarantee
 //
-// The semaphore is no queue: waiters are served by chance and not in order of arrival, each with about the same chance. A lost slot does
-// not stop what its holder has under way. The token of [Slot.Term] is for the receiver, which compares tokens of the same slot only.
+// The semaphore is no queue: waiters are served by chance and not in order of arrival, each with about the same chance, because each slot
+// is a lock of its own. A lost slot does not stop what its holder has under way. The token of [Slot.Term] is for the receiver, which compares tokens of the same slot only.
 //
 // Where the keys cannot be watched, as without permission, each slot is read twice a second.
 //
@@ -67,7 +67,7 @@ type Semaphore struct {
 // [election.WithJetStream]; the splay is 0 unless an option sets it. The error is that of NewElection, and wraps
 // [election.ErrInvalidOption] for a number of slots that is not between 1 and [MaxSlots]. Nothing is sent to the server.
 func New(name, key string, slots int, bucket jetstream.KeyValue, opts ...election.Option) (*Semaphore, error) {
-	s := &Semaphore{name: name, key: key, slots: slots, bucket: bucket, opts: session.Options(opts), names: map[int]bool{}}
+	s := &Semaphore{name: name, key: key, slots: slots, bucket: bucket, opts: session.Options(settings.ByChance, opts), names: map[int]bool{}}
 	set, err := settings.Of(s.opts, name, s.slotKey(max(0, slots-1)), bucket) // the longest key
 	if slots < 1 || slots > MaxSlots {
 		err = errors.Join(err, validate.Errorf("%d slots: use 1 to %d", slots, MaxSlots))

@@ -42,7 +42,7 @@ var ErrUnclear = errors.New("what was read may be older than what is stored")
 type Config struct {
 	Key, Name, Instance string
 	Priority            int
-	Fair                bool          // chance decides who answers a vacancy first
+	Order               Order
 	TTL, Spread         time.Duration // see settings.Timing
 	Closed              func()        // called when the connection was closed for good
 	Log                 *slog.Logger
@@ -134,6 +134,7 @@ func (l *Listener) notify(c Change) {
 	}
 	l.last, l.came = c, true
 	l.changed.Broadcast()
+	l.roster.changed(l, c, now)
 	if l.expected(c, now) {
 		if !c.Vacant() && c.Revision > l.aliveBy { // else it is delivered again
 			l.alive, l.aliveBy = now, c.Revision
@@ -195,7 +196,11 @@ func (l *Listener) consider(c Change, now time.Time) {
 		return
 	default: // another candidate was quicker
 		holder = true
-		at = now.Add(learnDelay + timeutil.Random(ShortSpread))
+		spread := ShortSpread
+		if l.Order == ByArrival && !l.roster.announced.IsZero() { // who waits in a queue need not know soon who has the lock
+			spread = max(spread, l.TTL/8)
+		}
+		at = now.Add(learnDelay + timeutil.Random(spread))
 		if !l.readAt.IsZero() && !l.hint.given {
 			at = timeutil.Earlier(at, l.readAt)
 		}

@@ -101,9 +101,88 @@ func TestSuccessorsComeByPriorityAndThenLatestFirst(t *testing.T) {
 	g.Expect(l.Successors("", []string{"before", "new"})).To(Equal([]string{"high", "new", "old", "before"}))
 	g.Expect(l.Successors("old", nil)).To(Equal([]string{"old", "high", "new"}), "the target comes first")
 	g.Expect(l.Priorities([]int{7}, time.Now())).To(Equal([]int{7, 5, 0}))
-	l.Fair = true
-	g.Expect(l.Successors("", []string{"before"})).To(BeEmpty(), "chance decides")
+	l.Order = ByChance
+	g.Expect(l.Successors("", []string{"before"})).To(BeEmpty())
 	g.Expect(l.Successors("old", nil)).To(Equal([]string{"old"}))
+	g.Expect(l.Waiting()).To(BeZero())
+}
+
+// attempt is an attempt of the candidate of a name.
+func attempt(name string) record.Record {
+	return record.Record{Name: name, Instance: name, Attempt: name + ".1", Notified: true}
+}
+
+// released is the release of a lock by the candidate of a name, which knows how many others wait, and names the first of them.
+func released(by string, waiting int, first ...string) record.Record {
+	r := attempt(by)
+	r.Released, r.Waiting, r.Successors = time.Now(), waiting, first
+	return r
+}
+
+func TestQueueIsInTheOrderOfArrival(t *testing.T) {
+	g := NewWithT(t)
+	_, l := listener()
+	l.Order = ByArrival
+	l.RecordAttempts(false)
+	for _, name := range []string{"b", "a", "c", "b", "d"} { // b announces itself twice
+		l.attempted(attempt(name))
+		time.Sleep(time.Microsecond)
+	}
+	first := attempt("urgent")
+	first.Priority = 1
+	l.attempted(first)
+	g.Expect(l.Successors("", []string{"before"})).To(Equal([]string{"urgent", "b", "a", "c", "d"}))
+	g.Expect(l.Waiting()).To(Equal(5))
+
+	withdrawn, renewal := attempt("a"), attempt("c")
+	withdrawn.Withdrawn, renewal.Term = true, 7
+	l.attempted(withdrawn)
+	l.attempted(renewal)
+	l.notify(Change{Revision: 9, Record: attempt("d")})
+	g.Expect(l.Successors("", nil)).To(Equal([]string{"urgent", "b"}), "who gave up, or has the lock, does not wait")
+	l.attempted(released("b", 0))
+	g.Expect(l.Successors("", nil)).To(Equal([]string{"urgent"}))
+}
+
+func TestWhoMissesItsTurnQueuesAgain(t *testing.T) {
+	queue := func(g *WithT) *Listener {
+		_, l := listener()
+		l.Order = ByArrival
+		use := Watch
+		l.notifier.source.Store(&use)
+		l.RecordAttempts(false)
+		for _, name := range []string{"a", "b", "c"} {
+			l.attempted(attempt(name))
+			time.Sleep(time.Microsecond)
+		}
+		g.Expect(l.ShouldAnnounce(true, 5)).To(BeTrue(), "it has not yet")
+		g.Expect(l.ShouldAnnounce(true, 5)).To(BeFalse())
+		return l
+	}
+	for name, c := range map[string]struct {
+		release record.Record
+		winner  string
+		again   bool
+		left    []string
+	}{
+		"it is named first":                 {released("x", 4, "me", "a", "b", "c"), "a", true, []string{"b", "c"}},
+		"it comes after the winner":         {released("x", 4, "a", "b", "me", "c"), "b", false, []string{"c"}},
+		"it is not known":                   {released("x", 3, "a", "b", "c"), "a", true, []string{"b", "c"}},
+		"it may come after those named":     {released("x", 4, "a", "b", "c"), "a", false, []string{"b", "c"}},
+		"the winner is not named":           {released("x", 3, "a", "b", "me"), "late", true, []string{"c"}},
+		"the winner is the one that it was": {released("x", 1, "me"), "me", false, []string{"a", "b", "c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := queue(g)
+			l.notify(Change{Revision: 7, Record: c.release})
+			l.notify(Change{Revision: 8, Record: attempt(c.winner)})
+			g.Expect(l.ShouldAnnounce(true, 5)).To(Equal(c.again))
+			g.Expect(l.Successors("", nil)).To(Equal(c.left))
+			l.notify(Change{Revision: 9, Record: attempt("y")})
+			g.Expect(l.ShouldAnnounce(true, 5)).To(BeFalse(), "a change that follows no release says nothing")
+		})
+	}
 }
 
 func TestEachSuccessorHasItsTurnAndAllOthersComeAfterThem(t *testing.T) {

@@ -15,11 +15,6 @@ const (
 	// that names no successors, and the reads after a new holder was notified. A release that is stored for 50 ms only, as in a bucket
 	// that candidates of Choria share, is answered within it.
 	ShortSpread = 25 * time.Millisecond
-	// fairSpread is the same for the answers of candidates among which chance decides, as holders of a lock: few of them wait, and a lock
-	// is released all the time.
-	fairSpread = 8 * time.Millisecond
-	// spreadPerWaiter is by how much each but the first that is known to wait lengthens it: nobody contends with the only one.
-	spreadPerWaiter = time.Millisecond
 	// HeadStart is for how long each successor that a release names has it to itself, but for the first, whose time the release says.
 	// By then the others have seen that successor win, unless it is gone.
 	HeadStart = 25 * time.Millisecond
@@ -156,9 +151,7 @@ func (l *Listener) delay(predecessor record.Record) (delay time.Duration) {
 		if place < len(successors) {
 			return delay
 		}
-		if spread = min(spread, ShortSpread); l.Fair {
-			spread = min(spread, fairSpread, time.Duration(max(0, predecessor.Waiting-1))*spreadPerWaiter)
-		}
+		spread = min(spread, ShortSpread)
 	}
 	part := spread / time.Duration(max(1, len(predecessor.Priorities)))
 	return delay + time.Duration(l.higher(predecessor))*part + timeutil.Random(part)

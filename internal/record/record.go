@@ -56,6 +56,7 @@ type Record struct {
 	Metadata      map[string]string `json:"metadata,omitempty"`
 
 	Notified    bool  `json:"notified,omitempty"`      // in an attempt: the candidate is notified of vacancies
+	Withdrawn   bool  `json:"withdrawn,omitempty"`     // in an attempt that the server always refuses: the candidate does not wait for the lock any more
 	Priorities  []int `json:"priorities,omitempty"`    // the highest priorities of the candidates, each once; nil if all have priority 0
 	IntervalMs  int64 `json:"interval_ms,omitempty"`   // from one renewal of the writer to the next
 	StandDownMs int64 `json:"stand_down_ms,omitempty"` // what was left of the writer's stand-down; its successor waits for it
@@ -65,7 +66,7 @@ type Record struct {
 	Released    time.Time `json:"released,omitzero"`
 	Successors  []string  `json:"successors,omitempty"`
 	HeadStartMs int64     `json:"head_start_ms,omitempty"`
-	Waiting     int       `json:"waiting,omitempty"` // in the release of a lock: how many candidates waited, as far as its holder knew
+	Waiting     int       `json:"waiting,omitempty"` // in the release of a lock: how many candidates wait, as far as its holder knows
 }
 
 // Encode returns the bytes of the record.

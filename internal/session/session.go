@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/settings"
 )
 
 // HeldError is the error of Try when the key cannot be had now.
@@ -38,9 +37,10 @@ type Session struct {
 	done     chan struct{} // closed when the election has returned
 }
 
-// Options returns the options of a candidate of a session: those given, after defaults that suit sessions.
-func Options(opts []election.Option) []election.Option {
-	return append([]election.Option{election.WithSplay(0), settings.Fair.(election.Option)}, opts...)
+// Options returns the options of a candidate of a session: those given, after defaults that suit sessions, and the order in which
+// candidates take over, which is an option of package settings.
+func Options(order any, opts []election.Option) []election.Option {
+	return append([]election.Option{election.WithSplay(0), order.(election.Option)}, opts...)
 }
 
 // Start has e campaign until it leads or the session is cancelled. The session passes on the values of ctx, and ignores its end. An

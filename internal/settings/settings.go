@@ -27,9 +27,9 @@ type Settings struct {
 // remain private.
 var Of func(options any, name, key string, bucket jetstream.KeyValue) (Settings, error)
 
-// Fair is an Option of package election for the candidates of a lock: all have about the same chance at each release. A release names no
-// successor, and each candidate answers it after a random delay of up to 8 ms. It is chance and no queue. Package election sets it.
-var Fair any
+// ByArrival and ByChance are Options of package election for the candidates of locks and of slots. With ByArrival a release names those that
+// wait, in the order in which they came; with ByChance it names nobody. Package election sets them.
+var ByArrival, ByChance any
 
 // CreateBucket makes a bucket that does not exist, and never changes one that does: the error is jetstream.ErrBucketExists then. Package
 // election sets it; config is its BucketConfig.

@@ -129,8 +129,8 @@ func (c *candidate) options() []election.Option {
 	if p.plain {
 		opts = append(opts, election.WithPlainValue())
 	}
-	if p.fair {
-		opts = append(opts, settings.Fair.(election.Option))
+	if p.byArrival {
+		opts = append(opts, settings.ByArrival.(election.Option))
 	}
 	return opts
 }

@@ -67,7 +67,7 @@ func (j *judge) changed(m change) {
 	for _, l := range j.ledgers {
 		j.noteRewind(l, m)
 	}
-	if l := m.before.by(); l != nil && (m.after.by() != l || m.rewinds() || l.releasedEarlier(m.after)) {
+	if l := m.before.by(); l != nil && (m.after.by() != l || m.rewinds() || m.after.isLateReleaseOver(m.before)) {
 		l.displacedAt = m.at
 	}
 }

@@ -64,10 +64,10 @@ type ledger struct {
 	outlivedAt         time.Time // when workCtx was found to outlive the term; zero if it was not
 }
 
-// releasedEarlier reports whether an entry is a release that the candidate sent in a term before the one that it holds: it was applied
-// late, and anybody may take the key over it.
-func (l *ledger) releasedEarlier(e *entry) bool {
-	return e.by() == l && e.isRelease() && l.heldTerm != nil && e.write.sent.Before(l.heldTerm.win.sent)
+// isLateReleaseOver reports whether an entry is a release that was sent before the write of the same candidate that it replaced: it is of
+// an earlier term and was applied late, and anybody may take the key over it.
+func (e *entry) isLateReleaseOver(before *entry) bool {
+	return e.isRelease() && e.by() == before.by() && e.write.sent.Before(before.write.sent)
 }
 
 // term is a candidate's term by the evidence, from its acquisition on.

@@ -162,22 +162,20 @@ func (w *world) hasSuccessor(leader *candidate) bool {
 	if e := w.server.current; e == nil || e.write == nil || e.write.by != leader.ledger {
 		return false
 	}
-	return slices.ContainsFunc(w.slots, func(s *slot) bool { return s.current != leader && w.wouldAnswer(s.current) })
-}
-
-// wouldAnswer reports whether a candidate, nil for none, would answer a release now.
-func (w *world) wouldAnswer(c *candidate) bool {
 	ttl := w.script.ttl
-	switch {
-	case c == nil || !c.running || !c.wanted || c.noRead || c.watcher == nil:
-		return false
-	case c.plan.hasWork && c.ledger.mayEnd: // its work has returned, and Run may be about to
-		return false
-	case time.Since(c.ledger.abandonedAt) < ttl+spreadLimit: // it still leaves the key to others
-		return false
-	case time.Since(c.watcher.forgedAt) < 3*ttl+spreadLimit: // forgeries may have made it read the key less often
-		return false
-	}
-	x := c.watcher
-	return !x.ended && !x.stalled && x.last == w.server.current && c.Status().Notifications != "none"
+	return slices.ContainsFunc(w.slots, func(s *slot) bool {
+		c := s.current
+		switch {
+		case c == nil || c == leader || !c.running || !c.wanted || c.noRead || c.watcher == nil:
+			return false
+		case c.plan.hasWork && c.ledger.mayEnd: // its work has returned, and Run may be about to
+			return false
+		case time.Since(c.ledger.abandonedAt) < ttl+spreadLimit: // it still leaves the key to others
+			return false
+		case time.Since(c.watcher.forgedAt) < 3*ttl+spreadLimit: // forgeries may have made it read the key less often
+			return false
+		}
+		x := c.watcher
+		return !x.ended && !x.stalled && x.last == w.server.current && c.Status().Notifications != "none"
+	})
 }

@@ -21,7 +21,7 @@ type plan struct {
 
 	plain, noWatch, noRead    bool          // writes bare names; may not watch; may not read
 	hasWork                   bool          // calls Run with work, instead of Start
-	fair                      bool          // chance decides which candidate comes first
+	byArrival                 bool          // its releases name those that wait, in their order
 	names                     bool          // its releases name successors
 	onWon, onLost, onCampaign time.Duration // how long callbacks take
 	panics                    bool          // in callbacks and work, now and then
@@ -77,7 +77,7 @@ func newScript(seed uint64, without ...string) *script {
 		s.rounds = append(s.rounds, s.newRound(r, wild))
 	}
 	for i := range s.plans { // drawn late, so that older seeds keep their meaning
-		s.plans[i].fair = r.chance(0.2)
+		s.plans[i].byArrival = r.chance(0.2)
 	}
 	unwanted := func(name string) bool {
 		return slices.ContainsFunc(without, func(text string) bool { return strings.Contains(name, text) })

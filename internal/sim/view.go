@@ -48,26 +48,28 @@ func (v *view) Create(ctx context.Context, _ string, value []byte, _ ...jetstrea
 // Update overwrites the given revision.
 func (v *view) Update(ctx context.Context, _ string, value []byte, revision uint64) (uint64, error) {
 	q := &write{by: v.c.ledger, value: value, content: parseContent(value), expect: revision}
-	if q.releases() && v.c.plan.names {
+	if q.releases() {
 		v.nameSuccessors(q)
 	}
 	return v.write(ctx, opUpdate, q)
 }
 
-// nameSuccessors has a release name the other candidates, as if its writer had seen their attempts. Without a connection it sees none.
+// nameSuccessors has a release name the other candidates, as if its writer had seen their attempts. Without a connection it sees none. In
+// the quiet it names nobody: where candidates that know only Create may campaign, the release is gone before the third has its turn.
 func (v *view) nameSuccessors(q *write) {
-	var r map[string]any
-	if json.Unmarshal(q.value, &r) != nil {
-		return
-	}
-	var names []string
 	v.w.mu.Lock()
+	quiet := v.w.quiet
+	var names []string
 	for _, s := range v.w.slots {
-		if s.current != v.c && v.w.wouldAnswer(s.current) {
+		if s.current != nil && s.current != v.c && !quiet {
 			names = append(names, s.current.name)
 		}
 	}
 	v.w.mu.Unlock()
+	var r map[string]any
+	if !quiet && !v.c.plan.names || json.Unmarshal(q.value, &r) != nil {
+		return
+	}
 	r["successors"] = names
 	if value, err := json.Marshal(r); err == nil {
 		q.value, q.content = value, parseContent(value)
