@@ -263,7 +263,8 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 		}
 	case found != unclear:
 		t.end(found.reason())
-	case named && (last == 0 || s.Removal == kv.Gone && len(t.pending) == 0 && !r.givenUp): // else a late write of our own may be there, and the read stale
+	case named && (last == 0 || s.Removal == kv.Gone && len(t.pending) == 0 && (!r.givenUp || t.failures > 0)):
+		// The read does not contradict that our record is gone. The first one may be stale, and show nothing of a late write of our own.
 		t.end(ReasonDeleted)
 	case named && last > t.revision && len(t.pending) == 0 && s.Read.IsZero() && !r.givenUp: // not read, but the sequence is that of no write of our own
 		why := ReasonOverwritten
