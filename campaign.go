@@ -3,7 +3,6 @@ package election
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -173,7 +172,12 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 	if hinted {
 		r.campaigned()
 	}
-	t, err = r.contest(ctx, r.acquisitionOver(s), true)
+	if r.opts.order == notify.ByArrival { // before the win, so that whoever comes from then on is seen
+		r.listener.RecordAttempts(true)
+	}
+	if t, err = r.contest(ctx, r.acquisitionOver(s), true); t == nil {
+		r.listener.RecordAttempts(false)
+	}
 	return t, true, err
 }
 
@@ -293,7 +297,8 @@ type acquisition struct {
 	removed       bool          // the key was free because somebody had removed it, as far as is known
 	left          time.Duration // of the stand-down of the writer of what was taken over: a release, or a late write of this candidate's own
 	bucketCreated time.Time     // when the bucket was created, by the record that was taken over
-	named         bool          // the release that was taken over names this candidate as a successor
+	named         bool          // the release that was taken over names this candidate
+	queue         []string      // those that come after it in the queue that this release lists
 	interval      time.Duration // from one renewal of the predecessor to the next; 0 if that is not known
 	successors    []string      // names of candidates that the predecessor knew
 	priorities    []int         // the highest of their priorities
@@ -325,7 +330,10 @@ func (r *run) acquisitionOver(s kv.State) acquisition {
 		predecessor = s.Record
 		a.bucketCreated = s.Record.BucketCreated
 		if left, released := s.Record.IsRelease(); released {
-			a.reason, a.left, a.named = ReasonReleased, left, slices.Contains(s.Record.Successors, r.name)
+			a.reason, a.left = ReasonReleased, left
+			var place int
+			place, a.named = s.Record.Place(r.name, r.instance)
+			a.queue = s.Record.QueueAfter(place)
 		} else {
 			a.reason, a.left = ReasonReclaimed, time.Duration(s.Record.StandDownMs)*time.Millisecond
 		}
@@ -426,7 +434,7 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 	term := Term{Key: r.key, Name: r.name, Number: a.revision, BucketCreated: info.Created, Since: a.since.Round(0)}
 	standDown := a.standDown(info)
 	t := newActiveTerm(ctx, r.calls, term, info.Timing, a.since, a.acknowledged, standDown)
-	t.won, t.successors, t.priorities = a.reason, a.successors, a.priorities
+	t.won, t.successors, t.priorities, t.queue = a.reason, a.successors, a.priorities, a.queue
 	t.leadsAtOnce = a.written.Leads && standDown == 0 && !info.Created.IsZero() && r.listener.InBucket(info.Created)
 	r.requestSucceeded()
 	r.setWait(time.Until(t.next))

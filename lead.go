@@ -33,6 +33,7 @@ const (
 func (r *run) lead(ctx context.Context, t *activeTerm) (finished bool, err error) {
 	r.update(func(s *snapshot) { s.term = t })
 	r.listener.RecordAttempts(true)
+	r.listener.Inherit(t.queue)
 	defer context.AfterFunc(ctx, func() { t.end(ReasonStopped) })()
 	if ctx.Err() == nil { // else the key was won by a campaign that was under way, and no other candidate should see it led
 		r.keep(ctx, t)
@@ -400,10 +401,10 @@ func (r *run) release(ctx context.Context, t *activeTerm) error {
 	limit := time.Now().Add(min(t.remaining(), kv.RequestTimeout))
 	doubt := false // a try may have been applied
 	err := fmt.Errorf("%w: the lease has run out", ErrNotLeader)
-	successors := r.listener.Successors(t.target, t.successors)
+	successors, queue := r.listener.Successors(t.target, t.successors), r.listener.Queue()
 	for left := time.Until(limit); left >= settings.MinTry; left = time.Until(limit) {
 		var revision uint64
-		if revision, err = r.tryRelease(ctx, t, successors, tryTimeout(left)); err == nil {
+		if revision, err = r.tryRelease(ctx, t, successors, queue, tryTimeout(left)); err == nil {
 			r.log.Info("Key released", "term", t.term.Number)
 			if revision > 0 && r.plainCandidates() {
 				r.deleteRelease(ctx, revision)
@@ -420,8 +421,8 @@ func (r *run) release(ctx context.Context, t *activeTerm) error {
 			break
 		}
 		doubt = doubt || kv.Classify(err) == kv.Unknown
-		if kv.IsTooLarge(err) { // the names of the successors are all that may be left out, but for the target of a transfer
-			if successors = nil; t.target != "" {
+		if kv.IsTooLarge(err) { // those who come next are all that may be left out, but for the target of a transfer
+			if successors, queue = nil, nil; t.target != "" {
 				successors = []string{t.target}
 			}
 		}
@@ -434,10 +435,10 @@ func (r *run) release(ctx context.Context, t *activeTerm) error {
 }
 
 // tryRelease returns the revision of the release, 0 if nothing is stored under the key, and an [ErrNotLeader] if somebody else has it.
-func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors []string, timeout time.Duration) (uint64, error) {
+func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors, queue []string, timeout time.Duration) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	revision, err := r.writeRelease(ctx, t, successors)
+	revision, err := r.writeRelease(ctx, t, successors, queue)
 	if kv.Classify(err) != kv.Refused {
 		return revision, err
 	}
@@ -457,18 +458,16 @@ func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors []string
 }
 
 // writeRelease writes the release: a record, also where bare names are the rule, because candidates of Choria read no value.
-func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors []string) (revision uint64, err error) {
+func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors, queue []string) (revision uint64, err error) {
 	rec := r.renewal(t, time.Now())
-	rec.Released, rec.Waiting = time.Now().Round(0), r.listener.Waiting()
-	if rec.Successors = successors; len(successors) > 0 {
-		switch {
-		case t.target != "":
-			rec.HeadStartMs = targetHeadStart.Milliseconds()
-		case r.opts.order == notify.ByArrival:
-			rec.HeadStartMs = waiterHeadStart.Milliseconds()
-		default:
-			rec.HeadStartMs = notify.HeadStart.Milliseconds()
-		}
+	rec.Released, rec.Successors, rec.Queue = time.Now().Round(0), successors, queue
+	switch {
+	case t.target != "":
+		rec.HeadStartMs = targetHeadStart.Milliseconds()
+	case len(successors) > 0:
+		rec.HeadStartMs = notify.HeadStart.Milliseconds()
+	case len(queue) > 0:
+		rec.HeadStartMs = waiterHeadStart.Milliseconds()
 	}
 	return r.bucket.Update(ctx, r.key, rec.Encode(), t.revision)
 }

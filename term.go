@@ -156,6 +156,7 @@ type holding struct {
 	won        Reason               // over what the key was won
 	successors []string             // names of candidates that were known when the key was won
 	priorities []int                // the highest of their priorities
+	queue      []string             // those that waited for a lock when it was won
 	unsure     bool                 // this may be another bucket than the one the term was won in
 
 	leadsAtOnce bool  // leadership counts from the write that won

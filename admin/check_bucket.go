@@ -175,7 +175,7 @@ func (c *checkup) recordBytes() (smallest, largest int64) {
 	}
 	smallest = int64(len(r.Encode()) + headerBytes)
 	r.Name, r.Priority, r.Priorities = strings.Repeat("x", validate.MaxNameBytes), math.MinInt32, slices.Repeat([]int{math.MinInt32}, record.MaxPriorities)
-	r.Released, r.StandDownMs, r.HeadStartMs, r.Waiting = now, kv.MaxTTL.Milliseconds(), record.MaxHeadStart.Milliseconds(), record.MaxWaiting
+	r.Released, r.StandDownMs, r.HeadStartMs = now, kv.MaxTTL.Milliseconds(), record.MaxHeadStart.Milliseconds()
 	r.Successors = slices.Repeat([]string{strings.Repeat("x", record.MaxSuccessorBytes/record.MaxSuccessors)}, record.MaxSuccessors)
 	return smallest, int64(len(r.Encode()) + headerBytes)
 }

@@ -27,11 +27,11 @@
 //
 // # Who comes next
 //
-// Waiters acquire the lock in the order in which they came, as those of etcd's locks do, and with [election.WithPriority] those of a higher
-// priority first: each announces itself by an attempt that all who wait receive, and whoever unlocks names the first in the queue. A waiter
-// that gives up leaves the queue. One that does not answer within a tenth of a second of its turn is passed over, and queues again; so
-// nobody waits for ever, and a waiter that crashed costs the others that tenth once. The goroutines that share a Mutex take turns among
-// themselves, and queue again for each turn.
+// Waiters acquire the lock in the order in which they came, as those of etcd's locks do. Each announces itself by an attempt to win the key,
+// which the holder receives, and the record by which the holder unlocks lists all that wait. A waiter that gives up leaves the queue. One
+// that does not answer within a tenth of a second of its turn is passed over. Who finds that it is not listed, such as one that came
+// just when the lock changed hands, announces itself again. So nobody waits for ever, and a waiter that crashed costs the others that
+// tenth once. The goroutines that share a Mutex take turns among themselves, and queue again for each turn.
 //
 // Chance decides after a crash of the holder, and always where the connection of the bucket is not known, or its permissions do not
 // allow to receive the attempts of others.

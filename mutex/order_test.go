@@ -47,7 +47,7 @@ func (q *queue) join(ctx context.Context, name string) *faultproxy.Link {
 }
 
 func TestWaitersAcquireTheLockInTheOrderInWhichTheyCame(t *testing.T) {
-	for _, hold := range []time.Duration{0, time.Second} {
+	for _, hold := range []time.Duration{0, 999 * time.Millisecond} {
 		for _, n := range []int{2, 8, 40} {
 			t.Run(fmt.Sprintf("%d waiters for %v", n, hold), func(t *testing.T) {
 				sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
@@ -57,7 +57,8 @@ func TestWaitersAcquireTheLockInTheOrderInWhichTheyCame(t *testing.T) {
 						q.join(context.Background(), fmt.Sprintf("w%02d", i))
 					}
 					e.Expect(holder.Unlock()).To(Succeed())
-					for i := range n { // while the lock is passed on
+					for i := range n { // while the lock is passed on, but not just when it changes hands
+						time.Sleep(time.Millisecond)
 						q.join(context.Background(), fmt.Sprintf("x%02d", i))
 					}
 					q.waiters.Wait()

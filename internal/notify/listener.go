@@ -134,7 +134,9 @@ func (l *Listener) notify(c Change) {
 	}
 	l.last, l.came = c, true
 	l.changed.Broadcast()
-	l.roster.changed(l, c, now)
+	if l.Order == ByArrival {
+		l.checkPlace(c, now)
+	}
 	if l.expected(c, now) {
 		if !c.Vacant() && c.Revision > l.aliveBy { // else it is delivered again
 			l.alive, l.aliveBy = now, c.Revision

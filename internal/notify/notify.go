@@ -103,7 +103,6 @@ var notifiers struct {
 // listener. The caller must call Close.
 func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
 	l := &Listener{Config: cfg, news: make(chan struct{}, 1)}
-	defer func() { l.RecordAttempts(false) }()
 	notifiers.Lock()
 	defer notifiers.Unlock()
 	id := bucket.ID()
@@ -138,7 +137,7 @@ func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
 
 // Close ends the listener, and its notifier with the last one.
 func (l *Listener) Close() {
-	l.record(false)
+	l.RecordAttempts(false)
 	n := l.notifier
 	notifiers.Lock()
 	n.mu.Lock()

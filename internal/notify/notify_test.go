@@ -104,7 +104,7 @@ func TestSuccessorsComeByPriorityAndThenLatestFirst(t *testing.T) {
 	l.Order = ByChance
 	g.Expect(l.Successors("", []string{"before"})).To(BeEmpty())
 	g.Expect(l.Successors("old", nil)).To(Equal([]string{"old"}))
-	g.Expect(l.Waiting()).To(BeZero())
+	g.Expect(l.Queue()).To(BeEmpty())
 }
 
 // attempt is an attempt of the candidate of a name.
@@ -112,73 +112,68 @@ func attempt(name string) record.Record {
 	return record.Record{Name: name, Instance: name, Attempt: name + ".1", Notified: true}
 }
 
-// released is the release of a lock by the candidate of a name, which knows how many others wait, and names the first of them.
-func released(by string, waiting int, first ...string) record.Record {
-	r := attempt(by)
-	r.Released, r.Waiting, r.Successors = time.Now(), waiting, first
-	return r
+// ids returns the ids of candidates in a queue.
+func ids(names ...string) (ids []string) {
+	for _, name := range names {
+		ids = append(ids, record.QueueID(name))
+	}
+	return ids
 }
 
 func TestQueueIsInTheOrderOfArrival(t *testing.T) {
 	g := NewWithT(t)
 	_, l := listener()
 	l.Order = ByArrival
-	l.RecordAttempts(false)
+	l.RecordAttempts(true)
 	for _, name := range []string{"b", "a", "c", "b", "d"} { // b announces itself twice
 		l.attempted(attempt(name))
 		time.Sleep(time.Microsecond)
 	}
-	first := attempt("urgent")
-	first.Priority = 1
-	l.attempted(first)
-	g.Expect(l.Successors("", []string{"before"})).To(Equal([]string{"urgent", "b", "a", "c", "d"}))
-	g.Expect(l.Waiting()).To(Equal(5))
-
-	withdrawn, renewal := attempt("a"), attempt("c")
-	withdrawn.Withdrawn, renewal.Term = true, 7
+	l.Inherit(ids("y", "c", "me.1", "x"))
+	g.Expect(l.Queue()).To(Equal(ids("y", "c", "x", "b", "a", "d")), "those that the holder before knew come first")
+	g.Expect(l.Successors("b", []string{"before"})).To(Equal([]string{"b"}))
+	withdrawn, unnotified := attempt("a"), attempt("slow")
+	withdrawn.Withdrawn, unnotified.Notified = true, false
 	l.attempted(withdrawn)
-	l.attempted(renewal)
-	l.notify(Change{Revision: 9, Record: attempt("d")})
-	g.Expect(l.Successors("", nil)).To(Equal([]string{"urgent", "b"}), "who gave up, or has the lock, does not wait")
-	l.attempted(released("b", 0))
-	g.Expect(l.Successors("", nil)).To(Equal([]string{"urgent"}))
+	l.attempted(unnotified)
+	g.Expect(l.Queue()).To(Equal(ids("y", "c", "x", "b", "d")))
+	for i := range 2 * record.MaxQueue {
+		l.attempted(attempt(fmt.Sprint(i)))
+	}
+	g.Expect(l.Queue()).To(HaveLen(record.MaxQueue))
 }
 
-func TestWhoMissesItsTurnQueuesAgain(t *testing.T) {
-	queue := func(g *WithT) *Listener {
-		_, l := listener()
-		l.Order = ByArrival
-		use := Watch
-		l.notifier.source.Store(&use)
-		l.RecordAttempts(false)
-		for _, name := range []string{"a", "b", "c"} {
-			l.attempted(attempt(name))
-			time.Sleep(time.Microsecond)
-		}
-		g.Expect(l.ShouldAnnounce(true, 5)).To(BeTrue(), "it has not yet")
-		g.Expect(l.ShouldAnnounce(true, 5)).To(BeFalse())
-		return l
+func TestWhoHasNoPlaceInTheQueueAnnouncesItselfAgain(t *testing.T) {
+	long := make([]string, record.MaxQueue)
+	for i := range long {
+		long[i] = fmt.Sprint("w", i)
 	}
 	for name, c := range map[string]struct {
-		release record.Record
-		winner  string
-		again   bool
-		left    []string
+		queue  []string
+		winner string
+		again  bool
 	}{
-		"it is named first":                 {released("x", 4, "me", "a", "b", "c"), "a", true, []string{"b", "c"}},
-		"it comes after the winner":         {released("x", 4, "a", "b", "me", "c"), "b", false, []string{"c"}},
-		"it is not known":                   {released("x", 3, "a", "b", "c"), "a", true, []string{"b", "c"}},
-		"it may come after those named":     {released("x", 4, "a", "b", "c"), "a", false, []string{"b", "c"}},
-		"the winner is not named":           {released("x", 3, "a", "b", "me"), "late", true, []string{"c"}},
-		"the winner is the one that it was": {released("x", 1, "me"), "me", false, []string{"a", "b", "c"}},
+		"it misses its turn":      {[]string{"me.1", "a"}, "a", true},
+		"its turn is later":       {[]string{"a", "b", "me.1"}, "b", false},
+		"it is not listed":        {[]string{"a", "b"}, "a", true},
+		"the queue is too long":   {long, "w0", false},
+		"the winner comes after":  {[]string{"a", "me.1"}, "late", true},
+		"it has the lock":         {[]string{"me.1"}, "me.1", false},
+		"nobody else is expected": {nil, "a", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			l := queue(g)
-			l.notify(Change{Revision: 7, Record: c.release})
+			_, l := listener()
+			l.Order = ByArrival
+			use := Watch
+			l.notifier.source.Store(&use)
+			g.Expect(l.ShouldAnnounce(true, 5)).To(BeTrue(), "it has not yet")
+			g.Expect(l.ShouldAnnounce(true, 5)).To(BeFalse())
+			release := attempt("x")
+			release.Released, release.Queue = time.Now(), ids(c.queue...)
+			l.notify(Change{Revision: 7, Record: release})
 			l.notify(Change{Revision: 8, Record: attempt(c.winner)})
 			g.Expect(l.ShouldAnnounce(true, 5)).To(Equal(c.again))
-			g.Expect(l.Successors("", nil)).To(Equal(c.left))
 			l.notify(Change{Revision: 9, Record: attempt("y")})
 			g.Expect(l.ShouldAnnounce(true, 5)).To(BeFalse(), "a change that follows no release says nothing")
 		})
@@ -193,9 +188,12 @@ func TestEachSuccessorHasItsTurnAndAllOthersComeAfterThem(t *testing.T) {
 		l.Name = name
 		g.Expect(l.delay(release)).To(Equal(delay), name)
 	}
-	l.Name = "d"
+	l.Name, release.Queue = "d", ids("x", "d.1")
+	l.Instance = "d.1"
+	g.Expect(l.delay(release)).To(Equal(575*time.Millisecond), "who waits in the queue comes after the successors")
+	l.Instance = "d.2"
 	for range 100 {
-		g.Expect(l.delay(release)).To(And(BeNumerically(">=", 550*time.Millisecond), BeNumerically("<", 575*time.Millisecond)))
+		g.Expect(l.delay(release)).To(And(BeNumerically(">=", 600*time.Millisecond), BeNumerically("<", 625*time.Millisecond)))
 	}
 }
 

@@ -23,27 +23,24 @@ const (
 	announceInterval = 40
 	// rosterTime is for how many TTLs a candidate is remembered whose attempts are not seen any more.
 	rosterTime = 160
-	// queueTime is after how many TTLs a candidate in a queue makes an attempt again if no release has named it, since that named only
-	// the first in the queue.
-	queueTime = 4
 )
 
 // Order says whom a release names, beside the target of a transfer.
 type Order int
 
-// The orders. A candidate of a higher priority comes first in each.
+// The orders.
 const (
-	ByRank    Order = iota // first the candidate that was seen last
-	ByArrival              // first the candidate that was seen first: all that wait record attempts, and each knows who came after it
+	ByRank    Order = iota // candidates of the highest priority, and among these first the one that was seen last
+	ByArrival              // all that wait, in the order in which they came
 	ByChance               // nobody
 )
 
-// roster is the candidates that one candidate has seen, by their attempts to write its key: its release names the best of them.
+// roster is the candidates that a leader has seen, by their attempts to write its key: its release names the best of them.
 type roster struct {
 	recording bool
-	seen      map[string]seen // by instance
+	seen      map[string]seen // by instance, in a queue by the id there
 	announced time.Time       // when this candidate last made an attempt though somebody else held the key; zero if it must again
-	release   *record.Record  // the last that was notified, until it is known who took it
+	release   *record.Record  // of a lock, the last that was notified, until it is known who took it
 }
 
 // seen is a candidate of the roster.
@@ -55,8 +52,8 @@ type seen struct {
 }
 
 // ShouldAnnounce reports whether a candidate that lost so many campaigns is to make its attempt though somebody else holds the key, so
-// that it is seen. It does when it starts, and now and then, but not because of a hint alone. In a queue it does so at once, and
-// when it has reason to believe that it is not in the queue.
+// that the leader sees it. It does when it starts, and now and then, but not because of a hint alone. Who waits for a lock does so at
+// once, and when it has reason to believe that it is not in the queue.
 func (l *Listener) ShouldAnnounce(hinted bool, lost int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,17 +69,9 @@ func (l *Listener) ShouldAnnounce(hinted bool, lost int) bool {
 	return true
 }
 
-// Announced reports whether others may take this candidate for one that waits in a queue.
-func (l *Listener) Announced() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.Order == ByArrival && !l.roster.announced.IsZero()
-}
-
-// RecordAttempts starts or ends the recording of candidates, for which a connection is needed. A leader records, and in a queue everybody.
-func (l *Listener) RecordAttempts(leads bool) { l.record(leads || l.Order == ByArrival) }
-
-func (l *Listener) record(on bool) {
+// RecordAttempts starts or ends the recording of candidates. Only a leader records, and who is about to take a lock; and only with a
+// connection to receive attempts by.
+func (l *Listener) RecordAttempts(on bool) {
 	l.mu.Lock()
 	was := l.roster.recording
 	if on != was {
@@ -101,12 +90,16 @@ func (l *Listener) attempted(r record.Record) {
 	if !l.roster.recording || r.Instance == "" || r.Instance == l.Instance {
 		return
 	}
-	if r.Withdrawn || l.Order == ByArrival && (r.Term != 0 || !r.Released.IsZero()) { // a renewal or a release
-		delete(l.roster.seen, r.Instance)
+	id := r.Instance
+	if l.Order == ByArrival {
+		id = record.QueueID(id)
+	}
+	if r.Withdrawn || !r.Released.IsZero() {
+		delete(l.roster.seen, id)
 		return
 	}
 	now := time.Now()
-	s, known := l.roster.seen[r.Instance]
+	s, known := l.roster.seen[id]
 	if !known {
 		if len(l.roster.seen) == maxRoster {
 			return
@@ -114,34 +107,7 @@ func (l *Listener) attempted(r record.Record) {
 		s.first = now
 	}
 	s.name, s.notified, s.priority, s.last = r.Name, r.Notified, r.Priority, now
-	l.roster.seen[r.Instance] = s
-}
-
-// changed keeps the queue up to date by a notification: who has the key does not wait, and who did not take a release in its turn must
-// announce itself again. A forged notification can so cost candidates their places, but no more. The caller holds the listener's mutex.
-func (q *roster) changed(l *Listener, c Change, now time.Time) {
-	if l.Order != ByArrival || c.Removal != kv.Kept {
-		return
-	}
-	if _, released := c.Record.IsRelease(); released {
-		q.release = &c.Record
-		return
-	}
-	delete(q.seen, c.Record.Instance)
-	if q.release == nil {
-		return
-	}
-	named := q.release.Successors
-	passed := named // over
-	if winner := slices.Index(named, c.Record.Name); winner >= 0 {
-		passed = named[:winner]
-	}
-	maps.DeleteFunc(q.seen, func(_ string, s seen) bool { return slices.Contains(passed, s.name) })
-	unknown := !slices.Contains(named, l.Name) && (q.release.Waiting <= len(named) || now.Sub(q.announced) > queueTime*l.TTL)
-	if unknown || slices.Contains(passed, l.Name) {
-		q.announced = time.Time{}
-	}
-	q.release = nil
+	l.roster.seen[id] = s
 }
 
 // Priorities returns the highest priorities of other candidates that are notified of vacancies, each once; nil if all have priority 0.
@@ -168,9 +134,8 @@ func (l *Listener) Priorities(before []int, won time.Time) (priorities []int) {
 }
 
 // Successors returns the names of candidates that are to take over, in order: the target if there is one, then those of the highest
-// priority, and at the end the candidates that were known before. Among those of one priority the one seen last comes first: a candidate that
-// was seen just now is there, and in a rolling update it is one that was started again already. In a queue the one seen first does, and
-// the candidates that were known before are among those seen. Where chance decides there is none but the target.
+// priority, among these the one seen last, and at the end the candidates that were known before. A candidate that was seen just now is there,
+// and in a rolling update it is one that was started again already. For locks and slots there is none but the target.
 func (l *Listener) Successors(target string, before []string) []string {
 	var names []string
 	add := func(name string) {
@@ -179,16 +144,12 @@ func (l *Listener) Successors(target string, before []string) []string {
 		}
 	}
 	add(target)
-	if l.Order == ByChance {
+	if l.Order != ByRank {
 		return names
 	}
 	l.mu.Lock()
 	byRank := slices.SortedFunc(maps.Values(l.roster.seen), func(s, other seen) int {
-		order := other.last.Compare(s.last)
-		if l.Order == ByArrival {
-			order = s.first.Compare(other.first)
-		}
-		return cmp.Or(cmp.Compare(other.priority, s.priority), order)
+		return cmp.Or(cmp.Compare(other.priority, s.priority), other.last.Compare(s.last))
 	})
 	l.mu.Unlock()
 	for _, s := range byRank {
@@ -196,27 +157,10 @@ func (l *Listener) Successors(target string, before []string) []string {
 			add(s.name)
 		}
 	}
-	if l.Order == ByRank {
-		for _, name := range before {
-			add(name)
-		}
+	for _, name := range before {
+		add(name)
 	}
 	return record.BoundSuccessors(names)
-}
-
-// Waiting returns how many candidates are known to be in the queue; 0 if there is none.
-func (l *Listener) Waiting() (n int) {
-	if l.Order != ByArrival {
-		return 0
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, s := range l.roster.seen {
-		if s.notified {
-			n++
-		}
-	}
-	return n
 }
 
 // receiveAttempts subscribes to the subjects of the keys while there are leaders that record. What is published there are attempts,

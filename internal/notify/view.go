@@ -2,7 +2,6 @@ package notify
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/natscampaign/election/internal/kv"
@@ -140,15 +139,11 @@ func (l *Listener) turnOf(revision uint64, predecessor record.Record, now time.T
 func (l *Listener) delay(predecessor record.Record) (delay time.Duration) {
 	spread := l.Spread
 	if _, released := predecessor.IsRelease(); released {
-		successors, first := predecessor.Successors, cmp.Or(predecessor.HeadStart(), HeadStart)
-		place := slices.Index(successors, l.Name)
-		if place < 0 {
-			place = len(successors)
-		}
+		place, named := predecessor.Place(l.Name, l.Instance)
 		if place > 0 {
-			delay = first + time.Duration(place-1)*HeadStart
+			delay = cmp.Or(predecessor.HeadStart(), HeadStart) + time.Duration(place-1)*HeadStart
 		}
-		if place < len(successors) {
+		if named {
 			return delay
 		}
 		spread = min(spread, ShortSpread)
@@ -162,8 +157,8 @@ func (l *Listener) delay(predecessor record.Record) (delay time.Duration) {
 func (l *Listener) Yields(s kv.State) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	others := s.Record.Successors
-	return len(others) > 0 && others[0] != l.Name || l.higher(l.predecessorOf(s.Removal, s.Record)) > 0
+	place, _ := s.Record.Place(l.Name, l.Instance)
+	return place > 0 || l.higher(l.predecessorOf(s.Removal, s.Record)) > 0
 }
 
 // higher returns how many of the priorities that the last holder saw are higher than this candidate's.

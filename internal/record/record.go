@@ -5,6 +5,7 @@
 package record
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -25,13 +26,13 @@ const (
 	MaxIDBytes = 128
 	// MaxSuccessors and MaxSuccessorBytes bound the successors that a release names.
 	MaxSuccessors, MaxSuccessorBytes = 8, validate.MaxNameBytes
-	// MaxWaiting bounds the number of candidates that wait for a lock.
-	MaxWaiting = 1 << 16
+	// MaxQueue bounds the queue that the release of a lock lists, and queueIDBytes is the length of an id in it.
+	MaxQueue, queueIDBytes = 256, 8
 	// MaxPriorities bounds the priorities that a record lists.
 	MaxPriorities = 8
 	// MaxBytes bounds a record. JSON makes six bytes of one at worst, and a key of metadata, which has at least one byte, takes six more
 	// for its quotes. The rest is for fields of a fixed size.
-	MaxBytes = (6+6)*validate.MaxMetadataBytes + 6*(2*validate.MaxNameBytes+MaxSuccessorBytes) + 2<<10
+	MaxBytes = (6+6)*validate.MaxMetadataBytes + 6*(2*validate.MaxNameBytes+MaxSuccessorBytes) + MaxQueue*(queueIDBytes+3) + 2<<10
 	// MaxHeadStart bounds how long the first successor has the release to itself.
 	MaxHeadStart = time.Second
 	// maxInterval bounds the interval of a record, as the TTL of a bucket is bounded.
@@ -66,7 +67,7 @@ type Record struct {
 	Released    time.Time `json:"released,omitzero"`
 	Successors  []string  `json:"successors,omitempty"`
 	HeadStartMs int64     `json:"head_start_ms,omitempty"`
-	Waiting     int       `json:"waiting,omitempty"` // in the release of a lock: how many candidates wait, as far as its holder knows
+	Queue       []string  `json:"queue,omitempty"` // in the release of a lock: the ids of those that wait, who take over after the successors; see QueueID
 }
 
 // Encode returns the bytes of the record.
@@ -117,7 +118,10 @@ func (r *Record) bound() {
 	}
 	r.Priorities = slices.Clone(r.Priorities[:min(len(r.Priorities), MaxPriorities)]) // a clone releases the rest
 	r.Successors = BoundSuccessors(r.Successors)
-	r.Waiting = min(max(r.Waiting, 0), MaxWaiting)
+	r.Queue = slices.Clone(r.Queue[:min(len(r.Queue), MaxQueue)])
+	if slices.ContainsFunc(r.Queue, func(id string) bool { return len(id) != queueIDBytes }) {
+		r.Queue = nil
+	}
 }
 
 // BoundSuccessors returns the first names that fit into a release.
@@ -146,6 +150,31 @@ func boundName(name []byte) string {
 		end--
 	}
 	return string(name[:end]) + mark
+}
+
+// QueueID returns the id of the candidate of an instance in a queue: short, because all that wait receive the whole queue each time. Two
+// candidates with the same id would share a place.
+func QueueID(instance string) string {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(instance))
+	return base64.RawURLEncoding.EncodeToString(hash.Sum(nil))[:queueIDBytes]
+}
+
+// Place returns when it is the turn of a candidate among those that a release names, and false if it names others or nobody: then the
+// place is after all of them.
+func (r Record) Place(name, instance string) (place int, named bool) {
+	if i := slices.Index(r.Successors, name); i >= 0 {
+		return i, true
+	}
+	if i := slices.Index(r.Queue, QueueID(instance)); i >= 0 {
+		return len(r.Successors) + i, true
+	}
+	return len(r.Successors) + len(r.Queue), false
+}
+
+// QueueAfter returns those of the queue whose turn comes after the given place.
+func (r Record) QueueAfter(place int) []string {
+	return r.Queue[min(max(place+1-len(r.Successors), 0), len(r.Queue)):]
 }
 
 // IsRelease reports whether the record releases the key, and returns the stand-down that its writer was still waiting out and that its

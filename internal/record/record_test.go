@@ -3,6 +3,7 @@ package record
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,7 @@ func TestRecordKeepsNoMoreThanACandidateMayWrite(t *testing.T) {
 		}},
 		"many successors": {stored(func(r *Record) { r.Successors = strings.Split(long[:20_000], "") }), func(g *WithT, r Record) { g.Expect(r.Successors).To(HaveLen(MaxSuccessors)) }},
 		"long successors": {stored(func(r *Record) { r.Successors = []string{"b", long, "c"} }), func(g *WithT, r Record) { g.Expect(r.Successors).To(Equal([]string{"b"})) }},
+		"long queue":      {stored(func(r *Record) { r.Queue = strings.Split(long[:20_000], "") }), func(g *WithT, r Record) { g.Expect(r.Queue).To(BeEmpty()) }},
 		"many priorities": {stored(func(r *Record) { r.Priorities = make([]int, 20_000) }), func(g *WithT, r Record) { g.Expect(r.Priorities).To(HaveLen(MaxPriorities)) }},
 		"larger than a record may be": {stored(func(r *Record) { r.Metadata["k"] = strings.Repeat("x", MaxBytes) }), func(g *WithT, r Record) {
 			g.Expect(r.Instance).To(BeEmpty())
@@ -74,6 +76,8 @@ func withinBounds(g Gomega, r Record) {
 		size += len(k) + len(v)
 	}
 	g.Expect(size).To(BeNumerically("<=", validate.MaxMetadataBytes), "metadata")
+	g.Expect(cap(r.Queue)).To(BeNumerically("<=", MaxQueue), "queue")
+	g.Expect(len(strings.Join(r.Queue, ""))).To(BeNumerically("<=", MaxQueue*queueIDBytes), "queue")
 	g.Expect(cap(r.Priorities)).To(BeNumerically("<=", MaxPriorities), "priorities")
 	g.Expect(cap(r.Successors)).To(BeNumerically("<=", MaxSuccessors), "successors")
 	g.Expect(len(strings.Join(r.Successors, ""))).To(BeNumerically("<=", MaxSuccessorBytes), "successors")
@@ -98,6 +102,7 @@ func TestLargestRecordOfACandidateIsReadWhole(t *testing.T) {
 	for i := range MaxSuccessors {
 		r.Successors = append(r.Successors, strings.Repeat("<", MaxSuccessorBytes/MaxSuccessors-1)+fmt.Sprint(i))
 	}
+	r.Queue = slices.Repeat([]string{QueueID("x")}, MaxQueue)
 	g.Expect(validate.Metadata(metadata)).To(Succeed())
 	value := r.Encode()
 	g.Expect(len(value)).To(BeNumerically("<=", MaxBytes))
