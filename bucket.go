@@ -19,11 +19,19 @@ import (
 // passed to finds the connection there.
 type Bucket struct {
 	jetstream.KeyValue
-	js jetstream.JetStream
+	handle
 }
 
+type handle = kv.Handle
+
 // JetStream returns the JetStream context that the bucket was opened with.
-func (b *Bucket) JetStream() jetstream.JetStream { return b.js }
+func (b *Bucket) JetStream() jetstream.JetStream { return b.handle.JetStream() }
+
+func newBucket(bucket jetstream.KeyValue, js jetstream.JetStream) *Bucket {
+	b := &Bucket{KeyValue: bucket}
+	b.handle = kv.NewHandle(b, js)
+	return b
+}
 
 // OpenBucket opens a bucket that exists. Whether it is fit for elections is checked by [Election.Start]. The error wraps
 // [ErrBucketUnsuitable] if there is no such bucket, and [ErrInvalidOption] for a name that no bucket can have.
@@ -40,7 +48,7 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, name string) (*Buck
 	case err != nil:
 		return nil, fmt.Errorf("bucket %q cannot be opened: %w", name, err)
 	}
-	return &Bucket{bucket, js}, nil
+	return newBucket(bucket, js), nil
 }
 
 var errNoJetStream = validate.Errorf("the JetStream context is nil: pass the one that jetstream.New returned")
@@ -93,7 +101,7 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig)
 	if err != nil {
 		return nil, cfg.refused(err)
 	}
-	return &Bucket{bucket, js}, nil
+	return newBucket(bucket, js), nil
 }
 
 func init() {
@@ -112,7 +120,7 @@ func (c BucketConfig) create(ctx context.Context, js jetstream.JetStream) (*Buck
 	case err != nil:
 		return nil, c.refused(err)
 	}
-	return &Bucket{bucket, js}, nil
+	return newBucket(bucket, js), nil
 }
 
 // apply asks a server for a bucket, without expiry markers if the server knows none.

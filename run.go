@@ -72,6 +72,7 @@ func (r *run) loadBucket(ctx context.Context) (*bucketInfo, error) {
 		r.requestFailed(err)
 		return nil, err
 	}
+	info.Stream = nil // large, and not needed any more
 	r.loading.Lock()
 	defer r.loading.Unlock()
 	if known := r.info(); known != nil && info.Read.Before(known.Read) {

@@ -28,9 +28,36 @@ type Bucket struct {
 	markers chan struct{} // holds one value for each watcher that reads a marker
 }
 
+// Handle is embedded by a bucket that is passed to many, so that they share what they learn of it.
+type Handle struct {
+	owner  jetstream.KeyValue
+	shared *Bucket
+}
+
+// NewHandle returns the handle for a bucket that was opened on js. It is of use only to those that the owner itself is passed to: a bucket
+// that embeds the owner may change what its methods do.
+func NewHandle(owner jetstream.KeyValue, js jetstream.JetStream) Handle {
+	return Handle{owner, With(owner, js)}
+}
+
+// JetStream returns the JetStream context that the bucket was opened with; nil for the zero Handle.
+func (h Handle) JetStream() jetstream.JetStream {
+	if h.shared == nil {
+		return nil
+	}
+	return h.shared.JetStream()
+}
+
+func (h Handle) handle() Handle { return h }
+
 // With returns the bucket together with the JetStream context that it was opened with. If js is nil and the bucket knows its own, by a
 // method JetStream, that one is used; else the connection stays unknown.
 func With(bucket jetstream.KeyValue, js jetstream.JetStream) *Bucket {
+	if known, ok := bucket.(interface{ handle() Handle }); ok {
+		if h := known.handle(); h.owner == bucket && (js == nil || js == h.shared.js) {
+			return h.shared
+		}
+	}
 	if known, ok := bucket.(interface{ JetStream() jetstream.JetStream }); ok && js == nil {
 		js = known.JetStream()
 	}
