@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -133,4 +134,45 @@ func TestFewOfManyAnswerARelease(t *testing.T) {
 		f.Expect(leaders).To(Equal(1))
 		f.Expect(attempts.Load()).To(BeNumerically("<", 20))
 	}, republished)
+}
+
+func TestManyElectionsOfAProcessRenewTogetherAndNoneLate(t *testing.T) {
+	for _, tc := range []struct {
+		elections int
+		together  bool
+	}{{20, false}, {200, true}} {
+		t.Run(fmt.Sprint(tc.elections), func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				bucket := f.Open(f.Server.Connect(f.T))
+				for i := range tc.elections {
+					f.election("a", fmt.Sprint("key-", i), bucket)
+					after(interval / time.Duration(tc.elections)) // so that their renewals are spread
+				}
+				after(3 * interval)
+				var mu sync.Mutex
+				last, instants, renewals := map[string]time.Time{}, map[time.Time]bool{}, 0
+				sub, err := f.Server.Connect(f.T).Subscribe("$KV.>", func(m *nats.Msg) {
+					mu.Lock()
+					defer mu.Unlock()
+					now := time.Now()
+					if before, ok := last[m.Subject]; ok {
+						f.Expect(now.Sub(before)).To(And(BeNumerically("<=", interval), BeNumerically(">=", interval-interval/32)))
+					}
+					last[m.Subject], instants[now] = now, true
+					renewals++
+				})
+				f.Expect(err).NotTo(HaveOccurred())
+				after(10 * interval)
+				f.Expect(sub.Unsubscribe()).To(Succeed())
+				mu.Lock()
+				defer mu.Unlock()
+				f.Expect(renewals).To(BeNumerically("~", 10*tc.elections, tc.elections))
+				if tc.together {
+					f.Expect(len(instants)).To(BeNumerically("<=", 10*(64+2)))
+				} else {
+					f.Expect(len(instants)).To(BeNumerically(">", renewals*9/10))
+				}
+			})
+		})
+	}
 }

@@ -163,6 +163,9 @@ func (r *run) renew(ctx context.Context, t *activeTerm) {
 		return
 	}
 	r.requestSucceeded()
+	if r.listener.InCrowd() {
+		t.coalesce()
+	}
 	r.setWait(time.Until(t.next))
 	if state == LeaderElectState && t.led {
 		r.beganToLead(t)

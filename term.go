@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -215,6 +216,20 @@ func (t *activeTerm) due() time.Time {
 		return t.counts
 	}
 	return due
+}
+
+// coalescedPart is by what part of the interval a renewal is brought forward at most to be made together with others.
+const coalescedPart = 64
+
+// coalescedAt keeps the times of this process apart from those of others.
+var coalescedAt = rand.Int64N(int64(time.Hour))
+
+// coalesce brings the next renewal of a leader forward to a time at which others of this process are made too: for each of a thousand,
+// waking up costs more than the renewal itself.
+func (t *activeTerm) coalesce() {
+	if part := int64(t.Interval / coalescedPart); t.lease.Load().state == LeaderState && part > 0 {
+		t.next = t.next.Add(-time.Duration((t.next.UnixNano() + coalescedAt) % part))
+	}
 }
 
 // renewed extends the lease by a write that is known to have been applied, and lets leadership count from it if the stand-down is over.

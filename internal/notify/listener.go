@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -54,10 +55,13 @@ type Listener struct {
 	notifier *Notifier
 	news     chan struct{}
 
+	instanceField []byte // of the records that this candidate writes
+
 	mu      sync.Mutex
 	changed wakeup.Signal
 	last    Change    // the latest notification from the source in use
 	came    bool      // one has come from it
+	renewal []byte    // the last renewal by the known holder that was parsed; nil if none was
 	readAt  time.Time // when to read the key; zero for no reason to
 	hint    hint
 	wrong   int       // hints in a row that proved wrong
@@ -100,6 +104,17 @@ func (l *Listener) Source() string {
 	return l.notifier.inUse()
 }
 
+// crowd is how many keys of a bucket make a crowd.
+const crowd = 64
+
+// InCrowd reports whether many elections of this process share the bucket.
+func (l *Listener) InCrowd() bool {
+	n := l.notifier
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.listeners) >= crowd
+}
+
 // ConnectedAt returns when the connection was last made again; zero if it was not. What was known before may be outdated.
 func (l *Listener) ConnectedAt() time.Time { return *l.notifier.connected.Load() }
 
@@ -122,10 +137,42 @@ func (l *Listener) InBucket(created time.Time) bool {
 // Remake has the notifier ask about the bucket and start its source anew.
 func (l *Listener) Remake() { wakeup.Send(l.notifier.remake) }
 
-// notify handles a notification.
-func (l *Listener) notify(c Change) {
+// receive handles a notification of what was written, or of a removal. One of an earlier bucket of this name, as it may arrive across a
+// leaf node, is ignored.
+func (l *Listener) receive(c Change, w *written) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	renewal := false
+	if c.Removal == kv.Kept {
+		if renewal = l.isRenewal(w.value); renewal {
+			c.Record = l.known.Record
+			c.Record.Priorities = l.predecessor.Priorities
+		} else if c.Record = w.parse(); !c.Record.BucketCreated.IsZero() && c.Record.BucketCreated.Before(*l.notifier.created.Load()) {
+			return
+		}
+	}
+	if l.notify(c) && !renewal {
+		l.renewal = w.value
+	}
+}
+
+// isRenewal reports whether what was written is a renewal by the known holder: one more by this candidate, or one like the last. The
+// caller holds mu.
+func (l *Listener) isRenewal(value []byte) bool {
+	switch {
+	case !l.known.Held():
+		return false
+	case l.own():
+		return l.wrote(value)
+	}
+	return l.renewal != nil && repeats(value, l.renewal)
+}
+
+// wrote reports whether this candidate wrote a record.
+func (l *Listener) wrote(value []byte) bool { return bytes.Contains(value, l.instanceField) }
+
+// notify handles a notification, and reports whether it is of a renewal by the known holder. The caller holds mu.
+func (l *Listener) notify(c Change) (renewal bool) {
 	now := time.Now()
 	l.classify(&c, now)
 	l.delivered = c.Revision
@@ -144,13 +191,14 @@ func (l *Listener) notify(c Change) {
 				l.predecessor.Priorities = c.Record.Priorities
 			}
 		}
-		return
+		return !c.Vacant() && l.known.Held() && c.Record.Renews(l.known.Record)
 	}
 	if c.Vacant() {
 		l.turnOf(c.Revision, l.predecessorOf(c.Removal, c.Record), now)
 	}
 	l.consider(c, now)
 	wakeup.Send(l.news)
+	return false
 }
 
 // classify finds out how a key was removed where the source does not say. The caller holds mu.
@@ -319,7 +367,7 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	l.known = kv.State{Read: now, Revision: revision, Written: now, Record: r}
+	l.known, l.renewal = kv.State{Read: now, Revision: revision, Written: now, Record: r}, nil
 	l.predecessor = r
 	l.highest = max(l.highest, revision)
 	if revision > l.removed.revision {
@@ -335,7 +383,7 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 func (l *Listener) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.known, l.hint, l.readAt = kv.State{}, hint{}, time.Now()
+	l.known, l.renewal, l.hint, l.readAt = kv.State{}, nil, hint{}, time.Now()
 	l.wrong, l.next, l.failures, l.retry = 0, time.Time{}, 0, time.Time{}
 }
 

@@ -13,6 +13,7 @@
 package notify
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -102,7 +103,7 @@ var notifiers struct {
 // Listen returns a listener for a key of the bucket, which info describes. It starts the bucket's notifier if this is the first
 // listener. The caller must call Close.
 func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
-	l := &Listener{Config: cfg, news: make(chan struct{}, 1)}
+	l := newListener(cfg)
 	notifiers.Lock()
 	defer notifiers.Unlock()
 	id := bucket.ID()
@@ -133,6 +134,10 @@ func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
 		wakeup.Send(n.watchAll)
 	}
 	return l
+}
+
+func newListener(cfg Config) *Listener {
+	return &Listener{Config: cfg, news: make(chan struct{}, 1), instanceField: []byte(`"instance":"` + cfg.Instance + `"`)}
 }
 
 // Close ends the listener, and its notifier with the last one.
@@ -423,20 +428,38 @@ func (n *Notifier) watched(entry jetstream.KeyValueEntry) {
 	n.notify(entry.Key(), c, entry.Value())
 }
 
-// notify passes a change on to the listeners of its key. A change of an earlier bucket of this name, as it may arrive across a leaf
-// node, is ignored.
+// notify passes a change on to the listeners of its key.
 func (n *Notifier) notify(key string, c Change, value []byte) {
-	listeners := n.of(key)
-	if len(listeners) == 0 {
-		return
+	v := written{value: value, revision: c.Revision}
+	for _, l := range n.of(key) {
+		l.receive(c, &v)
 	}
-	if c.Removal == kv.Kept {
-		c.Record = record.Parse(value, c.Revision)
-		if !c.Record.BucketCreated.IsZero() && c.Record.BucketCreated.Before(*n.created.Load()) {
-			return
-		}
+}
+
+// written is a value that was written. It is parsed when the first listener needs that, and mostly none does: what is received most
+// are renewals, which differ from one another by the id of the attempt alone.
+type written struct {
+	value    []byte
+	revision uint64
+	parsed   bool
+	record   record.Record
+}
+
+func (w *written) parse() record.Record {
+	if !w.parsed {
+		w.record, w.parsed = record.Parse(w.value, w.revision), true
 	}
-	for _, l := range listeners {
-		l.notify(c)
+	return w.record
+}
+
+var attemptField = []byte(`"attempt":"`)
+
+// repeats reports whether two records differ by the id of the attempt alone.
+func repeats(value, before []byte) bool {
+	i := bytes.Index(before, attemptField) + len(attemptField)
+	if i < len(attemptField) || len(value) < i || !bytes.Equal(value[:i], before[:i]) {
+		return false
 	}
+	end, endBefore := bytes.IndexByte(value[i:], '"'), bytes.IndexByte(before[i:], '"')
+	return end >= 0 && endBefore >= 0 && bytes.Equal(value[i+end:], before[i+endBefore:])
 }

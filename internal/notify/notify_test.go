@@ -25,10 +25,8 @@ func listener() (*Notifier, *Listener) {
 	created := time.Unix(0, 0)
 	n := &Notifier{bucket: kv.With(named{}, nil), remake: make(chan struct{}, 1), stalled: make(chan struct{}, 1)}
 	n.created.Store(&created)
-	l := &Listener{
-		Config:   Config{Key: "k", Name: "me", Instance: "me.1", TTL: 10 * time.Second, Spread: time.Second, Log: slog.New(slog.DiscardHandler)},
-		notifier: n, news: make(chan struct{}, 1),
-	}
+	l := newListener(Config{Key: "k", Name: "me", Instance: "me.1", TTL: 10 * time.Second, Spread: time.Second, Log: slog.New(slog.DiscardHandler)})
+	l.notifier = n
 	n.listeners = map[string][]*Listener{"k": {l}}
 	return n, l
 }
@@ -247,4 +245,50 @@ func TestStandDownThatAReleasePassesOnOutlastsAStaleRead(t *testing.T) {
 	removed, left = l.Past()
 	g.Expect(removed).To(BeZero())
 	g.Expect(left).To(BeZero())
+}
+
+func TestOnlyARenewalByTheKnownHolderIsTakenForOneUnparsed(t *testing.T) {
+	holder := record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1", Term: 5, Priorities: []int{3, 0}, Metadata: map[string]string{"k": `"attempt":"x"`}}
+	for name, c := range map[string]struct {
+		change  func(r *record.Record)
+		renewal bool
+	}{
+		"the next attempt":          {func(*record.Record) {}, true},
+		"a release":                 {func(r *record.Record) { r.Released = time.Now() }, false},
+		"another priority":          {func(r *record.Record) { r.Priorities = []int{4} }, false},
+		"another term":              {func(r *record.Record) { r.Term = 6 }, false},
+		"other metadata":            {func(r *record.Record) { r.Metadata = map[string]string{"k": "attempt"} }, false},
+		"another instance":          {func(r *record.Record) { r.Instance = "a.2" }, false},
+		"an attempt of odd letters": {func(r *record.Record) { r.Attempt = `a.1.2","released":"` }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			n, l := listener()
+			l.learn(kv.State{Read: time.Now(), Revision: 7, Record: holder})
+			next := func(revision uint64, r record.Record) { n.notify("k", Change{Revision: revision}, r.Encode()) }
+			next(8, holder)
+			last := holder
+			last.Attempt = "a.1.2"
+			c.change(&last)
+			g.Expect(repeats(last.Encode(), l.renewal)).To(Equal(c.renewal))
+			next(9, last)
+			g.Expect(l.hint.given).To(Equal(!last.Renews(holder) || !last.Released.IsZero()))
+			g.Expect(l.predecessor.Priorities).To(Equal(last.Priorities))
+			next(10, last)
+			g.Expect(l.predecessor.Priorities).To(Equal(last.Priorities))
+		})
+	}
+}
+
+func TestRenewalByTheKnownHolderTakesNoMemory(t *testing.T) {
+	g := NewWithT(t)
+	n, l := listener()
+	holder := record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1", Term: 5}
+	l.learn(kv.State{Read: time.Now(), Revision: 7, Record: holder})
+	value, revision := holder.Encode(), uint64(8)
+	n.notify("k", Change{Revision: revision}, value)
+	g.Expect(testing.AllocsPerRun(100, func() {
+		revision++
+		n.notify("k", Change{Revision: revision}, value)
+	})).To(BeZero())
 }

@@ -186,10 +186,10 @@ func (n *Notifier) receiveAttempts(on bool) {
 	case a.leaders > 0 && a.subs == nil:
 		for _, prefix := range n.attemptPrefixes() {
 			sub, err := n.bucket.Conn().Subscribe(prefix+">", func(m *nats.Msg) {
-				if listeners := n.of(strings.TrimPrefix(m.Subject, prefix)); len(listeners) > 0 {
-					r := record.Parse(m.Data, 0)
-					for _, l := range listeners {
-						l.attempted(r)
+				w := written{value: m.Data}
+				for _, l := range n.of(strings.TrimPrefix(m.Subject, prefix)) {
+					if !l.wrote(m.Data) {
+						l.attempted(w.parse())
 					}
 				}
 			})

@@ -83,7 +83,7 @@ func (l *Listener) learn(s kv.State) {
 		}
 	}
 	l.passOn(s.Record, s.Revision, s.Read)
-	l.known = s
+	l.known, l.renewal = s, nil
 	l.highest = max(l.highest, s.Revision)
 	l.await(s.Revision)
 	if l.hint.Revision <= s.Revision { // the hint came while the key was read
