@@ -59,11 +59,11 @@ type Listener struct {
 
 	mu      sync.Mutex
 	changed wakeup.Signal
-	last    Change    // the latest notification from the source in use
+	last    occurred  // the latest notification from the source in use
 	came    bool      // one has come from it
 	renewal []byte    // the last renewal by the known holder that was parsed; nil if none was
 	readAt  time.Time // when to read the key; zero for no reason to
-	hint    hint
+	hint    *hint     // nil if there is none
 	wrong   int       // hints in a row that proved wrong
 	next    time.Time // no read on account of a hint before this, once too many were wrong
 
@@ -82,8 +82,13 @@ type Listener struct {
 // hint is the notification that is the reason for the next read.
 type hint struct {
 	Change
-	given  bool // there is one
 	holder bool // it names a new holder, and the read waits for what that writes next
+}
+
+// occurred is what matters later of a notification.
+type occurred struct {
+	written time.Time
+	removal kv.Removal
 }
 
 // News returns a channel that receives when the time of the next read or campaign may have changed.
@@ -179,7 +184,7 @@ func (l *Listener) notify(c Change) (renewal bool) {
 	if l.awaited <= c.Revision {
 		l.awaited, l.overdue = 0, false
 	}
-	l.last, l.came = c, true
+	l.last, l.came = occurred{c.Written, c.Removal}, true
 	l.changed.Broadcast()
 	if l.Order == ByArrival {
 		l.checkPlace(c, now)
@@ -203,11 +208,11 @@ func (l *Listener) notify(c Change) (renewal bool) {
 
 // classify finds out how a key was removed where the source does not say. The caller holds mu.
 func (l *Listener) classify(c *Change, now time.Time) {
-	lasted := l.came && c.Written.Sub(l.last.Written) >= l.TTL // servers are late to expire, never early
+	lasted := l.came && c.Written.Sub(l.last.written) >= l.TTL // servers are late to expire, never early
 	switch {
 	case c.Removal == kv.Kept:
-	case l.came && l.last.Removal != kv.Kept && (c.Removal == kv.Expired || c.Removal == kv.RemovedOrExpired && lasted):
-		c.Removal = l.last.Removal // the marker of a removal has itself expired
+	case l.came && l.last.removal != kv.Kept && (c.Removal == kv.Expired || c.Removal == kv.RemovedOrExpired && lasted):
+		c.Removal = l.last.removal // the marker of a removal has itself expired
 	case c.Removal == kv.RemovedOrExpired && lasted:
 		c.Removal = kv.Expired
 	case c.Removal == kv.RemovedOrExpired: // a candidate that has just started cannot tell, and takes it for what needs more care
@@ -242,7 +247,7 @@ func (l *Listener) consider(c Change, now time.Time) {
 		return // a candidate that released or lost the key waits until its next campaign is due
 	case c.Vacant():
 		at = l.turnOf(c.Revision, predecessor, now)
-	case l.hint.holder:
+	case l.hint != nil && l.hint.holder:
 		return
 	default: // another candidate was quicker
 		holder = true
@@ -251,12 +256,12 @@ func (l *Listener) consider(c Change, now time.Time) {
 			spread = max(spread, l.TTL/8)
 		}
 		at = now.Add(learnDelay + timeutil.Random(spread))
-		if !l.readAt.IsZero() && !l.hint.given {
+		if !l.readAt.IsZero() && l.hint == nil {
 			at = timeutil.Earlier(at, l.readAt)
 		}
 		l.readAt = time.Time{}
 	}
-	l.hint = hint{c, true, holder}
+	l.hint = &hint{c, holder}
 	if l.wrong >= maxWrongHints {
 		at = timeutil.Later(at, l.next)
 	}
@@ -290,8 +295,8 @@ func (l *Listener) BeginRead() (vacancy bool, done func(kv.State, error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.hint
-	l.readAt, l.hint = time.Time{}, hint{}
-	return h.given && h.Vacant(), func(s kv.State, err error) {
+	l.readAt, l.hint = time.Time{}, nil
+	return h != nil && h.Vacant(), func(s kv.State, err error) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if err != nil && !errors.Is(err, ErrUnclear) {
@@ -306,7 +311,7 @@ func (l *Listener) BeginRead() (vacancy bool, done func(kv.State, error)) {
 		switch {
 		case err == nil && !s.Continues(before): // hints of it that seemed wrong, because a replica lagged, were right
 			l.wrong = 0
-		case h.given:
+		case h != nil:
 			l.judge(h, s, err)
 		}
 	}
@@ -314,27 +319,27 @@ func (l *Listener) BeginRead() (vacancy bool, done func(kv.State, error)) {
 
 // readFailed has the key read again soon, for a hint if there is one, but not often: notifications do not cause more reads while these
 // fail. A read that fails does not prove a hint wrong. The caller holds mu.
-func (l *Listener) readFailed(h hint) {
-	if !h.given && (l.highest == 0 || l.own()) { // it may never be readable
+func (l *Listener) readFailed(h *hint) {
+	if h == nil && (l.highest == 0 || l.own()) { // it may never be readable
 		return
 	}
 	delay := l.TTL / 8
 	switch l.failures++; {
-	case !h.given:
+	case h == nil:
 	case l.failures == 1:
 		delay = lagDelay
 	case l.failures == 2:
 		delay = lagGrowth * lagDelay
 	}
 	l.retry = time.Now().Add(delay)
-	if h.given && !l.hint.given {
+	if h != nil && l.hint == nil {
 		l.hint = h
 	}
 	l.readAt = l.retry
 }
 
 // judge decides whether a hint was right, because of which nothing new was read. The caller holds mu.
-func (l *Listener) judge(h hint, s kv.State, err error) {
+func (l *Listener) judge(h *hint, s kv.State, err error) {
 	if err == nil && !h.Vacant() && s.Held() && h.Record.Renews(s.Record) {
 		return // the hint was right, and came too late to tell anything new
 	}
@@ -354,7 +359,7 @@ func (l *Listener) judge(h hint, s kv.State, err error) {
 	agrees := s.Removal == kv.Gone && h.Removal != kv.Kept
 	lags := err == nil && !agrees && s.Revision < h.Revision && l.wrong < maxWrongHints // or the hint is forged
 	unclear := err != nil
-	if (lags || unclear) && !l.hint.given {
+	if (lags || unclear) && l.hint == nil {
 		l.hint, l.readAt = h, again
 	}
 	if err == nil && !lags && s.Held() {
@@ -374,8 +379,8 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 		l.removed, l.released, l.inherited = event{}, event{}, 0
 	}
 	l.await(revision)
-	if !l.hint.given || l.hint.Revision <= revision { // the write shows what a read would
-		l.readAt, l.hint = time.Time{}, hint{}
+	if l.hint == nil || l.hint.Revision <= revision { // the write shows what a read would
+		l.readAt, l.hint = time.Time{}, nil
 	}
 }
 
@@ -383,7 +388,7 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 func (l *Listener) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.known, l.renewal, l.hint, l.readAt = kv.State{}, nil, hint{}, time.Now()
+	l.known, l.renewal, l.hint, l.readAt = kv.State{}, nil, nil, time.Now()
 	l.wrong, l.next, l.failures, l.retry = 0, time.Time{}, 0, time.Time{}
 }
 
@@ -427,7 +432,7 @@ func (l *Listener) sourceChanged(within time.Duration) {
 	defer l.mu.Unlock()
 	l.delivered, l.awaited, l.overdue = 0, 0, false
 	l.wrong, l.next, l.failures, l.retry = 0, time.Time{}, 0, time.Time{}
-	l.last, l.came = Change{}, false
+	l.last, l.came = occurred{}, false
 	if l.notifier.inUse() != None { // without a source the campaigns find out what was missed
 		l.readBy(time.Now().Add(timeutil.Random(within)))
 	}

@@ -272,7 +272,7 @@ func TestOnlyARenewalByTheKnownHolderIsTakenForOneUnparsed(t *testing.T) {
 			c.change(&last)
 			g.Expect(repeats(last.Encode(), l.renewal)).To(Equal(c.renewal))
 			next(9, last)
-			g.Expect(l.hint.given).To(Equal(!last.Renews(holder) || !last.Released.IsZero()))
+			g.Expect(l.hint != nil).To(Equal(!last.Renews(holder) || !last.Released.IsZero()))
 			g.Expect(l.predecessor.Priorities).To(Equal(last.Priorities))
 			next(10, last)
 			g.Expect(l.predecessor.Priorities).To(Equal(last.Priorities))

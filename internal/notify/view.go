@@ -86,8 +86,8 @@ func (l *Listener) learn(s kv.State) {
 	l.known, l.renewal = s, nil
 	l.highest = max(l.highest, s.Revision)
 	l.await(s.Revision)
-	if l.hint.Revision <= s.Revision { // the hint came while the key was read
-		l.hint = hint{}
+	if l.hint != nil && l.hint.Revision <= s.Revision { // the hint came while the key was read
+		l.hint = nil
 	}
 }
 

@@ -49,7 +49,11 @@ var mutants = []struct {
 	{"believe a notification", "P2", []patch{
 		{"internal/notify/listener.go",
 			"// News returns",
-			"func (l *Listener) Last() Change { l.mu.Lock(); defer l.mu.Unlock(); return l.last }\n\n// News returns",
+			"func (l *Listener) Last() Change { last, _ := lastOf.Load(l); c, _ := last.(Change); return c }\n\nvar lastOf sync.Map\n\n// News returns",
+		},
+		{"internal/notify/listener.go",
+			"	l.changed.Broadcast()\n",
+			"	l.changed.Broadcast()\n	lastOf.Store(l, c)\n",
 		},
 		{"campaign.go",
 			"s, err = r.readKey(ctx)",
