@@ -18,13 +18,14 @@ import (
 type etcd struct {
 	testing.TB
 	endpoints []string
+	fast      bool // it does not sync its writes to the disk
 }
 
 // startEtcd runs so many members with the defaults of etcd, which syncs every write to the disk; with fast it leaves that
 // to the operating system, as a NATS server does.
 func startEtcd(tb testing.TB, members int, fast bool) *etcd {
 	tb.Helper()
-	e := &etcd{TB: tb}
+	e := &etcd{TB: tb, fast: fast}
 	var configs []*embed.Config
 	var cluster []string
 	for i := range members {
