@@ -97,8 +97,9 @@ func (h *holder) acquire(ctx context.Context, wait bool) (won *Slot, err error) 
 		if err != nil {
 			return nil, err
 		}
-		if full := h.view.fullAt(time.Now()); !wait && h.view.synced && !h.isCampaigning() {
-			if !time.Now().Before(full) {
+		now := time.Now()
+		if full := h.view.fullAt(now); !wait && h.view.synced && !h.isCampaigning() && !now.Before(h.answerAt) {
+			if !now.Before(full) {
 				return nil, fmt.Errorf("%w: %d of %q%s", ErrFull, h.slots, h.key, h.view.pausedText())
 			}
 			next = timeutil.Earlier(next, full)
@@ -178,6 +179,9 @@ func (h *holder) start(ctx context.Context, slots []int, released bool) error {
 // changed takes note of a change, and withdraws the attempt for a slot that another holder has won.
 func (h *holder) changed(c change) {
 	h.view.apply(c)
+	if c.synced && h.hasJustReleased() { // else who acquires again and again would always be the quickest
+		h.answerAt = time.Now().Add(timeutil.Random(answerSpread))
+	}
 	if c.state == nil {
 		return
 	}
@@ -197,7 +201,7 @@ func (h *holder) changed(c change) {
 func (h *holder) decided(ctx context.Context, a *attempt) (*Slot, error) {
 	switch {
 	case a.session.Err == nil && !a.withdrawn:
-		return &Slot{Number: a.slot, session: a.session}, nil
+		return &Slot{a.slot, h.Semaphore, a.session}, nil
 	case a.session.Err == nil && !a.ended:
 		a.ended = true
 		go func() {

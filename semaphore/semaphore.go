@@ -32,6 +32,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -57,8 +58,9 @@ type Semaphore struct {
 	read      *kv.Bucket // the same bucket, with its connection where that is known
 	opts      []election.Option
 
-	mu    sync.Mutex
-	names map[int]bool // the numbers of the names in use
+	mu       sync.Mutex
+	names    map[int]bool // the numbers of the names in use
+	released time.Time    // when a slot was last released here
 }
 
 // New returns the semaphore of the given key in bucket, to be held under the given name. A second slot that the process holds, or waits
@@ -81,8 +83,9 @@ func New(name, key string, slots int, bucket jetstream.KeyValue, opts ...electio
 
 // Slot is a slot that is held.
 type Slot struct {
-	Number  int // from 0 to one less than there are
-	session *session.Session
+	Number    int // from 0 to one less than there are
+	semaphore *Semaphore
+	session   *session.Session
 }
 
 // Context returns a context that ends when the slot is lost or released; context.Cause returns the reason. It has the values of Acquire's
@@ -96,7 +99,23 @@ func (s *Slot) Term() election.Term { return s.session.Term }
 // Release releases the slot, and returns when others may acquire it. If the slot was lost or released before, the error wraps
 // [election.ErrNotLeader]. If the server cannot be reached, Release returns an error when the lease has ended, after a TTL at most, and the key
 // expires.
-func (s *Slot) Release() error { return s.session.Release() }
+func (s *Slot) Release() error {
+	defer s.semaphore.noteRelease()
+	return s.session.Release()
+}
+
+func (s *Semaphore) noteRelease() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.released = time.Now()
+}
+
+// hasJustReleased reports whether a slot was released here so short a time ago that those who wait for it may not have answered yet.
+func (s *Semaphore) hasJustReleased() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.released) < answerSpread
+}
 
 // Acquire waits for a slot. It takes milliseconds to acquire one that its last holder released within the last TTL, and a stand-down, 0.75
 // of the TTL by default, for one under whose key nothing is stored; see the Lock of package mutex. If ctx ends before, Acquire returns its
