@@ -1,7 +1,6 @@
 package notify
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -55,13 +54,11 @@ type Listener struct {
 	notifier *Notifier
 	news     chan struct{}
 
-	instanceField []byte // of the records that this candidate writes
-
 	mu      sync.Mutex
 	changed wakeup.Signal
 	last    occurred  // the latest notification from the source in use
 	came    bool      // one has come from it
-	renewal []byte    // the last renewal by the known holder that was parsed; nil if none was
+	renewal []byte    // the last renewal by the known holder that was parsed; nil if none was, or nobody is known to hold the key
 	readAt  time.Time // when to read the key; zero for no reason to
 	hint    *hint     // nil if there is none
 	wrong   int       // hints in a row that proved wrong
@@ -149,7 +146,7 @@ func (l *Listener) receive(c Change, w *written) {
 	defer l.mu.Unlock()
 	renewal := false
 	if c.Removal == kv.Kept {
-		if renewal = l.isRenewal(w.value); renewal {
+		if renewal = l.renewal != nil && repeats(w.value, l.renewal); renewal {
 			c.Record = l.known.Record
 			c.Record.Priorities = l.predecessor.Priorities
 		} else if c.Record = w.parse(); !c.Record.BucketCreated.IsZero() && c.Record.BucketCreated.Before(*l.notifier.created.Load()) {
@@ -160,21 +157,6 @@ func (l *Listener) receive(c Change, w *written) {
 		l.renewal = w.value
 	}
 }
-
-// isRenewal reports whether what was written is a renewal by the known holder: one more by this candidate, or one like the last. The
-// caller holds mu.
-func (l *Listener) isRenewal(value []byte) bool {
-	switch {
-	case !l.known.Held():
-		return false
-	case l.own():
-		return l.wrote(value)
-	}
-	return l.renewal != nil && repeats(value, l.renewal)
-}
-
-// wrote reports whether this candidate wrote a record.
-func (l *Listener) wrote(value []byte) bool { return bytes.Contains(value, l.instanceField) }
 
 // notify handles a notification, and reports whether it is of a renewal by the known holder. The caller holds mu.
 func (l *Listener) notify(c Change) (renewal bool) {
@@ -372,7 +354,10 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	l.known, l.renewal = kv.State{Read: now, Revision: revision, Written: now, Record: r}, nil
+	if !r.Renews(l.known.Record) {
+		l.renewal = nil
+	}
+	l.known = kv.State{Read: now, Revision: revision, Written: now, Record: r}
 	l.predecessor = r
 	l.highest = max(l.highest, revision)
 	if revision > l.removed.revision {

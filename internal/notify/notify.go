@@ -103,7 +103,7 @@ var notifiers struct {
 // Listen returns a listener for a key of the bucket, which info describes. It starts the bucket's notifier if this is the first
 // listener. The caller must call Close.
 func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
-	l := newListener(cfg)
+	l := &Listener{Config: cfg, news: make(chan struct{}, 1)}
 	notifiers.Lock()
 	defer notifiers.Unlock()
 	id := bucket.ID()
@@ -134,10 +134,6 @@ func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
 		wakeup.Send(n.watchAll)
 	}
 	return l
-}
-
-func newListener(cfg Config) *Listener {
-	return &Listener{Config: cfg, news: make(chan struct{}, 1), instanceField: []byte(`"instance":"` + cfg.Instance + `"`)}
 }
 
 // Close ends the listener, and its notifier with the last one.

@@ -25,8 +25,10 @@ func listener() (*Notifier, *Listener) {
 	created := time.Unix(0, 0)
 	n := &Notifier{bucket: kv.With(named{}, nil), remake: make(chan struct{}, 1), stalled: make(chan struct{}, 1)}
 	n.created.Store(&created)
-	l := newListener(Config{Key: "k", Name: "me", Instance: "me.1", TTL: 10 * time.Second, Spread: time.Second, Log: slog.New(slog.DiscardHandler)})
-	l.notifier = n
+	l := &Listener{
+		Config:   Config{Key: "k", Name: "me", Instance: "me.1", TTL: 10 * time.Second, Spread: time.Second, Log: slog.New(slog.DiscardHandler)},
+		notifier: n, news: make(chan struct{}, 1),
+	}
 	n.listeners = map[string][]*Listener{"k": {l}}
 	return n, l
 }
@@ -261,22 +263,28 @@ func TestOnlyARenewalByTheKnownHolderIsTakenForOneUnparsed(t *testing.T) {
 		"another instance":          {func(r *record.Record) { r.Instance = "a.2" }, false},
 		"an attempt of odd letters": {func(r *record.Record) { r.Attempt = `a.1.2","released":"` }, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			n, l := listener()
-			l.learn(kv.State{Read: time.Now(), Revision: 7, Record: holder})
-			next := func(revision uint64, r record.Record) { n.notify("k", Change{Revision: revision}, r.Encode()) }
-			next(8, holder)
-			last := holder
-			last.Attempt = "a.1.2"
-			c.change(&last)
-			g.Expect(repeats(last.Encode(), l.renewal)).To(Equal(c.renewal))
-			next(9, last)
-			g.Expect(l.hint != nil).To(Equal(!last.Renews(holder) || !last.Released.IsZero()))
-			g.Expect(l.predecessor.Priorities).To(Equal(last.Priorities))
-			next(10, last)
-			g.Expect(l.predecessor.Priorities).To(Equal(last.Priorities))
-		})
+		for _, own := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, own: %v", name, own), func(t *testing.T) {
+				g := NewWithT(t)
+				n, l := listener()
+				holder := holder
+				if l.learn(kv.State{Read: time.Now(), Revision: 7, Record: holder}); own {
+					holder.Name, holder.Instance = "me", "me.1"
+					l.Wrote(7, holder)
+				}
+				next := func(revision uint64, r record.Record) { n.notify("k", Change{Revision: revision}, r.Encode()) }
+				next(8, holder)
+				last := holder
+				last.Attempt = "a.1.2"
+				c.change(&last)
+				g.Expect(repeats(last.Encode(), l.renewal)).To(Equal(c.renewal))
+				next(9, last)
+				g.Expect(l.hint != nil).To(Equal(!last.Renews(holder) || !last.Released.IsZero()))
+				g.Expect(l.predecessor.Priorities).To(Equal(last.Priorities))
+				next(10, last)
+				g.Expect(l.predecessor.Priorities).To(Equal(last.Priorities))
+			})
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"bytes"
 	"cmp"
 	"maps"
 	"slices"
@@ -188,7 +189,7 @@ func (n *Notifier) receiveAttempts(on bool) {
 			sub, err := n.bucket.Conn().Subscribe(prefix+">", func(m *nats.Msg) {
 				w := written{value: m.Data}
 				for _, l := range n.of(strings.TrimPrefix(m.Subject, prefix)) {
-					if !l.wrote(m.Data) {
+					if !bytes.Contains(m.Data, []byte(l.Instance)) { // else it is its own
 						l.attempted(w.parse())
 					}
 				}
