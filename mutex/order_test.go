@@ -47,7 +47,7 @@ func (q *queue) join(ctx context.Context, name string) *faultproxy.Link {
 }
 
 func TestWaitersAcquireTheLockInTheOrderInWhichTheyCame(t *testing.T) {
-	for _, hold := range []time.Duration{0, 999 * time.Millisecond} {
+	for _, hold := range []time.Duration{0, 999 * time.Millisecond, 2 * ttl} {
 		for _, n := range []int{2, 8, 40} {
 			t.Run(fmt.Sprintf("%d waiters for %v", n, hold), func(t *testing.T) {
 				sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {

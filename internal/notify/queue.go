@@ -1,7 +1,6 @@
 package notify
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -24,7 +23,7 @@ func (l *Listener) Inherit(queue []string) {
 		if id == record.QueueID(l.Instance) {
 			continue
 		}
-		l.roster.seen[id] = seen{notified: true, first: time.Unix(0, int64(i))} // before all that were seen
+		l.roster.seen[id] = seen{notified: true, first: time.Unix(0, int64(i)), last: time.Now()} // first, so before all that were seen
 	}
 }
 
@@ -35,9 +34,12 @@ func (l *Listener) Queue() (ids []string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	waiting := maps.Clone(l.roster.seen)
-	maps.DeleteFunc(waiting, func(_ string, s seen) bool { return !s.notified })
-	ids = slices.SortedFunc(maps.Keys(waiting), func(id, other string) int { return waiting[id].first.Compare(waiting[other].first) })
+	for id, s := range l.roster.seen {
+		if s.notified {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(id, other string) int { return l.roster.seen[id].first.Compare(l.roster.seen[other].first) })
 	return ids[:min(len(ids), record.MaxQueue)]
 }
 
