@@ -172,7 +172,7 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 	if hinted {
 		r.campaigned()
 	}
-	if r.opts.order == notify.ByArrival { // before the win, so that whoever comes from then on is seen
+	if r.opts.order == notify.ByArrival { // before the win, so that the attempts of all who come from then on are seen
 		r.listener.RecordAttempts(true)
 	}
 	if t, err = r.contest(ctx, r.acquisitionOver(s), true); t == nil {

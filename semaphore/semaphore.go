@@ -19,7 +19,8 @@
 // # What it does not guarantee
 //
 // The semaphore is no queue: waiters are served by chance and not in order of arrival, each with about the same chance, because each slot
-// is a lock of its own. A lost slot does not stop what its holder has under way. The token of [Slot.Term] is for the receiver, which compares tokens of the same slot only.
+// is a lock of its own. A lost slot does not stop what its holder has under way. The token of [Slot.Term] is for the receiver, which
+// compares tokens of the same slot only.
 //
 // Where the keys cannot be watched, as without permission, each slot is read twice a second.
 //
@@ -97,8 +98,8 @@ func (s *Slot) Context() context.Context { return s.session.Context }
 func (s *Slot) Term() election.Term { return s.session.Term }
 
 // Release releases the slot, and returns when others may acquire it. If the slot was lost or released before, the error wraps
-// [election.ErrNotLeader]. If the server cannot be reached, Release returns an error when the lease has ended, after a TTL at most, and the key
-// expires.
+// [election.ErrNotLeader]. If the server cannot be reached, Release returns an error when the lease has ended, after a TTL at most, and
+// the key expires.
 func (s *Slot) Release() error {
 	defer s.semaphore.noteRelease()
 	return s.session.Release()
@@ -128,7 +129,8 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Slot, error) {
 }
 
 // TryAcquire acquires a slot that nobody holds, and returns [ErrFull] if there is none. It does not wait for another holder, but may take a
-// stand-down, and up to a second to learn whether a candidate that has won a slot comes to lead. The server must be reachable and the keys readable.
+// stand-down, and up to a second to learn whether a candidate that has won a slot comes to lead. The server must be reachable and the
+// keys readable.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Slot, error) {
 	h := s.newHolder()
 	defer h.leave()

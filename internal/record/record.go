@@ -62,12 +62,12 @@ type Record struct {
 	IntervalMs  int64 `json:"interval_ms,omitempty"`   // from one renewal of the writer to the next
 	StandDownMs int64 `json:"stand_down_ms,omitempty"` // what was left of the writer's stand-down; its successor waits for it
 
-	// Set by a release: when it was written, the names of the candidates that take over first, in this order, and for how long the
-	// first of them has the release to itself.
+	// Set by a release: when it was written, the names of the candidates that take over first, in this order, for how long the first
+	// of them has the release to itself, and in the release of a lock the ids of those that wait for it, who come next.
 	Released    time.Time `json:"released,omitzero"`
 	Successors  []string  `json:"successors,omitempty"`
 	HeadStartMs int64     `json:"head_start_ms,omitempty"`
-	Queue       []string  `json:"queue,omitempty"` // in the release of a lock: the ids of those that wait, who take over after the successors; see QueueID
+	Queue       []string  `json:"queue,omitempty"` // see QueueID
 }
 
 // Encode returns the bytes of the record.
