@@ -64,7 +64,6 @@ func (r *run) wait(ctx context.Context, due time.Time, lost int) (next time.Time
 	fallback := time.Now().Add(info.Timing.TTL*poll/2 + timeutil.Random(info.Timing.TTL*poll))
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	reload := time.Now().Add(info.Interval)
 	held := false
 	for ctx.Err() == nil {
 		changed := r.holds.wait()
@@ -73,18 +72,15 @@ func (r *run) wait(ctx context.Context, due time.Time, lost int) (next time.Time
 			due, held = timeutil.Later(due, r.afterHold()), false
 		}
 		rely := lost >= notify.OpeningCampaigns && r.now.Load().source() != notify.None
-		campaign := timeutil.Later(r.listener.NextCampaign(due, fallback, rely), r.notBefore)
+		campaign := r.listener.NextCampaign(due, fallback, rely)
 		now := time.Now()
 		at := campaign
 		switch {
 		case !free:
 			r.watchdog.expect("waiting until nothing holds it back", time.Time{})
-			held, at = true, reload
-			if !now.Before(reload) { // in case nobody reports that an operator has resumed the election, or that the connection was closed
-				if r.holds.has(holdPausedByOperator) || r.listener.Source() == notify.None {
-					_, _ = r.loadBucket(ctx)
-				}
-				reload = time.Now().Add(info.Interval)
+			held, at = true, r.reloadDue()
+			if !now.Before(at) {
+				r.reloadBucket(ctx)
 				continue
 			}
 		case !now.Before(campaign):
@@ -103,7 +99,7 @@ func (r *run) wait(ctx context.Context, due time.Time, lost int) (next time.Time
 			at = timeutil.Earlier(at, stalled)
 		}
 		if read := r.readDue(); !read.IsZero() {
-			if read = timeutil.Later(read, r.notBefore); !now.Before(read) {
+			if !now.Before(read) {
 				return due, true
 			}
 			at = timeutil.Earlier(at, read)
@@ -130,14 +126,6 @@ func (r *run) afterHold() time.Time {
 func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTerm, campaigned bool, err error) {
 	if !hinted {
 		r.campaigned()
-	}
-	if r.bucketUnknown {
-		if err := r.reloadBucket(ctx); err != nil {
-			if !kv.IsUnfit(err) {
-				err = nil
-			}
-			return nil, !hinted, err
-		}
 	}
 	s, vacancy, err := r.look(ctx)
 	if !r.holds.none() {
@@ -211,18 +199,27 @@ func (r *run) campaigned() {
 	r.metrics.campaigned(CandidateState)
 }
 
-// reloadBucket loads the bucket's info before a campaign whose win could not be kept without it. While the info cannot be loaded this
-// candidate does not campaign: it could not lead, and would keep the key from others.
-func (r *run) reloadBucket(ctx context.Context) error {
-	info := r.info()
-	ctx, cancel := context.WithTimeout(ctx, info.RequestTimeout())
-	defer cancel()
-	_, err := r.loadBucket(ctx)
-	if r.bucketUnknown = err != nil; err != nil {
-		r.log.Debug("Not campaigning: the bucket's info cannot be loaded", "error", err)
-		r.notBefore = time.Now().Add(info.Interval)
+// reloadBucket loads the bucket's info for a candidate that is held back: nobody may report that an operator has resumed the election, or
+// that the connection was closed.
+func (r *run) reloadBucket(ctx context.Context) {
+	r.reloaded = time.Now()
+	if !r.holds.has(holdPausedByOperator) && !r.holds.has(holdBucketUnknown) && r.listener.Source() != notify.None {
+		return
 	}
-	return err
+	ctx, cancel := context.WithTimeout(ctx, r.info().RequestTimeout())
+	defer cancel()
+	if _, err := r.loadBucket(ctx); kv.IsUnfit(err) {
+		r.holds.set(holdBucketUnknown, false) // its next win ends the run with that error
+	}
+}
+
+// reloadDue returns when reloadBucket is to be called.
+func (r *run) reloadDue() time.Time {
+	info := r.info()
+	if r.holds.has(holdBucketUnknown) {
+		return r.reloaded.Add(info.RequestTimeout())
+	}
+	return timeutil.Later(info.Read, r.reloaded).Add(info.Interval)
 }
 
 // look reads the key, and reports the leader. It returns whether a notification of a vacancy was the reason to read.
@@ -411,8 +408,8 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 		defer cancel()
 		fresh, err := r.loadBucket(call)
 		if err != nil {
-			r.bucketUnknown = true
-			r.notBefore = time.Now().Add(info.Timing.TTL) // so that others get the key, whatever becomes of the release
+			r.reloaded = time.Now()
+			r.holds.set(holdBucketUnknown, true) // others, who can lead, are to get the key
 			r.abandon(ctx, a, "the bucket's info cannot be loaded", err)
 			if kv.IsUnfit(err) {
 				return nil, err

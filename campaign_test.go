@@ -110,20 +110,25 @@ func TestStopDuringACampaignReleasesTheKey(t *testing.T) {
 	}
 }
 
+// loseBucketInfo has the bucket's info be lost once the candidate has started.
+func (c *candidate) loseBucketInfo(f *fleet) {
+	loads, needed := 0, 1 // one request to start, and with a connection one more to read
+	if strings.HasSuffix(f.Name(), "republish") {
+		needed = 2
+	}
+	c.link.LoseRequests(func(m faultproxy.Message) bool {
+		if !strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") {
+			return false
+		}
+		loads++
+		return loads > needed
+	})
+}
+
 func TestWinnerWithoutBucketInfoLeavesTheKeyToOthers(t *testing.T) {
 	forEachSource(t, func(f *fleet, candidate newCandidate) {
 		a := candidate("a")
-		loads, needed := 0, 1 // one request to start, and with a connection one more to read
-		if strings.HasSuffix(f.Name(), "republish") {
-			needed = 2
-		}
-		a.link.LoseRequests(func(m faultproxy.Message) bool {
-			if !strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") {
-				return false
-			}
-			loads++
-			return loads > needed
-		})
+		a.loseBucketInfo(f)
 		a.start()
 		after(time.Second)
 		b := candidate("b").start()
@@ -132,6 +137,24 @@ func TestWinnerWithoutBucketInfoLeavesTheKeyToOthers(t *testing.T) {
 		f.Expect(a.seen()).To(BeEmpty())
 		after(20 * ttl)
 		f.Expect(b.seen()).To(HaveLen(1))
+	})
+}
+
+func TestCandidateThatCouldNotLoadTheBucketIsReadyOnceItCan(t *testing.T) {
+	forEachSource(t, func(f *fleet, candidate newCandidate) {
+		a := candidate("a")
+		a.loseBucketInfo(f)
+		a.start()
+		after(time.Second)
+		b := candidate("b").start()
+		after(3 * ttl)
+		f.Expect(b.IsLeader()).To(BeTrue())
+		f.Expect(b.Transfer(context.Background(), "a")).To(MatchError(election.ErrNoCandidate))
+		a.link.Heal()
+		after(ttl)
+		f.Expect(b.Resign(context.Background())).To(Succeed())
+		after(time.Second)
+		f.Expect(a.IsLeader()).To(BeTrue())
 	})
 }
 

@@ -11,6 +11,7 @@ const (
 	holdPaused           = "paused"
 	holdPausedByOperator = "paused by an operator"
 	holdUnhealthy        = "unhealthy"
+	holdBucketUnknown    = "bucket unknown" // its info could not be loaded when the key was won: this candidate could not keep it
 )
 
 // holds keep a candidate from campaigning, each for a reason of its own.

@@ -42,11 +42,10 @@ type run struct {
 	loading     sync.Mutex      // orders answers about the bucket; never held across I/O
 	campaigning atomic.Bool     // it would answer a vacancy
 
-	reads         readPermission // belongs to the loop
-	bucketUnknown bool           // the bucket's info could not be read when the key was won last; belongs to the loop
-	givenUp       bool           // a write whose outcome is unknown was given up; nothing proves later that it is not applied; belongs to the loop
-	notBefore     time.Time      // no campaign and no read on account of a hint before this; belongs to the loop
-	preempted     time.Time      // when a leader was last asked to hand over, or the run began; belongs to the loop
+	reads     readPermission // belongs to the loop
+	givenUp   bool           // a write whose outcome is unknown was given up; nothing proves later that it is not applied; belongs to the loop
+	reloaded  time.Time      // when the bucket's info was last to be loaded again because this candidate is held back; belongs to the loop
+	preempted time.Time      // when a leader was last asked to hand over, or the run began; belongs to the loop
 }
 
 // bucketInfo is what a run knows of its bucket, and the durations that follow from it.
@@ -79,6 +78,7 @@ func (r *run) loadBucket(ctx context.Context) (*bucketInfo, error) {
 		return known, nil // the control service has loaded it later, and was answered before
 	}
 	loaded := &bucketInfo{info, timing}
+	r.holds.set(holdBucketUnknown, false)
 	r.setPaused(info.Paused[r.key])
 	r.update(func(s *snapshot) { s.info, s.lastError = loaded, "" })
 	return loaded, nil
