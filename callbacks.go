@@ -26,11 +26,14 @@ type dispatcher struct {
 	announced *activeTerm // the one that OnWon was called for and OnLost was not; nil if there is none
 	campaigns []State     // waiting to be announced
 	leader    *Leader     // known to lead, if that is to be announced; the zero Leader is nobody
-	reported  Leader      // announced last
+	reported  *Leader     // announced last
 	queue     []func()    // what is left to call of what is being announced
 
 	idle chan struct{} // closed once nothing is left to call; nil if that is so already
 }
+
+// nobody is the leader before anybody led.
+var nobody = &Leader{}
 
 // maxCampaigns is how many campaigns may wait to be announced; what comes while so many wait is dropped.
 const maxCampaigns = 16
@@ -130,7 +133,7 @@ func (d *dispatcher) next() func() {
 			d.queue = append(d.queue, d.onWon...)
 		case d.leader != nil:
 			l := *d.leader
-			d.reported, d.leader = l, nil
+			d.reported, d.leader = &l, nil
 			for _, f := range d.onLeader {
 				d.queue = append(d.queue, func() { f(l) })
 			}

@@ -53,7 +53,7 @@ type config struct {
 	name, key, instance, host string
 	pid                       int
 	bucket                    *kv.Bucket
-	opts                      options
+	opts                      *options
 	log                       *slog.Logger
 }
 
@@ -95,7 +95,7 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 	}
 	host, _ := os.Hostname() // a record without a host is still a record
 	e := &Election{renewNow: make(chan struct{}, 1), config: config{
-		name: name, key: key, instance: nuid.Next(), host: host, pid: os.Getpid(), bucket: o.Bucket(bucket), opts: o,
+		name: name, key: key, instance: nuid.Next(), host: host, pid: os.Getpid(), bucket: o.Bucket(bucket), opts: &o,
 		log: o.Log().With("election", key, "name", name),
 	}}
 	e.now.Store(&snapshot{})
@@ -160,7 +160,7 @@ func (e *Election) enter(parent context.Context, work func(context.Context, Term
 	ctx, cancel := context.WithCancel(parent)
 	e.current = &run{
 		Election: e, work: work, cancel: cancel, done: make(chan struct{}),
-		calls: &dispatcher{callbacks: e.opts.callbacks, log: e.log},
+		calls: &dispatcher{callbacks: e.opts.callbacks, log: e.log, reported: nobody},
 	}
 	return e.current, ctx, nil
 }

@@ -196,9 +196,9 @@ func TestScrapeAfterASuspensionShowsNoLeader(t *testing.T) {
 	defer held.end(ReasonStopped)
 	defer held.expiry.Stop()
 	registry := prometheus.NewPedanticRegistry()
-	e := &Election{config: config{name: "a", key: "scheduler"}}
+	e := &Election{config: config{name: "a", key: "scheduler", opts: &options{}}}
 	e.now.Store(&snapshot{})
-	WithRegisterer(registry)(&e.opts)
+	WithRegisterer(registry)(e.opts)
 	e.metrics = newMetrics(e)
 	g.Expect(e.metrics.register()).To(Succeed())
 	e.now.Store(&snapshot{running: true, term: held})

@@ -58,7 +58,7 @@ type Listener struct {
 	changed wakeup.Signal
 	last    occurred  // the latest notification from the source in use
 	came    bool      // one has come from it
-	renewal []byte    // the last renewal by the known holder that was parsed; nil if none was, or nobody is known to hold the key
+	renewal uint64    // the form of the renewals by the known holder; 0 if none was parsed, or nobody is known to hold the key
 	readAt  time.Time // when to read the key; zero for no reason to
 	hint    *hint     // nil if there is none
 	wrong   int       // hints in a row that proved wrong
@@ -146,7 +146,7 @@ func (l *Listener) receive(c Change, w *written) {
 	defer l.mu.Unlock()
 	renewal := false
 	if c.Removal == kv.Kept {
-		if renewal = l.renewal != nil && repeats(w.value, l.renewal); renewal {
+		if renewal = l.renewal != 0 && formOf(w.value) == l.renewal; renewal {
 			c.Record = l.known.Record
 			c.Record.Priorities = l.predecessor.Priorities
 		} else if c.Record = w.parse(); !c.Record.BucketCreated.IsZero() && c.Record.BucketCreated.Before(*l.notifier.created.Load()) {
@@ -154,7 +154,7 @@ func (l *Listener) receive(c Change, w *written) {
 		}
 	}
 	if l.notify(c) && !renewal {
-		l.renewal = w.value
+		l.renewal = formOf(w.value)
 	}
 }
 
@@ -355,7 +355,7 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 	defer l.mu.Unlock()
 	now := time.Now()
 	if !r.Renews(l.known.Record) {
-		l.renewal = nil
+		l.renewal = 0
 	}
 	l.known = kv.State{Read: now, Revision: revision, Written: now, Record: r}
 	l.predecessor = r
@@ -373,7 +373,7 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 func (l *Listener) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.known, l.renewal, l.hint, l.readAt = kv.State{}, nil, nil, time.Now()
+	l.known, l.renewal, l.hint, l.readAt = kv.State{}, 0, nil, time.Now()
 	l.wrong, l.next, l.failures, l.retry = 0, time.Time{}, 0, time.Time{}
 }
 

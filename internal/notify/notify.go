@@ -16,6 +16,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"hash/maphash"
 	"log/slog"
 	"maps"
 	"slices"
@@ -450,12 +451,23 @@ func (w *written) parse() record.Record {
 
 var attemptField = []byte(`"attempt":"`)
 
-// repeats reports whether two records differ by the id of the attempt alone.
-func repeats(value, before []byte) bool {
-	i := bytes.Index(before, attemptField) + len(attemptField)
-	if i < len(attemptField) || len(value) < i || !bytes.Equal(value[:i], before[:i]) {
-		return false
+// formSeed has hashes of this process differ from those that somebody else could reckon with.
+var formSeed = maphash.MakeSeed()
+
+// formOf returns a hash of a record without the id of its attempt: two renewals that follow each other differ by that alone. It is 0 for
+// a value that has no such id.
+func formOf(value []byte) uint64 {
+	i := bytes.Index(value, attemptField) + len(attemptField)
+	if i < len(attemptField) {
+		return 0
 	}
-	end, endBefore := bytes.IndexByte(value[i:], '"'), bytes.IndexByte(before[i:], '"')
-	return end >= 0 && endBefore >= 0 && bytes.Equal(value[i+end:], before[i+endBefore:])
+	end := bytes.IndexByte(value[i:], '"')
+	if end < 0 {
+		return 0
+	}
+	var h maphash.Hash
+	h.SetSeed(formSeed)
+	_, _ = h.Write(value[:i])
+	_, _ = h.Write(value[i+end:])
+	return max(1, h.Sum64())
 }
