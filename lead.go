@@ -22,6 +22,8 @@ const (
 	// plainReleaseTime is how long a release is stored for candidates that can read it, before the key is deleted for candidates that
 	// know only Create, in a bucket where these may campaign.
 	plainReleaseTime = 50 * time.Millisecond
+	// replicaLag is how far a replica that answers a read is behind, at most, as far as a leader reckons with it.
+	replicaLag = 100 * time.Millisecond
 	// targetHeadStart is for how long the target of a transfer has the release to itself.
 	targetHeadStart = 500 * time.Millisecond
 	// waiterHeadStart is the same for the first that waits for a lock: if it is late it must queue again.
@@ -258,6 +260,10 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 	}
 	r.reads.until = time.Time{} // a read may prove the loss, and refusals are rare: try it even where reading seems not to be permitted
 	s, found := r.readOwn(ctx, t)
+	if s.Removal == kv.Gone && last > 0 && r.givenUp { // a stale read shows nothing of a late write of our own
+		timeutil.Sleep(ctx, replicaLag)
+		s, found = r.readOwn(ctx, t)
+	}
 	switch {
 	case found == ours && !s.Record.Released.IsZero(): // a release of an earlier term of ours was applied late: anybody may take the key over it
 		t.end(ReasonOverwritten)
@@ -267,8 +273,7 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 		}
 	case found != unclear:
 		t.end(found.reason())
-	case named && (last == 0 || s.Removal == kv.Gone && len(t.pending) == 0 && (!r.givenUp || t.failures > 0)):
-		// The read does not contradict that our record is gone. The first one may be stale, and show nothing of a late write of our own.
+	case named && (last == 0 || s.Removal == kv.Gone && len(t.pending) == 0): // the read does not contradict that our record is gone
 		t.end(ReasonDeleted)
 	case named && last > t.revision && len(t.pending) == 0 && s.Read.IsZero() && !r.givenUp: // not read, but the sequence is that of no write of our own
 		why := ReasonOverwritten

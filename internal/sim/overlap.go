@@ -19,8 +19,9 @@ const (
 	excuseDeleted = "the key was deleted"     // likewise
 )
 
-// discovery is how long that renewal, the read after it and the winner's renewal may take.
-const discovery = 50 * time.Millisecond
+// discovery is how long that renewal, the reads after it and the winner's renewal may take: a read that shows nothing may be stale, and
+// is repeated by a leader that once gave up a write.
+const discovery = 50*time.Millisecond + staleLimit
 
 // judgeOverlap judges that first still leads when second comes to lead. P2: this is allowed only if first lost the key in a
 // way that second could not know of, or earlier than the stand-down of second allows for.
