@@ -16,10 +16,8 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-const (
-	crashTTL      = 5 * time.Second
-	crashInterval = crashTTL * 3 / 4
-)
+// crashTTL is the TTL of the trials that are compared with etcd's.
+const crashTTL = 5 * time.Second
 
 // BenchmarkCrash measures from the moment at which a leader's link is cut to the call of another's OnWon, in TTLs. Each
 // trial is an election of its own, with a leader on a link of its own and two followers; all go on at once, and each is
@@ -36,7 +34,7 @@ func BenchmarkCrash(b *testing.B) {
 	} {
 		b.Run(m.name, func(b *testing.B) {
 			for b.Loop() {
-				crashes(b, *trials, m.opts...).report(b, "TTLs")
+				crashes(b, *trials, crashTTL, crashTTL*3/4, m.opts...).report(b, "TTLs")
 			}
 		})
 	}
@@ -48,10 +46,10 @@ func BenchmarkCrash(b *testing.B) {
 }
 
 // crashes returns how long each took, in TTLs.
-func crashes(tb testing.TB, n int, opts ...election.Option) (ratios sample) {
+func crashes(tb testing.TB, n int, ttl, interval time.Duration, opts ...election.Option) (ratios sample) {
 	s := natstest.StartTCP(tb)
-	f := newFleet(tb, s, crashTTL, 1)
-	opts = append(opts, election.WithSplay(0))
+	f := newFleet(tb, s, ttl, 1)
+	opts = append(opts, election.WithSplay(0), election.WithCampaignInterval(interval))
 	links, leaders := make([]*faultproxy.Link, n), make([]*candidate, n)
 	for i := range n {
 		links[i] = s.Link(tb)
@@ -61,7 +59,7 @@ func crashes(tb testing.TB, n int, opts ...election.Option) (ratios sample) {
 		}
 		tb.Cleanup(nc.Close)
 		leaders[i] = f.join(nc, fmt.Sprintf("key-%d", i), opts...)
-		time.Sleep(crashInterval / time.Duration(n)) // so that not all renew at once
+		time.Sleep(interval / time.Duration(n)) // so that not all renew at once
 	}
 	for range n {
 		f.win()
@@ -71,12 +69,12 @@ func crashes(tb testing.TB, n int, opts ...election.Option) (ratios sample) {
 		f.join(over[0], leaders[i].key, opts...)
 		f.join(over[1], leaders[i].key, opts...)
 	}
-	time.Sleep(2*crashInterval + calm) // the opening campaigns
+	time.Sleep(2*interval + calm) // the opening campaigns
 
 	var mu sync.Mutex
 	cuts := map[string]time.Time{}
 	for i, l := range links {
-		time.AfterFunc(rand.N(crashInterval), func() {
+		time.AfterFunc(rand.N(interval), func() {
 			mu.Lock()
 			defer mu.Unlock()
 			l.Cut()
@@ -96,7 +94,7 @@ func crashes(tb testing.TB, n int, opts ...election.Option) (ratios sample) {
 		if !ok {
 			tb.Fatal("somebody won without a crash")
 		}
-		ratios.add(w.at.Sub(cut), crashTTL)
+		ratios.add(w.at.Sub(cut), ttl)
 	}
 	return ratios
 }
@@ -122,7 +120,7 @@ func etcdCrashes(tb testing.TB, n int) (ratios sample) {
 	for i := range n {
 		sessions[i] = campaign(i)
 		<-wins
-		time.Sleep(crashInterval / time.Duration(n))
+		time.Sleep(crashTTL * 3 / 4 / time.Duration(n))
 	}
 	for i := range n {
 		campaign(i)

@@ -13,6 +13,8 @@ var (
 	trials  = flag.Int("trials", 40, "crashes per benchmark, all at once")
 	warmUp  = flag.Duration("warmup", 5*time.Minute, "time before the requests of followers are counted")
 	measure = flag.Duration("measure", 2*time.Minute, "time for which the requests of followers are counted")
+	ttl     = flag.Duration("ttl", 5*time.Second, "TTL of the bucket, for BenchmarkTiming")
+	every   = flag.Duration("interval", 0, "campaign interval, for BenchmarkTiming; 0 is 0.75 of the TTL")
 	ttls    = flag.Int("ttls", 3, "time for which many elections are led, in TTLs")
 )
 

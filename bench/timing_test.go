@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// BenchmarkTiming measures what follows from a TTL and a campaign interval, which -ttl and -interval set: a row of the table in
+// docs/TUNING.md.
+func BenchmarkTiming(b *testing.B) {
+	interval := *every
+	if interval == 0 {
+		interval = *ttl * 3 / 4
+	}
+	b.Run("crash", func(b *testing.B) {
+		for b.Loop() {
+			crashes(b, *trials, *ttl, interval).in(*ttl).report(b, "s")
+		}
+	})
+	b.Run("outage", func(b *testing.B) {
+		for b.Loop() {
+			led := outage(b, *trials, *ttl, interval)
+			b.ReportMetric(quantile(led, 0), "min-s")
+			b.ReportMetric(quantile(led, 1), "max-s")
+		}
+	})
+	b.Run("server-crash", func(b *testing.B) {
+		for b.Loop() {
+			down, lost := serverCrash(b, *trials, *ttl, interval)
+			b.ReportMetric(down.Seconds(), "down-s")
+			b.ReportMetric(float64(lost), "lost")
+		}
+	})
+}
+
+// in returns a sample of ratios to d in seconds.
+func (s sample) in(d time.Duration) (seconds sample) {
+	for _, ratio := range s {
+		seconds = append(seconds, ratio*d.Seconds())
+	}
+	return seconds
+}
+
+// leaders has n elections of one candidate each, on connections of their own, that renew at different times, and returns when all lead.
+func leaders(f *fleet, n int, interval time.Duration) {
+	for i := range n {
+		f.join(f.connect(), fmt.Sprintf("key-%d", i), election.WithSplay(0), election.WithCampaignInterval(interval))
+		time.Sleep(interval / time.Duration(n))
+	}
+	for range n {
+		f.win()
+	}
+	time.Sleep(interval)
+}
+
+// outage stops the only server for good and returns for how many seconds each leader led on.
+func outage(tb testing.TB, n int, ttl, interval time.Duration) (led sample) {
+	s := natstest.StartTCP(tb)
+	f := newFleet(tb, s, ttl, 1)
+	leaders(f, n, interval)
+	s.Stop()
+	stopped := time.Now()
+	var mu sync.Mutex
+	var wait sync.WaitGroup
+	for _, c := range f.all {
+		wait.Go(func() {
+			for c.IsLeader() {
+				time.Sleep(time.Millisecond)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			led.add(time.Since(stopped), time.Second)
+		})
+	}
+	wait.Wait()
+	return led
+}
+
+// serverCrash crashes the server that leads the bucket's stream, one of three. It returns for how long the bucket took no writes, and
+// how many leaders lost leadership.
+func serverCrash(tb testing.TB, n int, ttl, interval time.Duration) (down time.Duration, lost int64) {
+	c := natstest.StartCluster(tb, 3)
+	f := newFleet(tb, c, ttl, 3)
+	name := c.StreamLeader(tb, bucketName)
+	var surviving []*natstest.Server
+	for _, s := range c.Servers() {
+		if s.Name() != name {
+			surviving = append(surviving, s)
+		}
+	}
+	bucket := f.bucket(surviving[0].Connect(tb, nats.ReconnectBufSize(-1)))
+	leaders(f, n, interval)
+
+	crashed := time.Now()
+	c.Crash(name)
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 250*time.Millisecond)
+		_, err := bucket.PutString(ctx, "probe", "")
+		cancel()
+		if err == nil {
+			break
+		}
+		if time.Since(crashed) > patience {
+			tb.Fatalf("no write for %v: %v", patience, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	down = time.Since(crashed)
+	time.Sleep(ttl) // until each leader has renewed or lost its lease
+	return down, f.losses.Load()
+}
+
+func TestALeaderLeadsOnForWhatIsLeftOfItsLease(t *testing.T) {
+	t.Parallel()
+	const ttl, interval = 2 * time.Second, time.Second
+	led := outage(t, 4, ttl, interval)
+	least, most := (ttl - interval - 50*time.Millisecond).Seconds(), (ttl - 50*time.Millisecond).Seconds()
+	if quantile(led, 0) < least-0.05 || quantile(led, 1) > most+0.05 {
+		t.Errorf("led on for %v s, not between %v and %v", led, least, most)
+	}
+}
