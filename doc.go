@@ -58,6 +58,6 @@
 // a power cut or because it is restored from a copy. Do not change the TTL of a bucket while somebody leads, and deny publish on
 // election.<bucket>.> to every client.
 //
-// docs/REFERENCE.md has the details: clocks, buckets, permissions, notifications, what may harm an election, the record, the control
-// subjects and the metrics.
+// docs/REFERENCE.md has the details: clocks, buckets, permissions, notifications, what may harm an election and the metrics.
+// docs/HOW-IT-WORKS.md has the protocol, the record and the subjects, and docs/TUNING.md helps to choose the durations.
 package election
