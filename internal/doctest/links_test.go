@@ -1,0 +1,108 @@
+package doctest
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/dashboards"
+)
+
+// announced lists the pages that other pages link to and that are not written yet.
+var announced = []string{"docs/PERMISSIONS.md", "docs/TOPOLOGIES.md", "docs/DEPLOYING.md"}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	g := NewWithT(t)
+	pages, err := Pages(root)
+	g.Expect(err).NotTo(HaveOccurred())
+	byPath := map[string]*Page{}
+	for i := range pages {
+		byPath[pages[i].Path] = &pages[i]
+	}
+	external := map[string]bool{}
+	for _, p := range pages {
+		for _, l := range p.Links {
+			if strings.Contains(l.Target, "://") || strings.HasPrefix(l.Target, "mailto:") {
+				external[l.Target] = true
+				continue
+			}
+			if problem := follow(l, byPath); problem != "" {
+				t.Errorf("%s:%d: the link %s: %s", l.Page, l.Line, l.Target, problem)
+			}
+		}
+	}
+	for target := range external {
+		t.Log("not followed:", target)
+	}
+}
+
+// follow says what is wrong with a link within the repository; "" if nothing is.
+func follow(l Link, pages map[string]*Page) string {
+	file, anchor, hasAnchor := strings.Cut(l.Target, "#")
+	target := l.Page
+	if file != "" {
+		target = path.Join(path.Dir(l.Page), file)
+	}
+	if pages[target] == nil && !exists(target) {
+		if slices.Contains(announced, target) {
+			return ""
+		}
+		return "there is no such file"
+	}
+	if !hasAnchor {
+		return ""
+	}
+	p := pages[target]
+	if p == nil {
+		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(target)))
+		if err != nil {
+			return "it has no headings"
+		}
+		other := Parse(target, string(text))
+		p = &other
+	}
+	if !p.HasAnchor(anchor) {
+		return "there is no such heading"
+	}
+	return ""
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(filepath.Join(root, filepath.FromSlash(file)))
+	return err == nil
+}
+
+func TestALinkThatLeadsNowhereIsFound(t *testing.T) {
+	g := NewWithT(t)
+	page := Parse("docs/X.md", "# Here\n")
+	pages := map[string]*Page{"docs/X.md": &page}
+	for target, want := range map[string]string{
+		"#here": "", "X.md#here": "", "Y.md#here": "no such file", "../doc.go": "", "../README.md": "", "../internal": "", "../internal/x": "no such file",
+		"#there": "no such heading", "../README.md#nowhere": "no such heading", "REFERENCE.md#clocks": "",
+	} {
+		g.Expect(follow(Link{"docs/X.md", 1, target}, pages)).To(ContainSubstring(want), target)
+		if want == "" {
+			g.Expect(follow(Link{"docs/X.md", 1, target}, pages)).To(BeEmpty(), target)
+		}
+	}
+}
+
+func TestEveryAlertHasAHeadingInTheRunbook(t *testing.T) {
+	g := NewWithT(t)
+	rules, err := dashboards.Rules()
+	g.Expect(err).NotTo(HaveOccurred())
+	text, err := os.ReadFile(filepath.Join(root, "docs", "OPERATIONS.md"))
+	g.Expect(err).NotTo(HaveOccurred())
+	runbook := Parse("docs/OPERATIONS.md", string(text))
+	alerts := regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1)
+	g.Expect(alerts).NotTo(BeEmpty())
+	for _, a := range alerts {
+		g.Expect(runbook.HasAnchor(strings.ToLower(a[1]))).To(BeTrue(), "docs/OPERATIONS.md: no heading %s", a[1])
+	}
+}
