@@ -118,6 +118,8 @@ func (r *run) readyCandidate(ctx context.Context, name string) (control.Candidat
 		return target != nil && target.Ready
 	})
 	switch {
+	case (target == nil || !target.Ready) && r.holds.has(holdPausedByOperator):
+		return control.Candidate{}, fmt.Errorf("%w takes over while the election is paused: %q is to wait until an operator has resumed it", ErrNoCandidate, name)
 	case target == nil && err != nil:
 		return control.Candidate{}, fmt.Errorf("%w %q answers: %w", ErrNoCandidate, name, err)
 	case target == nil:

@@ -14,14 +14,14 @@ import (
 )
 
 const checkHelp = `The command is a plugin for Nagios and similar monitoring. It checks the bucket, and that each election KEY has a leader. Without KEY
-it checks only the elections that have a leader, so name each election that must have one.
+it checks only the elections that have a leader or are paused, so name each election that must have one.
 
 Example: election-cli check scheduler --format nagios
 
 Exit codes:
 
     0  OK         there are no warnings and no critical findings
-    1  WARNING    leadership does not count yet, a renewal is overdue, or the configuration of the bucket can be improved
+    1  WARNING    leadership does not count yet, a renewal is overdue, an election is paused, or the configuration of the bucket can be improved
     2  CRITICAL   nobody leads, a lease has ended, two candidates claim to lead, or the bucket is unfit for elections
     3  UNKNOWN    the check failed, or wrong usage
 
@@ -34,7 +34,7 @@ host's clock), "elections" (as in 'ls --json') and "findings" (each with "key", 
 those of the Go package admin, and
 
     no-leader, lease-over, two-leaders    critical
-    leader-elect, renewal-overdue         warning
+    leader-elect, renewal-overdue, paused warning
     clock-differs                         info
 
 The check of the bucket tests the permissions of this connection. If the connection may only read, add --ignore write-refused. The

@@ -80,7 +80,7 @@ func (c *evictCommand) run(ctx context.Context) error {
 		return err
 	}
 	if c.json {
-		return terminal.WriteJSON(c.Stdout, look.ElectionInfo{Key: c.key, Bucket: v.Bucket.Bucket(), Leader: evicted})
+		return terminal.WriteJSON(c.Stdout, look.ElectionInfo{Key: c.key, Bucket: v.Bucket.Bucket(), Leader: evicted, Paused: v.IsPaused(c.key)})
 	}
 	_, err = fmt.Fprintf(c.Stdout, "Evicted %s from %s, term %s, revision %d\n", evicted.Name, c.key, terminal.NumberOrDash(evicted.Term), evicted.Revision)
 	return err

@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
@@ -84,7 +83,7 @@ func (h *handoverCommand) run(ctx context.Context) error {
 		return cli.InterruptedOr(ctx, h.notDone(err))
 	}
 	if h.to == "" {
-		if err := h.confirm(ctx, v.Admin, leader); err != nil {
+		if err := h.confirm(ctx, v, leader); err != nil {
 			return err
 		}
 	}
@@ -104,8 +103,8 @@ func (h *handoverCommand) run(ctx context.Context) error {
 }
 
 // confirm asks the user if no other candidate is ready, because nobody might lead after the resignation.
-func (h *handoverCommand) confirm(ctx context.Context, a *admin.Admin, leader election.Leader) error {
-	candidates, err := a.Candidates(ctx, h.key)
+func (h *handoverCommand) confirm(ctx context.Context, v *look.View, leader election.Leader) error {
+	candidates, err := v.Admin.Candidates(ctx, h.key)
 	if err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // a user without this permission may still resign the leader
 		return cli.InterruptedOr(ctx, err)
 	}
@@ -113,6 +112,9 @@ func (h *handoverCommand) confirm(ctx context.Context, a *admin.Admin, leader el
 		if c.Ready {
 			return nil
 		}
+	}
+	if v.IsPaused(h.key) {
+		return h.Confirm(ctx, h.force, fmt.Sprintf("%s is paused: if %s resigns, nobody leads until 'election-cli resume %[1]s'. Continue?", terminal.Printable(h.key), terminal.Printable(leader.Name)))
 	}
 	return h.Confirm(ctx, h.force, fmt.Sprintf("No other candidate is ready in %s: if %s resigns, there may be no leader for a while. Continue?", terminal.Printable(h.key), terminal.Printable(leader.Name)))
 }

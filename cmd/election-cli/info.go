@@ -88,12 +88,9 @@ func (c *infoCommand) describeElection(ctx context.Context, v *look.View) error 
 		return err
 	}
 	if c.json {
-		err = terminal.WriteJSON(c.Stdout, look.ElectionInfo{Key: c.key, Bucket: v.Bucket.Bucket(), Leader: leader})
+		err = terminal.WriteJSON(c.Stdout, look.ElectionInfo{Key: c.key, Bucket: v.Bucket.Bucket(), Leader: leader, Paused: v.IsPaused(c.key)})
 	} else if !vacant {
-		var paused []string
-		if paused, err = v.Paused(ctx); err == nil {
-			err = c.printElection(v, leader, paused)
-		}
+		err = c.printElection(v, leader)
 	} else {
 		err = nil
 	}
@@ -105,11 +102,15 @@ func (c *infoCommand) describeElection(ctx context.Context, v *look.View) error 
 
 // nobodyLeads returns the error for an election without a leader.
 func nobodyLeads(v *look.View, key string) *cli.ExitError {
-	return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("nobody leads %s in bucket %s on %s", key, v.Bucket.Bucket(), v.ServerURL())}
+	message := fmt.Sprintf("nobody leads %s in bucket %s on %s", key, v.Bucket.Bucket(), v.ServerURL())
+	if v.IsPaused(key) {
+		message += fmt.Sprintf(": it is paused, and no candidate campaigns until 'election-cli resume %s'", key)
+	}
+	return &cli.ExitError{Code: cli.ExitNegative, Message: message}
 }
 
 // printElection writes the description of an election for people.
-func (c *infoCommand) printElection(v *look.View, h *look.Holder, paused []string) error {
+func (c *infoCommand) printElection(v *look.View, h *look.Holder) error {
 	st := terminal.StyleFor(c.Stdout)
 	if _, err := fmt.Fprintf(c.Stdout, "%s\n\n", st.Paint(terminal.Bold, fmt.Sprintf("Election %s in bucket %s on %s", h.Key, v.Bucket.Bucket(), v.ServerURL()))); err != nil {
 		return err
@@ -141,7 +142,7 @@ func (c *infoCommand) printElection(v *look.View, h *look.Holder, paused []strin
 	}
 	list.Add("Instance", h.Instance)
 	list.Add("Revision", terminal.NumberOrDash(h.Revision))
-	if slices.Contains(paused, h.Key) {
+	if h.Paused {
 		list.Add("Paused", "candidates do not campaign until 'election-cli resume "+h.Key+"'")
 	}
 	label := "Metadata"

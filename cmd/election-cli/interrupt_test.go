@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
 )
@@ -22,8 +21,8 @@ func (f *fixture) interruptible() map[string]func(context.Context) error {
 	bucket := &bucketCommand{Env: env, ttl: clitest.LongTTL, replicas: 1, force: true}
 	return map[string]func(context.Context) error{
 		"candidates": (&candidatesCommand{Env: env, key: "jobs"}).run,
-		"pause":      (&pauseCommand{Env: env, key: "jobs", set: (*admin.Admin).Pause}).run,
-		"resume":     (&pauseCommand{Env: env, key: "jobs", set: (*admin.Admin).Resume}).run,
+		"pause":      (&pauseCommand{Env: env, key: "jobs", force: true}).pause,
+		"resume":     (&pauseCommand{Env: env, key: "jobs"}).resume,
 		"resign":     (&handoverCommand{Env: env, key: "jobs", force: true}).run,
 		"transfer":   (&handoverCommand{Env: env, key: "jobs", to: "web-2"}).run,
 		"bucket add": bucket.add,

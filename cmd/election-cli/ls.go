@@ -11,8 +11,8 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-const lsHelp = `The command lists each election that has a leader. It leaves out keys without a holder, and keys with other data, such as the plan of
-a group. The exit code is 0, even if there are no elections.
+const lsHelp = `The command lists each election that has a leader, and each that is paused. It leaves out other keys without a holder, and keys with
+other data, such as the plan of a group. The exit code is 0, even if there are no elections.
 
 Example: election-cli ls --json
 
@@ -45,6 +45,7 @@ func (c *lsCommand) run(ctx context.Context) error {
 	if err != nil {
 		return cli.InterruptedOr(ctx, err)
 	}
+	elections = append(elections, v.PausedVacancies(elections)...)
 	if c.json {
 		return terminal.WriteJSON(c.Stdout, elections)
 	}

@@ -2,23 +2,26 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/choria-io/fisk"
 
-	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/terminal"
 )
 
 const pauseHelp = `The leader keeps leading, but no candidate campaigns, not even a candidate that starts later. If the leader stops or fails, the
 election has no leader until 'election-cli resume KEY'. The pause does not expire. It is stored in the metadata of the stream
 behind the bucket, so the command needs permission to update that stream and, to notify candidates at once, permission to publish
-to election-control.BUCKET.refresh.KEY.
+to election-control.BUCKET.refresh.KEY. If nobody leads the election and no candidate answers, the command asks first: the key may
+be misspelt.
 
 Example: election-cli pause scheduler
 
-Exit codes: 0 if the election is paused; 2 for wrong usage and any other error.`
+Exit codes: 0 if the election is paused; 1 if you answered no; 2 for wrong usage and any other error.`
 
 const resumeHelp = `The command ends the pause of 'election-cli pause KEY'. If nobody leads, candidates campaign again within seconds.
 
@@ -29,37 +32,72 @@ Exit codes: 0 if the election is not paused; 2 for wrong usage and any other err
 // pauseCommand implements pause and resume.
 type pauseCommand struct {
 	*cli.Env
-	name  string
 	key   string
-	set   func(*admin.Admin, context.Context, string) error
-	state string // after the command
+	force bool
 }
 
 func registerPause(app *fisk.Application, env *cli.Env) {
-	for _, c := range []struct {
-		short, help string
-		command     *pauseCommand
-	}{
-		{"Stops all candidates of an election from campaigning", pauseHelp,
-			&pauseCommand{Env: env, name: "pause", set: (*admin.Admin).Pause, state: "paused: its leader keeps leading, and no candidate campaigns"}},
-		{"Lets candidates campaign again", resumeHelp,
-			&pauseCommand{Env: env, name: "resume", set: (*admin.Admin).Resume, state: "not paused"}},
-	} {
-		cmd := app.Command(c.command.name, c.short).HelpLong(c.help).Action(cli.Action(c.command.run))
-		cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.command.key)
+	c := &pauseCommand{Env: env}
+	pause := app.Command("pause", "Stops all candidates of an election from campaigning").HelpLong(pauseHelp).Action(cli.Action(c.pause))
+	pause.Flag("force", "Do not ask").Short('f').UnNegatableBoolVar(&c.force)
+	resume := app.Command("resume", "Lets candidates campaign again").HelpLong(resumeHelp).Action(cli.Action(c.resume))
+	for _, cmd := range []*fisk.CmdClause{pause, resume} {
+		cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	}
 }
 
-// run pauses or resumes the election.
-func (p *pauseCommand) run(ctx context.Context) error {
-	v, err := look.Open(ctx, p.Env, p.name)
+// pause pauses the election.
+func (p *pauseCommand) pause(ctx context.Context) error {
+	return p.change(ctx, "pause", func(v *look.View) error {
+		if err := p.confirm(ctx, v); err != nil {
+			return err
+		}
+		if err := v.Admin.Pause(ctx, p.key); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(p.Stdout, "%s is paused: its leader keeps leading, and no candidate campaigns\n", p.key)
+		return err
+	})
+}
+
+// resume ends a pause.
+func (p *pauseCommand) resume(ctx context.Context) error {
+	return p.change(ctx, "resume", func(v *look.View) error {
+		if err := v.Admin.Resume(ctx, p.key); err != nil {
+			return err
+		}
+		result := "was not paused"
+		if v.IsPaused(p.key) {
+			result = "is resumed: its candidates campaign again"
+		}
+		_, err := fmt.Fprintf(p.Stdout, "%s %s\n", p.key, result)
+		return err
+	})
+}
+
+// change opens the bucket and changes the election.
+func (p *pauseCommand) change(ctx context.Context, command string, do func(*look.View) error) error {
+	if err := cli.CheckKey(p.key, false); err != nil {
+		return err
+	}
+	v, err := look.Open(ctx, p.Env, command)
 	if err != nil {
 		return cli.InterruptedOr(ctx, err)
 	}
 	defer v.Conn.Close()
-	if err := p.set(v.Admin, ctx, p.key); err != nil {
-		return cli.InterruptedOr(ctx, cli.AsFlagError(err))
+	return cli.InterruptedOr(ctx, cli.AsFlagError(do(v)))
+}
+
+// confirm asks the user if nothing shows that the election exists. What cannot be found out, for want of permission, is no reason to ask.
+func (p *pauseCommand) confirm(ctx context.Context, v *look.View) error {
+	if v.IsPaused(p.key) {
+		return nil
 	}
-	_, err = fmt.Fprintf(p.Stdout, "%s is %s\n", p.key, p.state)
-	return err
+	if _, err := v.Leader(ctx, p.key); !errors.Is(err, election.ErrNoLeader) {
+		return nil
+	}
+	if candidates, err := v.Admin.Candidates(ctx, p.key); err != nil || len(candidates) > 0 {
+		return nil
+	}
+	return p.Confirm(ctx, p.force, fmt.Sprintf("Nobody leads %[1]s, and no candidate answers for it. Pause %[1]s all the same?", terminal.Printable(p.key)))
 }

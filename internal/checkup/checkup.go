@@ -121,7 +121,11 @@ func (o Options) evaluateElections(ctx context.Context, v *look.View) (*Result, 
 	if err := o.evaluateLeaders(ctx, v, r); err != nil {
 		return nil, err
 	}
-	r.Findings = append(r.Findings, checkClock(v.Clock)...)
+	keys := o.Keys
+	if len(keys) == 0 {
+		keys = v.Paused()
+	}
+	r.Findings = append(append(r.Findings, r.checkPaused(keys, v)...), checkClock(v.Clock)...)
 	return r, nil
 }
 
@@ -144,7 +148,7 @@ func (o Options) evaluateLeaders(ctx context.Context, v *look.View, r *Result) e
 			return err
 		}
 		for i := range r.Elections {
-			r.Findings = append(r.Findings, checkLeader(r.Elections[i].Key, &r.Elections[i], v.TTL(), r.overdue)...)
+			r.Findings = append(r.Findings, checkLeader(r.Elections[i].Key, &r.Elections[i], r.Elections[i].Paused, v.TTL(), r.overdue)...)
 		}
 		return nil
 	}
@@ -156,7 +160,7 @@ func (o Options) evaluateLeaders(ctx context.Context, v *look.View, r *Result) e
 		if leader != nil {
 			r.Elections = append(r.Elections, *leader)
 		}
-		r.Findings = append(r.Findings, checkLeader(key, leader, v.TTL(), r.overdue)...)
+		r.Findings = append(r.Findings, checkLeader(key, leader, v.IsPaused(key), v.TTL(), r.overdue)...)
 	}
 	return nil
 }

@@ -20,15 +20,33 @@ const (
 	codeTwoLeaders  = "two-leaders"
 	codeLeaderElect = "leader-elect"
 	codeOverdue     = "renewal-overdue"
+	codePaused      = "paused"
 	codeClock       = "clock-differs"
 )
 
+// checkPaused returns a finding for each paused election among the keys, but for those that are known to have no leader.
+func (r *Result) checkPaused(keys []string, v *look.View) (found []ElectionFinding) {
+	for _, key := range keys {
+		vacant := func(f ElectionFinding) bool { return f.Key == key && f.Code == codeNoLeader }
+		if v.IsPaused(key) && !slices.ContainsFunc(r.Findings, vacant) {
+			found = append(found, ElectionFinding{key, admin.Finding{
+				Code: codePaused, Severity: admin.SeverityWarning, Message: fmt.Sprintf("%s is paused: no candidate campaigns", key),
+				Fix: fmt.Sprintf("'election-cli resume %s' ends the pause", key),
+			}})
+		}
+	}
+	return found
+}
+
 // checkLeader returns the findings about the holder of a key, which is nil if the key has none.
-func checkLeader(key string, h *look.Holder, ttl, overdue time.Duration) []ElectionFinding {
+func checkLeader(key string, h *look.Holder, paused bool, ttl, overdue time.Duration) []ElectionFinding {
 	finding := func(severity admin.Severity, code, message, fix string) ElectionFinding {
 		return ElectionFinding{key, admin.Finding{Code: code, Severity: severity, Message: message, Fix: fix}}
 	}
 	switch {
+	case h == nil && paused:
+		return []ElectionFinding{finding(admin.SeverityCritical, codeNoLeader, fmt.Sprintf("nobody leads %s, which is paused", key),
+			fmt.Sprintf("'election-cli resume %s' ends the pause", key))}
 	case h == nil:
 		return []ElectionFinding{finding(admin.SeverityCritical, codeNoLeader, fmt.Sprintf("nobody leads %s", key),
 			fmt.Sprintf("check that the candidates run and reach the bucket: 'election-cli watch %s' shows each election", key))}

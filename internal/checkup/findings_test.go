@@ -47,9 +47,9 @@ func TestFindingsAboutALeaderDependOnTheAgeOfItsRecord(t *testing.T) {
 		{18 * time.Second, look.StatePlain, []string{"renewal-overdue k"}},
 	} {
 		h := &look.Holder{Leader: election.Leader{Key: "k", Name: "a"}, State: c.state, RenewalAge: c.age, TimeLeft: ttl - c.age}
-		g.Expect(codesOf(checkLeader("k", h, ttl, overdue))).To(Equal(c.want), "%v", c)
+		g.Expect(codesOf(checkLeader("k", h, false, ttl, overdue))).To(Equal(c.want), "%v", c)
 	}
-	g.Expect(codesOf(checkLeader("k", nil, ttl, overdue))).To(Equal([]string{"no-leader k"}))
+	g.Expect(codesOf(checkLeader("k", nil, false, ttl, overdue))).To(Equal([]string{"no-leader k"}))
 }
 
 func TestTwoClaimsOfLeadershipAreCriticalUnlessOneCandidateAnsweredTwice(t *testing.T) {

@@ -102,7 +102,7 @@ func (v *View) BucketInfo(ctx context.Context) (b *BucketInfo, err error) {
 	if b.Elections, err = v.Leaders(ctx); err != nil {
 		return nil, err
 	}
-	b.Paused, err = v.Paused(ctx)
+	b.Paused = v.Paused()
 	return b, err
 }
 
@@ -220,7 +220,15 @@ func ElectionTable(v *View, elections []Holder) *terminal.Table {
 	}
 	now := v.Clock.Now()
 	for _, h := range elections {
-		t.Add(h.Key, h.Name, h.State, cmp.Or(h.HeldSince(now), "-"), terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), h.timeLeftText(), cmp.Or(h.Host, "-"))
+		if h.State == StateVacant {
+			t.Add(h.Key, "-", "paused", "-", "-", "-", "-", "-")
+			continue
+		}
+		state := h.State
+		if h.Paused {
+			state += ", paused"
+		}
+		t.Add(h.Key, h.Name, state, cmp.Or(h.HeldSince(now), "-"), terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), h.timeLeftText(), cmp.Or(h.Host, "-"))
 	}
 	return t
 }

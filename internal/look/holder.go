@@ -11,11 +11,12 @@ import (
 )
 
 // States of the holder of a key. StatePlain is that of a bare name, which candidates of Choria write: a bare name does not
-// say whether leadership counts.
+// say whether leadership counts. StateVacant is that of a paused election without a holder.
 const (
 	StateLeader      = "leader"
 	StateLeaderElect = "leader-elect"
 	StatePlain       = "plain"
+	StateVacant      = "vacant"
 )
 
 // Holder is the holder of a key, with printable text. The help documents its JSON field names and those of election.Leader,
@@ -24,6 +25,7 @@ type Holder struct {
 	election.Leader
 	State      string  `json:"state"`
 	Token      string  `json:"token,omitempty"`
+	Paused     bool    `json:"paused,omitempty"` // by an operator
 	ExpiresInS float64 `json:"expires_in_s"`
 
 	RenewalAge time.Duration `json:"-"` // since the last renewal, by the server's clock
@@ -34,19 +36,22 @@ type Holder struct {
 const HolderHelp = `"key" (the election), "name", "instance", "host", "pid", "priority", "term", "bucket_created", "revision",
 "started" (when the candidate started), "since" (when it won), "renewed", "expires" (RFC 3339), "metadata", "state" (leader;
 leader-elect: leadership does not count yet; plain: a bare name, which candidates of Choria write and which does not say whether
-leadership counts), "token" (the fencing token) and "expires_in_s" (by the server's clock). Unknown values are left out`
+leadership counts; vacant: a paused election without a holder), "paused" (true if an operator has paused the election), "token" (the fencing
+token) and "expires_in_s" (by the server's clock). Unknown values are left out`
 
 // ElectionInfo is the holder of one key. The help documents its JSON field names, so they must not change.
 type ElectionInfo struct {
 	Key    string  `json:"key"`
 	Bucket string  `json:"bucket"`
 	Leader *Holder `json:"leader"` // null if the key has no holder
+	Paused bool    `json:"paused"` // by an operator
 }
 
 // NewHolder returns the Holder for a leader, with ages by the server's clock.
 func (v *View) NewHolder(l election.Leader) Holder {
 	now := v.Clock.Now()
 	h := Holder{Leader: PrintableLeader(l), State: stateOf(l), RenewalAge: max(now.Sub(l.Renewed), 0), TimeLeft: l.Expires.Sub(now)}
+	h.Paused = v.IsPaused(l.Key)
 	h.ExpiresInS = terminal.ToSeconds(h.TimeLeft)
 	if l.Term != 0 {
 		h.Token = election.Term{BucketCreated: v.stream.Created, Number: l.Term}.Token()

@@ -19,6 +19,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/observe"
 )
@@ -31,6 +32,7 @@ type View struct {
 	Admin    *admin.Admin
 	Clock    ServerClock
 	stream   jetstream.StreamInfo
+	paused   map[string]bool // the keys of the elections that an operator has paused
 }
 
 // Open connects and returns a View of the bucket that the flags name. An unreachable server and a missing bucket are errors
@@ -76,7 +78,7 @@ func (v *View) Refresh(ctx context.Context) error {
 	if !ok || s.StreamInfo() == nil {
 		return fmt.Errorf("bucket %q on %s does not describe the stream behind it", v.Bucket.Bucket(), v.ServerURL())
 	}
-	v.stream = *s.StreamInfo()
+	v.stream, v.paused = *s.StreamInfo(), kv.InfoOf(status).Paused
 	v.Clock = NewServerClock(v.stream.TimeStamp, sent, received)
 	return nil
 }
@@ -96,19 +98,26 @@ func (v *View) Leader(ctx context.Context, key string) (*Holder, error) {
 	return &h, nil
 }
 
-// Paused returns the keys of the elections that an operator has paused.
-func (v *View) Paused(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, v.Timeout)
-	defer cancel()
-	keys, err := v.Admin.Paused(ctx)
-	if err != nil {
-		return nil, err
+// Paused returns the keys of the elections that an operator had paused at the last Refresh, sorted.
+func (v *View) Paused() []string {
+	printable := []string{} // not nil, which JSON would encode as null
+	for _, key := range slices.Sorted(maps.Keys(v.paused)) {
+		printable = append(printable, terminal.Printable(key))
 	}
-	printable := make([]string, len(keys)) // not nil, which JSON would encode as null
-	for i, key := range keys {
-		printable[i] = terminal.Printable(key)
+	return printable
+}
+
+// IsPaused reports whether an operator had paused the election at the last Refresh.
+func (v *View) IsPaused(key string) bool { return v.paused[key] }
+
+// PausedVacancies returns an entry for each paused election that is not among the given ones: nobody leads it.
+func (v *View) PausedVacancies(led []Holder) (vacant []Holder) {
+	for _, key := range v.Paused() {
+		if !slices.ContainsFunc(led, func(h Holder) bool { return h.Key == key }) {
+			vacant = append(vacant, Holder{Leader: election.Leader{Key: key}, State: StateVacant, Paused: true})
+		}
 	}
-	return printable, nil
+	return vacant
 }
 
 // consumerTimeout is the time after which Leaders stops waiting for a consumer, and reads the keys one by one.
