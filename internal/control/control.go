@@ -75,10 +75,12 @@ func subject(bucket, verb, key string) string {
 	return "election-control." + bucket + "." + verb + "." + key
 }
 
-// parseSubject returns the verb and the key of a control subject.
-func parseSubject(subject string) (verb, key string) {
-	tokens := strings.SplitN(subject, ".", 4)
-	return tokens[2], tokens[3]
+// parseSubject returns the verb and the key of a control subject of the bucket. It is not ok for any other subject: what a consumer delivers
+// to a control subject has the subject that it is stored under.
+func parseSubject(bucket, of string) (verb, key string, ok bool) {
+	rest, ours := strings.CutPrefix(of, "election-control."+bucket+".")
+	verb, key, ok = strings.Cut(rest, ".")
+	return verb, key, ours && ok
 }
 
 // remoteError is an error that another process answered.

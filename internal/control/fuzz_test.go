@@ -70,7 +70,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		var r request
-		v, key := parseSubject(m.Subject)
+		v, key, _ := parseSubject("B", m.Subject)
 		if len(data) > 0 && json.Unmarshal(data, &r) != nil || v != verbResign || key != "k" || r.Instance != "" && r.Instance != "i" || !r.Bucket.IsZero() && !r.Bucket.Equal(l.BucketCreated()) {
 			t.Errorf("resigned for %q: %s", verb, data)
 		}

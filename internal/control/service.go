@@ -227,7 +227,10 @@ func (s *service) serve(ctx context.Context) {
 
 // handle handles one request of this protocol.
 func (s *service) handle(ctx context.Context, m *nats.Msg) {
-	verb, key := parseSubject(m.Subject)
+	verb, key, ok := parseSubject(s.bucket.Bucket(), m.Subject)
+	if !ok {
+		return
+	}
 	var r request
 	invalid := len(m.Data) > 0 && json.Unmarshal(m.Data, &r) != nil
 	s.restrict(m, r.InboxPrefix)

@@ -260,3 +260,25 @@ func TestProcessAnswersAsOneMicroService(t *testing.T) {
 		f.Expect(err).To(MatchError(nats.ErrNoResponders), "the service ends with its last candidate")
 	}, fleettest.Republished)
 }
+
+func TestRecordThatAConsumerDeliversAsARequestIsIgnored(t *testing.T) {
+	for _, to := range []string{subject("resign", key), subject("candidates", key), "$SRV.PING"} {
+		t.Run(to, func(t *testing.T) {
+			withFollower(t, func(f *fleettest.Fleet, leader, _ *fleettest.Candidate) {
+				nc := f.Server.Connect(f.T)
+				delivered, err := nc.SubscribeSync(to) // the server delivers while somebody subscribes to this very subject
+				f.Expect(err).NotTo(HaveOccurred())
+				config := fmt.Sprintf(`{"stream_name":"KV_ELECTIONS","config":{"name":"c","deliver_subject":%q,"deliver_policy":"last","ack_policy":"none"}}`, to)
+				_, err = nc.Request("$JS.API.CONSUMER.CREATE.KV_ELECTIONS.c", []byte(config), time.Second)
+				f.Expect(err).NotTo(HaveOccurred())
+				m, err := delivered.NextMsg(time.Second)
+				f.Expect(err).NotTo(HaveOccurred())
+				f.Expect(m.Subject).To(Equal("$KV.ELECTIONS." + key))
+				f.Expect(string(m.Data)).To(ContainSubstring(leader.Status().Instance), "as a request to resign it would name the leader")
+				after(2 * interval)
+				f.Expect(leader.IsLeader()).To(BeTrue())
+				f.Expect(leader.Transfer(context.Background(), "b")).To(Succeed(), "and requests are still answered")
+			})
+		})
+	}
+}
