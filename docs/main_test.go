@@ -1,0 +1,12 @@
+// Package docs_test runs what the documents say.
+package docs_test
+
+import (
+	"testing"
+
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+func TestMain(m *testing.M) {
+	natstest.VerifyTestMain(m)
+}

@@ -1,0 +1,110 @@
+package docs_test
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+func TestEachRoleCanGiveItsCommands(t *testing.T) {
+	natstest.SkipIfShort(t)
+	g, dir := NewWithT(t), t.TempDir()
+	command := filepath.Join(dir, "election-cli")
+	out, err := exec.Command("go", "build", "-o", command, "../cmd/election-cli").CombinedOutput()
+	g.Expect(err).NotTo(HaveOccurred(), string(out))
+
+	opts := &server.Options{ServerName: "page", Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}
+	g.Expect(opts.ProcessConfigString(configOf(blocks(t)))).To(Succeed())
+	s, err := server.NewServer(opts)
+	g.Expect(err).NotTo(HaveOccurred())
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	g.Expect(s.ReadyForConnections(20 * time.Second)).To(BeTrue())
+
+	as := func(user string, args ...string) (output string, exit int) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		c := exec.CommandContext(ctx, command, append(args, "-s", s.ClientURL(), "--user", user, "--password", password, "--bucket", bucketName)...)
+		c.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir)
+		b, _ := c.CombinedOutput()
+		return string(b), c.ProcessState.ExitCode()
+	}
+	succeeds := func(user string, args ...string) string {
+		t.Helper()
+		output, exit := as(user, args...)
+		g.Expect(exit).To(BeZero(), "%s: %s: %s", user, strings.Join(args, " "), output)
+		return output
+	}
+	refused := func(user string, args ...string) {
+		t.Helper()
+		output, exit := as(user, args...)
+		g.Expect(exit).NotTo(BeZero(), "%s: %s: %s", user, strings.Join(args, " "), output)
+	}
+
+	succeeds("setup", "bucket", "add", "--ttl", "3s")
+	candidates := map[string]*election.Election{}
+	start := func(name string) {
+		u, err := url.Parse(s.ClientURL())
+		g.Expect(err).NotTo(HaveOccurred())
+		nc, err := nats.Connect(u.String(), nats.UserInfo("web", password), nats.ReconnectBufSize(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		g.Expect(err).NotTo(HaveOccurred())
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		g.Expect(err).NotTo(HaveOccurred())
+		bucket, err := election.OpenBucket(t.Context(), js, bucketName)
+		g.Expect(err).NotTo(HaveOccurred())
+		e, err := election.NewElection(name, key, bucket, election.WithSplay(0))
+		g.Expect(err).NotTo(HaveOccurred())
+		go func() { _ = e.Start(context.Background()) }()
+		t.Cleanup(func() { _ = e.Shutdown(context.Background()) })
+		candidates[name] = e
+	}
+	start("web-1")
+	g.Eventually(candidates["web-1"].IsLeader, 20*time.Second).Should(BeTrue())
+	start("web-2")
+
+	g.Expect(succeeds("ops", "candidates", key)).To(And(ContainSubstring("web-1"), ContainSubstring("web-2")))
+	g.Eventually(func() int { _, exit := as("ops", "transfer", key, "--to", "web-2"); return exit }, 20*time.Second).Should(BeZero())
+	g.Expect(candidates["web-2"].IsLeader()).To(BeTrue())
+	succeeds("ops", "resign", key)
+	g.Eventually(candidates["web-1"].IsLeader, 20*time.Second).Should(BeTrue())
+	succeeds("ops", "pause", key)
+	succeeds("ops", "resume", key)
+	g.Expect(succeeds("ops", "info", key)).To(ContainSubstring("web-1"))
+	g.Expect(succeeds("dashboard", "info", key)).To(ContainSubstring("web-1"))
+	g.Expect(succeeds("dashboard", "wait", key)).To(ContainSubstring("web-1"))
+	g.Expect(succeeds("nagios", "ls")).To(ContainSubstring("web-1"))
+	succeeds("nagios", "check", key, "--format", "nagios", "--ignore", "write-refused")
+	for _, user := range []string{"web", "dashboard", "nagios"} {
+		refused(user, "resign", key)
+		refused(user, "transfer", key, "--to", "web-2")
+		refused(user, "pause", key)
+	}
+	for _, user := range []string{"dashboard", "nagios", "setup"} {
+		refused(user, "evict", key, "--force")
+	}
+	for _, user := range []string{"web", "dashboard", "ops", "nagios"} {
+		refused(user, "bucket", "rm", "--force")
+	}
+	g.Expect(candidates["web-1"].IsLeader()).To(BeTrue())
+	succeeds("ops", "evict", key, "--force")
+	g.Eventually(candidates["web-1"].IsLeader, 10*time.Second, time.Millisecond).Should(BeFalse())
+	for _, e := range candidates {
+		g.Expect(e.Shutdown(t.Context())).To(Succeed())
+	}
+	succeeds("setup", "bucket", "rm", "--force")
+}

@@ -1,0 +1,78 @@
+package docs_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// onLeaf returns a block for a leaf node of a hub whose JetStream is in the domain "hub".
+func onLeaf(block string) string {
+	return strings.NewReplacer(`"$JS.API.`, `"$JS.hub.API.`, `"$KV.`, `"$JS.hub.API.$KV.`).Replace(block)
+}
+
+func TestBlocksWorkOnALeafNodeWithTheDomainOfTheHub(t *testing.T) {
+	natstest.SkipIfShort(t)
+	page := blocks(t)
+	for role := range users {
+		page[role] = onLeaf(page[role])
+	}
+	for role, purposes := range map[string][]string{
+		"CANDIDATE": {"open the bucket", "campaign", "take over at once", "transfer", "be notified", "name successors", "answer operators", "be found by nats micro"},
+		"OPERATOR":  {"list candidates", "resign", "transfer", "pause", "evict", "check"},
+		"OBSERVER":  {"see the leader", "observe", "watch for long"},
+		"MONITOR":   {"check", "list within a second", "find two leaders"},
+	} {
+		for _, purpose := range purposes {
+			t.Run(role+"/"+purpose, func(t *testing.T) {
+				t.Parallel()
+				NewWithT(t).Expect(runOnLeaf(t, configOf(page), checks[role][purpose])).To(BeEmpty())
+			})
+		}
+	}
+}
+
+// runOnLeaf runs a check whose users are those of a leaf node; root is on the hub.
+func runOnLeaf(t *testing.T, config string, check func(b *bench)) string {
+	t.Helper()
+	g := NewWithT(t)
+	serve := func(name string, opts *server.Options) *server.Server {
+		opts.ServerName, opts.Host, opts.Port, opts.NoLog, opts.NoSigs = name, "127.0.0.1", server.RANDOM_PORT, true, true
+		opts.StoreDir = t.TempDir()
+		s, err := server.NewServer(opts)
+		g.Expect(err).NotTo(HaveOccurred())
+		s.Start()
+		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+		g.Expect(s.ReadyForConnections(10 * time.Second)).To(BeTrue())
+		return s
+	}
+	port := natstest.FreePort(t)
+	hub := serve("hub", &server.Options{JetStream: true, JetStreamDomain: "hub", LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: port}})
+	opts := &server.Options{}
+	g.Expect(opts.ProcessConfigString(config)).To(Succeed())
+	remote := &server.RemoteLeafOpts{URLs: []*url.URL{{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)}}}
+	opts.LeafNode = server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{remote}}
+	leaf := serve("leaf", opts)
+	g.Eventually(leaf.NumLeafNodes, 10*time.Second).Should(Equal(1))
+	return try(t, check, func(user string, more ...nats.Option) *nats.Conn {
+		to := leaf.ClientURL()
+		if user == root {
+			to = hub.ClientURL()
+		}
+		nc, err := nats.Connect(to, append(more, nats.UserInfo(user, password), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
+		g.Expect(err).NotTo(HaveOccurred())
+		t.Cleanup(nc.Close)
+		return nc
+	}, func(nc *nats.Conn, opts ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
+		return jetstream.NewWithDomain(nc, "hub", opts...)
+	})
+}
