@@ -58,6 +58,7 @@
 // a power cut or because it is restored from a copy. Do not change the TTL of a bucket while somebody leads, and deny publish on
 // election.<bucket>.> to every client.
 //
-// docs/REFERENCE.md has the details: clocks, buckets, permissions, notifications, what may harm an election and the metrics.
-// docs/HOW-IT-WORKS.md has the protocol, the record and the subjects, and docs/TUNING.md helps to choose the durations.
+// docs/REFERENCE.md has the details: clocks, buckets, notifications, what may harm an election and the metrics. docs/HOW-IT-WORKS.md has
+// the protocol, the record and the subjects, docs/TUNING.md helps to choose the durations, docs/PERMISSIONS.md has the permissions by
+// role, and docs/TOPOLOGIES.md leaf nodes, gateways, WebSocket and long distances.
 package election
