@@ -23,10 +23,7 @@ import (
 	"github.com/natscampaign/election/internal/validate"
 )
 
-const (
-	defaultBucket = "LEADER_ELECTION"
-	defaultTTL    = 30 * time.Second
-)
+const defaultBucket = "LEADER_ELECTION"
 
 // Config describes a candidate and its connection: the configuration of a program that has no connection yet. [FromEnv] reads one from
 // the environment. The zero value is a candidate with the name of its host, on a server at nats://127.0.0.1:4222.
@@ -50,7 +47,7 @@ type Config struct {
 	// TTL, Replicas and ChoriaCompatible are properties of a bucket that Connect makes.
 
 	Bucket           string        // empty is LEADER_ELECTION
-	TTL              time.Duration // 0 is 30 s
+	TTL              time.Duration // 0 is 15 s
 	Replicas         int           // 1, 3 or 5; 0 is 1
 	ChoriaCompatible bool          // candidates of Choria campaign too: the bucket announces no expiries
 	MustExist        bool          // a missing bucket is an error, and Connect does not make it
@@ -157,7 +154,7 @@ func (c Config) filled() Config {
 	if c.Name == "" {
 		c.Name, _ = os.Hostname() // validate refuses an empty name
 	}
-	c.Bucket, c.TTL = cmp.Or(c.Bucket, defaultBucket), cmp.Or(c.TTL, defaultTTL)
+	c.Bucket, c.TTL = cmp.Or(c.Bucket, defaultBucket), cmp.Or(c.TTL, settings.DefaultTTL)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package connect_test
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"strings"
@@ -63,6 +64,18 @@ func TestMissingBucketIsCreatedOnceByManyConnectsAtTheSameTime(t *testing.T) {
 		f.Expect(s.CachedInfo().Config.MaxAge).To(Equal(fleettest.TTL))
 		f.Expect(s.CachedInfo().Config.RePublish).NotTo(BeNil())
 		f.Expect(s.CachedInfo().Config.SubjectDeleteMarkerTTL).To(Equal(time.Second))
+	})
+}
+
+func TestBucketThatConnectMakesHasATTLOf15SecondsUnlessTheConfigGivesOne(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		for bucket, ttl := range map[string]time.Duration{"DEFAULT": 0, "GIVEN": 20 * time.Second} {
+			cfg := config()
+			cfg.Bucket, cfg.TTL = bucket, ttl
+			status, err := connected(f, cfg).Bucket.Status(context.Background())
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(status.TTL()).To(Equal(cmp.Or(ttl, 15*time.Second)))
+		}
 	})
 }
 

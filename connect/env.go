@@ -18,7 +18,7 @@ import (
 //	ELECTION_NAME               the candidate; if not set, POD_NAME, HOSTNAME or the name of the host
 //	ELECTION_KEY                the election
 //	ELECTION_BUCKET             default LEADER_ELECTION
-//	ELECTION_TTL                of a bucket that Connect makes, such as 30s
+//	ELECTION_TTL                of a bucket that Connect makes; default 15s
 //	ELECTION_REPLICAS           of a bucket that Connect makes: 1, 3 or 5
 //	ELECTION_CHORIA_COMPATIBLE  true: candidates of Choria campaign too
 //	ELECTION_MUST_EXIST         true: Connect does not make a bucket

@@ -14,6 +14,7 @@ import (
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/terminal"
 )
 
@@ -36,8 +37,6 @@ Example: election-cli bucket rm --bucket TEST_ELECTION
 
 The exit code is 1 if there is no such bucket, or if you answered no. The command does not remove a bucket without a TTL, because
 such a bucket holds no elections.`
-
-	bucketDefaultTTL = 30 * time.Second
 )
 
 // bucketCommand implements the subcommands of bucket.
@@ -57,7 +56,7 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	cmd := app.Command("bucket", "Creates, describes and removes the bucket that --bucket names")
 
 	add := cmd.Command("add", "Creates a bucket for elections").HelpLong(bucketAddHelp).Action(cli.Action(b.add))
-	cli.DurationVar(add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(bucketDefaultTTL.String()).PlaceHolder("DURATION"), &b.ttl)
+	cli.DurationVar(add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(settings.DefaultTTL.String()).PlaceHolder("DURATION"), &b.ttl)
 	add.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5").Default("1").PlaceHolder("N").IntVar(&b.replicas)
 	add.Flag("storage", "Storage: file, or memory, which loses the term numbers when the servers restart").Default("file").EnumVar(&b.storage, "file", "memory")
 	add.Flag("choria-compatible", "Let candidates of Choria campaign in the bucket too; then there are no expiry markers").UnNegatableBoolVar(&b.choriaCompatible)

@@ -69,7 +69,7 @@ func TestBucketAddNeverChangesAnExistingBucket(t *testing.T) {
 	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stdout).To(BeEmpty())
 	for _, text := range []string{
-		"TTL: 30s instead of 5s", "storage: file instead of memory", "replicas: 1 instead of 3",
+		"TTL: 15s instead of 5s", "storage: file instead of memory", "replicas: 1 instead of 3",
 		"TTL of expiry markers: 1s instead of none", "nothing was changed", "election-cli bucket rm",
 	} {
 		g.Expect(stderr).To(ContainSubstring(text))

@@ -9,6 +9,9 @@ import (
 )
 
 const (
+	// DefaultTTL is the TTL of a bucket whose maker gives none. With an interval of a third of it a leader outlasts the crash of the server
+	// that leads the bucket's stream.
+	DefaultTTL = 15 * time.Second
 	// MinTry is the shortest time that a renewal is given; with less before the deadline none is sent. It also keeps renewals away from
 	// the last milliseconds of a key's life, in which a server may acknowledge a write and then expire it all the same.
 	MinTry = 25 * time.Millisecond

@@ -39,8 +39,8 @@
 //
 // Two examples with the defaults:
 //
-//	TTL 2 s:   1.5 s interval  + 225 ms retry + 75 ms grace + 150 ms kill time + 50 ms margin
-//	TTL 30 s:  22.5 s interval + 3 s retry    + 3.4 s grace + 500 ms kill time + 600 ms margin
+//	TTL 2 s:   1.5 s interval   + 225 ms retry + 75 ms grace + 150 ms kill time + 50 ms margin
+//	TTL 15 s:  11.25 s interval + 1.7 s retry  + 1.2 s grace + 500 ms kill time + 300 ms margin
 //
 // # An orderly stop
 //

@@ -30,6 +30,17 @@ func TestGraceLeavesTimeToRetryARenewalAndToKillTheProgram(t *testing.T) {
 	}
 }
 
+func TestLeaseIsDividedAsTheDocumentationSays(t *testing.T) {
+	g := NewWithT(t)
+	for interval, want := range map[time.Duration]leaseTimes{
+		0:               {15 * time.Second, 300 * time.Millisecond, 11250 * time.Millisecond, 1225 * time.Millisecond, 500 * time.Millisecond},
+		5 * time.Second: {15 * time.Second, 300 * time.Millisecond, 5 * time.Second, 6200 * time.Millisecond, 500 * time.Millisecond},
+	} {
+		r := &Config{Interval: interval, IntervalSet: interval > 0}
+		g.Expect(r.divideLease(settings.DefaultTTL)).To(Equal(want))
+	}
+}
+
 func TestSuggestionsForAGraceThatDoesNotFitAreAccepted(t *testing.T) {
 	g := NewWithT(t)
 	for _, ttl := range []time.Duration{2 * time.Second, 5 * time.Second, 30 * time.Second, 10 * time.Minute} {
