@@ -146,8 +146,23 @@ func (c capability) failovers(t settings.Timing) (release, crash, eviction estim
 }
 
 // maxServerFailover is how long a replicated stream may refuse writes after the server that led it has crashed, until the others have
-// noticed and elected another. It is a little less than the 10 s that the message names.
+// noticed and elected another: 4 to 9 s, and a little more for the renewal.
 const maxServerFailover = 9500 * time.Millisecond
+
+// secondDigit returns the unit of the second digit of a duration.
+func secondDigit(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d >= 100*unit {
+		unit *= 10
+	}
+	return unit
+}
+
+// survival returns how long a leader survives without the bucket, to two digits.
+func survival(t settings.Timing) time.Duration {
+	room := t.LeaseTime() - t.Interval
+	return room.Truncate(secondDigit(room))
+}
 
 // forecast reports what to expect of elections with these options in this bucket.
 func (c *checkup) forecast() {
@@ -175,17 +190,41 @@ func (c *checkup) forecast() {
 		"for less, lower the TTL, or set WithStandDown to what the error of clocks demands")
 	expect("expect-eviction", "somebody deleted the leader's key", eviction, polledEviction, "", "have the leader resign instead, which takes no stand-down")
 
-	room := t.LeaseTime() - t.Interval
-	message, fix := fmt.Sprintf("a leader survives %v without the bucket, whenever they begin", room.Round(time.Millisecond)), ""
+	can.notified = acts
+	c.forecastOutage(t, can)
+}
+
+// forecastOutage reports which outage of the bucket a term survives, and how it would survive the crash of a server.
+func (c *checkup) forecastOutage(t settings.Timing, can capability) {
+	message, fix := fmt.Sprintf("a leader survives %v without the bucket", survival(t)), ""
+	const crash = "the crash of the server that leads the bucket's stream, after which the others take 4 to 9s"
 	switch cfg := c.stream.Config; {
 	case c.info.Stream == nil, cfg.Storage == jetstream.MemoryStorage:
 	case cfg.Replicas <= 1:
 		message += ": a restart of its server that takes no longer ends no term"
-	case room >= maxServerFailover:
-		message += ", and so the crash of the server that leads its stream, after which the others take up to 10s"
+	case t.LeaseTime()-t.Interval >= maxServerFailover:
+		message += ", and so " + crash
 	default:
-		message += ", but not the crash of the server that leads its stream, after which the others take up to 10s: the leader then stands down, safely but needlessly"
-		fix = "to survive it, use a TTL of 45s, or of 15s and WithCampaignInterval of a third of it"
+		message += ", but not " + crash + ": the leader then stands down, safely but needlessly"
+		fix = c.outlastServer(t, can)
 	}
 	c.add(SeverityInfo, "expect-outage", message, fix)
+}
+
+// outlastServer returns with which TTL and interval leaders survive the crash of a server, and what these do to failovers.
+func (c *checkup) outlastServer(t settings.Timing, can capability) string {
+	d := settings.Durations{Interval: new(settings.DefaultTTL / 3), StandDown: c.StandDown}
+	better, _ := d.Timing(settings.DefaultTTL) // which fit each other
+	fix := fmt.Sprintf("an interval of %v (WithCampaignInterval)", better.Interval)
+	if t.TTL != better.TTL {
+		fix = fmt.Sprintf("a TTL of %v and ", better.TTL) + fix
+	}
+	if c.LeaseMargin != nil {
+		fix += ", without WithLeaseMargin"
+	}
+	median := func(t settings.Timing) time.Duration {
+		_, crash, _ := can.failovers(t)
+		return crash.median.Round(secondDigit(crash.median))
+	}
+	return fmt.Sprintf("use %s: then a leader survives %v, and after the crash of a leader somebody leads again in %v in the median, in place of %v", fix, survival(better), median(better), median(t))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/settings"
 )
 
 func TestCheckForecastsWhetherATermSurvivesTheCrashOfAServer(t *testing.T) {
@@ -27,6 +28,56 @@ func TestCheckForecastsWhetherATermSurvivesTheCrashOfAServer(t *testing.T) {
 		f.Expect(forecast(3, election.WithCampaignInterval(300*time.Millisecond))).To(ContainSubstring("and so the crash"))
 		f.Expect(check(f, f.Bucket)["expect-outage"].Message).NotTo(ContainSubstring("server"), "memory does not survive")
 	})
+}
+
+// The crash of a server that leads the bucket's stream takes writes away for up to 9 s. It begins just before a renewal, the worst moment.
+func TestLeaderOutlastsTheCrashOfAServerWithWhatCheckRecommends(t *testing.T) {
+	const outage = 9 * time.Second
+	outlasts := func(f *fleet, interval time.Duration, opts ...election.Option) bool {
+		a := f.Connected("a", opts...).Begin()
+		for !a.IsLeader() {
+			after(time.Millisecond)
+		}
+		after(interval - 2*time.Millisecond) // since the renewal by which it began to lead
+		term, _ := a.Term()
+		a.Link.Stall()
+		after(outage)
+		a.Link.Heal()
+		after(time.Second)
+		return term.Valid()
+	}
+	replicated := func(f *fleet) jetstream.KeyValue {
+		return reporting{f.Open(f.Server.Connect(f.T)), func(i *jetstream.StreamInfo) { onFile(i); i.Config.Replicas = 3 }}
+	}
+	for name, c := range map[string]struct {
+		ttl  time.Duration
+		opts []election.Option
+		says []string // empty if there is nothing to recommend
+	}{
+		"TTL 30s": {30 * time.Second, nil, []string{"survives 6.9s", "but not the crash", "use a TTL of 15s and an interval of 5s", "survives 9.7s", "18s in the median, in place of 42s"}},
+		"TTL 15s": {15 * time.Second, nil, []string{"survives 3.4s", "but not the crash", "use an interval of 5s", "survives 9.7s", "18s in the median, in place of 21s"}},
+		"TTL 15s with a margin": {15 * time.Second, []election.Option{election.WithLeaseMargin(2 * time.Second)},
+			[]string{"survives 1.7s", "use an interval of 5s (WithCampaignInterval), without WithLeaseMargin", "survives 9.7s"}},
+		"what is recommended": {15 * time.Second, []election.Option{election.WithCampaignInterval(5 * time.Second)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleettest.Run(t, func(f *fleet) {
+				found := check(f, replicated(f), c.opts...)["expect-outage"]
+				interval := settings.DefaultInterval(c.ttl)
+				if c.says == nil {
+					interval = c.ttl / 3
+				}
+				f.Expect(outlasts(f, interval, c.opts...)).To(Equal(c.says == nil))
+				if c.says == nil {
+					f.Expect(found.Message).To(And(HavePrefix("a leader survives 9.7s"), ContainSubstring("and so the crash")))
+					f.Expect(found.Fix).To(BeEmpty())
+				}
+				for _, text := range c.says {
+					f.Expect(found.Message + ": " + found.Fix).To(ContainSubstring(text))
+				}
+			}, func(cfg *jetstream.KeyValueConfig) { republished(cfg); cfg.TTL = c.ttl })
+		})
+	}
 }
 
 // atWorst returns the worst times of a forecast: of candidates that are notified, and of one that is not.
