@@ -64,9 +64,9 @@ func WithDebug(f func(format string, a ...any)) Option {
 }
 
 // WithCampaignInterval sets the time between two renewals of a leader, and between two campaigns of a candidate that has no [Backoff].
-// Default: 0.75 of the bucket's TTL. It must leave at least 100 ms, room to try again, before the lease's deadline. A shorter interval
-// survives longer outages of the server and costs more requests. Where 64 or more elections of a process share a bucket, their leaders bring
-// renewals forward by a 64th of the interval at most, to make many of them at once.
+// Default: 0.75 of the bucket's TTL. It must be at least 10 ms, and leave at least 100 ms, room to try again, before the lease's deadline.
+// A shorter interval survives longer outages of the server and costs more requests. Where 64 or more elections of a process share a bucket,
+// their leaders bring renewals forward by a 64th of the interval at most, to make many of them at once.
 func WithCampaignInterval(d time.Duration) Option {
 	return func(o *options) { o.Interval = &d }
 }

@@ -127,7 +127,7 @@ func TestOptionsThatDoNotFitTheBucketAreRefused(t *testing.T) {
 		cfg := config()
 		cfg.Interval = new(fleettest.TTL)
 		_, err := connect.Connect(context.Background(), cfg, nats.InProcessServer(f.Server))
-		f.Expect(err).To(MatchError(ContainSubstring("options-unfit")))
+		f.Expect(err).To(MatchError(And(ContainSubstring("options-unfit"), ContainSubstring("TTL of 10s"), ContainSubstring("interval of 10s"), ContainSubstring("use 10ms to 9.7s"))))
 	})
 }
 

@@ -37,6 +37,9 @@ those of the Go package admin, and
     leader-elect, renewal-overdue, paused warning
     clock-differs                         info
 
+The codes that begin with expect- say how long failovers take, and which outage of the servers a leader survives, for candidates with
+the interval --interval. If the crash of a server would depose leaders, the fix names a TTL and an interval that prevent it.
+
 The check of the bucket tests the permissions of this connection. If the connection may only read, add --ignore write-refused. The
 command writes nothing.`
 
@@ -59,6 +62,7 @@ func registerCheck(app *fisk.Application, env *cli.Env) {
 	cmd.Flag("json", "Write the result as JSON, like --format json").UnNegatableBoolVar(&c.json)
 	cli.DurationVar(cmd.Flag("grace", "How long to wait for a leader before its absence is reported").PlaceHolder("DURATION"), &c.Grace)
 	cli.DurationVar(cmd.Flag("overdue", "Age of a record from which its renewal is overdue (default 0.85 of the TTL)").PlaceHolder("DURATION").IsSetByUser(&c.overdueSet), &c.Overdue)
+	cli.IntervalVar(cmd, "Interval of the candidates, for the forecast of failovers and outages (default 0.75 of the TTL)", &c.Interval)
 	cmd.Flag("ignore", "Ignore findings with this code; repeatable").PlaceHolder("CODE").StringsVar(&c.Ignore)
 }
 

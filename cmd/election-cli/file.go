@@ -59,6 +59,7 @@ func registerFile(app *fisk.Application, t *cli.Env) {
 	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&c.name)
 	cmd.Flag("json", "Write the events, or the result of --check, as JSON").UnNegatableBoolVar(&c.json)
 	cmd.Flag("verbose", "Also log each campaign, each renewal and each write of the leader file").Short('v').UnNegatableBoolVar(&c.verbose)
+	cli.IntervalVar(cmd, intervalHelp, &c.interval)
 	t.Connection.RegisterConnectTimeout(cmd)
 }
 

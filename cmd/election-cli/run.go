@@ -83,7 +83,7 @@ func registerRun(app *fisk.Application, t *cli.Env) {
 	cmd.Flag("conflict-exit-code", "Exit code of --no-wait if another candidate leads (default 1)").Short('E').PlaceHolder("CODE").IsSetByUser(&r.ConflictExitCodeSet).IntVar(&r.ConflictExitCode)
 	cli.DurationVar(cmd.Flag("grace", "Time from TERM to KILL when the lease is not renewed (default: what the lease allows, at most 10s)").PlaceHolder("DURATION").IsSetByUser(&r.GraceSet), &r.Grace)
 	cli.DurationVar(cmd.Flag("stop-timeout", "Time that the program has to exit in an orderly stop, while this host keeps the lease (default 10s, or --grace if that is longer)").PlaceHolder("DURATION").IsSetByUser(&r.StopTimeoutSet), &r.StopTimeout)
-	cli.DurationVar(cmd.Flag("interval", "Time between renewals (default 0.75 of the TTL); a shorter interval leaves more for --grace").PlaceHolder("DURATION").IsSetByUser(&r.IntervalSet), &r.Interval)
+	cli.IntervalVar(cmd, "Time between renewals; a shorter interval survives longer outages of the server, and leaves more for --grace (default 0.75 of the TTL)", &r.Interval)
 	cli.DurationVar(cmd.Flag("stand-down", "Time from winning a key that was not released to leading (default one interval)").PlaceHolder("DURATION").IsSetByUser(&r.StandDownSet), &r.StandDown)
 	cmd.Flag("on-lost", "When leadership ends: terminate the program, or only signal it").Default(supervise.OnLostTerminate).EnumVar(&r.OnLost, supervise.OnLostTerminate, supervise.OnLostSignal)
 	cmd.Flag("won", "With --on-lost=signal, the signal for the start of leadership (default USR1)").PlaceHolder("SIGNAL").IsSetByUser(&r.WonSignalSet).StringVar(&r.WonSignal)

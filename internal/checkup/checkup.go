@@ -14,6 +14,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -28,10 +29,11 @@ const (
 
 // Options select what Evaluate checks.
 type Options struct {
-	Keys    []string      // the elections that must have a leader; if empty, Evaluate checks all that have one
-	Grace   time.Duration // how long Evaluate waits for a leader before it reports that there is none
-	Overdue time.Duration // age of a record from which its renewal is overdue; 0 for 85 percent of the TTL
-	Ignore  []string      // codes of findings to leave out
+	Keys     []string       // the elections that must have a leader; if empty, Evaluate checks all that have one
+	Grace    time.Duration  // how long Evaluate waits for a leader before it reports that there is none
+	Overdue  time.Duration  // age of a record from which its renewal is overdue; 0 for 85 percent of the TTL
+	Interval *time.Duration // of the candidates; nil for 75 percent of the TTL
+	Ignore   []string       // codes of findings to leave out
 }
 
 // Status is the result of a check. Its numbers are the exit codes of monitoring plugins.
@@ -79,7 +81,7 @@ func UnknownResult(bucket string, err error) *Result {
 
 // Evaluate checks the bucket and its elections. An error means that it could not read them.
 func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
-	findings, err := v.Findings(ctx)
+	findings, err := v.Findings(ctx, cli.IntervalOption(o.Interval)...)
 	if err != nil {
 		return nil, err
 	}

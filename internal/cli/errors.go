@@ -72,12 +72,17 @@ func IgnoreIfDone(ctx context.Context, err error) error {
 	return err
 }
 
-// AsFlagError returns err without the words "invalid option", because the command line has flags and no Go options.
+// AsFlagError returns err without the words "invalid option" and with the names of flags, because the command line has no Go options.
 func AsFlagError(err error) error {
 	if err == nil || !errors.Is(err, election.ErrInvalidOption) {
 		return err
 	}
-	return errors.New(strings.ReplaceAll(err.Error(), election.ErrInvalidOption.Error()+": ", ""))
+	return errors.New(WithFlagNames(strings.ReplaceAll(err.Error(), election.ErrInvalidOption.Error()+": ", "")))
+}
+
+// WithFlagNames returns a message of the library with the names of flags in place of those of Go options.
+func WithFlagNames(text string) string {
+	return strings.ReplaceAll(text, "WithCampaignInterval", "--interval")
 }
 
 // signalPairWindow is the time within which two signals count as one. timeout(1) signals both the process and its group.

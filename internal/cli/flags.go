@@ -5,6 +5,10 @@ import (
 	"time"
 
 	"github.com/choria-io/fisk"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/settings"
 )
 
 // WideVar adds the flag of the commands whose tables are narrowed to fit a terminal.
@@ -16,6 +20,39 @@ func WideVar(cmd *fisk.CmdClause, target *bool) {
 // the value: fisk's own names none of them.
 func DurationVar(flag *fisk.FlagClause, target *time.Duration) {
 	flag.SetValue(&durationValue{flag, target})
+}
+
+// IntervalVar adds the flag --interval, which ELECTION_INTERVAL stands for too. The target remains nil if neither is given. The flag
+// refuses an interval that fits no bucket; whether it fits the TTL is known when the bucket has been read.
+func IntervalVar(cmd *fisk.CmdClause, help string, target **time.Duration) {
+	flag := cmd.Flag("interval", help).Envar("ELECTION_INTERVAL").PlaceHolder("DURATION")
+	flag.SetValue(&intervalValue{durationValue{flag, new(time.Duration)}, target})
+}
+
+type intervalValue struct {
+	durationValue
+	given **time.Duration
+}
+
+// Set reads an interval.
+func (v *intervalValue) Set(text string) error {
+	if err := v.durationValue.Set(text); err != nil {
+		return err
+	}
+	d := *v.target
+	if longest := kv.MaxTTL - settings.DefaultMargin(kv.MaxTTL) - settings.MinRoom; d < settings.MinPause || d > longest {
+		return fmt.Errorf("--interval or ELECTION_INTERVAL: %v is out of range: give %v to %v, and less than the bucket's TTL, or leave it out for 0.75 of the TTL", d, settings.MinPause, longest)
+	}
+	*v.given = &d
+	return nil
+}
+
+// IntervalOption returns the option for an interval; none if interval is nil.
+func IntervalOption(interval *time.Duration) []election.Option {
+	if interval == nil {
+		return nil
+	}
+	return []election.Option{election.WithCampaignInterval(*interval)}
 }
 
 type durationValue struct {

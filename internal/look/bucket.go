@@ -72,10 +72,10 @@ func (v *View) describe() *BucketInfo {
 	return b
 }
 
-// Findings returns the findings of admin.Check, without those about the options of the connection: no candidate campaigns on
-// this connection.
-func (v *View) Findings(ctx context.Context) ([]admin.Finding, error) {
-	all, err := admin.Check(ctx, v.Bucket)
+// Findings returns the findings of admin.Check for candidates with the given options, without those about the options of the connection: no
+// candidate campaigns on this connection.
+func (v *View) Findings(ctx context.Context, opts ...election.Option) ([]admin.Finding, error) {
+	all, err := admin.Check(ctx, v.Bucket, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +84,15 @@ func (v *View) Findings(ctx context.Context) ([]admin.Finding, error) {
 		if f.Code == "reconnect-buffer" || f.Code == "reconnects-limited" {
 			continue
 		}
-		f.Message, f.Fix = terminal.PrintableUpTo(f.Message, terminal.MaxValue), terminal.PrintableUpTo(f.Fix, terminal.MaxValue)
+		f.Message, f.Fix = printable(f.Message), printable(f.Fix)
 		findings = append(findings, f)
 	}
 	return findings, nil
+}
+
+// printable returns a text of a finding for the command line.
+func printable(text string) string {
+	return terminal.PrintableUpTo(cli.WithFlagNames(text), terminal.MaxValue)
 }
 
 // BucketInfo reads everything about the bucket.

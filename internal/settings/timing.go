@@ -98,7 +98,7 @@ func (d *Durations) Timing(ttl time.Duration) (Timing, error) {
 		return t, validate.Errorf("a lease margin of %v is half of the bucket's TTL of %v or more: use less, or leave WithLeaseMargin out for %v", t.Margin, ttl, DefaultMargin(ttl))
 	}
 	if room := ttl - t.Margin - t.Interval; room < MinRoom {
-		return t, validate.Errorf("with the bucket's TTL of %v and a lease margin of %v, a campaign interval of %v leaves no room to try again before the deadline: use at most %v, or leave WithCampaignInterval out for %v", ttl, t.Margin, t.Interval, ttl-t.Margin-MinRoom, DefaultInterval(ttl))
+		return t, validate.Errorf("with the bucket's TTL of %v and a lease margin of %v, a campaign interval of %v leaves no room to try again before the deadline: use %v to %v, or leave WithCampaignInterval out for %v", ttl, t.Margin, t.Interval, MinPause, ttl-t.Margin-MinRoom, DefaultInterval(ttl))
 	}
 	return t, nil
 }

@@ -52,8 +52,8 @@ type Config struct {
 
 	// How each lease is divided; see the package documentation.
 	Grace       time.Duration
-	Interval    time.Duration
-	StopTimeout time.Duration // in an orderly stop, in place of Grace
+	Interval    *time.Duration // nil is 0.75 of the TTL
+	StopTimeout time.Duration  // in an orderly stop, in place of Grace
 	StandDown   time.Duration
 
 	// What happens to the program and to the key.
@@ -64,11 +64,11 @@ type Config struct {
 	KeepEnv        bool // the program also gets NATS_PASSWORD, and NATS_URL if that contains credentials
 	Verbose, Quiet bool
 
-	MaxWaitSet, ConflictExitCodeSet     bool
-	GraceSet, IntervalSet, StandDownSet bool
-	StopTimeoutSet                      bool
-	WonSignalSet, LostSignalSet         bool
-	OnExitSet                           bool
+	MaxWaitSet, ConflictExitCodeSet bool
+	GraceSet, StandDownSet          bool
+	StopTimeoutSet                  bool
+	WonSignalSet, LostSignalSet     bool
+	OnExitSet                       bool
 }
 
 // validate fills in defaults, and returns the first thing that is wrong with the command line. It runs before run starts or dials
@@ -105,14 +105,12 @@ func (r *Config) validate() error {
 		flag  string
 		value time.Duration
 		set   bool
-		min   time.Duration
 	}{
-		{"--max-wait", r.MaxWait, r.MaxWaitSet, 0}, {"--grace", r.Grace, r.GraceSet, 0},
-		{"--interval", r.Interval, r.IntervalSet, 10 * time.Millisecond}, {"--stand-down", r.StandDown, r.StandDownSet, 0},
-		{"--stop-timeout", r.StopTimeout, r.StopTimeoutSet, 0},
+		{"--max-wait", r.MaxWait, r.MaxWaitSet}, {"--grace", r.Grace, r.GraceSet},
+		{"--stand-down", r.StandDown, r.StandDownSet}, {"--stop-timeout", r.StopTimeout, r.StopTimeoutSet},
 	} {
-		if d.set && d.value < d.min {
-			return fmt.Errorf("%s %v is too short: give at least %v, or leave it out", d.flag, d.value, d.min)
+		if d.set && d.value < 0 {
+			return fmt.Errorf("%s %v is negative: give at least 0s, or leave it out", d.flag, d.value)
 		}
 	}
 	_, err := election.NewElection(r.Name, r.Key, cli.PlaceholderBucket{})

@@ -31,8 +31,8 @@ type leaseTimes struct {
 // fit. It does not refuse a TTL or an interval that elections cannot have: the library refuses those, with its own error.
 func (r *Config) divideLease(ttl time.Duration) (leaseTimes, error) {
 	t := leaseTimes{ttl: ttl, margin: settings.DefaultMargin(ttl), interval: settings.DefaultInterval(ttl)}
-	if r.IntervalSet {
-		t.interval = r.Interval
+	if r.Interval != nil {
+		t.interval = *r.Interval
 	}
 	room := ttl - t.margin - t.interval
 	if cli.CheckTTL(ttl) != nil || room < settings.MinRoom {
@@ -49,7 +49,7 @@ func (r *Config) divideLease(ttl time.Duration) (leaseTimes, error) {
 	}
 	needed := roomForGrace(t.grace)
 	fix := fmt.Sprintf("give a --grace of at most %v, or a bucket with a TTL of at least %v",
-		maxGrace.Truncate(time.Millisecond), ttlWithRoom(needed, r.Interval, r.IntervalSet))
+		maxGrace.Truncate(time.Millisecond), ttlWithRoom(needed, r.Interval))
 	if interval := ttl - t.margin - needed; interval >= 10*time.Millisecond {
 		fix = fmt.Sprintf("give an --interval of at most %v, ", interval.Truncate(time.Millisecond)) + strings.TrimPrefix(fix, "give ")
 	}
@@ -77,12 +77,13 @@ func roomForGrace(grace time.Duration) time.Duration {
 }
 
 // ttlWithRoom returns the smallest TTL, in whole seconds, that leaves so much room at the given interval, or at the default
-// interval unless intervalSet.
-func ttlWithRoom(room, interval time.Duration, intervalSet bool) time.Duration {
+// interval if it is nil.
+func ttlWithRoom(room time.Duration, given *time.Duration) time.Duration {
 	ttl := time.Second
 	for ttl < time.Hour {
-		if !intervalSet {
-			interval = settings.DefaultInterval(ttl)
+		interval := settings.DefaultInterval(ttl)
+		if given != nil {
+			interval = *given
 		}
 		if ttl-settings.DefaultMargin(ttl)-interval >= room {
 			break

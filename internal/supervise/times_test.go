@@ -13,7 +13,10 @@ func TestGraceLeavesTimeToRetryARenewalAndToKillTheProgram(t *testing.T) {
 	g := NewWithT(t)
 	for _, ttl := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, time.Hour} {
 		for _, share := range []float64{0, 0.1, 0.25, 0.5, 0.75} {
-			r := &Config{Interval: time.Duration(float64(ttl) * share), IntervalSet: share > 0}
+			r := &Config{}
+			if share > 0 {
+				r.Interval = new(time.Duration(float64(ttl) * share))
+			}
 			byDefault, err := r.divideLease(ttl)
 			g.Expect(err).NotTo(HaveOccurred())
 			room := ttl - byDefault.margin - byDefault.interval
@@ -32,11 +35,11 @@ func TestGraceLeavesTimeToRetryARenewalAndToKillTheProgram(t *testing.T) {
 
 func TestLeaseIsDividedAsTheDocumentationSays(t *testing.T) {
 	g := NewWithT(t)
-	for interval, want := range map[time.Duration]leaseTimes{
-		0:               {15 * time.Second, 300 * time.Millisecond, 11250 * time.Millisecond, 1225 * time.Millisecond, 500 * time.Millisecond},
-		5 * time.Second: {15 * time.Second, 300 * time.Millisecond, 5 * time.Second, 6200 * time.Millisecond, 500 * time.Millisecond},
+	for interval, want := range map[*time.Duration]leaseTimes{
+		nil:                  {15 * time.Second, 300 * time.Millisecond, 11250 * time.Millisecond, 1225 * time.Millisecond, 500 * time.Millisecond},
+		new(5 * time.Second): {15 * time.Second, 300 * time.Millisecond, 5 * time.Second, 6200 * time.Millisecond, 500 * time.Millisecond},
 	} {
-		r := &Config{Interval: interval, IntervalSet: interval > 0}
+		r := &Config{Interval: interval}
 		g.Expect(r.divideLease(settings.DefaultTTL)).To(Equal(want))
 	}
 }
@@ -49,10 +52,10 @@ func TestSuggestionsForAGraceThatDoesNotFitAreAccepted(t *testing.T) {
 			if _, err := r.divideLease(ttl); err == nil {
 				continue
 			}
-			_, err := r.divideLease(ttlWithRoom(roomForGrace(grace), 0, false))
+			_, err := r.divideLease(ttlWithRoom(roomForGrace(grace), nil))
 			g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)
 			if interval := ttl - settings.DefaultMargin(ttl) - roomForGrace(grace); interval > 10*time.Millisecond {
-				r.Interval, r.IntervalSet = interval, true
+				r.Interval = &interval
 				_, err = r.divideLease(ttl)
 				g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)
 			}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/supervise"
+)
+
+// commandsThatLead are the commands that hold leadership, each for an election of its own, with the exit code of an error.
+func commandsThatLead(t *testing.T) map[string]struct {
+	args []string
+	code int
+} {
+	return map[string]struct {
+		args []string
+		code int
+	}{
+		"campaign": {[]string{"campaign", "campaign"}, cli.ExitFailure},
+		"file":     {[]string{"file", "file", filepath.Join(t.TempDir(), "leader.json")}, cli.ExitFailure},
+		"run":      {[]string{"run", "run", "--", "sleep", "1000"}, supervise.ExitOwnError},
+	}
+}
+
+func TestCommandsThatLeadRenewAtTheIntervalOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, clitest.LongTTL)
+	for key, c := range commandsThatLead(t) {
+		cmd, _, stderr := f.command(c.args...)
+		cmd.Env = append(cmd.Environ(), "ELECTION_INTERVAL=7s")
+		if key == "run" {
+			cmd, _, stderr = command(t, "run", "run", "--interval", "7s", "-s", f.Server.URL(), "--", "sleep", "1000")
+			cmd.Env = append(cmd.Environ(), "ELECTION_INTERVAL=8s") // the flag has precedence
+		}
+		f.Expect(cmd.Start()).To(Succeed())
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		f.Eventually(func(g Gomega) {
+			entry, err := f.Bucket.Get(t.Context(), key)
+			g.Expect(err).NotTo(HaveOccurred())
+			var record map[string]any
+			g.Expect(json.Unmarshal(entry.Value(), &record)).To(Succeed())
+			g.Expect(record).To(HaveKeyWithValue("interval_ms", 7000.0))
+		}).WithTimeout(clitest.Timeout).Should(Succeed(), "%s: %s", key, stderr)
+	}
+}
+
+func TestAnIntervalThatDoesNotFitTheBucketIsRefusedWithItsBounds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, settings.DefaultTTL)
+	for key, c := range commandsThatLead(t) {
+		args := []string{c.args[0], "--interval", "14601ms", "-s", f.Server.URL()}
+		code, _, stderr := runBinary(t, append(args, c.args[1:]...)...)
+		f.Expect(code).To(Equal(c.code), stderr)
+		for _, text := range []string{"14.601s", "TTL of 15s", "use 10ms to 14.6s", "leave --interval out for 11.25s"} {
+			f.Expect(stderr).To(ContainSubstring(text), key)
+		}
+		f.Expect(stderr).NotTo(ContainSubstring("WithCampaignInterval"), key)
+	}
+}
+
+func TestCheckForecastsForTheIntervalOfTheCandidates(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, settings.DefaultTTL)
+	for interval, survives := range map[time.Duration]string{0: "survives 3.4s", 5 * time.Second: "survives 9.7s"} {
+		args := []string{"check"}
+		if interval > 0 {
+			args = append(args, "--interval", interval.String())
+		}
+		code, stdout, stderr := f.run(args...)
+		f.Expect(code).To(Equal(cli.ExitOK), stderr)
+		f.Expect(stdout).To(ContainSubstring(survives))
+	}
+	code, stdout, _ := f.run("check", "--interval", "14601ms")
+	f.Expect(code).To(Equal(2))
+	f.Expect(stdout).To(And(ContainSubstring("options-unfit"), ContainSubstring("leave --interval out for 11.25s")))
+}
