@@ -16,9 +16,10 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 )
 
-const processHelp = `With --processes each candidate is its own process, and so is each of the three servers of a cluster. The servers keep the bucket
-in files: with three replicas or, with --replicas 1, on one server. The drill injects faults for the time that --for gives. It waits for
-a leader between two faults; with --every it injects them at that rate. It chooses them by the seed. The faults are, for --fault:
+const processHelp = `With --processes each candidate is its own process, and so is each of the three servers of a cluster. The servers are of the version
+that is built into this program, or run the nats-server program that --nats-server names. They keep the bucket in files: with three
+replicas or, with --replicas 1, on one server. The drill injects faults for the time that --for gives. It waits for a leader between
+two faults; with --every it injects them at that rate. It chooses them by the seed. The faults are, for --fault:
 
     kill             kill a candidate with SIGKILL, and start it again
     stop             stop a candidate with SIGSTOP for longer than the TTL, and continue it with SIGCONT
@@ -119,6 +120,7 @@ func (p *processFlags) register(cmd *fisk.CmdClause) {
 	flag("lose-replies", "With --processes: the share of replies that links lose at random, such as 1%").Default("0%").StringVar(&p.rate)
 	cli.DurationVar(flag("stand-down", "With --processes: stand-down of the candidates (default 0.75 of the TTL)").PlaceHolder("DURATION"), &p.StandDown)
 	flag("seed", "With --processes: seed of the faults (default random)").PlaceHolder("N").Uint64Var(&p.Seed)
+	flag("nats-server", "With --processes: the nats-server program to run (default: the server in this program)").PlaceHolder("PATH").StringVar(&p.Server)
 	flag("keep", "With --processes: keep histories and logs").UnNegatableBoolVar(&p.Keep)
 }
 

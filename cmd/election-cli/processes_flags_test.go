@@ -27,6 +27,8 @@ func TestInvalidFlagsOfADrillOnProcessesAreRefused(t *testing.T) {
 		{[]string{"--processes", "--fault", "rewind"}, []string{"--fault rewind", "--replicas 1"}},
 		{[]string{"--processes", "--fault", "step-down", "--replicas", "1"}, []string{"--fault step-down", "--replicas 3"}},
 		{[]string{"--processes", "--replicas", "5"}, []string{"--replicas 5"}},
+		{[]string{"--nats-server", "nats-server"}, []string{"--nats-server", "--processes"}},
+		{[]string{"--processes", "--nats-server", "/no/nats-server"}, []string{"--nats-server /no/nats-server", "leave it out"}},
 		{[]string{"--processes", "--rounds", "2"}, []string{"--processes", "--rounds"}},
 		{[]string{"--processes", "-s", "h:1"}, []string{"--processes", "--server"}},
 	} {

@@ -144,7 +144,7 @@ func (d *Drill) Run(ctx context.Context) (r *Report, drawing *timeline.Timeline,
 
 // setUp starts the servers, creates the streams, and starts the candidates.
 func (d *Drill) setUp(ctx context.Context) (err error) {
-	if d.cluster, err = processes.StartCluster(ctx, d.folder, d.Candidates); err != nil {
+	if d.cluster, err = processes.StartCluster(ctx, d.folder, d.Candidates, d.Server); err != nil {
 		return err
 	}
 	d.nc, err = nats.Connect(strings.Join(d.cluster.URLs(), ","), nats.Name("drill operator"), nats.UserInfo(processes.Operator, processes.Operator),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/exec"
 	"slices"
 	"time"
 
@@ -23,6 +24,7 @@ type Config struct {
 	Faults     []string  // kinds; empty means all
 	ReplyLoss  float64   // the share of replies that the links lose at random, from 0 to 0.5
 	Keep       bool      // keep histories and logs
+	Server     string    // the nats-server program to run; empty for the server that is built in
 	Progress   io.Writer // for lines of progress
 }
 
@@ -51,6 +53,11 @@ func (c Config) Validate() error {
 	}
 	if c.StandDown < 0 || c.StandDown > time.Hour {
 		problems = append(problems, fmt.Errorf("--stand-down %v: give 0s to 1h", c.StandDown))
+	}
+	if c.Server != "" {
+		if _, err := exec.LookPath(c.Server); err != nil {
+			problems = append(problems, fmt.Errorf("--nats-server %s: %w: give the path of a nats-server program, or leave it out for the server in this program", c.Server, err))
+		}
 	}
 	return errors.Join(problems...)
 }

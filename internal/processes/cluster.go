@@ -17,16 +17,16 @@ const ClusterSize = 3
 
 // Cluster is the servers of a drill, each in its own process.
 type Cluster struct {
-	ports   []ports.Port // for clients, then for routes
+	ports   []ports.Port // for clients, then for routes, then for monitoring
 	Servers []*Server
 	users   []user
 }
 
 // StartCluster runs the servers, with their data in folder. The servers know the operator, the stranger, and a user for each of
-// the given number of candidates.
-func StartCluster(ctx context.Context, folder string, candidates int) (*Cluster, error) {
+// the given number of candidates. The program is that of the servers, a nats-server; empty for the server that is built into this program.
+func StartCluster(ctx context.Context, folder string, candidates int, program string) (*Cluster, error) {
 	c := &Cluster{users: users(candidates)}
-	for range 2 * ClusterSize {
+	for range 3 * ClusterSize {
 		p, err := ports.Reserve()
 		if err != nil {
 			c.Close()
@@ -34,15 +34,14 @@ func StartCluster(ctx context.Context, folder string, candidates int) (*Cluster,
 		}
 		c.ports = append(c.ports, p)
 	}
-	route := func(i int) string {
-		return net.JoinHostPort(embedded.Loopback, strconv.Itoa(c.ports[ClusterSize+i].Number))
-	}
+	address := func(port int) string { return net.JoinHostPort(embedded.Loopback, strconv.Itoa(c.ports[port].Number)) }
+	route := func(i int) string { return address(ClusterSize + i) }
 	for i := range ClusterSize {
 		name := fmt.Sprintf("server-%d", i+1)
 		path := func(suffix string) string { return filepath.Join(folder, name+suffix) }
 		s := &Server{
 			Name: name, port: c.ports[i].Number, routeAddress: route(i), config: path(".conf"), folder: path(""), log: path(".log"), stderr: path(".err"),
-			reloaded: make(chan struct{}, 1),
+			program: program, monitor: address(2*ClusterSize + i), reloaded: make(chan struct{}, 1),
 		}
 		for j := range ClusterSize {
 			if j != i {

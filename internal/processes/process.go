@@ -51,6 +51,7 @@ func Run(role string, stdout io.Writer) error {
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, in)
+		killProgram()
 		os.Exit(cli.ExitFailure)
 	}()
 	ctx, stop := signal.NotifyContext(context.Background(), signalTerminate)
@@ -139,14 +140,14 @@ func (p *Process) lastLines() string {
 // kill sends SIGKILL, which also ends a stopped process, and waits until the process is gone.
 func (p *Process) kill() {
 	p.exitRequested.Store(true)
-	_ = p.cmd.Process.Kill()
+	_ = p.signal(os.Kill)
 	<-p.exited
 }
 
 // shutdown asks the process to shut down in order, and waits until it is gone. It kills a process that takes too long.
 func (p *Process) shutdown() {
 	p.exitRequested.Store(true)
-	_ = p.cmd.Process.Signal(signalTerminate)
+	_ = p.signal(signalTerminate)
 	select {
 	case <-p.exited:
 	case <-time.After(exitTimeout):
@@ -155,10 +156,20 @@ func (p *Process) shutdown() {
 }
 
 // Suspend stops the process where it is, until Continue.
-func (p *Process) Suspend() error { return p.cmd.Process.Signal(SignalStop) }
+func (p *Process) Suspend() error { return p.signal(SignalStop) }
 
 // Continue lets a suspended process run on.
-func (p *Process) Continue() error { return p.cmd.Process.Signal(SignalContinue) }
+func (p *Process) Continue() error { return p.signal(SignalContinue) }
+
+// signal sends a signal to the process, and to the nats-server program that it may run.
+func (p *Process) signal(s os.Signal) error {
+	select {
+	case <-p.exited:
+		return os.ErrProcessDone // its number may belong to another process by now
+	default:
+		return signalGroup(p.cmd.Process, s)
+	}
+}
 
 // UnexpectedExit returns an error if the process has ended and the drill did not ask for that. It returns nil for a nil
 // process.

@@ -15,6 +15,7 @@ func TestAProcessThatIsKilledBecauseItsDrillEndsDidNotEndByItself(t *testing.T) 
 	}
 	g := NewWithT(t)
 	p := &Process{name: "candidate-1", cmd: exec.Command("sleep", "1000"), stderr: filepath.Join(t.TempDir(), "err"), exited: make(chan struct{})}
+	p.cmd.SysProcAttr = sysProcAttr()
 	g.Expect(p.cmd.Start()).To(Succeed())
 	go func() {
 		_ = p.cmd.Wait()

@@ -27,6 +27,8 @@ type Server struct {
 	config       string // the file with its configuration
 	folder       string // of its data
 	log, stderr  string
+	program      string // a nats-server program; empty for the server that is built into this program
+	monitor      string // with a program: the address on which the server describes itself
 
 	configuring sync.Mutex    // held while the server starts, and while it reloads its configuration
 	reloaded    chan struct{} // receives after each reload
@@ -47,7 +49,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.configuring.Lock()
 	defer s.configuring.Unlock()
 	s.setCaughtUp(false)
-	p, err := start(ctx, RoleServer, s.Name, s.stderr, serverConfig{Name: s.Name, Config: s.config}, s.readOutput)
+	p, err := start(ctx, RoleServer, s.Name, s.stderr, serverConfig{Name: s.Name, Config: s.config, Program: s.program, Address: s.address(), Monitor: s.monitor}, s.readOutput)
 	if err != nil {
 		return err
 	}

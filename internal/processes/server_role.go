@@ -15,16 +15,20 @@ import (
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// serverConfig is the configuration of a server's process: the name of the server, and the file with the rest.
-type serverConfig struct{ Name, Config string }
+// serverConfig is the configuration of a server's process: the name of the server, and the file with the rest. With a nats-server program
+// it also has the server's addresses for clients and for monitoring.
+type serverConfig struct{ Name, Config, Program, Address, Monitor string }
 
-// runServer is the main function of a server's process. The process reloads its configuration file on signalReload.
+// runServer is the main function of a server's process. The server reloads its configuration file on signalReload.
 func runServer(ctx context.Context, line []byte, ready func()) error {
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, signalReload)
 	var config serverConfig
 	if err := json.Unmarshal(line, &config); err != nil {
 		return err
+	}
+	if config.Program != "" {
+		return runProgram(ctx, config, reload, ready)
 	}
 	opts, err := server.ProcessConfigFile(config.Config)
 	if err != nil {

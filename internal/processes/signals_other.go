@@ -17,3 +17,7 @@ const (
 var signalTerminate = os.Interrupt
 
 func sysProcAttr() *syscall.SysProcAttr { return nil }
+
+func programAttr() *syscall.SysProcAttr { return nil }
+
+func signalGroup(p *os.Process, s os.Signal) error { return p.Signal(s) }

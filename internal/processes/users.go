@@ -78,6 +78,9 @@ func (s *Server) configure(users []user) error {
 		},
 		"authorization": map[string]any{"users": users},
 	}
+	if s.program != "" {
+		config["http"] = s.monitor
+	}
 	var text bytes.Buffer
 	e := json.NewEncoder(&text) // a server's configuration may be JSON, but without the escapes for HTML
 	e.SetEscapeHTML(false)
@@ -97,7 +100,7 @@ func (s *Server) configure(users []user) error {
 	case <-s.reloaded: // of an earlier reload that timed out
 	default:
 	}
-	if err := p.cmd.Process.Signal(signalReload); err != nil {
+	if err := p.signal(signalReload); err != nil {
 		return p.UnexpectedExit() // no error if another fault took the server down
 	}
 	select {
