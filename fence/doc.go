@@ -50,6 +50,12 @@
 //   - If the stream is deleted and made again, or kept in memory by servers that all restart, its sequences begin again, and a late write of
 //     an older leader may match.
 //
+// # Servers
+//
+// All servers must have version 2.11.7 or newer, or the handle cannot be opened: older servers were seen to store 10 to 15 of 100 writes of
+// an epoch that was over. The version that counts is that of the server that leads the stream when the handle is opened, so upgrade all
+// servers of a cluster first.
+//
 // # Streams
 //
 // The stream must store the epoch subject, and nothing else under that subject: for a stream of "orders.>", say, "orders.epoch". Give each

@@ -61,6 +61,9 @@ func find(ctx context.Context, js jetstream.JetStream, stream, subject string, t
 // checkStream returns what makes a stream unfit for epochs that begin under the given subject.
 func checkStream(info *jetstream.StreamInfo, subject string, t election.Term) error {
 	cfg := info.Config
+	if err := checkServer(cfg.Metadata[serverVersion]); err != nil {
+		return err
+	}
 	switch {
 	case cfg.Mirror != nil:
 		return fmt.Errorf("it is a mirror: open its origin, stream %q", cfg.Mirror.Name)
@@ -85,6 +88,21 @@ func checkStream(info *jetstream.StreamInfo, subject string, t election.Term) er
 		return fmt.Errorf("%q is the key of the election itself, under which the lease is renewed: give another subject for epochs", subject)
 	}
 	return nil
+}
+
+// serverVersion is the key under which a server says its version when it describes a stream. Servers before 2.11 do not.
+const serverVersion = "_nats.ver"
+
+// checkServer returns an error for a server that stores writes of older epochs. Servers before 2.11 do not know the demand of the last
+// sequence of another subject. Servers before 2.11.7 overlook the demand if its two headers come in a certain order, and nats.go sends
+// headers in random order.
+func checkServer(version string) error {
+	const known = "2.11.7"
+	var major, minor, patch int
+	if _, err := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); err == nil && slices.Compare([]int{major, minor, patch}, []int{2, 11, 7}) >= 0 {
+		return nil
+	}
+	return fmt.Errorf("its server has version %s and would store writes of older epochs: upgrade all servers to %s or newer", cmp.Or(version, "2.10 or older"), known)
 }
 
 // storeFailed is the server's answer when a stream is full, among others.
