@@ -5,7 +5,9 @@ FUZZ      ?= 5m
 EPISODES  ?= 1000
 COUNT     ?= 20
 
-.PHONY: check soak simulate drill depose fuzz repeat bench
+SERVERS   ?= 2.10 2.11 2.12 2.14 2.15
+
+.PHONY: check soak simulate drill depose fuzz repeat bench matrix
 
 check: ## what must hold before a change lands
 	.ci/run
@@ -40,6 +42,9 @@ fuzz: ## bytes that somebody else wrote, and clocks that somebody else set
 
 repeat: ## tests that fail once in twenty runs
 	go test -race -count $(COUNT) -timeout 0 ./...
+
+matrix: ## the library, the command and drills on servers of these versions, the newest patch of each
+	go test ./internal/matrix -v -count=1 -timeout 20m -args -servers "$(SERVERS)"
 
 bench: ## everything in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'IsLeader|TimeNow|TermValid' -count 5 .

@@ -52,7 +52,7 @@
 //
 // # Servers
 //
-// All servers must have version 2.11.7 or newer, or the handle cannot be opened: older servers were seen to store 10 to 15 of 100 writes of
+// All servers must have version 2.11.7 or newer, or the handle cannot be opened: older servers were seen to store 5 to 17 of 100 writes of
 // an epoch that was over. The version that counts is that of the server that leads the stream when the handle is opened, so upgrade all
 // servers of a cluster first.
 //

@@ -33,7 +33,9 @@ var floors = [][]string{
 var beside = map[string][]string{}
 
 // helpers are packages for tests. They may import every package but the command, and only helpers may import them.
-var helpers = []string{"internal/clitest", "internal/doctest", "internal/fleettest", "internal/natstest", "internal/sim", "internal/session/"}
+var helpers = []string{
+	"internal/clitest", "internal/doctest", "internal/fleettest", "internal/matrix", "internal/natstest", "internal/sim", "internal/session/",
+}
 
 func TestImportsPointDown(t *testing.T) {
 	for _, p := range packages(t) {

@@ -1,0 +1,125 @@
+package matrix
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// tool runs the command against a server.
+type tool struct {
+	*testing.T
+	*WithT
+	url string
+}
+
+// prepare returns a call of the command, which ends with the test at the latest.
+func (c *tool) prepare(args ...string) *exec.Cmd {
+	c.Helper()
+	path, err := command()
+	c.Expect(err).NotTo(HaveOccurred())
+	cmd := exec.Command(path, args...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "NATS_") || strings.HasPrefix(s, "ELECTION_") })
+	if c.url != "" {
+		cmd.Env = append(cmd.Env, "NATS_URL="+c.url)
+	}
+	c.Cleanup(func() {
+		if cmd.Process != nil && cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	return cmd
+}
+
+// run runs the command, which must succeed, and returns its output.
+func (c *tool) run(args ...string) string {
+	c.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := c.prepare(args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	c.Expect(cmd.Run()).To(Succeed(), "%q: %s%s", args, &stdout, &stderr)
+	return stdout.String()
+}
+
+// leads waits until a candidate leads.
+func (c *tool) leads(name string) {
+	c.run("wait", key, "--leader", name, "--max-wait", timeout.String())
+}
+
+func testCommand(t *testing.T, v version) {
+	c := &tool{t, NewWithT(t), natstest.StartProgram(t, v.program).URL()}
+	c.run("bucket", "add", "--ttl", ttl.String())
+	c.run("bucket", "add", "--ttl", ttl.String()) // it exists with this configuration
+	watch := c.prepare("watch", "--json")
+	var events bytes.Buffer
+	watch.Stdout = &events
+	c.Expect(watch.Start()).To(Succeed())
+	for _, name := range []string{"web-1", "web-2"} {
+		c.Expect(c.prepare("campaign", key, "--name", name, "--interval", "1s").Start()).To(Succeed())
+		c.run("wait", key, "--max-wait", timeout.String())
+	}
+	leader := filepath.Join(t.TempDir(), "leader.json")
+	c.Expect(c.prepare("file", "file", leader).Start()).To(Succeed())
+	c.leads("web-1")
+	c.Eventually(func() string { return c.run("candidates", key) }).WithTimeout(timeout).Should(And(ContainSubstring("web-1"), ContainSubstring("web-2")))
+	c.run("transfer", key, "--to", "web-2")
+	c.leads("web-2")
+	c.run("resign", key)
+	c.leads("web-1")
+	c.Expect(c.run("ls")).To(ContainSubstring("web-1"))
+	c.Expect(c.run("info", key)).To(ContainSubstring("web-1"))
+	c.Expect(c.run("bucket", "info")).To(ContainSubstring("ELECTION"))
+	c.Expect(c.run("check", key, "--ignore", "no-markers")).To(ContainSubstring("OK"))
+	c.run("pause", key)
+	c.run("resign", key, "--force") // although no other candidate is ready
+	c.run("wait", key, "--vacant", "--max-wait", timeout.String())
+	c.run("resume", key)
+	c.run("wait", key, "--max-wait", timeout.String())
+	c.run("evict", key, "--force")
+	c.run("wait", key, "--max-wait", timeout.String())
+	c.Expect(c.run("run", "job", "--", "sh", "-c", "echo $ELECTION_TOKEN")).NotTo(BeEmpty())
+	c.Eventually(func() error { return c.prepare("file", "--check", leader).Run() }).WithTimeout(timeout).Should(Succeed())
+	c.Expect(watch.Process.Kill()).To(Succeed())
+	_ = watch.Wait()
+	c.Expect(events.String()).To(And(ContainSubstring("web-1"), ContainSubstring("web-2")))
+	c.run("bucket", "rm", "--force")
+	v.saw("the commands of election-cli", "works")
+}
+
+func testDrill(t *testing.T, v version) {
+	c := &tool{t, NewWithT(t), natstest.StartProgram(t, v.program).URL()}
+	var report struct {
+		ServerVersion string `json:"server_version"`
+		Overlap       int    `json:"overlap_ms"`
+	}
+	c.Expect(json.Unmarshal([]byte(c.run("drill", "--rounds", "1", "--json")), &report)).To(Succeed())
+	c.Expect(report.ServerVersion).To(Equal(v.exact))
+	v.saw("`drill`, time with two leaders", "%d ms", report.Overlap)
+}
+
+func testProcesses(t *testing.T, v version) {
+	skipWithoutProcesses(t)
+	c := &tool{t, NewWithT(t), ""}
+	var report struct {
+		ServerVersion string `json:"server_version"`
+		Overlap       int    `json:"overlap_ms"`
+		Faults        []struct{ Count int }
+	}
+	args := []string{"drill", "--processes", "--nats-server", v.program, "--for", "12s", "--ttl", ttl.String(), "--candidates", "3", "--seed", "1", "--json"}
+	for _, fault := range []string{"kill", "cut", "revoke", "kill-server"} {
+		args = append(args, "--fault", fault)
+	}
+	c.Expect(json.Unmarshal([]byte(c.run(args...)), &report)).To(Succeed())
+	c.Expect(report.ServerVersion).To(Equal(v.exact))
+	v.saw("`drill --processes`, three servers, time with two leaders", "%d ms", report.Overlap)
+}
