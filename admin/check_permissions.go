@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -88,7 +89,7 @@ func (c *checkup) tryWatch(ctx context.Context) error {
 			if !ok || entry == nil {
 				return nil
 			}
-			if entry.Operation() == jetstream.KeyValuePut && record.Parse(entry.Value(), entry.Revision()).Instance == "" {
+			if entry.Operation() == jetstream.KeyValuePut && isBareName(entry) {
 				if c.probes.plains++; len(c.probes.plain) < maxNamedKeys {
 					c.probes.plain = append(c.probes.plain, entry.Key())
 				}
@@ -96,6 +97,12 @@ func (c *checkup) tryWatch(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// isBareName reports whether a value is the name of a leader, and no more. An object is none: it is a record, or what a group stores.
+func isBareName(entry jetstream.KeyValueEntry) bool {
+	var object map[string]json.RawMessage
+	return record.Parse(entry.Value(), entry.Revision()).Instance == "" && json.Unmarshal(entry.Value(), &object) != nil
 }
 
 // refused adds a finding about a probe that failed. The message says what failed, and then what follows from it; permission is what to

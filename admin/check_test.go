@@ -270,6 +270,18 @@ func TestCheckWarnsOfMarkersWhereBareNamesAreStored(t *testing.T) {
 	}, withoutMarkers)
 }
 
+func TestCheckTakesWhatAGroupStoresForNoBareName(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		for key, value := range map[string]string{
+			"shards.plan": `{"number": 1, "by": "a", "keys": {"a": ["0"]}}`, "shards.members.a": `{"name": "a", "keys": ["0"]}`,
+		} {
+			_, err := f.Bucket.PutString(ctx, key, value)
+			f.Expect(err).NotTo(HaveOccurred())
+		}
+		f.Expect(check(f, f.Bucket)).NotTo(HaveKey("markers-plain-names"))
+	})
+}
+
 func TestCheckFailsOnlyIfItCannotInspectTheBucket(t *testing.T) {
 	fleettest.Run(t, func(f *fleet) {
 		ctx := ctx
