@@ -1,0 +1,91 @@
+package admin_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// An operator asks who the candidates are, and moves leadership to one of them, in order.
+func Example() {
+	bucket, shutdown := connect(2 * time.Second)
+	defer shutdown()
+	ctx := context.Background()
+	operator, err := admin.New(bucket)
+	must(err)
+
+	for i, name := range []string{"host-1", "host-2"} {
+		candidate, err := election.NewElection(name, "scheduler", bucket, election.WithSplay(0))
+		must(err)
+		go func() { must(candidate.Start(ctx)) }()         // on a host each, usually
+		defer func() { must(candidate.Shutdown(ctx)) }()   // releases the key
+		for len(ready(ctx, operator, "scheduler")) < i+1 { // the first comes to lead, and the second to stand by
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	fmt.Println("before:", ready(ctx, operator, "scheduler"))
+	must(operator.Transfer(ctx, "scheduler", "host-2"))
+	for ready(ctx, operator, "scheduler")[0] != "host-2 leader" {
+		time.Sleep(10 * time.Millisecond)
+	}
+	fmt.Println("after:", ready(ctx, operator, "scheduler"))
+	// Output:
+	// before: [host-1 leader host-2 candidate]
+	// after: [host-2 leader host-1 candidate]
+}
+
+// ready returns the leader, and the candidates that would answer a vacancy.
+func ready(ctx context.Context, operator *admin.Admin, key string) (list []string) {
+	candidates, err := operator.Candidates(ctx, key)
+	must(err)
+	for _, c := range candidates {
+		if c.State == election.LeaderState || c.State == election.CandidateState && c.Ready {
+			list = append(list, fmt.Sprint(c.Name, " ", c.State))
+		}
+	}
+	return list
+}
+
+// A check finds what is wrong with a bucket, and says what to do about it.
+func ExampleCheck() {
+	bucket, shutdown := connect(time.Second)
+	defer shutdown()
+
+	findings, err := admin.Check(context.Background(), bucket)
+	must(err)
+	for _, f := range findings {
+		if f.Severity >= admin.SeverityWarning {
+			fmt.Println(f.Severity, f.Code)
+			fmt.Println(f.Message)
+		}
+	}
+	// Output:
+	// warning ttl-short
+	// the bucket's TTL is 1s, and servers are up to 400ms late to expire a key: a short disturbance ends a term
+}
+
+// connect connects to NATS and makes a bucket for elections, as any program does.
+func connect(ttl time.Duration) (*election.Bucket, func()) {
+	s, stop := natstest.RunServer()
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))
+	must(err)
+	js, err := jetstream.New(nc)
+	must(err)
+	bucket, err := election.CreateBucket(context.Background(), js, election.BucketConfig{Name: "ELECTIONS", TTL: ttl})
+	must(err)
+	return bucket, func() { nc.Close(); stop() }
+}
+
+func must(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
