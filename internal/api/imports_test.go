@@ -24,9 +24,9 @@ var floors = [][]string{
 	{"admin"},
 	{"connect", "fence", "gocronelector", "group", "mutex", "semaphore"},
 	{"internal/cli", "internal/embedded", "internal/events", "internal/leaderfile"},
-	{"internal/drill", "internal/look", "internal/processes", "internal/supervise"},
+	{"examples/internal/demo", "internal/drill", "internal/look", "internal/processes", "internal/supervise"},
 	{"internal/chaos", "internal/checkup", "internal/statuspage"},
-	{"cmd/election-cli"},
+	{"cmd/election-cli", "examples/"},
 }
 
 // beside lists the imports that are allowed within one floor.

@@ -1,0 +1,274 @@
+// Package examples_test builds the examples and runs them as a user does: as processes.
+package examples_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
+	"github.com/onsi/gomega/gexec"
+
+	// The examples are built by a command that go test does not see: with these imports it runs the tests again when the library changed.
+	_ "github.com/natscampaign/election/connect"
+	_ "github.com/natscampaign/election/examples/internal/demo"
+	_ "github.com/natscampaign/election/fence"
+	_ "github.com/natscampaign/election/group"
+	_ "github.com/natscampaign/election/mutex"
+)
+
+const patience = 60 * time.Second
+
+var folder string // with the programs
+
+func TestMain(m *testing.M) {
+	if !flag.Parsed() { // so that -parallel counts if it is given
+		_ = flag.Set("test.parallel", "16") // the tests mostly wait
+	}
+	var err error
+	if folder, err = os.MkdirTemp("", "election-examples-"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(folder)
+	os.Exit(code)
+}
+
+// build builds the examples and the command, once.
+var build = sync.OnceValue(func() error {
+	out, err := exec.Command("go", "build", "-o", folder+string(filepath.Separator), "./...", "../cmd/election-cli").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+})
+
+// start starts a program with more variables in an environment that configures nothing else. The program ends with the test.
+func start(t *testing.T, environment []string, program string, args ...string) *gexec.Session {
+	t.Helper()
+	g := NewWithT(t)
+	g.Expect(build()).To(Succeed())
+	cmd := exec.Command(filepath.Join(folder, program), args...)
+	if runtime.GOOS == "windows" {
+		cmd = exec.Command(filepath.Join(folder, program+".exe"), args...)
+	}
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "NATS_") && !strings.HasPrefix(v, "ELECTION_") && !strings.HasPrefix(v, "POD_NAME=") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, environment...)
+	s, err := gexec.Start(cmd, nil, nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { <-s.Kill().Exited })
+	return s
+}
+
+// server starts a NATS server as a process, and returns its URL.
+func server(t *testing.T) string {
+	t.Helper()
+	s := start(t, nil, "election-cli", "server", "--port", "0")
+	NewWithT(t).Eventually(s.Out, patience).Should(gbytes.Say(`nats://[0-9.:]+\n`))
+	return strings.TrimSpace(string(s.Out.Contents()))
+}
+
+// alone runs an example without a server of its user until it ends by itself, and returns what it wrote.
+func alone(t *testing.T, program string) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes 10 s")
+	}
+	t.Parallel()
+	s := start(t, nil, program)
+	NewWithT(t).Eventually(s, patience).Should(gexec.Exit(0))
+	text := string(s.Err.Contents())
+	if t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(text)
+		}
+	}); strings.Contains(text, "level=ERROR") {
+		t.Errorf("%s wrote an error", program)
+	}
+	return text
+}
+
+// values returns what the group of an expression matched, in order, without repetitions that follow each other.
+func values(text, expression string) (found []string) {
+	for _, m := range regexp.MustCompile(expression).FindAllStringSubmatch(text, -1) {
+		if len(found) == 0 || found[len(found)-1] != m[1] {
+			found = append(found, m[1])
+		}
+	}
+	return found
+}
+
+// It also has go test run the tests again when an example changed.
+func TestExamplesFitOnAFewScreensAndAreListed(t *testing.T) {
+	g := NewWithT(t)
+	index, err := os.ReadFile("README.md")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(bytes.Count(index, []byte("\n"))).To(BeNumerically("<=", 40))
+	programs, err := filepath.Glob("*/main.go")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(programs).To(HaveLen(6))
+	for _, path := range programs {
+		text, err := os.ReadFile(path)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(bytes.Count(text, []byte("\n"))).To(BeNumerically("<", 150), path)
+		name := filepath.Dir(path)
+		g.Expect(string(index)).To(ContainSubstring("[%s](%s/main.go)", name, name))
+	}
+}
+
+func TestSchedulerRunsItsJobsOnOneLeaderAfterAnother(t *testing.T) {
+	text := alone(t, "scheduler")
+	g := NewWithT(t)
+	g.Expect(len(values(text, `msg=Leading name=(\S+)`))).To(BeNumerically(">=", 2), "a deployment restarts the leader")
+	leader := ""
+	for _, m := range regexp.MustCompile(`msg=(Leading|"Job report"|"Job cleanup") name=(\S+)`).FindAllStringSubmatch(text, -1) {
+		if m[1] == "Leading" {
+			leader = m[2]
+		}
+		g.Expect(m[2]).To(Equal(leader), m[1])
+	}
+	seconds := regexp.MustCompile(`time=\S+:(\d\d)\.\S+ level=INFO msg="Job report"`).FindAllStringSubmatch(text, -1)
+	g.Expect(len(seconds)).To(BeNumerically(">=", 4), "once a second")
+	for i := range seconds[1:] {
+		g.Expect(seconds[i+1][1]).NotTo(Equal(seconds[i][1]), "no run is made twice")
+	}
+}
+
+func TestConsumerCountsEachOrderOnce(t *testing.T) {
+	text := alone(t, "consumer")
+	g := NewWithT(t)
+	totals := regexp.MustCompile(`msg="Counted so far" .*{Orders:(\d+) Last:(\d+) `).FindAllStringSubmatch(text, -1)
+	g.Expect(len(totals)).To(BeNumerically(">=", 2), "a deployment restarts the leader")
+	for _, total := range totals {
+		g.Expect(total[1]).To(Equal(total[2]))
+		g.Expect(total[1]).NotTo(Equal("0"))
+	}
+}
+
+func TestShardsAreWorkedOnByOneMemberAtATime(t *testing.T) {
+	text := alone(t, "shards")
+	g := NewWithT(t)
+	at, members := map[string]string{}, map[string]bool{} // who works on a shard
+	for _, m := range regexp.MustCompile(`msg=(Working|Worked) name=(\S+) shard=(\d)`).FindAllStringSubmatch(text, -1) {
+		if event, name, shard := m[1], m[2], m[3]; event == "Working" {
+			g.Expect(at[shard]).To(BeEmpty(), "shard %s, when %s began", shard, name)
+			at[shard], members[name] = name, true
+		} else {
+			g.Expect(at[shard]).To(Equal(name))
+			at[shard] = ""
+		}
+	}
+	g.Expect(at).To(HaveLen(8))
+	g.Expect(members).To(HaveLen(3))
+}
+
+func TestMigrationIsAppliedOnceByThreeInOneProcess(t *testing.T) {
+	text := alone(t, "migration")
+	g := NewWithT(t)
+	g.Expect(values(text, `msg="Step applied" .*version=(\d)`)).To(Equal([]string{"1", "2", "3"}))
+	g.Expect(strings.Count(text, `msg="Schema is current"`)).To(Equal(3))
+}
+
+func TestHTTPSendsRequestsToOneLeaderAfterAnother(t *testing.T) {
+	text := alone(t, "http")
+	g := NewWithT(t)
+	terms := values(text, `msg="Request sent to the leader" status=200 body="\S+ leads term (\d+)"`)
+	g.Expect(len(terms)).To(BeNumerically(">=", 2), "a deployment restarts the leader")
+	g.Expect(values(text, `msg=Leading .*term=(\d+)`)).To(Equal(terms), "every leader is sent requests")
+}
+
+func TestMigrationIsAppliedOnceByThreeProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs four processes")
+	}
+	t.Parallel()
+	g, url := NewWithT(t), server(t)
+	var processes []*gexec.Session
+	for i := range 3 {
+		environment := []string{"NATS_URL=" + url, "ELECTION_TTL=2s", fmt.Sprint("ELECTION_NAME=web-", i)}
+		processes = append(processes, start(t, environment, "migration"))
+	}
+	text := ""
+	for _, p := range processes {
+		g.Eventually(p, patience).Should(gexec.Exit(0))
+		g.Expect(p.Err).To(gbytes.Say(`msg="Schema is current" .*version=3`))
+		text += string(p.Err.Contents())
+	}
+	g.Expect(strings.Count(text, `msg="Step applied"`)).To(Equal(3), text)
+}
+
+// handover starts two processes of an example, has the first lead, and terminates it. The lease is so long that only a release explains
+// that the second takes over.
+func handover(t *testing.T, program string, args ...string) (a, b *gexec.Session, terminate func()) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs three processes")
+	}
+	if runtime.GOOS == "windows" {
+		t.Skip("needs SIGTERM")
+	}
+	t.Parallel()
+	g, url := NewWithT(t), server(t)
+	environment := []string{"NATS_URL=" + url, "ELECTION_TTL=60s", "ELECTION_SPLAY=0s", "ELECTION_STAND_DOWN=0s"}
+	a = start(t, append(environment, "ELECTION_NAME=a"), program, args...)
+	g.Eventually(a.Err, patience).Should(gbytes.Say("msg=Leading name=a"))
+	b = start(t, append(environment, "ELECTION_NAME=b"), program, args...)
+	g.Eventually(b.Err, patience).Should(gbytes.Say("Leader seen.*leader=a"))
+	return a, b, func() {
+		t.Helper()
+		sent := time.Now()
+		a.Terminate()
+		g.Eventually(b.Err, patience, time.Millisecond).Should(gbytes.Say("msg=Leading name=b"))
+		t.Logf("b leads %v after SIGTERM to a", time.Since(sent).Round(time.Millisecond))
+		g.Eventually(a, patience).Should(gexec.Exit(0))
+	}
+}
+
+func TestNextSchedulerGoesOnWhenTheLeaderIsTerminated(t *testing.T) {
+	a, b, terminate := handover(t, "scheduler")
+	g := NewWithT(t)
+	g.Eventually(a.Err, patience).Should(gbytes.Say("Job cleanup"))
+	g.Expect(b.Err.Contents()).NotTo(ContainSubstring("Job"), "jobs run on the leader only")
+	terminate()
+	g.Eventually(b.Err, patience).Should(gbytes.Say("Job report"))
+	g.Expect(a.Err.Contents()).To(ContainSubstring("Key released"))
+	b.Terminate()
+	g.Eventually(b, patience).Should(gexec.Exit(0))
+}
+
+func TestNextHTTPReplicaAnswersWhenTheLeaderIsTerminated(t *testing.T) {
+	a, b, terminate := handover(t, "http", "-listen", "127.0.0.1:0")
+	g := NewWithT(t)
+	status := func(s *gexec.Session, path string) int {
+		url := values(string(s.Err.Contents()), `msg=Serving .*url=(http://127\.0\.0\.1:\d+)`)
+		g.Expect(url).To(HaveLen(1))
+		answer, err := http.Get(url[0] + path)
+		if err != nil {
+			return 0
+		}
+		defer answer.Body.Close()
+		return answer.StatusCode
+	}
+	g.Expect([]int{status(a, "/leader"), status(a, "/healthz"), status(a, "/")}).To(Equal([]int{200, 200, 200}))
+	g.Expect([]int{status(b, "/leader"), status(b, "/healthz"), status(b, "/")}).To(Equal([]int{503, 200, 503}))
+	terminate()
+	g.Expect([]int{status(b, "/leader"), status(b, "/healthz"), status(b, "/")}).To(Equal([]int{200, 200, 200}))
+	g.Expect(status(a, "/healthz")).To(BeZero())
+	b.Terminate()
+	g.Eventually(b, patience).Should(gexec.Exit(0))
+}
