@@ -31,8 +31,9 @@ func Example() {
 	check(err)
 	candidate, err := election.NewElection("host-1", "scheduler", bucket, election.WithSplay(0))
 	check(err)
-	go func() { check(candidate.Start(ctx)) }() // on another host, usually
-	for event := range events {                 // until ctx ends
+	ended := make(chan error, 1)
+	go func() { ended <- candidate.Start(ctx) }() // on another host, usually
+	for event := range events {                   // until ctx ends
 		switch event.Kind {
 		case observe.Leading:
 			leader, err := observer.Leader(ctx, event.Key)
@@ -44,6 +45,7 @@ func Example() {
 			cancel()
 		}
 	}
+	check(<-ended) // only then may the connection be closed
 	// Output:
 	// before: true
 	// host-1 leads scheduler with the token of the event: true
