@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/validate"
+	"github.com/natscampaign/election/internal/version"
 )
 
 const (
@@ -256,7 +257,7 @@ func (s served) Describe() control.Candidate {
 	return control.Candidate{
 		Key: s.key, Name: s.name, Instance: s.instance, Host: s.host, PID: s.pid, Priority: s.opts.priority, State: snap.at(now).state.String(),
 		Ready:   snap.source() != notify.None && snap.term == nil && s.campaigning.Load() && s.holds.none(),
-		Version: control.Version(), Clock: now.UTC().Round(0),
+		Version: version.String(), Clock: now.UTC().Round(0),
 	}
 }
 

@@ -29,7 +29,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"strings"
 
 	"github.com/choria-io/fisk"
@@ -37,6 +36,7 @@ import (
 	"github.com/natscampaign/election/internal/checkup"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/version"
 )
 
 const appHelp = `Leader election for fleets that run NATS
@@ -125,7 +125,7 @@ func app(env *cli.Env) *fisk.Application {
 	app := fisk.New("election-cli", appHelp)
 	app.UsageWriter(env.Stdout).ErrorWriter(env.Stderr)
 	app.Author("The election authors")
-	app.Version(version())
+	app.Version(version.String())
 	app.HelpFlag.Short('h')
 	env.Connection.Register(app)
 	app.Flag("bucket", "Key-Value bucket with the elections").Envar("ELECTION_BUCKET").
@@ -149,13 +149,4 @@ func app(env *cli.Env) *fisk.Application {
 	registerDrillProcess(app, env)
 	registerGuardian(app)
 	return app
-}
-
-// version returns the version of the module from which the binary was built.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
-		return "development"
-	}
-	return info.Main.Version
 }

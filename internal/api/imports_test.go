@@ -14,6 +14,7 @@ var floors = [][]string{
 	{
 		"dashboards", "internal/enum", "internal/faultproxy", "internal/files", "internal/history", "internal/lease", "internal/natsconn",
 		"internal/ports", "internal/terminal", "internal/timeline", "internal/timeutil", "internal/validate",
+		"internal/version",
 	},
 	{"internal/record"},
 	{"internal/kv"},

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,12 +19,12 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/version"
 	"github.com/natscampaign/election/internal/wakeup"
 )
 
 const (
 	serviceName = "election"
-	modulePath  = "github.com/natscampaign/election"
 	// maxRequests is how many requests may wait to be read.
 	maxRequests = 256
 	// MaxHandovers is how many handovers on request may be under way in a process.
@@ -180,7 +179,7 @@ func open(bucket *kv.Bucket, log *slog.Logger) (*service, error) {
 		bucket: bucket, log: log, requests: make(chan *nats.Msg, maxRequests), handovers: make(chan struct{}, MaxHandovers),
 		members: map[string][]*Member{}, refreshes: map[string][]*nats.Msg{}, stale: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
 		identity: micro.ServiceIdentity{
-			Name: serviceName, ID: nuid.Next(), Version: Version(),
+			Name: serviceName, ID: nuid.Next(), Version: version.String(),
 			Metadata: map[string]string{"bucket": bucket.Bucket(), "host": host, "pid": strconv.Itoa(os.Getpid())},
 		},
 	}
@@ -397,18 +396,3 @@ func reject(m *nats.Msg, code int, text string) {
 	r.Header.Set(micro.ErrorCodeHeader, strconv.Itoa(code))
 	_ = m.RespondMsg(r)
 }
-
-// Version returns the version of this module, as the build knows it.
-var Version = sync.OnceValue(func() string {
-	const unknown = "0.0.0"
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return unknown
-	}
-	for _, m := range append(info.Deps, &info.Main) {
-		if m.Path == modulePath && strings.HasPrefix(m.Version, "v") {
-			return strings.TrimPrefix(m.Version, "v")
-		}
-	}
-	return unknown
-})
