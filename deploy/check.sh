@@ -33,7 +33,7 @@ files() {
 	(cd "$tmp/context" && TARGETOS=$(go env GOOS) TARGETARCH=$(go env GOARCH) VERSION=v1.2.3-docker bash -ec "${build//\/out\//$tmp/out/}")
 	cli=$tmp/out/election-cli
 	expect "version that the linker was given" "$("$cli" --version)" 1.2.3-docker
-	! readelf -l "$cli" 2>/dev/null | grep -q INTERP || fail "the binary is not static"
+	! grep -aq ld-linux "$cli" || fail "the binary is not static"
 
 	step "candidates report the version of the command"
 	"$cli" campaign versions --embedded --json >"$tmp/campaign" 2>/dev/null &
@@ -83,7 +83,8 @@ files() {
 	clone "$tmp/checkout"
 	(cd "$tmp/checkout" && go build -trimpath -buildvcs=true -o "$tmp/bin/checkout" ./cmd/election-cli)
 	commit=$(git rev-parse HEAD)
-	"$tmp/bin/checkout" --version | grep -q "${commit:0:12}" || fail "version of a checkout: $("$tmp/bin/checkout" --version), commit $commit"
+	version=$("$tmp/bin/checkout" --version)
+	[[ $version == *"${commit:0:12}" ]] || fail "version of a checkout: $version, commit $commit"
 }
 
 packages() {
@@ -114,8 +115,8 @@ packages() {
 	for file in usr/share/zsh/vendor-completions/_election-cli usr/lib/systemd/system/election-{run,file}@.service usr/share/doc/election-cli/copyright; do
 		[ -s "$tmp/deb/$file" ] || fail "the package has no $file"
 	done
-	for os in $(cd dist && ls -d ./*.tar.gz); do
-		tar -tf "dist/$os" | grep -q LICENSE || fail "$os has no licence"
+	for archive in dist/*.tar.gz; do
+		grep -q LICENSE <<<"$(tar -tf "$archive")" || fail "$archive has no licence"
 	done
 	grep -q '"pkg:golang/github.com/nats-io/nats.go@v' dist/*_linux_"$(go env GOARCH)".spdx.json || fail "the SBOM does not name nats.go"
 
