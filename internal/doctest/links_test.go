@@ -15,7 +15,7 @@ import (
 )
 
 // announced lists the pages that other pages link to and that are not written yet.
-var announced = []string{"docs/DEPLOYING.md"}
+var announced = []string{}
 
 func TestLinksLeadSomewhere(t *testing.T) {
 	g := NewWithT(t)

@@ -311,7 +311,7 @@ var stories = []struct {
 		acquired := s.now
 		s.writes(b, acquired, true)
 		s.writes(b, acquired, false)
-		s.wait(7600 * time.Millisecond)
+		s.wait(7700 * time.Millisecond)
 		s.look()
 	}},
 	{"a leader gives up without a reason", "P6", func(s *story, a, _ *actor) {
