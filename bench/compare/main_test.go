@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -36,6 +37,9 @@ func TestMain(m *testing.M) {
 	}
 	if *compare && os.Getenv(asWorld) == "" {
 		os.Exit(inNamespace())
+	}
+	if *compare {
+		_ = flag.Set("test.parallel", strconv.Itoa(len(comparisons))) // they mostly wait
 	}
 	os.Exit(m.Run())
 }
