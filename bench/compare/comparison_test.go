@@ -1,3 +1,5 @@
+//go:build linux
+
 package compare
 
 import (
@@ -216,14 +218,14 @@ func (s *stage) measure(r *result) {
 		cut, kill = append(cut, fmt.Sprintf("cut-%d", i)), append(kill, fmt.Sprintf("kill-%d", i))
 	}
 
+	for _, key := range hand {
+		s.startElection(toCut, key)
+	}
 	// Renewals are spread over their interval, so that a fault meets each at another moment.
 	for i := range *elements {
 		s.startElection(toCut, cut[i])
 		s.startElection(toKill, kill[i])
 		time.Sleep(s.renewal / time.Duration(*elements))
-	}
-	for _, key := range hand {
-		s.startElection(toCut, key)
 	}
 	for _, key := range slices.Concat(hand, cut) {
 		s.elected(toCut, key)
@@ -282,7 +284,7 @@ func (s *stage) handovers(r *result, leader, follower *process, keys []string) {
 	for _, key := range keys {
 		leader.tell("stop", key)
 		if s.polls {
-			time.Sleep(s.renewal * 2 / time.Duration(len(keys))) // at any moment of a poll
+			time.Sleep(s.renewal / time.Duration(len(keys))) // at any moment of a poll
 		} else {
 			measure(key)
 			time.Sleep(100 * time.Millisecond)

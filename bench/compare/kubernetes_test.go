@@ -1,3 +1,5 @@
+//go:build linux
+
 package compare
 
 import (
@@ -145,6 +147,7 @@ func newKubernetes(_ context.Context, p place, c *comparison) (candidate, error)
 	sent := &sentHTTP{}
 	client, err := coordination.NewForConfig(&rest.Config{
 		Host:            p.endpoint,
+		ContentConfig:   rest.ContentConfig{ContentType: "application/json"}, // what our server understands
 		Timeout:         c.requestTimeout,
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 		WrapTransport: func(t http.RoundTripper) http.RoundTripper {
