@@ -7,7 +7,7 @@ COUNT     ?= 20
 
 SERVERS   ?= 2.10 2.11 2.12 2.14 2.15
 
-.PHONY: check soak simulate drill depose fuzz repeat bench matrix
+.PHONY: check soak simulate drill depose fuzz repeat bench compare matrix
 
 check: ## what must hold before a change lands
 	.ci/run
@@ -50,3 +50,6 @@ bench: ## everything in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'IsLeader|TimeNow|TermValid' -count 5 .
 	cd bench && go test -run '^$$' -bench . -skip 'Fence|Timing' -benchtime 40x -timeout 0 .
 	cd bench && go test -run '^$$' -bench Fence -benchtime 5s -timeout 0 .
+
+compare: ## everything in docs/COMPARISON.md; Linux, root
+	cd bench/compare && go test -run Comparison -compare -v -timeout 10m .

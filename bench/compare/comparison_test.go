@@ -36,7 +36,7 @@ type comparison struct {
 func natsCase(name string, ttl time.Duration, start func(*stage),
 	candidate func(context.Context, place, *comparison) (candidate, error), polls bool) comparison {
 	return comparison{
-		name: name, start: start, candidate: candidate, ttl: ttl, renewal: ttl * 3 / 4, limit: 2*ttl + 10*time.Second, polls: polls,
+		name: name, start: start, candidate: candidate, ttl: ttl, renewal: ttl * 3 / 4, limit: ttl*5/2 + 10*time.Second, polls: polls,
 	}
 }
 
@@ -243,8 +243,19 @@ func (s *stage) measure(r *result) {
 		defer close(killed)
 		s.idleThenKill(r, toKill, follower, kill)
 	}()
-	s.handovers(r, toCut, follower, hand)
+	taken := func(key string) {
+		var stopped event
+		ok := s.await(10*time.Second, func() (ok bool) { stopped, ok = s.first(stopping, key, toCut, 0); return })
+		won, led := s.leads(follower, key, stopped.At, s.limit)
+		r.handover.add(won-stopped.At, ok && led, s.limit)
+	}
+	s.handovers(toCut, hand, taken)
 	s.cuts(r, toCut, follower, cut)
+	if s.polls {
+		for _, key := range hand {
+			taken(key)
+		}
+	}
 	<-killed
 }
 
@@ -270,30 +281,22 @@ func (s *stage) idleThenKill(r *result, leader, follower *process, keys []string
 	}
 }
 
-func (s *stage) handovers(r *result, leader, follower *process, keys []string) {
-	if !s.polls {
-		exclusive.Lock()
-		defer exclusive.Unlock()
+// handovers stops the leaders in an orderly way. Where followers poll, all are stopped before it is known who takes over.
+func (s *stage) handovers(leader *process, keys []string, taken func(key string)) {
+	if s.polls {
+		for _, key := range keys {
+			leader.tell("stop", key)
+			time.Sleep(s.renewal / time.Duration(len(keys))) // at any moment of a poll
+		}
+		time.Sleep(2 * time.Second) // the last has stopped
+		return
 	}
-	measure := func(key string) {
-		var stopped event
-		ok := s.await(10*time.Second, func() (ok bool) { stopped, ok = s.first(stopping, key, leader, 0); return })
-		won, led := s.leads(follower, key, stopped.At, s.limit)
-		r.handover.add(won-stopped.At, ok && led, s.limit)
-	}
+	exclusive.Lock()
+	defer exclusive.Unlock()
 	for _, key := range keys {
 		leader.tell("stop", key)
-		if s.polls {
-			time.Sleep(s.renewal / time.Duration(len(keys))) // at any moment of a poll
-		} else {
-			measure(key)
-			time.Sleep(100 * time.Millisecond)
-		}
-	}
-	for _, key := range keys {
-		if s.polls {
-			measure(key)
-		}
+		taken(key)
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 

@@ -73,7 +73,7 @@ func table(results []*result) string {
 			fmt.Fprintf(&b, "| %s | not measured: see above |\n", comparisons[i].name)
 			continue
 		}
-		fmt.Fprintf(&b, "| %s | %v | %v | %v | %v | %v | %.2f | %.2f |\n", comparisons[i].name,
+		fmt.Fprintf(&b, "| %s | %v | %v | %v | %v | %v | %.3f | %.2f |\n", comparisons[i].name,
 			&r.both, &r.believed, &r.handover, &r.kill, &r.crash, r.followerRate, r.leaderRate)
 	}
 	return b.String()
