@@ -97,7 +97,7 @@ func runIP(commands ...string) error {
 	return nil
 }
 
-// journal is what the candidates of one case told.
+// journal is all events of the candidates of one comparison.
 type journal struct {
 	mu     sync.Mutex
 	events []event
