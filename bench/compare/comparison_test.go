@@ -121,6 +121,10 @@ func (s *stage) run(cmd *exec.Cmd) {
 	s.Helper()
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = &log, &log
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &unix.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = unix.SIGINT // or the server outlives a comparison that is killed
 	s.check(cmd.Start())
 	s.Cleanup(func() {
 		_ = cmd.Process.Signal(unix.SIGINT)
