@@ -118,11 +118,10 @@ func split(line string) (commands [][]string) {
 // CLI returns the arguments that a command gives to election-cli, and false if it does not call it: by its name or path, after another
 // command that starts it, or by go run. What makes an image names the program without calling it.
 func (c Command) CLI() (args []string, ok bool) {
-	if c.Args[0] == "COPY" || len(c.Args) > 1 && c.Args[0] == "docker" && c.Args[1] == "build" {
-		return nil, false
-	}
 	for i, arg := range c.Args {
-		arg = strings.TrimPrefix(arg, "ExecStart=")
+		if arg = strings.TrimPrefix(arg, "ExecStart="); i > 0 && c.Args[i-1] == "-t" || c.Args[0] == "COPY" {
+			continue
+		}
 		if path.Base(arg) == "election-cli" && (arg != "./cmd/election-cli" || i > 1 && c.Args[i-1] == "run" && c.Args[i-2] == "go") {
 			return c.Args[i+1:], true
 		}
