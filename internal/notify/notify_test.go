@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -247,6 +248,31 @@ func TestStandDownThatAReleasePassesOnOutlastsAStaleRead(t *testing.T) {
 	removed, left = l.Past()
 	g.Expect(removed).To(BeZero())
 	g.Expect(left).To(BeZero())
+}
+
+func TestSourceIsNotStalledBecauseAReadIsOlderThanWhatItReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		n, l := listener()
+		source := Republish
+		n.source.Store(&source)
+		holder := record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1"}
+		read := func(revision uint64) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.learn(kv.State{Read: time.Now(), Revision: revision, Record: holder})
+		}
+		read(7)
+		n.notify("k", Change{Revision: 8}, holder.Encode())
+		read(7) // its answer was on its way
+		read(8)
+		read(8)
+		time.Sleep(2 * stalledAfter)
+		l.CheckStalled()
+		g.Expect(l.isStalled()).To(BeFalse())
+		read(9)
+		g.Expect(l.CheckStalled()).NotTo(BeZero())
+	})
 }
 
 func TestOnlyARenewalByTheKnownHolderIsTakenForOneUnparsed(t *testing.T) {
