@@ -1,9 +1,11 @@
 package election_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -46,6 +48,20 @@ func TestClosedConnectionEndsTheRun(t *testing.T) {
 			}, republished)
 		})
 	}
+}
+
+func TestConnectionThatIsClosedAfterAStopIsNoError(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		nc := f.Server.Connect(f.T)
+		var logged bytes.Buffer
+		c := f.candidateOn("a", nil, f.Bare(nc), election.WithLogger(slog.New(slog.NewTextHandler(&logged, nil)))).start()
+		after(interval)
+		f.Expect(c.IsLeader()).To(BeTrue())
+		c.Stop()
+		nc.Close()
+		<-c.result
+		f.Expect(logged.String()).NotTo(ContainSubstring("ERROR"))
+	}, republished)
 }
 
 func TestClosedConnectionEndsTheRunOfAHeldCandidate(t *testing.T) {

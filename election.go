@@ -159,7 +159,7 @@ func (e *Election) enter(parent context.Context, work func(context.Context, Term
 	}
 	ctx, cancel := context.WithCancel(parent)
 	e.current = &run{
-		Election: e, work: work, cancel: cancel, done: make(chan struct{}),
+		Election: e, work: work, ctx: ctx, cancel: cancel, done: make(chan struct{}),
 		calls: &dispatcher{callbacks: e.opts.callbacks, log: e.log, reported: nobody},
 	}
 	return e.current, ctx, nil

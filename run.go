@@ -32,6 +32,7 @@ type run struct {
 	*Election
 	work   func(context.Context, Term) error // nil for Start
 	calls  *dispatcher
+	ctx    context.Context // of the loop
 	cancel context.CancelFunc
 	failed atomic.Pointer[error] // why the run must end though nobody stopped it
 	done   chan struct{}         // closed when it has returned
@@ -118,7 +119,11 @@ func (r *run) fail(err error) {
 		return
 	}
 	r.update(func(s *snapshot) { s.failure = err.Error() })
-	r.log.Error("Connection closed, stopping", "error", err)
+	log := r.log.Error
+	if r.ctx.Err() != nil { // it stops anyway, as after the release of a lock
+		log = r.log.Debug
+	}
+	log("Connection closed, stopping", "error", err)
 	if t := r.now.Load().term; t != nil {
 		t.end(ReasonClosed)
 	}
