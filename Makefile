@@ -7,7 +7,7 @@ COUNT     ?= 20
 
 SERVERS   ?= 2.10 2.11 2.12 2.14 2.15
 
-.PHONY: check soak simulate drill depose fuzz repeat bench compare matrix
+.PHONY: check soak simulate drill depose model fuzz repeat bench compare matrix
 
 check: ## what must hold before a change lands
 	.ci/run
@@ -23,6 +23,9 @@ drill: ## faults on processes and on a cluster of three servers
 
 depose: ## leaders that write on when they lead no more
 	go test ./fence -v -timeout 0 -run NoWriteOf -args -episodes $(EPISODES) -at-once 40
+
+model: ## every state of a model of the protocol; MODEL=full for the larger searches too
+	spec/check.sh $(MODEL)
 
 fuzz: ## bytes that somebody else wrote, and clocks that somebody else set
 	go test -run '^$$' -fuzz FuzzRecord -fuzztime $(FUZZ) ./internal/record
