@@ -59,7 +59,7 @@ func TestConnectionThatIsClosedAfterAStopIsNoError(t *testing.T) {
 		f.Expect(c.IsLeader()).To(BeTrue())
 		c.Stop()
 		nc.Close()
-		<-c.result
+		f.Expect(<-c.result).To(Or(Succeed(), MatchError(nats.ErrConnectionClosed)))
 		f.Expect(logged.String()).NotTo(ContainSubstring("ERROR"))
 	}, republished)
 }

@@ -47,11 +47,11 @@
 // # Limits
 //
 // A lease is a promise about clocks: two leaders cannot overlap after an expiry as long as the stand-down plus the margin covers the
-// error of the server's clock, and of the leader's clock rate over one TTL. With the defaults that is more than three quarters of the
-// TTL. A lease cannot stop work that is already under way, nor prevent a pause between the check and the effect. Where that matters,
-// send the [Term.Token] along with each effect, and let the receiver refuse a token that is lower than one it has seen: this is the only
-// complete protection in any system of leases (Martin Kleppmann, "How to do distributed locking", 2016; the lease itself is that of
-// Gray and Cheriton, 1989).
+// error of the server's clock, of the leader's clock rate over one TTL, and of the winner's over one stand-down. With the defaults that is
+// more than three quarters of the TTL. A lease cannot stop work that is already under way, nor prevent a pause between the check and the
+// effect. Where that matters, send the [Term.Token] along with each effect, and let the receiver refuse a token that is lower than one it
+// has seen: this is the only complete protection in any system of leases (Martin Kleppmann, "How to do distributed locking", 2016; the
+// lease itself is that of Gray and Cheriton, 1989).
 //
 // An operator who deletes the key of a leader that is partitioned at that moment makes two leaders possible for the rest of its lease if
 // the winner cannot know of the deletion: use package admin, which hands over in order. So does a server that loses its last writes, in
