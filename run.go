@@ -145,7 +145,7 @@ func (r *run) sawLeader(l Leader) {
 	before := r.now.Load().leader
 	r.update(func(s *snapshot) { s.leader = &l })
 	r.calls.leads(l)
-	if l.Instance != r.instance && (before == nil || before.Instance != l.Instance || before.Name != l.Name) {
+	if l.Instance != r.instance && (before == nil || before.Instance != l.Instance || before.Name != l.Name || before.Term == 0 && l.Term != 0) {
 		attrs := []any{"leader", l.Name}
 		if l.Term != 0 { // a leader-elect, or a bare name, has none
 			attrs = append(attrs, "term", l.Term)

@@ -1,8 +1,11 @@
 package election_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
+	"regexp"
 	"testing"
 	"time"
 
@@ -188,4 +191,16 @@ func TestStatusDoesNotExtendTheLeaseOfAResignedLeader(t *testing.T) {
 			f.Expect(l.Expires).To(BeTemporally("<", time.Now().Add(ttl-1500*time.Millisecond)))
 		}
 	})
+}
+
+func TestFollowerLogsWhoWonTheKeyAndThenThatItLeads(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		var logged bytes.Buffer
+		f.connected("b", election.WithSplay(time.Second), election.WithLogger(slog.New(slog.NewTextHandler(&logged, nil)))).start()
+		f.connected("a").start()
+		after(3 * interval)
+		f.Expect(regexp.MustCompile(`"Leader seen".*`).FindAllString(logged.String(), -1)).To(Equal([]string{
+			`"Leader seen" election=scheduler name=b leader=a`, `"Leader seen" election=scheduler name=b leader=a term=1`,
+		}))
+	}, republished)
 }

@@ -234,6 +234,9 @@ func sentence(e Event) string {
 	case Started:
 		return fmt.Sprintf("%s campaigns for %s in bucket %s (TTL %s) on %s", name, key, e.Bucket, terminal.FormatDuration(terminal.FromSeconds(e.TTLS)), e.Server)
 	case Elected:
+		if e.Reason == string(election.ReasonReleased) {
+			return fmt.Sprintf("%s took over the released key, term %d", name, e.Term)
+		}
 		return fmt.Sprintf("%s won the key (%s); it leads once the stand-down is over, term %d", name, e.Reason, e.Term)
 	case Leading:
 		return strings.TrimSuffix(fmt.Sprintf("%s leads %s, term %d, token %s", name, key, e.Term, e.Token), ", token ")

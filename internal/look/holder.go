@@ -43,8 +43,8 @@ token) and "expires_in_s" (by the server's clock). Unknown values are left out`
 type ElectionInfo struct {
 	Key    string  `json:"key"`
 	Bucket string  `json:"bucket"`
-	Leader *Holder `json:"leader"` // null if the key has no holder
-	Paused bool    `json:"paused"` // by an operator
+	Leader *Holder `json:"leader"`           // null if the key has no holder
+	Paused bool    `json:"paused,omitempty"` // by an operator
 }
 
 // NewHolder returns the Holder for a leader, with ages by the server's clock.
