@@ -47,7 +47,7 @@ func TestProgramThatTakesLongerThanALeaseToStopExitsOnItsOwn(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
 	f := newRunFixture(t, 5*time.Second)
-	one := f.start(`trap 'sleep 8; date +%s%N >stopped; exit 7' TERM; echo >ready; while :; do sleep 0.02; done`)
+	one := f.start(`trap 'sleep 8; date +%s%N >stopped; exit 7' TERM; echo >ready; while :; do sleep 0.02; done`, "--interval", "1s")
 	f.awaitText("ready", "\n")
 	two := f.start(`date +%s%N >started; sleep 1000`, "-v")
 	one.signal(unix.SIGTERM)

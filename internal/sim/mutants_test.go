@@ -109,7 +109,7 @@ func mutate(t *testing.T, file, before, after string) {
 }
 
 // modulePackages are the packages in internal that the simulator and the root package import.
-var modulePackages = []string{"control", "enum", "kv", "lease", "notify", "record", "settings", "sim", "timeutil", "validate", "wakeup"}
+var modulePackages = []string{"control", "enum", "kv", "lease", "notify", "record", "settings", "sim", "timeutil", "validate", "version", "wakeup"}
 
 // copyModule copies the packages that the simulator needs to a temporary directory.
 func copyModule(t *testing.T) string {
