@@ -46,7 +46,7 @@ func TestHandoverTakesThreeRoundTripsAndATransferFive(t *testing.T) {
 		after := <-returned
 		f.T.Logf("transfer: the target led after %v, and the call returned after %v", transfer, after)
 		f.Expect(transfer).To(BeNumerically("~", 5*trip, trip/5))
-		f.Expect(after).To(BeNumerically("~", 7*trip, trip/5))
+		f.Expect(after).To(BeNumerically("<", 9*trip), "the target is asked once or twice more")
 
 		fleettest.After(2 * fleettest.Interval)
 		began = time.Now()
