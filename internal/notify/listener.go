@@ -359,12 +359,14 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 	}
 	l.known = kv.State{Read: now, Revision: revision, Written: now, Record: r}
 	l.predecessor = r
-	rewound := revision < l.highest
+	if revision < l.highest { // the history was rewound: what was reported before does not count
+		l.delivered = 0
+	}
 	l.highest = max(l.highest, revision)
 	if revision > l.removed.revision {
 		l.removed, l.released, l.inherited = event{}, event{}, 0
 	}
-	l.await(revision, rewound)
+	l.await(revision)
 	if l.hint == nil || l.hint.Revision <= revision { // the write shows what a read would
 		l.readAt, l.hint = time.Time{}, nil
 	}
@@ -379,10 +381,10 @@ func (l *Listener) Forget() {
 }
 
 // await expects the source to report a revision soon, if it has not. What was read first from the source in use may be older than
-// the source. After the history was rewound, what was reported before does not count. The caller holds mu.
-func (l *Listener) await(revision uint64, rewound bool) {
+// the source, and a lower revision than was reported may be that of a stale read. The caller holds mu.
+func (l *Listener) await(revision uint64) {
 	switch {
-	case l.delivered == 0, rewound:
+	case l.delivered == 0:
 		l.delivered, l.awaited, l.overdue = revision, 0, false
 	case revision > l.delivered && l.awaited == 0:
 		l.awaited, l.since = revision, time.Now()

@@ -85,7 +85,7 @@ func (l *Listener) learn(s kv.State) {
 	l.passOn(s.Record, s.Revision, s.Read)
 	l.known, l.renewal = s, 0
 	l.highest = max(l.highest, s.Revision)
-	l.await(s.Revision, false)                          // a lower revision than was reported may be that of a stale read
+	l.await(s.Revision)
 	if l.hint != nil && l.hint.Revision <= s.Revision { // the hint came while the key was read
 		l.hint = nil
 	}
