@@ -155,18 +155,9 @@ func TestElectionSpansALeafNode(t *testing.T) {
 func leafNode(t *testing.T, domain string) (mainURL, leafURL string) {
 	g := NewWithT(t)
 	port := natstest.FreePort(t)
-	run := func(opts server.Options) *server.Server {
-		opts.Host, opts.Port, opts.NoLog, opts.NoSigs, opts.StoreDir = "127.0.0.1", server.RANDOM_PORT, true, true, t.TempDir()
-		s, err := server.NewServer(&opts)
-		g.Expect(err).NotTo(HaveOccurred())
-		s.Start()
-		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		g.Expect(s.ReadyForConnections(10 * time.Second)).To(BeTrue())
-		return s
-	}
-	main := run(server.Options{ServerName: "main", JetStream: true, JetStreamDomain: "main", LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: port}})
+	main := natstest.StartNode(t, "main", &server.Options{JetStream: true, JetStreamDomain: "main", LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: port}})
 	remote := &server.RemoteLeafOpts{URLs: []*url.URL{{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)}}}
-	leaf := run(server.Options{ServerName: "leaf", JetStream: domain != "", JetStreamDomain: domain, LeafNode: server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{remote}}})
+	leaf := natstest.StartNode(t, "leaf", &server.Options{JetStream: domain != "", JetStreamDomain: domain, LeafNode: server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{remote}}})
 	g.Eventually(leaf.NumLeafNodes, 10*time.Second).Should(Equal(1))
 	g.Eventually(main.NumLeafNodes, 10*time.Second).Should(Equal(1))
 	return main.ClientURL(), leaf.ClientURL()

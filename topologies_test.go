@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"testing"
@@ -18,34 +19,12 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// runServer runs a server of a topology on the loopback interface until the test ends.
-func runServer(t *testing.T, name string, opts server.Options) *server.Server {
-	t.Helper()
-	g := NewWithT(t)
-	opts.ServerName, opts.Host, opts.Port, opts.NoLog, opts.NoSigs = name, "127.0.0.1", server.RANDOM_PORT, true, true
-	if opts.JetStream {
-		opts.StoreDir = t.TempDir()
-	}
-	s, err := server.NewServer(&opts)
-	g.Expect(err).NotTo(HaveOccurred())
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	g.Expect(s.ReadyForConnections(10 * time.Second)).To(BeTrue())
-	return s
-}
-
 // handOverAcross has leadership go from one site to the next and back, in every way that there is, and logs how long each takes.
 func handOverAcross(t *testing.T, open map[string]func() *election.Bucket) {
 	t.Helper()
 	g, ctx := NewWithT(t), t.Context()
 	started := map[string]*election.Election{}
-	names := slices.Sorted(func(yield func(string) bool) {
-		for name := range open {
-			if !yield(name) {
-				return
-			}
-		}
-	})
+	names := slices.Sorted(maps.Keys(open))
 	start := func(name string) *election.Election {
 		e, err := election.NewElection(name, "scheduler", open[name](), election.WithSplay(0), election.WithCampaignInterval(200*time.Millisecond), election.WithStandDown(0))
 		g.Expect(err).NotTo(HaveOccurred())
@@ -161,7 +140,7 @@ func TestElectionSpansGateways(t *testing.T) {
 		} else {
 			opts.Cluster.Port = natstest.FreePort(t)
 		}
-		servers = append(servers, runServer(t, fmt.Sprint("s", i), opts))
+		servers = append(servers, natstest.StartNode(t, fmt.Sprint("s", i), &opts))
 	}
 	for _, s := range servers {
 		g.Eventually(s.NumOutboundGateways, 20*time.Second).Should(Equal(others))
@@ -188,7 +167,7 @@ func TestElectionWorksOverWebSocket(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	port := natstest.FreePort(t)
-	s := runServer(t, "web", server.Options{JetStream: true, Websocket: server.WebsocketOpts{Host: "127.0.0.1", Port: port, NoTLS: true}})
+	s := natstest.StartNode(t, "web", &server.Options{JetStream: true, Websocket: server.WebsocketOpts{Host: "127.0.0.1", Port: port, NoTLS: true}})
 	nc, err := nats.Connect(s.ClientURL())
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(nc.Close)

@@ -28,13 +28,9 @@ func TestEachRoleCanGiveItsCommands(t *testing.T) {
 	out, err := exec.Command("go", "build", "-o", command, "../cmd/election-cli").CombinedOutput()
 	g.Expect(err).NotTo(HaveOccurred(), string(out))
 
-	opts := &server.Options{ServerName: "page", Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}
+	opts := &server.Options{JetStream: true}
 	g.Expect(opts.ProcessConfigString(configOf(blocks(t)))).To(Succeed())
-	s, err := server.NewServer(opts)
-	g.Expect(err).NotTo(HaveOccurred())
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	g.Expect(s.ReadyForConnections(20 * time.Second)).To(BeTrue())
+	s := natstest.StartNode(t, "page", opts)
 
 	as := func(user string, args ...string) (output string, exit int) {
 		t.Helper()

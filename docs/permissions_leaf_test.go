@@ -46,23 +46,13 @@ func TestBlocksWorkOnALeafNodeWithTheDomainOfTheHub(t *testing.T) {
 func runOnLeaf(t *testing.T, config string, check func(b *bench)) string {
 	t.Helper()
 	g := NewWithT(t)
-	serve := func(name string, opts *server.Options) *server.Server {
-		opts.ServerName, opts.Host, opts.Port, opts.NoLog, opts.NoSigs = name, "127.0.0.1", server.RANDOM_PORT, true, true
-		opts.StoreDir = t.TempDir()
-		s, err := server.NewServer(opts)
-		g.Expect(err).NotTo(HaveOccurred())
-		s.Start()
-		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		g.Expect(s.ReadyForConnections(10 * time.Second)).To(BeTrue())
-		return s
-	}
 	port := natstest.FreePort(t)
-	hub := serve("hub", &server.Options{JetStream: true, JetStreamDomain: "hub", LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: port}})
+	hub := natstest.StartNode(t, "hub", &server.Options{JetStream: true, JetStreamDomain: "hub", LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: port}})
 	opts := &server.Options{}
 	g.Expect(opts.ProcessConfigString(config)).To(Succeed())
 	remote := &server.RemoteLeafOpts{URLs: []*url.URL{{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)}}}
 	opts.LeafNode = server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{remote}}
-	leaf := serve("leaf", opts)
+	leaf := natstest.StartNode(t, "leaf", opts)
 	g.Eventually(leaf.NumLeafNodes, 10*time.Second).Should(Equal(1))
 	return try(t, check, func(user string, more ...nats.Option) *nats.Conn {
 		to := leaf.ClientURL()
