@@ -133,6 +133,9 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 	}
 	switch {
 	case err != nil && !hinted: // reading may fail for good where writing does not
+		if r.unanswered && !r.hearsReplies(ctx) {
+			return nil, true, nil
+		}
 		_, predecessor := r.listener.State()
 		t, err = r.contest(ctx, r.creation(predecessor), false)
 		return t, true, err
@@ -182,12 +185,32 @@ func (r *run) withdraw() {
 	if r.bucket.Conn() == nil || !r.listener.Announced() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), r.info().RequestTimeout())
-	defer cancel()
 	rec := r.record(time.Now())
 	rec.Withdrawn = true
-	_, err := r.bucket.Update(ctx, r.key, rec.Encode(), neverRevision)
+	err := r.updateNever(context.Background(), rec)
 	r.log.Debug("Withdrawn", "answer", err)
+}
+
+// hearsReplies reports whether the server's replies arrive, by an attempt that is always refused. A candidate that neither reads the key nor
+// hears whether it created it would hold the key without knowing, again and again, and keep it from those that could lead.
+func (r *run) hearsReplies(ctx context.Context) bool {
+	r.watchdog.busy("asking whether replies arrive")
+	err := r.updateNever(ctx, r.record(time.Now()))
+	outcome := kv.Classify(err)
+	r.writeAnswered(outcome)
+	if r.unanswered = outcome == kv.Unknown; r.unanswered {
+		r.requestFailed(err)
+		r.log.Debug("Key not created, because no reply arrives", "error", kv.Describe(err))
+	}
+	return !r.unanswered
+}
+
+// updateNever makes an update that the server refuses whenever it arrives, and returns the answer.
+func (r *run) updateNever(ctx context.Context, rec record.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, r.info().RequestTimeout())
+	defer cancel()
+	_, err := r.bucket.Update(ctx, r.key, r.encode(rec), neverRevision)
+	return err
 }
 
 // neverRevision is a revision that no key reaches.
@@ -271,7 +294,8 @@ func (r *run) contest(ctx context.Context, a acquisition, vacancy bool) (*active
 			r.requestFailed(err)
 			r.log.Debug("Campaign failed", "outcome", kv.Failure(err), "error", kv.Describe(err))
 		}
-		r.givenUp = r.givenUp || outcome == kv.Unknown
+		r.unanswered = outcome == kv.Unknown
+		r.givenUp = r.givenUp || r.unanswered
 		if outcome == kv.Unknown && again {
 			if s, _, err := r.look(ctx); err == nil && s.HeldBy(r.instance) {
 				a = r.acquisitionOver(s)

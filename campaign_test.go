@@ -29,6 +29,31 @@ func TestWinWithALostReplyIsAdoptedByAFreshWrite(t *testing.T) {
 	})
 }
 
+func TestCandidateThatHearsNoRepliesDoesNotCreateTheKey(t *testing.T) {
+	for name, opts := range map[string][]election.Option{"by default": nil, "as Choria does": {election.WithPlainValue()}} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				a := f.leading("a", opts...)
+				a.link.LoseReplies(nil)
+				after(2 * ttl) // its leadership is over, and the key has expired
+				for range 40 {
+					after(ttl / 4)
+					f.Expect(f.revision()).To(BeZero(), "it holds the key without knowing")
+				}
+				b := f.candidate("b", opts...).start()
+				after(interval)
+				f.Expect(b.IsLeader()).To(BeTrue())
+				b.Stop()
+				f.Expect(<-b.result).To(Succeed())
+
+				a.link.Heal()
+				after(2*interval + ttl)
+				f.Expect(a.IsLeader()).To(BeTrue(), "replies arrive again")
+			})
+		})
+	}
+}
+
 func TestLateCreateIsAdoptedByAFreshWrite(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.candidate("a")

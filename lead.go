@@ -51,7 +51,8 @@ func (r *run) lead(ctx context.Context, t *activeTerm) (finished bool, err error
 		t.endLease()
 	}
 	t.expiry.Stop()
-	r.givenUp = r.givenUp || len(t.pending) > 0
+	r.unanswered = len(t.pending) > 0
+	r.givenUp = r.givenUp || r.unanswered
 	r.update(func(s *snapshot) {
 		if s.term = nil; s.leader != nil && s.leader.Instance == r.instance {
 			s.leader = nil

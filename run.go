@@ -43,10 +43,11 @@ type run struct {
 	loading     sync.Mutex      // orders answers about the bucket; never held across I/O
 	campaigning atomic.Bool     // it would answer a vacancy
 
-	reads     readPermission // belongs to the loop
-	givenUp   bool           // a write whose outcome is unknown was given up; nothing proves later that it is not applied; belongs to the loop
-	reloaded  time.Time      // when the bucket's info was last to be loaded again because this candidate is held back; belongs to the loop
-	preempted time.Time      // when a leader was last asked to hand over, or the run began; belongs to the loop
+	reads      readPermission // belongs to the loop
+	givenUp    bool           // a write whose outcome is unknown was given up; nothing proves later that it is not applied; belongs to the loop
+	unanswered bool           // the last write was not answered, so that replies may not arrive; belongs to the loop
+	reloaded   time.Time      // when the bucket's info was last to be loaded again because this candidate is held back; belongs to the loop
+	preempted  time.Time      // when a leader was last asked to hand over, or the run began; belongs to the loop
 }
 
 // bucketInfo is what a run knows of its bucket, and the durations that follow from it.
