@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,98 +13,145 @@ import (
 	"time"
 )
 
-// mutants break the library by patches of its sources. The simulator must catch each by the promise that it breaks.
+// mutants break the library by patches of its sources. All are built into one copy of it, where the environment chooses one. The simulator
+// must catch each by the promise that it breaks.
 var mutants = []struct {
 	name    string
 	promise string
 	patches []patch
 }{
-	{"no deadline", "P1", []patch{{"internal/settings/timing.go",
+	{"no deadline", "P1", []patch{{
+		"internal/settings/timing.go",
 		"return t.TTL - t.Margin }",
-		"return 1000 * t.TTL }",
+		"if MUTANT { return 1000 * t.TTL }; return t.TTL - t.Margin }",
 	}}},
-	{"no stand-down", "P2", []patch{{"campaign.go",
-		"a.since, a.acknowledged, standDown)",
-		"a.since, a.acknowledged, 0*standDown)",
+	{"no stand-down", "P2", []patch{{
+		"campaign.go",
+		"t := newActiveTerm(",
+		"if MUTANT { standDown = 0 }; t := newActiveTerm(",
 	}}},
-	{"lead by any win", "P2", []patch{{"campaign.go",
-		"t.leadsAtOnce = a.written.Leads && standDown == 0",
-		"t.leadsAtOnce = true",
+	{"lead by any win", "P2", []patch{{
+		"campaign.go",
+		"a.written.Leads && standDown == 0",
+		"(MUTANT || a.written.Leads && standDown == 0)",
 	}}},
-	{"lead by a win over the release of a leader-elect", "P2", []patch{{"campaign.go",
-		"t.leadsAtOnce = a.written.Leads && standDown == 0",
-		"t.leadsAtOnce = a.named",
+	{"lead by a win over the release of a leader-elect", "P2", []patch{{
+		"campaign.go",
+		"a.written.Leads && standDown == 0",
+		"(MUTANT && a.named || a.written.Leads && standDown == 0)",
 	}}},
-	{"release before work ends", "P3", []patch{{"lead.go",
+	{"release before work ends", "P3", []patch{{
+		"lead.go",
 		"for quiet != nil || returned != nil {",
-		"for false {",
+		"for !MUTANT && (quiet != nil || returned != nil) {",
 	}}},
-	{"abdicate on any error", "P6", []patch{{"lead.go",
+	{"abdicate on any error", "P6", []patch{{
+		"lead.go",
 		"t.next = time.Now().Add(retryDelay(left))",
-		"t.next = time.Now().Add(retryDelay(left))\n\tt.end(ReasonDeleted)",
+		"t.next = time.Now().Add(retryDelay(left)); if MUTANT { t.end(ReasonDeleted) }",
 	}}},
-	{"adopt a ghost", "P7", []patch{{"campaign.go",
+	{"adopt a ghost", "P7", []patch{{
+		"campaign.go",
 		"err := r.acquire(call, &a)",
-		"if a.reason == ReasonReclaimed {\n\t\t\ta.revision, a.since, a.acknowledged = a.over, time.Now(), time.Now()\n\t\t\treturn r.newTerm(ctx, a)\n\t\t}\n\t\terr := r.acquire(call, &a)",
+		"if MUTANT && a.reason == ReasonReclaimed { cancel(); a.revision, a.since, a.acknowledged = a.over, time.Now(), time.Now(); return r.newTerm(ctx, a) }; err := r.acquire(call, &a)",
 	}}},
 	{"believe a notification", "P2", []patch{
-		{"internal/notify/listener.go",
+		{
+			"internal/notify/listener.go",
 			"// News returns",
 			"func (l *Listener) Last() Change { last, _ := lastOf.Load(l); c, _ := last.(Change); return c }\n\nvar lastOf sync.Map\n\n// News returns",
 		},
-		{"internal/notify/listener.go",
+		{
+			"internal/notify/listener.go",
 			"	l.changed.Broadcast()\n",
-			"	l.changed.Broadcast()\n	lastOf.Store(l, c)\n",
+			"	l.changed.Broadcast(); if MUTANT { lastOf.Store(l, c) }\n",
 		},
-		{"campaign.go",
+		{
+			"campaign.go",
 			"s, err = r.readKey(ctx)",
-			"s, err = r.readKey(ctx)\n\tif c := r.listener.Last(); vacancy {\n\t\ts = kv.State{time.Now(), c.Revision, c.Written, c.Removal, c.Record}\n\t\terr = nil\n\t}",
+			"s, err = r.readKey(ctx); if c := r.listener.Last(); MUTANT && vacancy { s, err = kv.State{time.Now(), c.Revision, c.Written, c.Removal, c.Record}, nil }",
 		},
 	}},
 	{"ignore a lower foreign revision", "P11", []patch{
-		{"lead.go", "if named && last > 0 && last < t.revision {", "if false {"},
-		{"lead.go", "case s.Revision >= t.term.Number:", "case false:"},
+		{"lead.go", "if named && last > 0 && last < t.revision {", "if !MUTANT && named && last > 0 && last < t.revision {"},
+		{"lead.go", "case s.Revision >= t.term.Number:", "case !MUTANT && s.Revision >= t.term.Number:"},
 	}},
 }
 
-// patch replaces a text that occurs once in a file.
+// patch replaces a text that occurs once in a file. MUTANT stands for whether its mutant was chosen.
 type patch struct{ file, text, by string }
+
+// chooser is a package of the copy that knows which mutant was chosen.
+const chooser = "package mutant\n\nimport \"os\"\n\nvar chosen = os.Getenv(\"MUTANT\")\n\nfunc Is(name string) bool { return name == chosen }\n"
 
 // mutantSchedules is how many schedules the simulator may need.
 const mutantSchedules = "2000"
 
 func TestMutantsAreCaught(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds the library several times")
+		t.Skip("builds the library")
+	}
+	program := buildMutants(t)
+	if output, err := simulate(t, program, "none", ""); err != nil {
+		t.Fatalf("the library breaks a promise without a mutant: %v\n%s", err, output)
 	}
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			root := copyModule(t)
-			for _, patch := range m.patches {
-				mutate(t, filepath.Join(root, patch.file), patch.text, patch.by)
+			output, err := simulate(t, program, m.name, m.promise)
+			if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
+				t.Fatalf("the mutant was not caught within %s schedules: %v\n%s", mutantSchedules, err, output)
 			}
-			output := simulate(t, root, m.promise)
 			verdict := regexp.MustCompile(`\n\s*(` + m.promise + `: .*)`).FindStringSubmatch(output)
 			if verdict == nil {
-				t.Fatalf("the mutant was not caught, or does not build:\n%s", output)
+				t.Fatalf("the mutant was not caught:\n%s", output)
 			}
 			t.Logf("caught: %s", verdict[1])
 		})
 	}
 }
 
-// mutate replaces a text of a file.
-func mutate(t *testing.T, file, before, after string) {
+// buildMutants builds the tests of this package with all mutants, and returns the program.
+func buildMutants(t *testing.T) string {
 	t.Helper()
-	source, err := os.ReadFile(file)
-	if err != nil {
+	root := copyModule(t)
+	writeFile(t, filepath.Join(root, "internal", "mutant", "mutant.go"), chooser)
+	patched := map[string]string{}
+	for _, m := range mutants {
+		for _, p := range m.patches {
+			source, ok := patched[p.file]
+			if !ok {
+				content, err := os.ReadFile(filepath.Join(root, p.file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				source = strings.Replace(string(content), "\nimport (", "\nimport (\n\t\"github.com/natscampaign/election/internal/mutant\"", 1)
+			}
+			if n := strings.Count(source, p.text); n != 1 {
+				t.Fatalf("the text %q of the patch for %q occurs %d times in %s, not once: adapt the patch to the library", p.text, m.name, n, p.file)
+			}
+			patched[p.file] = strings.Replace(source, p.text, strings.ReplaceAll(p.by, "MUTANT", fmt.Sprintf("mutant.Is(%q)", m.name)), 1)
+		}
+	}
+	for file, source := range patched {
+		writeFile(t, filepath.Join(root, file), source)
+	}
+	program := filepath.Join(root, "sim.test")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", program, "./internal/sim")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("the mutants do not build: %v\n%s", err, output)
+	}
+	return program
+}
+
+// writeFile writes a file and makes its directory.
+func writeFile(t *testing.T, file, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(source), before); n != 1 {
-		t.Fatalf("the text of the patch occurs %d times in %s, not once: adapt the patch to the library", n, file)
-	}
-	if err := os.WriteFile(file, []byte(strings.Replace(string(source), before, after, 1)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -133,32 +181,19 @@ func copyModule(t *testing.T) string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			to := filepath.Join(root, name)
-			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(to, content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, filepath.Join(root, name), string(content))
 		}
 	}
 	return root
 }
 
-// simulate plays schedules in a copy of the module and returns their output. They must break the promise.
-func simulate(t *testing.T, root, promise string) string {
+// simulate plays schedules with a mutant and returns their output. They fail only if they break the promise, if one is given.
+func simulate(t *testing.T, program, mutant, promise string) (output string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "./internal/sim", "-run", "^TestSchedules$", "-args", "-schedules", mutantSchedules, "-promise", promise)
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-	output, err := cmd.CombinedOutput()
-	if err == nil {
-		t.Fatalf("the mutant was not caught within %s schedules:\n%s", mutantSchedules, output)
-	}
-	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
-		t.Fatalf("go test did not run: %v", err)
-	}
-	return string(output)
+	cmd := exec.CommandContext(ctx, program, "-test.run", "^TestSchedules$", "-schedules", mutantSchedules, "-promise", promise)
+	cmd.Env = append(os.Environ(), "MUTANT="+mutant)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
