@@ -4,15 +4,16 @@ DRILL     ?= 1h
 FUZZ      ?= 5m
 EPISODES  ?= 1000
 COUNT     ?= 20
+SEEDS     ?= 12
 
 SERVERS   ?= 2.10 2.11 2.12 2.14 2.15
 
-.PHONY: check soak simulate drill depose model fuzz repeat bench compare matrix
+.PHONY: check soak simulate drill depose churn model fuzz repeat bench compare matrix
 
 check: ## what must hold before a change lands
 	.ci/run
 
-soak: simulate drill depose fuzz repeat ## the long versions of all that is tried against the promises
+soak: simulate drill depose churn fuzz repeat ## the long versions of all that is tried against the promises
 
 simulate: ## schedules against a bucket that does badly whatever a bucket can
 	go test ./internal/sim -v -timeout 0 -run TestSchedules -args -schedules $(SCHEDULES)
@@ -23,6 +24,9 @@ drill: ## faults on processes and on a cluster of three servers
 
 depose: ## leaders that write on when they lead no more
 	go test ./fence -v -timeout 0 -run NoWriteOf -args -episodes $(EPISODES) -at-once 40
+
+churn: ## half an hour of members of a group that come, go and fail, so many times
+	go test ./group -v -timeout 0 -run WhateverHappens -args -churn 30m -seeds $(SEEDS)
 
 model: ## every state of a model of the protocol; MODEL=full for the larger searches too
 	spec/check.sh $(MODEL)

@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,6 +15,11 @@ import (
 
 	"github.com/natscampaign/election/group"
 	"github.com/natscampaign/election/internal/faultproxy"
+)
+
+var (
+	churnTime  = flag.Duration("churn", 5*time.Minute, "for how long, on virtual time, members come and go")
+	churnSeeds = flag.Uint64("seeds", 1, "how many times, each with a seed of its own")
 )
 
 const (
@@ -135,11 +141,11 @@ var changes = []struct {
 }
 
 func TestGroupLeadsEachKeyOnceEvenlyAndMovesNoneWithoutNeedWhateverHappens(t *testing.T) {
-	seeds, length := uint64(1), 30*time.Minute
+	length := *churnTime
 	if testing.Short() {
-		length = time.Minute
+		length = min(length, time.Minute)
 	}
-	for seed := range seeds {
+	for seed := range *churnSeeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
 				c := &churn{fleet: f, chance: rand.New(rand.NewPCG(seed, 64)), keys: keysOf(64)}
