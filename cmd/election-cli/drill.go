@@ -56,7 +56,7 @@ type drillCommand struct {
 
 func registerDrill(app *fisk.Application, t *cli.Env) {
 	d := &drillCommand{Env: t}
-	cmd := app.Command("drill", "Rehearses failovers and measures how long each failover takes").HelpLong(drillHelp + "\n\n" + processHelp).Action(cli.Action(d.run))
+	cmd := app.Command("drill", "Rehearses failovers and measures how long each failover takes").HelpLong(drillHelp + "\n\n" + chaos.Help).Action(cli.Action(d.run))
 	cmd.Flag("candidates", fmt.Sprintf("Number of candidates (with --processes %d)", chaos.DefaultCandidates)).Default("3").IsSetByUser(&d.candidatesSet).IntVar(&d.config.Candidates)
 	cli.DurationVar(cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket, which is the duration of a lease (with --processes %v)", chaos.DefaultTTL)).Default("2s").IsSetByUser(&d.ttlSet), &d.config.TTL)
 	cmd.Flag("rounds", "Number of rounds").Default("4").IsSetByUser(&d.roundsSet).IntVar(&d.config.Rounds)
