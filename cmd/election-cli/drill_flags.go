@@ -33,11 +33,11 @@ func (p *processFlags) register(cmd *fisk.CmdClause) {
 	}
 	cmd.Flag("processes", "Run candidates and a cluster of three servers as processes, and inject faults into them").UnNegatableBoolVar(&p.on)
 	cli.DurationVar(flag("for", "With --processes: how long to inject faults").Default(chaos.DefaultDuration.String()), &p.Duration)
-	flag("fault", "With --processes: a kind of fault to inject, repeatable (default all)").PlaceHolder("KIND").EnumsVar(&p.Faults, chaos.FaultNames()...)
-	cli.DurationVar(flag("every", "With --processes: inject a fault at this interval, whether a candidate leads or not").PlaceHolder("DURATION"), &p.Interval)
+	cli.EnumsVar(flag("fault", "With --processes: a kind of fault to inject, repeatable (default all)").PlaceHolder("KIND"), &p.Faults, chaos.FaultNames()...)
+	cli.DurationVar(flag("every", "With --processes: inject a fault at this interval, whether a candidate leads or not"), &p.Interval)
 	flag("lose-replies", "With --processes: the share of replies that links lose at random, such as 1%").Default("0%").StringVar(&p.rate)
-	cli.DurationVar(flag("stand-down", "With --processes: stand-down of the candidates (default 0.75 of the TTL)").PlaceHolder("DURATION"), &p.StandDown)
-	flag("seed", "With --processes: seed of the faults (default random)").PlaceHolder("N").Uint64Var(&p.Seed)
+	cli.DurationVar(flag("stand-down", "With --processes: stand-down of the candidates (default 0.75 of the TTL)"), &p.StandDown)
+	cli.Uint64Var(flag("seed", "With --processes: seed of the faults (default random)"), &p.Seed)
 	flag("nats-server", "With --processes: the nats-server program to run (default: the server in this program)").PlaceHolder("PATH").StringVar(&p.Server)
 	flag("keep", "With --processes: keep histories and logs").UnNegatableBoolVar(&p.Keep)
 }

@@ -56,7 +56,7 @@ func (c *ConnectionFlags) Register(app *fisk.Application) {
 
 // RegisterConnectTimeout adds the flag for the commands that wait for an unreachable server.
 func (c *ConnectionFlags) RegisterConnectTimeout(cmd *fisk.CmdClause) {
-	DurationVar(cmd.Flag("connect-timeout", "Longest time to wait for the first connection to a server (default no limit)").PlaceHolder("DURATION").IsSetByUser(&c.connectTimeoutSet), &c.connectTimeout)
+	DurationVar(cmd.Flag("connect-timeout", "Longest time to wait for the first connection to a server (default no limit)").IsSetByUser(&c.connectTimeoutSet), &c.connectTimeout)
 }
 
 // NamesServer reports whether flags or the environment name a server or a context. A context that is only selected does not
@@ -207,7 +207,9 @@ func (c *ConnectionFlags) check() error {
 		problems = append(problems, fmt.Errorf("--connect-timeout %v: give a positive duration such as 30s, or leave it out to wait without a limit", c.connectTimeout))
 	}
 	for _, s := range natsconn.SplitURLs(c.Server) {
-		problems = append(problems, natsconn.CheckURL(s))
+		if err := natsconn.CheckURL(s); err != nil {
+			problems = append(problems, fmt.Errorf("--server or NATS_URL: %w", err))
+		}
 	}
 	return errors.Join(problems...)
 }
