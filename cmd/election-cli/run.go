@@ -24,7 +24,7 @@ with the program's exit code.
 Environment: the program finds ELECTION_KEY, ELECTION_NAME (the name of this candidate), ELECTION_BUCKET, ELECTION_TERM
 and ELECTION_TOKEN. ELECTION_TOKEN is the fencing token, which sorts after the tokens of all earlier terms. Send it with
 every write, and have the receiver refuse a token that sorts before one that the receiver has seen. The program does not
-inherit NATS_PASSWORD, nor a NATS_URL that contains credentials, unless --keep-env is given.
+inherit NATS_PASSWORD, NATS_TOKEN, nor a NATS_URL that contains credentials, unless --keep-env is given.
 
 End of the program: the program runs in a process group of its own, and this command ends the whole group. In an orderly
 stop, after TERM to this command or when an operator asks for a handover, it sends TERM, renews the lease until the
@@ -90,7 +90,7 @@ func registerRun(app *fisk.Application, t *cli.Env) {
 	cmd.Flag("lost", "With --on-lost=signal, the signal for the end of leadership (default USR2)").PlaceHolder("SIGNAL").IsSetByUser(&r.LostSignalSet).StringVar(&r.LostSignal)
 	cli.EnumVar(cmd.Flag("restart", "When to start the program again after it exits: never, on-failure or always").Default(supervise.RestartNever), &r.Restart, supervise.RestartNever, supervise.RestartOnFailure, supervise.RestartAlways)
 	cli.EnumVar(cmd.Flag("on-exit", "What to do with the key until a restart: release or keep it").IsSetByUser(&r.OnExitSet).Default(supervise.OnExitRelease), &r.OnExit, supervise.OnExitRelease, supervise.OnExitKeep)
-	cmd.Flag("keep-env", "Also pass NATS_PASSWORD, and a NATS_URL that contains credentials, to the program").UnNegatableBoolVar(&r.KeepEnv)
+	cmd.Flag("keep-env", "Also pass NATS_PASSWORD, NATS_TOKEN, and a NATS_URL that contains credentials, to the program").UnNegatableBoolVar(&r.KeepEnv)
 	cmd.Flag("verbose", "Also log each campaign and each renewal").Short('v').UnNegatableBoolVar(&r.Verbose)
 	cmd.Flag("quiet", "Log only warnings and errors").Short('q').UnNegatableBoolVar(&r.Quiet)
 	t.Connection.RegisterConnectTimeout(cmd)
