@@ -49,7 +49,7 @@ func parseOnly(args []string) error {
 
 func asksForHelp(args []string) bool {
 	return len(args) == 0 || args[0] == "help" || slices.ContainsFunc(args, func(arg string) bool {
-		return arg == "--help" || arg == "--version" || strings.HasPrefix(arg, "--completion") || arg == "--help-man"
+		return arg == "--help" || arg == "--help-long" || arg == "--version" || strings.HasPrefix(arg, "--completion") || arg == "--help-man"
 	})
 }
 

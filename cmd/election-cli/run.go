@@ -75,7 +75,7 @@ func registerRun(app *fisk.Application, t *cli.Env) {
 		return cli.AsCommandError(r.Run())
 	})
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&r.Key)
-	cmd.Arg("program", "The program, after --").Required().String()
+	cmd.Arg("program", "The program").PlaceHolder("-- <program>").Required().String()
 	cmd.Arg("args", "The arguments of the program, passed as they are").Strings()
 	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&r.Name)
 	cli.DurationVar(cmd.Flag("max-wait", "Longest time to wait until this host leads, each time (then exit 124)").IsSetByUser(&r.MaxWaitSet), &r.MaxWait)
