@@ -110,9 +110,9 @@ packages() {
 	[[ $version == *-dev.$(git rev-parse --short HEAD) ]] || fail "version of a snapshot: $version"
 	MANWIDTH=80 man --warnings -l "$tmp/deb/usr/share/man/man1/election-cli.1.gz" >"$tmp/man" 2>"$tmp/warnings"
 	[ ! -s "$tmp/warnings" ] || fail "the manual page: $(cat "$tmp/warnings")"
-	grep -q 'run \[<flags>\] <key> <program>' <(tr -s ' \n' ' ' <"$tmp/man" | sed 's/.\x08//g') || fail "the manual page has no commands"
+	grep -q 'run \[<flags>\] <key> -- <program>' <(tr -s ' \n' ' ' <"$tmp/man" | sed 's/.\x08//g') || fail "the manual page has no commands"
 	bash -n "$tmp/deb/usr/share/bash-completion/completions/election-cli"
-	for file in usr/share/zsh/vendor-completions/_election-cli usr/lib/systemd/system/election-{run,file}@.service usr/share/doc/election-cli/copyright; do
+	for file in usr/share/zsh/vendor-completions/_election-cli usr/share/fish/vendor_completions.d/election-cli.fish usr/lib/systemd/system/election-{run,file}@.service usr/share/doc/election-cli/copyright; do
 		[ -s "$tmp/deb/$file" ] || fail "the package has no $file"
 	done
 	for archive in dist/*.tar.gz; do

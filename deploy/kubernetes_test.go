@@ -2,9 +2,11 @@ package deploy
 
 import (
 	"bytes"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +168,27 @@ func TestASidecarStopsAfterTheProgram(t *testing.T) {
 		}
 	}
 	g.Expect(seen).To(Equal(1))
+}
+
+// A port alone would be served on the loopback interface of the pod, where neither the kubelet nor Prometheus asks.
+func TestWhatTheCommandServesIsServedToOtherHosts(t *testing.T) {
+	g := NewWithT(t)
+	seen := 0
+	for _, m := range manifests(t) {
+		for _, c := range m.containers() {
+			for i, flag := range c.Args {
+				if flag != "--metrics" && flag != "--status" {
+					continue
+				}
+				seen++
+				host, port, err := net.SplitHostPort(c.Args[i+1])
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(host).To(Equal("0.0.0.0"), "%s: %s", m.file, flag)
+				g.Expect(slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return strconv.Itoa(int(p.ContainerPort)) == port })).To(BeTrue(), "%s: %s", m.file, flag)
+			}
+		}
+	}
+	g.Expect(seen).To(Equal(2))
 }
 
 func TestTheCommandAcceptsTheArgumentsOfManifests(t *testing.T) {

@@ -34,7 +34,8 @@ func TestCompletionAndManualAreBuiltIn(t *testing.T) {
 	for flag, texts := range map[string][]string{
 		"--completion-script-bash": {"complete -F", "election-cli"},
 		"--completion-script-zsh":  {"#compdef", "election-cli"},
-		"--help-man":               {".TH election-cli", "evict", "--max-wait"},
+		"--completion-script-fish": {"complete -c", "election-cli"},
+		"--help-man":               {".TH \"election\\-cli\"", "evict", "max\\-wait"},
 	} {
 		cmd, stdout, stderr := command(t, flag)
 		g.Expect(cmd.Run()).To(Succeed(), stderr.String())

@@ -56,20 +56,20 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	cmd := app.Command("bucket", "Creates, describes and removes the bucket that --bucket names")
 
 	add := cmd.Command("add", "Creates a bucket for elections").HelpLong(bucketAddHelp).Action(cli.Action(b.add))
-	cli.DurationVar(add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(settings.DefaultTTL.String()).PlaceHolder("DURATION"), &b.ttl)
-	add.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5").Default("1").PlaceHolder("N").IntVar(&b.replicas)
-	add.Flag("storage", "Storage: file, or memory, which loses the term numbers when the servers restart").Default("file").EnumVar(&b.storage, "file", "memory")
+	cli.DurationVar(add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(settings.DefaultTTL.String()), &b.ttl)
+	cli.IntVar(add.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5").Default("1"), &b.replicas)
+	cli.EnumVar(add.Flag("storage", "Storage: file, or memory, which loses the term numbers when the servers restart").Default("file"), &b.storage, "file", "memory")
 	add.Flag("choria-compatible", "Let candidates of Choria campaign in the bucket too; then there are no expiry markers").UnNegatableBoolVar(&b.choriaCompatible)
-	add.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&b.json)
+	cli.JSONVar(add, "Write the result as JSON", &b.json)
 	cli.WideVar(add, &b.wide)
 
 	info := &infoCommand{Env: env}
 	show := cmd.Command("info", "Describes the bucket, like info").HelpLong(bucketInfoHelp).Action(cli.Action(info.run))
-	show.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&info.json)
+	cli.JSONVar(show, "Write the result as JSON", &info.json)
 	cli.WideVar(show, &info.wide)
 
 	rm := cmd.Command("rm", "Removes the bucket and all elections in it").HelpLong(bucketRmHelp).Action(cli.Action(b.rm))
-	rm.Flag("force", "Do not ask").Short('f').UnNegatableBoolVar(&b.force)
+	cli.ForceVar(rm, "Do not ask", &b.force)
 }
 
 // config returns the configuration that the flags describe.

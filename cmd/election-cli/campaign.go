@@ -15,7 +15,6 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/embedded"
 	"github.com/natscampaign/election/internal/events"
-	"github.com/natscampaign/election/internal/statuspage"
 	"github.com/natscampaign/election/internal/terminal"
 )
 
@@ -45,9 +44,15 @@ print a dashboard and alerts for these metrics. With --metrics-namespace choria 
 choria_election_leader and choria_election_interval_seconds, for dashboards made for Choria.
 
 With --status the command serves a page that shows the leader, the candidates and the events of the last hour, live. The page
-changes nothing, and needs no password. A port alone, such as :8222, is served on the loopback interface only; for other hosts,
-give an ADDR such as 0.0.0.0:8222. Beside the page, /leader answers load balancers (200 while this candidate leads), and /healthz
-answers probes (503 if the candidate is stuck); see Handler in the Go package.`
+changes nothing. Beside the page, /leader answers load balancers (200 while this candidate leads), and /healthz answers probes (503 if
+the candidate is stuck); see Handler in the Go package.
+
+--metrics and --status take an address. A port alone, such as :9222, is served on the loopback interface only; give 0.0.0.0:9222 for
+all interfaces. Both may have the same address. There is no TLS and no password, unless --web-config names a file in the format
+of the exporters of Prometheus. TLS and passwords then apply to all paths, /leader and /healthz among them. For example:
+
+    tls_server_config: {cert_file: web.crt, key_file: web.key}
+    basic_auth_users: {prometheus: "HASH"}   # of the password, as 'htpasswd -nB prometheus' prints it`
 
 // campaignDefaultTTL is the TTL of the bucket on an embedded server. It is short, so that a user can watch a failover.
 const campaignDefaultTTL = 5 * time.Second
@@ -61,6 +66,7 @@ type campaignCommand struct {
 	metrics   string
 	namespace string // additional prefix of three metrics; only if namespaceSet
 	status    string
+	webConfig string
 	embedded  bool
 	port      int
 	ttl       time.Duration
@@ -77,14 +83,15 @@ func registerCampaign(app *fisk.Application, env *cli.Env) {
 	cmd := app.Command("campaign", "Campaigns until interrupted").HelpLong(campaignHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&c.name)
-	cmd.Flag("json", "Write events as JSON, one object on each line").UnNegatableBoolVar(&c.json)
+	cli.JSONVar(cmd, "Write events as JSON, one object on each line", &c.json)
 	cmd.Flag("verbose", "Also log each campaign and each renewal").Short('v').UnNegatableBoolVar(&c.verbose)
 	cmd.Flag("metrics", "Serve Prometheus metrics on http://ADDR/metrics").PlaceHolder("ADDR").StringVar(&c.metrics)
 	cmd.Flag("metrics-namespace", "Also serve three metrics with names such as NS_election_leader, for dashboards made for Choria (choria)").PlaceHolder("NS").IsSetByUser(&c.namespaceSet).StringVar(&c.namespace)
-	cmd.Flag("status", "Serve a page about the election on http://ADDR/, with /leader and /healthz for load balancers and probes; without a host in ADDR, on the loopback interface only").PlaceHolder("ADDR").StringVar(&c.status)
+	cmd.Flag("status", "Serve a page about the election on http://ADDR/, with /leader and /healthz for load balancers and probes").PlaceHolder("ADDR").StringVar(&c.status)
+	cmd.Flag("web-config", "Web configuration file of Prometheus exporters, with TLS and passwords for --metrics and --status").PlaceHolder("FILE").StringVar(&c.webConfig)
 	cmd.Flag("embedded", "Start a JetStream server in this process and create the bucket, for experiments").UnNegatableBoolVar(&c.embedded)
-	cmd.Flag("port", "Port of the embedded server on the loopback interface (default any free port)").PlaceHolder("PORT").IsSetByUser(&c.portSet).IntVar(&c.port)
-	cli.DurationVar(cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket on the embedded server (default %v)", campaignDefaultTTL)).PlaceHolder("DURATION").IsSetByUser(&c.ttlSet), &c.ttl)
+	cli.IntVar(cmd.Flag("port", "Port of the embedded server on the loopback interface (default any free port)").PlaceHolder("PORT").IsSetByUser(&c.portSet), &c.port)
+	cli.DurationVar(cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket on the embedded server (default %v)", campaignDefaultTTL)).IsSetByUser(&c.ttlSet), &c.ttl)
 	cli.IntervalVar(cmd, intervalHelp, &c.interval)
 	env.Connection.RegisterConnectTimeout(cmd)
 }
@@ -129,6 +136,8 @@ func (c *campaignCommand) check() error {
 		return errors.New("--port and --ttl configure the embedded server: add --embedded, or leave them out; 'election-cli bucket add --ttl' sets the TTL of a new bucket")
 	case c.namespaceSet && c.metrics == "":
 		return errors.New("--metrics-namespace applies to --metrics only: add --metrics, or leave it out")
+	case c.webConfig != "" && c.metrics == "" && c.status == "":
+		return errors.New("--web-config applies to --metrics and --status only: add one of them, or leave it out")
 	}
 	if c.embedded && !c.ttlSet {
 		c.ttl = campaignDefaultTTL
@@ -155,20 +164,11 @@ func (c *campaignCommand) registerer(r prometheus.Registerer) election.Option {
 // campaign connects, opens the bucket, and campaigns.
 func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCauseFunc, handler *events.Handler) error {
 	log := slog.New(handler)
-	metrics, err := c.serveMetrics(log)
+	pages, err := c.servePages(log)
 	if err != nil {
 		return err
 	}
-	if metrics != nil {
-		defer metrics.stop()
-	}
-	page, err := c.serveStatus(log)
-	if err != nil {
-		return err
-	}
-	if page != nil {
-		defer page.Stop()
-	}
+	defer pages.stop()
 	if c.embedded {
 		server, err := embedded.Start(embedded.Config{Port: c.port, Log: log})
 		if err != nil {
@@ -188,8 +188,8 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 		return cli.IgnoreIfDone(ctx, err)
 	}
 	opts := append(cli.IntervalOption(c.interval), election.WithLogger(log))
-	if metrics != nil {
-		opts = append(opts, c.registerer(metrics.registry))
+	if pages.registry != nil {
+		opts = append(opts, c.registerer(pages.registry))
 	}
 	if c.embedded {
 		opts = append(opts, election.WithSplay(0)) // no other candidate competes yet
@@ -198,30 +198,14 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 	if err != nil {
 		return cli.AsFlagError(err)
 	}
-	if page != nil {
-		page.Follow(client, bucket, e)
+	if pages.status != nil {
+		pages.status.Follow(client, bucket, e)
 	}
 	handler.Events.SetBucket(ctx, client.ServerURL(), bucket, e.Term)
 	if c.work != nil {
 		return cli.AsFlagError(e.Run(ctx, c.work(e, log)))
 	}
 	return cli.AsFlagError(e.Start(ctx))
-}
-
-// serveMetrics serves the metrics if --metrics is set. It returns nil otherwise.
-func (c *campaignCommand) serveMetrics(log *slog.Logger) (*metricsServer, error) {
-	if c.metrics == "" {
-		return nil, nil
-	}
-	return serveMetrics(c.metrics, log)
-}
-
-// serveStatus serves the page if --status is set. It returns nil otherwise.
-func (c *campaignCommand) serveStatus(log *slog.Logger) (*statuspage.Page, error) {
-	if c.status == "" {
-		return nil, nil
-	}
-	return statuspage.Serve(c.status, c.name, c.key, log)
 }
 
 // openBucket opens the bucket. On an embedded server it creates the bucket.

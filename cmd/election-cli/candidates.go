@@ -42,7 +42,7 @@ func registerCandidates(app *fisk.Application, env *cli.Env) {
 	c := &candidatesCommand{Env: env}
 	cmd := app.Command("candidates", "Lists the candidates that answer").HelpLong(candidatesHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
-	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&c.json)
+	cli.JSONVar(cmd, "Write the result as JSON", &c.json)
 	cli.WideVar(cmd, &c.wide)
 }
 

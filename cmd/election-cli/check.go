@@ -57,11 +57,11 @@ func registerCheck(app *fisk.Application, env *cli.Env) {
 	c := &checkCommand{Env: env}
 	cmd := app.Command("check", "Checks the bucket and its elections, for monitoring").HelpLong(checkHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "Elections that must have a leader, keys of the bucket").StringsVar(&c.Keys)
-	cmd.Flag("format", "Format of the result: text, nagios, json or prometheus").Default(checkup.FormatText).IsSetByUser(&c.formatSet).
-		EnumVar(&c.format, checkup.FormatText, checkup.FormatNagios, checkup.FormatJSON, checkup.FormatPrometheus)
-	cmd.Flag("json", "Write the result as JSON, like --format json").UnNegatableBoolVar(&c.json)
-	cli.DurationVar(cmd.Flag("grace", "How long to wait for a leader before its absence is reported").PlaceHolder("DURATION"), &c.Grace)
-	cli.DurationVar(cmd.Flag("overdue", "Age of a record from which its renewal is overdue (default 0.85 of the TTL)").PlaceHolder("DURATION").IsSetByUser(&c.overdueSet), &c.Overdue)
+	cli.EnumVar(cmd.Flag("format", "Format of the result: text, nagios, json or prometheus").Default(checkup.FormatText).IsSetByUser(&c.formatSet),
+		&c.format, checkup.FormatText, checkup.FormatNagios, checkup.FormatJSON, checkup.FormatPrometheus)
+	cli.JSONVar(cmd, "Write the result as JSON, like --format json", &c.json)
+	cli.DurationVar(cmd.Flag("grace", "How long to wait for a leader before its absence is reported").Default("0s"), &c.Grace)
+	cli.DurationVar(cmd.Flag("overdue", "Age of a record from which its renewal is overdue (default 0.85 of the TTL)").IsSetByUser(&c.overdueSet), &c.Overdue)
 	cli.IntervalVar(cmd, "Interval of the candidates, for the forecast of failovers and outages (default 0.75 of the TTL)", &c.Interval)
 	cmd.Flag("ignore", "Ignore findings with this code; repeatable").PlaceHolder("CODE").StringsVar(&c.Ignore)
 }

@@ -47,9 +47,9 @@ func registerEvict(app *fisk.Application, env *cli.Env) {
 	c := &evictCommand{Env: env}
 	cmd := app.Command("evict", "Deletes the leader's key (the leader loses its term)").HelpLong(evictHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
-	cmd.Flag("force", "Do not ask").Short('f').UnNegatableBoolVar(&c.force)
-	cmd.Flag("revision", "Evict only while the record has this revision").PlaceHolder("N").IsSetByUser(&c.revisionSet).Uint64Var(&c.revision)
-	cmd.Flag("json", "Write the evicted leader as JSON").UnNegatableBoolVar(&c.json)
+	cli.ForceVar(cmd, "Do not ask", &c.force)
+	cli.Uint64Var(cmd.Flag("revision", "Evict only while the record has this revision").IsSetByUser(&c.revisionSet), &c.revision)
+	cli.JSONVar(cmd, "Write the evicted leader as JSON", &c.json)
 }
 
 // run shows the leader, asks, and evicts the leader.

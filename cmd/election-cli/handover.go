@@ -61,14 +61,14 @@ func registerHandover(app *fisk.Application, env *cli.Env) {
 	resign := &handoverCommand{Env: env}
 	cmd := app.Command("resign", "Asks a leader to resign").HelpLong(resignHelp).Action(cli.Action(resign.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&resign.key)
-	cmd.Flag("force", "Do not ask, even if no other candidate is ready").UnNegatableBoolVar(&resign.force)
-	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&resign.json)
+	cli.ForceVar(cmd, "Do not ask, even if no other candidate is ready", &resign.force)
+	cli.JSONVar(cmd, "Write the result as JSON", &resign.json)
 
 	transfer := &handoverCommand{Env: env}
 	cmd = app.Command("transfer", "Asks a leader to hand over to another candidate").HelpLong(transferHelp).Action(cli.Action(transfer.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&transfer.key)
 	cmd.Flag("to", "Name of the candidate that should lead").Required().PlaceHolder("NAME").StringVar(&transfer.to)
-	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&transfer.json)
+	cli.JSONVar(cmd, "Write the result as JSON", &transfer.json)
 }
 
 // run sends the request to the leader, and reports the new leader.

@@ -58,7 +58,7 @@ func registerInfo(app *fisk.Application, env *cli.Env) {
 	c := &infoCommand{Env: env}
 	cmd := app.Command("info", "Describes the bucket, or one election").HelpLong(infoHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").StringVar(&c.key)
-	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&c.json)
+	cli.JSONVar(cmd, "Write the result as JSON", &c.json)
 	cli.WideVar(cmd, &c.wide)
 }
 

@@ -30,7 +30,7 @@ type lsCommand struct {
 func registerLs(app *fisk.Application, env *cli.Env) {
 	c := &lsCommand{Env: env}
 	cmd := app.Command("ls", "Lists the elections of the bucket with their leaders").Alias("list").HelpLong(lsHelp).Action(cli.Action(c.run))
-	cmd.Flag("json", "Write the elections as JSON").UnNegatableBoolVar(&c.json)
+	cli.JSONVar(cmd, "Write the elections as JSON", &c.json)
 	cli.WideVar(cmd, &c.wide)
 }
 

@@ -36,26 +36,46 @@ import (
 	"github.com/natscampaign/election/internal/checkup"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/usage"
 	"github.com/natscampaign/election/internal/version"
 )
 
-const appHelp = `Leader election for fleets that run NATS
+const (
+	appHelp = `Leader election for fleets that run NATS
 
-Each key of a JetStream Key-Value bucket with a TTL is one election. The command finds server, credentials and contexts like the
-nats utility: flags override the environment, which overrides the context.
-
-Commands write data to stdout, and everything else to stderr. They use colours only on a terminal, and never if NO_COLOR is set.
+` + appDescription + `
 
 Example: election-cli ls --server nats://127.0.0.1:4222
 
-Exit codes: 0 for success; 1 for a negative result, such as a drill that found two leaders; 2 for wrong usage and any other error;
-130 if interrupted before there was a result. Commands with other exit codes document them in their help.
+Exit codes: ` + appExitCodes + `
 
-Completion for bash and zsh, and the manual page:
+Completion for bash, zsh and fish, and the manual page:
 
     source <(election-cli --completion-script-bash)
     source <(election-cli --completion-script-zsh)
+    election-cli --completion-script-fish | source
     election-cli --help-man | man -l -`
+
+	appDescription = `Each key of a JetStream Key-Value bucket with a TTL is one election. The command finds server, credentials and contexts like the
+nats utility: flags override the environment, which overrides the context.
+
+Commands write data to stdout, and everything else to stderr. They use colours only on a terminal, and never if NO_COLOR is set.`
+
+	appExitCodes = `0 for success; 1 for a negative result, such as a drill that found two leaders; 2 for wrong usage and any other error;
+130 if interrupted before there was a result. Commands with other exit codes document them in their help.`
+)
+
+// manual is what the manual page has beside the help of the commands.
+var manual = usage.Manual{
+	Summary:     "leader election for fleets that run NATS",
+	Description: appDescription,
+	ExitCodes:   appExitCodes,
+	Environment: map[string]string{
+		"NO_COLOR":        "If set, the output has no colours.",
+		"XDG_CONFIG_HOME": "The contexts of nats are in the folder nats/context below this folder (default ~/.config).",
+	},
+	SeeAlso: "nats, nats-server, and https://github.com/natscampaign/election",
+}
 
 func main() {
 	supervise.PassGate(os.Args)
@@ -64,10 +84,10 @@ func main() {
 
 // run executes one command line and returns its exit code. For help and completion, fisk ends the process.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	args, argv := cutProgram(args)
+	args, argv := cutProgram(usage.AsFlag(args))
 	env := &cli.Env{Stdin: stdin, Stdout: stdout, Stderr: stderr, Argv: argv}
 	_, err := app(env).Parse(args)
-	if err == nil {
+	if err == nil || errors.Is(err, usage.ErrWritten) {
 		return cli.ExitOK
 	}
 	if v, ok := errors.AsType[*cli.ExitError](err); ok && v.Message == "" { // the command has already written everything
@@ -77,7 +97,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		if isNagiosCheck(args) { // Nagios reads stdout
 			_ = checkup.UnknownResult("", err).Write(stdout, checkup.FormatNagios)
 		}
-		err = fmt.Errorf("%w\nRun 'election-cli --help' for the commands, 'election-cli COMMAND --help' for their flags", err)
+		err = usage.Explain(app(&cli.Env{}), args, err)
 	}
 	const prefix = "election-cli: "
 	text := strings.ReplaceAll(env.Connection.Explain(err).Error(), "\n", "\n"+strings.Repeat(" ", len(prefix)))
@@ -123,13 +143,15 @@ func init() { fisk.EnableFileExpansion = false }
 // app builds the command line.
 func app(env *cli.Env) *fisk.Application {
 	app := fisk.New("election-cli", appHelp)
-	app.UsageWriter(env.Stdout).ErrorWriter(env.Stderr)
+	app.ErrorWriter(env.Stderr)
+	usage.Register(app, env.Stdout, manual)
 	app.Author("The election authors")
 	app.Version(version.String())
-	app.HelpFlag.Short('h')
+	app.HelpFlag.Short('h').Help("Show the help of a command")
+	app.VersionFlag.Help("Show the version")
 	env.Connection.Register(app)
 	app.Flag("bucket", "Key-Value bucket with the elections").Envar("ELECTION_BUCKET").
-		Default(cli.DefaultBucket).StringVar(&env.Bucket)
+		Default(cli.DefaultBucket).PlaceHolder("NAME").StringVar(&env.Bucket)
 	registerLs(app, env)
 	registerInfo(app, env)
 	registerWatch(app, env)

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		asProgram()
 	}
 	for _, name := range []string{
-		"NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_CREDS", "NATS_NKEY", "NATS_CERT", "NATS_KEY", "NATS_CA",
+		"NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_TOKEN", "NATS_CREDS", "NATS_NKEY", "NATS_CERT", "NATS_KEY", "NATS_CA",
 		"NATS_CONTEXT", "NATS_TIMEOUT", "ELECTION_BUCKET", "ELECTION_INTERVAL", "NO_COLOR",
 	} {
 		_ = os.Unsetenv(name)

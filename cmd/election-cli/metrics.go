@@ -1,56 +1,57 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/natscampaign/election/internal/statuspage"
+	"github.com/natscampaign/election/internal/webserver"
 )
 
-// metricsServer serves the metrics of one registry over HTTP.
-type metricsServer struct {
-	registry *prometheus.Registry
-	server   *http.Server
+// campaignPages are the metrics and the status page of a candidate, as far as the flags ask for them.
+type campaignPages struct {
+	registry *prometheus.Registry // nil without --metrics
+	status   *statuspage.Page     // nil without --status
+	servers  *webserver.Servers
 }
 
-// serveMetrics listens on address, so that a wrong address is an error before the command connects.
-func serveMetrics(address string, log *slog.Logger) (*metricsServer, error) {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("--metrics %s: %w; give an address such as 127.0.0.1:9222 or :9222", address, err)
+// servePages serves the metrics and the status page. It listens before the command connects, so that a wrong address is an error at once.
+func (c *campaignCommand) servePages(log *slog.Logger) (p *campaignPages, err error) {
+	p = &campaignPages{}
+	var pages []webserver.Page
+	if c.metrics != "" {
+		p.registry = newRegistry()
+		handler := promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{Registry: p.registry})
+		pages = append(pages, webserver.Page{Flag: "--metrics", Address: c.metrics, Pattern: "GET /metrics", Path: "/metrics", Handler: handler, Started: "Metrics are served"})
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(
+	if c.status != "" {
+		if p.status, err = statuspage.New(c.name, c.key, log); err != nil {
+			return nil, err
+		}
+		pages = append(pages, webserver.Page{Flag: "--status", Address: c.status, Pattern: "/", Path: "/", Handler: p.status.Handler(), Started: "Serving the status page"})
+	}
+	p.servers, err = webserver.Serve(pages, c.webConfig, log)
+	return p, err
+}
+
+// stop stops the servers and the status page.
+func (p *campaignPages) stop() {
+	p.servers.Stop()
+	if p.status != nil {
+		p.status.Stop()
+	}
+}
+
+// newRegistry returns a registry with the metrics of the process.
+func newRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
 	)
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
-	m := &metricsServer{
-		registry: registry,
-		server:   &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second},
-	}
-	go func() {
-		if err := m.server.Serve(l); err != http.ErrServerClosed {
-			log.Error("Metrics are no longer served", "error", err)
-		}
-	}()
-	log.Info("Metrics are served", "url", "http://"+l.Addr().String()+"/metrics")
-	return m, nil
-}
-
-// stop stops the server. Active requests have one second to end.
-func (m *metricsServer) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if m.server.Shutdown(ctx) != nil {
-		_ = m.server.Close()
-	}
+	return r
 }

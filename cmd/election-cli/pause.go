@@ -39,7 +39,7 @@ type pauseCommand struct {
 func registerPause(app *fisk.Application, env *cli.Env) {
 	c := &pauseCommand{Env: env}
 	pause := app.Command("pause", "Stops all candidates of an election from campaigning").HelpLong(pauseHelp).Action(cli.Action(c.pause))
-	pause.Flag("force", "Do not ask").Short('f').UnNegatableBoolVar(&c.force)
+	cli.ForceVar(pause, "Do not ask", &c.force)
 	resume := app.Command("resume", "Lets candidates campaign again").HelpLong(resumeHelp).Action(cli.Action(c.resume))
 	for _, cmd := range []*fisk.CmdClause{pause, resume} {
 		cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)

@@ -24,7 +24,7 @@ with the program's exit code.
 Environment: the program finds ELECTION_KEY, ELECTION_NAME (the name of this candidate), ELECTION_BUCKET, ELECTION_TERM
 and ELECTION_TOKEN. ELECTION_TOKEN is the fencing token, which sorts after the tokens of all earlier terms. Send it with
 every write, and have the receiver refuse a token that sorts before one that the receiver has seen. The program does not
-inherit NATS_PASSWORD, nor a NATS_URL that contains credentials, unless --keep-env is given.
+inherit NATS_PASSWORD, NATS_TOKEN, nor a NATS_URL that contains credentials, unless --keep-env is given.
 
 End of the program: the program runs in a process group of its own, and this command ends the whole group. In an orderly
 stop, after TERM to this command or when an operator asks for a handover, it sends TERM, renews the lease until the
@@ -75,24 +75,24 @@ func registerRun(app *fisk.Application, t *cli.Env) {
 		return cli.AsCommandError(r.Run())
 	})
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&r.Key)
-	cmd.Arg("program", "The program, after --").Required().String()
+	cmd.Arg("program", "The program").PlaceHolder("-- <program>").Required().String()
 	cmd.Arg("args", "The arguments of the program, passed as they are").Strings()
 	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&r.Name)
-	cli.DurationVar(cmd.Flag("max-wait", "Longest time to wait until this host leads, each time (then exit 124)").PlaceHolder("DURATION").IsSetByUser(&r.MaxWaitSet), &r.MaxWait)
+	cli.DurationVar(cmd.Flag("max-wait", "Longest time to wait until this host leads, each time (then exit 124)").IsSetByUser(&r.MaxWaitSet), &r.MaxWait)
 	cmd.Flag("no-wait", "Try once to lead, and give up if another candidate leads (exit 1)").UnNegatableBoolVar(&r.NoWait)
-	cmd.Flag("conflict-exit-code", "Exit code of --no-wait if another candidate leads (default 1)").Short('E').PlaceHolder("CODE").IsSetByUser(&r.ConflictExitCodeSet).IntVar(&r.ConflictExitCode)
-	cli.DurationVar(cmd.Flag("grace", "Time from TERM to KILL when the lease is not renewed (default: what the lease allows, at most 10s)").PlaceHolder("DURATION").IsSetByUser(&r.GraceSet), &r.Grace)
-	cli.DurationVar(cmd.Flag("stop-timeout", "Time that the program has to exit in an orderly stop, while this host keeps the lease (default 10s, or --grace if that is longer)").PlaceHolder("DURATION").IsSetByUser(&r.StopTimeoutSet), &r.StopTimeout)
+	cli.IntVar(cmd.Flag("conflict-exit-code", "Exit code of --no-wait if another candidate leads (default 1)").Short('E').PlaceHolder("CODE").IsSetByUser(&r.ConflictExitCodeSet), &r.ConflictExitCode)
+	cli.DurationVar(cmd.Flag("grace", "Time from TERM to KILL when the lease is not renewed (default: what the lease allows, at most 10s)").IsSetByUser(&r.GraceSet), &r.Grace)
+	cli.DurationVar(cmd.Flag("stop-timeout", "Time that the program has to exit in an orderly stop, while this host keeps the lease (default 10s, or --grace if that is longer)").IsSetByUser(&r.StopTimeoutSet), &r.StopTimeout)
 	cli.IntervalVar(cmd, "Time between renewals; a shorter interval survives longer outages of the server, and leaves more for --grace (default 0.75 of the TTL)", &r.Interval)
-	cli.DurationVar(cmd.Flag("stand-down", "Time from winning a key that was not released to leading (default one interval)").PlaceHolder("DURATION").IsSetByUser(&r.StandDownSet), &r.StandDown)
-	cmd.Flag("on-lost", "When leadership ends: terminate the program, or only signal it").Default(supervise.OnLostTerminate).EnumVar(&r.OnLost, supervise.OnLostTerminate, supervise.OnLostSignal)
+	cli.DurationVar(cmd.Flag("stand-down", "Time from winning a key that was not released to leading (default one interval)").IsSetByUser(&r.StandDownSet), &r.StandDown)
+	cli.EnumVar(cmd.Flag("on-lost", "When leadership ends: terminate the program, or only signal it").Default(supervise.OnLostTerminate), &r.OnLost, supervise.OnLostTerminate, supervise.OnLostSignal)
 	cmd.Flag("won", "With --on-lost=signal, the signal for the start of leadership (default USR1)").PlaceHolder("SIGNAL").IsSetByUser(&r.WonSignalSet).StringVar(&r.WonSignal)
 	cmd.Flag("lost", "With --on-lost=signal, the signal for the end of leadership (default USR2)").PlaceHolder("SIGNAL").IsSetByUser(&r.LostSignalSet).StringVar(&r.LostSignal)
-	cmd.Flag("restart", "When to start the program again after it exits: never, on-failure or always").Default(supervise.RestartNever).EnumVar(&r.Restart, supervise.RestartNever, supervise.RestartOnFailure, supervise.RestartAlways)
-	cmd.Flag("on-exit", "What to do with the key until a restart: release or keep it (default release)").IsSetByUser(&r.OnExitSet).Default(supervise.OnExitRelease).EnumVar(&r.OnExit, supervise.OnExitRelease, supervise.OnExitKeep)
-	cmd.Flag("keep-env", "Also pass NATS_PASSWORD, and a NATS_URL that contains credentials, to the program").UnNegatableBoolVar(&r.KeepEnv)
+	cli.EnumVar(cmd.Flag("restart", "When to start the program again after it exits: never, on-failure or always").Default(supervise.RestartNever), &r.Restart, supervise.RestartNever, supervise.RestartOnFailure, supervise.RestartAlways)
+	cli.EnumVar(cmd.Flag("on-exit", "What to do with the key until a restart: release or keep it").IsSetByUser(&r.OnExitSet).Default(supervise.OnExitRelease), &r.OnExit, supervise.OnExitRelease, supervise.OnExitKeep)
+	cmd.Flag("keep-env", "Also pass NATS_PASSWORD, NATS_TOKEN, and a NATS_URL that contains credentials, to the program").UnNegatableBoolVar(&r.KeepEnv)
 	cmd.Flag("verbose", "Also log each campaign and each renewal").Short('v').UnNegatableBoolVar(&r.Verbose)
-	cmd.Flag("quiet", "Log only warnings and errors").UnNegatableBoolVar(&r.Quiet)
+	cmd.Flag("quiet", "Log only warnings and errors").Short('q').UnNegatableBoolVar(&r.Quiet)
 	t.Connection.RegisterConnectTimeout(cmd)
 }
 

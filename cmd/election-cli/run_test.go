@@ -232,11 +232,11 @@ func TestGraceThatDoesNotFitIsRefusedWithAFix(t *testing.T) {
 func TestProgramDoesNotInheritThePasswordsOfRun(t *testing.T) {
 	t.Parallel()
 	f := newLongLeaseFixture(t)
-	secret := []string{"NATS_URL=nats://me:secret@127.0.0.1:4222", "NATS_PASSWORD=secret"}
+	secret := []string{"NATS_URL=nats://me:secret@127.0.0.1:4222", "NATS_PASSWORD=secret", "NATS_TOKEN=secret"}
 	for _, c := range []struct {
 		flags  []string
 		passed int
-	}{{nil, 0}, {[]string{"--keep-env"}, 2}} {
+	}{{nil, 0}, {[]string{"--keep-env"}, 3}} {
 		w := f.prepare(append(c.flags, "--user", "me", "jobs", "--", "env")...)
 		w.cmd.Env = append(os.Environ(), secret...)
 		f.g.Expect(w.run()).To(Equal(0), w.stderr.String())

@@ -41,9 +41,9 @@ type serverCommand struct {
 func registerServer(app *fisk.Application, t *cli.Env) {
 	c := &serverCommand{Env: t}
 	cmd := app.Command("server", "Runs a JetStream server for experiments and development").HelpLong(serverHelp).Action(cli.Action(c.run))
-	cmd.Flag("port", "Port on the loopback interface; 0 selects a free port").Default(fmt.Sprint(defaultPort)).PlaceHolder("PORT").IntVar(&c.config.Port)
+	cli.IntVar(cmd.Flag("port", "Port on the loopback interface; 0 selects a free port").Default(fmt.Sprint(defaultPort)).PlaceHolder("PORT"), &c.config.Port)
 	cmd.Flag("store", "Keep the data in this folder").PlaceHolder("DIR").StringVar(&c.config.Store)
-	cmd.Flag("json", "Write the URL and the folder as JSON").UnNegatableBoolVar(&c.json)
+	cli.JSONVar(cmd, "Write the URL and the folder as JSON", &c.json)
 }
 
 // run runs the server until ctx ends.

@@ -46,8 +46,8 @@ func registerWait(app *fisk.Application, env *cli.Env) {
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cmd.Flag("leader", "Wait until the candidate NAME leads").PlaceHolder("NAME").IsSetByUser(&c.leaderSet).StringVar(&c.leader)
 	cmd.Flag("vacant", "Wait until the key has no holder").UnNegatableBoolVar(&c.vacant)
-	cli.DurationVar(cmd.Flag("max-wait", "Time limit (default none)").PlaceHolder("DURATION").IsSetByUser(&c.maxWaitSet), &c.maxWait)
-	cmd.Flag("json", "Write the result as JSON").UnNegatableBoolVar(&c.json)
+	cli.DurationVar(cmd.Flag("max-wait", "Time limit (default none)").IsSetByUser(&c.maxWaitSet), &c.maxWait)
+	cli.JSONVar(cmd, "Write the result as JSON", &c.json)
 	env.Connection.RegisterConnectTimeout(cmd)
 }
 

@@ -53,9 +53,9 @@ func registerWatch(app *fisk.Application, env *cli.Env) {
 	c := &watchCommand{Env: env}
 	cmd := app.Command("watch", "Prints the events of elections as they happen").HelpLong(watchHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The elections, keys of the bucket or patterns of keys").StringsVar(&c.keys)
-	cmd.Flag("json", "Write events as JSON, one object on each line").UnNegatableBoolVar(&c.json)
+	cli.JSONVar(cmd, "Write events as JSON, one object on each line", &c.json)
 	cmd.Flag("verbose", "Also print renewals").Short('v').UnNegatableBoolVar(&c.verbose)
-	cmd.Flag("count", "End after N events").PlaceHolder("N").IsSetByUser(&c.countSet).IntVar(&c.count)
+	cli.IntVar(cmd.Flag("count", "End after N events").IsSetByUser(&c.countSet), &c.count)
 	env.Connection.RegisterConnectTimeout(cmd)
 }
 

@@ -10,4 +10,5 @@ build/cli --help-man >build/man/election-cli.1
 gzip -9nk build/man/election-cli.1
 build/cli --completion-script-bash >build/completions/election-cli.bash
 build/cli --completion-script-zsh >build/completions/_election-cli
+build/cli --completion-script-fish >build/completions/election-cli.fish
 go build -C deploy -o ../build/sbom ./sbom

@@ -20,16 +20,16 @@ import (
 // ConnectionFlags are the flags that select a NATS server and the credentials. Flags, environment variables and contexts are
 // those of natscli.
 type ConnectionFlags struct {
-	Server, User, Password, creds, nkey string
-	tlsCert, tlsKey, TLSCA              string
-	tlsFirst                            bool
-	Context                             string
-	NoContext                           bool
-	jsDomain, jsPrefix, inboxPrefix     string
-	Timeout                             time.Duration
-	connectTimeout                      time.Duration // of ConnectWithRetry; 0 is without limit
+	Server, User, Password, token, creds, nkey string
+	tlsCert, tlsKey, TLSCA                     string
+	tlsFirst                                   bool
+	Context                                    string
+	NoContext                                  bool
+	jsDomain, jsPrefix, inboxPrefix            string
+	Timeout                                    time.Duration
+	connectTimeout                             time.Duration // of ConnectWithRetry; 0 is without limit
 
-	serverSet, contextSet, TimeoutSet, connectTimeoutSet bool // by a flag, not by the environment
+	serverSet, tokenSet, contextSet, TimeoutSet, connectTimeoutSet bool // by a flag, not by the environment
 
 	refused *refusals // on connections of Connect; nil if nobody asks
 }
@@ -37,15 +37,17 @@ type ConnectionFlags struct {
 // Register adds the flags to an application.
 func (c *ConnectionFlags) Register(app *fisk.Application) {
 	c.refused = &refusals{}
-	app.Flag("server", "NATS server urls").Short('s').Envar("NATS_URL").PlaceHolder("URL").IsSetByUser(&c.serverSet).StringVar(&c.Server)
+	app.Flag("server", "NATS server urls (default nats://127.0.0.1:4222, or as in the context)").Short('s').Envar("NATS_URL").PlaceHolder("URL").IsSetByUser(&c.serverSet).StringVar(&c.Server)
 	app.Flag("user", "Username, or a token when no password is given").Envar("NATS_USER").PlaceHolder("USER").StringVar(&c.User)
 	app.Flag("password", "Password").Envar("NATS_PASSWORD").PlaceHolder("PASSWORD").StringVar(&c.Password)
+	app.Flag("token", "Token, in place of --user").Envar("NATS_TOKEN").PlaceHolder("TOKEN").IsSetByUser(&c.tokenSet).StringVar(&c.token)
 	app.Flag("creds", "User credentials").Envar("NATS_CREDS").PlaceHolder("FILE").StringVar(&c.creds)
 	app.Flag("nkey", "User NKEY").Envar("NATS_NKEY").PlaceHolder("FILE").StringVar(&c.nkey)
 	app.Flag("tlscert", "TLS public certificate").Envar("NATS_CERT").PlaceHolder("FILE").StringVar(&c.tlsCert)
 	app.Flag("tlskey", "TLS private key").Envar("NATS_KEY").PlaceHolder("FILE").StringVar(&c.tlsKey)
 	app.Flag("tlsca", "TLS certificate authority chain").Envar("NATS_CA").PlaceHolder("FILE").StringVar(&c.TLSCA)
 	app.Flag("tlsfirst", "Perform the TLS handshake before expecting the server greeting").UnNegatableBoolVar(&c.tlsFirst)
+	app.Flag("tls-first", "The same as --tlsfirst, as nsc spells it").Hidden().UnNegatableBoolVar(&c.tlsFirst)
 	DurationVar(app.Flag("timeout", "Time to wait for responses from NATS").Default("5s").Envar("NATS_TIMEOUT").IsSetByUser(&c.TimeoutSet), &c.Timeout)
 	app.Flag("js-api-prefix", "Subject prefix for access to the JetStream API").PlaceHolder("PREFIX").StringVar(&c.jsPrefix)
 	app.Flag("js-domain", "JetStream domain to access").PlaceHolder("DOMAIN").StringVar(&c.jsDomain)
@@ -207,14 +209,20 @@ func (c *ConnectionFlags) check() error {
 		problems = append(problems, fmt.Errorf("--connect-timeout %v: give a positive duration such as 30s, or leave it out to wait without a limit", c.connectTimeout))
 	}
 	for _, s := range natsconn.SplitURLs(c.Server) {
-		problems = append(problems, natsconn.CheckURL(s))
+		if err := natsconn.CheckURL(s); err != nil {
+			problems = append(problems, fmt.Errorf("--server or NATS_URL: %w", err))
+		}
 	}
 	return errors.Join(problems...)
 }
 
 // credentials returns the options for the credentials in the flags. They replace all credentials of a context.
 func (c *ConnectionFlags) credentials() ([]nats.Option, error) {
-	opts, err := natsconn.Login(c.User, c.Password, c.creds, c.nkey)
+	user, password := c.User, c.Password
+	if c.tokenSet || user == "" {
+		user, password = c.token, ""
+	}
+	opts, err := natsconn.Login(user, password, c.creds, c.nkey)
 	if err != nil {
 		return nil, fmt.Errorf("--nkey %s: %w", c.nkey, err)
 	}

@@ -70,6 +70,21 @@ func TestAUserWithoutPasswordIsAToken(t *testing.T) {
 	g.Expect([]string{o.User, o.Token}).To(Equal([]string{"", "s3cret"}))
 }
 
+func TestATokenGivenByAFlagReplacesTheUserOfTheEnvironment(t *testing.T) {
+	g := NewWithT(t)
+	for _, c := range []struct {
+		flags ConnectionFlags
+		want  []string
+	}{
+		{ConnectionFlags{token: "t"}, []string{"", "", "t"}},
+		{ConnectionFlags{token: "t", tokenSet: true, User: "u", Password: "p"}, []string{"", "", "t"}},
+		{ConnectionFlags{token: "t", User: "u", Password: "p"}, []string{"u", "p", ""}},
+	} {
+		o := resolve(g, c.flags)
+		g.Expect([]string{o.User, o.Password, o.Token}).To(Equal(c.want))
+	}
+}
+
 func TestFlagsOverrideTheContext(t *testing.T) {
 	g := NewWithT(t)
 	natstest.KeepContext(t, "prod", `{"url":"nats://ctx:1","user":"cu","password":"cp","inbox_prefix":"_CTX"}`, true)

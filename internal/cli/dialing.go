@@ -117,7 +117,7 @@ func explainDial(err error) error {
 	case errors.As(err, new(tls.RecordHeaderError)):
 		fix = "the server may expect the handshake later, or none: leave out --tlsfirst, or correct --server"
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
-		fix = "correct --user and --password, --creds or --nkey"
+		fix = "correct --user and --password, --token, --creds or --nkey"
 	default:
 		return err
 	}

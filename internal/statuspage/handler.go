@@ -8,8 +8,8 @@ import (
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// handler serves the page, its files and events, and the handler of the candidate.
-func (p *Page) handler() http.Handler {
+// Handler serves the page, its files and events, and the handler of the candidate.
+func (p *Page) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", p.servePage)
 	mux.HandleFunc("GET /events", p.serveEvents)

@@ -1,17 +1,14 @@
-// Package statuspage serves a web page about one election: its leader, its candidates, and the events of the last hour. Server-sent events
+// Package statuspage has a web page about one election: its leader, its candidates, and the events of the last hour. Server-sent events
 // update the page at each change.
 //
-// The page is read-only, and requires no password. It shows all text from other candidates escaped and printable. It queries the candidates
+// The page is read-only, and has no password of its own. It shows all text from other candidates escaped and printable. It queries the candidates
 // only while a reader requests the page or follows the events, and limits the number of readers that follow the events at once. It also
 // serves the handler of the candidate at /leader and /healthz, for load balancers and probes.
 package statuspage
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +16,6 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/embedded"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
@@ -39,8 +35,6 @@ const (
 type Page struct {
 	name, key  string
 	log        *slog.Logger
-	server     *http.Server
-	address    net.Addr
 	ctx        context.Context // ends with the page
 	cancel     context.CancelFunc
 	readers    chan struct{}  // holds one element for each reader that follows the events
@@ -58,58 +52,17 @@ type Page struct {
 	candidatesErr error // why the last query failed
 }
 
-// Serve serves the page on address until [Page.Stop] is called. Call it before the candidate starts, so that a wrong address is reported
-// first. Until [Page.Follow] is called and the server answers, the page says that it waits for the server.
-func Serve(address, name, key string, log *slog.Logger) (*Page, error) {
-	local, err := listenAddress(address)
-	if err != nil {
-		return nil, fmt.Errorf("--status %s: %w", address, err)
-	}
-	p, err := newPage(name, key, log)
-	if err != nil {
-		return nil, cli.AsFlagError(err)
-	}
-	l, err := net.Listen("tcp", local)
-	if err != nil {
-		return nil, fmt.Errorf("--status %s: %w; give an address such as 127.0.0.1:8222 or :8222", address, err)
-	}
-	p.address = l.Addr()
-	p.server = &http.Server{
-		Handler: p.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-		BaseContext: func(net.Listener) context.Context { return p.ctx },
-		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-	go func() {
-		if err := p.server.Serve(l); err != http.ErrServerClosed {
-			log.Error("The status page stopped unexpectedly", "error", err)
-		}
-	}()
-	log.Info("Serving the status page", "url", "http://"+l.Addr().String()+"/")
-	return p, nil
-}
-
-// newPage returns a page without a listener. Its candidate never starts; Follow replaces the candidate.
-func newPage(name, key string, log *slog.Logger) (*Page, error) {
+// New returns a page, which [Page.Handler] serves. Until [Page.Follow] is called and the NATS server answers, the page says that it waits for the
+// server. Its candidate never starts; Follow replaces the candidate.
+func New(name, key string, log *slog.Logger) (*Page, error) {
 	e, err := election.NewElection(name, key, cli.PlaceholderBucket{})
 	if err != nil {
-		return nil, err
+		return nil, cli.AsFlagError(err)
 	}
 	p := &Page{name: name, key: key, log: log, readers: make(chan struct{}, maxReaders), history: newHistory()}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.candidate.Store(e)
 	return p, nil
-}
-
-// listenAddress returns the address to listen on. An address without a host, such as :8222, listens on the loopback interface only.
-func listenAddress(address string) (string, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return "", fmt.Errorf("%w; give an address such as 127.0.0.1:8222 or :8222", err)
-	}
-	if host == "" {
-		host = embedded.Loopback
-	}
-	return net.JoinHostPort(host, port), nil
 }
 
 // Follow shows the election of a candidate from now on. If the election cannot be observed, Follow tries again until the page stops.
@@ -190,15 +143,10 @@ func (p *Page) queryCandidates(v *look.View) {
 	p.history.notify()
 }
 
-// Stop stops the page. It gives requests in progress one second to end, and waits until all goroutines of the page have ended.
+// Stop stops the page, and waits until all goroutines of the page have ended. Stop the server of the page first.
 func (p *Page) Stop() {
 	p.mu.Lock() // so that no query starts after Wait
 	p.cancel()
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if p.server.Shutdown(ctx) != nil {
-		_ = p.server.Close()
-	}
 	p.background.Wait()
 }

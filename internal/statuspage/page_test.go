@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/xml"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,32 +19,11 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
-func TestThePageListensOnLoopbackUnlessTheAddressHasAHost(t *testing.T) {
-	g := NewWithT(t)
-	for given, want := range map[string]string{
-		":8080": "127.0.0.1:8080", ":0": "127.0.0.1:0", "localhost:1": "localhost:1", "0.0.0.0:8080": "0.0.0.0:8080", "[::]:8080": "[::]:8080", "web-1:80": "web-1:80",
-	} {
-		local, err := listenAddress(given)
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(local).To(Equal(want), given)
-	}
-	for _, bad := range []string{"", "8080", "127.0.0.1", "::1:80:90", "http://127.0.0.1:80"} {
-		_, err := listenAddress(bad)
-		g.Expect(err).To(MatchError(ContainSubstring("give an address such as")), bad)
-	}
-	p, err := Serve(":0", "web-1", "jobs", slog.New(slog.DiscardHandler))
-	g.Expect(err).NotTo(HaveOccurred())
-	defer p.Stop()
-	g.Expect(p.address.(*net.TCPAddr).IP.IsLoopback()).To(BeTrue())
-	_, err = Serve(p.address.String(), "web-1", "jobs", slog.New(slog.DiscardHandler))
-	g.Expect(err).To(MatchError(ContainSubstring("--status " + p.address.String())))
-}
-
 func TestThePageIsReadOnly(t *testing.T) {
 	g := NewWithT(t)
-	p, err := newPage("web-1", "jobs", slog.New(slog.DiscardHandler))
+	p, err := New("web-1", "jobs", slog.New(slog.DiscardHandler))
 	g.Expect(err).NotTo(HaveOccurred())
-	h := p.handler()
+	h := p.Handler()
 	request := func(method, path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
@@ -73,7 +51,7 @@ func TestThePageIsReadOnly(t *testing.T) {
 
 // pageWith returns a page about key with the given events.
 func pageWith(key string, events ...observe.Event) *Page {
-	p, err := newPage("web-1", "jobs", slog.New(slog.DiscardHandler))
+	p, err := New("web-1", "jobs", slog.New(slog.DiscardHandler))
 	if err != nil {
 		panic(err)
 	}
@@ -97,7 +75,7 @@ func eventOf(kind observe.EventKind, name string, ago time.Duration) observe.Eve
 // read returns the page as a reader receives it.
 func read(p *Page) string {
 	w := httptest.NewRecorder()
-	p.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	p.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	return w.Body.String()
 }
 
@@ -185,7 +163,7 @@ func TestThePageEscapesAllTextFromOtherCandidates(t *testing.T) {
 func TestReadersReceiveEachChangeAtOnceAsOneWholeMessage(t *testing.T) {
 	g := NewWithT(t)
 	p := pageWith("jobs", eventOf(observe.Leading, "web-1\n\ndata: x", time.Minute))
-	s := httptest.NewServer(p.handler())
+	s := httptest.NewServer(p.Handler())
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), clitest.Timeout)
 	defer cancel()
@@ -224,7 +202,7 @@ func TestThePageLimitsTheReadersThatFollowTheEvents(t *testing.T) {
 		p.readers <- struct{}{}
 	}
 	w := httptest.NewRecorder()
-	p.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/events", nil))
+	p.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/events", nil))
 	g.Expect(w.Code).To(Equal(http.StatusServiceUnavailable))
 	g.Expect(read(p)).To(ContainSubstring("No leader"), "the page itself has no limit")
 }

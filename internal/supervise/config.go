@@ -61,7 +61,7 @@ type Config struct {
 	WonSignal, LostSignal string // with OnLostSignal
 	Restart, OnExit       string
 
-	KeepEnv        bool // the program also gets NATS_PASSWORD, and NATS_URL if that contains credentials
+	KeepEnv        bool // the program also gets NATS_PASSWORD, NATS_TOKEN, and NATS_URL if that contains credentials
 	Verbose, Quiet bool
 
 	MaxWaitSet, ConflictExitCodeSet bool

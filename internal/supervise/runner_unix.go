@@ -114,7 +114,7 @@ func (r *runner) environment(t *election.Term) []string {
 		switch name {
 		case "ELECTION_KEY", "ELECTION_NAME", "ELECTION_BUCKET", "ELECTION_TERM", "ELECTION_TOKEN":
 			return true
-		case "NATS_PASSWORD":
+		case "NATS_PASSWORD", "NATS_TOKEN":
 			return !r.KeepEnv
 		case "NATS_URL":
 			return !r.KeepEnv && strings.Contains(value, "@")

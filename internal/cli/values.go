@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/choria-io/fisk"
+)
+
+// The functions below have a flag set a value, as those of fisk do. Their errors name the flag, the environment variable that stands for the
+// flag if there is one, and the value: those of fisk name none of them.
+
+const notADuration = "is not a duration: give one such as 5s or 1m30s"
+
+// DurationVar has a flag set a duration, as [time.ParseDuration] reads it.
+func DurationVar(flag *fisk.FlagClause, target *time.Duration) {
+	setValue(flag, "DURATION", func(text string) string {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return notADuration
+		}
+		*target = d
+		return ""
+	})
+}
+
+// IntVar has a flag set a number.
+func IntVar(flag *fisk.FlagClause, target *int) {
+	setValue(flag, "N", func(text string) string {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return "is not a number: give one such as 3"
+		}
+		*target = n
+		return ""
+	})
+}
+
+// Uint64Var has a flag set a number that is not negative.
+func Uint64Var(flag *fisk.FlagClause, target *uint64) {
+	setValue(flag, "N", func(text string) string {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return "is not a number from 0 on: give one such as 3"
+		}
+		*target = n
+		return ""
+	})
+}
+
+// EnumVar has a flag set one of the options.
+func EnumVar(flag *fisk.FlagClause, target *string, options ...string) {
+	setValue(flag.HintOptions(options...), strings.Join(options, "|"), choose(options, func(text string) { *target = text }))
+}
+
+// EnumsVar has a flag that may be repeated add to a list of options.
+func EnumsVar(flag *fisk.FlagClause, target *[]string, options ...string) {
+	flag.HintOptions(options...)
+	flag.SetValue(&values{value{flag: flag, read: choose(options, func(text string) { *target = append(*target, text) })}})
+}
+
+// choose returns a function that passes on one of the options, and refuses any other text.
+func choose(options []string, pass func(string)) func(string) string {
+	return func(text string) string {
+		if !slices.Contains(options, text) {
+			return "is unknown: give " + strings.Join(options[:len(options)-1], ", ") + " or " + options[len(options)-1]
+		}
+		pass(text)
+		return ""
+	}
+}
+
+// setValue has a flag pass its text to read, which returns what is wrong with the text; "" if nothing is. The placeholder is for a flag
+// that has none.
+func setValue(flag *fisk.FlagClause, placeholder string, read func(text string) (problem string)) {
+	flag.SetValue(&value{flag: flag, read: read})
+	if flag.Model().PlaceHolder == "" {
+		flag.PlaceHolder(placeholder)
+	}
+}
+
+// value is the value of a flag.
+type value struct {
+	flag *fisk.FlagClause
+	text string
+	read func(text string) (problem string)
+}
+
+// Set reads the text of the value.
+func (v *value) Set(text string) error {
+	if problem := v.read(text); problem != "" {
+		return fmt.Errorf("%s: %q %s", nameOf(v.flag.Model()), text, problem)
+	}
+	v.text = text
+	return nil
+}
+
+// String returns the text of the value.
+func (v *value) String() string { return v.text }
+
+// values is the value of a flag that may be repeated.
+type values struct{ value }
+
+// IsCumulative reports that the flag may be repeated.
+func (*values) IsCumulative() bool { return true }
+
+// nameOf returns the name of a flag, and of the environment variable that stands for it.
+func nameOf(flag *fisk.FlagModel) string {
+	name := "--" + flag.Name
+	if flag.Envar != "" {
+		name += " or " + flag.Envar
+	}
+	return name
+}
