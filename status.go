@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"time"
@@ -11,12 +12,13 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/validate"
 	"github.com/natscampaign/election/internal/wakeup"
 )
 
-// Status is what a candidate knows of itself and its election at one instant. It encodes as JSON, durations as nanoseconds, as their
-// names say.
+// Status is what a candidate knows of itself and its election at one instant. In JSON its durations are seconds: "lease_remaining_s",
+// "ttl_s" and "campaign_interval_s".
 type Status struct {
 	Name     string    `json:"name"`
 	Key      string    `json:"key"`
@@ -28,9 +30,9 @@ type Status struct {
 	Leader   *Leader   `json:"leader,omitempty"` // the last holder of the key that was read, as it was then: a follower does not read renewals; nil if none was read
 	Term     uint64    `json:"term,omitempty"`   // of that holder; 0 if none was read
 
-	LeaseRemaining   time.Duration `json:"lease_remaining_ns"`   // what is left of the lease; 0 unless the key is held
-	TTL              time.Duration `json:"ttl_ns"`               // of the bucket; 0 until it was reached
-	CampaignInterval time.Duration `json:"campaign_interval_ns"` // between renewals; 0 until the bucket was reached
+	LeaseRemaining   time.Duration `json:"-"` // what is left of the lease; 0 unless the key is held
+	TTL              time.Duration `json:"-"` // of the bucket; 0 until it was reached
+	CampaignInterval time.Duration `json:"-"` // between renewals; 0 until the bucket was reached
 
 	Paused        bool   `json:"paused,omitempty"`        // Pause, or an operator, keeps it from campaigning
 	Unhealthy     string `json:"unhealthy,omitempty"`     // why the last health checks failed; empty if they did not, or there are none
@@ -38,6 +40,35 @@ type Status struct {
 	Wins          uint64 `json:"wins"`                    // terms led
 	Losses        uint64 `json:"losses"`                  // terms led that ended, for whatever reason
 	LastError     string `json:"last_error,omitempty"`    // of the last request; empty if it succeeded
+}
+
+// statusFields is a Status without its methods.
+type statusFields Status
+
+// statusJSON is how a Status is encoded.
+type statusJSON struct {
+	statusFields
+	LeaseRemaining   timeutil.Seconds `json:"lease_remaining_s"`
+	TTL              timeutil.Seconds `json:"ttl_s"`
+	CampaignInterval timeutil.Seconds `json:"campaign_interval_s"`
+}
+
+// MarshalJSON encodes the status.
+func (s Status) MarshalJSON() ([]byte, error) {
+	return json.Marshal(statusJSON{
+		statusFields(s), timeutil.Seconds(s.LeaseRemaining), timeutil.Seconds(s.TTL), timeutil.Seconds(s.CampaignInterval),
+	})
+}
+
+// UnmarshalJSON decodes a status.
+func (s *Status) UnmarshalJSON(b []byte) error {
+	var decoded statusJSON
+	if err := json.Unmarshal(b, &decoded); err != nil {
+		return err
+	}
+	*s = Status(decoded.statusFields)
+	s.LeaseRemaining, s.TTL, s.CampaignInterval = time.Duration(decoded.LeaseRemaining), time.Duration(decoded.TTL), time.Duration(decoded.CampaignInterval)
+	return nil
 }
 
 // Status returns a snapshot. It sends no request and never waits; what it says of another leader is what was last read.

@@ -79,6 +79,23 @@ func TestStatusOfALeaderElectNamesItself(t *testing.T) {
 	})
 }
 
+func TestStatusHasSecondsInJSON(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		b, err := json.Marshal(a.Status())
+		f.Expect(err).NotTo(HaveOccurred())
+		var fields map[string]any
+		f.Expect(json.Unmarshal(b, &fields)).To(Succeed())
+		f.Expect(fields).To(And(
+			HaveKeyWithValue("lease_remaining_s", lease.Seconds()), HaveKeyWithValue("ttl_s", ttl.Seconds()),
+			HaveKeyWithValue("campaign_interval_s", interval.Seconds()), HaveKeyWithValue("is_leader", true),
+		))
+		var back election.Status
+		f.Expect(json.Unmarshal(b, &back)).To(Succeed())
+		f.Expect(back.LeaseRemaining).To(Equal(lease))
+	})
+}
+
 func TestStatusIsACopy(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a", election.WithMetadata(map[string]string{"zone": "eu"}))

@@ -10,6 +10,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/validate"
 	"github.com/natscampaign/election/observe"
 )
@@ -50,7 +52,7 @@ func New(bucket jetstream.KeyValue, opts ...election.Option) (*Admin, error) {
 	return &Admin{b, observer}, nil
 }
 
-// Candidate is a candidate as it describes itself.
+// Candidate is a candidate as it describes itself. In JSON its clock lag is seconds, "clock_lag_s".
 type Candidate struct {
 	Key      string         `json:"key"`
 	Name     string         `json:"name"`
@@ -59,9 +61,33 @@ type Candidate struct {
 	PID      int            `json:"pid,omitempty"`
 	Priority int            `json:"priority,omitempty"`
 	State    election.State `json:"state"`
-	Ready    bool           `json:"ready"`                  // it would be notified of a vacancy now, and answer it
-	Version  string         `json:"version"`                // of this module
-	ClockLag time.Duration  `json:"clock_lag_ns,omitempty"` // by how much its clock is behind the server's, give or take the time of a request
+	Ready    bool           `json:"ready"`   // it would be notified of a vacancy now, and answer it
+	Version  string         `json:"version"` // of this module
+	ClockLag time.Duration  `json:"-"`       // by how much its clock is behind the server's, give or take the time of a request
+}
+
+// MarshalJSON encodes the candidate.
+func (c Candidate) MarshalJSON() ([]byte, error) {
+	type fields Candidate // without this method
+	return json.Marshal(struct {
+		fields
+		ClockLag timeutil.Seconds `json:"clock_lag_s"`
+	}{fields(c), timeutil.Seconds(c.ClockLag)})
+}
+
+// UnmarshalJSON decodes a candidate.
+func (c *Candidate) UnmarshalJSON(b []byte) error {
+	type fields Candidate
+	var decoded struct {
+		fields
+		ClockLag timeutil.Seconds `json:"clock_lag_s"`
+	}
+	if err := json.Unmarshal(b, &decoded); err != nil {
+		return err
+	}
+	*c = Candidate(decoded.fields)
+	c.ClockLag = time.Duration(decoded.ClockLag)
+	return nil
 }
 
 // Candidates asks for the candidates of a key, the leader included, and returns all that answer within a moment: the leader first, then by

@@ -3,6 +3,9 @@ package timeutil
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -56,4 +59,23 @@ func Later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// Seconds is a duration that is seconds in JSON, to the nanosecond.
+type Seconds time.Duration
+
+// MarshalJSON encodes the duration.
+func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
+
+// UnmarshalJSON decodes a number of seconds. One that no duration can hold is an error.
+func (s *Seconds) UnmarshalJSON(b []byte) error {
+	var seconds float64
+	if err := json.Unmarshal(b, &seconds); err != nil {
+		return err
+	}
+	if nanoseconds := math.Round(seconds * float64(time.Second)); math.Abs(nanoseconds) < math.MaxInt64 {
+		*s = Seconds(nanoseconds)
+		return nil
+	}
+	return fmt.Errorf("%s seconds is longer than a duration can be", b)
 }
