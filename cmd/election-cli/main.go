@@ -48,6 +48,10 @@ Commands write data to stdout, and everything else to stderr. They use colours o
 
 Example: election-cli ls --server nats://127.0.0.1:4222
 
+    Nobody leads?             election-cli check KEY
+    Before maintenance        election-cli candidates KEY, then election-cli transfer KEY --to NAME
+    To rehearse a failover    election-cli drill --server nats://STAGING:4222
+
 Exit codes: 0 for success; 1 for a negative result, such as a drill that found two leaders; 2 for wrong usage and any other error;
 130 if interrupted before there was a result. Commands with other exit codes document them in their help.
 
@@ -74,7 +78,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return v.Code
 	}
 	if !fromCommand(err) {
-		if isNagiosCheck(args) { // Nagios reads stdout
+		if commandOf(args) == "check" && checkup.AsksForNagios(args) { // Nagios reads stdout
 			_ = checkup.UnknownResult("", err).Write(stdout, checkup.FormatNagios)
 		}
 		err = fmt.Errorf("%w\nRun 'election-cli --help' for the commands, 'election-cli COMMAND --help' for their flags", err)
