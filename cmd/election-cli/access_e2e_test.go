@@ -149,14 +149,15 @@ func TestKeysAndNamesAreQuotedInSentences(t *testing.T) {
 		{"pause other", `Nobody leads "other", and no candidate answers for it.`},
 		{"run nobody --no-wait -- true", `"nobody" leads "nobody"`},
 	} {
-		args := strings.Fields(c.args)
-		if i := strings.Index(c.args, " -- "); i >= 0 {
-			args = append(append(strings.Fields(c.args[:i]), "-s", f.Server.URL()), strings.Fields(c.args[i:])...)
-		} else {
-			args = f.withServer(args)
-		}
-		_, stdout, stderr := runBinary(t, args...)
-		f.Expect(stdout+stderr).To(ContainSubstring(c.says), c.args)
+		t.Run(c.args, func(t *testing.T) { // a second each, in which candidates could answer
+			t.Parallel()
+			args := f.withServer(strings.Fields(c.args))
+			if own, program, found := strings.Cut(c.args, " -- "); found {
+				args = append(f.withServer(strings.Fields(own)), "--", program)
+			}
+			_, stdout, stderr := runBinary(t, args...)
+			NewWithT(t).Expect(stdout + stderr).To(ContainSubstring(c.says))
+		})
 	}
 }
 
