@@ -270,8 +270,12 @@ func (s served) HoldsKey() bool {
 	return t != nil && t.holdsKey()
 }
 
-// Refresh loads the bucket's info again: an operator has paused or resumed the election.
-func (s served) Refresh(ctx context.Context) { _, _ = s.loadBucket(ctx) }
+// Refresh loads the bucket's info again: an operator has paused or resumed the election, or the bucket was deleted and made again.
+func (s served) Refresh(ctx context.Context) {
+	if loaded, err := s.loadBucket(ctx); err == nil && !s.listener.InBucket(loaded.Created) {
+		s.listener.Remake()
+	}
+}
 
 // HandoverTimeout returns how long a handover may take.
 func (s served) HandoverTimeout() time.Duration { return s.info().Timing.TTL + control.HandoverTimeout }

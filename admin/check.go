@@ -63,6 +63,7 @@ func (s *Severity) UnmarshalText(text []byte) error { return severityNames.Parse
 //	markers-long               info       the marker of an expiry is stored for more than a second
 //	republish                  warning    changes are not republished whole; info if the connection is not known
 //	read-refused               warning    a key cannot be read
+//	request-refused            warning    an operator cannot ask candidates
 //	watch-refused              warning    changes cannot be watched; info where candidates are notified otherwise, or key by key
 //	subscribe-refused          warning    what is republished cannot be subscribed to
 //	reconnect-buffer           warning    the connection sends writes late
@@ -79,7 +80,32 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	Message  string   `json:"message"`       // what is wrong, with the value
 	Fix      string   `json:"fix,omitempty"` // what to do about it; empty if nothing needs to be done
+	Short    string   `json:"-"`             // the message in a line for people, with durations of two digits; empty if Message is one
 }
+
+// Role is what the user of a connection is for: it decides which permissions a check asks for. The values match the blocks of
+// docs/PERMISSIONS.md.
+type Role int
+
+const (
+	// RoleCandidate campaigns.
+	RoleCandidate Role = iota
+	// RoleObserver reads who leads, and changes nothing.
+	RoleObserver
+	// RoleOperator lists candidates, and asks leaders to hand over.
+	RoleOperator
+)
+
+var roleNames = enum.Names[Role]{"candidate", "observer", "operator"}
+
+// String returns "candidate", "observer" or "operator".
+func (r Role) String() string { return roleNames.Text(r) }
+
+// MarshalText returns what String does.
+func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (r *Role) UnmarshalText(text []byte) error { return roleNames.Parse(text, r) }
 
 // probeKey is the key that [Check] tries to read and to write.
 const probeKey = "election-check"
@@ -91,7 +117,7 @@ const probeKey = "election-check"
 //
 // Check writes nothing. It tests whether a key may be written by an update of the key "election-check" that the server must refuse
 // whenever it arrives, and whether a key may be read by reading that one: where permission is granted for single keys, grant it for this
-// key too, or use [CheckKey]. A server does not answer what it does not permit, so Check may take some 8 s.
+// key too, or use [CheckKey]. Where a server refuses without a sign, Check may take some 8 s.
 //
 // The error wraps [election.ErrInvalidOption] for options that cannot be used, and [election.ErrBucketUnsuitable] for a bucket that does
 // not exist. Any other error means that the bucket cannot be inspected, or that ctx ended before.
@@ -101,13 +127,23 @@ func Check(ctx context.Context, bucket jetstream.KeyValue, opts ...election.Opti
 
 // CheckKey is [Check] with the given key in place of "election-check".
 func CheckKey(ctx context.Context, bucket jetstream.KeyValue, key string, opts ...election.Option) ([]Finding, error) {
+	return CheckAs(ctx, bucket, RoleCandidate, key, opts...)
+}
+
+// CheckAs is [CheckKey] for a user of the given role. It does not report the lack of a permission that the role does not need, and tries
+// to write the key for [RoleCandidate] only. The forecasts are for candidates in any case. An empty key stands for "election-check".
+func CheckAs(ctx context.Context, bucket jetstream.KeyValue, role Role, key string, opts ...election.Option) ([]Finding, error) {
+	key = cmp.Or(key, probeKey)
 	s, err := settings.Of(opts, "name", key, bucket)
 	if err != nil {
 		return nil, err
 	}
-	c := &checkup{Settings: s, bucket: s.Bucket(bucket), name: bucket.Bucket(), key: key}
+	c := &checkup{Settings: s, bucket: s.Bucket(bucket), name: bucket.Bucket(), role: role, key: key}
 	c.conn = c.bucket.Conn()
-	c.info, err = c.bucket.Load(ctx)
+	err = kv.UntilRefused(ctx, c.conn, c.bucket.ToInspect(), func(ctx context.Context) (err error) {
+		c.info, err = c.bucket.Load(ctx)
+		return err
+	})
 	switch {
 	case kv.Classify(err) == kv.Unusable:
 		return nil, fmt.Errorf("%w: %q cannot be used: %w", election.ErrBucketUnsuitable, c.name, err)
@@ -141,6 +177,7 @@ type checkup struct {
 	settings.Settings
 	bucket   *kv.Bucket
 	name     string     // of the bucket
+	role     Role       // of the user of the connection
 	key      string     // to be probed
 	conn     *nats.Conn // nil if it is not known
 	info     kv.Info
@@ -153,5 +190,8 @@ type checkup struct {
 func (c *checkup) add(s Severity, code, message, fix string) {
 	c.findings = append(c.findings, Finding{Code: code, Severity: s, Message: message, Fix: fix})
 }
+
+// shorten gives the last finding a short text.
+func (c *checkup) shorten(text string) { c.findings[len(c.findings)-1].Short = text }
 
 func (c *checkup) warn(code, message, fix string) { c.add(SeverityWarning, code, message, fix) }

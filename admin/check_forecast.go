@@ -10,6 +10,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // source returns the best source by which candidates with these permissions are notified.
@@ -17,6 +18,8 @@ func (c *checkup) source() string {
 	switch p := c.probes; {
 	case c.conn != nil && c.info.Republish != "" && p.subscribe == nil:
 		return notify.Republish
+	case c.role != RoleCandidate: // candidates are permitted to watch, for all that is known
+		return notify.Watch
 	case p.watch == nil, p.watchOne == nil:
 		return notify.Watch
 	}
@@ -91,6 +94,11 @@ func (e estimate) String() string {
 	return fmt.Sprintf("%v in the median and %v at worst", e.median.Round(time.Millisecond), e.worst.Round(time.Millisecond))
 }
 
+// short returns it with two digits.
+func (e estimate) short() string {
+	return fmt.Sprintf("%v, or %v at worst", timeutil.TwoDigits(e.median), timeutil.TwoDigits(e.worst))
+}
+
 func (e estimate) plus(median, worst time.Duration) estimate {
 	return estimate{e.median + median, e.worst + worst}
 }
@@ -149,19 +157,10 @@ func (c capability) failovers(t settings.Timing) (release, crash, eviction estim
 // noticed and elected another: 4 to 9 s, and a little more for the renewal.
 const maxServerFailover = 9500 * time.Millisecond
 
-// secondDigit returns the unit of the second digit of a duration.
-func secondDigit(d time.Duration) time.Duration {
-	unit := time.Duration(1)
-	for d >= 100*unit {
-		unit *= 10
-	}
-	return unit
-}
-
 // survival returns how long a leader survives without the bucket, to two digits.
 func survival(t settings.Timing) time.Duration {
 	room := t.LeaseTime() - t.Interval
-	return room.Truncate(secondDigit(room))
+	return room.Truncate(timeutil.SecondDigit(room))
 }
 
 // forecast reports what to expect of elections with these options in this bucket.
@@ -171,7 +170,7 @@ func (c *checkup) forecast() {
 	}
 	t, source := *c.timing, c.source()
 	can := capability{
-		notified: source != notify.None, markers: c.info.MarkerTTL, named: c.conn != nil && c.probes.attempts == nil, unreadable: c.probes.read != nil,
+		notified: source != notify.None, markers: c.info.MarkerTTL, named: c.conn != nil && c.probes.attempts == nil, unreadable: c.role == RoleCandidate && c.probes.read != nil,
 		connected: c.conn != nil, plain: c.PlainValue, backoff: c.HasBackoff,
 	}
 	acts := can.notified && !can.unreadable
@@ -179,11 +178,13 @@ func (c *checkup) forecast() {
 	can.notified = false
 	polledRelease, polledCrash, polledEviction := can.failovers(t)
 	expect := func(code, after string, e, polled estimate, more, fix string) {
-		until := fmt.Sprintf("%v until somebody leads again, as candidates cannot act on notifications", polled)
+		until, best := fmt.Sprintf("%v until somebody leads again, as candidates cannot act on notifications", polled), polled
 		if acts {
+			best = e
 			until = fmt.Sprintf("%v until somebody leads again, as candidates are notified (%s); %v if one is not", e, source, polled)
 		}
 		c.add(SeverityInfo, code, "after "+after+" it takes "+until+more, fix)
+		c.shorten("after " + after + " somebody leads again in " + best.short())
 	}
 	expect("expect-release", "a release", release, polledRelease, "", "")
 	expect("expect-crash", "the crash of a leader", crash, polledCrash, fmt.Sprintf(": what is left of the TTL of %v, and a stand-down of %v", t.TTL, t.StandDown),
@@ -197,6 +198,7 @@ func (c *checkup) forecast() {
 // forecastOutage reports which outage of the bucket a term survives, and how it would survive the crash of a server.
 func (c *checkup) forecastOutage(t settings.Timing, can capability) {
 	message, fix := fmt.Sprintf("a leader survives %v without the bucket", survival(t)), ""
+	short := message
 	const crash = "the crash of the server that leads the bucket's stream, after which the others take 4 to 9s"
 	switch cfg := c.stream.Config; {
 	case c.info.Stream == nil, cfg.Storage == jetstream.MemoryStorage:
@@ -204,11 +206,14 @@ func (c *checkup) forecastOutage(t settings.Timing, can capability) {
 		message += ": a restart of its server that takes no longer ends no term"
 	case t.LeaseTime()-t.Interval >= maxServerFailover:
 		message += ", and so " + crash
+		short += ", and so the crash of a server"
 	default:
 		message += ", but not " + crash + ": the leader then stands down, safely but needlessly"
+		short += ", but not the crash of a server, which takes 4 to 9s"
 		fix = c.outlastServer(t, can)
 	}
 	c.add(SeverityInfo, "expect-outage", message, fix)
+	c.shorten(short)
 }
 
 // outlastServer returns with which TTL and interval leaders survive the crash of a server, and what these do to failovers.
@@ -224,7 +229,7 @@ func (c *checkup) outlastServer(t settings.Timing, can capability) string {
 	}
 	median := func(t settings.Timing) time.Duration {
 		_, crash, _ := can.failovers(t)
-		return crash.median.Round(secondDigit(crash.median))
+		return timeutil.TwoDigits(crash.median)
 	}
 	return fmt.Sprintf("use %s: then a leader survives %v, and after the crash of a leader somebody leads again in %v in the median, in place of %v", fix, survival(better), median(better), median(t))
 }

@@ -126,7 +126,7 @@ func TestCheckAgainstAServerThatGrantsLittle(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		for _, finding := range found {
 			if finding.Code == "subscribe-refused" {
-				g.Expect(finding.Message).To(ContainSubstring(" cannot be subscribed to: nats: permissions violation"))
+				g.Expect(finding.Message).To(ContainSubstring(" cannot be subscribed to: not permitted"))
 			}
 			if !strings.HasPrefix(finding.Code, "expect-") {
 				problems = append(problems, finding.Code)

@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
@@ -23,11 +27,15 @@ const (
 	maxEntries = 1000
 	// maxNamedKeys is how many of the keys that hold bare names are named.
 	maxNamedKeys = 3
+	// probeInterval is how long a probe has before the next one begins beside it.
+	probeInterval = 100 * time.Millisecond
 )
 
 // probes are the results of trying what candidates do: nil for what succeeded, or was not tried.
 type probes struct {
 	read, write, watch, watchOne, subscribe, attempts error
+
+	requests []string // the verbs of requests to candidates that are refused
 
 	plain  []string // the first few keys that hold bare names
 	plains int      // how many keys do, among the entries that were read
@@ -36,29 +44,59 @@ type probes struct {
 // probe finds out what is permitted. The subscriptions come first and one by one: the client remembers only the last refusal.
 func (c *checkup) probe(ctx context.Context) {
 	p := &c.probes
-	if c.conn != nil && c.info.Republish != "" {
+	if c.role == RoleCandidate && c.conn != nil && c.info.Republish != "" {
 		p.subscribe = c.trySubscribe(ctx, c.info.Republish)
 	}
-	if c.conn != nil {
+	if c.role == RoleCandidate && c.conn != nil {
 		p.attempts = c.trySubscribe(ctx, c.bucket.Subject(">"))
+	}
+	if c.role == RoleOperator && c.conn != nil {
+		p.requests = control.Client{Bucket: c.bucket}.Refused(ctx, c.key)
 	}
 	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
 	defer cancel()
+	tries := []func(context.Context){c.tryRead, c.tryWatch, c.tryWatchOne}
+	if c.role == RoleCandidate {
+		tries = append(tries, c.tryWrite)
+	}
 	var all sync.WaitGroup
-	all.Go(func() { _, p.read = c.bucket.Read(ctx, c.key) })
-	all.Go(func() {
-		if _, err := c.bucket.Update(ctx, c.key, nil, neverRevision); kv.Classify(err) != kv.Refused {
-			p.write = err
+	for _, try := range tries {
+		done := make(chan struct{})
+		all.Go(func() {
+			defer close(done)
+			try(ctx)
+		})
+		select { // one after the other where the server answers, or refuses at once: it can be told then what is refused
+		case <-done:
+		case <-time.After(probeInterval):
 		}
-	})
-	all.Go(func() { p.watch = c.tryWatch(ctx) })
-	all.Go(func() { // as a process does that has one election
-		w, err := kv.StartWatcher(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) { return c.bucket.Watch(ctx, c.key) })
-		if p.watchOne = err; err == nil {
-			kv.StopWatcher(w)
-		}
-	})
+	}
 	all.Wait()
+}
+
+func (c *checkup) tryRead(ctx context.Context) {
+	c.probes.read = kv.UntilRefused(ctx, c.conn, c.bucket.ToRead(c.key), func(ctx context.Context) error {
+		_, err := c.bucket.Read(ctx, c.key)
+		return err
+	})
+}
+
+func (c *checkup) tryWrite(ctx context.Context) {
+	err := kv.UntilRefused(ctx, c.conn, c.bucket.ToWrite(c.key), func(ctx context.Context) error {
+		_, err := c.bucket.Update(ctx, c.key, nil, neverRevision)
+		return err
+	})
+	if kv.Classify(err) != kv.Refused {
+		c.probes.write = err
+	}
+}
+
+// tryWatchOne watches one key, as a process does that has one election.
+func (c *checkup) tryWatchOne(ctx context.Context) {
+	w, err := c.bucket.StartWatcher(ctx, c.key, func(ctx context.Context) (jetstream.KeyWatcher, error) { return c.bucket.Watch(ctx, c.key) })
+	if c.probes.watchOne = err; err == nil {
+		kv.StopWatcher(w)
+	}
 }
 
 func (c *checkup) trySubscribe(ctx context.Context, subject string) error {
@@ -75,28 +113,27 @@ func (c *checkup) trySubscribe(ctx context.Context, subject string) error {
 }
 
 // tryWatch starts a watcher of the bucket, and reads what is stored.
-func (c *checkup) tryWatch(ctx context.Context) error {
-	w, err := kv.StartWatcher(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) { return c.bucket.WatchAll(ctx) })
-	if err != nil {
-		return err
+func (c *checkup) tryWatch(ctx context.Context) {
+	w, err := c.bucket.StartWatcher(ctx, ">", func(ctx context.Context) (jetstream.KeyWatcher, error) { return c.bucket.WatchAll(ctx) })
+	if c.probes.watch = err; err != nil {
+		return
 	}
 	defer kv.StopWatcher(w)
 	for range maxEntries {
 		select {
 		case <-ctx.Done():
-			return nil // the watcher was started, and some of what is stored was read
+			return // the watcher was started, and some of what is stored was read
 		case entry, ok := <-w.Updates():
 			if !ok || entry == nil {
-				return nil
+				return
 			}
 			if entry.Operation() == jetstream.KeyValuePut && isBareName(entry) {
 				if c.probes.plains++; len(c.probes.plain) < maxNamedKeys {
-					c.probes.plain = append(c.probes.plain, entry.Key())
+					c.probes.plain = append(c.probes.plain, strconv.Quote(entry.Key()))
 				}
 			}
 		}
 	}
-	return nil
 }
 
 // isBareName reports whether a value is the name of a leader, and no more. An object is none: it is a record, or what a group stores.
@@ -108,44 +145,43 @@ func isBareName(entry jetstream.KeyValueEntry) bool {
 // refused adds a finding about a probe that failed. The message says what failed, and then what follows from it; permission is what to
 // grant if the server was silent, or refused.
 func (c *checkup) refused(s Severity, code, message, then string, err error, permission string) {
-	why, fix := err.Error(), "correct what the error names"
-	timeout := kv.Failure(err) == kv.FailedTimeout
-	if timeout {
-		why = fmt.Sprintf("there was no answer within %v, as when it is not permitted", kv.RequestTimeout)
-	}
-	if timeout || errors.Is(err, nats.ErrPermissionViolation) {
+	why, short, fix := err.Error(), err.Error(), "correct what the error names"
+	switch {
+	case kv.Failure(err) == kv.FailedTimeout:
+		why, short = fmt.Sprintf("there was no answer within %v, as when it is not permitted", kv.RequestTimeout), "no answer, as when it is not permitted"
 		fix = "permit to " + permission
+	case errors.Is(err, nats.ErrPermissionViolation):
+		why, short, fix = "not permitted", "not permitted", "permit to "+permission
 	}
 	c.add(s, code, message+": "+why+then, fix)
+	c.shorten(message + ": " + short)
 }
 
 // checkPermissions reports what the probes found.
 func (c *checkup) checkPermissions() {
-	const single = "; where permission is granted for single keys, grant it for this key too, under which nothing is ever stored"
-	bucket, stream, subject, p := c.bucket.Subject(">"), c.bucket.Stream(), c.bucket.Subject(c.key), c.probes
+	bucket, key, single, p := c.bucket.Subject(">"), fmt.Sprintf("%q", c.key), "", c.probes
+	if c.key == probeKey {
+		single = "; where permission is granted for single keys, grant it for this key too, under which nothing is ever stored"
+	}
 	if p.write != nil {
-		c.refused(SeverityCritical, "write-refused", fmt.Sprintf("the key %s cannot be written", c.key), "", p.write,
-			fmt.Sprintf("publish to %s, or to %s%s", bucket, subject, single))
+		c.refused(SeverityCritical, "write-refused", "the key "+key+" cannot be written", "", p.write,
+			fmt.Sprintf("publish to %s, or to %s%s", bucket, c.bucket.Subject(c.key), single))
 	}
 	if p.read != nil {
-		permission := fmt.Sprintf("publish to $JS.API.DIRECT.GET.%s.%s, or to $JS.API.DIRECT.GET.%s.%s%s", stream, bucket, stream, subject, single)
-		if c.info.Stream != nil && !c.stream.Config.AllowDirect {
-			permission = "publish to $JS.API.STREAM.MSG.GET." + stream
+		then := ""
+		if c.role == RoleCandidate {
+			then = "; a candidate that cannot read its key takes over no release, waits until the key and its marker are gone, and loses its term when the answer to a renewal is lost"
 		}
-		c.refused(SeverityWarning, "read-refused", fmt.Sprintf("the key %s cannot be read", c.key),
-			"; a candidate that cannot read its key takes over no release, waits until the key and its marker are gone, and loses its term when the answer to a renewal is lost", p.read, permission)
+		c.refused(SeverityWarning, "read-refused", "the key "+key+" cannot be read", then, p.read, c.readPermission()+single)
 	}
-	if p.watch != nil {
-		severity, then := SeverityWarning, "; candidates poll"
-		switch {
-		case c.source() == notify.Republish:
-			severity, then = SeverityInfo, "; candidates are notified only by what is republished, and poll when that fails"
-		case p.watchOne == nil:
-			severity, then = SeverityInfo, "; single keys can, but a process with several elections in the bucket polls"
+	if len(p.requests) > 0 {
+		var subjects []string
+		for _, verb := range p.requests {
+			subjects = append(subjects, control.Subject(c.name, verb, c.key))
 		}
-		c.refused(severity, "watch-refused", "changes of the whole bucket cannot be watched", then, p.watch,
-			fmt.Sprintf("publish to $JS.API.CONSUMER.CREATE.%s.*.%s, $JS.API.CONSUMER.DELETE.%s.* and $JS.FC.%s.>", stream, bucket, stream, stream))
+		c.warn("request-refused", fmt.Sprintf("candidates of %s cannot be asked: not permitted: %s", key, strings.Join(p.requests, ", ")), "permit to publish to "+strings.Join(subjects, " and to "))
 	}
+	c.checkWatchPermission()
 	if p.subscribe != nil {
 		c.refused(SeverityWarning, "subscribe-refused", fmt.Sprintf("what the bucket republishes on %s cannot be subscribed to", c.info.Republish), "", p.subscribe,
 			"subscribe to "+c.info.Republish)
@@ -154,6 +190,37 @@ func (c *checkup) checkPermissions() {
 		c.refused(SeverityInfo, "attempts-refused", fmt.Sprintf("the attempts of candidates, on %s, cannot be subscribed to", bucket),
 			"; a leader does not see candidates, so that its release names no successors", p.attempts, "subscribe to "+bucket)
 	}
+}
+
+// readPermission returns what to permit so that a key can be read.
+func (c *checkup) readPermission() string {
+	if c.info.Stream != nil && !c.stream.Config.AllowDirect {
+		return "publish to $JS.API.STREAM.MSG.GET." + c.bucket.Stream()
+	}
+	get := "$JS.API.DIRECT.GET." + c.bucket.Stream() + "."
+	return fmt.Sprintf("publish to %s%s, or to %s%s", get, c.bucket.Subject(">"), get, c.bucket.Subject(c.key))
+}
+
+// checkWatchPermission reports whether changes can be watched, to a role that watches.
+func (c *checkup) checkWatchPermission() {
+	p := c.probes
+	if p.watch == nil || c.role == RoleOperator {
+		return
+	}
+	severity, then := SeverityWarning, "; candidates poll"
+	switch {
+	case c.role == RoleObserver && p.watchOne == nil:
+		severity, then = SeverityInfo, "; single keys can"
+	case c.role == RoleObserver:
+		then = "; the events of elections cannot be observed"
+	case c.source() == notify.Republish:
+		severity, then = SeverityInfo, "; candidates are notified only by what is republished, and poll when that fails"
+	case p.watchOne == nil:
+		severity, then = SeverityInfo, "; single keys can, but a process with several elections in the bucket polls"
+	}
+	stream := c.bucket.Stream()
+	c.refused(severity, "watch-refused", "changes of the whole bucket cannot be watched", then, p.watch,
+		fmt.Sprintf("publish to $JS.API.CONSUMER.CREATE.%s.*.%s, $JS.API.CONSUMER.DELETE.%s.* and $JS.FC.%s.>", stream, c.bucket.Subject(">"), stream, stream))
 }
 
 // checkConnection checks the settings of the connection.

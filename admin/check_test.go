@@ -260,7 +260,7 @@ func TestCheckWarnsOfMarkersWhereBareNamesAreStored(t *testing.T) {
 		f.Expect(err).NotTo(HaveOccurred())
 		found := check(f, f.Bucket)["markers-plain-names"]
 		f.Expect(found.Severity).To(Equal(admin.SeverityWarning))
-		f.Expect(found.Message).To(And(ContainSubstring("1 key (theirs)"), ContainSubstring("for 10s each")))
+		f.Expect(found.Message).To(And(ContainSubstring("1 key (\"theirs\")"), ContainSubstring("for 10s each")))
 	})
 	fleettest.Run(t, func(f *fleet) {
 		f.Expect(check(f, f.Bucket)["no-markers"].Severity).To(Equal(admin.SeverityWarning))

@@ -89,7 +89,11 @@ func TestEachRoleCanGiveItsCommands(t *testing.T) {
 	g.Expect(succeeds("dashboard", "info", key)).To(ContainSubstring("web-1"))
 	g.Expect(succeeds("dashboard", "wait", key)).To(ContainSubstring("web-1"))
 	g.Expect(succeeds("nagios", "ls")).To(ContainSubstring("web-1"))
-	succeeds("nagios", "check", key, "--format", "nagios", "--ignore", "write-refused")
+	for user, role := range map[string]string{"nagios": "observer", "dashboard": "observer", "ops": "operator", "web": "candidate"} {
+		if output, exit := as(user, "check", key, "--as", role, "--format", "nagios"); exit != 0 {
+			t.Errorf("%s as %s: %s", user, role, output)
+		}
+	}
 	for _, user := range []string{"web", "dashboard", "nagios"} {
 		refused(user, "resign", key)
 		refused(user, "transfer", key, "--to", "web-2")

@@ -41,7 +41,7 @@ type keyState struct {
 }
 
 func (o *observation) startWatcher(ctx context.Context) (jetstream.KeyWatcher, error) {
-	return kv.StartWatcher(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) {
+	return o.bucket.StartWatcher(ctx, ">", func(ctx context.Context) (jetstream.KeyWatcher, error) {
 		if len(o.patterns) == 0 {
 			return o.bucket.WatchAll(ctx)
 		}

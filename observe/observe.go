@@ -4,7 +4,8 @@
 // never base what only a leader may do on it. The fencing token of a report, [election.Leader.Token], can be compared.
 //
 // An Observer needs permission to publish to $JS.API.STREAM.INFO.KV_<bucket> and to read the keys; [Observer.Leaders] and
-// [Observer.Observe] also create a consumer. It writes nothing.
+// [Observer.Observe] also create a consumer. What is not permitted is an error that wraps nats.ErrPermissionViolation, at once where the
+// server says so and the bucket knows its connection. An Observer writes nothing.
 package observe
 
 import (
@@ -55,7 +56,10 @@ func (o *Observer) Leader(ctx context.Context, key string) (l election.Leader, e
 	var entry jetstream.KeyValueEntry
 	ttl, err := o.bucketTTL(ctx)
 	if err == nil {
-		entry, err = o.bucket.Get(ctx, key)
+		err = kv.UntilRefused(ctx, o.bucket.Conn(), o.bucket.ToRead(key), func(ctx context.Context) (err error) {
+			entry, err = o.bucket.Get(ctx, key)
+			return err
+		})
 	}
 	held := false
 	switch {
@@ -81,7 +85,7 @@ func (o *Observer) Leaders(ctx context.Context) (leaders []election.Leader, err 
 	if err != nil {
 		return nil, err
 	}
-	w, err := kv.StartWatcher(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) {
+	w, err := o.bucket.StartWatcher(ctx, ">", func(ctx context.Context) (jetstream.KeyWatcher, error) {
 		return o.bucket.WatchAll(ctx, jetstream.IgnoreDeletes())
 	})
 	if err != nil {
@@ -113,7 +117,11 @@ func (o *Observer) bucketTTL(ctx context.Context) (time.Duration, error) {
 	if ttl := o.ttl.Load(); ttl > 0 {
 		return time.Duration(ttl), nil
 	}
-	info, err := o.bucket.Load(ctx)
+	var info kv.Info
+	err := kv.UntilRefused(ctx, o.bucket.Conn(), o.bucket.ToInspect(), func(ctx context.Context) (err error) {
+		info, err = o.bucket.Load(ctx)
+		return err
+	})
 	o.ttl.Store(int64(info.TTL))
 	return info.TTL, err
 }

@@ -120,7 +120,7 @@ func (b *bucketCommand) add(ctx context.Context) error {
 	if !created {
 		outcome = "exists with this configuration"
 	}
-	fmt.Fprintf(b.Stderr, "Bucket %s %s\n", info.Bucket, outcome)
+	fmt.Fprintf(b.Stderr, "Bucket %q %s\n", info.Bucket, outcome)
 	return errors.Join(err, look.PrintFindings(b.Stderr, terminal.StyleFor(b.Stderr), info.Findings, admin.SeverityWarning))
 }
 
@@ -157,7 +157,7 @@ func (b *bucketCommand) rm(ctx context.Context) error {
 	if err := b.remove(ctx, client); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.Stderr, "Bucket %s removed\n", b.Bucket)
+	fmt.Fprintf(b.Stderr, "Bucket %q removed\n", b.Bucket)
 	return nil
 }
 

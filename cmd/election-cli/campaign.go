@@ -29,7 +29,7 @@ Each event is a line on stdout. With --json each event is one JSON object with "
 
     started    the candidate campaigns from now on
     following  another candidate holds the key: "leader"
-    elected    the candidate won the key; its leadership counts after the stand-down
+    elected    the candidate won the key; its leadership counts after the stand-down, if there is one
     leading    the candidate leads from now on
     lost       the candidate no longer leads, or gave up the key before it led: "reason", "led_s"
     released   the candidate released the key

@@ -66,10 +66,10 @@ func (c *candidatesCommand) run(ctx context.Context) error {
 	}
 	answers := slices.ContainsFunc(found, func(f admin.Candidate) bool { return f.Instance == leader.Instance })
 	if leader.Name != "" && !answers {
-		fmt.Fprintf(c.Stderr, "%s holds the key, but does not answer\n", terminal.Printable(leader.Name))
+		fmt.Fprintf(c.Stderr, "%s holds the key, but does not answer\n", terminal.Quote(leader.Name))
 	}
 	if len(found) == 0 {
-		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("no candidate answers in %s", terminal.Printable(c.key))}
+		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("no candidate answers in %s", terminal.Quote(c.key))}
 	}
 	return nil
 }

@@ -28,11 +28,11 @@ func TestCheckExitsWithThePluginCodeOfItsStatus(t *testing.T) {
 		codes []string
 		line  string
 	}{
-		{[]string{"jobs"}, 0, nil, `^ELECTION OK - web-1 leads jobs since \S+ \S+, renewed \S+ ago \| lease_left=\d+\.\d{3}s;4\.500:;0:;0;30\.000 term=7\n$`},
-		{[]string{"elect"}, 1, []string{"leader-elect elect"}, `^ELECTION WARNING - web-2 has won elect, but .* \| lease_left=\S+ term=0\n$`},
-		{[]string{"jobs", "--overdue", "1us"}, 1, []string{"renewal-overdue jobs"}, `^ELECTION WARNING - web-1 renewed jobs `},
-		{[]string{"nope"}, 2, []string{"no-leader nope"}, `^ELECTION CRITICAL - nobody leads nope\n$`},
-		{[]string{"jobs", "nope"}, 2, []string{"no-leader nope"}, `^ELECTION CRITICAL - nobody leads nope \| 'jobs lease_left'=\S+ 'jobs term'=7\n$`},
+		{[]string{"jobs"}, 0, nil, `^ELECTION OK - "web-1" leads "jobs" since \S+ \S+, renewed \S+ ago \| lease_left=\d+\.\d{3}s;4\.500:;0:;0;30\.000 term=7\n$`},
+		{[]string{"elect"}, 1, []string{"leader-elect elect"}, `^ELECTION WARNING - "web-2" has won "elect", but .* \| lease_left=\S+ term=0\n$`},
+		{[]string{"jobs", "--overdue", "1us"}, 1, []string{"renewal-overdue jobs"}, `^ELECTION WARNING - "web-1" renewed "jobs" `},
+		{[]string{"nope"}, 2, []string{"no-leader nope"}, `^ELECTION CRITICAL - nobody leads "nope": no candidate answers\n$`},
+		{[]string{"jobs", "nope"}, 2, []string{"no-leader nope"}, `^ELECTION CRITICAL - nobody leads "nope": no candidate answers \| 'jobs lease_left'=\S+ 'jobs term'=7\n$`},
 		{[]string{"nope", "--ignore", "no-leader"}, 0, nil, `^ELECTION OK - `},
 		{nil, 1, []string{"leader-elect elect"}, `'jobs term'=7\n$`},
 	} {
@@ -70,7 +70,7 @@ func TestCheckReportsFindingsAboutTheBucket(t *testing.T) {
 	f.Expect(code).To(Equal(1), stdout)
 	f.Expect(stdout).To(ContainSubstring("republish"))
 	code, stdout, _ = f.run("check", "--format", "nagios")
-	f.Expect([]any{code, stdout}).To(Equal([]any{0, "ELECTION OK - bucket LEADER_ELECTION is fit for elections; no election has a leader\n"}))
+	f.Expect([]any{code, stdout}).To(Equal([]any{0, "ELECTION OK - bucket \"LEADER_ELECTION\" is fit for elections; no election has a leader\n"}))
 }
 
 func TestAFailedCheckIsUnknownInEveryFormat(t *testing.T) {
@@ -108,7 +108,7 @@ func TestCheckWaitsForALeaderForTheGracePeriod(t *testing.T) {
 	}
 	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
 	f.Expect(cmd.Wait()).To(Succeed())
-	f.Expect(stdout.String()).To(HavePrefix("ELECTION OK - web-1 leads jobs"))
+	f.Expect(stdout.String()).To(HavePrefix(`ELECTION OK - "web-1" leads "jobs"`))
 
 	code, _, _ := f.run("check", "nope", "--grace", "400ms")
 	f.Expect(code).To(Equal(2))

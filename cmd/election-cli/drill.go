@@ -21,6 +21,8 @@ creates its own bucket there. Each candidate has its own connection. For example
 
     election-cli drill --candidates 5 --svg drill.svg
 
+To see how your own candidates fail over, run 'election-cli watch KEY' while you stop the leader, or give 'election-cli resign KEY'.
+
 In each round, under a new key, the drill rehearses:
 
     first election   the key is new, and the first candidate campaigns at once

@@ -65,14 +65,14 @@ func (c *evictCommand) run(ctx context.Context) error {
 	leader, err := v.Leader(ctx, c.key)
 	switch {
 	case errors.Is(err, election.ErrNoLeader):
-		return c.nothingDone("nobody leads %s in bucket %s on %s", c.key, v.Bucket.Bucket(), v.ServerURL())
+		return c.nothingDone("nobody leads %q in bucket %q on %s", c.key, v.Bucket.Bucket(), v.ServerURL())
 	case err != nil:
 		return cli.InterruptedOr(ctx, err)
 	case c.revisionSet && leader.Revision != c.revision:
-		return c.nothingDone("the record of %s, the leader of %s, has revision %d and not %d", leader.Name, c.key, leader.Revision, c.revision)
+		return c.nothingDone("the record of %s, the leader of %q, has revision %d and not %d", terminal.Quote(leader.Name), c.key, leader.Revision, c.revision)
 	}
 	c.describe(v, leader)
-	if err := c.Confirm(ctx, c.force, fmt.Sprintf("Evict %s from %s?", leader.Name, c.key)); err != nil {
+	if err := c.Confirm(ctx, c.force, fmt.Sprintf("Evict %s from %q?", terminal.Quote(leader.Name), c.key)); err != nil {
 		return err
 	}
 	evicted, err := c.evict(ctx, v, leader)
@@ -82,7 +82,7 @@ func (c *evictCommand) run(ctx context.Context) error {
 	if c.json {
 		return terminal.WriteJSON(c.Stdout, look.ElectionInfo{Key: c.key, Bucket: v.Bucket.Bucket(), Leader: evicted, Paused: v.IsPaused(c.key)})
 	}
-	_, err = fmt.Fprintf(c.Stdout, "Evicted %s from %s, term %s, revision %d\n", evicted.Name, c.key, terminal.NumberOrDash(evicted.Term), evicted.Revision)
+	_, err = fmt.Fprintf(c.Stdout, "Evicted %s from %q, term %s, revision %d\n", terminal.Quote(evicted.Name), c.key, terminal.NumberOrDash(evicted.Term), evicted.Revision)
 	return err
 }
 
@@ -101,14 +101,14 @@ func (c *evictCommand) describe(v *look.View, h *look.Holder) {
 		return
 	}
 	since := ""
-	if text := h.HeldSince(v.Clock.Now()); text != "" {
+	if text := h.HeldSince(); text != "" {
 		since = " since " + text
 	}
 	verb := "leads"
 	if h.State == look.StateLeaderElect {
 		verb = "has won and is about to lead"
 	}
-	fmt.Fprintf(c.Stderr, "%s %s %s%s, term %s; it renewed %s, and its lease ends in %s.\n", h.Name, verb, c.key, since, terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), terminal.FormatDuration(max(h.TimeLeft, 0)))
+	fmt.Fprintf(c.Stderr, "%s %s %q%s, term %s; it renewed %s, and its lease ends in %s.\n", terminal.Quote(h.Name), verb, c.key, since, terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), terminal.FormatDuration(max(h.TimeLeft, 0)))
 	fmt.Fprintf(c.Stderr, "It loses its term when it is notified, or at its next renewal. Then another candidate is elected, and leads after at least %s.\n", terminal.FormatDuration(v.TTL()))
 	fmt.Fprintf(c.Stderr, "If it is partitioned now, two candidates may lead until its lease ends. 'election-cli resign %s' hands over in order, and faster.\n", c.key)
 }
@@ -125,12 +125,12 @@ func (c *evictCommand) evict(ctx context.Context, v *look.View, shown *look.Hold
 		case err == nil:
 			return now, nil
 		case !errors.Is(err, jetstream.ErrKeyRevisionMismatch) && !errors.Is(err, jetstream.ErrKeyExists):
-			return nil, cli.UnknownOutcome(ctx, err, "it is not known whether %s was evicted: run 'election-cli info %s'", now.Name, c.key)
+			return nil, cli.UnknownOutcome(ctx, err, "it is not known whether %s was evicted: run 'election-cli info %s'", terminal.Quote(now.Name), c.key)
 		case c.revisionSet:
-			return nil, c.nothingDone("the record of %s has changed and no longer has revision %d", c.key, c.revision)
+			return nil, c.nothingDone("the record of %q has changed and no longer has revision %d", c.key, c.revision)
 		}
 	}
-	return nil, c.nothingDone("%s renewed too often to be evicted in %d attempts", shown.Name, evictAttempts)
+	return nil, c.nothingDone("%s renewed too often to be evicted in %d attempts", terminal.Quote(shown.Name), evictAttempts)
 }
 
 // reread reads the leader again. It returns an error unless that is the shown leader in the same term.
@@ -138,13 +138,13 @@ func (c *evictCommand) reread(ctx context.Context, v *look.View, shown *look.Hol
 	now, err := v.Leader(ctx, c.key)
 	switch {
 	case errors.Is(err, election.ErrNoLeader):
-		return nil, c.nothingDone("%s has released %s, and nobody leads", shown.Name, c.key)
+		return nil, c.nothingDone("%s has released %q, and nobody leads", terminal.Quote(shown.Name), c.key)
 	case err != nil:
 		return nil, cli.InterruptedOr(ctx, err)
 	case now.Name != shown.Name || now.Instance != shown.Instance || !now.Since.Equal(shown.Since):
-		return nil, c.nothingDone("the leader of %s has changed: it is %s now", c.key, now.Name)
+		return nil, c.nothingDone("the leader of %q has changed: it is %s now", c.key, terminal.Quote(now.Name))
 	case c.revisionSet && now.Revision != c.revision:
-		return nil, c.nothingDone("the record of %s has changed and has revision %d now, not %d", c.key, now.Revision, c.revision)
+		return nil, c.nothingDone("the record of %q has changed and has revision %d now, not %d", c.key, now.Revision, c.revision)
 	}
 	return now, nil
 }

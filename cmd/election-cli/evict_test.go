@@ -27,7 +27,7 @@ func TestEvictDeletesOnlyTheKeyOfTheElection(t *testing.T) {
 	f.Expect(f.HasRecord("other")).To(BeTrue())
 
 	code, stdout, stderr := f.run("evict", "other", "--force")
-	f.Expect([]any{code, stdout, stderr}).To(Equal([]any{cli.ExitOK, "Evicted db-1 from other, term 7, revision 2\n", ""}))
+	f.Expect([]any{code, stdout, stderr}).To(Equal([]any{cli.ExitOK, "Evicted \"db-1\" from \"other\", term 7, revision 2\n", ""}))
 }
 
 func TestEvictWithoutATerminalDoesNothing(t *testing.T) {
@@ -36,7 +36,7 @@ func TestEvictWithoutATerminalDoesNothing(t *testing.T) {
 	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
 	code, stdout, stderr := f.run("evict", "jobs") // stdin is the null device
 	f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}))
-	f.Expect(stderr).To(And(ContainSubstring("--force"), ContainSubstring("web-1 leads jobs since"), ContainSubstring("two candidates may lead")))
+	f.Expect(stderr).To(And(ContainSubstring("--force"), ContainSubstring(`"web-1" leads "jobs" since`), ContainSubstring("two candidates may lead")))
 	f.Expect(f.HasRecord("jobs")).To(BeTrue())
 }
 
@@ -47,7 +47,7 @@ func TestEvictOfAVacantElectionExits1AndDoesNothing(t *testing.T) {
 	for _, key := range []string{"never", "gone"} {
 		code, stdout, stderr := f.run("evict", key, "--force", "--json")
 		f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitNegative, ""}))
-		f.Expect(stderr).To(ContainSubstring("nobody leads " + key))
+		f.Expect(stderr).To(ContainSubstring(`nobody leads "` + key + `"`))
 	}
 	f.Expect(f.HasRecord("gone")).To(BeTrue(), "evict must not delete a release, because a release spares the successor its stand-down")
 }
@@ -123,9 +123,9 @@ func TestOnlyTheShownLeaderIsEvicted(t *testing.T) {
 		record any
 		text   string
 	}{
-		"another candidate leads":  {clitest.LeaderRecord("web-2", nil), "it is web-2 now; nothing was done"},
-		"it leads in another term": {clitest.LeaderRecord("web-1", clitest.Record{"since": time.Now()}), "it is web-1 now; nothing was done"},
-		"it restarted on the host": {clitest.LeaderRecord("web-1", clitest.Record{"instance": "i-2"}), "it is web-1 now; nothing was done"},
+		"another candidate leads":  {clitest.LeaderRecord("web-2", nil), "it is \"web-2\" now; nothing was done"},
+		"it leads in another term": {clitest.LeaderRecord("web-1", clitest.Record{"since": time.Now()}), "it is \"web-1\" now; nothing was done"},
+		"it restarted on the host": {clitest.LeaderRecord("web-1", clitest.Record{"instance": "i-2"}), "it is \"web-1\" now; nothing was done"},
 		"it has released":          {clitest.LeaderRecord("web-1", clitest.Record{"released": time.Now()}), "nobody leads; nothing was done"},
 	} {
 		for when, times := range map[string]int{"before the answer": 0, "before the deletion": 1} {
@@ -174,7 +174,7 @@ func TestAnEvictedLeaderLosesItsTerm(t *testing.T) {
 	f.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
 	code, stdout, stderr := f.run("evict", "jobs", "--force")
 	f.Expect(code).To(Equal(cli.ExitOK), stderr)
-	f.Expect(stdout).To(HavePrefix("Evicted web-1 from jobs"))
+	f.Expect(stdout).To(HavePrefix(`Evicted "web-1" from "jobs"`))
 	f.Eventually(lost).WithTimeout(clitest.Timeout).Should(Receive())
 }
 

@@ -80,7 +80,7 @@ func (h *handoverCommand) run(ctx context.Context) error {
 	defer v.Conn.Close()
 	leader, err := v.Observer.Leader(ctx, h.key)
 	if err != nil {
-		return cli.InterruptedOr(ctx, h.notDone(err))
+		return cli.InterruptedOr(ctx, h.notDone(v, err))
 	}
 	if h.to == "" {
 		if err := h.confirm(ctx, v, leader); err != nil {
@@ -95,9 +95,9 @@ func (h *handoverCommand) run(ctx context.Context) error {
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return cli.UnknownOutcome(ctx, err, "it is not known whether %s hands over: run 'election-cli info %s'", terminal.Printable(leader.Name), terminal.Printable(h.key))
+		return cli.UnknownOutcome(ctx, err, "it is not known whether %s hands over: run 'election-cli info %s'", terminal.Quote(leader.Name), terminal.Printable(h.key))
 	case err != nil:
-		return h.notDone(err)
+		return h.notDone(v, err)
 	}
 	return h.report(ctx, v, leader, began)
 }
@@ -105,7 +105,8 @@ func (h *handoverCommand) run(ctx context.Context) error {
 // confirm asks the user if no other candidate is ready, because nobody might lead after the resignation.
 func (h *handoverCommand) confirm(ctx context.Context, v *look.View, leader election.Leader) error {
 	candidates, err := v.Admin.Candidates(ctx, h.key)
-	if err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // a user without this permission may still resign the leader
+	refused := errors.Is(err, nats.ErrPermissionViolation) // a user without this permission may still resign the leader
+	if err != nil && !refused {
 		return cli.InterruptedOr(ctx, err)
 	}
 	for _, c := range candidates {
@@ -113,20 +114,33 @@ func (h *handoverCommand) confirm(ctx context.Context, v *look.View, leader elec
 			return nil
 		}
 	}
-	if v.IsPaused(h.key) {
-		return h.Confirm(ctx, h.force, fmt.Sprintf("%s is paused: if %s resigns, nobody leads until 'election-cli resume %[1]s'. Continue?", terminal.Printable(h.key), terminal.Printable(leader.Name)))
+	key, name := terminal.Quote(h.key), terminal.Quote(leader.Name)
+	switch {
+	case v.IsPaused(h.key):
+		return h.Confirm(ctx, h.force, fmt.Sprintf("%s is paused: if %s resigns, nobody leads until 'election-cli resume %s'. Continue?", key, name, terminal.Printable(h.key)))
+	case refused:
+		return h.Confirm(ctx, h.force, fmt.Sprintf("It is not known whether another candidate is ready in %s, because this user may not ask: if %s resigns, there may be no leader for a while. Continue?", key, name))
 	}
-	return h.Confirm(ctx, h.force, fmt.Sprintf("No other candidate is ready in %s: if %s resigns, there may be no leader for a while. Continue?", terminal.Printable(h.key), terminal.Printable(leader.Name)))
+	return h.Confirm(ctx, h.force, fmt.Sprintf("No other candidate is ready in %s: if %s resigns, there may be no leader for a while. Continue?", key, name))
 }
 
 // notDone returns the error of a request that failed or that the leader refused.
-func (h *handoverCommand) notDone(err error) error {
-	if errors.Is(err, election.ErrNoLeader) {
-		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("nobody leads %s: there is no leader to ask", terminal.Printable(h.key))}
+func (h *handoverCommand) notDone(v *look.View, err error) error {
+	switch {
+	case errors.Is(err, election.ErrNoLeader):
+		return v.NobodyLeads(h.key)
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return &cli.ExitError{Code: cli.ExitNegative, Message: h.Connection.Explain(err).Error()}
 	}
 	text := terminal.PrintableUpTo(cli.AsFlagError(err).Error(), terminal.MaxValue) // the text of a refusal comes from the leader, so it is untrusted
 	if errors.Is(err, election.ErrInvalidOption) {
 		return errors.New(text)
+	}
+	if errors.Is(err, election.ErrNoCandidate) {
+		text += fmt.Sprintf("; 'election-cli candidates %s' lists the candidates", h.key)
+		if v.IsPaused(h.key) {
+			text += fmt.Sprintf(", and 'election-cli resume %s' ends the pause", h.key)
+		}
 	}
 	return &cli.ExitError{Code: cli.ExitNegative, Message: text}
 }
@@ -134,17 +148,23 @@ func (h *handoverCommand) notDone(err error) error {
 // report waits for the successor, and writes the result.
 func (h *handoverCommand) report(ctx context.Context, v *look.View, before election.Leader, began time.Time) error {
 	r := handoverReport{Key: terminal.Printable(h.key), From: terminal.Printable(before.Name)}
-	r.Leader = v.WaitForSuccessor(ctx, h.key, before, h.to)
+	paused := h.to == "" && v.IsPaused(h.key)
+	if !paused {
+		r.Leader = v.WaitForSuccessor(ctx, h.key, before, h.to)
+	}
+	from, key := terminal.Quote(r.From), terminal.Quote(r.Key)
 	r.TookMS = float64(time.Since(began).Microseconds()) / 1000
 	switch {
 	case h.json:
 		return terminal.WriteJSON(h.Stdout, r)
+	case paused:
+		fmt.Fprintf(h.Stdout, "%s has resigned; %s is paused, and nobody leads until 'election-cli resume %s'\n", from, key, r.Key)
 	case r.Leader == nil:
-		fmt.Fprintf(h.Stdout, "%s: %s has resigned; nobody leads yet\n", r.Key, r.From)
+		fmt.Fprintf(h.Stdout, "%s has resigned; nobody leads %s yet\n", from, key)
 	case r.Leader.Instance == terminal.Printable(before.Instance):
-		fmt.Fprintf(h.Stdout, "%s: %s leads already, term %d\n", r.Key, r.From, r.Leader.Term)
+		fmt.Fprintf(h.Stdout, "%s leads %s already, term %d\n", from, key, r.Leader.Term)
 	default:
-		fmt.Fprintf(h.Stdout, "%s: %s has handed over to %s, term %d, in %.0f ms\n", r.Key, r.From, r.Leader.Name, r.Leader.Term, r.TookMS)
+		fmt.Fprintf(h.Stdout, "%s has handed over %s to %s, term %d, in %.0f ms\n", from, key, terminal.Quote(r.Leader.Name), r.Leader.Term, r.TookMS)
 	}
 	return nil
 }

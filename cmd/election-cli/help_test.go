@@ -48,7 +48,7 @@ func TestTheHelpDocumentsEveryJSONField(t *testing.T) {
 		of   any
 	}{
 		{drillHelp, drill.Report{}}, {chaos.Help, chaos.Report{}}, {campaignHelp, events.Event{}}, {candidatesHelp, look.Candidate{}},
-		{checkHelp, checkup.Result{}}, {infoHelp, look.BucketInfo{}}, {bucketInfoHelp, look.BucketInfo{}}, {fileHelp, leaderfile.Content{}}, {fileHelp, leaderfile.CheckResult{}}, {resignHelp, handoverReport{}},
+		{checkup.Help, checkup.Result{}}, {infoHelp, look.BucketInfo{}}, {bucketInfoHelp, look.BucketInfo{}}, {fileHelp, leaderfile.Content{}}, {fileHelp, leaderfile.CheckResult{}}, {resignHelp, handoverReport{}},
 	} {
 		t.Run(fmt.Sprintf("%T", c.of), func(t *testing.T) {
 			g := NewWithT(t)

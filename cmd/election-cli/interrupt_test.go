@@ -63,7 +63,7 @@ func TestACommandReportsAnInterruptDuringItsRequest(t *testing.T) {
 		err = commands[name](ctx)
 		expectInterrupted(f, err, name)
 		if name == "resign" || name == "transfer" {
-			f.Expect(err).To(MatchError(ContainSubstring("it is not known whether web-1 hands over")), name)
+			f.Expect(err).To(MatchError(ContainSubstring(`it is not known whether "web-1" hands over`)), name)
 		}
 		f.Expect(sub.Unsubscribe()).To(Succeed())
 	}
@@ -106,7 +106,7 @@ func TestAnInterruptedEvictionIsReportedAsUnknown(t *testing.T) {
 	c, v, shown := f.beginEviction(1, interrupt)
 	_, err := c.evict(ctx, v, shown)
 	expectInterrupted(f, err, "evict")
-	f.Expect(err).To(MatchError(ContainSubstring("it is not known whether web-1 was evicted")))
+	f.Expect(err).To(MatchError(ContainSubstring(`it is not known whether "web-1" was evicted`)))
 	_, err = c.evict(ctx, v, shown)
 	f.Expect(err).To(MatchError("interrupted"), "the second call does not reach the deletion")
 }

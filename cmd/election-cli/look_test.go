@@ -46,7 +46,7 @@ func TestLsOfAnEmptyBucketPrintsAnEmptyList(t *testing.T) {
 	f := newFixture(t, clitest.LongTTL)
 	code, stdout, stderr := f.run("ls")
 	f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitOK, ""}))
-	f.Expect(stderr).To(ContainSubstring("Nobody leads in bucket LEADER_ELECTION"))
+	f.Expect(stderr).To(ContainSubstring(`Nobody leads in bucket "LEADER_ELECTION"`))
 	code, stdout, stderr = f.run("list", "--json")
 	f.Expect([]any{code, stdout, stderr}).To(Equal([]any{cli.ExitOK, "[]\n", ""}))
 }
@@ -103,7 +103,7 @@ func TestInfoOfAVacantElectionExits1(t *testing.T) {
 	for _, key := range []string{"never", "gone"} {
 		code, stdout, stderr := f.run("info", key)
 		f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitNegative, ""}))
-		f.Expect(stderr).To(ContainSubstring("nobody leads " + key + " in bucket LEADER_ELECTION"))
+		f.Expect(stderr).To(ContainSubstring(`nobody leads "` + key + `" in bucket "LEADER_ELECTION"`))
 		var raw map[string]any
 		f.read(cli.ExitNegative, &raw, "info", key)
 		f.Expect(raw).To(Equal(map[string]any{"key": key, "bucket": "LEADER_ELECTION", "leader": nil}))

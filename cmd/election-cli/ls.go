@@ -50,7 +50,7 @@ func (c *lsCommand) run(ctx context.Context) error {
 		return terminal.WriteJSON(c.Stdout, elections)
 	}
 	if len(elections) == 0 {
-		fmt.Fprintf(c.Stderr, "Nobody leads in bucket %s on %s\n", v.Bucket.Bucket(), v.ServerURL())
+		fmt.Fprintf(c.Stderr, "Nobody leads in bucket %q on %s\n", v.Bucket.Bucket(), v.ServerURL())
 		return nil
 	}
 	return look.ElectionTable(v, elections).Print(c.Stdout, terminal.StyleFor(c.Stdout).Wide(c.wide))

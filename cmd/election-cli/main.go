@@ -47,6 +47,10 @@ const (
 
 Example: election-cli ls --server nats://127.0.0.1:4222
 
+    Nobody leads?             election-cli check KEY
+    Before maintenance        election-cli candidates KEY, then election-cli transfer KEY --to NAME
+    To rehearse a failover    election-cli drill --server nats://STAGING:4222
+
 Exit codes: ` + appExitCodes + `
 
 Completion for bash, zsh and fish, and the manual page:
@@ -94,7 +98,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return v.Code
 	}
 	if !fromCommand(err) {
-		if isNagiosCheck(args) { // Nagios reads stdout
+		if commandOf(args) == "check" && checkup.AsksForNagios(args) { // Nagios reads stdout
 			_ = checkup.UnknownResult("", err).Write(stdout, checkup.FormatNagios)
 		}
 		err = usage.Explain(app(&cli.Env{}), args, err)

@@ -51,10 +51,10 @@ func TestCheckAndInfoNeedOnlyReadPermissions(t *testing.T) {
 	}
 	code, stdout, stderr := monitor("check", "jobs", "--format", "nagios")
 	f.Expect(code).To(Equal(2), stderr)
-	f.Expect(stdout).To(ContainSubstring("the key election-check cannot be written"))
-	code, stdout, stderr = monitor("check", "jobs", "--format", "nagios", "--ignore", "write-refused", "--ignore", "watch-refused", "--ignore", "subscribe-refused")
+	f.Expect(stdout).To(ContainSubstring(`the key "jobs" cannot be written: not permitted`))
+	code, stdout, stderr = monitor("check", "jobs", "--format", "nagios", "--as", "observer", "--ignore", "watch-refused")
 	f.Expect(code).To(Equal(0), stdout+stderr)
-	f.Expect(stdout).To(HavePrefix("ELECTION OK - web-1 leads jobs"))
+	f.Expect(stdout).To(HavePrefix(`ELECTION OK - "web-1" leads "jobs"`))
 	code, stdout, stderr = monitor("info", "jobs")
 	f.Expect(code).To(Equal(cli.ExitOK), stderr)
 	f.Expect(stdout).To(ContainSubstring("Leader: web-1"))
@@ -88,7 +88,7 @@ func TestResignNeedsOnlyThePermissionToResign(t *testing.T) {
 	g.Expect(stderr).To(ContainSubstring("not permitted: permit to publish to election-control.LEADER_ELECTION.transfer.jobs"))
 	code, stdout, stderr := monitor("resign", "jobs", "--force")
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
-	g.Expect(stdout).To(ContainSubstring("web-1 has resigned"))
+	g.Expect(stdout).To(ContainSubstring(`"web-1" has resigned`))
 	g.Expect(e.IsLeader()).To(BeFalse())
 }
 

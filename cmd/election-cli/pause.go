@@ -55,7 +55,7 @@ func (p *pauseCommand) pause(ctx context.Context) error {
 		if err := v.Admin.Pause(ctx, p.key); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(p.Stdout, "%s is paused: its leader keeps leading, and no candidate campaigns\n", p.key)
+		_, err := fmt.Fprintf(p.Stdout, "%q is paused: its leader keeps leading, and no candidate campaigns\n", p.key)
 		return err
 	})
 }
@@ -70,7 +70,7 @@ func (p *pauseCommand) resume(ctx context.Context) error {
 		if v.IsPaused(p.key) {
 			result = "is resumed: its candidates campaign again"
 		}
-		_, err := fmt.Fprintf(p.Stdout, "%s %s\n", p.key, result)
+		_, err := fmt.Fprintf(p.Stdout, "%q %s\n", p.key, result)
 		return err
 	})
 }
@@ -99,5 +99,5 @@ func (p *pauseCommand) confirm(ctx context.Context, v *look.View) error {
 	if candidates, err := v.Admin.Candidates(ctx, p.key); err != nil || len(candidates) > 0 {
 		return nil
 	}
-	return p.Confirm(ctx, p.force, fmt.Sprintf("Nobody leads %[1]s, and no candidate answers for it. Pause %[1]s all the same?", terminal.Printable(p.key)))
+	return p.Confirm(ctx, p.force, fmt.Sprintf("Nobody leads %[1]s, and no candidate answers for it. Pause %[1]s all the same?", terminal.Quote(p.key)))
 }

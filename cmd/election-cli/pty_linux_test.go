@@ -85,7 +85,7 @@ func TestEvictOnATerminalNeedsAYes(t *testing.T) {
 			f.Expect(err).To(BeAssignableToTypeOf(&exec.ExitError{}))
 		}
 		f.Expect(cmd.ProcessState.ExitCode()).To(Equal(c.code), "%q: %s", c.answer, stderr)
-		f.Expect(stderr.String()).To(ContainSubstring("Evict web-1 from jobs? [y/N]"))
+		f.Expect(stderr.String()).To(ContainSubstring("Evict \"web-1\" from \"jobs\"? [y/N]"))
 		f.Expect(f.HasRecord("jobs")).To(Equal(c.remains), "%q", c.answer)
 		if c.code == cli.ExitNegative {
 			f.Expect(stdout.String()).To(BeEmpty())
@@ -121,6 +121,21 @@ func TestATerminalGetsTablesAndColours(t *testing.T) {
 	n, err := user.Read(text)
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(string(text[:n])).To(And(HavePrefix("╭"), ContainSubstring("Elections in bucket LEADER_ELECTION"), ContainSubstring(`web-1\x1b[5m`)))
+}
+
+func TestCheckPrintsATableWhoseLinesEndBetweenWordsOnATerminal(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, healthyTTL)
+	user, terminal := pty(t)
+	f.Expect(unix.IoctlSetWinsize(int(user.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80})).To(Succeed())
+	cmd, _, _ := f.command("check", "nobody")
+	cmd.Stdout, cmd.Env = terminal, append(os.Environ(), "TERM=xterm", "NO_COLOR=1")
+	f.Expect(cmd.Run()).NotTo(Succeed())
+	text := make([]byte, 1<<16)
+	n, err := user.Read(text)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(string(text[:n])).To(HavePrefix("CRITICAL  1 problem\r\n╭"))
+	f.Expect(string(text[:n])).To(MatchRegexp(`│ critical │ no-leader +│ nobody leads "nobody": no candidate answers\. +│`))
 }
 
 func TestAnInterruptEndsAQuestion(t *testing.T) {

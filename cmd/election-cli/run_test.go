@@ -49,8 +49,8 @@ func TestRunReportsAWrongCommandLineBeforeItConnects(t *testing.T) {
 		args []string
 		text string
 	}{
-		{supervise.ExitNotFound, []string{"jobs", "--", "no-such-program"}, "no-such-program is not found"},
-		{supervise.ExitNotFound, []string{"jobs", "--", "/no/such\x1bprogram"}, `/no/such\x1bprogram is not found`},
+		{supervise.ExitNotFound, []string{"jobs", "--", "no-such-program"}, `"no-such-program" is not found`},
+		{supervise.ExitNotFound, []string{"jobs", "--", "/no/such\x1bprogram"}, `"/no/such\x1bprogram" is not found`},
 		{supervise.ExitNotExecutable, []string{"jobs", "--", text}, "cannot be executed: permission denied"},
 		{supervise.ExitNotExecutable, []string{"jobs", "--", "/"}, "cannot be executed"},
 		{supervise.ExitOwnError, []string{"jobs", "true"}, "put -- before the program"},
@@ -91,7 +91,7 @@ func TestProgramThatCannotBeExecutedWhenLeadingIsReported(t *testing.T) {
 		f.g.Expect(os.WriteFile(f.file("program"), []byte(content), 0o700)).To(Succeed())
 		w := f.prepare("jobs", "--", "./program")
 		f.g.Expect(w.run()).To(Equal(code), w.stderr.String())
-		f.g.Expect(w.stderr.String()).To(ContainSubstring("program ./program"))
+		f.g.Expect(w.stderr.String()).To(ContainSubstring("program \"./program\""))
 	}
 }
 
@@ -103,7 +103,7 @@ func TestNoWaitAndMaxWaitGiveUpWhileAnotherHostLeads(t *testing.T) {
 	started := time.Now()
 	w := f.prepare("--no-wait", "jobs", "--", "true")
 	f.g.Expect(w.run()).To(Equal(cli.ExitNegative))
-	f.g.Expect(w.stderr.String()).To(ContainSubstring("web-1 leads jobs"))
+	f.g.Expect(w.stderr.String()).To(ContainSubstring(`"web-1" leads "jobs"`))
 	f.g.Expect(f.prepare("--no-wait", "-E", "75", "jobs", "--", "true").run()).To(Equal(75))
 	f.g.Expect(f.prepare("--no-wait", "--conflict-exit-code=0", "jobs", "--", "false").run()).To(Equal(0))
 	w = f.prepare("--max-wait", "300ms", "jobs", "--", "true")

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/choria-io/fisk"
+	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
@@ -18,8 +20,9 @@ import (
 )
 
 const waitHelp = `The command ends as soon as a candidate leads and its leadership counts; with --leader, as soon as NAME leads; with --vacant, as soon
-as the key has no holder, even for a moment. It waits for an unreachable server. A bare name, which candidates of Choria write,
-counts as a leader at its next renewal.
+as the key has no holder, even for a moment. A bare name, which candidates of Choria write, counts as a leader at its next renewal.
+An unreachable server and a permission that is missing are errors at once; with --connect-timeout the command waits that long for
+the server. If the connection is lost later, the command goes on waiting.
 
 Example: election-cli wait scheduler --leader web-1 --max-wait 30s
 
@@ -27,7 +30,7 @@ The result is a line on stdout. With --json it is one object: "key", "bucket", a
 'info KEY --json'.
 
 Exit codes: 0 if the condition holds; 124 if it does not hold within --max-wait, like timeout(1); 130 if interrupted; 2 for wrong
-usage and any other error. Without --max-wait, a --timeout on the command line is the limit.`
+usage and any other error, also if the condition is not known at the end of --max-wait because there is no connection. Without --max-wait, a --timeout on the command line is the limit.`
 
 // waitCommand implements wait.
 type waitCommand struct {
@@ -38,6 +41,8 @@ type waitCommand struct {
 	json        bool
 
 	leaderSet, maxWaitSet bool
+
+	following atomic.Pointer[cli.Client] // the connection, once the key is observed
 }
 
 func registerWait(app *fisk.Application, env *cli.Env) {
@@ -78,9 +83,7 @@ func (c *waitCommand) run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(user)
 	defer fail(nil)
 	if c.maxWait > 0 {
-		defer time.AfterFunc(c.maxWait, func() {
-			fail(&cli.ExitError{Code: supervise.ExitTimedOut, Message: fmt.Sprintf("%s did not %s within %v", c.key, c.condition(), c.maxWait)})
-		}).Stop()
+		defer time.AfterFunc(c.maxWait, func() { fail(c.timedOut()) }).Stop()
 	}
 	err := c.wait(ctx, fail)
 	if err != nil && user.Err() != nil {
@@ -90,6 +93,18 @@ func (c *waitCommand) run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// timedOut returns the error for the end of --max-wait: without a connection nothing is known of the condition.
+func (c *waitCommand) timedOut() error {
+	client := c.following.Load()
+	switch {
+	case client == nil:
+		return fmt.Errorf("%s could not be observed within %v: its server or bucket did not answer", terminal.Quote(c.key), c.maxWait)
+	case !client.Conn.IsConnected():
+		return fmt.Errorf("%s did not %s within %v, as far as is known: the connection was lost", terminal.Quote(c.key), c.condition(), c.maxWait)
+	}
+	return &cli.ExitError{Code: supervise.ExitTimedOut, Message: fmt.Sprintf("%s did not %s within %v", terminal.Quote(c.key), c.condition(), c.maxWait)}
 }
 
 // condition describes the condition that the command waits for, as part of an error message.
@@ -103,14 +118,20 @@ func (c *waitCommand) condition() string {
 	return "get a leader"
 }
 
-// wait returns nil once the condition holds and the result is written.
+// wait returns nil once the condition holds and the result is written. An unreachable server is an error at once, unless a flag says
+// for how long to wait for it.
 func (c *waitCommand) wait(ctx context.Context, fail context.CancelCauseFunc) error {
 	log := slog.New(terminal.NewLogHandler(c.Stderr, terminal.StyleFor(c.Stderr), slog.LevelWarn))
-	v, events, err := look.Follow(ctx, c.Env, fail, "wait", log, c.key)
+	client, err := c.Connection.ConnectWithRetry("election-cli wait", fail, log, nats.RetryOnFailedConnect(c.Connection.WaitsForServer()))
+	if err != nil {
+		return err
+	}
+	v, events, err := look.FollowOn(ctx, client, c.Bucket, log, c.key)
 	if err != nil {
 		return err
 	}
 	defer v.Conn.Close()
+	c.following.Store(client)
 	if c.vacant {
 		if err := v.WaitForVacancy(ctx, events, c.key); err != nil {
 			return err
@@ -127,17 +148,18 @@ func (c *waitCommand) wait(ctx context.Context, fail context.CancelCauseFunc) er
 // print writes the result. The leader is nil if the key has no holder.
 func (c *waitCommand) print(ctx context.Context, v *look.View, l *election.Leader) error {
 	if !c.json {
-		text := c.key + " is vacant"
+		text := terminal.Quote(c.key) + " is vacant"
 		if l != nil {
-			text = look.DescribeEvent(observe.Event{Kind: observe.Leading, Key: c.key, Leader: look.PrintableLeader(*l)})
+			text = look.DescribeEvent(observe.Event{Kind: observe.Leading, Key: c.key, Leader: *l})
 		}
 		_, err := fmt.Fprintln(c.Stdout, text)
 		return err
 	}
 	info := look.ElectionInfo{Key: c.key, Bucket: v.Bucket.Bucket()}
 	if l != nil {
+		read := time.Now()
 		_ = v.Refresh(ctx) // after an error the earlier reading of the clock is good enough
-		h := v.NewHolder(*l)
+		h := v.NewHolder(*l, read)
 		info.Leader = &h
 	}
 	return terminal.WriteJSON(c.Stdout, info)

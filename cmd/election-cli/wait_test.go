@@ -20,13 +20,13 @@ func TestWaitEndsAtOnceIfTheConditionHolds(t *testing.T) {
 	f.read(cli.ExitOK, &found, "wait", "jobs")
 	f.Expect([]string{found.Key, found.Bucket, found.Leader.Name, found.Leader.State}).To(Equal([]string{"jobs", "LEADER_ELECTION", "web-1", look.StateLeader}))
 	code, stdout, _ := f.run("wait", "jobs", "--leader", "web-1", "--max-wait", "1m")
-	f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitOK, "web-1 leads jobs, term 7\n"}))
+	f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitOK, "\"web-1\" leads \"jobs\", term 7\n"}))
 
 	found = look.ElectionInfo{}
 	f.read(cli.ExitOK, &found, "wait", "free", "--vacant")
 	f.Expect(found).To(Equal(look.ElectionInfo{Key: "free", Bucket: "LEADER_ELECTION"}))
 	code, stdout, _ = f.run("wait", "free", "--vacant")
-	f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitOK, "free is vacant\n"}))
+	f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitOK, "\"free\" is vacant\n"}))
 }
 
 func TestWaitEndsWhenTheConditionBecomesTrue(t *testing.T) {
@@ -52,7 +52,7 @@ func TestWaitEndsWhenTheConditionBecomesTrue(t *testing.T) {
 			f.waitForWatcher()
 			c.change(f)
 			f.Expect(cmd.Wait()).To(Succeed(), stderr.String())
-			f.Expect(stdout.String()).To(Or(HavePrefix("web-2 leads jobs"), Equal("jobs is vacant\n")))
+			f.Expect(stdout.String()).To(Or(HavePrefix(`"web-2" leads "jobs"`), Equal("\"jobs\" is vacant\n")))
 		})
 	}
 }
@@ -75,17 +75,15 @@ func TestWaitExits124AfterMaxWait(t *testing.T) {
 	f := newFixture(t, clitest.LongTTL)
 	f.Put("jobs", clitest.LeaderRecord("web-1", clitest.Record{"term": 0}))
 	for want, args := range map[string][]string{
-		"jobs did not get a leader within 300ms":           {"jobs"},
-		`jobs did not get the leader "web-2" within 300ms`: {"jobs", "--leader", "web-2"},
-		"jobs did not become vacant within 300ms":          {"jobs", "--vacant"},
-		"nobody-there did not get a leader within 300ms":   {"nobody-there"},
+		`"jobs" did not get a leader within 300ms`:           {"jobs"},
+		`"jobs" did not get the leader "web-2" within 300ms`: {"jobs", "--leader", "web-2"},
+		`"jobs" did not become vacant within 300ms`:          {"jobs", "--vacant"},
+		`"nobody-there" did not get a leader within 300ms`:   {"nobody-there"},
 	} {
 		code, stdout, stderr := f.run(append([]string{"wait", "--max-wait", "300ms"}, args...)...)
 		f.Expect([]any{code, stdout}).To(Equal([]any{supervise.ExitTimedOut, ""}), stderr)
 		f.Expect(stderr).To(ContainSubstring(want))
 	}
-	code, _, stderr := runInProcess("wait", "jobs", "--max-wait", "300ms", "-s", "nats://127.0.0.1:1")
-	f.Expect(code).To(Equal(supervise.ExitTimedOut), stderr)
 }
 
 func TestWaitExits130WhenInterrupted(t *testing.T) {
@@ -112,5 +110,5 @@ func TestABareNameCountsAsALeaderAtItsRenewal(t *testing.T) {
 	f.waitForWatcher()
 	f.Put("jobs", "puppet")
 	f.Expect(cmd.Wait()).To(Succeed(), stderr.String())
-	f.Expect(stdout.String()).To(Equal("puppet leads jobs\n"))
+	f.Expect(stdout.String()).To(Equal("\"puppet\" leads \"jobs\"\n"))
 }

@@ -30,7 +30,7 @@ stdout. With --json each event is one JSON object: "kind", "key" (the election),
 "name", "instance", "host", "pid", "priority", "state", "term", "bucket_created", "revision", "started", "since", "renewed",
 "expires" and "metadata", as far as they are known. The kinds are:
 
-    elected    a candidate won the key; its leadership counts after the stand-down
+    elected    a candidate won the key; its leadership counts after the stand-down, if there is one
     leading    leadership counts from now on
     renewed    the leader renewed; with --verbose only
     released   the holder released the key

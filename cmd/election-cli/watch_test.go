@@ -80,7 +80,7 @@ func TestWatchPrintsSentencesWithoutJSON(t *testing.T) {
 	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
 	code, stdout, stderr := f.run("watch", "--count", "1")
 	f.Expect(code).To(Equal(cli.ExitOK), stderr)
-	f.Expect(stdout).To(MatchRegexp(`^\S+ \S+  leading   web-1 leads jobs, term 7\n$`))
+	f.Expect(stdout).To(MatchRegexp(`^\S+ \S+  leading   "web-1" leads "jobs", term 7\n$`))
 }
 
 func TestWatchContinuesAfterARestartOfTheServer(t *testing.T) {
@@ -127,7 +127,7 @@ func TestWatchWaitsForAnUnreachableServer(t *testing.T) {
 	g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("Server cannot be reached yet")))
 	s.Resume(t)
 	g.Expect(cmd.Wait()).To(Succeed())
-	g.Expect(stdout.String()).To(ContainSubstring("elected   web-1 won jobs"))
+	g.Expect(stdout.String()).To(ContainSubstring("elected   \"web-1\" won \"jobs\""))
 }
 
 func TestWatchEndsWhenItsOutputIsClosed(t *testing.T) {

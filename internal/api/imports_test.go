@@ -10,10 +10,10 @@ import (
 // floors lists the packages of the module from the bottom to the top. A package may import packages of lower floors only,
 // and those of its own floor that beside lists for it. A name that ends with a slash stands for every package below it.
 var floors = [][]string{
-	{"internal/wakeup"},
+	{"internal/timeutil", "internal/wakeup"},
 	{
 		"dashboards", "internal/enum", "internal/faultproxy", "internal/files", "internal/history", "internal/lease", "internal/natsconn",
-		"internal/ports", "internal/terminal", "internal/timeline", "internal/timeutil", "internal/validate",
+		"internal/ports", "internal/terminal", "internal/timeline", "internal/validate",
 		"internal/version",
 	},
 	{"internal/record"},

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/natscampaign/election"
@@ -34,6 +35,7 @@ type Options struct {
 	Overdue  time.Duration  // age of a record from which its renewal is overdue; 0 for 85 percent of the TTL
 	Interval *time.Duration // of the candidates; nil for 75 percent of the TTL
 	Ignore   []string       // codes of findings to leave out
+	As       admin.Role     // what the user of the connection is for
 }
 
 // Status is the result of a check. Its numbers are the exit codes of monitoring plugins.
@@ -76,12 +78,17 @@ type ElectionFinding struct {
 
 // UnknownResult returns the result of a check that failed with err.
 func UnknownResult(bucket string, err error) *Result {
-	return &Result{Status: StatusUnknown, Error: terminal.PrintableUpTo(err.Error(), terminal.MaxValue), Bucket: terminal.Printable(bucket), Elections: []look.Holder{}, Findings: []ElectionFinding{}}
+	text := strings.ReplaceAll(err.Error(), "\n", ". ")
+	return &Result{Status: StatusUnknown, Error: terminal.PrintableUpTo(text, terminal.MaxValue), Bucket: terminal.Printable(bucket), Elections: []look.Holder{}, Findings: []ElectionFinding{}}
 }
 
 // Evaluate checks the bucket and its elections. An error means that it could not read them.
 func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
-	findings, err := v.Findings(ctx, cli.IntervalOption(o.Interval)...)
+	key := "" // any
+	if len(o.Keys) > 0 {
+		key = o.Keys[0]
+	}
+	findings, err := v.Findings(ctx, o.As, key, cli.IntervalOption(o.Interval)...)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +104,9 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 			}
 			continue
 		}
-		r.Findings = append(r.Findings, checkClaims(v.Claims(ctx, o.keysOf(r)))...)
+		answers := v.Ask(ctx, o.keysOf(r))
+		r.explainVacancies(answers, findings)
+		r.Findings = append(r.Findings, checkClaims(v.Disputed(ctx, answers))...)
 		for _, f := range findings {
 			r.Findings = append(r.Findings, ElectionFinding{Finding: f})
 		}

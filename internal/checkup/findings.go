@@ -30,40 +30,52 @@ func (r *Result) checkPaused(keys []string, v *look.View) (found []ElectionFindi
 		vacant := func(f ElectionFinding) bool { return f.Key == key && f.Code == codeNoLeader }
 		if v.IsPaused(key) && !slices.ContainsFunc(r.Findings, vacant) {
 			found = append(found, ElectionFinding{key, admin.Finding{
-				Code: codePaused, Severity: admin.SeverityWarning, Message: fmt.Sprintf("%s is paused: no candidate campaigns", key),
-				Fix: fmt.Sprintf("'election-cli resume %s' ends the pause", key),
+				Code: codePaused, Severity: admin.SeverityWarning, Message: terminal.Quote(key) + " is paused: no candidate campaigns", Fix: resumeFix(key),
 			}})
 		}
 	}
 	return found
 }
 
+// resumeFix returns the fix for a paused election.
+func resumeFix(key string) string { return "run 'election-cli resume " + key + "'" }
+
 // checkLeader returns the findings about the holder of a key, which is nil if the key has none.
 func checkLeader(key string, h *look.Holder, paused bool, ttl, overdue time.Duration) []ElectionFinding {
-	finding := func(severity admin.Severity, code, message, fix string) ElectionFinding {
-		return ElectionFinding{key, admin.Finding{Code: code, Severity: severity, Message: message, Fix: fix}}
+	finding := func(severity admin.Severity, code, fix string, message func(formatDuration) string) ElectionFinding {
+		return ElectionFinding{key, admin.Finding{Code: code, Severity: severity, Message: message(terminal.FormatDuration), Short: message(terminal.FormatRoughly), Fix: fix}}
 	}
+	quoted := terminal.Quote(key)
 	switch {
 	case h == nil && paused:
-		return []ElectionFinding{finding(admin.SeverityCritical, codeNoLeader, fmt.Sprintf("nobody leads %s, which is paused", key),
-			fmt.Sprintf("'election-cli resume %s' ends the pause", key))}
+		return []ElectionFinding{finding(admin.SeverityCritical, codeNoLeader, resumeFix(key), func(formatDuration) string {
+			return "nobody leads " + quoted + ": the election is paused"
+		})}
 	case h == nil:
-		return []ElectionFinding{finding(admin.SeverityCritical, codeNoLeader, fmt.Sprintf("nobody leads %s", key),
-			fmt.Sprintf("check that the candidates run and reach the bucket: 'election-cli watch %s' shows each election", key))}
+		return []ElectionFinding{finding(admin.SeverityCritical, codeNoLeader, "", func(formatDuration) string { return "nobody leads " + quoted })}
 	case h.RenewalAge >= ttl:
-		return []ElectionFinding{finding(admin.SeverityCritical, codeLeaseOver, fmt.Sprintf("the lease of %s on %s ended %s", h.Name, key, terminal.Ago(h.RenewalAge-ttl)),
-			"if the key remains, the server does not expire it, or a replica is far behind: run 'election-cli info' to check the bucket")}
+		const fix = "if the key remains, the server does not expire it, or a replica is far behind: run 'election-cli info' to check the bucket"
+		return []ElectionFinding{finding(admin.SeverityCritical, codeLeaseOver, fix, func(format formatDuration) string {
+			return fmt.Sprintf("the lease of %s on %s ended %s ago", terminal.Quote(h.Name), quoted, format(h.RenewalAge-ttl))
+		})}
 	}
 	var found []ElectionFinding
 	if h.State == look.StateLeaderElect {
-		found = append(found, finding(admin.SeverityWarning, codeLeaderElect, fmt.Sprintf("%s has won %s, but its leadership does not count yet", h.Name, key), "wait for the end of its stand-down"))
+		found = append(found, finding(admin.SeverityWarning, codeLeaderElect, "wait for the end of its stand-down", func(formatDuration) string {
+			return fmt.Sprintf("%s has won %s, but its leadership does not count yet", terminal.Quote(h.Name), quoted)
+		}))
 	}
 	if h.RenewalAge > overdue {
-		found = append(found, finding(admin.SeverityWarning, codeOverdue, fmt.Sprintf("%s renewed %s %s, although a renewal was due after %s", h.Name, key, terminal.Ago(h.RenewalAge), terminal.FormatDuration(overdue)),
-			"check its host and its connection to the server; if it renews less often on purpose, raise --overdue"))
+		const fix = "check its host and its connection to the server; if it renews less often on purpose, raise --overdue"
+		found = append(found, finding(admin.SeverityWarning, codeOverdue, fix, func(format formatDuration) string {
+			return fmt.Sprintf("%s renewed %s %s ago, although a renewal was due after %s", terminal.Quote(h.Name), quoted, format(h.RenewalAge), format(overdue))
+		}))
 	}
 	return found
 }
+
+// formatDuration formats a duration.
+type formatDuration func(time.Duration) string
 
 // checkClock returns a finding if the clock of this host differs from the server's clock.
 func checkClock(c look.ServerClock) []ElectionFinding {
@@ -75,19 +87,18 @@ func checkClock(c look.ServerClock) []ElectionFinding {
 	}}}
 }
 
-// checkClaims returns a finding for each election that several candidates claim to lead.
-func checkClaims(claims []look.Claim) []ElectionFinding {
+// checkClaims returns a finding for each election that several candidates claim to lead, given the claims of its candidates.
+func checkClaims(byKey map[string]map[string]look.Claim) []ElectionFinding {
 	var found []ElectionFinding
-	byKey := look.DisputedClaims(claims)
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		var candidates []string
 		for _, c := range byKey[key] {
-			candidates = append(candidates, fmt.Sprintf("%s on %s", terminal.Printable(c.Name), terminal.Printable(cmp.Or(c.Host, "an unknown host"))))
+			candidates = append(candidates, fmt.Sprintf("%s on %s", terminal.Quote(c.Name), terminal.Printable(cmp.Or(c.Host, "an unknown host"))))
 		}
 		slices.Sort(candidates)
 		found = append(found, ElectionFinding{terminal.Printable(key), admin.Finding{
 			Code: codeTwoLeaders, Severity: admin.SeverityCritical,
-			Message: fmt.Sprintf("%d candidates claim to lead %s: %s", len(candidates), terminal.Printable(key), strings.Join(candidates, "; ")),
+			Message: fmt.Sprintf("%d candidates claim to lead %s: %s", len(candidates), terminal.Quote(key), strings.Join(candidates, "; ")),
 			Fix:     "compare their fencing tokens: the candidate with the later token leads; stop the other candidate, and check its clock",
 		}})
 	}

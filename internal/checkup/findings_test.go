@@ -52,15 +52,24 @@ func TestFindingsAboutALeaderDependOnTheAgeOfItsRecord(t *testing.T) {
 	g.Expect(codesOf(checkLeader("k", nil, false, ttl, overdue))).To(Equal([]string{"no-leader k"}))
 }
 
-func TestTwoClaimsOfLeadershipAreCriticalUnlessOneCandidateAnsweredTwice(t *testing.T) {
+func TestTwoClaimsOfLeadershipAreCritical(t *testing.T) {
 	g := NewWithT(t)
+	disputed := func(claims ...look.Claim) map[string]map[string]look.Claim {
+		byKey := map[string]map[string]look.Claim{}
+		for _, c := range claims {
+			byKey[c.Key] = map[string]look.Claim{}
+		}
+		for _, c := range claims {
+			byKey[c.Key][c.Instance] = c
+		}
+		return byKey
+	}
 	one, two := look.Claim{Key: "jobs", Name: "web-1", Instance: "i1", Host: "h1"}, look.Claim{Key: "jobs", Name: "web-2", Instance: "i2", Host: ""}
 	g.Expect(checkClaims(nil)).To(BeEmpty())
-	g.Expect(checkClaims([]look.Claim{one, one, {Key: "other", Name: "web-2", Instance: "i2", Host: "h2"}})).To(BeEmpty())
-	found := checkClaims([]look.Claim{one, two, one})
+	found := checkClaims(disputed(one, two, one))
 	g.Expect(codesOf(found)).To(Equal([]string{"two-leaders jobs"}))
 	g.Expect(found[0].Severity).To(Equal(admin.SeverityCritical))
-	g.Expect(found[0].Message).To(Equal("2 candidates claim to lead jobs: web-1 on h1; web-2 on an unknown host"))
+	g.Expect(found[0].Message).To(Equal(`2 candidates claim to lead "jobs": "web-1" on h1; "web-2" on an unknown host`))
 }
 
 func TestAWrongClockIsAFindingOfSeverityInfo(t *testing.T) {
@@ -95,11 +104,11 @@ func TestOnlyOneBarPrecedesPerformanceData(t *testing.T) {
 	r := &Result{TTLS: 30, requiredKeys: []string{"k"}, Elections: []look.Holder{{Leader: election.Leader{Key: "k=a'|", Name: "a|b"}, State: look.StateLeader}}}
 	g.Expect(strings.Count(r.nagios(), "|")).To(Equal(1))
 	r.requiredKeys = nil
-	g.Expect(r.nagios()).To(And(ContainSubstring("'k_a__ lease_left'=0.000s"), ContainSubstring(`a\x7cb leads`)))
+	g.Expect(r.nagios()).To(And(ContainSubstring("'k_a__ lease_left'=0.000s"), ContainSubstring(`a\x7cb" leads`)))
 	for range 9 {
 		r.Findings = append(r.Findings, ElectionFinding{"", admin.Finding{Severity: admin.SeverityWarning, Message: "x"}})
 	}
-	g.Expect(r.summary()).To(Equal("x; x; x; and 6 more"))
+	g.Expect(r.summary(describeHolder)).To(Equal("x; x; x; and 6 more"))
 }
 
 func TestMetricsAreWrittenWithoutElections(t *testing.T) {

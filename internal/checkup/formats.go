@@ -1,6 +1,7 @@
 package checkup
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -35,11 +36,10 @@ func (r *Result) Write(w io.Writer, format string) error {
 	return r.text(w)
 }
 
-// text writes the result for people.
-func (r *Result) text(w io.Writer) error {
+// WriteVerbose writes the result as text for people, with all that is known of each finding.
+func (r *Result) WriteVerbose(w io.Writer) error {
 	st := terminal.StyleFor(w)
-	colour := map[Status]string{StatusOK: terminal.Green, statusWarning: terminal.Yellow, statusCritical: terminal.Red}[r.Status]
-	if _, err := fmt.Fprintf(w, "%s  %s\n", st.Paint(terminal.Bold+";"+colour, r.Status.String()), r.summary()); err != nil {
+	if err := r.writeStatus(w, st, r.summary(describeHolder)); err != nil {
 		return err
 	}
 	findings := make([]admin.Finding, len(r.Findings))
@@ -49,8 +49,64 @@ func (r *Result) text(w io.Writer) error {
 	return look.PrintFindings(w, st, findings, admin.SeverityInfo)
 }
 
+// text writes the result for people: a line for the status, and one for each finding, or a table on a terminal.
+func (r *Result) text(w io.Writer) error {
+	st := terminal.StyleFor(w)
+	summary := r.summary(describeBriefly)
+	if n := r.count(admin.SeverityCritical) + r.count(admin.SeverityWarning); n > 0 {
+		summary = terminal.Plural(n, "problem")
+	}
+	if err := r.writeStatus(w, st, summary); err != nil || len(r.Findings) == 0 {
+		return err
+	}
+	if terminal.IsTerminal(w) {
+		return r.table().Print(w, st)
+	}
+	for _, f := range r.Findings {
+		if _, err := fmt.Fprintf(w, "%-8s  %s: %s\n", f.Severity, f.Code, f.sentence()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeStatus writes the line with the status.
+func (r *Result) writeStatus(w io.Writer, st terminal.Style, summary string) error {
+	colour := map[Status]string{StatusOK: terminal.Green, statusWarning: terminal.Yellow, statusCritical: terminal.Red}[r.Status]
+	_, err := fmt.Fprintf(w, "%s  %s\n", st.Paint(terminal.Bold+";"+colour, r.Status.String()), summary)
+	return err
+}
+
+// table returns the findings for a terminal.
+func (r *Result) table() *terminal.Table {
+	t := &terminal.Table{Title: "Findings", Header: []string{"Severity", "Code", "Finding"}, Prose: "Finding"}
+	for _, f := range r.Findings {
+		t.Add(f.Severity.String(), f.Code, f.sentence())
+	}
+	return t
+}
+
+// sentence returns the finding in short, and what to do about it, if something must be done.
+func (f ElectionFinding) sentence() string {
+	text := cmp.Or(f.Short, f.Message)
+	if f.Fix != "" && f.Severity > admin.SeverityInfo {
+		text += ". Fix: " + f.Fix
+	}
+	return text
+}
+
+// count returns how many findings have a severity.
+func (r *Result) count(s admin.Severity) (n int) {
+	for _, f := range r.Findings {
+		if f.Severity == s {
+			n++
+		}
+	}
+	return n
+}
+
 // summary returns one line: the warnings and critical findings, or the leaders if there are none.
-func (r *Result) summary() string {
+func (r *Result) summary(describe func(look.Holder) string) string {
 	if r.Error != "" {
 		return r.Error
 	}
@@ -62,12 +118,12 @@ func (r *Result) summary() string {
 	}
 	if parts == nil {
 		for _, h := range r.Elections {
-			parts = append(parts, describeHolder(h))
+			parts = append(parts, describe(h))
 		}
 	}
 	switch {
 	case len(parts) == 0:
-		return fmt.Sprintf("bucket %s is fit for elections; no election has a leader", r.Bucket)
+		return fmt.Sprintf("bucket %s is fit for elections; no election has a leader", terminal.Quote(r.Bucket))
 	case len(parts) > maxSummaryFindings:
 		parts = append(parts[:maxSummaryFindings:maxSummaryFindings], fmt.Sprintf("and %d more", len(parts)-maxSummaryFindings))
 	}
@@ -75,14 +131,23 @@ func (r *Result) summary() string {
 }
 
 func describeHolder(h look.Holder) string {
-	text := h.Name + " leads " + h.Key
-	if h.State == look.StateLeaderElect {
-		text = h.Name + " has won " + h.Key
-	}
+	text := leadsOrWon(h)
 	if !h.Since.IsZero() {
 		text += " since " + terminal.Timestamp(h.Since)
 	}
 	return text + ", renewed " + terminal.Ago(h.RenewalAge)
+}
+
+func describeBriefly(h look.Holder) string {
+	return leadsOrWon(h) + ", renewed " + terminal.FormatRoughly(h.RenewalAge) + " ago"
+}
+
+func leadsOrWon(h look.Holder) string {
+	verb := " leads "
+	if h.State == look.StateLeaderElect {
+		verb = " has won "
+	}
+	return terminal.Quote(h.Name) + verb + terminal.Quote(h.Key)
 }
 
 // maxPerfElections is how many elections the line for Nagios has performance data for: monitoring cuts longer lines.
@@ -90,7 +155,7 @@ const maxPerfElections = 50
 
 // nagios returns the output of a Nagios plugin: one line, with performance data after a bar.
 func (r *Result) nagios() string {
-	line := fmt.Sprintf("ELECTION %s - %s", r.Status, withoutBars(r.summary()))
+	line := fmt.Sprintf("ELECTION %s - %s", r.Status, withoutBars(r.summary(describeHolder)))
 	var data []string
 	for i, h := range r.Elections {
 		if i == maxPerfElections {
@@ -124,4 +189,14 @@ func perfLabel(label string) string {
 		return "'" + label + "'"
 	}
 	return label
+}
+
+// AsksForNagios reports whether the arguments of a command line that could not be parsed ask for the format of Nagios.
+func AsksForNagios(args []string) bool {
+	for i, arg := range args {
+		if arg == "--format="+FormatNagios || arg == "--format" && i+1 < len(args) && args[i+1] == FormatNagios {
+			return true
+		}
+	}
+	return false
 }

@@ -23,7 +23,7 @@ const RetryInterval = 500 * time.Millisecond
 func (c *Client) OpenBucket(ctx context.Context, name string) (*election.Bucket, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	bucket, err := election.OpenBucket(ctx, c.JetStream, name)
+	bucket, err := c.tryBucket(ctx, name)
 	if err == nil {
 		return bucket, nil
 	}
@@ -33,9 +33,23 @@ func (c *Client) OpenBucket(ctx context.Context, name string) (*election.Bucket,
 	return nil, fmt.Errorf("bucket %q on %s cannot be read: %w", name, c.ServerURL(), err)
 }
 
+// tryBucket opens the named bucket with one request.
+func (c *Client) tryBucket(ctx context.Context, name string) (bucket *election.Bucket, err error) {
+	err = c.UntilRefused(ctx, name, func(ctx context.Context) (err error) {
+		bucket, err = election.OpenBucket(ctx, c.JetStream, name)
+		return err
+	})
+	return bucket, err
+}
+
+// UntilRefused makes a request for the info of a bucket, and ends it as soon as the server refuses that.
+func (c *Client) UntilRefused(ctx context.Context, bucket string, request func(context.Context) error) error {
+	return kv.UntilRefused(ctx, c.Conn, kv.ToInspect(kv.APIPrefix(c.JetStream), bucket), request)
+}
+
 // WaitForBucket opens the named bucket, and retries while the server is unreachable or not ready. It returns an error at
-// once if the server answers that the bucket does not exist, and after one request timeout if no server answers JetStream
-// requests.
+// once if the server answers that the bucket does not exist, or refuses the request, and after one request timeout if no server
+// answers JetStream requests.
 func (c *Client) WaitForBucket(ctx context.Context, name string, log *slog.Logger) (*election.Bucket, error) {
 	warned := false
 	var unansweredSince time.Time // the first of the latest requests in a row that had no responders
@@ -46,7 +60,7 @@ func (c *Client) WaitForBucket(ctx context.Context, name string, log *slog.Logge
 			}
 			continue
 		}
-		bucket, err := election.OpenBucket(ctx, c.JetStream, name)
+		bucket, err := c.tryBucket(ctx, name)
 		if err == nil {
 			return bucket, nil
 		}
@@ -82,6 +96,8 @@ func (c *Client) PermanentError(bucket string, err error) error {
 		return fmt.Errorf("%s has no JetStream for this account: enable JetStream there, name another server with --server, or run a test server with 'election-cli server'", c.ServerURL())
 	case errors.Is(err, jetstream.ErrBadBucket):
 		return fmt.Errorf("the stream behind %q on %s is not a Key-Value bucket: name another bucket with --bucket", bucket, c.ServerURL())
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return fmt.Errorf("bucket %q on %s cannot be read: %w", bucket, c.ServerURL(), err)
 	case errors.Is(err, nats.ErrConnectionClosed):
 		return fmt.Errorf("the connection was closed: %w", err)
 	}

@@ -61,6 +61,9 @@ func (c *ConnectionFlags) RegisterConnectTimeout(cmd *fisk.CmdClause) {
 	DurationVar(cmd.Flag("connect-timeout", "Longest time to wait for the first connection to a server (default no limit)").PlaceHolder("DURATION").IsSetByUser(&c.connectTimeoutSet), &c.connectTimeout)
 }
 
+// WaitsForServer reports whether a flag says for how long to wait for an unreachable server.
+func (c *ConnectionFlags) WaitsForServer() bool { return c.connectTimeoutSet }
+
 // NamesServer reports whether flags or the environment name a server or a context. A context that is only selected does not
 // count: a drill without flags must never run on a production server.
 func (c *ConnectionFlags) NamesServer() bool { return c.Server != "" || c.Context != "" }

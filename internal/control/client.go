@@ -120,7 +120,7 @@ func (c Client) ask(ctx context.Context, verb, key string, r request, each func(
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	to := subject(c.Bucket.Bucket(), verb, key)
+	to := Subject(c.Bucket.Bucket(), verb, key)
 	began, before := time.Now(), nc.LastError()
 	if err := nc.PublishRequest(to, inbox, body); err != nil {
 		return err
@@ -148,6 +148,18 @@ func (c Client) ask(ctx context.Context, verb, key string, r request, each func(
 		wait = each(m)
 	}
 	return nil
+}
+
+// Refused returns the verbs of the requests about a key that the server does not permit to send. The messages that it sends do nothing.
+func (c Client) Refused(ctx context.Context, key string) (verbs []string) {
+	nc := c.Bucket.Conn()
+	for _, verb := range []string{verbCandidates, verbResign, verbTransfer} {
+		to, before := Subject(c.Bucket.Bucket(), verb, key), nc.LastError()
+		if nc.Publish(to, []byte("?")) == nil && refused(ctx, nc, before, to) != nil {
+			verbs = append(verbs, verb)
+		}
+	}
+	return verbs
 }
 
 // refused returns the server's refusal of a request that was published to a subject, if there is one. The messages that it sends to find

@@ -71,7 +71,8 @@ type answer struct {
 	Begun      bool        `json:"begun,omitempty"` // the handover goes on; another answer follows when it is done, or when the caller's time is over
 }
 
-func subject(bucket, verb, key string) string {
+// Subject returns the subject of a request about a key.
+func Subject(bucket, verb, key string) string {
 	return "election-control." + bucket + "." + verb + "." + key
 }
 

@@ -53,11 +53,11 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, verb, inbox string, data []byte) {
 		s := &service{
 			bucket: kv.With(named{}, offline{}), log: slog.New(slog.DiscardHandler), handovers: make(chan struct{}, 1),
-			stale: make(chan struct{}, 1), refreshes: map[string][]*nats.Msg{},
+			stale: make(chan struct{}, 1), refreshes: map[string][]func(){},
 		}
 		l := leader{make(chan struct{})}
 		s.members = map[string][]*Member{"k": {{s, "k", l}}}
-		m := &nats.Msg{Subject: subject("B", verb, "k"), Reply: inbox, Data: data}
+		m := &nats.Msg{Subject: Subject("B", verb, "k"), Reply: inbox, Data: data}
 		s.handle(t.Context(), m)
 		s.pending.Wait()
 		s.identify(verb, m)

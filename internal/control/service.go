@@ -60,7 +60,7 @@ type service struct {
 
 	mu        sync.Mutex // guards what follows; never held across I/O
 	members   map[string][]*Member
-	refreshes map[string][]*nats.Msg // the requests that wait, by key: the candidates are refreshed once for all of them
+	refreshes map[string][]func() // the answers that wait, by key: the candidates are refreshed once for all of them
 }
 
 // services are those of this process, by the id of the bucket.
@@ -177,7 +177,7 @@ func open(bucket *kv.Bucket, log *slog.Logger) (*service, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &service{
 		bucket: bucket, log: log, requests: make(chan *nats.Msg, maxRequests), handovers: make(chan struct{}, MaxHandovers),
-		members: map[string][]*Member{}, refreshes: map[string][]*nats.Msg{}, stale: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
+		members: map[string][]*Member{}, refreshes: map[string][]func(){}, stale: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
 		identity: micro.ServiceIdentity{
 			Name: serviceName, ID: nuid.Next(), Version: version.String(),
 			Metadata: map[string]string{"bucket": bucket.Bucket(), "host": host, "pid": strconv.Itoa(os.Getpid())},
@@ -185,7 +185,7 @@ func open(bucket *kv.Bucket, log *slog.Logger) (*service, error) {
 	}
 	var failures []error
 	for _, to := range []string{
-		subject(bucket.Bucket(), "*", ">"),
+		Subject(bucket.Bucket(), "*", ">"),
 		micro.APIPrefix + ".*", micro.APIPrefix + ".*." + serviceName, micro.APIPrefix + ".*." + serviceName + "." + s.identity.ID,
 	} {
 		sub, err := bucket.Conn().ChanSubscribe(to, s.requests)
@@ -237,31 +237,18 @@ func (s *service) handle(ctx context.Context, m *nats.Msg) {
 		reject(m, codeOf(errInvalidBody), errInvalidBody.Error())
 		return
 	}
-	var addressed []*Member
-	for _, member := range s.of(key) {
-		if r.Bucket.IsZero() || r.Bucket.Equal(member.served.BucketCreated()) {
-			addressed = append(addressed, member)
-		}
-	}
+	addressed := s.addressed(key, r)
 	switch verb {
 	case verbCandidates:
-		var a answer
-		for _, member := range addressed {
-			if c := member.served.Describe(); r.Instance == "" || r.Instance == c.Instance {
-				a.Candidates = append(a.Candidates, c)
-			}
-		}
-		if len(a.Candidates) > 0 {
-			reply(m, a)
+		s.describe(m, r, addressed)
+		if s.behind(key, r) {
+			s.refreshFor(key, func() {
+				s.describe(m, r, slices.DeleteFunc(s.addressed(key, r), func(m *Member) bool { return slices.Contains(addressed, m) }))
+			})
 		}
 	case verbRefresh:
 		if len(addressed) > 0 {
-			s.mu.Lock()
-			if len(s.refreshes[key]) < maxRequests {
-				s.refreshes[key] = append(s.refreshes[key], m)
-			}
-			s.mu.Unlock()
-			wakeup.Send(s.stale)
+			s.refreshFor(key, func() { reply(m, answer{}) })
 		}
 	case verbResign, verbTransfer:
 		for _, member := range addressed {
@@ -271,6 +258,44 @@ func (s *service) handle(ctx context.Context, m *nats.Msg) {
 			}
 		}
 	}
+}
+
+// addressed returns the candidates of the key that a request concerns.
+func (s *service) addressed(key string, r request) (members []*Member) {
+	for _, member := range s.of(key) {
+		if r.Bucket.IsZero() || r.Bucket.Equal(member.served.BucketCreated()) {
+			members = append(members, member)
+		}
+	}
+	return members
+}
+
+// behind reports whether a request names a later bucket than a candidate of the key knows: the bucket may have been deleted and made again.
+func (s *service) behind(key string, r request) bool {
+	return slices.ContainsFunc(s.of(key), func(m *Member) bool { return r.Bucket.After(m.served.BucketCreated()) })
+}
+
+// describe answers which of the candidates there are.
+func (s *service) describe(m *nats.Msg, r request, members []*Member) {
+	var a answer
+	for _, member := range members {
+		if c := member.served.Describe(); r.Instance == "" || r.Instance == c.Instance {
+			a.Candidates = append(a.Candidates, c)
+		}
+	}
+	if len(a.Candidates) > 0 {
+		reply(m, a)
+	}
+}
+
+// refreshFor has the candidates of the key read the bucket's info again, and then calls the function. It drops a request too many.
+func (s *service) refreshFor(key string, then func()) {
+	s.mu.Lock()
+	if len(s.refreshes[key]) < maxRequests {
+		s.refreshes[key] = append(s.refreshes[key], then)
+	}
+	s.mu.Unlock()
+	wakeup.Send(s.stale)
 }
 
 // refresh has candidates read the bucket's info again, one request after the other: other requests must not wait for the server.
@@ -283,14 +308,14 @@ func (s *service) refresh(ctx context.Context) {
 		}
 		s.mu.Lock()
 		waiting := s.refreshes
-		s.refreshes = map[string][]*nats.Msg{}
+		s.refreshes = map[string][]func(){}
 		s.mu.Unlock()
 		for key, requests := range waiting {
 			for _, member := range s.of(key) {
 				member.served.Refresh(ctx)
 			}
-			for _, m := range requests {
-				reply(m, answer{})
+			for _, answer := range requests {
+				answer()
 			}
 		}
 	}
@@ -343,7 +368,7 @@ func (s *service) identify(verb string, m *nats.Msg) {
 	case micro.InfoVerb.String():
 		info := micro.Info{ServiceIdentity: s.identity, Type: micro.InfoResponseType, Description: "Leader election: candidates and handovers"}
 		for _, v := range []string{verbCandidates, verbResign, verbTransfer, verbRefresh} {
-			info.Endpoints = append(info.Endpoints, micro.EndpointInfo{Name: v, Subject: subject(s.bucket.Bucket(), v, ">")})
+			info.Endpoints = append(info.Endpoints, micro.EndpointInfo{Name: v, Subject: Subject(s.bucket.Bucket(), v, ">")})
 		}
 		reply(m, info)
 	}

@@ -229,10 +229,10 @@ func (w *Writer) label(e Event) string {
 
 // sentence describes an event.
 func sentence(e Event) string {
-	name, key := terminal.Printable(e.Name), terminal.Printable(e.Election)
+	name, key := terminal.Quote(e.Name), terminal.Quote(e.Election)
 	switch e.Event {
 	case Started:
-		return fmt.Sprintf("%s campaigns for %s in bucket %s (TTL %s) on %s", name, key, e.Bucket, terminal.FormatDuration(terminal.FromSeconds(e.TTLS)), e.Server)
+		return fmt.Sprintf("%s campaigns for %s in bucket %q (TTL %s) on %s", name, key, e.Bucket, terminal.FormatDuration(terminal.FromSeconds(e.TTLS)), e.Server)
 	case Elected:
 		if e.Reason == string(election.ReasonReleased) {
 			return fmt.Sprintf("%s took over the released key, term %d", name, e.Term)
@@ -249,9 +249,9 @@ func sentence(e Event) string {
 		return fmt.Sprintf("%s released %s", name, key)
 	case Following:
 		if e.Term == 0 {
-			return fmt.Sprintf("%s holds %s and is about to lead", e.Leader, key)
+			return fmt.Sprintf("%s holds %s and is about to lead", terminal.Quote(e.Leader), key)
 		}
-		return fmt.Sprintf("%s leads %s, term %d", e.Leader, key, e.Term)
+		return fmt.Sprintf("%s leads %s, term %d", terminal.Quote(e.Leader), key, e.Term)
 	}
 	return fmt.Sprintf("%s left the election", name)
 }

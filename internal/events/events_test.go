@@ -73,13 +73,13 @@ func TestEventsAreSentencesWithoutJSON(t *testing.T) {
 	log, events, _ := newLogger(false)
 	logTerm(log)
 	for _, sentence := range []string{
-		"web-1 campaigns for jobs in bucket B (TTL 5s) on nats://h:1",
-		"web-2 leads jobs, term 3",
-		"web-1 won the key (vacant)",
-		"web-1 leads jobs, term 7, token 000000003b9aca00-0000000000000007",
-		"web-1 no longer leads (stopped), after",
-		"web-1 released jobs",
-		"web-1 left the election",
+		`"web-1" campaigns for "jobs" in bucket "B" (TTL 5s) on nats://h:1`,
+		`"web-2" leads "jobs", term 3`,
+		`"web-1" won the key (vacant)`,
+		`"web-1" leads "jobs", term 7, token 000000003b9aca00-0000000000000007`,
+		`"web-1" no longer leads (stopped), after`,
+		`"web-1" released "jobs"`,
+		`"web-1" left the election`,
 	} {
 		g.Expect(events.String()).To(ContainSubstring(sentence))
 	}

@@ -3,7 +3,6 @@ package kv
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -198,73 +197,4 @@ func (b *Bucket) ReadMarker(ctx context.Context, key string, s State) State {
 		}
 	}
 	return s
-}
-
-// ReadRefused reports whether the last error of the connection is the server's refusal to read the key; before is the last error from
-// before the read was sent.
-func (b *Bucket) ReadRefused(key string, before error) bool {
-	last := b.LastError()
-	if !isNewViolation(last, before) {
-		return false
-	}
-	get := "GET." + b.Stream()
-	return strings.Contains(last.Error(), get+`"`) || strings.Contains(last.Error(), get+"."+b.Subject(key)+`"`)
-}
-
-// watcher is a watcher with a context of its own.
-type watcher struct {
-	jetstream.KeyWatcher
-	cancel context.CancelFunc
-}
-
-// StartWatcher starts a watcher with a context that ends with it, or if it could not be started: the client keeps some memory on a
-// context for each watcher that could not be started, and callers start one after the other within one context. A bucket that is not
-// of nats.go need not have watchers: a panic or a nil watcher becomes an error.
-func StartWatcher(ctx context.Context, start func(context.Context) (jetstream.KeyWatcher, error)) (w jetstream.KeyWatcher, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer func() {
-		if p := recover(); p != nil {
-			w, err = nil, fmt.Errorf("watcher panicked: %v", p)
-		}
-		if err != nil {
-			cancel()
-		}
-	}()
-	w, err = start(ctx)
-	if err == nil && w == nil {
-		err = errors.New("the bucket has no watchers")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &watcher{w, cancel}, nil
-}
-
-// StopWatcher stops a watcher, and waits for its end only for a moment. It drains the updates, because the client waits until somebody
-// takes them.
-func StopWatcher(w jetstream.KeyWatcher) {
-	stopped := make(chan struct{})
-	go func() {
-		for late := time.After(RequestTimeout); ; {
-			select {
-			case _, ok := <-w.Updates():
-				if !ok {
-					return
-				}
-			case <-late:
-				return
-			}
-		}
-	}()
-	go func() {
-		defer close(stopped)
-		if own, ok := w.(*watcher); ok {
-			defer own.cancel()
-		}
-		_ = w.Stop()
-	}()
-	select {
-	case <-stopped:
-	case <-time.After(stopTimeout):
-	}
 }

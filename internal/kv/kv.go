@@ -11,8 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/natscampaign/election/internal/timeutil"
 )
 
 const (
@@ -133,45 +131,3 @@ func (disconnectedError) Error() string { return "not connected to a server" }
 
 // Unwrap returns the error of the client.
 func (e disconnectedError) Unwrap() error { return e.error }
-
-// RefusedSince returns the server's refusal of what was sent on a connection, such as Publish to "subject". The client keeps a refusal
-// as the last error of the connection, and receives it before the answer to a flush; before is the last error from before the message
-// was sent. The result is unclear if the last error is the refusal of another message.
-func RefusedSince(ctx context.Context, nc *nats.Conn, before error, what string) (unclear bool, err error) {
-	if err := nc.FlushWithContext(ctx); err != nil {
-		return false, err
-	}
-	last := nc.LastError()
-	switch {
-	case !isNewViolation(last, before):
-		return false, nil
-	case strings.Contains(last.Error(), what):
-		return false, last
-	}
-	return true, nil
-}
-
-// isNewViolation reports whether the last error of a connection is a refusal that was not its last error before.
-func isNewViolation(last, before error) bool {
-	return errors.Is(last, nats.ErrPermissionViolation) && !errors.Is(last, before)
-}
-
-// refusalCheckDelay is how long to wait at most until the connection is asked again whether a message was refused.
-const refusalCheckDelay = 20 * time.Millisecond
-
-// FindRefusal returns the server's refusal of what was sent on a connection, if there is one; see [RefusedSince]. While that is unclear, as
-// when several messages are refused at once, it sends the like again by the given function, which must be harmless.
-func FindRefusal(ctx context.Context, nc *nats.Conn, before error, what string, again func() error) error {
-	unclear, err := RefusedSince(ctx, nc, before, what)
-	for unclear && timeutil.Sleep(ctx, timeutil.Random(refusalCheckDelay)) {
-		before = nc.LastError()
-		if again() != nil {
-			return nil
-		}
-		unclear, err = RefusedSince(ctx, nc, before, what)
-	}
-	if errors.Is(err, nats.ErrPermissionViolation) {
-		return err
-	}
-	return nil // or unknown: somebody finds out later
-}

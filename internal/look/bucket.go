@@ -36,6 +36,12 @@ type BucketInfo struct {
 	Findings   []admin.Finding `json:"findings"`
 }
 
+// BucketHelp documents the JSON fields of a BucketInfo.
+const BucketHelp = `"bucket", "server", "created", "ttl_s", "history", "storage", "replicas", "markers_ttl_s" (0
+if the server writes no expiry markers), "republish" (the subject), "bytes", "consumers", "cluster", "peers" (each with "name",
+"leader", "current", "offline", "lag", "seen_s"), "elections" (as in 'ls --json'), "paused" (the keys of paused elections) and
+"findings" (each with "code", "severity", "message", "fix")`
+
 // Peer is a server with a replica of the bucket.
 type Peer struct {
 	Name    string   `json:"name"`
@@ -72,10 +78,10 @@ func (v *View) describe() *BucketInfo {
 	return b
 }
 
-// Findings returns the findings of admin.Check for candidates with the given options, without those about the options of the connection: no
-// candidate campaigns on this connection.
-func (v *View) Findings(ctx context.Context, opts ...election.Option) ([]admin.Finding, error) {
-	all, err := admin.Check(ctx, v.Bucket, opts...)
+// Findings returns the findings of admin.CheckAs for candidates with the given options, without those about the options of the connection:
+// no candidate campaigns on this connection. The permissions are those of the role, for the key or, if it is empty, for any key.
+func (v *View) Findings(ctx context.Context, role admin.Role, key string, opts ...election.Option) ([]admin.Finding, error) {
+	all, err := admin.CheckAs(ctx, v.Bucket, role, key, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +90,7 @@ func (v *View) Findings(ctx context.Context, opts ...election.Option) ([]admin.F
 		if f.Code == "reconnect-buffer" || f.Code == "reconnects-limited" {
 			continue
 		}
-		f.Message, f.Fix = printable(f.Message), printable(f.Fix)
+		f.Message, f.Fix, f.Short = printable(f.Message), printable(f.Fix), printable(f.Short)
 		findings = append(findings, f)
 	}
 	return findings, nil
@@ -98,10 +104,11 @@ func printable(text string) string {
 // BucketInfo reads everything about the bucket.
 func (v *View) BucketInfo(ctx context.Context) (b *BucketInfo, err error) {
 	b = v.describe()
-	if b.Findings, err = v.Findings(ctx); err != nil {
+	if b.Findings, err = v.Findings(ctx, admin.RoleObserver, ""); err != nil {
 		return nil, err
 	}
-	if err := v.Refresh(ctx); err != nil { // Findings may take seconds
+	b.Findings = slices.DeleteFunc(b.Findings, func(f admin.Finding) bool { return f.Code == "watch-refused" }) // about the user, not the bucket
+	if err := v.Refresh(ctx); err != nil {                                                                      // Findings may take seconds
 		return nil, err
 	}
 	if b.Elections, err = v.Leaders(ctx); err != nil {
@@ -223,7 +230,6 @@ func ElectionTable(v *View, elections []Holder) *terminal.Table {
 		Header: []string{"Election", "Leader", "State", "Since", "Term", "Renewed", "Time left", "Host"},
 		Least:  []string{"Term", "Renewed", "Since", "Host"},
 	}
-	now := v.Clock.Now()
 	for _, h := range elections {
 		if h.State == StateVacant {
 			t.Add(h.Key, "-", "paused", "-", "-", "-", "-", "-")
@@ -233,7 +239,7 @@ func ElectionTable(v *View, elections []Holder) *terminal.Table {
 		if h.Paused {
 			state += ", paused"
 		}
-		t.Add(h.Key, h.Name, state, cmp.Or(h.HeldSince(now), "-"), terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), h.timeLeftText(), cmp.Or(h.Host, "-"))
+		t.Add(h.Key, h.Name, state, cmp.Or(h.HeldSince(), "-"), terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), h.timeLeftText(), cmp.Or(h.Host, "-"))
 	}
 	return t
 }
@@ -243,7 +249,7 @@ const maxNamedLeaders = 5
 
 // DescribeLeaders describes in one sentence which elections of the bucket have a leader.
 func DescribeLeaders(ctx context.Context, client *cli.Client, bucket *election.Bucket) string {
-	where := fmt.Sprintf("Bucket %s on %s", bucket.Bucket(), client.ServerURL())
+	where := fmt.Sprintf("Bucket %q on %s", bucket.Bucket(), client.ServerURL())
 	o, err := observe.New(bucket)
 	if err != nil {
 		return fmt.Sprintf("%s: its leaders cannot be read (%v).", where, err)
@@ -254,8 +260,7 @@ func DescribeLeaders(ctx context.Context, client *cli.Client, bucket *election.B
 	}
 	var names []string
 	for _, l := range leaders[:min(len(leaders), maxNamedLeaders)] {
-		l = PrintableLeader(l)
-		names = append(names, l.Key+": "+l.Name)
+		names = append(names, terminal.Quote(l.Key)+" by "+terminal.Quote(l.Name))
 	}
 	if more := len(leaders) - maxNamedLeaders; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
@@ -264,7 +269,7 @@ func DescribeLeaders(ctx context.Context, client *cli.Client, bucket *election.B
 	case 0:
 		return where + ": no election has a leader right now."
 	case 1:
-		return fmt.Sprintf("%s: 1 election has a leader right now (%s).", where, names[0])
+		return fmt.Sprintf("%s: 1 election is led right now: %s.", where, names[0])
 	}
-	return fmt.Sprintf("%s: %d elections have a leader right now (%s).", where, len(leaders), strings.Join(names, ", "))
+	return fmt.Sprintf("%s: %d elections are led right now: %s.", where, len(leaders), strings.Join(names, ", "))
 }

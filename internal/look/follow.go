@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/kv"
@@ -15,23 +17,29 @@ import (
 )
 
 // Follow connects and returns the events of the keys until ctx ends. It waits for an unreachable server, and retries while
-// the bucket cannot be observed; a missing bucket is an error. Follow calls fail if the connection is closed for good. The
-// caller must close the connection of the View.
+// the bucket cannot be observed; a missing bucket and a permission that the server refuses are errors. Follow calls fail if the
+// connection is closed for good. The caller must close the connection of the View.
 func Follow(ctx context.Context, e *cli.Env, fail context.CancelCauseFunc, command string, log *slog.Logger, keys ...string) (*View, <-chan observe.Event, error) {
 	client, err := e.Connection.ConnectWithRetry("election-cli "+command, fail, log)
 	if err != nil {
 		return nil, nil, err
 	}
+	return FollowOn(ctx, client, e.Bucket, log, keys...)
+}
+
+// FollowOn is Follow on a connection that it closes if it fails.
+func FollowOn(ctx context.Context, client *cli.Client, bucket string, log *slog.Logger, keys ...string) (*View, <-chan observe.Event, error) {
 	warned := false
 	for {
-		v, events, err := startObserving(ctx, e, client, log, keys)
+		v, events, err := startObserving(ctx, client, bucket, log, keys)
 		if err == nil {
 			return v, events, nil
 		}
 		// The server that should run the consumer may have failed after the bucket was opened.
-		if _, permanent := errors.AsType[permanentError](err); !permanent && ctx.Err() == nil {
+		_, permanent := errors.AsType[permanentError](err)
+		if !permanent && !errors.Is(err, nats.ErrPermissionViolation) && ctx.Err() == nil {
 			if !warned {
-				log.Warn("Elections cannot be observed yet, trying again", "bucket", e.Bucket, "error", kv.Describe(err))
+				log.Warn("Elections cannot be observed yet, trying again", "bucket", bucket, "error", kv.Describe(err))
 				warned = true
 			}
 			err = timeutil.Pause(ctx, cli.RetryInterval)
@@ -50,8 +58,8 @@ type permanentError struct{ error }
 func (e permanentError) Unwrap() error { return e.error }
 
 // startObserving makes one attempt to observe the keys.
-func startObserving(ctx context.Context, e *cli.Env, client *cli.Client, log *slog.Logger, keys []string) (*View, <-chan observe.Event, error) {
-	bucket, err := client.WaitForBucket(ctx, e.Bucket, log)
+func startObserving(ctx context.Context, client *cli.Client, name string, log *slog.Logger, keys []string) (*View, <-chan observe.Event, error) {
+	bucket, err := client.WaitForBucket(ctx, name, log)
 	if err != nil {
 		return nil, nil, permanentError{err}
 	}
@@ -63,9 +71,9 @@ func startObserving(ctx context.Context, e *cli.Env, client *cli.Client, log *sl
 	return v, events, err
 }
 
-// DescribeEvent describes an event in one sentence. The caller must have made the text of the event printable.
+// DescribeEvent describes an event in one sentence.
 func DescribeEvent(e observe.Event) string {
-	name, term := e.Leader.Name, ""
+	name, key, term := terminal.Quote(e.Leader.Name), terminal.Quote(e.Key), ""
 	if e.Leader.Term != 0 {
 		term = fmt.Sprintf(", term %d", e.Leader.Term)
 	}
@@ -75,15 +83,18 @@ func DescribeEvent(e observe.Event) string {
 	}
 	switch e.Kind {
 	case observe.Elected:
-		return fmt.Sprintf("%s won %s; it leads once the stand-down is over", name, e.Key)
+		if term != "" { // it leads already
+			return fmt.Sprintf("%s won %s%s", name, key, term)
+		}
+		return fmt.Sprintf("%s won %s and is about to lead", name, key)
 	case observe.Leading:
-		return fmt.Sprintf("%s leads %s%s", name, e.Key, term)
+		return fmt.Sprintf("%s leads %s%s", name, key, term)
 	case observe.Renewed:
-		return fmt.Sprintf("%s renewed %s%s", name, e.Key, term)
+		return fmt.Sprintf("%s renewed %s%s", name, key, term)
 	case observe.Released:
-		return fmt.Sprintf("%s released %s%s%s", name, e.Key, term, held)
+		return fmt.Sprintf("%s released %s%s%s", name, key, term, held)
 	case observe.Expired:
-		return fmt.Sprintf("%s did not renew %s in time%s%s", name, e.Key, term, held)
+		return fmt.Sprintf("%s did not renew %s in time%s%s", name, key, term, held)
 	}
-	return fmt.Sprintf("%s was evicted from %s%s%s", name, e.Key, term, held)
+	return fmt.Sprintf("%s was evicted from %s%s%s", name, key, term, held)
 }

@@ -1,6 +1,8 @@
 package look
 
 import (
+	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -28,8 +30,9 @@ type Holder struct {
 	Paused     bool    `json:"paused,omitempty"` // by an operator
 	ExpiresInS float64 `json:"expires_in_s"`
 
-	RenewalAge time.Duration `json:"-"` // since the last renewal, by the server's clock
-	TimeLeft   time.Duration `json:"-"` // until the key expires, by the server's clock; negative if it should have expired
+	ReadAt     time.Time     `json:"-"` // by the server's clock; the ages are those of this time
+	RenewalAge time.Duration `json:"-"` // since the last renewal
+	TimeLeft   time.Duration `json:"-"` // until the key expires; negative if it should have expired
 }
 
 // HolderHelp documents the JSON fields of a Holder.
@@ -47,10 +50,12 @@ type ElectionInfo struct {
 	Paused bool    `json:"paused,omitempty"` // by an operator
 }
 
-// NewHolder returns the Holder for a leader, with ages by the server's clock.
-func (v *View) NewHolder(l election.Leader) Holder {
-	now := v.Clock.Now()
-	h := Holder{Leader: PrintableLeader(l), State: stateOf(l), RenewalAge: max(now.Sub(l.Renewed), 0), TimeLeft: l.Expires.Sub(now)}
+// NewHolder returns the Holder for a leader. Its ages are by the server's clock, at the time of the local clock at which the request was
+// sent that read the leader: the answer may have been slow.
+func (v *View) NewHolder(l election.Leader, sent time.Time) Holder {
+	at := v.Clock.AtLeast(sent)
+	h := Holder{Leader: PrintableLeader(l), State: stateOf(l), ReadAt: at, RenewalAge: max(at.Sub(l.Renewed), 0)}
+	h.TimeLeft = l.Expires.Sub(l.Renewed) - h.RenewalAge
 	h.Paused = v.IsPaused(l.Key)
 	h.ExpiresInS = terminal.ToSeconds(h.TimeLeft)
 	if l.Term != 0 {
@@ -69,12 +74,57 @@ func stateOf(l election.Leader) string {
 	return StateLeader
 }
 
+// Print writes everything about the holder for people.
+func (h *Holder) Print(w io.Writer, st terminal.Style, v *View) error {
+	title := fmt.Sprintf("Election %s in bucket %s on %s", h.Key, v.Bucket.Bucket(), v.ServerURL())
+	if _, err := fmt.Fprintf(w, "%s\n\n", st.Paint(terminal.Bold, title)); err != nil {
+		return err
+	}
+	return h.properties().Print(w, st)
+}
+
+// properties returns everything about the holder but its key.
+func (h *Holder) properties() *terminal.PropertyList {
+	list := &terminal.PropertyList{}
+	list.Add("Leader", h.Name)
+	list.Add("State", h.State+map[string]string{
+		StateLeaderElect: ": leadership does not count before the first renewal after the stand-down",
+		StatePlain:       ": a bare name, which does not say whether leadership counts",
+	}[h.State])
+	list.Add("Since", h.HeldSince())
+	if h.Term != 0 {
+		list.Add("Term", terminal.NumberOrDash(h.Term))
+	}
+	list.Add("Token", h.Token)
+	list.Add("Renewed", terminal.Timestamp(h.Renewed)+" ("+terminal.Ago(h.RenewalAge)+")")
+	expires := "in " + terminal.FormatDuration(h.TimeLeft)
+	if h.TimeLeft < 0 {
+		expires = terminal.FormatDuration(-h.TimeLeft) + " ago, and is about to be removed"
+	}
+	list.Add("Expires", terminal.Timestamp(h.Expires)+" ("+expires+")")
+	list.Add("Host", h.Host)
+	if h.PID != 0 {
+		list.Add("Process", fmt.Sprint(h.PID))
+	}
+	list.Add("Instance", h.Instance)
+	list.Add("Revision", terminal.NumberOrDash(h.Revision))
+	if h.Paused {
+		list.Add("Paused", "candidates do not campaign until 'election-cli resume "+h.Key+"'")
+	}
+	label := "Metadata"
+	for _, k := range slices.Sorted(maps.Keys(h.Metadata)) {
+		list.Add(label, k+"="+h.Metadata[k])
+		label = ""
+	}
+	return list
+}
+
 // HeldSince returns when the holder won the key, and how long ago that was. It returns an empty string if that is unknown.
-func (h *Holder) HeldSince(now time.Time) string {
+func (h *Holder) HeldSince() string {
 	if h.Since.IsZero() {
 		return ""
 	}
-	return terminal.Timestamp(h.Since) + " (" + terminal.Ago(now.Sub(h.Since)) + ")"
+	return terminal.Timestamp(h.Since) + " (" + terminal.Ago(h.ReadAt.Sub(h.Since)) + ")"
 }
 
 // timeLeftText returns the time until the key expires in words.

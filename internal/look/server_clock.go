@@ -32,6 +32,12 @@ func NewServerClock(stamp, sent, received time.Time) ServerClock {
 // Now returns the time of the server's clock.
 func (c ServerClock) Now() time.Time { return c.at.Add(time.Since(c.localAt)) }
 
+// AtLeast returns the earliest time that the server's clock may have had at a time of the local clock: what is measured by it is never
+// said to be older than it is.
+func (c ServerClock) AtLeast(local time.Time) time.Time {
+	return c.at.Add(local.Sub(c.localAt) - c.uncertainty)
+}
+
 // Ahead returns how far the clock of this host is ahead of the server's clock.
 func (c ServerClock) Ahead() time.Duration { return c.localAt.Round(0).Sub(c.at) }
 

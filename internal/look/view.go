@@ -69,7 +69,11 @@ func (v *View) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, v.Timeout)
 	defer cancel()
 	sent := time.Now()
-	status, err := v.Bucket.Status(ctx)
+	var status jetstream.KeyValueStatus
+	err := v.UntilRefused(ctx, v.Bucket.Bucket(), func(ctx context.Context) (err error) {
+		status, err = v.Bucket.Status(ctx)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("bucket %q on %s cannot be read: %w", v.Bucket.Bucket(), v.ServerURL(), err)
 	}
@@ -90,11 +94,12 @@ func (v *View) TTL() time.Duration { return v.stream.Config.MaxAge }
 func (v *View) Leader(ctx context.Context, key string) (*Holder, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.Timeout)
 	defer cancel()
+	sent := time.Now()
 	l, err := v.Observer.Leader(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	h := v.NewHolder(l)
+	h := v.NewHolder(l, sent)
 	return &h, nil
 }
 
@@ -109,6 +114,17 @@ func (v *View) Paused() []string {
 
 // IsPaused reports whether an operator had paused the election at the last Refresh.
 func (v *View) IsPaused(key string) bool { return v.paused[key] }
+
+// NobodyLeads returns the error for an election without a leader.
+func (v *View) NobodyLeads(key string) *cli.ExitError {
+	message := fmt.Sprintf("nobody leads %q in bucket %q on %s", key, v.Bucket.Bucket(), v.ServerURL())
+	if v.IsPaused(key) {
+		message += fmt.Sprintf(": it is paused, and no candidate campaigns until 'election-cli resume %s'", key)
+	} else {
+		message += fmt.Sprintf("; 'election-cli check %s' says why", key)
+	}
+	return &cli.ExitError{Code: cli.ExitNegative, Message: message}
+}
 
 // PausedVacancies returns an entry for each paused election that is not among the given ones: nobody leads it.
 func (v *View) PausedVacancies(led []Holder) (vacant []Holder) {
@@ -127,32 +143,32 @@ const consumerTimeout = 2 * time.Second
 func (v *View) Leaders(ctx context.Context) ([]Holder, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.Timeout+consumerTimeout)
 	defer cancel()
-	leaders, err := v.leadersByConsumer(ctx)
+	holders, err := v.leadersByConsumer(ctx)
 	if err != nil {
-		leaders, err = v.leadersByKey(ctx)
+		holders, err = v.leadersByKey(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("elections of bucket %q on %s cannot be listed: %w", v.Bucket.Bucket(), v.ServerURL(), err)
-	}
-	holders := []Holder{} // not nil, which JSON would encode as null
-	for _, l := range leaders {
-		if !IsOtherData(l) {
-			holders = append(holders, v.NewHolder(l))
-		}
 	}
 	return holders, nil
 }
 
 // leadersByConsumer reads all leaders with one consumer. That fails without the permission to create a consumer, and while
 // the server that should run the consumer is down.
-func (v *View) leadersByConsumer(ctx context.Context) ([]election.Leader, error) {
+func (v *View) leadersByConsumer(ctx context.Context) ([]Holder, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(v.Timeout, consumerTimeout))
 	defer cancel()
-	return v.Observer.Leaders(ctx)
+	sent := time.Now()
+	leaders, err := v.Observer.Leaders(ctx)
+	holders := []Holder{} // not nil, which JSON would encode as null
+	for _, l := range leaders {
+		holders = v.appendHolder(holders, l, sent)
+	}
+	return holders, err
 }
 
 // leadersByKey reads the leaders key by key. It skips keys for which no candidate can campaign.
-func (v *View) leadersByKey(ctx context.Context) ([]election.Leader, error) {
+func (v *View) leadersByKey(ctx context.Context) ([]Holder, error) {
 	prefix := "$KV." + v.Bucket.Bucket() + "."
 	stream, err := v.JetStream.Stream(ctx, v.stream.Config.Name)
 	if err != nil {
@@ -162,15 +178,24 @@ func (v *View) leadersByKey(ctx context.Context) ([]election.Leader, error) {
 	if err != nil {
 		return nil, err
 	}
-	var leaders []election.Leader
+	holders := []Holder{} // not nil, which JSON would encode as null
 	for _, subject := range slices.Sorted(maps.Keys(info.State.Subjects)) {
+		sent := time.Now()
 		l, err := v.Observer.Leader(ctx, strings.TrimPrefix(subject, prefix))
 		switch {
 		case err == nil:
-			leaders = append(leaders, l)
+			holders = v.appendHolder(holders, l, sent)
 		case !errors.Is(err, election.ErrNoLeader) && !errors.Is(err, election.ErrInvalidOption):
 			return nil, err
 		}
 	}
-	return leaders, nil
+	return holders, nil
+}
+
+// appendHolder appends the holder for a leader, unless its key holds other data.
+func (v *View) appendHolder(holders []Holder, l election.Leader, sent time.Time) []Holder {
+	if IsOtherData(l) {
+		return holders
+	}
+	return append(holders, v.NewHolder(l, sent))
 }

@@ -38,7 +38,7 @@ func TestAgesAreMeasuredByTheServersClock(t *testing.T) {
 	g.Expect(c.Differs(59 * time.Minute)).To(BeTrue())
 
 	v := &View{Clock: c}
-	holder := v.NewHolder(election.Leader{Name: "a", Renewed: sent.Add(-time.Hour - 10*time.Second), Expires: sent.Add(-time.Hour + 20*time.Second)})
+	holder := v.NewHolder(election.Leader{Name: "a", Renewed: sent.Add(-time.Hour - 10*time.Second), Expires: sent.Add(-time.Hour + 20*time.Second)}, time.Now())
 	g.Expect(holder.RenewalAge).To(BeNumerically("~", 10*time.Second, 5*time.Second))
 	g.Expect(holder.TimeLeft).To(BeNumerically("~", 20*time.Second, 5*time.Second))
 }
@@ -87,4 +87,33 @@ func TestLongMetadataIsCutToTheSameEntriesEachTime(t *testing.T) {
 	g.Expect(PrintableLeader(l).Metadata).To(Equal(first))
 	g.Expect(l.Metadata).To(HaveLen(501), "the argument is unchanged")
 	g.Expect(PrintableLeader(election.Leader{Metadata: map[string]string{"long": strings.Repeat("x", 5000)}}).Metadata["long"]).To(HaveLen(terminal.MaxValue + len("…")))
+}
+
+func TestACandidateThatAnswersTwiceDisputesNothing(t *testing.T) {
+	g := NewWithT(t)
+	one, two := Claim{Key: "jobs", Name: "web-1", Instance: "i1"}, Claim{Key: "jobs", Name: "web-2", Instance: "i2"}
+	g.Expect(disputedClaims([]Claim{one, one, {Key: "other", Name: "web-2", Instance: "i2"}})).To(BeEmpty())
+	g.Expect(disputedClaims([]Claim{one, two, one})).To(Equal(map[string]map[string]Claim{"jobs": {"i1": one, "i2": two}}))
+}
+
+func TestAgesAreThoseOfTheReadHoweverLateTheAnswerCame(t *testing.T) {
+	g := NewWithT(t)
+	sent := time.Now().Add(-5 * time.Second) // the answer took 5 s
+	v := &View{Clock: NewServerClock(sent, sent, sent)}
+	h := v.NewHolder(election.Leader{Name: "a", Renewed: sent.Add(-time.Second), Since: sent.Add(-time.Minute), Expires: sent.Add(2 * time.Second)}, sent)
+	g.Expect(h.RenewalAge).To(Equal(time.Second))
+	g.Expect(h.timeLeftText()).To(Equal("2s"), "and not over for 3s")
+	g.Expect(h.HeldSince()).To(HaveSuffix("(1m0s ago)"))
+
+	renewed := v.NewHolder(election.Leader{Name: "a", Renewed: sent.Add(time.Second), Expires: sent.Add(4 * time.Second)}, sent)
+	g.Expect([]time.Duration{renewed.RenewalAge, renewed.TimeLeft}).To(Equal([]time.Duration{0, 3 * time.Second}), "renewed before the answer")
+}
+
+func TestTheUncertaintyOfTheClockMakesNoLeaseSeemOver(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	sent, stamp := now.Add(-4*time.Second), now.Add(-100*time.Millisecond) // the server stamped its answer at its end
+	v := &View{Clock: NewServerClock(stamp, sent, now)}
+	h := v.NewHolder(election.Leader{Name: "a", Renewed: stamp.Add(-time.Second), Expires: stamp.Add(500 * time.Millisecond)}, now)
+	g.Expect(h.TimeLeft).To(BeNumerically(">", 0))
 }

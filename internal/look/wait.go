@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/observe"
 )
@@ -28,13 +30,16 @@ func WaitForLeader(ctx context.Context, events <-chan observe.Event, name string
 }
 
 // WaitForVacancy returns nil once the key has no holder, even if the key was free for a moment only. The events come from
-// Follow. The error is the cause of ctx.
+// Follow. The error is the cause of ctx, or the server's refusal to have the key read.
 func (v *View) WaitForVacancy(ctx context.Context, events <-chan observe.Event, key string) error {
 	poll := time.NewTicker(vacancyPoll)
 	defer poll.Stop()
 	for {
-		if _, err := v.Leader(ctx, key); errors.Is(err, election.ErrNoLeader) {
+		switch _, err := v.Leader(ctx, key); {
+		case errors.Is(err, election.ErrNoLeader):
 			return nil
+		case errors.Is(err, nats.ErrPermissionViolation):
+			return err
 		}
 		select {
 		case <-poll.C:

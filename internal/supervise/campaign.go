@@ -144,11 +144,11 @@ func (r *runner) conflictOf(e *election.Election) error {
 // conflictWith returns the outcome of a run with --no-wait while l leads; l is nil if the leader is not known.
 func (r *runner) conflictWith(l *election.Leader) error {
 	if l == nil || l.Name == r.Name {
-		return &cli.ExitError{Code: r.ConflictExitCode, Message: "this candidate does not lead " + r.Key}
+		return &cli.ExitError{Code: r.ConflictExitCode, Message: fmt.Sprintf("this candidate does not lead %q", r.Key)}
 	}
 	leads := "leads"
 	if l.Term == 0 {
 		leads = "is about to lead"
 	}
-	return &cli.ExitError{Code: r.ConflictExitCode, Message: fmt.Sprintf("%s %s %s", terminal.Printable(l.Name), leads, r.Key)}
+	return &cli.ExitError{Code: r.ConflictExitCode, Message: fmt.Sprintf("%s %s %q", terminal.Quote(l.Name), leads, r.Key)}
 }

@@ -64,7 +64,7 @@ func TestProgramThatCannotBeExecutedIsReported(t *testing.T) {
 	g.Expect(os.WriteFile(script, []byte("#!/nothing/there\n"), 0o755)).To(Succeed())
 	_, err := startProgram(exec.Command(script), false, func(int) error { return nil })
 	g.Expect(err).To(MatchError(os.ErrNotExist))
-	g.Expect(startError("script", err)).To(MatchError("program script is not found: no such file or directory"))
+	g.Expect(startError("script", err)).To(MatchError(`program "script" is not found: no such file or directory`))
 }
 
 // TestProgramDoesNotBeginInATermThatIsOver starts a program in a term that ended, as if this process had been stopped before.

@@ -51,12 +51,12 @@ func startError(name string, err error) *cli.ExitError {
 		err = inner // the outer error repeats the name
 	}
 	if errors.Is(err, exec.ErrNotFound) {
-		return &cli.ExitError{Code: ExitNotFound, Message: "program " + terminal.Printable(name) + " is not found: give the name of a program in PATH, or its path"}
+		return &cli.ExitError{Code: ExitNotFound, Message: "program " + terminal.Quote(name) + " is not found: give the name of a program in PATH, or its path"}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return &cli.ExitError{Code: ExitNotFound, Message: "program " + terminal.Printable(name) + " is not found: " + err.Error()}
+		return &cli.ExitError{Code: ExitNotFound, Message: "program " + terminal.Quote(name) + " is not found: " + terminal.Printable(err.Error())}
 	}
-	return &cli.ExitError{Code: ExitNotExecutable, Message: "program " + terminal.Printable(name) + " cannot be executed: " + err.Error()}
+	return &cli.ExitError{Code: ExitNotExecutable, Message: "program " + terminal.Quote(name) + " cannot be executed: " + terminal.Printable(err.Error())}
 }
 
 // startProgram starts a process, calls register with its number, and has the process execute the program if register returns

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // TimeOfDayLayout is the layout of times in lines of progress, events and logs.
@@ -33,6 +35,14 @@ func FormatDuration(d time.Duration) string {
 		return d.Round(10 * time.Millisecond).String()
 	}
 	return d.Round(time.Millisecond).String()
+}
+
+// FormatRoughly formats a duration with two digits, or with two units above a minute.
+func FormatRoughly(d time.Duration) string {
+	if d >= time.Minute {
+		return FormatDuration(d)
+	}
+	return timeutil.TwoDigits(d).String()
 }
 
 // Ago formats the age of an event, as in "5s ago". A negative age is in the future, as in "in 5s".

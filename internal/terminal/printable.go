@@ -18,6 +18,10 @@ const (
 // different names would look the same.
 const invisible = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\ufe00\ufe01\ufe02\ufe03\ufe04\ufe05\ufe06\ufe07\ufe08\ufe09\ufe0a\ufe0b\ufe0c\ufe0d\ufe0e\uffa0"
 
+// Quote returns the printable form of a key, a name or a bucket for a sentence, in quotes: a key may be called "nobody". Tables, headings,
+// labelled values and command lines take Printable instead.
+func Quote(s string) string { return `"` + strings.ReplaceAll(Printable(s), `"`, `\"`) + `"` }
+
 // Printable escapes each character of untrusted text that is not visible, as in \x1b, and cuts the text to MaxText
 // characters. Short text without such characters stays unchanged.
 func Printable(s string) string { return PrintableUpTo(s, MaxText) }

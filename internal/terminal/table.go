@@ -22,6 +22,7 @@ const (
 type Table struct {
 	Title  string
 	Header []string
+	Prose  string   // the header of the column with sentences: it may be as wide as the terminal, and lines end between words
 	Least  []string // the headers of the columns that matter least, these last; they are left out where the terminal is too narrow
 	rows   [][]string
 }
@@ -58,6 +59,9 @@ func (t *Table) render(s Style) string {
 	var left []string
 	for i, name := range t.Header {
 		columns[i] = table.ColumnConfig{Number: i + 1, WidthMax: widths[i], WidthMaxEnforcer: text.WrapHard, Hidden: !shown[i]}
+		if name == t.Prose {
+			columns[i].WidthMaxEnforcer = text.WrapSoft
+		}
 		if !shown[i] {
 			left = append(left, name)
 		}
@@ -77,7 +81,10 @@ func (t *Table) widths() []int {
 	widths := make([]int, len(t.Header))
 	for _, row := range append(slices.Clip(t.rows), t.Header) {
 		for i, cell := range row {
-			widths[i] = min(max(widths[i], text.StringWidth(cell)), maxCellWidth)
+			widths[i] = max(widths[i], text.LongestLineLen(cell))
+			if t.Header[i] != t.Prose {
+				widths[i] = min(widths[i], maxCellWidth)
+			}
 		}
 	}
 	return widths

@@ -35,6 +35,18 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// SecondDigit returns the unit of the second digit of a duration.
+func SecondDigit(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d.Abs() >= 100*unit {
+		unit *= 10
+	}
+	return unit
+}
+
+// TwoDigits rounds a duration to two digits.
+func TwoDigits(d time.Duration) time.Duration { return d.Round(SecondDigit(d)) }
+
 // Random returns a random duration from 0 to just below d; 0 if d is not positive.
 func Random(d time.Duration) time.Duration { return rand.N(max(d, 1)) }
 

@@ -1,0 +1,69 @@
+package admin_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/fleettest"
+)
+
+func TestCheckComplainsOfMissingPermissionsByTheRoleOfTheUser(t *testing.T) {
+	fleettest.RunGuarded(t, `authorization: { users: [
+		{user: all, password: x},
+		{user: reader, password: x, permissions: {
+			publish: ["$JS.API.STREAM.INFO.KV_ELECTIONS", "$JS.API.DIRECT.GET.KV_ELECTIONS.$KV.ELECTIONS.scheduler", "$JS.API.CONSUMER.CREATE.KV_ELECTIONS.*.$KV.ELECTIONS.scheduler"]
+			subscribe: ["_INBOX.>"]
+		}}
+		{user: asker, password: x, permissions: {
+			publish: ["$JS.API.STREAM.INFO.KV_ELECTIONS", "$JS.API.DIRECT.GET.KV_ELECTIONS.$KV.ELECTIONS.scheduler", "election-control.ELECTIONS.candidates.scheduler"]
+			subscribe: ["_INBOX.>"]
+		}}
+		{user: none, password: x, permissions: {publish: ["$JS.API.STREAM.INFO.KV_ELECTIONS"], subscribe: ["_INBOX.>"]}}
+	] }, no_auth_user: all`, func(f *fleet) {
+		for _, c := range []struct {
+			user   string
+			role   admin.Role
+			expect []string
+		}{
+			{"reader", admin.RoleObserver, nil},
+			{"reader", admin.RoleCandidate, []string{"write-refused", "subscribe-refused"}},
+			{"asker", admin.RoleObserver, []string{"watch-refused"}},
+			{"asker", admin.RoleOperator, []string{"request-refused"}},
+			{"none", admin.RoleObserver, []string{"read-refused", "watch-refused"}},
+			{"none", admin.RoleCandidate, []string{"write-refused", "read-refused", "watch-refused", "subscribe-refused"}},
+			{"all", admin.RoleCandidate, nil},
+			{"all", admin.RoleOperator, nil},
+		} {
+			began := time.Now()
+			found, err := admin.CheckAs(ctx, f.Open(f.Server.Connect(f.T, nats.UserInfo(c.user, "x"))), c.role, key)
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(time.Since(began)).To(BeNumerically("<", 500*time.Millisecond), "the server says at once what it refuses")
+			var codes []string
+			for _, p := range found {
+				switch p.Code {
+				case "memory", "reconnect-buffer", "reconnects-limited", "no-markers": // about the fleet of the test
+				default:
+					if p.Severity > admin.SeverityInfo {
+						codes = append(codes, p.Code)
+					}
+				}
+				f.Expect(p.Short).NotTo(ContainSubstring("nats:"), "for people")
+			}
+			f.Expect(codes).To(ConsistOf(c.expect), "%s as %s", c.user, c.role)
+			f.Expect(shortOf(found, "expect-release")).To(HavePrefix("after a release somebody leads again in "))
+		}
+	})
+}
+
+func shortOf(found []admin.Finding, code string) string {
+	for _, f := range found {
+		if f.Code == code {
+			return f.Short
+		}
+	}
+	return ""
+}

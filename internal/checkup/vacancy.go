@@ -1,0 +1,50 @@
+package checkup
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/terminal"
+)
+
+// explainVacancies completes the findings about elections without a leader, for which it is not known why, by the answers of the
+// candidates and the findings about the bucket.
+func (r *Result) explainVacancies(answers map[string]look.Answers, bucket []admin.Finding) {
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.Code == codeNoLeader && f.Fix == "" {
+			cause, fix := vacancy(f.Key, answers[f.Key], bucket)
+			f.Message, f.Short, f.Fix = f.Message+cause, f.Message+cause, fix
+		}
+	}
+}
+
+// vacancy returns why nobody leads an election, in words that follow "nobody leads it", and what to do about that.
+func vacancy(key string, a look.Answers, bucket []admin.Finding) (cause, fix string) {
+	ready := 0
+	for _, c := range a.Candidates {
+		if c.Ready {
+			ready++
+		}
+	}
+	refused := slices.IndexFunc(bucket, func(f admin.Finding) bool { return f.Code == "write-refused" })
+	answer := fmt.Sprintf("%s answer", terminal.Plural(len(a.Candidates), "candidate"))
+	if len(a.Candidates) == 1 {
+		answer += "s"
+	}
+	switch {
+	case refused >= 0 && ready == 0:
+		return ", and this user may not write the key, as a candidate must", bucket[refused].Fix + "; if the user is no candidate's, add --as observer"
+	case errors.Is(a.Err, nats.ErrPermissionViolation):
+		return "; this user may not ask whether there are candidates", "run 'election-cli candidates " + key + "' as a user who may publish to election-control.BUCKET.candidates.KEY"
+	case len(a.Candidates) == 0:
+		return ": no candidate answers", fmt.Sprintf("start a candidate, such as 'election-cli campaign %s'; 'election-cli ls' shows how the keys of other elections are spelt", key)
+	case ready == 0:
+		return ": " + answer + ", and none is ready", fmt.Sprintf("run 'election-cli candidates %s', and see in the log of a candidate what holds it back", key)
+	}
+	return ": " + answer, fmt.Sprintf("run 'election-cli wait %[1]s'; if nobody leads then, run 'election-cli check %[1]s' with the credentials of a candidate", key)
+}

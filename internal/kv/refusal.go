@@ -1,0 +1,161 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+const (
+	// refusalCheckDelay is how long to wait at most until the connection is asked again whether a message was refused.
+	refusalCheckDelay = 20 * time.Millisecond
+	// refusalPoll is the time between two looks at the last error of a connection while a request has no answer.
+	refusalPoll = 5 * time.Millisecond
+)
+
+// Permission is the permission to publish to a subject, which a request needs.
+type Permission struct {
+	Subject string   // to grant; it may contain wildcards
+	matches []string // a refused subject ends with one of these, or contains one that ends with a dot
+}
+
+// ToRead returns the permission to read a key.
+func (b *Bucket) ToRead(key string) Permission {
+	get := "GET." + b.Stream()
+	return Permission{b.api() + "DIRECT." + get + "." + b.Subject(key), []string{get, get + "." + b.Subject(key)}}
+}
+
+// ToWrite returns the permission to write a key.
+func (b *Bucket) ToWrite(key string) Permission {
+	subject := b.Subject(key)
+	return Permission{subject, []string{`"` + subject, "API." + subject}}
+}
+
+// ToWatch returns the permission to create a consumer of the keys of a pattern.
+func (b *Bucket) ToWatch(pattern string) Permission {
+	create := "CONSUMER.CREATE." + b.Stream() + "."
+	return Permission{b.api() + create + "*." + b.Subject(pattern), []string{create}}
+}
+
+// toUnwatch returns the permission to remove a consumer.
+func (b *Bucket) toUnwatch() Permission {
+	remove := "CONSUMER.DELETE." + b.Stream() + "."
+	return Permission{b.api() + remove + "*", []string{remove}}
+}
+
+// ToInspect returns the permission to read the info of a bucket; api is the prefix of the JetStream API.
+func ToInspect(api, bucket string) Permission {
+	info := "STREAM.INFO." + StreamName(bucket)
+	return Permission{api + info, []string{info}}
+}
+
+// ToInspect returns the permission to read the bucket's info.
+func (b *Bucket) ToInspect() Permission { return ToInspect(b.api(), b.Bucket()) }
+
+// api returns the prefix of the JetStream API; the default if the connection is not known.
+func (b *Bucket) api() string {
+	if b.js == nil {
+		return "$JS.API."
+	}
+	return APIPrefix(b.js)
+}
+
+// refusedBy reports whether a refusal of the server is about the permission.
+func (p Permission) refusedBy(refusal error) bool {
+	text := refusal.Error()
+	for _, m := range p.matches {
+		if strings.HasSuffix(m, ".") && strings.Contains(text, m) || strings.Contains(text, m+`"`) {
+			return true
+		}
+	}
+	return false
+}
+
+// ReadRefused reports whether the last error of the connection is the server's refusal to read the key; before is the last error from
+// before the read was sent.
+func (b *Bucket) ReadRefused(key string, before error) bool {
+	last := b.LastError()
+	return isNewViolation(last, before) && b.ToRead(key).refusedBy(last)
+}
+
+// UntilRefused makes a request that needs a permission, and ends it as soon as the server refuses the permission: a server does not
+// answer what it refuses. The error wraps nats.ErrPermissionViolation then. The error of a request without an answer names the
+// permission, because some servers refuse without a sign. The connection may be nil.
+func UntilRefused(ctx context.Context, nc *nats.Conn, p Permission, request func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	return untilRefused(ctx, cancel, nc, p, request)
+}
+
+// untilRefused does that with a context that the request may use after its return.
+func untilRefused(ctx context.Context, cancel context.CancelCauseFunc, nc *nats.Conn, p Permission, request func(context.Context) error) error {
+	if nc == nil {
+		return request(ctx)
+	}
+	began, before := time.Now(), nc.LastError()
+	unanswered, answered := context.WithCancel(ctx)
+	defer answered()
+	go func() {
+		for timeutil.Sleep(unanswered, refusalPoll) {
+			if last := nc.LastError(); isNewViolation(last, before) && p.refusedBy(last) {
+				cancel(last)
+			}
+		}
+	}()
+	err := request(ctx)
+	refusal := context.Cause(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(refusal, nats.ErrPermissionViolation):
+		return refusal
+	case nc.IsConnected() && Failure(err) == FailedTimeout:
+		return fmt.Errorf("no answer within %v, as when publishing to %s is not permitted: %w", time.Since(began).Round(time.Millisecond), p.Subject, err)
+	}
+	return err
+}
+
+// RefusedSince returns the server's refusal of what was sent on a connection, such as Publish to "subject". The client keeps a refusal
+// as the last error of the connection, and receives it before the answer to a flush; before is the last error from before the message
+// was sent. The result is unclear if the last error is the refusal of another message.
+func RefusedSince(ctx context.Context, nc *nats.Conn, before error, what string) (unclear bool, err error) {
+	if err := nc.FlushWithContext(ctx); err != nil {
+		return false, err
+	}
+	last := nc.LastError()
+	switch {
+	case !isNewViolation(last, before):
+		return false, nil
+	case strings.Contains(last.Error(), what):
+		return false, last
+	}
+	return true, nil
+}
+
+// isNewViolation reports whether the last error of a connection is a refusal that was not its last error before.
+func isNewViolation(last, before error) bool {
+	return errors.Is(last, nats.ErrPermissionViolation) && !errors.Is(last, before)
+}
+
+// FindRefusal returns the server's refusal of what was sent on a connection, if there is one; see [RefusedSince]. While that is unclear, as
+// when several messages are refused at once, it sends the like again by the given function, which must be harmless.
+func FindRefusal(ctx context.Context, nc *nats.Conn, before error, what string, again func() error) error {
+	unclear, err := RefusedSince(ctx, nc, before, what)
+	for unclear && timeutil.Sleep(ctx, timeutil.Random(refusalCheckDelay)) {
+		before = nc.LastError()
+		if again() != nil {
+			return nil
+		}
+		unclear, err = RefusedSince(ctx, nc, before, what)
+	}
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		return err
+	}
+	return nil // or unknown: somebody finds out later
+}
