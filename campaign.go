@@ -455,6 +455,7 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 	term := Term{Key: r.key, Name: r.name, Number: a.revision, BucketCreated: info.Created, Since: a.since.Round(0)}
 	standDown := a.standDown(info)
 	t := newActiveTerm(ctx, r.calls, term, info.Timing, a.since, a.acknowledged, standDown)
+	t.owner = &r.config
 	t.won, t.successors, t.priorities, t.queue = a.reason, a.successors, a.priorities, a.queue
 	t.leadsAtOnce = a.written.Leads && standDown == 0 && !info.Created.IsZero() && r.listener.InBucket(info.Created)
 	r.requestSucceeded()

@@ -1,28 +1,35 @@
 package election
 
 import (
+	"cmp"
+	"runtime"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
+	"github.com/natscampaign/election/internal/collectors"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/validate"
+	"github.com/natscampaign/election/internal/version"
 )
 
 // metrics counts what happens in one election and shows its state at the instant of a scrape. Everything is registered as one collector,
 // from the start of a run to its end. A nil *metrics counts nothing.
 type metrics struct {
-	election   *Election
-	registerer prometheus.Registerer
+	election     *Election
+	registerer   prometheus.Registerer
+	namespace    string
+	endBuildInfo func() // ends the use of the build info, which candidates share; set while registered
 
 	campaigns        *prometheus.CounterVec
 	transitions      *prometheus.CounterVec
 	renewalFailures  *prometheus.CounterVec
 	renewalDurations prometheus.Histogram
+	counters         []prometheus.Collector // all of them
 	gauges           []gauge
-	old              []*prometheus.Desc // of the campaigns, by the names that other elections use
+	source           *prometheus.Desc // of the source of notifications, which is a label
 }
 
 // gauge is one series that is computed at each scrape.
@@ -36,74 +43,105 @@ func newMetrics(e *Election) *metrics {
 	if e.opts.registerer == nil {
 		return nil
 	}
-	labels := prometheus.Labels{"election": e.key, "identity": e.name}
-	counter := func(name, help string, by ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, by)
+	m := &metrics{election: e, registerer: e.opts.registerer, namespace: strings.Join(e.opts.namespaces, "")} // there is one at most
+	m.campaigns = m.counter("election_campaigns_total", "Campaigns made, by the state in which they were made.", "state")
+	m.transitions = m.counter("election_transitions_total", "Changes of state, by the new state and the reason.", "to", "reason")
+	m.renewalFailures = m.counter("election_renewal_failures_total", "Tries to renew the lease that failed, by the reason.", "reason")
+	m.renewalDurations = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: m.name("election_renewal_duration_seconds"), Help: "Round trips of successful renewals.", ConstLabels: e.labels(),
+		Buckets:                     []float64{.001, .01, .1, 1}, // each is a series; the native histogram is finer, and none
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+	})
+	m.source = prometheus.NewDesc(m.name("election_notification_source"),
+		"How this candidate is notified of changes: 1, with the source in use as a label.", []string{"source"}, e.labels())
+	campaigns := collectors.Renamed{Collector: m.campaigns}
+	if name, ok := m.choria("election_campaigns"); ok {
+		campaigns.Names = append(campaigns.Names, prometheus.NewDesc(name, "Choria's name of election_campaigns_total.", []string{"state"}, e.labels()))
 	}
-	m := &metrics{
-		election: e, registerer: e.opts.registerer,
-		campaigns:       counter("election_campaigns_total", "Campaigns made, by the state in which they were made.", "state"),
-		transitions:     counter("election_transitions_total", "Changes of state, by the new state and the reason.", "to", "reason"),
-		renewalFailures: counter("election_renewal_failures_total", "Tries to renew the lease that failed, by the reason.", "reason"),
-		renewalDurations: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "election_renewal_duration_seconds", Help: "Round trips of successful renewals.", ConstLabels: labels,
-			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
-		}),
-		gauges: gauges(e),
-	}
-	for _, ns := range e.opts.namespaces {
-		m.old = append(m.old, prometheus.NewDesc(ns+"_election_campaigns", "Old name of election_campaigns_total.", []string{"state"}, labels))
-	}
+	m.counters = []prometheus.Collector{campaigns, m.transitions, m.renewalFailures, m.renewalDurations}
+	m.addGauges()
 	m.countFromZero()
 	return m
 }
 
-// gauges returns the gauges of e.
-func gauges(e *Election) (all []gauge) {
-	add := func(name, help string, value func(moment) float64, label ...string) {
-		labels := prometheus.Labels{"election": e.key, "identity": e.name}
-		if len(label) > 0 {
-			labels[label[0]] = label[1]
+// labels returns the labels of all series of e.
+func (e *Election) labels() prometheus.Labels {
+	return prometheus.Labels{"bucket": e.bucket.Bucket(), "election": e.key, "identity": e.identity()}
+}
+
+// identity returns what metrics call this candidate.
+func (c *config) identity() string {
+	if c.opts.identity != nil {
+		return *c.opts.identity
+	}
+	return c.name
+}
+
+func init() {
+	settings.LabelsOf = func(term any) (bucket, identity string) {
+		t := term.(Term)
+		if t.active == nil || t.active.owner == nil {
+			return "", t.Name
 		}
-		all = append(all, gauge{prometheus.NewDesc(name, help, nil, labels), value})
-		if name == "election_leader" || name == "election_interval_seconds" {
-			for _, ns := range e.opts.namespaces {
-				all = append(all, gauge{prometheus.NewDesc(ns+"_"+name, "Old name of "+name+".", nil, labels), value})
-			}
+		return t.active.owner.bucket.Bucket(), t.active.owner.identity()
+	}
+}
+
+// name returns the name of a metric in the namespace.
+func (m *metrics) name(name string) string { return prometheus.BuildFQName(m.namespace, "", name) }
+
+// choria returns the name that Choria gives a metric, and whether a metric of that name is to be added.
+func (m *metrics) choria(name string) (string, bool) {
+	given := m.election.opts.choria
+	prefix := cmp.Or(strings.Join(given, ""), "choria")
+	return prefix + "_" + name, given != nil && (prefix != m.namespace || name == "election_campaigns")
+}
+
+func (m *metrics) counter(name, help string, by ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.name(name), Help: help, ConstLabels: m.election.labels()}, by)
+}
+
+// addGauges adds the gauges.
+func (m *metrics) addGauges() {
+	add := func(name, help string, value func(moment) float64) {
+		m.gauges = append(m.gauges, gauge{prometheus.NewDesc(m.name(name), help, nil, m.election.labels()), value})
+	}
+	addChorias := func(name, help string, value func(moment) float64) {
+		add(name, help, value)
+		if old, ok := m.choria(name); ok {
+			m.gauges = append(m.gauges, gauge{prometheus.NewDesc(old, "Choria's name of "+name+".", nil, m.election.labels()), value})
 		}
 	}
-	add("election_leader", "Whether this candidate leads, 1 or 0.", func(now moment) float64 {
+	addChorias("election_leader", "Whether this candidate leads, 1 or 0.", func(now moment) float64 {
 		return oneIf(now.state == LeaderState)
 	})
-	for _, s := range []State{CandidateState, LeaderElectState, LeaderState} {
-		add("election_state", "The state of this candidate: 1 for the state it is in.", func(now moment) float64 {
-			return oneIf(now.state == s)
-		}, "state", s.String())
-	}
-	add("election_interval_seconds", "Time from the last campaign or renewal to the next.", func(now moment) float64 {
+	addChorias("election_interval_seconds", "Time from the last campaign or renewal to the next.", func(now moment) float64 {
 		return now.wait.Seconds()
 	})
-	for _, source := range []string{notify.Republish, notify.Watch, notify.None} {
-		add("election_notification_source", "How this candidate is notified of changes: 1 for the source in use.", func(now moment) float64 {
-			return oneIf(now.source == source)
-		}, "source", source)
-	}
+	add("election_state", "The state of this candidate: 1 candidate, 2 leader, 3 leader-elect.", func(now moment) float64 {
+		return float64(now.state)
+	})
+	add("election_paused", "Whether the election or this candidate is paused, 1 or 0.", func(now moment) float64 {
+		return oneIf(now.paused)
+	})
+	add("election_healthy", "Whether this candidate passes its health check and makes progress, 1 or 0.", func(now moment) float64 {
+		return oneIf(now.healthy)
+	})
 	add("election_lease_seconds", "How long a lease lasts from a renewal, 0 until the bucket was reached.", func(now moment) float64 {
 		return now.leaseTime.Seconds()
 	})
 	add("election_lease_remaining_seconds", "What is left of the lease on the key, 0 unless it is held.", func(now moment) float64 {
 		return now.left.Seconds()
 	})
+	add("election_lease_expiry_timestamp_seconds", "When the lease on the key ends unless it is renewed, as Unix time, 0 unless it is held.", func(now moment) float64 {
+		return unixTime(now.expires)
+	})
 	add("election_term", "Number of the term for which the key is held, 0 unless it is.", func(now moment) float64 {
 		return float64(now.term.Number)
 	})
 	add("election_term_start_timestamp_seconds", "When the key was won by the present leader or leader-elect, as Unix time, 0 unless it is this candidate.", func(now moment) float64 {
-		if now.term.Since.IsZero() {
-			return 0
-		}
-		return float64(now.term.Since.UnixMilli()) / 1000
+		return unixTime(now.term.Since)
 	})
-	return all
 }
 
 func oneIf(b bool) float64 {
@@ -113,20 +151,24 @@ func oneIf(b bool) float64 {
 	return 0
 }
 
-// countFromZero shows every series that is known to be possible from the start: a series that begins with its first event would not show as
-// a change.
+// unixTime returns t in seconds; 0 for the zero time.
+func unixTime(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}
+
+// countFromZero shows the series of what alerts and most candidates count: a series that begins with its first event does not show that
+// event as an increase. Reasons that are rare begin when they occur, so that a candidate has few series.
 func (m *metrics) countFromZero() {
 	for _, s := range []State{CandidateState, LeaderElectState, LeaderState} {
 		m.campaigns.WithLabelValues(s.String())
 	}
-	for to, reasons := range reasonsTo {
-		for _, r := range reasons {
-			m.transitions.WithLabelValues(to.String(), string(r))
-		}
-	}
-	for _, why := range kv.Failures {
-		m.renewalFailures.WithLabelValues(why)
-	}
+	m.transitions.WithLabelValues(LeaderState.String(), string(ReasonStoodDown))
+	m.transitions.WithLabelValues(CandidateState.String(), string(ReasonDeadline))
+	m.renewalFailures.WithLabelValues(kv.FailedTimeout)
+	m.renewalFailures.WithLabelValues(kv.FailedDisconnected)
 }
 
 // register registers the metrics, or says why it cannot.
@@ -134,89 +176,56 @@ func (m *metrics) register() error {
 	if m == nil {
 		return nil
 	}
+	end, err := collectors.Share(m.registerer, m.buildInfo())
+	if err != nil {
+		return validate.Errorf("WithRegisterer: %s cannot be registered; give the elections a registerer of their own, or a namespace: %w", m.name("election_build_info"), err)
+	}
 	if err := m.registerer.Register(m); err != nil {
+		end()
 		return validate.Errorf("WithRegisterer: the metrics of candidate %q in election %q cannot be registered; give every candidate of one process a name of its own, or a registerer: %w", m.election.name, m.election.key, err)
 	}
+	m.endBuildInfo = end
 	return nil
+}
+
+// buildInfo returns the metric that tells which version of this module runs. It is one series for all candidates of a registerer.
+func (m *metrics) buildInfo() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: m.name("election_build_info"), Help: "1, with the version of the election package and that of Go as labels.",
+		ConstLabels: prometheus.Labels{"version": version.String(), "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
 }
 
 // unregister leaves no series behind.
 func (m *metrics) unregister() {
 	if m != nil {
 		m.registerer.Unregister(m)
+		m.endBuildInfo()
 	}
-}
-
-func (m *metrics) counters() []prometheus.Collector {
-	return []prometheus.Collector{renamed{m.campaigns, m.old}, m.transitions, m.renewalFailures, m.renewalDurations}
-}
-
-// renamed shows a collector's metrics again by other names. Each metric is read once for all names, so that they never differ.
-type renamed struct {
-	prometheus.Collector
-	descs []*prometheus.Desc // by the other names
-}
-
-// Describe makes renamed a collector.
-func (r renamed) Describe(ch chan<- *prometheus.Desc) {
-	r.Collector.Describe(ch)
-	for _, d := range r.descs {
-		ch <- d
-	}
-}
-
-// Collect makes renamed a collector.
-func (r renamed) Collect(ch chan<- prometheus.Metric) {
-	own := make(chan prometheus.Metric)
-	go func() {
-		defer close(own)
-		r.Collector.Collect(own)
-	}()
-	for m := range own {
-		var value dto.Metric
-		if err := m.Write(&value); err != nil {
-			ch <- prometheus.NewInvalidMetric(m.Desc(), err)
-			continue
-		}
-		for _, d := range append([]*prometheus.Desc{m.Desc()}, r.descs...) {
-			ch <- reading{d, &value}
-		}
-	}
-}
-
-// reading is a metric that was read already.
-type reading struct {
-	desc  *prometheus.Desc
-	value *dto.Metric
-}
-
-// Desc makes reading a metric.
-func (r reading) Desc() *prometheus.Desc { return r.desc }
-
-// Write makes reading a metric.
-func (r reading) Write(out *dto.Metric) error {
-	out.Label, out.Counter, out.Gauge = r.value.Label, r.value.Counter, r.value.Gauge
-	return nil
 }
 
 // Describe makes metrics a collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.counters() {
+	for _, c := range m.counters {
 		c.Describe(ch)
 	}
 	for _, g := range m.gauges {
 		ch <- g.desc
 	}
+	ch <- m.source
 }
 
 // Collect makes metrics a collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.counters() {
+	for _, c := range m.counters {
 		c.Collect(ch)
 	}
-	now := m.election.now.Load().at(time.Now())
+	now := m.election.at(time.Now())
 	for _, g := range m.gauges {
 		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(now))
+	}
+	if now.source != "" {
+		ch <- prometheus.MustNewConstMetric(m.source, prometheus.GaugeValue, 1, now.source)
 	}
 }
 

@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,35 +23,32 @@ func TestScrapeShowsTheStateAtItsInstant(t *testing.T) {
 			f.Helper()
 			f.Expect(a.State()).To(Equal(state))
 			f.Expect(a.IsLeader()).To(Equal(state == election.LeaderState))
-			in := func(s election.State) string { return map[bool]string{true: "1", false: "0"}[s == state] }
 			f.Expect(testutil.GatherAndCompare(r, strings.NewReader(`
 # HELP election_leader Whether this candidate leads, 1 or 0.
 # TYPE election_leader gauge
-election_leader{election="scheduler",identity="a"} `+in(election.LeaderState)+`
+election_leader{bucket="ELECTIONS",election="scheduler",identity="a"} `+map[bool]string{true: "1", false: "0"}[a.IsLeader()]+`
 # HELP election_lease_remaining_seconds What is left of the lease on the key, 0 unless it is held.
 # TYPE election_lease_remaining_seconds gauge
-election_lease_remaining_seconds{election="scheduler",identity="a"} `+remaining+`
+election_lease_remaining_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} `+remaining+`
 # HELP election_lease_seconds How long a lease lasts from a renewal, 0 until the bucket was reached.
 # TYPE election_lease_seconds gauge
-election_lease_seconds{election="scheduler",identity="a"} 9.8
-# HELP election_state The state of this candidate: 1 for the state it is in.
+election_lease_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} 9.8
+# HELP election_state The state of this candidate: 1 candidate, 2 leader, 3 leader-elect.
 # TYPE election_state gauge
-election_state{election="scheduler",identity="a",state="candidate"} `+in(election.CandidateState)+`
-election_state{election="scheduler",identity="a",state="leader"} `+in(election.LeaderState)+`
-election_state{election="scheduler",identity="a",state="leader-elect"} `+in(election.LeaderElectState)+`
+election_state{bucket="ELECTIONS",election="scheduler",identity="a"} `+strconv.Itoa(int(state))+`
 # HELP election_term Number of the term for which the key is held, 0 unless it is.
 # TYPE election_term gauge
-election_term{election="scheduler",identity="a"} `+term+`
+election_term{bucket="ELECTIONS",election="scheduler",identity="a"} `+term+`
 # HELP election_term_start_timestamp_seconds When the key was won by the present leader or leader-elect, as Unix time, 0 unless it is this candidate.
 # TYPE election_term_start_timestamp_seconds gauge
-election_term_start_timestamp_seconds{election="scheduler",identity="a"} `+start+`
+election_term_start_timestamp_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} `+start+`
 `), "election_leader", "election_state", "election_lease_seconds", "election_lease_remaining_seconds", "election_term", "election_term_start_timestamp_seconds")).To(Succeed())
 		}
 		gauges(election.LeaderElectState, "9.8", "9.466848e+08", "1")
 		f.Expect(testutil.GatherAndCompare(r, strings.NewReader(`
 # HELP election_interval_seconds Time from the last campaign or renewal to the next.
 # TYPE election_interval_seconds gauge
-election_interval_seconds{election="scheduler",identity="a"} 7.5
+election_interval_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} 7.5
 `), "election_interval_seconds")).To(Succeed())
 		after(interval)
 		gauges(election.LeaderState, "9.8", "9.466848e+08", "1")
@@ -82,7 +80,7 @@ func TestNoScrapeShowsALeaderThatDoesNotLead(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
 				r := prometheus.NewPedanticRegistry()
 				hang, unblock := f.Hanging()
-				a, bucket := f.faultyCandidate("a", election.WithRegisterer(r, "choria"))
+				a, bucket := f.faultyCandidate("a", election.WithRegisterer(r), election.WithChoriaMetrics())
 				a.start()
 				seen := map[bool]int{}
 				look := func() {
@@ -135,38 +133,24 @@ func TestMetricsCountCampaignsTransitionsAndFailures(t *testing.T) {
 		f.Expect(testutil.GatherAndCompare(r, strings.NewReader(`
 # HELP election_campaigns_total Campaigns made, by the state in which they were made.
 # TYPE election_campaigns_total counter
-election_campaigns_total{election="scheduler",identity="a",state="candidate"} 1
-election_campaigns_total{election="scheduler",identity="a",state="leader"} 4
-election_campaigns_total{election="scheduler",identity="a",state="leader-elect"} 1
+election_campaigns_total{bucket="ELECTIONS",election="scheduler",identity="a",state="candidate"} 1
+election_campaigns_total{bucket="ELECTIONS",election="scheduler",identity="a",state="leader"} 4
+election_campaigns_total{bucket="ELECTIONS",election="scheduler",identity="a",state="leader-elect"} 1
 # HELP election_interval_seconds Time from the last campaign or renewal to the next.
 # TYPE election_interval_seconds gauge
-election_interval_seconds{election="scheduler",identity="a"} 7.5
+election_interval_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} 7.5
 # HELP election_renewal_failures_total Tries to renew the lease that failed, by the reason.
 # TYPE election_renewal_failures_total counter
-election_renewal_failures_total{election="scheduler",identity="a",reason="conflict"} 1
-election_renewal_failures_total{election="scheduler",identity="a",reason="disconnected"} 0
-election_renewal_failures_total{election="scheduler",identity="a",reason="error"} 0
-election_renewal_failures_total{election="scheduler",identity="a",reason="no-stream"} 0
-election_renewal_failures_total{election="scheduler",identity="a",reason="timeout"} 1
+election_renewal_failures_total{bucket="ELECTIONS",election="scheduler",identity="a",reason="conflict"} 1
+election_renewal_failures_total{bucket="ELECTIONS",election="scheduler",identity="a",reason="disconnected"} 0
+election_renewal_failures_total{bucket="ELECTIONS",election="scheduler",identity="a",reason="timeout"} 1
 # HELP election_transitions_total Changes of state, by the new state and the reason.
 # TYPE election_transitions_total counter
-election_transitions_total{election="scheduler",identity="a",reason="bucket-replaced",to="candidate"} 0
-election_transitions_total{election="scheduler",identity="a",reason="closed",to="candidate"} 0
-election_transitions_total{election="scheduler",identity="a",reason="deadline",to="candidate"} 0
-election_transitions_total{election="scheduler",identity="a",reason="deleted",to="candidate"} 0
-election_transitions_total{election="scheduler",identity="a",reason="overwritten",to="candidate"} 1
-election_transitions_total{election="scheduler",identity="a",reason="reclaimed",to="leader-elect"} 0
-election_transitions_total{election="scheduler",identity="a",reason="released",to="leader-elect"} 0
-election_transitions_total{election="scheduler",identity="a",reason="relinquished",to="candidate"} 0
-election_transitions_total{election="scheduler",identity="a",reason="resigned",to="candidate"} 0
-election_transitions_total{election="scheduler",identity="a",reason="rewound",to="candidate"} 0
-election_transitions_total{election="scheduler",identity="a",reason="started",to="candidate"} 1
-election_transitions_total{election="scheduler",identity="a",reason="stood-down",to="leader"} 1
-election_transitions_total{election="scheduler",identity="a",reason="stopped",to="candidate"} 0
-election_transitions_total{election="scheduler",identity="a",reason="transferred",to="candidate"} 0
-election_transitions_total{election="scheduler",identity="a",reason="unhealthy",to="candidate"} 0
-election_transitions_total{election="scheduler",identity="a",reason="vacant",to="leader-elect"} 1
-election_transitions_total{election="scheduler",identity="a",reason="work-ended",to="candidate"} 0
+election_transitions_total{bucket="ELECTIONS",election="scheduler",identity="a",reason="deadline",to="candidate"} 0
+election_transitions_total{bucket="ELECTIONS",election="scheduler",identity="a",reason="overwritten",to="candidate"} 1
+election_transitions_total{bucket="ELECTIONS",election="scheduler",identity="a",reason="started",to="candidate"} 1
+election_transitions_total{bucket="ELECTIONS",election="scheduler",identity="a",reason="stood-down",to="leader"} 1
+election_transitions_total{bucket="ELECTIONS",election="scheduler",identity="a",reason="vacant",to="leader-elect"} 1
 `), "election_campaigns_total", "election_interval_seconds", "election_renewal_failures_total", "election_transitions_total")).To(Succeed())
 		f.Expect(testutil.CollectAndCount(r, "election_renewal_duration_seconds")).To(Equal(1))
 	})
@@ -208,10 +192,10 @@ func TestNoRegistererIsNoMetrics(t *testing.T) {
 	})
 }
 
-func TestOldNamesOfMetricsHaveTheSameValues(t *testing.T) {
+func TestChoriasNamesOfMetricsHaveTheSameValues(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		r := prometheus.NewPedanticRegistry()
-		a := f.candidate("a", election.WithRegisterer(r, "choria")).start()
+		a := f.candidate("a", election.WithRegisterer(r), election.WithChoriaMetrics()).start()
 		agree := func(leader float64) {
 			f.Helper()
 			families := scrape(f, r)
@@ -229,17 +213,17 @@ func TestOldNamesOfMetricsHaveTheSameValues(t *testing.T) {
 		after(interval)
 		agree(1)
 		f.Expect(testutil.GatherAndCompare(r, strings.NewReader(`
-# HELP choria_election_campaigns Old name of election_campaigns_total.
+# HELP choria_election_campaigns Choria's name of election_campaigns_total.
 # TYPE choria_election_campaigns counter
-choria_election_campaigns{election="scheduler",identity="a",state="candidate"} 1
-choria_election_campaigns{election="scheduler",identity="a",state="leader"} 0
-choria_election_campaigns{election="scheduler",identity="a",state="leader-elect"} 1
-# HELP choria_election_interval_seconds Old name of election_interval_seconds.
+choria_election_campaigns{bucket="ELECTIONS",election="scheduler",identity="a",state="candidate"} 1
+choria_election_campaigns{bucket="ELECTIONS",election="scheduler",identity="a",state="leader"} 0
+choria_election_campaigns{bucket="ELECTIONS",election="scheduler",identity="a",state="leader-elect"} 1
+# HELP choria_election_interval_seconds Choria's name of election_interval_seconds.
 # TYPE choria_election_interval_seconds gauge
-choria_election_interval_seconds{election="scheduler",identity="a"} 7.5
-# HELP choria_election_leader Old name of election_leader.
+choria_election_interval_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} 7.5
+# HELP choria_election_leader Choria's name of election_leader.
 # TYPE choria_election_leader gauge
-choria_election_leader{election="scheduler",identity="a"} 1
+choria_election_leader{bucket="ELECTIONS",election="scheduler",identity="a"} 1
 `), "choria_election_campaigns", "choria_election_interval_seconds", "choria_election_leader")).To(Succeed())
 		a.link.Cut()
 		after(lease - instant)
@@ -263,12 +247,12 @@ func scrape(f *fleet, r prometheus.Gatherer) map[string]*dto.MetricFamily {
 	return families
 }
 
-func TestOldNamesOfMetricsExistOnlyOnDemand(t *testing.T) {
+func TestChoriasNamesOfMetricsExistOnlyOnDemand(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		r := prometheus.NewPedanticRegistry()
 		f.candidate("a", election.WithRegisterer(r)).start()
-		f.candidate("b", election.WithRegisterer(r, "choria_asyncjobs")).start()
-		f.candidate("c", election.WithRegisterer(nil, "choria")).start()
+		f.candidate("b", election.WithRegisterer(r), election.WithChoriaMetrics("choria_asyncjobs")).start()
+		f.candidate("c", election.WithRegisterer(nil), election.WithChoriaMetrics()).start()
 		after(interval)
 		families := scrape(f, r)
 		f.Expect(families["election_leader"].GetMetric()).To(HaveLen(2))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"regexp"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -29,7 +28,9 @@ type options struct {
 	callbacks
 	backoff    Backoff
 	registerer prometheus.Registerer
-	namespaces []string
+	namespaces []string // one at most; nil unless WithRegisterer was given
+	identity   *string  // what metrics call the candidate; nil for its name
+	choria     []string // at most one prefix of Choria's names of metrics; nil for no such names
 	priority   int
 	preempt    bool
 	order      notify.Order
@@ -104,16 +105,28 @@ func WithLogger(l *slog.Logger) Option {
 	return func(o *options) { o.Logger = l; o.require("WithLogger", l != nil) }
 }
 
-// WithRegisterer registers the election's metrics with r while the election runs. Default: none; nil is none. See docs/REFERENCE.md for
-// the metrics. A namespace registers three of them a second time, under the names that dashboards of other elections use: "choria" those
-// of Choria, choria_election_campaigns, choria_election_leader and choria_election_interval_seconds, and "choria_asyncjobs" those of its
-// asyncjobs. Both names show the same value in each scrape.
+// WithRegisterer registers the election's metrics with r while the election runs. Default: none; nil is none. A namespace is the prefix of
+// all their names: with "shop", election_leader is shop_election_leader. Packages dashboards and fence take the same. See docs/REFERENCE.md.
 func WithRegisterer(r prometheus.Registerer, namespace ...string) Option {
 	return func(o *options) {
-		if o.registerer, o.namespaces = r, namespace; validate.IsNil(r) {
+		if o.registerer, o.namespaces = r, append([]string{}, namespace...); validate.IsNil(r) {
 			o.registerer = nil
 		}
 	}
+}
+
+// WithMetricsIdentity sets the label identity of all metrics. Use it if the candidate's name changes with each start, as one with a process id
+// does: each name makes new series. Candidates of one election and registerer need different identities. Default: the candidate's name.
+func WithMetricsIdentity(identity string) Option {
+	return func(o *options) { o.identity = &identity }
+}
+
+// WithChoriaMetrics adds to the metrics of [WithRegisterer] three by the names that Choria's dashboards use: choria_election_campaigns,
+// choria_election_leader and choria_election_interval_seconds. They have the values of election_campaigns_total, election_leader and
+// election_interval_seconds in each scrape, and no namespace. A prefix replaces "choria"; that of asyncjobs is "choria_asyncjobs". Default: no
+// such metrics.
+func WithChoriaMetrics(prefix ...string) Option {
+	return func(o *options) { o.choria = append([]string{}, prefix...) }
 }
 
 // WithMetadata adds m to the record that this candidate writes while it holds the key, at most 8 KiB in all.
@@ -223,7 +236,7 @@ func (o *options) require(option string, given bool) {
 // validate checks everything that can be checked without the server and names every problem at once.
 func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
 	problems := []error{
-		validate.Name(name), validate.Key(key), o.Durations.Validate(), validate.Metadata(o.Metadata), o.validateHandover(), o.validateNamespaces(),
+		validate.Name(name), validate.Key(key), o.Durations.Validate(), validate.Metadata(o.Metadata), o.validateHandover(), o.validateMetrics(),
 	}
 	for _, option := range o.missing {
 		problems = append(problems, validate.Errorf("%s was given nil: leave the option out instead", option))
@@ -274,15 +287,14 @@ func parseSchedule(spec string) (cron.Schedule, error) {
 	return s, nil
 }
 
-// legalNamespace is what the names of metrics may begin with; colons are for recording rules.
-var legalNamespace = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
-
-func (o *options) validateNamespaces() error {
-	var problems []error
-	for _, ns := range o.namespaces {
-		if !legalNamespace.MatchString(ns) {
-			problems = append(problems, validate.Errorf("WithRegisterer: the namespace %q begins no name of a metric: use letters, digits and _, and no digit first, such as %q", ns, "choria"))
-		}
+// validateMetrics checks the options for metrics.
+func (o *options) validateMetrics() error {
+	problems := []error{validate.Prefixes("WithRegisterer: the namespace", o.namespaces), validate.Prefixes("WithChoriaMetrics: the prefix", o.choria)}
+	if o.choria != nil && o.namespaces == nil {
+		problems = append(problems, validate.Errorf("WithChoriaMetrics adds to the metrics of WithRegisterer: give both"))
+	}
+	if o.identity != nil && validate.Name(*o.identity) != nil {
+		problems = append(problems, validate.Errorf("WithMetricsIdentity(%.50q): use printable text without spaces around it, 1 to %d bytes", *o.identity, validate.MaxNameBytes))
 	}
 	return errors.Join(problems...)
 }

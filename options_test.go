@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -42,14 +43,35 @@ func TestNewElectionNamesEveryProblem(t *testing.T) {
 
 func TestNamespaceOfMetricsIsValidated(t *testing.T) {
 	g := NewWithT(t)
-	for _, bad := range []string{"", " ", "9a", "cho ria", "cho-ria", "a:b", "ä", "a.b", "a\n"} {
-		_, err := election.NewElection("name", key, &faulty{}, election.WithRegisterer(prometheus.NewRegistry(), bad))
+	for _, bad := range []string{" ", "9a", "cho ria", "cho-ria", "a:b", "ä", "a.b", "a\n"} {
+		_, err := election.NewElection("name", key, unopened{}, election.WithRegisterer(prometheus.NewRegistry(), bad), election.WithChoriaMetrics(bad))
 		g.Expect(err).To(MatchError(election.ErrInvalidOption), "%q", bad)
 		g.Expect(err.Error()).To(ContainSubstring("the namespace %q", bad))
+		g.Expect(err.Error()).To(ContainSubstring("the prefix %q", bad))
 	}
-	for _, good := range []string{"choria", "choria_asyncjobs", "_a9", "A"} {
-		_, err := election.NewElection("name", key, &faulty{}, election.WithRegisterer(prometheus.NewRegistry(), good))
+	for _, good := range []string{"", "shop", "choria_asyncjobs", "_a9", "A"} {
+		_, err := election.NewElection("name", key, unopened{}, election.WithRegisterer(prometheus.NewRegistry(), good))
 		g.Expect(err).NotTo(HaveOccurred(), "%q", good)
+	}
+}
+
+// unopened is a bucket that knows nothing but its name.
+type unopened struct{ jetstream.KeyValue }
+
+func (unopened) Bucket() string { return "ELECTIONS" }
+
+func TestOptionsForMetricsAreValidated(t *testing.T) {
+	g, r := NewWithT(t), prometheus.NewRegistry()
+	for says, opts := range map[string][]election.Option{
+		`the namespace: ["a" "b"]`:      {election.WithRegisterer(r, "a", "b")},
+		`the prefix: ["a" "b"]`:         {election.WithRegisterer(r), election.WithChoriaMetrics("a", "b")},
+		"give both":                     {election.WithChoriaMetrics()},
+		`WithMetricsIdentity("")`:       {election.WithMetricsIdentity("")},
+		`WithMetricsIdentity("a\x00b")`: {election.WithMetricsIdentity("a\x00b")},
+	} {
+		_, err := election.NewElection("name", key, unopened{}, opts...)
+		g.Expect(err).To(MatchError(election.ErrInvalidOption), says)
+		g.Expect(err).To(MatchError(ContainSubstring(says)))
 	}
 }
 

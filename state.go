@@ -56,16 +56,6 @@ const (
 	ReasonDeadline       Reason = "deadline"        // the lease ran out before a renewal succeeded
 )
 
-// reasonsTo lists the reasons for which each state is entered.
-var reasonsTo = map[State][]Reason{
-	LeaderElectState: {ReasonVacant, ReasonReleased, ReasonReclaimed},
-	LeaderState:      {ReasonStoodDown},
-	CandidateState: {
-		ReasonStarted, ReasonStopped, ReasonResigned, ReasonTransferred, ReasonRelinquished, ReasonUnhealthy, ReasonWorkEnded,
-		ReasonOverwritten, ReasonDeleted, ReasonBucketReplaced, ReasonRewound, ReasonClosed, ReasonDeadline,
-	},
-}
-
 // voluntary reports whether a term that ended for this reason still holds the key, and releases it.
 func (r Reason) voluntary() bool {
 	return r.yields() || r == ReasonStopped || r == ReasonWorkEnded

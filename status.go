@@ -74,12 +74,11 @@ func (s *Status) UnmarshalJSON(b []byte) error {
 // Status returns a snapshot. It sends no request and never waits; what it says of another leader is what was last read.
 func (e *Election) Status() Status {
 	snap := e.now.Load()
-	now := snap.at(time.Now())
+	now := e.moment(snap, time.Now())
 	s := Status{
 		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instance, Started: snap.started,
 		State: now.state, IsLeader: now.state == LeaderState, LeaseRemaining: now.left, Notifications: now.source,
-		Paused:    e.holds.has(holdPaused) || e.holds.has(holdPausedByOperator),
-		Unhealthy: snap.unhealthy, Wins: e.wins.Load(), Losses: e.losses.Load(), LastError: snap.lastError,
+		Paused: now.paused, Unhealthy: snap.unhealthy, Wins: e.wins.Load(), Losses: e.losses.Load(), LastError: snap.lastError,
 	}
 	if snap.leader != nil {
 		l := *snap.leader
@@ -100,10 +99,24 @@ type moment struct {
 	left      time.Duration // of the lease; 0 unless the key is held
 	leaseTime time.Duration // how long a lease is; 0 until the bucket was reached
 	wait      time.Duration // from the last campaign or renewal to the next
+	expires   time.Time     // when the lease ends; zero unless the key is held
 	source    string        // of notifications; empty before and after a run
+	paused    bool          // Pause, or an operator, keeps it from campaigning
+	healthy   bool          // its health check passes, and its loop makes progress
 }
 
 // at returns how the election stands at now.
+func (e *Election) at(now time.Time) moment { return e.moment(e.now.Load(), now) }
+
+// moment returns how the election stood at now, when s was its snapshot.
+func (e *Election) moment(s *snapshot, now time.Time) moment {
+	m := s.at(now)
+	m.paused = e.holds.has(holdPaused) || e.holds.has(holdPausedByOperator)
+	m.healthy = !e.holds.has(holdUnhealthy) && e.stuck() == ""
+	return m
+}
+
+// at returns how the election stands at now, by the snapshot alone.
 func (s *snapshot) at(now time.Time) moment {
 	m := moment{state: UnknownState, wait: s.wait}
 	if s.running {
@@ -119,7 +132,7 @@ func (s *snapshot) at(now time.Time) moment {
 		m.leaseTime = t.LeaseTime()
 		l := t.lease.Load()
 		if left := l.left(now); left > 0 {
-			m.state, m.term, m.left = l.state, t.term, left
+			m.state, m.term, m.left, m.expires = l.state, t.term, left, l.ends(now)
 		}
 	}
 	return m

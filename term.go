@@ -127,6 +127,7 @@ func (e *TermEndedError) Is(target error) bool { return target == ErrNotLeader }
 // or resigns. None of them waits for another, and no renewal restores leadership.
 type activeTerm struct {
 	settings.Timing
+	owner  *config // of the candidate; nil in some tests
 	calls  *dispatcher
 	term   Term
 	ctx    context.Context // the leader's context: ends, with a cause, when leadership does

@@ -196,7 +196,7 @@ func TestScrapeAfterASuspensionShowsNoLeader(t *testing.T) {
 	defer held.end(ReasonStopped)
 	defer held.expiry.Stop()
 	registry := prometheus.NewPedanticRegistry()
-	e := &Election{config: config{name: "a", key: "scheduler", opts: &options{}}}
+	e := &Election{config: config{name: "a", key: "scheduler", opts: &options{}, bucket: kv.With(unopened{}, nil)}}
 	e.now.Store(&snapshot{})
 	WithRegisterer(registry)(e.opts)
 	e.metrics = newMetrics(e)
@@ -207,7 +207,7 @@ func TestScrapeAfterASuspensionShowsNoLeader(t *testing.T) {
 		g.Expect(testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP election_leader Whether this candidate leads, 1 or 0.
 # TYPE election_leader gauge
-election_leader{election="scheduler",identity="a"} `+leader+"\n"), "election_leader")).To(Succeed())
+election_leader{bucket="ELECTIONS",election="scheduler",identity="a"} `+leader+"\n"), "election_leader")).To(Succeed())
 	}
 	held.lease.Store(written(LeaderState, time.Hour, 0, 0, 0))
 	says("1")

@@ -1,10 +1,13 @@
 package admin_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/fleettest"
@@ -40,6 +43,28 @@ func TestPausedElectionKeepsItsLeaderAndGetsNoOther(t *testing.T) {
 			}
 		}
 		f.Expect(leaders).To(Equal(1))
+	}, republished)
+}
+
+func TestPausedMetricFollowsAnOperator(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		r := prometheus.NewPedanticRegistry()
+		a := f.Connected("a", election.WithRegisterer(r)).Begin()
+		after(interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		shows := func(paused string) error {
+			return testutil.GatherAndCompare(r, strings.NewReader(`
+# HELP election_paused Whether the election or this candidate is paused, 1 or 0.
+# TYPE election_paused gauge
+election_paused{bucket="ELECTIONS",election="`+key+`",identity="a"} `+paused+"\n"), "election_paused")
+		}
+		f.Expect(shows("0")).To(Succeed())
+		f.Expect(operator(f).Pause(ctx, key)).To(Succeed())
+		after(time.Second)
+		f.Expect(shows("1")).To(Succeed())
+		f.Expect(operator(f).Resume(ctx, key)).To(Succeed())
+		after(time.Second)
+		f.Expect(shows("0")).To(Succeed())
 	}, republished)
 }
 

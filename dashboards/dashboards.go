@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/natscampaign/election/internal/validate"
 )
 
 //go:embed grafana.json
@@ -27,18 +29,16 @@ type Option func(*options)
 
 type options struct{ namespace, election string }
 
-// WithNamespace is for metrics that were registered by prometheus.WrapRegistererWithPrefix: it is the prefix, without the
-// underscore that it ends with. What the rules record is named likewise.
+// WithNamespace sets the prefix of the names of all metrics: the namespace that election.WithRegisterer and fence.WithRegisterer were given. What
+// the rules record has the same prefix.
 func WithNamespace(namespace string) Option { return func(o *options) { o.namespace = namespace } }
 
-// WithElection fixes the election, by its key. Without, the dashboard lets one choose, and rules are for all.
+// WithElection fixes the election, by its key. Without it the dashboard lets you choose, and rules are for all elections. Elections of one key
+// in several buckets stay apart.
 func WithElection(key string) Option { return func(o *options) { o.election = key } }
 
-var (
-	legalNamespace = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
-	legalKey       = regexp.MustCompile(`^[-/_=.a-zA-Z0-9]+$`) // as an election has it: nothing that would need a quote
-	names          = regexp.MustCompile(`\belection(_[a-z]|:[a-z])`)
-)
+// names matches what the names of metrics and of recorded series begin with.
+var names = regexp.MustCompile(`\belection(_[a-z]|:[a-z])`)
 
 // newOptions returns what opts set, or an error if that would break an expression.
 func newOptions(opts []Option) (o options, err error) {
@@ -46,9 +46,9 @@ func newOptions(opts []Option) (o options, err error) {
 		option(&o)
 	}
 	switch {
-	case o.namespace != "" && !legalNamespace.MatchString(o.namespace):
+	case o.namespace != "" && !validate.IsNamespace(o.namespace):
 		return o, fmt.Errorf("%q is no prefix of a metric: use letters, digits and underscores, and no digit first", o.namespace)
-	case o.election != "" && !legalKey.MatchString(o.election):
+	case o.election != "" && !validate.IsKey(o.election):
 		return o, fmt.Errorf("%q is not a key: use letters, digits, dots, and - _ = /", o.election)
 	}
 	return o, nil

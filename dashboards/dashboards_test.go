@@ -54,7 +54,7 @@ func TestAFixedElectionLeavesNothingToChoose(t *testing.T) {
 		UID        string
 	}
 	g.Expect(json.Unmarshal(board, &parsed)).To(Succeed())
-	g.Expect(parsed.Templating.List).To(HaveLen(3), "datasource, job and instance")
+	g.Expect(parsed.Templating.List).To(HaveLen(4), "datasource, job, instance and bucket")
 	g.Expect(parsed.UID).To(BeEmpty(), "it does not replace the other")
 	rules := must(g, dashboards.Rules, dashboards.WithElection("jobs.eu/1"), dashboards.WithNamespace("x"))
 	g.Expect(string(rules)).NotTo(ContainSubstring(`election=~`))
@@ -64,8 +64,8 @@ func TestAFixedElectionLeavesNothingToChoose(t *testing.T) {
 func TestOptionsThatWouldBreakAnExpressionAreRefused(t *testing.T) {
 	g := NewWithT(t)
 	for _, wrong := range []dashboards.Option{
-		dashboards.WithNamespace("1x"), dashboards.WithNamespace("a b"), dashboards.WithNamespace(`a"`),
-		dashboards.WithElection(`a"} or vector(1`), dashboards.WithElection("a\nb"), dashboards.WithElection("a*"),
+		dashboards.WithNamespace("1x"), dashboards.WithNamespace("a b"), dashboards.WithNamespace("a:b"), dashboards.WithNamespace(`a"`),
+		dashboards.WithElection(`a..b`), dashboards.WithElection(`a"} or vector(1`), dashboards.WithElection("a\nb"), dashboards.WithElection("a*"),
 	} {
 		for name, give := range files {
 			_, err := give(wrong)

@@ -35,5 +35,5 @@ func ExampleRules() {
 			break
 		}
 	}
-	// Output: expr: sum by (job, election) (shop_election_leader{election="scheduler"})
+	// Output: expr: sum by (job, bucket, election) (shop_election_leader{election="scheduler"})
 }

@@ -101,13 +101,14 @@ type leader struct {
 }
 
 // leader returns a candidate that leads from now on, in an election that nobody leads.
-func (b *bench) leader(name string) *leader {
+func (b *bench) leader(name string, opts ...election.Option) *leader {
 	b.Helper()
 	l := &leader{link: b.server.Link(b.T)}
 	nc := natstest.Connect(b.T, l.link)
 	l.js = b.jetStream(nc)
 	var err error
-	l.Election, err = election.NewElection(name, key, fleettest.Unwatchable{KeyValue: b.server.Bucket(b.T, nc, ttl, natstest.WithMarkers)}, election.WithSplay(0), election.WithStandDown(0))
+	opts = append(opts, election.WithSplay(0), election.WithStandDown(0))
+	l.Election, err = election.NewElection(name, key, fleettest.Unwatchable{KeyValue: b.server.Bucket(b.T, nc, ttl, natstest.WithMarkers)}, opts...)
 	b.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = l.Start(ctx) }()
 	b.Cleanup(l.end)

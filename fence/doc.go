@@ -90,6 +90,7 @@
 //
 // # Metrics
 //
-// [WithRegisterer] registers the counter election_fenced_writes_total, with the labels election (the key), identity (the leader's name),
-// stream, and result: stored, fenced or failed. A batch that is stored as one is one write.
+// [WithRegisterer] registers the counter election_fence_writes_total, with the labels bucket and election (the key) of the election, identity
+// (the leader's name, see election.WithMetricsIdentity), stream, and result: stored, fenced or failed. A batch that is stored as one is one
+// write.
 package fence

@@ -126,7 +126,7 @@ func parseRecord(data []byte) (*record, error) {
 // openEpoch begins the epoch of a term that leads, unless another handle has begun it, and checks that the stream keeps the record. A
 // careful handle depends on what it read before it writes.
 func openEpoch(ctx context.Context, on target, subject, address string, t election.Term, careful bool, o options) (*handle, error) {
-	counters, err := newWrites(o.registerer, t.Key, t.Name, on.stream)
+	counters, err := newWrites(o, t, on.stream)
 	if err != nil {
 		return nil, err
 	}

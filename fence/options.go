@@ -3,9 +3,12 @@ package fence
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -14,6 +17,7 @@ type Option func(*options)
 
 type options struct {
 	registerer prometheus.Registerer
+	namespaces []string // one at most
 	epochKey   *string
 }
 
@@ -26,10 +30,11 @@ func optionsOf(opts []Option) (o options) {
 	return o
 }
 
-// WithRegisterer counts writes in a counter of r, which all handles with the same r share, and which stays there. Default: none; nil is none.
-func WithRegisterer(r prometheus.Registerer) Option {
+// WithRegisterer counts writes in a counter of r, which all handles with the same r share, and which stays there. A namespace is the prefix
+// of its name, as in election.WithRegisterer. Default: none; nil is none.
+func WithRegisterer(r prometheus.Registerer, namespace ...string) Option {
 	return func(o *options) {
-		if o.registerer = r; validate.IsNil(r) {
+		if o.registerer, o.namespaces = r, namespace; validate.IsNil(r) {
 			o.registerer = nil
 		}
 	}
@@ -46,16 +51,19 @@ type writes struct {
 	stored, fenced, failed prometheus.Counter
 }
 
-// newWrites returns the counters of a handle, all of them registered from the start.
-func newWrites(r prometheus.Registerer, election, identity, stream string) (writes, error) {
-	if r == nil {
+// newWrites returns the counters of a term's writes to a stream, all of them registered from the start.
+func newWrites(o options, t election.Term, stream string) (writes, error) {
+	if err := validate.Prefixes("WithRegisterer: the namespace", o.namespaces); err != nil {
+		return writes{}, err
+	}
+	if o.registerer == nil {
 		return writes{}, nil
 	}
-	const name = "election_fenced_writes_total"
+	name := prometheus.BuildFQName(strings.Join(o.namespaces, ""), "", "election_fence_writes_total")
 	all := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: name, Help: "Writes of leaders that the server stores only until a newer term begins, by their result.",
-	}, []string{"election", "identity", "stream", "result"})
-	if err := r.Register(all); err != nil {
+	}, []string{"bucket", "election", "identity", "stream", "result"})
+	if err := o.registerer.Register(all); err != nil {
 		already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err)
 		if !ok {
 			return writes{}, fmt.Errorf("WithRegisterer: %w", err)
@@ -64,7 +72,10 @@ func newWrites(r prometheus.Registerer, election, identity, stream string) (writ
 			return writes{}, fmt.Errorf("WithRegisterer: %s is a %T there: use a registerer of its own", name, already.ExistingCollector)
 		}
 	}
-	of := func(result string) prometheus.Counter { return all.WithLabelValues(election, identity, stream, result) }
+	bucket, identity := settings.LabelsOf(t)
+	of := func(result string) prometheus.Counter {
+		return all.WithLabelValues(bucket, t.Key, identity, stream, result)
+	}
 	return writes{of("stored"), of("fenced"), of("failed")}, nil
 }
 

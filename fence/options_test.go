@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
 )
 
@@ -31,15 +32,36 @@ func TestWritesAreCountedByTheirResult(t *testing.T) {
 			b.Expect(err).To(MatchError(fence.ErrFenced))
 		}
 		b.Expect(testutil.GatherAndCompare(metrics, strings.NewReader(`
-# HELP election_fenced_writes_total Writes of leaders that the server stores only until a newer term begins, by their result.
-# TYPE election_fenced_writes_total counter
-election_fenced_writes_total{election="billing",identity="a",result="failed",stream="ORDERS"} 1
-election_fenced_writes_total{election="billing",identity="a",result="fenced",stream="ORDERS"} 2
-election_fenced_writes_total{election="billing",identity="a",result="stored",stream="ORDERS"} 1
-election_fenced_writes_total{election="billing",identity="b",result="failed",stream="KV_STATE"} 0
-election_fenced_writes_total{election="billing",identity="b",result="fenced",stream="KV_STATE"} 0
-election_fenced_writes_total{election="billing",identity="b",result="stored",stream="KV_STATE"} 0
+# HELP election_fence_writes_total Writes of leaders that the server stores only until a newer term begins, by their result.
+# TYPE election_fence_writes_total counter
+election_fence_writes_total{bucket="ELECTIONS",election="billing",identity="a",result="failed",stream="ORDERS"} 1
+election_fence_writes_total{bucket="ELECTIONS",election="billing",identity="a",result="fenced",stream="ORDERS"} 2
+election_fence_writes_total{bucket="ELECTIONS",election="billing",identity="a",result="stored",stream="ORDERS"} 1
+election_fence_writes_total{bucket="ELECTIONS",election="billing",identity="b",result="failed",stream="KV_STATE"} 0
+election_fence_writes_total{bucket="ELECTIONS",election="billing",identity="b",result="fenced",stream="KV_STATE"} 0
+election_fence_writes_total{bucket="ELECTIONS",election="billing",identity="b",result="stored",stream="KV_STATE"} 0
 `))).To(Succeed())
+	})
+}
+
+func TestWritesAreCountedInTheNamespaceAndByTheIdentity(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		metrics := prometheus.NewPedanticRegistry()
+		l := b.leader("web-1-4711", election.WithMetricsIdentity("web-1"))
+		s, err := fence.OpenStream(ctx, l.js, streamName, epochSubject, l.term, fence.WithRegisterer(metrics, "shop"))
+		b.Expect(err).NotTo(HaveOccurred())
+		b.publish(s, "1")
+		b.Expect(testutil.GatherAndCompare(metrics, strings.NewReader(`
+# HELP shop_election_fence_writes_total Writes of leaders that the server stores only until a newer term begins, by their result.
+# TYPE shop_election_fence_writes_total counter
+shop_election_fence_writes_total{bucket="ELECTIONS",election="billing",identity="web-1",result="failed",stream="ORDERS"} 0
+shop_election_fence_writes_total{bucket="ELECTIONS",election="billing",identity="web-1",result="fenced",stream="ORDERS"} 0
+shop_election_fence_writes_total{bucket="ELECTIONS",election="billing",identity="web-1",result="stored",stream="ORDERS"} 1
+`))).To(Succeed())
+		for _, wrong := range [][]string{{"a b"}, {"a", "b"}} {
+			_, err = fence.OpenStream(ctx, l.js, streamName, epochSubject, l.term, fence.WithRegisterer(metrics, wrong...))
+			b.Expect(err).To(MatchError(election.ErrInvalidOption))
+		}
 	})
 }
 
@@ -47,7 +69,7 @@ func TestRegistererWithAnotherMetricOfTheNameIsRefused(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		l := b.leader("a")
 		metrics := prometheus.NewRegistry()
-		metrics.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "election_fenced_writes_total", Help: "Something else."}))
+		metrics.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "election_fence_writes_total", Help: "Something else."}))
 		_, err := fence.OpenStream(ctx, l.js, streamName, epochSubject, l.term, fence.WithRegisterer(metrics))
 		b.Expect(err).To(MatchError(ContainSubstring("WithRegisterer")))
 		for _, none := range []prometheus.Registerer{nil, (*prometheus.Registry)(nil)} {

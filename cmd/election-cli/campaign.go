@@ -40,8 +40,8 @@ Reasons are vacant, released or reclaimed (elected), stood-down (leading), stopp
 unhealthy, work-ended, overwritten, deleted, bucket-replaced, rewound, closed or deadline (lost).
 
 With --metrics the command serves the metrics of the candidate for Prometheus. 'election-cli dashboard' and 'election-cli rules'
-print a dashboard and alerts for these metrics. With --metrics-namespace choria the command also serves choria_election_campaigns,
-choria_election_leader and choria_election_interval_seconds, for dashboards made for Choria.
+print a dashboard and alerts for these metrics. The label "identity" is the name that --name gives, else the host. --metrics-choria
+adds choria_election_campaigns, choria_election_leader and choria_election_interval_seconds, for dashboards made for Choria.
 
 With --status the command serves a page that shows the leader, the candidates and the events of the last hour, live. The page
 changes nothing. Beside the page, /leader answers load balancers (200 while this candidate leads), and /healthz answers probes (503 if
@@ -64,7 +64,9 @@ type campaignCommand struct {
 	json      bool
 	verbose   bool
 	metrics   string
-	namespace string // additional prefix of three metrics; only if namespaceSet
+	namespace string // prefix of all metrics
+	choria    bool   // three metrics have Choria's names too
+	identity  string // what metrics call this candidate; the same after each start
 	status    string
 	webConfig string
 	embedded  bool
@@ -72,7 +74,7 @@ type campaignCommand struct {
 	ttl       time.Duration
 	interval  *time.Duration
 
-	portSet, ttlSet, namespaceSet bool
+	portSet, ttlSet bool
 
 	client string                                                                            // part of the name of the connection
 	work   func(*election.Election, *slog.Logger) func(context.Context, election.Term) error // returns the work of the leader; nil if there is none
@@ -86,7 +88,8 @@ func registerCampaign(app *fisk.Application, env *cli.Env) {
 	cli.JSONVar(cmd, "Write events as JSON, one object on each line", &c.json)
 	cmd.Flag("verbose", "Also log each campaign and each renewal").Short('v').UnNegatableBoolVar(&c.verbose)
 	cmd.Flag("metrics", "Serve Prometheus metrics on http://ADDR/metrics").PlaceHolder("ADDR").StringVar(&c.metrics)
-	cmd.Flag("metrics-namespace", "Also serve three metrics with names such as NS_election_leader, for dashboards made for Choria (choria)").PlaceHolder("NS").IsSetByUser(&c.namespaceSet).StringVar(&c.namespace)
+	cmd.Flag("metrics-namespace", "Prefix of the names of all metrics, as in NS_election_leader").PlaceHolder("NS").StringVar(&c.namespace)
+	cmd.Flag("metrics-choria", "Also serve three metrics by the names of Choria, such as choria_election_leader").UnNegatableBoolVar(&c.choria)
 	cmd.Flag("status", "Serve a page about the election on http://ADDR/, with /leader and /healthz for load balancers and probes").PlaceHolder("ADDR").StringVar(&c.status)
 	cmd.Flag("web-config", "Web configuration file of Prometheus exporters, with TLS and passwords for --metrics and --status").PlaceHolder("FILE").StringVar(&c.webConfig)
 	cmd.Flag("embedded", "Start a JetStream server in this process and create the bucket, for experiments").UnNegatableBoolVar(&c.embedded)
@@ -126,16 +129,16 @@ func (c *campaignCommand) run(ctx context.Context) error {
 
 // check validates the flags before the command connects.
 func (c *campaignCommand) check() error {
-	if c.name == "" {
-		c.name = cli.DefaultName()
+	if c.identity = c.name; c.name == "" {
+		c.name, c.identity = cli.DefaultName(), cli.Host()
 	}
 	switch {
 	case c.embedded && c.Connection.NamesServerByFlag():
 		return errors.New("--embedded starts its own server: leave out --server and --context, or --embedded")
 	case !c.embedded && (c.portSet || c.ttlSet):
 		return errors.New("--port and --ttl configure the embedded server: add --embedded, or leave them out; 'election-cli bucket add --ttl' sets the TTL of a new bucket")
-	case c.namespaceSet && c.metrics == "":
-		return errors.New("--metrics-namespace applies to --metrics only: add --metrics, or leave it out")
+	case c.metrics == "" && (c.namespace != "" || c.choria):
+		return errors.New("--metrics-namespace and --metrics-choria apply to --metrics only: add --metrics, or leave them out")
 	case c.webConfig != "" && c.metrics == "" && c.status == "":
 		return errors.New("--web-config applies to --metrics and --status only: add one of them, or leave it out")
 	}
@@ -145,20 +148,20 @@ func (c *campaignCommand) check() error {
 	if err := cli.CheckTTL(c.ttl); c.embedded && err != nil {
 		return err
 	}
-	_, err := election.NewElection(c.name, c.key, cli.PlaceholderBucket{}, c.registerer(nil))
+	_, err := election.NewElection(c.name, c.key, cli.PlaceholderBucket{}, c.metricsOptions(nil)...)
 	if err = cli.AsFlagError(err); err != nil {
 		return errors.New(strings.Replace(err.Error(), "WithRegisterer: the namespace", "--metrics-namespace", 1))
 	}
 	return nil
 }
 
-// registerer returns the option that registers the metrics with r, and some of them again with the prefix of
-// --metrics-namespace.
-func (c *campaignCommand) registerer(r prometheus.Registerer) election.Option {
-	if c.namespaceSet {
-		return election.WithRegisterer(r, c.namespace)
+// metricsOptions returns the options that register the metrics with r.
+func (c *campaignCommand) metricsOptions(r prometheus.Registerer) []election.Option {
+	opts := []election.Option{election.WithRegisterer(r, c.namespace), election.WithMetricsIdentity(c.identity)}
+	if c.choria {
+		opts = append(opts, election.WithChoriaMetrics())
 	}
-	return election.WithRegisterer(r)
+	return opts
 }
 
 // campaign connects, opens the bucket, and campaigns.
@@ -189,7 +192,7 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 	}
 	opts := append(cli.IntervalOption(c.interval), election.WithLogger(log))
 	if pages.registry != nil {
-		opts = append(opts, c.registerer(pages.registry))
+		opts = append(opts, c.metricsOptions(pages.registry)...)
 	}
 	if c.embedded {
 		opts = append(opts, election.WithSplay(0)) // no other candidate competes yet

@@ -17,9 +17,9 @@ Example: election-cli dashboard > dashboard.json
 The dashboard shows the metrics of candidates. A Go program registers them with WithRegisterer; for this tool, run
 'election-cli campaign KEY --metrics ADDR'.`
 
-const rulesHelp = `Add the file to the rule_files of Prometheus. The file has alerts for an election without a leader or without candidates, for two
-leaders, for frequent changes of leadership, for failed and late renewals, for candidates that are not notified of vacancies, and
-for candidates that Prometheus cannot scrape. The command does not connect to a server.
+const rulesHelp = `Add the file to the rule_files of Prometheus. It has alerts for an election without a leader or candidates, for two leaders, a pause
+that lasts, frequent changes of leadership, failed and late renewals, candidates that are not notified or not scraped, and writes
+after a term, each with a link to the runbook. The command does not connect to a server.
 
 Example: election-cli rules > election-rules.yml
 
@@ -45,7 +45,7 @@ func registerDashboard(app *fisk.Application, env *cli.Env) {
 		d := &dashboardCommand{Env: env, generate: c.generate}
 		cmd := app.Command(c.name, c.help).HelpLong(c.long).Action(cli.Action(d.run))
 		cmd.Flag("election", "Limit the file to this election").PlaceHolder("KEY").StringVar(&d.election)
-		cmd.Flag("namespace", "Prefix of all metrics, without the underscore, if a program adds a prefix").PlaceHolder("NS").StringVar(&d.namespace)
+		cmd.Flag("namespace", "Prefix of the names of all metrics, as in NS_election_leader: that of WithRegisterer or --metrics-namespace").PlaceHolder("NS").StringVar(&d.namespace)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -185,7 +186,7 @@ func TestACampaignServesItsMetrics(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
-	cmd, stdout, _ := command(t, "campaign", "jobs", "--embedded", "--metrics", "127.0.0.1:0", "--metrics-namespace", "choria")
+	cmd, stdout, _ := command(t, "campaign", "jobs", "--embedded", "--metrics", "127.0.0.1:0", "--metrics-namespace", "shop", "--metrics-choria")
 	lines, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
@@ -203,8 +204,10 @@ func TestACampaignServesItsMetrics(t *testing.T) {
 		body, err := io.ReadAll(r.Body)
 		return string(body), err
 	}).WithTimeout(clitest.Timeout).Should(And(
-		MatchRegexp(`(?m)^election_leader{election="jobs"`), MatchRegexp(`(?m)^election_transitions_total{election="jobs"`),
-		MatchRegexp(`(?m)^choria_election_leader{election="jobs"`), MatchRegexp(`(?m)^choria_election_campaigns{election="jobs"`),
+		MatchRegexp(`(?m)^shop_election_leader{bucket="LEADER_ELECTION",election="jobs",identity="`+regexp.QuoteMeta(cli.Host())+`"} `),
+		MatchRegexp(`(?m)^shop_election_transitions_total{bucket="LEADER_ELECTION",election="jobs"`), MatchRegexp(`(?m)^shop_election_build_info{`),
+		MatchRegexp(`(?m)^choria_election_leader{bucket="LEADER_ELECTION",election="jobs"`), MatchRegexp(`(?m)^choria_election_campaigns{`),
+		Not(MatchRegexp(`(?m)^election_`)),
 		ContainSubstring("go_goroutines"), ContainSubstring("process_start_time_seconds"),
 	))
 	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())

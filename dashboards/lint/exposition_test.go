@@ -15,13 +15,14 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
 // exposition is what candidates show: the labels of each series name, and the values that each label has.
 type exposition map[string]map[string][]string
 
-// exposed returns what two candidates of a real election show, with the namespace as a prefix, once one of them leads and
+// exposed returns what candidates of a real election show, with the namespace as a prefix, once one of them leads and
 // has opened a stream for writes that are fenced.
 func exposed(t *testing.T, namespace string) exposition {
 	t.Helper()
@@ -35,13 +36,13 @@ func gathered(t *testing.T, namespace string) (exposition, []byte) {
 	x, text := exposition{}, &bytes.Buffer{}
 	natstest.Bubble(t, func(t *testing.T) {
 		g, s, registry := NewWithT(t), natstest.Start(t), prometheus.NewPedanticRegistry()
-		var registerer prometheus.Registerer = registry
-		if namespace != "" {
-			registerer = prometheus.WrapRegistererWithPrefix(namespace+"_", registry)
-		}
 		var candidates []*election.Election
-		for _, name := range []string{"a", "b"} {
-			e, err := election.NewElection(name, "jobs", s.Bucket(t, s.Connect(t), 10*time.Second, natstest.WithMarkers), election.WithRegisterer(registerer))
+		for _, name := range []string{"a", "b", "unnotified"} {
+			bucket := s.Bucket(t, s.Connect(t), 10*time.Second, natstest.WithMarkers)
+			if name == "unnotified" {
+				bucket = fleettest.Unwatchable{KeyValue: bucket}
+			}
+			e, err := election.NewElection(name, "jobs", bucket, election.WithRegisterer(registry, namespace))
 			g.Expect(err).NotTo(HaveOccurred())
 			go func() { _ = e.Start(context.Background()) }()
 			t.Cleanup(func() { _ = e.Shutdown(context.Background()) })
@@ -50,7 +51,7 @@ func gathered(t *testing.T, namespace string) (exposition, []byte) {
 		time.Sleep(time.Minute)
 		for _, e := range candidates {
 			if term, leads := e.Term(); leads {
-				write(t, s, term, registerer)
+				write(t, s, term, registry, namespace)
 			}
 		}
 		families, err := registry.Gather()
@@ -65,13 +66,13 @@ func gathered(t *testing.T, namespace string) (exposition, []byte) {
 }
 
 // write has a leader write to a stream of its own, and the write counted.
-func write(t *testing.T, s *natstest.Server, term election.Term, registerer prometheus.Registerer) {
+func write(t *testing.T, s *natstest.Server, term election.Term, registerer prometheus.Registerer, namespace string) {
 	g := NewWithT(t)
 	js, err := jetstream.New(s.Connect(t))
 	g.Expect(err).NotTo(HaveOccurred())
 	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}, Storage: jetstream.MemoryStorage})
 	g.Expect(err).NotTo(HaveOccurred())
-	orders, err := fence.OpenStream(t.Context(), js, "ORDERS", "orders.epoch", term, fence.WithRegisterer(registerer))
+	orders, err := fence.OpenStream(t.Context(), js, "ORDERS", "orders.epoch", term, fence.WithRegisterer(registerer, namespace))
 	g.Expect(err).NotTo(HaveOccurred())
 	_, err = orders.Publish(t.Context(), "orders.done", nil)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -83,6 +84,9 @@ func (x exposition) add(f *dto.MetricFamily) {
 		names := []string{f.GetName()}
 		if h := m.GetHistogram(); h != nil {
 			names = []string{f.GetName() + "_bucket", f.GetName() + "_sum", f.GetName() + "_count"}
+			if h.Schema != nil {
+				names = append(names, f.GetName()) // of the native histogram
+			}
 			x.label(names[0], "le", "+Inf")
 		}
 		for _, name := range names {

@@ -74,7 +74,8 @@ func (x exposition) resolve(g *WithT, q *query) {
 	}
 }
 
-var counter = regexp.MustCompile(`_(total|bucket|sum|count)$`)
+// counter matches the names of what only grows, a native histogram too.
+var counter = regexp.MustCompile(`_(total|bucket|sum|count|duration_seconds)$`)
 
 // shaped expects that counters are asked for their increase, and nothing else is.
 func (q *query) shaped(g *WithT) {

@@ -108,13 +108,13 @@ func TestTheDashboardKeepsTheRulesOfTheLinter(t *testing.T) {
 						taken[at] = p.Title
 					}
 				}
-				p.ruled(g, len(b.Templating.List) == 3)
+				p.ruled(g, len(b.Templating.List) == 4)
 			}
 		})
 	}
 }
 
-// templated expects that data source, job, instance and election are chosen, and how.
+// templated expects that data source, job, instance, bucket and election are chosen, and how.
 func (b board) templated(g *WithT) {
 	first := b.Templating.List[0]
 	g.Expect(first.Name).To(Equal("datasource"))
@@ -122,8 +122,8 @@ func (b board) templated(g *WithT) {
 	g.Expect(first.Type).To(Equal("datasource"))
 	g.Expect(string(first.Query)).To(Equal(`"prometheus"`))
 	for i, v := range b.Templating.List[1:] {
-		g.Expect(v.Name).To(Equal([]string{"job", "instance", "election"}[i]))
-		g.Expect(v.Label).To(Equal([]string{"Job", "Instance", "Election"}[i]))
+		g.Expect(v.Name).To(Equal([]string{"job", "instance", "bucket", "election"}[i]))
+		g.Expect(v.Label).To(Equal([]string{"Job", "Instance", "Bucket", "Election"}[i]))
 		g.Expect(v.Datasource).To(Equal(source{"prometheus", "${datasource}"}))
 		g.Expect([]any{v.Type, v.Multi, v.IncludeAll, v.AllValue}).To(Equal([]any{"query", true, true, ".+"}))
 		query := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(v.Definition)
@@ -159,7 +159,11 @@ func (p panel) ruled(g *WithT, fixed bool) {
 			if fixed {
 				chosen = `election="jobs"`
 			}
-			for _, matcher := range []string{`job=~"$job"`, `instance=~"$instance"`, chosen} {
+			matchers := []string{`job=~"$job"`, `instance=~"$instance"`, `bucket=~"$bucket"`, chosen}
+			if strings.HasSuffix(s.Name, "election_build_info") { // it is of a process, whatever its elections
+				matchers = matchers[:2]
+			}
+			for _, matcher := range matchers {
 				g.Expect(s.String()).To(ContainSubstring(matcher), p.Title)
 			}
 		}
@@ -175,7 +179,7 @@ func TestTheDocumentationListsWhatCandidatesShow(t *testing.T) {
 		listed[line[1]] = true
 		if line[2] == "histogram" {
 			delete(listed, line[1])
-			for _, end := range []string{"_bucket", "_sum", "_count"} {
+			for _, end := range []string{"", "_bucket", "_sum", "_count"} {
 				listed[line[1]+end] = true
 			}
 		}

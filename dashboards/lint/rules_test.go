@@ -48,7 +48,7 @@ func TestEveryRuleAsksForWhatIsShownOrRecorded(t *testing.T) {
 				}
 				if r.Record != "" { // from here on it is there, with what its series are made of
 					x[r.Record] = map[string][]string{}
-					for _, label := range append(slices.Clone(q.groups), "election", "job") {
+					for _, label := range append(slices.Clone(q.groups), "bucket", "election", "job") {
 						x[r.Record][label] = nil
 					}
 				}
@@ -67,12 +67,12 @@ func TestEveryAlertSaysHowBadItIsWhatHappenedAndWhatToDo(t *testing.T) {
 			continue
 		}
 		alerts++
-		g.Expect(r.Labels["severity"]).To(BeElementOf("critical", "warning"), r.Alert)
+		g.Expect(r.Labels["severity"]).To(BeElementOf("critical", "warning", "info"), r.Alert)
 		g.Expect(r.Annotations["summary"]).To(MatchRegexp(`\{\{ \$labels\.\w+ \}\}`), r.Alert)
 		g.Expect(len(r.Annotations["description"])).To(BeNumerically(">", 80), r.Alert)
 		q := parse(g, r.Expr)
 		for _, label := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(r.Annotations["description"], -1) {
-			named := slices.Contains([]string{"job", "instance", "election", "identity"}, label[1]) || slices.Contains(q.groups, label[1])
+			named := slices.Contains([]string{"job", "instance", "bucket", "election", "identity"}, label[1]) || slices.Contains(q.groups, label[1])
 			g.Expect(named).To(BeTrue(), "%s in %s", label[1], r.Alert)
 		}
 		g.Expect(string(tests)).To(MatchRegexp(`\{alertname: `+r.Alert+`,`), "it is tried where it must not fire")

@@ -12,11 +12,11 @@ import (
 var floors = [][]string{
 	{"internal/timeutil", "internal/wakeup"},
 	{
-		"dashboards", "internal/enum", "internal/faultproxy", "internal/files", "internal/history", "internal/lease", "internal/natsconn",
+		"internal/collectors", "internal/enum", "internal/faultproxy", "internal/files", "internal/history", "internal/lease", "internal/natsconn",
 		"internal/ports", "internal/terminal", "internal/timeline", "internal/validate",
 		"internal/version",
 	},
-	{"internal/record"},
+	{"dashboards", "internal/record"},
 	{"internal/kv"},
 	{"internal/settings"},
 	{"internal/control", "internal/notify"},

@@ -18,14 +18,19 @@ type PlaceholderBucket struct{ jetstream.KeyValue }
 // Bucket returns an empty name.
 func (PlaceholderBucket) Bucket() string { return "" }
 
-// DefaultName returns a unique name for a candidate, which contains the host and the process id.
-func DefaultName() string {
+// Host returns the name of this host, at most 200 bytes of it.
+func Host() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
 		host = "unknown"
 	}
+	return fmt.Sprintf("%.200s", host)
+}
+
+// DefaultName returns a unique name for a candidate, which contains the host and the process id.
+func DefaultName() string {
 	unique := nuid.Next()
-	return fmt.Sprintf("%.200s-%d-%s", host, os.Getpid(), unique[len(unique)-6:])
+	return fmt.Sprintf("%s-%d-%s", Host(), os.Getpid(), unique[len(unique)-6:])
 }
 
 // CheckTTL returns an error for a TTL that is too short or too long for elections.

@@ -27,6 +27,7 @@ const root = "../.."
 
 // foreign lists the blocks that show another library, by page and first line of code, with the reason why they are only parsed.
 var foreign = map[string]string{
+	`docs/REFERENCE.md: registry := prometheus.NewRegistry()`:                                            "OpenTelemetry, which is no dependency",
 	`docs/MIGRATING.md: e, err := election.NewElection(fw.Configuration().Identity, "provisioner", kv,`:  "go-choria, which is no dependency",
 	`docs/MIGRATING.md: e, err := election.NewElection("scheduler-1", "task_scheduler", kv,`:             "asyncjobs, which is no dependency",
 	`docs/MIGRATING.md: leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{`:               "client-go, which is no dependency",

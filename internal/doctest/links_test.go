@@ -86,7 +86,7 @@ func TestALinkThatLeadsNowhereIsFound(t *testing.T) {
 	}
 }
 
-func TestEveryAlertHasAHeadingInTheRunbook(t *testing.T) {
+func TestEveryAlertHasAHeadingInTheRunbookAndALinkToIt(t *testing.T) {
 	g := NewWithT(t)
 	rules, err := dashboards.Rules()
 	g.Expect(err).NotTo(HaveOccurred())
@@ -96,6 +96,10 @@ func TestEveryAlertHasAHeadingInTheRunbook(t *testing.T) {
 	alerts := regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1)
 	g.Expect(alerts).NotTo(BeEmpty())
 	for _, a := range alerts {
-		g.Expect(runbook.HasAnchor(strings.ToLower(a[1]))).To(BeTrue(), "docs/OPERATIONS.md: no heading %s", a[1])
+		anchor := strings.ToLower(a[1])
+		g.Expect(runbook.HasAnchor(anchor)).To(BeTrue(), "docs/OPERATIONS.md: no heading %s", a[1])
+		_, rule, _ := strings.Cut(string(rules), a[0]+"\n")
+		rule, _, _ = strings.Cut(rule, "- alert:")
+		g.Expect(rule).To(ContainSubstring("runbook_url: https://"+module+"/blob/main/docs/OPERATIONS.md#"+anchor+"\n"), a[1])
 	}
 }

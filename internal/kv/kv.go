@@ -96,9 +96,6 @@ const (
 	FailedOtherwise    = "error"
 )
 
-// Failures lists all that [Failure] returns.
-var Failures = []string{FailedTimeout, FailedNoStream, FailedDisconnected, FailedConflict, FailedOtherwise}
-
 // Failure returns one word for what went wrong with a request.
 func Failure(err error) string {
 	switch {

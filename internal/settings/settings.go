@@ -35,6 +35,10 @@ var ByArrival, ByChance any
 // election sets it; config is its BucketConfig.
 var CreateBucket func(ctx context.Context, js jetstream.JetStream, config any) error
 
+// LabelsOf returns what the metrics of a term's candidate have as labels: the name of its bucket, and its identity. Package election sets it;
+// term is its Term.
+var LabelsOf func(term any) (bucket, identity string)
+
 // Bucket returns the bucket with the connection that the options name, or that the bucket knows.
 func (s *Settings) Bucket(bucket jetstream.KeyValue) *kv.Bucket { return kv.With(bucket, s.JetStream) }
 
