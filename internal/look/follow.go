@@ -3,13 +3,11 @@ package look
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/observe"
 )
@@ -61,29 +59,4 @@ func startObserving(ctx context.Context, e *cli.Env, client *cli.Client, log *sl
 	}
 	events, err := v.Observer.Observe(ctx, keys...)
 	return v, events, err
-}
-
-// DescribeEvent describes an event in one sentence. The caller must have made the text of the event printable.
-func DescribeEvent(e observe.Event) string {
-	name, term := e.Leader.Name, ""
-	if e.Leader.Term != 0 {
-		term = fmt.Sprintf(", term %d", e.Leader.Term)
-	}
-	held := ""
-	if d := e.At.Sub(e.Leader.Since); !e.Leader.Since.IsZero() && d > 0 {
-		held = fmt.Sprintf(", %s after it was elected", terminal.FormatDuration(d))
-	}
-	switch e.Kind {
-	case observe.Elected:
-		return fmt.Sprintf("%s won %s; it leads once the stand-down is over", name, e.Key)
-	case observe.Leading:
-		return fmt.Sprintf("%s leads %s%s", name, e.Key, term)
-	case observe.Renewed:
-		return fmt.Sprintf("%s renewed %s%s", name, e.Key, term)
-	case observe.Released:
-		return fmt.Sprintf("%s released %s%s%s", name, e.Key, term, held)
-	case observe.Expired:
-		return fmt.Sprintf("%s did not renew %s in time%s%s", name, e.Key, term, held)
-	}
-	return fmt.Sprintf("%s was evicted from %s%s%s", name, e.Key, term, held)
 }
