@@ -5,17 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/choria-io/fisk"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/embedded"
 	"github.com/natscampaign/election/internal/events"
-	"github.com/natscampaign/election/internal/statuspage"
+	"github.com/natscampaign/election/internal/serving"
 	"github.com/natscampaign/election/internal/terminal"
 )
 
@@ -58,15 +56,13 @@ type campaignCommand struct {
 	key, name string
 	json      bool
 	verbose   bool
-	metrics   string
-	namespace string // additional prefix of three metrics; only if namespaceSet
-	status    string
 	embedded  bool
 	port      int
 	ttl       time.Duration
 	interval  *time.Duration
 
-	portSet, ttlSet, namespaceSet bool
+	portSet, ttlSet bool
+	serving         serving.Flags
 
 	client string                                                                            // part of the name of the connection
 	work   func(*election.Election, *slog.Logger) func(context.Context, election.Term) error // returns the work of the leader; nil if there is none
@@ -79,9 +75,7 @@ func registerCampaign(app *fisk.Application, env *cli.Env) {
 	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&c.name)
 	cmd.Flag("json", "Write events as JSON, one object on each line").UnNegatableBoolVar(&c.json)
 	cmd.Flag("verbose", "Also log each campaign and each renewal").Short('v').UnNegatableBoolVar(&c.verbose)
-	cmd.Flag("metrics", "Serve Prometheus metrics on http://ADDR/metrics").PlaceHolder("ADDR").StringVar(&c.metrics)
-	cmd.Flag("metrics-namespace", "Also serve three metrics with names such as NS_election_leader, for dashboards made for Choria (choria)").PlaceHolder("NS").IsSetByUser(&c.namespaceSet).StringVar(&c.namespace)
-	cmd.Flag("status", "Serve a page about the election on http://ADDR/, with /leader and /healthz for load balancers and probes; without a host in ADDR, on the loopback interface only").PlaceHolder("ADDR").StringVar(&c.status)
+	c.serving.Register(cmd)
 	cmd.Flag("embedded", "Start a JetStream server in this process and create the bucket, for experiments").UnNegatableBoolVar(&c.embedded)
 	cmd.Flag("port", "Port of the embedded server on the loopback interface (default any free port)").PlaceHolder("PORT").IsSetByUser(&c.portSet).IntVar(&c.port)
 	cli.DurationVar(cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket on the embedded server (default %v)", campaignDefaultTTL)).PlaceHolder("DURATION").IsSetByUser(&c.ttlSet), &c.ttl)
@@ -127,8 +121,6 @@ func (c *campaignCommand) check() error {
 		return errors.New("--embedded starts its own server: leave out --server and --context, or --embedded")
 	case !c.embedded && (c.portSet || c.ttlSet):
 		return errors.New("--port and --ttl configure the embedded server: add --embedded, or leave them out; 'election-cli bucket add --ttl' sets the TTL of a new bucket")
-	case c.namespaceSet && c.metrics == "":
-		return errors.New("--metrics-namespace applies to --metrics only: add --metrics, or leave it out")
 	}
 	if c.embedded && !c.ttlSet {
 		c.ttl = campaignDefaultTTL
@@ -136,39 +128,17 @@ func (c *campaignCommand) check() error {
 	if err := cli.CheckTTL(c.ttl); c.embedded && err != nil {
 		return err
 	}
-	_, err := election.NewElection(c.name, c.key, cli.PlaceholderBucket{}, c.registerer(nil))
-	if err = cli.AsFlagError(err); err != nil {
-		return errors.New(strings.Replace(err.Error(), "WithRegisterer: the namespace", "--metrics-namespace", 1))
-	}
-	return nil
-}
-
-// registerer returns the option that registers the metrics with r, and some of them again with the prefix of
-// --metrics-namespace.
-func (c *campaignCommand) registerer(r prometheus.Registerer) election.Option {
-	if c.namespaceSet {
-		return election.WithRegisterer(r, c.namespace)
-	}
-	return election.WithRegisterer(r)
+	return c.serving.Check(c.name, c.key)
 }
 
 // campaign connects, opens the bucket, and campaigns.
 func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCauseFunc, handler *events.Handler) error {
 	log := slog.New(handler)
-	metrics, err := c.serveMetrics(log)
+	served, err := c.serving.Serve(c.name, c.key, log)
 	if err != nil {
 		return err
 	}
-	if metrics != nil {
-		defer metrics.stop()
-	}
-	page, err := c.serveStatus(log)
-	if err != nil {
-		return err
-	}
-	if page != nil {
-		defer page.Stop()
-	}
+	defer served.Stop()
 	if c.embedded {
 		server, err := embedded.Start(embedded.Config{Port: c.port, Log: log})
 		if err != nil {
@@ -187,10 +157,7 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 	if err != nil {
 		return cli.IgnoreIfDone(ctx, err)
 	}
-	opts := append(cli.IntervalOption(c.interval), election.WithLogger(log))
-	if metrics != nil {
-		opts = append(opts, c.registerer(metrics.registry))
-	}
+	opts := append(append(cli.IntervalOption(c.interval), election.WithLogger(log)), served.Options()...)
 	if c.embedded {
 		opts = append(opts, election.WithSplay(0)) // no other candidate competes yet
 	}
@@ -198,30 +165,12 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 	if err != nil {
 		return cli.AsFlagError(err)
 	}
-	if page != nil {
-		page.Follow(client, bucket, e)
-	}
+	served.Follow(context.WithoutCancel(ctx), client, bucket, e)
 	handler.Events.SetBucket(ctx, client.ServerURL(), bucket, e.Term)
 	if c.work != nil {
 		return cli.AsFlagError(e.Run(ctx, c.work(e, log)))
 	}
 	return cli.AsFlagError(e.Start(ctx))
-}
-
-// serveMetrics serves the metrics if --metrics is set. It returns nil otherwise.
-func (c *campaignCommand) serveMetrics(log *slog.Logger) (*metricsServer, error) {
-	if c.metrics == "" {
-		return nil, nil
-	}
-	return serveMetrics(c.metrics, log)
-}
-
-// serveStatus serves the page if --status is set. It returns nil otherwise.
-func (c *campaignCommand) serveStatus(log *slog.Logger) (*statuspage.Page, error) {
-	if c.status == "" {
-		return nil, nil
-	}
-	return statuspage.Serve(c.status, c.name, c.key, log)
 }
 
 // openBucket opens the bucket. On an embedded server it creates the bucket.

@@ -1,4 +1,4 @@
-package main
+package serving
 
 import (
 	"context"
@@ -25,12 +25,7 @@ func serveMetrics(address string, log *slog.Logger) (*metricsServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--metrics %s: %w; give an address such as 127.0.0.1:9222 or :9222", address, err)
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		collectors.NewBuildInfoCollector(),
-	)
+	registry := newRegistry()
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
 	m := &metricsServer{
@@ -44,6 +39,17 @@ func serveMetrics(address string, log *slog.Logger) (*metricsServer, error) {
 	}()
 	log.Info("Metrics are served", "url", "http://"+l.Addr().String()+"/metrics")
 	return m, nil
+}
+
+// newRegistry returns a registry with the metrics of this process.
+func newRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector(),
+	)
+	return registry
 }
 
 // stop stops the server. Active requests have one second to end.
