@@ -19,8 +19,8 @@ Example: election-cli dashboard > dashboard.json
 The dashboard shows the metrics of candidates. A Go program registers them with WithRegisterer; for this tool, run
 'election-cli campaign KEY --metrics ADDR'.
 
-With --serve the command prints nothing. It serves a page about all elections of the bucket instead, for those who do not campaign,
-until it is interrupted (exit code 0):
+With --serve the command prints nothing. It serves a page about all elections of the bucket instead, until it is interrupted (exit
+code 0). It does not campaign:
 
     election-cli dashboard --serve :8222
 

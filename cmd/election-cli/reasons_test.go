@@ -28,7 +28,7 @@ func documentedReasons(g Gomega) map[string][]string {
 	return reasons
 }
 
-// words returns the words of a text between two others, sorted, without those that only join them.
+// words returns the words of a text between two others, sorted, without the words that only join them.
 func words(g Gomega, text, from, to string) []string {
 	list := regexp.MustCompile(`[a-z-]+`).FindAllString(between(g, text, from, to), -1)
 	list = slices.DeleteFunc(list, func(w string) bool { return w == "or" })

@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // webProcess is a command that serves over HTTP, in a process of its own.
@@ -166,5 +167,26 @@ func TestTheDashboardOfOneElectionShowsItAtOnce(t *testing.T) {
 	url := s.url("Serving the status page")
 	f.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(And(ContainSubstring("web-1 leads</p>"), Not(ContainSubstring("This candidate"))))
 	f.Expect(fetch(url + "metrics")()).NotTo(ContainSubstring(`election="other"`))
+	s.interrupt()
+}
+
+func TestTheDashboardSaysWhenItsServerCannotBeReached(t *testing.T) {
+	skipWithoutInterrupts(t)
+	t.Parallel()
+	g := NewWithT(t)
+	n := natstest.StartTCP(t)
+	bucket := n.Bucket(t, n.Connect(t), clitest.LongTTL)
+	_, err := bucket.Put(t.Context(), "jobs", []byte("web-1"))
+	g.Expect(err).NotTo(HaveOccurred())
+	n.Stop()
+	s := startServing(t, "dashboard", "--serve", ":0", "-s", n.URL(), "--bucket", bucket.Bucket())
+	url := s.url("Serving the status page")
+	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring("Waiting for the server"))
+	g.Expect(fetch(url + "healthz")()).To(HavePrefix("503"))
+	g.Expect(fetch(url + "metrics")()).To(ContainSubstring("election_observed_up 0"))
+	n.Resume(t)
+	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring(`<a href="?key=jobs">`))
+	n.Stop()
+	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring("The NATS server cannot be reached: this is the last known state"))
 	s.interrupt()
 }

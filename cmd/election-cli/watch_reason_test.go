@@ -12,7 +12,7 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
-func TestWatchSaysWhyLeadershipChangedAndWhoEvictedALeader(t *testing.T) {
+func TestWatchGivesTheReasonOfAChangeAndTheOperatorOfAnEviction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
 	f.StartLeader() // web-1, of jobs

@@ -24,7 +24,11 @@ func DescribeEvent(e observe.Event) string {
 	}
 	switch e.Kind {
 	case observe.Elected:
-		return fmt.Sprintf("%s won %s%s; it leads once the stand-down is over", name, e.Key, inBrackets(e.Reason))
+		text := fmt.Sprintf("%s won %s%s", name, e.Key, inBrackets(e.Reason))
+		if e.Leader.State != election.LeaderState {
+			text += "; it leads once the stand-down is over"
+		}
+		return text
 	case observe.Leading:
 		return fmt.Sprintf("%s leads %s%s", name, e.Key, term)
 	case observe.Renewed:

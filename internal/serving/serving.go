@@ -1,5 +1,5 @@
 // Package serving is what the commands that campaign serve over HTTP: the metrics of their candidate, and the status page. It also serves
-// both about a bucket for those who do not campaign.
+// both about the elections of a bucket, without a candidate.
 package serving
 
 import (

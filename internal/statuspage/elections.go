@@ -9,6 +9,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/validate"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -115,9 +116,9 @@ func (l *elections) ensure(key string) *entry {
 	return e
 }
 
-// add adds an event. Keys with other data than elections are left out.
+// add adds an event. Keys that no candidate can campaign for are left out, and so are those with other data.
 func (l *elections) add(event observe.Event) {
-	if look.IsOtherData(event.Leader) {
+	if validate.Key(event.Key) != nil || look.IsOtherData(event.Leader) {
 		return
 	}
 	l.mu.Lock()
@@ -127,12 +128,12 @@ func (l *elections) add(event observe.Event) {
 	}
 }
 
-// setPauses records which elections are paused, and forgets those about which nothing was heard for long.
+// setPauses records which elections are paused, and forgets the elections without a leader, a pause or an event.
 func (l *elections) setPauses(pauses map[string]kv.Pause) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key := range pauses {
-		if l.only == "" || key == l.only {
+		if key == l.only || l.only == "" && validate.Key(key) == nil {
 			l.ensure(key)
 		}
 	}

@@ -3,6 +3,7 @@ package statuspage
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -113,7 +114,8 @@ func TestThePageOfABucketIsBounded(t *testing.T) {
 	h, _ := p.elections.election("job-1").snapshot()
 	g.Expect(h.events).To(HaveLen(shortHistoryLength))
 	g.Expect(h.terms).To(HaveLen(shortHistoryLength))
-	g.Expect(read(p)).To(ContainSubstring("more than 5000, which this page does not list"))
+	d, _ := p.list(t.Context(), math.MaxUint64, false)
+	g.Expect(d.Summary).To(Equal("1 with a leader-elect, more than 5000, which this page does not list"))
 }
 
 func TestTheListEscapesAllTextFromCandidates(t *testing.T) {
@@ -155,6 +157,11 @@ func TestThePageSaysWhyNobodyLeads(t *testing.T) {
 func TestWhatAnObserverServesLooksLikeNoCandidate(t *testing.T) {
 	g := NewWithT(t)
 	p := bucketPage(in("jobs", eventOf(observe.Leading, "web-1", time.Minute)), in("rest", eventOf(observe.Elected, "web-2", -time.Second)))
+	long := strings.Repeat("x", 300)
+	for _, key := range []string{long + "1", long + "2", "a\xff", "a b", "<b>"} { // as an attacker may write them
+		p.elections.add(in(key, eventOf(observe.Leading, "web-1", time.Minute)))
+	}
+	g.Expect(p.elections.byKey).To(HaveLen(2))
 	r := prometheus.NewPedanticRegistry()
 	g.Expect(r.Register(observed{p.elections})).To(Succeed())
 	families, err := r.Gather()

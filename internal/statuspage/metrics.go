@@ -17,7 +17,7 @@ var (
 	descUp = prometheus.NewDesc("election_observed_up",
 		"Whether the elections of the bucket are observed, 1 or 0.", nil, nil)
 	descLeader = prometheus.NewDesc("election_observed_leader",
-		"Who holds the key: 1 if its leadership counts, 0 if it is the leader-elect. There is no such series while nobody holds the key.", []string{"election", "identity"}, nil)
+		"The holder of the key: 1 if its leadership counts, 0 if it is the leader-elect. There is no such series while nobody holds the key.", []string{"election", "identity"}, nil)
 	descLeaders = prometheus.NewDesc("election_observed_leaders",
 		"Whether the election has a leader, 1 or 0.", []string{"election"}, nil)
 	descTerm = prometheus.NewDesc("election_observed_term",
