@@ -469,7 +469,7 @@ func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors, queue [
 // writeRelease writes the release: a record, also where bare names are the rule, because candidates of Choria read no value.
 func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors, queue []string) (revision uint64, err error) {
 	rec := r.renewal(t, time.Now())
-	rec.Released, rec.Successors, rec.Queue = time.Now().Round(0), successors, queue
+	rec.Released, rec.Reason, rec.Successors, rec.Queue = time.Now().Round(0), string(t.reason), successors, queue
 	switch {
 	case t.target != "":
 		rec.HeadStartMs = targetHeadStart.Milliseconds()

@@ -81,7 +81,8 @@ func (r *run) loadBucket(ctx context.Context) (*bucketInfo, error) {
 	}
 	loaded := &bucketInfo{info, timing}
 	r.holds.set(holdBucketUnknown, false)
-	r.setPaused(info.Paused[r.key])
+	_, paused := info.Paused[r.key]
+	r.setPaused(paused)
 	r.update(func(s *snapshot) { s.info, s.lastError = loaded, "" })
 	return loaded, nil
 }

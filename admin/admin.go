@@ -195,7 +195,7 @@ func (a *Admin) Evict(ctx context.Context, key string) (election.Leader, error) 
 func (a *Admin) remove(ctx context.Context, l election.Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
 	defer cancel()
-	err := a.bucket.Delete(ctx, l.Key, jetstream.LastRevision(l.Revision))
+	err := a.bucket.Evict(ctx, l.Key, l.Revision, control.Operator())
 	switch kv.Classify(err) {
 	case kv.Applied:
 		return nil

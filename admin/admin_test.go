@@ -248,15 +248,16 @@ func TestEvictDeletesTheKeyOfTheLeaderThatItReturns(t *testing.T) {
 	}, republished)
 }
 
-// overtaken is a bucket in which something happens just before a deletion.
+// overtaken is a bucket in which something happens between the read of a key and its deletion.
 type overtaken struct {
 	jetstream.KeyValue
-	before func()
+	between func()
 }
 
-func (b overtaken) Delete(ctx context.Context, key string, opts ...jetstream.KVDeleteOpt) error {
-	b.before()
-	return b.KeyValue.Delete(ctx, key, opts...)
+func (b overtaken) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	entry, err := b.KeyValue.Get(ctx, key)
+	b.between()
+	return entry, err
 }
 
 func TestEvictDeletesARenewalOfTheSameTermAndNothingElse(t *testing.T) {

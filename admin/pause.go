@@ -33,7 +33,7 @@ const (
 func (a *Admin) Pause(ctx context.Context, key string) error {
 	return a.changeMetadata(ctx, key, func(metadata map[string]string) {
 		if metadata[kv.PausedPrefix+key] == "" {
-			metadata[kv.PausedPrefix+key] = time.Now().UTC().Format(time.RFC3339)
+			metadata[kv.PausedPrefix+key] = kv.Pause{Since: time.Now(), By: control.Operator()}.String()
 		}
 	})
 }

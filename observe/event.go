@@ -21,7 +21,7 @@ const (
 	Released
 	// Expired says that the holder did not renew the key for a TTL.
 	Expired
-	// Evicted says that somebody else deleted or overwrote the key.
+	// Evicted says that the holder lost the key otherwise, as when somebody deleted or overwrote it: see the Reason of the event.
 	Evicted
 )
 
@@ -42,6 +42,15 @@ type Event struct {
 	Key    string          `json:"key"`
 	Leader election.Leader `json:"leader"` // holds the key after the event, or held it until it was released, expired or evicted
 	At     time.Time       `json:"at"`     // by the server's clock or, for what the server does not report, by this host's
+
+	// Reason says why, in the words of the candidates, as far as what is stored proves it; it is empty otherwise. For Elected it is
+	// what the key was won over, by the winner's record. For Released it is why the holder's term ended, by its release. For Evicted it
+	// is ReasonDeleted, ReasonOverwritten, ReasonBucketReplaced or ReasonRewound. An expiry has none: a leader that crashed, was cut off
+	// or did not release its key leaves the same behind.
+	Reason election.Reason `json:"reason,omitempty"`
+	// By names, for Evicted, the operator of an eviction, by that operator's own account, or the candidate that overwrote the key. It is
+	// empty for a deletion by other means: that says nothing of its author.
+	By string `json:"by,omitempty"`
 }
 
 // ends reports whether nobody holds the key after the event.

@@ -132,12 +132,12 @@ func (o *observation) reportMissing() {
 		case !k.held:
 			delete(o.keys, key)
 		default:
-			kind := Evicted
+			e := Event{Kind: Evicted}
 			if !time.Now().Before(k.expires.Add(-kv.ExpiryLateness)) {
-				kind = Expired
+				e.Kind = Expired
 			}
 			k.held = false
-			o.report(kind, key, k.leader, time.Now())
+			o.report(e, k.leader, time.Now())
 		}
 	}
 }
@@ -153,11 +153,12 @@ func (o *observation) update(entry jetstream.KeyValueEntry) {
 	if k.revision == entry.Revision() && k.written.Equal(entry.Created()) {
 		return // a new watcher repeats it
 	}
+	before := k.revision
 	k.revision, k.written = entry.Revision(), entry.Created()
 	l, held := election.LeaderOf(entry, o.ttl)
 	same := held && k.held && k.leader.Instance == l.Instance && k.leader.Name == l.Name && k.leader.Since.Equal(l.Since)
 	if k.held && !same {
-		o.report(k.ending(entry, o.ttl), key, k.leader, entry.Created())
+		o.report(k.ending(entry, before, o.ttl), k.leader, entry.Created())
 	}
 	if !held {
 		delete(o.keys, key)
@@ -166,34 +167,20 @@ func (o *observation) update(entry jetstream.KeyValueEntry) {
 	o.keys[key] = k
 	leading := l.Term != 0 || same && l.Instance == "" // a bare name leads from its first renewal
 	if !same && (!leading || o.current) {              // with a history of one, the record of the win may be gone already
-		o.report(Elected, key, l, entry.Created())
+		won := record.Parse(entry.Value(), entry.Revision()).Won
+		o.report(Event{Kind: Elected, Reason: election.Reason(won)}, l, entry.Created())
 	}
 	switch {
 	case leading && !(same && k.leading):
-		o.report(Leading, key, l, entry.Created())
+		o.report(Event{Kind: Leading}, l, entry.Created())
 	case same:
-		o.report(Renewed, key, l, entry.Created())
+		o.report(Event{Kind: Renewed}, l, entry.Created())
 	}
 	k.leader, k.held, k.leading, k.expires = l, true, leading, time.Now().Add(o.ttl+kv.ExpiryLateness)
 }
 
-// ending returns how the last holder lost the key, by what is stored after it. With a history of one, what came between may be gone. A
-// watcher does not distinguish an expiry from a purge, but servers never expire a key early.
-func (k *keyState) ending(entry jetstream.KeyValueEntry, ttl time.Duration) EventKind {
-	next := record.Parse(entry.Value(), entry.Revision())
-	_, release := next.IsRelease()
-	deleted, plain := entry.Operation() == jetstream.KeyValueDelete, k.leader.Instance == ""
-	switch {
-	case next.Won == string(election.ReasonReleased),
-		release && next.Instance == k.leader.Instance, release && plain && next.Name == k.leader.Name,
-		deleted && plain: // a holder that writes bare names releases the key by deleting it
-		return Released
-	case !deleted && entry.Created().Sub(k.leader.Renewed) >= ttl:
-		return Expired
-	}
-	return Evicted
-}
-
-func (o *observation) report(kind EventKind, key string, l election.Leader, at time.Time) {
-	o.queue.push(Event{Kind: kind, Key: key, Leader: l, At: at.UTC().Round(0)})
+// report completes an event and hands it to the reader.
+func (o *observation) report(e Event, l election.Leader, at time.Time) {
+	e.Key, e.Leader, e.At = l.Key, l, at.UTC().Round(0)
+	o.queue.push(e)
 }

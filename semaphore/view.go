@@ -164,7 +164,7 @@ func (s *Semaphore) followOnce(ctx context.Context, send func(change) bool) erro
 		return nil
 	}
 	for slot := range s.slots {
-		if info.Paused[s.slotKey(slot)] && !send(change{slot: slot, state: &slotState{paused: true}}) {
+		if _, paused := info.Paused[s.slotKey(slot)]; paused && !send(change{slot: slot, state: &slotState{paused: true}}) {
 			return nil
 		}
 	}

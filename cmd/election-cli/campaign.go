@@ -5,16 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/choria-io/fisk"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/embedded"
 	"github.com/natscampaign/election/internal/events"
+	"github.com/natscampaign/election/internal/serving"
 	"github.com/natscampaign/election/internal/terminal"
 )
 
@@ -39,20 +38,7 @@ Each event is a line on stdout. With --json each event is one JSON object with "
 Reasons are vacant, released or reclaimed (elected), stood-down (leading), stopped, resigned, transferred, relinquished,
 unhealthy, work-ended, overwritten, deleted, bucket-replaced, rewound, closed or deadline (lost).
 
-With --metrics the command serves the metrics of the candidate for Prometheus. 'election-cli dashboard' and 'election-cli rules'
-print a dashboard and alerts for these metrics. The label "identity" is the name that --name gives, else the host. --metrics-choria
-adds choria_election_campaigns, choria_election_leader and choria_election_interval_seconds, for dashboards made for Choria.
-
-With --status the command serves a page that shows the leader, the candidates and the events of the last hour, live. The page
-changes nothing. Beside the page, /leader answers load balancers (200 while this candidate leads), and /healthz answers probes (503 if
-the candidate is stuck); see Handler in the Go package.
-
---metrics and --status take an address. A port alone, such as :9222, is served on the loopback interface only; give 0.0.0.0:9222 for
-all interfaces. Both may have the same address. There is no TLS and no password, unless --web-config names a file in the format
-of the exporters of Prometheus. TLS and passwords then apply to all paths, /leader and /healthz among them. For example:
-
-    tls_server_config: {cert_file: web.crt, key_file: web.key}
-    basic_auth_users: {prometheus: "HASH"}   # of the password, as 'htpasswd -nB prometheus' prints it`
+` + serving.Help
 
 // campaignDefaultTTL is the TTL of the bucket on an embedded server. It is short, so that a user can watch a failover.
 const campaignDefaultTTL = 5 * time.Second
@@ -63,18 +49,13 @@ type campaignCommand struct {
 	key, name string
 	json      bool
 	verbose   bool
-	metrics   string
-	namespace string // prefix of all metrics
-	choria    bool   // three metrics have Choria's names too
-	identity  string // what metrics call this candidate; the same after each start
-	status    string
-	webConfig string
 	embedded  bool
 	port      int
 	ttl       time.Duration
 	interval  *time.Duration
 
 	portSet, ttlSet bool
+	serving         serving.Flags
 
 	client string                                                                            // part of the name of the connection
 	work   func(*election.Election, *slog.Logger) func(context.Context, election.Term) error // returns the work of the leader; nil if there is none
@@ -87,11 +68,7 @@ func registerCampaign(app *fisk.Application, env *cli.Env) {
 	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&c.name)
 	cli.JSONVar(cmd, "Write events as JSON, one object on each line", &c.json)
 	cmd.Flag("verbose", "Also log each campaign and each renewal").Short('v').UnNegatableBoolVar(&c.verbose)
-	cmd.Flag("metrics", "Serve Prometheus metrics on http://ADDR/metrics").PlaceHolder("ADDR").StringVar(&c.metrics)
-	cmd.Flag("metrics-namespace", "Prefix of the names of all metrics, as in NS_election_leader").PlaceHolder("NS").StringVar(&c.namespace)
-	cmd.Flag("metrics-choria", "Also serve three metrics by the names of Choria, such as choria_election_leader").UnNegatableBoolVar(&c.choria)
-	cmd.Flag("status", "Serve a page about the election on http://ADDR/, with /leader and /healthz for load balancers and probes").PlaceHolder("ADDR").StringVar(&c.status)
-	cmd.Flag("web-config", "Web configuration file of Prometheus exporters, with TLS and passwords for --metrics and --status").PlaceHolder("FILE").StringVar(&c.webConfig)
+	c.serving.Register(cmd)
 	cmd.Flag("embedded", "Start a JetStream server in this process and create the bucket, for experiments").UnNegatableBoolVar(&c.embedded)
 	cli.IntVar(cmd.Flag("port", "Port of the embedded server on the loopback interface (default any free port)").PlaceHolder("PORT").IsSetByUser(&c.portSet), &c.port)
 	cli.DurationVar(cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket on the embedded server (default %v)", campaignDefaultTTL)).IsSetByUser(&c.ttlSet), &c.ttl)
@@ -129,18 +106,14 @@ func (c *campaignCommand) run(ctx context.Context) error {
 
 // check validates the flags before the command connects.
 func (c *campaignCommand) check() error {
-	if c.identity = c.name; c.name == "" {
-		c.name, c.identity = cli.DefaultName(), cli.Host()
+	if c.serving.Identity = c.name; c.name == "" {
+		c.name, c.serving.Identity = cli.DefaultName(), cli.Host()
 	}
 	switch {
 	case c.embedded && c.Connection.NamesServerByFlag():
 		return errors.New("--embedded starts its own server: leave out --server and --context, or --embedded")
 	case !c.embedded && (c.portSet || c.ttlSet):
 		return errors.New("--port and --ttl configure the embedded server: add --embedded, or leave them out; 'election-cli bucket add --ttl' sets the TTL of a new bucket")
-	case c.metrics == "" && (c.namespace != "" || c.choria):
-		return errors.New("--metrics-namespace and --metrics-choria apply to --metrics only: add --metrics, or leave them out")
-	case c.webConfig != "" && c.metrics == "" && c.status == "":
-		return errors.New("--web-config applies to --metrics and --status only: add one of them, or leave it out")
 	}
 	if c.embedded && !c.ttlSet {
 		c.ttl = campaignDefaultTTL
@@ -148,30 +121,17 @@ func (c *campaignCommand) check() error {
 	if err := cli.CheckTTL(c.ttl); c.embedded && err != nil {
 		return err
 	}
-	_, err := election.NewElection(c.name, c.key, cli.PlaceholderBucket{}, c.metricsOptions(nil)...)
-	if err = cli.AsFlagError(err); err != nil {
-		return errors.New(strings.Replace(err.Error(), "WithRegisterer: the namespace", "--metrics-namespace", 1))
-	}
-	return nil
-}
-
-// metricsOptions returns the options that register the metrics with r.
-func (c *campaignCommand) metricsOptions(r prometheus.Registerer) []election.Option {
-	opts := []election.Option{election.WithRegisterer(r, c.namespace), election.WithMetricsIdentity(c.identity)}
-	if c.choria {
-		opts = append(opts, election.WithChoriaMetrics())
-	}
-	return opts
+	return c.serving.Check(c.name, c.key)
 }
 
 // campaign connects, opens the bucket, and campaigns.
 func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCauseFunc, handler *events.Handler) error {
 	log := slog.New(handler)
-	pages, err := c.servePages(log)
+	served, err := c.serving.Serve(c.name, c.key, log)
 	if err != nil {
 		return err
 	}
-	defer pages.stop()
+	defer served.Stop()
 	if c.embedded {
 		server, err := embedded.Start(embedded.Config{Port: c.port, Log: log})
 		if err != nil {
@@ -190,10 +150,7 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 	if err != nil {
 		return cli.IgnoreIfDone(ctx, err)
 	}
-	opts := append(cli.IntervalOption(c.interval), election.WithLogger(log))
-	if pages.registry != nil {
-		opts = append(opts, c.metricsOptions(pages.registry)...)
-	}
+	opts := append(append(cli.IntervalOption(c.interval), election.WithLogger(log)), served.Options()...)
 	if c.embedded {
 		opts = append(opts, election.WithSplay(0)) // no other candidate competes yet
 	}
@@ -201,9 +158,7 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 	if err != nil {
 		return cli.AsFlagError(err)
 	}
-	if pages.status != nil {
-		pages.status.Follow(client, bucket, e)
-	}
+	served.Follow(context.WithoutCancel(ctx), client, bucket, e)
 	handler.Events.SetBucket(ctx, client.ServerURL(), bucket, e.Term)
 	if c.work != nil {
 		return cli.AsFlagError(e.Run(ctx, c.work(e, log)))

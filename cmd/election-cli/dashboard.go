@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election/dashboards"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/serving"
 )
 
 const dashboardHelp = `Import the dashboard into Grafana by hand or by provisioning. In Grafana you choose the data source, the job, the instance and,
@@ -15,7 +17,21 @@ unless --election is given, the election. The command does not connect to a serv
 Example: election-cli dashboard > dashboard.json
 
 The dashboard shows the metrics of candidates. A Go program registers them with WithRegisterer; for this tool, run
-'election-cli campaign KEY --metrics ADDR'.`
+'election-cli campaign KEY --metrics ADDR'.
+
+With --serve the command prints nothing. It serves a page about all elections of the bucket instead, until it is interrupted (exit
+code 0). It does not campaign:
+
+    election-cli dashboard --serve :8222
+
+The page lists the elections with their leaders, links to each, and is updated at each change. With --election it shows that election
+only. The page changes nothing. A port alone is served on the loopback interface only; give 0.0.0.0:8222 for all interfaces. There is no
+TLS and no password, unless --web-config names a file, as for 'election-cli campaign'. /healthz answers probes (503 while the elections cannot be observed).
+
+/metrics has what the command observes: election_observed_up, election_observed_leader, election_observed_leaders,
+election_observed_term, election_observed_lease_remaining_seconds, election_observed_paused and election_observed_events_total.
+These names are not those of candidates, so that the rules and the dashboard never count an observer as a second leader. Have
+Prometheus scrape the candidates for these.`
 
 const rulesHelp = `Add the file to the rule_files of Prometheus. It has alerts for an election without a leader or candidates, for two leaders, a pause
 that lasts, frequent changes of leadership, failed and late renewals, candidates that are not notified or not scraped, and writes
@@ -32,6 +48,8 @@ type dashboardCommand struct {
 	generate  func(...dashboards.Option) ([]byte, error)
 	election  string
 	namespace string
+	serve     string
+	webConfig string
 }
 
 func registerDashboard(app *fisk.Application, env *cli.Env) {
@@ -39,18 +57,34 @@ func registerDashboard(app *fisk.Application, env *cli.Env) {
 		name, help, long string
 		generate         func(...dashboards.Option) ([]byte, error)
 	}{
-		{"dashboard", "Prints a Grafana dashboard for elections", dashboardHelp, dashboards.Grafana},
+		{"dashboard", "Prints a Grafana dashboard for elections, or serves a page about them", dashboardHelp, dashboards.Grafana},
 		{"rules", "Prints recording and alerting rules for Prometheus", rulesHelp, dashboards.Rules},
 	} {
 		d := &dashboardCommand{Env: env, generate: c.generate}
 		cmd := app.Command(c.name, c.help).HelpLong(c.long).Action(cli.Action(d.run))
 		cmd.Flag("election", "Limit the file to this election").PlaceHolder("KEY").StringVar(&d.election)
 		cmd.Flag("namespace", "Prefix of the names of all metrics, as in NS_election_leader: that of WithRegisterer or --metrics-namespace").PlaceHolder("NS").StringVar(&d.namespace)
+		if c.name == "dashboard" {
+			cmd.Flag("serve", "Serve a page about the elections of the bucket on http://ADDR/, and metrics about them").PlaceHolder("ADDR").StringVar(&d.serve)
+			serving.RegisterWebConfig(cmd, "with TLS and passwords for --serve", &d.webConfig)
+			env.Connection.RegisterConnectTimeout(cmd)
+		}
 	}
 }
 
-// run prints the file.
-func (d *dashboardCommand) run(context.Context) error {
+// run prints the file, or serves the page.
+func (d *dashboardCommand) run(ctx context.Context) error {
+	switch {
+	case d.serve != "" && d.namespace != "":
+		return errors.New("--namespace is for the file that is printed: leave it out, or --serve")
+	case d.serve != "" && d.election != "":
+		if err := cli.CheckKey(d.election, false); err != nil {
+			return err
+		}
+	}
+	if d.serve != "" {
+		return serving.Bucket(ctx, d.Env, d.serve, d.webConfig, d.election)
+	}
 	text, err := d.generate(dashboards.WithElection(d.election), dashboards.WithNamespace(d.namespace))
 	if err != nil {
 		return err

@@ -108,6 +108,7 @@ var notRun = map[string]string{
 
 // notRunWith says the same of flags.
 var notRunWith = map[string]string{
+	"--serve":    "it serves until it is interrupted",
 	"--context":  "the context is the reader's",
 	"--replicas": "the test has one server",
 	"--vacant":   "it waits for what does not happen here",

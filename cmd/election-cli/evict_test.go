@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"testing"
 	"time"
@@ -84,14 +83,14 @@ func (b *racingBucket) Delete(ctx context.Context, key string, opts ...jetstream
 
 // beginEviction returns an eviction of the leader of jobs after the leader was shown. The bucket calls a function before each of
 // the first deletions.
-func (f *fixture) beginEviction(times int, before func()) (c *evictCommand, v *look.View, shown *look.Holder) {
+func (f *fixture) beginEviction(times int, before func()) (v *look.View, shown *look.Holder) {
 	f.T.Helper()
 	v, err := look.New(f.T.Context(), f.Client, f.Bucket)
 	f.Expect(err).NotTo(HaveOccurred())
 	shown, err = v.Leader(f.T.Context(), "jobs")
 	f.Expect(err).NotTo(HaveOccurred())
 	v.Bucket = &election.Bucket{KeyValue: &racingBucket{f.Bucket, before, times}}
-	return &evictCommand{Env: &cli.Env{Stderr: &bytes.Buffer{}}, key: "jobs"}, v, shown
+	return v, shown
 }
 
 func TestALeaderThatRenewsAfterTheQuestionIsEvicted(t *testing.T) {
@@ -99,9 +98,9 @@ func TestALeaderThatRenewsAfterTheQuestionIsEvicted(t *testing.T) {
 	f := newFixture(t, clitest.LongTTL)
 	renew := func() { f.Put("jobs", clitest.LeaderRecord("web-1", nil)) }
 	renew()
-	c, v, shown := f.beginEviction(2, renew)
+	v, shown := f.beginEviction(2, renew)
 	renew() // while the command waits for the answer
-	evicted, err := c.evict(t.Context(), v, shown)
+	evicted, err := v.Evict(t.Context(), shown, 0)
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(evicted.Revision).To(Equal(uint64(4)), "the revision that was deleted, after three renewals")
 	f.Expect(f.HasRecord("jobs")).To(BeFalse())
@@ -111,9 +110,9 @@ func TestALeaderElectWhoseLeadershipBeginsToCountIsEvicted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
 	f.Put("jobs", clitest.LeaderRecord("web-1", clitest.Record{"term": 0}))
-	c, v, shown := f.beginEviction(0, nil)
+	v, shown := f.beginEviction(0, nil)
 	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
-	_, err := c.evict(t.Context(), v, shown)
+	_, err := v.Evict(t.Context(), shown, 0)
 	f.Expect(err).NotTo(HaveOccurred())
 }
 
@@ -134,11 +133,11 @@ func TestOnlyTheShownLeaderIsEvicted(t *testing.T) {
 				f := newFixture(t, clitest.LongTTL)
 				f.Put("jobs", clitest.LeaderRecord("web-1", nil))
 				change := func() { f.Put("jobs", c.record) }
-				cmd, v, shown := f.beginEviction(times, change)
+				v, shown := f.beginEviction(times, change)
 				if times == 0 {
 					change()
 				}
-				_, err := cmd.evict(t.Context(), v, shown)
+				_, err := v.Evict(t.Context(), shown, 0)
 				f.Expect(err).To(And(BeAssignableToTypeOf(&cli.ExitError{}), MatchError(ContainSubstring(c.text))))
 				f.Expect(f.HasRecord("jobs")).To(BeTrue())
 			})
@@ -151,13 +150,12 @@ func TestEvictGivesUpOnALeaderThatRenewsBeforeEachDeletion(t *testing.T) {
 	f := newFixture(t, clitest.LongTTL)
 	renew := func() { f.Put("jobs", clitest.LeaderRecord("web-1", nil)) }
 	renew()
-	c, v, shown := f.beginEviction(1000, renew)
-	_, err := c.evict(t.Context(), v, shown)
+	v, shown := f.beginEviction(1000, renew)
+	_, err := v.Evict(t.Context(), shown, 0)
 	f.Expect(err).To(MatchError(ContainSubstring("renewed too often")))
 	f.Expect(f.HasRecord("jobs")).To(BeTrue())
 
-	c.revision, c.revisionSet = 6, true
-	_, err = c.evict(t.Context(), v, shown)
+	_, err = v.Evict(t.Context(), shown, 6)
 	f.Expect(err).To(MatchError(ContainSubstring("no longer has revision 6")))
 	f.Expect(f.HasRecord("jobs")).To(BeTrue())
 }

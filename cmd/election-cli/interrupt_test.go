@@ -103,10 +103,10 @@ func TestAnInterruptedEvictionIsReportedAsUnknown(t *testing.T) {
 	f := newFixture(t, clitest.LongTTL)
 	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
 	ctx, interrupt := context.WithCancel(t.Context())
-	c, v, shown := f.beginEviction(1, interrupt)
-	_, err := c.evict(ctx, v, shown)
+	v, shown := f.beginEviction(1, interrupt)
+	_, err := v.Evict(ctx, shown, 0)
 	expectInterrupted(f, err, "evict")
 	f.Expect(err).To(MatchError(ContainSubstring(`it is not known whether "web-1" was evicted`)))
-	_, err = c.evict(ctx, v, shown)
+	_, err = v.Evict(ctx, shown, 0)
 	f.Expect(err).To(MatchError("interrupted"), "the second call does not reach the deletion")
 }

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
+	"log/slog"
 	"slices"
 
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/serving"
 	"github.com/natscampaign/election/internal/supervise"
 )
 
@@ -34,9 +37,23 @@ leaves no time to retry a renewal. If the lease ends at once, for example becaus
 group without grace. After the program has exited, this command kills the rest of the group and releases the key, so that
 another host leads within milliseconds. If this command itself is killed or stopped, a guardian process kills the group.
 
+Hook: with --lost-hook this command runs one more program, without arguments, whenever leadership has ended and the program
+is gone; with --on-lost=signal, after --lost was sent. Its environment is that of the program in the term that ended, and
+ELECTION_ENDED_REASON is the reason, in the words of the log and of election_transitions_total:
+
+    stopped, resigned, transferred, relinquished, unhealthy, work-ended, overwritten, deleted, bucket-replaced, rewound,
+    closed or deadline
+
+The reason is work-ended if the program exited on its own, or was ended because the lease was not renewed. The hook runs
+beside all else: another host may lead already, so it must do nothing that only a leader may do. It is killed after 10 s. It
+does not run if this command is killed.
+
 Limits: this command does not end processes that leave the group, as daemons do, so keep the program in the foreground.
 It cannot end a program that changes its user, for example by sudo, and such a program may outlive its lease: run this
 command as root or as that user.
+
+Metrics and page: --metrics and --status serve the metrics of this candidate and a page about the election, as for
+'election-cli campaign'.
 
 Signals: this command forwards INT and TERM to the group and then ends itself: it waits until the program is gone,
 releases the key, and exits with the program's exit code. It forwards HUP, USR1 and USR2 and goes on; HUP ends this
@@ -71,7 +88,9 @@ program is not found.`
 // registerRun adds the command run.
 func registerRun(app *fisk.Application, t *cli.Env) {
 	r := &supervise.Config{Env: t}
+	var served serving.Flags
 	cmd := app.Command("run", "Runs a program while this host leads").HelpLong(runHelp).Action(func(*fisk.ParseContext) error {
+		served.Identity = cmp.Or(r.Name, cli.Host())
 		return cli.AsCommandError(r.Run())
 	})
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&r.Key)
@@ -88,11 +107,19 @@ func registerRun(app *fisk.Application, t *cli.Env) {
 	cli.EnumVar(cmd.Flag("on-lost", "When leadership ends: terminate the program, or only signal it").Default(supervise.OnLostTerminate), &r.OnLost, supervise.OnLostTerminate, supervise.OnLostSignal)
 	cmd.Flag("won", "With --on-lost=signal, the signal for the start of leadership (default USR1)").PlaceHolder("SIGNAL").IsSetByUser(&r.WonSignalSet).StringVar(&r.WonSignal)
 	cmd.Flag("lost", "With --on-lost=signal, the signal for the end of leadership (default USR2)").PlaceHolder("SIGNAL").IsSetByUser(&r.LostSignalSet).StringVar(&r.LostSignal)
+	cmd.Flag("lost-hook", "Program to run when leadership has ended; ELECTION_ENDED_REASON in its environment says why").PlaceHolder("PROGRAM").StringVar(&r.LostHook)
 	cli.EnumVar(cmd.Flag("restart", "When to start the program again after it exits: never, on-failure or always").Default(supervise.RestartNever), &r.Restart, supervise.RestartNever, supervise.RestartOnFailure, supervise.RestartAlways)
 	cli.EnumVar(cmd.Flag("on-exit", "What to do with the key until a restart: release or keep it").IsSetByUser(&r.OnExitSet).Default(supervise.OnExitRelease), &r.OnExit, supervise.OnExitRelease, supervise.OnExitKeep)
 	cmd.Flag("keep-env", "Also pass NATS_PASSWORD, NATS_TOKEN, and a NATS_URL that contains credentials, to the program").UnNegatableBoolVar(&r.KeepEnv)
 	cmd.Flag("verbose", "Also log each campaign and each renewal").Short('v').UnNegatableBoolVar(&r.Verbose)
 	cmd.Flag("quiet", "Log only warnings and errors").Short('q').UnNegatableBoolVar(&r.Quiet)
+	served.Register(cmd)
+	r.Serve = func(log *slog.Logger) (supervise.Server, error) {
+		if err := served.Check(r.Name, r.Key); err != nil {
+			return nil, err
+		}
+		return served.Serve(r.Name, r.Key, log)
+	}
 	t.Connection.RegisterConnectTimeout(cmd)
 }
 

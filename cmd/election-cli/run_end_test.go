@@ -37,7 +37,7 @@ func TestProgramThatIgnoresTermIsKilledBeforeTheKeyIsReleased(t *testing.T) {
 	w.signal(unix.SIGTERM)
 	f.g.Expect(w.exitCode()).To(Equal(137), w.stderr.String())
 	f.g.Expect(time.Since(signalled)).To(BeNumerically(">=", 150*time.Millisecond), "the program had its time")
-	f.g.Expect(w.stderr.String()).To(MatchRegexp(`WARN +Killing the process group .*reason="the stop timeout is over"`))
+	f.g.Expect(w.stderr.String()).To(MatchRegexp(`WARN +Killing the process group .*because="the stop timeout is over"`))
 	f.awaitText("other", "\n")
 	f.g.Expect(f.content("still")()).To(BeEmpty(), "the program is dead when another host leads")
 }
@@ -79,7 +79,7 @@ func TestOrderlyStopEndsWithTheLeaseIfTheLinkIsCut(t *testing.T) {
 	f.awaitText("other", "\n")
 	f.g.Expect(f.content("still")()).To(BeEmpty(), "the program is dead when another host leads")
 	f.g.Expect(one.exitCode()).To(Equal(137), one.stderr.String())
-	f.g.Expect(one.stderr.String()).To(ContainSubstring(`reason="the lease is about to end"`))
+	f.g.Expect(one.stderr.String()).To(ContainSubstring(`because="the lease is about to end"`))
 }
 
 func TestProgramThatIgnoresIntGetsTerm(t *testing.T) {

@@ -1,52 +1,191 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/natstest"
 )
+
+// webProcess is a command that serves over HTTP, in a process of its own.
+type webProcess struct {
+	g     Gomega
+	cmd   *exec.Cmd
+	lines <-chan string // of its log
+}
+
+// startServing starts a command that serves over HTTP.
+func startServing(t *testing.T, args ...string) *webProcess {
+	t.Helper()
+	g := NewWithT(t)
+	cmd, _, _ := command(t, args...)
+	lines, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cmd.Start()).To(Succeed())
+	return &webProcess{g, cmd, lines}
+}
+
+// url waits for the line of the log with the text, and returns the URL that it names.
+func (s *webProcess) url(text string) string {
+	var line string
+	s.g.Eventually(s.lines).WithTimeout(clitest.Timeout).Should(Receive(&line))
+	s.g.Expect(line).To(ContainSubstring(text))
+	_, url, _ := strings.Cut(line, "url=")
+	return strings.TrimSpace(url)
+}
+
+// interrupt interrupts the command, and expects it to end with the exit code 0.
+func (s *webProcess) interrupt() {
+	s.g.Expect(s.cmd.Process.Signal(os.Interrupt)).To(Succeed())
+	s.g.Expect(s.cmd.Wait()).To(Succeed())
+}
 
 func TestACampaignServesItsStatusPage(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
-	g := NewWithT(t)
-	cmd, stdout, _ := command(t, "campaign", "jobs", "--name", "web-1", "--embedded", "--ttl", "2s", "--status", ":0")
-	lines, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	var line string
-	g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(&line))
-	g.Expect(line).To(ContainSubstring("Serving the status page"))
-	_, url, _ := strings.Cut(line, "url=")
-	url = strings.TrimSpace(url)
-	g.Expect(url).To(HavePrefix("http://127.0.0.1:"))
-	get := func(path string) func() (string, error) {
-		return func() (string, error) {
-			r, err := http.Get(url + path)
-			if err != nil {
-				return "", err
-			}
-			defer r.Body.Close()
-			defer http.DefaultClient.CloseIdleConnections()
-			body, err := io.ReadAll(r.Body)
-			return r.Status + "\n" + string(body), err
-		}
-	}
-	g.Eventually(get("leader")).WithTimeout(clitest.Timeout).Should(And(HavePrefix("200"), ContainSubstring(`"is_leader":true`)))
-	g.Eventually(get("")).WithTimeout(clitest.Timeout).Should(And(
+	s := startServing(t, "campaign", "jobs", "--name", "web-1", "--embedded", "--ttl", "2s", "--status", ":0", "--metrics", "127.0.0.1:0")
+	metrics, url := s.url("Metrics are served"), s.url("Serving the status page")
+	s.g.Expect(url).To(HavePrefix("http://127.0.0.1:"))
+	s.g.Eventually(fetch(url + "leader")).WithTimeout(clitest.Timeout).Should(And(HavePrefix("200"), ContainSubstring(`"is_leader":true`)))
+	s.g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(And(
 		ContainSubstring("web-1 leads"), MatchRegexp(`<i class="c0"></i>web-1</td><td class="leader">leader</td>`), ContainSubstring("<dt>Term</dt><dd>1</dd>"),
 	))
-	g.Expect(get("healthz")()).To(And(HavePrefix("200"), ContainSubstring(`"healthy":true`)))
+	s.g.Expect(fetch(url + "healthz")()).To(And(HavePrefix("200"), ContainSubstring(`"healthy":true`)))
+	expectReasons(s.g, metrics)
 	events, err := http.Get(url + "events")
-	g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(err).NotTo(HaveOccurred())
 	defer events.Body.Close()
-	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
-	g.Expect(cmd.Wait()).To(Succeed(), stdout.String())
+	s.interrupt()
 	_, _ = io.Copy(io.Discard, events.Body) // returns, because the server closes the connection
+}
+
+func TestRunServesTheMetricsAndThePageOfItsCandidate(t *testing.T) {
+	skipWithoutInterrupts(t)
+	t.Parallel()
+	f := newFixture(t, clitest.LongTTL)
+	s := startServing(t, "run", "-s", f.Server.URL(), "--name", "web-1", "--stand-down", "0s", "--status", ":0", "--metrics", "127.0.0.1:0", "jobs", "--", "sleep", "60")
+	metrics, url := s.url("Metrics are served"), s.url("Serving the status page")
+	f.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(And(ContainSubstring("web-1 leads"), ContainSubstring("This candidate")))
+	f.Expect(fetch(url + "leader")()).To(HavePrefix("200"))
+	f.Expect(fetch(metrics)()).To(MatchRegexp(`(?m)^election_leader{bucket="\w+",election="jobs",identity="web-1"} 1$`))
+	f.Expect(s.cmd.Process.Signal(os.Interrupt)).To(Succeed())
+	f.Expect(s.cmd.Wait()).To(MatchError("exit status 130"), "sleep dies of INT")
+}
+
+// feed reads the server-sent events at a URL.
+type feed struct {
+	g     Gomega
+	lines *bufio.Reader
+}
+
+// openFeed opens the server-sent events at a URL, until the test ends.
+func openFeed(t *testing.T, g Gomega, url string) *feed {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), clitest.Timeout)
+	t.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	response, err := http.DefaultClient.Do(request)
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { _ = response.Body.Close() })
+	return &feed{g, bufio.NewReader(response.Body)}
+}
+
+// next returns the next message that is not a comment.
+func (f *feed) next() string {
+	var b strings.Builder
+	for {
+		line, err := f.lines.ReadString('\n')
+		f.g.Expect(err).NotTo(HaveOccurred())
+		switch {
+		case line == "\n" && b.Len() > 0:
+			return b.String()
+		case line != "\n" && !strings.HasPrefix(line, ":"):
+			b.WriteString(line)
+		}
+	}
+}
+
+func TestTheDashboardListsAllElectionsOfTheBucketAndSendsOnlyChanges(t *testing.T) {
+	skipWithoutInterrupts(t)
+	t.Parallel()
+	f := newFixture(t, clitest.LongTTL)
+	key := func(i int) string { return fmt.Sprintf("job-%03d", i) }
+	for i := range 500 {
+		f.Put(key(i), clitest.LeaderRecord("web-1", nil))
+	}
+	code, _, stderr := f.run("pause", key(8))
+	f.Expect(code).To(BeZero(), stderr)
+	s := startServing(t, "dashboard", "--serve", ":0", "-s", f.Server.URL())
+	url := s.url("Serving the status page")
+	f.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(And(
+		ContainSubstring("500 elections, and all have a leader"), ContainSubstring("1 paused"), MatchRegexp(`title="Paused since \S+ \S+ by \S+@\S+"`),
+		ContainSubstring(`<a href="?key=job-000">`), ContainSubstring(`<a href="?key=job-499">`)))
+	f.Expect(fetch(url + "?key=job-042")()).To(And(ContainSubstring("web-1 leads</p>"), ContainSubstring("No candidate answers")))
+	f.Expect(fetch(url + "healthz")()).To(Equal("200 OK\n{\"healthy\":true}\n"))
+
+	feed := openFeed(t, f, url+"events")
+	f.Expect(strings.Count(feed.next(), "<tr data-key")).To(Equal(500))
+	for i := range 500 { // renewals, which send nothing
+		f.Put(key(i), clitest.LeaderRecord("web-1", nil))
+	}
+	code, _, stderr = f.run("evict", key(7), "--force")
+	f.Expect(code).To(BeZero(), stderr)
+	update := feed.next()
+	f.Expect(update).To(And(HavePrefix("event: rows\n"), ContainSubstring("499 of 500"), MatchRegexp(`evicted \(deleted\) by \S+@\S+</td>`)))
+	f.Expect(strings.Count(update, "<tr data-key")).To(Equal(1))
+	f.Expect(len(update)).To(BeNumerically("<", 1000))
+
+	text := fetch(url + "metrics")()
+	families := clitest.ParseMetrics(f, strings.TrimPrefix(text, "200 OK\n"))
+	f.Expect(families).NotTo(HaveKey("election_leader"), "the rules would count an observer as a second leader")
+	f.Expect(clitest.MetricValue(families, "election_observed_leaders", key(6))).To(Equal(1.0))
+	f.Expect(clitest.MetricValue(families, "election_observed_leaders", key(7))).To(BeZero())
+	f.Expect(clitest.MetricValue(families, "election_observed_paused", key(8))).To(Equal(1.0))
+	f.Expect(clitest.MetricValue(families, "go_memstats_heap_inuse_bytes", "")).To(BeNumerically("<", 64<<20))
+	s.interrupt()
+}
+
+func TestTheDashboardOfOneElectionShowsItAtOnce(t *testing.T) {
+	skipWithoutInterrupts(t)
+	t.Parallel()
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	f.Put("other", clitest.LeaderRecord("db-1", nil))
+	s := startServing(t, "dashboard", "--serve", ":0", "--election", "jobs", "-s", f.Server.URL())
+	url := s.url("Serving the status page")
+	f.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(And(ContainSubstring("web-1 leads</p>"), Not(ContainSubstring("This candidate"))))
+	f.Expect(fetch(url + "metrics")()).NotTo(ContainSubstring(`election="other"`))
+	s.interrupt()
+}
+
+func TestTheDashboardSaysWhenItsServerCannotBeReached(t *testing.T) {
+	skipWithoutInterrupts(t)
+	t.Parallel()
+	g := NewWithT(t)
+	n := natstest.StartTCP(t)
+	bucket := n.Bucket(t, n.Connect(t), clitest.LongTTL)
+	_, err := bucket.Put(t.Context(), "jobs", []byte("web-1"))
+	g.Expect(err).NotTo(HaveOccurred())
+	n.Stop()
+	s := startServing(t, "dashboard", "--serve", ":0", "-s", n.URL(), "--bucket", bucket.Bucket())
+	url := s.url("Serving the status page")
+	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring("Waiting for the server"))
+	g.Expect(fetch(url + "healthz")()).To(HavePrefix("503"))
+	g.Expect(fetch(url + "metrics")()).To(ContainSubstring("election_observed_up 0"))
+	n.Resume(t)
+	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring(`<a href="?key=jobs">`))
+	n.Stop()
+	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring("The NATS server cannot be reached: this is the last known state"))
+	s.interrupt()
 }

@@ -2,17 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"time"
 
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/events"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/observe"
@@ -25,18 +21,23 @@ state, not each change in between.
 Example: election-cli watch --json scheduler
 
 KEY may contain wildcards, as in subjects; without KEY the command watches all elections of the bucket. Each event is a line on
-stdout. With --json each event is one JSON object: "kind", "key" (the election), "at" (RFC 3339, by the server's clock) and
-"leader", the holder of the key after the event or, if the key was released, expired or evicted, before it. The leader has "key",
-"name", "instance", "host", "pid", "priority", "state", "term", "bucket_created", "revision", "started", "since", "renewed",
+stdout. With --json each event is one JSON object: "kind", "key" (the election), "at" (RFC 3339, by the server's clock), "reason",
+"by", and "leader", the holder of the key after the event or, if the key was released, expired or evicted, before it. The leader has
+"key", "name", "instance", "host", "pid", "priority", "state", "term", "bucket_created", "revision", "started", "since", "renewed",
 "expires" and "metadata", as far as they are known. The kinds are:
 
-    elected    a candidate won the key; its leadership counts after the stand-down, if there is one
+    elected    a candidate won the key; its leadership counts after the stand-down, if there is one. Reason: vacant, released or
+               reclaimed
     leading    leadership counts from now on
     renewed    the leader renewed; with --verbose only
-    released   the holder released the key
-    expired    the holder did not renew for one TTL
-    evicted    another client deleted or overwrote the key
-    dropped    the output was not read in time, and "dropped" events are missing here`
+    released   the holder released the key. Reason, by the release: stopped, resigned, transferred, relinquished, unhealthy or
+               work-ended
+    expired    the holder did not renew for one TTL. What is stored does not say why
+    evicted    the holder lost the key otherwise. Reason: deleted, overwritten, bucket-replaced or rewound
+    dropped    the output was not read in time, and "dropped" events are missing here
+
+The command gives a reason only if what is stored proves it. "by" is the operator who ran 'election-cli evict', as USER@HOST, or the
+candidate that overwrote the key. A deletion by other means does not say by whom.`
 
 // watchCommand implements watch.
 type watchCommand struct {
@@ -67,11 +68,13 @@ func (c *watchCommand) run(ctx context.Context) error {
 	user := ctx
 	ctx, fail := context.WithCancelCause(user)
 	defer fail(nil)
-	stdout, stderr := terminal.NewQueue(c.Stdout, c.droppedEvents, fail), terminal.NewQueue(c.Stderr, terminal.DroppedLines, fail)
+	writer := &look.EventWriter{Style: terminal.StyleFor(c.Stdout), JSON: c.json}
+	stdout, stderr := terminal.NewQueue(c.Stdout, writer.DroppedEvents, fail), terminal.NewQueue(c.Stderr, terminal.DroppedLines, fail)
 	defer stderr.Close()
 	defer stdout.Close()
+	writer.Out = stdout
 	log := slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(c.Stderr), slog.LevelInfo))
-	err := c.watch(ctx, fail, log, stdout)
+	err := c.watch(ctx, fail, log, writer)
 	if err == nil && user.Err() == nil {
 		err = context.Cause(ctx) // fail ended the command, not the user
 	}
@@ -91,7 +94,7 @@ func (c *watchCommand) check() error {
 }
 
 // watch prints events until ctx ends, or until it has printed --count of them.
-func (c *watchCommand) watch(ctx context.Context, fail context.CancelCauseFunc, log *slog.Logger, out io.Writer) error {
+func (c *watchCommand) watch(ctx context.Context, fail context.CancelCauseFunc, log *slog.Logger, out *look.EventWriter) error {
 	v, events, err := look.Follow(ctx, c.Env, fail, "watch", log, c.keys...)
 	if err != nil {
 		return cli.IgnoreIfDone(ctx, err)
@@ -105,7 +108,7 @@ func (c *watchCommand) watch(ctx context.Context, fail context.CancelCauseFunc, 
 		if e.Kind == observe.Renewed && !c.verbose {
 			continue
 		}
-		if err := c.print(out, e); err != nil {
+		if err := out.Write(e); err != nil {
 			return err
 		}
 		if printed++; printed == c.count {
@@ -113,49 +116,4 @@ func (c *watchCommand) watch(ctx context.Context, fail context.CancelCauseFunc, 
 		}
 	}
 	return nil
-}
-
-// droppedEvents returns the line that takes the place of dropped events.
-func (c *watchCommand) droppedEvents(lines int) string {
-	if !c.json {
-		return terminal.DroppedLines(lines)
-	}
-	line, err := json.Marshal(struct {
-		Kind    string    `json:"kind"`
-		Dropped int       `json:"dropped"`
-		At      time.Time `json:"at"`
-	}{events.Dropped, lines, time.Now().UTC()})
-	if err != nil { // every value of these types can be encoded
-		panic(err)
-	}
-	return string(line) + "\n"
-}
-
-// print writes one event.
-func (c *watchCommand) print(w io.Writer, e observe.Event) error {
-	e.Key, e.Leader = terminal.Printable(e.Key), look.PrintableLeader(e.Leader)
-	if c.json {
-		line, err := json.Marshal(e)
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(append(line, '\n'))
-		return err
-	}
-	st := terminal.StyleFor(c.Stdout)
-	_, err := fmt.Fprintf(w, "%s  %s  %s\n", st.Paint(terminal.Faint, terminal.Timestamp(e.At)), st.Paint(colourOf(e.Kind), fmt.Sprintf("%-8s", e.Kind)), look.DescribeEvent(e))
-	return err
-}
-
-// colourOf returns the colour for a kind of event.
-func colourOf(k observe.EventKind) string {
-	switch k {
-	case observe.Leading:
-		return terminal.Bold + ";" + terminal.Green
-	case observe.Elected:
-		return terminal.Yellow
-	case observe.Renewed:
-		return terminal.Faint
-	}
-	return terminal.Red
 }

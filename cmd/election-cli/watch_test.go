@@ -11,6 +11,7 @@ import (
 
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/observe"
 )
@@ -154,9 +155,9 @@ func TestWatchEndsWhenItsOutputIsClosed(t *testing.T) {
 func TestTheNoticeForDroppedEventsIsValidJSON(t *testing.T) {
 	g := NewWithT(t)
 	var e map[string]any
-	g.Expect(json.Unmarshal([]byte((&watchCommand{json: true}).droppedEvents(3)), &e)).To(Succeed())
+	g.Expect(json.Unmarshal([]byte((&look.EventWriter{JSON: true}).DroppedEvents(3)), &e)).To(Succeed())
 	g.Expect(e).To(And(HaveKeyWithValue("kind", "dropped"), HaveKeyWithValue("dropped", 3.0), HaveKey("at")))
-	g.Expect((&watchCommand{}).droppedEvents(3)).To(ContainSubstring("3 lines dropped"))
+	g.Expect((&look.EventWriter{}).DroppedEvents(3)).To(ContainSubstring("3 lines dropped"))
 }
 
 func TestWatchAndWaitFailAtOnceWithoutTheBucket(t *testing.T) {

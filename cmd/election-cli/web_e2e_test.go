@@ -37,8 +37,8 @@ func urlsOf(t *testing.T, count int, flags ...string) (urls []string) {
 	return urls
 }
 
-// fetch returns the status and the body of an answer.
-func fetch(client *http.Client, url string) string {
+// get returns the status and the body of an answer.
+func get(client *http.Client, url string) string {
 	r, err := client.Get(url)
 	if err != nil {
 		return err.Error()
@@ -46,7 +46,7 @@ func fetch(client *http.Client, url string) string {
 	defer r.Body.Close()
 	defer client.CloseIdleConnections()
 	body, _ := io.ReadAll(r.Body)
-	return r.Status + " " + string(body)
+	return r.Status + "\n" + string(body)
 }
 
 func TestMetricsAndStatusAreOnLoopbackUnlessAnAddressIsGiven(t *testing.T) {
@@ -72,13 +72,13 @@ func TestOneAddressServesMetricsAndTheStatusPageWithTLSAndAPassword(t *testing.T
 	site := fmt.Sprintf("127.0.0.1:%d", port)
 	g.Expect(urls).To(Equal([]string{"https://" + site + "/metrics", "https://" + site + "/"}))
 
-	g.Expect(fetch(client, "https://operator:secret@"+site+"/metrics")).To(And(HavePrefix("200 OK"), ContainSubstring("go_goroutines")))
-	g.Expect(fetch(client, "https://operator:secret@"+site+"/")).To(And(HavePrefix("200 OK"), ContainSubstring("<title>")))
-	g.Expect(fetch(client, "https://operator:secret@"+site+"/healthz")).To(HavePrefix("200 OK"))
+	g.Expect(get(client, "https://operator:secret@"+site+"/metrics")).To(And(HavePrefix("200 OK"), ContainSubstring("go_goroutines")))
+	g.Expect(get(client, "https://operator:secret@"+site+"/")).To(And(HavePrefix("200 OK"), ContainSubstring("<title>")))
+	g.Expect(get(client, "https://operator:secret@"+site+"/healthz")).To(HavePrefix("200 OK"))
 	for _, path := range []string{"/metrics", "/", "/leader", "/events"} {
-		g.Expect(fetch(client, "https://"+site+path)).To(HavePrefix("401"), path)
+		g.Expect(get(client, "https://"+site+path)).To(HavePrefix("401"), path)
 	}
-	g.Expect(fetch(client, "http://operator:secret@"+site+"/metrics")).To(HavePrefix("400"), "without TLS")
+	g.Expect(get(client, "http://operator:secret@"+site+"/metrics")).To(HavePrefix("400"), "without TLS")
 }
 
 // webConfig returns a web configuration file with a certificate and the password "secret" of a user named operator, and a client that

@@ -27,6 +27,7 @@ var floors = [][]string{
 	{"internal/cli", "internal/embedded", "internal/events", "internal/leaderfile", "internal/usage", "internal/webserver"},
 	{"examples/internal/demo", "internal/drill", "internal/look", "internal/processes", "internal/supervise"},
 	{"internal/chaos", "internal/checkup", "internal/statuspage"},
+	{"internal/serving"},
 	{"cmd/election-cli", "examples/"},
 }
 

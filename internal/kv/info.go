@@ -19,10 +19,6 @@ import (
 // ErrUnsuitable is the error of package election for a bucket that can be reached and is not fit for elections.
 var ErrUnsuitable = errors.New("bucket unsuitable for elections")
 
-// PausedPrefix begins the names of the metadata of the stream behind the bucket that pause an election: unlike a key, metadata does not
-// expire, and every candidate that reads the bucket's info reads it.
-const PausedPrefix = "election.paused."
-
 // Info is what the server says about a bucket.
 type Info struct {
 	Bucket    string
@@ -31,7 +27,7 @@ type Info struct {
 	MarkerTTL time.Duration         // how long the marker of an expiry is stored; 0 if expiries are not announced
 	Created   time.Time             // when the stream behind the bucket was created; zero if the bucket does not say
 	Republish string                // the subject on which the server repeats every change, whole; empty if it does not
-	Paused    map[string]bool       // the keys of the elections that an operator has paused
+	Paused    map[string]Pause      // the elections that an operator has paused, by key
 	Stream    *jetstream.StreamInfo // nil if the bucket does not say
 	Read      time.Time             // when the request was sent
 	Took      time.Duration         // how long the server took to answer
@@ -99,12 +95,12 @@ func InfoOf(status jetstream.KeyValueStatus) Info {
 	if r := i.Stream.Config.RePublish; Republishes(i.Bucket, r) {
 		i.Republish = r.Destination
 	}
-	for name := range i.Stream.Config.Metadata {
+	for name, value := range i.Stream.Config.Metadata {
 		if key, ok := strings.CutPrefix(name, PausedPrefix); ok {
 			if i.Paused == nil {
-				i.Paused = map[string]bool{}
+				i.Paused = map[string]Pause{}
 			}
-			i.Paused[key] = true
+			i.Paused[key] = parsePause(value)
 		}
 	}
 	return i

@@ -78,13 +78,16 @@ func TestInfoOfReadsTheStream(t *testing.T) {
 	created := time.Now()
 	i := InfoOf(status{stream: &jetstream.StreamInfo{Created: created, Config: jetstream.StreamConfig{
 		RePublish: &jetstream.RePublish{Source: "$KV.E.>", Destination: "election.E.>"},
-		Metadata:  map[string]string{PausedPrefix + "jobs.hourly": "", "owner": "ops"},
+		Metadata:  map[string]string{PausedPrefix + "jobs.hourly": "", PausedPrefix + "jobs.daily": "2026-01-02T03:04:05Z root@web-1", "owner": "ops"},
 	}}})
 	g.Expect(i.TTL).To(Equal(time.Minute))
 	g.Expect(i.MarkerTTL).To(Equal(time.Second))
 	g.Expect(i.Created).To(Equal(created))
 	g.Expect(i.Republish).To(Equal("election.E.>"))
-	g.Expect(i.Paused).To(Equal(map[string]bool{"jobs.hourly": true}))
+	g.Expect(i.Paused).To(Equal(map[string]Pause{
+		"jobs.hourly": {}, "jobs.daily": {Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "root@web-1"},
+	}))
+	g.Expect(i.Paused["jobs.daily"].String()).To(Equal("2026-01-02T03:04:05Z root@web-1"))
 	g.Expect(InfoOf(status{}).Stream).To(BeNil())
 	g.Expect(InfoOf(status{}).Republish).To(BeEmpty())
 }

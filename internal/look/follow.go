@@ -3,7 +3,6 @@ package look
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/nats-io/nats.go"
@@ -11,7 +10,6 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/observe"
 )
@@ -69,32 +67,4 @@ func startObserving(ctx context.Context, client *cli.Client, name string, log *s
 	}
 	events, err := v.Observer.Observe(ctx, keys...)
 	return v, events, err
-}
-
-// DescribeEvent describes an event in one sentence.
-func DescribeEvent(e observe.Event) string {
-	name, key, term := terminal.Quote(e.Leader.Name), terminal.Quote(e.Key), ""
-	if e.Leader.Term != 0 {
-		term = fmt.Sprintf(", term %d", e.Leader.Term)
-	}
-	held := ""
-	if d := e.At.Sub(e.Leader.Since); !e.Leader.Since.IsZero() && d > 0 {
-		held = fmt.Sprintf(", %s after it was elected", terminal.FormatDuration(d))
-	}
-	switch e.Kind {
-	case observe.Elected:
-		if term != "" { // it leads already
-			return fmt.Sprintf("%s won %s%s", name, key, term)
-		}
-		return fmt.Sprintf("%s won %s and is about to lead", name, key)
-	case observe.Leading:
-		return fmt.Sprintf("%s leads %s%s", name, key, term)
-	case observe.Renewed:
-		return fmt.Sprintf("%s renewed %s%s", name, key, term)
-	case observe.Released:
-		return fmt.Sprintf("%s released %s%s%s", name, key, term, held)
-	case observe.Expired:
-		return fmt.Sprintf("%s did not renew %s in time%s%s", name, key, term, held)
-	}
-	return fmt.Sprintf("%s was evicted from %s%s%s", name, key, term, held)
 }

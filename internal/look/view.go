@@ -32,7 +32,7 @@ type View struct {
 	Admin    *admin.Admin
 	Clock    ServerClock
 	stream   jetstream.StreamInfo
-	paused   map[string]bool // the keys of the elections that an operator has paused
+	paused   map[string]kv.Pause // the elections that an operator has paused, by key
 }
 
 // Open connects and returns a View of the bucket that the flags name. An unreachable server and a missing bucket are errors
@@ -113,7 +113,17 @@ func (v *View) Paused() []string {
 }
 
 // IsPaused reports whether an operator had paused the election at the last Refresh.
-func (v *View) IsPaused(key string) bool { return v.paused[key] }
+func (v *View) IsPaused(key string) bool {
+	_, paused := v.paused[key]
+	return paused
+}
+
+// Pause returns since when, and by which operator, the election had been paused at the last Refresh, with printable text.
+func (v *View) Pause(key string) (p kv.Pause, paused bool) {
+	p, paused = v.paused[key]
+	p.By = terminal.Printable(p.By)
+	return p, paused
+}
 
 // NobodyLeads returns the error for an election without a leader.
 func (v *View) NobodyLeads(key string) *cli.ExitError {

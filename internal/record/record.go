@@ -62,9 +62,10 @@ type Record struct {
 	IntervalMs  int64 `json:"interval_ms,omitempty"`   // from one renewal of the writer to the next
 	StandDownMs int64 `json:"stand_down_ms,omitempty"` // what was left of the writer's stand-down; its successor waits for it
 
-	// Set by a release: when it was written, the names of the candidates that take over first, in this order, for how long the first
+	// Set by a release: when it was written, why its writer's term ended, the names of the candidates that take over first, in this order, for how long the first
 	// of them has the release to itself, and in the release of a lock the ids of those that wait for it, who come next.
 	Released    time.Time `json:"released,omitzero"`
+	Reason      string    `json:"reason,omitempty"`
 	Successors  []string  `json:"successors,omitempty"`
 	HeadStartMs int64     `json:"head_start_ms,omitempty"`
 	Queue       []string  `json:"queue,omitempty"` // see QueueID
@@ -106,8 +107,10 @@ func (r *Record) bound() {
 			*name = boundName([]byte(*name))
 		}
 	}
-	if len(r.Won) > MaxIDBytes {
-		r.Won = ""
+	for _, reason := range []*string{&r.Won, &r.Reason} {
+		if len(*reason) > MaxIDBytes {
+			*reason = ""
+		}
 	}
 	size := 0
 	for k, v := range r.Metadata {

@@ -1,6 +1,9 @@
 package statuspage
 
 import (
+	"cmp"
+	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -15,9 +18,13 @@ func (p *Page) Handler() http.Handler {
 	mux.HandleFunc("GET /events", p.serveEvents)
 	mux.HandleFunc("GET /status.css", serveFile("text/css; charset=utf-8", pageCSS))
 	mux.HandleFunc("GET /status.js", serveFile("text/javascript; charset=utf-8", pageJS))
-	candidate := func(w http.ResponseWriter, r *http.Request) { p.candidate.Load().Handler().ServeHTTP(w, r) }
-	mux.HandleFunc("/leader", candidate)
-	mux.HandleFunc("/healthz", candidate)
+	if p.candidate.Load() == nil {
+		mux.HandleFunc("GET /healthz", p.serveHealth)
+	} else {
+		candidate := func(w http.ResponseWriter, r *http.Request) { p.candidate.Load().Handler().ServeHTTP(w, r) }
+		mux.HandleFunc("/leader", candidate)
+		mux.HandleFunc("/healthz", candidate)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
@@ -37,19 +44,55 @@ func serveFile(contentType, text string) http.HandlerFunc {
 	}
 }
 
-// servePage serves the page with the candidates that answer now.
+// selected returns the election that a request asks for; nil for the list of all. It answers a request for one that the page does not know.
+func (p *Page) selected(w http.ResponseWriter, r *http.Request) (key string, e *entry, ok bool) {
+	if key = cmp.Or(r.URL.Query().Get("key"), p.elections.only); key == "" {
+		return "", nil, true
+	}
+	if e = p.elections.election(key); e == nil {
+		http.Error(w, "this page knows no such election: nobody led it within the last hour", http.StatusNotFound)
+	}
+	return key, e, e != nil
+}
+
+// servePage serves the list of elections, or one election with the candidates that answer now.
 func (p *Page) servePage(w http.ResponseWriter, r *http.Request) {
-	data, _ := p.data(r.Context(), true)
+	key, e, ok := p.selected(w, r)
+	if !ok {
+		return
+	}
+	var data any
+	name := "page"
+	if e == nil {
+		data, _ = p.list(r.Context(), 0, true)
+		name = "listpage"
+	} else {
+		data, _ = p.data(r.Context(), key, e, true)
+	}
 	var b strings.Builder
-	if err := pageTemplate.Execute(&b, data); err != nil {
+	if err := pageTemplate.ExecuteTemplate(&b, name, data); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	serveFile("text/html; charset=utf-8", b.String())(w, r)
 }
 
+// serveHealth answers probes of a page that has no candidate: whether it observes the elections.
+func (p *Page) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	healthy := p.view.Load() != nil && p.notice() == ""
+	w.Header().Set("Content-Type", "application/json")
+	if !healthy {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	fmt.Fprintf(w, "{\"healthy\":%v}\n", healthy)
+}
+
 // serveEvents sends the main part of the page as server-sent events: at once, at each change, and at each refresh interval.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
+	key, e, ok := p.selected(w, r)
+	if !ok {
+		return
+	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	if r.Method == http.MethodHead {
 		return
@@ -62,18 +105,28 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many readers follow the events already: open the page instead", http.StatusServiceUnavailable)
 		return
 	}
+	next := (&listFeed{Page: p}).next
+	if e != nil {
+		next = func(ctx context.Context) (string, <-chan struct{}, error) {
+			data, changed := p.data(ctx, key, e, false)
+			text, err := message("", "main", data)
+			return text, changed, err
+		}
+	}
+	p.send(r.Context(), w, next)
+}
+
+// send sends the messages that next returns, until the reader disconnects.
+func (p *Page) send(ctx context.Context, w http.ResponseWriter, next func(context.Context) (text string, changed <-chan struct{}, err error)) {
 	control := http.NewResponseController(w)
-	ctx := r.Context()
 	for {
-		data, changed := p.data(ctx, false)
-		var b strings.Builder
-		if err := pageTemplate.ExecuteTemplate(&b, "main", data); err != nil {
+		text, changed, err := next(ctx)
+		if err != nil {
 			p.log.Error("Cannot render the status page", "error", err)
 			return
 		}
 		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
-		message := "data: " + strings.ReplaceAll(b.String(), "\n", "\ndata: ") + "\n\n"
-		if _, err := w.Write([]byte(message)); err != nil || control.Flush() != nil || timeutil.Pause(ctx, minRefreshInterval) != nil {
+		if _, err := w.Write([]byte(text)); err != nil || control.Flush() != nil || timeutil.Pause(ctx, minRefreshInterval) != nil {
 			return
 		}
 		select {
@@ -83,4 +136,45 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		case <-time.After(refreshInterval):
 		}
 	}
+}
+
+// listFeed is what one reader receives of the list of elections: first the whole list, and then those elections that changed.
+type listFeed struct {
+	*Page
+	version uint64
+	header  string // the last one
+}
+
+// next returns the next message. Without a change that is a comment, which keeps the connection alive.
+func (f *listFeed) next(ctx context.Context) (string, <-chan struct{}, error) {
+	data, changed := f.list(ctx, f.version, false)
+	f.version = data.version
+	header, err := message("", "listheader", data)
+	if err != nil {
+		return "", nil, err
+	}
+	before := f.header
+	f.header = header
+	switch {
+	case data.whole:
+		text, err := message("", "list", data)
+		return text, changed, err
+	case len(data.Rows) == 0 && header == before:
+		return ":\n\n", changed, nil
+	}
+	text, err := message("rows", "listrows", data)
+	return text, changed, err
+}
+
+// message renders a template as a server-sent event.
+func message(event, name string, data any) (string, error) {
+	var b strings.Builder
+	if err := pageTemplate.ExecuteTemplate(&b, name, data); err != nil {
+		return "", err
+	}
+	text := "data: " + strings.ReplaceAll(b.String(), "\n", "\ndata: ") + "\n\n"
+	if event != "" {
+		text = "event: " + event + "\n" + text
+	}
+	return text, nil
 }

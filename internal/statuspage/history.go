@@ -6,20 +6,24 @@ import (
 	"time"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/look"
-	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/observe"
 )
 
 const (
 	// historyDuration is how long the history keeps an event or an ended term.
 	historyDuration = time.Hour
-	// historyLength is the maximum number of events, and of terms. The history keeps the latest ones.
+	// historyLength is the maximum number of events, and of terms, where the page shows one election. The history keeps the latest ones.
 	historyLength = 500
+	// shortHistoryLength is the maximum where the page shows all elections of a bucket.
+	shortHistoryLength = 50
 )
 
 // history is the recent history of one election. All text in it is printable.
 type history struct {
+	length int // the maximum number of events, and of terms
+
 	mu             sync.Mutex
 	clock          look.ServerClock // the clock of the server, which dates the events
 	observedSince  time.Time        // when the page began to observe the election; zero before that
@@ -27,6 +31,8 @@ type history struct {
 	terms          []observedTerm   // oldest first
 	holder         *election.Leader // the holder of the key; nil if there is none
 	leads          bool             // whether the leadership of the holder counts
+	pause          *kv.Pause        // nil unless an operator has paused the election
+	counts         counts           // of the events since the page began to observe the election
 	lastTransition time.Time        // when the last event but a renewal arrived, by this host's clock
 	changed        chan struct{}    // closed at the next change; nil if nothing waits for it
 }
@@ -39,36 +45,53 @@ type observedTerm struct {
 	endedAt        time.Time // zero while the candidate holds the key
 }
 
+// counts are numbers of events, by kind.
+type counts map[observe.EventKind]uint64
+
 // newHistory returns an empty history. It uses this host's clock until observing starts.
-func newHistory() *history {
+func newHistory(length int) *history {
 	now := time.Now()
-	return &history{clock: look.NewServerClock(time.Time{}, now, now)}
+	return &history{length: length, clock: look.NewServerClock(time.Time{}, now, now), counts: counts{}}
 }
 
-// startObserving records that the history is complete from now on.
-func (h *history) startObserving(clock look.ServerClock) {
+// startObserving records that the history is complete from the given time on, by the given clock.
+func (h *history) startObserving(clock look.ServerClock, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.clock, h.observedSince = clock, clock.Now()
+	h.clock, h.observedSince = clock, since
 	h.notifyLocked()
 }
 
-// add adds an event. A renewal only updates the holder, and notifies nothing.
-func (h *history) add(e observe.Event) {
-	e.Key, e.Leader = terminal.Printable(e.Key), look.PrintableLeader(e.Leader)
+// stopObserving records that nothing is known of the election from now on.
+func (h *history) stopObserving() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.endTerm(h.clock.Now())
+	h.observedSince, h.holder, h.leads = time.Time{}, nil, false
+	h.notifyLocked()
+}
+
+// add adds an event, and reports whether it is a transition. A renewal only updates the holder, and notifies nothing.
+func (h *history) add(e observe.Event) (transition bool) {
+	e = look.PrintableEvent(e)
+	leader := e.Leader
+	e.Leader.Metadata = nil // an event is shown without it
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !e.At.Before(h.observedSince) { // the others report the state that the page found
+		h.counts[e.Kind]++
+	}
 	switch e.Kind {
 	case observe.Elected:
 		h.endTerm(e.At)
-		h.holder, h.leads = &e.Leader, false
+		h.holder, h.leads = &leader, false
 		h.terms = append(h.terms, observedTerm{name: e.Leader.Name, instance: e.Leader.Instance, heldFrom: e.At})
 	case observe.Leading:
 		h.startLeading(e)
-		h.holder, h.leads = &e.Leader, true
+		h.holder, h.leads = &leader, true
 	case observe.Renewed:
-		h.holder = &e.Leader
-		return
+		h.holder = &leader
+		return false
 	default:
 		h.endTerm(e.At)
 		h.holder, h.leads = nil, false
@@ -77,6 +100,27 @@ func (h *history) add(e observe.Event) {
 	h.events = append(h.events, e)
 	h.prune(h.clock.Now())
 	h.notifyLocked()
+	return true
+}
+
+// setPause records whether the election is paused, and reports whether that is new.
+func (h *history) setPause(pause *kv.Pause) (changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if pause == h.pause || pause != nil && h.pause != nil && *pause == *h.pause {
+		return false
+	}
+	h.pause = pause
+	h.notifyLocked()
+	return true
+}
+
+// isOver reports whether the page has nothing to say about the election any more.
+func (h *history) isOver() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.prune(h.clock.Now())
+	return h.holder == nil && h.pause == nil && len(h.events) == 0
 }
 
 // startLeading records that the leadership of a candidate counts. If the page did not observe the candidate's election, the term begins
@@ -108,8 +152,8 @@ func (h *history) prune(now time.Time) {
 	oldest := now.Add(-historyDuration)
 	h.events = slices.DeleteFunc(h.events, func(e observe.Event) bool { return e.At.Before(oldest) })
 	h.terms = slices.DeleteFunc(h.terms, func(t observedTerm) bool { return !t.endedAt.IsZero() && t.endedAt.Before(oldest) })
-	h.events = slices.Clone(h.events[max(0, len(h.events)-historyLength):])
-	h.terms = slices.Clone(h.terms[max(0, len(h.terms)-historyLength):])
+	h.events = slices.Clone(h.events[max(0, len(h.events)-h.length):])
+	h.terms = slices.Clone(h.terms[max(0, len(h.terms)-h.length):])
 }
 
 // transitionTime returns when the last event but a renewal arrived, by this host's clock.
@@ -142,6 +186,7 @@ type snapshot struct {
 	terms         []observedTerm
 	holder        *election.Leader
 	leads         bool
+	pause         *kv.Pause
 }
 
 // snapshot returns the current history, and a channel that is closed at the next change.
@@ -153,5 +198,5 @@ func (h *history) snapshot() (snapshot, <-chan struct{}) {
 	if h.changed == nil {
 		h.changed = make(chan struct{})
 	}
-	return snapshot{now, h.observedSince, slices.Clone(h.events), slices.Clone(h.terms), h.holder, h.leads}, h.changed
+	return snapshot{now, h.observedSince, slices.Clone(h.events), slices.Clone(h.terms), h.holder, h.leads, h.pause}, h.changed
 }

@@ -1,9 +1,11 @@
-// Package statuspage has a web page about one election: its leader, its candidates, and the events of the last hour. Server-sent events
-// update the page at each change.
+// Package statuspage has a web page about one election, or about all elections of a bucket: their leaders, whether they are paused, and
+// for each election its candidates and the events of the last hour. Server-sent events update the page at each change; those of the list
+// of elections have only the elections that changed.
 //
 // The page is read-only, and has no password of its own. It shows all text from other candidates escaped and printable. It queries the candidates
-// only while a reader requests the page or follows the events, and limits the number of readers that follow the events at once. It also
-// serves the handler of the candidate at /leader and /healthz, for load balancers and probes.
+// and the bucket only while a reader requests the page or follows the events, and limits the number of readers that follow the events at
+// once, the number of elections, and the history of each. The page of a candidate also serves its handler at /leader and /healthz, for load
+// balancers and probes. The page of a bucket has metrics about the elections that it observes.
 package statuspage
 
 import (
@@ -12,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
@@ -23,129 +27,195 @@ import (
 )
 
 const (
-	queryInterval      = 3 * time.Second        // the age at which the list of candidates is out of date
-	observeRetryDelay  = 3 * time.Second        // the wait after the election could not be observed
+	queryInterval      = 3 * time.Second        // the age at which the answer to a query is out of date
+	observeRetryDelay  = 3 * time.Second        // the wait after the elections could not be observed
 	refreshInterval    = 2 * time.Second        // how often a reader receives the page without a change
 	minRefreshInterval = 200 * time.Millisecond // the minimum time between two refreshes of one reader
 	writeTimeout       = 10 * time.Second       // the maximum time for a write to a reader
 	maxReaders         = 32                     // the maximum number of readers that follow the events
 )
 
-// Page is a status page about one election. It offers no request that changes anything.
+// Page is a status page about the elections of a bucket. It offers no request that changes anything.
 type Page struct {
-	name, key  string
+	name       string // of the candidate; empty if the page has none
 	log        *slog.Logger
 	ctx        context.Context // ends with the page
 	cancel     context.CancelFunc
 	readers    chan struct{}  // holds one element for each reader that follows the events
-	background sync.WaitGroup // the goroutines that observe the election and query its candidates
+	background sync.WaitGroup // the goroutines that observe the elections and make queries
 
-	candidate    atomic.Pointer[election.Election]
-	view         atomic.Pointer[look.View] // nil until the election is observed
-	history      *history
-	observeError atomic.Pointer[string] // why the election cannot be observed; nil if there was no error since the last success
+	candidate    atomic.Pointer[election.Election] // nil if the page has none
+	view         atomic.Pointer[look.View]         // nil until the elections are observed
+	elections    *elections
+	pauses       poll[map[string]kv.Pause]
+	observeError atomic.Pointer[string] // why the elections cannot be observed; nil if there was no error since the last success
 
-	mu            sync.Mutex
-	query         chan struct{} // closed when the current query of the candidates ends; nil without a query
-	queriedAt     time.Time     // when the last completed query began
-	candidates    []admin.Candidate
-	candidatesErr error // why the last query failed
+	mu        sync.Mutex         // guards what follows, and the start of goroutines
+	following followed           // what the page observes
+	stop      context.CancelFunc // ends the observation
 }
 
-// New returns a page, which [Page.Handler] serves. Until [Page.Follow] is called and the NATS server answers, the page says that it waits for the
-// server. Its candidate never starts; Follow replaces the candidate.
+// followed is a bucket on a connection.
+type followed struct {
+	client *cli.Client
+	bucket *election.Bucket
+}
+
+// NewBucket returns a page about all elections of a bucket, or only about the one of the key unless that is empty. The rest is as for [New].
+func NewBucket(key string, log *slog.Logger) *Page {
+	p := &Page{log: log, readers: make(chan struct{}, maxReaders), elections: newElections(key), stop: func() {}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// Metrics returns the metrics of the elections that the page observes.
+func (p *Page) Metrics() prometheus.Collector { return observed{p.elections} }
+
+// New returns a page about the election of a candidate, which [Page.Handler] serves. Until [Page.Follow] is called and the NATS server answers,
+// the page says that it waits for the server. Its candidate never starts; Follow replaces the candidate.
 func New(name, key string, log *slog.Logger) (*Page, error) {
 	e, err := election.NewElection(name, key, cli.PlaceholderBucket{})
 	if err != nil {
 		return nil, cli.AsFlagError(err)
 	}
-	p := &Page{name: name, key: key, log: log, readers: make(chan struct{}, maxReaders), history: newHistory()}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p := NewBucket(key, log)
+	p.name = name
 	p.candidate.Store(e)
 	return p, nil
 }
 
-// Follow shows the election of a candidate from now on. If the election cannot be observed, Follow tries again until the page stops.
-func (p *Page) Follow(s *cli.Client, bucket *election.Bucket, e *election.Election) {
-	p.candidate.Store(e)
-	p.background.Go(func() {
-		for {
-			err := p.observe(s, bucket)
-			if p.ctx.Err() != nil {
-				return
-			}
-			if text := terminal.Printable(err.Error()); p.observeError.Swap(&text) == nil {
-				p.log.Warn("Cannot observe the election for the status page, trying again", "error", kv.Describe(err))
-			}
-			if timeutil.Pause(p.ctx, observeRetryDelay) != nil {
-				return
-			}
-		}
+// Follow shows the elections of the bucket from now on, until ctx ends. If they cannot be observed, Follow tries again. The candidate is nil
+// on a page that has none. A candidate may follow another in the same bucket.
+func (p *Page) Follow(ctx context.Context, client *cli.Client, bucket *election.Bucket, candidate *election.Election) {
+	if candidate != nil {
+		p.candidate.Store(candidate)
+	}
+	p.mu.Lock()
+	now := followed{client, bucket}
+	same := p.following == now
+	if same {
+		p.mu.Unlock()
+		return
+	}
+	p.stop()
+	ctx, stop := context.WithCancel(ctx)
+	p.following, p.stop = now, stop
+	p.mu.Unlock()
+	context.AfterFunc(p.ctx, stop)
+	p.start(func() {
+		defer p.stopObserving(now)
+		p.keepObserving(ctx, client, bucket)
 	})
 }
 
-// observe adds the events of the election to the history. It returns an error when the page stops or the election cannot be observed.
-func (p *Page) observe(s *cli.Client, bucket *election.Bucket) error {
-	v, err := look.New(p.ctx, s, bucket, election.WithLogger(p.log))
+// start runs a function in the background, and reports whether it does: not after Stop.
+func (p *Page) start(f func()) bool {
+	p.mu.Lock() // so that nothing starts after Wait
+	defer p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		return false
+	}
+	p.background.Go(f)
+	return true
+}
+
+// stopObserving records that the bucket is not observed any more, unless another one is.
+func (p *Page) stopObserving(f followed) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.following == f {
+		p.following = followed{}
+		p.view.Store(nil)
+		p.elections.stopObserving()
+	}
+}
+
+// keepObserving observes the elections until ctx ends.
+func (p *Page) keepObserving(ctx context.Context, client *cli.Client, bucket *election.Bucket) {
+	for {
+		err := p.observe(ctx, client, bucket)
+		if ctx.Err() != nil {
+			return
+		}
+		if text := terminal.Printable(err.Error()); p.observeError.Swap(&text) == nil {
+			p.log.Warn("Cannot observe elections for the status page, trying again", "error", kv.Describe(err))
+		}
+		if timeutil.Pause(ctx, observeRetryDelay) != nil {
+			return
+		}
+	}
+}
+
+// observe adds the events of the elections to their histories. It returns an error when ctx ends or the elections cannot be observed.
+func (p *Page) observe(ctx context.Context, client *cli.Client, bucket *election.Bucket) error {
+	v, err := look.New(ctx, client, bucket, election.WithLogger(p.log))
 	if err != nil {
 		return err
 	}
-	events, err := v.Observer.Observe(p.ctx, p.key)
+	var keys []string
+	if p.elections.only != "" {
+		keys = []string{p.elections.only}
+	}
+	events, err := v.Observer.Observe(ctx, keys...)
 	if err != nil {
 		return err
 	}
 	p.observeError.Store(nil)
 	p.view.Store(v)
-	p.history.startObserving(v.Clock)
+	p.elections.startObserving(v.Clock)
 	for e := range events {
-		p.history.add(e)
+		p.elections.add(e)
 	}
-	return p.ctx.Err()
+	return ctx.Err()
 }
 
-// listCandidates returns the candidates that answered the last query. If that query is too old, or older than the last transition,
-// listCandidates starts another one. It waits for the new answers if wait is set, or if there was no query before. Otherwise it returns the
-// old answers, and notifies the readers when the new answers arrive.
-func (p *Page) listCandidates(ctx context.Context, wait bool) ([]admin.Candidate, error) {
+// listCandidates returns the candidates of an election that answered the last query. If a transition has come since, there is another
+// query. It waits for that if wait is set.
+func (p *Page) listCandidates(ctx context.Context, key string, e *entry, wait bool) ([]admin.Candidate, error) {
 	v := p.view.Load()
 	if v == nil {
 		return nil, nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	outdated := time.Since(p.queriedAt) >= queryInterval || p.queriedAt.Before(p.history.transitionTime())
-	if outdated && p.query == nil && p.ctx.Err() == nil {
-		p.query = make(chan struct{})
-		p.background.Go(func() { p.queryCandidates(v) })
-	}
-	if query := p.query; query != nil && (wait || p.queriedAt.IsZero()) {
-		p.mu.Unlock()
-		select {
-		case <-query:
-		case <-ctx.Done():
-		}
-		p.mu.Lock()
-	}
-	return p.candidates, p.candidatesErr
+	query := func(ctx context.Context) ([]admin.Candidate, error) { return v.Admin.Candidates(ctx, key) }
+	return e.candidates.get(ctx, p, e.transitionTime(), wait, query, func([]admin.Candidate, error) { e.notify() })
 }
 
-// queryCandidates queries the candidates once, for all readers.
-func (p *Page) queryCandidates(v *look.View) {
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(p.ctx, queryInterval)
-	defer cancel()
-	candidates, err := v.Admin.Candidates(ctx, p.key)
-	p.mu.Lock()
-	p.queriedAt, p.candidates, p.candidatesErr = began, candidates, err
-	close(p.query)
-	p.query = nil
-	p.mu.Unlock()
-	p.history.notify()
+// readPauses finds out which elections are paused. If it cannot, the page shows what it knew.
+func (p *Page) readPauses(ctx context.Context, wait bool) {
+	v := p.view.Load()
+	if v == nil {
+		return
+	}
+	query := func(ctx context.Context) (map[string]kv.Pause, error) {
+		info, err := kv.With(v.Bucket, nil).Load(ctx)
+		return info.Paused, err
+	}
+	_, _ = p.pauses.get(ctx, p, time.Time{}, wait, query, func(pauses map[string]kv.Pause, err error) {
+		if err == nil {
+			p.elections.setPauses(pauses)
+		}
+	})
+}
+
+// notice says why the page may be out of date; empty if it is not.
+func (p *Page) notice() string {
+	if v := p.view.Load(); v != nil && !v.Conn.IsConnected() {
+		return "The NATS server cannot be reached: this is the last known state"
+	}
+	return ""
+}
+
+// bucketName returns the name of the bucket; empty while it is not known.
+func (p *Page) bucketName() string {
+	if v := p.view.Load(); v != nil {
+		return v.Bucket.Bucket()
+	}
+	return ""
 }
 
 // Stop stops the page, and waits until all goroutines of the page have ended. Stop the server of the page first.
 func (p *Page) Stop() {
-	p.mu.Lock() // so that no query starts after Wait
+	p.mu.Lock() // so that nothing starts after Wait
 	p.cancel()
 	p.mu.Unlock()
 	p.background.Wait()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
@@ -18,12 +19,14 @@ import (
 var (
 	//go:embed page/status.html
 	pageHTML string
+	//go:embed page/list.html
+	listHTML string
 	//go:embed page/status.css
 	pageCSS string
 	//go:embed page/status.js
 	pageJS string
 
-	pageTemplate = template.Must(template.New("page").Parse(pageHTML))
+	pageTemplate = template.Must(template.Must(template.New("page").Parse(pageHTML)).Parse(listHTML))
 )
 
 // maxEventRows is the maximum number of events on the page.
@@ -32,7 +35,13 @@ const maxEventRows = 100
 // pageData is what the page template shows. All text in it is printable, and the template escapes it.
 type pageData struct {
 	Key                     string
+	Title                   string // of the browser's tab
+	Bucket                  string // to whose list of elections the page links; empty if there is none
+	Interval                int    // after how many seconds the page reloads without JavaScript
 	Headline, HeadlineClass string
+	Notice                  string // why the page may be out of date; empty if it is not
+	Pause                   string // since when and by whom the election is paused; empty if it is not
+	Why                     string // how the last leader lost the key, while nobody holds it
 	Facts                   []fact
 	Chart                   chart
 	Candidates              []candidateRow
@@ -53,20 +62,25 @@ type candidateRow struct {
 
 type eventRow struct{ Time, ExactTime, Kind, Text string }
 
-// data returns the content of the page, and a channel that is closed when the content changes. With waitForCandidates the list of
-// candidates is up to date.
-func (p *Page) data(ctx context.Context, waitForCandidates bool) (pageData, <-chan struct{}) {
-	candidates, candidatesErr := p.listCandidates(ctx, waitForCandidates)
-	h, changed := p.history.snapshot()
-	d := pageData{Key: terminal.Printable(p.key), Chart: newChart(h)}
-	d.setHeadline(h, p.observeError.Load())
-	d.addLeaderFacts(h)
-	own := p.candidate.Load().Status()
-	source := ""
-	if own.Notifications != "" {
-		source = ", notified by " + own.Notifications
+// pageTime is the layout of times on the page.
+const pageTime = "2006-01-02 15:04:05"
+
+// data returns the content of the page about an election, and a channel that is closed when the content changes. With wait the list of
+// candidates is up to date, and so is the pause.
+func (p *Page) data(ctx context.Context, key string, e *entry, wait bool) (pageData, <-chan struct{}) {
+	p.readPauses(ctx, wait)
+	candidates, candidatesErr := p.listCandidates(ctx, key, e, wait)
+	h, changed := e.snapshot()
+	d := pageData{Key: terminal.Printable(key), Interval: 5, Notice: p.notice(), Pause: describePause(h.pause), Chart: newChart(h)}
+	if p.elections.only == "" {
+		d.Bucket = p.bucketName()
 	}
-	d.Facts = append(d.Facts, fact{"This candidate", terminal.Printable(own.Name), own.State.String() + source})
+	d.setHeadline(h, p.observeError.Load())
+	d.Title = d.Key
+	d.addLeaderFacts(h)
+	if candidate := p.candidate.Load(); candidate != nil {
+		d.addCandidateFact(candidate.Status())
+	}
 	for _, c := range candidates {
 		c.Name, c.Host = terminal.Printable(c.Name), terminal.Printable(c.Host)
 		d.ShowPriorities = d.ShowPriorities || c.Priority != 0
@@ -90,6 +104,15 @@ func (p *Page) data(ctx context.Context, waitForCandidates bool) (pageData, <-ch
 	return d, changed
 }
 
+// addCandidateFact adds the fact about the candidate that serves the page.
+func (d *pageData) addCandidateFact(own election.Status) {
+	source := ""
+	if own.Notifications != "" {
+		source = ", notified by " + own.Notifications
+	}
+	d.Facts = append(d.Facts, fact{"This candidate", terminal.Printable(own.Name), own.State.String() + source})
+}
+
 // setHeadline sets the headline, which says whether a candidate leads.
 func (d *pageData) setHeadline(h snapshot, observeError *string) {
 	switch {
@@ -99,6 +122,9 @@ func (d *pageData) setHeadline(h snapshot, observeError *string) {
 		d.Headline, d.HeadlineClass = "Waiting for the server", "waits"
 	case h.holder == nil:
 		d.Headline, d.HeadlineClass = "No leader", "vacant"
+		if len(h.events) > 0 {
+			d.Why = look.DescribeEvent(h.events[len(h.events)-1])
+		}
 	case h.now.After(h.holder.Expires):
 		d.Headline, d.HeadlineClass = h.holder.Name+" has not renewed in time", "waits"
 	case h.leads:
@@ -115,7 +141,7 @@ func (d *pageData) addLeaderFacts(h snapshot) {
 		return
 	}
 	if !l.Since.IsZero() {
-		d.Facts = append(d.Facts, fact{"Elected", l.Since.Local().Format("2006-01-02 15:04:05"), terminal.Ago(h.now.Sub(l.Since).Round(time.Second))})
+		d.Facts = append(d.Facts, fact{"Elected", l.Since.Local().Format(pageTime), terminal.Ago(h.now.Sub(l.Since).Round(time.Second))})
 	}
 	if l.Term != 0 {
 		d.Facts = append(d.Facts, fact{"Term", strconv.FormatUint(l.Term, 10), ""})

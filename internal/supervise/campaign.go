@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -97,12 +98,17 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 		opts = append(opts, election.WithSplay(0)) // hosts that started together no longer campaign together
 	}
 	r.campaigned = true
-	ctx, withdraw := context.WithCancel(ctx)
-	defer withdraw()
+	if r.served != nil {
+		opts = append(opts, r.served.Options()...)
+	}
+	followed := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var e *election.Election
+	var withdrawn atomic.Bool
 	if r.NoWait {
 		opts = append(opts, election.WithBackoff(afterLostCampaign(func() {
-			if ctx.Err() == nil { // otherwise the candidate withdrew, and did not lose
+			if ctx.Err() == nil && !withdrawn.Load() { // otherwise the candidate withdrew, and did not lose
 				r.finish(r.conflictOf(e))
 			}
 		})))
@@ -112,8 +118,17 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 		r.finish(cli.AsFlagError(err))
 		return false
 	}
+	if r.served != nil {
+		r.served.Follow(followed, c.Client, c.bucket, e)
+	}
 	err = e.Run(ctx, func(ctx context.Context, t election.Term) error {
-		lead(ctx, t, withdraw)
+		returned := make(chan struct{})
+		defer close(returned)
+		r.hook.follow(ctx, returned, t)
+		lead(ctx, t, func() {
+			withdrawn.Store(true)
+			context.AfterFunc(ctx, cancel) // not before: a term that ends with its work has that for its reason
+		})
 		return nil
 	})
 	if err != nil {

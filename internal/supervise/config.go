@@ -1,8 +1,10 @@
 package supervise
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/natscampaign/election"
@@ -61,6 +63,9 @@ type Config struct {
 	WonSignal, LostSignal string // with OnLostSignal
 	Restart, OnExit       string
 
+	LostHook string                                 // the program that runs whenever leadership has ended; empty for none
+	Serve    func(log *slog.Logger) (Server, error) // begins to serve what the flags ask for about the candidate; nil for nothing
+
 	KeepEnv        bool // the program also gets NATS_PASSWORD, NATS_TOKEN, and NATS_URL if that contains credentials
 	Verbose, Quiet bool
 
@@ -69,6 +74,13 @@ type Config struct {
 	StopTimeoutSet                  bool
 	WonSignalSet, LostSignalSet     bool
 	OnExitSet                       bool
+}
+
+// Server serves something about the candidate, such as its metrics.
+type Server interface {
+	Options() []election.Option // of each candidate of the run
+	Follow(ctx context.Context, client *cli.Client, bucket *election.Bucket, e *election.Election)
+	Stop()
 }
 
 // validate fills in defaults, and returns the first thing that is wrong with the command line. It runs before run starts or dials

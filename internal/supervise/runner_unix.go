@@ -37,6 +37,8 @@ type runner struct {
 	current     atomic.Pointer[program]    // nil while no program runs
 	failures    int                        // number of starts in a row after which the program did not run for restartResetAfter
 	campaigned  bool                       // whether this run has campaigned
+	served      Server                     // nil if nothing is served
+	hook        *lostHook                  // nil if there is none
 	programExit *cli.ExitError             // the last exit of the program, once run does not start it again
 
 	starting    sync.Mutex  // held while the program is started
@@ -63,7 +65,17 @@ func (r *Config) Run() error {
 	stderr := terminal.NewQueue(r.Stderr, terminal.DroppedLines, func(error) {}) // the program goes on if stderr cannot be written
 	defer stderr.Close()
 	n.log = slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(r.Stderr), r.logLevel()))
+	if r.Serve != nil {
+		if n.served, err = r.Serve(n.log); err != nil {
+			return err
+		}
+		defer n.served.Stop()
+	}
 	defer adoptOrphans()()
+	if n.hook, err = n.findLostHook(); err != nil {
+		return err
+	}
+	defer n.hook.wait()
 	if n.guardian, err = startGuardian(n.log); err != nil {
 		return fmt.Errorf("the guardian process cannot be started: %w", err)
 	}
@@ -112,7 +124,7 @@ func (r *runner) environment(t *election.Term) []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, value, _ := strings.Cut(entry, "=")
 		switch name {
-		case "ELECTION_KEY", "ELECTION_NAME", "ELECTION_BUCKET", "ELECTION_TERM", "ELECTION_TOKEN":
+		case "ELECTION_KEY", "ELECTION_NAME", "ELECTION_BUCKET", "ELECTION_TERM", "ELECTION_TOKEN", endedReason:
 			return true
 		case "NATS_PASSWORD", "NATS_TOKEN":
 			return !r.KeepEnv

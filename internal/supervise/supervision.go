@@ -175,10 +175,10 @@ func (s *supervision) escalate(signal syscall.Signal, graceLeft, halfGrace, unti
 }
 
 // kill kills every process of the group.
-func (s *supervision) kill(reason string) {
+func (s *supervision) kill(cause string) {
 	if s.killed.IsZero() {
 		s.killed = time.Now()
-		s.log.Warn("Killing the process group", "group", s.program.pid, "reason", reason)
+		s.log.Warn("Killing the process group", "group", s.program.pid, "because", cause)
 	}
 	s.program.signalGroup(unix.SIGKILL)
 }

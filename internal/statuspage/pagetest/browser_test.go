@@ -116,7 +116,7 @@ func (b *tab) expectNoHorizontalScrolling(what string) {
 	b.Expect(evaluate[[]string](b, `[...document.querySelectorAll("html, body, main, section, table")]
 		.filter((e) => e.scrollWidth > document.documentElement.clientWidth || e.getBoundingClientRect().right > document.documentElement.clientWidth)
 		.map((e) => e.localName + " " + e.className + " is " + e.scrollWidth + " wide")`)).To(BeEmpty(), what)
-	b.Expect(evaluate[float64](b, `document.querySelector(".scale").offsetHeight`)).To(BeNumerically("<", 32), "%s: the scale needs one line", what)
+	b.Expect(evaluate[float64](b, `document.querySelector(".scale")?.offsetHeight ?? 0`)).To(BeNumerically("<", 32), "%s: the scale needs one line", what)
 }
 
 // expectLegible expects that all text has the minimum contrast of WCAG 2, level AA.

@@ -98,7 +98,15 @@ type candidate struct {
 // campaign starts a candidate, and returns when the candidate serves its page and campaigns.
 func (f *fixture) campaign(name string) *candidate {
 	f.t.Helper()
-	cmd := f.command("campaign", "jobs", "--name", name, "--status", ":0")
+	c, events := f.serve("campaign", "jobs", "--name", name, "--status", ":0")
+	f.Eventually(events).WithTimeout(timeout).Should(Receive(), name)
+	return c
+}
+
+// serve starts a command that serves a page, and returns when it does, with the lines that the command writes to stdout.
+func (f *fixture) serve(args ...string) (*candidate, <-chan string) {
+	f.t.Helper()
+	cmd := f.command(args...)
 	stdout, err := cmd.StdoutPipe()
 	f.Expect(err).NotTo(HaveOccurred())
 	stderr, err := cmd.StderrPipe()
@@ -116,8 +124,7 @@ func (f *fixture) campaign(name string) *candidate {
 	f.Eventually(logs).WithTimeout(timeout).Should(Receive(&line))
 	_, page, found := strings.Cut(line, "url=")
 	f.Expect(found).To(BeTrue(), line)
-	f.Eventually(events).WithTimeout(timeout).Should(Receive(), name)
-	return &candidate{f, cmd, page}
+	return &candidate{f, cmd, page}, events
 }
 
 // stop interrupts the candidate, and waits until its process has ended.

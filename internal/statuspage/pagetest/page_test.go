@@ -19,7 +19,7 @@ import (
 const ttl = 3 * time.Second
 
 // headline is the CSS selector of the headline.
-const headline = "header p"
+const headline = "h1 + p"
 
 func TestThePageFollowsTheElectionWithoutAReload(t *testing.T) {
 	b, f := newTab(t), newFixture(t, ttl)

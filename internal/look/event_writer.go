@@ -1,0 +1,64 @@
+package look
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/natscampaign/election/internal/events"
+	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/observe"
+)
+
+// EventWriter writes the events of elections, as lines of text or of JSON objects.
+type EventWriter struct {
+	Out   io.Writer
+	Style terminal.Style
+	JSON  bool
+}
+
+// Write writes one event.
+func (w *EventWriter) Write(e observe.Event) error {
+	e = PrintableEvent(e)
+	if w.JSON {
+		line, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		_, err = w.Out.Write(append(line, '\n'))
+		return err
+	}
+	kind := w.Style.Paint(colourOf(e.Kind), fmt.Sprintf("%-8s", e.Kind))
+	_, err := fmt.Fprintf(w.Out, "%s  %s  %s\n", w.Style.Paint(terminal.Faint, terminal.Timestamp(e.At)), kind, DescribeEvent(e))
+	return err
+}
+
+// DroppedEvents returns the line that takes the place of dropped events.
+func (w *EventWriter) DroppedEvents(lines int) string {
+	if !w.JSON {
+		return terminal.DroppedLines(lines)
+	}
+	line, err := json.Marshal(struct {
+		Kind    string    `json:"kind"`
+		Dropped int       `json:"dropped"`
+		At      time.Time `json:"at"`
+	}{events.Dropped, lines, time.Now().UTC()})
+	if err != nil { // every value of these types can be encoded
+		panic(err)
+	}
+	return string(line) + "\n"
+}
+
+// colourOf returns the colour for a kind of event.
+func colourOf(k observe.EventKind) string {
+	switch k {
+	case observe.Leading:
+		return terminal.Bold + ";" + terminal.Green
+	case observe.Elected:
+		return terminal.Yellow
+	case observe.Renewed:
+		return terminal.Faint
+	}
+	return terminal.Red
+}

@@ -1,0 +1,48 @@
+package serving
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/statuspage"
+	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/webserver"
+)
+
+// Bucket serves the status page and metrics about the elections of a bucket on address, or only about the one of the key unless that is
+// empty, until ctx ends. It waits for an unreachable server; a missing bucket is an error. The web configuration file may be empty.
+func Bucket(ctx context.Context, e *cli.Env, address, webConfig, key string) error {
+	user := ctx
+	ctx, fail := context.WithCancelCause(user)
+	defer fail(nil)
+	stderr := terminal.NewQueue(e.Stderr, terminal.DroppedLines, fail)
+	defer stderr.Close()
+	log := slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(e.Stderr), slog.LevelInfo))
+	registry := newRegistry()
+	page := statuspage.NewBucket(key, log)
+	defer page.Stop()
+	registry.MustRegister(page.Metrics())
+	servers, err := webserver.Serve([]webserver.Page{statusPage("--serve", address, page), metricsPage("--serve", address, registry)}, webConfig, log)
+	if err != nil {
+		return err
+	}
+	defer servers.Stop()
+	client, err := e.Connection.ConnectWithRetry("election-cli dashboard", fail, log)
+	if err != nil {
+		return err
+	}
+	defer client.Conn.Close()
+	bucket, err := client.WaitForBucket(ctx, e.Bucket, log)
+	if err == nil {
+		page.Follow(ctx, client, bucket, nil)
+		<-ctx.Done()
+	}
+	if user.Err() != nil {
+		return nil // the normal end
+	}
+	if err == nil {
+		err = context.Cause(ctx) // fail ended the command, not the user
+	}
+	return err
+}

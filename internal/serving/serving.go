@@ -1,0 +1,139 @@
+// Package serving is what the commands that campaign serve over HTTP: the metrics of their candidate, and the status page. It also serves
+// both about the elections of a bucket, without a candidate.
+package serving
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+
+	"github.com/choria-io/fisk"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/statuspage"
+	"github.com/natscampaign/election/internal/webserver"
+)
+
+// Help is the part about these flags of the help of a command that campaigns.
+const Help = `With --metrics the command serves the metrics of the candidate for Prometheus. 'election-cli dashboard' and 'election-cli rules'
+print a dashboard and alerts for these metrics. The label "identity" is the name that --name gives, else the host. --metrics-choria
+adds choria_election_campaigns, choria_election_leader and choria_election_interval_seconds, for dashboards made for Choria.
+
+With --status the command serves a page that shows the leader, the candidates and the events of the last hour, live. The page
+changes nothing. Beside the page, /leader answers load balancers (200 while this candidate leads), and /healthz answers probes (503 if
+the candidate is stuck); see Handler in the Go package.
+
+--metrics and --status take an address. A port alone, such as :9222, is served on the loopback interface only; give 0.0.0.0:9222 for
+all interfaces. Both may have the same address. There is no TLS and no password, unless --web-config names a file in the format
+of the exporters of Prometheus. TLS and passwords then apply to all paths, /leader and /healthz among them. For example:
+
+    tls_server_config: {cert_file: web.crt, key_file: web.key}
+    basic_auth_users: {prometheus: "HASH"}   # of the password, as 'htpasswd -nB prometheus' prints it`
+
+// Flags are the flags by which a candidate serves its metrics and the status page.
+type Flags struct {
+	Identity string // what metrics call the candidate; the same after each start
+
+	metrics, status string
+	namespace       string // prefix of all metrics
+	choria          bool   // three metrics have Choria's names too
+	webConfig       string
+}
+
+// Register adds the flags to a command.
+func (f *Flags) Register(cmd *fisk.CmdClause) {
+	cmd.Flag("metrics", "Serve Prometheus metrics on http://ADDR/metrics").PlaceHolder("ADDR").StringVar(&f.metrics)
+	cmd.Flag("metrics-namespace", "Prefix of the names of all metrics, as in NS_election_leader").PlaceHolder("NS").StringVar(&f.namespace)
+	cmd.Flag("metrics-choria", "Also serve three metrics by the names of Choria, such as choria_election_leader").UnNegatableBoolVar(&f.choria)
+	cmd.Flag("status", "Serve a page about the election on http://ADDR/, with /leader and /healthz for load balancers and probes").PlaceHolder("ADDR").StringVar(&f.status)
+	RegisterWebConfig(cmd, "with TLS and passwords for --metrics and --status", &f.webConfig)
+}
+
+// RegisterWebConfig adds the flag --web-config to a command.
+func RegisterWebConfig(cmd *fisk.CmdClause, purpose string, file *string) {
+	cmd.Flag("web-config", "Web configuration file of Prometheus exporters, "+purpose).PlaceHolder("FILE").StringVar(file)
+}
+
+// Check validates the flags for a candidate before it connects.
+func (f *Flags) Check(name, key string) error {
+	switch {
+	case f.metrics == "" && (f.namespace != "" || f.choria):
+		return errors.New("--metrics-namespace and --metrics-choria apply to --metrics only: add --metrics, or leave them out")
+	case f.webConfig != "" && f.metrics == "" && f.status == "":
+		return errors.New("--web-config applies to --metrics and --status only: add one of them, or leave it out")
+	}
+	_, err := election.NewElection(name, key, cli.PlaceholderBucket{}, f.options(nil)...)
+	if err = cli.AsFlagError(err); err != nil {
+		return errors.New(strings.Replace(err.Error(), "WithRegisterer: the namespace", "--metrics-namespace", 1))
+	}
+	return nil
+}
+
+// options returns the options that register the metrics with r.
+func (f *Flags) options(r prometheus.Registerer) []election.Option {
+	opts := []election.Option{election.WithRegisterer(r, f.namespace), election.WithMetricsIdentity(f.Identity)}
+	if f.choria {
+		opts = append(opts, election.WithChoriaMetrics())
+	}
+	return opts
+}
+
+// Server serves the metrics and the page of a candidate, as far as flags ask for them.
+type Server struct {
+	flags    *Flags
+	registry *prometheus.Registry // nil without --metrics
+	page     *statuspage.Page     // nil without --status
+	servers  *webserver.Servers
+}
+
+// Serve begins to serve what the flags ask for. It listens before the command connects, so that a wrong address is an error at once. The
+// caller must call Stop unless there is an error.
+func (f *Flags) Serve(name, key string, log *slog.Logger) (s *Server, err error) {
+	s = &Server{flags: f}
+	var pages []webserver.Page
+	if f.metrics != "" {
+		s.registry = newRegistry()
+		pages = append(pages, metricsPage("--metrics", f.metrics, s.registry))
+	}
+	if f.status != "" {
+		if s.page, err = statuspage.New(name, key, log); err != nil {
+			return nil, err
+		}
+		pages = append(pages, statusPage("--status", f.status, s.page))
+	}
+	if s.servers, err = webserver.Serve(pages, f.webConfig, log); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// statusPage serves a status page on the address of a flag.
+func statusPage(flag, address string, p *statuspage.Page) webserver.Page {
+	return webserver.Page{Flag: flag, Address: address, Pattern: "/", Path: "/", Handler: p.Handler(), Started: "Serving the status page"}
+}
+
+// Options returns the options of the candidate.
+func (s *Server) Options() []election.Option {
+	if s.registry == nil {
+		return nil
+	}
+	return s.flags.options(s.registry)
+}
+
+// Follow shows the candidate on the page from now on, until ctx ends.
+func (s *Server) Follow(ctx context.Context, client *cli.Client, bucket *election.Bucket, e *election.Election) {
+	if s.page != nil {
+		s.page.Follow(ctx, client, bucket, e)
+	}
+}
+
+// Stop ends what is served.
+func (s *Server) Stop() {
+	s.servers.Stop()
+	if s.page != nil {
+		s.page.Stop()
+	}
+}

@@ -1,0 +1,154 @@
+package statuspage
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/validate"
+	"github.com/natscampaign/election/observe"
+)
+
+// maxElections is the maximum number of elections that a page keeps.
+const maxElections = 5000
+
+// elections are the elections that the page observes. A reader of the list asks for what changed since a version, so that an update has
+// only the elections that changed.
+type elections struct {
+	only   string // the only key that the page observes; empty for all keys of the bucket
+	length int    // of the history of each election
+
+	mu            sync.Mutex
+	clock         look.ServerClock
+	observedSince time.Time // zero while the bucket is not observed
+	byKey         map[string]*entry
+	full          bool          // elections were left out, because the page keeps too many
+	version       uint64        // of the list: grows with each change
+	removed       uint64        // the version at which an election was last removed
+	changed       chan struct{} // closed at the next change; nil if nothing waits for it
+}
+
+// entry is one election of the list.
+type entry struct {
+	*history
+	candidates poll[[]admin.Candidate]
+	version    uint64 // of the list, when the election last changed
+}
+
+// newElections returns the elections of a bucket, or the only one of the key unless that is empty.
+func newElections(only string) *elections {
+	now := time.Now()
+	l := &elections{only: only, length: shortHistoryLength, clock: look.NewServerClock(time.Time{}, now, now), byKey: map[string]*entry{}}
+	if only != "" {
+		l.length = historyLength
+		l.ensure(only)
+	}
+	return l
+}
+
+// startObserving records that the histories are complete from now on.
+func (l *elections) startObserving(clock look.ServerClock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.clock, l.observedSince = clock, clock.Now()
+	for _, e := range l.byKey {
+		e.startObserving(clock, l.observedSince)
+	}
+	l.touchAll()
+}
+
+// stopObserving records that nothing is known of the elections from now on.
+func (l *elections) stopObserving() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.observedSince = time.Time{}
+	for _, e := range l.byKey {
+		e.stopObserving()
+	}
+	l.touchAll()
+}
+
+// touchAll has each reader receive the whole list. The caller holds mu.
+func (l *elections) touchAll() {
+	l.version++
+	l.removed = l.version
+	l.notify()
+}
+
+// touch records a change of an election. The caller holds mu.
+func (l *elections) touch(e *entry) {
+	l.version++
+	e.version = l.version
+	l.notify()
+}
+
+// notify wakes the readers that wait for a change. The caller holds mu.
+func (l *elections) notify() {
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+}
+
+// election returns the election of a key; nil if the page does not know it.
+func (l *elections) election(key string) *entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.byKey[key]
+}
+
+// ensure returns the election of a key, and adds it if need be; nil if the page keeps too many. The caller holds mu.
+func (l *elections) ensure(key string) *entry {
+	e := l.byKey[key]
+	switch {
+	case e != nil:
+	case len(l.byKey) >= maxElections:
+		l.full = true
+	default:
+		e = &entry{history: newHistory(l.length)}
+		e.startObserving(l.clock, l.observedSince)
+		l.byKey[strings.Clone(key)] = e
+	}
+	return e
+}
+
+// add adds an event. Keys that no candidate can campaign for are left out, and so are those with other data.
+func (l *elections) add(event observe.Event) {
+	if validate.Key(event.Key) != nil || look.IsOtherData(event.Leader) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.ensure(event.Key); e != nil && e.add(event) {
+		l.touch(e)
+	}
+}
+
+// setPauses records which elections are paused, and forgets the elections without a leader, a pause or an event.
+func (l *elections) setPauses(pauses map[string]kv.Pause) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key := range pauses {
+		if key == l.only || l.only == "" && validate.Key(key) == nil {
+			l.ensure(key)
+		}
+	}
+	for key, e := range l.byKey {
+		var pause *kv.Pause
+		if p, paused := pauses[key]; paused {
+			p.By = terminal.Printable(p.By)
+			pause = &p
+		}
+		if e.setPause(pause) {
+			l.touch(e)
+		}
+		if key != l.only && e.isOver() {
+			delete(l.byKey, key)
+			l.touchAll()
+		}
+	}
+}

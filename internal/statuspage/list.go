@@ -1,0 +1,154 @@
+package statuspage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/terminal"
+)
+
+// listData is what the page shows about all elections of a bucket: the summary, and those elections that changed.
+type listData struct {
+	Title, Bucket           string
+	Headline, HeadlineClass string
+	Notice                  string // why the page may be out of date; empty if it is not
+	Summary                 string
+	TimeZone                string
+	Rows                    []listRow
+	Interval                int // after how many seconds the page reloads without JavaScript
+
+	whole   bool // Rows are all elections
+	version uint64
+}
+
+// listRow is one election of the list. All text in it is printable, and the template escapes it.
+type listRow struct {
+	Key, Leader  string
+	State, Class string
+	Since        string
+	Pause        string // empty unless an operator has paused the election
+	Change, Kind string // the last event
+	ChangeTime   string
+}
+
+// totals are the numbers of elections in each state.
+type totals struct{ all, led, elect, paused int }
+
+// list returns the elections that changed since the given version of the list, and a channel that is closed when one changes.
+func (p *Page) list(ctx context.Context, since uint64, wait bool) (listData, <-chan struct{}) {
+	p.readPauses(ctx, wait)
+	l := p.elections
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := listData{Title: "elections", Bucket: p.bucketName(), Interval: 30, whole: since == 0 || since < l.removed, version: l.version}
+	d.TimeZone = time.Now().Format("MST")
+	var t totals
+	for key, e := range l.byKey {
+		e.mu.Lock()
+		if e.holder != nil || e.pause != nil || len(e.events) > 0 {
+			t.add(e.history)
+			if d.whole || e.version > since {
+				d.Rows = append(d.Rows, e.row(key))
+			}
+		}
+		e.mu.Unlock()
+	}
+	slices.SortFunc(d.Rows, func(a, b listRow) int { return strings.Compare(a.Key, b.Key) })
+	d.Summary, d.Notice = t.summary(l.full), p.notice()
+	d.setHeadline(t, !l.observedSince.IsZero(), p.observeError.Load())
+	if l.changed == nil {
+		l.changed = make(chan struct{})
+	}
+	return d, l.changed
+}
+
+// add counts an election. The caller holds its lock.
+func (t *totals) add(h *history) {
+	t.all++
+	switch {
+	case h.holder != nil && h.leads:
+		t.led++
+	case h.holder != nil:
+		t.elect++
+	}
+	if h.pause != nil {
+		t.paused++
+	}
+}
+
+// summary says what the headline does not.
+func (t totals) summary(full bool) string {
+	var parts []string
+	if t.elect > 0 {
+		parts = append(parts, fmt.Sprintf("%d with a leader-elect", t.elect))
+	}
+	if vacant := t.all - t.led - t.elect; vacant > 0 {
+		parts = append(parts, fmt.Sprintf("%d without a leader", vacant))
+	}
+	if t.paused > 0 {
+		parts = append(parts, fmt.Sprintf("%d paused", t.paused))
+	}
+	if full {
+		parts = append(parts, fmt.Sprintf("more than %d, which this page does not list", maxElections))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// setHeadline sets the headline, which says in how many elections a candidate leads.
+func (d *listData) setHeadline(t totals, observed bool, observeError *string) {
+	switch {
+	case !observed && observeError != nil:
+		d.Headline, d.HeadlineClass = "Cannot observe the elections: "+*observeError, "vacant"
+	case !observed:
+		d.Headline, d.HeadlineClass = "Waiting for the server", "waits"
+	case t.all == 0:
+		d.Headline, d.HeadlineClass = "No election has a leader or is paused", "waits"
+		d.Summary = "An election is listed here once a candidate has won it."
+	case t.led == t.all && t.all == 1:
+		d.Headline, d.HeadlineClass = "1 election, and it has a leader", "leads"
+	case t.led == t.all:
+		d.Headline, d.HeadlineClass = fmt.Sprintf("%d elections, and all have a leader", t.all), "leads"
+	default:
+		d.Headline, d.HeadlineClass = fmt.Sprintf("%d of %s have a leader", t.led, terminal.Plural(t.all, "election")), "vacant"
+	}
+}
+
+// row returns the row of an election. The caller holds the lock of the history.
+func (h *history) row(key string) listRow {
+	r := listRow{Key: terminal.Printable(key), State: "no leader", Class: "vacant"}
+	if h.holder != nil {
+		r.Leader, r.State, r.Class = h.holder.Name, "leader-elect", "waits"
+		if h.leads {
+			r.State, r.Class = "leader", "leads"
+		}
+		if !h.holder.Since.IsZero() {
+			r.Since = h.holder.Since.Local().Format(pageTime)
+		}
+	}
+	r.Pause = describePause(h.pause)
+	if len(h.events) > 0 {
+		e := h.events[len(h.events)-1]
+		r.Kind, r.Change, r.ChangeTime = e.Kind.String(), look.DescribeChange(e), e.At.Local().Format(pageTime)
+	}
+	return r
+}
+
+// describePause says since when and by whom an election is paused; empty if it is not.
+func describePause(p *kv.Pause) string {
+	if p == nil {
+		return ""
+	}
+	text := "Paused"
+	if !p.Since.IsZero() {
+		text += " since " + p.Since.Local().Format(pageTime)
+	}
+	if p.By != "" {
+		text += " by " + p.By
+	}
+	return text
+}

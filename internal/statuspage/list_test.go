@@ -1,0 +1,178 @@
+package statuspage
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/observe"
+)
+
+// bucketPage returns a page about all elections of a bucket, as it is once it observes them.
+func bucketPage(events ...observe.Event) *Page {
+	p := NewBucket("", slog.New(slog.DiscardHandler))
+	now := time.Now()
+	p.elections.startObserving(look.NewServerClock(now, now, now))
+	for _, e := range events {
+		p.elections.add(e)
+	}
+	return p
+}
+
+// in returns the event in another election.
+func in(key string, e observe.Event) observe.Event {
+	e.Key, e.Leader.Key = key, key
+	return e
+}
+
+// next returns the next message of a feed.
+func (f *listFeed) message(t *testing.T) string {
+	t.Helper()
+	text, _, err := f.next(t.Context())
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return text
+}
+
+func TestAnUpdateOfTheListHasOnlyTheElectionsThatChanged(t *testing.T) {
+	g := NewWithT(t)
+	p := bucketPage()
+	for i := range 500 {
+		p.elections.add(in(fmt.Sprintf("job-%03d", i), eventOf(observe.Leading, "web-1", time.Minute)))
+	}
+	feed := &listFeed{Page: p}
+	first := feed.message(t)
+	g.Expect(strings.Count(first, "<tr data-key")).To(Equal(500))
+	g.Expect(first).To(And(HavePrefix("data: <header>"), ContainSubstring("500 elections, and all have a leader")))
+	g.Expect(len(first)).To(BeNumerically("<", 200_000))
+
+	p.elections.add(in("job-007", eventOf(observe.Renewed, "web-1", 0)))
+	g.Expect(feed.message(t)).To(Equal(":\n\n"), "a renewal changes nothing that the list shows")
+
+	e := in("job-007", eventOf(observe.Evicted, "web-1", 0))
+	e.Reason, e.By = election.ReasonDeleted, "alice@ops-1"
+	p.elections.add(e)
+	update := feed.message(t)
+	g.Expect(update).To(And(HavePrefix("event: rows\ndata: <header>"), ContainSubstring("499 of 500 elections have a leader"), ContainSubstring("1 without a leader")))
+	g.Expect(strings.Count(update, "<tr")).To(Equal(1))
+	g.Expect(update).To(And(ContainSubstring(`data-key="job-007"`), ContainSubstring("evicted (deleted) by alice@ops-1")))
+	g.Expect(len(update)).To(BeNumerically("<", 1000))
+
+	p.elections.setPauses(map[string]kv.Pause{"job-008": {Since: time.Now(), By: "bob"}, "new": {}})
+	update = feed.message(t)
+	g.Expect(strings.Count(update, "<tr")).To(Equal(2))
+	g.Expect(update).To(And(ContainSubstring("2 without a leader, 2 paused"), MatchRegexp(`title="Paused since [-0-9: ]+ by bob"`)))
+
+	p.elections.setPauses(nil)
+	update = feed.message(t)
+	g.Expect(update).To(And(HavePrefix("data: <header>"), Not(ContainSubstring(`data-key="new"`))), "an election is forgotten, so the whole list comes")
+	g.Expect(strings.Count(update, "<tr data-key")).To(Equal(500))
+}
+
+func TestThePageOfABucketLinksToEachElection(t *testing.T) {
+	g := NewWithT(t)
+	p := bucketPage(in("a/b=c.d", eventOf(observe.Leading, "web-1", time.Minute)), in("jobs", eventOf(observe.Elected, "web-2", time.Minute)))
+	get := func(path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		p.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w
+	}
+	list := get("/").Body.String()
+	g.Expect(list).To(And(ContainSubstring("1 of 2 elections have a leader"), ContainSubstring("1 with a leader-elect"), ContainSubstring(`<a href="?key=jobs">jobs</a>`)))
+	g.Expect(list).To(ContainSubstring(`<a href="?key=a%2fb%3dc.d">a/b=c.d</a>`))
+	g.Expect(get("/?key=a%2fb%3dc.d").Body.String()).To(And(ContainSubstring("web-1 leads</p>"), Not(ContainSubstring("This candidate"))))
+	g.Expect(get("/?key=jobs").Body.String()).To(ContainSubstring("web-2 is leader-elect"))
+	for _, path := range []string{"/?key=other", "/events?key=other"} {
+		g.Expect(get(path).Code).To(Equal(http.StatusNotFound), path)
+	}
+	g.Expect(get("/leader").Code).To(Equal(http.StatusNotFound), "the page has no candidate")
+	g.Expect(get("/healthz").Code).To(Equal(http.StatusServiceUnavailable), "it has no connection")
+	g.Expect(p.elections.byKey).To(HaveLen(2), "a request adds no election")
+}
+
+func TestThePageOfABucketIsBounded(t *testing.T) {
+	g := NewWithT(t)
+	p := bucketPage()
+	for i := range maxElections + 10 {
+		p.elections.add(in(fmt.Sprint("job-", i), eventOf(observe.Leading, "web-1", time.Minute)))
+	}
+	for range 2 * shortHistoryLength {
+		p.elections.add(in("job-1", eventOf(observe.Elected, "web-1", 0)))
+	}
+	g.Expect(p.elections.byKey).To(HaveLen(maxElections))
+	h, _ := p.elections.election("job-1").snapshot()
+	g.Expect(h.events).To(HaveLen(shortHistoryLength))
+	g.Expect(h.terms).To(HaveLen(shortHistoryLength))
+	d, _ := p.list(t.Context(), math.MaxUint64, false)
+	g.Expect(d.Summary).To(Equal("1 with a leader-elect, more than 5000, which this page does not list"))
+}
+
+func TestTheListEscapesAllTextFromCandidates(t *testing.T) {
+	g := NewWithT(t)
+	const script = `<script>alert(1)</script>`
+	for _, name := range []string{clitest.HostileText, script, `"><img src=x onerror=alert(1)>`, "a\ndata: b\n\nevent: c", "\r\r", strings.Repeat("<", 100_000)} {
+		e := eventOf(observe.Evicted, name, 0)
+		e.Reason, e.By = election.Reason(name), name
+		p := bucketPage(in("jobs", eventOf(observe.Leading, name, time.Minute)), in("jobs", e), in("old", eventOf(observe.Leading, name, time.Minute)))
+		p.elections.setPauses(map[string]kv.Pause{"jobs": {By: name}})
+		for _, page := range []string{read(p), (&listFeed{Page: p}).message(t)} {
+			g.Expect(strings.Count(page, "<script")).To(BeNumerically("<=", 1), "only the script of the page")
+			g.Expect(page).NotTo(ContainSubstring("<img"))
+			g.Expect(strings.Count(page, "\nevent:")).To(BeZero())
+			g.Expect(len(page)).To(BeNumerically("<", 20_000))
+			clitest.ExpectPrintable(g, page, name)
+		}
+	}
+}
+
+func TestThePageSaysSinceWhenAndByWhomTheElectionIsPaused(t *testing.T) {
+	g := NewWithT(t)
+	p := pageWith("jobs", eventOf(observe.Leading, "web-1", time.Minute))
+	p.elections.setPauses(map[string]kv.Pause{"jobs": {Since: time.Now(), By: "alice@ops-1"}, "other": {}})
+	g.Expect(read(p)).To(MatchRegexp(`<p class="pause">Paused since [-0-9: ]{19} by alice@ops-1\. No candidate campaigns`))
+	g.Expect(p.elections.byKey).To(HaveLen(1))
+	p.elections.setPauses(nil)
+	g.Expect(read(p)).NotTo(ContainSubstring("Paused"))
+}
+
+func TestThePageSaysWhyNobodyLeads(t *testing.T) {
+	g := NewWithT(t)
+	e := eventOf(observe.Evicted, "web-1", 0)
+	e.Reason, e.By = election.ReasonDeleted, "alice@ops-1"
+	p := pageWith("jobs", eventOf(observe.Leading, "web-1", time.Minute), e)
+	g.Expect(read(p)).To(ContainSubstring("&#34;web-1&#34; lost &#34;jobs&#34; (deleted), term 7: evicted by alice@ops-1</p>"))
+}
+
+func TestWhatAnObserverServesLooksLikeNoCandidate(t *testing.T) {
+	g := NewWithT(t)
+	p := bucketPage(in("jobs", eventOf(observe.Leading, "web-1", time.Minute)), in("rest", eventOf(observe.Elected, "web-2", -time.Second)))
+	long := strings.Repeat("x", 300)
+	for _, key := range []string{long + "1", long + "2", "a\xff", "a b", "<b>"} { // as an attacker may write them
+		p.elections.add(in(key, eventOf(observe.Leading, "web-1", time.Minute)))
+	}
+	g.Expect(p.elections.byKey).To(HaveLen(2))
+	r := prometheus.NewPedanticRegistry()
+	g.Expect(r.Register(observed{p.elections})).To(Succeed())
+	families, err := r.Gather()
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, f := range families {
+		g.Expect(f.GetName()).To(HavePrefix("election_observed_"))
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "election_observed_events_total" && m.GetCounter().GetValue() == 1 {
+				g.Expect(m.GetLabel()[0].GetValue()+m.GetLabel()[1].GetValue()).To(Equal("restelected"), "what the page found is no change")
+			}
+		}
+	}
+	g.Expect(families).To(HaveLen(7))
+}

@@ -1,0 +1,88 @@
+package statuspage
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/observe"
+)
+
+// observed is a collector of metrics about the elections that a page observes. Their names begin with election_observed, and never are
+// those of a candidate: beside the candidates' own series, an observer's would look like a second leader.
+type observed struct{ *elections }
+
+var (
+	descUp = prometheus.NewDesc("election_observed_up",
+		"Whether the elections of the bucket are observed, 1 or 0.", nil, nil)
+	descLeader = prometheus.NewDesc("election_observed_leader",
+		"The holder of the key: 1 if its leadership counts, 0 if it is the leader-elect. There is no such series while nobody holds the key.", []string{"election", "identity"}, nil)
+	descLeaders = prometheus.NewDesc("election_observed_leaders",
+		"Whether the election has a leader, 1 or 0.", []string{"election"}, nil)
+	descTerm = prometheus.NewDesc("election_observed_term",
+		"Number of the leader's term, 0 without a leader.", []string{"election"}, nil)
+	descLeft = prometheus.NewDesc("election_observed_lease_remaining_seconds",
+		"Time until the key expires by the server's clock, 0 if nobody holds it.", []string{"election"}, nil)
+	descPaused = prometheus.NewDesc("election_observed_paused",
+		"Whether an operator has paused the election, 1 or 0.", []string{"election"}, nil)
+	descEvents = prometheus.NewDesc("election_observed_events_total",
+		"Changes of leadership since the page began to observe them, by kind.", []string{"election", "kind"}, nil)
+)
+
+// Describe makes observed a collector.
+func (o observed) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descUp, descLeader, descLeaders, descTerm, descLeft, descPaused, descEvents} {
+		ch <- d
+	}
+}
+
+// Collect makes observed a collector.
+func (o observed) Collect(ch chan<- prometheus.Metric) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	gauge(ch, descUp, oneIf(!o.observedSince.IsZero()))
+	if o.observedSince.IsZero() {
+		return // and it knows nothing of them
+	}
+	now := o.clock.Now()
+	for key, e := range o.byKey {
+		e.collect(ch, terminal.Printable(key), now)
+	}
+}
+
+// collect collects the metrics of one election.
+func (h *history) collect(ch chan<- prometheus.Metric, key string, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	leads := h.holder != nil && h.leads
+	var term uint64
+	var left time.Duration
+	if h.holder != nil {
+		gauge(ch, descLeader, oneIf(leads), key, h.holder.Name)
+		left = max(0, h.holder.Expires.Sub(now))
+		if leads {
+			term = h.holder.Term
+		}
+	}
+	gauge(ch, descLeaders, oneIf(leads), key)
+	gauge(ch, descTerm, float64(term), key)
+	gauge(ch, descLeft, left.Seconds(), key)
+	gauge(ch, descPaused, oneIf(h.pause != nil), key)
+	for kind := observe.Elected; kind <= observe.Evicted; kind++ {
+		if kind != observe.Renewed {
+			ch <- prometheus.MustNewConstMetric(descEvents, prometheus.CounterValue, float64(h.counts[kind]), key, kind.String())
+		}
+	}
+}
+
+func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

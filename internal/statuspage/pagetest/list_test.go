@@ -1,0 +1,98 @@
+package pagetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+)
+
+// bucket returns a function that writes the record of a leader, or of a leader-elect if the term is 0.
+func (f *fixture) bucket() func(key, name string, term int) {
+	nc, err := nats.Connect(f.url)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	f.Expect(err).NotTo(HaveOccurred())
+	return func(key, name string, term int) {
+		f.t.Helper()
+		record, err := json.Marshal(map[string]any{
+			"name": name, "instance": "i-" + name, "attempt": name, "since": time.Now().Add(-time.Hour), "term": term, "host": "host-of-" + name, "won": "vacant",
+		})
+		f.Expect(err).NotTo(HaveOccurred())
+		_, err = js.Publish(f.t.Context(), "$KV.LEADER_ELECTION."+key, record)
+		f.Expect(err).NotTo(HaveOccurred())
+	}
+}
+
+// look takes screenshots of the page in both colour schemes, and expects it to be legible.
+func (b *tab) look(name string) {
+	b.t.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{360, 1100} {
+			what := fmt.Sprintf("%s-%s-%d", name, scheme, width)
+			b.emulate(scheme, width)
+			b.expectNoHorizontalScrolling(what)
+			b.expectLegible(what)
+			b.screenshot(what)
+		}
+	}
+}
+
+func TestTheDashboardFollows500ElectionsWithoutAReload(t *testing.T) {
+	b, f := newTab(t), newFixture(t, 10*time.Minute)
+	write := f.bucket()
+	dashboard, _ := f.serve("dashboard", "--serve", ":0")
+	b.open(dashboard.page)
+	b.eventually("#live").Should(Equal("live"))
+	b.eventually(headline).Should(Equal("No election has a leader or is paused"))
+	evaluate[bool](b, "window.loadedOnce = true")
+	b.look("elections-0")
+
+	write("job-250", "web-1.eu-central", 7)
+	b.eventually(headline).Should(Equal("1 election, and it has a leader"))
+	b.look("elections-1")
+
+	for i := range 500 {
+		if i != 250 {
+			write(fmt.Sprintf("job-%03d", i), fmt.Sprintf("web-%d.eu-central", i%7), 7)
+		}
+	}
+	b.eventually(headline).Should(Equal("500 elections, and all have a leader"))
+	b.Expect(evaluate[[]string](b, `[...document.querySelectorAll("tbody .name")].map((e) => e.textContent)`)).To(And(HaveLen(500), HaveEach(HavePrefix("job-"))))
+	b.Expect(evaluate[bool](b, `(() => { const keys = [...document.querySelectorAll("tbody .name")].map((e) => e.textContent); return keys.every((k, i) => i === 0 || keys[i - 1] < k); })()`)).To(BeTrue(), "sorted")
+
+	f.run("evict", "job-003", "--force")
+	f.run("evict", "job-005", "--force")
+	write("job-005", "web-9.eu-central", 0)
+	f.run("pause", "job-003", "--force")
+	f.run("pause", "job-004")
+	b.eventually(headline).Should(Equal("498 of 500 elections have a leader"))
+	b.eventually("header .note").Should(Equal("1 with a leader-elect, 1 without a leader, 2 paused"))
+	b.eventually(`[data-key="job-003"]`).Should(And(ContainSubstring("evicted (deleted) by "), ContainSubstring("paused")))
+	b.look("elections-500")
+
+	evaluate[bool](b, `(() => { const i = document.querySelector(".filter input"); i.value = "job-00"; return i.dispatchEvent(new Event("input", {bubbles: true})); })()`)
+	b.Expect(evaluate[int](b, `[...document.querySelectorAll("tbody tr")].filter((r) => r.offsetHeight > 0).length`)).To(Equal(10))
+	write("job-007", "web-8.eu-central", 7)
+	b.eventually(`[data-key="job-007"]`).Should(ContainSubstring("web-8.eu-central"))
+	b.Expect(evaluate[int](b, `[...document.querySelectorAll("tbody tr")].filter((r) => r.offsetHeight > 0).length`)).To(Equal(10), "the filter stays")
+	b.look("elections-filtered")
+	b.Expect(evaluate[bool](b, "window.loadedOnce === true")).To(BeTrue(), "the page was not reloaded")
+
+	b.open(dashboard.page + "?key=job-004")
+	b.eventually(headline).Should(Equal("web-4.eu-central leads"))
+	b.eventually("header .pause").Should(MatchRegexp("^Paused since .* by .*@.*No candidate campaigns"))
+	b.look("election-paused")
+	b.open(evaluate[string](b, `document.querySelector("h1 a").href`))
+	b.eventually("tbody .name").Should(ContainSubstring("job-499"))
+	b.open(dashboard.page + "?key=job-003")
+	b.eventually(headline).Should(Equal("No leader"))
+	b.eventually("header .note").Should(MatchRegexp(`web-3.eu-central lost job-003 \(deleted\).*evicted by .*@`))
+	b.look("election-evicted")
+	b.expectNoViolations()
+}
