@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// mutants break the library by patches of its sources. The simulator must catch each by the promise that it breaks.
+// mutants break the library by patches of its sources. The simulator must catch each by the promise that it breaks, if one is named, and
+// the replay by a step that the model does not have.
 var mutants = []struct {
 	name    string
 	promise string
@@ -64,6 +65,18 @@ var mutants = []struct {
 		{"lead.go", "if named && last > 0 && last < t.revision {", "if false {"},
 		{"lead.go", "case s.Revision >= t.term.Number:", "case false:"},
 	}},
+	{"renew over whatever is stored", "", []patch{{"lead.go",
+		"	last, named := kv.LastSequence(refusal)\n	if named && last > 0",
+		"	last, named := kv.LastSequence(refusal)\n	if named {\n		t.revision = last\n		return refusal\n	}\n	if named && last > 0",
+	}}},
+	{"win over a record that it has not read", "", []patch{{"campaign.go",
+		"a := acquisition{over: s.Revision,",
+		"a := acquisition{over: s.Revision + 1,",
+	}}},
+	{"pass on no stand-down", "", []patch{{"lead.go",
+		"rec.StandDownMs = record.Milliseconds(t.counts.Sub(sent))",
+		"rec.StandDownMs = 0",
+	}}},
 }
 
 // patch replaces a text that occurs once in a file.
@@ -83,12 +96,11 @@ func TestMutantsAreCaught(t *testing.T) {
 			for _, patch := range m.patches {
 				mutate(t, filepath.Join(root, patch.file), patch.text, patch.by)
 			}
-			output := simulate(t, root, m.promise)
-			verdict := regexp.MustCompile(`\n\s*(` + m.promise + `: .*)`).FindStringSubmatch(output)
-			if verdict == nil {
-				t.Fatalf("the mutant was not caught, or does not build:\n%s", output)
+			program := build(t, root)
+			if m.promise != "" {
+				expectCaught(t, m.promise+": .*", program, "^TestSchedules$", "-promise", m.promise)
 			}
-			t.Logf("caught: %s", verdict[1])
+			expectCaught(t, "the model has no such step: .*", program, "^TestSchedulesFollowTheModel$")
 		})
 	}
 }
@@ -109,7 +121,7 @@ func mutate(t *testing.T, file, before, after string) {
 }
 
 // modulePackages are the packages in internal that the simulator and the root package import.
-var modulePackages = []string{"control", "enum", "kv", "lease", "notify", "record", "settings", "sim", "timeutil", "validate", "version", "wakeup"}
+var modulePackages = []string{"control", "enum", "kv", "lease", "model", "notify", "record", "replay", "settings", "sim", "timeutil", "validate", "version", "wakeup"}
 
 // copyModule copies the packages that the simulator needs to a temporary directory.
 func copyModule(t *testing.T) string {
@@ -126,7 +138,7 @@ func copyModule(t *testing.T) string {
 		}
 		for _, from := range files {
 			name, _ := filepath.Rel(filepath.Join("..", ".."), from)
-			if strings.HasSuffix(name, "_test.go") && filepath.Base(name) != "sim_test.go" {
+			if strings.HasSuffix(name, "_test.go") && filepath.Base(name) != "sim_test.go" && filepath.Base(name) != "replay_test.go" {
 				continue
 			}
 			content, err := os.ReadFile(from)
@@ -145,20 +157,31 @@ func copyModule(t *testing.T) string {
 	return root
 }
 
-// simulate plays schedules in a copy of the module and returns their output. They must break the promise.
-func simulate(t *testing.T, root, promise string) string {
+// build builds the tests of the simulator in a copy of the module.
+func build(t *testing.T, root string) (program string) {
+	t.Helper()
+	program = filepath.Join(root, "sim.test")
+	cmd := exec.Command("go", "test", "-vet=off", "-c", "-o", program, "./internal/sim")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("the mutant does not build: %v\n%s", err, output)
+	}
+	return program
+}
+
+// expectCaught plays schedules of a mutant, and expects a verdict.
+func expectCaught(t *testing.T, verdict, program, test string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "./internal/sim", "-run", "^TestSchedules$", "-args", "-schedules", mutantSchedules, "-promise", promise)
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-	output, err := cmd.CombinedOutput()
-	if err == nil {
-		t.Fatalf("the mutant was not caught within %s schedules:\n%s", mutantSchedules, output)
+	output, err := exec.CommandContext(ctx, program, append([]string{"-test.run", test, "-schedules", mutantSchedules}, args...)...).CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatalf("the tests did not run: %v", err)
 	}
-	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
-		t.Fatalf("go test did not run: %v", err)
+	found := regexp.MustCompile(`\n\s*(` + verdict + `)`).FindStringSubmatch(string(output))
+	if err == nil || found == nil {
+		t.Fatalf("%s did not catch the mutant within %s schedules:\n%s", test, mutantSchedules, output)
 	}
-	return string(output)
+	t.Logf("caught: %s", found[1])
 }
