@@ -1,5 +1,6 @@
 # What takes longer than a change should wait for. Everything else is in .ci/run.
 SCHEDULES ?= 1000000
+REPLAYS   ?= 10000
 DRILL     ?= 1h
 FUZZ      ?= 5m
 EPISODES  ?= 1000
@@ -15,8 +16,9 @@ check: ## what must hold before a change lands
 
 soak: simulate drill depose churn fuzz repeat ## the long versions of all that is tried against the promises
 
-simulate: ## schedules against a bucket that does badly whatever a bucket can
-	go test ./internal/sim -v -timeout 0 -run TestSchedules -args -schedules $(SCHEDULES)
+simulate: ## schedules against a bucket that does badly whatever a bucket can, and whether the model has every step of some
+	go test ./internal/sim -v -timeout 0 -run 'TestSchedules$$' -args -schedules $(SCHEDULES)
+	go test ./internal/sim -v -timeout 0 -run TestSchedulesFollowTheModel -args -schedules $(REPLAYS)
 
 drill: ## faults on processes and on a cluster of three servers
 	go run ./cmd/election-cli drill --processes --for $(DRILL)

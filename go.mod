@@ -3,6 +3,7 @@ module github.com/natscampaign/election
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/choria-io/fisk v0.9.1
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/nats-io/jwt/v2 v2.8.2

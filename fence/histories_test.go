@@ -16,6 +16,7 @@ import (
 
 	"github.com/natscampaign/election/fence"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/linear"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -26,7 +27,7 @@ var (
 
 // TestNoUpdateIsLostOverLinksThatFail has six writers update two keys, over the revisions that they read, through three handles of one term.
 // Two handles share a link, and both links stall, are slow and lose replies. In the end the stored values must form a chain: each is stored
-// over the revision that it names, and none that was acknowledged is missing.
+// over the revision that it names, and none that was acknowledged is missing. The history of all reads and updates is linearizable.
 func TestNoUpdateIsLostOverLinksThatFail(t *testing.T) {
 	seed := *firstSeed
 	if seed == 0 {
@@ -68,10 +69,10 @@ func (b *bench) history(r *rand.Rand) {
 		handles = append(handles, kv)
 	}
 	var all sync.WaitGroup
-	stored := make([][]update, writers)
+	stored, values := make([][]update, writers), &linear.Values{}
 	for n := range stored {
 		r := rand.New(rand.NewPCG(r.Uint64(), 0))
-		all.Go(func() { stored[n] = b.updates(handles[n%len(handles)], n, r) })
+		all.Go(func() { stored[n] = b.updates(handles[n%len(handles)], n, r, values) })
 	}
 	for end := time.Now().Add(historyTime); time.Now().Before(end); {
 		link := failing[r.IntN(len(failing))]
@@ -87,7 +88,18 @@ func (b *bench) history(r *rand.Rand) {
 	}
 	all.Wait()
 	time.Sleep(10 * time.Second) // for late messages
-	b.Expect(slices.Concat(b.chain("k0"), b.chain("k1"))).To(ContainElements(slices.Concat(stored...)), "every acknowledged update is stored")
+	chains := map[string][]update{"k0": b.chain("k0"), "k1": b.chain("k1")}
+	b.Expect(slices.Concat(chains["k0"], chains["k1"])).To(ContainElements(slices.Concat(stored...)), "every acknowledged update is stored")
+	for key, chain := range chains {
+		var numbers []int
+		for _, u := range chain {
+			numbers = append(numbers, u.Number)
+		}
+		called := values.Call()
+		values.Settle(key, numbers)
+		values.Read(writers, called, key, numbers[len(numbers)-1])
+	}
+	values.Expect(b.T)
 	for _, kv := range handles {
 		_, err := kv.Put(ctx, "k0", []byte("{}"))
 		b.Expect(err).NotTo(HaveOccurred(), "the handle works again")
@@ -121,19 +133,26 @@ func fail(l *faultproxy.Link, r *rand.Rand) {
 }
 
 // updates updates keys over the revisions that it reads, with longer and shorter timeouts, and returns the acknowledged updates.
-func (b *bench) updates(kv *fence.Bucket, writer int, r *rand.Rand) (stored []update) {
+func (b *bench) updates(kv *fence.Bucket, writer int, r *rand.Rand, values *linear.Values) (stored []update) {
 	number := writer
 	for end := time.Now().Add(historyTime); time.Now().Before(end); time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond) {
 		key := fmt.Sprint("k", r.IntN(2))
 		number += writers
-		u := update{Number: number}
+		u, over := update{Number: number}, update{}
+		called := values.Call()
 		if entry, err := b.bucket.Get(ctx, key); err == nil {
 			u.Over = entry.Revision()
+			b.Expect(json.Unmarshal(entry.Value(), &over)).To(Succeed())
+			values.Read(writer, called, key, over.Number)
 		}
 		data, _ := json.Marshal(u)
 		limited, cancel := context.WithTimeout(ctx, time.Duration(50+r.IntN(4000))*time.Millisecond)
+		called = values.Call()
 		if _, err := kv.Update(limited, key, data, u.Over); err == nil {
 			stored = append(stored, u)
+			values.Stored(writer, called, key, over.Number, u.Number)
+		} else {
+			values.Unknown(writer, called, key, over.Number, u.Number)
 		}
 		cancel()
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/linear"
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/session/sessiontest"
 	"github.com/natscampaign/election/mutex"
@@ -45,22 +46,18 @@ func locked(e *sessiontest.Env, name string) (*mutex.Mutex, *faultproxy.Link) {
 
 func TestLockHasAtMostOneHolderWhateverHappensToHolders(t *testing.T) {
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		var holding, overlaps, turns atomic.Int64
-		var last atomic.Pointer[election.Term]
+		var turns atomic.Int64
+		var history linear.Locks
 		var all sync.WaitGroup
 		end := time.Now().Add(20 * time.Minute)
-		for _, name := range []string{"a", "b", "c", "d", "e"} {
+		for i, name := range []string{"a", "b", "c", "d", "e"} {
 			m, l := newMutex(e, name)
 			all.Go(func() {
 				for time.Now().Before(end) {
+					called := history.Call()
 					e.Expect(m.Lock(context.Background())).To(Succeed())
-					term := m.Term()
-					if holding.Add(1) > 1 {
-						overlaps.Add(1)
-					}
-					if before := last.Swap(&term); before != nil && term.Token() <= before.Token() {
-						overlaps.Add(1)
-					}
+					token := m.Term().Token()
+					history.Acquired(i, called, 0, token)
 					turns.Add(1)
 					if rand.N(4) == 0 {
 						l.Cut()
@@ -69,14 +66,15 @@ func TestLockHasAtMostOneHolderWhateverHappensToHolders(t *testing.T) {
 					case <-m.Lost():
 					case <-time.After(rand.N(2 * ttl)):
 					}
-					holding.Add(-1)
+					called = history.Call()
 					_ = m.Unlock()
+					history.Ended(i, called, 0, token)
 					l.Heal()
 				}
 			})
 		}
 		all.Wait()
-		e.Expect(overlaps.Load()).To(BeZero())
+		history.Expect(e.T)
 		e.Expect(turns.Load()).To(BeNumerically(">", 50))
 	})
 }

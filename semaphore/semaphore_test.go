@@ -17,6 +17,7 @@ import (
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/linear"
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/session/sessiontest"
 	"github.com/natscampaign/election/semaphore"
@@ -58,14 +59,18 @@ func TestAtMostAllSlotsAreHeldAndEachWaiterAcquiresOne(t *testing.T) {
 		const processes = 6
 		var holding, most atomic.Int64
 		var turns [processes]int
+		var history linear.Locks
 		var all sync.WaitGroup
 		end := time.Now().Add(20 * time.Minute)
 		for i := range processes {
 			s, l := newSemaphore(e, strconv.Itoa(i))
 			all.Go(func() {
 				for time.Now().Before(end) {
+					called := history.Call()
 					slot, err := s.Acquire(context.Background())
 					e.Expect(err).NotTo(HaveOccurred())
+					token := slot.Term().Token()
+					history.Acquired(i, called, slot.Number, token)
 					for now := holding.Add(1); now > most.Load(); {
 						most.Store(now)
 					}
@@ -78,12 +83,15 @@ func TestAtMostAllSlotsAreHeldAndEachWaiterAcquiresOne(t *testing.T) {
 					case <-time.After(rand.N(2 * ttl)):
 					}
 					holding.Add(-1)
+					called = history.Call()
 					_ = slot.Release()
+					history.Ended(i, called, slot.Number, token)
 					l.Heal()
 				}
 			})
 		}
 		all.Wait()
+		history.Expect(e.T)
 		e.Expect(most.Load()).To(BeEquivalentTo(slots))
 		for i, n := range turns {
 			e.Expect(n).To(BeNumerically(">", 1200/10*slots/processes/3), "turns of %d: %v", i, turns)

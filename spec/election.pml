@@ -44,6 +44,7 @@
 #define HOLDING   3         /* writes are held up, and arrive after their sender gave them up */
 #define FROZEN    4         /* the process is stopped */
 #define HANGING   5         /* the work does not return */
+#define NOINFO    6         /* the bucket's info cannot be loaded */
 
 typedef Rec {               /* what is stored under the key, or travels to it */
 	byte kind, own, rev, age;
@@ -74,8 +75,9 @@ int used; byte x, y, sd, exp, b, ok;  /* scratch, 0 between two transitions */
 
 #define holder(i)  (c[i].st != CANDIDATE)
 #define leads(i)   (c[i].st == LEADER && c[i].lease > 0)                        /* [activeTerm.leads], P1 */
-#define busy(i)    (holder(i) && c[i].work && c[i].lease > 0)                   /* it leads, or its work still returns in order */
-#define up(i)      (c[i].link == FINE || c[i].link == HANGING)
+#define busy(i)    (holder(i) && c[i].work && c[i].led && c[i].lease > 0)       /* it leads, or its work still returns in order */
+#define up(i)      (reaches(i) || c[i].link == HANGING)
+#define reaches(i) (c[i].link == FINE || c[i].link == NOINFO)
 #define cutOff(i)  (c[i].link == CUT || c[i].link == MUTE || c[i].link == HOLDING)
 #define idle(i)    (c[i].st == CANDIDATE && !c[i].work && !c[i].seen && !c[i].sent)
 #define writes(i)  (c[i].seen && !c[i].sent)
@@ -83,6 +85,10 @@ int used; byte x, y, sd, exp, b, ok;  /* scratch, 0 between two transitions */
 #define stillDue(i) (c[i].led -> 0 : c[i].counts)                               /* of its stand-down [run.renewal] */
 #define vacant     (key.kind != RECORD)
 #define mine(r,i)  (r.kind == RECORD && r.own == i)
+#define writtenBy(r,i) ((r.kind == RECORD || r.kind == RELEASE) && r.own == i)
+/* a notification leads to a read that tells a holder something: it costs no fault, so it must change something */
+#define tells(r,i) (c[i].next > 0 && (writtenBy(r,i) -> r.rev > c[i].rev : \
+	r.kind != NOTHING && (r.rev >= c[i].num || c[i].former && !r.old) || !c[i].unsure && (r.kind == NOTHING || r.kind == RECORD)))
 #define atMost(a,m) (a < m -> a : m)
 #define lessOne(v) v = (v > 0 -> v - 1 : 0)
 #define name(i)    ('A' + i)
@@ -177,18 +183,21 @@ inline standDown(i) {                                                           
 }
 /* newTerm: the write of candidate i is acknowledged, sent so long ago that l is left of the lease that it earns. [run.newTerm] */
 inline newTerm(i, ln) {
-	standDown(i); b = c[i].seen == RELEASE && c[i].seenNamed && sd == 0;         /* record.Leads, when the write was sent */
+	standDown(i); b = c[i].seen == RELEASE && c[i].seenNamed && sd == 0; ok = 0; /* record.Leads, when the write was sent */
 	if :: c[i].seen == RELEASE && c[i].seenOld == c[i].outdated && c[i].sent == 0 -> skip   /* [acquisition.verified] */
-	:: else -> ok = b; c[i].outdated = 0; standDown(i); b = ok && sd == 0 fi;
-	c[i].st = ELECT; c[i].num = c[i].rev;
+	:: else -> if
+		:: c[i].link == NOINFO -> ok = 1                                         /* [run.abandon] */
+		:: else -> ok = b; c[i].highest = (c[i].outdated -> 0 : c[i].highest); c[i].outdated = 0; standDown(i); b = ok && sd == 0; ok = 0 fi fi;
+	c[i].st = (ok -> DRAIN : ELECT); c[i].num = c[i].rev;
 #ifdef REPEAT_NUMBERS
 	c[i].num = 1;
 #endif
 	 c[i].lease = ln; c[i].counts = sd; c[i].former = c[i].outdated; c[i].excused = c[i].odd; c[i].acked = 1;
 	c[i].sent = 0; c[i].removed = 0; c[i].highest = (c[i].rev > c[i].highest -> c[i].rev : c[i].highest); due(i); unread(i);
-	printf("%c is leader-elect in revision %d, stand-down %d\n", name(i), c[i].num, sd);
-	if :: ln == 0 -> over_(i) :: else ->
-		if :: b -> lead(i); due(i) :: else fi fi                                 /* [activeTerm.count] */
+	if :: ok -> printf("%c cannot load the bucket's info, and does not keep the key\n", name(i)); c[i].next = 0
+	:: else -> printf("%c is leader-elect in revision %d, stand-down %d\n", name(i), c[i].num, sd) fi;
+	if :: ln == 0 && !ok -> over_(i) :: else ->
+		if :: b && !ok -> lead(i); due(i) :: else fi fi                          /* [activeTerm.count] */
 }
 
 /* campaign step 1: read the key [run.look]. A candidate reads when its campaign is due, or when a notification is reason to, which may be
@@ -207,14 +216,16 @@ inline read(i, ent) {
 #endif
 	fi
 }
+/* where the key could not be read the client creates it, for which it reads and overwrites a marker [kv.Create] */
+#define demands(i) (c[i].seen == BLIND && (key.kind == MARKER || key.kind == TOMBSTONE) -> key.rev : \
+	(c[i].seen == NOTHING || c[i].seen == BLIND -> 0 : c[i].seenRev))
 /* campaign step 2: write over exactly what was read [run.contest, run.acquire]. win: the write is applied if the key is as it was read. */
 inline win(i) {
 	standDown(i);
-	exp = (c[i].seen == NOTHING || c[i].seen == BLIND -> 0 : c[i].seenRev);
-	if :: c[i].seen == BLIND && (key.kind == MARKER || key.kind == TOMBSTONE) && up(i) -> exp = key.rev :: else fi; /* kv.Create over a marker */
+	exp = demands(i);
 	ok = (key.rev == exp);
 	if
-	:: ok && key.kind == TOMBSTONE && c[i].seen == BLIND && sd < TTL ->           /* nobody told the winner: excused */
+	:: ok && key.kind == TOMBSTONE && c[i].seen == BLIND && sd < TTL ->           /* the winner is not notified: excused */
 		x = 0; do :: x < N -> if :: holder(x) -> c[x].excused = 1 :: else fi; x++ :: else -> break od
 	:: else fi;
 	if :: ok -> store(i, RECORD, sd, 0, c[i].outdated, 0, c[i].odd) :: else fi
@@ -229,7 +240,7 @@ inline hold(i, kd, sl, nmd, ln, dm) {                                           
 /* confirm: a write is known to be applied that earns a lease of l [run.confirm, activeTerm.renewed]; rdy: it was sent after the stand-down. */
 inline confirm(i, ln, rdy) {
 	c[i].unsure = c[i].unsure | c[i].failed | (LEASE - c[i].lease > INTERVAL);
-	if :: c[i].unsure && up(i) -> c[i].unsure = 0; c[i].highest = (c[i].outdated -> c[i].rev : c[i].highest); c[i].outdated = 0 :: else fi;
+	if :: c[i].unsure && up(i) && c[i].link != NOINFO -> c[i].unsure = 0; c[i].highest = (c[i].outdated -> c[i].rev : c[i].highest); c[i].outdated = 0 :: else fi;
 	if
 	:: !c[i].unsure && !c[i].outdated && c[i].former -> printf("%c finds that the bucket was made again\n", name(i)); over_(i)
 	:: else ->
@@ -263,6 +274,24 @@ inline resolve(i, nm, rd, ent) {
 	fi fi fi fi fi;
 	assert(!exp || c[i].st != LEADER)                                            /* P11 */
 }
+/* verify: a holder reads the key on account of a notification. [run.verify] */
+inline verify(i, ent) {
+	printf("%c is notified, and reads the key\n", name(i));
+	ok = (ent.kind == RECORD || ent.kind == RELEASE);
+	b = ent.kind != NOTHING && (ent.rev >= c[i].rev || ok && !ent.old && c[i].former);
+	if
+	:: writtenBy(ent,i) && ent.rev >= c[i].rev && ent.kind == RELEASE -> lose(i)
+	:: writtenBy(ent,i) && ent.rev >= c[i].rev && ent.kind == RECORD ->
+		c[i].rev = ent.rev;                                                          /* [run.adopt] */
+		if :: ent.lease > 0 -> sd = ent.lease; ok = (ent.left == 0); confirm(i, sd, ok) :: else -> skip fi
+	:: b && !writtenBy(ent,i) -> lose(i)
+	:: else -> if
+	:: LOWER && ent.kind != NOTHING && !writtenBy(ent,i) && ent.rev >= c[i].num -> lose(i)
+	:: else -> if
+	:: ent.kind == NOTHING || ent.kind == RECORD && ent.own != i -> c[i].unsure = 1; c[i].next = 0
+	:: else -> skip
+	fi fi fi
+}
 inline release(i, nmd) {                                                          /* [run.release, run.tryRelease] */
 	assert(!c[i].work);                                                          /* P3 */
 	printf("%c releases the key\n", name(i));
@@ -282,7 +311,7 @@ inline copyRec(to, from) { to.kind = from.kind; to.own = from.own; to.rev = from
 inline blank(ent) { ent.kind = 0; ent.own = 0; ent.rev = 0; ent.age = 0; ent.lease = 0; ent.left = 0; ent.named = 0; ent.old = 0 }
 inline forgetLate() { isLate = 0; lateOdd = 0; over = 0; blank(late) }
 inline forgetCopy() { isCopy = 0; copySeq = 0; blank(copy) }
-inline told(i) { if :: c[i].link == FINE -> c[i].removed = 1 :: else fi }
+inline notified(i) { if :: c[i].link == FINE -> c[i].removed = 1 :: else fi }
 inline remade(i) { c[i].outdated = 1; c[i].former = holder(i); c[i].seenOld = (c[i].seen >= RECORD) }
 inline pardon(i) {
 	if :: leads(i) -> c[i].excused = 0; top = c[i].num :: else -> c[i].removed = 0 fi;
@@ -311,23 +340,27 @@ inline tick(odd, rate) {                                                        
 proctype Candidate(byte i) {
 	do
 	/* campaign [run.campaign, run.wait, run.tryToWin] */
-	:: d_step { idle(i) && c[i].link == FINE && (c[i].next == 0 || vacant && !(key.kind == RELEASE && key.own == i) || mine(key, i)) ->
+	:: /* Read */ d_step { idle(i) && c[i].link == FINE && (c[i].next == 0 || vacant && !(key.kind == RELEASE && key.own == i) || mine(key, i)) ->
 		printf("%c reads the key\n", name(i)); read(i, key); done }
-	:: d_step { idle(i) && c[i].link == FINE && c[i].next == 0 && isCopy ->
+	:: /* ReadCopy */ d_step { idle(i) && c[i].link == FINE && c[i].next == 0 && isCopy ->
 		printf("%c reads an earlier version of the key\n", name(i)); read(i, copy); done }
-	:: d_step { idle(i) && c[i].next == 0 && (c[i].link == FINE && faults > 0 || cutOff(i)) ->
+	:: /* LoadInfo */ d_step { idle(i) && c[i].outdated && c[i].link == FINE ->
+		printf("%c finds that the bucket was made again\n", name(i)); c[i].outdated = 0; c[i].highest = 0; done }   /* [run.loadBucket] */
+	:: /* Announce */ d_step { idle(i) && c[i].link == FINE && c[i].next == 0 && (key.kind == RECORD && key.own != i || key.kind == RELEASE) ->
+		printf("%c reads the key, and announces itself by an attempt to create it\n", name(i)); read(i, key); c[i].seen = BLIND; done }   /* [run.announce] */
+	:: /* FailToRead */ d_step { idle(i) && c[i].next == 0 && (c[i].link == FINE && faults > 0 || cutOff(i)) ->
 		if :: c[i].link == FINE -> faults-- :: else fi;
 		if :: c[i].link == CUT -> c[i].next = INTERVAL
 		:: else -> printf("%c cannot read the key, and creates it\n", name(i)); c[i].seen = BLIND fi; done }
-	:: d_step { writes(i) && c[i].link == FINE ->
+	:: /* Write */ d_step { writes(i) && reaches(i) ->
 		printf("%c writes over what it read\n", name(i));
 		win(i); if :: ok -> c[i].rev = key.rev; newTerm(i, LEASE); squeeze() :: else -> lost(i) fi; done }
-	:: d_step { writes(i) && c[i].link == FINE && faults > 0 -> faults--;
+	:: /* WriteAndFreeze */ d_step { writes(i) && c[i].link == FINE && faults > 0 -> faults--;
 		win(i);
 		if :: ok -> printf("%c wins, and is stopped before it receives the reply\n", name(i));
 			c[i].link = FROZEN; c[i].rev = key.rev; c[i].sent = LEASE + 1; squeeze()
 		:: else -> lost(i) fi; done }
-	:: d_step { writes(i) && cutOff(i) ->
+	:: /* WriteUnanswered */ d_step { writes(i) && cutOff(i) ->
 		printf("%c writes, and receives no reply\n", name(i)); c[i].givenUp = 1; ok = 0;
 		if :: c[i].link == MUTE -> win(i)
 		:: c[i].link == HOLDING -> standDown(i); exp = (c[i].seen == NOTHING || c[i].seen == BLIND -> 0 : c[i].seenRev); hold(i, RECORD, sd, 0, 0, exp)
@@ -337,31 +370,41 @@ proctype Candidate(byte i) {
 		c[i].link = FINE;                                                          /* see docs/MODEL.md: what it found */
 #endif
 		squeeze(); done }
-	:: d_step { c[i].sent && c[i].link == FINE && c[i].st == CANDIDATE ->
+	:: /* WriteRefused */ d_step { writes(i) && c[i].link == FINE && faults > 0 -> faults--;
+		printf("%c writes, and is refused because another write is in flight\n", name(i)); lost(i); done }
+	:: /* Yield */ d_step { writes(i) && c[i].link == FINE && faults > 0 -> faults--;
+		printf("%c leaves the key to others for now\n", name(i)); unread(i); c[i].next = INTERVAL; done }
+	:: /* ReceiveWin */ d_step { c[i].sent && reaches(i) && c[i].st == CANDIDATE ->
 		printf("%c receives the reply to its win\n", name(i)); exp = c[i].sent - 1; newTerm(i, exp); done }
 
 	/* lead [run.keep, run.renew, run.tryRenew]; DRAIN renews while work returns [run.drain] */
-	:: d_step { renews(i) && up(i) && key.rev == c[i].rev ->
+	:: /* Renew */ d_step { renews(i) && up(i) && key.rev == c[i].rev ->
 		printf("%c renews\n", name(i));
 		b = (c[i].counts == 0); store(i, RECORD, stillDue(i), 0, c[i].outdated, LEASE, c[i].excused);
 		c[i].rev = key.rev; ok = b; confirm(i, LEASE, ok); squeeze(); done }
-	:: d_step { renews(i) && c[i].link == FINE && key.rev == c[i].rev && faults > 0 -> faults--;
+	:: /* RenewAndFreeze */ d_step { renews(i) && c[i].link == FINE && key.rev == c[i].rev && faults > 0 -> faults--;
 		printf("%c renews, and is stopped before it receives the reply\n", name(i));
 		c[i].ready = (c[i].counts == 0); store(i, RECORD, stillDue(i), 0, c[i].outdated, LEASE, c[i].excused);
 		c[i].rev = key.rev; c[i].sent = LEASE + 1; c[i].link = FROZEN; squeeze(); done }
-	:: d_step { holder(i) && c[i].sent && up(i) ->
+	:: /* ReceiveRenewal */ d_step { holder(i) && c[i].sent && up(i) ->
 		printf("%c receives the reply to its renewal\n", name(i)); exp = c[i].sent - 1; ok = c[i].ready; confirm(i, exp, ok); done }
-	:: d_step { renews(i) && up(i) && key.rev != c[i].rev ->
+	:: /* RefusedAndRead */ d_step { renews(i) && up(i) && key.rev != c[i].rev ->
 		printf("%c is refused, and reads the key\n", name(i)); resolve(i, 0, 1, key); done }
-	:: d_step { renews(i) && up(i) && key.rev != c[i].rev ->
+	:: /* RefusedNamedAndRead */ d_step { renews(i) && up(i) && key.rev != c[i].rev ->
 		printf("%c is refused with the last sequence, and reads the key\n", name(i)); resolve(i, 1, 1, key); done }
-	:: d_step { renews(i) && up(i) && key.rev != c[i].rev && isCopy ->
+	:: /* RefusedNamedAndReadCopy */ d_step { renews(i) && up(i) && key.rev != c[i].rev && isCopy ->
 		printf("%c is refused with the last sequence, and reads an earlier version\n", name(i)); resolve(i, 1, 1, copy); done }
-	:: d_step { renews(i) && up(i) && key.rev != c[i].rev && isCopy ->
+	:: /* RefusedAndReadCopy */ d_step { renews(i) && up(i) && key.rev != c[i].rev && isCopy ->
 		printf("%c is refused, and reads an earlier version\n", name(i)); resolve(i, 0, 1, copy); done }
-	:: d_step { renews(i) && up(i) && key.rev != c[i].rev && faults > 0 -> faults--;
+	:: /* RefusedNamedUnread */ d_step { renews(i) && up(i) && key.rev != c[i].rev && faults > 0 -> faults--;
 		printf("%c is refused with the last sequence, and cannot read\n", name(i)); resolve(i, 1, 0, key); done }
-	:: d_step { renews(i) && cutOff(i) ->
+	:: /* RefusedUnread */ d_step { renews(i) && up(i) && faults > 0 -> faults--;
+		printf("%c is refused, and cannot read\n", name(i)); resolve(i, 0, 0, key); done }
+	:: /* RefusedInFlight */ d_step { renews(i) && up(i) && key.rev == c[i].rev && faults > 0 -> faults--;
+		printf("%c is refused because another write is in flight, and reads the key\n", name(i)); resolve(i, 0, 1, key); done }
+	:: /* Verify */ d_step { holder(i) && !c[i].sent && up(i) && tells(key, i) -> verify(i, key); done }
+	:: /* VerifyCopy */ d_step { holder(i) && !c[i].sent && up(i) && isCopy && tells(copy, i) -> verify(i, copy); done }
+	:: /* RenewUnanswered */ d_step { renews(i) && cutOff(i) ->
 		printf("%c renews, and receives no reply\n", name(i)); c[i].pending = 1; retry(i);
 #ifdef ABDICATE
 		lose(i);
@@ -372,29 +415,36 @@ proctype Candidate(byte i) {
 		squeeze(); done }
 
 	/* the end of leadership [Election.Resign, Stop, work that returned], and the release */
-	:: d_step { (c[i].st == LEADER || c[i].st == ELECT) && faults > 0 && c[i].link != FROZEN -> faults--;
+	:: /* Resign */ d_step { (c[i].st == LEADER || c[i].st == ELECT) && faults > 0 && c[i].link != FROZEN -> faults--;
 		printf("%c resigns\n", name(i)); c[i].st = DRAIN; if :: !c[i].work -> c[i].next = 0 :: else fi; done }
-	:: d_step { c[i].work && c[i].st != LEADER && c[i].link != FROZEN ->
+	:: /* CallBack */ d_step { c[i].st == ELECT && !c[i].work && faults > 0 -> faults--;
+		printf("a callback of %c takes its time\n", name(i)); c[i].work = 1; done }
+	:: /* WorkReturns */ d_step { c[i].work && c[i].st != LEADER && c[i].link != FROZEN ->
 		printf("the work of %c returns\n", name(i)); c[i].work = 0; if :: c[i].st == DRAIN -> c[i].next = 0 :: else fi;
 		if :: c[i].link == HANGING -> c[i].link = FINE :: else fi; done }
-	:: d_step { releases(i) -> release(i, 0); done }
-	:: d_step { releases(i) && c[i].led -> release(i, 1); done }                       /* it names those that it saw [Listener.Successors] */
-	:: d_step { c[i].st == DRAIN && c[i].link == HANGING -> printf("%c does not wait for its work any more\n", name(i)); over_(i); done }
+	:: /* Release */ d_step { releases(i) -> release(i, 0); done }
+	:: /* ReleaseNaming */ d_step { releases(i) && c[i].led -> release(i, 1); done }                       /* it names those that it saw [Listener.Successors] */
+	:: /* ReleaseRefused */ d_step { releases(i) && up(i) && faults > 0 -> faults--;
+		printf("%c may not release the key yet, and cannot tell why\n", name(i)); c[i].next = 1; done }
+	:: /* GiveUpRelease */ d_step { c[i].st == DRAIN && !c[i].work && !c[i].sent && c[i].link != FROZEN ->
+		printf("%c leaves the key to expire\n", name(i)); over_(i); done }
+	:: /* AbandonWork */ d_step { c[i].st == DRAIN && c[i].link == HANGING -> printf("%c does not wait for its work any more\n", name(i)); over_(i); done }
 
 	/* trouble */
-	:: d_step { faults > 0 && holder(i) -> faults--; printf("%c crashes, and starts again\n", name(i));
+	:: /* Crash */ d_step { faults > 0 && holder(i) -> faults--; printf("%c crashes, and starts again\n", name(i));
 		over_(i); c[i].work = 0; c[i].link = FINE; c[i].givenUp = 0; c[i].removed = 0; c[i].outdated = 0; c[i].highest = 0;
 		if :: key.own == i -> key.own = STRANGER :: else fi; if :: isCopy && copy.own == i -> copy.own = STRANGER :: else fi;
 		if :: isLate && late.own == i -> late.own = STRANGER :: else fi; done }
-	:: d_step { faults > 0 && c[i].link == FINE && holder(i) -> faults--; c[i].link = CUT; printf("%c is cut off\n", name(i)); done }
-	:: d_step { faults > 0 && c[i].link == FINE -> faults--; c[i].link = MUTE; printf("no reply reaches %c\n", name(i)); done }
+	:: /* CutOff */ d_step { faults > 0 && c[i].link == FINE && holder(i) -> faults--; c[i].link = CUT; printf("%c is cut off\n", name(i)); done }
+	:: /* Mute */ d_step { faults > 0 && c[i].link == FINE -> faults--; c[i].link = MUTE; printf("no reply reaches %c\n", name(i)); done }
 #ifndef NO_LATE_WRITES
-	:: d_step { faults > 0 && c[i].link == FINE -> faults--; c[i].link = HOLDING; printf("what %c writes is held up\n", name(i)); done }
+	:: /* HoldUp */ d_step { faults > 0 && c[i].link == FINE -> faults--; c[i].link = HOLDING; printf("what %c writes is held up\n", name(i)); done }
 #endif
-	:: d_step { faults > 0 && c[i].link == FINE -> faults--; c[i].link = FROZEN; printf("%c is stopped\n", name(i)); done }
-	:: d_step { faults > 0 && c[i].link == FINE && c[i].work && !c[i].sent -> faults--; c[i].link = HANGING; printf("the work of %c will hang\n", name(i)); done }
-	:: d_step { c[i].link != FINE && c[i].link != HANGING -> c[i].link = FINE; printf("%c is fine again\n", name(i)); done }
-	:: d_step { faults > 0 && idle(i) && c[i].link == FINE -> faults--; printf("a forged notification reaches %c\n", name(i));
+	:: /* LoseInfo */ d_step { faults > 0 && c[i].link == FINE -> faults--; c[i].link = NOINFO; printf("the bucket's info does not reach %c\n", name(i)); done }
+	:: /* Freeze */ d_step { faults > 0 && c[i].link == FINE -> faults--; c[i].link = FROZEN; printf("%c is stopped\n", name(i)); done }
+	:: /* Hang */ d_step { faults > 0 && c[i].link == FINE && c[i].work && !c[i].sent -> faults--; c[i].link = HANGING; printf("the work of %c will hang\n", name(i)); done }
+	:: /* Recover */ d_step { c[i].link != FINE && c[i].link != HANGING -> c[i].link = FINE; printf("%c is fine again\n", name(i)); done }
+	:: /* Forge */ d_step { faults > 0 && idle(i) && c[i].link == FINE -> faults--; printf("a forged notification reaches %c\n", name(i));
 #ifdef BELIEVE_NOTIFICATIONS
 		c[i].seen = RELEASE; c[i].seenRev = key.rev; c[i].seenNamed = 1
 #else
@@ -414,24 +464,24 @@ proctype Candidate(byte i) {
 /* Server: what the bucket does by itself, and what operators and disasters do to it. */
 proctype Server() {
 	do
-	:: d_step { key.kind == MARKER || key.kind > MARKER && key.age >= TTL -> printf("the key expires\n"); clearKey(NOTHING); squeeze(); done }
-	:: d_step { key.kind > MARKER && key.age >= TTL -> printf("the key expires, and leaves a marker\n"); clearKey(MARKER); squeeze(); done }
-	:: d_step { key.kind > MARKER && key.age >= TTL - EARLY && key.age < TTL && faults > 0 -> faults--;
+	:: /* Expire */ d_step { key.kind == MARKER || key.kind > MARKER && key.age >= TTL -> printf("the key expires\n"); clearKey(NOTHING); squeeze(); done }
+	:: /* ExpireMarked */ d_step { key.kind > MARKER && key.age >= TTL -> printf("the key expires, and leaves a marker\n"); clearKey(MARKER); squeeze(); done }
+	:: /* ExpireEarly */ d_step { key.kind > MARKER && key.age >= TTL - EARLY && key.age < TTL && faults > 0 -> faults--;
 		printf("the key expires early\n"); clearKey(MARKER); squeeze(); done }
-	:: d_step { isLate -> printf("the write of %c that was held up arrives\n", name(late.own));
+	:: /* LateArrives */ d_step { isLate -> printf("the write of %c that was held up arrives\n", name(late.own));
 		if :: key.rev == over && (over > 0 || key.kind == NOTHING) -> store(late.own, late.kind, late.left, late.named, late.old, late.lease, lateOdd) :: else fi;
 		forgetLate(); squeeze(); done }
-	:: d_step { isLate -> forgetLate(); squeeze(); done }
-	:: d_step { key.kind >= RECORD && faults > 0 -> faults--; printf("an operator deletes the key\n"); clearKey(TOMBSTONE); each(told); squeeze(); done }
-	:: d_step { key.kind == RECORD && key.own < N && faults > 0 -> faults--; printf("a stranger overwrites the key\n"); store(STRANGER, RECORD, 0, 0, 0, 0, 0); squeeze(); done }
+	:: /* LateLost */ d_step { isLate -> forgetLate(); squeeze(); done }
+	:: /* Delete */ d_step { key.kind >= RECORD && faults > 0 -> faults--; printf("an operator deletes the key\n"); clearKey(TOMBSTONE); each(notified); squeeze(); done }
+	:: /* Overwrite */ d_step { faults > 0 -> faults--; printf("a stranger writes the key\n"); store(STRANGER, RECORD, 0, 0, 0, 0, 0); squeeze(); done }
 #ifndef NO_DISASTERS
-	:: d_step { !isCopy && key.kind != NOTHING && faults > 0 -> faults--; printf("a copy is made of the bucket\n"); isCopy = 1; copySeq = seq; copyRec(copy, key); done }
-	:: d_step { isCopy -> forgetCopy(); squeeze(); done }
-	:: d_step { isCopy && copySeq != seq -> printf("the server goes back to the copy of the bucket\n");
+	:: /* MakeCopy */ d_step { !isCopy && key.kind != NOTHING && faults > 0 -> faults--; printf("a copy is made of the bucket\n"); isCopy = 1; copySeq = seq; copyRec(copy, key); done }
+	:: /* ForgetCopy */ d_step { isCopy -> forgetCopy(); squeeze(); done }
+	:: /* Rewind */ d_step { isCopy && copySeq != seq -> printf("the server goes back to the copy of the bucket\n");
 		copyRec(key, copy); seq = copySeq; forgetCopy(); top = 0; lateOdd = isLate; each(disturbed); squeeze(); done }
-	:: d_step { faults > 0 && !anyOld && seq > 0 -> faults--; printf("the bucket is made again\n");
+	:: /* Remake */ d_step { faults > 0 && !anyOld && seq > 0 -> faults--; printf("the bucket is made again\n");
 		clearKey(NOTHING); seq = 0; forgetCopy(); top = 0; lateOdd = isLate; late.old = isLate; each(disturbed); each(remade); squeeze(); done }
-	:: d_step { !gap && (over == seq + 1 || anyOf(knowsNext)) -> everyRevision(shift); gap = 1; done }
+	:: /* Leap */ d_step { !gap && (over == seq + 1 || anyOf(knowsNext)) -> everyRevision(shift); gap = 1; done }
 #endif
 	od
 }
@@ -444,17 +494,17 @@ proctype Server() {
 #define canTick    (!anyOf(urgent) && key.age < lives(key))
 proctype Clock() {
 	do
-	:: d_step { canTick && peace && (faults < FAULTS || slips < SLIPS) ->         /* a new round of trouble may begin */
+	:: /* NewRound */ d_step { canTick && peace && (faults < FAULTS || slips < SLIPS) ->         /* a new round of trouble may begin */
 		faults = FAULTS; slips = SLIPS; each(pardon); squeeze(); done }
-	:: d_step { canTick -> tick(N, 0); done }
-	:: d_step { canTick && slips > 0 -> slips--; tick(0, 0); done }
-	:: d_step { canTick && slips > 0 -> slips--; tick(0, 2); done }
-	:: d_step { canTick && slips > 0 -> slips--; tick(1, 0); done }
+	:: /* Tick */ d_step { canTick -> tick(N, 0); done }
+	:: /* TickSlow0 */ d_step { canTick && slips > 0 -> slips--; tick(0, 0); done }
+	:: /* TickFast0 */ d_step { canTick && slips > 0 -> slips--; tick(0, 2); done }
+	:: /* TickSlow1 */ d_step { canTick && slips > 0 -> slips--; tick(1, 0); done }
 #if N == 3
-	:: d_step { canTick && slips > 0 -> slips--; tick(2, 0); done }
-	:: d_step { canTick && slips > 0 -> slips--; tick(2, 2); done }
+	:: /* TickSlow2 */ d_step { canTick && slips > 0 -> slips--; tick(2, 0); done }
+	:: /* TickFast2 */ d_step { canTick && slips > 0 -> slips--; tick(2, 2); done }
 #endif
-	:: d_step { canTick && slips > 0 -> slips--; tick(1, 2); done }
+	:: /* TickFast1 */ d_step { canTick && slips > 0 -> slips--; tick(1, 2); done }
 	od
 }
 

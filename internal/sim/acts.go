@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/natscampaign/election/internal/replay"
 )
 
 // perform carries out an act.
@@ -42,11 +44,13 @@ func (w *world) actOnCandidate(c *candidate, kind actKind) {
 	case actCancel:
 		c.wanted = false
 		c.ledger.mayEnd = true
+		w.trace.note(c.ledger, replay.Quits)
 		c.cancel()
 	case actCrash:
 		w.crash(c)
 	case actResign:
 		c.ledger.mayEnd = true
+		w.trace.note(c.ledger, replay.Resigns)
 		w.runs.Add(1)
 		go func() {
 			defer w.runs.Done()
@@ -56,6 +60,7 @@ func (w *world) actOnCandidate(c *candidate, kind actKind) {
 		}()
 	case actReadsFail:
 		c.noRead, c.ledger.noRead = true, true
+		w.trace.note(c.ledger, replay.Vanishes)
 	case actStatusFails:
 		c.noStatus = true
 	case actClose:
@@ -103,6 +108,7 @@ func (w *world) actOnBucket(a *act, now time.Time) bool {
 func (w *world) stop(c *candidate) {
 	c.wanted, c.slot.current = false, nil
 	c.ledger.mayEnd = true
+	w.trace.note(c.ledger, replay.Quits)
 	w.runs.Add(1)
 	go func() {
 		defer w.runs.Done()
@@ -113,6 +119,7 @@ func (w *world) stop(c *candidate) {
 // disconnect closes the connection of a candidate for good.
 func (w *world) disconnect(c *candidate) {
 	c.closed = true
+	w.trace.note(c.ledger, replay.Vanishes)
 	c.view.disconnect()
 	for _, x := range w.server.watchers {
 		if x.v == c.view {
@@ -125,5 +132,6 @@ func (w *world) disconnect(c *candidate) {
 // crash ends a candidate without a release: from now on it sends nothing, and the judge ignores it.
 func (w *world) crash(c *candidate) {
 	c.crashed, c.ledger.crashed = true, true
+	w.trace.note(c.ledger, replay.Crashes)
 	w.stop(c)
 }

@@ -184,6 +184,7 @@ func (v *view) begin(o op, q *write) (fate, error) {
 		v.w.journal.add(event{at: now, name: v.c.name, what: q.verb() + " sent, over" + orNothing(q.expect), a: q.expect})
 		v.w.judge.writeSent(q, now)
 	}
+	v.w.trace.call(l, o, q)
 	if o == opStatus {
 		v.w.judge.statusRequested(l, now)
 	}
@@ -204,6 +205,9 @@ func (v *view) end(o op, q *write, err error) {
 	}
 	if err != nil || o != opGet { // Get records what it read
 		v.w.journal.add(e)
+	}
+	if q != nil {
+		v.w.trace.returned(q, err)
 	}
 	switch {
 	case q == nil:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/replay"
 	"github.com/natscampaign/election/internal/settings"
 )
 
@@ -65,6 +66,7 @@ func (w *world) start(s *slot) {
 	c.running, c.wanted, c.cancel = true, true, cancel
 	c.ledger.running, c.ledger.workQuit = true, false
 	w.note(c.name, "starts")
+	w.trace.note(c.ledger, replay.Starts)
 	w.runs.Add(1)
 	go c.run(ctx)
 }
@@ -85,6 +87,7 @@ func (w *world) newCandidate(s *slot) *candidate {
 	}
 	c.ledger.reports, c.ledger.notified = c.Election, c.notified
 	s.current = c
+	w.trace.add(c)
 	w.candidates = append(w.candidates, c)
 	return c
 }
@@ -154,6 +157,7 @@ func (c *candidate) run(ctx context.Context) {
 		note = err.Error()
 	}
 	w.journal.add(event{at: time.Now(), name: c.name, what: "returned", note: note})
+	w.trace.note(c.ledger, replay.Ends)
 	if !c.crashed {
 		w.judge.returned(c.ledger, err, !c.wanted, time.Now())
 	}
@@ -221,6 +225,9 @@ func (c *candidate) work(ctx context.Context, t election.Term) error {
 	panics := c.plan.panics && c.calls%3 == 0 && err != nil
 	w.note(c.name, "work returns")
 	w.judge.workReturned(c.ledger)
+	if c.ledger.mayEnd {
+		w.trace.note(c.ledger, replay.Resigns)
+	}
 	w.mu.Unlock()
 	if panics {
 		panic("sim: work panics")

@@ -27,6 +27,7 @@
 //	forgery.go                    notifications that the bucket never sent
 //	judge*.go, overlap.go         compare what candidates do and report with the bucket; ledger.go holds the evidence
 //	journal.go                    the timeline, printed if a promise is broken
+//	trace.go                      what package replay asks the model of spec/election.pml about
 //
 // # What is judged
 //

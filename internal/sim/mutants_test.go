@@ -14,7 +14,7 @@ import (
 )
 
 // mutants break the library by patches of its sources. All are built into one copy of it, where the environment chooses one. The simulator
-// must catch each by the promise that it breaks.
+// must catch each by the promise that it breaks, if one is named, and the replay by a step that the model does not have.
 var mutants = []struct {
 	name    string
 	promise string
@@ -76,6 +76,20 @@ var mutants = []struct {
 		{"lead.go", "if named && last > 0 && last < t.revision {", "if !MUTANT && named && last > 0 && last < t.revision {"},
 		{"lead.go", "case s.Revision >= t.term.Number:", "case !MUTANT && s.Revision >= t.term.Number:"},
 	}},
+	{"renew over whatever is stored", "", []patch{{
+		"lead.go",
+		"	last, named := kv.LastSequence(refusal)\n",
+		"	last, named := kv.LastSequence(refusal); if MUTANT && named { t.revision = last; return refusal }\n",
+	}}},
+	{"win over a record that it has not read", "", []patch{
+		{"campaign.go", "a := acquisition{over: s.Revision,", "a := acquisition{over: over,"},
+		{"campaign.go", "	// A release to which the history was rewound", "	over := s.Revision; if MUTANT { over++ }\n	// A release to which the history was rewound"},
+	}},
+	{"pass on no stand-down", "", []patch{{
+		"lead.go",
+		"rec.StandDownMs = record.Milliseconds(t.counts.Sub(sent))",
+		"rec.StandDownMs = record.Milliseconds(t.counts.Sub(sent)); if MUTANT { rec.StandDownMs = 0 }",
+	}}},
 }
 
 // patch replaces a text that occurs once in a file. MUTANT stands for whether its mutant was chosen.
@@ -92,21 +106,16 @@ func TestMutantsAreCaught(t *testing.T) {
 		t.Skip("builds the library")
 	}
 	program := buildMutants(t)
-	if output, err := simulate(t, program, "none", ""); err != nil {
+	if output, err := simulate(program, "none", "^TestSchedules$"); err != nil {
 		t.Fatalf("the library breaks a promise without a mutant: %v\n%s", err, output)
 	}
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			output, err := simulate(t, program, m.name, m.promise)
-			if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
-				t.Fatalf("the mutant was not caught within %s schedules: %v\n%s", mutantSchedules, err, output)
+			if m.promise != "" {
+				expectCaught(t, m.promise+": .*", program, m.name, "^TestSchedules$", "-promise", m.promise)
 			}
-			verdict := regexp.MustCompile(`\n\s*(` + m.promise + `: .*)`).FindStringSubmatch(output)
-			if verdict == nil {
-				t.Fatalf("the mutant was not caught:\n%s", output)
-			}
-			t.Logf("caught: %s", verdict[1])
+			expectCaught(t, "the model has no such step: .*", program, m.name, "^TestSchedulesFollowTheModel$")
 		})
 	}
 }
@@ -157,7 +166,7 @@ func writeFile(t *testing.T, file, content string) {
 }
 
 // modulePackages are the packages in internal that the simulator and the root package import.
-var modulePackages = []string{"control", "enum", "kv", "lease", "notify", "record", "settings", "sim", "timeutil", "validate", "version", "wakeup"}
+var modulePackages = []string{"collectors", "control", "enum", "kv", "lease", "model", "notify", "record", "replay", "settings", "sim", "timeutil", "validate", "version", "wakeup"}
 
 // copyModule copies the packages that the simulator needs to a temporary directory.
 func copyModule(t *testing.T) string {
@@ -174,7 +183,7 @@ func copyModule(t *testing.T) string {
 		}
 		for _, from := range files {
 			name, _ := filepath.Rel(filepath.Join("..", ".."), from)
-			if strings.HasSuffix(name, "_test.go") && filepath.Base(name) != "sim_test.go" {
+			if strings.HasSuffix(name, "_test.go") && filepath.Base(name) != "sim_test.go" && filepath.Base(name) != "replay_test.go" {
 				continue
 			}
 			content, err := os.ReadFile(from)
@@ -187,13 +196,25 @@ func copyModule(t *testing.T) string {
 	return root
 }
 
-// simulate plays schedules with a mutant and returns their output. They fail only if they break the promise, if one is given.
-func simulate(t *testing.T, program, mutant, promise string) (output string, err error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+// simulate plays schedules with a mutant, and returns what a test says of them.
+func simulate(program, mutant, test string, args ...string) (output []byte, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-test.run", "^TestSchedules$", "-schedules", mutantSchedules, "-promise", promise)
+	cmd := exec.CommandContext(ctx, program, append([]string{"-test.run", test, "-schedules", mutantSchedules}, args...)...)
 	cmd.Env = append(os.Environ(), "MUTANT="+mutant)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return cmd.CombinedOutput()
+}
+
+// expectCaught plays schedules with a mutant, and expects a verdict.
+func expectCaught(t *testing.T, verdict, program, mutant, test string, args ...string) {
+	t.Helper()
+	output, err := simulate(program, mutant, test, args...)
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatalf("the tests did not run: %v", err)
+	}
+	found := regexp.MustCompile(`\n\s*(` + verdict + `)`).FindStringSubmatch(string(output))
+	if err == nil || found == nil {
+		t.Fatalf("%s did not catch the mutant within %s schedules:\n%s", test, mutantSchedules, output)
+	}
+	t.Logf("caught: %s", found[1])
 }

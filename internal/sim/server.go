@@ -146,7 +146,7 @@ func (s *server) store(now time.Time, e *entry, kind changeKind) {
 	}
 	s.current = e
 	s.versions = append(s.versions, version{now, e, s.seq})
-	s.w.judge.changed(change{at: now, before: before, after: e, kind: kind, bucketCreated: s.created})
+	s.changed(change{at: now, before: before, after: e, kind: kind, bucketCreated: s.created})
 	if e == nil {
 		return
 	}
@@ -157,6 +157,12 @@ func (s *server) store(now time.Time, e *entry, kind changeKind) {
 	for _, x := range s.watchers {
 		x.send(now, e)
 	}
+}
+
+// changed tells the judge and the trace of a change.
+func (s *server) changed(m change) {
+	s.w.judge.changed(m)
+	s.w.trace.changed(m)
 }
 
 // reset empties the bucket and restarts its sequence. A recreated bucket has another creation time.
@@ -195,7 +201,7 @@ func (s *server) rewind(now time.Time, a *act) bool {
 		e.b = s.current.revision
 	}
 	s.w.journal.add(e)
-	s.w.judge.changed(change{at: now, before: before, after: s.current, kind: byRewind, bucketCreated: s.created, seq: s.seq})
+	s.changed(change{at: now, before: before, after: s.current, kind: byRewind, bucketCreated: s.created, seq: s.seq})
 	s.scheduleExpiry(now)
 	for _, x := range s.watchers {
 		x.stalled = x.stalled || a.stallsWatches
@@ -218,6 +224,7 @@ func (s *server) apply(now time.Time, q *write, late bool) error {
 	case !q.create && found == q.expect: // over 0 it creates the key, but not over a marker
 	default:
 		s.w.journal.add(event{at: now, name: q.name(), what: q.verb() + " refused, found" + orNothing(found), a: found})
+		s.w.trace.served(q, e, late, nil)
 		return wrongSequence(q, found, s.w.script.named)
 	}
 	next := &entry{value: q.value, write: q}
@@ -228,6 +235,7 @@ func (s *server) apply(now time.Time, q *write, late bool) error {
 		next.op, next.value = jetstream.KeyValueDelete, nil
 	}
 	s.store(now, next, byWrite)
+	s.w.trace.served(q, e, late, next)
 	note := ""
 	if late {
 		note = "after its sender gave up"

@@ -17,6 +17,7 @@ func newBucket(markers bool) *view {
 	s := &script{seed: 1, ttl: 10 * time.Second, markers: markers, named: true, latency: time.Millisecond, plans: []plan{{name: "a"}}}
 	w := &world{script: s, journal: &journal{}, tally: tally{}}
 	w.judge = newJudge(s.ttl, w.journal, w.tally)
+	w.trace = newTracer(time.Now())
 	w.server = newServer(w)
 	w.checkTimer = time.AfterFunc(time.Hour, func() {})
 	c := &candidate{w: w, slot: &slot{plan: &s.plans[0]}, plan: &s.plans[0], name: "a"}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/natscampaign/election/internal/replay"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -87,6 +88,7 @@ func (v *view) write(ctx context.Context, o op, q *write) (uint64, error) {
 		s := v.w.server
 		if f.conflict || now.Before(s.inFlight) && !f.waits {
 			v.w.note(v.c.name, "transient conflict")
+			v.w.trace.served(q, s.current, false, nil)
 			return transientRefusal(q)
 		}
 		return v.apply(now, q, f, false)
@@ -131,6 +133,7 @@ func (v *view) Get(ctx context.Context, _ string) (jetstream.KeyValueEntry, erro
 	})
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()
+	v.w.trace.read(v.c.ledger, found, err)
 	switch {
 	case err != nil:
 		return nil, err
@@ -160,9 +163,13 @@ func (v *view) Status(ctx context.Context) (jetstream.KeyValueStatus, error) {
 		st = &status{info: info}
 		return nil
 	})
+	v.w.mu.Lock()
+	defer v.w.mu.Unlock()
 	if err != nil {
+		v.w.trace.event(v.c.ledger, replay.Event{Kind: replay.HasInfo, Fails: true})
 		return nil, err
 	}
+	v.w.trace.event(v.c.ledger, replay.Event{Kind: replay.HasInfo, Bucket: st.info.Created})
 	return st, nil
 }
 
@@ -183,6 +190,9 @@ func (v *view) Watch(ctx context.Context, _ string, _ ...jetstream.WatchOpt) (je
 		x.enqueue(delivery{at: now})
 		return nil
 	})
+	v.w.mu.Lock()
+	v.w.trace.note(v.c.ledger, replay.HasMarker)
+	v.w.mu.Unlock()
 	if err != nil {
 		if x != nil {
 			_ = x.Stop()

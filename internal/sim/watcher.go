@@ -119,6 +119,7 @@ func (x *watcher) deliverOne(now time.Time, d delivery) {
 	select {
 	case x.updates <- received:
 		if e != nil {
+			x.v.w.trace.notified(x.v.c.ledger, e)
 			x.v.w.journal.add(event{at: now, name: x.v.c.name, what: "is notified", a: e.revision, note: note})
 		}
 		x.v.w.checkSoon()

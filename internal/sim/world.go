@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing/synctest"
 	"time"
+
+	"github.com/natscampaign/election/internal/replay"
 )
 
 // world is one schedule while it runs.
@@ -13,6 +15,7 @@ type world struct {
 	script     *script
 	journal    *journal
 	judge      *judge
+	trace      *tracer
 	server     *server
 	slots      []*slot
 	candidates []*candidate // all that ever existed
@@ -36,6 +39,7 @@ type Result struct {
 	Failures []string                 // the promises that were broken, and how
 	Tally    tally                    // what occurred, and how often
 	Overlaps map[string]time.Duration // the longest allowed overlap of two leaders, by its excuse
+	Trace    *replay.Trace            // for a replay by the model
 	timeline func() string
 }
 
@@ -50,6 +54,7 @@ func Run(seed uint64, without ...string) *Result {
 	w := &world{script: s, journal: &journal{began: now}, tally: tally{}, troubleEnds: now}
 	w.judge = newJudge(s.ttl, w.journal, w.tally)
 	w.judge.named = s.named
+	w.trace = newTracer(now)
 	w.server = newServer(w)
 	w.checkTimer = time.AfterFunc(time.Hour, w.check)
 	for i := range s.plans {
@@ -74,7 +79,7 @@ func Run(seed uint64, without ...string) *Result {
 	}
 	w.finish()
 	return &Result{
-		Seed: seed, Failures: w.judge.failures, Tally: w.tally, Overlaps: w.judge.longest,
+		Seed: seed, Failures: w.judge.failures, Tally: w.tally, Overlaps: w.judge.longest, Trace: &w.trace.Trace,
 		timeline: func() string { return fmt.Sprintf("seed %d: %v%v", seed, s, w.journal) },
 	}
 }
@@ -145,6 +150,7 @@ func (w *world) check() {
 	defer w.mu.Unlock()
 	w.checkAt = time.Time{}
 	w.observe()
+	w.trace.show(w.candidates)
 	if w.judge.checkWorkContexts(time.Now()) {
 		w.checkSoon()
 	}
