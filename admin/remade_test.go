@@ -1,6 +1,8 @@
 package admin_test
 
 import (
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
 )
@@ -33,5 +36,24 @@ func TestAllCandidatesAnswerAtOnceAfterTheBucketWasMadeAgain(t *testing.T) {
 		f.Expect(err).NotTo(HaveOccurred())
 		after(time.Second)
 		f.Expect(others["c"].Status().Leader.Name).To(Equal("stranger"), "it is notified of what happens in the new bucket")
+	}, republished)
+}
+
+func TestRequestsThatNameABucketOfTheFutureKeepNoCandidateBusy(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		a, _ := candidates(f, "b")
+		var loads atomic.Int64
+		a.Link.OnRequest(func(m faultproxy.Message) {
+			if strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") {
+				loads.Add(1)
+			}
+		})
+		nc := f.Server.Connect(f.T)
+		inbox := nc.NewInbox()
+		for range 500 {
+			f.Expect(nc.PublishRequest("election-control."+natstest.BucketName+".candidates."+key, inbox, []byte(`{"bucket":"2100-01-01T00:00:00Z"}`))).To(Succeed())
+			after(10 * time.Millisecond)
+		}
+		f.Expect(loads.Load()).To(And(BeNumerically(">=", 4), BeNumerically("<=", 6)), "one per second")
 	}, republished)
 }

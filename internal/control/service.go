@@ -61,7 +61,12 @@ type service struct {
 	mu        sync.Mutex // guards what follows; never held across I/O
 	members   map[string][]*Member
 	refreshes map[string][]func() // the answers that wait, by key: the candidates are refreshed once for all of them
+	laterAt   time.Time           // when a request last had candidates refreshed by naming a later bucket
 }
+
+// laterPause is how often requests that name a later bucket may have candidates refreshed: who may only ask for the candidates must not keep
+// all of them busy.
+const laterPause = time.Second
 
 // services are those of this process, by the id of the bucket.
 var services struct {
@@ -270,9 +275,19 @@ func (s *service) addressed(key string, r request) (members []*Member) {
 	return members
 }
 
-// behind reports whether a request names a later bucket than a candidate of the key knows: the bucket may have been deleted and made again.
+// behind reports whether a request names a later bucket than a candidate of the key knows, once in a while: the bucket may have been
+// deleted and made again.
 func (s *service) behind(key string, r request) bool {
-	return slices.ContainsFunc(s.of(key), func(m *Member) bool { return r.Bucket.After(m.served.BucketCreated()) })
+	if !slices.ContainsFunc(s.of(key), func(m *Member) bool { return r.Bucket.After(m.served.BucketCreated()) }) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.Sub(s.laterAt) >= laterPause {
+		s.laterAt = now
+		return true
+	}
+	return false
 }
 
 // describe answers which of the candidates there are.
