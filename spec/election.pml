@@ -60,6 +60,7 @@ typedef Cand {
 	byte sent;              /* what an applied write earns whose reply waits for a frozen process, plus 1 */
 	bit ready;              /* it was sent after the stand-down */
 	bit work, led, unsure, failed, pending, givenUp, removed, outdated, former; /* outdated, former: what it knows of the bucket is old, its term is of the old one */
+	bit unanswered;         /* its last write was not answered [run.unanswered] */
 	bit excused, odd, acked /* only for assertions: history changed under its term; under what it read; its win was acknowledged */
 }
 Rec key, copy, late;        /* the key; an earlier version, as of a backup or a lagging replica; a write that is held up */
@@ -146,7 +147,7 @@ inline unpend(i)  {                                                             
 	if :: isCopy && copy.own == i -> copy.lease = 0 :: else fi
 }
 inline over_(i) {                                                                 /* the end of [run.lead] */
-	c[i].givenUp = c[i].givenUp | c[i].pending; unpend(i);
+	c[i].givenUp = c[i].givenUp | c[i].pending; c[i].unanswered = c[i].pending; unpend(i);
 	c[i].st = CANDIDATE; c[i].rev = 0; c[i].num = 0; c[i].lease = 0; c[i].counts = 0; c[i].next = INTERVAL; c[i].sent = 0; c[i].ready = 0;
 	c[i].led = 0; c[i].unsure = 0; c[i].failed = 0; c[i].former = 0; c[i].excused = 0; c[i].acked = 0
 }
@@ -192,7 +193,7 @@ inline newTerm(i, ln) {
 #ifdef REPEAT_NUMBERS
 	c[i].num = 1;
 #endif
-	 c[i].lease = ln; c[i].counts = sd; c[i].former = c[i].outdated; c[i].excused = c[i].odd; c[i].acked = 1;
+	 c[i].unanswered = 0; c[i].lease = ln; c[i].counts = sd; c[i].former = c[i].outdated; c[i].excused = c[i].odd; c[i].acked = 1;
 	c[i].sent = 0; c[i].removed = 0; c[i].highest = (c[i].rev > c[i].highest -> c[i].rev : c[i].highest); due(i); unread(i);
 	if :: ok -> printf("%c cannot load the bucket's info, and does not keep the key\n", name(i)); c[i].next = 0
 	:: else -> printf("%c is leader-elect in revision %d, stand-down %d\n", name(i), c[i].num, sd) fi;
@@ -230,7 +231,7 @@ inline win(i) {
 	:: else fi;
 	if :: ok -> store(i, RECORD, sd, 0, c[i].outdated, 0, c[i].odd) :: else fi
 }
-inline lost(i) { printf("%c does not win\n", name(i)); unread(i); c[i].next = INTERVAL }
+inline lost(i) { printf("%c does not win\n", name(i)); unread(i); c[i].next = INTERVAL; c[i].unanswered = 0 }
 inline hold(i, kd, sl, nmd, ln, dm) {                                               /* the write is held up, and may arrive whenever it likes */
 	if :: !isLate -> isLate = 1; lateOdd = c[i].odd | c[i].excused; late.kind = kd; late.own = i; late.left = sl; late.named = nmd; late.old = c[i].outdated;
 		late.lease = ln; over = dm :: else fi
@@ -351,6 +352,10 @@ proctype Candidate(byte i) {
 	:: /* FailToRead */ d_step { idle(i) && c[i].next == 0 && (c[i].link == FINE && faults > 0 || cutOff(i)) ->
 		if :: c[i].link == FINE -> faults-- :: else fi;
 		if :: c[i].link == CUT -> c[i].next = INTERVAL
+#ifndef CREATE_BLINDLY
+		:: c[i].unanswered && cutOff(i) && c[i].link != CUT -> c[i].next = INTERVAL;                 /* [run.hearsReplies] */
+			printf("%c cannot read the key, and hears no reply to an attempt that is always refused\n", name(i))
+#endif
 		:: else -> printf("%c cannot read the key, and creates it\n", name(i)); c[i].seen = BLIND fi; done }
 	:: /* Write */ d_step { writes(i) && reaches(i) ->
 		printf("%c writes over what it read\n", name(i));
@@ -365,11 +370,7 @@ proctype Candidate(byte i) {
 		if :: c[i].link == MUTE -> win(i)
 		:: c[i].link == HOLDING -> standDown(i); exp = (c[i].seen == NOTHING || c[i].seen == BLIND -> 0 : c[i].seenRev); hold(i, RECORD, sd, 0, 0, exp)
 		:: else fi;
-		lost(i);
-#if defined(LIVENESS) && !defined(MUTE_FOR_GOOD)
-		c[i].link = FINE;                                                          /* see docs/MODEL.md: what it found */
-#endif
-		squeeze(); done }
+		lost(i); c[i].unanswered = 1; squeeze(); done }
 	:: /* WriteRefused */ d_step { writes(i) && c[i].link == FINE && faults > 0 -> faults--;
 		printf("%c writes, and is refused because another write is in flight\n", name(i)); lost(i); done }
 	:: /* Yield */ d_step { writes(i) && c[i].link == FINE && faults > 0 -> faults--;
@@ -432,7 +433,7 @@ proctype Candidate(byte i) {
 
 	/* trouble */
 	:: /* Crash */ d_step { faults > 0 && holder(i) -> faults--; printf("%c crashes, and starts again\n", name(i));
-		over_(i); c[i].work = 0; c[i].link = FINE; c[i].givenUp = 0; c[i].removed = 0; c[i].outdated = 0; c[i].highest = 0;
+		over_(i); c[i].work = 0; c[i].link = FINE; c[i].givenUp = 0; c[i].unanswered = 0; c[i].removed = 0; c[i].outdated = 0; c[i].highest = 0;
 		if :: key.own == i -> key.own = STRANGER :: else fi; if :: isCopy && copy.own == i -> copy.own = STRANGER :: else fi;
 		if :: isLate && late.own == i -> late.own = STRANGER :: else fi; done }
 	:: /* CutOff */ d_step { faults > 0 && c[i].link == FINE && holder(i) -> faults--; c[i].link = CUT; printf("%c is cut off\n", name(i)); done }

@@ -42,7 +42,7 @@ var ofCandidate = []Transition{
 			if c.Link == Fine {
 				s.Faults--
 			}
-			if c.Link == Cut {
+			if c.Link == Cut || c.Unanswered && s.cutOff(i) { // or it hears no reply to an attempt that is always refused
 				c.Next = l.Interval
 			} else {
 				c.Seen = Blind
@@ -84,10 +84,14 @@ var ofCandidate = []Transition{
 				s.hold(i, Record, l.Owes(c), false, 0, expect)
 			}
 			l.lost(s, i)
+			c.Unanswered = true
 			l.squeeze(s)
 		}},
 	{"WriteRefused", writesFine, fault((*Limits).lost)},
-	{"Yield", writesFine, fault((*Limits).lost)},
+	{"Yield", writesFine, fault(func(l *Limits, s *State, i int) {
+		s.unread(i)
+		s.C[i].Next = l.Interval
+	})},
 	{"ReceiveWin",
 		func(_ *Limits, s *State, i int) bool {
 			return s.C[i].Sent > 0 && s.reaches(i) && s.C[i].St == Candidate
@@ -205,7 +209,7 @@ var ofCandidate = []Transition{
 		fault(func(l *Limits, s *State, i int) {
 			l.over(s, i)
 			c := &s.C[i]
-			c.Work, c.Link, c.GivenUp, c.Removed, c.Outdated, c.Highest = false, Fine, false, false, 0, 0
+			c.Work, c.Link, c.GivenUp, c.Unanswered, c.Removed, c.Outdated, c.Highest = false, Fine, false, false, false, 0, 0
 			if s.Key.Own == int8(i) {
 				s.Key.Own = Stranger
 			}

@@ -68,7 +68,7 @@ func (s *State) unpend(i int) {
 // over ends a term: the inline over_.
 func (l *Limits) over(s *State, i int) {
 	c := &s.C[i]
-	c.GivenUp = c.GivenUp || c.Pending
+	c.GivenUp, c.Unanswered = c.GivenUp || c.Pending, c.Pending
 	s.unpend(i)
 	c.St, c.Rev, c.Num, c.Lease, c.Counts, c.Next, c.Sent, c.Ready = Candidate, 0, 0, 0, 0, l.Interval, 0, false
 	c.Led, c.Unsure, c.Failed, c.Former, c.Excused, c.Acked = false, false, false, 0, false, false
@@ -123,6 +123,7 @@ func (l *Limits) newTerm(s *State, i int, lease int64) {
 		standDown = l.Owes(c)
 		names = names && standDown == 0
 	}
+	c.Unanswered = false
 	c.St, c.Num, c.Lease, c.Counts, c.Former, c.Excused, c.Acked = Elect, c.Rev, lease, standDown, c.Outdated, c.Odd, true
 	if abandons {
 		c.St = Drain
@@ -193,7 +194,7 @@ func (l *Limits) win(s *State, i int) bool {
 // lost ends a campaign.
 func (l *Limits) lost(s *State, i int) {
 	s.unread(i)
-	s.C[i].Next = l.Interval
+	s.C[i].Next, s.C[i].Unanswered = l.Interval, false
 }
 
 // hold holds a write up: it may arrive whenever it likes.

@@ -70,6 +70,7 @@ type Cand struct {
 	Work, Led          bool
 	Unsure, Failed     bool
 	Pending, GivenUp   bool
+	Unanswered         bool // its last write was not answered
 	Removed            bool
 	Outdated, Former   int8 // what it knows of the bucket is old; its term is of an old one
 	Excused, Odd       bool // for assertions
