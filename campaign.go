@@ -392,8 +392,9 @@ func (r *run) acquire(ctx context.Context, a *acquisition) (err error) {
 	return err
 }
 
-// verifiedFor is for how long a release that was read proves which bucket is written to: later the bucket may have been made again, and
-// the update of the release may have hit the record that has its revision there.
+// verifiedFor is for how long a release that was read proves what the update of it was written over: later the bucket may have been made
+// again, or gone back to an earlier state, and the update may have hit another record that has the release's revision there. Leadership
+// counts from such a win only once it is renewed.
 const verifiedFor = 250 * time.Millisecond
 
 // verified reports whether what was taken over proves that the bucket is still the one described by info.
@@ -457,7 +458,7 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 	t := newActiveTerm(ctx, r.calls, term, info.Timing, a.since, a.acknowledged, standDown)
 	t.owner = &r.config
 	t.won, t.successors, t.priorities, t.queue = a.reason, a.successors, a.priorities, a.queue
-	t.leadsAtOnce = a.written.Leads && standDown == 0 && !info.Created.IsZero() && r.listener.InBucket(info.Created)
+	t.leadsAtOnce = a.written.Leads && standDown == 0 && a.verified(info) && !info.Created.IsZero() && r.listener.InBucket(info.Created)
 	r.requestSucceeded()
 	r.setWait(time.Until(t.next))
 	r.listener.Wrote(a.revision, a.written)

@@ -234,6 +234,29 @@ func TestSuccessorThatALeaderNamesLeadsByTheWriteThatWins(t *testing.T) {
 	}, republished)
 }
 
+// Meanwhile the server may have gone back to an earlier state, and the write may have hit another record with the release's revision.
+func TestSuccessorWhoseReplyIsLateLeadsByItsRenewal(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("a").start()
+		after(interval)
+		b := f.connected("b").start()
+		after(3 * interval)
+		b.link.DelayReplies(200 * time.Millisecond) // so that a read and a write take 400 ms
+		a.Stop()
+		f.Expect(<-a.result).To(Succeed())
+		written := f.recordWrites()
+		for b.State() == election.CandidateState {
+			after(time.Millisecond)
+		}
+		f.Expect(b.IsLeader()).To(BeFalse())
+		for !b.IsLeader() {
+			after(time.Millisecond)
+		}
+		f.Expect(written()).To(HaveExactElements(ContainSubstring(`"leads":true`), And(ContainSubstring(`"name":"b"`), ContainSubstring(`"term"`))))
+		f.Expect(b.seen()).To(HaveExactElements(HavePrefix("won")))
+	}, republished)
+}
+
 func TestSuccessorStandsDownUnlessALeaderOfThisBucketNamesIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		fields func(created time.Time) string

@@ -174,6 +174,11 @@ func (f *follower) begins(w *Write, p possible, informed bool) (all []possible) 
 	if !f.try(&s, steps...) {
 		return nil
 	}
+	if s.C[0].St == model.Leader { // where the reply was late, leadership counts from the renewal
+		later := p
+		later.SeenNamed = false
+		all = f.begins(w, later, informed)
+	}
 	waited := int64(f.at - w.At)
 	q := p.keep(&s, f.at)
 	due := []int64{q.Counts}

@@ -32,8 +32,8 @@ var mutants = []struct {
 	}}},
 	{"lead by any win", "P2", []patch{{
 		"campaign.go",
-		"a.written.Leads && standDown == 0",
-		"(MUTANT || a.written.Leads && standDown == 0)",
+		"t.leadsAtOnce = ",
+		"t.leadsAtOnce = MUTANT || ",
 	}}},
 	{"lead by a win over the release of a leader-elect", "P2", []patch{{
 		"campaign.go",
