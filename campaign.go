@@ -133,7 +133,7 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 	}
 	switch {
 	case err != nil && !hinted: // reading may fail for good where writing does not
-		if r.unanswered && !r.hearsReplies(ctx) {
+		if r.unanswered && !r.receivesReplies(ctx) {
 			return nil, true, nil
 		}
 		_, predecessor := r.listener.State()
@@ -191,9 +191,9 @@ func (r *run) withdraw() {
 	r.log.Debug("Withdrawn", "answer", err)
 }
 
-// hearsReplies reports whether the server's replies arrive, by an attempt that is always refused. A candidate that neither reads the key nor
-// hears whether it created it would hold the key without knowing, again and again, and keep it from those that could lead.
-func (r *run) hearsReplies(ctx context.Context) bool {
+// receivesReplies reports whether the server's replies arrive, by an attempt that is always refused. A candidate that neither reads the key nor
+// receives the reply to its creation would hold the key without knowing, again and again, and nobody could lead.
+func (r *run) receivesReplies(ctx context.Context) bool {
 	r.watchdog.busy("asking whether replies arrive")
 	err := r.updateNever(ctx, r.record(time.Now()))
 	outcome := kv.Classify(err)

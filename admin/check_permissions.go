@@ -66,7 +66,7 @@ func (c *checkup) probe(ctx context.Context) {
 			defer close(done)
 			try(ctx)
 		})
-		select { // one after the other where the server answers, or refuses at once: it can be told then what is refused
+		select { // one after the other where the server answers, or refuses at once: then it is clear what is refused
 		case <-done:
 		case <-time.After(probeInterval):
 		}

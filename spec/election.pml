@@ -353,8 +353,8 @@ proctype Candidate(byte i) {
 		if :: c[i].link == FINE -> faults-- :: else fi;
 		if :: c[i].link == CUT -> c[i].next = INTERVAL
 #ifndef CREATE_BLINDLY
-		:: c[i].unanswered && cutOff(i) && c[i].link != CUT -> c[i].next = INTERVAL;                 /* [run.hearsReplies] */
-			printf("%c cannot read the key, and hears no reply to an attempt that is always refused\n", name(i))
+		:: c[i].unanswered && cutOff(i) && c[i].link != CUT -> c[i].next = INTERVAL;                 /* [run.receivesReplies] */
+			printf("%c cannot read the key, and receives no reply to an attempt that is always refused\n", name(i))
 #endif
 		:: else -> printf("%c cannot read the key, and creates it\n", name(i)); c[i].seen = BLIND fi; done }
 	:: /* Write */ d_step { writes(i) && reaches(i) ->

@@ -24,7 +24,7 @@ const (
 	codeClock       = "clock-differs"
 )
 
-// checkPaused returns a finding for each paused election among the keys, but for those that are known to have no leader.
+// checkPaused returns a finding for each paused election among the keys, unless it is known to have no leader.
 func (r *Result) checkPaused(keys []string, v *look.View) (found []ElectionFinding) {
 	for _, key := range keys {
 		vacant := func(f ElectionFinding) bool { return f.Key == key && f.Code == codeNoLeader }

@@ -18,7 +18,7 @@ func (k failoverKind) String() string {
 	return [...]string{"first election", "handover", "crash", "eviction"}[k]
 }
 
-// Times that a failover may take in addition to those that follow from the TTL.
+// Times that a failover may take in addition to what follows from the TTL.
 const (
 	maxExpiryDelay = 500 * time.Millisecond // a busy server expires a key late by up to this much
 	slack          = 2 * time.Second        // for requests in flight and busy machines

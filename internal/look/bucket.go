@@ -49,7 +49,7 @@ type Peer struct {
 	Current bool     `json:"current"`
 	Offline bool     `json:"offline"`
 	Lag     uint64   `json:"lag"`
-	SeenS   *float64 `json:"seen_s,omitempty"` // time since the stream leader last heard from the peer
+	SeenS   *float64 `json:"seen_s,omitempty"` // time since the stream leader last received something from the peer
 }
 
 // describe returns the part of a BucketInfo that comes from the stream.

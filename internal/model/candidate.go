@@ -42,7 +42,7 @@ var ofCandidate = []Transition{
 			if c.Link == Fine {
 				s.Faults--
 			}
-			if c.Link == Cut || c.Unanswered && s.cutOff(i) { // or it hears no reply to an attempt that is always refused
+			if c.Link == Cut || c.Unanswered && s.cutOff(i) { // or it receives no reply to an attempt that is always refused
 				c.Next = l.Interval
 			} else {
 				c.Seen = Blind

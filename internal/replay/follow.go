@@ -95,7 +95,7 @@ func (f *follower) pass(now time.Duration) {
 	}
 }
 
-// become replaces the possible states by those that each leads to. It reports false if none is left.
+// become replaces the possible states by all to which they lead. It reports false if none is left.
 func (f *follower) become(next func(p possible) []possible) bool {
 	var all []possible
 	for _, p := range f.states {

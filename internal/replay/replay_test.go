@@ -7,7 +7,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// story is a trace of one candidate, which is told event by event.
+// story is a trace of one candidate, event by event.
 type story struct {
 	Trace
 	now time.Duration

@@ -45,7 +45,7 @@ type Entry struct {
 	Write      *Write
 }
 
-// Outcome is what a call told its caller.
+// Outcome is what the caller knows after a call.
 type Outcome int
 
 // The outcomes.
