@@ -187,8 +187,7 @@ func (r *run) withdraw() {
 	}
 	rec := r.record(time.Now())
 	rec.Withdrawn = true
-	err := r.updateNever(context.Background(), rec)
-	r.log.Debug("Withdrawn", "answer", err)
+	r.log.Debug("Withdrawn", "answer", r.updateNever(context.Background(), rec))
 }
 
 // receivesReplies reports whether the server's replies arrive, by an attempt that is always refused. A candidate that neither reads the key nor
@@ -267,9 +266,7 @@ func (r *run) look(ctx context.Context) (s kv.State, vacancy bool, err error) {
 		r.calls.leads(Leader{})
 	}
 	if s.Record.BucketCreated.After(info.Created) { // the bucket was made again, as a record in it says
-		if loaded, err := r.loadBucket(ctx); err == nil && !r.listener.InBucket(loaded.Created) {
-			r.listener.Remake()
-		}
+		served{r}.Refresh(ctx)
 	}
 	return s, vacancy, err
 }

@@ -55,20 +55,16 @@ type statusJSON struct {
 
 // MarshalJSON encodes the status.
 func (s Status) MarshalJSON() ([]byte, error) {
-	return json.Marshal(statusJSON{
-		statusFields(s), timeutil.Seconds(s.LeaseRemaining), timeutil.Seconds(s.TTL), timeutil.Seconds(s.CampaignInterval),
-	})
+	return json.Marshal(statusJSON{statusFields(s), timeutil.Seconds(s.LeaseRemaining), timeutil.Seconds(s.TTL), timeutil.Seconds(s.CampaignInterval)})
 }
 
 // UnmarshalJSON decodes a status.
 func (s *Status) UnmarshalJSON(b []byte) error {
 	var decoded statusJSON
-	if err := json.Unmarshal(b, &decoded); err != nil {
-		return err
-	}
+	err := json.Unmarshal(b, &decoded)
 	*s = Status(decoded.statusFields)
 	s.LeaseRemaining, s.TTL, s.CampaignInterval = time.Duration(decoded.LeaseRemaining), time.Duration(decoded.TTL), time.Duration(decoded.CampaignInterval)
-	return nil
+	return err
 }
 
 // Status returns a snapshot. It sends no request and never waits; what it says of another leader is what was last read.
