@@ -35,7 +35,7 @@ func TestADrillWhoseCandidateExitsUnexpectedlyReportsItsResultsAndKeepsItsHistor
 	var r chaos.Report
 	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed(), stdout.String())
 	g.Expect(r.Samples).To(BeNumerically(">", 0))
-	g.Expect(r.OverlapMS).To(BeZero())
+	g.Expect(r.Overlap).To(BeZero())
 	kept, err := filepath.Glob(filepath.Join(r.Kept, "*.history"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(kept).To(HaveLen(2))

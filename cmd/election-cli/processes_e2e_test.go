@@ -43,7 +43,7 @@ func TestADrillOnProcessesPassesAndLeavesNothingBehind(t *testing.T) {
 
 	var r chaos.Report
 	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed())
-	g.Expect(r.OverlapMS).To(BeZero())
+	g.Expect(r.Overlap).To(BeZero())
 	g.Expect(r.OutOfOrder).To(BeZero())
 	g.Expect(r.Unneeded).To(BeZero())
 	g.Expect(r.Late).To(BeEmpty())
