@@ -33,6 +33,7 @@ func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {
 	cmd, stdout, stderr := command(t, "drill", "--rounds", "1", "--json", "--svg", svg)
 	g.Expect(cmd.Run()).To(Succeed(), stderr.String())
 
+	expectSchema(g, "drill", stdout.String())
 	var r drill.Report
 	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed())
 	g.Expect(r.TTL).To(Equal(2.0))
@@ -139,6 +140,7 @@ func startCandidate(t *testing.T, args ...string) *candidateProcess {
 func (c *candidateProcess) next(name string) (e events.Event) {
 	var line string
 	c.g.Eventually(c.lines).WithTimeout(clitest.Timeout).Should(Receive(&line), name)
+	expectSchema(c.g, "campaign", line)
 	c.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
 	c.g.Expect(e.Event).To(Equal(name), line)
 	return e

@@ -165,7 +165,7 @@ func (h *handoverCommand) report(ctx context.Context, v *look.View, before elect
 	case r.Leader.Instance == terminal.Printable(before.Instance):
 		fmt.Fprintf(h.Stdout, "%s leads %s already, term %d\n", from, key, r.Leader.Term)
 	default:
-		fmt.Fprintf(h.Stdout, "%s has handed over %s to %s, term %d, in %d ms\n", from, key, terminal.Quote(r.Leader.Name), r.Leader.Term, r.Took.Milliseconds())
+		fmt.Fprintf(h.Stdout, "%s has handed over %s to %s, term %d, in %d ms\n", from, key, terminal.Quote(r.Leader.Name), r.Leader.Term, time.Duration(r.Took).Round(time.Millisecond).Milliseconds())
 	}
 	return nil
 }
