@@ -3,7 +3,7 @@
 # counterexample, which it writes to spec/traces. Needs spin and gcc. See docs/MODEL.md.
 #
 #   spec/check.sh          what CI runs
-#   spec/check.sh full     two larger searches too, of 5 and 6 GB
+#   spec/check.sh full     two larger searches too, of 5 and 10 GB
 set -euo pipefail
 cd "$(dirname "$0")"
 command -v spin >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends spin; }
@@ -17,7 +17,7 @@ format='%-34s %12s %8s %8s %8s  %s\n'
 search() {
 	dir=$work/$1
 	mkdir -p "$dir" && cp election.pml "$dir"
-	(cd "$dir" && spin -a $2 election.pml >spin.txt 2>&1 && gcc -w -DVECTORSZ=1024 -DMEMLIM=8000 $3 -o pan pan.c) || { cat "$dir/spin.txt"; exit 2; }
+	(cd "$dir" && spin -a $2 election.pml >spin.txt 2>&1 && gcc -w -DVECTORSZ=1024 -DMEMLIM=12000 $3 -o pan pan.c) || { cat "$dir/spin.txt"; exit 2; }
 	(cd "$dir" && ./pan -m2000000 -n $4 >out.txt 2>&1) || true
 	states=$(awk '/states, stored/ { n = $1 } END { print n + 0 }' "$dir/out.txt")
 	depth=$(sed -n 's/.*depth reached \([0-9]*\).*/\1/p' "$dir/out.txt" | tail -1)

@@ -3,6 +3,7 @@ package main
 import (
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/choria-io/fisk"
@@ -23,6 +24,7 @@ func TestEveryCommandThatPrintsDataHasJSON(t *testing.T) {
 		}
 		seen++
 		g.Expect(slices.ContainsFunc(cmd.Flags, func(f *fisk.FlagModel) bool { return f.Name == "json" && f.IsBoolFlag() })).To(BeTrue(), cmd.FullCommand)
+		g.Expect(outputs).To(HaveKey(outputOf(strings.Fields(cmd.FullCommand))), "its output has a schema")
 		g.Expect(cmd.HelpLong).To(ContainSubstring("--json"), "%s documents its output", cmd.FullCommand)
 	}
 	g.Expect(seen).To(BeNumerically(">=", 8))

@@ -72,6 +72,12 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	cli.ForceVar(rm, "Do not ask", &b.force)
 }
 
+// bucketAddReport is the result of bucket add in the JSON output.
+type bucketAddReport struct {
+	Made bool `json:"made"`
+	*look.BucketInfo
+}
+
 // config returns the configuration that the flags describe.
 func (b *bucketCommand) config() (election.BucketConfig, error) {
 	c := election.BucketConfig{Name: b.Bucket, TTL: b.ttl, Replicas: b.replicas, ChoriaCompatible: b.choriaCompatible}
@@ -109,10 +115,7 @@ func (b *bucketCommand) add(ctx context.Context) error {
 		return cli.InterruptedOr(ctx, err)
 	}
 	if b.json {
-		err = terminal.WriteJSON(b.Stdout, struct {
-			Made bool `json:"made"`
-			*look.BucketInfo
-		}{created, info})
+		err = terminal.WriteJSON(b.Stdout, bucketAddReport{created, info})
 	} else {
 		err = info.Print(b.Stdout, terminal.StyleFor(b.Stdout).Wide(b.wide), v)
 	}

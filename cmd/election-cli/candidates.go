@@ -26,7 +26,7 @@ micro service named "election", which 'nats micro ls' lists too. The request nee
 election-control.BUCKET.candidates.KEY.
 
 With --json the result is an array of objects with "name", "instance", "host", "pid", "state", "ready", "priority", "version"
-and "clock_lag_ms". Without a terminal, the columns of the table are separated by tabs.
+and "clock_lag_s". Without a terminal, the columns of the table are separated by tabs.
 
 Exit codes: 0 if a candidate answers; 1 if none answers; 2 for wrong usage and any other error.`
 

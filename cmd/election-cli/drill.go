@@ -37,11 +37,12 @@ led in time, or if terms were out of order.
 The drill removes its bucket when it ends, even if it is interrupted. It does not touch elections in other buckets. If it
 cannot remove the bucket, it still writes the result, and a drill that passed exits with 2.
 
-With --json the result is one object: "ttl_s", "candidates", "rounds", the lists "first_election_s", "handover_s", "crash_s",
-"evict_s" and "believed_s" (how long a leader considered itself leader after its link was cut), "overlap_ms" (the time in
-which two candidates led), "terms" (the numbers of the terms, in order), "missed" (the waits for a leader that exceeded their bound,
-each with "kind", "round" and "bound_s"), "samples", "longest_gap_ms" (the longest time between two samples), "duration_s", "server",
-"server_version" and "embedded".`
+With --json the result is one object: "ttl_s", "candidates", "rounds", "faults" (a list, each with "kind": first-election, handover,
+crash or eviction, "count", "failover_s": the times until a candidate led, and "bound_s"), "believed_s" (how long a leader considered
+itself leader after its link was cut), "overlap_s" (the time in which two candidates led), "terms" (their number), "term_numbers" (in
+order), "late" (the times without a leader that exceeded their bound, each with "at_s", "kind", "round" and "bound_s"; the kind is one of
+those above or, before a fault, steady-state), "samples", "longest_gap_s" (the longest time between two samples), "duration_s",
+"server", "server_version" and "embedded". Times "at_s" count from the beginning of the drill.`
 
 // drillCommand is the command drill.
 type drillCommand struct {

@@ -33,22 +33,28 @@ func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {
 	cmd, stdout, stderr := command(t, "drill", "--rounds", "1", "--json", "--svg", svg)
 	g.Expect(cmd.Run()).To(Succeed(), stderr.String())
 
+	expectSchema(g, "drill", stdout.String())
 	var r drill.Report
 	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed())
 	g.Expect(r.TTL).To(Equal(2.0))
 	g.Expect(r.Candidates).To(Equal(3))
-	g.Expect(r.OverlapMS).To(BeZero())
-	g.Expect(r.Missed).To(BeEmpty())
+	g.Expect(r.Overlap).To(BeZero())
+	g.Expect(r.Late).To(BeEmpty())
 	g.Expect(r.Embedded).To(BeTrue())
-	for kind, figures := range map[string][]float64{"first": r.First, "handover": r.Handover, "crash": r.Crash, "evict": r.Evict, "believed": r.Believed} {
-		g.Expect(figures).To(HaveLen(1), kind)
+	failovers := map[string]float64{}
+	for _, f := range r.Faults {
+		g.Expect(f.Count).To(Equal(1), f.Kind)
+		g.Expect(f.Failover).To(HaveLen(1), f.Kind)
+		failovers[f.Kind] = f.Failover[0]
 	}
-	g.Expect(r.First[0]).To(BeNumerically(">=", 1.5), "leadership counts only after the stand-down")
+	g.Expect(failovers).To(And(HaveLen(4), HaveKey("handover"), HaveKey("eviction")))
+	g.Expect(r.Believed).To(HaveLen(1))
+	g.Expect(failovers["first-election"]).To(BeNumerically(">=", 1.5), "leadership counts only after the stand-down")
 	g.Expect(r.Believed[0]).To(BeNumerically("<", 2), "leadership ends with the lease even if the link is cut")
-	g.Expect(r.Crash[0]).To(BeNumerically(">", r.Believed[0]))
-	g.Expect(len(r.Terms)).To(BeNumerically(">=", 4))
-	for i := 1; i < len(r.Terms); i++ {
-		g.Expect(r.Terms[i]).To(BeNumerically(">", r.Terms[i-1]))
+	g.Expect(failovers["crash"]).To(BeNumerically(">", r.Believed[0]))
+	g.Expect(r.Terms).To(And(BeNumerically(">=", 4), Equal(len(r.TermNumbers))))
+	for i := 1; i < len(r.TermNumbers); i++ {
+		g.Expect(r.TermNumbers[i]).To(BeNumerically(">", r.TermNumbers[i-1]))
 	}
 	g.Expect(stderr.String()).To(ContainSubstring("round 1  crash"))
 	g.Expect(stderr.String()).NotTo(ContainSubstring("\x1b"), "stderr is not a terminal")
@@ -134,6 +140,7 @@ func startCandidate(t *testing.T, args ...string) *candidateProcess {
 func (c *candidateProcess) next(name string) (e events.Event) {
 	var line string
 	c.g.Eventually(c.lines).WithTimeout(clitest.Timeout).Should(Receive(&line), name)
+	expectSchema(c.g, "campaign", line)
 	c.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
 	c.g.Expect(e.Event).To(Equal(name), line)
 	return e

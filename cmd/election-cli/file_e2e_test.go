@@ -63,6 +63,9 @@ func (c *candidateProcess) readEventually(path string) (content leaderfile.Conte
 		content, err = leaderfile.Read(path)
 		return err
 	}).WithTimeout(clitest.Timeout).WithPolling(time.Millisecond).Should(Succeed())
+	if text, err := os.ReadFile(path); err == nil { // the leader may have removed it meanwhile
+		expectSchema(c.g, "leader-file", string(text))
+	}
 	return content
 }
 

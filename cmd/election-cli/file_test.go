@@ -82,6 +82,7 @@ func TestFileCheckNeedsNoServerAndItsExitCodeIsTheResult(t *testing.T) {
 		if c.code == cli.ExitFailure {
 			continue
 		}
+		expectSchema(g, "file-check", stdout)
 		var result leaderfile.CheckResult
 		g.Expect(json.Unmarshal([]byte(stdout), &result)).To(Succeed(), stdout)
 		g.Expect(result.Fresh).To(Equal(c.code == cli.ExitOK))

@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 const resignHelp = `The command asks the leader to resign: the leader ends its work, then releases the key, and another candidate leads at once. The
@@ -24,7 +25,7 @@ Example: election-cli resign scheduler
 Only a leader that uses this library and knows its connection answers; the candidates of this command do. The request needs
 permission to publish to election-control.BUCKET.resign.KEY.
 
-With --json the result is one object: "key", "from", "leader" (as in 'watch --json'; null if nobody leads yet) and "took_ms".
+With --json the result is one object: "key", "from", "leader" (as in 'watch --json'; null if nobody leads yet) and "took_s".
 
 Exit codes: 0 if the leader has resigned; 1 if it has not, because there is no leader or the leader does not answer; 2 for wrong
 usage and any other error.`
@@ -36,7 +37,7 @@ permission to publish to election-control.BUCKET.transfer.KEY.
 
 Example: election-cli transfer scheduler --to web-2
 
-With --json the result is one object: "key", "from", "leader" and "took_ms".
+With --json the result is one object: "key", "from", "leader" and "took_s".
 
 Exit codes: 0 if the named candidate leads; 1 if it does not, because there is no leader, the leader does not answer, or the
 candidate does not answer or is not ready; 2 for wrong usage and any other error.`
@@ -54,7 +55,7 @@ type handoverReport struct {
 	Key    string           `json:"key"`
 	From   string           `json:"from"`
 	Leader *election.Leader `json:"leader"` // the new leader; null if nobody leads yet
-	TookMS float64          `json:"took_ms"`
+	Took   timeutil.Seconds `json:"took_s"`
 }
 
 func registerHandover(app *fisk.Application, env *cli.Env) {
@@ -153,7 +154,7 @@ func (h *handoverCommand) report(ctx context.Context, v *look.View, before elect
 		r.Leader = v.WaitForSuccessor(ctx, h.key, before, h.to)
 	}
 	from, key := terminal.Quote(r.From), terminal.Quote(r.Key)
-	r.TookMS = float64(time.Since(began).Microseconds()) / 1000
+	r.Took = timeutil.Seconds(time.Since(began).Round(time.Microsecond))
 	switch {
 	case h.json:
 		return terminal.WriteJSON(h.Stdout, r)
@@ -164,7 +165,7 @@ func (h *handoverCommand) report(ctx context.Context, v *look.View, before elect
 	case r.Leader.Instance == terminal.Printable(before.Instance):
 		fmt.Fprintf(h.Stdout, "%s leads %s already, term %d\n", from, key, r.Leader.Term)
 	default:
-		fmt.Fprintf(h.Stdout, "%s has handed over %s to %s, term %d, in %.0f ms\n", from, key, terminal.Quote(r.Leader.Name), r.Leader.Term, r.TookMS)
+		fmt.Fprintf(h.Stdout, "%s has handed over %s to %s, term %d, in %d ms\n", from, key, terminal.Quote(r.Leader.Name), r.Leader.Term, time.Duration(r.Took).Round(time.Millisecond).Milliseconds())
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,6 +44,10 @@ func TestMain(m *testing.M) {
 	_ = os.Setenv("XDG_CONFIG_HOME", buildDir) // no test depends on the contexts of the developer
 	natstest.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(buildDir)
+		if missing := outputsWithoutTest(); code == 0 && missing != nil {
+			fmt.Println("no test compared the output with these schemas in docs/schemas:", missing)
+			code = 1
+		}
 		os.Exit(code)
 	}))
 }
@@ -88,13 +93,14 @@ func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes
 	return cmd, stdout, stderr
 }
 
-// runBinary runs the built binary to its end, and kills it after a timeout.
+// runBinary runs the built binary to its end, and kills it after a timeout. JSON output must be as its schema says.
 func runBinary(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd, out, errs := command(t, args...)
 	NewWithT(t).Expect(cmd.Start()).To(Succeed())
 	defer time.AfterFunc(2*clitest.Timeout, func() { _ = cmd.Process.Kill() }).Stop()
 	_ = cmd.Wait()
+	expectOutput(NewWithT(t), args, out.String())
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 

@@ -32,10 +32,11 @@ func TestADrillWhoseCandidateExitsUnexpectedlyReportsItsResultsAndKeepsItsHistor
 	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("ended by itself")))
 	g.Expect(cmd.Wait()).NotTo(Succeed())
 	g.Expect(cmd.ProcessState.ExitCode()).To(BeElementOf(cli.ExitFailure, cli.ExitNegative))
+	expectSchema(g, "drill-processes", stdout.String())
 	var r chaos.Report
 	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed(), stdout.String())
 	g.Expect(r.Samples).To(BeNumerically(">", 0))
-	g.Expect(r.OverlapMS).To(BeZero())
+	g.Expect(r.Overlap).To(BeZero())
 	kept, err := filepath.Glob(filepath.Join(r.Kept, "*.history"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(kept).To(HaveLen(2))

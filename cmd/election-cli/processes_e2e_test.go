@@ -41,9 +41,10 @@ func TestADrillOnProcessesPassesAndLeavesNothingBehind(t *testing.T) {
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 	g.Expect(cmd.Run()).To(Succeed(), stderr.String()+stdout.String())
 
+	expectSchema(g, "drill-processes", stdout.String())
 	var r chaos.Report
 	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed())
-	g.Expect(r.OverlapMS).To(BeZero())
+	g.Expect(r.Overlap).To(BeZero())
 	g.Expect(r.OutOfOrder).To(BeZero())
 	g.Expect(r.Unneeded).To(BeZero())
 	g.Expect(r.Late).To(BeEmpty())
@@ -74,6 +75,7 @@ func drillWith(t *testing.T, args ...string) *chaos.Report {
 	cmd, stdout, stderr := command(t, append([]string{"drill", "--processes", "--candidates", "3", "--seed", "1", "--json"}, args...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 	g.Expect(cmd.Run()).To(Succeed(), func() string { return stderr.String() + stdout.String() })
+	expectSchema(g, "drill-processes", stdout.String())
 	var r chaos.Report
 	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed())
 	g.Expect(r.Records).To(BeNumerically(">", 50))

@@ -14,7 +14,7 @@ func TestALeaderKeepsLeadingWhilePermissionsAreRevokedAndChangesAreForged(t *tes
 	r := drillWith(t, "--for", "20s", "--ttl", "2s", "--fault", "revoke", "--fault", "forge")
 	g := NewWithT(t)
 	g.Expect(r.Changes).To(BeEmpty())
-	g.Expect(r.OverlapMS).To(BeZero())
+	g.Expect(r.Overlap).To(BeZero())
 	g.Expect(r.Terms).To(Equal(1))
 	for _, kind := range []string{"revoke", "forge"} {
 		g.Expect(r.Faults).To(ContainElement(And(HaveField("Kind", kind), HaveField("Count", BeNumerically(">=", 2)))))
@@ -26,7 +26,7 @@ func TestALeaderStandsDownAtOnceWhenItDetectsARewind(t *testing.T) {
 	t.Parallel()
 	r := drillWith(t, "--for", "22s", "--ttl", "3s", "--replicas", "1", "--fault", "rewind")
 	g := NewWithT(t)
-	g.Expect(r.OverlapMS).To(BeZero())
+	g.Expect(r.Overlap).To(BeZero())
 	g.Expect(r.TermsOutOfOrder).To(BeZero())
 	g.Expect(r.Faults).To(ContainElement(And(HaveField("Kind", chaos.Rewind), HaveField("Count", BeNumerically(">=", 2)))))
 }

@@ -66,6 +66,12 @@ func (c *serverCommand) run(ctx context.Context) error {
 	return nil
 }
 
+// serverReport is the first output of the server in JSON.
+type serverReport struct {
+	URL   string `json:"url"`
+	Store string `json:"store"` // the folder; empty if the data is deleted when the server stops
+}
+
 // printInstructions writes the URL of the server to stdout, and the commands to try next to stderr.
 func (c *serverCommand) printInstructions(e *embedded.Server) (err error) {
 	store, note := "", "Its data is deleted when it stops; give --store DIR to keep the data."
@@ -73,7 +79,7 @@ func (c *serverCommand) printInstructions(e *embedded.Server) (err error) {
 		store, note = e.Folder, "It keeps its data in "+e.Folder+"."
 	}
 	if c.json {
-		err = terminal.WriteJSON(c.Stdout, map[string]string{"url": e.URL(), "store": store})
+		err = terminal.WriteJSON(c.Stdout, serverReport{e.URL(), store})
 	} else {
 		_, err = fmt.Fprintln(c.Stdout, e.URL())
 	}

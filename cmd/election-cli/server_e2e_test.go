@@ -23,7 +23,10 @@ func startServer(t *testing.T, args ...string) (stop func(), output map[string]s
 	out, err := cmd.StdoutPipe()
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
-	g.Expect(json.NewDecoder(out).Decode(&output)).To(Succeed())
+	var text json.RawMessage
+	g.Expect(json.NewDecoder(out).Decode(&text)).To(Succeed())
+	expectSchema(g, "server", string(text))
+	g.Expect(json.Unmarshal(text, &output)).To(Succeed())
 	return func() {
 		g.Expect(cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
 		g.Expect(cmd.Wait()).To(Succeed(), stderr.String())

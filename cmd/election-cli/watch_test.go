@@ -34,6 +34,7 @@ func startWatch(t *testing.T, url string, args ...string) *watcher {
 func (w *watcher) next(kind observe.EventKind, name string) (e observe.Event) {
 	var line string
 	w.g.Eventually(w.lines).WithTimeout(clitest.Timeout).Should(Receive(&line), "%v %s: %s", kind, name, w.stderr)
+	expectSchema(w.g, "watch", line)
 	w.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
 	w.g.Expect([]any{e.Kind, e.Leader.Name}).To(Equal([]any{kind, name}), line)
 	return e
@@ -155,7 +156,9 @@ func TestWatchEndsWhenItsOutputIsClosed(t *testing.T) {
 func TestTheNoticeForDroppedEventsIsValidJSON(t *testing.T) {
 	g := NewWithT(t)
 	var e map[string]any
-	g.Expect(json.Unmarshal([]byte((&look.EventWriter{JSON: true}).DroppedEvents(3)), &e)).To(Succeed())
+	line := (&look.EventWriter{JSON: true}).DroppedEvents(3)
+	expectSchema(g, "watch", line)
+	g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed())
 	g.Expect(e).To(And(HaveKeyWithValue("kind", "dropped"), HaveKeyWithValue("dropped", 3.0), HaveKey("at")))
 	g.Expect((&look.EventWriter{}).DroppedEvents(3)).To(ContainSubstring("3 lines dropped"))
 }

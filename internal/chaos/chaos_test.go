@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/drill"
 	"github.com/natscampaign/election/internal/history"
 	"github.com/natscampaign/election/internal/processes"
 	"github.com/natscampaign/election/internal/terminal"
@@ -176,7 +177,7 @@ func sampleReport(change func(*history.Run)) *Report {
 		Faults:  []history.Fault{d.injected[0].historyFault()},
 	}
 	change(run)
-	p := &Report{TTL: 5, Candidates: 5, Servers: 3, Seed: 9, Changes: []changeResult{}, Late: []lateResult{}, Outages: []float64{}}
+	p := &Report{Result: drill.Result{TTL: 5, Candidates: 5, Faults: []drill.Fault{}}, Servers: 3, Seed: 9, Late: []lateResult{}, Changes: []changeResult{}, Outages: []float64{}}
 	found := run.Check()
 	p.addFindings(run, found)
 	p.addFaultResults(d, found)
@@ -236,7 +237,7 @@ func TestADrillFailsIfACandidateConsidersItselfLeaderAfterALaterTerm(t *testing.
 	p := sampleReport(func(r *history.Run) {
 		r.Overtaken = []history.Overtaking{{Candidate: "x", Term: 1, Later: "2", At: 19 * time.Second}}
 	})
-	g.Expect(p.OverlapMS).To(BeZero(), "the samples show no overlap")
+	g.Expect(p.Overlap).To(BeZero(), "the samples show no overlap")
 	g.Expect(p.FailureReason()).To(Equal("the drill failed: 1 time a candidate considered itself leader although the stream had a record of a later term"))
 	var out bytes.Buffer
 	g.Expect(p.Print(&out, terminal.Style{})).To(Succeed())

@@ -2,23 +2,27 @@ package chaos
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
+	"github.com/natscampaign/election/internal/drill"
 	"github.com/natscampaign/election/internal/history"
 	"github.com/natscampaign/election/internal/processes"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeline"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // evaluate reads and checks the histories, and returns the report and the timeline.
 func (d *Drill) evaluate(outages []history.Span, records []history.Record) (*Report, *timeline.Timeline, error) {
 	run := &history.Run{Timing: d.timing(), From: d.began, To: d.ended, Records: records, Outages: outages}
 	r := &Report{
-		TTL: d.TTL.Seconds(), StandDown: d.StandDown.Seconds(), Candidates: d.Candidates, Servers: processes.ClusterSize, Replicas: d.Replicas, Seed: d.Seed,
-		Every: d.Interval.Seconds(), LoseReplies: d.ReplyLoss, DurationS: terminal.ToSeconds(d.ended - d.began), ServerVersion: d.version,
-		Changes: []changeResult{}, Late: []lateResult{}, Outages: []float64{}, wall: d.wall,
+		Result: drill.Result{
+			TTL: d.TTL.Seconds(), Candidates: d.Candidates, DurationS: terminal.ToSeconds(d.ended - d.began), ServerVersion: d.version,
+			Faults: []drill.Fault{},
+		},
+		StandDown: d.StandDown.Seconds(), Servers: processes.ClusterSize, Replicas: d.Replicas, Seed: d.Seed, Every: d.Interval.Seconds(), LoseReplies: d.ReplyLoss,
+		Late: []lateResult{}, Changes: []changeResult{}, Outages: []float64{}, wall: d.wall,
 	}
 	var histories []*history.Candidate
 	for _, c := range d.fleet {
@@ -50,7 +54,7 @@ func (d *Drill) evaluate(outages []history.Span, records []history.Record) (*Rep
 	}
 	stops := slices.DeleteFunc(slices.Clone(run.Faults), func(f history.Fault) bool { return f.Kind != "stop" })
 	for _, h := range histories {
-		r.LongestPauseMS = max(r.LongestPauseMS, h.LongestPause(stops).Milliseconds())
+		r.LongestGap = max(r.LongestGap, timeutil.Seconds(h.LongestPause(stops).Round(time.Microsecond)))
 	}
 	r.RepeatedTerms = orderTermsByRewinds(run)
 	found := run.Check()
@@ -76,10 +80,9 @@ func (f *fault) historyFault() history.Fault {
 // addFindings adds the results of the check to the report.
 func (r *Report) addFindings(run *history.Run, found *history.Findings) {
 	at := func(t time.Duration) float64 { return terminal.ToSeconds(t - run.From) }
-	inMS := func(d time.Duration) int64 { return int64(math.Ceil(float64(d) / float64(time.Millisecond))) }
 	overlap, overlaps, rewindOverlap := separateRewindOverlaps(run, found)
 	overtaken, rewindOvertaken := separateRewindOvertakings(run)
-	r.OverlapMS, r.RewindOverlapMS = inMS(overlap), inMS(rewindOverlap)
+	r.Overlap, r.RewindOverlap = drill.RoundUp(overlap), drill.RoundUp(rewindOverlap)
 	r.Overtaken, r.RewindOvertaken = len(overtaken), rewindOvertaken
 	for _, x := range run.Records {
 		if !processes.IsRewindMarker(x) {
@@ -108,7 +111,7 @@ func (r *Report) addFindings(run *history.Run, found *history.Findings) {
 	for _, g := range found.Gaps {
 		r.LongestWithout = max(r.LongestWithout, terminal.ToSeconds(g.To-g.From))
 		if g.Late() {
-			r.Late = append(r.Late, lateResult{At: at(g.From), Kind: g.Kind, Took: terminal.ToSeconds(g.Took()), Bound: g.Bound.Seconds()})
+			r.Late = append(r.Late, lateResult{drill.Late{At: at(g.From), Kind: g.Kind, Bound: g.Bound.Seconds()}, terminal.ToSeconds(g.Took())})
 			r.addViolation(g.To, "no candidate led from %.3f s to %.3f s; cause: %s; took %s, limit %s", at(g.From), at(g.To), g.Kind, terminal.FormatDuration(g.Took()), terminal.FormatDuration(g.Bound))
 		}
 	}
@@ -121,7 +124,7 @@ func (r *Report) addViolation(at time.Duration, format string, a ...any) {
 // addFaultResults adds the failovers of each kind of fault to the report, and of the causes that are no faults.
 func (r *Report) addFaultResults(d *Drill, found *history.Findings) {
 	add := func(kind, description string, count int) {
-		x := faultResult{Kind: kind, Count: count, Failover: []float64{}, description: description}
+		x := drill.Fault{Kind: kind, Count: count, Failover: []float64{}, Description: description}
 		for _, g := range found.Gaps {
 			if g.Kind == kind {
 				x.Failover = append(x.Failover, terminal.ToSeconds(g.Took()))

@@ -60,20 +60,20 @@ detect the rewind: by the reply to its next renewal, 0.25 s after that renewal w
 link is restored. Until then no lease can prevent two leaders at once, and the drill counts them separately. After that two leaders at
 once fail the drill.
 
-With --json the result is one object:
+With --json the result is one object. A field that a drill in one process has too means the same there:
 
     "ttl_s", "stand_down_s", "candidates", "servers", "seed", "every_s", "lose_replies", "duration_s",
     "server_version"
     "replicas"                  of the bucket
     "faults"                    a list, each with "kind", "count", "failover_s" (for each time without a leader, how long
                                 it took until a candidate led) and "bound_s" (the limit)
-    "overlap_ms"                how long two candidates led at once
+    "overlap_s"                 how long two candidates led at once
     "overtaken"                 how often a candidate considered itself leader although the stream had a record of a
                                 later term
-    "rewind_overlap_ms", "rewind_overtaken"
+    "rewind_overlap_s", "rewind_overtaken"
                                 the same, before a leader could detect a rewind
     "samples"                   how often the candidates checked whether they lead
-    "longest_pause_ms"          between two samples of one candidate that was not stopped
+    "longest_gap_s"             the longest time between two samples of one candidate that was not stopped
     "records", "records_out_of_order", "fenced", "replies_lost", "terms", "terms_out_of_order"
     "rewind_terms_set_back"     terms after a rewind with a number that is not larger than all numbers before
     "changes"                   of leader, each with "at_s", "from", "to", "term", "reason", "cause" and "unneeded"

@@ -6,14 +6,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natscampaign/election/internal/drill"
 	"github.com/natscampaign/election/internal/terminal"
 )
 
 // FailureReason says why the drill failed; it is empty if the drill passed.
 func (r *Report) FailureReason() string {
 	var reasons []string
-	if r.OverlapMS > 0 {
-		reasons = append(reasons, fmt.Sprintf("two candidates led at once for %d ms", r.OverlapMS))
+	if r.Overlap > 0 {
+		reasons = append(reasons, fmt.Sprintf("two candidates led at once for %d ms", r.Overlap.Milliseconds()))
 	}
 	if r.Overtaken > 0 {
 		reasons = append(reasons, terminal.Plural(r.Overtaken, "time")+" a candidate considered itself leader although the stream had a record of a later term")
@@ -48,15 +49,15 @@ func (r *Report) Print(w io.Writer, s terminal.Style) error {
 	line := func(name, figure, rest string, a ...any) {
 		fmt.Fprintln(&b, s.Line(fmt.Sprintf("%-40s%s", name, figure), fmt.Sprintf(rest, a...)))
 	}
-	line("two candidates led at once for", violationCount(s, r.OverlapMS, " ms"), "  (%d samples, longest pause %d ms)", r.Samples, r.LongestPauseMS)
+	line("two candidates led at once for", violationCount(s, r.Overlap.Milliseconds(), " ms"), "  (%d samples, longest pause %d ms)", r.Samples, r.LongestGap.Milliseconds())
 	line("led after a record of a later term", violationCount(s, int64(r.Overtaken), ""), "")
 	line("records out of order", violationCount(s, int64(r.OutOfOrder), ""), "  (of %d; %d fenced)", r.Records, r.Fenced)
 	line("terms out of order", violationCount(s, int64(r.TermsOutOfOrder), ""), "  (of %d)", r.Terms)
 	line("unneeded changes of leader", violationCount(s, int64(r.Unneeded), ""), "  (of %d)", len(r.Changes))
 	line("failovers beyond their limit", violationCount(s, int64(len(r.Late)), ""), "  (longest time without a leader %s)", terminal.FormatDuration(terminal.FromSeconds(r.LongestWithout)))
-	if slices.ContainsFunc(r.Faults, func(f faultResult) bool { return f.Kind == Rewind }) {
+	if slices.ContainsFunc(r.Faults, func(f drill.Fault) bool { return f.Kind == Rewind }) {
 		line("before a leader could detect a rewind", fmt.Sprintf("%6d ms with two leaders, %s a leader after a record of a later term",
-			r.RewindOverlapMS, terminal.Plural(r.RewindOvertaken, "time")), "")
+			r.RewindOverlap.Milliseconds(), terminal.Plural(r.RewindOvertaken, "time")), "")
 		line("repeated term numbers after a rewind", fmt.Sprintf("%6d", r.RepeatedTerms), "")
 	}
 	total, longest := 0.0, 0.0
@@ -110,7 +111,7 @@ func (r *Report) writeFaults(b *strings.Builder, s terminal.Style) {
 	for _, f := range r.Faults {
 		name, median, longest, limit := f.Kind, "-", "-", "-"
 		if wide {
-			name += " (" + f.description + ")"
+			name += " (" + f.Description + ")"
 		}
 		ratio := ""
 		if len(f.Failover) > 0 {

@@ -43,7 +43,7 @@ func TestATermNumberRepeatedAfterARewindIsNotOutOfOrder(t *testing.T) {
 	g.Expect(p.RepeatedTerms).To(Equal(1))
 	g.Expect(p.TermsOutOfOrder).To(BeZero())
 	g.Expect(p.Unneeded).To(BeZero())
-	g.Expect(p.OverlapMS + p.RewindOverlapMS).To(BeZero())
+	g.Expect(p.Overlap + p.RewindOverlap).To(BeZero())
 	run := rewoundRun(25)
 	run.Faults[0].From = 26 * time.Second // after the term with the smaller number
 	p = reportOn(run)
@@ -54,19 +54,19 @@ func TestATermNumberRepeatedAfterARewindIsNotOutOfOrder(t *testing.T) {
 func TestARewindExplainsTwoLeadersOnlyUntilTheFirstCanDetectIt(t *testing.T) {
 	g := NewWithT(t)
 	p := reportOn(rewoundRun(22.5))
-	g.Expect(p.RewindOverlapMS).To(Equal(int64(500)), "until 0.25 s after its renewal was due")
-	g.Expect(p.OverlapMS).To(Equal(int64(900)))
+	g.Expect(p.RewindOverlap).To(BeEquivalentTo(500*time.Millisecond), "until 0.25 s after its renewal was due")
+	g.Expect(p.Overlap).To(BeEquivalentTo(900 * time.Millisecond))
 	g.Expect(p.FailureReason()).To(ContainSubstring("two candidates led at once for 900 ms"))
 	p = reportOn(rewoundRun(22.5, history.Fault{Kind: "cut", Candidate: "x", Span: history.Span{From: 21 * time.Second, To: 22700 * time.Millisecond}}))
-	g.Expect(p.RewindOverlapMS).To(Equal(int64(1200)), "until 1 s after its link was restored")
-	g.Expect(p.OverlapMS).To(Equal(int64(200)))
+	g.Expect(p.RewindOverlap).To(BeEquivalentTo(1200*time.Millisecond), "until 1 s after its link was restored")
+	g.Expect(p.Overlap).To(BeEquivalentTo(200 * time.Millisecond))
 	p = reportOn(rewoundRun(22.5, history.Fault{Kind: "cut", Candidate: "y", Span: history.Span{From: 21 * time.Second, To: 25 * time.Second}}))
-	g.Expect(p.OverlapMS).To(Equal(int64(900)), "the link of another candidate was cut")
+	g.Expect(p.Overlap).To(BeEquivalentTo(900*time.Millisecond), "the link of another candidate was cut")
 	run := rewoundRun(22.5)
 	run.Beliefs[0].Deadline, run.Beliefs[0].To = 40*time.Second, 40*time.Second
-	g.Expect(reportOn(run).RewindOverlapMS).To(Equal(int64(1500)), "later renewals do not extend the time to detect the rewind")
+	g.Expect(reportOn(run).RewindOverlap).To(BeEquivalentTo(1500*time.Millisecond), "later renewals do not extend the time to detect the rewind")
 	run = rewoundRun(19)
-	g.Expect(reportOn(run).RewindOverlapMS).To(BeZero(), "the overlap began before the rewind")
+	g.Expect(reportOn(run).RewindOverlap).To(BeZero(), "the overlap began before the rewind")
 }
 
 func TestARewindExplainsARecordOfALaterTermOnlyUntilTheLeaderCanDetectIt(t *testing.T) {

@@ -18,7 +18,7 @@ func (d *Drill) timeline(r *Report, histories []*history.Candidate, outages []hi
 	t := &timeline.Timeline{
 		Title:    fmt.Sprintf("Election drill on processes: %d candidates, %d servers, TTL %s", r.Candidates, r.Servers, terminal.FormatDuration(d.TTL)),
 		Subtitle: fmt.Sprintf("%s, seed %d, nats-server %s, %d samples, %d records", terminal.FormatDuration(d.ended-d.began), r.Seed, r.ServerVersion, r.Samples, r.Records),
-		Verdict:  fmt.Sprintf("%d ms with two leaders", r.OverlapMS),
+		Verdict:  fmt.Sprintf("%d ms with two leaders", r.Overlap.Milliseconds()),
 		Passed:   r.FailureReason() == "",
 		Hatched:  "fault lasts",
 		Piece:    pieceLength,

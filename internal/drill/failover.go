@@ -1,6 +1,9 @@
 package drill
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // failoverKind is a kind of failover that a drill rehearses.
 type failoverKind int
@@ -16,6 +19,17 @@ const (
 // String returns the name of the kind in tables and messages.
 func (k failoverKind) String() string {
 	return [...]string{"first election", "handover", "crash", "eviction"}[k]
+}
+
+// name returns the name of the kind in the JSON output.
+func (k failoverKind) name() string { return strings.ReplaceAll(k.String(), " ", "-") }
+
+// textOf returns a name of the JSON output as it is in messages.
+func textOf(name string) string { return strings.ReplaceAll(name, "-", " ") }
+
+// description returns the name of the kind and its fault, for the table of the report.
+func (k failoverKind) description() string {
+	return k.String() + " (" + [...]string{"no leader yet", "leader stops", "leader's link is cut", "key is deleted"}[k] + ")"
 }
 
 // Times that a failover may take in addition to what follows from the TTL.

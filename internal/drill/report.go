@@ -3,83 +3,81 @@ package drill
 import (
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"time"
 
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeline"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // Report is the result of a drill. The help documents its field names, which must not change.
 type Report struct {
-	TTL           float64   `json:"ttl_s"`
-	Candidates    int       `json:"candidates"`
-	Rounds        int       `json:"rounds"`
-	First         []float64 `json:"first_election_s"`
-	Handover      []float64 `json:"handover_s"`
-	Crash         []float64 `json:"crash_s"`
-	Evict         []float64 `json:"evict_s"`
-	Believed      []float64 `json:"believed_s"`
-	OverlapMS     int64     `json:"overlap_ms"`
-	Terms         []uint64  `json:"terms"`
-	Missed        []missed  `json:"missed"`
-	Samples       int       `json:"samples"`
-	LongestGapMS  int64     `json:"longest_gap_ms"`
-	DurationS     float64   `json:"duration_s"`
-	Server        string    `json:"server"`
-	ServerVersion string    `json:"server_version"`
-	Embedded      bool      `json:"embedded"`
+	Result
+	Late        []lateInRound `json:"late"`
+	Rounds      int           `json:"rounds"`
+	Believed    []float64     `json:"believed_s"`
+	TermNumbers []uint64      `json:"term_numbers"`
+	Server      string        `json:"server"`
+	Embedded    bool          `json:"embedded"`
 
 	termsOutOfOrder string // describes the first term out of order; empty if there is none
 }
 
-// missed is a time in which no candidate led although a candidate should have led within the bound.
-type missed struct {
-	Round  int     `json:"round"`
-	Kind   string  `json:"kind"`
-	BoundS float64 `json:"bound_s"`
+// lateInRound is a time without a leader that exceeded its bound. It has no duration, because the drill waits no longer than the bound.
+type lateInRound struct {
+	Late
+	Round int `json:"round"`
 }
 
 // complete adds the findings of the rehearsal to the report. In JSON an empty list is written as a list, not as null.
 func (r *Report) complete(rehearsal *Rehearsal) {
-	lists := [failoverKinds]*[]float64{&r.First, &r.Handover, &r.Crash, &r.Evict}
-	for _, l := range lists {
-		*l = []float64{}
-	}
-	r.Believed, r.Terms = []float64{}, []uint64{}
-	if r.Missed == nil {
-		r.Missed = []missed{}
-	}
-	for _, f := range rehearsal.failovers {
-		if f.led() {
-			l := lists[f.kind]
-			*l = append(*l, terminal.ToSeconds(f.duration()))
-		}
+	r.addFaults(rehearsal.failovers)
+	r.Believed, r.TermNumbers = []float64{}, []uint64{}
+	if r.Late == nil {
+		r.Late = []lateInRound{}
 	}
 	for _, d := range rehearsal.believed {
 		r.Believed = append(r.Believed, terminal.ToSeconds(d))
 	}
 	s := rehearsal.sampler
 	for _, t := range s.terms {
-		r.Terms = append(r.Terms, t.Number)
+		r.TermNumbers = append(r.TermNumbers, t.Number)
 	}
+	r.Terms = len(r.TermNumbers)
 	if t, found := firstOutOfOrder(s.terms); found {
 		r.termsOutOfOrder = fmt.Sprintf("term %d of %s led after a term with a number at least as large", t.Number, t.Key)
 	}
-	r.OverlapMS = int64(math.Ceil(float64(s.overlap) / float64(time.Millisecond)))
-	r.Samples, r.LongestGapMS = s.samples, s.maxGap.Milliseconds()
+	r.Overlap = RoundUp(s.overlap)
+	r.Samples, r.LongestGap = s.samples, timeutil.Seconds(s.maxGap.Round(time.Microsecond))
 	r.DurationS = terminal.ToSeconds(s.last)
+}
+
+// addFaults adds an entry for each kind of failover.
+func (r *Report) addFaults(failovers []failover) {
+	r.Faults = nil
+	for k := range failoverKind(failoverKinds) {
+		r.Faults = append(r.Faults, Fault{
+			Kind: k.name(), Failover: []float64{}, Bound: k.bound(terminal.FromSeconds(r.TTL)).Seconds(), Description: k.description(),
+		})
+	}
+	for _, f := range failovers {
+		of := &r.Faults[f.kind]
+		of.Count++
+		if f.led() {
+			of.Failover = append(of.Failover, terminal.ToSeconds(f.duration()))
+		}
+	}
 }
 
 // FailureReason says why the drill failed; it is empty if the drill passed.
 func (r *Report) FailureReason() string {
 	var reasons []string
-	if r.OverlapMS > 0 {
-		reasons = append(reasons, fmt.Sprintf("two candidates led at once for %d ms", r.OverlapMS))
+	if r.Overlap > 0 {
+		reasons = append(reasons, fmt.Sprintf("two candidates led at once for %d ms", r.Overlap.Milliseconds()))
 	}
-	for _, m := range r.Missed {
-		reasons = append(reasons, fmt.Sprintf("no candidate led within %s in the %s of round %d", terminal.FormatDuration(terminal.FromSeconds(m.BoundS)), m.Kind, m.Round))
+	for _, l := range r.Late {
+		reasons = append(reasons, fmt.Sprintf("no candidate led within %s in the %s of round %d", terminal.FormatDuration(terminal.FromSeconds(l.Bound)), textOf(l.Kind), l.Round))
 	}
 	if r.termsOutOfOrder != "" {
 		reasons = append(reasons, r.termsOutOfOrder)
@@ -97,23 +95,14 @@ func (r *Report) Print(w io.Writer, s terminal.Style) error {
 	figures, parts := fmt.Sprintf("%-32s%3s%10s%10s%10s%10s", "time until a candidate leads", "n", "min", "median", "max", "limit"), "   min / median / max as part of the TTL"
 	fmt.Fprintf(&b, "%s\n", s.Paint(terminal.Faint, s.Line(figures, parts)))
 	withParts := s.Fits(len(figures + parts))
-	for _, row := range []struct {
-		name    string
-		figures []float64
-		kind    failoverKind
-	}{
-		{"first election (no leader yet)", r.First, firstElection},
-		{"handover (leader stops)", r.Handover, handover},
-		{"crash (leader's link is cut)", r.Crash, crash},
-		{"eviction (key is deleted)", r.Evict, eviction},
-	} {
-		r.row(&b, row.name, row.figures, row.kind.bound(terminal.FromSeconds(r.TTL)), withParts)
+	for _, f := range r.Faults {
+		r.row(&b, f.Description, f.Failover, f.Bound, withParts)
 	}
 	fmt.Fprintf(&b, "\n")
-	r.row(&b, "cut-off leader still led for", r.Believed, terminal.FromSeconds(r.TTL), withParts)
+	r.row(&b, "cut-off leader still led for", r.Believed, r.TTL, withParts)
 	fmt.Fprintf(&b, "\n%s\n%s\n", r.overlapLine(s), r.termsLine(s))
-	for _, m := range r.Missed {
-		fmt.Fprintf(&b, "%s  no candidate led within %s: %s, round %d\n", s.Paint(terminal.Red, "missed"), terminal.FormatDuration(terminal.FromSeconds(m.BoundS)), m.Kind, m.Round)
+	for _, l := range r.Late {
+		fmt.Fprintf(&b, "%s  no candidate led within %s: %s, round %d\n", s.Paint(terminal.Red, "missed"), terminal.FormatDuration(terminal.FromSeconds(l.Bound)), textOf(l.Kind), l.Round)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -125,14 +114,14 @@ func (r *Report) title() string {
 }
 
 // row writes one line of the table, with the figures as parts of the TTL too if there is room. No figure may exceed the limit.
-func (r *Report) row(b *strings.Builder, name string, figures []float64, limit time.Duration, withParts bool) {
+func (r *Report) row(b *strings.Builder, name string, figures []float64, limit float64, withParts bool) {
 	if len(figures) == 0 {
-		fmt.Fprintf(b, "%-32s%3d%10s%10s%10s%8.2f s\n", name, 0, "-", "-", "-", limit.Seconds())
+		fmt.Fprintf(b, "%-32s%3d%10s%10s%10s%8.2f s\n", name, 0, "-", "-", "-", limit)
 		return
 	}
 	lo, mid, hi := terminal.MinMedianMax(figures)
 	fmt.Fprintf(b, "%-32s%3d%10s%10s%10s%8.2f s",
-		name, len(figures), terminal.FormatSeconds(lo), terminal.FormatSeconds(mid), terminal.FormatSeconds(hi), limit.Seconds())
+		name, len(figures), terminal.FormatSeconds(lo), terminal.FormatSeconds(mid), terminal.FormatSeconds(hi), limit)
 	if withParts {
 		fmt.Fprintf(b, "   %.2f / %.2f / %.2f", lo/r.TTL, mid/r.TTL, hi/r.TTL)
 	}
@@ -141,18 +130,18 @@ func (r *Report) row(b *strings.Builder, name string, figures []float64, limit t
 
 func (r *Report) overlapLine(s terminal.Style) string {
 	colour := terminal.Green
-	if r.OverlapMS > 0 {
+	if r.Overlap > 0 {
 		colour = terminal.Red
 	}
-	return s.Line(fmt.Sprintf("%-32s%s", "two candidates led at once for", s.Paint(terminal.Bold+";"+colour, fmt.Sprintf("%3d ms", r.OverlapMS))),
-		fmt.Sprintf("  (%d samples, at most %d ms apart)", r.Samples, r.LongestGapMS))
+	return s.Line(fmt.Sprintf("%-32s%s", "two candidates led at once for", s.Paint(terminal.Bold+";"+colour, fmt.Sprintf("%3d ms", r.Overlap.Milliseconds()))),
+		fmt.Sprintf("  (%d samples, at most %d ms apart)", r.Samples, r.LongestGap.Milliseconds()))
 }
 
 func (r *Report) termsLine(s terminal.Style) string {
 	if r.termsOutOfOrder != "" {
 		return fmt.Sprintf("%-32s%s", "terms", s.Paint(terminal.Red, r.termsOutOfOrder))
 	}
-	return s.Line(fmt.Sprintf("%-32s%3d", "terms", len(r.Terms)), ", each with a larger number", " than the term before")
+	return s.Line(fmt.Sprintf("%-32s%3d", "terms", r.Terms), ", each with a larger number", " than the term before")
 }
 
 // Draw draws the run as an SVG document.
@@ -160,7 +149,7 @@ func (r *Rehearsal) Draw(w io.Writer) error {
 	t := timeline.Timeline{
 		Title:    fmt.Sprintf("Election drill: %d candidates, TTL %s", r.Report.Candidates, terminal.FormatDuration(r.ttl)),
 		Subtitle: fmt.Sprintf("%s, nats-server %s, %d samples", terminal.Plural(r.Report.Rounds, "round"), r.Report.ServerVersion, r.Report.Samples),
-		Verdict:  fmt.Sprintf("%d ms with two leaders", r.Report.OverlapMS),
+		Verdict:  fmt.Sprintf("%d ms with two leaders", r.Report.Overlap.Milliseconds()),
 		Passed:   r.Report.FailureReason() == "",
 		Cuts:     r.cuts,
 		Terms:    r.sampler.terms,

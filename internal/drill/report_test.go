@@ -36,7 +36,7 @@ func TestBoundsGrowWithTheTTLAndACrashHasTheLargestBound(t *testing.T) {
 // reportOf returns the report of a drill with the given failovers.
 func reportOf(failovers []failover, believed ...time.Duration) *Report {
 	r := &Rehearsal{sampler: newSampler([]*fakeCandidate{always(false)}), failovers: failovers, believed: believed}
-	p := &Report{TTL: 2, Candidates: 3, Rounds: 1, ServerVersion: "2.15.2"}
+	p := &Report{Result: Result{TTL: 2, Candidates: 3, ServerVersion: "2.15.2"}, Rounds: 1}
 	p.complete(r)
 	return p
 }
@@ -47,12 +47,16 @@ func TestTheJSONHasEmptyListsInsteadOfNulls(t *testing.T) {
 	g.Expect(terminal.WriteJSON(&out, reportOf(nil))).To(Succeed())
 	var fields map[string]any
 	g.Expect(json.Unmarshal(out.Bytes(), &fields)).To(Succeed())
-	for _, list := range []string{"first_election_s", "handover_s", "crash_s", "evict_s", "believed_s", "terms", "missed"} {
+	for _, list := range []string{"believed_s", "term_numbers", "late"} {
 		g.Expect(fields).To(HaveKeyWithValue(list, BeEmpty()), list)
 	}
 	g.Expect(fields).To(HaveKeyWithValue("ttl_s", 2.0))
 	g.Expect(fields).To(HaveKeyWithValue("candidates", 3.0))
-	g.Expect(fields).To(HaveKeyWithValue("overlap_ms", 0.0))
+	g.Expect(fields).To(HaveKeyWithValue("overlap_s", 0.0))
+	g.Expect(fields).To(HaveKeyWithValue("faults", HaveLen(failoverKinds)))
+	for _, f := range fields["faults"].([]any) {
+		g.Expect(f).To(And(HaveKeyWithValue("count", 0.0), HaveKeyWithValue("failover_s", BeEmpty())))
+	}
 }
 
 func TestEachFailoverIsMeasuredFromItsFault(t *testing.T) {
@@ -62,18 +66,18 @@ func TestEachFailoverIsMeasuredFromItsFault(t *testing.T) {
 		{kind: crash, faultAt: 10 * time.Second, ledAt: 13 * time.Second},
 		{kind: eviction, faultAt: 20 * time.Second}, // no candidate led
 	}, 700*time.Millisecond)
-	g.Expect(p.First).To(Equal([]float64{1.5}))
-	g.Expect(p.Crash).To(Equal([]float64{3}))
+	g.Expect(p.Faults[firstElection].Failover).To(Equal([]float64{1.5}))
+	g.Expect(p.Faults[crash].Failover).To(Equal([]float64{3}))
 	g.Expect(p.Believed).To(Equal([]float64{0.7}))
-	g.Expect(p.Evict).To(BeEmpty())
+	g.Expect(p.Faults[eviction]).To(Equal(Fault{Kind: "eviction", Count: 1, Failover: []float64{}, Bound: 7.5, Description: "eviction (key is deleted)"}))
 }
 
 func TestADrillPassesOnlyWithoutOverlapMissedFailoverOrTermsOutOfOrder(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect((&Report{}).FailureReason()).To(BeEmpty())
-	g.Expect((&Report{OverlapMS: 1}).FailureReason()).To(ContainSubstring("1 ms"))
-	g.Expect((&Report{Missed: []missed{{Round: 2, Kind: "crash", BoundS: 7.5}}}).FailureReason()).
-		To(ContainSubstring("no candidate led within 7.5s in the crash of round 2"))
+	g.Expect((&Report{Result: Result{Overlap: RoundUp(time.Microsecond)}}).FailureReason()).To(ContainSubstring("1 ms"))
+	g.Expect((&Report{Late: []lateInRound{{Late{Kind: firstElection.name(), Bound: 7.5}, 2}}}).FailureReason()).
+		To(ContainSubstring("no candidate led within 7.5s in the first election of round 2"))
 	g.Expect((&Report{termsOutOfOrder: "term 3 of k led after a term with a number at least as large"}).FailureReason()).To(ContainSubstring("term 3 of k"))
 }
 
@@ -85,7 +89,7 @@ func TestTheTableShowsShortTimesInMilliseconds(t *testing.T) {
 	var out bytes.Buffer
 	g.Expect(p.Print(&out, terminal.Style{})).To(Succeed())
 	g.Expect(out.String()).To(MatchRegexp(`handover .* 3 +3 ms +99 ms +0\.10 s +\d`))
-	g.Expect(p.Handover).To(Equal([]float64{0.003, 0.099, 0.1}), "JSON always has seconds")
+	g.Expect(p.Faults[handover].Failover).To(Equal([]float64{0.003, 0.099, 0.1}), "JSON always has seconds")
 }
 
 func TestTheTableShowsTimesInSecondsAndAsPartOfTheTTL(t *testing.T) {

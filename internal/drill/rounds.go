@@ -9,6 +9,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeline"
 	"github.com/natscampaign/election/internal/timeutil"
 )
@@ -34,8 +35,8 @@ func newRehearsal(c Config, operator *cli.Client, bucket *election.Bucket, f *fl
 		ttl: c.TTL, rounds: c.Rounds, bucket: bucket, fleet: f,
 		sampler: newSampler(f.candidates),
 		Report: &Report{
-			TTL: c.TTL.Seconds(), Candidates: c.Candidates, Rounds: c.Rounds,
-			Server: operator.ServerURL(), ServerVersion: operator.Conn.ConnectedServerVersion(),
+			Result: Result{TTL: c.TTL.Seconds(), Candidates: c.Candidates, ServerVersion: operator.Conn.ConnectedServerVersion()},
+			Rounds: c.Rounds, Server: operator.ServerURL(),
 		},
 	}
 	for k := range r.delays {
@@ -191,23 +192,23 @@ func (r *Rehearsal) awaitLeader(ctx context.Context, next failoverKind, n int) (
 	if err := timeutil.Pause(ctx, r.delays[next][n]); err != nil {
 		return -1, err
 	}
-	bound := crash.bound(r.ttl)
+	began, bound := r.sampler.now(), crash.bound(r.ttl)
 	timeout := time.NewTimer(bound)
 	defer timeout.Stop()
 	select {
 	case <-ctx.Done():
 		return -1, context.Cause(ctx)
 	case <-timeout.C:
-		r.addMissed(n, "steady state", bound)
+		r.addLate(began, "steady-state", n, bound)
 		return -1, nil
 	case seen := <-r.sampler.waitFor(termAfter(0)):
 		return seen.leader, nil
 	}
 }
 
-// addMissed records that no candidate led in time.
-func (r *Rehearsal) addMissed(round int, kind string, bound time.Duration) {
-	r.Report.Missed = append(r.Report.Missed, missed{Round: round + 1, Kind: kind, BoundS: bound.Seconds()})
+// addLate records that no candidate led in time.
+func (r *Rehearsal) addLate(at time.Duration, kind string, round int, bound time.Duration) {
+	r.Report.Late = append(r.Report.Late, lateInRound{Late{At: terminal.ToSeconds(at), Kind: kind, Bound: bound.Seconds()}, round + 1})
 }
 
 // measure injects a fault, and measures the time until a candidate leads a later term. It says whether that happened in time.
@@ -225,7 +226,7 @@ func (r *Rehearsal) measure(ctx context.Context, f failover, inject func() error
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	case <-timeout.C:
-		r.addMissed(f.round, f.kind.String(), bound)
+		r.addLate(f.faultAt, f.kind.name(), f.round, bound)
 	case seen := <-r.sampler.waitFor(termAfter(term)):
 		f.ledAt, f.leader = seen.at, seen.leader
 	}

@@ -74,7 +74,7 @@ func TestAnOverlapIncludesTheWholeTimeSinceThePreviousSample(t *testing.T) {
 
 	p := &Report{}
 	p.complete(&Rehearsal{sampler: s})
-	g.Expect(p.OverlapMS).To(BeEquivalentTo(5))
+	g.Expect(p.Overlap).To(BeEquivalentTo(5 * time.Millisecond))
 	g.Expect(p.FailureReason()).To(ContainSubstring("two candidates led at once for 5 ms"))
 }
 

@@ -7,19 +7,20 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // Candidate is a candidate that answered, in the JSON output.
 type Candidate struct {
-	Name       string         `json:"name"`
-	Instance   string         `json:"instance"`
-	Host       string         `json:"host"`
-	PID        int            `json:"pid"`
-	State      election.State `json:"state"`
-	Ready      bool           `json:"ready"`
-	Priority   int            `json:"priority"`
-	Version    string         `json:"version"`
-	ClockLagMS float64        `json:"clock_lag_ms"`
+	Name     string           `json:"name"`
+	Instance string           `json:"instance"`
+	Host     string           `json:"host"`
+	PID      int              `json:"pid"`
+	State    election.State   `json:"state"`
+	Ready    bool             `json:"ready"`
+	Priority int              `json:"priority"`
+	Version  string           `json:"version"`
+	ClockLag timeutil.Seconds `json:"clock_lag_s"`
 }
 
 // CandidatesOf returns the candidates of an election for the output, and a table of them.
@@ -33,7 +34,7 @@ func CandidatesOf(key string, found []admin.Candidate) ([]Candidate, *terminal.T
 	for _, f := range found {
 		c := Candidate{
 			Name: terminal.Printable(f.Name), Instance: terminal.Printable(f.Instance), Host: terminal.Printable(f.Host), PID: f.PID,
-			State: f.State, Ready: f.Ready, Priority: f.Priority, Version: terminal.Printable(f.Version), ClockLagMS: float64(f.ClockLag.Microseconds()) / 1000,
+			State: f.State, Ready: f.Ready, Priority: f.Priority, Version: terminal.Printable(f.Version), ClockLag: timeutil.Seconds(f.ClockLag.Round(time.Microsecond)),
 		}
 		candidates = append(candidates, c)
 		table.Add(c.Name, c.State.String(), yesNo(c.Ready), strconv.Itoa(c.Priority), c.Host, strconv.Itoa(c.PID), c.Version, f.ClockLag.Round(time.Millisecond).String())

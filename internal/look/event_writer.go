@@ -34,16 +34,19 @@ func (w *EventWriter) Write(e observe.Event) error {
 	return err
 }
 
+// DroppedEvents takes the place of events that are missing. The help documents its JSON field names, so they must not change.
+type DroppedEvents struct {
+	Kind    string    `json:"kind"` // events.Dropped
+	Dropped int       `json:"dropped"`
+	At      time.Time `json:"at"`
+}
+
 // DroppedEvents returns the line that takes the place of dropped events.
 func (w *EventWriter) DroppedEvents(lines int) string {
 	if !w.JSON {
 		return terminal.DroppedLines(lines)
 	}
-	line, err := json.Marshal(struct {
-		Kind    string    `json:"kind"`
-		Dropped int       `json:"dropped"`
-		At      time.Time `json:"at"`
-	}{events.Dropped, lines, time.Now().UTC()})
+	line, err := json.Marshal(DroppedEvents{events.Dropped, lines, time.Now().UTC()})
 	if err != nil { // every value of these types can be encoded
 		panic(err)
 	}

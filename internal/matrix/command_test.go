@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // tool runs the command against a server.
@@ -99,20 +100,20 @@ func testCommand(t *testing.T, v version) {
 func testDrill(t *testing.T, v version) {
 	c := &tool{t, NewWithT(t), natstest.StartProgram(t, v.program).URL()}
 	var report struct {
-		ServerVersion string `json:"server_version"`
-		Overlap       int    `json:"overlap_ms"`
+		ServerVersion string           `json:"server_version"`
+		Overlap       timeutil.Seconds `json:"overlap_s"`
 	}
 	c.Expect(json.Unmarshal([]byte(c.run("drill", "--rounds", "1", "--json")), &report)).To(Succeed())
 	c.Expect(report.ServerVersion).To(Equal(v.exact))
-	v.saw("`drill`, time with two leaders", "%d ms", report.Overlap)
+	v.saw("`drill`, time with two leaders", "%d ms", report.Overlap.Milliseconds())
 }
 
 func testProcesses(t *testing.T, v version) {
 	skipWithoutProcesses(t)
 	c := &tool{t, NewWithT(t), ""}
 	var report struct {
-		ServerVersion string `json:"server_version"`
-		Overlap       int    `json:"overlap_ms"`
+		ServerVersion string           `json:"server_version"`
+		Overlap       timeutil.Seconds `json:"overlap_s"`
 		Faults        []struct{ Count int }
 	}
 	args := []string{"drill", "--processes", "--nats-server", v.program, "--for", "12s", "--ttl", ttl.String(), "--candidates", "3", "--seed", "1", "--json"}
@@ -121,5 +122,5 @@ func testProcesses(t *testing.T, v version) {
 	}
 	c.Expect(json.Unmarshal([]byte(c.run(args...)), &report)).To(Succeed())
 	c.Expect(report.ServerVersion).To(Equal(v.exact))
-	v.saw("`drill --processes`, three servers, time with two leaders", "%d ms", report.Overlap)
+	v.saw("`drill --processes`, three servers, time with two leaders", "%d ms", report.Overlap.Milliseconds())
 }

@@ -76,6 +76,9 @@ func Later(a, b time.Time) time.Time {
 // Seconds is a duration that is seconds in JSON, to the nanosecond.
 type Seconds time.Duration
 
+// Milliseconds returns the duration in whole milliseconds.
+func (s Seconds) Milliseconds() int64 { return time.Duration(s).Milliseconds() }
+
 // MarshalJSON encodes the duration.
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
