@@ -41,7 +41,8 @@ func TestMain(m *testing.M) {
 	if buildDir, err = os.MkdirTemp("", "election-cli-test-"); err != nil {
 		panic(err)
 	}
-	_ = os.Setenv("XDG_CONFIG_HOME", buildDir) // no test depends on the contexts of the developer
+	_ = os.Setenv("XDG_CONFIG_HOME", buildDir)   // no test depends on the contexts of the developer
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process waits a second at its end, with -race
 	natstest.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(buildDir)
 		if missing := outputsWithoutTest(); code == 0 && missing != nil {

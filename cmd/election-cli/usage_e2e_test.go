@@ -197,7 +197,7 @@ for line in 'election-cli ca' 'election-cli wait --v' 'election-cli check --form
     complete -C $line
 end`)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir)
 	g.Expect(os.WriteFile(filepath.Join(dir, "web.creds"), nil, 0o600)).To(Succeed())
 	out, err := cmd.CombinedOutput()
 	g.Expect(err).NotTo(HaveOccurred(), string(out))
