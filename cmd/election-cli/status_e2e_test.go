@@ -182,7 +182,7 @@ func TestTheDashboardSaysWhenItsServerCannotBeReached(t *testing.T) {
 	url := s.url("Serving the status page")
 	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring("Waiting for the server"))
 	g.Expect(fetch(url + "healthz")()).To(HavePrefix("503"))
-	g.Expect(fetch(url + "metrics")()).To(ContainSubstring("election_observed_up 0"))
+	g.Expect(fetch(url + "metrics")()).To(MatchRegexp(`election_observed_up\{bucket="\w+"\} 0`))
 	n.Resume(t)
 	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring(`<a href="?key=jobs">`))
 	n.Stop()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/statuspage"
 	"github.com/natscampaign/election/internal/terminal"
@@ -22,7 +24,7 @@ func Bucket(ctx context.Context, e *cli.Env, address, webConfig, key string) err
 	registry := newRegistry()
 	page := statuspage.NewBucket(key, log)
 	defer page.Stop()
-	registry.MustRegister(page.Metrics())
+	prometheus.WrapRegistererWith(prometheus.Labels{"bucket": e.Bucket}, registry).MustRegister(page.Metrics())
 	servers, err := webserver.Serve([]webserver.Page{statusPage("--serve", address, page), metricsPage("--serve", address, registry)}, webConfig, log)
 	if err != nil {
 		return err
