@@ -92,7 +92,7 @@ func TestTheDashboardFollows500ElectionsWithoutAReload(t *testing.T) {
 	b.eventually("tbody .name").Should(ContainSubstring("job-499"))
 	b.open(dashboard.page + "?key=job-003")
 	b.eventually(headline).Should(Equal("No leader"))
-	b.eventually("header .note").Should(MatchRegexp(`web-3.eu-central lost job-003 \(deleted\).*evicted by .*@`))
+	b.eventually("header .note").Should(MatchRegexp(`"web-3.eu-central" lost "job-003" \(deleted\).*evicted by .*@`))
 	b.look("election-evicted")
 	b.expectNoViolations()
 }

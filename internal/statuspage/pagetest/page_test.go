@@ -123,7 +123,7 @@ func TestThePageShowsTextFromOtherCandidatesAndNeverExecutesIt(t *testing.T) {
 	for _, name := range []string{closed, image, long} { // the page receives these names by server-sent events
 		write(name)
 		b.eventually(headline).Should(Equal(name + " leads"))
-		b.eventually(".events").Should(ContainSubstring(`"` + name + `" leads "jobs"`))
+		b.eventually(".events").Should(ContainSubstring(`"` + strings.ReplaceAll(name, `"`, `\"`) + `" leads "jobs"`))
 		b.Expect(evaluate[string](b, "document.title")).To(Equal(name + " leads – jobs"))
 		expectNoForeignElements()
 	}
