@@ -283,6 +283,7 @@ func (r *run) contest(ctx context.Context, a acquisition, vacancy bool) (*active
 		r.writeAnswered(outcome)
 		switch outcome {
 		case kv.Applied:
+			r.listener.Won(a.revision)
 			return r.newTerm(ctx, a)
 		case kv.Refused:
 			r.requestSucceeded()

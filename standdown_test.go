@@ -2,10 +2,13 @@ package election_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
@@ -98,6 +101,43 @@ func TestRestartedServiceLeadsAtOnce(t *testing.T) {
 		f.leading("a").shutdown()
 		b := f.candidate("a").start()
 		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}
+
+// Another leader may have followed a release to which the history goes back, also where this candidate knows of later revisions only by a
+// win that it could not keep.
+func TestReleaseBeforeAnAbandonedWinProvesNothing(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		f.leading("b").shutdown()
+		release, err := f.Bucket.Get(context.Background(), key)
+		f.Expect(err).NotTo(HaveOccurred())
+		a, bucket := f.faultyCandidate("a")
+		bucket.onStatus(func(status func() (jetstream.KeyValueStatus, error)) (jetstream.KeyValueStatus, error) {
+			if f.revision() > release.Revision() {
+				return nil, errors.New("lost")
+			}
+			return status()
+		})
+		bucket.onGet(func(_ context.Context, get func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
+			after(300 * time.Millisecond) // so that the win has the bucket's info loaded
+			return get()
+		})
+		a.start()
+		after(interval)
+		f.Expect(f.record()).To(And(ContainSubstring(`"name":"a"`), ContainSubstring(`"released"`)), "a win was abandoned")
+
+		bucket.onGet(func(context.Context, func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
+			return release, nil // as after a restart that lost the last writes
+		})
+		var won string
+		bucket.onUpdate(func(_ context.Context, value []byte, over uint64, _ func() (uint64, error)) (uint64, error) {
+			f.Expect(over).To(Equal(release.Revision()))
+			won = string(value)
+			return 0, errConflict
+		})
+		bucket.onStatus(func(status func() (jetstream.KeyValueStatus, error)) (jetstream.KeyValueStatus, error) { return status() })
+		after(2 * ttl)
+		f.Expect(won).To(ContainSubstring(fmt.Sprintf(`"stand_down_ms":%d`, ttl.Milliseconds())))
 	})
 }
 

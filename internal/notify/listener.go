@@ -349,7 +349,15 @@ func (l *Listener) judge(h *hint, s kv.State, err error) {
 	}
 }
 
-// Wrote is called when a write of this candidate's own was applied.
+// Won is called when a win was acknowledged, before it is known whether this candidate can keep it: whatever has a lower revision from
+// then on is of a rewound history.
+func (l *Listener) Won(revision uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.highest = max(l.highest, revision)
+}
+
+// Wrote is called when a write of this candidate's own was applied on which it holds the key.
 func (l *Listener) Wrote(revision uint64, r record.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
