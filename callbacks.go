@@ -1,6 +1,9 @@
 package election
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"sync"
@@ -167,4 +170,40 @@ func (d *dispatcher) guard(callback func()) {
 	}()
 	callback()
 	returned = true
+}
+
+// work is one call of the function given to Run.
+type work struct {
+	done chan struct{} // closed when it has returned; what follows is written before
+	err  error
+	led  bool // it returned while it still led
+}
+
+// startWork starts the work of a term.
+func startWork(t *activeTerm, do func(context.Context, Term) error) *work {
+	w := &work{done: make(chan struct{})}
+	go func() {
+		w.err = errors.New("work ended its goroutine")
+		defer func() {
+			if p := recover(); p != nil {
+				w.err = fmt.Errorf("work panicked: %v\n%s", p, debug.Stack())
+			}
+			if errors.Is(w.err, ErrNotLeader) { // as a receiver of fenced writes has reported it
+				t.end(ReasonResigned)
+			} else {
+				w.led = t.end(ReasonWorkEnded)
+			}
+			close(w.done)
+		}()
+		w.err = do(t.ctx, t.term)
+	}()
+	return w
+}
+
+// returned returns a channel that is closed when the work has returned; nil if there is none.
+func (w *work) returned() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
+	return w.done
 }

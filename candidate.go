@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -10,6 +11,7 @@ import (
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 // do is the run from its beginning to its return.
@@ -116,4 +118,57 @@ func (r *run) nextCampaign(lost int) (d time.Duration) {
 		d = min(max(r.opts.backoff.Duration(lost), settings.MinPause), info.Timing.TTL)
 	}
 	return d
+}
+
+// Why a candidate does not campaign.
+const (
+	holdPaused           = "paused"
+	holdPausedByOperator = "paused by an operator"
+	holdUnhealthy        = "unhealthy"
+	holdBucketUnknown    = "bucket unknown" // its info could not be loaded when the key was won: this candidate could not keep it
+)
+
+// holds keep a candidate from campaigning, each for a reason of its own.
+type holds struct {
+	mu      sync.Mutex
+	reasons map[string]bool
+	changed wakeup.Signal
+}
+
+// set places or removes the hold of one reason, and reports whether that changes it.
+func (h *holds) set(reason string, on bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.reasons[reason] == on {
+		return false
+	}
+	if h.reasons == nil {
+		h.reasons = map[string]bool{}
+	}
+	if h.reasons[reason] = on; !on {
+		delete(h.reasons, reason)
+	}
+	h.changed.Broadcast()
+	return true
+}
+
+// has reports whether there is a hold for that reason.
+func (h *holds) has(reason string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.reasons[reason]
+}
+
+// none reports whether there is no hold.
+func (h *holds) none() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.reasons) == 0
+}
+
+// wait returns a channel that is closed at the next change.
+func (h *holds) wait() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.changed.Wait()
 }

@@ -2,6 +2,7 @@ package election
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
@@ -26,3 +27,56 @@ var (
 	// ErrNoCandidate is returned by Transfer when the target is not there, or not ready to take over.
 	ErrNoCandidate = control.ErrNoCandidate
 )
+
+// Reason says in one word why the state of a candidate changed. Metrics, logs and [TermEndedError] use the same words.
+type Reason string
+
+// The reasons to become a leader-elect, and then the leader.
+const (
+	ReasonVacant    Reason = "vacant"     // nothing was stored under the key
+	ReasonReleased  Reason = "released"   // a release was stored under the key
+	ReasonReclaimed Reason = "reclaimed"  // a late write of this candidate's own was stored under the key
+	ReasonStoodDown Reason = "stood-down" // to leader: the stand-down is over
+)
+
+// The reasons to become a candidate, with which every term ends but the first: ReasonStarted begins the run.
+const (
+	ReasonStarted      Reason = "started"      // the election began
+	ReasonStopped      Reason = "stopped"      // the context ended, or Stop was called
+	ReasonResigned     Reason = "resigned"     // Resign was called, or an operator asked for it
+	ReasonTransferred  Reason = "transferred"  // Transfer was called, or an operator asked for it
+	ReasonRelinquished Reason = "relinquished" // it was time to, by the schedule
+	ReasonUnhealthy    Reason = "unhealthy"    // the health checks failed
+	ReasonWorkEnded    Reason = "work-ended"   // Run's work returned
+
+	ReasonOverwritten    Reason = "overwritten"     // somebody else's record is stored under the key
+	ReasonDeleted        Reason = "deleted"         // the key was deleted
+	ReasonBucketReplaced Reason = "bucket-replaced" // the bucket was deleted and made again
+	ReasonRewound        Reason = "rewound"         // the server lost the last writes, or the bucket was restored from a copy
+	ReasonClosed         Reason = "closed"          // the connection was closed for good
+	ReasonDeadline       Reason = "deadline"        // the lease ran out before a renewal succeeded
+)
+
+// voluntary reports whether a term that ended for this reason still holds the key, and releases it.
+func (r Reason) voluntary() bool {
+	return r.yields() || r == ReasonStopped || r == ReasonWorkEnded
+}
+
+// yields reports whether a term ended for this reason in favour of other candidates: then its own candidate holds back.
+func (r Reason) yields() bool {
+	return r == ReasonResigned || r == ReasonTransferred || r == ReasonRelinquished || r == ReasonUnhealthy
+}
+
+// TermEndedError is the cause of the end of a leader's context, see context.Cause: leadership has ended. It is an [ErrNotLeader].
+type TermEndedError struct {
+	Term   Term
+	Reason Reason
+}
+
+// Error names the term and the reason.
+func (e *TermEndedError) Error() string {
+	return fmt.Sprintf("term %d of %q in election %q has ended: %s", e.Term.Number, e.Term.Name, e.Term.Key, e.Reason)
+}
+
+// Is reports whether target is [ErrNotLeader].
+func (e *TermEndedError) Is(target error) bool { return target == ErrNotLeader }

@@ -37,7 +37,7 @@ func (e *Election) Handler() http.Handler {
 		var answer func() (ok bool, body any)
 		switch strings.TrimPrefix(r.URL.Path, "/") { // StripPrefix may take the slash as well
 		case "leader":
-			answer = e.answerLeader
+			answer = func() (bool, any) { s := e.Status(); return s.IsLeader, s }
 		case "healthz":
 			answer = e.answerHealth
 		default:
@@ -68,11 +68,6 @@ func (e *Election) Handler() http.Handler {
 			_, _ = w.Write(text) // the client may be gone
 		}
 	})
-}
-
-func (e *Election) answerLeader() (ok bool, body any) {
-	s := e.Status()
-	return s.IsLeader, s
 }
 
 // healthAnswer is the body of an answer about health.

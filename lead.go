@@ -6,11 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -19,15 +15,8 @@ import (
 const (
 	// minRenewal is the least time from one renewal to another for which something new is the reason.
 	minRenewal = 10 * settings.MinPause
-	// plainReleaseTime is how long a release is stored for candidates that can read it, before the key is deleted for candidates that
-	// know only Create, in a bucket where these may campaign.
-	plainReleaseTime = 50 * time.Millisecond
 	// replicaLag is how far a replica that answers a read is behind, at most, as far as a leader reckons with it.
 	replicaLag = 100 * time.Millisecond
-	// targetHeadStart is for how long the target of a transfer has the release to itself.
-	targetHeadStart = 500 * time.Millisecond
-	// waiterHeadStart is the same for the first that waits for a lock: if it is late it must queue again.
-	waiterHeadStart = 100 * time.Millisecond
 )
 
 // lead holds the key until it is released or lost, and until callbacks and work have returned. It reports whether the run is finished,
@@ -156,8 +145,7 @@ func (r *run) renew(ctx context.Context, t *activeTerm) {
 	}
 	state := t.lease.Load().state
 	if state != CandidateState { // else it only keeps the key while callbacks and work return
-		r.calls.campaign(state)
-		r.metrics.campaigned(state)
+		r.campaigned(state)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTimeout(left))
 	defer cancel()
@@ -302,197 +290,4 @@ func (r *run) adopt(ctx context.Context, t *activeTerm, s kv.State) error {
 	}
 	t.revision = s.Revision
 	return errNotPending
-}
-
-// finding is what is stored under a key, for the candidate that holds it or did.
-type finding int
-
-const (
-	unclear   finding = iota // not read, older than what is known, nothing at all, or the bare name that we write too
-	ours                     // written by this candidate
-	theirs                   // written by somebody else, over what was ours
-	deleted                  // the marker of a removal, over what was ours
-	displaced                // what the history of our own writes could not hold
-)
-
-// reason returns why a term ends with that finding; "" if it does not.
-func (f finding) reason() Reason {
-	return map[finding]Reason{theirs: ReasonOverwritten, deleted: ReasonDeleted, displaced: ReasonRewound}[f]
-}
-
-// readOwn reads the key that t holds.
-func (r *run) readOwn(ctx context.Context, t *activeTerm) (kv.State, finding) {
-	_, done := r.listener.BeginRead()
-	s, err := r.readKey(ctx)
-	if err != nil {
-		done(s, err)
-		r.log.Debug("Key not read", "error", err)
-		return s, unclear
-	}
-	found := r.interpret(s, t)
-	if found == unclear {
-		err = notify.ErrUnclear
-	}
-	removed := r.wasRemoved(t, s.Revision)
-	done(s, err)
-	if found == theirs {
-		r.sawLeader(leaderOf(s.Record, r.key, s.Revision, s.Written, t.TTL))
-		if removed { // and another candidate was quicker than this read
-			found = deleted
-		}
-	}
-	return s, found
-}
-
-// interpret says what it means for t that s was read. A read may be stale, which its revision shows: only what is at least as new as our
-// last write counts, or is stored in a bucket that is newer. What somebody else wrote at a revision between the one that won and our own
-// last write is no stale read: there the unbroken history has nothing but our own writes. That nothing is stored proves nothing: a
-// replica that lags far behind has no key either.
-func (r *run) interpret(s kv.State, t *activeTerm) finding {
-	rec := s.Record
-	switch {
-	case s.Removal == kv.Gone:
-		return unclear
-	case s.Removal == kv.Kept && rec.Instance == r.instance && s.Revision >= t.revision:
-		return ours
-	case s.Removal == kv.Kept && (rec.Instance == r.instance || rec.Instance == "" && r.opts.PlainValue && rec.Name == r.name):
-		return unclear
-	case s.Removal == kv.Kept && (s.Revision >= t.revision || rec.BucketCreated.After(t.term.BucketCreated)):
-		return theirs
-	case s.Revision >= t.revision:
-		return deleted
-	case s.Revision >= t.term.Number:
-		return displaced
-	}
-	return unclear
-}
-
-// drain waits until callbacks and work have returned, and then releases the key if it is still held. Until then it keeps the lease alive,
-// so that nobody else leads meanwhile, but for no longer than the release timeout. The error says why the key was not released.
-func (r *run) drain(ctx context.Context, t *activeTerm) error {
-	if !t.reason.voluntary() {
-		return &TermEndedError{t.term, t.reason}
-	}
-	quiet, returned := r.calls.quiet(), t.work.returned()
-	timeout := time.NewTimer(t.ReleaseTimeout)
-	defer timeout.Stop()
-	due := time.Now().Add(t.ReleaseTimeout)
-	timer := time.NewTimer(time.Until(t.next))
-	defer timer.Stop()
-	for quiet != nil || returned != nil {
-		r.watchdog.expect("waiting for callbacks and work to return", due)
-		select {
-		case <-quiet:
-			quiet = nil
-		case <-returned:
-			returned = nil
-		case <-timer.C:
-			if t.holdsKey() {
-				r.renew(ctx, t)
-				timer.Reset(time.Until(t.next))
-			}
-		case <-timeout.C:
-			if isClosed(quiet) && isClosed(returned) {
-				return r.release(ctx, t)
-			}
-			r.log.Warn("Callbacks or work have not returned in time, the key is left to expire", "term", t.term.Number, "timeout", t.ReleaseTimeout)
-			return fmt.Errorf("not released: callbacks or work have not returned within %v, the key expires by itself", t.ReleaseTimeout)
-		}
-	}
-	return r.release(ctx, t)
-}
-
-// release releases the key, over the very revision that is held. It tries for as long as the lease lasts, but no longer than one request
-// may take: a stop must not hang on a server that is gone.
-func (r *run) release(ctx context.Context, t *activeTerm) error {
-	r.watchdog.busy("releasing the key")
-	ctx = context.WithoutCancel(ctx)
-	limit := time.Now().Add(min(t.remaining(), kv.RequestTimeout))
-	doubt := false // a try may have been applied
-	err := fmt.Errorf("%w: the lease has run out", ErrNotLeader)
-	successors, queue := r.listener.Successors(t.target, t.successors), r.listener.Queue()
-	for left := time.Until(limit); left >= settings.MinTry; left = time.Until(limit) {
-		var revision uint64
-		if revision, err = r.tryRelease(ctx, t, successors, queue, tryTimeout(left)); err == nil {
-			r.log.Info("Key released", "term", t.term.Number)
-			if revision > 0 && r.plainCandidates() {
-				r.deleteRelease(ctx, revision)
-			}
-			return nil
-		}
-		if errors.Is(err, ErrNotLeader) {
-			if doubt { // it was applied, and another candidate was quick to take the key
-				return nil
-			}
-			break
-		}
-		if errors.Is(err, nats.ErrConnectionClosed) {
-			break
-		}
-		doubt = doubt || kv.Classify(err) == kv.Unknown
-		if kv.IsTooLarge(err) { // those who come next are all that may be left out, but for the target of a transfer
-			if successors, queue = nil, nil; t.target != "" {
-				successors = []string{t.target}
-			}
-		}
-		r.log.Debug("Release failed", "term", t.term.Number, "error", kv.Describe(err))
-		timeutil.Sleep(ctx, retryDelay(left))
-	}
-	r.requestFailed(err)
-	r.log.Warn("Key not released, it is left to expire", "term", t.term.Number, "error", kv.Describe(err))
-	return fmt.Errorf("key not released, it is left to expire: %w", err)
-}
-
-// tryRelease returns the revision of the release, 0 if nothing is stored under the key, and an [ErrNotLeader] if somebody else has it.
-func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors, queue []string, timeout time.Duration) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	revision, err := r.writeRelease(ctx, t, successors, queue)
-	if kv.Classify(err) != kv.Refused {
-		return revision, err
-	}
-	last, named := kv.LastSequence(err)
-	s, found := r.readOwn(ctx, t)
-	switch {
-	case found == ours && !s.Record.Released.IsZero(): // an earlier try was applied
-		return s.Revision, nil
-	case found == ours: // a renewal was applied late
-		t.revision = s.Revision
-	case found == deleted, s.Removal == kv.Gone:
-		return 0, nil
-	case found != unclear, named && last < t.revision:
-		return 0, fmt.Errorf("%w: somebody else has the key", ErrNotLeader)
-	}
-	return 0, err
-}
-
-// writeRelease writes the release: a record, also where bare names are the rule, because candidates of Choria read no value.
-func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors, queue []string) (revision uint64, err error) {
-	rec := r.renewal(t, time.Now())
-	rec.Released, rec.Reason, rec.Successors, rec.Queue = time.Now().Round(0), string(t.reason), successors, queue
-	switch {
-	case t.target != "":
-		rec.HeadStartMs = targetHeadStart.Milliseconds()
-	case len(successors) > 0:
-		rec.HeadStartMs = notify.HeadStart.Milliseconds()
-	case len(queue) > 0:
-		rec.HeadStartMs = waiterHeadStart.Milliseconds()
-	}
-	return r.bucket.Update(ctx, r.key, rec.Encode(), t.revision)
-}
-
-// plainCandidates reports whether candidates may campaign that know only Create. No such candidate contends for a lock.
-func (r *run) plainCandidates() bool {
-	return r.opts.PlainValue || r.opts.order == notify.ByRank && r.info().MarkerTTL <= 0
-}
-
-// deleteRelease deletes a release that nobody took, for candidates that know only Create.
-func (r *run) deleteRelease(ctx context.Context, revision uint64) {
-	timeutil.Sleep(ctx, plainReleaseTime)
-	ctx, cancel := context.WithTimeout(ctx, r.info().RequestTimeout()) // meanwhile it does not campaign again
-	defer cancel()
-	// A refusal means that another candidate has taken the key after all; after any other failure the release expires.
-	if err := r.bucket.Delete(ctx, r.key, jetstream.LastRevision(revision)); err != nil {
-		r.log.Debug("Release not deleted", "error", err)
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/notify"
 )
 
 const (
@@ -100,4 +101,67 @@ func (r *run) setUnreadable(unreadable bool) {
 	if r.now.Load().unreadable != unreadable {
 		r.update(func(s *snapshot) { s.unreadable = unreadable })
 	}
+}
+
+// finding is what is stored under a key, for the candidate that holds it or did.
+type finding int
+
+const (
+	unclear   finding = iota // not read, older than what is known, nothing at all, or the bare name that we write too
+	ours                     // written by this candidate
+	theirs                   // written by somebody else, over what was ours
+	deleted                  // the marker of a removal, over what was ours
+	displaced                // what the history of our own writes could not hold
+)
+
+// reason returns why a term ends with that finding; "" if it does not.
+func (f finding) reason() Reason {
+	return map[finding]Reason{theirs: ReasonOverwritten, deleted: ReasonDeleted, displaced: ReasonRewound}[f]
+}
+
+// readOwn reads the key that t holds.
+func (r *run) readOwn(ctx context.Context, t *activeTerm) (kv.State, finding) {
+	_, done := r.listener.BeginRead()
+	s, err := r.readKey(ctx)
+	if err != nil {
+		done(s, err)
+		r.log.Debug("Key not read", "error", err)
+		return s, unclear
+	}
+	found := r.interpret(s, t)
+	if found == unclear {
+		err = notify.ErrUnclear
+	}
+	removed := r.wasRemoved(t, s.Revision)
+	done(s, err)
+	if found == theirs {
+		r.sawLeader(leaderOf(s.Record, r.key, s.Revision, s.Written, t.TTL))
+		if removed { // and another candidate was quicker than this read
+			found = deleted
+		}
+	}
+	return s, found
+}
+
+// interpret says what it means for t that s was read. A read may be stale, which its revision shows: only what is at least as new as our
+// last write counts, or is stored in a bucket that is newer. What somebody else wrote at a revision between the one that won and our own
+// last write is no stale read: there the unbroken history has nothing but our own writes. That nothing is stored proves nothing: a
+// replica that lags far behind has no key either.
+func (r *run) interpret(s kv.State, t *activeTerm) finding {
+	rec := s.Record
+	switch {
+	case s.Removal == kv.Gone:
+		return unclear
+	case s.Removal == kv.Kept && rec.Instance == r.instance && s.Revision >= t.revision:
+		return ours
+	case s.Removal == kv.Kept && (rec.Instance == r.instance || rec.Instance == "" && r.opts.PlainValue && rec.Name == r.name):
+		return unclear
+	case s.Removal == kv.Kept && (s.Revision >= t.revision || rec.BucketCreated.After(t.term.BucketCreated)):
+		return theirs
+	case s.Revision >= t.revision:
+		return deleted
+	case s.Revision >= t.term.Number:
+		return displaced
+	}
+	return unclear
 }

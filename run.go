@@ -15,6 +15,7 @@ import (
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 const (
@@ -87,6 +88,29 @@ func (r *run) loadBucket(ctx context.Context) (*bucketInfo, error) {
 	return loaded, nil
 }
 
+// reloadBucket loads the bucket's info for a candidate that is held back: nobody may report that an operator has resumed the election, or
+// that the connection was closed.
+func (r *run) reloadBucket(ctx context.Context) {
+	r.reloaded = time.Now()
+	if !r.holds.has(holdPausedByOperator) && !r.holds.has(holdBucketUnknown) && r.listener.Source() != notify.None {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.info().RequestTimeout())
+	defer cancel()
+	if _, err := r.loadBucket(ctx); kv.IsUnfit(err) {
+		r.holds.set(holdBucketUnknown, false) // its next win ends the run with that error
+	}
+}
+
+// reloadDue returns when reloadBucket is to be called.
+func (r *run) reloadDue() time.Time {
+	info := r.info()
+	if r.holds.has(holdBucketUnknown) {
+		return r.reloaded.Add(info.RequestTimeout())
+	}
+	return timeutil.Later(info.Read, r.reloaded).Add(info.Interval)
+}
+
 // setPaused takes note of whether an operator has paused the election.
 func (r *run) setPaused(paused bool) {
 	if !r.holds.set(holdPausedByOperator, paused) {
@@ -130,6 +154,12 @@ func (r *run) fail(err error) {
 		t.end(ReasonClosed)
 	}
 	r.cancel()
+}
+
+// campaigned reports a campaign made in the given state.
+func (r *run) campaigned(state State) {
+	r.calls.campaign(state)
+	r.metrics.campaigned(state)
 }
 
 // stateChanged reports a change of state to the log and the metrics.

@@ -135,7 +135,9 @@ func TestReleaseBeforeAnAbandonedWinProvesNothing(t *testing.T) {
 			won = string(value)
 			return 0, errConflict
 		})
-		bucket.onStatus(func(status func() (jetstream.KeyValueStatus, error)) (jetstream.KeyValueStatus, error) { return status() })
+		bucket.onStatus(func(status func() (jetstream.KeyValueStatus, error)) (jetstream.KeyValueStatus, error) {
+			return status()
+		})
 		after(2 * ttl)
 		f.Expect(won).To(ContainSubstring(fmt.Sprintf(`"stand_down_ms":%d`, ttl.Milliseconds())))
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/natscampaign/election/internal/enum"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
@@ -101,9 +102,6 @@ type moment struct {
 	healthy   bool          // its health check passes, and its loop makes progress
 }
 
-// at returns how the election stands at now.
-func (e *Election) at(now time.Time) moment { return e.moment(e.now.Load(), now) }
-
 // moment returns how the election stood at now, when s was its snapshot.
 func (e *Election) moment(s *snapshot, now time.Time) moment {
 	m := s.at(now)
@@ -179,7 +177,7 @@ func (l Leader) Token() string {
 	if l.Term == 0 {
 		return ""
 	}
-	return token(l.BucketCreated, l.Term)
+	return Term{BucketCreated: l.BucketCreated, Number: l.Term}.Token()
 }
 
 // LeaderOf returns the holder of a key that an entry of a bucket with the given TTL describes, and false if the entry is a removal or a
@@ -235,3 +233,28 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	}
 	return l, nil
 }
+
+// State is the state of a candidate.
+type State uint
+
+const (
+	// UnknownState is that of an election that is not running.
+	UnknownState State = 0
+	// CandidateState is that of a candidate that does not lead, or no longer does.
+	CandidateState State = 1
+	// LeaderState is that of the leader.
+	LeaderState State = 2
+	// LeaderElectState is that of a candidate that holds the key and waits for its leadership to count.
+	LeaderElectState State = 3
+)
+
+var stateNames = enum.Names[State]{"unknown", "candidate", "leader", "leader-elect"}
+
+// String returns "unknown", "candidate", "leader" or "leader-elect".
+func (s State) String() string { return stateNames.Text(s) }
+
+// MarshalText returns what String does.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (s *State) UnmarshalText(text []byte) error { return stateNames.Parse(text, s) }

@@ -3,10 +3,8 @@ package election
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,14 +30,12 @@ type Term struct {
 
 // Token returns the term as a fencing token: text that sorts, byte by byte, as the terms of its key do. Send it along with every
 // effect outside, and let the receiver refuse a token that sorts before one it has seen.
-func (t Term) Token() string { return token(t.BucketCreated, t.Number) }
-
-func token(bucketCreated time.Time, number uint64) string {
+func (t Term) Token() string {
 	var created uint64
-	if !bucketCreated.IsZero() {
-		created = uint64(bucketCreated.UnixNano())
+	if !t.BucketCreated.IsZero() {
+		created = uint64(t.BucketCreated.UnixNano())
 	}
-	return fmt.Sprintf("%016x-%016x", created, number)
+	return fmt.Sprintf("%016x-%016x", created, t.Number)
 }
 
 // Compare returns -1 if t is an earlier term than u, 0 if they are the same, and 1 if t is a later one. It means nothing for terms of
@@ -82,9 +78,6 @@ func (l *leaseState) left(now time.Time) time.Duration { return l.Left(lease.Of(
 // lasts reports whether the lease lasts at now.
 func (l *leaseState) lasts(now time.Time) bool { return l.left(now) > 0 }
 
-// remaining returns what is left of the lease at now; never less than 0.
-func (l *leaseState) remaining(now time.Time) time.Duration { return max(0, l.left(now)) }
-
 // ends returns the instant at which the lease ends, as it appears at now.
 func (l *leaseState) ends(now time.Time) time.Time {
 	if l.Agreed(lease.Of(now)) {
@@ -106,20 +99,6 @@ func (l leaseState) ended(now time.Time) *leaseState {
 	}
 	return &l
 }
-
-// TermEndedError is the cause of the end of a leader's context, see context.Cause: leadership has ended. It is an [ErrNotLeader].
-type TermEndedError struct {
-	Term   Term
-	Reason Reason
-}
-
-// Error names the term and the reason.
-func (e *TermEndedError) Error() string {
-	return fmt.Sprintf("term %d of %q in election %q has ended: %s", e.Term.Number, e.Term.Name, e.Term.Key, e.Reason)
-}
-
-// Is reports whether target is [ErrNotLeader].
-func (e *TermEndedError) Is(target error) bool { return target == ErrNotLeader }
 
 // activeTerm is a candidate's hold on the key, from the write that won it to its release or loss.
 //
@@ -199,7 +178,7 @@ func (t *activeTerm) leads() bool {
 func (t *activeTerm) holdsKey() bool { return t.lease.Load().lasts(time.Now()) }
 
 // remaining returns what is left of the lease on the key; never less than 0.
-func (t *activeTerm) remaining() time.Duration { return t.lease.Load().remaining(time.Now()) }
+func (t *activeTerm) remaining() time.Duration { return max(0, t.lease.Load().left(time.Now())) }
 
 // number returns the number of the term as a renewal sent at the given time writes it: 0 while leadership does not count.
 func (t *activeTerm) number(sent time.Time) uint64 {
@@ -318,47 +297,4 @@ func (t *activeTerm) end(why Reason) bool {
 		close(t.ended)
 	}
 	return first
-}
-
-// work is one call of the function given to Run.
-type work struct {
-	done chan struct{} // closed when it has returned; what follows is written before
-	err  error
-	led  bool // it returned while it still led
-}
-
-// startWork starts the work of a term.
-func startWork(t *activeTerm, do func(context.Context, Term) error) *work {
-	w := &work{done: make(chan struct{})}
-	go func() {
-		w.err = errors.New("work ended its goroutine")
-		defer func() {
-			if errors.Is(w.err, ErrNotLeader) { // as a receiver of fenced writes has reported it
-				t.end(ReasonResigned)
-			} else {
-				w.led = t.end(ReasonWorkEnded)
-			}
-			close(w.done)
-		}()
-		w.err = guardedWork(t, do)
-	}()
-	return w
-}
-
-// guardedWork calls the work and turns a panic into an error.
-func guardedWork(t *activeTerm, do func(context.Context, Term) error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("work panicked: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return do(t.ctx, t.term)
-}
-
-// returned returns a channel that is closed when the work has returned; nil if there is none.
-func (w *work) returned() <-chan struct{} {
-	if w == nil {
-		return nil
-	}
-	return w.done
 }

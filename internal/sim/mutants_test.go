@@ -41,7 +41,7 @@ var mutants = []struct {
 		"(MUTANT && a.named || a.written.Leads && standDown == 0)",
 	}}},
 	{"release before work ends", "P3", []patch{{
-		"lead.go",
+		"release.go",
 		"for quiet != nil || returned != nil {",
 		"for !MUTANT && (quiet != nil || returned != nil) {",
 	}}},
@@ -74,7 +74,7 @@ var mutants = []struct {
 	}},
 	{"ignore a lower foreign revision", "P11", []patch{
 		{"lead.go", "if named && last > 0 && last < t.revision {", "if !MUTANT && named && last > 0 && last < t.revision {"},
-		{"lead.go", "case s.Revision >= t.term.Number:", "case !MUTANT && s.Revision >= t.term.Number:"},
+		{"reads.go", "case s.Revision >= t.term.Number:", "case !MUTANT && s.Revision >= t.term.Number:"},
 	}},
 	{"renew over whatever is stored", "", []patch{{
 		"lead.go",
@@ -82,8 +82,8 @@ var mutants = []struct {
 		"	last, named := kv.LastSequence(refusal); if MUTANT && named { t.revision = last; return refusal }\n",
 	}}},
 	{"win over a record that it has not read", "", []patch{
-		{"campaign.go", "a := acquisition{over: s.Revision,", "a := acquisition{over: over,"},
-		{"campaign.go", "	// A release to which the history was rewound", "	over := s.Revision; if MUTANT { over++ }\n	// A release to which the history was rewound"},
+		{"acquisition.go", "a := acquisition{over: s.Revision,", "a := acquisition{over: over,"},
+		{"acquisition.go", "	// A release to which the history was rewound", "	over := s.Revision; if MUTANT { over++ }\n	// A release to which the history was rewound"},
 	}},
 	{"pass on no stand-down", "", []patch{{
 		"lead.go",

@@ -1,0 +1,143 @@
+package election
+
+import (
+	"context"
+	"time"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/record"
+)
+
+// acquisition is a write that wins the key.
+type acquisition struct {
+	over          uint64    // the revision that it is an update of; 0 if it creates the key
+	read          time.Time // when the key was read; zero if it could not be
+	reason        Reason
+	removal       uint64        // the revision of the last removal that was notified before it was sent, if it creates the key
+	removed       bool          // the key was free because somebody had removed it, as far as is known
+	left          time.Duration // of the stand-down of the writer of what was taken over: a release, or a late write of this candidate's own
+	bucketCreated time.Time     // when the bucket was created, by the record that was taken over
+	named         bool          // the release that was taken over names this candidate
+	queue         []string      // those that come after it in the queue that this release lists
+	interval      time.Duration // from one renewal of the predecessor to the next; 0 if that is not known
+	successors    []string      // names of candidates that the predecessor knew
+	priorities    []int         // the highest of their priorities
+	since         time.Time     // just before the write was sent
+	written       record.Record // by it
+	revision      uint64        // of the write
+	acknowledged  time.Time
+}
+
+// creation returns the acquisition of a key where no record is to be written over, after the given predecessor.
+func (r *run) creation(predecessor record.Record) acquisition {
+	removed, inherited := r.listener.Past()
+	a := acquisition{reason: ReasonVacant, removal: removed, removed: removed > 0, left: inherited}
+	a.inherit(predecessor)
+	return a
+}
+
+// acquisitionOver returns the acquisition of a key that was read to be vacant, or to hold a late write of this candidate's own.
+func (r *run) acquisitionOver(s kv.State) acquisition {
+	_, predecessor := r.listener.State()
+	if s.Removal == kv.Gone {
+		a := r.creation(predecessor)
+		a.read = s.Read
+		return a
+	}
+	// A release to which the history was rewound proves nothing: another leader may have followed it.
+	a := acquisition{over: s.Revision, read: s.Read, reason: ReasonVacant, removed: s.Removal == kv.Removed || r.listener.IsRewound(s.Revision)}
+	if s.Removal == kv.Kept {
+		predecessor = s.Record
+		a.bucketCreated = s.Record.BucketCreated
+		if left, released := s.Record.IsRelease(); released {
+			a.reason, a.left = ReasonReleased, left
+			var place int
+			place, a.named = s.Record.Place(r.name, r.instance)
+			a.queue = s.Record.QueueAfter(place)
+		} else {
+			a.reason, a.left = ReasonReclaimed, time.Duration(s.Record.StandDownMs)*time.Millisecond
+		}
+	}
+	a.inherit(predecessor)
+	return a
+}
+
+// inherit takes over what the predecessor knew of the candidates.
+func (a *acquisition) inherit(predecessor record.Record) {
+	a.successors, a.priorities = predecessor.Successors, predecessor.Priorities
+	a.interval = predecessor.Interval()
+}
+
+// verifiedFor is for how long a release that was read proves what the update of it was written over: later the bucket may have been made
+// again, or gone back to an earlier state, and the update may have hit another record that has the release's revision there. Leadership
+// counts from such a win only once it is renewed.
+const verifiedFor = 250 * time.Millisecond
+
+// verified reports whether what was taken over proves that the bucket is still the one described by info.
+func (a acquisition) verified(info *bucketInfo) bool {
+	return a.reason == ReasonReleased && a.bucketCreated.Equal(info.Created) && a.acknowledged.Sub(a.read) < verifiedFor
+}
+
+// standDown returns how long the winner must wait in the bucket described by info. A release proves that its writer's work has ended,
+// but only in the bucket that the writer led in: a release written for an earlier incarnation of the bucket proves nothing. What is left
+// of another candidate's stand-down is never more than a lease may last. A leader whose key was removed may be partitioned, and then
+// considers itself leader until its lease ends; so does a leader whose record was hit by a write that was meant for an earlier bucket. A
+// late write of this candidate's own says what stand-down it had for such a cause. By default a predecessor whose interval was longer than this
+// candidate's is given that time: it learns of its loss by its next renewal.
+func (a acquisition) standDown(info *bucketInfo) time.Duration {
+	longest := max(info.StandDown, info.Timing.TTL)
+	usual := info.StandDown
+	if info.DefaultStandDown {
+		usual = max(usual, min(a.interval, info.Timing.TTL))
+	}
+	switch {
+	case a.removed, a.reason != ReasonVacant && !a.bucketCreated.Equal(info.Created):
+		return longest
+	case a.reason == ReasonReleased:
+		return min(a.left, longest)
+	}
+	return min(max(usual, a.left), longest)
+}
+
+// announce makes an attempt that is refused, unless what was read is gone meanwhile: those who record attempts see this candidate.
+func (r *run) announce(ctx context.Context, s kv.State) (*activeTerm, error) {
+	a := r.creation(s.Record)
+	a.read = s.Read
+	return r.contest(ctx, a, false)
+}
+
+// withdraw makes an attempt that is always refused, and that tells those who record attempts that this candidate, which announced itself,
+// does not wait any more.
+func (r *run) withdraw() {
+	if r.bucket.Conn() == nil || !r.listener.Announced() {
+		return
+	}
+	rec := r.record(time.Now())
+	rec.Withdrawn = true
+	r.log.Debug("Withdrawn", "answer", r.updateNever(context.Background(), rec))
+}
+
+// receivesReplies reports whether the server's replies arrive, by an attempt that is always refused. A candidate that neither reads the key nor
+// receives the reply to its creation would hold the key without knowing, again and again, and nobody could lead.
+func (r *run) receivesReplies(ctx context.Context) bool {
+	r.watchdog.busy("asking whether replies arrive")
+	err := r.updateNever(ctx, r.record(time.Now()))
+	outcome := kv.Classify(err)
+	r.writeAnswered(outcome)
+	if r.unanswered = outcome == kv.Unknown; r.unanswered {
+		r.requestFailed(err)
+		r.log.Debug("Key not created, because no reply arrives", "error", kv.Describe(err))
+	}
+	return !r.unanswered
+}
+
+// updateNever makes an update that the server refuses whenever it arrives, and returns the answer.
+func (r *run) updateNever(ctx context.Context, rec record.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, r.info().RequestTimeout())
+	defer cancel()
+	_, err := r.bucket.Update(ctx, r.key, r.encode(rec), neverRevision)
+	return err
+}
+
+// neverRevision is a revision that no key reaches.
+const neverRevision = 1 << 62

@@ -1,0 +1,182 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+const (
+	// plainReleaseTime is how long a release is stored for candidates that can read it, before the key is deleted for candidates that
+	// know only Create, in a bucket where these may campaign.
+	plainReleaseTime = 50 * time.Millisecond
+	// targetHeadStart is for how long the target of a transfer has the release to itself.
+	targetHeadStart = 500 * time.Millisecond
+	// waiterHeadStart is the same for the first that waits for a lock: if it is late it must queue again.
+	waiterHeadStart = 100 * time.Millisecond
+)
+
+// drain waits until callbacks and work have returned, and then releases the key if it is still held. Until then it keeps the lease alive,
+// so that nobody else leads meanwhile, but for no longer than the release timeout. The error says why the key was not released.
+func (r *run) drain(ctx context.Context, t *activeTerm) error {
+	if !t.reason.voluntary() {
+		return &TermEndedError{t.term, t.reason}
+	}
+	quiet, returned := r.calls.quiet(), t.work.returned()
+	timeout := time.NewTimer(t.ReleaseTimeout)
+	defer timeout.Stop()
+	due := time.Now().Add(t.ReleaseTimeout)
+	timer := time.NewTimer(time.Until(t.next))
+	defer timer.Stop()
+	for quiet != nil || returned != nil {
+		r.watchdog.expect("waiting for callbacks and work to return", due)
+		select {
+		case <-quiet:
+			quiet = nil
+		case <-returned:
+			returned = nil
+		case <-timer.C:
+			if t.holdsKey() {
+				r.renew(ctx, t)
+				timer.Reset(time.Until(t.next))
+			}
+		case <-timeout.C:
+			if isClosed(quiet) && isClosed(returned) {
+				return r.release(ctx, t)
+			}
+			r.log.Warn("Callbacks or work have not returned in time, the key is left to expire", "term", t.term.Number, "timeout", t.ReleaseTimeout)
+			return fmt.Errorf("not released: callbacks or work have not returned within %v, the key expires by itself", t.ReleaseTimeout)
+		}
+	}
+	return r.release(ctx, t)
+}
+
+// release releases the key, over the very revision that is held. It tries for as long as the lease lasts, but no longer than one request
+// may take: a stop must not hang on a server that is gone.
+func (r *run) release(ctx context.Context, t *activeTerm) error {
+	r.watchdog.busy("releasing the key")
+	ctx = context.WithoutCancel(ctx)
+	limit := time.Now().Add(min(t.remaining(), kv.RequestTimeout))
+	doubt := false // a try may have been applied
+	err := fmt.Errorf("%w: the lease has run out", ErrNotLeader)
+	successors, queue := r.listener.Successors(t.target, t.successors), r.listener.Queue()
+	for left := time.Until(limit); left >= settings.MinTry; left = time.Until(limit) {
+		var revision uint64
+		if revision, err = r.tryRelease(ctx, t, successors, queue, tryTimeout(left)); err == nil {
+			r.log.Info("Key released", "term", t.term.Number)
+			if revision > 0 && r.plainCandidates() {
+				r.deleteRelease(ctx, revision)
+			}
+			return nil
+		}
+		if errors.Is(err, ErrNotLeader) {
+			if doubt { // it was applied, and another candidate was quick to take the key
+				return nil
+			}
+			break
+		}
+		if errors.Is(err, nats.ErrConnectionClosed) {
+			break
+		}
+		doubt = doubt || kv.Classify(err) == kv.Unknown
+		if kv.IsTooLarge(err) { // those who come next are all that may be left out, but for the target of a transfer
+			if successors, queue = nil, nil; t.target != "" {
+				successors = []string{t.target}
+			}
+		}
+		r.log.Debug("Release failed", "term", t.term.Number, "error", kv.Describe(err))
+		timeutil.Sleep(ctx, retryDelay(left))
+	}
+	r.requestFailed(err)
+	r.log.Warn("Key not released, it is left to expire", "term", t.term.Number, "error", kv.Describe(err))
+	return fmt.Errorf("key not released, it is left to expire: %w", err)
+}
+
+// tryRelease returns the revision of the release, 0 if nothing is stored under the key, and an [ErrNotLeader] if somebody else has it.
+func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors, queue []string, timeout time.Duration) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	revision, err := r.writeRelease(ctx, t, successors, queue)
+	if kv.Classify(err) != kv.Refused {
+		return revision, err
+	}
+	last, named := kv.LastSequence(err)
+	s, found := r.readOwn(ctx, t)
+	switch {
+	case found == ours && !s.Record.Released.IsZero(): // an earlier try was applied
+		return s.Revision, nil
+	case found == ours: // a renewal was applied late
+		t.revision = s.Revision
+	case found == deleted, s.Removal == kv.Gone:
+		return 0, nil
+	case found != unclear, named && last < t.revision:
+		return 0, fmt.Errorf("%w: somebody else has the key", ErrNotLeader)
+	}
+	return 0, err
+}
+
+// writeRelease writes the release: a record, also where bare names are the rule, because candidates of Choria read no value.
+func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors, queue []string) (revision uint64, err error) {
+	rec := r.renewal(t, time.Now())
+	rec.Released, rec.Reason, rec.Successors, rec.Queue = time.Now().Round(0), string(t.reason), successors, queue
+	switch {
+	case t.target != "":
+		rec.HeadStartMs = targetHeadStart.Milliseconds()
+	case len(successors) > 0:
+		rec.HeadStartMs = notify.HeadStart.Milliseconds()
+	case len(queue) > 0:
+		rec.HeadStartMs = waiterHeadStart.Milliseconds()
+	}
+	return r.bucket.Update(ctx, r.key, rec.Encode(), t.revision)
+}
+
+// plainCandidates reports whether candidates may campaign that know only Create. No such candidate contends for a lock.
+func (r *run) plainCandidates() bool {
+	return r.opts.PlainValue || r.opts.order == notify.ByRank && r.info().MarkerTTL <= 0
+}
+
+// deleteRelease deletes a release that nobody took, for candidates that know only Create.
+func (r *run) deleteRelease(ctx context.Context, revision uint64) {
+	timeutil.Sleep(ctx, plainReleaseTime)
+	ctx, cancel := context.WithTimeout(ctx, r.info().RequestTimeout()) // meanwhile it does not campaign again
+	defer cancel()
+	// A refusal means that another candidate has taken the key after all; after any other failure the release expires.
+	if err := r.bucket.Delete(ctx, r.key, jetstream.LastRevision(revision)); err != nil {
+		r.log.Debug("Release not deleted", "error", err)
+	}
+}
+
+// abandon releases an acquisition on which this candidate has not led, with all of its stand-down. Where a callback does not
+// return soon the key is left to expire.
+func (r *run) abandon(ctx context.Context, a acquisition, why string, cause error) {
+	r.watchdog.busy("abandoning the key that it won")
+	info := r.info()
+	ctx, cancel := context.WithTimeout(ctx, info.RequestTimeout())
+	defer cancel()
+	if kv.IsUnfit(cause) { // where a release might never expire
+		err := r.bucket.Delete(ctx, r.key, jetstream.LastRevision(a.revision))
+		r.log.Warn("Key won, but not kept", "why", why, "cause", cause, "error", kv.Describe(err))
+		return
+	}
+	err := waitFor(ctx, r.calls.quiet())
+	var revision uint64
+	if err == nil {
+		rec := r.record(a.since)
+		rec.Won, rec.Released, rec.StandDownMs = string(a.reason), time.Now().Round(0), record.Milliseconds(a.standDown(info))
+		revision, err = r.bucket.Update(ctx, r.key, rec.Encode(), a.revision)
+	}
+	r.log.Warn("Key won, but not kept", "why", why, "cause", cause, "error", kv.Describe(err))
+	if err == nil && r.plainCandidates() {
+		r.deleteRelease(ctx, revision)
+	}
+}
