@@ -123,6 +123,15 @@ func (f *fleet) election(name, key string, bucket jetstream.KeyValue) *election.
 	return e
 }
 
+// leaderAndFollower returns a candidate that leads, and another that it has seen lose.
+func (f *fleet) leaderAndFollower() (leader, follower *candidate) {
+	leader = f.connected("a").start()
+	after(interval)
+	follower = f.connected("b").start()
+	after(3 * interval)
+	return leader, follower
+}
+
 // leading returns a candidate that leads, after one stand-down.
 func (f *fleet) leading(name string, opts ...election.Option) *candidate {
 	f.Helper()

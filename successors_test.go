@@ -22,10 +22,7 @@ const headStart = 25 * time.Millisecond
 
 func TestShortLivedCandidatesDoNotSlowAHandover(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.connected("a").start()
-		after(interval)
-		b := f.connected("b").start()
-		after(2 * interval)
+		a, b := f.leaderAndFollower()
 		for i := range unlessShort(500, 100) { // one lost campaign each
 			_, err := f.Bucket.Update(context.Background(), key, fmt.Appendf(nil, `{"name":"cron","instance":"i%d","attempt":"i%d.1"}`, i, i), 1<<40)
 			f.Expect(err).To(HaveOccurred())
@@ -60,10 +57,7 @@ func TestOnlyTheSuccessorAnswersARelease(t *testing.T) {
 
 func TestUnreachableSuccessorCostsOneHeadStart(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.connected("a").start()
-		after(interval)
-		b := f.connected("b").start()
-		after(3 * interval)
+		a, b := f.leaderAndFollower()
 		gone := f.connected("gone").start()
 		after(3 * interval)
 		gone.link.Cut()
@@ -101,10 +95,7 @@ func TestReleaseNamesOnlyTheTargetOfATransferWhereChanceDecides(t *testing.T) {
 
 func TestUnnotifiedCandidateIsNoSuccessor(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.connected("a").start()
-		after(interval)
-		b := f.connected("b").start()
-		after(3 * interval)
+		a, b := f.leaderAndFollower()
 		f.unnotified("c").start()
 		after(3 * interval)
 		a.shutdown()
@@ -205,10 +196,7 @@ func (f *fleet) recordWrites() (written func() []string) {
 
 func TestSuccessorThatALeaderNamesLeadsByTheWriteThatWins(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.connected("a").start()
-		after(interval)
-		b := f.connected("b").start()
-		after(3 * interval)
+		a, b := f.leaderAndFollower()
 		observer := f.connected("c").start()
 		after(3 * interval)
 		f.Expect(observer.Status().Leader.Name).To(Equal("a"))
@@ -237,10 +225,7 @@ func TestSuccessorThatALeaderNamesLeadsByTheWriteThatWins(t *testing.T) {
 // Meanwhile the server may have gone back to an earlier state, and the write may have hit another record with the release's revision.
 func TestSuccessorWhoseReplyIsLateLeadsByItsRenewal(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.connected("a").start()
-		after(interval)
-		b := f.connected("b").start()
-		after(3 * interval)
+		a, b := f.leaderAndFollower()
 		b.link.DelayReplies(200 * time.Millisecond) // so that a read and a write take 400 ms
 		a.Stop()
 		f.Expect(<-a.result).To(Succeed())

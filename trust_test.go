@@ -143,10 +143,7 @@ func TestForgedNotificationMovesNoLeadership(t *testing.T) {
 			}
 			t.Run(name+", the leader "+state, func(t *testing.T) {
 				onVirtualTime(t, func(f *fleet) {
-					a := f.connected("a").start()
-					after(interval)
-					b := f.connected("b").start()
-					after(3 * interval)
+					a, b := f.leaderAndFollower()
 					evil := f.forger()
 					disturb(a)
 					for range unlessShort(100, 20) {
@@ -275,10 +272,7 @@ func TestOnLeaderChangeReportsOnlyWhatWasRead(t *testing.T) {
 
 func TestForgedRenewalsDoNotHideACrash(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.connected("a").start()
-		after(interval)
-		b := f.connected("b").start()
-		after(3 * interval)
+		a, b := f.leaderAndFollower()
 		evil, record := f.forger(), f.record()
 		a.link.Cut()
 		for revision := f.revision() + 1; !b.IsLeader(); revision++ {
