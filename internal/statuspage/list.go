@@ -107,7 +107,7 @@ func (d *listData) setHeadline(t totals, observed bool, observeError *string) {
 	case !observed:
 		d.Headline, d.HeadlineClass = "Waiting for the server", "waits"
 	case t.all == 0:
-		d.Headline, d.HeadlineClass = "No election has a leader or is paused", "waits"
+		d.Headline, d.HeadlineClass = "No elections", "waits"
 		d.Summary = "An election is listed here once a candidate has won it."
 	case t.led == t.all && t.all == 1:
 		d.Headline, d.HeadlineClass = "1 election, and it has a leader", "leads"

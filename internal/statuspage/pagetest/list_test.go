@@ -49,7 +49,7 @@ func TestTheDashboardFollows500ElectionsWithoutAReload(t *testing.T) {
 	dashboard, _ := f.serve("dashboard", "--serve", ":0")
 	b.open(dashboard.page)
 	b.eventually("#live").Should(Equal("live"))
-	b.eventually(headline).Should(Equal("No election has a leader or is paused"))
+	b.eventually(headline).Should(Equal("No elections"))
 	evaluate[bool](b, "window.loadedOnce = true")
 	b.look("elections-0")
 
