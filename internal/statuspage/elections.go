@@ -10,6 +10,7 @@ import (
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/validate"
+	"github.com/natscampaign/election/internal/wakeup"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -29,7 +30,7 @@ type elections struct {
 	full          bool          // elections were left out, because the page keeps too many
 	version       uint64        // of the list: grows with each change
 	removed       uint64        // the version at which an election was last removed
-	changed       chan struct{} // closed at the next change; nil if nothing waits for it
+	changed       wakeup.Signal // wakes the readers of the list
 }
 
 // entry is one election of the list.
@@ -76,22 +77,14 @@ func (l *elections) stopObserving() {
 func (l *elections) touchAll() {
 	l.version++
 	l.removed = l.version
-	l.notify()
+	l.changed.Broadcast()
 }
 
 // touch records a change of an election. The caller holds mu.
 func (l *elections) touch(e *entry) {
 	l.version++
 	e.version = l.version
-	l.notify()
-}
-
-// notify wakes the readers that wait for a change. The caller holds mu.
-func (l *elections) notify() {
-	if l.changed != nil {
-		close(l.changed)
-		l.changed = nil
-	}
+	l.changed.Broadcast()
 }
 
 // election returns the election of a key; nil if the page does not know it.

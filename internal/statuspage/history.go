@@ -8,6 +8,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/wakeup"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -34,7 +35,7 @@ type history struct {
 	pause          *kv.Pause        // nil unless an operator has paused the election
 	counts         counts           // of the events since the page began to observe the election
 	lastTransition time.Time        // when the last event but a renewal arrived, by this host's clock
-	changed        chan struct{}    // closed at the next change; nil if nothing waits for it
+	changed        wakeup.Signal    // wakes the readers of the election
 }
 
 // observedTerm is the time in which one candidate held the key.
@@ -59,7 +60,7 @@ func (h *history) startObserving(clock look.ServerClock, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.clock, h.observedSince = clock, since
-	h.notifyLocked()
+	h.changed.Broadcast()
 }
 
 // stopObserving records that nothing is known of the election from now on.
@@ -68,7 +69,7 @@ func (h *history) stopObserving() {
 	defer h.mu.Unlock()
 	h.endTerm(h.clock.Now())
 	h.observedSince, h.holder, h.leads = time.Time{}, nil, false
-	h.notifyLocked()
+	h.changed.Broadcast()
 }
 
 // add adds an event, and reports whether it is a transition. A renewal only updates the holder, and notifies nothing.
@@ -99,7 +100,7 @@ func (h *history) add(e observe.Event) (transition bool) {
 	h.lastTransition = time.Now()
 	h.events = append(h.events, e)
 	h.prune(h.clock.Now())
-	h.notifyLocked()
+	h.changed.Broadcast()
 	return true
 }
 
@@ -111,7 +112,7 @@ func (h *history) setPause(pause *kv.Pause) (changed bool) {
 		return false
 	}
 	h.pause = pause
-	h.notifyLocked()
+	h.changed.Broadcast()
 	return true
 }
 
@@ -163,19 +164,11 @@ func (h *history) transitionTime() time.Time {
 	return h.lastTransition
 }
 
-// notify wakes the readers that wait for a change.
+// notify wakes the readers of the election.
 func (h *history) notify() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.notifyLocked()
-}
-
-// notifyLocked wakes the readers that wait for a change. The caller holds mu.
-func (h *history) notifyLocked() {
-	if h.changed != nil {
-		close(h.changed)
-		h.changed = nil
-	}
+	h.changed.Broadcast()
 }
 
 // snapshot is a history at one instant.
@@ -195,8 +188,5 @@ func (h *history) snapshot() (snapshot, <-chan struct{}) {
 	defer h.mu.Unlock()
 	now := h.clock.Now()
 	h.prune(now)
-	if h.changed == nil {
-		h.changed = make(chan struct{})
-	}
-	return snapshot{now, h.observedSince, slices.Clone(h.events), slices.Clone(h.terms), h.holder, h.leads, h.pause}, h.changed
+	return snapshot{now, h.observedSince, slices.Clone(h.events), slices.Clone(h.terms), h.holder, h.leads, h.pause}, h.changed.Wait()
 }

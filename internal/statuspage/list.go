@@ -61,10 +61,7 @@ func (p *Page) list(ctx context.Context, since uint64, wait bool) (listData, <-c
 	slices.SortFunc(d.Rows, func(a, b listRow) int { return strings.Compare(a.Key, b.Key) })
 	d.Summary, d.Notice = t.summary(l.full), p.notice()
 	d.setHeadline(t, !l.observedSince.IsZero(), p.observeError.Load())
-	if l.changed == nil {
-		l.changed = make(chan struct{})
-	}
-	return d, l.changed
+	return d, l.changed.Wait()
 }
 
 // add counts an election. The caller holds its lock.
