@@ -118,13 +118,6 @@ func (v *View) IsPaused(key string) bool {
 	return paused
 }
 
-// Pause returns since when, and by which operator, the election had been paused at the last Refresh, with printable text.
-func (v *View) Pause(key string) (p kv.Pause, paused bool) {
-	p, paused = v.paused[key]
-	p.By = terminal.Printable(p.By)
-	return p, paused
-}
-
 // NobodyLeads returns the error for an election without a leader.
 func (v *View) NobodyLeads(key string) *cli.ExitError {
 	message := fmt.Sprintf("nobody leads %q in bucket %q on %s", key, v.Bucket.Bucket(), v.ServerURL())
