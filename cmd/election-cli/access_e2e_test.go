@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/supervise"
 )
 
@@ -32,7 +33,7 @@ func newAccess(t *testing.T) *access {
 			Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 		}}
 	}
-	s := clitest.StartServer(t, server.Options{JetStream: true, Users: []*server.User{
+	s := natstest.StartNode(t, "server", &server.Options{JetStream: true, Users: []*server.User{
 		{Username: "admin", Password: "p"},
 		user("nothing", "nothing"), user("info", info), user("get", info, get), user("create", info, get, "$JS.API.CONSUMER.CREATE.KV_LEADER_ELECTION.>"),
 		user("ask", info, get, "election-control.LEADER_ELECTION.*.jobs"),

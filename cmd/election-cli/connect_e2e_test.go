@@ -10,14 +10,14 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/supervise"
 )
 
 func TestWrongCredentialsEndADrillAndACampaign(t *testing.T) {
 	g := NewWithT(t)
-	s := clitest.StartServer(t, server.Options{Authorization: "right"})
+	s := natstest.StartNode(t, "server", &server.Options{Authorization: "right"})
 
 	for _, command := range [][]string{{"drill"}, {"campaign", "key"}} {
 		code, stdout, stderr := runInProcess(append(command, "--user", "s3cret", "-s", s.ClientURL())...)
@@ -34,7 +34,7 @@ func TestAConnectionThatCannotWorkSaysWhyAndEndsAfterTheConnectTimeout(t *testin
 	t.Parallel()
 	certificates := httptest.NewTLSServer(nil)
 	t.Cleanup(certificates.Close)
-	s := clitest.StartServer(t, server.Options{
+	s := natstest.StartNode(t, "server", &server.Options{
 		TLS: true, TLSConfig: &tls.Config{Certificates: certificates.TLS.Certificates, MinVersion: tls.VersionTLS12},
 	})
 
@@ -80,7 +80,7 @@ func TestARefusalOfTheServerIsNamedWhereItMattersAndNowhereElse(t *testing.T) {
 			Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 		}}
 	}
-	s := clitest.StartServer(t, server.Options{
+	s := natstest.StartNode(t, "server", &server.Options{
 		JetStream: true,
 		Users:     []*server.User{user("operator", ">"), user("monitor", "$JS.API.STREAM.INFO.>")},
 	})

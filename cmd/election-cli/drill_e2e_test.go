@@ -15,6 +15,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/drill"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // streamsOf returns the names of all streams on a server.
@@ -77,7 +78,7 @@ func TestADrillThatFailsRemovesItsBucket(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	const connections = 2 // one for the test, one for the drill's operator, none for its candidates
-	srv := clitest.StartServer(t, server.Options{JetStream: true, MaxConn: connections})
+	srv := natstest.StartNode(t, "server", &server.Options{JetStream: true, MaxConn: connections})
 	s, err := (&cli.ConnectionFlags{Server: srv.ClientURL(), Timeout: clitest.Timeout}).Connect()
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(s.Conn.Close)

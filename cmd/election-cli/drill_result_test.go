@@ -13,8 +13,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/drill"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestADrillWritesItsResultEvenIfItCannotWriteTheDrawing(t *testing.T) {
@@ -30,7 +30,7 @@ func TestADrillWritesItsResultEvenIfItCannotRemoveItsBucket(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
 	g := NewWithT(t)
-	srv := clitest.StartServer(t, server.Options{JetStream: true,
+	srv := natstest.StartNode(t, "server", &server.Options{JetStream: true,
 		Users: []*server.User{{Username: "u", Password: "p", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Allow: []string{">"}, Deny: []string{"$JS.API.STREAM.DELETE.*"}},
 		}}},

@@ -19,7 +19,7 @@ import (
 func startServerWithMonitor(t *testing.T, publish ...string) (*server.Server, *cli.Client) {
 	t.Helper()
 	g := NewWithT(t)
-	s := clitest.StartServer(t, server.Options{
+	s := natstest.StartNode(t, "server", &server.Options{
 		JetStream: true,
 		Users: []*server.User{
 			{Username: "admin", Password: "a"},

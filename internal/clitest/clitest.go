@@ -15,7 +15,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/onsi/gomega"
 	dto "github.com/prometheus/client_model/go"
@@ -122,26 +121,6 @@ func Shutdown(t *testing.T, e *election.Election) {
 	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 	defer cancel()
 	gomega.NewWithT(t).Expect(e.Shutdown(ctx)).To(gomega.Succeed())
-}
-
-// StartServer starts a server with options that an embedded server does not have, such as users, on a free port of the loopback interface.
-// It ends with the test.
-func StartServer(t *testing.T, opts server.Options) *server.Server {
-	t.Helper()
-	g := gomega.NewWithT(t)
-	opts.Host, opts.Port, opts.NoLog, opts.NoSigs = embedded.Loopback, server.RANDOM_PORT, true, true
-	if opts.JetStream {
-		opts.StoreDir = t.TempDir()
-	}
-	s, err := server.NewServer(&opts)
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	g.Expect(s.ReadyForConnections(embedded.StartTimeout)).To(gomega.BeTrue())
-	return s
 }
 
 // ServerWithoutBucket starts a server, and connects to it. Both end with the test.

@@ -21,7 +21,7 @@ func TestTheDrillCanCutLinksThatUseTLSAndPasswords(t *testing.T) {
 	}
 	g := NewWithT(t)
 	cert, ca := natstest.Certificate(t)
-	s := clitest.StartServer(t, server.Options{
+	s := natstest.StartNode(t, "server", &server.Options{
 		JetStream: true,
 		Username:  "u", Password: "p", TLS: true, TLSTimeout: clitest.Timeout.Seconds(),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},

@@ -50,8 +50,8 @@ func StartTCP(t testing.TB) *Server {
 	return start(t, jetstream.FileStorage, server.Options{ServerName: "tcp", Host: "127.0.0.1", Port: FreePort(t)})
 }
 
-// StartNode runs one of several servers with options of their own, such as a leaf node, on the loopback interface until the test ends. Its
-// data is in a folder of the test. Outside bubbles only.
+// StartNode runs a server with options of its own, such as users or a leaf node, on a free port of the loopback interface until the test
+// ends. Its data is in a folder of the test. Outside bubbles only.
 func StartNode(t testing.TB, name string, opts *server.Options) *server.Server {
 	t.Helper()
 	opts.ServerName, opts.Host, opts.Port, opts.NoLog, opts.NoSigs, opts.StoreDir = name, "127.0.0.1", server.RANDOM_PORT, true, true, t.TempDir()
