@@ -5,13 +5,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -192,33 +190,15 @@ func TestAnInterruptedCampaignHandsOverToAnotherCandidate(t *testing.T) {
 func TestACampaignServesItsMetrics(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
-	g := NewWithT(t)
-	cmd, stdout, _ := command(t, "campaign", "jobs", "--embedded", "--metrics", "127.0.0.1:0", "--metrics-namespace", "shop", "--metrics-choria")
-	lines, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	var line, url string
-	g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(&line))
-	g.Expect(line).To(ContainSubstring("Metrics are served"))
-	_, url, _ = strings.Cut(line, "url=")
-	g.Eventually(func() (string, error) {
-		r, err := http.Get(url)
-		if err != nil {
-			return "", err
-		}
-		defer r.Body.Close()
-		defer http.DefaultClient.CloseIdleConnections()
-		body, err := io.ReadAll(r.Body)
-		return string(body), err
-	}).WithTimeout(clitest.Timeout).Should(And(
+	s := startServing(t, "campaign", "jobs", "--embedded", "--metrics", "127.0.0.1:0", "--metrics-namespace", "shop", "--metrics-choria")
+	s.g.Eventually(fetch(s.url("Metrics are served"))).WithTimeout(clitest.Timeout).Should(And(
 		MatchRegexp(`(?m)^shop_election_leader{bucket="LEADER_ELECTION",election="jobs",identity="`+regexp.QuoteMeta(cli.Host())+`"} `),
 		MatchRegexp(`(?m)^shop_election_transitions_total{bucket="LEADER_ELECTION",election="jobs"`), MatchRegexp(`(?m)^shop_election_build_info{`),
 		MatchRegexp(`(?m)^choria_election_leader{bucket="LEADER_ELECTION",election="jobs"`), MatchRegexp(`(?m)^choria_election_campaigns{`),
 		Not(MatchRegexp(`(?m)^election_`)),
 		ContainSubstring("go_goroutines"), ContainSubstring("process_start_time_seconds"),
 	))
-	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
-	g.Expect(cmd.Wait()).To(Succeed(), stdout.String())
+	s.interrupt()
 }
 
 func TestTwoSignalsAtOnceCountAsOne(t *testing.T) {

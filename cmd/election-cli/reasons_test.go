@@ -2,7 +2,6 @@ package main
 
 import (
 	"maps"
-	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -78,11 +77,6 @@ func between(g Gomega, text, from, to string) string {
 	text, _, found = strings.Cut(text, to)
 	g.Expect(found).To(BeTrue(), to)
 	return text
-}
-
-// fetch returns a function that requests a URL, which returns the status and the body of the answer.
-func fetch(url string) func() string {
-	return func() string { return get(http.DefaultClient, url) }
 }
 
 // expectReasons expects the metrics at a URL to have no reasons but those of the reference.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -16,39 +15,6 @@ import (
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/natstest"
 )
-
-// webProcess is a command that serves over HTTP, in a process of its own.
-type webProcess struct {
-	g     Gomega
-	cmd   *exec.Cmd
-	lines <-chan string // of its log
-}
-
-// startServing starts a command that serves over HTTP.
-func startServing(t *testing.T, args ...string) *webProcess {
-	t.Helper()
-	g := NewWithT(t)
-	cmd, _, _ := command(t, args...)
-	lines, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	return &webProcess{g, cmd, lines}
-}
-
-// url waits for the line of the log with the text, and returns the URL that it names.
-func (s *webProcess) url(text string) string {
-	var line string
-	s.g.Eventually(s.lines).WithTimeout(clitest.Timeout).Should(Receive(&line))
-	s.g.Expect(line).To(ContainSubstring(text))
-	_, url, _ := strings.Cut(line, "url=")
-	return strings.TrimSpace(url)
-}
-
-// interrupt interrupts the command, and expects it to end with the exit code 0.
-func (s *webProcess) interrupt() {
-	s.g.Expect(s.cmd.Process.Signal(os.Interrupt)).To(Succeed())
-	s.g.Expect(s.cmd.Wait()).To(Succeed())
-}
 
 func TestACampaignServesItsStatusPage(t *testing.T) {
 	skipWithoutInterrupts(t)

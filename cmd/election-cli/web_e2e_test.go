@@ -5,57 +5,32 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"testing"
 
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// urlsOf starts a campaign that waits for a server which is not there, and returns the URLs of what it serves.
-func urlsOf(t *testing.T, count int, flags ...string) (urls []string) {
+// urlsOf starts a campaign that waits for a server which is not there, and returns the URLs of its metrics and of its page.
+func urlsOf(t *testing.T, flags ...string) []string {
 	t.Helper()
-	g := NewWithT(t)
-	cmd, _, _ := command(t, append([]string{"campaign", "jobs", "--name", "web-1", "-s", "nats://127.0.0.1:1"}, flags...)...)
-	lines, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	for range count {
-		var line string
-		g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(&line))
-		g.Expect(line).To(MatchRegexp("Metrics are served|Serving the status page"))
-		urls = append(urls, regexp.MustCompile(`https?://\S+`).FindString(line))
-	}
-	return urls
-}
-
-// get returns the status and the body of an answer.
-func get(client *http.Client, url string) string {
-	r, err := client.Get(url)
-	if err != nil {
-		return err.Error()
-	}
-	defer r.Body.Close()
-	defer client.CloseIdleConnections()
-	body, _ := io.ReadAll(r.Body)
-	return r.Status + "\n" + string(body)
+	s := startServing(t, append([]string{"campaign", "jobs", "--name", "web-1", "-s", "nats://127.0.0.1:1"}, flags...)...)
+	return []string{s.url("Metrics are served"), s.url("Serving the status page")}
 }
 
 func TestMetricsAndStatusAreOnLoopbackUnlessAnAddressIsGiven(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	urls := urlsOf(t, 2, "--metrics", ":0", "--status", "0.0.0.0:0")
+	urls := urlsOf(t, "--metrics", ":0", "--status", "0.0.0.0:0")
 	g.Expect(urls[0]).To(MatchRegexp(`^http://127\.0\.0\.1:\d+/metrics$`))
 	g.Expect(urls[1]).To(MatchRegexp(`^http://(0\.0\.0\.0|\[::\]):\d+/$`))
-	urls = urlsOf(t, 2, "--metrics", "localhost:0", "--status", ":0")
+	urls = urlsOf(t, "--metrics", "localhost:0", "--status", ":0")
 	g.Expect(urls[0]).To(MatchRegexp(`^http://(127\.0\.0\.1|\[::1\]):\d+/metrics$`))
 	g.Expect(urls[1]).To(MatchRegexp(`^http://127\.0\.0\.1:\d+/$`))
 }
@@ -68,7 +43,7 @@ func TestOneAddressServesMetricsAndTheStatusPageWithTLSAndAPassword(t *testing.T
 	port := free.Addr().(*net.TCPAddr).Port
 	g.Expect(free.Close()).To(Succeed())
 	client, config := webConfig(t)
-	urls := urlsOf(t, 2, "--metrics", fmt.Sprintf(":%d", port), "--status", fmt.Sprintf("127.0.0.1:%d", port), "--web-config", config)
+	urls := urlsOf(t, "--metrics", fmt.Sprintf(":%d", port), "--status", fmt.Sprintf("127.0.0.1:%d", port), "--web-config", config)
 	site := fmt.Sprintf("127.0.0.1:%d", port)
 	g.Expect(urls).To(Equal([]string{"https://" + site + "/metrics", "https://" + site + "/"}))
 
