@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // withServer adds the server of the fixture to arguments, if it has one.
@@ -47,4 +48,15 @@ func newFixture(t *testing.T, ttl time.Duration) *fixture {
 	t.Helper()
 	skipIfShort(t)
 	return &fixture{clitest.New(t, ttl)}
+}
+
+// stoppedServer returns a server that is stopped, and the name of its bucket, in which web-1 holds the key jobs.
+func stoppedServer(t *testing.T) (s *natstest.Server, bucket string) {
+	t.Helper()
+	s = natstest.StartTCP(t)
+	kv := s.Bucket(t, s.Connect(t), clitest.LongTTL)
+	_, err := kv.Put(t.Context(), "jobs", []byte("web-1"))
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	s.Stop()
+	return s, kv.Bucket()
 }

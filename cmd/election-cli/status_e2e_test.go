@@ -13,7 +13,6 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestACampaignServesItsStatusPage(t *testing.T) {
@@ -139,12 +138,8 @@ func TestTheDashboardSaysWhenItsServerCannotBeReached(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
-	n := natstest.StartTCP(t)
-	bucket := n.Bucket(t, n.Connect(t), clitest.LongTTL)
-	_, err := bucket.Put(t.Context(), "jobs", []byte("web-1"))
-	g.Expect(err).NotTo(HaveOccurred())
-	n.Stop()
-	s := startServing(t, "dashboard", "--serve", ":0", "-s", n.URL(), "--bucket", bucket.Bucket())
+	n, bucket := stoppedServer(t)
+	s := startServing(t, "dashboard", "--serve", ":0", "-s", n.URL(), "--bucket", bucket)
 	url := s.url("Serving the status page")
 	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring("Waiting for the server"))
 	g.Expect(fetch(url + "healthz")()).To(HavePrefix("503"))
