@@ -66,26 +66,27 @@ type Candidate struct {
 	ClockLag time.Duration  `json:"-"`       // by how much its clock is behind the server's, give or take the time of a request
 }
 
+// candidateFields is a Candidate without its methods.
+type candidateFields Candidate
+
+// candidateJSON is how a Candidate is encoded.
+type candidateJSON struct {
+	candidateFields
+	ClockLag timeutil.Seconds `json:"clock_lag_s"`
+}
+
 // MarshalJSON encodes the candidate.
 func (c Candidate) MarshalJSON() ([]byte, error) {
-	type fields Candidate // without this method
-	return json.Marshal(struct {
-		fields
-		ClockLag timeutil.Seconds `json:"clock_lag_s"`
-	}{fields(c), timeutil.Seconds(c.ClockLag)})
+	return json.Marshal(candidateJSON{candidateFields(c), timeutil.Seconds(c.ClockLag)})
 }
 
 // UnmarshalJSON decodes a candidate.
 func (c *Candidate) UnmarshalJSON(b []byte) error {
-	type fields Candidate
-	var decoded struct {
-		fields
-		ClockLag timeutil.Seconds `json:"clock_lag_s"`
-	}
+	var decoded candidateJSON
 	if err := json.Unmarshal(b, &decoded); err != nil {
 		return err
 	}
-	*c = Candidate(decoded.fields)
+	*c = Candidate(decoded.candidateFields)
 	c.ClockLag = time.Duration(decoded.ClockLag)
 	return nil
 }
