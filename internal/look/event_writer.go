@@ -22,12 +22,7 @@ type EventWriter struct {
 func (w *EventWriter) Write(e observe.Event) error {
 	e = PrintableEvent(e)
 	if w.JSON {
-		line, err := json.Marshal(e)
-		if err != nil {
-			return err
-		}
-		_, err = w.Out.Write(append(line, '\n'))
-		return err
+		return json.NewEncoder(w.Out).Encode(e) // in one write, a line
 	}
 	kind := w.Style.Paint(colourOf(e.Kind), fmt.Sprintf("%-8s", e.Kind))
 	_, err := fmt.Fprintf(w.Out, "%s  %s  %s\n", w.Style.Paint(terminal.Faint, terminal.Timestamp(e.At)), kind, DescribeEvent(e))
