@@ -53,7 +53,7 @@ func (r *Result) WriteVerbose(w io.Writer) error {
 func (r *Result) text(w io.Writer) error {
 	st := terminal.StyleFor(w)
 	summary := r.summary(describeBriefly)
-	if n := r.count(admin.SeverityCritical) + r.count(admin.SeverityWarning); n > 0 {
+	if n := len(r.problems()); n > 0 {
 		summary = terminal.Plural(n, "problem")
 	}
 	if err := r.writeStatus(w, st, summary); err != nil || len(r.Findings) == 0 {
@@ -95,14 +95,14 @@ func (f ElectionFinding) sentence() string {
 	return text
 }
 
-// count returns how many findings have a severity.
-func (r *Result) count(s admin.Severity) (n int) {
+// problems returns the messages of the warnings and critical findings.
+func (r *Result) problems() (messages []string) {
 	for _, f := range r.Findings {
-		if f.Severity == s {
-			n++
+		if f.Severity > admin.SeverityInfo {
+			messages = append(messages, f.Message)
 		}
 	}
-	return n
+	return messages
 }
 
 // summary returns one line: the warnings and critical findings, or the leaders if there are none.
@@ -110,12 +110,7 @@ func (r *Result) summary(describe func(look.Holder) string) string {
 	if r.Error != "" {
 		return r.Error
 	}
-	var parts []string
-	for _, f := range r.Findings {
-		if f.Severity > admin.SeverityInfo {
-			parts = append(parts, f.Message)
-		}
-	}
+	parts := r.problems()
 	if parts == nil {
 		for _, h := range r.Elections {
 			parts = append(parts, describe(h))
