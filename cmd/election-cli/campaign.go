@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,9 +107,8 @@ func (c *campaignCommand) run(ctx context.Context) error {
 
 // check validates the flags before the command connects.
 func (c *campaignCommand) check() error {
-	if c.serving.Identity = c.name; c.name == "" {
-		c.name, c.serving.Identity = cli.DefaultName(), cli.Host()
-	}
+	c.serving.Identity = cmp.Or(c.name, cli.Host())
+	c.name = cmp.Or(c.name, cli.DefaultName())
 	switch {
 	case c.embedded && c.Connection.NamesServerByFlag():
 		return errors.New("--embedded starts its own server: leave out --server and --context, or --embedded")
