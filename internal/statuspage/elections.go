@@ -24,8 +24,8 @@ type elections struct {
 	length int    // of the history of each election
 
 	mu            sync.Mutex
-	clock         look.ServerClock
-	observedSince time.Time // zero while the bucket is not observed
+	clock         look.ServerClock // this host's until the bucket is observed
+	observedSince time.Time        // zero while the bucket is not observed
 	byKey         map[string]*entry
 	full          bool          // elections were left out, because the page keeps too many
 	version       uint64        // of the list: grows with each change
@@ -102,8 +102,7 @@ func (l *elections) ensure(key string) *entry {
 	case len(l.byKey) >= maxElections:
 		l.full = true
 	default:
-		e = &entry{history: newHistory(l.length)}
-		e.startObserving(l.clock, l.observedSince)
+		e = &entry{history: &history{length: l.length, clock: l.clock, observedSince: l.observedSince, counts: counts{}}}
 		l.byKey[strings.Clone(key)] = e
 	}
 	return e

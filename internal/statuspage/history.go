@@ -49,12 +49,6 @@ type observedTerm struct {
 // counts are numbers of events, by kind.
 type counts map[observe.EventKind]uint64
 
-// newHistory returns an empty history. It uses this host's clock until observing starts.
-func newHistory(length int) *history {
-	now := time.Now()
-	return &history{length: length, clock: look.NewServerClock(time.Time{}, now, now), counts: counts{}}
-}
-
 // startObserving records that the history is complete from the given time on, by the given clock.
 func (h *history) startObserving(clock look.ServerClock, since time.Time) {
 	h.mu.Lock()
