@@ -126,7 +126,7 @@ func (c *waitCommand) wait(ctx context.Context, fail context.CancelCauseFunc) er
 	if err != nil {
 		return err
 	}
-	v, events, err := look.FollowOn(ctx, client, c.Bucket, log, c.key)
+	v, events, err := look.Follow(ctx, client, c.Bucket, log, c.key)
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,11 @@ func (c *watchCommand) check() error {
 
 // watch prints events until ctx ends, or until it has printed --count of them.
 func (c *watchCommand) watch(ctx context.Context, fail context.CancelCauseFunc, log *slog.Logger, out *look.EventWriter) error {
-	v, events, err := look.Follow(ctx, c.Env, fail, "watch", log, c.keys...)
+	client, err := c.Connection.ConnectWithRetry("election-cli watch", fail, log)
+	if err != nil {
+		return cli.IgnoreIfDone(ctx, err)
+	}
+	v, events, err := look.Follow(ctx, client, c.Bucket, log, c.keys...)
 	if err != nil {
 		return cli.IgnoreIfDone(ctx, err)
 	}

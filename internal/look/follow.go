@@ -14,53 +14,37 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
-// Follow connects and returns the events of the keys until ctx ends. It waits for an unreachable server, and retries while
-// the bucket cannot be observed; a missing bucket and a permission that the server refuses are errors. Follow calls fail if the
-// connection is closed for good. The caller must close the connection of the View.
-func Follow(ctx context.Context, e *cli.Env, fail context.CancelCauseFunc, command string, log *slog.Logger, keys ...string) (*View, <-chan observe.Event, error) {
-	client, err := e.Connection.ConnectWithRetry("election-cli "+command, fail, log)
-	if err != nil {
-		return nil, nil, err
-	}
-	return FollowOn(ctx, client, e.Bucket, log, keys...)
-}
-
-// FollowOn is Follow on a connection that it closes if it fails.
-func FollowOn(ctx context.Context, client *cli.Client, bucket string, log *slog.Logger, keys ...string) (*View, <-chan observe.Event, error) {
-	warned := false
-	for {
-		v, events, err := startObserving(ctx, client, bucket, log, keys)
-		if err == nil {
-			return v, events, nil
-		}
-		// The server that should run the consumer may have failed after the bucket was opened.
-		_, permanent := errors.AsType[permanentError](err)
-		if !permanent && !errors.Is(err, nats.ErrPermissionViolation) && ctx.Err() == nil {
-			if !warned {
-				log.Warn("Elections cannot be observed yet, trying again", "bucket", bucket, "error", kv.Describe(err))
-				warned = true
-			}
-			err = timeutil.Pause(ctx, cli.RetryInterval)
-		}
+// Follow returns the events of the keys on a connection until ctx ends. It waits for an unreachable server, and retries while the bucket
+// cannot be observed; a missing bucket and a permission that the server refuses are errors. Follow closes the connection if it fails.
+func Follow(ctx context.Context, client *cli.Client, name string, log *slog.Logger, keys ...string) (_ *View, _ <-chan observe.Event, err error) {
+	defer func() {
 		if err != nil {
 			client.Conn.Close()
+		}
+	}()
+	warned := false
+	for {
+		bucket, err := client.WaitForBucket(ctx, name, log)
+		if err != nil {
+			return nil, nil, err
+		}
+		// The server that should run the consumer may have failed after the bucket was opened.
+		v, events, err := startObserving(ctx, client, bucket, log, keys)
+		if err == nil || errors.Is(err, nats.ErrPermissionViolation) || ctx.Err() != nil {
+			return v, events, err
+		}
+		if !warned {
+			log.Warn("Elections cannot be observed yet, trying again", "bucket", name, "error", kv.Describe(err))
+			warned = true
+		}
+		if err := timeutil.Pause(ctx, cli.RetryInterval); err != nil {
 			return nil, nil, err
 		}
 	}
 }
 
-// permanentError is an error after which Follow does not retry.
-type permanentError struct{ error }
-
-// Unwrap returns the error.
-func (e permanentError) Unwrap() error { return e.error }
-
 // startObserving makes one attempt to observe the keys.
-func startObserving(ctx context.Context, client *cli.Client, name string, log *slog.Logger, keys []string) (*View, <-chan observe.Event, error) {
-	bucket, err := client.WaitForBucket(ctx, name, log)
-	if err != nil {
-		return nil, nil, permanentError{err}
-	}
+func startObserving(ctx context.Context, client *cli.Client, bucket *election.Bucket, log *slog.Logger, keys []string) (*View, <-chan observe.Event, error) {
 	v, err := New(ctx, client, bucket, election.WithLogger(log))
 	if err != nil {
 		return nil, nil, err
