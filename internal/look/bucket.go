@@ -107,8 +107,9 @@ func (v *View) BucketInfo(ctx context.Context) (b *BucketInfo, err error) {
 	if b.Findings, err = v.Findings(ctx, admin.RoleObserver, ""); err != nil {
 		return nil, err
 	}
-	b.Findings = slices.DeleteFunc(b.Findings, func(f admin.Finding) bool { return f.Code == "watch-refused" }) // about the user, not the bucket
-	if err := v.Refresh(ctx); err != nil {                                                                      // Findings may take seconds
+	// That a watch is refused is about the user, not the bucket.
+	b.Findings = slices.DeleteFunc(b.Findings, func(f admin.Finding) bool { return f.Code == "watch-refused" })
+	if err := v.Refresh(ctx); err != nil { // Findings may take seconds
 		return nil, err
 	}
 	if b.Elections, err = v.Leaders(ctx); err != nil {
