@@ -37,7 +37,7 @@ func in(key string, e observe.Event) observe.Event {
 	return e
 }
 
-// next returns the next message of a feed.
+// message returns the next message of a feed.
 func (f *listFeed) message(t *testing.T) string {
 	t.Helper()
 	text, _, err := f.next(t.Context())
@@ -83,11 +83,7 @@ func TestAnUpdateOfTheListHasOnlyTheElectionsThatChanged(t *testing.T) {
 func TestThePageOfABucketLinksToEachElection(t *testing.T) {
 	g := NewWithT(t)
 	p := bucketPage(in("a/b=c.d", eventOf(observe.Leading, "web-1", time.Minute)), in("jobs", eventOf(observe.Elected, "web-2", time.Minute)))
-	get := func(path string) *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		p.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		return w
-	}
+	get := func(path string) *httptest.ResponseRecorder { return request(p, http.MethodGet, path) }
 	list := get("/").Body.String()
 	g.Expect(list).To(And(ContainSubstring("1 of 2 elections have a leader"), ContainSubstring("1 with a leader-elect"), ContainSubstring(`<a href="?key=jobs">jobs</a>`)))
 	g.Expect(list).To(ContainSubstring(`<a href="?key=a%2fb%3dc.d">a/b=c.d</a>`))

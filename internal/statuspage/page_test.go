@@ -19,22 +19,23 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
+// request returns the answer of a page to a request.
+func request(p *Page, method, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	p.Handler().ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	return w
+}
+
 func TestThePageIsReadOnly(t *testing.T) {
 	g := NewWithT(t)
 	p, err := New("web-1", "jobs", slog.New(slog.DiscardHandler))
 	g.Expect(err).NotTo(HaveOccurred())
-	h := p.Handler()
-	request := func(method, path string) *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
-		return w
-	}
 	for path, code := range map[string]int{
 		"/": 200, "/status.css": 200, "/status.js": 200, "/healthz": 200, "/leader": 503, "/metrics": 404, "/x": 404, "/leader/": 404, "/page/status.html": 404,
 	} {
-		w := request(http.MethodGet, path)
+		w := request(p, http.MethodGet, path)
 		g.Expect(w.Code).To(Equal(code), path)
-		g.Expect(request(http.MethodHead, path).Code).To(Equal(code), path)
+		g.Expect(request(p, http.MethodHead, path).Code).To(Equal(code), path)
 		g.Expect(w.Header().Get("Content-Security-Policy")).To(HavePrefix("default-src 'none';"))
 		g.Expect(w.Header().Get("X-Content-Type-Options")).To(Equal("nosniff"))
 		g.Expect(w.Header().Get("Cache-Control")).To(Equal("no-store"))
@@ -42,11 +43,11 @@ func TestThePageIsReadOnly(t *testing.T) {
 			continue
 		}
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
-			g.Expect(request(method, path).Code).To(Equal(http.StatusMethodNotAllowed), method+" "+path)
+			g.Expect(request(p, method, path).Code).To(Equal(http.StatusMethodNotAllowed), method+" "+path)
 		}
 	}
-	g.Expect(request(http.MethodHead, "/events").Code).To(Equal(http.StatusOK))
-	g.Expect(request(http.MethodGet, "/").Body.String()).To(ContainSubstring("Waiting for the server"))
+	g.Expect(request(p, http.MethodHead, "/events").Code).To(Equal(http.StatusOK))
+	g.Expect(read(p)).To(ContainSubstring("Waiting for the server"))
 }
 
 // pageWith returns a page about key with the given events.
@@ -76,11 +77,7 @@ func eventOf(kind observe.EventKind, name string, ago time.Duration) observe.Eve
 }
 
 // read returns the page as a reader receives it.
-func read(p *Page) string {
-	w := httptest.NewRecorder()
-	p.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-	return w.Body.String()
-}
+func read(p *Page) string { return request(p, http.MethodGet, "/").Body.String() }
 
 func TestThePageShowsTheEventsAndTermsOfTheLastHour(t *testing.T) {
 	g := NewWithT(t)
@@ -204,8 +201,6 @@ func TestThePageLimitsTheReadersThatFollowTheEvents(t *testing.T) {
 	for range maxReaders {
 		p.readers <- struct{}{}
 	}
-	w := httptest.NewRecorder()
-	p.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/events", nil))
-	g.Expect(w.Code).To(Equal(http.StatusServiceUnavailable))
+	g.Expect(request(p, http.MethodGet, "/events").Code).To(Equal(http.StatusServiceUnavailable))
 	g.Expect(read(p)).To(ContainSubstring("No leader"), "the page itself has no limit")
 }
