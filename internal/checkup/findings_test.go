@@ -54,19 +54,9 @@ func TestFindingsAboutALeaderDependOnTheAgeOfItsRecord(t *testing.T) {
 
 func TestTwoClaimsOfLeadershipAreCritical(t *testing.T) {
 	g := NewWithT(t)
-	disputed := func(claims ...look.Claim) map[string]map[string]look.Claim {
-		byKey := map[string]map[string]look.Claim{}
-		for _, c := range claims {
-			byKey[c.Key] = map[string]look.Claim{}
-		}
-		for _, c := range claims {
-			byKey[c.Key][c.Instance] = c
-		}
-		return byKey
-	}
 	one, two := look.Claim{Key: "jobs", Name: "web-1", Instance: "i1", Host: "h1"}, look.Claim{Key: "jobs", Name: "web-2", Instance: "i2", Host: ""}
 	g.Expect(checkClaims(nil)).To(BeEmpty())
-	found := checkClaims(disputed(one, two, one))
+	found := checkClaims(map[string]map[string]look.Claim{"jobs": {"i1": one, "i2": two}})
 	g.Expect(codesOf(found)).To(Equal([]string{"two-leaders jobs"}))
 	g.Expect(found[0].Severity).To(Equal(admin.SeverityCritical))
 	g.Expect(found[0].Message).To(Equal(`2 candidates claim to lead "jobs": "web-1" on h1; "web-2" on an unknown host`))
