@@ -74,16 +74,8 @@ func registerDashboard(app *fisk.Application, env *cli.Env) {
 
 // run prints the file, or serves the page.
 func (d *dashboardCommand) run(ctx context.Context) error {
-	switch {
-	case d.serve != "" && d.namespace != "":
-		return errors.New("--namespace is for the file that is printed: leave it out, or --serve")
-	case d.serve != "" && d.election != "":
-		if err := cli.CheckKey(d.election, false); err != nil {
-			return err
-		}
-	}
 	if d.serve != "" {
-		return serving.Bucket(ctx, d.Env, d.serve, d.webConfig, d.election)
+		return d.servePage(ctx)
 	}
 	text, err := d.generate(dashboards.WithElection(d.election), dashboards.WithNamespace(d.namespace))
 	if err != nil {
@@ -91,4 +83,17 @@ func (d *dashboardCommand) run(ctx context.Context) error {
 	}
 	_, err = d.Stdout.Write(text)
 	return err
+}
+
+// servePage serves the page until ctx ends.
+func (d *dashboardCommand) servePage(ctx context.Context) error {
+	if d.namespace != "" {
+		return errors.New("--namespace is for the file that is printed: leave it out, or --serve")
+	}
+	if d.election != "" {
+		if err := cli.CheckKey(d.election, false); err != nil {
+			return err
+		}
+	}
+	return serving.Bucket(ctx, d.Env, d.serve, d.webConfig, d.election)
 }
