@@ -140,10 +140,7 @@ func CheckAs(ctx context.Context, bucket jetstream.KeyValue, role Role, key stri
 	}
 	c := &checkup{Settings: s, bucket: s.Bucket(bucket), name: bucket.Bucket(), role: role, key: key}
 	c.conn = c.bucket.Conn()
-	err = kv.UntilRefused(ctx, c.conn, c.bucket.ToInspect(), func(ctx context.Context) (err error) {
-		c.info, err = c.bucket.Load(ctx)
-		return err
-	})
+	c.info, err = c.bucket.LoadUntilRefused(ctx)
 	switch {
 	case kv.Classify(err) == kv.Unusable:
 		return nil, fmt.Errorf("%w: %q cannot be used: %w", election.ErrBucketUnsuitable, c.name, err)

@@ -117,11 +117,7 @@ func (o *Observer) bucketTTL(ctx context.Context) (time.Duration, error) {
 	if ttl := o.ttl.Load(); ttl > 0 {
 		return time.Duration(ttl), nil
 	}
-	var info kv.Info
-	err := kv.UntilRefused(ctx, o.bucket.Conn(), o.bucket.ToInspect(), func(ctx context.Context) (err error) {
-		info, err = o.bucket.Load(ctx)
-		return err
-	})
+	info, err := o.bucket.LoadUntilRefused(ctx)
 	o.ttl.Store(int64(info.TTL))
 	return info.TTL, err
 }

@@ -55,9 +55,6 @@ func ToInspect(api, bucket string) Permission {
 	return Permission{api + info, []string{info}}
 }
 
-// ToInspect returns the permission to read the bucket's info.
-func (b *Bucket) ToInspect() Permission { return ToInspect(b.api(), b.Bucket()) }
-
 // api returns the prefix of the JetStream API; the default if the connection is not known.
 func (b *Bucket) api() string {
 	if b.js == nil {
@@ -93,7 +90,16 @@ func UntilRefused(ctx context.Context, nc *nats.Conn, p Permission, request func
 	return untilRefused(ctx, cancel, nc, p, request)
 }
 
-// untilRefused does that with a context that the request may use after its return.
+// LoadUntilRefused is [Bucket.Load], and ends as soon as the server refuses the request; see [UntilRefused].
+func (b *Bucket) LoadUntilRefused(ctx context.Context) (info Info, err error) {
+	err = UntilRefused(ctx, b.Conn(), ToInspect(b.api(), b.Bucket()), func(ctx context.Context) (err error) {
+		info, err = b.Load(ctx)
+		return err
+	})
+	return info, err
+}
+
+// untilRefused is UntilRefused with a context that the request may use after its return.
 func untilRefused(ctx context.Context, cancel context.CancelCauseFunc, nc *nats.Conn, p Permission, request func(context.Context) error) error {
 	if nc == nil {
 		return request(ctx)
