@@ -92,8 +92,7 @@ func (p *Page) Follow(ctx context.Context, client *cli.Client, bucket *election.
 	}
 	p.mu.Lock()
 	now := followed{client, bucket}
-	same := p.following == now
-	if same {
+	if p.following == now {
 		p.mu.Unlock()
 		return
 	}
