@@ -58,7 +58,7 @@ func (c *ConnectionFlags) Register(app *fisk.Application) {
 
 // RegisterConnectTimeout adds the flag for the commands that wait for an unreachable server.
 func (c *ConnectionFlags) RegisterConnectTimeout(cmd *fisk.CmdClause) {
-	DurationVar(cmd.Flag("connect-timeout", "Longest time to wait for the first connection to a server (default no limit)").PlaceHolder("DURATION").IsSetByUser(&c.connectTimeoutSet), &c.connectTimeout)
+	DurationVar(cmd.Flag("connect-timeout", "Longest time to wait for the first connection to a server (default no limit)").IsSetByUser(&c.connectTimeoutSet), &c.connectTimeout)
 }
 
 // WaitsForServer reports whether a flag says for how long to wait for an unreachable server.
