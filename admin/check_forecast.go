@@ -18,7 +18,7 @@ func (c *checkup) source() string {
 	switch p := c.probes; {
 	case c.conn != nil && c.info.Republish != "" && p.subscribe == nil:
 		return notify.Republish
-	case c.role != RoleCandidate: // candidates are permitted to watch, for all that is known
+	case c.role != RoleCandidate: // the probes do not say what candidates may do: assume that they may watch
 		return notify.Watch
 	case p.watch == nil, p.watchOne == nil:
 		return notify.Watch
@@ -94,7 +94,7 @@ func (e estimate) String() string {
 	return fmt.Sprintf("%v in the median and %v at worst", e.median.Round(time.Millisecond), e.worst.Round(time.Millisecond))
 }
 
-// short returns it with two digits.
+// short returns the estimate with two digits.
 func (e estimate) short() string {
 	return fmt.Sprintf("%v, or %v at worst", timeutil.TwoDigits(e.median), timeutil.TwoDigits(e.worst))
 }

@@ -56,7 +56,7 @@ func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCause
 		nats.ReconnectBufSize(-1), // a write that the candidate gave up must not be sent after the reconnect
 		nats.PingInterval(PingInterval),
 		nats.ClosedHandler(func(nc *nats.Conn) {
-			if err := nc.LastError(); err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // for which no server ends a connection
+			if err := nc.LastError(); err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // no server ends a connection because of a refusal
 				fail(fmt.Errorf("the server ended the connection for good: %w", explainDial(err)))
 			}
 		}),

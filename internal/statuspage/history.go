@@ -73,7 +73,7 @@ func (h *history) add(e observe.Event) (transition bool) {
 	e.Leader.Metadata = nil // an event is shown without it
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !e.At.Before(h.observedSince) { // the others report the state that the page found
+	if !e.At.Before(h.observedSince) { // earlier events report the state that the page found
 		h.counts[e.Kind]++
 	}
 	switch e.Kind {

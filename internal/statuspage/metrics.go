@@ -43,7 +43,7 @@ func (o observed) Collect(ch chan<- prometheus.Metric) {
 	defer o.mu.Unlock()
 	gauge(ch, descUp, oneIf(!o.observedSince.IsZero()))
 	if o.observedSince.IsZero() {
-		return // and it knows nothing of them
+		return // the page knows nothing of the elections
 	}
 	now := o.clock.Now()
 	for key, e := range o.byKey {

@@ -127,7 +127,7 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 		r.hook.follow(ctx, returned, t)
 		lead(ctx, t, func() {
 			withdrawn.Store(true)
-			context.AfterFunc(ctx, cancel) // not before: a term that ends with its work has that for its reason
+			context.AfterFunc(ctx, cancel) // after the term: an earlier cancel would end it with the reason stopped instead of work-ended
 		})
 		return nil
 	})
