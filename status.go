@@ -62,10 +62,12 @@ func (s Status) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON decodes a status.
 func (s *Status) UnmarshalJSON(b []byte) error {
 	var decoded statusJSON
-	err := json.Unmarshal(b, &decoded)
+	if err := json.Unmarshal(b, &decoded); err != nil {
+		return err
+	}
 	*s = Status(decoded.statusFields)
 	s.LeaseRemaining, s.TTL, s.CampaignInterval = time.Duration(decoded.LeaseRemaining), time.Duration(decoded.TTL), time.Duration(decoded.CampaignInterval)
-	return err
+	return nil
 }
 
 // Status returns a snapshot. It sends no request and never waits; what it says of another leader is what was last read.

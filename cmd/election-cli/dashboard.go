@@ -77,6 +77,9 @@ func (d *dashboardCommand) run(ctx context.Context) error {
 	if d.serve != "" {
 		return d.servePage(ctx)
 	}
+	if d.webConfig != "" {
+		return errors.New("--web-config is for --serve: add it, or leave --web-config out")
+	}
 	text, err := d.generate(dashboards.WithElection(d.election), dashboards.WithNamespace(d.namespace))
 	if err != nil {
 		return err

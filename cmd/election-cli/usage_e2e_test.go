@@ -95,7 +95,7 @@ func TestEveryFlagThatRefusesAValueNamesItself(t *testing.T) {
 	g.Expect(refused).To(BeNumerically(">", 30), "durations, numbers and choices")
 }
 
-func TestTheParserAnswersMistakesInPlainWords(t *testing.T) {
+func TestMistakesAreAnsweredInPlainWords(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		line string
@@ -111,6 +111,8 @@ func TestTheParserAnswersMistakesInPlainWords(t *testing.T) {
 		{"run --nonsense", 125, "unknown flag --nonsense\n"},
 		{"check --format y", 3, `--format: "y" is unknown: give text, nagios, json or prometheus`},
 		{"drill --candidates many", 2, `--candidates: "many" is not a number`},
+		{"dashboard --web-config w.yml", 2, "--web-config is for --serve: add it"},
+		{"dashboard --serve :0 --namespace shop", 2, "--namespace is for the file that is printed: leave it out"},
 		{"ls -s http://h", 2, `--server or NATS_URL: the server URL "http://h"`},
 	} {
 		t.Run(c.line, func(t *testing.T) {
