@@ -84,7 +84,7 @@ func (w *world) actOnBucket(a *act, now time.Time) bool {
 	case actRewind:
 		return s.rewind(now, a)
 	}
-	q := &write{unconditional: true, sent: now}
+	q := &write{sent: now} // over whatever is stored
 	switch a.kind {
 	case actDelete, actPurge:
 		if s.current == nil || s.current.isMarker() {

@@ -80,7 +80,7 @@ func (w *world) spoil(f *fate, a *activeFault, o op, delay time.Duration) bool {
 			f.err = nats.ErrNoResponders
 		}
 	case a.kind == renewalAtExpiry && o == opUpdate && w.server.current != nil && w.script.markers:
-		left := time.Until(w.server.current.expires) - expiryLead - w.script.latency
+		left := time.Until(w.server.expires) - expiryLead - w.script.latency
 		if left < 0 {
 			return false
 		}

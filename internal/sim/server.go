@@ -16,6 +16,8 @@ type server struct {
 	current     *entry
 	versions    []version // for stale reads and rewinds
 	written     []*entry  // all that were ever stored
+	expires     time.Time // when the current entry expires unless the clock changes
+	expiring    bool      // that expiry is under way: a renewal does not stop it
 	expiryTimer *time.Timer
 	watchers    []*watcher
 
@@ -98,12 +100,12 @@ func (s *server) lifetime(e *entry) time.Duration {
 // scheduleExpiry sets the time at which the current entry expires.
 func (s *server) scheduleExpiry(now time.Time) {
 	e := s.current
-	if e == nil || e.expiring {
+	if e == nil || s.expiring {
 		return
 	}
 	lateness := time.Duration(mix(s.w.script.seed, e.revision, 7) % uint64(s.w.script.lateness+1))
-	e.expires = s.realTime(e.stamped.Add(s.lifetime(e))).Add(lateness)
-	s.expiryTimer.Reset(max(e.expires.Sub(now), 0))
+	s.expires = s.realTime(e.stamped.Add(s.lifetime(e))).Add(lateness)
+	s.expiryTimer.Reset(max(s.expires.Sub(now), 0))
 }
 
 // expire removes the current entry if its lifetime is over.
@@ -111,7 +113,7 @@ func (s *server) expire() {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	e, now := s.current, time.Now()
-	if e == nil || now.Before(e.expires) {
+	if e == nil || now.Before(s.expires) {
 		return
 	}
 	s.w.journal.add(event{at: now, what: "expired", a: e.revision})
@@ -119,7 +121,7 @@ func (s *server) expire() {
 		s.w.count("expiry more than 1 ms late")
 	}
 	kind := byExpiry
-	if e.expiring {
+	if s.expiring {
 		kind = byLateExpiry
 		s.w.count(renewalDeleted)
 	}
@@ -147,11 +149,9 @@ func (s *server) store(now time.Time, e *entry, kind changeKind) {
 	s.current = e
 	s.versions = append(s.versions, version{now, e, s.seq})
 	s.changed(change{at: now, before: before, after: e, kind: kind, bucketCreated: s.created})
+	s.expiring = s.expiring && e != nil && e.write != nil && e.write.by == before.write.by
 	if e == nil {
 		return
-	}
-	if before != nil && before.expiring {
-		e.expiring, e.expires = e.write != nil && e.write.by == before.write.by, before.expires
 	}
 	s.scheduleExpiry(now)
 	for _, x := range s.watchers {
@@ -194,10 +194,9 @@ func (s *server) rewind(now time.Time, a *act) bool {
 	}
 	before, then := s.current, s.versions[i]
 	s.versions = append(s.versions[:i+1], version{now, then.entry, then.seq})
-	s.current, s.seq = then.entry, then.seq
+	s.current, s.seq, s.expiring = then.entry, then.seq, false
 	e := event{at: now, what: "is back at sequence", a: s.seq}
 	if s.current != nil {
-		s.current.expiring = false
 		e.b = s.current.revision
 	}
 	s.w.journal.add(e)
@@ -217,7 +216,7 @@ func (s *server) apply(now time.Time, q *write, late bool) error {
 		found = e.revision
 	}
 	switch {
-	case q.unconditional:
+	case q.by == nil: // an operator or a stranger demands nothing
 	case q.create && e.isMarker() && !q.cannotRead && (!late || found == q.expect):
 		// The client reads the marker of a removal and creates over it; a request that was sent before cannot.
 	case q.create && e == nil:

@@ -103,8 +103,7 @@ func (v *view) write(ctx context.Context, o op, q *write) (uint64, error) {
 func (v *view) apply(now time.Time, q *write, f fate, late bool) error {
 	s := v.w.server
 	if e := s.current; f.atExpiry && e != nil && e.write != nil && e.write.by == q.by && e.revision == q.expect {
-		e.expiring = true
-		defer func() { e.expiring = false }()
+		s.expiring = true
 	}
 	return s.apply(now, q, late)
 }

@@ -33,16 +33,15 @@ func parseContent(value []byte) (c content) {
 
 // write is one request to change the key, and its outcome.
 type write struct {
-	by            *ledger // nil: an operator or a stranger
-	create        bool
-	remove        bool
-	purge         bool
-	value         []byte
-	content       content
-	expect        uint64 // the revision that the write demands; for a create, of the marker that the client saw
-	cannotRead    bool   // a create whose client cannot read the marker of a removal
-	unconditional bool
-	sent          time.Time
+	by         *ledger // nil: an operator or a stranger, whose writes demand nothing
+	create     bool
+	remove     bool
+	purge      bool
+	value      []byte
+	content    content
+	expect     uint64 // the revision that the write demands; for a create, of the marker that the client saw
+	cannotRead bool   // a create whose client cannot read the marker of a removal
+	sent       time.Time
 
 	notified         *entry // the last entry of which the writer had been notified
 	notifiedAt       time.Time
@@ -94,8 +93,6 @@ type entry struct {
 	revision uint64
 	value    []byte
 	stamped  time.Time // by the server's clock
-	expires  time.Time // when it expires unless the clock changes
-	expiring bool      // the expiry is under way: a renewal does not stop it
 	write    *write    // nil for the server
 }
 
