@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/replay"
+	"github.com/natscampaign/election/internal/sim/judge"
 )
 
 // perform carries out an act.
@@ -26,12 +27,12 @@ func (w *world) perform(a *act) {
 			w.count(a.kind.String())
 		}
 	case !a.kind.hitsCandidate():
-		w.journal.add(event{at: now, what: a.kind.String()})
+		w.journal.Add(judge.Event{At: now, What: a.kind.String()})
 		if w.actOnBucket(a, now) {
 			w.count(a.kind.String())
 		}
 	case c != nil:
-		w.journal.add(event{at: now, name: c.name, what: a.kind.String()})
+		w.journal.Add(judge.Event{At: now, Name: c.name, What: a.kind.String()})
 		w.count(a.kind.String())
 		w.actOnCandidate(c, a.kind)
 	}
@@ -43,14 +44,14 @@ func (w *world) actOnCandidate(c *candidate, kind actKind) {
 		w.stop(c)
 	case actCancel:
 		c.wanted = false
-		c.ledger.mayEnd = true
-		w.trace.note(c.ledger, replay.Quits)
+		c.ledger.Asked()
+		w.trace.Note(c.ledger, replay.Quits)
 		c.cancel()
 	case actCrash:
 		w.crash(c)
 	case actResign:
-		c.ledger.mayEnd = true
-		w.trace.note(c.ledger, replay.Resigns)
+		c.ledger.Asked()
+		w.trace.Note(c.ledger, replay.Resigns)
 		w.runs.Add(1)
 		go func() {
 			defer w.runs.Done()
@@ -59,8 +60,8 @@ func (w *world) actOnCandidate(c *candidate, kind actKind) {
 			_ = c.Resign(ctx) // it may hold nothing
 		}()
 	case actReadsFail:
-		c.noRead, c.ledger.noRead = true, true
-		w.trace.note(c.ledger, replay.Vanishes)
+		c.noRead, c.ledger.NoRead = true, true
+		w.trace.Note(c.ledger, replay.Vanishes)
 	case actStatusFails:
 		c.noStatus = true
 	case actClose:
@@ -84,22 +85,22 @@ func (w *world) actOnBucket(a *act, now time.Time) bool {
 	case actRewind:
 		return s.rewind(now, a)
 	}
-	q := &write{sent: now} // over whatever is stored
+	q := &judge.Write{Sent: now} // over whatever is stored
 	switch a.kind {
 	case actDelete, actPurge:
-		if s.current == nil || s.current.isMarker() {
+		if s.current == nil || s.current.IsMarker() {
 			return false
 		}
-		q.remove, q.purge = true, a.kind == actPurge
+		q.Remove, q.Purge = true, a.kind == actPurge
 	case actForeignRecord:
-		q.value = []byte(fmt.Sprintf(`{"name":"stranger","instance":"stranger","attempt":"%d","since":"2000-01-01T00:00:00Z"}`, s.seq))
+		q.Value = []byte(fmt.Sprintf(`{"name":"stranger","instance":"stranger","attempt":"%d","since":"2000-01-01T00:00:00Z"}`, s.seq))
 	case actForeignCreate:
 		if s.current != nil {
 			return false
 		}
 		fallthrough
 	case actBareName:
-		q.value = []byte("stranger")
+		q.Value = []byte("stranger")
 	}
 	return s.apply(now, q, false) == nil
 }
@@ -107,8 +108,8 @@ func (w *world) actOnBucket(a *act, now time.Time) bool {
 // stop ends a candidate for good, in the background.
 func (w *world) stop(c *candidate) {
 	c.wanted, c.slot.current = false, nil
-	c.ledger.mayEnd = true
-	w.trace.note(c.ledger, replay.Quits)
+	c.ledger.Asked()
+	w.trace.Note(c.ledger, replay.Quits)
 	w.runs.Add(1)
 	go func() {
 		defer w.runs.Done()
@@ -119,19 +120,20 @@ func (w *world) stop(c *candidate) {
 // disconnect closes the connection of a candidate for good.
 func (w *world) disconnect(c *candidate) {
 	c.closed = true
-	w.trace.note(c.ledger, replay.Vanishes)
+	w.trace.Note(c.ledger, replay.Vanishes)
 	c.view.disconnect()
 	for _, x := range w.server.watchers {
 		if x.v == c.view {
 			x.end()
 		}
 	}
-	c.ledger.closedAt = time.Now()
+	c.ledger.Disconnected(time.Now())
 }
 
 // crash ends a candidate without a release: from now on it sends nothing, and the judge ignores it.
 func (w *world) crash(c *candidate) {
-	c.crashed, c.ledger.crashed = true, true
-	w.trace.note(c.ledger, replay.Crashes)
+	c.crashed = true
+	c.ledger.Crashed()
+	w.trace.Note(c.ledger, replay.Crashes)
 	w.stop(c)
 }

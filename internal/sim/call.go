@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/natscampaign/election/internal/replay"
+	"github.com/natscampaign/election/internal/sim/judge"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -36,7 +38,7 @@ const (
 // call sends one request to the server and waits for the reply; faults may spoil either way. serve carries the request out.
 // It runs at most once, under the world's mutex; for a write maybe after call has returned. q is nil for requests that
 // write nothing.
-func (v *view) call(ctx context.Context, o op, q *write, serve func(now time.Time, f fate) error) error {
+func (v *view) call(ctx context.Context, o op, q *judge.Write, serve func(now time.Time, f fate) error) error {
 	if _, limited := ctx.Deadline(); !limited {
 		limit, cancel := context.WithTimeout(ctx, clientTimeout)
 		defer cancel()
@@ -66,7 +68,7 @@ func (v *view) call(ctx context.Context, o op, q *write, serve func(now time.Tim
 }
 
 // travel takes the request to the server and the reply back.
-func (v *view) travel(ctx context.Context, o op, q *write, f fate, serve func(time.Time, fate) error) error {
+func (v *view) travel(ctx context.Context, o op, q *judge.Write, f fate, serve func(time.Time, fate) error) error {
 	v.awaitThaw()
 	if err := v.awaitLink(ctx, o, q, f, serve); err != nil {
 		return err
@@ -103,7 +105,7 @@ func (v *view) travel(ctx context.Context, o op, q *write, f fate, serve func(ti
 
 // awaitLink waits until the link is up. While it is down, a call fails at once, or waits in the client's buffer and is sent
 // when the link is back, even if its caller has given up.
-func (v *view) awaitLink(ctx context.Context, o op, q *write, f fate, serve func(time.Time, fate) error) error {
+func (v *view) awaitLink(ctx context.Context, o op, q *judge.Write, f fate, serve func(time.Time, fate) error) error {
 	v.w.mu.Lock()
 	until, buffered := v.c.slot.cutUntil, v.c.slot.buffered
 	v.w.mu.Unlock()
@@ -122,7 +124,7 @@ func (v *view) awaitLink(ctx context.Context, o op, q *write, f fate, serve func
 }
 
 // arrive has the server carry out the request.
-func (v *view) arrive(q *write, f fate, late bool, serve func(time.Time, fate) error) error {
+func (v *view) arrive(q *judge.Write, f fate, late bool, serve func(time.Time, fate) error) error {
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()
 	v.w.checkSoon()
@@ -135,7 +137,7 @@ func (v *view) arrive(q *write, f fate, late bool, serve func(time.Time, fate) e
 }
 
 // arriveLate has a write arrive after its sender gave up, but no later than the end of the trouble.
-func (v *view) arriveLate(arrival time.Time, q *write, f fate, serve func(time.Time, fate) error) {
+func (v *view) arriveLate(arrival time.Time, q *judge.Write, f fate, serve func(time.Time, fate) error) {
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()
 	if end := v.w.troubleEnds; arrival.After(end) {
@@ -164,7 +166,7 @@ func (v *view) isCut() bool {
 }
 
 // begin records a call and decides its fate.
-func (v *view) begin(o op, q *write) (fate, error) {
+func (v *view) begin(o op, q *judge.Write) (fate, error) {
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()
 	now, l := time.Now(), v.c.ledger
@@ -172,7 +174,7 @@ func (v *view) begin(o op, q *write) (fate, error) {
 		v.last, v.burst = now, 0
 	}
 	if v.burst == burstLimit {
-		v.w.judge.fail(now, "P9", v.c.name, "makes %d calls in one instant", v.burst)
+		v.w.judge.Fail(now, "P9", v.c.name, "makes %d calls in one instant", v.burst)
 	}
 	if v.c.crashed || v.c.closed {
 		return fate{}, nats.ErrConnectionClosed
@@ -180,48 +182,50 @@ func (v *view) begin(o op, q *write) (fate, error) {
 	v.calls[o]++
 	f := v.w.fate(v.c, o, v.calls[o])
 	if q != nil {
-		q.sent, q.cannotRead = now, f.cannotRead
-		v.w.journal.add(event{at: now, name: v.c.name, what: q.verb() + " sent, over" + orNothing(q.expect), a: q.expect})
-		v.w.judge.writeSent(q, now)
+		q.Sent, q.CannotRead = now, f.cannotRead
+		v.w.journal.Add(judge.Event{At: now, Name: v.c.name, What: q.Verb() + " sent, over" + judge.OrNothing(q.Expect), A: q.Expect})
+		v.w.judge.WriteSent(q, now)
 	}
-	v.w.trace.call(l, o, q)
-	if o == opStatus {
-		v.w.judge.statusRequested(l, now)
+	switch {
+	case q != nil:
+		v.w.trace.Sent(q)
+	case o == opGet:
+		v.w.trace.Asked(l)
+	case o == opStatus:
+		v.w.trace.Note(l, replay.AsksInfo)
+		v.w.judge.StatusRequested(l, now)
 	}
 	if f != (fate{coin: f.coin}) || now.Before(v.w.server.inFlight) {
-		l.troubledUntil = timeutil.Later(l.troubledUntil, now)
+		l.Troubled(now)
 	}
 	return f, nil
 }
 
 // end records the outcome of a call.
-func (v *view) end(o op, q *write, err error) {
+func (v *view) end(o op, q *judge.Write, err error) {
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()
 	now := time.Now()
-	e := event{at: now, name: v.c.name, what: opNames[o] + " returned"}
+	e := judge.Event{At: now, Name: v.c.name, What: opNames[o] + " returned"}
 	if err != nil {
-		e.note = err.Error()
+		e.Note = err.Error()
 	}
 	if err != nil || o != opGet { // Get records what it read
-		v.w.journal.add(e)
+		v.w.journal.Add(e)
 	}
+	last, named := namedSequence(err)
 	if q != nil {
-		v.w.trace.returned(q, err)
+		v.w.trace.Returned(q, err, last, named)
 	}
 	switch {
 	case q == nil:
 	case err == nil:
-		q.acknowledged = now
-		v.w.judge.writeKnown(q, now)
+		q.Acknowledged = now
+		v.w.judge.WriteKnown(q, now)
 	case v.c.closed && errors.Is(err, nats.ErrConnectionClosed):
-		if l := v.c.ledger; l.sawClosedAt.IsZero() {
-			l.sawClosedAt = now
-		}
-	default:
-		if last, named := namedSequence(err); named {
-			v.w.judge.writeRefused(q, last, now)
-		}
+		v.c.ledger.SawDisconnection(now)
+	case named:
+		v.w.judge.WriteRefused(q, last, now)
 	}
 	v.w.checkSoon()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/replay"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/sim/judge"
 )
 
 // slot is a host with its link, on which one candidate runs after another.
@@ -37,7 +38,7 @@ type candidate struct {
 	number  int // among the slot's candidates, from 1
 	name    string
 	view    *view
-	ledger  *ledger
+	ledger  *judge.Ledger
 	watcher *watcher // its latest
 
 	running  bool
@@ -64,9 +65,9 @@ func (w *world) start(s *slot) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.running, c.wanted, c.cancel = true, true, cancel
-	c.ledger.running, c.ledger.workQuit = true, false
+	c.ledger.Started()
 	w.note(c.name, "starts")
-	w.trace.note(c.ledger, replay.Starts)
+	w.trace.Note(c.ledger, replay.Starts)
 	w.runs.Add(1)
 	go c.run(ctx)
 }
@@ -80,20 +81,22 @@ func (w *world) newCandidate(s *slot) *candidate {
 	c.noRead = s.plan.noRead
 	c.view = &view{w: w, c: c}
 	c.view.conn, c.view.disconnect = context.WithCancel(context.Background())
-	c.ledger = w.judge.add(c.name, s.plan)
+	c.ledger = w.judge.Add(judge.Candidate{
+		Name: c.name, Margin: s.plan.marginOf(w.script.ttl), StandDown: s.plan.standDownOf(w.script.ttl), Interval: s.plan.intervalOf(w.script.ttl),
+		Plain: s.plan.plain, NoRead: s.plan.noRead, Reports: c, Notified: c.notified,
+	})
 	var err error
 	if c.Election, err = election.NewElection(c.name, electionKey, c.view, c.options()...); err != nil {
 		panic("sim: " + err.Error())
 	}
-	c.ledger.reports, c.ledger.notified = c.Election, c.notified
 	s.current = c
-	w.trace.add(c)
+	w.trace.Add(c.ledger)
 	w.candidates = append(w.candidates, c)
 	return c
 }
 
 // notified returns the last entry that the present watcher delivered, when, and the entry before.
-func (c *candidate) notified() (last *entry, at time.Time, previous *entry) {
+func (c *candidate) notified() (last *judge.Entry, at time.Time, previous *judge.Entry) {
 	if c.watcher == nil || c.watcher.ended {
 		return nil, time.Time{}, nil
 	}
@@ -109,7 +112,7 @@ func (c *candidate) options() []election.Option {
 		election.OnLeaderChange(func(l election.Leader) {
 			c.w.mu.Lock()
 			defer c.w.mu.Unlock()
-			c.w.judge.leaderReported(c.ledger, l, time.Now())
+			c.w.judge.LeaderReported(c.ledger, l, time.Now())
 		}),
 	}
 	for _, o := range []struct {
@@ -156,10 +159,10 @@ func (c *candidate) run(ctx context.Context) {
 	if err != nil {
 		note = err.Error()
 	}
-	w.journal.add(event{at: time.Now(), name: c.name, what: "returned", note: note})
-	w.trace.note(c.ledger, replay.Ends)
+	w.journal.Add(judge.Event{At: time.Now(), Name: c.name, What: "returned", Note: note})
+	w.trace.Note(c.ledger, replay.Ends)
 	if !c.crashed {
-		w.judge.returned(c.ledger, err, !c.wanted, time.Now())
+		w.judge.Returned(c.ledger, err, !c.wanted, time.Now())
 	}
 	wanted := func() bool { return c.wanted && c.slot.current == c && !w.closing }
 	if wanted() { // its work has returned by itself
@@ -177,7 +180,7 @@ func (c *candidate) run(ctx context.Context) {
 func (c *candidate) callback(name string, takes time.Duration) {
 	w := c.w
 	w.mu.Lock()
-	w.judge.callbackBegan(c.ledger, name, time.Now())
+	w.judge.CallbackBegan(c.ledger, name, time.Now())
 	w.note(c.name, name)
 	c.calls++
 	panics := c.plan.panics && c.calls%3 == 0
@@ -186,7 +189,7 @@ func (c *candidate) callback(name string, takes time.Duration) {
 	w.spend(takes)
 	c.view.awaitThaw()
 	w.mu.Lock()
-	w.judge.callbackReturned(c.ledger, name, time.Now())
+	w.judge.CallbackReturned(c.ledger, name, time.Now())
 	if panics {
 		w.count("callback panicked")
 	}
@@ -201,8 +204,8 @@ func (c *candidate) work(ctx context.Context, t election.Term) error {
 	w := c.w
 	c.view.awaitThaw()
 	w.mu.Lock()
-	w.journal.add(event{at: time.Now(), name: c.name, what: "work begins in term", a: t.Number})
-	w.judge.workBegan(c.ledger, t, ctx)
+	w.journal.Add(judge.Event{At: time.Now(), Name: c.name, What: "work begins in term", A: t.Number})
+	w.judge.WorkBegan(c.ledger, t, ctx)
 	w.observe()
 	quiet := w.quiet
 	w.mu.Unlock()
@@ -224,9 +227,9 @@ func (c *candidate) work(ctx context.Context, t election.Term) error {
 	c.calls++
 	panics := c.plan.panics && c.calls%3 == 0 && err != nil
 	w.note(c.name, "work returns")
-	w.judge.workReturned(c.ledger)
-	if c.ledger.mayEnd {
-		w.trace.note(c.ledger, replay.Resigns)
+	w.judge.WorkReturned(c.ledger)
+	if c.ledger.MayGiveUp() {
+		w.trace.Note(c.ledger, replay.Resigns)
 	}
 	w.mu.Unlock()
 	if panics {

@@ -1,6 +1,6 @@
 // Package sim tests the promises of package election on millions of made-up stories. It runs the unmodified library on
-// virtual time against a simulated bucket that misbehaves in every way a real one can, and judges each step by the
-// bucket's true state.
+// virtual time against a simulated bucket that misbehaves in every way a real one can. Package judge says what the library
+// promises, and judges each step by the bucket's true state.
 //
 // # What a schedule is
 //
@@ -20,61 +20,23 @@
 // network between each candidate and the bucket, the watchers, the callbacks and the work of users.
 //
 //	script.go, trouble.go         what the seed decides: candidates, rounds, faults, acts
-//	world.go, acts.go, faults.go  play the script; quiet.go judges the quiet after each round
+//	world.go, acts.go, faults.go  play the script; quiet.go judges whether somebody leads in the quiet after each round
 //	candidate.go                  one Election with its callbacks and work
-//	server.go, write.go           the bucket
+//	server.go, refusal.go         the bucket
 //	view.go, call.go, watcher.go  the jetstream.KeyValue of one candidate: each call crosses its link, which fate.go may spoil
 //	forgery.go                    notifications that the bucket never sent
-//	judge*.go, overlap.go         compare what candidates do and report with the bucket; ledger.go holds the evidence
-//	journal.go                    the timeline, printed if a promise is broken
-//	trace.go                      what package replay asks the model of spec/election.pml about
+//	judge                         compares what candidates do and report with the bucket
+//	tracer.go                     records what package replay asks the model of spec/election.pml about
 //
 // # What is judged
 //
-// The judge looks after every reply, notification, callback and change of the bucket, once the library has reacted.
+// Package judge looks after every reply, notification, callback and change of the bucket, once the library has reacted. The
+// simulator itself judges:
 //
-//   - P1, lease: a candidate does not lead, and its Term is not valid, later than a TTL less the margin after it sent its
-//     last write that was acknowledged in time.
-//   - P2, stand-down: a candidate leads only after a renewal that it sent when its stand-down was over, or after its win over the
-//     release of a leader that names it as a successor, and only while nobody else leads. The stand-down is the candidate's own, the rest that a release names, or a whole TTL if the candidate was
-//     notified that the key was deleted. A candidate that adopts its own late write still waits the stand-down of that write.
-//   - P3, release last: a candidate releases the key only after its callbacks and work have returned. The context of work
-//     ends with the term.
-//   - P4, callbacks: they alternate and never overlap, OnLost begins by the deadline, and each OnWon has its OnLost in the end.
-//   - P5, tokens: each term has a larger token than all terms acquired before it.
-//   - P6, no false abdication: a candidate gives up the key only if it was asked to, its work returned, the key was no longer
-//     its own, or its deadline had passed.
-//   - P7, no ghost: a leader acquired the key by a write whose acknowledgement it received before it gave that write up. Only
-//     a running candidate leads.
-//   - P8, liveness: in the quiet a leader appears within the time that the contract allows after a crash; see world.leaderLimit.
-//     After a resignation in the quiet a successor leads within the spread of answers, if one was notified. A candidate
-//     that can never read the state of the bucket may acquire the key, but releases it and does not starve the others.
+//   - P8, liveness: in the quiet a leader appears within the time that the contract allows after a crash; see
+//     world.leaderLimit. After a resignation in the quiet a successor leads within the spread of answers, if one was notified.
+//     A candidate that can never read the state of the bucket may acquire the key, but releases it and does not starve the others.
 //   - P9, no busy loop: no candidate makes more than burstLimit calls in one instant. Nothing else of P9 is judged.
-//   - P10, trust: forged and replayed notifications neither bind a candidate nor excuse it, so the judge ignores them. No
-//     candidate reports a leader that only a forged notification named.
-//   - P11, proof of loss: a leader steps down at once when its renewal is refused with a lower sequence than it demanded, or
-//     when it reads another candidate's record whose revision lies between its acquisition and its last write. After
-//     history was rewound, the next renewal of a connected leader disproves its term; see judge.mustDiscoverBy.
-//   - "closed": a leader whose write fails because its connection is closed for good steps down at once. Start and Run
-//     return nats.ErrConnectionClosed within judge.closedLimit, unless the candidate was stopped or its work returned.
-//
-// # Two leaders at once
-//
-// The judge allows, counts and measures two leaders where the contract says that a lease cannot prevent them:
-//
-//   - The key expired early, by more than the stand-down and the margin: D + m < δ + (ρ−1)·TTL, with the true clock errors.
-//   - Somebody deleted or overwrote the key, and the winner could not know. If the leader was connected and the winner
-//     waited at least the leader's campaign interval, both lead for a few round trips at most.
-//   - A renewal was acknowledged and then deleted by an expiry that was under way. With honest clocks this happens only after
-//     the deadline, and does no harm.
-//   - History was rewound while one of the two held the key. A leader that is cut off, or gets no proof, leads until its
-//     lease ends. Its last renewal may by chance match its successor's revision, so both may lead for two TTLs, and for one
-//     TTL more per further rewind. Tokens need not grow across a rewind.
-//   - The bucket was recreated or lost its sequence. A leader's revision may then match somebody else's record by chance, for
-//     any time, and tokens need not grow. A resignation is not held to its time limit, because watchers of the old bucket
-//     have stalled.
-//
-// All but the last two must end within a TTL.
 //
 // # How to run it
 //

@@ -5,6 +5,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/sim/judge"
 )
 
 // fate is what happens to one call.
@@ -27,7 +29,6 @@ type fate struct {
 const (
 	noStreamTime = 500 * time.Millisecond // two attempts of nats.go
 	expiryLead   = time.Millisecond / 2   // of a renewal before the expiry
-	staleLimit   = 100 * time.Millisecond
 )
 
 // fate decides by the seed what happens to the nth call of this kind by a candidate.
@@ -72,7 +73,7 @@ func (w *world) spoil(f *fate, a *activeFault, o op, delay time.Duration) bool {
 		f.waits, w.server.inFlight = true, a.until
 		f.requestDelay = max(f.requestDelay, time.Until(a.until))
 	case a.kind == staleRead && o == opGet:
-		f.stale = min(delay, staleLimit)
+		f.stale = min(delay, judge.StaleLimit)
 	case a.kind == readFails && o == opCreate:
 		f.cannotRead, f.hangs = true, f.coin
 	case a.kind == readFails && o == opGet, a.kind == statusFails && o == opStatus:

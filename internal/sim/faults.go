@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/natscampaign/election/internal/sim/judge"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -24,7 +25,7 @@ func (w *world) beginFault(f *fault) {
 	if f.victim == holder {
 		a.slot = w.holderSlot()
 	}
-	w.journal.add(event{at: now, what: f.kind.String() + " begins", d: f.length, note: w.victimOf(a)})
+	w.journal.Add(judge.Event{At: now, What: f.kind.String() + " begins", D: f.length, Note: w.victimOf(a)})
 	for _, s := range w.slots {
 		if a.hits(s.index) {
 			w.hit(s, a, now)
@@ -45,8 +46,7 @@ func (w *world) hit(s *slot, a *activeFault, now time.Time) {
 	}
 	forges := a.kind == notificationForged || a.kind == notificationReplayed
 	if !forges && s.current != nil { // a forgery excuses nothing
-		l := s.current.ledger
-		l.troubledUntil = timeutil.Later(l.troubledUntil, a.until)
+		s.current.ledger.Troubled(a.until)
 	}
 	switch a.kind {
 	case linkCut, linkCutBuffered:
@@ -85,7 +85,7 @@ func (w *world) endFault(a *activeFault) {
 			break
 		}
 	}
-	w.journal.add(event{at: time.Now(), what: a.kind.String() + " ends", note: w.victimOf(a)})
+	w.journal.Add(judge.Event{At: time.Now(), What: a.kind.String() + " ends", Note: w.victimOf(a)})
 }
 
 func (w *world) victimOf(a *activeFault) string {
@@ -97,12 +97,12 @@ func (w *world) victimOf(a *activeFault) string {
 
 // holderSlot returns the slot of the candidate that holds the key, or any slot if none does.
 func (w *world) holderSlot() int {
-	if e := w.server.current; e != nil && e.write != nil && e.write.by != nil {
+	if e := w.server.current; e != nil && e.Write != nil && e.Write.By != nil {
 		for _, s := range w.slots {
-			if s.current != nil && s.current.ledger == e.write.by {
+			if s.current != nil && s.current.ledger == e.Write.By {
 				return s.index
 			}
 		}
 	}
-	return int(mix(w.script.seed, uint64(len(w.journal.events))) % uint64(len(w.slots)))
+	return int(mix(w.script.seed, uint64(len(w.journal.Events))) % uint64(len(w.slots)))
 }

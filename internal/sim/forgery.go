@@ -6,10 +6,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-)
 
-// inventedLeader is the name in forged records. The bucket never holds it.
-const inventedLeader = "nobody"
+	"github.com/natscampaign/election/internal/sim/judge"
+)
 
 // A forgeryKind is one kind of notification that the bucket did not send.
 type forgeryKind int
@@ -67,10 +66,10 @@ func (w *world) forge(x *watcher, now time.Time, draw uint64) {
 	current := w.server.current
 	kind := forgeryKind(draw % uint64(replayed))
 	draw = mix(draw)
-	e := &entry{revision: w.server.seq + 1, stamped: w.server.clock(now)}
-	invented := map[string]any{"name": inventedLeader, "instance": inventedLeader, "since": now, "bucket": w.server.created}
+	e := &judge.Entry{Revision: w.server.seq + 1, Stamped: w.server.clock(now)}
+	invented := map[string]any{"name": judge.InventedLeader, "instance": judge.InventedLeader, "since": now, "bucket": w.server.created}
 	record := map[string]any{}
-	if current != nil && json.Unmarshal(current.value, &record) != nil || record["attempt"] == nil {
+	if current != nil && json.Unmarshal(current.Value, &record) != nil || record["attempt"] == nil {
 		record = invented
 	}
 	if current == nil && kind == forgedRelease {
@@ -78,19 +77,19 @@ func (w *world) forge(x *watcher, now time.Time, draw uint64) {
 	}
 	switch kind {
 	case forgedRelease:
-		e.revision = current.revision
+		e.Revision = current.Revision
 		record["released"] = now
 		delete(record, "stand_down_ms")
 		if draw%2 == 0 {
 			record["next"] = x.v.c.name
 		}
 	case forgedRemoval:
-		e.op = []jetstream.KeyValueOp{jetstream.KeyValueDelete, jetstream.KeyValuePurge}[draw%2]
+		e.Op = []jetstream.KeyValueOp{jetstream.KeyValueDelete, jetstream.KeyValuePurge}[draw%2]
 		if current != nil && draw&2 == 0 {
-			e.revision = current.revision
+			e.Revision = current.Revision
 		}
 		if draw&4 == 0 { // as if the TTL had passed
-			e.stamped = e.stamped.Add(w.script.ttl)
+			e.Stamped = e.Stamped.Add(w.script.ttl)
 		}
 	case forgedRenewal, forgedWin:
 		record = invented
@@ -98,19 +97,19 @@ func (w *world) forge(x *watcher, now time.Time, draw uint64) {
 			record["since"], record["term"] = w.roundBegan, 1
 		}
 		if draw%4 == 0 {
-			e.revision += 1_000_000
+			e.Revision += 1_000_000
 		}
 	case forgedBucket:
 		record["bucket"] = w.server.created.Add(time.Hour)
 	}
-	if !e.isMarker() {
+	if !e.IsMarker() {
 		record["attempt"] = fmt.Sprintf("forged-%d", draw)
-		e.value, _ = json.Marshal(record) // all of it can be encoded
+		e.Value, _ = json.Marshal(record) // all of it can be encoded
 	}
 	w.sendForged(x, now, e, kind)
 }
 
-func (w *world) sendForged(x *watcher, now time.Time, e *entry, kind forgeryKind) {
+func (w *world) sendForged(x *watcher, now time.Time, e *judge.Entry, kind forgeryKind) {
 	w.count(forgeryNames[kind])
 	w.forgedAny = true
 	x.enqueue(delivery{at: now.Add(w.script.latency), entry: e, forged: true})

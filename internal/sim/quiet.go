@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing/synctest"
 	"time"
+
+	"github.com/natscampaign/election/internal/sim/judge"
 )
 
 // playQuiet waits for a leader in the quiet after a round, and for the return of candidates whose connection is closed. Then
@@ -22,8 +24,8 @@ func (w *world) playQuiet(rest time.Duration) {
 		time.Sleep(w.script.ttl / 20)
 		w.mu.Lock()
 		w.observe()
-		closed := w.judge.closedStillRun(began, time.Now())
-		led, failed := w.lastLed.After(began), len(w.judge.failures) > 0
+		closed := w.judge.ClosedStillRun(began, time.Now())
+		led, failed := w.lastLed.After(began), w.judge.Failed()
 		w.mu.Unlock()
 		switch {
 		case failed:
@@ -33,7 +35,7 @@ func (w *world) playQuiet(rest time.Duration) {
 			return
 		case !led && time.Now().After(limit):
 			w.mu.Lock()
-			w.judge.fail(time.Now(), "P8", "", "nobody leads although the quiet has lasted %v", time.Since(began))
+			w.judge.Fail(time.Now(), "P8", "", "nobody leads although the quiet has lasted %v", time.Since(began))
 			w.mu.Unlock()
 			return
 		}
@@ -70,15 +72,6 @@ const (
 	retrySlack    = 100 * time.Millisecond // for an answer that conflicted with another and is repeated
 )
 
-// requestLimit returns how long a candidate waits for the answer to one request. It restates what the contract says, so that a mistake
-// in the library shows.
-func requestLimit(ttl time.Duration) time.Duration { return min(ttl/4, 2*time.Second) }
-
-// hangingLimit returns how long requests that were sent during the trouble may hang.
-func hangingLimit(ttl time.Duration) time.Duration {
-	return max(3*requestLimit(ttl), 2500*time.Millisecond)
-}
-
 // leaderLimit returns the longest time from the end of all trouble until a candidate leads, by what the contract says of a
 // crash: one TTL in which the key expires, the lateness of the expiry, the spread of answers, the stand-down, and one
 // interval because notifications may have been missed. Added to that is what trouble leaves behind: requests that hang until
@@ -90,7 +83,7 @@ func (w *world) leaderLimit() time.Duration {
 		interval = max(interval, s.plan.intervalOf(ttl), min(s.plan.backoff, ttl))
 		standDown = max(standDown, s.plan.standDownOf(ttl))
 	}
-	if w.judge.removals > 0 || w.forgedAny || w.onlyNoRead() {
+	if w.judge.WasRemoved() || w.forgedAny || w.onlyNoRead() {
 		standDown = max(standDown, ttl) // the winner may have been notified of a deletion; without reading it cannot tell that of a release
 	}
 	var extra time.Duration
@@ -99,12 +92,12 @@ func (w *world) leaderLimit() time.Duration {
 	}
 	for _, s := range w.slots {
 		if s.cannotKeep() {
-			extra += requestLimit(ttl) + interval
+			extra += judge.RequestLimit(ttl) + interval
 		}
 	}
 	slow := time.Duration(float64(ttl) * max(-w.server.rate, 0) * 1.2)
 	spread := min(ttl/16, spreadLimit)
-	return ttl + latenessLimit + extra + spread + standDown + interval + hangingLimit(ttl) + w.server.setBack + slow + ttl/10
+	return ttl + latenessLimit + extra + spread + standDown + interval + judge.HangingLimit(ttl) + w.server.setBack + slow + ttl/10
 }
 
 // onlyNoRead reports whether all able candidates cannot read the key.
@@ -120,11 +113,11 @@ func (s *slot) cannotKeep() bool { return s.current != nil && s.current.running 
 // contract does not promise that soon after the bucket was recreated, because watchers of the old bucket have stalled, nor
 // after a rewind, because a deposed leader's renewal may hit the release by chance.
 func (w *world) tryHandover() {
-	time.Sleep(3 * requestLimit(w.script.ttl)) // until no request hangs any more
+	time.Sleep(3 * judge.RequestLimit(w.script.ttl)) // until no request hangs any more
 	w.mu.Lock()
 	w.observe()
 	leader := w.leader()
-	if leader == nil || w.judge.resets > 0 || w.judge.rewinds > 0 || leader.plan.plain || leader.plan.releaseTimeout == 0 ||
+	if leader == nil || w.judge.LostHistory() || leader.plan.plain || leader.plan.releaseTimeout == 0 ||
 		!w.hasSuccessor(leader) || slices.ContainsFunc(w.slots, (*slot).cannotKeep) {
 		w.mu.Unlock()
 		return
@@ -143,7 +136,7 @@ func (w *world) tryHandover() {
 	defer w.mu.Unlock()
 	w.observe()
 	if next := w.leader(); next == nil || next == leader {
-		w.judge.fail(time.Now(), "P8", leader.name, "resigned, and %v later no other candidate leads", limit)
+		w.judge.Fail(time.Now(), "P8", leader.name, "resigned, and %v later no other candidate leads", limit)
 	}
 }
 
@@ -159,7 +152,7 @@ func (w *world) leader() *candidate {
 
 // hasSuccessor reports whether the leader holds the key and another candidate will be notified of its release.
 func (w *world) hasSuccessor(leader *candidate) bool {
-	if e := w.server.current; e == nil || e.write == nil || e.write.by != leader.ledger {
+	if e := w.server.current; e == nil || e.Write == nil || e.Write.By != leader.ledger {
 		return false
 	}
 	ttl := w.script.ttl
@@ -168,9 +161,9 @@ func (w *world) hasSuccessor(leader *candidate) bool {
 		switch {
 		case c == nil || c == leader || !c.running || !c.wanted || c.noRead || c.watcher == nil:
 			return false
-		case c.plan.hasWork && c.ledger.mayEnd: // its work has returned, and Run may be about to
+		case c.plan.hasWork && c.ledger.MayGiveUp(): // its work has returned, and Run may be about to
 			return false
-		case time.Since(c.ledger.abandonedAt) < ttl+spreadLimit: // it still leaves the key to others
+		case time.Since(c.ledger.LastAbandoned()) < ttl+spreadLimit: // it still leaves the key to others
 			return false
 		case time.Since(c.watcher.forgedAt) < 3*ttl+spreadLimit: // forgeries may have made it read the key less often
 			return false

@@ -11,13 +11,14 @@ import (
 
 	"github.com/natscampaign/election/internal/model"
 	"github.com/natscampaign/election/internal/replay"
+	"github.com/natscampaign/election/internal/sim/judge"
 )
 
 // following is what a number of replays came to.
 type following struct {
 	sync.Mutex
 	steps, widest int
-	made          tally
+	made          judge.Tally
 }
 
 // TestSchedulesFollowTheModel plays schedules and asks of each step of the library whether the model in spec/election.pml has it.
@@ -30,7 +31,7 @@ func TestSchedulesFollowTheModel(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	fmt.Printf("sim: seeds %d to %d\n", seed, seed+n-1)
-	all, next, failed := &following{made: tally{}}, atomic.Uint64{}, atomic.Bool{}
+	all, next, failed := &following{made: judge.Tally{}}, atomic.Uint64{}, atomic.Bool{}
 	t.Run("workers", func(t *testing.T) {
 		for i := range runtime.GOMAXPROCS(0) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -55,7 +56,7 @@ func (a *following) follow(r *Result) (problem string) {
 	a.Lock()
 	defer a.Unlock()
 	a.steps, a.widest = a.steps+f.Steps, max(a.widest, f.Widest)
-	a.made.add(f.Transitions)
+	a.made.Add(f.Transitions)
 	if f.Event < 0 {
 		return ""
 	}

@@ -30,6 +30,28 @@ type plan struct {
 	startsLater               bool
 }
 
+// standDownOf, intervalOf and marginOf return what an option of the plan means on a bucket with the given TTL.
+func (p *plan) standDownOf(ttl time.Duration) time.Duration {
+	if p.standDown < 0 {
+		return p.intervalOf(ttl)
+	}
+	return p.standDown
+}
+
+func (p *plan) intervalOf(ttl time.Duration) time.Duration {
+	if p.interval < 0 {
+		return ttl * 3 / 4
+	}
+	return p.interval
+}
+
+func (p *plan) marginOf(ttl time.Duration) time.Duration {
+	if p.margin < 0 {
+		return max(50*time.Millisecond, ttl/50)
+	}
+	return p.margin
+}
+
 // round is a time of trouble and the quiet after it.
 type round struct {
 	length   time.Duration // of the trouble

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/sim/judge"
 )
 
 // server is the bucket: one key, the sequence of its stream, and a clock. It is a deterministic state machine, driven under
@@ -13,11 +15,11 @@ type server struct {
 	w           *world
 	created     time.Time
 	seq         uint64
-	current     *entry
-	versions    []version // for stale reads and rewinds
-	written     []*entry  // all that were ever stored
-	expires     time.Time // when the current entry expires unless the clock changes
-	expiring    bool      // that expiry is under way: a renewal does not stop it
+	current     *judge.Entry
+	versions    []version      // for stale reads and rewinds
+	written     []*judge.Entry // all that were ever stored
+	expires     time.Time      // when the current entry expires unless the clock changes
+	expiring    bool           // that expiry is under way: a renewal does not stop it
 	expiryTimer *time.Timer
 	watchers    []*watcher
 
@@ -31,36 +33,9 @@ type server struct {
 // version is the state of the key from some time on.
 type version struct {
 	from  time.Time
-	entry *entry
+	entry *judge.Entry
 	seq   uint64 // of the stream
 }
-
-// changeKind is how the key changed.
-type changeKind int
-
-const (
-	byWrite      changeKind = iota // a write, maybe a deletion
-	byExpiry                       // the TTL
-	byLateExpiry                   // an expiry that was under way when the record was written
-	byRecreation                   // the bucket was deleted and recreated
-	bySequence                     // the bucket lost its content and its sequence
-	byRewind                       // the bucket went back to an earlier state
-)
-
-// change is a change of the key.
-type change struct {
-	at            time.Time
-	before, after *entry // nil: nothing
-	kind          changeKind
-	bucketCreated time.Time
-	seq           uint64 // to which history was rewound
-}
-
-// resets reports whether the bucket lost all its content.
-func (m change) resets() bool { return m.kind == byRecreation || m.kind == bySequence }
-
-// rewinds reports whether the bucket lost its last writes.
-func (m change) rewinds() bool { return m.kind == byRewind }
 
 func newServer(w *world) *server {
 	now := time.Now()
@@ -90,8 +65,8 @@ func (s *server) setClock(now time.Time, step time.Duration, rate float64) {
 }
 
 // lifetime is how long an entry stays under the key. The marker of an expiry has a TTL of its own.
-func (s *server) lifetime(e *entry) time.Duration {
-	if e.expired {
+func (s *server) lifetime(e *judge.Entry) time.Duration {
+	if e.Expired {
 		return s.w.script.markerTTL()
 	}
 	return s.w.script.ttl
@@ -103,8 +78,8 @@ func (s *server) scheduleExpiry(now time.Time) {
 	if e == nil || s.expiring {
 		return
 	}
-	lateness := time.Duration(mix(s.w.script.seed, e.revision, 7) % uint64(s.w.script.lateness+1))
-	s.expires = s.realTime(e.stamped.Add(s.lifetime(e))).Add(lateness)
+	lateness := time.Duration(mix(s.w.script.seed, e.Revision, 7) % uint64(s.w.script.lateness+1))
+	s.expires = s.realTime(e.Stamped.Add(s.lifetime(e))).Add(lateness)
 	s.expiryTimer.Reset(max(s.expires.Sub(now), 0))
 }
 
@@ -116,18 +91,18 @@ func (s *server) expire() {
 	if e == nil || now.Before(s.expires) {
 		return
 	}
-	s.w.journal.add(event{at: now, what: "expired", a: e.revision})
-	if e.stamped.Add(s.lifetime(e)).Before(s.clock(now).Add(-time.Millisecond)) {
+	s.w.journal.Add(judge.Event{At: now, What: "expired", A: e.Revision})
+	if e.Stamped.Add(s.lifetime(e)).Before(s.clock(now).Add(-time.Millisecond)) {
 		s.w.count("expiry more than 1 ms late")
 	}
-	kind := byExpiry
+	kind := judge.ByExpiry
 	if s.expiring {
-		kind = byLateExpiry
+		kind = judge.ByLateExpiry
 		s.w.count(renewalDeleted)
 	}
-	var marker *entry
-	if s.w.script.markers && !e.expired {
-		marker = &entry{op: jetstream.KeyValuePurge, expired: true}
+	var marker *judge.Entry
+	if s.w.script.markers && !e.Expired {
+		marker = &judge.Entry{Op: jetstream.KeyValuePurge, Expired: true}
 	}
 	s.store(now, marker, kind)
 }
@@ -136,20 +111,20 @@ func (s *server) expire() {
 const renewalDeleted = "renewal deleted by expiry"
 
 // store puts an entry under the key, nil for nothing, and notifies the watchers.
-func (s *server) store(now time.Time, e *entry, kind changeKind) {
+func (s *server) store(now time.Time, e *judge.Entry, kind judge.ChangeKind) {
 	before := s.current
 	if e != nil {
 		s.seq += 1 + mix(s.w.script.seed, s.seq, 3)%8/7 // now and then somebody writes to another key
-		e.revision, e.stamped = s.seq, s.clock(now)
+		e.Revision, e.Stamped = s.seq, s.clock(now)
 		s.written = append(s.written, e)
-		if e.write != nil {
-			e.write.applied, e.write.revision, e.write.bucketCreated, e.write.replaced = now, e.revision, s.created, before
+		if e.Write != nil {
+			e.Write.Applied, e.Write.Revision, e.Write.BucketCreated, e.Write.Replaced = now, e.Revision, s.created, before
 		}
 	}
 	s.current = e
 	s.versions = append(s.versions, version{now, e, s.seq})
-	s.changed(change{at: now, before: before, after: e, kind: kind, bucketCreated: s.created})
-	s.expiring = s.expiring && e != nil && e.write != nil && e.write.by == before.write.by
+	s.changed(judge.Change{At: now, Before: before, After: e, Kind: kind, BucketCreated: s.created})
+	s.expiring = s.expiring && e != nil && e.Write != nil && e.Write.By == before.Write.By
 	if e == nil {
 		return
 	}
@@ -160,16 +135,16 @@ func (s *server) store(now time.Time, e *entry, kind changeKind) {
 }
 
 // changed tells the judge and the trace of a change.
-func (s *server) changed(m change) {
-	s.w.judge.changed(m)
-	s.w.trace.changed(m)
+func (s *server) changed(m judge.Change) {
+	s.w.judge.Changed(m)
+	s.w.trace.Changed(m)
 }
 
 // reset empties the bucket and restarts its sequence. A recreated bucket has another creation time.
 func (s *server) reset(now time.Time, recreated bool) {
-	kind := bySequence
+	kind := judge.BySequence
 	if recreated {
-		kind = byRecreation
+		kind = judge.ByRecreation
 	}
 	s.store(now, nil, kind)
 	s.seq = 0
@@ -195,12 +170,12 @@ func (s *server) rewind(now time.Time, a *act) bool {
 	before, then := s.current, s.versions[i]
 	s.versions = append(s.versions[:i+1], version{now, then.entry, then.seq})
 	s.current, s.seq, s.expiring = then.entry, then.seq, false
-	e := event{at: now, what: "is back at sequence", a: s.seq}
+	e := judge.Event{At: now, What: "is back at sequence", A: s.seq}
 	if s.current != nil {
-		e.b = s.current.revision
+		e.B = s.current.Revision
 	}
-	s.w.journal.add(e)
-	s.changed(change{at: now, before: before, after: s.current, kind: byRewind, bucketCreated: s.created, seq: s.seq})
+	s.w.journal.Add(e)
+	s.changed(judge.Change{At: now, Before: before, After: s.current, Kind: judge.ByRewind, BucketCreated: s.created, Seq: s.seq})
 	s.scheduleExpiry(now)
 	for _, x := range s.watchers {
 		x.stalled = x.stalled || a.stallsWatches
@@ -209,42 +184,42 @@ func (s *server) rewind(now time.Time, a *act) bool {
 }
 
 // apply carries out a write if the revision under the key allows it. late: the sender has given the write up.
-func (s *server) apply(now time.Time, q *write, late bool) error {
+func (s *server) apply(now time.Time, q *judge.Write, late bool) error {
 	e := s.current
 	var found uint64
 	if e != nil {
-		found = e.revision
+		found = e.Revision
 	}
 	switch {
-	case q.by == nil: // an operator or a stranger demands nothing
-	case q.create && e.isMarker() && !q.cannotRead && (!late || found == q.expect):
+	case q.By == nil: // an operator or a stranger demands nothing
+	case q.Create && e.IsMarker() && !q.CannotRead && (!late || found == q.Expect):
 		// The client reads the marker of a removal and creates over it; a request that was sent before cannot.
-	case q.create && e == nil:
-	case !q.create && found == q.expect: // over 0 it creates the key, but not over a marker
+	case q.Create && e == nil:
+	case !q.Create && found == q.Expect: // over 0 it creates the key, but not over a marker
 	default:
-		s.w.journal.add(event{at: now, name: q.name(), what: q.verb() + " refused, found" + orNothing(found), a: found})
-		s.w.trace.served(q, e, late, nil)
+		s.w.journal.Add(judge.Event{At: now, Name: q.Name(), What: q.Verb() + " refused, found" + judge.OrNothing(found), A: found})
+		s.w.trace.Served(q, e, late, nil)
 		return wrongSequence(q, found, s.w.script.named)
 	}
-	next := &entry{value: q.value, write: q}
+	next := &judge.Entry{Value: q.Value, Write: q}
 	switch {
-	case q.remove && q.purge:
-		next.op, next.value = jetstream.KeyValuePurge, nil
-	case q.remove:
-		next.op, next.value = jetstream.KeyValueDelete, nil
+	case q.Remove && q.Purge:
+		next.Op, next.Value = jetstream.KeyValuePurge, nil
+	case q.Remove:
+		next.Op, next.Value = jetstream.KeyValueDelete, nil
 	}
-	s.store(now, next, byWrite)
-	s.w.trace.served(q, e, late, next)
+	s.store(now, next, judge.ByWrite)
+	s.w.trace.Served(q, e, late, next)
 	note := ""
 	if late {
 		note = "after its sender gave up"
 	}
-	s.w.journal.add(event{at: now, name: q.name(), what: q.verb() + " applied", a: found, b: next.revision, note: note})
+	s.w.journal.Add(judge.Event{At: now, Name: q.Name(), What: q.Verb() + " applied", A: found, B: next.Revision, Note: note})
 	return nil
 }
 
 // at returns what was under the key at an earlier time, in this bucket.
-func (s *server) at(then time.Time) *entry {
+func (s *server) at(then time.Time) *judge.Entry {
 	for i := len(s.versions) - 1; i >= 0; i-- {
 		if !s.versions[i].from.After(then) {
 			return s.versions[i].entry

@@ -10,19 +10,19 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/sim/judge"
 )
 
 // newBucket returns a candidate's view of a simulated bucket without faults.
 func newBucket(markers bool) *view {
 	s := &script{seed: 1, ttl: 10 * time.Second, markers: markers, named: true, latency: time.Millisecond, plans: []plan{{name: "a"}}}
-	w := &world{script: s, journal: &journal{}, tally: tally{}}
-	w.judge = newJudge(s.ttl, w.journal, w.tally)
-	w.trace = newTracer(time.Now())
+	w := &world{script: s, journal: &judge.Journal{}, tally: judge.Tally{}}
+	w.judge = judge.New(s.ttl, s.named, w.journal, w.tally)
+	w.trace = newTracer(time.Now(), s.ttl)
 	w.server = newServer(w)
 	w.checkTimer = time.AfterFunc(time.Hour, func() {})
 	c := &candidate{w: w, slot: &slot{plan: &s.plans[0]}, plan: &s.plans[0], name: "a"}
-	c.ledger = w.judge.add("a", c.plan)
-	c.ledger.reports = &actor{ledger: c.ledger}
+	c.ledger = w.judge.Add(judge.Candidate{Name: "a"})
 	c.view = &view{w: w, c: c, conn: context.Background()}
 	return c.view
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/natscampaign/election/internal/sim/judge"
 )
 
 var (
@@ -38,7 +40,7 @@ func TestSchedules(t *testing.T) {
 		}
 	}
 	fmt.Printf("sim: seeds %d to %d\n", seed, seed+uint64(n)-1)
-	s := &series{first: seed, n: uint64(n), tally: tally{}, overlap: map[string]time.Duration{}}
+	s := &series{first: seed, n: uint64(n), tally: judge.Tally{}, overlap: map[string]time.Duration{}}
 	began := time.Now()
 	t.Run("workers", func(t *testing.T) {
 		for i := range runtime.GOMAXPROCS(0) {
@@ -55,7 +57,7 @@ func TestSchedules(t *testing.T) {
 		return
 	}
 	if s.done.Load() >= 2000 && len(leftOut()) == 0 {
-		for _, name := range slices.Concat(kinds, forgeryNames[:], []string{renewalDeleted, wonAndLed}) {
+		for _, name := range slices.Concat(kinds, forgeryNames[:], []string{renewalDeleted, judge.WonAndLed}) {
 			if s.tally[name] == 0 {
 				t.Errorf("no schedule had %q: a simulator without it tests less than it claims", name)
 			}
@@ -71,7 +73,7 @@ type series struct {
 	failed   atomic.Bool
 
 	mu      sync.Mutex
-	tally   tally
+	tally   judge.Tally
 	overlap map[string]time.Duration // the longest, by its excuse
 }
 
@@ -85,7 +87,7 @@ func (s *series) work(t *testing.T) {
 		r := play(t, s.first+i)
 		s.done.Add(1)
 		s.mu.Lock()
-		s.tally.add(r.Tally)
+		s.tally.Add(r.Tally)
 		for why, d := range r.Overlaps {
 			s.overlap[why] = max(s.overlap[why], d)
 		}

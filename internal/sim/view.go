@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/replay"
+	"github.com/natscampaign/election/internal/sim/judge"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -37,10 +38,10 @@ func (v *view) Bucket() string { return bucketName }
 
 // Create creates the key. Like nats.go it creates over the marker of a removal, too.
 func (v *view) Create(ctx context.Context, _ string, value []byte, _ ...jetstream.KVCreateOpt) (uint64, error) {
-	q := &write{by: v.c.ledger, create: true, value: value, content: parseContent(value)}
+	q := &judge.Write{By: v.c.ledger, Create: true, Value: value, Content: judge.ParseContent(value)}
 	v.w.mu.Lock()
-	if e := v.w.server.current; e.isMarker() {
-		q.expect = e.revision
+	if e := v.w.server.current; e.IsMarker() {
+		q.Expect = e.Revision
 	}
 	v.w.mu.Unlock()
 	return v.write(ctx, opCreate, q)
@@ -48,8 +49,8 @@ func (v *view) Create(ctx context.Context, _ string, value []byte, _ ...jetstrea
 
 // Update overwrites the given revision.
 func (v *view) Update(ctx context.Context, _ string, value []byte, revision uint64) (uint64, error) {
-	q := &write{by: v.c.ledger, value: value, content: parseContent(value), expect: revision}
-	if q.releases() {
+	q := &judge.Write{By: v.c.ledger, Value: value, Content: judge.ParseContent(value), Expect: revision}
+	if q.Releases() {
 		v.nameSuccessors(q)
 	}
 	return v.write(ctx, opUpdate, q)
@@ -57,7 +58,7 @@ func (v *view) Update(ctx context.Context, _ string, value []byte, revision uint
 
 // nameSuccessors has a release name the other candidates, as if its writer had seen their attempts. Without a connection it sees none. In
 // the quiet it names nobody: where candidates that know only Create may campaign, the release is gone before the third has its turn.
-func (v *view) nameSuccessors(q *write) {
+func (v *view) nameSuccessors(q *judge.Write) {
 	v.w.mu.Lock()
 	quiet := v.w.quiet
 	var names []string
@@ -68,27 +69,27 @@ func (v *view) nameSuccessors(q *write) {
 	}
 	v.w.mu.Unlock()
 	var r map[string]any
-	if !quiet && !v.c.plan.names || json.Unmarshal(q.value, &r) != nil {
+	if !quiet && !v.c.plan.names || json.Unmarshal(q.Value, &r) != nil {
 		return
 	}
 	r["successors"] = names
 	if value, err := json.Marshal(r); err == nil {
-		q.value, q.content = value, parseContent(value)
+		q.Value, q.Content = value, judge.ParseContent(value)
 	}
 }
 
 // Delete overwrites the given revision with a marker.
 func (v *view) Delete(ctx context.Context, _ string, opts ...jetstream.KVDeleteOpt) error {
-	_, err := v.write(ctx, opDelete, &write{by: v.c.ledger, remove: true, expect: lastRevision(opts)})
+	_, err := v.write(ctx, opDelete, &judge.Write{By: v.c.ledger, Remove: true, Expect: lastRevision(opts)})
 	return err
 }
 
-func (v *view) write(ctx context.Context, o op, q *write) (uint64, error) {
+func (v *view) write(ctx context.Context, o op, q *judge.Write) (uint64, error) {
 	err := v.call(ctx, o, q, func(now time.Time, f fate) error {
 		s := v.w.server
 		if f.conflict || now.Before(s.inFlight) && !f.waits {
 			v.w.note(v.c.name, "transient conflict")
-			v.w.trace.served(q, s.current, false, nil)
+			v.w.trace.Served(q, s.current, false, nil)
 			return transientRefusal(q)
 		}
 		return v.apply(now, q, f, false)
@@ -96,13 +97,13 @@ func (v *view) write(ctx context.Context, o op, q *write) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return q.revision, nil
+	return q.Revision, nil
 }
 
 // apply has the server carry out a write. A renewal at the expiry finds that expiry under way.
-func (v *view) apply(now time.Time, q *write, f fate, late bool) error {
+func (v *view) apply(now time.Time, q *judge.Write, f fate, late bool) error {
 	s := v.w.server
-	if e := s.current; f.atExpiry && e != nil && e.write != nil && e.write.by == q.by && e.revision == q.expect {
+	if e := s.current; f.atExpiry && e != nil && e.Write != nil && e.Write.By == q.By && e.Revision == q.Expect {
 		s.expiring = true
 	}
 	return s.apply(now, q, late)
@@ -122,7 +123,7 @@ func lastRevision(opts []jetstream.KVDeleteOpt) uint64 {
 
 // Get returns the record under the key, maybe an earlier one.
 func (v *view) Get(ctx context.Context, _ string) (jetstream.KeyValueEntry, error) {
-	var found *entry
+	var found *judge.Entry
 	err := v.call(ctx, opGet, nil, func(now time.Time, f fate) error {
 		found = v.w.server.current
 		if f.stale > 0 {
@@ -132,18 +133,18 @@ func (v *view) Get(ctx context.Context, _ string) (jetstream.KeyValueEntry, erro
 	})
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()
-	v.w.trace.read(v.c.ledger, found, err)
+	v.w.trace.Read(v.c.ledger, found, err)
 	switch {
 	case err != nil:
 		return nil, err
-	case found == nil || found.isMarker():
+	case found == nil || found.IsMarker():
 		v.w.note(v.c.name, "read no key")
 		return nil, jetstream.ErrKeyNotFound
 	}
-	v.w.journal.add(event{at: time.Now(), name: v.c.name, what: "read", a: found.revision})
-	v.w.judge.keyRead(v.c.ledger, found, time.Now())
-	if found.by() == v.c.ledger && !v.c.plan.plain {
-		v.w.judge.writeKnown(found.write, time.Now())
+	v.w.journal.Add(judge.Event{At: time.Now(), Name: v.c.name, What: "read", A: found.Revision})
+	v.w.judge.KeyRead(v.c.ledger, found, time.Now())
+	if found.By() == v.c.ledger && !v.c.plan.plain {
+		v.w.judge.WriteKnown(found.Write, time.Now())
 	}
 	return update{found}, nil
 }
@@ -165,10 +166,10 @@ func (v *view) Status(ctx context.Context) (jetstream.KeyValueStatus, error) {
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()
 	if err != nil {
-		v.w.trace.event(v.c.ledger, replay.Event{Kind: replay.HasInfo, Fails: true})
+		v.w.trace.Event(v.c.ledger, replay.Event{Kind: replay.HasInfo, Fails: true})
 		return nil, err
 	}
-	v.w.trace.event(v.c.ledger, replay.Event{Kind: replay.HasInfo, Bucket: st.info.Created})
+	v.w.trace.Event(v.c.ledger, replay.Event{Kind: replay.HasInfo, Bucket: st.info.Created})
 	return st, nil
 }
 
@@ -190,7 +191,7 @@ func (v *view) Watch(ctx context.Context, _ string, _ ...jetstream.WatchOpt) (je
 		return nil
 	})
 	v.w.mu.Lock()
-	v.w.trace.note(v.c.ledger, replay.HasMarker)
+	v.w.trace.Note(v.c.ledger, replay.HasMarker)
 	v.w.mu.Unlock()
 	if err != nil {
 		if x != nil {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/sim/judge"
 )
 
 // watcher is one candidate's watch of the key. Notifications come in order, each after a while, unless a fault holds them.
@@ -16,16 +18,16 @@ type watcher struct {
 	timer    *time.Timer
 	stalled  bool
 	ended    bool
-	last     *entry // the last that was delivered, without forgeries
+	last     *judge.Entry // the last that was delivered, without forgeries
 	lastAt   time.Time
-	previous *entry    // the one before last
-	forgedAt time.Time // when a forged or replayed notification was last delivered
+	previous *judge.Entry // the one before last
+	forgedAt time.Time    // when a forged or replayed notification was last delivered
 }
 
 // delivery is a notification on its way. entry is nil for the end of the initial state.
 type delivery struct {
 	at     time.Time
-	entry  *entry
+	entry  *judge.Entry
 	forged bool
 }
 
@@ -40,7 +42,7 @@ func newWatcher(v *view) *watcher {
 }
 
 // send sends a notification on its way, unless a fault stops it. The caller holds the world's mutex.
-func (x *watcher) send(now time.Time, e *entry) {
+func (x *watcher) send(now time.Time, e *judge.Entry) {
 	w, slot := x.v.w, x.v.c.slot
 	if x.stalled || x.v.c.crashed {
 		return
@@ -56,7 +58,7 @@ func (x *watcher) send(now time.Time, e *entry) {
 		if !f.hits(slot.index) {
 			continue
 		}
-		chance := mix(w.script.seed, uint64(slot.index), e.revision, uint64(i), 11)
+		chance := mix(w.script.seed, uint64(slot.index), e.Revision, uint64(i), 11)
 		if float64(chance%1000) >= f.chance*1000 {
 			continue
 		}
@@ -108,19 +110,19 @@ func (x *watcher) deliverOne(now time.Time, d delivery) {
 	var received jetstream.KeyValueEntry
 	e, note := d.entry, ""
 	if e != nil {
-		received, note = update{e}, opText[e.op]
+		received, note = update{e}, opText[e.Op]
 	}
 	switch {
 	case d.forged:
-		x.forgedAt, note = now, "forged or replayed "+note+string(e.value)
+		x.forgedAt, note = now, "forged or replayed "+note+string(e.Value)
 	case e != nil:
 		x.previous, x.last, x.lastAt = x.last, e, now
 	}
 	select {
 	case x.updates <- received:
 		if e != nil {
-			x.v.w.trace.notified(x.v.c.ledger, e)
-			x.v.w.journal.add(event{at: now, name: x.v.c.name, what: "is notified", a: e.revision, note: note})
+			x.v.w.trace.Notified(x.v.c.ledger, e)
+			x.v.w.journal.Add(judge.Event{At: now, Name: x.v.c.name, What: "is notified", A: e.Revision, Note: note})
 		}
 		x.v.w.checkSoon()
 	default:
@@ -153,12 +155,12 @@ func (x *watcher) end() {
 }
 
 // update is an entry as the library reads it.
-type update struct{ e *entry }
+type update struct{ e *judge.Entry }
 
 func (u update) Bucket() string                  { return bucketName }
 func (u update) Key() string                     { return electionKey }
-func (u update) Value() []byte                   { return u.e.value }
-func (u update) Revision() uint64                { return u.e.revision }
-func (u update) Created() time.Time              { return u.e.stamped }
+func (u update) Value() []byte                   { return u.e.Value }
+func (u update) Revision() uint64                { return u.e.Revision }
+func (u update) Created() time.Time              { return u.e.Stamped }
 func (u update) Delta() uint64                   { return 0 }
-func (u update) Operation() jetstream.KeyValueOp { return u.e.op }
+func (u update) Operation() jetstream.KeyValueOp { return u.e.Op }

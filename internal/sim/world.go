@@ -7,20 +7,21 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/replay"
+	"github.com/natscampaign/election/internal/sim/judge"
 )
 
 // world is one schedule while it runs.
 type world struct {
 	mu         sync.Mutex // guards everything; not held across calls of the library that may wait
 	script     *script
-	journal    *journal
-	judge      *judge
-	trace      *tracer
+	journal    *judge.Journal
+	judge      *judge.Judge
+	trace      *Tracer
 	server     *server
 	slots      []*slot
 	candidates []*candidate // all that ever existed
 	runs       sync.WaitGroup
-	tally      tally
+	tally      judge.Tally
 
 	faults      []*activeFault
 	roundBegan  time.Time
@@ -37,7 +38,7 @@ type world struct {
 type Result struct {
 	Seed     uint64
 	Failures []string                 // the promises that were broken, and how
-	Tally    tally                    // what occurred, and how often
+	Tally    judge.Tally              // what occurred, and how often
 	Overlaps map[string]time.Duration // the longest allowed overlap of two leaders, by its excuse
 	Trace    *replay.Trace            // for a replay by the model
 	timeline func() string
@@ -51,10 +52,9 @@ func (r *Result) Timeline() string { return r.timeline() }
 func Run(seed uint64, without ...string) *Result {
 	s := newScript(seed, without...)
 	now := time.Now()
-	w := &world{script: s, journal: &journal{began: now}, tally: tally{}, troubleEnds: now}
-	w.judge = newJudge(s.ttl, w.journal, w.tally)
-	w.judge.named = s.named
-	w.trace = newTracer(now)
+	w := &world{script: s, journal: &judge.Journal{Began: now}, tally: judge.Tally{}, troubleEnds: now}
+	w.judge = judge.New(s.ttl, s.named, w.journal, w.tally)
+	w.trace = newTracer(now, s.ttl)
 	w.server = newServer(w)
 	w.checkTimer = time.AfterFunc(time.Hour, w.check)
 	for i := range s.plans {
@@ -79,7 +79,7 @@ func Run(seed uint64, without ...string) *Result {
 	}
 	w.finish()
 	return &Result{
-		Seed: seed, Failures: w.judge.failures, Tally: w.tally, Overlaps: w.judge.longest, Trace: &w.trace.Trace,
+		Seed: seed, Failures: w.judge.Failures, Tally: w.tally, Overlaps: w.judge.Longest, Trace: &w.trace.Trace,
 		timeline: func() string { return fmt.Sprintf("seed %d: %v%v", seed, s, w.journal) },
 	}
 }
@@ -87,7 +87,7 @@ func Run(seed uint64, without ...string) *Result {
 func (w *world) failed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.judge.failures) > 0
+	return w.judge.Failed()
 }
 
 // playTrouble plays one round up to the quiet after it.
@@ -131,7 +131,7 @@ func (w *world) finish() {
 	w.observe()
 	w.server.expiryTimer.Stop()
 	w.checkTimer.Stop()
-	w.judge.finish()
+	w.judge.Finish(time.Now())
 }
 
 // checkSoon has the judge look once the library has reacted to what happens now. The caller holds mu.
@@ -150,24 +150,28 @@ func (w *world) check() {
 	defer w.mu.Unlock()
 	w.checkAt = time.Time{}
 	w.observe()
-	w.trace.show(w.candidates)
-	if w.judge.checkWorkContexts(time.Now()) {
+	for _, c := range w.candidates {
+		if c.running && !c.crashed {
+			w.trace.Shown(c.ledger, c.State())
+		}
+	}
+	if w.judge.CheckWorkContexts(time.Now()) {
 		w.checkSoon()
 	}
-	if next := w.judge.nextDeadline(time.Now()); !next.IsZero() {
+	if next := w.judge.NextDeadline(time.Now()); !next.IsZero() {
 		w.checkBy(next)
 	}
 }
 
 // observe has the judge look at all candidates now.
 func (w *world) observe() {
-	if w.judge.observe(time.Now()) {
+	if w.judge.Observe(time.Now()) {
 		w.lastLed = time.Now()
 	}
 }
 
 func (w *world) note(name, what string) {
-	w.journal.add(event{at: time.Now(), name: name, what: what})
+	w.journal.Add(judge.Event{At: time.Now(), Name: name, What: what})
 }
 
 func (w *world) count(what string) { w.tally[what]++ }

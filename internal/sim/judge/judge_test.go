@@ -1,7 +1,8 @@
-package sim
+package judge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -26,7 +27,7 @@ var stories = []struct {
 	}},
 	{"a term is valid in which nobody leads", "P1", func(s *story, a, _ *actor) {
 		s.lead(a)
-		s.workBegan(a.ledger, election.Term{}, context.Background())
+		s.WorkBegan(a.Ledger, election.Term{}, context.Background())
 		a.workValid = func() bool { return true }
 		a.mayEnd = true
 		s.follow(a)
@@ -39,7 +40,7 @@ var stories = []struct {
 	{"two lead after an expiry that was far too early", "", func(s *story, a, b *actor) {
 		s.lead(a)
 		s.wait(2 * time.Second)
-		s.put(nil, byExpiry)
+		s.put(nil, ByExpiry)
 		s.lead(b)
 	}},
 	{"two lead after a renewal was acknowledged and deleted by an expiry", "", func(s *story, a, b *actor) {
@@ -47,12 +48,12 @@ var stories = []struct {
 		s.lead(a)
 		s.wait(2 * time.Second)
 		s.writes(a, acquired, false)
-		s.put(nil, byLateExpiry)
+		s.put(nil, ByLateExpiry)
 		s.lead(b)
 	}},
 	{"two lead in a bucket whose revisions had been in use before it was reset", "", func(s *story, a, b *actor) {
 		s.overwrite(3)
-		s.put(nil, byRecreation)
+		s.put(nil, ByRecreation)
 		s.seq = 0
 		s.wait(1)
 		s.lead(a) // by the third write
@@ -64,7 +65,7 @@ var stories = []struct {
 		acquired := s.now
 		q := s.acquires(b)
 		s.wait(time.Second)
-		s.put(nil, bySequence)
+		s.put(nil, BySequence)
 		s.wait(1)
 		s.lead(a)
 		s.remove()
@@ -75,15 +76,15 @@ var stories = []struct {
 		s.promote(b, q)
 	}},
 	{"a leader gives up a term over which its own late release was written", "", func(s *story, a, _ *actor) {
-		q := &write{by: a.ledger, sent: s.now, content: content{Attempt: "x", Released: s.now}}
+		q := &Write{By: a.Ledger, Sent: s.now, Content: Content{Attempt: "x", Released: s.now}}
 		s.wait(time.Second)
 		s.lead(a)
-		s.put(&entry{write: q}, byWrite)
+		s.put(&Entry{Write: q}, ByWrite)
 		s.wait(1)
 		s.follow(a)
 	}},
 	{"two lead after a late release hit a later record of its writer, after a reset", "", func(s *story, a, b *actor) {
-		s.leadAfterLateRelease(a, b, func() { s.put(nil, bySequence) })
+		s.leadAfterLateRelease(a, b, func() { s.put(nil, BySequence) })
 	}},
 	{"two lead after a late release hit a later record of its writer, without a reset", "P2", func(s *story, a, b *actor) {
 		s.leadAfterLateRelease(a, b, func() {})
@@ -104,7 +105,7 @@ var stories = []struct {
 		s.lead(b)
 	}},
 	{"two lead, and the second hit the revision of a record that was lost in a rewind", "", func(s *story, a, b *actor) {
-		b.standDown = 0
+		b.StandDown = 0
 		s.overwriteAndRewind(3)
 		s.lead(a) // by the writes that have these revisions now
 		s.leadAfter(b, 1)
@@ -112,7 +113,7 @@ var stories = []struct {
 	{"two lead for two leases after a rewind", "", func(s *story, a, b *actor) { s.leadBoth(a, b, 2*storyTTL) }},
 	{"two lead for longer than two leases after a rewind", "P2", func(s *story, a, b *actor) { s.leadBoth(a, b, 2*storyTTL+1) }},
 	{"two lead in a bucket that was reset before its first write", "P2", func(s *story, a, b *actor) {
-		s.put(nil, byRecreation)
+		s.put(nil, ByRecreation)
 		s.wait(1)
 		s.lead(a)
 		s.lead(b)
@@ -125,7 +126,7 @@ var stories = []struct {
 	{"two lead for longer than a TTL after such a deletion", "P2", func(s *story, a, b *actor) { s.leadOn(a, b, func() {}) }},
 	{"two lead for longer than a TTL after such a deletion, and one hit another record after a reset", "", func(s *story, a, b *actor) {
 		s.leadOn(a, b, func() {
-			s.put(nil, bySequence)
+			s.put(nil, BySequence)
 			s.wait(1)
 			s.overwrite(1)
 		})
@@ -153,7 +154,7 @@ var stories = []struct {
 		s.adoptRenewal(b, 8*time.Second)
 	}},
 	{"a candidate adopts its own renewal as leader", "", func(s *story, _, b *actor) {
-		b.standDown = 0
+		b.StandDown = 0
 		s.removeNotified(b)
 		s.leadAfter(b, storyTTL)
 		b.mayEnd = true
@@ -162,13 +163,13 @@ var stories = []struct {
 	}},
 	{"a leader releases the key while its work goes on", "P3", func(s *story, a, _ *actor) {
 		s.lead(a)
-		s.workBegan(a.ledger, election.Term{}, context.Background())
+		s.WorkBegan(a.Ledger, election.Term{}, context.Background())
 		a.mayEnd = true
 		a.state, a.number = election.CandidateState, 0
 		s.release(a, 0)
 	}},
 	{"a winner abandons the key at once, while OnCampaign runs", "", func(s *story, a, _ *actor) {
-		s.callbackBegan(a.ledger, "OnCampaign", s.now)
+		s.CallbackBegan(a.Ledger, "OnCampaign", s.now)
 		s.writes(a, s.now, true)
 		s.release(a, standDown)
 	}},
@@ -178,7 +179,7 @@ var stories = []struct {
 	}},
 	{"a leader-elect releases the key while OnCampaign runs", "P3", func(s *story, a, _ *actor) {
 		s.acquires(a)
-		s.callbackBegan(a.ledger, "OnCampaign", s.now)
+		s.CallbackBegan(a.Ledger, "OnCampaign", s.now)
 		a.mayEnd = true
 		a.state = election.CandidateState
 		s.release(a, standDown)
@@ -191,29 +192,29 @@ var stories = []struct {
 		s.leadAfter(b, 1)
 	}},
 	{"the context of work does not end", "P3", func(s *story, a, _ *actor) {
-		s.workBegan(a.ledger, election.Term{}, context.Background())
-		s.checkWorkContexts(s.now)
+		s.WorkBegan(a.Ledger, election.Term{}, context.Background())
+		s.CheckWorkContexts(s.now)
 		s.wait(1)
-		s.checkWorkContexts(s.now)
+		s.CheckWorkContexts(s.now)
 	}},
-	{"OnLost is called without OnWon", "P4", func(s *story, a, _ *actor) { s.callbackBegan(a.ledger, "OnLost", s.now) }},
+	{"OnLost is called without OnWon", "P4", func(s *story, a, _ *actor) { s.CallbackBegan(a.Ledger, "OnLost", s.now) }},
 	{"OnLost begins after the deadline", "P4", func(s *story, a, _ *actor) {
 		s.lead(a)
-		s.callbackBegan(a.ledger, "OnWon", s.now)
-		s.callbackReturned(a.ledger, "OnWon", s.now)
+		s.CallbackBegan(a.Ledger, "OnWon", s.now)
+		s.CallbackReturned(a.Ledger, "OnWon", s.now)
 		s.wait(9801 * time.Millisecond)
 		a.state, a.number = election.CandidateState, 0
-		s.callbackBegan(a.ledger, "OnLost", s.now)
+		s.CallbackBegan(a.Ledger, "OnLost", s.now)
 	}},
 	{"two callbacks run at once", "P4", func(s *story, a, _ *actor) {
-		s.callbackBegan(a.ledger, "OnWon", s.now)
-		s.callbackBegan(a.ledger, "OnCampaign", s.now)
+		s.CallbackBegan(a.Ledger, "OnWon", s.now)
+		s.CallbackBegan(a.Ledger, "OnCampaign", s.now)
 	}},
 	{"a candidate returns without OnLost", "P4", func(s *story, a, _ *actor) {
-		s.callbackBegan(a.ledger, "OnWon", s.now)
-		s.callbackReturned(a.ledger, "OnWon", s.now)
+		s.CallbackBegan(a.Ledger, "OnWon", s.now)
+		s.CallbackReturned(a.Ledger, "OnWon", s.now)
 		a.state = election.UnknownState
-		s.returned(a.ledger, nil, false, s.now)
+		s.Returned(a.Ledger, nil, false, s.now)
 	}},
 	{"a number does not grow", "P5", func(s *story, a, b *actor) {
 		s.newest = election.Term{Number: 7, BucketCreated: b.bucket}
@@ -221,7 +222,7 @@ var stories = []struct {
 	}},
 	{"a number does not grow across a reset", "", func(s *story, a, b *actor) {
 		s.newest = election.Term{Number: 7, BucketCreated: b.bucket}
-		s.put(nil, bySequence)
+		s.put(nil, BySequence)
 		s.lead(a)
 	}},
 	{"a number is below that of a term that was acquired later and led first", "", func(s *story, a, _ *actor) {
@@ -231,7 +232,7 @@ var stories = []struct {
 		s.leadAfterLaterTerm(a, 0)
 	}},
 	{"a number does not grow after a leader after a reset", "P5", func(s *story, a, b *actor) {
-		s.put(nil, bySequence)
+		s.put(nil, BySequence)
 		s.wait(1)
 		s.lead(b)
 		b.state, b.number = election.CandidateState, 0
@@ -245,45 +246,45 @@ var stories = []struct {
 		s.lead(a)
 	}},
 	{"a leader's renewal is refused with a lower sequence than it demanded", "P11", func(s *story, a, _ *actor) {
-		s.leadOnAfter(a, func(acquired time.Time) { s.writeRefused(s.refusedRenewal(a, acquired), a.revision-1, s.now) })
+		s.leadOnAfter(a, func(acquired time.Time) { s.WriteRefused(s.refusedRenewal(a, acquired), a.revision-1, s.now) })
 	}},
 	{"a leader's renewal is refused with a lower sequence, and it steps down", "", func(s *story, a, _ *actor) {
 		s.leadOnAfter(a, func(acquired time.Time) {
-			s.writeRefused(s.refusedRenewal(a, acquired), a.revision-1, s.now)
+			s.WriteRefused(s.refusedRenewal(a, acquired), a.revision-1, s.now)
 			s.rewindTo(s.current)
 			s.follow(a)
 		})
 	}},
 	{"a leader's renewals are refused with a higher sequence, or none", "", func(s *story, a, _ *actor) {
 		s.leadOnAfter(a, func(acquired time.Time) {
-			s.writeRefused(s.refusedRenewal(a, acquired), a.revision+1, s.now)
-			s.writeRefused(s.refusedRenewal(a, acquired), 0, s.now)
+			s.WriteRefused(s.refusedRenewal(a, acquired), a.revision+1, s.now)
+			s.WriteRefused(s.refusedRenewal(a, acquired), 0, s.now)
 		})
 	}},
 	{"a leader's write of an earlier term is refused with a lower sequence", "", func(s *story, a, _ *actor) {
-		s.leadOnAfter(a, func(acquired time.Time) { s.writeRefused(s.refusedRenewal(a, acquired.Add(-1)), a.revision-1, s.now) })
+		s.leadOnAfter(a, func(acquired time.Time) { s.WriteRefused(s.refusedRenewal(a, acquired.Add(-1)), a.revision-1, s.now) })
 	}},
 	{"a leader reads a stranger's record from between its acquisition and its last write", "P11", func(s *story, a, _ *actor) {
-		s.leadOnAfter(a, func(time.Time) { s.keyRead(a.ledger, strangers(a.revision-1), s.now) })
+		s.leadOnAfter(a, func(time.Time) { s.KeyRead(a.Ledger, strangers(a.revision-1), s.now) })
 	}},
 	{"a leader reads a stranger's record from before its acquisition, of a lagging replica", "", func(s *story, a, _ *actor) {
-		s.leadOnAfter(a, func(time.Time) { s.keyRead(a.ledger, strangers(a.term.win.revision-1), s.now) })
+		s.leadOnAfter(a, func(time.Time) { s.KeyRead(a.Ledger, strangers(a.term.win.Revision-1), s.now) })
 	}},
 	{"a leader reads an earlier record of its own", "", func(s *story, a, _ *actor) {
 		s.leadOnAfter(a, func(time.Time) {
-			s.keyRead(a.ledger, &entry{revision: a.revision - 1, write: &write{by: a.ledger}}, s.now)
+			s.KeyRead(a.Ledger, &Entry{Revision: a.revision - 1, Write: &Write{By: a.Ledger}}, s.now)
 		})
 	}},
 	{"a connected leader leads until it must have found out that history was rewound", "", func(s *story, a, _ *actor) {
 		s.named = true
 		s.leadThenRewind(a)
-		s.now = s.mustDiscoverBy(a.ledger)
+		s.now = s.mustDiscoverBy(a.Ledger)
 		s.look()
 	}},
 	{"a connected leader leads for longer", "P11", func(s *story, a, _ *actor) {
 		s.named = true
 		s.leadThenRewind(a)
-		s.now = s.mustDiscoverBy(a.ledger).Add(1)
+		s.now = s.mustDiscoverBy(a.Ledger).Add(1)
 		s.look()
 	}},
 	{"a leader leads for longer that had trouble meanwhile", "", func(s *story, a, _ *actor) {
@@ -322,17 +323,17 @@ var stories = []struct {
 	{"a leader gives up without a reason, and its work returns at once", "P6", func(s *story, a, _ *actor) {
 		s.lead(a)
 		ctx, cancel := context.WithCancel(context.Background())
-		s.workBegan(a.ledger, election.Term{}, ctx)
+		s.WorkBegan(a.Ledger, election.Term{}, ctx)
 		s.wait(time.Second)
 		cancel()
-		s.workReturned(a.ledger)
+		s.WorkReturned(a.Ledger)
 		s.follow(a)
 	}},
 	{"a leader's work returns by itself", "", func(s *story, a, _ *actor) {
 		s.lead(a)
-		s.workBegan(a.ledger, election.Term{}, context.Background())
+		s.WorkBegan(a.Ledger, election.Term{}, context.Background())
 		s.wait(time.Second)
-		s.workReturned(a.ledger)
+		s.WorkReturned(a.Ledger)
 		s.follow(a)
 	}},
 	{"a leader gives up after its key was overwritten", "", func(s *story, a, _ *actor) {
@@ -342,7 +343,7 @@ var stories = []struct {
 	}},
 	{"a leader leads by a write that it had given up and then read", "P7", func(s *story, a, _ *actor) {
 		q := s.acquiresUnanswered(a)
-		s.writeKnown(q, s.now)
+		s.WriteKnown(q, s.now)
 		s.promote(a, q)
 	}},
 	{"a leader learns that its connection is closed and steps down", "", func(s *story, a, _ *actor) {
@@ -350,8 +351,8 @@ var stories = []struct {
 		a.state, a.number = election.UnknownState, 0
 		s.wait(1)
 		s.look()
-		s.returned(a.ledger, fmt.Errorf("ended: %w", nats.ErrConnectionClosed), false, s.now)
-		s.closedStillRun(s.now, s.now.Add(time.Hour))
+		s.Returned(a.Ledger, fmt.Errorf("ended: %w", nats.ErrConnectionClosed), false, s.now)
+		s.ClosedStillRun(s.now, s.now.Add(time.Hour))
 	}},
 	{"a leader learns that its connection is closed and leads on", closedPromise, func(s *story, a, _ *actor) {
 		s.leadOnClosed(a)
@@ -360,46 +361,46 @@ var stories = []struct {
 	}},
 	{"a candidate on a closed connection returns no error", closedPromise, func(s *story, a, _ *actor) {
 		a.closedAt, a.state = s.now, election.UnknownState
-		s.returned(a.ledger, nil, false, s.now)
+		s.Returned(a.Ledger, nil, false, s.now)
 	}},
 	{"a candidate on a closed connection is stopped and returns no error", "", func(s *story, a, _ *actor) {
 		a.closedAt, a.state = s.now, election.UnknownState
-		s.returned(a.ledger, nil, true, s.now)
+		s.Returned(a.Ledger, nil, true, s.now)
 	}},
 	{"a candidate on a closed connection has its work return by itself", "", func(s *story, a, _ *actor) {
 		s.lead(a)
-		s.workBegan(a.ledger, election.Term{}, context.Background())
+		s.WorkBegan(a.Ledger, election.Term{}, context.Background())
 		a.closedAt = s.now
-		s.workReturned(a.ledger)
+		s.WorkReturned(a.Ledger)
 		a.state, a.number = election.UnknownState, 0
-		s.returned(a.ledger, errWork, false, s.now)
+		s.Returned(a.Ledger, errors.New("work failed"), false, s.now)
 	}},
 	{"a candidate runs on a closed connection until the limit", "", func(s *story, a, _ *actor) {
 		a.closedAt = s.now
 		s.wait(time.Hour)
-		s.closedStillRun(s.now, s.now.Add(s.closedLimit()))
+		s.ClosedStillRun(s.now, s.now.Add(s.closedLimit()))
 	}},
 	{"a candidate runs on a closed connection beyond the limit", closedPromise, func(s *story, a, _ *actor) {
 		a.closedAt = s.now
 		s.wait(time.Hour)
-		s.closedStillRun(s.now, s.now.Add(s.closedLimit()+1))
+		s.ClosedStillRun(s.now, s.now.Add(s.closedLimit()+1))
 	}},
 	{"a candidate reports a leader that it read", "", func(s *story, a, _ *actor) {
-		s.leaderReported(a.ledger, election.Leader{Name: "b"}, s.now)
+		s.LeaderReported(a.Ledger, election.Leader{Name: "b"}, s.now)
 	}},
 	{"a candidate reports a leader that never existed", "P10", func(s *story, a, _ *actor) {
-		s.leaderReported(a.ledger, election.Leader{Name: inventedLeader}, s.now)
+		s.LeaderReported(a.Ledger, election.Leader{Name: InventedLeader}, s.now)
 	}},
 	{"a leader leads after it returned", "P7", func(s *story, a, _ *actor) {
 		s.lead(a)
-		s.returned(a.ledger, nil, false, s.now)
+		s.Returned(a.Ledger, nil, false, s.now)
 	}},
 }
 
 // adoptRenewal has a candidate with no stand-down of its own renew as leader-elect, 2 s after it acquired the key over a
 // deletion of which it was notified, and lead another 2 s and the given stand-down later.
 func (s *story) adoptRenewal(b *actor, waits time.Duration) {
-	b.standDown = 0
+	b.StandDown = 0
 	s.removeNotified(b)
 	acquired := s.now
 	s.writes(b, acquired, true)
@@ -422,7 +423,7 @@ func TestJudgeCondemnsTheStoriesThatBreakAPromiseAndNoOthers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStory(t)
 			c.tell(s, s.actor("a"), s.actor("b"))
-			got := strings.Join(s.failures, "\n")
+			got := strings.Join(s.Failures, "\n")
 			if ok := c.promise == "" && got == "" || c.promise != "" && strings.HasPrefix(got, c.promise+":"); !ok {
 				t.Errorf("judged %q, want %q\n%s", got, c.promise, fmt.Sprint(s.journal))
 			}

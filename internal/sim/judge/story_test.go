@@ -1,4 +1,4 @@
-package sim
+package judge
 
 import (
 	"testing"
@@ -17,16 +17,16 @@ const (
 
 // story is a history made by hand, to try the judge.
 type story struct {
-	*judge
+	*Judge
 	t       *testing.T
 	now     time.Time
 	seq     uint64
-	current *entry
+	current *Entry
 }
 
 // actor is a candidate that reports what the story says.
 type actor struct {
-	*ledger
+	*Ledger
 	state  election.State
 	number uint64 // of its term; 0: it does not lead
 	bucket time.Time
@@ -35,61 +35,61 @@ type actor struct {
 func (a *actor) State() election.State { return a.state }
 func (a *actor) IsLeader() bool        { return a.number > 0 }
 func (a *actor) Term() (election.Term, bool) {
-	return election.Term{Key: electionKey, Name: a.name, Number: a.number, BucketCreated: a.bucket}, a.number > 0
+	return election.Term{Key: "leader", Name: a.Name, Number: a.number, BucketCreated: a.bucket}, a.number > 0
 }
 
 func newStory(t *testing.T) *story {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-	return &story{judge: newJudge(storyTTL, &journal{began: now}, tally{}), t: t, now: now}
+	return &story{Judge: New(storyTTL, false, &Journal{Began: now}, Tally{}), t: t, now: now}
 }
 
 func (s *story) actor(name string) *actor {
-	a := &actor{ledger: s.add(name, &plan{standDown: -1, interval: -1, margin: -1}), state: election.CandidateState, bucket: s.now}
-	a.reports, a.running = a, true
+	a := &actor{Ledger: s.Add(Candidate{Name: name, Margin: storyTTL / 50, StandDown: standDown, Interval: standDown}), state: election.CandidateState, bucket: s.now}
+	a.Reports, a.running = a, true
 	return a
 }
 
 func (s *story) wait(d time.Duration) { s.now = s.now.Add(d) }
 
-func (s *story) look() { s.observe(s.now) }
+func (s *story) look() { s.Observe(s.now) }
 
 // put changes the key.
-func (s *story) put(e *entry, kind changeKind) {
+func (s *story) put(e *Entry, kind ChangeKind) {
 	before := s.current
 	if e != nil {
 		s.seq++
-		e.revision = s.seq
-		if e.write != nil {
-			e.write.applied, e.write.revision, e.write.replaced = s.now, s.seq, before
+		e.Revision = s.seq
+		if e.Write != nil {
+			e.Write.Applied, e.Write.Revision, e.Write.Replaced = s.now, s.seq, before
 		}
 	}
 	s.current = e
-	s.changed(change{at: s.now, before: before, after: e, kind: kind})
+	s.Changed(Change{At: s.now, Before: before, After: e, Kind: kind})
 }
 
 // overwrite has a stranger overwrite the key, some times over.
 func (s *story) overwrite(times int) {
 	for range times {
-		s.put(&entry{write: &write{}}, byWrite)
+		s.put(&Entry{Write: &Write{}}, ByWrite)
 	}
 }
 
 // remove has an operator delete the key.
 func (s *story) remove() {
-	s.put(&entry{op: jetstream.KeyValueDelete, write: &write{remove: true}}, byWrite)
+	s.put(&Entry{Op: jetstream.KeyValueDelete, Write: &Write{Remove: true}}, ByWrite)
 }
 
 // removeNotified has an operator delete the key and notifies a candidate.
 func (s *story) removeNotified(a *actor) {
 	s.remove()
-	a.notified = func() (*entry, time.Time, *entry) { return s.current, s.now.Add(-1), nil }
+	a.Notified = func() (*Entry, time.Time, *Entry) { return s.current, s.now.Add(-1), nil }
 }
 
 // rewindTo takes the bucket back to when the given entry was under the key.
-func (s *story) rewindTo(e *entry) {
+func (s *story) rewindTo(e *Entry) {
 	before := s.current
-	s.current, s.seq = e, e.revision
-	s.changed(change{at: s.now, before: before, after: e, kind: byRewind, seq: e.revision})
+	s.current, s.seq = e, e.Revision
+	s.Changed(Change{At: s.now, Before: before, After: e, Kind: ByRewind, Seq: e.Revision})
 	s.wait(1)
 }
 
@@ -102,28 +102,28 @@ func (s *story) overwriteAndRewind(times int) {
 }
 
 // writes has a candidate write the key, in the term that it acquired at the given time. The write is acknowledged at once.
-func (s *story) writes(a *actor, acquired time.Time, create bool) *write {
-	q := &write{by: a.ledger, create: create, sent: s.now, content: content{Attempt: "x", Since: acquired}}
+func (s *story) writes(a *actor, acquired time.Time, create bool) *Write {
+	q := &Write{By: a.Ledger, Create: create, Sent: s.now, Content: Content{Attempt: "x", Since: acquired}}
 	if s.current != nil {
-		q.expect = s.current.revision
+		q.Expect = s.current.Revision
 	}
-	s.writeSent(q, s.now)
-	s.put(&entry{write: q}, byWrite)
-	q.acknowledged = s.now
-	s.writeKnown(q, s.now)
+	s.WriteSent(q, s.now)
+	s.put(&Entry{Write: q}, ByWrite)
+	q.Acknowledged = s.now
+	s.WriteKnown(q, s.now)
 	return q
 }
 
 // acquiresUnanswered has a candidate acquire the key by a write whose reply is lost.
-func (s *story) acquiresUnanswered(a *actor) *write {
-	q := &write{by: a.ledger, create: true, sent: s.now, content: content{Attempt: "x", Since: s.now}}
-	s.writeSent(q, s.now)
-	s.put(&entry{write: q}, byWrite)
+func (s *story) acquiresUnanswered(a *actor) *Write {
+	q := &Write{By: a.Ledger, Create: true, Sent: s.now, Content: Content{Attempt: "x", Since: s.now}}
+	s.WriteSent(q, s.now)
+	s.put(&Entry{Write: q}, ByWrite)
 	return q
 }
 
 // acquires has a candidate acquire the key and report that it is leader-elect.
-func (s *story) acquires(a *actor) *write {
+func (s *story) acquires(a *actor) *Write {
 	q := s.writes(a, s.now, true)
 	a.state = election.LeaderElectState
 	s.look()
@@ -131,8 +131,8 @@ func (s *story) acquires(a *actor) *write {
 }
 
 // promote has a candidate report that it leads by an acquisition.
-func (s *story) promote(a *actor, q *write) {
-	a.state, a.number = election.LeaderState, q.revision
+func (s *story) promote(a *actor, q *Write) {
+	a.state, a.number = election.LeaderState, q.Revision
 	s.look()
 }
 
@@ -174,7 +174,7 @@ func (s *story) leadOn(a, b *actor, prepare func()) {
 	first := s.now
 	s.lead(a)
 	s.remove()
-	b.standDown = 0
+	b.StandDown = 0
 	second := s.now
 	s.leadAfter(b, 1)
 	s.wait(5 * time.Second)
@@ -198,7 +198,7 @@ func (s *story) leadThenRewind(a *actor) {
 
 // leadBoth has b lead beside a for a while after history was rewound.
 func (s *story) leadBoth(a, b *actor, together time.Duration) {
-	b.standDown = 0
+	b.StandDown = 0
 	s.leadThenRewind(a)
 	a.troubledUntil = s.now // a need not find out by its next renewal
 	s.leadAfter(b, 1)
@@ -211,8 +211,8 @@ func (s *story) leadBoth(a, b *actor, together time.Duration) {
 }
 
 // refusedRenewal returns a renewal in the term that a candidate acquired at the given time.
-func (s *story) refusedRenewal(a *actor, acquired time.Time) *write {
-	return &write{by: a.ledger, sent: s.now, expect: a.revision, content: content{Attempt: "x", Since: acquired}}
+func (s *story) refusedRenewal(a *actor, acquired time.Time) *Write {
+	return &Write{By: a.Ledger, Sent: s.now, Expect: a.revision, Content: Content{Attempt: "x", Since: acquired}}
 }
 
 // leadOnAfter has a candidate acquire the key at the second revision and lead, and lead on after something happens.
@@ -226,22 +226,22 @@ func (s *story) leadOnAfter(a *actor, happens func(acquired time.Time)) {
 }
 
 // strangers returns the record of a stranger with a revision.
-func strangers(revision uint64) *entry { return &entry{revision: revision, write: &write{}} }
+func strangers(revision uint64) *Entry { return &Entry{Revision: revision, Write: &Write{}} }
 
 // leadAfterLateRelease has b lead over a release that a sent before something happened and a led again.
 func (s *story) leadAfterLateRelease(a, b *actor, happens func()) {
-	q := &write{by: a.ledger, sent: s.now, content: content{Attempt: "x", Released: s.now}}
+	q := &Write{By: a.Ledger, Sent: s.now, Content: Content{Attempt: "x", Released: s.now}}
 	s.wait(time.Second)
 	happens()
 	s.wait(1)
 	s.lead(a)
-	s.put(&entry{write: q}, byWrite)
+	s.put(&Entry{Write: q}, ByWrite)
 	s.leadAfter(b, 1)
 }
 
 // release has a candidate release the key and pass on the given stand-down.
 func (s *story) release(a *actor, left time.Duration) {
-	q := &write{by: a.ledger, sent: s.now, content: content{Attempt: "x", Released: s.now, StandDownMs: left.Milliseconds()}}
-	s.writeSent(q, s.now)
-	s.put(&entry{write: q}, byWrite)
+	q := &Write{By: a.Ledger, Sent: s.now, Content: Content{Attempt: "x", Released: s.now, StandDownMs: left.Milliseconds()}}
+	s.WriteSent(q, s.now)
+	s.put(&Entry{Write: q}, ByWrite)
 }

@@ -1,4 +1,4 @@
-package sim
+package judge
 
 import (
 	"time"
@@ -6,15 +6,15 @@ import (
 	"github.com/natscampaign/election"
 )
 
-// observe judges what each candidate reports now, and returns whether any leads.
-func (j *judge) observe(at time.Time) (led bool) {
+// Observe judges what each candidate reports now, and returns whether any leads.
+func (j *Judge) Observe(at time.Time) (led bool) {
 	for _, l := range j.ledgers {
-		if l.crashed || l.reports == nil {
+		if l.crashed || l.Reports == nil {
 			l.leads, l.heldTerm = false, nil
 			continue
 		}
-		reported, leads := l.reports.Term()
-		state := l.reports.State()
+		reported, leads := l.Reports.Term()
+		state := l.Reports.State()
 		led = led || leads
 		was := l.leads && l.reportedTerm == reported
 		l.reportedTerm, l.leads = reported, leads
@@ -22,7 +22,7 @@ func (j *judge) observe(at time.Time) (led bool) {
 			j.judgeLeader(l, at, was)
 		}
 		if l.working > 0 && l.workValid() && !(leads && reported == l.workTerm) {
-			j.fail(at, "P1", l.name, "does not lead in term %d, which is valid", l.workTerm.Number)
+			j.Fail(at, "P1", l.Name, "does not lead in term %d, which is valid", l.workTerm.Number)
 		}
 		holds := state == election.LeaderElectState || state == election.LeaderState
 		if l.heldTerm != nil && !holds {
@@ -40,27 +40,27 @@ func (j *judge) observe(at time.Time) (led bool) {
 // judgeLeader judges a candidate that reports that it leads. P1: not after its deadline. P2: after its stand-down, while
 // nobody else leads. P5: with a larger token than all before. P7: by an acquisition that was acknowledged. P11: not after
 // proof of loss. was: it already led at the last check.
-func (j *judge) judgeLeader(l *ledger, at time.Time, was bool) {
+func (j *Judge) judgeLeader(l *Ledger, at time.Time, was bool) {
 	t, number := l.term, l.reportedTerm.Number
 	switch {
-	case t == nil || t.win.revision != number:
-		j.fail(at, "P7", l.name, "leads in term %d, which no acknowledged acquisition began", number)
+	case t == nil || t.win.Revision != number:
+		j.Fail(at, "P7", l.Name, "leads in term %d, which no acknowledged acquisition began", number)
 	case !at.Before(t.deadline):
-		j.fail(at, "P1", l.name, "leads although its lease ended %v ago", at.Sub(t.deadline))
+		j.Fail(at, "P1", l.Name, "leads although its lease ended %v ago", at.Sub(t.deadline))
 	case !t.mayLead:
-		j.fail(at, "P2", l.name, "leads without a renewal sent after its stand-down, which ends in %v", t.counts.Sub(at))
+		j.Fail(at, "P2", l.Name, "leads without a renewal sent after its stand-down, which ends in %v", t.counts.Sub(at))
 	case !l.running:
-		j.fail(at, "P7", l.name, "leads although it does not run")
+		j.Fail(at, "P7", l.Name, "leads although it does not run")
 	case !l.sawClosedAt.IsZero() && at.After(l.sawClosedAt):
-		j.fail(at, closedPromise, l.name, "leads although a write failed because its connection is closed")
+		j.Fail(at, closedPromise, l.Name, "leads although a write failed because its connection is closed")
 	}
 	switch limit := j.mustDiscoverBy(l); {
 	case !l.disprovedAt.IsZero() && at.After(l.disprovedAt):
-		j.fail(at, "P11", l.name, "leads in term %d although it received proof %v ago that it lost the key", number, at.Sub(l.disprovedAt))
+		j.Fail(at, "P11", l.Name, "leads in term %d although it received proof %v ago that it lost the key", number, at.Sub(l.disprovedAt))
 	case !limit.IsZero() && at.After(limit):
-		j.fail(at, "P11", l.name, "leads in term %d, which a renewal would have disproved since history was rewound %v ago", number, at.Sub(l.rewoundAt))
+		j.Fail(at, "P11", l.Name, "leads in term %d, which a renewal would have disproved since history was rewound %v ago", number, at.Sub(l.rewoundAt))
 	}
-	if was || len(j.failures) > 0 {
+	if was || len(j.Failures) > 0 {
 		return
 	}
 	j.tally["term led"]++
@@ -68,10 +68,10 @@ func (j *judge) judgeLeader(l *ledger, at time.Time, was bool) {
 		j.tally["failover"]++
 	}
 	j.leader = l
-	j.journal.add(event{at: at, name: l.name, what: "leads in term", a: number})
+	j.journal.Add(Event{At: at, Name: l.Name, What: "leads in term", A: number})
 	j.judgeToken(l, at)
 	for _, other := range j.ledgers {
-		if other != l && other.leads && !other.crashed && other.reports.IsLeader() {
+		if other != l && other.leads && !other.crashed && other.Reports.IsLeader() {
 			j.judgeOverlap(other, l, at)
 		}
 	}
@@ -79,31 +79,31 @@ func (j *judge) judgeLeader(l *ledger, at time.Time, was bool) {
 
 // judgeToken judges the token of a new term: tokens grow in the order of acquisitions. They need not grow across a reset or a
 // rewind, nor for a winner that still takes the bucket for the one before it was recreated.
-func (j *judge) judgeToken(l *ledger, at time.Time) {
+func (j *Judge) judgeToken(l *Ledger, at time.Time) {
 	win, reported := l.term.win, l.reportedTerm
-	order, later := reported.Compare(j.newest), !win.applied.Before(j.newestAt)
-	outdated := reported.BucketCreated.Before(win.bucketCreated)
+	order, later := reported.Compare(j.newest), !win.Applied.Before(j.newestAt)
+	outdated := reported.BucketCreated.Before(win.BucketCreated)
 	switch {
 	case order > 0 && later, order < 0 && !later: // the latter was acquired before a term that led first
-	case outdated, j.resetBetween(win.applied, j.newestAt), j.rewoundBetween(win.applied, j.newestAt):
+	case outdated, j.resetBetween(win.Applied, j.newestAt), j.rewoundBetween(win.Applied, j.newestAt):
 		j.tally["allowed: tokens after a reset"]++
 	default:
-		j.fail(at, "P5", l.name, "leads in term %s beside or after term %s", reported.Token(), j.newest.Token())
+		j.Fail(at, "P5", l.Name, "leads in term %s beside or after term %s", reported.Token(), j.newest.Token())
 	}
 	if later && !outdated {
-		j.newest, j.newestAt = reported, win.applied
+		j.newest, j.newestAt = reported, win.Applied
 	}
 }
 
 // judgeEnd judges a candidate that holds the key no longer. P6: it had a reason.
-func (j *judge) judgeEnd(l *ledger, at time.Time) {
+func (j *Judge) judgeEnd(l *Ledger, at time.Time) {
 	t := l.heldTerm
 	t.over = t.over || !l.mayEnd // a candidate that stops renews until its work has returned
 	reason := ""
 	switch {
 	case l.mayEnd:
 		reason = "asked to"
-	case !l.displacedAt.Before(t.win.applied):
+	case !l.displacedAt.Before(t.win.Applied):
 		reason = "key lost"
 	case !at.Before(t.deadline), t.statusRead && !at.Before(t.lastDeadline):
 		// The latter renewal was acknowledged in time, but the candidate read the bucket's state before it counted.
@@ -114,10 +114,10 @@ func (j *judge) judgeEnd(l *ledger, at time.Time) {
 	case !l.closedAt.IsZero():
 		reason = "connection closed"
 	default:
-		j.fail(at, "P6", l.name, "gives up term %d although it holds the key, and the lease lasts for %v", t.win.revision, t.deadline.Sub(at))
+		j.Fail(at, "P6", l.Name, "gives up term %d although it holds the key, and the lease lasts for %v", t.win.Revision, t.deadline.Sub(at))
 	}
 	if reason != "" {
 		j.tally["term ended: "+reason]++
 	}
-	j.journal.add(event{at: at, name: l.name, what: "no longer holds the key"})
+	j.journal.Add(Event{At: at, Name: l.Name, What: "no longer holds the key"})
 }

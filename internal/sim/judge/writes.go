@@ -1,0 +1,112 @@
+package judge
+
+import (
+	"time"
+
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+// WriteSent judges a write that a candidate sends. P3: callbacks and work return before a release. P2: a leader-elect that
+// releases the key passes on the rest of its stand-down.
+func (j *Judge) WriteSent(q *Write, at time.Time) {
+	l, t := q.By, q.By.term
+	if l.Notified != nil {
+		q.notified, q.notifiedAt, q.notifiedPrevious = l.Notified()
+	}
+	q.read = l.lastRead
+	if l.renews(q) && !t.mayLead {
+		q.standDownLeft, q.sawRemoval = t.counts.Sub(at), t.sawRemoval
+	}
+	if !q.givesUp() {
+		return
+	}
+	if t != nil {
+		t.over = true
+	}
+	switch {
+	case l.Reports.IsLeader():
+		j.Fail(at, "P3", l.Name, "releases the key while it leads")
+	case l.working > 0:
+		j.Fail(at, "P3", l.Name, "releases the key before its work has returned")
+	case l.won != l.lost, l.callback != "" && t != nil && t.reported: // an acquisition that is abandoned at once has no callbacks
+		j.Fail(at, "P3", l.Name, "releases the key before its callbacks have returned (running: %q, OnWon %d, OnLost %d)", l.callback, l.won, l.lost)
+	}
+	if q.Remove || t == nil || t.mayLead {
+		return
+	}
+	if !l.mayEnd {
+		l.abandonedAt = at
+	}
+	if l.Plain && j.chanceHit(t.win) != "" {
+		return // after a reset, a bare name does not tell an acquisition from a renewal of another's record
+	}
+	left := time.Duration(q.Content.StandDownMs) * time.Millisecond
+	if due := t.counts.Sub(at); left < due {
+		j.Fail(at, "P2", l.Name, "releases the key as leader-elect and passes on %v of its stand-down, of which %v is left", left, due)
+	}
+}
+
+// WriteRefused takes note of the last sequence that a refusal names. P11: a lower sequence than a renewal demanded proves that
+// its writer lost the key.
+func (j *Judge) WriteRefused(q *Write, last uint64, at time.Time) {
+	if l := q.By; l.renews(q) && 0 < last && last < q.Expect {
+		l.disprovedAt = at
+	}
+}
+
+// KeyRead takes note of the record that a candidate read. P11: another candidate's record whose revision lies between the
+// acquisition and the last write of a candidate proves that the candidate lost the key.
+func (j *Judge) KeyRead(l *Ledger, e *Entry, at time.Time) {
+	l.lastRead = e
+	foreign := e.Write != nil && e.Write.By != l
+	if t := l.term; t != nil && !t.over && foreign && t.win.Revision < e.Revision && e.Revision < l.revision {
+		l.disprovedAt = at
+	}
+}
+
+// StatusRequested takes note that a candidate requests the state of the bucket.
+func (j *Judge) StatusRequested(l *Ledger, at time.Time) {
+	l.statusAt = at
+	if l.term != nil && at.Equal(l.term.renewedAt) {
+		l.term.statusRead = true
+	}
+}
+
+// WonAndLed counts acquisitions from which leadership counted: over releases that named their winners.
+const WonAndLed = "won over a release that names the winner"
+
+// WriteKnown takes note that a candidate knows that its own write was applied: it was acknowledged, or the candidate read it.
+func (j *Judge) WriteKnown(q *Write, at time.Time) {
+	if !q.knownAt.IsZero() && !q.Acknowledged.Equal(at) {
+		return
+	}
+	l := q.By
+	first := q.knownAt.IsZero()
+	if first {
+		q.knownAt = at
+		if !q.Remove {
+			defer func() { l.revision = q.Revision }()
+		}
+	}
+	switch {
+	case q.givesUp():
+	case l.acquires(q) && !q.Acknowledged.IsZero():
+		standDown, sawRemoval := l.requiredStandDown(q)
+		deadline := l.deadlineOf(q)
+		l.term = &term{
+			win: q, counts: at.Add(standDown), sawRemoval: sawRemoval, deadline: deadline, lastDeadline: deadline, renewedAt: at,
+			mayLead: standDown == 0 && l.isNamed(q),
+		}
+		if l.term.mayLead {
+			j.tally[WonAndLed]++
+		}
+		l.mayEnd = false
+		l.disprovedAt = time.Time{}
+		j.tally["key acquired"]++
+	case first && l.renews(q) && at.Before(l.term.deadline):
+		t := l.term
+		t.lastDeadline, t.renewedAt, t.statusRead = t.deadline, at, false
+		t.deadline = timeutil.Later(l.deadlineOf(q), t.deadline)
+		t.mayLead = t.mayLead || !q.Sent.Before(t.counts)
+	}
+}
