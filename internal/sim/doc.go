@@ -26,7 +26,7 @@
 //	view.go, call.go, watcher.go  the jetstream.KeyValue of one candidate: each call crosses its link, which fate.go may spoil
 //	forgery.go                    notifications that the bucket never sent
 //	judge                         compares what candidates do and report with the bucket
-//	tracer.go                     records what package replay asks the model of spec/election.pml about
+//	tracer                        records what package replay asks the model of spec/election.pml about
 //
 // # What is judged
 //

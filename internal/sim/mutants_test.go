@@ -166,7 +166,7 @@ func writeFile(t *testing.T, file, content string) {
 }
 
 // modulePackages are the packages in internal that the simulator and the root package import.
-var modulePackages = []string{"collectors", "control", "enum", "kv", "lease", "model", "notify", "record", "replay", "settings", "sim", "sim/judge", "timeutil", "validate", "version", "wakeup"}
+var modulePackages = []string{"collectors", "control", "enum", "kv", "lease", "model", "notify", "record", "replay", "settings", "sim", "sim/judge", "sim/tracer", "timeutil", "validate", "version", "wakeup"}
 
 // copyModule copies the packages that the simulator needs to a temporary directory.
 func copyModule(t *testing.T) string {

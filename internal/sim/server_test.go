@@ -11,6 +11,7 @@ import (
 
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/sim/judge"
+	"github.com/natscampaign/election/internal/sim/tracer"
 )
 
 // newBucket returns a candidate's view of a simulated bucket without faults.
@@ -18,7 +19,7 @@ func newBucket(markers bool) *view {
 	s := &script{seed: 1, ttl: 10 * time.Second, markers: markers, named: true, latency: time.Millisecond, plans: []plan{{name: "a"}}}
 	w := &world{script: s, journal: &judge.Journal{}, tally: judge.Tally{}}
 	w.judge = judge.New(s.ttl, s.named, w.journal, w.tally)
-	w.trace = newTracer(time.Now(), s.ttl)
+	w.trace = tracer.New(time.Now(), s.ttl)
 	w.server = newServer(w)
 	w.checkTimer = time.AfterFunc(time.Hour, func() {})
 	c := &candidate{w: w, slot: &slot{plan: &s.plans[0]}, plan: &s.plans[0], name: "a"}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/natscampaign/election/internal/replay"
 	"github.com/natscampaign/election/internal/sim/judge"
+	"github.com/natscampaign/election/internal/sim/tracer"
 )
 
 // world is one schedule while it runs.
@@ -16,7 +17,7 @@ type world struct {
 	script     *script
 	journal    *judge.Journal
 	judge      *judge.Judge
-	trace      *Tracer
+	trace      *tracer.Tracer
 	server     *server
 	slots      []*slot
 	candidates []*candidate // all that ever existed
@@ -54,7 +55,7 @@ func Run(seed uint64, without ...string) *Result {
 	now := time.Now()
 	w := &world{script: s, journal: &judge.Journal{Began: now}, tally: judge.Tally{}, troubleEnds: now}
 	w.judge = judge.New(s.ttl, s.named, w.journal, w.tally)
-	w.trace = newTracer(now, s.ttl)
+	w.trace = tracer.New(now, s.ttl)
 	w.server = newServer(w)
 	w.checkTimer = time.AfterFunc(time.Hour, w.check)
 	for i := range s.plans {

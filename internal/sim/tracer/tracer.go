@@ -1,4 +1,6 @@
-package sim
+// Package tracer records what happens in a simulated schedule as package replay needs it. It translates the facts that package
+// judge has of writes, entries and changes, each of them once: facts that are one remain one in the trace.
+package tracer
 
 import (
 	"time"
@@ -19,8 +21,8 @@ type Tracer struct {
 	writes  map[*judge.Write]*replay.Write
 }
 
-// newTracer returns a tracer of a schedule that begins now, on a bucket with the given TTL.
-func newTracer(began time.Time, ttl time.Duration) *Tracer {
+// New returns a tracer of a schedule that begins now, on a bucket with the given TTL.
+func New(began time.Time, ttl time.Duration) *Tracer {
 	t := &Tracer{began: began, ttl: ttl, index: map[*judge.Ledger]int{}, entries: map[*judge.Entry]*replay.Entry{}, writes: map[*judge.Write]*replay.Write{}}
 	t.Buckets = []time.Time{began}
 	return t
