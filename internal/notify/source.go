@@ -1,0 +1,117 @@
+package notify
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+const (
+	// retryDelay is how long a notifier that found no source waits before it tries again.
+	retryDelay = 30 * time.Second
+	// sourceInterval is the least time from the start of one source to that of the next.
+	sourceInterval = time.Second
+)
+
+// run keeps the notifier on the best source there is.
+func (n *Notifier) run(ctx context.Context) {
+	defer close(n.done)
+	var changes chan nats.Status
+	if nc := n.bucket.Conn(); nc != nil {
+		changes = nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+		defer nc.RemoveStatusListener(changes)
+		if nc.IsClosed() {
+			n.statusChanged(nats.CLOSED)
+		}
+	}
+	level := slog.LevelWarn // the first time
+	for stalled := false; ctx.Err() == nil; {
+		began := time.Now()
+		if !stalled && n.bucket.Conn() != nil && n.republish != "" {
+			stalled = n.subscribe(ctx, changes)
+			n.lost.Store(stalled)
+		} else if err := n.watch(ctx, changes); err == nil {
+			stalled = false // a better source may work by now
+		} else if ctx.Err() == nil {
+			n.log.Log(ctx, level, "Changes of the bucket cannot be received, polling", "bucket", n.bucket.Bucket(), "error", kv.Describe(err))
+			level, stalled = slog.LevelDebug, false
+			n.use(None, 0)
+			select {
+			case <-ctx.Done():
+			case s := <-changes:
+				n.statusChanged(s)
+			case <-time.After(retryDelay):
+			}
+		}
+		timeutil.Sleep(ctx, time.Until(began.Add(sourceInterval)))
+		n.load(ctx)
+	}
+}
+
+// statusChanged handles that the connection was made again, or was closed for good.
+func (n *Notifier) statusChanged(s nats.Status) {
+	if s != nats.CLOSED {
+		now := time.Now()
+		n.connected.Store(&now)
+		return
+	}
+	for _, l := range n.all() {
+		l.Closed()
+	}
+}
+
+// load asks the server about the bucket: it may republish elsewhere by now, or may have been made again.
+func (n *Notifier) load(ctx context.Context) {
+	info, err := n.bucket.Load(ctx)
+	if err != nil {
+		return // what is known may still be so
+	}
+	if before := n.created.Swap(&info.Created); !before.Equal(info.Created) {
+		for _, l := range n.all() {
+			l.bucketReplaced()
+		}
+	}
+	n.republish = info.Republish
+}
+
+// use publishes which source is in use. Changes may have been missed before it was, so all keys are read within the given time.
+func (n *Notifier) use(source string, within time.Duration) {
+	n.source.Store(&source)
+	n.lost.Store(false)
+	for _, c := range []chan struct{}{n.stalled, n.remake} {
+		select {
+		case <-c: // that was about the last source
+		default:
+		}
+	}
+	for _, l := range n.all() {
+		l.sourceChanged(within)
+	}
+	select {
+	case <-n.ready:
+	default:
+		close(n.ready)
+	}
+}
+
+// inUse returns the source that is in use, None until there is one.
+func (n *Notifier) inUse() string {
+	if s := n.source.Load(); s != nil {
+		return *s
+	}
+	return None
+}
+
+// spread is the time over which the candidates of all processes spread what they ask after an event that all of them meet, such as a
+// reconnection.
+func (n *Notifier) spread() time.Duration {
+	for _, l := range n.all() {
+		return l.TTL / 4
+	}
+	return 0
+}
