@@ -10,6 +10,12 @@
 //	refresh      every process reads the bucket's info again, and answers when it has: an election was paused or resumed
 //
 // A request can only cost work, or move leadership in order. Answers go to inboxes and nowhere else; see [answerable].
+//
+//	control.go   the protocol: subjects, bodies and errors
+//	member.go    a candidate that takes part; service.go answers for all of them in a process
+//	requests.go  what each request does
+//	answer.go    where an answer may go
+//	client.go    sends requests; operator.go names the operator for whom it does
 package control
 
 import (
