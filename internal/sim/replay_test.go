@@ -2,12 +2,9 @@ package sim
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/natscampaign/election/internal/model"
 	"github.com/natscampaign/election/internal/replay"
@@ -23,29 +20,10 @@ type following struct {
 
 // TestSchedulesFollowTheModel plays schedules and asks of each step of the library whether the model in spec/election.pml has it.
 func TestSchedulesFollowTheModel(t *testing.T) {
-	n, seed := uint64(*schedules), *firstSeed
-	if n == 0 {
-		n = 300
-	}
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	fmt.Printf("sim: seeds %d to %d\n", seed, seed+n-1)
-	all, next, failed := &following{made: judge.Tally{}}, atomic.Uint64{}, atomic.Bool{}
-	t.Run("workers", func(t *testing.T) {
-		for i := range runtime.GOMAXPROCS(0) {
-			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				t.Parallel()
-				for i := next.Add(1) - 1; i < n && !failed.Load(); i = next.Add(1) - 1 {
-					if problem := all.follow(play(t, seed+i)); problem != "" && !failed.Swap(true) {
-						t.Error(problem)
-					}
-				}
-			})
-		}
-	})
+	all := &following{made: judge.Tally{}}
+	n, ok := playAll(t, 300, all.follow)
 	fmt.Printf("sim: %d schedules replayed, %d events, at most %d states of a candidate at once\n%v", n, all.steps, all.widest, all.made)
-	if n >= 10000 && !failed.Load() {
+	if ok && n >= 10000 {
 		all.expectAll(t)
 	}
 }
