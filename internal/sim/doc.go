@@ -19,7 +19,7 @@
 // Simulated, and thus under the control of the seed: the bucket (a state machine with one key), the server's clock, the
 // network between each candidate and the bucket, the watchers, the callbacks and the work of users.
 //
-//	script.go, trouble.go         what the seed decides: candidates, rounds, faults, acts
+//	script.go, dice.go            what the seed decides: candidates (plan.go), and rounds of faults and acts (trouble.go)
 //	world.go, acts.go, faults.go  play the script; quiet.go judges whether somebody leads in the quiet after each round
 //	candidate.go                  one Election with its callbacks and work
 //	server.go, refusal.go         the bucket

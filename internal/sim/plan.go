@@ -1,0 +1,92 @@
+package sim
+
+import "time"
+
+// plan is the configuration and the behaviour of one candidate.
+type plan struct {
+	name           string
+	standDown      time.Duration // negative: the library's default, as for the next four
+	interval       time.Duration
+	margin         time.Duration
+	splay          time.Duration
+	releaseTimeout time.Duration
+	backoff        time.Duration // 0: none
+
+	plain, noWatch, noRead    bool          // writes bare names; may not watch; may not read
+	hasWork                   bool          // calls Run with work, instead of Start
+	byArrival                 bool          // its releases name those that wait, in their order
+	names                     bool          // its releases name successors
+	onWon, onLost, onCampaign time.Duration // how long callbacks take
+	panics                    bool          // in callbacks and work, now and then
+	workLingers               time.Duration // how long work goes on after its context ended
+	workReturns               time.Duration // after which work returns by itself; 0 for never
+	startsLater               bool
+}
+
+// standDownOf, intervalOf and marginOf return what an option of the plan means on a bucket with the given TTL.
+func (p *plan) standDownOf(ttl time.Duration) time.Duration {
+	if p.standDown < 0 {
+		return p.intervalOf(ttl)
+	}
+	return p.standDown
+}
+
+func (p *plan) intervalOf(ttl time.Duration) time.Duration {
+	if p.interval < 0 {
+		return ttl * 3 / 4
+	}
+	return p.interval
+}
+
+func (p *plan) marginOf(ttl time.Duration) time.Duration {
+	if p.margin < 0 {
+		return max(50*time.Millisecond, ttl/50)
+	}
+	return p.margin
+}
+
+// newPlan decides the configuration of a candidate.
+func (s *script) newPlan(r *dice, i int) plan {
+	p := plan{
+		name:      string(rune('a' + i)),
+		standDown: -1, interval: -1, margin: -1, splay: -1, releaseTimeout: -1,
+		plain:       r.chance(0.08),
+		noWatch:     r.chance(0.15),
+		noRead:      r.chance(0.05),
+		hasWork:     r.chance(0.4),
+		panics:      r.chance(0.05),
+		startsLater: i > 1 && r.chance(0.3),
+	}
+	if r.chance(0.4) {
+		p.standDown = pick(r, 0, 20*time.Millisecond, s.ttl/4, s.ttl/2, s.ttl)
+	}
+	if r.chance(0.3) {
+		p.interval = pick(r, s.ttl/3, s.ttl/2)
+	}
+	if r.chance(0.2) {
+		p.margin = pick(r, 0, s.ttl/20, s.ttl/10)
+	}
+	if r.chance(0.5) {
+		p.splay = 0
+	}
+	if r.chance(0.3) {
+		p.releaseTimeout = pick(r, 0, s.ttl/4, 2*s.ttl)
+	}
+	if r.chance(0.2) {
+		p.backoff = pick(r, 0, s.ttl/8, s.ttl/2, 2*s.ttl)
+	}
+	slow := func() time.Duration {
+		if r.chance(0.75) {
+			return 0
+		}
+		return pick(r, time.Millisecond, r.upTo(s.ttl/4), r.upTo(2*s.ttl))
+	}
+	p.onWon, p.onLost, p.workLingers = slow(), slow(), slow()
+	if r.chance(0.1) {
+		p.onCampaign = r.upTo(s.ttl / 2)
+	}
+	if r.chance(0.15) {
+		p.workReturns = r.upTo(3 * s.ttl)
+	}
+	return p
+}
