@@ -141,7 +141,7 @@ func TestWorkContextEndsWithTheReason(t *testing.T) {
 
 func TestEndingsHasARowForEachReason(t *testing.T) {
 	g := NewWithT(t)
-	source, err := os.ReadFile("errors.go")
+	source, err := os.ReadFile("state.go")
 	g.Expect(err).NotTo(HaveOccurred())
 	_, ends, found := strings.Cut(string(source), "// The reasons to become a candidate")
 	g.Expect(found).To(BeTrue())

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/natscampaign/election/internal/enum"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
@@ -235,28 +234,3 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	}
 	return l, nil
 }
-
-// State is the state of a candidate.
-type State uint
-
-const (
-	// UnknownState is that of an election that is not running.
-	UnknownState State = 0
-	// CandidateState is that of a candidate that does not lead, or no longer does.
-	CandidateState State = 1
-	// LeaderState is that of the leader.
-	LeaderState State = 2
-	// LeaderElectState is that of a candidate that holds the key and waits for its leadership to count.
-	LeaderElectState State = 3
-)
-
-var stateNames = enum.Names[State]{"unknown", "candidate", "leader", "leader-elect"}
-
-// String returns "unknown", "candidate", "leader" or "leader-elect".
-func (s State) String() string { return stateNames.Text(s) }
-
-// MarshalText returns what String does.
-func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText reads what MarshalText wrote.
-func (s *State) UnmarshalText(text []byte) error { return stateNames.Parse(text, s) }

@@ -38,7 +38,7 @@ func wordsBetween(g Gomega, text, from, to string) []string {
 func TestEveryPlaceUsesTheReasonsOfTheReference(t *testing.T) {
 	g := NewWithT(t)
 	reasons := documentedReasons(g)
-	source, err := os.ReadFile("../../errors.go")
+	source, err := os.ReadFile("../../state.go")
 	g.Expect(err).NotTo(HaveOccurred())
 	var declared []string
 	for _, m := range regexp.MustCompile(`Reason = "([a-z-]+)"`).FindAllStringSubmatch(string(source), -1) {

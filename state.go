@@ -1,32 +1,35 @@
 package election
 
 import (
-	"errors"
 	"fmt"
 
-	"github.com/natscampaign/election/internal/control"
-	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/validate"
+	"github.com/natscampaign/election/internal/enum"
 )
 
-// Errors to be tested for with errors.Is.
-var (
-	// ErrInvalidOption is returned by NewElection for a name, key, bucket or option that cannot be used, and by Start and Run for an
-	// option that does not fit the bucket's TTL. The error names every problem.
-	ErrInvalidOption = validate.ErrInvalidOption
-	// ErrBucketUnsuitable is returned by Start and Run when the bucket can be reached and is not fit for elections.
-	ErrBucketUnsuitable = kv.ErrUnsuitable
-	// ErrAlreadyRunning is returned by Start and Run while another call of either is running.
-	ErrAlreadyRunning = errors.New("election is already running")
-	// ErrStopped is returned by Start and Run after Stop.
-	ErrStopped = errors.New("election was stopped")
-	// ErrNotLeader is returned by what only a leader can do. Every [TermEndedError] is one.
-	ErrNotLeader = control.ErrNotLeader
-	// ErrNoLeader is returned when a leader was asked for and there is none.
-	ErrNoLeader = errors.New("no leader")
-	// ErrNoCandidate is returned by Transfer when the target is not there, or not ready to take over.
-	ErrNoCandidate = control.ErrNoCandidate
+// State is the state of a candidate.
+type State uint
+
+const (
+	// UnknownState is that of an election that is not running.
+	UnknownState State = 0
+	// CandidateState is that of a candidate that does not lead, or no longer does.
+	CandidateState State = 1
+	// LeaderState is that of the leader.
+	LeaderState State = 2
+	// LeaderElectState is that of a candidate that holds the key and waits for its leadership to count.
+	LeaderElectState State = 3
 )
+
+var stateNames = enum.Names[State]{"unknown", "candidate", "leader", "leader-elect"}
+
+// String returns "unknown", "candidate", "leader" or "leader-elect".
+func (s State) String() string { return stateNames.Text(s) }
+
+// MarshalText returns what String does.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (s *State) UnmarshalText(text []byte) error { return stateNames.Parse(text, s) }
 
 // Reason says in one word why the state of a candidate changed. Metrics, logs and [TermEndedError] use the same words.
 type Reason string
