@@ -113,6 +113,7 @@ type bench struct {
 	*testing.T
 	gomega.Gomega
 	ctx     context.Context // of everything that a check asks for
+	ttl     time.Duration   // of the bucket
 	connect func(user string, opts ...nats.Option) *nats.Conn
 	open    func(nc *nats.Conn) (jetstream.JetStream, error)
 }
@@ -142,7 +143,7 @@ func runIn(t *testing.T, domain, config string, check func(b *bench), dial ...fu
 			}
 			o.JetStreamDomain = domain
 		})
-		failure = try(t, check, func(user string, opts ...nats.Option) *nats.Conn {
+		failure = try(t, ttl, check, func(user string, opts ...nats.Option) *nats.Conn {
 			for _, option := range dial {
 				opts = append(opts, option(user))
 			}
@@ -152,9 +153,9 @@ func runIn(t *testing.T, domain, config string, check func(b *bench), dial ...fu
 	return failure
 }
 
-// try makes the bucket, runs a check, and returns why it failed.
-func try(t *testing.T, check func(b *bench), connect func(string, ...nats.Option) *nats.Conn, open func(*nats.Conn, ...jetstream.JetStreamOpt) (jetstream.JetStream, error)) (failure string) {
-	b := &bench{T: t, connect: connect, open: func(nc *nats.Conn) (jetstream.JetStream, error) { return open(nc) }}
+// try makes a bucket with the given TTL, runs a check, and returns why it failed.
+func try(t *testing.T, ttl time.Duration, check func(b *bench), connect func(string, ...nats.Option) *nats.Conn, open func(*nats.Conn, ...jetstream.JetStreamOpt) (jetstream.JetStream, error)) (failure string) {
+	b := &bench{T: t, ttl: ttl, connect: connect, open: func(nc *nats.Conn) (jetstream.JetStream, error) { return open(nc) }}
 	var cancel context.CancelFunc
 	b.ctx, cancel = context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -79,7 +79,7 @@ func runWithJWTs(t *testing.T, page map[string]string, check func(b *bench)) (fa
 		s := natstest.Start(t, func(o *server.Options) {
 			o.TrustedOperators, o.SystemAccount, o.AccountResolver = []*jwt.OperatorClaims{trusted}, system, resolver
 		})
-		failure = try(t, check, func(name string, opts ...nats.Option) *nats.Conn {
+		failure = try(t, ttl, check, func(name string, opts ...nats.Option) *nats.Conn {
 			user, userKey := pair(nkeys.PrefixByteUser)
 			c := jwt.NewUserClaims(userKey)
 			for role, of := range users {

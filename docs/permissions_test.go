@@ -281,7 +281,7 @@ func (b *bench) two(user, key string) (first, second *election.Election) {
 	b.Helper()
 	first = b.leader(user, "a", key)
 	second = b.candidate(user, "b", key)
-	time.Sleep(ttl)
+	time.Sleep(b.ttl)
 	b.Expect(first.IsLeader()).To(BeTrue())
 	return first, second
 }
