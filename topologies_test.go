@@ -164,6 +164,7 @@ func TestElectionSpansGateways(t *testing.T) {
 }
 
 func TestElectionWorksOverWebSocket(t *testing.T) {
+	natstest.SkipIfShort(t)
 	t.Parallel()
 	g := NewWithT(t)
 	port := natstest.FreePort(t)

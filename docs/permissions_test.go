@@ -23,6 +23,7 @@ import (
 	"github.com/natscampaign/election/internal/checkup"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/mutex"
 	"github.com/natscampaign/election/observe"
 	"github.com/natscampaign/election/semaphore"
@@ -471,6 +472,7 @@ func (b *bench) create(user string, ttl time.Duration) {
 func TestEachBlockPermitsWhatItsRoleIsFor(t *testing.T) { everyCheck(t, blocks(t)) }
 
 func TestEachLineOfABlockIsNeededForWhatItsCommentSays(t *testing.T) {
+	natstest.SkipIfShort(t)
 	page := blocks(t)
 	for role := range users {
 		lines := linesOf(t, page[role])
@@ -644,6 +646,7 @@ func TestResponsesOfALongHandoverNeedALongerTime(t *testing.T) {
 }
 
 func TestBlocksWorkWithInboxPrefixesOfTheirOwn(t *testing.T) {
+	natstest.SkipIfShort(t)
 	page := blocks(t)
 	for role, user := range users {
 		page[role] = strings.Replace(page[role], `"_INBOX.>"`, `"_INBOX_`+user+`.>"`, 1)
@@ -657,6 +660,7 @@ func TestBlocksWorkWithInboxPrefixesOfTheirOwn(t *testing.T) {
 }
 
 func TestBlocksCanBeOfAllKeysThatBeginAlike(t *testing.T) {
+	natstest.SkipIfShort(t)
 	page := blocks(t)
 	for _, role := range []string{"CANDIDATE", "OBSERVER", "OPERATOR"} {
 		page[role] = strings.ReplaceAll(page[role], "scheduler", "*")
@@ -678,6 +682,7 @@ func everyCheck(t *testing.T, page map[string]string, dial ...func(user string) 
 }
 
 func TestBlocksWorkAsTheyAreForClientsThatNameTheDomainOfTheirServer(t *testing.T) {
+	natstest.SkipIfShort(t)
 	page := blocks(t)
 	for role := range users {
 		lines := linesOf(t, page[role])

@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	episodes = flag.Int("episodes", 20, "how often a leader is replaced while it writes")
+	episodes = flag.Int("episodes", 10, "how often a leader is replaced while it writes")
 	atOnce   = flag.Int("at-once", 10, "elections that one process leads, and loses at once")
 )
 

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	histories = flag.Int("histories", 8, "how many histories of updates over a link that fails to try on each kind of bucket")
+	histories = flag.Int("histories", 4, "how many histories of updates over a link that fails to try on each kind of bucket")
 	firstSeed = flag.Uint64("seed", 0, "the seed of the first history; each has the next; 0 for a fresh one")
 )
 

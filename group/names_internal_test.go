@@ -7,6 +7,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -24,6 +25,7 @@ func namesOf(n int) (names []string) {
 }
 
 func TestNoTwoGroupsShareAKeyOfTheBucket(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	parts, accepted, users := namesOf(3), 0, map[string]string{}
 	for _, name := range parts {

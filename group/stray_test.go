@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/group"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // put stores a value under a key, as any client may that has permission to write the bucket.
@@ -49,6 +50,7 @@ func (f *fleet) expectUndisturbed(keys []string, members []*member, n int) {
 }
 
 func TestStrayValueUnderAPresenceExpelsNobody(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, stray := range strays {
 		for _, restarts := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, new watchers %v", name, restarts), func(t *testing.T) {
@@ -152,6 +154,7 @@ var strayPlans = map[string]string{
 }
 
 func TestStrayPlanMovesNothing(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, stray := range strayPlans {
 		for _, restarts := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, new watchers %v", name, restarts), func(t *testing.T) {

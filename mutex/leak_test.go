@@ -12,11 +12,13 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/session/sessiontest"
 	"github.com/natscampaign/election/mutex"
 )
 
 func TestFiveHundredLocksOfAProcessLeaveNothingBehind(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		bucket, _ := e.Connect()
 		nc := bucket.JetStream().Conn()

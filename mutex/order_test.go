@@ -49,6 +49,9 @@ func (q *queue) join(ctx context.Context, name string) *faultproxy.Link {
 func TestWaitersAcquireTheLockInTheOrderInWhichTheyCame(t *testing.T) {
 	for _, hold := range []time.Duration{0, 999 * time.Millisecond, 2 * ttl} {
 		for _, n := range []int{2, 8, 40} {
+			if testing.Short() && n > 8 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%d waiters for %v", n, hold), func(t *testing.T) {
 				sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 					q := &queue{Env: e, hold: hold}

@@ -17,6 +17,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/session/sessiontest"
 	"github.com/natscampaign/election/mutex"
 )
@@ -90,6 +91,7 @@ func TestOneOfManyTryLocksSucceedsAndTheOthersReturnErrLocked(t *testing.T) {
 
 // An attempt that is withdrawn may be applied late, and then is seen to hold the key until it is released.
 func TestOneOfManyTryLocksOverUnevenLinksAcquiresAFreeLock(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		const tries, rounds = 6, 100
 		var all [tries]*mutex.Mutex

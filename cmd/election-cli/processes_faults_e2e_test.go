@@ -11,13 +11,13 @@ import (
 // A leader that may still write needs none of its other permissions, and no message of a stranger ends its term.
 func TestALeaderKeepsLeadingWhilePermissionsAreRevokedAndChangesAreForged(t *testing.T) {
 	t.Parallel()
-	r := drillWith(t, "--for", "20s", "--ttl", "2s", "--fault", "revoke", "--fault", "forge")
+	r := drillWith(t, "--for", "12s", "--ttl", "2s", "--fault", "revoke", "--fault", "forge")
 	g := NewWithT(t)
 	g.Expect(r.Changes).To(BeEmpty())
 	g.Expect(r.Overlap).To(BeZero())
 	g.Expect(r.Terms).To(Equal(1))
 	for _, kind := range []string{"revoke", "forge"} {
-		g.Expect(r.Faults).To(ContainElement(And(HaveField("Kind", kind), HaveField("Count", BeNumerically(">=", 2)))))
+		g.Expect(r.Faults).To(ContainElement(And(HaveField("Kind", kind), HaveField("Count", BeNumerically(">=", 1)))))
 	}
 }
 
