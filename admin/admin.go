@@ -197,12 +197,12 @@ func (a *Admin) remove(ctx context.Context, l election.Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
 	defer cancel()
 	err := a.bucket.Evict(ctx, l.Key, l.Revision, control.Operator())
-	switch kv.Classify(err) {
-	case kv.Applied:
+	switch outcome := kv.Classify(err); {
+	case outcome == kv.Applied:
 		return nil
-	case kv.Refused:
+	case outcome == kv.Refused:
 		return fmt.Errorf("not evicted: %q renewed %q meanwhile: %w", l.Name, l.Key, err)
-	case kv.Unsent, kv.Unusable:
+	case outcome == kv.Unsent, outcome == kv.Unusable, errors.Is(err, nats.ErrPermissionViolation):
 		return fmt.Errorf("%q was not evicted from %q: %w", l.Name, l.Key, err)
 	}
 	return fmt.Errorf("it is not known whether %q was evicted from %q: %w", l.Name, l.Key, err)

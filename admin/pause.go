@@ -59,11 +59,11 @@ func (a *Admin) changeMetadata(ctx context.Context, key string, change func(map[
 	}
 	// It ends when there is nothing left to change some time later: another program that read the metadata before may undo the change.
 	for changes := 0; ; changes++ {
-		s, err := a.bucket.JetStream().Stream(ctx, a.bucket.Stream())
+		info, err := a.bucket.LoadUntilRefused(ctx)
 		if err != nil {
 			return fmt.Errorf("election %q: %w", key, err)
 		}
-		config := s.CachedInfo().Config
+		config := info.Stream.Config
 		before := maps.Clone(config.Metadata)
 		if config.Metadata == nil {
 			config.Metadata = map[string]string{}
@@ -74,8 +74,12 @@ func (a *Admin) changeMetadata(ctx context.Context, key string, change func(map[
 		if changes == maxChanges {
 			return fmt.Errorf("election %q: other programs keep changing the stream %s: try again", key, a.bucket.Stream())
 		}
-		if _, err := a.bucket.JetStream().UpdateStream(ctx, config); err != nil {
-			return fmt.Errorf("election %q: %w", key, err)
+		err = kv.UntilRefused(ctx, a.bucket.Conn(), a.bucket.ToChange(), func(ctx context.Context) error {
+			_, err := a.bucket.JetStream().UpdateStream(ctx, config)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("election %q is not changed: %w", key, err)
 		}
 		timeutil.Sleep(ctx, changeCheckDelay+timeutil.Random(changeCheckDelay))
 	}

@@ -35,7 +35,7 @@ func newAccess(t *testing.T) *access {
 	}
 	s := natstest.StartNode(t, "server", &server.Options{JetStream: true, Users: []*server.User{
 		{Username: "admin", Password: "p"},
-		user("nothing", "nothing"), user("info", info), user("get", info, get), user("create", info, get, "$JS.API.CONSUMER.CREATE.KV_LEADER_ELECTION.>"),
+		user("nothing", "nothing"), user("info", info), user("get", info, get), user("create", "$JS.API.INFO", info, "$JS.API.STREAM.INFO.KV_NEW", get, "$JS.API.CONSUMER.CREATE.KV_LEADER_ELECTION.>"),
 		user("ask", info, get, "election-control.LEADER_ELECTION.*.jobs"),
 	}})
 	g := NewWithT(t)
@@ -98,6 +98,10 @@ func TestAMissingPermissionIsNamedAtOnceWithItsFix(t *testing.T) {
 		{"nothing", "wait jobs", 2, inspect},
 		{"get", "wait jobs", 2, watch},
 		{"get", "watch jobs", 2, watch},
+		{"create", "evict jobs --force", 2, "$KV.LEADER_ELECTION.jobs"},
+		{"create", "pause jobs", 2, "$JS.API.STREAM.UPDATE.KV_LEADER_ELECTION"},
+		{"create", "bucket rm --force", 2, "$JS.API.STREAM.DELETE.KV_LEADER_ELECTION"},
+		{"create", "bucket add --bucket NEW", 2, "$JS.API.STREAM.CREATE.KV_NEW"},
 		{"get", "candidates jobs", 2, "election-control.LEADER_ELECTION.candidates.jobs"},
 	} {
 		code, stdout, stderr := a.as(c.user, append(strings.Fields(c.command), "--timeout", "1m")...) // so that a time-out is seen

@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/terminal"
@@ -168,11 +169,13 @@ func (b *bucketCommand) rm(ctx context.Context) error {
 func (b *bucketCommand) remove(ctx context.Context, client *cli.Client) error {
 	request, cancel := context.WithTimeout(ctx, client.Timeout)
 	defer cancel()
-	err := client.JetStream.DeleteKeyValue(request, b.Bucket)
+	err := kv.UntilRefused(request, client.Conn, kv.ToRemove(kv.APIPrefix(client.JetStream), b.Bucket), func(ctx context.Context) error {
+		return client.JetStream.DeleteKeyValue(ctx, b.Bucket)
+	})
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return b.notFound(client)
 	}
-	if _, refused := errors.AsType[*jetstream.APIError](err); refused {
+	if _, refused := errors.AsType[*jetstream.APIError](err); refused || errors.Is(err, nats.ErrPermissionViolation) {
 		return fmt.Errorf("bucket %q on %s was not removed: %w", b.Bucket, client.ServerURL(), err)
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/kv"
 )
 
 // EnsureBucket creates the bucket, or opens an existing bucket if its configuration is as wanted. Otherwise the error lists
@@ -19,7 +20,10 @@ func (c *Client) EnsureBucket(ctx context.Context, want election.BucketConfig) (
 	defer cancel()
 	bucket, err = c.OpenBucket(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		bucket, err = election.CreateBucket(ctx, c.JetStream, want)
+		err = kv.UntilRefused(ctx, c.Conn, kv.ToCreate(kv.APIPrefix(c.JetStream), want.Name), func(ctx context.Context) (err error) {
+			bucket, err = election.CreateBucket(ctx, c.JetStream, want)
+			return err
+		})
 		return bucket, err == nil, AsFlagError(err)
 	}
 	if err != nil {

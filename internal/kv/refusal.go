@@ -49,10 +49,22 @@ func (b *Bucket) toUnwatch() Permission {
 	return Permission{b.api() + remove + "*", []string{remove}}
 }
 
+// ToChange returns the permission to change the stream behind the bucket.
+func (b *Bucket) ToChange() Permission { return onStream(b.api(), "UPDATE", b.Bucket()) }
+
 // ToInspect returns the permission to read the info of a bucket; api is the prefix of the JetStream API.
-func ToInspect(api, bucket string) Permission {
-	info := "STREAM.INFO." + StreamName(bucket)
-	return Permission{api + info, []string{info}}
+func ToInspect(api, bucket string) Permission { return onStream(api, "INFO", bucket) }
+
+// ToCreate returns the permission to create a bucket.
+func ToCreate(api, bucket string) Permission { return onStream(api, "CREATE", bucket) }
+
+// ToRemove returns the permission to remove a bucket.
+func ToRemove(api, bucket string) Permission { return onStream(api, "DELETE", bucket) }
+
+// onStream returns the permission for a request about the stream behind a bucket.
+func onStream(api, request, bucket string) Permission {
+	subject := "STREAM." + request + "." + StreamName(bucket)
+	return Permission{api + subject, []string{subject}}
 }
 
 // api returns the prefix of the JetStream API; the default if the connection is not known.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
@@ -30,6 +31,8 @@ func (v *View) Evict(ctx context.Context, shown *Holder, revision uint64) (*Hold
 		switch {
 		case err == nil:
 			return now, nil
+		case errors.Is(err, nats.ErrPermissionViolation):
+			return nil, fmt.Errorf("%s was not evicted: %w", terminal.Quote(now.Name), err)
 		case !errors.Is(err, jetstream.ErrKeyRevisionMismatch) && !errors.Is(err, jetstream.ErrKeyExists):
 			return nil, cli.UnknownOutcome(ctx, err, "it is not known whether %s was evicted: run 'election-cli info %s'", terminal.Quote(now.Name), shown.Key)
 		case revision != 0:
