@@ -115,11 +115,20 @@ func (c Client) ask(ctx context.Context, verb, key string, r request, each func(
 	if err != nil {
 		return err
 	}
-	sub, err := nc.SubscribeSync(inbox)
+	answers, done := make(chan *nats.Msg), make(chan struct{})
+	defer close(done)
+	// A subscription without a callback would allocate half a megabyte for its channel.
+	sub, err := nc.Subscribe(inbox, func(m *nats.Msg) {
+		select {
+		case answers <- m:
+		case <-done:
+		}
+	})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
+	sub.SetClosedHandler(func(string) { close(answers) })
 	to := Subject(c.Bucket.Bucket(), verb, key)
 	began, before := time.Now(), nc.LastError()
 	if err := nc.PublishRequest(to, inbox, body); err != nil {
@@ -132,20 +141,20 @@ func (c Client) ask(ctx context.Context, verb, key string, r request, each func(
 		if verb == verbCandidates || verb == verbRefresh {
 			wait = min(wait, time.Until(began.Add(answersTimeout)))
 		}
-		limit, cancel := context.WithTimeout(ctx, wait)
-		m, err := sub.NextMsgWithContext(limit)
-		cancel()
-		switch {
-		case ctx.Err() != nil:
+		select {
+		case <-ctx.Done():
 			return ctx.Err()
-		case errors.Is(err, context.DeadlineExceeded):
+		case <-time.After(wait):
 			return nil
-		case err != nil:
-			return err
-		case len(m.Data) == 0 && m.Header.Get("Status") == "503":
-			return nats.ErrNoResponders
+		case m, open := <-answers:
+			switch {
+			case !open:
+				return nats.ErrConnectionClosed
+			case len(m.Data) == 0 && m.Header.Get("Status") == "503":
+				return nats.ErrNoResponders
+			}
+			wait = each(m)
 		}
-		wait = each(m)
 	}
 	return nil
 }

@@ -13,7 +13,9 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -112,6 +114,23 @@ func TestRequestEndsThoughAnswersKeepComing(t *testing.T) {
 		go func() { done <- leader.Transfer(context.Background(), "nobody") }()
 		after(10 * time.Second)
 		f.Expect(done).To(Receive(MatchError(election.ErrNoCandidate)))
+	})
+}
+
+func TestRequestEndsWithTheConnection(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		_, err := f.Server.Connect(f.T).SubscribeSync(subject("candidates", key)) // which receives the request, and is silent
+		f.Expect(err).NotTo(HaveOccurred())
+		nc := f.Server.Connect(f.T)
+		done := make(chan error, 1)
+		go func() {
+			done <- control.Client{Bucket: kv.With(f.Open(nc), nil)}.Candidates(context.Background(), key, func(control.Candidate, time.Time) bool { return false })
+		}()
+		after(100 * time.Millisecond)
+		f.Expect(done).NotTo(Receive())
+		nc.Close()
+		after(0)
+		f.Expect(done).To(Receive(MatchError(nats.ErrConnectionClosed)))
 	})
 }
 
