@@ -137,6 +137,7 @@ func TestFewOfManyAnswerARelease(t *testing.T) {
 }
 
 func TestManyElectionsOfAProcessRenewTogetherAndNoneLate(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, tc := range []struct {
 		elections int
 		together  bool

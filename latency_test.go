@@ -67,6 +67,7 @@ func TestHandoverTakesThreeRoundTripsAndATransferFive(t *testing.T) {
 }
 
 func TestLongRoundTripsEndNoTerm(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, trip := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, time.Second} {
 		t.Run(trip.String(), func(t *testing.T) {
 			fleettest.Run(t, func(f *fleettest.Fleet) {

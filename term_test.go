@@ -32,6 +32,7 @@ func TestLaterTermHasAGreaterToken(t *testing.T) {
 
 // The leaders of this test have led for 10 minutes of an hour, or for nearly an hour.
 func TestFencedHandleIsOpenWhileItsTermIsValid(t *testing.T) {
+	natstest.SkipIfShort(t)
 	if _, ok := clocks.SinceBoot(); !ok {
 		t.Skip("no clock here counts suspension")
 	}

@@ -100,6 +100,7 @@ func TestNotificationOfABucketOfTheSameNameIsIgnored(t *testing.T) {
 }
 
 func TestRefusedWritesDoNotFillTheMemoryOfTheLeader(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		leader := f.candidateOn("a", nil, f.Open(f.Server.Connect(f.T))).start() // without a link, which has buffers
 		after(interval)

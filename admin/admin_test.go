@@ -56,6 +56,7 @@ func TestCandidatesDescribeThemselves(t *testing.T) {
 }
 
 func TestCandidateAnswersAsSoonAsItsCampaignCanBeSeen(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for range 20 {
 		fleettest.Run(t, func(f *fleet) {
 			o := operator(f)

@@ -92,6 +92,7 @@ func atWorst(g *WithT, found admin.Finding) (worst []time.Duration) {
 
 // The term ends just after a renewal, and just after a campaign of the follower, or the expiry comes just then: the worst moment.
 func TestFailoverTakesNoLongerAndHardlyLessThanCheckForecasts(t *testing.T) {
+	natstest.SkipIfShort(t)
 	const justAfter = time.Millisecond
 	for event, c := range map[string]struct {
 		end   func(f *fleet, a *candidate)

@@ -105,6 +105,7 @@ func TestCheckOfAFitBucketOnlyForecasts(t *testing.T) {
 }
 
 func TestCheckNamesWhatIsWrongWithTheBucket(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, c := range map[string]struct {
 		change   func(*jetstream.KeyValueConfig)
 		code     string
@@ -160,6 +161,7 @@ func TestCheckDoesNotRelyOnWhatIsRepublishedInPart(t *testing.T) {
 }
 
 func TestCheckNamesWhatIsWrongWithTheStreamAndItsReplicas(t *testing.T) {
+	natstest.SkipIfShort(t)
 	peers := func(p ...*jetstream.PeerInfo) func(*jetstream.StreamInfo) {
 		return func(i *jetstream.StreamInfo) {
 			i.Config.Replicas = 3

@@ -132,6 +132,7 @@ func TestOptionsThatDoNotFitTheBucketAreRefused(t *testing.T) {
 }
 
 func TestConnectWaitsForAServerThatIsDown(t *testing.T) {
+	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleettest.Fleet) {
 		f.Server.Stop()
 		var log buffer
@@ -210,6 +211,7 @@ func TestConnectUsesTheCredentialsAndNeedsOnlyThePermissionsOfACandidate(t *test
 }
 
 func TestConfigOverridesTheContextOfNatscli(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g, s := NewWithT(t), serverWithUsers(t)
 	home := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", home)

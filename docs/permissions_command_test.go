@@ -25,7 +25,7 @@ func TestEachRoleCanGiveItsCommands(t *testing.T) {
 	t.Parallel()
 	g, dir := NewWithT(t), t.TempDir()
 	command := filepath.Join(dir, "election-cli")
-	out, err := exec.Command("go", "build", "-o", command, "../cmd/election-cli").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", command, "../cmd/election-cli").CombinedOutput()
 	g.Expect(err).NotTo(HaveOccurred(), string(out))
 
 	opts := &server.Options{JetStream: true}

@@ -34,6 +34,7 @@ func permissionsOf(t *testing.T, block string) (p jwt.Permissions) {
 }
 
 func TestBlocksWorkAsUserJWTs(t *testing.T) {
+	natstest.SkipIfShort(t)
 	page := blocks(t)
 	for _, role := range []string{"CANDIDATE", "OPERATOR", "OBSERVER", "MONITOR"} {
 		for purpose, check := range checks[role] {

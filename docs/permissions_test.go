@@ -469,7 +469,10 @@ func (b *bench) create(user string, ttl time.Duration) {
 	b.Expect(err).NotTo(HaveOccurred())
 }
 
-func TestEachBlockPermitsWhatItsRoleIsFor(t *testing.T) { everyCheck(t, blocks(t)) }
+func TestEachBlockPermitsWhatItsRoleIsFor(t *testing.T) {
+	natstest.SkipIfShort(t)
+	everyCheck(t, blocks(t))
+}
 
 func TestEachLineOfABlockIsNeededForWhatItsCommentSays(t *testing.T) {
 	natstest.SkipIfShort(t)
@@ -557,6 +560,7 @@ func TestBlocksLeaveOutWhatIsNotForTheirRoles(t *testing.T) {
 }
 
 func TestRequestsBeyondTheBlockOfTheirRoleAreRefused(t *testing.T) {
+	natstest.SkipIfShort(t)
 	page := blocks(t)
 	config := configOf(page)
 	for name, check := range map[string]func(b *bench){
@@ -622,6 +626,7 @@ func TestCandidateAnswersOperatorsByResponsesOrByTheirInbox(t *testing.T) {
 }
 
 func TestResponsesOfALongHandoverNeedALongerTime(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for responses, answered := range map[string]bool{`{ max: 2 }`: false, `{ max: 2, expires: "10m" }`: true} {
 		config := strings.ReplaceAll(configOf(blocks(t)), "allow_responses = { max: 2 }", "allow_responses = "+responses)
 		failure := run(t, config, func(b *bench) {

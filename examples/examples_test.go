@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 
 // build builds the examples and the command, once.
 var build = sync.OnceValue(func() error {
-	out, err := exec.Command("go", "build", "-o", folder+string(filepath.Separator), "./...", "../cmd/election-cli").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", folder+string(filepath.Separator), "./...", "../cmd/election-cli").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}

@@ -84,6 +84,7 @@ func TestAllConcurrentWritesToAReplicatedStreamSucceed(t *testing.T) {
 }
 
 func TestNewerLeaderBeginsItsEpochRightAfterAStepDownAndShutsOutTheOlder(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := newGround(t, unhurried)
 	term := g.rival("leader0")
 	s, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)

@@ -18,6 +18,7 @@ import (
 // TestNoUpdateIsLostAmongHandlesOfOneTerm has three handles of one term count under one key, two of them on one connection. Each update that
 // is acknowledged must have counted.
 func TestNoUpdateIsLostAmongHandlesOfOneTerm(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onBuckets(t, func(b *bench) {
 		l := b.leader("a")
 		elsewhere, err := fence.OpenBucket(ctx, b.jetStream(natstest.Connect(b.T, b.server.Link(b.T))), bucketName, l.term)

@@ -29,6 +29,7 @@ var (
 // Two handles share a link, and both links stall, are slow and lose replies. In the end the stored values must form a chain: each is stored
 // over the revision that it names, and none that was acknowledged is missing. The history of all reads and updates is linearizable.
 func TestNoUpdateIsLostOverLinksThatFail(t *testing.T) {
+	natstest.SkipIfShort(t)
 	seed := *firstSeed
 	if seed == 0 {
 		seed = rand.Uint64N(1 << 48)

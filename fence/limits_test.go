@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -19,6 +21,7 @@ func maxAge(age time.Duration) limits {
 }
 
 func TestStreamWhoseLimitsWouldDropTheRecordOrTheDataIsRefusedAndNothingWritten(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, c := range map[string]struct {
 		limits limits
 		says   string
@@ -46,6 +49,7 @@ func TestStreamWhoseLimitsWouldDropTheRecordOrTheDataIsRefusedAndNothingWritten(
 }
 
 func TestStreamWhoseLimitsKeepTheRecordAndTheDataIsOpened(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, limits := range map[string]limits{
 		"MaxMsgs":                 func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs = 2 },
 		"MaxBytes":                func(cfg *jetstream.StreamConfig) { cfg.MaxBytes = 800 },

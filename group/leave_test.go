@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -141,6 +143,7 @@ func TestMemberThatLeavesKeepsThePresenceOfAnother(t *testing.T) {
 }
 
 func TestMemberWhosePresenceExpiredHandsOverAsItLeaves(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		members := f.together(keysOf(20), "a", "b", "c")
 		a := members[0]

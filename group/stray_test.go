@@ -90,6 +90,7 @@ func TestStrayValueUnderAPresenceExpelsNobody(t *testing.T) {
 }
 
 func TestStrayValueNeitherShortensNorProlongsAPresence(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, stray := range strays {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
@@ -110,6 +111,7 @@ func TestStrayValueNeitherShortensNorProlongsAPresence(t *testing.T) {
 }
 
 func TestMemberLeavesInOrderOverAStrayValue(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, stray := range strays {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {

@@ -167,6 +167,7 @@ func TestKeysAndNamesAreQuotedInSentences(t *testing.T) {
 }
 
 func TestWaitFailsAtOnceIfTheServerIsUnreachable(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	code, _, stderr := runInProcess("wait", "jobs", "--max-wait", "1h", "-s", "nats://127.0.0.1:1")
 	g.Expect(code).To(Equal(cli.ExitFailure))

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/choria-io/fisk"
 	. "github.com/onsi/gomega"
 
@@ -55,6 +57,7 @@ func TestCompletionAndManualAreBuiltIn(t *testing.T) {
 }
 
 func TestBashAcceptsTheCompletionScript(t *testing.T) {
+	natstest.SkipIfShort(t)
 	t.Parallel()
 	bash, err := exec.LookPath("bash")
 	if err != nil {

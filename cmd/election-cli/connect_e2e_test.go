@@ -16,6 +16,7 @@ import (
 )
 
 func TestWrongCredentialsEndADrillAndACampaign(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	s := natstest.StartNode(t, "server", &server.Options{Authorization: "right"})
 

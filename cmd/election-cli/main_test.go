@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 // binary builds election-cli once, with the race detector if the tests use it, and returns its path.
 var binary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(buildDir, "election-cli.exe")
-	args := []string{"build", "-o", path}
+	args := []string{"build", "-ldflags=-s -w", "-o", path}
 	if raceDetector {
 		args = append(args, "-race")
 	}

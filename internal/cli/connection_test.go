@@ -185,6 +185,7 @@ func TestURLsAreShownWithoutSecrets(t *testing.T) {
 }
 
 func TestWaitForBucketWaitsForTheServer(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	e, err := embedded.Start(embedded.Config{})
 	g.Expect(err).NotTo(HaveOccurred())

@@ -338,6 +338,7 @@ func TestHookCanFailTheLinkForTheVeryRequestItSees(t *testing.T) {
 
 // In each of these the bubble itself fails the test if a goroutine stays blocked.
 func TestClosingLeavesNoGoroutine(t *testing.T) {
+	natstest.SkipIfShort(t)
 	tests := map[string]func(r *rig){
 		"a perfect link":                        func(*rig) {},
 		"a cut link":                            func(r *rig) { r.link.Cut() },

@@ -9,6 +9,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/clitest"
@@ -71,6 +73,7 @@ func TestIncompleteOrOtherContentIsNotALeaderFile(t *testing.T) {
 }
 
 func TestALeaderHoldsTheKeyUntilALeaderFileThatItCannotRemoveExpires(t *testing.T) {
+	natstest.SkipIfShort(t)
 	t.Parallel()
 	g := NewWithT(t)
 	blocked := filepath.Join(t.TempDir(), "file")

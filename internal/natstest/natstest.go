@@ -26,7 +26,9 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -85,11 +87,22 @@ func emptyPools() {
 // time.
 const testsPerProcessor = 6
 
+// gcPercent makes garbage collections rare: the heap of a test is so small that they took a sixth of the processor time.
+const gcPercent = 400
+
 // VerifyTestMain runs the tests of a package and fails if they leave goroutines behind. It ignores the server's clock for
-// file access times, which stays registered if a server is shut down while it opens a store.
+// file access times, which stays registered if a server is shut down while it opens a store. With -short it leaves out the
+// examples, which wait for leases on the wall clock and have no way to skip themselves.
 func VerifyTestMain(m *testing.M, opts ...goleak.Option) {
-	if !flag.Parsed() { // so that -parallel counts if it is given
+	if !flag.Parsed() { // so that what is given counts
 		_ = flag.Set("test.parallel", strconv.Itoa(testsPerProcessor*runtime.GOMAXPROCS(0)))
+		flag.Parse()
+	}
+	if testing.Short() && flag.Lookup("test.skip").Value.String() == "" {
+		_ = flag.Set("test.skip", "^Example")
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	goleak.VerifyTestMain(m, append(opts, goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"))...)
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -44,6 +46,7 @@ func (d *disk) setFull(full bool) {
 }
 
 func TestACandidateEndsAtOnceWhenItsHistoryCannotBeWritten(t *testing.T) {
+	natstest.SkipIfShort(t)
 	t.Parallel()
 	a := clitest.New(t, clitest.LongTTL)
 	_, err := a.Client.JetStream.CreateStream(t.Context(), jetstream.StreamConfig{Name: Stream, Subjects: []string{Subject}})

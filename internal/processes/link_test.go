@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
 
@@ -65,6 +67,7 @@ func TestALinkLosesRepliesAtItsRateBeforeAndAfterAFault(t *testing.T) {
 }
 
 func TestARestoredLinkPassesEveryMessageAgain(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	nc, l := connect(t, 0)
 	g.Expect(answered(nc, 10, clitest.Timeout)).To(Equal(10))

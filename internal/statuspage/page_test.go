@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
@@ -161,6 +163,7 @@ func TestThePageEscapesAllTextFromOtherCandidates(t *testing.T) {
 }
 
 func TestReadersReceiveEachChangeAtOnceAsOneWholeMessage(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	p := pageWith("jobs", eventOf(observe.Leading, "web-1\n\ndata: x", time.Minute))
 	s := httptest.NewServer(p.Handler())

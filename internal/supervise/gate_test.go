@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
@@ -21,6 +23,7 @@ import (
 
 // TestProgramDoesNotBeginBeforeItsGuardianKnowsOfIt keeps the gate shut for a while, and then refuses to open it.
 func TestProgramDoesNotBeginBeforeItsGuardianKnowsOfIt(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	began := filepath.Join(t.TempDir(), "began")
 	refused := errors.New("refused")

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
@@ -75,6 +77,7 @@ func leadingRunner(t *testing.T) (*runner, election.Term) {
 
 // TestGuardianThatEndsJustBeforeItsDismissalIsNotReplaced dismisses the guardian in the pause before its replacement.
 func TestGuardianThatEndsJustBeforeItsDismissalIsNotReplaced(t *testing.T) {
+	natstest.SkipIfShort(t)
 	t.Parallel()
 	g := NewWithT(t)
 	logged, log := io.Pipe()
