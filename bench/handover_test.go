@@ -2,9 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/sha256"
-	"runtime"
-	"sync"
 	"testing"
 	"time"
 
@@ -36,26 +33,11 @@ func BenchmarkHandover(b *testing.B) {
 	}
 	b.Run("3-candidates", three)
 	b.Run("3-candidates-under-load", func(b *testing.B) {
-		defer load()()
+		startProcess(b, "TestLoadProcess") // another program of the host, which computes on every core
 		three(b)
 	})
 	b.Run("200-candidates/etcd-1", func(b *testing.B) { etcdHandovers(b, startEtcd(b, 1, false), 200) })
 	b.Run("200-candidates/nats-R1", func(b *testing.B) { handovers(b, startServerProcess(b), 1, 200) })
-}
-
-// load keeps every core busy, until the function that it returns is called.
-func load() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var busy sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		busy.Go(func() {
-			for block := make([]byte, 16<<10); ctx.Err() == nil; {
-				sum := sha256.Sum256(block)
-				copy(block, sum[:])
-			}
-		})
-	}
-	return func() { cancel(); busy.Wait() }
 }
 
 // etcdMedian is that of the last benchmark of an etcd that writes to its disk.

@@ -2,11 +2,15 @@ package bench
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,21 +24,14 @@ import (
 // binary again, running TestServerProcess.
 type serverProcess struct{ url string }
 
-const asServer = "ELECTION_BENCH_SERVER"
+const inOwnProcess = "ELECTION_BENCH_PROCESS"
 
-// TestServerProcess is the server. It runs until its input ends, as that of an orphan does.
-func TestServerProcess(t *testing.T) {
-	if os.Getenv(asServer) == "" {
-		t.Skip("runs a server when startServerProcess asks for it")
-	}
-	fmt.Println(natstest.StartTCP(t).URL())
-	_, _ = io.Copy(io.Discard, os.Stdin)
-}
-
-func startServerProcess(tb testing.TB) *serverProcess {
+// startProcess runs a test of this binary again, in a process of its own, until the benchmark ends, and returns the first line of its
+// output.
+func startProcess(tb testing.TB, test string) (line string) {
 	tb.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestServerProcess$", "-test.timeout=0")
-	cmd.Env = append(os.Environ(), asServer+"=1")
+	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$", "-test.timeout=0")
+	cmd.Env = append(os.Environ(), inOwnProcess+"=1")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		tb.Fatal(err)
@@ -51,11 +48,49 @@ func startServerProcess(tb testing.TB) *serverProcess {
 		_, _ = io.Copy(io.Discard, out)
 		_ = cmd.Wait()
 	})
-	url, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
+	if line, err = bufio.NewReader(out).ReadString('\n'); err != nil {
 		tb.Fatal(err)
 	}
-	return &serverProcess{strings.TrimSpace(url)}
+	return strings.TrimSpace(line)
+}
+
+// untilOrphaned prints the line that startProcess returns, and waits until the input ends, as that of an orphan does.
+func untilOrphaned(line string) {
+	fmt.Println(line)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// TestServerProcess is the server.
+func TestServerProcess(t *testing.T) {
+	if os.Getenv(inOwnProcess) == "" {
+		t.Skip("runs a server when startServerProcess asks for it")
+	}
+	untilOrphaned(natstest.StartTCP(t).URL())
+}
+
+func startServerProcess(tb testing.TB) *serverProcess {
+	tb.Helper()
+	return &serverProcess{startProcess(tb, "TestServerProcess")}
+}
+
+// TestLoadProcess computes hashes on every core.
+func TestLoadProcess(t *testing.T) {
+	if os.Getenv(inOwnProcess) == "" {
+		t.Skip("runs when a benchmark under load asks for it")
+	}
+	var idle atomic.Bool
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	defer idle.Store(true)
+	for range runtime.GOMAXPROCS(0) {
+		busy.Go(func() {
+			for block := make([]byte, 16<<10); !idle.Load(); {
+				sum := sha256.Sum256(block)
+				copy(block, sum[:])
+			}
+		})
+	}
+	untilOrphaned("busy")
 }
 
 // Connect opens a connection that reconnects for ever; the benchmark's Cleanup closes it.
