@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -63,76 +62,6 @@ func TestCreateBucketReportsTheRefusalOfAnOldServer(t *testing.T) {
 	})
 }
 
-func TestStartRefusesAnUnsuitableBucketWithEveryReason(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*jetstream.KeyValueConfig)
-		says   []string
-	}{
-		"no TTL and a history": {func(cfg *jetstream.KeyValueConfig) { cfg.TTL, cfg.History = 0, 5 }, []string{"has no TTL", "history of 5"}},
-		"TTL too short":        {func(cfg *jetstream.KeyValueConfig) { cfg.TTL = 500 * time.Millisecond }, []string{"TTL of 500ms"}},
-		"TTL too long":         {func(cfg *jetstream.KeyValueConfig) { cfg.TTL = 2 * time.Hour }, []string{"TTL of 2h0m0s"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onVirtualTime(t, func(f *fleet) {
-				err := f.candidate("a").Start(context.Background())
-				f.Expect(err).To(MatchError(election.ErrBucketUnsuitable))
-				for _, reason := range c.says {
-					f.Expect(err.Error()).To(ContainSubstring(reason))
-				}
-				f.Expect(f.record()).To(BeEmpty())
-			}, c.change)
-		})
-	}
-}
-
-func TestStartRefusesABucketThatItsStreamMakesUnfit(t *testing.T) {
-	stream := func(js jetstream.JetStream, change func(*jetstream.StreamConfig)) error {
-		cfg := jetstream.StreamConfig{
-			Name: "KV_E", Subjects: []string{"$KV.E.>"}, MaxMsgsPerSubject: 1, MaxAge: ttl, Storage: jetstream.MemoryStorage,
-			AllowRollup: true, AllowDirect: true, Discard: jetstream.DiscardNew,
-		}
-		change(&cfg)
-		_, err := js.CreateStream(context.Background(), cfg)
-		return err
-	}
-	for reason, create := range map[string]func(js jetstream.JetStream) error{
-		"is sealed": func(js jetstream.JetStream) error {
-			if err := stream(js, func(*jetstream.StreamConfig) {}); err != nil {
-				return err
-			}
-			s, err := js.Stream(context.Background(), "KV_E")
-			if err != nil {
-				return err
-			}
-			cfg := s.CachedInfo().Config
-			cfg.Sealed = true
-			_, err = js.UpdateStream(context.Background(), cfg)
-			return err
-		},
-		"acknowledges no writes": func(js jetstream.JetStream) error {
-			return stream(js, func(cfg *jetstream.StreamConfig) { cfg.NoAck = true })
-		},
-		"mirrors the stream KV_" + natstest.BucketName: func(js jetstream.JetStream) error {
-			return stream(js, func(cfg *jetstream.StreamConfig) {
-				cfg.Subjects, cfg.Mirror = nil, &jetstream.StreamSource{Name: "KV_" + natstest.BucketName}
-			})
-		},
-	} {
-		t.Run(reason, func(t *testing.T) {
-			onVirtualTime(t, func(f *fleet) {
-				js, err := jetstream.New(f.Server.Connect(f.T))
-				f.Expect(err).NotTo(HaveOccurred())
-				f.Expect(create(js)).To(Succeed())
-				bucket, err := election.OpenBucket(context.Background(), js, "E")
-				f.Expect(err).NotTo(HaveOccurred())
-				err = f.candidateOn("a", nil, bucket).Start(context.Background())
-				f.Expect(err).To(MatchError(election.ErrBucketUnsuitable))
-				f.Expect(err).To(MatchError(ContainSubstring(reason)))
-			})
-		})
-	}
-}
-
 func TestBucketBringsItsConnection(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		nc := f.Server.Connect(f.T)
@@ -154,28 +83,6 @@ func TestBucketBringsItsConnection(t *testing.T) {
 			a.shutdown()
 		}
 		f.Expect(opened.JetStream()).To(BeIdenticalTo(js))
-	})
-}
-
-func TestOpenBucketReportsWhatIsWrong(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
-		nc := f.Server.Connect(f.T)
-		js, err := jetstream.New(nc)
-		f.Expect(err).NotTo(HaveOccurred())
-		_, err = js.CreateStream(context.Background(), jetstream.StreamConfig{Name: "KV_ORDERS", Subjects: []string{"orders"}, Storage: jetstream.MemoryStorage})
-		f.Expect(err).NotTo(HaveOccurred())
-		open := func(js jetstream.JetStream, name string) error {
-			bucket, err := election.OpenBucket(context.Background(), js, name)
-			f.Expect(bucket == nil).To(Equal(err != nil))
-			return err
-		}
-		f.Expect(open(js, natstest.BucketName)).To(Succeed())
-		f.Expect(open(nil, natstest.BucketName)).To(MatchError(election.ErrInvalidOption))
-		f.Expect(open(js, "no name")).To(And(MatchError(election.ErrInvalidOption), MatchError(ContainSubstring(`"no name"`))))
-		f.Expect(open(js, "MISSING")).To(And(MatchError(election.ErrBucketUnsuitable), MatchError(ContainSubstring(`"MISSING"`))))
-		f.Expect(open(js, "ORDERS")).To(MatchError(election.ErrBucketUnsuitable), "a stream that is no bucket")
-		nc.Close()
-		f.Expect(open(js, natstest.BucketName)).To(And(MatchError(nats.ErrConnectionClosed), Not(MatchError(election.ErrBucketUnsuitable))))
 	})
 }
 
@@ -202,16 +109,6 @@ func TestBucketThatRepublishesAnotherKeyIsWatched(t *testing.T) {
 	}, func(cfg *jetstream.KeyValueConfig) {
 		natstest.WithMarkers(cfg)
 		cfg.RePublish = &jetstream.RePublish{Source: "$KV." + cfg.Bucket + ".config", Destination: "config"}
-	})
-}
-
-func TestStartRefusesAMissingBucket(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
-		c := f.candidate("a")
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
-		f.Expect(js.DeleteKeyValue(context.Background(), natstest.BucketName)).To(Succeed())
-		f.Expect(c.Start(context.Background())).To(MatchError(election.ErrBucketUnsuitable))
 	})
 }
 

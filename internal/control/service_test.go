@@ -13,9 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/fleettest"
-	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -88,49 +86,6 @@ func TestManyRequestsDoNotBlockACandidate(t *testing.T) {
 		f.Expect(nc.Flush()).To(Succeed())
 		after(100 * time.Millisecond)
 		f.Expect(leader.Transfer(context.Background(), "b")).To(Succeed())
-	})
-}
-
-func TestRequestEndsThoughAnswersKeepComing(t *testing.T) {
-	withFollower(t, func(f *fleettest.Fleet, leader, _ *fleettest.Candidate) {
-		nc := f.Server.Connect(f.T)
-		stop := make(chan struct{})
-		defer close(stop)
-		_, err := nc.Subscribe(subject("candidates", key), func(m *nats.Msg) {
-			go func() {
-				for {
-					select {
-					case <-stop:
-						return
-					case <-time.After(100 * time.Millisecond):
-						_ = m.Respond([]byte("{}"))
-					}
-				}
-			}()
-		})
-		f.Expect(err).NotTo(HaveOccurred())
-		f.Expect(nc.Flush()).To(Succeed())
-		done := make(chan error, 1)
-		go func() { done <- leader.Transfer(context.Background(), "nobody") }()
-		after(10 * time.Second)
-		f.Expect(done).To(Receive(MatchError(election.ErrNoCandidate)))
-	})
-}
-
-func TestRequestEndsWithTheConnection(t *testing.T) {
-	fleettest.Run(t, func(f *fleettest.Fleet) {
-		_, err := f.Server.Connect(f.T).SubscribeSync(subject("candidates", key)) // which receives the request, and is silent
-		f.Expect(err).NotTo(HaveOccurred())
-		nc := f.Server.Connect(f.T)
-		done := make(chan error, 1)
-		go func() {
-			done <- control.Client{Bucket: kv.With(f.Open(nc), nil)}.Candidates(context.Background(), key, func(control.Candidate, time.Time) bool { return false })
-		}()
-		after(100 * time.Millisecond)
-		f.Expect(done).NotTo(Receive())
-		nc.Close()
-		after(0)
-		f.Expect(done).To(Receive(MatchError(nats.ErrConnectionClosed)))
 	})
 }
 

@@ -2,22 +2,15 @@ package matrix
 
 import (
 	"context"
-	"net"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
-	"github.com/natscampaign/election/fence"
 	"github.com/natscampaign/election/group"
-	"github.com/natscampaign/election/internal/faultproxy"
-	"github.com/natscampaign/election/internal/fleettest"
-	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/mutex"
 	"github.com/natscampaign/election/observe"
 	"github.com/natscampaign/election/semaphore"
@@ -28,86 +21,10 @@ const (
 	key        = "scheduler"
 )
 
-// ground is a server with a bucket.
-type ground struct {
-	*testing.T
-	*WithT
-	version
-	server *natstest.Program
-	js     jetstream.JetStream
-	bucket *election.Bucket
-}
-
-func newGround(t *testing.T, v version, cfg election.BucketConfig, config ...string) *ground {
-	t.Helper()
-	g := &ground{T: t, WithT: NewWithT(t), version: v, server: natstest.StartProgram(t, v.program, config...)}
-	_, nc := g.connect()
-	g.Expect(nc.ConnectedServerVersion()).To(Equal(v.exact))
-	g.js = g.jetStream(nc)
-	cfg.Name = bucketName
-	var err error
-	g.bucket, err = election.CreateBucket(t.Context(), g.js, cfg)
-	g.Expect(err).NotTo(HaveOccurred())
-	return g
-}
-
-// connect returns a connection over a link that a test can cut.
-func (g *ground) connect(opts ...nats.Option) (*faultproxy.Link, *nats.Conn) {
-	g.Helper()
-	l := faultproxy.New(func() (net.Conn, error) { return net.Dial("tcp", strings.TrimPrefix(g.server.URL(), "nats://")) })
-	g.Cleanup(l.Close)
-	return l, natstest.Connect(g.T, l, append([]nats.Option{nats.ReconnectBufSize(-1)}, opts...)...)
-}
-
-func (g *ground) jetStream(nc *nats.Conn) jetstream.JetStream {
-	g.Helper()
-	js, err := jetstream.New(nc)
-	g.Expect(err).NotTo(HaveOccurred())
-	return js
-}
-
-// candidate is a candidate with a link of its own.
-type candidate struct {
-	*election.Election
-	link *faultproxy.Link
-	js   jetstream.JetStream
-}
-
 func (g *ground) candidate(name string, opts ...election.Option) *candidate {
 	g.Helper()
 	l, nc := g.connect()
 	return g.candidateOn(name, l, g.jetStream(nc), opts...)
-}
-
-func (g *ground) candidateOn(name string, l *faultproxy.Link, js jetstream.JetStream, opts ...election.Option) *candidate {
-	g.Helper()
-	bucket, err := election.OpenBucket(g.Context(), js, bucketName)
-	g.Expect(err).NotTo(HaveOccurred())
-	return g.begin(name, l, js, bucket, opts...)
-}
-
-func (g *ground) begin(name string, l *faultproxy.Link, js jetstream.JetStream, bucket jetstream.KeyValue, opts ...election.Option) *candidate {
-	g.Helper()
-	e, err := election.NewElection(name, key, bucket, append([]election.Option{election.WithSplay(0)}, opts...)...)
-	g.Expect(err).NotTo(HaveOccurred())
-	done := make(chan struct{})
-	go func() { _ = e.Start(context.Background()); close(done) }()
-	g.Cleanup(func() { e.Stop(); l.Heal(); <-done })
-	return &candidate{e, l, js}
-}
-
-// awaitLeader returns how long it takes from now until a candidate leads.
-func (g *ground) awaitLeader(c *candidate) time.Duration {
-	g.Helper()
-	began := time.Now()
-	g.Eventually(c.IsLeader).WithTimeout(timeout).WithPolling(time.Millisecond).Should(BeTrue())
-	return time.Since(began)
-}
-
-// awaitNotified waits until a leader can name the candidate as a successor.
-func (g *ground) awaitNotified(c *candidate) {
-	g.Helper()
-	g.Eventually(func() *election.Leader { return c.Status().Leader }).WithTimeout(timeout).ShouldNot(BeNil())
 }
 
 func testBucket(t *testing.T, v version) {
@@ -268,92 +185,6 @@ func testLocks(t *testing.T, v version) {
 	}
 	g.Eventually(func() []int { return []int{len(members[0].Keys()), len(members[1].Keys())} }).WithTimeout(timeout).Should(Equal([]int{2, 2}))
 	v.saw("packages mutex, semaphore, group", "work")
-}
-
-// testFence has two leaders at once, by a purge of the bucket and without a stand-down, and has the older one write too.
-func testFence(t *testing.T, v version) {
-	g := newGround(t, v, election.BucketConfig{TTL: time.Minute})
-	_, err := g.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, AllowAtomicPublish: true})
-	g.Expect(err).NotTo(HaveOccurred())
-	_, err = g.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "STATE"})
-	g.Expect(err).NotTo(HaveOccurred())
-	leader := func(name string) (*candidate, election.Term) {
-		l, nc := g.connect()
-		js := g.jetStream(nc)
-		bare, err := js.KeyValue(t.Context(), bucketName)
-		g.Expect(err).NotTo(HaveOccurred())
-		c := g.begin(name, l, js, fleettest.Unwatchable{KeyValue: bare}, election.WithStandDown(0))
-		g.awaitLeader(c)
-		term, _ := c.Term()
-		return c, term
-	}
-	a, term := leader("a")
-	older, err := fence.OpenStream(t.Context(), a.js, "RESULTS", "results.epoch", term)
-	stored := g.storedForAnOldEpoch()
-	if !v.atLeast(2, 11, 7) {
-		g.Expect(err).To(MatchError(ContainSubstring("2.11.7 or newer")))
-		_, err = fence.OpenBucket(t.Context(), a.js, "STATE", term)
-		g.Expect(err).To(MatchError(ContainSubstring("2.11.7 or newer")))
-		g.Expect(stored).NotTo(BeZero(), "the refusal has a reason")
-		v.saw("package fence", "refuses to open a stream")
-		v.saw("its batches", "none")
-		return
-	}
-	g.Expect(stored).To(BeZero())
-	g.Expect(err).NotTo(HaveOccurred())
-	olderState, err := fence.OpenBucket(t.Context(), a.js, "STATE", term)
-	g.Expect(err).NotTo(HaveOccurred())
-	_, err = older.PublishBatch(t.Context(), nats.NewMsg("results.x"), nats.NewMsg("results.y"))
-	g.Expect(err).NotTo(HaveOccurred())
-	revision, err := olderState.Create(t.Context(), "x", []byte("1"))
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(older.Atomic()).To(Equal(v.atLeast(2, 12, 0)))
-
-	s, err := g.js.Stream(t.Context(), "KV_"+bucketName)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(s.Purge(t.Context())).To(Succeed())
-	b, next := leader("b")
-	newer, err := fence.OpenStream(t.Context(), b.js, "RESULTS", "results.epoch", next)
-	g.Expect(err).NotTo(HaveOccurred())
-	newerState, err := fence.OpenBucket(t.Context(), b.js, "STATE", next)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(term.Valid()).To(BeTrue(), "it does not know")
-	_, err = older.Publish(t.Context(), "results.x", nil)
-	g.Expect(err).To(MatchError(fence.ErrFenced))
-	_, err = olderState.Update(t.Context(), "x", []byte("2"), revision)
-	g.Expect(err).To(MatchError(fence.ErrFenced))
-	_, err = newer.Publish(t.Context(), "results.x", nil)
-	g.Expect(err).NotTo(HaveOccurred())
-	_, err = newerState.Update(t.Context(), "x", []byte("2"), revision)
-	g.Expect(err).NotTo(HaveOccurred())
-	v.saw("package fence", "works")
-	batches := "one by one"
-	if newer.Atomic() {
-		batches = "atomic"
-	}
-	v.saw("its batches", "%s", batches)
-}
-
-// storedForAnOldEpoch publishes messages with the demand of an epoch that is over, and returns how many of a hundred are stored. The order of
-// their headers is random.
-func (g *ground) storedForAnOldEpoch() (stored int) {
-	g.Helper()
-	_, err := g.js.CreateStream(g.Context(), jetstream.StreamConfig{Name: "RAW", Subjects: []string{"raw.>"}})
-	g.Expect(err).NotTo(HaveOccurred())
-	for range 2 {
-		_, err = g.js.Publish(g.Context(), "raw.epoch", nil)
-		g.Expect(err).NotTo(HaveOccurred())
-	}
-	for range 100 {
-		m := nats.NewMsg("raw.x")
-		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "1")
-		m.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, "raw.epoch")
-		if _, err := g.js.PublishMsg(g.Context(), m); err == nil {
-			stored++
-		}
-	}
-	g.Logf("%s: %d of 100 writes for an old epoch are stored", g.exact, stored)
-	return stored
 }
 
 // testPermissions runs candidates with the permissions that docs/REFERENCE.md lists, to campaign, to read and to be notified by the bucket.
