@@ -53,7 +53,7 @@ func (c *candidateProcess) awaitLeaderFile(path string) leaderfile.Content {
 func startLeaderFile(t *testing.T, url string, args ...string) (c *candidateProcess, path string, first leaderfile.Content) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "leader.json")
-	c = startFile(t, path, append([]string{"-s", url}, args...)...)
+	c = startFile(t, path, append([]string{"-s", url, "--interval", "500ms"}, args...)...)
 	return c, path, c.awaitLeaderFile(path)
 }
 

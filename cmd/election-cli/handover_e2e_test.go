@@ -28,14 +28,14 @@ func startFleet(t *testing.T, others ...string) *fleet {
 	t.Helper()
 	skipWithoutInterrupts(t)
 	g := NewWithT(t)
-	e, _ := clitest.ServerWithBucket(t, 2*time.Second)
+	e, _ := clitest.ServerWithBucket(t, 6*time.Second)
 	f := &fleet{g: g, server: e, others: map[string]*candidateProcess{}}
-	f.leader = startCampaign(t, "-s", e.URL(), "--name", "web-1")
+	f.leader = startCampaign(t, "-s", e.URL(), "--name", "web-1", "--interval", "500ms")
 	for _, event := range []string{events.Started, events.Elected, events.Leading} {
 		f.leader.next(event)
 	}
 	for _, name := range others {
-		f.others[name] = startCampaign(t, "-s", e.URL(), "--name", name)
+		f.others[name] = startCampaign(t, "-s", e.URL(), "--name", name, "--interval", "500ms")
 		f.others[name].next(events.Started)
 		f.others[name].next(events.Following)
 	}
@@ -111,7 +111,7 @@ func TestResignAsksOnlyIfNoOtherCandidateIsReady(t *testing.T) {
 	f.g.Expect(code).To(Equal(cli.ExitFailure))
 	f.g.Expect(stderr).To(And(ContainSubstring("No other candidate is ready in \"jobs\""), ContainSubstring("--force")))
 
-	two := startCampaign(t, "-s", f.server.URL(), "--name", "web-2")
+	two := startCampaign(t, "-s", f.server.URL(), "--name", "web-2", "--interval", "500ms")
 	two.next(events.Started)
 	two.next(events.Following)
 	code, stdout, stderr := f.run("resign", "jobs")

@@ -18,7 +18,7 @@ import (
 func TestACampaignServesItsStatusPage(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
-	s := startServing(t, "campaign", "jobs", "--name", "web-1", "--embedded", "--ttl", "2s", "--status", ":0", "--metrics", "127.0.0.1:0")
+	s := startServing(t, "campaign", "jobs", "--name", "web-1", "--embedded", "--ttl", "6s", "--interval", "500ms", "--status", ":0", "--metrics", "127.0.0.1:0")
 	metrics, url := s.url("Metrics are served"), s.url("Serving the status page")
 	s.g.Expect(url).To(HavePrefix("http://127.0.0.1:"))
 	s.g.Eventually(fetch(url + "leader")).WithTimeout(clitest.Timeout).Should(And(HavePrefix("200"), ContainSubstring(`"is_leader":true`)))
