@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
@@ -65,6 +67,7 @@ func TestExponentialBackoffSpreadsOverItsWholeRange(t *testing.T) {
 }
 
 func TestBackoffReceivesTheLostCampaignsAndIsClamped(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for wait, want := range map[time.Duration]time.Duration{
 		-time.Hour: 10 * time.Millisecond, 0: 10 * time.Millisecond, time.Second: time.Second, time.Hour: ttl, math.MaxInt64: ttl,
 	} {

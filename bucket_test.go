@@ -113,13 +113,14 @@ func TestBucketThatRepublishesAnotherKeyIsWatched(t *testing.T) {
 }
 
 func TestShortestAndLongestTTLWork(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, limit := range []time.Duration{time.Second, time.Hour} {
 		t.Run(limit.String(), func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
 				c := f.candidate("a").start()
 				after(limit * 3 / 4)
 				f.Expect(c.IsLeader()).To(BeTrue())
-				after(time.Duration(unlessShort(20, 3)) * limit)
+				after(20 * limit)
 				f.Expect(c.seen()).To(HaveLen(1))
 			}, func(cfg *jetstream.KeyValueConfig) { cfg.TTL = limit })
 		})

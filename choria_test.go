@@ -166,7 +166,7 @@ func (m *mixedFleet) disturb(leader *member, how string) {
 
 func TestCandidatesOfChoriaAndOursNeverLeadTogether(t *testing.T) {
 	natstest.SkipIfShort(t)
-	terms := unlessShort(100, 24)
+	terms := 100
 	for name, c := range map[string]struct {
 		candidate func(*fleet, string, ...election.Option) *candidate
 		opts      []election.Option
@@ -193,8 +193,8 @@ func TestCandidatesOfChoriaAndOursNeverLeadTogether(t *testing.T) {
 				synctest.Wait()
 				t.Logf("terms of ours %d, of Choria's %d; ends %v", wins[true], wins[false], ends)
 				f.Expect(m.overlap).To(BeZero())
-				f.Expect(wins[true]).To(BeNumerically(">=", unlessShort(terms/8, 1)))
-				f.Expect(wins[false]).To(BeNumerically(">=", unlessShort(terms/8, 1)))
+				f.Expect(wins[true]).To(BeNumerically(">=", terms/8))
+				f.Expect(wins[false]).To(BeNumerically(">=", terms/8))
 			}, withoutMarkers)
 		})
 	}

@@ -17,9 +17,10 @@ import (
 )
 
 func TestFewOfManyAnswerACrashWithoutMarkers(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")
-		_, attempts := f.crowd(unlessShort(100, 50), f.candidate)
+		_, attempts := f.crowd(100, f.candidate)
 		after(4*interval + time.Second)
 		f.Expect(a.IsLeader()).To(BeTrue())
 		a.link.Cut()
@@ -31,9 +32,10 @@ func TestFewOfManyAnswerACrashWithoutMarkers(t *testing.T) {
 }
 
 func TestFewOfManyAnswerTheSecondRelease(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a") // which does not know its connection, and so sees no candidates
-		all, attempts := f.crowd(unlessShort(100, 50), f.connected)
+		all, attempts := f.crowd(100, f.connected)
 		after(5 * interval)
 		a.shutdown()
 		after(3 * interval)
@@ -49,8 +51,9 @@ func TestFewOfManyAnswerTheSecondRelease(t *testing.T) {
 }
 
 func TestReconnectionOfManyElectionsIsSpread(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
-		n := unlessShort(200, 50)
+		n := 200
 		start := func(name string, nc *nats.Conn) {
 			bucket := f.Open(nc)
 			for i := range n {
@@ -74,8 +77,9 @@ func TestReconnectionOfManyElectionsIsSpread(t *testing.T) {
 }
 
 func TestReconnectionOfManyCandidatesIsSpread(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
-		n := unlessShort(200, 50)
+		n := 200
 		f.connected("leader").start()
 		after(interval)
 		var all []*candidate
@@ -118,9 +122,10 @@ func TestReconnectionOfManyCandidatesIsSpread(t *testing.T) {
 }
 
 func TestFewOfManyAnswerARelease(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.connected("a").start()
-		all, attempts := f.crowd(unlessShort(100, 50), f.connected)
+		all, attempts := f.crowd(100, f.connected)
 		after(5 * interval)
 		attempts.Store(0)
 		a.shutdown()

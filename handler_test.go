@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -126,6 +128,7 @@ func TestHandlerServesTwoReadOnlyPathsBelowAnyPrefix(t *testing.T) {
 }
 
 func TestSleepingStandbyIsHealthy(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		f.connected("a").start()
 		b := f.connected("b").start()

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -85,6 +87,7 @@ func TestDeletedKeyEndsTheTermOfAnUnnotifiedLeader(t *testing.T) {
 }
 
 func TestRewoundHistoryEndsTheTerm(t *testing.T) {
+	natstest.SkipIfShort(t)
 	foreign := func(revision uint64) func() (jetstream.KeyValueEntry, error) {
 		return func() (jetstream.KeyValueEntry, error) {
 			return entry{value: []byte(`{"name":"b","instance":"b1","attempt":"b1.1","term":1}`), revision: revision}, nil

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -63,6 +65,7 @@ election_interval_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} 
 }
 
 func TestNoScrapeShowsALeaderThatDoesNotLead(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, disturb := range map[string]func(f *fleet, a *candidate, bucket *faulty, hang func()){
 		"its renewal hangs, and so does its loop": func(_ *fleet, _ *candidate, bucket *faulty, hang func()) {
 			bucket.onUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) {

@@ -133,6 +133,7 @@ func (f *fleet) permit(config string) {
 }
 
 func TestStatusNamesNoRefusedSource(t *testing.T) {
+	natstest.SkipIfShort(t)
 	const all = `authorization: { users: [ {user: admin, password: x}, {user: least, password: x} ] }, no_auth_user: admin`
 	for name, before := range map[string]string{"ever": leastPermissions, "when the connection was down": all} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +163,7 @@ func TestStatusNamesNoRefusedSource(t *testing.T) {
 				} else {
 					refusedFor(2 * ttl)
 				}
-				for range unlessShort(20, 3) {
+				for range 20 {
 					a.link.Cut()
 					f.permit(leastPermissions)
 					after(time.Second)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
@@ -43,6 +45,7 @@ func TestCallbackMayCallEveryMethod(t *testing.T) {
 }
 
 func TestStopAndResignInsideACallbackDoNotWaitForIt(t *testing.T) {
+	natstest.SkipIfShort(t)
 	type where = func(f *fleet, do func(*candidate)) *candidate
 	for place, run := range map[string]where{
 		"OnWon": func(f *fleet, do func(*candidate)) *candidate {
@@ -143,6 +146,7 @@ func TestResignInsideOnWonReturnsAnErrorInBoundedTime(t *testing.T) {
 }
 
 func TestLogHandlerMayStopAndResign(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for reason, provoke := range map[string]func(*fleet, *candidate){
 		"deadline":    func(_ *fleet, a *candidate) { a.link.Stall() },
 		"stopped":     func(_ *fleet, a *candidate) { go a.shutdown() },
@@ -183,6 +187,7 @@ func TestPanickingDebugFunctionCostsNothing(t *testing.T) {
 }
 
 func TestLogHandlerOfHealthChecksMayStopAndResign(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, call := range map[string]func(*candidate){
 		"Stop":   func(a *candidate) { a.Stop() },
 		"Resign": func(a *candidate) { _ = a.Resign(context.Background()) },

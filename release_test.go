@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
@@ -28,6 +30,7 @@ func TestStopDuringARenewalReleasesTheKey(t *testing.T) {
 }
 
 func TestReleaseWaitsForTheWork(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.candidate("a", election.WithReleaseTimeout(5*ttl))
 		var ended, returned time.Time

@@ -99,6 +99,7 @@ type remadeStatus struct {
 func (s remadeStatus) StreamInfo() *jetstream.StreamInfo { return s.info }
 
 func TestWorkContextEndsWithTheReason(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for reason, end := range endings {
 		t.Run(string(reason), func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -193,6 +195,7 @@ func TestInheritedStandDownIsAtMostOneTTL(t *testing.T) {
 }
 
 func TestReclaimedWinKeepsTheStandDownOfADeletion(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, disturb := range map[string]func(*candidate){
 		"its reply was lost": func(b *candidate) { b.link.LoseReplies(once(toKeyReply)) },
 		"its reply was lost, and the first read": func(b *candidate) {

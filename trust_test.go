@@ -127,7 +127,7 @@ func TestRefusedWritesDoNotFillTheMemoryOfTheLeader(t *testing.T) {
 		}
 		attempts(10) // so that buffers have grown
 		before := live()
-		attempts(unlessShort(100, 20))
+		attempts(100)
 		f.Expect(live() - before).To(BeNumerically("<", 3<<20))
 		f.Expect(leader.IsLeader()).To(BeTrue())
 	}, republished)
@@ -182,7 +182,7 @@ func TestForgedNotificationsCostThreeReadsAndThenOnePerTTL(t *testing.T) {
 						writes.Add(1)
 					}
 				})
-				ttls := unlessShort(3, 1)
+				ttls := 3
 				for end := time.Now().Add(time.Duration(ttls) * ttl); time.Now().Before(end); {
 					revision := f.revision()
 					for range 10 {
@@ -203,6 +203,7 @@ func TestForgedNotificationsCostThreeReadsAndThenOnePerTTL(t *testing.T) {
 }
 
 func TestForgedDeletionsOfAFreeKeyCostAsFewReads(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.connected("a").start()
 		after(interval)
@@ -225,10 +226,11 @@ func TestForgedDeletionsOfAFreeKeyCostAsFewReads(t *testing.T) {
 }
 
 func TestForgedVacancyDoesNotSynchroniseLaterAnswers(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.connected("a").start()
 		after(interval)
-		_, attempts := f.crowd(unlessShort(100, 50), f.connected)
+		_, attempts := f.crowd(100, f.connected)
 		after(5*interval + time.Second)
 		f.forger().publish(f.revision()+2, "", "Nats-Marker-Reason", "MaxAge") // the revision of the release, after one more renewal
 		after(ttl + 2*time.Second)

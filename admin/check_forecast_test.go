@@ -32,6 +32,7 @@ func TestCheckForecastsWhetherATermSurvivesTheCrashOfAServer(t *testing.T) {
 
 // The crash of a server that leads the bucket's stream takes writes away for up to 9 s. It begins just before a renewal, the worst moment.
 func TestLeaderOutlastsTheCrashOfAServerWithWhatCheckRecommends(t *testing.T) {
+	natstest.SkipIfShort(t)
 	const outage = 9 * time.Second
 	outlasts := func(f *fleet, interval time.Duration, opts ...election.Option) bool {
 		a := f.Connected("a", opts...).Begin()

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
@@ -18,6 +20,7 @@ import (
 )
 
 func TestCheckFindsOutWhatIsNotPermitted(t *testing.T) {
+	natstest.SkipIfShort(t)
 	to := func(prefix string) func(faultproxy.Message) bool {
 		return func(m faultproxy.Message) bool { return strings.HasPrefix(m.Subject, prefix) }
 	}
@@ -103,6 +106,7 @@ func TestCheckWritesNothingThatIsEverApplied(t *testing.T) {
 }
 
 func TestCheckReadsALargeBucketInPartAndLeavesNoWatcher(t *testing.T) {
+	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleet) {
 		for i := range 3000 {
 			_, err := f.Bucket.PutString(ctx, fmt.Sprintf("key-%d", i), "name")

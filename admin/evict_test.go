@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -55,6 +57,7 @@ func (b overtaken) Get(ctx context.Context, key string) (jetstream.KeyValueEntry
 }
 
 func TestEvictDeletesARenewalOfTheSameTermAndNothingElse(t *testing.T) {
+	natstest.SkipIfShort(t)
 	const leader = `{"name":"a","instance":"a1","attempt":"a1.1","term":7,"since":"2026-01-01T00:00:00Z"}`
 	for name, c := range map[string]struct {
 		writes  int // before the first deletions, one each

@@ -57,6 +57,7 @@ func adapt(page map[string]string, role, block string) map[string]string {
 }
 
 func TestCandidateAnswersOperatorsByResponsesOrByTheirInbox(t *testing.T) {
+	natstest.SkipIfShort(t)
 	const responses = "allow_responses = { max: 2 }"
 	for config, answered := range map[string]bool{
 		strings.ReplaceAll(configOf(blocks(t)), responses, "allow_responses = { max: 1 }"):                                                                 false,
@@ -182,6 +183,7 @@ func TestLocksNeedNoConsumer(t *testing.T) {
 }
 
 func TestConsumerOfAnObserverWritesNoBucketAndSendsNoRequest(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, to := range []string{"$KV.OTHER.scheduler", "election-control.ELECTIONS.resign.scheduler", "$JS.API.STREAM.DELETE.KV_ELECTIONS"} {
 		t.Run(to, func(t *testing.T) {
 			NewWithT(t).Expect(run(t, configOf(blocks(t)), func(b *bench) {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
@@ -96,6 +98,7 @@ func TestGuardAdmitsNothingThatCannotBeKept(t *testing.T) {
 }
 
 func TestEffectsOfTwoTermsNeverMix(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	old, newer := token(time.Unix(1, 0), 1), token(time.Unix(1, 0), 2)
 	var guard fence.Guard

@@ -81,6 +81,7 @@ func TestFullStreamIsAnErrorThatSaysWhatToDo(t *testing.T) {
 }
 
 func TestBucketWhoseLimitsWouldDropTheRecordOrKeysIsRefusedAndNothingWritten(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, c := range map[string]struct {
 		limits limits
 		says   string
@@ -109,6 +110,7 @@ func TestBucketWhoseLimitsWouldDropTheRecordOrKeysIsRefusedAndNothingWritten(t *
 }
 
 func TestBucketWhoseLimitsKeepTheRecordAndAKeyIsOpened(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, limits := range map[string]limits{
 		"MaxMsgs":            func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs = 2 },
 		"MaxMsgs of a batch": func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs = 3; atomic(cfg) },

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
@@ -38,6 +40,7 @@ func (b *bench) expectTooLarge(err error, size, limit, where string) {
 }
 
 func TestValueOverTheLimitIsAnErrorThatNamesSizeAndLimit(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for when, limitFirst := range map[string]bool{"limited before it is opened": true, "limited later": false} {
 		t.Run(when, func(t *testing.T) {
 			onBuckets(t, func(b *bench) {

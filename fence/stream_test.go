@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
@@ -188,6 +190,7 @@ func recordOf(t election.Term) []byte {
 }
 
 func TestRecordOutlivesTheAgeOfAStreamThatAllowsTTLs(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(b *bench) {
 		l := b.leader("a")
 		s := b.open(l)
@@ -202,6 +205,7 @@ func TestRecordOutlivesTheAgeOfAStreamThatAllowsTTLs(t *testing.T) {
 }
 
 func TestRecordThatAgedIsBegunAgain(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(b *bench) {
 		s := b.open(b.leader("a"))
 		b.publish(s, "1")

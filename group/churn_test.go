@@ -143,7 +143,7 @@ var changes = []struct {
 func TestGroupLeadsEachKeyOnceEvenlyAndMovesNoneWithoutNeedWhateverHappens(t *testing.T) {
 	length := *churnTime
 	if testing.Short() {
-		length = min(length, time.Minute)
+		length = min(length, 20*time.Second)
 	}
 	for seed := range *churnSeeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

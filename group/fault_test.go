@@ -35,6 +35,7 @@ func TestNothingMovesWhileNobodyComesOrGoes(t *testing.T) {
 }
 
 func TestMemberWhosePresenceIsLateKeepsItsKeys(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)
 		members := f.together(keys, "a", "b", "c")
@@ -50,6 +51,7 @@ func TestMemberWhosePresenceIsLateKeepsItsKeys(t *testing.T) {
 }
 
 func TestMemberThatCountsAsGoneAndLeadsHandsOverInOrder(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)
 		members := f.together(keys, "a", "b", "c")
@@ -66,6 +68,7 @@ func TestMemberThatCountsAsGoneAndLeadsHandsOverInOrder(t *testing.T) {
 }
 
 func TestNoKeyIsWithoutALeaderBecauseOfThePlan(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)
 		members := f.together(keys, "a", "b")
@@ -84,6 +87,7 @@ func TestNoKeyIsWithoutALeaderBecauseOfThePlan(t *testing.T) {
 }
 
 func TestMemberNoticesThatItsWatcherDeliversNothing(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)
 		members := f.together(keys, "a", "b")
@@ -107,6 +111,7 @@ func TestMemberNoticesThatItsWatcherDeliversNothing(t *testing.T) {
 }
 
 func TestMemberThatIsCutOffLosesItsKeysAndComesBack(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)
 		members := f.together(keys, "a", "b", "c")
@@ -209,6 +214,7 @@ func TestMemberThatComesBackIsHandedKeysWhenItCanTakeThemOver(t *testing.T) {
 }
 
 func TestGroupSurvivesTheLossOfItsBucket(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)
 		members := f.together(keys, "a", "b", "c")
@@ -223,6 +229,7 @@ func TestGroupSurvivesTheLossOfItsBucket(t *testing.T) {
 }
 
 func TestSecondMemberPlansWhenTheFirstDoesNot(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)
 		members := f.together(keys, "a", "b", "c")
@@ -237,6 +244,7 @@ func TestSecondMemberPlansWhenTheFirstDoesNot(t *testing.T) {
 }
 
 func TestPlannerThatLeavesOrCrashesIsNotMissed(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)
 		members := f.together(keys, "a", "b", "c", "d")

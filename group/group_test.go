@@ -19,6 +19,7 @@ func TestSingleMemberLeadsAll(t *testing.T) {
 }
 
 func TestMembersThatStartTogetherShareEvenlyFromTheFirstTerm(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)
 		var members []*member
@@ -33,6 +34,7 @@ func TestMembersThatStartTogetherShareEvenlyFromTheFirstTerm(t *testing.T) {
 }
 
 func TestNewcomerIsHandedItsShareAndNoMore(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)
 		a := f.member("a", "shards", keys).start()
@@ -68,9 +70,6 @@ func TestMemberWithManyKeysLeavesWithoutDelay(t *testing.T) {
 	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) { // more keys per member than a process hands over at a time
 		keys := keysOf(240)
-		if testing.Short() {
-			keys = keys[:100]
-		}
 		members := f.together(keys, "a", "b", "c", "d")
 		begun := time.Now()
 		members[0].leave()

@@ -33,6 +33,7 @@ func (m *member) unanswered(f func()) <-chan struct{} {
 }
 
 func TestMemberWhosePresenceWasAppliedUnansweredHandsOverAsItLeaves(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, patience := range map[string]time.Duration{"on its way": 0, "given up": 2200 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
@@ -78,6 +79,7 @@ func (b *tardy) Put(ctx context.Context, key string, value []byte) (uint64, erro
 }
 
 func TestMemberThatLeavesAsItJoinsIsNotCounted(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, newcomer := range map[string]func(*fleet, []string) *member{
 		"applied at once": func(f *fleet, keys []string) *member {
 			d := f.member("d", "shards", keys)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -16,6 +18,7 @@ import (
 )
 
 func TestInvalidOptionsAreAllNamedAtOnce(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		_, err := group.New("a b", "", []string{"x", "x", "no key", strings.Repeat("k", 300)}, nil,
 			group.WithLogger(nil), nil, group.WithElectionOptions(election.WithSplay(-1)))
@@ -109,6 +112,7 @@ func TestKeyIsHandedOverOnlyWhenItsWorkHasEnded(t *testing.T) {
 }
 
 func TestMemberThatStartsAgainUnderItsNameKeepsItsKeys(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)
 		a, b := f.member("a", "shards", keys).start(), f.member("b", "shards", keys).start()

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	. "github.com/onsi/gomega"
 )
 
@@ -36,6 +38,7 @@ func moved(p, next plan) (n int) {
 }
 
 func TestPlanIsEvenAndMovesAsFewKeysAsPossible(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	chance := rand.New(rand.NewPCG(1, 2))
 	for range 60 {

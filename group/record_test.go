@@ -47,6 +47,7 @@ func TestMoreMembersThanKeys(t *testing.T) {
 }
 
 func TestKeysMayChangeInARollingUpdate(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		old, young := keysOf(20)[:16], keysOf(20)[4:]
 		members := f.together(old, "a", "b", "c", "d")
@@ -71,6 +72,7 @@ func TestKeysMayChangeInARollingUpdate(t *testing.T) {
 }
 
 func TestGroupWorksWhereTheBucketAnnouncesNothing(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)
 		members := f.together(keys, "a", "b", "c")

@@ -192,6 +192,7 @@ func TestStrayPlanMovesNothing(t *testing.T) {
 }
 
 func TestGroupBeginsOverAStrayPlan(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, stray := range strayPlans {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {

@@ -200,6 +200,7 @@ func TestGoroutinesOfAProcessExcludeEachOther(t *testing.T) {
 }
 
 func TestHolderLearnsWhyItLostTheLock(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, delay := range []time.Duration{0, 100 * time.Millisecond, time.Second} {
 		sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 			a, l := locked(e, "a")
@@ -256,6 +257,7 @@ func TestUnlockOnADeadLinkReturnsAnErrorWhenTheLeaseHasEnded(t *testing.T) {
 }
 
 func TestLockThatNobodyElseWantsWaitsForNobody(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		m, _ := locked(e, "a")
 		e.Expect(m.Unlock()).To(Succeed())

@@ -47,11 +47,9 @@ func (q *queue) join(ctx context.Context, name string) *faultproxy.Link {
 }
 
 func TestWaitersAcquireTheLockInTheOrderInWhichTheyCame(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, hold := range []time.Duration{0, 999 * time.Millisecond, 2 * ttl} {
 		for _, n := range []int{2, 8, 40} {
-			if testing.Short() && n > 8 {
-				continue
-			}
 			t.Run(fmt.Sprintf("%d waiters for %v", n, hold), func(t *testing.T) {
 				sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 					q := &queue{Env: e, hold: hold}
@@ -73,6 +71,7 @@ func TestWaitersAcquireTheLockInTheOrderInWhichTheyCame(t *testing.T) {
 }
 
 func TestWaiterThatGivesUpKeepsNobodyWaiting(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		q := &queue{Env: e}
 		holder, _ := locked(e, "holder")

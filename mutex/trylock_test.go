@@ -57,6 +57,7 @@ func TestTryLockAcquiresAFreeLockAndWaitsForNobody(t *testing.T) {
 }
 
 func TestTryLockRightAfterUnlockFindsTheLockFree(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		m, _ := locked(e, "a")
 		for range 100 {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -33,6 +35,7 @@ func begun() *observation {
 }
 
 func TestObservationForgetsTheKeysThatNobodyHolds(t *testing.T) {
+	natstest.SkipIfShort(t)
 	const released = `{"name":"a","instance":"i","attempt":"i.2","released":"2026-01-01T00:00:00Z"}`
 	for name, end := range map[string]func(o *observation, u update){
 		"deleted":  func(o *observation, u update) { u.operation = jetstream.KeyValueDelete; o.update(u) },

@@ -98,6 +98,7 @@ func TestObserverReportsTheCurrentStateFirstAndThenEachChange(t *testing.T) {
 var patterns = map[string][]string{"all keys": nil, "one key": {key}, "patterns": {key, "jobs.>"}, "all keys by a pattern": {">"}}
 
 func TestObserverDistinguishesExpiryFromEviction(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, options := range map[string]func(*jetstream.KeyValueConfig){"markers": natstest.WithMarkers, "no markers": fleettest.WithoutMarkers} {
 		for what, keys := range patterns {
 			t.Run(name+", "+what, func(t *testing.T) {

@@ -69,6 +69,7 @@ func TestObserverLosesNoChangeOverARestartOfTheServer(t *testing.T) {
 }
 
 func TestSlowReaderOfAnObserverDelaysNobody(t *testing.T) {
+	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleet) {
 		events, err := observer(f, f.Bucket).Observe(f.T.Context())
 		f.Expect(err).NotTo(HaveOccurred())

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/natstest"
+
 	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
 
@@ -145,6 +147,7 @@ func TestAcquireThatEndsReturnsTheErrorOfItsContext(t *testing.T) {
 }
 
 func TestWaitingForOneOfManySlotsCostsAHandfulOfRequests(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		const many = 50
 		bucket, _ := e.Connect()

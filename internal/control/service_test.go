@@ -236,6 +236,7 @@ func TestProcessAnswersAsOneMicroService(t *testing.T) {
 }
 
 func TestRecordThatAConsumerDeliversAsARequestIsIgnored(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, to := range []string{subject("resign", key), subject("candidates", key), "$SRV.PING"} {
 		t.Run(to, func(t *testing.T) {
 			withFollower(t, func(f *fleettest.Fleet, leader, _ *fleettest.Candidate) {

@@ -201,6 +201,7 @@ func TestRawBytesAreStalledAndCutToo(t *testing.T) {
 }
 
 func TestStalledLinkTakesInOnlySoMuch(t *testing.T) {
+	natstest.SkipIfShort(t)
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		l, client, server := pair(t)
@@ -283,6 +284,7 @@ func TestTLSPassesAndCanBeCut(t *testing.T) {
 }
 
 func TestLinkCarriesRealTCPToAServer(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	s := natstest.StartTCP(t)
 	l := faultproxy.New(nil)

@@ -25,6 +25,9 @@ func TestTransitionsHaveTheNamesOfThePromelaText(t *testing.T) {
 // TestStatesAreAsManyAsSPINVisits visits all states of small configurations. spec/check.sh has SPIN do the same, and compares its numbers
 // with the same file.
 func TestStatesAreAsManyAsSPINVisits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes much time: not with -short")
+	}
 	g := NewWithT(t)
 	text, err := os.ReadFile("../../spec/states.txt")
 	g.Expect(err).NotTo(HaveOccurred())

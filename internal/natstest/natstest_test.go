@@ -54,6 +54,7 @@ func TestBubbleLeavesNoGoroutineBehind(t *testing.T) {
 }
 
 func TestTimersDoNotPassBetweenABubbleAndTheRealWorld(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for range 5 { // a sync.Pool promises nothing, so a mix-up may need some tries
 		t.Run("real", func(t *testing.T) {
 			g := NewWithT(t)
@@ -118,6 +119,7 @@ func TestStoppedServerIsOutOfReachUntilItResumes(t *testing.T) {
 }
 
 func TestServerInMemoryForgetsItsBucketsWhenItRestarts(t *testing.T) {
+	natstest.SkipIfShort(t)
 	natstest.Bubble(t, func(t *testing.T) {
 		g := NewWithT(t)
 		s := natstest.Start(t)
@@ -136,6 +138,7 @@ func TestServerInMemoryForgetsItsBucketsWhenItRestarts(t *testing.T) {
 }
 
 func TestServerOnTCPKeepsItsBucketAndAddressWhenItRestarts(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	s := natstest.StartTCP(t)
 	nc := s.Connect(t)
@@ -155,6 +158,7 @@ func TestServerOnTCPKeepsItsBucketAndAddressWhenItRestarts(t *testing.T) {
 }
 
 func TestLinkToAServerOnTCPCanBeCut(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	s := natstest.StartTCP(t)
 	l := s.Link(t)

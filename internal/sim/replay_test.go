@@ -21,7 +21,11 @@ type following struct {
 // TestSchedulesFollowTheModel plays schedules and asks of each step of the library whether the model in spec/election.pml has it.
 func TestSchedulesFollowTheModel(t *testing.T) {
 	all := &following{made: judge.Tally{}}
-	n, ok := playAll(t, 300, all.follow)
+	n := uint64(300)
+	if testing.Short() {
+		n = 100
+	}
+	n, ok := playAll(t, n, all.follow)
 	fmt.Printf("sim: %d schedules replayed, %d events, at most %d states of a candidate at once\n%v", n, all.steps, all.widest, all.made)
 	if ok && n >= 10000 {
 		all.expectAll(t)

@@ -34,7 +34,7 @@ func TestSchedules(t *testing.T) {
 	tally, longest := judge.Tally{}, map[string]time.Duration{}
 	n := uint64(2000)
 	if testing.Short() {
-		n = 300
+		n = 100
 	}
 	began := time.Now()
 	played, ok := playAll(t, n, func(r *Result) string {

@@ -107,6 +107,7 @@ func TestLeadershipEndsOnceTheGuardianHasSignalledItsLoss(t *testing.T) {
 
 // TestOrderThatFellDueBeforeItsReplacementIsReported delays setOrder, as if this process were stopped just before the new order is written.
 func TestOrderThatFellDueBeforeItsReplacementIsReported(t *testing.T) {
+	natstest.SkipIfShort(t)
 	t.Parallel()
 	g := NewWithT(t)
 	r, term := leadingRunner(t)
