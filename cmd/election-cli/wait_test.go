@@ -75,14 +75,18 @@ func TestWaitExits124AfterMaxWait(t *testing.T) {
 	f := newFixture(t, clitest.LongTTL)
 	f.Put("jobs", clitest.LeaderRecord("web-1", clitest.Record{"term": 0}))
 	for want, args := range map[string][]string{
-		`"jobs" did not get a leader within 300ms`:           {"jobs"},
-		`"jobs" did not get the leader "web-2" within 300ms`: {"jobs", "--leader", "web-2"},
-		`"jobs" did not become vacant within 300ms`:          {"jobs", "--vacant"},
-		`"nobody-there" did not get a leader within 300ms`:   {"nobody-there"},
+		`"jobs" did not get a leader within 1.5s`:           {"jobs"},
+		`"jobs" did not get the leader "web-2" within 1.5s`: {"jobs", "--leader", "web-2"},
+		`"jobs" did not become vacant within 1.5s`:          {"jobs", "--vacant"},
+		`"nobody-there" did not get a leader within 1.5s`:   {"nobody-there"},
 	} {
-		code, stdout, stderr := f.run(append([]string{"wait", "--max-wait", "300ms"}, args...)...)
-		f.Expect([]any{code, stdout}).To(Equal([]any{supervise.ExitTimedOut, ""}), stderr)
-		f.Expect(stderr).To(ContainSubstring(want))
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			code, stdout, stderr := f.run(append([]string{"wait", "--max-wait", "1.5s"}, args...)...)
+			g.Expect([]any{code, stdout}).To(Equal([]any{supervise.ExitTimedOut, ""}), stderr)
+			g.Expect(stderr).To(ContainSubstring(want))
+		})
 	}
 }
 
