@@ -14,6 +14,7 @@ import (
 )
 
 func TestStartRefusesAnUnsuitableBucketWithEveryReason(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, c := range map[string]struct {
 		change func(*jetstream.KeyValueConfig)
 		says   []string

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestCallbacksRunInTheOrderOfTheirOptions(t *testing.T) {
@@ -37,6 +38,7 @@ func TestCallbacksRunInTheOrderOfTheirOptions(t *testing.T) {
 }
 
 func TestFailingCallbackDoesNotStopOthers(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, misbehave := range map[string]func(){
 		"panic": func() { panic("oops") },
 		"exit":  func() { runtime.Goexit() },
@@ -151,6 +153,7 @@ func TestTermThatEndsBeforeOnWonIsNotAnnounced(t *testing.T) {
 }
 
 func TestFailingCallbackCostsNoLease(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, misbehave := range map[string]func(){"panic": func() { panic("oops") }, "exit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestWinWithALostReplyIsAdoptedByAFreshWrite(t *testing.T) {
@@ -30,6 +31,7 @@ func TestWinWithALostReplyIsAdoptedByAFreshWrite(t *testing.T) {
 }
 
 func TestCandidateThatHearsNoRepliesDoesNotCreateTheKey(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, opts := range map[string][]election.Option{"by default": nil, "as Choria does": {election.WithPlainValue()}} {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
@@ -105,6 +107,7 @@ func TestLateRenewalIsAdoptedByAFreshWrite(t *testing.T) {
 }
 
 func TestStopDuringACampaignReleasesTheKey(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, fault := range map[string]func(*candidate){
 		"the reply is late": func(c *candidate) { c.link.DelayReplies(time.Second) },
 		"the reply is lost": func(c *candidate) { c.link.LoseReplies(once(toKeyReply)) },
@@ -184,6 +187,7 @@ func TestCandidateThatCouldNotLoadTheBucketIsReadyOnceItCan(t *testing.T) {
 }
 
 func TestBucketInfoIsNotLoadedForEachCampaign(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.connected("a")
 		isLoad := func(m faultproxy.Message) bool { return strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") }

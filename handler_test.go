@@ -143,6 +143,7 @@ func TestSleepingStandbyIsHealthy(t *testing.T) {
 }
 
 func TestUnreachableServerMakesNoCandidateUnhealthy(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a, b, c := f.leading("a"), f.candidate("b").start(), f.candidate("c")
 		for _, c := range []*candidate{a, b, c} {

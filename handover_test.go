@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestResignReleasesTheKeyAndHoldsBackOneInterval(t *testing.T) {
@@ -69,6 +70,7 @@ func TestResignedCandidateTakesTheReleaseOfItsSuccessor(t *testing.T) {
 }
 
 func TestRelinquishHandsOverOnSchedule(t *testing.T) {
+	natstest.SkipIfShort(t)
 	const minutes = 30 // successors are chosen at random: one of the three is never chosen in 2 of 2^30 runs
 	for name, option := range map[string]election.Option{
 		"period":   election.WithRelinquish("1m"),

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // disk is what a health check looks at: the check fails while the disk is full.
@@ -52,6 +53,7 @@ func TestUnhealthyLeaderHandsOverAndCampaignsAgainWhenHealthy(t *testing.T) {
 }
 
 func TestUnhealthyCandidateDoesNotCampaign(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		var d disk
 		d.full.Store(true)
@@ -79,6 +81,7 @@ func TestFlappingHealthIsDamped(t *testing.T) {
 }
 
 func TestHangingOrPanickingHealthCheckFails(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, fail := range map[string]func(context.Context){
 		"panics":             func(context.Context) { panic("no disk") },
 		"hangs":              func(ctx context.Context) { <-ctx.Done() },

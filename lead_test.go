@@ -14,6 +14,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestRenewalWithALostReplyIsRecognised(t *testing.T) {
@@ -32,6 +33,7 @@ func TestRenewalWithALostReplyIsRecognised(t *testing.T) {
 }
 
 func TestLeaderSurvivesLostRequestsAndReplies(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")
 		var n atomic.Int64
@@ -86,6 +88,7 @@ func TestPassingConflictCostsNoTerm(t *testing.T) {
 }
 
 func TestRenewalIsRetriedUntilTheDeadline(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, err := range []error{
 		jetstream.ErrNoStreamResponse, context.DeadlineExceeded, context.Canceled, errors.New("something new"),
 		jetstream.ErrStreamNotFound, &jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "system unavailable"},

@@ -20,6 +20,7 @@ import (
 )
 
 func TestElectionSpansALeafNode(t *testing.T) {
+	natstest.SkipIfShort(t)
 	t.Parallel()
 	for name, domain := range map[string]string{"without JetStream": "", "with a domain of its own": "leaf"} {
 		if testing.Short() && domain == "" {

@@ -22,6 +22,7 @@ func refusalNaming(last uint64) error {
 }
 
 func TestStaleReadEndsNoTerm(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, stale := range map[string]func() (jetstream.KeyValueEntry, error){
 		"an older record of another": func() (jetstream.KeyValueEntry, error) { return entry{value: []byte("before"), revision: 1}, nil },
 		"no key yet":                 func() (jetstream.KeyValueEntry, error) { return nil, jetstream.ErrKeyNotFound },
@@ -203,6 +204,7 @@ func TestRefusalByAnOwnLateWriteEndsNoTerm(t *testing.T) {
 }
 
 func TestDeletionEndsTheTermAsDeleted(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, remove := range map[string]func(jetstream.KeyValue) error{
 		"deleted": func(kv jetstream.KeyValue) error { return kv.Delete(context.Background(), key) },
 		"purged":  func(kv jetstream.KeyValue) error { return kv.Purge(context.Background(), key) },
@@ -246,6 +248,7 @@ func TestReadsOfALaggingReplicaEndNoTerm(t *testing.T) {
 }
 
 func TestNotifiedLeaderNoticesAForeignWriteAtOnce(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, write := range map[string]func(*fleet){
 		"overwritten": func(f *fleet) { f.Write("stranger") },
 		"deleted":     func(f *fleet) { f.Expect(f.Bucket.Delete(context.Background(), key)).To(Succeed()) },

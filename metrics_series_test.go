@@ -16,10 +16,12 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/version"
 )
 
 func TestNamespaceIsThePrefixOfAllMetricsAndNoneExistsTwice(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, c := range []struct {
 		namespace string
 		opts      []election.Option

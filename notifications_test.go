@@ -15,6 +15,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 const (
@@ -130,6 +131,7 @@ func TestExpiryWithoutMarkersIsNoticedAfterOneTTL(t *testing.T) {
 }
 
 func TestNotifiedFollowerSendsOnlyFallbackCampaigns(t *testing.T) {
+	natstest.SkipIfShort(t)
 	forEachSource(t, func(f *fleet, candidate newCandidate) {
 		candidate("a").start()
 		after(interval)
@@ -149,6 +151,7 @@ func TestNotifiedFollowerSendsOnlyFallbackCampaigns(t *testing.T) {
 }
 
 func TestLeaderDoesNotReadItsOwnWrites(t *testing.T) {
+	natstest.SkipIfShort(t)
 	forEachSource(t, func(f *fleet, candidate newCandidate) {
 		a := candidate("a").start()
 		after(interval)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestNewElectionNamesEveryProblem(t *testing.T) {
@@ -97,6 +98,7 @@ func TestNamesAndKeysAreValidated(t *testing.T) {
 }
 
 func TestStartRefusesAnOptionThatDoesNotFitTheTTL(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, bad := range map[string]election.Option{
 		"no room to try again":      election.WithCampaignInterval(lease - 50*time.Millisecond),
 		"longer than the lease":     election.WithCampaignInterval(ttl),

@@ -101,6 +101,7 @@ func (f *fleet) restricted(user, name string, withJetStream bool, opts ...electi
 }
 
 func TestWriteOnlyCandidateTriesToReadOnce(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for withJetStream, most := range map[bool]int{true: 2, false: 3} {
 		t.Run(fmt.Sprintf("WithJetStream %v", withJetStream), func(t *testing.T) {
 			onGuardedServer(t, leastPermissions, func(f *fleet) {
@@ -213,6 +214,7 @@ func TestCandidateCampaignsThoughReadsFail(t *testing.T) {
 }
 
 func TestOnlyARefusedReadOfTheKeyShowsMissingPermission(t *testing.T) {
+	natstest.SkipIfShort(t)
 	const get = "$JS.API.DIRECT.GET.KV_" + natstest.BucketName
 	for denied, source := range map[string]string{
 		get + ".$KV." + natstest.BucketName + "." + key:     "none",

@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestReleaseGoesToTheHighestPriority(t *testing.T) {
@@ -31,6 +32,7 @@ func TestReleaseGoesToTheHighestPriority(t *testing.T) {
 }
 
 func TestCrashGoesToTheHighestPriority(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		leader := f.connected("a").start()
 		after(interval)
@@ -64,6 +66,7 @@ func TestCrashGoesToTheHighestPriority(t *testing.T) {
 
 // The campaigns of the lower priority are due during the spread: the renewal of the leader that crashed is overdue then.
 func TestCandidateWhoseCampaignIsDueLeavesACrashToAHigherPriority(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		leader := f.connected("leader").start()
 		after(interval)
@@ -86,6 +89,7 @@ func TestCandidateWhoseCampaignIsDueLeavesACrashToAHigherPriority(t *testing.T) 
 }
 
 func TestEqualPrioritiesCostNoTime(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, priority := range []int{-5, 0, 5} {
 		t.Run(fmt.Sprint(priority), func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {

@@ -198,6 +198,7 @@ func TestResignOvertakenByASuccessorSucceeds(t *testing.T) {
 }
 
 func TestDeadlineIsPastOnceTheKeyIsReleasedOrLost(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, refusal := range map[string]error{"released": nil, "lost": refusalNaming(1 << 40)} {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {

@@ -40,6 +40,7 @@ func TestLeaderOfARemadeBucketNeverOverlapsItsSuccessor(t *testing.T) {
 }
 
 func TestStandDownFollowsTheRemadeBucket(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		f.Write("stranger")
 		a := f.candidate("a").start() // which has read the TTL of 10 s
@@ -81,6 +82,7 @@ func TestReclaimedTermInARemadeBucketIsLater(t *testing.T) {
 }
 
 func TestReleaseOfAnEarlierBucketProvesNothing(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a") // with revision 2
 		a.link.LoseRequests(func(faultproxy.Message) bool { return true })

@@ -29,6 +29,7 @@ func (f *fleet) cutOffLeader(candidate newCandidate) *candidate {
 }
 
 func TestDeletionIsRememberedAfterAFailedAttempt(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")
 		b, bucket := f.faultyCandidate("b", election.WithStandDown(ttl/10), election.WithBackoff(election.ConstantBackoff(100*time.Millisecond)))
@@ -45,6 +46,7 @@ func TestDeletionIsRememberedAfterAFailedAttempt(t *testing.T) {
 }
 
 func TestDeletionAfterAMissedWinIsADeletion(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		b := f.connected("b", election.WithStandDown(time.Second))
 		f.Write("old")
@@ -69,6 +71,7 @@ func TestDeletionAfterAMissedWinIsADeletion(t *testing.T) {
 }
 
 func TestDeletedOrPurgedKeyIsNoRelease(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, remove := range map[string]func(jetstream.KeyValue) error{
 		"deleted": func(kv jetstream.KeyValue) error { return kv.Delete(context.Background(), key) },
 		"purged":  func(kv jetstream.KeyValue) error { return kv.Purge(context.Background(), key) },
@@ -104,6 +107,7 @@ func TestDeletedKeyNeverMakesTwoLeaders(t *testing.T) {
 }
 
 func TestNewCandidateOfARemovedKeyWaitsOneTTL(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, remove := range map[string]func(f *fleet) error{
 		"deleted": func(f *fleet) error { return f.Bucket.Delete(context.Background(), key) },
 		"purged":  func(f *fleet) error { return f.Bucket.Purge(context.Background(), key) },
@@ -144,6 +148,7 @@ func TestWinnerOfAKeyRemovedDuringItsCampaignWaitsOneTTL(t *testing.T) {
 }
 
 func TestDistantNewCandidateOfADeletedKeyWaits(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, rtt := range []time.Duration{20, 40, 60, 90, 200} {
 		t.Run(fmt.Sprint(rtt), func(t *testing.T) {
 			forEachSource(t, func(f *fleet, candidate newCandidate) {
@@ -162,6 +167,7 @@ func TestDistantNewCandidateOfADeletedKeyWaits(t *testing.T) {
 }
 
 func TestNewCandidateBesideOtherElectionsWaits(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for n := range unlessShort(4, 2) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
@@ -227,6 +233,7 @@ func TestUnnotifiedCandidateForgetsAnOldDeletion(t *testing.T) {
 }
 
 func TestWinnerOfARemovedKeyWaitsOneTTL(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, remove := range map[string]func(jetstream.KeyValue) error{
 		"deleted": func(kv jetstream.KeyValue) error { return kv.Delete(context.Background(), key) },
 		"purged":  func(kv jetstream.KeyValue) error { return kv.Purge(context.Background(), key) },

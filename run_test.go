@@ -198,6 +198,7 @@ func TestRunReturnsNilAfterTheStoppedWorkReturned(t *testing.T) {
 }
 
 func TestFailingWorkReleasesTheKeyAndIsReturnedAsAnError(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for text, fail := range map[string]func(){
 		"paper jam":           func() { panic("paper jam") },
 		"ended its goroutine": runtime.Goexit,

@@ -56,6 +56,7 @@ func TestReconnectionKeepsTheBestSource(t *testing.T) {
 }
 
 func TestRepeatedNotificationIsNoRenewal(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, left := range []time.Duration{100 * time.Millisecond, time.Second} { // until the key expires; there is time to read it once more, or not
 		onVirtualTime(t, func(f *fleet) {
 			a := f.connected("a", election.WithCampaignInterval(ttl/3)).start()
@@ -91,6 +92,7 @@ func TestIncomparableBucketCanBeUsed(t *testing.T) {
 }
 
 func TestElectionThatJoinsAStartingWatcherIsNotified(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		leader := f.election("leader", "second", f.Bucket)
 		after(interval)
@@ -201,6 +203,7 @@ func TestReconnectedCandidateIsNotified(t *testing.T) {
 }
 
 func TestSecondElectionOfAProcessIsNotifiedAndSoIsTheFirst(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, change := range map[string]func(*jetstream.KeyValueConfig){"watch": natstest.WithMarkers, "republish": republished} {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {

@@ -48,6 +48,7 @@ func TestWinnerAfterACrashWaitsForTheStandDown(t *testing.T) {
 }
 
 func TestWinnerWaitsForAStandDownOfAnyLength(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, d := range []time.Duration{0, time.Millisecond, time.Second, interval - time.Millisecond, interval + time.Second, 2 * ttl} {
 		t.Run(d.String(), func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
@@ -160,6 +161,7 @@ func TestReleaseOfALeaderElectPassesOnItsStandDown(t *testing.T) {
 }
 
 func TestMalformedReleaseMustExpire(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, value := range map[string]string{
 		"a bare name":               `released`,
 		"no JSON":                   `{"released":`,
@@ -240,6 +242,7 @@ func TestReclaimedWinKeepsTheStandDownOfADeletion(t *testing.T) {
 }
 
 func TestReclaimedWinKeepsAnInheritedStandDown(t *testing.T) {
+	natstest.SkipIfShort(t)
 	forEachSource(t, func(f *fleet, candidate newCandidate) {
 		a := candidate("a").start()
 		after(interval)
@@ -258,6 +261,7 @@ func TestReclaimedWinKeepsAnInheritedStandDown(t *testing.T) {
 }
 
 func TestStandDownCoversALongerIntervalOfThePredecessor(t *testing.T) {
+	natstest.SkipIfShort(t)
 	forEachSource(t, func(f *fleet, candidate newCandidate) {
 		a := candidate("a", election.WithCampaignInterval(interval)).start()
 		after(interval)
@@ -275,6 +279,7 @@ func TestStandDownCoversALongerIntervalOfThePredecessor(t *testing.T) {
 }
 
 func TestStandDownCoversAnUnreadIntervalOfThePredecessor(t *testing.T) {
+	natstest.SkipIfShort(t)
 	forEachSource(t, func(f *fleet, candidate newCandidate) {
 		a := candidate("a", election.WithCampaignInterval(interval)).start()
 		after(interval)

@@ -211,6 +211,7 @@ func TestStatusDoesNotExtendTheLeaseOfAResignedLeader(t *testing.T) {
 }
 
 func TestFollowerLogsWhoWonTheKeyAndThenThatItLeads(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		var logged bytes.Buffer
 		f.connected("b", election.WithSplay(time.Second), election.WithLogger(slog.New(slog.NewTextHandler(&logged, nil)))).start()

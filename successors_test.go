@@ -14,6 +14,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/settings"
 )
 
@@ -35,6 +36,7 @@ func TestShortLivedCandidatesDoNotSlowAHandover(t *testing.T) {
 }
 
 func TestOnlyTheSuccessorAnswersARelease(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.connected("a").start()
 		after(interval)
@@ -105,6 +107,7 @@ func TestUnnotifiedCandidateIsNoSuccessor(t *testing.T) {
 }
 
 func TestOthersWaitForTheHeadStartOfASuccessor(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, c := range map[string]struct {
 		fields string
 		wait   time.Duration
@@ -136,6 +139,7 @@ func TestOthersWaitForTheHeadStartOfASuccessor(t *testing.T) {
 }
 
 func TestReleaseBoundsItsSuccessors(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.connected("a").start()
 		after(interval)
@@ -243,6 +247,7 @@ func TestSuccessorWhoseReplyIsLateLeadsByItsRenewal(t *testing.T) {
 }
 
 func TestSuccessorStandsDownUnlessALeaderOfThisBucketNamesIt(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, c := range map[string]struct {
 		fields func(created time.Time) string
 		leads  bool

@@ -13,6 +13,7 @@ import (
 
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/settings"
 )
 
@@ -141,6 +142,7 @@ type bucketName struct{ jetstream.KeyValue }
 func (bucketName) Bucket() string { return "B" }
 
 func TestStatusDoesNotContradictItselfWhileTheStateChanges(t *testing.T) {
+	natstest.SkipIfShort(t)
 	e, leader := leadingFor(t, 0, 0, 0)
 	e.bucket = kv.With(bucketName{}, nil)
 	_, elect := leadingFor(t, 0, 0, 0)

@@ -100,6 +100,7 @@ func TestTransferReturnsWhenItsTargetLeads(t *testing.T) {
 }
 
 func TestTargetLeadsAtTheInstantTheTransferReturns(t *testing.T) {
+	natstest.SkipIfShort(t)
 	t.Parallel()
 	s := natstest.StartTCP(t)
 	bucket := s.Bucket(t, s.Connect(t), ttl, republished)
@@ -184,6 +185,7 @@ func TestTransferToAnUnreadyCandidateIsRefused(t *testing.T) {
 }
 
 func TestOthersTakeATransferWhoseTargetFails(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a, others := f.leaderWith("b", "c")
 		hang, unblock := f.Hanging()

@@ -68,6 +68,7 @@ var forgeries = map[string]func(f *forger, revision uint64){
 }
 
 func TestNotificationOfABucketOfTheSameNameIsIgnored(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.connected("a").start()
 		after(interval)

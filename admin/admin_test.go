@@ -32,6 +32,7 @@ func TestAdminNeedsABucketThatKnowsItsConnection(t *testing.T) {
 }
 
 func TestCandidatesDescribeThemselves(t *testing.T) {
+	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleet) {
 		a, others := candidates(f, "c", "b")
 		others["c"].Link.DelayReplies(20 * time.Millisecond)
@@ -95,6 +96,7 @@ func TestOperatorCanHaveTheLeaderHandOver(t *testing.T) {
 }
 
 func TestTargetLeadsAtTheInstantTheTransferOfAnOperatorReturns(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g, s := NewWithT(t), natstest.StartTCP(t)
 	s.Bucket(t, s.Connect(t), ttl, republished)
 	open := func() *election.Bucket {
@@ -176,6 +178,7 @@ func TestLeaderWhoseWorkTakesLongIsSaidToGoOn(t *testing.T) {
 }
 
 func TestRequestThatIsGivenUpDoesNotBlameTheLeader(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, c := range map[string]struct {
 		giveUp func() (context.Context, context.CancelFunc)
 		is     error

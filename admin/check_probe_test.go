@@ -71,6 +71,7 @@ func TestCheckTakesABoundedTimeWhereOnlyTheBucketsInfoIsPermitted(t *testing.T) 
 }
 
 func TestCheckWritesNothingThatIsEverApplied(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, stored := range []bool{false, true} {
 		fleettest.Run(t, func(f *fleet) {
 			if stored {

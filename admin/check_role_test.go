@@ -9,9 +9,11 @@ import (
 
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestCheckComplainsOfMissingPermissionsByTheRoleOfTheUser(t *testing.T) {
+	natstest.SkipIfShort(t)
 	fleettest.RunGuarded(t, `authorization: { users: [
 		{user: all, password: x},
 		{user: reader, password: x, permissions: {

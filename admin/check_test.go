@@ -141,6 +141,7 @@ func TestCheckNamesWhatIsWrongWithTheBucket(t *testing.T) {
 }
 
 func TestCheckDoesNotRelyOnWhatIsRepublishedInPart(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, change := range map[string]func(*jetstream.RePublish){
 		"headers only": func(r *jetstream.RePublish) { r.HeadersOnly = true },
 		"one key only": func(r *jetstream.RePublish) { r.Source = strings.TrimSuffix(r.Source, ">") + "a" },
@@ -216,6 +217,7 @@ func TestCheckNamesWhatIsWrongWithTheStreamAndItsReplicas(t *testing.T) {
 }
 
 func TestCheckWarnsOfMarkersWhereBareNamesAreStored(t *testing.T) {
+	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleet) {
 		f.Candidate("a").Begin()
 		after(interval)

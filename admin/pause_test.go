@@ -11,9 +11,11 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestPausedElectionKeepsItsLeaderAndGetsNoOther(t *testing.T) {
+	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleet) {
 		a, others := candidates(f, "b", "c")
 		o := operator(f)

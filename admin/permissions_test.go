@@ -44,6 +44,7 @@ func TestPermissionToMoveOneElectionIsNotPermissionToMoveAnother(t *testing.T) {
 }
 
 func TestOperatorWithAnInboxPrefixOfItsOwnIsAnswered(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, prefix := range []string{"_INBOX_ops", "ops.inbox"} {
 		t.Run(prefix, func(t *testing.T) {
 			fleettest.Run(t, func(f *fleet) {

@@ -47,6 +47,7 @@ func TestExtraOptionsNeitherLimitReconnectsNorBufferWrites(t *testing.T) {
 }
 
 func TestMissingBucketIsCreatedOnceByManyConnectsAtTheSameTime(t *testing.T) {
+	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleettest.Fleet) {
 		js := jetStream(f)
 		f.Expect(js.DeleteKeyValue(context.Background(), natstest.BucketName)).To(Succeed())
@@ -68,6 +69,7 @@ func TestMissingBucketIsCreatedOnceByManyConnectsAtTheSameTime(t *testing.T) {
 }
 
 func TestBucketThatConnectMakesHasATTLOf15SecondsUnlessTheConfigGivesOne(t *testing.T) {
+	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleettest.Fleet) {
 		for bucket, ttl := range map[string]time.Duration{"DEFAULT": 0, "GIVEN": 20 * time.Second} {
 			cfg := config()

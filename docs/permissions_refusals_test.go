@@ -46,6 +46,7 @@ var grants = map[string][]string{
 }
 
 func TestBlocksLeaveOutWhatIsNotForTheirRoles(t *testing.T) {
+	natstest.SkipIfShort(t)
 	page := blocks(t)
 	g := NewWithT(t)
 	g.Expect(run(t, configOf(page), func(b *bench) {

@@ -158,6 +158,7 @@ func TestFencedWriterOfABucketNeedsItsStreamAndItsKeys(t *testing.T) {
 }
 
 func TestObserverOfSeveralPatternsCreatesAConsumerWithoutAFilterInItsSubject(t *testing.T) {
+	natstest.SkipIfShort(t)
 	page, observes := blocks(t), func(b *bench) {
 		b.leader("web", "a", key)
 		events, err := b.observer("dashboard").Observe(b.ctx, key, "other")
@@ -171,6 +172,7 @@ func TestObserverOfSeveralPatternsCreatesAConsumerWithoutAFilterInItsSubject(t *
 }
 
 func TestLocksNeedNoConsumer(t *testing.T) {
+	natstest.SkipIfShort(t)
 	page := blocks(t)
 	for _, l := range linesOf(t, page["HOLDER"]) {
 		if strings.Contains(l.name, "CONSUMER") {

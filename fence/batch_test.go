@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/fence"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func orders(data ...string) (msgs []*nats.Msg) {
@@ -57,6 +58,7 @@ func TestMessageOfABatchMayDemandALastSequenceOfItsOwn(t *testing.T) {
 }
 
 func TestLargeBatchIsStoredAsOne(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(b *bench) {
 		s := b.open(b.leader("a"))
 		sequences, err := s.PublishBatch(ctx, orders(strings.Split(strings.Repeat("x", 1000), "")...)...)

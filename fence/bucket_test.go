@@ -39,6 +39,7 @@ func (b *bench) value(key string) string {
 }
 
 func TestBucketDoesWhatAKeyValueDoes(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onBuckets(t, func(b *bench) {
 		kv := b.openBucket(b.leader("a"))
 
@@ -78,6 +79,7 @@ func TestBucketDoesWhatAKeyValueDoes(t *testing.T) {
 }
 
 func TestEveryWriteOfAnOlderTermToABucketIsRefused(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, write := range map[string]func(kv *fence.Bucket, revision uint64) error{
 		"Put":    func(kv *fence.Bucket, _ uint64) error { _, err := kv.Put(ctx, "x", []byte("late")); return err },
 		"Create": func(kv *fence.Bucket, _ uint64) error { _, err := kv.Create(ctx, "new", []byte("late")); return err },
@@ -111,6 +113,7 @@ func TestEveryWriteOfAnOlderTermToABucketIsRefused(t *testing.T) {
 }
 
 func TestEpochIsBegunOverTheDeletionMarkerOfItsRecord(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, drop := range map[string]func(b *bench) error{
 		"delete": func(b *bench) error { return b.bucket.Delete(ctx, "epoch."+key) },
 		"purge":  func(b *bench) error { return b.bucket.Purge(ctx, "epoch."+key) },
@@ -134,6 +137,7 @@ func TestEpochIsBegunOverTheDeletionMarkerOfItsRecord(t *testing.T) {
 }
 
 func TestWriteThatFailedHasNoRevision(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onBuckets(t, func(b *bench) {
 		kv := b.openBucket(b.leader("a"), nil)
 		_, err := kv.Put(ctx, "x", nil)

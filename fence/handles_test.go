@@ -93,6 +93,7 @@ func TestWriteThatWasGivenUpBeforeABucketWasOpenedDoesNotComeOverItsUpdates(t *t
 }
 
 func TestHandlesOfAnOlderTermKeepNoneOfANewerOneWaiting(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onBuckets(t, func(b *bench) {
 		first := b.leader("a")
 		old := b.openBucket(first)

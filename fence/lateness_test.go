@@ -77,6 +77,7 @@ func TestUpdateThatWasGivenUpDoesNotComeOverANewerOneOfTheSameHandle(t *testing.
 
 // One update was given up, and the turn of the first of two others ends while it writes the record again.
 func TestOnlyOneOfTwoUpdatesOfOneRevisionIsStoredAfterTheServerWasAway(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onBuckets(t, func(b *bench) {
 		l, path := b.leader("a"), b.server.Link(b.T) // the election uses another link, and goes on
 		kv, err := fence.OpenBucket(ctx, b.jetStream(natstest.Connect(b.T, path)), bucketName, l.term)

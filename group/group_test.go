@@ -49,6 +49,7 @@ func TestNewcomerIsHandedItsShareAndNoMore(t *testing.T) {
 }
 
 func TestMemberThatLeavesHandsOverBeforeItIsGone(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(20)
 		a, b, c := f.member("a", "shards", keys).start(), f.member("b", "shards", keys).start(), f.member("c", "shards", keys).start()

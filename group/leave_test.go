@@ -110,6 +110,7 @@ func TestMemberThatLeavesAsItJoinsIsNotCounted(t *testing.T) {
 }
 
 func TestMemberThatLeavesKeepsThePresenceOfAnother(t *testing.T) {
+	natstest.SkipIfShort(t)
 	const theirs = `{"name":"d","instance":"another"}`
 	for name, replace := range map[string]func(d *member, put func()){
 		"before it wrote its own": func(d *member, put func()) {

@@ -46,6 +46,7 @@ func TestBucketThatIsUnsuitableIsRefused(t *testing.T) {
 }
 
 func TestGroupRunsOnceAtATimeAndNotAfterStop(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		a := f.member("a", "shards", keysOf(3))
 		f.Expect(a.Run(context.Background(), nil)).To(MatchError(election.ErrInvalidOption))
@@ -66,6 +67,7 @@ func TestGroupRunsOnceAtATimeAndNotAfterStop(t *testing.T) {
 }
 
 func TestWorkThatReturnsWhileItsKeyIsLedEndsTheRunInOrder(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(8)
 		a, b := f.member("a", "shards", keys), f.member("b", "shards", keys).start()
@@ -92,6 +94,7 @@ func TestWorkThatReturnsWhileItsKeyIsLedEndsTheRunInOrder(t *testing.T) {
 }
 
 func TestKeyIsHandedOverOnlyWhenItsWorkHasEnded(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(8)
 		a := f.member("a", "shards", keys)
@@ -134,6 +137,7 @@ func TestMemberThatStartsAgainUnderItsNameKeepsItsKeys(t *testing.T) {
 }
 
 func TestMemberOfTheSameNameReplacesTheOther(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(6)
 		a, b := f.member("a", "shards", keys).start(), f.member("b", "shards", keys).start()

@@ -17,6 +17,7 @@ import (
 )
 
 func TestGroupsInOneBucketDoNotDisturbEachOther(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(9)
 		members := f.together(keys, "a", "b", "c")
@@ -33,6 +34,7 @@ func TestGroupsInOneBucketDoNotDisturbEachOther(t *testing.T) {
 }
 
 func TestMoreMembersThanKeys(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(3)
 		members := f.together(keys, "a", "b", "c", "d", "e")
@@ -94,6 +96,7 @@ func TestGroupWorksWhereTheBucketAnnouncesNothing(t *testing.T) {
 }
 
 func TestContextsOfFormerWatchersEnd(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		l := f.Server.Link(f.T)
 		nc := natstest.Connect(f.T, l, nats.ReconnectBufSize(-1))
@@ -113,6 +116,7 @@ func TestContextsOfFormerWatchersEnd(t *testing.T) {
 }
 
 func TestForeignRecordDoesNotEndTheMembers(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for key, record := range map[string]string{
 		"shards.members.x": `{"name":"x","instance":"i","keys":["z","y","y"]}`,
 		"shards.plan":      `{"number":7,"by":"x","keys":{"x":["z","y","y"]}}`,

@@ -232,6 +232,7 @@ func TestPlanOfTheHighestBelievedNumberIsFollowedByOne(t *testing.T) {
 }
 
 func TestDeletedPlanIsWrittenAgainAtOnce(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(6)
 		members := f.together(keys, "a", "b", "c")

@@ -125,6 +125,7 @@ func TestWaiterAcquiresTheLockMillisecondsAfterUnlockHoweverManyHaveGivenUp(t *t
 }
 
 func TestLockingAgainWithinATTLTakesMilliseconds(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		a, _ := locked(e, "a")
 		for range 10 {
@@ -271,6 +272,7 @@ func TestLockThatNobodyElseWantsWaitsForNobody(t *testing.T) {
 }
 
 func TestOnlyWaiterTakesTheLockAtOnce(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		holder, _ := locked(e, "a")
 		waiter, _ := newMutex(e, "b")

@@ -93,6 +93,7 @@ func TestWaiterThatGivesUpKeepsNobodyWaiting(t *testing.T) {
 }
 
 func TestWaiterThatIsCutOffIsPassedOverAndNobodyElse(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		q := &queue{Env: e, hold: 50 * time.Millisecond}
 		holder, _ := locked(e, "holder")
@@ -115,6 +116,7 @@ func TestWaiterThatIsCutOffIsPassedOverAndNobodyElse(t *testing.T) {
 }
 
 func TestWaiterThatNobodyHasSeenIsServedAllTheSame(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		q := &queue{Env: e, hold: 200 * time.Millisecond}
 		holder, _ := locked(e, "holder")

@@ -23,6 +23,7 @@ import (
 )
 
 func TestLockThatIsGivenUpLeavesNothingBehind(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		for _, timeout := range []time.Duration{0, time.Millisecond, standDown / 2, standDown - time.Millisecond} {
 			m, _ := newMutex(e, "a")
@@ -70,6 +71,7 @@ func TestTryLockRightAfterUnlockFindsTheLockFree(t *testing.T) {
 }
 
 func TestOneOfManyTryLocksSucceedsAndTheOthersReturnErrLocked(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		var acquired, refused atomic.Int64
 		var all sync.WaitGroup
@@ -181,6 +183,7 @@ func TestLockInAnUnsuitableBucketFailsAndMayBeTriedAgain(t *testing.T) {
 }
 
 func TestLockEndsWithAConnectionThatIsClosed(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		locked(e, "a")
 		bucket, _ := e.Connect()

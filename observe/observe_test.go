@@ -70,6 +70,7 @@ func bySource(t *testing.T, run func(f *fleet, candidate func(name string, opts 
 }
 
 func TestObserverReportsTheCurrentStateFirstAndThenEachChange(t *testing.T) {
+	natstest.SkipIfShort(t)
 	bySource(t, func(f *fleet, candidate func(string, ...election.Option) *candidate) {
 		a := candidate("a").Begin()
 		after(instant)

@@ -100,6 +100,7 @@ func TestSlowReaderOfAnObserverDelaysNobody(t *testing.T) {
 }
 
 func TestObserverEndsTheContextsOfAllItsWatchersButTheLast(t *testing.T) {
+	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleet) {
 		b := &fleettest.Watched{KeyValue: f.Bucket}
 		o, err := observe.New(b)
@@ -129,6 +130,7 @@ func (b *ending) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jets
 }
 
 func TestObserverThatEndsAsItBeginsLeavesNothingBehind(t *testing.T) {
+	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleet) {
 		for i := range 1000 { // more than a watcher has room for
 			_, err := f.Bucket.Put(context.Background(), fmt.Sprint("k", i), []byte("a"))

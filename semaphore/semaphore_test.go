@@ -99,6 +99,7 @@ func TestAtMostAllSlotsAreHeldAndEachWaiterAcquiresOne(t *testing.T) {
 }
 
 func TestReleasedSlotIsAcquiredBeforeOneThatTakesAStandDown(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		taken := full(e)
 		e.Expect(taken[0].Release()).To(Succeed())
@@ -240,6 +241,7 @@ func TestPausedSlotsAreNotAcquired(t *testing.T) {
 }
 
 func TestSlotsThatCannotBeWatchedAreReadAgainAndAgain(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		taken := full(e)
 		bucket, _ := e.Connect()

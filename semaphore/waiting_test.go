@@ -19,6 +19,7 @@ import (
 )
 
 func TestWaiterAcquiresASlotMillisecondsAfterOneWasReleased(t *testing.T) {
+	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
 		for _, slot := range full(e) {
 			waiter, _ := newSemaphore(e, "waiter")

@@ -19,6 +19,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/doctest"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // docPages returns README.md and the pages of docs.
@@ -54,6 +55,7 @@ func asksForHelp(args []string) bool {
 }
 
 func TestTheDocumentsGiveCommandLinesThatTheCommandTakes(t *testing.T) {
+	natstest.SkipIfShort(t)
 	t.Parallel()
 	missing := regexp.MustCompile(`required (argument|flag)`)
 	blocks, spans := 0, 0

@@ -15,6 +15,7 @@ import (
 
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // pty returns both ends of a pseudo-terminal.
@@ -139,6 +140,7 @@ func TestCheckPrintsATableWhoseLinesEndBetweenWordsOnATerminal(t *testing.T) {
 }
 
 func TestAnInterruptEndsAQuestion(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	_, terminal := pty(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -9,9 +9,11 @@ import (
 
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestWrongUsageExits2AndNamesAFix(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, c := range []struct {
 		args  []string
 		texts []string

@@ -62,6 +62,7 @@ func TestRequestWithoutABodyIsAnswered(t *testing.T) {
 }
 
 func TestRequestWithoutATimeoutIsGivenOne(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, wait := range []int64{0, -5, 1 << 62} {
 		t.Run(fmt.Sprint(wait), func(t *testing.T) {
 			withFollower(t, func(f *fleettest.Fleet, leader, follower *fleettest.Candidate) {
@@ -90,6 +91,7 @@ func TestManyRequestsDoNotBlockACandidate(t *testing.T) {
 }
 
 func TestAnswerNeverWritesTheKey(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for _, to := range []string{"$SRV.PING", subject("candidates", key), subject("refresh", key)} {
 		t.Run(to, func(t *testing.T) {
 			withFollower(t, func(f *fleettest.Fleet, leader, _ *fleettest.Candidate) {
@@ -166,6 +168,7 @@ func TestNoAnswerChangesTheBucket(t *testing.T) {
 }
 
 func TestCandidatesOnAConnectionWithoutEchoFindEachOther(t *testing.T) {
+	natstest.SkipIfShort(t)
 	for name, opts := range map[string][2][]election.Option{
 		"relinquish": {{election.WithRelinquish("30s")}, nil},
 		"preempt":    {nil, {election.WithPriority(3), election.WithPreemption()}},

@@ -78,6 +78,9 @@ var wrappers = [][2]string{
 }
 
 func TestGoBlocksCompile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compiles: not with -short")
+	}
 	g := NewWithT(t)
 	pages, err := Pages(root)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -262,6 +265,9 @@ func (i *imports) declarations(header string, fragment *ast.File) *ast.File {
 }
 
 func TestABlockThatDoesNotCompileIsFoundWithItsLine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compiles: not with -short")
+	}
 	g := NewWithT(t)
 	i := newImports(t)
 	for text, want := range map[string]string{

@@ -224,6 +224,7 @@ func TestEveryRequestIsCountedEvenIfItIsLost(t *testing.T) {
 }
 
 func TestHookCanFailTheLinkForTheVeryRequestItSees(t *testing.T) {
+	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(r *rig) {
 		r.link.OnRequest(func(m faultproxy.Message) {
 			if string(m.Payload) == "cut here" {

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestAVirtualHourOfUpdatesCostsLittleWallTime(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	start := time.Now()
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/natscampaign/election/internal/model"
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/replay"
 	"github.com/natscampaign/election/internal/sim/judge"
 )
@@ -20,6 +21,7 @@ type following struct {
 
 // TestSchedulesFollowTheModel plays schedules and asks of each step of the library whether the model in spec/election.pml has it.
 func TestSchedulesFollowTheModel(t *testing.T) {
+	natstest.SkipIfShort(t)
 	all := &following{made: judge.Tally{}}
 	n := uint64(300)
 	if testing.Short() {

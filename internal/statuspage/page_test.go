@@ -123,6 +123,7 @@ func TestTheChartCoversTheObservedTime(t *testing.T) {
 }
 
 func TestTheHistoryIsBounded(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	p := pageWith("jobs")
 	for range 2 * historyLength {
@@ -134,6 +135,7 @@ func TestTheHistoryIsBounded(t *testing.T) {
 }
 
 func TestThePageEscapesAllTextFromOtherCandidates(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	const script = `<script>alert(1)</script>`
 	for _, name := range []string{clitest.HostileText, script, `"><img src=x onerror=alert(1)>`, "a\ndata: b\n\nevent: c", "\r\r", "{{.Key}}", strings.Repeat("<", 100_000), "javascript:alert(1)"} {

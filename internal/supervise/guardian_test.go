@@ -130,6 +130,7 @@ func TestOrderThatFellDueBeforeItsReplacementIsReported(t *testing.T) {
 
 // TestGuardianGetsNoOrderForAGroupThatIsGone removes the group just before the runner replaces the guardian's order.
 func TestGuardianGetsNoOrderForAGroupThatIsGone(t *testing.T) {
+	natstest.SkipIfShort(t)
 	t.Parallel()
 	g := NewWithT(t)
 	r, term := leadingRunner(t)

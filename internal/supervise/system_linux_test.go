@@ -16,9 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 func TestProcessWithoutItsMainThreadIsNotTakenForAZombie(t *testing.T) {
+	natstest.SkipIfShort(t)
 	t.Parallel()
 	g := NewWithT(t)
 	self, err := os.Executable()
