@@ -23,9 +23,6 @@ func TestElectionSpansALeafNode(t *testing.T) {
 	natstest.SkipIfShort(t)
 	t.Parallel()
 	for name, domain := range map[string]string{"without JetStream": "", "with a domain of its own": "leaf"} {
-		if testing.Short() && domain == "" {
-			continue
-		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g, ctx := NewWithT(t), t.Context()

@@ -89,10 +89,7 @@ func TestNewerLeaderBeginsItsEpochRightAfterAStepDownAndShutsOutTheOlder(t *test
 	term := g.rival("leader0")
 	s, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)
 	g.Expect(err).NotTo(HaveOccurred())
-	rounds := 6
-	if testing.Short() {
-		rounds = 2
-	}
+	const rounds = 6
 	for i := range rounds {
 		newer := g.rival(fmt.Sprintf("leader%d", i+1))
 		next := func() *fence.Stream {

@@ -35,11 +35,7 @@ func TestNoUpdateIsLostOverLinksThatFail(t *testing.T) {
 		seed = rand.Uint64N(1 << 48)
 	}
 	t.Logf("-seed %d", seed)
-	count := *histories
-	if testing.Short() {
-		count = min(count, 5)
-	}
-	for n := range count {
+	for n := range *histories {
 		seed := seed + uint64(n)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			onBuckets(t, func(b *bench) { b.history(rand.New(rand.NewPCG(seed, 0))) })
