@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/natscampaign/election/internal/natstest"
 
@@ -117,4 +118,22 @@ func BenchmarkNextPlan(b *testing.B) {
 	for b.Loop() {
 		p.next("x", membersOf(keys, names[1:]...))
 	}
+}
+
+func TestPlanThatWaitsForAPresenceIsDueOnceTheWatcherDelivers(t *testing.T) {
+	g := NewWithT(t)
+	r := newRun(t.Context(), &Group{name: "a", group: "g"}, nil)
+	r.ttl = time.Minute
+	r.begin()
+	presence := stored{key: "g.members.a", value: encode(r.self)}
+	g.Expect(r.update(presence, true)).To(Succeed())
+	r.presenceRevision, r.presenceSeen, r.changed = presence.Revision(), time.Now(), false
+	g.Expect(r.update(presence, true)).To(Succeed())
+	g.Expect(r.changed).To(BeFalse())
+	r.forgot = time.Now()
+	g.Expect(r.update(presence, true)).To(Succeed())
+	g.Expect(r.changed).To(BeTrue())
+	r.changed = false
+	g.Expect(r.update(presence, true)).To(Succeed())
+	g.Expect(r.changed).To(BeFalse())
 }

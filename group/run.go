@@ -122,7 +122,7 @@ func (r *run) act(ctx context.Context) (next time.Time, err error) {
 	if err := r.updateAll(); err != nil {
 		return next, err
 	}
-	if next = timeutil.Earlier(next, r.campaign()); r.changed { // by a plan that was written or read just now
+	if next = timeutil.Earlier(next, r.campaign()); r.changed { // by what was taken in, written or read just now
 		next = time.Now()
 	}
 	return next, nil
@@ -222,6 +222,7 @@ func (r *run) update(entry jetstream.KeyValueEntry, ok bool) error {
 	if m := r.members[r.name]; m.Instance == r.self.Instance && m.seen.After(r.presenceSeen) {
 		before := r.presenceSeen
 		r.presenceSeen = m.seen
+		r.changed = r.changed || before.Before(r.forgot) // the plan may wait for it
 		if !before.IsZero() && m.seen.Sub(before) > r.ttl/2 { // presences in between did not pass, and neither did those of others
 			return r.connectionChanged(nats.CONNECTED)
 		}
