@@ -25,6 +25,7 @@ func listener() (*Notifier, *Listener) {
 	created := time.Unix(0, 0)
 	n := &Notifier{bucket: kv.With(named{}, nil), remake: make(chan struct{}, 1), stalled: make(chan struct{}, 1)}
 	n.created.Store(&created)
+	n.connected.Store(&time.Time{})
 	l := &Listener{
 		Config:   Config{Key: "k", Name: "me", Instance: "me.1", TTL: 10 * time.Second, Spread: time.Second, Log: slog.New(slog.DiscardHandler)},
 		notifier: n, news: make(chan struct{}, 1),

@@ -36,13 +36,15 @@ func (l *Listener) ReadDue() time.Time {
 func (l *Listener) BeginRead() (vacancy bool, done func(kv.State, error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := l.hint
+	h, began := l.hint, time.Now()
 	l.readAt, l.hint = time.Time{}, nil
 	return h != nil && h.Vacant(), func(s kv.State, err error) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if err != nil && !errors.Is(err, ErrUnclear) {
-			l.readFailed(h)
+			if began.After(l.ConnectedAt()) { // else the answer was lost with a connection, and the key is read again on the new one
+				l.readFailed(h)
+			}
 			return
 		}
 		before := l.known

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,27 @@ func TestHintsThatALaggingReplicaSeemedToContradictAreTrustedAgain(t *testing.T)
 	holder.Term = 5
 	read(9)
 	g.Expect(l.wrong).To(BeZero())
+}
+
+func TestOnlyAReadThatFailedOnThisConnectionDelaysTheNextHint(t *testing.T) {
+	release := record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1", Released: time.Unix(1, 0), Successors: []string{"me"}}
+	for _, reconnected := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			g := NewWithT(t)
+			n, l := listener()
+			l.learn(kv.State{Read: time.Now(), Revision: 7, Record: record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1"}})
+			_, done := l.BeginRead()
+			time.Sleep(time.Second)
+			if reconnected {
+				now := time.Now()
+				n.connected.Store(&now)
+			}
+			time.Sleep(time.Second)
+			done(kv.State{}, context.DeadlineExceeded)
+			n.notify("k", Change{Revision: 8}, release.Encode())
+			g.Expect(l.ReadDue().After(time.Now())).To(Equal(!reconnected))
+		})
+	}
 }
 
 func TestSourceIsNotStalledBecauseAReadIsOlderThanWhatItReported(t *testing.T) {
