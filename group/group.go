@@ -94,6 +94,7 @@ func (g *Group) run(parent context.Context, work Work) error {
 	defer end()
 	defer g.published.Store(nil)
 	r := newRun(ctx, g, work)
+	defer r.stopWatcher()
 	if err := r.waitForBucket(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}

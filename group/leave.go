@@ -2,7 +2,10 @@ package group
 
 import (
 	"errors"
+	"slices"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/timeutil"
 )
@@ -10,11 +13,10 @@ import (
 // leaveTimeout is how long a member that leaves waits for requests to hand over while none comes.
 const leaveTimeout = 5 * time.Second
 
-// leave ends the run, for whatever reason. If there are other members they take over first; keys that they do not ask for are released.
+// leave ends the run, for whatever reason. Other members take over the keys that they list first; the rest is released.
 func (r *run) leave(err error) {
 	r.ending = true
-	others := len(r.present()) > 1
-	if !errors.Is(err, ErrReplaced) && r.announceLeaving() && others {
+	if !errors.Is(err, ErrReplaced) && r.announceLeaving() {
 		r.handOver()
 	}
 	for _, a := range r.assignments {
@@ -28,19 +30,24 @@ func (r *run) leave(err error) {
 	}
 }
 
-// handOver waits until the others have taken over the keys that this member leads, and stops all other campaigns.
+// handOver waits until the others have taken over the keys that this member leads and one of them lists, and stops all other campaigns.
+// Members may leave meanwhile as well.
 func (r *run) handOver() {
 	deadline := time.Now().Add(leaveTimeout)
 	for fewest := len(r.assignments) + 1; ; {
+		others := slices.DeleteFunc(r.present(), func(m presence) bool { return m.Name == r.name })
 		next, leading, running := deadline, 0, 0
 		for _, a := range r.assignments {
-			if r.collect(a); !a.running() {
+			r.collect(a)
+			switch listed := slices.ContainsFunc(others, func(m presence) bool { return m.lists(a.key) }); {
+			case !a.running() || a.leads() && !listed:
 				continue
+			case a.leads():
+				leading++
+			default:
+				next = timeutil.Earlier(next, r.withdraw(a))
 			}
 			running++
-			if next = timeutil.Earlier(next, r.withdraw(a)); a.leads() {
-				leading++
-			}
 		}
 		switch {
 		case running == 0:
@@ -54,7 +61,19 @@ func (r *run) handOver() {
 		select {
 		case <-time.After(time.Until(next)):
 		case <-r.wake:
+		case entry, ok := <-r.updates:
+			r.receiveAsLeaving(entry, ok)
 		}
+	}
+}
+
+// receiveAsLeaving takes in what the watcher delivers to a member that leaves: nothing is written any more for what it says.
+func (r *run) receiveAsLeaving(entry jetstream.KeyValueEntry, ok bool) {
+	switch {
+	case !ok:
+		r.stopWatcher()
+	case entry != nil:
+		r.receive(entry)
 	}
 }
 

@@ -164,3 +164,39 @@ func TestMemberWhosePresenceExpiredHandsOverAsItLeaves(t *testing.T) {
 		f.Expect(gap).To(BeNumerically("<", 10*time.Millisecond))
 	})
 }
+
+func TestMembersThatAllLeaveReleaseTheirKeysAtOnce(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		members := f.together(keysOf(20), "a", "b", "c")
+		begun := time.Now()
+		for _, m := range members {
+			m.Stop()
+		}
+		for _, m := range members {
+			f.Expect(m.end()).To(Succeed())
+		}
+		f.Expect(time.Since(begun)).To(BeNumerically("<", 100*time.Millisecond))
+		for _, key := range keysOf(20) {
+			e, err := f.bucket.Get(context.Background(), "shards.keys."+key)
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(string(e.Value())).To(ContainSubstring(`"released"`))
+		}
+	})
+}
+
+func TestMemberThatLeavesReleasesAtOnceWhatNobodyElseLists(t *testing.T) {
+	natstest.SkipIfShort(t)
+	onVirtualTime(t, func(f *fleet) {
+		both, b := keysOf(4), f.member("b", "shards", keysOf(4)).start()
+		a := f.member("a", "shards", append(both, "mine")).start()
+		after(standDown + time.Second)
+		f.Expect(a.Keys()).To(ContainElement("mine"))
+		f.journal.reset()
+		begun := time.Now()
+		a.leave()
+		f.Expect(time.Since(begun)).To(BeNumerically("<", 100*time.Millisecond))
+		f.expectEven(both, []*member{b})
+		_, _, gap := f.journal.reset()
+		f.Expect(gap).To(BeNumerically("<", orderly))
+	})
+}

@@ -76,7 +76,6 @@ func (r *run) loop(ctx context.Context) error {
 	changes := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	defer nc.RemoveStatusListener(changes)
 	r.changes = changes
-	defer r.stopWatcher()
 	if nc.IsClosed() {
 		return closedError(nats.ErrConnectionClosed)
 	}
@@ -146,8 +145,10 @@ func (r *run) startWatcher(ctx context.Context) time.Time {
 		return r.watcherDue
 	}
 	r.begin()
-	w, err := kv.StartWatcher(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) {
-		return r.bucket.WatchFiltered(ctx, []string{r.memberKey(">"), r.planKey()})
+	w, err := kv.StartWatcher(r.ctx, func(watching context.Context) (jetstream.KeyWatcher, error) {
+		watching, cancel := context.WithCancel(watching)
+		defer context.AfterFunc(ctx, cancel)() // once started, the watcher outlasts ctx
+		return r.bucket.WatchFiltered(watching, []string{r.memberKey(">"), r.planKey()})
 	})
 	if err != nil {
 		r.warn("Members cannot be watched", err)
@@ -222,7 +223,7 @@ func (r *run) update(entry jetstream.KeyValueEntry, ok bool) error {
 	if m := r.members[r.name]; m.Instance == r.self.Instance && m.seen.After(r.presenceSeen) {
 		before := r.presenceSeen
 		r.presenceSeen = m.seen
-		r.changed = r.changed || before.Before(r.forgot) // the plan may wait for it
+		r.changed = r.changed || before.Before(r.forgot)      // the plan may wait for it
 		if !before.IsZero() && m.seen.Sub(before) > r.ttl/2 { // presences in between did not pass, and neither did those of others
 			return r.connectionChanged(nats.CONNECTED)
 		}
