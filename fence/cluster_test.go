@@ -49,7 +49,7 @@ func (g *ground) stepDown() {
 }
 
 func TestAllConcurrentWritesToAReplicatedStreamSucceed(t *testing.T) {
-	natstest.SkipIfShort(t)
+	inRealTime(t)
 	g := newGround(t, unhurried, atomic)
 	term := g.rival("a")
 	bucket, err := g.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bucketName, Replicas: 3})
@@ -84,7 +84,7 @@ func TestAllConcurrentWritesToAReplicatedStreamSucceed(t *testing.T) {
 }
 
 func TestNewerLeaderBeginsItsEpochRightAfterAStepDownAndShutsOutTheOlder(t *testing.T) {
-	natstest.SkipIfShort(t)
+	inRealTime(t)
 	g := newGround(t, unhurried)
 	term := g.rival("leader0")
 	s, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)
@@ -124,7 +124,7 @@ func TestNewerLeaderBeginsItsEpochRightAfterAStepDownAndShutsOutTheOlder(t *test
 }
 
 func TestRevisionsAreCheckedOnAReplicatedBucketAsOnASingleOne(t *testing.T) {
-	natstest.SkipIfShort(t)
+	inRealTime(t)
 	g := newGround(t, unhurried)
 	term := g.rival("a")
 	for _, allow := range []bool{false, true} {

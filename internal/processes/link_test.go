@@ -3,6 +3,8 @@ package processes
 import (
 	"math/rand/v2"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,16 +40,21 @@ func connect(t *testing.T, rate float64) (*nats.Conn, *Link) {
 }
 
 // replyTimeout is the time after which a reply counts as lost.
-const replyTimeout = 50 * time.Millisecond
+const replyTimeout = 100 * time.Millisecond
 
-// answered sends n requests and returns how many replies arrived in time.
-func answered(nc *nats.Conn, n int, timeout time.Duration) (replies int) {
+// answered sends n requests at a time and returns how many replies arrived in time.
+func answered(nc *nats.Conn, n int, timeout time.Duration) int {
+	var replies atomic.Int64
+	var requests sync.WaitGroup
 	for range n {
-		if _, err := nc.Request("echo", nil, timeout); err == nil {
-			replies++
-		}
+		requests.Go(func() {
+			if _, err := nc.Request("echo", nil, timeout); err == nil {
+				replies.Add(1)
+			}
+		})
 	}
-	return replies
+	requests.Wait()
+	return int(replies.Load())
 }
 
 func TestALinkLosesRepliesAtItsRateBeforeAndAfterAFault(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -24,43 +25,45 @@ import (
 )
 
 // TestGuardianThatWasStoppedCarriesOutOnlyTheNewestOrder stops a guardian until an order is due, and replaces that order
-// meanwhile. Without care chance decides which of the two events the guardian sees first, so the test repeats this.
+// meanwhile. Without care chance decides which of the two events the guardian sees first, so the test does this several times.
 func TestGuardianThatWasStoppedCarriesOutOnlyTheNewestOrder(t *testing.T) {
 	if testing.Short() {
 		t.Skip("orders fall due in real time: not with -short")
 	}
-	t.Parallel()
-	g := NewWithT(t)
-	target := exec.Command("sleep", "1000")
-	g.Expect(target.Start()).To(Succeed())
-	ended := make(chan error, 1)
-	go func() { ended <- target.Wait() }()
-	defer func() { _ = target.Process.Kill() }()
-	cmd := exec.Command(os.Args[0], GuardianCommand)
-	defer func() { _ = cmd.Wait() }()
-	defer func() { _ = cmd.Process.Kill() }()
-	in, err := cmd.StdinPipe()
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	orders := json.NewEncoder(in)
-	orderIn := func(after time.Duration) order {
-		return orderAt(time.Now().Add(after), order{Target: target.Process.Pid, Signal: syscall.SIGTERM})
+	for i := range 5 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			target := exec.Command("sleep", "1000")
+			g.Expect(target.Start()).To(Succeed())
+			ended := make(chan error, 1)
+			go func() { ended <- target.Wait() }()
+			defer func() { _ = target.Process.Kill() }()
+			cmd := exec.Command(os.Args[0], GuardianCommand)
+			defer func() { _ = cmd.Wait() }()
+			defer func() { _ = cmd.Process.Kill() }()
+			in, err := cmd.StdinPipe()
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(cmd.Start()).To(Succeed())
+			orders := json.NewEncoder(in)
+			orderIn := func(after time.Duration) order {
+				return orderAt(time.Now().Add(after), order{Target: target.Process.Pid, Signal: syscall.SIGTERM})
+			}
+			due := time.Now().Add(time.Second)
+			g.Expect(orders.Encode(orderIn(time.Until(due)))).To(Succeed())
+			time.Sleep(500 * time.Millisecond) // until the guardian waits for that instant
+			g.Expect(cmd.Process.Signal(unix.SIGSTOP)).To(Succeed())
+			g.Expect(orders.Encode(orderIn(time.Minute))).To(Succeed())
+			if time.Now().After(due) {
+				t.Skip("this host is too slow to stop the guardian in time")
+			}
+			time.Sleep(time.Until(due.Add(50 * time.Millisecond)))
+			g.Expect(cmd.Process.Signal(unix.SIGCONT)).To(Succeed())
+			g.Consistently(ended).WithTimeout(50 * time.Millisecond).ShouldNot(Receive())
+			g.Expect(orders.Encode(orderIn(0))).To(Succeed())
+			g.Eventually(ended).WithTimeout(clitest.Timeout).Should(Receive())
+		})
 	}
-	for range 5 {
-		due := time.Now().Add(time.Second)
-		g.Expect(orders.Encode(orderIn(time.Until(due)))).To(Succeed())
-		time.Sleep(100 * time.Millisecond) // until the guardian waits for that instant
-		g.Expect(cmd.Process.Signal(unix.SIGSTOP)).To(Succeed())
-		g.Expect(orders.Encode(orderIn(time.Minute))).To(Succeed())
-		if time.Now().After(due) {
-			t.Skip("this host is too slow to stop the guardian in time")
-		}
-		time.Sleep(time.Until(due.Add(50 * time.Millisecond)))
-		g.Expect(cmd.Process.Signal(unix.SIGCONT)).To(Succeed())
-		g.Consistently(ended).WithTimeout(50 * time.Millisecond).ShouldNot(Receive())
-	}
-	g.Expect(orders.Encode(orderIn(0))).To(Succeed())
-	g.Eventually(ended).WithTimeout(clitest.Timeout).Should(Receive())
 }
 
 // leadingRunner returns a runner in the term of a long lease. Its guardian has a pipe but no process.
