@@ -24,7 +24,7 @@ func TestALeaderKeepsLeadingWhilePermissionsAreRevokedAndChangesAreForged(t *tes
 // In this drill the bucket forgets renewals and whole terms.
 func TestALeaderStandsDownAtOnceWhenItDetectsARewind(t *testing.T) {
 	t.Parallel()
-	r := drillWith(t, "--for", "14s", "--ttl", "3s", "--replicas", "1", "--fault", "rewind")
+	r := drillWith(t, "--for", "12s", "--ttl", "2s", "--replicas", "1", "--fault", "rewind")
 	g := NewWithT(t)
 	g.Expect(r.Overlap).To(BeZero())
 	g.Expect(r.TermsOutOfOrder).To(BeZero())

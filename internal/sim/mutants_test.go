@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,7 +14,7 @@ import (
 	"time"
 )
 
-// mutants break the library by patches of its sources. All are built into one copy of it, where the environment chooses one. The simulator
+// mutants break the library by patches of its sources. All are built into one program, where the environment chooses one. The simulator
 // must catch each by the promise that it breaks, if one is named, and the replay by a step that the model does not have.
 var mutants = []struct {
 	name    string
@@ -95,7 +96,7 @@ var mutants = []struct {
 // patch replaces a text that occurs once in a file. MUTANT stands for whether its mutant was chosen.
 type patch struct{ file, text, by string }
 
-// chooser is a package of the copy that knows which mutant was chosen.
+// chooser is a package of that program that knows which mutant was chosen.
 const chooser = "package mutant\n\nimport \"os\"\n\nvar chosen = os.Getenv(\"MUTANT\")\n\nfunc Is(name string) bool { return name == chosen }\n"
 
 // mutantSchedules is how many schedules the simulator may need.
@@ -120,17 +121,21 @@ func TestMutantsAreCaught(t *testing.T) {
 	}
 }
 
-// buildMutants builds the tests of this package with all mutants, and returns the program.
+// buildMutants builds the tests of this package with all mutants, and returns the program. The patched files take the place of those of the
+// library for this build only.
 func buildMutants(t *testing.T) string {
 	t.Helper()
-	root := copyModule(t)
-	writeFile(t, filepath.Join(root, "internal", "mutant", "mutant.go"), chooser)
-	patched := map[string]string{}
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	patched := map[string]string{filepath.Join(root, "internal", "mutant", "mutant.go"): chooser}
 	for _, m := range mutants {
 		for _, p := range m.patches {
-			source, ok := patched[p.file]
+			file := filepath.Join(root, p.file)
+			source, ok := patched[file]
 			if !ok {
-				content, err := os.ReadFile(filepath.Join(root, p.file))
+				content, err := os.ReadFile(file)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -139,64 +144,36 @@ func buildMutants(t *testing.T) string {
 			if n := strings.Count(source, p.text); n != 1 {
 				t.Fatalf("the text %q of the patch for %q occurs %d times in %s, not once: adapt the patch to the library", p.text, m.name, n, p.file)
 			}
-			patched[p.file] = strings.Replace(source, p.text, strings.ReplaceAll(p.by, "MUTANT", fmt.Sprintf("mutant.Is(%q)", m.name)), 1)
+			patched[file] = strings.Replace(source, p.text, strings.ReplaceAll(p.by, "MUTANT", fmt.Sprintf("mutant.Is(%q)", m.name)), 1)
 		}
 	}
+	folder, replace := t.TempDir(), map[string]string{}
 	for file, source := range patched {
 		if strings.Contains(source, "mutant.Is(") {
 			source = strings.Replace(source, "\nimport (", "\nimport (\n\t\"github.com/natscampaign/election/internal/mutant\"", 1)
 		}
-		writeFile(t, filepath.Join(root, file), source)
+		replace[file] = filepath.Join(folder, fmt.Sprint(len(replace), ".go"))
+		writeFile(t, replace[file], []byte(source))
 	}
-	program := filepath.Join(root, "sim.test")
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", program, "./internal/sim")
-	cmd.Dir, cmd.Env = root, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, list := filepath.Join(folder, "sim.test"), filepath.Join(folder, "overlay.json")
+	writeFile(t, list, overlay)
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", list, "-o", program, ".")
+	cmd.Env = append(os.Environ(), "GOFLAGS=")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("the mutants do not build: %v\n%s", err, output)
 	}
 	return program
 }
 
-// writeFile writes a file and makes its directory.
-func writeFile(t *testing.T, file, content string) {
+func writeFile(t *testing.T, file string, content []byte) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// modulePackages are the packages in internal that the simulator and the root package import.
-var modulePackages = []string{"collectors", "control", "enum", "kv", "lease", "model", "notify", "record", "replay", "settings", "sim", "sim/judge", "sim/tracer", "timeutil", "validate", "version", "wakeup"}
-
-// copyModule copies the packages that the simulator needs to a temporary directory.
-func copyModule(t *testing.T) string {
-	t.Helper()
-	root := t.TempDir()
-	patterns := []string{"go.mod", "go.sum", "*.go"}
-	for _, name := range modulePackages {
-		patterns = append(patterns, filepath.Join("internal", name, "*.go"))
-	}
-	for _, pattern := range patterns {
-		files, err := filepath.Glob(filepath.Join("..", "..", pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, from := range files {
-			name, _ := filepath.Rel(filepath.Join("..", ".."), from)
-			if strings.HasSuffix(name, "_test.go") && filepath.Base(name) != "sim_test.go" && filepath.Base(name) != "replay_test.go" {
-				continue
-			}
-			content, err := os.ReadFile(from)
-			if err != nil {
-				t.Fatal(err)
-			}
-			writeFile(t, filepath.Join(root, name), string(content))
-		}
-	}
-	return root
 }
 
 // simulate plays schedules with a mutant, and returns what a test says of them.
