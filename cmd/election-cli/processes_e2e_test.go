@@ -16,6 +16,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/history"
+	"github.com/natscampaign/election/internal/outputtest"
 	"github.com/natscampaign/election/internal/processes"
 )
 
@@ -64,7 +65,7 @@ func TestADrillOnProcessesPassesAndLeavesNothingBehind(t *testing.T) {
 	g.Expect(left).To(BeEmpty(), "no histories and no data of servers remain")
 	drawing, err := os.ReadFile(svg)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(clitest.SVGTexts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "server-3", "fault lasts", "0 ms with two leaders"))
+	g.Expect(outputtest.SVGTexts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "server-3", "fault lasts", "0 ms with two leaders"))
 }
 
 // drillWith runs a drill on processes, which must pass, and returns its report.

@@ -12,11 +12,10 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-
-	"github.com/natscampaign/election/internal/natstest"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
