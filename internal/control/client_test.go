@@ -42,8 +42,10 @@ func TestRequestEndsThoughAnswersKeepComing(t *testing.T) {
 
 func TestRequestEndsWithTheConnection(t *testing.T) {
 	fleettest.Run(t, func(f *fleettest.Fleet) {
-		_, err := f.Server.Connect(f.T).SubscribeSync(subject("candidates", key)) // which receives the request, and is silent
+		silent := f.Server.Connect(f.T)
+		_, err := silent.SubscribeSync(subject("candidates", key)) // which receives the request, and does not answer
 		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(silent.Flush()).To(Succeed())
 		nc := f.Server.Connect(f.T)
 		done := make(chan error, 1)
 		go func() {

@@ -85,7 +85,7 @@ func emptyPools() {
 
 // testsPerProcessor is how many tests that may run in parallel do, for each processor: they wait for leases and for servers most of the
 // time.
-const testsPerProcessor = 6
+const testsPerProcessor = 8
 
 // gcPercent makes garbage collections rare: the heap of a test is so small that they took a sixth of the processor time.
 const gcPercent = 400
