@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -38,16 +36,14 @@ func (r *run) handOver() {
 		others := slices.DeleteFunc(r.present(), func(m presence) bool { return m.Name == r.name })
 		next, leading, running := deadline, 0, 0
 		for _, a := range r.assignments {
-			r.collect(a)
-			switch listed := slices.ContainsFunc(others, func(m presence) bool { return m.lists(a.key) }); {
-			case !a.running() || a.leads() && !listed:
+			listed := func(m presence) bool { return m.lists(a.key) }
+			if r.collect(a); !a.running() || a.leads() && !slices.ContainsFunc(others, listed) {
 				continue
-			case a.leads():
-				leading++
-			default:
-				next = timeutil.Earlier(next, r.withdraw(a))
 			}
 			running++
+			if next = timeutil.Earlier(next, r.withdraw(a)); a.leads() {
+				leading++
+			}
 		}
 		switch {
 		case running == 0:
@@ -62,18 +58,8 @@ func (r *run) handOver() {
 		case <-time.After(time.Until(next)):
 		case <-r.wake:
 		case entry, ok := <-r.updates:
-			r.receiveAsLeaving(entry, ok)
+			_ = r.update(entry, ok) // a member that leaves is not replaced
 		}
-	}
-}
-
-// receiveAsLeaving takes in what the watcher delivers to a member that leaves: nothing is written any more for what it says.
-func (r *run) receiveAsLeaving(entry jetstream.KeyValueEntry, ok bool) {
-	switch {
-	case !ok:
-		r.stopWatcher()
-	case entry != nil:
-		r.receive(entry)
 	}
 }
 

@@ -185,7 +185,6 @@ func TestMembersThatAllLeaveReleaseTheirKeysAtOnce(t *testing.T) {
 }
 
 func TestMemberThatLeavesReleasesAtOnceWhatNobodyElseLists(t *testing.T) {
-	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		both, b := keysOf(4), f.member("b", "shards", keysOf(4)).start()
 		a := f.member("a", "shards", append(both, "mine")).start()

@@ -212,7 +212,7 @@ func (r *run) update(entry jetstream.KeyValueEntry, ok bool) error {
 		return nil
 	}
 	r.receive(entry)
-	if entry.Key() != r.memberKey(r.name) || r.presenceRevision == 0 {
+	if entry.Key() != r.memberKey(r.name) || r.presenceRevision == 0 || r.ending {
 		return nil
 	}
 	if entry.Revision() > r.presenceRevision {
@@ -223,7 +223,9 @@ func (r *run) update(entry jetstream.KeyValueEntry, ok bool) error {
 	if m := r.members[r.name]; m.Instance == r.self.Instance && m.seen.After(r.presenceSeen) {
 		before := r.presenceSeen
 		r.presenceSeen = m.seen
-		r.changed = r.changed || before.Before(r.forgot)      // the plan may wait for it
+		if before.Before(r.forgot) { // the plan may have waited for it
+			r.changed = true
+		}
 		if !before.IsZero() && m.seen.Sub(before) > r.ttl/2 { // presences in between did not pass, and neither did those of others
 			return r.connectionChanged(nats.CONNECTED)
 		}
