@@ -153,7 +153,7 @@ func TestElectionSpansGateways(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Eventually(func() bool { return slices.ContainsFunc(servers, (*server.Server).JetStreamIsLeader) }, time.Minute).Should(BeTrue())
 	g.Eventually(func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		_, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "B", TTL: 2 * time.Second, Replicas: members})
 		return err

@@ -201,11 +201,11 @@ func TestNoWriteOfALeaderThatWasStoppedIsStoredInANewerEpoch(t *testing.T) {
 	})
 }
 
-// inRealTime runs a test of leases that run out in real time beside others of its kind, and not with -short.
+// inRealTime runs a test of clusters, or of leases that run out, in real time: beside others of its kind, and not with -short.
 func inRealTime(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("leases run out in real time: not with -short")
+		t.Skip("clusters and leases take real time: not with -short")
 	}
 	t.Parallel()
 }
