@@ -38,7 +38,7 @@ func (r *run) creation(predecessor record.Record) acquisition {
 
 // acquisitionOver returns the acquisition of a key that was read to be vacant, or to hold a late write of this candidate's own.
 func (r *run) acquisitionOver(s kv.State) acquisition {
-	_, predecessor := r.listener.State()
+	predecessor, _ := r.listener.Holder()
 	if s.Removal == kv.Gone {
 		a := r.creation(predecessor)
 		a.read = s.Read

@@ -130,7 +130,7 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 		if r.unanswered && !r.receivesReplies(ctx) {
 			return nil, true, nil
 		}
-		_, predecessor := r.listener.State()
+		predecessor, _ := r.listener.Holder()
 		t, err = r.contest(ctx, r.creation(predecessor), false)
 		return t, true, err
 	case err != nil:

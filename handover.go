@@ -227,8 +227,7 @@ func (r *run) preemptionDue() time.Time {
 	if !r.opts.preempt || r.member == nil || !r.holds.none() {
 		return time.Time{}
 	}
-	known, _ := r.listener.State()
-	if rec := known.Record; !known.Held() || rec.Term == 0 || rec.Instance == r.instance || rec.Priority >= r.opts.priority {
+	if rec, held := r.listener.Holder(); !held || rec.Term == 0 || rec.Instance == r.instance || rec.Priority >= r.opts.priority {
 		return time.Time{}
 	}
 	return r.preempted.Add(r.info().Interval)
@@ -237,8 +236,7 @@ func (r *run) preemptionDue() time.Time {
 // preempt asks the leader to hand over to this candidate. It does not wait for the answer: the release tells.
 func (r *run) preempt(ctx context.Context) {
 	r.preempted = time.Now()
-	known, _ := r.listener.State()
-	leader := known.Record
+	leader, _ := r.listener.Holder()
 	r.log.Info("Asking a leader of lower priority to hand over", "leader", leader.Name, "priority", leader.Priority)
 	timeout := served{r}.HandoverTimeout()
 	r.background.Go(func() {

@@ -42,19 +42,6 @@ func (s State) Held() bool { return !s.Read.IsZero() && !s.Vacant() }
 // HeldBy reports whether the candidate of the given instance holds the key.
 func (s State) HeldBy(instance string) bool { return s.Held() && s.Record.Instance == instance }
 
-// Continues reports whether the state differs from the one before by renewals alone.
-func (s State) Continues(before State) bool {
-	switch {
-	case before.Read.IsZero():
-		return false
-	case s.Held() && before.Held():
-		return s.Record.Renews(before.Record)
-	case s.Held() != before.Held():
-		return false
-	}
-	return s.Revision == before.Revision
-}
-
 // stateOf returns the state that a message of the bucket's stream makes.
 func stateOf(header nats.Header, revision uint64, written time.Time, value []byte) State {
 	s := State{Revision: revision, Written: written, Removal: RemovalOf(header)}

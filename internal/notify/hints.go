@@ -41,8 +41,7 @@ func (l *Listener) receive(c Change, w *written) {
 	renewal := false
 	if c.Removal == kv.Kept {
 		if renewal = l.renewal != 0 && formOf(w.value) == l.renewal; renewal {
-			c.Record = l.known.Record
-			c.Record.Priorities = l.predecessor.Priorities
+			c.Record = l.holder.record()
 		} else if c.Record = w.parse(); !c.Record.BucketCreated.IsZero() && c.Record.BucketCreated.Before(*l.notifier.created.Load()) {
 			return
 		}
@@ -68,11 +67,11 @@ func (l *Listener) notify(c Change) (renewal bool) {
 	if l.expected(c, now) {
 		if !c.Vacant() && c.Revision > l.aliveBy { // else it is delivered again
 			l.alive, l.aliveBy = now, c.Revision
-			if c.Record.Instance == l.predecessor.Instance { // only the order of answers follows from it: a mistake costs milliseconds
-				l.predecessor.Priorities = c.Record.Priorities
+			if c.Record.Instance == l.holder.instance { // only the order of answers follows from it: a mistake costs milliseconds
+				l.holder.priorities = c.Record.Priorities
 			}
 		}
-		return !c.Vacant() && l.known.Held() && c.Record.Renews(l.known.Record)
+		return !c.Vacant() && l.renewed(c.Record)
 	}
 	if c.Vacant() {
 		l.turnOf(c.Revision, l.predecessorOf(c.Removal, c.Record), now)
@@ -105,13 +104,13 @@ func (l *Listener) classify(c *Change, now time.Time) {
 // expected reports whether a notification adds nothing to what was read: it is a renewal by the holder, or older than a recent read.
 // The caller holds mu.
 func (l *Listener) expected(c Change, now time.Time) bool {
-	if l.known.Read.IsZero() {
+	if l.read.IsZero() {
 		return false
 	}
-	if c.Revision <= l.known.Revision && now.Sub(l.known.Read) < recent {
+	if c.Revision <= l.revision && now.Sub(l.read) < recent {
 		return true
 	}
-	return !c.Vacant() && l.known.Held() && c.Record.Renews(l.known.Record)
+	return !c.Vacant() && l.renewed(c.Record)
 }
 
 // consider decides when to read the key on account of a hint. The caller holds mu.

@@ -206,7 +206,7 @@ func TestRenewalsReportThePrioritiesOfTheCandidates(t *testing.T) {
 	holder.Priorities = []int{3, 0}
 	l.notify(Change{Revision: 8, Record: holder})
 	for range 100 {
-		g.Expect(l.delay(l.predecessor)).To(And(BeNumerically(">=", l.Spread/2), BeNumerically("<", l.Spread)), "the second half of the spread")
+		g.Expect(l.delay(l.holder.record())).To(And(BeNumerically(">=", l.Spread/2), BeNumerically("<", l.Spread)), "the second half of the spread")
 	}
 }
 

@@ -47,13 +47,13 @@ func (l *Listener) BeginRead() (vacancy bool, done func(kv.State, error)) {
 			}
 			return
 		}
-		before := l.known
+		continues := l.continues(s)
 		l.failures, l.retry = 0, time.Time{}
 		if err == nil {
 			l.learn(s)
 		}
 		switch {
-		case err == nil && !s.Continues(before): // hints of it that seemed wrong, because a replica lagged, were right
+		case err == nil && !continues: // hints of it that seemed wrong, because a replica lagged, were right
 			l.wrong = 0
 		case h != nil:
 			l.judge(h, s, err)

@@ -109,9 +109,9 @@ func TestOnlyARenewalByTheKnownHolderIsTakenForOneUnparsed(t *testing.T) {
 				g.Expect(formOf(last.Encode()) == l.renewal).To(Equal(c.renewal))
 				next(9, last)
 				g.Expect(l.hint != nil).To(Equal(!last.Renews(holder) || !last.Released.IsZero()))
-				g.Expect(l.predecessor.Priorities).To(Equal(last.Priorities))
+				g.Expect(l.holder.priorities).To(Equal(last.Priorities))
 				next(10, last)
-				g.Expect(l.predecessor.Priorities).To(Equal(last.Priorities))
+				g.Expect(l.holder.priorities).To(Equal(last.Priorities))
 			})
 		}
 	}

@@ -108,7 +108,7 @@ func (l *Listener) AnswerFailed() {
 func (l *Listener) NextCampaign(due, poll time.Time, rely bool) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if rely && l.known.Held() && !l.own() {
+	if rely && l.held && !l.own() {
 		due = timeutil.Later(due, timeutil.Earlier(poll, l.alive.Add(l.TTL+kv.ExpiryLateness+l.silence)))
 	}
 	return due

@@ -10,17 +10,43 @@ import (
 
 // view is what a candidate knows of its key by reading, and by notifications where a mistake is safe. The listener's mutex guards it.
 type view struct {
-	known       kv.State      // as it was read or written last
-	predecessor record.Record // of the last holder that was read; its priorities are those of the latest renewal that was notified
-	alive       time.Time     // when the holder was last known to be there, by a notification or by reading
-	aliveBy     uint64        // the revision that showed it
-	silence     time.Duration // a random part of the spread, by which this candidate answers a missed renewal
-	highest     uint64        // the highest revision that was read or written in this bucket
-	removed     event         // the last notified removal, until a later record is read
-	released    event         // the last release that passed on a stand-down, likewise
-	inherited   time.Duration // that stand-down
-	turn        turn
-	retries     int // attempts in a row over one vacancy that failed
+	read      time.Time     // when the key was read or written last; zero if it has not been
+	revision  uint64        // at which that was
+	held      bool          // somebody held the key then
+	holder    holder        // the last that was read or written; its priorities are those of the latest renewal that was notified
+	alive     time.Time     // when the holder was last known to be there, by a notification or by reading
+	aliveBy   uint64        // the revision that showed it
+	silence   time.Duration // a random part of the spread, by which this candidate answers a missed renewal
+	highest   uint64        // the highest revision that was read or written in this bucket
+	removed   event         // the last notified removal, until a later record is read
+	released  event         // the last release that passed on a stand-down, likewise
+	inherited time.Duration // that stand-down
+	turn      turn
+	retries   int // attempts in a row over one vacancy that failed
+}
+
+// holder is what a candidate remembers of who held the key: a small part of the record, because a process may have thousands of candidates.
+type holder struct {
+	name, instance string
+	since          time.Time
+	term           uint64
+	priority       int
+	metadata       map[string]string
+	intervalMs     int64
+	priorities     []int
+}
+
+// holderOf returns the holder that wrote a record.
+func holderOf(r record.Record) holder {
+	return holder{r.Name, r.Instance, r.Since, r.Term, r.Priority, r.Metadata, r.IntervalMs, r.Priorities}
+}
+
+// record returns a record of which the rest is empty. What the holder writes next renews it.
+func (h *holder) record() record.Record {
+	return record.Record{
+		Name: h.name, Instance: h.instance, Since: h.since, Term: h.term, Priority: h.priority, Metadata: h.metadata, IntervalMs: h.intervalMs,
+		Priorities: h.priorities,
+	}
 }
 
 // event is something that happened to the key; the zero value if it did not.
@@ -43,11 +69,11 @@ func (v *view) passOn(r record.Record, revision uint64, now time.Time) {
 
 // learn takes over what was read. The caller holds mu.
 func (l *Listener) learn(s kv.State) {
-	if !s.Continues(l.known) {
+	if !l.continues(s) {
 		l.retries = 0
 	}
 	if s.Held() {
-		l.predecessor = s.Record
+		l.holder = holderOf(s.Record)
 		if s.Revision != l.aliveBy || l.alive.IsZero() { // what is read again, or was notified before, says nothing new
 			l.alive = timeutil.Later(l.alive, s.Read)
 		}
@@ -61,12 +87,26 @@ func (l *Listener) learn(s kv.State) {
 		}
 	}
 	l.passOn(s.Record, s.Revision, s.Read)
-	l.known, l.renewal = s, 0
+	l.read, l.revision, l.held, l.renewal = s.Read, s.Revision, s.Held(), 0
 	l.highest = max(l.highest, s.Revision)
 	l.await(s.Revision)
 	if l.hint != nil && l.hint.Revision <= s.Revision { // the hint came while the key was read
 		l.hint = nil
 	}
+}
+
+// renewed reports whether a record is a renewal by the known holder. The caller holds mu.
+func (l *Listener) renewed(r record.Record) bool { return l.held && r.Renews(l.holder.record()) }
+
+// continues reports whether what was read differs from what was known by renewals alone. The caller holds mu.
+func (l *Listener) continues(s kv.State) bool {
+	switch {
+	case l.read.IsZero(), s.Held() != l.held:
+		return false
+	case l.held:
+		return l.renewed(s.Record)
+	}
+	return s.Revision == l.revision
 }
 
 // Won is called when a win was acknowledged, before it is known whether this candidate can keep it: whatever has a lower revision from
@@ -82,11 +122,10 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if !r.Renews(l.known.Record) {
+	if !l.renewed(r) {
 		l.renewal = 0
 	}
-	l.known = kv.State{Read: now, Revision: revision, Written: now, Record: r}
-	l.predecessor = r
+	l.read, l.revision, l.held, l.holder = now, revision, true, holderOf(r)
 	if revision < l.highest { // the history was rewound: what was reported before does not count
 		l.delivered = 0
 	}
@@ -104,27 +143,28 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 func (l *Listener) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.known, l.renewal, l.hint, l.readAt = kv.State{}, 0, nil, time.Now()
+	l.read, l.revision, l.held, l.renewal, l.hint, l.readAt = time.Time{}, 0, false, 0, nil, time.Now()
 	l.wrong, l.next, l.failures, l.retry = 0, time.Time{}, 0, time.Time{}
 }
 
 // own reports whether this candidate holds the key, as far as is known. The caller holds mu.
-func (l *Listener) own() bool { return l.known.HeldBy(l.Instance) }
+func (l *Listener) own() bool { return l.held && l.holder.instance == l.Instance }
 
-// State returns what was last read or written, and the record of the last holder.
-func (l *Listener) State() (known kv.State, predecessor record.Record) {
+// Holder returns what is remembered of the last record of a holder that was read or written, and whether that one holds the key as far as
+// is known.
+func (l *Listener) Holder() (r record.Record, held bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.known, l.predecessor
+	return l.holder.record(), l.held
 }
 
-// predecessorOf returns the record of the holder before a vacancy: the release, or else the last holder that is known. The caller
+// predecessorOf returns the record of the holder before a vacancy: the release, or else what is remembered of the last holder. The caller
 // holds mu.
 func (l *Listener) predecessorOf(r kv.Removal, release record.Record) record.Record {
 	if r == kv.Kept {
 		return release
 	}
-	return l.predecessor
+	return l.holder.record()
 }
 
 // Past returns what is known of how the key became free: the revision at which somebody removed it, as was notified, 0 if nobody did;
