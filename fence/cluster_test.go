@@ -21,12 +21,13 @@ import (
 const unhurried = time.Minute
 
 // rival returns the term of a leader that leads while the one before still considers itself leader. The leader before that stops, or it might
-// win instead.
+// win instead. The new one campaigns until it wins, for a replica may still serve the key that was purged.
 func (g *ground) rival(name string) election.Term {
 	g.Helper()
 	bucket, err := g.js.KeyValue(ctx, natstest.BucketName)
 	g.Expect(err).NotTo(HaveOccurred())
-	e, err := election.NewElection(name, key, fleettest.Unwatchable{KeyValue: bucket}, election.WithSplay(0), election.WithStandDown(0))
+	e, err := election.NewElection(name, key, fleettest.Unwatchable{KeyValue: bucket}, election.WithSplay(0), election.WithStandDown(0),
+		election.WithBackoff(election.ConstantBackoff(100*time.Millisecond)))
 	g.Expect(err).NotTo(HaveOccurred())
 	if len(g.rivals) > 1 {
 		_ = g.rivals[len(g.rivals)-2].Shutdown(ctx)
