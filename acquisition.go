@@ -75,7 +75,7 @@ const verifiedFor = 250 * time.Millisecond
 
 // verified reports whether what was taken over proves that the bucket is still the one described by info.
 func (a acquisition) verified(info *bucketInfo) bool {
-	return a.reason == ReasonReleased && a.bucketCreated.Equal(info.Created) && a.acknowledged.Sub(a.read) < verifiedFor
+	return a.reason == ReasonReleased && a.bucketCreated.Equal(info.created) && a.acknowledged.Sub(a.read) < verifiedFor
 }
 
 // standDown returns how long the winner must wait in the bucket described by info. A release proves that its writer's work has ended,
@@ -85,13 +85,13 @@ func (a acquisition) verified(info *bucketInfo) bool {
 // late write of this candidate's own says what stand-down it had for such a cause. By default a predecessor whose interval was longer than this
 // candidate's is given that time: it learns of its loss by its next renewal.
 func (a acquisition) standDown(info *bucketInfo) time.Duration {
-	longest := max(info.StandDown, info.Timing.TTL)
+	longest := max(info.StandDown, info.TTL)
 	usual := info.StandDown
 	if info.DefaultStandDown {
-		usual = max(usual, min(a.interval, info.Timing.TTL))
+		usual = max(usual, min(a.interval, info.TTL))
 	}
 	switch {
-	case a.removed, a.reason != ReasonVacant && !a.bucketCreated.Equal(info.Created):
+	case a.removed, a.reason != ReasonVacant && !a.bucketCreated.Equal(info.created):
 		return longest
 	case a.reason == ReasonReleased:
 		return min(a.left, longest)

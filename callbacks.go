@@ -21,7 +21,7 @@ type callbacks struct {
 // It is not given events. When it gets to it, it compares what it announced with how things are. So OnWon and OnLost alternate by
 // construction, a callback that takes long skips what is past, and nothing piles up.
 type dispatcher struct {
-	callbacks
+	*callbacks
 	log *slog.Logger
 
 	mu        sync.Mutex

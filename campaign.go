@@ -56,15 +56,12 @@ func (r *run) campaign(ctx context.Context, due time.Time, lost int) (*activeTer
 func (r *run) wait(ctx context.Context, due time.Time, lost int) (next time.Time, hinted bool) {
 	info := r.info()
 	poll := time.Duration(fallbackPoll)
-	if info.MarkerTTL <= 0 {
+	if info.markerTTL <= 0 {
 		poll = fallbackPollUnmarked
 	}
-	fallback := time.Now().Add(info.Timing.TTL*poll/2 + timeutil.Random(info.Timing.TTL*poll))
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	fallback := time.Now().Add(info.TTL*poll/2 + timeutil.Random(info.TTL*poll))
 	held := false
 	for ctx.Err() == nil {
-		changed := r.holds.wait()
 		free := r.holds.none()
 		if free && held {
 			// The hold may have been removed for many candidates at once.
@@ -103,13 +100,7 @@ func (r *run) wait(ctx context.Context, due time.Time, lost int) (next time.Time
 			}
 			at = timeutil.Earlier(at, read)
 		}
-		timer.Reset(time.Until(at))
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-timer.C:
-		case <-r.listener.News():
-		}
+		r.sleep(ctx, at)
 	}
 	return due, false
 }
@@ -182,12 +173,12 @@ func (r *run) look(ctx context.Context) (s kv.State, vacancy bool, err error) {
 		r.log.Debug("Key not read", "error", err)
 	case s.Held():
 		r.requestSucceeded()
-		r.sawLeader(leaderOf(s.Record, r.key, s.Revision, s.Written, info.Timing.TTL))
+		r.sawLeader(leaderOf(s.Record, r.key, s.Revision, s.Written, info.TTL))
 	default:
 		r.requestSucceeded()
 		r.calls.leads(Leader{})
 	}
-	if s.Record.BucketCreated.After(info.Created) { // the bucket was made again, as a record in it says
+	if s.Record.BucketCreated.After(info.created) { // the bucket was made again, as a record in it says
 		served{r}.Refresh(ctx)
 	}
 	return s, vacancy, err
@@ -257,11 +248,10 @@ func (r *run) acquire(ctx context.Context, a *acquisition) (err error) {
 func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 	r.watchdog.busy("checking the bucket of the key that it won")
 	info := r.info()
-	if info.Created.IsZero() || !a.verified(info) || r.bucket.Conn() == nil || info.Read.Before(r.listener.ConnectedAt()) {
+	if info.created.IsZero() || !a.verified(info) || r.bucket.Conn() == nil || info.read.Before(r.listener.ConnectedAt()) {
 		call, cancel := context.WithTimeout(ctx, info.RequestTimeout())
 		defer cancel()
-		fresh, err := r.loadBucket(call)
-		if err != nil {
+		if _, err := r.loadBucket(call); err != nil {
 			r.reloaded = time.Now()
 			r.holds.set(holdBucketUnknown, true) // others, who can lead, are to get the key
 			r.abandon(ctx, a, "the bucket's info cannot be loaded", err)
@@ -270,11 +260,11 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 			}
 			return nil, nil
 		}
-		info = fresh
+		info = r.info()
 		if removed, _ := r.listener.Past(); a.over == 0 && removed > a.removal && removed < a.revision {
 			a.removed = true // which was notified only after the write was sent
 		}
-		if !r.listener.InBucket(info.Created) {
+		if !r.listener.InBucket(info.created) {
 			r.listener.Remake()
 		}
 	}
@@ -282,16 +272,15 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 		r.abandon(ctx, a, "the election is paused", nil)
 		return nil, nil
 	}
-	term := Term{Key: r.key, Name: r.name, Number: a.revision, BucketCreated: info.Created, Since: a.since.Round(0)}
+	term := Term{Key: r.key, Name: r.name, Number: a.revision, BucketCreated: info.created, Since: a.since.Round(0)}
 	standDown := a.standDown(info)
-	t := newActiveTerm(ctx, r.calls, term, info.Timing, a.since, a.acknowledged, standDown)
-	t.owner = &r.config
+	t := newActiveTerm(ctx, &r.config, r.calls, term, &info.Timing, a.since, a.acknowledged, standDown)
 	t.won, t.successors, t.priorities, t.queue = a.reason, a.successors, a.priorities, a.queue
-	t.leadsAtOnce = a.written.Leads && standDown == 0 && a.verified(info) && !info.Created.IsZero() && r.listener.InBucket(info.Created)
+	t.leadsAtOnce = a.written.Leads && standDown == 0 && a.verified(info) && !info.created.IsZero() && r.listener.InBucket(info.created)
 	r.requestSucceeded()
 	r.setWait(time.Until(t.next))
 	r.listener.Wrote(a.revision, a.written)
-	r.sawLeader(leaderOf(a.written, r.key, a.revision, a.since.Round(0), info.Timing.TTL))
+	r.sawLeader(leaderOf(a.written, r.key, a.revision, a.since.Round(0), info.TTL))
 	r.stateChanged(LeaderElectState, a.reason, t)
 	return t, nil
 }

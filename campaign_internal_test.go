@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/settings"
 )
 
@@ -12,7 +11,7 @@ import (
 // record of another candidate. The simulator found that a candidate which trusts the release then leads beside the other.
 func TestReleaseProvesItsBucketForAMomentOnly(t *testing.T) {
 	created, read := time.Unix(1000, 0), time.Now()
-	info := &bucketInfo{kv.Info{Created: created}, settings.Timing{TTL: 10 * time.Second, StandDown: time.Second}}
+	info := &bucketInfo{created: created, Timing: settings.Timing{TTL: 10 * time.Second, StandDown: time.Second}}
 	for name, c := range map[string]struct {
 		a         acquisition
 		verified  bool

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election/internal/control"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -32,13 +33,14 @@ func (r *run) do(ctx context.Context) error {
 		<-r.calls.discard()
 	}()
 
-	if err := r.waitForBucket(ctx); err != nil || ctx.Err() != nil {
+	described, err := r.waitForBucket(ctx)
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	info := r.info()
-	r.listener = notify.Listen(r.bucket, info.Info, notify.Config{
-		Key: r.key, Name: r.name, Instance: r.instance, Priority: r.opts.priority, Order: r.opts.order, TTL: info.Timing.TTL, Spread: info.Spread(),
-		Closed: func() { r.fail(nats.ErrConnectionClosed) }, Log: r.opts.Log(),
+	r.listener = notify.Listen(r.bucket, described, notify.Config{
+		Key: r.key, Name: r.name, Instance: r.instance, Priority: r.opts.priority, Order: r.opts.order, TTL: info.TTL, Spread: info.Spread(),
+		Wake: r.wake, Closed: func() { r.fail(nats.ErrConnectionClosed) }, Log: r.opts.Log(),
 	})
 	defer r.listener.Close()
 	r.update(func(s *snapshot) { s.listener = r.listener })
@@ -60,8 +62,10 @@ func (r *run) do(ctx context.Context) error {
 // loop campaigns and leads in turn.
 func (r *run) loop(ctx context.Context) error {
 	r.preempted = time.Now()
+	r.timer = time.AfterFunc(0, func() { wakeup.Send(r.wake) })
+	defer r.timer.Stop()
 	due, lost := time.Now().Add(timeutil.Random(r.info().Splay)), 0
-	r.listener.WaitReady(ctx, r.info().Took)
+	r.listener.WaitReady(ctx, r.info().took)
 	for ctx.Err() == nil {
 		t, err := r.campaign(ctx, due, lost)
 		if t == nil {
@@ -92,15 +96,16 @@ func (r *run) releaseTimeout() time.Duration {
 }
 
 // waitForBucket loads the bucket's info, and waits while the server cannot be reached.
-func (r *run) waitForBucket(ctx context.Context) error {
-	return r.bucket.WaitFor(ctx, r.log, func() error {
+func (r *run) waitForBucket(ctx context.Context) (info kv.Info, err error) {
+	err = r.bucket.WaitFor(ctx, r.log, func() (err error) {
 		r.watchdog.busy("loading the bucket's info")
-		info, err := r.loadBucket(ctx)
-		if err == nil {
-			r.log.Debug("Bucket loaded", "bucket", r.bucket.Bucket(), "ttl", info.Timing.TTL, "interval", info.Interval, "stand-down", info.StandDown)
+		if info, err = r.loadBucket(ctx); err == nil {
+			known := r.info()
+			r.log.Debug("Bucket loaded", "bucket", r.bucket.Bucket(), "ttl", known.TTL, "interval", known.Interval, "stand-down", known.StandDown)
 		}
 		return err
 	})
+	return info, err
 }
 
 // nextCampaign returns the time from one campaign to the next of a candidate that lost the given number in a row.
@@ -115,7 +120,7 @@ func (r *run) nextCampaign(lost int) (d time.Duration) {
 	}()
 	if r.opts.backoff != nil {
 		r.watchdog.busy("asking its Backoff")
-		d = min(max(r.opts.backoff.Duration(lost), settings.MinPause), info.Timing.TTL)
+		d = min(max(r.opts.backoff.Duration(lost), settings.MinPause), info.TTL)
 	}
 	return d
 }
@@ -132,7 +137,7 @@ const (
 type holds struct {
 	mu      sync.Mutex
 	reasons map[string]bool
-	changed wakeup.Signal
+	wake    chan<- struct{} // receives at each change
 }
 
 // set places or removes the hold of one reason, and reports whether that changes it.
@@ -148,7 +153,7 @@ func (h *holds) set(reason string, on bool) bool {
 	if h.reasons[reason] = on; !on {
 		delete(h.reasons, reason)
 	}
-	h.changed.Broadcast()
+	wakeup.Send(h.wake)
 	return true
 }
 
@@ -164,11 +169,4 @@ func (h *holds) none() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.reasons) == 0
-}
-
-// wait returns a channel that is closed at the next change.
-func (h *holds) wait() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.changed.Wait()
 }

@@ -34,15 +34,15 @@ import (
 // [Election.Stop] never waits.
 type Election struct {
 	config
-	metrics  *metrics
-	metadata atomic.Pointer[map[string]string]
-	now      atomic.Pointer[snapshot] // never nil
-	watchdog watchdog
-	holds    holds
-	renewNow chan struct{} // receives when a leader should renew soon
-	attempts atomic.Uint64
-	wins     atomic.Uint64
-	losses   atomic.Uint64
+	metrics   *metrics
+	metadata  atomic.Pointer[map[string]string]
+	now       atomic.Pointer[snapshot] // never nil
+	watchdog  watchdog
+	holds     holds
+	renewSoon atomic.Bool // a leader should renew soon
+	attempts  atomic.Uint64
+	wins      atomic.Uint64
+	losses    atomic.Uint64
 
 	mu      sync.Mutex // guards what follows; never held across I/O or a callback
 	stopped bool
@@ -54,6 +54,7 @@ type config struct {
 	name, key, instance, host string
 	pid                       int
 	bucket                    *kv.Bucket
+	wake                      chan struct{} // receives when something happened that may change what the loop does next
 	opts                      *options
 	log                       *slog.Logger
 }
@@ -95,8 +96,9 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 		return nil, err
 	}
 	host, _ := os.Hostname() // a record without a host is still a record
-	e := &Election{renewNow: make(chan struct{}, 1), config: config{
-		name: name, key: key, instance: nuid.Next(), host: host, pid: os.Getpid(), bucket: o.Bucket(bucket), opts: &o,
+	wake := make(chan struct{}, 1)
+	e := &Election{holds: holds{wake: wake}, config: config{
+		name: name, key: key, instance: nuid.Next(), host: host, pid: os.Getpid(), bucket: o.Bucket(bucket), wake: wake, opts: &o,
 		log: o.Log().With("election", key, "name", name),
 	}}
 	e.now.Store(&snapshot{})
@@ -160,8 +162,8 @@ func (e *Election) enter(parent context.Context, work func(context.Context, Term
 	}
 	ctx, cancel := context.WithCancel(parent)
 	e.current = &run{
-		Election: e, work: work, ctx: ctx, cancel: cancel, done: make(chan struct{}),
-		calls: &dispatcher{callbacks: e.opts.callbacks, log: e.log, reported: nobody},
+		Election: e, work: work, ctx: ctx, cancel: cancel,
+		calls: &dispatcher{callbacks: &e.opts.callbacks, log: e.log, reported: nobody},
 	}
 	return e.current, ctx, nil
 }
@@ -172,37 +174,38 @@ func (e *Election) leave(r *run) {
 	defer e.mu.Unlock()
 	r.cancel()
 	e.current = nil
-	close(r.done)
+	r.returned.Close()
 }
 
 // Stop ends the election for good, and returns at once: leadership ends, callbacks and work return, the key is released if it was held,
 // and then Start or Run returns. It may be called from anywhere, again, and before Start. [Election.Shutdown] also waits.
-func (e *Election) Stop() { e.stop() }
-
-// stop does that and returns the run that ends; nil if there is none.
-func (e *Election) stop() *run {
+func (e *Election) Stop() {
 	e.mu.Lock()
 	e.stopped = true
 	r := e.current
 	e.mu.Unlock()
 	if r == nil {
-		return nil
+		return
 	}
 	r.cancel() // first, so that the loop does not campaign again for what it releases
 	if t := e.now.Load().term; t != nil {
 		t.end(ReasonStopped)
 	}
-	return r
 }
 
 // Shutdown is [Election.Stop], and waits until Start or Run has returned. Callbacks or work that do not return can delay that without
 // limit. If ctx ends before, Shutdown returns its error; the election goes on stopping.
 func (e *Election) Shutdown(ctx context.Context) error {
-	r := e.stop()
+	e.Stop()
+	e.mu.Lock()
+	r := e.current
 	if r == nil {
+		e.mu.Unlock()
 		return nil
 	}
-	return waitFor(ctx, r.done)
+	returned := r.returned.Wait()
+	e.mu.Unlock()
+	return waitFor(ctx, returned)
 }
 
 // Pause keeps this candidate from campaigning until [Election.Resume]. A leader leads on. Pause may be called at any time, before Start

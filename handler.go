@@ -95,7 +95,7 @@ func (e *Election) stuck() string {
 	if !s.running {
 		return ""
 	}
-	if t := s.term; t != nil && !(isClosed(t.ended) && t.reason.voluntary()) {
+	if t := s.term; t != nil && !(t.ended.Load() && t.reason.voluntary()) {
 		if late := -t.lease.Load().left(time.Now()); late > overdueAfter {
 			return fmt.Sprintf("the lease of term %d ran out %v ago, and it still has not stood down", t.term.Number, late.Round(time.Millisecond))
 		}

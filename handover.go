@@ -51,7 +51,10 @@ func (e *Election) Resign(ctx context.Context) error {
 func (t *activeTerm) waitOver(ctx context.Context) (inside bool, err error) {
 	limit, cancel := context.WithTimeout(ctx, t.ReleaseTimeout+t.TTL)
 	defer cancel()
-	switch err := waitFor(limit, t.over); {
+	t.mu.Lock()
+	over := t.over.Wait()
+	t.mu.Unlock()
+	switch err := waitFor(limit, over); {
 	case err == nil:
 		return false, t.outcome
 	case ctx.Err() == nil:
@@ -180,7 +183,7 @@ func (r *run) relinquish(ctx context.Context, t *activeTerm, schedule cron.Sched
 		at = at.Add(timeutil.Random(min(at.Sub(now)/relinquishJitter, maxRelinquishJitter)))
 		for left := time.Until(at); left > 0; left = time.Until(at) {
 			select {
-			case <-t.ended:
+			case <-t.ctx.Done():
 				return
 			case <-time.After(min(left, wallClockCheck)):
 			}
@@ -260,7 +263,7 @@ func (s served) Describe() control.Candidate {
 }
 
 // BucketCreated returns when the bucket was created, as far as is known.
-func (s served) BucketCreated() time.Time { return s.info().Created }
+func (s served) BucketCreated() time.Time { return s.info().created }
 
 // HoldsKey reports whether the candidate holds the key.
 func (s served) HoldsKey() bool {
@@ -270,10 +273,10 @@ func (s served) HoldsKey() bool {
 
 // Refresh loads the bucket's info again: an operator has paused or resumed the election, or the bucket was deleted and made again.
 func (s served) Refresh(ctx context.Context) {
-	if loaded, err := s.loadBucket(ctx); err == nil && !s.listener.InBucket(loaded.Created) {
+	if _, err := s.loadBucket(ctx); err == nil && !s.listener.InBucket(s.info().created) {
 		s.listener.Remake()
 	}
 }
 
 // HandoverTimeout returns how long a handover may take.
-func (s served) HandoverTimeout() time.Duration { return s.info().Timing.TTL + control.HandoverTimeout }
+func (s served) HandoverTimeout() time.Duration { return s.info().TTL + control.HandoverTimeout }

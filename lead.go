@@ -48,7 +48,9 @@ func (r *run) lead(ctx context.Context, t *activeTerm) (finished bool, err error
 		}
 	})
 	r.listener.RecordAttempts(false)
-	close(t.over)
+	t.mu.Lock()
+	t.over.Close()
+	t.mu.Unlock()
 	r.watchdog.expect("waiting for callbacks and work to return", returned)
 	<-r.calls.quiet()
 	if t.work != nil {
@@ -68,9 +70,7 @@ func (r *run) keep(ctx context.Context, t *activeTerm) {
 	if t.leadsAtOnce && t.count() {
 		r.beganToLead(t)
 	}
-	timer := time.NewTimer(time.Until(t.next))
-	defer timer.Stop()
-	for started := false; ; {
+	for started := false; !t.ended.Load(); {
 		if !started && t.leads() {
 			started = true
 			if r.work != nil {
@@ -80,25 +80,21 @@ func (r *run) keep(ctx context.Context, t *activeTerm) {
 				r.background.Go(func() { r.relinquish(ctx, t, r.opts.schedule) })
 			}
 		}
+		if r.renewSoon.Swap(false) {
+			t.next = timeutil.Earlier(t.next, t.sent.Add(minRenewal))
+		}
 		r.watchdog.expect("waiting for its next renewal", t.next)
 		next, read := t.next, r.readDue()
 		if !read.IsZero() {
 			next = timeutil.Earlier(next, read)
 		}
-		timer.Reset(time.Until(next))
-		select {
-		case <-t.ended:
-			return
-		case <-r.renewNow:
-			t.next = timeutil.Earlier(t.next, t.sent.Add(minRenewal))
-		case <-r.listener.News():
-		case <-timer.C:
-			switch now := time.Now(); {
-			case !read.IsZero() && !now.Before(read):
-				r.verify(t)
-			case !now.Before(t.next):
-				r.renew(ctx, t)
-			}
+		switch now := time.Now(); {
+		case !read.IsZero() && !now.Before(read):
+			r.verify(t)
+		case !now.Before(t.next):
+			r.renew(ctx, t)
+		default:
+			r.sleep(context.Background(), next) // the end of ctx ends the term, which wakes the loop
 		}
 	}
 }
@@ -184,6 +180,9 @@ func (r *run) tryRenew(ctx context.Context, t *activeTerm) error {
 	case kv.Refused:
 		return r.resolve(ctx, t, err)
 	case kv.Unknown:
+		if t.pending == nil {
+			t.pending = map[string]time.Time{}
+		}
 		t.pending[rec.Attempt] = sent
 	}
 	return err
@@ -222,10 +221,10 @@ func (r *run) confirm(ctx context.Context, t *activeTerm, rec record.Record, rev
 	if t.unsure {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTimeout(t.remaining()))
 		defer cancel()
-		info, err := r.loadBucket(ctx)
-		if err == nil && !info.Created.Equal(t.term.BucketCreated) {
+		_, err := r.loadBucket(ctx)
+		if created := r.info().created; err == nil && !created.Equal(t.term.BucketCreated) {
 			t.end(ReasonBucketReplaced)
-			return fmt.Errorf("the bucket was made again at %v", info.Created)
+			return fmt.Errorf("the bucket was made again at %v", created)
 		}
 		t.unsure = err != nil // then the next renewal checks again; a renewal that succeeded is not thrown away for it
 	}

@@ -80,7 +80,7 @@ func (c *config) identity() string {
 func init() {
 	settings.LabelsOf = func(term any) (bucket, identity string) {
 		t := term.(Term)
-		if t.active == nil || t.active.owner == nil {
+		if t.active == nil {
 			return "", t.Name
 		}
 		return t.active.owner.bucket.Bucket(), t.active.owner.identity()

@@ -64,7 +64,7 @@ func (r *run) readTimeout() time.Duration {
 	if r.reads.answered {
 		return info.RequestTimeout()
 	}
-	return min(info.RequestTimeout(), max(info.Timing.TTL/20, patientAnswers*info.Took))
+	return min(info.RequestTimeout(), max(info.TTL/20, patientAnswers*info.took))
 }
 
 // readDue returns when a hint has the key be read; the zero time if there is none, or if reading is not permitted.
@@ -89,7 +89,7 @@ func (r *run) writeAnswered(outcome kv.Outcome) {
 
 // restFromReading has the candidate do without reading for a while, of so many TTLs at least.
 func (r *run) restFromReading(least time.Duration, err error) {
-	ttl := r.info().Timing.TTL
+	ttl := r.info().TTL
 	rest := min(max(least*ttl, 2*r.reads.rest), maxRest*ttl)
 	r.reads = readPermission{answered: r.reads.answered, rest: rest, until: time.Now().Add(rest)}
 	r.setUnreadable(true)

@@ -142,7 +142,7 @@ func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors, queue
 
 // plainCandidates reports whether candidates may campaign that know only Create. No such candidate contends for a lock.
 func (r *run) plainCandidates() bool {
-	return r.opts.PlainValue || r.opts.order == notify.ByRank && r.info().MarkerTTL <= 0
+	return r.opts.PlainValue || r.opts.order == notify.ByRank && r.info().markerTTL <= 0
 }
 
 // deleteRelease deletes a release that nobody took, for candidates that know only Create.

@@ -16,6 +16,7 @@ import (
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 const (
@@ -31,12 +32,12 @@ const (
 // campaign and lead; the program counter says which it is.
 type run struct {
 	*Election
-	work   func(context.Context, Term) error // nil for Start
-	calls  *dispatcher
-	ctx    context.Context // of the loop
-	cancel context.CancelFunc
-	failed atomic.Pointer[error] // why the run must end though nobody stopped it
-	done   chan struct{}         // closed when it has returned
+	work     func(context.Context, Term) error // nil for Start
+	calls    *dispatcher
+	ctx      context.Context // of the loop
+	cancel   context.CancelFunc
+	failed   atomic.Pointer[error] // why the run must end though nobody stopped it
+	returned wakeup.Latch          // closed when it has returned; guarded by the election's mutex
 
 	listener    *notify.Listener
 	member      *control.Member // nil where the connection is not known
@@ -44,24 +45,27 @@ type run struct {
 	loading     sync.Mutex      // orders answers about the bucket; never held across I/O
 	campaigning atomic.Bool     // it would answer a vacancy
 
-	reads      readPermission // belongs to the loop
-	givenUp    bool           // a write whose outcome is unknown was given up; nothing proves later that it is not applied; belongs to the loop
-	unanswered bool           // the last write was not answered, so that replies may not arrive; belongs to the loop
-	reloaded   time.Time      // when the bucket's info was last to be loaded again because this candidate is held back; belongs to the loop
-	preempted  time.Time      // when a leader was last asked to hand over, or the run began; belongs to the loop
+	// What follows belongs to the loop.
+	givenUp    bool        // a write whose outcome is unknown was given up; nothing proves later that it is not applied
+	unanswered bool        // the last write was not answered, so that replies may not arrive
+	timer      *time.Timer // wakes the loop
+	reads      readPermission
+	reloaded   time.Time // when the bucket's info was last to be loaded again because this candidate is held back
+	preempted  time.Time // when a leader was last asked to hand over, or the run began
 }
 
 // bucketInfo is what a run knows of its bucket, and the durations that follow from it.
 type bucketInfo struct {
-	kv.Info
 	settings.Timing
+	created, read   time.Time // and the rest: see [kv.Info]
+	took, markerTTL time.Duration
 }
 
 // info returns what is known of the bucket. It must have been reached.
 func (r *run) info() *bucketInfo { return r.now.Load().info }
 
-// loadBucket reads the bucket's info once.
-func (r *run) loadBucket(ctx context.Context) (*bucketInfo, error) {
+// loadBucket reads the bucket's info once, and returns what the server says. What matters later of the latest is in info.
+func (r *run) loadBucket(ctx context.Context) (kv.Info, error) {
 	info, err := r.bucket.Load(ctx)
 	if err == nil {
 		err = info.Validate()
@@ -72,20 +76,19 @@ func (r *run) loadBucket(ctx context.Context) (*bucketInfo, error) {
 	}
 	if err != nil {
 		r.requestFailed(err)
-		return nil, err
+		return info, err
 	}
-	info.Stream = nil // large, and not needed any more
 	r.loading.Lock()
 	defer r.loading.Unlock()
-	if known := r.info(); known != nil && info.Read.Before(known.Read) {
-		return known, nil // the control service has loaded it later, and was answered before
+	if known := r.info(); known != nil && info.Read.Before(known.read) {
+		return info, nil // the control service has loaded it later, and was answered before
 	}
-	loaded := &bucketInfo{info, timing}
 	r.holds.set(holdBucketUnknown, false)
 	_, paused := info.Paused[r.key]
 	r.setPaused(paused)
+	loaded := &bucketInfo{timing, info.Created, info.Read, info.Took, info.MarkerTTL}
 	r.update(func(s *snapshot) { s.info, s.lastError = loaded, "" })
-	return loaded, nil
+	return info, nil
 }
 
 // reloadBucket loads the bucket's info for a candidate that is held back: nobody may report that an operator has resumed the election, or
@@ -108,7 +111,7 @@ func (r *run) reloadDue() time.Time {
 	if r.holds.has(holdBucketUnknown) {
 		return r.reloaded.Add(info.RequestTimeout())
 	}
-	return timeutil.Later(info.Read, r.reloaded).Add(info.Interval)
+	return timeutil.Later(info.read, r.reloaded).Add(info.Interval)
 }
 
 // setPaused takes note of whether an operator has paused the election.
@@ -190,7 +193,7 @@ func (r *run) sawLeader(l Leader) {
 func (r *run) record(since time.Time) record.Record {
 	info := r.info()
 	return record.Record{
-		Name: r.name, Instance: r.instance, Attempt: r.attempt(), Started: r.now.Load().started, Since: since.Round(0), BucketCreated: info.Created,
+		Name: r.name, Instance: r.instance, Attempt: r.attempt(), Started: r.now.Load().started, Since: since.Round(0), BucketCreated: info.created,
 		Host: r.host, PID: r.pid, Priority: r.opts.priority, Metadata: *r.metadata.Load(), IntervalMs: record.Milliseconds(info.Interval),
 	}
 }
@@ -201,6 +204,15 @@ func (r *run) encode(rec record.Record) []byte {
 		return []byte(rec.Name)
 	}
 	return rec.Encode()
+}
+
+// sleep waits until the given time, until ctx ends, or until something happened that may change what the loop does next.
+func (r *run) sleep(ctx context.Context, until time.Time) {
+	r.timer.Reset(time.Until(until))
+	select {
+	case <-ctx.Done():
+	case <-r.wake:
+	}
 }
 
 // setWait publishes the time from the last campaign or renewal to the next.

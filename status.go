@@ -84,7 +84,7 @@ func (e *Election) Status() Status {
 		s.Leader, s.Term = &l, l.Term
 	}
 	if snap.info != nil {
-		s.TTL, s.CampaignInterval = snap.info.Timing.TTL, snap.info.Interval
+		s.TTL, s.CampaignInterval = snap.info.TTL, snap.info.Interval
 	}
 	return s
 }
@@ -149,7 +149,8 @@ func (e *Election) SetMetadata(m map[string]string) error {
 	}
 	m = maps.Clone(m)
 	e.metadata.Store(&m)
-	wakeup.Send(e.renewNow)
+	e.renewSoon.Store(true)
+	wakeup.Send(e.wake)
 	return nil
 }
 
@@ -215,7 +216,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	defer cancel()
 	var ttl time.Duration
 	if known := e.now.Load().info; known != nil {
-		ttl = known.Timing.TTL
+		ttl = known.TTL
 	} else if info, err := e.bucket.Load(ctx); err == nil {
 		ttl = info.TTL
 	} else {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 // Term identifies one uninterrupted period of leadership. It is comparable and may be copied and kept.
@@ -105,8 +106,8 @@ func (l leaseState) ended(now time.Time) *leaseState {
 // Leadership is ended by whichever comes first: the loop, which found proof of a loss, a timer at the deadline, or a caller that stops
 // or resigns. None of them waits for another, and no renewal restores leadership.
 type activeTerm struct {
-	settings.Timing
-	owner  *config // of the candidate; nil in some tests
+	*settings.Timing
+	owner  *config // of the candidate
 	calls  *dispatcher
 	term   Term
 	ctx    context.Context // the leader's context: ends, with a cause, when leadership does
@@ -115,13 +116,13 @@ type activeTerm struct {
 	lease  atomic.Pointer[leaseState] // read by anybody, replaced under mu
 	mu     sync.Mutex                 // never held across I/O or a callback
 	expiry *time.Timer
-	reason Reason        // why leadership ended; written before ended is closed
-	led    bool          // leadership counted once; likewise
-	target string        // the candidate that is to take over, if one was named; likewise
-	ended  chan struct{} // closed when leadership has ended
+	reason Reason      // why leadership ended; written before ended is set
+	led    bool        // leadership counted once; likewise
+	target string      // the candidate that is to take over, if one was named; likewise
+	ended  atomic.Bool // leadership has ended
 
-	over    chan struct{} // closed when the key was released or given up
-	outcome error         // nil if it was released; written before over is closed
+	over    wakeup.Latch // closed when the key was released or given up; guarded by mu
+	outcome error        // nil if it was released; written before over is closed
 
 	holding // belongs to the loop
 }
@@ -146,14 +147,10 @@ type holding struct {
 
 // newActiveTerm returns the term that a write won which was sent and acknowledged at the given times, and in which leadership counts
 // after the stand-down. ctx is the parent of the leader's context; its end does not end leadership.
-func newActiveTerm(ctx context.Context, calls *dispatcher, term Term, timing settings.Timing, sent, acknowledged time.Time, standDown time.Duration) *activeTerm {
+func newActiveTerm(ctx context.Context, owner *config, calls *dispatcher, term Term, timing *settings.Timing, sent, acknowledged time.Time, standDown time.Duration) *activeTerm {
 	t := &activeTerm{
-		Timing:  timing,
-		calls:   calls,
-		term:    term,
-		ended:   make(chan struct{}),
-		over:    make(chan struct{}),
-		holding: holding{revision: term.Number, sent: sent, counts: acknowledged.Add(standDown), pending: map[string]time.Time{}},
+		Timing: timing, owner: owner, calls: calls, term: term,
+		holding: holding{revision: term.Number, sent: sent, counts: acknowledged.Add(standDown)},
 	}
 	t.term.active = t
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -294,7 +291,8 @@ func (t *activeTerm) end(why Reason) bool {
 	if first {
 		t.cancel(&TermEndedError{t.term, why})
 		t.calls.leadership(t) // OnLost is due before the loop may look whether a callback is
-		close(t.ended)
+		t.ended.Store(true)
+		wakeup.Send(t.owner.wake)
 	}
 	return first
 }

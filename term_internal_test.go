@@ -28,7 +28,7 @@ func written(state State, length, mono, wall, boot time.Duration) *leaseState {
 func leadingFor(t *testing.T, mono, wall, boot time.Duration) (*Election, *activeTerm) {
 	t.Helper()
 	now := time.Now()
-	held := newActiveTerm(t.Context(), &dispatcher{}, Term{Number: 5}, settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}, now, now, 0)
+	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{Number: 5}, &settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}, now, now, 0)
 	held.lease.Store(written(LeaderState, time.Hour, mono, wall, boot))
 	t.Cleanup(func() {
 		held.end(ReasonDeleted)
@@ -114,8 +114,8 @@ func TestWallClockStepDuringAWriteEndsNoLeadership(t *testing.T) {
 	for _, step := range []time.Duration{2 * time.Hour, time.Second, -time.Second, -2 * time.Hour} {
 		g := NewWithT(t)
 		now := time.Now()
-		tm := settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}
-		held := newActiveTerm(t.Context(), &dispatcher{}, Term{}, tm, moveWall(now, -step), now, 0)
+		tm := &settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}
+		held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{}, tm, moveWall(now, -step), now, 0)
 		defer held.end(ReasonDeleted)
 		g.Expect(held.remaining()).To(BeNumerically("~", time.Hour, 5*time.Second))
 		g.Expect(held.renewed(2, moveWall(time.Now(), -step))).To(BeTrue())
@@ -170,8 +170,8 @@ func TestStatusDoesNotContradictItselfWhileTheStateChanges(t *testing.T) {
 func TestAcknowledgementAfterASuspensionExtendsNoLease(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
-	tm := settings.Timing{TTL: time.Minute, Interval: 45 * time.Second}
-	held := newActiveTerm(t.Context(), &dispatcher{}, Term{}, tm, now, now, 0)
+	tm := &settings.Timing{TTL: time.Minute, Interval: 45 * time.Second}
+	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{}, tm, now, now, 0)
 	held.lease.Store(written(LeaderState, time.Minute, 0, 2*time.Minute, 2*time.Minute))
 	g.Expect(held.leads()).To(BeFalse())
 	g.Expect(held.renewed(2, now)).To(BeFalse())
@@ -194,7 +194,7 @@ func TestLeaderWithoutALeaseAfterASuspensionIsUnhealthy(t *testing.T) {
 func TestScrapeAfterASuspensionShowsNoLeader(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
-	held := newActiveTerm(t.Context(), &dispatcher{}, Term{Number: 5}, settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}, now, now, 0)
+	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{Number: 5}, &settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}, now, now, 0)
 	defer held.end(ReasonStopped)
 	defer held.expiry.Stop()
 	registry := prometheus.NewPedanticRegistry()

@@ -77,7 +77,7 @@ func (l *Listener) notify(c Change) (renewal bool) {
 		l.turnOf(c.Revision, l.predecessorOf(c.Removal, c.Record), now)
 	}
 	l.consider(c, now)
-	wakeup.Send(l.news)
+	wakeup.Send(l.Wake)
 	return false
 }
 

@@ -24,8 +24,9 @@ type Config struct {
 	Key, Name, Instance string
 	Priority            int
 	Order               Order
-	TTL, Spread         time.Duration // see settings.Timing
-	Closed              func()        // called when the connection was closed for good
+	TTL, Spread         time.Duration   // see settings.Timing
+	Wake                chan<- struct{} // of capacity one; receives when the time of the next read or campaign may have changed
+	Closed              func()          // called when the connection was closed for good
 	Log                 *slog.Logger
 }
 
@@ -33,7 +34,6 @@ type Config struct {
 type Listener struct {
 	Config
 	notifier *Notifier
-	news     chan struct{}
 
 	mu      sync.Mutex
 	changed wakeup.Signal
@@ -56,9 +56,6 @@ type Listener struct {
 	view
 	roster roster
 }
-
-// News returns a channel that receives when the time of the next read or campaign may have changed.
-func (l *Listener) News() <-chan struct{} { return l.news }
 
 // NextChange returns a channel that is closed at the next notification.
 func (l *Listener) NextChange() <-chan struct{} {
@@ -118,7 +115,7 @@ func (l *Listener) sourceChanged(within time.Duration) {
 	if l.notifier.inUse() != None { // without a source the campaigns find out what was missed
 		l.readBy(time.Now().Add(timeutil.Random(within)))
 	}
-	wakeup.Send(l.news)
+	wakeup.Send(l.Wake)
 }
 
 // bucketReplaced is called when the bucket was made again: revisions begin anew.

@@ -97,7 +97,7 @@ var notifiers struct {
 // Listen returns a listener for a key of the bucket, which info describes. It starts the bucket's notifier if this is the first
 // listener. The caller must call Close.
 func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
-	l := &Listener{Config: cfg, news: make(chan struct{}, 1)}
+	l := &Listener{Config: cfg}
 	notifiers.Lock()
 	defer notifiers.Unlock()
 	id := bucket.ID()
@@ -107,7 +107,8 @@ func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
 			id: id, bucket: bucket, republish: info.Republish, log: cfg.Log, listeners: map[string][]*Listener{},
 			ready: make(chan struct{}), remake: make(chan struct{}, 1), watchAll: make(chan struct{}, 1), stalled: make(chan struct{}, 1), done: make(chan struct{}),
 		}
-		n.created.Store(&info.Created)
+		created := info.Created // alone, for the rest is large
+		n.created.Store(&created)
 		n.connected.Store(&time.Time{})
 		if id != nil {
 			if notifiers.by == nil {

@@ -28,7 +28,7 @@ func listener() (*Notifier, *Listener) {
 	n.connected.Store(&time.Time{})
 	l := &Listener{
 		Config:   Config{Key: "k", Name: "me", Instance: "me.1", TTL: 10 * time.Second, Spread: time.Second, Log: slog.New(slog.DiscardHandler)},
-		notifier: n, news: make(chan struct{}, 1),
+		notifier: n,
 	}
 	n.listeners = map[string][]*Listener{"k": {l}}
 	return n, l

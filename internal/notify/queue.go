@@ -23,7 +23,7 @@ func (l *Listener) Inherit(queue []string) {
 		if id == record.QueueID(l.Instance) {
 			continue
 		}
-		l.roster.seen[id] = seen{notified: true, first: time.Unix(0, int64(i)), last: time.Now()} // first, so before all that were seen
+		l.roster.note(id, seen{notified: true, first: time.Unix(0, int64(i)), last: time.Now()}) // first, so before all that were seen
 	}
 }
 

@@ -27,7 +27,7 @@ const (
 )
 
 // Order says whom a release names, beside the target of a transfer.
-type Order int
+type Order uint8
 
 // The orders.
 const (
@@ -76,7 +76,7 @@ func (l *Listener) RecordAttempts(on bool) {
 	l.mu.Lock()
 	was := l.roster.recording
 	if on != was {
-		l.roster.recording, l.roster.seen = on, map[string]seen{}
+		l.roster.recording, l.roster.seen = on, nil
 	}
 	l.mu.Unlock()
 	if on != was {
@@ -108,7 +108,15 @@ func (l *Listener) attempted(r record.Record) {
 		s.first = now
 	}
 	s.name, s.notified, s.priority, s.last = r.Name, r.Notified, r.Priority, now
-	l.roster.seen[id] = s
+	l.roster.note(id, s)
+}
+
+// note records a candidate.
+func (q *roster) note(id string, s seen) {
+	if q.seen == nil {
+		q.seen = map[string]seen{}
+	}
+	q.seen[id] = s
 }
 
 // Priorities returns the highest priorities of other candidates that are notified of vacancies, each once; nil if all have priority 0.

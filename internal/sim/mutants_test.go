@@ -59,8 +59,8 @@ var mutants = []struct {
 	{"believe a notification", "P2", []patch{
 		{
 			"internal/notify/listener.go",
-			"// News returns",
-			"func (l *Listener) Last() Change { last, _ := lastOf.Load(l); c, _ := last.(Change); return c }\n\nvar lastOf sync.Map\n\n// News returns",
+			"// NextChange returns",
+			"func (l *Listener) Last() Change { last, _ := lastOf.Load(l); c, _ := last.(Change); return c }\n\nvar lastOf sync.Map\n\n// NextChange returns",
 		},
 		{
 			"internal/notify/hints.go",

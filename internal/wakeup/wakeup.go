@@ -27,3 +27,29 @@ func (s *Signal) Broadcast() {
 		s.c = nil
 	}
 }
+
+// Latch wakes all that wait for something that happens once, and who comes later does not wait. Most have nobody who waits: only then is
+// there a channel. Its owner's mutex is held while it is used.
+type Latch struct {
+	signal Signal
+	closed bool
+}
+
+// closed is the channel of all latches that are closed.
+var closed = make(chan struct{})
+
+func init() { close(closed) }
+
+// Wait returns a channel that is closed at Close.
+func (l *Latch) Wait() <-chan struct{} {
+	if l.closed {
+		return closed
+	}
+	return l.signal.Wait()
+}
+
+// Close closes the channels of all that wait, now or later.
+func (l *Latch) Close() {
+	l.closed = true
+	l.signal.Broadcast()
+}
