@@ -179,23 +179,43 @@ func (f *fleet) consumers() int {
 
 // tally counts the attempts to win one key: what is published to its subject, by whom, but for renewals and releases.
 type tally struct {
+	testing.TB
+	nc      *nats.Conn // used for nothing else
+	subject string
+	sub     *nats.Subscription
+
 	mu sync.Mutex
 	by map[string]int
 }
 
-// tally starts to count, over a connection that is used for nothing else.
+// tally starts to count.
 func (f *fleet) tally(key string) *tally {
 	f.Helper()
-	t := &tally{by: map[string]int{}}
-	nc := f.servers.Connect(f)
-	_, err := nc.Subscribe("$KV."+bucketName+"."+key, func(m *nats.Msg) { t.note(m.Data) })
-	if err == nil {
-		err = nc.Flush()
+	t := &tally{TB: f.TB, nc: f.servers.Connect(f), subject: "$KV." + bucketName + "." + key, by: map[string]int{}}
+	t.start()
+	return t
+}
+
+func (t *tally) start() {
+	t.Helper()
+	var err error
+	if t.sub, err = t.nc.Subscribe(t.subject, func(m *nats.Msg) { t.note(m.Data) }); err == nil {
+		err = t.nc.Flush()
 	}
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
-	return t
+}
+
+func (t *tally) stop() {
+	t.Helper()
+	err := t.sub.Unsubscribe()
+	if err == nil {
+		err = t.nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (t *tally) note(data []byte) {
