@@ -20,7 +20,6 @@ import (
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeline"
-	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // Defaults of the flags.
@@ -30,7 +29,8 @@ const (
 	DefaultDuration   = 2 * time.Minute
 
 	pollInterval   = 5 * time.Millisecond
-	clusterTimeout = time.Minute // for the cluster to become healthy after servers started
+	clusterTimeout = time.Minute      // for the cluster to become healthy after servers started
+	stuckTimeout   = 10 * time.Second // for a new cluster to accept a stream, until it is taken to be stuck
 )
 
 // Drill is one drill. It runs once.
@@ -172,26 +172,6 @@ func (d *Drill) setUp(ctx context.Context) (err error) {
 		}
 	}
 	return nil
-}
-
-// createStreams creates the bucket and the stream of records as soon as the cluster accepts that.
-func (d *Drill) createStreams(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
-	defer cancel()
-	for {
-		try, cancel := context.WithTimeout(ctx, 5*time.Second)
-		d.bucket, err = election.CreateBucket(try, d.js, election.BucketConfig{Name: processes.Bucket, TTL: d.TTL, Replicas: d.Replicas})
-		if err == nil {
-			_, err = d.js.CreateOrUpdateStream(try, jetstream.StreamConfig{Name: processes.Stream, Subjects: []string{processes.Subject}, Replicas: processes.ClusterSize})
-		}
-		cancel()
-		if err == nil {
-			return d.awaitHealthy(ctx)
-		}
-		if timeutil.Pause(ctx, 100*time.Millisecond) != nil {
-			return fmt.Errorf("create the bucket and the stream within %v: %w", clusterTimeout, err)
-		}
-	}
 }
 
 // runScript injects faults for the duration of the drill, and then waits until a candidate leads.

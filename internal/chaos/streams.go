@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/history"
 	"github.com/natscampaign/election/internal/processes"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -17,17 +18,63 @@ import (
 // streamTimeout is the timeout of one request about a stream.
 const streamTimeout = 2 * time.Second
 
+// createStreams creates the bucket and the stream of records as soon as the cluster accepts that, and waits until it is healthy. It
+// restarts the servers of a cluster that is stuck: of one cluster in a hundred, nats-server 2.10 has only two servers take part.
+func (d *Drill) createStreams(ctx context.Context) error {
+	limit, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	for stuck := history.Now() + stuckTimeout; ; {
+		err := d.tryCreateStreams(limit)
+		if err == nil {
+			return d.awaitHealthy(ctx)
+		}
+		if timeutil.Pause(limit, 50*time.Millisecond) != nil {
+			return fmt.Errorf("create the bucket and the stream within %v: %w", clusterTimeout, err)
+		}
+		if history.Now() < stuck {
+			continue
+		}
+		d.logf("%-16s the cluster does not accept a stream: %v", "restarts servers", err)
+		for _, s := range d.cluster.Servers {
+			s.Shutdown()
+			if err := s.Start(limit); err != nil {
+				return err
+			}
+		}
+		stuck = history.Now() + stuckTimeout
+	}
+}
+
+func (d *Drill) tryCreateStreams(ctx context.Context) error {
+	if err := d.checkServers(); err != nil {
+		return err // a request would be lost, and its timeout with it
+	}
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	defer cancel()
+	var err error
+	if d.bucket, err = election.CreateBucket(ctx, d.js, election.BucketConfig{Name: processes.Bucket, TTL: d.TTL, Replicas: d.Replicas}); err != nil {
+		return err
+	}
+	_, err = d.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: processes.Stream, Subjects: []string{processes.Subject}, Replicas: processes.ClusterSize})
+	return err
+}
+
+// checkServers returns an error unless all servers that are up have caught up.
+func (d *Drill) checkServers() error {
+	var behind []error
+	for _, s := range d.cluster.Servers {
+		behind = append(behind, s.CaughtUp())
+	}
+	return errors.Join(behind...)
+}
+
 // awaitHealthy waits until all servers have caught up and all replicas of both streams are current. It returns an error if that takes
 // too long, and nil if ctx ends.
 func (d *Drill) awaitHealthy(ctx context.Context) error {
 	limit, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	for {
-		var behind []error
-		for _, s := range d.cluster.Servers {
-			behind = append(behind, s.CaughtUp())
-		}
-		err := errors.Join(append(behind, d.checkReplicas(limit, "KV_"+processes.Bucket, d.Replicas), d.checkReplicas(limit, processes.Stream, processes.ClusterSize))...)
+		err := errors.Join(d.checkServers(), d.checkReplicas(limit, "KV_"+processes.Bucket, d.Replicas), d.checkReplicas(limit, processes.Stream, processes.ClusterSize))
 		if err == nil {
 			return nil
 		}

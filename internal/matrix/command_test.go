@@ -108,19 +108,46 @@ func testDrill(t *testing.T, v version) {
 	v.saw("`drill`, time with two leaders", "%d ms", report.Overlap.Milliseconds())
 }
 
+// drillProcesses runs a drill on candidates and servers as processes, and returns what it reports in JSON, and its progress.
+func (c *tool) drillProcesses(v version, program string, faults ...string) (report processesReport, progress string) {
+	c.Helper()
+	args := []string{"drill", "--processes", "--nats-server", program, "--for", "12s", "--ttl", ttl.String(), "--candidates", "3", "--seed", "1", "--json"}
+	for _, fault := range faults {
+		args = append(args, "--fault", fault)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := c.prepare(args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	c.Expect(cmd.Run()).To(Succeed(), "%q: %s%s", args, &stdout, &stderr)
+	c.Expect(json.Unmarshal(stdout.Bytes(), &report)).To(Succeed())
+	c.Expect(report.ServerVersion).To(Equal(v.exact))
+	return report, stderr.String()
+}
+
+type processesReport struct {
+	ServerVersion string           `json:"server_version"`
+	Overlap       timeutil.Seconds `json:"overlap_s"`
+}
+
 func testProcesses(t *testing.T, v version) {
 	skipWithoutProcesses(t)
 	c := &tool{t, NewWithT(t), ""}
-	var report struct {
-		ServerVersion string           `json:"server_version"`
-		Overlap       timeutil.Seconds `json:"overlap_s"`
-		Faults        []struct{ Count int }
-	}
-	args := []string{"drill", "--processes", "--nats-server", v.program, "--for", "12s", "--ttl", ttl.String(), "--candidates", "3", "--seed", "1", "--json"}
-	for _, fault := range []string{"kill", "cut", "revoke", "kill-server"} {
-		args = append(args, "--fault", fault)
-	}
-	c.Expect(json.Unmarshal([]byte(c.run(args...)), &report)).To(Succeed())
-	c.Expect(report.ServerVersion).To(Equal(v.exact))
+	report, _ := c.drillProcesses(v, v.program, "kill", "cut", "revoke", "kill-server")
 	v.saw("`drill --processes`, three servers, time with two leaders", "%d ms", report.Overlap.Milliseconds())
+}
+
+// testStuckCluster has one server start in a cluster of its own, as if it did not take part in the drill's.
+func testStuckCluster(t *testing.T, v version) {
+	skipWithoutProcesses(t)
+	c := &tool{t, NewWithT(t), ""}
+	program := filepath.Join(t.TempDir(), "nats-server")
+	c.Expect(os.WriteFile(program, []byte(`#!/bin/sh
+if grep -q '"server_name":"server-3"' "$2" && [ ! -e "$0.apart" ]; then
+	sed 's/"name":"drill"/"name":"apart"/' "$2" >"$0.apart"
+	exec "`+v.program+`" -c "$0.apart"
+fi
+exec "`+v.program+`" "$@"
+`), 0o700)).To(Succeed())
+	_, progress := c.drillProcesses(v, program, "kill")
+	c.Expect(progress).To(ContainSubstring("restarts servers"))
 }

@@ -136,6 +136,7 @@ func TestEverythingWorksOnServersOfEachVersion(t *testing.T) {
 				"the command shows and moves elections":          testCommand,
 				"no two lead in a drill":                         testDrill,
 				"no two lead in a drill on processes and faults": testProcesses,
+				"a drill restarts a cluster that is stuck":       testStuckCluster,
 			} {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
