@@ -205,6 +205,19 @@ func (f *fleet) revision() uint64 {
 	return e.Revision()
 }
 
+// configure changes the stream behind the bucket.
+func (f *fleet) configure(change func(*jetstream.StreamConfig)) {
+	f.Helper()
+	js, err := jetstream.New(f.Server.Connect(f.T))
+	f.Expect(err).NotTo(HaveOccurred())
+	stream, err := js.Stream(context.Background(), "KV_"+natstest.BucketName)
+	f.Expect(err).NotTo(HaveOccurred())
+	cfg := stream.CachedInfo().Config
+	change(&cfg)
+	_, err = js.UpdateStream(context.Background(), cfg)
+	f.Expect(err).NotTo(HaveOccurred())
+}
+
 // remake deletes the bucket and makes it again.
 func (f *fleet) remake(ttl time.Duration) {
 	f.Helper()

@@ -170,7 +170,11 @@ func (r *run) beganToLead(t *activeTerm) {
 func (r *run) tryRenew(ctx context.Context, t *activeTerm) error {
 	sent := time.Now()
 	rec := r.renewal(t, sent)
+	if !t.brief {
+		rec.Successor = r.listener.Successor()
+	}
 	revision, err := r.bucket.Update(ctx, r.key, r.encode(rec), t.revision)
+	t.brief = t.brief || kv.IsTooLarge(err)
 	outcome := kv.Classify(err)
 	r.writeAnswered(outcome)
 	switch outcome {

@@ -184,14 +184,7 @@ func TestCandidateReadsAfterDirectReadsAreSwitchedOff(t *testing.T) {
 		after(interval)
 		b := candidate("b").start()
 		after(3 * interval)
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
-		stream, err := js.Stream(context.Background(), "KV_"+natstest.BucketName)
-		f.Expect(err).NotTo(HaveOccurred())
-		cfg := stream.CachedInfo().Config
-		cfg.AllowDirect = false
-		_, err = js.UpdateStream(context.Background(), cfg)
-		f.Expect(err).NotTo(HaveOccurred())
+		f.configure(func(cfg *jetstream.StreamConfig) { cfg.AllowDirect = false })
 		a.link.Cut()
 		after(3 * ttl)
 		f.Expect(b.IsLeader()).To(BeTrue())

@@ -142,6 +142,7 @@ type holding struct {
 	unsure     bool                 // this may be another bucket than the one the term was won in
 
 	leadsAtOnce bool  // leadership counts from the write that won
+	brief       bool  // renewals name no successor, because a record that did was too large
 	work        *work // nil while there is none
 }
 

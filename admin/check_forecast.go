@@ -110,7 +110,7 @@ const requestTime = time.Millisecond
 type capability struct {
 	notified   bool          // of changes
 	markers    time.Duration // how long the marker of an expiry is stored; 0 if expiries are not announced
-	named      bool          // a release names successors
+	named      bool          // a release and a renewal name successors
 	unreadable bool          // they cannot read the key
 	connected  bool          // they know their connection, and see who removed the key
 	plain      bool          // they write bare names
@@ -128,8 +128,11 @@ func (c capability) failovers(t settings.Timing) (release, crash, eviction estim
 	}
 	if c.notified && !c.unreadable { // a notification is a reason to read the key, and no more
 		spread := estimate{t.Spread() / 2, t.Spread()}
-		if c.markers == 0 { // an expiry is noticed because no renewal comes
+		switch {
+		case c.markers == 0: // an expiry is noticed because no renewal comes
 			expiry.median += kv.ExpiryLateness
+		case c.named && !c.plain:
+			spread.median = requestTime
 		}
 		return answer, expiry.plus(t.StandDown, t.StandDown).plus(spread.median, spread.worst), spread.plus(removed, removed)
 	}

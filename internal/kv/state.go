@@ -10,7 +10,7 @@ import (
 )
 
 // Removal is how a key became free.
-type Removal int
+type Removal uint8
 
 // The removals.
 const (

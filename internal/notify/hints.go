@@ -27,10 +27,11 @@ type hint struct {
 	holder bool // it names a new holder, and the read waits for what that writes next
 }
 
-// occurred is what matters later of a notification.
+// occurred is what matters later of a notification; the zero value if none has come.
 type occurred struct {
-	written time.Time
+	known   bool
 	removal kv.Removal
+	written time.Time
 }
 
 // receive handles a notification of what was written, or of a removal. One of an earlier bucket of this name, as it may arrive across a
@@ -59,7 +60,7 @@ func (l *Listener) notify(c Change) (renewal bool) {
 	if l.awaited <= c.Revision {
 		l.awaited, l.overdue = 0, false
 	}
-	l.last, l.came = occurred{c.Written, c.Removal}, true
+	l.last = occurred{true, c.Removal, c.Written}
 	l.changed.Broadcast()
 	if l.Order == ByArrival {
 		l.checkPlace(c, now)
@@ -68,7 +69,7 @@ func (l *Listener) notify(c Change) (renewal bool) {
 		if !c.Vacant() && c.Revision > l.aliveBy { // else it is delivered again
 			l.alive, l.aliveBy = now, c.Revision
 			if c.Record.Instance == l.holder.instance { // only the order of answers follows from it: a mistake costs milliseconds
-				l.holder.priorities = c.Record.Priorities
+				l.holder.priorities, l.holder.successor = c.Record.Priorities, c.Record.Successor
 			}
 		}
 		return !c.Vacant() && l.renewed(c.Record)
@@ -83,10 +84,10 @@ func (l *Listener) notify(c Change) (renewal bool) {
 
 // classify finds out how a key was removed where the source does not say. The caller holds mu.
 func (l *Listener) classify(c *Change, now time.Time) {
-	lasted := l.came && c.Written.Sub(l.last.written) >= l.TTL // servers are late to expire, never early
+	lasted := l.last.known && c.Written.Sub(l.last.written) >= l.TTL // servers are late to expire, never early
 	switch {
 	case c.Removal == kv.Kept:
-	case l.came && l.last.removal != kv.Kept && (c.Removal == kv.Expired || c.Removal == kv.RemovedOrExpired && lasted):
+	case l.last.known && l.last.removal != kv.Kept && (c.Removal == kv.Expired || c.Removal == kv.RemovedOrExpired && lasted):
 		c.Removal = l.last.removal // the marker of a removal has itself expired
 	case c.Removal == kv.RemovedOrExpired && lasted:
 		c.Removal = kv.Expired

@@ -38,7 +38,6 @@ type Listener struct {
 	mu      sync.Mutex
 	changed wakeup.Signal
 	last    occurred  // the latest notification from the source in use
-	came    bool      // one has come from it
 	renewal uint64    // the form of the renewals by the known holder; 0 if none was parsed, or nobody is known to hold the key
 	readAt  time.Time // when to read the key; zero for no reason to
 	hint    *hint     // nil if there is none
@@ -111,7 +110,7 @@ func (l *Listener) sourceChanged(within time.Duration) {
 	defer l.mu.Unlock()
 	l.delivered, l.awaited, l.overdue = 0, 0, false
 	l.wrong, l.next, l.failures, l.retry = 0, time.Time{}, 0, time.Time{}
-	l.last, l.came = occurred{}, false
+	l.last = occurred{}
 	if l.notifier.inUse() != None { // without a source the campaigns find out what was missed
 		l.readBy(time.Now().Add(timeutil.Random(within)))
 	}

@@ -3,6 +3,7 @@ package notify
 import (
 	"bytes"
 	"cmp"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -36,7 +37,8 @@ const (
 	ByChance               // nobody
 )
 
-// roster is the candidates that a leader has seen, by their attempts to write its key: its release names the best of them.
+// roster is the candidates that a leader has seen, by their attempts to write its key: its renewals name one of them, and its release the
+// best.
 type roster struct {
 	recording bool
 	seen      map[string]seen // by instance, in a queue by the id there
@@ -170,6 +172,29 @@ func (l *Listener) Successors(target string, before []string) []string {
 		add(name)
 	}
 	return record.BoundSuccessors(names)
+}
+
+// Successor returns the instance of the candidate that is to answer first if this leader crashes; "" if there is none, as for locks and
+// slots. It is one of the highest priority, among these the one whose instance has the highest hash. So it seldom changes, and renewals that
+// do not differ need not be parsed; and where the same processes have many elections, these go to all of them after a crash.
+func (l *Listener) Successor() (instance string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.Order != ByRank {
+		return ""
+	}
+	var priority int
+	var highest uint64
+	for id, s := range l.roster.seen {
+		if !s.notified || time.Since(s.last) > 2*announceInterval*l.TTL {
+			continue
+		}
+		hash := maphash.String(hashSeed, id)
+		if instance == "" || cmp.Or(cmp.Compare(s.priority, priority), cmp.Compare(hash, highest)) > 0 {
+			instance, priority, highest = id, s.priority, hash
+		}
+	}
+	return instance
 }
 
 // receiveAttempts subscribes to the subjects of the keys while there are leaders that record. What is published there are attempts,

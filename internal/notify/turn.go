@@ -14,8 +14,9 @@ const (
 	// that names no successors, and the reads after a new holder was notified. A release that is stored for 50 ms only, as in a bucket
 	// that candidates of Choria share, is answered within it.
 	ShortSpread = 25 * time.Millisecond
-	// HeadStart is for how long each successor that a release names has it to itself, but for the first, whose time the release says.
-	// By then the others have seen that successor win, unless it is gone.
+	// HeadStart is for how long each successor that a release names has it to itself, but for the first, whose time the release says, and
+	// the successor that a renewal names has the key to itself once it expired. By then the others have seen that successor win, unless it
+	// is gone.
 	HeadStart = 25 * time.Millisecond
 	// firstRetryDelay times a power of two is how long after an attempt that failed the key is read again.
 	firstRetryDelay = 10 * time.Millisecond
@@ -54,11 +55,12 @@ func (l *Listener) turnOf(revision uint64, predecessor record.Record, now time.T
 }
 
 // delay returns how long after it became known this candidate answers a vacancy. The successors that a release names come first, in
-// their order. All others spread their answers at random, and each priority that is known has its part of the spread, the highest the
-// earliest: VRRP's skew time is the model (RFC 5798). The caller holds mu.
+// their order, and after anything else the one that the last renewal names. All others spread their answers at random, and each priority
+// that is known has its part of the spread, the highest the earliest: VRRP's skew time is the model (RFC 5798). The caller holds mu.
 func (l *Listener) delay(predecessor record.Record) (delay time.Duration) {
 	spread := l.Spread
-	if _, released := predecessor.IsRelease(); released {
+	switch _, released := predecessor.IsRelease(); {
+	case released:
 		place, named := predecessor.Place(l.Name, l.Instance)
 		if place > 0 {
 			delay = cmp.Or(predecessor.HeadStart(), HeadStart) + time.Duration(place-1)*HeadStart
@@ -67,6 +69,11 @@ func (l *Listener) delay(predecessor record.Record) (delay time.Duration) {
 			return delay
 		}
 		spread = min(spread, ShortSpread)
+	case predecessor.Successor == l.Instance:
+		return 0
+	case predecessor.Successor != "":
+		delay = HeadStart
+		spread -= delay
 	}
 	part := spread / time.Duration(max(1, len(predecessor.Priorities)))
 	return delay + time.Duration(l.higher(predecessor))*part + timeutil.Random(part)

@@ -13,7 +13,7 @@ type view struct {
 	read      time.Time     // when the key was read or written last; zero if it has not been
 	revision  uint64        // at which that was
 	held      bool          // somebody held the key then
-	holder    holder        // the last that was read or written; its priorities are those of the latest renewal that was notified
+	holder    holder        // the last that was read or written; its priorities and successor are those of the latest renewal that was notified
 	alive     time.Time     // when the holder was last known to be there, by a notification or by reading
 	aliveBy   uint64        // the revision that showed it
 	silence   time.Duration // a random part of the spread, by which this candidate answers a missed renewal
@@ -34,18 +34,19 @@ type holder struct {
 	metadata       map[string]string
 	intervalMs     int64
 	priorities     []int
+	successor      string
 }
 
 // holderOf returns the holder that wrote a record.
 func holderOf(r record.Record) holder {
-	return holder{r.Name, r.Instance, r.Since, r.Term, r.Priority, r.Metadata, r.IntervalMs, r.Priorities}
+	return holder{r.Name, r.Instance, r.Since, r.Term, r.Priority, r.Metadata, r.IntervalMs, r.Priorities, r.Successor}
 }
 
 // record returns a record of which the rest is empty. What the holder writes next renews it.
 func (h *holder) record() record.Record {
 	return record.Record{
 		Name: h.name, Instance: h.instance, Since: h.since, Term: h.term, Priority: h.priority, Metadata: h.metadata, IntervalMs: h.intervalMs,
-		Priorities: h.priorities,
+		Priorities: h.priorities, Successor: h.successor,
 	}
 }
 
@@ -179,7 +180,7 @@ func (l *Listener) Past() (removed uint64, standDown time.Duration) {
 func (l *Listener) SeesNoMarker() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.came && l.notifier.bucket.JetStream() == nil && l.notifier.inUse() == Watch
+	return !l.last.known && l.notifier.bucket.JetStream() == nil && l.notifier.inUse() == Watch
 }
 
 // IsRewound reports whether a revision is below one that was read or written before: the history was rewound, unless the read is stale.

@@ -25,8 +25,8 @@ func (w *written) parse() record.Record {
 
 var attemptField = []byte(`"attempt":"`)
 
-// formSeed has hashes of this process differ from those that somebody else could reckon with.
-var formSeed = maphash.MakeSeed()
+// hashSeed has hashes of this process differ from those that somebody else could reckon with.
+var hashSeed = maphash.MakeSeed()
 
 // formOf returns a hash of a record without the id of its attempt: two renewals that follow each other differ by that alone. It is 0 for
 // a value that has no such id.
@@ -40,7 +40,7 @@ func formOf(value []byte) uint64 {
 		return 0
 	}
 	var h maphash.Hash
-	h.SetSeed(formSeed)
+	h.SetSeed(hashSeed)
 	_, _ = h.Write(value[:i])
 	_, _ = h.Write(value[i+end:])
 	return max(1, h.Sum64())

@@ -62,6 +62,9 @@ type Record struct {
 	IntervalMs  int64 `json:"interval_ms,omitempty"`   // from one renewal of the writer to the next
 	StandDownMs int64 `json:"stand_down_ms,omitempty"` // what was left of the writer's stand-down; its successor waits for it
 
+	// Set by a renewal: the instance of the candidate that answers first if the record expires.
+	Successor string `json:"successor,omitempty"`
+
 	// Set by a release: when it was written, why its writer's term ended, the names of the candidates that take over first, in this order, for how long the first
 	// of them has the release to itself, and in the release of a lock the ids of those that wait for it, who come next.
 	Released    time.Time `json:"released,omitzero"`
@@ -107,9 +110,9 @@ func (r *Record) bound() {
 			*name = boundName([]byte(*name))
 		}
 	}
-	for _, reason := range []*string{&r.Won, &r.Reason} {
-		if len(*reason) > MaxIDBytes {
-			*reason = ""
+	for _, id := range []*string{&r.Won, &r.Reason, &r.Successor} {
+		if len(*id) > MaxIDBytes {
+			*id = ""
 		}
 	}
 	size := 0

@@ -1,0 +1,46 @@
+package election_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+func TestOnlyTheSuccessorAnswersACrash(t *testing.T) {
+	natstest.SkipIfShort(t)
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("a").start()
+		after(interval)
+		all, attempts := f.crowd(unlessShort(100, 20), f.connected)
+		after(4 * interval)
+		renewal := f.record()
+		i := slices.IndexFunc(all, func(c *candidate) bool { return strings.Contains(renewal, `"successor":"`+c.Status().Instance) })
+		f.Expect(i).NotTo(Equal(-1), renewal)
+		a.link.Cut()
+		attempts.Store(0)
+		after(ttl + kv.ExpiryLateness)
+		f.Expect(all[i].State()).To(Equal(election.LeaderElectState))
+		after(expirySpread)
+		f.Expect(attempts.Load()).To(BeEquivalentTo(1), "the successor's")
+	}, republished)
+}
+
+func TestOversizedRenewalDropsItsSuccessor(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("a").start()
+		after(2 * interval)
+		size := len("NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 1\r\n\r\n") + len(f.record()) + len(`"successor":""`)
+		f.configure(func(cfg *jetstream.StreamConfig) { cfg.MaxMsgSize = int32(size) })
+		f.connected("b").start()
+		after(5 * interval)
+		f.Expect(a.seen()).To(HaveExactElements(HavePrefix("won")))
+		f.Expect(f.record()).NotTo(ContainSubstring("successor"))
+	}, republished)
+}
