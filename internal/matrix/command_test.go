@@ -45,11 +45,18 @@ func (c *tool) prepare(args ...string) *exec.Cmd {
 // run runs the command, which must succeed, and returns its output.
 func (c *tool) run(args ...string) string {
 	c.Helper()
+	stdout, _ := c.runVerbose(args...)
+	return stdout
+}
+
+// runVerbose is run that returns what the command writes to stderr, too.
+func (c *tool) runVerbose(args ...string) (out, messages string) {
+	c.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := c.prepare(args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	c.Expect(cmd.Run()).To(Succeed(), "%q: %s%s", args, &stdout, &stderr)
-	return stdout.String()
+	return stdout.String(), stderr.String()
 }
 
 // leads waits until a candidate leads.
@@ -97,43 +104,40 @@ func testCommand(t *testing.T, v version) {
 	v.saw("the commands of election-cli", "works")
 }
 
-func testDrill(t *testing.T, v version) {
-	c := &tool{t, NewWithT(t), natstest.StartProgram(t, v.program).URL()}
+// drill runs a drill on servers of the version, and returns for how long two led, and its progress.
+func (c *tool) drill(v version, args ...string) (overlap timeutil.Seconds, progress string) {
+	c.Helper()
+	out, progress := c.runVerbose(append([]string{"drill", "--json"}, args...)...)
 	var report struct {
 		ServerVersion string           `json:"server_version"`
 		Overlap       timeutil.Seconds `json:"overlap_s"`
 	}
-	c.Expect(json.Unmarshal([]byte(c.run("drill", "--rounds", "1", "--json")), &report)).To(Succeed())
+	c.Expect(json.Unmarshal([]byte(out), &report)).To(Succeed())
 	c.Expect(report.ServerVersion).To(Equal(v.exact))
-	v.saw("`drill`, time with two leaders", "%d ms", report.Overlap.Milliseconds())
+	return report.Overlap, progress
 }
 
-// drillProcesses runs a drill on candidates and servers as processes, and returns what it reports in JSON, and its progress.
-func (c *tool) drillProcesses(v version, program string, faults ...string) (report processesReport, progress string) {
+func testDrill(t *testing.T, v version) {
+	c := &tool{t, NewWithT(t), natstest.StartProgram(t, v.program).URL()}
+	overlap, _ := c.drill(v, "--rounds", "1")
+	v.saw("`drill`, time with two leaders", "%d ms", overlap.Milliseconds())
+}
+
+// drillProcesses runs a drill on candidates and servers as processes.
+func (c *tool) drillProcesses(v version, program string, faults ...string) (overlap timeutil.Seconds, progress string) {
 	c.Helper()
-	args := []string{"drill", "--processes", "--nats-server", program, "--for", "12s", "--ttl", ttl.String(), "--candidates", "3", "--seed", "1", "--json"}
+	args := []string{"--processes", "--nats-server", program, "--for", "12s", "--ttl", ttl.String(), "--candidates", "3", "--seed", "1"}
 	for _, fault := range faults {
 		args = append(args, "--fault", fault)
 	}
-	var stdout, stderr bytes.Buffer
-	cmd := c.prepare(args...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	c.Expect(cmd.Run()).To(Succeed(), "%q: %s%s", args, &stdout, &stderr)
-	c.Expect(json.Unmarshal(stdout.Bytes(), &report)).To(Succeed())
-	c.Expect(report.ServerVersion).To(Equal(v.exact))
-	return report, stderr.String()
-}
-
-type processesReport struct {
-	ServerVersion string           `json:"server_version"`
-	Overlap       timeutil.Seconds `json:"overlap_s"`
+	return c.drill(v, args...)
 }
 
 func testProcesses(t *testing.T, v version) {
 	skipWithoutProcesses(t)
 	c := &tool{t, NewWithT(t), ""}
-	report, _ := c.drillProcesses(v, v.program, "kill", "cut", "revoke", "kill-server")
-	v.saw("`drill --processes`, three servers, time with two leaders", "%d ms", report.Overlap.Milliseconds())
+	overlap, _ := c.drillProcesses(v, v.program, "kill", "cut", "revoke", "kill-server")
+	v.saw("`drill --processes`, three servers, time with two leaders", "%d ms", overlap.Milliseconds())
 }
 
 // testStuckCluster has one server start in a cluster of its own, as if it did not take part in the drill's.
