@@ -185,8 +185,9 @@ func (l *Listener) Successor() (instance string) {
 	}
 	var priority int
 	var highest uint64
+	old := time.Now().Add(-2 * announceInterval * l.TTL)
 	for id, s := range l.roster.seen {
-		if !s.notified || time.Since(s.last) > 2*announceInterval*l.TTL {
+		if !s.notified || s.last.Before(old) {
 			continue
 		}
 		hash := maphash.String(hashSeed, id)

@@ -14,9 +14,8 @@ const (
 	// that names no successors, and the reads after a new holder was notified. A release that is stored for 50 ms only, as in a bucket
 	// that candidates of Choria share, is answered within it.
 	ShortSpread = 25 * time.Millisecond
-	// HeadStart is for how long each successor that a release names has it to itself, but for the first, whose time the release says, and
-	// the successor that a renewal names has the key to itself once it expired. By then the others have seen that successor win, unless it
-	// is gone.
+	// HeadStart is for how long a successor has a vacancy to itself: the one that a renewal names, and each that a release names but for the
+	// first, whose time the release says. By then the others have seen that successor win, unless it is gone.
 	HeadStart = 25 * time.Millisecond
 	// firstRetryDelay times a power of two is how long after an attempt that failed the key is read again.
 	firstRetryDelay = 10 * time.Millisecond
