@@ -59,6 +59,30 @@ func TestStaleReadIsRepeated(t *testing.T) {
 	})
 }
 
+// A replica has a release a moment after the one that announces it.
+func TestSuccessorThatReadsALaggingReplicaReadsAgainAtOnce(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("a").start()
+		after(interval)
+		b, bucket := f.faultyCandidate("b")
+		b.start()
+		after(3 * interval)
+		held, err := f.Bucket.Get(context.Background(), key)
+		f.Expect(err).NotTo(HaveOccurred())
+		reads, lag := 0, time.Now().Add(2*time.Millisecond)
+		bucket.onGet(func(_ context.Context, get func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
+			if reads++; time.Now().Before(lag) {
+				return held, nil
+			}
+			return get()
+		})
+		a.shutdown()
+		after(5 * time.Millisecond)
+		f.Expect(b.IsLeader()).To(BeTrue())
+		f.Expect(reads).To(Equal(2))
+	}, republished)
+}
+
 // A read that fails does not prove its notification wrong. The simulator found a follower that stopped reading for a TTL.
 func TestFailedReadsDoNotDelayTheAnswerToARelease(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {

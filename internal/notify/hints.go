@@ -12,8 +12,9 @@ const (
 	// maxWrongHints is how many hints in a row may prove wrong. After that a hint causes one read per TTL, until a hint proves right or
 	// none was wrong for as many TTLs.
 	maxWrongHints = 3
-	// lagDelay is how long after a read that was older than its hint the key is read again; the next time, lagGrowth times that.
-	lagDelay, lagGrowth = 10 * time.Millisecond, 16
+	// lagDelay is how long after a read that was older than its hint the key is read again: nearly every replica has caught up by then. The
+	// next time it is lagGrowth times that.
+	lagDelay, lagGrowth = 2 * time.Millisecond, 80
 	// recent is for how long after a read a notification of something older is taken for one that was in flight.
 	recent = time.Second
 	// learnDelay is how long after the notification of a new holder the key is read: the renewal from which its leadership counts often
