@@ -146,11 +146,9 @@ func (r *run) waitSuccessor(ctx context.Context, target control.Candidate) error
 		done()
 		instance := target.Instance
 		switch {
-		case errors.Is(err, ErrNoLeader) || err == nil && l.Instance == r.instance: // a replica may be behind
-			instance = ""
-		case err == nil && l.Name != target.Name:
+		case err == nil && l.Name != target.Name && l.Instance != r.instance:
 			return fmt.Errorf("released, but %q was quicker than %q", l.Name, target.Name)
-		case err == nil && l.State == LeaderElectState:
+		case errors.Is(err, ErrNoLeader), err == nil && (l.Instance == r.instance || l.State == LeaderElectState): // a replica may be behind
 			instance = ""
 		case err == nil && l.Instance != "": // not a bare name
 			instance = l.Instance

@@ -61,31 +61,28 @@ func (r *run) drain(ctx context.Context, t *activeTerm) error {
 	return r.release(ctx, t)
 }
 
+// errLeaseOver is why a key is not released that may have another holder by now.
+var errLeaseOver = fmt.Errorf("%w: the lease has run out", ErrNotLeader)
+
 // release releases the key, over the very revision that is held. It tries for as long as the lease lasts, but no longer than one request
 // may take: a stop must not hang on a server that is gone.
 func (r *run) release(ctx context.Context, t *activeTerm) error {
 	r.watchdog.busy("releasing the key")
 	ctx = context.WithoutCancel(ctx)
 	limit := time.Now().Add(min(t.remaining(), kv.RequestTimeout))
-	doubt := false // a try may have been applied
-	err := fmt.Errorf("%w: the lease has run out", ErrNotLeader)
+	doubt, err := false, errLeaseOver // doubt: a try may have been applied
 	successors, queue := r.listener.Successors(t.target, t.successors), r.listener.Queue()
 	for left := time.Until(limit); left >= settings.MinTry; left = time.Until(limit) {
 		var revision uint64
 		if revision, err = r.tryRelease(ctx, t, successors, queue, tryTimeout(left)); err == nil {
 			r.log.Info("Key released", "term", t.term.Number)
-			if revision > 0 && r.plainCandidates() {
-				r.deleteRelease(ctx, revision)
-			}
+			r.deleteRelease(ctx, revision)
 			return nil
 		}
-		if errors.Is(err, ErrNotLeader) {
-			if doubt { // it was applied, and another candidate was quick to take the key
-				return nil
-			}
-			break
+		if doubt && errors.Is(err, ErrNotLeader) { // it was applied, and another candidate was quick to take the key
+			return nil
 		}
-		if errors.Is(err, nats.ErrConnectionClosed) {
+		if errors.Is(err, ErrNotLeader) || errors.Is(err, nats.ErrConnectionClosed) {
 			break
 		}
 		doubt = doubt || kv.Classify(err) == kv.Unknown
@@ -140,13 +137,12 @@ func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors, queue
 	return r.bucket.Update(ctx, r.key, rec.Encode(), t.revision)
 }
 
-// plainCandidates reports whether candidates may campaign that know only Create. No such candidate contends for a lock.
-func (r *run) plainCandidates() bool {
-	return r.opts.PlainValue || r.opts.order == notify.ByRank && r.info().markerTTL <= 0
-}
-
-// deleteRelease deletes a release that nobody took, for candidates that know only Create.
+// deleteRelease deletes a release that nobody took, where candidates may campaign that know only Create; none does for a lock.
 func (r *run) deleteRelease(ctx context.Context, revision uint64) {
+	onlyCreate := r.opts.PlainValue || r.opts.order == notify.ByRank && r.info().markerTTL <= 0
+	if revision == 0 || !onlyCreate {
+		return
+	}
 	timeutil.Sleep(ctx, plainReleaseTime)
 	ctx, cancel := context.WithTimeout(ctx, r.info().RequestTimeout()) // meanwhile it does not campaign again
 	defer cancel()
@@ -176,7 +172,5 @@ func (r *run) abandon(ctx context.Context, a acquisition, why string, cause erro
 		revision, err = r.bucket.Update(ctx, r.key, rec.Encode(), a.revision)
 	}
 	r.log.Warn("Key won, but not kept", "why", why, "cause", cause, "error", kv.Describe(err))
-	if err == nil && r.plainCandidates() {
-		r.deleteRelease(ctx, revision)
-	}
+	r.deleteRelease(ctx, revision)
 }
