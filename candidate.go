@@ -15,6 +15,9 @@ import (
 	"github.com/natscampaign/election/internal/wakeup"
 )
 
+// windUpDelay is for how long a run that stops leaves the server to its successor, before it unsubscribes.
+const windUpDelay = 3 * time.Millisecond
+
 // do is the run from its beginning to its return.
 func (r *run) do(ctx context.Context) error {
 	if err := r.metrics.register(); err != nil {
@@ -56,6 +59,7 @@ func (r *run) do(ctx context.Context) error {
 	defer r.cancel()
 	r.watchdog.busy("waiting for a source of notifications")
 	defer r.watchdog.busy("stopping")
+	defer func() { time.Sleep(time.Until(r.released.Add(windUpDelay))) }()
 	return r.loop(ctx)
 }
 

@@ -193,8 +193,8 @@ func (e *Election) Stop() {
 	}
 }
 
-// Shutdown is [Election.Stop], and waits until Start or Run has returned. Callbacks or work that do not return can delay that without
-// limit. If ctx ends before, Shutdown returns its error; the election goes on stopping.
+// Shutdown is [Election.Stop], and waits until Start or Run has returned: a few milliseconds after a release. Callbacks or work that do
+// not return can delay that without limit. If ctx ends before, Shutdown returns its error; the election goes on stopping.
 func (e *Election) Shutdown(ctx context.Context) error {
 	e.Stop()
 	e.mu.Lock()

@@ -23,8 +23,6 @@ const (
 // because the work returned while it led, and the work's error.
 func (r *run) lead(ctx context.Context, t *activeTerm) (finished bool, err error) {
 	r.update(func(s *snapshot) { s.term = t })
-	r.listener.RecordAttempts(true)
-	r.listener.Inherit(t.queue)
 	defer context.AfterFunc(ctx, func() { t.end(ReasonStopped) })()
 	if ctx.Err() == nil { // else the key was won by a campaign that was under way, and no other candidate should see it led
 		r.keep(ctx, t)
@@ -70,6 +68,8 @@ func (r *run) keep(ctx context.Context, t *activeTerm) {
 	if t.leadsAtOnce && t.count() {
 		r.beganToLead(t)
 	}
+	r.listener.RecordAttempts(true)
+	r.listener.Inherit(t.queue)
 	for started := false; !t.ended.Load(); {
 		if !started && t.leads() {
 			started = true

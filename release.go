@@ -76,6 +76,9 @@ func (r *run) release(ctx context.Context, t *activeTerm) error {
 		var revision uint64
 		if revision, err = r.tryRelease(ctx, t, successors, queue, tryTimeout(left)); err == nil {
 			r.log.Info("Key released", "term", t.term.Number)
+			if len(successors) > 0 {
+				r.released = time.Now()
+			}
 			r.deleteRelease(ctx, revision)
 			return nil
 		}

@@ -52,6 +52,7 @@ type run struct {
 	reads      readPermission
 	reloaded   time.Time // when the bucket's info was last to be loaded again because this candidate is held back
 	preempted  time.Time // when a leader was last asked to hand over, or the run began
+	released   time.Time // when a release last named a successor
 }
 
 // bucketInfo is what a run knows of its bucket, and the durations that follow from it.

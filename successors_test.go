@@ -57,13 +57,25 @@ func TestOnlyTheSuccessorAnswersARelease(t *testing.T) {
 	}, republished)
 }
 
+// A candidate that stops unsubscribes from several subjects. Its successor would wait behind that.
+func TestShutdownWindsUpOnceItsSuccessorLeads(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, b := f.leaderAndFollower()
+		a.shutdown()
+		f.Expect(b.IsLeader()).To(BeTrue())
+		stopped := time.Now()
+		b.shutdown()
+		f.Expect(time.Now()).To(Equal(stopped), "nobody is left to take over")
+	}, republished)
+}
+
 func TestUnreachableSuccessorCostsOneHeadStart(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a, b := f.leaderAndFollower()
 		gone := f.connected("gone").start()
 		after(3 * interval)
 		gone.link.Cut()
-		a.shutdown()
+		a.Stop()
 		after(headStart - instant)
 		f.Expect(b.State()).To(Equal(election.CandidateState))
 		after(instant)
