@@ -24,11 +24,14 @@ const (
 func (r *run) lead(ctx context.Context, t *activeTerm) (finished bool, err error) {
 	r.update(func(s *snapshot) { s.term = t })
 	defer context.AfterFunc(ctx, func() { t.end(ReasonStopped) })()
-	if ctx.Err() == nil { // else the key was won by a campaign that was under way, and no other candidate should see it led
-		r.keep(ctx, t)
-	} else {
+	if ctx.Err() != nil { // it was stopped while it campaigned, and no other candidate should see it lead
 		t.end(ReasonStopped)
+	} else if t.leadsAtOnce && t.count() {
+		r.beganToLead(t)
 	}
+	r.listener.RecordAttempts(true)
+	r.listener.Inherit(t.queue)
+	r.keep(ctx, t)
 	if t.led {
 		r.losses.Add(1)
 	}
@@ -65,11 +68,6 @@ func (r *run) lead(ctx context.Context, t *activeTerm) (finished bool, err error
 
 // keep renews the lease until leadership ends, and starts the work when leadership counts.
 func (r *run) keep(ctx context.Context, t *activeTerm) {
-	if t.leadsAtOnce && t.count() {
-		r.beganToLead(t)
-	}
-	r.listener.RecordAttempts(true)
-	r.listener.Inherit(t.queue)
 	for started := false; !t.ended.Load(); {
 		if !started && t.leads() {
 			started = true

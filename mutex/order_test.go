@@ -92,6 +92,29 @@ func TestWaiterThatGivesUpKeepsNobodyWaiting(t *testing.T) {
 	})
 }
 
+func TestWaiterThatGivesUpAsItAcquiresTheLockPassesTheQueueOn(t *testing.T) {
+	natstest.SkipIfShort(t)
+	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+		q := &queue{Env: e}
+		holder, _ := locked(e, "holder")
+		ctx, giveUp := context.WithCancel(context.Background())
+		hasty := q.join(ctx, "hasty")
+		q.arrived = nil
+		for i := range 10 {
+			q.join(context.Background(), strconv.Itoa(i))
+		}
+		hasty.OnRequest(func(m faultproxy.Message) {
+			if strings.HasPrefix(m.Subject, "$KV.") {
+				giveUp()
+			}
+		})
+		e.Expect(holder.Unlock()).To(Succeed())
+		q.waiters.Wait()
+		e.Expect(ctx.Err()).To(HaveOccurred())
+		e.Expect(q.served).To(Equal(q.arrived))
+	})
+}
+
 func TestWaiterThatIsCutOffIsPassedOverAndNobodyElse(t *testing.T) {
 	natstest.SkipIfShort(t)
 	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
