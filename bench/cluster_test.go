@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,10 @@ import (
 
 // cluster is servers whose routes are direct, as the peers of etcd are. Those of natstest.Cluster lead through links,
 // which can be cut but take time.
-type cluster struct{ urls string }
+type cluster struct {
+	urls      []string
+	connected int // connections made
+}
 
 // startCluster runs so many servers within this process and returns when they replicate buckets.
 func startCluster(tb testing.TB, n int) *cluster {
@@ -32,7 +36,7 @@ func startCluster(tb testing.TB, n int) *cluster {
 			NoLog: true, NoSigs: true, Cluster: server.ClusterOpts{Name: "bench", Host: "127.0.0.1", Port: port},
 		})
 	}
-	var urls []string
+	c := &cluster{}
 	for _, o := range options {
 		o.Routes = routes
 		s, err := server.NewServer(o)
@@ -44,9 +48,8 @@ func startCluster(tb testing.TB, n int) *cluster {
 		if !s.ReadyForConnections(patience) {
 			tb.Fatal("a server is not ready")
 		}
-		urls = append(urls, s.ClientURL())
+		c.urls = append(c.urls, s.ClientURL())
 	}
-	c := &cluster{strings.Join(urls, ",")}
 	c.await(tb, n)
 	return c
 }
@@ -64,10 +67,14 @@ func (c *cluster) await(tb testing.TB, replicas int) {
 	})
 }
 
-// Connect opens a connection to any of the servers; the benchmark's Cleanup closes it.
+// Connect opens a connection to the next of the servers, so that those of any three candidates lie in all three, of which one leads the
+// stream; the benchmark's Cleanup closes it.
 func (c *cluster) Connect(tb testing.TB, opts ...nats.Option) *nats.Conn {
 	tb.Helper()
-	return connect(tb, c.urls, opts...)
+	first := c.connected % len(c.urls)
+	c.connected++
+	urls := slices.Concat(c.urls[first:], c.urls[:first])
+	return connect(tb, strings.Join(urls, ","), append(opts, nats.DontRandomize())...)
 }
 
 // connect opens a connection that reconnects for ever and prints nothing.
