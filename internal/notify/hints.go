@@ -79,7 +79,7 @@ func (l *Listener) notify(c Change) (renewal bool) {
 		l.turnOf(c.Revision, l.predecessorOf(c.Removal, c.Record), now)
 	}
 	l.consider(c, now)
-	wakeup.Send(l.Wake)
+	l.wakeToRead(now)
 	return false
 }
 
@@ -143,6 +143,19 @@ func (l *Listener) consider(c Change, now time.Time) {
 		at = timeutil.Later(at, l.next)
 	}
 	l.readBy(timeutil.Later(at, l.retry))
+}
+
+// wakeToRead wakes the candidate when the key is to be read, and not before: all candidates receive the notification of a release, and
+// the one that the release names first should have the processors to itself. The caller holds mu.
+func (l *Listener) wakeToRead(now time.Time) {
+	switch wait := l.readAt.Sub(now); {
+	case wait <= 0:
+		wakeup.Send(l.Wake)
+	case l.waker == nil:
+		l.waker = time.AfterFunc(wait, func() { wakeup.Send(l.Wake) })
+	default:
+		l.waker.Reset(wait)
+	}
 }
 
 // judge decides whether a hint was right, because of which nothing new was read. The caller holds mu.

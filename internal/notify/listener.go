@@ -37,12 +37,13 @@ type Listener struct {
 
 	mu      sync.Mutex
 	changed wakeup.Signal
-	last    occurred  // the latest notification from the source in use
-	renewal uint64    // the form of the renewals by the known holder; 0 if none was parsed, or nobody is known to hold the key
-	readAt  time.Time // when to read the key; zero for no reason to
-	hint    *hint     // nil if there is none
-	wrong   int       // hints in a row that proved wrong
-	next    time.Time // no read on account of a hint before this, once too many were wrong
+	last    occurred    // the latest notification from the source in use
+	renewal uint64      // the form of the renewals by the known holder; 0 if none was parsed, or nobody is known to hold the key
+	readAt  time.Time   // when to read the key; zero for no reason to
+	waker   *time.Timer // wakes the candidate then; nil if it never had to wait
+	hint    *hint       // nil if there is none
+	wrong   int         // hints in a row that proved wrong
+	next    time.Time   // no read on account of a hint before this, once too many were wrong
 
 	failures int       // reads in a row that failed
 	retry    time.Time // no read on account of a hint before this, because the last read failed

@@ -134,6 +134,11 @@ func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
 // Close ends the listener, and its notifier with the last one.
 func (l *Listener) Close() {
 	l.RecordAttempts(false)
+	l.mu.Lock()
+	if l.waker != nil {
+		l.waker.Stop()
+	}
+	l.mu.Unlock()
 	n := l.notifier
 	notifiers.Lock()
 	n.mu.Lock()

@@ -27,7 +27,9 @@ func listener() (*Notifier, *Listener) {
 	n.created.Store(&created)
 	n.connected.Store(&time.Time{})
 	l := &Listener{
-		Config:   Config{Key: "k", Name: "me", Instance: "me.1", TTL: 10 * time.Second, Spread: time.Second, Log: slog.New(slog.DiscardHandler)},
+		Config: Config{
+			Key: "k", Name: "me", Instance: "me.1", TTL: 10 * time.Second, Spread: time.Second, Wake: make(chan struct{}, 1), Log: slog.New(slog.DiscardHandler),
+		},
 		notifier: n,
 	}
 	n.listeners = map[string][]*Listener{"k": {l}}

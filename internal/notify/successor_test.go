@@ -84,3 +84,43 @@ func TestElectionsOfTheSameProcessesHaveDifferentSuccessors(t *testing.T) {
 	g.Expect(of).To(HaveLen(3))
 	g.Expect(of).To(HaveEach(BeNumerically(">", 200)))
 }
+
+// All candidates receive the notification of a release. Were they all awake at once, the one that the release names would wait its turn for
+// the processors of a host with many of them.
+func TestAReleaseWakesACandidateWhenItIsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		n, l := listener()
+		holder := record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1", Term: 1}
+		l.learn(kv.State{Read: time.Now(), Revision: 7, Record: holder})
+		woken := func() bool {
+			synctest.Wait()
+			return len(l.Wake) > 0
+		}
+		release := holder
+		release.Released, release.Successors = time.Unix(1, 0), []string{"b", "me"}
+		n.notify("k", Change{Revision: 8}, release.Encode())
+		g.Expect(woken()).To(BeFalse(), "it is the turn of b")
+		time.Sleep(HeadStart)
+		g.Expect(woken()).To(BeTrue())
+		l.Wake = make(chan struct{}, 1)
+
+		release.Successors = []string{"me", "b"}
+		n.notify("k", Change{Revision: 9}, release.Encode())
+		g.Expect(woken()).To(BeTrue())
+		l.Wake = make(chan struct{}, 1)
+		_, done := l.BeginRead()
+		done(kv.State{Read: time.Now(), Revision: 9, Record: release}, nil)
+
+		release.Successors = []string{"b", "me"}
+		n.notify("k", Change{Revision: 10}, release.Encode())
+		n.notify("k", Change{Revision: 11}, record.Record{Name: "b", Instance: "b.1", Attempt: "b.1.1"}.Encode())
+		due := l.ReadDue()
+		for time.Now().Before(due) {
+			g.Expect(woken()).To(BeFalse(), "b was quicker, and what b writes next is waited for")
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Millisecond)
+		g.Expect(woken()).To(BeTrue())
+	})
+}
