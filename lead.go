@@ -48,7 +48,9 @@ func (r *run) lead(ctx context.Context, t *activeTerm) (finished bool, err error
 			s.leader = nil
 		}
 	})
-	r.listener.RecordAttempts(false)
+	if ctx.Err() == nil { // else the run ends soon: the server is left to the successor
+		r.listener.RecordAttempts(false)
+	}
 	t.mu.Lock()
 	t.over.Close()
 	t.mu.Unlock()
