@@ -184,12 +184,11 @@ func (e *Election) Stop() {
 	e.stopped = true
 	r := e.current
 	e.mu.Unlock()
-	if r == nil {
-		return
-	}
-	r.cancel() // first, so that the loop does not campaign again for what it releases
-	if t := e.now.Load().term; t != nil {
-		t.end(ReasonStopped)
+	if r != nil {
+		r.cancel() // first, so that the loop does not campaign again for what it releases
+		if t := e.now.Load().term; t != nil {
+			t.end(ReasonStopped)
+		}
 	}
 }
 

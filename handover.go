@@ -22,7 +22,6 @@ const (
 	// minTransferPoll and maxTransferPoll are how long to wait, at first and at most, before the key is read again of which nothing was
 	// notified.
 	minTransferPoll, maxTransferPoll = 5 * time.Millisecond, 100 * time.Millisecond
-
 	// relinquishJitter is by what part of the time since the last one a scheduled handover is put off at random, at most.
 	relinquishJitter = 10
 	// maxRelinquishJitter is the longest that it is put off.
@@ -115,7 +114,7 @@ func (r *run) readyCandidate(ctx context.Context, name string) (control.Candidat
 		return control.Candidate{}, fmt.Errorf("%w %q can be asked for without a connection: use a bucket of OpenBucket or CreateBucket, or WithJetStream", ErrNoCandidate, name)
 	}
 	var target *control.Candidate
-	err := r.member.Meet(ctx, func(c control.Candidate) (enough bool) {
+	err := r.member.Meet(ctx, name, r.info().took*9/8, func(c control.Candidate) (enough bool) {
 		if c.Name == name && (target == nil || c.Ready) {
 			target = &c
 		}
@@ -202,7 +201,7 @@ func (r *run) relinquish(ctx context.Context, t *activeTerm, schedule cron.Sched
 func (r *run) anyReady(ctx context.Context) string {
 	var ready []control.Candidate
 	met := map[string]bool{}
-	err := r.member.Meet(ctx, func(c control.Candidate) (enough bool) {
+	err := r.member.Meet(ctx, "", 0, func(c control.Candidate) (enough bool) {
 		if c.Ready && c.Name != r.name && !met[c.Instance] {
 			met[c.Instance] = true
 			if len(ready) > 0 && c.Priority > ready[0].Priority {
@@ -239,9 +238,8 @@ func (r *run) preempt(ctx context.Context) {
 	r.preempted = time.Now()
 	leader, _ := r.listener.Holder()
 	r.log.Info("Asking a leader of lower priority to hand over", "leader", leader.Name, "priority", leader.Priority)
-	timeout := served{r}.HandoverTimeout()
 	r.background.Go(func() {
-		if err := r.member.RequestTransfer(ctx, leader.Instance, r.name, timeout); err != nil && ctx.Err() == nil {
+		if err := r.member.RequestTransfer(ctx, leader.Instance, r.name, served{r}.HandoverTimeout()); err != nil && ctx.Err() == nil {
 			r.log.Warn("Leader of lower priority has not handed over", "leader", leader.Name, "error", err)
 		}
 	})
@@ -275,6 +273,9 @@ func (s served) Refresh(ctx context.Context) {
 		s.listener.Remake()
 	}
 }
+
+// ExpectRelease has the key read after the given time.
+func (s served) ExpectRelease(after time.Duration) { s.listener.ExpectRelease(time.Now().Add(after)) }
 
 // HandoverTimeout returns how long a handover may take.
 func (s served) HandoverTimeout() time.Duration { return s.info().TTL + control.HandoverTimeout }

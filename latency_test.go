@@ -12,7 +12,7 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-func TestHandoverTakesThreeRoundTripsAndATransferFive(t *testing.T) {
+func TestHandoverTakesThreeRoundTripsAndATransferFour(t *testing.T) {
 	const trip = 100 * time.Millisecond
 	fleettest.Run(t, func(f *fleettest.Fleet) {
 		candidates := map[string]*fleettest.Candidate{}
@@ -45,8 +45,8 @@ func TestHandoverTakesThreeRoundTripsAndATransferFive(t *testing.T) {
 		transfer := leads(began, "b")
 		after := <-returned
 		f.T.Logf("transfer: the target led after %v, and the call returned after %v", transfer, after)
-		f.Expect(transfer).To(BeNumerically("~", 5*trip, trip/5))
-		f.Expect(after).To(BeNumerically("<", 9*trip), "the target is asked once or twice more")
+		f.Expect(transfer).To(BeNumerically("~", 4*trip, trip/5))
+		f.Expect(after).To(BeNumerically("<", 8*trip), "the target is asked once or twice more")
 
 		fleettest.After(2 * fleettest.Interval)
 		began = time.Now()

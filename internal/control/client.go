@@ -34,13 +34,13 @@ type Client struct {
 // answers come. The error is nats.ErrNoResponders if no process answers for any candidate of the bucket. If only this key has none, no
 // answer comes, and the error is nil after a second.
 func (c Client) Candidates(ctx context.Context, key string, found func(c Candidate, came time.Time) (enough bool)) error {
-	return c.candidates(ctx, key, "", 0, found)
+	return c.candidates(ctx, key, request{}, 0, found)
 }
 
-// candidates does that for one instance, or for all. It waits for answers for at least the given time.
-func (c Client) candidates(ctx context.Context, key, instance string, least time.Duration, found func(Candidate, time.Time) (enough bool)) error {
+// candidates does that for those that the request concerns. It waits for answers for at least the given time.
+func (c Client) candidates(ctx context.Context, key string, r request, least time.Duration, found func(Candidate, time.Time) (enough bool)) error {
 	began := time.Now()
-	return c.ask(ctx, verbCandidates, key, request{Instance: instance}, func(m *nats.Msg) time.Duration {
+	return c.ask(ctx, verbCandidates, key, r, func(m *nats.Msg) time.Duration {
 		came := time.Now()
 		wait := max(nextAnswerTimeout, time.Until(began.Add(least)))
 		var a answer

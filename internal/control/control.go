@@ -4,7 +4,7 @@
 // election-control.<bucket>.<verb>.<key>; the key comes last because it may have dots. Permission to publish to a subject can so be
 // permission for one election, or for one thing. All processes of a bucket receive each request, and those answer that it concerns:
 //
-//	candidates   every process describes its candidates
+//	candidates   every process describes its candidates; one that a leader is about to release the key to reads the key soon
 //	resign       the process of the leader answers when it begins, and again when the key is released
 //	transfer     likewise, when the target leads
 //	refresh      every process reads the bucket's info again, and answers when it has: an election was paused or resumed
@@ -66,6 +66,9 @@ type request struct {
 	Instance string    `json:"instance,omitempty"` // the candidate that is asked, and no other
 	To       string    `json:"to,omitempty"`       // the candidate that is to take over
 	WaitMs   int64     `json:"wait_ms,omitempty"`  // how long the caller waits for the second answer
+
+	// After how long the leader will have released the key to the candidate To, if that one is ready. It is a hint.
+	ReleaseMs int64 `json:"release_ms,omitempty"`
 
 	// InboxPrefix is that of the caller's connection, if it is not the default: answers may go there. See answerable.
 	InboxPrefix string `json:"inbox_prefix,omitempty"`

@@ -27,6 +27,7 @@ func (leader) HoldsKey() bool                         { return true }
 func (l leader) Resign(context.Context) error         { close(l.resigned); return nil }
 func (leader) Transfer(context.Context, string) error { return ErrNoCandidate }
 func (leader) Refresh(context.Context)                {}
+func (leader) ExpectRelease(time.Duration)            {}
 func (leader) HandoverTimeout() time.Duration         { return time.Minute }
 
 // offline is a JetStream context of a connection that was never made.

@@ -16,7 +16,8 @@ type Served interface {
 	HoldsKey() bool
 	Resign(ctx context.Context) error
 	Transfer(ctx context.Context, target string) error
-	Refresh(ctx context.Context) // reads the bucket's info again
+	Refresh(ctx context.Context)       // reads the bucket's info again
+	ExpectRelease(after time.Duration) // reads the key then
 	HandoverTimeout() time.Duration
 }
 
@@ -78,14 +79,16 @@ func (m *Member) Leave() {
 func (m *Member) client() Client { return Client{m.service.bucket, m.served.BucketCreated()} }
 
 // Meet passes each candidate of the key to found until found returns true, or no further answers come: first those of this process,
-// whose own requests a connection may not echo, and then all. A candidate may come twice.
-func (m *Member) Meet(ctx context.Context, found func(Candidate) (enough bool)) error {
+// whose own requests a connection may not echo, and then all. A candidate may come twice. If a target is named, it is told to read the key
+// after the given time, when the key will have been released to it.
+func (m *Member) Meet(ctx context.Context, target string, after time.Duration, found func(Candidate) (enough bool)) error {
 	for _, other := range m.service.of(m.key) {
 		if found(other.served.Describe()) {
 			return nil
 		}
 	}
-	return m.client().candidates(ctx, m.key, "", firstAnswerTimeout, func(c Candidate, _ time.Time) bool { return found(c) })
+	r := request{To: target, ReleaseMs: after.Milliseconds()}
+	return m.client().candidates(ctx, m.key, r, firstAnswerTimeout, func(c Candidate, _ time.Time) bool { return found(c) })
 }
 
 // State asks one candidate of the key for its state; "" if it does not answer.
@@ -101,7 +104,7 @@ func (m *Member) State(ctx context.Context, instance string) (state string) {
 			return state
 		}
 	}
-	_ = m.client().candidates(ctx, m.key, instance, 0, see) // no answer is no state
+	_ = m.client().candidates(ctx, m.key, request{Instance: instance}, 0, see) // no answer is no state
 	return state
 }
 

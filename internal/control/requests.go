@@ -16,6 +16,9 @@ import (
 // all of them busy.
 const laterPause = time.Second
 
+// maxRelease is how far ahead the release may be that a candidate is told to expect.
+const maxRelease = time.Second
+
 // handle handles one request of this protocol.
 func (s *service) handle(ctx context.Context, m *nats.Msg) {
 	verb, key, ok := parseSubject(s.bucket.Bucket(), m.Subject)
@@ -81,8 +84,12 @@ func (s *service) behind(key string, r request) bool {
 func (s *service) describe(m *nats.Msg, r request, members []*Member) {
 	var a answer
 	for _, member := range members {
-		if c := member.served.Describe(); r.Instance == "" || r.Instance == c.Instance {
+		c := member.served.Describe()
+		if r.Instance == "" || r.Instance == c.Instance {
 			a.Candidates = append(a.Candidates, c)
+		}
+		if after := r.ReleaseMs; r.To == c.Name && c.Ready && after > 0 && after <= maxRelease.Milliseconds() {
+			member.served.ExpectRelease(time.Duration(after) * time.Millisecond)
 		}
 	}
 	if len(a.Candidates) > 0 {

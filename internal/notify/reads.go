@@ -24,6 +24,18 @@ func (l *Listener) readBy(at time.Time) {
 	}
 }
 
+// ExpectRelease has the key read at the given time: by then, a leader says, it will have released the key to this candidate. That saves the
+// candidate the wait for the notification, where that takes long. It is a hint like a notification.
+func (l *Listener) ExpectRelease(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hint != nil || l.own() {
+		return
+	}
+	l.hintAt(&hint{}, at)
+	l.wakeToRead(time.Now())
+}
+
 // ReadDue returns when the key is to be read; the zero time if there is no reason to.
 func (l *Listener) ReadDue() time.Time {
 	l.mu.Lock()

@@ -129,3 +129,61 @@ func TestRenewalByTheKnownHolderTakesNoMemory(t *testing.T) {
 		n.notify("k", Change{Revision: revision}, value)
 	})).To(BeZero())
 }
+
+// A leader tells the target of a transfer when it will have released the key. Anybody else may say so, too.
+func TestAReleaseThatIsExpectedIsAHint(t *testing.T) {
+	const after = 100 * time.Millisecond
+	holder := record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1", Term: 5}
+	release := holder
+	release.Released, release.Successors = time.Unix(1, 0), []string{"me"}
+	announced := func(t *testing.T, then func(g *WithT, n *Notifier, l *Listener, read func(r record.Record, revision uint64))) {
+		synctest.Test(t, func(t *testing.T) {
+			n, l := listener()
+			read := func(r record.Record, revision uint64) {
+				_, done := l.BeginRead()
+				done(kv.State{Read: time.Now(), Revision: revision, Record: r}, nil)
+			}
+			read(holder, 7)
+			l.ExpectRelease(time.Now().Add(after))
+			then(NewWithT(t), n, l, read)
+		})
+	}
+	t.Run("the key is read at that time", func(t *testing.T) {
+		announced(t, func(g *WithT, _ *Notifier, l *Listener, _ func(record.Record, uint64)) {
+			g.Expect(time.Until(l.ReadDue())).To(Equal(after))
+			time.Sleep(after)
+			synctest.Wait()
+			g.Expect(l.Wake).To(HaveLen(1), "its loop is woken")
+		})
+	})
+	t.Run("a notification that comes first has the key read at once, and once", func(t *testing.T) {
+		announced(t, func(g *WithT, n *Notifier, l *Listener, read func(record.Record, uint64)) {
+			n.notify("k", Change{Revision: 8}, release.Encode())
+			g.Expect(l.ReadDue()).To(Equal(time.Now()))
+			read(release, 8)
+			g.Expect(l.ReadDue()).To(BeZero())
+		})
+	})
+	t.Run("a release that comes later is answered at once", func(t *testing.T) {
+		announced(t, func(g *WithT, n *Notifier, l *Listener, read func(record.Record, uint64)) {
+			time.Sleep(after)
+			read(holder, 7)
+			n.notify("k", Change{Revision: 8}, release.Encode())
+			g.Expect(l.ReadDue()).To(Equal(time.Now()))
+		})
+	})
+	t.Run("a thousand that are forged cause a few reads, and then one per TTL", func(t *testing.T) {
+		announced(t, func(g *WithT, _ *Notifier, l *Listener, read func(record.Record, uint64)) {
+			began, reads := time.Now(), 0
+			for range 1000 {
+				l.ExpectRelease(time.Now().Add(time.Millisecond))
+				time.Sleep(l.TTL / 100)
+				if at := l.ReadDue(); !at.IsZero() && !time.Now().Before(at) {
+					read(holder, 7)
+					reads++
+				}
+			}
+			g.Expect(reads).To(BeNumerically("<=", maxWrongHints+int(time.Since(began)/l.TTL)))
+		})
+	})
+}
