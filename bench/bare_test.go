@@ -18,14 +18,17 @@ type bareClient struct {
 }
 
 // bareHandovers measures from the update that stands for a release to the acknowledgement of the update that stands for the win. The second
-// client is notified of the first update, reads what it wrote and updates that. A third is notified of both.
-func bareHandovers(b *testing.B, s servers, replicas int) {
+// client is notified of the first update, reads what it wrote and updates that. All others are notified of both.
+func bareHandovers(b *testing.B, s servers, replicas, n int) {
 	const key = "bare"
 	ctx, cancel := context.WithTimeout(context.Background(), patience+time.Duration(b.N)*time.Second)
 	defer cancel()
 	f := newFleet(b, s, patience, replicas)
 	release, win := make([]byte, 500), make([]byte, 400) // bytes, about as many as in the records
-	clients := []*bareClient{f.bareClient(ctx), f.bareClient(ctx), f.bareClient(ctx)}
+	clients := make([]*bareClient, n)
+	for i := range clients {
+		clients[i] = f.bareClient(ctx)
+	}
 	revision, err := clients[0].Create(ctx, key, win)
 	if err != nil {
 		b.Fatal(err)
