@@ -82,7 +82,7 @@ func TestProgramThatIsMissingIsStartedOnceItIsInstalled(t *testing.T) {
 func TestProgramThatStaysStoppedLosesLeadership(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	f := newRunFixture(t, 2*time.Second)
+	f := newRunFixture(t, 5*time.Second, "--interval", "1s")
 	one := f.start(`echo $$ >pid; kill -STOP $$; sleep 1000`)
 	pid := f.pidIn("pid")
 	two := f.start(`kill -0 ` + fmt.Sprint(pid) + ` && echo >still; echo >other; sleep 1000`)
