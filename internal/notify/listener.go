@@ -42,11 +42,11 @@ type Listener struct {
 	readAt  time.Time   // when to read the key; zero for no reason to
 	waker   *time.Timer // wakes the candidate then; nil if it never had to wait
 	hint    *hint       // nil if there is none
-	wrong   int         // hints in a row that proved wrong
 	next    time.Time   // no read on account of a hint before this, once too many were wrong
+	retry   time.Time   // no read on account of a hint before this, because the last read failed
 
-	failures int       // reads in a row that failed
-	retry    time.Time // no read on account of a hint before this, because the last read failed
+	wrong    int32 // hints in a row that proved wrong
+	failures int32 // reads in a row that failed
 
 	delivered uint64    // the revision that the source reported last, or that was read first from the source in use; 0 if there is none
 	awaited   uint64    // a revision that was written or read, and that the source has not reported; 0 if there is none
