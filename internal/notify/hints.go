@@ -138,12 +138,7 @@ func (l *Listener) consider(c Change, now time.Time) {
 		}
 		l.readAt = time.Time{}
 	}
-	l.hintAt(&hint{c, holder}, at)
-}
-
-// hintAt has the key read because of a hint at the given time, or later if hints were wrong or reads failed. The caller holds mu.
-func (l *Listener) hintAt(h *hint, at time.Time) {
-	l.hint = h
+	l.hint = &hint{c, holder}
 	if l.wrong >= maxWrongHints {
 		at = timeutil.Later(at, l.next)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // ErrUnclear takes the place of a read that proves nothing, because it may be older than what is stored.
@@ -25,15 +26,15 @@ func (l *Listener) readBy(at time.Time) {
 }
 
 // ExpectRelease has the key read at the given time: by then, a leader says, it will have released the key to this candidate. That saves the
-// candidate the wait for the notification, where that takes long. It is a hint like a notification.
+// candidate the wait for the notification, where that takes long. Anybody may say so: it causes no read within a TTL of the last one, and a
+// read for nothing does not count against notifications, whose subject others may be denied.
 func (l *Listener) ExpectRelease(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.hint != nil || l.own() {
-		return
+	if now := time.Now(); now.Sub(l.read) >= l.TTL && !l.own() {
+		l.readBy(timeutil.Later(at, l.retry))
+		l.wakeToRead(now)
 	}
-	l.hintAt(&hint{}, at)
-	l.wakeToRead(time.Now())
 }
 
 // ReadDue returns when the key is to be read; the zero time if there is no reason to.

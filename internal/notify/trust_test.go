@@ -144,6 +144,7 @@ func TestAReleaseThatIsExpectedIsAHint(t *testing.T) {
 				done(kv.State{Read: time.Now(), Revision: revision, Record: r}, nil)
 			}
 			read(holder, 7)
+			time.Sleep(l.TTL)
 			l.ExpectRelease(time.Now().Add(after))
 			then(NewWithT(t), n, l, read)
 		})
@@ -173,7 +174,7 @@ func TestAReleaseThatIsExpectedIsAHint(t *testing.T) {
 		})
 	})
 	t.Run("a thousand that are forged cause a few reads, and then one per TTL", func(t *testing.T) {
-		announced(t, func(g *WithT, _ *Notifier, l *Listener, read func(record.Record, uint64)) {
+		announced(t, func(g *WithT, n *Notifier, l *Listener, read func(record.Record, uint64)) {
 			began, reads := time.Now(), 0
 			for range 1000 {
 				l.ExpectRelease(time.Now().Add(time.Millisecond))
@@ -184,6 +185,8 @@ func TestAReleaseThatIsExpectedIsAHint(t *testing.T) {
 				}
 			}
 			g.Expect(reads).To(BeNumerically("<=", maxWrongHints+int(time.Since(began)/l.TTL)))
+			n.notify("k", Change{Revision: 8}, release.Encode())
+			g.Expect(l.ReadDue()).To(Equal(time.Now()), "they do not delay the answer to a release")
 		})
 	})
 }
