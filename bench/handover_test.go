@@ -23,9 +23,9 @@ const (
 // BenchmarkHandover measures from the call of the leader's Stop to the call of another's OnWon, when its IsLeader is true
 // already, and for etcd from the call of Resign to the return of another's Campaign. A new candidate replaces the one that stopped, on a
 // new connection, which leads to the next server of a cluster: how long a handover takes depends on which of them leads the stream, and the
-// candidate seen last takes over, so that without this two connections would take turns. The bare ones are the requests of a handover, made by the client of NATS without this library: no elector that reads before
-// it writes can be quicker on the same servers. The metric x-etcd is the median as a multiple of that of the etcd of as many members that
-// writes to its disk.
+// candidate seen last takes over, so that without this two connections would take turns. The bare ones are the requests of a handover,
+// made by the client of NATS without this library: no elector that reads before it writes can be quicker on the same servers. The metric
+// x-etcd is the median as a multiple of that of the etcd of as many members that writes to its disk.
 func BenchmarkHandover(b *testing.B) {
 	three := func(b *testing.B) {
 		b.Run("etcd-1", func(b *testing.B) { etcdHandovers(b, startEtcd(b, 1, false), 3) })
