@@ -41,7 +41,8 @@ func checkStream(info *jetstream.StreamInfo, subject string, t election.Term) er
 	case !stores(cfg, subject):
 		return fmt.Errorf("it does not store the epoch subject %q, only %q: add it to the stream's subjects, or give one of those", subject, cfg.Subjects)
 	}
-	if bucket, ok := strings.CutPrefix(cfg.Name, kv.StreamName("")); ok && subject == kv.Subject(bucket, t.Key) && info.Created.Equal(t.BucketCreated) {
+	created, _ := kv.CreatedOf(info)
+	if bucket, ok := strings.CutPrefix(cfg.Name, kv.StreamName("")); ok && subject == kv.Subject(bucket, t.Key) && created.Equal(t.BucketCreated) {
 		return fmt.Errorf("%q is the key of the election itself, under which the lease is renewed: give another subject for epochs", subject)
 	}
 	return nil

@@ -21,7 +21,7 @@ type target struct {
 	api     string // prefix of the subjects of the JetStream API
 	domain  string // of the stream, if the JetStream given has one
 	stream  string
-	created time.Time
+	created time.Time              // see [kv.CreatedOf]
 	config  jetstream.StreamConfig // as it was when the stream was opened
 }
 
@@ -49,7 +49,8 @@ func find(ctx context.Context, js jetstream.JetStream, stream, subject string, t
 		return target{}, err
 	}
 	info := found.CachedInfo()
-	return target{js: js, api: kv.APIPrefix(js), domain: js.Options().Domain, stream: info.Config.Name, created: info.Created, config: info.Config}, checkStream(info, subject, t)
+	created, _ := kv.CreatedOf(info)
+	return target{js: js, api: kv.APIPrefix(js), domain: js.Options().Domain, stream: info.Config.Name, created: created, config: info.Config}, checkStream(info, subject, t)
 }
 
 // limited gives ctx a deadline if it has none: nats.go's own for requests.

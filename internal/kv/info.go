@@ -25,7 +25,8 @@ type Info struct {
 	TTL       time.Duration
 	History   int64
 	MarkerTTL time.Duration         // how long the marker of an expiry is stored; 0 if expiries are not announced
-	Created   time.Time             // when the stream behind the bucket was created; zero if the bucket does not say
+	Created   time.Time             // the identity of the bucket: when it was created, see [CreatedOf]; zero if the bucket does not say
+	Pinned    bool                  // Created comes from the metadata, which no server changes by itself
 	Republish string                // the subject on which the server repeats every change, whole; empty if it does not
 	Paused    map[string]Pause      // the elections that an operator has paused, by key
 	Stream    *jetstream.StreamInfo // nil if the bucket does not say
@@ -91,7 +92,7 @@ func InfoOf(status jetstream.KeyValueStatus) Info {
 		return i
 	}
 	i.Stream = s.StreamInfo()
-	i.Created = i.Stream.Created
+	i.Created, i.Pinned = CreatedOf(i.Stream)
 	if r := i.Stream.Config.RePublish; Republishes(i.Bucket, r) {
 		i.Republish = r.Destination
 	}

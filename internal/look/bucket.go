@@ -54,9 +54,9 @@ type Peer struct {
 
 // describe returns the part of a BucketInfo that comes from the stream.
 func (v *View) describe() *BucketInfo {
-	s := v.stream
+	s := v.info.Stream
 	b := &BucketInfo{
-		Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), Created: s.Created, TTLS: s.Config.MaxAge.Seconds(),
+		Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), Created: v.info.Created, TTLS: s.Config.MaxAge.Seconds(),
 		History: s.Config.MaxMsgsPerSubject, Storage: strings.ToLower(s.Config.Storage.String()), Replicas: s.Config.Replicas,
 		MarkersTTL: s.Config.SubjectDeleteMarkerTTL.Seconds(), Bytes: s.State.Bytes, Consumers: s.State.Consumers, Peers: []Peer{},
 	}

@@ -31,8 +31,7 @@ type View struct {
 	Observer *observe.Observer
 	Admin    *admin.Admin
 	Clock    ServerClock
-	stream   jetstream.StreamInfo
-	paused   map[string]kv.Pause // the elections that an operator has paused, by key
+	info     kv.Info // describes the stream
 }
 
 // Open connects and returns a View of the bucket that the flags name. An unreachable server and a missing bucket are errors
@@ -78,17 +77,16 @@ func (v *View) Refresh(ctx context.Context) error {
 		return fmt.Errorf("bucket %q on %s cannot be read: %w", v.Bucket.Bucket(), v.ServerURL(), err)
 	}
 	received := time.Now()
-	s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo })
-	if !ok || s.StreamInfo() == nil {
+	info := kv.InfoOf(status)
+	if info.Stream == nil {
 		return fmt.Errorf("bucket %q on %s does not describe the stream behind it", v.Bucket.Bucket(), v.ServerURL())
 	}
-	v.stream, v.paused = *s.StreamInfo(), kv.InfoOf(status).Paused
-	v.Clock = NewServerClock(v.stream.TimeStamp, sent, received)
+	v.info, v.Clock = info, NewServerClock(info.Stream.TimeStamp, sent, received)
 	return nil
 }
 
 // TTL returns the TTL of the bucket, which is the length of a lease.
-func (v *View) TTL() time.Duration { return v.stream.Config.MaxAge }
+func (v *View) TTL() time.Duration { return v.info.TTL }
 
 // Leader returns the holder of the key, or election.ErrNoLeader.
 func (v *View) Leader(ctx context.Context, key string) (*Holder, error) {
@@ -106,7 +104,7 @@ func (v *View) Leader(ctx context.Context, key string) (*Holder, error) {
 // Paused returns the keys of the elections that an operator had paused at the last Refresh, sorted.
 func (v *View) Paused() []string {
 	printable := []string{} // not nil, which JSON would encode as null
-	for _, key := range slices.Sorted(maps.Keys(v.paused)) {
+	for _, key := range slices.Sorted(maps.Keys(v.info.Paused)) {
 		printable = append(printable, terminal.Printable(key))
 	}
 	return printable
@@ -114,7 +112,7 @@ func (v *View) Paused() []string {
 
 // IsPaused reports whether an operator had paused the election at the last Refresh.
 func (v *View) IsPaused(key string) bool {
-	_, paused := v.paused[key]
+	_, paused := v.info.Paused[key]
 	return paused
 }
 
@@ -173,7 +171,7 @@ func (v *View) leadersByConsumer(ctx context.Context) ([]Holder, error) {
 // leadersByKey reads the leaders key by key. It skips keys for which no candidate can campaign.
 func (v *View) leadersByKey(ctx context.Context) ([]Holder, error) {
 	prefix := "$KV." + v.Bucket.Bucket() + "."
-	stream, err := v.JetStream.Stream(ctx, v.stream.Config.Name)
+	stream, err := v.JetStream.Stream(ctx, kv.StreamName(v.Bucket.Bucket()))
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,36 @@
+package kv
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// CreatedMetadata is the name of the metadata of a stream that says when the stream was created, in RFC 3339 with nanoseconds. CreateBucket
+// writes what the server says then. Some servers say something else later: a file stream of 2.11.17, 2.12.15 or 2.14.5 reports a later time
+// after a restart, a change of its configuration, and another restart.
+const CreatedMetadata = "election.created"
+
+// CreatedOf returns the time that identifies a stream among all streams of its name: when it was created. The time is pinned if the
+// metadata says it; else it is what the server reports now. Later streams have later times.
+//
+// A pinned time later than the answer of the server is no time of creation, and is ignored: the tokens of every later bucket would sort
+// below such a time. A pinned time that precedes the reported one may have been copied along with the configuration of another stream, but
+// it is also what the servers above leave behind, and nothing in the stream tells the two apart.
+func CreatedOf(info *jetstream.StreamInfo) (created time.Time, pinned bool) {
+	at, err := time.Parse(time.RFC3339Nano, info.Config.Metadata[CreatedMetadata])
+	now := info.TimeStamp
+	if now.IsZero() { // the server is older than 2.10
+		now = time.Now()
+	}
+	if err != nil || at.Unix() <= 0 || at.After(now) {
+		return info.Created, false
+	}
+	return at, true
+}
+
+// Pin returns the value of the metadata that pins the identity of a stream, for what [CreatedOf] returns now.
+func Pin(info *jetstream.StreamInfo) string {
+	created, _ := CreatedOf(info)
+	return created.UTC().Format(time.RFC3339Nano)
+}
