@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
 )
 
@@ -13,18 +14,21 @@ type acquisition struct {
 	over          uint64    // the revision that it is an update of; 0 if it creates the key
 	read          time.Time // when the key was read; zero if it could not be
 	reason        Reason
-	removal       uint64        // the revision of the last removal that was notified before it was sent, if it creates the key
-	removed       bool          // the key was free because somebody had removed it, as far as is known
-	left          time.Duration // of the stand-down of the writer of what was taken over: a release, or a late write of this candidate's own
-	bucketCreated time.Time     // when the bucket was created, by the record that was taken over
-	named         bool          // the release that was taken over names this candidate
-	queue         []string      // those that come after it in the queue that this release lists
-	interval      time.Duration // from one renewal of the predecessor to the next; 0 if that is not known
-	successors    []string      // names of candidates that the predecessor knew
-	priorities    []int         // the highest of their priorities
-	since         time.Time     // just before the write was sent
-	written       record.Record // by it
-	revision      uint64        // of the write
+	removal       uint64          // the revision of the last removal that was notified before it was sent, if it creates the key
+	removed       bool            // the key was free because somebody had removed it, as far as is known
+	unproven      bool            // it is over a release that does not prove that its term has ended
+	left          time.Duration   // of the stand-down of the writer of what was taken over, and of leases whose end nothing proves
+	lease         time.Duration   // the longest lease of a holder that may last still, as far as is known
+	bucketCreated time.Time       // when the bucket was created, by the record that was taken over
+	named         bool            // the release that was taken over names this candidate
+	queue         []string        // those that come after it in the queue that this release lists
+	predecessors  []record.Secret // of the terms before, the last first, if this release proves that its term has ended
+	interval      time.Duration   // from one renewal of the predecessor to the next; 0 if that is not known
+	successors    []string        // names of candidates that the predecessor knew
+	priorities    []int           // the highest of their priorities
+	since         time.Time       // just before the write was sent
+	written       record.Record   // by it
+	revision      uint64          // of the write
 	acknowledged  time.Time
 }
 
@@ -32,7 +36,7 @@ type acquisition struct {
 func (r *run) creation(predecessor record.Record) acquisition {
 	removed, inherited := r.listener.Past()
 	a := acquisition{reason: ReasonVacant, removal: removed, removed: removed > 0, left: inherited}
-	a.inherit(predecessor)
+	r.inherit(&a, predecessor)
 	return a
 }
 
@@ -51,21 +55,39 @@ func (r *run) acquisitionOver(s kv.State) acquisition {
 		a.bucketCreated = s.Record.BucketCreated
 		if left, released := s.Record.IsRelease(); released {
 			a.reason, a.left = ReasonReleased, left
+			if r.listener.Proves(s) {
+				a.predecessors = append([]record.Secret{s.Record.Secret}, s.Record.Predecessors...)
+				a.predecessors = a.predecessors[:min(len(a.predecessors), r.predecessors())]
+			} else {
+				a.unproven = true
+				r.log.Warn("Release proves nothing, standing down for a whole lease", "from", s.Record.Name, "revision", s.Revision)
+			}
 			var place int
-			place, a.named = s.Record.Place(r.name, r.instance)
+			place, a.named = s.Record.Place(r.name, r.instanceID())
 			a.queue = s.Record.QueueAfter(place)
 		} else {
 			a.reason, a.left = ReasonReclaimed, time.Duration(s.Record.StandDownMs)*time.Millisecond
 		}
 	}
-	a.inherit(predecessor)
+	r.inherit(&a, predecessor)
 	return a
 }
 
-// inherit takes over what the predecessor knew of the candidates.
-func (a *acquisition) inherit(predecessor record.Record) {
+// predecessors returns how many terms before a record proves to have ended by a release. Leaders change seldom, and candidates miss no more
+// than one of them. Those who wait for a lock may miss several.
+func (r *run) predecessors() int {
+	if r.opts.order == notify.ByRank {
+		return 1
+	}
+	return record.MaxPredecessors
+}
+
+// inherit takes over what the predecessor knew of the candidates, and what is known of leases that may last.
+func (r *run) inherit(a *acquisition, predecessor record.Record) {
 	a.successors, a.priorities = predecessor.Successors, predecessor.Priorities
 	a.interval = predecessor.Interval()
+	left, lease := r.listener.Leases()
+	a.left, a.lease = max(a.left, left), lease
 }
 
 // verifiedFor is for how long a release that was read proves what the update of it was written over: later the bucket may have been made
@@ -75,7 +97,7 @@ const verifiedFor = 250 * time.Millisecond
 
 // verified reports whether what was taken over proves that the bucket is still the one described by info.
 func (a acquisition) verified(info *bucketInfo) bool {
-	return a.reason == ReasonReleased && a.bucketCreated.Equal(info.created) && a.acknowledged.Sub(a.read) < verifiedFor
+	return a.reason == ReasonReleased && !a.unproven && a.bucketCreated.Equal(info.created) && a.acknowledged.Sub(a.read) < verifiedFor
 }
 
 // standDown returns how long the winner must wait in the bucket described by info. A release proves that its writer's work has ended,
@@ -85,13 +107,14 @@ func (a acquisition) verified(info *bucketInfo) bool {
 // late write of this candidate's own says what stand-down it had for such a cause. By default a predecessor whose interval was longer than this
 // candidate's is given that time: it learns of its loss by its next renewal.
 func (a acquisition) standDown(info *bucketInfo) time.Duration {
-	longest := max(info.StandDown, info.TTL)
+	longest := max(info.StandDown, info.TTL, a.lease)
 	usual := info.StandDown
 	if info.DefaultStandDown {
 		usual = max(usual, min(a.interval, info.TTL))
 	}
+	usual += max(0, a.lease-info.TTL) // the bucket's TTL was longer when that lease began
 	switch {
-	case a.removed, a.reason != ReasonVacant && !a.bucketCreated.Equal(info.created):
+	case a.removed, a.unproven, a.reason != ReasonVacant && !a.bucketCreated.Equal(info.created):
 		return longest
 	case a.reason == ReasonReleased:
 		return min(a.left, longest)

@@ -116,7 +116,10 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 	if !r.holds.none() {
 		return nil, false, nil
 	}
+	own := s.HeldBy(r.instanceID())
 	switch {
+	case own && r.doubt.foreign(s.Record, s.Revision):
+		return nil, true, errCloned
 	case err != nil && !hinted: // reading may fail for good where writing does not
 		if r.unanswered && !r.receivesReplies(ctx) {
 			return nil, true, nil
@@ -126,7 +129,7 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 		return t, true, err
 	case err != nil:
 		return nil, false, nil
-	case s.Held() && s.Record.Instance != r.instance:
+	case s.Held() && !own:
 		if !r.listener.ShouldAnnounce(hinted, lost) {
 			return nil, !hinted, nil
 		}
@@ -196,6 +199,7 @@ func (r *run) contest(ctx context.Context, a acquisition, vacancy bool) (*active
 		r.writeAnswered(outcome)
 		switch outcome {
 		case kv.Applied:
+			r.doubt.applied(a.written, a.revision, nil)
 			r.listener.Won(a.revision)
 			return r.newTerm(ctx, a)
 		case kv.Refused:
@@ -205,10 +209,14 @@ func (r *run) contest(ctx context.Context, a acquisition, vacancy bool) (*active
 			r.requestFailed(err)
 			r.log.Debug("Campaign failed", "outcome", kv.Failure(err), "error", kv.Describe(err))
 		}
-		r.unanswered = outcome == kv.Unknown
-		r.givenUp = r.givenUp || r.unanswered
-		if outcome == kv.Unknown && again {
-			if s, _, err := r.look(ctx); err == nil && s.HeldBy(r.instance) {
+		if r.unanswered = outcome == kv.Unknown; r.unanswered {
+			r.doubt.add(a.written.Attempt, a.since, nil)
+		}
+		if r.unanswered && again {
+			if s, _, err := r.look(ctx); err == nil && s.HeldBy(r.instanceID()) {
+				if r.doubt.foreign(s.Record, s.Revision) {
+					return nil, errCloned
+				}
 				a = r.acquisitionOver(s)
 				continue
 			}
@@ -226,6 +234,10 @@ func (r *run) acquire(ctx context.Context, a *acquisition) (err error) {
 	rec := r.record(a.since)
 	rec.Won, rec.Priorities, rec.Notified = string(a.reason), a.priorities, r.now.Load().source() != notify.None
 	rec.StandDownMs = record.Milliseconds(a.standDown(r.info()))
+	if r.secret == (record.Secret{}) {
+		r.secret = record.NewSecret()
+	}
+	rec.Commitment, rec.Predecessors = r.secret.Commitment(), a.predecessors
 	rec.Leads = a.named && rec.StandDownMs == 0 && !r.opts.PlainValue
 	switch {
 	case a.over > 0:
@@ -275,6 +287,7 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 	term := Term{Key: r.key, Name: r.name, Number: a.revision, BucketCreated: info.created, Since: a.since.Round(0)}
 	standDown := a.standDown(info)
 	t := newActiveTerm(ctx, &r.config, r.calls, term, &info.Timing, a.since, a.acknowledged, standDown)
+	t.secret, t.predecessors = r.secret, a.predecessors
 	t.won, t.successors, t.priorities, t.queue = a.reason, a.successors, a.priorities, a.queue
 	t.leadsAtOnce = a.written.Leads && standDown == 0 && a.verified(info) && !info.created.IsZero() && r.listener.InBucket(info.created)
 	r.requestSucceeded()

@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/wakeup"
@@ -40,9 +42,32 @@ func (r *run) do(ctx context.Context) error {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
+	if r.opts.health != nil {
+		defer r.startHealthChecks(ctx)()
+	}
+	for {
+		if err = r.campaignAs(ctx, described); !errors.Is(err, errCloned) {
+			return err
+		}
+		r.rename()
+	}
+}
+
+// rename has this candidate go on under another instance: another process uses the one that it had, and may go on with it.
+func (r *run) rename() {
+	before, renamed := r.instanceID(), record.NewID()
+	r.log.Warn("Another process writes as this very candidate, going on as another instance", "instance", before, "renamed", renamed,
+		"fix", "do not clone or resume twice a machine or process that runs a candidate; or start the candidates afterwards")
+	r.renamed.Store(&renamed)
+	r.doubt, r.secret = doubt{}, record.Secret{}
+}
+
+// campaignAs campaigns and leads as one instance, until ctx ends or another process is found to use that instance too.
+func (r *run) campaignAs(ctx context.Context, described kv.Info) error {
+	ctx, cancel := context.WithCancel(ctx)
 	info := r.info()
 	r.listener = notify.Listen(r.bucket, described, notify.Config{
-		Key: r.key, Name: r.name, Instance: r.instance, Priority: r.opts.priority, Order: r.opts.order, TTL: info.TTL, Spread: info.Spread(),
+		Key: r.key, Name: r.name, Instance: r.instanceID(), Priority: r.opts.priority, Order: r.opts.order, TTL: info.TTL, Spread: info.Spread(),
 		Wake: r.wake, Closed: func() { r.fail(nats.ErrConnectionClosed) }, Log: r.opts.Log(),
 	})
 	defer r.listener.Close()
@@ -52,11 +77,8 @@ func (r *run) do(ctx context.Context) error {
 		r.member = control.Join(r.bucket, r.key, served{r}, r.opts.Log())
 		defer r.member.Leave()
 	}
-	if r.opts.health != nil {
-		defer r.startHealthChecks(ctx)()
-	}
 	defer r.background.Wait()
-	defer r.cancel()
+	defer cancel()
 	r.watchdog.busy("waiting for a source of notifications")
 	defer r.watchdog.busy("stopping")
 	defer func() { time.Sleep(time.Until(r.released.Add(windUpDelay))) }()
@@ -73,11 +95,16 @@ func (r *run) loop(ctx context.Context) error {
 	for ctx.Err() == nil {
 		t, err := r.campaign(ctx, due, lost)
 		if t == nil {
-			r.withdraw()
+			if !errors.Is(err, errCloned) {
+				r.withdraw()
+			}
 			return err
 		}
 		if finished, err := r.lead(ctx, t); finished {
 			return err
+		}
+		if t.reason == ReasonCloned {
+			return errCloned
 		}
 		switch {
 		case ctx.Err() != nil:

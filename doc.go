@@ -27,8 +27,9 @@
 //   - Lease. IsLeader and [Term.Valid] are true only while leadership counts and the deadline is ahead: the instant just before the
 //     last acknowledged write was sent, plus the TTL, minus a margin. They read the clock when called, so a stuck loop, a paused
 //     process, a suspended machine or a reply that never comes cannot keep them true.
-//   - Stand-down. Only a release that the previous leader itself wrote, after its work had ended, makes the stand-down zero. A winner
-//     that can tell that somebody deleted the key waits at least one TTL.
+//   - Stand-down. Only a release that the previous leader itself wrote, after its work had ended, makes the stand-down zero: it reveals
+//     a secret to which the records of the term are committed. A winner that can tell that somebody deleted the key waits at least one
+//     TTL, and one that knows of a lease which lasts longer waits for its end.
 //   - Stop, then release. When a leader stops or resigns, IsLeader turns false and the work's context ends at once. The key is
 //     released only after callbacks and work have returned. If they do not return within the release timeout, the key expires.
 //   - Fencing. For one key every later term has a larger [Term.Number], and [Term.Token] sorts likewise, also across a bucket that was
@@ -55,8 +56,8 @@
 //
 // An operator who deletes the key of a leader that is partitioned at that moment makes two leaders possible for the rest of its lease if
 // the winner cannot know of the deletion: use package admin, which hands over in order. So does a server that loses its last writes, in
-// a power cut or because it is restored from a copy. Do not change the TTL of a bucket while somebody leads, and deny publish on
-// election.<bucket>.> to every client.
+// a power cut or because it is restored from a copy. A machine that is cloned while it leads makes two leaders with one token until the next
+// renewal of either, which ends one of them. Deny publish on election.<bucket>.> to every client.
 //
 // docs/REFERENCE.md has the details: clocks, buckets, notifications, what may harm an election and the metrics. docs/HOW-IT-WORKS.md has
 // the protocol, the record and the subjects, docs/TUNING.md helps to choose the durations, docs/PERMISSIONS.md has the permissions by

@@ -5,17 +5,16 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -39,10 +38,12 @@ type Election struct {
 	now       atomic.Pointer[snapshot] // never nil
 	watchdog  watchdog
 	holds     holds
-	renewSoon atomic.Bool // a leader should renew soon
-	attempts  atomic.Uint64
+	renewSoon atomic.Bool            // a leader should renew soon
+	renamed   atomic.Pointer[string] // the instance that took the place of the first, once that one was found to have a copy
 	wins      atomic.Uint64
 	losses    atomic.Uint64
+
+	doubt doubt // belongs to the loop of the run
 
 	mu      sync.Mutex // guards what follows; never held across I/O or a callback
 	stopped bool
@@ -98,7 +99,7 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 	host, _ := os.Hostname() // a record without a host is still a record
 	wake := make(chan struct{}, 1)
 	e := &Election{holds: holds{wake: wake}, config: config{
-		name: name, key: key, instance: nuid.Next(), host: host, pid: os.Getpid(), bucket: o.Bucket(bucket), wake: wake, opts: &o,
+		name: name, key: key, instance: record.NewID(), host: host, pid: os.Getpid(), bucket: o.Bucket(bucket), wake: wake, opts: &o,
 		log: o.Log().With("election", key, "name", name),
 	}}
 	e.now.Store(&snapshot{})
@@ -266,9 +267,12 @@ func (e *Election) State() State {
 	return e.now.Load().at(time.Now()).state
 }
 
-// attempt returns the id of the next write, unlike that of any other.
-func (e *Election) attempt() string {
-	return e.instance + "." + strconv.FormatUint(e.attempts.Add(1), 36)
+// instanceID returns what distinguishes this candidate from all others.
+func (e *Election) instanceID() string {
+	if renamed := e.renamed.Load(); renamed != nil {
+		return *renamed
+	}
+	return e.instance
 }
 
 // Errors to be tested for with errors.Is.

@@ -145,9 +145,9 @@ func (r *run) waitSuccessor(ctx context.Context, target control.Candidate) error
 		done()
 		instance := target.Instance
 		switch {
-		case err == nil && l.Name != target.Name && l.Instance != r.instance:
+		case err == nil && l.Name != target.Name && l.Instance != r.instanceID():
 			return fmt.Errorf("released, but %q was quicker than %q", l.Name, target.Name)
-		case errors.Is(err, ErrNoLeader), err == nil && (l.Instance == r.instance || l.State == LeaderElectState): // a replica may be behind
+		case errors.Is(err, ErrNoLeader), err == nil && (l.Instance == r.instanceID() || l.State == LeaderElectState): // a replica may be behind
 			instance = ""
 		case err == nil && l.Instance != "": // not a bare name
 			instance = l.Instance
@@ -227,7 +227,7 @@ func (r *run) preemptionDue() time.Time {
 	if !r.opts.preempt || r.member == nil || !r.holds.none() {
 		return time.Time{}
 	}
-	if rec, held := r.listener.Holder(); !held || rec.Term == 0 || rec.Instance == r.instance || rec.Priority >= r.opts.priority {
+	if rec, held := r.listener.Holder(); !held || rec.Term == 0 || rec.Instance == r.instanceID() || rec.Priority >= r.opts.priority {
 		return time.Time{}
 	}
 	return r.preempted.Add(r.info().Interval)
@@ -252,7 +252,7 @@ type served struct{ *run }
 func (s served) Describe() control.Candidate {
 	snap, now := s.now.Load(), time.Now()
 	return control.Candidate{
-		Key: s.key, Name: s.name, Instance: s.instance, Host: s.host, PID: s.pid, Priority: s.opts.priority, State: snap.at(now).state.String(),
+		Key: s.key, Name: s.name, Instance: s.instanceID(), Host: s.host, PID: s.pid, Priority: s.opts.priority, State: snap.at(now).state.String(),
 		Ready:   snap.source() != notify.None && snap.term == nil && s.campaigning.Load() && s.holds.none(),
 		Version: version.String(), Clock: now.UTC().Round(0),
 	}

@@ -41,10 +41,10 @@ func (r *run) lead(ctx context.Context, t *activeTerm) (finished bool, err error
 		t.endLease()
 	}
 	t.expiry.Stop()
-	r.unanswered = len(t.pending) > 0
-	r.givenUp = r.givenUp || r.unanswered
+	r.unanswered = r.doubt.of(t)
+	r.secret = record.Secret{} // the next term has its own
 	r.update(func(s *snapshot) {
-		if s.term = nil; s.leader != nil && s.leader.Instance == r.instance {
+		if s.term = nil; s.leader != nil && s.leader.Instance == r.instanceID() {
 			s.leader = nil
 		}
 	})
@@ -114,7 +114,7 @@ func (r *run) verify(t *activeTerm) {
 		_ = r.adopt(ctx, t, s) // a write that was not pending only has its revision taken over
 	case found != unclear:
 		t.end(found.reason())
-	case s.Removal == kv.Gone, s.Held() && s.Record.Instance != r.instance:
+	case s.Removal == kv.Gone, s.Held() && s.Record.Instance != r.instanceID():
 		t.unsure = true
 		t.next = timeutil.Earlier(t.next, timeutil.Later(time.Now(), t.sent.Add(minRenewal))) // the server's answer to a renewal proves it
 	}
@@ -184,10 +184,7 @@ func (r *run) tryRenew(ctx context.Context, t *activeTerm) error {
 	case kv.Refused:
 		return r.resolve(ctx, t, err)
 	case kv.Unknown:
-		if t.pending == nil {
-			t.pending = map[string]time.Time{}
-		}
-		t.pending[rec.Attempt] = sent
+		r.doubt.add(rec.Attempt, sent, t)
 	}
 	return err
 }
@@ -195,7 +192,8 @@ func (r *run) tryRenew(ctx context.Context, t *activeTerm) error {
 // renewal returns the record that a renewal or release writes which is sent at the given time.
 func (r *run) renewal(t *activeTerm, sent time.Time) record.Record {
 	rec := r.record(t.term.Since)
-	rec.Term, rec.Won = t.number(sent), string(t.won)
+	rec.Term, rec.Won, rec.LeaseMs = t.number(sent), string(t.won), record.Milliseconds(t.LeaseTime())
+	rec.Commitment, rec.Predecessors = t.secret.Commitment(), t.predecessors
 	if rec.Term == 0 { // the successor waits for what is left of our own wait for a previous leader
 		rec.StandDownMs = record.Milliseconds(t.counts.Sub(sent))
 	}
@@ -237,6 +235,7 @@ func (r *run) confirm(ctx context.Context, t *activeTerm, rec record.Record, rev
 		t.end(ReasonDeadline)
 		return errors.New("acknowledged after the deadline")
 	}
+	r.doubt.applied(rec, revision, t)
 	r.listener.Wrote(revision, rec)
 	r.sawLeader(leaderOf(rec, r.key, revision, sent, t.TTL))
 	return nil
@@ -252,7 +251,7 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 	}
 	r.reads.until = time.Time{} // a read may prove the loss, and refusals are rare: try it even where reading seems not to be permitted
 	s, found := r.readOwn(ctx, t)
-	if s.Removal == kv.Gone && last > 0 && r.givenUp { // a stale read shows nothing of a late write of our own
+	if s.Removal == kv.Gone && last > 0 && r.doubt.before(t) { // a stale read shows nothing of a late write of our own
 		timeutil.Sleep(ctx, replicaLag)
 		s, found = r.readOwn(ctx, t)
 	}
@@ -265,9 +264,9 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 		}
 	case found != unclear:
 		t.end(found.reason())
-	case named && (last == 0 || s.Removal == kv.Gone && len(t.pending) == 0): // the read does not contradict that our record is gone
+	case named && (last == 0 || s.Removal == kv.Gone && !r.doubt.of(t)): // the read does not contradict that our record is gone
 		t.end(ReasonDeleted)
-	case named && last > t.revision && len(t.pending) == 0 && s.Read.IsZero() && !r.givenUp: // not read, but the sequence is that of no write of our own
+	case named && last > t.revision && s.Read.IsZero() && len(r.doubt.writes) == 0 && !r.doubt.forgot: // not read, but the sequence is that of no write of our own
 		why := ReasonOverwritten
 		if r.wasRemoved(t, last) {
 			why = ReasonDeleted
@@ -288,9 +287,10 @@ var errNotPending = errors.New("not a write whose outcome was unknown")
 
 // adopt extends the lease by a write of ours that was read, if it is one whose outcome was unknown.
 func (r *run) adopt(ctx context.Context, t *activeTerm, s kv.State) error {
-	if sent, ok := t.pending[s.Record.Attempt]; ok {
-		return r.confirm(ctx, t, s.Record, s.Revision, sent)
+	if w, doubtful := r.doubt.writes[s.Record.Attempt]; doubtful && w.term == t {
+		return r.confirm(ctx, t, s.Record, s.Revision, w.sent)
 	}
 	t.revision = s.Revision
+	r.doubt.applied(s.Record, s.Revision, nil)
 	return errNotPending
 }

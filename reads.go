@@ -112,11 +112,12 @@ const (
 	theirs                   // written by somebody else, over what was ours
 	deleted                  // the marker of a removal, over what was ours
 	displaced                // what the history of our own writes could not hold
+	cloned                   // written as by this candidate, but by another process
 )
 
 // reason returns why a term ends with that finding; "" if it does not.
 func (f finding) reason() Reason {
-	return map[finding]Reason{theirs: ReasonOverwritten, deleted: ReasonDeleted, displaced: ReasonRewound}[f]
+	return map[finding]Reason{theirs: ReasonOverwritten, deleted: ReasonDeleted, displaced: ReasonRewound, cloned: ReasonCloned}[f]
 }
 
 // readOwn reads the key that t holds.
@@ -152,9 +153,12 @@ func (r *run) interpret(s kv.State, t *activeTerm) finding {
 	switch {
 	case s.Removal == kv.Gone:
 		return unclear
-	case s.Removal == kv.Kept && rec.Instance == r.instance && s.Revision >= t.revision:
+	case s.Removal == kv.Kept && rec.Instance == r.instanceID() && s.Revision >= t.revision:
+		if r.doubt.foreign(rec, s.Revision) {
+			return cloned
+		}
 		return ours
-	case s.Removal == kv.Kept && (rec.Instance == r.instance || rec.Instance == "" && r.opts.PlainValue && rec.Name == r.name):
+	case s.Removal == kv.Kept && (rec.Instance == r.instanceID() || rec.Instance == "" && r.opts.PlainValue && rec.Name == r.name):
 		return unclear
 	case s.Removal == kv.Kept && (s.Revision >= t.revision || rec.BucketCreated.After(t.term.BucketCreated)):
 		return theirs

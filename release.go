@@ -128,7 +128,7 @@ func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors, queue [
 // writeRelease writes the release: a record, also where bare names are the rule, because candidates of Choria read no value.
 func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors, queue []string) (revision uint64, err error) {
 	rec := r.renewal(t, time.Now())
-	rec.Released, rec.Reason, rec.Successors, rec.Queue = time.Now().Round(0), string(t.reason), successors, queue
+	rec.Released, rec.Secret, rec.Reason, rec.Successors, rec.Queue = time.Now().Round(0), t.secret, string(t.reason), successors, queue
 	switch {
 	case t.target != "":
 		rec.HeadStartMs = targetHeadStart.Milliseconds()
@@ -137,7 +137,12 @@ func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors, queue
 	case len(queue) > 0:
 		rec.HeadStartMs = waiterHeadStart.Milliseconds()
 	}
-	return r.bucket.Update(ctx, r.key, rec.Encode(), t.revision)
+	sent := time.Now()
+	revision, err = r.bucket.Update(ctx, r.key, rec.Encode(), t.revision)
+	if kv.Classify(err) == kv.Unknown {
+		r.doubt.add(rec.Attempt, sent, t)
+	}
+	return revision, err
 }
 
 // deleteRelease deletes a release that nobody took, where candidates may campaign that know only Create; none does for a lock.
@@ -172,7 +177,11 @@ func (r *run) abandon(ctx context.Context, a acquisition, why string, cause erro
 	if err == nil {
 		rec := r.record(a.since)
 		rec.Won, rec.Released, rec.StandDownMs = string(a.reason), time.Now().Round(0), record.Milliseconds(a.standDown(info))
-		revision, err = r.bucket.Update(ctx, r.key, rec.Encode(), a.revision)
+		rec.Commitment, rec.Predecessors, rec.Secret = r.secret.Commitment(), a.predecessors, r.secret
+		if revision, err = r.bucket.Update(ctx, r.key, rec.Encode(), a.revision); kv.Classify(err) == kv.Unknown {
+			r.doubt.add(rec.Attempt, a.since, nil)
+		}
+		r.secret = record.Secret{}
 	}
 	r.log.Warn("Key won, but not kept", "why", why, "cause", cause, "error", kv.Describe(err))
 	r.deleteRelease(ctx, revision)

@@ -46,9 +46,9 @@ type run struct {
 	campaigning atomic.Bool     // it would answer a vacancy
 
 	// What follows belongs to the loop.
-	givenUp    bool        // a write whose outcome is unknown was given up; nothing proves later that it is not applied
-	unanswered bool        // the last write was not answered, so that replies may not arrive
-	timer      *time.Timer // wakes the loop
+	unanswered bool          // the last write was not answered, so that replies may not arrive
+	secret     record.Secret // of the term that the next win begins, or of the one that is held; none until it is needed
+	timer      *time.Timer   // wakes the loop
 	reads      readPermission
 	reloaded   time.Time // when the bucket's info was last to be loaded again because this candidate is held back
 	preempted  time.Time // when a leader was last asked to hand over, or the run began
@@ -181,7 +181,7 @@ func (r *run) sawLeader(l Leader) {
 	before := r.now.Load().leader
 	r.update(func(s *snapshot) { s.leader = &l })
 	r.calls.leads(l)
-	if l.Instance != r.instance && (before == nil || before.Instance != l.Instance || before.Name != l.Name || before.Term == 0 && l.Term != 0) {
+	if l.Instance != r.instanceID() && (before == nil || before.Instance != l.Instance || before.Name != l.Name || before.Term == 0 && l.Term != 0) {
 		attrs := []any{"leader", l.Name}
 		if l.Term != 0 { // a leader-elect, or a bare name, has none
 			attrs = append(attrs, "term", l.Term)
@@ -194,8 +194,9 @@ func (r *run) sawLeader(l Leader) {
 func (r *run) record(since time.Time) record.Record {
 	info := r.info()
 	return record.Record{
-		Name: r.name, Instance: r.instance, Attempt: r.attempt(), Started: r.now.Load().started, Since: since.Round(0), BucketCreated: info.created,
+		Name: r.name, Instance: r.instanceID(), Attempt: record.NewID(), Started: r.now.Load().started, Since: since.Round(0), BucketCreated: info.created,
 		Host: r.host, PID: r.pid, Priority: r.opts.priority, Metadata: *r.metadata.Load(), IntervalMs: record.Milliseconds(info.Interval),
+		LeaseMs: record.Milliseconds(info.LeaseTime()),
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/record"
 )
 
 func TestRunCallsTheWorkOncePerTermAndReturnsItsError(t *testing.T) {
@@ -65,7 +66,13 @@ var endings = map[election.Reason]func(e *ending){
 	election.ReasonUnhealthy:    func(e *ending) { e.disk.full.Store(true); after(4 * checkInterval) },
 	election.ReasonWorkEnded:    func(e *ending) { close(e.finish) },
 	election.ReasonOverwritten:  func(e *ending) { e.Write("stranger") },
-	election.ReasonDeleted:      func(e *ending) { e.Expect(e.Bucket.Delete(context.Background(), key)).To(Succeed()) },
+	election.ReasonCloned: func(e *ending) {
+		r := e.stored()
+		r.Attempt = record.NewID()
+		e.replace(r)
+		after(interval) // a record like its own is noticed by the next renewal
+	},
+	election.ReasonDeleted: func(e *ending) { e.Expect(e.Bucket.Delete(context.Background(), key)).To(Succeed()) },
 	election.ReasonBucketReplaced: func(e *ending) {
 		e.bucket.onStatus(func(status func() (jetstream.KeyValueStatus, error)) (jetstream.KeyValueStatus, error) {
 			s, err := status()

@@ -55,6 +55,7 @@ const (
 	ReasonOverwritten    Reason = "overwritten"     // somebody else's record is stored under the key
 	ReasonDeleted        Reason = "deleted"         // the key was deleted
 	ReasonBucketReplaced Reason = "bucket-replaced" // the bucket was deleted and made again
+	ReasonCloned         Reason = "cloned"          // another process writes as this very candidate: a copy of it, as of a virtual machine that was cloned
 	ReasonRewound        Reason = "rewound"         // the server lost the last writes, or the bucket was restored from a copy
 	ReasonClosed         Reason = "closed"          // the connection was closed for good
 	ReasonDeadline       Reason = "deadline"        // the lease ran out before a renewal succeeded

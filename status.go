@@ -74,7 +74,7 @@ func (e *Election) Status() Status {
 	snap := e.now.Load()
 	now := e.moment(snap, time.Now())
 	s := Status{
-		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instance, Started: snap.started,
+		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instanceID(), Started: snap.started,
 		State: now.state, IsLeader: now.state == LeaderState, LeaseRemaining: now.left, Notifications: now.source,
 		Paused: now.paused, Unhealthy: snap.unhealthy, Wins: e.wins.Load(), Losses: e.losses.Load(), LastError: snap.lastError,
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/wakeup"
 )
@@ -129,17 +130,20 @@ type activeTerm struct {
 
 // holding is what the loop knows of the key while it holds it.
 type holding struct {
-	revision   uint64               // of our last write that is known to have been applied
-	sent       time.Time            // just before that write was sent
-	counts     time.Time            // leadership counts from the first renewal sent at this time or later
-	next       time.Time            // when to renew, or to try again
-	pending    map[string]time.Time // when renewals since then were sent whose outcome is unknown, by attempt
-	failures   int                  // tries that failed in a row
-	won        Reason               // over what the key was won
-	successors []string             // names of candidates that were known when the key was won
-	priorities []int                // the highest of their priorities
-	queue      []string             // those that waited for a lock when it was won
-	unsure     bool                 // this may be another bucket than the one the term was won in
+	revision   uint64    // of our last write that is known to have been applied
+	sent       time.Time // just before that write was sent
+	counts     time.Time // leadership counts from the first renewal sent at this time or later
+	next       time.Time // when to renew, or to try again
+	failures   int       // tries that failed in a row
+	won        Reason    // over what the key was won
+	successors []string  // names of candidates that were known when the key was won
+	priorities []int     // the highest of their priorities
+	queue      []string  // those that waited for a lock when it was won
+
+	secret       record.Secret   // that the release reveals
+	predecessors []record.Secret // of the terms before, the last first, that ended by a release
+
+	unsure bool // this may be another bucket than the one the term was won in
 
 	leadsAtOnce bool  // leadership counts from the write that won
 	brief       bool  // renewals name no successor, because a record that did was too large
@@ -229,7 +233,6 @@ func (t *activeTerm) renewed(revision uint64, sent time.Time) bool {
 	t.revision, t.sent = revision, sent
 	t.next = t.due()
 	t.failures = 0
-	clear(t.pending)
 	return true
 }
 

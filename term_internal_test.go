@@ -216,3 +216,6 @@ election_leader{bucket="ELECTIONS",election="scheduler",identity="a"} `+leader+"
 	held.lease.Store(written(LeaderState, time.Hour, 0, 3603*time.Second, 3603*time.Second)) // though no timer has fired
 	says("0")
 }
+
+// SetInstance gives a candidate that has not started another instance, as a copy of its process has it.
+func SetInstance(e *Election, instance string) { e.instance = instance }

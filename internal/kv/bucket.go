@@ -147,6 +147,8 @@ func (b *Bucket) read(ctx context.Context, key string) (State, error) {
 				b.stream.Store(nil) // an operator may have changed how the stream can be read
 			}
 			return State{}, err
+		case answerStored(m.Header):
+			return State{}, errAnswerStored
 		}
 		return stateOf(m.Header, m.Sequence, m.Time, m.Data), nil
 	}

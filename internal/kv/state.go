@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -28,6 +29,11 @@ type State struct {
 	Written  time.Time // by the server's clock
 	Removal  Removal
 	Record   record.Record // empty unless a record is stored
+
+	// Unconditional means that what is stored is no write of a candidate, which always demands the revision that it replaces. The answer of
+	// a server, or of a program that was asked with the key for a reply subject, demands none. A handle whose connection is not known does
+	// not show the difference.
+	Unconditional bool
 }
 
 // Vacant reports whether the key may be taken.
@@ -47,9 +53,22 @@ func stateOf(header nats.Header, revision uint64, written time.Time, value []byt
 	s := State{Revision: revision, Written: written, Removal: RemovalOf(header)}
 	if s.Removal == Kept {
 		s.Record = record.Parse(value, revision)
+		s.Unconditional = !conditional(header)
 	}
 	return s
 }
+
+// conditional reports whether the header is that of a write which demands what revision it replaces, of its own key.
+func conditional(header nats.Header) bool {
+	return len(header.Values(jetstream.ExpectedLastSubjSeqHeader)) == 1 && len(header.Values(jetstream.ExpectedLastSubjSeqSubjHeader)) == 0
+}
+
+// errAnswerStored is the error of a read that finds the answer of a server stored under the key.
+var errAnswerStored = errors.New("what is stored under the key is an answer of a server, which somebody had it send there: no record")
+
+// answerStored reports whether the message that was read is a stored answer of a server: then the headers by which the server describes
+// what it read stand beside those that describe what it once answered, and nobody can tell which is which.
+func answerStored(header nats.Header) bool { return len(header.Values(jetstream.SequenceHeader)) > 1 }
 
 // HeaderOperation is the header that a client of the bucket gives to a deletion or a purge.
 const HeaderOperation = "KV-Operation"

@@ -99,6 +99,7 @@ func (l *Listener) classify(c *Change, now time.Time) {
 		l.removed = event{c.Revision, now}
 	}
 	if c.Removal == kv.Kept {
+		l.ends(c.Record)
 		l.passOn(c.Record, c.Revision, now)
 	}
 }

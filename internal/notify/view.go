@@ -21,6 +21,7 @@ type view struct {
 	removed   event         // the last notified removal, until a later record is read
 	released  event         // the last release that passed on a stand-down, likewise
 	inherited time.Duration // that stand-down
+	endings   endings
 	turn      turn
 	retries   int // attempts in a row over one vacancy that failed
 }
@@ -33,20 +34,22 @@ type holder struct {
 	priority       int
 	metadata       map[string]string
 	intervalMs     int64
+	leaseMs        int64
 	priorities     []int
 	successor      string
+	commitment     record.Commitment
 }
 
 // holderOf returns the holder that wrote a record.
 func holderOf(r record.Record) holder {
-	return holder{r.Name, r.Instance, r.Since, r.Term, r.Priority, r.Metadata, r.IntervalMs, r.Priorities, r.Successor}
+	return holder{r.Name, r.Instance, r.Since, r.Term, r.Priority, r.Metadata, r.IntervalMs, r.LeaseMs, r.Priorities, r.Successor, r.Commitment}
 }
 
 // record returns a record of which the rest is empty. What the holder writes next renews it.
 func (h *holder) record() record.Record {
 	return record.Record{
-		Name: h.name, Instance: h.instance, Since: h.since, Term: h.term, Priority: h.priority, Metadata: h.metadata, IntervalMs: h.intervalMs,
-		Priorities: h.priorities, Successor: h.successor,
+		Name: h.name, Instance: h.instance, Since: h.since, Term: h.term, Priority: h.priority, Metadata: h.metadata, IntervalMs: h.intervalMs, LeaseMs: h.leaseMs,
+		Priorities: h.priorities, Successor: h.successor, Commitment: h.commitment,
 	}
 }
 
@@ -74,6 +77,7 @@ func (l *Listener) learn(s kv.State) {
 		l.retries = 0
 	}
 	if s.Held() {
+		l.begins(s.Record, time.Now())
 		l.holder = holderOf(s.Record)
 		if s.Revision != l.aliveBy || l.alive.IsZero() { // what is read again, or was notified before, says nothing new
 			l.alive = timeutil.Later(l.alive, s.Read)
@@ -87,6 +91,7 @@ func (l *Listener) learn(s kv.State) {
 			l.released, l.inherited = event{}, 0
 		}
 	}
+	l.ends(s.Record)
 	l.passOn(s.Record, s.Revision, s.Read)
 	l.read, l.revision, l.held, l.renewal = s.Read, s.Revision, s.Held(), 0
 	l.highest = max(l.highest, s.Revision)
@@ -126,6 +131,7 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 	if !l.renewed(r) {
 		l.renewal = 0
 	}
+	l.begins(r, now)
 	l.read, l.revision, l.held, l.holder = now, revision, true, holderOf(r)
 	if revision < l.highest { // the history was rewound: what was reported before does not count
 		l.delivered = 0
@@ -144,6 +150,7 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 func (l *Listener) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.endings.proven = l.endings.proven || l.holder.instance == l.Instance // this candidate knows that its own lease is over
 	l.read, l.revision, l.held, l.renewal, l.hint, l.readAt = time.Time{}, 0, false, 0, nil, time.Now()
 	l.wrong, l.next, l.failures, l.retry = 0, time.Time{}, 0, time.Time{}
 }

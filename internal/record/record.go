@@ -28,15 +28,17 @@ const (
 	MaxSuccessors, MaxSuccessorBytes = 8, validate.MaxNameBytes
 	// MaxQueue bounds the queue that the release of a lock lists, and queueIDBytes is the length of an id in it.
 	MaxQueue, queueIDBytes = 256, 8
+	// MaxPredecessors bounds the secrets of terms before that a record reveals.
+	MaxPredecessors = 16
 	// MaxPriorities bounds the priorities that a record lists.
 	MaxPriorities = 8
 	// MaxBytes bounds a record. JSON makes six bytes of one at worst, and a key of metadata, which has at least one byte, takes six more
 	// for its quotes. The rest is for fields of a fixed size.
-	MaxBytes = (6+6)*validate.MaxMetadataBytes + 6*(2*validate.MaxNameBytes+MaxSuccessorBytes) + MaxQueue*(queueIDBytes+3) + 2<<10
+	MaxBytes = (6+6)*validate.MaxMetadataBytes + 6*(2*validate.MaxNameBytes+MaxSuccessorBytes) + MaxQueue*(queueIDBytes+3) + MaxPredecessors*(2*secretBytes) + 2<<10
 	// MaxHeadStart bounds how long the first successor has the release to itself.
 	MaxHeadStart = time.Second
-	// maxInterval bounds the interval of a record, as the TTL of a bucket is bounded.
-	maxInterval = time.Hour
+	// maxDuration bounds the interval and the lease of a record, as the TTL of a bucket is bounded.
+	maxDuration = time.Hour
 )
 
 // Record is what a candidate writes under the key.
@@ -61,13 +63,20 @@ type Record struct {
 	Priorities  []int `json:"priorities,omitempty"`    // the highest priorities of the candidates, each once; nil if all have priority 0
 	IntervalMs  int64 `json:"interval_ms,omitempty"`   // from one renewal of the writer to the next
 	StandDownMs int64 `json:"stand_down_ms,omitempty"` // what was left of the writer's stand-down; its successor waits for it
+	LeaseMs     int64 `json:"lease_ms,omitempty"`      // how long the lease is that the write earns, from when it was sent
+
+	// What proves a release: each record of a term states the commitment to a secret that its release reveals. Predecessors are the secrets of
+	// the terms before, the last first, if each of them ended by a release: so this term began after those had ended.
+	Commitment   Commitment `json:"commitment,omitzero"`
+	Predecessors []Secret   `json:"predecessors,omitempty"`
 
 	// Set by a renewal: the instance of the candidate that answers first if the record expires.
 	Successor string `json:"successor,omitempty"`
 
-	// Set by a release: when it was written, why its writer's term ended, the names of the candidates that take over first, in this order, for how long the first
+	// Set by a release: when it was written, its proof, why its writer's term ended, the names of the candidates that take over first, in this order, for how long the first
 	// of them has the release to itself, and in the release of a lock the ids of those that wait for it, who come next.
 	Released    time.Time `json:"released,omitzero"`
+	Secret      Secret    `json:"secret,omitzero"` // opens the commitment
 	Reason      string    `json:"reason,omitempty"`
 	Successors  []string  `json:"successors,omitempty"`
 	HeadStartMs int64     `json:"head_start_ms,omitempty"`
@@ -123,6 +132,7 @@ func (r *Record) bound() {
 		r.Metadata = nil
 	}
 	r.Priorities = slices.Clone(r.Priorities[:min(len(r.Priorities), MaxPriorities)]) // a clone releases the rest
+	r.Predecessors = slices.Clone(r.Predecessors[:min(len(r.Predecessors), MaxPredecessors)])
 	r.Successors = BoundSuccessors(r.Successors)
 	r.Queue = slices.Clone(r.Queue[:min(len(r.Queue), MaxQueue)])
 	if slices.ContainsFunc(r.Queue, func(id string) bool { return len(id) != queueIDBytes }) {
@@ -183,7 +193,7 @@ func (r Record) QueueAfter(place int) []string {
 	return r.Queue[min(max(place+1-len(r.Successors), 0), len(r.Queue)):]
 }
 
-// IsRelease reports whether the record releases the key, and returns the stand-down that its writer was still waiting out and that its
+// IsRelease reports whether the record says that it releases the key, which its secret is to prove, and returns the stand-down that its writer was still waiting out and that its
 // successor takes over: 0 after a leader's release. A stand-down that is negative or overflows makes the record no release.
 func (r Record) IsRelease() (standDown time.Duration, ok bool) {
 	if r.Released.IsZero() || r.StandDownMs < 0 || r.StandDownMs > math.MaxInt64/int64(time.Millisecond) {
@@ -193,24 +203,34 @@ func (r Record) IsRelease() (standDown time.Duration, ok bool) {
 }
 
 // Interval returns the time from one renewal of the writer to the next; 0 if the record does not name a plausible one.
-func (r Record) Interval() time.Duration {
-	if r.IntervalMs < 0 || r.IntervalMs > maxInterval.Milliseconds() {
-		return 0
-	}
-	return time.Duration(r.IntervalMs) * time.Millisecond
-}
+func (r Record) Interval() time.Duration { return plausible(r.IntervalMs, maxDuration) }
+
+// Lease returns how long the lease is that the write earned, from when it was sent; 0 if the record does not name a plausible time.
+func (r Record) Lease() time.Duration { return plausible(r.LeaseMs, maxDuration) }
 
 // HeadStart returns for how long the first successor has the release to itself; 0 if the record does not name a plausible time.
-func (r Record) HeadStart() time.Duration {
-	if r.HeadStartMs < 0 || r.HeadStartMs > MaxHeadStart.Milliseconds() {
+func (r Record) HeadStart() time.Duration { return plausible(r.HeadStartMs, MaxHeadStart) }
+
+// plausible returns a duration that a record names; 0 if it is negative or longer than any that is written.
+func plausible(ms int64, longest time.Duration) time.Duration {
+	if ms < 0 || ms > longest.Milliseconds() {
 		return 0
 	}
-	return time.Duration(r.HeadStartMs) * time.Millisecond
+	return time.Duration(ms) * time.Millisecond
+}
+
+// Follows reports whether the record shows that its term began after the term that committed to c had ended by a release.
+func (r Record) Follows(c Commitment) bool { return slices.ContainsFunc(r.Predecessors, c.OpenedBy) }
+
+// SameTerm reports whether both records were written in one term, as far as records show.
+func (r Record) SameTerm(before Record) bool {
+	return r.Instance == before.Instance && r.Name == before.Name && r.Commitment == before.Commitment &&
+		(r.Commitment != (Commitment{}) || r.Since.Equal(before.Since))
 }
 
 // Renews reports whether the record may be a renewal of the term in which the one before was written.
 func (r Record) Renews(before Record) bool {
-	return r.Instance == before.Instance && r.Name == before.Name && r.Since.Equal(before.Since) && r.Term == before.Term &&
+	return r.SameTerm(before) && r.Since.Equal(before.Since) && r.Term == before.Term &&
 		r.Priority == before.Priority && maps.Equal(r.Metadata, before.Metadata)
 }
 

@@ -96,6 +96,8 @@ func TestLargestRecordOfACandidateIsReadWhole(t *testing.T) {
 		BucketCreated: now, Won: "reclaimed", Host: strings.Repeat("<", validate.MaxNameBytes), PID: math.MinInt, Priority: math.MinInt, Metadata: metadata,
 		Notified: true, IntervalMs: math.MinInt64, StandDownMs: math.MinInt64, Released: now, HeadStartMs: math.MinInt64,
 	}
+	r.LeaseMs, r.Secret, r.Predecessors = math.MinInt64, NewSecret(), slices.Repeat([]Secret{NewSecret()}, MaxPredecessors)
+	r.Commitment = r.Secret.Commitment()
 	for range MaxPriorities {
 		r.Priorities = append(r.Priorities, math.MinInt)
 	}
@@ -146,6 +148,41 @@ func TestFieldsOfALaterFormatAreIgnored(t *testing.T) {
 	g := NewWithT(t)
 	r := Parse([]byte(`{"version":99,"name":"a","instance":"i","attempt":"i.1","mood":{"good":true},"term":7}`), 0)
 	g.Expect(r).To(Equal(Record{Version: 99, Name: "a", Instance: "i", Attempt: "i.1", Term: 7}))
+}
+
+func TestReleaseOpensTheCommitmentOfItsTermAndNoOther(t *testing.T) {
+	g := NewWithT(t)
+	secret, other := NewSecret(), NewSecret()
+	read := Parse(Record{Name: "a", Instance: "i", Attempt: "x", Commitment: secret.Commitment(), Secret: secret, Predecessors: []Secret{other}}.Encode(), 0)
+	g.Expect(read.Commitment.OpenedBy(read.Secret)).To(BeTrue())
+	g.Expect(read.Follows(other.Commitment())).To(BeTrue())
+	g.Expect(read.Follows(secret.Commitment())).To(BeFalse())
+	g.Expect(read.Follows(Commitment{})).To(BeFalse())
+	g.Expect(read.Commitment.OpenedBy(other)).To(BeFalse())
+	g.Expect(Commitment{}.OpenedBy(Secret{})).To(BeFalse(), "no commitment is opened by no secret")
+	g.Expect(Secret{}.Commitment()).To(BeZero())
+}
+
+func TestUnreadableCommitmentIsNoneAndTheRestOfTheRecordIsRead(t *testing.T) {
+	for _, text := range []string{"", "x", "AAAAAAAAAAAAAAAAAAAAAB", "AAAAAAAAAAAAAAAAAAAAA!", `\n\r` + "AAAAAAAAAAAAAAAAAAAA", strings.Repeat("A", 44)} {
+		g := NewWithT(t)
+		r := Parse([]byte(`{"name":"a","instance":"i","attempt":"x","commitment":"`+text+`","secret":"`+text+`","term":7}`), 0)
+		g.Expect(r.Instance).To(Equal("i"), text)
+		g.Expect(r.Term).To(BeEquivalentTo(7))
+		g.Expect(r.Commitment).To(BeZero(), text)
+		g.Expect(r.Secret).To(BeZero(), text)
+	}
+}
+
+func TestNoTwoIDsAreTheSame(t *testing.T) {
+	g := NewWithT(t)
+	seen := map[string]bool{}
+	for range 1000 {
+		id := NewID()
+		g.Expect(id).To(MatchRegexp(`^[0-9A-Za-z_-]{22}$`))
+		seen[id] = true
+	}
+	g.Expect(seen).To(HaveLen(1000))
 }
 
 func TestRecordSaysItsFormat(t *testing.T) {

@@ -1,0 +1,85 @@
+package election
+
+import (
+	"errors"
+	"time"
+
+	"github.com/natscampaign/election/internal/record"
+)
+
+// maxDoubtful bounds the memory for writes of unknown outcome. Beyond it a candidate does not recognise a copy of itself any more.
+const maxDoubtful = 4096
+
+// errCloned ends what a run does as one candidate: another process writes as the same one.
+var errCloned = errors.New("another process writes records of this very candidate")
+
+// doubt is what a candidate knows of its own writes: the last one that was applied, and those of unknown outcome, each of which may be
+// applied, or not, or later. Only the loop uses it. It outlives a run, because writes do.
+//
+// Every write has an id that nobody can guess. So a record of this candidate with an id that it never made is proof that another process has
+// the same instance: a copy of this one, as of a virtual machine that was cloned, or resumed twice from a snapshot.
+type doubt struct {
+	attempt  string    // of the last write that is known to have been applied
+	revision uint64    // of that write
+	bucket   time.Time // when the bucket was created where it was applied
+	writes   map[string]doubtfulWrite
+	forgot   bool // there were too many
+}
+
+// doubtfulWrite is a write whose outcome is unknown.
+type doubtfulWrite struct {
+	sent time.Time   // just before it was sent
+	term *activeTerm // that it was to renew; nil if it was to win the key
+}
+
+// add takes note of a write whose outcome is unknown.
+func (d *doubt) add(attempt string, sent time.Time, term *activeTerm) {
+	if d.writes == nil {
+		d.writes = map[string]doubtfulWrite{}
+	}
+	if len(d.writes) >= maxDoubtful {
+		d.writes, d.forgot = map[string]doubtfulWrite{}, true
+	}
+	d.writes[attempt] = doubtfulWrite{sent, term}
+}
+
+// applied takes note of a write that was applied. The writes by which its term was to be renewed before it are not applied any more.
+func (d *doubt) applied(r record.Record, revision uint64, term *activeTerm) {
+	d.attempt, d.revision, d.bucket = r.Attempt, revision, r.BucketCreated
+	delete(d.writes, r.Attempt)
+	for attempt, w := range d.writes {
+		if w.term == term && term != nil {
+			delete(d.writes, attempt)
+		}
+	}
+}
+
+// of reports whether the outcome of a write is unknown that was to renew the term.
+func (d *doubt) of(term *activeTerm) bool {
+	for _, w := range d.writes {
+		if w.term == term {
+			return true
+		}
+	}
+	return false
+}
+
+// before reports whether the outcome of a write is unknown that was made before the term began.
+func (d *doubt) before(term *activeTerm) bool {
+	for _, w := range d.writes {
+		if w.term != term {
+			return true
+		}
+	}
+	return d.forgot
+}
+
+// foreign reports whether a record of this candidate, read at the given revision, is proof that another process wrote it. What is older than
+// the last write that is known may be a write that was replaced since, as a replica shows that lags behind.
+func (d *doubt) foreign(r record.Record, revision uint64) bool {
+	_, doubtful := d.writes[r.Attempt]
+	if doubtful || d.forgot || r.Attempt == d.attempt {
+		return false
+	}
+	return revision > d.revision || r.BucketCreated.After(d.bucket)
+}

@@ -1,0 +1,87 @@
+package notify
+
+import (
+	"time"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+// Terms end by a release, or without one. A release proves that the lease of its writer is over and its work has ended: but anybody can write
+// what looks like one who gets a process that may write the key to publish given bytes there, such as a program that answers with what it
+// is asked. So each term commits itself to a secret, and only its holder can reveal it. A candidate that has read a record of a term takes
+// nothing for its release that does not open the commitment.
+//
+// Commitments are believed only as they were read from the bucket. A secret proves itself, wherever it was seen.
+
+// endings is what a candidate knows of how the terms of its key ended. The listener's mutex guards it.
+type endings struct {
+	proven bool          // the term of the known holder has ended: its secret was seen, or it was this candidate's own
+	until  time.Time     // by then the leases have ended of the holders before the known one; zero if their end was proven
+	lease  time.Duration // the longest of these leases
+}
+
+// begins takes note of a record by which somebody holds the key, before the record replaces the known holder's. If nothing proves that the
+// term of the known holder has ended, its lease may last for its whole length from now: its holder can have renewed it until the record was
+// written. The caller holds mu.
+func (l *Listener) begins(r record.Record, now time.Time) {
+	e, before := &l.endings, l.holder.record()
+	if l.holder.name == "" || r.SameTerm(before) {
+		return
+	}
+	if !e.proven && !r.Follows(before.Commitment) {
+		if now.After(e.until) {
+			e.lease = 0
+		}
+		lease := max(before.Lease(), l.TTL)
+		e.until, e.lease = timeutil.Later(e.until, now.Add(lease)), max(e.lease, lease)
+	}
+	e.proven = false
+}
+
+// ends takes note of a release that was read or notified. The caller holds mu.
+func (l *Listener) ends(r record.Record) {
+	if l.holder.commitment.OpenedBy(r.Secret) {
+		l.endings.proven = true
+	}
+}
+
+// Proves reports whether the release that was read proves that its term has ended, and that no other lease lasts but those of [Listener.Leases].
+//
+// If this candidate has read a record of the term that states a commitment, the release must open it. Otherwise there is nothing to compare:
+// the candidate has just started, or it has missed a term that began after the last known one had ended, or the holder writes bare names. Then
+// the release must open its own commitment, and must have been stored on condition that it replaced another revision, as candidates write
+// and as no answer does that somebody had sent to the key. So a service that restarts alone leads again at once, and so does the next that
+// takes a lock. This is weaker: whoever can have a process write the key with headers of its own choice can forge such a release, and
+// deceive a candidate that has read nothing of the term. The alternative is to wait for a whole lease at each start.
+func (l *Listener) Proves(s kv.State) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, known := s.Record, l.holder.commitment
+	switch {
+	case !r.Commitment.OpenedBy(r.Secret):
+		return false
+	case r.Commitment == known:
+		return true
+	case known != (record.Commitment{}) && !l.endings.proven && !r.Follows(known):
+		return false
+	}
+	return !s.Unconditional
+}
+
+// Leases returns how long leases may last whose end nothing proves, as far as is known: of the known holder since it was last known to be
+// there, and of those before it. It also returns the longest of these leases, for a winner that cannot rely on what it was notified of. A server
+// never expires a key early: where a lease lasts still, what looks like an expiry is none, or the bucket's TTL was made shorter.
+func (l *Listener) Leases() (left, longest time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if left = time.Until(l.endings.until); left > 0 {
+		longest = l.endings.lease
+	}
+	if holder := l.holder.record(); !l.endings.proven && holder.Lease() > 0 {
+		left = max(left, time.Until(l.alive.Add(holder.Lease())))
+		longest = max(longest, holder.Lease())
+	}
+	return max(0, left), longest
+}
