@@ -38,3 +38,27 @@ func TestRequestWithoutAConnectionIsDescribedAsThat(t *testing.T) {
 	g.Expect(Describe(nats.ErrTimeout)).To(Equal(nats.ErrTimeout))
 	g.Expect(Describe(nil)).To(BeNil())
 }
+
+func TestOnlyWhatIsNeverSentCountsAsCertainlyNotApplied(t *testing.T) {
+	tooLarge := &jetstream.APIError{Code: 400, ErrorCode: MessageExceedsMaximum}
+	for _, c := range []struct {
+		err     error
+		outcome Outcome
+		failure string
+	}{
+		{nats.ErrReconnectBufExceeded, Unsent, FailedDisconnected},
+		{nats.ErrConnectionDraining, Unsent, FailedDisconnected},
+		{nats.ErrInvalidConnection, Unsent, FailedDisconnected},
+		{jetstream.ErrNoStreamResponse, Unsent, FailedNoStream},
+		{nats.ErrMaxPayload, Unsent, FailedTooLarge},
+		{tooLarge, Unsent, FailedTooLarge},
+		{nats.ErrConnectionClosed, Unknown, FailedDisconnected}, // the request may have been under way
+		{nats.ErrDisconnected, Unknown, FailedDisconnected},
+		{nats.ErrTimeout, Unknown, FailedTimeout},
+	} {
+		g := NewWithT(t)
+		err := fmt.Errorf("update: %w", c.err)
+		g.Expect(Classify(err)).To(Equal(c.outcome), c.err.Error())
+		g.Expect(Failure(err)).To(Equal(c.failure), c.err.Error())
+	}
+}

@@ -53,8 +53,10 @@ func Classify(err error) Outcome {
 		return Refused
 	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
 		return Absent
+	// The client returns these before it sends anything. ErrConnectionClosed and ErrDisconnected are not among them: the client returns
+	// them too for a request that was under way when the connection ended, and the server may have applied that.
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders),
-		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionDraining),
+		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionDraining),
 		errors.Is(err, nats.ErrInvalidConnection), IsTooLarge(err):
 		return Unsent
 	case errors.Is(err, jetstream.ErrInvalidKey), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
@@ -93,6 +95,7 @@ const (
 	FailedNoStream     = "no-stream"
 	FailedDisconnected = "disconnected"
 	FailedConflict     = "conflict"
+	FailedTooLarge     = "too-large"
 	FailedOtherwise    = "error"
 )
 
@@ -103,7 +106,9 @@ func Failure(err error) string {
 		return FailedTimeout
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
 		return FailedNoStream
-	case Classify(err) == Unsent:
+	case IsTooLarge(err):
+		return FailedTooLarge
+	case Classify(err) == Unsent, errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrDisconnected):
 		return FailedDisconnected
 	case Classify(err) == Refused:
 		return FailedConflict

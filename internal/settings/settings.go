@@ -39,6 +39,10 @@ var CreateBucket func(ctx context.Context, js jetstream.JetStream, config any) e
 // term is its Term.
 var LabelsOf func(term any) (bucket, identity string)
 
+// LastRequestFailed reports whether the last request of a candidate failed, of whatever kind: the candidate may be cut off. Package election
+// sets it; e is its *Election.
+var LastRequestFailed func(e any) bool
+
 // Bucket returns the bucket with the connection that the options name, or that the bucket knows.
 func (s *Settings) Bucket(bucket jetstream.KeyValue) *kv.Bucket { return kv.With(bucket, s.JetStream) }
 

@@ -19,6 +19,8 @@ const (
 	MinPause = 10 * time.Millisecond
 	// MinRoom is what must be left between a renewal and the deadline: time for two tries that fail and one more.
 	MinRoom = 4 * MinTry
+	// longest is what a longer duration is taken for: a century, so that sums of durations do not overflow.
+	longest = 100 * 365 * 24 * time.Hour
 )
 
 // DefaultMargin returns by how much a lease is shorter than the TTL by default.
@@ -89,7 +91,7 @@ func (d *Durations) Timing(ttl time.Duration) (Timing, error) {
 	t := Timing{TTL: ttl, DefaultStandDown: d.StandDown == nil}
 	for _, row := range table {
 		if given := row.given(d); given != nil {
-			*row.set(&t) = *given
+			*row.set(&t) = min(*given, longest)
 		} else {
 			*row.set(&t) = row.standard(t)
 		}

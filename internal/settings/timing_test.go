@@ -63,6 +63,8 @@ func TestTimingFollowsTheTTLAndTheOptions(t *testing.T) {
 		"the longest interval":       {Durations{Interval: given(9700 * ms)}, 10 * s, Timing{10 * s, 9700 * ms, 5 * s, 9700 * ms, 200 * ms, 10 * s, true}},
 		"the longest margin":         {Durations{LeaseMargin: given(5*s - 1), Interval: given(s)}, 10 * s, Timing{10 * s, s, s, s, 5*s - 1, 10 * s, true}},
 		"a stand-down above the TTL": {Durations{StandDown: given(time.Minute)}, 10 * s, Timing{10 * s, 7500 * ms, 5 * s, time.Minute, 200 * ms, 10 * s, false}},
+		"durations without an end, of which a sum must not overflow": {Durations{Splay: given(math.MaxInt64), ReleaseTimeout: given(math.MaxInt64)}, 10 * s,
+			Timing{10 * s, 7500 * ms, longest, 7500 * ms, 200 * ms, longest, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
