@@ -33,7 +33,8 @@ type Config struct {
 // Listener is what one candidate knows of its key, by notifications and by reading, and when it is to read the key again.
 type Listener struct {
 	Config
-	notifier *Notifier
+	notifier  *Notifier
+	beginning []byte // of every record that the candidate writes: a leader knows its own renewals by it without parsing them
 
 	mu      sync.Mutex
 	changed wakeup.Signal

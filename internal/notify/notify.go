@@ -97,7 +97,7 @@ var notifiers struct {
 // Listen returns a listener for a key of the bucket, which info describes. It starts the bucket's notifier if this is the first
 // listener. The caller must call Close.
 func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
-	l := &Listener{Config: cfg}
+	l := &Listener{Config: cfg, beginning: record.Beginning(cfg.Name, cfg.Instance)}
 	notifiers.Lock()
 	defer notifiers.Unlock()
 	id := bucket.ID()

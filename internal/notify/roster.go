@@ -204,6 +204,12 @@ func (n *Notifier) receiveAttempts(on bool) {
 	if n.bucket.Conn() == nil {
 		return
 	}
+	var failures []error
+	defer func() {
+		for _, err := range failures { // logged when nothing is locked: the log handler is the user's
+			n.log.Debug("Attempts cannot be received", "bucket", n.bucket.Bucket(), "error", err)
+		}
+	}()
 	a := &n.attempts
 	a.Lock()
 	defer a.Unlock()
@@ -223,13 +229,13 @@ func (n *Notifier) receiveAttempts(on bool) {
 			sub, err := n.bucket.Conn().Subscribe(prefix+">", func(m *nats.Msg) {
 				w := written{value: m.Data}
 				for _, l := range n.of(strings.TrimPrefix(m.Subject, prefix)) {
-					if !bytes.Contains(m.Data, []byte(l.Instance)) { // else it is its own
+					if !bytes.HasPrefix(m.Data, l.beginning) {
 						l.attempted(w.parse())
 					}
 				}
 			})
 			if err != nil {
-				n.log.Debug("Attempts cannot be received", "bucket", n.bucket.Bucket(), "error", err)
+				failures = append(failures, err)
 				continue
 			}
 			_ = sub.SetPendingLimits(-1, maxPendingBytes)

@@ -5,6 +5,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -90,6 +91,12 @@ func (r Record) Encode() []byte {
 	if err != nil { // nothing in a record can fail to encode
 		panic("election: record does not encode: " + err.Error())
 	}
+	return b
+}
+
+// Beginning returns the bytes with which every record of a candidate begins, and no record of another.
+func Beginning(name, instance string) []byte {
+	b, _, _ := bytes.Cut(Record{Name: name, Instance: instance}.Encode(), []byte(`,"attempt":`)) // quotes within text are escaped
 	return b
 }
 
