@@ -136,7 +136,7 @@ func (r *run) withdraw() {
 		return
 	}
 	rec := r.record(time.Now())
-	rec.Withdrawn = true
+	rec.Withdrawn, rec.Metadata = true, nil
 	r.log.Debug("Withdrawn", "answer", r.updateNever(context.Background(), rec))
 }
 
@@ -144,11 +144,13 @@ func (r *run) withdraw() {
 // receives the reply to its creation would hold the key without knowing, again and again, and nobody could lead.
 func (r *run) receivesReplies(ctx context.Context) bool {
 	r.watchdog.busy("asking whether replies arrive")
-	err := r.updateNever(ctx, r.record(time.Now()))
+	rec := r.record(time.Now())
+	rec.Metadata = nil
+	err := r.updateNever(ctx, rec)
 	outcome := kv.Classify(err)
 	r.writeAnswered(outcome)
 	if r.unanswered = outcome == kv.Unknown; r.unanswered {
-		r.requestFailed(err)
+		r.requestFailed(writeRequest, err)
 		r.log.Debug("Key not created, because no reply arrives", "error", kv.Describe(err))
 	}
 	return !r.unanswered

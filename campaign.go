@@ -15,7 +15,8 @@ import (
 const (
 	// fallbackPoll is after how many TTLs on average a candidate campaigns though it is notified of renewals.
 	fallbackPoll = 80
-	// fallbackPollUnmarked is the same where expiries are not announced: there a forged renewal may hide that the leader is gone.
+	// fallbackPollUnmarked is the same where expiries are not announced, because there a forged renewal may hide that the leader is gone,
+	// and for a candidate whose last write failed, which shows that until a write is answered.
 	fallbackPollUnmarked = 8
 )
 
@@ -28,6 +29,7 @@ func (r *run) campaign(ctx context.Context, due time.Time, lost int) (*activeTer
 	r.campaigning.Store(true)
 	defer r.campaigning.Store(false)
 	r.listener.Forget()
+	r.stored.refused = nil // the bucket may take larger records by now
 	for {
 		var hinted bool
 		due, hinted = r.wait(ctx, due, lost)
@@ -56,7 +58,7 @@ func (r *run) campaign(ctx context.Context, due time.Time, lost int) (*activeTer
 func (r *run) wait(ctx context.Context, due time.Time, lost int) (next time.Time, hinted bool) {
 	info := r.info()
 	poll := time.Duration(fallbackPoll)
-	if info.markerTTL <= 0 {
+	if info.markerTTL <= 0 || r.writeFailed() {
 		poll = fallbackPollUnmarked
 	}
 	fallback := time.Now().Add(info.TTL*poll/2 + timeutil.Random(info.TTL*poll))
@@ -130,6 +132,9 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 	case err != nil:
 		return nil, false, nil
 	case s.Held() && !own:
+		if r.writeFailed() { // the leader may not have seen its attempt
+			lost = 0
+		}
 		if !r.listener.ShouldAnnounce(hinted, lost) {
 			return nil, !hinted, nil
 		}
@@ -171,14 +176,12 @@ func (r *run) look(ctx context.Context) (s kv.State, vacancy bool, err error) {
 	switch {
 	case err != nil:
 		if !errors.Is(err, errUnreadable) {
-			r.requestFailed(err)
+			r.requestFailed(readRequest, err)
 		}
 		r.log.Debug("Key not read", "error", err)
 	case s.Held():
-		r.requestSucceeded()
 		r.sawLeader(leaderOf(s.Record, r.key, s.Revision, s.Written, info.TTL))
 	default:
-		r.requestSucceeded()
 		r.calls.leads(Leader{})
 	}
 	if s.Record.BucketCreated.After(info.created) { // the bucket was made again, as a record in it says
@@ -203,10 +206,10 @@ func (r *run) contest(ctx context.Context, a acquisition, vacancy bool) (*active
 			r.listener.Won(a.revision)
 			return r.newTerm(ctx, a)
 		case kv.Refused:
-			r.requestSucceeded()
+			r.requestSucceeded(writeRequest)
 			r.log.Debug("Campaign lost")
 		default:
-			r.requestFailed(err)
+			r.requestFailed(writeRequest, err)
 			r.log.Debug("Campaign failed", "outcome", kv.Failure(err), "error", kv.Describe(err))
 		}
 		if r.unanswered = outcome == kv.Unknown; r.unanswered {
@@ -228,8 +231,16 @@ func (r *run) contest(ctx context.Context, a acquisition, vacancy bool) (*active
 	}
 }
 
-// acquire makes the write.
+// acquire makes the write, without the metadata that is set if the record is too large with it.
 func (r *run) acquire(ctx context.Context, a *acquisition) (err error) {
+	for {
+		if err = r.tryToAcquire(ctx, a); !kv.IsTooLarge(err) || !r.shrinkMetadata(a.written, err) {
+			return err
+		}
+	}
+}
+
+func (r *run) tryToAcquire(ctx context.Context, a *acquisition) (err error) {
 	a.since = time.Now()
 	rec := r.record(a.since)
 	rec.Won, rec.Priorities, rec.Notified = string(a.reason), a.priorities, r.now.Load().source() != notify.None
@@ -249,6 +260,9 @@ func (r *run) acquire(ctx context.Context, a *acquisition) (err error) {
 		a.revision, err = r.bucket.Create(ctx, r.key, r.encode(rec))
 	}
 	a.acknowledged = time.Now()
+	if err == nil {
+		r.metadataStored(rec)
+	}
 	if a.written = rec; rec.Leads {
 		a.written.Term = a.revision
 	}
@@ -290,7 +304,7 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 	t.secret, t.predecessors = r.secret, a.predecessors
 	t.won, t.successors, t.priorities, t.queue = a.reason, a.successors, a.priorities, a.queue
 	t.leadsAtOnce = a.written.Leads && standDown == 0 && a.verified(info) && !info.created.IsZero() && r.listener.InBucket(info.created)
-	r.requestSucceeded()
+	r.requestSucceeded(writeRequest)
 	r.setWait(time.Until(t.next))
 	r.listener.Wrote(a.revision, a.written)
 	r.sawLeader(leaderOf(a.written, r.key, a.revision, a.since.Round(0), info.TTL))

@@ -34,7 +34,8 @@ import (
 type Election struct {
 	config
 	metrics   *metrics
-	metadata  atomic.Pointer[map[string]string]
+	metadata  atomic.Pointer[map[string]string] // as it is set
+	stored    storedMetadata
 	now       atomic.Pointer[snapshot] // never nil
 	watchdog  watchdog
 	holds     holds
@@ -70,7 +71,8 @@ type snapshot struct {
 	term       *activeTerm      // nil while the key is not held
 	leader     *Leader          // the last leader that was read
 	unhealthy  string           // why the last health checks failed; "" if they did not
-	lastError  string           // of the last request; "" if it succeeded
+	errors     requestErrors    // of the last requests
+	failing    bool             // the very last request failed, of whatever kind
 	failure    string           // why it cannot run again on this connection; "" if it can
 	wait       time.Duration    // from the last campaign or renewal to the next
 }

@@ -96,8 +96,8 @@ func (e *Election) Transfer(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("not transferred, %q leads on: %w", e.name, err)
 	}
-	if !t.setTarget(name) {
-		return fmt.Errorf("%w any more: another handover has begun", ErrNotLeader)
+	if err := t.setTarget(name); err != nil {
+		return err
 	}
 	if !t.end(ReasonTransferred) {
 		return &TermEndedError{t.term, t.reason}
@@ -190,7 +190,7 @@ func (r *run) relinquish(ctx context.Context, t *activeTerm, schedule cron.Sched
 			r.log.Info("No candidate is ready to take over, leading on", "term", t.term.Number)
 			continue
 		}
-		if t.setTarget(successor) {
+		if t.setTarget(successor) == nil {
 			t.end(ReasonRelinquished)
 			return
 		}

@@ -75,6 +75,7 @@ func (r *run) startHealthChecks(ctx context.Context) func() {
 		cancel()
 		<-done
 		r.holds.set(holdUnhealthy, false)
+		r.update(func(s *snapshot) { s.unhealthy = "" })
 	}
 }
 

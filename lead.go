@@ -149,7 +149,7 @@ func (r *run) renew(ctx context.Context, t *activeTerm) {
 		r.renewalFailed(t, err)
 		return
 	}
-	r.requestSucceeded()
+	r.requestSucceeded(writeRequest)
 	if r.listener.InCrowd() {
 		t.coalesce()
 	}
@@ -174,12 +174,16 @@ func (r *run) tryRenew(ctx context.Context, t *activeTerm) error {
 		rec.Successor = r.listener.Successor()
 	}
 	revision, err := r.bucket.Update(ctx, r.key, r.encode(rec), t.revision)
-	t.brief = t.brief || kv.IsTooLarge(err)
+	if kv.IsTooLarge(err) && (!t.brief || r.shrinkMetadata(rec, err)) { // at the next try there is less to leave out
+		t.brief = true
+		return r.tryRenew(ctx, t)
+	}
 	outcome := kv.Classify(err)
 	r.writeAnswered(outcome)
 	switch outcome {
 	case kv.Applied:
 		r.metrics.renewed(time.Since(sent))
+		r.metadataStored(rec)
 		return r.confirm(ctx, t, rec, revision, sent)
 	case kv.Refused:
 		return r.resolve(ctx, t, err)
@@ -203,7 +207,7 @@ func (r *run) renewal(t *activeTerm, sent time.Time) record.Record {
 
 // renewalFailed counts and logs a try that failed, and sets the time of the next.
 func (r *run) renewalFailed(t *activeTerm, err error) {
-	r.requestFailed(err)
+	r.requestFailed(writeRequest, err)
 	r.metrics.renewalFailed(kv.Failure(err))
 	left := t.remaining()
 	log := r.log.Debug

@@ -72,10 +72,11 @@ func Example_fromAsyncjobs() {
 func Example_fromClientGo() {
 	bucket, shutdown := connect("controller")
 	defer shutdown()
-	ctx, cancel := context.WithCancel(context.Background())
-	reconcile := func(context.Context) error { fmt.Println("reconciling"); cancel(); return nil }
+	ctx, stop := context.WithCancel(context.Background())
+	reconcile := func(context.Context) error { fmt.Println("reconciling"); stop(); return nil }
 
-	e, err := election.NewElection("pod-1", "controller", bucket, election.WithSplay(0))
+	ctx, cancel := context.WithCancel(ctx)
+	e, err := election.NewElection("pod-1", "controller", bucket, election.WithSplay(0), election.OnLost(cancel))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func Example_fromClientGo() {
 	err = e.Run(ctx, func(ctx context.Context, _ election.Term) error {
 		return reconcile(ctx) // returns when ctx ends
 	})
-	fmt.Println(err)
+	fmt.Println(err) // exit here, and not in OnLost: the key is released by now
 	// Output:
 	// reconciling
 	// <nil>

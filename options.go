@@ -45,6 +45,7 @@ type options struct {
 }
 
 func init() {
+	settings.LastRequestFailed = func(e any) bool { return e.(*Election).now.Load().failing }
 	settings.Of = func(opts any, name, key string, bucket jetstream.KeyValue) (settings.Settings, error) {
 		o := collect(opts.([]Option))
 		return o.Settings, o.validate(name, key, bucket)
@@ -129,7 +130,8 @@ func WithChoriaMetrics(prefix ...string) Option {
 	return func(o *options) { o.choria = append([]string{}, prefix...) }
 }
 
-// WithMetadata adds m to the record that this candidate writes while it holds the key, at most 8 KiB in all.
+// WithMetadata adds m to the record that this candidate writes while it holds the key, at most 8 KiB in all. A candidate whose record the
+// bucket or the server does not take with m campaigns without it, see [Election.SetMetadata].
 func WithMetadata(m map[string]string) Option {
 	return func(o *options) { o.Metadata = maps.Clone(m) }
 }

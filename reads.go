@@ -42,6 +42,7 @@ func (r *run) readKey(ctx context.Context) (kv.State, error) {
 	s, err := r.bucket.Read(ctx, r.key)
 	switch {
 	case err == nil:
+		r.requestSucceeded(readRequest)
 		if s.Removal == kv.Gone && r.listener.SeesNoMarker() {
 			s = r.bucket.ReadMarker(ctx, r.key, s)
 		}

@@ -54,6 +54,9 @@ func (r *run) drain(ctx context.Context, t *activeTerm) error {
 			if isClosed(quiet) && isClosed(returned) {
 				return r.release(ctx, t)
 			}
+			if !t.holdsKey() {
+				return r.notReleased(t, errLeaseOver, false)
+			}
 			r.log.Warn("Callbacks or work have not returned in time, the key is left to expire", "term", t.term.Number, "timeout", t.ReleaseTimeout)
 			return fmt.Errorf("not released: callbacks or work have not returned within %v, the key expires by itself", t.ReleaseTimeout)
 		}
@@ -89,15 +92,34 @@ func (r *run) release(ctx context.Context, t *activeTerm) error {
 			break
 		}
 		doubt = doubt || kv.Classify(err) == kv.Unknown
-		if kv.IsTooLarge(err) { // those who come next are all that may be left out, but for the target of a transfer
+		if kv.IsTooLarge(err) && !r.withoutNewMetadata() { // candidates that come next may be left out, but for the target of a transfer, and then the metadata
+			all := len(successors) + len(queue)
 			if successors, queue = nil, nil; t.target != "" {
 				successors = []string{t.target}
 			}
+			t.bare = all == len(successors)
 		}
 		r.log.Debug("Release failed", "term", t.term.Number, "error", kv.Describe(err))
 		timeutil.Sleep(ctx, retryDelay(left))
 	}
-	r.requestFailed(err)
+	return r.notReleased(t, err, doubt)
+}
+
+// notReleased logs and returns why the key was not released, after the given error of the last try. It says that the key is left to expire
+// only where this candidate may hold it still.
+func (r *run) notReleased(t *activeTerm, err error, doubt bool) error {
+	if why := t.lostAfter(); why != "" {
+		err = &TermEndedError{t.term, why}
+	}
+	if errors.Is(err, ErrNotLeader) {
+		r.log.Warn("Key not released, it was lost before", "term", t.term.Number, "error", err)
+		return fmt.Errorf("key not released: %w", err)
+	}
+	r.requestFailed(writeRequest, err)
+	if doubt {
+		r.log.Warn("Release not confirmed, the key is released or expires", "term", t.term.Number, "error", kv.Describe(err))
+		return fmt.Errorf("release not confirmed, the key is released or expires: %w", err)
+	}
 	r.log.Warn("Key not released, it is left to expire", "term", t.term.Number, "error", kv.Describe(err))
 	return fmt.Errorf("key not released, it is left to expire: %w", err)
 }
@@ -112,14 +134,18 @@ func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors, queue [
 	}
 	last, named := kv.LastSequence(err)
 	s, found := r.readOwn(ctx, t)
+	if s.Removal == kv.Gone && (!named || last > 0) { // the read may be stale
+		timeutil.Sleep(ctx, replicaLag)
+		s, found = r.readOwn(ctx, t)
+	}
 	switch {
 	case found == ours && !s.Record.Released.IsZero(): // an earlier try was applied
 		return s.Revision, nil
 	case found == ours: // a renewal was applied late
 		t.revision = s.Revision
-	case found == deleted, s.Removal == kv.Gone:
+	case found == deleted, s.Removal == kv.Gone && (!named || last == 0):
 		return 0, nil
-	case found != unclear, named && last < t.revision:
+	case found != unclear, named && last < t.revision, named && last > t.revision && len(r.doubt.writes) == 0 && !r.doubt.forgot:
 		return 0, fmt.Errorf("%w: somebody else has the key", ErrNotLeader)
 	}
 	return 0, err
@@ -129,6 +155,9 @@ func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors, queue [
 func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors, queue []string) (revision uint64, err error) {
 	rec := r.renewal(t, time.Now())
 	rec.Released, rec.Secret, rec.Reason, rec.Successors, rec.Queue = time.Now().Round(0), t.secret, string(t.reason), successors, queue
+	if t.bare {
+		rec.Metadata = nil
+	}
 	switch {
 	case t.target != "":
 		rec.HeadStartMs = targetHeadStart.Milliseconds()
@@ -178,7 +207,11 @@ func (r *run) abandon(ctx context.Context, a acquisition, why string, cause erro
 		rec := r.record(a.since)
 		rec.Won, rec.Released, rec.StandDownMs = string(a.reason), time.Now().Round(0), record.Milliseconds(a.standDown(info))
 		rec.Commitment, rec.Predecessors, rec.Secret = r.secret.Commitment(), a.predecessors, r.secret
-		if revision, err = r.bucket.Update(ctx, r.key, rec.Encode(), a.revision); kv.Classify(err) == kv.Unknown {
+		if revision, err = r.bucket.Update(ctx, r.key, rec.Encode(), a.revision); kv.IsTooLarge(err) {
+			rec.Metadata = nil
+			revision, err = r.bucket.Update(ctx, r.key, rec.Encode(), a.revision)
+		}
+		if kv.Classify(err) == kv.Unknown {
 			r.doubt.add(rec.Attempt, a.since, nil)
 		}
 		r.secret = record.Secret{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,20 +77,28 @@ func (r *run) loadBucket(ctx context.Context) (kv.Info, error) {
 		timing, err = r.opts.Timing(info.TTL)
 	}
 	if err != nil {
-		r.requestFailed(err)
+		r.requestFailed(infoRequest, err)
 		return info, err
 	}
+	r.loaded(info, timing)()
+	return info, nil
+}
+
+// loaded takes note of the bucket's info, and returns a function that logs what has changed. The caller calls it without a lock, because
+// the log handler is the user's.
+func (r *run) loaded(info kv.Info, timing settings.Timing) (report func()) {
 	r.loading.Lock()
 	defer r.loading.Unlock()
 	if known := r.info(); known != nil && info.Read.Before(known.read) {
-		return info, nil // the control service has loaded it later, and was answered before
+		return func() {} // the control service has loaded it later, and was answered before
 	}
+	r.requestSucceeded(infoRequest)
 	r.holds.set(holdBucketUnknown, false)
 	_, paused := info.Paused[r.key]
-	r.setPaused(paused)
+	report = r.setPaused(paused)
 	loaded := &bucketInfo{timing, info.Created, info.Read, info.Took, info.MarkerTTL}
-	r.update(func(s *snapshot) { s.info, s.lastError = loaded, "" })
-	return info, nil
+	r.update(func(s *snapshot) { s.info = loaded })
+	return report
 }
 
 // reloadBucket loads the bucket's info for a candidate that is held back: nobody may report that an operator has resumed the election, or
@@ -115,32 +124,64 @@ func (r *run) reloadDue() time.Time {
 	return timeutil.Later(info.read, r.reloaded).Add(info.Interval)
 }
 
-// setPaused takes note of whether an operator has paused the election.
-func (r *run) setPaused(paused bool) {
-	if !r.holds.set(holdPausedByOperator, paused) {
-		return
+// setPaused takes note of whether an operator has paused the election, and returns a function that logs it if it has changed.
+func (r *run) setPaused(paused bool) (report func()) {
+	switch {
+	case !r.holds.set(holdPausedByOperator, paused):
+		return func() {}
+	case paused:
+		return func() { r.log.Info("Election paused by an operator") }
 	}
-	if paused {
-		r.log.Info("Election paused by an operator")
-	} else {
-		r.log.Info("Election resumed by an operator")
-	}
+	return func() { r.log.Info("Election resumed by an operator") }
 }
 
-// requestFailed remembers an error for Status. A connection that is closed for good ends the run.
-func (r *run) requestFailed(err error) {
-	r.update(func(s *snapshot) { s.lastError = kv.Describe(err).Error() })
+// request is a kind of request. A request that succeeds says nothing of requests of the other kinds: in a full account, say, reads do.
+type request int
+
+const (
+	infoRequest     request = iota // loads the bucket's info
+	readRequest                    // reads the key
+	writeRequest                   // writes the key
+	metadataRequest                // writes the metadata that is set
+	requestKinds
+)
+
+// requestErrors are the errors of the last request of each kind, if it failed.
+type requestErrors [requestKinds]struct {
+	text string // "" if the last request succeeded
+	at   time.Time
+}
+
+// latest returns the latest error; "" if there is none.
+func (e *requestErrors) latest() (text string) {
+	var at time.Time
+	for _, failed := range e {
+		if failed.text != "" && !failed.at.Before(at) {
+			text, at = failed.text, failed.at
+		}
+	}
+	return text
+}
+
+// requestFailed remembers an error for Status, until a request of the kind succeeds. A connection that is closed for good ends the run.
+func (r *run) requestFailed(kind request, err error) {
+	r.update(func(s *snapshot) {
+		s.errors[kind].text, s.errors[kind].at, s.failing = kv.Describe(err).Error(), time.Now(), true
+	})
 	if errors.Is(err, nats.ErrConnectionClosed) {
 		r.fail(nats.ErrConnectionClosed)
 	}
 }
 
-// requestSucceeded forgets the error of the last request.
-func (r *run) requestSucceeded() {
-	if r.now.Load().lastError != "" {
-		r.update(func(s *snapshot) { s.lastError = "" })
+// requestSucceeded forgets the error of the last request of the kind.
+func (r *run) requestSucceeded(kind request) {
+	if s := r.now.Load(); s.failing || s.errors[kind].text != "" {
+		r.update(func(s *snapshot) { s.errors[kind].text, s.failing = "", false })
 	}
 }
+
+// writeFailed reports whether the last write failed, other than by a refusal.
+func (r *run) writeFailed() bool { return r.now.Load().errors[writeRequest].text != "" }
 
 // fail ends the run, and a term at once, for a reason that no waiting mends.
 func (r *run) fail(err error) {
@@ -173,6 +214,9 @@ func (r *run) stateChanged(to State, why Reason, t *activeTerm) {
 	if t != nil {
 		attrs = append(attrs, "term", t.term.Number)
 	}
+	if to == LeaderElectState && !t.leadsAtOnce { // it does nothing that can be seen until then
+		attrs = append(attrs, "stand-down", t.standDown.Round(time.Millisecond), "leads-at", t.counts.UTC().Round(time.Millisecond))
+	}
 	r.log.Info("State changed", attrs...)
 }
 
@@ -195,8 +239,58 @@ func (r *run) record(since time.Time) record.Record {
 	info := r.info()
 	return record.Record{
 		Name: r.name, Instance: r.instanceID(), Attempt: record.NewID(), Started: r.now.Load().started, Since: since.Round(0), BucketCreated: info.created,
-		Host: r.host, PID: r.pid, Priority: r.opts.priority, Metadata: *r.metadata.Load(), IntervalMs: record.Milliseconds(info.Interval),
+		Host: r.host, PID: r.pid, Priority: r.opts.priority, Metadata: r.metadataToStore(), IntervalMs: record.Milliseconds(info.Interval),
 		LeaseMs: record.Milliseconds(info.LeaseTime()),
+	}
+}
+
+// storedMetadata is what of the metadata the bucket takes. It belongs to the loop.
+type storedMetadata struct {
+	fits    map[string]string  // what was written last
+	refused *map[string]string // what is set, if a record with it is too large; nil if not
+}
+
+// metadataToStore returns the metadata of the next record: what is set, or what was written last if that is too large.
+func (r *run) metadataToStore() map[string]string {
+	if set := r.metadata.Load(); set != r.stored.refused {
+		return *set
+	}
+	return r.stored.fits
+}
+
+// withoutNewMetadata has the next record do without metadata that no record had yet, and reports whether there was any.
+func (r *run) withoutNewMetadata() bool {
+	set := r.metadata.Load()
+	if set == r.stored.refused || maps.Equal(*set, r.stored.fits) {
+		return false
+	}
+	r.stored.refused = set
+	return true
+}
+
+// shrinkMetadata is called when a record is too large that has nothing else to leave out. The next has the metadata that fitted last, or
+// none. It returns false if the record had none.
+func (r *run) shrinkMetadata(rec record.Record, err error) bool {
+	if r.opts.PlainValue || len(rec.Metadata) == 0 {
+		return false
+	}
+	set := r.metadata.Load()
+	if r.stored.refused == set || maps.Equal(rec.Metadata, r.stored.fits) {
+		r.stored.fits = nil
+	}
+	if r.stored.refused != set {
+		r.stored.refused = set
+		r.requestFailed(metadataRequest, fmt.Errorf("metadata not stored, a record of %d bytes with it is too large: set less, or have the bucket and the server take larger messages: %w", len(rec.Encode()), err))
+		r.log.Warn("Metadata not stored, the record would be too large", "bytes", len(rec.Encode()), "error", err)
+	}
+	return true
+}
+
+// metadataStored is called when a record was written.
+func (r *run) metadataStored(rec record.Record) {
+	r.stored.fits = rec.Metadata
+	if r.metadata.Load() != r.stored.refused {
+		r.requestSucceeded(metadataRequest)
 	}
 }
 

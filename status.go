@@ -39,7 +39,7 @@ type Status struct {
 	Notifications string `json:"notifications,omitempty"` // the source of notifications: "republish", "watch" or "none"; empty if it does not run
 	Wins          uint64 `json:"wins"`                    // terms led
 	Losses        uint64 `json:"losses"`                  // terms led that ended, for whatever reason
-	LastError     string `json:"last_error,omitempty"`    // of the last request; empty if it succeeded
+	LastError     string `json:"last_error,omitempty"`    // the latest error of a request: each stays until a request of its kind succeeds, to read the key, to write it, or to load the bucket's info
 }
 
 // statusFields is a Status without its methods.
@@ -76,7 +76,7 @@ func (e *Election) Status() Status {
 	s := Status{
 		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instanceID(), Started: snap.started,
 		State: now.state, IsLeader: now.state == LeaderState, LeaseRemaining: now.left, Notifications: now.source,
-		Paused: now.paused, Unhealthy: snap.unhealthy, Wins: e.wins.Load(), Losses: e.losses.Load(), LastError: snap.lastError,
+		Paused: now.paused, Unhealthy: snap.unhealthy, Wins: e.wins.Load(), Losses: e.losses.Load(), LastError: snap.errors.latest(),
 	}
 	if snap.leader != nil {
 		l := *snap.leader
@@ -142,7 +142,8 @@ func (s *snapshot) source() string {
 }
 
 // SetMetadata changes what [WithMetadata] set, for a leader too: its record has the new metadata within a tenth of a second or, after
-// trouble, with the next renewal that succeeds. It returns an [ErrInvalidOption] if m is larger than 8 KiB.
+// trouble, with the next renewal that succeeds. It returns an [ErrInvalidOption] if m is larger than 8 KiB. If the bucket or the server does
+// not take a record with m, the record keeps the metadata that was written last, a warning is logged, and Status.LastError says so.
 func (e *Election) SetMetadata(m map[string]string) error {
 	if err := validate.Metadata(m); err != nil {
 		return err

@@ -118,6 +118,7 @@ type activeTerm struct {
 	mu     sync.Mutex                 // never held across I/O or a callback
 	expiry *time.Timer
 	reason Reason      // why leadership ended; written before ended is set
+	lost   Reason      // why the key was lost after that; "" if it was not; guarded by mu
 	led    bool        // leadership counted once; likewise
 	target string      // the candidate that is to take over, if one was named; likewise
 	ended  atomic.Bool // leadership has ended
@@ -130,15 +131,16 @@ type activeTerm struct {
 
 // holding is what the loop knows of the key while it holds it.
 type holding struct {
-	revision   uint64    // of our last write that is known to have been applied
-	sent       time.Time // just before that write was sent
-	counts     time.Time // leadership counts from the first renewal sent at this time or later
-	next       time.Time // when to renew, or to try again
-	failures   int       // tries that failed in a row
-	won        Reason    // over what the key was won
-	successors []string  // names of candidates that were known when the key was won
-	priorities []int     // the highest of their priorities
-	queue      []string  // those that waited for a lock when it was won
+	revision   uint64        // of our last write that is known to have been applied
+	sent       time.Time     // just before that write was sent
+	standDown  time.Duration // from the acknowledgement of the win
+	counts     time.Time     // its end: leadership counts from the first renewal sent at this time or later
+	next       time.Time     // when to renew, or to try again
+	failures   int           // tries that failed in a row
+	won        Reason        // over what the key was won
+	successors []string      // names of candidates that were known when the key was won
+	priorities []int         // the highest of their priorities
+	queue      []string      // those that waited for a lock when it was won
 
 	secret       record.Secret   // that the release reveals
 	predecessors []record.Secret // of the terms before, the last first, that ended by a release
@@ -147,6 +149,7 @@ type holding struct {
 
 	leadsAtOnce bool  // leadership counts from the write that won
 	brief       bool  // renewals name no successor, because a record that did was too large
+	bare        bool  // the release has no metadata, for the same reason
 	work        *work // nil while there is none
 }
 
@@ -155,7 +158,7 @@ type holding struct {
 func newActiveTerm(ctx context.Context, owner *config, calls *dispatcher, term Term, timing *settings.Timing, sent, acknowledged time.Time, standDown time.Duration) *activeTerm {
 	t := &activeTerm{
 		Timing: timing, owner: owner, calls: calls, term: term,
-		holding: holding{revision: term.Number, sent: sent, counts: acknowledged.Add(standDown)},
+		holding: holding{revision: term.Number, sent: sent, standDown: standDown, counts: acknowledged.Add(standDown)},
 	}
 	t.term.active = t
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -250,15 +253,28 @@ func (t *activeTerm) count() bool {
 	return true
 }
 
-// setTarget names the candidate that is to take over, unless one is named already.
-func (t *activeTerm) setTarget(name string) bool {
+// setTarget names the candidate that is to take over. The error says why it does not: another is named already, or the term has ended.
+func (t *activeTerm) setTarget(name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.target != "" || t.lease.Load().state == CandidateState { // a term that has ended may be releasing already
-		return false
+	ended := t.lease.Load().state == CandidateState
+	switch {
+	case ended && t.lost != "":
+		return &TermEndedError{t.term, t.lost}
+	case ended && !t.reason.voluntary():
+		return &TermEndedError{t.term, t.reason}
+	case ended, t.target != "": // a term that has ended may be releasing already
+		return fmt.Errorf("%w any more: another handover has begun", ErrNotLeader)
 	}
 	t.target = name
-	return true
+	return nil
+}
+
+// lostAfter returns why the key was lost after leadership had ended; "" if it was not.
+func (t *activeTerm) lostAfter() Reason {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lost
 }
 
 // endLease ends the lease, once the key was released or is known to be lost.
@@ -287,8 +303,11 @@ func (t *activeTerm) end(why Reason) bool {
 	next.state = CandidateState
 	t.lease.Store(&next)
 	first := l.state != CandidateState
-	if first {
+	switch {
+	case first:
 		t.reason = why
+	case t.lost == "" && t.reason.voluntary() && !why.voluntary() && l.lasts(now):
+		t.lost = why
 	}
 	t.mu.Unlock()
 

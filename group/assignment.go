@@ -11,6 +11,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/control"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -169,7 +170,7 @@ func (r *run) requestHandover(a *assignment) (next time.Time) {
 		return far
 	case time.Now().Before(next):
 		return next
-	case a.election.Load().Status().LastError != "":
+	case settings.LastRequestFailed(a.election.Load()):
 		return r.notSoon(a)
 	}
 	ctx, cancel := context.WithCancel(r.ctx)

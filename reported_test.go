@@ -1,0 +1,297 @@
+package election_test
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+)
+
+var errFull = &jetstream.APIError{Code: 503, ErrorCode: 10077, Description: "maximum bytes exceeded"}
+
+func TestErrorStaysUntilARequestOfItsKindSucceeds(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, bucket := f.faultyCandidate("a", election.WithBackoff(election.ConstantBackoff(time.Second)))
+		bucket.onUpdate(func(context.Context, []byte, uint64, func() (uint64, error)) (uint64, error) { return 0, errFull })
+		refused := &full{KeyValue: bucket}
+		a = f.candidateOn("a", nil, refused, election.WithBackoff(election.ConstantBackoff(time.Second)))
+		a.start()
+		after(time.Second)
+		for range 1000 { // reads succeed meanwhile
+			f.Expect(a.Status().LastError).To(ContainSubstring("maximum bytes exceeded"))
+			after(10 * time.Millisecond)
+		}
+		refused.taken.Store(true)
+		bucket.onUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) {
+			return update()
+		})
+		after(ttl)
+		f.Expect(a.Status().LastError).To(BeEmpty())
+		f.Expect(a.IsLeader()).To(BeTrue())
+	})
+}
+
+// full is a bucket in which no key can be created until it is told.
+type full struct {
+	jetstream.KeyValue
+	taken atomic.Bool
+}
+
+func (b *full) Create(ctx context.Context, key string, value []byte, opts ...jetstream.KVCreateOpt) (uint64, error) {
+	if !b.taken.Load() {
+		return 0, errFull
+	}
+	return b.KeyValue.Create(ctx, key, value, opts...)
+}
+
+// A follower that is notified campaigns once in eighty TTLs. Its error would stay as long.
+func TestFollowerForgetsAnErrorSoonAfterItCanWriteAgain(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		f.connected("a").start()
+		after(interval)
+		b := f.connected("b")
+		b.link.LoseRequests(toKey)
+		b.start()
+		after(5 * interval)
+		f.Expect(b.Status().LastError).NotTo(BeEmpty())
+		b.link.Heal()
+		after(3 * fallbackPollUnmarked * ttl / 2)
+		f.Expect(b.Status().LastError).To(BeEmpty())
+	}, republished)
+}
+
+const fallbackPollUnmarked = 8
+
+func TestUnhealthyEndsWithTheRun(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		var d disk
+		d.full.Store(true)
+		a := f.candidate("a", election.WithHealthCheck(d.check)).start()
+		after(ttl)
+		f.Expect(a.Status().Unhealthy).To(Equal("disk full"))
+		a.shutdown()
+		f.Expect(a.Status().Unhealthy).To(BeEmpty())
+	})
+}
+
+// The handler is the user's: it may take its time, or call the election.
+func TestLogHandlerThatHangsCostsNoTerm(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		hang, _ := f.Hanging()
+		a := f.connected("a", election.WithLogger(slog.New(&hanging{slog.DiscardHandler, "Election paused", hang}))).start()
+		after(interval)
+		operator, err := admin.New(f.Open(f.Server.Connect(f.T)))
+		f.Expect(err).NotTo(HaveOccurred())
+		go func() { _ = operator.Pause(context.Background(), key) }()
+		after(time.Second)
+		a.link.LoseReplies(once(toKeyReply)) // after which the leader asks about its bucket
+		after(3 * ttl)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		f.Expect(a.seen()).To(HaveLen(1))
+	}, republished)
+}
+
+// hanging is a log handler that hangs at one message.
+type hanging struct {
+	slog.Handler
+	at   string
+	hang func()
+}
+
+func (h *hanging) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *hanging) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, h.at) {
+		h.hang()
+	}
+	return nil
+}
+
+func (h *hanging) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+func TestWinnerLogsWhenItLeads(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		var log logged
+		a := f.candidate("a", election.WithLogger(log.logger())).start()
+		won := time.Now()
+		line := regexp.MustCompile(`msg="State changed" .* state=leader-elect reason=vacant term=1 stand-down=7.5s leads-at=(\S+)`).FindStringSubmatch(log.lines.String())
+		f.Expect(line).To(HaveLen(2), log.lines.String())
+		at, err := time.Parse(time.RFC3339Nano, line[1])
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(at).To(BeTemporally("~", won.Add(interval), time.Millisecond))
+		after(at.Sub(time.Now()) + time.Millisecond)
+		f.Expect(a.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestReleaseIsNotTakenForDoneByAReadThatIsStale(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, bucket := f.faultyCandidate("a")
+		a.start()
+		after(interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		applied := false
+		bucket.onUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) {
+			rev, err := update()
+			if !applied { // a renewal whose reply is lost, and that a replica does not know of yet
+				applied = true
+				return 0, nats.ErrTimeout
+			}
+			return rev, err
+		})
+		stale := 0
+		bucket.onGet(func(_ context.Context, get func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
+			if stale++; stale <= 3 {
+				return nil, jetstream.ErrKeyNotFound
+			}
+			return get()
+		})
+		for !applied {
+			after(10 * time.Millisecond)
+		}
+		f.Expect(a.Resign(context.Background())).To(Succeed())
+		f.Expect(f.record()).To(ContainSubstring(`"released"`))
+	})
+}
+
+func TestLostKeyIsNotSaidToExpire(t *testing.T) {
+	for name, overwrite := range map[string]func(f *fleet){
+		"before the release is written":  func(f *fleet) { f.Write("stranger") },
+		"while a callback has not ended": func(f *fleet) { after(time.Second); f.Write("stranger"); after(ttl) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				var log logged
+				hang, unblock := f.Hanging()
+				a := f.leading("a", election.WithLogger(log.logger()), election.WithReleaseTimeout(5*ttl), election.OnLost(hang))
+				resigned := make(chan error, 1)
+				go func() { resigned <- a.Resign(context.Background()) }()
+				synctest.Wait()
+				overwrite(f)
+				unblock()
+				err := <-resigned
+				f.Expect(err).To(MatchError(election.ErrNotLeader))
+				f.Expect(err).NotTo(MatchError(ContainSubstring("expire")))
+				f.Expect(log.count("left to expire")).To(BeZero())
+				f.Expect(log.count("Key not released, it was lost before")).To(Equal(1))
+			})
+		})
+	}
+}
+
+func TestTransferOfATermThatWasLostSaysSo(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, b := f.leaderAndFollower()
+		b.link.DelayReplies(200 * time.Millisecond)
+		done := make(chan error, 1)
+		go func() { done <- a.Transfer(context.Background(), "b") }()
+		synctest.Wait()
+		f.Write("stranger")
+		after(100 * time.Millisecond)
+		err := <-done
+		f.Expect(err).To(MatchError(election.ErrNotLeader))
+		f.Expect(err).To(MatchError(ContainSubstring("overwritten")))
+		f.Expect(err).NotTo(MatchError(ContainSubstring("another handover")))
+	}, republished)
+}
+
+func TestReleaseTimeoutMayBeAsLongAsADurationCanBe(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		hang, unblock := f.Hanging()
+		a := f.leading("a", election.WithReleaseTimeout(math.MaxInt64), election.WithSplay(0), election.OnLost(hang))
+		resigned := make(chan error, 1)
+		go func() { resigned <- a.Resign(context.Background()) }()
+		after(3 * ttl)
+		f.Expect(resigned).NotTo(Receive())
+		unblock()
+		f.Expect(<-resigned).To(Succeed())
+	})
+}
+
+// small has the bucket take records of so many bytes at most.
+func small(bytes int32) func(*jetstream.KeyValueConfig) {
+	return func(cfg *jetstream.KeyValueConfig) {
+		republished(cfg)
+		cfg.MaxValueSize = bytes
+	}
+}
+
+func TestMetadataThatTheBucketDoesNotTakeCostsNoTerm(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		var log logged
+		a := f.connected("a", election.WithLogger(log.logger()), election.WithMetadata(map[string]string{"zone": "eu"})).start()
+		b := f.connected("b").start()
+		after(3 * interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		f.Expect(a.SetMetadata(map[string]string{"zone": strings.Repeat("x", 1000)})).To(Succeed())
+		after(3 * ttl)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		f.Expect(a.seen()).To(HaveLen(1))
+		f.Expect(f.record()).To(ContainSubstring(`"zone":"eu"`), "what fitted last")
+		f.Expect(a.Status().LastError).To(ContainSubstring("metadata not stored"))
+		f.Expect(log.count("level=WARN")).To(Equal(1), log.lines.String())
+		f.Expect(a.SetMetadata(map[string]string{"zone": "us"})).To(Succeed())
+		after(time.Second)
+		f.Expect(f.record()).To(ContainSubstring(`"zone":"us"`))
+		f.Expect(a.Status().LastError).To(BeEmpty())
+
+		f.Expect(a.SetMetadata(map[string]string{"zone": strings.Repeat("x", 1000)})).To(Succeed())
+		a.shutdown()
+		after(instant)
+		f.Expect(b.IsLeader()).To(BeTrue(), "the release was written")
+	}, small(800))
+}
+
+func TestCandidateWhoseMetadataIsTooLargeLeadsWithoutIt(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("a", election.WithMetadata(map[string]string{"zone": strings.Repeat("x", 1000)})).start()
+		after(interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		f.Expect(f.record()).NotTo(ContainSubstring("metadata"))
+		f.Expect(a.Status().LastError).To(ContainSubstring("metadata not stored"))
+		b := f.connected("b", election.WithMetadata(map[string]string{"zone": strings.Repeat("y", 1000)})).start()
+		after(3 * interval)
+		a.shutdown()
+		after(instant)
+		f.Expect(b.IsLeader()).To(BeTrue(), "its attempts were seen")
+	}, small(800))
+}
+
+func TestReleaseLeavesTheMetadataOutIfItIsTooLargeWithIt(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("a").start()
+		after(interval)
+		size := len(f.record())
+		f.Expect(a.SetMetadata(map[string]string{"x": strings.Repeat("x", 800-size-120)})).To(Succeed())
+		after(interval)
+		f.Expect(f.record()).To(ContainSubstring("xxx"))
+		f.Expect(a.Resign(context.Background())).To(Succeed())
+		f.Expect(f.record()).To(And(ContainSubstring(`"released"`), Not(ContainSubstring("xxx"))))
+	}, small(800))
+}
+
+func TestLeaderSeesACandidateWhoseMetadataNamesIt(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("a").start()
+		after(interval)
+		b := f.connected("b", election.WithMetadata(map[string]string{"instance": a.Status().Instance})).start()
+		after(3 * interval)
+		written := f.recordWrites()
+		a.shutdown()
+		after(instant)
+		f.Expect(b.IsLeader()).To(BeTrue())
+		f.Expect(written()[0]).To(ContainSubstring(`"successors":["b"]`))
+	}, republished)
+}
