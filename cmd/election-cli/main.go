@@ -173,6 +173,5 @@ func app(env *cli.Env) *fisk.Application {
 	registerDashboard(app, env)
 	registerDrill(app, env)
 	registerDrillProcess(app, env)
-	registerGuardian(app)
 	return app
 }

@@ -27,7 +27,8 @@ with the program's exit code.
 Environment: the program finds ELECTION_KEY, ELECTION_NAME (the name of this candidate), ELECTION_BUCKET, ELECTION_TERM
 and ELECTION_TOKEN. ELECTION_TOKEN is the fencing token, which sorts after the tokens of all earlier terms. Send it with
 every write, and have the receiver refuse a token that sorts before one that the receiver has seen. The program does not
-inherit NATS_PASSWORD, NATS_TOKEN, nor a NATS_URL that contains credentials, unless --keep-env is given.
+inherit NATS_PASSWORD, NATS_TOKEN, nor a NATS_URL that contains credentials, unless --keep-env is given. It inherits all
+descriptors that this command inherited, such as the sockets of systemd, and LISTEN_PID then names the program.
 
 End of the program: the program runs in a process group of its own, and this command ends the whole group. In an orderly
 stop, after TERM to this command or when an operator asks for a handover, it sends TERM, renews the lease until the
@@ -35,7 +36,8 @@ program has exited, and sends KILL after --stop-timeout. If the lease is not ren
 KILL, early enough that the program is dead before the lease ends, and then gives up leadership. It refuses a --grace that
 leaves no time to retry a renewal. If the lease ends at once, for example because somebody deletes the key, it kills the
 group without grace. After the program has exited, this command kills the rest of the group and releases the key, so that
-another host leads within milliseconds. If this command itself is killed or stopped, a guardian process kills the group.
+another host leads within milliseconds. If this command itself is killed or stopped, a guardian process kills the group, and
+if the guardian is killed with it, the guardian's deputy does.
 
 Hook: with --lost-hook this command runs one more program, without arguments, whenever leadership has ended and the program
 is gone; with --on-lost=signal, after --lost was sent. Its environment is that of the program in the term that ended, and
@@ -49,6 +51,8 @@ beside all else: another host may lead already, so it must do nothing that only 
 does not run if this command is killed.
 
 Limits: this command does not end processes that leave the group, as daemons do, so keep the program in the foreground.
+If this command, the guardian and its deputy are killed at the same instant, what the program started may live on. If all of
+them and the program are frozen together, as by docker pause, the program runs for some milliseconds after the freeze.
 It cannot end a program that changes its user, for example by sudo, and such a program may outlive its lease: run this
 command as root or as that user.
 
@@ -136,12 +140,4 @@ func cutProgram(args []string) (own, argv []string) {
 		own = append(own, "program")
 	}
 	return own, argv
-}
-
-// registerGuardian adds the hidden command that makes a process the guardian of a program.
-func registerGuardian(app *fisk.Application) {
-	app.Command(supervise.GuardianCommand, "Kills a program's process group when the run command that started it ends").Hidden().Action(func(*fisk.ParseContext) error {
-		supervise.Guard()
-		return nil
-	})
 }

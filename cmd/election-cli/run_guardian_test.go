@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/history"
 	"github.com/natscampaign/election/internal/supervise"
 )
 
@@ -34,6 +36,39 @@ func TestProgramAndItsChildrenAreKilledWhenRunIsKilled(t *testing.T) {
 	f.g.Expect(other.exitCode()).To(Equal(143))
 }
 
+// TestProgramAndItsChildrenAreKilledWhenRunAndItsGuardianAreKilledTogether kills whatever somebody may kill together with run.
+func TestProgramAndItsChildrenAreKilledWhenRunAndItsGuardianAreKilledTogether(t *testing.T) {
+	if _, err := exec.LookPath("ps"); err != nil {
+		t.Skip("this system has no ps")
+	}
+	t.Parallel()
+	for name, victim := range map[string]func(p process, run int) bool{
+		"run and its guardian": func(p process, run int) bool {
+			return strings.Contains(p.args, supervise.GuardianCommand) && p.parent == run
+		},
+		"the name of the command":              func(p process, _ int) bool { return strings.Contains(p.args, "election-cli") },
+		"run, its program, and other children": func(p process, run int) bool { return p.parent == run },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newLongLeaseFixture(t)
+			w := f.start(`(trap '' HUP TERM; while :; do sleep 0.05; done) & echo $! >child; wait`)
+			child, run := f.pidIn("child"), w.cmd.Process.Pid
+			victims := []int{run}
+			for _, p := range descendants(run) { // nothing else on this machine is killed
+				if victim(p, run) {
+					victims = append(victims, p.pid)
+				}
+			}
+			f.g.Expect(len(victims)).To(BeNumerically(">=", 2))
+			for _, pid := range victims {
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
+			f.expectDead(child, clitest.Timeout)
+		})
+	}
+}
+
 func TestProgramIsDeadBeforeTheLeaseEndsWhenRunIsStopped(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
@@ -53,6 +88,40 @@ func TestProgramIsDeadBeforeTheLeaseEndsWhenRunIsStopped(t *testing.T) {
 	f.g.Eventually(func() []string { return strings.Fields(f.content("terms")()) }).WithTimeout(clitest.Timeout).Should(HaveLen(2), "run campaigns again, and leads")
 	w.signal(unix.SIGTERM)
 	f.g.Expect(w.exitCode()).To(Equal(143))
+}
+
+// TestProgramIsKilledAtOnceAfterAFreezeOfItsHost stops all processes of a host for longer than the lease, and continues the program first.
+func TestProgramIsKilledAtOnceAfterAFreezeOfItsHost(t *testing.T) {
+	inRealTime(t)
+	if _, err := exec.LookPath("ps"); err != nil {
+		t.Skip("this system has no ps")
+	}
+	t.Parallel()
+	f := newRunFixture(t, 2*time.Second)
+	self, err := os.Executable()
+	f.g.Expect(err).NotTo(HaveOccurred())
+	w := f.prepare("jobs", "--", self)
+	w.cmd.Env = append(os.Environ(), clockWriterVariable+"="+f.file("clock"))
+	f.g.Expect(w.cmd.Start()).To(Succeed())
+	f.awaitText("clock", "\n")
+	family := descendants(w.cmd.Process.Pid)
+	f.g.Expect(len(family)).To(BeNumerically(">=", 3), "the program, the guardian and its deputy")
+	family = append(family, process{pid: w.cmd.Process.Pid})
+	for _, p := range family {
+		f.g.Expect(unix.Kill(p.pid, unix.SIGSTOP)).To(Succeed())
+	}
+	other := f.start(`echo >other; exec sleep 1000`)
+	f.awaitText("other", "\n")
+	program := parseLifetimes(f.content("clock")())[0].pid
+	thawed := history.Now()
+	f.g.Expect(unix.Kill(program, unix.SIGCONT)).To(Succeed())
+	for _, p := range family {
+		f.g.Expect(unix.Kill(p.pid, unix.SIGCONT)).To(Succeed())
+	}
+	f.expectDead(program, clitest.Timeout)
+	t.Logf("the program ran for %v beside the next one", max(parseLifetimes(f.content("clock")())[0].last-thawed, 0))
+	other.signal(unix.SIGTERM)
+	f.g.Expect(other.exitCode()).To(Equal(143))
 }
 
 func TestGuardianThatEndsIsReplaced(t *testing.T) {
@@ -77,10 +146,9 @@ func TestGuardianThatEndsIsReplaced(t *testing.T) {
 
 // guardianOf returns the process number of the guardian of a call of run; 0 if there is none.
 func (f *runFixture) guardianOf(w *invocation) int {
-	for _, line := range strings.Split(listProcesses(), "\n") {
-		var pid, parent int
-		if n, _ := fmt.Sscan(line, &pid, &parent); n == 2 && parent == w.cmd.Process.Pid && strings.Contains(line, supervise.GuardianCommand) {
-			return pid
+	for _, p := range parseProcesses(listProcesses()) {
+		if p.parent == w.cmd.Process.Pid && strings.Contains(p.args, supervise.GuardianCommand) {
+			return p.pid
 		}
 	}
 	return 0
@@ -90,4 +158,37 @@ func (f *runFixture) guardianOf(w *invocation) int {
 func listProcesses() string {
 	out, _ := exec.Command("ps", "-A", "-o", "pid=,ppid=,args=").Output()
 	return string(out)
+}
+
+// process is a line of listProcesses.
+type process struct {
+	pid, parent int
+	args        string // begins with the two numbers
+}
+
+// parseProcesses parses the output of listProcesses.
+func parseProcesses(list string) (all []process) {
+	for line := range strings.Lines(list) {
+		p := process{args: line}
+		if n, _ := fmt.Sscan(line, &p.pid, &p.parent); n == 2 {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// descendants returns the children of a process, their children, and so on.
+func descendants(ancestor int) (all []process) {
+	list := parseProcesses(listProcesses())
+	found := map[int]bool{ancestor: true}
+	for n := -1; n != len(all); {
+		n = len(all)
+		for _, p := range list {
+			if found[p.parent] && !found[p.pid] {
+				found[p.pid] = true
+				all = append(all, p)
+			}
+		}
+	}
+	return all
 }

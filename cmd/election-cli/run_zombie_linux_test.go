@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -110,5 +112,42 @@ func TestRunDoesNotWaitForZombies(t *testing.T) {
 			f.g.Expect(time.Since(from)).To(BeNumerically("<", 5*time.Second/2), w.stderr.String())
 			f.g.Expect(w.stderr.String()).NotTo(ContainSubstring("left behind"))
 		})
+	}
+}
+
+// TestNothingOfAProgramInANamespaceOutlivesAKillOfAllThatGuardIt kills run, its guardian and the deputy at once. One of the program's
+// children has left the group.
+func TestNothingOfAProgramInANamespaceOutlivesAKillOfAllThatGuardIt(t *testing.T) {
+	t.Parallel()
+	unshare := []string{"unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"}
+	if out, err := exec.Command(unshare[0], append(unshare[1:], "true")...).CombinedOutput(); err != nil {
+		t.Skipf("no namespace of processes can be made here: %v: %s", err, out)
+	}
+	f := newLongLeaseFixture(t)
+	w := f.prepare(slices.Concat([]string{"jobs", "--"}, unshare, []string{"bash", "-c", `sleep 1000 & setsid sleep 2000 & echo >ready; wait`})...)
+	f.g.Expect(w.cmd.Start()).To(Succeed())
+	f.awaitText("ready", "\n")
+	var program []int
+	f.g.Eventually(func() []int {
+		program = nil
+		for _, p := range descendants(w.cmd.Process.Pid) {
+			if strings.Contains(p.args, " sleep ") && !strings.Contains(p.args, "bash") {
+				program = append(program, p.pid)
+			}
+		}
+		return program
+	}).WithTimeout(clitest.Timeout).Should(HaveLen(2))
+	victims := []int{w.cmd.Process.Pid}
+	for _, p := range descendants(w.cmd.Process.Pid) {
+		if strings.Contains(p.args, supervise.GuardianCommand) || strings.Contains(p.args, "deputy") {
+			victims = append(victims, p.pid)
+		}
+	}
+	f.g.Expect(victims).To(HaveLen(3))
+	for _, pid := range victims {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	for _, pid := range program {
+		f.expectDead(pid, clitest.Timeout)
 	}
 }

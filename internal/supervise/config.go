@@ -11,7 +11,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 )
 
-// GuardianCommand is the hidden command of election-cli that makes a process a guardian: see [Guard].
+// GuardianCommand is the first argument of a process that is a guardian: see [PassGate].
 const GuardianCommand = "run-guardian"
 
 // Exit codes of run, the same as those of env, flock, nohup and timeout. Every other exit code is the program's own.

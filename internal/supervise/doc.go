@@ -6,6 +6,10 @@
 // runs on two hosts at once, whatever happens to this process, to the network or to the server, within these limits:
 //
 //   - A process that leaves the program's process group, as a daemon does, is not killed.
+//   - If somebody kills this process, its guardian and the guardian's deputy at the same instant, Linux kills the program, but nothing kills
+//     the rest of its group. On macOS nothing kills the program either.
+//   - If everything is frozen past the end of the lease, as by docker pause or by SIGSTOP to this process, its guardian, the deputy and the
+//     program, then the program runs for some milliseconds after the freeze, until one of the others has killed it.
 //   - If the program exits by itself, but another process of its group does not end within 5 s of KILL, for example because it waits for a
 //     disk, this process leaves that process behind and releases the key.
 //   - A program that changes its user cannot be killed, unless this process may signal the processes of that user.
@@ -55,22 +59,35 @@
 // terminal from the background, this process terminates it and gives up leadership. Ctrl-Z on the terminal that the program has stops this
 // process too, as a shell expects of a job, and fg continues both. Then no lease is renewed, and the guardian kills the program in time.
 //
-// # Four ways to kill the program
+// # Five ways to kill the program
 //
 //   - This process sends TERM and then KILL when leadership ends or the lease is not renewed in time. It reads the clocks every 100 ms,
 //     because timers do not advance while a machine is suspended.
 //   - If this process is stopped (SIGSTOP), the guardian kills the process group. The guardian is a second process. It learns after each
 //     renewal when to kill the group: in the middle of the kill time.
 //   - If this process is killed, the guardian's input ends, and the guardian kills the group at once.
-//   - If both are killed, Linux kills the program, but not the rest of its group, when the thread that started it ends. On macOS the
-//     program goes on.
+//   - If both are killed, the guardian's deputy kills the group at once. The deputy is a third process. It does what the guardian does.
+//   - If all three are killed, Linux kills the program, but not the rest of its group, when the thread that started it ends.
 //
-// If only the guardian is killed, this process starts another one second later.
+// The guardian and its deputy are not killed by accident. Both have a session of their own, so no signal to a group or to a terminal reaches
+// them. The arguments of the deputy are "deputy of-run" and the number of this process: pkill, killall and pidof with the name of the command
+// do not find the deputy, nor does whatever kills this process and its children, because the deputy is a child of the guardian. What does
+// find the deputy names the file: killall /usr/bin/election-cli, fuser -k. A cgroup would not help, because somebody has to be left to kill
+// it. A namespace of processes does: Linux kills all of it when its first process ends, and that process can be the program
+// (docs/SUPERVISING.md).
+//
+// If the guardian or its deputy is killed alone, this process starts another pair one second later. The one that is left guards the
+// program until then.
 //
 // With --on-lost=signal this process and the guardian send the --lost signal in place of TERM and KILL, at the latest one grace before
-// the lease ends. The guardian still kills the group if this process is killed.
+// the lease ends. The guardian and its deputy still kill the group if this process is killed.
 //
 // A program starts behind a gate: its process exists, and the guardian knows of the process, before that process executes the program.
+//
+// # Descriptors
+//
+// The program inherits all descriptors that this process inherited, under their numbers: the sockets of a service manager, a lock, a pipe.
+// If LISTEN_PID names this process, it names the program in the program's environment. The guardian and its deputy keep none of them.
 //
 // # Where to read on
 //

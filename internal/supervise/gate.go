@@ -19,12 +19,10 @@ import (
 // it. Without the gate, processes that the program starts first would outlive this process if it were killed at that moment.
 const gateCommand = "run-gate"
 
-// The protocol with a process at the gate.
-const (
-	gateFD   = 3 // delivers one byte when the process may execute the program; ends without a byte if it may not
-	errnoFD  = 4 // takes the error number in decimal if the program cannot be executed; closes when the program is executed
-	gateArgs = 3 // number of arguments before the program's own: this command's name, gateCommand, the program's path
-)
+// gateArgs is the number of arguments of a process at the gate before the program's own: this command's name, gateCommand, the numbers of
+// two files, and the program's path. The first file delivers one byte when the process may execute the program, and ends without a byte if
+// it may not. The second takes the error number in decimal if the program cannot be executed, and closes when the program is executed.
+const gateArgs = 5
 
 // startAtGate starts a process that waits at the gate and calls register with its number. When register returns nil, the
 // process executes the program; startAtGate returns when it has, or the error. After an error the process is gone.
@@ -33,7 +31,6 @@ func startAtGate(cmd *exec.Cmd, register func(pid int) error) (err error) {
 	if cmd.Path, err = executablePath(); err != nil {
 		return err
 	}
-	cmd.Args = append([]string{"election-cli", gateCommand, path}, cmd.Args...)
 	childGate, gate, err := os.Pipe()
 	if err != nil {
 		return err
@@ -45,8 +42,8 @@ func startAtGate(cmd *exec.Cmd, register func(pid int) error) (err error) {
 		return err
 	}
 	defer func() { _ = errno.Close() }()
-	cmd.ExtraFiles = []*os.File{childGate, childErrno}
-	err = ownChildren.start(cmd)
+	cmd.Args = append([]string{"election-cli", gateCommand, fileNumber(childGate), fileNumber(childErrno), path}, cmd.Args...)
+	err = ownChildren.start(cmd, childGate, childErrno)
 	_, _ = childGate.Close(), childErrno.Close()
 	if err != nil {
 		return err
@@ -72,18 +69,19 @@ func awaitExec(errno io.Reader, path string) error {
 }
 
 // PassGate turns this process into the program that its arguments name, once the process that started it opens the gate. It
-// exits if the gate stays shut. It returns at once if the arguments are those of any other process. Call it first in main.
+// exits if the gate stays shut. A process whose arguments are those of a guardian or of a deputy becomes that, and exits when it is
+// done. PassGate returns at once if the arguments are those of any other process. Call it first in main.
 func PassGate(args []string) {
+	guardIfAsked(args)
 	if len(args) <= gateArgs || args[1] != gateCommand {
 		return
 	}
 	runtime.LockOSThread()
 	dieWithParent()
-	gate, errno := os.NewFile(gateFD, "gate"), os.NewFile(errnoFD, "errno")
-	syscall.CloseOnExec(gateFD)
-	syscall.CloseOnExec(errnoFD)
+	gate, errno := inheritedFile(args[2]), inheritedFile(args[3])
 	if n, _ := gate.Read(make([]byte, 1)); n == 1 {
-		if number := syscall.Errno(0); errors.As(syscall.Exec(args[2], args[gateArgs:], os.Environ()), &number) {
+		env := handOverSockets(os.Environ(), os.Getppid(), os.Getpid())
+		if number := syscall.Errno(0); errors.As(syscall.Exec(args[4], args[gateArgs:], env), &number) {
 			_, _ = fmt.Fprint(errno, int(number))
 		}
 	}

@@ -4,6 +4,7 @@ package supervise
 
 import (
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -14,24 +15,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardianRestartDelay is the pause before a guardian process that ended is replaced.
-const guardianRestartDelay = time.Second
+const (
+	guardianRestartDelay = time.Second // the pause before a guardian that ended is replaced
+	dismissTimeout       = time.Second // how long a guardian that is dismissed may take to end, before it is killed
+)
 
-// guardian controls the guardian process. If this process is killed, the guardian process kills the program's group; if this
-// process is stopped (SIGSTOP), the guardian process carries out the last order when it is due. The guardian process has a
-// session of its own, so that no signal to the group or the terminal of this process ends it too.
+// guardian controls the guardian and its deputy, two processes that get the same orders. If this process is killed, both kill the
+// program's group; if this process is stopped (SIGSTOP), both carry out the last order when it is due. Each has a session of its own,
+// so that no signal to the group or the terminal of this process ends it too.
+//
+// There are two because this process and the guardian are easily killed together: by the name of the command, or as a process with its
+// children. The deputy has another name, and the guardian is its parent.
 type guardian struct {
 	log  *slog.Logger
-	done chan struct{} // closed when the last guardian process has ended
+	done chan struct{} // closed when the last guardian and its deputy have ended
 
 	mu        sync.Mutex
-	in        *os.File // the guardian process reads the other end
+	in        *os.File // the guardian reads the other end
+	deputyIn  *os.File // the deputy reads the other end
 	cmd       *exec.Cmd
+	ended     <-chan struct{} // closed when the guardian or its deputy has ended
+	end       func()          // ends both, and returns when they have ended
 	last      order
 	dismissed bool
 }
 
-// startGuardian starts a guardian process, and replaces it whenever it ends, until dismiss.
+// startGuardian starts a guardian with its deputy, and replaces both whenever one of them ends, until dismiss.
 func startGuardian(log *slog.Logger) (*guardian, error) {
 	g := &guardian{log: log, done: make(chan struct{})}
 	if err := g.start(); err != nil {
@@ -41,42 +50,90 @@ func startGuardian(log *slog.Logger) (*guardian, error) {
 	return g, nil
 }
 
-// start starts the process. The last order is in its input before it begins. The caller holds mu, or nothing else uses g yet.
-func (g *guardian) start() error {
+// start starts a guardian, which starts its deputy. The last order is in the input of both before they begin. The caller holds mu, or
+// nothing else uses g yet.
+func (g *guardian) start() (err error) {
 	path, err := executablePath()
 	if err != nil {
 		return err
 	}
-	childIn, in, err := os.Pipe()
-	if err != nil {
-		return err
+	var files []*os.File
+	pipe := func() (r, w *os.File) {
+		r, w, e := os.Pipe()
+		err = errors.Join(err, e)
+		files = append(files, r, w)
+		return r, w
 	}
-	defer func() { _ = childIn.Close() }()
+	childIn, in := pipe()
+	childDeputyIn, deputyIn := pipe()
+	deputyLives, childDeputyLives := pipe() // ends when the deputy has ended
 	cmd := exec.Command(path)
-	cmd.Args, cmd.Env = []string{"election-cli", GuardianCommand}, []string{}
-	cmd.Stdin, cmd.SysProcAttr = childIn, &syscall.SysProcAttr{Setsid: true}
-	g.in = in
-	g.write()
-	if err := ownChildren.start(cmd); err != nil {
-		_ = in.Close()
+	if err == nil {
+		g.in, g.deputyIn = in, deputyIn
+		g.write()
+		cmd.Args, cmd.Env = []string{"election-cli", GuardianCommand, fileNumber(childDeputyIn), fileNumber(childDeputyLives)}, []string{}
+		cmd.Stdin, cmd.SysProcAttr = childIn, &syscall.SysProcAttr{Setsid: true}
+		err = ownChildren.start(cmd, childDeputyIn, childDeputyLives)
+	}
+	if err != nil {
+		for _, f := range files {
+			_ = f.Close()
+		}
 		return err
 	}
+	_, _, _ = childIn.Close(), childDeputyIn.Close(), childDeputyLives.Close()
 	g.cmd = cmd
+	g.follow(deputyLives)
 	return nil
 }
 
-// replaceEnded starts another guardian process each time one ends, until dismiss.
+// follow sets ended and end for the processes that were just started.
+func (g *guardian) follow(deputyLives *os.File) {
+	cmd, in, deputyIn := g.cmd, g.in, g.deputyIn
+	guardianEnded, deputyEnded, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(guardianEnded)
+		_ = ownChildren.wait(cmd)
+	}()
+	go func() {
+		defer close(deputyEnded)
+		_, _ = deputyLives.Read(make([]byte, 1))
+		_ = deputyLives.Close()
+	}()
+	go func() {
+		defer close(ended)
+		select {
+		case <-guardianEnded:
+		case <-deputyEnded:
+		}
+	}()
+	g.ended = ended
+	g.end = func() {
+		writeOrder(in, order{})
+		writeOrder(deputyIn, order{})
+		_, _ = in.Close(), deputyIn.Close()
+		kill := time.AfterFunc(dismissTimeout, func() { _ = cmd.Process.Kill() }) // it may be stopped
+		defer kill.Stop()
+		<-guardianEnded
+		select {
+		case <-deputyEnded:
+		case <-time.After(dismissTimeout): // it is stopped, and ends when it goes on
+		}
+	}
+}
+
+// replaceEnded starts another guardian with its deputy each time one of them ends, until dismiss. The one that is left is on duty until
+// its replacement is.
 func (g *guardian) replaceEnded() {
 	defer close(g.done)
 	for {
 		g.mu.Lock()
-		cmd := g.cmd
+		ended, end := g.ended, g.end
 		g.mu.Unlock()
-		_ = ownChildren.wait(cmd)
+		<-ended
 		g.mu.Lock()
 		for !g.dismissed {
-			g.log.Warn("Guardian ended, starting another: until then the program may outlive this process")
-			_ = g.in.Close()
+			g.log.Warn("Guardian ended, starting another: until then its deputy alone, or the guardian without its deputy, guards the program")
 			g.mu.Unlock()
 			time.Sleep(guardianRestartDelay)
 			g.mu.Lock()
@@ -86,6 +143,7 @@ func (g *guardian) replaceEnded() {
 		}
 		dismissed := g.dismissed
 		g.mu.Unlock()
+		end()
 		if dismissed {
 			return
 		}
@@ -106,11 +164,17 @@ func (g *guardian) setOrder(o order) (wasDue bool, ago time.Duration) {
 	return replaced.isDue(), -replaced.remaining()
 }
 
-// write sends the last order, in one write, which a pipe takes as a whole or not at all. It never waits for a guardian that
-// does not read: a pipe has room for hundreds of orders, and each order is complete. The caller holds mu.
+// write sends the last order to the guardian and to its deputy. The caller holds mu.
 func (g *guardian) write() {
-	line, _ := json.Marshal(g.last)
-	if in, err := g.in.SyscallConn(); err == nil {
+	writeOrder(g.in, g.last)
+	writeOrder(g.deputyIn, g.last.forDeputy())
+}
+
+// writeOrder sends an order, in one write, which a pipe takes as a whole or not at all. It never waits for a process that
+// does not read: a pipe has room for hundreds of orders, and each order is complete. It does nothing if the pipe is nil or closed.
+func writeOrder(pipe *os.File, o order) {
+	line, _ := json.Marshal(o)
+	if in, err := pipe.SyscallConn(); err == nil {
 		_ = in.Write(func(fd uintptr) bool {
 			_, _ = unix.Write(int(fd), append(line, '\n'))
 			return true
@@ -118,13 +182,12 @@ func (g *guardian) write() {
 	}
 }
 
-// dismiss ends the guardian process, once there is no program left to guard.
+// dismiss ends the guardian and its deputy, once there is no program left to guard.
 func (g *guardian) dismiss() {
 	g.mu.Lock()
 	g.last, g.dismissed = order{}, true
 	g.write()
-	_ = g.in.Close()
-	_ = g.cmd.Process.Kill()
+	_, _ = g.in.Close(), g.deputyIn.Close()
 	g.mu.Unlock()
 	<-g.done
 }

@@ -6,10 +6,16 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"os/signal"
+	"slices"
+	"strconv"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election/internal/cli"
 )
 
 const (
@@ -17,16 +23,67 @@ const (
 	guardianCheckInterval = 250 * time.Millisecond
 	// newerOrderDelay is how long the guardian waits for a newer order before it carries out an order that is due: run may have been
 	// stopped together with the guardian. It must be less than half of minKillTime, because an order to kill is due when half of the
-	// kill time is left.
+	// kill time is left. When none is left, as after a freeze of the whole host, the guardian does not wait: another host may lead.
 	newerOrderDelay = 5 * time.Millisecond
 )
 
-// Guard makes this process a guardian: it carries out the orders on its standard input, kills the group of the last order when
-// the input ends, and returns.
+// Guard makes this process a guardian: it starts its deputy, carries out the orders on its standard input, kills the group of the last
+// order when the input ends, and returns. The arguments are those of the process; the numbers of two files for the deputy are among them.
 func Guard() {
+	becomeGuardian("guardian")
+	var deputy *exec.Cmd
+	if len(os.Args) == guardianArgs {
+		in, lives := inheritedFile(os.Args[2]), inheritedFile(os.Args[3])
+		closeInherited()
+		deputy = startDeputy(in, lives)
+		_, _ = in.Close(), lives.Close()
+	}
+	carryOut(os.Stdin)
+	if deputy != nil { // whatever it would do is done
+		_ = deputy.Process.Kill()
+		_ = deputy.Wait()
+	}
+}
+
+const guardianArgs = 4 // number of arguments of a guardian: this command's name, GuardianCommand, the numbers of two files
+
+// deputyArgs are the first arguments of a deputy. They name neither this command nor a guardian: see guardian.
+var deputyArgs = []string{"deputy", "of-run"}
+
+// startDeputy starts the deputy of this guardian; nil if it cannot be started. The deputy keeps one file open for as long as it lives.
+func startDeputy(in, lives *os.File) *exec.Cmd {
+	path, err := executablePath()
+	if err != nil {
+		return nil
+	}
+	cmd := exec.Command(path)
+	cmd.Args, cmd.Env = append(slices.Clone(deputyArgs), strconv.Itoa(os.Getppid())), []string{}
+	cmd.Stdin, cmd.Stdout, cmd.SysProcAttr = in, lives, &syscall.SysProcAttr{Setsid: true}
+	if cmd.Start() != nil {
+		return nil
+	}
+	return cmd
+}
+
+// guardIfAsked makes this process a guardian or a deputy if its arguments say so, and exits when its work is done.
+func guardIfAsked(args []string) {
+	switch {
+	case len(args) > 1 && args[1] == GuardianCommand:
+		Guard()
+	case len(args) > 1 && slices.Equal(args[:len(deputyArgs)], deputyArgs):
+		becomeGuardian("deputy")
+		carryOut(os.Stdin)
+	default:
+		return
+	}
+	os.Exit(cli.ExitOK)
+}
+
+// becomeGuardian prepares this process to carry out orders, under the given name.
+func becomeGuardian(name string) {
 	// A service manager that stops a service signals all its processes. The guardian must outlive run, and ends with its input.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGALRM)
-	carryOut(os.Stdin)
+	nameProcess(name)
 }
 
 // carryOut carries out the orders in a pipe until the process at the other end is gone. One goroutine reads the orders and carries them
@@ -37,6 +94,8 @@ func carryOut(in *os.File) {
 	for {
 		wait, due := guardianCheckInterval, current.isDue()
 		switch {
+		case due && current.isTooLate():
+			wait = 0
 		case due:
 			wait = newerOrderDelay
 		case current.Target != 0:

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/natscampaign/election/internal/history"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -16,6 +18,7 @@ type order struct {
 	Group  int            // process group to kill when the input ends; 0 for none
 	Target int            // process, or group if negative, to send Signal to when the order is due; 0 for none
 	Signal syscall.Signal //
+	Slack  time.Duration  // how long after it is due the order is still in time
 	Due    time.Duration  // when the order is due, by the machine's monotonic clock
 	Boot   time.Duration  // the same by the clock that counts suspension; 0 if that clock could not be read
 	Wall   int64          // the same by the wall clock, in Unix nanoseconds, for machines without that clock
@@ -46,6 +49,17 @@ func (o order) remaining() time.Duration {
 
 // isDue reports whether the order has a target and its time has come.
 func (o order) isDue() bool { return o.Target != 0 && o.remaining() <= 0 }
+
+// isTooLate reports whether the order is due, and its slack is over.
+func (o order) isTooLate() bool { return o.isDue() && o.remaining() <= -o.Slack }
+
+// forDeputy returns the order that the deputy of a guardian gets. KILL does no harm if both send it; other signals are the guardian's.
+func (o order) forDeputy() order {
+	if o.Signal != unix.SIGKILL {
+		o.Target = 0
+	}
+	return o
+}
 
 // sameAs reports whether both orders ask for the same at the same instant. Instants that differ by less than a millisecond
 // count as the same: readings of different clocks are never simultaneous.

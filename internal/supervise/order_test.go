@@ -32,6 +32,15 @@ func TestASuspensionMakesAnOrderDueDespiteTheWallClock(t *testing.T) {
 	g.Expect(o.remaining()).To(BeNumerically("~", -59*time.Minute, 5*time.Second), "without that clock, the stricter of the others decides")
 }
 
+func TestAnOrderIsTooLateOnceItsSlackIsOver(t *testing.T) {
+	g := NewWithT(t)
+	kill := order{Target: -1, Signal: unix.SIGKILL, Slack: time.Minute}
+	g.Expect(orderAt(time.Now().Add(time.Minute), kill).isTooLate()).To(BeFalse())
+	g.Expect(orderAt(time.Now().Add(-30*time.Second), kill).isTooLate()).To(BeFalse())
+	g.Expect(orderAt(time.Now().Add(-61*time.Second), kill).isTooLate()).To(BeTrue())
+	g.Expect(orderAt(time.Now().Add(-61*time.Second), order{}).isTooLate()).To(BeFalse(), "it orders nothing")
+}
+
 // TestTheSameOrderIsWrittenOnceDespiteNewReadingsOfTheClocks varies the instant of an order a little. That happens after a step of
 // the wall clock, when a deadline is the present plus the remaining time.
 func TestTheSameOrderIsWrittenOnceDespiteNewReadingsOfTheClocks(t *testing.T) {

@@ -11,6 +11,3 @@ func (r *Config) Run() error {
 
 // PassGate does nothing, because Run starts no program.
 func PassGate([]string) {}
-
-// Guard does nothing, because Run starts no guardian.
-func Guard() {}

@@ -143,7 +143,7 @@ func (r *runner) awaitLoss(ctx context.Context, p *program, t election.Term) {
 			r.log.Warn("Lease is not renewed and about to end", "left", terminal.FormatDuration(timeutil.Remaining(end)))
 			return
 		}
-		if r.setOrderFor(p, orderAt(end.Add(-grace-killTime/2), order{Group: p.pid, Target: p.pid, Signal: r.lost})) {
+		if r.setOrderFor(p, orderAt(end.Add(-grace-killTime/2), order{Group: p.pid, Target: p.pid, Signal: r.lost, Slack: killTime / 2})) {
 			r.log.Warn("Leadership is given up: the guardian signalled its loss to the program while this process was stopped")
 			return
 		}

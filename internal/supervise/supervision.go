@@ -58,7 +58,7 @@ func (r *runner) guardianOrder(pid int, t *election.Term) order {
 		return order{Group: pid}
 	}
 	_, killTime := r.graceAndKillTime()
-	return orderAt(t.Deadline().Add(-killTime/2), order{Group: pid, Target: -pid, Signal: unix.SIGKILL})
+	return orderAt(t.Deadline().Add(-killTime/2), order{Group: pid, Target: -pid, Signal: unix.SIGKILL, Slack: killTime / 2})
 }
 
 // graceAndKillTime returns the two times that end each lease. They are provisional until the bucket is known.

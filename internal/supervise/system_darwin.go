@@ -19,6 +19,9 @@ const getModes, setModes = unix.TIOCGETA, unix.TIOCSETA
 // dieWithParent does nothing, because macOS has no such request.
 func dieWithParent() {}
 
+// nameProcess does nothing, because macOS names a process after its executable.
+func nameProcess(string) {}
+
 // executablePath returns the path of this executable.
 func executablePath() (string, error) { return os.Executable() }
 

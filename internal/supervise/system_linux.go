@@ -20,6 +20,9 @@ const getModes, setModes = unix.TCGETS, unix.TCSETS
 // program that the calling thread executes.
 func dieWithParent() { _ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0) }
 
+// nameProcess sets the name of this process in lists such as that of top.
+func nameProcess(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
+
 // programAttributes puts a program into a process group of its own, in the foreground of the terminal if it gets the terminal,
 // and asks the system to kill the program when the thread that starts it ends.
 func programAttributes(hasTerminal bool) *syscall.SysProcAttr {
