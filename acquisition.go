@@ -87,7 +87,7 @@ func (r *run) inherit(a *acquisition, predecessor record.Record) {
 	a.successors, a.priorities = predecessor.Successors, predecessor.Priorities
 	a.interval = predecessor.Interval()
 	left, lease := r.listener.Leases()
-	a.left, a.lease = max(a.left, left), lease
+	a.left, a.lease = max(a.left, time.Duration(record.Milliseconds(left))*time.Millisecond), lease // as the record of the win states it
 }
 
 // verifiedFor is for how long a release that was read proves what the update of it was written over: later the bucket may have been made

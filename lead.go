@@ -223,6 +223,7 @@ func (r *run) renewalFailed(t *activeTerm, err error) {
 // successor's record that has our revision by chance. It does so too when the notifier saw a newer bucket. Without trouble, in time and
 // acknowledged soon, the renewal came before anybody could have led there that keeps the usual stand-down.
 func (r *run) confirm(ctx context.Context, t *activeTerm, rec record.Record, revision uint64, sent time.Time) error {
+	r.doubt.applied(rec, revision, t) // also where it comes too late for the lease
 	t.unsure = t.unsure || t.failures > 0 || time.Since(t.sent) > t.Interval+t.Slack() || !r.listener.InBucket(t.term.BucketCreated)
 	if t.unsure {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTimeout(t.remaining()))
@@ -239,7 +240,6 @@ func (r *run) confirm(ctx context.Context, t *activeTerm, rec record.Record, rev
 		t.end(ReasonDeadline)
 		return errors.New("acknowledged after the deadline")
 	}
-	r.doubt.applied(rec, revision, t)
 	r.listener.Wrote(revision, rec)
 	r.sawLeader(leaderOf(rec, r.key, revision, sent, t.TTL))
 	return nil

@@ -281,3 +281,25 @@ func TestOwnLateWriteIsNoCopy(t *testing.T) {
 		f.Expect(a.Status().Instance).To(Equal(instance))
 	})
 }
+
+// The reply to a renewal comes after the deadline: the record is the candidate's own all the same.
+func TestOwnWriteThatIsAcknowledgedAfterTheDeadlineIsNoCopy(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, bucket := f.faultyCandidate("a")
+		a.start()
+		after(interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		instance, late := a.Status().Instance, false
+		bucket.onUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) {
+			if !late {
+				late = true
+				defer time.Sleep(lease + time.Second)
+			}
+			return update()
+		})
+		after(3 * ttl)
+		f.Expect(late).To(BeTrue())
+		f.Expect(a.seen()).To(HaveLen(3), "won, lost, and won again")
+		f.Expect(a.Status().Instance).To(Equal(instance))
+	})
+}
