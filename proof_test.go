@@ -297,7 +297,7 @@ func TestOwnWriteThatIsAcknowledgedAfterTheDeadlineIsNoCopy(t *testing.T) {
 			}
 			return update()
 		})
-		after(3 * ttl)
+		after(5 * ttl)
 		f.Expect(late).To(BeTrue())
 		f.Expect(a.seen()).To(HaveLen(3), "won, lost, and won again")
 		f.Expect(a.Status().Instance).To(Equal(instance))
