@@ -13,6 +13,7 @@ import (
 type acquisition struct {
 	over          uint64    // the revision that it is an update of; 0 if it creates the key
 	read          time.Time // when the key was read; zero if it could not be
+	stored        time.Time // when what it is an update of was written, by the server's clock
 	reason        Reason
 	removal       uint64          // the revision of the last removal that was notified before it was sent, if it creates the key
 	removed       bool            // the key was free because somebody had removed it, as far as is known
@@ -49,7 +50,7 @@ func (r *run) acquisitionOver(s kv.State) acquisition {
 		return a
 	}
 	// A release to which the history was rewound proves nothing: another leader may have followed it.
-	a := acquisition{over: s.Revision, read: s.Read, reason: ReasonVacant, removed: s.Removal == kv.Removed || r.listener.IsRewound(s.Revision)}
+	a := acquisition{over: s.Revision, read: s.Read, stored: s.Written, reason: ReasonVacant, removed: s.Removal == kv.Removed || r.listener.IsRewound(s.Revision)}
 	if s.Removal == kv.Kept {
 		predecessor = s.Record
 		a.bucketCreated = s.Record.BucketCreated
@@ -86,8 +87,15 @@ func (r *run) predecessors() int {
 func (r *run) inherit(a *acquisition, predecessor record.Record) {
 	a.successors, a.priorities = predecessor.Successors, predecessor.Priorities
 	a.interval = predecessor.Interval()
-	left, lease := r.listener.Leases()
-	a.left, a.lease = max(a.left, time.Duration(record.Milliseconds(left))*time.Millisecond), lease // as the record of the win states it
+	var left time.Duration
+	switch {
+	case a.reason == ReasonReleased:
+		left = r.listener.LeftAtRelease()
+	case a.reason == ReasonVacant && a.over > 0:
+		left = r.listener.LeftAtMarker(a.stored)
+	}
+	a.left = max(a.left, time.Duration(record.Milliseconds(left))*time.Millisecond) // as the record of the win states it
+	a.lease = r.listener.Lease()
 }
 
 // verifiedFor is for how long a release that was read proves what the update of it was written over: later the bucket may have been made

@@ -15,6 +15,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
 )
 
@@ -278,11 +279,15 @@ func TestSuccessorStandsDownUnlessALeaderOfThisBucketNamesIt(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
 				status, err := f.Bucket.Status(context.Background())
 				f.Expect(err).NotTo(HaveOccurred())
-				f.Write(`{"name":"a","instance":"a1","attempt":"a1.1"}`)
+				secret := record.NewSecret()
+				held := record.Record{Name: "a", Instance: "a1", Attempt: "a1.1", Commitment: secret.Commitment()}
+				f.Write(string(held.Encode()))
 				f.connected("b").start()
 				after(interval + instant)
 				written := f.recordWrites()
-				f.Write(fmt.Sprintf(`{"name":"a","instance":"a1","attempt":"a1.2","released":"2000-01-01T00:00:00Z",%s}`,
+				proof, _ := secret.MarshalText()
+				commitment, _ := secret.Commitment().MarshalText()
+				f.Write(fmt.Sprintf(`{"name":"a","instance":"a1","attempt":"a1.2","released":"2000-01-01T00:00:00Z","secret":%q,"commitment":%q,%s}`, proof, commitment,
 					c.fields(status.(*jetstream.KeyValueBucketStatus).StreamInfo().Created)))
 				after(2 * headStart)
 				records := written()

@@ -30,7 +30,7 @@ func (l *Listener) begins(r record.Record, now time.Time) {
 	if l.holder.name == "" || r.SameTerm(before) {
 		return
 	}
-	if !e.proven && !r.Follows(before.Commitment) {
+	if !e.proven && l.holder.instance != l.Instance && !r.Follows(before.Commitment) {
 		if now.After(e.until) {
 			e.lease = 0
 		}
@@ -47,7 +47,7 @@ func (l *Listener) ends(r record.Record) {
 	}
 }
 
-// Proves reports whether the release that was read proves that its term has ended, and that no other lease lasts but those of [Listener.Leases].
+// Proves reports whether the release that was read proves that its term has ended, and that no other lease lasts but those of [Listener.LeftAtRelease].
 //
 // If this candidate has read a record of the term that states a commitment, the release must open it. Otherwise there is nothing to compare:
 // the candidate has just started, or it has missed a term that began after the last known one had ended, or the holder writes bare names. Then
@@ -70,18 +70,40 @@ func (l *Listener) Proves(s kv.State) bool {
 	return !s.Unconditional
 }
 
-// Leases returns how long leases may last whose end nothing proves, as far as is known: of the known holder since it was last known to be
-// there, and of those before it. It also returns the longest of these leases, for a winner that cannot rely on what it was notified of. A server
-// never expires a key early: where a lease lasts still, what looks like an expiry is none, or the bucket's TTL was made shorter.
-func (l *Listener) Leases() (left, longest time.Duration) {
+// Lease returns the longest lease that may last still, as far as is known: of the known holder, unless it is proven to have ended, and of the
+// holders before it whose end nothing proves.
+func (l *Listener) Lease() (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if left = time.Until(l.endings.until); left > 0 {
+	if time.Now().Before(l.endings.until) {
 		longest = l.endings.lease
 	}
-	if holder := l.holder.record(); !l.endings.proven && holder.Lease() > 0 {
-		left = max(left, time.Until(l.alive.Add(holder.Lease())))
+	if l.mayLast() {
+		holder := l.holder.record()
 		longest = max(longest, holder.Lease())
 	}
-	return max(0, left), longest
+	return longest
+}
+
+// mayLast reports whether the lease of the known holder may last still. The caller holds mu.
+func (l *Listener) mayLast() bool { return !l.endings.proven && l.holder.instance != l.Instance }
+
+// LeftAtRelease returns how long leases may last of the holders before the one that released the key.
+func (l *Listener) LeftAtRelease() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(0, time.Until(l.endings.until))
+}
+
+// LeftAtMarker returns how long the lease of the known holder may last where a marker was stored at the given time of the server: since the holder
+// was last known to be there. A server never expires a key early. So where the marker came sooner than a TTL after the holder's last write it is
+// none of an expiry, or the bucket's TTL was made shorter.
+func (l *Listener) LeftAtMarker(stored time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	holder := l.holder.record()
+	if !l.mayLast() || stored.Sub(l.aliveWritten) >= max(l.TTL, holder.Lease()) {
+		return 0
+	}
+	return max(0, time.Until(l.alive.Add(holder.Lease())))
 }

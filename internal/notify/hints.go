@@ -68,7 +68,7 @@ func (l *Listener) notify(c Change) (renewal bool) {
 	}
 	if l.expected(c, now) {
 		if !c.Vacant() && c.Revision > l.aliveBy { // else it is delivered again
-			l.alive, l.aliveBy = now, c.Revision
+			l.alive, l.aliveBy, l.aliveWritten = now, c.Revision, c.Written
 			if c.Record.Instance == l.holder.instance { // only the order of answers follows from it: a mistake costs milliseconds
 				l.holder.priorities, l.holder.successor = c.Record.Priorities, c.Record.Successor
 			}

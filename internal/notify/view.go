@@ -10,20 +10,22 @@ import (
 
 // view is what a candidate knows of its key by reading, and by notifications where a mistake is safe. The listener's mutex guards it.
 type view struct {
-	read      time.Time     // when the key was read or written last; zero if it has not been
-	revision  uint64        // at which that was
-	held      bool          // somebody held the key then
-	holder    holder        // the last that was read or written; its priorities and successor are those of the latest renewal that was notified
-	alive     time.Time     // when the holder was last known to be there, by a notification or by reading
-	aliveBy   uint64        // the revision that showed it
-	silence   time.Duration // a random part of the spread, by which this candidate answers a missed renewal
-	highest   uint64        // the highest revision that was read or written in this bucket
-	removed   event         // the last notified removal, until a later record is read
-	released  event         // the last release that passed on a stand-down, likewise
-	inherited time.Duration // that stand-down
-	endings   endings
-	turn      turn
-	retries   int // attempts in a row over one vacancy that failed
+	read     time.Time // when the key was read or written last; zero if it has not been
+	revision uint64    // at which that was
+	held     bool      // somebody held the key then
+	holder   holder    // the last that was read or written; its priorities and successor are those of the latest renewal that was notified
+	alive    time.Time // when the holder was last known to be there, by a notification or by reading
+	aliveBy  uint64    // the revision that showed it
+
+	aliveWritten time.Time     // when that revision was written, by the server's clock
+	silence      time.Duration // a random part of the spread, by which this candidate answers a missed renewal
+	highest      uint64        // the highest revision that was read or written in this bucket
+	removed      event         // the last notified removal, until a later record is read
+	released     event         // the last release that passed on a stand-down, likewise
+	inherited    time.Duration // that stand-down
+	endings      endings
+	turn         turn
+	retries      int // attempts in a row over one vacancy that failed
 }
 
 // holder is what a candidate remembers of who held the key: a small part of the record, because a process may have thousands of candidates.
@@ -82,7 +84,7 @@ func (l *Listener) learn(s kv.State) {
 		if s.Revision != l.aliveBy || l.alive.IsZero() { // what is read again, or was notified before, says nothing new
 			l.alive = timeutil.Later(l.alive, s.Read)
 		}
-		l.aliveBy = s.Revision
+		l.aliveBy, l.aliveWritten = s.Revision, s.Written
 		l.silence = timeutil.Random(l.Spread)
 		if l.removed.outdatedBy(s) {
 			l.removed = event{}
