@@ -23,10 +23,10 @@ var errFull = &jetstream.APIError{Code: 503, ErrorCode: 10077, Description: "max
 
 func TestErrorStaysUntilARequestOfItsKindSucceeds(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a, bucket := f.faultyCandidate("a", election.WithBackoff(election.ConstantBackoff(time.Second)))
+		_, bucket := f.faultyCandidate("a", election.WithBackoff(election.ConstantBackoff(time.Second)))
 		bucket.onUpdate(func(context.Context, []byte, uint64, func() (uint64, error)) (uint64, error) { return 0, errFull })
 		refused := &full{KeyValue: bucket}
-		a = f.candidateOn("a", nil, refused, election.WithBackoff(election.ConstantBackoff(time.Second)))
+		a := f.candidateOn("a", nil, refused, election.WithBackoff(election.ConstantBackoff(time.Second)))
 		a.start()
 		after(time.Second)
 		for range 1000 { // reads succeed meanwhile
@@ -131,7 +131,7 @@ func TestWinnerLogsWhenItLeads(t *testing.T) {
 		at, err := time.Parse(time.RFC3339Nano, line[1])
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(at).To(BeTemporally("~", won.Add(interval), time.Millisecond))
-		after(at.Sub(time.Now()) + time.Millisecond)
+		after(time.Until(at) + time.Millisecond)
 		f.Expect(a.IsLeader()).To(BeTrue())
 	})
 }
