@@ -55,4 +55,13 @@ func TestNoNATSServerProgramOutlivesADrillThatIsKilled(t *testing.T) {
 	for _, file := range files {
 		g.Eventually(func() bool { return listens(file) }).WithTimeout(clitest.Timeout).Should(BeFalse())
 	}
+	next, _, _ := command(t, "server", "--port", "0")
+	next.Env = append(os.Environ(), "TMPDIR="+temp)
+	lines, err := linesOf(&next.Stdout, next.StdoutPipe)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(next.Start()).To(Succeed())
+	g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive())
+	g.Expect(filepath.Dir(files[0])).NotTo(BeAnExistingFile(), "the next server deletes what a killed drill left")
+	g.Expect(next.Process.Signal(os.Interrupt)).To(Succeed())
+	g.Expect(next.Wait()).To(Succeed())
 }

@@ -20,7 +20,8 @@ TLS, and listens on the loopback interface only. For any other purpose run nats-
     election-cli server --port 4222 --store ./nats-data
 
 The server stores its data in the folder of --store, and creates the folder if it does not exist. A later server with the same
-folder has the same buckets. Without --store the data is deleted when the server stops.
+folder has the same buckets. Without --store the data is deleted when the server stops. If the server is
+killed, its data is deleted when the next server starts.
 
 The command logs the warnings and errors of the server to stderr. After a write error, such as that of a full disk, the server
 stores nothing more until it is restarted: the command says so, and until then no candidate can win or keep a key.

@@ -70,6 +70,33 @@ func TestAServerWithoutAStoreDeletesItsData(t *testing.T) {
 	g.Expect(os.ReadDir(os.Getenv("TMPDIR"))).To(BeEmpty())
 }
 
+// TestTheNextServerDeletesTheDataOfAServerThatWasKilled kills one server while another one runs.
+func TestTheNextServerDeletesTheDataOfAServerThatWasKilled(t *testing.T) {
+	skipWithoutInterrupts(t)
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	g := NewWithT(t)
+	stopFirst, first := startServer(t)
+	code, _, stderr := runBinary(t, "bucket", "add", "-s", first["url"])
+	g.Expect(code).To(Equal(cli.ExitOK), stderr)
+	killed, _, _ := command(t, "server", "--port", "0")
+	lines, err := linesOf(&killed.Stdout, killed.StdoutPipe)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(killed.Start()).To(Succeed())
+	g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive())
+	g.Expect(killed.Process.Kill()).To(Succeed())
+	_ = killed.Wait()
+	g.Expect(os.ReadDir(temp)).To(HaveLen(2))
+
+	stopNext, _ := startServer(t)
+	g.Expect(os.ReadDir(temp)).To(HaveLen(2), "the first server's and the next one's")
+	stopNext()
+	code, _, stderr = runBinary(t, "bucket", "info", "-s", first["url"])
+	g.Expect(code).To(Equal(cli.ExitOK), stderr)
+	stopFirst()
+	g.Expect(os.ReadDir(temp)).To(BeEmpty())
+}
+
 func TestAServerWritesOnlyItsURLToStdoutAndTheNextCommandsToStderr(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()

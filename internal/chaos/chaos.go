@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/files"
 	"github.com/natscampaign/election/internal/history"
 	"github.com/natscampaign/election/internal/processes"
 	"github.com/natscampaign/election/internal/settings"
@@ -91,16 +91,20 @@ func (d *Drill) termReported(candidate int, term uint64) {
 // error with a report on the time until then; the report is nil if there is nothing to judge. Run always ends the processes. It removes
 // the files, unless the configuration keeps them, the drill failed, or there is an error. After an interrupt it removes them in any case.
 func (d *Drill) Run(ctx context.Context) (r *Report, drawing *timeline.Timeline, err error) {
-	if d.folder, err = os.MkdirTemp("", "election-drill-"); err != nil {
+	temp, err := files.NewTemp(files.DrillPrefix)
+	if err != nil {
 		return nil, nil, err
 	}
+	d.folder = temp.Path
 	defer func() {
 		switch {
 		case r != nil && r.Kept != "" && err == nil:
+			temp.Keep()
 		case err != nil && ctx.Err() == nil:
+			temp.Keep()
 			fmt.Fprintln(d.Progress, "Histories and logs are in", d.folder)
 		default:
-			_ = os.RemoveAll(d.folder)
+			temp.Remove()
 		}
 	}()
 	lifetime, end := context.WithCancel(context.WithoutCancel(ctx))

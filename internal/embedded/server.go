@@ -1,7 +1,8 @@
 // Package embedded runs a NATS server with JetStream in this process, for experiments, drills and tests.
 //
 // The server listens on the loopback interface only, without authentication or TLS. It deletes its data when it stops, unless the caller
-// names a folder for the data. Two servers never use the same folder at once.
+// names a folder for the data. The data of a server that was killed is deleted when the next one starts. Two servers never use the same
+// folder at once.
 package embedded
 
 import (
@@ -30,7 +31,7 @@ const (
 // Config is the configuration of an embedded server.
 type Config struct {
 	Port  int    // on the loopback interface; 0 selects a free port
-	Store string // the folder for the data; if empty, a temporary folder that is deleted when the server stops
+	Store string // the folder for the data; if empty, a temporary folder that is deleted when the server stops, or when the next one starts
 
 	Log *slog.Logger // receives the server's own warnings and errors; nil drops them
 }
@@ -83,8 +84,11 @@ func Start(c Config) (*Server, error) {
 // servers on the same data would destroy it. Releasing a temporary folder deletes the folder.
 func (c Config) prepareFolder() (folder string, release func(), err error) {
 	if c.Store == "" {
-		folder, err = os.MkdirTemp("", "election-cli-")
-		return folder, func() { _ = os.RemoveAll(folder) }, err
+		temp, err := files.NewTemp(files.ServerPrefix)
+		if err != nil {
+			return "", nil, err
+		}
+		return temp.Path, temp.Remove, nil
 	}
 	if folder, err = filepath.Abs(c.Store); err != nil {
 		return "", nil, err
@@ -92,7 +96,7 @@ func (c Config) prepareFolder() (folder string, release func(), err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return "", nil, fmt.Errorf("--store: %w", err)
 	}
-	release, err = files.Lock(filepath.Join(folder, "election-cli.lock"))
+	release, err = files.Lock(filepath.Join(folder, files.LockName))
 	if errors.Is(err, files.ErrLocked) {
 		err = fmt.Errorf("--store %s: another server uses this folder: stop that server, or give another folder", c.Store)
 	}

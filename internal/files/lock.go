@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 )
 
 // ErrLocked is returned by [Lock] while another process holds the lock.
@@ -12,8 +13,17 @@ var ErrLocked = errors.New("another process holds the lock")
 // Lock locks the empty file at path, and creates the file if there is none. It returns [ErrLocked] while another process holds the lock,
 // and an error if the file is not empty. Call release to unlock the file; the operating system also unlocks it when the process dies.
 func Lock(path string) (release func(), err error) {
+	f, err := lock(path, true)
+	if err != nil {
+		return nil, err
+	}
+	return func() { unlock(f) }, nil
+}
+
+// lock is [Lock], but it creates no file unless create says so. The file that it returns holds the lock until the file is closed.
+func lock(path string, create bool) (*os.File, error) {
 	for {
-		f, err := openLocked(path)
+		f, err := openLocked(path, create)
 		if err != nil {
 			return nil, err
 		}
@@ -29,9 +39,15 @@ func Lock(path string) (release func(), err error) {
 			_ = f.Close() // the previous owner removed the file after this process opened it
 			continue
 		}
-		return func() {
-			_ = os.Remove(path) // before it is unlocked: afterwards another process may hold it
-			_ = f.Close()
-		}, nil
+		return f, nil
+	}
+}
+
+// unlock removes a file that lock has returned, and unlocks it.
+func unlock(f *os.File) {
+	_ = os.Remove(f.Name()) // before it is unlocked: afterwards another process may hold it
+	_ = f.Close()
+	if runtime.GOOS == "windows" { // which removes no file that is open, here or in another process
+		_ = os.Remove(f.Name())
 	}
 }

@@ -1,4 +1,5 @@
-// Package files replaces files atomically, and locks files between processes.
+// Package files replaces files atomically, locks files between processes, and makes temporary folders that do not outlive a killed process
+// for long.
 //
 // A reader of a replaced file sees the old content or the new content, never a part of it. A lock ends with its process at the latest.
 package files
