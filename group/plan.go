@@ -13,7 +13,7 @@ import (
 
 // maxPlanNumber is the highest number of a plan, which every reader of JSON still reads exactly. No group makes so many plans, but anybody
 // who may write the bucket can write one with that number.
-const maxPlanNumber = 1 << 53
+const maxPlanNumber uint64 = 1 << 53
 
 // plan assigns keys to members. It is one record, and each plan but the first is made from the one before.
 type plan struct {
