@@ -68,19 +68,35 @@ func TestADrillOnProcessesPassesAndLeavesNothingBehind(t *testing.T) {
 	g.Expect(outputtest.SVGTexts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "server-3", "fault lasts", "0 ms with two leaders"))
 }
 
-// drillWith runs a drill on processes, which must pass, and returns its report.
+// busyGap is a pause of a drill's sampler that shows a host too busy for the time limits of a drill with a TTL of 2 s. The sampler takes a
+// sample every 2 ms, and a leader may take a quarter of the TTL to renew.
+const busyGap = 50 * time.Millisecond
+
+// drillWith runs a drill on processes, which must pass, and returns its report. On a host that is too busy for the time limits of a drill it
+// repeats a drill that failed by those alone, with twice the times. Whatever else a drill finds fails the test at once.
 func drillWith(t *testing.T, args ...string) *chaos.Report {
 	t.Helper()
 	skipWithoutProcesses(t)
 	g := NewWithT(t)
-	cmd, stdout, stderr := command(t, append([]string{"drill", "--processes", "--candidates", "3", "--seed", "1", "--json"}, args...)...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
-	g.Expect(cmd.Run()).To(Succeed(), func() string { return stderr.String() + stdout.String() })
-	expectSchema(g, "drill-processes", stdout.String())
-	var r chaos.Report
-	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed())
-	g.Expect(r.Records).To(BeNumerically(">", 50))
-	return &r
+	for ttl := 2 * time.Second; ; ttl *= 2 {
+		cmd, stdout, stderr := command(t, append([]string{"drill", "--processes", "--candidates", "3", "--seed", "1", "--json",
+			"--for", (6 * ttl).String(), "--ttl", ttl.String()}, args...)...)
+		cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+		err := cmd.Run()
+		var r chaos.Report
+		if json.Unmarshal(stdout.Bytes(), &r) == nil {
+			expectSchema(g, "drill-processes", stdout.String())
+			wrong := r.Overlap > 0 || r.Overtaken > 0 || r.OutOfOrder > 0 || r.TermsOutOfOrder > 0
+			busy := time.Duration(r.LongestGap) > busyGap && ttl < 8*time.Second
+			if (err != nil || r.Records <= 50) && !wrong && busy {
+				t.Logf("this host is too busy for a TTL of %v: the longest pause was %v, %s", ttl, time.Duration(r.LongestGap), r.FailureReason())
+				continue
+			}
+		}
+		g.Expect(err).NotTo(HaveOccurred(), func() string { return stderr.String() + stdout.String() })
+		g.Expect(r.Records).To(BeNumerically(">", 50))
+		return &r
+	}
 }
 
 // drillThatLeads starts a drill that keeps its files in the given folder, and returns when a candidate leads.

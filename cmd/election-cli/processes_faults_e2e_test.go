@@ -11,7 +11,7 @@ import (
 // A leader that may still write needs none of its other permissions, and no message of a stranger ends its term.
 func TestALeaderKeepsLeadingWhilePermissionsAreRevokedAndChangesAreForged(t *testing.T) {
 	t.Parallel()
-	r := drillWith(t, "--for", "12s", "--ttl", "2s", "--fault", "revoke", "--fault", "forge")
+	r := drillWith(t, "--fault", "revoke", "--fault", "forge")
 	g := NewWithT(t)
 	g.Expect(r.Changes).To(BeEmpty())
 	g.Expect(r.Overlap).To(BeZero())
@@ -24,7 +24,7 @@ func TestALeaderKeepsLeadingWhilePermissionsAreRevokedAndChangesAreForged(t *tes
 // In this drill the bucket forgets renewals and whole terms.
 func TestALeaderStandsDownAtOnceWhenItDetectsARewind(t *testing.T) {
 	t.Parallel()
-	r := drillWith(t, "--for", "12s", "--ttl", "2s", "--replicas", "1", "--fault", "rewind")
+	r := drillWith(t, "--replicas", "1", "--fault", "rewind")
 	g := NewWithT(t)
 	g.Expect(r.Overlap).To(BeZero())
 	g.Expect(r.TermsOutOfOrder).To(BeZero())

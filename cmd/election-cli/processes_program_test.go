@@ -20,7 +20,7 @@ func TestADrillPassesOnANATSServerProgram(t *testing.T) {
 	g := NewWithT(t)
 	program, version, err := natstest.InstallServer("")
 	g.Expect(err).NotTo(HaveOccurred())
-	r := drillWith(t, "--nats-server", program, "--for", "12s", "--ttl", "2s", "--fault", "kill-server", "--fault", "revoke", "--fault", "restart-servers", "--fault", "stop")
+	r := drillWith(t, "--nats-server", program, "--fault", "kill-server", "--fault", "revoke", "--fault", "restart-servers", "--fault", "stop")
 	g.Expect(r.ServerVersion).To(Equal(version))
 	g.Expect(r.Faults).NotTo(BeEmpty())
 }
