@@ -48,7 +48,7 @@ func (c *checkup) probe(ctx context.Context) {
 		p.subscribe = c.trySubscribe(ctx, c.info.Republish)
 	}
 	if c.role == RoleCandidate && c.conn != nil {
-		p.attempts = c.trySubscribe(ctx, c.bucket.Subject(">"))
+		p.attempts = c.trySubscribe(ctx, c.bucket.Subject(c.key))
 	}
 	if c.role == RoleOperator && c.conn != nil {
 		p.requests = control.Client{Bucket: c.bucket}.Refused(ctx, c.key)
@@ -187,8 +187,8 @@ func (c *checkup) checkPermissions() {
 			"subscribe to "+c.info.Republish)
 	}
 	if p.attempts != nil {
-		c.refused(SeverityInfo, "attempts-refused", fmt.Sprintf("the attempts of candidates, on %s, cannot be subscribed to", bucket),
-			"; a leader does not see candidates, so that its release names no successors", p.attempts, "subscribe to "+bucket)
+		c.refused(SeverityInfo, "attempts-refused", fmt.Sprintf("the attempts of candidates, on %s, cannot be subscribed to", c.bucket.Subject(c.key)),
+			"; a leader does not see candidates, so that its release names no successors", p.attempts, fmt.Sprintf("subscribe to %s, or to %s%s", bucket, c.bucket.Subject(c.key), single))
 	}
 }
 

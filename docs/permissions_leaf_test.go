@@ -3,6 +3,7 @@ package docs_test
 import (
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,10 @@ import (
 
 // onLeaf returns a block for a leaf node of a hub whose JetStream is in the domain "hub".
 func onLeaf(block string) string {
-	return strings.NewReplacer(`"$JS.API.`, `"$JS.hub.API.`, `"$KV.`, `"$JS.hub.API.$KV.`).Replace(block)
+	publish, subscribe, _ := strings.Cut(block, "subscribe = [")
+	publish = strings.NewReplacer(`"$JS.API.`, `"$JS.hub.API.`, `"$KV.`, `"$JS.hub.API.$KV.`).Replace(publish)
+	subscribe = regexp.MustCompile(`"\$KV\.ELECTIONS\.[^"]+"`).ReplaceAllLiteralString(subscribe, `"$JS.hub.API.$KV.ELECTIONS.>"`)
+	return publish + "subscribe = [" + subscribe
 }
 
 func TestBlocksWorkOnALeafNodeWithTheDomainOfTheHub(t *testing.T) {

@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,6 +66,45 @@ func TestBlocksLeaveOutWhatIsNotForTheirRoles(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		b.Expect(b.state()).To(Equal(before))
+	})).To(BeEmpty())
+}
+
+// received says for each subject which users may subscribe to it: whoever receives a request can answer it.
+var received = map[string][]string{
+	"$KV.ELECTIONS.scheduler":                         {"web"},
+	"$KV.ELECTIONS.other":                             nil,
+	"$KV.ELECTIONS.>":                                 nil,
+	"$KV.ELECTIONS.shards.keys.a":                     {"shards"},
+	"$KV.ELECTIONS.locks.migrate":                     {"locks"},
+	"$KV.OTHER.scheduler":                             nil,
+	"election-control.ELECTIONS.*.scheduler":          {"web"},
+	"election-control.ELECTIONS.resign.other":         nil,
+	"election-control.ELECTIONS.*.>":                  nil,
+	"election-control.ELECTIONS.transfer.shards.keys": {"shards"},
+	"election-control.ELECTIONS.resign.locks.migrate": {"locks"},
+	"$SRV.PING.billing":                               nil,
+	"$SRV.>":                                          nil,
+	"$JS.API.STREAM.INFO.KV_ELECTIONS":                nil,
+	"orders.done":                                     nil,
+}
+
+func TestBlocksReceiveNoRequestsToOthers(t *testing.T) {
+	natstest.SkipIfShort(t)
+	NewWithT(t).Expect(run(t, configOf(blocks(t)), func(b *bench) {
+		for _, user := range users {
+			nc := b.connect(user)
+			for subject, granted := range received {
+				before := nc.LastError()
+				_, err := nc.SubscribeSync(subject)
+				b.Expect(err).NotTo(HaveOccurred())
+				b.Expect(nc.Flush()).To(Succeed())
+				if slices.Contains(granted, user) {
+					b.Expect(errors.Is(nc.LastError(), before)).To(BeTrue(), "%s may subscribe to %s", user, subject)
+				} else {
+					b.Expect(nc.LastError()).To(MatchError(ContainSubstring("Subscription to %q", subject)), "%s must not subscribe to %s", user, subject)
+				}
+			}
+		}
 	})).To(BeEmpty())
 }
 

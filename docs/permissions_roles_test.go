@@ -2,12 +2,14 @@ package docs_test
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
@@ -109,9 +111,15 @@ func isFound(user, key string) func(b *bench) {
 		b.candidate(user, "a", key)
 		nc := b.connect(root)
 		time.Sleep(time.Second)
-		for _, subject := range []string{"$SRV.PING", "$SRV.INFO.election"} {
-			_, err := nc.Request(subject, nil, time.Second)
-			b.Expect(err).NotTo(HaveOccurred())
+		m, err := nc.Request("$SRV.PING", nil, time.Second)
+		b.Expect(err).NotTo(HaveOccurred())
+		var ping micro.Ping
+		b.Expect(json.Unmarshal(m.Data, &ping)).To(Succeed())
+		for _, verb := range []string{"PING", "INFO", "STATS"} {
+			for _, service := range []string{"", ".election", ".election." + ping.ID} {
+				_, err := nc.Request("$SRV."+verb+service, nil, time.Second)
+				b.Expect(err).NotTo(HaveOccurred())
+			}
 		}
 	}
 }

@@ -13,6 +13,10 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 )
 
+// importedPrefix is what the reply subject of a request begins with that comes from another account, by an import. The server chooses that
+// subject, refuses it from clients, and publishes the answer to the caller's own reply subject in the caller's own account.
+const importedPrefix = "_R_."
+
 // inboxShape is what follows the prefix of an inbox that a client of nats.go makes.
 var inboxShape = regexp.MustCompile(`^[0-9A-Za-z]{22}(\.[0-9A-Za-z]+)?$`)
 
@@ -21,7 +25,7 @@ var inboxShape = regexp.MustCompile(`^[0-9A-Za-z]{22}(\.[0-9A-Za-z]+)?$`)
 // which an empty body or {} can be a valid request. Below the given inbox prefixes, one of which the caller names, every subject is
 // refused that resembles either. api is the prefix of requests to JetStream, which may have any form; empty if it is not known.
 func answerable(reply, api string, prefixes ...string) bool {
-	if strings.HasPrefix(reply, nats.InboxPrefix) {
+	if strings.HasPrefix(reply, nats.InboxPrefix) || strings.HasPrefix(reply, importedPrefix) {
 		return true
 	}
 	tokens := strings.Split(reply, ".")
@@ -38,15 +42,13 @@ func answerable(reply, api string, prefixes ...string) bool {
 	})
 }
 
-// restrict removes a reply subject that must not be answered. named is the inbox prefix that the request names.
-func (s *service) restrict(m *nats.Msg, named string) {
+// answerable reports whether a message may be answered. named is the inbox prefix that its body names.
+func (s *service) answerable(m *nats.Msg, named string) bool {
 	api := strings.TrimSuffix(kv.APIPrefix(s.bucket.JetStream()), ".")
-	if !answerable(m.Reply, api, s.bucket.Conn().Opts.InboxPrefix, named) {
-		m.Reply = ""
-	}
+	return answerable(m.Reply, api, s.bucket.Conn().Opts.InboxPrefix, named)
 }
 
-// reply answers a request, if it has a reply subject. A caller that does not receive the answer asks again.
+// reply answers a request. A caller that does not receive the answer asks again.
 func reply(m *nats.Msg, v any) {
 	if body, err := json.Marshal(v); err == nil {
 		_ = m.Respond(body)

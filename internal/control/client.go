@@ -78,15 +78,22 @@ func (c Client) handOver(ctx context.Context, verb, key string, r request, timeo
 	defer cancel()
 	ends, _ := limit.Deadline()
 	r.WaitMs = time.Until(ends).Milliseconds()
-	err, begun, done := error(nil), false, false
+	began, err, begun, done := time.Now(), error(nil), false, false
 	failed := c.ask(limit, verb, key, r, func(m *nats.Msg) time.Duration {
 		var a answer
-		if err = a.parse(m); err == nil && a.Begun {
+		err = a.parse(m)
+		switch {
+		case err == nil && a.Begun:
 			begun = true
-			return 2 * timeout // limit ends before that, and shows whether it was ctx that ended
+		case err == nil && !a.Done: // of somebody else who receives what is sent to candidates, such as a stream that stores it
+		default:
+			done = true
+			return 0
 		}
-		done = true
-		return 0
+		if !begun {
+			return time.Until(began.Add(firstAnswerTimeout))
+		}
+		return 2 * timeout // limit ends before that, and shows whether it was ctx that ended
 	})
 	switch {
 	case done:
@@ -111,9 +118,13 @@ func (c Client) ask(ctx context.Context, verb, key string, r request, each func(
 	if !answerable(inbox, "", r.InboxPrefix) {
 		return validate.Errorf("candidates do not answer below the inbox prefix %q of the connection: use one whose tokens are neither API nor begin with $ or KV_, and that is not below election or election-control", r.InboxPrefix)
 	}
+	to := Subject(c.Bucket.Bucket(), verb, key)
 	body, err := json.Marshal(r)
 	if err != nil {
 		return err
+	}
+	if size := len(to) + len(inbox) + len(body); size > maxRequestBytes {
+		return validate.Errorf("the request has %d bytes, and candidates take at most %d: use a shorter inbox prefix, or shorter names", size, maxRequestBytes)
 	}
 	answers, done := make(chan *nats.Msg), make(chan struct{})
 	defer close(done)
@@ -129,7 +140,6 @@ func (c Client) ask(ctx context.Context, verb, key string, r request, each func(
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	sub.SetClosedHandler(func(string) { close(answers) })
-	to := Subject(c.Bucket.Bucket(), verb, key)
 	began, before := time.Now(), nc.LastError()
 	if err := nc.PublishRequest(to, inbox, body); err != nil {
 		return err
@@ -159,7 +169,8 @@ func (c Client) ask(ctx context.Context, verb, key string, r request, each func(
 	return nil
 }
 
-// Refused returns the verbs of the requests about a key that the server does not permit to send. The messages that it sends do nothing.
+// Refused returns the verbs of the requests about a key that the server does not permit to send. The messages that it sends do nothing:
+// they cannot be answered.
 func (c Client) Refused(ctx context.Context, key string) (verbs []string) {
 	nc := c.Bucket.Conn()
 	for _, verb := range []string{verbCandidates, verbResign, verbTransfer} {

@@ -9,12 +9,14 @@
 //	transfer     likewise, when the target leads
 //	refresh      every process reads the bucket's info again, and answers when it has: an election was paused or resumed
 //
-// A request can only cost work, or move leadership in order. Answers go to inboxes and nowhere else; see [answerable].
+// A request can only cost work, or move leadership in order. Answers go to inboxes and nowhere else; see [answerable]. What the server or a
+// stream puts on a control subject is no request; see [isRequest].
 //
 //	control.go   the protocol: subjects, bodies and errors
 //	member.go    a candidate that takes part; service.go answers for all of them in a process
-//	requests.go  what each request does
+//	requests.go  what is a request, and what each does
 //	answer.go    where an answer may go
+//	stats.go     what nats micro asks
 //	client.go    sends requests; operator.go names the operator for whom it does
 package control
 
@@ -60,7 +62,11 @@ type Candidate struct {
 	Clock    time.Time `json:"clock,omitzero"` // its clock when it answered
 }
 
-// request is the body of a request. All of it may be missing.
+// maxRequestBytes bounds a request, with its subjects and headers. The largest that this package makes has some 2,500 bytes: JSON makes six
+// bytes of one at worst, and a name has 255.
+const maxRequestBytes = 4 << 10
+
+// request is the body of a request. All of it may be missing, but for the instance of a leader that is to hand over.
 type request struct {
 	Bucket   time.Time `json:"bucket,omitzero"`    // when the bucket was created: others of its name may be within reach
 	Instance string    `json:"instance,omitempty"` // the candidate that is asked, and no other
@@ -78,6 +84,7 @@ type request struct {
 type answer struct {
 	Candidates []Candidate `json:"candidates,omitempty"`
 	Begun      bool        `json:"begun,omitempty"` // the handover goes on; another answer follows when it is done, or when the caller's time is over
+	Done       bool        `json:"done,omitempty"`  // what was asked for is done
 }
 
 // Subject returns the subject of a request about a key.
@@ -107,8 +114,12 @@ const codeFailed = 500
 // codes are the errors that keep their identity across processes.
 var codes = map[int]error{400: validate.ErrInvalidOption, 404: ErrNoCandidate, 409: ErrNotLeader}
 
-// errInvalidBody is the answer to a request that cannot be read.
-var errInvalidBody = validate.Errorf("%s", `the body cannot be read: send none, or a JSON object such as {"to":"web-2"}`)
+// The answers to requests that are not carried out.
+var (
+	errTooLarge    = validate.Errorf("the request is too large: send at most %d bytes, with its subjects and headers", maxRequestBytes)
+	errInvalidBody = validate.Errorf("%s", `the body cannot be read: send none, or a JSON object such as {"instance":"LEADER'S INSTANCE"}`)
+	errNoInstance  = validate.Errorf("%s", `the request does not say which leader is to hand over: send {"instance":"LEADER'S INSTANCE"}; it is part of the record under the key`)
+)
 
 // codeOf returns the code by which err is sent to another process.
 func codeOf(err error) int {

@@ -30,9 +30,11 @@ func TestOnlyInboxesAreAnswered(t *testing.T) {
 		{"app.inbox." + id, "", true},
 		{"app.inbox." + id + ".x1Y", "another", true},
 		{"api.kv_inbox." + id, "api.kv_inbox", true},
+		{"_R_.kgO5hX.sjfXw0", "", true}, // from another account
 
 		{"", "", false},
 		{"_INBOX", "", false},
+		{"_R_", "", false},
 		{"_INBOX_ops." + id, "", false},
 		{"_INBOX_ops." + id, "_INBOX", false},
 		{"team.a.inbox." + id, "team.a", false},

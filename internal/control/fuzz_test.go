@@ -44,7 +44,8 @@ func (named) Bucket() string { return "B" }
 // FuzzRequest asks a process that has the leader what anybody may ask.
 func FuzzRequest(f *testing.F) {
 	f.Add(verbCandidates, "_INBOX.x", []byte(`{}`))
-	f.Add(verbResign, "", []byte(`{"bucket":"1970-01-01T00:00:00Z","instance":"i","wait_ms":9223372036854775807}`))
+	f.Add(verbResign, "_INBOX.x", []byte(`{"bucket":"1970-01-01T00:00:00Z","instance":"i","wait_ms":9223372036854775807}`))
+	f.Add(verbResign, "", []byte(`{"instance":"i"}`))
 	f.Add(verbResign, "$KV.B.k", []byte(`{"bucket":"9999-12-31T23:59:59+23:59","wait_ms":-1}`))
 	f.Add(verbTransfer, "election-control.B.resign.k", []byte(`{"to":"a b"}`))
 	f.Add(verbResign, "", []byte(`{"instance":"j"}`))
@@ -54,17 +55,14 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, verb, inbox string, data []byte) {
 		s := &service{
 			bucket: kv.With(named{}, offline{}), log: slog.New(slog.DiscardHandler), handovers: make(chan struct{}, 1),
-			stale: make(chan struct{}, 1), refreshes: map[string][]func(){},
+			stale: make(chan struct{}, 1), refreshes: map[string][]func(){}, counters: map[string]counters{},
 		}
 		l := leader{make(chan struct{})}
 		s.members = map[string][]*Member{"k": {{s, "k", l}}}
 		m := &nats.Msg{Subject: Subject("B", verb, "k"), Reply: inbox, Data: data}
 		s.handle(t.Context(), m)
 		s.pending.Wait()
-		s.identify(verb, m)
-		if strings.HasPrefix(m.Reply, "$") || strings.HasPrefix(m.Reply, "election") {
-			t.Errorf("would answer at %q", m.Reply)
-		}
+		s.identify(&nats.Msg{Subject: "$SRV." + verb, Reply: inbox, Data: data})
 		select {
 		case <-l.resigned:
 		default:
@@ -72,8 +70,11 @@ func FuzzRequest(f *testing.F) {
 		}
 		var r request
 		v, key, _ := parseSubject("B", m.Subject)
-		if len(data) > 0 && json.Unmarshal(data, &r) != nil || v != verbResign || key != "k" || r.Instance != "" && r.Instance != "i" || !r.Bucket.IsZero() && !r.Bucket.Equal(l.BucketCreated()) {
+		if json.Unmarshal(data, &r) != nil || v != verbResign || key != "k" || r.Instance != "i" || !r.Bucket.IsZero() && !r.Bucket.Equal(l.BucketCreated()) {
 			t.Errorf("resigned for %q: %s", verb, data)
+		}
+		if !answerable(inbox, "$JS.API", r.InboxPrefix) || m.Size() > maxRequestBytes {
+			t.Errorf("resigned for a request that cannot be answered, at %q", inbox)
 		}
 	})
 }
@@ -86,7 +87,7 @@ func FuzzReplySubject(f *testing.F) {
 	f.Add("$KV.B."+nuid, "$KV.B")
 	f.Add("ops.js.STREAM.DELETE."+nuid, "ops.js.STREAM.DELETE")
 	f.Fuzz(func(t *testing.T, reply, named string) {
-		if !answerable(reply, "ops.js", "ops.inbox", named) || strings.HasPrefix(reply, "_INBOX.") {
+		if !answerable(reply, "ops.js", "ops.inbox", named) || strings.HasPrefix(reply, "_INBOX.") || strings.HasPrefix(reply, "_R_.") {
 			return
 		}
 		if !strings.HasPrefix(reply, "ops.inbox.") && !strings.HasPrefix(reply, named+".") || strings.HasPrefix(reply, "ops.js.") ||

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -49,8 +50,9 @@ func Join(bucket *kv.Bucket, key string, served Served, log *slog.Logger) *Membe
 	}
 	m := &Member{s, key, served}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.members[key] = append(slices.Clone(s.members[key]), m)
+	s.mu.Unlock()
+	refused = errors.Join(refused, s.keys.Add(key))
 	return m
 }
 
@@ -58,6 +60,7 @@ func Join(bucket *kv.Bucket, key string, served Served, log *slog.Logger) *Membe
 func (m *Member) Leave() {
 	s := m.service
 	services.Lock()
+	s.keys.Remove(m.key)
 	s.mu.Lock()
 	rest := slices.DeleteFunc(slices.Clone(s.members[m.key]), func(other *Member) bool { return other == m })
 	if s.members[m.key] = rest; len(rest) == 0 {

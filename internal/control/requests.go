@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,18 +20,56 @@ const laterPause = time.Second
 // maxRelease is how far ahead the release may be that a candidate is told to expect.
 const maxRelease = time.Second
 
-// handle handles one request of this protocol.
+// isRequest reports whether a message may be a request, by its headers. Requests of this package have none. The server gives headers to its
+// own messages, such as the heartbeats of a consumer, and to what a stream has stored; a client has it put them on any subject, also where
+// the client may not publish. It also says of a
+// request from another account who sent it, and requests may be traced.
+func isRequest(m *nats.Msg) bool {
+	for name := range m.Header {
+		switch {
+		case name == "Nats-Request-Info", strings.HasPrefix(name, "Nats-Trace-"):
+		case name == "Status", strings.HasPrefix(name, "Nats-"):
+			return false
+		}
+	}
+	return true
+}
+
+// errDropped is counted for a message that is no request, or cannot be answered.
+var errDropped = errors.New("a message that is no request, or has no inbox as its reply subject, was dropped")
+
+// handle handles one request of this protocol. It drops what cannot be answered: every caller waits for an answer, so that is no request, but
+// something that a client had the server or another program put there.
 func (s *service) handle(ctx context.Context, m *nats.Msg) {
 	verb, key, ok := parseSubject(s.bucket.Bucket(), m.Subject)
-	if !ok {
+	if !ok || !slices.Contains(verbs, verb) {
 		return
 	}
+	began := time.Now()
+	err := s.carryOut(ctx, verb, key, m)
+	s.count(verb, time.Since(began), err)
+}
+
+// carryOut carries out a request. The error is what was wrong with the request.
+func (s *service) carryOut(ctx context.Context, verb, key string, m *nats.Msg) error {
 	var r request
-	invalid := len(m.Data) > 0 && json.Unmarshal(m.Data, &r) != nil
-	s.restrict(m, r.InboxPrefix)
-	if invalid {
-		reject(m, codeOf(errInvalidBody), errInvalidBody.Error())
-		return
+	var wrong error
+	switch {
+	case !isRequest(m):
+		return errDropped
+	case m.Size() > maxRequestBytes:
+		wrong = errTooLarge
+	case len(m.Data) > 0 && json.Unmarshal(m.Data, &r) != nil:
+		wrong = errInvalidBody
+	case (verb == verbResign || verb == verbTransfer) && r.Instance == "":
+		wrong = errNoInstance
+	}
+	if !s.answerable(m, r.InboxPrefix) {
+		return errDropped
+	}
+	if wrong != nil {
+		reject(m, codeOf(wrong), wrong.Error())
+		return wrong
 	}
 	addressed := s.addressed(key, r)
 	switch verb {
@@ -43,16 +82,16 @@ func (s *service) handle(ctx context.Context, m *nats.Msg) {
 		}
 	case verbRefresh:
 		if len(addressed) > 0 {
-			s.refreshFor(key, func() { reply(m, answer{}) })
+			s.refreshFor(key, func() { reply(m, answer{Done: true}) })
 		}
 	case verbResign, verbTransfer:
 		for _, member := range addressed {
-			if member.served.HoldsKey() && (r.Instance == "" || r.Instance == member.served.Describe().Instance) {
-				s.handOver(ctx, member.served, verb, r, m)
-				return
+			if member.served.HoldsKey() && r.Instance == member.served.Describe().Instance {
+				return s.handOver(ctx, member.served, verb, r, m)
 			}
 		}
 	}
+	return nil
 }
 
 // addressed returns the candidates of the key that a request concerns.
@@ -131,13 +170,14 @@ func (s *service) refresh(ctx context.Context) {
 }
 
 // handOver has the leader hand over, in a goroutine of its own, because the work may take its time to return. When ctx ends the handover
-// is not waited for any longer.
-func (s *service) handOver(ctx context.Context, leader Served, verb string, r request, m *nats.Msg) {
+// is not waited for any longer. The error is that it did not begin.
+func (s *service) handOver(ctx context.Context, leader Served, verb string, r request, m *nats.Msg) error {
 	select {
 	case s.handovers <- struct{}{}:
 	default:
-		reject(m, codeFailed, "too many handovers are under way: ask again later")
-		return
+		err := errors.New("too many handovers are under way: ask again later")
+		reject(m, codeFailed, err.Error())
+		return err
 	}
 	wait := time.Duration(r.WaitMs) * time.Millisecond
 	if most := leader.HandoverTimeout(); r.WaitMs <= 0 || r.WaitMs > most.Milliseconds() {
@@ -157,13 +197,18 @@ func (s *service) handOver(ctx context.Context, leader Served, verb string, r re
 		}
 		switch {
 		case err == nil:
-			reply(m, answer{})
+			reply(m, answer{Done: true})
+			return
 		case errors.Is(err, context.DeadlineExceeded): // the caller's time is over; the handover goes on
 			reply(m, answer{Begun: true})
+			return
 		case errors.Is(err, context.Canceled):
-			reject(m, codeFailed, "the leader stopped before the handover was complete")
+			err = errors.New("the leader stopped before the handover was complete")
+			reject(m, codeFailed, err.Error())
 		default:
 			reject(m, codeOf(err), err.Error())
 		}
+		s.countError(verb, err)
 	})
+	return nil
 }

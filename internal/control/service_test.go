@@ -49,16 +49,33 @@ func withFollower(t *testing.T, test func(f *fleettest.Fleet, leader, follower *
 func TestRequestWithoutABodyIsAnswered(t *testing.T) {
 	withFollower(t, func(f *fleettest.Fleet, leader, _ *fleettest.Candidate) {
 		nc := f.Server.Connect(f.T)
-		for _, verb := range []string{"candidates", "refresh", "resign"} {
-			m, err := nc.Request(subject(verb, key), nil, time.Second)
-			f.Expect(err).NotTo(HaveOccurred(), verb)
-			f.Expect(m.Header.Get("Nats-Service-Error")).To(BeEmpty(), verb)
-			m, err = nc.Request(subject(verb, key), []byte("{"), time.Second)
+		for _, verb := range []string{"candidates", "refresh", "resign", "transfer"} {
+			for _, body := range []string{"", "{}"} {
+				m, err := nc.Request(subject(verb, key), []byte(body), time.Second)
+				f.Expect(err).NotTo(HaveOccurred(), verb)
+				if verb == "resign" || verb == "transfer" {
+					f.Expect(m.Header.Get("Nats-Service-Error-Code")).To(Equal("400"), verb)
+					f.Expect(m.Header.Get("Nats-Service-Error")).To(ContainSubstring("which leader"), verb)
+				} else {
+					f.Expect(m.Header.Get("Nats-Service-Error")).To(BeEmpty(), verb)
+				}
+			}
+			m, err := nc.Request(subject(verb, key), []byte("{"), time.Second)
 			f.Expect(err).NotTo(HaveOccurred(), verb)
 			f.Expect(m.Header.Get("Nats-Service-Error-Code")).To(Equal("400"), verb)
 		}
+		f.Expect(leader.IsLeader()).To(BeTrue(), "nobody named it")
+		m, err := nc.Request(subject("resign", key), naming(leader), time.Second)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(m.Header.Get("Nats-Service-Error")).To(BeEmpty())
+		after(0)
 		f.Expect(leader.IsLeader()).To(BeFalse(), "it resigned")
 	})
+}
+
+// naming returns the body of a request to the leader to hand over.
+func naming(leader *fleettest.Candidate) []byte {
+	return fmt.Appendf(nil, `{"instance":%q}`, leader.Status().Instance)
 }
 
 func TestRequestWithoutATimeoutIsGivenOne(t *testing.T) {
@@ -67,7 +84,7 @@ func TestRequestWithoutATimeoutIsGivenOne(t *testing.T) {
 		t.Run(fmt.Sprint(wait), func(t *testing.T) {
 			withFollower(t, func(f *fleettest.Fleet, leader, follower *fleettest.Candidate) {
 				nc := f.Server.Connect(f.T)
-				body := fmt.Appendf(nil, `{"to":"b","wait_ms":%d}`, wait)
+				body := fmt.Appendf(nil, `{"instance":%q,"to":"b","wait_ms":%d}`, leader.Status().Instance, wait)
 				f.Expect(nc.PublishRequest(subject("transfer", key), nc.NewInbox(), body)).To(Succeed())
 				after(time.Second)
 				f.Expect(leader.IsLeader()).To(BeFalse())
@@ -82,7 +99,7 @@ func TestManyRequestsDoNotBlockACandidate(t *testing.T) {
 		follower.Link.DelayReplies(20 * time.Millisecond)
 		nc := f.Server.Connect(f.T)
 		for range 200 {
-			f.Expect(nc.Publish(subject("refresh", key), nil)).To(Succeed())
+			f.Expect(nc.PublishRequest(subject("refresh", key), nc.NewInbox(), nil)).To(Succeed())
 		}
 		f.Expect(nc.Flush()).To(Succeed())
 		after(100 * time.Millisecond)
@@ -227,6 +244,7 @@ func TestProcessAnswersAsOneMicroService(t *testing.T) {
 		subjects := []string{}
 		for _, e := range info.Endpoints {
 			subjects = append(subjects, e.Subject)
+			f.Expect(e.Metadata).NotTo(BeNil())
 		}
 		f.Expect(subjects).To(ConsistOf(subject("candidates", ">"), subject("resign", ">"), subject("transfer", ">"), subject("refresh", ">")))
 		f.Expect(a.IsLeader()).To(BeTrue())

@@ -29,9 +29,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/wakeup"
 )
@@ -79,13 +78,9 @@ type Notifier struct {
 	mu        sync.Mutex // never held across I/O
 	listeners map[string][]*Listener
 
-	attempts struct { // serialises the subscriptions to attempts
-		sync.Mutex
-		leaders int
-		subs    []*nats.Subscription
-	}
-	cancel context.CancelFunc
-	done   chan struct{}
+	attempts func() []*natsconn.Keyed // the subscriptions to the attempts of candidates
+	cancel   context.CancelFunc
+	done     chan struct{}
 }
 
 // notifiers are those of this process, by the id of the bucket.
@@ -107,6 +102,7 @@ func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
 			id: id, bucket: bucket, republish: info.Republish, log: cfg.Log, listeners: map[string][]*Listener{},
 			ready: make(chan struct{}), remake: make(chan struct{}, 1), watchAll: make(chan struct{}, 1), stalled: make(chan struct{}, 1), done: make(chan struct{}),
 		}
+		n.attempts = sync.OnceValue(n.newAttempts)
 		created := info.Created // alone, for the rest is large
 		n.created.Store(&created)
 		n.connected.Store(&time.Time{})

@@ -8,13 +8,20 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// maxPendingBytes is how many bytes of messages may wait to be handled. What comes beyond that is dropped, as by a source that stalls.
-const maxPendingBytes = 8 << 20
+const (
+	// maxPendingBytes is how many bytes of changes may wait to be handled: a process with 2,000 elections may have to learn of all of them at
+	// once, and of records of several KiB. What comes beyond that is dropped, as by a source that stalls.
+	maxPendingBytes = 8 << 20
+	// maxAttemptBytes is how many bytes of attempts may wait in a subscription: those of a thousand candidates that campaign at once, or a few
+	// of the largest records. What is dropped costs a candidate its place among the successors, until it announces itself again.
+	maxAttemptBytes = 1 << 20
+)
 
 // subscribe receives changes by the bucket's republished messages, until there is reason to use another source. It reports whether
 // that is because this source is stalled or refused.
@@ -82,10 +89,17 @@ func (n *Notifier) refused(ctx context.Context, before error) error {
 	})
 }
 
+// serverHeaders are the headers that the server adds to what it republishes. The writer of the record may have set them too, so that a
+// message has two: then neither is taken for the server's.
+var serverHeaders = []string{jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, jetstream.TimeStampHeaer, jetstream.LastSequenceHeader}
+
 // republished handles one republished message.
 func (n *Notifier) republished(m *nats.Msg) {
-	key, ours := strings.CutPrefix(m.Header.Get("Nats-Subject"), n.bucket.Subject(""))
-	revision, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	if m.Header.Get("Status") != "" || slices.ContainsFunc(serverHeaders, func(name string) bool { return len(m.Header.Values(name)) > 1 }) {
+		return
+	}
+	key, ours := strings.CutPrefix(m.Header.Get(jetstream.SubjectHeader), n.bucket.Subject(""))
+	revision, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if !ours || err != nil {
 		return
 	}

@@ -3,6 +3,7 @@ package notify
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"hash/maphash"
 	"maps"
 	"slices"
@@ -11,8 +12,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/record"
 )
 
@@ -82,7 +85,7 @@ func (l *Listener) RecordAttempts(on bool) {
 	}
 	l.mu.Unlock()
 	if on != was {
-		l.notifier.receiveAttempts(on)
+		l.notifier.receiveAttempts(l.Key, on)
 	}
 }
 
@@ -198,57 +201,59 @@ func (l *Listener) Successor() (instance string) {
 	return instance
 }
 
-// receiveAttempts subscribes to the subjects of the keys while there are leaders that record. What is published there are attempts,
-// including those of candidates that lose.
-func (n *Notifier) receiveAttempts(on bool) {
+// receiveAttempts subscribes to the subject of a key while a leader of the key records. What is published there are attempts, including
+// those of candidates that lose.
+func (n *Notifier) receiveAttempts(key string, on bool) {
 	if n.bucket.Conn() == nil {
 		return
 	}
 	var failures []error
-	defer func() {
-		for _, err := range failures { // logged when nothing is locked: the log handler is the user's
-			n.log.Debug("Attempts cannot be received", "bucket", n.bucket.Bucket(), "error", err)
+	for _, k := range n.attempts() {
+		if !on {
+			k.Remove(key)
+		} else if err := k.Add(key); err != nil {
+			failures = append(failures, err)
 		}
-	}()
-	a := &n.attempts
-	a.Lock()
-	defer a.Unlock()
-	if on {
-		a.leaders++
-	} else {
-		a.leaders--
 	}
-	switch {
-	case a.leaders == 0:
-		for _, sub := range a.subs {
-			_ = sub.Unsubscribe()
-		}
-		a.subs = nil
-	case a.leaders > 0 && a.subs == nil:
-		for _, prefix := range n.attemptPrefixes() {
-			sub, err := n.bucket.Conn().Subscribe(prefix+">", func(m *nats.Msg) {
+	if err := errors.Join(failures...); err != nil {
+		n.log.Debug("Attempts cannot be received", "bucket", n.bucket.Bucket(), "error", err)
+	}
+}
+
+// newAttempts returns the subscriptions to attempts.
+func (n *Notifier) newAttempts() (subs []*natsconn.Keyed) {
+	for i, prefix := range n.attemptPrefixes() {
+		subs = append(subs, &natsconn.Keyed{
+			Conn: n.bucket.Conn(), Subject: func(key string) string { return prefix + key }, MaxBytes: maxAttemptBytes, Wide: i > 0, Queue: nuid.Next(),
+			Handle: func(m *nats.Msg) {
+				if !isAttempt(m) {
+					return
+				}
 				w := written{value: m.Data}
 				for _, l := range n.of(strings.TrimPrefix(m.Subject, prefix)) {
 					if !bytes.HasPrefix(m.Data, l.beginning) {
 						l.attempted(w.parse())
 					}
 				}
-			})
-			if err != nil {
-				failures = append(failures, err)
-				continue
-			}
-			_ = sub.SetPendingLimits(-1, maxPendingBytes)
-			a.subs = append(a.subs, sub)
-		}
+			},
+		})
 	}
+	return subs
+}
+
+// isAttempt reports whether a message may be what a candidate published to write a key: with a reply subject for the acknowledgement, and
+// without the headers that the server gives to its own messages and to what a stream has stored. A client has the server put such messages
+// on the subject of a key, also where the client may not publish.
+func isAttempt(m *nats.Msg) bool {
+	return m.Reply != "" && m.Header.Get("Status") == "" && m.Header.Get(jetstream.StreamHeader) == ""
 }
 
 // attemptPrefixes returns what the subjects begin with to which candidates publish their attempts: with the API prefix, too, where
 // JetStream is reached by one, as on a leaf node by that of a domain.
 //
-// The leader subscribes to all keys below them. A subscription to the exact subject of its own key, below the prefix of a domain, would
-// take the requests away from JetStream: on a leaf node the server then routes them to the subscriber alone (nats-server 2.15.2).
+// The leader subscribes to its own key, so that servers need not permit more, but below an API prefix to a pattern. A subscription to the
+// exact subject of its key, below the prefix of a domain, would take the requests away from JetStream: on a leaf node the server then routes
+// them to the subscriber alone (nats-server 2.15.2).
 func (n *Notifier) attemptPrefixes() []string {
 	prefixes := []string{n.bucket.Subject("")}
 	if api := kv.APIPrefix(n.bucket.JetStream()); api != jetstream.DefaultAPIPrefix {

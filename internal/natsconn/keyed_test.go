@@ -1,0 +1,133 @@
+package natsconn_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/natsconn"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// keyed is a Keyed whose user may subscribe to the given subjects, and what it has received.
+type keyed struct {
+	natsconn.Keyed
+	g        *WithT
+	sender   *nats.Conn
+	mu       sync.Mutex
+	received []string
+}
+
+func (k *keyed) receive(m *nats.Msg) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.received = append(k.received, strings.TrimPrefix(m.Subject, "keys."))
+}
+
+func onServer(t *testing.T, permitted string, test func(k *keyed)) {
+	t.Helper()
+	natstest.Bubble(t, func(t *testing.T) {
+		g := NewWithT(t)
+		s := natstest.Start(t, func(o *server.Options) {
+			g.Expect(o.ProcessConfigString(`authorization: {users: [
+				{user: sender, password: x}, {user: keyed, password: x, permissions: {subscribe: [` + permitted + `]}}
+			]}`)).To(Succeed())
+		})
+		k := &keyed{g: g, sender: s.Connect(t, nats.UserInfo("sender", "x"))}
+		k.Keyed = natsconn.Keyed{
+			Conn: s.Connect(t, nats.UserInfo("keyed", "x")), Subject: func(key string) string { return "keys." + key }, MaxBytes: 1 << 10,
+			Handle: k.receive,
+		}
+		test(k)
+	})
+}
+
+// send publishes to keys, and expects those that are received.
+func (k *keyed) send(keys []string, want ...string) {
+	k.g.THelper()
+	k.g.Expect(k.Conn.Flush()).To(Succeed())
+	k.received = nil
+	for _, key := range keys {
+		k.g.Expect(k.sender.Publish("keys."+key, nil)).To(Succeed())
+	}
+	k.g.Expect(k.sender.Flush()).To(Succeed())
+	synctest.Wait()
+	slices.Sort(k.received)
+	k.g.Expect(k.received).To(Equal(want))
+}
+
+func TestFewKeysNeedPermissionForThemselvesAlone(t *testing.T) {
+	onServer(t, `"keys.a", "keys.b.c"`, func(k *keyed) {
+		for _, key := range []string{"a", "b.c", "a"} {
+			k.g.Expect(k.Add(key)).To(Succeed())
+		}
+		k.send([]string{"a", "b.c", "b.d"}, "a", "b.c")
+		k.Remove("a")
+		k.send([]string{"a"}, "a") // which has another user
+		k.Remove("a")
+		k.Remove("b.c")
+		k.g.Expect(k.Conn.NumSubscriptions()).To(BeZero())
+		k.g.Expect(k.Conn.LastError()).NotTo(HaveOccurred())
+	})
+}
+
+func TestManyKeysShareASubscriptionToWhatTheyHaveInCommon(t *testing.T) {
+	onServer(t, `"keys.jobs.>"`, func(k *keyed) {
+		var keys []string
+		for i := range natsconn.MaxExact + 1 {
+			keys = append(keys, fmt.Sprint("jobs.x.", i))
+			k.g.Expect(k.Add(keys[i])).To(Succeed())
+			k.send(keys, keys...)
+		}
+		k.g.Expect(k.Conn.NumSubscriptions()).To(Equal(1))
+		k.g.Expect(k.Conn.LastError()).NotTo(HaveOccurred())
+	})
+}
+
+func TestEachMessageIsHandledOnceWhateverKeysComeAndGo(t *testing.T) {
+	for name, wide := range map[string]bool{"as many as there are": false, "always all": true} {
+		t.Run(name, func(t *testing.T) {
+			onServer(t, `">"`, func(k *keyed) {
+				k.Wide = wide
+				var keys []string
+				for i := range 2 * natsconn.MaxExact {
+					keys = append(keys, fmt.Sprintf("jobs.%c.x", 'a'+i), fmt.Sprintf("k%c", 'a'+i))
+					k.g.Expect(k.Add(keys[2*i])).To(Succeed())
+					k.g.Expect(k.Add(keys[2*i+1])).To(Succeed())
+					k.send(keys, slices.Sorted(slices.Values(keys))...)
+				}
+				k.g.Expect(k.Conn.NumSubscriptions()).To(Equal(1))
+				for _, key := range keys {
+					k.Remove(key)
+				}
+				k.g.Expect(k.Conn.NumSubscriptions()).To(BeZero())
+				k.g.Expect(k.Add("again")).To(Succeed())
+				k.send([]string{"again"}, "again")
+			})
+		})
+	}
+}
+
+func TestWhatWaitsIsBoundedInBytes(t *testing.T) {
+	onServer(t, `">"`, func(k *keyed) {
+		release := make(chan struct{})
+		k.Handle = func(m *nats.Msg) { <-release; k.receive(m) }
+		k.g.Expect(k.Add("a")).To(Succeed())
+		k.g.Expect(k.Conn.Flush()).To(Succeed())
+		for range 100 {
+			k.g.Expect(k.sender.Publish("keys.a", make([]byte, 100))).To(Succeed())
+		}
+		k.g.Expect(k.sender.Flush()).To(Succeed())
+		synctest.Wait()
+		close(release)
+		synctest.Wait()
+		k.g.Expect(len(k.received)).To(BeNumerically("~", 10, 2), "of 1 KiB")
+	})
+}
