@@ -47,7 +47,8 @@ var (
 	permitting = regexp.MustCompile(`^\s*(# )?("[^"]+"|allow_responses = .*?)\s+# (.+)$`)
 )
 
-// blocks returns the blocks of PERMISSIONS.md by their names; that of the users is called authorization.
+// blocks returns the blocks of PERMISSIONS.md by their names; that of the users is called authorization,
+// and that of the accounts accounts.
 func blocks(t *testing.T) map[string]string {
 	t.Helper()
 	page, err := os.ReadFile("PERMISSIONS.md")
@@ -59,7 +60,7 @@ func blocks(t *testing.T) map[string]string {
 		name, _, _ := strings.Cut(b[1], " ")
 		found[strings.TrimPrefix(name, "ELECTION_")] = b[1]
 	}
-	if names, want := slices.Sorted(maps.Keys(found)), append(slices.Sorted(maps.Keys(users)), "authorization"); !slices.Equal(names, want) {
+	if names, want := slices.Sorted(maps.Keys(found)), append(slices.Sorted(maps.Keys(users)), "accounts", "authorization"); !slices.Equal(names, want) {
 		t.Fatalf("PERMISSIONS.md has the blocks %v, not %v", names, want)
 	}
 	return found
@@ -127,6 +128,9 @@ func run(t *testing.T, config string, check func(b *bench), dial ...func(user st
 	return runIn(t, "", config, check, dial...)
 }
 
+// opener opens JetStream on a connection.
+type opener func(*nats.Conn, ...jetstream.JetStreamOpt) (jetstream.JetStream, error)
+
 // runIn is run with JetStream in a domain.
 func runIn(t *testing.T, domain, config string, check func(b *bench), dial ...func(user string) nats.Option) (failure string) {
 	t.Helper()
@@ -136,6 +140,12 @@ func runIn(t *testing.T, domain, config string, check func(b *bench), dial ...fu
 			return jetstream.NewWithDomain(nc, domain, opts...)
 		}
 	}
+	return runWith(t, domain, config, open, check, dial...)
+}
+
+// runWith is runIn where clients reach JetStream as open says.
+func runWith(t *testing.T, domain, config string, open opener, check func(b *bench), dial ...func(user string) nats.Option) (failure string) {
+	t.Helper()
 	natstest.Bubble(t, func(t *testing.T) {
 		s := natstest.Start(t, func(o *server.Options) {
 			if err := o.ProcessConfigString(config); err != nil {
@@ -154,7 +164,7 @@ func runIn(t *testing.T, domain, config string, check func(b *bench), dial ...fu
 }
 
 // try makes a bucket with the given TTL, runs a check, and returns why it failed.
-func try(t *testing.T, ttl time.Duration, check func(b *bench), connect func(string, ...nats.Option) *nats.Conn, open func(*nats.Conn, ...jetstream.JetStreamOpt) (jetstream.JetStream, error)) (failure string) {
+func try(t *testing.T, ttl time.Duration, check func(b *bench), connect func(string, ...nats.Option) *nats.Conn, open opener) (failure string) {
 	b := &bench{T: t, ttl: ttl, connect: connect, open: func(nc *nats.Conn) (jetstream.JetStream, error) { return open(nc) }}
 	var cancel context.CancelFunc
 	b.ctx, cancel = context.WithTimeout(t.Context(), patience)

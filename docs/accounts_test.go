@@ -1,0 +1,217 @@
+package docs_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// accounts returns the configuration of a server with the accounts of the page. The user root is in the account of the bucket.
+func accounts(t *testing.T) string {
+	t.Helper()
+	return strings.Replace(blocks(t)["accounts"], "users = [", fmt.Sprintf("users = [ { user: %s, password: %q },", root, password), 1)
+}
+
+// runAcross runs a check with those accounts. Users of other accounts than that of the bucket reach it by the prefix of their imports.
+func runAcross(t *testing.T, config string, check func(b *bench)) string {
+	t.Helper()
+	return runWith(t, "", config, func(nc *nats.Conn, opts ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
+		if nc.Opts.User == root || nc.Opts.User == users["CREATOR"] {
+			return jetstream.New(nc, opts...)
+		}
+		return jetstream.NewWithAPIPrefix(nc, "elections", opts...)
+	}, check)
+}
+
+func TestElectionsWorkAcrossAccounts(t *testing.T) {
+	natstest.SkipIfShort(t)
+	config := accounts(t)
+	for name, check := range map[string]func(b *bench){
+		"candidate": func(b *bench) {
+			a, c := b.two("web", key)
+			b.Expect(a.Status().Notifications).To(Equal("republish"))
+			b.Expect(a.Transfer(b.ctx, "b")).To(Succeed())
+			b.Expect(c.IsLeader()).To(BeTrue())
+			b.Expect(c.Shutdown(b.ctx)).To(Succeed())
+			b.soon(atOnce, a.IsLeader)
+		},
+		"candidate that names successors": namesSuccessors("web", key),
+		"operator": func(b *bench) {
+			a, c := b.two("web", key)
+			o := b.admin("ops")
+			b.Expect(o.Candidates(b.ctx, key)).To(HaveLen(2))
+			b.Expect(o.Transfer(b.ctx, key, "b")).To(Succeed())
+			b.Expect(c.IsLeader()).To(BeTrue())
+			time.Sleep(ttl)
+			b.Expect(o.Resign(b.ctx, key)).To(Succeed())
+			b.soon(atOnce, a.IsLeader)
+		},
+		"observer": checks["OBSERVER"]["see the leader"],
+		"observer that lists": func(b *bench) {
+			b.leader("web", "a", key)
+			elections, err := b.view("dashboard").Leaders(b.ctx)
+			b.Expect(err).NotTo(HaveOccurred())
+			b.Expect(elections).To(HaveLen(1))
+		},
+		"observer that watches": func(b *bench) {
+			_, err := b.observer("dashboard").Observe(b.ctx, key)
+			b.Expect(err).To(HaveOccurred(), "that takes a consumer")
+		},
+		"lock":         checks["HOLDER"]["lock"],
+		"lock in turn": checks["HOLDER"]["lock in turn"],
+		"slot": func(b *bench) {
+			s, err := b.semaphore("locks", "a").Acquire(b.ctx)
+			b.Expect(err).NotTo(HaveOccurred())
+			b.Expect(s.Release()).To(Succeed())
+		},
+		"creator": checks["CREATOR"]["change the bucket"],
+	} {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(runAcross(t, config, check)).To(BeEmpty())
+		})
+	}
+}
+
+// The effects that a role may bring about by what the server publishes for it. Nobody but root may do any of this by a request of its own.
+const (
+	overwrites = "overwrite another key"
+	stores     = "write another stream"
+	destroys   = "purge the bucket, delete a stream"
+	handsOver  = "have a leader hand over"
+)
+
+var effects = []string{overwrites, stores, destroys, handsOver}
+
+// misuse tries everything that a user can have the server publish to a subject, and reports whether there was an effect.
+func misuse(b *bench, user, api string) (found []string) {
+	const victim = "other"
+	a := b.leader(root, "a", victim)
+	js := b.js(root)
+	for _, name := range []string{"ORDERS", "GONE"} {
+		_, err := js.CreateStream(b.ctx, jetstream.StreamConfig{Name: name, Subjects: []string{strings.ToLower(name) + ".>"}, Storage: jetstream.MemoryStorage})
+		b.Expect(err).NotTo(HaveOccurred())
+	}
+	for _, subject := range []string{"orders.epoch", "gone.x"} {
+		_, err := js.Publish(b.ctx, subject, []byte("{}"))
+		b.Expect(err).NotTo(HaveOccurred())
+	}
+	before, _ := a.Term()
+	wins := a.Status().Wins
+	nc := b.connect(user, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	try := func(target string) {
+		for _, to := range []string{target, "elections." + target, strings.Replace(target, "$JS.API.", "elections.", 1)} {
+			interest, err := b.connect(root).SubscribeSync(to) // a consumer delivers to what somebody subscribes to
+			b.Expect(err).NotTo(HaveOccurred())
+			for _, request := range []string{
+				"STREAM.INFO.KV_ELECTIONS", "STREAM.INFO.ORDERS", "STREAM.MSG.GET.ORDERS", "DIRECT.GET.KV_ELECTIONS.$KV.ELECTIONS.scheduler",
+				"DIRECT.GET.KV_ELECTIONS.$KV.ELECTIONS.shards.x", "DIRECT.GET.KV_ELECTIONS.$KV.ELECTIONS.locks.x", "STREAM.CREATE.KV_ELECTIONS",
+			} {
+				m := &nats.Msg{Subject: api + request, Reply: to}
+				if strings.HasPrefix(request, "STREAM.MSG") {
+					m.Data = []byte(`{"seq":1}`)
+				}
+				b.Expect(nc.PublishMsg(m)).To(Succeed())
+			}
+			for i, filter := range []string{"", ".$KV.ELECTIONS.scheduler", ".$KV.ELECTIONS.locks.>", ".$KV.ELECTIONS.>"} {
+				c := map[string]any{"name": fmt.Sprint("c", i), "deliver_subject": to, "ack_policy": "none", "deliver_policy": "new", "idle_heartbeat": 100 * time.Millisecond}
+				if filter != "" {
+					c["filter_subject"] = filter[1:]
+				}
+				body, err := json.Marshal(map[string]any{"stream_name": "KV_ELECTIONS", "config": c, "action": "create"})
+				b.Expect(err).NotTo(HaveOccurred())
+				_, _ = nc.Request(fmt.Sprint(api, "CONSUMER.CREATE.KV_ELECTIONS.c", i, filter), body, 50*time.Millisecond)
+			}
+			b.Expect(nc.Flush()).To(Succeed())
+			time.Sleep(500 * time.Millisecond)
+			b.Expect(interest.Unsubscribe()).To(Succeed())
+		}
+	}
+	for effect, target := range map[string]string{handsOver: "election-control.ELECTIONS.resign." + victim, stores: "orders.epoch"} {
+		try(target)
+		orders, err := js.Stream(b.ctx, "ORDERS")
+		b.Expect(err).NotTo(HaveOccurred())
+		term, leads := a.Term()
+		if effect == stores && orders.CachedInfo().State.Msgs > 1 || effect == handsOver && (!leads || term.Number != before.Number || a.Status().Wins != wins) {
+			found = append(found, effect)
+		}
+	}
+	try("$KV.ELECTIONS." + victim)
+	if l, err := b.observer(root).Leader(b.ctx, victim); err != nil || l.Term != before.Number {
+		found = append(found, overwrites)
+	}
+	try("$JS.API.STREAM.DELETE.GONE")
+	_, err := js.Stream(b.ctx, "GONE")
+	gone := err != nil
+	try("$JS.API.STREAM.PURGE.KV_ELECTIONS")
+	if gone || b.state().Msgs == 0 {
+		found = append(found, destroys)
+	}
+	return found
+}
+
+func TestPageSaysWhatEachRoleCanHaveTheServerPublish(t *testing.T) {
+	natstest.SkipIfShort(t)
+	page, err := os.ReadFile("PERMISSIONS.md")
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	for role, user := range users {
+		for layout, try := range map[string]func(check func(b *bench)) string{
+			"one account": func(check func(b *bench)) string { return run(t, configOf(blocks(t)), check) },
+			"accounts":    func(check func(b *bench)) string { return runAcross(t, accounts(t), check) },
+		} {
+			api, described := "$JS.API.", role
+			if layout == "accounts" {
+				if api = "elections."; !strings.Contains(accounts(t), "user: "+user+",") {
+					continue
+				}
+				if described = "account " + strings.ToUpper(user); role == "CREATOR" {
+					api, described = "$JS.API.", "account ELECTIONS"
+				}
+			}
+			t.Run(described, func(t *testing.T) {
+				g := NewWithT(t)
+				var found []string
+				g.Expect(try(func(b *bench) { found = misuse(b, user, api) })).To(BeEmpty())
+				row := "| `" + strings.TrimPrefix("ELECTION_"+described, "ELECTION_account ") + "` |"
+				for _, effect := range effects {
+					row += map[bool]string{true: " yes |", false: " no |"}[slices.Contains(found, effect)]
+				}
+				g.Expect(string(page)).To(ContainSubstring("\n" + row + "\n"))
+			})
+		}
+	}
+}
+
+func TestWhoMayChangeTheBucketCanHaveItTakeInAnotherStream(t *testing.T) {
+	natstest.SkipIfShort(t)
+	NewWithT(t).Expect(run(t, configOf(blocks(t)), func(b *bench) {
+		js := b.js(root)
+		_, err := js.CreateStream(b.ctx, jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}, Storage: jetstream.MemoryStorage})
+		b.Expect(err).NotTo(HaveOccurred())
+		_, err = js.Publish(b.ctx, "orders.done", []byte("secret"))
+		b.Expect(err).NotTo(HaveOccurred())
+		s, err := js.Stream(b.ctx, "KV_"+bucketName)
+		b.Expect(err).NotTo(HaveOccurred())
+		cfg := s.CachedInfo().Config
+		cfg.Sources = []*jetstream.StreamSource{{Name: "ORDERS", SubjectTransforms: []jetstream.SubjectTransformConfig{{Source: "orders.done", Destination: "$KV.ELECTIONS.scheduler"}}}}
+		_, err = b.js("ops").UpdateStream(b.ctx, cfg)
+		b.Expect(err).NotTo(HaveOccurred())
+		b.soon(5*time.Second, func() bool {
+			l, err := b.observer("dashboard").Leader(b.ctx, key)
+			return err == nil && l.Name == "secret"
+		})
+		e, err := election.NewElection("a", key, b.bucket("web"))
+		b.Expect(err).NotTo(HaveOccurred())
+		b.Expect(e.Start(b.ctx)).To(MatchError(election.ErrBucketUnsuitable), "candidates do not take such a bucket")
+	})).To(BeEmpty())
+}
