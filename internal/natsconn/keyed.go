@@ -26,12 +26,17 @@ type Keyed struct {
 	// subscription to that very subject: a queue group whose name nobody knows does not have the server put heartbeats there.
 	Queue string
 
-	all atomic.Pointer[nats.Subscription] // the subscription for all keys; nil while each key has its own
+	subs atomic.Pointer[[]*keyedSub] // the oldest first; never changed in place
 
 	mu      sync.Mutex
 	keys    map[string]int // how many users each key has
-	each    map[string]*nats.Subscription
-	pattern string // of the subscription for all keys
+	pattern string         // of the widest subscription; empty while each key has its own
+}
+
+// keyedSub is one subscription.
+type keyedSub struct {
+	*nats.Subscription
+	key string // or pattern
 }
 
 // Add subscribes to a key, if nobody has. Each call needs a call of Remove, whatever it returns.
@@ -39,13 +44,13 @@ func (k *Keyed) Add(key string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.keys == nil {
-		k.keys, k.each = map[string]int{}, map[string]*nats.Subscription{}
+		k.keys = map[string]int{}
 	}
 	k.keys[key]++
 	switch {
 	case k.keys[key] > 1:
 		return nil
-	case k.all.Load() != nil:
+	case k.pattern != "":
 		return k.widen(common(k.pattern, key))
 	case k.Wide || len(k.keys) > MaxExact:
 		pattern := common(key, key)
@@ -54,15 +59,7 @@ func (k *Keyed) Add(key string) error {
 		}
 		return k.widen(pattern)
 	}
-	sub, err := k.subscribe(key, k.Queue, func(m *nats.Msg) {
-		if k.all.Load() == nil {
-			k.Handle(m)
-		}
-	})
-	if err == nil {
-		k.each[key] = sub
-	}
-	return err
+	return k.subscribe(key, k.Queue)
 }
 
 // Remove ends the subscription to a key with the last of its users. What all keys share ends with the last key.
@@ -73,50 +70,79 @@ func (k *Keyed) Remove(key string) {
 		return
 	}
 	delete(k.keys, key)
-	if sub := k.each[key]; sub != nil {
-		_ = sub.Unsubscribe()
-		delete(k.each, key)
-	}
-	if len(k.keys) == 0 {
-		if all := k.all.Swap(nil); all != nil {
-			_ = all.Unsubscribe()
+	var rest []*keyedSub
+	for _, sub := range k.all() {
+		if sub.key == key || len(k.keys) == 0 {
+			_ = sub.Unsubscribe()
+		} else {
+			rest = append(rest, sub)
 		}
+	}
+	k.subs.Store(&rest)
+	if len(k.keys) == 0 {
 		k.pattern = ""
 	}
 }
 
-// widen has one subscription to a pattern take the place of those that there are. A message that arrives by both is handled once: each
-// subscription handles only what arrives while it is the one in use. The caller holds mu.
+// widen adds a subscription to a pattern. The narrower ones stay: a message that the server sends before it knows of the wider one comes by them
+// alone.
 func (k *Keyed) widen(pattern string) error {
 	if pattern == k.pattern {
 		return nil
 	}
-	sub, err := k.subscribe(pattern, "", func(m *nats.Msg) {
-		if k.all.Load() == m.Sub {
-			k.Handle(m)
+	err := k.subscribe(pattern, "")
+	if err == nil {
+		k.pattern = pattern
+	}
+	return err
+}
+
+// subscribe adds a subscription. A message that arrives by several is handled once, by the oldest that covers it.
+func (k *Keyed) subscribe(key, queue string) error {
+	added := &keyedSub{key: key}
+	sub, err := k.Conn.QueueSubscribe(k.Subject(key), queue, func(m *nats.Msg) {
+		for _, older := range k.all() {
+			if older == added {
+				break
+			}
+			if covers(older.Subject, m.Subject) {
+				return
+			}
 		}
+		k.Handle(m)
 	})
 	if err != nil {
 		return err
 	}
-	before := k.all.Swap(sub)
-	k.pattern = pattern
-	if before != nil {
-		_ = before.Unsubscribe()
-	}
-	for key, one := range k.each {
-		_ = one.Unsubscribe()
-		delete(k.each, key)
+	_ = sub.SetPendingLimits(-1, k.MaxBytes)
+	added.Subscription = sub
+	all := append(slices.Clone(k.all()), added)
+	k.subs.Store(&all)
+	return nil
+}
+
+// all returns the subscriptions, the oldest first.
+func (k *Keyed) all() []*keyedSub {
+	if all := k.subs.Load(); all != nil {
+		return *all
 	}
 	return nil
 }
 
-func (k *Keyed) subscribe(pattern, queue string, handle nats.MsgHandler) (*nats.Subscription, error) {
-	sub, err := k.Conn.QueueSubscribe(k.Subject(pattern), queue, handle)
-	if err == nil {
-		_ = sub.SetPendingLimits(-1, k.MaxBytes)
+// covers reports whether a subscription to a subject, which may have wildcards, receives what is sent to another.
+func covers(pattern, subject string) bool {
+	for pattern != ">" {
+		p, restOfPattern, more := strings.Cut(pattern, ".")
+		t, restOfSubject, moreTokens := strings.Cut(subject, ".")
+		if p != "*" && p != t || more != moreTokens {
+			return false
+		}
+		if !more {
+			return true
+		}
+		pattern, subject = restOfPattern, restOfSubject
 	}
-	return sub, err
+	return true
 }
 
 // common returns the pattern of all keys that begin with the tokens which two keys, or patterns, have in common before their last token.
