@@ -13,21 +13,17 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-// oldServer is a JetStream context on a server before 2.11, where the client refuses expiry markers.
+// oldServer is a JetStream context on a server before 2.11, which leaves out what a configuration says of expiry markers.
 type oldServer struct{ jetstream.JetStream }
 
-func (d oldServer) CreateKeyValue(ctx context.Context, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
-	if cfg.LimitMarkerTTL != 0 {
-		return nil, jetstream.ErrLimitMarkerTTLNotSupported
-	}
-	return d.JetStream.CreateKeyValue(ctx, cfg)
+func (d oldServer) CreateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	cfg.AllowMsgTTL, cfg.SubjectDeleteMarkerTTL = false, 0
+	return d.JetStream.CreateStream(ctx, cfg)
 }
 
-func (d oldServer) UpdateKeyValue(ctx context.Context, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
-	if cfg.LimitMarkerTTL != 0 {
-		return nil, jetstream.ErrLimitMarkerTTLNotSupported
-	}
-	return d.JetStream.UpdateKeyValue(ctx, cfg)
+func (d oldServer) UpdateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	cfg.AllowMsgTTL, cfg.SubjectDeleteMarkerTTL = false, 0
+	return d.JetStream.UpdateStream(ctx, cfg)
 }
 
 func onOldServer(t *testing.T, f func(t *testing.T, g *WithT, js jetstream.JetStream)) {

@@ -44,11 +44,13 @@ type Config struct {
 	TLSCA    string // file with the authorities that are trusted in place of the system's
 	Domain   string // of JetStream
 
-	// TTL, Replicas and ChoriaCompatible are properties of a bucket that Connect makes.
+	// TTL, Replicas, MaxBytes and ChoriaCompatible are properties of a bucket that Connect makes. Connect leaves a bucket that exists as it
+	// is, and warns of each of them that is set and differs.
 
 	Bucket           string        // empty is LEADER_ELECTION
 	TTL              time.Duration // 0 is 15 s
 	Replicas         int           // 1, 3 or 5; 0 is 1
+	MaxBytes         int64         // of all that the bucket stores, which some accounts demand; 0 is no limit
 	ChoriaCompatible bool          // candidates of Choria campaign too: the bucket announces no expiries
 	MustExist        bool          // a missing bucket is an error, and Connect does not make it
 
@@ -160,13 +162,13 @@ func (c Config) filled() Config {
 
 // bucketConfig describes the bucket that Connect makes.
 func (c Config) bucketConfig() election.BucketConfig {
-	return election.BucketConfig{Name: c.Bucket, TTL: c.TTL, Replicas: c.Replicas, ChoriaCompatible: c.ChoriaCompatible || c.PlainValue}
+	return election.BucketConfig{Name: c.Bucket, TTL: c.TTL, Replicas: c.Replicas, MaxBytes: c.MaxBytes, ChoriaCompatible: c.ChoriaCompatible || c.PlainValue}
 }
 
 // validate names every problem of single fields that can be found without a server. The defaults must be filled in.
 func (c Config) validate() error {
 	_, err := settings.Of(c.Options(), c.Name, cmp.Or(c.Key, "any"), futureBucket{})
-	problems := []error{err, kv.ValidateConfig(c.Bucket, c.TTL, c.Replicas, jetstream.FileStorage)}
+	problems := []error{err, kv.ValidateConfig(c.Bucket, c.TTL, c.Replicas, jetstream.FileStorage, c.MaxBytes)}
 	for _, u := range natsconn.SplitURLs(c.URL) {
 		if err := natsconn.CheckURL(u); err != nil {
 			problems = append(problems, validate.Errorf("%w", err))

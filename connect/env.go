@@ -20,6 +20,7 @@ import (
 //	ELECTION_BUCKET             default LEADER_ELECTION
 //	ELECTION_TTL                of a bucket that Connect makes; default 15s
 //	ELECTION_REPLICAS           of a bucket that Connect makes: 1, 3 or 5
+//	ELECTION_MAX_BYTES          of a bucket that Connect makes: 1048576 or 1M
 //	ELECTION_CHORIA_COMPATIBLE  true: candidates of Choria campaign too
 //	ELECTION_MUST_EXIST         true: Connect does not make a bucket
 //	ELECTION_INTERVAL           see election.WithCampaignInterval
@@ -80,6 +81,7 @@ func (c *Config) variables(prefix string) []variable {
 		own("BUCKET", text(&c.Bucket)),
 		own("TTL", parsed(&c.TTL, parseDuration)),
 		own("REPLICAS", parsed(&c.Replicas, parseNumber)),
+		own("MAX_BYTES", parsed(&c.MaxBytes, validate.ParseBytes)),
 		own("CHORIA_COMPATIBLE", parsed(&c.ChoriaCompatible, parseBool)),
 		own("MUST_EXIST", parsed(&c.MustExist, parseBool)),
 		own("METADATA", parsed(&c.Metadata, parsePairs)),

@@ -252,6 +252,15 @@ var checks = map[string]map[string]func(b *bench){
 			b.Expect(err).NotTo(HaveOccurred())
 			b.Expect(status.TTL()).To(Equal(2 * ttl))
 		},
+		"shorten the TTL": func(b *bench) {
+			b.Expect(b.leader("web", "a", key).Shutdown(b.ctx)).To(Succeed())
+			b.create("setup", ttl/2)
+		},
+		"tell candidates of a new TTL": func(b *bench) {
+			a := b.leader("web", "a", key)
+			b.create("setup", 2*ttl)
+			b.Expect(a.Status().TTL).To(Equal(2 * ttl))
+		},
 		"remove the bucket": func(b *bench) {
 			b.Expect(b.js("setup").DeleteKeyValue(b.ctx, bucketName)).To(Succeed())
 		},

@@ -36,7 +36,7 @@ var grants = map[string][]string{
 	"election-control.ELECTIONS.candidates.scheduler":        {"web", "ops", "nagios"},
 	"election-control.ELECTIONS.resign.scheduler":            {"ops"},
 	"election-control.ELECTIONS.transfer.scheduler":          {"ops"},
-	"election-control.ELECTIONS.refresh.scheduler":           {"ops"},
+	"election-control.ELECTIONS.refresh.scheduler":           {"setup", "ops"},
 	"election-control.ELECTIONS.resign.shards.keys.a":        nil,
 	"election-control.ELECTIONS.transfer.shards.keys.a":      {"shards"},
 	"election-control.ELECTIONS.resign.locks.migrate":        nil,

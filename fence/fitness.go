@@ -18,7 +18,7 @@ import (
 // checkStream returns what makes a stream unfit for epochs that begin under the given subject.
 func checkStream(info *jetstream.StreamInfo, subject string, t election.Term) error {
 	cfg := info.Config
-	if err := checkServer(cfg.Metadata[serverVersion]); err != nil {
+	if err := checkServer(cfg.Metadata[kv.ServerVersion]); err != nil {
 		return err
 	}
 	switch {
@@ -47,9 +47,6 @@ func checkStream(info *jetstream.StreamInfo, subject string, t election.Term) er
 	}
 	return nil
 }
-
-// serverVersion is the key under which a server says its version when it describes a stream. Servers before 2.11 do not.
-const serverVersion = "_nats.ver"
 
 // checkServer returns an error for a server that stores writes of older epochs. Servers before 2.11 do not know the demand of the last
 // sequence of another subject. Servers before 2.11.7 overlook the demand if its two headers come in a certain order, and nats.go sends

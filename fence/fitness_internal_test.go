@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/kv"
 )
 
 func TestServersThatStoreWritesOfOlderEpochsAreRefused(t *testing.T) {
@@ -16,7 +17,7 @@ func TestServersThatStoreWritesOfOlderEpochsAreRefused(t *testing.T) {
 		"development": false,
 	} {
 		g := NewWithT(t)
-		err := checkStream(&jetstream.StreamInfo{Config: jetstream.StreamConfig{Subjects: []string{"x"}, Metadata: map[string]string{serverVersion: version}}}, "x", election.Term{})
+		err := checkStream(&jetstream.StreamInfo{Config: jetstream.StreamConfig{Subjects: []string{"x"}, Metadata: map[string]string{kv.ServerVersion: version}}}, "x", election.Term{})
 		if fit {
 			g.Expect(err).NotTo(HaveOccurred(), version)
 		} else {

@@ -25,8 +25,9 @@ republishes each change, which notifies candidates of a vacancy at no cost. Warn
 
 Example: election-cli bucket add --ttl 10s --replicas 3
 
-If the bucket exists with this configuration, the command says so, and the exit code is 0. If the configuration differs, the
-command lists each difference and changes nothing, and the exit code is 2.
+If the bucket exists with this configuration, the command says so, and the exit code is 0. It then adds to a bucket that an earlier
+version or another tool made: the time of creation, which some servers change, and that roll-ups are refused where the server lets
+it. If the configuration differs, the command lists each difference and changes nothing, and the exit code is 2.
 
 With --json the result is one object: "made" (false if the bucket existed), and all fields of 'info --json'.`
 
@@ -46,6 +47,7 @@ type bucketCommand struct {
 	ttl              time.Duration
 	replicas         int
 	storage          string
+	maxBytes         int64
 	choriaCompatible bool
 	force            bool
 	json             bool
@@ -60,6 +62,7 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	cli.DurationVar(add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(settings.DefaultTTL.String()), &b.ttl)
 	cli.IntVar(add.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5").Default("1"), &b.replicas)
 	cli.EnumVar(add.Flag("storage", "Storage: file, or memory, which loses the term numbers when the servers restart").Default("file"), &b.storage, "file", "memory")
+	cli.BytesVar(add.Flag("max-bytes", "Most that the bucket stores, which some accounts demand: 1M holds 500 elections"), &b.maxBytes)
 	add.Flag("choria-compatible", "Let candidates of Choria campaign in the bucket too; then there are no expiry markers").UnNegatableBoolVar(&b.choriaCompatible)
 	cli.JSONVar(add, "Write the result as JSON", &b.json)
 	cli.WideVar(add, &b.wide)
@@ -81,7 +84,7 @@ type bucketAddReport struct {
 
 // config returns the configuration that the flags describe.
 func (b *bucketCommand) config() (election.BucketConfig, error) {
-	c := election.BucketConfig{Name: b.Bucket, TTL: b.ttl, Replicas: b.replicas, ChoriaCompatible: b.choriaCompatible}
+	c := election.BucketConfig{Name: b.Bucket, TTL: b.ttl, Replicas: b.replicas, MaxBytes: b.maxBytes, ChoriaCompatible: b.choriaCompatible}
 	if b.storage == "memory" {
 		c.Storage = jetstream.MemoryStorage
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/choria-io/fisk"
+
+	"github.com/natscampaign/election/internal/validate"
 )
 
 // The functions below have a flag set a value, as those of fisk do. Their errors name the flag, the environment variable that stands for the
@@ -45,6 +47,18 @@ func Uint64Var(flag *fisk.FlagClause, target *uint64) {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			return "is not a number from 0 on: give one such as 3"
+		}
+		*target = n
+		return ""
+	})
+}
+
+// BytesVar has a flag set a number of bytes.
+func BytesVar(flag *fisk.FlagClause, target *int64) {
+	setValue(flag, "BYTES", func(text string) string {
+		n, err := validate.ParseBytes(text)
+		if err != nil {
+			return "is not a number of bytes: give one such as 1048576 or 1M"
 		}
 		*target = n
 		return ""

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -29,8 +30,19 @@ func CreatedOf(info *jetstream.StreamInfo) (created time.Time, pinned bool) {
 	return at, true
 }
 
-// Pin returns the value of the metadata that pins the identity of a stream, for what [CreatedOf] returns now.
-func Pin(info *jetstream.StreamInfo) string {
-	created, _ := CreatedOf(info)
-	return created.UTC().Format(time.RFC3339Nano)
+// Pin writes the identity of a stream, which [CreatedOf] returns now, to the metadata of a configuration. A stream in which nothing was
+// ever written may have a pinned time that was copied from another stream: its own time replaces it.
+func Pin(cfg *jetstream.StreamConfig, info *jetstream.StreamInfo) {
+	created, pinned := CreatedOf(info)
+	if info.State.LastSeq == 0 {
+		created, pinned = info.Created, pinned && created.Equal(info.Created)
+	}
+	if pinned || created.IsZero() {
+		return
+	}
+	cfg.Metadata = maps.Clone(cfg.Metadata)
+	if cfg.Metadata == nil {
+		cfg.Metadata = map[string]string{}
+	}
+	cfg.Metadata[CreatedMetadata] = created.UTC().Format(time.RFC3339Nano)
 }

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -16,13 +17,16 @@ func TestPinnedTimeIdentifiesTheBucketWhateverTheServerReportsLater(t *testing.T
 	g.Expect(i.Created).To(Equal(created))
 	g.Expect(i.Pinned).To(BeFalse())
 
-	info.Config.Metadata = map[string]string{CreatedMetadata: Pin(info)}
+	Pin(&info.Config, info)
 	g.Expect(InfoOf(status{stream: info}).Created).To(BeTemporally("==", created), "the identity is the same before and after it is pinned")
 	info.Created = created.Add(time.Minute)
 	i = InfoOf(status{stream: info})
 	g.Expect(i.Created).To(BeTemporally("==", created))
 	g.Expect(i.Pinned).To(BeTrue())
-	g.Expect(Pin(info)).To(Equal(info.Config.Metadata[CreatedMetadata]), "what is pinned stays pinned")
+	info.State.LastSeq = 1
+	before := maps.Clone(info.Config.Metadata)
+	Pin(&info.Config, info)
+	g.Expect(info.Config.Metadata).To(Equal(before), "what is pinned stays pinned")
 }
 
 func TestPinnedTimeThatNoStreamCanHaveIsIgnored(t *testing.T) {
@@ -35,4 +39,12 @@ func TestPinnedTimeThatNoStreamCanHaveIsIgnored(t *testing.T) {
 			g.Expect(i.Pinned).To(BeFalse(), pin)
 		}
 	}
+}
+
+func TestPinnedTimeOfAnotherStreamIsReplacedWhileNothingHasBeenWritten(t *testing.T) {
+	g := NewWithT(t)
+	created := time.Now().Add(-time.Hour)
+	info := &jetstream.StreamInfo{Created: created, Config: jetstream.StreamConfig{Metadata: map[string]string{CreatedMetadata: created.Add(-time.Hour).Format(time.RFC3339Nano)}}}
+	Pin(&info.Config, info)
+	g.Expect(InfoOf(status{stream: info}).Created).To(BeTemporally("==", created))
 }

@@ -176,7 +176,7 @@ func InvalidName(name string) error {
 }
 
 // ValidateConfig checks the configuration of a bucket that is to be made, and names every problem.
-func ValidateConfig(name string, ttl time.Duration, replicas int, storage jetstream.StorageType) error {
+func ValidateConfig(name string, ttl time.Duration, replicas int, storage jetstream.StorageType, maxBytes int64) error {
 	var problems []error
 	if !legalName.MatchString(name) {
 		problems = append(problems, InvalidName(name))
@@ -189,6 +189,9 @@ func ValidateConfig(name string, ttl time.Duration, replicas int, storage jetstr
 	}
 	if storage == jetstream.MemoryStorage && replicas > 1 {
 		problems = append(problems, validate.Errorf("memory storage with %d replicas: a restart of all servers would begin term numbers anew without a sign: use file storage, or 1 replica", replicas))
+	}
+	if maxBytes < 0 || maxBytes > 0 && maxBytes < MinBytes {
+		problems = append(problems, validate.Errorf("a limit of %d bytes: give the bucket %d or more, such as 1048576 for up to 500 elections, or 0 for no limit", maxBytes, MinBytes))
 	}
 	return errors.Join(problems...)
 }

@@ -113,20 +113,20 @@ func TestRepublishesOnlyIfEveryChangeIsRepeatedWhole(t *testing.T) {
 func TestValidateConfigNamesEveryProblem(t *testing.T) {
 	g := NewWithT(t)
 	for _, replicas := range []int{0, 1, 3, 5} {
-		g.Expect(ValidateConfig("a-Z_9", 5*time.Second, replicas, jetstream.FileStorage)).To(Succeed())
+		g.Expect(ValidateConfig("a-Z_9", 5*time.Second, replicas, jetstream.FileStorage, 0)).To(Succeed())
 	}
-	g.Expect(ValidateConfig("E", MinTTL, 1, jetstream.MemoryStorage)).To(Succeed())
+	g.Expect(ValidateConfig("E", MinTTL, 1, jetstream.MemoryStorage, 0)).To(Succeed())
 	for text, err := range map[string]error{
-		`"a.b"`:                         ValidateConfig("a.b", MinTTL, 1, jetstream.FileStorage),
-		`""`:                            ValidateConfig("", MinTTL, 1, jetstream.FileStorage),
-		"TTL of 999ms":                  ValidateConfig("E", 999*time.Millisecond, 1, jetstream.FileStorage),
-		"TTL of 2h0m0s":                 ValidateConfig("E", 2*time.Hour, 1, jetstream.FileStorage),
-		"2 replicas":                    ValidateConfig("E", MinTTL, 2, jetstream.FileStorage),
-		"-1 replicas":                   ValidateConfig("E", MinTTL, -1, jetstream.FileStorage),
-		"memory storage with 3 replica": ValidateConfig("E", MinTTL, 3, jetstream.MemoryStorage),
+		`"a.b"`:                         ValidateConfig("a.b", MinTTL, 1, jetstream.FileStorage, 0),
+		`""`:                            ValidateConfig("", MinTTL, 1, jetstream.FileStorage, 0),
+		"TTL of 999ms":                  ValidateConfig("E", 999*time.Millisecond, 1, jetstream.FileStorage, 0),
+		"TTL of 2h0m0s":                 ValidateConfig("E", 2*time.Hour, 1, jetstream.FileStorage, 0),
+		"2 replicas":                    ValidateConfig("E", MinTTL, 2, jetstream.FileStorage, 0),
+		"-1 replicas":                   ValidateConfig("E", MinTTL, -1, jetstream.FileStorage, 0),
+		"memory storage with 3 replica": ValidateConfig("E", MinTTL, 3, jetstream.MemoryStorage, 0),
 	} {
 		g.Expect(err).To(And(MatchError(validate.ErrInvalidOption), MatchError(ContainSubstring(text))))
 	}
-	g.Expect(ValidateConfig("a b", 0, 7, jetstream.MemoryStorage)).To(MatchError(And(
+	g.Expect(ValidateConfig("a b", 0, 7, jetstream.MemoryStorage, 0)).To(MatchError(And(
 		ContainSubstring(`"a b"`), ContainSubstring("TTL of 0s"), ContainSubstring("7 replicas: use"), ContainSubstring("memory storage"))))
 }

@@ -50,7 +50,10 @@ func (b *Bucket) toUnwatch() Permission {
 }
 
 // ToChange returns the permission to change the stream behind the bucket.
-func (b *Bucket) ToChange() Permission { return onStream(b.api(), "UPDATE", b.Bucket()) }
+func (b *Bucket) ToChange() Permission { return ToChange(b.api(), b.Bucket()) }
+
+// ToChange returns the permission to change the stream behind a bucket.
+func ToChange(api, bucket string) Permission { return onStream(api, "UPDATE", bucket) }
 
 // ToInspect returns the permission to read the info of a bucket; api is the prefix of the JetStream API.
 func ToInspect(api, bucket string) Permission { return onStream(api, "INFO", bucket) }

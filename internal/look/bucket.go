@@ -28,6 +28,7 @@ type BucketInfo struct {
 	MarkersTTL float64         `json:"markers_ttl_s"`
 	Republish  string          `json:"republish,omitempty"`
 	Bytes      uint64          `json:"bytes"`
+	MaxBytes   int64           `json:"max_bytes,omitempty"` // 0 is no limit
 	Consumers  int             `json:"consumers"`
 	Cluster    string          `json:"cluster,omitempty"`
 	Peers      []Peer          `json:"peers"`
@@ -38,8 +39,8 @@ type BucketInfo struct {
 
 // BucketHelp documents the JSON fields of a BucketInfo.
 const BucketHelp = `"bucket", "server", "created", "ttl_s", "history", "storage", "replicas", "markers_ttl_s" (0
-if the server writes no expiry markers), "republish" (the subject), "bytes", "consumers", "cluster", "peers" (each with "name",
-"leader", "current", "offline", "lag", "seen_s"), "elections" (as in 'ls --json'), "paused" (the keys of paused elections) and
+if the server writes no expiry markers), "republish" (the subject), "bytes", "max_bytes" (left out if there is no limit), "consumers",
+"cluster", "peers" (each with "name", "leader", "current", "offline", "lag", "seen_s"), "elections" (as in 'ls --json'), "paused" (the keys of paused elections) and
 "findings" (each with "code", "severity", "message", "fix")`
 
 // Peer is a server with a replica of the bucket.
@@ -58,7 +59,7 @@ func (v *View) describe() *BucketInfo {
 	b := &BucketInfo{
 		Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), Created: v.info.Created, TTLS: s.Config.MaxAge.Seconds(),
 		History: s.Config.MaxMsgsPerSubject, Storage: strings.ToLower(s.Config.Storage.String()), Replicas: s.Config.Replicas,
-		MarkersTTL: s.Config.SubjectDeleteMarkerTTL.Seconds(), Bytes: s.State.Bytes, Consumers: s.State.Consumers, Peers: []Peer{},
+		MarkersTTL: s.Config.SubjectDeleteMarkerTTL.Seconds(), Bytes: s.State.Bytes, MaxBytes: max(s.Config.MaxBytes, 0), Consumers: s.State.Consumers, Peers: []Peer{},
 	}
 	if s.Config.RePublish != nil {
 		b.Republish = terminal.Printable(s.Config.RePublish.Destination)
@@ -169,7 +170,11 @@ func (b *BucketInfo) properties(v *View) *terminal.PropertyList {
 	if len(b.Paused) > 0 {
 		list.Add("Paused", strings.Join(b.Paused, ", "))
 	}
-	list.Add("Size", terminal.Plural(int(b.Bytes), "byte"))
+	size := terminal.Plural(int(b.Bytes), "byte")
+	if b.MaxBytes > 0 {
+		size += fmt.Sprintf(" of at most %d", b.MaxBytes)
+	}
+	list.Add("Size", size)
 	list.Add("Consumers", fmt.Sprint(b.Consumers))
 	if v.Clock.Differs(ClockTolerance) {
 		list.Add("Clock", ClockDifference(v.Clock))

@@ -1,0 +1,88 @@
+package kv
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// MaxDuplicates is the longest time for which the stream behind a bucket recognises duplicates, as nats.go makes it.
+const MaxDuplicates = 2 * time.Minute
+
+// NewStream returns the configuration of the stream behind a new bucket, as nats.go makes it, but without roll-ups: nats.go offers no way
+// to leave them out.
+func NewStream(bucket string, storage jetstream.StorageType) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: StreamName(bucket), Description: "leader elections", Subjects: []string{Subject(bucket, ">")}, Storage: storage,
+		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1, MaxMsgsPerSubject: 1, Duplicates: MaxDuplicates,
+		Discard: jetstream.DiscardNew, DenyDelete: true, AllowDirect: true,
+	}
+}
+
+// ServerVersion is the name of the metadata by which a server says its version when it describes a stream. Servers before 2.11 do not.
+const ServerVersion = "_nats.ver"
+
+// WritesMarkers reports whether the server of a stream knows expiry markers; servers before 2.11 leave out what a configuration says of them.
+func WritesMarkers(info *jetstream.StreamInfo) bool { return info.Config.Metadata[ServerVersion] != "" }
+
+// Holder is the candidate that holds a key.
+type Holder struct{ Key, Name string }
+
+// FindHolder returns a candidate that holds a key of the bucket, if there is one.
+func (b *Bucket) FindHolder(ctx context.Context, info Info) (h Holder, found bool, err error) {
+	keys, err := b.StoredKeys(ctx)
+	if err != nil {
+		return h, false, err
+	}
+	for _, key := range keys {
+		s, err := b.readUntilRefused(ctx, key)
+		if err != nil {
+			return h, false, err
+		}
+		if s.Held() && !IsOtherData(s.Record.Instance, s.Record.Name) && info.Stream.TimeStamp.Sub(s.Written) < info.longestLease() {
+			return Holder{key, s.Record.Name}, true, nil
+		}
+	}
+	return h, false, nil
+}
+
+// longestLease returns how long the lease of a record in the bucket may be. Without a TTL keys outlive their leases.
+func (i Info) longestLease() time.Duration {
+	if i.TTL <= 0 {
+		return MaxTTL
+	}
+	return i.TTL + ExpiryLateness
+}
+
+// StoredKeys returns the keys under which something is stored, if only a marker, in order.
+func (b *Bucket) StoredKeys(ctx context.Context) (keys []string, err error) {
+	stream, err := b.backing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(b.Subject(">")))
+	if err != nil {
+		return nil, err
+	}
+	for _, subject := range slices.Sorted(maps.Keys(info.State.Subjects)) {
+		keys = append(keys, strings.TrimPrefix(subject, b.Subject("")))
+	}
+	return keys, nil
+}
+
+// readUntilRefused is [Bucket.Read], and ends as soon as the server refuses the request.
+func (b *Bucket) readUntilRefused(ctx context.Context, key string) (s State, err error) {
+	err = UntilRefused(ctx, b.Conn(), b.ToRead(key), func(ctx context.Context) (err error) {
+		s, err = b.Read(ctx, key)
+		return err
+	})
+	return s, err
+}
+
+// IsOtherData reports whether a value that is no record of an election, which has the given instance and name, is a JSON object: the plan
+// or a member of a group. No bare name begins like that.
+func IsOtherData(instance, name string) bool { return instance == "" && strings.HasPrefix(name, `{"`) }
