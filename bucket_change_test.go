@@ -161,7 +161,7 @@ func TestTTLIsNotShortenedWhileSomebodyHoldsAKey(t *testing.T) {
 		f.Expect(streamOf(f.WithT, js, natstest.BucketName).Config.MaxAge).To(Equal(2 * ttl))
 		f.Expect(a.IsLeader()).To(BeTrue())
 		a.shutdown()
-		f.Expect(shorten(ttl / 2)).To(Succeed(), "the key is released")
+		f.Expect(shorten(ttl/2)).To(Succeed(), "the key is released")
 		f.Expect(streamOf(f.WithT, js, natstest.BucketName).Config.MaxAge).To(Equal(ttl / 2))
 	})
 }

@@ -51,18 +51,20 @@ func (c *Connection) Close() { c.NATS.Close() }
 // override those of cfg, but not these two properties. Connect waits until ctx ends for a server and a bucket that cannot be reached yet.
 //
 // If the bucket does not exist, Connect makes it as election.CreateBucket does, unless cfg says that it must exist. An existing bucket is
-// left as it is. Connect then checks the bucket by admin.Check, or by admin.CheckKey if cfg has a key, which may take some seconds. A
+// left as it is: Connect logs a warning for each of TTL, Replicas, MaxBytes and ChoriaCompatible that cfg sets and that the bucket differs
+// from; election.CreateBucket, or election-cli, changes them. Connect then checks the bucket by admin.Check, or by admin.CheckKey if cfg has a key, which may take some seconds. A
 // critical finding is an election.ErrBucketUnsuitable, unless the finding is that servers are down: Connect waits for these. Warnings are
 // logged, for example that the server knows no expiry markers.
 //
 // Other errors: election.ErrInvalidOption for a cfg that cannot be used, which names every problem, before anything is sent; the server's
 // error for credentials that it refuses; and ctx's, together with what Connect waited for.
 func Connect(ctx context.Context, cfg Config, extra ...nats.Option) (*Connection, error) {
+	given := cfg
 	cfg = cfg.filled()
 	if err := errors.Join(cfg.validate(), cfg.validatePairs("TLSCert", "TLSKey", "Password", "User")); err != nil {
 		return nil, err
 	}
-	c := &connector{Config: cfg, log: slog.New(slog.DiscardHandler), warned: map[string]bool{}}
+	c := &connector{Config: cfg, given: given, log: slog.New(slog.DiscardHandler), warned: map[string]bool{}}
 	if cfg.Logger != nil {
 		c.log = cfg.Logger.With("bucket", cfg.Bucket)
 	}
@@ -80,11 +82,12 @@ func Connect(ctx context.Context, cfg Config, extra ...nats.Option) (*Connection
 // connector is one call of Connect.
 type connector struct {
 	Config
-	log *slog.Logger
-	nc  *nats.Conn
-	js  jetstream.JetStream
+	given Config // without defaults
+	log   *slog.Logger
+	nc    *nats.Conn
+	js    jetstream.JetStream
 
-	warned  map[string]bool       // the codes of findings that were logged
+	warned  map[string]bool       // the codes of findings, and the settings of the bucket, that were logged
 	refusal atomic.Pointer[error] // of the last attempt to connect
 }
 
@@ -207,7 +210,31 @@ func (c *connector) tryBucket(ctx context.Context) (*election.Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("on %s: %w", c.servers(), err)
 	}
+	c.compare(request, bucket)
 	return bucket, c.check(ctx, bucket)
+}
+
+// compare logs which settings of the Config the bucket differs from.
+func (c *connector) compare(ctx context.Context, bucket *election.Bucket) {
+	info, err := kv.With(bucket, c.js).Load(ctx)
+	if err != nil || info.Stream == nil {
+		return // the check reports it
+	}
+	for _, s := range []struct {
+		setting       string
+		differs       bool
+		given, actual any
+	}{
+		{"TTL", c.given.TTL != 0 && c.given.TTL != info.TTL, c.given.TTL, info.TTL},
+		{"Replicas", c.given.Replicas != 0 && c.given.Replicas != info.Stream.Config.Replicas, c.given.Replicas, info.Stream.Config.Replicas},
+		{"MaxBytes", c.given.MaxBytes != 0 && c.given.MaxBytes != info.Stream.Config.MaxBytes, c.given.MaxBytes, max(info.Stream.Config.MaxBytes, 0)},
+		{"ChoriaCompatible", c.given.ChoriaCompatible && info.MarkerTTL > 0, true, false},
+	} {
+		if s.differs && !c.warned[s.setting] {
+			c.warned[s.setting] = true
+			c.log.Warn("Bucket exists with another setting, which stays as it is", "setting", s.setting, "configured", s.given, "actual", s.actual)
+		}
+	}
 }
 
 // check returns an error for a bucket in which elections do not work, or not safely.

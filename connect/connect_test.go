@@ -231,3 +231,29 @@ func TestConfigOverridesTheContextOfNatscli(t *testing.T) {
 	_, err = connect.Connect(ctx, cfg)
 	g.Expect(err).To(MatchError(ContainSubstring(`"missing"`)))
 }
+
+func TestSettingsThatAnExistingBucketDiffersFromAreLogged(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		logged := func(change func(*connect.Config)) string {
+			var log buffer
+			cfg := config()
+			cfg.TTL, cfg.Logger = 0, slog.New(slog.NewTextHandler(&log, nil))
+			change(&cfg)
+			c, err := connect.Connect(context.Background(), cfg, nats.InProcessServer(f.Server))
+			f.Expect(err).NotTo(HaveOccurred())
+			c.Close()
+			status, err := f.Bucket.Status(context.Background())
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(status.TTL()).To(Equal(fleettest.TTL))
+			return log.String()
+		}
+		const differs = "another setting"
+		f.Expect(logged(func(*connect.Config) {})).NotTo(ContainSubstring(differs), "nothing was set")
+		f.Expect(logged(func(c *connect.Config) { c.TTL, c.Replicas = fleettest.TTL, 1 })).NotTo(ContainSubstring(differs))
+		log := logged(func(c *connect.Config) {
+			c.TTL, c.Replicas, c.MaxBytes, c.ChoriaCompatible = 20*time.Second, 3, 1<<20, true
+		})
+		f.Expect(log).To(And(ContainSubstring("setting=TTL configured=20s actual=10s"), ContainSubstring("setting=Replicas configured=3 actual=1"),
+			ContainSubstring("setting=MaxBytes configured=1048576 actual=0"), ContainSubstring("setting=ChoriaCompatible")))
+	})
+}
