@@ -47,8 +47,11 @@ func (c *Connection) Options(more ...election.Option) []election.Option {
 // Close closes the connection. Stop the elections on it first: a leader whose connection is closed cannot release its key.
 func (c *Connection) Close() { c.NATS.Close() }
 
-// Connect makes a connection that is fit for elections: it reconnects for ever, and drops what is written while it is down. Extra options
-// override those of cfg, but not these two properties. Connect waits until ctx ends for a server and a bucket that cannot be reached yet.
+// Connect makes a connection that is fit for elections: it reconnects for ever, also after a server refused its credentials for a while,
+// and drops what is written while it is down. Extra options override those of cfg, but not these properties. The connection sends a ping
+// every sixth of cfg.TTL, at least every 10 s and at most every second, and is made again after two pings without an answer. The files of
+// Creds and of certificates are read again for each attempt to connect, so that a rotation needs no restart; NKey may change only to
+// another file of the same user. Connect waits until ctx ends for a server and a bucket that cannot be reached yet.
 //
 // If the bucket does not exist, Connect makes it as election.CreateBucket does, unless cfg says that it must exist. An existing bucket is
 // left as it is: Connect logs a warning for each of TTL, Replicas, MaxBytes and ChoriaCompatible that cfg sets and that the bucket differs
@@ -57,7 +60,7 @@ func (c *Connection) Close() { c.NATS.Close() }
 // logged, for example that the server knows no expiry markers.
 //
 // Other errors: election.ErrInvalidOption for a cfg that cannot be used, which names every problem, before anything is sent; the server's
-// error for credentials that it refuses; and ctx's, together with what Connect waited for.
+// error for credentials that it refuses twice before it ever took them; and ctx's, together with what Connect waited for.
 func Connect(ctx context.Context, cfg Config, extra ...nats.Option) (*Connection, error) {
 	given := cfg
 	cfg = cfg.filled()
@@ -87,8 +90,10 @@ type connector struct {
 	nc    *nats.Conn
 	js    jetstream.JetStream
 
-	warned  map[string]bool       // the codes of findings, and the settings of the bucket, that were logged
-	refusal atomic.Pointer[error] // of the last attempt to connect
+	warned   map[string]bool       // the codes of findings, and the settings of the bucket, that were logged
+	refusal  atomic.Pointer[error] // of the last attempt to connect
+	refusals natsconn.Refusals     // of the credentials
+	refused  atomic.Bool           // the credentials were refused since the connection was made last
 }
 
 // dial starts to connect in the background. It returns an error only for what no server can put right.
@@ -97,7 +102,7 @@ func (c *connector) dial(extra []nats.Option) error {
 	if err != nil {
 		return err
 	}
-	opts = append(append(opts, extra...), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))
+	opts = append(append(opts, extra...), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), c.refusals.Option())
 	var inContext natscontext.Settings
 	if c.Context == "" {
 		c.nc, err = nats.Connect("", opts...)
@@ -138,10 +143,16 @@ func (c *connector) natsOptions() ([]nats.Option, error) {
 		}),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.refusal.Store(&err) }),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
+			c.refused.Store(false)
 			c.log.Info("Reconnected", "server", natsconn.WithoutSecrets(nc.ConnectedUrl()))
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			c.log.Warn("Asynchronous NATS error", "error", err)
+			switch {
+			case !natsconn.IsRefusal(err):
+				c.log.Warn("Asynchronous NATS error", "error", err)
+			case !c.refused.Swap(true): // once, and not for each attempt to connect
+				c.log.Warn("The server refuses the credentials, trying again until it takes them", "error", err)
+			}
 		}),
 		natsconn.Servers(c.URL),
 	}
@@ -156,12 +167,32 @@ func (c *connector) servers() string {
 	return cmp.Or(shownURLs(c.URL), nats.DefaultURL)
 }
 
+// credentials names the settings that the credentials come from, without secrets.
+func (c *connector) credentials() string {
+	switch {
+	case c.Password != "":
+		return "User and Password"
+	case c.User != "":
+		return "User, which is a token without a Password"
+	case c.Creds != "":
+		return "Creds " + c.Creds
+	case c.NKey != "":
+		return "NKey " + c.NKey
+	case c.Context != "":
+		return fmt.Sprintf("those of the context %q", c.Context)
+	}
+	return "the configuration: give User and Password, Creds or NKey"
+}
+
 // waitForBucket returns the bucket as soon as it can be used.
 func (c *connector) waitForBucket(ctx context.Context) (*election.Bucket, error) {
 	for try := 0; ; try++ {
 		bucket, err := c.tryBucket(ctx)
 		if err == nil {
 			return bucket, nil
+		}
+		if refusal := c.refusals.Final(c.nc); refusal != nil {
+			return nil, fmt.Errorf("%s refuses the credentials: %w: correct %s", c.servers(), refusal, c.credentials())
 		}
 		if c.nc.IsClosed() {
 			return nil, fmt.Errorf("%s ended the connection for good: %w", c.servers(), errors.Join(c.nc.LastError(), err))

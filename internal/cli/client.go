@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,6 +19,8 @@ import (
 const (
 	PingInterval  = 10 * time.Second
 	reconnectWait = 500 * time.Millisecond
+	// refusalPoll is how often a connection that is not made yet is asked whether the server refuses its credentials.
+	refusalPoll = 100 * time.Millisecond
 )
 
 // Client is a NATS connection and the JetStream context that flags or a natscli context select.
@@ -44,8 +47,8 @@ func (e *Env) Open(ctx context.Context, command string) (*Client, *election.Buck
 
 // ConnectWithRetry connects for a command that runs until it is interrupted. The connection dials an unreachable server in
 // the background, and redials a lost server without limit. ConnectWithRetry calls fail when the server closes the
-// connection for good, for example because the credentials are wrong, and when there was no connection within
-// --connect-timeout. The extra options override its own.
+// connection for good, when it refuses the credentials before it ever took them, and when there was no connection within
+// --connect-timeout. Once the connection was made, a refusal of the credentials only delays the next one. The extra options override its own.
 func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCauseFunc, log *slog.Logger, extra ...nats.Option) (*Client, error) {
 	d := &dialing{log: log}
 	opts := append(d.options(),
@@ -61,9 +64,17 @@ func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCause
 			}
 		}),
 	)
+	var refusals natsconn.Refusals
+	connect := func() (*Client, error) {
+		client, err := c.Connect(slices.Concat(opts, extra, []nats.Option{refusals.Option()})...)
+		if err == nil {
+			go failWhenRefused(client.Conn, &refusals, fail)
+		}
+		return client, err
+	}
 	limit := c.connectTimeout
 	if limit <= 0 {
-		return c.Connect(append(opts, extra...)...)
+		return connect()
 	}
 	opts = append(opts, nats.Timeout(min(c.Timeout, limit)))
 	giveUp := time.AfterFunc(limit, func() {
@@ -71,11 +82,23 @@ func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCause
 			fail(fmt.Errorf("no connection within the --connect-timeout of %v: %w", limit, err))
 		}
 	})
-	client, err := c.Connect(append(opts, extra...)...)
+	client, err := connect()
 	if err != nil {
 		giveUp.Stop()
 	}
 	return client, err
+}
+
+// failWhenRefused calls fail, and closes the connection, if it is never made because the server refuses the credentials.
+func failWhenRefused(nc *nats.Conn, refusals *natsconn.Refusals, fail context.CancelCauseFunc) {
+	for !refusals.Connected() && !nc.IsClosed() {
+		if err := refusals.Final(nc); err != nil {
+			fail(fmt.Errorf("the server refuses the credentials: %w", explainDial(err)))
+			nc.Close()
+			return
+		}
+		time.Sleep(refusalPoll)
+	}
 }
 
 // serverURLs returns the URLs that a connection dials, without credentials.

@@ -52,7 +52,11 @@ func (d *dialing) options() []nats.Option {
 			}
 		}),
 		nats.ReconnectErrHandler(func(nc *nats.Conn, err error) { d.failed(err, serverURLs(nc)) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		nats.ErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
+			if natsconn.IsRefusal(err) { // the client reports it by no other handler
+				d.failed(err, serverURLs(nc))
+				return
+			}
 			if refused := describeRefusal(err); refused != "" {
 				d.log.Warn("The server does not permit this user to " + refused)
 				return
@@ -116,7 +120,7 @@ func explainDial(err error) error {
 		fix = "name the server with --server as its certificate does"
 	case errors.As(err, new(tls.RecordHeaderError)):
 		fix = "the server may expect the handshake later, or none: leave out --tlsfirst, or correct --server"
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+	case natsconn.IsRefusal(err):
 		fix = "correct --user and --password, --token, --creds or --nkey"
 	default:
 		return err
