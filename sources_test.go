@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -228,4 +230,72 @@ func TestSecondElectionOfAProcessIsNotifiedAndSoIsTheFirst(t *testing.T) {
 			}, change)
 		})
 	}
+}
+
+func TestUnnotifiedCandidateIsNotifiedOnceASecondKeyCanBeWatched(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		bucket := &faulty{KeyValue: f.Bare(f.Server.Connect(f.T))}
+		var asked atomic.Int64
+		bucket.onWatch(func(func() (jetstream.KeyWatcher, error)) (jetstream.KeyWatcher, error) { // of a single key
+			asked.Add(1)
+			return nil, nats.ErrPermissionViolation
+		})
+		one := f.election("a", "one", bucket)
+		after(5 * time.Second)
+		f.Expect(one.Status().Notifications).To(Equal("none"))
+		f.Expect(asked.Load()).To(BeEquivalentTo(1))
+		two := f.election("a", "two", bucket)
+		after(2 * time.Second)
+		f.Expect(two.Status().Notifications).To(Equal("watch"))
+		f.Expect(one.Status().Notifications).To(Equal("watch"))
+	})
+}
+
+// unwatchable is a bucket that refuses all watchers, and counts them.
+type unwatchable struct {
+	jetstream.KeyValue
+	asked atomic.Int64
+}
+
+func (b *unwatchable) Watch(context.Context, string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	b.asked.Add(1)
+	return nil, nats.ErrPermissionViolation
+}
+
+func (b *unwatchable) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	return b.Watch(ctx, ">", opts...)
+}
+
+func TestUnnotifiedElectionsThatComeAndGoAskForFewWatchers(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		bucket := &unwatchable{KeyValue: f.Bare(f.Server.Connect(f.T))}
+		f.election("a", "one", bucket)
+		for range 60 {
+			lock := f.election("a", "lock", bucket)
+			after(time.Second)
+			f.Expect(lock.Status().Notifications).To(Equal("none"))
+			f.Expect(lock.Shutdown(context.Background())).To(Succeed())
+		}
+		f.Expect(bucket.asked.Load()).To(BeNumerically("<=", 8), "in a minute")
+	})
+}
+
+func TestUnnotifiedCandidateIsNotifiedSoonAfterItsBucketWasMadeAgain(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		l := f.Server.Link(f.T)
+		nc := natstest.Connect(f.T, l)
+		js, err := jetstream.New(nc)
+		f.Expect(err).NotTo(HaveOccurred())
+		a := f.candidateOn("a", l, fleettest.Unwatchable{KeyValue: f.Bare(nc)}, election.WithJetStream(js)).start()
+		after(interval + ttl)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		f.Expect(a.Status().Notifications).To(Equal("none"))
+		f.Changes = []func(*jetstream.KeyValueConfig){republished} // as CreateBucket makes it
+		f.remake(ttl)
+		for a.State() != election.LeaderElectState {
+			after(10 * time.Millisecond)
+		}
+		after(2 * time.Second)
+		f.Expect(a.Status().Notifications).To(Equal("republish"))
+	})
 }

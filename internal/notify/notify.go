@@ -72,7 +72,7 @@ type Notifier struct {
 	republish string                    // the subject on which the bucket republishes; empty if it does not; belongs to run
 	ready     chan struct{}             // closed when the first source is in use, or there is none
 	remake    chan struct{}             // receives when the source should be made again
-	watchAll  chan struct{}             // receives when a second key has come: a watcher may be that of the first key alone
+	watchAll  chan struct{}             // receives when a second key has come, or gone: a watcher is that of a single key, or of all
 	stalled   chan struct{}             // receives when a listener reports the source as stalled
 
 	mu        sync.Mutex // never held across I/O
@@ -142,8 +142,11 @@ func (l *Listener) Close() {
 	if n.listeners[l.Key] = rest; len(rest) == 0 {
 		delete(n.listeners, l.Key)
 	}
-	last := len(n.listeners) == 0
+	last, single := len(n.listeners) == 0, len(rest) == 0 && len(n.listeners) == 1
 	n.mu.Unlock()
+	if single && n.inUse() == None { // a watcher of this key alone may be permitted
+		wakeup.Send(n.watchAll)
+	}
 	if last && n.id != nil {
 		delete(notifiers.by, n.id)
 	}

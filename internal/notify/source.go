@@ -30,6 +30,7 @@ func (n *Notifier) run(ctx context.Context) {
 		}
 	}
 	level := slog.LevelWarn // the first time
+	var triedEarly time.Time
 	for stalled := false; ctx.Err() == nil; {
 		began := time.Now()
 		if !stalled && n.bucket.Conn() != nil && n.republish != "" {
@@ -41,14 +42,25 @@ func (n *Notifier) run(ctx context.Context) {
 			n.log.Log(ctx, level, "Changes of the bucket cannot be received, polling", "bucket", n.bucket.Bucket(), "error", kv.Describe(err))
 			level, stalled = slog.LevelDebug, false
 			n.use(None, 0)
+			watchAll := n.watchAll
+			if time.Since(triedEarly) < retryDelay {
+				watchAll = nil // locks come and go: a watcher that is refused is not asked for with each of them
+			}
 			select {
 			case <-ctx.Done():
 			case s := <-changes:
 				n.statusChanged(s)
+			case <-n.remake:
+			case <-watchAll: // another watcher may be permitted than the one that was refused
+				triedEarly = time.Now()
 			case <-time.After(retryDelay):
 			}
 		}
 		timeutil.Sleep(ctx, time.Until(began.Add(sourceInterval)))
+		select {
+		case <-n.remake: // which the server's next answer serves
+		default:
+		}
 		n.load(ctx)
 	}
 }
@@ -83,11 +95,9 @@ func (n *Notifier) load(ctx context.Context) {
 func (n *Notifier) use(source string, within time.Duration) {
 	n.source.Store(&source)
 	n.lost.Store(false)
-	for _, c := range []chan struct{}{n.stalled, n.remake} {
-		select {
-		case <-c: // that was about the last source
-		default:
-		}
+	select {
+	case <-n.stalled: // that was about the last source
+	default:
 	}
 	for _, l := range n.all() {
 		l.sourceChanged(within)
