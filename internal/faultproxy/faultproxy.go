@@ -5,6 +5,7 @@
 //
 //	                 requests          replies           the client notices
 //	Cut              vanish            vanish            nothing, until Heal
+//	Forget           vanish            vanish            nothing, until Heal; a new connection works
 //	Stall            held              held              nothing
 //	StallReplies     pass              held              nothing
 //	LoseRequests     some vanish       pass              a timeout
@@ -143,6 +144,16 @@ func (l *Link) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cut = true
+	for c := range l.conns {
+		c.sever()
+	}
+}
+
+// Forget parts client and server on the connections that there are, as a firewall does that has forgotten them: bytes vanish both ways and
+// neither end notices. New dials succeed. Heal closes the forgotten connections at both ends.
+func (l *Link) Forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for c := range l.conns {
 		c.sever()
 	}
