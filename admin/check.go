@@ -67,7 +67,8 @@ func (s *Severity) UnmarshalText(text []byte) error { return severityNames.Parse
 //	watch-refused              warning    changes cannot be watched; info where candidates are notified otherwise, or key by key
 //	subscribe-refused          warning    what is republished cannot be subscribed to
 //	reconnect-buffer           warning    the connection sends writes late
-//	reconnects-limited         warning    the connection gives up
+//	reconnects-limited         warning    the connection gives up: after some attempts, or after refused credentials
+//	ping-interval              warning    the client notices late that the network has forgotten the connection
 //	republish-unused           info       changes are republished, but the connection is not known
 //	attempts-refused           info       a leader cannot see candidates, so that its release names no successors
 //	not-inspected              info       the bucket does not describe the stream behind it

@@ -109,7 +109,7 @@ func TestCheckAgainstAServerThatGrantsLittle(t *testing.T) {
 	g.Expect(s.ReadyForConnections(10 * time.Second)).To(BeTrue())
 
 	as := func(user string) jetstream.JetStream {
-		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "x"), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "x"), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(), nats.PingInterval(time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		g.Expect(err).NotTo(HaveOccurred())
 		t.Cleanup(nc.Close)
 		js, err := jetstream.New(nc)

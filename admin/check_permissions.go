@@ -237,5 +237,27 @@ func (c *checkup) checkConnection() {
 		c.warn("reconnects-limited", "the connection does not reconnect: a candidate that was cut off once never campaigns again", "connect without nats.NoReconnect, and with nats.MaxReconnects(-1)")
 	case o.MaxReconnect >= 0:
 		c.warn("reconnects-limited", fmt.Sprintf("the connection gives up after %d attempts to reconnect: a candidate that was cut off for longer never campaigns again", o.MaxReconnect), "connect with nats.MaxReconnects(-1)")
+	case !o.IgnoreAuthErrorAbort:
+		c.warn("reconnects-limited", "the connection gives up once a server has refused its credentials twice in a row, as after a mistake in a reload: its candidates never campaign again", "connect with nats.IgnoreAuthErrorAbort()")
+	}
+	c.checkPings(o.PingInterval, o.MaxPingsOut)
+}
+
+const (
+	// pingTTLs is after how many TTLs the client should notice that a connection was forgotten.
+	pingTTLs = 3
+	// minPingTime is the time that is good enough for any TTL, as that of connect.Connect.
+	minPingTime = 30 * time.Second
+)
+
+// checkPings checks when the client notices that the server, or the network between, has forgotten the connection.
+func (c *checkup) checkPings(interval time.Duration, unanswered int) {
+	const code, consequence = "ping-interval", "a candidate that is notified of nothing takes over late"
+	fix := fmt.Sprintf("connect with nats.PingInterval(%v)", min(max(c.info.TTL/6, time.Second), 10*time.Second).Round(100*time.Millisecond))
+	switch noticed := time.Duration(unanswered+1) * interval; {
+	case interval <= 0:
+		c.warn(code, "the connection sends no pings, and a connection that the network has forgotten is not noticed: "+consequence, fix)
+	case c.info.TTL > 0 && noticed > max(pingTTLs*c.info.TTL, minPingTime):
+		c.warn(code, fmt.Sprintf("by its pings every %v the client notices after up to %v that the network has forgotten the connection, and the bucket's TTL is %v: %s", interval, noticed, c.info.TTL, consequence), fix)
 	}
 }

@@ -188,6 +188,15 @@ func TestCheckNamesWhatIsWrongWithTheConnection(t *testing.T) {
 		found = check(nats.NoReconnect())
 		f.Expect(found.problems()).To(Equal([]string{"reconnects-limited"}))
 		f.Expect(found["reconnects-limited"].Message).To(ContainSubstring("does not reconnect"))
+		found = check(func(o *nats.Options) error { o.IgnoreAuthErrorAbort = false; return nil })
+		f.Expect(found.problems()).To(Equal([]string{"reconnects-limited"}))
+		f.Expect(found["reconnects-limited"].Fix).To(ContainSubstring("nats.IgnoreAuthErrorAbort()"))
+		found = check(nats.PingInterval(nats.DefaultPingInterval))
+		f.Expect(found.problems()).To(Equal([]string{"ping-interval"}))
+		f.Expect(found["ping-interval"].Message).To(And(ContainSubstring("every 2m0s"), ContainSubstring("after up to 6m0s"), ContainSubstring("TTL is 10s")))
+		f.Expect(found["ping-interval"].Fix).To(ContainSubstring("nats.PingInterval(1.7s)"))
+		f.Expect(check(nats.PingInterval(0)).problems()).To(Equal([]string{"ping-interval"}))
+		f.Expect(check(nats.PingInterval(10*time.Second)).problems()).To(BeEmpty(), "as with connect.Connect")
 	}, republished)
 }
 

@@ -47,7 +47,7 @@ func TestCheckComplainsOfMissingPermissionsByTheRoleOfTheUser(t *testing.T) {
 			var codes []string
 			for _, p := range found {
 				switch p.Code {
-				case "memory", "reconnect-buffer", "reconnects-limited", "no-markers": // about the fleet of the test
+				case "memory", "reconnect-buffer", "reconnects-limited", "ping-interval", "no-markers": // about the fleet of the test
 				default:
 					if p.Severity > admin.SeverityInfo {
 						codes = append(codes, p.Code)

@@ -89,7 +89,7 @@ func (f findings) problems() (codes []string) {
 func connected(f *fleet, opts ...nats.Option) (*faultproxy.Link, *election.Bucket) {
 	f.Helper()
 	l := f.Server.Link(f.T)
-	return l, f.Open(natstest.Connect(f.T, l, append([]nats.Option{nats.ReconnectBufSize(-1)}, opts...)...))
+	return l, f.Open(natstest.Connect(f.T, l, append([]nats.Option{nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(), nats.PingInterval(time.Second)}, opts...)...))
 }
 
 func TestCheckOfAFitBucketOnlyForecasts(t *testing.T) {

@@ -75,7 +75,7 @@ func ExampleCheck() {
 // connect connects to NATS and makes a bucket for elections, as any program does.
 func connect(ttl time.Duration) (*election.Bucket, func()) {
 	s, stop := natstest.RunServer()
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(), nats.PingInterval(2*time.Second))
 	must(err)
 	js, err := jetstream.New(nc)
 	must(err)

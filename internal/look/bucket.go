@@ -88,7 +88,8 @@ func (v *View) Findings(ctx context.Context, role admin.Role, key string, opts .
 	}
 	findings := []admin.Finding{}
 	for _, f := range all {
-		if f.Code == "reconnect-buffer" || f.Code == "reconnects-limited" {
+		switch f.Code {
+		case "reconnect-buffer", "reconnects-limited", "ping-interval":
 			continue
 		}
 		f.Message, f.Fix, f.Short = printable(f.Message), printable(f.Fix), printable(f.Short)
