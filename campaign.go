@@ -93,10 +93,18 @@ func (r *run) wait(ctx context.Context, due time.Time, lost int) (next time.Time
 				at = ask
 			}
 		}
+		if overdue := r.listener.RenewalOverdue(); !overdue.IsZero() {
+			if !now.Before(overdue) {
+				r.listener.RenewalMissed()
+				r.suspectConnection()
+				continue
+			}
+			at = timeutil.Earlier(at, overdue)
+		}
 		if stalled := r.listener.CheckStalled(); !stalled.IsZero() {
 			at = timeutil.Earlier(at, stalled)
 		}
-		if read := r.readDue(); !read.IsZero() {
+		if read := r.readDue(); !read.IsZero() && !r.holds.has(holdBucketUnusable) {
 			if !now.Before(read) {
 				return due, true
 			}
@@ -115,6 +123,11 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 		r.campaigned(CandidateState)
 	}
 	s, vacancy, err := r.look(ctx)
+	if !errors.Is(err, errUnreadable) && kv.Failure(err) == kv.FailedNoStream {
+		r.requestWentWrong(ctx, err)
+	} else if err == nil && r.listener.Outlived() { // the bucket's TTL may be another by now, or none
+		r.checkBucket(ctx)
+	}
 	if !r.holds.none() {
 		return nil, false, nil
 	}
@@ -124,6 +137,7 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 		return nil, true, errCloned
 	case err != nil && !hinted: // reading may fail for good where writing does not
 		if r.unanswered && !r.receivesReplies(ctx) {
+			r.requestWentWrong(ctx, err)
 			return nil, true, nil
 		}
 		predecessor, _ := r.listener.Holder()
@@ -224,6 +238,7 @@ func (r *run) contest(ctx context.Context, a acquisition, vacancy bool) (*active
 				continue
 			}
 		}
+		r.requestWentWrong(ctx, err)
 		if vacancy {
 			r.listener.AnswerFailed()
 		}
@@ -279,11 +294,8 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 		defer cancel()
 		if _, err := r.loadBucket(call); err != nil {
 			r.reloaded = time.Now()
-			r.holds.set(holdBucketUnknown, true) // others, who can lead, are to get the key
+			r.holds.set(holdBucketUnusable, true) // others, who can lead, are to get the key
 			r.abandon(ctx, a, "the bucket's info cannot be loaded", err)
-			if kv.IsUnfit(err) {
-				return nil, err
-			}
 			return nil, nil
 		}
 		info = r.info()

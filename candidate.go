@@ -10,6 +10,7 @@ import (
 
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
@@ -38,6 +39,10 @@ func (r *run) do(ctx context.Context) error {
 		<-r.calls.discard()
 	}()
 
+	if nc := r.bucket.Conn(); nc != nil {
+		r.guard = natsconn.NewGuard(nc, !r.opts.noForce, r.log)
+		defer r.guard.Leave()
+	}
 	described, err := r.waitForBucket(ctx)
 	if err != nil || ctx.Err() != nil {
 		return err
@@ -108,6 +113,12 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		switch {
 		case ctx.Err() != nil:
+			continue
+		case !t.reason.voluntary() && r.info().read.Before(t.sent): // the bucket may have changed: the key may have expired early
+			r.watchdog.busy("loading the bucket's info")
+			r.checkBucket(ctx)
+		}
+		switch {
 		case t.reason.yields():
 			due, lost = time.Now().Add(t.Interval), 0
 		default:
@@ -161,7 +172,7 @@ const (
 	holdPaused           = "paused"
 	holdPausedByOperator = "paused by an operator"
 	holdUnhealthy        = "unhealthy"
-	holdBucketUnknown    = "bucket unknown" // its info could not be loaded when the key was won: this candidate could not keep it
+	holdBucketUnusable   = "bucket unusable" // it is gone or unfit, or its info could not be loaded when the key was won: this candidate could not keep it
 )
 
 // holds keep a candidate from campaigning, each for a reason of its own.

@@ -48,7 +48,8 @@ func (e *Election) Resign(ctx context.Context) error {
 // waitOver waits until the key is released or given up. It does not wait if ctx is that of the work of this very term, because the
 // release waits for the work; inside is true then. It does not wait for ever either: what it waits for may be the caller.
 func (t *activeTerm) waitOver(ctx context.Context) (inside bool, err error) {
-	limit, cancel := context.WithTimeout(ctx, t.ReleaseTimeout+t.TTL)
+	timing := t.lease.Load().timing
+	limit, cancel := context.WithTimeout(ctx, timing.ReleaseTimeout+timing.TTL)
 	defer cancel()
 	t.mu.Lock()
 	over := t.over.Wait()

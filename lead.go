@@ -80,6 +80,7 @@ func (r *run) keep(ctx context.Context, t *activeTerm) {
 				r.background.Go(func() { r.relinquish(ctx, t, r.opts.schedule) })
 			}
 		}
+		t.adapt(&r.info().Timing)
 		if r.renewSoon.Swap(false) {
 			t.next = timeutil.Earlier(t.next, t.sent.Add(minRenewal))
 		}
@@ -113,7 +114,7 @@ func (r *run) verify(t *activeTerm) {
 	case found == ours:
 		_ = r.adopt(ctx, t, s) // a write that was not pending only has its revision taken over
 	case found != unclear:
-		t.end(found.reason())
+		r.lose(t, found.reason())
 	case s.Removal == kv.Gone, s.Held() && s.Record.Instance != r.instanceID():
 		t.unsure = true
 		t.next = timeutil.Earlier(t.next, timeutil.Later(time.Now(), t.sent.Add(minRenewal))) // the server's answer to a renewal proves it
@@ -133,6 +134,7 @@ func retryDelay(left time.Duration) time.Duration {
 // the term as it is: the term ends at its deadline, and until then every try may save it.
 func (r *run) renew(ctx context.Context, t *activeTerm) {
 	r.watchdog.busy("renewing")
+	t.adapt(&r.info().Timing)
 	left := t.remaining()
 	if left < settings.MinTry {
 		t.end(ReasonDeadline)
@@ -173,7 +175,7 @@ func (r *run) tryRenew(ctx context.Context, t *activeTerm) error {
 	if !t.brief {
 		rec.Successor = r.listener.Successor()
 	}
-	revision, err := r.bucket.Update(ctx, r.key, r.encode(rec), t.revision)
+	revision, err := r.updateHeld(ctx, t, r.encode(rec))
 	if kv.IsTooLarge(err) && (!t.brief || r.shrinkMetadata(rec, err)) { // at the next try there is less to leave out
 		t.brief = true
 		return r.tryRenew(ctx, t)
@@ -191,6 +193,32 @@ func (r *run) tryRenew(ctx context.Context, t *activeTerm) error {
 		r.doubt.add(rec.Attempt, sent, t)
 	}
 	return err
+}
+
+// lateAnswer is how late the answer to a renewal must be at least until its sender looks for the cause, and lateAnswers for how many answers
+// of the server it waits in any case.
+const (
+	lateAnswer  = 250 * time.Millisecond
+	lateAnswers = 4
+)
+
+// updateHeld writes over the record of t. If the answer is late it asks the server about the bucket meanwhile, and the write ends early if
+// the bucket is gone: a leader is subscribed to the attempts of others, so that the server finds somebody who could answer the write.
+func (r *run) updateHeld(ctx context.Context, t *activeTerm, value []byte) (uint64, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(max(lateAnswer, lateAnswers*r.info().took), func() {
+		r.suspectConnection()
+		if _, err := r.loadBucket(ctx); kv.IsGone(err) {
+			cancel(kv.ErrGone)
+		}
+	})
+	defer late.Stop()
+	revision, err := r.bucket.Update(ctx, r.key, value, t.revision)
+	if err != nil && errors.Is(context.Cause(ctx), kv.ErrGone) {
+		err = kv.ErrGone
+	}
+	return revision, err
 }
 
 // renewal returns the record that a renewal or release writes which is sent at the given time.
@@ -250,7 +278,7 @@ func (r *run) confirm(ctx context.Context, t *activeTerm, rec record.Record, rev
 func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 	last, named := kv.LastSequence(refusal)
 	if named && last > 0 && last < t.revision { // a history that was not rewound has nothing before our own last write
-		t.end(ReasonRewound)
+		r.lose(t, ReasonRewound)
 		return refusal
 	}
 	r.reads.until = time.Time{} // a read may prove the loss, and refusals are rare: try it even where reading seems not to be permitted
@@ -267,17 +295,32 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 			return adopted
 		}
 	case found != unclear:
-		t.end(found.reason())
+		r.lose(t, found.reason())
 	case named && (last == 0 || s.Removal == kv.Gone && !r.doubt.of(t)): // the read does not contradict that our record is gone
-		t.end(ReasonDeleted)
+		r.lose(t, ReasonDeleted)
 	case named && last > t.revision && s.Read.IsZero() && len(r.doubt.writes) == 0 && !r.doubt.forgot: // not read, but the sequence is that of no write of our own
 		why := ReasonOverwritten
 		if r.wasRemoved(t, last) {
 			why = ReasonDeleted
 		}
-		t.end(why)
+		r.lose(t, why)
 	}
 	return refusal
+}
+
+// lose ends a term that is known to be lost. The lease ends at once. Before the reason is published the server is asked whether the bucket
+// was made again: then the key was neither deleted, nor was the history rewound.
+func (r *run) lose(t *activeTerm, why Reason) {
+	left := t.remaining()
+	t.endLease()
+	if !t.ended.Load() && why != ReasonCloned && !t.term.BucketCreated.IsZero() {
+		ctx, cancel := context.WithTimeout(r.ctx, tryTimeout(left))
+		defer cancel()
+		if _, err := r.loadBucket(ctx); err == nil && !r.info().created.Equal(t.term.BucketCreated) {
+			why = ReasonBucketReplaced
+		}
+	}
+	t.end(why)
 }
 
 // wasRemoved reports whether somebody removed our record, as was notified, at the given revision or before.

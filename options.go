@@ -33,6 +33,7 @@ type options struct {
 	choria     []string // at most one prefix of Choria's names of metrics; nil for no such names
 	priority   int
 	preempt    bool
+	noForce    bool // see WithoutForcedReconnect
 	order      notify.Order
 
 	health     func(context.Context) error
@@ -149,6 +150,16 @@ func WithPlainValue() Option {
 // and operators can ask for a handover. Default: none; then one watcher per bucket is used.
 func WithJetStream(js jetstream.JetStream) Option {
 	return func(o *options) { o.JetStream = js; o.require("WithJetStream", js != nil) }
+}
+
+// WithoutForcedReconnect leaves a connection alone that does not answer any more though the client takes it for connected, as when a
+// firewall has forgotten it. The candidate then only logs a warning, and waits until the client notices by its pings, for minutes by
+// default: give nats.Connect a PingInterval of a sixth of the TTL. If one election on a connection has this option, all have. Default: when a
+// request, or a renewal that should be notified, is overdue and the server does not answer a ping within a second, the candidate makes sure that a server
+// can be reached by another connection, and then has the client connect again, which everything else on the connection notices too. After
+// that it leaves the connection alone for 10 s, and twice as long each time that it has to be made again soon, at most 5 min.
+func WithoutForcedReconnect() Option {
+	return func(o *options) { o.noForce = true }
 }
 
 // WithPriority has this candidate answer a vacancy before those of a lower priority. A release names successors of the highest priority

@@ -160,12 +160,17 @@ func TestOldReleaseIsReadAgainBeforeItIsTaken(t *testing.T) {
 
 func TestCandidateLeavesNoKeyInABucketWithoutATTL(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.leading("a")
+		var log logged
+		a := f.leading("a", election.WithLogger(log.logger()))
 		f.Changes = []func(*jetstream.KeyValueConfig){func(cfg *jetstream.KeyValueConfig) { cfg.TTL = 0 }}
 		f.remake(ttl)
 		after(5 * ttl)
-		f.Expect(<-a.result).To(MatchError(election.ErrBucketUnsuitable))
 		f.Expect(f.record()).To(BeEmpty())
+		f.Expect(a.Status().LastError).To(ContainSubstring("has no TTL"))
+		f.Expect(log.count(`level=WARN msg="Bucket is not fit for elections any more`)).To(Equal(1))
+		f.configure(func(cfg *jetstream.StreamConfig) { cfg.MaxAge, cfg.Duplicates = ttl, ttl })
+		after(3 * ttl)
+		f.Expect(a.IsLeader()).To(BeTrue())
 	})
 }
 

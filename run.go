@@ -13,6 +13,7 @@ import (
 
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
@@ -43,7 +44,9 @@ type run struct {
 	listener    *notify.Listener
 	member      *control.Member // nil where the connection is not known
 	background  sync.WaitGroup  // what a term or a campaign began beside the loop
+	guard       *natsconn.Guard // nil where the connection is not known
 	loading     sync.Mutex      // orders answers about the bucket; never held across I/O
+	trouble     trouble         // what is wrong with the bucket, as was logged; guarded by loading
 	campaigning atomic.Bool     // it would answer a vacancy
 
 	// What follows belongs to the loop.
@@ -51,7 +54,7 @@ type run struct {
 	secret     record.Secret // of the term that the next win begins, or of the one that is held; none until it is needed
 	timer      *time.Timer   // wakes the loop
 	reads      readPermission
-	reloaded   time.Time // when the bucket's info was last to be loaded again because this candidate is held back
+	reloaded   time.Time // when the bucket's info was last to be loaded again
 	preempted  time.Time // when a leader was last asked to hand over, or the run began
 	released   time.Time // when a release last named a successor
 }
@@ -61,6 +64,29 @@ type bucketInfo struct {
 	settings.Timing
 	created, read   time.Time // and the rest: see [kv.Info]
 	took, markerTTL time.Duration
+}
+
+// trouble is why a bucket cannot be used that could be before.
+type trouble string
+
+// The troubles of a bucket, and how they are logged.
+const (
+	troubleNone  trouble = ""
+	troubleGone  trouble = "Bucket is gone, waiting for it"
+	troubleUnfit trouble = "Bucket is not fit for elections any more, waiting until it is"
+)
+
+// troubleOf returns what the error of loading a bucket says about it; false if it says nothing.
+func troubleOf(err error) (t trouble, known bool) {
+	switch {
+	case err == nil:
+		return troubleNone, true
+	case kv.IsGone(err):
+		return troubleGone, true
+	case kv.IsUnfit(err):
+		return troubleUnfit, true
+	}
+	return troubleNone, false
 }
 
 // info returns what is known of the bucket. It must have been reached.
@@ -78,47 +104,110 @@ func (r *run) loadBucket(ctx context.Context) (kv.Info, error) {
 	}
 	if err != nil {
 		r.requestFailed(infoRequest, err)
+		r.setTrouble(err)
 		return info, err
 	}
-	r.loaded(info, timing)()
+	if newest, report := r.loaded(info, timing); newest {
+		r.setTrouble(nil)
+		report()
+	}
 	return info, nil
 }
 
-// loaded takes note of the bucket's info, and returns a function that logs what has changed. The caller calls it without a lock, because
-// the log handler is the user's.
-func (r *run) loaded(info kv.Info, timing settings.Timing) (report func()) {
+// loaded takes note of the bucket's info, unless it is older than what is known: the control service has loaded it later then, and was
+// answered before. It returns a function that logs what has changed. The caller calls it without a lock, because the log handler is the
+// user's.
+func (r *run) loaded(info kv.Info, timing settings.Timing) (newest bool, report func()) {
 	r.loading.Lock()
 	defer r.loading.Unlock()
-	if known := r.info(); known != nil && info.Read.Before(known.read) {
-		return func() {} // the control service has loaded it later, and was answered before
+	before := r.info()
+	if before != nil && info.Read.Before(before.read) {
+		return false, nil
 	}
 	r.requestSucceeded(infoRequest)
-	r.holds.set(holdBucketUnknown, false)
+	r.holds.set(holdBucketUnusable, false)
 	_, paused := info.Paused[r.key]
 	report = r.setPaused(paused)
 	loaded := &bucketInfo{timing, info.Created, info.Read, info.Took, info.MarkerTTL}
 	r.update(func(s *snapshot) { s.info = loaded })
-	return report
+	if before == nil || before.Timing == timing {
+		return true, report
+	}
+	if l := r.now.Load().listener; l != nil {
+		l.SetTiming(timing.TTL, timing.Spread())
+	}
+	wakeup.Send(r.wake) // a leader adapts at once
+	reportPaused := report
+	return true, func() {
+		r.log.Info("Durations of the bucket have changed", "ttl", timing.TTL, "before", before.TTL, "interval", timing.Interval)
+		reportPaused()
+	}
+}
+
+// setTrouble takes note of what loading the bucket says about it, and logs each change once. A bucket that cannot be used holds this
+// candidate back until it can. At the start there is nobody to hold back: an error of the bucket ends the run.
+func (r *run) setTrouble(err error) {
+	now, known := troubleOf(err)
+	if !known || r.now.Load().listener == nil {
+		return
+	}
+	r.loading.Lock()
+	before := r.trouble
+	r.trouble = now
+	r.loading.Unlock()
+	if now != troubleNone {
+		r.holds.set(holdBucketUnusable, true)
+	}
+	switch {
+	case now == before:
+	case now == troubleNone:
+		r.update(func(s *snapshot) { s.errors, s.failing = requestErrors{}, false }) // what failed meanwhile says nothing any more
+		r.log.Info("Bucket can be used again", "bucket", r.bucket.Bucket())
+	default:
+		r.log.Warn(string(now), "bucket", r.bucket.Bucket(), "error", kv.Describe(err))
+	}
+}
+
+// checkBucket loads the bucket's info again, because something happened that a change of the bucket explains.
+func (r *run) checkBucket(ctx context.Context) {
+	r.reloaded = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, r.info().RequestTimeout())
+	defer cancel()
+	if _, err := r.loadBucket(ctx); err == nil && !r.listener.InBucket(r.info().created) {
+		r.listener.Remake()
+	}
+}
+
+// requestWentWrong is called when a campaign's request failed: the bucket may be gone, of which the answer to the request itself says
+// nothing where a leader is subscribed to attempts.
+func (r *run) requestWentWrong(ctx context.Context, err error) {
+	switch kv.Failure(err) {
+	case kv.FailedNoStream, kv.FailedTimeout:
+		if time.Since(r.reloaded) >= r.info().RequestTimeout() {
+			r.checkBucket(ctx)
+		}
+	}
 }
 
 // reloadBucket loads the bucket's info for a candidate that is held back: nobody may report that an operator has resumed the election, or
 // that the connection was closed.
 func (r *run) reloadBucket(ctx context.Context) {
 	r.reloaded = time.Now()
-	if !r.holds.has(holdPausedByOperator) && !r.holds.has(holdBucketUnknown) && r.listener.Source() != notify.None {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, r.info().RequestTimeout())
-	defer cancel()
-	if _, err := r.loadBucket(ctx); kv.IsUnfit(err) {
-		r.holds.set(holdBucketUnknown, false) // its next win ends the run with that error
+	if r.holds.has(holdPausedByOperator) || r.holds.has(holdBucketUnusable) || r.listener.Source() == notify.None {
+		r.checkBucket(ctx)
 	}
 }
 
 // reloadDue returns when reloadBucket is to be called.
 func (r *run) reloadDue() time.Time {
 	info := r.info()
-	if r.holds.has(holdBucketUnknown) {
+	r.loading.Lock()
+	unfit := r.trouble == troubleUnfit // which an operator mends sooner or later
+	r.loading.Unlock()
+	switch {
+	case unfit:
+		return r.reloaded.Add(info.Interval)
+	case r.holds.has(holdBucketUnusable):
 		return r.reloaded.Add(info.RequestTimeout())
 	}
 	return timeutil.Later(info.read, r.reloaded).Add(info.Interval)
@@ -171,6 +260,18 @@ func (r *run) requestFailed(kind request, err error) {
 	if errors.Is(err, nats.ErrConnectionClosed) {
 		r.fail(nats.ErrConnectionClosed)
 	}
+	if kv.Failure(err) == kv.FailedTimeout {
+		r.suspectConnection()
+	}
+}
+
+// suspectConnection has the connection examined: an answer or a notification has not come in time.
+func (r *run) suspectConnection() {
+	var took time.Duration
+	if info := r.info(); info != nil {
+		took = info.took
+	}
+	r.guard.Suspect(took)
 }
 
 // requestSucceeded forgets the error of the last request of the kind.

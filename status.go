@@ -124,8 +124,8 @@ func (s *snapshot) at(now time.Time) moment {
 		m.source = s.source()
 	}
 	if t := s.term; t != nil {
-		m.leaseTime = t.LeaseTime()
 		l := t.lease.Load()
+		m.leaseTime = l.timing.LeaseTime()
 		if left := l.left(now); left > 0 {
 			m.state, m.term, m.left, m.expires = l.state, t.term, left, l.ends(now)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/wakeup"
 )
 
@@ -67,6 +68,7 @@ func (t Term) Deadline() time.Time {
 // leaseState is what a holder of the key may believe, and until when. It is immutable: every change makes a new one.
 type leaseState struct {
 	lease.Lease
+	timing   *settings.Timing
 	state    State     // LeaderElectState, LeaderState, or CandidateState once leadership has ended
 	deadline time.Time // with its monotonic reading; it is right while both clocks of time.Now agree
 }
@@ -107,12 +109,12 @@ func (l leaseState) ended(now time.Time) *leaseState {
 // Leadership is ended by whichever comes first: the loop, which found proof of a loss, a timer at the deadline, or a caller that stops
 // or resigns. None of them waits for another, and no renewal restores leadership.
 type activeTerm struct {
-	*settings.Timing
-	owner  *config // of the candidate
-	calls  *dispatcher
-	term   Term
-	ctx    context.Context // the leader's context: ends, with a cause, when leadership does
-	cancel context.CancelCauseFunc
+	*settings.Timing         // belongs to the loop; others read that of the lease
+	owner            *config // of the candidate
+	calls            *dispatcher
+	term             Term
+	ctx              context.Context // the leader's context: ends, with a cause, when leadership does
+	cancel           context.CancelCauseFunc
 
 	lease  atomic.Pointer[leaseState] // read by anybody, replaced under mu
 	mu     sync.Mutex                 // never held across I/O or a callback
@@ -163,8 +165,8 @@ func newActiveTerm(ctx context.Context, owner *config, calls *dispatcher, term T
 	t.term.active = t
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	t.lease.Store(&leaseState{
-		Lease: lease.New(lease.Of(sent), timing.LeaseTime(), processStart, lease.Read()),
-		state: LeaderElectState, deadline: sent.Add(timing.LeaseTime()),
+		Lease:  lease.New(lease.Of(sent), timing.LeaseTime(), processStart, lease.Read()),
+		timing: timing, state: LeaderElectState, deadline: sent.Add(timing.LeaseTime()),
 	})
 	t.next = t.due()
 	t.mu.Lock() // the timer may fire before expiry is set
@@ -237,6 +239,24 @@ func (t *activeTerm) renewed(revision uint64, sent time.Time) bool {
 	t.next = t.due()
 	t.failures = 0
 	return true
+}
+
+// adapt takes over other durations, because the bucket's TTL has changed. A lease that is shorter by them ends sooner at once, since the key
+// does too; a longer one is earned by the next renewal.
+func (t *activeTerm) adapt(timing *settings.Timing) {
+	if *t.Timing == *timing {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := *t.lease.Load()
+	if l.timing = timing; timing.LeaseTime() < t.LeaseTime() && l.lasts(time.Now()) {
+		l = *l.renewed(t.sent, timing.LeaseTime())
+		t.expiry.Reset(l.left(time.Now()))
+	}
+	t.lease.Store(&l)
+	t.Timing = timing
+	t.next = timeutil.Earlier(t.next, t.due())
 }
 
 // count lets leadership count from the write that won, and reports whether it does: the lease may have run out, or leadership have ended.

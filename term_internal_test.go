@@ -21,7 +21,7 @@ import (
 func written(state State, length, mono, wall, boot time.Duration) *leaseState {
 	r, now := lease.Read(), time.Now()
 	r.Mono, r.Wall, r.Boot = r.Mono-mono, r.Wall-wall, r.Boot-boot
-	return &leaseState{Lease: lease.New(r.Instant, length, r, r), state: state, deadline: moveWall(now.Add(length-mono), mono-wall)}
+	return &leaseState{timing: &settings.Timing{TTL: time.Hour}, Lease: lease.New(r.Instant, length, r, r), state: state, deadline: moveWall(now.Add(length-mono), mono-wall)}
 }
 
 // leadingFor returns an election with a lease of an hour that is as old as each of the clocks says.

@@ -76,6 +76,14 @@ func IsTooLarge(err error) bool {
 	return errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == MessageExceedsMaximum
 }
 
+// ErrGone is the error of a write that was not answered, because the bucket is gone. The write may have been applied before.
+var ErrGone = errors.New("the bucket is gone: there is no stream behind it")
+
+// IsGone reports whether an error says that there is no such bucket.
+func IsGone(err error) bool {
+	return errors.Is(err, ErrGone) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound)
+}
+
 // LastSequence returns the sequence of what is stored under a key, 0 for nothing, if the refusal of a write names it. A server that
 // keeps the bucket alone names it; replicas with a write in flight do not.
 func LastSequence(refusal error) (sequence uint64, named bool) {
@@ -106,7 +114,7 @@ func Failure(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return FailedTimeout
-	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
+	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders), IsGone(err):
 		return FailedNoStream
 	case IsTooLarge(err):
 		return FailedTooLarge

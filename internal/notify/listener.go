@@ -24,7 +24,7 @@ type Config struct {
 	Key, Name, Instance string
 	Priority            int
 	Order               Order
-	TTL, Spread         time.Duration   // see settings.Timing
+	TTL, Spread         time.Duration   // see settings.Timing; SetTiming changes them
 	Wake                chan<- struct{} // of capacity one; receives when the time of the next read or campaign may have changed
 	Closed              func()          // called when the connection was closed for good
 	Log                 *slog.Logger
@@ -56,6 +56,14 @@ type Listener struct {
 
 	view
 	roster roster
+}
+
+// SetTiming is called when the bucket's TTL has changed, and with it the spread.
+func (l *Listener) SetTiming(ttl, spread time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.TTL, l.Spread = ttl, spread
+	l.silence = min(l.silence, spread)
 }
 
 // NextChange returns a channel that is closed at the next notification.

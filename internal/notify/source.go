@@ -121,6 +121,8 @@ func (n *Notifier) inUse() string {
 // reconnection.
 func (n *Notifier) spread() time.Duration {
 	for _, l := range n.all() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		return l.TTL / 4
 	}
 	return 0

@@ -109,6 +109,32 @@ func (l *Listener) AnswerFailed() {
 	l.readBy(time.Now().Add(delay + timeutil.Random(delay)))
 }
 
+// Outlived reports whether somebody else holds the key by a write that should have expired by now.
+func (l *Listener) Outlived() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held && !l.own() && time.Since(l.alive) >= l.TTL+kv.ExpiryLateness
+}
+
+// RenewalOverdue returns when the holder's next renewal should have been notified for sure, though it may not be lost yet: half of what is
+// left of the lease after the renewal was due. It is zero if this candidate holds the key, or is not notified, or was told by RenewalMissed.
+func (l *Listener) RenewalOverdue() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	interval := time.Duration(l.holder.intervalMs) * time.Millisecond
+	if !l.held || l.own() || interval <= 0 || interval >= l.TTL || l.missed == l.aliveBy || l.notifier.inUse() == None {
+		return time.Time{}
+	}
+	return l.alive.Add(interval + (l.TTL-interval)/2)
+}
+
+// RenewalMissed is called when the caller has done what it does about an overdue renewal: RenewalOverdue returns zero until the next one.
+func (l *Listener) RenewalMissed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.missed = l.aliveBy
+}
+
 // NextCampaign returns when to campaign. A campaign is due at the given time, unless somebody else holds the key and is there: a
 // candidate that relies on notifications then waits until poll, or until the key must have expired.
 func (l *Listener) NextCampaign(due, poll time.Time, rely bool) time.Time {

@@ -18,6 +18,7 @@ type view struct {
 	aliveBy  uint64    // the revision that showed it
 
 	aliveWritten time.Time     // when that revision was written, by the server's clock
+	missed       uint64        // the revision after which the next renewal was known to be overdue
 	silence      time.Duration // a random part of the spread, by which this candidate answers a missed renewal
 	highest      uint64        // the highest revision that was read or written in this bucket
 	removed      event         // the last notified removal, until a later record is read
