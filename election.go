@@ -113,7 +113,8 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 // Start campaigns, and leads whenever it wins, until ctx ends or [Election.Stop] is called. It blocks, and returns nil once callbacks
 // have returned and the key is released if it was held. While the server cannot be reached it waits. It returns
 // [ErrBucketUnsuitable] or [ErrInvalidOption] when the server can be reached and the bucket, or an option in this bucket, is wrong,
-// [ErrAlreadyRunning], and [ErrStopped] after Stop. A connection that is closed for good ends leadership at once, and Start with an
+// [ErrAlreadyRunning], and [ErrStopped] after Stop. If the bucket is removed or becomes unfit later, Start logs a warning, says it in
+// [Status].LastError, and waits until the bucket can be used again; if the TTL changes, it adapts. A connection that is closed for good ends leadership at once, and Start with an
 // error that is nats.ErrConnectionClosed: at once where the connection is known, else at the next request. After its context ended
 // Start may be called again.
 func (e *Election) Start(ctx context.Context) error { return e.run(ctx, nil) }

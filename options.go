@@ -152,12 +152,14 @@ func WithJetStream(js jetstream.JetStream) Option {
 	return func(o *options) { o.JetStream = js; o.require("WithJetStream", js != nil) }
 }
 
-// WithoutForcedReconnect leaves a connection alone that does not answer any more though the client takes it for connected, as when a
-// firewall has forgotten it. The candidate then only logs a warning, and waits until the client notices by its pings, for minutes by
-// default: give nats.Connect a PingInterval of a sixth of the TTL. If one election on a connection has this option, all have. Default: when a
-// request, or a renewal that should be notified, is overdue and the server does not answer a ping within a second, the candidate makes sure that a server
-// can be reached by another connection, and then has the client connect again, which everything else on the connection notices too. After
-// that it leaves the connection alone for 10 s, and twice as long each time that it has to be made again soon, at most 5 min.
+// WithoutForcedReconnect leaves the connection alone if the server does not answer on it any more though the client takes it for
+// connected, as when a firewall has forgotten it. The candidate then only logs a warning, and waits until the client notices by its pings:
+// give nats.Connect a PingInterval of a sixth of the TTL. If one election on a connection has this option, it counts for all of them.
+//
+// Default: when the answer to a request, or the notification of a renewal, is overdue, and the server does not answer a ping within a
+// second, the candidate makes sure that a server can be reached by another connection, and has the client connect again. Everything on the
+// connection notices that. It is done once for all elections on the connection, and not again for 10 s; that pause doubles, up to 5 min,
+// each time that the connection has to be made again soon after it.
 func WithoutForcedReconnect() Option {
 	return func(o *options) { o.noForce = true }
 }
