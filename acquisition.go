@@ -15,21 +15,21 @@ type acquisition struct {
 	read          time.Time // when the key was read; zero if it could not be
 	stored        time.Time // when what it is an update of was written, by the server's clock
 	reason        Reason
-	removal       uint64          // the revision of the last removal that was notified before it was sent, if it creates the key
-	removed       bool            // the key was free because somebody had removed it, as far as is known
-	unproven      bool            // it is over a release that does not prove that its term has ended
-	left          time.Duration   // of the stand-down of the writer of what was taken over, and of leases whose end nothing proves
-	lease         time.Duration   // the longest lease of a holder that may last still, as far as is known
-	bucketCreated time.Time       // when the bucket was created, by the record that was taken over
-	named         bool            // the release that was taken over names this candidate
-	queue         []string        // those that come after it in the queue that this release lists
-	predecessors  []record.Secret // of the terms before, the last first, if this release proves that its term has ended
-	interval      time.Duration   // from one renewal of the predecessor to the next; 0 if that is not known
-	successors    []string        // names of candidates that the predecessor knew
-	priorities    []int           // the highest of their priorities
-	since         time.Time       // just before the write was sent
-	written       record.Record   // by it
-	revision      uint64          // of the write
+	removal       uint64             // the revision of the last removal that was notified before it was sent, if it creates the key
+	removed       bool               // the key was free because somebody had removed it, as far as is known
+	unproven      bool               // it is over a release that does not prove that its term has ended
+	left          time.Duration      // of the stand-down of the writer of what was taken over, and of leases whose end nothing proves
+	lease         time.Duration      // the longest lease of a holder that may last still, as far as is known
+	bucketCreated time.Time          // when the bucket was created, by the record that was taken over
+	named         bool               // the release that was taken over names this candidate
+	queue         []string           // those that come after it in the queue that this release lists
+	predecessors  []record.Secret    // of the terms before, the last first, if this release proves that its term has ended
+	interval      time.Duration      // from one renewal of the predecessor to the next; 0 if that is not known
+	successors    []record.Successor // that the predecessor knew
+	priorities    []int              // the highest of their priorities
+	since         time.Time          // just before the write was sent
+	written       record.Record      // by it
+	revision      uint64             // of the write
 	acknowledged  time.Time
 }
 
@@ -85,7 +85,7 @@ func (r *run) predecessors() int {
 
 // inherit takes over what the predecessor knew of the candidates, and what is known of leases that may last.
 func (r *run) inherit(a *acquisition, predecessor record.Record) {
-	a.successors, a.priorities = predecessor.Successors, predecessor.Priorities
+	a.successors, a.priorities = predecessor.Named(), predecessor.Priorities
 	a.interval = predecessor.Interval()
 	var left time.Duration
 	switch {

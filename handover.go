@@ -67,17 +67,21 @@ func (t *activeTerm) waitOver(ctx context.Context) (inside bool, err error) {
 	return false, ctx.Err()
 }
 
-// Transfer gives up leadership, as [Election.Resign] does, in favour of the candidate of the given name, and returns when that candidate
+// Transfer gives up leadership, as [Election.Resign] does, in favour of the candidate of the given name or instance, and returns when that candidate
 // leads, by its own account: its IsLeader is true. First Transfer asks over NATS whether the target is there and ready, so that both
 // candidates must know their connection; if the target is not ready, the error wraps [ErrNoCandidate], and this candidate leads on. The
 // release names the target, which answers it at once, while the others hold back for half a second: should the target fail just then,
 // one of them takes over.
 //
 // The error says who was quicker, or that the target has not taken over within two seconds; ctx's error means that ctx ended before the
-// transfer did, which goes on. Transfer returns [ErrNotLeader] unless leadership counts, and nil at once if the name is this candidate's
-// own. Inside the work call it with the work's context, as Resign.
-func (e *Election) Transfer(ctx context.Context, name string) error {
-	if err := validate.Name(name); err != nil {
+// transfer did, which goes on. Transfer returns [ErrNotLeader] unless leadership counts. Inside the work call it with the work's context, as
+// Resign.
+//
+// Of several candidates of one name the first that answers and is ready takes over; name one by its instance, see Status.Instance, to choose.
+// If the name is this candidate's own, another candidate of that name takes over. If none answers, Transfer returns nil: the candidate of
+// that name leads. It returns nil at once for this candidate's own instance.
+func (e *Election) Transfer(ctx context.Context, to string) error {
+	if err := validate.Name(to); err != nil {
 		return err
 	}
 	if e.opts.PlainValue {
@@ -90,14 +94,17 @@ func (e *Election) Transfer(ctx context.Context, name string) error {
 	if t == nil || r == nil || !t.leads() {
 		return ErrNotLeader
 	}
-	if name == e.name {
+	if to == e.instanceID() {
 		return nil
 	}
-	target, err := r.readyCandidate(ctx, name)
-	if err != nil {
+	target, err := r.readyCandidate(ctx, to)
+	switch {
+	case err != nil && target == nil && to == e.name:
+		return nil
+	case err != nil:
 		return fmt.Errorf("not transferred, %q leads on: %w", e.name, err)
 	}
-	if err := t.setTarget(name); err != nil {
+	if err := t.setTarget(*target); err != nil {
 		return err
 	}
 	if !t.end(ReasonTransferred) {
@@ -106,37 +113,37 @@ func (e *Election) Transfer(ctx context.Context, name string) error {
 	if inside, err := t.waitOver(ctx); inside || err != nil {
 		return err
 	}
-	return r.waitSuccessor(ctx, target)
+	return r.waitSuccessor(ctx, *target, to)
 }
 
-// readyCandidate returns the candidate of that name that would answer a release now.
-func (r *run) readyCandidate(ctx context.Context, name string) (control.Candidate, error) {
+// readyCandidate returns the other candidate of that name or instance that would answer a release now. With an error it returns one that answers,
+// and is not ready; nil if none does.
+func (r *run) readyCandidate(ctx context.Context, to string) (target *control.Candidate, err error) {
 	if r.member == nil {
-		return control.Candidate{}, fmt.Errorf("%w %q can be asked for without a connection: use a bucket of OpenBucket or CreateBucket, or WithJetStream", ErrNoCandidate, name)
+		return nil, fmt.Errorf("%w %q can be asked for without a connection: use a bucket of OpenBucket or CreateBucket, or WithJetStream", ErrNoCandidate, to)
 	}
-	var target *control.Candidate
-	err := r.member.Meet(ctx, name, r.info().took*9/8, func(c control.Candidate) (enough bool) {
-		if c.Name == name && (target == nil || c.Ready) {
+	err = r.member.Meet(ctx, to, r.info().took*9/8, func(c control.Candidate) (enough bool) {
+		if (c.Name == to || c.Instance == to) && c.Instance != r.instanceID() && (target == nil || c.Ready) {
 			target = &c
 		}
 		return target != nil && target.Ready
 	})
 	switch {
 	case (target == nil || !target.Ready) && r.holds.has(holdPausedByOperator):
-		return control.Candidate{}, fmt.Errorf("%w takes over while the election is paused: %q is to wait until an operator has resumed it", ErrNoCandidate, name)
+		return target, fmt.Errorf("%w takes over while the election is paused: %q is to wait until an operator has resumed it", ErrNoCandidate, to)
 	case target == nil && err != nil:
-		return control.Candidate{}, fmt.Errorf("%w %q answers: %w", ErrNoCandidate, name, err)
+		return nil, fmt.Errorf("%w %q answers: %w", ErrNoCandidate, to, err)
 	case target == nil:
-		return control.Candidate{}, fmt.Errorf("%w %q answers: it does not campaign, is cut off, or does not know its connection", ErrNoCandidate, name)
+		return nil, fmt.Errorf("%w %q answers: it does not campaign, is cut off, or does not know its connection", ErrNoCandidate, to)
 	case !target.Ready:
-		return control.Candidate{}, fmt.Errorf("%w %q is ready: its state is %s, and it would not answer a release now", ErrNoCandidate, name, target.State)
+		return target, fmt.Errorf("%w %q is ready: its state is %s, and it would not answer a release now", ErrNoCandidate, to, target.State)
 	}
-	return *target, nil
+	return target, nil
 }
 
-// waitSuccessor waits until the target of a transfer leads, or another candidate of its name that took the key. It reads the key to learn
+// waitSuccessor waits until the target of a transfer leads, or another candidate of the name that was asked for. It reads the key to learn
 // who holds it; a notification is only a reason to read it again.
-func (r *run) waitSuccessor(ctx context.Context, target control.Candidate) error {
+func (r *run) waitSuccessor(ctx context.Context, target control.Candidate, to string) error {
 	limit, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	for delay := minTransferPoll; ; delay = min(2*delay, maxTransferPoll) {
@@ -146,8 +153,8 @@ func (r *run) waitSuccessor(ctx context.Context, target control.Candidate) error
 		done()
 		instance := target.Instance
 		switch {
-		case err == nil && l.Name != target.Name && l.Instance != r.instanceID():
-			return fmt.Errorf("released, but %q was quicker than %q", l.Name, target.Name)
+		case err == nil && l.Instance != target.Instance && l.Name != to && l.Instance != r.instanceID():
+			return fmt.Errorf("released, but %q was quicker than %q", l.Name, to)
 		case errors.Is(err, ErrNoLeader), err == nil && (l.Instance == r.instanceID() || l.State == LeaderElectState): // a replica may be behind
 			instance = ""
 		case err == nil && l.Instance != "": // not a bare name
@@ -187,23 +194,23 @@ func (r *run) relinquish(ctx context.Context, t *activeTerm, schedule cron.Sched
 			}
 		}
 		successor := r.anyReady(ctx)
-		if successor == "" {
+		if successor == nil {
 			r.log.Info("No candidate is ready to take over, leading on", "term", t.term.Number)
 			continue
 		}
-		if t.setTarget(successor) == nil {
+		if t.setTarget(*successor) == nil {
 			t.end(ReasonRelinquished)
 			return
 		}
 	}
 }
 
-// anyReady returns the name of a candidate that would take over now: one of the highest priority, at random; "" if none answers.
-func (r *run) anyReady(ctx context.Context) string {
+// anyReady returns a candidate that would take over now: one of the highest priority, at random; nil if none answers.
+func (r *run) anyReady(ctx context.Context) *control.Candidate {
 	var ready []control.Candidate
 	met := map[string]bool{}
 	err := r.member.Meet(ctx, "", 0, func(c control.Candidate) (enough bool) {
-		if c.Ready && c.Name != r.name && !met[c.Instance] {
+		if c.Ready && c.Instance != r.instanceID() && !met[c.Instance] {
 			met[c.Instance] = true
 			if len(ready) > 0 && c.Priority > ready[0].Priority {
 				ready = nil
@@ -218,9 +225,9 @@ func (r *run) anyReady(ctx context.Context) string {
 		r.log.Debug("Candidates cannot be asked", "error", err)
 	}
 	if len(ready) == 0 {
-		return ""
+		return nil
 	}
-	return ready[rand.N(len(ready))].Name
+	return &ready[rand.N(len(ready))]
 }
 
 // preemptionDue returns when to ask the leader to hand over to this candidate; the zero time if there is no reason to.
@@ -240,7 +247,7 @@ func (r *run) preempt(ctx context.Context) {
 	leader, _ := r.listener.Holder()
 	r.log.Info("Asking a leader of lower priority to hand over", "leader", leader.Name, "priority", leader.Priority)
 	r.background.Go(func() {
-		if err := r.member.RequestTransfer(ctx, leader.Instance, r.name, served{r}.HandoverTimeout()); err != nil && ctx.Err() == nil {
+		if err := r.member.RequestTransfer(ctx, leader.Instance, r.instanceID(), served{r}.HandoverTimeout()); err != nil && ctx.Err() == nil {
 			r.log.Warn("Leader of lower priority has not handed over", "leader", leader.Name, "error", err)
 		}
 	})

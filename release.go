@@ -94,8 +94,8 @@ func (r *run) release(ctx context.Context, t *activeTerm) error {
 		doubt = doubt || kv.Classify(err) == kv.Unknown
 		if kv.IsTooLarge(err) && !r.withoutNewMetadata() { // candidates that come next may be left out, but for the target of a transfer, and then the metadata
 			all := len(successors) + len(queue)
-			if successors, queue = nil, nil; t.target != "" {
-				successors = []string{t.target}
+			if successors, queue = nil, nil; t.target.Name != "" {
+				successors = []record.Successor{t.target}
 			}
 			t.bare = all == len(successors)
 		}
@@ -125,7 +125,7 @@ func (r *run) notReleased(t *activeTerm, err error, doubt bool) error {
 }
 
 // tryRelease returns the revision of the release, 0 if nothing is stored under the key, and an [ErrNotLeader] if somebody else has it.
-func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors, queue []string, timeout time.Duration) (uint64, error) {
+func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors []record.Successor, queue []string, timeout time.Duration) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	revision, err := r.writeRelease(ctx, t, successors, queue)
@@ -152,14 +152,15 @@ func (r *run) tryRelease(ctx context.Context, t *activeTerm, successors, queue [
 }
 
 // writeRelease writes the release: a record, also where bare names are the rule, because candidates of Choria read no value.
-func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors, queue []string) (revision uint64, err error) {
+func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors []record.Successor, queue []string) (revision uint64, err error) {
 	rec := r.renewal(t, time.Now())
-	rec.Released, rec.Secret, rec.Reason, rec.Successors, rec.Queue = time.Now().Round(0), t.secret, string(t.reason), successors, queue
+	rec.Released, rec.Secret, rec.Reason, rec.Queue = time.Now().Round(0), t.secret, string(t.reason), queue
+	rec.SetSuccessors(successors)
 	if t.bare {
 		rec.Metadata = nil
 	}
 	switch {
-	case t.target != "":
+	case t.target.Name != "":
 		rec.HeadStartMs = targetHeadStart.Milliseconds()
 	case len(successors) > 0:
 		rec.HeadStartMs = notify.HeadStart.Milliseconds()

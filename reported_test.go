@@ -295,3 +295,78 @@ func TestLeaderSeesACandidateWhoseMetadataNamesIt(t *testing.T) {
 		f.Expect(written()[0]).To(ContainSubstring(`"successors":["b"]`))
 	}, republished)
 }
+
+// namesakes returns a leader and two candidates that all have the same name, as processes of one host may.
+func (f *fleet) namesakes() (leader *candidate, others []*candidate) {
+	leader = f.connected("web").start()
+	after(interval)
+	for range 2 {
+		others = append(others, f.connected("web").start())
+		after(100 * time.Millisecond)
+	}
+	after(3 * interval)
+	f.Expect(leader.IsLeader()).To(BeTrue())
+	return leader, others
+}
+
+func TestReleaseNamesASuccessorOfTheSameName(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, others := f.namesakes()
+		written := f.recordWrites()
+		a.shutdown()
+		after(instant)
+		f.Expect(others[0].IsLeader() || others[1].IsLeader()).To(BeTrue(), "at once, as where names differ")
+		f.Expect(written()).To(HaveExactElements(
+			And(ContainSubstring(`"successors":["web","web"]`), ContainSubstring(`"successor_ids":[`)), ContainSubstring(`"leads":true`)))
+		leader, other := others[0], others[1]
+		if other.IsLeader() {
+			leader, other = other, leader
+		}
+		leader.shutdown()
+		after(instant)
+		f.Expect(other.IsLeader()).To(BeTrue(), "the successor inherited what its predecessor knew")
+	}, republished)
+}
+
+func TestTransferReachesACandidateOfTheSameName(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a, others := f.namesakes()
+		f.Expect(a.Transfer(context.Background(), a.Status().Instance)).To(Succeed(), "it leads already")
+		f.Expect(a.IsLeader()).To(BeTrue())
+		for _, to := range others {
+			f.Expect(a.Transfer(context.Background(), to.Status().Instance)).To(Succeed())
+			f.Expect(to.IsLeader()).To(BeTrue())
+			a = to
+			after(3 * interval)
+		}
+		f.Expect(a.Transfer(context.Background(), "web")).To(Succeed())
+		f.Expect(a.IsLeader()).To(BeFalse(), "another candidate of the name has taken over")
+		operator, err := admin.New(f.Open(f.Server.Connect(f.T)))
+		f.Expect(err).NotTo(HaveOccurred())
+		after(3 * interval)
+		f.Expect(operator.Transfer(context.Background(), key, a.Status().Instance)).To(Succeed())
+		f.Expect(a.IsLeader()).To(BeTrue())
+	}, republished)
+}
+
+func TestCandidatePreemptsALeaderOfItsOwnName(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("web").start()
+		after(interval)
+		b := f.connected("web", election.WithPriority(1), election.WithPreemption()).start()
+		after(3 * interval)
+		f.Expect(a.IsLeader()).To(BeFalse())
+		f.Expect(b.IsLeader()).To(BeTrue())
+	}, republished)
+}
+
+func TestLeaderRelinquishesToACandidateOfItsName(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("web", election.WithRelinquish("5m")).start()
+		after(interval)
+		b := f.connected("web").start()
+		after(7 * time.Minute)
+		f.Expect(a.IsLeader()).To(BeFalse())
+		f.Expect(b.IsLeader()).To(BeTrue())
+	}, republished)
+}

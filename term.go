@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
@@ -119,11 +120,11 @@ type activeTerm struct {
 	lease  atomic.Pointer[leaseState] // read by anybody, replaced under mu
 	mu     sync.Mutex                 // never held across I/O or a callback
 	expiry *time.Timer
-	reason Reason      // why leadership ended; written before ended is set
-	lost   Reason      // why the key was lost after that; "" if it was not; guarded by mu
-	led    bool        // leadership counted once; likewise
-	target string      // the candidate that is to take over, if one was named; likewise
-	ended  atomic.Bool // leadership has ended
+	reason Reason           // why leadership ended; written before ended is set
+	lost   Reason           // why the key was lost after that; "" if it was not; guarded by mu
+	led    bool             // leadership counted once; likewise
+	target record.Successor // that was named by a transfer; likewise
+	ended  atomic.Bool      // leadership has ended
 
 	over    wakeup.Latch // closed when the key was released or given up; guarded by mu
 	outcome error        // nil if it was released; written before over is closed
@@ -133,16 +134,16 @@ type activeTerm struct {
 
 // holding is what the loop knows of the key while it holds it.
 type holding struct {
-	revision   uint64        // of our last write that is known to have been applied
-	sent       time.Time     // just before that write was sent
-	standDown  time.Duration // from the acknowledgement of the win
-	counts     time.Time     // its end: leadership counts from the first renewal sent at this time or later
-	next       time.Time     // when to renew, or to try again
-	failures   int           // tries that failed in a row
-	won        Reason        // over what the key was won
-	successors []string      // names of candidates that were known when the key was won
-	priorities []int         // the highest of their priorities
-	queue      []string      // those that waited for a lock when it was won
+	revision   uint64             // of our last write that is known to have been applied
+	sent       time.Time          // just before that write was sent
+	standDown  time.Duration      // from the acknowledgement of the win
+	counts     time.Time          // its end: leadership counts from the first renewal sent at this time or later
+	next       time.Time          // when to renew, or to try again
+	failures   int                // tries that failed in a row
+	won        Reason             // over what the key was won
+	successors []record.Successor // that were known when the key was won
+	priorities []int              // the highest of their priorities
+	queue      []string           // those that waited for a lock when it was won
 
 	secret       record.Secret   // that the release reveals
 	predecessors []record.Secret // of the terms before, the last first, that ended by a release
@@ -274,7 +275,7 @@ func (t *activeTerm) count() bool {
 }
 
 // setTarget names the candidate that is to take over. The error says why it does not: another is named already, or the term has ended.
-func (t *activeTerm) setTarget(name string) error {
+func (t *activeTerm) setTarget(c control.Candidate) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ended := t.lease.Load().state == CandidateState
@@ -283,10 +284,10 @@ func (t *activeTerm) setTarget(name string) error {
 		return &TermEndedError{t.term, t.lost}
 	case ended && !t.reason.voluntary():
 		return &TermEndedError{t.term, t.reason}
-	case ended, t.target != "": // a term that has ended may be releasing already
+	case ended, t.target.Name != "": // a term that has ended may be releasing already
 		return fmt.Errorf("%w any more: another handover has begun", ErrNotLeader)
 	}
-	t.target = name
+	t.target = record.Successor{Name: c.Name, ID: record.QueueID(c.Instance)}
 	return nil
 }
 

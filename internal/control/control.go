@@ -70,7 +70,7 @@ const maxRequestBytes = 4 << 10
 type request struct {
 	Bucket   time.Time `json:"bucket,omitzero"`    // when the bucket was created: others of its name may be within reach
 	Instance string    `json:"instance,omitempty"` // the candidate that is asked, and no other
-	To       string    `json:"to,omitempty"`       // the candidate that is to take over
+	To       string    `json:"to,omitempty"`       // the candidate that is to take over, by its name or instance
 	WaitMs   int64     `json:"wait_ms,omitempty"`  // how long the caller waits for the second answer
 
 	// After how long the leader will have released the key to the candidate To, if that one is ready. It is a hint.

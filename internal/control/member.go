@@ -111,7 +111,7 @@ func (m *Member) State(ctx context.Context, instance string) (state string) {
 	return state
 }
 
-// RequestTransfer asks the leader of the given instance to transfer leadership to target.
+// RequestTransfer asks the leader of the given instance to transfer leadership to the target of that name or instance.
 func (m *Member) RequestTransfer(ctx context.Context, instance, target string, timeout time.Duration) error {
 	for _, other := range m.service.of(m.key) {
 		if other.served.Describe().Instance == instance {

@@ -127,7 +127,7 @@ func (s *service) describe(m *nats.Msg, r request, members []*Member) {
 		if r.Instance == "" || r.Instance == c.Instance {
 			a.Candidates = append(a.Candidates, c)
 		}
-		if after := r.ReleaseMs; r.To == c.Name && c.Ready && after > 0 && after <= maxRelease.Milliseconds() {
+		if after := r.ReleaseMs; (r.To == c.Name || r.To == c.Instance) && c.Ready && after > 0 && after <= maxRelease.Milliseconds() {
 			member.served.ExpectRelease(time.Duration(after) * time.Millisecond)
 		}
 	}

@@ -67,7 +67,7 @@ func FuzzNotification(f *testing.F) {
 			if at := l.NextCampaign(due, due.Add(time.Hour), true); !at.Equal(due) {
 				t.Errorf("a notification moves the next campaign to %v", at)
 			}
-			if size := len(strings.Join(l.Successors("", []string{"b"}), "")); size > record.MaxSuccessorBytes {
+			if size := len(strings.Join(names(l.Successors(record.Successor{}, []record.Successor{{Name: "b"}})), "")); size > record.MaxSuccessorBytes {
 				t.Errorf("successors of %d bytes", size)
 			}
 			if n := len(l.Priorities(nil, time.Now())); n > record.MaxPriorities {
@@ -98,21 +98,71 @@ func TestSuccessorsComeByPriorityAndThenLatestFirst(t *testing.T) {
 		name     string
 		priority int
 		notified bool
-	}{{"old", 0, true}, {"high", 5, true}, {"not-notified", 9, false}, {"new", 0, true}, {"me", 0, true}} {
+	}{{"old", 0, true}, {"high", 5, true}, {"not-notified", 9, false}, {"new", 0, true}, {"me.1", 0, true}} {
 		l.attempted(record.Record{Instance: c.name, Name: c.name, Priority: c.priority, Notified: c.notified})
 	}
-	g.Expect(l.Successors("", []string{"before", "new"})).To(Equal([]string{"high", "new", "old", "before"}))
-	g.Expect(l.Successors("old", nil)).To(Equal([]string{"old", "high", "new"}), "the target comes first")
+	g.Expect(names(l.Successors(nobody, known("before", "new")))).To(Equal([]string{"high", "new", "old", "before"}))
+	g.Expect(names(l.Successors(target("old"), nil))).To(Equal([]string{"old", "high", "new"}), "the target comes first")
 	g.Expect(l.Priorities([]int{7}, time.Now())).To(Equal([]int{7, 5, 0}))
 	l.Order = ByChance
-	g.Expect(l.Successors("", []string{"before"})).To(BeEmpty())
-	g.Expect(l.Successors("old", nil)).To(Equal([]string{"old"}))
+	g.Expect(l.Successors(nobody, known("before"))).To(BeEmpty())
+	g.Expect(names(l.Successors(target("old"), nil))).To(Equal([]string{"old"}))
 	g.Expect(l.Queue()).To(BeEmpty())
 }
 
 // attempt is an attempt of the candidate of a name.
 func attempt(name string) record.Record {
 	return record.Record{Name: name, Instance: name, Attempt: name + ".1", Notified: true}
+}
+
+var nobody record.Successor
+
+// target returns a successor as a transfer names it, when the instances of the tests are the names.
+func target(name string) record.Successor {
+	return record.Successor{Name: name, ID: record.QueueID(name)}
+}
+
+// known returns successors that were known before.
+func known(names ...string) (successors []record.Successor) {
+	for _, name := range names {
+		successors = append(successors, target(name))
+	}
+	return successors
+}
+
+// names returns the names of successors.
+func names(successors []record.Successor) (names []string) {
+	for _, s := range successors {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func TestSuccessorsOfOneNameAreDistinguishedByTheirInstances(t *testing.T) {
+	g := NewWithT(t)
+	_, l := listener()
+	l.roster.recording = true
+	for _, instance := range []string{"me.2", "me.3"} {
+		l.attempted(record.Record{Name: "me", Instance: instance, Attempt: instance + ".1", Notified: true})
+	}
+	id := func(instance string) record.Successor {
+		return record.Successor{Name: "me", ID: record.QueueID(instance)}
+	}
+	before := []record.Successor{id("me.1"), id("me.4"), {Name: "me"}, {Name: "b", ID: "of b....."}}
+	successors := l.Successors(nobody, before)
+	g.Expect(successors).To(ConsistOf(id("me.2"), id("me.3"), id("me.4"), record.Successor{Name: "b"}), "not this one itself")
+	g.Expect(l.Successors(id("me.4"), nil)[0]).To(Equal(id("me.4")))
+
+	var r record.Record
+	r.SetSuccessors(successors)
+	place, named := r.Place("me", "me.3")
+	g.Expect(named).To(BeTrue())
+	g.Expect(r.Named()[place]).To(Equal(id("me.3")))
+	_, named = r.Place("me", "me.1")
+	g.Expect(named).To(BeFalse())
+	place, named = r.Place("b", "any")
+	g.Expect(named).To(BeTrue(), "it may have been started again, as another instance")
+	g.Expect(place).To(Equal(3))
 }
 
 // ids returns the ids of candidates in a queue.
@@ -134,7 +184,7 @@ func TestQueueIsInTheOrderOfArrival(t *testing.T) {
 	}
 	l.Inherit(ids("y", "c", "me.1", "x"))
 	g.Expect(l.Queue()).To(Equal(ids("y", "c", "x", "b", "a", "d")), "those that the holder before knew come first")
-	g.Expect(l.Successors("b", []string{"before"})).To(Equal([]string{"b"}))
+	g.Expect(names(l.Successors(target("b"), known("before")))).To(Equal([]string{"b"}))
 	withdrawn, unnotified := attempt("a"), attempt("slow")
 	withdrawn.Withdrawn, unnotified.Notified = true, false
 	l.attempted(withdrawn)

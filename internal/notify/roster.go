@@ -147,34 +147,46 @@ func (l *Listener) Priorities(before []int, won time.Time) (priorities []int) {
 	return priorities[:min(len(priorities), record.MaxPriorities)]
 }
 
-// Successors returns the names of candidates that are to take over, in order: the target if there is one, then those of the highest
-// priority, among these the one seen last, and at the end the candidates that were known before. A candidate that was seen just now is there,
-// and in a rolling update it is one that was started again already. For locks and slots there is none but the target.
-func (l *Listener) Successors(target string, before []string) []string {
-	var names []string
-	add := func(name string) {
-		if name != "" && name != l.Name && !slices.Contains(names, name) {
-			names = append(names, name)
+// Successors returns the candidates that are to take over, in order: the target if there is one, then those of the highest priority, among
+// these the one seen last, and at the end the candidates that were known before. A candidate that was seen just now is there, and in a
+// rolling update it is one that was started again already. For locks and slots there is none but the target.
+//
+// Of the candidates that were known before only the name counts, because they may have been started again, as another instance. Only where
+// candidates share a name is each known by its instance.
+func (l *Listener) Successors(target record.Successor, before []record.Successor) (successors []record.Successor) {
+	own := record.Successor{Name: l.Name, ID: record.QueueID(l.Instance)}
+	same := func(s, other record.Successor) bool {
+		return s.ID == other.ID && s.ID != "" || (s.ID == "" || other.ID == "") && s.Name == other.Name
+	}
+	add := func(s record.Successor) {
+		known := func(other record.Successor) bool { return same(s, other) }
+		if s.Name != "" && !known(own) && !slices.ContainsFunc(successors, known) {
+			successors = append(successors, s)
 		}
 	}
 	add(target)
 	if l.Order != ByRank {
-		return names
+		return successors
 	}
 	l.mu.Lock()
-	byRank := slices.SortedFunc(maps.Values(l.roster.seen), func(s, other seen) int {
+	instances := slices.SortedFunc(maps.Keys(l.roster.seen), func(instance, of string) int {
+		s, other := l.roster.seen[instance], l.roster.seen[of]
 		return cmp.Or(cmp.Compare(other.priority, s.priority), other.last.Compare(s.last))
 	})
-	l.mu.Unlock()
-	for _, s := range byRank {
-		if s.notified && len(names) < record.MaxSuccessors {
-			add(s.name)
+	for _, instance := range instances {
+		if s := l.roster.seen[instance]; s.notified && len(successors) < record.MaxSuccessors {
+			add(record.Successor{Name: s.name, ID: record.QueueID(instance)})
 		}
 	}
-	for _, name := range before {
-		add(name)
+	l.mu.Unlock()
+	for i, s := range before {
+		shares := func(other record.Successor) bool { return other.Name == s.Name }
+		if s.Name != l.Name && !slices.ContainsFunc(before[:i], shares) && !slices.ContainsFunc(before[i+1:], shares) {
+			s.ID = ""
+		}
+		add(s)
 	}
-	return record.BoundSuccessors(names)
+	return record.BoundSuccessors(successors)
 }
 
 // Successor returns the instance of the candidate that is to answer first if this leader crashes; "" if there is none, as for locks and

@@ -35,7 +35,7 @@ const (
 	MaxPriorities = 8
 	// MaxBytes bounds a record. JSON makes six bytes of one at worst, and a key of metadata, which has at least one byte, takes six more
 	// for its quotes. The rest is for fields of a fixed size.
-	MaxBytes = (6+6)*validate.MaxMetadataBytes + 6*(2*validate.MaxNameBytes+MaxSuccessorBytes) + MaxQueue*(queueIDBytes+3) + MaxPredecessors*(2*secretBytes) + 2<<10
+	MaxBytes = (6+6)*validate.MaxMetadataBytes + 6*(2*validate.MaxNameBytes+MaxSuccessorBytes) + (MaxQueue+MaxSuccessors)*(queueIDBytes+3) + MaxPredecessors*(2*secretBytes) + 2<<10
 	// MaxHeadStart bounds how long the first successor has the release to itself.
 	MaxHeadStart = time.Second
 	// maxDuration bounds the interval and the lease of a record, as the TTL of a bucket is bounded.
@@ -80,6 +80,10 @@ type Record struct {
 	Secret      Secret    `json:"secret,omitzero"` // opens the commitment
 	Reason      string    `json:"reason,omitempty"`
 	Successors  []string  `json:"successors,omitempty"`
+
+	// The ids of their instances, which distinguish candidates of one name, see QueueID. Where an id is empty or missing, only the name is known.
+	SuccessorIDs []string `json:"successor_ids,omitempty"`
+
 	HeadStartMs int64     `json:"head_start_ms,omitempty"`
 	Queue       []string  `json:"queue,omitempty"` // see QueueID
 }
@@ -140,23 +144,57 @@ func (r *Record) bound() {
 	}
 	r.Priorities = slices.Clone(r.Priorities[:min(len(r.Priorities), MaxPriorities)]) // a clone releases the rest
 	r.Predecessors = slices.Clone(r.Predecessors[:min(len(r.Predecessors), MaxPredecessors)])
-	r.Successors = BoundSuccessors(r.Successors)
+	if slices.ContainsFunc(r.SuccessorIDs, func(id string) bool { return id != "" && len(id) != queueIDBytes }) {
+		r.SuccessorIDs = nil
+	}
+	r.Successors = r.Successors[:min(len(r.Successors), MaxSuccessors)]
+	r.SetSuccessors(r.Named())
 	r.Queue = slices.Clone(r.Queue[:min(len(r.Queue), MaxQueue)])
 	if slices.ContainsFunc(r.Queue, func(id string) bool { return len(id) != queueIDBytes }) {
 		r.Queue = nil
 	}
 }
 
-// BoundSuccessors returns the first names that fit into a release.
-func BoundSuccessors(names []string) (bounded []string) {
-	left := MaxSuccessorBytes
-	for _, name := range names {
-		if left -= len(name); left < 0 || len(bounded) == MaxSuccessors {
-			break
-		}
-		bounded = append(bounded, name)
+// Successor is a candidate that a release names. The name is what people read. The ID, by which the candidate knows itself, distinguishes
+// candidates of one name; see QueueID. It is empty where only the name is known, and then every candidate of that name is meant.
+type Successor struct{ Name, ID string }
+
+// SetSuccessors has the release name these candidates, as many as fit.
+func (r *Record) SetSuccessors(successors []Successor) {
+	r.Successors, r.SuccessorIDs = nil, nil
+	known := false
+	for _, s := range BoundSuccessors(successors) {
+		r.Successors, r.SuccessorIDs, known = append(r.Successors, s.Name), append(r.SuccessorIDs, s.ID), known || s.ID != ""
 	}
-	return bounded
+	if !known {
+		r.SuccessorIDs = nil
+	}
+}
+
+// Named returns the candidates that the release names.
+func (r Record) Named() (successors []Successor) {
+	for i, name := range r.Successors {
+		successors = append(successors, Successor{name, r.successorID(i)})
+	}
+	return successors
+}
+
+func (r *Record) successorID(i int) string {
+	if i < len(r.SuccessorIDs) {
+		return r.SuccessorIDs[i]
+	}
+	return ""
+}
+
+// BoundSuccessors returns the first candidates that fit into a release.
+func BoundSuccessors(successors []Successor) []Successor {
+	left := MaxSuccessorBytes
+	for i, s := range successors {
+		if left -= len(s.Name); left < 0 || i == MaxSuccessors {
+			return successors[:i]
+		}
+	}
+	return successors
 }
 
 // boundName returns a name of at most MaxNameBytes. A name that is cut ends with a hash of the whole: two different long names remain
@@ -186,10 +224,13 @@ func QueueID(instance string) string {
 // Place returns when it is the turn of a candidate among those that a release names, and false if it names others or nobody: then the
 // place is after all of them.
 func (r Record) Place(name, instance string) (place int, named bool) {
-	if i := slices.Index(r.Successors, name); i >= 0 {
-		return i, true
+	own := QueueID(instance)
+	for i, successor := range r.Successors {
+		if id := r.successorID(i); id == own || id == "" && successor == name {
+			return i, true
+		}
 	}
-	if i := slices.Index(r.Queue, QueueID(instance)); i >= 0 {
+	if i := slices.Index(r.Queue, own); i >= 0 {
 		return len(r.Successors) + i, true
 	}
 	return len(r.Successors) + len(r.Queue), false

@@ -43,6 +43,15 @@ func TestRecordKeepsNoMoreThanACandidateMayWrite(t *testing.T) {
 			g.Expect(r.Instance).To(Equal("i"))
 		}},
 		"many successors": {stored(func(r *Record) { r.Successors = strings.Split(long[:20_000], "") }), func(g *WithT, r Record) { g.Expect(r.Successors).To(HaveLen(MaxSuccessors)) }},
+		"odd ids of successors": {stored(func(r *Record) { r.Successors, r.SuccessorIDs = []string{"b", "c"}, []string{"12345678", "x"} }), func(g *WithT, r Record) {
+			g.Expect(r.Named()).To(Equal([]Successor{{Name: "b"}, {Name: "c"}}))
+		}},
+		"many ids of successors": {stored(func(r *Record) {
+			r.Successors, r.SuccessorIDs = []string{"b"}, slices.Repeat([]string{"12345678"}, 1000)
+		}), func(g *WithT, r Record) {
+			g.Expect(r.SuccessorIDs).To(Equal([]string{"12345678"}))
+			g.Expect(cap(r.SuccessorIDs)).To(BeNumerically("<=", MaxSuccessors))
+		}},
 		"long successors": {stored(func(r *Record) { r.Successors = []string{"b", long, "c"} }), func(g *WithT, r Record) { g.Expect(r.Successors).To(Equal([]string{"b"})) }},
 		"long queue":      {stored(func(r *Record) { r.Queue = strings.Split(long[:20_000], "") }), func(g *WithT, r Record) { g.Expect(r.Queue).To(BeEmpty()) }},
 		"many priorities": {stored(func(r *Record) { r.Priorities = make([]int, 20_000) }), func(g *WithT, r Record) { g.Expect(r.Priorities).To(HaveLen(MaxPriorities)) }},
@@ -103,6 +112,7 @@ func TestLargestRecordOfACandidateIsReadWhole(t *testing.T) {
 	}
 	for i := range MaxSuccessors {
 		r.Successors = append(r.Successors, strings.Repeat("<", MaxSuccessorBytes/MaxSuccessors-1)+fmt.Sprint(i))
+		r.SuccessorIDs = append(r.SuccessorIDs, QueueID(fmt.Sprint(i)))
 	}
 	r.Queue = slices.Repeat([]string{QueueID("x")}, MaxQueue)
 	g.Expect(validate.Metadata(metadata)).To(Succeed())
