@@ -152,12 +152,22 @@ func (r *run) renew(ctx context.Context, t *activeTerm) {
 		return
 	}
 	r.requestSucceeded(writeRequest)
+	r.warnOfNamesake()
 	if r.listener.InCrowd() {
 		t.coalesce()
 	}
 	r.setWait(time.Until(t.next))
 	if state == LeaderElectState && t.led {
 		r.beganToLead(t)
+	}
+}
+
+// warnOfNamesake logs once that another candidate has the name of this one.
+func (r *run) warnOfNamesake() {
+	if other := r.listener.Namesake(); other != nil && !r.warned {
+		r.warned = true
+		r.log.Warn("Another candidate has the same name", "instance", other.Instance, "host", other.Host, "pid", other.PID,
+			"fix", "give each candidate a name of its own: it is what people see, and what a transfer names")
 	}
 }
 

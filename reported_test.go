@@ -370,3 +370,20 @@ func TestLeaderRelinquishesToACandidateOfItsName(t *testing.T) {
 		f.Expect(b.IsLeader()).To(BeTrue())
 	}, republished)
 }
+
+func TestLeaderWarnsOnceOfACandidateOfItsName(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		var log logged
+		f.connected("web", election.WithLogger(log.logger())).start()
+		after(interval)
+		f.connected("other").start()
+		after(3 * interval)
+		f.Expect(log.count("Another candidate has the same name")).To(BeZero())
+		b := f.connected("web").start()
+		after(3 * interval)
+		f.connected("web").start()
+		after(3 * interval)
+		f.Expect(log.count(`msg="Another candidate has the same name" election=scheduler name=web instance=` + b.Status().Instance)).To(Equal(1))
+		f.Expect(log.count("Another candidate has the same name")).To(Equal(1))
+	}, republished)
+}

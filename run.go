@@ -57,6 +57,7 @@ type run struct {
 	reloaded   time.Time // when the bucket's info was last to be loaded again
 	preempted  time.Time // when a leader was last asked to hand over, or the run began
 	released   time.Time // when a release last named a successor
+	warned     bool      // that another candidate has the same name
 }
 
 // bucketInfo is what a run knows of its bucket, and the durations that follow from it.

@@ -142,8 +142,9 @@ func (a *Admin) Resign(ctx context.Context, key string) error {
 	})
 }
 
-// Transfer asks the leader of a key to hand over to the candidate of the given name, and returns when that candidate leads: see
-// [election.Election.Transfer] and [Admin.Resign]. The error wraps [election.ErrNoCandidate] if that candidate is not ready.
+// Transfer asks the leader of a key to hand over to the candidate of the given name or instance, and returns when that candidate leads: see
+// [election.Election.Transfer] and [Admin.Resign]. The error wraps [election.ErrNoCandidate] if that candidate is not ready. Where several
+// candidates have the name, give the instance: see [Candidate].
 func (a *Admin) Transfer(ctx context.Context, key, name string) error {
 	if err := validate.Name(name); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,11 +27,11 @@ import (
 const defaultBucket = "LEADER_ELECTION"
 
 // Config describes a candidate and its connection: the configuration of a program that has no connection yet. [FromEnv] reads one from
-// the environment. The zero value is a candidate with the name of its host, on a server at nats://127.0.0.1:4222.
+// the environment. The zero value is a candidate with the name of its host and process, on a server at nats://127.0.0.1:4222.
 //
 // A Config holds secrets. Formatted by fmt, in JSON or in a log it shows none of them.
 type Config struct {
-	Name string // of the candidate; empty is the name of the host
+	Name string // of the candidate; empty is the name of the host and the process id, as in web-1-4711; see FromEnv for containers
 	Key  string // of the election; may be empty for Connect, but not for election.NewElection
 
 	URL      string // servers, separated by commas
@@ -116,6 +117,8 @@ func (c Config) Options() []election.Option {
 	add(c.Priority != 0, func() election.Option { return election.WithPriority(c.Priority) })
 	add(c.Preemption, election.WithPreemption)
 	add(c.Relinquish != "", func() election.Option { return election.WithRelinquish(c.Relinquish) })
+	// A name with a process id would make new series of metrics at each start.
+	add(c.Name != hostName() && c.Name == processName(), func() election.Option { return election.WithMetricsIdentity(hostName()) })
 	add(c.Logger != nil, func() election.Option { return election.WithLogger(c.Logger) })
 	return opts
 }
@@ -154,10 +157,29 @@ func shownURLs(list string) string {
 // filled returns c with the defaults of the fields that are not set.
 func (c Config) filled() Config {
 	if c.Name == "" {
-		c.Name, _ = os.Hostname() // validate refuses an empty name
+		c.Name = processName() // validate refuses an empty name
 	}
 	c.Bucket, c.TTL = cmp.Or(c.Bucket, defaultBucket), cmp.Or(c.TTL, settings.DefaultTTL)
 	return c
+}
+
+// hostName returns the name of this host; in a container that is the name of the pod or of the container.
+func hostName() string {
+	if name := os.Getenv("HOSTNAME"); name != "" {
+		return name
+	}
+	name, _ := os.Hostname()
+	return name
+}
+
+// processName returns the name of a candidate that is given none: two processes of one host need different names, which are what people see
+// and what a transfer names. The pod alone is enough in Kubernetes, and so is the container of process 1.
+func processName() string {
+	host := hostName()
+	if host == "" || os.Getpid() == 1 || os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+		return host
+	}
+	return host + "-" + strconv.Itoa(os.Getpid())
 }
 
 // bucketConfig describes the bucket that Connect makes.

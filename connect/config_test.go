@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,7 +21,7 @@ import (
 func environment(t *testing.T, set map[string]string) {
 	t.Helper()
 	for _, variable := range []string{
-		"ELECTION_NAME", "ELECTION_KEY", "POD_NAME", "HOSTNAME", "NATS_URL", "NATS_CONTEXT", "NATS_CREDS", "NATS_NKEY", "NATS_USER",
+		"ELECTION_NAME", "ELECTION_KEY", "POD_NAME", "HOSTNAME", "KUBERNETES_SERVICE_HOST", "NATS_URL", "NATS_CONTEXT", "NATS_CREDS", "NATS_NKEY", "NATS_USER",
 		"NATS_PASSWORD", "NATS_CERT", "NATS_KEY", "NATS_CA",
 	} {
 		t.Setenv(variable, "")
@@ -59,13 +60,15 @@ func TestEmptyVariableCountsAsNotSet(t *testing.T) {
 
 func TestNameComesFromTheElectionElseThePodElseTheHost(t *testing.T) {
 	g := NewWithT(t)
+	own := fmt.Sprint("host-", os.Getpid())
 	for _, c := range []struct {
 		set  map[string]string
 		name string
 	}{
 		{map[string]string{"CRON_NAME": "own", "POD_NAME": "pod", "HOSTNAME": "host"}, "own"},
 		{map[string]string{"POD_NAME": "pod", "HOSTNAME": "host"}, "pod"},
-		{map[string]string{"CRON_NAME": "", "POD_NAME": "", "HOSTNAME": "host"}, "host"},
+		{map[string]string{"CRON_NAME": "", "POD_NAME": "", "HOSTNAME": "host"}, own},
+		{map[string]string{"CRON_NAME": "", "POD_NAME": "", "HOSTNAME": "host", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "host"},
 	} {
 		environment(t, map[string]string{"CRON_NAME": ""})
 		environment(t, c.set)
@@ -73,6 +76,28 @@ func TestNameComesFromTheElectionElseThePodElseTheHost(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(cfg.Name).To(Equal(c.name))
 	}
+}
+
+func TestProcessesOfOneHostHaveDifferentNamesByDefault(t *testing.T) {
+	g := NewWithT(t)
+	if os.Getenv("PRINT_NAME") != "" {
+		cfg, err := connect.FromEnv("")
+		g.Expect(err).NotTo(HaveOccurred())
+		fmt.Printf("name=%s\n", cfg.Name)
+		return
+	}
+	names := map[string]bool{}
+	for range 2 {
+		cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), "PRINT_NAME=1", "HOSTNAME=web-1", "POD_NAME=", "ELECTION_NAME=", "KUBERNETES_SERVICE_HOST=")
+		out, err := cmd.Output()
+		g.Expect(err).NotTo(HaveOccurred())
+		_, name, _ := strings.Cut(string(out), "name=")
+		name, _, _ = strings.Cut(name, "\n")
+		g.Expect(name).To(MatchRegexp(`^web-1-[0-9]+$`))
+		names[name] = true
+	}
+	g.Expect(names).To(HaveLen(2))
 }
 
 func TestErrorNamesEveryBadVariableWithItsValueButNoSecret(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 // FromEnv reads a [Config] from the variables of the environment that begin with the prefix and an underscore; an empty prefix is
 // ELECTION. An empty variable counts as not set.
 //
-//	ELECTION_NAME               the candidate; if not set, POD_NAME, HOSTNAME or the name of the host
+//	ELECTION_NAME               the candidate; if not set, POD_NAME, or else the host with the process id, as in web-1-4711: in Kubernetes, and
+//	                            for process 1 of a container, the host alone, whose name is HOSTNAME if that is set
 //	ELECTION_KEY                the election
 //	ELECTION_BUCKET             default LEADER_ELECTION
 //	ELECTION_TTL                of a bucket that Connect makes; default 15s
@@ -59,6 +60,9 @@ func FromEnv(prefix string) (Config, error) {
 			problems = append(problems, fmt.Errorf("%s: %w", name, err))
 		}
 	}
+	if c.Name == "" && os.Getenv("HOSTNAME") != "" {
+		c.Name = processName()
+	}
 	problems = append(problems, c.validatePairs("NATS_CERT", "NATS_KEY", "NATS_PASSWORD", "NATS_USER"))
 	if err := errors.Join(problems...); err != nil {
 		return Config{}, err
@@ -76,7 +80,7 @@ type variable struct {
 func (c *Config) variables(prefix string) []variable {
 	own := func(name string, set func(string) error) variable { return variable{[]string{prefix + name}, set} }
 	list := []variable{
-		{[]string{prefix + "NAME", "POD_NAME", "HOSTNAME"}, text(&c.Name)},
+		{[]string{prefix + "NAME", "POD_NAME"}, text(&c.Name)},
 		own("KEY", text(&c.Key)),
 		own("BUCKET", text(&c.Bucket)),
 		own("TTL", parsed(&c.TTL, parseDuration)),

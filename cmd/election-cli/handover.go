@@ -31,9 +31,10 @@ Exit codes: 0 if the leader has resigned; 1 if it has not, because there is no l
 usage and any other error.`
 
 const transferHelp = `The command asks the leader to hand over to the named candidate. The leader checks that the candidate is ready, ends its work, and
-releases the key; the candidate leads at once. If the transfer is not possible, the leader keeps leading. If the leader has that
-name itself, the command does nothing. 'election-cli candidates KEY' shows which candidates are ready. The request needs
-permission to publish to election-control.BUCKET.transfer.KEY.
+releases the key; the candidate leads at once. If the transfer is not possible, the leader keeps leading. If the leader is the only
+candidate of that name, the command does nothing. If several candidates have the name, the first that answers and is ready takes
+over; give its instance instead of its name to choose one. 'election-cli candidates KEY' shows which candidates are ready, and the
+instances of candidates that share a name. The request needs permission to publish to election-control.BUCKET.transfer.KEY.
 
 Example: election-cli transfer scheduler --to web-2
 
@@ -68,7 +69,7 @@ func registerHandover(app *fisk.Application, env *cli.Env) {
 	transfer := &handoverCommand{Env: env}
 	cmd = app.Command("transfer", "Asks a leader to hand over to another candidate").HelpLong(transferHelp).Action(cli.Action(transfer.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&transfer.key)
-	cmd.Flag("to", "Name of the candidate that should lead").Required().PlaceHolder("NAME").StringVar(&transfer.to)
+	cmd.Flag("to", "Name or instance of the candidate that should lead").Required().PlaceHolder("NAME").StringVar(&transfer.to)
 	cli.JSONVar(cmd, "Write the result as JSON", &transfer.json)
 }
 

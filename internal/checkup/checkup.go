@@ -107,6 +107,7 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 		answers := v.Ask(ctx, o.keysOf(r))
 		r.explainVacancies(answers, findings)
 		r.Findings = append(r.Findings, checkClaims(v.Disputed(ctx, answers))...)
+		r.Findings = append(r.Findings, checkNames(answers)...)
 		for _, f := range findings {
 			r.Findings = append(r.Findings, ElectionFinding{Finding: f})
 		}

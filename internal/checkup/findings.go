@@ -22,6 +22,7 @@ const (
 	codeOverdue     = "renewal-overdue"
 	codePaused      = "paused"
 	codeClock       = "clock-differs"
+	codeSameName    = "same-name"
 )
 
 // checkPaused returns a finding for each paused election among the keys, unless it is known to have no leader.
@@ -101,6 +102,27 @@ func checkClaims(byKey map[string]map[string]look.Claim) []ElectionFinding {
 			Message: fmt.Sprintf("%d candidates claim to lead %s: %s", len(candidates), terminal.Quote(key), strings.Join(candidates, "; ")),
 			Fix:     "compare their fencing tokens: the candidate with the later token leads; stop the other candidate, and check its clock",
 		}})
+	}
+	return found
+}
+
+// checkNames returns a finding for each name that several candidates of an election have, given the answers of its candidates.
+func checkNames(answers map[string]look.Answers) []ElectionFinding {
+	var found []ElectionFinding
+	for _, key := range slices.Sorted(maps.Keys(answers)) {
+		namesakes := look.Namesakes(answers[key].Candidates)
+		for _, name := range slices.Sorted(maps.Keys(namesakes)) {
+			var of []string
+			for _, c := range namesakes[name] {
+				of = append(of, fmt.Sprintf("process %d on %s", c.PID, terminal.Printable(cmp.Or(c.Host, "an unknown host"))))
+			}
+			slices.Sort(of)
+			found = append(found, ElectionFinding{terminal.Printable(key), admin.Finding{
+				Code: codeSameName, Severity: admin.SeverityInfo,
+				Message: fmt.Sprintf("%d candidates in %s have the name %s: %s", len(of), terminal.Quote(key), terminal.Quote(name), strings.Join(of, "; ")),
+				Fix:     "give each candidate a name of its own, or give 'transfer' the instance",
+			}})
+		}
 	}
 	return found
 }

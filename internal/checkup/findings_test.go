@@ -119,3 +119,22 @@ func TestTheLineForNagiosIsShortHoweverManyElectionsThereAre(t *testing.T) {
 	g.Expect(len(line)).To(BeNumerically("<", 8<<10))
 	g.Expect(line).To(HaveSuffix(" elections_left_out=4950"))
 }
+
+func TestCandidatesOfOneNameAreAFinding(t *testing.T) {
+	g := NewWithT(t)
+	web := func(instance string, pid int) admin.Candidate {
+		return admin.Candidate{Name: "web", Instance: instance, Host: "h", PID: pid}
+	}
+	answers := map[string]look.Answers{
+		"a": {Candidates: []admin.Candidate{web("1", 7), web("1", 7), {Name: "other", Instance: "3"}}}, // one answered twice
+		"b": {Candidates: []admin.Candidate{web("1", 7), web("2", 8)}},
+	}
+	found := checkNames(answers)
+	g.Expect(found).To(HaveLen(1))
+	g.Expect([]any{found[0].Key, found[0].Code, found[0].Severity}).To(Equal([]any{"b", "same-name", admin.SeverityInfo}))
+	g.Expect(found[0].Message).To(Equal(`2 candidates in "b" have the name "web": process 7 on h; process 8 on h`))
+	_, table := look.CandidatesOf("b", answers["b"].Candidates)
+	g.Expect(table.Header).To(ContainElement("Instance"), "transfer takes it")
+	_, table = look.CandidatesOf("a", answers["a"].Candidates)
+	g.Expect(table.Header).NotTo(ContainElement("Instance"))
+}

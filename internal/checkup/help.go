@@ -23,7 +23,7 @@ those of the Go package admin, and
 
     no-leader, lease-over, two-leaders    critical
     leader-elect, renewal-overdue, paused warning
-    clock-differs                         info
+    clock-differs, same-name              info
 
 The codes that begin with expect- say how long failovers take, and which outage of the servers a leader survives, for candidates with
 the interval --interval. If the crash of a server would depose leaders, the fix names a TTL and an interval that prevent it.

@@ -1,6 +1,8 @@
 package look
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,10 +28,14 @@ type Candidate struct {
 // CandidatesOf returns the candidates of an election for the output, and a table of them.
 func CandidatesOf(key string, found []admin.Candidate) ([]Candidate, *terminal.Table) {
 	candidates := []Candidate{} // not nil, which JSON would encode as null
+	namesakes := len(Namesakes(found)) > 0
 	table := &terminal.Table{
 		Title:  "Candidates in " + terminal.Printable(key),
 		Header: []string{"Name", "State", "Ready", "Priority", "Host", "PID", "Version", "Clock lag"},
 		Least:  []string{"Priority", "Host", "Clock lag", "PID", "Version"},
+	}
+	if namesakes { // 'transfer' takes the instance
+		table.Header = append(table.Header, "Instance")
 	}
 	for _, f := range found {
 		c := Candidate{
@@ -37,9 +43,26 @@ func CandidatesOf(key string, found []admin.Candidate) ([]Candidate, *terminal.T
 			State: f.State, Ready: f.Ready, Priority: f.Priority, Version: terminal.Printable(f.Version), ClockLag: timeutil.Seconds(f.ClockLag.Round(time.Microsecond)),
 		}
 		candidates = append(candidates, c)
-		table.Add(c.Name, c.State.String(), yesNo(c.Ready), strconv.Itoa(c.Priority), c.Host, strconv.Itoa(c.PID), c.Version, f.ClockLag.Round(time.Millisecond).String())
+		row := []string{c.Name, c.State.String(), yesNo(c.Ready), strconv.Itoa(c.Priority), c.Host, strconv.Itoa(c.PID), c.Version, f.ClockLag.Round(time.Millisecond).String()}
+		if namesakes {
+			row = append(row, c.Instance)
+		}
+		table.Add(row...)
 	}
 	return candidates, table
+}
+
+// Namesakes returns the candidates whose name another candidate has too, by name.
+func Namesakes(candidates []admin.Candidate) map[string][]admin.Candidate {
+	byName := map[string][]admin.Candidate{}
+	for _, c := range candidates {
+		same := func(other admin.Candidate) bool { return other.Instance == c.Instance } // which may have answered twice
+		if !slices.ContainsFunc(byName[c.Name], same) {
+			byName[c.Name] = append(byName[c.Name], c)
+		}
+	}
+	maps.DeleteFunc(byName, func(_ string, of []admin.Candidate) bool { return len(of) == 1 })
+	return byName
 }
 
 func yesNo(b bool) string {

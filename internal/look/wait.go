@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	vacancyPoll      = time.Second          // between two reads of a key: a key that was free from the start causes no event
-	successorPoll    = 5 * time.Millisecond // between two reads of a key after a handover
-	successorTimeout = 2 * time.Second      // for a successor to lead
+	vacancyPoll      = time.Second            // between two reads of a key: a key that was free from the start causes no event
+	successorPoll    = 5 * time.Millisecond   // between two reads of a key after a handover
+	successorTimeout = 2 * time.Second        // for a successor to lead
+	replicaLag       = 250 * time.Millisecond // by which a read after a handover may be out of date
 )
 
 // WaitForLeader returns the first leader whose leadership counts, or the first of that name if name is not empty. The
@@ -55,12 +56,13 @@ func (v *View) WaitForVacancy(ctx context.Context, events <-chan observe.Event, 
 }
 
 // WaitForSuccessor returns the leader after a handover, or nil if there is none within two seconds or before ctx ends. The
-// successor is another instance than the leader before, or the candidate of the given name, which may be the same instance.
+// successor is another instance than the leader before. That one leads on only if it has the name or instance to itself that was asked for.
 func (v *View) WaitForSuccessor(ctx context.Context, key string, before election.Leader, name string) *election.Leader {
-	timeout := time.After(successorTimeout)
+	timeout, began := time.After(successorTimeout), time.Now()
 	for {
 		l, err := v.Observer.Leader(ctx, key)
-		if err == nil && l.Term != 0 && (l.Instance != before.Instance || l.Name == name) {
+		same := l.Instance == before.Instance && (l.Name == name || l.Instance == name) && time.Since(began) > replicaLag
+		if err == nil && l.Term != 0 && (l.Instance != before.Instance || same) {
 			l = PrintableLeader(l)
 			return &l
 		}

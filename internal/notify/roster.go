@@ -45,8 +45,23 @@ const (
 type roster struct {
 	recording bool
 	seen      map[string]seen // by instance, in a queue by the id there
+	namesake  *Namesake       // the first candidate of this one's name whose attempt was seen; nil if there is none
 	announced time.Time       // when this candidate last made an attempt though somebody else held the key; zero if it must again
 	release   *record.Record  // of a lock, the last that was notified, until it is known who took it
+}
+
+// Namesake is another candidate of the same name.
+type Namesake struct {
+	Instance, Host string
+	PID            int
+}
+
+// Namesake returns the first other candidate of this one's name whose attempt was seen; nil if there is none. Names matter to people, and
+// to groups, but no lock needs them to differ.
+func (l *Listener) Namesake() *Namesake {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.roster.namesake
 }
 
 // seen is a candidate of the roster.
@@ -103,6 +118,9 @@ func (l *Listener) attempted(r record.Record) {
 	if r.Withdrawn || !r.Released.IsZero() {
 		delete(l.roster.seen, id)
 		return
+	}
+	if r.Name == l.Name && l.roster.namesake == nil && l.Order == ByRank {
+		l.roster.namesake = &Namesake{r.Instance, r.Host, r.PID}
 	}
 	now := time.Now()
 	s, known := l.roster.seen[id]

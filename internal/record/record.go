@@ -76,16 +76,16 @@ type Record struct {
 
 	// Set by a release: when it was written, its proof, why its writer's term ended, the names of the candidates that take over first, in this order, for how long the first
 	// of them has the release to itself, and in the release of a lock the ids of those that wait for it, who come next.
-	Released    time.Time `json:"released,omitzero"`
-	Secret      Secret    `json:"secret,omitzero"` // opens the commitment
-	Reason      string    `json:"reason,omitempty"`
-	Successors  []string  `json:"successors,omitempty"`
+	Released   time.Time `json:"released,omitzero"`
+	Secret     Secret    `json:"secret,omitzero"` // opens the commitment
+	Reason     string    `json:"reason,omitempty"`
+	Successors []string  `json:"successors,omitempty"`
 
 	// The ids of their instances, which distinguish candidates of one name, see QueueID. Where an id is empty or missing, only the name is known.
 	SuccessorIDs []string `json:"successor_ids,omitempty"`
 
-	HeadStartMs int64     `json:"head_start_ms,omitempty"`
-	Queue       []string  `json:"queue,omitempty"` // see QueueID
+	HeadStartMs int64    `json:"head_start_ms,omitempty"`
+	Queue       []string `json:"queue,omitempty"` // see QueueID
 }
 
 // Encode returns the bytes of the record.
