@@ -227,7 +227,7 @@ func (r *run) contest(ctx context.Context, a acquisition, vacancy bool) (*active
 			r.log.Debug("Campaign failed", "outcome", kv.Failure(err), "error", kv.Describe(err))
 		}
 		if r.unanswered = outcome == kv.Unknown; r.unanswered {
-			r.doubt.add(a.written.Attempt, a.since, nil)
+			r.doubt.add(a.written, a.since, nil)
 		}
 		if r.unanswered && again {
 			if s, _, err := r.look(ctx); err == nil && s.HeldBy(r.instanceID()) {

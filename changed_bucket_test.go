@@ -36,14 +36,15 @@ func (l *logged) lostBy(reason election.Reason) int {
 func TestTermInABucketThatWasMadeAgainEndsAsSuch(t *testing.T) {
 	for name, then := range map[string]func(f *fleet){
 		"empty":                 func(*fleet) {},
-		"another holds the key": func(f *fleet) { f.Write("stranger") },
 		"many writes came since": func(f *fleet) {
 			for range 20 {
 				f.Write("stranger")
 			}
 		},
-		"the key was removed": func(f *fleet) {
-			f.Write("stranger")
+		"the key was removed after many writes": func(f *fleet) {
+			for range 20 {
+				f.Write("stranger")
+			}
 			_ = f.Bucket.Delete(context.Background(), key)
 		},
 	} {
@@ -61,6 +62,21 @@ func TestTermInABucketThatWasMadeAgainEndsAsSuch(t *testing.T) {
 		})
 	}
 }
+
+// A revision below the leader's own ends leadership at once, before anybody could be asked why.
+func TestTermInABucketThatWasMadeAgainAndHasFewWritesEndsAtOnce(t *testing.T) {
+	forEachSource(t, func(f *fleet, candidate newCandidate) {
+		var log logged
+		a := candidate("a", election.WithLogger(log.logger())).start()
+		after(3 * ttl)
+		f.remake(ttl)
+		f.Write("stranger")
+		after(ttl)
+		f.Expect(a.IsLeader()).To(BeFalse())
+		f.Expect(log.lostBy(election.ReasonRewound)).To(Equal(1))
+	})
+}
+
 
 func TestDeletedKeyIsNoReplacedBucket(t *testing.T) {
 	forEachSource(t, func(f *fleet, candidate newCandidate) {

@@ -29,18 +29,20 @@ type doubt struct {
 // doubtfulWrite is a write whose outcome is unknown.
 type doubtfulWrite struct {
 	sent time.Time   // just before it was sent
-	term *activeTerm // that it was to renew; nil if it was to win the key
+	term *activeTerm // that it was to renew or to release; nil if it was to win the key
+
+	release bool // of that term, or of a win that was not kept
 }
 
 // add takes note of a write whose outcome is unknown.
-func (d *doubt) add(attempt string, sent time.Time, term *activeTerm) {
+func (d *doubt) add(r record.Record, sent time.Time, term *activeTerm) {
 	if d.writes == nil {
 		d.writes = map[string]doubtfulWrite{}
 	}
 	if len(d.writes) >= maxDoubtful {
 		d.writes, d.forgot = map[string]doubtfulWrite{}, true
 	}
-	d.writes[attempt] = doubtfulWrite{sent, term}
+	d.writes[r.Attempt] = doubtfulWrite{sent, term, !r.Released.IsZero()}
 }
 
 // applied takes note of a write that was applied. The writes by which its term was to be renewed before it are not applied any more.
@@ -64,10 +66,11 @@ func (d *doubt) of(term *activeTerm) bool {
 	return false
 }
 
-// before reports whether the outcome of a write is unknown that was made before the term began.
+// before reports whether the outcome of a write is unknown that was made before the term began, and that may hold the key. A release does not, and
+// is refused once anything was written since.
 func (d *doubt) before(term *activeTerm) bool {
 	for _, w := range d.writes {
-		if w.term != term {
+		if w.term != term && !w.release {
 			return true
 		}
 	}

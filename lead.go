@@ -200,10 +200,13 @@ func (r *run) tryRenew(ctx context.Context, t *activeTerm) error {
 	case kv.Refused:
 		return r.resolve(ctx, t, err)
 	case kv.Unknown:
-		r.doubt.add(rec.Attempt, sent, t)
+		r.doubt.add(rec, sent, t)
 	}
 	return err
 }
+
+// minReasonTimeout is how long the answer is waited for at least by which the reason of a loss is named.
+const minReasonTimeout = 50 * time.Millisecond
 
 // lateAnswer is how late the answer to a renewal must be at least until its sender looks for the cause, and lateAnswers for how many answers
 // of the server it waits in any case.
@@ -236,6 +239,9 @@ func (r *run) renewal(t *activeTerm, sent time.Time) record.Record {
 	rec := r.record(t.term.Since)
 	rec.Term, rec.Won, rec.LeaseMs = t.number(sent), string(t.won), record.Milliseconds(t.LeaseTime())
 	rec.Commitment, rec.Predecessors = t.secret.Commitment(), t.predecessors
+	if !t.term.BucketCreated.IsZero() {
+		rec.BucketCreated = t.term.BucketCreated // though another may be known by now
+	}
 	if rec.Term == 0 { // the successor waits for what is left of our own wait for a previous leader
 		rec.StandDownMs = record.Milliseconds(t.counts.Sub(sent))
 	}
@@ -318,13 +324,12 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 	return refusal
 }
 
-// lose ends a term that is known to be lost. The lease ends at once. Before the reason is published the server is asked whether the bucket
-// was made again: then the key was neither deleted, nor was the history rewound.
+// lose ends a term that is known to be lost. The server is asked first whether the bucket was made again, which looks like other losses. The
+// leader leads on for that moment, no longer than the server usually takes to answer: nobody else leads before a stand-down is over. A history
+// that goes back is proof that ends leadership at once, see P11 in docs/RELIABILITY.md: then nothing is asked.
 func (r *run) lose(t *activeTerm, why Reason) {
-	left := t.remaining()
-	t.endLease()
-	if !t.ended.Load() && why != ReasonCloned && !t.term.BucketCreated.IsZero() {
-		ctx, cancel := context.WithTimeout(r.ctx, tryTimeout(left))
+	if (why == ReasonDeleted || why == ReasonOverwritten) && !t.ended.Load() && !t.term.BucketCreated.IsZero() {
+		ctx, cancel := context.WithTimeout(r.ctx, min(tryTimeout(t.remaining()), max(minReasonTimeout, lateAnswers*r.info().took)))
 		defer cancel()
 		if _, err := r.loadBucket(ctx); err == nil && !r.info().created.Equal(t.term.BucketCreated) {
 			why = ReasonBucketReplaced

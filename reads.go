@@ -114,11 +114,12 @@ const (
 	deleted                  // the marker of a removal, over what was ours
 	displaced                // what the history of our own writes could not hold
 	cloned                   // written as by this candidate, but by another process
+	replaced                 // written by somebody else in a later bucket
 )
 
 // reason returns why a term ends with that finding; "" if it does not.
 func (f finding) reason() Reason {
-	return map[finding]Reason{theirs: ReasonOverwritten, deleted: ReasonDeleted, displaced: ReasonRewound, cloned: ReasonCloned}[f]
+	return map[finding]Reason{theirs: ReasonOverwritten, deleted: ReasonDeleted, displaced: ReasonRewound, cloned: ReasonCloned, replaced: ReasonBucketReplaced}[f]
 }
 
 // readOwn reads the key that t holds.
@@ -136,9 +137,9 @@ func (r *run) readOwn(ctx context.Context, t *activeTerm) (kv.State, finding) {
 	}
 	removed := r.wasRemoved(t, s.Revision)
 	done(s, err)
-	if found == theirs {
+	if found == theirs || found == replaced {
 		r.sawLeader(leaderOf(s.Record, r.key, s.Revision, s.Written, t.TTL))
-		if removed { // and another candidate was quicker than this read
+		if removed && found == theirs { // and another candidate was quicker than this read
 			found = deleted
 		}
 	}
@@ -161,7 +162,9 @@ func (r *run) interpret(s kv.State, t *activeTerm) finding {
 		return ours
 	case s.Removal == kv.Kept && (rec.Instance == r.instanceID() || rec.Instance == "" && r.opts.PlainValue && rec.Name == r.name):
 		return unclear
-	case s.Removal == kv.Kept && (s.Revision >= t.revision || rec.BucketCreated.After(t.term.BucketCreated)):
+	case s.Removal == kv.Kept && rec.BucketCreated.After(t.term.BucketCreated):
+		return replaced
+	case s.Removal == kv.Kept && s.Revision >= t.revision:
 		return theirs
 	case s.Revision >= t.revision:
 		return deleted

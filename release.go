@@ -170,7 +170,7 @@ func (r *run) writeRelease(ctx context.Context, t *activeTerm, successors []reco
 	sent := time.Now()
 	revision, err = r.bucket.Update(ctx, r.key, rec.Encode(), t.revision)
 	if kv.Classify(err) == kv.Unknown {
-		r.doubt.add(rec.Attempt, sent, t)
+		r.doubt.add(rec, sent, t)
 	}
 	return revision, err
 }
@@ -213,7 +213,7 @@ func (r *run) abandon(ctx context.Context, a acquisition, why string, cause erro
 			revision, err = r.bucket.Update(ctx, r.key, rec.Encode(), a.revision)
 		}
 		if kv.Classify(err) == kv.Unknown {
-			r.doubt.add(rec.Attempt, a.since, nil)
+			r.doubt.add(rec, a.since, nil)
 		}
 		r.secret = record.Secret{}
 	}

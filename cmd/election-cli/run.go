@@ -43,8 +43,8 @@ Hook: with --lost-hook this command runs one more program, without arguments, wh
 is gone; with --on-lost=signal, after --lost was sent. Its environment is that of the program in the term that ended, and
 ELECTION_ENDED_REASON is the reason, in the words of the log and of election_transitions_total:
 
-    stopped, resigned, transferred, relinquished, unhealthy, work-ended, overwritten, deleted, bucket-replaced, rewound,
-    closed or deadline
+    stopped, resigned, transferred, relinquished, unhealthy, work-ended, overwritten, deleted, bucket-replaced, cloned,
+    rewound, closed or deadline
 
 The reason is work-ended if the program exited on its own, or was ended because the lease was not renewed. The hook runs
 beside all else: another host may lead already, so it must do nothing that only a leader may do. It is killed after 10 s. It

@@ -96,8 +96,12 @@ func (f *follower) sendsWin(w *Write, busy bool) bool {
 			}
 		}
 		for _, q := range ready {
-			if q.St != model.Candidate || q.Sent != 0 || !f.writesOver(q, w) || q.Outdated != f.trace.age(w.Bucket, f.buckets) {
+			age := f.trace.age(w.Bucket, f.buckets)
+			if q.St != model.Candidate || q.Sent != 0 || !f.writesOver(q, w) || q.Outdated < age {
 				continue
+			}
+			if q.Outdated > age { // it asked while it held the key
+				q.Outdated, q.Highest = age, 0
 			}
 			if due := f.limits.Owes(&q.Cand); rounded(due) <= int64(w.Left) {
 				q.owes = int64(w.Left)

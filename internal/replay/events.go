@@ -196,7 +196,14 @@ func (f *follower) hasInfo(n int, e *Event) bool {
 func (f *follower) informedOf(p possible, i info) (all []possible) {
 	switch {
 	case p.awaits:
-		return f.readOf(f.read, p, i)
+		all = f.readOf(f.read, p, i)
+		for _, q := range all { // a leader that has lost the key asks whether the bucket was made again
+			if i == loaded && q.Outdated != 0 && !f.holds(q) {
+				q.Outdated, q.Highest = 0, 0
+				all = append(all, q)
+			}
+		}
+		return all
 	case p.Sent > 0 && f.received && f.holds(p):
 		return f.confirms(p, i)
 	case p.Sent > 0 && f.received:
@@ -207,6 +214,11 @@ func (f *follower) informedOf(p possible, i info) (all []possible) {
 	if f.buckets > 1 { // the source of notifications asks for itself
 		q := p
 		q.Highest = 0
+		all = append(all, q)
+	}
+	if !f.holds(p) && (p.Work || p.Seen != 0) { // a candidate may ask while its work returns, and between a read and a write
+		q := p
+		q.Outdated, q.Highest = 0, 0
 		all = append(all, q)
 	}
 	if p.Work {

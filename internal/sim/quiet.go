@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/sim/judge"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // playQuiet waits for a leader in the quiet after a round, and for the return of candidates whose connection is closed. Then
@@ -112,7 +113,7 @@ func (s *slot) cannotKeep() bool { return s.current != nil && s.current.running 
 // tryHandover has the leader resign in the quiet if a successor will be notified: then the successor leads at once. The
 // contract does not promise that soon after the bucket was recreated, because watchers of the old bucket have stalled, nor
 // after a rewind, because a deposed leader's renewal may hit the release by chance. Nor does it promise that while the lease of an earlier holder
-// may last whose end nothing proves to the successor, who may have read the leader's record one interval after the leader won.
+// may last whose end nothing proves to the successor, who may have read the leader's record one interval after the leader won, or after the trouble ended.
 func (w *world) tryHandover() {
 	time.Sleep(3 * judge.RequestLimit(w.script.ttl)) // until no request hangs any more
 	w.mu.Lock()
@@ -121,7 +122,7 @@ func (w *world) tryHandover() {
 	if leader != nil {
 		term, _ := leader.Term()
 		w.mu.Unlock()
-		time.Sleep(time.Until(term.Since.Add(2 * w.script.ttl)))
+		time.Sleep(time.Until(timeutil.Later(term.Since, w.troubleEnds).Add(2 * w.script.ttl)))
 		synctest.Wait()
 		w.mu.Lock()
 		w.observe()
