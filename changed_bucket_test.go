@@ -35,7 +35,7 @@ func (l *logged) lostBy(reason election.Reason) int {
 
 func TestTermInABucketThatWasMadeAgainEndsAsSuch(t *testing.T) {
 	for name, then := range map[string]func(f *fleet){
-		"empty":                 func(*fleet) {},
+		"empty": func(*fleet) {},
 		"many writes came since": func(f *fleet) {
 			for range 20 {
 				f.Write("stranger")
@@ -76,7 +76,6 @@ func TestTermInABucketThatWasMadeAgainAndHasFewWritesEndsAtOnce(t *testing.T) {
 		f.Expect(log.lostBy(election.ReasonRewound)).To(Equal(1))
 	})
 }
-
 
 func TestDeletedKeyIsNoReplacedBucket(t *testing.T) {
 	forEachSource(t, func(f *fleet, candidate newCandidate) {

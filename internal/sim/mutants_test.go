@@ -73,11 +73,6 @@ var mutants = []struct {
 			"s, err = r.readKey(ctx); if c := r.listener.Last(); MUTANT && vacancy { s, err = kv.State{Read: time.Now(), Revision: c.Revision, Written: c.Written, Removal: c.Removal, Record: c.Record}, nil }",
 		},
 	}},
-	{"accept any release", "P2", []patch{{
-		"internal/notify/endings.go",
-		"case !r.Commitment.OpenedBy(r.Secret):",
-		"case MUTANT:\n\t\treturn true\n\tcase !r.Commitment.OpenedBy(r.Secret):",
-	}}},
 	{"ignore a lower foreign revision", "P11", []patch{
 		{"lead.go", "if named && last > 0 && last < t.revision {", "if !MUTANT && named && last > 0 && last < t.revision {"},
 		{"reads.go", "case s.Revision >= t.term.Number:", "case !MUTANT && s.Revision >= t.term.Number:"},
