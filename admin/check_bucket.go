@@ -170,12 +170,14 @@ func (c *checkup) recordBytes() (smallest, largest int64) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 999_999_999, time.FixedZone("", 3600)) // the longest that a time can be
 	id := strings.Repeat("x", 22)
 	r := record.Record{
-		Name: "x", Instance: id, Attempt: id + ".xxxxxx", Started: now, Since: now, Term: math.MaxUint32, BucketCreated: now,
+		Name: "x", Instance: id, Attempt: id, Started: now, Since: now, Term: math.MaxUint32, BucketCreated: now,
 		Won: string(election.ReasonReclaimed), Host: host, PID: math.MaxInt32, Metadata: c.Metadata, IntervalMs: kv.MaxTTL.Milliseconds(),
+		LeaseMs: kv.MaxTTL.Milliseconds(), Commitment: record.Commitment{1},
 	}
 	smallest = int64(len(r.Encode()) + headerBytes)
 	r.Name, r.Priority, r.Priorities = strings.Repeat("x", validate.MaxNameBytes), math.MinInt32, slices.Repeat([]int{math.MinInt32}, record.MaxPriorities)
 	r.Released, r.StandDownMs, r.HeadStartMs = now, kv.MaxTTL.Milliseconds(), record.MaxHeadStart.Milliseconds()
+	r.Secret, r.Predecessors = record.Secret{1}, []record.Secret{{1}}
 	r.Successors = slices.Repeat([]string{strings.Repeat("x", record.MaxSuccessorBytes/record.MaxSuccessors)}, record.MaxSuccessors)
 	return smallest, int64(len(r.Encode()) + headerBytes)
 }

@@ -53,6 +53,9 @@ func (d *demand) fenced(m *nats.Msg) *nats.Msg {
 // has reports whether a message has a header, whatever its value.
 func has(m *nats.Msg, header string) bool { return len(m.Header[header]) > 0 }
 
+// valueOf returns the value of a header as servers read it: the first, without the space around it.
+func valueOf(m *nats.Msg, header string) string { return strings.TrimSpace(m.Header[header][0]) }
+
 // demands reports whether a message itself makes the one demand for a last sequence of a subject that a message can make.
 func demands(m *nats.Msg) bool { return has(m, jetstream.ExpectedLastSubjSeqHeader) }
 
@@ -62,7 +65,7 @@ func expects(m *nats.Msg) bool { return demands(m) || has(m, jetstream.ExpectedL
 // demanded returns the subject of which a message demands the last sequence.
 func demanded(m *nats.Msg) string {
 	if has(m, jetstream.ExpectedLastSubjSeqSubjHeader) {
-		return m.Header[jetstream.ExpectedLastSubjSeqSubjHeader][0]
+		return valueOf(m, jetstream.ExpectedLastSubjSeqSubjHeader)
 	}
 	return m.Subject
 }
@@ -74,9 +77,9 @@ func (e *epoch) validate(m *nats.Msg) error {
 		return errors.New("no message given")
 	case m.Subject == e.subject:
 		return fmt.Errorf("%q is the subject of the epochs, and only opening the stream writes it: publish to another", m.Subject)
-	case has(m, jetstream.ScheduleTargetHeader) && m.Header[jetstream.ScheduleTargetHeader][0] == e.subject:
+	case has(m, jetstream.ScheduleTargetHeader) && valueOf(m, jetstream.ScheduleTargetHeader) == e.subject:
 		return fmt.Errorf("the message to %q has %s %q, which is the subject of the epochs: name another", m.Subject, jetstream.ScheduleTargetHeader, e.subject)
-	case has(m, jetstream.MsgRollup) && strings.EqualFold(m.Header[jetstream.MsgRollup][0], jetstream.MsgRollupAll):
+	case has(m, jetstream.MsgRollup) && strings.EqualFold(valueOf(m, jetstream.MsgRollup), jetstream.MsgRollupAll):
 		return fmt.Errorf("the message to %q would purge the stream (%s: %s) and the epoch with it: purge the stream without the handle, or roll up the subject alone", m.Subject, jetstream.MsgRollup, jetstream.MsgRollupAll)
 	case has(m, jetstream.ExpectedLastSubjSeqSubjHeader) && !demands(m):
 		return fmt.Errorf("the message to %q names a subject (%s) and no last sequence of it: add %s", m.Subject, jetstream.ExpectedLastSubjSeqSubjHeader, jetstream.ExpectedLastSubjSeqHeader)

@@ -45,6 +45,9 @@ func TestMessageThatWouldUndoTheEpochIsRefused(t *testing.T) {
 		}{
 			{nats.Header{jetstream.MsgRollup: {"all"}}, "would purge the stream"},
 			{nats.Header{jetstream.MsgRollup: {"ALL"}}, "would purge the stream"},
+			{nats.Header{jetstream.MsgRollup: {" all"}}, "would purge the stream"}, // servers leave out the space around a value
+			{nats.Header{jetstream.MsgRollup: {"all\n"}}, "would purge the stream"},
+			{nats.Header{jetstream.MsgRollup: {"\tAll "}}, "would purge the stream"},
 			{nats.Header{jetstream.ScheduleHeader: {"@at 2030-01-01T00:00:00Z"}, jetstream.ScheduleTargetHeader: {epochSubject}}, "the subject of the epochs"},
 			{nats.Header{jetstream.ExpectedLastSubjSeqSubjHeader: {"orders.other"}}, "no last sequence of it"},
 		} {
