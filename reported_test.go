@@ -126,8 +126,8 @@ func TestWinnerLogsWhenItLeads(t *testing.T) {
 		var log logged
 		a := f.candidate("a", election.WithLogger(log.logger())).start()
 		won := time.Now()
-		line := regexp.MustCompile(`msg="State changed" .* state=leader-elect reason=vacant term=1 stand-down=7.5s leads-at=(\S+)`).FindStringSubmatch(log.lines.String())
-		f.Expect(line).To(HaveLen(2), log.lines.String())
+		line := regexp.MustCompile(`msg="State changed" .* state=leader-elect reason=vacant term=1 stand-down=7.5s leads-at=(\S+)`).FindStringSubmatch(log.String())
+		f.Expect(line).To(HaveLen(2), log.String())
 		at, err := time.Parse(time.RFC3339Nano, line[1])
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(at).To(BeTemporally("~", won.Add(interval), time.Millisecond))
@@ -142,23 +142,22 @@ func TestReleaseIsNotTakenForDoneByAReadThatIsStale(t *testing.T) {
 		a.start()
 		after(interval)
 		f.Expect(a.IsLeader()).To(BeTrue())
-		applied := false
+		var applied atomic.Bool
 		bucket.onUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) {
 			rev, err := update()
-			if !applied { // a renewal whose reply is lost, and that a replica does not know of yet
-				applied = true
+			if !applied.Swap(true) { // a renewal whose reply is lost, and that a replica does not know of yet
 				return 0, nats.ErrTimeout
 			}
 			return rev, err
 		})
-		stale := 0
+		var stale atomic.Int64
 		bucket.onGet(func(_ context.Context, get func() (jetstream.KeyValueEntry, error)) (jetstream.KeyValueEntry, error) {
-			if stale++; stale <= 3 {
+			if stale.Add(1) <= 3 {
 				return nil, jetstream.ErrKeyNotFound
 			}
 			return get()
 		})
-		for !applied {
+		for !applied.Load() {
 			after(10 * time.Millisecond)
 		}
 		f.Expect(a.Resign(context.Background())).To(Succeed())
@@ -241,7 +240,7 @@ func TestMetadataThatTheBucketDoesNotTakeCostsNoTerm(t *testing.T) {
 		f.Expect(a.seen()).To(HaveLen(1))
 		f.Expect(f.record()).To(ContainSubstring(`"zone":"eu"`), "what fitted last")
 		f.Expect(a.Status().LastError).To(ContainSubstring("metadata not stored"))
-		f.Expect(log.count("level=WARN")).To(Equal(1), log.lines.String())
+		f.Expect(log.count("level=WARN")).To(Equal(1), log.String())
 		f.Expect(a.SetMetadata(map[string]string{"zone": "us"})).To(Succeed())
 		after(time.Second)
 		f.Expect(f.record()).To(ContainSubstring(`"zone":"us"`))
