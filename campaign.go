@@ -133,7 +133,7 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 	}
 	own := s.HeldBy(r.instanceID())
 	switch {
-	case own && r.doubt.foreign(s.Record, s.Revision):
+	case own && r.doubt.foreign(s):
 		return nil, true, errCloned
 	case err != nil && !hinted: // reading may fail for good where writing does not
 		if r.unanswered && !r.receivesReplies(ctx) {
@@ -231,7 +231,7 @@ func (r *run) contest(ctx context.Context, a acquisition, vacancy bool) (*active
 		}
 		if r.unanswered && again {
 			if s, _, err := r.look(ctx); err == nil && s.HeldBy(r.instanceID()) {
-				if r.doubt.foreign(s.Record, s.Revision) {
+				if r.doubt.foreign(s) {
 					return nil, errCloned
 				}
 				a = r.acquisitionOver(s)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
 )
 
@@ -17,10 +18,10 @@ var errCloned = errors.New("another process writes records of this very candidat
 // applied, or not, or later. Only the loop uses it. It outlives a run, because writes do.
 //
 // Every write has an id that nobody can guess. So a record of this candidate with an id that it never made is proof that another process has
-// the same instance: a copy of this one, as of a virtual machine that was cloned, or resumed twice from a snapshot.
+// the same instance: a copy of this one, as of a virtual machine that was cloned, or resumed twice from a snapshot. A record of its own at
+// another revision than that of the write proves as much, and so does one that no candidate wrote.
 type doubt struct {
-	attempt  string    // of the last write that is known to have been applied
-	revision uint64    // of that write
+	revision uint64    // of the last write that is known to have been applied
 	bucket   time.Time // when the bucket was created where it was applied
 	writes   map[string]doubtfulWrite
 	forgot   bool // there were too many
@@ -47,7 +48,7 @@ func (d *doubt) add(r record.Record, sent time.Time, term *activeTerm) {
 
 // applied takes note of a write that was applied. The writes by which its term was to be renewed before it are not applied any more.
 func (d *doubt) applied(r record.Record, revision uint64, term *activeTerm) {
-	d.attempt, d.revision, d.bucket = r.Attempt, revision, r.BucketCreated
+	d.revision, d.bucket = revision, r.BucketCreated
 	delete(d.writes, r.Attempt)
 	for attempt, w := range d.writes {
 		if w.term == term && term != nil {
@@ -77,12 +78,17 @@ func (d *doubt) before(term *activeTerm) bool {
 	return d.forgot
 }
 
-// foreign reports whether a record of this candidate, read at the given revision, is proof that another process wrote it. What is older than
-// the last write that is known may be a write that was replaced since, as a replica shows that lags behind.
-func (d *doubt) foreign(r record.Record, revision uint64) bool {
-	_, doubtful := d.writes[r.Attempt]
-	if doubtful || d.forgot || r.Attempt == d.attempt {
+// foreign reports whether a record of this candidate that was read is proof that somebody else stored it: another process with the same
+// instance, or somebody who stored an earlier write again, with which a candidate could take the key for its own that others hold. What is
+// older than the last write that is known may be a write that was replaced since, as a replica shows that lags behind.
+func (d *doubt) foreign(s kv.State) bool {
+	newer := s.Revision > d.revision || s.Record.BucketCreated.After(d.bucket)
+	_, doubtful := d.writes[s.Record.Attempt]
+	switch {
+	case s.Unconditional:
+		return newer
+	case doubtful, d.forgot:
 		return false
 	}
-	return revision > d.revision || r.BucketCreated.After(d.bucket)
+	return newer
 }

@@ -260,6 +260,29 @@ func TestTwoCopiesOfOneCandidateNeverLeadTogetherForLongerThanAnInterval(t *test
 	}, republished)
 }
 
+// Whoever has another process store given bytes may store what a candidate wrote before.
+func TestOwnRecordThatSomebodyStoresAgainWinsNothing(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.unnotified("a", election.WithStandDown(0)).start()
+		after(2*interval + time.Second)
+		last := f.stored()
+		a.link.Cut()
+		b := f.connected("b").start()
+		after(3 * ttl)
+		a.link.Heal()
+		after(2 * ttl)
+		f.Expect(b.IsLeader()).To(BeTrue())
+		for before := f.revision(); f.revision() == before; {
+			after(10 * time.Millisecond)
+		}
+		b.link.Cut() // just after it has renewed its lease
+		f.replace(last)
+		f.expectOneLeader(ttl, a, b)
+		after(2 * ttl)
+		f.Expect(a.IsLeader()).To(BeTrue())
+	})
+}
+
 // A late write of a candidate's own is no write of a copy.
 func TestOwnLateWriteIsNoCopy(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {

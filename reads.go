@@ -156,7 +156,7 @@ func (r *run) interpret(s kv.State, t *activeTerm) finding {
 	case s.Removal == kv.Gone:
 		return unclear
 	case s.Removal == kv.Kept && rec.Instance == r.instanceID() && s.Revision >= t.revision:
-		if r.doubt.foreign(rec, s.Revision) {
+		if r.doubt.foreign(s) {
 			return cloned
 		}
 		return ours

@@ -49,25 +49,21 @@ func (l *Listener) ends(r record.Record) {
 
 // Proves reports whether the release that was read proves that its term has ended, and that no other lease lasts but those of [Listener.LeftAtRelease].
 //
-// If this candidate has read a record of the term that states a commitment, the release must open it. Otherwise there is nothing to compare:
-// the candidate has just started, or it has missed a term that began after the last known one had ended, or the holder writes bare names. Then
-// the release must open its own commitment, and must have been stored on condition that it replaced another revision, as candidates write
-// and as no answer does that somebody had sent to the key. So a service that restarts alone leads again at once, and so does the next that
-// takes a lock. This is weaker: whoever can have a process write the key with headers of its own choice can forge such a release, and
-// deceive a candidate that has read nothing of the term. The alternative is to wait for a whole lease at each start.
+// Every release must open its own commitment, and must have been stored on condition that it replaced another revision, as candidates write
+// and as no answer does that somebody had sent to the key. If this candidate has read a record of the term that states a commitment, the release must
+// open that one. Otherwise there is nothing to compare: the candidate has just started, or it has missed a term that began after the last
+// known one had ended, or the holder writes bare names. Such a release is taken all the same, so that a service that restarts alone leads
+// again at once, and so does the next that takes a lock. This is weaker: whoever can have a process write the key with headers of its own
+// choice can forge such a release, and deceive a candidate that has read nothing of the term. The alternative is to wait for a whole lease
+// at each start.
 func (l *Listener) Proves(s kv.State) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r, known := s.Record, l.holder.commitment
-	switch {
-	case !r.Commitment.OpenedBy(r.Secret):
-		return false
-	case r.Commitment == known:
-		return true
-	case known != (record.Commitment{}) && !l.endings.proven && !r.Follows(known):
+	if s.Unconditional || !r.Commitment.OpenedBy(r.Secret) {
 		return false
 	}
-	return !s.Unconditional
+	return r.Commitment == known || known == (record.Commitment{}) || l.endings.proven || r.Follows(known)
 }
 
 // Lease returns the longest lease that may last still, as far as is known: of the known holder, unless it is proven to have ended, and of the
