@@ -52,7 +52,9 @@
 // list the same keys it is even again.
 //
 // A member that is present and cannot lead, because its work never begins or its elections fail, keeps its share: let it return an error.
-// Two members cannot have one name: the one that joined first leaves with [ErrReplaced]. Whoever may write the bucket can therefore make a
+// Two members cannot have one name: the one that joined first leaves with [ErrReplaced]. So does one of two copies of a process, as of a virtual
+// machine that was cloned: whichever finds that the other has written their presence. Until then, a quarter of the TTL at most, both lead
+// what the process led, as two copies of any leader do; see docs/REFERENCE.md. Whoever may write the bucket can therefore make a
 // member leave, by a whole presence of its name, and move all keys by a whole plan.
 //
 // # The bucket

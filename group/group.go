@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/validate"
 )
 
-// ErrReplaced is returned by Start and Run when another member of the same name has joined the group.
+// ErrReplaced is returned by Start and Run when another member of the same name has joined the group, or a copy of this process takes part
+// in it, as of a virtual machine that was cloned.
 var ErrReplaced = errors.New("another member of the same name has joined")
 
 // Group is one member of a group. Make it with [New], and have it take part with [Group.Run] or [Group.Start]. All methods may be called
@@ -173,7 +174,7 @@ func (g *Group) Status() Status {
 // presence returns this member's presence in a run that begins now.
 func (g *Group) presence() presence {
 	host, _ := os.Hostname() // a record without a host is still a record
-	return presence{Name: g.name, Instance: nuid.Next(), Since: time.Now().UTC().Round(0), Host: host, PID: os.Getpid(), Keys: g.keys}
+	return presence{Name: g.name, Instance: record.NewID(), Since: time.Now().UTC().Round(0), Host: host, PID: os.Getpid(), Keys: g.keys}
 }
 
 func (g *Group) planKey() string               { return g.group + ".plan" }

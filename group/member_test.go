@@ -15,6 +15,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/group"
+	"github.com/natscampaign/election/internal/faultproxy"
 )
 
 func TestInvalidOptionsAreAllNamedAtOnce(t *testing.T) {
@@ -151,6 +152,88 @@ func TestMemberOfTheSameNameReplacesTheOther(t *testing.T) {
 		after(time.Second)
 		f.expectEven(keys, []*member{a, again})
 		f.Expect(f.journal.twice).To(BeEmpty())
+	})
+}
+
+// copyWrites writes the presence of a member as a copy of its process does, which a machine that was cloned runs.
+func (f *fleet) copyWrites(name string) {
+	f.Helper()
+	presence := f.presence(name)
+	presence["attempt"] = "of the copy"
+	value, err := json.Marshal(presence)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.put("shards.members."+name, string(value))
+}
+
+// Two copies would have their keys handed over to each other for ever.
+func TestMemberWithACopyLeavesAndSaysSo(t *testing.T) {
+	natstest.SkipIfShort(t)
+	for name, notified := range map[string]bool{"that is notified of it": true, "whose next presence is refused": false} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				keys := keysOf(6)
+				members := f.together(keys, "a", "b")
+				b := members[1]
+				if !notified {
+					b.link.StallReplies()
+				}
+				f.copyWrites("b")
+				after(instant)
+				b.link.Heal()
+				after(ttl / 4)
+				f.Expect(b.result).To(HaveLen(1))
+				err := b.end()
+				f.Expect(err).To(MatchError(group.ErrReplaced))
+				f.Expect(err).To(MatchError(ContainSubstring("a copy of this process")))
+				f.Expect(f.get("shards.members.b")).To(ContainSubstring("of the copy"), "the copy is present")
+				f.Expect(f.journal.twice).To(BeEmpty())
+			})
+		})
+	}
+}
+
+func TestOwnPresenceThatIsAppliedLateOrUnansweredIsNoCopy(t *testing.T) {
+	natstest.SkipIfShort(t)
+	presence := to("shards.members.b")
+	for name, disturb := range map[string]func(l *faultproxy.Link){
+		"answers lost": func(l *faultproxy.Link) {
+			l.LoseReplies(func(r faultproxy.Message) bool { return presence(faultproxy.Message{Subject: r.Request}) })
+		},
+		"requests lost":   func(l *faultproxy.Link) { l.LoseRequests(presence) },
+		"answers late":    func(l *faultproxy.Link) { l.StallReplies() },
+		"everything late": func(l *faultproxy.Link) { l.Stall() },
+		"disconnected":    func(l *faultproxy.Link) { l.Disconnect() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				keys := keysOf(6)
+				members := f.together(keys, "a", "b")
+				for _, d := range []time.Duration{time.Second, ttl / 2, 2 * ttl} {
+					disturb(members[1].link)
+					after(d)
+					members[1].link.Heal()
+					after(3 * ttl)
+					f.Expect(members[1].result).To(BeEmpty())
+					f.expectEven(keys, members)
+				}
+			})
+		})
+	}
+}
+
+func TestEachPresenceHasAnIDThatNobodyCanGuess(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		f.together(keysOf(2), "a")
+		seen := map[string]bool{}
+		for range 5 {
+			var p struct{ Instance, Attempt string }
+			f.Expect(json.Unmarshal([]byte(f.get("shards.members.a")), &p)).To(Succeed())
+			f.Expect(p.Instance).To(HaveLen(22))
+			f.Expect(p.Attempt).To(HaveLen(22))
+			seen[p.Attempt] = true
+			after(ttl / 4)
+		}
+		f.Expect(seen).To(HaveLen(5))
 	})
 }
 

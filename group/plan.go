@@ -26,6 +26,7 @@ type plan struct {
 type presence struct {
 	Name     string    `json:"name"`
 	Instance string    `json:"instance"` // unique per run
+	Attempt  string    `json:"attempt"`  // unique per write
 	Since    time.Time `json:"since"`    // when it joined, by its own clock
 	Host     string    `json:"host,omitempty"`
 	PID      int       `json:"pid,omitempty"`

@@ -1,21 +1,24 @@
 package group
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
 const (
 	// presencesPerTTL is how many times per TTL a member writes its presence.
 	presencesPerTTL = 4
+	// maxDoubtful is how many presences of unknown outcome a member remembers. With more it does not recognise a copy of itself.
+	maxDoubtful = 1024
 	// presenceDelay is how long a member that leaves waits for its presence to be applied before it reads again.
 	presenceDelay = 20 * time.Millisecond
 )
@@ -39,8 +42,12 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 	}
 	r.presenceSent = time.Now()
 	r.presenceDue = r.presenceSent.Add(r.ttl / presencesPerTTL)
-	revision, err := r.write(ctx, r.memberKey(r.name), encode(r.self), r.presenceRevision)
+	over := r.presenceRevision
+	r.self.Attempt = record.NewID()
+	r.own.begin(r.self.Attempt, over > 0)
+	revision, err := r.write(ctx, r.memberKey(r.name), encode(r.self), over)
 	if err == nil {
+		r.own.applied(r.self.Attempt, revision)
 		r.presenceRevision, r.warned = revision, false
 		return r.presenceDue, nil
 	}
@@ -49,7 +56,6 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 	if kv.Classify(err) != kv.Refused {
 		return r.presenceDue, nil
 	}
-	over := r.presenceRevision
 	if err := r.readPresence(ctx); err != nil {
 		return r.presenceDue, err
 	}
@@ -74,22 +80,55 @@ func (r *run) readPresence(ctx context.Context) error {
 	return nil
 }
 
-// overwritten takes in what is stored over the last presence: that of another member of the name, which is the error, or an update whose
-// reply was lost. Anything else was written by a stranger, or is a marker, and the next presence is due at once.
+// overwritten takes in what is stored over the last presence: that of another member of the name or of a copy of this process, which is the
+// error, or an update whose reply was lost. Anything else was written by a stranger, or is a marker, and the next presence is due at once.
 func (r *run) overwritten(entry jetstream.KeyValueEntry) error {
-	if p, whole := presenceIn(entry, r.name); whole && p.Instance != r.self.Instance {
-		return r.replacedBy(p)
+	p, whole := presenceIn(entry, r.name)
+	switch {
+	case whole && p.Instance != r.self.Instance:
+		return fmt.Errorf("%w: %q, on host %q as process %d", ErrReplaced, r.name, p.Host, p.PID)
+	case whole && r.own.isForeign(p.Attempt, entry.Revision()):
+		return fmt.Errorf("%w: a copy of this process, as of a virtual machine that was cloned, takes part as %q: start members after their machine was cloned, each with a name of its own", ErrReplaced, r.name)
 	}
 	r.presenceRevision = entry.Revision()
-	if !bytes.Equal(entry.Value(), encode(r.self)) {
+	if !whole || p.Left {
 		r.warn("Presence is written again", errOverwritten)
 		r.presenceDue = time.Now()
+	} else if entry.Revision() > r.own.revision {
+		r.own.applied(p.Attempt, entry.Revision())
 	}
 	return nil
 }
 
-func (r *run) replacedBy(p presence) error {
-	return fmt.Errorf("%w: %q, on host %q as process %d", ErrReplaced, r.name, p.Host, p.PID)
+// ownPresences are the presences of this run that may be stored. Every write has an id that nobody can guess, so that any other presence of
+// this run was written by a copy of the process.
+type ownPresences struct {
+	attempt  string          // of the last that was applied, as far as is known
+	revision uint64          // of that one
+	doubtful map[string]bool // the others that may be applied, now or later, by their attempts; whether each is an update
+}
+
+// begin takes note of a write that is about to be sent: an update of the presence that is stored, or one that replaces whatever is stored.
+func (o *ownPresences) begin(attempt string, update bool) {
+	if o.doubtful == nil {
+		o.doubtful = map[string]bool{}
+	}
+	if len(o.doubtful) < maxDoubtful {
+		o.doubtful[attempt] = update
+	}
+}
+
+// applied takes note that a write was applied. No update that was sent before is applied any more.
+func (o *ownPresences) applied(attempt string, revision uint64) {
+	o.attempt, o.revision = attempt, revision
+	maps.DeleteFunc(o.doubtful, func(other string, update bool) bool { return update || other == attempt })
+}
+
+// isForeign reports whether a presence of this run that is stored at the given revision is proof that a copy of the process wrote it. What is older than
+// the last one that is known may be read from a replica that lags behind.
+func (o *ownPresences) isForeign(attempt string, revision uint64) bool {
+	_, doubtful := o.doubtful[attempt]
+	return revision > o.revision && attempt != o.attempt && !doubtful && len(o.doubtful) < maxDoubtful
 }
 
 // write stores a value under a key, over the given revision or, if that is 0, over whatever is stored.
@@ -120,7 +159,8 @@ func (r *run) announceLeaving() bool {
 // without an answer, as when Stop is called meanwhile, or may be applied only now: writeLeft reads until it finds that write or ctx ends.
 func (r *run) writeLeft(ctx context.Context) error {
 	left := r.self
-	left.Keys, left.Left = nil, true
+	left.Keys, left.Left, left.Attempt = nil, true, record.NewID()
+	r.own.begin(left.Attempt, true)
 	err := errUnanswered
 	for ctx.Err() == nil {
 		over := r.presenceRevision

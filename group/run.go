@@ -31,6 +31,7 @@ type run struct {
 	watcher  jetstream.KeyWatcher           // nil while there is none
 	updates  <-chan jetstream.KeyValueEntry // of the watcher; nil likewise
 
+	own              ownPresences       // by which a copy of this process is recognised
 	presenceRevision uint64             // of the presence that was written last; 0 for none
 	presenceSent     time.Time          // when it was written last, or tried
 	presenceSeen     time.Time          // when the watcher in use delivered it last

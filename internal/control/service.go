@@ -13,10 +13,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
-	"github.com/nats-io/nuid"
 
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natsconn"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/version"
 )
 
@@ -72,7 +72,7 @@ func open(bucket *kv.Bucket, log *slog.Logger) (*service, error) {
 		bucket: bucket, log: log, started: time.Now().UTC(), requests: make(chan *nats.Msg), handovers: make(chan struct{}, MaxHandovers),
 		members: map[string][]*Member{}, counters: map[string]counters{}, refreshes: map[string][]func(){}, stale: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
 		identity: micro.ServiceIdentity{
-			Name: serviceName, ID: nuid.Next(), Version: version.String(),
+			Name: serviceName, ID: record.NewID(), Version: version.String(),
 			Metadata: map[string]string{"bucket": bucket.Bucket(), "host": host, "pid": strconv.Itoa(os.Getpid())},
 		},
 	}

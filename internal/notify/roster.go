@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natsconn"
@@ -254,7 +253,7 @@ func (n *Notifier) receiveAttempts(key string, on bool) {
 func (n *Notifier) newAttempts() (subs []*natsconn.Keyed) {
 	for i, prefix := range n.attemptPrefixes() {
 		subs = append(subs, &natsconn.Keyed{
-			Conn: n.bucket.Conn(), Subject: func(key string) string { return prefix + key }, MaxBytes: maxAttemptBytes, Wide: i > 0, Queue: nuid.Next(),
+			Conn: n.bucket.Conn(), Subject: func(key string) string { return prefix + key }, MaxBytes: maxAttemptBytes, Wide: i > 0, Queue: record.NewID(),
 			Handle: func(m *nats.Msg) {
 				if !isAttempt(m) {
 					return
