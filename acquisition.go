@@ -33,10 +33,16 @@ type acquisition struct {
 	acknowledged  time.Time
 }
 
-// creation returns the acquisition of a key where no record is to be written over, after the given predecessor.
-func (r *run) creation(predecessor record.Record) acquisition {
+// creation returns the acquisition of a key where no record is to be written over, after the given predecessor. read is when the key was
+// read; zero if it could not be.
+func (r *run) creation(predecessor record.Record, read time.Time) acquisition {
 	removed, inherited := r.listener.Past()
-	a := acquisition{reason: ReasonVacant, removal: removed, removed: removed > 0, left: inherited}
+	a := acquisition{read: read, reason: ReasonVacant, removal: removed, removed: removed > 0, left: inherited}
+	var marker time.Duration
+	if r.seesMarkers(a) {
+		marker = r.info().markerTTL
+	}
+	a.removed = a.removed || r.listener.VanishedEarly(marker)
 	r.inherit(&a, predecessor)
 	return a
 }
@@ -45,8 +51,10 @@ func (r *run) creation(predecessor record.Record) acquisition {
 func (r *run) acquisitionOver(s kv.State) acquisition {
 	predecessor, _ := r.listener.Holder()
 	if s.Removal == kv.Gone {
-		a := r.creation(predecessor)
-		a.read = s.Read
+		a := r.creation(predecessor, s.Read)
+		if a.removed && a.removal == 0 {
+			r.log.Warn("Key vanished before it can have expired, standing down for a whole lease", "from", predecessor.Name)
+		}
 		return a
 	}
 	// A release to which the history was rewound proves nothing: another leader may have followed it.
@@ -73,6 +81,9 @@ func (r *run) acquisitionOver(s kv.State) acquisition {
 	r.inherit(&a, predecessor)
 	return a
 }
+
+// seesMarkers reports whether a creation is refused over a marker.
+func (r *run) seesMarkers(a acquisition) bool { return r.bucket.Conn() != nil && !a.read.IsZero() }
 
 // predecessors returns how many terms before a record proves to have ended by a release. Leaders change seldom, and candidates miss no more
 // than one of them. Those who wait for a lock may miss several.
@@ -132,9 +143,7 @@ func (a acquisition) standDown(info *bucketInfo) time.Duration {
 
 // announce makes an attempt that is refused, unless what was read is gone meanwhile: those who record attempts see this candidate.
 func (r *run) announce(ctx context.Context, s kv.State) (*activeTerm, error) {
-	a := r.creation(s.Record)
-	a.read = s.Read
-	return r.contest(ctx, a, false)
+	return r.contest(ctx, r.creation(s.Record, s.Read), false)
 }
 
 // withdraw makes an attempt that is always refused, and that tells those who record attempts that this candidate, which announced itself,

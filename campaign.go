@@ -141,7 +141,7 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 			return nil, true, nil
 		}
 		predecessor, _ := r.listener.Holder()
-		t, err = r.contest(ctx, r.creation(predecessor), false)
+		t, err = r.contest(ctx, r.creation(predecessor, time.Time{}), false)
 		return t, true, err
 	case err != nil:
 		return nil, false, nil
@@ -268,7 +268,7 @@ func (r *run) tryToAcquire(ctx context.Context, a *acquisition) (err error) {
 	switch {
 	case a.over > 0:
 		a.revision, err = r.bucket.Update(ctx, r.key, r.encode(rec), a.over)
-	case r.now.Load().unreadable, r.reads.suspected, r.bucket.Conn() != nil && !a.read.IsZero():
+	case r.now.Load().unreadable, r.reads.suspected, r.seesMarkers(*a):
 		// This is the first step of Create, which then reads what it is refused over, and writes over a marker that nobody has read.
 		a.revision, err = r.bucket.Update(ctx, r.key, r.encode(rec), 0)
 	default:

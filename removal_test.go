@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -253,6 +254,106 @@ func TestWinnerOfARemovedKeyWaitsOneTTL(t *testing.T) {
 				after(expirySpread + instant)
 				f.Expect(b.IsLeader()).To(BeTrue())
 			})
+		})
+	}
+}
+
+// vanishings are the ways in which a key can vanish without a marker, other than by an expiry.
+var vanishings = map[string]func(f *fleet){
+	"a roll-up by another key": func(f *fleet) {
+		m := nats.NewMsg("$KV." + natstest.BucketName + ".locks.of-another-program")
+		m.Header.Set("Nats-Rollup", "all")
+		answer, err := f.Server.Connect(f.T).RequestMsg(m, time.Second)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(string(answer.Data)).NotTo(ContainSubstring("error"))
+	},
+	"a purge of the stream":  func(f *fleet) { f.purge() },
+	"a purge of the subject": func(f *fleet) { f.purge(jetstream.WithPurgeSubject("$KV." + natstest.BucketName + "." + key)) },
+	"another bucket":         func(f *fleet) { f.remake(ttl) },
+}
+
+// purge purges the stream behind the bucket.
+func (f *fleet) purge(opts ...jetstream.StreamPurgeOpt) {
+	f.Helper()
+	js, err := jetstream.New(f.Server.Connect(f.T))
+	f.Expect(err).NotTo(HaveOccurred())
+	stream, err := js.Stream(context.Background(), "KV_"+natstest.BucketName)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(stream.Purge(context.Background(), opts...)).To(Succeed())
+}
+
+// The candidate has seen the leader's last renewal, and finds nothing under the key by one of its campaigns before that can have expired.
+func TestKeyThatVanishesBeforeItCanHaveExpiredWasRemoved(t *testing.T) {
+	natstest.SkipIfShort(t)
+	often := election.WithBackoff(election.ConstantBackoff(100 * time.Millisecond))
+	for how, vanish := range vanishings {
+		for source, setting := range map[string]struct {
+			candidate func(f *fleet) newCandidate
+			change    func(*jetstream.KeyValueConfig)
+			opts      []election.Option
+		}{
+			"republished":              {func(f *fleet) newCandidate { return f.connected }, republished, nil},
+			"watched":                  {func(f *fleet) newCandidate { return f.candidate }, natstest.WithMarkers, nil},
+			"watched, without markers": {func(f *fleet) newCandidate { return f.connected }, withoutMarkers, nil},
+			"polled":                   {func(f *fleet) newCandidate { return f.unnotified }, natstest.WithMarkers, []election.Option{often}},
+		} {
+			t.Run(how+"/"+source, func(t *testing.T) {
+				onVirtualTime(t, func(f *fleet) {
+					f.configure(func(cfg *jetstream.StreamConfig) { cfg.AllowRollup = true })
+					candidate := setting.candidate(f)
+					a := candidate("a").start()
+					after(2*interval - time.Second)
+					b := candidate("b", append(setting.opts, election.WithStandDown(time.Second))...).start()
+					after(time.Second + 200*time.Millisecond) // a has renewed, and the second campaign of a notified b is due in 6.3 s
+					f.Expect(a.IsLeader()).To(BeTrue())
+					a.link.Cut()
+					vanish(f)
+					f.expectOneLeader(ttl+interval, a, b)
+					f.Expect(b.State()).NotTo(Equal(election.CandidateState))
+					after(ttl)
+					f.Expect(b.IsLeader()).To(BeTrue())
+				}, setting.change)
+			})
+		}
+	}
+}
+
+// A key that expired unseen is no removed key: a candidate that was cut off meanwhile owes no more than its stand-down.
+func TestKeyThatExpiredUnseenWasNotRemoved(t *testing.T) {
+	natstest.SkipIfShort(t)
+	for name, setting := range map[string]struct {
+		candidate func(f *fleet) newCandidate
+		change    func(*jetstream.KeyValueConfig)
+	}{
+		"polled":  {func(f *fleet) newCandidate { return f.unnotified }, withoutMarkers},
+		"watched": {func(f *fleet) newCandidate { return f.candidate }, withoutMarkers},
+		"republished": {func(f *fleet) newCandidate { return f.connected }, func(cfg *jetstream.KeyValueConfig) {
+			republished(cfg)
+			cfg.LimitMarkerTTL = time.Second
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				candidate := setting.candidate(f)
+				a := candidate("a").start()
+				after(interval)
+				b := candidate("b", election.WithStandDown(time.Second)).start()
+				after(3*interval + time.Second)
+				a.link.Cut()
+				if name == "republished" { // so that the marker is gone before b learns of the expiry
+					b.link.Cut()
+					after(ttl + 2*time.Second)
+					b.link.Heal()
+				}
+				for b.State() == election.CandidateState {
+					after(10 * time.Millisecond)
+				}
+				won := time.Now()
+				for !b.IsLeader() {
+					after(10 * time.Millisecond)
+				}
+				f.Expect(time.Since(won)).To(BeNumerically("<=", time.Second+20*time.Millisecond))
+			}, setting.change)
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/natscampaign/election/internal/kv"
@@ -102,4 +103,14 @@ func (l *Listener) LeftAtMarker(stored time.Time) time.Duration {
 		return 0
 	}
 	return max(0, time.Until(l.alive.Add(holder.Lease())))
+}
+
+// VanishedEarly reports whether a key under which nothing is stored, now, was removed for sure: the lease of the known holder lasts by its last
+// write that is known, so that the key cannot have expired. A roll-up or a purge of the stream leaves no marker. An expiry does for markerTTL; that is
+// 0 if the caller would not see one.
+func (l *Listener) VanishedEarly(markerTTL time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	holder := l.holder.record()
+	return l.holder.name != "" && l.mayLast() && time.Now().Before(l.aliveSince.Add(min(l.TTL, cmp.Or(holder.Lease(), l.TTL))+markerTTL))
 }

@@ -57,6 +57,13 @@ func (l *Listener) receive(c Change, w *written) {
 func (l *Listener) notify(c Change) (renewal bool) {
 	now := time.Now()
 	l.classify(&c, now)
+	since := now
+	if l.delivered == 0 { // a watcher begins with what was written before
+		since = l.observed
+	}
+	if !l.read.IsZero() {
+		l.observed = now
+	}
 	l.delivered = c.Revision
 	if l.awaited <= c.Revision {
 		l.awaited, l.overdue = 0, false
@@ -68,7 +75,7 @@ func (l *Listener) notify(c Change) (renewal bool) {
 	}
 	if l.expected(c, now) {
 		if !c.Vacant() && c.Revision > l.aliveBy { // else it is delivered again
-			l.alive, l.aliveBy, l.aliveWritten = now, c.Revision, c.Written
+			l.alive, l.aliveBy, l.aliveWritten, l.aliveSince = now, c.Revision, c.Written, since
 			if c.Record.Instance == l.holder.instance { // only the order of answers follows from it: a mistake costs milliseconds
 				l.holder.priorities, l.holder.successor = c.Record.Priorities, c.Record.Successor
 			}

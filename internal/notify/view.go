@@ -18,6 +18,8 @@ type view struct {
 	aliveBy  uint64    // the revision that showed it
 
 	aliveWritten time.Time     // when that revision was written, by the server's clock
+	aliveSince   time.Time     // it was written after this, as far as is known
+	observed     time.Time     // when the key was last read or written, or notified since it was first read
 	missed       uint64        // the revision after which the next renewal was known to be overdue
 	silence      time.Duration // a random part of the spread, by which this candidate answers a missed renewal
 	highest      uint64        // the highest revision that was read or written in this bucket
@@ -84,6 +86,7 @@ func (l *Listener) learn(s kv.State) {
 		l.holder = holderOf(s.Record)
 		if s.Revision != l.aliveBy || l.alive.IsZero() { // what is read again, or was notified before, says nothing new
 			l.alive = timeutil.Later(l.alive, s.Read)
+			l.aliveSince = timeutil.Later(l.observed, s.Read.Add(-l.TTL)) // else it would have expired
 		}
 		l.aliveBy, l.aliveWritten = s.Revision, s.Written
 		l.silence = timeutil.Random(l.Spread)
@@ -97,6 +100,7 @@ func (l *Listener) learn(s kv.State) {
 	l.ends(s.Record)
 	l.passOn(s.Record, s.Revision, s.Read)
 	l.read, l.revision, l.held, l.renewal = s.Read, s.Revision, s.Held(), 0
+	l.observed = timeutil.Later(l.observed, s.Read)
 	l.highest = max(l.highest, s.Revision)
 	l.await(s.Revision)
 	if l.hint != nil && l.hint.Revision <= s.Revision { // the hint came while the key was read
@@ -135,7 +139,7 @@ func (l *Listener) Wrote(revision uint64, r record.Record) {
 		l.renewal = 0
 	}
 	l.begins(r, now)
-	l.read, l.revision, l.held, l.holder = now, revision, true, holderOf(r)
+	l.read, l.revision, l.held, l.holder, l.observed = now, revision, true, holderOf(r), now
 	if revision < l.highest { // the history was rewound: what was reported before does not count
 		l.delivered = 0
 	}
