@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,6 +155,7 @@ func (h *handoverCommand) report(ctx context.Context, v *look.View, before elect
 	if !paused {
 		r.Leader = v.WaitForSuccessor(ctx, h.key, before, h.to)
 	}
+	leader := look.PrintableLeader(before)
 	from, key := terminal.Quote(r.From), terminal.Quote(r.Key)
 	r.Took = timeutil.Seconds(time.Since(began).Round(time.Microsecond))
 	switch {
@@ -166,7 +168,19 @@ func (h *handoverCommand) report(ctx context.Context, v *look.View, before elect
 	case r.Leader.Instance == terminal.Printable(before.Instance):
 		fmt.Fprintf(h.Stdout, "%s leads %s already, term %d\n", from, key, r.Leader.Term)
 	default:
-		fmt.Fprintf(h.Stdout, "%s has handed over %s to %s, term %d, in %d ms\n", from, key, terminal.Quote(r.Leader.Name), r.Leader.Term, time.Duration(r.Took).Round(time.Millisecond).Milliseconds())
+		fmt.Fprintf(h.Stdout, "%s has handed over %s to %s, term %d, in %d ms\n", describe(leader, *r.Leader), key, describe(*r.Leader, leader), r.Leader.Term, time.Duration(r.Took).Round(time.Millisecond).Milliseconds())
 	}
 	return nil
+}
+
+// describe returns how a leader is called beside another: by its name and, if both have that name, by what else distinguishes it.
+func describe(leader, other election.Leader) string {
+	name := terminal.Quote(leader.Name)
+	switch {
+	case leader.Name != other.Name:
+		return name
+	case leader.PID != other.PID, leader.Host != other.Host:
+		return fmt.Sprintf("%s (process %d on %s)", name, leader.PID, terminal.Printable(cmp.Or(leader.Host, "an unknown host")))
+	}
+	return fmt.Sprintf("%s (instance %s)", name, terminal.Printable(leader.Instance))
 }

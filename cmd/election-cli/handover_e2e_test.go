@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"testing"
 	"time"
 
@@ -68,6 +69,23 @@ func TestTransferHandsOverToTheNamedCandidate(t *testing.T) {
 	f.g.Expect(r.Leader.Term).NotTo(BeZero())
 	code, _, stderr = f.run("resign", "jobs", "--json", "--force")
 	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
+}
+
+func TestHandoverBetweenCandidatesOfOneNameSaysWhichTheyAre(t *testing.T) {
+	inRealTime(t)
+	t.Parallel()
+	f := startFleet(t)
+	other := startCampaign(t, "-s", f.server.URL(), "--name", "web-1", "--interval", "500ms")
+	other.next(events.Started)
+	other.next(events.Following)
+	code, stdout, stderr := f.run("transfer", "jobs", "--to", "web-1")
+	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
+	of := regexp.MustCompile(`^"web-1" \(process (\d+) on \S+\) has handed over "jobs" to "web-1" \(process (\d+) on \S+\), term \d+, in \d+ ms\n$`).FindStringSubmatch(stdout)
+	f.g.Expect(of).To(HaveLen(3), stdout)
+	f.g.Expect(of[1]).NotTo(Equal(of[2]))
+	other.next(events.Elected)
+	other.next(events.Leading)
+	other.interrupt(events.Lost, events.Released, events.Stopped)
 }
 
 func TestTransferToTheLeaderItselfSucceeds(t *testing.T) {
