@@ -51,8 +51,11 @@ func (s *Severity) UnmarshalText(text []byte) error { return severityNames.Parse
 //	replicas-offline           critical   if no majority is left, else warning
 //	message-size               critical   if no record fits, warning if one with a long name does not
 //	bucket-full                critical   if no further election fits, warning from 80 % on
+//	account-full               critical   if the account has no room for a record, warning if none for a long one, and from 80 % on
 //	ttl-short, ttl-long        warning    below 2 s, above 1 min
 //	memory                     warning    the bucket does not outlive its server
+//	not-pinned                 warning    the server may report another time of creation later, which ends the leader's term
+//	rollup                     warning    whoever may write one key can remove all others, which this bucket could refuse
 //	one-replica                warning    in a cluster
 //	even-replicas              warning    an even number survives no more failures than one less
 //	replicas-lagging           warning
@@ -118,7 +121,8 @@ const probeKey = "election-check"
 //
 // Check writes nothing. It tests whether a key may be written by an update of the key "election-check" that the server must refuse
 // whenever it arrives, and whether a key may be read by reading that one: where permission is granted for single keys, grant it for this
-// key too, or use [CheckKey]. Where a server refuses without a sign, Check may take some 8 s.
+// key too, or use [CheckKey]. It checks the limits of the account only where it may publish to $JS.API.INFO, which no role needs. Where a
+// server refuses without a sign, Check may take some 8 s.
 //
 // The error wraps [election.ErrInvalidOption] for options that cannot be used, and [election.ErrBucketUnsuitable] for a bucket that does
 // not exist. Any other error means that the bucket cannot be inspected, or that ctx ended before.
@@ -160,8 +164,11 @@ func CheckAs(ctx context.Context, bucket jetstream.KeyValue, role Role, key stri
 	}
 	c.checkTTL()
 	c.checkStorage()
+	c.checkIdentity()
+	c.checkRollUps()
 	c.checkReplicas()
 	c.checkLimits()
+	c.checkAccount()
 	c.checkNotifications()
 	c.checkPermissions()
 	c.checkConnection()

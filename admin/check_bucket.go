@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -100,6 +101,24 @@ func (c *checkup) checkReplicas() {
 	}
 }
 
+// checkIdentity checks whether the time of creation, by which candidates tell the bucket from one that was made again, stays the same.
+func (c *checkup) checkIdentity() {
+	version := cmp.Or(c.stream.Config.Metadata[kv.ServerVersion], c.serverVersion())
+	if c.info.Stream == nil || c.info.Pinned || kv.KeepsCreated(c.info.Stream, version) {
+		return
+	}
+	c.warn("not-pinned", fmt.Sprintf("the bucket's time of creation is not pinned, and file streams of nats-server before 2.14.9 (this one has version %s) report another after a restart, a change of the configuration and another restart: the leader then stands down as in a bucket that was made again", cmp.Or(version, "unknown")),
+		"run 'election-cli bucket add' with the flags that the bucket was made with, or let CreateBucket change the bucket: either pins the time")
+}
+
+// checkRollUps checks whether the server takes a roll-up that it could refuse. Where there are expiry markers it always takes one.
+func (c *checkup) checkRollUps() {
+	if c.stream.Config.AllowRollup && c.info.MarkerTTL <= 0 {
+		c.warn("rollup", "the bucket allows roll-ups: a write of one key with the header Nats-Rollup: all removes all other keys, and whoever may write one key can send it",
+			"let CreateBucket change the bucket, with ChoriaCompatible, or run 'election-cli bucket add --choria-compatible' with the flags that the bucket was made with: either has the server refuse roll-ups, which it does not where there are expiry markers")
+	}
+}
+
 const (
 	nearLimit        = 0.8  // of a limit, from which a value is near to it
 	defaultConsumers = 1000 // the most of a stream, unless the stream, the account or the server says otherwise
@@ -127,7 +146,7 @@ func (c *checkup) checkLimits() {
 		what             string
 		used, more, most int64
 	}{{"bytes", int64(state.Bytes), large, cfg.MaxBytes}, {"keys", int64(state.Msgs), 1, cfg.MaxMsgs}} {
-		const fix = "raise the limit or remove it: a bucket for elections needs none"
+		const fix = "raise the limit, or remove it unless the account demands one: a bucket for elections needs none"
 		if l.most <= 0 {
 			continue
 		}
@@ -144,12 +163,44 @@ func (c *checkup) checkLimits() {
 		}
 	}
 	most, limit := int64(cfg.MaxConsumers), "that the stream is limited to"
+	if of := int64(kv.UseOf(c.probes.account, cfg).Consumers); of > 0 && (most <= 0 || of < most) {
+		most, limit = of, "that the account grants a stream"
+	}
 	if most <= 0 {
 		most, limit = defaultConsumers, "that servers grant a stream by default"
 	}
 	if used := int64(state.Consumers); near(used, most) {
 		c.warn("consumers", fmt.Sprintf("the bucket has %d watchers or other consumers of the %d %s: further processes cannot watch, and poll", used, most, limit), "use OpenBucket or WithJetStream in a bucket that republishes, which takes no consumer")
 	}
+}
+
+// checkAccount checks whether the account has room for further writes.
+func (c *checkup) checkAccount() {
+	cfg := c.stream.Config
+	u := kv.UseOf(c.probes.account, cfg)
+	if c.info.Stream == nil || u.Most < 0 {
+		return
+	}
+	small, large := c.recordBytes()
+	fits := func(record int64) bool { return u.Used+c.bucket.StoredBytes(c.key, record, cfg) <= u.Most }
+	limit, kind := u.Limit, "in files"
+	if cfg.Storage == jetstream.MemoryStorage {
+		kind = "in memory"
+	}
+	if u.Tier != "" {
+		limit += " of tier " + u.Tier
+	}
+	message := fmt.Sprintf("the account stores %d of at most %d bytes %s (%s)", u.Used, u.Most, kind, limit)
+	switch {
+	case !fits(small):
+		message += ": no record fits, so that nobody can win, and no leader can renew"
+	case !fits(large):
+		message += fmt.Sprintf(": no record of %d bytes fits, as one with long names takes", large)
+	case !near(u.Used, u.Most):
+		return
+	}
+	c.add(severityIf(!fits(small)), "account-full", message,
+		fmt.Sprintf("raise %s of the account, or remove messages or streams of the account, which 'nats stream report' lists; an account for elections alone is filled by nobody else", u.Limit))
 }
 
 func near(used, most int64) bool { return float64(used) >= nearLimit*float64(most) }

@@ -80,8 +80,7 @@ func (c *checkup) serverVersion() string {
 // markerFix returns how to get expiry markers from a server of the given version, which may not be known.
 func markerFix(version string) string {
 	const known = "2.11 or newer"
-	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && (major < 2 || major == 2 && minor < 11) {
+	if order, ok := kv.CompareVersion(version, 2, 11); ok && order < 0 {
 		return fmt.Sprintf("upgrade the servers, of which this one has version %s, to %s, and then let CreateBucket change the bucket, unless candidates of Choria campaign in it", version, known)
 	}
 	return fmt.Sprintf("let CreateBucket change the bucket, on servers of version %s, unless candidates of Choria campaign in it", known)

@@ -35,6 +35,8 @@ const (
 type probes struct {
 	read, write, watch, watchOne, subscribe, attempts error
 
+	account *jetstream.AccountInfo // nil if the account could not be asked for
+
 	requests []string // the verbs of requests to candidates that are refused
 
 	plain  []string // the first few keys that hold bare names
@@ -58,6 +60,9 @@ func (c *checkup) probe(ctx context.Context) {
 	tries := []func(context.Context){c.tryRead, c.tryWatch, c.tryWatchOne}
 	if c.role == RoleCandidate {
 		tries = append(tries, c.tryWrite)
+	}
+	if c.conn != nil {
+		tries = append(tries, c.tryAccount)
 	}
 	var all sync.WaitGroup
 	for _, try := range tries {
@@ -88,6 +93,13 @@ func (c *checkup) tryWrite(ctx context.Context) {
 	})
 	if kv.Classify(err) != kv.Refused {
 		c.probes.write = err
+	}
+}
+
+// tryAccount asks for the account, which no role needs.
+func (c *checkup) tryAccount(ctx context.Context) {
+	if account, err := c.bucket.Account(ctx); err == nil {
+		c.probes.account = account
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/observe"
 	"github.com/natscampaign/election/semaphore"
 )
@@ -239,6 +240,10 @@ var checks = map[string]map[string]func(b *bench){
 		"find two leaders": func(b *bench) {
 			b.leader("web", "a", key)
 			b.Expect(b.view("nagios").Ask(b.ctx, []string{key})[key].Candidates).To(HaveLen(1))
+		},
+		"find a full account": func(b *bench) {
+			_, err := kv.With(b.bucket("nagios"), nil).Account(b.ctx)
+			b.Expect(err).NotTo(HaveOccurred())
 		},
 	},
 	"CREATOR": {

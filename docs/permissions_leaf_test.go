@@ -35,7 +35,7 @@ func TestBlocksWorkOnALeafNodeWithTheDomainOfTheHub(t *testing.T) {
 		"CANDIDATE": {"open the bucket", "campaign", "take over at once", "transfer", "be notified", "name successors", "answer operators", "be found by nats micro"},
 		"OPERATOR":  {"list candidates", "resign", "transfer", "evict", "check"},
 		"OBSERVER":  {"see the leader", "observe", "watch for long"},
-		"MONITOR":   {"check", "list with one request", "find two leaders"},
+		"MONITOR":   {"check", "list with one request", "find two leaders", "find a full account"},
 	} {
 		for _, purpose := range purposes {
 			t.Run(role+"/"+purpose, func(t *testing.T) {

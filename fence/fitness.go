@@ -53,8 +53,7 @@ func checkStream(info *jetstream.StreamInfo, subject string, t election.Term) er
 // headers in random order.
 func checkServer(version string) error {
 	const known = "2.11.7"
-	var major, minor, patch int
-	if _, err := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); err == nil && slices.Compare([]int{major, minor, patch}, []int{2, 11, 7}) >= 0 {
+	if order, ok := kv.CompareVersion(version, 2, 11, 7); ok && order >= 0 {
 		return nil
 	}
 	return fmt.Errorf("its server has version %s and would store writes of older epochs: upgrade all servers to %s or newer", cmp.Or(version, "2.10 or older"), known)

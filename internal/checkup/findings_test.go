@@ -62,6 +62,33 @@ func TestTwoClaimsOfLeadershipAreCritical(t *testing.T) {
 	g.Expect(found[0].Message).To(Equal(`2 candidates claim to lead "jobs": "web-1" on h1; "web-2" on an unknown host`))
 }
 
+func TestAVacancyIsExplainedByABucketThatNobodyCanWrite(t *testing.T) {
+	g := NewWithT(t)
+	const ttl = 10 * time.Second
+	full := admin.Finding{Code: "account-full", Severity: admin.SeverityCritical, Message: "the account stores …", Fix: "raise max_file"}
+	late := &look.Holder{Leader: election.Leader{Key: "k", Name: "a"}, RenewalAge: 2 * ttl}
+	for want, c := range map[string]struct {
+		holder *look.Holder
+		paused bool
+		bucket []admin.Finding
+	}{
+		`the lease of "a" on "k" ended 10s ago: the account has no room for a record. Fix: raise max_file`: {late, false, []admin.Finding{full}},
+		`nobody leads "k": the account has no room for a record. Fix: raise max_file`:                      {nil, false, []admin.Finding{{Code: "memory"}, full}},
+		`nobody leads "k": the election is paused. Fix: run 'election-cli resume k'`:                       {nil, true, []admin.Finding{full}},
+	} {
+		r := &Result{Findings: checkLeader("k", c.holder, c.paused, ttl, ttl)}
+		r.explainVacancies(nil, c.bucket)
+		g.Expect(r.Findings).To(HaveLen(1))
+		g.Expect(r.Findings[0].sentence()).To(Equal(want))
+	}
+	full.Severity = admin.SeverityWarning
+	for holder, says := range map[*look.Holder]string{late: "the server does not expire it", nil: "no candidate answers"} {
+		r := &Result{Findings: checkLeader("k", holder, false, ttl, ttl)}
+		r.explainVacancies(nil, []admin.Finding{full})
+		g.Expect(r.Findings[0].sentence()).To(ContainSubstring(says))
+	}
+}
+
 func TestAWrongClockIsAFindingOfSeverityInfo(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()

@@ -12,14 +12,31 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
+// unwritable are the findings about a bucket in which nobody can win, nor renew, in words that say why.
+var unwritable = map[string]string{
+	"account-full":     "the account has no room for a record",
+	"bucket-full":      "the bucket has no room for a further record",
+	"no-stream-leader": "the stream has no leader",
+	"replicas-offline": "no majority of the replicas is left",
+}
+
 // explainVacancies completes the findings about elections without a leader, for which it is not known why, by the answers of the
-// candidates and the findings about the bucket.
+// candidates and the findings about the bucket. A key whose lease is over stays where the server cannot write the marker of its expiry.
 func (r *Result) explainVacancies(answers map[string]look.Answers, bucket []admin.Finding) {
+	blocking := slices.IndexFunc(bucket, func(f admin.Finding) bool { return f.Severity == admin.SeverityCritical && unwritable[f.Code] != "" })
 	for i := range r.Findings {
-		if f := &r.Findings[i]; f.Code == codeNoLeader && f.Fix == "" {
-			cause, fix := vacancy(f.Key, answers[f.Key], bucket)
-			f.Message, f.Short, f.Fix = f.Message+cause, f.Message+cause, fix
+		f, cause, fix := &r.Findings[i], "", ""
+		switch {
+		case f.Code != codeLeaseOver && (f.Code != codeNoLeader || f.Fix != ""):
+			continue
+		case blocking >= 0:
+			cause, fix = ": "+unwritable[bucket[blocking].Code], bucket[blocking].Fix
+		case f.Code == codeNoLeader:
+			cause, fix = vacancy(f.Key, answers[f.Key], bucket)
+		default:
+			continue
 		}
+		f.Message, f.Short, f.Fix = f.Message+cause, f.Short+cause, fix
 	}
 }
 

@@ -30,6 +30,15 @@ func CreatedOf(info *jetstream.StreamInfo) (created time.Time, pinned bool) {
 	return at, true
 }
 
+// KeepsCreated reports whether the server reports the same time of creation of a stream for ever. version is that of the server; servers
+// from 2.14.9 on do. Earlier ones do for what they keep in memory, or in a cluster, and may not for the file streams of a server alone.
+func KeepsCreated(info *jetstream.StreamInfo, version string) bool {
+	if order, ok := CompareVersion(version, 2, 14, 9); ok && order >= 0 {
+		return true
+	}
+	return info.Config.Storage == jetstream.MemoryStorage || info.Cluster != nil && info.Cluster.Name != ""
+}
+
 // Pin writes the identity of a stream, which [CreatedOf] returns now, to the metadata of a configuration. A stream in which nothing was
 // ever written may have a pinned time that was copied from another stream: its own time replaces it.
 func Pin(cfg *jetstream.StreamConfig, info *jetstream.StreamInfo) {

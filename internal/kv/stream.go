@@ -2,6 +2,7 @@ package kv
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -25,6 +26,16 @@ func NewStream(bucket string, storage jetstream.StorageType) jetstream.StreamCon
 
 // ServerVersion is the name of the metadata by which a server says its version when it describes a stream. Servers before 2.11 do not.
 const ServerVersion = "_nats.ver"
+
+// CompareVersion compares the version of a server with a known one, such as 2, 11, 7, up to the last number of the known one. It is not ok
+// if the version cannot be read. A version that precedes a release counts as that release.
+func CompareVersion(version string, known ...int) (order int, ok bool) {
+	numbers := make([]int, 3)
+	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &numbers[0], &numbers[1], &numbers[2]); n < len(known) {
+		return 0, false
+	}
+	return slices.Compare(numbers[:len(known)], known), true
+}
 
 // WritesMarkers reports whether the server of a stream knows expiry markers; servers before 2.11 leave out what a configuration says of them.
 func WritesMarkers(info *jetstream.StreamInfo) bool { return info.Config.Metadata[ServerVersion] != "" }
