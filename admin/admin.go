@@ -56,7 +56,7 @@ func New(bucket jetstream.KeyValue, opts ...election.Option) (*Admin, error) {
 type Candidate struct {
 	Key      string         `json:"key"`
 	Name     string         `json:"name"`
-	Instance string         `json:"instance"` // unique per Election value
+	Instance string         `json:"instance"` // unique per Election value, but for copies of its process
 	Host     string         `json:"host,omitempty"`
 	PID      int            `json:"pid,omitempty"`
 	Priority int            `json:"priority,omitempty"`
@@ -64,6 +64,10 @@ type Candidate struct {
 	Ready    bool           `json:"ready"`   // it would be notified of a vacancy now, and answer it
 	Version  string         `json:"version"` // of this module
 	ClockLag time.Duration  `json:"-"`       // by how much its clock is behind the server's, give or take the time of a request
+
+	// The connection of its process, as its server calls it: CLIENT@SERVER. Copies of a process, as of a virtual machine that was cloned, have
+	// the same instance, host and PID, and connections of their own.
+	Connection string `json:"connection,omitempty"`
 }
 
 // candidateFields is a Candidate without its methods.
@@ -105,7 +109,7 @@ func (a *Admin) Candidates(ctx context.Context, key string) ([]Candidate, error)
 	sent := time.Now()
 	err = control.Client{Bucket: a.bucket, Created: info.Created}.Candidates(ctx, key, func(c control.Candidate, came time.Time) bool {
 		found := Candidate{
-			Key: c.Key, Name: c.Name, Instance: c.Instance, Host: c.Host, PID: c.PID, Priority: c.Priority, Ready: c.Ready, Version: c.Version,
+			Key: c.Key, Name: c.Name, Instance: c.Instance, Host: c.Host, PID: c.PID, Priority: c.Priority, Ready: c.Ready, Version: c.Version, Connection: c.Connection,
 		}
 		_ = found.State.UnmarshalText([]byte(c.State)) // else it is unknown
 		if info.Stream != nil {
@@ -119,7 +123,7 @@ func (a *Admin) Candidates(ctx context.Context, key string) ([]Candidate, error)
 		return nil, fmt.Errorf("candidates of %q: %w", key, err)
 	}
 	slices.SortFunc(candidates, func(a, b Candidate) int {
-		return cmp.Or(cmp.Compare(rank(a.State), rank(b.State)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Instance, b.Instance))
+		return cmp.Or(cmp.Compare(rank(a.State), rank(b.State)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Connection, b.Connection))
 	})
 	return candidates, nil
 }

@@ -105,6 +105,7 @@ var fieldDescriptions = map[string]string{
 	"bound_s": "the longest time that is allowed, in seconds", "bucket_created": "when the bucket was created",
 	"clock_ahead_s":  "by how much the clock of this host is ahead of the server's, in seconds",
 	"clock_lag_s":    "by how much the candidate's clock is behind the server's, in seconds; negative if it is ahead",
+	"connection":     "of the candidate's process, as the server calls it: CLIENT@SERVER; copies of a process differ in it",
 	"code":           "an identifier that does not change",
 	"expires":        "when the key expires unless it is renewed, by the server's clock",
 	"expires_in_s":   "until the key expires, by the server's clock, in seconds; negative if that is over",

@@ -23,6 +23,8 @@ const (
 	codePaused      = "paused"
 	codeClock       = "clock-differs"
 	codeSameName    = "same-name"
+
+	codeCopiedProcess = "copied-process"
 )
 
 // checkPaused returns a finding for each paused election among the keys, unless it is known to have no leader.
@@ -89,39 +91,64 @@ func checkClock(c look.ServerClock) []ElectionFinding {
 }
 
 // checkClaims returns a finding for each election that several candidates claim to lead, given the claims of its candidates.
-func checkClaims(byKey map[string]map[string]look.Claim) []ElectionFinding {
+func checkClaims(byKey map[string][]look.Claim) []ElectionFinding {
 	var found []ElectionFinding
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		claims := byKey[key]
+		copied := look.Copied(claims, func(c look.Claim) string { return c.Instance })
 		var candidates []string
-		for _, c := range byKey[key] {
-			candidates = append(candidates, fmt.Sprintf("%s on %s", terminal.Quote(c.Name), terminal.Printable(cmp.Or(c.Host, "an unknown host"))))
+		for _, c := range claims {
+			candidates = append(candidates, fmt.Sprintf("%s on %s", terminal.Quote(c.Name), place(c.Host, c.Connection, copied)))
 		}
 		slices.Sort(candidates)
+		what, fix := "", "compare their fencing tokens: the candidate with the later token leads; stop the other candidate, and check its clock"
+		if copied {
+			what, fix = ", and are a process and its copy, with the same token", copiedFix
+		}
 		found = append(found, ElectionFinding{terminal.Printable(key), admin.Finding{
 			Code: codeTwoLeaders, Severity: admin.SeverityCritical,
-			Message: fmt.Sprintf("%d candidates claim to lead %s: %s", len(candidates), terminal.Quote(key), strings.Join(candidates, "; ")),
-			Fix:     "compare their fencing tokens: the candidate with the later token leads; stop the other candidate, and check its clock",
+			Message: fmt.Sprintf("%d candidates claim to lead %s%s: %s", len(candidates), terminal.Quote(key), what, strings.Join(candidates, "; ")),
+			Fix:     fix,
 		}})
 	}
 	return found
 }
 
-// checkNames returns a finding for each name that several candidates of an election have, given the answers of its candidates.
+// place says where a process is: on which host or, if it has a copy, which is on a host of the same name, by which connection.
+func place(host, connection string, copied bool) string {
+	text := terminal.Printable(cmp.Or(host, "an unknown host"))
+	if copied && connection != "" {
+		text += ", connection " + terminal.Printable(connection)
+	}
+	return text
+}
+
+// copiedFix is what to do about a copy of a process.
+const copiedFix = "stop all but one of them; 'nats server report connections' says from where each connects; do not clone a machine, or resume a snapshot twice, while candidates run on it"
+
+// checkNames returns a finding for each name that several candidates of an election have, given the answers of its candidates: one name for
+// two candidates, or one candidate in two processes.
 func checkNames(answers map[string]look.Answers) []ElectionFinding {
 	var found []ElectionFinding
 	for _, key := range slices.Sorted(maps.Keys(answers)) {
 		namesakes := look.Namesakes(answers[key].Candidates)
 		for _, name := range slices.Sorted(maps.Keys(namesakes)) {
+			copied := look.Copied(namesakes[name], func(c admin.Candidate) string { return c.Instance })
 			var of []string
 			for _, c := range namesakes[name] {
-				of = append(of, fmt.Sprintf("process %d on %s", c.PID, terminal.Printable(cmp.Or(c.Host, "an unknown host"))))
+				of = append(of, fmt.Sprintf("process %d on %s", c.PID, place(c.Host, c.Connection, copied)))
 			}
 			slices.Sort(of)
-			found = append(found, ElectionFinding{terminal.Printable(key), admin.Finding{
-				Code: codeSameName, Severity: admin.SeverityInfo,
-				Message: fmt.Sprintf("%d candidates in %s have the name %s: %s", len(of), terminal.Quote(key), terminal.Quote(name), strings.Join(of, "; ")),
-				Fix:     "give each candidate a name of its own, or give 'transfer' the instance",
-			}})
+			f := admin.Finding{
+				Code: codeSameName, Severity: admin.SeverityInfo, Message: fmt.Sprintf("%d candidates in %s have the name %s", len(of), terminal.Quote(key), terminal.Quote(name)),
+				Fix: "give each candidate a name of its own, or give 'transfer' the instance",
+			}
+			if copied {
+				f.Code, f.Severity, f.Fix = codeCopiedProcess, admin.SeverityWarning, copiedFix
+				f.Message += ", and are a process and its copy, with the same instance"
+			}
+			f.Message += ": " + strings.Join(of, "; ")
+			found = append(found, ElectionFinding{terminal.Printable(key), f})
 		}
 	}
 	return found

@@ -56,10 +56,18 @@ func TestTwoClaimsOfLeadershipAreCritical(t *testing.T) {
 	g := NewWithT(t)
 	one, two := look.Claim{Key: "jobs", Name: "web-1", Instance: "i1", Host: "h1"}, look.Claim{Key: "jobs", Name: "web-2", Instance: "i2", Host: ""}
 	g.Expect(checkClaims(nil)).To(BeEmpty())
-	found := checkClaims(map[string]map[string]look.Claim{"jobs": {"i1": one, "i2": two}})
+	found := checkClaims(map[string][]look.Claim{"jobs": {one, two}})
 	g.Expect(codesOf(found)).To(Equal([]string{"two-leaders jobs"}))
 	g.Expect(found[0].Severity).To(Equal(admin.SeverityCritical))
 	g.Expect(found[0].Message).To(Equal(`2 candidates claim to lead "jobs": "web-1" on h1; "web-2" on an unknown host`))
+
+	one.Connection = "5@n1"
+	two = one
+	two.Connection = "7@n2"
+	found = checkClaims(map[string][]look.Claim{"jobs": {two, one}})
+	g.Expect(codesOf(found)).To(Equal([]string{"two-leaders jobs"}))
+	g.Expect(found[0].Message).To(Equal(`2 candidates claim to lead "jobs", and are a process and its copy, with the same token: "web-1" on h1, connection 5@n1; "web-1" on h1, connection 7@n2`))
+	g.Expect(found[0].Fix).To(HavePrefix("stop all but one of them"), "tokens tell nothing")
 }
 
 func TestAVacancyIsExplainedByABucketThatNobodyCanWrite(t *testing.T) {
@@ -153,7 +161,7 @@ func TestCandidatesOfOneNameAreAFinding(t *testing.T) {
 		return admin.Candidate{Name: "web", Instance: instance, Host: "h", PID: pid}
 	}
 	answers := map[string]look.Answers{
-		"a": {Candidates: []admin.Candidate{web("1", 7), web("1", 7), {Name: "other", Instance: "3"}}}, // one answered twice
+		"a": {Candidates: []admin.Candidate{web("1", 7), {Name: "other", Instance: "3"}}},
 		"b": {Candidates: []admin.Candidate{web("1", 7), web("2", 8)}},
 	}
 	found := checkNames(answers)
@@ -164,4 +172,18 @@ func TestCandidatesOfOneNameAreAFinding(t *testing.T) {
 	g.Expect(table.Header).To(ContainElement("Instance"), "transfer takes it")
 	_, table = look.CandidatesOf("a", answers["a"].Candidates)
 	g.Expect(table.Header).NotTo(ContainElement("Instance"))
+}
+
+func TestACopyOfAProcessIsAWarning(t *testing.T) {
+	g := NewWithT(t)
+	web := func(connection string) admin.Candidate {
+		return admin.Candidate{Name: "web", Instance: "1", Host: "h", PID: 7, Connection: connection}
+	}
+	copies := []admin.Candidate{web("5@n1"), web("7@n2")}
+	found := checkNames(map[string]look.Answers{"a": {Candidates: copies}})
+	g.Expect(found).To(HaveLen(1))
+	g.Expect([]any{found[0].Key, found[0].Code, found[0].Severity}).To(Equal([]any{"a", "copied-process", admin.SeverityWarning}))
+	g.Expect(found[0].Message).To(Equal(`2 candidates in "a" have the name "web", and are a process and its copy, with the same instance: process 7 on h, connection 5@n1; process 7 on h, connection 7@n2`))
+	_, table := look.CandidatesOf("a", copies)
+	g.Expect(table.Header).To(ContainElement("Connection"), "which alone tells them apart")
 }

@@ -9,7 +9,8 @@ Example: election-cli check scheduler --format nagios
 Exit codes:
 
     0  OK         there are no warnings and no critical findings
-    1  WARNING    leadership does not count yet, a renewal is overdue, an election is paused, or the configuration of the bucket can be improved
+    1  WARNING    leadership does not count yet, a renewal is overdue, an election is paused, a process has a copy, or the configuration of the
+                  bucket can be improved
     2  CRITICAL   nobody leads, a lease has ended, two candidates claim to lead, or the bucket is unfit for elections
     3  UNKNOWN    the check failed, or wrong usage
 
@@ -22,7 +23,8 @@ host's clock), "elections" (as in 'ls --json') and "findings" (each with "key", 
 those of the Go package admin, and
 
     no-leader, lease-over, two-leaders    critical
-    leader-elect, renewal-overdue, paused warning
+    leader-elect, renewal-overdue         warning
+    paused, copied-process                warning
     clock-differs, same-name              info
 
 The codes that begin with expect- say how long failovers take, and which outage of the servers a leader survives, for candidates with

@@ -31,7 +31,7 @@ type Client struct {
 }
 
 // Candidates passes each candidate of a key to found, with the time at which its answer came, until found returns true or no further
-// answers come. The error is nats.ErrNoResponders if no process answers for any candidate of the bucket. If only this key has none, no
+// answers come. A process that answers twice is heard once, and copies of a process, which have one instance, are several candidates. The error is nats.ErrNoResponders if no process answers for any candidate of the bucket. If only this key has none, no
 // answer comes, and the error is nil after a second.
 func (c Client) Candidates(ctx context.Context, key string, found func(c Candidate, came time.Time) (enough bool)) error {
 	return c.candidates(ctx, key, request{}, 0, found)
@@ -40,6 +40,8 @@ func (c Client) Candidates(ctx context.Context, key string, found func(c Candida
 // candidates does that for those that the request concerns. It waits for answers for at least the given time.
 func (c Client) candidates(ctx context.Context, key string, r request, least time.Duration, found func(Candidate, time.Time) (enough bool)) error {
 	began := time.Now()
+	type process struct{ instance, connection, server string }
+	seen := map[process]bool{}
 	return c.ask(ctx, verbCandidates, key, r, func(m *nats.Msg) time.Duration {
 		came := time.Now()
 		wait := max(nextAnswerTimeout, time.Until(began.Add(least)))
@@ -47,10 +49,19 @@ func (c Client) candidates(ctx context.Context, key string, r request, least tim
 		if a.parse(m) != nil {
 			return wait // this one cannot be read; others may be
 		}
+		var of []process
 		for _, candidate := range a.Candidates {
+			p := process{candidate.Instance, candidate.Connection, candidate.ServerID}
+			if seen[p] { // by an earlier answer
+				continue
+			}
+			of = append(of, p)
 			if found(candidate, came) {
 				return 0
 			}
+		}
+		for _, p := range of {
+			seen[p] = true
 		}
 		return wait
 	})

@@ -60,6 +60,11 @@ type Candidate struct {
 	Ready    bool      `json:"ready"` // it would be notified of a vacancy now, and answer it
 	Version  string    `json:"version"`
 	Clock    time.Time `json:"clock,omitzero"` // its clock when it answered
+
+	// The connection of its process, as the server calls it. All else about a copy of a process is that of the process, as of a virtual machine
+	// that was cloned; but a server gives each connection a number of its own. Connection is for people.
+	Connection string `json:"connection,omitempty"`
+	ServerID   string `json:"server_id,omitempty"`
 }
 
 // maxRequestBytes bounds a request, with its subjects and headers. The largest that this package makes has some 2,500 bytes: JSON makes six

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -122,8 +123,10 @@ func (s *service) behind(key string, r request) bool {
 // describe answers which of the candidates there are.
 func (s *service) describe(m *nats.Msg, r request, members []*Member) {
 	var a answer
+	connection, server := s.connection()
 	for _, member := range members {
 		c := member.served.Describe()
+		c.Connection, c.ServerID = connection, server
 		if r.Instance == "" || r.Instance == c.Instance {
 			a.Candidates = append(a.Candidates, c)
 		}
@@ -134,6 +137,16 @@ func (s *service) describe(m *nats.Msg, r request, members []*Member) {
 	if len(a.Candidates) > 0 {
 		reply(m, a)
 	}
+}
+
+// connection returns what the server calls the connection of this process, and the id of that server; empty if there is none just now.
+func (s *service) connection() (name, server string) {
+	nc := s.bucket.Conn()
+	client, err := nc.GetClientID()
+	if err != nil {
+		return "", ""
+	}
+	return fmt.Sprintf("%d@%s", client, nc.ConnectedServerName()), nc.ConnectedServerId()
 }
 
 // refreshFor has the candidates of the key read the bucket's info again, and then calls the function. It drops a request too many.

@@ -2,7 +2,6 @@ package look
 
 import (
 	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -23,6 +22,8 @@ type Candidate struct {
 	Priority int              `json:"priority"`
 	Version  string           `json:"version"`
 	ClockLag timeutil.Seconds `json:"clock_lag_s"`
+
+	Connection string `json:"connection,omitempty"`
 }
 
 // CandidatesOf returns the candidates of an election for the output, and a table of them.
@@ -34,18 +35,19 @@ func CandidatesOf(key string, found []admin.Candidate) ([]Candidate, *terminal.T
 		Header: []string{"Name", "State", "Ready", "Priority", "Host", "PID", "Version", "Clock lag"},
 		Least:  []string{"Priority", "Host", "Clock lag", "PID", "Version"},
 	}
-	if namesakes { // 'transfer' takes the instance
-		table.Header = append(table.Header, "Instance")
+	if namesakes { // 'transfer' takes the instance, which copies share
+		table.Header = append(table.Header, "Instance", "Connection")
 	}
 	for _, f := range found {
 		c := Candidate{
 			Name: terminal.Printable(f.Name), Instance: terminal.Printable(f.Instance), Host: terminal.Printable(f.Host), PID: f.PID,
 			State: f.State, Ready: f.Ready, Priority: f.Priority, Version: terminal.Printable(f.Version), ClockLag: timeutil.Seconds(f.ClockLag.Round(time.Microsecond)),
+			Connection: terminal.Printable(f.Connection),
 		}
 		candidates = append(candidates, c)
 		row := []string{c.Name, c.State.String(), yesNo(c.Ready), strconv.Itoa(c.Priority), c.Host, strconv.Itoa(c.PID), c.Version, f.ClockLag.Round(time.Millisecond).String()}
 		if namesakes {
-			row = append(row, c.Instance)
+			row = append(row, c.Instance, c.Connection)
 		}
 		table.Add(row...)
 	}
@@ -56,10 +58,7 @@ func CandidatesOf(key string, found []admin.Candidate) ([]Candidate, *terminal.T
 func Namesakes(candidates []admin.Candidate) map[string][]admin.Candidate {
 	byName := map[string][]admin.Candidate{}
 	for _, c := range candidates {
-		same := func(other admin.Candidate) bool { return other.Instance == c.Instance } // which may have answered twice
-		if !slices.ContainsFunc(byName[c.Name], same) {
-			byName[c.Name] = append(byName[c.Name], c)
-		}
+		byName[c.Name] = append(byName[c.Name], c)
 	}
 	maps.DeleteFunc(byName, func(_ string, of []admin.Candidate) bool { return len(of) == 1 })
 	return byName

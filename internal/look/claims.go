@@ -20,7 +20,7 @@ const (
 )
 
 // Claim is the answer of a candidate that says that it leads the election of the key.
-type Claim struct{ Key, Name, Instance, Host string }
+type Claim struct{ Key, Name, Instance, Host, Connection string }
 
 // Answers are what the candidates of an election answered, and why they could not be asked, if they could not.
 type Answers struct {
@@ -49,43 +49,59 @@ func (v *View) Ask(ctx context.Context, keys []string) map[string]Answers {
 	return answers
 }
 
-// Disputed returns the claims of each key that several candidates claim to lead, by instance, by the answers that Ask returned. It
-// asks again if there are such, and counts only the candidates that claim the key twice.
-func (v *View) Disputed(ctx context.Context, answers map[string]Answers) map[string]map[string]Claim {
+// Disputed returns the claims of each key that several candidates claim to lead, by the answers that Ask returned. It asks again if there
+// are such, and counts only the candidates that claim the key twice. Each process counts: copies of a process have one instance.
+func (v *View) Disputed(ctx context.Context, answers map[string]Answers) map[string][]Claim {
 	first := claimsOf(answers)
-	disputed := disputedClaims(first)
-	if len(disputed) == 0 {
+	if len(first) == 0 {
 		return nil
 	}
 	if timeutil.Pause(ctx, claimRetryDelay) != nil {
 		return nil
 	}
-	second := claimsOf(v.Ask(ctx, slices.Collect(maps.Keys(disputed))))
-	return disputedClaims(slices.DeleteFunc(first, func(c Claim) bool { return !slices.Contains(second, c) }))
+	second := claimsOf(v.Ask(ctx, slices.Collect(maps.Keys(first))))
+	return disputed(first, func(c Claim) bool {
+		again := slices.Index(second[c.Key], c)
+		if again >= 0 {
+			second[c.Key] = slices.Delete(second[c.Key], again, again+1)
+		}
+		return again >= 0
+	})
 }
 
-// claimsOf returns the answers of the candidates that say that they lead.
-func claimsOf(answers map[string]Answers) (claims []Claim) {
+// claimsOf returns the claims of the candidates that say that they lead, of each key that several say of.
+func claimsOf(answers map[string]Answers) map[string][]Claim {
+	claims := map[string][]Claim{}
 	for key, a := range answers {
 		for _, c := range a.Candidates {
 			if c.State == election.LeaderState {
-				claims = append(claims, Claim{key, c.Name, c.Instance, c.Host})
+				claims[key] = append(claims[key], Claim{key, c.Name, c.Instance, c.Host, c.Connection})
 			}
 		}
 	}
-	return claims
+	return disputed(claims, func(Claim) bool { return true })
 }
 
-// disputedClaims returns the claims of each key that several candidates claim, by instance. It counts a candidate that answers twice
-// once.
-func disputedClaims(claims []Claim) map[string]map[string]Claim {
-	byKey := map[string]map[string]Claim{}
-	for _, c := range claims {
-		if byKey[c.Key] == nil {
-			byKey[c.Key] = map[string]Claim{}
+// disputed returns the claims that count, of each key that has several of them.
+func disputed(claims map[string][]Claim, counts func(Claim) bool) map[string][]Claim {
+	several := map[string][]Claim{}
+	for key, of := range claims {
+		of = slices.DeleteFunc(slices.Clone(of), func(c Claim) bool { return !counts(c) })
+		if len(of) > 1 {
+			several[key] = of
 		}
-		byKey[c.Key][c.Instance] = c
 	}
-	maps.DeleteFunc(byKey, func(_ string, claims map[string]Claim) bool { return len(claims) == 1 })
-	return byKey
+	return several
+}
+
+// Copied reports whether two of a list have one instance: their processes are copies, as of a virtual machine that was cloned.
+func Copied[T any](list []T, instance func(T) string) bool {
+	seen := map[string]bool{}
+	for _, of := range list {
+		if seen[instance(of)] {
+			return true
+		}
+		seen[instance(of)] = true
+	}
+	return false
 }

@@ -110,13 +110,6 @@ func TestLongMetadataIsCutToTheSameEntriesEachTime(t *testing.T) {
 	g.Expect(PrintableLeader(election.Leader{Metadata: map[string]string{"long": strings.Repeat("x", 5000)}}).Metadata["long"]).To(HaveLen(terminal.MaxValue + len("…")))
 }
 
-func TestACandidateThatAnswersTwiceDisputesNothing(t *testing.T) {
-	g := NewWithT(t)
-	one, two := Claim{Key: "jobs", Name: "web-1", Instance: "i1"}, Claim{Key: "jobs", Name: "web-2", Instance: "i2"}
-	g.Expect(disputedClaims([]Claim{one, one, {Key: "other", Name: "web-2", Instance: "i2"}})).To(BeEmpty())
-	g.Expect(disputedClaims([]Claim{one, two, one})).To(Equal(map[string]map[string]Claim{"jobs": {"i1": one, "i2": two}}))
-}
-
 func TestAgesAreThoseOfTheReadHoweverLateTheAnswerCame(t *testing.T) {
 	g := NewWithT(t)
 	sent := time.Now().Add(-5 * time.Second) // the answer took 5 s
