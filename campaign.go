@@ -132,9 +132,12 @@ func (r *run) tryToWin(ctx context.Context, hinted bool, lost int) (t *activeTer
 		return nil, false, nil
 	}
 	own := s.HeldBy(r.instanceID())
-	switch {
-	case own && r.doubt.foreign(s):
+	if own && r.doubt.foreign(s) {
 		return nil, true, errCloned
+	}
+	switch {
+	case own && !r.doubt.own(s):
+		return nil, !hinted, nil
 	case err != nil && !hinted: // reading may fail for good where writing does not
 		if r.unanswered && !r.receivesReplies(ctx) {
 			r.requestWentWrong(ctx, err)
@@ -234,8 +237,10 @@ func (r *run) contest(ctx context.Context, a acquisition, vacancy bool) (*active
 				if r.doubt.foreign(s) {
 					return nil, errCloned
 				}
-				a = r.acquisitionOver(s)
-				continue
+				if r.doubt.own(s) {
+					a = r.acquisitionOver(s)
+					continue
+				}
 			}
 		}
 		r.requestWentWrong(ctx, err)
@@ -312,7 +317,7 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 	}
 	term := Term{Key: r.key, Name: r.name, Number: a.revision, BucketCreated: info.created, Since: a.since.Round(0)}
 	standDown := a.standDown(info)
-	t := newActiveTerm(ctx, &r.config, r.calls, term, &info.Timing, a.since, a.acknowledged, standDown)
+	t := newActiveTerm(ctx, &r.config, r.calls, term, &info.Timing, a.written.Lease(), a.since, a.acknowledged, standDown)
 	t.secret, t.predecessors = r.secret, a.predecessors
 	t.won, t.successors, t.priorities, t.queue = a.reason, a.successors, a.priorities, a.queue
 	t.leadsAtOnce = a.written.Leads && standDown == 0 && a.verified(info) && !info.created.IsZero() && r.listener.InBucket(info.created)

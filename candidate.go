@@ -70,12 +70,15 @@ func (r *run) rename() {
 // campaignAs campaigns and leads as one instance, until ctx ends or another process is found to use that instance too.
 func (r *run) campaignAs(ctx context.Context, described kv.Info) error {
 	ctx, cancel := context.WithCancel(ctx)
-	info := r.info()
+	info, before := r.info(), r.listener
 	r.listener = notify.Listen(r.bucket, described, notify.Config{
 		Key: r.key, Name: r.name, Instance: r.instanceID(), Priority: r.opts.priority, Order: r.opts.order, TTL: info.TTL, Spread: info.Spread(),
 		Wake: r.wake, Closed: func() { r.fail(nats.ErrConnectionClosed) }, Log: r.opts.Log(),
 	})
 	defer r.listener.Close()
+	if before != nil {
+		r.listener.Recall(before)
+	}
 	r.update(func(s *snapshot) { s.listener = r.listener })
 	defer r.update(func(s *snapshot) { s.listener = nil })
 	if r.bucket.Conn() != nil {

@@ -21,7 +21,8 @@ var errCloned = errors.New("another process writes records of this very candidat
 // the same instance: a copy of this one, as of a virtual machine that was cloned, or resumed twice from a snapshot. A record of its own at
 // another revision than that of the write proves as much, and so does one that no candidate wrote.
 type doubt struct {
-	revision uint64    // of the last write that is known to have been applied
+	attempt  string    // of the last write that is known to have been applied
+	revision uint64    // of that write
 	bucket   time.Time // when the bucket was created where it was applied
 	writes   map[string]doubtfulWrite
 	forgot   bool // there were too many
@@ -48,7 +49,7 @@ func (d *doubt) add(r record.Record, sent time.Time, term *activeTerm) {
 
 // applied takes note of a write that was applied. The writes by which its term was to be renewed before it are not applied any more.
 func (d *doubt) applied(r record.Record, revision uint64, term *activeTerm) {
-	d.revision, d.bucket = revision, r.BucketCreated
+	d.attempt, d.revision, d.bucket = r.Attempt, revision, r.BucketCreated
 	delete(d.writes, r.Attempt)
 	for attempt, w := range d.writes {
 		if w.term == term && term != nil {
@@ -78,17 +79,22 @@ func (d *doubt) before(term *activeTerm) bool {
 	return d.forgot
 }
 
+// own reports whether a record of this candidate that was read is the last write that was applied, or one of unknown outcome. Any other is a read
+// that is stale, or what a bucket has that lost its last writes: it holds the key like the record of another candidate.
+func (d *doubt) own(s kv.State) bool {
+	_, doubtful := d.writes[s.Record.Attempt]
+	return !d.foreign(s) && (doubtful || d.forgot || s.Record.Attempt == d.attempt)
+}
+
 // foreign reports whether a record of this candidate that was read is proof that somebody else stored it: another process with the same
 // instance, or somebody who stored an earlier write again, with which a candidate could take the key for its own that others hold. What is
 // older than the last write that is known may be a write that was replaced since, as a replica shows that lags behind.
 func (d *doubt) foreign(s kv.State) bool {
-	newer := s.Revision > d.revision || s.Record.BucketCreated.After(d.bucket)
-	_, doubtful := d.writes[s.Record.Attempt]
-	switch {
-	case s.Unconditional:
+	last := s.Revision == d.revision && s.Record.Attempt == d.attempt
+	newer := s.Revision >= d.revision && !last || s.Record.BucketCreated.After(d.bucket)
+	if s.Unconditional {
 		return newer
-	case doubtful, d.forgot:
-		return false
 	}
-	return newer
+	_, doubtful := d.writes[s.Record.Attempt]
+	return newer && !doubtful && !d.forgot
 }

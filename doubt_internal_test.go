@@ -15,15 +15,18 @@ func TestRecordOfItsOwnIsForeignUnlessTheCandidateStoredIt(t *testing.T) {
 	for name, test := range map[string]struct {
 		state   kv.State
 		foreign bool
+		own     bool
 	}{
-		"the last write":                           {kv.State{Revision: 7, Record: record.Record{Attempt: "last"}}, false},
-		"the last write, stored again":             {kv.State{Revision: 9, Record: record.Record{Attempt: "last"}}, true},
-		"an earlier write, as a replica lags":      {kv.State{Revision: 5, Record: record.Record{Attempt: "earlier"}}, false},
-		"an earlier write, stored again":           {kv.State{Revision: 9, Record: record.Record{Attempt: "earlier"}}, true},
-		"an earlier write in a newer bucket":       {kv.State{Revision: 2, Record: record.Record{Attempt: "earlier", BucketCreated: bucket.Add(1)}}, true},
-		"a write of unknown outcome":               {kv.State{Revision: 9, Record: record.Record{Attempt: "doubtful"}}, false},
-		"a write of unknown outcome, by an answer": {kv.State{Revision: 9, Unconditional: true, Record: record.Record{Attempt: "doubtful"}}, true},
-		"a write that it never made":               {kv.State{Revision: 9, Record: record.Record{Attempt: "another"}}, true},
+		"the last write":                            {kv.State{Revision: 7, Record: record.Record{Attempt: "last"}}, false, true},
+		"the last write, stored again":              {kv.State{Revision: 9, Record: record.Record{Attempt: "last"}}, true, false},
+		"an earlier write, as a replica lags":       {kv.State{Revision: 5, Record: record.Record{Attempt: "earlier"}}, false, false},
+		"an earlier write, stored again":            {kv.State{Revision: 9, Record: record.Record{Attempt: "earlier"}}, true, false},
+		"an earlier write in a newer bucket":        {kv.State{Revision: 2, Record: record.Record{Attempt: "earlier", BucketCreated: bucket.Add(1)}}, true, false},
+		"a write of unknown outcome":                {kv.State{Revision: 9, Record: record.Record{Attempt: "doubtful"}}, false, true},
+		"a write of unknown outcome, by an answer":  {kv.State{Revision: 9, Unconditional: true, Record: record.Record{Attempt: "doubtful"}}, true, false},
+		"a write that it never made":                {kv.State{Revision: 9, Record: record.Record{Attempt: "another"}}, true, false},
+		"another write where the last one was":      {kv.State{Revision: 7, Record: record.Record{Attempt: "another"}}, true, false},
+		"the last write in a bucket that went back": {kv.State{Revision: 5, Record: record.Record{Attempt: "last"}}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -31,6 +34,7 @@ func TestRecordOfItsOwnIsForeignUnlessTheCandidateStoredIt(t *testing.T) {
 			d.applied(record.Record{Attempt: "last", BucketCreated: bucket}, 7, nil)
 			d.add(record.Record{Attempt: "doubtful"}, time.Now(), nil)
 			g.Expect(d.foreign(test.state)).To(Equal(test.foreign))
+			g.Expect(d.own(test.state)).To(Equal(test.own))
 		})
 	}
 }

@@ -280,7 +280,7 @@ func (r *run) confirm(ctx context.Context, t *activeTerm, rec record.Record, rev
 		t.unsure = err != nil // then the next renewal checks again; a renewal that succeeded is not thrown away for it
 	}
 	r.listener.CheckStalled()
-	if !t.renewed(revision, sent) {
+	if !t.renewed(revision, rec.Lease(), sent) {
 		t.end(ReasonDeadline)
 		return errors.New("acknowledged after the deadline")
 	}
@@ -301,7 +301,9 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 	s, found := r.readOwn(ctx, t)
 	if s.Removal == kv.Gone && last > 0 && r.doubt.before(t) { // a stale read shows nothing of a late write of our own
 		timeutil.Sleep(ctx, replicaLag)
-		s, found = r.readOwn(ctx, t)
+		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.reasonTimeout(t)) // waiting may have taken all the time there was
+		s, found = r.readOwn(again, t)
+		cancel()
 	}
 	switch {
 	case found == ours && !s.Record.Released.IsZero(): // a release of an earlier term of ours was applied late: anybody may take the key over it
@@ -329,13 +331,18 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 // that goes back is proof that ends leadership at once, see P11 in docs/RELIABILITY.md: then nothing is asked.
 func (r *run) lose(t *activeTerm, why Reason) {
 	if (why == ReasonDeleted || why == ReasonOverwritten) && !t.ended.Load() && !t.term.BucketCreated.IsZero() {
-		ctx, cancel := context.WithTimeout(r.ctx, min(tryTimeout(t.remaining()), max(minReasonTimeout, lateAnswers*r.info().took)))
+		ctx, cancel := context.WithTimeout(r.ctx, r.reasonTimeout(t))
 		defer cancel()
 		if _, err := r.loadBucket(ctx); err == nil && !r.info().created.Equal(t.term.BucketCreated) {
 			why = ReasonBucketReplaced
 		}
 	}
 	t.end(why)
+}
+
+// reasonTimeout returns how long the answer may take by which the reason of a loss is named.
+func (r *run) reasonTimeout(t *activeTerm) time.Duration {
+	return min(tryTimeout(t.remaining()), max(minReasonTimeout, lateAnswers*r.info().took))
 }
 
 // wasRemoved reports whether somebody removed our record, as was notified, at the given revision or before.

@@ -47,6 +47,7 @@ type options struct {
 
 func init() {
 	settings.LastRequestFailed = func(e any) bool { return e.(*Election).now.Load().failing }
+	settings.SetInstance = func(e any, instance string) { e.(*Election).instance = instance }
 	settings.Of = func(opts any, name, key string, bucket jetstream.KeyValue) (settings.Settings, error) {
 		o := collect(opts.([]Option))
 		return o.Settings, o.validate(name, key, bucket)

@@ -10,6 +10,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/settings"
 )
 
 // stored returns the record under the key.
@@ -236,7 +237,7 @@ func TestCandidateWithTheInstanceOfTheLeaderTakesAnother(t *testing.T) {
 		a := candidate("a").start()
 		after(interval)
 		b := candidate("a")
-		election.SetInstance(b.Election, a.Status().Instance)
+		settings.SetInstance(b.Election, a.Status().Instance)
 		b.start()
 		after(instant)
 		f.Expect(b.Status().Instance).NotTo(Equal(a.Status().Instance))
@@ -251,7 +252,7 @@ func TestCandidateWithTheInstanceOfTheLeaderTakesAnother(t *testing.T) {
 func TestTwoCopiesOfOneCandidateNeverLeadTogetherForLongerThanAnInterval(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a, b := f.connected("a"), f.connected("a")
-		election.SetInstance(b.Election, a.Status().Instance)
+		settings.SetInstance(b.Election, a.Status().Instance)
 		a.start()
 		b.start()
 		f.expectOneLeader(5*ttl, a, b)

@@ -136,6 +136,7 @@ type activeTerm struct {
 type holding struct {
 	revision   uint64             // of our last write that is known to have been applied
 	sent       time.Time          // just before that write was sent
+	stated     time.Duration      // the lease that it states; 0 if none
 	standDown  time.Duration      // from the acknowledgement of the win
 	counts     time.Time          // its end: leadership counts from the first renewal sent at this time or later
 	next       time.Time          // when to renew, or to try again
@@ -157,23 +158,33 @@ type holding struct {
 }
 
 // newActiveTerm returns the term that a write won which was sent and acknowledged at the given times, and in which leadership counts
-// after the stand-down. ctx is the parent of the leader's context; its end does not end leadership.
-func newActiveTerm(ctx context.Context, owner *config, calls *dispatcher, term Term, timing *settings.Timing, sent, acknowledged time.Time, standDown time.Duration) *activeTerm {
+// after the stand-down. stated is the lease that the write states. ctx is the parent of the leader's context; its end does not end leadership.
+func newActiveTerm(ctx context.Context, owner *config, calls *dispatcher, term Term, timing *settings.Timing, stated time.Duration, sent, acknowledged time.Time, standDown time.Duration) *activeTerm {
+	length := earned(timing, stated)
 	t := &activeTerm{
 		Timing: timing, owner: owner, calls: calls, term: term,
-		holding: holding{revision: term.Number, sent: sent, standDown: standDown, counts: acknowledged.Add(standDown)},
+		holding: holding{revision: term.Number, sent: sent, stated: stated, standDown: standDown, counts: acknowledged.Add(standDown)},
 	}
 	t.term.active = t
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	t.lease.Store(&leaseState{
-		Lease:  lease.New(lease.Of(sent), timing.LeaseTime(), processStart, lease.Read()),
-		timing: timing, state: LeaderElectState, deadline: sent.Add(timing.LeaseTime()),
+		Lease:  lease.New(lease.Of(sent), length, processStart, lease.Read()),
+		timing: timing, state: LeaderElectState, deadline: sent.Add(length),
 	})
 	t.next = t.due()
 	t.mu.Lock() // the timer may fire before expiry is set
 	defer t.mu.Unlock()
 	t.expiry = time.AfterFunc(t.lease.Load().left(time.Now()), func() { t.end(ReasonDeadline) })
 	return t
+}
+
+// earned returns how long the lease is that a write earns which states the given length, 0 if it states none: others go by what it states, also
+// where the TTL of the bucket has become longer since.
+func earned(timing *settings.Timing, stated time.Duration) time.Duration {
+	if stated > 0 {
+		return min(stated, timing.LeaseTime())
+	}
+	return timing.LeaseTime()
 }
 
 // leads reports whether leadership counts now. It is all that IsLeader and Valid do.
@@ -222,21 +233,21 @@ func (t *activeTerm) coalesce() {
 
 // renewed extends the lease by a write that is known to have been applied, and lets leadership count from it if the stand-down is over.
 // It returns false and changes nothing if the lease has run out: an acknowledgement after the deadline counts for nothing.
-func (t *activeTerm) renewed(revision uint64, sent time.Time) bool {
+func (t *activeTerm) renewed(revision uint64, stated time.Duration, sent time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.lease.Load()
 	if !l.lasts(time.Now()) {
 		return false
 	}
-	next := l.renewed(sent, t.LeaseTime())
+	next := l.renewed(sent, earned(t.Timing, stated))
 	if l.state == LeaderElectState && !sent.Before(t.counts) {
 		next.state = LeaderState
 		t.led = true
 	}
 	t.lease.Store(next)
 	t.expiry.Reset(next.left(time.Now()))
-	t.revision, t.sent = revision, sent
+	t.revision, t.sent, t.stated = revision, sent, stated
 	t.next = t.due()
 	t.failures = 0
 	return true
@@ -252,7 +263,7 @@ func (t *activeTerm) adapt(timing *settings.Timing) {
 	defer t.mu.Unlock()
 	l := *t.lease.Load()
 	if l.timing = timing; timing.LeaseTime() < t.LeaseTime() && l.lasts(time.Now()) {
-		l = *l.renewed(t.sent, timing.LeaseTime())
+		l = *l.renewed(t.sent, earned(timing, t.stated))
 		t.expiry.Reset(l.left(time.Now()))
 	}
 	t.lease.Store(&l)

@@ -28,7 +28,7 @@ func written(state State, length, mono, wall, boot time.Duration) *leaseState {
 func leadingFor(t *testing.T, mono, wall, boot time.Duration) (*Election, *activeTerm) {
 	t.Helper()
 	now := time.Now()
-	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{Number: 5}, &settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}, now, now, 0)
+	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{Number: 5}, &settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}, 0, now, now, 0)
 	held.lease.Store(written(LeaderState, time.Hour, mono, wall, boot))
 	t.Cleanup(func() {
 		held.end(ReasonDeleted)
@@ -80,7 +80,7 @@ func TestWallClockStepEndsNoLeadership(t *testing.T) {
 			g.Expect(held.end(ReasonDeadline)).To(BeFalse())
 
 			g.Expect(held.lease.Load().Agreed(lease.Of(time.Now()))).To(BeFalse())
-			g.Expect(held.renewed(6, time.Now())).To(BeTrue())
+			g.Expect(held.renewed(6, 0, time.Now())).To(BeTrue())
 			g.Expect(held.lease.Load().Agreed(lease.Of(time.Now()))).To(BeTrue(), "the third clock is not needed any more")
 			g.Expect(e.IsLeader()).To(BeTrue())
 		})
@@ -102,7 +102,7 @@ func TestSuspensionEndsLeadershipAtAnyWallClock(t *testing.T) {
 			g.Expect(time.Until(term.Deadline())).To(BeNumerically("~", -10*time.Minute, 5*time.Second))
 			g.Expect(held.remaining()).To(BeZero())
 			g.Expect(-held.lease.Load().left(time.Now())).To(BeNumerically("~", 10*time.Minute, 5*time.Second))
-			g.Expect(held.renewed(6, time.Now())).To(BeFalse())
+			g.Expect(held.renewed(6, 0, time.Now())).To(BeFalse())
 			g.Expect(held.end(ReasonDeadline)).To(BeTrue())
 			g.Expect(term.Deadline()).To(BeTemporally("<=", time.Now()))
 		})
@@ -115,10 +115,10 @@ func TestWallClockStepDuringAWriteEndsNoLeadership(t *testing.T) {
 		g := NewWithT(t)
 		now := time.Now()
 		tm := &settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}
-		held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{}, tm, moveWall(now, -step), now, 0)
+		held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{}, tm, 0, moveWall(now, -step), now, 0)
 		defer held.end(ReasonDeleted)
 		g.Expect(held.remaining()).To(BeNumerically("~", time.Hour, 5*time.Second))
-		g.Expect(held.renewed(2, moveWall(time.Now(), -step))).To(BeTrue())
+		g.Expect(held.renewed(2, 0, moveWall(time.Now(), -step))).To(BeTrue())
 		g.Expect(held.leads()).To(BeTrue())
 		g.Expect(time.Until(Term{active: held}.Deadline())).To(BeNumerically("~", time.Hour, 5*time.Second))
 	}
@@ -131,7 +131,7 @@ func TestSuspensionDuringARenewalShortensTheLease(t *testing.T) {
 		g := NewWithT(t)
 		_, held := leadingFor(t, 5*time.Minute, 55*time.Minute, 55*time.Minute)
 		sent := moveWall(time.Now().Add(-time.Minute), -50*time.Minute-step)
-		g.Expect(held.renewed(2, sent)).To(BeTrue())
+		g.Expect(held.renewed(2, 0, sent)).To(BeTrue())
 		g.Expect(held.remaining()).To(BeNumerically("~", 9*time.Minute, 5*time.Second), "%v", step)
 	}
 }
@@ -171,14 +171,30 @@ func TestAcknowledgementAfterASuspensionExtendsNoLease(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
 	tm := &settings.Timing{TTL: time.Minute, Interval: 45 * time.Second}
-	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{}, tm, now, now, 0)
+	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{}, tm, 0, now, now, 0)
 	held.lease.Store(written(LeaderState, time.Minute, 0, 2*time.Minute, 2*time.Minute))
 	g.Expect(held.leads()).To(BeFalse())
-	g.Expect(held.renewed(2, now)).To(BeFalse())
+	g.Expect(held.renewed(2, 0, now)).To(BeFalse())
 	g.Expect(held.leads()).To(BeFalse())
 	g.Expect(held.end(ReasonDeadline)).To(BeTrue())
-	g.Expect(held.renewed(3, time.Now())).To(BeFalse())
+	g.Expect(held.renewed(3, 0, time.Now())).To(BeFalse())
 	g.Expect(held.expiry.Stop()).To(BeFalse(), "the timer has stopped")
+}
+
+// Others go by the lease that the record states: the TTL may have become longer since it was written.
+func TestLeaseIsNoLongerThanTheRecordStates(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	timing := func(ttl time.Duration) *settings.Timing { return &settings.Timing{TTL: ttl, Interval: ttl / 2} }
+	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{}, timing(time.Minute), 20*time.Second, now, now, 0)
+	defer held.expiry.Stop()
+	g.Expect(held.remaining()).To(BeNumerically("<=", 20*time.Second))
+	held.adapt(timing(50 * time.Second))
+	g.Expect(held.remaining()).To(BeNumerically("<=", 20*time.Second), "adapting earns nothing")
+	held.renewed(2, 30*time.Second, now)
+	g.Expect(held.remaining()).To(BeNumerically("~", 30*time.Second, time.Second))
+	held.adapt(timing(25 * time.Second))
+	g.Expect(held.remaining()).To(BeNumerically("<=", 25*time.Second))
 }
 
 func TestLeaderWithoutALeaseAfterASuspensionIsUnhealthy(t *testing.T) {
@@ -194,7 +210,7 @@ func TestLeaderWithoutALeaseAfterASuspensionIsUnhealthy(t *testing.T) {
 func TestScrapeAfterASuspensionShowsNoLeader(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
-	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{Number: 5}, &settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}, now, now, 0)
+	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{Number: 5}, &settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}, 0, now, now, 0)
 	defer held.end(ReasonStopped)
 	defer held.expiry.Stop()
 	registry := prometheus.NewPedanticRegistry()
@@ -216,6 +232,3 @@ election_leader{bucket="ELECTIONS",election="scheduler",identity="a"} `+leader+"
 	held.lease.Store(written(LeaderState, time.Hour, 0, 3603*time.Second, 3603*time.Second)) // though no timer has fired
 	says("0")
 }
-
-// SetInstance gives a candidate that has not started another instance, as a copy of its process has it.
-func SetInstance(e *Election, instance string) { e.instance = instance }

@@ -162,6 +162,18 @@ func (l *Listener) Forget() {
 	l.wrong, l.next, l.failures, l.retry = 0, time.Time{}, 0, time.Time{}
 }
 
+// Recall has the candidate know of holders and their leases what it knew under another instance, which a copy of it may still have: so its own
+// records of then are those of somebody else.
+func (l *Listener) Recall(before *Listener) {
+	before.mu.Lock()
+	known := before.view
+	before.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holder, l.endings, l.alive, l.aliveBy, l.aliveWritten = known.holder, known.endings, known.alive, known.aliveBy, known.aliveWritten
+	l.highest, l.removed, l.released, l.inherited = known.highest, known.removed, known.released, known.inherited
+}
+
 // own reports whether this candidate holds the key, as far as is known. The caller holds mu.
 func (l *Listener) own() bool { return l.held && l.holder.instance == l.Instance }
 

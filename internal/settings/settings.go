@@ -39,6 +39,10 @@ var CreateBucket func(ctx context.Context, js jetstream.JetStream, config any) e
 // term is its Term.
 var LabelsOf func(term any) (bucket, identity string)
 
+// SetInstance gives a candidate that has not started the instance of another, as a copy of its process has it. Package election sets it; e is
+// its *Election.
+var SetInstance func(e any, instance string)
+
 // LastRequestFailed reports whether the last request of a candidate failed, of whatever kind: the candidate may be cut off. Package election
 // sets it; e is its *Election.
 var LastRequestFailed func(e any) bool
