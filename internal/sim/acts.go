@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/replay"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/sim/judge"
 )
 
@@ -66,7 +67,23 @@ func (w *world) actOnCandidate(c *candidate, kind actKind) {
 		c.noStatus = true
 	case actClose:
 		w.disconnect(c)
+	case actClone:
+		w.clone(c)
 	}
+}
+
+// clone starts a copy of a candidate on the next host, as of a machine that was cloned: both have one instance. The candidate that ran there
+// crashes.
+func (w *world) clone(c *candidate) {
+	s := w.slots[(c.slot.index+1)%len(w.slots)]
+	if s.current == c {
+		return
+	}
+	if s.current != nil {
+		w.crash(s.current)
+	}
+	settings.SetInstance(w.newCandidate(s).Election, c.Status().Instance)
+	w.start(s)
 }
 
 // actOnBucket changes the bucket or the server's clock, and reports whether it could.
@@ -84,6 +101,14 @@ func (w *world) actOnBucket(a *act, now time.Time) bool {
 		return true
 	case actRewind:
 		return s.rewind(now, a)
+	case actCreated: // a bucket whose creation time is not pinned is another one then, as far as can be known
+		if w.script.pinned {
+			s.shown = now
+		}
+		return w.script.pinned
+	case actTTL:
+		s.setTTL(now, a.ttl)
+		return true
 	}
 	q := &judge.Write{Sent: now} // over whatever is stored
 	switch a.kind {
@@ -92,6 +117,13 @@ func (w *world) actOnBucket(a *act, now time.Time) bool {
 			return false
 		}
 		q.Remove, q.Purge = true, a.kind == actPurge
+	case actRelease, actCopy:
+		if q.Value, q.Of = w.storedByStranger(a); q.Value == nil {
+			return false
+		}
+		q.Content, q.Copies = judge.ParseContent(q.Value), true
+		w.forgedAny = true
+		w.trace.End() // the model has no such stranger
 	case actForeignRecord:
 		q.Value = []byte(fmt.Sprintf(`{"name":"stranger","instance":"stranger","attempt":"%d","since":"2000-01-01T00:00:00Z"}`, s.seq))
 	case actForeignCreate:

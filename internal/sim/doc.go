@@ -7,7 +7,8 @@
 // A schedule is one such story. Its seed decides two to eight candidates with options of their own, and one to three rounds.
 // A round is a time of trouble: faults that last for a while (late and lost messages, broken links, stale reads, frozen
 // processes, forged notifications …) and acts that happen at once (a candidate starts, stops, crashes or resigns; somebody
-// deletes the key; the bucket is recreated or goes back to an older state; a clock steps …). See faultKind and actKind for
+// deletes the key, forges a release or stores a record again; a candidate is cloned; the bucket is recreated, goes back to an older
+// state or gets another TTL; a clock steps …). See faultKind and actKind for
 // all of them. Quiet follows each round, in which somebody must come to lead. [Run] plays one schedule in a bubble of
 // testing/synctest, in a few milliseconds.
 //
@@ -24,7 +25,7 @@
 //	candidate.go                  one Election with its callbacks and work
 //	server.go, refusal.go         the bucket
 //	view.go, call.go, watcher.go  the jetstream.KeyValue of one candidate: each call crosses its link, which fate.go may spoil
-//	forgery.go                    notifications that the bucket never sent
+//	forgery.go                    notifications that the bucket never sent, and what strangers store in it
 //	judge                         compares what candidates do and report with the bucket
 //	tracer                        records what package replay asks the model of spec/election.pml about
 //
@@ -60,7 +61,10 @@
 //   - Candidates have no connection, only a bucket. So the control service, the roster of successors and notifications by
 //     republish are not simulated: resignations come from the candidate's own process, notifications from a watcher, and where a
 //     release names successors the simulator has put them there.
-//   - Each process has one election, and the TTL of the bucket never changes.
+//   - Each process has one election.
+//   - A bucket without a connection does not show how a record was stored. So a candidate that has read nothing of a term may take a
+//     forged release for its end, and one that does not know the outcome of a write may take a copy of it for its own.
+//   - The replay by the model ends where a stranger stores a copy or a release, and does not follow schedules in which the TTL changes.
 //   - All candidates share one clock, and the server has one that steps and drifts. Replicas whose clocks disagree, and
 //     candidates whose clocks run at different rates, are not simulated.
 //   - A frozen process has its calls, replies, notifications, callbacks and work held up, but the library's own timers go

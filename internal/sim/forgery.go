@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/sim/judge"
 )
 
@@ -25,6 +26,48 @@ const (
 
 var forgeryNames = [numForgeryKinds]string{
 	"forged release", "forged removal", "forged renewal", "forged win", "forged bucket", "replayed notification",
+}
+
+// storedByStranger returns what a stranger has somebody store under the key: a release of the present holder's term by one who does not know
+// its secret, or an earlier record and the write of it; nil if there is none.
+func (w *world) storedByStranger(a *act) (value []byte, of *judge.Write) {
+	if a.kind == actCopy {
+		var records []*judge.Entry
+		for _, e := range w.server.written {
+			if !e.IsMarker() && e.By() != nil {
+				records = append(records, e)
+			}
+		}
+		if len(records) == 0 {
+			return nil, nil
+		}
+		e := records[mix(a.draw)%uint64(len(records))]
+		return e.Value, e.Write
+	}
+	current := w.server.current
+	if current == nil || current.IsMarker() {
+		return nil, nil
+	}
+	r := record.Parse(current.Value, current.Revision)
+	if r.Instance == "" || !r.Released.IsZero() {
+		return nil, nil
+	}
+	r.Released, r.Attempt, r.StandDownMs = time.Now(), fmt.Sprintf("forged-%d", a.draw), 0
+	secret := record.NewSecret()
+	switch a.draw % 4 {
+	case 0:
+		r.Secret = secret
+	case 1: // one that opens a commitment, though not that of the term
+		r.Secret, r.Commitment = secret, secret.Commitment()
+	case 2:
+		r.Commitment = record.Commitment{}
+	}
+	for _, s := range w.slots {
+		if s.current != nil && s.current.ledger != current.By() {
+			r.Successors = append(r.Successors, s.current.name)
+		}
+	}
+	return r.Encode(), nil
 }
 
 // deceive sends forged or replayed notifications to the candidate of a slot, one after another until the fault ends.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/sim/judge"
-	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // playQuiet waits for a leader in the quiet after a round, and for the return of candidates whose connection is closed. Then
@@ -78,7 +77,7 @@ const (
 // interval because notifications may have been missed. Added to that is what trouble leaves behind: requests that hang until
 // they time out, and a server clock that was set back or is slow, so that keys live longer.
 func (w *world) leaderLimit() time.Duration {
-	ttl := w.script.ttl
+	ttl := w.script.longest()
 	var interval, standDown time.Duration
 	for _, s := range w.slots {
 		interval = max(interval, s.plan.intervalOf(ttl), min(s.plan.backoff, ttl))
@@ -113,23 +112,19 @@ func (s *slot) cannotKeep() bool { return s.current != nil && s.current.running 
 // tryHandover has the leader resign in the quiet if a successor will be notified: then the successor leads at once. The
 // contract does not promise that soon after the bucket was recreated, because watchers of the old bucket have stalled, nor
 // after a rewind, because a deposed leader's renewal may hit the release by chance. Nor does it promise that while the lease of an earlier holder
-// may last whose end nothing proves to the successor, who may have read the leader's record one interval after the leader won, or after the trouble ended.
+// may last whose end nothing proves to a candidate: for one lease after it has read the leader's first record.
 func (w *world) tryHandover() {
-	time.Sleep(3 * judge.RequestLimit(w.script.ttl)) // until no request hangs any more
+	time.Sleep(3 * judge.RequestLimit(w.script.longest())) // until no request hangs any more
+	w.mu.Lock()
+	w.observe()
+	w.mu.Unlock()
+	time.Sleep(time.Until(w.troubleEnds.Add(3 * w.script.longest())))
+	synctest.Wait()
 	w.mu.Lock()
 	w.observe()
 	leader := w.leader()
-	if leader != nil {
-		term, _ := leader.Term()
-		w.mu.Unlock()
-		time.Sleep(time.Until(timeutil.Later(term.Since, w.troubleEnds).Add(2 * w.script.ttl)))
-		synctest.Wait()
-		w.mu.Lock()
-		w.observe()
-		leader = w.leader()
-	}
 	if leader == nil || w.judge.LostHistory() || leader.plan.plain || leader.plan.releaseTimeout == 0 ||
-		!w.hasSuccessor(leader) || slices.ContainsFunc(w.slots, (*slot).cannotKeep) {
+		!w.hasSuccessor(leader) || !w.allKnow(leader) || slices.ContainsFunc(w.slots, (*slot).cannotKeep) {
 		w.mu.Unlock()
 		return
 	}
@@ -161,12 +156,24 @@ func (w *world) leader() *candidate {
 	return nil
 }
 
+// allKnow reports whether all other candidates that can come to lead have known the leader's term for so long that no lease before it lasts.
+func (w *world) allKnow(leader *candidate) bool {
+	return !slices.ContainsFunc(w.slots, func(s *slot) bool {
+		c := s.current
+		if c == nil || c == leader || !s.able() || c.noRead {
+			return false
+		}
+		first := c.ledger.FirstRead(w.server.current)
+		return first.IsZero() || time.Since(first) < w.script.longest()
+	})
+}
+
 // hasSuccessor reports whether the leader holds the key and another candidate will be notified of its release.
 func (w *world) hasSuccessor(leader *candidate) bool {
 	if e := w.server.current; e == nil || e.Write == nil || e.Write.By != leader.ledger {
 		return false
 	}
-	ttl := w.script.ttl
+	ttl := w.script.longest()
 	return slices.ContainsFunc(w.slots, func(s *slot) bool {
 		c := s.current
 		switch {

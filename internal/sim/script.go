@@ -25,6 +25,8 @@ type script struct {
 	markers    bool          // whether the server announces expiries by markers
 	replicated bool          // whether a write without a quorum blocks others
 	named      bool          // whether a refusal names the last sequence of the key
+	pinned     bool          // whether the metadata of the stream says when it was created
+	changesTTL bool          // whether the TTL of the bucket is now and then up to twice as long
 	latency    time.Duration // of a message one way
 	lateness   time.Duration // the longest delay of an expiry
 	plans      []plan
@@ -33,6 +35,14 @@ type script struct {
 
 // markerTTL returns how long the marker of an expiry stays.
 func (s *script) markerTTL() time.Duration { return min(s.ttl, time.Second) }
+
+// longest returns the longest TTL that the bucket has in this script; ttl is the shortest.
+func (s *script) longest() time.Duration {
+	if s.changesTTL {
+		return 2 * s.ttl
+	}
+	return s.ttl
+}
 
 // newScript writes the script of a seed. It leaves out faults and acts whose names contain one of the given texts.
 func newScript(seed uint64, without ...string) *script {
@@ -62,14 +72,17 @@ func newScript(seed uint64, without ...string) *script {
 		return slices.ContainsFunc(without, func(text string) bool { return strings.Contains(name, text) })
 	}
 	for i := range s.rounds {
-		n := &s.rounds[i]
-		s.addLaterKinds(r, n)
-		n.faults = slices.DeleteFunc(n.faults, func(f fault) bool { return unwanted(f.kind.String()) })
-		n.acts = slices.DeleteFunc(n.acts, func(a act) bool { return unwanted(a.kind.String()) })
+		s.addLaterKinds(r, &s.rounds[i])
 	}
 	s.named = !s.replicated || r.chance(0.5) // nats-server 2.15 names it; others answer 10164 for a replicated stream
 	for i := range s.plans {
 		s.plans[i].names = r.chance(0.5)
+	}
+	s.addStrangers(r)
+	for i := range s.rounds {
+		n := &s.rounds[i]
+		n.faults = slices.DeleteFunc(n.faults, func(f fault) bool { return unwanted(f.kind.String()) })
+		n.acts = slices.DeleteFunc(n.acts, func(a act) bool { return unwanted(a.kind.String()) })
 	}
 	return s
 }
@@ -116,6 +129,32 @@ func (s *script) addLaterKinds(r *dice, n *round) {
 	n.sortActs()
 }
 
+// addStrangers adds what strangers, copies and operators do to a bucket of which the first scripts knew nothing.
+func (s *script) addStrangers(r *dice) {
+	s.pinned = r.chance(0.5)
+	s.changesTTL = r.chance(0.1)
+	kinds := map[actKind]float64{actRelease: 0.2, actCopy: 0.2, actClone: 0.15, actCreated: 0.2}
+	if s.changesTTL {
+		kinds[actTTL] = 0.9
+		for i := range s.plans { // defaults would follow the TTL
+			p := &s.plans[i]
+			p.standDown, p.interval, p.margin = p.standDownOf(s.ttl), p.intervalOf(s.ttl), p.marginOf(s.ttl)
+		}
+	}
+	for i := range s.rounds {
+		n := &s.rounds[i]
+		for kind := actRelease; kind < numActKinds; kind++ {
+			if r.chance(kinds[kind]) {
+				n.acts = append(n.acts, act{
+					kind: kind, at: r.upTo(n.length), slot: pick(r, holder, r.IntN(len(s.plans))),
+					ttl: pick(r, s.ttl, s.ttl*3/2, 2*s.ttl), draw: r.Uint64(),
+				})
+			}
+		}
+		n.sortActs()
+	}
+}
+
 // newFault decides the course of a fault in a round of the given length.
 func (s *script) newFault(r *dice, length time.Duration, kind faultKind) fault {
 	f := fault{
@@ -160,7 +199,7 @@ func (s *script) newAct(r *dice, length time.Duration, wild bool) act {
 // String describes the script.
 func (s *script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "TTL %v, markers %v, replicated %v, sequences named %v, latency %v, expiries up to %v late\n", s.ttl, s.markers, s.replicated, s.named, s.latency, s.lateness)
+	fmt.Fprintf(&b, "TTL %v to %v, pinned %v, markers %v, replicated %v, sequences named %v, latency %v, expiries up to %v late\n", s.ttl, s.longest(), s.pinned, s.markers, s.replicated, s.named, s.latency, s.lateness)
 	for _, p := range s.plans {
 		fmt.Fprintf(&b, "  candidate %+v\n", p)
 	}
@@ -170,7 +209,7 @@ func (s *script) String() string {
 			fmt.Fprintf(&b, "    %v at %v for %v, victim %d, chance %v, delay up to %v\n", f.kind, f.start, f.length, f.victim, f.chance, f.delay)
 		}
 		for _, a := range n.acts {
-			fmt.Fprintf(&b, "    %v at %v, slot %d, step %v, rate %v, back %v, stalls watchers %v\n", a.kind, a.at, a.slot, a.step, a.rate, a.back, a.stallsWatches)
+			fmt.Fprintf(&b, "    %v at %v, slot %d, step %v, rate %v, back %v, stalls watchers %v, TTL %v, draw %d\n", a.kind, a.at, a.slot, a.step, a.rate, a.back, a.stallsWatches, a.ttl, a.draw)
 		}
 	}
 	return b.String()

@@ -13,7 +13,9 @@ import (
 // the world's mutex.
 type server struct {
 	w           *world
-	created     time.Time
+	ttl         time.Duration // of records
+	created     time.Time     // this bucket
+	shown       time.Time     // when it was created, by what the server says
 	seq         uint64
 	current     *judge.Entry
 	versions    []version      // for stale reads and rewinds
@@ -39,7 +41,7 @@ type version struct {
 
 func newServer(w *world) *server {
 	now := time.Now()
-	s := &server{w: w, created: now, clockSet: now}
+	s := &server{w: w, ttl: w.script.longest(), created: now, shown: now, clockSet: now}
 	s.expiryTimer = time.AfterFunc(math.MaxInt64, s.expire)
 	return s
 }
@@ -69,7 +71,14 @@ func (s *server) lifetime(e *judge.Entry) time.Duration {
 	if e.Expired {
 		return s.w.script.markerTTL()
 	}
-	return s.w.script.ttl
+	return s.ttl
+}
+
+// setTTL changes the TTL, also of what is stored.
+func (s *server) setTTL(now time.Time, ttl time.Duration) {
+	s.ttl = ttl
+	s.w.judge.TTLChanged(ttl)
+	s.scheduleExpiry(now)
 }
 
 // scheduleExpiry sets the time at which the current entry expires.
@@ -150,7 +159,7 @@ func (s *server) reset(now time.Time, recreated bool) {
 	s.seq = 0
 	s.versions = nil
 	if recreated {
-		s.created = now
+		s.created, s.shown = now, now
 	}
 	for _, x := range s.watchers {
 		x.stalled = true

@@ -18,7 +18,7 @@ import (
 func newBucket(markers bool) *view {
 	s := &script{seed: 1, ttl: 10 * time.Second, markers: markers, named: true, latency: time.Millisecond, plans: []plan{{name: "a"}}}
 	w := &world{script: s, journal: &judge.Journal{}, tally: judge.Tally{}}
-	w.judge = judge.New(s.ttl, s.named, w.journal, w.tally)
+	w.judge = judge.New(s.ttl, s.ttl, s.named, w.journal, w.tally)
 	w.trace = tracer.New(time.Now(), s.ttl)
 	w.server = newServer(w)
 	w.checkTimer = time.AfterFunc(time.Hour, func() {})

@@ -82,19 +82,27 @@ const (
 	actStatusFails                  // requests for the state of the bucket fail for good, for one candidate
 	actClose                        // the connection of one candidate is closed for good
 	actRewind                       // the bucket goes back to an earlier state, without a notification
+	actRelease                      // a stranger stores a release of the leader's term, without its secret
+	actCopy                         // a stranger stores an earlier record again, as a program does that echoes what it is sent
+	actClone                        // a candidate starts that is a copy of another
+	actCreated                      // the server reports another creation time of the same bucket
+	actTTL                          // an operator changes the TTL of the bucket
 	numActKinds
 )
 
 var actNames = [numActKinds]string{
 	"start", "stop", "cancel", "crash", "resign", "delete", "purge", "foreign record", "bare name", "foreign create",
 	"bucket recreated", "sequence reset", "clock step", "clock rate", "reads fail for good", "status fails for good",
-	"connection closed", "history rewound",
+	"connection closed", "history rewound", "release forged in the bucket", "record stored again", "candidate cloned",
+	"creation time changed", "TTL changed",
 }
 
 func (k actKind) String() string { return actNames[k] }
 
 // hitsCandidate reports whether such an act happens to one candidate, rather than to the bucket.
-func (k actKind) hitsCandidate() bool { return k <= actResign || k >= actReadsFail && k <= actClose }
+func (k actKind) hitsCandidate() bool {
+	return k <= actResign || k >= actReadsFail && k <= actClose || k == actClone
+}
 
 // act is something that happens at a time of the round.
 type act struct {
@@ -105,4 +113,6 @@ type act struct {
 	rate          float64       // of the server's clock from now on, less 1
 	back          time.Duration // how far history is rewound
 	stallsWatches bool          // whether the rewind stalls all watchers
+	ttl           time.Duration // of the bucket from now on
+	draw          uint64        // what a stranger stores
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/replay"
 	"github.com/natscampaign/election/internal/sim/judge"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -143,8 +144,12 @@ func (v *view) Get(ctx context.Context, _ string) (jetstream.KeyValueEntry, erro
 	}
 	v.w.journal.Add(judge.Event{At: time.Now(), Name: v.c.name, What: "read", A: found.Revision})
 	v.w.judge.KeyRead(v.c.ledger, found, time.Now())
-	if found.By() == v.c.ledger && !v.c.plan.plain {
-		v.w.judge.WriteKnown(found.Write, time.Now())
+	q := found.Write
+	if q.Of != nil {
+		q = q.Of
+	}
+	if q.By == v.c.ledger && !v.c.plan.plain {
+		v.w.judge.WriteKnown(q, time.Now())
 	}
 	return update{found}, nil
 }
@@ -154,13 +159,16 @@ func (v *view) Status(ctx context.Context) (jetstream.KeyValueStatus, error) {
 	var st *status
 	err := v.call(ctx, opStatus, nil, func(time.Time, fate) error {
 		s := v.w.server
-		info := &jetstream.StreamInfo{Created: s.created}
-		info.Config.MaxAge, info.Config.MaxMsgsPerSubject = v.w.script.ttl, 1
+		info := &jetstream.StreamInfo{Created: s.shown}
+		info.Config.MaxAge, info.Config.MaxMsgsPerSubject = s.ttl, 1
+		if v.w.script.pinned {
+			info.Config.Metadata = map[string]string{kv.CreatedMetadata: s.created.Format(time.RFC3339Nano)}
+		}
 		if v.w.script.markers {
 			info.Config.SubjectDeleteMarkerTTL = v.w.script.markerTTL()
 		}
 		info.State.Consumers = len(s.watchers)
-		st = &status{info: info}
+		st = &status{info: info, bucket: s.created}
 		return nil
 	})
 	v.w.mu.Lock()
@@ -169,7 +177,7 @@ func (v *view) Status(ctx context.Context) (jetstream.KeyValueStatus, error) {
 		v.w.trace.Event(v.c.ledger, replay.Event{Kind: replay.HasInfo, Fails: true})
 		return nil, err
 	}
-	v.w.trace.Event(v.c.ledger, replay.Event{Kind: replay.HasInfo, Bucket: st.info.Created})
+	v.w.trace.Event(v.c.ledger, replay.Event{Kind: replay.HasInfo, Bucket: st.bucket})
 	return st, nil
 }
 
@@ -211,7 +219,8 @@ func (v *view) Watch(ctx context.Context, _ string, _ ...jetstream.WatchOpt) (je
 // status is the part of the bucket's state that the library reads. The embedded interface is nil: any other method panics.
 type status struct {
 	jetstream.KeyValueStatus
-	info *jetstream.StreamInfo
+	info   *jetstream.StreamInfo
+	bucket time.Time // when it was created
 }
 
 func (s *status) Bucket() string                    { return bucketName }

@@ -28,7 +28,7 @@ type world struct {
 	roundBegan  time.Time
 	troubleEnds time.Time // of this round
 	quiet       bool
-	forgedAny   bool // whether any notification was forged or replayed
+	forgedAny   bool // whether any notification or release was forged, or anything repeated
 	closing     bool
 	checkTimer  *time.Timer // of the next check
 	checkAt     time.Time
@@ -54,8 +54,11 @@ func Run(seed uint64, without ...string) *Result {
 	s := newScript(seed, without...)
 	now := time.Now()
 	w := &world{script: s, journal: &judge.Journal{Began: now}, tally: judge.Tally{}, troubleEnds: now}
-	w.judge = judge.New(s.ttl, s.named, w.journal, w.tally)
+	w.judge = judge.New(s.ttl, s.longest(), s.named, w.journal, w.tally)
 	w.trace = tracer.New(now, s.ttl)
+	if s.changesTTL {
+		w.trace.End() // in the model it never changes
+	}
 	w.server = newServer(w)
 	w.checkTimer = time.AfterFunc(time.Hour, w.check)
 	for i := range s.plans {

@@ -101,7 +101,9 @@ func HangingLimit(ttl time.Duration) time.Duration {
 
 // closedLimit is how long a candidate may take in the quiet to find out that its connection is closed for good: until its next
 // campaign.
-func (j *Judge) closedLimit() time.Duration { return j.ttl + HangingLimit(j.ttl) + j.ttl/10 }
+func (j *Judge) closedLimit() time.Duration {
+	return j.longest + HangingLimit(j.longest) + j.longest/10
+}
 
 // ClosedStillRun reports whether a candidate runs on a closed connection, and judges it if it has done so for longer than the
 // limit in the quiet that began at the given time.

@@ -45,6 +45,7 @@ type Content struct {
 	Bucket      time.Time `json:"bucket"`
 	Released    time.Time `json:"released"`
 	StandDownMs int64     `json:"stand_down_ms"`
+	LeaseMs     int64     `json:"lease_ms"`
 	Successors  []string  `json:"successors"`
 }
 
@@ -59,6 +60,8 @@ func ParseContent(value []byte) (c Content) {
 // Write is one request to change the key, and its outcome.
 type Write struct {
 	By         *Ledger // nil: an operator or a stranger, whose writes demand nothing
+	Copies     bool    // a stranger stores a release of somebody's term, or somebody's record again
+	Of         *Write  // the write of that record; nil if it is none of a candidate
 	Create     bool
 	Remove     bool
 	Purge      bool
@@ -132,6 +135,19 @@ func (e *Entry) By() *Ledger {
 		return nil
 	}
 	return e.Write.By
+}
+
+// isForeign reports whether a candidate recognises the entry as none of its present term: a copy of its own record looks like a read that is stale.
+func (e *Entry) isForeign(l *Ledger) bool {
+	if e == nil || e.Write == nil || e.Write.By == l {
+		return false
+	}
+	return !e.Write.Copies || l.term == nil || e.Write.Content.termOf() != l.term.win.Content.termOf()
+}
+
+// isStrangersRelease reports whether a stranger stored what looks like a release.
+func (e *Entry) isStrangersRelease() bool {
+	return e != nil && e.Write != nil && e.Write.Copies && e.Write.Releases()
 }
 
 // isRelease reports whether a candidate released the key by this record.

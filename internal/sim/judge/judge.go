@@ -12,7 +12,9 @@ type Judge struct {
 	Failures []string                 // the promises that were broken, and how
 	Longest  map[string]time.Duration // the longest allowed overlap of two leaders, by its excuse
 
-	ttl      time.Duration
+	ttl      time.Duration // the shortest of the bucket
+	longest  time.Duration
+	now      time.Duration // the present one
 	journal  *Journal
 	tally    Tally
 	ledgers  []*Ledger
@@ -27,9 +29,10 @@ type Judge struct {
 	leader   *Ledger // the last
 }
 
-// New returns a judge of a bucket with the given TTL. named is whether a refusal of its server names the last sequence of the key.
-func New(ttl time.Duration, named bool, journal *Journal, tally Tally) *Judge {
-	return &Judge{ttl: ttl, named: named, journal: journal, tally: tally, Longest: map[string]time.Duration{}}
+// New returns a judge of a bucket whose TTL is first the longest and never shorter than ttl. named is whether a refusal of its server names
+// the last sequence of the key.
+func New(ttl, longest time.Duration, named bool, journal *Journal, tally Tally) *Judge {
+	return &Judge{ttl: ttl, longest: longest, now: longest, named: named, journal: journal, tally: tally, Longest: map[string]time.Duration{}}
 }
 
 // Fail records a broken promise, up to three of them.
@@ -42,6 +45,9 @@ func (j *Judge) Fail(at time.Time, promise, name, format string, a ...any) {
 	j.Failures = append(j.Failures, fmt.Sprintf("%s: %s %s", promise, name, text))
 }
 
+// TTLChanged takes note that the bucket has another TTL.
+func (j *Judge) TTLChanged(ttl time.Duration) { j.now = ttl }
+
 // Failed reports whether a promise was broken.
 func (j *Judge) Failed() bool { return len(j.Failures) > 0 }
 
@@ -53,7 +59,7 @@ func (j *Judge) LostHistory() bool { return j.resets > 0 || j.rewinds > 0 }
 
 // Add opens the ledger of a candidate.
 func (j *Judge) Add(c Candidate) *Ledger {
-	l := &Ledger{Candidate: c, ttl: j.ttl}
+	l := &Ledger{Candidate: c, ttl: j.ttl, longest: j.longest, known: map[termID]knowledge{}}
 	j.ledgers = append(j.ledgers, l)
 	return l
 }
@@ -96,7 +102,7 @@ func (j *Judge) noteRewind(l *Ledger, m Change) {
 	case l.rewoundAt.IsZero():
 		l.rewoundAt = m.At
 	}
-	foreign := q != nil && q.By != l && !m.After.IsMarker()
+	foreign := m.After.isForeign(l) && !m.After.IsMarker()
 	switch {
 	case l.rewoundAt.IsZero() || l.term == nil || !j.named && !(foreign && m.After.Revision > l.term.win.Revision):
 		l.provableSince = time.Time{}

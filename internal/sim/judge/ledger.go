@@ -33,17 +33,19 @@ type Candidate struct {
 // Ledger is the evidence about one candidate: what it wrote, read, was notified of, and reported.
 type Ledger struct {
 	Candidate
-	ttl time.Duration
+	ttl, longest time.Duration
 
 	crashed  bool
 	running  bool
 	workQuit bool // its work returned by itself since the candidate was started
 	mayEnd   bool // it was asked to stop or resign, or its work returned, since it last acquired the key
 
-	term        *term     // since its last acknowledged acquisition
-	revision    uint64    // of its last write that it knows to have been applied
-	lastWrite   *Write    // its last write that was applied
-	lastRead    *Entry    // the record that it last read
+	term        *term  // since its last acknowledged acquisition
+	revision    uint64 // of its last write that it knows to have been applied
+	lastWrite   *Write // its last write that was applied
+	lastRead    *Entry // the record that it last read
+	known       map[termID]knowledge
+	lastHeld    termID    // of the last record of a holder that it read or wrote
 	abandonedAt time.Time // when it last released as leader-elect; then it leaves the key to others for a TTL
 	statusAt    time.Time // when it last requested the state of the bucket
 
@@ -101,6 +103,33 @@ func (l *Ledger) LastAbandoned() time.Time { return l.abandonedAt }
 // Busy reports whether work or callbacks of a term go on.
 func (l *Ledger) Busy() bool { return l.working > 0 || l.won != l.lost || l.callback != "" }
 
+// termID distinguishes the terms of candidates, by what records say of them. Those of bare names are all the same.
+type termID struct {
+	instance string
+	since    time.Time
+}
+
+// knowledge is what a candidate knows of a term by records that it read.
+type knowledge struct {
+	since time.Time     // when it read the first
+	lease time.Duration // the longest that one states
+}
+
+// termOf returns the term of a record.
+func (c Content) termOf() termID { return termID{c.Instance, c.Since.Round(0)} }
+
+// FirstRead returns when the candidate first read a record of the term in which an entry was written; the zero time if it did not.
+func (l *Ledger) FirstRead(e *Entry) time.Time { return l.known[e.Write.Content.termOf()].since }
+
+// knew reports whether the candidate had read, before it wrote, a record of the term in which a write was made that states a lease as long as
+// that write does.
+func (l *Ledger) knew(q, before *Write) bool {
+	k := l.known[q.Content.termOf()]
+	return q.Content.Instance != "" && !k.since.IsZero() && k.since.Before(before.Sent) && k.lease >= q.Content.lease()
+}
+
+func (c Content) lease() time.Duration { return time.Duration(c.LeaseMs) * time.Millisecond }
+
 // term is a candidate's term by the evidence, from its acquisition on.
 type term struct {
 	win          *Write
@@ -109,14 +138,21 @@ type term struct {
 	deadline     time.Time
 	lastDeadline time.Time // the deadline before the last renewal became known
 	renewedAt    time.Time // when the last renewal became known
+	sent         time.Time // when it was sent
 	statusRead   bool      // the state of the bucket was requested in the instant of that renewal
 	reported     bool      // the candidate reported that it holds the key
 	over         bool      // it reported that it holds the key no longer, or released it
 	mayLead      bool      // a write is known from which leadership counts
 }
 
-// deadlineOf returns the end of the lease that a write earns.
-func (l *Ledger) deadlineOf(q *Write) time.Time { return q.Sent.Add(l.ttl - l.Margin) }
+// deadlineOf returns the end of the lease that a write earns. Where the TTL of the bucket changes, the record states the lease.
+func (l *Ledger) deadlineOf(q *Write) time.Time {
+	longest := l.longest - l.Margin
+	if l.longest > l.ttl && !l.Plain {
+		return q.Sent.Add(min(q.Content.lease(), longest))
+	}
+	return q.Sent.Add(longest)
+}
 
 // acquires reports whether a write that was applied acquired the key for its writer, rather than renewed it.
 func (l *Ledger) acquires(q *Write) bool {
@@ -147,7 +183,7 @@ func (q *Write) meant() *Entry {
 // acquisition is the successful campaign from which leadership counts.
 func (l *Ledger) isNamed(q *Write) bool {
 	old := q.Replaced
-	return !l.Plain && old.isRelease() && (q.meant() == nil || q.meant() == old) && old.Write.Content.StandDownMs == 0 &&
+	return !l.Plain && (old.isRelease() || old.isStrangersRelease()) && (q.meant() == nil || q.meant() == old) && old.Write.Content.StandDownMs == 0 &&
 		slices.Contains(old.Write.Content.Successors, l.Name) && old.Write.Content.Bucket.Equal(q.Content.Bucket)
 }
 
@@ -182,6 +218,12 @@ func (l *Ledger) requiredStandDown(q *Write) (d time.Duration, sawRemoval bool) 
 			return left, false
 		}
 		return l.StandDown, false // a release written for an earlier incarnation of the bucket proves nothing
+	case old != nil && old.Write != nil && old.Write.Copies:
+		// Who has read a record of the term takes no release of a stranger's for its end. Others may be deceived; see Judge.excuse.
+		if before := old.Write.Replaced; old.Write.Releases() && before.By() != nil && before.By() != l && l.lastHeld.instance != "" && l.lastHeld == before.Write.Content.termOf() {
+			return l.ttl, false
+		}
+		return 0, false
 	case old.By() != l || l.Plain:
 		return l.StandDown, false
 	case l.acquires(old.Write): // the candidate adopts its own late acquisition

@@ -1,6 +1,9 @@
 package judge
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // overlap is a time in which two candidates lead, which the contract allows.
 type overlap struct {
@@ -17,6 +20,7 @@ const (
 	excuseReset   = "the bucket was reset"    // no limit: a former leader may hit the revision of another record by chance, and go on
 	excuseRewound = "the history was rewound" // until the former leader finds out by its next renewal, if it is connected; see Judge.mustDiscoverBy
 	excuseDeleted = "the key was deleted"     // likewise
+	excuseShorter = "the TTL was made shorter"
 )
 
 // StaleLimit is how old the state may be that a read returns.
@@ -70,7 +74,10 @@ func (j *Judge) excuse(first, second *Ledger, at time.Time) (why string, allowed
 	case q.givesUp():
 		return "it had released the key itself", false
 	case next.Kind == ByExpiry:
-		early := q.Sent.Add(j.ttl).Sub(next.At)
+		early := q.Sent.Add(j.now).Sub(next.At)
+		if early <= j.leastStandDown(last+1, second)+first.Margin && j.longest > j.ttl {
+			return excuseShorter, !second.knew(q, second.term.win)
+		}
 		return "the key expired early", early > j.leastStandDown(last+1, second)+first.Margin
 	case next.Kind == ByLateExpiry:
 		return "the renewal was deleted by an expiry", true
@@ -83,7 +90,42 @@ func (j *Judge) excuse(first, second *Ledger, at time.Time) (why string, allowed
 	case next.After.IsMarker():
 		return excuseDeleted, true
 	}
-	return "the key was overwritten", true
+	switch {
+	case !j.onlyCopies(last + 1):
+		return "the key was overwritten", true
+	case !second.knew(q, second.term.win):
+		return "a stranger released the key, and the winner had read nothing of the term", true
+	case second.term.win.Replaced == nil, second.term.win.Replaced.IsMarker():
+		return "a stranger released the key, and the one who took it removed it", true
+	case j.adoptedCopy(last + 1):
+		return "a stranger stored a record of unknown outcome again", true
+	}
+	return "a stranger released the key, and the winner had read a record of the term", false
+}
+
+// onlyCopies reports whether strangers did nothing since the given change but store releases, and records again.
+func (j *Judge) onlyCopies(since int) bool {
+	return !slices.ContainsFunc(j.history[since:], func(m Change) bool {
+		return m.Kind == ByWrite && m.After.By() == nil && !m.After.Write.Copies
+	})
+}
+
+// adoptedCopy reports whether a stranger stored a record again, since the given change, whose writer took it for its own: it did not know
+// what had become of its write. A bucket without a connection does not show it who stored the record.
+func (j *Judge) adoptedCopy(since int) bool {
+	for i, m := range j.history[since:] {
+		next := since + i + 1
+		if m.Kind != ByWrite || m.After.By() != nil || next == len(j.history) || j.history[next].After.By() == nil {
+			continue
+		}
+		by := j.history[next].After.By()
+		for _, earlier := range j.history[:since+i] {
+			if e := earlier.After; e.By() == by && e.Write.Content.Attempt == m.After.Write.Content.Attempt && e.Write.Acknowledged.IsZero() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // chanceHit returns the excuse of a write that may have been meant for another entry with the revision that it hit: the bucket
@@ -154,5 +196,5 @@ func (j *Judge) overlapLimit(o *overlap, at time.Time) time.Duration {
 	if o.excuse == excuseRewound {
 		leases++
 	}
-	return time.Duration(leases) * j.ttl
+	return time.Duration(leases) * j.longest
 }

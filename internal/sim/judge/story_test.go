@@ -40,7 +40,7 @@ func (a *actor) Term() (election.Term, bool) {
 
 func newStory(t *testing.T) *story {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-	return &story{Judge: New(storyTTL, false, &Journal{Began: now}, Tally{}), t: t, now: now}
+	return &story{Judge: New(storyTTL, storyTTL, false, &Journal{Began: now}, Tally{}), t: t, now: now}
 }
 
 func (s *story) actor(name string) *actor {

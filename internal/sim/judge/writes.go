@@ -58,8 +58,15 @@ func (j *Judge) WriteRefused(q *Write, last uint64, at time.Time) {
 // acquisition and the last write of a candidate proves that the candidate lost the key.
 func (j *Judge) KeyRead(l *Ledger, e *Entry, at time.Time) {
 	l.lastRead = e
-	foreign := e.Write != nil && e.Write.By != l
-	if t := l.term; t != nil && !t.over && foreign && t.win.Revision < e.Revision && e.Revision < l.revision {
+	if q := e.Write; q != nil && !q.Releases() {
+		k := l.known[q.Content.termOf()]
+		if k.since.IsZero() {
+			k.since = at
+		}
+		k.lease = max(k.lease, q.Content.lease())
+		l.known[q.Content.termOf()], l.lastHeld = k, q.Content.termOf()
+	}
+	if t := l.term; t != nil && !t.over && e.isForeign(l) && t.win.Revision < e.Revision && e.Revision < l.revision {
 		l.disprovedAt = at
 	}
 }
@@ -86,6 +93,7 @@ func (j *Judge) WriteKnown(q *Write, at time.Time) {
 		q.knownAt = at
 		if !q.Remove {
 			defer func() { l.revision = q.Revision }()
+			l.lastHeld = q.Content.termOf()
 		}
 	}
 	switch {
@@ -94,7 +102,7 @@ func (j *Judge) WriteKnown(q *Write, at time.Time) {
 		standDown, sawRemoval := l.requiredStandDown(q)
 		deadline := l.deadlineOf(q)
 		l.term = &term{
-			win: q, counts: at.Add(standDown), sawRemoval: sawRemoval, deadline: deadline, lastDeadline: deadline, renewedAt: at,
+			win: q, counts: at.Add(standDown), sawRemoval: sawRemoval, deadline: deadline, lastDeadline: deadline, renewedAt: at, sent: q.Sent,
 			mayLead: standDown == 0 && l.isNamed(q),
 		}
 		if l.term.mayLead {
@@ -105,7 +113,7 @@ func (j *Judge) WriteKnown(q *Write, at time.Time) {
 		j.tally["key acquired"]++
 	case first && l.renews(q) && at.Before(l.term.deadline):
 		t := l.term
-		t.lastDeadline, t.renewedAt, t.statusRead = t.deadline, at, false
+		t.lastDeadline, t.renewedAt, t.sent, t.statusRead = t.deadline, at, q.Sent, false
 		t.deadline = timeutil.Later(l.deadlineOf(q), t.deadline)
 		t.mayLead = t.mayLead || !q.Sent.Before(t.counts)
 	}

@@ -15,6 +15,7 @@ import (
 type Tracer struct {
 	replay.Trace
 	began   time.Time
+	ended   bool
 	ttl     time.Duration
 	index   map[*judge.Ledger]int
 	entries map[*judge.Entry]*replay.Entry
@@ -45,8 +46,14 @@ func (t *Tracer) who(l *judge.Ledger) int {
 	return -1
 }
 
+// End ends the record: what follows is no matter of the model.
+func (t *Tracer) End() { t.ended = true }
+
 // Event records an event of a candidate, or of nobody.
 func (t *Tracer) Event(l *judge.Ledger, e replay.Event) {
+	if t.ended {
+		return
+	}
 	e.At, e.Who = time.Since(t.began), t.who(l)
 	t.Events = append(t.Events, e)
 }
