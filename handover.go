@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -259,10 +260,12 @@ type served struct{ *run }
 // Describe returns how the candidate describes itself.
 func (s served) Describe() control.Candidate {
 	snap, now := s.now.Load(), time.Now()
+	failed := snap.errors.latest()
 	return control.Candidate{
 		Key: s.key, Name: s.name, Instance: s.instanceID(), Host: s.host, PID: s.pid, Priority: s.opts.priority, State: snap.at(now).state.String(),
 		Ready:   snap.source() != notify.None && snap.term == nil && s.campaigning.Load() && s.holds.none(),
 		Version: version.String(), Clock: now.UTC().Round(0),
+		LastError: strings.ToValidUTF8(failed[:min(len(failed), control.MaxErrorBytes)], ""),
 	}
 }
 

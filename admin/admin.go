@@ -65,6 +65,9 @@ type Candidate struct {
 	Version  string         `json:"version"` // of this module
 	ClockLag time.Duration  `json:"-"`       // by how much its clock is behind the server's, give or take the time of a request
 
+	// The latest error of its requests, cut to 256 bytes: an error stays until a request of its kind succeeds, see election.Status.
+	LastError string `json:"last_error,omitempty"`
+
 	// The connection of its process, as its server calls it: CLIENT@SERVER. Copies of a process, as of a virtual machine that was cloned, have
 	// the same instance, host and PID, and connections of their own.
 	Connection string `json:"connection,omitempty"`
@@ -109,7 +112,7 @@ func (a *Admin) Candidates(ctx context.Context, key string) ([]Candidate, error)
 	sent := time.Now()
 	err = control.Client{Bucket: a.bucket, Created: info.Created}.Candidates(ctx, key, func(c control.Candidate, came time.Time) bool {
 		found := Candidate{
-			Key: c.Key, Name: c.Name, Instance: c.Instance, Host: c.Host, PID: c.PID, Priority: c.Priority, Ready: c.Ready, Version: c.Version, Connection: c.Connection,
+			Key: c.Key, Name: c.Name, Instance: c.Instance, Host: c.Host, PID: c.PID, Priority: c.Priority, Ready: c.Ready, Version: c.Version, LastError: c.LastError, Connection: c.Connection,
 		}
 		_ = found.State.UnmarshalText([]byte(c.State)) // else it is unknown
 		if info.Stream != nil {

@@ -72,7 +72,7 @@ func TestCheckNamesTheLimitOfTheAccountWhereNoRecordFits(t *testing.T) {
 	}
 }
 
-func TestCheckOfAFullAccountIsRight(t *testing.T) {
+func TestAFullAccountIsNamedWhileNobodyCanLead(t *testing.T) {
 	fleettest.RunGuarded(t, limited, func(f *fleet) {
 		bucket := f.Open(f.Server.Connect(f.T))
 		a := f.Connected("a").Begin()
@@ -82,12 +82,19 @@ func TestCheckOfAFullAccountIsRight(t *testing.T) {
 		after(ttl)
 		f.Expect(a.IsLeader()).To(BeFalse(), "no renewal fits")
 		f.Expect(check(f, bucket)).To(HaveKey("account-full"))
+		asked, err := operator(f).Candidates(ctx, key)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(asked).To(HaveLen(1))
+		f.Expect(asked[0].LastError).To(ContainSubstring("resource limits exceeded for account"), "for those who may not ask for the account")
 		s, err := bucket.JetStream().Stream(ctx, "ORDERS")
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(s.Purge(ctx)).To(Succeed())
 		f.Expect(check(f, bucket)).NotTo(HaveKey("account-full"))
 		after(3 * ttl)
 		f.Expect(a.IsLeader()).To(BeTrue())
+		asked, err = operator(f).Candidates(ctx, key)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(asked[0].LastError).To(BeEmpty())
 	})
 }
 

@@ -112,6 +112,7 @@ var fieldDescriptions = map[string]string{
 	"failover_s":     "for each time without a leader, how long it took until a candidate led, in seconds",
 	"fix":            "what to do about it",
 	"instance":       "unique per start of a candidate",
+	"last_error":     "the latest error of a request, until a request of its kind succeeds",
 	"led_s":          "how long the candidate led, in seconds",
 	"longest_gap_s":  "the longest time between two samples, in seconds",
 	"metadata":       "what the candidate says about itself",

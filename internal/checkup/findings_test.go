@@ -89,6 +89,12 @@ func TestAVacancyIsExplainedByABucketThatNobodyCanWrite(t *testing.T) {
 		g.Expect(r.Findings).To(HaveLen(1))
 		g.Expect(r.Findings[0].sentence()).To(Equal(want))
 	}
+	fails := map[string]look.Answers{"k": {Candidates: []admin.Candidate{{Name: "a"}, {Name: "b", LastError: "insufficient resources\x1b"}}}}
+	for _, holder := range []*look.Holder{late, nil} {
+		r := &Result{Findings: checkLeader("k", holder, false, ttl, ttl)}
+		r.explainVacancies(fails, nil)
+		g.Expect(r.Findings[0].sentence()).To(ContainSubstring(`: requests of "b" fail: insufficient resources\x1b. Fix: correct what the error names`))
+	}
 	full.Severity = admin.SeverityWarning
 	for holder, says := range map[*look.Holder]string{late: "the server does not expire it", nil: "no candidate answers"} {
 		r := &Result{Findings: checkLeader("k", holder, false, ttl, ttl)}

@@ -34,7 +34,9 @@ func (r *Result) explainVacancies(answers map[string]look.Answers, bucket []admi
 		case f.Code == codeNoLeader:
 			cause, fix = vacancy(f.Key, answers[f.Key], bucket)
 		default:
-			continue
+			if cause, fix = failing(answers[f.Key].Candidates); cause == "" {
+				continue
+			}
 		}
 		f.Message, f.Short, f.Fix = f.Message+cause, f.Short+cause, fix
 	}
@@ -53,6 +55,7 @@ func vacancy(key string, a look.Answers, bucket []admin.Finding) (cause, fix str
 	if len(a.Candidates) == 1 {
 		answer += "s"
 	}
+	failure, correct := failing(a.Candidates)
 	switch {
 	case refused >= 0 && ready == 0:
 		return ", and this user may not write the key, as a candidate must", bucket[refused].Fix + "; if the user is no candidate's, add --as observer"
@@ -60,8 +63,21 @@ func vacancy(key string, a look.Answers, bucket []admin.Finding) (cause, fix str
 		return "; this user may not ask whether there are candidates", "run 'election-cli candidates " + key + "' as a user who may publish to election-control.BUCKET.candidates.KEY"
 	case len(a.Candidates) == 0:
 		return ": no candidate answers", fmt.Sprintf("start a candidate, such as 'election-cli campaign %s'; 'election-cli ls' shows how the keys of other elections are spelt", key)
+	case failure != "":
+		return failure, correct
 	case ready == 0:
 		return ": " + answer + ", and none is ready", fmt.Sprintf("run 'election-cli candidates %s', and see in the log of a candidate what holds it back", key)
 	}
 	return ": " + answer, fmt.Sprintf("run 'election-cli wait %[1]s'; if nobody leads then, run 'election-cli check %[1]s' with the credentials of a candidate", key)
+}
+
+// failing returns why requests of candidates fail, if a candidate says so, and what to do about that.
+func failing(candidates []admin.Candidate) (cause, fix string) {
+	for _, c := range candidates {
+		if c.LastError != "" {
+			return fmt.Sprintf(": requests of %s fail: %s", terminal.Quote(c.Name), terminal.PrintableUpTo(c.LastError, terminal.MaxValue)),
+				"correct what the error names; if resources are insufficient or exceeded, the server or the account has no room: grant it more storage, or remove what fills it"
+		}
+	}
+	return "", ""
 }

@@ -61,11 +61,16 @@ type Candidate struct {
 	Version  string    `json:"version"`
 	Clock    time.Time `json:"clock,omitzero"` // its clock when it answered
 
+	LastError string `json:"last_error,omitempty"` // of its requests, until one of that kind succeeds; the first MaxErrorBytes of it
+
 	// The connection of its process, as the server calls it. All else about a copy of a process is that of the process, as of a virtual machine
 	// that was cloned; but a server gives each connection a number of its own. Connection is for people.
 	Connection string `json:"connection,omitempty"`
 	ServerID   string `json:"server_id,omitempty"`
 }
+
+// MaxErrorBytes is how much of an error a candidate reports.
+const MaxErrorBytes = 256
 
 // maxRequestBytes bounds a request, with its subjects and headers. The largest that this package makes has some 2,500 bytes: JSON makes six
 // bytes of one at worst, and a name has 255.

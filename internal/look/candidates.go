@@ -23,6 +23,7 @@ type Candidate struct {
 	Version  string           `json:"version"`
 	ClockLag timeutil.Seconds `json:"clock_lag_s"`
 
+	LastError  string `json:"last_error,omitempty"`
 	Connection string `json:"connection,omitempty"`
 }
 
@@ -42,7 +43,7 @@ func CandidatesOf(key string, found []admin.Candidate) ([]Candidate, *terminal.T
 		c := Candidate{
 			Name: terminal.Printable(f.Name), Instance: terminal.Printable(f.Instance), Host: terminal.Printable(f.Host), PID: f.PID,
 			State: f.State, Ready: f.Ready, Priority: f.Priority, Version: terminal.Printable(f.Version), ClockLag: timeutil.Seconds(f.ClockLag.Round(time.Microsecond)),
-			Connection: terminal.Printable(f.Connection),
+			LastError: terminal.PrintableUpTo(f.LastError, terminal.MaxValue), Connection: terminal.Printable(f.Connection),
 		}
 		candidates = append(candidates, c)
 		row := []string{c.Name, c.State.String(), yesNo(c.Ready), strconv.Itoa(c.Priority), c.Host, strconv.Itoa(c.PID), c.Version, f.ClockLag.Round(time.Millisecond).String()}
