@@ -99,11 +99,11 @@ func (r *run) inherit(a *acquisition, predecessor record.Record) {
 	a.successors, a.priorities = predecessor.Named(), predecessor.Priorities
 	a.interval = predecessor.Interval()
 	var left time.Duration
-	switch {
-	case a.reason == ReasonReleased:
-		left = r.listener.LeftAtRelease()
-	case a.reason == ReasonVacant && a.over > 0:
-		left = r.listener.LeftAtMarker(a.stored)
+	if a.reason != ReasonReclaimed {
+		left = r.listener.LeftBefore()
+	}
+	if a.reason == ReasonVacant && a.over > 0 {
+		left = max(left, r.listener.LeftAtMarker(a.stored))
 	}
 	a.left = max(a.left, time.Duration(record.Milliseconds(left))*time.Millisecond) // as the record of the win states it
 	a.lease = r.listener.Lease()

@@ -318,6 +318,65 @@ func TestKeyThatVanishesBeforeItCanHaveExpiredWasRemoved(t *testing.T) {
 	}
 }
 
+// shortLived are ways to store something over the leader's record that expires after a second.
+var shortLived = map[string]func(f *fleet){
+	"an answer of the server": func(f *fleet) {
+		read := f.storeShortLived("locks.of-another-program", "")
+		nc := f.Server.Connect(f.T)
+		f.Expect(nc.PublishRequest("$JS.API.DIRECT.GET.KV_"+natstest.BucketName+"."+read, "$KV."+natstest.BucketName+"."+key, nil)).To(Succeed())
+		f.Expect(nc.Flush()).To(Succeed())
+	},
+	"a bare name": func(f *fleet) { f.storeShortLived(key, "x") },
+	"nothing":     func(f *fleet) { f.storeShortLived(key, "") },
+}
+
+// storeShortLived stores a value that expires after a second, and returns its subject.
+func (f *fleet) storeShortLived(under, value string) (subject string) {
+	f.Helper()
+	m := nats.NewMsg("$KV." + natstest.BucketName + "." + under)
+	m.Data = []byte(value)
+	m.Header.Set("Nats-TTL", "1s")
+	answer, err := f.Server.Connect(f.T).RequestMsg(m, time.Second)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(string(answer.Data)).NotTo(ContainSubstring("error"))
+	return m.Subject
+}
+
+// The server announces an expiry, which is none of the leader's record.
+func TestWhatExpiresOverTheRecordOfALeaderThatIsCutOffElectsNobody(t *testing.T) {
+	natstest.SkipIfShort(t)
+	often := election.WithBackoff(election.ConstantBackoff(100 * time.Millisecond))
+	for how, store := range shortLived {
+		for source, setting := range map[string]struct {
+			candidate func(f *fleet) newCandidate
+			change    func(*jetstream.KeyValueConfig)
+		}{
+			"republished": {func(f *fleet) newCandidate { return f.connected }, republished},
+			"watched":     {func(f *fleet) newCandidate { return f.candidate }, natstest.WithMarkers},
+			"polled":      {func(f *fleet) newCandidate { return f.unnotified }, natstest.WithMarkers},
+		} {
+			t.Run(how+"/"+source, func(t *testing.T) {
+				onVirtualTime(t, func(f *fleet) {
+					candidate := setting.candidate(f)
+					a := candidate("a").start()
+					after(2*interval - time.Second)
+					b := candidate("b", often, election.WithStandDown(time.Second)).start()
+					after(time.Second + 200*time.Millisecond) // a has renewed
+					f.Expect(a.IsLeader()).To(BeTrue())
+					before := f.Stream().LastSeq
+					a.link.Cut()
+					store(f)
+					after(instant)
+					f.Expect(f.Stream().LastSeq).To(BeNumerically(">", before))
+					f.expectOneLeader(ttl+interval, a, b)
+					after(ttl)
+					f.Expect(b.IsLeader()).To(BeTrue())
+				}, setting.change)
+			})
+		}
+	}
+}
+
 // A key that expired unseen is no removed key: a candidate that was cut off meanwhile owes no more than its stand-down.
 func TestKeyThatExpiredUnseenWasNotRemoved(t *testing.T) {
 	natstest.SkipIfShort(t)

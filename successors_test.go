@@ -287,8 +287,10 @@ func TestSuccessorStandsDownUnlessALeaderOfThisBucketNamesIt(t *testing.T) {
 				written := f.recordWrites()
 				proof, _ := secret.MarshalText()
 				commitment, _ := secret.Commitment().MarshalText()
-				f.Write(fmt.Sprintf(`{"name":"a","instance":"a1","attempt":"a1.2","released":"2000-01-01T00:00:00Z","secret":%q,"commitment":%q,%s}`, proof, commitment,
-					c.fields(status.(*jetstream.KeyValueBucketStatus).StreamInfo().Created)))
+				release := fmt.Sprintf(`{"name":"a","instance":"a1","attempt":"a1.2","released":"2000-01-01T00:00:00Z","secret":%q,"commitment":%q,%s}`, proof, commitment,
+					c.fields(status.(*jetstream.KeyValueBucketStatus).StreamInfo().Created))
+				_, err = f.Bucket.Update(context.Background(), key, []byte(release), f.revision())
+				f.Expect(err).NotTo(HaveOccurred())
 				after(2 * headStart)
 				records := written()
 				win := ContainSubstring(`"name":"b"`)

@@ -48,7 +48,7 @@ func (l *Listener) ends(r record.Record) {
 	}
 }
 
-// Proves reports whether the release that was read proves that its term has ended, and that no other lease lasts but those of [Listener.LeftAtRelease].
+// Proves reports whether the release that was read proves that its term has ended, and that no other lease lasts but those of [Listener.LeftBefore].
 //
 // Every release must open its own commitment, and must have been stored on condition that it replaced another revision, as candidates write
 // and as no answer does that somebody had sent to the key. If this candidate has read a record of the term that states a commitment, the release must
@@ -85,8 +85,8 @@ func (l *Listener) Lease() (longest time.Duration) {
 // mayLast reports whether the lease of the known holder may last still. The caller holds mu.
 func (l *Listener) mayLast() bool { return !l.endings.proven && l.holder.instance != l.Instance }
 
-// LeftAtRelease returns how long leases may last of the holders before the one that released the key.
-func (l *Listener) LeftAtRelease() time.Duration {
+// LeftBefore returns how long leases may last of the holders before the known one, whose record may be none of a holder.
+func (l *Listener) LeftBefore() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(0, time.Until(l.endings.until))
@@ -102,7 +102,7 @@ func (l *Listener) LeftAtMarker(stored time.Time) time.Duration {
 	if !l.mayLast() || stored.Sub(l.aliveWritten) >= max(l.TTL, holder.Lease()) {
 		return 0
 	}
-	return max(0, time.Until(l.alive.Add(holder.Lease())))
+	return max(0, time.Until(l.alive.Add(cmp.Or(holder.Lease(), l.TTL))))
 }
 
 // VanishedEarly reports whether a key under which nothing is stored, now, was removed for sure: the lease of the known holder lasts by its last
