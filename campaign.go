@@ -226,8 +226,12 @@ func (r *run) contest(ctx context.Context, a acquisition, vacancy bool) (*active
 			r.requestSucceeded(writeRequest)
 			r.log.Debug("Campaign lost")
 		default:
+			log := r.log.Debug
+			if kv.Failure(err) == kv.FailedOtherwise && !r.writeFailed() { // the first in a row for which the server has a reason, such as a full account
+				log = r.log.Warn
+			}
 			r.requestFailed(writeRequest, err)
-			r.log.Debug("Campaign failed", "outcome", kv.Failure(err), "error", kv.Describe(err))
+			log("Campaign failed", "reason", kv.Failure(err), "error", kv.Describe(err))
 		}
 		if r.unanswered = outcome == kv.Unknown; r.unanswered {
 			r.doubt.add(a.written, a.since, nil)

@@ -43,6 +43,22 @@ func TestErrorStaysUntilARequestOfItsKindSucceeds(t *testing.T) {
 	})
 }
 
+func TestCandidateThatTheServerHasNoRoomForSaysSoOnce(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		var log logged
+		refused := &full{KeyValue: f.Bucket}
+		a := f.candidateOn("a", nil, refused, election.WithBackoff(election.ConstantBackoff(time.Second)), election.WithLogger(log.logger()))
+		a.start()
+		after(10 * time.Second)
+		f.Expect(log.count("level=WARN")).To(Equal(1), log.String())
+		f.Expect(log.count(`level=WARN msg="Campaign failed"`)).To(Equal(1), log.String())
+		f.Expect(log.count(`level=DEBUG msg="Campaign failed"`)).To(BeNumerically(">", 5))
+		refused.taken.Store(true)
+		after(ttl)
+		f.Expect(a.IsLeader()).To(BeTrue())
+	})
+}
+
 // full is a bucket in which no key can be created until it is told.
 type full struct {
 	jetstream.KeyValue
