@@ -108,7 +108,7 @@ func (c *checkup) checkIdentity() {
 		return
 	}
 	c.warn("not-pinned", fmt.Sprintf("the bucket's time of creation is not pinned, and file streams of nats-server before 2.14.9 (this one has version %s) report another after a restart, a change of the configuration and another restart: the leader then stands down as in a bucket that was made again", cmp.Or(version, "unknown")),
-		"run 'election-cli bucket add' with the flags that the bucket was made with, or let CreateBucket change the bucket: either pins the time")
+		"run 'election-cli bucket add' with the flags that the bucket was made with, or let CreateBucket change the bucket: either pins the time; or upgrade the servers to 2.14.9 or newer")
 	c.shorten(fmt.Sprintf("the bucket's time of creation is not pinned, and nats-server before 2.14.9 (this one has version %s) may report another one later", cmp.Or(version, "unknown")))
 }
 
