@@ -157,6 +157,28 @@ func TestReleaseOfATermThatFollowedTheKnownOneIsTakenAtOnce(t *testing.T) {
 	})
 }
 
+// A candidate that has taken over such a release knows that no lease lasts from before it.
+func TestTermThatWasMissedCostsNoStandDownLater(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.leading("a")
+		b := f.unnotified("b").start()
+		after(interval + time.Second) // it has read the record of a
+		a.shutdown()
+		x := f.connected("x").start()
+		after(instant)
+		x.shutdown()
+		after(interval)
+		f.Expect(b.IsLeader()).To(BeTrue())
+		f.Expect(b.Resign(context.Background())).To(Succeed())
+		y := f.connected("y").start()
+		after(instant)
+		f.Expect(y.IsLeader()).To(BeTrue())
+		y.shutdown()
+		after(interval)
+		f.Expect(b.IsLeader()).To(BeTrue(), "the leases of a and x are known to be over")
+	}, republished)
+}
+
 func TestReleaseThatIsNotProvenIsSaidInTheLog(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		var log logged

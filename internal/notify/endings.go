@@ -41,9 +41,9 @@ func (l *Listener) begins(r record.Record, now time.Time) {
 	e.proven = false
 }
 
-// ends takes note of a release that was read or notified. The caller holds mu.
+// ends takes note of a record that was read or notified: a release, of the known holder or of one after it. The caller holds mu.
 func (l *Listener) ends(r record.Record) {
-	if l.holder.commitment.OpenedBy(r.Secret) {
+	if l.holder.commitment.OpenedBy(r.Secret) || r.Follows(l.holder.commitment) {
 		l.endings.proven = true
 	}
 }
