@@ -20,7 +20,7 @@ type acquisition struct {
 	unproven      bool               // it is over a release that does not prove that its term has ended
 	left          time.Duration      // of the stand-down of the writer of what was taken over, and of leases whose end nothing proves
 	lease         time.Duration      // the longest lease of a holder that may last still, as far as is known
-	bucketCreated time.Time          // when the bucket was created, by the record that was taken over
+	bucketCreated time.Time          // when the bucket was created, as its server said last, by the record that was taken over
 	named         bool               // the release that was taken over names this candidate
 	queue         []string           // those that come after it in the queue that this release lists
 	predecessors  []record.Secret    // of the terms before, the last first, if this release proves that its term has ended
@@ -61,7 +61,7 @@ func (r *run) acquisitionOver(s kv.State) acquisition {
 	a := acquisition{over: s.Revision, read: s.Read, stored: s.Written, reason: ReasonVacant, removed: s.Removal == kv.Removed || r.listener.IsRewound(s.Revision)}
 	if s.Removal == kv.Kept {
 		predecessor = s.Record
-		a.bucketCreated = s.Record.BucketCreated
+		a.bucketCreated = s.Record.Bucket()
 		if left, released := s.Record.IsRelease(); released {
 			a.reason, a.left = ReasonReleased, left
 			if r.listener.Proves(s) {

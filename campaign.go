@@ -201,7 +201,7 @@ func (r *run) look(ctx context.Context) (s kv.State, vacancy bool, err error) {
 	default:
 		r.calls.leads(Leader{})
 	}
-	if s.Record.BucketCreated.After(info.created) { // the bucket was made again, as a record in it says
+	if s.Record.Bucket().After(info.created) { // the bucket was made again, as a record in it says, or the server reports another time
 		served{r}.Refresh(ctx)
 	}
 	return s, vacancy, err
@@ -322,7 +322,7 @@ func (r *run) newTerm(ctx context.Context, a acquisition) (*activeTerm, error) {
 	term := Term{Key: r.key, Name: r.name, Number: a.revision, BucketCreated: info.created, Since: a.since.Round(0)}
 	standDown := a.standDown(info)
 	t := newActiveTerm(ctx, &r.config, r.calls, term, &info.Timing, a.written.Lease(), a.since, a.acknowledged, standDown)
-	t.secret, t.predecessors = r.secret, a.predecessors
+	t.secret, t.predecessors, t.reconnects = r.secret, a.predecessors, r.reconnects()
 	t.won, t.successors, t.priorities, t.queue = a.reason, a.successors, a.priorities, a.queue
 	t.leadsAtOnce = a.written.Leads && standDown == 0 && a.verified(info) && !info.created.IsZero() && r.listener.InBucket(info.created)
 	r.requestSucceeded(writeRequest)

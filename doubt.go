@@ -49,7 +49,7 @@ func (d *doubt) add(r record.Record, sent time.Time, term *activeTerm) {
 
 // applied takes note of a write that was applied. The writes by which its term was to be renewed before it are not applied any more.
 func (d *doubt) applied(r record.Record, revision uint64, term *activeTerm) {
-	d.attempt, d.revision, d.bucket = r.Attempt, revision, r.BucketCreated
+	d.attempt, d.revision, d.bucket = r.Attempt, revision, r.Bucket()
 	delete(d.writes, r.Attempt)
 	for attempt, w := range d.writes {
 		if w.term == term && term != nil {
@@ -86,12 +86,21 @@ func (d *doubt) own(s kv.State) bool {
 	return !d.foreign(s) && (doubtful || d.forgot || s.Record.Attempt == d.attempt)
 }
 
+// shown reports whether what was read is the last write that is known to have been applied, at its revision.
+func (d *doubt) shown(s kv.State) bool {
+	return s.Held() && d.last(s) && !s.Unconditional
+}
+
+// last reports whether a record of this candidate that was read is that write.
+func (d *doubt) last(s kv.State) bool {
+	return s.Revision == d.revision && s.Record.Attempt == d.attempt
+}
+
 // foreign reports whether a record of this candidate that was read is proof that somebody else stored it: another process with the same
 // instance, or somebody who stored an earlier write again, with which a candidate could take the key for its own that others hold. What is
 // older than the last write that is known may be a write that was replaced since, as a replica shows that lags behind.
 func (d *doubt) foreign(s kv.State) bool {
-	last := s.Revision == d.revision && s.Record.Attempt == d.attempt
-	newer := s.Revision >= d.revision && !last || s.Record.BucketCreated.After(d.bucket)
+	newer := s.Revision >= d.revision && !d.last(s) || s.Record.Bucket().After(d.bucket)
 	if s.Unconditional {
 		return newer
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
@@ -17,6 +19,8 @@ const (
 	minRenewal = 10 * settings.MinPause
 	// replicaLag is how far a replica that answers a read is behind, at most, as far as a leader reckons with it.
 	replicaLag = 100 * time.Millisecond
+	// recognitionPart is what part of the time for a try to renew the read may take by which a leader recognises its bucket before.
+	recognitionPart = 4
 )
 
 // lead holds the key until it is released or lost, and until callbacks and work have returned. It reports whether the run is finished,
@@ -145,9 +149,17 @@ func (r *run) renew(ctx context.Context, t *activeTerm) {
 	if state != CandidateState { // else it only keeps the key while callbacks and work return
 		r.campaigned(state)
 	}
+	if nc := r.bucket.Conn(); nc != nil && nc.IsReconnecting() { // the client may keep a write meanwhile, and send it after anything may have happened
+		r.renewalFailed(t, nats.ErrReconnectBufExceeded)
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTimeout(left))
 	defer cancel()
-	if err := r.tryRenew(ctx, t); err != nil {
+	err := r.recognize(ctx, t)
+	if errors.Is(err, errNotPending) {
+		err = r.tryRenew(ctx, t)
+	}
+	if err != nil {
 		r.renewalFailed(t, err)
 		return
 	}
@@ -161,6 +173,57 @@ func (r *run) renew(ctx context.Context, t *activeTerm) {
 		r.beganToLead(t)
 	}
 }
+
+// mayBeElsewhere reports whether there is reason to doubt that the bucket is the one in which the term was won. Without trouble, in time and
+// acknowledged soon, a renewal comes before anybody could lead in another bucket that keeps the usual stand-down.
+func (r *run) mayBeElsewhere(t *activeTerm) bool {
+	return t.unsure || t.failures > 0 || time.Since(t.sent) > t.Interval+t.Slack() || !r.listener.InBucket(t.bucket) || !r.info().created.Equal(t.bucket) ||
+		r.mayBeRenamed(t)
+}
+
+// mayBeRenamed reports whether the server may say now that the bucket was created at another time: nothing but the server says it, and it may
+// have restarted.
+func (r *run) mayBeRenamed(t *activeTerm) bool {
+	return !r.info().pinned && t.reconnects != r.reconnects()
+}
+
+// reconnects returns how often the connection was made again.
+func (r *run) reconnects() uint64 {
+	if nc := r.bucket.Conn(); nc != nil {
+		return nc.Stats().Reconnects
+	}
+	return 0
+}
+
+// recognize reads the key before the first renewal after a reconnection, which may hit the record of another candidate in a bucket that was made
+// again. Where only the server says which bucket it is, it may say something else of the same one since it has restarted. It returns errNotPending if the renewal is to be sent, and nil if what was
+// read is one whose outcome was unknown. There is no such read if so little of the lease is left that the renewal needs the time.
+func (r *run) recognize(ctx context.Context, t *activeTerm) error {
+	timeout := tryTimeout(t.remaining()) / recognitionPart
+	if !r.mayBeRenamed(t) || timeout < r.info().took {
+		return errNotPending
+	}
+	read, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	s, found := r.readOwn(read, t)
+	switch {
+	case found == ours && !s.Record.Released.IsZero():
+		t.end(ReasonOverwritten)
+	case found == ours:
+		if r.doubt.shown(s) {
+			t.recognized = s.Read
+		}
+		return r.adopt(ctx, t, s)
+	case found == unclear:
+		return errNotPending
+	default:
+		r.lose(t, found.reason())
+	}
+	return errKeyLost
+}
+
+// errKeyLost is the error of a renewal that was not sent.
+var errKeyLost = errors.New("not renewed: the key was lost, as reading it shows")
 
 // warnOfNamesake logs once that another candidate has the name of this one.
 func (r *run) warnOfNamesake() {
@@ -242,6 +305,9 @@ func (r *run) renewal(t *activeTerm, sent time.Time) record.Record {
 	if !t.term.BucketCreated.IsZero() {
 		rec.BucketCreated = t.term.BucketCreated // though another may be known by now
 	}
+	if t.bucket.After(t.term.BucketCreated) && sent.Sub(t.renamed) >= t.TTL {
+		rec.BucketReported = t.bucket
+	}
 	if rec.Term == 0 { // the successor waits for what is left of our own wait for a previous leader
 		rec.StandDownMs = record.Milliseconds(t.counts.Sub(sent))
 	}
@@ -264,18 +330,29 @@ func (r *run) renewalFailed(t *activeTerm, err error) {
 
 // confirm extends the lease by a renewal of ours that was applied at the given revision. After trouble it makes sure that this is still
 // the bucket the term was won in: in a bucket that was made again meanwhile revisions begin anew, and the update may have hit a
-// successor's record that has our revision by chance. It does so too when the notifier saw a newer bucket. Without trouble, in time and
-// acknowledged soon, the renewal came before anybody could have led there that keeps the usual stand-down.
+// successor's record that has our revision by chance. It does so too when the notifier saw a newer bucket. A bucket of which the server says that
+// it was created at another time, later, is still the same if our last record was read there just before the renewal was sent.
 func (r *run) confirm(ctx context.Context, t *activeTerm, rec record.Record, revision uint64, sent time.Time) error {
 	r.doubt.applied(rec, revision, t) // also where it comes too late for the lease
-	t.unsure = t.unsure || t.failures > 0 || time.Since(t.sent) > t.Interval+t.Slack() || !r.listener.InBucket(t.term.BucketCreated)
-	if t.unsure {
+	before, recognized := t.bucket, !sent.Before(t.recognized) && time.Since(t.recognized) < verifiedFor
+	if t.unsure = r.mayBeElsewhere(t); t.unsure {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTimeout(t.remaining()))
 		defer cancel()
+		reconnects := r.reconnects()
 		_, err := r.loadBucket(ctx)
-		if created := r.info().created; err == nil && !created.Equal(t.term.BucketCreated) {
-			t.end(ReasonBucketReplaced)
-			return fmt.Errorf("the bucket was made again at %v", created)
+		if err == nil {
+			t.reconnects = reconnects
+		}
+		if created := r.info().created; err == nil && !created.Equal(before) {
+			if !recognized || created.Before(before) {
+				t.end(ReasonBucketReplaced)
+				return fmt.Errorf("the bucket was made again at %v", created)
+			}
+			r.log.Info("Server reports another time of creation of the same bucket", "bucket", r.bucket.Bucket(), "created", created, "before", before)
+			t.bucket, t.renamed = created, sent
+		}
+		if err == nil && !r.listener.InBucket(t.bucket) {
+			r.listener.Remake()
 		}
 		t.unsure = err != nil // then the next renewal checks again; a renewal that succeeded is not thrown away for it
 	}
@@ -333,7 +410,7 @@ func (r *run) lose(t *activeTerm, why Reason) {
 	if (why == ReasonDeleted || why == ReasonOverwritten) && !t.ended.Load() && !t.term.BucketCreated.IsZero() {
 		ctx, cancel := context.WithTimeout(r.ctx, r.reasonTimeout(t))
 		defer cancel()
-		if _, err := r.loadBucket(ctx); err == nil && !r.info().created.Equal(t.term.BucketCreated) {
+		if _, err := r.loadBucket(ctx); err == nil && !r.info().created.Equal(t.bucket) {
 			why = ReasonBucketReplaced
 		}
 	}

@@ -162,7 +162,7 @@ func (r *run) interpret(s kv.State, t *activeTerm) finding {
 		return ours
 	case s.Removal == kv.Kept && (rec.Instance == r.instanceID() && rec.Since.Equal(t.term.Since) || rec.Instance == "" && r.opts.PlainValue && rec.Name == r.name):
 		return unclear
-	case s.Removal == kv.Kept && rec.BucketCreated.After(t.term.BucketCreated):
+	case s.Removal == kv.Kept && rec.Bucket().After(t.bucket):
 		return replaced
 	case s.Removal == kv.Kept && s.Revision >= t.revision:
 		return theirs

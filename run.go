@@ -65,6 +65,7 @@ type bucketInfo struct {
 	settings.Timing
 	created, read   time.Time // and the rest: see [kv.Info]
 	took, markerTTL time.Duration
+	pinned          bool
 }
 
 // trouble is why a bucket cannot be used that could be before.
@@ -129,7 +130,7 @@ func (r *run) loaded(info kv.Info, timing settings.Timing) (newest bool, report 
 	r.holds.set(holdBucketUnusable, false)
 	_, paused := info.Paused[r.key]
 	report = r.setPaused(paused)
-	loaded := &bucketInfo{timing, info.Created, info.Read, info.Took, info.MarkerTTL}
+	loaded := &bucketInfo{timing, info.Created, info.Read, info.Took, info.MarkerTTL, info.Pinned}
 	r.update(func(s *snapshot) { s.info = loaded })
 	if before == nil || before.Timing == timing {
 		return true, report

@@ -149,7 +149,11 @@ type holding struct {
 	secret       record.Secret   // that the release reveals
 	predecessors []record.Secret // of the terms before, the last first, that ended by a release
 
-	unsure bool // this may be another bucket than the one the term was won in
+	unsure     bool      // this may be another bucket than the one the term was won in
+	bucket     time.Time // when that bucket was created, as its server said last: not what the term says where that has changed
+	renamed    time.Time // when the renewal was sent by which that changed: had an earlier one hit the record of another, in another bucket, its lease may last for a TTL
+	recognized time.Time // just before the last read that showed our last write there
+	reconnects uint64    // how often the connection had been made again when that bucket was last known to be the same
 
 	leadsAtOnce bool  // leadership counts from the write that won
 	brief       bool  // renewals name no successor, because a record that did was too large
@@ -163,7 +167,7 @@ func newActiveTerm(ctx context.Context, owner *config, calls *dispatcher, term T
 	length := earned(timing, stated)
 	t := &activeTerm{
 		Timing: timing, owner: owner, calls: calls, term: term,
-		holding: holding{revision: term.Number, sent: sent, stated: stated, standDown: standDown, counts: acknowledged.Add(standDown)},
+		holding: holding{revision: term.Number, sent: sent, stated: stated, standDown: standDown, counts: acknowledged.Add(standDown), bucket: term.BucketCreated},
 	}
 	t.term.active = t
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

@@ -201,7 +201,7 @@ func (r *run) transfer(ctx context.Context, e *election.Election, key string) er
 	if err != nil {
 		return err
 	}
-	client := control.Client{Bucket: r.bucket, Created: l.BucketCreated}
+	client := control.Client{Bucket: r.bucket} // the instance distinguishes it
 	return client.Transfer(ctx, r.electionKey(key), l.Instance, r.name, r.ttl+control.HandoverTimeout)
 }
 

@@ -59,7 +59,10 @@ func (v *View) NewHolder(l election.Leader, sent time.Time) Holder {
 	h.Paused = v.IsPaused(l.Key)
 	h.ExpiresInS = terminal.ToSeconds(h.TimeLeft)
 	if l.Term != 0 {
-		h.Token = election.Term{BucketCreated: v.info.Created, Number: l.Term}.Token()
+		if l.BucketCreated.IsZero() {
+			l.BucketCreated = v.info.Created
+		}
+		h.Token = l.Token()
 	}
 	return h
 }

@@ -44,7 +44,7 @@ func (l *Listener) receive(c Change, w *written) {
 	if c.Removal == kv.Kept {
 		if renewal = l.renewal != 0 && formOf(w.value) == l.renewal; renewal {
 			c.Record = l.holder.record()
-		} else if c.Record = w.parse(); !c.Record.BucketCreated.IsZero() && c.Record.BucketCreated.Before(*l.notifier.created.Load()) {
+		} else if c.Record = w.parse(); !c.Record.BucketCreated.IsZero() && c.Record.Bucket().Before(*l.notifier.created.Load()) {
 			return
 		}
 	}

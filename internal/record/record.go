@@ -16,6 +16,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -44,20 +45,24 @@ const (
 
 // Record is what a candidate writes under the key.
 type Record struct {
-	Version       int               `json:"version,omitempty"`
-	Name          string            `json:"name"`
-	Instance      string            `json:"instance"`         // unique per candidate
-	Attempt       string            `json:"attempt"`          // unique per write: identifies a write whose reply was lost
-	Started       time.Time         `json:"started,omitzero"` // when the candidate started
-	Since         time.Time         `json:"since"`            // when the term was won
-	Term          uint64            `json:"term,omitempty"`   // 0 until leadership counts; see Leads
-	Leads         bool              `json:"leads,omitempty"`  // leadership counts from this very write, so that its revision is the term's number
-	BucketCreated time.Time         `json:"bucket,omitzero"`  // when the stream behind the bucket was created
-	Won           string            `json:"won,omitempty"`    // over what: "vacant", "released" or "reclaimed"
-	Host          string            `json:"host,omitempty"`
-	PID           int               `json:"pid,omitempty"`
-	Priority      int               `json:"priority,omitempty"`
-	Metadata      map[string]string `json:"metadata,omitempty"`
+	Version       int       `json:"version,omitempty"`
+	Name          string    `json:"name"`
+	Instance      string    `json:"instance"`         // unique per candidate
+	Attempt       string    `json:"attempt"`          // unique per write: identifies a write whose reply was lost
+	Started       time.Time `json:"started,omitzero"` // when the candidate started
+	Since         time.Time `json:"since"`            // when the term was won
+	Term          uint64    `json:"term,omitempty"`   // 0 until leadership counts; see Leads
+	Leads         bool      `json:"leads,omitempty"`  // leadership counts from this very write, so that its revision is the term's number
+	BucketCreated time.Time `json:"bucket,omitzero"`  // when the stream behind the bucket was created
+	Won           string    `json:"won,omitempty"`    // over what: "vacant", "released" or "reclaimed"
+
+	// When the stream was created as its server says since, where that changed during the term; see Bucket.
+	BucketReported time.Time `json:"bucket_reported,omitzero"`
+
+	Host     string            `json:"host,omitempty"`
+	PID      int               `json:"pid,omitempty"`
+	Priority int               `json:"priority,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
 
 	Notified    bool  `json:"notified,omitempty"`      // in an attempt: the candidate is notified of vacancies
 	Withdrawn   bool  `json:"withdrawn,omitempty"`     // in an attempt that the server always refuses: the candidate does not wait for the lock any more
@@ -266,6 +271,10 @@ func plausible(ms int64, longest time.Duration) time.Duration {
 	}
 	return time.Duration(ms) * time.Millisecond
 }
+
+// Bucket returns when the stream behind the bucket was created by what its server said last, as far as the writer knew. Some servers change
+// that; BucketCreated stays the same for a whole term, because its token begins with it.
+func (r Record) Bucket() time.Time { return timeutil.Later(r.BucketCreated, r.BucketReported) }
 
 // Follows reports whether the record shows that its term began after the term that committed to c had ended by a release.
 func (r Record) Follows(c Commitment) bool { return slices.ContainsFunc(r.Predecessors, c.OpenedBy) }

@@ -1,0 +1,111 @@
+package election_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+// recreated is a bucket of which the server says, once a test wants it, that it was created later than it was.
+type recreated struct {
+	jetstream.KeyValue
+	later *atomic.Int64
+}
+
+func (b recreated) Status(ctx context.Context) (jetstream.KeyValueStatus, error) {
+	status, err := b.KeyValue.Status(ctx)
+	if err == nil {
+		info := status.(*jetstream.KeyValueBucketStatus).StreamInfo()
+		info.Created = info.Created.Add(time.Duration(b.later.Load()))
+	}
+	return status, err
+}
+
+// A file stream of some servers has another time of creation after two restarts. That is no other bucket: the leader's record is in it.
+func TestChangedTimeOfCreationIsNoOtherBucket(t *testing.T) {
+	natstest.SkipIfShort(t)
+	reconnect := func(a *candidate) { a.link.Disconnect() }
+	unanswered := func(a *candidate) {
+		var lose atomic.Bool
+		lose.Store(true)
+		a.link.LoseRequests(func(faultproxy.Message) bool { return lose.Load() })
+		after(interval + interval/10)
+		lose.Store(false)
+	}
+	restarted := func(a *candidate) { unanswered(a); a.link.Disconnect() }
+	for name, setting := range map[string]struct {
+		change            func(*jetstream.KeyValueConfig)
+		watched, followed bool
+		trouble           func(a *candidate)
+	}{
+		"republished, reconnected": {republished, true, false, reconnect},
+		"republished, restarted":   {republished, true, true, restarted},
+		"watched, restarted":       {natstest.WithMarkers, true, true, restarted},
+		"polled, restarted":        {natstest.WithMarkers, false, true, restarted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				var later atomic.Int64
+				candidate := func(name string) *candidate {
+					l := f.Server.Link(f.T)
+					nc := natstest.Connect(f.T, l)
+					bucket := f.Bare(nc)
+					if !setting.watched {
+						bucket = fleettest.Unwatchable{KeyValue: bucket}
+					}
+					js, err := jetstream.New(nc)
+					f.Expect(err).NotTo(HaveOccurred())
+					return f.candidateOn(name, l, recreated{bucket, &later}, election.WithJetStream(js)).start()
+				}
+				a := candidate("a")
+				after(interval)
+				b := a
+				if setting.followed {
+					b = candidate("b")
+				}
+				after(3 * interval)
+				term, leads := a.Term()
+				f.Expect(leads).To(BeTrue())
+
+				later.Store(int64(10 * time.Second))
+				setting.trouble(a)
+				after(2 * ttl)
+				f.Expect(a.seen()).To(HaveLen(1), "a lost its term")
+				now, _ := a.Term()
+				f.Expect(now.Token()).To(Equal(term.Token()))
+
+				c := candidate("c") // which knows no other time
+				after(2 * interval)
+				f.Expect(a.seen()).To(HaveLen(1))
+				leader, err := c.Leader(context.Background())
+				f.Expect(err).NotTo(HaveOccurred())
+				f.Expect(leader.Token()).To(Equal(term.Token()))
+				a.Stop()
+				began := time.Now()
+				for !b.IsLeader() && !c.IsLeader() {
+					after(time.Millisecond)
+				}
+				if setting.watched {
+					f.Expect(time.Since(began)).To(BeNumerically("<=", 100*time.Millisecond))
+				} else {
+					f.Expect(time.Since(began)).To(BeNumerically("<=", interval+100*time.Millisecond), "nobody is notified of the release")
+				}
+				for _, next := range []interface{ Term() (election.Term, bool) }{b, c} {
+					if next, leads := next.Term(); leads {
+						f.Expect(next.Compare(term)).To(Equal(1))
+						f.Expect(next.Token() > term.Token()).To(BeTrue())
+					}
+				}
+			}, setting.change)
+		})
+	}
+}
