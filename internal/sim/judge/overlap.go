@@ -95,8 +95,6 @@ func (j *Judge) excuse(first, second *Ledger, at time.Time) (why string, allowed
 		return "the key was overwritten", true
 	case !second.knew(q, second.term.win):
 		return "a stranger released the key, and the winner had read nothing of the term", true
-	case second.term.win.Replaced == nil, second.term.win.Replaced.IsMarker():
-		return "a stranger released the key, and the one who took it removed it", true
 	case j.adoptedCopy(last + 1):
 		return "a stranger stored a record of unknown outcome again", true
 	}
