@@ -100,8 +100,9 @@ func (f *follower) sendsWin(w *Write, busy bool) bool {
 			if q.St != model.Candidate || q.Sent != 0 || !f.writesOver(q, w) || q.Outdated < age {
 				continue
 			}
-			if q.Outdated > age { // it asked while it held the key
+			if q.Outdated > age { // it asked while it held the key; in the model it does so once it does not
 				q.Outdated, q.Highest = age, 0
+				q.path |= 1 << model.Number("LoadInfo")
 			}
 			if due := f.limits.Owes(&q.Cand); rounded(due) <= int64(w.Left) {
 				q.owes = int64(w.Left)

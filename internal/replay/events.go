@@ -58,6 +58,9 @@ func (f *follower) event(i int, e *Event) bool {
 			if p.awaits {
 				all = append(all, f.readOf(f.read, p, notLoaded)...)
 			}
+			if p.St == model.Candidate && p.Seen == 0 && f.key != nil && !f.key.Record { // the marker came after it had read that there is nothing
+				all = append(all, f.readCampaigning(&Event{Entry: f.key}, p)...)
+			}
 			return all
 		})
 	case HasInfo:
@@ -216,9 +219,10 @@ func (f *follower) informedOf(p possible, i info) (all []possible) {
 		q.Highest = 0
 		all = append(all, q)
 	}
-	if !f.holds(p) && (p.Work || p.Seen != 0) { // a candidate may ask while its work returns, and between a read and a write
+	if !f.holds(p) && (p.Work || p.Seen != 0) { // in the model it asks before: it may ask while its work returns, and between a read and a write
 		q := p
 		q.Outdated, q.Highest = 0, 0
+		q.path |= 1 << model.Number("LoadInfo")
 		all = append(all, q)
 	}
 	if p.Work {
