@@ -14,6 +14,9 @@
 //   - A waiter acquires a slot milliseconds after one was released, and after a crash of its holder within the TTL and the stand-down.
 //     No slot stays unused while somebody waits. However many slots there are, waiting costs one watcher, and a campaign for one slot at a
 //     time: for a slot that was released and, if there is none, for one that takes a stand-down.
+//   - A process that needs several slots of crashed holders stands down once if it calls Acquire for them at the same time, and once for
+//     each slot if it calls Acquire for one after another. With a TTL of 2 s, that is one stand-down of 1.5 s for four slots, or 6 s in all, once the
+//     keys have expired.
 //   - A slot is lost as leadership is: its context ends, and Release returns an error.
 //
 // # What it does not guarantee

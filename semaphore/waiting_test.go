@@ -175,3 +175,43 @@ func TestWaitingForOneOfManySlotsCostsAHandfulOfRequests(t *testing.T) {
 		e.Expect(requests.Load()).To(BeNumerically("<=", 5))
 	})
 }
+
+// A waiter wins one slot at a time, and each slot of a crashed holder takes a stand-down. Waiters of one process stand down together.
+func TestSlotsOfACrashedHolderTakeOneStandDownForAllThatWaitTogether(t *testing.T) {
+	natstest.SkipIfShort(t)
+	for together, most := range map[bool]time.Duration{
+		true:  ttl + ttl, // the expiry, and a stand-down of 0.75 of the TTL
+		false: ttl + slots*ttl,
+	} {
+		t.Run(strconv.FormatBool(together), func(t *testing.T) {
+			sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+				holder, l := newSemaphore(e, "holder")
+				for range slots {
+					slot, err := holder.Acquire(context.Background())
+					e.Expect(err).NotTo(HaveOccurred())
+					e.Cleanup(func() { _ = slot.Release() })
+				}
+				time.Sleep(ttl)
+				waiter, _ := newSemaphore(e, "waiter")
+				acquire := func() {
+					slot, err := waiter.Acquire(context.Background())
+					e.Expect(err).NotTo(HaveOccurred())
+					e.Cleanup(func() { _ = slot.Release() })
+				}
+				l.Cut()
+				crashed := time.Now()
+				var all sync.WaitGroup
+				for range slots {
+					if together {
+						all.Go(acquire)
+					} else {
+						acquire()
+					}
+				}
+				all.Wait()
+				e.T.Logf("%d slots after %v", slots, time.Since(crashed))
+				e.Expect(time.Since(crashed)).To(BeNumerically("<=", most))
+			})
+		})
+	}
+}
