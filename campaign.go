@@ -62,12 +62,15 @@ func (r *run) wait(ctx context.Context, due time.Time, lost int) (next time.Time
 		poll = fallbackPollUnmarked
 	}
 	fallback := time.Now().Add(info.TTL*poll/2 + timeutil.Random(info.TTL*poll))
-	held := false
+	held, paused := false, false
 	for ctx.Err() == nil {
 		free := r.holds.none()
-		if free && held {
-			// The hold may have been removed for many candidates at once.
-			due, held = timeutil.Later(due, time.Now().Add(timeutil.Random(r.info().Splay))), false
+		switch now := time.Now(); {
+		case !free || !held:
+		case paused && !r.listener.Held(): // an operator had all candidates wait: they answer as they do a vacancy
+			due, held, paused = now.Add(timeutil.Random(r.info().Spread())), false, false
+		default: // the hold may have been removed for many candidates at once
+			due, held, paused = timeutil.Later(due, now.Add(timeutil.Random(r.info().Splay))), false, false
 		}
 		rely := lost >= notify.OpeningCampaigns && r.now.Load().source() != notify.None
 		campaign := r.listener.NextCampaign(due, fallback, rely)
@@ -77,6 +80,7 @@ func (r *run) wait(ctx context.Context, due time.Time, lost int) (next time.Time
 		case !free:
 			r.watchdog.expect("waiting until nothing holds it back", time.Time{})
 			held, at = true, r.reloadDue()
+			paused = paused || r.holds.has(holdPausedByOperator)
 			if !now.Before(at) {
 				r.reloadBucket(ctx)
 				continue

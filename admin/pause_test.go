@@ -100,6 +100,26 @@ func TestPausedElectionGetsNoLeaderOverARelease(t *testing.T) {
 	}, republished)
 }
 
+func TestSomebodyLeadsSoonAfterAnOperatorResumesAnElectionThatWasReleased(t *testing.T) {
+	natstest.SkipIfShort(t)
+	for _, followers := range [][]string{nil, {"b"}, {"b", "c"}} {
+		fleettest.Run(t, func(f *fleet) {
+			a, others := candidates(f, followers...)
+			o := operator(f)
+			f.Expect(o.Pause(ctx, key)).To(Succeed())
+			f.Expect(a.Resign(ctx)).To(Succeed())
+			after(time.Second)
+			f.Expect(o.Resume(ctx, key)).To(Succeed())
+			after(ttl/16 + 100*time.Millisecond)
+			leads := a.IsLeader()
+			for _, c := range others {
+				leads = leads || c.IsLeader()
+			}
+			f.Expect(leads).To(BeTrue(), "with %d followers", len(followers))
+		}, republished)
+	}
+}
+
 func TestResumeReachesCandidatesThatCannotBeNotified(t *testing.T) {
 	fleettest.Run(t, func(f *fleet) {
 		o := operator(f)

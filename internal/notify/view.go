@@ -177,6 +177,13 @@ func (l *Listener) Recall(before *Listener) {
 // own reports whether this candidate holds the key, as far as is known. The caller holds mu.
 func (l *Listener) own() bool { return l.held && l.holder.instance == l.Instance }
 
+// Held reports whether somebody holds the key, as far as is known.
+func (l *Listener) Held() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held
+}
+
 // Holder returns what is remembered of the last record of a holder that was read or written, and whether that one holds the key as far as
 // is known.
 func (l *Listener) Holder() (r record.Record, held bool) {
