@@ -39,12 +39,12 @@ func newGround(t *testing.T, v version, cfg election.BucketConfig, config ...str
 	return g
 }
 
-// connect returns a connection over a link that a test can cut.
+// connect returns a connection that suits elections, over a link that a test can cut.
 func (g *ground) connect(opts ...nats.Option) (*faultproxy.Link, *nats.Conn) {
 	g.Helper()
 	l := faultproxy.New(func() (net.Conn, error) { return net.Dial("tcp", strings.TrimPrefix(g.server.URL(), "nats://")) })
 	g.Cleanup(l.Close)
-	return l, natstest.Connect(g.T, l, append([]nats.Option{nats.ReconnectBufSize(-1)}, opts...)...)
+	return l, natstest.Connect(g.T, l, append([]nats.Option{nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(), nats.PingInterval(time.Second)}, opts...)...)
 }
 
 func (g *ground) jetStream(nc *nats.Conn) jetstream.JetStream {
