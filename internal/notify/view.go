@@ -170,7 +170,9 @@ func (l *Listener) Recall(before *Listener) {
 	before.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.holder, l.endings, l.alive, l.aliveBy, l.aliveWritten = known.holder, known.endings, known.alive, known.aliveBy, known.aliveWritten
+	l.holder, l.endings = known.holder, known.endings
+	l.alive, l.aliveBy, l.aliveWritten, l.aliveSince = known.alive, known.aliveBy, known.aliveWritten, known.aliveSince
+	l.endings.proven = known.endings.proven && known.holder.instance != before.Instance // the holder may be the copy
 	l.highest, l.removed, l.released, l.inherited = known.highest, known.removed, known.released, known.inherited
 }
 

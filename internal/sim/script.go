@@ -133,7 +133,7 @@ func (s *script) addLaterKinds(r *dice, n *round) {
 func (s *script) addStrangers(r *dice) {
 	s.pinned = r.chance(0.5)
 	s.changesTTL = r.chance(0.1)
-	kinds := map[actKind]float64{actRelease: 0.2, actCopy: 0.2, actClone: 0.15, actCreated: 0.2}
+	kinds := map[actKind]float64{actRelease: 0.1, actCopy: 0.1, actClone: 0.1, actCreated: 0.15}
 	if s.changesTTL {
 		kinds[actTTL] = 0.9
 		for i := range s.plans { // defaults would follow the TTL

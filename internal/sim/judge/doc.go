@@ -50,7 +50,8 @@
 //   - Somebody deleted or overwrote the key, and the winner could not know. If the leader was connected and the winner
 //     waited at least the leader's campaign interval, both lead for a few round trips at most.
 //   - A stranger forged a release of the leader's term, or stored an earlier one again, and the winner had read nothing of the term; or
-//     the winner found its own write of unknown outcome, which a stranger had stored again.
+//     the winner found its own write of unknown outcome, which a stranger had stored again; or who took the forged release removed it, and
+//     the next winner could not know that the key had not expired; or history had been lost before.
 //   - The TTL was made shorter, and the winner had read no record of the leader that states a lease as long.
 //   - A renewal was acknowledged and then deleted by an expiry that was under way. With honest clocks this happens only after
 //     the deadline, and does no harm.

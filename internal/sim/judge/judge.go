@@ -103,8 +103,9 @@ func (j *Judge) noteRewind(l *Ledger, m Change) {
 		l.rewoundAt = m.At
 	}
 	foreign := m.After.isForeign(l) && !m.After.IsMarker()
+	unclear := l.Plain && q != nil && q.Copies && !foreign // a bare name does not tell who stored it
 	switch {
-	case l.rewoundAt.IsZero() || l.term == nil || !j.named && !(foreign && m.After.Revision > l.term.win.Revision):
+	case l.rewoundAt.IsZero() || l.term == nil || unclear || !j.named && !(foreign && m.After.Revision > l.term.win.Revision):
 		l.provableSince = time.Time{}
 	case l.provableSince.IsZero():
 		l.provableSince = m.At

@@ -95,6 +95,10 @@ func (j *Judge) excuse(first, second *Ledger, at time.Time) (why string, allowed
 		return "the key was overwritten", true
 	case !second.knew(q, second.term.win):
 		return "a stranger released the key, and the winner had read nothing of the term", true
+	case j.LostHistory(): // what was read may have been taken for a stale read
+		return "a stranger released the key after history was lost", true
+	case second.term.win.Replaced == nil, second.term.win.Replaced.IsMarker(): // it may have read of the last renewal too long ago to know
+		return "a stranger released the key, and the one who took it removed it", true
 	case j.adoptedCopy(last + 1):
 		return "a stranger stored a record of unknown outcome again", true
 	}
@@ -149,6 +153,9 @@ func (j *Judge) leastStandDown(since int, second *Ledger) time.Duration {
 	for _, m := range j.history[since:] {
 		if l := m.After.By(); l != nil {
 			least = min(least, l.StandDown)
+		}
+		if m.After.isStrangersRelease() { // who took it may have been deceived
+			return 0
 		}
 	}
 	return least
