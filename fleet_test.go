@@ -156,6 +156,18 @@ func (c *candidate) start() *candidate {
 	return c
 }
 
+// standsDown waits until the candidate has won the key and leads, and returns the time between.
+func (c *candidate) standsDown() time.Duration {
+	for c.State() == election.CandidateState {
+		after(10 * time.Millisecond)
+	}
+	won := time.Now()
+	for !c.IsLeader() {
+		after(10 * time.Millisecond)
+	}
+	return time.Since(won)
+}
+
 func (c *candidate) startWith(ctx context.Context) {
 	go func() { c.result <- c.Start(ctx) }()
 	c.fleet.Cleanup(c.shutdown)

@@ -112,18 +112,35 @@ func (r *run) verify(t *activeTerm) {
 	ctx, cancel := context.WithTimeout(t.ctx, min(tryTimeout(t.remaining()), max(time.Until(t.next), settings.MinTry)))
 	defer cancel()
 	s, found := r.readOwn(ctx, t)
-	switch {
-	case found == ours && !s.Record.Released.IsZero():
-		t.end(ReasonOverwritten)
-	case found == ours:
-		_ = r.adopt(ctx, t, s) // a write that was not pending only has its revision taken over
-	case found != unclear:
-		r.lose(t, found.reason())
-	case s.Removal == kv.Gone, s.Held() && s.Record.Instance != r.instanceID():
+	err := r.conclude(ctx, t, s, found) // a write that was not pending only has its revision taken over
+	if errors.Is(err, errUnclear) && (s.Removal == kv.Gone || s.Held() && s.Record.Instance != r.instanceID()) {
 		t.unsure = true
 		t.next = timeutil.Earlier(t.next, timeutil.Later(time.Now(), t.sent.Add(minRenewal))) // the server's answer to a renewal proves it
 	}
 }
+
+// conclude draws the conclusion for the term from what was read of its key. It returns nil if that was a renewal whose outcome was unknown,
+// errNotPending if it was another write of ours, errKeyLost if the term has ended, and errUnclear if it proves nothing.
+func (r *run) conclude(ctx context.Context, t *activeTerm, s kv.State, found finding) error {
+	switch {
+	case found == unclear:
+		return errUnclear
+	case found == ours && s.Record.Released.IsZero():
+		return r.adopt(ctx, t, s)
+	case found == ours: // a release of an earlier term of ours was applied late: anybody may take the key over it
+		t.end(ReasonOverwritten)
+	default:
+		r.lose(t, found.reason())
+	}
+	return errKeyLost
+}
+
+var (
+	// errKeyLost says that what was read ended the term, which is renewed no more.
+	errKeyLost = errors.New("not renewed: the key was lost, as reading it shows")
+	// errUnclear says that what was read proves nothing.
+	errUnclear = errors.New("what was read proves nothing")
+)
 
 // tryTimeout returns how long one try to renew may take when so much is left of the lease: half of it, so that however slow the server
 // is the next try finds as much time as the last one had.
@@ -196,8 +213,9 @@ func (r *run) reconnects() uint64 {
 }
 
 // recognize reads the key before the first renewal after a reconnection, which may hit the record of another candidate in a bucket that was made
-// again. Where only the server says which bucket it is, it may say something else of the same one since it has restarted. It returns errNotPending if the renewal is to be sent, and nil if what was
-// read is one whose outcome was unknown. There is no such read if so little of the lease is left that the renewal needs the time.
+// again. Where only the server says which bucket it is, it may say something else of the same one since it has restarted. It returns
+// errNotPending if the renewal is to be sent, and nil if what was read is one whose outcome was unknown. There is no such read if so little of
+// the lease is left that the renewal needs the time.
 func (r *run) recognize(ctx context.Context, t *activeTerm) error {
 	timeout := tryTimeout(t.remaining()) / recognitionPart
 	if !r.mayBeRenamed(t) || timeout < r.info().took {
@@ -206,24 +224,15 @@ func (r *run) recognize(ctx context.Context, t *activeTerm) error {
 	read, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	s, found := r.readOwn(read, t)
-	switch {
-	case found == ours && !s.Record.Released.IsZero():
-		t.end(ReasonOverwritten)
-	case found == ours:
-		if r.doubt.shown(s) {
-			t.recognized = s.Read
-		}
-		return r.adopt(ctx, t, s)
-	case found == unclear:
-		return errNotPending
-	default:
-		r.lose(t, found.reason())
+	if found == ours && r.doubt.shown(s) {
+		t.recognized = s.Read
 	}
-	return errKeyLost
+	err := r.conclude(ctx, t, s, found)
+	if errors.Is(err, errUnclear) {
+		return errNotPending
+	}
+	return err
 }
-
-// errKeyLost is the error of a renewal that was not sent.
-var errKeyLost = errors.New("not renewed: the key was lost, as reading it shows")
 
 // warnOfNamesake logs once that another candidate has the name of this one.
 func (r *run) warnOfNamesake() {
@@ -382,15 +391,10 @@ func (r *run) resolve(ctx context.Context, t *activeTerm, refusal error) error {
 		s, found = r.readOwn(again, t)
 		cancel()
 	}
-	switch {
-	case found == ours && !s.Record.Released.IsZero(): // a release of an earlier term of ours was applied late: anybody may take the key over it
-		t.end(ReasonOverwritten)
-	case found == ours:
-		if adopted := r.adopt(ctx, t, s); !errors.Is(adopted, errNotPending) {
-			return adopted
-		}
-	case found != unclear:
-		r.lose(t, found.reason())
+	switch err := r.conclude(ctx, t, s, found); {
+	case errors.Is(err, errNotPending), errors.Is(err, errKeyLost):
+	case !errors.Is(err, errUnclear):
+		return err
 	case named && (last == 0 || s.Removal == kv.Gone && !r.doubt.of(t)): // the read does not contradict that our record is gone
 		r.lose(t, ReasonDeleted)
 	case named && last > t.revision && s.Read.IsZero() && len(r.doubt.writes) == 0 && !r.doubt.forgot: // not read, but the sequence is that of no write of our own

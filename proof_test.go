@@ -141,34 +141,32 @@ func TestNotificationsOfForgedCommitmentsProveNothing(t *testing.T) {
 	}, republished)
 }
 
-// A candidate that polls sees every second term only.
+// missedTerm returns a candidate that leads after a term that it has missed: one that polls sees every second term only.
+func (f *fleet) missedTerm() *candidate {
+	f.Helper()
+	a := f.leading("a")
+	b := f.unnotified("b").start()
+	after(interval + time.Second) // it has read the record of a
+	a.shutdown()
+	x := f.connected("x").start()
+	after(instant)
+	f.Expect(x.IsLeader()).To(BeTrue())
+	x.shutdown()
+	after(interval)
+	f.Expect(b.IsLeader()).To(BeTrue(), "the release of x shows that it took over the release of a")
+	return b
+}
+
 func TestReleaseOfATermThatFollowedTheKnownOneIsTakenAtOnce(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.leading("a")
-		b := f.unnotified("b").start()
-		after(interval + time.Second) // it has read the record of a
-		a.shutdown()
-		x := f.connected("x").start()
-		after(instant)
-		f.Expect(x.IsLeader()).To(BeTrue())
-		x.shutdown()
-		after(interval)
-		f.Expect(b.IsLeader()).To(BeTrue(), "the release of x shows that it took over the release of a")
+		f.missedTerm()
 	})
 }
 
 // A candidate that has taken over such a release knows that no lease lasts from before it.
 func TestTermThatWasMissedCostsNoStandDownLater(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.leading("a")
-		b := f.unnotified("b").start()
-		after(interval + time.Second) // it has read the record of a
-		a.shutdown()
-		x := f.connected("x").start()
-		after(instant)
-		x.shutdown()
-		after(interval)
-		f.Expect(b.IsLeader()).To(BeTrue())
+		b := f.missedTerm()
 		f.Expect(b.Resign(context.Background())).To(Succeed())
 		y := f.connected("y").start()
 		after(instant)
@@ -283,7 +281,7 @@ func TestTwoCopiesOfOneCandidateNeverLeadTogetherForLongerThanAnInterval(t *test
 	}, republished)
 }
 
-// Whoever has another process store given bytes may store what a candidate wrote before.
+// One who has another process store given bytes may store what a candidate wrote before.
 func TestOwnRecordThatSomebodyStoresAgainWinsNothing(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.unnotified("a", election.WithStandDown(0)).start()

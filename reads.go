@@ -148,8 +148,8 @@ func (r *run) readOwn(ctx context.Context, t *activeTerm) (kv.State, finding) {
 
 // interpret says what it means for t that s was read. A read may be stale, which its revision shows: only what is at least as new as our
 // last write counts, or is stored in a bucket that is newer. What somebody else wrote, or we in another term, at a revision between the one that
-// won and our own last write is no stale read: there the unbroken history has nothing but our own writes of this term. That nothing is stored proves nothing: a
-// replica that lags far behind has no key either.
+// won and our own last write is no stale read: there the unbroken history has nothing but our own writes of this term. That nothing is stored
+// proves nothing: a replica that lags far behind has no key either.
 func (r *run) interpret(s kv.State, t *activeTerm) finding {
 	rec := s.Record
 	switch {

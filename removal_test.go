@@ -222,14 +222,7 @@ func TestUnnotifiedCandidateForgetsAnOldDeletion(t *testing.T) {
 		lose.Store(false)
 		f.Expect(b.Status().Notifications).To(Equal("none"))
 		a.link.Cut()
-		for b.State() == election.CandidateState {
-			after(10 * time.Millisecond)
-		}
-		elected := time.Now()
-		for !b.IsLeader() {
-			after(10 * time.Millisecond)
-		}
-		f.Expect(time.Since(elected)).To(BeNumerically("<=", time.Second+20*time.Millisecond))
+		f.Expect(b.standsDown()).To(BeNumerically("<=", time.Second+20*time.Millisecond))
 	})
 }
 
@@ -404,14 +397,7 @@ func TestKeyThatExpiredUnseenWasNotRemoved(t *testing.T) {
 					after(ttl + 2*time.Second)
 					b.link.Heal()
 				}
-				for b.State() == election.CandidateState {
-					after(10 * time.Millisecond)
-				}
-				won := time.Now()
-				for !b.IsLeader() {
-					after(10 * time.Millisecond)
-				}
-				f.Expect(time.Since(won)).To(BeNumerically("<=", time.Second+20*time.Millisecond))
+				f.Expect(b.standsDown()).To(BeNumerically("<=", time.Second+20*time.Millisecond))
 			}, setting.change)
 		})
 	}

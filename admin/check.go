@@ -55,7 +55,7 @@ func (s *Severity) UnmarshalText(text []byte) error { return severityNames.Parse
 //	ttl-short, ttl-long        warning    below 2 s, above 1 min
 //	memory                     warning    the bucket does not outlive its server
 //	not-pinned                 warning    the server may report another time of creation later, which ends the leader's term
-//	rollup                     warning    whoever may write one key can remove all others, which this bucket could refuse
+//	rollup                     warning    each user who may write one key can remove all others, which this bucket could refuse
 //	one-replica                warning    in a cluster
 //	even-replicas              warning    an even number survives no more failures than one less
 //	replicas-lagging           warning

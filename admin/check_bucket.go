@@ -103,21 +103,21 @@ func (c *checkup) checkReplicas() {
 
 // checkIdentity checks whether the time of creation, by which candidates tell the bucket from one that was made again, stays the same.
 func (c *checkup) checkIdentity() {
-	version := cmp.Or(c.stream.Config.Metadata[kv.ServerVersion], c.serverVersion())
+	version := cmp.Or(c.stream.Config.Metadata[kv.ServerVersion], c.serverVersion(), "unknown")
 	if c.info.Stream == nil || c.info.Pinned || kv.KeepsCreated(c.info.Stream, version) {
 		return
 	}
-	c.warn("not-pinned", fmt.Sprintf("the bucket's time of creation is not pinned, and file streams of nats-server before 2.14.9 (this one has version %s) report another after a restart, a change of the configuration and another restart: the leader then stands down as in a bucket that was made again", cmp.Or(version, "unknown")),
+	c.warn("not-pinned", fmt.Sprintf("the bucket's time of creation is not pinned, and file streams of nats-server before 2.14.9 (this one has version %s) report another after a restart, a change of the configuration and another restart: the leader then stands down as in a bucket that was made again", version),
 		"run 'election-cli bucket add' with the flags that the bucket was made with, or let CreateBucket change the bucket: either pins the time; or upgrade the servers to 2.14.9 or newer")
-	c.shorten(fmt.Sprintf("the bucket's time of creation is not pinned, and nats-server before 2.14.9 (this one has version %s) may report another one later", cmp.Or(version, "unknown")))
+	c.shorten(fmt.Sprintf("the bucket's time of creation is not pinned, and nats-server before 2.14.9 (this one has version %s) may report another one later", version))
 }
 
 // checkRollUps checks whether the server takes a roll-up that it could refuse. Where there are expiry markers it always takes one.
 func (c *checkup) checkRollUps() {
 	if c.stream.Config.AllowRollup && c.info.MarkerTTL <= 0 {
-		c.warn("rollup", "the bucket allows roll-ups: a write of one key with the header Nats-Rollup: all removes all other keys, and whoever may write one key can send it",
+		c.warn("rollup", "the bucket allows roll-ups: a write of one key with the header Nats-Rollup: all removes all other keys, and each user who may write one key can send it",
 			"let CreateBucket change the bucket, with ChoriaCompatible, or run 'election-cli bucket add --choria-compatible' with the flags that the bucket was made with: either has the server refuse roll-ups, which it does not where there are expiry markers")
-		c.shorten("the bucket allows roll-ups, by which whoever may write one key can remove all others")
+		c.shorten("the bucket allows roll-ups, by which each user who may write one key can remove all others")
 	}
 }
 

@@ -31,8 +31,9 @@ type Client struct {
 }
 
 // Candidates passes each candidate of a key to found, with the time at which its answer came, until found returns true or no further
-// answers come. A process that answers twice is heard once, and copies of a process, which have one instance, are several candidates. The error is nats.ErrNoResponders if no process answers for any candidate of the bucket. If only this key has none, no
-// answer comes, and the error is nil after a second.
+// answers come. A process that answers twice counts once, and copies of a process, which have one instance, are several candidates. The error
+// is nats.ErrNoResponders if no process answers for any candidate of the bucket. If only this key has none, no answer comes, and the error is
+// nil after a second.
 func (c Client) Candidates(ctx context.Context, key string, found func(c Candidate, came time.Time) (enough bool)) error {
 	return c.candidates(ctx, key, request{}, 0, found)
 }

@@ -41,9 +41,9 @@ func (l *Listener) begins(r record.Record, now time.Time) {
 	e.proven = false
 }
 
-// ends takes note of a record that was read or notified: a release, of the known holder or of one after it. The caller holds mu.
+// ends takes note of a record that was read or notified, if it is a release: of the known holder or of one after it. The caller holds mu.
 func (l *Listener) ends(r record.Record) {
-	if l.holder.commitment.OpenedBy(r.Secret) || r.Follows(l.holder.commitment) {
+	if !r.Released.IsZero() && (l.holder.commitment.OpenedBy(r.Secret) || r.Follows(l.holder.commitment)) {
 		l.endings.proven = true
 	}
 }
@@ -54,7 +54,7 @@ func (l *Listener) ends(r record.Record) {
 // and as no answer does that somebody had sent to the key. If this candidate has read a record of the term that states a commitment, the release must
 // open that one. Otherwise there is nothing to compare: the candidate has just started, or it has missed a term that began after the last
 // known one had ended, or the holder writes bare names. Such a release is taken all the same, so that a service that restarts alone leads
-// again at once, and so does the next that takes a lock. This is weaker: whoever can have a process write the key with headers of its own
+// again at once, and so does the next that takes a lock. This is weaker: one who can have a process write the key with headers of their own
 // choice can forge such a release, and deceive a candidate that has read nothing of the term. The alternative is to wait for a whole lease
 // at each start.
 func (l *Listener) Proves(s kv.State) bool {

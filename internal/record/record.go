@@ -45,24 +45,23 @@ const (
 
 // Record is what a candidate writes under the key.
 type Record struct {
-	Version       int       `json:"version,omitempty"`
-	Name          string    `json:"name"`
-	Instance      string    `json:"instance"`         // unique per candidate
-	Attempt       string    `json:"attempt"`          // unique per write: identifies a write whose reply was lost
-	Started       time.Time `json:"started,omitzero"` // when the candidate started
-	Since         time.Time `json:"since"`            // when the term was won
-	Term          uint64    `json:"term,omitempty"`   // 0 until leadership counts; see Leads
-	Leads         bool      `json:"leads,omitempty"`  // leadership counts from this very write, so that its revision is the term's number
-	BucketCreated time.Time `json:"bucket,omitzero"`  // when the stream behind the bucket was created
-	Won           string    `json:"won,omitempty"`    // over what: "vacant", "released" or "reclaimed"
+	Version       int               `json:"version,omitempty"`
+	Name          string            `json:"name"`
+	Instance      string            `json:"instance"`         // unique per candidate
+	Attempt       string            `json:"attempt"`          // unique per write: identifies a write whose reply was lost
+	Started       time.Time         `json:"started,omitzero"` // when the candidate started
+	Since         time.Time         `json:"since"`            // when the term was won
+	Term          uint64            `json:"term,omitempty"`   // 0 until leadership counts; see Leads
+	Leads         bool              `json:"leads,omitempty"`  // leadership counts from this very write, so that its revision is the term's number
+	BucketCreated time.Time         `json:"bucket,omitzero"`  // when the stream behind the bucket was created
+	Won           string            `json:"won,omitempty"`    // over what: "vacant", "released" or "reclaimed"
+	Host          string            `json:"host,omitempty"`
+	PID           int               `json:"pid,omitempty"`
+	Priority      int               `json:"priority,omitempty"`
+	Metadata      map[string]string `json:"metadata,omitempty"`
 
 	// When the stream was created as its server says since, where that changed during the term; see Bucket.
 	BucketReported time.Time `json:"bucket_reported,omitzero"`
-
-	Host     string            `json:"host,omitempty"`
-	PID      int               `json:"pid,omitempty"`
-	Priority int               `json:"priority,omitempty"`
-	Metadata map[string]string `json:"metadata,omitempty"`
 
 	Notified    bool  `json:"notified,omitempty"`      // in an attempt: the candidate is notified of vacancies
 	Withdrawn   bool  `json:"withdrawn,omitempty"`     // in an attempt that the server always refuses: the candidate does not wait for the lock any more

@@ -114,11 +114,8 @@ func (s *slot) cannotKeep() bool { return s.current != nil && s.current.running 
 // after a rewind, because a deposed leader's renewal may hit the release by chance. Nor does it promise that while the lease of an earlier holder
 // may last whose end nothing proves to a candidate: for one lease after it has read the leader's first record.
 func (w *world) tryHandover() {
-	time.Sleep(3 * judge.RequestLimit(w.script.longest())) // until no request hangs any more
-	w.mu.Lock()
-	w.observe()
-	w.mu.Unlock()
-	time.Sleep(time.Until(w.troubleEnds.Add(3 * w.script.longest())))
+	longest := w.script.longest()
+	time.Sleep(max(3*judge.RequestLimit(longest), time.Until(w.troubleEnds.Add(3*longest)))) // until no request hangs any more, and all know the leader
 	synctest.Wait()
 	w.mu.Lock()
 	w.observe()

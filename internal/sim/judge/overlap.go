@@ -120,11 +120,8 @@ func (j *Judge) adoptedCopy(since int) bool {
 		if m.Kind != ByWrite || m.After.By() != nil || next == len(j.history) || j.history[next].After.By() == nil {
 			continue
 		}
-		by := j.history[next].After.By()
-		for _, earlier := range j.history[:since+i] {
-			if e := earlier.After; e.By() == by && e.Write.Content.Attempt == m.After.Write.Content.Attempt && e.Write.Acknowledged.IsZero() {
-				return true
-			}
+		if of := m.After.Write.Of; of != nil && of.By == j.history[next].After.By() && of.Acknowledged.IsZero() {
+			return true
 		}
 	}
 	return false
