@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // Backoff says how long a candidate waits before it campaigns again.
@@ -25,7 +25,7 @@ func (b backoff) Duration(n int) time.Duration { return b(n) }
 
 // ConstantBackoff waits the same time after every lost campaign; less than 10 ms count as 10 ms.
 func ConstantBackoff(d time.Duration) Backoff {
-	return backoff(func(int) time.Duration { return max(d, settings.MinPause) })
+	return backoff(func(int) time.Duration { return max(d, timing.MinPause) })
 }
 
 // ExponentialBackoff doubles the longest possible wait with each campaign lost in a row, from base up to longest, and picks the wait
@@ -33,7 +33,7 @@ func ConstantBackoff(d time.Duration) Backoff {
 // crowd that began together best. A longest below base counts as base.
 func ExponentialBackoff(base, longest time.Duration) Backoff {
 	return backoff(func(n int) time.Duration {
-		ceiling, limit := max(base, settings.MinPause), max(base, longest, settings.MinPause)
+		ceiling, limit := max(base, timing.MinPause), max(base, longest, timing.MinPause)
 		for ; n > 1 && ceiling < limit; n-- {
 			if ceiling > limit/2 {
 				ceiling = limit
@@ -41,7 +41,7 @@ func ExponentialBackoff(base, longest time.Duration) Backoff {
 			}
 			ceiling *= 2
 		}
-		return settings.MinPause + rand.N(ceiling-settings.MinPause+1)
+		return timing.MinPause + rand.N(ceiling-timing.MinPause+1)
 	})
 }
 
@@ -51,7 +51,7 @@ const rampStep = 500 * time.Millisecond
 // RampBackoff grows by half a second with each campaign lost in a row until it reaches longest, and varies each wait at random by up to
 // a half to either side. It has the shape of Choria's policies: its TwentySec is RampBackoff(20 * time.Second).
 func RampBackoff(longest time.Duration) Backoff {
-	top := min(max(longest, 2*settings.MinPause), math.MaxInt64/2)
+	top := min(max(longest, 2*timing.MinPause), math.MaxInt64/2)
 	return backoff(func(n int) time.Duration {
 		wait := top
 		if steps := time.Duration(max(n, 1)); steps < top/rampStep {

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+
+	"github.com/natscampaign/election/internal/core"
 )
 
 // callbacks are the functions that options register.
@@ -128,7 +130,7 @@ func (d *dispatcher) next() func() {
 			call := d.queue[0]
 			d.queue = d.queue[1:]
 			return call
-		case d.announced != nil && d.announced.lease.Load().state != LeaderState:
+		case d.announced != nil && d.announced.lease.Load().State != core.Leader:
 			d.queue = append(d.queue, d.onLost...)
 			d.announced = nil
 		case d.announced == nil && d.latest != nil && d.latest.leads():
@@ -189,9 +191,9 @@ func startWork(t *activeTerm, do func(context.Context, Term) error) *work {
 				w.err = fmt.Errorf("work panicked: %v\n%s", p, debug.Stack())
 			}
 			if errors.Is(w.err, ErrNotLeader) { // as a receiver of fenced writes has reported it
-				t.end(ReasonResigned)
+				t.end(core.Resigned)
 			} else {
-				w.led = t.end(ReasonWorkEnded)
+				w.led = t.end(core.WorkEnded)
 			}
 			close(w.done)
 		}()

@@ -9,8 +9,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 func TestOnlyTheSuccessorAnswersACrash(t *testing.T) {
@@ -25,7 +25,7 @@ func TestOnlyTheSuccessorAnswersACrash(t *testing.T) {
 		f.Expect(i).NotTo(Equal(-1), renewal)
 		a.link.Cut()
 		attempts.Store(0)
-		after(ttl + kv.ExpiryLateness)
+		after(ttl + timing.ExpiryLateness)
 		f.Expect(all[i].State()).To(Equal(election.LeaderElectState))
 		after(expirySpread)
 		f.Expect(attempts.Load()).To(BeEquivalentTo(1), "the successor's")

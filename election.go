@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -12,9 +13,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/control"
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -33,22 +36,20 @@ import (
 // [Election.Stop] never waits.
 type Election struct {
 	config
-	metrics   *metrics
-	metadata  atomic.Pointer[map[string]string] // as it is set
-	stored    storedMetadata
-	now       atomic.Pointer[snapshot] // never nil
-	watchdog  watchdog
-	holds     holds
-	renewSoon atomic.Bool            // a leader should renew soon
-	renamed   atomic.Pointer[string] // the instance that took the place of the first, once that one was found to have a copy
-	wins      atomic.Uint64
-	losses    atomic.Uint64
+	metrics *metrics
+	term    atomic.Pointer[activeTerm] // nil while the key is not held
+	renamed atomic.Pointer[string]     // the instance that took the place of the first, once that one was found to have a copy
 
-	doubt doubt // belongs to the loop of the run
-
-	mu      sync.Mutex // guards what follows; never held across I/O or a callback
-	stopped bool
-	current *run // nil while nothing runs
+	mu        sync.Mutex      // guards what follows; never held across I/O or a callback
+	core      *core.Candidate // what it knows, and all that is decided
+	stopped   bool
+	current   *run        // nil while nothing runs
+	running   bool        // it has not returned, and its metrics are registered
+	latest    *activeTerm // the last term
+	leader    *Leader     // the last leader that was read
+	progress  progress    // what the loop does
+	unhealthy string      // why the last health checks failed; "" if they did not
+	failure   string      // why it cannot run again on this connection; "" if it can
 }
 
 // config is what an election is made of. It never changes.
@@ -61,31 +62,17 @@ type config struct {
 	log                       *slog.Logger
 }
 
-// snapshot is the state of an election at one instant. It is immutable: every change makes a new one.
-type snapshot struct {
-	running    bool
-	started    time.Time        // when it last started; zero before
-	info       *bucketInfo      // nil until the bucket was reached
-	listener   *notify.Listener // nil while it does not run
-	unreadable bool             // the key is known not to be readable, so that notifications are of no use
-	term       *activeTerm      // nil while the key is not held
-	leader     *Leader          // the last leader that was read
-	unhealthy  string           // why the last health checks failed; "" if they did not
-	errors     requestErrors    // of the last requests
-	failing    bool             // the very last request failed, of whatever kind
-	failure    string           // why it cannot run again on this connection; "" if it can
-	wait       time.Duration    // from the last campaign or renewal to the next
+// world is the real one.
+var world = core.World{
+	Random: timeutil.Random, NewID: record.NewID, NewSecret: record.NewSecret, Clocks: lease.Read, Boot: lease.SinceBoot, Started: lease.Read(), Seed: rand.Uint64(),
 }
 
-// update changes the snapshot.
-func (e *Election) update(change func(*snapshot)) {
-	for {
-		before := e.now.Load()
-		after := *before
-		change(&after)
-		if e.now.CompareAndSwap(before, &after) {
-			return
-		}
+// rules returns what the candidate goes by as the instance that it is.
+func (e *Election) rules() *core.Rules {
+	o := e.opts
+	return &core.Rules{
+		BucketName: e.bucket.Bucket(), Key: e.key, Name: e.name, Instance: e.instanceID(), Host: e.host, PID: e.pid, Priority: o.priority, Order: o.order,
+		Plain: o.PlainValue, Preempts: o.preempt, HasBackoff: o.backoff != nil, Connected: e.bucket.Conn() != nil, World: &world,
 	}
 }
 
@@ -100,12 +87,12 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 	}
 	host, _ := os.Hostname() // a record without a host is still a record
 	wake := make(chan struct{}, 1)
-	e := &Election{holds: holds{wake: wake}, config: config{
+	e := &Election{config: config{
 		name: name, key: key, instance: record.NewID(), host: host, pid: os.Getpid(), bucket: o.Bucket(bucket), wake: wake, opts: &o,
 		log: o.Log().With("election", key, "name", name),
 	}}
-	e.now.Store(&snapshot{})
-	e.metadata.Store(&o.Metadata)
+	e.core = core.New(&core.Rules{World: &world}) // a run has the others
+	e.core.Notice(time.Now(), core.SetMetadata{Metadata: o.Metadata})
 	e.metrics = newMetrics(e)
 	return e, nil
 }
@@ -136,15 +123,16 @@ func (e *Election) Run(ctx context.Context, work func(ctx context.Context, t Ter
 
 // run is what Start and Run do; work is nil for Start.
 func (e *Election) run(parent context.Context, work func(context.Context, Term) error) error {
-	r, ctx, err := e.enter(parent, work)
+	r, err := e.enter(parent, work)
 	if err != nil {
 		return err
 	}
 	defer e.leave(r)
-	if ctx.Err() != nil {
+	if parent.Err() != nil {
 		return nil
 	}
-	err = r.do(ctx)
+	defer context.AfterFunc(parent, r.stop)()
+	err = r.do()
 	if failed := r.failed.Load(); failed != nil && err == nil {
 		return *failed
 	}
@@ -155,21 +143,21 @@ func (e *Election) run(parent context.Context, work func(context.Context, Term) 
 }
 
 // enter begins a run unless there is one, or Stop was called.
-func (e *Election) enter(parent context.Context, work func(context.Context, Term) error) (*run, context.Context, error) {
+func (e *Election) enter(parent context.Context, work func(context.Context, Term) error) (*run, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case e.stopped:
-		return nil, nil, ErrStopped
+		return nil, ErrStopped
 	case e.current != nil:
-		return nil, nil, ErrAlreadyRunning
+		return nil, ErrAlreadyRunning
 	}
-	ctx, cancel := context.WithCancel(parent)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // whose end stops the run first
 	e.current = &run{
 		Election: e, work: work, ctx: ctx, cancel: cancel,
 		calls: &dispatcher{callbacks: &e.opts.callbacks, log: e.log, reported: nobody},
 	}
-	return e.current, ctx, nil
+	return e.current, nil
 }
 
 // leave ends a run.
@@ -189,10 +177,7 @@ func (e *Election) Stop() {
 	r := e.current
 	e.mu.Unlock()
 	if r != nil {
-		r.cancel() // first, so that the loop does not campaign again for what it releases
-		if t := e.now.Load().term; t != nil {
-			t.end(ReasonStopped)
-		}
+		r.stop()
 	}
 }
 
@@ -214,16 +199,26 @@ func (e *Election) Shutdown(ctx context.Context) error {
 // Pause keeps this candidate from campaigning until [Election.Resume]. A leader leads on. Pause may be called at any time, before Start
 // too, and holds for every later Start.
 func (e *Election) Pause() {
-	if e.holds.set(holdPaused, true) {
+	if e.pause(true) {
 		e.log.Info("Paused")
 	}
 }
 
 // Resume ends what [Election.Pause] began.
 func (e *Election) Resume() {
-	if e.holds.set(holdPaused, false) {
+	if e.pause(false) {
 		e.log.Info("Resumed")
 	}
+}
+
+// pause pauses this candidate, or no longer, and reports whether that is new.
+func (e *Election) pause(on bool) (changed bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now, before := time.Now(), e.core.Status().Holds
+	e.core.Notice(now, core.Hold{Why: core.Paused, On: on})
+	e.noticed(now)
+	return e.core.Status().Holds != before
 }
 
 // waitFor waits until a channel is closed. It returns ctx's error if ctx ends before.
@@ -253,13 +248,13 @@ func isClosed(c <-chan struct{}) bool {
 // allocates nothing and never waits, and a stuck loop, a paused process, a suspended machine or a reply that never comes cannot keep it
 // true. Between the answer and what is done about it time passes: see [Term.Token].
 func (e *Election) IsLeader() bool {
-	t := e.now.Load().term
+	t := e.term.Load()
 	return t != nil && t.leads()
 }
 
 // Term returns the term that this candidate leads now, and false if it leads none.
 func (e *Election) Term() (Term, bool) {
-	if t := e.now.Load().term; t != nil && t.leads() {
+	if t := e.term.Load(); t != nil && t.leads() {
 		return t.term, true
 	}
 	return Term{}, false
@@ -267,7 +262,23 @@ func (e *Election) Term() (Term, bool) {
 
 // State returns the state of the candidate. Like [Election.IsLeader] it reads the clock and never waits.
 func (e *Election) State() State {
-	return e.now.Load().at(time.Now()).state
+	if t := e.term.Load(); t != nil {
+		if l := t.lease.Load(); l.Left(time.Now(), lease.SinceBoot) > 0 {
+			return State(l.State)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running {
+		return CandidateState
+	}
+	return UnknownState
+}
+
+// lastRequestFailed reports whether the last request failed, of whatever kind.
+func (e *Election) lastRequestFailed() bool {
+	requests := e.status().Requests
+	return requests.LastFailed()
 }
 
 // instanceID returns what distinguishes this candidate from all others.

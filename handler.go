@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/natscampaign/election/internal/lease"
 )
 
 // Handler answers GET and HEAD of two paths, for load balancers and for probes such as those of Kubernetes. It sends no request and never
@@ -81,29 +83,40 @@ type healthAnswer struct {
 }
 
 func (e *Election) answerHealth() (ok bool, body any) {
-	h := healthAnswer{Why: e.stuck(), Name: e.name, Key: e.key, State: e.State(), Doing: e.watchdog.doing()}
+	h := healthAnswer{Why: e.stuck(), Name: e.name, Key: e.key, State: e.State(), Doing: e.doing()}
 	h.Healthy = h.Why == ""
 	return h.Healthy, h
 }
 
 // stuck says why the candidate makes no progress any more, or goes on although it has lost its lease; "" while all is well.
 func (e *Election) stuck() string {
-	s := e.now.Load()
-	if s.failure != "" {
-		return s.failure
+	e.mu.Lock()
+	running, failure, p := e.running, e.failure, e.progress
+	e.mu.Unlock()
+	if failure != "" {
+		return failure
 	}
-	if !s.running {
+	if !running {
 		return ""
 	}
-	if t := s.term; t != nil && !(t.ended.Load() && t.reason.voluntary()) {
-		if late := -t.lease.Load().left(time.Now()); late > overdueAfter {
-			return fmt.Sprintf("the lease of term %d ran out %v ago, and it still has not stood down", t.term.Number, late.Round(time.Millisecond))
+	if t := e.term.Load(); t != nil {
+		if why, ended := t.ended(); !ended || !why.voluntary() {
+			if late := -t.lease.Load().Left(time.Now(), lease.SinceBoot); late > overdueAfter {
+				return fmt.Sprintf("the lease of term %d ran out %v ago, and it still has not stood down", t.term.Number, late.Round(time.Millisecond))
+			}
 		}
 	}
-	if p := e.watchdog.Load(); p != nil && !p.due.IsZero() {
+	if !p.due.IsZero() {
 		if late := time.Since(p.due); late > stuckAfter {
 			return fmt.Sprintf("its loop is stuck %s: it should have been done %v ago", p.doing, late.Round(time.Millisecond))
 		}
 	}
 	return ""
+}
+
+// doing returns what the loop does; "" if it does not run.
+func (e *Election) doing() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.progress.doing
 }

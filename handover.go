@@ -8,10 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/robfig/cron/v3"
 
 	"github.com/natscampaign/election/internal/control"
-	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/validate"
 	"github.com/natscampaign/election/internal/version"
@@ -37,35 +39,13 @@ const (
 // resignation goes on. The release waits for callbacks and work: inside the work call Resign with the work's context, and it returns nil
 // as soon as leadership has ended; inside a callback call it in another goroutine.
 func (e *Election) Resign(ctx context.Context) error {
-	t := e.now.Load().term
+	t := e.term.Load()
 	if t == nil {
 		return ErrNotLeader
 	}
-	t.end(ReasonResigned)
+	t.end(core.Resigned)
 	_, err := t.waitOver(ctx)
 	return err
-}
-
-// waitOver waits until the key is released or given up. It does not wait if ctx is that of the work of this very term, because the
-// release waits for the work; inside is true then. It does not wait for ever either: what it waits for may be the caller.
-func (t *activeTerm) waitOver(ctx context.Context) (inside bool, err error) {
-	timing := t.lease.Load().timing
-	limit, cancel := context.WithTimeout(ctx, timing.ReleaseTimeout+timing.TTL)
-	defer cancel()
-	t.mu.Lock()
-	over := t.over.Wait()
-	t.mu.Unlock()
-	switch err := waitFor(limit, over); {
-	case err == nil:
-		return false, t.outcome
-	case ctx.Err() == nil:
-		return false, errors.New("the key was not released in time: a callback, the work or a log handler has not returned")
-	}
-	ended := (*TermEndedError)(nil)
-	if errors.As(context.Cause(ctx), &ended) && ended.Term == t.term && ended.Reason.voluntary() {
-		return true, nil
-	}
-	return false, ctx.Err()
 }
 
 // Transfer gives up leadership, as [Election.Resign] does, in favour of the candidate of the given name or instance, and returns when that candidate
@@ -91,7 +71,7 @@ func (e *Election) Transfer(ctx context.Context, to string) error {
 	e.mu.Lock()
 	r := e.current
 	e.mu.Unlock()
-	t := e.now.Load().term
+	t := e.term.Load()
 	if t == nil || r == nil || !t.leads() {
 		return ErrNotLeader
 	}
@@ -105,16 +85,30 @@ func (e *Election) Transfer(ctx context.Context, to string) error {
 	case err != nil:
 		return fmt.Errorf("not transferred, %q leads on: %w", e.name, err)
 	}
-	if err := t.setTarget(*target); err != nil {
+	if err := t.handover(target, core.Transferred); err != nil {
 		return err
-	}
-	if !t.end(ReasonTransferred) {
-		return &TermEndedError{t.term, t.reason}
 	}
 	if inside, err := t.waitOver(ctx); inside || err != nil {
 		return err
 	}
 	return r.waitSuccessor(ctx, *target, to)
+}
+
+// handover ends the term in favour of a candidate. The error says why not: the term has ended, or another handover has begun.
+func (t *activeTerm) handover(to *control.Candidate, why core.Reason) error {
+	e := t.owner
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	refusal, refused := e.core.Handover(now, t.core, record.Successor{Name: to.Name, ID: record.QueueID(to.Instance)}, why)
+	e.noticed(now)
+	switch {
+	case refused && refusal == "":
+		return fmt.Errorf("%w any more: another handover has begun", ErrNotLeader)
+	case refused:
+		return &TermEndedError{t.term, Reason(refusal)}
+	}
+	return nil
 }
 
 // readyCandidate returns the other candidate of that name or instance that would answer a release now. With an error it returns one that answers,
@@ -123,14 +117,14 @@ func (r *run) readyCandidate(ctx context.Context, to string) (target *control.Ca
 	if r.member == nil {
 		return nil, fmt.Errorf("%w %q can be asked for without a connection: use a bucket of OpenBucket or CreateBucket, or WithJetStream", ErrNoCandidate, to)
 	}
-	err = r.member.Meet(ctx, to, r.info().took*9/8, func(c control.Candidate) (enough bool) {
+	err = r.member.Meet(ctx, to, r.took()*9/8, func(c control.Candidate) (enough bool) {
 		if (c.Name == to || c.Instance == to) && c.Instance != r.instanceID() && (target == nil || c.Ready) {
 			target = &c
 		}
 		return target != nil && target.Ready
 	})
 	switch {
-	case (target == nil || !target.Ready) && r.holds.has(holdPausedByOperator):
+	case (target == nil || !target.Ready) && r.status().Holds&core.PausedByOperator != 0:
 		return target, fmt.Errorf("%w takes over while the election is paused: %q is to wait until an operator has resumed it", ErrNoCandidate, to)
 	case target == nil && err != nil:
 		return nil, fmt.Errorf("%w %q answers: %w", ErrNoCandidate, to, err)
@@ -148,7 +142,7 @@ func (r *run) waitSuccessor(ctx context.Context, target control.Candidate, to st
 	limit, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	for delay := minTransferPoll; ; delay = min(2*delay, maxTransferPoll) {
-		changed := r.listener.NextChange()
+		changed := r.nextChange()
 		read, done := context.WithTimeout(limit, transferTimeout/4) // without permission to read the key no answer comes
 		l, err := r.Leader(read)
 		done()
@@ -199,8 +193,7 @@ func (r *run) relinquish(ctx context.Context, t *activeTerm, schedule cron.Sched
 			r.log.Info("No candidate is ready to take over, leading on", "term", t.term.Number)
 			continue
 		}
-		if t.setTarget(*successor) == nil {
-			t.end(ReasonRelinquished)
+		if t.handover(successor, core.Relinquished) == nil {
 			return
 		}
 	}
@@ -231,25 +224,15 @@ func (r *run) anyReady(ctx context.Context) *control.Candidate {
 	return &ready[rand.N(len(ready))]
 }
 
-// preemptionDue returns when to ask the leader to hand over to this candidate; the zero time if there is no reason to.
-func (r *run) preemptionDue() time.Time {
-	if !r.opts.preempt || r.member == nil || !r.holds.none() {
-		return time.Time{}
-	}
-	if rec, held := r.listener.Holder(); !held || rec.Term == 0 || rec.Instance == r.instanceID() || rec.Priority >= r.opts.priority {
-		return time.Time{}
-	}
-	return r.preempted.Add(r.info().Interval)
-}
-
-// preempt asks the leader to hand over to this candidate. It does not wait for the answer: the release tells.
-func (r *run) preempt(ctx context.Context) {
-	r.preempted = time.Now()
-	leader, _ := r.listener.Holder()
-	r.log.Info("Asking a leader of lower priority to hand over", "leader", leader.Name, "priority", leader.Priority)
+// preempt asks the leader, which has a lower priority, to hand over to this candidate. It does not wait for the answer: the release tells.
+func (r *run) preempt(instance, name string) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	r.endPreemption = cancel
 	r.background.Go(func() {
-		if err := r.member.RequestTransfer(ctx, leader.Instance, r.instanceID(), served{r}.HandoverTimeout()); err != nil && ctx.Err() == nil {
-			r.log.Warn("Leader of lower priority has not handed over", "leader", leader.Name, "error", err)
+		defer cancel()
+		err := r.member.RequestTransfer(ctx, instance, r.instanceID(), served{r}.HandoverTimeout())
+		if err != nil && ctx.Err() == nil {
+			r.log.Warn("Leader of lower priority has not handed over", "leader", name, "error", err)
 		}
 	})
 }
@@ -259,34 +242,39 @@ type served struct{ *run }
 
 // Describe returns how the candidate describes itself.
 func (s served) Describe() control.Candidate {
-	snap, now := s.now.Load(), time.Now()
-	failed := snap.errors.latest()
+	status, now := s.status(), time.Now()
+	failed := describe(status.Requests.Latest())
 	return control.Candidate{
-		Key: s.key, Name: s.name, Instance: s.instanceID(), Host: s.host, PID: s.pid, Priority: s.opts.priority, State: snap.at(now).state.String(),
-		Ready:   snap.source() != notify.None && snap.term == nil && s.campaigning.Load() && s.holds.none(),
-		Version: version.String(), Clock: now.UTC().Round(0),
+		Key: s.key, Name: s.name, Instance: s.instanceID(), Host: s.host, PID: s.pid, Priority: s.opts.priority, State: s.State().String(),
+		Ready: status.Ready, Version: version.String(), Clock: now.UTC().Round(0),
 		LastError: strings.ToValidUTF8(failed[:min(len(failed), control.MaxErrorBytes)], ""),
 	}
 }
 
 // BucketCreated returns when the bucket was created, as far as is known.
-func (s served) BucketCreated() time.Time { return s.info().created }
+func (s served) BucketCreated() time.Time { return s.status().Bucket.Created }
 
 // HoldsKey reports whether the candidate holds the key.
 func (s served) HoldsKey() bool {
-	t := s.now.Load().term
+	t := s.term.Load()
 	return t != nil && t.holdsKey()
 }
 
 // Refresh loads the bucket's info again: an operator has paused or resumed the election, or the bucket was deleted and made again.
 func (s served) Refresh(ctx context.Context) {
-	if _, err := s.loadBucket(ctx); err == nil && !s.listener.InBucket(s.info().created) {
-		s.listener.Remake()
+	loaded, _ := s.load(ctx)
+	s.tell(loaded)
+	if isClosedForGood(loaded.Err) {
+		s.fail(nats.ErrConnectionClosed)
 	}
 }
 
 // ExpectRelease has the key read after the given time.
-func (s served) ExpectRelease(after time.Duration) { s.listener.ExpectRelease(time.Now().Add(after)) }
+func (s served) ExpectRelease(after time.Duration) {
+	s.tell(core.ReleaseExpected{At: time.Now().Add(after)})
+}
 
 // HandoverTimeout returns how long a handover may take.
-func (s served) HandoverTimeout() time.Duration { return s.info().TTL + control.HandoverTimeout }
+func (s served) HandoverTimeout() time.Duration {
+	return s.status().Bucket.TTL + control.HandoverTimeout
+}

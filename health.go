@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -65,7 +66,7 @@ func (h *health) add(err error) (changed bool) {
 // startHealthChecks starts to check; the function that it returns ends that.
 func (r *run) startHealthChecks(ctx context.Context) func() {
 	ctx, cancel := context.WithCancel(ctx)
-	r.holds.set(holdUnhealthy, true)
+	r.tell(core.Hold{Why: core.NotHealthy, On: true})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -74,8 +75,8 @@ func (r *run) startHealthChecks(ctx context.Context) func() {
 	return func() {
 		cancel()
 		<-done
-		r.holds.set(holdUnhealthy, false)
-		r.update(func(s *snapshot) { s.unhealthy = "" })
+		r.tell(core.Hold{Why: core.NotHealthy})
+		r.setUnhealthy("")
 	}
 }
 
@@ -85,7 +86,7 @@ func (r *run) runHealthChecks(ctx context.Context) {
 	for _, threshold := range r.opts.threshold {
 		h.threshold = threshold
 	}
-	interval := min(max(r.info().Interval/4, minHealthInterval), maxHealthInterval)
+	interval := min(max(r.status().Bucket.Interval/4, minHealthInterval), maxHealthInterval)
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := h.run(ctx, interval)
@@ -94,23 +95,30 @@ func (r *run) runHealthChecks(ctx context.Context) {
 		}
 		if err != nil {
 			r.log.Debug("Health check failed", "error", err)
-			r.update(func(s *snapshot) { s.unhealthy = err.Error() })
+			r.setUnhealthy(err.Error())
 		} else if h.healthy || h.successes+1 >= h.needed() {
-			r.update(func(s *snapshot) { s.unhealthy = "" })
+			r.setUnhealthy("")
 		}
 		if h.add(err) {
-			r.holds.set(holdUnhealthy, !h.healthy)
+			r.tell(core.Hold{Why: core.NotHealthy, On: !h.healthy})
 			if h.healthy {
 				r.log.Info("Healthy")
 			} else {
 				r.log.Warn("Unhealthy", "error", err)
 			}
 		}
-		if t := r.now.Load().term; t != nil && r.holds.has(holdUnhealthy) {
-			t.end(ReasonUnhealthy)
+		if t := r.term.Load(); t != nil && !h.healthy {
+			t.end(core.Unhealthy)
 		}
 		timeutil.Sleep(ctx, time.Until(began.Add(interval)))
 	}
+}
+
+// setUnhealthy publishes why the last health checks failed; "" if they did not.
+func (r *run) setUnhealthy(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unhealthy = why
 }
 
 // run runs one check, unless the last one has not returned yet.

@@ -220,7 +220,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range m.counters {
 		c.Collect(ch)
 	}
-	now := m.election.moment(m.election.now.Load(), time.Now())
+	now := m.election.moment(time.Now())
 	for _, g := range m.gauges {
 		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(now))
 	}

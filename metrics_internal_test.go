@@ -11,10 +11,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/natscampaign/election/internal/core"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/natscampaign/election/internal/notify"
 )
 
 // unopened is a bucket that knows nothing but its name.
@@ -33,7 +32,8 @@ func BenchmarkScrapeOf2000Elections(b *testing.B) {
 		if err := e.metrics.register(); err != nil {
 			b.Fatal(err)
 		}
-		e.now.Store(&snapshot{running: true, listener: &notify.Listener{}, unreadable: true}) // so that it has a source of notifications: none
+		e.running = true
+		e.core.Notice(time.Now(), core.Joined{Source: core.NoSource})
 		e.metrics.stateChanged(CandidateState, ReasonStarted)
 		e.metrics.stateChanged(LeaderElectState, ReasonVacant)
 		for n := range 1000 {

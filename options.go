@@ -11,10 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/robfig/cron/v3"
 
-	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -34,7 +34,7 @@ type options struct {
 	priority   int
 	preempt    bool
 	noForce    bool // see WithoutForcedReconnect
-	order      notify.Order
+	order      core.Order
 
 	health     func(context.Context) error
 	threshold  []int
@@ -46,14 +46,14 @@ type options struct {
 }
 
 func init() {
-	settings.LastRequestFailed = func(e any) bool { return e.(*Election).now.Load().failing }
+	settings.LastRequestFailed = func(e any) bool { return e.(*Election).lastRequestFailed() }
 	settings.SetInstance = func(e any, instance string) { e.(*Election).instance = instance }
 	settings.Of = func(opts any, name, key string, bucket jetstream.KeyValue) (settings.Settings, error) {
 		o := collect(opts.([]Option))
 		return o.Settings, o.validate(name, key, bucket)
 	}
-	settings.ByArrival = Option(func(o *options) { o.order = notify.ByArrival })
-	settings.ByChance = Option(func(o *options) { o.order = notify.ByChance })
+	settings.ByArrival = Option(func(o *options) { o.order = core.ByArrival })
+	settings.ByChance = Option(func(o *options) { o.order = core.ByChance })
 }
 
 // WithBackoff sets how long a candidate waits after a lost campaign. Default: one campaign interval, always.
@@ -288,8 +288,8 @@ func (d every) Next(now time.Time) time.Time { return now.Add(time.Duration(d)) 
 // parseSchedule reads a duration, or a line of cron.
 func parseSchedule(spec string) (cron.Schedule, error) {
 	if d, err := time.ParseDuration(spec); err == nil {
-		if d < kv.MinTTL {
-			return nil, validate.Errorf("WithRelinquish(%q) is too short: give at least %v", spec, kv.MinTTL)
+		if d < timing.MinTTL {
+			return nil, validate.Errorf("WithRelinquish(%q) is too short: give at least %v", spec, timing.MinTTL)
 		}
 		return every(d), nil
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,279 +11,299 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election/internal/control"
-	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
-	"github.com/natscampaign/election/internal/settings"
-	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/wakeup"
 )
 
 const (
-	// busyTime is how long the loop may be busy before it reports progress again: it makes four requests at most, and each ends.
-	busyTime = 4 * kv.RequestTimeout
+	// busyTime is how long the loop may be busy before it reports progress again: with a request, which ends sooner, or with a function of
+	// the user's that should.
+	busyTime = 4 * timing.RequestTimeout
 	// stuckAfter is by how much the loop may be late to report progress before it counts as stuck, on a host that is short of time.
-	stuckAfter = 4 * kv.RequestTimeout
+	stuckAfter = 4 * timing.RequestTimeout
 	// overdueAfter is for how long a lease may be over before the loop must have stood down: its requests end with the lease.
-	overdueAfter = kv.RequestTimeout
+	overdueAfter = timing.RequestTimeout
+	// windUpDelay is for how long a run that stops leaves the server to its successor, before it unsubscribes.
+	windUpDelay = 3 * time.Millisecond
 )
 
-// run is one call of Start or Run, from its beginning to its return. It owns what lives as long as it does. Its loop alternates between
-// campaign and lead; the program counter says which it is.
+// run is one call of Start or Run, from its beginning to its return. What the candidate decides is decided by package core; run does it: it makes
+// the requests, one after the other, waits, and reports. It owns what lives as long as it does.
 type run struct {
 	*Election
-	work     func(context.Context, Term) error // nil for Start
-	calls    *dispatcher
-	ctx      context.Context // of the loop
-	cancel   context.CancelFunc
-	failed   atomic.Pointer[error] // why the run must end though nobody stopped it
-	returned wakeup.Latch          // closed when it has returned; guarded by the election's mutex
+	work   func(context.Context, Term) error // nil for Start
+	calls  *dispatcher
+	ctx    context.Context // ends when the run is to end
+	cancel context.CancelFunc
+	failed atomic.Pointer[error] // why the run must end though nobody stopped it
 
-	listener    *notify.Listener
-	member      *control.Member // nil where the connection is not known
-	background  sync.WaitGroup  // what a term or a campaign began beside the loop
-	guard       *natsconn.Guard // nil where the connection is not known
-	loading     sync.Mutex      // orders answers about the bucket; never held across I/O
-	trouble     trouble         // what is wrong with the bucket, as was logged; guarded by loading
-	campaigning atomic.Bool     // it would answer a vacancy
+	listener      *notify.Listener   // belongs to the loop, as member does; others use them while the run receives notifications
+	member        *control.Member    // nil where the connection is not known
+	guard         *natsconn.Guard    // nil where the connection is not known
+	background    sync.WaitGroup     // what a term or a campaign began beside the loop
+	timer         *time.Timer        // wakes the loop
+	endPreemption context.CancelFunc // of the last request to hand over; nil if there was none; belongs to the loop
+	present       *work              // that has not returned yet; belongs to the loop
+	result        error              // of the work that returned while it led
 
-	// What follows belongs to the loop.
-	unanswered bool          // the last write was not answered, so that replies may not arrive
-	secret     record.Secret // of the term that the next win begins, or of the one that is held; none until it is needed
-	timer      *time.Timer   // wakes the loop
-	reads      readPermission
-	reloaded   time.Time // when the bucket's info was last to be loaded again
-	preempted  time.Time // when a leader was last asked to hand over, or the run began
-	released   time.Time // when a release last named a successor
-	warned     bool      // that another candidate has the same name
+	// The election's mutex guards what follows.
+	returned wakeup.Latch  // closed when it has returned
+	wakeAt   time.Time     // when the timer wakes the loop; zero if it does not
+	changed  wakeup.Signal // at each notification
 }
 
-// bucketInfo is what a run knows of its bucket, and the durations that follow from it.
-type bucketInfo struct {
-	settings.Timing
-	created, read   time.Time // and the rest: see [kv.Info]
-	took, markerTTL time.Duration
-	pinned          bool
+// do is the run from its beginning to its return.
+func (r *run) do() error {
+	if err := r.metrics.register(); err != nil {
+		return err
+	}
+	defer r.metrics.unregister()
+	r.beginRun(time.Now().UTC().Round(0))
+	defer r.endRun()
+	r.stateChanged(CandidateState, ReasonStarted, nil)
+	defer r.stateChanged(UnknownState, ReasonStopped, nil)
+	defer func() {
+		r.expect("waiting for callbacks to return", time.Now().Add(r.releaseTimeout()))
+		<-r.calls.discard()
+	}()
+
+	if nc := r.bucket.Conn(); nc != nil {
+		r.guard = natsconn.NewGuard(nc, !r.opts.noForce, r.log)
+		defer r.guard.Leave()
+	}
+	reports, err := r.waitForBucket()
+	if err != nil || r.ctx.Err() != nil {
+		return err
+	}
+	if r.opts.health != nil {
+		defer r.startHealthChecks(r.ctx)()
+	}
+	r.timer = time.AfterFunc(0, func() { wakeup.Send(r.wake) })
+	defer r.timer.Stop()
+	for r.campaignAs(reports) {
+		r.rename()
+	}
+	return r.result
 }
 
-// trouble is why a bucket cannot be used that could be before.
-type trouble string
-
-// The troubles of a bucket, and how they are logged.
-const (
-	troubleNone  trouble = ""
-	troubleGone  trouble = "Bucket is gone, waiting for it"
-	troubleUnfit trouble = "Bucket is not fit for elections any more, waiting until it is"
-)
-
-// troubleOf returns what the error of loading a bucket says about it; false if it says nothing.
-func troubleOf(err error) (t trouble, known bool) {
-	switch {
-	case err == nil:
-		return troubleNone, true
-	case kv.IsGone(err):
-		return troubleGone, true
-	case kv.IsUnfit(err):
-		return troubleUnfit, true
-	}
-	return troubleNone, false
+// beginRun has the candidate forget what it knew in an earlier run, but for its own writes.
+func (r *run) beginRun(started time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running, r.failure = true, ""
+	r.progress = progress{"starting", time.Now().Add(busyTime)}
+	r.core.Notice(time.Now(), core.NewRun{Rules: r.rules(), Started: started})
 }
 
-// info returns what is known of the bucket. It must have been reached.
-func (r *run) info() *bucketInfo { return r.now.Load().info }
-
-// loadBucket reads the bucket's info once, and returns what the server says. What matters later of the latest is in info.
-func (r *run) loadBucket(ctx context.Context) (kv.Info, error) {
-	info, err := r.bucket.Load(ctx)
-	if err == nil {
-		err = info.Validate()
-	}
-	var timing settings.Timing
-	if err == nil {
-		timing, err = r.opts.Timing(info.TTL)
-	}
-	if err != nil {
-		r.requestFailed(infoRequest, err)
-		r.setTrouble(err)
-		return info, err
-	}
-	if newest, report := r.loaded(info, timing); newest {
-		r.setTrouble(nil)
-		report()
-	}
-	return info, nil
+func (r *run) endRun() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running, r.progress = false, progress{}
+	r.core.Notice(time.Now(), core.EndRun{})
 }
 
-// loaded takes note of the bucket's info, unless it is older than what is known: the control service has loaded it later then, and was
-// answered before. It returns a function that logs what has changed. The caller calls it without a lock, because the log handler is the
-// user's.
-func (r *run) loaded(info kv.Info, timing settings.Timing) (newest bool, report func()) {
-	r.loading.Lock()
-	defer r.loading.Unlock()
-	before := r.info()
-	if before != nil && info.Read.Before(before.read) {
-		return false, nil
+// rename has this candidate go on under another instance: another process uses the one that it had, and may go on with it.
+func (r *run) rename() {
+	before, renamed := r.instanceID(), record.NewID()
+	r.log.Warn("Another process writes as this very candidate, going on as another instance", "instance", before, "renamed", renamed,
+		"fix", "do not clone or resume twice a machine or process that runs a candidate; or start the candidates afterwards")
+	r.renamed.Store(&renamed)
+	r.tell(core.NewRules{Rules: r.rules()})
+}
+
+// campaignAs campaigns and leads as one instance, until the run is to end. It returns true if another process was found to use that instance, too.
+func (r *run) campaignAs(reports notify.Source) (cloned bool) {
+	r.listener = notify.Listen(r.bucket, reports, r.key, r.name, r.instanceID(), receiver{r}, r.opts.Log())
+	defer r.listener.Close()
+	if r.bucket.Conn() != nil {
+		r.member = control.Join(r.bucket, r.key, served{r}, r.opts.Log())
+		defer r.member.Leave()
 	}
-	r.requestSucceeded(infoRequest)
-	r.holds.set(holdBucketUnusable, false)
-	_, paused := info.Paused[r.key]
-	report = r.setPaused(paused)
-	loaded := &bucketInfo{timing, info.Created, info.Read, info.Took, info.MarkerTTL, info.Pinned}
-	r.update(func(s *snapshot) { s.info = loaded })
-	if before == nil || before.Timing == timing {
-		return true, report
+	defer r.endBackground()
+	r.expect("waiting for a source of notifications", time.Now().Add(busyTime))
+	defer func() { r.expect("stopping", time.Now().Add(busyTime)) }()
+	defer r.leaveToSuccessor()
+	r.listener.WaitReady(r.ctx, r.status().Bucket.Took)
+	return r.loop()
+}
+
+// endBackground waits until nothing goes on beside the loop.
+func (r *run) endBackground() {
+	if r.endPreemption != nil {
+		r.endPreemption()
 	}
-	if l := r.now.Load().listener; l != nil {
-		l.SetTiming(timing.TTL, timing.Spread())
-	}
-	wakeup.Send(r.wake) // a leader adapts at once
-	reportPaused := report
-	return true, func() {
-		r.log.Info("Durations of the bucket have changed", "ttl", timing.TTL, "before", before.TTL, "interval", timing.Interval)
-		reportPaused()
+	r.background.Wait()
+}
+
+// leaveToSuccessor waits a moment after a release, so that the server serves the successor first.
+func (r *run) leaveToSuccessor() {
+	r.mu.Lock()
+	until := r.core.ReleasedAt().Add(windUpDelay)
+	r.mu.Unlock()
+	time.Sleep(time.Until(until))
+}
+
+// loop does what the candidate decides, one thing after the other, until nothing is left to do.
+func (r *run) loop() (cloned bool) {
+	op, events := r.begin()
+	for {
+		r.report(events)
+		if op.Kind == core.Finish {
+			return op.Cloned
+		}
+		op, events = r.next(r.perform(&op))
 	}
 }
 
-// setTrouble takes note of what loading the bucket says about it, and logs each change once. A bucket that cannot be used holds this
-// candidate back until it can. At the start there is nobody to hold back: an error of the bucket ends the run.
-func (r *run) setTrouble(err error) {
-	now, known := troubleOf(err)
-	if !known || r.now.Load().listener == nil {
+// begin begins to campaign.
+func (r *run) begin() (core.Op, []core.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	r.core.Begin(now)
+	return r.decide(now)
+}
+
+// next passes on what came of the last operation, and returns the next one.
+func (r *run) next(result core.Result) (core.Op, []core.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	r.core.Done(now, result)
+	return r.decide(now)
+}
+
+// decide returns what to do next, and what to report before. The caller holds mu.
+func (r *run) decide(now time.Time) (core.Op, []core.Event) {
+	op, events := r.core.Next(now)
+	r.publish(now)
+	due := op.Due
+	if op.Kind != core.Wait {
+		due = now.Add(busyTime)
+	}
+	r.progress = progress{op.Doing, due}
+	if op.Kind == core.Wait {
+		r.setTimer(now, op.Until)
+	}
+	return op, events
+}
+
+// setTimer has the loop woken at the given time, and not before; never if that is zero. The caller holds mu.
+func (r *run) setTimer(now, at time.Time) {
+	if r.wakeAt = at; at.IsZero() {
+		r.timer.Stop()
 		return
 	}
-	r.loading.Lock()
-	before := r.trouble
-	r.trouble = now
-	r.loading.Unlock()
-	if now != troubleNone {
-		r.holds.set(holdBucketUnusable, true)
-	}
-	switch {
-	case now == before:
-	case now == troubleNone:
-		r.update(func(s *snapshot) { s.errors, s.failing = requestErrors{}, false }) // what failed meanwhile says nothing any more
-		r.log.Info("Bucket can be used again", "bucket", r.bucket.Bucket())
-	default:
-		r.log.Warn(string(now), "bucket", r.bucket.Bucket(), "error", kv.Describe(err))
+	r.timer.Reset(at.Sub(now))
+}
+
+// tell tells the candidate what happened while the loop does something else, and has the loop woken when there is something else to do.
+func (e *Election) tell(n core.Notice) {
+	e.mu.Lock()
+	now, r := time.Now(), e.current
+	events := e.core.Notice(now, n)
+	e.noticed(now)
+	e.mu.Unlock()
+	if len(events) > 0 && r != nil {
+		r.report(events)
 	}
 }
 
-// checkBucket loads the bucket's info again, because something happened that a change of the bucket explains.
-func (r *run) checkBucket(ctx context.Context) {
-	r.reloaded = time.Now()
-	ctx, cancel := context.WithTimeout(ctx, r.info().RequestTimeout())
-	defer cancel()
-	if _, err := r.loadBucket(ctx); err == nil && !r.listener.InBucket(r.info().created) {
-		r.listener.Remake()
+// noticed shows what was decided on account of a notice. The caller holds mu.
+func (e *Election) noticed(now time.Time) {
+	e.publish(now)
+	r := e.current
+	if r == nil || r.timer == nil {
+		return
+	}
+	switch at, waits := e.core.WakeAt(now); {
+	case !waits:
+	case !at.IsZero() && !at.After(now):
+		wakeup.Send(e.wake)
+	case !at.IsZero() && (r.wakeAt.IsZero() || at.Before(r.wakeAt)):
+		r.setTimer(now, at)
 	}
 }
 
-// requestWentWrong is called when a campaign's request failed: the bucket may be gone, of which the answer to the request itself says
-// nothing where a leader is subscribed to attempts.
-func (r *run) requestWentWrong(ctx context.Context, err error) {
-	switch kv.Failure(err) {
-	case kv.FailedNoStream, kv.FailedTimeout:
-		if time.Since(r.reloaded) >= r.info().RequestTimeout() {
-			r.checkBucket(ctx)
+// publish shows others what was decided about the term. The caller holds mu.
+func (e *Election) publish(now time.Time) {
+	if a := e.term.Load(); a != nil {
+		a.follow(now)
+	}
+	switch t, a := e.core.Term(), e.term.Load(); {
+	case t == nil && a != nil:
+		a.expiry.Stop()
+		e.term.Store(nil)
+	case t != nil && (a == nil || a.core != t):
+		a = newActiveTerm(e.current, t)
+		a.follow(now)
+		e.latest = a
+		e.term.Store(a)
+	}
+}
+
+// receiver is what the notifier needs of a run.
+type receiver struct{ *run }
+
+func (r receiver) Receive(n core.Notice) {
+	r.tell(n)
+	if _, changed := n.(*core.Notification); changed {
+		r.mu.Lock()
+		r.changed.Broadcast()
+		r.mu.Unlock()
+	}
+}
+
+func (r receiver) SourceOverdue() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.core.SourceOverdue()
+}
+
+func (r receiver) Closed() { r.fail(nats.ErrConnectionClosed) }
+
+// nextChange returns a channel that is closed at the next notification.
+func (r *run) nextChange() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed.Wait()
+}
+
+// stop has the run end. What ends with the run ends after the candidate has learned of it, so that it does not campaign again for what it
+// releases.
+func (r *run) stop() {
+	r.mu.Lock()
+	if r.current == r { // else it has ended meanwhile
+		now := time.Now()
+		r.core.Notice(now, core.Stop{})
+		r.noticed(now)
+	}
+	r.mu.Unlock()
+	r.cancel()
+}
+
+// releaseTimeout returns how long callbacks and work may take once they should return; 0 while the bucket was not reached, as there are
+// none of a term then.
+func (r *run) releaseTimeout() time.Duration { return r.status().Bucket.ReleaseTimeout }
+
+// waitForBucket loads the bucket's info, and waits while the server cannot be reached.
+func (r *run) waitForBucket() (reports notify.Source, err error) {
+	err = r.bucket.WaitFor(r.ctx, r.log, func() error {
+		r.expect("loading the bucket's info", time.Now().Add(busyTime))
+		loaded, info := r.load(r.ctx)
+		if loaded.Err == nil {
+			reports = notify.Source{Subject: info.Republish, Created: info.Created}
+			r.log.Debug("Bucket loaded", "bucket", r.bucket.Bucket(), "ttl", loaded.Bucket.TTL, "interval", loaded.Bucket.Interval, "stand-down", loaded.Bucket.StandDown)
 		}
-	}
-}
-
-// reloadBucket loads the bucket's info for a candidate that is held back: nobody may report that an operator has resumed the election, or
-// that the connection was closed.
-func (r *run) reloadBucket(ctx context.Context) {
-	r.reloaded = time.Now()
-	if r.holds.has(holdPausedByOperator) || r.holds.has(holdBucketUnusable) || r.listener.Source() == notify.None {
-		r.checkBucket(ctx)
-	}
-}
-
-// reloadDue returns when reloadBucket is to be called.
-func (r *run) reloadDue() time.Time {
-	info := r.info()
-	r.loading.Lock()
-	unfit := r.trouble == troubleUnfit // which an operator mends sooner or later
-	r.loading.Unlock()
-	switch {
-	case unfit:
-		return r.reloaded.Add(info.Interval)
-	case r.holds.has(holdBucketUnusable):
-		return r.reloaded.Add(info.RequestTimeout())
-	}
-	return timeutil.Later(info.read, r.reloaded).Add(info.Interval)
-}
-
-// setPaused takes note of whether an operator has paused the election, and returns a function that logs it if it has changed.
-func (r *run) setPaused(paused bool) (report func()) {
-	switch {
-	case !r.holds.set(holdPausedByOperator, paused):
-		return func() {}
-	case paused:
-		return func() { r.log.Info("Election paused by an operator") }
-	}
-	return func() { r.log.Info("Election resumed by an operator") }
-}
-
-// request is a kind of request. A request that succeeds says nothing of requests of the other kinds: in a full account, say, reads do.
-type request int
-
-const (
-	infoRequest     request = iota // loads the bucket's info
-	readRequest                    // reads the key
-	writeRequest                   // writes the key
-	metadataRequest                // writes the metadata that is set
-	requestKinds
-)
-
-// requestErrors are the errors of the last request of each kind, if it failed.
-type requestErrors [requestKinds]struct {
-	text string // "" if the last request succeeded
-	at   time.Time
-}
-
-// latest returns the latest error; "" if there is none.
-func (e *requestErrors) latest() (text string) {
-	var at time.Time
-	for _, failed := range e {
-		if failed.text != "" && !failed.at.Before(at) {
-			text, at = failed.text, failed.at
-		}
-	}
-	return text
-}
-
-// requestFailed remembers an error for Status, until a request of the kind succeeds. A connection that is closed for good ends the run.
-func (r *run) requestFailed(kind request, err error) {
-	r.update(func(s *snapshot) {
-		s.errors[kind].text, s.errors[kind].at, s.failing = kv.Describe(err).Error(), time.Now(), true
+		r.tell(loaded)
+		return loaded.Err
 	})
-	if errors.Is(err, nats.ErrConnectionClosed) {
-		r.fail(nats.ErrConnectionClosed)
-	}
-	if kv.Failure(err) == kv.FailedTimeout {
-		r.suspectConnection()
-	}
+	return reports, err
 }
-
-// suspectConnection has the connection examined: an answer or a notification has not come in time.
-func (r *run) suspectConnection() {
-	var took time.Duration
-	if info := r.info(); info != nil {
-		took = info.took
-	}
-	r.guard.Suspect(took)
-}
-
-// requestSucceeded forgets the error of the last request of the kind.
-func (r *run) requestSucceeded(kind request) {
-	if s := r.now.Load(); s.failing || s.errors[kind].text != "" {
-		r.update(func(s *snapshot) { s.errors[kind].text, s.failing = "", false })
-	}
-}
-
-// writeFailed reports whether the last write failed, other than by a refusal.
-func (r *run) writeFailed() bool { return r.now.Load().errors[writeRequest].text != "" }
 
 // fail ends the run, and a term at once, for a reason that no waiting mends.
 func (r *run) fail(err error) {
@@ -292,151 +311,33 @@ func (r *run) fail(err error) {
 	if !r.failed.CompareAndSwap(nil, &err) {
 		return
 	}
-	r.update(func(s *snapshot) { s.failure = err.Error() })
 	log := r.log.Error
 	if r.ctx.Err() != nil { // it stops anyway, as after the release of a lock
 		log = r.log.Debug
 	}
 	log("Connection closed, stopping", "error", err)
-	if t := r.now.Load().term; t != nil {
-		t.end(ReasonClosed)
+	if t := r.term.Load(); t != nil {
+		t.end(core.Closed)
 	}
-	r.cancel()
+	r.mu.Lock()
+	r.failure = err.Error()
+	r.mu.Unlock()
+	r.stop()
 }
 
-// campaigned reports a campaign made in the given state.
-func (r *run) campaigned(state State) {
-	r.calls.campaign(state)
-	r.metrics.campaigned(state)
-}
-
-// stateChanged reports a change of state to the log and the metrics.
-func (r *run) stateChanged(to State, why Reason, t *activeTerm) {
-	r.metrics.stateChanged(to, why)
-	attrs := []any{"state", to, "reason", string(why)}
-	if t != nil {
-		attrs = append(attrs, "term", t.term.Number)
-	}
-	if to == LeaderElectState && !t.leadsAtOnce { // it does nothing that can be seen until then
-		attrs = append(attrs, "stand-down", t.standDown.Round(time.Millisecond), "leads-at", t.counts.UTC().Round(time.Millisecond))
-	}
-	r.log.Info("State changed", attrs...)
-}
-
-// sawLeader remembers who holds the key.
-func (r *run) sawLeader(l Leader) {
-	before := r.now.Load().leader
-	r.update(func(s *snapshot) { s.leader = &l })
-	r.calls.leads(l)
-	if l.Instance != r.instanceID() && (before == nil || before.Instance != l.Instance || before.Name != l.Name || before.Term == 0 && l.Term != 0) {
-		attrs := []any{"leader", l.Name}
-		if l.Term != 0 { // a leader-elect, or a bare name, has none
-			attrs = append(attrs, "term", l.Term)
-		}
-		r.log.Info("Leader seen", attrs...)
-	}
-}
-
-// record returns the record to be written next, in a term that was won at the given time.
-func (r *run) record(since time.Time) record.Record {
-	info := r.info()
-	return record.Record{
-		Name: r.name, Instance: r.instanceID(), Attempt: record.NewID(), Started: r.now.Load().started, Since: since.Round(0), BucketCreated: info.created,
-		Host: r.host, PID: r.pid, Priority: r.opts.priority, Metadata: r.metadataToStore(), IntervalMs: record.Milliseconds(info.Interval),
-		LeaseMs: record.Milliseconds(info.LeaseTime()),
-	}
-}
-
-// storedMetadata is what of the metadata the bucket takes. It belongs to the loop.
-type storedMetadata struct {
-	fits    map[string]string  // what was written last
-	refused *map[string]string // what is set, if a record with it is too large; nil if not
-}
-
-// metadataToStore returns the metadata of the next record: what is set, or what was written last if that is too large.
-func (r *run) metadataToStore() map[string]string {
-	if set := r.metadata.Load(); set != r.stored.refused {
-		return *set
-	}
-	return r.stored.fits
-}
-
-// withoutNewMetadata has the next record do without metadata that no record had yet, and reports whether there was any.
-func (r *run) withoutNewMetadata() bool {
-	set := r.metadata.Load()
-	if set == r.stored.refused || maps.Equal(*set, r.stored.fits) {
-		return false
-	}
-	r.stored.refused = set
-	return true
-}
-
-// shrinkMetadata is called when a record is too large that has nothing else to leave out. The next has the metadata that fitted last, or
-// none. It returns false if the record had none.
-func (r *run) shrinkMetadata(rec record.Record, err error) bool {
-	if r.opts.PlainValue || len(rec.Metadata) == 0 {
-		return false
-	}
-	set := r.metadata.Load()
-	if r.stored.refused == set || maps.Equal(rec.Metadata, r.stored.fits) {
-		r.stored.fits = nil
-	}
-	if r.stored.refused != set {
-		r.stored.refused = set
-		r.requestFailed(metadataRequest, fmt.Errorf("metadata not stored, a record of %d bytes with it is too large: set less, or have the bucket and the server take larger messages: %w", len(rec.Encode()), err))
-		r.log.Warn("Metadata not stored, the record would be too large", "bytes", len(rec.Encode()), "error", err)
-	}
-	return true
-}
-
-// metadataStored is called when a record was written.
-func (r *run) metadataStored(rec record.Record) {
-	r.stored.fits = rec.Metadata
-	if r.metadata.Load() != r.stored.refused {
-		r.requestSucceeded(metadataRequest)
-	}
-}
-
-// encode returns the bytes to be stored for a record that is no release.
-func (r *run) encode(rec record.Record) []byte {
-	if r.opts.PlainValue {
-		return []byte(rec.Name)
-	}
-	return rec.Encode()
-}
-
-// sleep waits until the given time, until ctx ends, or until something happened that may change what the loop does next.
-func (r *run) sleep(ctx context.Context, until time.Time) {
-	r.timer.Reset(time.Until(until))
-	select {
-	case <-ctx.Done():
-	case <-r.wake:
-	}
-}
-
-// setWait publishes the time from the last campaign or renewal to the next.
-func (r *run) setWait(d time.Duration) { r.update(func(s *snapshot) { s.wait = d }) }
-
-// watchdog knows what the loop is doing, and when it means to be done: so a loop that sleeps until its next campaign, perhaps for hours,
-// is distinguished from one that is stuck.
-type watchdog struct{ atomic.Pointer[progress] }
-
-// progress is what the loop does.
+// progress is what the loop does, and when it means to be done: so a loop that sleeps until its next campaign, perhaps for hours, is distinguished
+// from one that is stuck.
 type progress struct {
-	doing string
+	doing string    // "" if it does not run
 	due   time.Time // zero if the loop waits for somebody else
 }
 
-// expect is called when the loop begins to do something that takes until due.
-func (w *watchdog) expect(doing string, due time.Time) { w.Store(&progress{doing, due}) }
-
-// busy is called when the loop begins to do something that waits for nothing but answers of the server.
-func (w *watchdog) busy(doing string) { w.expect(doing, time.Now().Add(busyTime)) }
-
-// doing returns what the loop does; "" if it does not run.
-func (w *watchdog) doing() string {
-	if p := w.Load(); p != nil {
-		return p.doing
-	}
-	return ""
+// expect is called when the run begins to do something that takes until due.
+func (r *run) expect(doing string, due time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progress = progress{doing, due}
 }
+
+// isClosedForGood reports whether an error says that the connection is closed for good.
+func isClosedForGood(err error) bool { return errors.Is(err, nats.ErrConnectionClosed) }

@@ -9,12 +9,13 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/notify"
+	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
-	"github.com/natscampaign/election/internal/wakeup"
 )
 
 // Status is what a candidate knows of itself and its election at one instant. In JSON its durations are seconds: "lease_remaining_s",
@@ -71,22 +72,36 @@ func (s *Status) UnmarshalJSON(b []byte) error {
 
 // Status returns a snapshot. It sends no request and never waits; what it says of another leader is what was last read.
 func (e *Election) Status() Status {
-	snap := e.now.Load()
-	now := e.moment(snap, time.Now())
+	e.mu.Lock()
+	status, leader, unhealthy := e.core.Status(), e.leader, e.unhealthy
+	e.mu.Unlock()
+	now := e.moment(time.Now())
 	s := Status{
-		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instanceID(), Started: snap.started,
-		State: now.state, IsLeader: now.state == LeaderState, LeaseRemaining: now.left, Notifications: now.source,
-		Paused: now.paused, Unhealthy: snap.unhealthy, Wins: e.wins.Load(), Losses: e.losses.Load(), LastError: snap.errors.latest(),
+		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instanceID(), Started: status.Started,
+		State: now.state, IsLeader: now.state == LeaderState, LeaseRemaining: now.left, TTL: status.Bucket.TTL, CampaignInterval: status.Bucket.Interval,
+		Paused: now.paused, Unhealthy: unhealthy, Notifications: now.source, Wins: status.Wins, Losses: status.Losses, LastError: describe(status.Requests.Latest()),
 	}
-	if snap.leader != nil {
-		l := *snap.leader
+	if leader != nil {
+		l := *leader
 		l.Metadata = maps.Clone(l.Metadata)
 		s.Leader, s.Term = &l, l.Term
 	}
-	if snap.info != nil {
-		s.TTL, s.CampaignInterval = snap.info.TTL, snap.info.Interval
-	}
 	return s
+}
+
+// describe returns the text of an error of a request; "" for none.
+func describe(err error) string {
+	if err == nil {
+		return ""
+	}
+	return kv.Describe(err).Error()
+}
+
+// status returns what the candidate tells of itself.
+func (e *Election) status() core.Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.core.Status()
 }
 
 // moment is how an election stands at one instant. A Status, and all gauges of a scrape, are of one moment, so that nothing in them
@@ -103,42 +118,27 @@ type moment struct {
 	healthy   bool          // its health check passes, and its loop makes progress
 }
 
-// moment returns how the election stood at now, when s was its snapshot.
-func (e *Election) moment(s *snapshot, now time.Time) moment {
-	m := s.at(now)
-	m.paused = e.holds.has(holdPaused) || e.holds.has(holdPausedByOperator)
-	m.healthy = !e.holds.has(holdUnhealthy) && e.stuck() == ""
-	return m
-}
-
-// at returns how the election stands at now, by the snapshot alone.
-func (s *snapshot) at(now time.Time) moment {
-	m := moment{state: UnknownState, wait: s.wait}
-	if s.running {
+// moment returns how the election stands at now.
+func (e *Election) moment(now time.Time) moment {
+	e.mu.Lock()
+	status, running := e.core.Status(), e.running
+	e.mu.Unlock()
+	m := moment{
+		state: UnknownState, wait: status.Pause, source: status.Source, leaseTime: status.Bucket.LeaseTime(),
+		paused:  status.Holds&(core.Paused|core.PausedByOperator) != 0,
+		healthy: status.Holds&core.NotHealthy == 0 && e.stuck() == "",
+	}
+	if running {
 		m.state = CandidateState
 	}
-	if s.info != nil {
-		m.leaseTime = s.info.LeaseTime()
-	}
-	if s.listener != nil {
-		m.source = s.source()
-	}
-	if t := s.term; t != nil {
+	if t := e.term.Load(); t != nil {
 		l := t.lease.Load()
-		m.leaseTime = l.timing.LeaseTime()
-		if left := l.left(now); left > 0 {
-			m.state, m.term, m.left, m.expires = l.state, t.term, left, l.ends(now)
+		m.leaseTime = l.Timing.LeaseTime()
+		if left := l.Left(now, lease.SinceBoot); left > 0 {
+			m.state, m.term, m.left, m.expires = State(l.State), t.term, left, l.Ends(now, lease.SinceBoot)
 		}
 	}
 	return m
-}
-
-// source returns the source of notifications: none while it is stalled, and where the candidate cannot read the key, as it would have to.
-func (s *snapshot) source() string {
-	if s.listener == nil || s.unreadable {
-		return notify.None
-	}
-	return s.listener.Source()
 }
 
 // SetMetadata changes what [WithMetadata] set, for a leader too: its record has the new metadata within a tenth of a second or, after
@@ -149,9 +149,7 @@ func (e *Election) SetMetadata(m map[string]string) error {
 		return err
 	}
 	m = maps.Clone(m)
-	e.metadata.Store(&m)
-	e.renewSoon.Store(true)
-	wakeup.Send(e.wake)
+	e.tell(core.SetMetadata{Metadata: m})
 	return nil
 }
 
@@ -193,11 +191,11 @@ func LeaderOf(entry jetstream.KeyValueEntry, ttl time.Duration) (Leader, bool) {
 	if _, released := r.IsRelease(); released {
 		return Leader{}, false
 	}
-	return leaderOf(r, entry.Key(), entry.Revision(), entry.Created(), ttl), true
+	return leaderOf(&r, entry.Key(), entry.Revision(), entry.Created(), ttl), true
 }
 
 // leaderOf describes the writer of a record, stored at the given revision and time in a bucket with the given TTL.
-func leaderOf(r record.Record, key string, revision uint64, written time.Time, ttl time.Duration) Leader {
+func leaderOf(r *record.Record, key string, revision uint64, written time.Time, ttl time.Duration) Leader {
 	written = written.UTC().Round(0)
 	state := LeaderState
 	if r.Instance != "" && r.Term == 0 {
@@ -213,11 +211,11 @@ func leaderOf(r record.Record, key string, revision uint64, written time.Time, t
 // Leader asks the bucket who holds the key now. It returns [ErrNoLeader] if nobody does. In a replicated bucket the answer may be a
 // little out of date; never base what only a leader may do on it.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
-	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
 	var ttl time.Duration
-	if known := e.now.Load().info; known != nil {
-		ttl = known.TTL
+	if known := e.status().Bucket.TTL; known > 0 {
+		ttl = known
 	} else if info, err := e.bucket.Load(ctx); err == nil {
 		ttl = info.TTL
 	} else {

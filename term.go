@@ -3,17 +3,13 @@ package election
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/natscampaign/election/internal/control"
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/lease"
-	"github.com/natscampaign/election/internal/record"
-	"github.com/natscampaign/election/internal/settings"
-	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/wakeup"
 )
 
@@ -63,295 +59,134 @@ func (t Term) Deadline() time.Time {
 	if t.active == nil {
 		return time.Time{}
 	}
-	return t.active.lease.Load().ends(time.Now())
+	return t.active.lease.Load().Ends(time.Now(), lease.SinceBoot)
 }
 
-// leaseState is what a holder of the key may believe, and until when. It is immutable: every change makes a new one.
-type leaseState struct {
-	lease.Lease
-	timing   *settings.Timing
-	state    State     // LeaderElectState, LeaderState, or CandidateState once leadership has ended
-	deadline time.Time // with its monotonic reading; it is right while both clocks of time.Now agree
-}
-
-// processStart is a reading of all clocks that is older than every write of this process.
-var processStart = lease.Read()
-
-// left returns what is left of the lease at now, by the rule of package internal/lease; 0 or less once the lease is over.
-func (l *leaseState) left(now time.Time) time.Duration { return l.Left(lease.Of(now), lease.SinceBoot) }
-
-// lasts reports whether the lease lasts at now.
-func (l *leaseState) lasts(now time.Time) bool { return l.left(now) > 0 }
-
-// ends returns the instant at which the lease ends, as it appears at now.
-func (l *leaseState) ends(now time.Time) time.Time {
-	if l.Agreed(lease.Of(now)) {
-		return l.deadline
-	}
-	return now.Add(l.left(now))
-}
-
-// renewed returns l with the deadline that a write earned which was sent at the given time and has been acknowledged.
-func (l leaseState) renewed(sent time.Time, length time.Duration) *leaseState {
-	l.Lease, l.deadline = l.Renew(lease.Of(sent), length, lease.Read()), sent.Add(length)
-	return &l
-}
-
-// ended returns l with its lease ended at now, unless the lease has run out before.
-func (l leaseState) ended(now time.Time) *leaseState {
-	if l.lasts(now) {
-		l.Lease, l.deadline = lease.Ended(lease.Of(now)), now
-	}
-	return &l
-}
-
-// activeTerm is a candidate's hold on the key, from the write that won it to its release or loss.
-//
-// Leadership is ended by whichever comes first: the loop, which found proof of a loss, a timer at the deadline, or a caller that stops
-// or resigns. None of them waits for another, and no renewal restores leadership.
+// activeTerm is what others see of a term: its lease, by an atomic pointer, and the context of its work. Package core decides about the term.
 type activeTerm struct {
-	*settings.Timing         // belongs to the loop; others read that of the lease
-	owner            *config // of the candidate
-	calls            *dispatcher
-	term             Term
-	ctx              context.Context // the leader's context: ends, with a cause, when leadership does
-	cancel           context.CancelCauseFunc
+	owner  *Election
+	calls  *dispatcher
+	term   Term
+	ctx    context.Context // the leader's context: ends, with a cause, when leadership does
+	cancel context.CancelCauseFunc
+	lease  atomic.Pointer[core.Lease] // read by anybody, replaced under the election's mutex
+	expiry *time.Timer                // ends leadership at the deadline, though the loop may be stuck
 
-	lease  atomic.Pointer[leaseState] // read by anybody, replaced under mu
-	mu     sync.Mutex                 // never held across I/O or a callback
-	expiry *time.Timer
-	reason Reason           // why leadership ended; written before ended is set
-	lost   Reason           // why the key was lost after that; "" if it was not; guarded by mu
-	led    bool             // leadership counted once; likewise
-	target record.Successor // that was named by a transfer; likewise
-	ended  atomic.Bool      // leadership has ended
-
-	over    wakeup.Latch // closed when the key was released or given up; guarded by mu
+	// The election's mutex guards what follows.
+	core    *core.Term
+	over    wakeup.Latch // closed when the key was released or given up
 	outcome error        // nil if it was released; written before over is closed
-
-	holding // belongs to the loop
 }
 
-// holding is what the loop knows of the key while it holds it.
-type holding struct {
-	revision   uint64             // of our last write that is known to have been applied
-	sent       time.Time          // just before that write was sent
-	stated     time.Duration      // the lease that it states; 0 if none
-	standDown  time.Duration      // from the acknowledgement of the win
-	counts     time.Time          // its end: leadership counts from the first renewal sent at this time or later
-	next       time.Time          // when to renew, or to try again
-	failures   int                // tries that failed in a row
-	won        Reason             // over what the key was won
-	successors []record.Successor // that were known when the key was won
-	priorities []int              // the highest of their priorities
-	queue      []string           // those that waited for a lock when it was won
-
-	secret       record.Secret   // that the release reveals
-	predecessors []record.Secret // of the terms before, the last first, that ended by a release
-
-	unsure     bool      // this may be another bucket than the one the term was won in
-	bucket     time.Time // when that bucket was created, as its server said last: not what the term says where that has changed
-	renamed    time.Time // when the renewal was sent by which that changed: had an earlier one hit the record of another, in another bucket, its lease may last for a TTL
-	recognized time.Time // just before the last read that showed our last write there
-	reconnects uint64    // how often the connection had been made again when that bucket was last known to be the same
-
-	leadsAtOnce bool  // leadership counts from the write that won
-	brief       bool  // renewals name no successor, because a record that did was too large
-	bare        bool  // the release has no metadata, for the same reason
-	work        *work // nil while there is none
+// newActiveTerm returns what others see of a term that begins. The end of the run does not end its context. The caller holds the election's mutex.
+func newActiveTerm(r *run, t *core.Term) *activeTerm {
+	a := &activeTerm{owner: r.Election, calls: r.calls, core: t}
+	a.term = Term{Key: r.key, Name: r.name, Number: t.Number, BucketCreated: t.Bucket, Since: t.Since, active: a}
+	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(r.ctx))
+	a.expiry = time.AfterFunc(t.Lease.Left(time.Now(), lease.SinceBoot), a.expire)
+	return a
 }
 
-// newActiveTerm returns the term that a write won which was sent and acknowledged at the given times, and in which leadership counts
-// after the stand-down. stated is the lease that the write states. ctx is the parent of the leader's context; its end does not end leadership.
-func newActiveTerm(ctx context.Context, owner *config, calls *dispatcher, term Term, timing *settings.Timing, stated time.Duration, sent, acknowledged time.Time, standDown time.Duration) *activeTerm {
-	length := earned(timing, stated)
-	t := &activeTerm{
-		Timing: timing, owner: owner, calls: calls, term: term,
-		holding: holding{revision: term.Number, sent: sent, stated: stated, standDown: standDown, counts: acknowledged.Add(standDown), bucket: term.BucketCreated},
+// follow shows what was decided about the term. The caller holds the election's mutex.
+func (t *activeTerm) follow(now time.Time) {
+	before, l := t.lease.Load(), t.core.Lease
+	if before == l {
+		return
 	}
-	t.term.active = t
-	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	t.lease.Store(&leaseState{
-		Lease:  lease.New(lease.Of(sent), length, processStart, lease.Read()),
-		timing: timing, state: LeaderElectState, deadline: sent.Add(length),
-	})
-	t.next = t.due()
-	t.mu.Lock() // the timer may fire before expiry is set
-	defer t.mu.Unlock()
-	t.expiry = time.AfterFunc(t.lease.Load().left(time.Now()), func() { t.end(ReasonDeadline) })
-	return t
-}
-
-// earned returns how long the lease is that a write earns which states the given length, 0 if it states none: others go by what it states, also
-// where the TTL of the bucket has become longer since.
-func earned(timing *settings.Timing, stated time.Duration) time.Duration {
-	if stated > 0 {
-		return min(stated, timing.LeaseTime())
+	t.lease.Store(l)
+	if left := l.Left(now, lease.SinceBoot); left > 0 {
+		t.expiry.Reset(left)
+	} else {
+		t.expiry.Stop()
 	}
-	return timing.LeaseTime()
+	if l.State == core.Follower && (before == nil || before.State != core.Follower) {
+		t.cancel(&TermEndedError{t.term, Reason(t.core.Reason)})
+		t.calls.leadership(t) // OnLost is due before the loop may look whether a callback is
+	}
 }
 
 // leads reports whether leadership counts now. It is all that IsLeader and Valid do.
 func (t *activeTerm) leads() bool {
 	l := t.lease.Load()
-	return l.state == LeaderState && l.lasts(time.Now())
+	return l.State == core.Leader && l.Left(time.Now(), lease.SinceBoot) > 0
 }
 
 // holdsKey reports whether the lease on the key lasts, whether leadership counts or not.
-func (t *activeTerm) holdsKey() bool { return t.lease.Load().lasts(time.Now()) }
+func (t *activeTerm) holdsKey() bool { return t.lease.Load().Left(time.Now(), lease.SinceBoot) > 0 }
 
-// remaining returns what is left of the lease on the key; never less than 0.
-func (t *activeTerm) remaining() time.Duration { return max(0, t.lease.Load().left(time.Now())) }
-
-// number returns the number of the term as a renewal sent at the given time writes it: 0 while leadership does not count.
-func (t *activeTerm) number(sent time.Time) uint64 {
-	if !t.led && (sent.Before(t.counts) || t.lease.Load().state == CandidateState) {
-		return 0
-	}
-	return t.term.Number
+// end ends leadership, and reports whether it was this call that did.
+func (t *activeTerm) end(why core.Reason) (first bool) {
+	e := t.owner
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now, before := time.Now(), t.core.Lease.State
+	e.core.Notice(now, core.End{Term: t.core, Why: why})
+	t.follow(now) // it may be over
+	e.noticed(now)
+	return before != core.Follower && t.core.Lease.State == core.Follower
 }
 
-// due returns when the next renewal is due if the last succeeded: one interval after it was sent or, for a leader-elect, at the end of
-// the stand-down where that comes before, or so soon after that one renewal can serve for both.
-func (t *activeTerm) due() time.Time {
-	due := t.sent.Add(t.Interval)
-	if t.lease.Load().state == LeaderElectState && t.counts.Before(due.Add(t.Slack())) {
-		return t.counts
-	}
-	return due
-}
-
-// coalescedPart is by what part of the interval a renewal is brought forward at most to be made together with others.
-const coalescedPart = 64
-
-// coalescedAt keeps the times of this process apart from those of others.
-var coalescedAt = rand.Int64N(int64(time.Hour))
-
-// coalesce brings the next renewal of a leader forward to a time at which others of this process are made too: for each of a thousand,
-// waking up costs more than the renewal itself.
-func (t *activeTerm) coalesce() {
-	if part := int64(t.Interval / coalescedPart); t.lease.Load().state == LeaderState && part > 0 {
-		t.next = t.next.Add(-time.Duration((t.next.UnixNano() + coalescedAt) % part))
+// expire ends leadership at the deadline, unless the lease was renewed while the timer fired.
+func (t *activeTerm) expire() {
+	if !t.end(core.Deadline) {
+		if left := t.lease.Load().Left(time.Now(), lease.SinceBoot); left > 0 {
+			t.expiry.Reset(left)
+		}
 	}
 }
 
-// renewed extends the lease by a write that is known to have been applied, and lets leadership count from it if the stand-down is over.
-// It returns false and changes nothing if the lease has run out: an acknowledgement after the deadline counts for nothing.
-func (t *activeTerm) renewed(revision uint64, stated time.Duration, sent time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := t.lease.Load()
-	if !l.lasts(time.Now()) {
-		return false
-	}
-	next := l.renewed(sent, earned(t.Timing, stated))
-	if l.state == LeaderElectState && !sent.Before(t.counts) {
-		next.state = LeaderState
-		t.led = true
-	}
-	t.lease.Store(next)
-	t.expiry.Reset(next.left(time.Now()))
-	t.revision, t.sent, t.stated = revision, sent, stated
-	t.next = t.due()
-	t.failures = 0
-	return true
+// ended returns whether leadership has ended, and why.
+func (t *activeTerm) ended() (why Reason, ended bool) {
+	t.owner.mu.Lock()
+	defer t.owner.mu.Unlock()
+	return Reason(t.core.Reason), t.core.Lease.State == core.Follower
 }
 
-// adapt takes over other durations, because the bucket's TTL has changed. A lease that is shorter by them ends sooner at once, since the key
-// does too; a longer one is earned by the next renewal.
-func (t *activeTerm) adapt(timing *settings.Timing) {
-	if *t.Timing == *timing {
-		return
+// outcomeOf returns the error that says what became of the key at the end of a term; nil if it was released.
+func outcomeOf(term Term, t *core.Term, e core.Ending) error {
+	switch e.How {
+	case core.KeyLost:
+		why := t.Reason
+		if t.Lost != "" {
+			why = t.Lost
+		}
+		ended := &TermEndedError{term, Reason(why)}
+		if why == t.Reason {
+			return ended
+		}
+		return fmt.Errorf("key not released: %w", ended)
+	case core.LeaseOver:
+		return fmt.Errorf("key not released: %w: the lease has run out", ErrNotLeader)
+	case core.TakenOver:
+		return fmt.Errorf("key not released: %w: somebody else has the key", ErrNotLeader)
+	case core.NotConfirmed:
+		return fmt.Errorf("release not confirmed, the key is released or expires: %w", e.Err)
+	case core.NotReleased:
+		return fmt.Errorf("key not released, it is left to expire: %w", e.Err)
+	case core.WorkGoesOn:
+		return fmt.Errorf("not released: callbacks or work have not returned within %v, the key expires by itself", t.Lease.Timing.ReleaseTimeout)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := *t.lease.Load()
-	if l.timing = timing; timing.LeaseTime() < t.LeaseTime() && l.lasts(time.Now()) {
-		l = *l.renewed(t.sent, earned(timing, t.stated))
-		t.expiry.Reset(l.left(time.Now()))
-	}
-	t.lease.Store(&l)
-	t.Timing = timing
-	t.next = timeutil.Earlier(t.next, t.due())
-}
-
-// count lets leadership count from the write that won, and reports whether it does: the lease may have run out, or leadership have ended.
-func (t *activeTerm) count() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := *t.lease.Load()
-	if l.state != LeaderElectState || !l.lasts(time.Now()) {
-		return false
-	}
-	l.state, t.led = LeaderState, true
-	t.lease.Store(&l)
-	t.next = t.due()
-	return true
-}
-
-// setTarget names the candidate that is to take over. The error says why it does not: another is named already, or the term has ended.
-func (t *activeTerm) setTarget(c control.Candidate) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	ended := t.lease.Load().state == CandidateState
-	switch {
-	case ended && t.lost != "":
-		return &TermEndedError{t.term, t.lost}
-	case ended && !t.reason.voluntary():
-		return &TermEndedError{t.term, t.reason}
-	case ended, t.target.Name != "": // a term that has ended may be releasing already
-		return fmt.Errorf("%w any more: another handover has begun", ErrNotLeader)
-	}
-	t.target = record.Successor{Name: c.Name, ID: record.QueueID(c.Instance)}
 	return nil
 }
 
-// lostAfter returns why the key was lost after leadership had ended; "" if it was not.
-func (t *activeTerm) lostAfter() Reason {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.lost
-}
-
-// endLease ends the lease, once the key was released or is known to be lost.
-func (t *activeTerm) endLease() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.lease.Store(t.lease.Load().ended(time.Now()))
-	t.expiry.Stop()
-}
-
-// end ends leadership, and reports whether it was this call that did. If the reason is a voluntary one the lease goes on, so that nobody
-// else leads while callbacks and work return; if not, the lease ends too, whatever ended leadership before.
-func (t *activeTerm) end(why Reason) bool {
-	t.mu.Lock()
-	l, now := t.lease.Load(), time.Now()
-	if left := l.left(now); why == ReasonDeadline && left > 0 { // it was renewed while the timer fired
-		t.expiry.Reset(left)
-		t.mu.Unlock()
-		return false
+// waitOver waits until the key is released or given up. It does not wait if ctx is that of the work of this very term, because the
+// release waits for the work; inside is true then. It does not wait for ever either: what it waits for may be the caller.
+func (t *activeTerm) waitOver(ctx context.Context) (inside bool, err error) {
+	timing := t.lease.Load().Timing
+	limit, cancel := context.WithTimeout(ctx, timing.ReleaseTimeout+timing.TTL)
+	defer cancel()
+	t.owner.mu.Lock()
+	over := t.over.Wait()
+	t.owner.mu.Unlock()
+	switch err := waitFor(limit, over); {
+	case err == nil:
+		return false, t.outcome
+	case ctx.Err() == nil:
+		return false, errors.New("the key was not released in time: a callback, the work or a log handler has not returned")
 	}
-	next := *l
-	if !why.voluntary() {
-		next = *l.ended(now)
-		t.expiry.Stop()
+	ended := (*TermEndedError)(nil)
+	if errors.As(context.Cause(ctx), &ended) && ended.Term == t.term && ended.Reason.voluntary() {
+		return true, nil
 	}
-	next.state = CandidateState
-	t.lease.Store(&next)
-	first := l.state != CandidateState
-	switch {
-	case first:
-		t.reason = why
-	case t.lost == "" && t.reason.voluntary() && !why.voluntary() && l.lasts(now):
-		t.lost = why
-	}
-	t.mu.Unlock()
-
-	if first {
-		t.cancel(&TermEndedError{t.term, why})
-		t.calls.leadership(t) // OnLost is due before the loop may look whether a callback is
-		t.ended.Store(true)
-		wakeup.Send(t.owner.wake)
-	}
-	return first
+	return false, ctx.Err()
 }

@@ -6,42 +6,57 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/natstest"
-	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // written returns a lease that is as old as each of the clocks says.
-func written(state State, length, mono, wall, boot time.Duration) *leaseState {
+func written(state State, length, mono, wall, boot time.Duration) *core.Lease {
 	r, now := lease.Read(), time.Now()
 	r.Mono, r.Wall, r.Boot = r.Mono-mono, r.Wall-wall, r.Boot-boot
-	return &leaseState{timing: &settings.Timing{TTL: time.Hour}, Lease: lease.New(r.Instant, length, r, r), state: state, deadline: moveWall(now.Add(length-mono), mono-wall)}
+	return &core.Lease{
+		Timing: &timing.Timing{TTL: time.Hour, Interval: 45 * time.Minute}, Lease: lease.New(r.Instant, length, r, r), State: core.State(state),
+		Deadline: moveWall(now.Add(length-mono), mono-wall),
+	}
 }
 
 // leadingFor returns an election with a lease of an hour that is as old as each of the clocks says.
 func leadingFor(t *testing.T, mono, wall, boot time.Duration) (*Election, *activeTerm) {
 	t.Helper()
-	now := time.Now()
-	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{Number: 5}, &settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}, 0, now, now, 0)
-	held.lease.Store(written(LeaderState, time.Hour, mono, wall, boot))
+	e, err := NewElection("a", "scheduler", unopened{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.running = true
+	r := &run{Election: e, ctx: t.Context(), calls: &dispatcher{callbacks: &callbacks{}}}
+	e.mu.Lock()
+	held := newActiveTerm(r, &core.Term{Number: 5, Lease: written(LeaderState, time.Hour, mono, wall, boot)})
+	held.follow(time.Now())
+	e.mu.Unlock()
 	t.Cleanup(func() {
-		held.end(ReasonDeleted)
 		held.expiry.Stop()
 	})
-	e := &Election{}
-	e.now.Store(&snapshot{running: true, term: held})
+	e.term.Store(held)
 	return e, held
+}
+
+// age replaces the lease of a term.
+func age(held *activeTerm, l *core.Lease) {
+	held.owner.mu.Lock()
+	defer held.owner.mu.Unlock()
+	held.core.Lease = l
+	held.lease.Store(l)
 }
 
 // AgeLease replaces the lease of a term by a lease of an hour that is as old as each of the clocks says.
 func AgeLease(term Term, mono, wall, boot time.Duration) {
-	term.active.lease.Store(written(LeaderState, time.Hour, mono, wall, boot))
+	age(term.active, written(LeaderState, time.Hour, mono, wall, boot))
 }
 
 // needsThirdClock skips a test on a system without a clock that counts suspension.
@@ -74,15 +89,10 @@ func TestWallClockStepEndsNoLeadership(t *testing.T) {
 			g.Expect(e.State()).To(Equal(LeaderState))
 			g.Expect(time.Until(term.Deadline())).To(BeNumerically("~", 50*time.Minute, 5*time.Second))
 			g.Expect(term.Deadline().Round(0)).To(BeTemporally("~", time.Now().Round(0).Add(50*time.Minute), 5*time.Second), "by the present wall clock")
-			g.Expect(held.remaining()).To(BeNumerically("~", 50*time.Minute, 5*time.Second))
-			g.Expect(-held.lease.Load().left(time.Now())).To(BeNumerically("<", 0))
+			g.Expect(left(held)).To(BeNumerically("~", 50*time.Minute, 5*time.Second))
 			g.Expect(e.stuck()).To(BeEmpty())
-			g.Expect(held.end(ReasonDeadline)).To(BeFalse())
-
-			g.Expect(held.lease.Load().Agreed(lease.Of(time.Now()))).To(BeFalse())
-			g.Expect(held.renewed(6, 0, time.Now())).To(BeTrue())
-			g.Expect(held.lease.Load().Agreed(lease.Of(time.Now()))).To(BeTrue(), "the third clock is not needed any more")
-			g.Expect(e.IsLeader()).To(BeTrue())
+			g.Expect(held.end(core.Deadline)).To(BeFalse())
+			g.Expect(held.leads()).To(BeTrue())
 		})
 	}
 }
@@ -100,59 +110,29 @@ func TestSuspensionEndsLeadershipAtAnyWallClock(t *testing.T) {
 			g.Expect(term.Valid()).To(BeFalse())
 			g.Expect(e.State()).To(Equal(CandidateState))
 			g.Expect(time.Until(term.Deadline())).To(BeNumerically("~", -10*time.Minute, 5*time.Second))
-			g.Expect(held.remaining()).To(BeZero())
-			g.Expect(-held.lease.Load().left(time.Now())).To(BeNumerically("~", 10*time.Minute, 5*time.Second))
-			g.Expect(held.renewed(6, 0, time.Now())).To(BeFalse())
-			g.Expect(held.end(ReasonDeadline)).To(BeTrue())
+			g.Expect(left(held)).To(BeNumerically("~", -10*time.Minute, 5*time.Second))
+			g.Expect(held.end(core.Deadline)).To(BeTrue())
 			g.Expect(term.Deadline()).To(BeTemporally("<=", time.Now()))
 		})
 	}
 }
 
-func TestWallClockStepDuringAWriteEndsNoLeadership(t *testing.T) {
-	needsThirdClock(t)
-	for _, step := range []time.Duration{2 * time.Hour, time.Second, -time.Second, -2 * time.Hour} {
-		g := NewWithT(t)
-		now := time.Now()
-		tm := &settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}
-		held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{}, tm, 0, moveWall(now, -step), now, 0)
-		defer held.end(ReasonDeleted)
-		g.Expect(held.remaining()).To(BeNumerically("~", time.Hour, 5*time.Second))
-		g.Expect(held.renewed(2, 0, moveWall(time.Now(), -step))).To(BeTrue())
-		g.Expect(held.leads()).To(BeTrue())
-		g.Expect(time.Until(Term{active: held}.Deadline())).To(BeNumerically("~", time.Hour, 5*time.Second))
-	}
+// left returns what is left of the lease of a term.
+func left(held *activeTerm) time.Duration {
+	return held.lease.Load().Left(time.Now(), lease.SinceBoot)
 }
-
-// In this test the machine was suspended for 50 minutes during the last five, and the renewal was sent one minute ago.
-func TestSuspensionDuringARenewalShortensTheLease(t *testing.T) {
-	needsThirdClock(t)
-	for _, step := range []time.Duration{0, -30 * time.Minute, -24 * time.Hour, 24 * time.Hour} {
-		g := NewWithT(t)
-		_, held := leadingFor(t, 5*time.Minute, 55*time.Minute, 55*time.Minute)
-		sent := moveWall(time.Now().Add(-time.Minute), -50*time.Minute-step)
-		g.Expect(held.renewed(2, 0, sent)).To(BeTrue())
-		g.Expect(held.remaining()).To(BeNumerically("~", 9*time.Minute, 5*time.Second), "%v", step)
-	}
-}
-
-// bucketName is a bucket that has no more than a name.
-type bucketName struct{ jetstream.KeyValue }
-
-func (bucketName) Bucket() string { return "B" }
 
 func TestStatusDoesNotContradictItselfWhileTheStateChanges(t *testing.T) {
 	natstest.SkipIfShort(t)
 	e, leader := leadingFor(t, 0, 0, 0)
-	e.bucket = kv.With(bucketName{}, nil)
 	_, elect := leadingFor(t, 0, 0, 0)
-	elect.lease.Store(written(LeaderElectState, time.Hour, 0, 0, 0))
+	age(elect, written(LeaderElectState, time.Hour, 0, 0, 0))
 	done, changed := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(changed)
 		for !isClosed(done) {
 			for _, held := range []*activeTerm{leader, elect, nil} {
-				e.now.Store(&snapshot{running: true, term: held})
+				e.term.Store(held)
 			}
 		}
 	}()
@@ -167,59 +147,23 @@ func TestStatusDoesNotContradictItselfWhileTheStateChanges(t *testing.T) {
 	<-changed
 }
 
-func TestAcknowledgementAfterASuspensionExtendsNoLease(t *testing.T) {
-	g := NewWithT(t)
-	now := time.Now()
-	tm := &settings.Timing{TTL: time.Minute, Interval: 45 * time.Second}
-	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{}, tm, 0, now, now, 0)
-	held.lease.Store(written(LeaderState, time.Minute, 0, 2*time.Minute, 2*time.Minute))
-	g.Expect(held.leads()).To(BeFalse())
-	g.Expect(held.renewed(2, 0, now)).To(BeFalse())
-	g.Expect(held.leads()).To(BeFalse())
-	g.Expect(held.end(ReasonDeadline)).To(BeTrue())
-	g.Expect(held.renewed(3, 0, time.Now())).To(BeFalse())
-	g.Expect(held.expiry.Stop()).To(BeFalse(), "the timer has stopped")
-}
-
-// Others go by the lease that the record states: the TTL may have become longer since it was written.
-func TestLeaseIsNoLongerThanTheRecordStates(t *testing.T) {
-	g := NewWithT(t)
-	now := time.Now()
-	timing := func(ttl time.Duration) *settings.Timing { return &settings.Timing{TTL: ttl, Interval: ttl / 2} }
-	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{}, timing(time.Minute), 20*time.Second, now, now, 0)
-	defer held.expiry.Stop()
-	g.Expect(held.remaining()).To(BeNumerically("<=", 20*time.Second))
-	held.adapt(timing(50 * time.Second))
-	g.Expect(held.remaining()).To(BeNumerically("<=", 20*time.Second), "adapting earns nothing")
-	held.renewed(2, 30*time.Second, now)
-	g.Expect(held.remaining()).To(BeNumerically("~", 30*time.Second, time.Second))
-	held.adapt(timing(25 * time.Second))
-	g.Expect(held.remaining()).To(BeNumerically("<=", 25*time.Second))
-}
-
 func TestLeaderWithoutALeaseAfterASuspensionIsUnhealthy(t *testing.T) {
 	g := NewWithT(t)
 	e, held := leadingFor(t, 0, 0, 0)
 	g.Expect(e.stuck()).To(BeEmpty())
-	held.lease.Store(written(LeaderState, time.Hour, 0, 3603*time.Second, 3603*time.Second))
+	age(held, written(LeaderState, time.Hour, 0, 3603*time.Second, 3603*time.Second))
 	g.Expect(e.stuck()).To(MatchRegexp(`^the lease of term 5 ran out 3\.?\d*s ago, and it still has not stood down$`))
-	held.end(ReasonResigned)
+	held.end(core.Resigned)
 	g.Expect(e.stuck()).To(BeEmpty(), "the candidate has stood down")
 }
 
 func TestScrapeAfterASuspensionShowsNoLeader(t *testing.T) {
 	g := NewWithT(t)
-	now := time.Now()
-	held := newActiveTerm(t.Context(), &config{}, &dispatcher{callbacks: &callbacks{}}, Term{Number: 5}, &settings.Timing{TTL: time.Hour, Interval: 45 * time.Minute}, 0, now, now, 0)
-	defer held.end(ReasonStopped)
-	defer held.expiry.Stop()
 	registry := prometheus.NewPedanticRegistry()
-	e := &Election{config: config{name: "a", key: "scheduler", opts: &options{}, bucket: kv.With(unopened{}, nil)}}
-	e.now.Store(&snapshot{})
+	e, held := leadingFor(t, 0, 0, 0)
 	WithRegisterer(registry)(e.opts)
 	e.metrics = newMetrics(e)
 	g.Expect(e.metrics.register()).To(Succeed())
-	e.now.Store(&snapshot{running: true, term: held})
 	says := func(leader string) {
 		g.Expect(e.IsLeader()).To(Equal(leader == "1"))
 		g.Expect(testutil.GatherAndCompare(registry, strings.NewReader(`
@@ -227,8 +171,7 @@ func TestScrapeAfterASuspensionShowsNoLeader(t *testing.T) {
 # TYPE election_leader gauge
 election_leader{bucket="ELECTIONS",election="scheduler",identity="a"} `+leader+"\n"), "election_leader")).To(Succeed())
 	}
-	held.lease.Store(written(LeaderState, time.Hour, 0, 0, 0))
 	says("1")
-	held.lease.Store(written(LeaderState, time.Hour, 0, 3603*time.Second, 3603*time.Second)) // though no timer has fired
+	age(held, written(LeaderState, time.Hour, 0, 3603*time.Second, 3603*time.Second)) // though no timer has fired
 	says("0")
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 	"github.com/natscampaign/election/observe"
 )
@@ -202,7 +203,7 @@ func (a *Admin) Evict(ctx context.Context, key string) (election.Leader, error) 
 
 // remove deletes the key of a leader while its record is the one that was read.
 func (a *Admin) remove(ctx context.Context, l election.Leader) error {
-	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
 	err := a.bucket.Evict(ctx, l.Key, l.Revision, control.Operator())
 	switch outcome := kv.Classify(err); {

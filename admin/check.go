@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election/internal/enum"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // Severity says how much a [Finding] matters.
@@ -187,7 +188,7 @@ type checkup struct {
 	conn     *nats.Conn // nil if it is not known
 	info     kv.Info
 	stream   jetstream.StreamInfo // zero if the bucket does not describe it
-	timing   *settings.Timing     // nil if the options do not fit the bucket
+	timing   *timing.Timing       // nil if the options do not fit the bucket
 	probes   probes
 	findings []Finding
 }

@@ -14,19 +14,20 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
 
 // checkTTL checks the bucket's TTL, and the options with it.
 func (c *checkup) checkTTL() {
 	ttl := c.info.TTL
-	if ttl < kv.MinTTL || ttl > kv.MaxTTL {
+	if ttl < timing.MinTTL || ttl > timing.MaxTTL {
 		return // which is a problem of the bucket's info
 	}
 	fix := kv.TTLAdvice(c.name)
 	switch {
 	case ttl < 2*time.Second:
-		c.warn("ttl-short", fmt.Sprintf("the bucket's TTL is %v, and servers are up to %v late to expire a key: a short disturbance ends a term", ttl, kv.ExpiryLateness), fix)
+		c.warn("ttl-short", fmt.Sprintf("the bucket's TTL is %v, and servers are up to %v late to expire a key: a short disturbance ends a term", ttl, timing.ExpiryLateness), fix)
 	case ttl > time.Minute:
 		c.warn("ttl-long", fmt.Sprintf("the bucket's TTL is %v, and the key of a leader that crashed is free only after that time", ttl), fix)
 	}
@@ -224,12 +225,12 @@ func (c *checkup) recordBytes() (smallest, largest int64) {
 	id := strings.Repeat("x", 22)
 	r := record.Record{
 		Name: "x", Instance: id, Attempt: id, Started: now, Since: now, Term: math.MaxUint32, BucketCreated: now,
-		Won: string(election.ReasonReclaimed), Host: host, PID: math.MaxInt32, Metadata: c.Metadata, IntervalMs: kv.MaxTTL.Milliseconds(),
-		LeaseMs: kv.MaxTTL.Milliseconds(), Commitment: record.Commitment{1},
+		Won: string(election.ReasonReclaimed), Host: host, PID: math.MaxInt32, Metadata: c.Metadata, IntervalMs: timing.MaxTTL.Milliseconds(),
+		LeaseMs: timing.MaxTTL.Milliseconds(), Commitment: record.Commitment{1},
 	}
 	smallest = int64(len(r.Encode()) + headerBytes)
 	r.Name, r.Priority, r.Priorities = strings.Repeat("x", validate.MaxNameBytes), math.MinInt32, slices.Repeat([]int{math.MinInt32}, record.MaxPriorities)
-	r.Released, r.StandDownMs, r.HeadStartMs = now, kv.MaxTTL.Milliseconds(), record.MaxHeadStart.Milliseconds()
+	r.Released, r.StandDownMs, r.HeadStartMs = now, timing.MaxTTL.Milliseconds(), record.MaxHeadStart.Milliseconds()
 	r.Secret, r.Predecessors = record.Secret{1}, []record.Secret{{1}}
 	r.Successors = slices.Repeat([]string{strings.Repeat("x", record.MaxSuccessorBytes/record.MaxSuccessors)}, record.MaxSuccessors)
 	return smallest, int64(len(r.Encode()) + headerBytes)

@@ -7,23 +7,23 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/notify"
-	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // source returns the best source by which candidates with these permissions are notified.
 func (c *checkup) source() string {
 	switch p := c.probes; {
 	case c.conn != nil && c.info.Republish != "" && p.subscribe == nil:
-		return notify.Republish
+		return core.Republish
 	case c.role != RoleCandidate: // the probes do not say what candidates may do: assume that they may watch
-		return notify.Watch
+		return core.Watch
 	case p.watch == nil, p.watchOne == nil:
-		return notify.Watch
+		return core.Watch
 	}
-	return notify.None
+	return core.NoSource
 }
 
 // checkNotifications checks what keeps candidates from being notified as well as they could be.
@@ -45,7 +45,7 @@ func (c *checkup) checkNotifications() {
 	case markers <= 0 && plain != "":
 		c.add(SeverityInfo, "no-markers", "the bucket does not announce expiries, which is right because "+plain, "")
 	case markers <= 0:
-		c.warn("no-markers", fmt.Sprintf("the bucket does not announce expiries: candidates wait %v longer to be sure of one, and candidates that are not notified wait for the stand-down after a release too", kv.ExpiryLateness), markerFix(c.serverVersion()))
+		c.warn("no-markers", fmt.Sprintf("the bucket does not announce expiries: candidates wait %v longer to be sure of one, and candidates that are not notified wait for the stand-down after a release too", timing.ExpiryLateness), markerFix(c.serverVersion()))
 	case markers > kv.MarkerTTL:
 		c.add(SeverityInfo, "markers-long", fmt.Sprintf("the marker of an expiry is stored for %v: a candidate that may not read its key cannot create it before", markers), fmt.Sprintf("let CreateBucket set it to %v", kv.MarkerTTL))
 	}
@@ -118,18 +118,18 @@ type capability struct {
 
 // failovers returns the time without a leader after a release, a crash and an eviction. The median after a crash is that of a leader that
 // crashes at any time between two renewals.
-func (c capability) failovers(t settings.Timing) (release, crash, eviction estimate) {
-	expiry := estimate{t.TTL - t.Interval/2, t.TTL + kv.ExpiryLateness}
+func (c capability) failovers(t timing.Timing) (release, crash, eviction estimate) {
+	expiry := estimate{t.TTL - t.Interval/2, t.TTL + timing.ExpiryLateness}
 	removed := max(t.StandDown, t.TTL)
-	answer := estimate{notify.ShortSpread / 2, notify.ShortSpread} // to a release
+	answer := estimate{core.ShortSpread / 2, core.ShortSpread} // to a release
 	if c.named {
-		answer = estimate{requestTime, notify.HeadStart + notify.ShortSpread} // at worst the one that is named is gone
+		answer = estimate{requestTime, core.HeadStart + core.ShortSpread} // at worst the one that is named is gone
 	}
 	if c.notified && !c.unreadable { // a notification is a reason to read the key, and no more
 		spread := estimate{t.Spread() / 2, t.Spread()}
 		switch {
 		case c.markers == 0: // an expiry is noticed because no renewal comes
-			expiry.median += kv.ExpiryLateness
+			expiry.median += timing.ExpiryLateness
 		case c.named && !c.plain:
 			spread.median = requestTime
 		}
@@ -143,7 +143,7 @@ func (c capability) failovers(t settings.Timing) (release, crash, eviction estim
 	vacant := campaign.plus(t.StandDown, t.StandDown)
 	if c.unreadable { // the release, or the marker of the removal, has to expire, and then the marker of that
 		vacant = vacant.plus(c.markers, c.markers)
-		gone := vacant.plus(t.TTL, t.TTL+kv.ExpiryLateness)
+		gone := vacant.plus(t.TTL, t.TTL+timing.ExpiryLateness)
 		return gone, vacant.plus(expiry.median, expiry.worst), gone
 	}
 	if eviction = vacant; c.connected {
@@ -160,7 +160,7 @@ func (c capability) failovers(t settings.Timing) (release, crash, eviction estim
 const maxServerFailover = 9500 * time.Millisecond
 
 // survival returns how long a leader survives without the bucket, to two digits.
-func survival(t settings.Timing) time.Duration {
+func survival(t timing.Timing) time.Duration {
 	room := t.LeaseTime() - t.Interval
 	return room.Truncate(timeutil.SecondDigit(room))
 }
@@ -172,7 +172,7 @@ func (c *checkup) forecast() {
 	}
 	t, source := *c.timing, c.source()
 	can := capability{
-		notified: source != notify.None, markers: c.info.MarkerTTL, named: c.conn != nil && c.probes.attempts == nil, unreadable: c.role == RoleCandidate && c.probes.read != nil,
+		notified: source != core.NoSource, markers: c.info.MarkerTTL, named: c.conn != nil && c.probes.attempts == nil, unreadable: c.role == RoleCandidate && c.probes.read != nil,
 		connected: c.conn != nil, plain: c.PlainValue, backoff: c.HasBackoff,
 	}
 	acts := can.notified && !can.unreadable
@@ -198,7 +198,7 @@ func (c *checkup) forecast() {
 }
 
 // forecastOutage reports which outage of the bucket a term survives, and how it would survive the crash of a server.
-func (c *checkup) forecastOutage(t settings.Timing, can capability) {
+func (c *checkup) forecastOutage(t timing.Timing, can capability) {
 	message, fix := fmt.Sprintf("a leader survives %v without the bucket", survival(t)), ""
 	short := message
 	const crash = "the crash of the server that leads the bucket's stream, after which the others take 4 to 9s"
@@ -219,9 +219,9 @@ func (c *checkup) forecastOutage(t settings.Timing, can capability) {
 }
 
 // outlastServer returns with which TTL and interval leaders survive the crash of a server, and what these do to failovers.
-func (c *checkup) outlastServer(t settings.Timing, can capability) string {
-	d := settings.Durations{Interval: new(settings.DefaultTTL / 3), StandDown: c.StandDown}
-	better, _ := d.Timing(settings.DefaultTTL) // which fit each other
+func (c *checkup) outlastServer(t timing.Timing, can capability) string {
+	d := timing.Durations{Interval: new(timing.DefaultTTL / 3), StandDown: c.StandDown}
+	better, _ := d.Timing(timing.DefaultTTL) // which fit each other
 	fix := fmt.Sprintf("an interval of %v (WithCampaignInterval)", better.Interval)
 	if t.TTL != better.TTL {
 		fix = fmt.Sprintf("a TTL of %v and ", better.TTL) + fix
@@ -229,7 +229,7 @@ func (c *checkup) outlastServer(t settings.Timing, can capability) string {
 	if c.LeaseMargin != nil {
 		fix += ", without WithLeaseMargin"
 	}
-	median := func(t settings.Timing) time.Duration {
+	median := func(t timing.Timing) time.Duration {
 		_, crash, _ := can.failovers(t)
 		return timeutil.TwoDigits(crash.median)
 	}

@@ -12,9 +12,8 @@ import (
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/fleettest"
-	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natstest"
-	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 func TestCheckForecastsWhetherATermSurvivesTheCrashOfAServer(t *testing.T) {
@@ -64,7 +63,7 @@ func TestLeaderOutlastsTheCrashOfAServerWithWhatCheckRecommends(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fleettest.Run(t, func(f *fleet) {
 				found := check(f, replicated(f), c.opts...)["expect-outage"]
-				interval := settings.DefaultInterval(c.ttl)
+				interval := timing.DefaultInterval(c.ttl)
 				if c.says == nil {
 					interval = c.ttl / 3
 				}
@@ -133,7 +132,7 @@ func TestFailoverTakesNoLongerAndHardlyLessThanCheckForecasts(t *testing.T) {
 					for !b.IsLeader() && time.Since(begun) < 5*ttl {
 						after(time.Millisecond)
 					}
-					chance := ttl/16 + kv.ExpiryLateness // of the answer to the vacancy, and of the server
+					chance := ttl/16 + timing.ExpiryLateness // of the answer to the vacancy, and of the server
 					if event == "expect-release" {
 						chance = 50 * time.Millisecond
 					}

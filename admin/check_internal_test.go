@@ -13,21 +13,21 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 func TestForecastByWhatCandidatesCanDo(t *testing.T) {
 	ms := func(median, worst float64) estimate {
 		return estimate{time.Duration(median * float64(time.Millisecond)), time.Duration(worst * float64(time.Millisecond))}
 	}
-	standard, err := (&settings.Durations{}).Timing(10 * time.Second)
+	standard, err := (&timing.Durations{}).Timing(10 * time.Second)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	quick := standard
 	quick.StandDown = time.Second
 	const markers = time.Second
 	for name, c := range map[string]struct {
 		can                      capability
-		timing                   settings.Timing
+		timing                   timing.Timing
 		release, crash, eviction estimate
 	}{
 		"notified":                {capability{notified: true, markers: markers}, standard, ms(12.5, 25), ms(14062.5, 18525), ms(10312.5, 10625)},

@@ -15,9 +15,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/control"
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 const (
@@ -55,7 +56,7 @@ func (c *checkup) probe(ctx context.Context) {
 	if c.role == RoleOperator && c.conn != nil {
 		p.requests = control.Client{Bucket: c.bucket}.Refused(ctx, c.key)
 	}
-	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
 	tries := []func(context.Context){c.tryRead, c.tryWatch, c.tryWatchOne}
 	if c.role == RoleCandidate {
@@ -112,7 +113,7 @@ func (c *checkup) tryWatchOne(ctx context.Context) {
 }
 
 func (c *checkup) trySubscribe(ctx context.Context, subject string) error {
-	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
 	before := c.conn.LastError()
 	sub, err := c.conn.SubscribeSync(subject)
@@ -160,7 +161,7 @@ func (c *checkup) refused(s Severity, code, message, then string, err error, per
 	why, short, fix := err.Error(), err.Error(), "correct what the error names"
 	switch {
 	case kv.Failure(err) == kv.FailedTimeout:
-		why, short = fmt.Sprintf("there was no answer within %v, as when it is not permitted", kv.RequestTimeout), "no answer, as when it is not permitted"
+		why, short = fmt.Sprintf("there was no answer within %v, as when it is not permitted", timing.RequestTimeout), "no answer, as when it is not permitted"
 		fix = "permit to " + permission
 	case errors.Is(err, nats.ErrPermissionViolation):
 		why, short, fix = "not permitted", "not permitted", "permit to "+permission
@@ -225,7 +226,7 @@ func (c *checkup) checkWatchPermission() {
 		severity, then = SeverityInfo, "; single keys can"
 	case c.role == RoleObserver:
 		then = "; the events of elections cannot be observed"
-	case c.source() == notify.Republish:
+	case c.source() == core.Republish:
 		severity, then = SeverityInfo, "; candidates are notified only by what is republished, and poll when that fails"
 	case p.watchOne == nil:
 		severity, then = SeverityInfo, "; single keys can, but a process with several elections in the bucket polls"

@@ -21,6 +21,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -159,7 +160,7 @@ func (c Config) filled() Config {
 	if c.Name == "" {
 		c.Name = processName() // validate refuses an empty name
 	}
-	c.Bucket, c.TTL = cmp.Or(c.Bucket, defaultBucket), cmp.Or(c.TTL, settings.DefaultTTL)
+	c.Bucket, c.TTL = cmp.Or(c.Bucket, defaultBucket), cmp.Or(c.TTL, timing.DefaultTTL)
 	return c
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -227,7 +228,7 @@ func final(err error) bool {
 
 // tryBucket opens the bucket or makes it, and checks it, once.
 func (c *connector) tryBucket(ctx context.Context) (*election.Bucket, error) {
-	request, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
+	request, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
 	bucket, err := election.OpenBucket(request, c.js, c.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) && !c.MustExist {

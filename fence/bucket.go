@@ -244,4 +244,4 @@ func (e *entry) Delta() uint64                   { return 0 }                   
 func (e *entry) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut } // Get returns nothing else
 
 // hasValue reports whether the key has a value.
-func (e *entry) hasValue() bool { return e.Revision() != 0 && kv.RemovalOf(e.m.Header) == kv.Kept }
+func (e *entry) hasValue() bool { return e.Revision() != 0 && !kv.IsRemoval(e.m.Header) }

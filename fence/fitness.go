@@ -13,6 +13,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // checkStream returns what makes a stream unfit for epochs that begin under the given subject.
@@ -85,8 +86,8 @@ func (on *target) checkLimits(t election.Term, subject string, messages int64) e
 		return fmt.Errorf("it keeps at most %d messages (MaxMsgs), and the record of the epoch and one write are %d: raise the limit", cfg.MaxMsgs, least)
 	case cfg.MaxBytes > 0 && cfg.MaxBytes < least*size:
 		return fmt.Errorf("it keeps at most %d bytes (MaxBytes), and the record of the epoch alone takes %d: raise the limit to %d at least", cfg.MaxBytes, size, least*size)
-	case cfg.MaxAge > 0 && cfg.MaxAge < kv.MaxTTL && !cfg.AllowMsgTTL:
-		return fmt.Errorf("it keeps messages for %v (MaxAge), and the record of the epoch no longer, while the lease of an older leader may last %v: allow TTLs per message (AllowMsgTTL, of a bucket LimitMarkerTTL), which exempt the record, or raise the limit to %[2]v at least", cfg.MaxAge, kv.MaxTTL)
+	case cfg.MaxAge > 0 && cfg.MaxAge < timing.MaxTTL && !cfg.AllowMsgTTL:
+		return fmt.Errorf("it keeps messages for %v (MaxAge), and the record of the epoch no longer, while the lease of an older leader may last %v: allow TTLs per message (AllowMsgTTL, of a bucket LimitMarkerTTL), which exempt the record, or raise the limit to %[2]v at least", cfg.MaxAge, timing.MaxTTL)
 	}
 	return nil
 }

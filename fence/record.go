@@ -68,7 +68,7 @@ func (on *target) recordOf(t election.Term, address string, after uint64) (*nats
 // deletion marker, or 0.
 func (h *handle) last(ctx context.Context) (*record, uint64, error) {
 	m, err := h.lastUnder(ctx, h.subject)
-	if err != nil || m.Sequence == 0 || kv.RemovalOf(m.Header) != kv.Kept {
+	if err != nil || m.Sequence == 0 || kv.IsRemoval(m.Header) {
 		return nil, m.Sequence, err
 	}
 	rec, err := parseRecord(m.Data)

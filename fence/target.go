@@ -12,6 +12,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -63,7 +64,7 @@ func limited(ctx context.Context, js jetstream.JetStream) (context.Context, cont
 
 const (
 	minAnswerTimeout = 250 * time.Millisecond // before a request is made again
-	maxAnswerTimeout = kv.RequestTimeout
+	maxAnswerTimeout = timing.RequestTimeout
 )
 
 // persist makes a request that may safely be made twice, and makes it again if nobody answers, or a server that knows of no leader: while a

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/wakeup"
 )
 
@@ -246,7 +246,7 @@ func (r *run) warn(what string, err error) {
 
 // request returns a context for one request to the server.
 func (r *run) request(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, settings.Timing{TTL: r.ttl}.RequestTimeout())
+	return context.WithTimeout(ctx, timing.Timing{TTL: r.ttl}.RequestTimeout())
 }
 
 // signal has wake receive once more, at least.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // view is what a member knows of its group, from one watcher after the other.
@@ -116,7 +116,7 @@ func (v *view) present() (present []presence) {
 }
 
 // gone returns when a member counts as gone unless it is seen again. A server may be late to expire keys, and so is this.
-func (v *view) gone(m member) time.Time { return m.seen.Add(v.ttl + kv.ExpiryLateness) }
+func (v *view) gone(m member) time.Time { return m.seen.Add(v.ttl + timing.ExpiryLateness) }
 
 // forget drops the members that are gone, and returns when the next one will be.
 func (v *view) forget() (next time.Time) {

@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // retryDelay is how long an observation waits before it tries again what failed.
@@ -114,7 +115,7 @@ func (o *observation) follow(ctx context.Context, w jetstream.KeyWatcher, connec
 // stalledAt returns when the watcher counts as stalled if nothing comes after the last update: when the first key that is held must have
 // expired, or leaders must have renewed; but not before a new watcher can have begun.
 func (o *observation) stalledAt(updated time.Time) time.Time {
-	at := updated.Add(max(o.ttl, retryDelay) + kv.ExpiryLateness)
+	at := updated.Add(max(o.ttl, retryDelay) + timing.ExpiryLateness)
 	for _, k := range o.keys {
 		if k.held {
 			at = timeutil.Earlier(at, k.expires)
@@ -133,7 +134,7 @@ func (o *observation) reportMissing() {
 			delete(o.keys, key)
 		default:
 			e := Event{Kind: Evicted}
-			if !time.Now().Before(k.expires.Add(-kv.ExpiryLateness)) {
+			if !time.Now().Before(k.expires.Add(-timing.ExpiryLateness)) {
 				e.Kind = Expired
 			}
 			k.held = false
@@ -176,7 +177,7 @@ func (o *observation) update(entry jetstream.KeyValueEntry) {
 	case same:
 		o.report(Event{Kind: Renewed}, l, entry.Created())
 	}
-	k.leader, k.held, k.leading, k.expires = l, true, leading, time.Now().Add(o.ttl+kv.ExpiryLateness)
+	k.leader, k.held, k.leading, k.expires = l, true, leading, time.Now().Add(o.ttl+timing.ExpiryLateness)
 }
 
 // report completes an event and hands it to the reader.

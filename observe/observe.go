@@ -24,6 +24,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -51,7 +52,7 @@ func (o *Observer) Leader(ctx context.Context, key string) (l election.Leader, e
 	if err := validate.Key(key); err != nil {
 		return l, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
 	var entry jetstream.KeyValueEntry
 	ttl, err := o.bucketTTL(ctx)

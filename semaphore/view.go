@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/session"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 const (
@@ -80,7 +81,7 @@ func (v *view) expire(now time.Time) (next time.Time) {
 		if !s.held {
 			continue
 		}
-		if at := s.seen.Add(v.ttl + kv.ExpiryLateness); now.Before(at) {
+		if at := s.seen.Add(v.ttl + timing.ExpiryLateness); now.Before(at) {
 			next = timeutil.Earlier(next, at)
 		} else {
 			*s = slotState{paused: s.paused}
@@ -202,13 +203,13 @@ func (s *Semaphore) followOnce(ctx context.Context, send func(change) bool) erro
 // readAll reads all slots.
 func (s *Semaphore) readAll(ctx context.Context, send func(change) bool) error {
 	for slot := range s.slots {
-		ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
+		ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 		state, err := s.read.Read(ctx, s.slotKey(slot))
 		cancel()
 		if err != nil {
 			return err
 		}
-		if !send(change{slot: slot, state: stateOf(state.Removal == kv.Kept, state.Record)}) {
+		if !send(change{slot: slot, state: stateOf(state.Removal == record.Kept, state.Record)}) {
 			return nil
 		}
 	}

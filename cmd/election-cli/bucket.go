@@ -15,8 +15,8 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/look"
-	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 const (
@@ -59,7 +59,7 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	cmd := app.Command("bucket", "Creates, describes and removes the bucket that --bucket names")
 
 	add := cmd.Command("add", "Creates a bucket for elections").HelpLong(bucketAddHelp).Action(cli.Action(b.add))
-	cli.DurationVar(add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(settings.DefaultTTL.String()), &b.ttl)
+	cli.DurationVar(add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(timing.DefaultTTL.String()), &b.ttl)
 	cli.IntVar(add.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5").Default("1"), &b.replicas)
 	cli.EnumVar(add.Flag("storage", "Storage: file, or memory, which loses the term numbers when the servers restart").Default("file"), &b.storage, "file", "memory")
 	cli.BytesVar(add.Flag("max-bytes", "Most that the bucket stores, which some accounts demand: 1M holds 500 elections"), &b.maxBytes)

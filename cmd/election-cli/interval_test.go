@@ -10,8 +10,8 @@ import (
 
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // commandsThatLead are the commands that hold leadership, each for an election of its own, with the exit code of an error.
@@ -53,7 +53,7 @@ func TestCommandsThatLeadRenewAtTheIntervalOfTheEnvironment(t *testing.T) {
 
 func TestAnIntervalThatDoesNotFitTheBucketIsRefusedWithItsBounds(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, settings.DefaultTTL)
+	f := newFixture(t, timing.DefaultTTL)
 	for key, c := range commandsThatLead(t) {
 		args := []string{c.args[0], "--interval", "14601ms", "-s", f.Server.URL()}
 		code, _, stderr := runBinary(t, append(args, c.args[1:]...)...)
@@ -67,7 +67,7 @@ func TestAnIntervalThatDoesNotFitTheBucketIsRefusedWithItsBounds(t *testing.T) {
 
 func TestCheckForecastsForTheIntervalOfTheCandidates(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, settings.DefaultTTL)
+	f := newFixture(t, timing.DefaultTTL)
 	for interval, survives := range map[time.Duration]string{0: "survives 3.4s", 5 * time.Second: "survives 9.7s"} {
 		args := []string{"check"}
 		if interval > 0 {

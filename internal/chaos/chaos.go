@@ -17,9 +17,9 @@ import (
 	"github.com/natscampaign/election/internal/files"
 	"github.com/natscampaign/election/internal/history"
 	"github.com/natscampaign/election/internal/processes"
-	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeline"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // Defaults of the flags.
@@ -72,7 +72,7 @@ func New(c Config) *Drill {
 
 // timing returns the durations of the candidates: the library's defaults, except for the stand-down.
 func (d *Drill) timing() history.Timing {
-	return history.Timing{TTL: d.TTL, Interval: settings.DefaultInterval(d.TTL), Margin: settings.DefaultMargin(d.TTL), StandDown: d.StandDown}
+	return history.Timing{TTL: d.TTL, Interval: timing.DefaultInterval(d.TTL), Margin: timing.DefaultMargin(d.TTL), StandDown: d.StandDown}
 }
 
 // logf writes a line of progress.

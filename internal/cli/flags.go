@@ -7,8 +7,7 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // WideVar adds the flag of the commands whose tables are narrowed to fit a terminal.
@@ -34,8 +33,8 @@ func IntervalVar(cmd *fisk.CmdClause, help string, target **time.Duration) {
 		if err != nil {
 			return notADuration
 		}
-		if longest := kv.MaxTTL - settings.DefaultMargin(kv.MaxTTL) - settings.MinRoom; d < settings.MinPause || d > longest {
-			return fmt.Sprintf("is out of range: give %v to %v, and less than the bucket's TTL, or leave it out for 0.75 of the TTL", settings.MinPause, longest)
+		if longest := timing.MaxTTL - timing.DefaultMargin(timing.MaxTTL) - timing.MinRoom; d < timing.MinPause || d > longest {
+			return fmt.Sprintf("is out of range: give %v to %v, and less than the bucket's TTL, or leave it out for 0.75 of the TTL", timing.MinPause, longest)
 		}
 		*target = &d
 		return ""

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -36,9 +36,9 @@ func DefaultName() string {
 // CheckTTL returns an error for a TTL that is too short or too long for elections.
 func CheckTTL(ttl time.Duration) error {
 	switch {
-	case ttl < kv.MinTTL:
-		return fmt.Errorf("--ttl %v is too short: servers expire keys up to %v late, so give at least %v, better 2s", ttl, kv.ExpiryLateness, kv.MinTTL)
-	case ttl > kv.MaxTTL:
+	case ttl < timing.MinTTL:
+		return fmt.Errorf("--ttl %v is too short: servers expire keys up to %v late, so give at least %v, better 2s", ttl, timing.ExpiryLateness, timing.MinTTL)
+	case ttl > timing.MaxTTL:
 		return fmt.Errorf("--ttl %v is too long: after a crash there would be no leader for that time, so give at most 1h", ttl)
 	}
 	return nil

@@ -123,7 +123,7 @@ func (b *Bucket) LastError() error {
 
 // Read reads what is stored under a key. With a connection it sees the markers of expiries and deletions; without one it only sees
 // that there is no record.
-func (b *Bucket) Read(ctx context.Context, key string) (State, error) {
+func (b *Bucket) Read(ctx context.Context, key string) (record.State, error) {
 	asked := time.Now()
 	s, err := b.read(ctx, key)
 	if err == nil {
@@ -132,37 +132,37 @@ func (b *Bucket) Read(ctx context.Context, key string) (State, error) {
 	return s, err
 }
 
-func (b *Bucket) read(ctx context.Context, key string) (State, error) {
+func (b *Bucket) read(ctx context.Context, key string) (record.State, error) {
 	if b.js != nil {
 		stream, err := b.backing(ctx)
 		if err != nil {
-			return State{}, err
+			return record.State{}, err
 		}
 		m, err := stream.GetLastMsgForSubject(ctx, b.Subject(key))
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
-			return State{Removal: Gone}, nil
+			return record.State{Removal: record.Gone}, nil
 		case err != nil:
 			if Failure(err) == FailedNoStream {
 				b.stream.Store(nil) // an operator may have changed how the stream can be read
 			}
-			return State{}, err
+			return record.State{}, err
 		case answerStored(m.Header):
-			return State{}, errAnswerStored
+			return record.State{}, errAnswerStored
 		}
 		return stateOf(m.Header, m.Sequence, m.Time, m.Data), nil
 	}
 	entry, err := b.Get(ctx, key)
 	switch {
 	case Classify(err) == Absent:
-		return State{Removal: Gone}, nil
+		return record.State{Removal: record.Gone}, nil
 	case err != nil:
 		if Failure(err) == FailedNoStream {
 			_, _ = b.Status(ctx) // by which the handle learns how the stream can be read now
 		}
-		return State{}, err
+		return record.State{}, err
 	}
-	return State{Revision: entry.Revision(), Written: entry.Created(), Record: record.Parse(entry.Value(), entry.Revision())}, nil
+	return record.State{Revision: entry.Revision(), Written: entry.Created(), Record: record.Parse(entry.Value(), entry.Revision())}, nil
 }
 
 // backing returns the stream behind the bucket. It asks the server once, and again when nobody answers a read.
@@ -179,7 +179,7 @@ func (b *Bucket) backing(ctx context.Context) (jetstream.Stream, error) {
 
 // ReadMarker has a watcher read the marker under a key where no record is stored, for a bucket whose connection is not known. It
 // returns s if the watcher shows no marker.
-func (b *Bucket) ReadMarker(ctx context.Context, key string, s State) State {
+func (b *Bucket) ReadMarker(ctx context.Context, key string, s record.State) record.State {
 	select {
 	case <-ctx.Done():
 		return s
@@ -195,7 +195,7 @@ func (b *Bucket) ReadMarker(ctx context.Context, key string, s State) State {
 	case <-ctx.Done():
 	case entry := <-w.Updates():
 		if entry != nil && entry.Operation() != jetstream.KeyValuePut {
-			s.Revision, s.Written, s.Removal = entry.Revision(), entry.Created(), Removed // or expired: the watcher does not distinguish them
+			s.Revision, s.Written, s.Removal = entry.Revision(), entry.Created(), record.Removed // or expired: the watcher does not distinguish them
 		}
 	}
 	return s

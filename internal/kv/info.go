@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -36,7 +37,7 @@ type Info struct {
 
 // Load asks the server about the bucket once.
 func (b *Bucket) Load(ctx context.Context) (Info, error) {
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
 	asked := time.Now()
 	status, err := b.Status(ctx)
@@ -126,8 +127,8 @@ func (i Info) Problems() (problems []Problem) {
 	switch {
 	case i.TTL <= 0:
 		add("no-ttl", "has no TTL: the key of a leader that crashed would stay for ever", ttl)
-	case i.TTL < MinTTL || i.TTL > MaxTTL:
-		add("ttl-out-of-range", fmt.Sprintf("has a TTL of %v, which is not between %v and %v", i.TTL, MinTTL, MaxTTL), ttl)
+	case i.TTL < timing.MinTTL || i.TTL > timing.MaxTTL:
+		add("ttl-out-of-range", fmt.Sprintf("has a TTL of %v, which is not between %v and %v", i.TTL, timing.MinTTL, timing.MaxTTL), ttl)
 	}
 	if i.History != 1 {
 		add("history", fmt.Sprintf("keeps a history of %d", i.History), "set the history to 1, which is all that elections use: CreateBucket does")
@@ -181,8 +182,8 @@ func ValidateConfig(name string, ttl time.Duration, replicas int, storage jetstr
 	if !legalName.MatchString(name) {
 		problems = append(problems, InvalidName(name))
 	}
-	if ttl < MinTTL || ttl > MaxTTL {
-		problems = append(problems, validate.Errorf("a TTL of %v: give the bucket one between %v and %v", ttl, MinTTL, MaxTTL))
+	if ttl < timing.MinTTL || ttl > timing.MaxTTL {
+		problems = append(problems, validate.Errorf("a TTL of %v: give the bucket one between %v and %v", ttl, timing.MinTTL, timing.MaxTTL))
 	}
 	if replicas != 0 && replicas != 1 && replicas != 3 && replicas != 5 {
 		problems = append(problems, validate.Errorf("%d replicas: use 1, 3 or 5", replicas))

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -23,11 +24,11 @@ func TestProblemsNamesWhatMakesABucketUnfit(t *testing.T) {
 	}{
 		"fit":               {func(*Info) {}, nil, ""},
 		"stream unknown":    {func(i *Info) { i.Stream = nil }, nil, ""},
-		"shortest TTL":      {func(i *Info) { i.TTL = MinTTL }, nil, ""},
-		"longest TTL":       {func(i *Info) { i.TTL = MaxTTL }, nil, ""},
+		"shortest TTL":      {func(i *Info) { i.TTL = timing.MinTTL }, nil, ""},
+		"longest TTL":       {func(i *Info) { i.TTL = timing.MaxTTL }, nil, ""},
 		"no TTL":            {func(i *Info) { i.TTL = 0 }, []string{"no-ttl"}, "has no TTL"},
-		"TTL too short":     {func(i *Info) { i.TTL = MinTTL - 1 }, []string{"ttl-out-of-range"}, "999.999999ms"},
-		"TTL too long":      {func(i *Info) { i.TTL = MaxTTL + 1 }, []string{"ttl-out-of-range"}, "1h0m0.000000001s"},
+		"TTL too short":     {func(i *Info) { i.TTL = timing.MinTTL - 1 }, []string{"ttl-out-of-range"}, "999.999999ms"},
+		"TTL too long":      {func(i *Info) { i.TTL = timing.MaxTTL + 1 }, []string{"ttl-out-of-range"}, "1h0m0.000000001s"},
 		"history":           {func(i *Info) { i.History = 5 }, []string{"history"}, "history of 5"},
 		"sealed":            {func(i *Info) { i.Stream.Config.Sealed = true }, []string{"stream-settings"}, "sealed"},
 		"no acknowledgment": {func(i *Info) { i.Stream.Config.NoAck = true }, []string{"stream-settings"}, "acknowledges no writes"},
@@ -115,15 +116,15 @@ func TestValidateConfigNamesEveryProblem(t *testing.T) {
 	for _, replicas := range []int{0, 1, 3, 5} {
 		g.Expect(ValidateConfig("a-Z_9", 5*time.Second, replicas, jetstream.FileStorage, 0)).To(Succeed())
 	}
-	g.Expect(ValidateConfig("E", MinTTL, 1, jetstream.MemoryStorage, 0)).To(Succeed())
+	g.Expect(ValidateConfig("E", timing.MinTTL, 1, jetstream.MemoryStorage, 0)).To(Succeed())
 	for text, err := range map[string]error{
-		`"a.b"`:                         ValidateConfig("a.b", MinTTL, 1, jetstream.FileStorage, 0),
-		`""`:                            ValidateConfig("", MinTTL, 1, jetstream.FileStorage, 0),
+		`"a.b"`:                         ValidateConfig("a.b", timing.MinTTL, 1, jetstream.FileStorage, 0),
+		`""`:                            ValidateConfig("", timing.MinTTL, 1, jetstream.FileStorage, 0),
 		"TTL of 999ms":                  ValidateConfig("E", 999*time.Millisecond, 1, jetstream.FileStorage, 0),
 		"TTL of 2h0m0s":                 ValidateConfig("E", 2*time.Hour, 1, jetstream.FileStorage, 0),
-		"2 replicas":                    ValidateConfig("E", MinTTL, 2, jetstream.FileStorage, 0),
-		"-1 replicas":                   ValidateConfig("E", MinTTL, -1, jetstream.FileStorage, 0),
-		"memory storage with 3 replica": ValidateConfig("E", MinTTL, 3, jetstream.MemoryStorage, 0),
+		"2 replicas":                    ValidateConfig("E", timing.MinTTL, 2, jetstream.FileStorage, 0),
+		"-1 replicas":                   ValidateConfig("E", timing.MinTTL, -1, jetstream.FileStorage, 0),
+		"memory storage with 3 replica": ValidateConfig("E", timing.MinTTL, 3, jetstream.MemoryStorage, 0),
 	} {
 		g.Expect(err).To(And(MatchError(validate.ErrInvalidOption), MatchError(ContainSubstring(text))))
 	}

@@ -14,14 +14,8 @@ import (
 )
 
 const (
-	// MinTTL and MaxTTL bound the TTL of a bucket for elections.
-	MinTTL, MaxTTL = time.Second, time.Hour
 	// MinBytes is the least limit of what a bucket stores: the largest record of a candidate without metadata fits.
 	MinBytes = 16 << 10
-	// RequestTimeout is the longest time that one request to the server is given.
-	RequestTimeout = 2 * time.Second
-	// ExpiryLateness is how late a server may be to expire a key.
-	ExpiryLateness = 400 * time.Millisecond
 	// MarkerTTL is how long the marker of an expiry is stored, the least that servers accept: until it is gone, a candidate that may not
 	// read cannot create the key.
 	MarkerTTL = time.Second

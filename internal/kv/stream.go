@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // MaxDuplicates is the longest time for which the stream behind a bucket recognises duplicates, as nats.go makes it.
@@ -64,9 +66,9 @@ func (b *Bucket) FindHolder(ctx context.Context, info Info) (h Holder, found boo
 // longestLease returns how long the lease of a record in the bucket may be. Without a TTL keys outlive their leases.
 func (i Info) longestLease() time.Duration {
 	if i.TTL <= 0 {
-		return MaxTTL
+		return timing.MaxTTL
 	}
-	return i.TTL + ExpiryLateness
+	return i.TTL + timing.ExpiryLateness
 }
 
 // StoredKeys returns the keys under which something is stored, if only a marker, in order.
@@ -86,7 +88,7 @@ func (b *Bucket) StoredKeys(ctx context.Context) (keys []string, err error) {
 }
 
 // readUntilRefused is [Bucket.Read], and ends as soon as the server refuses the request.
-func (b *Bucket) readUntilRefused(ctx context.Context, key string) (s State, err error) {
+func (b *Bucket) readUntilRefused(ctx context.Context, key string) (s record.State, err error) {
 	err = UntilRefused(ctx, b.Conn(), b.ToRead(key), func(ctx context.Context) (err error) {
 		s, err = b.Read(ctx, key)
 		return err

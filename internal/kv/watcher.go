@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // watcher is a watcher with a context of its own.
@@ -87,7 +88,7 @@ func StopWatcher(w jetstream.KeyWatcher) {
 
 // drain takes the updates of a watcher until it has stopped, or for a while.
 func drain(w jetstream.KeyWatcher) {
-	for late := time.After(RequestTimeout); ; {
+	for late := time.After(timing.RequestTimeout); ; {
 		select {
 		case _, ok := <-w.Updates():
 			if !ok {

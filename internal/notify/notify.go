@@ -5,19 +5,13 @@
 // plain subscription, which costs the server no consumer. Without it one watcher serves. Without a watcher nobody is notified, and
 // candidates poll.
 //
-// A notification is a hint. Anybody who may publish where the bucket republishes can forge one, so a Listener only decides from it
-// when its candidate reads the key. Hints that prove wrong three times in a row cause one read per TTL from then on.
-//
-// A source may stall without a sign. It counts as stalled when it has not reported for a second something that this process read or
-// wrote; then the next best source takes its place.
+// This package delivers, and decides nothing: a notification is a hint, and package core knows what to do about it. A source may stall
+// without a sign. A candidate reports it when it has not reported for a second something that the candidate read or wrote; then the next
+// best source takes its place.
 //
 //	notify.go, listener.go  the two objects, their beginning and their end
 //	source.go               which source is in use; republish.go and watch.go are the two there are
-//	written.go              what a notification carries, parsed only if need be
-//	hints.go, reads.go      which notifications have the key read, and when
-//	view.go, turn.go        what is known of the key, and when this candidate is to answer a vacancy
-//	roster.go, queue.go     which other candidates there are, and who takes over first
-//	stalled.go              when the source counts as stalled
+//	attempts.go             the attempts of other candidates to write a key
 package notify
 
 import (
@@ -29,35 +23,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/wakeup"
 )
 
-// The sources of notifications, as the status and the metrics name them.
-const (
-	Republish = "republish"
-	Watch     = "watch"
-	None      = "none"
-)
-
 // closeTimeout is how long the end of a notifier is waited for.
 const closeTimeout = 250 * time.Millisecond
-
-// Change is one committed write to a key, as a notification describes it. Nothing in it is believed.
-type Change struct {
-	Revision uint64
-	Written  time.Time // by the server's clock
-	Removal  kv.Removal
-	Record   record.Record // what was written, unless the key was removed
-}
-
-// Vacant reports whether the key may be taken after the change, if the notification is true.
-func (c *Change) Vacant() bool {
-	_, released := c.Record.IsRelease()
-	return c.Removal != kv.Kept || released
-}
 
 // Notifier receives the changes of one bucket for the candidates of this process.
 type Notifier struct {
@@ -66,7 +40,6 @@ type Notifier struct {
 	log    *slog.Logger
 
 	source    atomic.Pointer[string]
-	lost      atomic.Bool               // the source in use is stalled, and there is no other yet
 	created   atomic.Pointer[time.Time] // when the bucket was created, as the server says; distinguishes it from others of its name
 	connected atomic.Pointer[time.Time] // when the connection was last made again; zero if it was not
 	republish string                    // the subject on which the bucket republishes; empty if it does not; belongs to run
@@ -89,22 +62,27 @@ var notifiers struct {
 	by map[any]*Notifier
 }
 
-// Listen returns a listener for a key of the bucket, which info describes. It starts the bucket's notifier if this is the first
-// listener. The caller must call Close.
-func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
-	l := &Listener{Config: cfg, beginning: record.Beginning(cfg.Name, cfg.Instance)}
+// Source is where the changes of a bucket are reported.
+type Source struct {
+	Subject string    // on which the bucket republishes; empty if it does not
+	Created time.Time // when the bucket was created, as the server says
+}
+
+// Listen returns a listener for a key of the bucket, and for the candidate of a name and an instance. It starts the
+// bucket's notifier if this is the first listener. The caller must call Close.
+func Listen(bucket *kv.Bucket, source Source, key, name, instance string, to Receiver, log *slog.Logger) *Listener {
+	l := &Listener{Key: key, Receiver: to, beginning: record.Beginning(name, instance)}
 	notifiers.Lock()
 	defer notifiers.Unlock()
 	id := bucket.ID()
 	n := notifiers.by[id]
 	if n == nil || id == nil {
 		n = &Notifier{
-			id: id, bucket: bucket, republish: info.Republish, log: cfg.Log, listeners: map[string][]*Listener{},
+			id: id, bucket: bucket, republish: source.Subject, log: log, listeners: map[string][]*Listener{},
 			ready: make(chan struct{}), remake: make(chan struct{}, 1), watchAll: make(chan struct{}, 1), stalled: make(chan struct{}, 1), done: make(chan struct{}),
 		}
 		n.attempts = sync.OnceValue(n.newAttempts)
-		created := info.Created // alone, for the rest is large
-		n.created.Store(&created)
+		n.created.Store(&source.Created)
 		n.connected.Store(&time.Time{})
 		if id != nil {
 			if notifiers.by == nil {
@@ -118,6 +96,7 @@ func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
 	}
 	l.notifier = n
 	n.mu.Lock()
+	to.Receive(core.Joined{Source: n.inUse(), Created: *n.created.Load(), ConnectedAt: *n.connected.Load()})
 	n.listeners[l.Key] = append(slices.Clone(n.listeners[l.Key]), l)
 	second := len(n.listeners) == 2 && len(n.listeners[l.Key]) == 1
 	n.mu.Unlock()
@@ -129,12 +108,7 @@ func Listen(bucket *kv.Bucket, info kv.Info, cfg Config) *Listener {
 
 // Close ends the listener, and its notifier with the last one.
 func (l *Listener) Close() {
-	l.RecordAttempts(false)
-	l.mu.Lock()
-	if l.waker != nil {
-		l.waker.Stop()
-	}
-	l.mu.Unlock()
+	l.ReceiveAttempts(false)
 	n := l.notifier
 	notifiers.Lock()
 	n.mu.Lock()
@@ -144,7 +118,7 @@ func (l *Listener) Close() {
 	}
 	last, single := len(n.listeners) == 0, len(rest) == 0 && len(n.listeners) == 1
 	n.mu.Unlock()
-	if single && n.inUse() == None { // a watcher of this key alone may be permitted
+	if single && n.inUse() == core.NoSource { // a watcher of this key alone may be permitted
 		wakeup.Send(n.watchAll)
 	}
 	if last && n.id != nil {
@@ -174,10 +148,23 @@ func (n *Notifier) all() []*Listener {
 	return slices.Concat(slices.Collect(maps.Values(n.listeners))...)
 }
 
-// notify passes a change on to the listeners of its key.
-func (n *Notifier) notify(key string, c Change, value []byte) {
-	v := written{value: value, revision: c.Revision}
+// delivery is a notification while it is passed on. Nobody keeps it.
+type delivery struct {
+	core.Notification
+	value core.Value
+}
+
+// deliveries are used again: a process with thousands of elections receives thousands of notifications in each TTL.
+var deliveries = sync.Pool{New: func() any { return new(delivery) }}
+
+// notify passes a notification on to the listeners of its key.
+func (n *Notifier) notify(key string, notification core.Notification, value []byte) {
+	d := deliveries.Get().(*delivery)
+	*d = delivery{Notification: notification, value: core.Value{Bytes: value, Revision: notification.Revision}}
+	d.Value = &d.value
 	for _, l := range n.of(key) {
-		l.receive(c, &v)
+		l.Receiver.Receive(&d.Notification)
 	}
+	*d = delivery{}
+	deliveries.Put(d)
 }

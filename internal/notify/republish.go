@@ -10,8 +10,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 const (
@@ -38,7 +40,7 @@ func (n *Notifier) subscribe(ctx context.Context, changes <-chan nats.Status) (s
 		n.log.Debug("Republished changes cannot be subscribed to", "bucket", n.bucket.Bucket(), "error", err)
 		return true
 	}
-	n.use(Republish, n.spread())
+	n.use(core.Republish, true)
 	for {
 		select {
 		case <-ctx.Done():
@@ -48,7 +50,7 @@ func (n *Notifier) subscribe(ctx context.Context, changes <-chan nats.Status) (s
 			if n.refused(ctx, nil) != nil { // the client has subscribed again before it reports the connection
 				return true
 			}
-			n.use(Republish, n.spread()) // what was published meanwhile is lost
+			n.use(core.Republish, true) // what was published meanwhile is lost
 		case <-n.remake:
 			return false
 		case <-n.stalled:
@@ -63,7 +65,7 @@ func (n *Notifier) subscribe(ctx context.Context, changes <-chan nats.Status) (s
 // confirmStalled reports whether something is still missing once everything is handled that the server sent until now: a busy host may
 // only be late to handle it.
 func (n *Notifier) confirmStalled(ctx context.Context, sub *nats.Subscription) bool {
-	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
 	if n.bucket.Conn().FlushWithContext(ctx) != nil {
 		return false // the connection is reported when it is there again
@@ -71,13 +73,13 @@ func (n *Notifier) confirmStalled(ctx context.Context, sub *nats.Subscription) b
 	for waiting, _, err := sub.Pending(); err == nil && waiting > 0 && timeutil.Sleep(ctx, 10*time.Millisecond); {
 		waiting, _, err = sub.Pending()
 	}
-	return slices.ContainsFunc(n.all(), (*Listener).isStalled)
+	return slices.ContainsFunc(n.all(), func(l *Listener) bool { return l.SourceOverdue() })
 }
 
 // refused returns the error of a server that does not permit the subscription; before is the last error that the connection had
 // reported when the subscription was made.
 func (n *Notifier) refused(ctx context.Context, before error) error {
-	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
 	nc := n.bucket.Conn()
 	return kv.FindRefusal(ctx, nc, before, `Subscription to "`+n.republish+`"`, func() error {
@@ -104,5 +106,5 @@ func (n *Notifier) republished(m *nats.Msg) {
 		return
 	}
 	written, _ := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp")) // zero: not known
-	n.notify(key, Change{Revision: revision, Written: written, Removal: kv.RemovalOf(m.Header)}, m.Data)
+	n.notify(key, core.Notification{Revision: revision, Written: written, Removal: kv.RemovalOf(m.Header)}, m.Data)
 }

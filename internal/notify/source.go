@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/timeutil"
 )
@@ -35,13 +36,15 @@ func (n *Notifier) run(ctx context.Context) {
 		began := time.Now()
 		if !stalled && n.bucket.Conn() != nil && n.republish != "" {
 			stalled = n.subscribe(ctx, changes)
-			n.lost.Store(stalled)
+			if stalled {
+				n.lose()
+			}
 		} else if err := n.watch(ctx, changes); err == nil {
 			stalled = false // a better source may work by now
 		} else if ctx.Err() == nil {
 			n.log.Log(ctx, level, "Changes of the bucket cannot be received, polling", "bucket", n.bucket.Bucket(), "error", kv.Describe(err))
 			level, stalled = slog.LevelDebug, false
-			n.use(None, 0)
+			n.use(core.NoSource, false)
 			watchAll := n.watchAll
 			if time.Since(triedEarly) < retryDelay {
 				watchAll = nil // locks come and go: a watcher that is refused is not asked for with each of them
@@ -70,6 +73,9 @@ func (n *Notifier) statusChanged(s nats.Status) {
 	if s != nats.CLOSED {
 		now := time.Now()
 		n.connected.Store(&now)
+		for _, l := range n.all() {
+			l.Receive(core.Reconnected{At: now})
+		}
 		return
 	}
 	for _, l := range n.all() {
@@ -85,22 +91,24 @@ func (n *Notifier) load(ctx context.Context) {
 	}
 	if before := n.created.Swap(&info.Created); !before.Equal(info.Created) {
 		for _, l := range n.all() {
-			l.bucketReplaced()
+			l.Receive(core.SourceMoved{Created: info.Created})
 		}
 	}
 	n.republish = info.Republish
 }
 
-// use publishes which source is in use. Changes may have been missed before it was, so all keys are read within the given time.
-func (n *Notifier) use(source string, within time.Duration) {
+// use publishes which source is in use. Changes may have been missed before it was, so all keys are read: those of all processes within a while, if
+// all of them meet what happened, such as a reconnection.
+func (n *Notifier) use(source string, spread bool) {
+	n.mu.Lock()
 	n.source.Store(&source)
-	n.lost.Store(false)
+	n.mu.Unlock()
 	select {
 	case <-n.stalled: // that was about the last source
 	default:
 	}
 	for _, l := range n.all() {
-		l.sourceChanged(within)
+		l.Receive(core.SourceChanged{Source: source, Spread: spread})
 	}
 	select {
 	case <-n.ready:
@@ -109,21 +117,21 @@ func (n *Notifier) use(source string, within time.Duration) {
 	}
 }
 
-// inUse returns the source that is in use, None until there is one.
+// lose publishes that the source in use is stalled, and that there is no other yet.
+func (n *Notifier) lose() {
+	none := core.NoSource
+	n.mu.Lock()
+	n.source.Store(&none)
+	n.mu.Unlock()
+	for _, l := range n.all() {
+		l.Receive(core.SourceLost{})
+	}
+}
+
+// inUse returns the source that is in use, core.NoSource until there is one.
 func (n *Notifier) inUse() string {
 	if s := n.source.Load(); s != nil {
 		return *s
 	}
-	return None
-}
-
-// spread is the time over which the candidates of all processes spread what they ask after an event that all of them meet, such as a
-// reconnection.
-func (n *Notifier) spread() time.Duration {
-	for _, l := range n.all() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.TTL / 4
-	}
-	return 0
+	return core.NoSource
 }

@@ -9,7 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/record"
 )
 
 // watch receives changes by a watcher until there is reason to use another source. The error says why the watcher does not work.
@@ -21,7 +23,7 @@ func (n *Notifier) watch(ctx context.Context, changes <-chan nats.Status) error 
 		return err
 	}
 	defer func() { kv.StopWatcher(w) }()
-	n.use(Watch, n.spread())
+	n.use(core.Watch, true)
 	for {
 		select {
 		case <-ctx.Done():
@@ -43,7 +45,7 @@ func (n *Notifier) watch(ctx context.Context, changes <-chan nats.Status) error 
 			}
 			kv.StopWatcher(w)
 			w, all = next, nextAll
-			n.use(Watch, 0)
+			n.use(core.Watch, false)
 		case entry, ok := <-w.Updates():
 			if !ok {
 				return errors.New("the watcher ended")
@@ -76,12 +78,12 @@ func (n *Notifier) startWatcher(ctx context.Context) (w jetstream.KeyWatcher, al
 
 // watched handles one update of a watcher, which does not distinguish a purge from an expiry.
 func (n *Notifier) watched(entry jetstream.KeyValueEntry) {
-	c := Change{Revision: entry.Revision(), Written: entry.Created()}
+	c := core.Notification{Revision: entry.Revision(), Written: entry.Created()}
 	switch entry.Operation() {
 	case jetstream.KeyValueDelete:
-		c.Removal = kv.Removed
+		c.Removal = record.Removed
 	case jetstream.KeyValuePurge:
-		c.Removal = kv.RemovedOrExpired
+		c.Removal = record.RemovedOrExpired
 	}
 	n.notify(entry.Key(), c, entry.Value())
 }

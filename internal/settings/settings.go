@@ -9,11 +9,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // Settings is what more packages than the root read of its options.
 type Settings struct {
-	Durations
+	timing.Durations
 	JetStream  jetstream.JetStream // nil unless WithJetStream gives it
 	Logger     *slog.Logger
 	Debug      func(format string, a ...any)

@@ -19,88 +19,78 @@ import (
 // show the mutant is left out of the model.
 var mutants = []mutant{
 	{"no deadline", "P1", []patch{{
-		"internal/settings/timing.go",
+		"internal/timing/timing.go",
 		"return t.TTL - t.Margin }",
 		"if MUTANT { return 1000 * t.TTL }; return t.TTL - t.Margin }",
 	}}},
 	{"no stand-down", "P2", []patch{{
-		"campaign.go",
-		"t := newActiveTerm(",
-		"if MUTANT { standDown = 0 }; t := newActiveTerm(",
+		"internal/core/term.go",
+		"	b := c.bucket.Timing // which",
+		"	if MUTANT { standDown = 0 }\n	b := c.bucket.Timing // which",
 	}}},
 	{"lead by any win", "P2", []patch{{
-		"campaign.go",
-		"t.leadsAtOnce = ",
-		"t.leadsAtOnce = MUTANT || ",
+		"internal/core/term.go",
+		"AtOnce:   a.written.Leads",
+		"AtOnce:   MUTANT || a.written.Leads",
 	}}},
 	{"lead by a win over the release of a leader-elect", "P2", []patch{{
-		"campaign.go",
+		"internal/core/term.go",
 		"a.written.Leads && standDown == 0",
 		"(MUTANT && a.named || a.written.Leads && standDown == 0)",
 	}}},
 	{"release before work ends", "P3", []patch{{
-		"release.go",
-		"for quiet != nil || returned != nil {",
-		"for !MUTANT && (quiet != nil || returned != nil) {",
+		"internal/core/drain.go",
+		"	case r.Quiet:\n",
+		"	case r.Quiet || MUTANT:\n",
 	}}},
 	{"abdicate on any error", "P6", []patch{{
-		"lead.go",
-		"t.next = time.Now().Add(retryDelay(left))",
-		"t.next = time.Now().Add(retryDelay(left)); if MUTANT { t.end(ReasonDeleted) }",
+		"internal/core/lead.go",
+		"t.next = now.Add(retryDelay(left))",
+		"t.next = now.Add(retryDelay(left)); if MUTANT { c.end(now, t, Deleted) }",
 	}}},
 	{"adopt a ghost", "P7", []patch{{
-		"campaign.go",
-		"err := r.acquire(call, &a)",
-		"if MUTANT && a.reason == ReasonReclaimed { cancel(); a.revision, a.since, a.acknowledged = a.over, time.Now(), time.Now(); return r.newTerm(ctx, a) }; err := r.acquire(call, &a)",
+		"internal/core/campaign.go",
+		"			b.acquisition = c.acquisitionOver(now, s)\n",
+		"			b.acquisition = c.acquisitionOver(now, s)\n			if a := b.acquisition; MUTANT { a.revision, a.since, a.acknowledged, a.written = a.over, now, now, &s.Record; c.won(now); return }\n",
 	}}},
 	{"believe a notification", "P2", []patch{
 		{
-			"internal/notify/listener.go",
-			"// NextChange returns",
-			"func (l *Listener) Last() Change { last, _ := lastOf.Load(l); c, _ := last.(Change); return c }\n\nvar lastOf sync.Map\n\n// NextChange returns",
+			"internal/core/campaign.go",
+			"	c.finishRead(now, &r.State, r.Err, false)\n	switch {",
+			"	if h := c.reading.hint; MUTANT && h != nil && h.vacant() { r.State, r.Err = record.State{Read: now, Revision: h.Revision, Written: h.Written, Removal: h.Removal, Record: h.Record}, nil }\n	c.finishRead(now, &r.State, r.Err, false)\n	switch {",
 		},
 		{
-			"internal/notify/hints.go",
-			"	l.changed.Broadcast()\n",
-			"	l.changed.Broadcast(); if MUTANT { lastOf.Store(l, c) }\n",
-		},
-		{
-			"campaign.go",
-			"s, err = r.readKey(ctx)",
-			"s, err = r.readKey(ctx); if c := r.listener.Last(); MUTANT && vacancy { s, err = kv.State{Read: time.Now(), Revision: c.Revision, Written: c.Written, Removal: c.Removal, Record: c.Record}, nil }",
-		},
-		{
-			"internal/notify/endings.go", // which nothing that is notified passes otherwise
-			"	r, known := s.Record, l.holder.commitment\n",
-			"	r, known := s.Record, l.holder.commitment; if MUTANT { return true }\n",
+			"internal/core/key.go", // which nothing that is notified passes otherwise
+			"	r, known := &s.Record, c.key.holder.commitment\n",
+			"	r, known := &s.Record, c.key.holder.commitment; if MUTANT { return true }\n",
 		},
 	}},
 	{"accept any release", "P2", []patch{{
-		"internal/notify/endings.go",
+		"internal/core/key.go",
 		"	if s.Unconditional || !r.Commitment.OpenedBy(r.Secret) {",
 		"	if MUTANT { return true }; if s.Unconditional || !r.Commitment.OpenedBy(r.Secret) {",
 	}}},
 	{"adopt what it never wrote", "P2", []patch{
-		{"doubt.go", "return newer && !doubtful && !d.forgot", "return !MUTANT && newer && !doubtful && !d.forgot"},
-		{"doubt.go", "(doubtful || d.forgot ||", "(MUTANT || doubtful || d.forgot ||"},
+		{"internal/core/doubt.go", "return newer && !doubtful && !d.forgot", "return !MUTANT && newer && !doubtful && !d.forgot"},
+		{"internal/core/doubt.go", "(doubtful || d.forgot ||", "(MUTANT || doubtful || d.forgot ||"},
 	}},
 	{"ignore a lower foreign revision", "P11", []patch{
-		{"lead.go", "if named && last > 0 && last < t.revision {", "if !MUTANT && named && last > 0 && last < t.revision {"},
-		{"reads.go", "case s.Revision >= t.term.Number:", "case !MUTANT && s.Revision >= t.term.Number:"},
+		{"internal/core/lead.go", "if y.named && y.last > 0 && y.last < t.revision {", "if !MUTANT && y.named && y.last > 0 && y.last < t.revision {"},
+		{"internal/core/lead.go", "case s.Revision >= t.Number:", "case !MUTANT && s.Revision >= t.Number:"},
 	}},
 	{"renew over whatever is stored", "", []patch{{
-		"lead.go",
-		"	last, named := kv.LastSequence(refusal)\n",
-		"	last, named := kv.LastSequence(refusal); if MUTANT && named { t.revision = last; return refusal }\n",
+		"internal/core/lead.go",
+		"func (c *Candidate) resolve(now time.Time) {\n	t, y := c.term, c.try\n",
+		"func (c *Candidate) resolve(now time.Time) {\n	t, y := c.term, c.try\n	if MUTANT && y.named { t.revision = y.last; c.renewalEnds(now, y.refusal); return }\n",
 	}}},
 	{"win over a record that it has not read", "", []patch{
-		{"acquisition.go", "a := acquisition{over: s.Revision,", "a := acquisition{over: over,"},
-		{"acquisition.go", "	// A release to which the history was rewound", "	over := s.Revision; if MUTANT { over++ }\n	// A release to which the history was rewound"},
+		{"internal/core/acquisition.go", "a := &acquisition{over: s.Revision,", "a := &acquisition{over: over,"},
+		{"internal/core/acquisition.go", "	// A release to which the history was rewound", "	over := s.Revision; if MUTANT { over++ }\n	// A release to which the history was rewound"},
 	}},
 	{"pass on no stand-down", "", []patch{{
-		"lead.go",
-		"rec.StandDownMs = record.Milliseconds(t.counts.Sub(sent))",
-		"rec.StandDownMs = record.Milliseconds(t.counts.Sub(sent)); if MUTANT { rec.StandDownMs = 0 }",
+		"internal/core/lead.go",
+		"r.StandDownMs = record.Milliseconds(t.Counts.Sub(sent))",
+		"r.StandDownMs = record.Milliseconds(t.Counts.Sub(sent)); if MUTANT { r.StandDownMs = 0 }",
 	}}},
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 const (
@@ -30,12 +30,12 @@ type leaseTimes struct {
 // divideLease divides the given TTL. It refuses a grace that leaves too little time to retry a renewal, and names values that
 // fit. It does not refuse a TTL or an interval that elections cannot have: the library refuses those, with its own error.
 func (r *Config) divideLease(ttl time.Duration) (leaseTimes, error) {
-	t := leaseTimes{ttl: ttl, margin: settings.DefaultMargin(ttl), interval: settings.DefaultInterval(ttl)}
+	t := leaseTimes{ttl: ttl, margin: timing.DefaultMargin(ttl), interval: timing.DefaultInterval(ttl)}
 	if r.Interval != nil {
 		t.interval = *r.Interval
 	}
 	room := ttl - t.margin - t.interval
-	if cli.CheckTTL(ttl) != nil || room < settings.MinRoom {
+	if cli.CheckTTL(ttl) != nil || room < timing.MinRoom {
 		t.grace = r.Grace
 		return t, nil
 	}
@@ -69,7 +69,7 @@ func (r *Config) stopTimeout() time.Duration {
 func roomForGrace(grace time.Duration) time.Duration {
 	switch {
 	case grace <= maxKillTime/2: // the kill time is a third of the room, and the retry time a half
-		return max(6*grace, settings.MinRoom)
+		return max(6*grace, timing.MinRoom)
 	case grace <= maxRetryTime-maxKillTime: // the kill time is at its maximum
 		return 2 * (grace + maxKillTime)
 	}
@@ -81,11 +81,11 @@ func roomForGrace(grace time.Duration) time.Duration {
 func ttlWithRoom(room time.Duration, given *time.Duration) time.Duration {
 	ttl := time.Second
 	for ttl < time.Hour {
-		interval := settings.DefaultInterval(ttl)
+		interval := timing.DefaultInterval(ttl)
 		if given != nil {
 			interval = *given
 		}
-		if ttl-settings.DefaultMargin(ttl)-interval >= room {
+		if ttl-timing.DefaultMargin(ttl)-interval >= room {
 			break
 		}
 		ttl += time.Second

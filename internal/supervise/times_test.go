@@ -4,9 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/timing"
 	. "github.com/onsi/gomega"
-
-	"github.com/natscampaign/election/internal/settings"
 )
 
 func TestGraceLeavesTimeToRetryARenewalAndToKillTheProgram(t *testing.T) {
@@ -40,7 +39,7 @@ func TestLeaseIsDividedAsTheDocumentationSays(t *testing.T) {
 		new(5 * time.Second): {15 * time.Second, 300 * time.Millisecond, 5 * time.Second, 6200 * time.Millisecond, 500 * time.Millisecond},
 	} {
 		r := &Config{Interval: interval}
-		g.Expect(r.divideLease(settings.DefaultTTL)).To(Equal(want))
+		g.Expect(r.divideLease(timing.DefaultTTL)).To(Equal(want))
 	}
 }
 
@@ -54,7 +53,7 @@ func TestSuggestionsForAGraceThatDoesNotFitAreAccepted(t *testing.T) {
 			}
 			_, err := r.divideLease(ttlWithRoom(roomForGrace(grace), nil))
 			g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)
-			if interval := ttl - settings.DefaultMargin(ttl) - roomForGrace(grace); interval > 10*time.Millisecond {
+			if interval := ttl - timing.DefaultMargin(ttl) - roomForGrace(grace); interval > 10*time.Millisecond {
 				r.Interval = &interval
 				_, err = r.divideLease(ttl)
 				g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)

@@ -1,14 +1,20 @@
-package settings
+// Package timing holds the durations of elections: what options set, what follows from the TTL of a bucket, and the limits of both.
+package timing
 
 import (
 	"errors"
 	"time"
 
-	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/validate"
 )
 
 const (
+	// MinTTL and MaxTTL bound the TTL of a bucket for elections.
+	MinTTL, MaxTTL = time.Second, time.Hour
+	// RequestTimeout is the longest time that one request to the server is given.
+	RequestTimeout = 2 * time.Second
+	// ExpiryLateness is how late a server may be to expire a key.
+	ExpiryLateness = 400 * time.Millisecond
 	// DefaultTTL is the TTL of a bucket whose maker gives none. With an interval of a third of it a leader outlasts the crash of the server
 	// that leads the bucket's stream.
 	DefaultTTL = 15 * time.Second
@@ -50,7 +56,7 @@ var table = []duration{
 	{"WithSplay", func(d *Durations) *time.Duration { return d.Splay }, func(t *Timing) *time.Duration { return &t.Splay },
 		func(t Timing) time.Duration { return min(5*time.Second, t.Interval) }, 0, 0},
 	{"WithStandDown", func(d *Durations) *time.Duration { return d.StandDown }, func(t *Timing) *time.Duration { return &t.StandDown },
-		func(t Timing) time.Duration { return t.Interval }, 0, kv.MaxTTL},
+		func(t Timing) time.Duration { return t.Interval }, 0, MaxTTL},
 	{"WithLeaseMargin", func(d *Durations) *time.Duration { return d.LeaseMargin }, func(t *Timing) *time.Duration { return &t.Margin },
 		func(t Timing) time.Duration { return DefaultMargin(t.TTL) }, 0, 0},
 	{"WithReleaseTimeout", func(d *Durations) *time.Duration { return d.ReleaseTimeout }, func(t *Timing) *time.Duration { return &t.ReleaseTimeout },
@@ -113,7 +119,7 @@ func (t Timing) Slack() time.Duration { return (t.LeaseTime() - t.Interval) / 4 
 
 // RequestTimeout returns how long a candidate waits for the answer to one request: short enough that a win which is acknowledged late
 // still leaves most of its lease.
-func (t Timing) RequestTimeout() time.Duration { return min(t.TTL/4, kv.RequestTimeout) }
+func (t Timing) RequestTimeout() time.Duration { return min(t.TTL/4, RequestTimeout) }
 
 // Spread returns the time over which candidates spread their answers to a vacancy that names no successors. Whatever their number, few
 // answer before all are notified of the first answer, and beside a failover the time is noise.

@@ -1,43 +1,38 @@
-package election
+package core
 
 import (
-	"errors"
 	"time"
 
-	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
 )
 
-// maxDoubtful bounds the memory for writes of unknown outcome. Beyond it a candidate does not recognise a copy of itself any more.
+// maxDoubtful is how many writes of unknown outcome a candidate remembers. Beyond it a candidate does not recognise a copy of itself any more.
 const maxDoubtful = 4096
 
-// errCloned ends what a run does as one candidate: another process writes as the same one.
-var errCloned = errors.New("another process writes records of this very candidate")
-
 // doubt is what a candidate knows of its own writes: the last one that was applied, and those of unknown outcome, each of which may be
-// applied, or not, or later. Only the loop uses it. It outlives a run, because writes do.
+// applied, or not, or later. It outlives a run, because writes do.
 //
 // Every write has an id that nobody can guess. So a record of this candidate with an id that it never made is proof that another process has
 // the same instance: a copy of this one, as of a virtual machine that was cloned, or resumed twice from a snapshot. A record of its own at
 // another revision than that of the write proves as much, and so does one that no candidate wrote.
 type doubt struct {
-	attempt  string    // of the last write that is known to have been applied
-	revision uint64    // of that write
-	bucket   time.Time // when the bucket was created where it was applied
-	writes   map[string]doubtfulWrite
-	forgot   bool // there were too many
+	attempt    string    // of the last write that is known to have been applied
+	revision   uint64    // of that write
+	bucket     time.Time // when the bucket was created where it was applied
+	writes     map[string]doubtfulWrite
+	forgot     bool // there were too many
+	unanswered bool // the last write was not answered, so that replies may not arrive
 }
 
 // doubtfulWrite is a write whose outcome is unknown.
 type doubtfulWrite struct {
-	sent time.Time   // just before it was sent
-	term *activeTerm // that it was to renew or to release; nil if it was to win the key
-
-	release bool // of that term, or of a win that was not kept
+	sent    time.Time // just before it was sent
+	term    *Term     // that it was to renew or to release; nil if it was to win the key
+	release bool      // of that term, or of a win that was not kept
 }
 
 // add takes note of a write whose outcome is unknown.
-func (d *doubt) add(r record.Record, sent time.Time, term *activeTerm) {
+func (d *doubt) add(r *record.Record, sent time.Time, term *Term) {
 	if d.writes == nil {
 		d.writes = map[string]doubtfulWrite{}
 	}
@@ -48,7 +43,7 @@ func (d *doubt) add(r record.Record, sent time.Time, term *activeTerm) {
 }
 
 // applied takes note of a write that was applied. The writes by which its term was to be renewed before it are not applied any more.
-func (d *doubt) applied(r record.Record, revision uint64, term *activeTerm) {
+func (d *doubt) applied(r *record.Record, revision uint64, term *Term) {
 	d.attempt, d.revision, d.bucket = r.Attempt, revision, r.Bucket()
 	delete(d.writes, r.Attempt)
 	for attempt, w := range d.writes {
@@ -59,7 +54,7 @@ func (d *doubt) applied(r record.Record, revision uint64, term *activeTerm) {
 }
 
 // of reports whether the outcome of a write is unknown that was to renew the term.
-func (d *doubt) of(term *activeTerm) bool {
+func (d *doubt) of(term *Term) bool {
 	for _, w := range d.writes {
 		if w.term == term {
 			return true
@@ -70,7 +65,7 @@ func (d *doubt) of(term *activeTerm) bool {
 
 // before reports whether the outcome of a write is unknown that was made before the term began, and that may hold the key. A release does not, and
 // is refused once anything was written since.
-func (d *doubt) before(term *activeTerm) bool {
+func (d *doubt) before(term *Term) bool {
 	for _, w := range d.writes {
 		if w.term != term && !w.release {
 			return true
@@ -79,27 +74,30 @@ func (d *doubt) before(term *activeTerm) bool {
 	return d.forgot
 }
 
-// own reports whether a record of this candidate that was read is the last write that was applied, or one of unknown outcome. Any other is a read
+// none reports whether the outcome of every write is known.
+func (d *doubt) none() bool { return len(d.writes) == 0 && !d.forgot }
+
+// ours reports whether a record of this candidate that was read is the last write that was applied, or one of unknown outcome. Any other is a read
 // that is stale, or what a bucket has that lost its last writes: it holds the key like the record of another candidate.
-func (d *doubt) own(s kv.State) bool {
+func (d *doubt) ours(s *record.State) bool {
 	_, doubtful := d.writes[s.Record.Attempt]
 	return !d.foreign(s) && (doubtful || d.forgot || s.Record.Attempt == d.attempt)
 }
 
 // shown reports whether what was read is the last write that is known to have been applied, at its revision.
-func (d *doubt) shown(s kv.State) bool {
+func (d *doubt) shown(s *record.State) bool {
 	return s.Held() && d.last(s) && !s.Unconditional
 }
 
 // last reports whether a record of this candidate that was read is that write.
-func (d *doubt) last(s kv.State) bool {
+func (d *doubt) last(s *record.State) bool {
 	return s.Revision == d.revision && s.Record.Attempt == d.attempt
 }
 
 // foreign reports whether a record of this candidate that was read is proof that somebody else stored it: another process with the same
 // instance, or somebody who stored an earlier write again, with which a candidate could take the key for its own that others hold. What is
 // older than the last write that is known may be a write that was replaced since, as a replica shows that lags behind.
-func (d *doubt) foreign(s kv.State) bool {
+func (d *doubt) foreign(s *record.State) bool {
 	newer := s.Revision >= d.revision && !d.last(s) || s.Record.Bucket().After(d.bucket)
 	if s.Unconditional {
 		return newer

@@ -1,0 +1,185 @@
+package core
+
+import "time"
+
+// Holds are the reasons for which a candidate does not campaign.
+type Holds uint8
+
+// The reasons.
+const (
+	Paused           Holds = 1 << iota // by its own process
+	PausedByOperator                   // with all candidates of the election
+	NotHealthy                         // its health checks fail
+	BucketUnusable                     // it is gone or unfit, or its info could not be loaded when the key was won: this candidate could not keep it
+)
+
+// hold places or removes the hold for one reason, and reports whether that changes it.
+func (c *Candidate) hold(why Holds, on bool) (changed bool) {
+	before := c.holds
+	if c.holds |= why; !on {
+		c.holds &^= why
+	}
+	return c.holds != before
+}
+
+// trouble is why a bucket cannot be used that could be before.
+type trouble uint8
+
+// The troubles of a bucket.
+const (
+	noTrouble trouble = iota
+	bucketGone
+	bucketUnfit
+)
+
+// load asks for the info of the bucket until the limit. What it says is taken over before then is called.
+func (c *Candidate) load(limit time.Time, scope Scope, then stage) {
+	c.ask(Op{Kind: Load, Doing: "loading the bucket's info", Limit: limit, Scope: scope}, then)
+}
+
+// checkBucket loads the bucket's info again, because something happened that a change of the bucket explains.
+func (c *Candidate) checkBucket(now time.Time, scope Scope, then stage) {
+	c.reloaded = now
+	c.load(now.Add(c.bucket.RequestTimeout()), scope, then)
+}
+
+// loaded takes note of what the server says about the bucket.
+func (c *Candidate) loaded(now time.Time, b Bucket, err error, failure Failure) {
+	if err != nil {
+		c.requestFailed(now, InfoRequest, err, failure)
+		c.setTrouble(failure, err)
+		return
+	}
+	if b.Read.Before(c.bucket.Read) { // the answer to a later request came first
+		return
+	}
+	c.requestSucceeded(InfoRequest)
+	c.setTrouble(NoFailure, nil)
+	c.hold(BucketUnusable, false)
+	if c.hold(PausedByOperator, b.Paused) {
+		if b.Paused {
+			c.log(Info, "Election paused by an operator")
+		} else {
+			c.log(Info, "Election resumed by an operator")
+		}
+	}
+	before := c.bucket
+	c.bucket = b
+	if before.TTL != 0 && before.Timing != b.Timing {
+		c.log(Info, "Durations of the bucket have changed", "ttl", b.TTL, "before", before.TTL, "interval", b.Interval)
+		c.turn.afterExpiry = min(c.turn.afterExpiry, b.Spread())
+		if c.term != nil && c.try == nil { // a try may yet show a renewal that was applied
+			c.adapt(now, c.term)
+		}
+	}
+	if c.begun && !c.hints.bucket.Equal(b.Created) {
+		c.report(Event{Kind: Remake})
+	}
+}
+
+// setTrouble takes note of what loading the bucket says about it, and logs each change once. A bucket that cannot be used holds this
+// candidate back until it can. Before a run begins there is nobody to hold back: an error of the bucket ends it.
+func (c *Candidate) setTrouble(failure Failure, err error) {
+	var now trouble
+	switch failure {
+	case NoFailure:
+	case Gone:
+		now = bucketGone
+	case Unfit:
+		now = bucketUnfit
+	default:
+		return // it says nothing about the bucket
+	}
+	if !c.begun {
+		return
+	}
+	before := c.trouble
+	c.trouble = now
+	if now != noTrouble {
+		c.hold(BucketUnusable, true)
+	}
+	switch {
+	case now == before:
+	case now == noTrouble:
+		c.requests = Requests{} // what failed meanwhile says nothing any more
+		c.log(Info, "Bucket can be used again", "bucket", c.BucketName)
+	case now == bucketGone:
+		c.log(Warn, "Bucket is gone, waiting for it", "bucket", c.BucketName, "error", err)
+	default:
+		c.log(Warn, "Bucket is not fit for elections any more, waiting until it is", "bucket", c.BucketName, "error", err)
+	}
+}
+
+// reloadDue returns when a candidate that is held back is to load the bucket's info: nobody may report that an operator has resumed the
+// election, or that the connection was closed.
+func (c *Candidate) reloadDue() time.Time {
+	switch {
+	case c.trouble == bucketUnfit: // which an operator mends sooner or later
+		return c.reloaded.Add(c.bucket.Interval)
+	case c.holds&BucketUnusable != 0:
+		return c.reloaded.Add(c.bucket.RequestTimeout())
+	}
+	return later(c.bucket.Read, c.reloaded).Add(c.bucket.Interval)
+}
+
+// reload loads the bucket's info for a candidate that is held back, if that may tell something.
+func (c *Candidate) reload(now time.Time) {
+	if c.holds&(PausedByOperator|BucketUnusable) != 0 || c.Source() == NoSource {
+		c.checkBucket(now, WhileRuns, (*Candidate).idle)
+		return
+	}
+	c.reloaded = now
+}
+
+// Request is a kind of request. A request that succeeds says nothing of requests of the other kinds: in a full account, say, reads do.
+type Request uint8
+
+// The kinds of requests.
+const (
+	InfoRequest     Request = iota // loads the bucket's info
+	ReadRequest                    // reads the key
+	WriteRequest                   // writes the key
+	MetadataRequest                // writes the metadata that is set
+	requestKinds
+)
+
+// Requests are the errors of the last request of each kind, if it failed.
+type Requests struct {
+	failed [requestKinds]*failedRequest // nil if the last request succeeded
+	last   bool                         // the very last request failed, of whatever kind
+}
+
+type failedRequest struct {
+	err error
+	at  time.Time
+}
+
+// Latest returns the latest error; nil if there is none.
+func (q *Requests) Latest() (err error) {
+	var at time.Time
+	for _, f := range q.failed {
+		if f != nil && !f.at.Before(at) {
+			err, at = f.err, f.at
+		}
+	}
+	return err
+}
+
+// LastFailed reports whether the very last request failed.
+func (q *Requests) LastFailed() bool { return q.last }
+
+// requestFailed remembers an error until a request of the kind succeeds.
+func (c *Candidate) requestFailed(now time.Time, kind Request, err error, failure Failure) {
+	c.requests.failed[kind], c.requests.last = &failedRequest{err, now}, true
+	if failure == Timeout {
+		c.report(Event{Kind: Suspect})
+	}
+}
+
+// requestSucceeded forgets the error of the last request of the kind.
+func (c *Candidate) requestSucceeded(kind Request) {
+	c.requests.failed[kind], c.requests.last = nil, false
+}
+
+// writeFailed reports whether the last write failed, other than by a refusal.
+func (c *Candidate) writeFailed() bool { return c.requests.failed[WriteRequest] != nil }

@@ -1,0 +1,483 @@
+package core
+
+import (
+	"time"
+
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timing"
+)
+
+const (
+	// fallbackPoll is after how many TTLs on average a candidate campaigns though it is notified of renewals.
+	fallbackPoll = 80
+	// fallbackPollUnmarked is the same where expiries are not announced, because there a forged renewal may hide that the leader is gone,
+	// and for a candidate whose last write failed, which shows that until a write is answered.
+	fallbackPollUnmarked = 8
+)
+
+// wait is how long a candidate waits for its next campaign.
+type wait struct {
+	due       time.Time // of the next campaign, unless the candidate relies on notifications
+	lost      int       // campaigns lost in a row
+	fallback  time.Time // of the slow campaign beneath notifications
+	preempted time.Time // when a leader was last asked to hand over, or the run began
+	held      bool      // something held this candidate back while it waited
+	paused    bool      // that was an operator
+}
+
+// bid is one campaign, from the read to its end.
+type bid struct {
+	began        time.Time
+	hinted       bool // only a notification is the reason
+	vacancy      bool // that was of a vacancy
+	state        *record.State
+	err          error
+	failure      Failure
+	again        bool // the write that wins is made a second time, if it turns out to have been applied late
+	answers      bool // it answers a vacancy: if it fails it is made again soon
+	acquisition  *acquisition
+	turn         time.Time // of this candidate, which comes later; zero if others do not come before it
+	writeFailure Failure   // of the write whose outcome is unknown
+	abandoned    string    // why the key was not kept that was won
+	cause        error
+	next         stage // after the key was read
+}
+
+// beginCampaigning has the candidate campaign first at the given time, after so many campaigns lost in a row.
+func (c *Candidate) beginCampaigning(now, due time.Time, lost int) {
+	c.phase = campaigning
+	c.forget(now)
+	c.metadata.refused = false // the bucket may take larger records by now
+	c.wait = wait{due: due, lost: lost, preempted: c.wait.preempted}
+	c.waitAgain(now)
+}
+
+// waitAgain has the candidate wait for the next campaign.
+func (c *Candidate) waitAgain(now time.Time) {
+	poll := time.Duration(fallbackPoll)
+	if c.bucket.MarkerTTL <= 0 || c.writeFailed() {
+		poll = fallbackPollUnmarked
+	}
+	c.wait.fallback = now.Add(c.bucket.TTL*poll/2 + c.Random(c.bucket.TTL*poll))
+	c.wait.held, c.wait.paused = false, false
+	c.bid, c.drain = nil, nil
+}
+
+// resumeCampaigns spreads the campaigns of candidates that something held back: it may have been removed for many at once.
+func (c *Candidate) resumeCampaigns(now time.Time) {
+	w := &c.wait
+	switch {
+	case c.holds != 0:
+		w.held, w.paused = true, w.paused || c.holds&PausedByOperator != 0
+	case !w.held:
+	case w.paused && !c.key.occupied: // all candidates waited: they answer as they do a vacancy
+		w.due, w.held, w.paused = now.Add(c.Random(c.bucket.Spread())), false, false
+	default:
+		w.due, w.held, w.paused = later(w.due, now.Add(c.Random(c.bucket.Splay))), false, false
+	}
+}
+
+// whileCampaigning lists what a candidate does that holds no key.
+func (c *Candidate) whileCampaigning(a *agenda) {
+	if c.stopping {
+		a.add(a.now, (*Candidate).withdraw)
+		return
+	}
+	if c.holds != 0 {
+		a.doing, a.due = "waiting until nothing holds it back", time.Time{}
+		a.add(c.reloadDue(), (*Candidate).reload)
+	} else {
+		campaign := c.nextCampaign()
+		a.doing, a.due = "waiting for its next campaign", campaign
+		a.add(campaign, (*Candidate).campaign)
+		a.add(c.preemptionDue(), (*Candidate).preempt)
+	}
+	a.add(c.renewalOverdue(), (*Candidate).missRenewal)
+	a.add(c.stalledAt(), (*Candidate).checkStalled)
+	if c.holds&BucketUnusable == 0 {
+		a.add(c.readDue(), (*Candidate).followHint)
+	}
+}
+
+// withdraw makes an attempt that is always refused, and that tells those who record attempts that this candidate, which announced itself,
+// does not wait any more.
+func (c *Candidate) withdraw(now time.Time) {
+	if !c.Connected || !c.hasAnnounced() {
+		c.finish(false)
+		return
+	}
+	r := c.newRecord(now)
+	r.Withdrawn = true
+	c.askNever(now, "withdrawing", r, (*Candidate).withdrawn)
+}
+
+func (c *Candidate) withdrawn(_ time.Time, r Result) {
+	c.log(Debug, "Withdrawn", "answer", r.Err)
+	c.finish(false)
+}
+
+// campaign tries to win the key because it is time to.
+func (c *Candidate) campaign(now time.Time) {
+	c.bid = &bid{began: now}
+	c.report(Event{Kind: Campaigned, State: Follower})
+	c.see(now, (*Candidate).decide)
+}
+
+// followHint reads the key because a notification is a reason to.
+func (c *Candidate) followHint(now time.Time) {
+	c.bid = &bid{began: now, hinted: true}
+	c.see(now, (*Candidate).decide)
+}
+
+// see reads the key, reports the leader, and goes on with what was read in c.bid.
+func (c *Candidate) see(now time.Time, next stage) {
+	c.bid.next = next
+	c.bid.vacancy = c.hints.hint != nil && c.hints.hint.vacant()
+	c.readKey(now, c.campaignReadLimit(now), Always, (*Candidate).saw)
+}
+
+func (c *Candidate) saw(now time.Time, r Result) {
+	b := c.bid
+	b.state, b.err, b.failure = &r.State, r.Err, r.Failure
+	c.finishRead(now, &r.State, r.Err, false)
+	switch {
+	case r.Err != nil:
+		if r.Failure != Unreadable {
+			c.requestFailed(now, ReadRequest, r.Err, r.Failure)
+		}
+		c.log(Debug, "Key not read", "error", r.Err)
+	case r.State.Held():
+		c.sawLeader(&b.state.Record, r.State.Revision, r.State.Written)
+	default:
+		c.sawNobody()
+	}
+	if r.State.Record.Bucket().After(c.bucket.Created) { // the bucket was made again, as a record in it says, or the server reports another time
+		c.load(now.Add(timing.RequestTimeout), Always, b.next)
+		return
+	}
+	b.next(c, now, r)
+}
+
+// decide is what a campaign does once the key was read: whether it makes a write that may win, and over what.
+func (c *Candidate) decide(now time.Time, _ Result) {
+	if c.bid.failure.missing() && c.mayAskAgain(now) || c.bid.err == nil && c.outlived(now) { // the bucket may be gone; or its TTL may be another by now, or none
+		c.checkBucket(now, Always, (*Candidate).decideInBucket)
+		return
+	}
+	c.decideInBucket(now, Result{})
+}
+
+// mayAskAgain reports whether the bucket's info was not loaded again just now.
+func (c *Candidate) mayAskAgain(now time.Time) bool {
+	return now.Sub(c.reloaded) >= c.bucket.RequestTimeout()
+}
+
+func (c *Candidate) decideInBucket(now time.Time, _ Result) {
+	b, s := c.bid, c.bid.state
+	ours := s.HeldBy(c.Instance)
+	switch {
+	case c.holds != 0:
+		c.bidEnds(now, false)
+	case ours && c.doubt.foreign(s):
+		c.finish(true)
+	case ours && !c.doubt.ours(s): // a stale read
+		c.bidEnds(now, !b.hinted)
+	case b.err != nil && b.hinted:
+		c.bidEnds(now, false)
+	case b.err != nil && c.doubt.unanswered:
+		// A candidate that neither reads the key nor receives the reply to its creation would hold the key without knowing, again and again,
+		// and nobody could lead.
+		c.askNever(now, "asking whether replies arrive", c.newRecord(now), (*Candidate).repliesArrive)
+	case b.err != nil: // reading may fail for good where writing does not
+		c.createUnread(now)
+	case s.Held() && !ours:
+		c.announce(now)
+	case b.hinted && (c.wasHolder(s) || s.Removal == record.Gone && !b.vacancy):
+		c.bidEnds(now, false) // until its next campaign is due
+	case s.Vacant() && s.Removal != record.Gone && (b.hinted || c.yieldsTo(s)) && now.Before(c.answerAt(now, s)):
+		c.awaitTurn(now)
+	default:
+		c.contest(now)
+	}
+}
+
+// announce makes an attempt that is refused, unless what was read is gone meanwhile: those who record attempts see this candidate.
+func (c *Candidate) announce(now time.Time) {
+	b, lost := c.bid, c.wait.lost
+	if c.writeFailed() { // the leader may not have seen its attempt
+		lost = 0
+	}
+	if !c.shouldAnnounce(now, b.hinted, lost) {
+		c.bidEnds(now, !b.hinted)
+		return
+	}
+	c.bid.acquisition, c.bid.again = c.creation(now, &b.state.Record, b.state.Read), true
+	c.acquire(now)
+}
+
+// awaitTurn leaves a vacancy to candidates that come before this one. A candidate that waits for a lock announces itself.
+func (c *Candidate) awaitTurn(now time.Time) {
+	b := c.bid
+	b.turn = c.answerAt(now, b.state)
+	if c.Order == ByArrival && c.shouldAnnounce(now, b.hinted, c.wait.lost) {
+		b.acquisition, b.again = c.creation(now, &b.state.Record, b.state.Read), true
+		c.acquire(now)
+		return
+	}
+	c.bidEnds(now, false)
+}
+
+// createUnread creates the key without having read it.
+func (c *Candidate) createUnread(now time.Time) {
+	predecessor := c.key.holder.record()
+	c.bid.acquisition, c.bid.again = c.creation(now, &predecessor, time.Time{}), true
+	c.acquire(now)
+}
+
+func (c *Candidate) repliesArrive(now time.Time, r Result) {
+	c.writeAnswered(now, r.Outcome)
+	if c.doubt.unanswered = r.Outcome == Unknown; c.doubt.unanswered {
+		c.requestFailed(now, WriteRequest, r.Err, r.Failure)
+		c.log(Debug, "Key not created, because no reply arrives", "error", r.Err)
+		c.bidFailed(now, c.bid.failure)
+		return
+	}
+	c.createUnread(now)
+}
+
+// contest makes the write that may win the vacant key, over exactly what was read: an update of a release, of a marker or of a late write of
+// this candidate's own, or a creation where nothing is stored.
+func (c *Candidate) contest(now time.Time) {
+	b := c.bid
+	if b.hinted {
+		c.report(Event{Kind: Campaigned, State: Follower})
+	}
+	if c.Order == ByArrival { // before the win, so that the attempts of all who come from then on are seen
+		c.recordAttempts(true)
+	}
+	b.acquisition, b.again, b.answers = c.acquisitionOver(now, b.state), true, true
+	c.acquire(now)
+}
+
+// acquired is called when the write that may win the key has returned.
+func (c *Candidate) acquired(now time.Time, r Result) {
+	b, a := c.bid, c.bid.acquisition
+	if r.Failure == TooLarge && c.shrinkMetadata(now, a.written, r.Err) {
+		c.acquire(now)
+		return
+	}
+	a.acknowledged, a.revision, a.reconnects = now, r.Revision, r.Reconnects
+	if a.written.Leads {
+		a.written.Term = a.revision
+	}
+	c.writeAnswered(now, r.Outcome)
+	c.doubt.unanswered = r.Outcome == Unknown
+	switch r.Outcome {
+	case Applied:
+		c.metadataStored(a.written)
+		c.doubt.applied(a.written, a.revision, nil)
+		c.key.highest = max(c.key.highest, a.revision) // whatever has a lower revision from now on is of a rewound history
+		c.won(now)
+		return
+	case Refused:
+		c.requestSucceeded(WriteRequest)
+		c.log(Debug, "Campaign lost")
+	default:
+		level := Debug
+		if r.Failure == Otherwise && !c.writeFailed() { // the first in a row for which the server has a reason, such as a full account
+			level = Warn
+		}
+		c.requestFailed(now, WriteRequest, r.Err, r.Failure)
+		c.log(level, "Campaign failed", "error", r.Err)
+	}
+	b.failure = r.Failure
+	if r.Outcome != Unknown {
+		c.bidFailed(now, r.Failure)
+		return
+	}
+	c.doubt.add(a.written, a.since, nil)
+	if !b.again {
+		c.bidFailed(now, r.Failure)
+		return
+	}
+	b.again, b.writeFailure = false, r.Failure
+	c.see(now, (*Candidate).readBack)
+}
+
+// readBack is called when the key was read because the outcome of the write that may win it is unknown: a write of this candidate's own that is
+// found there is adopted by a fresh one.
+func (c *Candidate) readBack(now time.Time, _ Result) {
+	b, s := c.bid, c.bid.state
+	if b.err == nil && s.HeldBy(c.Instance) {
+		if c.doubt.foreign(s) {
+			c.finish(true)
+			return
+		}
+		if c.doubt.ours(s) {
+			b.acquisition = c.acquisitionOver(now, s)
+			c.acquire(now)
+			return
+		}
+	}
+	c.bidFailed(now, b.writeFailure)
+}
+
+// bidFailed ends a campaign that did not win.
+func (c *Candidate) bidFailed(now time.Time, failure Failure) {
+	if (failure.missing() || failure == Timeout) && c.mayAskAgain(now) {
+		c.checkBucket(now, Always, (*Candidate).bidLost)
+		return
+	}
+	c.bidLost(now, Result{})
+}
+
+func (c *Candidate) bidLost(now time.Time, _ Result) {
+	if c.bid.answers {
+		c.answerFailed(now)
+		c.recordAttempts(false)
+	}
+	c.bidEnds(now, c.bid.turn.IsZero())
+}
+
+// bidEnds has the candidate wait for its next campaign, or its turn. It counts as a campaign unless only a hint had it read the key.
+func (c *Candidate) bidEnds(now time.Time, campaigned bool) {
+	switch {
+	case campaigned:
+		c.wait.lost++
+		c.askBackoff(now, c.wait.lost, (*Candidate).campaignDue)
+		return
+	case !c.bid.hinted:
+		c.wait.due = c.bid.began.Add(c.bucket.Interval)
+	}
+	if !c.bid.turn.IsZero() {
+		c.hints.readBy(c.bid.turn)
+	}
+	c.waitAgain(now)
+}
+
+func (c *Candidate) campaignDue(now time.Time, r Result) {
+	c.wait.due = later(c.bid.began.Add(c.pauseAfter(r)), now.Add(timing.MinPause))
+	c.waitAgain(now)
+}
+
+// askBackoff asks for the time to the next campaign of a candidate that lost the given number in a row.
+func (c *Candidate) askBackoff(now time.Time, lost int, then stage) {
+	if c.HasBackoff {
+		c.ask(Op{Kind: Ask, Doing: "asking its Backoff", Lost: lost}, then)
+		return
+	}
+	then(c, now, Result{})
+}
+
+// pauseAfter returns the time from one campaign to the next: what a Backoff says, else one interval.
+func (c *Candidate) pauseAfter(r Result) time.Duration {
+	pause := c.bucket.Interval
+	if c.HasBackoff && r.Err == nil {
+		pause = min(max(r.Delay, timing.MinPause), c.bucket.TTL)
+	}
+	c.pause = pause
+	return pause
+}
+
+// won is called when the write that wins was applied. The bucket's info is loaded again unless a release proves it: the bucket may have been
+// deleted and made again, with another TTL, since the info was loaded.
+func (c *Candidate) won(now time.Time) {
+	a := c.bid.acquisition
+	if c.bucket.Created.IsZero() || !a.verified(&c.bucket) || !c.Connected || c.bucket.Read.Before(c.hints.connectedAt) {
+		c.ask(Op{Kind: Load, Doing: "checking the bucket of the key that it won", Limit: now.Add(c.bucket.RequestTimeout())}, (*Candidate).wonIn)
+		return
+	}
+	c.keep(now)
+}
+
+func (c *Candidate) wonIn(now time.Time, r Result) {
+	a := c.bid.acquisition
+	if r.Err != nil {
+		c.reloaded = now
+		c.hold(BucketUnusable, true) // others, who can lead, are to get the key
+		c.abandon(now, "the bucket's info cannot be loaded", r.Err, r.Failure)
+		return
+	}
+	if removed := c.key.removal.revision; a.over == 0 && removed > a.removal && removed < a.revision {
+		a.removed = true // which was notified only after the write was sent
+	}
+	c.keep(now)
+}
+
+// keep begins the term that was won, unless the election is paused.
+func (c *Candidate) keep(now time.Time) {
+	if c.holds&PausedByOperator != 0 {
+		c.abandon(now, "the election is paused", nil, NoFailure)
+		return
+	}
+	a := c.bid.acquisition
+	c.requestSucceeded(WriteRequest)
+	t := c.newTerm(now, a)
+	c.wrote(now, a.revision, a.written)
+	c.sawLeader(a.written, a.revision, a.since.Round(0))
+	c.stateChanged(LeaderElect, a.reason, t)
+	c.bid = nil
+	c.beginTerm(now, t, a.queue)
+}
+
+// abandon releases an acquisition on which this candidate has not led, with all of its stand-down. Where a callback does not
+// return soon the key is left to expire.
+func (c *Candidate) abandon(now time.Time, why string, cause error, failure Failure) {
+	c.bid.abandoned, c.bid.cause = why, cause
+	limit := now.Add(c.bucket.RequestTimeout())
+	if failure == Unfit { // where a release might never expire
+		c.ask(Op{Kind: Delete, Doing: "abandoning the key that it won", Limit: limit, Over: c.bid.acquisition.revision}, (*Candidate).abandonedUnfit)
+		return
+	}
+	c.ask(Op{Kind: Wait, Doing: "abandoning the key that it won", Due: limit, Until: limit, Quiet: true}, (*Candidate).abandonNow)
+}
+
+func (c *Candidate) abandonedUnfit(now time.Time, r Result) {
+	c.logAbandoned(r.Err)
+	c.afterAbandoning(now, r)
+}
+
+func (c *Candidate) logAbandoned(err error) {
+	c.log(Warn, "Key won, but not kept", "why", c.bid.abandoned, "cause", c.bid.cause, "error", err)
+}
+
+func (c *Candidate) abandonNow(now time.Time, r Result) {
+	if !r.Quiet {
+		c.logAbandoned(errCallbacksLate)
+		c.afterAbandoning(now, Result{})
+		return
+	}
+	a := c.bid.acquisition
+	rec := c.newRecord(a.since)
+	rec.Won, rec.Released, rec.StandDownMs = string(a.reason), now.Round(0), record.Milliseconds(a.standDown(&c.bucket))
+	rec.Commitment, rec.Predecessors, rec.Secret = c.secret.Commitment(), a.predecessors, c.secret
+	a.written = rec
+	c.writeAbandonment(now)
+}
+
+func (c *Candidate) writeAbandonment(now time.Time) {
+	a := c.bid.acquisition
+	c.ask(Op{
+		Kind: Write, Doing: "abandoning the key that it won", Limit: now.Add(c.bucket.RequestTimeout()), Value: a.written.Encode(), Over: a.revision, Reconnects: AnyReconnects,
+	}, (*Candidate).abandonmentWritten)
+}
+
+func (c *Candidate) abandonmentWritten(now time.Time, r Result) {
+	a := c.bid.acquisition
+	if r.Failure == TooLarge && a.written.Metadata != nil {
+		a.written.Metadata = nil
+		c.writeAbandonment(now)
+		return
+	}
+	if r.Outcome == Unknown {
+		c.doubt.add(a.written, a.since, nil)
+	}
+	c.logAbandoned(r.Err)
+	c.deleteRelease(now, r.Revision, (*Candidate).afterAbandoning)
+}
+
+func (c *Candidate) afterAbandoning(now time.Time, _ Result) {
+	c.secret = record.Secret{}
+	c.recordAttempts(false)
+	c.bidEnds(now, true)
+}

@@ -1,0 +1,178 @@
+package core
+
+import (
+	"time"
+
+	"github.com/natscampaign/election/internal/record"
+)
+
+// Candidate is everything that a candidate knows, and every decision that it makes. It must not be used by two goroutines at a time.
+type Candidate struct {
+	*Rules
+
+	key      key           // what is stored under the key, as far as is known
+	hints    hints         // what was notified and not read yet, how far notifications are trusted, and when to read
+	reading  reading       // whether reads arrive
+	doubt    doubt         // own writes of unknown outcome
+	turn     turn          // when it is to answer a vacancy
+	others   roster        // candidates that were seen, or the queue of a lock
+	bucket   Bucket        // which one it is, and its durations
+	trouble  trouble       // why the bucket cannot be used
+	holds    Holds         // why it does not campaign
+	metadata metadata      // of its records
+	requests Requests      // that failed
+	secret   record.Secret // of the term that the next win begins, or of the one that is held; none until it is needed
+
+	phase    phase
+	begun    bool // a run has begun, and has not ended
+	stopping bool // the run is to end
+	started  time.Time
+	wait     wait   // while it holds no key
+	bid      *bid   // the present campaign; nil if there is none
+	term     *Term  // nil while it holds no key
+	try      *try   // the present try to renew; nil if there is none
+	drain    *drain // the end of the term; nil before
+	ended    *Term  // the last term, until the next campaign
+
+	reloaded   time.Time     // when the bucket's info was last to be loaded again
+	releasedAt time.Time     // when a release last named a successor
+	pause      time.Duration // from the last campaign or renewal to the next
+	crowd      bool          // many elections of this process share the bucket
+	reconnects uint64        // how often the connection had been made again by the last renewal
+	wins       uint64        // terms led
+	losses     uint64        // terms led that ended
+
+	op     Op    // what it does now; none if that is to be decided
+	then   stage // what comes after it
+	events []Event
+}
+
+// stage is what comes after an operation: it takes the result, and asks for the next operation or none. It is a method of Candidate and no
+// closure, so that a candidate can be copied in the middle of what it does.
+type stage func(c *Candidate, now time.Time, r Result)
+
+// phase is what a candidate does on the whole.
+type phase uint8
+
+const (
+	notRunning phase = iota
+	campaigning
+	leading
+	draining  // its leadership has ended, and it holds the key still
+	returning // the term is over, and callbacks or work go on
+	finished
+)
+
+// New returns a candidate.
+func New(rules *Rules) *Candidate { return &Candidate{Rules: rules} }
+
+// Begin begins a run in a bucket that was loaded, see [Loaded], with a source of notifications, see [Joined]. A run ends with a [Finish].
+func (c *Candidate) Begin(now time.Time) {
+	c.begun = true
+	c.wait.preempted = now
+	c.beginCampaigning(now, now.Add(c.Random(c.bucket.Splay)), 0)
+}
+
+// ask has the shell do an operation.
+func (c *Candidate) ask(op Op, then stage) { c.op, c.then = op, then }
+
+// pauseFor waits for a while, whatever happens.
+func (c *Candidate) pauseFor(now time.Time, d time.Duration, then stage) {
+	c.ask(Op{Kind: Wait, Doing: c.op.Doing, Due: now.Add(d), Until: now.Add(d)}, then)
+}
+
+// finish ends the run.
+func (c *Candidate) finish(cloned bool) {
+	c.phase, c.begun = finished, false
+	c.ask(Op{Kind: Finish, Cloned: cloned}, nil)
+}
+
+// agenda is what a candidate may do, in order: the first thing whose time has come is done.
+type agenda struct {
+	now   time.Time
+	do    func(*Candidate, time.Time) // nil if it is the time for nothing
+	until time.Time                   // when that changes; zero if it does not
+	doing string                      // in words, what it does until then
+	due   time.Time                   // see Op.Due
+}
+
+// add adds something to do at the given time; never if that is zero.
+func (a *agenda) add(at time.Time, do func(*Candidate, time.Time)) {
+	switch {
+	case at.IsZero() || a.do != nil:
+	case !a.now.Before(at):
+		a.do = do
+	default:
+		a.until = earlier(a.until, at)
+	}
+}
+
+// agenda returns what the candidate may do now, while it waits for nothing in particular.
+func (c *Candidate) agenda(now time.Time) (a agenda) {
+	a.now = now
+	switch c.phase {
+	case campaigning:
+		c.resumeCampaigns(now)
+		c.whileCampaigning(&a)
+	case leading:
+		c.whileLeading(&a)
+	case draining:
+		a.add(now, (*Candidate).whileDraining)
+	}
+	return a
+}
+
+// Next returns the one thing to do now, and what there is to report before it is done. The shell does it and calls Done.
+func (c *Candidate) Next(now time.Time) (Op, []Event) {
+	for c.op.Kind == None {
+		a := c.agenda(now)
+		if a.do == nil {
+			c.ask(Op{Kind: Wait, Doing: a.doing, Due: a.due, Until: a.until}, nil)
+			break
+		}
+		a.do(c, now)
+	}
+	return c.op, c.take()
+}
+
+// Done takes what came of the operation that Next returned.
+func (c *Candidate) Done(now time.Time, r Result) {
+	op, then := c.op, c.then
+	c.op, c.then = Op{}, nil
+	switch op.Kind {
+	case Wait:
+		if then != nil && !(op.Quiet && r.Quiet) && (op.Until.IsZero() || now.Before(op.Until)) { // it was woken too early
+			c.ask(op, then)
+			return
+		}
+	case Read:
+		c.readAnswered(now, &r)
+	case Load:
+		c.loaded(now, r.Bucket, r.Err, r.Failure)
+	}
+	if then != nil {
+		then(c, now, r)
+	}
+}
+
+// idle is a stage after which nothing in particular is to be done.
+func (c *Candidate) idle(time.Time, Result) {}
+
+// take returns the events that were not taken yet.
+func (c *Candidate) take() []Event {
+	events := c.events
+	c.events = nil
+	return events
+}
+
+// WakeAt returns when a candidate that waits is to be woken, as it is known now; the zero time for never, and false if it does not wait or is not
+// to be woken before its time.
+func (c *Candidate) WakeAt(now time.Time) (at time.Time, waits bool) {
+	if c.op.Kind != Wait || c.then != nil {
+		return time.Time{}, false
+	}
+	if a := c.agenda(now); a.do == nil {
+		return a.until, true
+	}
+	return now, true
+}

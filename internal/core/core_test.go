@@ -1,0 +1,91 @@
+package core
+
+import (
+	"time"
+
+	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
+)
+
+// world is the real one.
+var world = World{
+	Random: timeutil.Random, NewID: record.NewID, NewSecret: record.NewSecret, Clocks: lease.Read, Boot: lease.SinceBoot, Started: lease.Read(),
+}
+
+// candidate returns the candidate "me" of the key "k", in a bucket with a TTL of 10 s.
+func candidate() *Candidate {
+	c := New(&Rules{Key: "k", Name: "me", Instance: "me.1", World: &world})
+	c.bucket = Bucket{Timing: timing.Timing{TTL: 10 * time.Second, Interval: 7500 * time.Millisecond}, Created: time.Unix(0, 0)}
+	c.hints.source, c.hints.bucket = NoSource, c.bucket.Created
+	return c
+}
+
+// waiting has a candidate wait. Its next campaign is far away.
+func waiting(c *Candidate) {
+	now := time.Now()
+	c.phase, c.wait.due = campaigning, now.Add(time.Hour)
+	c.Next(now)
+}
+
+// woken reports whether a candidate that waits is to be woken now.
+func woken(c *Candidate) bool {
+	now := time.Now()
+	at, waits := c.WakeAt(now)
+	return waits && !at.IsZero() && !now.Before(at)
+}
+
+// beginRead has a candidate read the key. [Candidate.Done] takes the answer.
+func beginRead(c *Candidate) {
+	now := time.Now()
+	c.readKey(now, now.Add(c.bucket.RequestTimeout()), Always, func(c *Candidate, now time.Time, r Result) {
+		c.finishRead(now, &r.State, r.Err, false)
+	})
+}
+
+// read has a candidate read a record.
+func read(c *Candidate, revision uint64, r record.Record) {
+	beginRead(c)
+	c.Done(time.Now(), Result{State: record.State{Read: time.Now(), Revision: revision, Record: r}})
+}
+
+// learn has a candidate know of a record as if it had read it.
+func learn(c *Candidate, revision uint64, r record.Record) {
+	c.learn(time.Now(), &record.State{Read: time.Now(), Revision: revision, Record: r})
+}
+
+// notify notifies a candidate of a record.
+func notify(c *Candidate, revision uint64, r record.Record) {
+	c.notified(time.Now(), &Notification{Revision: revision, Value: &Value{Bytes: r.Encode(), Revision: revision}})
+}
+
+// delay returns how long after it became known a candidate answers a vacancy after the known holder.
+func delay(c *Candidate) time.Duration {
+	holder := c.key.holder.record()
+	return c.answerDelay(&holder)
+}
+
+// attempt is an attempt of the candidate of a name.
+func attempt(name string) record.Record {
+	return record.Record{Name: name, Instance: name, Attempt: name + ".1", Notified: true}
+}
+
+// attempted has a candidate see an attempt of another one.
+func attempted(c *Candidate, r record.Record) { c.attempted(time.Now(), &r) }
+
+// ids returns the ids of candidates in a queue.
+func ids(names ...string) (ids []string) {
+	for _, name := range names {
+		ids = append(ids, record.QueueID(name))
+	}
+	return ids
+}
+
+// names returns the names of successors.
+func names(successors []record.Successor) (names []string) {
+	for _, s := range successors {
+		names = append(names, s.Name)
+	}
+	return names
+}

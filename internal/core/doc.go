@@ -1,0 +1,37 @@
+// Package core is one candidate of an election: everything that it knows, and every decision that it makes. It has no clock, makes no request,
+// starts no goroutine and has no random numbers of its own. All of these come from its shell, which is package election in a program, and package
+// sim in the simulator. The models are RawNode of etcd's raft and the protocol libraries without I/O ("sans I/O").
+//
+// The shell is a loop:
+//
+//	op, events := candidate.Next(now)      // the one thing to do now, and what there is to report before
+//	result := perform(op)                  // one wait, or one request
+//	candidate.Done(now, result)            // what came of it
+//
+// and tells the candidate by [Candidate.Notice] what happens meanwhile: a notification, an attempt of another candidate, an operator's pause, the
+// end of the run. [Candidate.WakeAt] says whether the shell is to end its wait for it.
+//
+// # How a candidate goes on
+//
+// A candidate is in one phase: it campaigns, leads, drains, or waits for callbacks and work to return. While it does nothing in particular, its
+// agenda lists what it may do, in order: see whileCampaigning and whileLeading. The first thing whose time has come is done. Most things take
+// several requests: a campaign reads the key, writes it, and reads it again if no answer came. Each step asks for one operation by ask, and names the
+// method that comes next, a stage. No stage is a closure, so that a candidate can be copied in the middle of what it does.
+//
+//	candidate.go          Next and Done; the agenda
+//	op.go, event.go       what the shell does and reports
+//	notice.go             what the candidate is told
+//	key.go                what is known of the key and its holder, and what proves that a term has ended
+//	hints.go              notifications: which have the key read, and when; when their source counts as stalled
+//	reading.go            reads, and whether they are permitted
+//	doubt.go              own writes of unknown outcome
+//	turn.go, roster.go    when this candidate answers a vacancy; which others there are, and who takes over first
+//	bucket.go             the bucket, what holds the candidate back, and requests that failed
+//	campaign.go           a campaign, from the wait before it to the term
+//	acquisition.go        a write that wins: over what, and which stand-down follows
+//	term.go               a term and its lease
+//	lead.go               a renewal, and what a refused one means
+//	drain.go              the end of a term, and the release
+//	records.go            what is written
+//	rules.go              who the candidate is, and the words for states and reasons
+package core

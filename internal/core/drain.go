@@ -1,0 +1,310 @@
+package core
+
+import (
+	"time"
+
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timing"
+)
+
+const (
+	// plainReleaseTime is how long a release is stored for candidates that can read it, before the key is deleted for candidates that
+	// know only Create, in a bucket where these may campaign.
+	plainReleaseTime = 50 * time.Millisecond
+	// targetHeadStart is for how long the target of a transfer has the release to itself.
+	targetHeadStart = 500 * time.Millisecond
+	// waiterHeadStart is the same for the first that waits for a lock: if it is late it must queue again.
+	waiterHeadStart = 100 * time.Millisecond
+)
+
+// Ending is what became of the key at the end of a term.
+type Ending struct {
+	How EndingKind
+	Err error // of the last try to release it
+}
+
+// EndingKind is how a term is over.
+type EndingKind uint8
+
+// The ends of a term.
+const (
+	KeyReleased  EndingKind = iota + 1
+	KeyLost                 // before it could be released: see Term.Reason, or Term.Lost if that is a voluntary reason
+	LeaseOver               // before it could be released
+	TakenOver               // somebody else had the key when it was to be released
+	NotConfirmed            // the release was not answered: the key is released or expires
+	NotReleased             // the key is left to expire
+	WorkGoesOn              // callbacks or work have not returned in time: the key is left to expire
+)
+
+// drain is the end of a term: callbacks and work return, and then the key is released.
+type drain struct {
+	due        time.Time // when callbacks and work should have returned
+	limit      time.Time // of the tries to release
+	doubt      bool      // a try may have been applied
+	successors []record.Successor
+	queue      []string
+	written    *record.Record
+	sent       time.Time
+	tryLimit   time.Time
+	refusal    error
+	failure    Failure
+	last       uint64
+	named      bool
+	revision   uint64 // of the release that is to be deleted
+	next       stage  // after that
+}
+
+// beginToDrain is called when leadership has ended.
+func (c *Candidate) beginToDrain(now time.Time) {
+	t := c.term
+	c.phase = draining
+	if t.Led {
+		c.losses++
+	}
+	c.drain = &drain{due: now.Add(t.Lease.Timing.ReleaseTimeout)}
+	c.stateChanged(Follower, t.Reason, t)
+	if !t.Reason.Voluntary() {
+		c.over(now, Ending{How: KeyLost})
+	}
+}
+
+// whileDraining waits until callbacks and work have returned. Until then it keeps the lease alive, so that nobody else leads meanwhile, but for
+// no longer than the release timeout.
+func (c *Candidate) whileDraining(now time.Time) {
+	t, d := c.term, c.drain
+	until, lasts := d.due, c.lasts(now, t)
+	if lasts && now.Before(d.due) {
+		if !now.Before(t.next) {
+			c.renew(now)
+			return
+		}
+		until = earlier(until, t.next)
+	}
+	c.ask(Op{Kind: Wait, Doing: "waiting for callbacks and work to return", Due: d.due, Until: until, Quiet: true}, (*Candidate).drained)
+}
+
+func (c *Candidate) drained(now time.Time, r Result) {
+	t := c.term
+	switch {
+	case r.Quiet:
+		c.release(now)
+	case now.Before(c.drain.due):
+	case !c.lasts(now, t):
+		c.notReleased(now, Ending{How: LeaseOver})
+	default:
+		c.log(Warn, "Callbacks or work have not returned in time, the key is left to expire", "term", t.Number, "timeout", t.Lease.Timing.ReleaseTimeout)
+		c.over(now, Ending{How: WorkGoesOn})
+	}
+}
+
+// release releases the key, over the very revision that is held. It tries for as long as the lease lasts, but no longer than one request
+// may take: a stop must not hang on a server that is gone.
+func (c *Candidate) release(now time.Time) {
+	t, d := c.term, c.drain
+	d.limit = now.Add(min(max(0, c.left(now, t)), timing.RequestTimeout))
+	d.successors, d.queue = c.successors(t.target, t.successors), c.queue()
+	c.tryRelease(now, Result{})
+}
+
+func (c *Candidate) tryRelease(now time.Time, _ Result) {
+	t, d := c.term, c.drain
+	left := d.limit.Sub(now)
+	if left < timing.MinTry {
+		if d.refusal == nil {
+			c.notReleased(now, Ending{How: LeaseOver})
+			return
+		}
+		c.notReleased(now, Ending{How: NotReleased, Err: d.refusal})
+		return
+	}
+	d.tryLimit = now.Add(tryTimeout(left))
+	rec := c.renewal(now, t)
+	rec.Released, rec.Secret, rec.Reason, rec.Queue = now.Round(0), t.secret, string(t.Reason), d.queue
+	rec.SetSuccessors(d.successors)
+	if t.bare {
+		rec.Metadata = nil
+	}
+	switch {
+	case t.target.Name != "":
+		rec.HeadStartMs = targetHeadStart.Milliseconds()
+	case len(d.successors) > 0:
+		rec.HeadStartMs = HeadStart.Milliseconds()
+	case len(d.queue) > 0:
+		rec.HeadStartMs = waiterHeadStart.Milliseconds()
+	}
+	d.written, d.sent = rec, now
+	// A record, also where bare names are the rule, because candidates of Choria read no value.
+	c.ask(Op{Kind: Write, Doing: "releasing the key", Limit: d.tryLimit, Value: rec.Encode(), Over: t.revision, Reconnects: AnyReconnects}, (*Candidate).releaseWritten)
+}
+
+func (c *Candidate) releaseWritten(now time.Time, r Result) {
+	t, d := c.term, c.drain
+	switch r.Outcome {
+	case Applied:
+		c.released(now, r.Revision)
+	case Refused:
+		d.refusal, d.failure, d.last, d.named = r.Err, r.Failure, r.Last, r.Named
+		c.try = &try{}
+		c.readOurs(now, d.tryLimit, Always, (*Candidate).releaseRead)
+	default:
+		if r.Outcome == Unknown {
+			c.doubt.add(d.written, d.sent, t)
+			d.doubt = true
+		}
+		d.refusal, d.failure = r.Err, r.Failure
+		if r.Failure == Ended {
+			c.notReleased(now, Ending{How: NotReleased, Err: r.Err})
+			return
+		}
+		c.releaseFailed(now, r)
+	}
+}
+
+func (c *Candidate) releaseRead(now time.Time, _ Result) {
+	d := c.drain
+	if c.try.state.Removal == record.Gone && (!d.named || d.last > 0) { // the read may be stale
+		c.pauseFor(now, replicaLag, (*Candidate).releaseReadAgain)
+		return
+	}
+	c.releaseFound(now, Result{})
+}
+
+func (c *Candidate) releaseReadAgain(now time.Time, _ Result) {
+	c.readOurs(now, c.drain.tryLimit, Always, (*Candidate).releaseFound)
+}
+
+// releaseFound finds out what a refused release means.
+func (c *Candidate) releaseFound(now time.Time, _ Result) {
+	t, d, s, found := c.term, c.drain, c.try.state, c.try.found
+	switch {
+	case found == ours && !s.Record.Released.IsZero(): // an earlier try was applied
+		c.released(now, s.Revision)
+		return
+	case found == ours: // a renewal was applied late
+		t.revision = s.Revision
+	case found == removed, s.Removal == record.Gone && (!d.named || d.last == 0):
+		c.released(now, 0)
+		return
+	case found != unclear, d.named && d.last < t.revision, d.named && d.last > t.revision && c.doubt.none():
+		if d.doubt { // it was applied, and another candidate was quick to take the key
+			c.over(now, Ending{How: KeyReleased})
+			return
+		}
+		c.notReleased(now, Ending{How: TakenOver})
+		return
+	}
+	c.releaseFailed(now, Result{Err: d.refusal})
+}
+
+// releaseFailed has the key released again soon.
+func (c *Candidate) releaseFailed(now time.Time, r Result) {
+	t, d := c.term, c.drain
+	if r.Failure == TooLarge && !c.metadata.leaveOutNew() { // candidates that come next may be left out, but for the target of a transfer, and then the metadata
+		all := len(d.successors) + len(d.queue)
+		if d.successors, d.queue = nil, nil; t.target.Name != "" {
+			d.successors = []record.Successor{t.target}
+		}
+		t.bare = all == len(d.successors)
+	}
+	c.log(Debug, "Release failed", "term", t.Number, "error", r.Err)
+	c.pauseFor(now, retryDelay(d.limit.Sub(now)), (*Candidate).tryRelease)
+}
+
+// released is called when the key is released; revision is that of the release, 0 if nothing is stored under the key.
+func (c *Candidate) released(now time.Time, revision uint64) {
+	c.log(Info, "Key released", "term", c.term.Number)
+	if len(c.drain.successors) > 0 {
+		c.releasedAt = now
+	}
+	c.deleteRelease(now, revision, (*Candidate).releaseDeleted)
+}
+
+func (c *Candidate) releaseDeleted(now time.Time, _ Result) { c.over(now, Ending{How: KeyReleased}) }
+
+// notReleased reports why the key was not released. It says that the key is left to expire only where this candidate may hold it still.
+func (c *Candidate) notReleased(now time.Time, e Ending) {
+	t := c.term
+	switch {
+	case t.Lost != "":
+		e.How = KeyLost
+	case e.How == NotReleased && c.drain.doubt:
+		e.How = NotConfirmed
+	}
+	if e.How == NotReleased || e.How == NotConfirmed {
+		c.requestFailed(now, WriteRequest, e.Err, c.drain.failure)
+	}
+	c.report(Event{Kind: KeyNotReleased, Term: t, Ending: e})
+	c.over(now, e)
+}
+
+// deleteRelease deletes a release that nobody took, where candidates may campaign that know only Create; none does for a lock.
+func (c *Candidate) deleteRelease(now time.Time, revision uint64, next stage) {
+	onlyCreate := c.Plain || c.Order == ByRank && c.bucket.MarkerTTL <= 0
+	if revision == 0 || !onlyCreate {
+		next(c, now, Result{})
+		return
+	}
+	if c.drain == nil { // of a win that was not kept
+		c.drain = &drain{}
+	}
+	c.drain.revision, c.drain.next = revision, next
+	c.pauseFor(now, plainReleaseTime, (*Candidate).deleteReleaseNow)
+}
+
+func (c *Candidate) deleteReleaseNow(now time.Time, _ Result) { // meanwhile it does not campaign again
+	c.ask(Op{Kind: Delete, Doing: "deleting the release", Limit: now.Add(c.bucket.RequestTimeout()), Over: c.drain.revision}, (*Candidate).releaseDeletedNow)
+}
+
+func (c *Candidate) releaseDeletedNow(now time.Time, r Result) {
+	if r.Err != nil { // a refusal means that another candidate has taken the key after all; after any other failure the release expires
+		c.log(Debug, "Release not deleted", "error", r.Err)
+	}
+	c.drain.next(c, now, Result{})
+}
+
+// over is called when the key was released or given up. Callbacks and work may go on.
+func (c *Candidate) over(now time.Time, e Ending) {
+	t := c.term
+	t.Outcome = e
+	if e.How <= TakenOver {
+		c.endLease(now, t)
+	}
+	c.phase = returning
+	c.doubt.unanswered = c.doubt.of(t)
+	c.secret = record.Secret{} // the next term has its own
+	if !c.stopping {           // else the run ends soon: the server is left to the successor
+		c.recordAttempts(false)
+	}
+	c.report(Event{Kind: TermOver, Term: t})
+	c.ask(Op{Kind: Wait, Doing: "waiting for callbacks and work to return", Due: c.drain.due, Quiet: true}, (*Candidate).returned)
+}
+
+// returned is called when callbacks and work have returned after a term.
+func (c *Candidate) returned(now time.Time, _ Result) {
+	t := c.term
+	c.ended, c.term, c.drain, c.try = t, nil, nil, nil
+	switch {
+	case t.Reason == Cloned:
+		c.finish(true)
+	case c.stopping, t.Reason == WorkEnded:
+		c.finish(false)
+	case !t.Reason.Voluntary() && c.bucket.Read.Before(t.sent): // the bucket may have changed: the key may have expired early
+		c.checkBucket(now, WhileRuns, (*Candidate).nextAfterTerm)
+	default:
+		c.nextAfterTerm(now, Result{})
+	}
+}
+
+// nextAfterTerm has a candidate campaign again that has led, or could have.
+func (c *Candidate) nextAfterTerm(now time.Time, _ Result) {
+	if t := c.ended; t.Reason.yields() {
+		c.beginCampaigning(now, now.Add(t.Lease.Timing.Interval), 0)
+		return
+	}
+	c.askBackoff(now, 1, (*Candidate).campaignAfterTerm)
+}
+
+func (c *Candidate) campaignAfterTerm(now time.Time, r Result) {
+	c.beginCampaigning(now, now.Add(c.pauseAfter(r)), 1)
+}

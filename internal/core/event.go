@@ -1,0 +1,78 @@
+package core
+
+import (
+	"time"
+
+	"github.com/natscampaign/election/internal/record"
+)
+
+// Event is something that a candidate reports. Its shell logs it, counts it, calls back, and does what it asks for.
+type Event struct {
+	Kind     EventKind
+	State    State         // Campaigned, StateChanged
+	Reason   Reason        // StateChanged
+	Term     *Term         // StateChanged to leader-elect, LeadershipCounts, TermOver; it is not changed any more but by Next, Done and Notice
+	On       bool          // RecordAttempts
+	Took     time.Duration // Renewed
+	Err      error         // RenewalFailed
+	Ending   Ending        // KeyNotReleased
+	Level    Level         // Logged
+	Message  string
+	Attrs    []any
+	Instance string // Preempt: of the leader
+
+	Record   *record.Record // LeaderSeen; nil if nobody holds the key
+	Revision uint64
+	Written  time.Time
+	TTL      time.Duration
+}
+
+// EventKind is the kind of an event.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	Logged           EventKind = iota
+	Campaigned                 // it campaigned, or renewed
+	StateChanged               // it holds the key, leads, or does not any more
+	LeadershipCounts           // from now on
+	KeyNotReleased             // and why
+	TermOver                   // the key was released or given up
+	LeaderSeen                 // who holds the key
+	Renewed                    // a renewal was acknowledged
+	RenewalFailed              // a try to renew failed
+	RecordAttempts             // receive the attempts of other candidates, or no longer
+	Remake                     // start the source of notifications anew: it is that of another bucket
+	SourceStalled              // the source of notifications seems to be stalled
+	Suspect                    // an answer or a notification has not come in time
+	Preempt                    // ask a leader of lower priority to hand over
+)
+
+// Level is how important a line of the log is.
+type Level uint8
+
+// The levels.
+const (
+	Debug Level = iota
+	Info
+	Warn
+)
+
+func (c *Candidate) report(e Event) { c.events = append(c.events, e) }
+
+func (c *Candidate) log(level Level, message string, attrs ...any) {
+	c.report(Event{Kind: Logged, Level: level, Message: message, Attrs: attrs})
+}
+
+// stateChanged reports a change of state. t is the term that began or ended.
+func (c *Candidate) stateChanged(to State, why Reason, t *Term) {
+	c.report(Event{Kind: StateChanged, State: to, Reason: why, Term: t})
+}
+
+// sawLeader reports who holds the key.
+func (c *Candidate) sawLeader(r *record.Record, revision uint64, written time.Time) {
+	c.report(Event{Kind: LeaderSeen, Record: r, Revision: revision, Written: written, TTL: c.bucket.TTL})
+}
+
+// sawNobody reports that nobody holds the key.
+func (c *Candidate) sawNobody() { c.report(Event{Kind: LeaderSeen}) }

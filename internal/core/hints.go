@@ -1,0 +1,329 @@
+package core
+
+import (
+	"bytes"
+	"hash/maphash"
+	"time"
+
+	"github.com/natscampaign/election/internal/record"
+)
+
+const (
+	// maxWrongHints is how many hints in a row may prove wrong. After that a hint causes one read per TTL, until a hint proves right or
+	// none was wrong for as many TTLs.
+	maxWrongHints = 3
+	// lagDelay is how long after a read that was older than its hint the key is read again: nearly every replica has caught up by then. The
+	// next time it is lagGrowth times that.
+	lagDelay, lagGrowth = 2 * time.Millisecond, 80
+	// learnDelay is how long after the notification of a new holder the key is read: the renewal from which its leadership counts often
+	// follows at once.
+	learnDelay = 2 * time.Millisecond
+	// stalledAfter is how long a source may have been silent about what this process wrote or read until it counts as stalled.
+	stalledAfter = time.Second
+)
+
+// The sources of notifications, as the status and the metrics name them.
+const (
+	Republish = "republish"
+	Watch     = "watch"
+	NoSource  = "none"
+)
+
+// hints are the notifications that a candidate has received: what it has not read yet, how far notifications are trusted, and when the key is
+// to be read. A notification is never believed. It is only a reason to read the key.
+type hints struct {
+	source      string    // in use; NoSource if there is none, or it is stalled
+	bucket      time.Time // when the bucket was created that the source reports of
+	connectedAt time.Time // when the connection was last made again; zero if it was not
+
+	last   occurred  // the latest notification from the source in use
+	form   uint64    // the form of the renewals by the known holder; 0 if none was parsed, or nobody is known to hold the key
+	readAt time.Time // when to read the key; zero for no reason to
+	hint   *hint     // nil if there is none
+	next   time.Time // no read on account of a hint before this, once too many were wrong
+	retry  time.Time // no read on account of a hint before this, because the last read failed
+
+	wrong    int32 // hints in a row that proved wrong
+	failures int32 // reads in a row that failed
+
+	delivered uint64    // the revision that the source reported last, or that was read first from the source in use; 0 if there is none
+	awaited   uint64    // a revision that was written or read, and that the source has not reported; 0 if there is none
+	since     time.Time // when that was
+	overdue   bool      // the source was reported as stalled, and has not reported it yet
+	missed    uint64    // the revision after which the next renewal was known to be overdue
+}
+
+// forget forgets what was notified, and that notifications were wrong.
+func (h *hints) forget() {
+	h.form, h.hint = 0, nil
+	h.trust()
+}
+
+// trust has the next notification be a reason to read the key at once.
+func (h *hints) trust() {
+	h.wrong, h.next, h.failures, h.retry = 0, time.Time{}, 0, time.Time{}
+}
+
+// Notification is one committed write to the key, as a source of notifications reports it. Nothing in it is believed.
+type Notification struct {
+	Revision uint64
+	Written  time.Time // by the server's clock
+	Removal  record.Removal
+	Value    *Value // what was written, unless the key was removed
+}
+
+// Value is what was written. It is parsed when the first candidate needs that, and mostly none does: what is received most are renewals,
+// which differ from one another by the id of the attempt alone. The candidates of one key share it, one after the other.
+type Value struct {
+	Bytes    []byte
+	Revision uint64 // 0 if it is not known
+	parsed   bool
+	record   record.Record
+}
+
+// Record returns the record.
+func (v *Value) Record() *record.Record {
+	if !v.parsed {
+		v.record, v.parsed = record.Parse(v.Bytes, v.Revision), true
+	}
+	return &v.record
+}
+
+// change is a notification with its record.
+type change struct {
+	Revision uint64
+	Written  time.Time
+	Removal  record.Removal
+	Record   record.Record
+}
+
+// vacant reports whether the key may be taken after the change, if the notification is true.
+func (c *change) vacant() bool {
+	_, released := c.Record.IsRelease()
+	return c.Removal != record.Kept || released
+}
+
+// hint is the notification that is the reason for the next read.
+type hint struct {
+	change
+	newHolder bool // the read waits for what a new holder writes next
+}
+
+// occurred is what matters later of a notification; the zero value if none has come.
+type occurred struct {
+	known   bool
+	removal record.Removal
+	written time.Time
+}
+
+// notified handles a notification of what was written, or of a removal. One of an earlier bucket of this name, as it may arrive across a
+// leaf node, is ignored.
+func (c *Candidate) notified(now time.Time, n *Notification) {
+	ch, renewal := change{Revision: n.Revision, Written: n.Written, Removal: n.Removal}, false
+	if ch.Removal == record.Kept {
+		if renewal = c.hints.form != 0 && formOf(n.Value.Bytes) == c.hints.form; renewal {
+			ch.Record = c.key.holder.record()
+		} else if ch.Record = *n.Value.Record(); !ch.Record.BucketCreated.IsZero() && ch.Record.Bucket().Before(c.hints.bucket) {
+			return
+		}
+	}
+	if c.changed(now, &ch) && !renewal {
+		c.hints.form = formOf(n.Value.Bytes)
+	}
+}
+
+// changed handles a notification, and reports whether it is of a renewal by the known holder.
+func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
+	h, k := &c.hints, &c.key
+	c.classify(now, ch)
+	since := now
+	if h.delivered == 0 { // a watcher begins with what was written before
+		since = k.checked
+	}
+	if !k.read.IsZero() {
+		k.checked = now
+	}
+	h.delivered = ch.Revision
+	if h.awaited <= ch.Revision {
+		h.awaited, h.overdue = 0, false
+	}
+	h.last = occurred{true, ch.Removal, ch.Written}
+	if c.Order == ByArrival {
+		c.checkPlace(now, ch)
+	}
+	if c.addsNothing(now, ch) {
+		if !ch.vacant() && ch.Revision > k.sign.revision { // else it is delivered again
+			k.sign = sign{ch.Revision, now, ch.Written, since}
+			if ch.Record.Instance == k.holder.instance { // only the order of answers follows from it: a mistake costs milliseconds
+				k.holder.priorities, k.holder.successor = ch.Record.Priorities, ch.Record.Successor
+			}
+		}
+		return !ch.vacant() && c.isRenewal(&ch.Record)
+	}
+	if ch.vacant() {
+		predecessor := c.predecessorOf(ch.Removal, &ch.Record)
+		c.turnOf(now, ch.Revision, &predecessor)
+	}
+	c.follow(now, ch)
+	return false
+}
+
+// classify finds out how a key was removed where the source does not say.
+func (c *Candidate) classify(now time.Time, ch *change) {
+	last := &c.hints.last
+	lasted := last.known && ch.Written.Sub(last.written) >= c.bucket.TTL // servers are late to expire, never early
+	switch {
+	case ch.Removal == record.Kept:
+	case last.known && last.removal != record.Kept && (ch.Removal == record.Expired || ch.Removal == record.RemovedOrExpired && lasted):
+		ch.Removal = last.removal // the marker of a removal has itself expired
+	case ch.Removal == record.RemovedOrExpired && lasted:
+		ch.Removal = record.Expired
+	case ch.Removal == record.RemovedOrExpired: // a candidate that has just started cannot tell, and takes it for what needs more care
+		ch.Removal = record.Removed
+	}
+	if ch.Removal == record.Removed {
+		c.key.removal = event{ch.Revision, now}
+	}
+	if ch.Removal == record.Kept {
+		c.ends(&ch.Record)
+		c.key.passesOn(&ch.Record, ch.Revision, now)
+	}
+}
+
+// addsNothing reports whether a notification adds nothing to what was read: it is a renewal by the holder, or older than a recent read.
+func (c *Candidate) addsNothing(now time.Time, ch *change) bool {
+	if c.key.read.IsZero() {
+		return false
+	}
+	if ch.Revision <= c.key.revision && now.Sub(c.key.read) < recent {
+		return true
+	}
+	return !ch.vacant() && c.isRenewal(&ch.Record)
+}
+
+// follow decides when to read the key on account of a notification.
+func (c *Candidate) follow(now time.Time, ch *change) {
+	h := &c.hints
+	at, newHolder := now, false
+	switch predecessor := c.predecessorOf(ch.Removal, &ch.Record); {
+	case c.isHolder():
+	case predecessor.Instance == c.Instance:
+		return // a candidate that released or lost the key waits until its next campaign is due
+	case ch.vacant(): // it is woken when it is its turn: all candidates receive the notification, and the first should have the processors to itself
+		at = c.turnOf(now, ch.Revision, &predecessor)
+	case h.hint != nil && h.hint.newHolder:
+		return
+	default: // another candidate was quicker
+		newHolder = true
+		spread := ShortSpread
+		if c.Order == ByArrival && !c.others.announced.IsZero() { // a candidate that waits in a queue need not know soon who has the lock
+			spread = max(spread, c.bucket.TTL/8)
+		}
+		at = now.Add(learnDelay + c.Random(spread))
+		if !h.readAt.IsZero() && h.hint == nil {
+			at = earlier(at, h.readAt)
+		}
+		h.readAt = time.Time{}
+	}
+	h.hint = &hint{*ch, newHolder}
+	if h.wrong >= maxWrongHints {
+		at = later(at, h.next)
+	}
+	h.readBy(later(at, h.retry))
+}
+
+// readBy has the key read at the given time at the latest.
+func (h *hints) readBy(at time.Time) { h.readAt = earlier(h.readAt, at) }
+
+// releaseExpected has the key read at the given time: by then, a leader says, it will have released the key to this candidate. That saves the
+// candidate the wait for the notification, where that takes long. Anybody may say so: it causes no read within a TTL of the last one, and a
+// read for nothing does not count against notifications, whose subject others may be denied.
+func (c *Candidate) releaseExpected(now, at time.Time) {
+	if now.Sub(c.key.read) >= c.bucket.TTL && !c.isHolder() {
+		c.hints.readBy(later(at, c.hints.retry))
+	}
+}
+
+// sourceChanged is called when a source was started, or may have missed something: the key is read within the given time.
+func (c *Candidate) sourceChanged(now time.Time, source string, within time.Duration) {
+	h := &c.hints
+	h.source = source
+	h.delivered, h.awaited, h.overdue, h.last = 0, 0, false, occurred{}
+	h.trust()
+	if source != NoSource { // without a source the campaigns find out what was missed
+		h.readBy(now.Add(c.Random(within)))
+	}
+}
+
+// await has the source report a revision soon, if it has not. What was read first from the source in use may be older than the source, and a
+// lower revision than was reported may be that of a stale read.
+func (c *Candidate) await(now time.Time, revision uint64) {
+	h := &c.hints
+	switch {
+	case h.delivered == 0:
+		h.delivered, h.awaited, h.overdue = revision, 0, false
+	case revision > h.delivered && h.awaited == 0:
+		h.awaited, h.since = revision, now
+	}
+}
+
+// stalledAt returns when the source counts as stalled, because it has not reported what this process wrote or read; the zero time if nothing is
+// missing.
+func (c *Candidate) stalledAt() time.Time {
+	if c.hints.awaited == 0 || c.hints.source == NoSource {
+		return time.Time{}
+	}
+	return c.hints.since.Add(stalledAfter)
+}
+
+// checkStalled reports the source as stalled if it is.
+func (c *Candidate) checkStalled(now time.Time) {
+	if at := c.stalledAt(); !at.IsZero() && !now.Before(at) {
+		c.hints.since, c.hints.overdue = now, true
+		c.report(Event{Kind: SourceStalled})
+	}
+}
+
+// SourceOverdue reports whether the source still has not reported something that it was reported as stalled for.
+func (c *Candidate) SourceOverdue() bool { return c.hints.overdue }
+
+// renewalOverdue returns when the holder's next renewal should have been notified for sure, though it may not be lost yet: half of what is
+// left of the lease after the renewal was due. It is zero if this candidate holds the key, or is not notified, or has suspected its connection
+// since.
+func (c *Candidate) renewalOverdue() time.Time {
+	k := &c.key
+	interval, ttl := time.Duration(k.holder.intervalMs)*time.Millisecond, c.bucket.TTL
+	if !k.occupied || c.isHolder() || interval <= 0 || interval >= ttl || c.hints.missed == k.sign.revision || c.hints.source == NoSource {
+		return time.Time{}
+	}
+	return k.sign.at.Add(interval + (ttl-interval)/2)
+}
+
+// missRenewal suspects the connection: the holder's renewal is overdue.
+func (c *Candidate) missRenewal(time.Time) {
+	c.hints.missed = c.key.sign.revision
+	c.report(Event{Kind: Suspect})
+}
+
+var attemptField = []byte(`"attempt":"`)
+
+// formSeed has hashes of this process differ from those that somebody else could reckon with. No decision depends on it.
+var formSeed = maphash.MakeSeed()
+
+// formOf returns a hash of a record without the id of its attempt: two renewals that follow each other differ by that alone. It is 0 for
+// a value that has no such id.
+func formOf(value []byte) uint64 {
+	i := bytes.Index(value, attemptField) + len(attemptField)
+	if i < len(attemptField) {
+		return 0
+	}
+	end := bytes.IndexByte(value[i:], '"')
+	if end < 0 {
+		return 0
+	}
+	var h maphash.Hash
+	h.SetSeed(formSeed)
+	_, _ = h.Write(value[:i])
+	_, _ = h.Write(value[i+end:])
+	return max(1, h.Sum64())
+}

@@ -1,0 +1,496 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timing"
+)
+
+const (
+	// minRenewal is the least time from one renewal to another for which something new is the reason.
+	minRenewal = 10 * timing.MinPause
+	// replicaLag is how far a replica that answers a read is behind, at most, as far as a leader reckons with it.
+	replicaLag = 100 * time.Millisecond
+	// recognitionPart is what part of the time for a try to renew the read may take by which a leader recognises its bucket before.
+	recognitionPart = 4
+	// minReasonTimeout is how long the answer is waited for at least by which the reason of a loss is named.
+	minReasonTimeout = 50 * time.Millisecond
+	// lateAnswers is for how many answers of the server that answer is waited for in any case.
+	lateAnswers = 4
+)
+
+// try is one try to renew, from the first request to its end; or one read on account of a notification.
+type try struct {
+	sent         time.Time // just before the write was sent
+	limit        time.Time // of the try
+	written      *record.Record
+	refusal      error // of the server
+	last         uint64
+	named        bool
+	state        *record.State // that was read
+	found        finding
+	adopted      *record.Record // a write of ours that was applied, and extends the lease once the bucket is known to be the same
+	revision     uint64         // of that write
+	adoptSent    time.Time      // just before it was sent
+	isRecognized bool           // our last record was read there just before the renewal was sent
+	failure      Failure
+	next         stage                                        // after the key was read
+	bucket       time.Time                                    // when the bucket was created by what was known before
+	why          Reason                                       // of a loss, while the server is asked for another
+	loss         error                                        // with which the try ends then
+	ends         func(c *Candidate, now time.Time, err error) // what comes after the try
+}
+
+// beginTerm has the candidate hold the key that it won.
+func (c *Candidate) beginTerm(now time.Time, t *Term, queue []string) {
+	c.phase, c.term = leading, t
+	if c.stopping { // it was stopped while it campaigned, and no other candidate should see it lead
+		c.end(now, t, Stopped)
+	} else if t.AtOnce && c.lasts(now, t) {
+		l := *t.Lease
+		l.State = Leader
+		t.Lease = &l
+		t.next = t.due()
+		c.beginToLead(t)
+	}
+	c.recordAttempts(true)
+	c.inherit(now, queue)
+}
+
+// whileLeading lists what a candidate does that holds the key, until leadership ends.
+func (c *Candidate) whileLeading(a *agenda) {
+	t := c.term
+	if t.Lease.State == Follower {
+		a.add(a.now, (*Candidate).beginToDrain)
+		return
+	}
+	c.adapt(a.now, t) // which the last try left to be done
+	a.doing, a.due = "waiting for its next renewal", t.next
+	a.add(c.readDue(), (*Candidate).verify)
+	a.add(t.next, (*Candidate).renew)
+}
+
+// verify reads the key on account of a notification that somebody else wrote it. What is read may end the term; a notification alone may
+// not. The read delays neither a renewal nor the end of leadership.
+func (c *Candidate) verify(now time.Time) {
+	t := c.term
+	c.try = &try{ends: (*Candidate).verificationEnds}
+	limit := now.Add(min(tryTimeout(c.left(now, t)), max(t.next.Sub(now), timing.MinTry)))
+	c.readOurs(now, limit, WhileLeads, (*Candidate).verified)
+}
+
+func (c *Candidate) verified(now time.Time, _ Result) { c.conclude(now) }
+
+func (c *Candidate) verificationEnds(now time.Time, err error) {
+	t, s := c.term, c.try.state
+	c.try = nil
+	if errors.Is(err, errUnclear) && (s.Removal == record.Gone || s.Held() && s.Record.Instance != c.Instance) {
+		t.unsure = true
+		t.next = earlier(t.next, later(now, t.sent.Add(minRenewal))) // the server's answer to a renewal proves it
+	}
+}
+
+// finding is what is stored under a key, for the candidate that holds it or did.
+type finding uint8
+
+const (
+	unclear   finding = iota // not read, older than what is known, nothing at all, or the bare name that we write too
+	ours                     // written by this candidate
+	theirs                   // written by somebody else, over what was ours
+	removed                  // the marker of a removal, over what was ours
+	displaced                // what the history of our own writes could not hold
+	cloned                   // written as by this candidate, but by another process
+	replaced                 // written by somebody else in a later bucket
+)
+
+// reason returns why a term ends with that finding; "" if it does not.
+func (f finding) reason() Reason {
+	return [...]Reason{theirs: Overwritten, removed: Deleted, displaced: Rewound, cloned: Cloned, replaced: BucketReplaced}[f]
+}
+
+// readOurs reads the key that is held. What was read, and what it means, are in c.try then.
+func (c *Candidate) readOurs(now, limit time.Time, scope Scope, then stage) {
+	c.try.next = then
+	c.readKey(now, limit, scope, (*Candidate).sawOurs)
+}
+
+func (c *Candidate) sawOurs(now time.Time, r Result) {
+	t, s := c.term, &r.State
+	c.try.state, c.try.found = s, unclear
+	if r.Err != nil {
+		c.finishRead(now, s, r.Err, false)
+		c.log(Debug, "Key not read", "error", r.Err)
+		c.try.next(c, now, r)
+		return
+	}
+	found := c.interpret(s, t)
+	removedBefore := c.wasRemoved(t, s.Revision)
+	c.finishRead(now, s, nil, found == unclear)
+	if found == theirs || found == replaced {
+		c.sawLeader(&s.Record, s.Revision, s.Written)
+		if removedBefore && found == theirs { // and another candidate was quicker than this read
+			found = removed
+		}
+	}
+	c.try.found = found
+	c.try.next(c, now, r)
+}
+
+// interpret says what it means for t that s was read. A read may be stale, which its revision shows: only what is at least as new as our
+// last write counts, or is stored in a bucket that is newer. What somebody else wrote, or we in another term, at a revision between the one that
+// won and our own last write is no stale read: there the unbroken history has nothing but our own writes of this term. That nothing is stored
+// proves nothing: a replica that lags far behind has no key either.
+func (c *Candidate) interpret(s *record.State, t *Term) finding {
+	rec := &s.Record
+	switch {
+	case s.Removal == record.Gone:
+		return unclear
+	case s.Removal == record.Kept && rec.Instance == c.Instance && s.Revision >= t.revision:
+		if c.doubt.foreign(s) {
+			return cloned
+		}
+		return ours
+	case s.Removal == record.Kept && (rec.Instance == c.Instance && rec.Since.Equal(t.Since) || rec.Instance == "" && c.Plain && rec.Name == c.Name):
+		return unclear
+	case s.Removal == record.Kept && rec.Bucket().After(t.bucket):
+		return replaced
+	case s.Removal == record.Kept && s.Revision >= t.revision:
+		return theirs
+	case s.Revision >= t.revision:
+		return removed
+	case s.Revision >= t.Number:
+		return displaced
+	}
+	return unclear
+}
+
+// wasRemoved reports whether somebody removed our record, as was notified, at the given revision or before.
+func (c *Candidate) wasRemoved(t *Term, revision uint64) bool {
+	return t.revision < c.key.removal.revision && c.key.removal.revision <= revision
+}
+
+var (
+	// errLost says that what was read ended the term, which is renewed no more.
+	errLost = errors.New("not renewed: the key was lost, as reading it shows")
+	// errUnclear says that what was read proves nothing.
+	errUnclear = errors.New("what was read proves nothing")
+	// errNotPending says that what was read is no write whose outcome was unknown.
+	errNotPending = errors.New("not a write whose outcome was unknown")
+	// errCallbacksLate is why a key is not released on which this candidate has not led.
+	errCallbacksLate = errors.New("a callback has not returned in time")
+)
+
+// conclude draws the conclusion for the term from what was read of its key. The try ends with nil if that was a renewal whose outcome was
+// unknown, errNotPending if it was another write of ours, errLost if the term has ended, and errUnclear if it proves nothing.
+func (c *Candidate) conclude(now time.Time) {
+	t, s := c.term, c.try.state
+	switch found := c.try.found; {
+	case found == unclear:
+		c.try.ends(c, now, errUnclear)
+	case found == ours && s.Record.Released.IsZero():
+		c.adopt(now, t, s)
+	case found == ours: // a release of an earlier term of ours was applied late: anybody may take the key over it
+		c.end(now, t, Overwritten)
+		c.try.ends(c, now, errLost)
+	default:
+		c.lose(now, found.reason(), errLost)
+	}
+}
+
+// adopt extends the lease by a write of ours that was read, if it is one whose outcome was unknown. Of another only the revision is taken over.
+func (c *Candidate) adopt(now time.Time, t *Term, s *record.State) {
+	if w, doubtful := c.doubt.writes[s.Record.Attempt]; doubtful && w.term == t {
+		c.confirm(now, &s.Record, s.Revision, w.sent)
+		return
+	}
+	t.revision = s.Revision
+	c.doubt.applied(&s.Record, s.Revision, nil)
+	c.try.ends(c, now, errNotPending)
+}
+
+// lose ends a term that is known to be lost. The server is asked first whether the bucket was made again, which looks like other losses. The
+// leader leads on for that moment, no longer than the server usually takes to answer: nobody else leads before a stand-down is over. A history
+// that goes back is proof that ends leadership at once, see P11 in docs/RELIABILITY.md: then nothing is asked.
+func (c *Candidate) lose(now time.Time, why Reason, err error) {
+	t := c.term
+	c.try.why, c.try.loss = why, err
+	if (why == Deleted || why == Overwritten) && t.Lease.State != Follower && !t.Bucket.IsZero() {
+		c.load(now.Add(c.reasonTimeout(now, t)), WhileRuns, (*Candidate).loseFor)
+		return
+	}
+	c.loseFor(now, Result{Err: err})
+}
+
+func (c *Candidate) loseFor(now time.Time, r Result) {
+	why := c.try.why
+	if r.Err == nil && !c.bucket.Created.Equal(c.term.bucket) {
+		why = BucketReplaced
+	}
+	c.end(now, c.term, why)
+	c.try.ends(c, now, c.try.loss)
+}
+
+// reasonTimeout returns how long the answer may take by which the reason of a loss is named.
+func (c *Candidate) reasonTimeout(now time.Time, t *Term) time.Duration {
+	return min(tryTimeout(max(0, c.left(now, t))), max(minReasonTimeout, lateAnswers*c.bucket.Took))
+}
+
+// renew tries once to renew the lease and sets the time of the next try. Whatever fails, short of proof that the key was lost, leaves
+// the term as it is: the term ends at its deadline, and until then every try may save it.
+func (c *Candidate) renew(now time.Time) {
+	t := c.term
+	c.adapt(now, t)
+	left := max(0, c.left(now, t))
+	if left < timing.MinTry {
+		c.end(now, t, Deadline)
+		t.next = now.Add(max(left, timing.MinPause))
+		return
+	}
+	if t.Lease.State != Follower { // else it only keeps the key while callbacks and work return
+		c.report(Event{Kind: Campaigned, State: t.Lease.State})
+	}
+	c.try = &try{limit: now.Add(tryTimeout(left)), ends: (*Candidate).renewalEnds}
+	reconnects := t.reconnects
+	if c.bucket.Pinned {
+		reconnects = AnyReconnects
+	}
+	c.writeRenewal(now, reconnects)
+}
+
+// writeRenewal writes over the record of the term, unless the connection was made again more often.
+func (c *Candidate) writeRenewal(now time.Time, reconnects uint64) {
+	t := c.term
+	r := c.renewal(now, t)
+	if !t.brief {
+		r.Successor = c.successor(now)
+	}
+	c.try.sent, c.try.written = now, r
+	c.ask(Op{Kind: Write, Doing: "renewing", Limit: c.try.limit, Value: c.encode(r), Over: t.revision, Renewal: true, Reconnects: reconnects}, (*Candidate).renewalWritten)
+}
+
+// renewal returns the record that a renewal or release writes which is sent at the given time.
+func (c *Candidate) renewal(sent time.Time, t *Term) *record.Record {
+	r := c.newRecord(t.Since)
+	r.Term, r.Won, r.LeaseMs = t.number(sent), string(t.reason), record.Milliseconds(t.Lease.Timing.LeaseTime())
+	r.Commitment, r.Predecessors = t.secret.Commitment(), t.predecessors
+	if !t.Bucket.IsZero() {
+		r.BucketCreated = t.Bucket // though another may be known by now
+	}
+	if t.bucket.After(t.Bucket) && sent.Sub(t.renamed) >= t.Lease.Timing.TTL {
+		r.BucketReported = t.bucket
+	}
+	if r.Term == 0 { // the successor waits for what is left of our own wait for a previous leader
+		r.StandDownMs = record.Milliseconds(t.Counts.Sub(sent))
+	}
+	r.Priorities = c.priorities(sent, t.priorities, t.Since)
+	return r
+}
+
+// renewalWritten is called when the write of a renewal has returned.
+func (c *Candidate) renewalWritten(now time.Time, r Result) {
+	t, y := c.term, c.try
+	if r.Reconnected {
+		c.recognize(now, r.Reconnects)
+		return
+	}
+	if r.Failure == TooLarge && (!t.brief || c.shrinkMetadata(now, y.written, r.Err)) { // at the next try there is less to leave out
+		t.brief = true
+		c.writeRenewal(now, AnyReconnects)
+		return
+	}
+	c.writeAnswered(now, r.Outcome)
+	c.crowd, c.reconnects = r.Crowd, r.Reconnects
+	switch r.Outcome {
+	case Applied:
+		c.report(Event{Kind: Renewed, Took: now.Sub(y.sent)})
+		c.metadataStored(y.written)
+		c.confirm(now, y.written, r.Revision, y.sent)
+	case Refused:
+		y.refusal, y.last, y.named = r.Err, r.Last, r.Named
+		c.resolve(now)
+	case Unknown:
+		c.doubt.add(y.written, y.sent, t)
+		y.failure = r.Failure
+		c.renewalEnds(now, r.Err)
+	default:
+		y.failure = r.Failure
+		c.renewalEnds(now, r.Err)
+	}
+}
+
+// recognize reads the key before the first renewal after a reconnection, which may hit the record of another candidate in a bucket that was made
+// again. Where only the server says which bucket it is, it may say something else of the same one since it has restarted. There is no such read
+// if so little of the lease is left that the renewal needs the time.
+func (c *Candidate) recognize(now time.Time, reconnects uint64) {
+	t := c.term
+	c.reconnects = reconnects
+	timeout := tryTimeout(max(0, c.left(now, t))) / recognitionPart
+	if timeout < c.bucket.Took {
+		c.writeRenewal(now, AnyReconnects)
+		return
+	}
+	c.try.ends = (*Candidate).recognitionEnds
+	c.readOurs(now, earlier(c.try.limit, now.Add(timeout)), Always, (*Candidate).recognized)
+}
+
+func (c *Candidate) recognized(now time.Time, _ Result) {
+	if s := c.try.state; c.try.found == ours && c.doubt.shown(s) {
+		c.term.recognized = s.Read
+	}
+	c.conclude(now)
+}
+
+func (c *Candidate) recognitionEnds(now time.Time, err error) {
+	c.try.ends = (*Candidate).renewalEnds
+	if errors.Is(err, errNotPending) || errors.Is(err, errUnclear) {
+		c.writeRenewal(now, AnyReconnects)
+		return
+	}
+	c.renewalEnds(now, err)
+}
+
+// renewalEnds ends a try to renew; err is nil if the lease was extended.
+func (c *Candidate) renewalEnds(now time.Time, err error) {
+	t := c.term
+	defer func() { c.try = nil }()
+	if err != nil {
+		c.renewalFailed(now, t, err)
+		return
+	}
+	c.requestSucceeded(WriteRequest)
+	c.warnOfNamesake()
+	if c.crowd {
+		c.coalesce(t)
+	}
+	c.pause = t.next.Sub(now)
+}
+
+// renewalFailed counts and logs a try that failed, and sets the time of the next.
+func (c *Candidate) renewalFailed(now time.Time, t *Term, err error) {
+	c.requestFailed(now, WriteRequest, err, c.try.failure)
+	left := max(0, c.left(now, t))
+	level := Debug
+	if t.failures++; t.failures == 1 {
+		level = Warn
+	}
+	c.report(Event{Kind: RenewalFailed, Term: t, Level: level, Took: left, Err: err})
+	t.next = now.Add(retryDelay(left))
+}
+
+// mayBeElsewhere reports whether there is reason to doubt that the bucket is the one in which the term was won. Without trouble, in time and
+// acknowledged soon, a renewal comes before anybody could lead in another bucket that keeps the usual stand-down.
+func (c *Candidate) mayBeElsewhere(now time.Time, t *Term) bool {
+	b := t.Lease.Timing
+	return t.unsure || t.failures > 0 || now.Sub(t.sent) > b.Interval+b.Slack() || !c.hints.bucket.Equal(t.bucket) || !c.bucket.Created.Equal(t.bucket) ||
+		!c.bucket.Pinned && t.reconnects != c.reconnects // nothing but the server says which bucket it is, and it may have restarted
+}
+
+// confirm extends the lease by a renewal of ours that was applied at the given revision. After trouble it makes sure that this is still
+// the bucket the term was won in: in a bucket that was made again meanwhile revisions begin anew, and the update may have hit a
+// successor's record that has our revision by chance. It does so too when the notifier saw a newer bucket. A bucket of which the server says that
+// it was created at another time, later, is still the same if our last record was read there just before the renewal was sent.
+func (c *Candidate) confirm(now time.Time, r *record.Record, revision uint64, sent time.Time) {
+	t, y := c.term, c.try
+	y.adopted, y.revision, y.adoptSent, y.bucket = r, revision, sent, t.bucket
+	c.doubt.applied(r, revision, t) // also where it comes too late for the lease
+	y.isRecognized = !sent.Before(t.recognized) && now.Sub(t.recognized) < verifiedFor
+	if t.unsure = c.mayBeElsewhere(now, t); t.unsure {
+		c.load(now.Add(tryTimeout(max(0, c.left(now, t)))), Always, (*Candidate).confirmIn)
+		return
+	}
+	c.confirmed(now)
+}
+
+func (c *Candidate) confirmIn(now time.Time, r Result) {
+	t, y := c.term, c.try
+	if r.Err == nil {
+		t.reconnects = c.reconnects
+		if created := c.bucket.Created; !created.Equal(y.bucket) {
+			if !y.isRecognized || created.Before(y.bucket) {
+				c.end(now, t, BucketReplaced)
+				y.ends(c, now, fmt.Errorf("the bucket was made again at %v", created))
+				return
+			}
+			c.log(Info, "Server reports another time of creation of the same bucket", "bucket", c.BucketName, "created", created, "before", y.bucket)
+			t.bucket, t.renamed = created, y.adoptSent
+		}
+	}
+	t.unsure = r.Err != nil // then the next renewal checks again; a renewal that succeeded is not thrown away for it
+	c.confirmed(now)
+}
+
+// confirmed extends the lease in a bucket that is known to be the same.
+func (c *Candidate) confirmed(now time.Time) {
+	t, y := c.term, c.try
+	c.checkStalled(now)
+	if !c.extend(now, t, y.revision, y.adopted.Lease(), y.adoptSent) {
+		c.end(now, t, Deadline)
+		y.ends(c, now, errors.New("acknowledged after the deadline"))
+		return
+	}
+	c.wrote(now, y.revision, y.adopted)
+	c.sawLeader(y.adopted, y.revision, y.adoptSent)
+	y.ends(c, now, nil)
+}
+
+// resolve finds out what a refused renewal means: by the sequence that the refusal names, if it does, and by what is stored under the
+// key.
+func (c *Candidate) resolve(now time.Time) {
+	t, y := c.term, c.try
+	if y.named && y.last > 0 && y.last < t.revision { // a history that was not rewound has nothing before our own last write
+		c.lose(now, Rewound, y.refusal)
+		return
+	}
+	c.reading.until = time.Time{} // a read may prove the loss, and refusals are rare: try it even where reading seems not to be permitted
+	c.readOurs(now, y.limit, Always, (*Candidate).resolveRead)
+}
+
+func (c *Candidate) resolveRead(now time.Time, _ Result) {
+	t, y := c.term, c.try
+	if y.state.Removal == record.Gone && y.last > 0 && c.doubt.before(t) { // a stale read shows nothing of a late write of our own
+		c.pauseFor(now, replicaLag, (*Candidate).resolveAgain)
+		return
+	}
+	c.resolveFound(now, Result{})
+}
+
+func (c *Candidate) resolveAgain(now time.Time, _ Result) { // waiting may have taken all the time there was
+	c.readOurs(now, now.Add(c.reasonTimeout(now, c.term)), Always, (*Candidate).resolveFound)
+}
+
+func (c *Candidate) resolveFound(now time.Time, _ Result) {
+	c.try.ends = (*Candidate).resolutionEnds
+	c.conclude(now)
+}
+
+func (c *Candidate) resolutionEnds(now time.Time, err error) {
+	c.try.ends = (*Candidate).renewalEnds
+	switch {
+	case errors.Is(err, errNotPending), errors.Is(err, errLost):
+		c.renewalEnds(now, c.try.refusal)
+	case errors.Is(err, errUnclear):
+		c.resolveUnclear(now)
+	default:
+		c.renewalEnds(now, err)
+	}
+}
+
+// resolveUnclear concludes from a refusal alone, or with a read that proves nothing.
+func (c *Candidate) resolveUnclear(now time.Time) {
+	t, y := c.term, c.try
+	switch s := y.state; {
+	case y.named && (y.last == 0 || s.Removal == record.Gone && !c.doubt.of(t)): // the read does not contradict that our record is gone
+		c.lose(now, Deleted, y.refusal)
+	case y.named && y.last > t.revision && s.Read.IsZero() && c.doubt.none(): // not read, but the sequence is that of no write of our own
+		why := Overwritten
+		if c.wasRemoved(t, y.last) {
+			why = Deleted
+		}
+		c.lose(now, why, y.refusal)
+	default:
+		c.renewalEnds(now, y.refusal)
+	}
+}

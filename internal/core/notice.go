@@ -1,0 +1,190 @@
+package core
+
+import (
+	"time"
+)
+
+// A Notice is something that a candidate learns while it does something else.
+type Notice interface {
+	take(c *Candidate, now time.Time)
+}
+
+// Notice takes a notice, and returns what the candidate has to report. Afterwards [Candidate.WakeAt] may be another.
+func (c *Candidate) Notice(now time.Time, n Notice) []Event {
+	n.take(c, now)
+	return c.take()
+}
+
+func (n *Notification) take(c *Candidate, now time.Time) { c.notified(now, n) }
+
+// Attempt is what another candidate published to write the key.
+type Attempt struct{ Value *Value }
+
+func (n Attempt) take(c *Candidate, now time.Time) { c.attempted(now, n.Value.Record()) }
+
+// SourceChanged says that a source of notifications was started, or may have missed something.
+type SourceChanged struct {
+	Source string
+	Spread bool // all candidates notice it at the same time
+}
+
+func (n SourceChanged) take(c *Candidate, now time.Time) {
+	var within time.Duration
+	if n.Spread {
+		within = c.bucket.TTL / 4
+	}
+	c.sourceChanged(now, n.Source, within)
+}
+
+// SourceLost says that the source of notifications is stalled, and that there is no other yet.
+type SourceLost struct{}
+
+func (SourceLost) take(c *Candidate, _ time.Time) { c.hints.source = NoSource }
+
+// Joined says what is known of the source of notifications when a candidate begins to receive them.
+type Joined struct {
+	Source      string
+	Created     time.Time // when the bucket was created that it reports of
+	ConnectedAt time.Time // when the connection was last made again; zero if it was not
+}
+
+func (n Joined) take(c *Candidate, _ time.Time) {
+	c.hints.source, c.hints.bucket, c.hints.connectedAt = n.Source, n.Created, n.ConnectedAt
+}
+
+// SourceMoved says that the source of notifications reports of another bucket now, which was created at the given time: revisions begin anew.
+type SourceMoved struct{ Created time.Time }
+
+func (n SourceMoved) take(c *Candidate, _ time.Time) { c.hints.bucket, c.key.highest = n.Created, 0 }
+
+// Reconnected says that the connection was made again: what was known before may be outdated.
+type Reconnected struct{ At time.Time }
+
+func (n Reconnected) take(c *Candidate, _ time.Time) { c.hints.connectedAt = n.At }
+
+// Loaded says what the server answered when the bucket's info was loaded.
+type Loaded struct {
+	Bucket  Bucket
+	Err     error
+	Failure Failure
+}
+
+func (n Loaded) take(c *Candidate, now time.Time) { c.loaded(now, n.Bucket, n.Err, n.Failure) }
+
+// Hold places or removes a hold.
+type Hold struct {
+	Why Holds
+	On  bool
+}
+
+func (n Hold) take(c *Candidate, _ time.Time) { c.hold(n.Why, n.On) }
+
+// Stop ends the run.
+type Stop struct{}
+
+func (Stop) take(c *Candidate, now time.Time) {
+	c.stopping = true
+	if c.term != nil {
+		c.end(now, c.term, Stopped)
+	}
+}
+
+// End ends a term, unless it has ended.
+type End struct {
+	Term *Term
+	Why  Reason
+}
+
+func (n End) take(c *Candidate, now time.Time) { c.end(now, n.Term, n.Why) }
+
+// SetMetadata changes the metadata of the records.
+type SetMetadata struct{ Metadata map[string]string }
+
+func (n SetMetadata) take(c *Candidate, _ time.Time) {
+	c.metadata.set, c.metadata.refused = n.Metadata, false
+	if t := c.term; t != nil {
+		t.next = earlier(t.next, t.sent.Add(minRenewal))
+	}
+}
+
+// ReleaseExpected says that a leader will have released the key to this candidate at the given time.
+type ReleaseExpected struct{ At time.Time }
+
+func (n ReleaseExpected) take(c *Candidate, now time.Time) { c.releaseExpected(now, n.At) }
+
+// NewRules takes the place of the rules: another process uses the instance that this candidate had, and may go on with it.
+type NewRules struct{ Rules *Rules }
+
+func (n NewRules) take(c *Candidate, _ time.Time) {
+	before := *c
+	*c = Candidate{
+		Rules: n.Rules, bucket: c.bucket, trouble: c.trouble, holds: c.holds, metadata: c.metadata, requests: c.requests, stopping: c.stopping,
+		started: c.started, wins: c.wins, losses: c.losses, reloaded: c.reloaded, releasedAt: c.releasedAt, pause: c.pause, events: c.events,
+		reading: c.reading,
+	}
+	c.key.recall(&before.key, before.Instance)
+}
+
+// NewRun says that a run is to begin. What the candidate knew of its own writes remains, because the writes do.
+type NewRun struct {
+	Rules   *Rules
+	Started time.Time
+}
+
+func (n NewRun) take(c *Candidate, _ time.Time) {
+	*c = Candidate{
+		Rules: n.Rules, doubt: c.doubt, holds: c.holds, metadata: c.metadata, requests: c.requests, bucket: c.bucket, started: n.Started, pause: c.pause,
+		wins: c.wins, losses: c.losses,
+	}
+	c.doubt.unanswered = false
+}
+
+// EndRun says that the run has ended.
+type EndRun struct{}
+
+func (EndRun) take(c *Candidate, _ time.Time) {
+	c.begun, c.phase, c.op, c.hints.source = false, notRunning, Op{}, ""
+}
+
+// Source returns the source of notifications, "" before and after a run: none while it is stalled, and where the candidate cannot read the key, as it would have to.
+func (c *Candidate) Source() string {
+	if c.reading.resting && c.hints.source != "" {
+		return NoSource
+	}
+	return c.hints.source
+}
+
+// Status is what a candidate tells of itself.
+type Status struct {
+	Bucket   Bucket // the zero Bucket until it was reached
+	Holds    Holds
+	Source   string
+	Started  time.Time
+	Pause    time.Duration // from the last campaign or renewal to the next
+	Requests Requests
+	Wins     uint64
+	Losses   uint64
+	Ready    bool // it would answer a vacancy
+}
+
+// Status returns what the candidate tells of itself.
+func (c *Candidate) Status() Status {
+	return Status{
+		Bucket: c.bucket, Holds: c.holds, Source: c.Source(), Started: c.started, Pause: c.pause, Requests: c.requests, Wins: c.wins, Losses: c.losses,
+		Ready: c.phase == campaigning && c.holds == 0 && c.Source() != NoSource,
+	}
+}
+
+// Term returns the term in which the candidate holds the key; nil if there is none.
+func (c *Candidate) Term() *Term {
+	if c.phase == returning {
+		return nil
+	}
+	return c.term
+}
+
+// ReleasedAt returns when a release last named a successor.
+func (c *Candidate) ReleasedAt() time.Time { return c.releasedAt }
+
+// Took returns how long the server took for its last answer about the bucket.
+func (c *Candidate) Took() time.Duration { return c.bucket.Took }

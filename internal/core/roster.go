@@ -1,0 +1,294 @@
+package core
+
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/natscampaign/election/internal/record"
+)
+
+const (
+	// maxRoster bounds the memory for candidates that were seen.
+	maxRoster = 4096
+	// OpeningCampaigns is how many campaigns a candidate makes in any case, before it relies on notifications.
+	OpeningCampaigns = 2
+	// announceInterval is after how many TTLs a candidate makes an attempt though somebody else holds the key.
+	announceInterval = 40
+	// rosterTime is for how many TTLs a candidate is remembered whose attempts are not seen any more.
+	rosterTime = 160
+	// queueTime is after how many TTLs a waiter announces itself again if the releases do not list it, because the queue is longer than they may.
+	queueTime = 4
+)
+
+// roster is the candidates that a leader has seen, by their attempts to write its key: its renewals name one of them, and its release the
+// best.
+//
+// The roster of a lock is a queue: those that wait, in the order of their first attempts. Its holder has it: it inherits the queue of the
+// release that it took over, and receives the attempts of those who come. Each release lists the whole queue, so that each waiter knows its
+// place; a waiter that finds that it has none announces itself again. So nobody but the holder keeps anything, and whatever is lost mends itself.
+type roster struct {
+	recording bool
+	seen      map[string]seen // by instance, in a queue by the id there
+	namesake  *Namesake       // the first candidate of this one's name whose attempt was seen; nil if there is none
+	warned    bool            // of the namesake
+	announced time.Time       // when this candidate last made an attempt though somebody else held the key; zero if it must again
+	release   *record.Record  // of a lock, the last that was notified, until it is known who took it
+}
+
+// Namesake is another candidate of the same name.
+type Namesake struct {
+	Instance, Host string
+	PID            int
+}
+
+// seen is a candidate of the roster.
+type seen struct {
+	name        string
+	notified    bool
+	priority    int
+	first, last time.Time
+}
+
+// shouldAnnounce reports whether a candidate that lost so many campaigns is to make its attempt though somebody else holds the key, so
+// that the leader sees it. It does when it starts, and now and then, but not because of a hint alone. A candidate that waits for a lock does so
+// at once, and when it has reason to believe that it is not in the queue.
+func (c *Candidate) shouldAnnounce(now time.Time, hinted bool, lost int) bool {
+	switch since := now.Sub(c.others.announced); {
+	case c.hints.source == NoSource:
+		return false
+	case c.Order == ByArrival && c.others.announced.IsZero():
+	case hinted, lost >= OpeningCampaigns && since < c.bucket.TTL*announceInterval:
+		return false
+	}
+	c.others.announced = now
+	return true
+}
+
+// hasAnnounced reports whether the holder may take this candidate for one that waits.
+func (c *Candidate) hasAnnounced() bool {
+	return c.Order == ByArrival && !c.others.announced.IsZero()
+}
+
+// recordAttempts starts or ends the recording of candidates. Only a leader records, and a candidate that is about to take a lock.
+func (c *Candidate) recordAttempts(on bool) {
+	if on == c.others.recording {
+		return
+	}
+	c.others.recording, c.others.seen = on, nil
+	c.report(Event{Kind: RecordAttempts, On: on})
+}
+
+// attempted records an attempt of another candidate to write the key.
+func (c *Candidate) attempted(now time.Time, r *record.Record) {
+	q := &c.others
+	if !q.recording || r.Instance == "" || r.Instance == c.Instance {
+		return
+	}
+	id := r.Instance
+	if c.Order == ByArrival {
+		id = record.QueueID(id)
+	}
+	if r.Withdrawn || !r.Released.IsZero() {
+		delete(q.seen, id)
+		return
+	}
+	if r.Name == c.Name && q.namesake == nil && c.Order == ByRank {
+		q.namesake = &Namesake{r.Instance, r.Host, r.PID}
+	}
+	s, known := q.seen[id]
+	if !known {
+		if len(q.seen) == maxRoster {
+			return
+		}
+		s.first = now
+	}
+	s.name, s.notified, s.priority, s.last = r.Name, r.Notified, r.Priority, now
+	q.note(id, s)
+}
+
+// note records a candidate.
+func (q *roster) note(id string, s seen) {
+	if q.seen == nil {
+		q.seen = map[string]seen{}
+	}
+	q.seen[id] = s
+}
+
+// warnOfNamesake logs once that another candidate has the name of this one. Names matter to people, and to groups, but no lock needs them to
+// differ.
+func (c *Candidate) warnOfNamesake() {
+	if other := c.others.namesake; other != nil && !c.others.warned {
+		c.others.warned = true
+		c.log(Warn, "Another candidate has the same name", "instance", other.Instance, "host", other.Host, "pid", other.PID,
+			"fix", "give each candidate a name of its own: it is what people see, and what a transfer names")
+	}
+}
+
+// priorities returns the highest priorities of other candidates that are notified of vacancies, each once; nil if all have priority 0.
+// For a while after the term was won it includes the priorities that were known before.
+func (c *Candidate) priorities(now time.Time, before []int, won time.Time) (priorities []int) {
+	old := func(t time.Time) bool { return now.Sub(t) > c.bucket.TTL*rosterTime }
+	maps.DeleteFunc(c.others.seen, func(_ string, s seen) bool { return old(s.last) })
+	if !old(won) {
+		priorities = slices.Clone(before)
+	}
+	for _, s := range c.others.seen {
+		if s.notified {
+			priorities = append(priorities, s.priority)
+		}
+	}
+	slices.SortFunc(priorities, func(a, b int) int { return cmp.Compare(b, a) })
+	priorities = slices.Compact(priorities)
+	if len(priorities) == 1 && priorities[0] == 0 {
+		return nil
+	}
+	return priorities[:min(len(priorities), record.MaxPriorities)]
+}
+
+// successors returns the candidates that are to take over, in order: the target if there is one, then those of the highest priority, among
+// these the one seen last, and at the end the candidates that were known before. A candidate that was seen just now is there, and in a
+// rolling update it is one that was started again already. For locks and slots there is none but the target.
+//
+// Of the candidates that were known before only the name counts, because they may have been started again, as another instance. Only where
+// candidates share a name is each known by its instance.
+func (c *Candidate) successors(target record.Successor, before []record.Successor) (successors []record.Successor) {
+	this := record.Successor{Name: c.Name, ID: record.QueueID(c.Instance)}
+	same := func(s, other record.Successor) bool {
+		return s.ID == other.ID && s.ID != "" || (s.ID == "" || other.ID == "") && s.Name == other.Name
+	}
+	add := func(s record.Successor) {
+		known := func(other record.Successor) bool { return same(s, other) }
+		if s.Name != "" && !known(this) && !slices.ContainsFunc(successors, known) {
+			successors = append(successors, s)
+		}
+	}
+	add(target)
+	if c.Order != ByRank {
+		return successors
+	}
+	instances := slices.SortedFunc(maps.Keys(c.others.seen), func(instance, of string) int {
+		s, other := c.others.seen[instance], c.others.seen[of]
+		return cmp.Or(cmp.Compare(other.priority, s.priority), other.last.Compare(s.last), cmp.Compare(instance, of))
+	})
+	for _, instance := range instances {
+		if s := c.others.seen[instance]; s.notified && len(successors) < record.MaxSuccessors {
+			add(record.Successor{Name: s.name, ID: record.QueueID(instance)})
+		}
+	}
+	for i, s := range before {
+		shares := func(other record.Successor) bool { return other.Name == s.Name }
+		if s.Name != c.Name && !slices.ContainsFunc(before[:i], shares) && !slices.ContainsFunc(before[i+1:], shares) {
+			s.ID = ""
+		}
+		add(s)
+	}
+	return record.BoundSuccessors(successors)
+}
+
+// successor returns the instance of the candidate that is to answer first if this leader crashes; "" if there is none, as for locks and
+// slots. It is one of the highest priority, among these the one whose instance has the highest hash. So it seldom changes, and renewals that
+// do not differ need not be parsed; and where the same processes have many elections, these go to all of them after a crash.
+func (c *Candidate) successor(now time.Time) (instance string) {
+	if c.Order != ByRank {
+		return ""
+	}
+	var priority int
+	var highest uint64
+	old := now.Add(-2 * announceInterval * c.bucket.TTL)
+	for id, s := range c.others.seen {
+		if !s.notified || s.last.Before(old) {
+			continue
+		}
+		hash := c.hash(id)
+		if instance == "" || cmp.Or(cmp.Compare(s.priority, priority), cmp.Compare(hash, highest), cmp.Compare(id, instance)) > 0 {
+			instance, priority, highest = id, s.priority, hash
+		}
+	}
+	return instance
+}
+
+// hash returns a hash of an id. It differs from process to process, so that others cannot reckon with it, and its bits are mixed well by the
+// finalizer of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+func (c *Candidate) hash(id string) uint64 {
+	h := fnv.New64a()
+	var seed [8]byte
+	binary.BigEndian.PutUint64(seed[:], c.Seed)
+	_, _ = h.Write(seed[:])
+	_, _ = h.Write([]byte(id))
+	x := h.Sum64()
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// inherit takes over the queue of the release that this candidate took over.
+func (c *Candidate) inherit(now time.Time, queue []string) {
+	for i, id := range queue {
+		if id == record.QueueID(c.Instance) {
+			continue
+		}
+		c.others.note(id, seen{notified: true, first: time.Unix(0, int64(i)), last: now}) // first, so before all that were seen
+	}
+}
+
+// queue returns the ids of those that wait for the lock, in the order in which they came.
+func (c *Candidate) queue() (ids []string) {
+	if c.Order != ByArrival {
+		return nil
+	}
+	for id, s := range c.others.seen {
+		if s.notified {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(id, other string) int {
+		return cmp.Or(c.others.seen[id].first.Compare(c.others.seen[other].first), cmp.Compare(id, other))
+	})
+	return ids[:min(len(ids), record.MaxQueue)]
+}
+
+// checkPlace has a waiter announce itself again if a notification shows that it has no place in the queue: the release did not list it,
+// or another candidate took the lock though it was this one's turn. A forged notification can so cost waiters their places, but no
+// more.
+func (c *Candidate) checkPlace(now time.Time, ch *change) {
+	q := &c.others
+	if ch.Removal != record.Kept {
+		return
+	}
+	if _, released := ch.Record.IsRelease(); released {
+		release := ch.Record // a copy, so that other notifications take no memory
+		q.release = &release
+		return
+	}
+	if q.release == nil {
+		return
+	}
+	place, listed := q.release.Place(c.Name, c.Instance)
+	winner, _ := q.release.Place(ch.Record.Name, ch.Record.Instance)
+	unknown := !listed && (len(q.release.Queue) < record.MaxQueue || now.Sub(q.announced) > queueTime*c.bucket.TTL)
+	if unknown || listed && place < winner {
+		q.announced = time.Time{}
+	}
+	q.release = nil
+}
+
+// preemptionDue returns when to ask the leader to hand over to this candidate; the zero time if there is no reason to.
+func (c *Candidate) preemptionDue() time.Time {
+	h := &c.key.holder
+	if !c.Preempts || !c.Connected || !c.key.occupied || h.term == 0 || h.instance == c.Instance || h.priority >= c.Priority {
+		return time.Time{}
+	}
+	return c.wait.preempted.Add(c.bucket.Interval)
+}
+
+// preempt asks the leader to hand over to this candidate. It does not wait for the answer: the release tells.
+func (c *Candidate) preempt(now time.Time) {
+	c.wait.preempted = now
+	h := &c.key.holder
+	c.log(Info, "Asking a leader of lower priority to hand over", "leader", h.name, "priority", h.priority)
+	c.report(Event{Kind: Preempt, Instance: h.instance, Message: h.name})
+}

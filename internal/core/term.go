@@ -1,0 +1,234 @@
+package core
+
+import (
+	"time"
+
+	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timing"
+)
+
+// Term is a candidate's hold on the key, from the write that won it to its release or loss. Leadership is ended by what comes first: a proof
+// of a loss, the deadline, or a caller that stops or resigns. No renewal restores leadership.
+type Term struct {
+	Number  uint64    // the revision of the write that won
+	Bucket  time.Time // when the bucket was created in which it won
+	Since   time.Time // just before that write was sent
+	Lease   *Lease    // never nil; every change makes a new one
+	Reason  Reason    // why leadership ended; "" before
+	Lost    Reason    // why the key was lost after that; "" if it was not
+	Led     bool      // leadership counted once
+	Outcome Ending    // once the term is over
+
+	StandDown time.Duration // from the acknowledgement of the win
+	Counts    time.Time     // its end: leadership counts from the first renewal sent at this time or later
+	AtOnce    bool          // leadership counts from the write that won
+
+	revision   uint64             // of our last write that is known to have been applied
+	sent       time.Time          // just before that write was sent
+	stated     time.Duration      // the lease that it states; 0 if none
+	next       time.Time          // when to renew, or to try again
+	failures   int                // tries that failed in a row
+	reason     Reason             // over what the key was won
+	target     record.Successor   // that was named by a transfer
+	successors []record.Successor // that were known when the key was won
+	priorities []int              // the highest of their priorities
+
+	secret       record.Secret   // that the release reveals
+	predecessors []record.Secret // of the terms before, the last first, that ended by a release
+
+	unsure     bool      // this may be another bucket than the one the term was won in
+	bucket     time.Time // when that bucket was created, as its server said last: not what the term says where that has changed
+	renamed    time.Time // when the renewal was sent by which that changed: had an earlier one hit the record of another, in another bucket, its lease may last for a TTL
+	recognized time.Time // just before the last read that showed our last write there
+	reconnects uint64    // how often the connection had been made again when that bucket was last known to be the same
+
+	brief bool // renewals name no successor, because a record that did was too large
+	bare  bool // the release has no metadata, for the same reason
+}
+
+// Lease is what the holder of the key may believe, and until when. It is immutable.
+type Lease struct {
+	lease.Lease
+	Timing   *timing.Timing
+	State    State     // LeaderElect, Leader, or Follower once leadership has ended
+	Deadline time.Time // with its monotonic reading; it is right while both clocks of time.Now agree
+}
+
+// Left returns what is left of the lease at now, by the rule of package internal/lease; 0 or less once the lease is over.
+func (l *Lease) Left(now time.Time, boot lease.Clock) time.Duration {
+	return l.Lease.Left(lease.Of(now), boot)
+}
+
+// Ends returns the instant at which the lease ends, as it appears at now.
+func (l *Lease) Ends(now time.Time, boot lease.Clock) time.Time {
+	if l.Agreed(lease.Of(now)) {
+		return l.Deadline
+	}
+	return now.Add(l.Left(now, boot))
+}
+
+// left returns what is left of the lease on the key; 0 or less once it is over.
+func (c *Candidate) left(now time.Time, t *Term) time.Duration { return t.Lease.Left(now, c.Boot) }
+
+// lasts reports whether the lease on the key lasts.
+func (c *Candidate) lasts(now time.Time, t *Term) bool { return c.left(now, t) > 0 }
+
+// newTerm returns the term that a write won which was acknowledged just now.
+func (c *Candidate) newTerm(now time.Time, a *acquisition) *Term {
+	length, standDown := earned(&c.bucket.Timing, a.written.Lease()), a.standDown(&c.bucket)
+	b := c.bucket.Timing // which the term keeps: other durations reach it by adapt
+	t := &Term{
+		Number: a.revision, Bucket: c.bucket.Created, Since: a.since.Round(0), StandDown: standDown, Counts: a.acknowledged.Add(standDown),
+		AtOnce:   a.written.Leads && standDown == 0 && a.verified(&c.bucket) && !c.bucket.Created.IsZero() && c.hints.bucket.Equal(c.bucket.Created),
+		revision: a.revision, sent: a.since, stated: a.written.Lease(), reason: a.reason, successors: a.successors, priorities: a.priorities,
+		secret: c.secret, predecessors: a.predecessors, bucket: c.bucket.Created, reconnects: a.reconnects,
+	}
+	t.Lease = &Lease{
+		Lease:  lease.New(lease.Of(a.since), length, c.Started, c.Clocks()),
+		Timing: &b, State: LeaderElect, Deadline: a.since.Add(length),
+	}
+	t.next = t.due()
+	c.pause = t.next.Sub(now)
+	return t
+}
+
+// earned returns how long the lease is that a write earns which states the given length, 0 if it states none: others go by what it states, also
+// where the TTL of the bucket has become longer since.
+func earned(b *timing.Timing, stated time.Duration) time.Duration {
+	if stated > 0 {
+		return min(stated, b.LeaseTime())
+	}
+	return b.LeaseTime()
+}
+
+// number returns the number of the term as a renewal sent at the given time writes it: 0 while leadership does not count.
+func (t *Term) number(sent time.Time) uint64 {
+	if !t.Led && (sent.Before(t.Counts) || t.Lease.State == Follower) {
+		return 0
+	}
+	return t.Number
+}
+
+// due returns when the next renewal is due if the last succeeded: one interval after it was sent or, for a leader-elect, at the end of
+// the stand-down where that comes before, or so soon after that one renewal can serve for both.
+func (t *Term) due() time.Time {
+	due := t.sent.Add(t.Lease.Timing.Interval)
+	if t.Lease.State == LeaderElect && t.Counts.Before(due.Add(t.Lease.Timing.Slack())) {
+		return t.Counts
+	}
+	return due
+}
+
+// coalescedPart is by what part of the interval a renewal is brought forward at most to be made together with others.
+const coalescedPart = 64
+
+// coalesce brings the next renewal of a leader forward to a time at which others of this process are made too: for each of a thousand,
+// waking up costs more than the renewal itself.
+func (c *Candidate) coalesce(t *Term) {
+	if part := int64(t.Lease.Timing.Interval / coalescedPart); t.Lease.State == Leader && part > 0 {
+		t.next = t.next.Add(-time.Duration((t.next.UnixNano() + int64(c.Seed%uint64(time.Hour))) % part))
+	}
+}
+
+// extend extends the lease by a write that is known to have been applied, and lets leadership count from it if the stand-down is over.
+// It returns false and changes nothing if the lease has run out: an acknowledgement after the deadline counts for nothing.
+func (c *Candidate) extend(now time.Time, t *Term, revision uint64, stated time.Duration, sent time.Time) bool {
+	if !c.lasts(now, t) {
+		return false
+	}
+	l := t.Lease.renewed(sent, earned(t.Lease.Timing, stated), c.Clocks())
+	counts := l.State == LeaderElect && !sent.Before(t.Counts)
+	if counts {
+		l.State = Leader
+	}
+	t.Lease, t.revision, t.sent, t.stated, t.failures = l, revision, sent, stated, 0
+	t.next = t.due()
+	if counts {
+		c.beginToLead(t)
+	}
+	return true
+}
+
+// renewed returns the lease that a write earned which was sent at the given time and has been acknowledged.
+func (l *Lease) renewed(sent time.Time, length time.Duration, now lease.Reading) *Lease {
+	next := *l
+	next.Lease, next.Deadline = l.Renew(lease.Of(sent), length, now), sent.Add(length)
+	return &next
+}
+
+// adapt takes over other durations, because the bucket's TTL has changed. A lease that is shorter by them ends sooner at once, since the key
+// does too; a longer one is earned by the next renewal.
+func (c *Candidate) adapt(now time.Time, t *Term) {
+	before, timing := t.Lease.Timing, c.bucket.Timing
+	if *before == timing {
+		return
+	}
+	l := *t.Lease
+	if l.Timing = &timing; timing.LeaseTime() < before.LeaseTime() && c.lasts(now, t) {
+		l = *l.renewed(t.sent, earned(&timing, t.stated), c.Clocks())
+	}
+	t.Lease = &l
+	t.next = earlier(t.next, t.due())
+}
+
+// beginToLead reports that leadership counts from now on.
+func (c *Candidate) beginToLead(t *Term) {
+	t.Led = true
+	c.wins++
+	c.stateChanged(Leader, StoodDown, t)
+	c.report(Event{Kind: LeadershipCounts, Term: t})
+}
+
+// end ends leadership, and reports whether it was this call that did. If the reason is a voluntary one the lease goes on, so that nobody
+// else leads while callbacks and work return; if not, the lease ends too, whatever ended leadership before.
+func (c *Candidate) end(now time.Time, t *Term, why Reason) bool {
+	if why == Deadline && c.lasts(now, t) { // it was renewed while the timer fired
+		return false
+	}
+	l := *t.Lease
+	lasted := c.lasts(now, t)
+	if !why.Voluntary() {
+		l = *l.ended(now, lasted)
+	}
+	first := l.State != Follower
+	l.State = Follower
+	t.Lease = &l
+	switch {
+	case first:
+		t.Reason = why
+	case t.Lost == "" && t.Reason.Voluntary() && !why.Voluntary() && lasted:
+		t.Lost = why
+	}
+	return first
+}
+
+// ended returns l with its lease ended at now, unless it has run out before.
+func (l Lease) ended(now time.Time, lasts bool) *Lease {
+	if lasts {
+		l.Lease, l.Deadline = lease.Ended(lease.Of(now)), now
+	}
+	return &l
+}
+
+// endLease ends the lease, once the key was released or is known to be lost.
+func (c *Candidate) endLease(now time.Time, t *Term) {
+	t.Lease = t.Lease.ended(now, c.lasts(now, t))
+}
+
+// Handover names the candidate that is to take over the key, and ends the term for the given reason. It is refused for the reason for which the
+// term has ended or, with no reason, because another handover has begun.
+func (c *Candidate) Handover(now time.Time, t *Term, target record.Successor, why Reason) (reason Reason, refused bool) {
+	ended := t.Lease.State == Follower
+	switch {
+	case ended && t.Lost != "":
+		return t.Lost, true
+	case ended && !t.Reason.Voluntary():
+		return t.Reason, true
+	case ended, t.target.Name != "": // a term that has ended may be releasing already
+		return "", true
+	}
+	t.target = target
+	c.end(now, t, why)
+	return "", false
+}

@@ -1,0 +1,142 @@
+package election
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/kv"
+)
+
+// report does what the candidate has to report: it logs, counts, calls back, and does what is asked for beside requests.
+func (r *run) report(events []core.Event) {
+	for i := range events {
+		switch e := &events[i]; e.Kind {
+		case core.Logged:
+			r.logged(e.Level, e.Message, e.Attrs)
+		case core.Campaigned:
+			r.calls.campaign(State(e.State))
+			r.metrics.campaigned(State(e.State))
+		case core.StateChanged:
+			r.stateChanged(State(e.State), Reason(e.Reason), e.Term)
+		case core.LeadershipCounts:
+			r.beganToLead(e.Term)
+		case core.KeyNotReleased:
+			r.keyNotReleased(e)
+		case core.TermOver:
+			r.termOver(e.Term)
+		case core.LeaderSeen:
+			if e.Record == nil {
+				r.calls.leads(Leader{})
+			} else {
+				r.sawLeader(leaderOf(e.Record, r.key, e.Revision, e.Written, e.TTL))
+			}
+		case core.Renewed:
+			r.metrics.renewed(e.Took)
+		case core.RenewalFailed:
+			r.metrics.renewalFailed(kv.Failure(e.Err))
+			r.logged(e.Level, "Renewal failed", []any{"term", e.Term.Number, "reason", kv.Failure(e.Err), "left", e.Took, "error", e.Err})
+		case core.RecordAttempts:
+			r.listener.ReceiveAttempts(e.On)
+		case core.Remake:
+			r.listener.Remake()
+		case core.SourceStalled:
+			r.listener.SourceStalled()
+		case core.Suspect:
+			r.suspectConnection()
+		case core.Preempt:
+			r.preempt(e.Instance, e.Message)
+		}
+	}
+}
+
+// logged writes a line of the log.
+func (r *run) logged(level core.Level, message string, attrs []any) {
+	for i, a := range attrs {
+		if err, ok := a.(error); ok {
+			attrs[i] = kv.Describe(err)
+		}
+	}
+	r.log.Log(context.Background(), [...]slog.Level{core.Debug: slog.LevelDebug, core.Info: slog.LevelInfo, core.Warn: slog.LevelWarn}[level], message, attrs...)
+}
+
+// stateChanged reports a change of state to the log and the metrics.
+func (r *run) stateChanged(to State, why Reason, t *core.Term) {
+	r.metrics.stateChanged(to, why)
+	attrs := []any{"state", to, "reason", string(why)}
+	if t != nil {
+		attrs = append(attrs, "term", t.Number)
+	}
+	if to == LeaderElectState && !t.AtOnce { // it does nothing that can be seen until then
+		attrs = append(attrs, "stand-down", t.StandDown.Round(time.Millisecond), "leads-at", t.Counts.UTC().Round(time.Millisecond))
+	}
+	r.log.Info("State changed", attrs...)
+}
+
+// beganToLead is called when leadership counts from now on: the work begins.
+func (r *run) beganToLead(t *core.Term) {
+	a := r.term.Load()
+	if a == nil || a.core != t {
+		return
+	}
+	r.calls.leadership(a)
+	if !a.leads() { // it was stopped just now
+		return
+	}
+	if r.work != nil {
+		r.present = startWork(a, r.work)
+	}
+	if r.opts.schedule != nil {
+		r.background.Go(func() { r.relinquish(a.ctx, a, r.opts.schedule) })
+	}
+}
+
+// sawLeader remembers who holds the key.
+func (r *run) sawLeader(l Leader) {
+	r.mu.Lock()
+	before := r.leader
+	r.leader = &l
+	r.mu.Unlock()
+	r.calls.leads(l)
+	if l.Instance != r.instanceID() && (before == nil || before.Instance != l.Instance || before.Name != l.Name || before.Term == 0 && l.Term != 0) {
+		attrs := []any{"leader", l.Name}
+		if l.Term != 0 { // a leader-elect, or a bare name, has none
+			attrs = append(attrs, "term", l.Term)
+		}
+		r.log.Info("Leader seen", attrs...)
+	}
+}
+
+// keyNotReleased logs why the key was not released. It says that the key is left to expire only where this candidate may hold it still.
+func (r *run) keyNotReleased(e *core.Event) {
+	term, err := slog.Uint64("term", e.Term.Number), slog.Any("error", kv.Describe(e.Ending.Err))
+	switch e.Ending.How {
+	case core.NotConfirmed:
+		r.log.Warn("Release not confirmed, the key is released or expires", term, err)
+	case core.NotReleased:
+		r.log.Warn("Key not released, it is left to expire", term, err)
+	default:
+		r.log.Warn("Key not released, it was lost before", term, "error", outcomeOf(r.latestTerm(), e.Term, e.Ending))
+	}
+}
+
+// latestTerm returns the term that was won last.
+func (r *run) latestTerm() Term {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.latest.term
+}
+
+// termOver is called when the key was released or given up.
+func (r *run) termOver(t *core.Term) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.leader != nil && r.leader.Instance == r.instanceID() {
+		r.leader = nil
+	}
+	if a := r.latest; a != nil && a.core == t {
+		a.outcome = outcomeOf(a.term, t, t.Outcome)
+		a.over.Close()
+	}
+}
