@@ -49,6 +49,9 @@ type Joined struct {
 }
 
 func (n Joined) take(c *Candidate, _ time.Time) {
+	if !c.hints.bucket.Equal(n.Created) { // revisions begin anew
+		c.key.highest = 0
+	}
 	c.hints.source, c.hints.bucket, c.hints.connectedAt = n.Source, n.Created, n.ConnectedAt
 }
 
@@ -120,23 +123,26 @@ func (n NewRules) take(c *Candidate, _ time.Time) {
 	*c = Candidate{
 		Rules: n.Rules, bucket: c.bucket, trouble: c.trouble, holds: c.holds, metadata: c.metadata, requests: c.requests, stopping: c.stopping,
 		started: c.started, wins: c.wins, losses: c.losses, reloaded: c.reloaded, releasedAt: c.releasedAt, pause: c.pause, events: c.events,
-		reading: c.reading,
+		reading: c.reading, hints: hints{bucket: c.hints.bucket},
 	}
 	c.key.recall(&before.key, before.Instance)
 }
 
-// NewRun says that a run is to begin. What the candidate knew of its own writes remains, because the writes do.
+// NewRun says that a run is to begin. What the candidate knew of its own writes, and of holders and their leases, remains: writes and leases do.
 type NewRun struct {
 	Rules   *Rules
 	Started time.Time
 }
 
 func (n NewRun) take(c *Candidate, _ time.Time) {
+	before := *c
 	*c = Candidate{
 		Rules: n.Rules, doubt: c.doubt, holds: c.holds, metadata: c.metadata, requests: c.requests, bucket: c.bucket, started: n.Started, pause: c.pause,
-		wins: c.wins, losses: c.losses,
+		wins: c.wins, losses: c.losses, hints: hints{bucket: c.hints.bucket},
 	}
 	c.doubt.unanswered = false
+	c.key.recall(&before.key, "")
+	c.key.removal, c.key.passing, c.key.passed = event{}, event{}, 0 // of which much may have been missed since
 }
 
 // EndRun says that the run has ended.
