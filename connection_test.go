@@ -41,7 +41,8 @@ func TestClosedConnectionEndsTheRun(t *testing.T) {
 							f.Expect(time.Since(closed)).To(BeNumerically("<=", 100*time.Millisecond))
 						}
 						f.Expect(get(c.Handler(), "GET", "/healthz").Code).To(Equal(503))
-						f.Expect(c.Start(context.Background())).To(MatchError(nats.ErrConnectionClosed))
+						f.Expect(c.Start(context.Background())).To(MatchError(And(ContainSubstring("make a new one on a new connection"), ContainSubstring("connection closed"))))
+						f.Expect(get(c.Handler(), "GET", "/healthz").Code).To(Equal(503), "a new process would do better")
 					}()
 				}
 				nc.Close()

@@ -83,40 +83,29 @@ type healthAnswer struct {
 }
 
 func (e *Election) answerHealth() (ok bool, body any) {
-	h := healthAnswer{Why: e.stuck(), Name: e.name, Key: e.key, State: e.State(), Doing: e.doing()}
+	v, now := e.view(), time.Now()
+	h := healthAnswer{Why: v.stuck(now), Name: e.name, Key: e.key, State: v.at(now).state, Doing: v.progress.doing}
 	h.Healthy = h.Why == ""
 	return h.Healthy, h
 }
 
 // stuck says why the candidate makes no progress any more, or goes on although it has lost its lease; "" while all is well.
-func (e *Election) stuck() string {
-	e.mu.Lock()
-	running, failure, p := e.running, e.failure, e.progress
-	e.mu.Unlock()
-	if failure != "" {
-		return failure
-	}
-	if !running {
+func (v *view) stuck(now time.Time) string {
+	switch {
+	case v.failure != "":
+		return v.failure
+	case !v.running:
 		return ""
 	}
-	if t := e.term.Load(); t != nil {
-		if why, ended := t.ended(); !ended || !why.voluntary() {
-			if late := -t.lease.Load().Left(time.Now(), lease.SinceBoot); late > overdueAfter {
-				return fmt.Sprintf("the lease of term %d ran out %v ago, and it still has not stood down", t.term.Number, late.Round(time.Millisecond))
-			}
+	if t := v.term; t != nil && !(v.ended && v.why.voluntary()) {
+		if late := -t.lease.Load().Left(now, lease.SinceBoot); late > overdueAfter {
+			return fmt.Sprintf("the lease of term %d ran out %v ago, and it still has not stood down", t.term.Number, late.Round(time.Millisecond))
 		}
 	}
-	if !p.due.IsZero() {
-		if late := time.Since(p.due); late > stuckAfter {
+	if p := v.progress; !p.due.IsZero() {
+		if late := now.Sub(p.due); late > stuckAfter {
 			return fmt.Sprintf("its loop is stuck %s: it should have been done %v ago", p.doing, late.Round(time.Millisecond))
 		}
 	}
 	return ""
-}
-
-// doing returns what the loop does; "" if it does not run.
-func (e *Election) doing() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.progress.doing
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/robfig/cron/v3"
 
 	"github.com/natscampaign/election/internal/control"
@@ -189,6 +188,9 @@ func (r *run) relinquish(ctx context.Context, t *activeTerm, schedule cron.Sched
 			}
 		}
 		successor := r.anyReady(ctx)
+		if ctx.Err() != nil {
+			return // the term has ended meanwhile
+		}
 		if successor == nil {
 			r.log.Info("No candidate is ready to take over, leading on", "term", t.term.Number)
 			continue
@@ -226,10 +228,11 @@ func (r *run) anyReady(ctx context.Context) *control.Candidate {
 
 // preempt asks the leader, which has a lower priority, to hand over to this candidate. It does not wait for the answer: the release tells.
 func (r *run) preempt(instance, name string) {
-	ctx, cancel := context.WithCancel(r.ctx)
-	r.endPreemption = cancel
+	if r.beside == nil || r.beside.Err() != nil {
+		r.beside, r.endBeside = context.WithCancel(r.ctx)
+	}
+	ctx := r.beside
 	r.background.Go(func() {
-		defer cancel()
 		err := r.member.RequestTransfer(ctx, instance, r.instanceID(), served{r}.HandoverTimeout())
 		if err != nil && ctx.Err() == nil {
 			r.log.Warn("Leader of lower priority has not handed over", "leader", name, "error", err)
@@ -263,10 +266,7 @@ func (s served) HoldsKey() bool {
 // Refresh loads the bucket's info again: an operator has paused or resumed the election, or the bucket was deleted and made again.
 func (s served) Refresh(ctx context.Context) {
 	loaded, _ := s.load(ctx)
-	s.tell(loaded)
-	if isClosedForGood(loaded.Err) {
-		s.fail(nats.ErrConnectionClosed)
-	}
+	s.tellLoaded(loaded)
 }
 
 // ExpectRelease has the key read after the given time.

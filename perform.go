@@ -22,7 +22,8 @@ func (r *run) perform(op *core.Op) (result core.Result) {
 	if op.Kind == core.Ask {
 		return r.askBackoff(op.Lost)
 	}
-	ctx, cancel := context.WithDeadline(r.scope(op.Scope), op.Limit)
+	late := time.Since(r.decided) // what was reported since took its time, as a log handler may
+	ctx, cancel := context.WithDeadline(r.scope(op.Scope), op.Limit.Add(late))
 	defer cancel()
 	switch op.Kind {
 	case core.Read:
@@ -140,16 +141,17 @@ const (
 // write writes the key, and classifies the answer.
 func (r *run) write(ctx context.Context, op *core.Op) (result core.Result) {
 	nc := r.bucket.Conn()
+	reconnecting := op.Renewal && nc != nil && nc.IsReconnecting()
 	if nc != nil {
 		result.Reconnects = nc.Stats().Reconnects
-		if op.Reconnects != core.AnyReconnects && result.Reconnects > op.Reconnects {
+		if !reconnecting && op.Reconnects != core.AnyReconnects && result.Reconnects > op.Reconnects {
 			result.Reconnected = true
 			return result
 		}
 	}
 	var err error
 	switch {
-	case op.Renewal && nc != nil && nc.IsReconnecting(): // the client may keep a write meanwhile, and send it after anything may have happened
+	case reconnecting: // the client may keep a write meanwhile, and send it after anything may have happened
 		err = nats.ErrReconnectBufExceeded
 	case op.Renewal:
 		result.Revision, err = r.updateHeld(ctx, op)
@@ -157,6 +159,9 @@ func (r *run) write(ctx context.Context, op *core.Op) (result core.Result) {
 		result.Revision, err = r.bucket.Create(ctx, r.key, op.Value)
 	default:
 		result.Revision, err = r.bucket.Update(ctx, r.key, op.Value, op.Over)
+	}
+	if op.Renewal && nc != nil { // the client may have sent it again, or late, on another connection
+		result.Reconnects = nc.Stats().Reconnects
 	}
 	result.Err, result.Failure = err, failureOf(err)
 	switch kv.Classify(err) {
@@ -182,7 +187,7 @@ func (r *run) updateHeld(ctx context.Context, op *core.Op) (uint64, error) {
 	late := time.AfterFunc(max(lateAnswer, lateAnswers*r.took()), func() {
 		r.suspectConnection()
 		loaded, _ := r.load(ctx)
-		r.tell(loaded)
+		r.tellLoaded(loaded)
 		if kv.IsGone(loaded.Err) {
 			cancel(kv.ErrGone)
 		}

@@ -132,9 +132,6 @@ func (r *run) latestTerm() Term {
 func (r *run) termOver(t *core.Term) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.leader != nil && r.leader.Instance == r.instanceID() {
-		r.leader = nil
-	}
 	if a := r.latest; a != nil && a.core == t {
 		a.outcome = outcomeOf(a.term, t, t.Outcome)
 		a.over.Close()

@@ -41,17 +41,20 @@ type run struct {
 	cancel context.CancelFunc
 	failed atomic.Pointer[error] // why the run must end though nobody stopped it
 
-	listener      *notify.Listener   // belongs to the loop, as member does; others use them while the run receives notifications
-	member        *control.Member    // nil where the connection is not known
-	guard         *natsconn.Guard    // nil where the connection is not known
-	background    sync.WaitGroup     // what a term or a campaign began beside the loop
-	timer         *time.Timer        // wakes the loop
-	endPreemption context.CancelFunc // of the last request to hand over; nil if there was none; belongs to the loop
-	present       *work              // that has not returned yet; belongs to the loop
-	result        error              // of the work that returned while it led
+	listener   *notify.Listener // belongs to the loop, as member does; others use them while the run receives notifications
+	member     *control.Member  // nil where the connection is not known
+	guard      *natsconn.Guard  // nil where the connection is not known
+	background sync.WaitGroup   // what a term or a campaign began beside the loop
+	timer      *time.Timer      // wakes the loop
+	beside     context.Context  // ends before what goes on beside the loop is waited for; nil if nothing needs it
+	endBeside  context.CancelFunc
+	decided    time.Time // when the operation was decided that it does; belongs to the loop
+	present    *work     // that has not returned yet; belongs to the loop
+	result     error     // of the work that returned while it led
 
 	// The election's mutex guards what follows.
 	returned wakeup.Latch  // closed when it has returned
+	stopping bool          // it is to end
 	wakeAt   time.Time     // when the timer wakes the loop; zero if it does not
 	changed  wakeup.Signal // at each notification
 }
@@ -79,11 +82,13 @@ func (r *run) do() error {
 	if err != nil || r.ctx.Err() != nil {
 		return err
 	}
+	r.mu.Lock()
+	r.timer = time.AfterFunc(0, func() { wakeup.Send(r.wake) })
+	r.mu.Unlock()
+	defer r.timer.Stop()
 	if r.opts.health != nil {
 		defer r.startHealthChecks(r.ctx)()
 	}
-	r.timer = time.AfterFunc(0, func() { wakeup.Send(r.wake) })
-	defer r.timer.Stop()
 	for r.campaignAs(reports) {
 		r.rename()
 	}
@@ -97,6 +102,9 @@ func (r *run) beginRun(started time.Time) {
 	r.running, r.failure = true, ""
 	r.progress = progress{"starting", time.Now().Add(busyTime)}
 	r.core.Notice(time.Now(), core.NewRun{Rules: r.rules(), Started: started})
+	if r.stopping { // by a Stop that came first
+		r.core.Notice(time.Now(), core.Stop{})
+	}
 }
 
 func (r *run) endRun() {
@@ -117,24 +125,25 @@ func (r *run) rename() {
 
 // campaignAs campaigns and leads as one instance, until the run is to end. It returns true if another process was found to use that instance, too.
 func (r *run) campaignAs(reports notify.Source) (cloned bool) {
-	r.listener = notify.Listen(r.bucket, reports, r.key, r.name, r.instanceID(), receiver{r}, r.opts.Log())
+	r.listener = notify.Listen(r.bucket, reports, r.key, r.name, r.instanceID(), receiver{r, r.coreRules()}, r.opts.Log())
 	defer r.listener.Close()
 	if r.bucket.Conn() != nil {
 		r.member = control.Join(r.bucket, r.key, served{r}, r.opts.Log())
 		defer r.member.Leave()
 	}
 	defer r.endBackground()
-	r.expect("waiting for a source of notifications", time.Now().Add(busyTime))
+	began := time.Now()
+	r.expect("waiting for a source of notifications", began.Add(busyTime))
 	defer func() { r.expect("stopping", time.Now().Add(busyTime)) }()
 	defer r.leaveToSuccessor()
 	r.listener.WaitReady(r.ctx, r.status().Bucket.Took)
-	return r.loop()
+	return r.loop(began)
 }
 
 // endBackground waits until nothing goes on beside the loop.
 func (r *run) endBackground() {
-	if r.endPreemption != nil {
-		r.endPreemption()
+	if r.beside != nil {
+		r.endBeside()
 	}
 	r.background.Wait()
 }
@@ -148,8 +157,8 @@ func (r *run) leaveToSuccessor() {
 }
 
 // loop does what the candidate decides, one thing after the other, until nothing is left to do.
-func (r *run) loop() (cloned bool) {
-	op, events := r.begin()
+func (r *run) loop(began time.Time) (cloned bool) {
+	op, events := r.begin(began)
 	for {
 		r.report(events)
 		if op.Kind == core.Finish {
@@ -160,11 +169,11 @@ func (r *run) loop() (cloned bool) {
 }
 
 // begin begins to campaign.
-func (r *run) begin() (core.Op, []core.Event) {
+func (r *run) begin(began time.Time) (core.Op, []core.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	r.core.Begin(now)
+	r.core.Begin(now, began)
 	return r.decide(now)
 }
 
@@ -180,6 +189,7 @@ func (r *run) next(result core.Result) (core.Op, []core.Event) {
 // decide returns what to do next, and what to report before. The caller holds mu.
 func (r *run) decide(now time.Time) (core.Op, []core.Event) {
 	op, events := r.core.Next(now)
+	r.decided = now
 	r.publish(now)
 	due := op.Due
 	if op.Kind != core.Wait {
@@ -220,11 +230,16 @@ func (e *Election) noticed(now time.Time) {
 	if r == nil || r.timer == nil {
 		return
 	}
-	switch at, waits := e.core.WakeAt(now); {
-	case !waits:
-	case !at.IsZero() && !at.After(now):
+	op, waits := e.core.Waits(now)
+	if !waits {
+		return
+	}
+	e.progress = progress{op.Doing, op.Due}
+	switch at := op.Until; {
+	case at.IsZero():
+	case !at.After(now):
 		wakeup.Send(e.wake)
-	case !at.IsZero() && (r.wakeAt.IsZero() || at.Before(r.wakeAt)):
+	case r.wakeAt.IsZero() || at.Before(r.wakeAt):
 		r.setTimer(now, at)
 	}
 }
@@ -238,6 +253,9 @@ func (e *Election) publish(now time.Time) {
 	case t == nil && a != nil:
 		a.expiry.Stop()
 		e.term.Store(nil)
+		if e.leader != nil && e.leader.Instance == e.instanceID() {
+			e.leader = nil
+		}
 	case t != nil && (a == nil || a.core != t):
 		a = newActiveTerm(e.current, t)
 		a.follow(now)
@@ -246,22 +264,40 @@ func (e *Election) publish(now time.Time) {
 	}
 }
 
-// receiver is what the notifier needs of a run.
-type receiver struct{ *run }
+// receiver is what the notifier needs of a run, as one instance.
+type receiver struct {
+	*run
+	rules *core.Rules // by which the candidate goes meanwhile
+}
 
+// Receive passes a notice on, unless it comes after the end of the run, or of the instance.
 func (r receiver) Receive(n core.Notice) {
-	r.tell(n)
-	if _, changed := n.(*core.Notification); changed {
-		r.mu.Lock()
-		r.changed.Broadcast()
+	r.mu.Lock()
+	if r.current != r.run || r.core.Rules != r.rules {
 		r.mu.Unlock()
+		return
 	}
+	now := time.Now()
+	events := r.core.Notice(now, n)
+	r.noticed(now)
+	if _, changed := n.(*core.Notification); changed {
+		r.changed.Broadcast()
+	}
+	r.mu.Unlock()
+	r.report(events)
 }
 
 func (r receiver) SourceOverdue() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.core.SourceOverdue()
+	return r.core.Rules == r.rules && r.core.SourceOverdue()
+}
+
+// coreRules returns the rules by which the candidate goes now.
+func (r *run) coreRules() *core.Rules {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.core.Rules
 }
 
 func (r receiver) Closed() { r.fail(nats.ErrConnectionClosed) }
@@ -279,11 +315,20 @@ func (r *run) stop() {
 	r.mu.Lock()
 	if r.current == r { // else it has ended meanwhile
 		now := time.Now()
+		r.stopping = true
 		r.core.Notice(now, core.Stop{})
 		r.noticed(now)
 	}
 	r.mu.Unlock()
 	r.cancel()
+}
+
+// tellLoaded tells the candidate what the server says of the bucket. A connection that is closed for good ends the run.
+func (r *run) tellLoaded(loaded core.Loaded) {
+	r.tell(loaded)
+	if isClosedForGood(loaded.Err) {
+		r.fail(nats.ErrConnectionClosed)
+	}
 }
 
 // releaseTimeout returns how long callbacks and work may take once they should return; 0 while the bucket was not reached, as there are
@@ -299,7 +344,7 @@ func (r *run) waitForBucket() (reports notify.Source, err error) {
 			reports = notify.Source{Subject: info.Republish, Created: info.Created}
 			r.log.Debug("Bucket loaded", "bucket", r.bucket.Bucket(), "ttl", loaded.Bucket.TTL, "interval", loaded.Bucket.Interval, "stand-down", loaded.Bucket.StandDown)
 		}
-		r.tell(loaded)
+		r.tellLoaded(loaded)
 		return loaded.Err
 	})
 	return reports, err

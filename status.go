@@ -72,17 +72,15 @@ func (s *Status) UnmarshalJSON(b []byte) error {
 
 // Status returns a snapshot. It sends no request and never waits; what it says of another leader is what was last read.
 func (e *Election) Status() Status {
-	e.mu.Lock()
-	status, leader, unhealthy := e.core.Status(), e.leader, e.unhealthy
-	e.mu.Unlock()
-	now := e.moment(time.Now())
+	v := e.view()
+	now, status := v.at(time.Now()), v.status
 	s := Status{
 		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instanceID(), Started: status.Started,
 		State: now.state, IsLeader: now.state == LeaderState, LeaseRemaining: now.left, TTL: status.Bucket.TTL, CampaignInterval: status.Bucket.Interval,
-		Paused: now.paused, Unhealthy: unhealthy, Notifications: now.source, Wins: status.Wins, Losses: status.Losses, LastError: describe(status.Requests.Latest()),
+		Paused: now.paused, Unhealthy: v.unhealthy, Notifications: now.source, Wins: status.Wins, Losses: status.Losses, LastError: describe(status.Requests.Latest()),
 	}
-	if leader != nil {
-		l := *leader
+	if v.leader != nil {
+		l := *v.leader
 		l.Metadata = maps.Clone(l.Metadata)
 		s.Leader, s.Term = &l, l.Term
 	}
@@ -118,24 +116,53 @@ type moment struct {
 	healthy   bool          // its health check passes, and its loop makes progress
 }
 
+// view is all that others see of an election, at one instant.
+type view struct {
+	status    core.Status
+	term      *activeTerm // nil while the key is not held
+	leader    *Leader
+	running   bool
+	progress  progress
+	unhealthy string
+	failure   string
+	ended     bool   // leadership has
+	why       Reason // it ended
+}
+
+// view returns what others see of the election now.
+func (e *Election) view() view {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v := view{
+		status: e.core.Status(), term: e.term.Load(), leader: e.leader, running: e.running, progress: e.progress, unhealthy: e.unhealthy, failure: e.failure,
+	}
+	if v.term != nil {
+		v.ended, v.why = v.term.core.Lease.State == core.Follower, Reason(v.term.core.Reason)
+	}
+	return v
+}
+
 // moment returns how the election stands at now.
 func (e *Election) moment(now time.Time) moment {
-	e.mu.Lock()
-	status, running := e.core.Status(), e.running
-	e.mu.Unlock()
+	v := e.view()
+	return v.at(now)
+}
+
+// at returns how the election stands at now.
+func (v *view) at(now time.Time) moment {
 	m := moment{
-		state: UnknownState, wait: status.Pause, source: status.Source, leaseTime: status.Bucket.LeaseTime(),
-		paused:  status.Holds&(core.Paused|core.PausedByOperator) != 0,
-		healthy: status.Holds&core.NotHealthy == 0 && e.stuck() == "",
+		state: UnknownState, wait: v.status.Pause, source: v.status.Source, leaseTime: v.status.Bucket.LeaseTime(),
+		paused:  v.status.Holds&(core.Paused|core.PausedByOperator) != 0,
+		healthy: v.status.Holds&core.NotHealthy == 0 && v.stuck(now) == "",
 	}
-	if running {
+	if v.running {
 		m.state = CandidateState
 	}
-	if t := e.term.Load(); t != nil {
-		l := t.lease.Load()
+	if v.term != nil {
+		l := v.term.lease.Load()
 		m.leaseTime = l.Timing.LeaseTime()
 		if left := l.Left(now, lease.SinceBoot); left > 0 {
-			m.state, m.term, m.left, m.expires = State(l.State), t.term, left, l.Ends(now, lease.SinceBoot)
+			m.state, m.term, m.left, m.expires = State(l.State), v.term.term, left, l.Ends(now, lease.SinceBoot)
 		}
 	}
 	return m

@@ -135,13 +135,6 @@ func (t *activeTerm) expire() {
 	}
 }
 
-// ended returns whether leadership has ended, and why.
-func (t *activeTerm) ended() (why Reason, ended bool) {
-	t.owner.mu.Lock()
-	defer t.owner.mu.Unlock()
-	return Reason(t.core.Reason), t.core.Lease.State == core.Follower
-}
-
 // outcomeOf returns the error that says what became of the key at the end of a term; nil if it was released.
 func outcomeOf(term Term, t *core.Term, e core.Ending) error {
 	switch e.How {

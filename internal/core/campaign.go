@@ -19,6 +19,7 @@ const (
 type wait struct {
 	due       time.Time // of the next campaign, unless the candidate relies on notifications
 	lost      int       // campaigns lost in a row
+	yields    time.Time // until when it leaves the key to others, because it has given it up for them
 	fallback  time.Time // of the slow campaign beneath notifications
 	preempted time.Time // when a leader was last asked to hand over, or the run began
 	held      bool      // something held this candidate back while it waited
@@ -71,7 +72,7 @@ func (c *Candidate) resumeCampaigns(now time.Time) {
 		w.held, w.paused = true, w.paused || c.holds&PausedByOperator != 0
 	case !w.held:
 	case w.paused && !c.key.occupied: // all candidates waited: they answer as they do a vacancy
-		w.due, w.held, w.paused = now.Add(c.Random(c.bucket.Spread())), false, false
+		w.due, w.held, w.paused = later(w.yields, now.Add(c.Random(c.bucket.Spread()))), false, false
 	default:
 		w.due, w.held, w.paused = later(w.due, now.Add(c.Random(c.bucket.Splay))), false, false
 	}
@@ -288,7 +289,7 @@ func (c *Candidate) acquired(now time.Time, r Result) {
 			level = Warn
 		}
 		c.requestFailed(now, WriteRequest, r.Err, r.Failure)
-		c.log(level, "Campaign failed", "error", r.Err)
+		c.log(level, "Campaign failed", "reason", r.Failure.String(), "error", r.Err)
 	}
 	b.failure = r.Failure
 	if r.Outcome != Unknown {

@@ -37,6 +37,7 @@ type Candidate struct {
 	reloaded   time.Time     // when the bucket's info was last to be loaded again
 	releasedAt time.Time     // when a release last named a successor
 	pause      time.Duration // from the last campaign or renewal to the next
+	renewSoon  bool          // there is something new to be written by a renewal
 	crowd      bool          // many elections of this process share the bucket
 	reconnects uint64        // how often the connection had been made again by the last renewal
 	wins       uint64        // terms led
@@ -67,18 +68,19 @@ const (
 func New(rules *Rules) *Candidate { return &Candidate{Rules: rules} }
 
 // Begin begins a run in a bucket that was loaded, see [Loaded], with a source of notifications, see [Joined]. A run ends with a [Finish].
-func (c *Candidate) Begin(now time.Time) {
+// The time until the first campaign counts from since.
+func (c *Candidate) Begin(now, since time.Time) {
 	c.begun = true
-	c.wait.preempted = now
-	c.beginCampaigning(now, now.Add(c.Random(c.bucket.Splay)), 0)
+	c.wait.preempted = since
+	c.beginCampaigning(now, since.Add(c.Random(c.bucket.Splay)), 0)
 }
 
 // ask has the shell do an operation.
 func (c *Candidate) ask(op Op, then stage) { c.op, c.then = op, then }
 
 // pauseFor waits for a while, whatever happens.
-func (c *Candidate) pauseFor(now time.Time, d time.Duration, then stage) {
-	c.ask(Op{Kind: Wait, Doing: c.op.Doing, Due: now.Add(d), Until: now.Add(d)}, then)
+func (c *Candidate) pauseFor(now time.Time, d time.Duration, doing string, then stage) {
+	c.ask(Op{Kind: Wait, Doing: doing, Due: now.Add(d), Until: now.Add(d)}, then)
 }
 
 // finish ends the run.
@@ -165,14 +167,15 @@ func (c *Candidate) take() []Event {
 	return events
 }
 
-// WakeAt returns when a candidate that waits is to be woken, as it is known now; the zero time for never, and false if it does not wait or is not
-// to be woken before its time.
-func (c *Candidate) WakeAt(now time.Time) (at time.Time, waits bool) {
+// Waits returns what a candidate waits for that waits for nothing in particular, as it is known now: the time until which it does is not in the
+// future if there is something to do. It returns false if the candidate does something else, or is not to be woken before its time.
+func (c *Candidate) Waits(now time.Time) (op Op, waits bool) {
 	if c.op.Kind != Wait || c.then != nil {
-		return time.Time{}, false
+		return Op{}, false
 	}
-	if a := c.agenda(now); a.do == nil {
-		return a.until, true
+	a := c.agenda(now)
+	if a.do != nil {
+		a.until = now
 	}
-	return now, true
+	return Op{Kind: Wait, Doing: a.doing, Due: a.due, Until: a.until}, true
 }

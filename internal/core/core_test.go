@@ -32,7 +32,8 @@ func waiting(c *Candidate) {
 // woken reports whether a candidate that waits is to be woken now.
 func woken(c *Candidate) bool {
 	now := time.Now()
-	at, waits := c.WakeAt(now)
+	op, waits := c.Waits(now)
+	at := op.Until
 	return waits && !at.IsZero() && !now.Before(at)
 }
 

@@ -9,7 +9,7 @@
 //	candidate.Done(now, result)            // what came of it
 //
 // and tells the candidate by [Candidate.Notice] what happens meanwhile: a notification, an attempt of another candidate, an operator's pause, the
-// end of the run. [Candidate.WakeAt] says whether the shell is to end its wait for it.
+// end of the run. [Candidate.Waits] says whether the shell is to end its wait for it.
 //
 // # How a candidate goes on
 //

@@ -164,7 +164,7 @@ func (c *Candidate) releaseWritten(now time.Time, r Result) {
 func (c *Candidate) releaseRead(now time.Time, _ Result) {
 	d := c.drain
 	if c.try.state.Removal == record.Gone && (!d.named || d.last > 0) { // the read may be stale
-		c.pauseFor(now, replicaLag, (*Candidate).releaseReadAgain)
+		c.pauseFor(now, min(replicaLag, d.tryLimit.Sub(now)), "releasing the key", (*Candidate).releaseReadAgain)
 		return
 	}
 	c.releaseFound(now, Result{})
@@ -208,7 +208,7 @@ func (c *Candidate) releaseFailed(now time.Time, r Result) {
 		t.bare = all == len(d.successors)
 	}
 	c.log(Debug, "Release failed", "term", t.Number, "error", r.Err)
-	c.pauseFor(now, retryDelay(d.limit.Sub(now)), (*Candidate).tryRelease)
+	c.pauseFor(now, retryDelay(d.limit.Sub(now)), "releasing the key", (*Candidate).tryRelease)
 }
 
 // released is called when the key is released; revision is that of the release, 0 if nothing is stored under the key.
@@ -249,7 +249,7 @@ func (c *Candidate) deleteRelease(now time.Time, revision uint64, next stage) {
 		c.drain = &drain{}
 	}
 	c.drain.revision, c.drain.next = revision, next
-	c.pauseFor(now, plainReleaseTime, (*Candidate).deleteReleaseNow)
+	c.pauseFor(now, plainReleaseTime, "deleting the release", (*Candidate).deleteReleaseNow)
 }
 
 func (c *Candidate) deleteReleaseNow(now time.Time, _ Result) { // meanwhile it does not campaign again
@@ -300,6 +300,7 @@ func (c *Candidate) returned(now time.Time, _ Result) {
 func (c *Candidate) nextAfterTerm(now time.Time, _ Result) {
 	if t := c.ended; t.Reason.yields() {
 		c.beginCampaigning(now, now.Add(t.Lease.Timing.Interval), 0)
+		c.wait.yields = c.wait.due
 		return
 	}
 	c.askBackoff(now, 1, (*Candidate).campaignAfterTerm)

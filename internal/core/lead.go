@@ -68,6 +68,10 @@ func (c *Candidate) whileLeading(a *agenda) {
 		return
 	}
 	c.adapt(a.now, t) // which the last try left to be done
+	if c.renewSoon {
+		c.renewSoon = false
+		t.next = earlier(t.next, t.sent.Add(minRenewal))
+	}
 	a.doing, a.due = "waiting for its next renewal", t.next
 	a.add(c.readDue(), (*Candidate).verify)
 	a.add(t.next, (*Candidate).renew)
@@ -426,13 +430,17 @@ func (c *Candidate) confirmIn(now time.Time, r Result) {
 func (c *Candidate) confirmed(now time.Time) {
 	t, y := c.term, c.try
 	c.checkStalled(now)
-	if !c.extend(now, t, y.revision, y.adopted.Lease(), y.adoptSent) {
+	extended, counts := c.extend(now, t, y.revision, y.adopted.Lease(), y.adoptSent)
+	if !extended {
 		c.end(now, t, Deadline)
 		y.ends(c, now, errors.New("acknowledged after the deadline"))
 		return
 	}
 	c.wrote(now, y.revision, y.adopted)
 	c.sawLeader(y.adopted, y.revision, y.adoptSent)
+	if counts {
+		c.beginToLead(t)
+	}
 	y.ends(c, now, nil)
 }
 
@@ -451,7 +459,7 @@ func (c *Candidate) resolve(now time.Time) {
 func (c *Candidate) resolveRead(now time.Time, _ Result) {
 	t, y := c.term, c.try
 	if y.state.Removal == record.Gone && y.last > 0 && c.doubt.before(t) { // a stale read shows nothing of a late write of our own
-		c.pauseFor(now, replicaLag, (*Candidate).resolveAgain)
+		c.pauseFor(now, min(replicaLag, y.limit.Sub(now)), "renewing", (*Candidate).resolveAgain)
 		return
 	}
 	c.resolveFound(now, Result{})

@@ -105,9 +105,7 @@ type SetMetadata struct{ Metadata map[string]string }
 
 func (n SetMetadata) take(c *Candidate, _ time.Time) {
 	c.metadata.set, c.metadata.refused = n.Metadata, false
-	if t := c.term; t != nil {
-		t.next = earlier(t.next, t.sent.Add(minRenewal))
-	}
+	c.renewSoon = true
 }
 
 // ReleaseExpected says that a leader will have released the key to this candidate at the given time.

@@ -105,5 +105,22 @@ const (
 	Otherwise            // the server has another reason
 )
 
+// String returns the word by which logs and metrics name the failure.
+func (f Failure) String() string {
+	switch f {
+	case NoFailure:
+		return ""
+	case Timeout:
+		return "timeout"
+	case NoStream, Gone:
+		return "no-stream"
+	case TooLarge:
+		return "too-large"
+	case Disconnected, Ended:
+		return "disconnected"
+	}
+	return "error"
+}
+
 // missing reports whether the bucket may be gone. A request that nobody answers does not show it.
 func (f Failure) missing() bool { return f == NoStream || f == Gone }

@@ -20,7 +20,7 @@ func TestCandidateThatIsStartedAgainKnowsTheTermsThatItHasRead(t *testing.T) {
 	c.Notice(time.Now(), EndRun{})
 	c.Notice(time.Now(), NewRun{Rules: c.Rules})
 	c.Notice(time.Now(), Joined{Source: NoSource, Created: c.bucket.Created})
-	c.Begin(time.Now())
+	c.Begin(time.Now(), time.Now())
 
 	another := record.NewSecret()
 	forged := holder

@@ -132,22 +132,19 @@ func (c *Candidate) coalesce(t *Term) {
 }
 
 // extend extends the lease by a write that is known to have been applied, and lets leadership count from it if the stand-down is over.
-// It returns false and changes nothing if the lease has run out: an acknowledgement after the deadline counts for nothing.
-func (c *Candidate) extend(now time.Time, t *Term, revision uint64, stated time.Duration, sent time.Time) bool {
+// It changes nothing if the lease has run out: an acknowledgement after the deadline counts for nothing.
+func (c *Candidate) extend(now time.Time, t *Term, revision uint64, stated time.Duration, sent time.Time) (extended, counts bool) {
 	if !c.lasts(now, t) {
-		return false
+		return false, false
 	}
 	l := t.Lease.renewed(sent, earned(t.Lease.Timing, stated), c.Clocks())
-	counts := l.State == LeaderElect && !sent.Before(t.Counts)
+	counts = l.State == LeaderElect && !sent.Before(t.Counts)
 	if counts {
 		l.State = Leader
 	}
 	t.Lease, t.revision, t.sent, t.stated, t.failures = l, revision, sent, stated, 0
 	t.next = t.due()
-	if counts {
-		c.beginToLead(t)
-	}
-	return true
+	return true, counts
 }
 
 // renewed returns the lease that a write earned which was sent at the given time and has been acknowledged.

@@ -57,7 +57,7 @@ func campaigning(campaigns int, answer func(now time.Time) core.Result) *candida
 	c := &candidate{core.New(&core.Rules{Key: "k", Name: "me", Instance: "me.1", World: &world}), time.Now(), answer}
 	c.Receive(core.Loaded{Bucket: bucket})
 	c.Receive(core.Joined{Source: core.Republish, Created: bucket.Created})
-	c.Begin(c.now)
+	c.Begin(c.now, c.now)
 	for range campaigns - 1 {
 		c.goOn(c.wait().Due)
 	}
@@ -121,13 +121,14 @@ func FuzzNotification(f *testing.F) {
 			n.republished(m)
 			n.attempted("k", data)
 			for i, c := range candidates {
-				if at, waits := c.WakeAt(c.now); !waits || at.IsZero() || at.After(c.wait().Due) {
-					t.Errorf("a notification has candidate %d woken at %v (%v), and its next campaign or renewal was due at %v", i, at, waits, c.wait().Due)
+				if op, waits := c.Waits(c.now); !waits || op.Until.IsZero() || op.Until.After(c.wait().Due) {
+					t.Errorf("a notification has candidate %d woken at %v (%v), and its next campaign or renewal was due at %v", i, op.Until, waits, c.wait().Due)
 				}
 			}
 		}
 		for _, c := range candidates {
-			at, _ := c.WakeAt(c.now)
+			op, _ := c.Waits(c.now)
+			at := op.Until
 			c.goOn(at)
 			c.wait()
 		}

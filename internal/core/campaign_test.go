@@ -1,0 +1,33 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// The simulator found it: a leader that had not learned of the end of a pause resigned, loaded the bucket's info, and took the key again at once,
+// before those for whom it had given the key up.
+func TestLeaderThatResignedHoldsBackThoughAPauseEndsMeanwhile(t *testing.T) {
+	g := NewWithT(t)
+	c := candidate()
+	now := time.Now()
+	c.bucket.Read = now
+	c.begun = true
+	c.hold(PausedByOperator, true)
+	c.beginCampaigning(now, now.Add(c.bucket.Interval), 0)
+	c.wait.yields = c.wait.due
+	c.agenda(now)
+	c.loaded(now, c.bucket, nil, NoFailure)
+	c.agenda(now)
+	g.Expect(c.holds).To(BeZero())
+	g.Expect(c.wait.due).To(Equal(now.Add(c.bucket.Interval)))
+
+	c.wait.yields = time.Time{}
+	c.hold(PausedByOperator, true)
+	c.agenda(now)
+	c.loaded(now, c.bucket, nil, NoFailure)
+	c.agenda(now)
+	g.Expect(c.wait.due).To(BeTemporally("<", now.Add(c.bucket.Interval)), "all others answer as they do a vacancy")
+}
