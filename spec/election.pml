@@ -26,17 +26,17 @@
 /* DESIGN 4: no two leaders if STAND_DOWN + MARGIN >= EARLY + SLIPS */
 
 #define STRANGER N          /* anybody else; also a candidate that crashed */
-#define NOTHING   1         /* kinds of what is stored under the key: nothing, not even a marker [kv.Gone] */
+#define NOTHING   1         /* kinds of what is stored under the key: nothing, not even a marker [record.Gone] */
 #define MARKER    2         /* of an expiry */
 #define TOMBSTONE 3         /* of a deletion */
 #define RECORD    4         /* of a holder */
 #define RELEASE   5
 #define BLIND     6         /* the key could not be read */
 
-#define CANDIDATE 0         /* states; the program counter of [run.loop] */
+#define CANDIDATE 0         /* states; the program counter of [Candidate.Next] */
 #define ELECT     1
 #define LEADER    2
-#define DRAIN     3         /* leadership has ended, the key is kept until work has returned [run.drain] */
+#define DRAIN     3         /* leadership has ended, the key is kept until work has returned [Candidate.whileDraining] */
 
 #define FINE      0         /* links and processes: */
 #define CUT       1         /* no message passes */
@@ -48,19 +48,19 @@
 
 typedef Rec {               /* what is stored under the key, or travels to it */
 	byte kind, own, rev, age;
-	byte lease;             /* what this write would earn its writer that still knows the attempt [holding.pending]; 0 if none does */
+	byte lease;             /* what this write would earn its writer that still knows the attempt [doubt.writes]; 0 if none does */
 	byte left;              /* stand_down_ms */
 	bit named, old          /* the release names successors; written for an earlier incarnation of the bucket */
 }
 typedef Cand {
 	byte st, link;
-	byte rev, num, highest; /* [holding.revision, Term.Number, view.highest] */
+	byte rev, num, highest; /* [Term.revision, Term.Number, key.highest] */
 	byte lease, counts, next; /* until the deadline, until the stand-down is over, until it renews or campaigns */
-	byte seen, seenRev, seenLeft; bit seenOwn, seenNamed, seenOld; /* what was read; its write is about to follow [acquisition] */
+	byte seen, seenRev, seenLeft; bit seenOwn, seenNamed, seenOld; /* what was read; its write is about to follow [Candidate.acquisitionOver] */
 	byte sent;              /* what an applied write earns whose reply waits for a frozen process, plus 1 */
 	bit ready;              /* it was sent after the stand-down */
 	bit work, led, unsure, failed, pending, givenUp, removed, outdated, former; /* outdated, former: what it knows of the bucket is old, its term is of the old one */
-	bit unanswered;         /* its last write was not answered [run.unanswered] */
+	bit unanswered;         /* its last write was not answered [doubt.unanswered] */
 	bit excused, odd, acked /* only for assertions: history changed under its term; under what it read; its win was acknowledged */
 }
 Rec key, copy, late;        /* the key; an earlier version, as of a backup or a lagging replica; a write that is held up */
@@ -75,7 +75,7 @@ int used; byte x, y, sd, exp, b, ok;  /* scratch, 0 between two transitions */
 #define done used = 0; x = 0; y = 0; sd = 0; exp = 0; b = 0; ok = 0
 
 #define holder(i)  (c[i].st != CANDIDATE)
-#define leads(i)   (c[i].st == LEADER && c[i].lease > 0)                        /* [activeTerm.leads], P1 */
+#define leads(i)   (c[i].st == LEADER && c[i].lease > 0)                        /* [Lease.Left], P1 */
 #define busy(i)    (holder(i) && c[i].work && c[i].led && c[i].lease > 0)       /* it leads, or its work still returns in order */
 #define up(i)      (reaches(i) || c[i].link == HANGING)
 #define reaches(i) (c[i].link == FINE || c[i].link == NOINFO)
@@ -83,7 +83,7 @@ int used; byte x, y, sd, exp, b, ok;  /* scratch, 0 between two transitions */
 #define idle(i)    (c[i].st == CANDIDATE && !c[i].work && !c[i].seen && !c[i].sent)
 #define writes(i)  (c[i].seen && !c[i].sent)
 #define renews(i)  (holder(i) && !c[i].sent && c[i].next == 0 && (c[i].st != DRAIN || c[i].work))
-#define stillDue(i) (c[i].led -> 0 : c[i].counts)                               /* of its stand-down [run.renewal] */
+#define stillDue(i) (c[i].led -> 0 : c[i].counts)                               /* of its stand-down [Candidate.renewal] */
 #define vacant     (key.kind != RECORD)
 #define mine(r,i)  (r.kind == RECORD && r.own == i)
 #define writtenBy(r,i) ((r.kind == RECORD || r.kind == RELEASE) && r.own == i)
@@ -146,16 +146,16 @@ inline unpend(i)  {                                                             
 	if :: key.own == i -> key.lease = 0 :: else fi; if :: isLate && late.own == i -> late.lease = 0 :: else fi;
 	if :: isCopy && copy.own == i -> copy.lease = 0 :: else fi
 }
-inline over_(i) {                                                                 /* the end of [run.lead] */
+inline over_(i) {                                                                 /* the end of [Candidate.over] */
 	c[i].givenUp = c[i].givenUp | c[i].pending; c[i].unanswered = c[i].pending; unpend(i);
 	c[i].st = CANDIDATE; c[i].rev = 0; c[i].num = 0; c[i].lease = 0; c[i].counts = 0; c[i].next = INTERVAL; c[i].sent = 0; c[i].ready = 0;
 	c[i].led = 0; c[i].unsure = 0; c[i].failed = 0; c[i].former = 0; c[i].excused = 0; c[i].acked = 0
 }
-inline lose(i) {                                                                  /* [activeTerm.end] with proof of a loss */
+inline lose(i) {                                                                  /* [Candidate.end] with proof of a loss */
 	assert(!mine(key, i) || c[i].excused);                                       /* P6 */
 	printf("%c has proof that it lost the key, and stands down\n", name(i)); over_(i)
 }
-inline lead(i) {                                                                  /* leadership counts from here [run.beganToLead] */
+inline lead(i) {                                                                  /* leadership counts from here [Candidate.beginToLead] */
 	printf("%c leads in the term of revision %d\n", name(i), c[i].num);
 	c[i].st = LEADER; c[i].led = 1; c[i].work = 1;
 	assert(c[i].acked);                                                          /* P7: by a win that was acknowledged */
@@ -163,7 +163,7 @@ inline lead(i) {                                                                
 	assert(c[i].num > top || c[i].excused);                                      /* P5 */
 	if :: !c[i].excused -> top = c[i].num :: else fi
 }
-#define due(i) c[i].next = (c[i].st == ELECT && c[i].counts <= INTERVAL -> c[i].counts : INTERVAL)   /* [activeTerm.due] */
+#define due(i) c[i].next = (c[i].st == ELECT && c[i].counts <= INTERVAL -> c[i].counts : INTERVAL)   /* [Term.due] */
 
 /* ---- winning ---- */
 inline standDown(i) {                                                             /* [acquisition.standDown], P2 */
@@ -182,12 +182,12 @@ inline standDown(i) {                                                           
 	sd = atMost(sd, STAND_DOWN);
 #endif
 }
-/* newTerm: the write of candidate i is acknowledged, sent so long ago that l is left of the lease that it earns. [run.newTerm] */
+/* newTerm: the write of candidate i is acknowledged, sent so long ago that l is left of the lease that it earns. [Candidate.won, Candidate.keep] */
 inline newTerm(i, ln) {
 	standDown(i); b = c[i].seen == RELEASE && c[i].seenNamed && sd == 0; ok = 0; /* record.Leads, when the write was sent */
 	if :: c[i].seen == RELEASE && c[i].seenOld == c[i].outdated && c[i].sent == 0 -> skip   /* [acquisition.verified] */
 	:: else -> if
-		:: c[i].link == NOINFO -> ok = 1                                         /* [run.abandon] */
+		:: c[i].link == NOINFO -> ok = 1                                         /* [Candidate.abandon] */
 		:: else -> ok = b; c[i].highest = (c[i].outdated -> 0 : c[i].highest); c[i].outdated = 0; standDown(i); b = ok && sd == 0; ok = 0 fi fi;
 	c[i].st = (ok -> DRAIN : ELECT); c[i].num = c[i].rev;
 #ifdef REPEAT_NUMBERS
@@ -198,16 +198,16 @@ inline newTerm(i, ln) {
 	if :: ok -> printf("%c cannot load the bucket's info, and does not keep the key\n", name(i)); c[i].next = 0
 	:: else -> printf("%c is leader-elect in revision %d, stand-down %d\n", name(i), c[i].num, sd) fi;
 	if :: ln == 0 && !ok -> over_(i) :: else ->
-		if :: b && !ok -> lead(i); due(i) :: else fi fi                          /* [activeTerm.count] */
+		if :: b && !ok -> lead(i); due(i) :: else fi fi                          /* [Candidate.beginTerm] */
 }
 
-/* campaign step 1: read the key [run.look]. A candidate reads when its campaign is due, or when a notification is reason to, which may be
+/* campaign step 1: read the key [Candidate.see]. A candidate reads when its campaign is due, or when a notification is reason to, which may be
    missed, late or forged: so it may read whenever the key is vacant, and need not. r is the key, or what a lagging replica has. */
 inline read(i, ent) {
 	c[i].highest = (ent.rev > c[i].highest && ent.kind != NOTHING -> ent.rev : c[i].highest);
 	if :: (ent.kind == RECORD || ent.kind == RELEASE) && !ent.old && c[i].outdated -> c[i].outdated = 0; c[i].highest = ent.rev :: else fi;  /* a newer bucket */
 	if
-	:: ent.kind == RECORD && ent.own != i -> c[i].removed = 0; c[i].next = INTERVAL     /* [tryToWin]: held */
+	:: ent.kind == RECORD && ent.own != i -> c[i].removed = 0; c[i].next = INTERVAL     /* [Candidate.decide]: held */
 	:: else ->
 		c[i].seen = ent.kind; c[i].seenOwn = (ent.own == i);
 		if :: ent.kind == NOTHING -> c[i].seenRev = 0 :: else -> c[i].seenRev = ent.rev fi;
@@ -217,10 +217,10 @@ inline read(i, ent) {
 #endif
 	fi
 }
-/* where the key could not be read the client creates it, for which it reads and overwrites a marker [kv.Create] */
+/* where the key could not be read the client creates it, for which it reads and overwrites a marker [Op.Create] */
 #define demands(i) (c[i].seen == BLIND && (key.kind == MARKER || key.kind == TOMBSTONE) -> key.rev : \
 	(c[i].seen == NOTHING || c[i].seen == BLIND -> 0 : c[i].seenRev))
-/* campaign step 2: write over exactly what was read [run.contest, run.acquire]. win: the write is applied if the key is as it was read. */
+/* campaign step 2: write over exactly what was read [Candidate.contest, Candidate.acquire]. win: the write is applied if the key is as it was read. */
 inline win(i) {
 	standDown(i);
 	exp = demands(i);
@@ -238,7 +238,7 @@ inline hold(i, kd, sl, nmd, ln, dm) {                                           
 }
 
 /* ---- holding the key ---- */
-/* confirm: a write is known to be applied that earns a lease of l [run.confirm, activeTerm.renewed]; rdy: it was sent after the stand-down. */
+/* confirm: a write is known to be applied that earns a lease of l [Candidate.confirm, Candidate.extend]; rdy: it was sent after the stand-down. */
 inline confirm(i, ln, rdy) {
 	c[i].unsure = c[i].unsure | c[i].failed | (LEASE - c[i].lease > INTERVAL);
 	if :: c[i].unsure && up(i) && c[i].link != NOINFO -> c[i].unsure = 0; c[i].highest = (c[i].outdated -> c[i].rev : c[i].highest); c[i].outdated = 0 :: else fi;
@@ -251,8 +251,8 @@ inline confirm(i, ln, rdy) {
 		due(i); c[i].ready = 0
 	fi
 }
-inline retry(i) { c[i].failed = 1; c[i].next = 1 }                               /* [run.renewalFailed] */
-/* resolve: a renewal was refused; nm: the refusal names the last sequence; r was read, unless rd is 0. [run.resolve, run.interpret] */
+inline retry(i) { c[i].failed = 1; c[i].next = 1 }                               /* [Candidate.renewalFailed] */
+/* resolve: a renewal was refused; nm: the refusal names the last sequence; r was read, unless rd is 0. [Candidate.resolve, Candidate.interpret] */
 inline resolve(i, nm, rd, ent) {
 	ok = (ent.kind == RECORD || ent.kind == RELEASE);                                /* something is kept there */
 	b = rd && ent.kind != NOTHING && (ent.rev >= c[i].rev || ok && !ent.old && c[i].former);  /* and at least as new as our last write */
@@ -262,7 +262,7 @@ inline resolve(i, nm, rd, ent) {
 	:: else -> if
 	:: b && ok && ent.own == i && ent.rev >= c[i].rev && ent.kind == RELEASE -> lose(i)  /* a late release of an earlier term of its own */
 	:: b && ok && ent.own == i && ent.rev >= c[i].rev && ent.kind == RECORD ->
-		c[i].rev = ent.rev;                                                          /* [run.adopt] */
+		c[i].rev = ent.rev;                                                          /* [Candidate.adopt] */
 		if :: ent.lease > 0 -> sd = ent.lease; ok = (ent.left == 0); confirm(i, sd, ok) :: else -> retry(i) fi
 	:: b && !(ok && ent.own == i) -> lose(i)                                         /* theirs, or deleted */
 	:: else -> if
@@ -275,7 +275,7 @@ inline resolve(i, nm, rd, ent) {
 	fi fi fi fi fi;
 	assert(!exp || c[i].st != LEADER)                                            /* P11 */
 }
-/* verify: a holder reads the key on account of a notification. [run.verify] */
+/* verify: a holder reads the key on account of a notification. [Candidate.verify] */
 inline verify(i, ent) {
 	printf("%c is notified, and reads the key\n", name(i));
 	ok = (ent.kind == RECORD || ent.kind == RELEASE);
@@ -283,7 +283,7 @@ inline verify(i, ent) {
 	if
 	:: writtenBy(ent,i) && ent.rev >= c[i].rev && ent.kind == RELEASE -> lose(i)
 	:: writtenBy(ent,i) && ent.rev >= c[i].rev && ent.kind == RECORD ->
-		c[i].rev = ent.rev;                                                          /* [run.adopt] */
+		c[i].rev = ent.rev;                                                          /* [Candidate.adopt] */
 		if :: ent.lease > 0 -> sd = ent.lease; ok = (ent.left == 0); confirm(i, sd, ok) :: else -> skip fi
 	:: b && !writtenBy(ent,i) -> lose(i)
 	:: else -> if
@@ -293,7 +293,7 @@ inline verify(i, ent) {
 	:: else -> skip
 	fi fi fi
 }
-inline release(i, nmd) {                                                          /* [run.release, run.tryRelease] */
+inline release(i, nmd) {                                                          /* [Candidate.release, Candidate.tryRelease] */
 	assert(!c[i].work);                                                          /* P3 */
 	printf("%c releases the key\n", name(i));
 	if
@@ -340,20 +340,20 @@ inline tick(odd, rate) {                                                        
 
 proctype Candidate(byte i) {
 	do
-	/* campaign [run.campaign, run.wait, run.tryToWin] */
+	/* campaign [Candidate.whileCampaigning, Candidate.campaign, Candidate.decide] */
 	:: /* Read */ d_step { idle(i) && c[i].link == FINE && (c[i].next == 0 || vacant && !(key.kind == RELEASE && key.own == i) || mine(key, i)) ->
 		printf("%c reads the key\n", name(i)); read(i, key); done }
 	:: /* ReadCopy */ d_step { idle(i) && c[i].link == FINE && c[i].next == 0 && isCopy ->
 		printf("%c reads an earlier version of the key\n", name(i)); read(i, copy); done }
 	:: /* LoadInfo */ d_step { idle(i) && c[i].outdated && c[i].link == FINE ->
-		printf("%c finds that the bucket was made again\n", name(i)); c[i].outdated = 0; c[i].highest = 0; done }   /* [run.loadBucket] */
+		printf("%c finds that the bucket was made again\n", name(i)); c[i].outdated = 0; c[i].highest = 0; done }   /* [Candidate.load] */
 	:: /* Announce */ d_step { idle(i) && c[i].link == FINE && c[i].next == 0 && (key.kind == RECORD && key.own != i || key.kind == RELEASE) ->
-		printf("%c reads the key, and announces itself by an attempt to create it\n", name(i)); read(i, key); c[i].seen = BLIND; done }   /* [run.announce] */
+		printf("%c reads the key, and announces itself by an attempt to create it\n", name(i)); read(i, key); c[i].seen = BLIND; done }   /* [Candidate.announce] */
 	:: /* FailToRead */ d_step { idle(i) && c[i].next == 0 && (c[i].link == FINE && faults > 0 || cutOff(i)) ->
 		if :: c[i].link == FINE -> faults-- :: else fi;
 		if :: c[i].link == CUT -> c[i].next = INTERVAL
 #ifndef CREATE_BLINDLY
-		:: c[i].unanswered && cutOff(i) && c[i].link != CUT -> c[i].next = INTERVAL;                 /* [run.receivesReplies] */
+		:: c[i].unanswered && cutOff(i) && c[i].link != CUT -> c[i].next = INTERVAL;                 /* [Candidate.repliesArrive] */
 			printf("%c cannot read the key, and receives no reply to an attempt that is always refused\n", name(i))
 #endif
 		:: else -> printf("%c cannot read the key, and creates it\n", name(i)); c[i].seen = BLIND fi; done }
@@ -378,7 +378,7 @@ proctype Candidate(byte i) {
 	:: /* ReceiveWin */ d_step { c[i].sent && reaches(i) && c[i].st == CANDIDATE ->
 		printf("%c receives the reply to its win\n", name(i)); exp = c[i].sent - 1; newTerm(i, exp); done }
 
-	/* lead [run.keep, run.renew, run.tryRenew]; DRAIN renews while work returns [run.drain] */
+	/* lead [Candidate.whileLeading, Candidate.renew, Candidate.writeRenewal]; DRAIN renews while work returns [Candidate.whileDraining] */
 	:: /* Renew */ d_step { renews(i) && up(i) && key.rev == c[i].rev ->
 		printf("%c renews\n", name(i));
 		b = (c[i].counts == 0); store(i, RECORD, stillDue(i), 0, c[i].outdated, LEASE, c[i].excused);
@@ -415,7 +415,7 @@ proctype Candidate(byte i) {
 		:: else fi;
 		squeeze(); done }
 
-	/* the end of leadership [Election.Resign, Stop, work that returned], and the release */
+	/* the end of leadership [End, Stop], and the release */
 	:: /* Resign */ d_step { (c[i].st == LEADER || c[i].st == ELECT) && faults > 0 && c[i].link != FROZEN -> faults--;
 		printf("%c resigns\n", name(i)); c[i].st = DRAIN; if :: !c[i].work -> c[i].next = 0 :: else fi; done }
 	:: /* CallBack */ d_step { c[i].st == ELECT && !c[i].work && faults > 0 -> faults--;
@@ -424,7 +424,7 @@ proctype Candidate(byte i) {
 		printf("the work of %c returns\n", name(i)); c[i].work = 0; if :: c[i].st == DRAIN -> c[i].next = 0 :: else fi;
 		if :: c[i].link == HANGING -> c[i].link = FINE :: else fi; done }
 	:: /* Release */ d_step { releases(i) -> release(i, 0); done }
-	:: /* ReleaseNaming */ d_step { releases(i) && c[i].led -> release(i, 1); done }                       /* it names those that it saw [Listener.Successors] */
+	:: /* ReleaseNaming */ d_step { releases(i) && c[i].led -> release(i, 1); done }                       /* it names those that it saw [Candidate.successors] */
 	:: /* ReleaseRefused */ d_step { releases(i) && up(i) && faults > 0 -> faults--;
 		printf("%c may not release the key yet, and cannot tell why\n", name(i)); c[i].next = 1; done }
 	:: /* GiveUpRelease */ d_step { c[i].st == DRAIN && !c[i].work && !c[i].sent && c[i].link != FROZEN ->

@@ -1,21 +1,17 @@
 package sim
 
 import (
-	"context"
 	"fmt"
 	"time"
 
-	"github.com/natscampaign/election/internal/replay"
-	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/sim/judge"
 )
 
 // perform carries out an act.
 func (w *world) perform(a *act) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	defer w.checkSoon()
-	now := time.Now()
+	now := w.now
 	index := a.slot
 	if index == holder {
 		index = w.holderSlot()
@@ -46,23 +42,22 @@ func (w *world) actOnCandidate(c *candidate, kind actKind) {
 	case actCancel:
 		c.wanted = false
 		c.ledger.Asked()
-		w.trace.Note(c.ledger, replay.Quits)
-		c.cancel()
+		c.act(c.stop)
 	case actCrash:
 		w.crash(c)
 	case actResign:
 		c.ledger.Asked()
-		w.trace.Note(c.ledger, replay.Resigns)
-		w.runs.Add(1)
-		go func() {
-			defer w.runs.Done()
-			ctx, cancel := context.WithTimeout(context.Background(), w.script.ttl)
-			defer cancel()
-			_ = c.Resign(ctx) // it may hold nothing
-		}()
+		c.act(func() {
+			if c.term != nil {
+				c.tell(core.End{Term: c.term, Why: core.Resigned})
+			}
+		})
+	case actTransfer:
+		if to := w.successorOf(c); to != nil {
+			c.act(func() { c.handOver(to) })
+		}
 	case actReadsFail:
 		c.noRead, c.ledger.NoRead = true, true
-		w.trace.Note(c.ledger, replay.Vanishes)
 	case actStatusFails:
 		c.noStatus = true
 	case actClose:
@@ -82,7 +77,7 @@ func (w *world) clone(c *candidate) {
 	if s.current != nil {
 		w.crash(s.current)
 	}
-	settings.SetInstance(w.newCandidate(s).Election, c.Status().Instance)
+	w.newCandidate(s, c.rules.Instance)
 	w.start(s)
 }
 
@@ -108,6 +103,15 @@ func (w *world) actOnBucket(a *act, now time.Time) bool {
 		return w.script.pinned
 	case actTTL:
 		s.setTTL(now, a.ttl)
+		w.refresh()
+		return true
+	case actPause, actResume:
+		paused := a.kind == actPause
+		if s.paused == paused {
+			return false
+		}
+		s.paused = paused
+		w.refresh()
 		return true
 	}
 	q := &judge.Write{Sent: now} // over whatever is stored
@@ -123,7 +127,6 @@ func (w *world) actOnBucket(a *act, now time.Time) bool {
 		}
 		q.Content, q.Copies = judge.ParseContent(q.Value), true
 		w.forgedAny = true
-		w.trace.End() // the model has no such stranger
 	case actForeignRecord:
 		q.Value = []byte(fmt.Sprintf(`{"name":"stranger","instance":"stranger","attempt":"%d","since":"2000-01-01T00:00:00Z"}`, s.seq))
 	case actForeignCreate:
@@ -134,38 +137,66 @@ func (w *world) actOnBucket(a *act, now time.Time) bool {
 	case actBareName:
 		q.Value = []byte("stranger")
 	}
-	return s.apply(now, q, false) == nil
+	_, applied := s.apply(now, q, false)
+	return applied
 }
 
-// stop ends a candidate for good, in the background.
+// stop ends a candidate for good.
 func (w *world) stop(c *candidate) {
 	c.wanted, c.slot.current = false, nil
 	c.ledger.Asked()
-	w.trace.Note(c.ledger, replay.Quits)
-	w.runs.Add(1)
-	go func() {
-		defer w.runs.Done()
-		_ = c.Shutdown(context.Background())
-	}()
+	c.act(c.stop)
 }
 
 // disconnect closes the connection of a candidate for good.
 func (w *world) disconnect(c *candidate) {
 	c.closed = true
-	w.trace.Note(c.ledger, replay.Vanishes)
-	c.view.disconnect()
-	for _, x := range w.server.watchers {
-		if x.v == c.view {
-			x.end()
+	c.ledger.Disconnected(w.now)
+	c.source.close()
+	c.act(func() {
+		if r := c.request; r != nil && !r.over {
+			r.closed()
+		} else if c.plan.connected {
+			c.fail()
 		}
-	}
-	c.ledger.Disconnected(time.Now())
+	})
 }
 
 // crash ends a candidate without a release: from now on it sends nothing, and the judge ignores it.
 func (w *world) crash(c *candidate) {
 	c.crashed = true
 	c.ledger.Crashed()
-	w.trace.Note(c.ledger, replay.Crashes)
-	w.stop(c)
+	c.wanted, c.slot.current, c.running = false, nil, false
+}
+
+// successorOf returns another candidate that would answer a release now; nil if there is none.
+func (w *world) successorOf(c *candidate) *candidate {
+	for _, s := range w.slots {
+		if s.current != nil && s.current != c && s.current.plan.connected && s.current.ready() {
+			return s.current
+		}
+	}
+	return nil
+}
+
+// refresh has all candidates load the bucket's info, as an operator asks for.
+func (w *world) refresh() {
+	for _, s := range w.slots {
+		c := s.current
+		if c == nil || !c.plan.connected || !c.looping || w.now.Before(s.cutUntil) {
+			continue
+		}
+		w.after(w.script.latency, func() {
+			c.act(func() {
+				if !c.looping {
+					return
+				}
+				c.call(&request{op: opStatus, limit: w.now.Add(bucketTimeout), then: func(r core.Result) {
+					if c.looping {
+						c.tell(core.Loaded{Bucket: r.Bucket, Err: r.Err, Failure: r.Failure})
+					}
+				}})
+			})
+		})
+	}
 }

@@ -1,18 +1,17 @@
 package sim
 
 import (
-	"context"
-	"errors"
 	"time"
 
-	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/natscampaign/election/internal/replay"
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/sim/judge"
-	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 )
 
-// op is a method of the bucket that the library calls.
+// op is a kind of request.
 type op int
 
 const (
@@ -27,205 +26,358 @@ const (
 
 var opNames = [numOps]string{"create", "update", "delete", "get", "status", "watch"}
 
-// writes reports whether a call changes the key.
+// writes reports whether a request changes the key.
 func (o op) writes() bool { return o <= opDelete }
 
-const (
-	clientTimeout = 5 * time.Second // of nats.go, where the caller sets no limit
-	burstLimit    = 20              // how many calls a candidate may make in one instant: a call that fails at once must not be repeated at once
-)
+// burstLimit is how many requests a candidate may make in one instant: one that fails at once must not be repeated at once.
+const burstLimit = 20
 
-// call sends one request to the server and waits for the reply; faults may spoil either way. serve carries the request out.
-// It runs at most once, under the world's mutex; for a write maybe after call has returned. q is nil for requests that
-// write nothing.
-func (v *view) call(ctx context.Context, o op, q *judge.Write, serve func(now time.Time, f fate) error) error {
-	if _, limited := ctx.Deadline(); !limited {
-		limit, cancel := context.WithTimeout(ctx, clientTimeout)
-		defer cancel()
-		ctx = limit
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(v.conn, cancel)()
-	f, err := v.begin(o, q)
-	if v.burst >= burstLimit { // otherwise virtual time would stop
-		time.Sleep(time.Millisecond)
-	}
-	if err != nil {
-		v.end(o, q, err)
-		return err
-	}
-	err = v.travel(ctx, o, q, f, serve)
-	v.awaitThaw()
-	switch { // a reply and the end of ctx may both be ready after the thaw: nats.go may see either first
-	case v.conn.Err() != nil && (err != nil || f.coin):
-		err = nats.ErrConnectionClosed
-	case ctx.Err() != nil && f.coin && !f.hangs:
-		err = ctx.Err()
-	}
-	v.end(o, q, err)
-	return err
+// request is one request of a candidate to the server, from when it is sent to its end.
+type request struct {
+	op     op
+	limit  time.Time    // it ends then without an answer
+	scope  core.Scope   // it ends before, too, if this does
+	write  *judge.Write // nil for requests that write nothing
+	marker bool         // a read has a watcher read the marker where no record is stored
+	then   func(core.Result)
+
+	c     *candidate
+	fate  fate
+	sent  time.Time
+	found *judge.Entry // by a read
+	timer *timer       // of what happens to it next
+	end   *timer       // at the limit
+	over  bool
 }
 
-// travel takes the request to the server and the reply back.
-func (v *view) travel(ctx context.Context, o op, q *judge.Write, f fate, serve func(time.Time, fate) error) error {
-	v.awaitThaw()
-	if err := v.awaitLink(ctx, o, q, f, serve); err != nil {
-		return err
-	}
-	if f.err != nil {
-		timeutil.Sleep(ctx, f.replyDelay)
-		if ctx.Err() != nil && f.replyDelay > 0 {
-			return ctx.Err()
+// requestOf returns the request for an operation.
+func (c *candidate) requestOf(o *core.Op) *request {
+	r := &request{limit: o.Limit, scope: o.Scope, marker: o.Marker}
+	r.then = func(result core.Result) {
+		if c.request == r {
+			c.done(result)
 		}
-		return f.err
 	}
-	if f.requestLost {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	arrival := time.Now().Add(v.w.script.latency + f.requestDelay)
-	if !timeutil.Sleep(ctx, time.Until(arrival)) {
-		if o.writes() {
-			v.arriveLate(arrival, q, f, serve)
+	switch o.Kind {
+	case core.Read:
+		r.op = opGet
+	case core.Load:
+		r.op = opStatus
+	case core.Write:
+		r.op = opUpdate
+		r.write = &judge.Write{By: c.ledger, Value: o.Value, Content: judge.ParseContent(o.Value), Expect: o.Over}
+		if o.Create {
+			r.op, r.write.Create = opCreate, true
+			if e := c.w.server.current; e.IsMarker() {
+				r.write.Expect = e.Revision
+			}
 		}
-		return ctx.Err()
+	case core.Delete:
+		r.op = opDelete
+		r.write = &judge.Write{By: c.ledger, Remove: true, Expect: o.Over}
 	}
-	err := v.arrive(q, f, false, serve)
-	if f.hangs && err != nil { // nats.go reads the key to see whether it was removed, and then returns the refusal
-		<-ctx.Done()
-		return err
+	c.request = r
+	if o.Kind == core.Write && o.Reconnects != core.AnyReconnects && c.reconnects > o.Reconnects {
+		r.over = true
+		c.w.after(0, func() { c.act(func() { r.then(core.Result{Reconnected: true, Reconnects: c.reconnects}) }) })
 	}
-	if f.replyLost || !timeutil.Sleep(ctx, v.w.script.latency+f.replyDelay) || v.isCut() {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	return err
+	return r
 }
 
-// awaitLink waits until the link is up. While it is down, a call fails at once, or waits in the client's buffer and is sent
-// when the link is back, even if its caller has given up.
-func (v *view) awaitLink(ctx context.Context, o op, q *judge.Write, f fate, serve func(time.Time, fate) error) error {
-	v.w.mu.Lock()
-	until, buffered := v.c.slot.cutUntil, v.c.slot.buffered
-	v.w.mu.Unlock()
-	switch left := time.Until(until); {
-	case left <= 0:
-		return nil
-	case !buffered:
-		return nats.ErrReconnectBufExceeded
-	case timeutil.Sleep(ctx, left):
-		return nil
+// call sends a request. Faults may spoil the way to the server or back. What it writes may be applied after it has ended.
+func (c *candidate) call(r *request) {
+	if r.over {
+		return
 	}
-	if o.writes() {
-		v.arriveLate(until.Add(v.w.script.latency), q, f, serve)
+	w := c.w
+	r.c, r.sent = c, w.now
+	if c.burst++; !w.now.Equal(c.last) {
+		c.last, c.burst = w.now, 0
 	}
-	return ctx.Err()
+	if c.burst == burstLimit {
+		w.judge.Fail(w.now, "P9", c.name, "makes %d calls in one instant", c.burst)
+	}
+	if c.crashed {
+		return
+	}
+	r.end = w.at(r.limit, func() { c.act(func() { r.returns(core.Result{Err: errTimeout, Failure: core.Timeout}) }) })
+	if c.closed {
+		r.timer = w.after(0, func() { c.act(r.closed) })
+		return
+	}
+	c.sent[r.op]++
+	r.fate = w.fate(c, r.op, c.sent[r.op])
+	if q := r.write; q != nil {
+		q.Sent, q.CannotRead = w.now, r.fate.cannotRead
+		w.journal.Add(judge.Event{At: w.now, Name: c.name, What: q.Verb() + " sent, over" + judge.OrNothing(q.Expect), A: q.Expect})
+		w.judge.WriteSent(q, w.now)
+	} else if r.op == opStatus {
+		w.judge.StatusRequested(c.ledger, w.now)
+	}
+	if r.fate != (fate{coin: r.fate.coin}) || w.now.Before(w.server.inFlight) {
+		c.ledger.Troubled(w.now)
+	}
+	r.travel()
 }
 
-// arrive has the server carry out the request.
-func (v *view) arrive(q *judge.Write, f fate, late bool, serve func(time.Time, fate) error) error {
-	v.w.mu.Lock()
-	defer v.w.mu.Unlock()
-	v.w.checkSoon()
-	now := time.Now()
-	if q != nil && late {
-		v.w.count("write applied or refused late")
-		return v.apply(now, q, f, true)
-	}
-	return serve(now, f)
-}
-
-// arriveLate has a write arrive after its sender gave up, but no later than the end of the trouble.
-func (v *view) arriveLate(arrival time.Time, q *judge.Write, f fate, serve func(time.Time, fate) error) {
-	v.w.mu.Lock()
-	defer v.w.mu.Unlock()
-	if end := v.w.troubleEnds; arrival.After(end) {
-		arrival = end
-	}
-	time.AfterFunc(max(time.Until(arrival), 0), func() { _ = v.arrive(q, f, true, serve) })
-}
-
-// awaitThaw waits while the process is frozen.
-func (v *view) awaitThaw() {
-	for {
-		v.w.mu.Lock()
-		left := time.Until(v.c.slot.frozenUntil)
-		v.w.mu.Unlock()
-		if left <= 0 {
+// travel takes the request to the server.
+func (r *request) travel() {
+	c, w, f := r.c, r.c.w, r.fate
+	if left := c.slot.cutUntil.Sub(w.now); left > 0 {
+		if !c.slot.buffered {
+			r.timer = w.after(0, func() {
+				c.act(func() { r.returns(core.Result{Err: errNotConnected, Failure: core.Disconnected, Outcome: core.Failed}) })
+			})
 			return
 		}
-		time.Sleep(left)
-	}
-}
-
-func (v *view) isCut() bool {
-	v.w.mu.Lock()
-	defer v.w.mu.Unlock()
-	return time.Now().Before(v.c.slot.cutUntil)
-}
-
-// begin records a call and decides its fate.
-func (v *view) begin(o op, q *judge.Write) (fate, error) {
-	v.w.mu.Lock()
-	defer v.w.mu.Unlock()
-	now, l := time.Now(), v.c.ledger
-	if v.burst++; !now.Equal(v.last) {
-		v.last, v.burst = now, 0
-	}
-	if v.burst == burstLimit {
-		v.w.judge.Fail(now, "P9", v.c.name, "makes %d calls in one instant", v.burst)
-	}
-	if v.c.crashed || v.c.closed {
-		return fate{}, nats.ErrConnectionClosed
-	}
-	v.calls[o]++
-	f := v.w.fate(v.c, o, v.calls[o])
-	if q != nil {
-		q.Sent, q.CannotRead = now, f.cannotRead
-		v.w.journal.Add(judge.Event{At: now, Name: v.c.name, What: q.Verb() + " sent, over" + judge.OrNothing(q.Expect), A: q.Expect})
-		v.w.judge.WriteSent(q, now)
+		r.timer = w.at(c.slot.cutUntil, r.travel) // sent when the link is back, even if its caller has given up
+		return
 	}
 	switch {
-	case q != nil:
-		v.w.trace.Sent(q)
-	case o == opGet:
-		v.w.trace.Asked(l)
-	case o == opStatus:
-		v.w.trace.Note(l, replay.AsksInfo)
-		v.w.judge.StatusRequested(l, now)
+	case f.err != nil:
+		r.timer = w.after(f.replyDelay, func() {
+			c.act(func() { r.returns(core.Result{Err: f.err, Failure: core.NoStream, Outcome: core.Failed}) })
+		})
+	case f.requestLost: // until its end
+	default:
+		arrival := w.now.Add(w.script.latency + f.requestDelay)
+		if r.op.writes() && arrival.After(w.troubleEnds) && arrival.After(r.limit) { // it arrives late, but no later than the end of the trouble
+			arrival = later(w.now.Add(w.script.latency), w.troubleEnds)
+		}
+		r.timer = w.at(arrival, r.arrive)
 	}
-	if f != (fate{coin: f.coin}) || now.Before(v.w.server.inFlight) {
-		l.Troubled(now)
-	}
-	return f, nil
 }
 
-// end records the outcome of a call.
-func (v *view) end(o op, q *judge.Write, err error) {
-	v.w.mu.Lock()
-	defer v.w.mu.Unlock()
-	now := time.Now()
-	e := judge.Event{At: now, Name: v.c.name, What: opNames[o] + " returned"}
-	if err != nil {
-		e.Note = err.Error()
+// arrive has the server carry out the request, and sends the reply on its way. What writes nothing need not arrive once it is over.
+func (r *request) arrive() {
+	c, w, f := r.c, r.c.w, r.fate
+	if r.over && !r.op.writes() {
+		return
 	}
-	if err != nil || o != opGet { // Get records what it read
-		v.w.journal.Add(e)
+	if r.over {
+		w.count("write applied or refused late")
 	}
-	last, named := namedSequence(err)
-	if q != nil {
-		v.w.trace.Returned(q, err, last, named)
+	w.checkSoon()
+	result := w.server.serve(r)
+	if r.over || f.replyLost {
+		return
 	}
-	switch {
-	case q == nil:
-	case err == nil:
-		q.Acknowledged = now
-		v.w.judge.WriteKnown(q, now)
-	case v.c.closed && errors.Is(err, nats.ErrConnectionClosed):
-		v.c.ledger.SawDisconnection(now)
-	case named:
-		v.w.judge.WriteRefused(q, last, now)
+	if f.hangs && result.Err != nil { // nats.go reads the key to see whether it was removed, and then returns the refusal
+		r.end.stop()
+		r.end = w.at(r.limit, func() { c.act(func() { r.returns(result) }) })
+		return
 	}
-	v.w.checkSoon()
+	r.timer = w.after(w.script.latency+f.replyDelay, func() {
+		if !w.now.Before(c.slot.cutUntil) {
+			c.act(func() { r.returns(result) })
+		}
+	})
 }
+
+// returns ends the request.
+func (r *request) returns(result core.Result) {
+	if r.over {
+		return
+	}
+	c, w := r.c, r.c.w
+	r.over = true
+	r.end.stop()
+	if c.closed {
+		result = core.Result{Err: errClosed, Failure: core.Ended}
+	}
+	e := judge.Event{At: w.now, Name: c.name, What: opNames[r.op] + " returned"}
+	if result.Err != nil {
+		e.Note = result.Err.Error()
+	}
+	if result.Err != nil || r.op != opGet {
+		w.journal.Add(e)
+	}
+	switch q := r.write; {
+	case q != nil && result.Err == nil:
+		q.Acknowledged = w.now
+		w.judge.WriteKnown(q, w.now)
+	case q != nil && result.Failure == core.Ended:
+		c.ledger.SawDisconnection(w.now)
+	case q != nil && result.Named:
+		w.judge.WriteRefused(q, result.Last, w.now)
+	case r.op == opGet && result.Err == nil:
+		r.hasRead(&result)
+	}
+	result.Reconnects = c.reconnects
+	if result.Failure == core.Ended {
+		c.fail()
+	}
+	w.checkSoon()
+	r.then(result)
+}
+
+// closed ends the request because the connection is closed for good.
+func (r *request) closed() { r.returns(core.Result{Err: errClosed, Failure: core.Ended}) }
+
+// hasRead takes note of what was read.
+func (r *request) hasRead(result *core.Result) {
+	c, w := r.c, r.c.w
+	e := r.found
+	if e == nil || e.IsMarker() {
+		w.note(c.name, "read no key")
+		return
+	}
+	w.journal.Add(judge.Event{At: w.now, Name: c.name, What: "read", A: e.Revision})
+	w.judge.KeyRead(c.ledger, e, w.now)
+	q := e.Write
+	if q.Of != nil {
+		q = q.Of
+	}
+	if q.By == c.ledger && !c.plan.plain {
+		w.judge.WriteKnown(q, w.now)
+	}
+}
+
+// endRequest ends the request of the present operation because its scope ends.
+func (c *candidate) endRequest(scope core.Scope) {
+	if r := c.request; r != nil && !r.over && r.scope == scope && r.c != nil {
+		c.w.after(0, func() { c.act(func() { r.returns(core.Result{Err: errCanceled, Failure: core.Otherwise}) }) })
+	}
+}
+
+// serve carries out a request.
+func (s *server) serve(r *request) (result core.Result) {
+	w, c, f := s.w, r.c, r.fate
+	switch r.op {
+	case opGet:
+		e := s.current
+		if f.stale > 0 {
+			e = s.at(w.now.Add(-f.stale))
+		}
+		r.found = e
+		result.State = c.stateOf(e, r.marker)
+		result.State.Read = r.sent
+	case opStatus:
+		result.Bucket = core.Bucket{Created: s.shown, Read: r.sent, Took: w.now.Sub(r.sent) + w.script.latency, Pinned: w.script.pinned, Paused: s.paused}
+		if w.script.pinned {
+			result.Bucket.Created = s.created
+		}
+		if w.script.markers {
+			result.Bucket.MarkerTTL = w.script.markerTTL()
+		}
+		result.Bucket.Timing, result.Err = c.plan.durations().Timing(s.ttl)
+		if result.Err != nil {
+			result.Failure = core.Unfit
+		}
+	case opWatch:
+	default:
+		return s.write(r)
+	}
+	return result
+}
+
+// write carries out a write.
+func (s *server) write(r *request) (result core.Result) {
+	w, q, f := s.w, r.write, r.fate
+	s.attempted(r)
+	if f.conflict || w.now.Before(s.inFlight) && !f.waits {
+		w.note(r.c.name, "transient conflict")
+		return core.Result{Outcome: core.Refused, Err: errConflict, Failure: core.Otherwise}
+	}
+	if e := s.current; f.atExpiry && e != nil && e.Write != nil && e.Write.By == q.By && e.Revision == q.Expect {
+		s.expiring = true // a renewal at the expiry finds that expiry under way
+	}
+	if found, applied := s.apply(w.now, q, r.over); !applied {
+		return core.Result{Outcome: core.Refused, Err: errRefused, Failure: core.Otherwise, Last: found, Named: w.script.named}
+	}
+	return core.Result{Outcome: core.Applied, Revision: q.Revision}
+}
+
+// stateOf returns what a candidate reads where an entry is stored.
+func (c *candidate) stateOf(e *judge.Entry, marker bool) record.State {
+	switch {
+	case e == nil, e.IsMarker() && !c.plan.connected && !marker:
+		return record.State{Removal: record.Gone}
+	case e.IsMarker():
+		s := record.State{Revision: e.Revision, Written: e.Stamped, Removal: record.Removed}
+		if e.Expired && c.plan.connected { // a watcher does not distinguish it
+			s.Removal = record.Expired
+		}
+		return s
+	}
+	return record.State{
+		Revision: e.Revision, Written: e.Stamped, Record: record.Parse(e.Value, e.Revision),
+		Unconditional: c.plan.connected && e.Write != nil && e.Write.By == nil,
+	}
+}
+
+// notification returns what a source of notifications says of an entry.
+func (c *candidate) notification(e *judge.Entry, kind string) *core.Notification {
+	n := &core.Notification{Revision: e.Revision, Written: e.Stamped, Value: &core.Value{Bytes: e.Value, Revision: e.Revision}}
+	switch {
+	case e.Op == jetstream.KeyValueDelete:
+		n.Removal = record.Removed
+	case e.IsMarker() && kind == core.Watch: // which does not distinguish a purge from an expiry
+		n.Removal = record.RemovedOrExpired
+	case e.IsMarker() && e.Expired:
+		n.Removal = record.Expired
+	case e.IsMarker():
+		n.Removal = record.Removed
+	}
+	return n
+}
+
+// attempted notifies those who record attempts of a write that has reached the server, whether it is applied or not.
+func (s *server) attempted(r *request) {
+	if r.op == opDelete {
+		return
+	}
+	for _, c := range s.w.candidates {
+		if c.records && c != r.c && c.looping && !c.crashed && !s.w.now.Before(c.slot.cutUntil) {
+			s.w.after(s.w.script.latency, func() {
+				c.act(func() {
+					if c.looping {
+						c.tell(core.Attempt{Value: &core.Value{Bytes: r.write.Value}})
+					}
+				})
+			})
+		}
+	}
+}
+
+// durations returns the durations that the options of the plan set.
+func (p *plan) durations() *timing.Durations {
+	given := func(d time.Duration) *time.Duration {
+		if d < 0 {
+			return nil
+		}
+		return &d
+	}
+	return &timing.Durations{Interval: given(p.interval), Splay: given(p.splay), StandDown: given(p.standDown), LeaseMargin: given(p.margin), ReleaseTimeout: given(p.releaseTimeout)}
+}
+
+// requestTransfer asks the leader to hand over to this candidate.
+func (c *candidate) requestTransfer(leader string) {
+	w := c.w
+	w.count("preemption")
+	w.after(2*w.script.latency, func() {
+		for _, other := range w.candidates {
+			if other.rules.Instance == leader && other.term != nil && !w.now.Before(other.slot.cutUntil) {
+				other.act(func() { other.handOver(c) })
+			}
+		}
+	})
+}
+
+// handOver ends leadership in favour of another candidate, if it could take over.
+func (c *candidate) handOver(to *candidate) {
+	if c.term == nil || !c.IsLeader() || !to.ready() {
+		return
+	}
+	c.ledger.Asked()
+	target := record.Successor{Name: to.name, ID: record.QueueID(to.rules.Instance)}
+	if _, refused := c.core.Handover(c.w.now, c.term, target, core.Transferred); !refused {
+		c.w.note(c.name, "hands over to "+to.name)
+		c.w.count("transfer")
+	}
+	c.show()
+	c.rewake()
+}
+
+// ready reports whether the candidate would answer a release now.
+func (c *candidate) ready() bool { return c.looping && !c.crashed && c.core.Status().Ready }

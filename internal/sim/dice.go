@@ -8,6 +8,9 @@ import (
 // dice makes random choices.
 type dice struct{ *rand.Rand }
 
+// newDice returns dice that fall the same each time.
+func newDice(seed, stream uint64) *dice { return &dice{rand.New(rand.NewPCG(seed, stream))} }
+
 func (r *dice) chance(p float64) bool { return r.Float64() < p }
 
 func (r *dice) upTo(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d) + 1)) }

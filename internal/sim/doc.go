@@ -1,43 +1,45 @@
-// Package sim tests the promises of package election on millions of made-up stories. It runs the unmodified library on
-// virtual time against a simulated bucket that misbehaves in every way a real one can. Package judge says what the library
-// promises, and judges each step by the bucket's true state.
+// Package sim tests the promises of package election on millions of made-up stories. It plays the decisions of the library, package core, on virtual
+// time against a simulated bucket that misbehaves in every way a real one can. Package judge says what the library promises, and judges each
+// step by the bucket's true state.
 //
 // # What a schedule is
 //
-// A schedule is one such story. Its seed decides two to eight candidates with options of their own, and one to three rounds.
-// A round is a time of trouble: faults that last for a while (late and lost messages, broken links, stale reads, frozen
-// processes, forged notifications …) and acts that happen at once (a candidate starts, stops, crashes or resigns; somebody
-// deletes the key, forges a release or stores a record again; a candidate is cloned; the bucket is recreated, goes back to an older
-// state or gets another TTL; a clock steps …). See faultKind and actKind for
-// all of them. Quiet follows each round, in which somebody must come to lead. [Run] plays one schedule in a bubble of
-// testing/synctest, in a few milliseconds.
+// A schedule is one such story. Its seed decides two to eight candidates with options of their own, and one to three rounds. A round is a time of
+// trouble: faults that last for a while (late and lost messages, broken links, stale reads, frozen processes, forged notifications …) and acts
+// that happen at once (a candidate starts, stops, crashes, resigns or hands over; an operator deletes the key or pauses the election; a stranger forges a
+// release or stores a record again; a candidate is cloned; the bucket is recreated, goes back to an older state or gets another TTL; a clock
+// steps …). See faultKind and actKind for all of them. Quiet follows each round, in which somebody must come to lead.
+//
+// The seed decides everything. There is one goroutine, one clock and no other random number, so that a schedule is the same each time, event
+// by event. An [Explorer] plays schedules without a seed: all those with up to a number of faults.
 //
 // # What is real, and what is simulated
 //
-// Real: package election and every package that it imports. Each candidate is one election.Election, used through the
-// public API.
+// Real: package core, and with it every decision of a candidate.
 //
-// Simulated, and thus under the control of the seed: the bucket (a state machine with one key), the server's clock, the
-// network between each candidate and the bucket, the watchers, the callbacks and the work of users.
+// Simulated: the bucket (a state machine with one key), the server's clock, the network between each candidate and the bucket, the sources of
+// notifications, the attempts that a leader receives, operators' requests, callbacks and the work of users; and the shell around the decisions, which
+// in a program is package election. Drills and the tests of package election try the real shell.
 //
 //	script.go, dice.go            what the seed decides: candidates (plan.go), and rounds of faults and acts (trouble.go)
+//	explore.go                    all schedules with few faults
+//	engine.go                     virtual time
 //	world.go, acts.go, faults.go  play the script; quiet.go judges whether somebody leads in the quiet after each round
-//	candidate.go                  one Election with its callbacks and work
-//	server.go, refusal.go         the bucket
-//	view.go, call.go, watcher.go  the jetstream.KeyValue of one candidate: each call crosses its link, which fate.go may spoil
+//	candidate.go, work.go         one candidate with its callbacks and work
+//	call.go, refusal.go           its requests: each crosses its link, which fate.go may spoil
+//	source.go                     its source of notifications
+//	server.go                     the bucket
 //	forgery.go                    notifications that the bucket never sent, and what strangers store in it
 //	judge                         compares what candidates do and report with the bucket
-//	tracer                        records what package replay asks the model of spec/election.pml about
 //
 // # What is judged
 //
-// Package judge looks after every reply, notification, callback and change of the bucket, once the library has reacted. The
-// simulator itself judges:
+// Package judge looks after every reply, notification, callback and change of the bucket. The simulator itself judges:
 //
 //   - P8, liveness: in the quiet a leader appears within the time that the contract allows after a crash; see
 //     world.leaderLimit. After a resignation in the quiet a successor leads within the spread of answers, if one was notified.
 //     A candidate that can never read the state of the bucket may acquire the key, but releases it and does not starve the others.
-//   - P9, no busy loop: no candidate makes more than burstLimit calls in one instant. Nothing else of P9 is judged.
+//   - P9, no busy loop: no candidate makes more than burstLimit requests in one instant. Nothing else of P9 is judged.
 //
 // # How to run it
 //
@@ -45,6 +47,7 @@
 //	go test ./internal/sim -v -run 'TestSchedules$' -args -schedules 1 -seed 4711  # one schedule
 //	go test ./internal/sim -v -run 'TestSchedules$' -args -promise P6              # reports violations of P6 only
 //	go test ./internal/sim -v -run 'TestSchedules$' -args -without rewound,forged  # leaves out trouble by parts of its name
+//	go test ./internal/sim -v -run TestAllSchedules -args -quarters 12             # all schedules with up to two faults, in 3 TTLs
 //
 // Without -v, go test prints nothing about a run that passes. Leaving out a kind of trouble changes nothing else in a script.
 //
@@ -58,17 +61,9 @@
 //
 // # Limits
 //
-//   - Candidates have no connection, only a bucket. So the control service, the roster of successors and notifications by
-//     republish are not simulated: resignations come from the candidate's own process, notifications from a watcher, and where a
-//     release names successors the simulator has put them there.
 //   - Each process has one election.
 //   - A bucket without a connection does not show how a record was stored. So a candidate that has read nothing of a term may take a
 //     forged release for its end, and one that does not know the outcome of a write may take a copy of it for its own.
-//   - The replay by the model ends where a stranger stores a copy or a release, and does not follow schedules in which the TTL changes.
 //   - All candidates share one clock, and the server has one that steps and drifts. Replicas whose clocks disagree, and
 //     candidates whose clocks run at different rates, are not simulated.
-//   - A frozen process has its calls, replies, notifications, callbacks and work held up, but the library's own timers go
-//     on. Only the drill stops real processes.
-//   - The seed decides the script, but neither the library's random delays nor the Go scheduler. A schedule that runs again
-//     follows the same script and mostly, but not always, ends the same way.
 package sim

@@ -33,6 +33,9 @@ const (
 
 // fate decides by the seed what happens to the nth call of this kind by a candidate.
 func (w *world) fate(c *candidate, o op, n uint64) fate {
+	if w.explored != nil {
+		return w.explored.fate(o)
+	}
 	draw := mix(w.script.seed, uint64(c.slot.index), uint64(c.number), uint64(o), n)
 	f := fate{coin: draw&1 == 1}
 	switch {
@@ -69,9 +72,9 @@ func (w *world) spoil(f *fate, a *activeFault, o op, delay time.Duration) bool {
 		f.err, f.replyDelay = jetstream.ErrNoStreamResponse, noStreamTime
 	case a.kind == transientConflict && o.writes():
 		f.conflict = true
-	case a.kind == noQuorum && o.writes() && w.script.replicated && time.Now().After(w.server.inFlight):
+	case a.kind == noQuorum && o.writes() && w.script.replicated && w.now.After(w.server.inFlight):
 		f.waits, w.server.inFlight = true, a.until
-		f.requestDelay = max(f.requestDelay, time.Until(a.until))
+		f.requestDelay = max(f.requestDelay, a.until.Sub(w.now))
 	case a.kind == staleRead && o == opGet:
 		f.stale = min(delay, judge.StaleLimit)
 	case a.kind == readFails && o == opCreate:
@@ -81,7 +84,7 @@ func (w *world) spoil(f *fate, a *activeFault, o op, delay time.Duration) bool {
 			f.err = nats.ErrNoResponders
 		}
 	case a.kind == renewalAtExpiry && o == opUpdate && w.server.current != nil && w.script.markers:
-		left := time.Until(w.server.expires) - expiryLead - w.script.latency
+		left := w.server.expires.Sub(w.now) - expiryLead - w.script.latency
 		if left < 0 {
 			return false
 		}

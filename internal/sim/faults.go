@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/sim/judge"
-	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // activeFault is a fault that has begun.
@@ -18,9 +17,7 @@ func (a *activeFault) hits(slot int) bool { return a.slot == everyone || a.slot 
 
 // beginFault begins a fault, and ends it after its length.
 func (w *world) beginFault(f *fault) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := time.Now()
+	now := w.now
 	a := &activeFault{fault: *f, slot: f.victim, until: now.Add(f.length)}
 	if f.victim == holder {
 		a.slot = w.holderSlot()
@@ -35,14 +32,14 @@ func (w *world) beginFault(f *fault) {
 		return
 	}
 	w.faults = append(w.faults, a)
-	time.AfterFunc(f.length, func() { w.endFault(a) })
+	w.after(f.length, func() { w.endFault(a) })
 }
 
 // hit begins the effects of a fault on a slot that do not depend on a call.
 func (w *world) hit(s *slot, a *activeFault, now time.Time) {
-	x := (*watcher)(nil)
-	if s.current != nil && s.current.watcher != nil && !s.current.watcher.ended {
-		x = s.current.watcher
+	x := (*source)(nil)
+	if s.current != nil && s.current.source.open {
+		x = s.current.source
 	}
 	forges := a.kind == notificationForged || a.kind == notificationReplayed
 	if !forges && s.current != nil { // a forgery excuses nothing
@@ -50,12 +47,22 @@ func (w *world) hit(s *slot, a *activeFault, now time.Time) {
 	}
 	switch a.kind {
 	case linkCut, linkCutBuffered:
-		s.cutUntil, s.buffered, s.catchesUp = timeutil.Later(s.cutUntil, a.until), a.kind == linkCutBuffered, a.chance > 0.5
+		s.cutUntil, s.buffered, s.catchesUp = later(s.cutUntil, a.until), a.kind == linkCutBuffered, a.chance > 0.5
 		if x != nil && a.chance < 0.3 {
 			x.stalled = true
 		}
+		w.at(s.cutUntil, func() {
+			if c := s.current; c != nil && !w.now.Before(s.cutUntil) {
+				c.act(c.source.reconnected)
+			}
+		})
 	case processFrozen:
-		s.frozenUntil = timeutil.Later(s.frozenUntil, a.until)
+		s.frozenUntil = later(s.frozenUntil, a.until)
+		for _, c := range w.candidates { // also one that is stopping
+			if c.slot == s {
+				c.ledger.Frozen(s.frozenUntil)
+			}
+		}
 	case watcherStalled, serverRestart:
 		if x == nil {
 			return
@@ -65,7 +72,7 @@ func (w *world) hit(s *slot, a *activeFault, now time.Time) {
 		if x == nil {
 			return
 		}
-		x.end()
+		s.current.act(x.breaks)
 	case notificationForged, notificationReplayed:
 		w.deceive(s, a, 0)
 	default:
@@ -77,15 +84,13 @@ func (w *world) hit(s *slot, a *activeFault, now time.Time) {
 }
 
 func (w *world) endFault(a *activeFault) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	for i, other := range w.faults {
 		if other == a {
 			w.faults = append(w.faults[:i:i], w.faults[i+1:]...)
 			break
 		}
 	}
-	w.journal.Add(judge.Event{At: time.Now(), What: a.kind.String() + " ends", Note: w.victimOf(a)})
+	w.journal.Add(judge.Event{At: w.now, What: a.kind.String() + " ends", Note: w.victimOf(a)})
 }
 
 func (w *world) victimOf(a *activeFault) string {

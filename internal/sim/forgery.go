@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -52,8 +53,9 @@ func (w *world) storedByStranger(a *act) (value []byte, of *judge.Write) {
 	if r.Instance == "" || !r.Released.IsZero() {
 		return nil, nil
 	}
-	r.Released, r.Attempt, r.StandDownMs = time.Now(), fmt.Sprintf("forged-%d", a.draw), 0
-	secret := record.NewSecret()
+	r.Released, r.Attempt, r.StandDownMs = w.now, fmt.Sprintf("forged-%d", a.draw), 0
+	var secret record.Secret
+	binary.BigEndian.PutUint64(secret[:], mix(a.draw, 19))
 	switch a.draw % 4 {
 	case 0:
 		r.Secret = secret
@@ -72,30 +74,26 @@ func (w *world) storedByStranger(a *act) (value []byte, of *judge.Write) {
 
 // deceive sends forged or replayed notifications to the candidate of a slot, one after another until the fault ends.
 func (w *world) deceive(s *slot, a *activeFault, n uint64) {
-	now := time.Now()
+	now := w.now
 	if !now.Before(a.until) {
 		return
 	}
 	draw := mix(w.script.seed, uint64(s.index), uint64(a.start), n, 13)
 	c := s.current
-	reachable := c != nil && !c.crashed && c.watcher != nil && !c.watcher.ended && !now.Before(s.cutUntil)
+	reachable := c != nil && !c.crashed && c.source.open && !now.Before(s.cutUntil)
 	if reachable && float64(draw%1000) < a.chance*1000 {
 		draw = mix(draw)
 		if a.kind == notificationReplayed {
-			w.replay(c.watcher, now, draw)
+			w.replay(c.source, now, draw)
 		} else {
-			w.forge(c.watcher, now, draw)
+			w.forge(c.source, now, draw)
 		}
 	}
-	time.AfterFunc(max(a.delay, w.script.ttl/20), func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.deceive(s, a, n+1)
-	})
+	w.after(max(a.delay, w.script.ttl/20), func() { w.deceive(s, a, n+1) })
 }
 
 // replay sends one to three earlier notifications again, in any order.
-func (w *world) replay(x *watcher, now time.Time, draw uint64) {
+func (w *world) replay(x *source, now time.Time, draw uint64) {
 	written := w.server.written
 	for n := range 1 + draw%3 {
 		if len(written) > 0 {
@@ -105,7 +103,7 @@ func (w *world) replay(x *watcher, now time.Time, draw uint64) {
 }
 
 // forge sends a notification that was never true.
-func (w *world) forge(x *watcher, now time.Time, draw uint64) {
+func (w *world) forge(x *source, now time.Time, draw uint64) {
 	current := w.server.current
 	kind := forgeryKind(draw % uint64(replayed))
 	draw = mix(draw)
@@ -124,7 +122,7 @@ func (w *world) forge(x *watcher, now time.Time, draw uint64) {
 		record["released"] = now
 		delete(record, "stand_down_ms")
 		if draw%2 == 0 {
-			record["next"] = x.v.c.name
+			record["next"] = x.c.name
 		}
 	case forgedRemoval:
 		e.Op = []jetstream.KeyValueOp{jetstream.KeyValueDelete, jetstream.KeyValuePurge}[draw%2]
@@ -152,7 +150,7 @@ func (w *world) forge(x *watcher, now time.Time, draw uint64) {
 	w.sendForged(x, now, e, kind)
 }
 
-func (w *world) sendForged(x *watcher, now time.Time, e *judge.Entry, kind forgeryKind) {
+func (w *world) sendForged(x *source, now time.Time, e *judge.Entry, kind forgeryKind) {
 	w.count(forgeryNames[kind])
 	w.forgedAny = true
 	x.enqueue(delivery{at: now.Add(w.script.latency), entry: e, forged: true})

@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/natscampaign/election/internal/core"
+)
 
 // plan is the configuration and the behaviour of one candidate.
 type plan struct {
@@ -12,10 +16,12 @@ type plan struct {
 	releaseTimeout time.Duration
 	backoff        time.Duration // 0: none
 
-	plain, noWatch, noRead    bool          // writes bare names; may not watch; may not read
-	hasWork                   bool          // calls Run with work, instead of Start
-	byArrival                 bool          // its releases name those that wait, in their order
-	names                     bool          // its releases name successors
+	plain, noWatch, noRead    bool       // writes bare names; may not watch; may not read
+	hasWork                   bool       // calls Run with work, instead of Start
+	connected                 bool       // it knows its connection
+	order                     core.Order // whom its releases name
+	priority                  int
+	preempts                  bool          // it asks a leader of lower priority to hand over
 	onWon, onLost, onCampaign time.Duration // how long callbacks take
 	panics                    bool          // in callbacks and work, now and then
 	workLingers               time.Duration // how long work goes on after its context ended

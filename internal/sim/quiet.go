@@ -2,41 +2,40 @@ package sim
 
 import (
 	"slices"
-	"testing/synctest"
 	"time"
 
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/sim/judge"
 )
 
 // playQuiet waits for a leader in the quiet after a round, and for the return of candidates whose connection is closed. Then
 // the quiet lasts a little longer.
 func (w *world) playQuiet(rest time.Duration) {
-	w.mu.Lock()
 	w.quiet = true
 	w.faults = nil
-	began := time.Now()
+	began := w.now
+	if w.server.paused {
+		w.server.paused = false
+		w.refresh()
+	}
 	w.note("", "quiet begins")
 	w.ensureCandidate()
 	limit := began.Add(w.leaderLimit())
 	w.checkSoon()
-	w.mu.Unlock()
 	for {
-		time.Sleep(w.script.ttl / 20)
-		w.mu.Lock()
+		w.pass(w.script.ttl / 20)
 		w.observe()
-		closed := w.judge.ClosedStillRun(began, time.Now())
+		closed := w.judge.ClosedStillRun(began, w.now)
 		led, failed := w.lastLed.After(began), w.judge.Failed()
-		w.mu.Unlock()
 		switch {
 		case failed:
 			return
 		case led && !closed:
-			time.Sleep(rest)
+			w.pass(rest)
 			return
-		case !led && time.Now().After(limit):
-			w.mu.Lock()
-			w.judge.Fail(time.Now(), "P8", "", "nobody leads although the quiet has lasted %v", time.Since(began))
-			w.mu.Unlock()
+		case !led && w.now.After(limit):
+			w.judge.Fail(w.now, "P8", "", "nobody leads although the quiet has lasted %v", w.now.Sub(began))
 			return
 		}
 	}
@@ -115,31 +114,27 @@ func (s *slot) cannotKeep() bool { return s.current != nil && s.current.running 
 // may last whose end nothing proves to a candidate: for one lease after it has read the leader's first record.
 func (w *world) tryHandover() {
 	longest := w.script.longest()
-	time.Sleep(max(3*judge.RequestLimit(longest), time.Until(w.troubleEnds.Add(3*longest)))) // until no request hangs any more, and all know the leader
-	synctest.Wait()
-	w.mu.Lock()
+	w.pass(max(3*judge.RequestLimit(longest), w.troubleEnds.Add(3*longest).Sub(w.now))) // until no request hangs any more, and all know the leader
 	w.observe()
 	leader := w.leader()
 	if leader == nil || w.judge.LostHistory() || leader.plan.plain || leader.plan.releaseTimeout == 0 ||
-		!w.hasSuccessor(leader) || !w.allKnow(leader) || slices.ContainsFunc(w.slots, (*slot).cannotKeep) {
-		w.mu.Unlock()
+		!w.hasSuccessor(leader) || !w.allKnow(leader) || slices.ContainsFunc(w.slots, (*slot).cannotKeep) ||
+		slices.ContainsFunc(w.slots, func(s *slot) bool { return s.plan.preempts }) || // it may ask the successor to hand over
+		!w.script.markers && len(w.candidates) > 2 { // the release may be gone before it is the turn of another
 		return
 	}
 	w.count("handover in the quiet")
 	w.note(leader.name, "resigns in the quiet")
 	w.actOnCandidate(leader, actResign)
-	w.mu.Unlock()
 
 	// The messages are a renewal that is under way, the release, its notification, a read, the acquisition, a read of the
 	// bucket's state and the first renewal.
-	limit := answerSpread + 13*w.script.latency + retrySlack
-	time.Sleep(limit)
-	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	gone := time.Duration(min(len(w.candidates), record.MaxSuccessors)) * core.HeadStart // each that the release may name
+	limit := answerSpread + gone + 13*w.script.latency + retrySlack
+	w.pass(limit)
 	w.observe()
 	if next := w.leader(); next == nil || next == leader {
-		w.judge.Fail(time.Now(), "P8", leader.name, "resigned, and %v later no other candidate leads", limit)
+		w.judge.Fail(w.now, "P8", leader.name, "resigned, and %v later no other candidate leads", limit)
 	}
 }
 
@@ -161,7 +156,7 @@ func (w *world) allKnow(leader *candidate) bool {
 			return false
 		}
 		first := c.ledger.FirstRead(w.server.current)
-		return first.IsZero() || time.Since(first) < w.script.longest()
+		return first.IsZero() || w.now.Sub(first) < w.script.longest()
 	})
 }
 
@@ -174,16 +169,16 @@ func (w *world) hasSuccessor(leader *candidate) bool {
 	return slices.ContainsFunc(w.slots, func(s *slot) bool {
 		c := s.current
 		switch {
-		case c == nil || c == leader || !c.running || !c.wanted || c.noRead || c.watcher == nil:
+		case c == nil || c == leader || !c.running || !c.wanted || c.noRead:
 			return false
 		case c.plan.hasWork && c.ledger.MayGiveUp(): // its work has returned, and Run may be about to
 			return false
-		case time.Since(c.ledger.LastAbandoned()) < ttl+spreadLimit: // it still leaves the key to others
+		case w.now.Sub(c.ledger.LastAbandoned()) < ttl+spreadLimit: // it still leaves the key to others
 			return false
-		case time.Since(c.watcher.forgedAt) < 3*ttl+spreadLimit: // forgeries may have made it read the key less often
+		case w.now.Sub(c.source.forgedAt) < 3*ttl+spreadLimit: // forgeries may have made it read the key less often
 			return false
 		}
-		x := c.watcher
-		return !x.ended && !x.stalled && x.last == w.server.current && c.Status().Notifications != "none"
+		x := c.source
+		return x.open && !x.stalled && x.last == w.server.current && c.core.Source() != core.NoSource
 	})
 }

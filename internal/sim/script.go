@@ -3,10 +3,11 @@ package sim
 import (
 	"cmp"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/natscampaign/election/internal/core"
 )
 
 // round is a time of trouble and the quiet after it.
@@ -20,17 +21,18 @@ type round struct {
 
 // script is everything that the seed decides beforehand.
 type script struct {
-	seed       uint64
-	ttl        time.Duration
-	markers    bool          // whether the server announces expiries by markers
-	replicated bool          // whether a write without a quorum blocks others
-	named      bool          // whether a refusal names the last sequence of the key
-	pinned     bool          // whether the metadata of the stream says when it was created
-	changesTTL bool          // whether the TTL of the bucket is now and then up to twice as long
-	latency    time.Duration // of a message one way
-	lateness   time.Duration // the longest delay of an expiry
-	plans      []plan
-	rounds     []round
+	seed        uint64
+	ttl         time.Duration
+	markers     bool          // whether the server announces expiries by markers
+	replicated  bool          // whether a write without a quorum blocks others
+	named       bool          // whether a refusal names the last sequence of the key
+	pinned      bool          // whether the metadata of the stream says when it was created
+	republishes bool          // whether the bucket republishes what it commits
+	changesTTL  bool          // whether the TTL of the bucket is now and then up to twice as long
+	latency     time.Duration // of a message one way
+	lateness    time.Duration // the longest delay of an expiry
+	plans       []plan
+	rounds      []round
 }
 
 // markerTTL returns how long the marker of an expiry stays.
@@ -46,7 +48,7 @@ func (s *script) longest() time.Duration {
 
 // newScript writes the script of a seed. It leaves out faults and acts whose names contain one of the given texts.
 func newScript(seed uint64, without ...string) *script {
-	r := &dice{rand.New(rand.NewPCG(seed, 0x656c656374696f6e))}
+	r := newDice(seed, 0x656c656374696f6e)
 	s := &script{
 		seed:       seed,
 		ttl:        pick[time.Duration](r, 1, 2, 2, 3, 5, 10) * time.Second,
@@ -65,9 +67,6 @@ func newScript(seed uint64, without ...string) *script {
 	for range 1 + min(r.IntN(3), r.IntN(3)) {
 		s.rounds = append(s.rounds, s.newRound(r, wild))
 	}
-	for i := range s.plans { // drawn late, so that older seeds keep their meaning
-		s.plans[i].byArrival = r.chance(0.2)
-	}
 	unwanted := func(name string) bool {
 		return slices.ContainsFunc(without, func(text string) bool { return strings.Contains(name, text) })
 	}
@@ -75,10 +74,8 @@ func newScript(seed uint64, without ...string) *script {
 		s.addLaterKinds(r, &s.rounds[i])
 	}
 	s.named = !s.replicated || r.chance(0.5) // nats-server 2.15 names it; others answer 10164 for a replicated stream
-	for i := range s.plans {
-		s.plans[i].names = r.chance(0.5)
-	}
 	s.addStrangers(r)
+	s.addConnections(r)
 	for i := range s.rounds {
 		n := &s.rounds[i]
 		n.faults = slices.DeleteFunc(n.faults, func(f fault) bool { return unwanted(f.kind.String()) })
@@ -143,13 +140,41 @@ func (s *script) addStrangers(r *dice) {
 	}
 	for i := range s.rounds {
 		n := &s.rounds[i]
-		for kind := actRelease; kind < numActKinds; kind++ {
+		for kind := actRelease; kind <= actTTL; kind++ {
 			if r.chance(kinds[kind]) {
 				n.acts = append(n.acts, act{
 					kind: kind, at: r.upTo(n.length), slot: pick(r, holder, r.IntN(len(s.plans))),
 					ttl: pick(r, s.ttl, s.ttl*3/2, 2*s.ttl), draw: r.Uint64(),
 				})
 			}
+		}
+		n.sortActs()
+	}
+}
+
+// addConnections decides which candidates know their connection, and what that allows: republished notifications, a roster of the candidates or the
+// queue of a lock, priorities, and requests of operators.
+func (s *script) addConnections(r *dice) {
+	s.republishes = r.chance(0.7)
+	all, order := r.chance(0.5), pick(r, core.ByRank, core.ByRank, core.ByRank, core.ByArrival, core.ByChance)
+	for i := range s.plans {
+		p := &s.plans[i]
+		p.connected, p.order = all || r.chance(0.5), order
+		if r.chance(0.3) {
+			p.priority = r.IntN(3)
+		}
+		p.preempts = p.priority > 0 && r.chance(0.3)
+	}
+	for i := range s.rounds {
+		n := &s.rounds[i]
+		for kind, chance := range map[actKind]float64{actTransfer: 0.3} {
+			if r.chance(chance) {
+				n.acts = append(n.acts, act{kind: kind, at: r.upTo(n.length), slot: holder})
+			}
+		}
+		if r.chance(0.15) {
+			at := r.upTo(n.length)
+			n.acts = append(n.acts, act{kind: actPause, at: at}, act{kind: actResume, at: at + r.upTo(n.length-at)})
 		}
 		n.sortActs()
 	}

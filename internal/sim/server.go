@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"math"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -9,8 +8,7 @@ import (
 	"github.com/natscampaign/election/internal/sim/judge"
 )
 
-// server is the bucket: one key, the sequence of its stream, and a clock. It is a deterministic state machine, driven under
-// the world's mutex.
+// server is the bucket: one key, the sequence of its stream, and a clock. It is a deterministic state machine.
 type server struct {
 	w           *world
 	ttl         time.Duration // of records
@@ -22,8 +20,8 @@ type server struct {
 	written     []*judge.Entry // all that were ever stored
 	expires     time.Time      // when the current entry expires unless the clock changes
 	expiring    bool           // that expiry is under way: a renewal does not stop it
-	expiryTimer *time.Timer
-	watchers    []*watcher
+	expiryTimer *timer
+	paused      bool // an operator has paused the election
 
 	clockSet time.Time // when offset and rate last changed
 	offset   time.Duration
@@ -40,10 +38,7 @@ type version struct {
 }
 
 func newServer(w *world) *server {
-	now := time.Now()
-	s := &server{w: w, ttl: w.script.longest(), created: now, shown: now, clockSet: now}
-	s.expiryTimer = time.AfterFunc(math.MaxInt64, s.expire)
-	return s
+	return &server{w: w, ttl: w.script.longest(), created: w.now, shown: w.now, clockSet: w.now}
 }
 
 // clock returns the time by the server's clock.
@@ -89,14 +84,13 @@ func (s *server) scheduleExpiry(now time.Time) {
 	}
 	lateness := time.Duration(mix(s.w.script.seed, e.Revision, 7) % uint64(s.w.script.lateness+1))
 	s.expires = s.realTime(e.Stamped.Add(s.lifetime(e))).Add(lateness)
-	s.expiryTimer.Reset(max(s.expires.Sub(now), 0))
+	s.expiryTimer.stop()
+	s.expiryTimer = s.w.at(s.expires, s.expire)
 }
 
 // expire removes the current entry if its lifetime is over.
 func (s *server) expire() {
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
-	e, now := s.current, time.Now()
+	e, now := s.current, s.w.now
 	if e == nil || now.Before(s.expires) {
 		return
 	}
@@ -132,21 +126,15 @@ func (s *server) store(now time.Time, e *judge.Entry, kind judge.ChangeKind) {
 	}
 	s.current = e
 	s.versions = append(s.versions, version{now, e, s.seq})
-	s.changed(judge.Change{At: now, Before: before, After: e, Kind: kind, BucketCreated: s.created})
+	s.w.judge.Changed(judge.Change{At: now, Before: before, After: e, Kind: kind, BucketCreated: s.created})
 	s.expiring = s.expiring && e != nil && e.Write != nil && e.Write.By == before.Write.By
 	if e == nil {
 		return
 	}
 	s.scheduleExpiry(now)
-	for _, x := range s.watchers {
-		x.send(now, e)
+	for _, c := range s.w.candidates {
+		c.source.send(e)
 	}
-}
-
-// changed tells the judge and the trace of a change.
-func (s *server) changed(m judge.Change) {
-	s.w.judge.Changed(m)
-	s.w.trace.Changed(m)
 }
 
 // reset empties the bucket and restarts its sequence. A recreated bucket has another creation time.
@@ -161,8 +149,8 @@ func (s *server) reset(now time.Time, recreated bool) {
 	if recreated {
 		s.created, s.shown = now, now
 	}
-	for _, x := range s.watchers {
-		x.stalled = true
+	for _, c := range s.w.candidates {
+		c.source.stalled = true
 	}
 }
 
@@ -184,18 +172,17 @@ func (s *server) rewind(now time.Time, a *act) bool {
 		e.B = s.current.Revision
 	}
 	s.w.journal.Add(e)
-	s.changed(judge.Change{At: now, Before: before, After: s.current, Kind: judge.ByRewind, BucketCreated: s.created, Seq: s.seq})
+	s.w.judge.Changed(judge.Change{At: now, Before: before, After: s.current, Kind: judge.ByRewind, BucketCreated: s.created, Seq: s.seq})
 	s.scheduleExpiry(now)
-	for _, x := range s.watchers {
-		x.stalled = x.stalled || a.stallsWatches
+	for _, c := range s.w.candidates {
+		c.source.stalled = c.source.stalled || a.stallsWatches
 	}
 	return true
 }
 
-// apply carries out a write if the revision under the key allows it. late: the sender has given the write up.
-func (s *server) apply(now time.Time, q *judge.Write, late bool) error {
+// apply carries out a write if the revision under the key allows it, and returns the revision that it found. late: the sender has given the write up.
+func (s *server) apply(now time.Time, q *judge.Write, late bool) (found uint64, applied bool) {
 	e := s.current
-	var found uint64
 	if e != nil {
 		found = e.Revision
 	}
@@ -207,8 +194,7 @@ func (s *server) apply(now time.Time, q *judge.Write, late bool) error {
 	case !q.Create && found == q.Expect: // over 0 it creates the key, but not over a marker
 	default:
 		s.w.journal.Add(judge.Event{At: now, Name: q.Name(), What: q.Verb() + " refused, found" + judge.OrNothing(found), A: found})
-		s.w.trace.Served(q, e, late, nil)
-		return wrongSequence(q, found, s.w.script.named)
+		return found, false
 	}
 	next := &judge.Entry{Value: q.Value, Write: q}
 	switch {
@@ -218,13 +204,12 @@ func (s *server) apply(now time.Time, q *judge.Write, late bool) error {
 		next.Op, next.Value = jetstream.KeyValueDelete, nil
 	}
 	s.store(now, next, judge.ByWrite)
-	s.w.trace.Served(q, e, late, next)
 	note := ""
 	if late {
 		note = "after its sender gave up"
 	}
 	s.w.journal.Add(judge.Event{At: now, Name: q.Name(), What: q.Verb() + " applied", A: found, B: next.Revision, Note: note})
-	return nil
+	return found, true
 }
 
 // at returns what was under the key at an earlier time, in this bucket.

@@ -3,115 +3,77 @@ package sim
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/sim/judge"
-	"github.com/natscampaign/election/internal/sim/tracer"
 )
 
-// newBucket returns a candidate's view of a simulated bucket without faults.
-func newBucket(markers bool) *view {
-	s := &script{seed: 1, ttl: 10 * time.Second, markers: markers, named: true, latency: time.Millisecond, plans: []plan{{name: "a"}}}
-	w := &world{script: s, journal: &judge.Journal{}, tally: judge.Tally{}}
+// bare returns a candidate of a simulated bucket without faults, which writes by hand.
+func bare() *candidate {
+	s := &script{seed: 1, ttl: 10 * time.Second, markers: true, named: true, latency: time.Millisecond, plans: []plan{{name: "a", connected: true}}}
+	w := &world{script: s, engine: engine{now: epoch}, journal: &judge.Journal{}, tally: judge.Tally{}}
 	w.judge = judge.New(s.ttl, s.ttl, s.named, w.journal, w.tally)
-	w.trace = tracer.New(time.Now(), s.ttl)
 	w.server = newServer(w)
-	w.checkTimer = time.AfterFunc(time.Hour, func() {})
-	c := &candidate{w: w, slot: &slot{plan: &s.plans[0]}, plan: &s.plans[0], name: "a"}
-	c.ledger = w.judge.Add(judge.Candidate{Name: "a"})
-	c.view = &view{w: w, c: c, conn: context.Background()}
-	return c.view
+	w.slots = []*slot{{plan: &s.plans[0]}}
+	return w.newCandidate(w.slots[0], "")
 }
 
-func TestSimulatedServerRefusesWritesAsARealServerDoes(t *testing.T) {
+// write has the simulated server carry out a write.
+func (c *candidate) write(op core.Op) core.Result {
+	op.Reconnects = core.AnyReconnects
+	r := c.requestOf(&op)
+	r.c = c
+	return c.w.server.write(r)
+}
+
+func TestSimulatedServerAppliesAndRefusesWritesAsARealServerDoes(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T) {
 		g, ctx := NewWithT(t), context.Background()
-		s := natstest.Start(t)
-		kv, v := s.Bucket(t, s.Connect(t), 10*time.Second), newBucket(false)
-		same := func(err, simulated error) {
+		s, c := natstest.Start(t), bare()
+		bucket := s.Bucket(t, s.Connect(t), 10*time.Second)
+		var last uint64
+		same := func(what string, revision uint64, err error, simulated core.Result) {
 			t.Helper()
-			g.Expect(simulated).To(MatchError(err.Error()))
-			last, named := namedSequence(err)
-			simulatedLast, simulatedNamed := namedSequence(simulated)
-			g.Expect(simulatedNamed).To(Equal(named))
-			g.Expect(simulatedLast).To(Equal(last))
-		}
-		update := func(revision uint64) {
-			t.Helper()
-			_, err := kv.Update(ctx, "leader", []byte("a"), revision)
-			_, simulated := v.Update(ctx, "leader", []byte("a"), revision)
-			same(err, simulated)
-		}
-		update(7) // there is no key
-		first, err := kv.Create(ctx, "leader", []byte("a"))
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(v.Create(ctx, "leader", []byte("a"))).To(Equal(first))
-		update(first + 6)
-		_, err = kv.Create(ctx, "leader", []byte("a"))
-		_, simulated := v.Create(ctx, "leader", []byte("a"))
-		same(err, simulated)
-	})
-}
-
-func TestServerRefusesACreateOverAMarkerThatTheClientCannotRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, v := NewWithT(t), newBucket(true)
-		v.c.noRead = true
-		create := func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-			defer cancel()
-			began := time.Now()
-			_, err := v.Create(ctx, "leader", []byte("a"))
-			if err != nil {
-				g.Expect(time.Since(began)).To(Equal(100*time.Millisecond), "the client reads until its time is up")
+			sequence, named := kv.LastSequence(err)
+			g.Expect(simulated.Outcome == core.Applied).To(Equal(err == nil), "%s: %v", what, err)
+			g.Expect(simulated.Outcome == core.Refused).To(Equal(kv.Classify(err) == kv.Refused), "%s: %v", what, err)
+			if err == nil {
+				g.Expect(simulated.Revision).To(Equal(revision), what)
+				last = revision
+			} else {
+				g.Expect(simulated.Named).To(Equal(named), what)
+				g.Expect(simulated.Last).To(Equal(sequence), what)
 			}
-			return err
 		}
-		g.Expect(create()).To(Succeed())
-		time.Sleep(10 * time.Second)
-		g.Expect(create()).NotTo(Succeed())
-		time.Sleep(800 * time.Millisecond)
-		g.Expect(create()).NotTo(Succeed())
-		time.Sleep(200 * time.Millisecond)
-		g.Expect(create()).To(Succeed())
-	})
-}
-
-func TestRewoundServerHasItsEarlierState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, v := NewWithT(t), newBucket(false)
-		s, ctx := v.w.server, context.Background()
-		first, err := v.Create(ctx, "leader", []byte("a"))
-		g.Expect(err).NotTo(HaveOccurred())
-		time.Sleep(2 * time.Second)
-		rewind := func(back time.Duration) bool {
-			v.w.mu.Lock()
-			defer v.w.mu.Unlock()
-			return s.rewind(time.Now(), &act{back: back})
+		update := func(what string, over uint64) {
+			t.Helper()
+			revision, err := bucket.Update(ctx, electionKey, []byte("a"), over)
+			same(what, revision, err, c.write(core.Op{Kind: core.Write, Value: []byte("a"), Over: over}))
 		}
-		g.Expect(rewind(time.Second)).To(BeFalse(), "nothing was written since")
-		second, err := v.Update(ctx, "leader", []byte("b"), first)
-		g.Expect(err).NotTo(HaveOccurred())
-		time.Sleep(7 * time.Second)
-		created := s.created
-		g.Expect(rewind(8 * time.Second)).To(BeTrue())
-		g.Expect(s.created).To(Equal(created))
+		create := func(what string) {
+			t.Helper()
+			revision, err := bucket.Create(ctx, electionKey, []byte("a"))
+			same(what, revision, err, c.write(core.Op{Kind: core.Write, Value: []byte("a"), Create: true}))
+		}
+		update("an update where there is nothing", 7)
+		create("a creation")
+		update("an update over another revision", last+6)
+		update("an update that demands that there be nothing", 0)
+		create("a creation where there is a record")
+		update("an update", last)
 
-		e, err := v.Get(ctx, "leader")
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(string(e.Value())).To(Equal("a"))
-		g.Expect(e.Revision()).To(Equal(first))
-		_, err = v.Update(ctx, "leader", []byte("c"), second)
-		last, named := namedSequence(err)
-		g.Expect(named).To(BeTrue())
-		g.Expect(last).To(Equal(first))
-		time.Sleep(time.Second)
-		_, err = v.Get(ctx, "leader")
-		g.Expect(err).To(MatchError(jetstream.ErrKeyNotFound), "a restored record expires at its original time")
+		g.Expect(bucket.Delete(ctx, electionKey, jetstream.LastRevision(last))).To(Succeed())
+		removed := c.write(core.Op{Kind: core.Delete, Over: last})
+		g.Expect(removed.Outcome).To(Equal(core.Applied))
+		update("an update over what was deleted", last)
+		update("an update over a marker that demands that there be nothing", 0)
+		create("a creation over a marker")
+		update("an update that demands that there be nothing, over a record", 0)
 	})
 }

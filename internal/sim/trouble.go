@@ -87,6 +87,9 @@ const (
 	actClone                        // a candidate starts that is a copy of another
 	actCreated                      // the server reports another creation time of the same bucket
 	actTTL                          // an operator changes the TTL of the bucket
+	actTransfer                     // an operator has a candidate hand over to another
+	actPause                        // an operator pauses the election
+	actResume                       // an operator resumes it
 	numActKinds
 )
 
@@ -94,14 +97,14 @@ var actNames = [numActKinds]string{
 	"start", "stop", "cancel", "crash", "resign", "delete", "purge", "foreign record", "bare name", "foreign create",
 	"bucket recreated", "sequence reset", "clock step", "clock rate", "reads fail for good", "status fails for good",
 	"connection closed", "history rewound", "release forged in the bucket", "record stored again", "candidate cloned",
-	"creation time changed", "TTL changed",
+	"creation time changed", "TTL changed", "transfer on request", "paused by an operator", "resumed by an operator",
 }
 
 func (k actKind) String() string { return actNames[k] }
 
 // hitsCandidate reports whether such an act happens to one candidate, rather than to the bucket.
 func (k actKind) hitsCandidate() bool {
-	return k <= actResign || k >= actReadsFail && k <= actClose || k == actClone
+	return k <= actResign || k >= actReadsFail && k <= actClose || k == actClone || k == actTransfer
 }
 
 // act is something that happens at a time of the round.

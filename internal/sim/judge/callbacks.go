@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -28,7 +27,7 @@ func (j *Judge) CallbackBegan(l *Ledger, name string, at time.Time) {
 		if l.won != l.lost+1 {
 			j.Fail(at, "P4", l.Name, "OnLost is called without OnWon")
 		}
-		if t := l.onWonTerm; t != nil && at.After(t.deadline) && !l.callbackReturnedAt.After(t.deadline) && !l.crashed {
+		if t := l.onWonTerm; t != nil && at.After(timeutil.Later(t.deadline, l.frozenUntil)) && !l.callbackReturnedAt.After(t.deadline) && !l.crashed {
 			j.Fail(at, "P4", l.Name, "OnLost begins %v after the deadline", at.Sub(t.deadline))
 		}
 		if l.Reports.IsLeader() && !l.crashed {
@@ -50,22 +49,22 @@ func (j *Judge) CallbackReturned(l *Ledger, name string, at time.Time) {
 const InventedLeader = "nobody"
 
 // LeaderReported judges a call of OnLeaderChange. P10: no candidate reports a leader that no record in the bucket named.
-func (j *Judge) LeaderReported(l *Ledger, leader election.Leader, at time.Time) {
-	if leader.Name == InventedLeader {
-		j.Fail(at, "P10", l.Name, "reports the leader %q, which only a forged notification named", leader.Name)
+func (j *Judge) LeaderReported(l *Ledger, leader string, at time.Time) {
+	if leader == InventedLeader {
+		j.Fail(at, "P10", l.Name, "reports the leader %q, which only a forged notification named", leader)
 	}
 }
 
-// WorkBegan takes note that work begins.
-func (j *Judge) WorkBegan(l *Ledger, t election.Term, ctx context.Context) {
+// WorkBegan takes note that work begins. valid is whether its term is, and ended whether its context has ended.
+func (j *Judge) WorkBegan(l *Ledger, t election.Term, valid, ended func() bool) {
 	l.working++
-	l.workTerm, l.workValid, l.workCtx = t, t.Valid, ctx
+	l.workTerm, l.workValid, l.workEnded = t, valid, ended
 }
 
 // WorkReturned takes note that work is about to return. If its context has not ended, it returns by itself and ends the term.
 func (j *Judge) WorkReturned(l *Ledger) {
 	l.working--
-	byItself := l.workCtx.Err() == nil
+	byItself := !l.workEnded()
 	l.workQuit = l.workQuit || byItself
 	l.mayEnd = l.mayEnd || byItself
 }
@@ -75,7 +74,7 @@ func (j *Judge) WorkReturned(l *Ledger) {
 func (j *Judge) CheckWorkContexts(at time.Time) (again bool) {
 	for _, l := range j.ledgers {
 		switch {
-		case l.working == 0 || l.crashed || l.workValid() || l.workCtx.Err() != nil:
+		case l.working == 0 || l.crashed || !at.After(l.frozenUntil) || l.workValid() || l.workEnded():
 			l.outlivedAt = time.Time{}
 		case l.outlivedAt.IsZero():
 			l.outlivedAt, again = at, true

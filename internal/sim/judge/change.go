@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // ChangeKind is how the key changed.
@@ -43,10 +44,13 @@ type Content struct {
 	Since       time.Time `json:"since"`
 	Term        uint64    `json:"term"`
 	Bucket      time.Time `json:"bucket"`
+	Reported    time.Time `json:"bucket_reported"`
 	Released    time.Time `json:"released"`
 	StandDownMs int64     `json:"stand_down_ms"`
 	LeaseMs     int64     `json:"lease_ms"`
 	Successors  []string  `json:"successors"`
+	IDs         []string  `json:"successor_ids"`
+	Queue       []string  `json:"queue"` // ids of those that wait for a lock
 }
 
 // ParseContent reads a value under the key. What is no record has a name alone.
@@ -56,6 +60,9 @@ func ParseContent(value []byte) (c Content) {
 	}
 	return c
 }
+
+// bucket returns when the bucket was created, by what its server said last to the writer.
+func (c Content) bucket() time.Time { return timeutil.Later(c.Bucket, c.Reported) }
 
 // Write is one request to change the key, and its outcome.
 type Write struct {

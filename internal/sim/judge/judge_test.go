@@ -25,7 +25,7 @@ type tale struct {
 var aboutAllElse = []tale{
 	{"a leader releases the key while its work goes on", "P3", func(s *story, a, _ *actor) {
 		s.lead(a)
-		s.WorkBegan(a.Ledger, election.Term{}, context.Background())
+		s.WorkBegan(a.Ledger, election.Term{}, never, never)
 		a.mayEnd = true
 		a.state, a.number = election.CandidateState, 0
 		s.release(a, 0)
@@ -54,7 +54,7 @@ var aboutAllElse = []tale{
 		s.leadAfter(b, 1)
 	}},
 	{"the context of work does not end", "P3", func(s *story, a, _ *actor) {
-		s.WorkBegan(a.Ledger, election.Term{}, context.Background())
+		s.WorkBegan(a.Ledger, election.Term{}, never, never)
 		s.CheckWorkContexts(s.now)
 		s.wait(1)
 		s.CheckWorkContexts(s.now)
@@ -185,7 +185,7 @@ var aboutAllElse = []tale{
 	{"a leader gives up without a reason, and its work returns at once", "P6", func(s *story, a, _ *actor) {
 		s.lead(a)
 		ctx, cancel := context.WithCancel(context.Background())
-		s.WorkBegan(a.Ledger, election.Term{}, ctx)
+		s.WorkBegan(a.Ledger, election.Term{}, never, func() bool { return ctx.Err() != nil })
 		s.wait(time.Second)
 		cancel()
 		s.WorkReturned(a.Ledger)
@@ -193,7 +193,7 @@ var aboutAllElse = []tale{
 	}},
 	{"a leader's work returns by itself", "", func(s *story, a, _ *actor) {
 		s.lead(a)
-		s.WorkBegan(a.Ledger, election.Term{}, context.Background())
+		s.WorkBegan(a.Ledger, election.Term{}, never, never)
 		s.wait(time.Second)
 		s.WorkReturned(a.Ledger)
 		s.follow(a)
@@ -231,7 +231,7 @@ var aboutAllElse = []tale{
 	}},
 	{"a candidate on a closed connection has its work return by itself", "", func(s *story, a, _ *actor) {
 		s.lead(a)
-		s.WorkBegan(a.Ledger, election.Term{}, context.Background())
+		s.WorkBegan(a.Ledger, election.Term{}, never, never)
 		a.closedAt = s.now
 		s.WorkReturned(a.Ledger)
 		a.state, a.number = election.UnknownState, 0
@@ -248,10 +248,10 @@ var aboutAllElse = []tale{
 		s.ClosedStillRun(s.now, s.now.Add(s.closedLimit()+1))
 	}},
 	{"a candidate reports a leader that it read", "", func(s *story, a, _ *actor) {
-		s.LeaderReported(a.Ledger, election.Leader{Name: "b"}, s.now)
+		s.LeaderReported(a.Ledger, "b", s.now)
 	}},
 	{"a candidate reports a leader that never existed", "P10", func(s *story, a, _ *actor) {
-		s.LeaderReported(a.Ledger, election.Leader{Name: InventedLeader}, s.now)
+		s.LeaderReported(a.Ledger, InventedLeader, s.now)
 	}},
 	{"a leader leads after it returned", "P7", func(s *story, a, _ *actor) {
 		s.lead(a)

@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"context"
 	"time"
 
 	"github.com/natscampaign/election"
@@ -17,7 +16,7 @@ var aboutLeading = []tale{
 	}},
 	{"a term is valid in which nobody leads", "P1", func(s *story, a, _ *actor) {
 		s.lead(a)
-		s.WorkBegan(a.Ledger, election.Term{}, context.Background())
+		s.WorkBegan(a.Ledger, election.Term{}, never, never)
 		a.workValid = func() bool { return true }
 		a.mayEnd = true
 		s.follow(a)

@@ -1,13 +1,13 @@
 package judge
 
 import (
-	"context"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -26,6 +26,7 @@ type Candidate struct {
 	Interval  time.Duration
 	Plain     bool // it writes bare names
 	NoRead    bool // its reads of the key fail for good
+	Connected bool // it knows its connection, and so how a record was stored
 	Reports   Reports
 	Notified  func() (last *Entry, at time.Time, previous *Entry) // what its watcher delivered; nil for nothing
 }
@@ -54,6 +55,7 @@ type Ledger struct {
 	disprovedAt   time.Time // when it received proof that it lost the key; zero if it did not
 	displacedAt   time.Time // when anything but a write of the same term last replaced its record
 	troubledUntil time.Time // until when a fault affected its calls
+	frozenUntil   time.Time // until when its process was stopped: it could do nothing
 	closedAt      time.Time // when its connection was closed for good; zero if it was not
 	sawClosedAt   time.Time // when a write of its own first failed for that reason; zero if none did
 
@@ -68,8 +70,8 @@ type Ledger struct {
 	working            int
 	workTerm           election.Term
 	workValid          func() bool // whether workTerm is valid
-	workCtx            context.Context
-	outlivedAt         time.Time // when workCtx was found to outlive the term; zero if it was not
+	workEnded          func() bool // whether the context of the work has ended
+	outlivedAt         time.Time   // when that was found to outlive the term; zero if it was not
 }
 
 // Started takes note that the candidate starts.
@@ -83,6 +85,9 @@ func (l *Ledger) Crashed() { l.crashed = true }
 
 // Troubled takes note that a fault affects the calls of the candidate until the given time.
 func (l *Ledger) Troubled(until time.Time) { l.troubledUntil = timeutil.Later(l.troubledUntil, until) }
+
+// Frozen takes note that the process of the candidate is stopped until the given time.
+func (l *Ledger) Frozen(until time.Time) { l.frozenUntil = timeutil.Later(l.frozenUntil, until) }
 
 // Disconnected takes note that the connection of the candidate was closed for good.
 func (l *Ledger) Disconnected(at time.Time) { l.closedAt = at }
@@ -128,6 +133,12 @@ func (l *Ledger) knew(q, before *Write) bool {
 	return q.Content.Instance != "" && !k.since.IsZero() && k.since.Before(before.Sent) && k.lease >= q.Content.lease()
 }
 
+// names reports whether a release names a candidate, as one that comes next or that waits.
+func (c Content) names(name, instance string) bool {
+	id := record.QueueID(instance)
+	return slices.Contains(c.Successors, name) || slices.Contains(c.IDs, id) || slices.Contains(c.Queue, id)
+}
+
 func (c Content) lease() time.Duration { return time.Duration(c.LeaseMs) * time.Millisecond }
 
 // term is a candidate's term by the evidence, from its acquisition on.
@@ -157,7 +168,7 @@ func (l *Ledger) deadlineOf(q *Write) time.Time {
 // acquires reports whether a write that was applied acquired the key for its writer, rather than renewed it.
 func (l *Ledger) acquires(q *Write) bool {
 	if l.Plain { // a bare name does not tell
-		foreign := l.heldTerm == nil && q.Replaced != nil && q.Replaced.Write != nil && q.Replaced.Write.By != l // whatever its revision
+		foreign := l.heldTerm == nil && q.Replaced != nil && (q.Replaced.Write == nil || q.Replaced.Write.By != l) // whatever its revision
 		return q.Create || q.Expect != l.revision || l.term == nil || l.term.over || !q.Sent.Before(l.term.deadline) || foreign
 	}
 	return q.Create || q.Content.Since.Equal(q.Sent)
@@ -184,7 +195,7 @@ func (q *Write) meant() *Entry {
 func (l *Ledger) isNamed(q *Write) bool {
 	old := q.Replaced
 	return !l.Plain && (old.isRelease() || old.isStrangersRelease()) && (q.meant() == nil || q.meant() == old) && old.Write.Content.StandDownMs == 0 &&
-		slices.Contains(old.Write.Content.Successors, l.Name) && old.Write.Content.Bucket.Equal(q.Content.Bucket)
+		old.Write.Content.names(l.Name, q.Content.Instance) && old.Write.Content.bucket().Equal(q.Content.bucket())
 }
 
 // requiredStandDown returns the stand-down that the contract demands after an acquisition, and whether the winner was
@@ -211,10 +222,10 @@ func (l *Ledger) requiredStandDown(q *Write) (d time.Duration, sawRemoval bool) 
 	switch {
 	case old.isRelease():
 		left := min(time.Duration(old.Write.Content.StandDownMs)*time.Millisecond, max(l.StandDown, l.ttl))
-		switch bucket := old.Write.Content.Bucket; {
+		switch bucket := old.Write.Content.bucket(); {
 		case l.Plain: // a bare name does not tell for which bucket its writer took this one
 			return min(left, l.StandDown), false
-		case bucket.Equal(q.Content.Bucket), bucket.Equal(q.BucketCreated):
+		case bucket.Equal(q.Content.bucket()), bucket.Equal(q.BucketCreated):
 			return left, false
 		}
 		return l.StandDown, false // a release written for an earlier incarnation of the bucket proves nothing

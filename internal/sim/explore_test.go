@@ -1,0 +1,65 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+var quarters = flag.Int("quarters", 8, "for how many quarters of a TTL schedules with two faults are explored")
+
+// TestAllSchedulesWithFewFaults plays every schedule of two candidates with up to two faults, and of three with one.
+func TestAllSchedulesWithFewFaults(t *testing.T) {
+	for _, x := range []Explorer{
+		{Candidates: 2, Faults: 1, Connected: true, Markers: true, Quarters: 12},
+		{Candidates: 2, Faults: 1, Connected: true, Markers: false, Quarters: 12},
+		{Candidates: 2, Faults: 1, Connected: false, Markers: true, Quarters: 12},
+		{Candidates: 3, Faults: 1, Connected: true, Markers: true, Quarters: 12},
+		{Candidates: 2, Faults: 2, Connected: true, Markers: true, Quarters: *quarters},
+	} {
+		t.Run(fmt.Sprintf("%d candidates, %d faults, connected: %v, markers: %v", x.Candidates, x.Faults, x.Connected, x.Markers), func(t *testing.T) {
+			if testing.Short() && x.Faults > 1 {
+				t.Skip("it takes a minute: not with -short")
+			}
+			explore(t, x)
+		})
+	}
+}
+
+// explore has several explorers share the schedules.
+func explore(t *testing.T, x Explorer) {
+	t.Helper()
+	workers := runtime.GOMAXPROCS(0)
+	began := time.Now()
+	var mu sync.Mutex
+	var failed *Result
+	var all sync.WaitGroup
+	schedules, requests := 0, 0
+	for i := range workers {
+		all.Go(func() {
+			part := x
+			part.Part = func(first int) bool { return first%workers == i }
+			part.Report = func(r *Result) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				if failed == nil {
+					failed = r
+				}
+				return false
+			}
+			part.Run()
+			mu.Lock()
+			defer mu.Unlock()
+			schedules, requests = schedules+part.Schedules, requests+part.Requests
+		})
+	}
+	all.Wait()
+	fmt.Printf("sim: %d schedules with %d requests in %v\n", schedules, requests, time.Since(began).Round(time.Millisecond))
+	if failed != nil {
+		t.Errorf("%s\n%s", failed.Timeline(), strings.Join(failed.Failures, "\n"))
+	}
+}
