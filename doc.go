@@ -1,5 +1,34 @@
 // Package election elects leaders among processes that share a NATS JetStream KV bucket.
 //
+//	func lead(ctx context.Context, name string, schedule func(ctx context.Context, token string) error) error {
+//		nc, err := nats.Connect("nats://localhost:4222", nats.MaxReconnects(-1), nats.PingInterval(2*time.Second))
+//		if err != nil {
+//			return err
+//		}
+//		defer nc.Close()
+//		js, err := jetstream.New(nc)
+//		if err != nil {
+//			return err
+//		}
+//		bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "ELECTIONS", TTL: 15 * time.Second})
+//		if err != nil {
+//			return err
+//		}
+//		candidate, err := election.NewElection(name, "scheduler", bucket, election.WithLogger(slog.Default()))
+//		if err != nil {
+//			return err
+//		}
+//		return candidate.Run(ctx, func(ctx context.Context, term election.Term) error {
+//			return schedule(ctx, term.Token()) // it must return soon after ctx ends
+//		})
+//	}
+//
+// Run this on as many hosts as you like, each with a name of its own. One of them calls schedule. When it stops, the next one calls it milliseconds
+// later; when it crashes, after the lease and a stand-down. If you only need a boolean, call [Election.Start] in a goroutine and check
+// [Election.IsLeader]. Package connect makes connection and bucket from the environment.
+//
+// # How it works
+//
 // Each key of a bucket with a TTL is one election. A candidate campaigns by creating the key. The candidate that succeeds has won, and
 // keeps the key by updates that are refused if anybody else wrote it meanwhile, one every 0.75 of the TTL. The other candidates wait
 // until they are notified that the key is free. A random splay at the start and a pluggable [Backoff] spread their campaigns out.
@@ -17,9 +46,7 @@
 // successful campaign, and it leads at once. Nobody else does: neither a winner that is not named, nor one over the release of a
 // leader-elect, who may itself have been waiting for a previous leader.
 //
-// [Election.Run] does the leader's work with a context that ends when leadership does. If you only need a boolean, call
-// [Election.Start] in a goroutine and check [Election.IsLeader]. [OpenBucket] and [CreateBucket] return a bucket that brings its
-// connection along. Package connect makes both from the environment, package observe shows who leads, package admin is for operators,
+// [OpenBucket] and [CreateBucket] return a bucket that brings its connection along. Package observe shows who leads, package admin is for operators,
 // package fence has NATS refuse what a deposed leader writes, and packages mutex, semaphore and group are built on elections.
 //
 // # Guarantees

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-var quarters = flag.Int("quarters", 8, "for how many quarters of a TTL schedules with two faults are explored")
+var quarters = flag.Int("quarters", 4, "for how many quarters of a TTL schedules with two faults are explored")
 
 // TestAllSchedulesWithFewFaults plays every schedule of two candidates with up to two faults, and of three with one.
 func TestAllSchedulesWithFewFaults(t *testing.T) {
