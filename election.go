@@ -71,7 +71,7 @@ var world = core.World{
 func (e *Election) rules() *core.Rules {
 	o := e.opts
 	return &core.Rules{
-		BucketName: e.bucket.Bucket(), Key: e.key, Name: e.name, Instance: e.instanceID(), Host: e.host, PID: e.pid, Priority: o.priority, Order: o.order,
+		BucketName: e.bucket.Bucket(), Name: e.name, Instance: e.instanceID(), Host: e.host, PID: e.pid, Priority: o.priority, Order: o.order,
 		Plain: o.PlainValue, Preempts: o.preempt, HasBackoff: o.backoff != nil, Connected: e.bucket.Conn() != nil, World: &world,
 	}
 }

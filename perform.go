@@ -175,7 +175,7 @@ func (r *run) write(ctx context.Context, op *core.Op) (result core.Result) {
 	default:
 		result.Outcome = core.Failed
 	}
-	result.Crowd = op.Renewal && r.listener.InCrowd()
+	result.Crowd = op.Renewal && r.notifications().InCrowd()
 	return result
 }
 
@@ -221,6 +221,8 @@ func failureOf(err error) core.Failure {
 		return core.Unfit
 	case isClosedForGood(err):
 		return core.Ended
+	case errors.Is(err, context.Canceled):
+		return core.Canceled
 	}
 	switch kv.Failure(err) {
 	case kv.FailedTimeout:

@@ -36,13 +36,13 @@ func (r *run) report(events []core.Event) {
 			r.metrics.renewed(e.Took)
 		case core.RenewalFailed:
 			r.metrics.renewalFailed(kv.Failure(e.Err))
-			r.logged(e.Level, "Renewal failed", []any{"term", e.Term.Number, "reason", kv.Failure(e.Err), "left", e.Took, "error", e.Err})
+			r.logged(e.Level, "Renewal failed", []any{"term", e.Term.Number, "reason", kv.Failure(e.Err), "left", e.Left, "error", e.Err})
 		case core.RecordAttempts:
-			r.listener.ReceiveAttempts(e.On)
+			r.notifications().ReceiveAttempts(e.On)
 		case core.Remake:
-			r.listener.Remake()
+			r.notifications().Remake()
 		case core.SourceStalled:
-			r.listener.SourceStalled()
+			r.notifications().SourceStalled()
 		case core.Suspect:
 			r.suspectConnection()
 		case core.Preempt:

@@ -41,18 +41,18 @@ type run struct {
 	cancel context.CancelFunc
 	failed atomic.Pointer[error] // why the run must end though nobody stopped it
 
-	listener   *notify.Listener // belongs to the loop, as member does; others use them while the run receives notifications
-	member     *control.Member  // nil where the connection is not known
-	guard      *natsconn.Guard  // nil where the connection is not known
-	background sync.WaitGroup   // what a term or a campaign began beside the loop
-	timer      *time.Timer      // wakes the loop
-	beside     context.Context  // ends before what goes on beside the loop is waited for; nil if nothing needs it
+	member     *control.Member // nil where the connection is not known
+	guard      *natsconn.Guard // nil where the connection is not known
+	background sync.WaitGroup  // what a term or a campaign began beside the loop
+	timer      *time.Timer     // wakes the loop
+	beside     context.Context // ends before what goes on beside the loop is waited for; nil if nothing needs it
 	endBeside  context.CancelFunc
 	decided    time.Time // when the operation was decided that it does; belongs to the loop
 	present    *work     // that has not returned yet; belongs to the loop
 	result     error     // of the work that returned while it led
 
 	// The election's mutex guards what follows.
+	listener *notify.Listener
 	returned wakeup.Latch  // closed when it has returned
 	stopping bool          // it is to end
 	wakeAt   time.Time     // when the timer wakes the loop; zero if it does not
@@ -95,7 +95,7 @@ func (r *run) do() error {
 	return r.result
 }
 
-// beginRun has the candidate forget what it knew in an earlier run, but for its own writes.
+// beginRun has the candidate forget what it knew in an earlier run, but for what lasts: see core.NewRun.
 func (r *run) beginRun(started time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,8 +125,11 @@ func (r *run) rename() {
 
 // campaignAs campaigns and leads as one instance, until the run is to end. It returns true if another process was found to use that instance, too.
 func (r *run) campaignAs(reports notify.Source) (cloned bool) {
-	r.listener = notify.Listen(r.bucket, reports, r.key, r.name, r.instanceID(), receiver{r, r.coreRules()}, r.opts.Log())
-	defer r.listener.Close()
+	listener := notify.Listen(r.bucket, reports, r.key, r.name, r.instanceID(), receiver{r, r.coreRules()}, r.opts.Log())
+	defer listener.Close()
+	r.mu.Lock()
+	r.listener = listener
+	r.mu.Unlock()
 	if r.bucket.Conn() != nil {
 		r.member = control.Join(r.bucket, r.key, served{r}, r.opts.Log())
 		defer r.member.Leave()
@@ -136,7 +139,7 @@ func (r *run) campaignAs(reports notify.Source) (cloned bool) {
 	r.expect("waiting for a source of notifications", began.Add(busyTime))
 	defer func() { r.expect("stopping", time.Now().Add(busyTime)) }()
 	defer r.leaveToSuccessor()
-	r.listener.WaitReady(r.ctx, r.status().Bucket.Took)
+	listener.WaitReady(r.ctx, r.status().Bucket.Took)
 	return r.loop(began)
 }
 
@@ -291,6 +294,13 @@ func (r receiver) SourceOverdue() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.core.Rules == r.rules && r.core.SourceOverdue()
+}
+
+// notifications returns the run's part in the notifications of its bucket.
+func (r *run) notifications() *notify.Listener {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.listener
 }
 
 // coreRules returns the rules by which the candidate goes now.

@@ -6,7 +6,7 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
-// acquisition is a write that wins the key.
+// acquisition is a write that wins the key, unless it is refused: some are made only so that others see the candidate.
 type acquisition struct {
 	over          uint64    // the revision that it is an update of; 0 if it creates the key
 	read          time.Time // when the key was read; zero if it could not be

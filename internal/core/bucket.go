@@ -45,6 +45,9 @@ func (c *Candidate) checkBucket(now time.Time, scope Scope, then stage) {
 
 // loaded takes note of what the server says about the bucket.
 func (c *Candidate) loaded(now time.Time, b Bucket, err error, failure Failure) {
+	if failure == Canceled {
+		return // which says nothing
+	}
 	if err != nil {
 		c.requestFailed(now, InfoRequest, err, failure)
 		c.setTrouble(failure, err)

@@ -26,7 +26,7 @@ type wait struct {
 	paused    bool      // that was an operator
 }
 
-// bid is one campaign, from the read to its end.
+// bid is one campaign, from the read to its end; or a read on account of a notification, which becomes a campaign if the key is vacant.
 type bid struct {
 	began        time.Time
 	hinted       bool // only a notification is the reason

@@ -32,7 +32,7 @@ type Candidate struct {
 	term     *Term  // nil while it holds no key
 	try      *try   // the present try to renew; nil if there is none
 	drain    *drain // the end of the term; nil before
-	ended    *Term  // the last term, until the next campaign
+	ended    *Term  // the term before, while it is decided when to campaign next
 
 	reloaded   time.Time     // when the bucket's info was last to be loaded again
 	releasedAt time.Time     // when a release last named a successor
@@ -49,7 +49,7 @@ type Candidate struct {
 }
 
 // stage is what comes after an operation: it takes the result, and asks for the next operation or none. It is a method of Candidate and no
-// closure, so that a candidate can be copied in the middle of what it does.
+// closure, so that everything that a candidate knows is in its fields.
 type stage func(c *Candidate, now time.Time, r Result)
 
 // phase is what a candidate does on the whole.
@@ -134,7 +134,7 @@ func (c *Candidate) Next(now time.Time) (Op, []Event) {
 		}
 		a.do(c, now)
 	}
-	return c.op, c.take()
+	return c.op, c.takeEvents()
 }
 
 // Done takes what came of the operation that Next returned.
@@ -160,8 +160,8 @@ func (c *Candidate) Done(now time.Time, r Result) {
 // idle is a stage after which nothing in particular is to be done.
 func (c *Candidate) idle(time.Time, Result) {}
 
-// take returns the events that were not taken yet.
-func (c *Candidate) take() []Event {
+// takeEvents returns the events that were not taken yet.
+func (c *Candidate) takeEvents() []Event {
 	events := c.events
 	c.events = nil
 	return events

@@ -16,7 +16,7 @@ var world = World{
 
 // candidate returns the candidate "me" of the key "k", in a bucket with a TTL of 10 s.
 func candidate() *Candidate {
-	c := New(&Rules{Key: "k", Name: "me", Instance: "me.1", World: &world})
+	c := New(&Rules{Name: "me", Instance: "me.1", World: &world})
 	c.bucket = Bucket{Timing: timing.Timing{TTL: 10 * time.Second, Interval: 7500 * time.Millisecond}, Created: time.Unix(0, 0)}
 	c.hints.source, c.hints.bucket = NoSource, c.bucket.Created
 	return c

@@ -16,7 +16,7 @@
 // A candidate is in one phase: it campaigns, leads, drains, or waits for callbacks and work to return. While it does nothing in particular, its
 // agenda lists what it may do, in order: see whileCampaigning and whileLeading. The first thing whose time has come is done. Most things take
 // several requests: a campaign reads the key, writes it, and reads it again if no answer came. Each step asks for one operation by ask, and names the
-// method that comes next, a stage. No stage is a closure, so that a candidate can be copied in the middle of what it does.
+// method that comes next, a stage. No stage is a closure, so that everything that a candidate knows is in its fields.
 //
 //	candidate.go          Next and Done; the agenda
 //	op.go, event.go       what the shell does and reports

@@ -53,7 +53,7 @@ func (d *doubt) applied(r *record.Record, revision uint64, term *Term) {
 	}
 }
 
-// of reports whether the outcome of a write is unknown that was to renew the term.
+// of reports whether the outcome of a write is unknown that was to renew or release the term.
 func (d *doubt) of(term *Term) bool {
 	for _, w := range d.writes {
 		if w.term == term {

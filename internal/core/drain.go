@@ -298,7 +298,9 @@ func (c *Candidate) returned(now time.Time, _ Result) {
 
 // nextAfterTerm has a candidate campaign again that has led, or could have.
 func (c *Candidate) nextAfterTerm(now time.Time, _ Result) {
-	if t := c.ended; t.Reason.yields() {
+	t := c.ended
+	c.ended = nil
+	if t.Reason.yields() {
 		c.beginCampaigning(now, now.Add(t.Lease.Timing.Interval), 0)
 		c.wait.yields = c.wait.due
 		return

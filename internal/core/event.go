@@ -11,12 +11,13 @@ type Event struct {
 	Kind     EventKind
 	State    State         // Campaigned, StateChanged
 	Reason   Reason        // StateChanged
-	Term     *Term         // StateChanged to leader-elect, LeadershipCounts, TermOver; it is not changed any more but by Next, Done and Notice
+	Term     *Term         // StateChanged, LeadershipCounts, RenewalFailed, KeyNotReleased, TermOver; only Next, Done and Notice change it
 	On       bool          // RecordAttempts
 	Took     time.Duration // Renewed
+	Left     time.Duration // RenewalFailed: of the lease
 	Err      error         // RenewalFailed
 	Ending   Ending        // KeyNotReleased
-	Level    Level         // Logged
+	Level    Level         // Logged, RenewalFailed
 	Message  string
 	Attrs    []any
 	Instance string // Preempt: of the leader

@@ -380,7 +380,7 @@ func (c *Candidate) renewalFailed(now time.Time, t *Term, err error) {
 	if t.failures++; t.failures == 1 {
 		level = Warn
 	}
-	c.report(Event{Kind: RenewalFailed, Term: t, Level: level, Took: left, Err: err})
+	c.report(Event{Kind: RenewalFailed, Term: t, Level: level, Left: left, Err: err})
 	t.next = now.Add(retryDelay(left))
 }
 

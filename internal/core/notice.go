@@ -6,21 +6,21 @@ import (
 
 // A Notice is something that a candidate learns while it does something else.
 type Notice interface {
-	take(c *Candidate, now time.Time)
+	apply(c *Candidate, now time.Time)
 }
 
-// Notice takes a notice, and returns what the candidate has to report. Afterwards [Candidate.WakeAt] may be another.
+// Notice takes a notice, and returns what the candidate has to report. Afterwards [Candidate.Waits] may be another.
 func (c *Candidate) Notice(now time.Time, n Notice) []Event {
-	n.take(c, now)
-	return c.take()
+	n.apply(c, now)
+	return c.takeEvents()
 }
 
-func (n *Notification) take(c *Candidate, now time.Time) { c.notified(now, n) }
+func (n *Notification) apply(c *Candidate, now time.Time) { c.notified(now, n) }
 
 // Attempt is what another candidate published to write the key.
 type Attempt struct{ Value *Value }
 
-func (n Attempt) take(c *Candidate, now time.Time) { c.attempted(now, n.Value.Record()) }
+func (n Attempt) apply(c *Candidate, now time.Time) { c.attempted(now, n.Value.Record()) }
 
 // SourceChanged says that a source of notifications was started, or may have missed something.
 type SourceChanged struct {
@@ -28,7 +28,7 @@ type SourceChanged struct {
 	Spread bool // all candidates notice it at the same time
 }
 
-func (n SourceChanged) take(c *Candidate, now time.Time) {
+func (n SourceChanged) apply(c *Candidate, now time.Time) {
 	var within time.Duration
 	if n.Spread {
 		within = c.bucket.TTL / 4
@@ -39,7 +39,7 @@ func (n SourceChanged) take(c *Candidate, now time.Time) {
 // SourceLost says that the source of notifications is stalled, and that there is no other yet.
 type SourceLost struct{}
 
-func (SourceLost) take(c *Candidate, _ time.Time) { c.hints.source = NoSource }
+func (SourceLost) apply(c *Candidate, _ time.Time) { c.hints.source = NoSource }
 
 // Joined says what is known of the source of notifications when a candidate begins to receive them.
 type Joined struct {
@@ -48,7 +48,7 @@ type Joined struct {
 	ConnectedAt time.Time // when the connection was last made again; zero if it was not
 }
 
-func (n Joined) take(c *Candidate, _ time.Time) {
+func (n Joined) apply(c *Candidate, _ time.Time) {
 	if !c.hints.bucket.Equal(n.Created) { // revisions begin anew
 		c.key.highest = 0
 	}
@@ -58,12 +58,12 @@ func (n Joined) take(c *Candidate, _ time.Time) {
 // SourceMoved says that the source of notifications reports of another bucket now, which was created at the given time: revisions begin anew.
 type SourceMoved struct{ Created time.Time }
 
-func (n SourceMoved) take(c *Candidate, _ time.Time) { c.hints.bucket, c.key.highest = n.Created, 0 }
+func (n SourceMoved) apply(c *Candidate, _ time.Time) { c.hints.bucket, c.key.highest = n.Created, 0 }
 
 // Reconnected says that the connection was made again: what was known before may be outdated.
 type Reconnected struct{ At time.Time }
 
-func (n Reconnected) take(c *Candidate, _ time.Time) { c.hints.connectedAt = n.At }
+func (n Reconnected) apply(c *Candidate, _ time.Time) { c.hints.connectedAt = n.At }
 
 // Loaded says what the server answered when the bucket's info was loaded.
 type Loaded struct {
@@ -72,7 +72,7 @@ type Loaded struct {
 	Failure Failure
 }
 
-func (n Loaded) take(c *Candidate, now time.Time) { c.loaded(now, n.Bucket, n.Err, n.Failure) }
+func (n Loaded) apply(c *Candidate, now time.Time) { c.loaded(now, n.Bucket, n.Err, n.Failure) }
 
 // Hold places or removes a hold.
 type Hold struct {
@@ -80,12 +80,12 @@ type Hold struct {
 	On  bool
 }
 
-func (n Hold) take(c *Candidate, _ time.Time) { c.hold(n.Why, n.On) }
+func (n Hold) apply(c *Candidate, _ time.Time) { c.hold(n.Why, n.On) }
 
 // Stop ends the run.
 type Stop struct{}
 
-func (Stop) take(c *Candidate, now time.Time) {
+func (Stop) apply(c *Candidate, now time.Time) {
 	c.stopping = true
 	if c.term != nil {
 		c.end(now, c.term, Stopped)
@@ -98,12 +98,12 @@ type End struct {
 	Why  Reason
 }
 
-func (n End) take(c *Candidate, now time.Time) { c.end(now, n.Term, n.Why) }
+func (n End) apply(c *Candidate, now time.Time) { c.end(now, n.Term, n.Why) }
 
 // SetMetadata changes the metadata of the records.
 type SetMetadata struct{ Metadata map[string]string }
 
-func (n SetMetadata) take(c *Candidate, _ time.Time) {
+func (n SetMetadata) apply(c *Candidate, _ time.Time) {
 	c.metadata.set, c.metadata.refused = n.Metadata, false
 	c.renewSoon = true
 }
@@ -111,19 +111,29 @@ func (n SetMetadata) take(c *Candidate, _ time.Time) {
 // ReleaseExpected says that a leader will have released the key to this candidate at the given time.
 type ReleaseExpected struct{ At time.Time }
 
-func (n ReleaseExpected) take(c *Candidate, now time.Time) { c.releaseExpected(now, n.At) }
+func (n ReleaseExpected) apply(c *Candidate, now time.Time) { c.releaseExpected(now, n.At) }
 
 // NewRules takes the place of the rules: another process uses the instance that this candidate had, and may go on with it.
 type NewRules struct{ Rules *Rules }
 
-func (n NewRules) take(c *Candidate, _ time.Time) {
+func (n NewRules) apply(c *Candidate, _ time.Time) {
 	before := *c
-	*c = Candidate{
-		Rules: n.Rules, bucket: c.bucket, trouble: c.trouble, holds: c.holds, metadata: c.metadata, requests: c.requests, stopping: c.stopping,
-		started: c.started, wins: c.wins, losses: c.losses, reloaded: c.reloaded, releasedAt: c.releasedAt, pause: c.pause, events: c.events,
-		reading: c.reading, hints: hints{bucket: c.hints.bucket},
-	}
+	*c = before.lasting(n.Rules)
+	c.doubt, c.reading, c.stopping, c.trouble, c.reloaded, c.releasedAt, c.events = doubt{}, before.reading, before.stopping, before.trouble, before.reloaded, before.releasedAt, before.events
+	c.key = key{}
 	c.key.recall(&before.key, before.Instance)
+}
+
+// lasting returns what remains of a candidate when a run ends: writes of its own do, and what it knew of holders and their leases.
+func (c *Candidate) lasting(rules *Rules) Candidate {
+	l := Candidate{
+		Rules: rules, doubt: c.doubt, holds: c.holds, metadata: c.metadata, requests: c.requests, bucket: c.bucket, started: c.started, pause: c.pause,
+		wins: c.wins, losses: c.losses, hints: hints{bucket: c.hints.bucket},
+	}
+	l.doubt.unanswered = false
+	l.key.recall(&c.key, "")
+	l.key.removal, l.key.passing, l.key.passed = event{}, event{}, 0 // of which much may be missed
+	return l
 }
 
 // NewRun says that a run is to begin. What the candidate knew of its own writes, and of holders and their leases, remains: writes and leases do.
@@ -132,23 +142,15 @@ type NewRun struct {
 	Started time.Time
 }
 
-func (n NewRun) take(c *Candidate, _ time.Time) {
-	before := *c
-	*c = Candidate{
-		Rules: n.Rules, doubt: c.doubt, holds: c.holds, metadata: c.metadata, requests: c.requests, bucket: c.bucket, started: n.Started, pause: c.pause,
-		wins: c.wins, losses: c.losses, hints: hints{bucket: c.hints.bucket},
-	}
-	c.doubt.unanswered = false
-	c.key.recall(&before.key, "")
-	c.key.removal, c.key.passing, c.key.passed = event{}, event{}, 0 // of which much may have been missed since
+func (n NewRun) apply(c *Candidate, _ time.Time) {
+	*c = c.lasting(n.Rules)
+	c.started = n.Started
 }
 
 // EndRun says that the run has ended.
 type EndRun struct{}
 
-func (EndRun) take(c *Candidate, _ time.Time) {
-	c.begun, c.phase, c.op, c.hints.source = false, notRunning, Op{}, ""
-}
+func (EndRun) apply(c *Candidate, _ time.Time) { *c = c.lasting(c.Rules) }
 
 // Source returns the source of notifications, "" before and after a run: none while it is stalled, and where the candidate cannot read the key, as it would have to.
 func (c *Candidate) Source() string {

@@ -102,6 +102,7 @@ const (
 	Disconnected         // the request was not sent, or the connection was lost meanwhile
 	Ended                // the connection is closed for good
 	Unreadable           // reading is known not to be permitted, and was not tried
+	Canceled             // the scope of the request ended, or nobody needs its answer any more
 	Otherwise            // the server has another reason
 )
 

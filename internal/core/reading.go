@@ -55,7 +55,7 @@ func (c *Candidate) readKey(now, limit time.Time, scope Scope, then stage) {
 	}, then)
 }
 
-// answered takes note of whether a read was answered.
+// readAnswered takes note of whether a read was answered.
 func (c *Candidate) readAnswered(now time.Time, r *Result) {
 	p := &c.reading
 	switch {

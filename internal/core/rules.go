@@ -10,21 +10,21 @@ import (
 
 // Rules are what never changes while a candidate campaigns: who it is, and what its options say.
 type Rules struct {
-	BucketName, Key, Name, Instance, Host string
-	PID                                   int
-	Priority                              int
-	Order                                 Order
-	Plain                                 bool // its records are its bare name
-	Preempts                              bool // it asks a leader of lower priority to hand over
-	HasBackoff                            bool // the time from one campaign to the next is asked for, see [Ask]
-	Connected                             bool // the connection of the bucket is known, so that the markers of removals are read
+	BucketName, Name, Instance, Host string
+	PID                              int
+	Priority                         int
+	Order                            Order
+	Plain                            bool // its records are its bare name
+	Preempts                         bool // it asks a leader of lower priority to hand over
+	HasBackoff                       bool // the time from one campaign to the next is asked for, see [Ask]
+	Connected                        bool // the connection of the bucket is known, so that the markers of removals are read
 
 	*World
 }
 
 // World is what a candidate needs of the world beside answers and notifications. A simulator has one of its own.
 type World struct {
-	Random    func(time.Duration) time.Duration // from 0 to just below
+	Random    func(time.Duration) time.Duration // from 0 to just below the given time
 	NewID     func() string                     // see record.NewID
 	NewSecret func() record.Secret              // see record.NewSecret
 	Clocks    func() lease.Reading              // see lease.Read
@@ -64,7 +64,17 @@ const (
 	StoodDown Reason = "stood-down"
 )
 
-// The reasons for the end of a term.
+// The reasons for the end of a term, and where it is decided:
+//
+//	Stopped                             the end of the run: Stop, and beginTerm for a term that was won after it
+//	Resigned, Unhealthy, WorkEnded      the shell: End
+//	Transferred, Relinquished           the shell: Handover
+//	Closed                              the shell: End
+//	Deadline                            renew, confirmed, and the timer of the shell: End
+//	Overwritten, Deleted                conclude and resolveUnclear, by way of lose
+//	BucketReplaced                      confirmIn, and lose, which asks the server for it
+//	Rewound                             resolve, by the sequence that a refusal names, and conclude
+//	Cloned                              conclude
 const (
 	Stopped      Reason = "stopped"
 	Resigned     Reason = "resigned"

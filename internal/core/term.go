@@ -8,8 +8,8 @@ import (
 	"github.com/natscampaign/election/internal/timing"
 )
 
-// Term is a candidate's hold on the key, from the write that won it to its release or loss. Leadership is ended by what comes first: a proof
-// of a loss, the deadline, or a caller that stops or resigns. No renewal restores leadership.
+// Term is a candidate's hold on the key, from the write that won it to its release or loss. Leadership is ended by what comes first, see
+// Reason. No renewal restores leadership.
 type Term struct {
 	Number  uint64    // the revision of the write that won
 	Bucket  time.Time // when the bucket was created in which it won
@@ -89,7 +89,7 @@ func (c *Candidate) newTerm(now time.Time, a *acquisition) *Term {
 		Timing: &b, State: LeaderElect, Deadline: a.since.Add(length),
 	}
 	t.next = t.due()
-	c.pause = t.next.Sub(now)
+	c.pause, c.reconnects = t.next.Sub(now), a.reconnects
 	return t
 }
 

@@ -6,8 +6,8 @@
 // candidates poll.
 //
 // This package delivers, and decides nothing: a notification is a hint, and package core knows what to do about it. A source may stall
-// without a sign. A candidate reports it when it has not reported for a second something that the candidate read or wrote; then the next
-// best source takes its place.
+// without a sign. A candidate that has read or written something, of which the source says nothing for a second, reports the source; then the next
+// best one takes its place.
 //
 //	notify.go, listener.go  the two objects, their beginning and their end
 //	source.go               which source is in use; republish.go and watch.go are the two there are

@@ -54,7 +54,7 @@ func (c *candidate) Closed() {}
 
 // campaigning returns a candidate that has campaigned so many times.
 func campaigning(campaigns int, answer func(now time.Time) core.Result) *candidate {
-	c := &candidate{core.New(&core.Rules{Key: "k", Name: "me", Instance: "me.1", World: &world}), time.Now(), answer}
+	c := &candidate{core.New(&core.Rules{Name: "me", Instance: "me.1", World: &world}), time.Now(), answer}
 	c.Receive(core.Loaded{Bucket: bucket})
 	c.Receive(core.Joined{Source: core.Republish, Created: bucket.Created})
 	c.Begin(c.now, c.now)

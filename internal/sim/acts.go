@@ -102,7 +102,7 @@ func (w *world) actOnBucket(a *act, now time.Time) bool {
 		}
 		return w.script.pinned
 	case actTTL:
-		s.setTTL(now, a.ttl)
+		s.setTTL(a.ttl)
 		w.refresh()
 		return true
 	case actPause, actResume:

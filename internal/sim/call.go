@@ -201,7 +201,7 @@ func (r *request) returns(result core.Result) {
 	case q != nil && result.Named:
 		w.judge.WriteRefused(q, result.Last, w.now)
 	case r.op == opGet && result.Err == nil:
-		r.hasRead(&result)
+		r.hasRead()
 	}
 	result.Reconnects = c.reconnects
 	if result.Failure == core.Ended {
@@ -215,7 +215,7 @@ func (r *request) returns(result core.Result) {
 func (r *request) closed() { r.returns(core.Result{Err: errClosed, Failure: core.Ended}) }
 
 // hasRead takes note of what was read.
-func (r *request) hasRead(result *core.Result) {
+func (r *request) hasRead() {
 	c, w := r.c, r.c.w
 	e := r.found
 	if e == nil || e.IsMarker() {
@@ -236,7 +236,7 @@ func (r *request) hasRead(result *core.Result) {
 // endRequest ends the request of the present operation because its scope ends.
 func (c *candidate) endRequest(scope core.Scope) {
 	if r := c.request; r != nil && !r.over && r.scope == scope && r.c != nil {
-		c.w.after(0, func() { c.act(func() { r.returns(core.Result{Err: errCanceled, Failure: core.Otherwise}) }) })
+		c.w.after(0, func() { c.act(func() { r.returns(core.Result{Err: errCanceled, Failure: core.Canceled}) }) })
 	}
 }
 

@@ -114,7 +114,7 @@ func (w *world) newCandidate(s *slot, instance string) *candidate {
 	}
 	began := lease.Reading{Instant: lease.Of(w.now), Readable: true}
 	c.rules = core.Rules{
-		BucketName: "ELECTIONS", Key: electionKey, Name: c.name, Instance: instance, Priority: s.plan.priority, Order: s.plan.order,
+		BucketName: "ELECTIONS", Name: c.name, Instance: instance, Priority: s.plan.priority, Order: s.plan.order,
 		Plain: s.plan.plain, Preempts: s.plan.preempts, HasBackoff: s.plan.backoff > 0, Connected: s.plan.connected,
 		World: &core.World{
 			Random: c.random, NewID: c.newID, NewSecret: c.newSecret,

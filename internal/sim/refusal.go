@@ -16,5 +16,4 @@ var (
 	errClosed       = fmt.Errorf("request: %w", nats.ErrConnectionClosed)
 	errRefused      = errors.New("wrong last sequence")
 	errConflict     = errors.New("wrong last sequence, while another write is in flight")
-	errNotPermitted = errors.New("not permitted")
 )

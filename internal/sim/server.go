@@ -58,7 +58,7 @@ func (s *server) setClock(now time.Time, step time.Duration, rate float64) {
 	s.offset = s.clock(now).Sub(now) + step
 	s.clockSet, s.rate = now, rate
 	s.setBack = max(s.setBack, s.setBack-step)
-	s.scheduleExpiry(now)
+	s.scheduleExpiry()
 }
 
 // lifetime is how long an entry stays under the key. The marker of an expiry has a TTL of its own.
@@ -70,14 +70,14 @@ func (s *server) lifetime(e *judge.Entry) time.Duration {
 }
 
 // setTTL changes the TTL, also of what is stored.
-func (s *server) setTTL(now time.Time, ttl time.Duration) {
+func (s *server) setTTL(ttl time.Duration) {
 	s.ttl = ttl
 	s.w.judge.TTLChanged(ttl)
-	s.scheduleExpiry(now)
+	s.scheduleExpiry()
 }
 
 // scheduleExpiry sets the time at which the current entry expires.
-func (s *server) scheduleExpiry(now time.Time) {
+func (s *server) scheduleExpiry() {
 	e := s.current
 	if e == nil || s.expiring {
 		return
@@ -131,7 +131,7 @@ func (s *server) store(now time.Time, e *judge.Entry, kind judge.ChangeKind) {
 	if e == nil {
 		return
 	}
-	s.scheduleExpiry(now)
+	s.scheduleExpiry()
 	for _, c := range s.w.candidates {
 		c.source.send(e)
 	}
@@ -173,7 +173,7 @@ func (s *server) rewind(now time.Time, a *act) bool {
 	}
 	s.w.journal.Add(e)
 	s.w.judge.Changed(judge.Change{At: now, Before: before, After: s.current, Kind: judge.ByRewind, BucketCreated: s.created, Seq: s.seq})
-	s.scheduleExpiry(now)
+	s.scheduleExpiry()
 	for _, c := range s.w.candidates {
 		c.source.stalled = c.source.stalled || a.stallsWatches
 	}
