@@ -19,7 +19,7 @@ const (
 type wait struct {
 	due       time.Time // of the next campaign, unless the candidate relies on notifications
 	lost      int       // campaigns lost in a row
-	yields    time.Time // until when it leaves the key to others, because it has given it up for them
+	yields    time.Time // until then others answer its release, if it has given the key up for them
 	fallback  time.Time // of the slow campaign beneath notifications
 	preempted time.Time // when a leader was last asked to hand over, or the run began
 	held      bool      // something held this candidate back while it waited

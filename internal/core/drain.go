@@ -302,7 +302,7 @@ func (c *Candidate) nextAfterTerm(now time.Time, _ Result) {
 	c.ended = nil
 	if t.Reason.yields() {
 		c.beginCampaigning(now, now.Add(t.Lease.Timing.Interval), 0)
-		c.wait.yields = c.wait.due
+		c.wait.yields = now.Add(record.MaxSuccessors*HeadStart + ShortSpread)
 		return
 	}
 	c.askBackoff(now, 1, (*Candidate).campaignAfterTerm)
