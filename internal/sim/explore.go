@@ -205,7 +205,7 @@ func (x *Explorer) play(disruptions []disruption) (requests int, goOn bool) {
 	for i := range x.Candidates {
 		s.plans = append(s.plans, plan{
 			name: string(rune('a' + i)), standDown: -1, interval: -1, margin: -1, splay: 0, releaseTimeout: -1, connected: x.Connected, order: core.ByRank,
-			hasWork: true, workLingers: exploreTTL / 4 * time.Duration(i%2), // of the second, so that a release waits for its work
+			hasWork: true, workLingers: exploreTTL / 4 / time.Duration(1+i), // so that a release waits for it, and the key is renewed meanwhile
 		})
 	}
 	r := round{length: time.Duration(x.Quarters) * exploreTTL / 4, quiet: exploreTTL / 4}

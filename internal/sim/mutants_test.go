@@ -106,7 +106,7 @@ type patch struct{ file, text, by string }
 const chooser = "package mutant\n\nimport \"os\"\n\nvar chosen = os.Getenv(\"MUTANT\")\n\nfunc Is(name string) bool { return name == chosen }\n"
 
 // mutantSchedules is how many schedules the simulator may need.
-const mutantSchedules = "2000"
+const mutantSchedules = "5000"
 
 func TestMutantsAreCaught(t *testing.T) {
 	if testing.Short() {
