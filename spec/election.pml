@@ -201,7 +201,7 @@ inline newTerm(i, ln) {
 		if :: b && !ok -> lead(i); due(i) :: else fi fi                          /* [Candidate.beginTerm] */
 }
 
-/* campaign step 1: read the key [Candidate.see]. A candidate reads when its campaign is due, or when a notification is reason to, which may be
+/* campaign step 1: read the key [Candidate.saw]. A candidate reads when its campaign is due, or when a notification is reason to, which may be
    missed, late or forged: so it may read whenever the key is vacant, and need not. r is the key, or what a lagging replica has. */
 inline read(i, ent) {
 	c[i].highest = (ent.rev > c[i].highest && ent.kind != NOTHING -> ent.rev : c[i].highest);

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"time"
 
 	"github.com/natscampaign/election/internal/record"
@@ -26,6 +27,17 @@ type wait struct {
 	paused    bool      // that was an operator
 }
 
+// A campaign goes on so:
+//
+//	campaign, or followHint ── (read) ── saw ── decide ─┬─ somebody holds the key: announce, or nothing
+//	                                                    ├─ others come first: awaitTurn
+//	                                                    ├─ it cannot be read: createUnread
+//	                                                    └─ it is vacant: contest
+//
+//	acquire ─┬─ applied ── won ── (load: in which bucket?) ── keep ── the term begins, or abandon ── bidEnds
+//	         ├─ refused, or failed ── bidFailed ── bidEnds ── the wait for the next campaign
+//	         └─ not answered ── (read) ── writeAgain ── acquire, if that write was applied; or bidFailed
+
 // bid is one campaign, from the read to its end; or a read on account of a notification, which becomes a campaign if the key is vacant.
 type bid struct {
 	began        time.Time
@@ -34,14 +46,13 @@ type bid struct {
 	state        *record.State
 	err          error
 	failure      Failure
-	again        bool // the write that wins is made a second time, if it turns out to have been applied late
+	second       bool // the write that is to win is made a second time, over the first, which was applied late
 	answers      bool // it answers a vacancy: if it fails it is made again soon
 	acquisition  *acquisition
 	turn         time.Time // of this candidate, which comes later; zero if others do not come before it
 	writeFailure Failure   // of the write whose outcome is unknown
-	abandoned    string    // why the key was not kept that was won
+	unkept       string    // why the key was not kept that was won
 	cause        error
-	next         stage // after the key was read
 }
 
 // beginCampaigning has the candidate campaign first at the given time, after so many campaigns lost in a row.
@@ -119,44 +130,46 @@ func (c *Candidate) withdrawn(_ time.Time, r Result) {
 
 // campaign tries to win the key because it is time to.
 func (c *Candidate) campaign(now time.Time) {
-	c.bid = &bid{began: now}
 	c.report(Event{Kind: Campaigned, State: Follower})
-	c.see(now, (*Candidate).decide)
+	c.bid = &bid{began: now}
+	c.readForBid(now, (*Candidate).bidRead)
 }
 
 // followHint reads the key because a notification is a reason to.
 func (c *Candidate) followHint(now time.Time) {
 	c.bid = &bid{began: now, hinted: true}
-	c.see(now, (*Candidate).decide)
+	c.readForBid(now, (*Candidate).bidRead)
 }
 
-// see reads the key, reports the leader, and goes on with what was read in c.bid.
-func (c *Candidate) see(now time.Time, next stage) {
-	c.bid.next = next
+// readForBid has the key read.
+func (c *Candidate) readForBid(now time.Time, then stage) {
 	c.bid.vacancy = c.hints.hint != nil && c.hints.hint.vacant()
-	c.readKey(now, c.campaignReadLimit(now), Always, (*Candidate).saw)
+	c.readKey(now, c.campaignReadLimit(now), Always, then)
 }
 
-func (c *Candidate) saw(now time.Time, r Result) {
+func (c *Candidate) bidRead(now time.Time, r Result) { c.saw(now, &r, (*Candidate).decide) }
+
+// saw takes what was read into the bid, reports the leader, and goes on.
+func (c *Candidate) saw(now time.Time, r *Result, then stage) {
 	b := c.bid
 	b.state, b.err, b.failure = &r.State, r.Err, r.Failure
-	c.finishRead(now, &r.State, r.Err, false)
+	c.finishRead(now, b.state, r.Err, false)
 	switch {
 	case r.Err != nil:
 		if r.Failure != Unreadable {
 			c.requestFailed(now, ReadRequest, r.Err, r.Failure)
 		}
 		c.log(Debug, "Key not read", "error", r.Err)
-	case r.State.Held():
-		c.sawLeader(&b.state.Record, r.State.Revision, r.State.Written)
+	case b.state.Held():
+		c.sawLeader(&b.state.Record, b.state.Revision, b.state.Written)
 	default:
 		c.sawNobody()
 	}
-	if r.State.Record.Bucket().After(c.bucket.Created) { // the bucket was made again, as a record in it says, or the server reports another time
-		c.load(now.Add(timing.RequestTimeout), Always, b.next)
+	if b.state.Record.Bucket().After(c.bucket.Created) { // the bucket was made again, as a record in it says, or the server reports another time
+		c.load(now.Add(timing.RequestTimeout), Always, then)
 		return
 	}
-	b.next(c, now, r)
+	then(c, now, Result{})
 }
 
 // decide is what a campaign does once the key was read: whether it makes a write that may win, and over what.
@@ -212,7 +225,7 @@ func (c *Candidate) announce(now time.Time) {
 		c.bidEnds(now, !b.hinted)
 		return
 	}
-	c.bid.acquisition, c.bid.again = c.creation(now, &b.state.Record, b.state.Read), true
+	b.acquisition = c.creation(now, &b.state.Record, b.state.Read)
 	c.acquire(now)
 }
 
@@ -221,7 +234,7 @@ func (c *Candidate) awaitTurn(now time.Time) {
 	b := c.bid
 	b.turn = c.answerAt(now, b.state)
 	if c.Order == ByArrival && c.shouldAnnounce(now, b.hinted, c.wait.lost) {
-		b.acquisition, b.again = c.creation(now, &b.state.Record, b.state.Read), true
+		b.acquisition = c.creation(now, &b.state.Record, b.state.Read)
 		c.acquire(now)
 		return
 	}
@@ -231,7 +244,7 @@ func (c *Candidate) awaitTurn(now time.Time) {
 // createUnread creates the key without having read it.
 func (c *Candidate) createUnread(now time.Time) {
 	predecessor := c.key.holder.record()
-	c.bid.acquisition, c.bid.again = c.creation(now, &predecessor, time.Time{}), true
+	c.bid.acquisition = c.creation(now, &predecessor, time.Time{})
 	c.acquire(now)
 }
 
@@ -256,7 +269,7 @@ func (c *Candidate) contest(now time.Time) {
 	if c.Order == ByArrival { // before the win, so that the attempts of all who come from then on are seen
 		c.recordAttempts(true)
 	}
-	b.acquisition, b.again, b.answers = c.acquisitionOver(now, b.state), true, true
+	b.acquisition, b.answers = c.acquisitionOver(now, b.state), true
 	c.acquire(now)
 }
 
@@ -291,23 +304,22 @@ func (c *Candidate) acquired(now time.Time, r Result) {
 		c.requestFailed(now, WriteRequest, r.Err, r.Failure)
 		c.log(level, "Campaign failed", "reason", r.Failure.String(), "error", r.Err)
 	}
-	b.failure = r.Failure
-	if r.Outcome != Unknown {
+	if r.Outcome == Unknown {
+		c.doubt.add(a.written, a.since, nil)
+	}
+	if r.Outcome != Unknown || b.second {
 		c.bidFailed(now, r.Failure)
 		return
 	}
-	c.doubt.add(a.written, a.since, nil)
-	if !b.again {
-		c.bidFailed(now, r.Failure)
-		return
-	}
-	b.again, b.writeFailure = false, r.Failure
-	c.see(now, (*Candidate).readBack)
+	b.writeFailure = r.Failure
+	c.readForBid(now, (*Candidate).bidReadBack)
 }
 
-// readBack is called when the key was read because the outcome of the write that may win it is unknown: a write of this candidate's own that is
-// found there is adopted by a fresh one.
-func (c *Candidate) readBack(now time.Time, _ Result) {
+func (c *Candidate) bidReadBack(now time.Time, r Result) { c.saw(now, &r, (*Candidate).writeAgain) }
+
+// writeAgain goes on after a write of unknown outcome that was to win the key. If that write is what was read, the candidate takes the key over it by
+// a second one.
+func (c *Candidate) writeAgain(now time.Time, _ Result) {
 	b, s := c.bid, c.bid.state
 	if b.err == nil && s.HeldBy(c.Instance) {
 		if c.doubt.foreign(s) {
@@ -315,6 +327,7 @@ func (c *Candidate) readBack(now time.Time, _ Result) {
 			return
 		}
 		if c.doubt.ours(s) {
+			b.second = true
 			b.acquisition = c.acquisitionOver(now, s)
 			c.acquire(now)
 			return
@@ -424,7 +437,7 @@ func (c *Candidate) keep(now time.Time) {
 // abandon releases an acquisition on which this candidate has not led, with all of its stand-down. Where a callback does not
 // return soon the key is left to expire.
 func (c *Candidate) abandon(now time.Time, why string, cause error, failure Failure) {
-	c.bid.abandoned, c.bid.cause = why, cause
+	c.bid.unkept, c.bid.cause = why, cause
 	limit := now.Add(c.bucket.RequestTimeout())
 	if failure == Unfit { // where a release might never expire
 		c.ask(Op{Kind: Delete, Doing: "abandoning the key that it won", Limit: limit, Over: c.bid.acquisition.revision}, (*Candidate).abandonedUnfit)
@@ -435,17 +448,20 @@ func (c *Candidate) abandon(now time.Time, why string, cause error, failure Fail
 
 func (c *Candidate) abandonedUnfit(now time.Time, r Result) {
 	c.logAbandoned(r.Err)
-	c.afterAbandoning(now, r)
+	c.abandoned(now)
 }
 
 func (c *Candidate) logAbandoned(err error) {
-	c.log(Warn, "Key won, but not kept", "why", c.bid.abandoned, "cause", c.bid.cause, "error", err)
+	c.log(Warn, "Key won, but not kept", "why", c.bid.unkept, "cause", c.bid.cause, "error", err)
 }
+
+// errCallbacksLate is why a key is not released on which this candidate has not led.
+var errCallbacksLate = errors.New("a callback has not returned in time")
 
 func (c *Candidate) abandonNow(now time.Time, r Result) {
 	if !r.Quiet {
 		c.logAbandoned(errCallbacksLate)
-		c.afterAbandoning(now, Result{})
+		c.abandoned(now)
 		return
 	}
 	a := c.bid.acquisition
@@ -474,10 +490,11 @@ func (c *Candidate) abandonmentWritten(now time.Time, r Result) {
 		c.doubt.add(a.written, a.since, nil)
 	}
 	c.logAbandoned(r.Err)
-	c.deleteRelease(now, r.Revision, (*Candidate).afterAbandoning)
+	c.deleteRelease(now, r.Revision)
 }
 
-func (c *Candidate) afterAbandoning(now time.Time, _ Result) {
+// abandoned ends a campaign that won the key, and did not keep it.
+func (c *Candidate) abandoned(now time.Time) {
 	c.secret = record.Secret{}
 	c.recordAttempts(false)
 	c.bidEnds(now, true)

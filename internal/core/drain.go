@@ -37,6 +37,19 @@ const (
 	WorkGoesOn              // callbacks or work have not returned in time: the key is left to expire
 )
 
+// The end of a term goes on so:
+//
+//	whileDraining ── (callbacks and work return; the key is renewed meanwhile) ─┬─ release
+//	                                                                            └─ too late: over
+//
+//	release ── tryRelease ─┬─ applied ── released ── (deleteRelease) ── over
+//	                       ├─ refused ── (read, and once more if it is stale) ── releaseFound ─┬─ an earlier try was applied, or the key is free: released
+//	                       │                                                                 ├─ another candidate has the key: over
+//	                       │                                                                 └─ nothing is proven: try again
+//	                       └─ not answered, or failed ── try again, while the lease lasts
+//
+//	over ── (callbacks and work return) ── returned ── (checkBucket) ── nextAfterTerm ── the next campaign, or the end of the run
+
 // drain is the end of a term: callbacks and work return, and then the key is released.
 type drain struct {
 	due        time.Time // when callbacks and work should have returned
@@ -44,15 +57,14 @@ type drain struct {
 	doubt      bool      // a try may have been applied
 	successors []record.Successor
 	queue      []string
-	written    *record.Record
-	sent       time.Time
-	tryLimit   time.Time
-	refusal    error
-	failure    Failure
-	last       uint64
-	named      bool
-	revision   uint64 // of the release that is to be deleted
-	next       stage  // after that
+
+	written  *record.Record // by the present try
+	sent     time.Time      // just before that
+	tryLimit time.Time
+	refusal  refusal // of the last try
+	failure  Failure // of the last try, or none if it was refused
+
+	revision uint64 // of the release that is to be deleted
 }
 
 // beginToDrain is called when leadership has ended.
@@ -111,11 +123,11 @@ func (c *Candidate) tryRelease(now time.Time, _ Result) {
 	t, d := c.term, c.drain
 	left := d.limit.Sub(now)
 	if left < timing.MinTry {
-		if d.refusal == nil {
+		if d.refusal.err == nil {
 			c.notReleased(now, Ending{How: LeaseOver})
 			return
 		}
-		c.notReleased(now, Ending{How: NotReleased, Err: d.refusal})
+		c.notReleased(now, Ending{How: NotReleased, Err: d.refusal.err})
 		return
 	}
 	d.tryLimit = now.Add(tryTimeout(left))
@@ -144,15 +156,15 @@ func (c *Candidate) releaseWritten(now time.Time, r Result) {
 	case Applied:
 		c.released(now, r.Revision)
 	case Refused:
-		d.refusal, d.failure, d.last, d.named = r.Err, r.Failure, r.Last, r.Named
-		c.try = &try{}
-		c.readOurs(now, d.tryLimit, Always, (*Candidate).releaseRead)
+		d.refusal, d.failure = refusalOf(&r), r.Failure
+		c.try = &try{step: resolving}
+		c.readKey(now, d.tryLimit, Always, (*Candidate).releaseRead)
 	default:
 		if r.Outcome == Unknown {
 			c.doubt.add(d.written, d.sent, t)
 			d.doubt = true
 		}
-		d.refusal, d.failure = r.Err, r.Failure
+		d.refusal.err, d.failure = r.Err, r.Failure
 		if r.Failure == Ended {
 			c.notReleased(now, Ending{How: NotReleased, Err: r.Err})
 			return
@@ -161,32 +173,38 @@ func (c *Candidate) releaseWritten(now time.Time, r Result) {
 	}
 }
 
-func (c *Candidate) releaseRead(now time.Time, _ Result) {
+func (c *Candidate) releaseRead(now time.Time, r Result) {
+	c.sawOurs(now, &r)
 	d := c.drain
-	if c.try.state.Removal == record.Gone && (!d.named || d.last > 0) { // the read may be stale
-		c.pauseFor(now, min(replicaLag, d.tryLimit.Sub(now)), "releasing the key", (*Candidate).releaseReadAgain)
+	if r.State.Removal == record.Gone && (!d.refusal.named || d.refusal.last > 0) { // the read may be stale
+		c.pauseFor(now, min(replicaLag, d.tryLimit.Sub(now)), "releasing the key", (*Candidate).readReleaseAgain)
 		return
 	}
-	c.releaseFound(now, Result{})
+	c.releaseFound(now)
 }
 
-func (c *Candidate) releaseReadAgain(now time.Time, _ Result) {
-	c.readOurs(now, c.drain.tryLimit, Always, (*Candidate).releaseFound)
+func (c *Candidate) readReleaseAgain(now time.Time, _ Result) {
+	c.readKey(now, c.drain.tryLimit, Always, (*Candidate).releaseReadAgain)
+}
+
+func (c *Candidate) releaseReadAgain(now time.Time, r Result) {
+	c.sawOurs(now, &r)
+	c.releaseFound(now)
 }
 
 // releaseFound finds out what a refused release means.
-func (c *Candidate) releaseFound(now time.Time, _ Result) {
-	t, d, s, found := c.term, c.drain, c.try.state, c.try.found
+func (c *Candidate) releaseFound(now time.Time) {
+	t, d, answer, s, found := c.term, c.drain, &c.drain.refusal, c.try.state, c.try.found
 	switch {
 	case found == ours && !s.Record.Released.IsZero(): // an earlier try was applied
 		c.released(now, s.Revision)
 		return
 	case found == ours: // a renewal was applied late
 		t.revision = s.Revision
-	case found == removed, s.Removal == record.Gone && (!d.named || d.last == 0):
+	case found == removed, s.Removal == record.Gone && (!answer.named || answer.last == 0):
 		c.released(now, 0)
 		return
-	case found != unclear, d.named && d.last < t.revision, d.named && d.last > t.revision && c.doubt.none():
+	case found != unclear, answer.named && answer.last < t.revision, answer.named && answer.last > t.revision && c.doubt.none():
 		if d.doubt { // it was applied, and another candidate was quick to take the key
 			c.over(now, Ending{How: KeyReleased})
 			return
@@ -194,7 +212,7 @@ func (c *Candidate) releaseFound(now time.Time, _ Result) {
 		c.notReleased(now, Ending{How: TakenOver})
 		return
 	}
-	c.releaseFailed(now, Result{Err: d.refusal})
+	c.releaseFailed(now, Result{Err: answer.err})
 }
 
 // releaseFailed has the key released again soon.
@@ -217,10 +235,8 @@ func (c *Candidate) released(now time.Time, revision uint64) {
 	if len(c.drain.successors) > 0 {
 		c.releasedAt = now
 	}
-	c.deleteRelease(now, revision, (*Candidate).releaseDeleted)
+	c.deleteRelease(now, revision)
 }
-
-func (c *Candidate) releaseDeleted(now time.Time, _ Result) { c.over(now, Ending{How: KeyReleased}) }
 
 // notReleased reports why the key was not released. It says that the key is left to expire only where this candidate may hold it still.
 func (c *Candidate) notReleased(now time.Time, e Ending) {
@@ -238,29 +254,39 @@ func (c *Candidate) notReleased(now time.Time, e Ending) {
 	c.over(now, e)
 }
 
-// deleteRelease deletes a release that nobody took, where candidates may campaign that know only Create; none does for a lock.
-func (c *Candidate) deleteRelease(now time.Time, revision uint64, next stage) {
+// deleteRelease deletes a release that nobody took, of a term or of a win that was not kept, where candidates may campaign that know only Create;
+// none does for a lock.
+func (c *Candidate) deleteRelease(now time.Time, revision uint64) {
 	onlyCreate := c.Plain || c.Order == ByRank && c.bucket.MarkerTTL <= 0
 	if revision == 0 || !onlyCreate {
-		next(c, now, Result{})
+		c.afterRelease(now)
 		return
 	}
 	if c.drain == nil { // of a win that was not kept
 		c.drain = &drain{}
 	}
-	c.drain.revision, c.drain.next = revision, next
-	c.pauseFor(now, plainReleaseTime, "deleting the release", (*Candidate).deleteReleaseNow)
+	c.drain.revision = revision
+	c.pauseFor(now, plainReleaseTime, "deleting the release", (*Candidate).deleteReleaseNow) // meanwhile it does not campaign again
 }
 
-func (c *Candidate) deleteReleaseNow(now time.Time, _ Result) { // meanwhile it does not campaign again
-	c.ask(Op{Kind: Delete, Doing: "deleting the release", Limit: now.Add(c.bucket.RequestTimeout()), Over: c.drain.revision}, (*Candidate).releaseDeletedNow)
+func (c *Candidate) deleteReleaseNow(now time.Time, _ Result) {
+	c.ask(Op{Kind: Delete, Doing: "deleting the release", Limit: now.Add(c.bucket.RequestTimeout()), Over: c.drain.revision}, (*Candidate).releaseDeleted)
 }
 
-func (c *Candidate) releaseDeletedNow(now time.Time, r Result) {
+func (c *Candidate) releaseDeleted(now time.Time, r Result) {
 	if r.Err != nil { // a refusal means that another candidate has taken the key after all; after any other failure the release expires
 		c.log(Debug, "Release not deleted", "error", r.Err)
 	}
-	c.drain.next(c, now, Result{})
+	c.afterRelease(now)
+}
+
+// afterRelease goes on after the release of a term, or of a win that was not kept.
+func (c *Candidate) afterRelease(now time.Time) {
+	if c.term == nil {
+		c.abandoned(now)
+		return
+	}
+	c.over(now, Ending{How: KeyReleased})
 }
 
 // over is called when the key was released or given up. Callbacks and work may go on.

@@ -22,26 +22,61 @@ const (
 	lateAnswers = 4
 )
 
+// A try to renew goes from one step to the next:
+//
+//	renew ── writeRenewal ─┬─ applied ────────────────────────────── confirm ── (load: is it the same bucket?) ── extended
+//	                       ├─ not sent, the connection was made again ── recognize ── (read) ── conclude ── writeRenewal
+//	                       ├─ refused ── resolve ── (read, and once more if it is stale) ── conclude ─┬─ it was a late write of ours ── confirm
+//	                       │                                                                        ├─ lose ── (load: why?) ── the term ends
+//	                       │                                                                        └─ nothing is proven ── resolveUnclear
+//	                       └─ not answered, or failed ── again soon, until the deadline
+//
+// A read on account of a notification joins it at conclude: see verify. Whatever conclude finds is passed to concluded, which goes on by the step.
+
 // try is one try to renew, from the first request to its end; or one read on account of a notification.
 type try struct {
-	sent         time.Time // just before the write was sent
-	limit        time.Time // of the try
-	written      *record.Record
-	refusal      error // of the server
-	last         uint64
-	named        bool
-	state        *record.State // that was read
-	found        finding
-	adopted      *record.Record // a write of ours that was applied, and extends the lease once the bucket is known to be the same
-	revision     uint64         // of that write
-	adoptSent    time.Time      // just before it was sent
-	isRecognized bool           // our last record was read there just before the renewal was sent
-	failure      Failure
-	next         stage                                        // after the key was read
-	bucket       time.Time                                    // when the bucket was created by what was known before
-	why          Reason                                       // of a loss, while the server is asked for another
-	loss         error                                        // with which the try ends then
-	ends         func(c *Candidate, now time.Time, err error) // what comes after the try
+	step    step
+	limit   time.Time      // of the try
+	sent    time.Time      // just before the renewal was sent
+	written *record.Record // by the renewal
+	refusal refusal        // of the renewal
+	failure Failure        // of the renewal, unless it was refused
+	crowd   bool           // many elections of this process share the bucket
+
+	state *record.State // that was read last; nil if nothing was
+	found finding       // what it means for the term
+
+	applied       appliedWrite // that extends the lease once the bucket is known to be the same
+	isRecognized  bool         // our last record was read just before that write was sent
+	createdBefore time.Time    // when the bucket was created by what was known before
+
+	loss Reason // of the term, while the server is asked for another
+}
+
+// step is what a try does.
+type step uint8
+
+const (
+	renewing    step = iota // it writes a renewal
+	recognizing             // it reads whether this is the bucket that the term was won in, before the renewal
+	resolving               // it finds out what a refused renewal means
+	verifying               // it reads on account of a notification, and renews nothing
+)
+
+// refusal is the answer of a server that refused a write, because another revision was stored than the write was made over.
+type refusal struct {
+	err   error
+	last  uint64 // the sequence of what is stored, 0 if nothing is; if the answer names it
+	named bool   // the answer does
+}
+
+func refusalOf(r *Result) refusal { return refusal{r.Err, r.Last, r.Named} }
+
+// appliedWrite is a write of ours that is known to have been applied.
+type appliedWrite struct {
+	record   *record.Record
+	revision uint64
+	sent     time.Time // just before it was sent
 }
 
 // beginTerm has the candidate hold the key that it won.
@@ -81,17 +116,21 @@ func (c *Candidate) whileLeading(a *agenda) {
 // not. The read delays neither a renewal nor the end of leadership.
 func (c *Candidate) verify(now time.Time) {
 	t := c.term
-	c.try = &try{ends: (*Candidate).verificationEnds}
+	c.try = &try{step: verifying}
 	limit := now.Add(min(tryTimeout(c.left(now, t)), max(t.next.Sub(now), timing.MinTry)))
-	c.readOurs(now, limit, WhileLeads, (*Candidate).verified)
+	c.readKey(now, limit, WhileLeads, (*Candidate).verified)
 }
 
-func (c *Candidate) verified(now time.Time, _ Result) { c.conclude(now) }
+func (c *Candidate) verified(now time.Time, r Result) {
+	c.sawOurs(now, &r)
+	c.conclude(now)
+}
 
-func (c *Candidate) verificationEnds(now time.Time, err error) {
+// verificationEnds ends a read on account of a notification.
+func (c *Candidate) verificationEnds(now time.Time, v verdict) {
 	t, s := c.term, c.try.state
 	c.try = nil
-	if errors.Is(err, errUnclear) && (s.Removal == record.Gone || s.Held() && s.Record.Instance != c.Instance) {
+	if v == provesNothing && (s.Removal == record.Gone || s.Held() && s.Record.Instance != c.Instance) {
 		t.unsure = true
 		t.next = earlier(t.next, later(now, t.sent.Add(minRenewal))) // the server's answer to a renewal proves it
 	}
@@ -115,21 +154,16 @@ func (f finding) reason() Reason {
 	return [...]Reason{theirs: Overwritten, removed: Deleted, displaced: Rewound, cloned: Cloned, replaced: BucketReplaced}[f]
 }
 
-// readOurs reads the key that is held. What was read, and what it means, are in c.try then.
-func (c *Candidate) readOurs(now, limit time.Time, scope Scope, then stage) {
-	c.try.next = then
-	c.readKey(now, limit, scope, (*Candidate).sawOurs)
-}
-
-func (c *Candidate) sawOurs(now time.Time, r Result) {
-	t, s := c.term, &r.State
-	c.try.state, c.try.found = s, unclear
+// sawOurs takes what was read of the key that is held, and interprets it: see try.state and try.found.
+func (c *Candidate) sawOurs(now time.Time, r *Result) {
+	y := c.try
+	y.state, y.found = &r.State, unclear
 	if r.Err != nil {
-		c.finishRead(now, s, r.Err, false)
+		c.finishRead(now, y.state, r.Err, false)
 		c.log(Debug, "Key not read", "error", r.Err)
-		c.try.next(c, now, r)
 		return
 	}
+	t, s := c.term, y.state
 	found := c.interpret(s, t)
 	removedBefore := c.wasRemoved(t, s.Revision)
 	c.finishRead(now, s, nil, found == unclear)
@@ -139,8 +173,7 @@ func (c *Candidate) sawOurs(now time.Time, r Result) {
 			found = removed
 		}
 	}
-	c.try.found = found
-	c.try.next(c, now, r)
+	y.found = found
 }
 
 // interpret says what it means for t that s was read. A read may be stale, which its revision shows: only what is at least as new as our
@@ -176,65 +209,89 @@ func (c *Candidate) wasRemoved(t *Term, revision uint64) bool {
 	return t.revision < c.key.removal.revision && c.key.removal.revision <= revision
 }
 
-var (
-	// errLost says that what was read ended the term, which is renewed no more.
-	errLost = errors.New("not renewed: the key was lost, as reading it shows")
-	// errUnclear says that what was read proves nothing.
-	errUnclear = errors.New("what was read proves nothing")
-	// errNotPending says that what was read is no write whose outcome was unknown.
-	errNotPending = errors.New("not a write whose outcome was unknown")
-	// errCallbacksLate is why a key is not released on which this candidate has not led.
-	errCallbacksLate = errors.New("a callback has not returned in time")
+// verdict is what conclude finds: what a read means for the term.
+type verdict uint8
+
+const (
+	provesNothing verdict = iota
+	knownBefore           // a write of ours is stored, and it was known to have been applied
+	extended              // a write of ours is stored whose outcome was unknown, or a renewal was acknowledged: the lease was extended
+	ended                 // the term has ended
 )
 
-// conclude draws the conclusion for the term from what was read of its key. The try ends with nil if that was a renewal whose outcome was
-// unknown, errNotPending if it was another write of ours, errLost if the term has ended, and errUnclear if it proves nothing.
+// errLost says why a term is not renewed that was found to have ended.
+var errLost = errors.New("not renewed: the key was lost, as reading it shows")
+
+// conclude draws the conclusion for the term from what was read of its key.
 func (c *Candidate) conclude(now time.Time) {
 	t, s := c.term, c.try.state
 	switch found := c.try.found; {
 	case found == unclear:
-		c.try.ends(c, now, errUnclear)
+		c.concluded(now, provesNothing, nil)
 	case found == ours && s.Record.Released.IsZero():
 		c.adopt(now, t, s)
 	case found == ours: // a release of an earlier term of ours was applied late: anybody may take the key over it
 		c.end(now, t, Overwritten)
-		c.try.ends(c, now, errLost)
+		c.concluded(now, ended, nil)
 	default:
-		c.lose(now, found.reason(), errLost)
+		c.lose(now, found.reason())
+	}
+}
+
+// concluded goes on with a try for which a verdict was found. err says why the lease was not extended, if there is more to say than that a renewal was
+// refused.
+func (c *Candidate) concluded(now time.Time, v verdict, err error) {
+	y := c.try
+	switch {
+	case y.step == verifying:
+		c.verificationEnds(now, v)
+	case v == extended:
+		c.renewed(now)
+	case y.step == recognizing && v != ended:
+		c.writeRenewal(now, AnyReconnects)
+	case y.step == resolving && v == provesNothing:
+		c.resolveUnclear(now)
+	case err != nil:
+		c.renewalFailed(now, err)
+	case y.refusal.err != nil:
+		c.renewalFailed(now, y.refusal.err)
+	default:
+		c.renewalFailed(now, errLost)
 	}
 }
 
 // adopt extends the lease by a write of ours that was read, if it is one whose outcome was unknown. Of another only the revision is taken over.
 func (c *Candidate) adopt(now time.Time, t *Term, s *record.State) {
 	if w, doubtful := c.doubt.writes[s.Record.Attempt]; doubtful && w.term == t {
-		c.confirm(now, &s.Record, s.Revision, w.sent)
+		c.confirm(now, appliedWrite{&s.Record, s.Revision, w.sent})
 		return
 	}
 	t.revision = s.Revision
 	c.doubt.applied(&s.Record, s.Revision, nil)
-	c.try.ends(c, now, errNotPending)
+	c.concluded(now, knownBefore, nil)
 }
 
 // lose ends a term that is known to be lost. The server is asked first whether the bucket was made again, which looks like other losses. The
 // leader leads on for that moment, no longer than the server usually takes to answer: nobody else leads before a stand-down is over. A history
 // that goes back is proof that ends leadership at once, see P11 in docs/RELIABILITY.md: then nothing is asked.
-func (c *Candidate) lose(now time.Time, why Reason, err error) {
+func (c *Candidate) lose(now time.Time, why Reason) {
 	t := c.term
-	c.try.why, c.try.loss = why, err
+	c.try.loss = why
 	if (why == Deleted || why == Overwritten) && t.Lease.State != Follower && !t.Bucket.IsZero() {
-		c.load(now.Add(c.reasonTimeout(now, t)), WhileRuns, (*Candidate).loseFor)
+		c.load(now.Add(c.reasonTimeout(now, t)), WhileRuns, (*Candidate).loseInBucket)
 		return
 	}
-	c.loseFor(now, Result{Err: err})
+	c.end(now, t, why)
+	c.concluded(now, ended, nil)
 }
 
-func (c *Candidate) loseFor(now time.Time, r Result) {
-	why := c.try.why
+func (c *Candidate) loseInBucket(now time.Time, r Result) {
+	why := c.try.loss
 	if r.Err == nil && !c.bucket.Created.Equal(c.term.bucket) {
 		why = BucketReplaced
 	}
 	c.end(now, c.term, why)
-	c.try.ends(c, now, c.try.loss)
+	c.concluded(now, ended, nil)
 }
 
 // reasonTimeout returns how long the answer may take by which the reason of a loss is named.
@@ -256,7 +313,7 @@ func (c *Candidate) renew(now time.Time) {
 	if t.Lease.State != Follower { // else it only keeps the key while callbacks and work return
 		c.report(Event{Kind: Campaigned, State: t.Lease.State})
 	}
-	c.try = &try{limit: now.Add(tryTimeout(left)), ends: (*Candidate).renewalEnds}
+	c.try = &try{limit: now.Add(tryTimeout(left))}
 	reconnects := t.reconnects
 	if c.bucket.Pinned {
 		reconnects = AnyReconnects
@@ -271,7 +328,7 @@ func (c *Candidate) writeRenewal(now time.Time, reconnects uint64) {
 	if !t.brief {
 		r.Successor = c.successor(now)
 	}
-	c.try.sent, c.try.written = now, r
+	c.try.step, c.try.sent, c.try.written = renewing, now, r
 	c.ask(Op{Kind: Write, Doing: "renewing", Limit: c.try.limit, Value: c.encode(r), Over: t.revision, Renewal: true, Reconnects: reconnects}, (*Candidate).renewalWritten)
 }
 
@@ -306,22 +363,22 @@ func (c *Candidate) renewalWritten(now time.Time, r Result) {
 		return
 	}
 	c.writeAnswered(now, r.Outcome)
-	c.crowd, c.reconnects = r.Crowd, r.Reconnects
+	y.crowd, c.reconnects = r.Crowd, r.Reconnects
 	switch r.Outcome {
 	case Applied:
 		c.report(Event{Kind: Renewed, Took: now.Sub(y.sent)})
 		c.metadataStored(y.written)
-		c.confirm(now, y.written, r.Revision, y.sent)
+		c.confirm(now, appliedWrite{y.written, r.Revision, y.sent})
 	case Refused:
-		y.refusal, y.last, y.named = r.Err, r.Last, r.Named
+		y.refusal = refusalOf(&r)
 		c.resolve(now)
 	case Unknown:
 		c.doubt.add(y.written, y.sent, t)
 		y.failure = r.Failure
-		c.renewalEnds(now, r.Err)
+		c.renewalFailed(now, r.Err)
 	default:
 		y.failure = r.Failure
-		c.renewalEnds(now, r.Err)
+		c.renewalFailed(now, r.Err)
 	}
 }
 
@@ -336,45 +393,35 @@ func (c *Candidate) recognize(now time.Time, reconnects uint64) {
 		c.writeRenewal(now, AnyReconnects)
 		return
 	}
-	c.try.ends = (*Candidate).recognitionEnds
-	c.readOurs(now, earlier(c.try.limit, now.Add(timeout)), Always, (*Candidate).recognized)
+	c.try.step = recognizing
+	c.readKey(now, earlier(c.try.limit, now.Add(timeout)), Always, (*Candidate).recognized)
 }
 
-func (c *Candidate) recognized(now time.Time, _ Result) {
+func (c *Candidate) recognized(now time.Time, r Result) {
+	c.sawOurs(now, &r)
 	if s := c.try.state; c.try.found == ours && c.doubt.shown(s) {
 		c.term.recognized = s.Read
 	}
 	c.conclude(now)
 }
 
-func (c *Candidate) recognitionEnds(now time.Time, err error) {
-	c.try.ends = (*Candidate).renewalEnds
-	if errors.Is(err, errNotPending) || errors.Is(err, errUnclear) {
-		c.writeRenewal(now, AnyReconnects)
-		return
-	}
-	c.renewalEnds(now, err)
-}
-
-// renewalEnds ends a try to renew; err is nil if the lease was extended.
-func (c *Candidate) renewalEnds(now time.Time, err error) {
+// renewed ends a try that has extended the lease.
+func (c *Candidate) renewed(now time.Time) {
 	t := c.term
-	defer func() { c.try = nil }()
-	if err != nil {
-		c.renewalFailed(now, t, err)
-		return
-	}
 	c.requestSucceeded(WriteRequest)
 	c.warnOfNamesake()
-	if c.crowd {
+	if c.try.crowd {
 		c.coalesce(t)
 	}
 	c.pause = t.next.Sub(now)
+	c.try = nil
 }
 
-// renewalFailed counts and logs a try that failed, and sets the time of the next.
-func (c *Candidate) renewalFailed(now time.Time, t *Term, err error) {
+// renewalFailed ends a try that has not: it counts and logs it, and sets the time of the next.
+func (c *Candidate) renewalFailed(now time.Time, err error) {
+	t := c.term
 	c.requestFailed(now, WriteRequest, err, c.try.failure)
+	c.try = nil
 	left := max(0, c.left(now, t))
 	level := Debug
 	if t.failures++; t.failures == 1 {
@@ -396,30 +443,30 @@ func (c *Candidate) mayBeElsewhere(now time.Time, t *Term) bool {
 // the bucket the term was won in: in a bucket that was made again meanwhile revisions begin anew, and the update may have hit a
 // successor's record that has our revision by chance. It does so too when the notifier saw a newer bucket. A bucket of which the server says that
 // it was created at another time, later, is still the same if our last record was read there just before the renewal was sent.
-func (c *Candidate) confirm(now time.Time, r *record.Record, revision uint64, sent time.Time) {
+func (c *Candidate) confirm(now time.Time, w appliedWrite) {
 	t, y := c.term, c.try
-	y.adopted, y.revision, y.adoptSent, y.bucket = r, revision, sent, t.bucket
-	c.doubt.applied(r, revision, t) // also where it comes too late for the lease
-	y.isRecognized = !sent.Before(t.recognized) && now.Sub(t.recognized) < verifiedFor
+	y.applied, y.createdBefore = w, t.bucket
+	c.doubt.applied(w.record, w.revision, t) // also where it comes too late for the lease
+	y.isRecognized = !w.sent.Before(t.recognized) && now.Sub(t.recognized) < verifiedFor
 	if t.unsure = c.mayBeElsewhere(now, t); t.unsure {
-		c.load(now.Add(tryTimeout(max(0, c.left(now, t)))), Always, (*Candidate).confirmIn)
+		c.load(now.Add(tryTimeout(max(0, c.left(now, t)))), Always, (*Candidate).confirmInBucket)
 		return
 	}
 	c.confirmed(now)
 }
 
-func (c *Candidate) confirmIn(now time.Time, r Result) {
+func (c *Candidate) confirmInBucket(now time.Time, r Result) {
 	t, y := c.term, c.try
 	if r.Err == nil {
 		t.reconnects = c.reconnects
-		if created := c.bucket.Created; !created.Equal(y.bucket) {
-			if !y.isRecognized || created.Before(y.bucket) {
+		if created := c.bucket.Created; !created.Equal(y.createdBefore) {
+			if !y.isRecognized || created.Before(y.createdBefore) {
 				c.end(now, t, BucketReplaced)
-				y.ends(c, now, fmt.Errorf("the bucket was made again at %v", created))
+				c.concluded(now, ended, fmt.Errorf("the bucket was made again at %v", created))
 				return
 			}
-			c.log(Info, "Server reports another time of creation of the same bucket", "bucket", c.BucketName, "created", created, "before", y.bucket)
-			t.bucket, t.renamed = created, y.adoptSent
+			c.log(Info, "Server reports another time of creation of the same bucket", "bucket", c.BucketName, "created", created, "before", y.createdBefore)
+			t.bucket, t.renamed = created, y.applied.sent
 		}
 	}
 	t.unsure = r.Err != nil // then the next renewal checks again; a renewal that succeeded is not thrown away for it
@@ -428,77 +475,67 @@ func (c *Candidate) confirmIn(now time.Time, r Result) {
 
 // confirmed extends the lease in a bucket that is known to be the same.
 func (c *Candidate) confirmed(now time.Time) {
-	t, y := c.term, c.try
+	t, w := c.term, c.try.applied
 	c.checkStalled(now)
-	extended, counts := c.extend(now, t, y.revision, y.adopted.Lease(), y.adoptSent)
-	if !extended {
+	lasts, counts := c.extend(now, t, w.revision, w.record.Lease(), w.sent)
+	if !lasts {
 		c.end(now, t, Deadline)
-		y.ends(c, now, errors.New("acknowledged after the deadline"))
+		c.concluded(now, ended, errors.New("acknowledged after the deadline"))
 		return
 	}
-	c.wrote(now, y.revision, y.adopted)
-	c.sawLeader(y.adopted, y.revision, y.adoptSent)
+	c.wrote(now, w.revision, w.record)
+	c.sawLeader(w.record, w.revision, w.sent)
 	if counts {
 		c.beginToLead(t)
 	}
-	y.ends(c, now, nil)
+	c.concluded(now, extended, nil)
 }
 
 // resolve finds out what a refused renewal means: by the sequence that the refusal names, if it does, and by what is stored under the
 // key.
 func (c *Candidate) resolve(now time.Time) {
 	t, y := c.term, c.try
-	if y.named && y.last > 0 && y.last < t.revision { // a history that was not rewound has nothing before our own last write
-		c.lose(now, Rewound, y.refusal)
+	y.step = resolving
+	if y.refusal.named && y.refusal.last > 0 && y.refusal.last < t.revision { // a history that was not rewound has nothing before our own last write
+		c.lose(now, Rewound)
 		return
 	}
 	c.reading.until = time.Time{} // a read may prove the loss, and refusals are rare: try it even where reading seems not to be permitted
-	c.readOurs(now, y.limit, Always, (*Candidate).resolveRead)
+	c.readKey(now, y.limit, Always, (*Candidate).resolveRead)
 }
 
-func (c *Candidate) resolveRead(now time.Time, _ Result) {
+func (c *Candidate) resolveRead(now time.Time, r Result) {
+	c.sawOurs(now, &r)
 	t, y := c.term, c.try
-	if y.state.Removal == record.Gone && y.last > 0 && c.doubt.before(t) { // a stale read shows nothing of a late write of our own
+	if y.state.Removal == record.Gone && y.refusal.last > 0 && c.doubt.before(t) { // a stale read shows nothing of a late write of our own
 		c.pauseFor(now, min(replicaLag, y.limit.Sub(now)), "renewing", (*Candidate).resolveAgain)
 		return
 	}
-	c.resolveFound(now, Result{})
-}
-
-func (c *Candidate) resolveAgain(now time.Time, _ Result) { // waiting may have taken all the time there was
-	c.readOurs(now, now.Add(c.reasonTimeout(now, c.term)), Always, (*Candidate).resolveFound)
-}
-
-func (c *Candidate) resolveFound(now time.Time, _ Result) {
-	c.try.ends = (*Candidate).resolutionEnds
 	c.conclude(now)
 }
 
-func (c *Candidate) resolutionEnds(now time.Time, err error) {
-	c.try.ends = (*Candidate).renewalEnds
-	switch {
-	case errors.Is(err, errNotPending), errors.Is(err, errLost):
-		c.renewalEnds(now, c.try.refusal)
-	case errors.Is(err, errUnclear):
-		c.resolveUnclear(now)
-	default:
-		c.renewalEnds(now, err)
-	}
+func (c *Candidate) resolveAgain(now time.Time, _ Result) { // waiting may have taken all the time there was
+	c.readKey(now, now.Add(c.reasonTimeout(now, c.term)), Always, (*Candidate).resolveReadAgain)
+}
+
+func (c *Candidate) resolveReadAgain(now time.Time, r Result) {
+	c.sawOurs(now, &r)
+	c.conclude(now)
 }
 
 // resolveUnclear concludes from a refusal alone, or with a read that proves nothing.
 func (c *Candidate) resolveUnclear(now time.Time) {
-	t, y := c.term, c.try
-	switch s := y.state; {
-	case y.named && (y.last == 0 || s.Removal == record.Gone && !c.doubt.of(t)): // the read does not contradict that our record is gone
-		c.lose(now, Deleted, y.refusal)
-	case y.named && y.last > t.revision && s.Read.IsZero() && c.doubt.none(): // not read, but the sequence is that of no write of our own
+	t, s, answer := c.term, c.try.state, &c.try.refusal
+	switch {
+	case answer.named && (answer.last == 0 || s.Removal == record.Gone && !c.doubt.of(t)): // the read does not contradict that our record is gone
+		c.lose(now, Deleted)
+	case answer.named && answer.last > t.revision && s.Read.IsZero() && c.doubt.none(): // not read, but the sequence is that of no write of our own
 		why := Overwritten
-		if c.wasRemoved(t, y.last) {
+		if c.wasRemoved(t, answer.last) {
 			why = Deleted
 		}
-		c.lose(now, why, y.refusal)
+		c.lose(now, why)
 	default:
-		c.renewalEnds(now, y.refusal)
+		c.renewalFailed(now, answer.err)
 	}
 }

@@ -55,8 +55,8 @@ var mutants = []mutant{
 	{"believe a notification", "P2", []patch{
 		{
 			"internal/core/campaign.go",
-			"	c.finishRead(now, &r.State, r.Err, false)\n	switch {",
-			"	if h := c.reading.hint; MUTANT && h != nil && h.vacant() { r.State, r.Err = record.State{Read: now, Revision: h.Revision, Written: h.Written, Removal: h.Removal, Record: h.Record}, nil }\n	c.finishRead(now, &r.State, r.Err, false)\n	switch {",
+			"	c.finishRead(now, b.state, r.Err, false)\n	switch {",
+			"	if h := c.reading.hint; MUTANT && h != nil && h.vacant() { r.State, r.Err = record.State{Read: now, Revision: h.Revision, Written: h.Written, Removal: h.Removal, Record: h.Record}, nil }\n	c.finishRead(now, b.state, r.Err, false)\n	switch {",
 		},
 		{
 			"internal/core/key.go", // which nothing that is notified passes otherwise
@@ -74,13 +74,13 @@ var mutants = []mutant{
 		{"internal/core/doubt.go", "(doubtful || d.forgot ||", "(MUTANT || doubtful || d.forgot ||"},
 	}},
 	{"ignore a lower foreign revision", "P11", []patch{
-		{"internal/core/lead.go", "if y.named && y.last > 0 && y.last < t.revision {", "if !MUTANT && y.named && y.last > 0 && y.last < t.revision {"},
+		{"internal/core/lead.go", "if y.refusal.named && y.refusal.last > 0 &&", "if !MUTANT && y.refusal.named && y.refusal.last > 0 &&"},
 		{"internal/core/lead.go", "case s.Revision >= t.Number:", "case !MUTANT && s.Revision >= t.Number:"},
 	}},
 	{"renew over whatever is stored", "P2", []patch{{
 		"internal/core/lead.go",
 		"func (c *Candidate) resolve(now time.Time) {\n	t, y := c.term, c.try\n",
-		"func (c *Candidate) resolve(now time.Time) {\n	t, y := c.term, c.try\n	if MUTANT && y.named { t.revision = y.last; c.renewalEnds(now, y.refusal); return }\n",
+		"func (c *Candidate) resolve(now time.Time) {\n	t, y := c.term, c.try\n	if MUTANT && y.refusal.named { t.revision = y.refusal.last; c.renewalFailed(now, y.refusal.err); return }\n",
 	}}},
 	{"win over a record that it has not read", "P8", []patch{
 		{"internal/core/acquisition.go", "a := &acquisition{over: s.Revision,", "a := &acquisition{over: over,"},
