@@ -197,7 +197,7 @@ func startWork(t *activeTerm, do func(context.Context, Term) error) *work {
 			}
 			close(w.done)
 		}()
-		w.err = do(t.ctx, t.term)
+		w.err = do(t.ctx, t.public)
 	}()
 	return w
 }

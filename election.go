@@ -41,7 +41,7 @@ type Election struct {
 	renamed atomic.Pointer[string]     // the instance that took the place of the first, once that one was found to have a copy
 
 	mu        sync.Mutex      // guards what follows; never held across I/O or a callback
-	core      *core.Candidate // what it knows, and all that is decided
+	candidate *core.Candidate // what it knows, and all that is decided
 	stopped   bool
 	current   *run        // nil while nothing runs
 	running   bool        // it has not returned, and its metrics are registered
@@ -91,8 +91,8 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 		name: name, key: key, instance: record.NewID(), host: host, pid: os.Getpid(), bucket: o.Bucket(bucket), wake: wake, opts: &o,
 		log: o.Log().With("election", key, "name", name),
 	}}
-	e.core = core.New(&core.Rules{World: &world}) // a run has the others
-	e.core.Notice(time.Now(), core.SetMetadata{Metadata: o.Metadata})
+	e.candidate = core.New(&core.Rules{World: &world}) // a run has the others
+	e.candidate.Notice(time.Now(), core.SetMetadata{Metadata: o.Metadata})
 	e.metrics = newMetrics(e)
 	return e, nil
 }
@@ -215,10 +215,10 @@ func (e *Election) Resume() {
 func (e *Election) pause(on bool) (changed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now, before := time.Now(), e.core.Status().Holds
-	e.core.Notice(now, core.Hold{Why: core.Paused, On: on})
+	now, before := time.Now(), e.candidate.Status().Holds
+	e.candidate.Notice(now, core.Hold{Why: core.Paused, On: on})
 	e.noticed(now)
-	return e.core.Status().Holds != before
+	return e.candidate.Status().Holds != before
 }
 
 // waitFor waits until a channel is closed. It returns ctx's error if ctx ends before.
@@ -255,7 +255,7 @@ func (e *Election) IsLeader() bool {
 // Term returns the term that this candidate leads now, and false if it leads none.
 func (e *Election) Term() (Term, bool) {
 	if t := e.term.Load(); t != nil && t.leads() {
-		return t.term, true
+		return t.public, true
 	}
 	return Term{}, false
 }

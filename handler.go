@@ -99,7 +99,7 @@ func (v *view) stuck(now time.Time) string {
 	}
 	if t := v.term; t != nil && !(v.ended && v.why.voluntary()) {
 		if late := -t.lease.Load().Left(now, lease.SinceBoot); late > overdueAfter {
-			return fmt.Sprintf("the lease of term %d ran out %v ago, and it still has not stood down", t.term.Number, late.Round(time.Millisecond))
+			return fmt.Sprintf("the lease of term %d ran out %v ago, and it still has not stood down", t.public.Number, late.Round(time.Millisecond))
 		}
 	}
 	if p := v.progress; !p.due.IsZero() {

@@ -99,13 +99,13 @@ func (t *activeTerm) handover(to *control.Candidate, why core.Reason) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
-	refusal, refused := e.core.Handover(now, t.core, record.Successor{Name: to.Name, ID: record.QueueID(to.Instance)}, why)
+	refusal, refused := e.candidate.Handover(now, t.term, record.Successor{Name: to.Name, ID: record.QueueID(to.Instance)}, why)
 	e.noticed(now)
 	switch {
 	case refused && refusal == "":
 		return fmt.Errorf("%w any more: another handover has begun", ErrNotLeader)
 	case refused:
-		return &TermEndedError{t.term, Reason(refusal)}
+		return &TermEndedError{t.public, Reason(refusal)}
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ func (r *run) relinquish(ctx context.Context, t *activeTerm, schedule cron.Sched
 			return // the term has ended meanwhile
 		}
 		if successor == nil {
-			r.log.Info("No candidate is ready to take over, leading on", "term", t.term.Number)
+			r.log.Info("No candidate is ready to take over, leading on", "term", t.public.Number)
 			continue
 		}
 		if t.handover(successor, core.Relinquished) == nil {

@@ -33,7 +33,7 @@ func BenchmarkScrapeOf2000Elections(b *testing.B) {
 			b.Fatal(err)
 		}
 		e.running = true
-		e.core.Notice(time.Now(), core.Joined{Source: core.NoSource})
+		e.candidate.Notice(time.Now(), core.Joined{Source: core.NoSource})
 		e.metrics.stateChanged(CandidateState, ReasonStarted)
 		e.metrics.stateChanged(LeaderElectState, ReasonVacant)
 		for n := range 1000 {

@@ -19,7 +19,7 @@ func (r *run) perform(op *core.Op) (result core.Result) {
 	if op.Kind == core.Wait {
 		return core.Result{Quiet: r.await(op)}
 	}
-	if op.Kind == core.Ask {
+	if op.Kind == core.AskBackoff {
 		return r.askBackoff(op.Lost)
 	}
 	late := time.Since(r.decided) // what was reported since took its time, as a log handler may
@@ -204,7 +204,7 @@ func (r *run) updateHeld(ctx context.Context, op *core.Op) (uint64, error) {
 func (r *run) took() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.core.Took()
+	return r.candidate.Took()
 }
 
 // suspectConnection has the connection examined: an answer or a notification has not come in time.

@@ -77,7 +77,7 @@ func (r *run) stateChanged(to State, why Reason, t *core.Term) {
 // beganToLead is called when leadership counts from now on: the work begins.
 func (r *run) beganToLead(t *core.Term) {
 	a := r.term.Load()
-	if a == nil || a.core != t {
+	if a == nil || a.term != t {
 		return
 	}
 	r.calls.leadership(a)
@@ -125,15 +125,15 @@ func (r *run) keyNotReleased(e *core.Event) {
 func (r *run) latestTerm() Term {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.latest.term
+	return r.latest.public
 }
 
 // termOver is called when the key was released or given up.
 func (r *run) termOver(t *core.Term) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if a := r.latest; a != nil && a.core == t {
-		a.outcome = outcomeOf(a.term, t, t.Outcome)
+	if a := r.latest; a != nil && a.term == t {
+		a.outcome = outcomeOf(a.public, t, t.Outcome)
 		a.over.Close()
 	}
 }

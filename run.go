@@ -101,9 +101,9 @@ func (r *run) beginRun(started time.Time) {
 	defer r.mu.Unlock()
 	r.running, r.failure = true, ""
 	r.progress = progress{"starting", time.Now().Add(busyTime)}
-	r.core.Notice(time.Now(), core.NewRun{Rules: r.rules(), Started: started})
+	r.candidate.Notice(time.Now(), core.NewRun{Rules: r.rules(), Started: started})
 	if r.stopping { // by a Stop that came first
-		r.core.Notice(time.Now(), core.Stop{})
+		r.candidate.Notice(time.Now(), core.Stop{})
 	}
 }
 
@@ -111,7 +111,7 @@ func (r *run) endRun() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running, r.progress = false, progress{}
-	r.core.Notice(time.Now(), core.EndRun{})
+	r.candidate.Notice(time.Now(), core.EndRun{})
 }
 
 // rename has this candidate go on under another instance: another process uses the one that it had, and may go on with it.
@@ -154,7 +154,7 @@ func (r *run) endBackground() {
 // leaveToSuccessor waits a moment after a release, so that the server serves the successor first.
 func (r *run) leaveToSuccessor() {
 	r.mu.Lock()
-	until := r.core.ReleasedAt().Add(windUpDelay)
+	until := r.candidate.ReleasedAt().Add(windUpDelay)
 	r.mu.Unlock()
 	time.Sleep(time.Until(until))
 }
@@ -176,7 +176,7 @@ func (r *run) begin(began time.Time) (core.Op, []core.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	r.core.Begin(now, began)
+	r.candidate.Begin(now, began)
 	return r.decide(now)
 }
 
@@ -185,13 +185,13 @@ func (r *run) next(result core.Result) (core.Op, []core.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	r.core.Done(now, result)
+	r.candidate.Done(now, result)
 	return r.decide(now)
 }
 
 // decide returns what to do next, and what to report before. The caller holds mu.
 func (r *run) decide(now time.Time) (core.Op, []core.Event) {
-	op, events := r.core.Next(now)
+	op, events := r.candidate.Next(now)
 	r.decided = now
 	r.publish(now)
 	due := op.Due
@@ -218,7 +218,7 @@ func (r *run) setTimer(now, at time.Time) {
 func (e *Election) tell(n core.Notice) {
 	e.mu.Lock()
 	now, r := time.Now(), e.current
-	events := e.core.Notice(now, n)
+	events := e.candidate.Notice(now, n)
 	e.noticed(now)
 	e.mu.Unlock()
 	if len(events) > 0 && r != nil {
@@ -233,7 +233,7 @@ func (e *Election) noticed(now time.Time) {
 	if r == nil || r.timer == nil {
 		return
 	}
-	op, waits := e.core.Waits(now)
+	op, waits := e.candidate.Waits(now)
 	if !waits {
 		return
 	}
@@ -252,14 +252,14 @@ func (e *Election) publish(now time.Time) {
 	if a := e.term.Load(); a != nil {
 		a.follow(now)
 	}
-	switch t, a := e.core.Term(), e.term.Load(); {
+	switch t, a := e.candidate.Term(), e.term.Load(); {
 	case t == nil && a != nil:
 		a.expiry.Stop()
 		e.term.Store(nil)
 		if e.leader != nil && e.leader.Instance == e.instanceID() {
 			e.leader = nil
 		}
-	case t != nil && (a == nil || a.core != t):
+	case t != nil && (a == nil || a.term != t):
 		a = newActiveTerm(e.current, t)
 		a.follow(now)
 		e.latest = a
@@ -276,12 +276,12 @@ type receiver struct {
 // Receive passes a notice on, unless it comes after the end of the run, or of the instance.
 func (r receiver) Receive(n core.Notice) {
 	r.mu.Lock()
-	if r.current != r.run || r.core.Rules != r.rules {
+	if r.current != r.run || r.candidate.Rules != r.rules {
 		r.mu.Unlock()
 		return
 	}
 	now := time.Now()
-	events := r.core.Notice(now, n)
+	events := r.candidate.Notice(now, n)
 	r.noticed(now)
 	if _, changed := n.(*core.Notification); changed {
 		r.changed.Broadcast()
@@ -293,7 +293,7 @@ func (r receiver) Receive(n core.Notice) {
 func (r receiver) SourceOverdue() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.core.Rules == r.rules && r.core.SourceOverdue()
+	return r.candidate.Rules == r.rules && r.candidate.SourceOverdue()
 }
 
 // notifications returns the run's part in the notifications of its bucket.
@@ -307,7 +307,7 @@ func (r *run) notifications() *notify.Listener {
 func (r *run) coreRules() *core.Rules {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.core.Rules
+	return r.candidate.Rules
 }
 
 func (r receiver) Closed() { r.fail(nats.ErrConnectionClosed) }
@@ -326,7 +326,7 @@ func (r *run) stop() {
 	if r.current == r { // else it has ended meanwhile
 		now := time.Now()
 		r.stopping = true
-		r.core.Notice(now, core.Stop{})
+		r.candidate.Notice(now, core.Stop{})
 		r.noticed(now)
 	}
 	r.mu.Unlock()

@@ -99,7 +99,7 @@ func describe(err error) string {
 func (e *Election) status() core.Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.core.Status()
+	return e.candidate.Status()
 }
 
 // moment is how an election stands at one instant. A Status, and all gauges of a scrape, are of one moment, so that nothing in them
@@ -134,10 +134,10 @@ func (e *Election) view() view {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	v := view{
-		status: e.core.Status(), term: e.term.Load(), leader: e.leader, running: e.running, progress: e.progress, unhealthy: e.unhealthy, failure: e.failure,
+		status: e.candidate.Status(), term: e.term.Load(), leader: e.leader, running: e.running, progress: e.progress, unhealthy: e.unhealthy, failure: e.failure,
 	}
 	if v.term != nil {
-		v.ended, v.why = v.term.core.Lease.State == core.Follower, Reason(v.term.core.Reason)
+		v.ended, v.why = v.term.term.Lease.State == core.Follower, Reason(v.term.term.Reason)
 	}
 	return v
 }
@@ -151,7 +151,7 @@ func (e *Election) moment(now time.Time) moment {
 // at returns how the election stands at now.
 func (v *view) at(now time.Time) moment {
 	m := moment{
-		state: UnknownState, wait: v.status.Pause, source: v.status.Source, leaseTime: v.status.Bucket.LeaseTime(),
+		state: UnknownState, wait: v.status.UntilNext, source: v.status.Source, leaseTime: v.status.Bucket.LeaseTime(),
 		paused:  v.status.Holds&(core.Paused|core.PausedByOperator) != 0,
 		healthy: v.status.Holds&core.NotHealthy == 0 && v.stuck(now) == "",
 	}
@@ -162,7 +162,7 @@ func (v *view) at(now time.Time) moment {
 		l := v.term.lease.Load()
 		m.leaseTime = l.Timing.LeaseTime()
 		if left := l.Left(now, lease.SinceBoot); left > 0 {
-			m.state, m.term, m.left, m.expires = State(l.State), v.term.term, left, l.Ends(now, lease.SinceBoot)
+			m.state, m.term, m.left, m.expires = State(l.State), v.term.public, left, l.Ends(now, lease.SinceBoot)
 		}
 	}
 	return m

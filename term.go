@@ -66,22 +66,22 @@ func (t Term) Deadline() time.Time {
 type activeTerm struct {
 	owner  *Election
 	calls  *dispatcher
-	term   Term
+	public Term
 	ctx    context.Context // the leader's context: ends, with a cause, when leadership does
 	cancel context.CancelCauseFunc
 	lease  atomic.Pointer[core.Lease] // read by anybody, replaced under the election's mutex
 	expiry *time.Timer                // ends leadership at the deadline, though the loop may be stuck
 
 	// The election's mutex guards what follows.
-	core    *core.Term
+	term    *core.Term
 	over    wakeup.Latch // closed when the key was released or given up
 	outcome error        // nil if it was released; written before over is closed
 }
 
 // newActiveTerm returns what others see of a term that begins. The end of the run does not end its context. The caller holds the election's mutex.
 func newActiveTerm(r *run, t *core.Term) *activeTerm {
-	a := &activeTerm{owner: r.Election, calls: r.calls, core: t}
-	a.term = Term{Key: r.key, Name: r.name, Number: t.Number, BucketCreated: t.Bucket, Since: t.Since, active: a}
+	a := &activeTerm{owner: r.Election, calls: r.calls, term: t}
+	a.public = Term{Key: r.key, Name: r.name, Number: t.Number, BucketCreated: t.BucketCreated, Since: t.Since, active: a}
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(r.ctx))
 	a.expiry = time.AfterFunc(t.Lease.Left(time.Now(), lease.SinceBoot), a.expire)
 	return a
@@ -89,7 +89,7 @@ func newActiveTerm(r *run, t *core.Term) *activeTerm {
 
 // follow shows what was decided about the term. The caller holds the election's mutex.
 func (t *activeTerm) follow(now time.Time) {
-	before, l := t.lease.Load(), t.core.Lease
+	before, l := t.lease.Load(), t.term.Lease
 	if before == l {
 		return
 	}
@@ -100,7 +100,7 @@ func (t *activeTerm) follow(now time.Time) {
 		t.expiry.Stop()
 	}
 	if l.State == core.Follower && (before == nil || before.State != core.Follower) {
-		t.cancel(&TermEndedError{t.term, Reason(t.core.Reason)})
+		t.cancel(&TermEndedError{t.public, Reason(t.term.Reason)})
 		t.calls.leadership(t) // OnLost is due before the loop may look whether a callback is
 	}
 }
@@ -119,11 +119,11 @@ func (t *activeTerm) end(why core.Reason) (first bool) {
 	e := t.owner
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now, before := time.Now(), t.core.Lease.State
-	e.core.Notice(now, core.End{Term: t.core, Why: why})
+	now, before := time.Now(), t.term.Lease.State
+	e.candidate.Notice(now, core.End{Term: t.term, Why: why})
 	t.follow(now) // it may be over
 	e.noticed(now)
-	return before != core.Follower && t.core.Lease.State == core.Follower
+	return before != core.Follower && t.term.Lease.State == core.Follower
 }
 
 // expire ends leadership at the deadline, unless the lease was renewed while the timer fired.
@@ -178,7 +178,7 @@ func (t *activeTerm) waitOver(ctx context.Context) (inside bool, err error) {
 		return false, errors.New("the key was not released in time: a callback, the work or a log handler has not returned")
 	}
 	ended := (*TermEndedError)(nil)
-	if errors.As(context.Cause(ctx), &ended) && ended.Term == t.term && ended.Reason.voluntary() {
+	if errors.As(context.Cause(ctx), &ended) && ended.Term == t.public && ended.Reason.voluntary() {
 		return true, nil
 	}
 	return false, ctx.Err()

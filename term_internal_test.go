@@ -50,7 +50,7 @@ func leadingFor(t *testing.T, mono, wall, boot time.Duration) (*Election, *activ
 func age(held *activeTerm, l *core.Lease) {
 	held.owner.mu.Lock()
 	defer held.owner.mu.Unlock()
-	held.core.Lease = l
+	held.term.Lease = l
 	held.lease.Store(l)
 }
 

@@ -111,6 +111,17 @@ func (c *Candidate) whileCampaigning(a *agenda) {
 	}
 }
 
+// nextCampaign returns when to campaign. A campaign is due at the given time, unless somebody else holds the key and is there: a
+// candidate that relies on notifications then waits for the slow campaign beneath them, or until the key must have expired.
+func (c *Candidate) nextCampaign() time.Time {
+	due := c.wait.due
+	rely := c.wait.lost >= OpeningCampaigns && c.Source() != NoSource
+	if rely && c.key.occupied && !c.isHolder() {
+		due = later(due, earlier(c.wait.fallback, c.key.sign.at.Add(c.bucket.TTL+timing.ExpiryLateness+c.turn.afterExpiry)))
+	}
+	return due
+}
+
 // withdraw makes an attempt that is always refused, and that tells those who record attempts that this candidate, which announced itself,
 // does not wait any more.
 func (c *Candidate) withdraw(now time.Time) {
@@ -126,6 +137,23 @@ func (c *Candidate) withdraw(now time.Time) {
 func (c *Candidate) withdrawn(_ time.Time, r Result) {
 	c.log(Debug, "Withdrawn", "answer", r.Err)
 	c.finish(false)
+}
+
+// preemptionDue returns when to ask the leader to hand over to this candidate; the zero time if there is no reason to.
+func (c *Candidate) preemptionDue() time.Time {
+	h := &c.key.holder
+	if !c.Preempts || !c.Connected || !c.key.occupied || h.term == 0 || h.instance == c.Instance || h.priority >= c.Priority {
+		return time.Time{}
+	}
+	return c.wait.preempted.Add(c.bucket.Interval)
+}
+
+// preempt asks the leader to hand over to this candidate. It does not wait for the answer: the release tells.
+func (c *Candidate) preempt(now time.Time) {
+	c.wait.preempted = now
+	h := &c.key.holder
+	c.log(Info, "Asking a leader of lower priority to hand over", "leader", h.name, "priority", h.priority)
+	c.report(Event{Kind: Preempt, Instance: h.instance, Message: h.name})
 }
 
 // campaign tries to win the key because it is time to.
@@ -194,7 +222,7 @@ func (c *Candidate) decideInBucket(now time.Time, _ Result) {
 		c.bidEnds(now, false)
 	case ours && c.doubt.foreign(s):
 		c.finish(true)
-	case ours && !c.doubt.ours(s): // a stale read
+	case ours && !c.doubt.made(s): // a stale read
 		c.bidEnds(now, !b.hinted)
 	case b.err != nil && b.hinted:
 		c.bidEnds(now, false)
@@ -326,7 +354,7 @@ func (c *Candidate) writeAgain(now time.Time, _ Result) {
 			c.finish(true)
 			return
 		}
-		if c.doubt.ours(s) {
+		if c.doubt.made(s) {
 			b.second = true
 			b.acquisition = c.acquisitionOver(now, s)
 			c.acquire(now)
@@ -370,26 +398,26 @@ func (c *Candidate) bidEnds(now time.Time, campaigned bool) {
 }
 
 func (c *Candidate) campaignDue(now time.Time, r Result) {
-	c.wait.due = later(c.bid.began.Add(c.pauseAfter(r)), now.Add(timing.MinPause))
+	c.wait.due = later(c.bid.began.Add(c.timeToNext(r)), now.Add(timing.MinPause))
 	c.waitAgain(now)
 }
 
 // askBackoff asks for the time to the next campaign of a candidate that lost the given number in a row.
 func (c *Candidate) askBackoff(now time.Time, lost int, then stage) {
 	if c.HasBackoff {
-		c.ask(Op{Kind: Ask, Doing: "asking its Backoff", Lost: lost}, then)
+		c.ask(Op{Kind: AskBackoff, Doing: "asking its Backoff", Lost: lost}, then)
 		return
 	}
 	then(c, now, Result{})
 }
 
 // pauseAfter returns the time from one campaign to the next: what a Backoff says, else one interval.
-func (c *Candidate) pauseAfter(r Result) time.Duration {
+func (c *Candidate) timeToNext(r Result) time.Duration {
 	pause := c.bucket.Interval
 	if c.HasBackoff && r.Err == nil {
 		pause = min(max(r.Delay, timing.MinPause), c.bucket.TTL)
 	}
-	c.pause = pause
+	c.untilNext = pause
 	return pause
 }
 

@@ -14,20 +14,19 @@ func TestLeaderThatResignedHoldsBackThoughAPauseEndsMeanwhile(t *testing.T) {
 	c := candidate()
 	now := time.Now()
 	c.bucket.Read = now
-	c.begun = true
 	c.hold(PausedByOperator, true)
 	c.beginCampaigning(now, now.Add(c.bucket.Interval), 0)
 	c.wait.yields = now.Add(time.Second)
-	c.agenda(now)
+	c.catchUp(now)
 	c.loaded(now, c.bucket, nil, NoFailure)
-	c.agenda(now)
+	c.catchUp(now)
 	g.Expect(c.holds).To(BeZero())
 	g.Expect(c.wait.due).To(Equal(now.Add(time.Second)))
 
 	c.wait.yields = time.Time{}
 	c.hold(PausedByOperator, true)
-	c.agenda(now)
+	c.catchUp(now)
 	c.loaded(now, c.bucket, nil, NoFailure)
-	c.agenda(now)
+	c.catchUp(now)
 	g.Expect(c.wait.due).To(BeTemporally("<", now.Add(time.Second)), "all others answer as they do a vacancy")
 }

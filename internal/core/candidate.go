@@ -24,7 +24,6 @@ type Candidate struct {
 	secret   record.Secret // of the term that the next win begins, or of the one that is held; none until it is needed
 
 	phase    phase
-	begun    bool // a run has begun, and has not ended
 	stopping bool // the run is to end
 	started  time.Time
 	wait     wait   // while it holds no key
@@ -36,10 +35,8 @@ type Candidate struct {
 
 	reloaded   time.Time     // when the bucket's info was last to be loaded again
 	releasedAt time.Time     // when a release last named a successor
-	pause      time.Duration // from the last campaign or renewal to the next
+	untilNext  time.Duration // from the last campaign or renewal to the next
 	renewSoon  bool          // there is something new to be written by a renewal
-	crowd      bool          // many elections of this process share the bucket
-	reconnects uint64        // how often the connection had been made again by the last renewal
 	wins       uint64        // terms led
 	losses     uint64        // terms led that ended
 
@@ -70,7 +67,6 @@ func New(rules *Rules) *Candidate { return &Candidate{Rules: rules} }
 // Begin begins a run in a bucket that was loaded, see [Loaded], with a source of notifications, see [Joined]. A run ends with a [Finish].
 // The time until the first campaign counts from since.
 func (c *Candidate) Begin(now, since time.Time) {
-	c.begun = true
 	c.wait.preempted = since
 	c.beginCampaigning(now, since.Add(c.Random(c.bucket.Splay)), 0)
 }
@@ -79,13 +75,13 @@ func (c *Candidate) Begin(now, since time.Time) {
 func (c *Candidate) ask(op Op, then stage) { c.op, c.then = op, then }
 
 // pauseFor waits for a while, whatever happens.
-func (c *Candidate) pauseFor(now time.Time, d time.Duration, doing string, then stage) {
+func (c *Candidate) waitFor(now time.Time, d time.Duration, doing string, then stage) {
 	c.ask(Op{Kind: Wait, Doing: doing, Due: now.Add(d), Until: now.Add(d)}, then)
 }
 
 // finish ends the run.
 func (c *Candidate) finish(cloned bool) {
-	c.phase, c.begun = finished, false
+	c.phase = finished
 	c.ask(Op{Kind: Finish, Cloned: cloned}, nil)
 }
 
@@ -109,12 +105,11 @@ func (a *agenda) add(at time.Time, do func(*Candidate, time.Time)) {
 	}
 }
 
-// agenda returns what the candidate may do now, while it waits for nothing in particular.
+// agenda returns what the candidate may do now, while it waits for nothing in particular. It changes nothing.
 func (c *Candidate) agenda(now time.Time) (a agenda) {
 	a.now = now
 	switch c.phase {
 	case campaigning:
-		c.resumeCampaigns(now)
 		c.whileCampaigning(&a)
 	case leading:
 		c.whileLeading(&a)
@@ -124,9 +119,27 @@ func (c *Candidate) agenda(now time.Time) (a agenda) {
 	return a
 }
 
+// isRunning reports whether a run has begun and has not ended.
+func (c *Candidate) isRunning() bool { return c.phase != notRunning && c.phase != finished }
+
+// isIdle reports whether the candidate does nothing in particular, or waits until it is to do something.
+func (c *Candidate) isIdle() bool { return c.op.Kind == None || c.op.Kind == Wait && c.then == nil }
+
+// catchUp has the agenda follow what has changed, by a notice or by what came of the last operation.
+func (c *Candidate) catchUp(now time.Time) {
+	switch {
+	case !c.isIdle():
+	case c.phase == campaigning:
+		c.resumeCampaigns(now)
+	case c.phase == leading && c.term.Lease.State != Follower:
+		c.adjustRenewal(now)
+	}
+}
+
 // Next returns the one thing to do now, and what there is to report before it is done. The shell does it and calls Done.
 func (c *Candidate) Next(now time.Time) (Op, []Event) {
 	for c.op.Kind == None {
+		c.catchUp(now)
 		a := c.agenda(now)
 		if a.do == nil {
 			c.ask(Op{Kind: Wait, Doing: a.doing, Due: a.due, Until: a.until}, nil)
@@ -170,7 +183,7 @@ func (c *Candidate) takeEvents() []Event {
 // Waits returns what a candidate waits for that waits for nothing in particular, as it is known now: the time until which it does is not in the
 // future if there is something to do. It returns false if the candidate does something else, or is not to be woken before its time.
 func (c *Candidate) Waits(now time.Time) (op Op, waits bool) {
-	if c.op.Kind != Wait || c.then != nil {
+	if c.op.Kind == None || !c.isIdle() {
 		return Op{}, false
 	}
 	a := c.agenda(now)
@@ -178,4 +191,20 @@ func (c *Candidate) Waits(now time.Time) (op Op, waits bool) {
 		a.until = now
 	}
 	return Op{Kind: Wait, Doing: a.doing, Due: a.due, Until: a.until}, true
+}
+
+// earlier returns the earlier of two times, of which the zero time is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// later returns the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

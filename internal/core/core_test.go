@@ -18,7 +18,7 @@ var world = World{
 func candidate() *Candidate {
 	c := New(&Rules{Name: "me", Instance: "me.1", World: &world})
 	c.bucket = Bucket{Timing: timing.Timing{TTL: 10 * time.Second, Interval: 7500 * time.Millisecond}, Created: time.Unix(0, 0)}
-	c.hints.source, c.hints.bucket = NoSource, c.bucket.Created
+	c.hints.source, c.hints.bucketCreated = NoSource, c.bucket.Created
 	return c
 }
 

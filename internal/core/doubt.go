@@ -16,12 +16,12 @@ const maxDoubtful = 4096
 // the same instance: a copy of this one, as of a virtual machine that was cloned, or resumed twice from a snapshot. A record of its own at
 // another revision than that of the write proves as much, and so does one that no candidate wrote.
 type doubt struct {
-	attempt    string    // of the last write that is known to have been applied
-	revision   uint64    // of that write
-	bucket     time.Time // when the bucket was created where it was applied
-	writes     map[string]doubtfulWrite
-	forgot     bool // there were too many
-	unanswered bool // the last write was not answered, so that replies may not arrive
+	attempt       string    // of the last write that is known to have been applied
+	revision      uint64    // of that write
+	bucketCreated time.Time // when the bucket was created where it was applied
+	writes        map[string]doubtfulWrite
+	forgot        bool // there were too many
+	unanswered    bool // the last write was not answered, so that replies may not arrive
 }
 
 // doubtfulWrite is a write whose outcome is unknown.
@@ -44,7 +44,7 @@ func (d *doubt) add(r *record.Record, sent time.Time, term *Term) {
 
 // applied takes note of a write that was applied. The writes by which its term was to be renewed before it are not applied any more.
 func (d *doubt) applied(r *record.Record, revision uint64, term *Term) {
-	d.attempt, d.revision, d.bucket = r.Attempt, revision, r.Bucket()
+	d.attempt, d.revision, d.bucketCreated = r.Attempt, revision, r.Bucket()
 	delete(d.writes, r.Attempt)
 	for attempt, w := range d.writes {
 		if w.term == term && term != nil {
@@ -79,7 +79,7 @@ func (d *doubt) none() bool { return len(d.writes) == 0 && !d.forgot }
 
 // ours reports whether a record of this candidate that was read is the last write that was applied, or one of unknown outcome. Any other is a read
 // that is stale, or what a bucket has that lost its last writes: it holds the key like the record of another candidate.
-func (d *doubt) ours(s *record.State) bool {
+func (d *doubt) made(s *record.State) bool {
 	_, doubtful := d.writes[s.Record.Attempt]
 	return !d.foreign(s) && (doubtful || d.forgot || s.Record.Attempt == d.attempt)
 }
@@ -98,7 +98,7 @@ func (d *doubt) last(s *record.State) bool {
 // instance, or somebody who stored an earlier write again, with which a candidate could take the key for its own that others hold. What is
 // older than the last write that is known may be a write that was replaced since, as a replica shows that lags behind.
 func (d *doubt) foreign(s *record.State) bool {
-	newer := s.Revision >= d.revision && !d.last(s) || s.Record.Bucket().After(d.bucket)
+	newer := s.Revision >= d.revision && !d.last(s) || s.Record.Bucket().After(d.bucketCreated)
 	if s.Unconditional {
 		return newer
 	}

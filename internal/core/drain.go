@@ -87,11 +87,11 @@ func (c *Candidate) whileDraining(now time.Time) {
 	t, d := c.term, c.drain
 	until, lasts := d.due, c.lasts(now, t)
 	if lasts && now.Before(d.due) {
-		if !now.Before(t.next) {
+		if !now.Before(t.renewAt) {
 			c.renew(now)
 			return
 		}
-		until = earlier(until, t.next)
+		until = earlier(until, t.renewAt)
 	}
 	c.ask(Op{Kind: Wait, Doing: "waiting for callbacks and work to return", Due: d.due, Until: until, Quiet: true}, (*Candidate).drained)
 }
@@ -177,7 +177,7 @@ func (c *Candidate) releaseRead(now time.Time, r Result) {
 	c.sawOurs(now, &r)
 	d := c.drain
 	if r.State.Removal == record.Gone && (!d.refusal.named || d.refusal.last > 0) { // the read may be stale
-		c.pauseFor(now, min(replicaLag, d.tryLimit.Sub(now)), "releasing the key", (*Candidate).readReleaseAgain)
+		c.waitFor(now, min(replicaLag, d.tryLimit.Sub(now)), "releasing the key", (*Candidate).readReleaseAgain)
 		return
 	}
 	c.releaseFound(now)
@@ -226,7 +226,7 @@ func (c *Candidate) releaseFailed(now time.Time, r Result) {
 		t.bare = all == len(d.successors)
 	}
 	c.log(Debug, "Release failed", "term", t.Number, "error", r.Err)
-	c.pauseFor(now, retryDelay(d.limit.Sub(now)), "releasing the key", (*Candidate).tryRelease)
+	c.waitFor(now, retryDelay(d.limit.Sub(now)), "releasing the key", (*Candidate).tryRelease)
 }
 
 // released is called when the key is released; revision is that of the release, 0 if nothing is stored under the key.
@@ -266,7 +266,7 @@ func (c *Candidate) deleteRelease(now time.Time, revision uint64) {
 		c.drain = &drain{}
 	}
 	c.drain.revision = revision
-	c.pauseFor(now, plainReleaseTime, "deleting the release", (*Candidate).deleteReleaseNow) // meanwhile it does not campaign again
+	c.waitFor(now, plainReleaseTime, "deleting the release", (*Candidate).deleteReleaseNow) // meanwhile it does not campaign again
 }
 
 func (c *Candidate) deleteReleaseNow(now time.Time, _ Result) {
@@ -335,5 +335,5 @@ func (c *Candidate) nextAfterTerm(now time.Time, _ Result) {
 }
 
 func (c *Candidate) campaignAfterTerm(now time.Time, r Result) {
-	c.beginCampaigning(now, now.Add(c.pauseAfter(r)), 1)
+	c.beginCampaigning(now, now.Add(c.timeToNext(r)), 1)
 }

@@ -32,25 +32,25 @@ const (
 // hints are the notifications that a candidate has received: what it has not read yet, how far notifications are trusted, and when the key is
 // to be read. A notification is never believed. It is only a reason to read the key.
 type hints struct {
-	source      string    // in use; NoSource if there is none, or it is stalled
-	bucket      time.Time // when the bucket was created that the source reports of
-	connectedAt time.Time // when the connection was last made again; zero if it was not
+	source        string    // in use; NoSource if there is none, or it is stalled
+	bucketCreated time.Time // when the bucket was created that the source reports of
+	connectedAt   time.Time // when the connection was last made again; zero if it was not
 
-	last   occurred  // the latest notification from the source in use
-	form   uint64    // the form of the renewals by the known holder; 0 if none was parsed, or nobody is known to hold the key
-	readAt time.Time // when to read the key; zero for no reason to
-	hint   *hint     // nil if there is none
-	next   time.Time // no read on account of a hint before this, once too many were wrong
-	retry  time.Time // no read on account of a hint before this, because the last read failed
+	last      lastChange // the latest notification from the source in use
+	form      uint64     // the form of the renewals by the known holder; 0 if none was parsed, or nobody is known to hold the key
+	readAt    time.Time  // when to read the key; zero for no reason to
+	hint      *hint      // nil if there is none
+	notBefore time.Time  // no read on account of a hint before this, once too many were wrong
+	retry     time.Time  // no read on account of a hint before this, because the last read failed
 
 	wrong    int32 // hints in a row that proved wrong
 	failures int32 // reads in a row that failed
 
-	delivered uint64    // the revision that the source reported last, or that was read first from the source in use; 0 if there is none
-	awaited   uint64    // a revision that was written or read, and that the source has not reported; 0 if there is none
-	since     time.Time // when that was
-	overdue   bool      // the source was reported as stalled, and has not reported it yet
-	missed    uint64    // the revision after which the next renewal was known to be overdue
+	delivered    uint64    // the revision that the source reported last, or that was read first from the source in use; 0 if there is none
+	awaited      uint64    // a revision that was written or read, and that the source has not reported; 0 if there is none
+	awaitedSince time.Time // when that was
+	overdue      bool      // the source was reported as stalled, and has not reported it yet
+	missed       uint64    // the revision after which the next renewal was known to be overdue
 }
 
 // forget forgets what was notified, and that notifications were wrong.
@@ -61,7 +61,7 @@ func (h *hints) forget() {
 
 // trust has the next notification be a reason to read the key at once.
 func (h *hints) trust() {
-	h.wrong, h.next, h.failures, h.retry = 0, time.Time{}, 0, time.Time{}
+	h.wrong, h.notBefore, h.failures, h.retry = 0, time.Time{}, 0, time.Time{}
 }
 
 // Notification is one committed write to the key, as a source of notifications reports it. Nothing in it is believed.
@@ -110,7 +110,7 @@ type hint struct {
 }
 
 // occurred is what matters later of a notification; the zero value if none has come.
-type occurred struct {
+type lastChange struct {
 	known   bool
 	removal record.Removal
 	written time.Time
@@ -123,7 +123,7 @@ func (c *Candidate) notified(now time.Time, n *Notification) {
 	if ch.Removal == record.Kept {
 		if renewal = c.hints.form != 0 && formOf(n.Value.Bytes) == c.hints.form; renewal {
 			ch.Record = c.key.holder.record()
-		} else if ch.Record = *n.Value.Record(); !ch.Record.BucketCreated.IsZero() && ch.Record.Bucket().Before(c.hints.bucket) {
+		} else if ch.Record = *n.Value.Record(); !ch.Record.BucketCreated.IsZero() && ch.Record.Bucket().Before(c.hints.bucketCreated) {
 			return
 		}
 	}
@@ -147,7 +147,7 @@ func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 	if h.awaited <= ch.Revision {
 		h.awaited, h.overdue = 0, false
 	}
-	h.last = occurred{true, ch.Removal, ch.Written}
+	h.last = lastChange{true, ch.Removal, ch.Written}
 	if c.Order == ByArrival {
 		c.checkPlace(now, ch)
 	}
@@ -182,7 +182,7 @@ func (c *Candidate) classify(now time.Time, ch *change) {
 		ch.Removal = record.Removed
 	}
 	if ch.Removal == record.Removed {
-		c.key.removal = event{ch.Revision, now}
+		c.key.removal = incident{ch.Revision, now}
 	}
 	if ch.Removal == record.Kept {
 		c.ends(&ch.Record)
@@ -227,7 +227,7 @@ func (c *Candidate) follow(now time.Time, ch *change) {
 	}
 	h.hint = &hint{*ch, newHolder}
 	if h.wrong >= maxWrongHints {
-		at = later(at, h.next)
+		at = later(at, h.notBefore)
 	}
 	h.readBy(later(at, h.retry))
 }
@@ -244,11 +244,93 @@ func (c *Candidate) releaseExpected(now, at time.Time) {
 	}
 }
 
+// readDue returns when a hint has the key be read; the zero time if there is none, or if reading is not permitted.
+func (c *Candidate) readDue() time.Time {
+	if c.reading.resting {
+		return time.Time{}
+	}
+	return c.hints.readAt
+}
+
+// finishRead draws the conclusions for hints from a read. unclear means that the read proves nothing, because it may be older than what is
+// stored: then nothing is learned of it.
+func (c *Candidate) finishRead(now time.Time, s *record.State, err error, unclear bool) {
+	h, hint := &c.hints, c.reading.hint
+	c.reading.hint = nil
+	if err != nil {
+		if c.reading.began.After(h.connectedAt) { // else the answer was lost with a connection, and the key is read again on the new one
+			c.readFailed(now, hint)
+		}
+		return
+	}
+	unchanged := c.unchanged(s)
+	h.failures, h.retry = 0, time.Time{}
+	if !unclear {
+		c.learn(now, s)
+	}
+	switch {
+	case !unclear && !unchanged: // hints of it that seemed wrong, because a replica lagged, were right
+		h.wrong = 0
+	case hint != nil:
+		c.hintWasWrong(now, hint, s, unclear)
+	}
+}
+
+// hintWasWrong is called when a hint had the key read, and nothing new was read.
+func (c *Candidate) hintWasWrong(now time.Time, hint *hint, s *record.State, unclear bool) {
+	h := &c.hints
+	if !unclear && !hint.vacant() && s.Held() && hint.Record.Renews(s.Record) {
+		return // the hint was right, and came too late to tell anything new
+	}
+	if now.Sub(h.notBefore) >= (maxWrongHints-1)*c.bucket.TTL { // so that as many more are no more than one per TTL
+		h.wrong = 0
+	}
+	h.wrong++
+	h.notBefore = now.Add(c.bucket.TTL)
+	again := h.notBefore
+	switch h.wrong {
+	case 1:
+		again = now.Add(lagDelay)
+	case 2:
+		again = now.Add(lagGrowth * lagDelay)
+	}
+	agrees := s.Removal == record.Gone && hint.Removal != record.Kept
+	lags := !unclear && !agrees && s.Revision < hint.Revision && h.wrong < maxWrongHints // or the hint is forged
+	if (lags || unclear) && h.hint == nil {
+		h.hint, h.readAt = hint, again
+	}
+	if !unclear && !lags && s.Held() {
+		c.turn.vacancy = vacancy{} // a forged vacancy may have begun it, for a revision that is yet to come
+	}
+}
+
+// readFailed has the key read again soon, for a hint if there is one, but not often: notifications do not cause more reads while these
+// fail. A read that fails does not prove a hint wrong.
+func (c *Candidate) readFailed(now time.Time, hint *hint) {
+	h := &c.hints
+	if hint == nil && (c.key.highest == 0 || c.isHolder()) { // it may never be readable
+		return
+	}
+	delay := c.bucket.TTL / 8
+	switch h.failures++; {
+	case hint == nil:
+	case h.failures == 1:
+		delay = lagDelay
+	case h.failures == 2:
+		delay = lagGrowth * lagDelay
+	}
+	h.retry = now.Add(delay)
+	if hint != nil && h.hint == nil {
+		h.hint = hint
+	}
+	h.readAt = h.retry
+}
+
 // sourceChanged is called when a source was started, or may have missed something: the key is read within the given time.
 func (c *Candidate) sourceChanged(now time.Time, source string, within time.Duration) {
 	h := &c.hints
 	h.source = source
-	h.delivered, h.awaited, h.overdue, h.last = 0, 0, false, occurred{}
+	h.delivered, h.awaited, h.overdue, h.last = 0, 0, false, lastChange{}
 	h.trust()
 	if source != NoSource { // without a source the campaigns find out what was missed
 		h.readBy(now.Add(c.Random(within)))
@@ -263,7 +345,7 @@ func (c *Candidate) await(now time.Time, revision uint64) {
 	case h.delivered == 0:
 		h.delivered, h.awaited, h.overdue = revision, 0, false
 	case revision > h.delivered && h.awaited == 0:
-		h.awaited, h.since = revision, now
+		h.awaited, h.awaitedSince = revision, now
 	}
 }
 
@@ -273,19 +355,16 @@ func (c *Candidate) stalledAt() time.Time {
 	if c.hints.awaited == 0 || c.hints.source == NoSource {
 		return time.Time{}
 	}
-	return c.hints.since.Add(stalledAfter)
+	return c.hints.awaitedSince.Add(stalledAfter)
 }
 
 // checkStalled reports the source as stalled if it is.
 func (c *Candidate) checkStalled(now time.Time) {
 	if at := c.stalledAt(); !at.IsZero() && !now.Before(at) {
-		c.hints.since, c.hints.overdue = now, true
+		c.hints.awaitedSince, c.hints.overdue = now, true
 		c.report(Event{Kind: SourceStalled})
 	}
 }
-
-// SourceOverdue reports whether the source still has not reported something that it was reported as stalled for.
-func (c *Candidate) SourceOverdue() bool { return c.hints.overdue }
 
 // renewalOverdue returns when the holder's next renewal should have been notified for sure, though it may not be lost yet: half of what is
 // left of the lease after the renewal was due. It is zero if this candidate holds the key, or is not notified, or has suspected its connection

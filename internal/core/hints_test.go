@@ -61,7 +61,7 @@ func FuzzNotified(f *testing.F) {
 func TestHintsThatALaggingReplicaSeemedToContradictAreTrustedAgain(t *testing.T) {
 	g := NewWithT(t)
 	c := candidate()
-	c.hints.wrong, c.hints.next = maxWrongHints, time.Now().Add(time.Hour)
+	c.hints.wrong, c.hints.notBefore = maxWrongHints, time.Now().Add(time.Hour)
 	holder := record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1"}
 	learn(c, 7, holder)
 	read(c, 8, holder)

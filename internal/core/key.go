@@ -21,8 +21,8 @@ type key struct {
 	checked  time.Time // when the key was last read or written, or notified since it was first read
 	highest  uint64    // the highest revision that was read or written in this bucket
 
-	removal event         // the last notified removal, until a later record is read
-	passing event         // the last release that passed on a stand-down, likewise
+	removal incident      // the last notified removal, until a later record is read
+	passing incident      // the last release that passed on a stand-down, likewise
 	passed  time.Duration // that stand-down
 
 	// How the terms of the key ended, see [Candidate.proves].
@@ -71,20 +71,20 @@ func (h *holder) record() record.Record {
 func (h *holder) leaseTime() time.Duration { return record.Record{LeaseMs: h.leaseMs}.Lease() }
 
 // event is something that happened to the key; the zero value if it did not.
-type event struct {
+type incident struct {
 	revision uint64
 	at       time.Time // when this candidate learned of it
 }
 
 // outdatedBy reports whether what was read shows that the event does not matter any more. A read that is older may be stale.
-func (e event) outdatedBy(s *record.State) bool {
+func (e incident) outdatedBy(s *record.State) bool {
 	return s.Revision > e.revision || s.Read.Sub(e.at) > recent
 }
 
 // passesOn takes note of the stand-down that a release passes on to the successor.
 func (k *key) passesOn(r *record.Record, revision uint64, now time.Time) {
 	if left, released := r.IsRelease(); released && left > 0 {
-		k.passing, k.passed = event{revision, now}, max(k.passed, left)
+		k.passing, k.passed = incident{revision, now}, max(k.passed, left)
 	}
 }
 
@@ -104,10 +104,10 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 		k.sign.revision, k.sign.written = s.Revision, s.Written
 		c.turn.afterExpiry = c.Random(c.bucket.Spread())
 		if k.removal.outdatedBy(s) {
-			k.removal = event{}
+			k.removal = incident{}
 		}
 		if k.passing.outdatedBy(s) {
-			k.passing, k.passed = event{}, 0
+			k.passing, k.passed = incident{}, 0
 		}
 	}
 	c.ends(&s.Record)
@@ -134,7 +134,7 @@ func (c *Candidate) wrote(now time.Time, revision uint64, r *record.Record) {
 	}
 	k.highest = max(k.highest, revision)
 	if revision > k.removal.revision {
-		k.removal, k.passing, k.passed = event{}, event{}, 0
+		k.removal, k.passing, k.passed = incident{}, incident{}, 0
 	}
 	c.await(now, revision)
 	if c.hints.hint == nil || c.hints.hint.Revision <= revision { // the write shows what a read would

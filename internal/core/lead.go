@@ -88,7 +88,7 @@ func (c *Candidate) beginTerm(now time.Time, t *Term, queue []string) {
 		l := *t.Lease
 		l.State = Leader
 		t.Lease = &l
-		t.next = t.due()
+		t.renewAt = t.due()
 		c.beginToLead(t)
 	}
 	c.recordAttempts(true)
@@ -102,14 +102,19 @@ func (c *Candidate) whileLeading(a *agenda) {
 		a.add(a.now, (*Candidate).beginToDrain)
 		return
 	}
-	c.adapt(a.now, t) // which the last try left to be done
+	a.doing, a.due = "waiting for its next renewal", t.renewAt
+	a.add(c.readDue(), (*Candidate).verify)
+	a.add(t.renewAt, (*Candidate).renew)
+}
+
+// adjustRenewal brings the next renewal forward if there is a reason to.
+func (c *Candidate) adjustRenewal(now time.Time) {
+	t := c.term
+	c.adapt(now, t) // which the last try left to be done
 	if c.renewSoon {
 		c.renewSoon = false
-		t.next = earlier(t.next, t.sent.Add(minRenewal))
+		t.renewAt = earlier(t.renewAt, t.sent.Add(minRenewal))
 	}
-	a.doing, a.due = "waiting for its next renewal", t.next
-	a.add(c.readDue(), (*Candidate).verify)
-	a.add(t.next, (*Candidate).renew)
 }
 
 // verify reads the key on account of a notification that somebody else wrote it. What is read may end the term; a notification alone may
@@ -117,7 +122,7 @@ func (c *Candidate) whileLeading(a *agenda) {
 func (c *Candidate) verify(now time.Time) {
 	t := c.term
 	c.try = &try{step: verifying}
-	limit := now.Add(min(tryTimeout(c.left(now, t)), max(t.next.Sub(now), timing.MinTry)))
+	limit := now.Add(min(tryTimeout(c.left(now, t)), max(t.renewAt.Sub(now), timing.MinTry)))
 	c.readKey(now, limit, WhileLeads, (*Candidate).verified)
 }
 
@@ -132,7 +137,7 @@ func (c *Candidate) verificationEnds(now time.Time, v verdict) {
 	c.try = nil
 	if v == provesNothing && (s.Removal == record.Gone || s.Held() && s.Record.Instance != c.Instance) {
 		t.unsure = true
-		t.next = earlier(t.next, later(now, t.sent.Add(minRenewal))) // the server's answer to a renewal proves it
+		t.renewAt = earlier(t.renewAt, later(now, t.sent.Add(minRenewal))) // the server's answer to a renewal proves it
 	}
 }
 
@@ -192,7 +197,7 @@ func (c *Candidate) interpret(s *record.State, t *Term) finding {
 		return ours
 	case s.Removal == record.Kept && (rec.Instance == c.Instance && rec.Since.Equal(t.Since) || rec.Instance == "" && c.Plain && rec.Name == c.Name):
 		return unclear
-	case s.Removal == record.Kept && rec.Bucket().After(t.bucket):
+	case s.Removal == record.Kept && rec.Bucket().After(t.reported):
 		return replaced
 	case s.Removal == record.Kept && s.Revision >= t.revision:
 		return theirs
@@ -277,7 +282,7 @@ func (c *Candidate) adopt(now time.Time, t *Term, s *record.State) {
 func (c *Candidate) lose(now time.Time, why Reason) {
 	t := c.term
 	c.try.loss = why
-	if (why == Deleted || why == Overwritten) && t.Lease.State != Follower && !t.Bucket.IsZero() {
+	if (why == Deleted || why == Overwritten) && t.Lease.State != Follower && !t.BucketCreated.IsZero() {
 		c.load(now.Add(c.reasonTimeout(now, t)), WhileRuns, (*Candidate).loseInBucket)
 		return
 	}
@@ -287,7 +292,7 @@ func (c *Candidate) lose(now time.Time, why Reason) {
 
 func (c *Candidate) loseInBucket(now time.Time, r Result) {
 	why := c.try.loss
-	if r.Err == nil && !c.bucket.Created.Equal(c.term.bucket) {
+	if r.Err == nil && !c.bucket.Created.Equal(c.term.reported) {
 		why = BucketReplaced
 	}
 	c.end(now, c.term, why)
@@ -307,18 +312,27 @@ func (c *Candidate) renew(now time.Time) {
 	left := max(0, c.left(now, t))
 	if left < timing.MinTry {
 		c.end(now, t, Deadline)
-		t.next = now.Add(max(left, timing.MinPause))
+		t.renewAt = now.Add(max(left, timing.MinPause))
 		return
 	}
 	if t.Lease.State != Follower { // else it only keeps the key while callbacks and work return
 		c.report(Event{Kind: Campaigned, State: t.Lease.State})
 	}
 	c.try = &try{limit: now.Add(tryTimeout(left))}
-	reconnects := t.reconnects
+	reconnects := t.sameAt
 	if c.bucket.Pinned {
 		reconnects = AnyReconnects
 	}
 	c.writeRenewal(now, reconnects)
+}
+
+// tryTimeout returns how long one try to renew may take when so much is left of the lease: half of it, so that however slow the server
+// is the next try finds as much time as the last one had.
+func tryTimeout(left time.Duration) time.Duration { return min(left/2, timing.RequestTimeout) }
+
+// retryDelay returns the time between a try that failed and the next.
+func retryDelay(left time.Duration) time.Duration {
+	return min(max(left/8, timing.MinPause), 250*time.Millisecond)
 }
 
 // writeRenewal writes over the record of the term, unless the connection was made again more often.
@@ -335,13 +349,13 @@ func (c *Candidate) writeRenewal(now time.Time, reconnects uint64) {
 // renewal returns the record that a renewal or release writes which is sent at the given time.
 func (c *Candidate) renewal(sent time.Time, t *Term) *record.Record {
 	r := c.newRecord(t.Since)
-	r.Term, r.Won, r.LeaseMs = t.number(sent), string(t.reason), record.Milliseconds(t.Lease.Timing.LeaseTime())
+	r.Term, r.Won, r.LeaseMs = t.number(sent), string(t.won), record.Milliseconds(t.Lease.Timing.LeaseTime())
 	r.Commitment, r.Predecessors = t.secret.Commitment(), t.predecessors
-	if !t.Bucket.IsZero() {
-		r.BucketCreated = t.Bucket // though another may be known by now
+	if !t.BucketCreated.IsZero() {
+		r.BucketCreated = t.BucketCreated // though another may be known by now
 	}
-	if t.bucket.After(t.Bucket) && sent.Sub(t.renamed) >= t.Lease.Timing.TTL {
-		r.BucketReported = t.bucket
+	if t.reported.After(t.BucketCreated) && sent.Sub(t.renamed) >= t.Lease.Timing.TTL {
+		r.BucketReported = t.reported
 	}
 	if r.Term == 0 { // the successor waits for what is left of our own wait for a previous leader
 		r.StandDownMs = record.Milliseconds(t.Counts.Sub(sent))
@@ -363,7 +377,7 @@ func (c *Candidate) renewalWritten(now time.Time, r Result) {
 		return
 	}
 	c.writeAnswered(now, r.Outcome)
-	y.crowd, c.reconnects = r.Crowd, r.Reconnects
+	y.crowd, t.reconnects = r.Crowd, r.Reconnects
 	switch r.Outcome {
 	case Applied:
 		c.report(Event{Kind: Renewed, Took: now.Sub(y.sent)})
@@ -387,7 +401,7 @@ func (c *Candidate) renewalWritten(now time.Time, r Result) {
 // if so little of the lease is left that the renewal needs the time.
 func (c *Candidate) recognize(now time.Time, reconnects uint64) {
 	t := c.term
-	c.reconnects = reconnects
+	t.reconnects = reconnects
 	timeout := tryTimeout(max(0, c.left(now, t))) / recognitionPart
 	if timeout < c.bucket.Took {
 		c.writeRenewal(now, AnyReconnects)
@@ -413,7 +427,7 @@ func (c *Candidate) renewed(now time.Time) {
 	if c.try.crowd {
 		c.coalesce(t)
 	}
-	c.pause = t.next.Sub(now)
+	c.untilNext = t.renewAt.Sub(now)
 	c.try = nil
 }
 
@@ -428,15 +442,15 @@ func (c *Candidate) renewalFailed(now time.Time, err error) {
 		level = Warn
 	}
 	c.report(Event{Kind: RenewalFailed, Term: t, Level: level, Left: left, Err: err})
-	t.next = now.Add(retryDelay(left))
+	t.renewAt = now.Add(retryDelay(left))
 }
 
 // mayBeElsewhere reports whether there is reason to doubt that the bucket is the one in which the term was won. Without trouble, in time and
 // acknowledged soon, a renewal comes before anybody could lead in another bucket that keeps the usual stand-down.
 func (c *Candidate) mayBeElsewhere(now time.Time, t *Term) bool {
 	b := t.Lease.Timing
-	return t.unsure || t.failures > 0 || now.Sub(t.sent) > b.Interval+b.Slack() || !c.hints.bucket.Equal(t.bucket) || !c.bucket.Created.Equal(t.bucket) ||
-		!c.bucket.Pinned && t.reconnects != c.reconnects // nothing but the server says which bucket it is, and it may have restarted
+	return t.unsure || t.failures > 0 || now.Sub(t.sent) > b.Interval+b.Slack() || !c.hints.bucketCreated.Equal(t.reported) || !c.bucket.Created.Equal(t.reported) ||
+		!c.bucket.Pinned && t.reconnects != t.sameAt // nothing but the server says which bucket it is, and it may have restarted
 }
 
 // confirm extends the lease by a renewal of ours that was applied at the given revision. After trouble it makes sure that this is still
@@ -445,7 +459,7 @@ func (c *Candidate) mayBeElsewhere(now time.Time, t *Term) bool {
 // it was created at another time, later, is still the same if our last record was read there just before the renewal was sent.
 func (c *Candidate) confirm(now time.Time, w appliedWrite) {
 	t, y := c.term, c.try
-	y.applied, y.createdBefore = w, t.bucket
+	y.applied, y.createdBefore = w, t.reported
 	c.doubt.applied(w.record, w.revision, t) // also where it comes too late for the lease
 	y.isRecognized = !w.sent.Before(t.recognized) && now.Sub(t.recognized) < verifiedFor
 	if t.unsure = c.mayBeElsewhere(now, t); t.unsure {
@@ -458,7 +472,7 @@ func (c *Candidate) confirm(now time.Time, w appliedWrite) {
 func (c *Candidate) confirmInBucket(now time.Time, r Result) {
 	t, y := c.term, c.try
 	if r.Err == nil {
-		t.reconnects = c.reconnects
+		t.sameAt = t.reconnects
 		if created := c.bucket.Created; !created.Equal(y.createdBefore) {
 			if !y.isRecognized || created.Before(y.createdBefore) {
 				c.end(now, t, BucketReplaced)
@@ -466,7 +480,7 @@ func (c *Candidate) confirmInBucket(now time.Time, r Result) {
 				return
 			}
 			c.log(Info, "Server reports another time of creation of the same bucket", "bucket", c.BucketName, "created", created, "before", y.createdBefore)
-			t.bucket, t.renamed = created, y.applied.sent
+			t.reported, t.renamed = created, y.applied.sent
 		}
 	}
 	t.unsure = r.Err != nil // then the next renewal checks again; a renewal that succeeded is not thrown away for it
@@ -508,7 +522,7 @@ func (c *Candidate) resolveRead(now time.Time, r Result) {
 	c.sawOurs(now, &r)
 	t, y := c.term, c.try
 	if y.state.Removal == record.Gone && y.refusal.last > 0 && c.doubt.before(t) { // a stale read shows nothing of a late write of our own
-		c.pauseFor(now, min(replicaLag, y.limit.Sub(now)), "renewing", (*Candidate).resolveAgain)
+		c.waitFor(now, min(replicaLag, y.limit.Sub(now)), "renewing", (*Candidate).resolveAgain)
 		return
 	}
 	c.conclude(now)

@@ -15,7 +15,7 @@ func TestMetadataThatIsSetDuringARenewalIsWrittenSoon(t *testing.T) {
 	now := time.Now()
 	c, held := holding(10*time.Second, 0, now)
 	c.term, c.phase = held, leading
-	now = held.next
+	now = held.renewAt
 	op, _ := c.Next(now)
 	g.Expect(op.Kind).To(Equal(Write))
 	c.Notice(now, SetMetadata{map[string]string{"zone": "b"}})
@@ -35,7 +35,7 @@ func TestRenewalDuringWhichTheConnectionWasMadeAgainIsConfirmedByTheBucket(t *te
 	now := time.Now()
 	c, held := holding(10*time.Second, 0, now)
 	c.term, c.phase = held, leading
-	now = held.next
+	now = held.renewAt
 	_, _ = c.Next(now)
 	c.Done(now, Result{Outcome: Applied, Revision: 6, Reconnects: 1})
 	op, _ := c.Next(now)

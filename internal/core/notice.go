@@ -12,6 +12,7 @@ type Notice interface {
 // Notice takes a notice, and returns what the candidate has to report. Afterwards [Candidate.Waits] may be another.
 func (c *Candidate) Notice(now time.Time, n Notice) []Event {
 	n.apply(c, now)
+	c.catchUp(now)
 	return c.takeEvents()
 }
 
@@ -49,16 +50,18 @@ type Joined struct {
 }
 
 func (n Joined) apply(c *Candidate, _ time.Time) {
-	if !c.hints.bucket.Equal(n.Created) { // revisions begin anew
+	if !c.hints.bucketCreated.Equal(n.Created) { // revisions begin anew
 		c.key.highest = 0
 	}
-	c.hints.source, c.hints.bucket, c.hints.connectedAt = n.Source, n.Created, n.ConnectedAt
+	c.hints.source, c.hints.bucketCreated, c.hints.connectedAt = n.Source, n.Created, n.ConnectedAt
 }
 
 // SourceMoved says that the source of notifications reports of another bucket now, which was created at the given time: revisions begin anew.
 type SourceMoved struct{ Created time.Time }
 
-func (n SourceMoved) apply(c *Candidate, _ time.Time) { c.hints.bucket, c.key.highest = n.Created, 0 }
+func (n SourceMoved) apply(c *Candidate, _ time.Time) {
+	c.hints.bucketCreated, c.key.highest = n.Created, 0
+}
 
 // Reconnected says that the connection was made again: what was known before may be outdated.
 type Reconnected struct{ At time.Time }
@@ -127,12 +130,12 @@ func (n NewRules) apply(c *Candidate, _ time.Time) {
 // lasting returns what remains of a candidate when a run ends: writes of its own do, and what it knew of holders and their leases.
 func (c *Candidate) lasting(rules *Rules) Candidate {
 	l := Candidate{
-		Rules: rules, doubt: c.doubt, holds: c.holds, metadata: c.metadata, requests: c.requests, bucket: c.bucket, started: c.started, pause: c.pause,
-		wins: c.wins, losses: c.losses, hints: hints{bucket: c.hints.bucket},
+		Rules: rules, doubt: c.doubt, holds: c.holds, metadata: c.metadata, requests: c.requests, bucket: c.bucket, started: c.started, untilNext: c.untilNext,
+		wins: c.wins, losses: c.losses, hints: hints{bucketCreated: c.hints.bucketCreated},
 	}
 	l.doubt.unanswered = false
 	l.key.recall(&c.key, "")
-	l.key.removal, l.key.passing, l.key.passed = event{}, event{}, 0 // of which much may be missed
+	l.key.removal, l.key.passing, l.key.passed = incident{}, incident{}, 0 // of which much may be missed
 	return l
 }
 
@@ -151,46 +154,3 @@ func (n NewRun) apply(c *Candidate, _ time.Time) {
 type EndRun struct{}
 
 func (EndRun) apply(c *Candidate, _ time.Time) { *c = c.lasting(c.Rules) }
-
-// Source returns the source of notifications, "" before and after a run: none while it is stalled, and where the candidate cannot read the key, as it would have to.
-func (c *Candidate) Source() string {
-	if c.reading.resting && c.hints.source != "" {
-		return NoSource
-	}
-	return c.hints.source
-}
-
-// Status is what a candidate tells of itself.
-type Status struct {
-	Bucket   Bucket // the zero Bucket until it was reached
-	Holds    Holds
-	Source   string
-	Started  time.Time
-	Pause    time.Duration // from the last campaign or renewal to the next
-	Requests Requests
-	Wins     uint64
-	Losses   uint64
-	Ready    bool // it would answer a vacancy
-}
-
-// Status returns what the candidate tells of itself.
-func (c *Candidate) Status() Status {
-	return Status{
-		Bucket: c.bucket, Holds: c.holds, Source: c.Source(), Started: c.started, Pause: c.pause, Requests: c.requests, Wins: c.wins, Losses: c.losses,
-		Ready: c.phase == campaigning && c.holds == 0 && c.Source() != NoSource,
-	}
-}
-
-// Term returns the term in which the candidate holds the key; nil if there is none.
-func (c *Candidate) Term() *Term {
-	if c.phase == returning {
-		return nil
-	}
-	return c.term
-}
-
-// ReleasedAt returns when a release last named a successor.
-func (c *Candidate) ReleasedAt() time.Time { return c.releasedAt }
-
-// Took returns how long the server took for its last answer about the bucket.
-func (c *Candidate) Took() time.Duration { return c.bucket.Took }

@@ -11,14 +11,14 @@ type Kind uint8
 
 // The kinds of operations.
 const (
-	None   Kind = iota
-	Wait        // until the time comes, or something happens that [Candidate.Notice] is told of
-	Read        // read the key
-	Load        // load the info of the bucket
-	Write       // write the key
-	Delete      // delete the key
-	Ask         // ask the user's Backoff for the time to the next campaign
-	Finish      // return: nothing is left to do
+	None       Kind = iota
+	Wait            // until the time comes, or something happens that [Candidate.Notice] is told of
+	Read            // read the key
+	Load            // load the info of the bucket
+	Write           // write the key
+	Delete          // delete the key
+	AskBackoff      // ask the user's Backoff for the time to the next campaign
+	Finish          // return: nothing is left to do
 )
 
 // Op is the one thing that a candidate does now.

@@ -3,9 +3,6 @@ package core
 import (
 	"errors"
 	"time"
-
-	"github.com/natscampaign/election/internal/record"
-	"github.com/natscampaign/election/internal/timing"
 )
 
 const (
@@ -99,95 +96,4 @@ func (c *Candidate) campaignReadLimit(now time.Time) time.Time {
 		timeout = min(timeout, max(c.bucket.TTL/20, patientAnswers*c.bucket.Took))
 	}
 	return now.Add(timeout)
-}
-
-// readDue returns when a hint has the key be read; the zero time if there is none, or if reading is not permitted.
-func (c *Candidate) readDue() time.Time {
-	if c.reading.resting {
-		return time.Time{}
-	}
-	return c.hints.readAt
-}
-
-// finishRead draws the conclusions for hints from a read. unclear means that the read proves nothing, because it may be older than what is
-// stored: then nothing is learned of it.
-func (c *Candidate) finishRead(now time.Time, s *record.State, err error, unclear bool) {
-	h, hint := &c.hints, c.reading.hint
-	c.reading.hint = nil
-	if err != nil {
-		if c.reading.began.After(h.connectedAt) { // else the answer was lost with a connection, and the key is read again on the new one
-			c.readFailed(now, hint)
-		}
-		return
-	}
-	unchanged := c.unchanged(s)
-	h.failures, h.retry = 0, time.Time{}
-	if !unclear {
-		c.learn(now, s)
-	}
-	switch {
-	case !unclear && !unchanged: // hints of it that seemed wrong, because a replica lagged, were right
-		h.wrong = 0
-	case hint != nil:
-		c.hintWasWrong(now, hint, s, unclear)
-	}
-}
-
-// hintWasWrong is called when a hint had the key read, and nothing new was read.
-func (c *Candidate) hintWasWrong(now time.Time, hint *hint, s *record.State, unclear bool) {
-	h := &c.hints
-	if !unclear && !hint.vacant() && s.Held() && hint.Record.Renews(s.Record) {
-		return // the hint was right, and came too late to tell anything new
-	}
-	if now.Sub(h.next) >= (maxWrongHints-1)*c.bucket.TTL { // so that as many more are no more than one per TTL
-		h.wrong = 0
-	}
-	h.wrong++
-	h.next = now.Add(c.bucket.TTL)
-	again := h.next
-	switch h.wrong {
-	case 1:
-		again = now.Add(lagDelay)
-	case 2:
-		again = now.Add(lagGrowth * lagDelay)
-	}
-	agrees := s.Removal == record.Gone && hint.Removal != record.Kept
-	lags := !unclear && !agrees && s.Revision < hint.Revision && h.wrong < maxWrongHints // or the hint is forged
-	if (lags || unclear) && h.hint == nil {
-		h.hint, h.readAt = hint, again
-	}
-	if !unclear && !lags && s.Held() {
-		c.turn.vacancy = vacancy{} // a forged vacancy may have begun it, for a revision that is yet to come
-	}
-}
-
-// readFailed has the key read again soon, for a hint if there is one, but not often: notifications do not cause more reads while these
-// fail. A read that fails does not prove a hint wrong.
-func (c *Candidate) readFailed(now time.Time, hint *hint) {
-	h := &c.hints
-	if hint == nil && (c.key.highest == 0 || c.isHolder()) { // it may never be readable
-		return
-	}
-	delay := c.bucket.TTL / 8
-	switch h.failures++; {
-	case hint == nil:
-	case h.failures == 1:
-		delay = lagDelay
-	case h.failures == 2:
-		delay = lagGrowth * lagDelay
-	}
-	h.retry = now.Add(delay)
-	if hint != nil && h.hint == nil {
-		h.hint = hint
-	}
-	h.readAt = h.retry
-}
-
-// tryTimeout returns how long one try to renew may take when so much is left of the lease: half of it, so that however slow the server
-// is the next try finds as much time as the last one had.
-func tryTimeout(left time.Duration) time.Duration { return min(left/2, timing.RequestTimeout) }
-
-// retryDelay returns the time between a try that failed and the next.
-func retryDelay(left time.Duration) time.Duration {
-	return min(max(left/8, timing.MinPause), 250*time.Millisecond)
 }

@@ -275,20 +275,3 @@ func (c *Candidate) checkPlace(now time.Time, ch *change) {
 	}
 	q.release = nil
 }
-
-// preemptionDue returns when to ask the leader to hand over to this candidate; the zero time if there is no reason to.
-func (c *Candidate) preemptionDue() time.Time {
-	h := &c.key.holder
-	if !c.Preempts || !c.Connected || !c.key.occupied || h.term == 0 || h.instance == c.Instance || h.priority >= c.Priority {
-		return time.Time{}
-	}
-	return c.wait.preempted.Add(c.bucket.Interval)
-}
-
-// preempt asks the leader to hand over to this candidate. It does not wait for the answer: the release tells.
-func (c *Candidate) preempt(now time.Time) {
-	c.wait.preempted = now
-	h := &c.key.holder
-	c.log(Info, "Asking a leader of lower priority to hand over", "leader", h.name, "priority", h.priority)
-	c.report(Event{Kind: Preempt, Instance: h.instance, Message: h.name})
-}

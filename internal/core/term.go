@@ -11,14 +11,14 @@ import (
 // Term is a candidate's hold on the key, from the write that won it to its release or loss. Leadership is ended by what comes first, see
 // Reason. No renewal restores leadership.
 type Term struct {
-	Number  uint64    // the revision of the write that won
-	Bucket  time.Time // when the bucket was created in which it won
-	Since   time.Time // just before that write was sent
-	Lease   *Lease    // never nil; every change makes a new one
-	Reason  Reason    // why leadership ended; "" before
-	Lost    Reason    // why the key was lost after that; "" if it was not
-	Led     bool      // leadership counted once
-	Outcome Ending    // once the term is over
+	Number        uint64    // the revision of the write that won
+	BucketCreated time.Time // when the bucket was created in which it won
+	Since         time.Time // just before that write was sent
+	Lease         *Lease    // never nil; every change makes a new one
+	Reason        Reason    // why leadership ended; "" before
+	Lost          Reason    // why the key was lost after that; "" if it was not
+	Led           bool      // leadership counted once
+	Outcome       Ending    // once the term is over
 
 	StandDown time.Duration // from the acknowledgement of the win
 	Counts    time.Time     // its end: leadership counts from the first renewal sent at this time or later
@@ -27,9 +27,9 @@ type Term struct {
 	revision   uint64             // of our last write that is known to have been applied
 	sent       time.Time          // just before that write was sent
 	stated     time.Duration      // the lease that it states; 0 if none
-	next       time.Time          // when to renew, or to try again
+	renewAt    time.Time          // when to renew, or to try again
 	failures   int                // tries that failed in a row
-	reason     Reason             // over what the key was won
+	won        Reason             // over what the key was won
 	target     record.Successor   // that was named by a transfer
 	successors []record.Successor // that were known when the key was won
 	priorities []int              // the highest of their priorities
@@ -38,10 +38,11 @@ type Term struct {
 	predecessors []record.Secret // of the terms before, the last first, that ended by a release
 
 	unsure     bool      // this may be another bucket than the one the term was won in
-	bucket     time.Time // when that bucket was created, as its server said last: not what the term says where that has changed
+	reported   time.Time // when that bucket was created, as its server said last: not what the term says where that has changed
 	renamed    time.Time // when the renewal was sent by which that changed: had an earlier one hit the record of another, in another bucket, its lease may last for a TTL
 	recognized time.Time // just before the last read that showed our last write there
-	reconnects uint64    // how often the connection had been made again when that bucket was last known to be the same
+	reconnects uint64    // how often the connection had been made again by the last renewal
+	sameAt     uint64    // the same, when that bucket was last known to be the same
 
 	brief bool // renewals name no successor, because a record that did was too large
 	bare  bool // the release has no metadata, for the same reason
@@ -79,17 +80,17 @@ func (c *Candidate) newTerm(now time.Time, a *acquisition) *Term {
 	length, standDown := earned(&c.bucket.Timing, a.written.Lease()), a.standDown(&c.bucket)
 	b := c.bucket.Timing // which the term keeps: other durations reach it by adapt
 	t := &Term{
-		Number: a.revision, Bucket: c.bucket.Created, Since: a.since.Round(0), StandDown: standDown, Counts: a.acknowledged.Add(standDown),
-		AtOnce:   a.written.Leads && standDown == 0 && a.verified(&c.bucket) && !c.bucket.Created.IsZero() && c.hints.bucket.Equal(c.bucket.Created),
-		revision: a.revision, sent: a.since, stated: a.written.Lease(), reason: a.reason, successors: a.successors, priorities: a.priorities,
-		secret: c.secret, predecessors: a.predecessors, bucket: c.bucket.Created, reconnects: a.reconnects,
+		Number: a.revision, BucketCreated: c.bucket.Created, Since: a.since.Round(0), StandDown: standDown, Counts: a.acknowledged.Add(standDown),
+		AtOnce:   a.written.Leads && standDown == 0 && a.verified(&c.bucket) && !c.bucket.Created.IsZero() && c.hints.bucketCreated.Equal(c.bucket.Created),
+		revision: a.revision, sent: a.since, stated: a.written.Lease(), won: a.reason, successors: a.successors, priorities: a.priorities,
+		secret: c.secret, predecessors: a.predecessors, reported: c.bucket.Created, reconnects: a.reconnects, sameAt: a.reconnects,
 	}
 	t.Lease = &Lease{
 		Lease:  lease.New(lease.Of(a.since), length, c.Started, c.Clocks()),
 		Timing: &b, State: LeaderElect, Deadline: a.since.Add(length),
 	}
-	t.next = t.due()
-	c.pause, c.reconnects = t.next.Sub(now), a.reconnects
+	t.renewAt = t.due()
+	c.untilNext = t.renewAt.Sub(now)
 	return t
 }
 
@@ -127,7 +128,7 @@ const coalescedPart = 64
 // waking up costs more than the renewal itself.
 func (c *Candidate) coalesce(t *Term) {
 	if part := int64(t.Lease.Timing.Interval / coalescedPart); t.Lease.State == Leader && part > 0 {
-		t.next = t.next.Add(-time.Duration((t.next.UnixNano() + int64(c.Seed%uint64(time.Hour))) % part))
+		t.renewAt = t.renewAt.Add(-time.Duration((t.renewAt.UnixNano() + int64(c.Seed%uint64(time.Hour))) % part))
 	}
 }
 
@@ -143,7 +144,7 @@ func (c *Candidate) extend(now time.Time, t *Term, revision uint64, stated time.
 		l.State = Leader
 	}
 	t.Lease, t.revision, t.sent, t.stated, t.failures = l, revision, sent, stated, 0
-	t.next = t.due()
+	t.renewAt = t.due()
 	return true, counts
 }
 
@@ -166,7 +167,7 @@ func (c *Candidate) adapt(now time.Time, t *Term) {
 		l = *l.renewed(t.sent, earned(&timing, t.stated), c.Clocks())
 	}
 	t.Lease = &l
-	t.next = earlier(t.next, t.due())
+	t.renewAt = earlier(t.renewAt, t.due())
 }
 
 // beginToLead reports that leadership counts from now on.

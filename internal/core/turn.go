@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/record"
-	"github.com/natscampaign/election/internal/timing"
 )
 
 const (
@@ -109,15 +108,4 @@ func (c *Candidate) answerFailed(now time.Time) {
 	}
 	delay := firstRetryDelay << c.turn.retries
 	c.hints.readBy(now.Add(delay + c.Random(delay)))
-}
-
-// nextCampaign returns when to campaign. A campaign is due at the given time, unless somebody else holds the key and is there: a
-// candidate that relies on notifications then waits for the slow campaign beneath them, or until the key must have expired.
-func (c *Candidate) nextCampaign() time.Time {
-	due := c.wait.due
-	rely := c.wait.lost >= OpeningCampaigns && c.Source() != NoSource
-	if rely && c.key.occupied && !c.isHolder() {
-		due = later(due, earlier(c.wait.fallback, c.key.sign.at.Add(c.bucket.TTL+timing.ExpiryLateness+c.turn.afterExpiry)))
-	}
-	return due
 }

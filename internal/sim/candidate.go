@@ -234,7 +234,7 @@ func (c *candidate) step() {
 		} else if !op.Until.IsZero() {
 			c.wake(op.Until)
 		}
-	case core.Ask:
+	case core.AskBackoff:
 		c.done(core.Result{Delay: c.plan.backoff})
 	default:
 		c.call(c.requestOf(&op))
@@ -443,7 +443,7 @@ func (c *candidate) Term() (election.Term, bool) {
 }
 
 func (c *candidate) publicTerm(t *core.Term) election.Term {
-	return election.Term{Key: electionKey, Name: c.name, Number: t.Number, BucketCreated: t.Bucket, Since: t.Since}
+	return election.Term{Key: electionKey, Name: c.name, Number: t.Number, BucketCreated: t.BucketCreated, Since: t.Since}
 }
 
 // State returns the state, as Election.State does.

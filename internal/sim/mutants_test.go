@@ -44,8 +44,8 @@ var mutants = []mutant{
 	}}},
 	{"abdicate on any error", "P6", []patch{{
 		"internal/core/lead.go",
-		"t.next = now.Add(retryDelay(left))",
-		"t.next = now.Add(retryDelay(left)); if MUTANT { c.end(now, t, Deleted) }",
+		"t.renewAt = now.Add(retryDelay(left))",
+		"t.renewAt = now.Add(retryDelay(left)); if MUTANT { c.end(now, t, Deleted) }",
 	}}},
 	{"adopt a ghost", "P7", []patch{{
 		"internal/core/campaign.go",

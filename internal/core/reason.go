@@ -1,0 +1,58 @@
+package core
+
+// State is the state of a candidate. The values are those of package election.
+type State uint8
+
+// The states.
+const (
+	Follower    State = 1 // it holds no key, or its leadership has ended
+	Leader      State = 2 // leadership counts
+	LeaderElect State = 3 // it holds the key and waits for its leadership to count
+)
+
+// Reason says in one word why the state of a candidate changed. The words are those of package election.
+type Reason string
+
+// The reasons to become a leader-elect, and then the leader.
+const (
+	Vacant    Reason = "vacant"
+	Released  Reason = "released"
+	Reclaimed Reason = "reclaimed"
+	StoodDown Reason = "stood-down"
+)
+
+// The reasons for the end of a term, and where it is decided:
+//
+//	Stopped                             the end of the run: Stop, and beginTerm for a term that was won after it
+//	Resigned, Unhealthy, WorkEnded      the shell: End
+//	Transferred, Relinquished           the shell: Handover
+//	Closed                              the shell: End
+//	Deadline                            renew, confirmed, and the timer of the shell: End
+//	Overwritten, Deleted                conclude and resolveUnclear, by way of lose
+//	BucketReplaced                      confirmInBucket, and lose, which asks the server for it
+//	Rewound                             resolve, by the sequence that a refusal names, and conclude
+//	Cloned                              conclude
+const (
+	Stopped      Reason = "stopped"
+	Resigned     Reason = "resigned"
+	Transferred  Reason = "transferred"
+	Relinquished Reason = "relinquished"
+	Unhealthy    Reason = "unhealthy"
+	WorkEnded    Reason = "work-ended"
+
+	Overwritten    Reason = "overwritten"
+	Deleted        Reason = "deleted"
+	BucketReplaced Reason = "bucket-replaced"
+	Cloned         Reason = "cloned"
+	Rewound        Reason = "rewound"
+	Closed         Reason = "closed"
+	Deadline       Reason = "deadline"
+)
+
+// Voluntary reports whether a term that ended for this reason still holds the key, and releases it.
+func (r Reason) Voluntary() bool { return r.yields() || r == Stopped || r == WorkEnded }
+
+// yields reports whether a term ended for this reason in favour of other candidates: then its own candidate holds back.
+func (r Reason) yields() bool {
+	return r == Resigned || r == Transferred || r == Relinquished || r == Unhealthy
+}

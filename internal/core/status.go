@@ -1,0 +1,49 @@
+package core
+
+import "time"
+
+// Source returns the source of notifications, "" before and after a run: none while it is stalled, and where the candidate cannot read the key, as it would have to.
+func (c *Candidate) Source() string {
+	if c.reading.resting && c.hints.source != "" {
+		return NoSource
+	}
+	return c.hints.source
+}
+
+// Status is what a candidate tells of itself.
+type Status struct {
+	Bucket    Bucket // the zero Bucket until it was reached
+	Holds     Holds
+	Source    string
+	Started   time.Time
+	UntilNext time.Duration // from the last campaign or renewal to the next
+	Requests  Requests
+	Wins      uint64
+	Losses    uint64
+	Ready     bool // it would answer a vacancy
+}
+
+// Status returns what the candidate tells of itself.
+func (c *Candidate) Status() Status {
+	return Status{
+		Bucket: c.bucket, Holds: c.holds, Source: c.Source(), Started: c.started, UntilNext: c.untilNext, Requests: c.requests, Wins: c.wins, Losses: c.losses,
+		Ready: c.phase == campaigning && c.holds == 0 && c.Source() != NoSource,
+	}
+}
+
+// Term returns the term in which the candidate holds the key; nil if there is none.
+func (c *Candidate) Term() *Term {
+	if c.phase == returning {
+		return nil
+	}
+	return c.term
+}
+
+// ReleasedAt returns when a release last named a successor.
+func (c *Candidate) ReleasedAt() time.Time { return c.releasedAt }
+
+// Took returns how long the server took for its last answer about the bucket.
+func (c *Candidate) Took() time.Duration { return c.bucket.Took }
+
+// SourceOverdue reports whether the source still has not reported something that it was reported as stalled for.
+func (c *Candidate) SourceOverdue() bool { return c.hints.overdue }
