@@ -12,25 +12,25 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
-	"github.com/natscampaign/election/internal/session/sessiontest"
 	"github.com/natscampaign/election/mutex"
 )
 
 func TestFiveHundredLocksOfAProcessLeaveNothingBehind(t *testing.T) {
 	natstest.SkipIfShort(t)
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		bucket, _ := e.Connect()
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		bucket, _ := f.Connect()
 		nc := bucket.JetStream().Conn()
 		round := func(n int) (goroutines, subscriptions int, heap uint64) {
 			var all sync.WaitGroup
 			for i := range n {
 				m, err := mutex.New("a", fmt.Sprint("lock-", i), bucket)
-				e.Expect(err).NotTo(HaveOccurred())
+				f.Expect(err).NotTo(HaveOccurred())
 				all.Go(func() {
-					e.Expect(m.Lock(context.Background())).To(Succeed())
+					f.Expect(m.Lock(context.Background())).To(Succeed())
 					time.Sleep(ttl)
-					e.Expect(m.Unlock()).To(Succeed())
+					f.Expect(m.Unlock()).To(Succeed())
 				})
 			}
 			all.Wait()
@@ -48,12 +48,12 @@ func TestFiveHundredLocksOfAProcessLeaveNothingBehind(t *testing.T) {
 		lowest := uint64(math.MaxUint64) // of the later rounds, for the server's own heap goes up and down by half a megabyte
 		for i := range rounds {
 			g, s, heap := round(500)
-			e.Expect(g).To(BeNumerically("<=", goroutines))
-			e.Expect(s).To(Equal(subscriptions))
+			f.Expect(g).To(BeNumerically("<=", goroutines))
+			f.Expect(s).To(Equal(subscriptions))
 			if i >= rounds/2 {
 				lowest = min(lowest, heap)
 			}
 		}
-		e.Expect(lowest).To(BeNumerically("<", before+rounds/2*500*700), "700 bytes for each lock would be more")
+		f.Expect(lowest).To(BeNumerically("<", before+rounds/2*500*700), "700 bytes for each lock would be more")
 	})
 }

@@ -13,13 +13,13 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
-	"github.com/natscampaign/election/internal/session/sessiontest"
 )
 
 // queue is waiters that hold the lock for a moment, and the order in which they had it.
 type queue struct {
-	*sessiontest.Env
+	*fleettest.Fleet
 	hold time.Duration
 
 	mu      sync.Mutex
@@ -30,7 +30,7 @@ type queue struct {
 
 // join has one more waiter arrive, which gives up when ctx ends.
 func (q *queue) join(ctx context.Context, name string) *faultproxy.Link {
-	m, l := newMutex(q.Env, name)
+	m, l := newMutex(q.Fleet, name)
 	q.arrived = append(q.arrived, name)
 	q.waiters.Go(func() {
 		if m.Lock(ctx) != nil {
@@ -51,19 +51,19 @@ func TestWaitersAcquireTheLockInTheOrderInWhichTheyCame(t *testing.T) {
 	for _, hold := range []time.Duration{0, 999 * time.Millisecond, 2 * ttl} {
 		for _, n := range []int{2, 8, 40} {
 			t.Run(fmt.Sprintf("%d waiters for %v", n, hold), func(t *testing.T) {
-				sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-					q := &queue{Env: e, hold: hold}
-					holder, _ := locked(e, "holder")
+				fleettest.Run(t, func(f *fleettest.Fleet) {
+					q := &queue{Fleet: f, hold: hold}
+					holder, _ := locked(f, "holder")
 					for i := range n {
 						q.join(context.Background(), fmt.Sprintf("w%02d", i))
 					}
-					e.Expect(holder.Unlock()).To(Succeed())
+					f.Expect(holder.Unlock()).To(Succeed())
 					for i := range n { // while the lock is passed on, but not just when it changes hands
 						time.Sleep(time.Millisecond)
 						q.join(context.Background(), fmt.Sprintf("x%02d", i))
 					}
 					q.waiters.Wait()
-					e.Expect(q.served).To(Equal(q.arrived))
+					f.Expect(q.served).To(Equal(q.arrived))
 				})
 			})
 		}
@@ -72,9 +72,9 @@ func TestWaitersAcquireTheLockInTheOrderInWhichTheyCame(t *testing.T) {
 
 func TestWaiterThatGivesUpKeepsNobodyWaiting(t *testing.T) {
 	natstest.SkipIfShort(t)
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		q := &queue{Env: e}
-		holder, _ := locked(e, "holder")
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		q := &queue{Fleet: f}
+		holder, _ := locked(f, "holder")
 		ctx, giveUp := context.WithCancel(context.Background())
 		for i := range 30 {
 			q.join(ctx, "hasty-"+strconv.Itoa(i))
@@ -85,18 +85,18 @@ func TestWaiterThatGivesUpKeepsNobodyWaiting(t *testing.T) {
 		giveUp()
 		time.Sleep(time.Second)
 		unlocked := time.Now()
-		e.Expect(holder.Unlock()).To(Succeed())
+		f.Expect(holder.Unlock()).To(Succeed())
 		q.waiters.Wait()
-		e.Expect(q.served).To(Equal(q.arrived))
-		e.Expect(time.Since(unlocked)).To(BeNumerically("<", 5*time.Millisecond))
+		f.Expect(q.served).To(Equal(q.arrived))
+		f.Expect(time.Since(unlocked)).To(BeNumerically("<", 5*time.Millisecond))
 	})
 }
 
 func TestWaiterThatGivesUpAsItAcquiresTheLockPassesTheQueueOn(t *testing.T) {
 	natstest.SkipIfShort(t)
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		q := &queue{Env: e}
-		holder, _ := locked(e, "holder")
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		q := &queue{Fleet: f}
+		holder, _ := locked(f, "holder")
 		ctx, giveUp := context.WithCancel(context.Background())
 		hasty := q.join(ctx, "hasty")
 		q.arrived = nil
@@ -108,42 +108,42 @@ func TestWaiterThatGivesUpAsItAcquiresTheLockPassesTheQueueOn(t *testing.T) {
 				giveUp()
 			}
 		})
-		e.Expect(holder.Unlock()).To(Succeed())
+		f.Expect(holder.Unlock()).To(Succeed())
 		q.waiters.Wait()
-		e.Expect(ctx.Err()).To(HaveOccurred())
-		e.Expect(q.served).To(Equal(q.arrived))
+		f.Expect(ctx.Err()).To(HaveOccurred())
+		f.Expect(q.served).To(Equal(q.arrived))
 	})
 }
 
 func TestWaiterThatIsCutOffIsPassedOverAndNobodyElse(t *testing.T) {
 	natstest.SkipIfShort(t)
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		q := &queue{Env: e, hold: 50 * time.Millisecond}
-		holder, _ := locked(e, "holder")
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		q := &queue{Fleet: f, hold: 50 * time.Millisecond}
+		holder, _ := locked(f, "holder")
 		gone := q.join(context.Background(), "gone")
 		for i := range 10 {
 			q.join(context.Background(), strconv.Itoa(i))
 		}
 		gone.Cut()
 		unlocked := time.Now()
-		e.Expect(holder.Unlock()).To(Succeed())
+		f.Expect(holder.Unlock()).To(Succeed())
 		time.Sleep(10*(50+5)*time.Millisecond + 100*time.Millisecond)
 		q.mu.Lock()
-		e.Expect(q.served).To(Equal(q.arrived[1:]), "it costs the others a tenth of a second, once")
+		f.Expect(q.served).To(Equal(q.arrived[1:]), "it costs the others a tenth of a second, once")
 		q.mu.Unlock()
 		gone.Heal()
 		q.waiters.Wait()
-		e.Expect(q.served).To(HaveLen(11))
-		e.Expect(time.Since(unlocked)).To(BeNumerically("<", ttl))
+		f.Expect(q.served).To(HaveLen(11))
+		f.Expect(time.Since(unlocked)).To(BeNumerically("<", ttl))
 	})
 }
 
 func TestWaiterThatNobodyHasSeenIsServedAllTheSame(t *testing.T) {
 	natstest.SkipIfShort(t)
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		q := &queue{Env: e, hold: 200 * time.Millisecond}
-		holder, _ := locked(e, "holder")
-		unseen, l := newMutex(e, "unseen")
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		q := &queue{Fleet: f, hold: 200 * time.Millisecond}
+		holder, _ := locked(f, "holder")
+		unseen, l := newMutex(f, "unseen")
 		lost := time.Now().Add(time.Second)
 		l.LoseRequests(func(m faultproxy.Message) bool {
 			return time.Now().Before(lost) && strings.HasPrefix(m.Subject, "$KV.") // its first attempts are
@@ -159,7 +159,7 @@ func TestWaiterThatNobodyHasSeenIsServedAllTheSame(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		ctx, end := context.WithCancel(context.Background())
 		for i := range 12 { // who queue again and again
-			m, _ := newMutex(e, strconv.Itoa(i))
+			m, _ := newMutex(f, strconv.Itoa(i))
 			q.waiters.Go(func() {
 				for m.Lock(ctx) == nil {
 					time.Sleep(q.hold)
@@ -169,8 +169,8 @@ func TestWaiterThatNobodyHasSeenIsServedAllTheSame(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		unlocked := time.Now()
-		e.Expect(holder.Unlock()).To(Succeed())
-		e.Expect((<-acquired).Sub(unlocked)).To(BeNumerically("<", 5*ttl))
+		f.Expect(holder.Unlock()).To(Succeed())
+		f.Expect((<-acquired).Sub(unlocked)).To(BeNumerically("<", 5*ttl))
 		end()
 		q.waiters.Wait()
 	})
@@ -178,31 +178,31 @@ func TestWaiterThatNobodyHasSeenIsServedAllTheSame(t *testing.T) {
 
 func TestEachWaiterHasItsTurnHoweverManyArriveLater(t *testing.T) {
 	natstest.SkipIfShort(t)
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
 		const turns = 200
 		var taken [4]int
 		var all sync.WaitGroup
 		left := turns // protected by the lock under test
-		first, _ := locked(e, "first")
+		first, _ := locked(f, "first")
 		for i := range taken {
-			m, _ := newMutex(e, strconv.Itoa(i))
+			m, _ := newMutex(f, strconv.Itoa(i))
 			all.Go(func() {
 				for more := true; more; {
-					e.Expect(m.Lock(context.Background())).To(Succeed())
+					f.Expect(m.Lock(context.Background())).To(Succeed())
 					if more = left > 0; more {
 						left--
 						taken[i]++
 					}
 					time.Sleep(rand.N(200 * time.Millisecond))
-					e.Expect(m.Unlock()).To(Succeed())
+					f.Expect(m.Unlock()).To(Succeed())
 				}
 			})
 			time.Sleep(time.Minute) // all but the last have waited for a long time
 		}
-		e.Expect(first.Unlock()).To(Succeed())
+		f.Expect(first.Unlock()).To(Succeed())
 		all.Wait()
 		for _, n := range taken {
-			e.Expect(n).To(BeNumerically("~", turns/len(taken), 1), "turns: %v", taken)
+			f.Expect(n).To(BeNumerically("~", turns/len(taken), 1), "turns: %v", taken)
 		}
 	})
 }

@@ -11,33 +11,33 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/natstest"
-	"github.com/natscampaign/election/internal/session/sessiontest"
 	"github.com/natscampaign/election/mutex"
 )
 
 func TestLocksOfAProcessCostItsOtherElectionsNothing(t *testing.T) {
 	natstest.SkipIfShort(t)
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
 		const other = "service"
 		connect := func(name string) (*mutex.Mutex, *faultproxy.Link) {
-			bucket, l := e.Connect()
+			bucket, l := f.Connect()
 			candidate, err := election.NewElection(name, other, bucket, election.WithSplay(0))
-			e.Expect(err).NotTo(HaveOccurred())
+			f.Expect(err).NotTo(HaveOccurred())
 			go func() { _ = candidate.Start(context.Background()) }()
-			e.Cleanup(candidate.Stop)
+			f.Cleanup(candidate.Stop)
 			time.Sleep(standDown)
 			m, err := mutex.New(name, key, bucket)
-			e.Expect(err).NotTo(HaveOccurred())
+			f.Expect(err).NotTo(HaveOccurred())
 			return m, l
 		}
 		connect("leader")
 		m, l := connect("follower")
 		lockAndUnlock := func(times int) {
 			for range times {
-				e.Expect(m.Lock(context.Background())).To(Succeed())
+				f.Expect(m.Lock(context.Background())).To(Succeed())
 				time.Sleep(time.Second)
-				e.Expect(m.Unlock()).To(Succeed())
+				f.Expect(m.Unlock()).To(Succeed())
 				time.Sleep(time.Second)
 			}
 			time.Sleep(ttl)
@@ -52,6 +52,6 @@ func TestLocksOfAProcessCostItsOtherElectionsNothing(t *testing.T) {
 			}
 		})
 		lockAndUnlock(1000)
-		e.Expect(campaigns.Load()).To(BeNumerically("<=", 12), "in half an hour a follower campaigns once in 400 s at most, and again if that fails")
+		f.Expect(campaigns.Load()).To(BeNumerically("<=", 12), "in half an hour a follower campaigns once in 400 s at most, and again if that fails")
 	})
 }

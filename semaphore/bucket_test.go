@@ -8,26 +8,26 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/session/sessiontest"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/semaphore"
 )
 
 func TestBucketWithoutItsConnectionServesToo(t *testing.T) {
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		bucket, _ := e.Connect()
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		bucket, _ := f.Connect()
 		for name, opts := range map[string][]election.Option{"alone": nil, "with JetStream": {election.WithJetStream(bucket.JetStream())}} {
 			s, err := semaphore.New(name, key+name[:1], 1, bucket.KeyValue, opts...)
-			e.Expect(err).NotTo(HaveOccurred())
+			f.Expect(err).NotTo(HaveOccurred())
 			slot, err := s.Acquire(context.Background())
-			e.Expect(err).NotTo(HaveOccurred())
+			f.Expect(err).NotTo(HaveOccurred())
 			_, err = s.TryAcquire(context.Background())
-			e.Expect(err).To(MatchError(semaphore.ErrFull), name)
-			e.Expect(slot.Release()).To(Succeed())
+			f.Expect(err).To(MatchError(semaphore.ErrFull), name)
+			f.Expect(slot.Release()).To(Succeed())
 			began := time.Now()
 			slot, err = s.Acquire(context.Background())
-			e.Expect(err).NotTo(HaveOccurred())
-			e.Expect(time.Since(began)).To(BeNumerically("<", time.Second), name)
-			e.Expect(slot.Release()).To(Succeed())
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(time.Since(began)).To(BeNumerically("<", time.Second), name)
+			f.Expect(slot.Release()).To(Succeed())
 		}
 	})
 }

@@ -14,83 +14,83 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/faultproxy"
-	"github.com/natscampaign/election/internal/session/sessiontest"
+	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/semaphore"
 )
 
 func TestWaiterAcquiresASlotMillisecondsAfterOneWasReleased(t *testing.T) {
 	natstest.SkipIfShort(t)
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		for _, slot := range full(e) {
-			waiter, _ := newSemaphore(e, "waiter")
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		for _, slot := range full(f) {
+			waiter, _ := newSemaphore(f, "waiter")
 			got := make(chan *semaphore.Slot, 1)
 			var at time.Time
 			go func() {
 				next, err := waiter.Acquire(context.Background())
-				e.Expect(err).NotTo(HaveOccurred())
+				f.Expect(err).NotTo(HaveOccurred())
 				at = time.Now()
 				got <- next
 			}()
 			time.Sleep(time.Minute)
-			e.Expect(got).NotTo(Receive())
+			f.Expect(got).NotTo(Receive())
 			released := time.Now()
-			e.Expect(slot.Release()).To(Succeed())
+			f.Expect(slot.Release()).To(Succeed())
 			next := <-got
-			e.Expect(at.Sub(released)).To(BeNumerically("<", 100*time.Millisecond))
-			e.Expect(next.Number).To(Equal(slot.Number))
-			e.Cleanup(func() { _ = next.Release() })
+			f.Expect(at.Sub(released)).To(BeNumerically("<", 100*time.Millisecond))
+			f.Expect(next.Number).To(Equal(slot.Number))
+			f.Cleanup(func() { _ = next.Release() })
 		}
 	})
 }
 
 func TestWaiterThatStandsDownForOneSlotAcquiresAnotherThatIsReleasedMeanwhile(t *testing.T) {
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		taken := full(e)
-		e.Expect(taken[0].Release()).To(Succeed())
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		taken := full(f)
+		f.Expect(taken[0].Release()).To(Succeed())
 		time.Sleep(2 * ttl)
-		s, _ := newSemaphore(e, "b")
+		s, _ := newSemaphore(f, "b")
 		got := make(chan *semaphore.Slot, 1)
 		go func() {
 			slot, err := s.Acquire(context.Background())
-			e.Expect(err).NotTo(HaveOccurred())
+			f.Expect(err).NotTo(HaveOccurred())
 			got <- slot
 		}()
 		time.Sleep(time.Second)
-		e.Expect(got).NotTo(Receive())
-		e.Expect(taken[1].Release()).To(Succeed())
+		f.Expect(got).NotTo(Receive())
+		f.Expect(taken[1].Release()).To(Succeed())
 		time.Sleep(100 * time.Millisecond)
 		var slot *semaphore.Slot
-		e.Expect(got).To(Receive(&slot))
-		e.Expect(slot.Number).To(Equal(taken[1].Number))
-		e.Expect(slot.Release()).To(Succeed())
+		f.Expect(got).To(Receive(&slot))
+		f.Expect(slot.Number).To(Equal(taken[1].Number))
+		f.Expect(slot.Release()).To(Succeed())
 	})
 }
 
 func TestWaiterThatGivesUpHoldsNoSlot(t *testing.T) {
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		taken := full(e)
-		waiter, _ := newSemaphore(e, "waiter")
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		taken := full(f)
+		waiter, _ := newSemaphore(f, "waiter")
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_, err := waiter.Acquire(ctx)
-		e.Expect(err).To(MatchError(context.DeadlineExceeded))
+		f.Expect(err).To(MatchError(context.DeadlineExceeded))
 		for _, slot := range taken {
-			e.Expect(slot.Release()).To(Succeed())
+			f.Expect(slot.Release()).To(Succeed())
 		}
 		for range slots {
 			slot, err := waiter.TryAcquire(context.Background())
-			e.Expect(err).NotTo(HaveOccurred())
-			e.Cleanup(func() { _ = slot.Release() })
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Cleanup(func() { _ = slot.Release() })
 		}
 	})
 }
 
 func TestAcquireEndsWithAConnectionThatIsClosed(t *testing.T) {
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		full(e)
-		bucket, _ := e.Connect()
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		full(f)
+		bucket, _ := f.Connect()
 		s, err := semaphore.New("waiter", key, slots, bucket)
-		e.Expect(err).NotTo(HaveOccurred())
+		f.Expect(err).NotTo(HaveOccurred())
 		result := make(chan error, 1)
 		go func() {
 			_, err := s.Acquire(context.Background())
@@ -99,49 +99,49 @@ func TestAcquireEndsWithAConnectionThatIsClosed(t *testing.T) {
 		time.Sleep(2 * ttl)
 		closed := time.Now()
 		bucket.JetStream().Conn().Close()
-		e.Expect(<-result).To(MatchError(nats.ErrConnectionClosed))
-		e.Expect(time.Since(closed)).To(BeNumerically("<", time.Second))
+		f.Expect(<-result).To(MatchError(nats.ErrConnectionClosed))
+		f.Expect(time.Since(closed)).To(BeNumerically("<", time.Second))
 		_, err = s.TryAcquire(context.Background())
-		e.Expect(err).To(MatchError(nats.ErrConnectionClosed))
+		f.Expect(err).To(MatchError(nats.ErrConnectionClosed))
 	})
 }
 
 func TestWaiterWithAFreshSlotLeavesTheOthersToTryAcquire(t *testing.T) {
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		waiter, _ := newSemaphore(e, "waiter")
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		waiter, _ := newSemaphore(f, "waiter")
 		got := make(chan *semaphore.Slot, 1)
 		go func() {
 			slot, err := waiter.Acquire(context.Background())
-			e.Expect(err).NotTo(HaveOccurred())
+			f.Expect(err).NotTo(HaveOccurred())
 			got <- slot
 		}()
 		time.Sleep(time.Second) // it stands down for a slot
 		var taken []*semaphore.Slot
 		for i := range slots - 1 {
-			s, _ := newSemaphore(e, "try-"+strconv.Itoa(i))
+			s, _ := newSemaphore(f, "try-"+strconv.Itoa(i))
 			slot, err := s.TryAcquire(context.Background())
-			e.Expect(err).NotTo(HaveOccurred())
+			f.Expect(err).NotTo(HaveOccurred())
 			taken = append(taken, slot)
 		}
 		taken = append(taken, <-got)
-		s, _ := newSemaphore(e, "late")
+		s, _ := newSemaphore(f, "late")
 		_, err := s.TryAcquire(context.Background())
-		e.Expect(err).To(MatchError(semaphore.ErrFull))
+		f.Expect(err).To(MatchError(semaphore.ErrFull))
 		for _, slot := range taken {
-			e.Expect(slot.Release()).To(Succeed())
+			f.Expect(slot.Release()).To(Succeed())
 		}
 	})
 }
 
 func TestAcquireThatEndsReturnsTheErrorOfItsContext(t *testing.T) {
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-		full(e)
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		full(f)
 		for _, timeout := range []time.Duration{0, time.Microsecond, time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond, time.Second} {
-			s, l := newSemaphore(e, "waiter")
+			s, l := newSemaphore(f, "waiter")
 			l.DelayReplies(time.Millisecond)
 			ctx, cancel := context.WithTimeout(context.Background(), timeout)
 			_, err := s.Acquire(ctx)
-			e.Expect(err).To(Equal(context.DeadlineExceeded), timeout.String())
+			f.Expect(err).To(Equal(context.DeadlineExceeded), timeout.String())
 			cancel()
 		}
 	})
@@ -149,30 +149,30 @@ func TestAcquireThatEndsReturnsTheErrorOfItsContext(t *testing.T) {
 
 func TestWaitingForOneOfManySlotsCostsAHandfulOfRequests(t *testing.T) {
 	natstest.SkipIfShort(t)
-	sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
 		const many = 50
-		bucket, _ := e.Connect()
+		bucket, _ := f.Connect()
 		holder, err := semaphore.New("holder", key, many, bucket)
-		e.Expect(err).NotTo(HaveOccurred())
+		f.Expect(err).NotTo(HaveOccurred())
 		var all sync.WaitGroup
 		for range many {
 			all.Go(func() {
 				slot, err := holder.Acquire(context.Background())
-				e.Expect(err).NotTo(HaveOccurred())
-				e.Cleanup(func() { _ = slot.Release() })
+				f.Expect(err).NotTo(HaveOccurred())
+				f.Cleanup(func() { _ = slot.Release() })
 			})
 		}
 		all.Wait()
-		bucket, l := e.Connect()
+		bucket, l := f.Connect()
 		s, err := semaphore.New("waiter", key, many, bucket)
-		e.Expect(err).NotTo(HaveOccurred())
+		f.Expect(err).NotTo(HaveOccurred())
 		var requests atomic.Int64
 		l.OnRequest(func(faultproxy.Message) { requests.Add(1) })
 		ctx, cancel := context.WithTimeout(context.Background(), ttl)
 		defer cancel()
 		_, err = s.Acquire(ctx)
-		e.Expect(err).To(MatchError(context.DeadlineExceeded))
-		e.Expect(requests.Load()).To(BeNumerically("<=", 5))
+		f.Expect(err).To(MatchError(context.DeadlineExceeded))
+		f.Expect(requests.Load()).To(BeNumerically("<=", 5))
 	})
 }
 
@@ -184,19 +184,19 @@ func TestSlotsOfACrashedHolderTakeOneStandDownForAllThatWaitTogether(t *testing.
 		false: ttl + slots*ttl,
 	} {
 		t.Run(strconv.FormatBool(together), func(t *testing.T) {
-			sessiontest.OnVirtualTime(t, func(e *sessiontest.Env) {
-				holder, l := newSemaphore(e, "holder")
+			fleettest.Run(t, func(f *fleettest.Fleet) {
+				holder, l := newSemaphore(f, "holder")
 				for range slots {
 					slot, err := holder.Acquire(context.Background())
-					e.Expect(err).NotTo(HaveOccurred())
-					e.Cleanup(func() { _ = slot.Release() })
+					f.Expect(err).NotTo(HaveOccurred())
+					f.Cleanup(func() { _ = slot.Release() })
 				}
 				time.Sleep(ttl)
-				waiter, _ := newSemaphore(e, "waiter")
+				waiter, _ := newSemaphore(f, "waiter")
 				acquire := func() {
 					slot, err := waiter.Acquire(context.Background())
-					e.Expect(err).NotTo(HaveOccurred())
-					e.Cleanup(func() { _ = slot.Release() })
+					f.Expect(err).NotTo(HaveOccurred())
+					f.Cleanup(func() { _ = slot.Release() })
 				}
 				l.Cut()
 				crashed := time.Now()
@@ -209,8 +209,8 @@ func TestSlotsOfACrashedHolderTakeOneStandDownForAllThatWaitTogether(t *testing.
 					}
 				}
 				all.Wait()
-				e.T.Logf("%d slots after %v", slots, time.Since(crashed))
-				e.Expect(time.Since(crashed)).To(BeNumerically("<=", most))
+				f.T.Logf("%d slots after %v", slots, time.Since(crashed))
+				f.Expect(time.Since(crashed)).To(BeNumerically("<=", most))
 			})
 		})
 	}

@@ -1,5 +1,5 @@
-// Package fleettest runs candidates against a real server on virtual time, for the tests of packages that look at elections from
-// outside.
+// Package fleettest runs candidates against a real server on virtual time, for the tests of packages that use elections or look at them
+// from outside.
 package fleettest
 
 import (
@@ -86,6 +86,15 @@ func (f *Fleet) Open(nc *nats.Conn) *election.Bucket {
 func (f *Fleet) Bare(nc *nats.Conn) jetstream.KeyValue {
 	f.Helper()
 	return f.Server.Bucket(f.T, nc, TTL, f.Changes...)
+}
+
+// Connect returns the bucket as one more holder of a lock reaches it, and the holder's link.
+func (f *Fleet) Connect() (*election.Bucket, *faultproxy.Link) {
+	f.Helper()
+	l := f.Server.Link(f.T)
+	nc := natstest.Connect(f.T, l)
+	f.Cleanup(func() { time.Sleep(TTL) }) // sessions end before their connection is closed
+	return f.Open(nc), l
 }
 
 // Write stores a value under the key, as a program does that ignores elections.
