@@ -12,7 +12,6 @@ import (
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/checkup"
 	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/outputtest"
 )
 
 // healthyTTL is a TTL about which admin.Check has no finding.
@@ -121,19 +120,19 @@ func TestMetricsOfACheckAreWellFormedAndComplete(t *testing.T) {
 	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
 	code, stdout, stderr := f.run("check", "jobs", "nope", "--format", "prometheus")
 	f.Expect(code).To(Equal(2), stderr)
-	families := outputtest.ParseMetrics(f, stdout)
+	families := clitest.ParseMetrics(f, stdout)
 	f.Expect(families).To(HaveLen(7))
 	for name, found := range families {
 		f.Expect(name).To(HavePrefix("election_check_"))
 		f.Expect(found.GetHelp()).NotTo(BeEmpty())
 		f.Expect(found.GetType()).To(Equal(dto.MetricType_GAUGE))
 	}
-	f.Expect(outputtest.MetricValue(families, "election_check_status", "")).To(Equal(2.0))
-	f.Expect(outputtest.MetricValue(families, "election_check_term", "jobs")).To(Equal(7.0))
-	f.Expect(outputtest.MetricValue(families, "election_check_leader", "jobs")).To(Equal(1.0))
-	f.Expect(outputtest.MetricValue(families, "election_check_lease_remaining_seconds", "jobs")).To(BeNumerically(">", 5))
-	f.Expect(outputtest.MetricValue(families, "election_check_lease_remaining_seconds", "nope")).To(Equal(0.0))
-	f.Expect(outputtest.MetricValue(families, "election_check_finding", "nope")).To(Equal(1.0))
+	f.Expect(clitest.MetricValue(families, "election_check_status", "")).To(Equal(2.0))
+	f.Expect(clitest.MetricValue(families, "election_check_term", "jobs")).To(Equal(7.0))
+	f.Expect(clitest.MetricValue(families, "election_check_leader", "jobs")).To(Equal(1.0))
+	f.Expect(clitest.MetricValue(families, "election_check_lease_remaining_seconds", "jobs")).To(BeNumerically(">", 5))
+	f.Expect(clitest.MetricValue(families, "election_check_lease_remaining_seconds", "nope")).To(Equal(0.0))
+	f.Expect(clitest.MetricValue(families, "election_check_finding", "nope")).To(Equal(1.0))
 }
 
 func TestWrongUsageOfACheckForNagiosIsUnknownOnStdout(t *testing.T) {

@@ -21,7 +21,6 @@ import (
 	"github.com/natscampaign/election/internal/drill"
 	"github.com/natscampaign/election/internal/embedded"
 	"github.com/natscampaign/election/internal/events"
-	"github.com/natscampaign/election/internal/outputtest"
 )
 
 func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {
@@ -60,7 +59,7 @@ func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {
 
 	drawing, err := os.ReadFile(svg)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(outputtest.SVGTexts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "cut", "delete", "0 ms with two leaders"))
+	g.Expect(clitest.SVGTexts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "cut", "delete", "0 ms with two leaders"))
 }
 
 // skipWithoutInterrupts skips a test that interrupts a process on a system where processes cannot be interrupted.

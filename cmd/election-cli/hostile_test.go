@@ -14,15 +14,14 @@ import (
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/events"
 	"github.com/natscampaign/election/internal/look"
-	"github.com/natscampaign/election/internal/outputtest"
 	"github.com/natscampaign/election/internal/supervise"
 )
 
 func TestUntrustedRecordsArePrintableInAllOutput(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, healthyTTL)
-	whole := clitest.LeaderRecord(outputtest.HostileText, clitest.Record{"instance": outputtest.HostileText, "host": outputtest.HostileText, "metadata": map[string]string{outputtest.HostileText: outputtest.HostileText, "long": strings.Repeat("x", 5_000)}})
-	for key, value := range map[string]any{"whole": whole, "bare": outputtest.HostileText, "bytes": "\xff\xfe\xc3(\x9b31m\xed\xa0\x80", "huge": outputtest.HugeText, "long": clitest.LeaderRecord(outputtest.HugeText[:10_000], clitest.Record{"instance": "i", "attempt": "i.1"})} {
+	whole := clitest.LeaderRecord(clitest.HostileText, clitest.Record{"instance": clitest.HostileText, "host": clitest.HostileText, "metadata": map[string]string{clitest.HostileText: clitest.HostileText, "long": strings.Repeat("x", 5_000)}})
+	for key, value := range map[string]any{"whole": whole, "bare": clitest.HostileText, "bytes": "\xff\xfe\xc3(\x9b31m\xed\xa0\x80", "huge": clitest.HugeText, "long": clitest.LeaderRecord(clitest.HugeText[:10_000], clitest.Record{"instance": "i", "attempt": "i.1"})} {
 		f.Put(key, value)
 	}
 	for _, line := range [][]string{
@@ -35,8 +34,8 @@ func TestUntrustedRecordsArePrintableInAllOutput(t *testing.T) {
 			args := strings.Split(strings.ReplaceAll(strings.Join(line, "\x00"), "KEY", key), "\x00")
 			what := strings.Join(args, " ")
 			code, stdout, stderr := runInProcess(append(args, "-s", f.Server.URL())...)
-			outputtest.ExpectPrintable(f, stdout, what)
-			outputtest.ExpectPrintable(f, stderr, what)
+			clitest.ExpectPrintable(f, stdout, what)
+			clitest.ExpectPrintable(f, stderr, what)
 			f.Expect(len(stdout)+len(stderr)).To(BeNumerically("<", 100_000), what)
 			expectOutput(f, args, stdout)
 			if strings.Contains(what, "nagios") {
@@ -44,7 +43,7 @@ func TestUntrustedRecordsArePrintableInAllOutput(t *testing.T) {
 				f.Expect(strings.Count(stdout, "|")).To(Equal(1), what)
 			}
 			if strings.Contains(what, "prometheus") {
-				outputtest.ParseMetrics(f, stdout)
+				clitest.ParseMetrics(f, stdout)
 			}
 			if args[0] != "check" && args[0] != "wait" { // check judges, and a busy host may not answer wait in time
 				f.Expect(code).To(BeElementOf(cli.ExitOK, cli.ExitNegative, supervise.ExitTimedOut), "%s: %s", what, stderr)
@@ -62,7 +61,7 @@ func TestUntrustedRecordsArePrintableInAllOutput(t *testing.T) {
 func TestTheNameOfTheLeaderIsPrintableInEvents(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
-	f.Put("jobs", clitest.LeaderRecord(outputtest.HostileText, nil))
+	f.Put("jobs", clitest.LeaderRecord(clitest.HostileText, nil))
 	both := []*candidateProcess{
 		startCampaign(t, "-s", f.Server.URL()),
 		startCandidate(t, "file", "jobs", filepath.Join(t.TempDir(), "marker"), "--json", "-s", f.Server.URL()),
@@ -71,7 +70,7 @@ func TestTheNameOfTheLeaderIsPrintableInEvents(t *testing.T) {
 		c.next(events.Started)
 		var line string
 		f.Eventually(c.lines).WithTimeout(clitest.Timeout).Should(Receive(&line))
-		outputtest.ExpectPrintable(f, line, "JSON")
+		clitest.ExpectPrintable(f, line, "JSON")
 		f.Expect(line).To(ContainSubstring(events.Following))
 		f.Expect(line).To(ContainSubstring(`web\\x1b[2J`))
 	}
@@ -83,7 +82,7 @@ func TestUntrustedAnswersOfTheLeaderArePrintable(t *testing.T) {
 	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
 	for _, code := range []string{"400", "404", "409", "500"} {
 		sub, err := f.Client.Conn.Subscribe("election-control.LEADER_ELECTION.*.>", func(m *nats.Msg) {
-			_ = m.RespondMsg(&nats.Msg{Header: nats.Header{micro.ErrorHeader: {outputtest.HostileText + outputtest.HugeText[:10_000]}, micro.ErrorCodeHeader: {code}}})
+			_ = m.RespondMsg(&nats.Msg{Header: nats.Header{micro.ErrorHeader: {clitest.HostileText + clitest.HugeText[:10_000]}, micro.ErrorCodeHeader: {code}}})
 		})
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(f.Client.Conn.Flush()).To(Succeed())
@@ -91,7 +90,7 @@ func TestUntrustedAnswersOfTheLeaderArePrintable(t *testing.T) {
 			what := strings.Join(args, " ") + " " + code
 			exit, stdout, stderr := runInProcess(append(args, "-s", f.Server.URL())...)
 			f.Expect(exit).To(BeElementOf(cli.ExitNegative, cli.ExitFailure), what)
-			outputtest.ExpectPrintable(f, stdout+stderr, what)
+			clitest.ExpectPrintable(f, stdout+stderr, what)
 			f.Expect(len(stdout)+len(stderr)).To(BeNumerically("<", 10_000), what)
 			if args[0] != "candidates" {
 				f.Expect(stderr).To(ContainSubstring(`web\x1b[2J`), what)
@@ -110,7 +109,7 @@ func TestUntrustedKeysArePrintable(t *testing.T) {
 		{"check", "--format", "nagios"}, {"check", "--format", "prometheus"}, {"check"}} {
 		code, stdout, stderr := f.run(args...)
 		f.Expect(code).To(BeElementOf(cli.ExitOK, 1), "%q %s", args, stderr)
-		outputtest.ExpectPrintable(f, stdout+stderr, args[0])
+		clitest.ExpectPrintable(f, stdout+stderr, args[0])
 		f.Expect(stdout).To(ContainSubstring("web-1"), "%q", args)
 	}
 }

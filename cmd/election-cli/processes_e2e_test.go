@@ -16,7 +16,6 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/history"
-	"github.com/natscampaign/election/internal/outputtest"
 	"github.com/natscampaign/election/internal/processes"
 )
 
@@ -65,7 +64,7 @@ func TestADrillOnProcessesPassesAndLeavesNothingBehind(t *testing.T) {
 	g.Expect(left).To(BeEmpty(), "no histories and no data of servers remain")
 	drawing, err := os.ReadFile(svg)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(outputtest.SVGTexts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "server-3", "fault lasts", "0 ms with two leaders"))
+	g.Expect(clitest.SVGTexts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "server-3", "fault lasts", "0 ms with two leaders"))
 }
 
 // busyGap is a pause of a drill's sampler that shows a host too busy for the time limits of a drill with a TTL of 2 s. The sampler takes a

@@ -11,7 +11,6 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/outputtest"
 )
 
 // documentedReasons returns the reasons of docs/REFERENCE.md by the state to which they lead. Every other place must use these words.
@@ -86,7 +85,7 @@ func expectReasons(g Gomega, url string) {
 	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring("election_transitions_total{"))
 	reasons := map[string][]string{}
 	_, text, _ := strings.Cut(fetch(url)(), "\n")
-	for _, m := range outputtest.ParseMetrics(g, text)["election_transitions_total"].GetMetric() {
+	for _, m := range clitest.ParseMetrics(g, text)["election_transitions_total"].GetMetric() {
 		labels := map[string]string{}
 		for _, l := range m.GetLabel() {
 			labels[l.GetName()] = l.GetValue()

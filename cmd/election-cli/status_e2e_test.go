@@ -13,7 +13,6 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/outputtest"
 )
 
 func TestACampaignServesItsStatusPage(t *testing.T) {
@@ -113,12 +112,12 @@ func TestTheDashboardListsAllElectionsOfTheBucketAndSendsOnlyChanges(t *testing.
 	f.Expect(len(update)).To(BeNumerically("<", 1000))
 
 	text := fetch(url + "metrics")()
-	families := outputtest.ParseMetrics(f, strings.TrimPrefix(text, "200 OK\n"))
+	families := clitest.ParseMetrics(f, strings.TrimPrefix(text, "200 OK\n"))
 	f.Expect(families).NotTo(HaveKey("election_leader"), "the rules would count an observer as a second leader")
-	f.Expect(outputtest.MetricValue(families, "election_observed_leaders", key(6))).To(Equal(1.0))
-	f.Expect(outputtest.MetricValue(families, "election_observed_leaders", key(7))).To(BeZero())
-	f.Expect(outputtest.MetricValue(families, "election_observed_paused", key(8))).To(Equal(1.0))
-	f.Expect(outputtest.MetricValue(families, "go_memstats_heap_inuse_bytes", "")).To(BeNumerically("<", 64<<20))
+	f.Expect(clitest.MetricValue(families, "election_observed_leaders", key(6))).To(Equal(1.0))
+	f.Expect(clitest.MetricValue(families, "election_observed_leaders", key(7))).To(BeZero())
+	f.Expect(clitest.MetricValue(families, "election_observed_paused", key(8))).To(Equal(1.0))
+	f.Expect(clitest.MetricValue(families, "go_memstats_heap_inuse_bytes", "")).To(BeNumerically("<", 64<<20))
 	s.interrupt()
 }
 

@@ -37,7 +37,7 @@ var beside = map[string][]string{}
 // helpers are packages for tests. They may import every package but the command, and only helpers may import them.
 var helpers = []string{
 	"internal/clitest", "internal/doctest", "internal/fleettest", "internal/linear", "internal/matrix", "internal/natstest",
-	"internal/outputtest", "internal/sim", "internal/sim/",
+	"internal/sim", "internal/sim/",
 }
 
 func TestImportsPointDown(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/look"
-	"github.com/natscampaign/election/internal/outputtest"
 )
 
 // codesOf returns the code and the key of each warning and critical finding.
@@ -147,7 +147,7 @@ func TestMetricsAreWrittenWithoutElections(t *testing.T) {
 	var out bytes.Buffer
 	r := &Result{Bucket: "B", Status: StatusOK}
 	g.Expect(r.prometheus(&out)).To(Succeed())
-	g.Expect(outputtest.MetricValue(outputtest.ParseMetrics(g, out.String()), "election_check_status", "")).To(Equal(0.0))
+	g.Expect(clitest.MetricValue(clitest.ParseMetrics(g, out.String()), "election_check_status", "")).To(Equal(0.0))
 }
 
 func TestTheLineForNagiosIsShortHoweverManyElectionsThereAre(t *testing.T) {

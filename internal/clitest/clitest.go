@@ -1,5 +1,5 @@
-// Package clitest contains the helpers that tests of election-cli and of its packages share: an embedded server with a
-// bucket, and records of candidates.
+// Package clitest contains what tests of election-cli and of its packages share: an embedded server with a bucket, records of candidates,
+// and what the tests say of output, such as that it shows hostile text as text.
 package clitest
 
 import (

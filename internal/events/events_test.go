@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/outputtest"
+	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/terminal"
 )
 
@@ -122,13 +122,13 @@ func TestUntrustedTextIsPrintable(t *testing.T) {
 func TestUntrustedTextIsPrintableInJSON(t *testing.T) {
 	g := NewWithT(t)
 	log, events, _ := newLogger(true)
-	for _, name := range []string{outputtest.HostileText, outputtest.HugeText, "\xff\xfe\xc3(\x9b31m"} {
+	for _, name := range []string{clitest.HostileText, clitest.HugeText, "\xff\xfe\xc3(\x9b31m"} {
 		events.Reset()
 		log.Info(messageLeaderSeen, "leader", name, "term", uint64(3))
-		outputtest.ExpectPrintable(g, events.String(), "the line")
+		clitest.ExpectPrintable(g, events.String(), "the line")
 		var e Event
 		g.Expect(json.Unmarshal(events.Bytes(), &e)).To(Succeed())
-		outputtest.ExpectPrintable(g, e.Leader, "the name")
+		clitest.ExpectPrintable(g, e.Leader, "the name")
 		g.Expect(e.Leader).To(Equal(terminal.Printable(name)))
 	}
 }

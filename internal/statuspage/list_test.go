@@ -14,9 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/look"
-	"github.com/natscampaign/election/internal/outputtest"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -117,7 +117,7 @@ func TestThePageOfABucketIsBounded(t *testing.T) {
 func TestTheListEscapesAllTextFromCandidates(t *testing.T) {
 	g := NewWithT(t)
 	const script = `<script>alert(1)</script>`
-	for _, name := range []string{outputtest.HostileText, script, `"><img src=x onerror=alert(1)>`, "a\ndata: b\n\nevent: c", "\r\r", strings.Repeat("<", 100_000)} {
+	for _, name := range []string{clitest.HostileText, script, `"><img src=x onerror=alert(1)>`, "a\ndata: b\n\nevent: c", "\r\r", strings.Repeat("<", 100_000)} {
 		e := eventOf(observe.Evicted, name, 0)
 		e.Reason, e.By = election.Reason(name), name
 		p := bucketPage(in("jobs", eventOf(observe.Leading, name, time.Minute)), in("jobs", e), in("old", eventOf(observe.Leading, name, time.Minute)))
@@ -127,7 +127,7 @@ func TestTheListEscapesAllTextFromCandidates(t *testing.T) {
 			g.Expect(page).NotTo(ContainSubstring("<img"))
 			g.Expect(strings.Count(page, "\nevent:")).To(BeZero())
 			g.Expect(len(page)).To(BeNumerically("<", 20_000))
-			outputtest.ExpectPrintable(g, page, name)
+			clitest.ExpectPrintable(g, page, name)
 		}
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/look"
-	"github.com/natscampaign/election/internal/outputtest"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -139,7 +138,7 @@ func TestThePageEscapesAllTextFromOtherCandidates(t *testing.T) {
 	natstest.SkipIfShort(t)
 	g := NewWithT(t)
 	const script = `<script>alert(1)</script>`
-	for _, name := range []string{outputtest.HostileText, script, `"><img src=x onerror=alert(1)>`, "a\ndata: b\n\nevent: c", "\r\r", "{{.Key}}", strings.Repeat("<", 100_000), "javascript:alert(1)"} {
+	for _, name := range []string{clitest.HostileText, script, `"><img src=x onerror=alert(1)>`, "a\ndata: b\n\nevent: c", "\r\r", "{{.Key}}", strings.Repeat("<", 100_000), "javascript:alert(1)"} {
 		e := eventOf(observe.Leading, name, time.Minute)
 		e.Leader.Metadata = map[string]string{name: name, "Term": "4711"}
 		e.Leader.Host, e.Leader.Since = name, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -151,7 +150,7 @@ func TestThePageEscapesAllTextFromOtherCandidates(t *testing.T) {
 		g.Expect(strings.Count(page, "<script")).To(Equal(1), "only the script of the page")
 		g.Expect(page).NotTo(ContainSubstring("<img"))
 		g.Expect(page).NotTo(ContainSubstring("<dd>4711"), "metadata cannot add a fact")
-		outputtest.ExpectPrintable(g, page, name)
+		clitest.ExpectPrintable(g, page, name)
 		d := xml.NewDecoder(strings.NewReader(page[strings.Index(page, "<svg"):strings.Index(page, "</svg>")]))
 		for {
 			token, err := d.Token()

@@ -9,7 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/outputtest"
+	"github.com/natscampaign/election/internal/clitest"
 )
 
 // exampleTimeline returns a short timeline with one of everything.
@@ -35,7 +35,7 @@ func TestADrawingIsWellFormedAndLabelled(t *testing.T) {
 	g := NewWithT(t)
 	var out bytes.Buffer
 	g.Expect(exampleTimeline().Write(&out)).To(Succeed())
-	g.Expect(outputtest.SVGTexts(g, out.Bytes())).To(ContainElements("Drill", "a subtitle", "0 ms with two leaders", "a", "b",
+	g.Expect(clitest.SVGTexts(g, out.Bytes())).To(ContainElements("Drill", "a subtitle", "0 ms with two leaders", "a", "b",
 		"candidate", "leader", "link is cut", "start", "1.50 s", "term 4", "round 1", "0 s", "10 s"))
 	for _, colour := range barColour {
 		g.Expect(out.String()).To(ContainSubstring(colour))
@@ -48,7 +48,7 @@ func TestATooltipHasTheTimeInTheWholeTimeline(t *testing.T) {
 	long.Piece = 5 * time.Second
 	var out bytes.Buffer
 	g.Expect(long.Write(&out)).To(Succeed())
-	g.Expect(outputtest.SVGTexts(g, out.Bytes())).To(ContainElements("start at 0.00 s: 1.50 s", "stop at 5.20 s: 3.00 s"))
+	g.Expect(clitest.SVGTexts(g, out.Bytes())).To(ContainElements("start at 0.00 s: 1.50 s", "stop at 5.20 s: 3.00 s"))
 }
 
 func TestThePiecesOfALongTimelineShowAllOfIt(t *testing.T) {
@@ -70,7 +70,7 @@ func TestThePiecesOfALongTimelineShowAllOfIt(t *testing.T) {
 	g.Expect(pieces[1].Shaded).To(Equal([]Span{{From: 0, To: time.Second}}))
 	var out bytes.Buffer
 	g.Expect(long.Write(&out)).To(Succeed())
-	g.Expect(outputtest.SVGTexts(g, out.Bytes())).To(ContainElements("0 s", "5 s", "10 s", "bucket takes no writes"))
+	g.Expect(clitest.SVGTexts(g, out.Bytes())).To(ContainElements("0 s", "5 s", "10 s", "bucket takes no writes"))
 	g.Expect(strings.Count(out.String(), ">Drill<")).To(Equal(1), "one heading")
 }
 
@@ -82,7 +82,7 @@ func TestADrawingEscapesText(t *testing.T) {
 	var out bytes.Buffer
 	g.Expect(d.Write(&out)).To(Succeed())
 	g.Expect(out.String()).NotTo(ContainSubstring("<script"))
-	g.Expect(outputtest.SVGTexts(g, out.Bytes())).NotTo(BeEmpty())
+	g.Expect(clitest.SVGTexts(g, out.Bytes())).NotTo(BeEmpty())
 }
 
 func TestLabelsCoverNeitherOtherLabelsNorTheirLines(t *testing.T) {
@@ -117,6 +117,6 @@ func TestADrawingOfAnyLengthIsSmallAndHasFiniteNumbers(t *testing.T) {
 		g.Expect(d.Write(&out)).To(Succeed())
 		g.Expect(out.Len()).To(BeNumerically("<", 400_000), length.String())
 		g.Expect(out.String()).NotTo(Or(ContainSubstring("NaN"), ContainSubstring("Inf")), length.String())
-		outputtest.SVGTexts(g, out.Bytes())
+		clitest.SVGTexts(g, out.Bytes())
 	}
 }

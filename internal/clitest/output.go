@@ -1,6 +1,4 @@
-// Package outputtest contains what tests say of output: that it shows hostile text as text, and what metrics and drawings contain. It
-// needs no server.
-package outputtest
+package clitest
 
 import (
 	"bytes"
