@@ -18,14 +18,13 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/doctest"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
 // docPages returns README.md and the pages of docs.
-func docPages(t *testing.T) []doctest.Page {
+func docPages(t *testing.T) []clitest.Page {
 	t.Helper()
-	pages, err := doctest.Pages(filepath.Join("..", ".."))
+	pages, err := clitest.Pages(filepath.Join("..", ".."))
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return pages
 }

@@ -1,5 +1,5 @@
-// Package clitest contains what tests of election-cli and of its packages share: an embedded server with a bucket, records of candidates,
-// and what the tests say of output, such as that it shows hostile text as text.
+// Package clitest contains what tests of election-cli, of its packages and of its documents share: an embedded server with a bucket, records
+// of candidates, checks of output, such as that it shows hostile text as text, and the code, commands and links of a document.
 package clitest
 
 import (

@@ -1,4 +1,4 @@
-package doctest
+package clitest
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 
 func TestAPageIsParsed(t *testing.T) {
 	g := NewWithT(t)
-	p := Parse("docs/X.md", "# A `b` c\n\nSee [there](Y.md#z) and `[no](link)`.\n\n    go test ./...\n\n    more\n\n- item\n\n    no code\n\n## A (b), c/d\n\n"+
+	p := ParsePage("docs/X.md", "# A `b` c\n\nSee [there](Y.md#z) and `[no](link)`.\n\n    go test ./...\n\n    more\n\n- item\n\n    no code\n\n## A (b), c/d\n\n"+
 		"```go\nvar x = 1\n```\n\n1. one\n   ```sh\n   ls\n   ```\n\nText.\n    no code either\n")
 	g.Expect(p.Links).To(Equal([]Link{{"docs/X.md", 3, "Y.md#z"}}))
 	g.Expect(p.Spans).To(Equal([]Span{{"docs/X.md", 1, "b"}, {"docs/X.md", 3, "[no](link)"}}))

@@ -1,4 +1,4 @@
-package doctest
+package docs_test
 
 import (
 	"bytes"
@@ -21,9 +21,12 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/clitest"
 )
 
-const root = "../.."
+// repository is the path to the root of the module.
+const repository = ".."
 
 // foreign lists the blocks that show another library, by page and first line of code, with the reason why they are only parsed.
 var foreign = map[string]string{
@@ -82,7 +85,7 @@ func TestGoBlocksCompile(t *testing.T) {
 		t.Skip("it compiles: not with -short")
 	}
 	g := NewWithT(t)
-	pages, err := Pages(root)
+	pages, err := clitest.Pages(repository)
 	g.Expect(err).NotTo(HaveOccurred())
 	sources := goSources(g)
 	imports := newImports(t)
@@ -118,11 +121,11 @@ func plain(text string) string { return strings.Join(strings.Fields(text), " ") 
 // goSources returns all Go code of the repository, those of nested modules too: their tests compile it.
 func goSources(g *WithT) string {
 	var all strings.Builder
-	g.Expect(filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	g.Expect(filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path != root && strings.HasPrefix(d.Name(), "."), d.IsDir() && d.Name() == "testdata":
+		case d.IsDir() && path != repository && strings.HasPrefix(d.Name(), "."), d.IsDir() && d.Name() == "testdata":
 			return fs.SkipDir
 		case d.IsDir() || !strings.HasSuffix(path, ".go"):
 			return nil
@@ -135,7 +138,7 @@ func goSources(g *WithT) string {
 }
 
 // parses reports whether a fragment, in one of the wrappers, is Go.
-func parses(b Block, in ...[2]string) bool {
+func parses(b clitest.Block, in ...[2]string) bool {
 	return slices.ContainsFunc(in, func(w [2]string) bool {
 		_, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+w[0]+"\n"+b.Text+w[1], parser.SkipObjectResolution)
 		return err == nil
@@ -157,7 +160,7 @@ func newImports(t *testing.T) *imports {
 	}
 	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, paths...)...)
 	var stderr bytes.Buffer
-	cmd.Dir, cmd.Stderr = root, &stderr
+	cmd.Dir, cmd.Stderr = repository, &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v: %s", err, stderr.String())
@@ -177,7 +180,7 @@ func newImports(t *testing.T) *imports {
 }
 
 // compile returns what is wrong with a block, each with the line of the page. A block is a program, or a fragment that is wrapped into one.
-func (i *imports) compile(b Block) (problems []string) {
+func (i *imports) compile(b clitest.Block) (problems []string) {
 	if strings.HasPrefix(b.Text, "package ") {
 		return i.check(b, "", "", "")
 	}
@@ -200,7 +203,7 @@ func (i *imports) compile(b Block) (problems []string) {
 var selector = regexp.MustCompile(`\b([a-z]\w*)\.[A-Z]`)
 
 // header returns the beginning of the file of a fragment: what it imports, and what it may use.
-func (i *imports) header(b Block) string {
+func (i *imports) header(b clitest.Block) string {
 	var used []string
 	for _, m := range selector.FindAllStringSubmatch(b.Text+known, -1) {
 		if path, ok := packages[m[1]]; ok && !slices.Contains(used, path) {
@@ -216,7 +219,7 @@ func (i *imports) header(b Block) string {
 }
 
 // check compiles a file. What a fragment declares and then does not use, the text around it does.
-func (i *imports) check(b Block, header, before, after string) (problems []string) {
+func (i *imports) check(b clitest.Block, header, before, after string) (problems []string) {
 	fragment := header != ""
 	lines := map[string]bool{}
 	add := func(pos token.Position, message string) {
@@ -276,7 +279,7 @@ func TestABlockThatDoesNotCompileIsFoundWithItsLine(t *testing.T) {
 		"check(candidate.Run(ctx, work))\nx :=\n":                                         "",
 		"func f() int { return \"\" }\n":                                                  `10: cannot use "" (untyped string constant) as int value in return statement`,
 	} {
-		g.Expect(i.compile(Block{Page: "p.md", Line: 10, Text: text})).To(ContainElement(ContainSubstring(want)), text)
+		g.Expect(i.compile(clitest.Block{Page: "p.md", Line: 10, Text: text})).To(ContainElement(ContainSubstring(want)), text)
 	}
 	for _, text := range []string{
 		"package main\n\nimport \"log\"\n\nfunc main() { log.Print() }\n",
@@ -284,6 +287,6 @@ func TestABlockThatDoesNotCompileIsFoundWithItsLine(t *testing.T) {
 		"e, err := election.NewElection(host, \"k\", bucket)\nif err != nil {\n\treturn\n}\n",
 		"func check(err error) { log.Print(err) }\n",
 	} {
-		g.Expect(i.compile(Block{Page: "p.md", Line: 10, Text: text})).To(BeEmpty(), text)
+		g.Expect(i.compile(clitest.Block{Page: "p.md", Line: 10, Text: text})).To(BeEmpty(), text)
 	}
 }

@@ -1,5 +1,4 @@
-// Package doctest reads the documents of the project, for tests of their code, commands and links.
-package doctest
+package clitest
 
 import (
 	"os"
@@ -57,7 +56,7 @@ func Pages(root string) ([]Page, error) {
 		if err != nil {
 			return nil, err
 		}
-		pages = append(pages, Parse(filepath.ToSlash(rel), string(text)))
+		pages = append(pages, ParsePage(filepath.ToSlash(rel), string(text)))
 	}
 	return pages, nil
 }
@@ -74,9 +73,9 @@ const (
 	indent = "    "
 )
 
-// Parse reads a page of Markdown as the documents of this project use it. Four blanks after an empty line begin a block of code, but not
+// ParsePage reads a page of Markdown as the documents of this project use it. Four blanks after an empty line begin a block of code, but not
 // within a list, where they continue the item.
-func Parse(path, text string) Page {
+func ParsePage(path, text string) Page {
 	p := Page{Path: path}
 	lines := strings.Split(text, "\n")
 	inList := false

@@ -1,4 +1,4 @@
-package doctest
+package clitest
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package doctest
+package docs_test
 
 import (
 	"os"
@@ -11,13 +11,14 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/dashboards"
+	"github.com/natscampaign/election/internal/clitest"
 )
 
 func TestLinksLeadSomewhere(t *testing.T) {
 	g := NewWithT(t)
-	pages, err := Pages(root)
+	pages, err := clitest.Pages(repository)
 	g.Expect(err).NotTo(HaveOccurred())
-	byPath := map[string]*Page{}
+	byPath := map[string]*clitest.Page{}
 	for i := range pages {
 		byPath[pages[i].Path] = &pages[i]
 	}
@@ -39,7 +40,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 }
 
 // follow says what is wrong with a link within the repository; "" if nothing is.
-func follow(l Link, pages map[string]*Page) string {
+func follow(l clitest.Link, pages map[string]*clitest.Page) string {
 	file, anchor, hasAnchor := strings.Cut(l.Target, "#")
 	target := l.Page
 	if file != "" {
@@ -53,11 +54,11 @@ func follow(l Link, pages map[string]*Page) string {
 	}
 	p := pages[target]
 	if p == nil {
-		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(target)))
+		text, err := os.ReadFile(filepath.Join(repository, filepath.FromSlash(target)))
 		if err != nil {
 			return "it has no headings"
 		}
-		other := Parse(target, string(text))
+		other := clitest.ParsePage(target, string(text))
 		p = &other
 	}
 	if !p.HasAnchor(anchor) {
@@ -67,21 +68,21 @@ func follow(l Link, pages map[string]*Page) string {
 }
 
 func exists(file string) bool {
-	_, err := os.Stat(filepath.Join(root, filepath.FromSlash(file)))
+	_, err := os.Stat(filepath.Join(repository, filepath.FromSlash(file)))
 	return err == nil
 }
 
 func TestALinkThatLeadsNowhereIsFound(t *testing.T) {
 	g := NewWithT(t)
-	page := Parse("docs/X.md", "# Here\n")
-	pages := map[string]*Page{"docs/X.md": &page}
+	page := clitest.ParsePage("docs/X.md", "# Here\n")
+	pages := map[string]*clitest.Page{"docs/X.md": &page}
 	for target, want := range map[string]string{
 		"#here": "", "X.md#here": "", "Y.md#here": "no such file", "../doc.go": "", "../README.md": "", "../internal": "", "../internal/x": "no such file",
 		"#there": "no such heading", "../README.md#nowhere": "no such heading", "REFERENCE.md#clocks": "",
 	} {
-		g.Expect(follow(Link{"docs/X.md", 1, target}, pages)).To(ContainSubstring(want), target)
+		g.Expect(follow(clitest.Link{Page: "docs/X.md", Line: 1, Target: target}, pages)).To(ContainSubstring(want), target)
 		if want == "" {
-			g.Expect(follow(Link{"docs/X.md", 1, target}, pages)).To(BeEmpty(), target)
+			g.Expect(follow(clitest.Link{Page: "docs/X.md", Line: 1, Target: target}, pages)).To(BeEmpty(), target)
 		}
 	}
 }
@@ -90,9 +91,9 @@ func TestEveryAlertHasAHeadingInTheRunbookAndALinkToIt(t *testing.T) {
 	g := NewWithT(t)
 	rules, err := dashboards.Rules()
 	g.Expect(err).NotTo(HaveOccurred())
-	text, err := os.ReadFile(filepath.Join(root, "docs", "OPERATIONS.md"))
+	text, err := os.ReadFile(filepath.Join(repository, "docs", "OPERATIONS.md"))
 	g.Expect(err).NotTo(HaveOccurred())
-	runbook := Parse("docs/OPERATIONS.md", string(text))
+	runbook := clitest.ParsePage("docs/OPERATIONS.md", string(text))
 	alerts := regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1)
 	g.Expect(alerts).NotTo(BeEmpty())
 	for _, a := range alerts {
