@@ -24,10 +24,9 @@ var floors = [][]string{
 	{"internal/session", "observe"},
 	{"admin"},
 	{"connect", "fence", "gocronelector", "group", "mutex", "semaphore"},
-	{"internal/cli", "internal/embedded", "internal/events", "internal/leaderfile", "internal/usage", "internal/webserver"},
+	{"internal/cli", "internal/embedded", "internal/events", "internal/leaderfile", "internal/usage"},
 	{"examples/internal/demo", "internal/drill", "internal/look", "internal/processes", "internal/supervise"},
-	{"internal/chaos", "internal/checkup", "internal/statuspage"},
-	{"internal/serving"},
+	{"internal/chaos", "internal/checkup", "internal/serving"},
 	{"cmd/election-cli", "examples/"},
 }
 

@@ -7,9 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/statuspage"
 	"github.com/natscampaign/election/internal/terminal"
-	"github.com/natscampaign/election/internal/webserver"
 )
 
 // Bucket serves the status page and metrics about the elections of a bucket on address, or only about the one of the key unless that is
@@ -22,10 +20,10 @@ func Bucket(ctx context.Context, e *cli.Env, address, webConfig, key string) err
 	defer stderr.Close()
 	log := slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(e.Stderr), slog.LevelInfo))
 	registry := newRegistry()
-	page := statuspage.NewBucket(key, log)
+	page := newBucketPage(key, log)
 	defer page.Stop()
 	prometheus.WrapRegistererWith(prometheus.Labels{"bucket": e.Bucket}, registry).MustRegister(page.Metrics())
-	servers, err := webserver.Serve([]webserver.Page{statusPage("--serve", address, page), metricsPage("--serve", address, registry)}, webConfig, log)
+	servers, err := serve([]endpoint{statusEndpoint("--serve", address, page), metricsEndpoint("--serve", address, registry)}, webConfig, log)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,13 @@
-// Package serving is what the commands that campaign serve over HTTP: the metrics of their candidate, and the status page. It also serves
-// both about the elections of a bucket, without a candidate.
+// Package serving is what commands serve over HTTP: the metrics of a candidate, and a status page about one election, or about all elections
+// of a bucket.
+//
+// The status page shows the leaders, whether elections are paused, and for each election its candidates and the events of the last hour.
+// Server-sent events update the page at each change; those of the list of elections have only the elections that changed.
+//
+// The page is read-only, and has no password of its own. It shows all text from other candidates escaped and printable. It queries the
+// candidates and the bucket only while a reader requests the page or follows the events, and limits the number of readers that follow the
+// events at once, the number of elections, and the history of each. The page of a candidate also serves its handler at /leader and /healthz,
+// for load balancers and probes. The page of a bucket has metrics about the elections that it observes.
 package serving
 
 import (
@@ -13,8 +21,6 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/statuspage"
-	"github.com/natscampaign/election/internal/webserver"
 )
 
 // Help is the part about these flags of the help of a command that campaigns.
@@ -85,34 +91,34 @@ func (f *Flags) options(r prometheus.Registerer) []election.Option {
 type Server struct {
 	flags    *Flags
 	registry *prometheus.Registry // nil without --metrics
-	page     *statuspage.Page     // nil without --status
-	servers  *webserver.Servers
+	page     *statusPage          // nil without --status
+	servers  *webServers
 }
 
 // Serve begins to serve what the flags ask for. It listens before the command connects, so that a wrong address is an error at once. The
 // caller must call Stop unless there is an error.
 func (f *Flags) Serve(name, key string, log *slog.Logger) (s *Server, err error) {
 	s = &Server{flags: f}
-	var pages []webserver.Page
+	var endpoints []endpoint
 	if f.metrics != "" {
 		s.registry = newRegistry()
-		pages = append(pages, metricsPage("--metrics", f.metrics, s.registry))
+		endpoints = append(endpoints, metricsEndpoint("--metrics", f.metrics, s.registry))
 	}
 	if f.status != "" {
-		if s.page, err = statuspage.New(name, key, log); err != nil {
+		if s.page, err = newStatusPage(name, key, log); err != nil {
 			return nil, err
 		}
-		pages = append(pages, statusPage("--status", f.status, s.page))
+		endpoints = append(endpoints, statusEndpoint("--status", f.status, s.page))
 	}
-	if s.servers, err = webserver.Serve(pages, f.webConfig, log); err != nil {
+	if s.servers, err = serve(endpoints, f.webConfig, log); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// statusPage serves a status page on the address of a flag.
-func statusPage(flag, address string, p *statuspage.Page) webserver.Page {
-	return webserver.Page{Flag: flag, Address: address, Pattern: "/", Path: "/", Handler: p.Handler(), Started: "Serving the status page"}
+// statusEndpoint returns what serves a status page on the address of a flag.
+func statusEndpoint(flag, address string, p *statusPage) endpoint {
+	return endpoint{Flag: flag, Address: address, Pattern: "/", Path: "/", Handler: p.Handler(), Started: "Serving the status page"}
 }
 
 // Options returns the options of the candidate.

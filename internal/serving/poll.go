@@ -1,4 +1,4 @@
-package statuspage
+package serving
 
 import (
 	"context"
@@ -17,7 +17,7 @@ type poll[T any] struct {
 
 // get returns the answer of the last query. If that query began before the given time or is too old, get starts another one. It waits for
 // the new answer if wait is set, or if there was no query before. Otherwise it returns the old answer.
-func (q *poll[T]) get(ctx context.Context, p *Page, after time.Time, wait bool, query func(context.Context) (T, error), done func(T, error)) (T, error) {
+func (q *poll[T]) get(ctx context.Context, p *statusPage, after time.Time, wait bool, query func(context.Context) (T, error), done func(T, error)) (T, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	outdated := time.Since(q.began) >= queryInterval || q.began.Before(after)
@@ -39,7 +39,7 @@ func (q *poll[T]) get(ctx context.Context, p *Page, after time.Time, wait bool, 
 }
 
 // run makes one query, for all readers.
-func (q *poll[T]) run(p *Page, running chan struct{}, query func(context.Context) (T, error), done func(T, error)) {
+func (q *poll[T]) run(p *statusPage, running chan struct{}, query func(context.Context) (T, error), done func(T, error)) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(p.ctx, queryInterval)
 	defer cancel()

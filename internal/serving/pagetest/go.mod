@@ -1,4 +1,4 @@
-module github.com/natscampaign/election/internal/statuspage/pagetest
+module github.com/natscampaign/election/internal/serving/pagetest
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-package statuspage
+package serving
 
 import (
 	"context"
@@ -67,7 +67,7 @@ const pageTime = "2006-01-02 15:04:05"
 
 // data returns the content of the page about an election, and a channel that is closed when the content changes. With wait the list of
 // candidates is up to date, and so is the pause.
-func (p *Page) data(ctx context.Context, key string, e *entry, wait bool) (pageData, <-chan struct{}) {
+func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) (pageData, <-chan struct{}) {
 	p.readPauses(ctx, wait)
 	candidates, candidatesErr := p.listCandidates(ctx, key, e, wait)
 	h, changed := e.snapshot()

@@ -1,8 +1,4 @@
-// Package webserver serves the pages of a command over HTTP. Pages with the same address share a server.
-//
-// A web configuration file, in the format of the exporters of Prometheus, adds TLS, passwords, response headers and a rate limit. The
-// file is read again for each connection and request, so certificates and passwords can be replaced without a restart.
-package webserver
+package serving
 
 import (
 	"cmp"
@@ -24,8 +20,8 @@ const (
 	stopTimeout = time.Second // the time that requests have to end when the servers stop
 )
 
-// Page is what the address of one flag serves.
-type Page struct {
+// endpoint is what the address of one flag serves.
+type endpoint struct {
 	Flag    string // such as --metrics
 	Address string // the value of the flag
 	Pattern string // for [http.ServeMux]
@@ -34,31 +30,34 @@ type Page struct {
 	Started string // the message in the log
 }
 
-// Servers serve pages until they are stopped.
-type Servers struct {
+// webServers serve endpoints until they are stopped.
+type webServers struct {
 	list   []*http.Server
 	cancel context.CancelFunc // ends the contexts of all requests
 }
 
-// Serve serves the pages. The name of the web configuration file may be empty. Serve reads that file and listens on all addresses before it
-// returns, so that a mistake is reported at once. The error names the flag.
-func Serve(pages []Page, configFile string, log *slog.Logger) (*Servers, error) {
+// serve serves endpoints: those with the same address share a server. The name of the web configuration file may be empty. serve reads that
+// file and listens on all addresses before it returns, so that a mistake is reported at once. The error names the flag.
+//
+// A web configuration file, in the format of the exporters of Prometheus, adds TLS, passwords, response headers and a rate limit. The file is
+// read again for each connection and request, so certificates and passwords can be replaced without a restart.
+func serve(endpoints []endpoint, configFile string, log *slog.Logger) (*webServers, error) {
 	scheme, err := readScheme(configFile)
 	if err != nil {
 		return nil, fmt.Errorf("--web-config %s: %w; the format is that of https://prometheus.io/docs/prometheus/latest/configuration/https/", configFile, err)
 	}
-	sites, err := listen(pages)
+	sites, err := listen(endpoints)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Servers{cancel: cancel}
+	s := &webServers{cancel: cancel}
 	for _, site := range sites {
 		s.serve(ctx, site, configFile, log)
 	}
-	for _, p := range pages {
-		address, _ := p.listenAddress()
-		log.Info(p.Started, "url", scheme+"://"+sites[address].listener.Addr().String()+p.Path)
+	for _, e := range endpoints {
+		address, _ := e.listenAddress()
+		log.Info(e.Started, "url", scheme+"://"+sites[address].listener.Addr().String()+e.Path)
 	}
 	return s, nil
 }
@@ -85,29 +84,29 @@ func readScheme(configFile string) (string, error) {
 	return "http", nil
 }
 
-// site is one address with its pages.
+// site is one address with its endpoints.
 type site struct {
 	listener net.Listener
 	mux      *http.ServeMux
 }
 
-// listen listens on the addresses of the pages, once on each.
-func listen(pages []Page) (map[string]site, error) {
+// listen listens on the addresses of the endpoints, once on each.
+func listen(endpoints []endpoint) (map[string]site, error) {
 	sites := map[string]site{}
-	for _, p := range pages {
-		if err := p.addTo(sites); err != nil {
+	for _, e := range endpoints {
+		if err := e.addTo(sites); err != nil {
 			for _, s := range sites {
 				_ = s.listener.Close()
 			}
-			return nil, fmt.Errorf("%s %s: %w; give an address such as :9222, for this host only, or 0.0.0.0:9222", p.Flag, p.Address, err)
+			return nil, fmt.Errorf("%s %s: %w; give an address such as :9222, for this host only, or 0.0.0.0:9222", e.Flag, e.Address, err)
 		}
 	}
 	return sites, nil
 }
 
-// addTo adds the page to the site of its address, and listens there if there is no site yet.
-func (p Page) addTo(sites map[string]site) error {
-	address, err := p.listenAddress()
+// addTo adds the endpoint to the site of its address, and listens there if there is no site yet.
+func (e endpoint) addTo(sites map[string]site) error {
+	address, err := e.listenAddress()
 	if err != nil {
 		return err
 	}
@@ -118,18 +117,18 @@ func (p Page) addTo(sites map[string]site) error {
 		}
 		sites[address] = site{l, http.NewServeMux()}
 	}
-	sites[address].mux.Handle(p.Pattern, p.Handler)
+	sites[address].mux.Handle(e.Pattern, e.Handler)
 	return nil
 }
 
 // listenAddress returns the address to listen on. A port alone, such as :8222, is on the loopback interface only.
-func (p Page) listenAddress() (string, error) {
-	host, port, err := net.SplitHostPort(p.Address)
+func (e endpoint) listenAddress() (string, error) {
+	host, port, err := net.SplitHostPort(e.Address)
 	return net.JoinHostPort(cmp.Or(host, loopback), port), err
 }
 
 // serve starts the server of a site.
-func (s *Servers) serve(ctx context.Context, site site, configFile string, log *slog.Logger) {
+func (s *webServers) serve(ctx context.Context, site site, configFile string, log *slog.Logger) {
 	server := &http.Server{
 		Handler: site.mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
@@ -144,14 +143,14 @@ func (s *Servers) serve(ctx context.Context, site site, configFile string, log *
 	}()
 }
 
-// withoutInfo drops what the toolkit says when all is well, because Serve logs the URLs.
+// withoutInfo drops what the toolkit says when all is well, because serve logs the URLs.
 type withoutInfo struct{ slog.Handler }
 
 // Enabled reports whether the level is at least that of a warning.
 func (withoutInfo) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
 
 // Stop stops the servers. It ends the contexts of the requests in progress, and gives the requests one second to end.
-func (s *Servers) Stop() {
+func (s *webServers) Stop() {
 	s.cancel()
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()

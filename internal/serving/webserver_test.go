@@ -1,4 +1,4 @@
-package webserver
+package serving
 
 import (
 	"context"
@@ -12,10 +12,11 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	"go.uber.org/goleak"
+
+	"github.com/natscampaign/election/internal/natstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
@@ -48,7 +49,7 @@ func TestAPortAloneIsOnTheLoopbackInterface(t *testing.T) {
 	for given, want := range map[string]string{
 		":9222": "127.0.0.1:9222", ":0": "127.0.0.1:0", "localhost:1": "localhost:1", "0.0.0.0:9222": "0.0.0.0:9222", "[::]:9222": "[::]:9222", "web-1:80": "web-1:80",
 	} {
-		got, err := Page{Address: given}.listenAddress()
+		got, err := endpoint{Address: given}.listenAddress()
 		NewWithT(t).Expect(got, err).To(Equal(want))
 	}
 }
@@ -57,7 +58,7 @@ func TestPagesWithTheSameAddressShareAServer(t *testing.T) {
 	g := NewWithT(t)
 	address := freeAddress(g)
 	_, port, _ := net.SplitHostPort(address)
-	s, err := Serve([]Page{
+	s, err := serve([]endpoint{
 		{Flag: "--metrics", Address: ":" + port, Pattern: "GET /metrics", Handler: text("metrics")},
 		{Flag: "--status", Address: address, Pattern: "/", Handler: text("status")},
 	}, "", quiet)
@@ -74,7 +75,7 @@ func TestAWrongAddressIsAnErrorThatNamesTheFlagAndLeavesNothingOpen(t *testing.T
 	g.Expect(err).NotTo(HaveOccurred())
 	defer busy.Close()
 	for _, bad := range []string{"", "9222", "127.0.0.1", "::1:80:90", "http://127.0.0.1:80", "127.0.0.1:nowhere", busy.Addr().String()} {
-		_, err := Serve([]Page{{Flag: "--metrics", Address: good, Pattern: "/", Handler: text("")}, {Flag: "--status", Address: bad}}, "", quiet)
+		_, err := serve([]endpoint{{Flag: "--metrics", Address: good, Pattern: "/", Handler: text("")}, {Flag: "--status", Address: bad}}, "", quiet)
 		g.Expect(err).To(MatchError(And(HavePrefix("--status "+bad+": "), ContainSubstring("give an address such as :9222, for this host only, or 0.0.0.0:9222"))))
 	}
 	l, err := net.Listen("tcp", good)
@@ -93,10 +94,10 @@ func TestAWrongConfigurationFileIsAnErrorBeforeAnythingIsServed(t *testing.T) {
 		":": "yaml",
 	} {
 		g.Expect(os.WriteFile(file, []byte(content), 0o600)).To(Succeed())
-		_, err := Serve([]Page{{Address: address, Pattern: "/", Handler: text("")}}, file, quiet)
+		_, err := serve([]endpoint{{Address: address, Pattern: "/", Handler: text("")}}, file, quiet)
 		g.Expect(err).To(MatchError(And(HavePrefix("--web-config "+file+": "), ContainSubstring(want), ContainSubstring("the format is that of https://"))))
 	}
-	_, err := Serve(nil, file+"x", quiet)
+	_, err := serve(nil, file+"x", quiet)
 	g.Expect(err).To(MatchError(ContainSubstring("no such file")))
 }
 
@@ -105,7 +106,7 @@ func TestAPasswordProtectsEveryPath(t *testing.T) {
 	address, file := freeAddress(g), filepath.Join(t.TempDir(), "web.yml")
 	const hash = "$2y$04$7LyeGGDLmWCsKDh6UwMbKuawQ7DvgOiQgQyveV2Vyznojh8f/oIkC" // of "secret"
 	g.Expect(os.WriteFile(file, []byte("basic_auth_users: {operator: "+hash+"}"), 0o600)).To(Succeed())
-	s, err := Serve([]Page{{Address: address, Pattern: "/", Handler: text("status")}}, file, quiet)
+	s, err := serve([]endpoint{{Address: address, Pattern: "/", Handler: text("status")}}, file, quiet)
 	g.Expect(err).NotTo(HaveOccurred())
 	defer s.Stop()
 	for _, path := range []string{"/", "/metrics", "/leader", "/healthz"} {
@@ -118,7 +119,7 @@ func TestAPasswordProtectsEveryPath(t *testing.T) {
 func TestTheLogNamesTheURLsAndNothingElse(t *testing.T) {
 	g := NewWithT(t)
 	var log strings.Builder
-	s, err := Serve([]Page{{Address: ":0", Pattern: "/", Path: "/metrics", Handler: text(""), Started: "Metrics are served"}}, "", slog.New(slog.NewTextHandler(&log, nil)))
+	s, err := serve([]endpoint{{Address: ":0", Pattern: "/", Path: "/metrics", Handler: text(""), Started: "Metrics are served"}}, "", slog.New(slog.NewTextHandler(&log, nil)))
 	g.Expect(err).NotTo(HaveOccurred())
 	s.Stop()
 	g.Expect(log.String()).To(MatchRegexp(`^time=\S+ level=INFO msg="Metrics are served" url=http://127.0.0.1:\d+/metrics\n$`))
@@ -128,7 +129,7 @@ func TestStopEndsTheRequestsInProgress(t *testing.T) {
 	g := NewWithT(t)
 	address := freeAddress(g)
 	begun, ended := make(chan struct{}), make(chan error, 1)
-	s, err := Serve([]Page{{Address: address, Pattern: "/", Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s, err := serve([]endpoint{{Address: address, Pattern: "/", Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(begun)
 		<-r.Context().Done()
 		ended <- context.Cause(r.Context())

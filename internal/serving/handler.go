@@ -1,4 +1,4 @@
-package statuspage
+package serving
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 )
 
 // Handler serves the page, its files and events, and the handler of the candidate.
-func (p *Page) Handler() http.Handler {
+func (p *statusPage) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", p.servePage)
 	mux.HandleFunc("GET /events", p.serveEvents)
@@ -45,7 +45,7 @@ func serveFile(contentType, text string) http.HandlerFunc {
 }
 
 // selected returns the election that a request asks for; nil for the list of all. It answers a request for one that the page does not know.
-func (p *Page) selected(w http.ResponseWriter, r *http.Request) (key string, e *entry, ok bool) {
+func (p *statusPage) selected(w http.ResponseWriter, r *http.Request) (key string, e *entry, ok bool) {
 	if key = cmp.Or(r.URL.Query().Get("key"), p.elections.only); key == "" {
 		return "", nil, true
 	}
@@ -56,7 +56,7 @@ func (p *Page) selected(w http.ResponseWriter, r *http.Request) (key string, e *
 }
 
 // servePage serves the list of elections, or one election with the candidates that answer now.
-func (p *Page) servePage(w http.ResponseWriter, r *http.Request) {
+func (p *statusPage) servePage(w http.ResponseWriter, r *http.Request) {
 	key, e, ok := p.selected(w, r)
 	if !ok {
 		return
@@ -78,7 +78,7 @@ func (p *Page) servePage(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveHealth answers probes of a page that has no candidate: whether it observes the elections.
-func (p *Page) serveHealth(w http.ResponseWriter, _ *http.Request) {
+func (p *statusPage) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	healthy := p.view.Load() != nil && p.notice() == ""
 	w.Header().Set("Content-Type", "application/json")
 	if !healthy {
@@ -88,7 +88,7 @@ func (p *Page) serveHealth(w http.ResponseWriter, _ *http.Request) {
 }
 
 // serveEvents sends the main part of the page as server-sent events: at once, at each change, and at each refresh interval.
-func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
+func (p *statusPage) serveEvents(w http.ResponseWriter, r *http.Request) {
 	key, e, ok := p.selected(w, r)
 	if !ok {
 		return
@@ -105,7 +105,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many readers follow the events already: open the page instead", http.StatusServiceUnavailable)
 		return
 	}
-	next := (&listFeed{Page: p}).next
+	next := (&listFeed{statusPage: p}).next
 	if e != nil {
 		next = func(ctx context.Context) (string, <-chan struct{}, error) {
 			data, changed := p.data(ctx, key, e, false)
@@ -117,7 +117,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 // send sends the messages that next returns, until the reader disconnects.
-func (p *Page) send(ctx context.Context, w http.ResponseWriter, next func(context.Context) (text string, changed <-chan struct{}, err error)) {
+func (p *statusPage) send(ctx context.Context, w http.ResponseWriter, next func(context.Context) (text string, changed <-chan struct{}, err error)) {
 	control := http.NewResponseController(w)
 	for {
 		text, changed, err := next(ctx)
@@ -140,7 +140,7 @@ func (p *Page) send(ctx context.Context, w http.ResponseWriter, next func(contex
 
 // listFeed is what one reader receives of the list of elections: first the whole list, and then those elections that changed.
 type listFeed struct {
-	*Page
+	*statusPage
 	version uint64
 	header  string // the last one
 }

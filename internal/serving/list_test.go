@@ -1,4 +1,4 @@
-package statuspage
+package serving
 
 import (
 	"fmt"
@@ -21,8 +21,8 @@ import (
 )
 
 // bucketPage returns a page about all elections of a bucket, as it is once it observes them.
-func bucketPage(events ...observe.Event) *Page {
-	p := NewBucket("", slog.New(slog.DiscardHandler))
+func bucketPage(events ...observe.Event) *statusPage {
+	p := newBucketPage("", slog.New(slog.DiscardHandler))
 	now := time.Now()
 	p.elections.startObserving(look.NewServerClock(now, now, now))
 	for _, e := range events {
@@ -51,7 +51,7 @@ func TestAnUpdateOfTheListHasOnlyTheElectionsThatChanged(t *testing.T) {
 	for i := range 500 {
 		p.elections.add(in(fmt.Sprintf("job-%03d", i), eventOf(observe.Leading, "web-1", time.Minute)))
 	}
-	feed := &listFeed{Page: p}
+	feed := &listFeed{statusPage: p}
 	first := feed.message(t)
 	g.Expect(strings.Count(first, "<tr data-key")).To(Equal(500))
 	g.Expect(first).To(And(HavePrefix("data: <header>"), ContainSubstring("500 elections, and all have a leader")))
@@ -122,7 +122,7 @@ func TestTheListEscapesAllTextFromCandidates(t *testing.T) {
 		e.Reason, e.By = election.Reason(name), name
 		p := bucketPage(in("jobs", eventOf(observe.Leading, name, time.Minute)), in("jobs", e), in("old", eventOf(observe.Leading, name, time.Minute)))
 		p.elections.setPauses(map[string]kv.Pause{"jobs": {By: name}})
-		for _, page := range []string{read(p), (&listFeed{Page: p}).message(t)} {
+		for _, page := range []string{read(p), (&listFeed{statusPage: p}).message(t)} {
 			g.Expect(strings.Count(page, "<script")).To(BeNumerically("<=", 1), "only the script of the page")
 			g.Expect(page).NotTo(ContainSubstring("<img"))
 			g.Expect(strings.Count(page, "\nevent:")).To(BeZero())

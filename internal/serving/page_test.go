@@ -1,4 +1,4 @@
-package statuspage
+package serving
 
 import (
 	"bufio"
@@ -22,7 +22,7 @@ import (
 )
 
 // request returns the answer of a page to a request.
-func request(p *Page, method, path string) *httptest.ResponseRecorder {
+func request(p *statusPage, method, path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	p.Handler().ServeHTTP(w, httptest.NewRequest(method, path, nil))
 	return w
@@ -30,7 +30,7 @@ func request(p *Page, method, path string) *httptest.ResponseRecorder {
 
 func TestThePageIsReadOnly(t *testing.T) {
 	g := NewWithT(t)
-	p, err := New("web-1", "jobs", slog.New(slog.DiscardHandler))
+	p, err := newStatusPage("web-1", "jobs", slog.New(slog.DiscardHandler))
 	g.Expect(err).NotTo(HaveOccurred())
 	for path, code := range map[string]int{
 		"/": 200, "/status.css": 200, "/status.js": 200, "/healthz": 200, "/leader": 503, "/metrics": 404, "/x": 404, "/leader/": 404, "/page/status.html": 404,
@@ -53,8 +53,8 @@ func TestThePageIsReadOnly(t *testing.T) {
 }
 
 // pageWith returns a page about key with the given events.
-func pageWith(key string, events ...observe.Event) *Page {
-	p, err := New("web-1", "jobs", slog.New(slog.DiscardHandler))
+func pageWith(key string, events ...observe.Event) *statusPage {
+	p, err := newStatusPage("web-1", "jobs", slog.New(slog.DiscardHandler))
 	if err != nil {
 		panic(err)
 	}
@@ -68,7 +68,7 @@ func pageWith(key string, events ...observe.Event) *Page {
 }
 
 // own returns the history of the only election of a page.
-func (p *Page) own() *history { return p.elections.election(p.elections.only).history }
+func (p *statusPage) own() *history { return p.elections.election(p.elections.only).history }
 
 // eventOf returns an event of a candidate at some time before now.
 func eventOf(kind observe.EventKind, name string, ago time.Duration) observe.Event {
@@ -79,7 +79,7 @@ func eventOf(kind observe.EventKind, name string, ago time.Duration) observe.Eve
 }
 
 // read returns the page as a reader receives it.
-func read(p *Page) string { return request(p, http.MethodGet, "/").Body.String() }
+func read(p *statusPage) string { return request(p, http.MethodGet, "/").Body.String() }
 
 func TestThePageShowsTheEventsAndTermsOfTheLastHour(t *testing.T) {
 	g := NewWithT(t)

@@ -1,12 +1,4 @@
-// Package statuspage has a web page about one election, or about all elections of a bucket: their leaders, whether they are paused, and
-// for each election its candidates and the events of the last hour. Server-sent events update the page at each change; those of the list
-// of elections have only the elections that changed.
-//
-// The page is read-only, and has no password of its own. It shows all text from other candidates escaped and printable. It queries the candidates
-// and the bucket only while a reader requests the page or follows the events, and limits the number of readers that follow the events at
-// once, the number of elections, and the history of each. The page of a candidate also serves its handler at /leader and /healthz, for load
-// balancers and probes. The page of a bucket has metrics about the elections that it observes.
-package statuspage
+package serving
 
 import (
 	"context"
@@ -35,8 +27,8 @@ const (
 	maxReaders         = 32                     // the maximum number of readers that follow the events
 )
 
-// Page is a status page about the elections of a bucket. It offers no request that changes anything.
-type Page struct {
+// statusPage is a page about the elections of a bucket. It offers no request that changes anything.
+type statusPage struct {
 	name       string // of the candidate; empty if the page has none
 	log        *slog.Logger
 	ctx        context.Context // ends with the page
@@ -61,24 +53,25 @@ type followed struct {
 	bucket *election.Bucket
 }
 
-// NewBucket returns a page about all elections of a bucket, or only about the one of the key unless that is empty. The rest is as for [New].
-func NewBucket(key string, log *slog.Logger) *Page {
-	p := &Page{log: log, readers: make(chan struct{}, maxReaders), elections: newElections(key), stop: func() {}}
+// newBucketPage returns a page about all elections of a bucket, or only about the one of the key unless that is empty. The rest is as for
+// newStatusPage.
+func newBucketPage(key string, log *slog.Logger) *statusPage {
+	p := &statusPage{log: log, readers: make(chan struct{}, maxReaders), elections: newElections(key), stop: func() {}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
 
 // Metrics returns the metrics of the elections that the page observes.
-func (p *Page) Metrics() prometheus.Collector { return observed{p.elections} }
+func (p *statusPage) Metrics() prometheus.Collector { return observed{p.elections} }
 
-// New returns a page about the election of a candidate, which [Page.Handler] serves. Until [Page.Follow] is called and the NATS server answers,
+// newStatusPage returns a page about the election of a candidate, which Handler serves. Until Follow is called and the NATS server answers,
 // the page says that it waits for the server. Its candidate never starts; Follow replaces the candidate.
-func New(name, key string, log *slog.Logger) (*Page, error) {
+func newStatusPage(name, key string, log *slog.Logger) (*statusPage, error) {
 	e, err := election.NewElection(name, key, cli.PlaceholderBucket{})
 	if err != nil {
 		return nil, cli.AsFlagError(err)
 	}
-	p := NewBucket(key, log)
+	p := newBucketPage(key, log)
 	p.name = name
 	p.candidate.Store(e)
 	return p, nil
@@ -86,7 +79,7 @@ func New(name, key string, log *slog.Logger) (*Page, error) {
 
 // Follow shows the elections of the bucket from now on, until ctx ends. If they cannot be observed, Follow tries again. The candidate is nil
 // on a page that has none. A candidate may follow another in the same bucket.
-func (p *Page) Follow(ctx context.Context, client *cli.Client, bucket *election.Bucket, candidate *election.Election) {
+func (p *statusPage) Follow(ctx context.Context, client *cli.Client, bucket *election.Bucket, candidate *election.Election) {
 	if candidate != nil {
 		p.candidate.Store(candidate)
 	}
@@ -108,7 +101,7 @@ func (p *Page) Follow(ctx context.Context, client *cli.Client, bucket *election.
 }
 
 // start runs a function in the background, and reports whether it does: not after Stop.
-func (p *Page) start(f func()) bool {
+func (p *statusPage) start(f func()) bool {
 	p.mu.Lock() // so that nothing starts after Wait
 	defer p.mu.Unlock()
 	if p.ctx.Err() != nil {
@@ -119,7 +112,7 @@ func (p *Page) start(f func()) bool {
 }
 
 // stopObserving records that the bucket is not observed any more, unless another one is.
-func (p *Page) stopObserving(f followed) {
+func (p *statusPage) stopObserving(f followed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.following == f {
@@ -130,7 +123,7 @@ func (p *Page) stopObserving(f followed) {
 }
 
 // keepObserving observes the elections until ctx ends.
-func (p *Page) keepObserving(ctx context.Context, client *cli.Client, bucket *election.Bucket) {
+func (p *statusPage) keepObserving(ctx context.Context, client *cli.Client, bucket *election.Bucket) {
 	for {
 		err := p.observe(ctx, client, bucket)
 		if ctx.Err() != nil {
@@ -146,7 +139,7 @@ func (p *Page) keepObserving(ctx context.Context, client *cli.Client, bucket *el
 }
 
 // observe adds the events of the elections to their histories. It returns an error when ctx ends or the elections cannot be observed.
-func (p *Page) observe(ctx context.Context, client *cli.Client, bucket *election.Bucket) error {
+func (p *statusPage) observe(ctx context.Context, client *cli.Client, bucket *election.Bucket) error {
 	v, err := look.New(ctx, client, bucket, election.WithLogger(p.log))
 	if err != nil {
 		return err
@@ -170,7 +163,7 @@ func (p *Page) observe(ctx context.Context, client *cli.Client, bucket *election
 
 // listCandidates returns the candidates of an election that answered the last query. If a transition has come since, there is another
 // query. It waits for that if wait is set.
-func (p *Page) listCandidates(ctx context.Context, key string, e *entry, wait bool) ([]admin.Candidate, error) {
+func (p *statusPage) listCandidates(ctx context.Context, key string, e *entry, wait bool) ([]admin.Candidate, error) {
 	v := p.view.Load()
 	if v == nil {
 		return nil, nil
@@ -180,7 +173,7 @@ func (p *Page) listCandidates(ctx context.Context, key string, e *entry, wait bo
 }
 
 // readPauses finds out which elections are paused. If it cannot, the page shows what it knew.
-func (p *Page) readPauses(ctx context.Context, wait bool) {
+func (p *statusPage) readPauses(ctx context.Context, wait bool) {
 	v := p.view.Load()
 	if v == nil {
 		return
@@ -197,7 +190,7 @@ func (p *Page) readPauses(ctx context.Context, wait bool) {
 }
 
 // notice says why the page may be out of date; empty if it is not.
-func (p *Page) notice() string {
+func (p *statusPage) notice() string {
 	if v := p.view.Load(); v != nil && !v.Conn.IsConnected() {
 		return "The NATS server cannot be reached: this is the last known state"
 	}
@@ -205,7 +198,7 @@ func (p *Page) notice() string {
 }
 
 // bucketName returns the name of the bucket; empty while it is not known.
-func (p *Page) bucketName() string {
+func (p *statusPage) bucketName() string {
 	if v := p.view.Load(); v != nil {
 		return v.Bucket.Bucket()
 	}
@@ -213,7 +206,7 @@ func (p *Page) bucketName() string {
 }
 
 // Stop stops the page, and waits until all goroutines of the page have ended. Stop the server of the page first.
-func (p *Page) Stop() {
+func (p *statusPage) Stop() {
 	p.mu.Lock() // so that nothing starts after Wait
 	p.cancel()
 	p.mu.Unlock()

@@ -4,13 +4,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/natscampaign/election/internal/webserver"
 )
 
-// metricsPage serves the metrics of a registry on the address of a flag.
-func metricsPage(flag, address string, r *prometheus.Registry) webserver.Page {
-	return webserver.Page{
+// metricsEndpoint returns what serves the metrics of a registry on the address of a flag.
+func metricsEndpoint(flag, address string, r *prometheus.Registry) endpoint {
+	return endpoint{
 		Flag: flag, Address: address, Pattern: "GET /metrics", Path: "/metrics", Started: "Metrics are served",
 		Handler: promhttp.HandlerFor(r, promhttp.HandlerOpts{Registry: r}),
 	}

@@ -1,4 +1,4 @@
-package statuspage
+package serving
 
 import (
 	"context"
@@ -40,7 +40,7 @@ type listRow struct {
 type totals struct{ all, led, elect, paused int }
 
 // list returns the elections that changed since the given version of the list, and a channel that is closed when one changes.
-func (p *Page) list(ctx context.Context, since uint64, wait bool) (listData, <-chan struct{}) {
+func (p *statusPage) list(ctx context.Context, since uint64, wait bool) (listData, <-chan struct{}) {
 	p.readPauses(ctx, wait)
 	l := p.elections
 	l.mu.Lock()
