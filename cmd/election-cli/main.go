@@ -36,7 +36,6 @@ import (
 	"github.com/natscampaign/election/internal/checkup"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/supervise"
-	"github.com/natscampaign/election/internal/usage"
 	"github.com/natscampaign/election/internal/version"
 )
 
@@ -70,7 +69,7 @@ Commands write data to stdout, and everything else to stderr. They use colours o
 )
 
 // manual is what the manual page has beside the help of the commands.
-var manual = usage.Manual{
+var manual = cli.Manual{
 	Summary:     "leader election for fleets that run NATS",
 	Description: appDescription,
 	ExitCodes:   appExitCodes,
@@ -88,10 +87,10 @@ func main() {
 
 // run executes one command line and returns its exit code. For help and completion, fisk ends the process.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	args, argv := cutProgram(usage.AsFlag(args))
+	args, argv := cutProgram(cli.HelpAsFlag(args))
 	env := &cli.Env{Stdin: stdin, Stdout: stdout, Stderr: stderr, Argv: argv}
 	_, err := app(env).Parse(args)
-	if err == nil || errors.Is(err, usage.ErrWritten) {
+	if err == nil || errors.Is(err, cli.ErrHelpWritten) {
 		return cli.ExitOK
 	}
 	if v, ok := errors.AsType[*cli.ExitError](err); ok && v.Message == "" { // the command has already written everything
@@ -101,7 +100,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		if commandOf(args) == "check" && checkup.AsksForNagios(args) { // Nagios reads stdout
 			_ = checkup.UnknownResult("", err).Write(stdout, checkup.FormatNagios)
 		}
-		err = usage.Explain(app(&cli.Env{}), args, err)
+		err = cli.ExplainUsage(app(&cli.Env{}), args, err)
 	}
 	const prefix = "election-cli: "
 	text := strings.ReplaceAll(env.Connection.Explain(err).Error(), "\n", "\n"+strings.Repeat(" ", len(prefix)))
@@ -148,7 +147,7 @@ func init() { fisk.EnableFileExpansion = false }
 func app(env *cli.Env) *fisk.Application {
 	app := fisk.New("election-cli", appHelp)
 	app.ErrorWriter(env.Stderr)
-	usage.Register(app, env.Stdout, manual)
+	cli.RegisterHelp(app, env.Stdout, manual)
 	app.Author("The election authors")
 	app.Version(version.String())
 	app.HelpFlag.Short('h').Help("Show the help of a command")

@@ -24,7 +24,7 @@ var floors = [][]string{
 	{"internal/session", "observe"},
 	{"admin"},
 	{"connect", "fence", "gocronelector", "group", "mutex", "semaphore"},
-	{"internal/cli", "internal/embedded", "internal/events", "internal/leaderfile", "internal/usage"},
+	{"internal/cli", "internal/embedded", "internal/events", "internal/leaderfile"},
 	{"examples/internal/demo", "internal/drill", "internal/look", "internal/processes", "internal/supervise"},
 	{"internal/chaos", "internal/checkup", "internal/serving"},
 	{"cmd/election-cli", "examples/"},

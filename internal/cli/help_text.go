@@ -1,4 +1,4 @@
-package usage
+package cli
 
 import (
 	"cmp"
@@ -63,7 +63,7 @@ func flagRows(flags []*fisk.FlagModel) (rows [][2]string) {
 		if short && f.Short == 0 {
 			name = "    " + name
 		}
-		rows = append(rows, [2]string{name, describe(f)})
+		rows = append(rows, [2]string{name, describeFlag(f)})
 	}
 	return rows
 }
@@ -98,8 +98,8 @@ func flagName(f *fisk.FlagModel) string {
 	return name
 }
 
-// describe returns what a flag does, its default unless the text says it, and its environment variable.
-func describe(f *fisk.FlagModel) string {
+// describeFlag returns what a flag does, its default unless the text says it, and its environment variable.
+func describeFlag(f *fisk.FlagModel) string {
 	text := f.Help
 	if len(f.Default) > 0 && !strings.Contains(text, "(default") {
 		text += " (default " + strings.Join(f.Default, ", ") + ")"

@@ -1,4 +1,4 @@
-package usage
+package cli
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"github.com/choria-io/fisk"
 )
 
-// Explain returns an error of the parser in plain words: it suggests the command or flag with the nearest name, and says how to get help.
+// ExplainUsage returns an error of the parser in plain words: it suggests the command or flag with the nearest name, and says how to get help.
 // The app must be a new one, which has not parsed a line.
-func Explain(app *fisk.Application, args []string, err error) error {
+func ExplainUsage(app *fisk.Application, args []string, err error) error {
 	line, _ := app.ParseContext(args)
 	if line == nil {
 		return err

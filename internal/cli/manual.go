@@ -1,4 +1,4 @@
-package usage
+package cli
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ type Manual struct {
 
 // write writes the manual page, for man(1).
 func (m Manual) write(w io.Writer, app *fisk.ApplicationModel) error {
-	p := &page{}
+	p := &manualPage{}
 	commands := slices.DeleteFunc(app.FlattenedCommands(), func(c *fisk.CmdModel) bool { return c.Hidden || c.Name == "help" })
 	p.macro("TH", app.Name, "1", "", app.Name+" "+app.Version, app.Author)
 	p.WriteString(".nh\n.ad l\n") // a name that is hyphenated cannot be pasted
@@ -81,11 +81,11 @@ func example(app *fisk.ApplicationModel, c *fisk.CmdModel) string {
 	return found[1]
 }
 
-// page is a manual page in the macros of man(7).
-type page struct{ strings.Builder }
+// manualPage is a manual page in the macros of man(7).
+type manualPage struct{ strings.Builder }
 
 // macro writes a macro with its arguments.
-func (p *page) macro(name string, args ...string) {
+func (p *manualPage) macro(name string, args ...string) {
 	p.WriteString("." + name)
 	for _, a := range args {
 		p.WriteString(` "` + strings.ReplaceAll(escape(a), `"`, `\(dq`) + `"`)
@@ -94,7 +94,7 @@ func (p *page) macro(name string, args ...string) {
 }
 
 // line writes a line of text.
-func (p *page) line(text string) {
+func (p *manualPage) line(text string) {
 	if strings.HasPrefix(text, ".") { // would be a macro
 		p.WriteString(`\&`)
 	}
@@ -107,7 +107,7 @@ func escape(text string) string {
 }
 
 // text writes paragraphs, which empty lines separate. Indented lines stay as they are.
-func (p *page) text(text string) {
+func (p *manualPage) text(text string) {
 	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
 		p.macro("PP")
 		indented := false
@@ -125,7 +125,7 @@ func (p *page) text(text string) {
 }
 
 // indent begins or ends a part that is indented and not filled.
-func (p *page) indent(on bool) {
+func (p *manualPage) indent(on bool) {
 	if on {
 		p.macro("RS", "4")
 		p.macro("EX")
@@ -136,23 +136,23 @@ func (p *page) indent(on bool) {
 }
 
 // term writes a term and what it means.
-func (p *page) term(name, meaning string) {
+func (p *manualPage) term(name, meaning string) {
 	p.macro("TP")
 	p.WriteString(`\fB` + escape(name) + `\fR` + "\n")
 	p.line(meaning)
 }
 
 // flags writes the flags that are not hidden.
-func (p *page) flags(flags []*fisk.FlagModel) {
+func (p *manualPage) flags(flags []*fisk.FlagModel) {
 	for _, f := range flags {
 		if !f.Hidden {
-			p.term(flagName(f), describe(f))
+			p.term(flagName(f), describeFlag(f))
 		}
 	}
 }
 
 // variables writes the variables that stand for flags, and others.
-func (p *page) variables(others map[string]string, app *fisk.ApplicationModel, commands []*fisk.CmdModel) {
+func (p *manualPage) variables(others map[string]string, app *fisk.ApplicationModel, commands []*fisk.CmdModel) {
 	meanings := maps.Clone(others)
 	flags := slices.Clone(app.Flags)
 	for _, c := range commands {

@@ -1,9 +1,4 @@
-// Package usage writes the help, the manual page and the completion script for fish of a command line that fisk parses. It also explains
-// the errors of the parser.
-//
-// The help of a command lists the flags of the command. With --help-long it also lists the flags that all commands share. Both show the
-// default and the environment variable of each flag.
-package usage
+package cli
 
 import (
 	"errors"
@@ -15,11 +10,12 @@ import (
 	"github.com/choria-io/fisk"
 )
 
-// ErrWritten is the error of fisk.Application.Parse when it has written help, the manual page or a completion script, as the user asked.
-var ErrWritten = errors.New("help was written")
+// ErrHelpWritten is the error of fisk.Application.Parse when it has written help, the manual page or a completion script, as the user asked.
+var ErrHelpWritten = errors.New("help was written")
 
-// Register has app write help, the manual page and the completion script for fish to out.
-func Register(app *fisk.Application, out io.Writer, m Manual) {
+// RegisterHelp has app write help, the manual page and the completion script for fish to out. The help of a command lists the flags of the
+// command; with --help-long it also lists the flags that all commands share. Both show the default and the environment variable of each flag.
+func RegisterHelp(app *fisk.Application, out io.Writer, m Manual) {
 	app.UsageWriter(out)
 	app.UsageFuncs(map[string]any{"FlagRows": flagRows, "ArgName": argName})
 	app.UsageTemplate(shortHelp)
@@ -29,31 +25,31 @@ func Register(app *fisk.Application, out io.Writer, m Manual) {
 		case slices.Contains(flags, "completion-bash"): // a shell asks how the line could go on
 			return nil
 		case slices.Contains(flags, "help-long"):
-			return written(app.UsageForContextWithTemplate(line, indent, longHelp))
+			return helpWritten(app.UsageForContextWithTemplate(line, indent, longHelp))
 		case slices.Contains(flags, "help-man"):
-			return written(m.write(out, app.Model()))
+			return helpWritten(m.write(out, app.Model()))
 		case slices.Contains(flags, "completion-script-fish"):
 			_, err := fmt.Fprintf(out, fishScript, app.Name, strings.ReplaceAll(app.Name, "-", "_"))
-			return written(err)
+			return helpWritten(err)
 		}
 		return nil
 	})
 }
 
-// AsFlag returns the arguments with --help in place of the command help, so that both give the same help and the same errors.
-func AsFlag(args []string) []string {
+// HelpAsFlag returns the arguments with --help in place of the command help, so that both give the same help and the same errors.
+func HelpAsFlag(args []string) []string {
 	if len(args) == 0 || args[0] != "help" {
 		return args
 	}
 	return append(slices.Clone(args[1:]), "--help")
 }
 
-// written returns ErrWritten unless there was an error.
-func written(err error) error {
+// helpWritten returns ErrHelpWritten unless there was an error.
+func helpWritten(err error) error {
 	if err != nil {
 		return err
 	}
-	return ErrWritten
+	return ErrHelpWritten
 }
 
 // flagsOn returns the names of the flags on a command line.
