@@ -11,7 +11,7 @@ import (
 	"github.com/natscampaign/election/internal/chaos"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/drill"
-	"github.com/natscampaign/election/internal/files"
+	"github.com/natscampaign/election/internal/host"
 	"github.com/natscampaign/election/internal/processes"
 	"github.com/natscampaign/election/internal/terminal"
 )
@@ -151,7 +151,7 @@ func (d *drillCommand) check() error {
 		problems = append(problems, errors.New("--embedded starts its own server: leave out --server and --context, or leave out --embedded"))
 	}
 	if d.svg != "" {
-		problems = append(problems, files.CheckWritable("--svg", d.svg))
+		problems = append(problems, host.CheckWritable("--svg", d.svg))
 	}
 	return errors.Join(problems...)
 }
@@ -177,7 +177,7 @@ func (d *drillCommand) writeDrawing(draw func(io.Writer) error) error {
 	if d.svg == "" {
 		return nil
 	}
-	if err := files.Replace(d.svg, draw); err != nil {
+	if err := host.ReplaceFile(d.svg, draw); err != nil {
 		return fmt.Errorf("--svg: %w", err)
 	}
 	fmt.Fprintln(d.Stderr, "Timeline written to", d.svg)

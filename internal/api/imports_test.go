@@ -12,9 +12,8 @@ import (
 var floors = [][]string{
 	{"internal/timeutil", "internal/wakeup"},
 	{
-		"internal/collectors", "internal/enum", "internal/faultproxy", "internal/files", "internal/history", "internal/lease", "internal/natsconn",
-		"internal/ports", "internal/terminal", "internal/timeline", "internal/validate",
-		"internal/version",
+		"internal/collectors", "internal/enum", "internal/faultproxy", "internal/history", "internal/host", "internal/lease", "internal/natsconn",
+		"internal/terminal", "internal/timeline", "internal/validate", "internal/version",
 	},
 	{"dashboards", "internal/record", "internal/timing"},
 	{"internal/core", "internal/kv"},

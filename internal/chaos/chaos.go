@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/files"
 	"github.com/natscampaign/election/internal/history"
+	"github.com/natscampaign/election/internal/host"
 	"github.com/natscampaign/election/internal/processes"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeline"
@@ -91,7 +91,7 @@ func (d *Drill) termReported(candidate int, term uint64) {
 // error with a report on the time until then; the report is nil if there is nothing to judge. Run always ends the processes. It removes
 // the files, unless the configuration keeps them, the drill failed, or there is an error. After an interrupt it removes them in any case.
 func (d *Drill) Run(ctx context.Context) (r *Report, drawing *timeline.Timeline, err error) {
-	temp, err := files.NewTemp(files.DrillPrefix)
+	temp, err := host.NewTemp(host.DrillPrefix)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/natscampaign/election/internal/files"
+	"github.com/natscampaign/election/internal/host"
 )
 
 const (
@@ -84,7 +84,7 @@ func Start(c Config) (*Server, error) {
 // servers on the same data would destroy it. Releasing a temporary folder deletes the folder.
 func (c Config) prepareFolder() (folder string, release func(), err error) {
 	if c.Store == "" {
-		temp, err := files.NewTemp(files.ServerPrefix)
+		temp, err := host.NewTemp(host.ServerPrefix)
 		if err != nil {
 			return "", nil, err
 		}
@@ -96,8 +96,8 @@ func (c Config) prepareFolder() (folder string, release func(), err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return "", nil, fmt.Errorf("--store: %w", err)
 	}
-	release, err = files.Lock(filepath.Join(folder, files.LockName))
-	if errors.Is(err, files.ErrLocked) {
+	release, err = host.LockFile(filepath.Join(folder, host.LockName))
+	if errors.Is(err, host.ErrLocked) {
 		err = fmt.Errorf("--store %s: another server uses this folder: stop that server, or give another folder", c.Store)
 	}
 	return folder, release, err

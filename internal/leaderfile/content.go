@@ -20,7 +20,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/natscampaign/election/internal/files"
+	"github.com/natscampaign/election/internal/host"
 	"github.com/natscampaign/election/internal/terminal"
 )
 
@@ -146,5 +146,5 @@ func (c Content) Write(path string) error {
 	if err := checkReplaceable(path); err != nil {
 		return err
 	}
-	return files.Replace(path, func(w io.Writer) error { return terminal.WriteJSON(w, c) })
+	return host.ReplaceFile(path, func(w io.Writer) error { return terminal.WriteJSON(w, c) })
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/files"
+	"github.com/natscampaign/election/internal/host"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -138,11 +138,11 @@ func Prepare(path string) (release func(), err error) {
 	if err := checkReplaceable(path); err != nil {
 		return nil, err
 	}
-	if err := files.CheckWritable("PATH", path); err != nil {
+	if err := host.CheckWritable("PATH", path); err != nil {
 		return nil, err
 	}
-	release, err = files.Lock(path + ".lock")
-	if errors.Is(err, files.ErrLocked) {
+	release, err = host.LockFile(path + ".lock")
+	if errors.Is(err, host.ErrLocked) {
 		return nil, fmt.Errorf("another process on this host maintains %s and holds the lock %s.lock: stop that process, or give another path", path, path)
 	}
 	if err != nil {

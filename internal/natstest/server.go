@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/host"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/ports"
 )
 
 // ErrStopped is returned by InProcessConn while the server is stopped.
@@ -260,7 +260,7 @@ func (s *Server) leadsStream(bucket string) bool {
 // or another, receives it until this test has ended.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	p, err := ports.Reserve()
+	p, err := host.ReservePort()
 	if err != nil {
 		t.Fatalf("natstest: %v", err)
 	}

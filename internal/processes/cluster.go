@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"github.com/natscampaign/election/internal/embedded"
-	"github.com/natscampaign/election/internal/ports"
+	"github.com/natscampaign/election/internal/host"
 )
 
 // ClusterSize is the number of servers. Each server has a replica of every stream with that many replicas.
@@ -17,7 +17,7 @@ const ClusterSize = 3
 
 // Cluster is the servers of a drill, each in its own process.
 type Cluster struct {
-	ports   []ports.Port // for clients, then for routes, then for monitoring
+	ports   []host.Port // for clients, then for routes, then for monitoring
 	Servers []*Server
 	users   []user
 }
@@ -27,7 +27,7 @@ type Cluster struct {
 func StartCluster(ctx context.Context, folder string, candidates int, program string) (*Cluster, error) {
 	c := &Cluster{users: users(candidates)}
 	for range 3 * ClusterSize {
-		p, err := ports.Reserve()
+		p, err := host.ReservePort()
 		if err != nil {
 			c.Close()
 			return nil, err

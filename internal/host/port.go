@@ -1,5 +1,4 @@
-// Package ports finds ports for servers that keep their ports while they are down.
-package ports
+package host
 
 import (
 	"fmt"
@@ -11,9 +10,9 @@ import (
 // The range lies below the ports that systems assign by themselves, so that none becomes the port of an outgoing connection
 // while its server is down.
 const (
-	first = 15_000
-	last  = 32_000
-	tries = 100
+	firstPort = 15_000
+	lastPort  = 32_000
+	portTries = 100
 )
 
 // Port is a reserved TCP port of 127.0.0.1, on which nothing listens. No other caller, in this process or another, can reserve
@@ -23,11 +22,11 @@ type Port struct {
 	udp    net.PacketConn
 }
 
-// Reserve reserves a port.
-func Reserve() (Port, error) { return reserve(first, last) }
+// ReservePort reserves a port, for a server that keeps its port while it is down.
+func ReservePort() (Port, error) { return reserve(firstPort, lastPort) }
 
 func reserve(first, last int) (p Port, err error) {
-	for range tries {
+	for range portTries {
 		if p, err = reserveNumber(first + rand.IntN(last-first)); err == nil {
 			return p, nil
 		}

@@ -1,6 +1,6 @@
 //go:build darwin || linux
 
-package files
+package host
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package files
+package host
 
 import (
 	"errors"
@@ -14,17 +14,17 @@ func TestALockHasOneHolderAndItsFileIsRemoved(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "lock")
-	release, err := Lock(path)
+	release, err := LockFile(path)
 	g.Expect(err).NotTo(HaveOccurred())
-	_, err = Lock(path)
+	_, err = LockFile(path)
 	g.Expect(err).To(MatchError(ErrLocked))
 	release()
-	again, err := Lock(path)
+	again, err := LockFile(path)
 	g.Expect(err).NotTo(HaveOccurred())
 	again()
 	g.Expect(path).NotTo(BeAnExistingFile())
 	g.Expect(os.WriteFile(path, []byte("precious"), 0o600)).To(Succeed())
-	_, err = Lock(path)
+	_, err = LockFile(path)
 	g.Expect(err).To(MatchError(ContainSubstring("move the file away")))
 	g.Expect(os.ReadFile(path)).To(BeEquivalentTo("precious"))
 }
@@ -34,11 +34,11 @@ func TestAFileIsReplacedAsAWholeOrStaysAsItIs(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "run.svg")
 	g.Expect(CheckWritable("--svg", path)).To(Succeed())
-	g.Expect(Replace(path, func(w io.Writer) error {
+	g.Expect(ReplaceFile(path, func(w io.Writer) error {
 		_, err := io.WriteString(w, "first")
 		return err
 	})).To(Succeed())
-	g.Expect(Replace(path, func(w io.Writer) error {
+	g.Expect(ReplaceFile(path, func(w io.Writer) error {
 		_, _ = io.WriteString(w, "half of the sec")
 		return errors.New("disk on fire")
 	})).To(MatchError("disk on fire"))

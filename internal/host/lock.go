@@ -1,4 +1,4 @@
-package files
+package host
 
 import (
 	"errors"
@@ -7,12 +7,12 @@ import (
 	"runtime"
 )
 
-// ErrLocked is returned by [Lock] while another process holds the lock.
+// ErrLocked is returned by [LockFile] while another process holds the lock.
 var ErrLocked = errors.New("another process holds the lock")
 
-// Lock locks the empty file at path, and creates the file if there is none. It returns [ErrLocked] while another process holds the lock,
+// LockFile locks the empty file at path, and creates the file if there is none. It returns [ErrLocked] while another process holds the lock,
 // and an error if the file is not empty. Call release to unlock the file; the operating system also unlocks it when the process dies.
-func Lock(path string) (release func(), err error) {
+func LockFile(path string) (release func(), err error) {
 	f, err := lock(path, true)
 	if err != nil {
 		return nil, err
@@ -20,7 +20,7 @@ func Lock(path string) (release func(), err error) {
 	return func() { unlock(f) }, nil
 }
 
-// lock is [Lock], but it creates no file unless create says so. The file that it returns holds the lock until the file is closed.
+// lock is [LockFile], but it creates no file unless create says so. The file that it returns holds the lock until the file is closed.
 func lock(path string, create bool) (*os.File, error) {
 	for {
 		f, err := openLocked(path, create)

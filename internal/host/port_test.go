@@ -1,4 +1,4 @@
-package ports
+package host
 
 import (
 	"net"
@@ -10,7 +10,7 @@ import (
 
 func TestAPortIsReservedOnceUntilReleaseAndItsServerMayListenMeanwhile(t *testing.T) {
 	g := NewWithT(t)
-	p, err := Reserve()
+	p, err := ReservePort()
 	g.Expect(err).NotTo(HaveOccurred())
 	for range 2 { // nobody else can reserve it while its server is down, either
 		_, err = reserve(p.Number, p.Number+1)

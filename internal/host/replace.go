@@ -1,8 +1,8 @@
-// Package files replaces files atomically, locks files between processes, and makes temporary folders that do not outlive a killed process
-// for long.
+// Package host has what the processes of one host share: files that are replaced as a whole, locks, temporary folders and TCP ports.
 //
-// A reader of a replaced file sees the old content or the new content, never a part of it. A lock ends with its process at the latest.
-package files
+// A reader of a replaced file sees the old content or the new content, never a part of it. A lock ends with its process at the latest. A
+// temporary folder does not outlive a killed process for long. A reserved port stays with its process while no server listens on it.
+package host
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// CheckWritable returns an error if [Replace] cannot write a file at path. The error names the flag or argument that the path comes from.
+// CheckWritable returns an error if [ReplaceFile] cannot write a file at path. The error names the flag or argument that the path comes from.
 func CheckWritable(flag, path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s %s: this is not a regular file; give the path of a file", flag, path)
@@ -28,8 +28,9 @@ func CheckWritable(flag, path string) error {
 	return os.Remove(probe.Name())
 }
 
-// Replace replaces the file at path with the output of write. If that fails, the file stays as it is. Replace does not sync the file to disk.
-func Replace(path string, write func(io.Writer) error) (err error) {
+// ReplaceFile replaces the file at path with the output of write. If that fails, the file stays as it is. ReplaceFile does not sync the file
+// to disk.
+func ReplaceFile(path string, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".election-cli-*")
 	if err != nil {
 		return err
