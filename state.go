@@ -3,7 +3,7 @@ package election
 import (
 	"fmt"
 
-	"github.com/natscampaign/election/internal/enum"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 // State is the state of a candidate.
@@ -20,7 +20,7 @@ const (
 	LeaderElectState State = 3
 )
 
-var stateNames = enum.Names[State]{"unknown", "candidate", "leader", "leader-elect"}
+var stateNames = validate.Enum[State]{"unknown", "candidate", "leader", "leader-elect"}
 
 // String returns "unknown", "candidate", "leader" or "leader-elect".
 func (s State) String() string { return stateNames.Text(s) }

@@ -10,10 +10,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/enum"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timing"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 // Severity says how much a [Finding] matters.
@@ -28,7 +28,7 @@ const (
 	SeverityCritical
 )
 
-var severityNames = enum.Names[Severity]{"info", "warning", "critical"}
+var severityNames = validate.Enum[Severity]{"info", "warning", "critical"}
 
 // String returns "info", "warning" or "critical".
 func (s Severity) String() string { return severityNames.Text(s) }
@@ -101,7 +101,7 @@ const (
 	RoleOperator
 )
 
-var roleNames = enum.Names[Role]{"candidate", "observer", "operator"}
+var roleNames = validate.Enum[Role]{"candidate", "observer", "operator"}
 
 // String returns "candidate", "observer" or "operator".
 func (r Role) String() string { return roleNames.Text(r) }

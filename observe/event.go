@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/enum"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 // EventKind says what happened in an election.
@@ -25,7 +25,7 @@ const (
 	Evicted
 )
 
-var kindNames = enum.Names[EventKind]{"", "elected", "leading", "renewed", "released", "expired", "evicted"}
+var kindNames = validate.Enum[EventKind]{"", "elected", "leading", "renewed", "released", "expired", "evicted"}
 
 // String returns "elected", "leading", "renewed", "released", "expired" or "evicted".
 func (k EventKind) String() string { return kindNames.Text(k) }

@@ -1,5 +1,6 @@
-// Package validate checks what callers pass: names, keys, metadata. Each error wraps [ErrInvalidOption], names the value and says
-// how to fix it.
+// Package validate checks what callers pass: names, keys, metadata, and texts that stand for numbers of bytes or for values of an [Enum].
+// Each error names the value and says how to fix it. All but those of an Enum, which read text of other programs too, wrap
+// [ErrInvalidOption].
 package validate
 
 import (

@@ -1,5 +1,4 @@
-// Package enum gives names to the values of the small enumerations of this module, for people, logs and JSON.
-package enum
+package validate
 
 import (
 	"fmt"
@@ -7,11 +6,11 @@ import (
 	"slices"
 )
 
-// Names are the names of an enumeration, by value. An empty name belongs to no value.
-type Names[T ~int | ~uint] []string
+// Enum has the names of the values of an enumeration, for people, logs and JSON: by value. An empty name belongs to no value.
+type Enum[T ~int | ~uint] []string
 
 // Text returns the name of a value, or a text such as State(7) for a value without a name.
-func (n Names[T]) Text(v T) string {
+func (n Enum[T]) Text(v T) string {
 	if i := int(v); i >= 0 && i < len(n) && n[i] != "" {
 		return n[i]
 	}
@@ -19,7 +18,7 @@ func (n Names[T]) Text(v T) string {
 }
 
 // Parse sets v to the value that has the name. If there is none, the error lists all names.
-func (n Names[T]) Parse(name []byte, v *T) error {
+func (n Enum[T]) Parse(name []byte, v *T) error {
 	for i, known := range n {
 		if known != "" && known == string(name) {
 			*v = T(i)

@@ -1,18 +1,16 @@
-package enum_test
+package validate
 
 import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-
-	"github.com/natscampaign/election/internal/enum"
 )
 
 type colour int
 
 func TestEveryNameIsReadBackAsItsValue(t *testing.T) {
 	g := NewWithT(t)
-	names := enum.Names[colour]{"", "red", "green"}
+	names := Enum[colour]{"", "red", "green"}
 	for i, name := range names[1:] {
 		g.Expect(names.Text(colour(i + 1))).To(Equal(name))
 		var c colour
