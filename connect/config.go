@@ -184,14 +184,14 @@ func processName() string {
 }
 
 // bucketConfig describes the bucket that Connect makes.
-func (c Config) bucketConfig() election.BucketConfig {
-	return election.BucketConfig{Name: c.Bucket, TTL: c.TTL, Replicas: c.Replicas, MaxBytes: c.MaxBytes, ChoriaCompatible: c.ChoriaCompatible || c.PlainValue}
+func (c Config) bucketConfig() kv.Config {
+	return kv.Config{Name: c.Bucket, TTL: c.TTL, Replicas: c.Replicas, MaxBytes: c.MaxBytes, ChoriaCompatible: c.ChoriaCompatible || c.PlainValue}
 }
 
 // validate names every problem of single fields that can be found without a server. The defaults must be filled in.
 func (c Config) validate() error {
 	_, err := settings.Of(c.Options(), c.Name, cmp.Or(c.Key, "any"), futureBucket{})
-	problems := []error{err, kv.ValidateConfig(c.Bucket, c.TTL, c.Replicas, jetstream.FileStorage, c.MaxBytes)}
+	problems := []error{err, c.bucketConfig().Validate()}
 	for _, u := range natsconn.SplitURLs(c.URL) {
 		if err := natsconn.CheckURL(u); err != nil {
 			problems = append(problems, validate.Errorf("%w", err))

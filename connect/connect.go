@@ -18,7 +18,6 @@ import (
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natsconn"
-	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
@@ -232,7 +231,7 @@ func (c *connector) tryBucket(ctx context.Context) (*election.Bucket, error) {
 	defer cancel()
 	bucket, err := election.OpenBucket(request, c.js, c.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) && !c.MustExist {
-		if err = settings.CreateBucket(request, c.js, c.bucketConfig()); err == nil {
+		if err = c.bucketConfig().Create(request, c.js); err == nil {
 			c.log.Info("Bucket created", "ttl", c.TTL)
 		}
 		if err == nil || errors.Is(err, jetstream.ErrBucketExists) { // another process made it meanwhile: leave it as it is

@@ -39,9 +39,9 @@ func KeepsCreated(info *jetstream.StreamInfo, version string) bool {
 	return info.Config.Storage == jetstream.MemoryStorage || info.Cluster != nil && info.Cluster.Name != ""
 }
 
-// Pin writes the identity of a stream, which [CreatedOf] returns now, to the metadata of a configuration. A stream in which nothing was
+// pin writes the identity of a stream, which [CreatedOf] returns now, to the metadata of a configuration. A stream in which nothing was
 // ever written may have a pinned time that was copied from another stream: its own time replaces it.
-func Pin(cfg *jetstream.StreamConfig, info *jetstream.StreamInfo) {
+func pin(cfg *jetstream.StreamConfig, info *jetstream.StreamInfo) {
 	created, pinned := CreatedOf(info)
 	if info.State.LastSeq == 0 {
 		created, pinned = info.Created, pinned && created.Equal(info.Created)

@@ -17,7 +17,7 @@ func TestPinnedTimeIdentifiesTheBucketWhateverTheServerReportsLater(t *testing.T
 	g.Expect(i.Created).To(Equal(created))
 	g.Expect(i.Pinned).To(BeFalse())
 
-	Pin(&info.Config, info)
+	pin(&info.Config, info)
 	g.Expect(InfoOf(status{stream: info}).Created).To(BeTemporally("==", created), "the identity is the same before and after it is pinned")
 	info.Created = created.Add(time.Minute)
 	i = InfoOf(status{stream: info})
@@ -25,7 +25,7 @@ func TestPinnedTimeIdentifiesTheBucketWhateverTheServerReportsLater(t *testing.T
 	g.Expect(i.Pinned).To(BeTrue())
 	info.State.LastSeq = 1
 	before := maps.Clone(info.Config.Metadata)
-	Pin(&info.Config, info)
+	pin(&info.Config, info)
 	g.Expect(info.Config.Metadata).To(Equal(before), "what is pinned stays pinned")
 }
 
@@ -45,6 +45,6 @@ func TestPinnedTimeOfAnotherStreamIsReplacedWhileNothingHasBeenWritten(t *testin
 	g := NewWithT(t)
 	created := time.Now().Add(-time.Hour)
 	info := &jetstream.StreamInfo{Created: created, Config: jetstream.StreamConfig{Metadata: map[string]string{CreatedMetadata: created.Add(-time.Hour).Format(time.RFC3339Nano)}}}
-	Pin(&info.Config, info)
+	pin(&info.Config, info)
 	g.Expect(InfoOf(status{stream: info}).Created).To(BeTemporally("==", created))
 }

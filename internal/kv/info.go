@@ -94,7 +94,7 @@ func InfoOf(status jetstream.KeyValueStatus) Info {
 	}
 	i.Stream = s.StreamInfo()
 	i.Created, i.Pinned = CreatedOf(i.Stream)
-	if r := i.Stream.Config.RePublish; Republishes(i.Bucket, r) {
+	if r := i.Stream.Config.RePublish; republishes(i.Bucket, r) {
 		i.Republish = r.Destination
 	}
 	for name, value := range i.Stream.Config.Metadata {
@@ -108,8 +108,8 @@ func InfoOf(status jetstream.KeyValueStatus) Info {
 	return i
 }
 
-// Republishes reports whether the setting has the server repeat every change of the bucket, whole.
-func Republishes(bucket string, r *jetstream.RePublish) bool {
+// republishes reports whether the setting has the server repeat every change of the bucket, whole.
+func republishes(bucket string, r *jetstream.RePublish) bool {
 	return r != nil && !r.HeadersOnly && (r.Source == "" || r.Source == ">" || r.Source == Subject(bucket, ">"))
 }
 
@@ -174,25 +174,4 @@ var legalName = regexp.MustCompile(`^[-_a-zA-Z0-9]+$`)
 // InvalidName returns the error of a name that no bucket can have.
 func InvalidName(name string) error {
 	return validate.Errorf("%q is no name for a bucket: use letters, digits, - and _", name)
-}
-
-// ValidateConfig checks the configuration of a bucket that is to be made, and names every problem.
-func ValidateConfig(name string, ttl time.Duration, replicas int, storage jetstream.StorageType, maxBytes int64) error {
-	var problems []error
-	if !legalName.MatchString(name) {
-		problems = append(problems, InvalidName(name))
-	}
-	if ttl < timing.MinTTL || ttl > timing.MaxTTL {
-		problems = append(problems, validate.Errorf("a TTL of %v: give the bucket one between %v and %v", ttl, timing.MinTTL, timing.MaxTTL))
-	}
-	if replicas != 0 && replicas != 1 && replicas != 3 && replicas != 5 {
-		problems = append(problems, validate.Errorf("%d replicas: use 1, 3 or 5", replicas))
-	}
-	if storage == jetstream.MemoryStorage && replicas > 1 {
-		problems = append(problems, validate.Errorf("memory storage with %d replicas: a restart of all servers would begin term numbers anew without a sign: use file storage, or 1 replica", replicas))
-	}
-	if maxBytes < 0 || maxBytes > 0 && maxBytes < MinBytes {
-		problems = append(problems, validate.Errorf("a limit of %d bytes: give the bucket %d or more, such as 1048576 for up to 500 elections, or 0 for no limit", maxBytes, MinBytes))
-	}
-	return errors.Join(problems...)
 }

@@ -8,7 +8,6 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/timing"
-	"github.com/natscampaign/election/internal/validate"
 )
 
 // fit returns the info of a bucket that is fit for elections.
@@ -107,27 +106,6 @@ func TestRepublishesOnlyIfEveryChangeIsRepeatedWhole(t *testing.T) {
 		{&jetstream.RePublish{Source: "$KV.OTHER.>"}, false},
 		{&jetstream.RePublish{Source: "$KV.E.>", HeadersOnly: true}, false},
 	} {
-		NewWithT(t).Expect(Republishes("E", c.setting)).To(Equal(c.want), "%+v", c.setting)
+		NewWithT(t).Expect(republishes("E", c.setting)).To(Equal(c.want), "%+v", c.setting)
 	}
-}
-
-func TestValidateConfigNamesEveryProblem(t *testing.T) {
-	g := NewWithT(t)
-	for _, replicas := range []int{0, 1, 3, 5} {
-		g.Expect(ValidateConfig("a-Z_9", 5*time.Second, replicas, jetstream.FileStorage, 0)).To(Succeed())
-	}
-	g.Expect(ValidateConfig("E", timing.MinTTL, 1, jetstream.MemoryStorage, 0)).To(Succeed())
-	for text, err := range map[string]error{
-		`"a.b"`:                         ValidateConfig("a.b", timing.MinTTL, 1, jetstream.FileStorage, 0),
-		`""`:                            ValidateConfig("", timing.MinTTL, 1, jetstream.FileStorage, 0),
-		"TTL of 999ms":                  ValidateConfig("E", 999*time.Millisecond, 1, jetstream.FileStorage, 0),
-		"TTL of 2h0m0s":                 ValidateConfig("E", 2*time.Hour, 1, jetstream.FileStorage, 0),
-		"2 replicas":                    ValidateConfig("E", timing.MinTTL, 2, jetstream.FileStorage, 0),
-		"-1 replicas":                   ValidateConfig("E", timing.MinTTL, -1, jetstream.FileStorage, 0),
-		"memory storage with 3 replica": ValidateConfig("E", timing.MinTTL, 3, jetstream.MemoryStorage, 0),
-	} {
-		g.Expect(err).To(And(MatchError(validate.ErrInvalidOption), MatchError(ContainSubstring(text))))
-	}
-	g.Expect(ValidateConfig("a b", 0, 7, jetstream.MemoryStorage, 0)).To(MatchError(And(
-		ContainSubstring(`"a b"`), ContainSubstring("TTL of 0s"), ContainSubstring("7 replicas: use"), ContainSubstring("memory storage"))))
 }

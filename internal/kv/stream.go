@@ -13,15 +13,15 @@ import (
 	"github.com/natscampaign/election/internal/timing"
 )
 
-// MaxDuplicates is the longest time for which the stream behind a bucket recognises duplicates, as nats.go makes it.
-const MaxDuplicates = 2 * time.Minute
+// maxDuplicates is the longest time for which the stream behind a bucket recognises duplicates, as nats.go makes it.
+const maxDuplicates = 2 * time.Minute
 
-// NewStream returns the configuration of the stream behind a new bucket, as nats.go makes it, but without roll-ups: nats.go offers no way
+// newStream returns the configuration of the stream behind a new bucket, as nats.go makes it, but without roll-ups: nats.go offers no way
 // to leave them out.
-func NewStream(bucket string, storage jetstream.StorageType) jetstream.StreamConfig {
+func newStream(bucket string, storage jetstream.StorageType) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: StreamName(bucket), Description: "leader elections", Subjects: []string{Subject(bucket, ">")}, Storage: storage,
-		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1, MaxMsgsPerSubject: 1, Duplicates: MaxDuplicates,
+		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1, MaxMsgsPerSubject: 1, Duplicates: maxDuplicates,
 		Discard: jetstream.DiscardNew, DenyDelete: true, AllowDirect: true,
 	}
 }

@@ -32,10 +32,6 @@ var Of func(options any, name, key string, bucket jetstream.KeyValue) (Settings,
 // wait, in the order in which they came; with ByChance it names nobody. Package election sets them.
 var ByArrival, ByChance any
 
-// CreateBucket makes a bucket that does not exist, and never changes one that does: the error is jetstream.ErrBucketExists then. Package
-// election sets it; config is its BucketConfig.
-var CreateBucket func(ctx context.Context, js jetstream.JetStream, config any) error
-
 // LabelsOf returns what the metrics of a term's candidate have as labels: the name of its bucket, and its identity. Package election sets it;
 // term is its Term.
 var LabelsOf func(term any) (bucket, identity string)

@@ -1,0 +1,155 @@
+package kv
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/natscampaign/election/internal/timing"
+	"github.com/natscampaign/election/internal/validate"
+)
+
+// Config says what bucket is to be made. It is the BucketConfig of package election, which describes the fields.
+type Config struct {
+	Name     string
+	TTL      time.Duration
+	Replicas int
+	Storage  jetstream.StorageType
+	MaxBytes int64
+
+	ChoriaCompatible bool
+}
+
+// Validate checks the configuration, and names every problem.
+func (c Config) Validate() error {
+	var problems []error
+	if !legalName.MatchString(c.Name) {
+		problems = append(problems, InvalidName(c.Name))
+	}
+	if c.TTL < timing.MinTTL || c.TTL > timing.MaxTTL {
+		problems = append(problems, validate.Errorf("a TTL of %v: give the bucket one between %v and %v", c.TTL, timing.MinTTL, timing.MaxTTL))
+	}
+	if c.Replicas != 0 && c.Replicas != 1 && c.Replicas != 3 && c.Replicas != 5 {
+		problems = append(problems, validate.Errorf("%d replicas: use 1, 3 or 5", c.Replicas))
+	}
+	if c.Storage == jetstream.MemoryStorage && c.Replicas > 1 {
+		problems = append(problems, validate.Errorf("memory storage with %d replicas: a restart of all servers would begin term numbers anew without a sign: use file storage, or 1 replica", c.Replicas))
+	}
+	if c.MaxBytes < 0 || c.MaxBytes > 0 && c.MaxBytes < MinBytes {
+		problems = append(problems, validate.Errorf("a limit of %d bytes: give the bucket %d or more, such as 1048576 for up to 500 elections, or 0 for no limit", c.MaxBytes, MinBytes))
+	}
+	return errors.Join(problems...)
+}
+
+// Create makes a bucket that does not exist, and never changes one that does: the error is jetstream.ErrBucketExists then.
+func (c Config) Create(ctx context.Context, js jetstream.JetStream) error {
+	stream, err := js.CreateStream(ctx, c.over(newStream(c.Name, c.Storage), true))
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
+		return fmt.Errorf("%w: %w", jetstream.ErrBucketExists, err)
+	case err != nil:
+		return c.refused(err)
+	}
+	made := stream.CachedInfo()
+	pinned := c.over(made.Config, WritesMarkers(made))
+	pin(&pinned, made)
+	err = UntilRefused(ctx, js.Conn(), ToChange(APIPrefix(js), c.Name), func(ctx context.Context) error {
+		_, err := js.UpdateStream(ctx, pinned)
+		return err
+	})
+	if err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // whoever may make a bucket and not change it does without
+		return c.refused(err)
+	}
+	return nil
+}
+
+// Change makes a bucket that exists what c says, and reports whether its TTL is another now.
+func (c Config) Change(ctx context.Context, bucket *Bucket, info Info) (newTTL bool, err error) {
+	if info.Stream == nil {
+		return false, fmt.Errorf("bucket %q does not describe the stream behind it, which CreateBucket would change: pass a JetStream that jetstream.New returned", c.Name)
+	}
+	if err := c.canChange(info); err != nil {
+		return false, err
+	}
+	now := info.Stream.Config
+	want := c.over(now, WritesMarkers(info.Stream))
+	pin(&want, info.Stream)
+	if reflect.DeepEqual(now, want) {
+		return false, nil
+	}
+	if now.MaxAge != c.TTL {
+		if err := c.canShorten(ctx, bucket, info); err != nil {
+			return false, err
+		}
+	}
+	if _, err := bucket.JetStream().UpdateStream(ctx, want); err != nil {
+		return false, c.refused(err)
+	}
+	return now.MaxAge != c.TTL, nil
+}
+
+// canShorten returns an error if the TTL is to become shorter than the lease of somebody who holds a key.
+func (c Config) canShorten(ctx context.Context, bucket *Bucket, info Info) error {
+	if info.TTL > 0 && c.TTL > info.TTL {
+		return nil
+	}
+	change := fmt.Sprintf("%q: the TTL cannot become %v instead of %v", c.Name, c.TTL, info.TTL)
+	held, found, err := bucket.FindHolder(ctx, info)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s, because it is not known whether somebody holds a key: %w", change, Describe(err))
+	case found:
+		return fmt.Errorf("%w: %s while %q holds the key %q, and may consider itself leader for as long as before: stop all candidates, or pause the elections and have the leaders resign, and change the TTL then",
+			ErrUnsuitable, change, held.Name, held.Key)
+	}
+	return nil
+}
+
+// refused is the error for a bucket that could not be made as it is wanted. Only what the server itself says is about the
+// bucket.
+func (c Config) refused(err error) error {
+	const needsMaxBytes jetstream.ErrorCode = 10113
+	api := jetstream.JetStreamError(nil)
+	switch {
+	case !errors.As(err, &api) || api.APIError() == nil:
+		return fmt.Errorf("bucket %q cannot be made: %w", c.Name, Describe(err))
+	case api.APIError().ErrorCode == needsMaxBytes:
+		return fmt.Errorf("%w: %q cannot be made so: the account demands a limit for what a bucket stores: set MaxBytes (ELECTION_MAX_BYTES, --max-bytes), such as 1048576 for up to 500 elections: %w", ErrUnsuitable, c.Name, err)
+	}
+	return fmt.Errorf("%w: %q cannot be made so: %w", ErrUnsuitable, c.Name, err)
+}
+
+// over returns the configuration that c makes of a present one, on a server that writes expiry markers or does not.
+func (c Config) over(now jetstream.StreamConfig, markers bool) jetstream.StreamConfig {
+	now.MaxMsgsPerSubject, now.MaxAge, now.Replicas = 1, c.TTL, cmp.Or(c.Replicas, now.Replicas, 1)
+	now.MaxBytes = cmp.Or(c.MaxBytes, now.MaxBytes)
+	now.Duplicates = min(c.TTL, cmp.Or(now.Duplicates, c.TTL), maxDuplicates) // servers refuse more than the TTL
+	if !republishes(c.Name, now.RePublish) {
+		// A subject of its own keeps it apart from buckets of the same name in other domains.
+		now.RePublish = &jetstream.RePublish{Source: Subject(c.Name, ">"), Destination: "election." + c.Name + "." + nuid.Next() + ".>"}
+	}
+	if !c.ChoriaCompatible && markers {
+		now.AllowMsgTTL, now.SubjectDeleteMarkerTTL = true, MarkerTTL
+	}
+	now.AllowRollup = now.SubjectDeleteMarkerTTL > 0 // the server insists, and then allows any client a roll-up of the whole stream
+	return now
+}
+
+// canChange returns an error if a bucket that exists cannot be made what c says.
+func (c Config) canChange(info Info) error {
+	if info.Stream.Config.Storage != c.Storage {
+		return fmt.Errorf("%w: %q exists and is kept in %v storage, which cannot be changed: remove it first, or ask for that storage", ErrUnsuitable, c.Name, info.Stream.Config.Storage)
+	}
+	if c.ChoriaCompatible && info.MarkerTTL > 0 {
+		return fmt.Errorf("%w: %q exists and announces expiries by markers, which cannot be taken away: candidates of Choria cannot campaign there, use another bucket", ErrUnsuitable, c.Name)
+	}
+	info.TTL, info.History = c.TTL, 1
+	return info.Validate()
+}
