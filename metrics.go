@@ -10,7 +10,6 @@ import (
 
 	"github.com/natscampaign/election/internal/collectors"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/validate"
 	"github.com/natscampaign/election/internal/version"
 )
@@ -75,16 +74,6 @@ func (c *config) identity() string {
 		return *c.opts.identity
 	}
 	return c.name
-}
-
-func init() {
-	settings.LabelsOf = func(term any) (bucket, identity string) {
-		t := term.(Term)
-		if t.active == nil {
-			return "", t.Name
-		}
-		return t.active.owner.bucket.Bucket(), t.active.owner.identity()
-	}
 }
 
 // name returns the name of a metric in the namespace.

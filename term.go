@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/natscampaign/election/internal/collectors"
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/wakeup"
@@ -25,8 +26,12 @@ type Term struct {
 	BucketCreated time.Time `json:"bucket_created"` // by the server's clock
 	Since         time.Time `json:"since"`          // when the key was won, by this host's clock; leadership counts from later on
 
+	labels
 	active *activeTerm
 }
+
+// labels are those of the metrics of the candidate.
+type labels = collectors.Labels
 
 // Token returns the term as a fencing token: text that sorts, byte by byte, as the terms of its key do. Send it along with every
 // effect outside, and let the receiver refuse a token that sorts before one it has seen.
@@ -81,7 +86,10 @@ type activeTerm struct {
 // newActiveTerm returns what others see of a term that begins. The end of the run does not end its context. The caller holds the election's mutex.
 func newActiveTerm(r *run, t *core.Term) *activeTerm {
 	a := &activeTerm{owner: r.Election, calls: r.calls, term: t}
-	a.public = Term{Key: r.key, Name: r.name, Number: t.Number, BucketCreated: t.BucketCreated, Since: t.Since, active: a}
+	a.public = Term{
+		Key: r.key, Name: r.name, Number: t.Number, BucketCreated: t.BucketCreated, Since: t.Since,
+		labels: collectors.NewLabels(r.bucket.Bucket(), r.identity()), active: a,
+	}
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(r.ctx))
 	a.expiry = time.AfterFunc(t.Lease.Left(time.Now(), lease.SinceBoot), a.expire)
 	return a

@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/collectors"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -72,7 +73,8 @@ func newWrites(o options, t election.Term, stream string) (writes, error) {
 			return writes{}, fmt.Errorf("WithRegisterer: %s is a %T there: use a registerer of its own", name, already.ExistingCollector)
 		}
 	}
-	bucket, identity := settings.LabelsOf(t)
+	bucket, identity := collectors.LabelsOf(t)
+	identity = cmp.Or(identity, t.Name)
 	of := func(result string) prometheus.Counter {
 		return all.WithLabelValues(bucket, t.Key, identity, stream, result)
 	}

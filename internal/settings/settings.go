@@ -32,10 +32,6 @@ var Of func(options any, name, key string, bucket jetstream.KeyValue) (Settings,
 // wait, in the order in which they came; with ByChance it names nobody. Package election sets them.
 var ByArrival, ByChance any
 
-// LabelsOf returns what the metrics of a term's candidate have as labels: the name of its bucket, and its identity. Package election sets it;
-// term is its Term.
-var LabelsOf func(term any) (bucket, identity string)
-
 // SetInstance gives a candidate that has not started the instance of another, as a copy of its process has it. Package election sets it; e is
 // its *Election.
 var SetInstance func(e any, instance string)
