@@ -9,43 +9,37 @@ import (
 	"sync"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/settings"
 )
-
-// callbacks are the functions that options register.
-type callbacks struct {
-	onWon, onLost []func()
-	onCampaign    []func(State)
-	onLeader      []func(Leader)
-}
 
 // dispatcher calls the callbacks, one at a time, from a goroutine that exists only while a callback is due.
 //
 // It is not given events. When it gets to it, it compares what it announced with how things are. So OnWon and OnLost alternate by
 // construction, a callback that takes long skips what is past, and nothing piles up.
 type dispatcher struct {
-	*callbacks
+	*settings.Callbacks
 	log *slog.Logger
 
 	mu        sync.Mutex
-	latest    *activeTerm // the last that came to lead
-	announced *activeTerm // the one that OnWon was called for and OnLost was not; nil if there is none
-	campaigns []State     // waiting to be announced
-	leader    *Leader     // known to lead, if that is to be announced; the zero Leader is nobody
-	reported  *Leader     // announced last
-	queue     []func()    // what is left to call of what is being announced
+	latest    *activeTerm      // the last that came to lead
+	announced *activeTerm      // the one that OnWon was called for and OnLost was not; nil if there is none
+	campaigns []core.State     // waiting to be announced
+	leader    *settings.Holder // known to lead, if that is to be announced
+	reported  *settings.Holder // announced last
+	queue     []func()         // what is left to call of what is being announced
 
 	idle chan struct{} // closed once nothing is left to call; nil if that is so already
 }
 
 // nobody is the leader before anybody led.
-var nobody = &Leader{}
+var nobody = &settings.Holder{}
 
 // maxCampaigns is how many campaigns may wait to be announced; what comes while so many wait is dropped.
 const maxCampaigns = 16
 
 // campaign announces a campaign made in state s.
-func (d *dispatcher) campaign(s State) {
-	if len(d.onCampaign) == 0 {
+func (d *dispatcher) campaign(s core.State) {
+	if len(d.OnCampaign) == 0 {
 		return
 	}
 	d.mu.Lock()
@@ -56,14 +50,14 @@ func (d *dispatcher) campaign(s State) {
 	d.wake()
 }
 
-// leads announces the leader, the zero Leader for nobody. A leader-elect is no leader yet.
-func (d *dispatcher) leads(l Leader) {
-	if len(d.onLeader) == 0 || l.State == LeaderElectState {
+// leads announces the leader. A leader-elect is no leader yet.
+func (d *dispatcher) leads(h *settings.Holder) {
+	if len(d.OnLeader) == 0 || h.LeaderElect() {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.leader = &l; d.reported.Name == l.Name && d.reported.Instance == l.Instance && d.reported.Term == l.Term {
+	if d.leader = h; d.reported.Name == h.Name && d.reported.Instance == h.Instance && d.reported.Term == h.Term {
 		d.leader = nil // and what was to be announced meanwhile is past
 		return
 	}
@@ -72,7 +66,7 @@ func (d *dispatcher) leads(l Leader) {
 
 // leadership announces that t came to lead, or no longer does.
 func (d *dispatcher) leadership(t *activeTerm) {
-	if len(d.onWon)+len(d.onLost) == 0 {
+	if len(d.OnWon)+len(d.OnLost) == 0 {
 		return
 	}
 	d.mu.Lock()
@@ -131,21 +125,21 @@ func (d *dispatcher) next() func() {
 			d.queue = d.queue[1:]
 			return call
 		case d.announced != nil && d.announced.lease.Load().State != core.Leader:
-			d.queue = append(d.queue, d.onLost...)
+			d.queue = append(d.queue, d.OnLost...)
 			d.announced = nil
 		case d.announced == nil && d.latest != nil && d.latest.leads():
 			d.announced = d.latest
-			d.queue = append(d.queue, d.onWon...)
+			d.queue = append(d.queue, d.OnWon...)
 		case d.leader != nil:
-			l := *d.leader
-			d.reported, d.leader = &l, nil
-			for _, f := range d.onLeader {
-				d.queue = append(d.queue, func() { f(l) })
+			h := d.leader
+			d.reported, d.leader = h, nil
+			for _, f := range d.OnLeader {
+				d.queue = append(d.queue, func() { f(h) })
 			}
 		case len(d.campaigns) > 0:
 			s := d.campaigns[0]
 			d.campaigns = d.campaigns[1:]
-			for _, f := range d.onCampaign {
+			for _, f := range d.OnCampaign {
 				d.queue = append(d.queue, func() { f(s) })
 			}
 		default:

@@ -17,6 +17,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/validate"
 )
@@ -58,7 +59,7 @@ type config struct {
 	pid                       int
 	bucket                    *kv.Bucket
 	wake                      chan struct{} // receives when something happened that may change what the loop does next
-	opts                      *options
+	opts                      *settings.Options
 	log                       *slog.Logger
 }
 
@@ -71,8 +72,8 @@ var world = core.World{
 func (e *Election) rules() *core.Rules {
 	o := e.opts
 	return &core.Rules{
-		BucketName: e.bucket.Bucket(), Name: e.name, Instance: e.instanceID(), Host: e.host, PID: e.pid, Priority: o.priority, Order: o.order,
-		Plain: o.PlainValue, Preempts: o.preempt, HasBackoff: o.backoff != nil, Connected: e.bucket.Conn() != nil, World: &world,
+		BucketName: e.bucket.Bucket(), Name: e.name, Instance: e.instanceID(), Host: e.host, PID: e.pid, Priority: o.Priority, Order: o.Order,
+		Plain: o.PlainValue, Preempts: o.Preempt, HasBackoff: o.Backoff != nil, Connected: e.bucket.Conn() != nil, World: &world,
 	}
 }
 
@@ -81,19 +82,22 @@ func (e *Election) rules() *core.Rules {
 // that and what depends on it. A [Bucket] brings its connection along; for any other handle see [WithJetStream]. Everything else is
 // checked here: the error wraps [ErrInvalidOption] and names every problem. Nothing is sent to the server.
 func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*Election, error) {
-	o := collect(opts)
-	if err := o.validate(name, key, bucket); err != nil {
+	o, err := settings.Of(opts, name, key, bucket)
+	if err != nil {
 		return nil, err
 	}
 	host, _ := os.Hostname() // a record without a host is still a record
 	wake := make(chan struct{}, 1)
 	e := &Election{config: config{
-		name: name, key: key, instance: record.NewID(), host: host, pid: os.Getpid(), bucket: o.Bucket(bucket), wake: wake, opts: &o,
+		name: name, key: key, instance: record.NewID(), host: host, pid: os.Getpid(), bucket: o.Bucket(bucket), wake: wake, opts: o,
 		log: o.Log().With("election", key, "name", name),
 	}}
 	e.candidate = core.New(&core.Rules{World: &world}) // a run has the others
 	e.candidate.Notice(time.Now(), core.SetMetadata{Metadata: o.Metadata})
 	e.metrics = newMetrics(e)
+	if o.LastRequestFailed != nil {
+		*o.LastRequestFailed = e.lastRequestFailed
+	}
 	return e, nil
 }
 
@@ -155,7 +159,7 @@ func (e *Election) enter(parent context.Context, work func(context.Context, Term
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // whose end stops the run first
 	e.current = &run{
 		Election: e, work: work, ctx: ctx, cancel: cancel,
-		calls: &dispatcher{callbacks: &e.opts.callbacks, log: e.log, reported: nobody},
+		calls: &dispatcher{Callbacks: &e.opts.Callbacks, log: e.log, reported: nobody},
 	}
 	return e.current, nil
 }

@@ -248,7 +248,7 @@ func (s served) Describe() control.Candidate {
 	status, now := s.status(), time.Now()
 	failed := describe(status.Requests.Latest())
 	return control.Candidate{
-		Key: s.key, Name: s.name, Instance: s.instanceID(), Host: s.host, PID: s.pid, Priority: s.opts.priority, State: s.State().String(),
+		Key: s.key, Name: s.name, Instance: s.instanceID(), Host: s.host, PID: s.pid, Priority: s.opts.Priority, State: s.State().String(),
 		Ready: status.Ready, Version: version.String(), Clock: now.UTC().Round(0),
 		LastError: strings.ToValidUTF8(failed[:min(len(failed), control.MaxErrorBytes)], ""),
 	}

@@ -82,8 +82,8 @@ func (r *run) startHealthChecks(ctx context.Context) func() {
 
 // runHealthChecks checks until ctx ends. While the candidate is unhealthy it does not campaign, and if it leads it resigns.
 func (r *run) runHealthChecks(ctx context.Context) {
-	h := &health{check: r.opts.health, threshold: healthThreshold}
-	for _, threshold := range r.opts.threshold {
+	h := &health{check: r.opts.Health, threshold: healthThreshold}
+	for _, threshold := range r.opts.Threshold {
 		h.threshold = threshold
 	}
 	interval := min(max(r.status().Bucket.Interval/4, minHealthInterval), maxHealthInterval)

@@ -39,10 +39,10 @@ type gauge struct {
 
 // newMetrics returns the metrics of e, nil if it has no registerer.
 func newMetrics(e *Election) *metrics {
-	if e.opts.registerer == nil {
+	if e.opts.Registerer == nil {
 		return nil
 	}
-	m := &metrics{election: e, registerer: e.opts.registerer, namespace: strings.Join(e.opts.namespaces, "")} // there is one at most
+	m := &metrics{election: e, registerer: e.opts.Registerer, namespace: strings.Join(e.opts.Namespaces, "")} // there is one at most
 	m.campaigns = m.counter("election_campaigns_total", "Campaigns made, by the state in which they were made.", "state")
 	m.transitions = m.counter("election_transitions_total", "Changes of state, by the new state and the reason.", "to", "reason")
 	m.renewalFailures = m.counter("election_renewal_failures_total", "Tries to renew the lease that failed, by the reason.", "reason")
@@ -70,8 +70,8 @@ func (e *Election) labels() prometheus.Labels {
 
 // identity returns what metrics call this candidate.
 func (c *config) identity() string {
-	if c.opts.identity != nil {
-		return *c.opts.identity
+	if c.opts.Identity != nil {
+		return *c.opts.Identity
 	}
 	return c.name
 }
@@ -81,7 +81,7 @@ func (m *metrics) name(name string) string { return prometheus.BuildFQName(m.nam
 
 // choria returns the name that Choria gives a metric, and whether a metric of that name is to be added.
 func (m *metrics) choria(name string) (string, bool) {
-	given := m.election.opts.choria
+	given := m.election.opts.Choria
 	prefix := cmp.Or(strings.Join(given, ""), "choria")
 	return prefix + "_" + name, given != nil && (prefix != m.namespace || name == "election_campaigns")
 }

@@ -2,69 +2,31 @@ package election
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/robfig/cron/v3"
 
 	"github.com/natscampaign/election/internal/core"
-	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
-	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
 
 // Option configures an [Election]. An option that is given twice counts as given last, but callbacks add up: they are
 // called in the order in which they were given.
-type Option func(*options)
-
-// options are what the options of an election set.
-type options struct {
-	settings.Settings
-	callbacks
-	backoff    Backoff
-	registerer prometheus.Registerer
-	namespaces []string // one at most; nil unless WithRegisterer was given
-	identity   *string  // what metrics call the candidate; nil for its name
-	choria     []string // at most one prefix of Choria's names of metrics; nil for no such names
-	priority   int
-	preempt    bool
-	noForce    bool // see WithoutForcedReconnect
-	order      core.Order
-
-	health     func(context.Context) error
-	threshold  []int
-	relinquish *string
-	schedule   cron.Schedule // by relinquish; nil if there is none
-
-	scheduleErr error
-	missing     []string // options that were given nil
-}
-
-func init() {
-	settings.LastRequestFailed = func(e any) bool { return e.(*Election).lastRequestFailed() }
-	settings.SetInstance = func(e any, instance string) { e.(*Election).instance = instance }
-	settings.Of = func(opts any, name, key string, bucket jetstream.KeyValue) (settings.Settings, error) {
-		o := collect(opts.([]Option))
-		return o.Settings, o.validate(name, key, bucket)
-	}
-	settings.ByArrival = Option(func(o *options) { o.order = core.ByArrival })
-	settings.ByChance = Option(func(o *options) { o.order = core.ByChance })
-}
+type Option func(*settings.Options)
 
 // WithBackoff sets how long a candidate waits after a lost campaign. Default: one campaign interval, always.
 func WithBackoff(b Backoff) Option {
-	return func(o *options) { o.backoff, o.HasBackoff = b, true; o.require("WithBackoff", b != nil) }
+	return func(o *settings.Options) { o.Backoff = b; o.Require("WithBackoff", b != nil) }
 }
 
 // WithDebug also sends every log line, formatted, to f, as Choria's election does. Several goroutines call it, also the one that renews, so
 // it should be quick.
 func WithDebug(f func(format string, a ...any)) Option {
-	return func(o *options) { o.Debug = f; o.require("WithDebug", f != nil) }
+	return func(o *settings.Options) { o.Debug = f; o.Require("WithDebug", f != nil) }
 }
 
 // WithCampaignInterval sets the time between two renewals of a leader, and between two campaigns of a candidate that has no [Backoff].
@@ -72,13 +34,13 @@ func WithDebug(f func(format string, a ...any)) Option {
 // A shorter interval survives longer outages of the server and costs more requests. Where 64 or more elections of a process share a bucket,
 // their leaders bring renewals forward by a 64th of the interval at most, to make many of them at once.
 func WithCampaignInterval(d time.Duration) Option {
-	return func(o *options) { o.Interval = &d }
+	return func(o *settings.Options) { o.Interval = &d }
 }
 
 // WithSplay sets the longest random wait before the first campaign, which keeps a fleet that starts together from campaigning together.
 // Default: 5 s or one campaign interval, whichever is less; 0 turns it off.
 func WithSplay(longest time.Duration) Option {
-	return func(o *options) { o.Splay = &longest }
+	return func(o *settings.Options) { o.Splay = &longest }
 }
 
 // WithStandDown sets how long a winner waits, from the acknowledgement of its win, before it sends the renewal from which leadership
@@ -87,33 +49,33 @@ func WithSplay(longest time.Duration) Option {
 // cannot overlap after an expiry as long as d plus the lease margin covers the error of the server's clock over one TTL. After a release
 // that the previous leader wrote there is no stand-down at all.
 func WithStandDown(d time.Duration) Option {
-	return func(o *options) { o.StandDown = &d }
+	return func(o *settings.Options) { o.StandDown = &d }
 }
 
 // WithLeaseMargin sets how much earlier than one TTL after its last acknowledged write was sent a leader stops leading. Default: 50 ms or a
 // fiftieth of the TTL, whichever is more. It must be less than half the TTL.
 func WithLeaseMargin(d time.Duration) Option {
-	return func(o *options) { o.LeaseMargin = &d }
+	return func(o *settings.Options) { o.LeaseMargin = &d }
 }
 
 // WithReleaseTimeout sets how long a leader that stops or resigns keeps its lease alive while callbacks and work have not returned. After
 // that nothing is released and the key expires. Default: one TTL.
 func WithReleaseTimeout(d time.Duration) Option {
-	return func(o *options) { o.ReleaseTimeout = &d }
+	return func(o *settings.Options) { o.ReleaseTimeout = &d }
 }
 
 // WithLogger sets the logger. Changes of leadership are logged as Info, the first failed renewal in a row as Warn, each campaign as Debug.
 // Default: nothing is logged.
 func WithLogger(l *slog.Logger) Option {
-	return func(o *options) { o.Logger = l; o.require("WithLogger", l != nil) }
+	return func(o *settings.Options) { o.Logger = l; o.Require("WithLogger", l != nil) }
 }
 
 // WithRegisterer registers the election's metrics with r while the election runs. Default: none; nil is none. A namespace is the prefix of
 // all their names: with "shop", election_leader is shop_election_leader. Packages dashboards and fence take the same. See docs/REFERENCE.md.
 func WithRegisterer(r prometheus.Registerer, namespace ...string) Option {
-	return func(o *options) {
-		if o.registerer, o.namespaces = r, append([]string{}, namespace...); validate.IsNil(r) {
-			o.registerer = nil
+	return func(o *settings.Options) {
+		if o.Registerer, o.Namespaces = r, append([]string{}, namespace...); validate.IsNil(r) {
+			o.Registerer = nil
 		}
 	}
 }
@@ -121,7 +83,7 @@ func WithRegisterer(r prometheus.Registerer, namespace ...string) Option {
 // WithMetricsIdentity sets the label identity of all metrics. Use it if the candidate's name changes with each start, as one with a process id
 // does: each name makes new series. Candidates of one election and registerer need different identities. Default: the candidate's name.
 func WithMetricsIdentity(identity string) Option {
-	return func(o *options) { o.identity = &identity }
+	return func(o *settings.Options) { o.Identity = &identity }
 }
 
 // WithChoriaMetrics adds to the metrics of [WithRegisterer] three by the names that Choria's dashboards use: choria_election_campaigns,
@@ -129,20 +91,20 @@ func WithMetricsIdentity(identity string) Option {
 // election_interval_seconds in each scrape, and no namespace. A prefix replaces "choria"; that of asyncjobs is "choria_asyncjobs". Default: no
 // such metrics.
 func WithChoriaMetrics(prefix ...string) Option {
-	return func(o *options) { o.choria = append([]string{}, prefix...) }
+	return func(o *settings.Options) { o.Choria = append([]string{}, prefix...) }
 }
 
 // WithMetadata adds m to the record that this candidate writes while it holds the key, at most 8 KiB in all. A candidate whose record the
 // bucket or the server does not take with m campaigns without it, see [Election.SetMetadata].
 func WithMetadata(m map[string]string) Option {
-	return func(o *options) { o.Metadata = maps.Clone(m) }
+	return func(o *settings.Options) { o.Metadata = maps.Clone(m) }
 }
 
 // WithPlainValue writes the bare name under the key in place of a record, as Choria's candidates do, for mixed fleets whose tools print it.
 // A bare name does not prove whose late write it is: a renewal whose reply was lost ends the term at its deadline. A release is a record
 // for 50 ms, for candidates of this package, and is then deleted for Choria's.
 func WithPlainValue() Option {
-	return func(o *options) { o.PlainValue = true }
+	return func(o *settings.Options) { o.PlainValue = true }
 }
 
 // WithJetStream gives the election the JetStream context that a bare bucket was opened with; a [Bucket] brings its own. With a connection a
@@ -150,7 +112,7 @@ func WithPlainValue() Option {
 // and notices at once when its connection is made again or closed; a leader sees the candidates, so that its release names its successors;
 // and operators can ask for a handover. Default: none; then one watcher per bucket is used.
 func WithJetStream(js jetstream.JetStream) Option {
-	return func(o *options) { o.JetStream = js; o.require("WithJetStream", js != nil) }
+	return func(o *settings.Options) { o.JetStream = js; o.Require("WithJetStream", js != nil) }
 }
 
 // WithoutForcedReconnect leaves the connection alone if the server does not answer on it any more though the client takes it for
@@ -162,7 +124,7 @@ func WithJetStream(js jetstream.JetStream) Option {
 // connection notices that. It is done once for all elections on the connection, and not again for 10 s; that pause doubles, up to 5 min,
 // each time that the connection has to be made again soon after it.
 func WithoutForcedReconnect() Option {
-	return func(o *options) { o.noForce = true }
+	return func(o *settings.Options) { o.NoForce = true }
 }
 
 // WithPriority has this candidate answer a vacancy before those of a lower priority. A release names successors of the highest priority
@@ -171,14 +133,14 @@ func WithoutForcedReconnect() Option {
 // connection. It is a preference: when several candidates start together, or when those of a higher priority do not answer in time, one
 // of a lower priority may lead; see [WithPreemption].
 func WithPriority(n int) Option {
-	return func(o *options) { o.priority = n }
+	return func(o *settings.Options) { o.Priority = n }
 }
 
 // WithPreemption has this candidate ask a leader of lower priority to transfer leadership to it, one campaign interval after it started,
 // and then once per interval. The leader hands over in order, as by [Election.Transfer]; a leader that does not answer leads on. Default:
 // leaders are left alone. Both candidates must know their connection.
 func WithPreemption() Option {
-	return func(o *options) { o.preempt = true }
+	return func(o *settings.Options) { o.Preempt = true }
 }
 
 // WithHealthCheck has the candidate's health checked four times in each campaign interval, but no more often than every 100 ms and at
@@ -187,9 +149,9 @@ func WithPreemption() Option {
 // [Election.Resign], and a candidate does not campaign; nor does it before the first success. As many successes make it healthy again,
 // and up to eight times as many after relapses that follow soon. Default: it counts as healthy.
 func WithHealthCheck(check func(context.Context) error, threshold ...int) Option {
-	return func(o *options) {
-		o.health, o.threshold = check, threshold
-		o.require("WithHealthCheck", check != nil)
+	return func(o *settings.Options) {
+		o.Health, o.Threshold = check, threshold
+		o.Require("WithHealthCheck", check != nil)
 	}
 }
 
@@ -199,24 +161,27 @@ func WithHealthCheck(check func(context.Context) error, threshold ...int) Option
 // most a minute. The leader first asks which candidates are ready, and chooses one of the highest priority; if none is ready it leads on
 // until the next time. All candidates must know their connection. Default: it leads for as long as it can.
 func WithRelinquish(schedule string) Option {
-	return func(o *options) { o.relinquish = &schedule }
+	return func(o *settings.Options) { o.SetSchedule(schedule) }
 }
 
 // OnWon is called when leadership begins to count. It may take its time: see [Election] on callbacks. What goes on for as long as
 // leadership lasts had better be the work of [Election.Run].
 func OnWon(f func()) Option {
-	return func(o *options) { o.onWon = append(o.onWon, f); o.require("OnWon", f != nil) }
+	return func(o *settings.Options) { o.OnWon = append(o.OnWon, f); o.Require("OnWon", f != nil) }
 }
 
 // OnLost is called when leadership that was announced by [OnWon] has ended, for whatever reason.
 func OnLost(f func()) Option {
-	return func(o *options) { o.onLost = append(o.onLost, f); o.require("OnLost", f != nil) }
+	return func(o *settings.Options) { o.OnLost = append(o.OnLost, f); o.Require("OnLost", f != nil) }
 }
 
 // OnCampaign is called for each campaign with the state in which it is made: each attempt of a candidate to win the key and each renewal
 // of a leader or leader-elect. Calls that a slow callback leaves far behind are dropped.
 func OnCampaign(f func(State)) Option {
-	return func(o *options) { o.onCampaign = append(o.onCampaign, f); o.require("OnCampaign", f != nil) }
+	return func(o *settings.Options) {
+		o.OnCampaign = append(o.OnCampaign, func(s core.State) { f(State(s)) })
+		o.Require("OnCampaign", f != nil)
+	}
 }
 
 // OnLeaderChange is called when the leader changes, this candidate included, and with the zero [Leader] when the key is read and nobody
@@ -224,93 +189,8 @@ func OnCampaign(f func(State)) Option {
 // behind only the last is reported. The report may be a moment old: use it to find the leader, and never as a reason to do what only a
 // leader may.
 func OnLeaderChange(f func(Leader)) Option {
-	return func(o *options) { o.onLeader = append(o.onLeader, f); o.require("OnLeaderChange", f != nil) }
-}
-
-// collect returns what the options set; validate checks it.
-func collect(opts []Option) (o options) {
-	for _, opt := range opts {
-		if opt == nil {
-			o.missing = append(o.missing, "an option")
-			continue
-		}
-		opt(&o)
+	return func(o *settings.Options) {
+		o.OnLeader = append(o.OnLeader, func(h *settings.Holder) { f(leaderOf(h)) })
+		o.Require("OnLeaderChange", f != nil)
 	}
-	if o.relinquish != nil {
-		o.schedule, o.scheduleErr = parseSchedule(*o.relinquish)
-	}
-	return o
-}
-
-// require records that an option was given nil.
-func (o *options) require(option string, given bool) {
-	if !given {
-		o.missing = append(o.missing, option)
-	}
-}
-
-// validate checks everything that can be checked without the server and names every problem at once.
-func (o *options) validate(name, key string, bucket jetstream.KeyValue) error {
-	problems := []error{
-		validate.Name(name), validate.Key(key), o.Durations.Validate(), validate.Metadata(o.Metadata), o.validateHandover(), o.validateMetrics(),
-	}
-	for _, option := range o.missing {
-		problems = append(problems, validate.Errorf("%s was given nil: leave the option out instead", option))
-	}
-	if o.PlainValue && record.Parse([]byte(name), 0).Instance != "" {
-		problems = append(problems, validate.Errorf("WithPlainValue: the name %q would be read as a record: use another", name))
-	}
-	if validate.IsNil(bucket) {
-		problems = append(problems, validate.Errorf("the bucket is nil: pass the one that OpenBucket, CreateBucket or JetStream.KeyValue returned"))
-	} else if (o.preempt || o.schedule != nil) && o.Bucket(bucket).Conn() == nil {
-		problems = append(problems, validate.Errorf("WithPreemption and WithRelinquish ask other candidates over NATS: use a bucket of OpenBucket or CreateBucket, or give WithJetStream"))
-	}
-	return errors.Join(problems...)
-}
-
-// validateHandover checks the options by which leadership is handed over.
-func (o *options) validateHandover() error {
-	problems := []error{o.scheduleErr}
-	for i, threshold := range o.threshold {
-		if i > 0 || threshold < 1 || threshold > 1000 {
-			problems = append(problems, validate.Errorf("WithHealthCheck: the threshold %d: give one number from 1 to 1000", threshold))
-		}
-	}
-	return errors.Join(problems...)
-}
-
-// every is a schedule without regard to the time of day.
-type every time.Duration
-
-// Next returns the time after one period.
-func (d every) Next(now time.Time) time.Time { return now.Add(time.Duration(d)) }
-
-// parseSchedule reads a duration, or a line of cron.
-func parseSchedule(spec string) (cron.Schedule, error) {
-	if d, err := time.ParseDuration(spec); err == nil {
-		if d < timing.MinTTL {
-			return nil, validate.Errorf("WithRelinquish(%q) is too short: give at least %v", spec, timing.MinTTL)
-		}
-		return every(d), nil
-	}
-	s, err := cron.ParseStandard(spec)
-	if err != nil {
-		return nil, validate.Errorf("WithRelinquish(%q): %w: give a duration such as %q, or five fields such as %q", spec, err, "6h", "0 4 * * *")
-	}
-	if s.Next(time.Now()).IsZero() {
-		return nil, validate.Errorf("WithRelinquish(%q) never comes: give a date that exists", spec)
-	}
-	return s, nil
-}
-
-// validateMetrics checks the options for metrics.
-func (o *options) validateMetrics() error {
-	problems := []error{validate.Prefixes("WithRegisterer: the namespace", o.namespaces), validate.Prefixes("WithChoriaMetrics: the prefix", o.choria)}
-	if o.choria != nil && o.namespaces == nil {
-		problems = append(problems, validate.Errorf("WithChoriaMetrics adds to the metrics of WithRegisterer: give both"))
-	}
-	if o.identity != nil && validate.Name(*o.identity) != nil {
-		problems = append(problems, validate.Errorf("WithMetricsIdentity(%.50q): use printable text without spaces around it, 1 to %d bytes", *o.identity, validate.MaxNameBytes))
-	}
-	return errors.Join(problems...)
 }

@@ -99,7 +99,7 @@ func (r *run) askBackoff(lost int) (result core.Result) {
 			result.Err = fmt.Errorf("the Backoff panicked: %v", p)
 		}
 	}()
-	return core.Result{Delay: r.opts.backoff.Duration(lost)}
+	return core.Result{Delay: r.opts.Backoff.Duration(lost)}
 }
 
 // read reads what is stored under the key.

@@ -10,7 +10,6 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/record"
-	"github.com/natscampaign/election/internal/settings"
 )
 
 // stored returns the record under the key.
@@ -257,7 +256,7 @@ func TestCandidateWithTheInstanceOfTheLeaderTakesAnother(t *testing.T) {
 		a := candidate("a").start()
 		after(interval)
 		b := candidate("a")
-		settings.SetInstance(b.Election, a.Status().Instance)
+		election.SetInstance(b.Election, a.Status().Instance)
 		b.start()
 		after(instant)
 		f.Expect(b.Status().Instance).NotTo(Equal(a.Status().Instance))
@@ -272,7 +271,7 @@ func TestCandidateWithTheInstanceOfTheLeaderTakesAnother(t *testing.T) {
 func TestTwoCopiesOfOneCandidateNeverLeadTogetherForLongerThanAnInterval(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a, b := f.connected("a"), f.connected("a")
-		settings.SetInstance(b.Election, a.Status().Instance)
+		election.SetInstance(b.Election, a.Status().Instance)
 		a.start()
 		b.start()
 		f.expectOneLeader(5*ttl, a, b)

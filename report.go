@@ -7,6 +7,7 @@ import (
 
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/settings"
 )
 
 // report does what the candidate has to report: it logs, counts, calls back, and does what is asked for beside requests.
@@ -16,7 +17,7 @@ func (r *run) report(events []core.Event) {
 		case core.Logged:
 			r.logged(e.Level, e.Message, e.Attrs)
 		case core.Campaigned:
-			r.calls.campaign(State(e.State))
+			r.calls.campaign(e.State)
 			r.metrics.campaigned(State(e.State))
 		case core.StateChanged:
 			r.stateChanged(State(e.State), Reason(e.Reason), e.Term)
@@ -28,9 +29,9 @@ func (r *run) report(events []core.Event) {
 			r.termOver(e.Term)
 		case core.LeaderSeen:
 			if e.Record == nil {
-				r.calls.leads(Leader{})
+				r.calls.leads(nobody)
 			} else {
-				r.sawLeader(leaderOf(e.Record, r.key, e.Revision, e.Written, e.TTL))
+				r.sawLeader(&settings.Holder{Record: *e.Record, Key: r.key, Revision: e.Revision, Written: e.Written, TTL: e.TTL})
 			}
 		case core.Renewed:
 			r.metrics.renewed(e.Took)
@@ -87,18 +88,19 @@ func (r *run) beganToLead(t *core.Term) {
 	if r.work != nil {
 		r.present = startWork(a, r.work)
 	}
-	if r.opts.schedule != nil {
-		r.background.Go(func() { r.relinquish(a.ctx, a, r.opts.schedule) })
+	if r.opts.Schedule != nil {
+		r.background.Go(func() { r.relinquish(a.ctx, a, r.opts.Schedule) })
 	}
 }
 
 // sawLeader remembers who holds the key.
-func (r *run) sawLeader(l Leader) {
+func (r *run) sawLeader(h *settings.Holder) {
+	l := leaderOf(h)
 	r.mu.Lock()
 	before := r.leader
 	r.leader = &l
 	r.mu.Unlock()
-	r.calls.leads(l)
+	r.calls.leads(h)
 	if l.Instance != r.instanceID() && (before == nil || before.Instance != l.Instance || before.Name != l.Name || before.Term == 0 && l.Term != 0) {
 		attrs := []any{"leader", l.Name}
 		if l.Term != 0 { // a leader-elect, or a bare name, has none

@@ -75,7 +75,7 @@ func (r *run) do() error {
 	}()
 
 	if nc := r.bucket.Conn(); nc != nil {
-		r.guard = natsconn.NewGuard(nc, !r.opts.noForce, r.log)
+		r.guard = natsconn.NewGuard(nc, !r.opts.NoForce, r.log)
 		defer r.guard.Leave()
 	}
 	reports, err := r.waitForBucket()
@@ -86,7 +86,7 @@ func (r *run) do() error {
 	r.timer = time.AfterFunc(0, func() { wakeup.Send(r.wake) })
 	r.mu.Unlock()
 	defer r.timer.Stop()
-	if r.opts.health != nil {
+	if r.opts.Health != nil {
 		defer r.startHealthChecks(r.ctx)()
 	}
 	for r.campaignAs(reports) {

@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
@@ -218,20 +219,22 @@ func LeaderOf(entry jetstream.KeyValueEntry, ttl time.Duration) (Leader, bool) {
 	if _, released := r.IsRelease(); released {
 		return Leader{}, false
 	}
-	return leaderOf(&r, entry.Key(), entry.Revision(), entry.Created(), ttl), true
+	return leaderOf(&settings.Holder{Record: r, Key: entry.Key(), Revision: entry.Revision(), Written: entry.Created(), TTL: ttl}), true
 }
 
-// leaderOf describes the writer of a record, stored at the given revision and time in a bucket with the given TTL.
-func leaderOf(r *record.Record, key string, revision uint64, written time.Time, ttl time.Duration) Leader {
-	written = written.UTC().Round(0)
-	state := LeaderState
-	if r.Instance != "" && r.Term == 0 {
+// leaderOf describes the holder of a key; nobody is the zero Leader.
+func leaderOf(h *settings.Holder) Leader {
+	if h.Key == "" {
+		return Leader{}
+	}
+	written, state := h.Written.UTC().Round(0), LeaderState
+	if h.LeaderElect() {
 		state = LeaderElectState
 	}
 	return Leader{
-		Key: key, Name: r.Name, Instance: r.Instance, Host: r.Host, PID: r.PID, Priority: r.Priority, State: state,
-		Term: r.Term, BucketCreated: r.BucketCreated, Revision: revision,
-		Started: r.Started, Since: r.Since, Renewed: written, Expires: written.Add(ttl), Metadata: r.Metadata,
+		Key: h.Key, Name: h.Name, Instance: h.Instance, Host: h.Host, PID: h.PID, Priority: h.Priority, State: state,
+		Term: h.Term, BucketCreated: h.BucketCreated, Revision: h.Revision,
+		Started: h.Started, Since: h.Since, Renewed: written, Expires: written.Add(h.TTL), Metadata: h.Metadata,
 	}
 }
 

@@ -86,10 +86,10 @@ func TestUnreachableSuccessorCostsOneHeadStart(t *testing.T) {
 
 func TestReleaseNamesOnlyTheTargetOfATransferWhereChanceDecides(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.connected("a", settings.ByChance.(election.Option)).start()
+		a := f.connected("a", settings.ByChance).start()
 		after(interval)
-		b := f.connected("b", settings.ByChance.(election.Option)).start()
-		c := f.connected("c", settings.ByChance.(election.Option)).start()
+		b := f.connected("b", settings.ByChance).start()
+		c := f.connected("c", settings.ByChance).start()
 		after(3 * interval)
 		written := f.recordWrites()
 		f.Expect(a.Transfer(context.Background(), "b")).To(Succeed())

@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -34,7 +35,7 @@ func leadingFor(t *testing.T, mono, wall, boot time.Duration) (*Election, *activ
 		t.Fatal(err)
 	}
 	e.running = true
-	r := &run{Election: e, ctx: t.Context(), calls: &dispatcher{callbacks: &callbacks{}}}
+	r := &run{Election: e, ctx: t.Context(), calls: &dispatcher{Callbacks: &settings.Callbacks{}}}
 	e.mu.Lock()
 	held := newActiveTerm(r, &core.Term{Number: 5, Lease: written(LeaderState, time.Hour, mono, wall, boot)})
 	held.follow(time.Now())

@@ -144,7 +144,7 @@ func CheckAs(ctx context.Context, bucket jetstream.KeyValue, role Role, key stri
 	if err != nil {
 		return nil, err
 	}
-	c := &checkup{Settings: s, bucket: s.Bucket(bucket), name: bucket.Bucket(), role: role, key: key}
+	c := &checkup{Options: s, bucket: s.Bucket(bucket), name: bucket.Bucket(), role: role, key: key}
 	c.conn = c.bucket.Conn()
 	c.info, err = c.bucket.LoadUntilRefused(ctx)
 	switch {
@@ -180,7 +180,7 @@ func CheckAs(ctx context.Context, bucket jetstream.KeyValue, role Role, key stri
 
 // checkup is one call of CheckKey.
 type checkup struct {
-	settings.Settings
+	*settings.Options
 	bucket   *kv.Bucket
 	name     string     // of the bucket
 	role     Role       // of the user of the connection

@@ -173,7 +173,7 @@ func (c *checkup) forecast() {
 	t, source := *c.timing, c.source()
 	can := capability{
 		notified: source != core.NoSource, markers: c.info.MarkerTTL, named: c.conn != nil && c.probes.attempts == nil, unreadable: c.role == RoleCandidate && c.probes.read != nil,
-		connected: c.conn != nil, plain: c.PlainValue, backoff: c.HasBackoff,
+		connected: c.conn != nil, plain: c.PlainValue, backoff: c.Backoff != nil,
 	}
 	acts := can.notified && !can.unreadable
 	release, crash, eviction := can.failovers(t)

@@ -34,6 +34,7 @@ type assignment struct {
 	ended    atomic.Pointer[error]             // the result of the election, when that has ended
 
 	// What follows belongs to the loop.
+	cutOff    func() bool // reports whether the last request of the election failed
 	stopping  bool
 	notBefore time.Time          // when to ask the leader next
 	requests  int                // how many times the leader was asked
@@ -91,6 +92,7 @@ func (r *run) campaign() time.Time {
 // start begins a campaign for the key.
 func (r *run) start(a *assignment) {
 	opts := append(slices.Clone(r.opts.election), election.WithSplay(0), election.WithPriority(0),
+		func(o *settings.Options) { o.LastRequestFailed = &a.cutOff },
 		election.OnWon(r.signal),
 		election.OnLost(func() { a.lost.Store(time.Now().UnixNano()); r.signal() }),
 		election.OnCampaign(func(election.State) {
@@ -134,6 +136,7 @@ func (r *run) collect(a *assignment) {
 	case a.cancel != nil:
 		a.cancel()
 	default:
+		a.cutOff = nil // which would keep the election in memory
 		if a.election.Store(nil); !a.stopping {
 			r.ending, r.failed = true, errors.Join(r.failed, *err)
 		}
@@ -170,7 +173,7 @@ func (r *run) requestHandover(a *assignment) (next time.Time) {
 		return far
 	case time.Now().Before(next):
 		return next
-	case settings.LastRequestFailed(a.election.Load()):
+	case a.cutOff():
 		return r.notSoon(a)
 	}
 	ctx, cancel := context.WithCancel(r.ctx)

@@ -39,8 +39,8 @@ type Session struct {
 
 // Options returns the options of a candidate of a session: those given, after defaults that suit sessions, and the order in which
 // candidates take over, which is an option of package settings.
-func Options(order any, opts []election.Option) []election.Option {
-	return append([]election.Option{election.WithSplay(0), order.(election.Option)}, opts...)
+func Options(order election.Option, opts []election.Option) []election.Option {
+	return append([]election.Option{election.WithSplay(0), order}, opts...)
 }
 
 // Start has e campaign until it leads or the session is cancelled. The session passes on the values of ctx, and ignores its end. An

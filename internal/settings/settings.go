@@ -1,93 +1,143 @@
-// Package settings holds what the options of package election set, for the packages of this module that take the same options.
+// Package settings holds what the options of an election set, and checks it: for package election, whose options set it, and for the packages
+// of this module that take the same options.
 package settings
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/robfig/cron/v3"
 
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timing"
+	"github.com/natscampaign/election/internal/validate"
 )
 
-// Settings is what more packages than the root read of its options.
-type Settings struct {
+// Options are what options set. An Option of package election is a function that sets some of it.
+type Options struct {
 	timing.Durations
+	Callbacks
 	JetStream  jetstream.JetStream // nil unless WithJetStream gives it
 	Logger     *slog.Logger
 	Debug      func(format string, a ...any)
 	Metadata   map[string]string
-	PlainValue bool // the record is the bare name
-	HasBackoff bool // campaigns come at other intervals than renewals
+	PlainValue bool    // the record is the bare name
+	Backoff    Backoff // nil if campaigns come at the intervals of renewals
+	Priority   int
+	Preempt    bool
+	NoForce    bool // see WithoutForcedReconnect
+	Order      core.Order
+
+	Registerer prometheus.Registerer
+	Namespaces []string // one at most; nil unless WithRegisterer was given
+	Identity   *string  // what metrics call the candidate; nil for its name
+	Choria     []string // at most one prefix of Choria's names of metrics; nil for no such names
+
+	Health    func(context.Context) error
+	Threshold []int
+	Schedule  cron.Schedule // of WithRelinquish; nil if there is none
+
+	// Where a new candidate is to leave a function that reports whether its last request failed, of whatever kind: it may be cut off.
+	LastRequestFailed *func() bool
+
+	scheduleErr error
+	missing     []string // options that were given nil
 }
 
-// Of returns what a list of options sets, and an error that names everything wrong with them for a candidate of the given name and key
-// in the bucket. Package election sets it; options is its []Option. The indirection lets other packages take options whose details
-// remain private.
-var Of func(options any, name, key string, bucket jetstream.KeyValue) (Settings, error)
+// Backoff is the Backoff of package election.
+type Backoff interface {
+	Duration(n int) time.Duration
+}
 
-// ByArrival and ByChance are Options of package election for the candidates of locks and of slots. With ByArrival a release names those that
-// wait, in the order in which they came; with ByChance it names nobody. Package election sets them.
-var ByArrival, ByChance any
+// Callbacks are the functions that options register.
+type Callbacks struct {
+	OnWon, OnLost []func()
+	OnCampaign    []func(core.State)
+	OnLeader      []func(*Holder)
+}
 
-// SetInstance gives a candidate that has not started the instance of another, as a copy of its process has it. Package election sets it; e is
-// its *Election.
-var SetInstance func(e any, instance string)
+// Holder is the holder of a key, as its record was read in a bucket with the given TTL. The zero Holder is nobody.
+type Holder struct {
+	record.Record
+	Key      string
+	Revision uint64
+	Written  time.Time
+	TTL      time.Duration
+}
 
-// LastRequestFailed reports whether the last request of a candidate failed, of whatever kind: the candidate may be cut off. Package election
-// sets it; e is its *Election.
-var LastRequestFailed func(e any) bool
+// LeaderElect reports whether the leadership of the holder does not count yet.
+func (h *Holder) LeaderElect() bool { return h.Instance != "" && h.Term == 0 }
+
+// ByArrival is an option for the candidates of a lock: a release names those that wait, in the order in which they came.
+func ByArrival(o *Options) { o.Order = core.ByArrival }
+
+// ByChance is an option for the candidates of slots: a release names nobody.
+func ByChance(o *Options) { o.Order = core.ByChance }
+
+// Of returns what the options set, and an error that names everything that is wrong with them for a candidate of the given name and key in the
+// bucket, as far as that can be found without the server.
+func Of[Option ~func(*Options)](opts []Option, name, key string, bucket jetstream.KeyValue) (*Options, error) {
+	o := new(Options)
+	for _, opt := range opts {
+		if o.Require("an option", opt != nil) {
+			opt(o)
+		}
+	}
+	return o, o.validate(name, key, bucket)
+}
+
+// Require records that an option was given nil, unless it was given what it needs.
+func (o *Options) Require(option string, given bool) bool {
+	if !given {
+		o.missing = append(o.missing, option)
+	}
+	return given
+}
 
 // Bucket returns the bucket with the connection that the options name, or that the bucket knows.
-func (s *Settings) Bucket(bucket jetstream.KeyValue) *kv.Bucket { return kv.With(bucket, s.JetStream) }
+func (o *Options) Bucket(bucket jetstream.KeyValue) *kv.Bucket { return kv.With(bucket, o.JetStream) }
 
-// Log returns the logger for WithLogger and WithDebug: one of them, both, or one that discards everything.
-func (s *Settings) Log() *slog.Logger {
-	var handlers []slog.Handler
-	if s.Logger != nil {
-		handlers = append(handlers, s.Logger.Handler())
+func (o *Options) validate(name, key string, bucket jetstream.KeyValue) error {
+	problems := []error{
+		validate.Name(name), validate.Key(key), o.Durations.Validate(), validate.Metadata(o.Metadata), o.scheduleErr, o.validateThreshold(), o.validateMetrics(),
 	}
-	if s.Debug != nil {
-		handlers = append(handlers, &debugHandler{write: s.Debug})
+	for _, option := range o.missing {
+		problems = append(problems, validate.Errorf("%s was given nil: leave the option out instead", option))
 	}
-	switch len(handlers) {
-	case 0:
-		return slog.New(slog.DiscardHandler)
-	case 1:
-		return slog.New(handlers[0])
+	if o.PlainValue && record.Parse([]byte(name), 0).Instance != "" {
+		problems = append(problems, validate.Errorf("WithPlainValue: the name %q would be read as a record: use another", name))
 	}
-	return slog.New(slog.NewMultiHandler(handlers...))
+	if validate.IsNil(bucket) {
+		problems = append(problems, validate.Errorf("the bucket is nil: pass the one that OpenBucket, CreateBucket or JetStream.KeyValue returned"))
+	} else if (o.Preempt || o.Schedule != nil) && o.Bucket(bucket).Conn() == nil {
+		problems = append(problems, validate.Errorf("WithPreemption and WithRelinquish ask other candidates over NATS: use a bucket of OpenBucket or CreateBucket, or give WithJetStream"))
+	}
+	return errors.Join(problems...)
 }
 
-// debugHandler writes log lines of every level to a function in the manner of fmt.Printf.
-type debugHandler struct {
-	write func(format string, a ...any)
-	attrs string
-}
-
-func (h *debugHandler) Enabled(context.Context, slog.Level) bool { return true }
-
-func (h *debugHandler) Handle(_ context.Context, r slog.Record) error {
-	var line strings.Builder
-	line.WriteString(r.Message)
-	line.WriteString(h.attrs)
-	r.Attrs(func(a slog.Attr) bool {
-		line.WriteString(" " + a.String())
-		return true
-	})
-	defer func() { _ = recover() }() // a debug function that panics must not cost the process
-	h.write("%s", line.String())
-	return nil
-}
-
-func (h *debugHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	with := *h
-	for _, a := range attrs {
-		with.attrs += " " + a.String()
+func (o *Options) validateThreshold() error {
+	var problems []error
+	for i, threshold := range o.Threshold {
+		if i > 0 || threshold < 1 || threshold > 1000 {
+			problems = append(problems, validate.Errorf("WithHealthCheck: the threshold %d: give one number from 1 to 1000", threshold))
+		}
 	}
-	return &with
+	return errors.Join(problems...)
 }
 
-func (h *debugHandler) WithGroup(string) slog.Handler { return h }
+func (o *Options) validateMetrics() error {
+	problems := []error{validate.Prefixes("WithRegisterer: the namespace", o.Namespaces), validate.Prefixes("WithChoriaMetrics: the prefix", o.Choria)}
+	if o.Choria != nil && o.Namespaces == nil {
+		problems = append(problems, validate.Errorf("WithChoriaMetrics adds to the metrics of WithRegisterer: give both"))
+	}
+	if o.Identity != nil && validate.Name(*o.Identity) != nil {
+		problems = append(problems, validate.Errorf("WithMetricsIdentity(%.50q): use printable text without spaces around it, 1 to %d bytes", *o.Identity, validate.MaxNameBytes))
+	}
+	return errors.Join(problems...)
+}
