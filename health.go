@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// healthThreshold is how many checks in a row must fail by default.
-	healthThreshold = 3
 	// maxRelapses is how often a relapse doubles the number of checks that must succeed.
 	maxRelapses = 3
 
@@ -82,10 +80,7 @@ func (r *run) startHealthChecks(ctx context.Context) func() {
 
 // runHealthChecks checks until ctx ends. While the candidate is unhealthy it does not campaign, and if it leads it resigns.
 func (r *run) runHealthChecks(ctx context.Context) {
-	h := &health{check: r.opts.Health, threshold: healthThreshold}
-	for _, threshold := range r.opts.Threshold {
-		h.threshold = threshold
-	}
+	h := &health{check: r.opts.Health, threshold: r.opts.HealthThreshold}
 	interval := min(max(r.status().Bucket.Interval/4, minHealthInterval), maxHealthInterval)
 	for ctx.Err() == nil {
 		began := time.Now()

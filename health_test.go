@@ -69,7 +69,7 @@ func TestUnhealthyCandidateDoesNotCampaign(t *testing.T) {
 func TestFlappingHealthIsDamped(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		var d disk
-		a := f.candidate("a", election.WithHealthCheck(d.check, 1)).start()
+		a := f.candidate("a", election.WithHealthCheck(d.check), election.WithHealthThreshold(1)).start()
 		after(2 * interval)
 		f.Expect(a.IsLeader()).To(BeTrue())
 		for range 200 {

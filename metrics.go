@@ -1,9 +1,7 @@
 package election
 
 import (
-	"cmp"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,7 +40,7 @@ func newMetrics(e *Election) *metrics {
 	if e.opts.Registerer == nil {
 		return nil
 	}
-	m := &metrics{election: e, registerer: e.opts.Registerer, namespace: strings.Join(e.opts.Namespaces, "")} // there is one at most
+	m := &metrics{election: e, registerer: e.opts.Registerer, namespace: e.opts.Namespace}
 	m.campaigns = m.counter("election_campaigns_total", "Campaigns made, by the state in which they were made.", "state")
 	m.transitions = m.counter("election_transitions_total", "Changes of state, by the new state and the reason.", "to", "reason")
 	m.renewalFailures = m.counter("election_renewal_failures_total", "Tries to renew the lease that failed, by the reason.", "reason")
@@ -81,9 +79,11 @@ func (m *metrics) name(name string) string { return prometheus.BuildFQName(m.nam
 
 // choria returns the name that Choria gives a metric, and whether a metric of that name is to be added.
 func (m *metrics) choria(name string) (string, bool) {
-	given := m.election.opts.Choria
-	prefix := cmp.Or(strings.Join(given, ""), "choria")
-	return prefix + "_" + name, given != nil && (prefix != m.namespace || name == "election_campaigns")
+	prefix := m.election.opts.Choria
+	if prefix == nil {
+		return "", false
+	}
+	return *prefix + "_" + name, *prefix != m.namespace || name == "election_campaigns"
 }
 
 func (m *metrics) counter(name, help string, by ...string) *prometheus.CounterVec {

@@ -28,13 +28,13 @@ func TestNamespaceIsThePrefixOfAllMetricsAndNoneExistsTwice(t *testing.T) {
 		added     []string
 	}{
 		{"shop", nil, nil},
-		{"shop", []election.Option{election.WithChoriaMetrics()}, []string{"choria_election_campaigns", "choria_election_interval_seconds", "choria_election_leader"}},
-		{"choria", []election.Option{election.WithChoriaMetrics()}, []string{"choria_election_campaigns"}}, // the others have these names already
+		{"shop", []election.Option{election.WithChoriaMetrics("choria")}, []string{"choria_election_campaigns", "choria_election_interval_seconds", "choria_election_leader"}},
+		{"choria", []election.Option{election.WithChoriaMetrics("choria")}, []string{"choria_election_campaigns"}}, // the others have these names already
 	} {
 		onVirtualTime(t, func(f *fleet) {
 			plain, named := prometheus.NewPedanticRegistry(), prometheus.NewPedanticRegistry()
 			f.candidate("a", election.WithRegisterer(plain)).start()
-			f.candidate("a", append(c.opts, election.WithRegisterer(named, c.namespace))...).start()
+			f.candidate("a", append(c.opts, election.WithRegisterer(named), election.WithMetricsNamespace(c.namespace))...).start()
 			after(interval)
 			want := append([]string{}, c.added...)
 			for name := range scrape(f, plain) {
@@ -211,7 +211,7 @@ func TestBuildInfoIsOneSeriesForAllCandidatesAndGoesWithTheLast(t *testing.T) {
 func TestMetricsIdentityStandsInForTheName(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		r := prometheus.NewPedanticRegistry()
-		a := f.candidate("web-1-4711", election.WithRegisterer(r), election.WithMetricsIdentity("web-1"), election.WithChoriaMetrics()).start()
+		a := f.candidate("web-1-4711", election.WithRegisterer(r), election.WithMetricsIdentity("web-1"), election.WithChoriaMetrics("choria")).start()
 		after(interval)
 		f.Expect(a.Status().Name).To(Equal("web-1-4711"))
 		for name, family := range scrape(f, r) {

@@ -84,7 +84,7 @@ func TestNoScrapeShowsALeaderThatDoesNotLead(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
 				r := prometheus.NewPedanticRegistry()
 				hang, unblock := f.Hanging()
-				a, bucket := f.faultyCandidate("a", election.WithRegisterer(r), election.WithChoriaMetrics())
+				a, bucket := f.faultyCandidate("a", election.WithRegisterer(r), election.WithChoriaMetrics("choria"))
 				a.start()
 				seen := map[bool]int{}
 				look := func() {
@@ -200,7 +200,7 @@ func TestNoRegistererIsNoMetrics(t *testing.T) {
 func TestChoriasNamesOfMetricsHaveTheSameValues(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		r := prometheus.NewPedanticRegistry()
-		a := f.candidate("a", election.WithRegisterer(r), election.WithChoriaMetrics()).start()
+		a := f.candidate("a", election.WithRegisterer(r), election.WithChoriaMetrics("choria")).start()
 		agree := func(leader float64) {
 			f.Helper()
 			families := scrape(f, r)
@@ -257,7 +257,7 @@ func TestChoriasNamesOfMetricsExistOnlyOnDemand(t *testing.T) {
 		r := prometheus.NewPedanticRegistry()
 		f.candidate("a", election.WithRegisterer(r)).start()
 		f.candidate("b", election.WithRegisterer(r), election.WithChoriaMetrics("choria_asyncjobs")).start()
-		f.candidate("c", election.WithRegisterer(nil), election.WithChoriaMetrics()).start()
+		f.candidate("c", election.WithRegisterer(nil), election.WithChoriaMetrics("choria")).start()
 		after(interval)
 		families := scrape(f, r)
 		f.Expect(families["election_leader"].GetMetric()).To(HaveLen(2))

@@ -70,14 +70,19 @@ func WithLogger(l *slog.Logger) Option {
 	return func(o *settings.Options) { o.Logger = l; o.Require("WithLogger", l != nil) }
 }
 
-// WithRegisterer registers the election's metrics with r while the election runs. Default: none; nil is none. A namespace is the prefix of
-// all their names: with "shop", election_leader is shop_election_leader. Packages dashboards and fence take the same. See docs/REFERENCE.md.
-func WithRegisterer(r prometheus.Registerer, namespace ...string) Option {
+// WithRegisterer registers the election's metrics with r while the election runs. Default: none; nil is none. See docs/REFERENCE.md.
+func WithRegisterer(r prometheus.Registerer) Option {
 	return func(o *settings.Options) {
-		if o.Registerer, o.Namespaces = r, append([]string{}, namespace...); validate.IsNil(r) {
+		if o.Registerer, o.GivenRegisterer = r, true; validate.IsNil(r) {
 			o.Registerer = nil
 		}
 	}
+}
+
+// WithMetricsNamespace sets the prefix of the names of all metrics: with "shop", election_leader is shop_election_leader. Packages dashboards
+// and fence take the same. Default: none.
+func WithMetricsNamespace(namespace string) Option {
+	return func(o *settings.Options) { o.Namespace = namespace }
 }
 
 // WithMetricsIdentity sets the label identity of all metrics. Use it if the candidate's name changes with each start, as one with a process id
@@ -88,10 +93,10 @@ func WithMetricsIdentity(identity string) Option {
 
 // WithChoriaMetrics adds to the metrics of [WithRegisterer] three by the names that Choria's dashboards use: choria_election_campaigns,
 // choria_election_leader and choria_election_interval_seconds. They have the values of election_campaigns_total, election_leader and
-// election_interval_seconds in each scrape, and no namespace. A prefix replaces "choria"; that of asyncjobs is "choria_asyncjobs". Default: no
-// such metrics.
-func WithChoriaMetrics(prefix ...string) Option {
-	return func(o *settings.Options) { o.Choria = append([]string{}, prefix...) }
+// election_interval_seconds in each scrape, and no namespace. The prefix is "choria", or "choria_asyncjobs" for the names of asyncjobs. Default:
+// no such metrics.
+func WithChoriaMetrics(prefix string) Option {
+	return func(o *settings.Options) { o.Choria = &prefix }
 }
 
 // WithMetadata adds m to the record that this candidate writes while it holds the key, at most 8 KiB in all. A candidate whose record the
@@ -145,14 +150,17 @@ func WithPreemption() Option {
 
 // WithHealthCheck has the candidate's health checked four times in each campaign interval, but no more often than every 100 ms and at
 // least every 10 s. check may take as long as lies between two checks; its context ends then, and later it counts as failed, as it does
-// when it panics. After a number of failures in a row, 3 unless threshold says otherwise (1 to 1000), a leader hands over in order, as by
-// [Election.Resign], and a candidate does not campaign; nor does it before the first success. As many successes make it healthy again,
-// and up to eight times as many after relapses that follow soon. Default: it counts as healthy.
-func WithHealthCheck(check func(context.Context) error, threshold ...int) Option {
-	return func(o *settings.Options) {
-		o.Health, o.Threshold = check, threshold
-		o.Require("WithHealthCheck", check != nil)
-	}
+// when it panics. After 3 failures in a row, see [WithHealthThreshold], a leader hands over in order, as by [Election.Resign], and a candidate
+// does not campaign; nor does it before the first success. As many successes make it healthy again, and up to eight times as many after
+// relapses that follow soon. Default: it counts as healthy.
+func WithHealthCheck(check func(context.Context) error) Option {
+	return func(o *settings.Options) { o.Health = check; o.Require("WithHealthCheck", check != nil) }
+}
+
+// WithHealthThreshold sets how many checks of [WithHealthCheck] must fail in a row until the candidate counts as unhealthy, and about how
+// many must succeed until it is healthy again: 1 to 1000. Default: 3.
+func WithHealthThreshold(n int) Option {
+	return func(o *settings.Options) { o.HealthThreshold = n }
 }
 
 // WithRelinquish has a leader hand over to another candidate by a schedule: after it has led for a duration such as "6h" (1 s or more),

@@ -45,13 +45,13 @@ func TestNewElectionNamesEveryProblem(t *testing.T) {
 func TestNamespaceOfMetricsIsValidated(t *testing.T) {
 	g := NewWithT(t)
 	for _, bad := range []string{" ", "9a", "cho ria", "cho-ria", "a:b", "ä", "a.b", "a\n"} {
-		_, err := election.NewElection("name", key, unopened{}, election.WithRegisterer(prometheus.NewRegistry(), bad), election.WithChoriaMetrics(bad))
+		_, err := election.NewElection("name", key, unopened{}, election.WithRegisterer(prometheus.NewRegistry()), election.WithMetricsNamespace(bad), election.WithChoriaMetrics(bad))
 		g.Expect(err).To(MatchError(election.ErrInvalidOption), "%q", bad)
-		g.Expect(err.Error()).To(ContainSubstring("the namespace %q", bad))
-		g.Expect(err.Error()).To(ContainSubstring("the prefix %q", bad))
+		g.Expect(err.Error()).To(ContainSubstring("WithMetricsNamespace: %q", bad))
+		g.Expect(err.Error()).To(ContainSubstring("WithChoriaMetrics: %q", bad))
 	}
 	for _, good := range []string{"", "shop", "choria_asyncjobs", "_a9", "A"} {
-		_, err := election.NewElection("name", key, unopened{}, election.WithRegisterer(prometheus.NewRegistry(), good))
+		_, err := election.NewElection("name", key, unopened{}, election.WithRegisterer(prometheus.NewRegistry()), election.WithMetricsNamespace(good))
 		g.Expect(err).NotTo(HaveOccurred(), "%q", good)
 	}
 }
@@ -64,9 +64,8 @@ func (unopened) Bucket() string { return "ELECTIONS" }
 func TestOptionsForMetricsAreValidated(t *testing.T) {
 	g, r := NewWithT(t), prometheus.NewRegistry()
 	for says, opts := range map[string][]election.Option{
-		`the namespace: ["a" "b"]`:      {election.WithRegisterer(r, "a", "b")},
-		`the prefix: ["a" "b"]`:         {election.WithRegisterer(r), election.WithChoriaMetrics("a", "b")},
-		"give both":                     {election.WithChoriaMetrics()},
+		`WithChoriaMetrics: ""`:         {election.WithRegisterer(r), election.WithChoriaMetrics("")},
+		"give both":                     {election.WithChoriaMetrics("choria")},
 		`WithMetricsIdentity("")`:       {election.WithMetricsIdentity("")},
 		`WithMetricsIdentity("a\x00b")`: {election.WithMetricsIdentity("a\x00b")},
 	} {
@@ -178,7 +177,8 @@ func TestHandoverOptionsAreValidated(t *testing.T) {
 			{`WithRelinquish("0 0 30 2 *") never comes`, []election.Option{election.WithRelinquish("0 0 30 2 *")}},
 			{"give WithJetStream", []election.Option{election.WithRelinquish("1h")}},
 			{"give WithJetStream", []election.Option{election.WithPreemption()}},
-			{"the threshold 0", []election.Option{election.WithHealthCheck(func(context.Context) error { return nil }, 0)}},
+			{"WithHealthThreshold(0)", []election.Option{election.WithHealthThreshold(0)}},
+			{"WithHealthThreshold(1001)", []election.Option{election.WithHealthThreshold(1001)}},
 			{"WithHealthCheck was given nil", []election.Option{election.WithHealthCheck(nil)}},
 		} {
 			_, err := election.NewElection("a", key, f.Bucket, c.opts...)

@@ -29,7 +29,7 @@ type Option func(*options)
 
 type options struct{ namespace, election string }
 
-// WithNamespace sets the prefix of the names of all metrics: the namespace that election.WithRegisterer and fence.WithRegisterer were given. What
+// WithNamespace sets the prefix of the names of all metrics: that of election.WithMetricsNamespace and fence.WithMetricsNamespace. What
 // the rules record has the same prefix.
 func WithNamespace(namespace string) Option { return func(o *options) { o.namespace = namespace } }
 

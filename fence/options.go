@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -18,7 +17,7 @@ type Option func(*options)
 
 type options struct {
 	registerer prometheus.Registerer
-	namespaces []string // one at most
+	namespace  string
 	epochKey   *string
 }
 
@@ -31,14 +30,19 @@ func optionsOf(opts []Option) (o options) {
 	return o
 }
 
-// WithRegisterer counts writes in a counter of r, which all handles with the same r share, and which stays there. A namespace is the prefix
-// of its name, as in election.WithRegisterer. Default: none; nil is none.
-func WithRegisterer(r prometheus.Registerer, namespace ...string) Option {
+// WithRegisterer counts writes in a counter of r, which all handles with the same r share, and which stays there. Default: none; nil is
+// none.
+func WithRegisterer(r prometheus.Registerer) Option {
 	return func(o *options) {
-		if o.registerer, o.namespaces = r, namespace; validate.IsNil(r) {
+		if o.registerer = r; validate.IsNil(r) {
 			o.registerer = nil
 		}
 	}
+}
+
+// WithMetricsNamespace sets the prefix of the counter's name, as election.WithMetricsNamespace does. Default: none.
+func WithMetricsNamespace(namespace string) Option {
+	return func(o *options) { o.namespace = namespace }
 }
 
 // WithEpochKey sets the key under which a [Bucket]'s epochs begin. Use a key that stores nothing else, for this election alone, and the same
@@ -54,13 +58,13 @@ type writes struct {
 
 // newWrites returns the counters of a term's writes to a stream, all of them registered from the start.
 func newWrites(o options, t election.Term, stream string) (writes, error) {
-	if err := validate.Prefixes("WithRegisterer: the namespace", o.namespaces); err != nil {
+	if err := validate.Namespace(o.namespace); err != nil {
 		return writes{}, err
 	}
 	if o.registerer == nil {
 		return writes{}, nil
 	}
-	name := prometheus.BuildFQName(strings.Join(o.namespaces, ""), "", "election_fence_writes_total")
+	name := prometheus.BuildFQName(o.namespace, "", "election_fence_writes_total")
 	all := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: name, Help: "Writes of leaders that the server stores only until a newer term begins, by their result.",
 	}, []string{"bucket", "election", "identity", "stream", "result"})

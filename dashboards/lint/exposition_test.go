@@ -42,7 +42,7 @@ func gathered(t *testing.T, namespace string) (exposition, []byte) {
 			if name == "unnotified" {
 				bucket = fleettest.Unwatchable{KeyValue: bucket}
 			}
-			e, err := election.NewElection(name, "jobs", bucket, election.WithRegisterer(registry, namespace))
+			e, err := election.NewElection(name, "jobs", bucket, election.WithRegisterer(registry), election.WithMetricsNamespace(namespace))
 			g.Expect(err).NotTo(HaveOccurred())
 			go func() { _ = e.Start(context.Background()) }()
 			t.Cleanup(func() { _ = e.Shutdown(context.Background()) })
@@ -72,7 +72,7 @@ func write(t *testing.T, s *natstest.Server, term election.Term, registerer prom
 	g.Expect(err).NotTo(HaveOccurred())
 	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}, Storage: jetstream.MemoryStorage})
 	g.Expect(err).NotTo(HaveOccurred())
-	orders, err := fence.OpenStream(t.Context(), js, "ORDERS", "orders.epoch", term, fence.WithRegisterer(registerer, namespace))
+	orders, err := fence.OpenStream(t.Context(), js, "ORDERS", "orders.epoch", term, fence.WithRegisterer(registerer), fence.WithMetricsNamespace(namespace))
 	g.Expect(err).NotTo(HaveOccurred())
 	_, err = orders.Publish(t.Context(), "orders.done", nil)
 	g.Expect(err).NotTo(HaveOccurred())

@@ -73,16 +73,16 @@ func (f *Flags) Check(name, key string) error {
 	}
 	_, err := election.NewElection(name, key, cli.PlaceholderBucket{}, f.options(nil)...)
 	if err = cli.AsFlagError(err); err != nil {
-		return errors.New(strings.Replace(err.Error(), "WithRegisterer: the namespace", "--metrics-namespace", 1))
+		return errors.New(strings.Replace(err.Error(), "WithMetricsNamespace:", "--metrics-namespace", 1))
 	}
 	return nil
 }
 
 // options returns the options that register the metrics with r.
 func (f *Flags) options(r prometheus.Registerer) []election.Option {
-	opts := []election.Option{election.WithRegisterer(r, f.namespace), election.WithMetricsIdentity(f.Identity)}
+	opts := []election.Option{election.WithRegisterer(r), election.WithMetricsNamespace(f.namespace), election.WithMetricsIdentity(f.Identity)}
 	if f.choria {
-		opts = append(opts, election.WithChoriaMetrics())
+		opts = append(opts, election.WithChoriaMetrics("choria"))
 	}
 	return opts
 }

@@ -34,14 +34,15 @@ type Options struct {
 	NoForce    bool // see WithoutForcedReconnect
 	Order      core.Order
 
-	Registerer prometheus.Registerer
-	Namespaces []string // one at most; nil unless WithRegisterer was given
-	Identity   *string  // what metrics call the candidate; nil for its name
-	Choria     []string // at most one prefix of Choria's names of metrics; nil for no such names
+	Registerer      prometheus.Registerer // nil for no metrics
+	GivenRegisterer bool                  // WithRegisterer was given, perhaps nil
+	Namespace       string                // the prefix of the names of metrics; empty if they have none
+	Identity        *string               // what metrics call the candidate; nil for its name
+	Choria          *string               // the prefix of Choria's names of metrics; nil for no such names
 
-	Health    func(context.Context) error
-	Threshold []int
-	Schedule  cron.Schedule // of WithRelinquish; nil if there is none
+	Health          func(context.Context) error
+	HealthThreshold int
+	Schedule        cron.Schedule // of WithRelinquish; nil if there is none
 
 	// Where a new candidate is to leave a function that reports whether its last request failed, of whatever kind: it may be cut off.
 	LastRequestFailed *func() bool
@@ -83,7 +84,7 @@ func ByChance(o *Options) { o.Order = core.ByChance }
 // Of returns what the options set, and an error that names everything that is wrong with them for a candidate of the given name and key in the
 // bucket, as far as that can be found without the server.
 func Of[Option ~func(*Options)](opts []Option, name, key string, bucket jetstream.KeyValue) (*Options, error) {
-	o := new(Options)
+	o := &Options{HealthThreshold: 3}
 	for _, opt := range opts {
 		if o.Require("an option", opt != nil) {
 			opt(o)
@@ -104,8 +105,9 @@ func (o *Options) Require(option string, given bool) bool {
 func (o *Options) Bucket(bucket jetstream.KeyValue) *kv.Bucket { return kv.With(bucket, o.JetStream) }
 
 func (o *Options) validate(name, key string, bucket jetstream.KeyValue) error {
-	problems := []error{
-		validate.Name(name), validate.Key(key), o.Durations.Validate(), validate.Metadata(o.Metadata), o.scheduleErr, o.validateThreshold(), o.validateMetrics(),
+	problems := []error{validate.Name(name), validate.Key(key), o.Durations.Validate(), validate.Metadata(o.Metadata), o.scheduleErr, o.validateMetrics()}
+	if n := o.HealthThreshold; n < 1 || n > 1000 {
+		problems = append(problems, validate.Errorf("WithHealthThreshold(%d): give a number from 1 to 1000", n))
 	}
 	for _, option := range o.missing {
 		problems = append(problems, validate.Errorf("%s was given nil: leave the option out instead", option))
@@ -121,19 +123,12 @@ func (o *Options) validate(name, key string, bucket jetstream.KeyValue) error {
 	return errors.Join(problems...)
 }
 
-func (o *Options) validateThreshold() error {
-	var problems []error
-	for i, threshold := range o.Threshold {
-		if i > 0 || threshold < 1 || threshold > 1000 {
-			problems = append(problems, validate.Errorf("WithHealthCheck: the threshold %d: give one number from 1 to 1000", threshold))
-		}
-	}
-	return errors.Join(problems...)
-}
-
 func (o *Options) validateMetrics() error {
-	problems := []error{validate.Prefixes("WithRegisterer: the namespace", o.Namespaces), validate.Prefixes("WithChoriaMetrics: the prefix", o.Choria)}
-	if o.Choria != nil && o.Namespaces == nil {
+	problems := []error{validate.Namespace(o.Namespace)}
+	if o.Choria != nil && !validate.IsNamespace(*o.Choria) {
+		problems = append(problems, validate.Errorf("WithChoriaMetrics: %q begins no name of a metric: use %q, or %q for asyncjobs", *o.Choria, "choria", "choria_asyncjobs"))
+	}
+	if o.Choria != nil && !o.GivenRegisterer {
 		problems = append(problems, validate.Errorf("WithChoriaMetrics adds to the metrics of WithRegisterer: give both"))
 	}
 	if o.Identity != nil && validate.Name(*o.Identity) != nil {

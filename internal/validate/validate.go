@@ -66,17 +66,12 @@ var legalNamespace = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`) // colons ar
 // IsNamespace reports whether the names of metrics may begin with ns and an underscore.
 func IsNamespace(ns string) bool { return legalNamespace.MatchString(ns) }
 
-// Prefixes checks the namespaces of metrics that were given, or their like: one at most, and an empty one is none. what names the option.
-func Prefixes(what string, given []string) error {
-	if len(given) > 1 {
-		return Errorf("%s: %q are %d: give one at most", what, given, len(given))
+// Namespace checks the namespace of metrics; an empty one is none.
+func Namespace(namespace string) error {
+	if namespace == "" || IsNamespace(namespace) {
+		return nil
 	}
-	for _, prefix := range given {
-		if prefix != "" && !IsNamespace(prefix) {
-			return Errorf("%s %q begins no name of a metric: use letters, digits and _, and no digit first, such as %q", what, prefix, "shop")
-		}
-	}
-	return nil
+	return Errorf("WithMetricsNamespace: %q begins no name of a metric: use letters, digits and _, and no digit first, such as %q", namespace, "shop")
 }
 
 // Pattern checks a key that may have the wildcards of NATS subjects: a * or > that is a part of its own, and for > the last.
