@@ -169,7 +169,7 @@ func WithHealthThreshold(n int) Option {
 // most a minute. The leader first asks which candidates are ready, and chooses one of the highest priority; if none is ready it leads on
 // until the next time. All candidates must know their connection. Default: it leads for as long as it can.
 func WithRelinquish(schedule string) Option {
-	return func(o *settings.Options) { o.SetSchedule(schedule) }
+	return func(o *settings.Options) { o.Schedule, o.ScheduleErr = parseSchedule(schedule) }
 }
 
 // OnWon is called when leadership begins to count. It may take its time: see [Election] on callbacks. What goes on for as long as

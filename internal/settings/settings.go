@@ -43,12 +43,12 @@ type Options struct {
 	Health          func(context.Context) error
 	HealthThreshold int
 	Schedule        cron.Schedule // of WithRelinquish; nil if there is none
+	ScheduleErr     error         // what is wrong with it
 
 	// Where a new candidate is to leave a function that reports whether its last request failed, of whatever kind: it may be cut off.
 	LastRequestFailed *func() bool
 
-	scheduleErr error
-	missing     []string // options that were given nil
+	missing []string // options that were given nil
 }
 
 // Backoff is the Backoff of package election.
@@ -105,7 +105,7 @@ func (o *Options) Require(option string, given bool) bool {
 func (o *Options) Bucket(bucket jetstream.KeyValue) *kv.Bucket { return kv.With(bucket, o.JetStream) }
 
 func (o *Options) validate(name, key string, bucket jetstream.KeyValue) error {
-	problems := []error{validate.Name(name), validate.Key(key), o.Durations.Validate(), validate.Metadata(o.Metadata), o.scheduleErr, o.validateMetrics()}
+	problems := []error{validate.Name(name), validate.Key(key), o.Durations.Validate(), validate.Metadata(o.Metadata), o.ScheduleErr, o.validateMetrics()}
 	if n := o.HealthThreshold; n < 1 || n > 1000 {
 		problems = append(problems, validate.Errorf("WithHealthThreshold(%d): give a number from 1 to 1000", n))
 	}
