@@ -15,12 +15,6 @@ func (o *Options) Log() *slog.Logger {
 	if o.Debug != nil {
 		handlers = append(handlers, &debugHandler{write: o.Debug})
 	}
-	switch len(handlers) {
-	case 0:
-		return slog.New(slog.DiscardHandler)
-	case 1:
-		return slog.New(handlers[0])
-	}
 	return slog.New(slog.NewMultiHandler(handlers...))
 }
 
