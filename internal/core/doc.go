@@ -20,18 +20,30 @@
 //
 //	candidate.go          Next and Done; the agenda
 //	op.go, event.go       what the shell does and reports
-//	notice.go             what the candidate is told
+//	notice.go, status.go  what the candidate is told, and what it tells of itself
 //	key.go                what is known of the key and its holder, and what proves that a term has ended
 //	hints.go              notifications: which have the key read, and when; when their source counts as stalled
 //	reading.go            reads, and whether they are permitted
 //	doubt.go              own writes of unknown outcome
 //	turn.go, roster.go    when this candidate answers a vacancy; which others there are, and who takes over first
-//	bucket.go             the bucket, what holds the candidate back, and requests that failed
+//	bucket.go             the bucket, and what holds the candidate back
+//	requests.go           requests that failed
 //	campaign.go           a campaign, from the wait before it to the term
 //	acquisition.go        a write that wins: over what, and which stand-down follows
 //	term.go               a term and its lease
 //	lead.go               a renewal, and what a refused one means
 //	drain.go              the end of a term, and the release
 //	records.go            what is written
-//	rules.go              who the candidate is, and the words for states and reasons
+//	rules.go, reason.go   who the candidate is; the words for states and reasons, and where each reason is decided
+//
+// # Words
+//
+//	bid          one campaign, from the read to its end
+//	try          one try to renew, from the first request to its end
+//	hint         a notification that is a reason to read the key; it is never believed
+//	verdict      what a read means for the term: see conclude
+//	acquisition  a write that is to win the key
+//	predecessor  the holder before a vacancy
+//	turn         when a candidate answers a vacancy, by its place among the others
+//	roster       the other candidates that were seen, or the queue of a lock
 package core
