@@ -44,7 +44,9 @@ func (r *runner) supervise(ctx context.Context, p *program, t *election.Term) (t
 	s := &supervision{runner: r, program: p, term: t}
 	for s.tick(ctx) {
 	}
-	r.guardian.setOrder(order{})
+	if wasDue, _ := r.guardian.setOrder(order{}); wasDue { // as of a lease that was lost just now: then the guardian was quicker than this process
+		s.guardianActed = true
+	}
 	r.current.Store(nil)
 	r.terminal.reclaim(p)
 	signal, _ := p.termination()
