@@ -61,8 +61,9 @@ type drain struct {
 	written  *record.Record // by the present try
 	sent     time.Time      // just before that
 	tryLimit time.Time
-	refusal  refusal // of the last try
-	failure  Failure // of the last try, or none if it was refused
+	refusal  refusal // of the last try that was refused
+	err      error   // of the last try
+	failure  Failure // what that error means
 
 	revision uint64 // of the release that is to be deleted
 }
@@ -123,11 +124,11 @@ func (c *Candidate) tryRelease(now time.Time, _ Result) {
 	t, d := c.term, c.drain
 	left := d.limit.Sub(now)
 	if left < timing.MinTry {
-		if d.refusal.err == nil {
+		if d.err == nil {
 			c.notReleased(now, Ending{How: LeaseOver})
 			return
 		}
-		c.notReleased(now, Ending{How: NotReleased, Err: d.refusal.err})
+		c.notReleased(now, Ending{How: NotReleased, Err: d.err})
 		return
 	}
 	d.tryLimit = now.Add(tryTimeout(left))
@@ -152,11 +153,12 @@ func (c *Candidate) tryRelease(now time.Time, _ Result) {
 
 func (c *Candidate) releaseWritten(now time.Time, r Result) {
 	t, d := c.term, c.drain
+	d.err, d.failure = r.Err, r.Failure
 	switch r.Outcome {
 	case Applied:
 		c.released(now, r.Revision)
 	case Refused:
-		d.refusal, d.failure = refusalOf(&r), r.Failure
+		d.refusal = refusalOf(&r)
 		c.try = &try{step: resolving}
 		c.readKey(now, d.tryLimit, Always, (*Candidate).releaseRead)
 	default:
@@ -164,7 +166,6 @@ func (c *Candidate) releaseWritten(now time.Time, r Result) {
 			c.doubt.add(d.written, d.sent, t)
 			d.doubt = true
 		}
-		d.refusal.err, d.failure = r.Err, r.Failure
 		if r.Failure == Ended {
 			c.notReleased(now, Ending{How: NotReleased, Err: r.Err})
 			return

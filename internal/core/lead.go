@@ -431,7 +431,7 @@ func (c *Candidate) renewed(now time.Time) {
 	c.try = nil
 }
 
-// renewalFailed ends a try that has not: it counts and logs it, and sets the time of the next.
+// renewalFailed ends a try that has not extended the lease: it counts and logs the failure, and sets the time of the next try.
 func (c *Candidate) renewalFailed(now time.Time, err error) {
 	t := c.term
 	c.requestFailed(now, WriteRequest, err, c.try.failure)

@@ -64,7 +64,7 @@ func (c Config) Create(ctx context.Context, js jetstream.JetStream) error {
 		_, err := js.UpdateStream(ctx, pinned)
 		return err
 	})
-	if err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // whoever may make a bucket and not change it does without
+	if err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // a user that may make a bucket and not change it does without
 		return c.refused(err)
 	}
 	return nil
