@@ -153,8 +153,9 @@ var checks = map[string]map[string]func(b *bench){
 		"lock in turn": func(b *bench) {
 			held := b.mutex("locks", "holder")
 			b.Expect(held.Lock(b.ctx)).To(Succeed())
-			order := make(chan int, 6)
-			for i := range 6 {
+			const waiters = 8 // so that they are not in turn by chance
+			order := make(chan int, waiters)
+			for i := range waiters {
 				m := b.mutex("locks", string(rune('a'+i)))
 				go func() {
 					if m.Lock(b.ctx) == nil {
@@ -165,7 +166,7 @@ var checks = map[string]map[string]func(b *bench){
 				time.Sleep(time.Second)
 			}
 			b.Expect(held.Unlock()).To(Succeed())
-			for i := range 6 {
+			for i := range waiters {
 				select {
 				case next := <-order:
 					b.Expect(next).To(Equal(i))
