@@ -102,6 +102,15 @@ func (j *Judge) noteRewind(l *Ledger, m Change) {
 	case l.rewoundAt.IsZero():
 		l.rewoundAt = m.At
 	}
+	j.noteProvable(l, m)
+}
+
+// noteProvable notes whether renewals of the present term would prove the rewind, after the last change.
+func (j *Judge) noteProvable(l *Ledger, m Change) {
+	var q *Write
+	if m.After != nil {
+		q = m.After.Write
+	}
 	foreign := m.After.isForeign(l) && !m.After.IsMarker()
 	unclear := l.Plain && q != nil && q.Copies && !foreign // a bare name does not tell who stored it
 	switch {

@@ -166,7 +166,12 @@ var aboutAllElse = []tale{
 	}},
 	{"a leader leads for longer in a replicated bucket, where a record from before its acquisition proves nothing", "", func(s *story, a, _ *actor) {
 		s.leadThenRewind(a)
-		s.wait(7600 * time.Millisecond)
+		s.wait(7700 * time.Millisecond)
+		s.look()
+	}},
+	{"a leader leads for longer in a replicated bucket that went back before its second acquisition was acknowledged", "", func(s *story, a, _ *actor) {
+		s.leadThenRewindBeforeAcknowledged(a)
+		s.wait(7700 * time.Millisecond)
 		s.look()
 	}},
 	{"a leader leads for longer in a replicated bucket, where its successor has renewed", "P11", func(s *story, a, b *actor) {

@@ -196,6 +196,21 @@ func (s *story) leadThenRewind(a *actor) {
 	s.rewindTo(before)
 }
 
+// leadThenRewindBeforeAcknowledged has a candidate lead for the second time, by an acquisition that a rewind takes back before it is acknowledged.
+func (s *story) leadThenRewindBeforeAcknowledged(a *actor) {
+	s.lead(a)
+	a.mayEnd = true
+	s.follow(a)
+	s.overwrite(1)
+	before := s.current
+	q := s.acquiresUnanswered(a)
+	s.rewindTo(before)
+	q.Acknowledged = s.now
+	s.WriteKnown(q, s.now)
+	a.term.mayLead = true
+	s.promote(a, q)
+}
+
 // leadBoth has b lead beside a for a while after history was rewound.
 func (s *story) leadBoth(a, b *actor, together time.Duration) {
 	b.StandDown = 0

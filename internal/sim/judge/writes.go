@@ -110,6 +110,9 @@ func (j *Judge) WriteKnown(q *Write, at time.Time) {
 		}
 		l.mayEnd = false
 		l.disprovedAt = time.Time{}
+		if n := len(j.history); n > 0 { // what has been stored since the write was applied proves something of this term, or nothing
+			j.noteProvable(l, j.history[n-1])
+		}
 		j.tally["key acquired"]++
 	case first && l.renews(q) && at.Before(l.term.deadline):
 		t := l.term
