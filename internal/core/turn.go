@@ -78,8 +78,9 @@ func (c *Candidate) answerDelay(predecessor *record.Record) (delay time.Duration
 		delay = HeadStart
 		spread -= delay
 	}
-	part := spread / time.Duration(max(1, len(predecessor.Priorities)))
-	return delay + time.Duration(c.higherThanOwn(predecessor))*part + c.Random(part)
+	higher := c.higherThanOwn(predecessor)
+	part := spread / time.Duration(max(len(predecessor.Priorities), higher+1)) // the predecessor need not have seen this candidate's priority
+	return delay + time.Duration(higher)*part + c.Random(part)
 }
 
 // yieldsTo reports whether this candidate waits for its turn even if its campaign is due: a release names others that come before it, or

@@ -40,6 +40,15 @@ func TestRenewalsReportThePrioritiesOfTheCandidates(t *testing.T) {
 	}
 }
 
+func TestCandidateWhosePriorityTheLeaderDidNotSeeAnswersWithinTheSpread(t *testing.T) {
+	g := NewWithT(t)
+	c := candidate() // of priority 0
+	release := record.Record{Released: time.Now(), Priorities: []int{1}}
+	for range 100 {
+		g.Expect(c.answerDelay(&release)).To(And(BeNumerically(">=", ShortSpread/2), BeNumerically("<", ShortSpread)))
+	}
+}
+
 func TestSuccessorOfTheLastRenewalAnswersACrashBeforeAllOthers(t *testing.T) {
 	g := NewWithT(t)
 	c := candidate()
