@@ -203,6 +203,14 @@ var aboutAllElse = []tale{
 		s.WorkReturned(a.Ledger)
 		s.follow(a)
 	}},
+	{"a leader gives up whose lease had ended by a shorter TTL when its renewal was acknowledged", "", func(s *story, a, _ *actor) {
+		s.renewLateAfterShorterTTL(a, storyTTL-a.Margin)
+		s.follow(a)
+	}},
+	{"a leader gives up whose renewal was acknowledged before its lease ended by a shorter TTL", "P6", func(s *story, a, _ *actor) {
+		s.renewLateAfterShorterTTL(a, storyTTL-a.Margin-1)
+		s.follow(a)
+	}},
 	{"a leader gives up after its key was overwritten", "", func(s *story, a, _ *actor) {
 		s.lead(a)
 		s.overwrite(1)

@@ -150,6 +150,7 @@ type term struct {
 	lastDeadline time.Time // the deadline before the last renewal became known
 	renewedAt    time.Time // when the last renewal became known
 	sent         time.Time // when it was sent
+	lastSent     time.Time // when the renewal before it was sent
 	statusRead   bool      // the state of the bucket was requested in the instant of that renewal
 	reported     bool      // the candidate reported that it holds the key
 	over         bool      // it reported that it holds the key no longer, or released it

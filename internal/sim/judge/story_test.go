@@ -211,6 +211,16 @@ func (s *story) leadThenRewindBeforeAcknowledged(a *actor) {
 	s.promote(a, q)
 }
 
+// renewLateAfterShorterTTL has a candidate lead by a lease of twice the TTL that the bucket has now, and renew. The acknowledgement comes so long after
+// its last renewal was sent.
+func (s *story) renewLateAfterShorterTTL(a *actor, after time.Duration) {
+	s.lead(a)
+	s.longest, a.term.deadline, a.term.sent = 2*storyTTL, s.now.Add(2*storyTTL), s.now
+	q := &Write{By: a.Ledger, Sent: s.now.Add(after - time.Second), Content: Content{Since: a.term.win.Content.Since}}
+	s.wait(after)
+	s.WriteKnown(q, s.now)
+}
+
 // leadBoth has b lead beside a for a while after history was rewound.
 func (s *story) leadBoth(a, b *actor, together time.Duration) {
 	b.StandDown = 0

@@ -108,7 +108,8 @@ func (j *Judge) judgeEnd(l *Ledger, at time.Time) {
 	case !at.Before(t.deadline), t.statusRead && !at.Before(t.lastDeadline):
 		// The latter renewal was acknowledged in time, but the candidate read the bucket's state before it counted.
 		reason = "deadline"
-	case j.longest > j.ttl && !at.Before(t.sent.Add(j.ttl-l.Margin)): // it has learned of a shorter TTL
+	case j.longest > j.ttl && (!at.Before(t.sent.Add(j.ttl-l.Margin)) || !t.renewedAt.Before(t.lastSent.Add(j.ttl-l.Margin))):
+		// It has learned of a shorter TTL, by which the lease ended before the last renewal was acknowledged.
 		reason = "deadline"
 	case j.resets > 0 && !l.statusAt.Before(t.renewedAt):
 		// Neither the candidate nor its predecessor had noticed that the bucket was recreated. Its state has shown that now.

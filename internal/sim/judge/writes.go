@@ -102,7 +102,7 @@ func (j *Judge) WriteKnown(q *Write, at time.Time) {
 		standDown, sawRemoval := l.requiredStandDown(q)
 		deadline := l.deadlineOf(q)
 		l.term = &term{
-			win: q, counts: at.Add(standDown), sawRemoval: sawRemoval, deadline: deadline, lastDeadline: deadline, renewedAt: at, sent: q.Sent,
+			win: q, counts: at.Add(standDown), sawRemoval: sawRemoval, deadline: deadline, lastDeadline: deadline, renewedAt: at, sent: q.Sent, lastSent: q.Sent,
 			mayLead: standDown == 0 && l.isNamed(q),
 		}
 		if l.term.mayLead {
@@ -116,7 +116,7 @@ func (j *Judge) WriteKnown(q *Write, at time.Time) {
 		j.tally["key acquired"]++
 	case first && l.renews(q) && at.Before(l.term.deadline):
 		t := l.term
-		t.lastDeadline, t.renewedAt, t.sent, t.statusRead = t.deadline, at, q.Sent, false
+		t.lastDeadline, t.lastSent, t.renewedAt, t.sent, t.statusRead = t.deadline, t.sent, at, q.Sent, false
 		t.deadline = timeutil.Later(l.deadlineOf(q), t.deadline)
 		t.mayLead = t.mayLead || !q.Sent.Before(t.counts)
 	}
