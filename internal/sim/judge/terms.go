@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // Observe judges what each candidate reports now, and returns whether any leads.
@@ -95,21 +96,30 @@ func (j *Judge) judgeToken(l *Ledger, at time.Time) {
 	}
 }
 
+// leastEnd returns the earliest end of a lease that a write earned which was sent at the given time: before its deadline where the candidate may have
+// learned of a shorter TTL.
+func (j *Judge) leastEnd(l *Ledger, sent, deadline time.Time) time.Time {
+	if j.longest > j.ttl {
+		return timeutil.Earlier(deadline, sent.Add(j.ttl-l.Margin))
+	}
+	return deadline
+}
+
 // judgeEnd judges a candidate that holds the key no longer. P6: it had a reason.
 func (j *Judge) judgeEnd(l *Ledger, at time.Time) {
 	t := l.heldTerm
 	t.over = t.over || !l.mayEnd // a candidate that stops renews until its work has returned
+	before := j.leastEnd(l, t.lastSent, t.lastDeadline)
 	reason := ""
 	switch {
 	case l.mayEnd:
 		reason = "asked to"
 	case !l.displacedAt.Before(t.win.Applied):
 		reason = "key lost"
-	case !at.Before(t.deadline), t.statusRead && !at.Before(t.lastDeadline):
-		// The latter renewal was acknowledged in time, but the candidate read the bucket's state before it counted.
+	case !at.Before(j.leastEnd(l, t.sent, t.deadline)):
 		reason = "deadline"
-	case j.longest > j.ttl && (!at.Before(t.sent.Add(j.ttl-l.Margin)) || !t.renewedAt.Before(t.lastSent.Add(j.ttl-l.Margin))):
-		// It has learned of a shorter TTL, by which the lease ended before the last renewal was acknowledged.
+	case !at.Before(before) && (t.statusRead || !t.renewedAt.Before(before)):
+		// The last renewal was acknowledged too late, or the candidate read the bucket's state before it counted.
 		reason = "deadline"
 	case j.resets > 0 && !l.statusAt.Before(t.renewedAt):
 		// Neither the candidate nor its predecessor had noticed that the bucket was recreated. Its state has shown that now.
