@@ -151,7 +151,7 @@ inline over_(i) {                                                               
 	c[i].st = CANDIDATE; c[i].rev = 0; c[i].num = 0; c[i].lease = 0; c[i].counts = 0; c[i].next = INTERVAL; c[i].sent = 0; c[i].ready = 0;
 	c[i].led = 0; c[i].unsure = 0; c[i].failed = 0; c[i].former = 0; c[i].excused = 0; c[i].acked = 0
 }
-inline lose(i) {                                                                  /* [Candidate.end] with proof of a loss */
+inline lose(i) {                                                                  /* [Candidate.endLeadership] with proof of a loss */
 	assert(!mine(key, i) || c[i].excused);                                       /* P6 */
 	printf("%c has proof that it lost the key, and stands down\n", name(i)); over_(i)
 }

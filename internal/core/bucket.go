@@ -28,6 +28,19 @@ const (
 	BucketUnusable                     // it is gone or unfit, or its info could not be loaded when the key was won: this candidate could not keep it
 )
 
+// reason says in words why a candidate with these holds may not lead either; "" if it may.
+func (h Holds) reason() string {
+	switch {
+	case h&PausedByOperator != 0:
+		return "the election is paused"
+	case h&Paused != 0:
+		return "the candidate is paused"
+	case h&NotHealthy != 0:
+		return "the candidate is not healthy"
+	}
+	return ""
+}
+
 // hold places or removes the hold for one reason, and reports whether that changes it.
 func (c *Candidate) hold(why Holds, on bool) (changed bool) {
 	before := c.holds

@@ -71,12 +71,12 @@ func (c *Candidate) waitAgain(now time.Time) {
 		poll = fallbackPollUnmarked
 	}
 	c.wait.fallback = now.Add(c.bucket.TTL*poll/2 + c.Random(c.bucket.TTL*poll))
-	c.wait.held, c.wait.paused = false, false
 	c.bid, c.drain = nil, nil
 }
 
-// resumeCampaigns spreads the campaigns of candidates that something held back: it may have been removed for many at once.
-func (c *Candidate) resumeCampaigns(now time.Time) {
+// followHolds takes note of what holds this candidate back. It spreads the campaigns of candidates that nothing holds back any more: many may have
+// been released at once.
+func (c *Candidate) followHolds(now time.Time) {
 	w := &c.wait
 	switch {
 	case c.holds != 0:
@@ -333,7 +333,7 @@ func (c *Candidate) acquired(now time.Time, r Result) {
 		c.log(level, "Campaign failed", "reason", r.Failure.String(), "error", r.Err)
 	}
 	if r.Outcome == Unknown {
-		c.doubt.add(a.written, a.since, nil)
+		c.doubt.add(a.written, a.since, a.over, nil)
 	}
 	if r.Outcome != Unknown || b.second {
 		c.bidFailed(now, r.Failure)
@@ -390,6 +390,8 @@ func (c *Candidate) bidEnds(now time.Time, campaigned bool) {
 		return
 	case !c.bid.hinted:
 		c.wait.due = c.bid.began.Add(c.bucket.Interval)
+	case !c.key.occupied: // the campaign is long due of a candidate that relied on notifications: it is spread
+		c.wait.due = later(c.wait.due, later(c.bid.turn, c.bid.began.Add(c.turn.afterExpiry)))
 	}
 	if !c.bid.turn.IsZero() {
 		c.hints.readBy(c.bid.turn)
@@ -411,7 +413,7 @@ func (c *Candidate) askBackoff(now time.Time, lost int, then stage) {
 	then(c, now, Result{})
 }
 
-// pauseAfter returns the time from one campaign to the next: what a Backoff says, else one interval.
+// timeToNext returns the time from one campaign to the next: what a Backoff says, else one interval.
 func (c *Candidate) timeToNext(r Result) time.Duration {
 	pause := c.bucket.Interval
 	if c.HasBackoff && r.Err == nil {
@@ -440,16 +442,16 @@ func (c *Candidate) wonIn(now time.Time, r Result) {
 		c.abandon(now, "the bucket's info cannot be loaded", r.Err, r.Failure)
 		return
 	}
-	if removed := c.key.removal.revision; a.over == 0 && removed > a.removal && removed < a.revision {
+	if revision := c.key.removal.revision; a.over == 0 && revision > a.removal && revision < a.revision {
 		a.removed = true // which was notified only after the write was sent
 	}
 	c.keep(now)
 }
 
-// keep begins the term that was won, unless the election is paused.
+// keep begins the term that was won, unless this candidate may not lead by now.
 func (c *Candidate) keep(now time.Time) {
-	if c.holds&PausedByOperator != 0 {
-		c.abandon(now, "the election is paused", nil, NoFailure)
+	if why := c.holds.reason(); why != "" { // which came while the write was under way
+		c.abandon(now, why, nil, NoFailure)
 		return
 	}
 	a := c.bid.acquisition
@@ -515,7 +517,7 @@ func (c *Candidate) abandonmentWritten(now time.Time, r Result) {
 		return
 	}
 	if r.Outcome == Unknown {
-		c.doubt.add(a.written, a.since, nil)
+		c.doubt.add(a.written, a.since, a.revision, nil)
 	}
 	c.logAbandoned(r.Err)
 	c.deleteRelease(now, r.Revision)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/record"
 	. "github.com/onsi/gomega"
 )
 
@@ -29,4 +30,88 @@ func TestLeaderThatResignedHoldsBackThoughAPauseEndsMeanwhile(t *testing.T) {
 	c.loaded(now, c.bucket, nil, NoFailure)
 	c.catchUp(now)
 	g.Expect(c.wait.due).To(BeTemporally("<", now.Add(time.Second)), "all others answer as they do a vacancy")
+}
+
+// follower returns a candidate that relies on notifications, and that has read that "a" holds the key.
+func follower(now time.Time) *Candidate {
+	c := candidate()
+	c.hints.source, c.Connected = Watch, true
+	c.beginCampaigning(now, now.Add(-time.Hour), OpeningCampaigns)
+	learn(c, 7, record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1", Term: 7, LeaseMs: 9800, IntervalMs: 7500})
+	return c
+}
+
+// A reader found it: the campaign of a candidate that relies on notifications is long due, and a read that showed no key had it create the key at
+// once, before those whose turn came first.
+func TestCandidateThatFindsTheKeyVacantTooEarlyWaitsForItsTurn(t *testing.T) {
+	for name, state := range map[string]record.State{
+		"nothing is stored": {Removal: record.Gone},
+		"a release":         {Revision: 8, Record: record.Record{Name: "a", Instance: "a.1", Released: time.Now(), Successors: []string{"b"}, HeadStartMs: 500}},
+		"a marker":          {Revision: 8, Removal: record.Expired},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			now := time.Now()
+			c := follower(now)
+			c.turn.afterExpiry = time.Second
+			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }}
+			c.hints.hint = &hint{change: change{Revision: 8, Record: record.Record{Name: "c"}}, newHolder: true}
+			c.hints.readAt = now
+			op, _ := c.Next(now)
+			g.Expect(op.Kind).To(Equal(Read))
+			state.Read = now
+			c.Done(now, Result{State: state})
+			op, _ = c.Next(now)
+			g.Expect(op.Kind).To(Equal(Wait))
+			g.Expect(op.Until).To(BeTemporally(">", now))
+		})
+	}
+}
+
+// A reader found it.
+func TestCandidatesThatNothingHoldsBackAnyMoreSpreadTheirCampaignsThoughTheyRead(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	c := candidate()
+	c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }}
+	c.bucket.Splay = time.Second
+	c.hints.source = Watch
+	c.hold(Paused, true)
+	c.beginCampaigning(now, now, 0)
+	c.hints.readAt = now
+	op, _ := c.Next(now)
+	g.Expect(op.Kind).To(Equal(Read))
+	c.Notice(now, Hold{Paused, false})
+	c.Done(now, Result{State: record.State{Read: now, Revision: 7, Record: record.Record{Name: "a", Instance: "a.1"}}})
+	op, _ = c.Next(now)
+	g.Expect(op.Kind).To(Equal(Wait))
+	g.Expect(op.Until).To(Equal(now.Add(time.Second / 2)))
+}
+
+// A reader found it: only a pause by an operator was minded.
+func TestKeyThatIsWonDuringAPauseIsNotKept(t *testing.T) {
+	for _, hold := range []Holds{Paused, PausedByOperator, NotHealthy} {
+		g := NewWithT(t)
+		now := time.Now()
+		c := candidate()
+		c.beginCampaigning(now, now, 0)
+		op, _ := c.Next(now)
+		g.Expect(op.Kind).To(Equal(Read))
+		c.Done(now, Result{State: record.State{Read: now, Removal: record.Gone}})
+		op, _ = c.Next(now)
+		g.Expect(op.Kind).To(Equal(Write))
+		c.Notice(now, Hold{hold, true})
+		c.Done(now, Result{Outcome: Applied, Revision: 1})
+		op, _ = c.Next(now)
+		g.Expect(op.Kind).To(Equal(Load))
+		loaded := c.bucket
+		loaded.Paused = hold == PausedByOperator
+		c.Done(now, Result{Bucket: loaded})
+		_, _ = c.Next(now)
+		c.Done(now, Result{Quiet: true})
+		op, _ = c.Next(now)
+		g.Expect(op.Kind).To(Equal(Write))
+		g.Expect(record.Parse(op.Value, 0).Released).NotTo(BeZero())
+		g.Expect(c.Term()).To(BeNil())
+	}
 }

@@ -31,7 +31,7 @@ type Candidate struct {
 	term     *Term  // nil while it holds no key
 	try      *try   // the present try to renew; nil if there is none
 	drain    *drain // the end of the term; nil before
-	ended    *Term  // the term before, while it is decided when to campaign next
+	lastTerm *Term  // the term before, while it is decided when to campaign next
 
 	reloaded   time.Time     // when the bucket's info was last to be loaded again
 	releasedAt time.Time     // when a release last named a successor
@@ -41,7 +41,7 @@ type Candidate struct {
 	losses     uint64        // terms led that ended
 
 	op     Op    // what it does now; none if that is to be decided
-	then   stage // what comes after it
+	then   stage // what comes after it; nil if it waits for nothing in particular: then a notice may give it something to do
 	events []Event
 }
 
@@ -74,7 +74,7 @@ func (c *Candidate) Begin(now, since time.Time) {
 // ask has the shell do an operation.
 func (c *Candidate) ask(op Op, then stage) { c.op, c.then = op, then }
 
-// pauseFor waits for a while, whatever happens.
+// waitFor waits for a while, whatever happens.
 func (c *Candidate) waitFor(now time.Time, d time.Duration, doing string, then stage) {
 	c.ask(Op{Kind: Wait, Doing: doing, Due: now.Add(d), Until: now.Add(d)}, then)
 }
@@ -130,7 +130,7 @@ func (c *Candidate) catchUp(now time.Time) {
 	switch {
 	case !c.isIdle():
 	case c.phase == campaigning:
-		c.resumeCampaigns(now)
+		c.followHolds(now)
 	case c.phase == leading && c.term.Lease.State != Follower:
 		c.adjustRenewal(now)
 	}

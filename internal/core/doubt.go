@@ -15,6 +15,9 @@ const maxDoubtful = 4096
 // Every write has an id that nobody can guess. So a record of this candidate with an id that it never made is proof that another process has
 // the same instance: a copy of this one, as of a virtual machine that was cloned, or resumed twice from a snapshot. A record of its own at
 // another revision than that of the write proves as much, and so does one that no candidate wrote.
+//
+// A write is forgotten once it is known to have been applied, or that it cannot be any more: because a later write of its term was, or any that
+// has a higher revision than the one that it demanded. A creation demands none, and may hit a free key at any time.
 type doubt struct {
 	attempt       string    // of the last write that is known to have been applied
 	revision      uint64    // of that write
@@ -27,27 +30,29 @@ type doubt struct {
 // doubtfulWrite is a write whose outcome is unknown.
 type doubtfulWrite struct {
 	sent    time.Time // just before it was sent
+	over    uint64    // the revision that it demanded; 0 if it was a creation
 	term    *Term     // that it was to renew or to release; nil if it was to win the key
 	release bool      // of that term, or of a win that was not kept
 }
 
-// add takes note of a write whose outcome is unknown.
-func (d *doubt) add(r *record.Record, sent time.Time, term *Term) {
+// add takes note of a write whose outcome is unknown, and that was to replace the given revision.
+func (d *doubt) add(r *record.Record, sent time.Time, over uint64, term *Term) {
 	if d.writes == nil {
 		d.writes = map[string]doubtfulWrite{}
 	}
 	if len(d.writes) >= maxDoubtful {
 		d.writes, d.forgot = map[string]doubtfulWrite{}, true
 	}
-	d.writes[r.Attempt] = doubtfulWrite{sent, term, !r.Released.IsZero()}
+	d.writes[r.Attempt] = doubtfulWrite{sent, over, term, !r.Released.IsZero()}
 }
 
-// applied takes note of a write that was applied. The writes by which its term was to be renewed before it are not applied any more.
+// applied takes note of a write that was applied. The writes by which its term was to be renewed before it are not applied any more, nor are those
+// that demanded a revision that is lower.
 func (d *doubt) applied(r *record.Record, revision uint64, term *Term) {
 	d.attempt, d.revision, d.bucketCreated = r.Attempt, revision, r.Bucket()
 	delete(d.writes, r.Attempt)
 	for attempt, w := range d.writes {
-		if w.term == term && term != nil {
+		if w.term == term && term != nil || w.over > 0 && w.over < revision {
 			delete(d.writes, attempt)
 		}
 	}
@@ -77,7 +82,7 @@ func (d *doubt) before(term *Term) bool {
 // none reports whether the outcome of every write is known.
 func (d *doubt) none() bool { return len(d.writes) == 0 && !d.forgot }
 
-// ours reports whether a record of this candidate that was read is the last write that was applied, or one of unknown outcome. Any other is a read
+// made reports whether a record of this candidate that was read is the last write that was applied, or one of unknown outcome. Any other is a read
 // that is stale, or what a bucket has that lost its last writes: it holds the key like the record of another candidate.
 func (d *doubt) made(s *record.State) bool {
 	_, doubtful := d.writes[s.Record.Attempt]

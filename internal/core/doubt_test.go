@@ -31,9 +31,21 @@ func TestRecordOfItsOwnIsForeignUnlessTheCandidateStoredIt(t *testing.T) {
 			g := NewWithT(t)
 			d := doubt{}
 			d.applied(&record.Record{Attempt: "last", BucketCreated: bucket}, 7, nil)
-			d.add(&record.Record{Attempt: "doubtful"}, time.Now(), nil)
+			d.add(&record.Record{Attempt: "doubtful"}, time.Now(), 8, nil)
 			g.Expect(d.foreign(&test.state)).To(Equal(test.foreign))
 			g.Expect(d.made(&test.state)).To(Equal(test.own))
 		})
 	}
+}
+
+func TestWriteIsForgottenOnceItCannotBeAppliedAnyMore(t *testing.T) {
+	g := NewWithT(t)
+	d := doubt{}
+	d.add(&record.Record{Attempt: "update"}, time.Now(), 7, nil)
+	d.add(&record.Record{Attempt: "creation"}, time.Now(), 0, nil)
+	d.applied(&record.Record{Attempt: "other"}, 7, nil)
+	g.Expect(d.writes).To(HaveLen(2))
+	d.applied(&record.Record{Attempt: "later"}, 8, nil)
+	g.Expect(d.writes).To(HaveLen(1))
+	g.Expect(d.writes).To(HaveKey("creation"))
 }

@@ -37,6 +37,11 @@ const (
 	WorkGoesOn              // callbacks or work have not returned in time: the key is left to expire
 )
 
+// endsLease reports whether this candidate is known to hold the key no longer.
+func (k EndingKind) endsLease() bool {
+	return k == KeyReleased || k == KeyLost || k == LeaseOver || k == TakenOver
+}
+
 // The end of a term goes on so:
 //
 //	whileDraining ── (callbacks and work return; the key is renewed meanwhile) ─┬─ release
@@ -102,7 +107,7 @@ func (c *Candidate) drained(now time.Time, r Result) {
 	switch {
 	case r.Quiet:
 		c.release(now)
-	case now.Before(c.drain.due):
+	case now.Before(c.drain.due): // the key is to be renewed
 	case !c.lasts(now, t):
 		c.notReleased(now, Ending{How: LeaseOver})
 	default:
@@ -159,11 +164,11 @@ func (c *Candidate) releaseWritten(now time.Time, r Result) {
 		c.released(now, r.Revision)
 	case Refused:
 		d.refusal = refusalOf(&r)
-		c.try = &try{step: resolving}
+		c.try = &try{} // where what is read and found is kept, as for a renewal; it takes no step
 		c.readKey(now, d.tryLimit, Always, (*Candidate).releaseRead)
 	default:
 		if r.Outcome == Unknown {
-			c.doubt.add(d.written, d.sent, t)
+			c.doubt.add(d.written, d.sent, t.revision, t)
 			d.doubt = true
 		}
 		if r.Failure == Ended {
@@ -202,7 +207,7 @@ func (c *Candidate) releaseFound(now time.Time) {
 		return
 	case found == ours: // a renewal was applied late
 		t.revision = s.Revision
-	case found == removed, s.Removal == record.Gone && (!answer.named || answer.last == 0):
+	case found == removed, found == unclear && answer.named && answer.last == 0, s.Removal == record.Gone && !answer.named:
 		c.released(now, 0)
 		return
 	case found != unclear, answer.named && answer.last < t.revision, answer.named && answer.last > t.revision && c.doubt.none():
@@ -294,7 +299,7 @@ func (c *Candidate) afterRelease(now time.Time) {
 func (c *Candidate) over(now time.Time, e Ending) {
 	t := c.term
 	t.Outcome = e
-	if e.How <= TakenOver {
+	if e.How.endsLease() {
 		c.endLease(now, t)
 	}
 	c.phase = returning
@@ -310,7 +315,7 @@ func (c *Candidate) over(now time.Time, e Ending) {
 // returned is called when callbacks and work have returned after a term.
 func (c *Candidate) returned(now time.Time, _ Result) {
 	t := c.term
-	c.ended, c.term, c.drain, c.try = t, nil, nil, nil
+	c.lastTerm, c.term, c.drain, c.try = t, nil, nil, nil
 	switch {
 	case t.Reason == Cloned:
 		c.finish(true)
@@ -325,8 +330,8 @@ func (c *Candidate) returned(now time.Time, _ Result) {
 
 // nextAfterTerm has a candidate campaign again that has led, or could have.
 func (c *Candidate) nextAfterTerm(now time.Time, _ Result) {
-	t := c.ended
-	c.ended = nil
+	t := c.lastTerm
+	c.lastTerm = nil
 	if t.Reason.yields() {
 		c.beginCampaigning(now, now.Add(t.Lease.Timing.Interval), 0)
 		c.wait.yields = now.Add(record.MaxSuccessors*HeadStart + ShortSpread)

@@ -11,7 +11,7 @@ type Event struct {
 	Kind     EventKind
 	State    State         // Campaigned, StateChanged
 	Reason   Reason        // StateChanged
-	Term     *Term         // StateChanged, LeadershipCounts, RenewalFailed, KeyNotReleased, TermOver; only Next, Done and Notice change it
+	Term     *Term         // StateChanged, LeadershipCounts, RenewalFailed, KeyNotReleased, TermOver; only Next, Done, Notice and Handover change it
 	On       bool          // RecordAttempts
 	Took     time.Duration // Renewed
 	Left     time.Duration // RenewalFailed: of the lease

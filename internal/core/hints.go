@@ -109,7 +109,7 @@ type hint struct {
 	newHolder bool // the read waits for what a new holder writes next
 }
 
-// occurred is what matters later of a notification; the zero value if none has come.
+// lastChange is what matters later of a notification; the zero value if none has come.
 type lastChange struct {
 	known   bool
 	removal record.Removal
@@ -185,7 +185,7 @@ func (c *Candidate) classify(now time.Time, ch *change) {
 		c.key.removal = incident{ch.Revision, now}
 	}
 	if ch.Removal == record.Kept {
-		c.ends(&ch.Record)
+		c.noteEnd(&ch.Record)
 		c.key.passesOn(&ch.Record, ch.Revision, now)
 	}
 }

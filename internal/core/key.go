@@ -70,7 +70,7 @@ func (h *holder) record() record.Record {
 // leaseTime returns how long the lease is that the holder's write earned; 0 if the record did not say.
 func (h *holder) leaseTime() time.Duration { return record.Record{LeaseMs: h.leaseMs}.Lease() }
 
-// event is something that happened to the key; the zero value if it did not.
+// incident is something that happened to the key; the zero value if it did not.
 type incident struct {
 	revision uint64
 	at       time.Time // when this candidate learned of it
@@ -95,7 +95,7 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 		c.turn.retries = 0
 	}
 	if s.Held() {
-		c.begins(now, &s.Record)
+		c.noteBeginning(now, &s.Record)
 		k.holder = holderOf(&s.Record)
 		if s.Revision != k.sign.revision || k.sign.at.IsZero() { // what is read again, or was notified before, says nothing new
 			k.sign.at = later(k.sign.at, s.Read)
@@ -110,7 +110,7 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 			k.passing, k.passed = incident{}, 0
 		}
 	}
-	c.ends(&s.Record)
+	c.noteEnd(&s.Record)
 	k.passesOn(&s.Record, s.Revision, s.Read)
 	k.read, k.revision, k.occupied, c.hints.form = s.Read, s.Revision, s.Held(), 0
 	k.checked = later(k.checked, s.Read)
@@ -127,7 +127,7 @@ func (c *Candidate) wrote(now time.Time, revision uint64, r *record.Record) {
 	if !c.isRenewal(r) {
 		c.hints.form = 0
 	}
-	c.begins(now, r)
+	c.noteBeginning(now, r)
 	k.read, k.revision, k.occupied, k.holder, k.checked = now, revision, true, holderOf(r), now
 	if revision < k.highest { // the history was rewound: what was reported before does not count
 		c.hints.delivered = 0
@@ -196,10 +196,10 @@ func (c *Candidate) predecessorOf(removal record.Removal, release *record.Record
 //
 // Commitments are believed only as they were read from the bucket. A secret proves itself, wherever it was seen.
 
-// begins takes note of a record by which somebody holds the key, before the record replaces the known holder's. If nothing proves that the
+// noteBeginning takes note of a record by which somebody holds the key, before the record replaces the known holder's. If nothing proves that the
 // term of the known holder has ended, its lease may last for its whole length from now: its holder can have renewed it until the record was
 // written.
-func (c *Candidate) begins(now time.Time, r *record.Record) {
+func (c *Candidate) noteBeginning(now time.Time, r *record.Record) {
 	k, before := &c.key, c.key.holder.record()
 	if k.holder.name == "" || r.SameTerm(before) {
 		return
@@ -214,8 +214,8 @@ func (c *Candidate) begins(now time.Time, r *record.Record) {
 	k.proven = false
 }
 
-// ends takes note of a record that was read or notified, if it is a release: of the known holder or of one after it.
-func (c *Candidate) ends(r *record.Record) {
+// noteEnd takes note of a record that was read or notified, if it is a release: of the known holder or of one after it.
+func (c *Candidate) noteEnd(r *record.Record) {
 	if !r.Released.IsZero() && (c.key.holder.commitment.OpenedBy(r.Secret) || r.Follows(c.key.holder.commitment)) {
 		c.key.proven = true
 	}

@@ -83,7 +83,7 @@ type appliedWrite struct {
 func (c *Candidate) beginTerm(now time.Time, t *Term, queue []string) {
 	c.phase, c.term = leading, t
 	if c.stopping { // it was stopped while it campaigned, and no other candidate should see it lead
-		c.end(now, t, Stopped)
+		c.endLeadership(now, t, Stopped)
 	} else if t.AtOnce && c.lasts(now, t) {
 		l := *t.Lease
 		l.State = Leader
@@ -123,10 +123,10 @@ func (c *Candidate) verify(now time.Time) {
 	t := c.term
 	c.try = &try{step: verifying}
 	limit := now.Add(min(tryTimeout(c.left(now, t)), max(t.renewAt.Sub(now), timing.MinTry)))
-	c.readKey(now, limit, WhileLeads, (*Candidate).verified)
+	c.readKey(now, limit, WhileLeads, (*Candidate).verifyRead)
 }
 
-func (c *Candidate) verified(now time.Time, r Result) {
+func (c *Candidate) verifyRead(now time.Time, r Result) {
 	c.sawOurs(now, &r)
 	c.conclude(now)
 }
@@ -221,7 +221,7 @@ const (
 	provesNothing verdict = iota
 	knownBefore           // a write of ours is stored, and it was known to have been applied
 	extended              // a write of ours is stored whose outcome was unknown, or a renewal was acknowledged: the lease was extended
-	ended                 // the term has ended
+	termEnded             // the term has ended
 )
 
 // errLost says why a term is not renewed that was found to have ended.
@@ -236,15 +236,21 @@ func (c *Candidate) conclude(now time.Time) {
 	case found == ours && s.Record.Released.IsZero():
 		c.adopt(now, t, s)
 	case found == ours: // a release of an earlier term of ours was applied late: anybody may take the key over it
-		c.end(now, t, Overwritten)
-		c.concluded(now, ended, nil)
+		c.endLeadership(now, t, Overwritten)
+		c.concluded(now, termEnded, nil)
 	default:
 		c.lose(now, found.reason())
 	}
 }
 
 // concluded goes on with a try for which a verdict was found. err says why the lease was not extended, if there is more to say than that a renewal was
-// refused.
+// refused. What follows:
+//
+//	             provesNothing     knownBefore          extended   termEnded
+//	verifying    the read ends, whatever it showed: verificationEnds
+//	recognizing  write the renewal write the renewal    renewed    renewalFailed
+//	resolving    resolveUnclear    renewalFailed        renewed    renewalFailed
+//	renewing     (it has none)     (it has none)        renewed    renewalFailed
 func (c *Candidate) concluded(now time.Time, v verdict, err error) {
 	y := c.try
 	switch {
@@ -252,7 +258,7 @@ func (c *Candidate) concluded(now time.Time, v verdict, err error) {
 		c.verificationEnds(now, v)
 	case v == extended:
 		c.renewed(now)
-	case y.step == recognizing && v != ended:
+	case y.step == recognizing && v != termEnded:
 		c.writeRenewal(now, AnyReconnects)
 	case y.step == resolving && v == provesNothing:
 		c.resolveUnclear(now)
@@ -286,8 +292,8 @@ func (c *Candidate) lose(now time.Time, why Reason) {
 		c.load(now.Add(c.reasonTimeout(now, t)), WhileRuns, (*Candidate).loseInBucket)
 		return
 	}
-	c.end(now, t, why)
-	c.concluded(now, ended, nil)
+	c.endLeadership(now, t, why)
+	c.concluded(now, termEnded, nil)
 }
 
 func (c *Candidate) loseInBucket(now time.Time, r Result) {
@@ -295,8 +301,8 @@ func (c *Candidate) loseInBucket(now time.Time, r Result) {
 	if r.Err == nil && !c.bucket.Created.Equal(c.term.reported) {
 		why = BucketReplaced
 	}
-	c.end(now, c.term, why)
-	c.concluded(now, ended, nil)
+	c.endLeadership(now, c.term, why)
+	c.concluded(now, termEnded, nil)
 }
 
 // reasonTimeout returns how long the answer may take by which the reason of a loss is named.
@@ -311,7 +317,7 @@ func (c *Candidate) renew(now time.Time) {
 	c.adapt(now, t)
 	left := max(0, c.left(now, t))
 	if left < timing.MinTry {
-		c.end(now, t, Deadline)
+		c.endLeadership(now, t, Deadline)
 		t.renewAt = now.Add(max(left, timing.MinPause))
 		return
 	}
@@ -387,7 +393,7 @@ func (c *Candidate) renewalWritten(now time.Time, r Result) {
 		y.refusal = refusalOf(&r)
 		c.resolve(now)
 	case Unknown:
-		c.doubt.add(y.written, y.sent, t)
+		c.doubt.add(y.written, y.sent, t.revision, t)
 		y.failure = r.Failure
 		c.renewalFailed(now, r.Err)
 	default:
@@ -475,8 +481,8 @@ func (c *Candidate) confirmInBucket(now time.Time, r Result) {
 		t.sameAt = t.reconnects
 		if created := c.bucket.Created; !created.Equal(y.createdBefore) {
 			if !y.isRecognized || created.Before(y.createdBefore) {
-				c.end(now, t, BucketReplaced)
-				c.concluded(now, ended, fmt.Errorf("the bucket was made again at %v", created))
+				c.endLeadership(now, t, BucketReplaced)
+				c.concluded(now, termEnded, fmt.Errorf("the bucket was made again at %v", created))
 				return
 			}
 			c.log(Info, "Server reports another time of creation of the same bucket", "bucket", c.BucketName, "created", created, "before", y.createdBefore)
@@ -493,8 +499,8 @@ func (c *Candidate) confirmed(now time.Time) {
 	c.checkStalled(now)
 	lasts, counts := c.extend(now, t, w.revision, w.record.Lease(), w.sent)
 	if !lasts {
-		c.end(now, t, Deadline)
-		c.concluded(now, ended, errors.New("acknowledged after the deadline"))
+		c.endLeadership(now, t, Deadline)
+		c.concluded(now, termEnded, errors.New("acknowledged after the deadline"))
 		return
 	}
 	c.wrote(now, w.revision, w.record)

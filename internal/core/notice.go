@@ -9,7 +9,8 @@ type Notice interface {
 	apply(c *Candidate, now time.Time)
 }
 
-// Notice takes a notice, and returns what the candidate has to report. Afterwards [Candidate.Waits] may be another.
+// Notice takes a notice, and returns what the candidate has to report. Afterwards [Candidate.Waits] may be another. There is nothing to report of
+// the notices by which this process itself decides: [NewRun], [EndRun], [NewRules], [Stop], [End], [Hold], [SetMetadata].
 func (c *Candidate) Notice(now time.Time, n Notice) []Event {
 	n.apply(c, now)
 	c.catchUp(now)
@@ -91,7 +92,7 @@ type Stop struct{}
 func (Stop) apply(c *Candidate, now time.Time) {
 	c.stopping = true
 	if c.term != nil {
-		c.end(now, c.term, Stopped)
+		c.endLeadership(now, c.term, Stopped)
 	}
 }
 
@@ -101,7 +102,7 @@ type End struct {
 	Why  Reason
 }
 
-func (n End) apply(c *Candidate, now time.Time) { c.end(now, n.Term, n.Why) }
+func (n End) apply(c *Candidate, now time.Time) { c.endLeadership(now, n.Term, n.Why) }
 
 // SetMetadata changes the metadata of the records.
 type SetMetadata struct{ Metadata map[string]string }

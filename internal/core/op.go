@@ -40,7 +40,7 @@ type Op struct {
 	Create     bool   // Write: over the marker of a removal too
 	Renewal    bool   // Write: it renews a term, see [Result.Reconnected]
 	Reconnects uint64 // Write: not to be sent if the connection was made again more often; AnyReconnects if that does not matter
-	Lost       int    // Ask: campaigns lost in a row
+	Lost       int    // AskBackoff: campaigns lost in a row
 
 	Cloned bool // Finish: go on as another instance
 }
@@ -77,9 +77,9 @@ type Result struct {
 	State    record.State
 	Refusal  bool          // Read: the server does not permit it
 	Bucket   Bucket        // Load
-	Delay    time.Duration // Ask
+	Delay    time.Duration // AskBackoff
 	Outcome  Outcome       // Write
-	Revision uint64        // Write, Delete: of what was written
+	Revision uint64        // Write: of what was written
 	Last     uint64        // Write: the sequence of what is stored, if the refusal names it
 	Named    bool          // whether it does
 

@@ -24,9 +24,9 @@ const (
 // The reasons for the end of a term, and where it is decided:
 //
 //	Stopped                             the end of the run: Stop, and beginTerm for a term that was won after it
-//	Resigned, Unhealthy, WorkEnded      the shell: End
-//	Transferred, Relinquished           the shell: Handover
-//	Closed                              the shell: End
+//	Resigned, Unhealthy, WorkEnded      the shell: End, in callbacks.go, handover.go and health.go
+//	Transferred, Relinquished           the shell: Handover, in handover.go
+//	Closed                              the shell: End, in run.go
 //	Deadline                            renew, confirmed, and the timer of the shell: End
 //	Overwritten, Deleted                conclude and resolveUnclear, by way of lose
 //	BucketReplaced                      confirmInBucket, and lose, which asks the server for it

@@ -178,16 +178,16 @@ func (c *Candidate) beginToLead(t *Term) {
 	c.report(Event{Kind: LeadershipCounts, Term: t})
 }
 
-// end ends leadership, and reports whether it was this call that did. If the reason is a voluntary one the lease goes on, so that nobody
+// endLeadership ends leadership, and reports whether it was this call that did. If the reason is a voluntary one the lease goes on, so that nobody
 // else leads while callbacks and work return; if not, the lease ends too, whatever ended leadership before.
-func (c *Candidate) end(now time.Time, t *Term, why Reason) bool {
+func (c *Candidate) endLeadership(now time.Time, t *Term, why Reason) bool {
 	if why == Deadline && c.lasts(now, t) { // it was renewed while the timer fired
 		return false
 	}
 	l := *t.Lease
 	lasted := c.lasts(now, t)
 	if !why.Voluntary() {
-		l = *l.ended(now, lasted)
+		l = *l.cutShort(now, lasted)
 	}
 	first := l.State != Follower
 	l.State = Follower
@@ -201,8 +201,8 @@ func (c *Candidate) end(now time.Time, t *Term, why Reason) bool {
 	return first
 }
 
-// ended returns l with its lease ended at now, unless it has run out before.
-func (l Lease) ended(now time.Time, lasts bool) *Lease {
+// cutShort returns l with its lease ended at now, unless it has run out before.
+func (l Lease) cutShort(now time.Time, lasts bool) *Lease {
 	if lasts {
 		l.Lease, l.Deadline = lease.Ended(lease.Of(now)), now
 	}
@@ -211,7 +211,7 @@ func (l Lease) ended(now time.Time, lasts bool) *Lease {
 
 // endLease ends the lease, once the key was released or is known to be lost.
 func (c *Candidate) endLease(now time.Time, t *Term) {
-	t.Lease = t.Lease.ended(now, c.lasts(now, t))
+	t.Lease = t.Lease.cutShort(now, c.lasts(now, t))
 }
 
 // Handover names the candidate that is to take over the key, and ends the term for the given reason. It is refused for the reason for which the
@@ -227,6 +227,6 @@ func (c *Candidate) Handover(now time.Time, t *Term, target record.Successor, wh
 		return "", true
 	}
 	t.target = target
-	c.end(now, t, why)
+	c.endLeadership(now, t, why)
 	return "", false
 }

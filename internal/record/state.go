@@ -7,7 +7,7 @@ type Removal uint8
 
 // The removals.
 const (
-	Kept             Removal = iota // the key is not free: a record is stored
+	Kept             Removal = iota // it was not removed: a record is stored, which may be a release; also where nothing was read
 	Removed                         // deleted or purged by somebody
 	Expired                         // by the server, at the end of the TTL
 	RemovedOrExpired                // the source of notifications does not distinguish them

@@ -45,7 +45,7 @@ var mutants = []mutant{
 	{"abdicate on any error", "P6", []patch{{
 		"internal/core/lead.go",
 		"t.renewAt = now.Add(retryDelay(left))",
-		"t.renewAt = now.Add(retryDelay(left)); if MUTANT { c.end(now, t, Deleted) }",
+		"t.renewAt = now.Add(retryDelay(left)); if MUTANT { c.endLeadership(now, t, Deleted) }",
 	}}},
 	{"adopt a ghost", "P7", []patch{{
 		"internal/core/campaign.go",
