@@ -91,6 +91,9 @@ func (r *run) do() error {
 	}
 	for r.campaignAs(reports) {
 		r.rename()
+		if reports, err = r.waitForBucket(); err != nil || r.ctx.Err() != nil { // which may have been made again since
+			return err
+		}
 	}
 	return r.result
 }
