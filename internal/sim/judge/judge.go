@@ -80,9 +80,16 @@ func (j *Judge) Changed(m Change) {
 	for _, l := range j.ledgers {
 		j.noteRewind(l, m)
 	}
-	if l := m.Before.By(); l != nil && (m.After.By() != l || m.rewinds() || m.After.isLateReleaseOver(m.Before)) {
+	if l := m.Before.By(); l != nil && (m.After.By() != l || m.rewinds() || m.After.isLateReleaseOver(m.Before) || j.hitByChance(m)) {
 		l.displacedAt = m.At
 	}
+}
+
+// hitByChance reports whether a write hit a revision that it was not meant for: the bucket was reset or rewound while it was under way. Its writer, which
+// has forgotten it, may take it for that of a copy.
+func (j *Judge) hitByChance(m Change) bool {
+	q := m.After.Write
+	return q != nil && m.Kind == ByWrite && (j.resetBetween(q.Sent, m.At) || j.rewoundBetween(q.Sent, m.At))
 }
 
 // noteRewind notes whether a change rewinds the history in which a candidate holds the key, and whether its renewals would

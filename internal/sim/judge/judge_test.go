@@ -211,6 +211,14 @@ var aboutAllElse = []tale{
 		s.renewLateAfterShorterTTL(a, storyTTL-a.Margin-1)
 		s.follow(a)
 	}},
+	{"a leader gives up over whose record a late write of its own was stored by chance, after a rewind", "", func(s *story, a, _ *actor) {
+		s.leadThenHit(a, func() { s.overwriteAndRewind(1) })
+		s.follow(a)
+	}},
+	{"a leader gives up over whose record a late write of its own was stored", "P6", func(s *story, a, _ *actor) {
+		s.leadThenHit(a, func() {})
+		s.follow(a)
+	}},
 	{"a leader gives up after its key was overwritten", "", func(s *story, a, _ *actor) {
 		s.lead(a)
 		s.overwrite(1)

@@ -264,6 +264,15 @@ func (s *story) leadAfterLateRelease(a, b *actor, happens func()) {
 	s.leadAfter(b, 1)
 }
 
+// leadThenHit has a candidate lead, and then one of its writes arrive that it sent before something happened.
+func (s *story) leadThenHit(a *actor, happens func()) {
+	q := &Write{By: a.Ledger, Sent: s.now, Content: Content{Attempt: "x", Since: s.now}}
+	s.wait(1)
+	happens()
+	s.lead(a)
+	s.put(&Entry{Write: q}, ByWrite)
+}
+
 // release has a candidate release the key and pass on the given stand-down.
 func (s *story) release(a *actor, left time.Duration) {
 	q := &Write{By: a.Ledger, Sent: s.now, Content: Content{Attempt: "x", Released: s.now, StandDownMs: left.Milliseconds()}}
