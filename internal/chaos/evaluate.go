@@ -46,7 +46,9 @@ func (d *Drill) evaluate(outages []history.Span, records []history.Record) (*Rep
 			continue // it excuses no change of leader, except while replies may get lost: then a leader has to read to learn the outcome of its write
 		}
 		x := f.historyFault()
-		x.Releases = x.Releases && d.ReplyLoss == 0 // a successor that lost the reply to its acquisition waits for the stand-down all the same
+		// A successor that lost the reply to its acquisition waits for the stand-down all the same; so does one that knows of later writes than the release,
+		// because that may be one of those to which the history went back.
+		x.Releases = x.Releases && d.ReplyLoss == 0 && !d.wasRewound(f.span.From)
 		run.Faults = append(run.Faults, x)
 	}
 	for _, o := range outages {
@@ -66,6 +68,16 @@ func (d *Drill) evaluate(outages []history.Span, records []history.Record) (*Rep
 		}
 	}
 	return r, d.timeline(r, histories, outages, found), nil
+}
+
+// rewoundFor is for how many TTLs after a rewind candidates may know of later writes than there are. A rewind takes back those of less.
+const rewoundFor = 4
+
+// wasRewound reports whether the bucket forgot writes shortly before the given time.
+func (d *Drill) wasRewound(at time.Duration) bool {
+	return slices.ContainsFunc(d.injected, func(f *fault) bool {
+		return f.name == Rewind && f.span.From < at && at < f.span.From+rewoundFor*d.timing().TTL
+	})
 }
 
 // historyFault returns the fault as [history.Run.Check] needs it.

@@ -108,3 +108,14 @@ func TestRecordsOfATermAfterARewindSortLaterWhateverItsNumber(t *testing.T) {
 	a.Expect(processes.ParseRecord(2, m.Header).Token > before.Token()).To(BeTrue())
 	a.Expect(processes.ParseRecord(2, m.Header).Token < processes.SortableToken(1, led.Token())).To(BeTrue())
 }
+
+func TestHandoverSoonAfterARewindNeedNotBeQuick(t *testing.T) {
+	g := NewWithT(t)
+	d := &Drill{Config: Config{TTL: 5 * time.Second}}
+	rewound := &fault{faultKind: faultKind{name: Rewind}}
+	rewound.span.From = time.Minute
+	d.injected = []*fault{rewound, {faultKind: handover}}
+	for at, want := range map[time.Duration]bool{59 * time.Second: false, 61 * time.Second: true, 79 * time.Second: true, 80 * time.Second: false} {
+		g.Expect(d.wasRewound(at)).To(Equal(want), "%v", at)
+	}
+}
