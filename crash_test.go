@@ -26,7 +26,7 @@ func TestOnlyTheSuccessorAnswersACrash(t *testing.T) {
 		a.link.Cut()
 		attempts.Store(0)
 		after(ttl + timing.ExpiryLateness)
-		f.Expect(all[i].State()).To(Equal(election.LeaderElectState))
+		f.Expect(all[i].State()).To(Equal(election.LeaderState))
 		after(expirySpread)
 		f.Expect(attempts.Load()).To(BeEquivalentTo(1), "the successor's")
 	}, republished)

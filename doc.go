@@ -24,7 +24,7 @@
 //	}
 //
 // Run this on as many hosts as you like, each with a name of its own. One of them calls schedule. When it stops, the next one calls it milliseconds
-// later; when it crashes, after the lease and a stand-down. If you only need a boolean, call [Election.Start] in a goroutine and check
+// later; when it crashes, when its lease is over. If you only need a boolean, call [Election.Start] in a goroutine and check
 // [Election.IsLeader]. Package connect makes connection and bucket from the environment.
 //
 // # How it works
@@ -54,8 +54,9 @@
 //   - Lease. IsLeader and [Term.Valid] are true only while leadership counts and the deadline is ahead: the instant just before the
 //     last acknowledged write was sent, plus the TTL, minus a margin. They read the clock when called, so a stuck loop, a paused
 //     process, a suspended machine or a reply that never comes cannot keep them true.
-//   - Stand-down. Only a release that the previous leader itself wrote, after its work had ended, makes the stand-down zero: it reveals
-//     a secret to which the records of the term are committed. A winner that can tell that somebody deleted the key waits at least one
+//   - Stand-down. Two proofs make the stand-down zero. A release that the previous leader itself wrote, after its work had ended: it reveals
+//     a secret to which the records of the term are committed. And a lapsed lease, which the winner timed by its own clock from when it saw the
+//     leader's last write, before it wrote over that very write: nobody who leads by it leads any more. A winner that can tell that somebody deleted the key waits at least one
 //     TTL, and one that knows of a lease which lasts longer waits for its end.
 //   - Stop, then release. When a leader stops or resigns, IsLeader turns false and the work's context ends at once. The key is
 //     released only after callbacks and work have returned. If they do not return within the release timeout, the key expires.
@@ -66,9 +67,9 @@
 //   - Trust. A candidate believes only what it reads from the bucket, and what the server answers to its own writes. A notification is
 //     only a reason to read the key.
 //   - No ghost. A late write of a candidate that had given it up is adopted by a fresh write or released; nobody leads on it as it is.
-//   - Liveness. If a candidate can reach the bucket there is a leader: milliseconds after a release; after a crash within one TTL, the
-//     server's lateness to expire keys (0.4 s), the spread of answers (a sixteenth of the TTL, at most 1 s) and one stand-down. Without
-//     notifications it takes up to one campaign interval more.
+//   - Liveness. If a candidate can reach the bucket there is a leader: milliseconds after a release; after a crash within one TTL, if the candidate
+//     was notified of the leader's last renewal and has missed nothing since. Otherwise it takes the server's lateness to expire keys (0.4 s), the spread
+//     of answers (a sixteenth of the TTL, at most 1 s) and one stand-down more, and without notifications up to one campaign interval more.
 //   - Quiet. A leader sends one request per renewal. A candidate that is notified sends a campaign every eighty TTLs or so
 //     (every eight where the bucket announces no expiries).
 //
@@ -76,10 +77,11 @@
 //
 // A lease is a promise about clocks: two leaders cannot overlap after an expiry as long as the stand-down plus the margin covers the
 // error of the server's clock, of the leader's clock rate over one TTL, and of the winner's over one stand-down. With the defaults that is
-// more than three quarters of the TTL. A lease cannot stop work that is already under way, nor prevent a pause between the check and the
+// more than three quarters of the TTL. They cannot overlap after a takeover of a lapsed lease, whatever the server's clock does, as long as the speeds of the
+// leader's clock and of the winner's differ by less than 0.5 %. A lease cannot stop work that is already under way, nor prevent a pause between the check and the
 // effect. Where that matters, send the [Term.Token] along with each effect, and let the receiver refuse a token that is lower than one it
 // has seen: this is the only complete protection in any system of leases (Martin Kleppmann, "How to do distributed locking", 2016; the
-// lease itself is that of Gray and Cheriton, 1989).
+// lease itself is that of Gray and Cheriton, 1989; that nothing but the rates of clocks matters is the idea of PaxosLease, 2009).
 //
 // An operator who deletes the key of a leader that is partitioned at that moment makes two leaders possible for the rest of its lease if
 // the winner cannot know of the deletion: use package admin, which hands over in order. So does a server that loses its last writes, in

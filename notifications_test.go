@@ -124,7 +124,7 @@ func TestReleaseIsAnsweredAtOnce(t *testing.T) {
 
 func TestExpiryIsAnsweredAtOnceAfterAStandDown(t *testing.T) {
 	forEachSource(t, func(f *fleet, candidate newCandidate) {
-		a := candidate("a").start()
+		a := candidate("a", election.WithPlainValue()).start() // whose record does not say how long its lease is
 		after(interval)
 		b := candidate("b").start()
 		after(3*interval + time.Second)
@@ -145,7 +145,7 @@ func TestExpiryIsAnsweredAtOnceAfterAStandDown(t *testing.T) {
 
 func TestExpiryWithoutMarkersIsNoticedAfterOneTTL(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		a := f.leading("a")
+		a := f.leading("a", election.WithPlainValue())
 		b := f.candidate("b").start()
 		after(3*interval + time.Second)
 		a.link.Cut()

@@ -262,10 +262,10 @@ func TestReclaimedWinKeepsAnInheritedStandDown(t *testing.T) {
 
 func TestStandDownCoversALongerIntervalOfThePredecessor(t *testing.T) {
 	natstest.SkipIfShort(t)
-	forEachSource(t, func(f *fleet, candidate newCandidate) {
-		a := candidate("a", election.WithCampaignInterval(interval)).start()
+	onVirtualTime(t, func(f *fleet) {
+		a := f.candidate("a", election.WithCampaignInterval(interval)).start()
 		after(interval)
-		b := candidate("b", election.WithCampaignInterval(ttl/5)).start()
+		b := f.candidate("b", election.WithCampaignInterval(ttl/5)).start()
 		after(3 * interval)
 		a.link.Cut()
 		for b.State() == election.CandidateState {

@@ -39,6 +39,7 @@ const (
 	ReasonVacant    Reason = "vacant"     // nothing was stored under the key
 	ReasonReleased  Reason = "released"   // a release was stored under the key
 	ReasonReclaimed Reason = "reclaimed"  // a late write of this candidate's own was stored under the key
+	ReasonLapsed    Reason = "lapsed"     // the lease of the holder was over by this candidate's clock
 	ReasonStoodDown Reason = "stood-down" // to leader: the stand-down is over
 )
 

@@ -133,7 +133,11 @@ func (c capability) failovers(t timing.Timing) (release, crash, eviction estimat
 		case c.named && !c.plain:
 			spread.median = requestTime
 		}
-		return answer, expiry.plus(t.StandDown, t.StandDown).plus(spread.median, spread.worst), spread.plus(removed, removed)
+		crash = expiry.plus(t.StandDown, t.StandDown).plus(spread.median, spread.worst)
+		if lapse := timing.LapseTime(t.LeaseTime(), t.TTL); c.connected && !c.plain && lapse < t.TTL { // all take over before the key expires
+			crash = estimate{lapse - t.Interval/2, t.TTL}
+		}
+		return answer, crash, spread.plus(removed, removed)
 	}
 	longest := t.Interval
 	if c.backoff {
@@ -189,8 +193,8 @@ func (c *checkup) forecast() {
 		c.shorten("after " + after + " somebody leads again in " + best.short())
 	}
 	expect("expect-release", "a release", release, polledRelease, "", "")
-	expect("expect-crash", "the crash of a leader", crash, polledCrash, fmt.Sprintf(": what is left of the TTL of %v, and a stand-down of %v", t.TTL, t.StandDown),
-		"for less, lower the TTL, or set WithStandDown to what the error of clocks demands")
+	expect("expect-crash", "the crash of a leader", crash, polledCrash, fmt.Sprintf(": what is left of the lease; or of the TTL of %v where a candidate may have missed something, and a stand-down of %v", t.TTL, t.StandDown),
+		"for less, lower the TTL")
 	expect("expect-eviction", "somebody deleted the leader's key", eviction, polledEviction, "", "have the leader resign instead, which takes no stand-down")
 
 	can.notified = acts

@@ -54,8 +54,8 @@ func TestLeaderOutlastsTheCrashOfAServerWithWhatCheckRecommends(t *testing.T) {
 		opts []election.Option
 		says []string // empty if there is nothing to recommend
 	}{
-		"TTL 30s": {30 * time.Second, nil, []string{"survives 6.9s", "but not the crash", "use a TTL of 15s and an interval of 5s", "survives 9.7s", "18s in the median, in place of 41s"}},
-		"TTL 15s": {15 * time.Second, nil, []string{"survives 3.4s", "but not the crash", "use an interval of 5s", "survives 9.7s", "18s in the median, in place of 21s"}},
+		"TTL 30s": {30 * time.Second, nil, []string{"survives 6.9s", "but not the crash", "use a TTL of 15s and an interval of 5s", "survives 9.7s", "12s in the median, in place of 18s"}},
+		"TTL 15s": {15 * time.Second, nil, []string{"survives 3.4s", "but not the crash", "use an interval of 5s", "survives 9.7s", "12s in the median, in place of 9.1s"}},
 		"TTL 15s with a margin": {15 * time.Second, []election.Option{election.WithLeaseMargin(2 * time.Second)},
 			[]string{"survives 1.7s", "use an interval of 5s (WithCampaignInterval), without WithLeaseMargin", "survives 9.7s"}},
 		"what is recommended": {15 * time.Second, []election.Option{election.WithCampaignInterval(5 * time.Second)}, nil},

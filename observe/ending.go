@@ -23,6 +23,8 @@ func (k *keyState) ending(entry jetstream.KeyValueEntry, before uint64, ttl time
 		return Event{Kind: Released, Reason: election.Reason(next.Reason)}
 	case won == election.ReasonReleased, release && k.leader.Instance == "" && next.Name == k.leader.Name:
 		return Event{Kind: Released} // by a release that is gone already
+	case won == election.ReasonLapsed && entry.Created().Sub(k.leader.Renewed) >= ttl/2: // no lease is shorter
+		return Event{Kind: Expired, Reason: election.ReasonLapsed}
 	case entry.Created().Sub(k.leader.Renewed) >= ttl:
 		return Event{Kind: Expired}
 	case won == election.ReasonReclaimed && next.Instance == k.leader.Instance:

@@ -37,6 +37,8 @@ func TestAnEventGivesAReasonOnlyIfWhatIsStoredProvesIt(t *testing.T) {
 		"a purge before the expiry":           {next: update{operation: jetstream.KeyValuePurge}, want: Event{Kind: Evicted, Reason: election.ReasonDeleted}},
 		"an expiry says nothing":              {after: time.Minute, next: update{operation: jetstream.KeyValuePurge}, want: Event{Kind: Expired}},
 		"a winner after an expiry":            {after: time.Minute, next: update{value: won("vacant", now)}, want: Event{Kind: Expired}},
+		"the winner timed the lease":          {after: 40 * time.Second, next: update{value: won("lapsed", now)}, want: Event{Kind: Expired, Reason: election.ReasonLapsed}},
+		"a lease that cannot have lapsed":     {next: update{value: won("lapsed", now)}, want: Event{Kind: Evicted, Reason: election.ReasonOverwritten, By: "b"}},
 		"the winner found no record":          {next: update{value: won("vacant", now)}, want: Event{Kind: Evicted, Reason: election.ReasonDeleted}},
 		"another record":                      {next: update{value: won("", now)}, want: Event{Kind: Evicted, Reason: election.ReasonOverwritten, By: "b"}},
 		"a bare name":                         {next: update{value: "b"}, want: Event{Kind: Evicted, Reason: election.ReasonOverwritten, By: "b"}},

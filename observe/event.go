@@ -19,7 +19,7 @@ const (
 	Renewed
 	// Released says that the holder released the key.
 	Released
-	// Expired says that the holder did not renew the key for a TTL.
+	// Expired says that the holder did not renew the key for a TTL, or for as long as its lease, and another candidate took the key over.
 	Expired
 	// Evicted says that the holder lost the key otherwise, as when somebody deleted or overwrote it: see the Reason of the event.
 	Evicted
@@ -45,8 +45,8 @@ type Event struct {
 
 	// Reason says why, in the words of the candidates, as far as what is stored proves it; it is empty otherwise. For Elected it is
 	// what the key was won over, by the winner's record. For Released it is why the holder's term ended, by its release. For Evicted it
-	// is ReasonDeleted, ReasonOverwritten, ReasonBucketReplaced or ReasonRewound. An expiry has none: a leader that crashed, was cut off
-	// or did not release its key leaves the same behind.
+	// is ReasonDeleted, ReasonOverwritten, ReasonBucketReplaced or ReasonRewound. For Expired it is ReasonLapsed if another candidate
+	// took the key over, which timed the lease. A leader that crashed, was cut off or did not release its key leaves the same behind.
 	Reason election.Reason `json:"reason,omitempty"`
 	// By names, for Evicted, the operator of an eviction, by that operator's own account, or the candidate that overwrote the key. It is
 	// empty for a deletion by other means: that says nothing of its author.

@@ -24,14 +24,19 @@
 #define STAND_DOWN INTERVAL
 #define LEASE (TTL - MARGIN)
 /* DESIGN 4: no two leaders if STAND_DOWN + MARGIN >= EARLY + SLIPS */
+#ifndef LAPSE
+#define LAPSE (LEASE + SLIPS)  /* after which a lease that was seen to begin has lapsed, by the clock of who saw it [Candidate.lapsesAt] */
+#endif
 
 #define STRANGER N          /* anybody else; also a candidate that crashed */
+#define BARE (N + 1)        /* a stranger whose record does not say how long its lease is */
 #define NOTHING   1         /* kinds of what is stored under the key: nothing, not even a marker [record.Gone] */
 #define MARKER    2         /* of an expiry */
 #define TOMBSTONE 3         /* of a deletion */
 #define RECORD    4         /* of a holder */
 #define RELEASE   5
 #define BLIND     6         /* the key could not be read */
+#define LAPSED    7         /* of a holder whose lease is over, as whoever reads it knows [Candidate.hasLapsed] */
 
 #define CANDIDATE 0         /* states; the program counter of [Candidate.Next] */
 #define ELECT     1
@@ -57,11 +62,13 @@ typedef Cand {
 	byte rev, num, highest; /* [Term.revision, Term.Number, key.highest] */
 	byte lease, counts, next; /* until the deadline, until the stand-down is over, until it renews or campaigns */
 	byte seen, seenRev, seenLeft; bit seenOwn, seenNamed, seenOld; /* what was read; its write is about to follow [Candidate.acquisitionOver] */
+	byte sight, lapse;      /* the revision of another holder's write that it saw, or was notified of; until that write's lease has lapsed [key.sign] */
 	byte sent;              /* what an applied write earns whose reply waits for a frozen process, plus 1 */
 	bit ready;              /* it was sent after the stand-down */
 	bit work, led, unsure, failed, pending, givenUp, removed, outdated, former; /* outdated, former: what it knows of the bucket is old, its term is of the old one */
 	bit unanswered;         /* its last write was not answered [doubt.unanswered] */
-	bit excused, odd, acked /* only for assertions: history changed under its term; under what it read; its win was acknowledged */
+	bit excused, odd, acked, /* only for assertions: history changed under its term; under what it read; its win was acknowledged; */
+	    stale, oddSight     /* and it has not renewed since; history changed under what it saw, and it did not notice */
 }
 Rec key, copy, late;        /* the key; an earlier version, as of a backup or a lagging replica; a write that is held up */
 bit isCopy, isLate, lateOdd;
@@ -116,8 +123,16 @@ int used; byte x, y, sd, exp, b, ok;  /* scratch, 0 between two transitions */
 #define use(v)   used = used | (1 << (v))
 #define close(v) v = (v > y -> v - 1 : v)
 #define everyRevision(f) f(key.rev); f(seq); f(copy.rev); f(copySeq); f(over); f(top); \
-	x = 0; do :: x < N -> f(c[x].rev); f(c[x].num); f(c[x].highest); f(c[x].seenRev); x++ :: else -> break od
+	x = 0; do :: x < N -> f(c[x].rev); f(c[x].num); f(c[x].highest); f(c[x].seenRev); f(c[x].sight); x++ :: else -> break od
+inline forgetSight(i) { c[i].sight = 0; c[i].lapse = 0; c[i].oddSight = 0 }
+inline see(i, v) { if :: c[i].sight != v -> c[i].sight = v; c[i].lapse = LAPSE; c[i].oddSight = 0 :: else fi }
+#ifdef BELIEVE_TIMES
+#define mayMatter(i) (c[i].sight == key.rev || c[i].sight == seq + 1 || isCopy && c[i].sight == copy.rev)
+#else
+#define mayMatter(i) (c[i].sight == key.rev || isCopy && c[i].sight == copy.rev)
+#endif
 inline squeeze() {                                                                /* no number is left out below the highest */
+	x = 0; do :: x < N -> if :: !mayMatter(x) -> forgetSight(x) :: else fi; x++ :: else -> break od;
 	everyRevision(use); y = 1;
 	do :: (used >> y) == 0 -> break
 	:: (used >> y) != 0 && (used >> y) & 1 -> y++
@@ -130,8 +145,8 @@ inline squeeze() {                                                              
 /* store puts a record of writer w under the key. P10: nobody writes over what another holds, unless history was changed. */
 inline store(wh, kd, sl, nmd, ob, ln, isOdd) {
 	if :: key.kind == RECORD && key.own != wh && key.own < N && wh < N ->
-		assert(isOdd || c[key.own].excused);                                     /* P10, P7 */
-		c[key.own].excused = 1
+		assert(isOdd || c[key.own].excused || !holder(key.own));                 /* P10, P7 */
+		c[key.own].excused = holder(key.own); c[key.own].stale = holder(key.own)
 	:: else fi;
 	seq++; key.kind = kd; key.own = wh; key.rev = seq; key.age = 0; key.left = sl; key.named = nmd; key.old = ob; key.lease = ln
 }
@@ -149,7 +164,7 @@ inline unpend(i)  {                                                             
 inline over_(i) {                                                                 /* the end of [Candidate.over] */
 	c[i].givenUp = c[i].givenUp | c[i].pending; c[i].unanswered = c[i].pending; unpend(i);
 	c[i].st = CANDIDATE; c[i].rev = 0; c[i].num = 0; c[i].lease = 0; c[i].counts = 0; c[i].next = INTERVAL; c[i].sent = 0; c[i].ready = 0;
-	c[i].led = 0; c[i].unsure = 0; c[i].failed = 0; c[i].former = 0; c[i].excused = 0; c[i].acked = 0
+	c[i].led = 0; c[i].unsure = 0; c[i].failed = 0; c[i].former = 0; c[i].excused = 0; c[i].acked = 0; c[i].stale = 0
 }
 inline lose(i) {                                                                  /* [Candidate.endLeadership] with proof of a loss */
 	assert(!mine(key, i) || c[i].excused);                                       /* P6 */
@@ -169,8 +184,8 @@ inline lead(i) {                                                                
 inline standDown(i) {                                                             /* [acquisition.standDown], P2 */
 	b = (c[i].seen == TOMBSTONE) || (c[i].seen == NOTHING || c[i].seen == BLIND -> c[i].removed : c[i].seenRev < c[i].highest);
 	if
-	:: b || (c[i].seen == RELEASE || c[i].seen == RECORD) && c[i].seenOld != c[i].outdated -> sd = TTL
-	:: else -> sd = (c[i].seen == RELEASE -> c[i].seenLeft : (c[i].seenLeft > STAND_DOWN -> c[i].seenLeft : STAND_DOWN))
+	:: b || (c[i].seen == RELEASE || c[i].seen == RECORD || c[i].seen == LAPSED) && c[i].seenOld != c[i].outdated -> sd = TTL
+	:: else -> sd = (c[i].seen == RELEASE || c[i].seen == LAPSED -> c[i].seenLeft : (c[i].seenLeft > STAND_DOWN -> c[i].seenLeft : STAND_DOWN))
 	fi;
 #ifdef NO_STAND_DOWN
 	sd = 0;
@@ -193,7 +208,7 @@ inline newTerm(i, ln) {
 #ifdef REPEAT_NUMBERS
 	c[i].num = 1;
 #endif
-	 c[i].unanswered = 0; c[i].lease = ln; c[i].counts = sd; c[i].former = c[i].outdated; c[i].excused = c[i].odd; c[i].acked = 1;
+	 c[i].unanswered = 0; c[i].lease = ln; c[i].counts = sd; c[i].former = c[i].outdated; c[i].excused = c[i].odd; c[i].acked = 1; c[i].stale = 0; forgetSight(i);
 	c[i].sent = 0; c[i].removed = 0; c[i].highest = (c[i].rev > c[i].highest -> c[i].rev : c[i].highest); due(i); unread(i);
 	if :: ok -> printf("%c cannot load the bucket's info, and does not keep the key\n", name(i)); c[i].next = 0
 	:: else -> printf("%c is leader-elect in revision %d, stand-down %d\n", name(i), c[i].num, sd) fi;
@@ -207,7 +222,8 @@ inline read(i, ent) {
 	c[i].highest = (ent.rev > c[i].highest && ent.kind != NOTHING -> ent.rev : c[i].highest);
 	if :: (ent.kind == RECORD || ent.kind == RELEASE) && !ent.old && c[i].outdated -> c[i].outdated = 0; c[i].highest = ent.rev :: else fi;  /* a newer bucket */
 	if
-	:: ent.kind == RECORD && ent.own != i -> c[i].removed = 0; c[i].next = INTERVAL     /* [Candidate.decide]: held */
+	:: ent.kind == RECORD && ent.own != i -> c[i].next = INTERVAL;                      /* [Candidate.decide]: held */
+		if :: c[i].removed || ent.rev < c[i].highest -> forgetSight(i) :: else -> see(i, ent.rev) fi; c[i].removed = 0
 	:: else ->
 		c[i].seen = ent.kind; c[i].seenOwn = (ent.own == i);
 		if :: ent.kind == NOTHING -> c[i].seenRev = 0 :: else -> c[i].seenRev = ent.rev fi;
@@ -229,7 +245,26 @@ inline win(i) {
 	:: ok && key.kind == TOMBSTONE && c[i].seen == BLIND && sd < TTL ->           /* the winner is not notified: excused */
 		x = 0; do :: x < N -> if :: holder(x) -> c[x].excused = 1 :: else fi; x++ :: else -> break od
 	:: else fi;
+	if
+	:: ok && c[i].seen == LAPSED ->
+		assert(key.own != BARE);
+		x = 0; do                                                                    /* P2: nobody leads, but who has renewed since history was changed */
+		:: x < N -> assert(x == i || sd > 0 || c[i].odd || !busy(x) || c[x].excused && !c[x].stale); x++
+		:: else -> break od
+	:: else fi;
 	if :: ok -> store(i, RECORD, sd, 0, c[i].outdated, 0, c[i].odd) :: else fi
+}
+#ifdef TAKE_OVER_BARE
+#define statesLease(r) 1
+#else
+#define statesLease(r) (r.own != BARE)
+#endif
+#define lapsed(i,r) (c[i].sight > 0 && c[i].lapse == 0 && r.kind == RECORD && r.own != i && r.rev == c[i].sight && c[i].highest <= r.rev && \
+	!c[i].removed && r.old == c[i].outdated && statesLease(r))
+inline takeOver(i, ent) {                                                         /* r was read, and the lease of its holder has lapsed [Candidate.hasLapsed] */
+	printf("%c reads the key, whose holder's lease has lapsed\n", name(i));
+	c[i].seen = LAPSED; c[i].seenRev = ent.rev; c[i].seenLeft = ent.left; c[i].seenOwn = 0; c[i].seenNamed = 0; c[i].seenOld = ent.old;
+	c[i].odd = c[i].oddSight; c[i].highest = ent.rev
 }
 inline lost(i) { printf("%c does not win\n", name(i)); unread(i); c[i].next = INTERVAL; c[i].unanswered = 0 }
 inline hold(i, kd, sl, nmd, ln, dm) {                                               /* the write is held up, and may arrive whenever it likes */
@@ -245,7 +280,7 @@ inline confirm(i, ln, rdy) {
 	if
 	:: !c[i].unsure && !c[i].outdated && c[i].former -> printf("%c finds that the bucket was made again\n", name(i)); over_(i)
 	:: else ->
-		c[i].lease = ln; c[i].failed = 0; c[i].sent = 0; unpend(i); c[i].removed = 0;
+		c[i].lease = ln; c[i].failed = 0; c[i].sent = 0; unpend(i); c[i].removed = 0; c[i].stale = 0;
 		c[i].highest = (c[i].rev > c[i].highest -> c[i].rev : c[i].highest);
 		if :: c[i].st == ELECT && rdy -> lead(i) :: else fi;
 		due(i); c[i].ready = 0
@@ -312,14 +347,21 @@ inline copyRec(to, from) { to.kind = from.kind; to.own = from.own; to.rev = from
 inline blank(ent) { ent.kind = 0; ent.own = 0; ent.rev = 0; ent.age = 0; ent.lease = 0; ent.left = 0; ent.named = 0; ent.old = 0 }
 inline forgetLate() { isLate = 0; lateOdd = 0; over = 0; blank(late) }
 inline forgetCopy() { isCopy = 0; copySeq = 0; blank(copy) }
+#ifdef KEEP_SIGHT
+inline gapped(i) { skip }
+#else
+inline gapped(i) { forgetSight(i) }                                               /* it may have missed something since it saw that [Candidate.missedSome] */
+#endif
+#define sees(i) (c[i].sight > 0)
+inline deceived(i) { c[i].oddSight = sees(i) }
 inline notified(i) { if :: c[i].link == FINE -> c[i].removed = 1 :: else fi }
-inline remade(i) { c[i].outdated = 1; c[i].former = holder(i); c[i].seenOld = (c[i].seen >= RECORD) }
+inline remade(i) { forgetSight(i); c[i].outdated = 1; c[i].former = holder(i); c[i].seenOld = (c[i].seen >= RECORD) }
 inline pardon(i) {
 	if :: leads(i) -> c[i].excused = 0; top = c[i].num :: else -> c[i].removed = 0 fi;
 	c[i].highest = key.rev                                                        /* all have read the key on account of a notification */
 }
 inline older(i) {
-	lessOne(c[i].next); lessOne(c[i].counts); if :: c[i].sent > 1 -> c[i].sent-- :: else fi;
+	lessOne(c[i].next); lessOne(c[i].counts); lessOne(c[i].lapse); if :: c[i].sent > 1 -> c[i].sent-- :: else fi;
 	if :: key.own == i -> lessOne(key.lease) :: else fi;
 	if :: isLate && late.own == i -> lessOne(late.lease) :: else fi;
 	if :: isCopy && copy.own == i -> lessOne(copy.lease) :: else fi;
@@ -345,8 +387,12 @@ proctype Candidate(byte i) {
 		printf("%c reads the key\n", name(i)); read(i, key); done }
 	:: /* ReadCopy */ d_step { idle(i) && c[i].link == FINE && c[i].next == 0 && isCopy ->
 		printf("%c reads an earlier version of the key\n", name(i)); read(i, copy); done }
+	:: /* Notice */ d_step { idle(i) && c[i].link == FINE && key.kind == RECORD && key.own != i && c[i].sight != key.rev ->
+		printf("%c is notified of a renewal\n", name(i)); see(i, key.rev); done }                      /* [Candidate.changed] */
+	:: /* TakeOver */ d_step { idle(i) && c[i].link == FINE && lapsed(i, key) -> takeOver(i, key); done }
+	:: /* TakeOverCopy */ d_step { idle(i) && c[i].link == FINE && isCopy && copy.rev != key.rev && lapsed(i, copy) -> takeOver(i, copy); done }
 	:: /* LoadInfo */ d_step { idle(i) && c[i].outdated && c[i].link == FINE ->
-		printf("%c finds that the bucket was made again\n", name(i)); c[i].outdated = 0; c[i].highest = 0; done }   /* [Candidate.load] */
+		printf("%c finds that the bucket was made again\n", name(i)); c[i].outdated = 0; c[i].highest = 0; forgetSight(i); done }   /* [Candidate.load] */
 	:: /* Announce */ d_step { idle(i) && c[i].link == FINE && c[i].next == 0 && (key.kind == RECORD && key.own != i || key.kind == RELEASE) ->
 		printf("%c reads the key, and announces itself by an attempt to create it\n", name(i)); read(i, key); c[i].seen = BLIND; done }   /* [Candidate.announce] */
 	:: /* FailToRead */ d_step { idle(i) && c[i].next == 0 && (c[i].link == FINE && faults > 0 || cutOff(i)) ->
@@ -433,7 +479,7 @@ proctype Candidate(byte i) {
 
 	/* trouble */
 	:: /* Crash */ d_step { faults > 0 && holder(i) -> faults--; printf("%c crashes, and starts again\n", name(i));
-		over_(i); c[i].work = 0; c[i].link = FINE; c[i].givenUp = 0; c[i].unanswered = 0; c[i].removed = 0; c[i].outdated = 0; c[i].highest = 0;
+		over_(i); forgetSight(i); c[i].work = 0; c[i].link = FINE; c[i].givenUp = 0; c[i].unanswered = 0; c[i].removed = 0; c[i].outdated = 0; c[i].highest = 0;
 		if :: key.own == i -> key.own = STRANGER :: else fi; if :: isCopy && copy.own == i -> copy.own = STRANGER :: else fi;
 		if :: isLate && late.own == i -> late.own = STRANGER :: else fi; done }
 	:: /* CutOff */ d_step { faults > 0 && c[i].link == FINE && holder(i) -> faults--; c[i].link = CUT; printf("%c is cut off\n", name(i)); done }
@@ -444,10 +490,13 @@ proctype Candidate(byte i) {
 	:: /* LoseInfo */ d_step { faults > 0 && c[i].link == FINE -> faults--; c[i].link = NOINFO; printf("the bucket's info does not reach %c\n", name(i)); done }
 	:: /* Freeze */ d_step { faults > 0 && c[i].link == FINE -> faults--; c[i].link = FROZEN; printf("%c is stopped\n", name(i)); done }
 	:: /* Hang */ d_step { faults > 0 && c[i].link == FINE && c[i].work && !c[i].sent -> faults--; c[i].link = HANGING; printf("the work of %c will hang\n", name(i)); done }
-	:: /* Recover */ d_step { c[i].link != FINE && c[i].link != HANGING -> c[i].link = FINE; printf("%c is fine again\n", name(i)); done }
+	:: /* Recover */ d_step { c[i].link != FINE && c[i].link != HANGING ->
+		if :: cutOff(i) -> gapped(i) :: else fi; c[i].link = FINE; printf("%c is fine again\n", name(i)); done }
 	:: /* Forge */ d_step { faults > 0 && idle(i) && c[i].link == FINE -> faults--; printf("a forged notification reaches %c\n", name(i));
 #ifdef BELIEVE_NOTIFICATIONS
 		c[i].seen = RELEASE; c[i].seenRev = key.rev; c[i].seenNamed = 1
+#elif defined(BELIEVE_TIMES)
+		c[i].sight = seq + 1; c[i].lapse = LAPSE                                      /* it quotes a write that is yet to come */
 #else
 		c[i].next = 0
 #endif
@@ -460,7 +509,7 @@ proctype Candidate(byte i) {
 #define isOld(i)   (c[i].outdated || c[i].former || c[i].seenOld)
 #define knowsNext(i) (c[i].rev == seq + 1 || c[i].num == seq + 1 || c[i].highest == seq + 1 || c[i].seenRev == seq + 1)
 #define each(f)    x = 0; do :: x < N -> f(x); x++ :: else -> break od
-#define disturbed(i) c[i].excused = c[i].excused | (c[i].st != CANDIDATE); c[i].odd = c[i].odd | (c[i].seen != 0)
+#define disturbed(i) c[i].stale = c[i].stale | (c[i].st != CANDIDATE); c[i].excused = c[i].excused | (c[i].st != CANDIDATE); c[i].odd = c[i].odd | (c[i].seen != 0)
 
 /* Server: what the bucket does by itself, and what operators and disasters do to it. */
 proctype Server() {
@@ -474,12 +523,15 @@ proctype Server() {
 		forgetLate(); squeeze(); done }
 	:: /* LateLost */ d_step { isLate -> forgetLate(); squeeze(); done }
 	:: /* Delete */ d_step { key.kind >= RECORD && faults > 0 -> faults--; printf("an operator deletes the key\n"); clearKey(TOMBSTONE); each(notified); squeeze(); done }
+	:: /* OverwriteBare */ d_step { faults > 0 && key.own != BARE -> faults--; printf("a stranger writes the key, and states no lease\n"); store(BARE, RECORD, 0, 0, 0, 0, 0); squeeze(); done }
 	:: /* Overwrite */ d_step { faults > 0 -> faults--; printf("a stranger writes the key\n"); store(STRANGER, RECORD, 0, 0, 0, 0, 0); squeeze(); done }
 #ifndef NO_DISASTERS
 	:: /* MakeCopy */ d_step { !isCopy && key.kind != NOTHING && faults > 0 -> faults--; printf("a copy is made of the bucket\n"); isCopy = 1; copySeq = seq; copyRec(copy, key); done }
 	:: /* ForgetCopy */ d_step { isCopy -> forgetCopy(); squeeze(); done }
 	:: /* Rewind */ d_step { isCopy && copySeq != seq -> printf("the server goes back to the copy of the bucket\n");
-		copyRec(key, copy); seq = copySeq; forgetCopy(); top = 0; lateOdd = isLate; each(disturbed); squeeze(); done }
+		copyRec(key, copy); seq = copySeq; forgetCopy(); top = 0; lateOdd = isLate; each(disturbed); each(gapped); squeeze(); done }
+	:: /* RewindUnnoticed */ d_step { isCopy && copySeq != seq && anyOf(sees) -> printf("the server goes back to the copy of the bucket, and no connection is lost\n");
+		copyRec(key, copy); seq = copySeq; forgetCopy(); top = 0; lateOdd = isLate; each(disturbed); each(deceived); squeeze(); done }
 	:: /* Remake */ d_step { faults > 0 && !anyOld && seq > 0 -> faults--; printf("the bucket is made again\n");
 		clearKey(NOTHING); seq = 0; forgetCopy(); top = 0; lateOdd = isLate; late.old = isLate; each(disturbed); each(remade); squeeze(); done }
 	:: /* Leap */ d_step { !gap && (over == seq + 1 || anyOf(knowsNext)) -> everyRevision(shift); gap = 1; done }

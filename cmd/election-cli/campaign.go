@@ -36,7 +36,7 @@ Each event is a line on stdout. With --json each event is one JSON object with "
     stopped    the candidate left the election
     dropped    the output was not read in time, and "dropped" events are missing here
 
-Reasons are vacant, released or reclaimed (elected), stood-down (leading), stopped, resigned, transferred, relinquished,
+Reasons are vacant, released, reclaimed or lapsed (elected), stood-down (leading), stopped, resigned, transferred, relinquished,
 unhealthy, work-ended, overwritten, deleted, bucket-replaced, cloned, rewound, closed or deadline (lost).
 
 ` + serving.Help

@@ -26,13 +26,14 @@ stdout. With --json each event is one JSON object: "kind", "key" (the election),
 "key", "name", "instance", "host", "pid", "priority", "state", "term", "bucket_created", "revision", "started", "since", "renewed",
 "expires" and "metadata", as far as they are known. The kinds are:
 
-    elected    a candidate won the key; its leadership counts after the stand-down, if there is one. Reason: vacant, released or
-               reclaimed
+    elected    a candidate won the key; its leadership counts after the stand-down, if there is one. Reason: vacant, released,
+               reclaimed or lapsed
     leading    leadership counts from now on
     renewed    the leader renewed; with --verbose only
     released   the holder released the key. Reason, by the release: stopped, resigned, transferred, relinquished, unhealthy or
                work-ended
-    expired    the holder did not renew for one TTL. What is stored does not say why
+    expired    the holder did not renew for one TTL. What is stored does not say why. Reason: lapsed, if another candidate took
+               the key over once the holder's lease was over
     evicted    the holder lost the key otherwise. Reason: deleted, overwritten, bucket-replaced or rewound
     dropped    the output was not read in time, and "dropped" events are missing here
 

@@ -44,7 +44,8 @@ func (c *Candidate) creation(now time.Time, predecessor *record.Record, read tim
 	return a
 }
 
-// acquisitionOver returns the acquisition of a key that was read to be vacant, or to hold a late write of this candidate's own.
+// acquisitionOver returns the acquisition of a key that was read to be vacant, or to hold a late write of this candidate's own or the record of a
+// holder whose lease has lapsed.
 func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition {
 	predecessor := c.key.holder.record()
 	if s.Removal == record.Gone {
@@ -72,7 +73,10 @@ func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition
 			place, a.named = s.Record.Place(c.Name, c.Instance)
 			a.queue = s.Record.QueueAfter(place)
 		} else {
-			a.reason, a.left = Reclaimed, time.Duration(s.Record.StandDownMs)*time.Millisecond
+			a.reason, a.left = Lapsed, time.Duration(s.Record.StandDownMs)*time.Millisecond
+			if s.Record.Instance == c.Instance {
+				a.reason = Reclaimed
+			}
 		}
 	}
 	c.inheritFrom(now, a, &predecessor)
@@ -132,7 +136,7 @@ func (a *acquisition) standDown(b *Bucket) time.Duration {
 	switch {
 	case a.removed, a.unproven, a.reason != Vacant && !a.bucketCreated.Equal(b.Created):
 		return longest
-	case a.reason == Released:
+	case a.reason == Released, a.reason == Lapsed:
 		return min(a.left, longest)
 	}
 	return min(max(usual, a.left), longest)

@@ -29,7 +29,9 @@ type wait struct {
 
 // A campaign goes on so:
 //
-//	campaign, or followHint ── (read) ── saw ── decide ─┬─ somebody holds the key: announce, or nothing
+//	campaign, followHint or takeOver
+//	                        ── (read) ── saw ── decide ─┬─ somebody holds the key: announce, or nothing
+//	                                                    ├─ somebody holds it whose lease has lapsed: contest
 //	                                                    ├─ others come first: awaitTurn
 //	                                                    ├─ it cannot be read: createUnread
 //	                                                    └─ it is vacant: contest
@@ -101,6 +103,7 @@ func (c *Candidate) whileCampaigning(a *agenda) {
 	} else {
 		campaign := c.nextCampaign()
 		a.doing, a.due = "waiting for its next campaign", campaign
+		a.add(c.takeoverDue(a.now), (*Candidate).takeOver)
 		a.add(campaign, (*Candidate).campaign)
 		a.add(c.preemptionDue(), (*Candidate).preempt)
 	}
@@ -232,6 +235,8 @@ func (c *Candidate) decideInBucket(now time.Time, _ Result) {
 		c.askNever(now, "asking whether replies arrive", c.newRecord(now), (*Candidate).repliesArrive)
 	case b.err != nil: // reading may fail for good where writing does not
 		c.createUnread(now)
+	case s.Held() && !ours && c.hasLapsed(now, s):
+		c.contest(now)
 	case s.Held() && !ours:
 		c.announce(now)
 	case b.hinted && (c.wasHolder(s) || s.Removal == record.Gone && !b.vacancy):
@@ -457,6 +462,9 @@ func (c *Candidate) keep(now time.Time) {
 	a := c.bid.acquisition
 	c.requestSucceeded(WriteRequest)
 	t := c.newTerm(now, a)
+	if a.reason == Lapsed {
+		c.key.proven = true
+	}
 	c.wrote(now, a.revision, a.written)
 	c.sawLeader(a.written, a.revision, a.since.Round(0))
 	c.stateChanged(LeaderElect, a.reason, t)

@@ -29,6 +29,7 @@
 //	bucket.go             the bucket, and what holds the candidate back
 //	requests.go           requests that failed
 //	campaign.go           a campaign, from the wait before it to the term
+//	lapse.go              how long the lease of the holder lasts still, and the takeover once it has lapsed
 //	acquisition.go        a write that wins: over what, and which stand-down follows
 //	term.go               a term and its lease
 //	lead.go               a renewal, and what a refused one means
@@ -44,6 +45,7 @@
 //	verdict      what a read means for the term: see conclude
 //	acquisition  a write that is to win the key
 //	predecessor  the holder before a vacancy
+//	sign         the last write that shows that the holder is there; its lease has lapsed once it is over by the clock of who saw it
 //	turn         when a candidate answers a vacancy, by its place among the others
 //	roster       the other candidates that were seen, or the queue of a lock
 package core

@@ -92,6 +92,7 @@ func (v *Value) Record() *record.Record {
 // change is a notification with its record.
 type change struct {
 	Revision uint64
+	attempt  uint64 // a hash of the id of the attempt, if there is one
 	Written  time.Time
 	Removal  record.Removal
 	Record   record.Record
@@ -121,14 +122,16 @@ type lastChange struct {
 func (c *Candidate) notified(now time.Time, n *Notification) {
 	ch, renewal := change{Revision: n.Revision, Written: n.Written, Removal: n.Removal}, false
 	if ch.Removal == record.Kept {
-		if renewal = c.hints.form != 0 && formOf(n.Value.Bytes) == c.hints.form; renewal {
+		form, attempt := formOf(n.Value.Bytes)
+		ch.attempt = attempt
+		if renewal = c.hints.form != 0 && form == c.hints.form; renewal {
 			ch.Record = c.key.holder.record()
 		} else if ch.Record = *n.Value.Record(); !ch.Record.BucketCreated.IsZero() && ch.Record.Bucket().Before(c.hints.bucketCreated) {
 			return
 		}
 	}
 	if c.changed(now, &ch) && !renewal {
-		c.hints.form = formOf(n.Value.Bytes)
+		c.hints.form, _ = formOf(n.Value.Bytes)
 	}
 }
 
@@ -153,7 +156,7 @@ func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 	}
 	if c.addsNothing(now, ch) {
 		if !ch.vacant() && ch.Revision > k.sign.revision { // else it is delivered again
-			k.sign = sign{ch.Revision, now, ch.Written, since}
+			k.sign = sign{ch.Revision, ch.attempt, k.sign.lease, now, now, ch.Written, since}
 			if ch.Record.Instance == k.holder.instance { // only the order of answers follows from it: a mistake costs milliseconds
 				k.holder.priorities, k.holder.successor = ch.Record.Priorities, ch.Record.Successor
 			}
@@ -331,6 +334,7 @@ func (c *Candidate) sourceChanged(now time.Time, source string, within time.Dura
 	h := &c.hints
 	h.source = source
 	h.delivered, h.awaited, h.overdue, h.last = 0, 0, false, lastChange{}
+	c.missedSome()
 	h.trust()
 	if source != NoSource { // without a source the campaigns find out what was missed
 		h.readBy(now.Add(c.Random(within)))
@@ -386,23 +390,23 @@ func (c *Candidate) missRenewal(time.Time) {
 
 var attemptField = []byte(`"attempt":"`)
 
-// formSeed has hashes of this process differ from those that somebody else could reckon with. No decision depends on it.
+// formSeed has hashes of this process differ from those that somebody else could reckon with.
 var formSeed = maphash.MakeSeed()
 
-// formOf returns a hash of a record without the id of its attempt: two renewals that follow each other differ by that alone. It is 0 for
-// a value that has no such id.
-func formOf(value []byte) uint64 {
+// formOf returns a hash of a record without the id of its attempt: two renewals that follow each other differ by that alone; and a hash of the id. Both
+// are 0 for a value that has no such id.
+func formOf(value []byte) (form, attempt uint64) {
 	i := bytes.Index(value, attemptField) + len(attemptField)
 	if i < len(attemptField) {
-		return 0
+		return 0, 0
 	}
 	end := bytes.IndexByte(value[i:], '"')
-	if end < 0 {
-		return 0
+	if end <= 0 {
+		return 0, 0
 	}
 	var h maphash.Hash
 	h.SetSeed(formSeed)
 	_, _ = h.Write(value[:i])
 	_, _ = h.Write(value[i+end:])
-	return max(1, h.Sum64())
+	return max(1, h.Sum64()), max(1, maphash.Bytes(formSeed, value[i:i+end]))
 }

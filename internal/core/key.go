@@ -34,9 +34,12 @@ type key struct {
 // sign is a write of the holder's.
 type sign struct {
 	revision uint64
-	at       time.Time // when it was read, written or notified
-	written  time.Time // by the server's clock
-	after    time.Time // it was written after this, by this candidate's clock, as far as is known
+	attempt  uint64        // a hash of its id; 0 if something may have been missed since it was seen
+	lease    time.Duration // the longest that a record of this term states which was read; 0 if none does
+	at       time.Time     // when it was first read or notified
+	since    time.Time     // the same, since when nothing may have been missed
+	written  time.Time     // by the server's clock
+	after    time.Time     // it was written after this, by this candidate's clock, as far as is known
 }
 
 // holder is what a candidate remembers of the holder of its key: a small part of the record, because a process may have thousands of
@@ -95,13 +98,13 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 		c.turn.retries = 0
 	}
 	if s.Held() {
+		lease := s.Record.Lease()
+		if s.Record.SameTerm(k.holder.record()) {
+			lease = max(lease, k.sign.lease)
+		}
 		c.noteBeginning(now, &s.Record)
 		k.holder = holderOf(&s.Record)
-		if s.Revision != k.sign.revision || k.sign.at.IsZero() { // what is read again, or was notified before, says nothing new
-			k.sign.at = later(k.sign.at, s.Read)
-			k.sign.after = later(k.checked, s.Read.Add(-c.bucket.TTL)) // else it would have expired
-		}
-		k.sign.revision, k.sign.written = s.Revision, s.Written
+		k.sign.saw(now, s, lease, c.bucket.TTL, k.checked)
 		c.turn.afterExpiry = c.Random(c.bucket.Spread())
 		if k.removal.outdatedBy(s) {
 			k.removal = incident{}
@@ -155,6 +158,7 @@ func (c *Candidate) forget(now time.Time) {
 // own records of then are those of somebody else.
 func (k *key) recall(before *key, instance string) {
 	k.holder, k.until, k.lease, k.sign = before.holder, before.until, before.lease, before.sign
+	k.sign.attempt = 0                                             // much may be missed
 	k.proven = before.proven && before.holder.instance != instance // the holder may be the copy
 	k.highest, k.removal, k.passing, k.passed = before.highest, before.removal, before.passing, before.passed
 }

@@ -41,7 +41,10 @@ func (n SourceChanged) apply(c *Candidate, now time.Time) {
 // SourceLost says that the source of notifications is stalled, and that there is no other yet.
 type SourceLost struct{}
 
-func (SourceLost) apply(c *Candidate, _ time.Time) { c.hints.source = NoSource }
+func (SourceLost) apply(c *Candidate, _ time.Time) {
+	c.hints.source = NoSource
+	c.missedSome()
+}
 
 // Joined says what is known of the source of notifications when a candidate begins to receive them.
 type Joined struct {
@@ -55,6 +58,7 @@ func (n Joined) apply(c *Candidate, _ time.Time) {
 		c.key.highest = 0
 	}
 	c.hints.source, c.hints.bucketCreated, c.hints.connectedAt = n.Source, n.Created, n.ConnectedAt
+	c.missedSome()
 }
 
 // SourceMoved says that the source of notifications reports of another bucket now, which was created at the given time: revisions begin anew.
@@ -62,12 +66,16 @@ type SourceMoved struct{ Created time.Time }
 
 func (n SourceMoved) apply(c *Candidate, _ time.Time) {
 	c.hints.bucketCreated, c.key.highest = n.Created, 0
+	c.missedSome()
 }
 
 // Reconnected says that the connection was made again: what was known before may be outdated.
 type Reconnected struct{ At time.Time }
 
-func (n Reconnected) apply(c *Candidate, _ time.Time) { c.hints.connectedAt = n.At }
+func (n Reconnected) apply(c *Candidate, _ time.Time) {
+	c.hints.connectedAt = n.At
+	c.missedSome()
+}
 
 // Loaded says what the server answered when the bucket's info was loaded.
 type Loaded struct {

@@ -18,6 +18,7 @@ const (
 	Vacant    Reason = "vacant"
 	Released  Reason = "released"
 	Reclaimed Reason = "reclaimed"
+	Lapsed    Reason = "lapsed"
 	StoodDown Reason = "stood-down"
 )
 

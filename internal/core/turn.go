@@ -26,6 +26,7 @@ type turn struct {
 	vacancy     vacancy
 	afterExpiry time.Duration // a random part of the spread, by which this candidate answers a renewal that did not come
 	retries     int           // attempts in a row over one vacancy that failed
+	takeover    time.Time     // not before this, a key whose holder's lease has lapsed is taken over
 }
 
 // vacancy is a vacancy that became known, from which each candidate counts when it is to answer.

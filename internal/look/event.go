@@ -40,7 +40,7 @@ func DescribeEvent(e observe.Event) string {
 	case observe.Released:
 		return fmt.Sprintf("%s released %s%s%s", name, key, inBrackets(e.Reason), term)
 	case observe.Expired:
-		return fmt.Sprintf("%s did not renew %s in time%s", name, key, term)
+		return fmt.Sprintf("%s did not renew %s in time%s%s", name, key, inBrackets(e.Reason), term)
 	}
 	return fmt.Sprintf("%s lost %s%s%s: %s", name, key, inBrackets(e.Reason), term, evictionCause(e))
 }

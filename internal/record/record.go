@@ -54,7 +54,7 @@ type Record struct {
 	Term          uint64            `json:"term,omitempty"`   // 0 until leadership counts; see Leads
 	Leads         bool              `json:"leads,omitempty"`  // leadership counts from this very write, so that its revision is the term's number
 	BucketCreated time.Time         `json:"bucket,omitzero"`  // when the stream behind the bucket was created
-	Won           string            `json:"won,omitempty"`    // over what: "vacant", "released" or "reclaimed"
+	Won           string            `json:"won,omitempty"`    // over what: "vacant", "released", "reclaimed" or "lapsed"
 	Host          string            `json:"host,omitempty"`
 	PID           int               `json:"pid,omitempty"`
 	Priority      int               `json:"priority,omitempty"`

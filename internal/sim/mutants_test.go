@@ -86,6 +86,27 @@ var mutants = []mutant{
 		{"internal/core/acquisition.go", "a := &acquisition{over: s.Revision,", "a := &acquisition{over: over,"},
 		{"internal/core/acquisition.go", "	// A release to which the history was rewound", "	over := s.Revision; if MUTANT { over++ }\n	// A release to which the history was rewound"},
 	}},
+	{"take over too early", "P2", []patch{{
+		"internal/timing/timing.go",
+		"	return lease + lease/rateAllowance",
+		"	if MUTANT { return lease / 2 }; return lease + lease/rateAllowance",
+	}}},
+	{"believe the time of a forged notification", "P2", []patch{{
+		"internal/core/lapse.go",
+		"	case same && g.shows(s): //",
+		"	case same && (MUTANT || g.shows(s)): //",
+	}}},
+	{"take over after a gap", "P2", []patch{{
+		"internal/core/lapse.go",
+		"func (c *Candidate) missedSome() { c.key.sign.attempt = 0 }",
+		"func (c *Candidate) missedSome() { if MUTANT { return }; c.key.sign.attempt = 0 }",
+	}}},
+	{"take over a record without a lease", "P2", []patch{
+		{"internal/core/lapse.go", "k.sign.attempt != 0 && k.sign.lease > 0 &&", "(MUTANT || k.sign.attempt != 0 && k.sign.lease > 0) &&"},
+		{"internal/core/lapse.go", "!s.Unconditional && s.Record.Lease() > 0 &&", "(MUTANT || !s.Unconditional && s.Record.Lease() > 0) &&"},
+		{"internal/core/lapse.go", "s.Record.Bucket().Equal(c.bucket.Created) &&", "(MUTANT || s.Record.Bucket().Equal(c.bucket.Created)) &&"},
+		{"internal/core/acquisition.go", "a.reason != Vacant && !a.bucketCreated.Equal(b.Created):", "a.reason != Vacant && !a.bucketCreated.Equal(b.Created) && !(MUTANT && a.reason == Lapsed):"},
+	}},
 	{"pass on no stand-down", "P2", []patch{{
 		"internal/core/lead.go",
 		"r.StandDownMs = record.Milliseconds(t.Counts.Sub(sent))",

@@ -107,6 +107,7 @@ func (x *source) none(ready func()) {
 func (x *source) use(kind string, spread bool, ready func()) {
 	x.kind, x.open = kind, true
 	x.lastAt = later(x.lastAt, x.c.w.now)
+	x.c.ledger.Missed(x.c.w.now)
 	x.c.tell(core.SourceChanged{Source: kind, Spread: spread})
 	if ready != nil {
 		ready()
@@ -167,6 +168,7 @@ func (x *source) reconnected() {
 	if !x.c.plan.connected || !x.c.running {
 		return
 	}
+	x.c.ledger.Missed(x.c.w.now)
 	x.c.tell(core.Reconnected{At: x.c.w.now})
 	switch x.kind {
 	case core.Republish:

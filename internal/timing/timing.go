@@ -114,6 +114,17 @@ func (d *Durations) Timing(ttl time.Duration) (Timing, error) {
 // LeaseTime returns how long leadership may be believed after the last acknowledged write was sent.
 func (t Timing) LeaseTime() time.Duration { return t.TTL - t.Margin }
 
+// rateAllowance: the clocks of two machines run at speeds that differ by less than a part of so many. NTP slews a clock by one part in 2,000 at most,
+// and quartz is better than one in 10,000.
+const rateAllowance = 200
+
+// LapseTime returns how long after it was seen the write of a holder earns a lease no more for sure, in a bucket with the given TTL. No lease is believed that is
+// shorter than with the default margin.
+func LapseTime(lease, ttl time.Duration) time.Duration {
+	lease = max(lease, ttl-DefaultMargin(ttl))
+	return lease + lease/rateAllowance
+}
+
 // Slack returns by how much a renewal may be late without anybody minding: a quarter of the room that is left after it.
 func (t Timing) Slack() time.Duration { return (t.LeaseTime() - t.Interval) / 4 }
 

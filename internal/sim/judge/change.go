@@ -43,6 +43,7 @@ type Content struct {
 	Attempt     string    `json:"attempt"`
 	Since       time.Time `json:"since"`
 	Term        uint64    `json:"term"`
+	Won         string    `json:"won"`
 	Bucket      time.Time `json:"bucket"`
 	Reported    time.Time `json:"bucket_reported"`
 	Released    time.Time `json:"released"`

@@ -56,6 +56,7 @@ type Ledger struct {
 	displacedAt   time.Time // when anything but a write of the same term last replaced its record
 	troubledUntil time.Time // until when a fault affected its calls
 	frozenUntil   time.Time // until when its process was stopped: it could do nothing
+	gapAt         time.Time // when it last learned that it may have missed notifications
 	closedAt      time.Time // when its connection was closed for good; zero if it was not
 	sawClosedAt   time.Time // when a write of its own first failed for that reason; zero if none did
 
@@ -88,6 +89,9 @@ func (l *Ledger) Troubled(until time.Time) { l.troubledUntil = timeutil.Later(l.
 
 // Frozen takes note that the process of the candidate is stopped until the given time.
 func (l *Ledger) Frozen(until time.Time) { l.frozenUntil = timeutil.Later(l.frozenUntil, until) }
+
+// Missed takes note that the candidate has learned that it may have missed notifications.
+func (l *Ledger) Missed(at time.Time) { l.gapAt = at }
 
 // Disconnected takes note that the connection of the candidate was closed for good.
 func (l *Ledger) Disconnected(at time.Time) { l.closedAt = at }
@@ -199,6 +203,17 @@ func (l *Ledger) isNamed(q *Write) bool {
 		old.Write.Content.names(l.Name, q.Content.Instance) && old.Write.Content.bucket().Equal(q.Content.bucket())
 }
 
+// takesOverLapsed reports whether a write took the key over from another candidate whose lease from the write that was replaced was over, as its writer
+// could know who had missed nothing for as long.
+func (q *Write) takesOverLapsed() bool {
+	old := q.Replaced
+	if q.Content.Won != string(election.ReasonLapsed) || old == nil || old.Write == nil || old.By() == q.By {
+		return false
+	}
+	lease := old.Write.Content.lease()
+	return lease > 0 && q.Sent.Sub(timeutil.Later(old.Write.Sent, q.By.gapAt)) >= lease
+}
+
 // requiredStandDown returns the stand-down that the contract demands after an acquisition, and whether the winner was
 // notified of a removal.
 func (l *Ledger) requiredStandDown(q *Write) (d time.Duration, sawRemoval bool) {
@@ -236,6 +251,8 @@ func (l *Ledger) requiredStandDown(q *Write) (d time.Duration, sawRemoval bool) 
 			return l.ttl, false
 		}
 		return 0, false
+	case q.takesOverLapsed():
+		return min(time.Duration(old.Write.Content.StandDownMs)*time.Millisecond, max(l.StandDown, l.ttl)), false // see Judge.judgeOverlap for who leads all the same
 	case old.By() != l || l.Plain:
 		return l.StandDown, false
 	case l.acquires(old.Write): // the candidate adopts its own late acquisition

@@ -114,6 +114,9 @@ func (j *Judge) WriteKnown(q *Write, at time.Time) {
 			j.noteProvable(l, j.history[n-1])
 		}
 		j.tally["key acquired"]++
+		if q.takesOverLapsed() {
+			j.tally["lapsed lease taken over"]++
+		}
 	case first && l.renews(q) && at.Before(l.term.deadline):
 		t := l.term
 		t.lastDeadline, t.lastSent, t.renewedAt, t.sent, t.statusRead = t.deadline, t.sent, at, q.Sent, false
