@@ -20,7 +20,7 @@ type acquisition struct {
 	bucketCreated time.Time          // when the bucket was created, as its server said last, by the record that was taken over
 	named         bool               // the release that was taken over names this candidate
 	queue         []string           // those that come after it in the queue that this release lists
-	predecessors  []record.Secret    // of the terms before, the last first, if this release proves that its term has ended
+	predecessors  record.Secrets     // of the terms before, the last first, if this release proves that its term has ended
 	interval      time.Duration      // from one renewal of the predecessor to the next; 0 if that is not known
 	successors    []record.Successor // that the predecessor knew
 	priorities    []int              // the highest of their priorities
@@ -63,7 +63,7 @@ func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition
 		if left, released := s.Record.IsRelease(); released {
 			a.reason, a.left = Released, left
 			if c.proves(s) {
-				a.predecessors = append([]record.Secret{s.Record.Secret}, s.Record.Predecessors...)
+				a.predecessors = append(record.Secrets{s.Record.Secret}, s.Record.Predecessors...)
 				a.predecessors = a.predecessors[:min(len(a.predecessors), c.maxPredecessors())]
 			} else {
 				a.unproven = true

@@ -34,8 +34,8 @@ type Term struct {
 	successors []record.Successor // that were known when the key was won
 	priorities []int              // the highest of their priorities
 
-	secret       record.Secret   // that the release reveals
-	predecessors []record.Secret // of the terms before, the last first, that ended by a release
+	secret       record.Secret  // that the release reveals
+	predecessors record.Secrets // of the terms before, the last first, that ended by a release
 
 	unsure     bool      // this may be another bucket than the one the term was won in
 	reported   time.Time // when that bucket was created, as its server said last: not what the term says where that has changed

@@ -73,7 +73,7 @@ type Record struct {
 	// What proves a release: each record of a term states the commitment to a secret that its release reveals. Predecessors are the secrets of
 	// the terms before, the last first, if each of them ended by a release: so this term began after those had ended.
 	Commitment   Commitment `json:"commitment,omitzero"`
-	Predecessors []Secret   `json:"predecessors,omitempty"`
+	Predecessors Secrets    `json:"predecessor_secrets,omitempty"`
 
 	// Set by a renewal: the instance of the candidate that answers first if the record expires.
 	Successor string `json:"successor,omitempty"`
@@ -147,7 +147,6 @@ func (r *Record) bound() {
 		r.Metadata = nil
 	}
 	r.Priorities = slices.Clone(r.Priorities[:min(len(r.Priorities), MaxPriorities)]) // a clone releases the rest
-	r.Predecessors = slices.Clone(r.Predecessors[:min(len(r.Predecessors), MaxPredecessors)])
 	if slices.ContainsFunc(r.SuccessorIDs, func(id string) bool { return id != "" && len(id) != queueIDBytes }) {
 		r.SuccessorIDs = nil
 	}

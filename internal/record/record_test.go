@@ -163,7 +163,7 @@ func TestFieldsOfALaterFormatAreIgnored(t *testing.T) {
 func TestReleaseOpensTheCommitmentOfItsTermAndNoOther(t *testing.T) {
 	g := NewWithT(t)
 	secret, other := NewSecret(), NewSecret()
-	read := Parse(Record{Name: "a", Instance: "i", Attempt: "x", Commitment: secret.Commitment(), Secret: secret, Predecessors: []Secret{other}}.Encode(), 0)
+	read := Parse(Record{Name: "a", Instance: "i", Attempt: "x", Commitment: secret.Commitment(), Secret: secret, Predecessors: Secrets{other, NewSecret()}}.Encode(), 0)
 	g.Expect(read.Commitment.OpenedBy(read.Secret)).To(BeTrue())
 	g.Expect(read.Follows(other.Commitment())).To(BeTrue())
 	g.Expect(read.Follows(secret.Commitment())).To(BeFalse())
@@ -174,13 +174,14 @@ func TestReleaseOpensTheCommitmentOfItsTermAndNoOther(t *testing.T) {
 }
 
 func TestUnreadableCommitmentIsNoneAndTheRestOfTheRecordIsRead(t *testing.T) {
-	for _, text := range []string{"", "x", "AAAAAAAAAAAAAAAAAAAAAB", "AAAAAAAAAAAAAAAAAAAAA!", `\n\r` + "AAAAAAAAAAAAAAAAAAAA", strings.Repeat("A", 44)} {
+	for _, text := range []string{"", "x", "AAAAAAAAAAAAAAAAAAAAAB", "AAAAAAAAAAAAAAAAAAAAA!", `\n\r` + "AAAAAAAAAAAAAAAAAAAA", strings.Repeat("A", 44), strings.Repeat("A", 10_000)} {
 		g := NewWithT(t)
-		r := Parse([]byte(`{"name":"a","instance":"i","attempt":"x","commitment":"`+text+`","secret":"`+text+`","term":7}`), 0)
+		r := Parse([]byte(`{"name":"a","instance":"i","attempt":"x","commitment":"`+text+`","secret":"`+text+`","predecessor_secrets":"`+text+`","term":7}`), 0)
 		g.Expect(r.Instance).To(Equal("i"), text)
 		g.Expect(r.Term).To(BeEquivalentTo(7))
 		g.Expect(r.Commitment).To(BeZero(), text)
 		g.Expect(r.Secret).To(BeZero(), text)
+		g.Expect(r.Predecessors).To(BeEmpty(), text)
 	}
 }
 

@@ -46,6 +46,36 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// Secrets are secrets as a record has them: in one text, because every candidate reads it at every change of the key.
+type Secrets []Secret
+
+// MarshalText returns s as a record has it.
+func (s Secrets) MarshalText() ([]byte, error) {
+	b := make([]byte, 0, len(s)*secretBytes)
+	for _, secret := range s {
+		b = append(b, secret[:]...)
+	}
+	return encodeText(b), nil
+}
+
+// UnmarshalText reads what MarshalText returned, of at most [MaxPredecessors] secrets. Any other text is none, and no error.
+func (s *Secrets) UnmarshalText(text []byte) error {
+	*s = nil
+	var b [MaxPredecessors * secretBytes]byte
+	if encoding.DecodedLen(len(text)) > len(b) {
+		return nil
+	}
+	n, err := encoding.Decode(b[:], text)
+	if err != nil || n%secretBytes != 0 || n == 0 {
+		return nil
+	}
+	*s = make(Secrets, n/secretBytes)
+	for i := range *s {
+		copy((*s)[i][:], b[i*secretBytes:])
+	}
+	return nil
+}
+
 // MarshalText returns c as a record has it.
 func (c Commitment) MarshalText() ([]byte, error) { return encodeText(c[:]), nil }
 
