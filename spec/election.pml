@@ -142,10 +142,10 @@ inline squeeze() {                                                              
 }
 #define shift(v) v = (v > seq -> v + 1 : v)
 
-/* store puts a record of writer w under the key. P10: nobody writes over what another holds, unless history was changed. */
+/* store puts a record of writer w under the key. P10: nobody writes over what another holds whose lease is not over, unless history was changed. */
 inline store(wh, kd, sl, nmd, ob, ln, isOdd) {
 	if :: key.kind == RECORD && key.own != wh && key.own < N && wh < N ->
-		assert(isOdd || c[key.own].excused || !holder(key.own));                 /* P10, P7 */
+		assert(isOdd || c[key.own].excused || !holder(key.own) || c[key.own].lease == 0); /* P10, P7 */
 		c[key.own].excused = holder(key.own); c[key.own].stale = holder(key.own)
 	:: else fi;
 	seq++; key.kind = kd; key.own = wh; key.rev = seq; key.age = 0; key.left = sl; key.named = nmd; key.old = ob; key.lease = ln

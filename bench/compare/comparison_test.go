@@ -156,7 +156,7 @@ func (s *stage) measure(r *result) {
 	for _, key := range slices.Concat(hand, cut, kill) {
 		s.startElection(follower, key)
 	}
-	time.Sleep(idleAfter) // start-up splays end, and leaders renew with all of them there
+	time.Sleep(max(idleAfter, s.renewal)) // start-up splays end, and every leader renews with all of them there
 
 	killed := make(chan struct{})
 	go func() {

@@ -34,7 +34,7 @@ func (c *Candidate) lapseTime() time.Duration {
 func (c *Candidate) mayTakeOver() bool {
 	k := &c.key
 	return k.occupied && !c.isHolder() && k.sign.attempt != 0 && k.sign.lease > 0 && c.Connected && !c.Plain && c.Source() != NoSource &&
-		k.removal.revision == 0 && k.highest <= k.sign.revision && c.hints.delivered <= k.sign.revision
+		k.removal.revision == 0 && k.highest <= k.sign.revision && c.hints.delivered <= k.sign.revision && c.hints.awaited == 0
 }
 
 // lapsesAt returns when the lease of the holder will have lapsed; the zero time if this candidate cannot know.

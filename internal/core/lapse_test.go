@@ -64,6 +64,7 @@ func TestLeaseThatIsReadCountsFromTheAnswer(t *testing.T) {
 	r.Attempt = "a.1.2"
 	answered := now.Add(time.Second)
 	c.learn(answered, stored(now, 8, r))
+	notify(c, 8, r)
 	g.Expect(c.lapsesAt(answered)).To(Equal(answered.Add(lapse)))
 }
 
@@ -78,7 +79,11 @@ func TestLeaseOfAnybodyWhoMissedSomethingIsNotKnownToLapse(t *testing.T) {
 		"the key cannot be read":        func(c *Candidate, _ record.Record) { c.reading.resting = true },
 		"the connection is not known":   func(c *Candidate, _ record.Record) { c.Connected = false },
 		"it writes bare names":          func(c *Candidate, _ record.Record) { c.Plain = true },
-		"a later revision was read":     func(c *Candidate, _ record.Record) { c.key.highest = 8 },
+		"the source has not reported what was read": func(c *Candidate, r record.Record) {
+			r.Attempt = "a.1.2"
+			c.learn(now, stored(now, 8, r))
+		},
+		"a later revision was read": func(c *Candidate, _ record.Record) { c.key.highest = 8 },
 		"a later change was notified": func(c *Candidate, _ record.Record) {
 			notify(c, 8, record.Record{Name: "b", Instance: "b.1", Attempt: "b.1.1"})
 		},
@@ -172,6 +177,7 @@ func TestTakeoverWritesOverWhatWasReadAndHasNoStandDown(t *testing.T) {
 			r.Attempt = "a.1.2"
 			test.change(&r)
 			c.learn(now, stored(now, 8, r))
+			c.hints.delivered, c.hints.awaited = 8, 0
 			c.wait.due = now.Add(time.Hour)
 			op, _ := c.Next(now)
 			at := now.Add(lapse)

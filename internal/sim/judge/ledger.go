@@ -211,7 +211,7 @@ func (q *Write) takesOverLapsed() bool {
 		return false
 	}
 	lease := old.Write.Content.lease()
-	return lease > 0 && q.Sent.Sub(timeutil.Later(old.Write.Sent, q.By.gapAt)) >= lease
+	return lease > 0 && q.Sent.Sub(timeutil.Later(old.Write.Sent, q.gapAt)) >= lease
 }
 
 // requiredStandDown returns the stand-down that the contract demands after an acquisition, and whether the winner was

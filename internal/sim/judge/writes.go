@@ -13,7 +13,7 @@ func (j *Judge) WriteSent(q *Write, at time.Time) {
 	if l.Notified != nil {
 		q.notified, q.notifiedAt, q.notifiedPrevious = l.Notified()
 	}
-	q.read = l.lastRead
+	q.read, q.gapAt = l.lastRead, l.gapAt
 	if l.renews(q) && !t.mayLead {
 		q.standDownLeft, q.sawRemoval = t.counts.Sub(at), t.sawRemoval
 	}
