@@ -221,10 +221,10 @@ func (c *Candidate) decideInBucket(now time.Time, _ Result) {
 	b, s := c.bid, c.bid.state
 	ours := s.HeldBy(c.Instance)
 	switch {
-	case c.holds != 0:
-		c.bidEnds(now, false)
 	case ours && c.doubt.foreign(s):
 		c.finish(true)
+	case c.holds != 0:
+		c.bidEnds(now, false)
 	case ours && !c.doubt.made(s): // a stale read
 		c.bidEnds(now, !b.hinted)
 	case b.err != nil && b.hinted:

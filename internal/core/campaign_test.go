@@ -115,3 +115,23 @@ func TestKeyThatIsWonDuringAPauseIsNotKept(t *testing.T) {
 		g.Expect(c.Term()).To(BeNil())
 	}
 }
+
+// The simulator found it: a candidate that was paused read the record of a copy of it, and took that lease for one of its own, which is over.
+func TestCandidateThatIsHeldBackRecognisesACopyOfItself(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	c := candidate()
+	c.bucket.Read = now
+	c.hold(PausedByOperator, true)
+	c.beginCampaigning(now, now.Add(time.Hour), OpeningCampaigns)
+	c.hints.source, c.Connected = Watch, true
+	op, _ := c.Next(now)
+	g.Expect(op.Kind).To(Equal(Read))
+	c.Done(now, Result{State: *stored(now, 8, record.Record{Name: "b", Instance: c.Instance, Attempt: "never made", Term: 7, LeaseMs: 9800})})
+	op, _ = c.Next(now)
+	g.Expect(op.Kind).To(Equal(Finish))
+	g.Expect(op.Cloned).To(BeTrue())
+
+	c.Notice(now, NewRules{&Rules{World: c.World, Name: c.Name, Instance: "b.2"}})
+	g.Expect(c.longestLease(now)).To(Equal(9800 * time.Millisecond))
+}
