@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,16 +26,15 @@ const crashTTL = 5 * time.Second
 // renewing of the session that ends, and the return of another's Campaign.
 func BenchmarkCrash(b *testing.B) {
 	for _, m := range []struct {
-		name string
-		opts []election.Option
+		name     string
+		interval time.Duration
 	}{
-		{"stand-down=default", nil},
-		{"stand-down=TTL÷10", []election.Option{election.WithStandDown(crashTTL / 10)}},
-		{"stand-down=0", []election.Option{election.WithStandDown(0)}},
+		{"default", crashTTL * 3 / 4},
+		{"interval=TTL÷3", crashTTL / 3},
 	} {
 		b.Run(m.name, func(b *testing.B) {
 			for b.Loop() {
-				crashes(b, *trials, crashTTL, crashTTL*3/4, m.opts...).report(b, "TTLs")
+				crashes(b, *trials, crashTTL, m.interval).report(b, "TTLs")
 			}
 		})
 	}
@@ -46,55 +46,90 @@ func BenchmarkCrash(b *testing.B) {
 }
 
 // crashes returns how long each took, in TTLs.
-func crashes(tb testing.TB, n int, ttl, interval time.Duration, opts ...election.Option) (ratios sample) {
+func crashes(tb testing.TB, n int, ttl, interval time.Duration) sample {
 	s := natstest.StartTCP(tb)
-	f := newFleet(tb, s, ttl, 1)
-	opts = append(opts, election.WithSplay(0), election.WithCampaignInterval(interval))
-	links, leaders := make([]*faultproxy.Link, n), make([]*candidate, n)
+	c := newCrashes(newFleet(tb, s, ttl, 1), s, n, interval)
+	for i := range c.links {
+		time.AfterFunc(rand.N(interval), func() { c.cut(i) })
+	}
+	return c.ratios()
+}
+
+// crashesWithServer is the same where every leader is cut off in the moment in which the server crashes that leads the bucket's stream, one of three.
+func crashesWithServer(tb testing.TB, n int, ttl, interval time.Duration) sample {
+	cluster := natstest.StartCluster(tb, 3)
+	f := newFleet(tb, cluster, ttl, 3)
+	name := cluster.StreamLeader(tb, bucketName)
+	servers := cluster.Servers()
+	other := servers[slices.IndexFunc(servers, func(s *natstest.Server) bool { return s.Name() != name })]
+	c := newCrashes(f, other, n, interval)
+	for i := range c.links {
+		c.cut(i)
+	}
+	cluster.Crash(name)
+	return c.ratios()
+}
+
+// crash is elections whose leaders are cut off: each has one on a link of its own, and two followers.
+type crash struct {
+	*fleet
+	links   []*faultproxy.Link
+	leaders []*candidate
+
+	mu   sync.Mutex
+	cuts map[string]time.Time
+}
+
+// newCrashes returns when all leaders renew, at different times, and all followers know of them.
+func newCrashes(f *fleet, s *natstest.Server, n int, interval time.Duration) *crash {
+	c := &crash{fleet: f, links: make([]*faultproxy.Link, n), leaders: make([]*candidate, n), cuts: map[string]time.Time{}}
+	opts := []election.Option{election.WithSplay(0), election.WithCampaignInterval(interval)}
 	for i := range n {
-		links[i] = s.Link(tb)
-		nc, err := nats.Connect("", nats.InProcessServer(links[i]), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))
+		c.links[i] = s.Link(f)
+		nc, err := nats.Connect("", nats.InProcessServer(c.links[i]), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))
 		if err != nil {
-			tb.Fatal(err)
+			f.Fatal(err)
 		}
-		tb.Cleanup(nc.Close)
-		leaders[i] = f.join(nc, fmt.Sprintf("key-%d", i), opts...)
+		f.Cleanup(nc.Close)
+		c.leaders[i] = f.join(nc, fmt.Sprintf("key-%d", i), opts...)
 		time.Sleep(interval / time.Duration(n)) // so that not all renew at once
 	}
 	for range n {
 		f.win()
 	}
 	over := f.connections(2)
-	for i := range n {
-		f.join(over[0], leaders[i].key, opts...)
-		f.join(over[1], leaders[i].key, opts...)
+	for _, l := range c.leaders {
+		f.join(over[0], l.key, opts...)
+		f.join(over[1], l.key, opts...)
 	}
 	time.Sleep(2*interval + calm) // the opening campaigns
+	return c
+}
 
-	var mu sync.Mutex
-	cuts := map[string]time.Time{}
-	for i, l := range links {
-		time.AfterFunc(rand.N(interval), func() {
-			mu.Lock()
-			defer mu.Unlock()
-			l.Cut()
-			cuts[leaders[i].key] = time.Now()
-		})
-	}
-	for range n {
-		w := f.win()
-		mu.Lock()
-		cut, ok := cuts[w.by.key]
-		mu.Unlock()
-		for i := range n {
-			if leaders[i].key == w.by.key && leaders[i].IsLeader() {
-				tb.Fatal("two lead")
+// cut cuts off a leader.
+func (c *crash) cut(i int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.links[i].Cut()
+	c.cuts[c.leaders[i].key] = time.Now()
+}
+
+// ratios waits until others lead in all elections, and returns how long it took from the cuts, in TTLs.
+func (c *crash) ratios() (ratios sample) {
+	for range c.leaders {
+		w := c.win()
+		c.mu.Lock()
+		cut, ok := c.cuts[w.by.key]
+		c.mu.Unlock()
+		for _, l := range c.leaders {
+			if l.key == w.by.key && l.IsLeader() {
+				c.Fatal("two lead")
 			}
 		}
 		if !ok {
-			tb.Fatal("somebody won without a crash")
+			c.Fatal("somebody won without a crash")
 		}
-		ratios.add(w.at.Sub(cut), ttl)
+		ratios.add(w.at.Sub(cut), c.ttl)
 	}
 	return ratios
 }

@@ -25,6 +25,11 @@ func BenchmarkTiming(b *testing.B) {
 			crashes(b, *trials, *ttl, interval).in(*ttl).report(b, "s")
 		}
 	})
+	b.Run("crash-with-server", func(b *testing.B) {
+		for b.Loop() {
+			crashesWithServer(b, *trials, *ttl, interval).in(*ttl).report(b, "s")
+		}
+	})
 	b.Run("outage", func(b *testing.B) {
 		for b.Loop() {
 			led := outage(b, *trials, *ttl, interval)

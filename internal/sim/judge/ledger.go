@@ -203,11 +203,11 @@ func (l *Ledger) isNamed(q *Write) bool {
 		old.Write.Content.names(l.Name, q.Content.Instance) && old.Write.Content.bucket().Equal(q.Content.bucket())
 }
 
-// takesOverLapsed reports whether a write took the key over from another candidate whose lease from the write that was replaced was over, as its writer
+// takesOverLapsed reports whether a write took the key over from another instance whose lease from the write that was replaced was over, as its writer
 // could know who had missed nothing for as long.
 func (q *Write) takesOverLapsed() bool {
 	old := q.Replaced
-	if q.Content.Won != string(election.ReasonLapsed) || old == nil || old.Write == nil || old.By() == q.By {
+	if q.Content.Won != string(election.ReasonLapsed) || old == nil || old.Write == nil || old.Write.Content.Instance == q.Content.Instance {
 		return false
 	}
 	lease := old.Write.Content.lease()
