@@ -47,6 +47,7 @@ type hints struct {
 	failures int32 // reads in a row that failed
 
 	delivered    uint64    // the revision that the source reported last, or that was read first from the source in use; 0 if there is none
+	attempt      uint64    // a hash of the id of that write, if the source reported it
 	awaited      uint64    // a revision that was written or read, and that the source has not reported; 0 if there is none
 	awaitedSince time.Time // when that was
 	overdue      bool      // the source was reported as stalled, and has not reported it yet
@@ -146,7 +147,7 @@ func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 	if !k.read.IsZero() {
 		k.checked = now
 	}
-	h.delivered = ch.Revision
+	h.delivered, h.attempt = ch.Revision, ch.attempt
 	if h.awaited <= ch.Revision {
 		h.awaited, h.overdue = 0, false
 	}
@@ -333,7 +334,7 @@ func (c *Candidate) readFailed(now time.Time, hint *hint) {
 func (c *Candidate) sourceChanged(now time.Time, source string, within time.Duration) {
 	h := &c.hints
 	h.source = source
-	h.delivered, h.awaited, h.overdue, h.last = 0, 0, false, lastChange{}
+	h.delivered, h.attempt, h.awaited, h.overdue, h.last = 0, 0, 0, false, lastChange{}
 	c.missedSome()
 	h.trust()
 	if source != NoSource { // without a source the campaigns find out what was missed
@@ -347,7 +348,7 @@ func (c *Candidate) await(now time.Time, revision uint64) {
 	h := &c.hints
 	switch {
 	case h.delivered == 0:
-		h.delivered, h.awaited, h.overdue = revision, 0, false
+		h.delivered, h.attempt, h.awaited, h.overdue = revision, 0, 0, false
 	case revision > h.delivered && h.awaited == 0:
 		h.awaited, h.awaitedSince = revision, now
 	}

@@ -102,7 +102,7 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 		if s.Record.SameTerm(k.holder.record()) {
 			lease = max(lease, k.sign.lease)
 		}
-		c.noteBeginning(now, &s.Record)
+		c.noteBeginning(now, &s.Record, c.sawLastBefore(s))
 		k.holder = holderOf(&s.Record)
 		k.sign.saw(now, s, lease, c.bucket.TTL, k.checked)
 		c.turn.afterExpiry = c.Random(c.bucket.Spread())
@@ -130,7 +130,7 @@ func (c *Candidate) wrote(now time.Time, revision uint64, r *record.Record) {
 	if !c.isRenewal(r) {
 		c.hints.form = 0
 	}
-	c.noteBeginning(now, r)
+	c.noteBeginning(now, r, r.Won == string(Lapsed) && c.mayTakeOver()) // it replaced that very write
 	k.read, k.revision, k.occupied, k.holder, k.checked = now, revision, true, holderOf(r), now
 	if revision < k.highest { // the history was rewound: what was reported before does not count
 		c.hints.delivered = 0
@@ -202,8 +202,8 @@ func (c *Candidate) predecessorOf(removal record.Removal, release *record.Record
 
 // noteBeginning takes note of a record by which somebody holds the key, before the record replaces the known holder's. If nothing proves that the
 // term of the known holder has ended, its lease may last for its whole length from now: its holder can have renewed it until the record was
-// written.
-func (c *Candidate) noteBeginning(now time.Time, r *record.Record) {
+// written. It cannot have done so later than by the write that this candidate saw last, if that was certainly the last.
+func (c *Candidate) noteBeginning(now time.Time, r *record.Record, sawLast bool) {
 	k, before := &c.key, c.key.holder.record()
 	if k.holder.name == "" || r.SameTerm(before) {
 		return
@@ -213,7 +213,13 @@ func (c *Candidate) noteBeginning(now time.Time, r *record.Record) {
 			k.lease = 0
 		}
 		lease := max(before.Lease(), c.bucket.TTL)
-		k.until, k.lease = later(k.until, now.Add(lease)), max(k.lease, lease)
+		ends := now.Add(lease)
+		if sawLast {
+			ends = now.Add(c.lapseTime() - leastPassed(k.sign.since, now))
+		}
+		if ends.After(now) {
+			k.until, k.lease = later(k.until, ends), max(k.lease, lease)
+		}
 	}
 	k.proven = false
 }

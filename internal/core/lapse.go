@@ -37,6 +37,14 @@ func (c *Candidate) mayTakeOver() bool {
 		k.removal.revision == 0 && k.highest <= k.sign.revision && c.hints.delivered <= k.sign.revision && c.hints.awaited == 0
 }
 
+// sawLastBefore reports whether the write of the known holder's that this candidate saw last was the last before what was read just now: the source, which has reported
+// that very record, and reports in order, has reported nothing between, and would be known to have missed something.
+func (c *Candidate) sawLastBefore(s *record.State) bool {
+	k, h := &c.key, &c.hints
+	return k.occupied && k.sign.attempt != 0 && k.sign.lease > 0 && c.Connected && c.Source() != NoSource &&
+		h.delivered == s.Revision && h.attempt != 0 && h.attempt == hashOf(s.Record.Attempt)
+}
+
 // lapsesAt returns when the lease of the holder will have lapsed; the zero time if this candidate cannot know.
 func (c *Candidate) lapsesAt(now time.Time) time.Time {
 	if !c.mayTakeOver() {

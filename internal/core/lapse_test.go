@@ -253,3 +253,44 @@ func TestLeastTimePassesByTheClockThatShowsTheLeast(t *testing.T) {
 	g.Expect(leastPassed(from.Round(0), set)).To(Equal(time.Hour))
 	g.Expect(leastPassed(from, from.Round(0).Add(-time.Hour))).To(Equal(-time.Hour))
 }
+
+// A leader that took over a lapsed lease can hand over at once: those who saw that lease lapse need not wait for it once more.
+func TestLeaseThatWasSeenToLapseDoesNotCountAfterTheNextRelease(t *testing.T) {
+	for name, test := range map[string]struct {
+		before func(c *Candidate)
+		left   bool
+	}{
+		"told of the takeover":          {func(*Candidate) {}, false},
+		"not told of the takeover":      {func(c *Candidate) { c.hints.attempt = 0 }, true},
+		"told of something else":        {func(c *Candidate) { c.hints.attempt++ }, true},
+		"the connection was made again": {func(c *Candidate) { c.Notice(time.Now(), Reconnected{time.Now()}) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				c, _ := informed(time.Now())
+				time.Sleep(lapse + time.Millisecond)
+				taken := record.Record{
+					Name: "x", Instance: "x.1", Attempt: "x.1.1", Won: string(Lapsed), BucketCreated: c.bucket.Created, LeaseMs: 9800, IntervalMs: 7500, Commitment: record.NewSecret().Commitment(),
+				}
+				notify(c, 8, taken)
+				test.before(c)
+				c.learn(time.Now(), stored(time.Now(), 8, taken))
+				g.Expect(c.leftBefore(time.Now()) > 0).To(Equal(test.left))
+			})
+		})
+	}
+}
+
+// The holder may have renewed after what this candidate saw, and before somebody else wrote.
+func TestLeaseOfAHolderWhoseRecordWasOverwrittenCountsFromWhatWasSeenLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		c, _ := informed(time.Now())
+		time.Sleep(2 * time.Second)
+		foreign := record.Record{Name: "x", Instance: "x.1", Attempt: "x.1.1", LeaseMs: 9800, Commitment: record.NewSecret().Commitment()}
+		notify(c, 8, foreign)
+		c.learn(time.Now(), stored(time.Now(), 8, foreign))
+		g.Expect(c.leftBefore(time.Now())).To(Equal(lapse - 2*time.Second))
+	})
+}
