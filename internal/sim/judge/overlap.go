@@ -85,6 +85,8 @@ func (j *Judge) excuse(first, second *Ledger, at time.Time) (why string, allowed
 		return j.chanceHit(next.After.Write), true
 	case next.After.By() != nil:
 		return "another candidate had overwritten its record", false
+	case next.After.IsMarker() && second.term.sawRemoval && j.longest > j.ttl && !second.knew(q, second.term.win):
+		return excuseShorter, true // it waited for a TTL, as the bucket has it now, and no record that it read said that the lease was longer
 	case next.After.IsMarker() && second.term.sawRemoval:
 		return "the key was deleted, and the winner was notified", false
 	case next.After.IsMarker():
