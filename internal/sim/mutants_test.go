@@ -102,7 +102,7 @@ var mutants = []mutant{
 		"func (c *Candidate) missedSome() { if MUTANT { return }; c.key.sign.attempt = 0 }",
 	}}},
 	{"take over a record without a lease", "P2", []patch{
-		{"internal/core/lapse.go", "k.sign.attempt != 0 && k.sign.lease > 0 &&", "(MUTANT || k.sign.attempt != 0 && k.sign.lease > 0) &&"},
+		{"internal/core/lapse.go", "!c.isHolder() && k.sign.attempt != 0 && k.sign.lease > 0 &&", "!c.isHolder() && (MUTANT || k.sign.attempt != 0 && k.sign.lease > 0) &&"},
 		{"internal/core/lapse.go", "!s.Unconditional && s.Record.Lease() > 0 &&", "(MUTANT || !s.Unconditional && s.Record.Lease() > 0) &&"},
 		{"internal/core/lapse.go", "s.Record.Bucket().Equal(c.bucket.Created) &&", "(MUTANT || s.Record.Bucket().Equal(c.bucket.Created)) &&"},
 		{"internal/core/acquisition.go", "a.reason != Vacant && !a.bucketCreated.Equal(b.Created):", "a.reason != Vacant && !a.bucketCreated.Equal(b.Created) && !(MUTANT && a.reason == Lapsed):"},
