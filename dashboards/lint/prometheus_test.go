@@ -186,6 +186,7 @@ func (s *server) oneLeader() {
 		identity string
 		at, term float64
 	}
+	leaders := s.query(`election_leader{job="hosts"}[10m]`) // first, for a scrape between the two queries shows in the second alone
 	terms := map[string]map[float64]float64{}
 	for _, one := range s.query(`election_term{job="hosts"}[10m]`) {
 		terms[one.Metric["identity"]] = map[float64]float64{}
@@ -194,7 +195,7 @@ func (s *server) oneLeader() {
 		}
 	}
 	var all []leader
-	for _, one := range s.query(`election_leader{job="hosts"}[10m]`) {
+	for _, one := range leaders {
 		for _, v := range one.Values {
 			if v.value == 1 {
 				identity := one.Metric["identity"]
