@@ -112,10 +112,15 @@ func (t *Term) number(sent time.Time) uint64 {
 }
 
 // due returns when the next renewal is due if the last succeeded: one interval after it was sent or, for a leader-elect, at the end of
-// the stand-down where that comes before, or so soon after that one renewal can serve for both.
+// the stand-down where that comes before, or so soon after that one renewal can serve for both. Where the bucket's TTL has become longer since
+// that write, the lease is shorter than the interval is made for: the renewal is due after the same part of it.
 func (t *Term) due() time.Time {
-	due := t.sent.Add(t.Lease.Timing.Interval)
-	if t.Lease.State == LeaderElect && t.Counts.Before(due.Add(t.Lease.Timing.Slack())) {
+	timing, part := t.Lease.Timing, 1.0
+	if length := t.Lease.Deadline.Sub(t.sent); length < timing.LeaseTime() {
+		part = float64(length) / float64(timing.LeaseTime())
+	}
+	due := t.sent.Add(time.Duration(part * float64(timing.Interval)))
+	if t.Lease.State == LeaderElect && t.Counts.Before(due.Add(time.Duration(part*float64(timing.Slack())))) {
 		return t.Counts
 	}
 	return due

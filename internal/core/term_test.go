@@ -122,6 +122,18 @@ func TestLeaseIsNoLongerThanTheRecordStates(t *testing.T) {
 	g.Expect(left()).To(BeNumerically("<=", 25*time.Second))
 }
 
+// The TTL may become longer between the write that wins and its answer: the interval is that of the new one.
+func TestRenewalIsDueWithinALeaseThatIsShorterThanTheTTLAllows(t *testing.T) {
+	for _, standDown := range []time.Duration{0, 14 * time.Second, 16 * time.Second, 19900 * time.Millisecond, time.Minute} {
+		g := NewWithT(t)
+		sent := time.Now()
+		c := candidate()
+		c.bucket.Timing = timing.Timing{TTL: time.Minute, Interval: 45 * time.Second, StandDown: standDown}
+		held := c.newTerm(sent, &acquisition{reason: Vacant, since: sent, acknowledged: sent, revision: 5, written: &record.Record{LeaseMs: 20000}})
+		g.Expect(held.renewAt).To(BeTemporally("<=", sent.Add(20*time.Second-timing.MinTry)), "stand-down %v", standDown)
+	}
+}
+
 func TestNoReasonButAnInvoluntaryOneIsALossAfterTheEnd(t *testing.T) {
 	g := NewWithT(t)
 	c, held := holding(time.Minute, 0, time.Now())
