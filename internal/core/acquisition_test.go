@@ -35,3 +35,25 @@ func TestReleaseProvesItsBucketForAMomentOnly(t *testing.T) {
 		}
 	}
 }
+
+// Who leads without a margin and was cut off just after a renewal believes its lease for a whole TTL of its own clock. That of the winner may be faster.
+func TestWholeLeaseIsStoodDownForByTheFasterClock(t *testing.T) {
+	const ttl = 10 * time.Second
+	bucket := &Bucket{Created: time.Unix(1000, 0), Timing: timing.Timing{TTL: ttl, StandDown: time.Second}}
+	lapse := timing.LapseTime(ttl, ttl)
+	for name, c := range map[string]struct {
+		a    acquisition
+		want time.Duration
+	}{
+		"removed":                      {acquisition{reason: Vacant, removed: true, lease: ttl}, lapse},
+		"unproven release":             {acquisition{reason: Released, unproven: true, bucketCreated: bucket.Created, lease: ttl}, lapse},
+		"another bucket":               {acquisition{reason: Lapsed, bucketCreated: time.Unix(1, 0), lease: ttl}, lapse},
+		"the default margin suffices":  {acquisition{reason: Vacant, removed: true, lease: ttl - timing.DefaultMargin(ttl)}, ttl},
+		"a lease that is not known":    {acquisition{reason: Vacant, removed: true}, ttl},
+		"what is left of those before": {acquisition{reason: Vacant, left: lapse, lease: ttl}, lapse},
+	} {
+		if got := c.a.standDown(bucket); got != c.want {
+			t.Errorf("%s: the stand-down is %v, not %v", name, got, c.want)
+		}
+	}
+}
