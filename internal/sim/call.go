@@ -52,7 +52,7 @@ type request struct {
 
 // requestOf returns the request for an operation.
 func (c *candidate) requestOf(o *core.Op) *request {
-	r := &request{limit: o.Limit, scope: o.Scope, marker: o.Marker}
+	r := &request{limit: c.clock.When(o.Limit), scope: o.Scope, marker: o.Marker}
 	r.then = func(result core.Result) {
 		if c.request == r {
 			c.done(result)
@@ -251,9 +251,9 @@ func (s *server) serve(r *request) (result core.Result) {
 		}
 		r.found = e
 		result.State = c.stateOf(e, r.marker)
-		result.State.Read = r.sent
+		result.State.Read = c.clock.Reads(r.sent)
 	case opStatus:
-		result.Bucket = core.Bucket{Created: s.shown, Read: r.sent, Took: w.now.Sub(r.sent) + w.script.latency, Pinned: w.script.pinned, Paused: s.paused}
+		result.Bucket = core.Bucket{Created: s.shown, Read: c.clock.Reads(r.sent), Took: w.now.Sub(r.sent) + w.script.latency, Pinned: w.script.pinned, Paused: s.paused}
 		if w.script.pinned {
 			result.Bucket.Created = s.created
 		}
@@ -371,7 +371,7 @@ func (c *candidate) handOver(to *candidate) {
 	}
 	c.ledger.Asked()
 	target := record.Successor{Name: to.name, ID: record.QueueID(to.rules.Instance)}
-	if _, refused := c.core.Handover(c.w.now, c.term, target, core.Transferred); !refused {
+	if _, refused := c.core.Handover(c.now(), c.term, target, core.Transferred); !refused {
 		c.w.note(c.name, "hands over to "+to.name)
 		c.w.count("transfer")
 	}

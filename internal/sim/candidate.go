@@ -43,6 +43,7 @@ type candidate struct {
 	plan   *plan
 	number int // among the slot's candidates, from 1
 	name   string
+	clock  judge.Clock
 	ledger *judge.Ledger
 	core   *core.Candidate
 	rules  core.Rules
@@ -93,7 +94,7 @@ func (w *world) start(s *slot) {
 	c.running, c.wanted, c.stopping, c.failed, c.result = true, true, false, nil, nil
 	c.ledger.Started()
 	w.note(c.name, "starts")
-	c.core.Notice(w.now, core.NewRun{Rules: c.newRules(), Started: w.now.Round(0)})
+	c.core.Notice(c.now(), core.NewRun{Rules: c.newRules(), Started: c.now().Round(0)})
 	c.act(c.loadBucket)
 	w.checkSoon()
 }
@@ -112,19 +113,18 @@ func (w *world) newCandidate(s *slot, instance string) *candidate {
 	if instance == "" {
 		instance = fmt.Sprintf("%s.%d", c.name, s.started)
 	}
-	began := lease.Reading{Instant: lease.Of(w.now), Readable: true}
+	c.clock = judge.Clock{Began: epoch, Drift: s.plan.drift}
 	c.rules = core.Rules{
 		BucketName: "ELECTIONS", Name: c.name, Instance: instance, Priority: s.plan.priority, Order: s.plan.order,
 		Plain: s.plan.plain, Preempts: s.plan.preempts, HasBackoff: s.plan.backoff > 0, Connected: s.plan.connected,
 		World: &core.World{
 			Random: c.random, NewID: c.newID, NewSecret: c.newSecret,
-			Clocks: w.clocks, Boot: func() (time.Duration, bool) { return w.now.Sub(epoch), true }, Started: began, Seed: mix(w.script.seed, uint64(s.index)),
+			Clocks: c.clocks, Boot: func() (time.Duration, bool) { return c.now().Sub(epoch), true }, Started: c.clocks(), Seed: mix(w.script.seed, uint64(s.index)),
 		},
 	}
-	c.rules.Started.Boot = w.now.Sub(epoch)
 	c.core = core.New(&c.rules)
 	c.ledger = w.judge.Add(judge.Candidate{
-		Name: c.name, Margin: s.plan.marginOf(w.script.ttl), StandDown: s.plan.standDownOf(w.script.ttl), Interval: s.plan.intervalOf(w.script.ttl),
+		Name: c.name, Margin: s.plan.marginOf(w.script.ttl), StandDown: s.plan.standDownOf(w.script.ttl), Interval: s.plan.intervalOf(w.script.ttl), Clock: c.clock,
 		Plain: s.plan.plain, NoRead: s.plan.noRead, Connected: s.plan.connected, Reports: c, Notified: c.source.delivered,
 	})
 	s.current = c
@@ -158,9 +158,12 @@ func (c *candidate) newSecret() (s record.Secret) {
 	return s
 }
 
-// clocks reads all clocks. They agree.
-func (w *world) clocks() lease.Reading {
-	return lease.Reading{Instant: lease.Of(w.now), Boot: w.now.Sub(epoch), Readable: true}
+// now is the time by the clock of the candidate.
+func (c *candidate) now() time.Time { return c.clock.Reads(c.w.now) }
+
+// clocks reads all clocks of the candidate. They agree.
+func (c *candidate) clocks() lease.Reading {
+	return lease.Reading{Instant: lease.Of(c.now()), Boot: c.now().Sub(epoch), Readable: true}
 }
 
 // act does something in the process of the candidate: now or, if the process is frozen, when it goes on.
@@ -193,7 +196,7 @@ func (c *candidate) loadBucket() {
 			c.onStop(again)
 			return
 		}
-		c.core.Notice(c.w.now, core.Joined{Source: core.NoSource, Created: r.Bucket.Created})
+		c.core.Notice(c.now(), core.Joined{Source: core.NoSource, Created: r.Bucket.Created})
 		c.source.created = r.Bucket.Created
 		c.source.start(func() { c.act(c.begin) })
 	}})
@@ -213,13 +216,13 @@ func (c *candidate) begin() {
 		return
 	}
 	c.looping = true
-	c.core.Begin(c.w.now, c.w.now)
+	c.core.Begin(c.now(), c.now())
 	c.step()
 }
 
 // step does what the candidate decides next.
 func (c *candidate) step() {
-	op, events := c.core.Next(c.w.now)
+	op, events := c.core.Next(c.now())
 	c.op, c.request = op, nil
 	c.waker.stop()
 	c.wakeAt = time.Time{}
@@ -230,7 +233,7 @@ func (c *candidate) step() {
 		c.finish(op)
 	case core.Wait:
 		if op.Quiet && c.isQuiet() {
-			c.wake(c.w.now)
+			c.wake(c.now())
 		} else if !op.Until.IsZero() {
 			c.wake(op.Until)
 		}
@@ -243,15 +246,15 @@ func (c *candidate) step() {
 
 // done passes on what came of the operation that the candidate does, and does the next.
 func (c *candidate) done(r core.Result) {
-	c.core.Done(c.w.now, r)
+	c.core.Done(c.now(), r)
 	c.step()
 }
 
-// wake has the candidate woken at a time.
+// wake has the candidate woken at a time of its clock.
 func (c *candidate) wake(at time.Time) {
 	c.waker.stop()
 	c.wakeAt = at
-	c.waker = c.w.at(at, func() {
+	c.waker = c.w.at(c.clock.When(at), func() {
 		c.act(func() {
 			if c.looping && c.op.Kind == core.Wait {
 				c.done(core.Result{Quiet: c.op.Quiet && c.isQuiet()})
@@ -263,7 +266,7 @@ func (c *candidate) wake(at time.Time) {
 // quietened is called when callbacks and work may have returned.
 func (c *candidate) quietened() {
 	if c.looping && c.op.Kind == core.Wait && c.op.Quiet && c.isQuiet() {
-		c.wake(c.w.now)
+		c.wake(c.now())
 	}
 }
 
@@ -272,7 +275,7 @@ func (c *candidate) isQuiet() bool { return !c.calls.busy && c.work == nil }
 
 // tell tells the candidate what happens while it does something else.
 func (c *candidate) tell(n core.Notice) {
-	events := c.core.Notice(c.w.now, n)
+	events := c.core.Notice(c.now(), n)
 	c.show()
 	c.report(events)
 	c.rewake()
@@ -283,7 +286,7 @@ func (c *candidate) rewake() {
 	if !c.looping {
 		return
 	}
-	op, waits := c.core.Waits(c.w.now)
+	op, waits := c.core.Waits(c.now())
 	if at := op.Until; waits && !at.IsZero() && (c.wakeAt.IsZero() || at.Before(c.wakeAt)) {
 		c.wake(at)
 	}
@@ -291,7 +294,7 @@ func (c *candidate) rewake() {
 
 // show shows others what was decided about the term.
 func (c *candidate) show() {
-	now, t := c.w.now, c.core.Term()
+	now, t := c.now(), c.core.Term()
 	if c.term != nil && c.lease != c.term.Lease {
 		c.showLease(now)
 	}
@@ -310,7 +313,7 @@ func (c *candidate) showLease(now time.Time) {
 	c.expiry.stop()
 	if left := l.Left(now, c.rules.Boot); left > 0 {
 		t := c.term
-		c.expiry = c.w.after(left, func() { c.act(func() { c.tell(core.End{Term: t, Why: core.Deadline}) }) })
+		c.expiry = c.w.at(c.clock.When(now.Add(left)), func() { c.act(func() { c.tell(core.End{Term: t, Why: core.Deadline}) }) })
 	}
 	if l.State == core.Follower && (before == nil || before.State != core.Follower) {
 		c.calls.wake()
@@ -354,8 +357,8 @@ func (c *candidate) finish(op core.Op) {
 		c.rules.Instance = c.newID()
 		c.w.note(c.name, "goes on as "+c.rules.Instance)
 		c.w.count("another instance")
-		c.core.Notice(c.w.now, core.NewRules{Rules: c.newRules()})
-		c.core.Notice(c.w.now, core.Joined{Source: c.source.kind, Created: c.source.created})
+		c.core.Notice(c.now(), core.NewRules{Rules: c.newRules()})
+		c.core.Notice(c.now(), core.Joined{Source: c.source.kind, Created: c.source.created})
 		c.w.after(0, func() { c.act(c.begin) })
 		return
 	}
@@ -376,7 +379,7 @@ func (c *candidate) returnWhenIdle() {
 // returned is the end of one call of Start or Run.
 func (c *candidate) returned() {
 	w := c.w
-	c.core.Notice(w.now, core.EndRun{})
+	c.core.Notice(c.now(), core.EndRun{})
 	c.waker.stop()
 	c.running, c.looping = false, false
 	err := c.result
@@ -431,7 +434,7 @@ func (c *candidate) fail() {
 func (c *candidate) IsLeader() bool { return c.leads(c.term) }
 
 func (c *candidate) leads(t *core.Term) bool {
-	return t != nil && t.Lease.State == core.Leader && t.Lease.Left(c.w.now, c.rules.Boot) > 0
+	return t != nil && t.Lease.State == core.Leader && t.Lease.Left(c.now(), c.rules.Boot) > 0
 }
 
 // Term returns the term that the candidate leads, as Election.Term does.
@@ -449,7 +452,7 @@ func (c *candidate) publicTerm(t *core.Term) election.Term {
 // State returns the state, as Election.State does.
 func (c *candidate) State() election.State {
 	switch {
-	case c.term != nil && c.term.Lease.Left(c.w.now, c.rules.Boot) > 0:
+	case c.term != nil && c.term.Lease.Left(c.now(), c.rules.Boot) > 0:
 		return election.State(c.term.Lease.State)
 	case c.running:
 		return election.CandidateState

@@ -10,7 +10,10 @@
 // release or stores a record again; a candidate is cloned; the bucket is recreated, goes back to an older state or gets another TTL; a clock
 // steps …). See faultKind and actKind for all of them. Quiet follows each round, in which somebody must come to lead.
 //
-// The seed decides everything. There is one goroutine, one clock and no other random number, so that a schedule is the same each time, event
+// In a quarter of the schedules the clock of each candidate runs at a speed of its own. Any two differ by less than the takeover of a lapsed lease
+// allows for.
+//
+// The seed decides everything. There is one goroutine, one engine of virtual time and no other random number, so that a schedule is the same each time, event
 // by event. An [Explorer] plays schedules without a seed: all those with up to a number of faults.
 //
 // # What is real, and what is simulated
@@ -27,6 +30,7 @@
 //	world.go, acts.go, faults.go  play the script; quiet.go judges whether somebody leads in the quiet after each round
 //	candidate.go, work.go         one candidate with its callbacks and work
 //	call.go, refusal.go           its requests: each crosses its link, which fate.go may spoil
+//	judge/clock.go                its clock
 //	source.go                     its source of notifications
 //	server.go                     the bucket
 //	forgery.go                    notifications that the bucket never sent, and what strangers store in it
@@ -64,6 +68,6 @@
 //   - Each process has one election.
 //   - A bucket without a connection does not show how a record was stored. So a candidate that has read nothing of a term may take a
 //     forged release for its end, and one that does not know the outcome of a write may take a copy of it for its own.
-//   - All candidates share one clock, and the server has one that steps and drifts. Replicas whose clocks disagree, and
-//     candidates whose clocks run at different rates, are not simulated.
+//   - The clocks of a candidate agree: its wall clock is not stepped, and it is not suspended. The tests of package core do that. The server has one clock,
+//     which steps and drifts. Replicas whose clocks disagree are not simulated.
 package sim

@@ -20,6 +20,7 @@ type Explorer struct {
 	Faults     int  // at once, at most
 	Connected  bool // the candidates know their connection
 	Markers    bool // the server announces expiries
+	Speeds     bool // the candidates' clocks run at different speeds
 	Quarters   int  // how long the trouble lasts, in quarters of a TTL
 
 	Report func(*Result) (goOn bool) // is called with each schedule that breaks a promise
@@ -199,12 +200,24 @@ func (x *Explorer) acts() (all []disruption) {
 	return all
 }
 
+// drift returns by how many millionths the clock of a candidate runs faster: that of the first, which comes to lead, is the slowest.
+func (x *Explorer) drift(i int) int64 {
+	switch {
+	case !x.Speeds:
+		return 0
+	case i == 0:
+		return -judge.MaxDrift
+	}
+	return judge.MaxDrift
+}
+
 // play plays one schedule, and returns how many requests it made.
 func (x *Explorer) play(disruptions []disruption) (requests int, goOn bool) {
 	s := &script{ttl: exploreTTL, markers: x.Markers, named: true, pinned: true, republishes: true, latency: time.Millisecond}
 	for i := range x.Candidates {
 		s.plans = append(s.plans, plan{
 			name: string(rune('a' + i)), standDown: -1, interval: -1, margin: -1, splay: 0, releaseTimeout: -1, connected: x.Connected, order: core.ByRank,
+			drift:   x.drift(i),
 			hasWork: true, workLingers: exploreTTL / 4 / time.Duration(1+i), // so that a release waits for it, and the key is renewed meanwhile
 		})
 	}

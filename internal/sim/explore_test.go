@@ -18,10 +18,11 @@ func TestAllSchedulesWithFewFaults(t *testing.T) {
 		{Candidates: 2, Faults: 1, Connected: true, Markers: true, Quarters: 12},
 		{Candidates: 2, Faults: 1, Connected: true, Markers: false, Quarters: 12},
 		{Candidates: 2, Faults: 1, Connected: false, Markers: true, Quarters: 12},
+		{Candidates: 2, Faults: 1, Connected: true, Markers: true, Speeds: true, Quarters: 12},
 		{Candidates: 3, Faults: 1, Connected: true, Markers: true, Quarters: 12},
 		{Candidates: 2, Faults: 2, Connected: true, Markers: true, Quarters: *quarters},
 	} {
-		t.Run(fmt.Sprintf("%d candidates, %d faults, connected: %v, markers: %v", x.Candidates, x.Faults, x.Connected, x.Markers), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d candidates, %d faults, connected: %v, markers: %v, speeds: %v", x.Candidates, x.Faults, x.Connected, x.Markers, x.Speeds), func(t *testing.T) {
 			if testing.Short() && x.Faults > 1 {
 				t.Skip("it takes a minute: not with -short")
 			}

@@ -91,6 +91,11 @@ var mutants = []mutant{
 		"	return lease + lease/rateAllowance",
 		"	if MUTANT { return lease / 2 }; return lease + lease/rateAllowance",
 	}}},
+	{"allow for no difference of speeds", "P2", []patch{{
+		"internal/timing/timing.go",
+		"	lease = max(lease, ttl-DefaultMargin(ttl))\n",
+		"	lease = max(lease, ttl-DefaultMargin(ttl)); if MUTANT { return lease }\n",
+	}}},
 	{"believe the time of a forged notification", "P2", []patch{{
 		"internal/core/lapse.go",
 		"	case same && g.shows(s): //",

@@ -19,6 +19,7 @@ type plan struct {
 	plain, noWatch, noRead    bool       // writes bare names; may not watch; may not read
 	hasWork                   bool       // calls Run with work, instead of Start
 	connected                 bool       // it knows its connection
+	drift                     int64      // by how many millionths its clock runs faster
 	order                     core.Order // whom its releases name
 	priority                  int
 	preempts                  bool          // it asks a leader of lower priority to hand over

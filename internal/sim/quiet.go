@@ -7,6 +7,7 @@ import (
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/sim/judge"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // playQuiet waits for a leader in the quiet after a round, and for the return of candidates whose connection is closed. Then
@@ -150,13 +151,14 @@ func (w *world) leader() *candidate {
 
 // allKnow reports whether all other candidates that can come to lead have known the leader's term for so long that no lease before it lasts.
 func (w *world) allKnow(leader *candidate) bool {
+	longest := w.script.longest()
 	return !slices.ContainsFunc(w.slots, func(s *slot) bool {
 		c := s.current
 		if c == nil || c == leader || !s.able() || c.noRead {
 			return false
 		}
 		first := c.ledger.FirstRead(w.server.current)
-		return first.IsZero() || w.now.Sub(first) < w.script.longest()
+		return first.IsZero() || c.clock.Between(first, w.now) < timing.LapseTime(longest, longest)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/sim/judge"
 )
 
 // round is a time of trouble and the quiet after it.
@@ -76,6 +77,7 @@ func newScript(seed uint64, without ...string) *script {
 	s.named = !s.replicated || r.chance(0.5) // nats-server 2.15 names it; others answer 10164 for a replicated stream
 	s.addStrangers(r)
 	s.addConnections(r)
+	s.addSpeeds(newDice(seed, 0x7370656564)) // which leaves the rest of a script what its seed meant before
 	for i := range s.rounds {
 		n := &s.rounds[i]
 		n.faults = slices.DeleteFunc(n.faults, func(f fault) bool { return unwanted(f.kind.String()) })
@@ -177,6 +179,19 @@ func (s *script) addConnections(r *dice) {
 			n.acts = append(n.acts, act{kind: actPause, at: at}, act{kind: actResume, at: at + r.upTo(n.length-at)})
 		}
 		n.sortActs()
+	}
+}
+
+// differentSpeeds counts schedules in which the clocks of candidates run at different speeds.
+const differentSpeeds = "clocks at different speeds"
+
+// addSpeeds has the clocks of candidates run at different speeds, in some schedules.
+func (s *script) addSpeeds(r *dice) {
+	if !r.chance(0.25) {
+		return
+	}
+	for i := range s.plans {
+		s.plans[i].drift = pick(r, -judge.MaxDrift, judge.MaxDrift, r.Int64N(2*judge.MaxDrift+1)-judge.MaxDrift)
 	}
 }
 

@@ -169,7 +169,7 @@ func (x *source) reconnected() {
 		return
 	}
 	x.c.ledger.Missed(x.c.w.now)
-	x.c.tell(core.Reconnected{At: x.c.w.now})
+	x.c.tell(core.Reconnected{At: x.c.now()})
 	switch x.kind {
 	case core.Republish:
 		x.stalled = false

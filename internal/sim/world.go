@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/natscampaign/election/internal/sim/judge"
@@ -57,6 +58,9 @@ func run(s *script, faults *explored) *Result {
 	w.server = newServer(w)
 	for i := range s.plans {
 		w.slots = append(w.slots, &slot{index: i, plan: &s.plans[i]})
+	}
+	if slices.ContainsFunc(s.plans, func(p plan) bool { return p.drift != 0 }) {
+		w.count(differentSpeeds)
 	}
 	for _, sl := range w.slots {
 		if !sl.plan.startsLater {

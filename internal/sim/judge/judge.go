@@ -134,7 +134,7 @@ func (j *Judge) mustDiscoverBy(l *Ledger) time.Time {
 	if l.provableSince.IsZero() || !l.troubledUntil.Before(l.lastWrite.Sent) || l.NoRead && !j.named {
 		return time.Time{}
 	}
-	return l.provableSince.Add(l.Interval + discovery)
+	return l.Clock.After(l.provableSince, l.Interval).Add(discovery)
 }
 
 // resetBetween reports whether the bucket was reset between two times, in any order.

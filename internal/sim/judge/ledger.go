@@ -24,6 +24,7 @@ type Candidate struct {
 	Margin    time.Duration
 	StandDown time.Duration
 	Interval  time.Duration
+	Clock     Clock
 	Plain     bool // it writes bare names
 	NoRead    bool // its reads of the key fail for good
 	Connected bool // it knows its connection, and so how a record was stored
@@ -165,9 +166,9 @@ type term struct {
 func (l *Ledger) deadlineOf(q *Write) time.Time {
 	longest := l.longest - l.Margin
 	if l.longest > l.ttl && !l.Plain {
-		return q.Sent.Add(min(q.Content.lease(), longest))
+		longest = min(q.Content.lease(), longest)
 	}
-	return q.Sent.Add(longest)
+	return l.Clock.After(q.Sent, longest)
 }
 
 // acquires reports whether a write that was applied acquired the key for its writer, rather than renewed it.
@@ -176,7 +177,7 @@ func (l *Ledger) acquires(q *Write) bool {
 		foreign := l.heldTerm == nil && q.Replaced != nil && (q.Replaced.Write == nil || q.Replaced.Write.By != l) // whatever its revision
 		return q.Create || q.Expect != l.revision || l.term == nil || l.term.over || !q.Sent.Before(l.term.deadline) || foreign
 	}
-	return q.Create || q.Content.Since.Equal(q.Sent)
+	return q.Create || q.Content.Since.Equal(l.Clock.Reads(q.Sent))
 }
 
 // renews reports whether a write belongs to the present term.
@@ -210,8 +211,11 @@ func (q *Write) takesOverLapsed() bool {
 	if q.Content.Won != string(election.ReasonLapsed) || old == nil || old.Write == nil || old.Write.Content.Instance == q.Content.Instance {
 		return false
 	}
-	lease := old.Write.Content.lease()
-	return lease > 0 && q.Sent.Sub(timeutil.Later(old.Write.Sent, q.gapAt)) >= lease
+	lease, clock := old.Write.Content.lease(), Clock{}
+	if l := old.By(); l != nil {
+		clock = l.Clock
+	}
+	return lease > 0 && !q.Sent.Before(clock.After(timeutil.Later(old.Write.Sent, q.gapAt), lease))
 }
 
 // requiredStandDown returns the stand-down that the contract demands after an acquisition, and whether the winner was

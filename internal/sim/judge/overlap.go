@@ -74,11 +74,11 @@ func (j *Judge) excuse(first, second *Ledger, at time.Time) (why string, allowed
 	case q.givesUp():
 		return "it had released the key itself", false
 	case next.Kind == ByExpiry:
-		early := q.Sent.Add(j.now).Sub(next.At)
-		if early <= j.leastStandDown(last+1, second)+first.Margin && j.longest > j.ttl {
+		early := first.Clock.After(q.Sent, j.now-first.Margin).After(next.At.Add(j.leastStandDown(last+1, second)))
+		if !early && j.longest > j.ttl {
 			return excuseShorter, !second.knew(q, second.term.win)
 		}
-		return "the key expired early", early > j.leastStandDown(last+1, second)+first.Margin
+		return "the key expired early", early
 	case next.Kind == ByLateExpiry:
 		return "the renewal was deleted by an expiry", true
 	case next.After.By() != nil && j.chanceHit(next.After.Write) != "":
@@ -146,12 +146,12 @@ func (j *Judge) chanceHit(q *Write) string {
 	return ""
 }
 
-// leastStandDown returns the shortest stand-down of the candidates that wrote since the given change, and of second.
+// leastStandDown returns how long the shortest stand-down takes of the candidates that wrote since the given change, and of second.
 func (j *Judge) leastStandDown(since int, second *Ledger) time.Duration {
-	least := second.StandDown
+	least := second.Clock.Takes(second.StandDown)
 	for _, m := range j.history[since:] {
 		if l := m.After.By(); l != nil {
-			least = min(least, l.StandDown)
+			least = min(least, l.Clock.Takes(l.StandDown))
 		}
 		if m.After.isStrangersRelease() { // who took it may have been deceived
 			return 0
@@ -183,7 +183,7 @@ func (j *Judge) measure(at time.Time) {
 		if lasted > j.overlapLimit(o, at) && o.excuse != excuseReset && !j.resetBetween(o.began, at) {
 			j.Fail(at, "P2", o.second.Name, "led for %v together with %s, and %s", lasted, o.first.Name, o.excuse)
 		}
-		connected := j.resets == 0 && j.rewinds == 0 && o.first.troubledUntil.Before(o.lastSent) && !o.first.NoRead && o.waited >= o.first.Interval
+		connected := j.resets == 0 && j.rewinds == 0 && o.first.troubledUntil.Before(o.lastSent) && !o.first.NoRead && o.waited >= o.first.Clock.Takes(o.first.Interval)
 		if o.excuse == excuseDeleted && connected && lasted > discovery {
 			j.Fail(at, "P2", o.second.Name, "led for %v together with %s, which was connected when its key was deleted", lasted, o.first.Name)
 		}
@@ -200,5 +200,5 @@ func (j *Judge) overlapLimit(o *overlap, at time.Time) time.Duration {
 	if o.excuse == excuseRewound {
 		leases++
 	}
-	return time.Duration(leases) * j.longest
+	return time.Duration(leases) * max(o.first.Clock.Takes(j.longest), o.second.Clock.Takes(j.longest))
 }

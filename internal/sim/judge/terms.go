@@ -100,7 +100,7 @@ func (j *Judge) judgeToken(l *Ledger, at time.Time) {
 // learned of a shorter TTL.
 func (j *Judge) leastEnd(l *Ledger, sent, deadline time.Time) time.Time {
 	if j.longest > j.ttl {
-		return timeutil.Earlier(deadline, sent.Add(j.ttl-l.Margin))
+		return timeutil.Earlier(deadline, l.Clock.After(sent, j.ttl-l.Margin))
 	}
 	return deadline
 }

@@ -15,7 +15,7 @@ func (j *Judge) WriteSent(q *Write, at time.Time) {
 	}
 	q.read, q.gapAt = l.lastRead, l.gapAt
 	if l.renews(q) && !t.mayLead {
-		q.standDownLeft, q.sawRemoval = t.counts.Sub(at), t.sawRemoval
+		q.standDownLeft, q.sawRemoval = l.Clock.Between(at, t.counts), t.sawRemoval
 	}
 	if !q.givesUp() {
 		return
@@ -41,7 +41,7 @@ func (j *Judge) WriteSent(q *Write, at time.Time) {
 		return // after a reset, a bare name does not tell an acquisition from a renewal of another's record
 	}
 	left := time.Duration(q.Content.StandDownMs) * time.Millisecond
-	if due := t.counts.Sub(at); left < due {
+	if due := l.Clock.Between(at, t.counts); left < due {
 		j.Fail(at, "P2", l.Name, "releases the key as leader-elect and passes on %v of its stand-down, of which %v is left", left, due)
 	}
 }
@@ -102,7 +102,7 @@ func (j *Judge) WriteKnown(q *Write, at time.Time) {
 		standDown, sawRemoval := l.requiredStandDown(q)
 		deadline := l.deadlineOf(q)
 		l.term = &term{
-			win: q, counts: at.Add(standDown), sawRemoval: sawRemoval, deadline: deadline, lastDeadline: deadline, renewedAt: at, sent: q.Sent, lastSent: q.Sent,
+			win: q, counts: l.Clock.After(at, standDown), sawRemoval: sawRemoval, deadline: deadline, lastDeadline: deadline, renewedAt: at, sent: q.Sent, lastSent: q.Sent,
 			mayLead: standDown == 0 && l.isNamed(q),
 		}
 		if l.term.mayLead {

@@ -1,0 +1,51 @@
+package judge
+
+import "time"
+
+// Clock is the clock of one candidate: all times of the judge and of the schedule are true, and candidates measure time by clocks that run a little
+// faster or slower. The zero Clock is right.
+type Clock struct {
+	Began time.Time // when it was right
+	Drift int64     // by how many millionths it runs faster; slower if negative
+}
+
+// MaxDrift is the largest drift, in millionths, with which the speeds of any two clocks differ by less than a takeover of a lapsed lease allows for.
+const MaxDrift = 2490
+
+const million = 1_000_000
+
+// Reads returns what the clock reads at a time.
+func (k Clock) Reads(at time.Time) time.Time {
+	if k.Drift == 0 {
+		return at
+	}
+	return at.Add(at.Sub(k.Began) / million * time.Duration(k.Drift)).Add(at.Sub(k.Began) % million * time.Duration(k.Drift) / million)
+}
+
+// When returns the first time at which the clock reads as much as given; the zero time for the zero time.
+func (k Clock) When(reading time.Time) time.Time {
+	if k.Drift == 0 || reading.IsZero() {
+		return reading
+	}
+	at := k.Began.Add(time.Duration(float64(reading.Sub(k.Began)) * million / float64(million+k.Drift)))
+	for k.Reads(at).Before(reading) {
+		at = at.Add(1)
+	}
+	for !k.Reads(at.Add(-1)).Before(reading) {
+		at = at.Add(-1)
+	}
+	return at
+}
+
+// After returns the first time at which a duration has passed since the given time, by the clock.
+func (k Clock) After(since time.Time, d time.Duration) time.Time {
+	return k.When(k.Reads(since).Add(d))
+}
+
+// Between returns how much time passes between two times, by the clock.
+func (k Clock) Between(from, to time.Time) time.Duration { return k.Reads(to).Sub(k.Reads(from)) }
+
+// Takes returns how long a duration by the clock takes in truth.
+func (k Clock) Takes(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * million / float64(million+k.Drift))
+}
