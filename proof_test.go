@@ -210,7 +210,7 @@ func TestEveryRecordOfATermStatesItsCommitmentAndTheReleaseOpensIt(t *testing.T)
 		next := f.stored()
 		f.Expect(b.IsLeader()).To(BeTrue())
 		f.Expect(next.Commitment).NotTo(Equal(won.Commitment), "each term has its own")
-		f.Expect(next.Predecessors).To(Equal([]record.Secret{release.Secret}))
+		f.Expect(next.Predecessors).To(Equal(record.Secrets{release.Secret}))
 	})
 }
 
