@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/record"
-	"github.com/natscampaign/election/internal/timing"
 )
 
 // acquisition is a write that wins the key, unless it is refused: some are made only so that others see the candidate.
@@ -128,7 +127,7 @@ func (a *acquisition) verified(b *Bucket) bool {
 // late write of this candidate's own says what stand-down it had for such a cause. By default a predecessor whose interval was longer than this
 // candidate's is given that time: it learns of its loss by its next renewal.
 func (a *acquisition) standDown(b *Bucket) time.Duration {
-	longest := max(b.StandDown, b.TTL, timing.LapseTime(a.lease, b.TTL))
+	longest := max(b.StandDown, b.mostLeft(a.lease))
 	usual := b.StandDown
 	if b.DefaultStandDown {
 		usual = max(usual, min(a.interval, b.TTL))

@@ -17,6 +17,12 @@ type Bucket struct {
 	Paused    bool          // an operator has paused the election
 }
 
+// mostLeft returns how long, by this candidate's clock, a lease of the given length may last that was renewed just now; 0 stands for a length that
+// is not known.
+func (b *Bucket) mostLeft(lease time.Duration) time.Duration {
+	return max(b.TTL, timing.LapseTime(lease, b.TTL))
+}
+
 // Holds are the reasons for which a candidate does not campaign.
 type Holds uint8
 

@@ -212,7 +212,7 @@ func (c *Candidate) noteBeginning(now time.Time, r *record.Record, sawLast bool)
 		if now.After(k.until) {
 			k.lease = 0
 		}
-		ends := now.Add(c.mostLeft(before.Lease()))
+		ends := now.Add(c.bucket.mostLeft(before.Lease()))
 		if sawLast {
 			ends = now.Add(c.lapseTime() - leastPassed(k.sign.since, now))
 		}
@@ -221,12 +221,6 @@ func (c *Candidate) noteBeginning(now time.Time, r *record.Record, sawLast bool)
 		}
 	}
 	k.proven = false
-}
-
-// mostLeft returns how long, by this candidate's clock, a lease of the given length may last that was renewed just now; 0 stands for a length that
-// is not known.
-func (c *Candidate) mostLeft(lease time.Duration) time.Duration {
-	return max(c.bucket.TTL, timing.LapseTime(lease, c.bucket.TTL))
 }
 
 // noteEnd takes note of a record that was read or notified, if it is a release: of the known holder or of one after it.
@@ -279,7 +273,7 @@ func (c *Candidate) leftAtMarker(now, stored time.Time) time.Duration {
 	if !c.mayLast() || stored.Sub(c.key.sign.written) >= max(c.bucket.TTL, lease) {
 		return 0
 	}
-	return max(0, c.key.sign.at.Add(c.mostLeft(lease)).Sub(now))
+	return max(0, c.key.sign.at.Add(c.bucket.mostLeft(lease)).Sub(now))
 }
 
 // vanishedEarly reports whether a key under which nothing is stored, now, was removed for sure: the lease of the known holder lasts by its last

@@ -19,7 +19,8 @@ func (k Clock) Reads(at time.Time) time.Time {
 	if k.Drift == 0 {
 		return at
 	}
-	return at.Add(at.Sub(k.Began) / million * time.Duration(k.Drift)).Add(at.Sub(k.Began) % million * time.Duration(k.Drift) / million)
+	passed, drift := at.Sub(k.Began), time.Duration(k.Drift)
+	return at.Add(passed/million*drift + passed%million*drift/million)
 }
 
 // When returns the first time at which the clock reads as much as given; the zero time for the zero time.
