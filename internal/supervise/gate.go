@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/host"
 )
 
 // gateCommand names a process that waits at the gate: the process which will become the program, until its guardian knows of
@@ -28,7 +29,7 @@ const gateArgs = 5
 // process executes the program; startAtGate returns when it has, or the error. After an error the process is gone.
 func startAtGate(cmd *exec.Cmd, register func(pid int) error) (err error) {
 	path := cmd.Path
-	if cmd.Path, err = executablePath(); err != nil {
+	if cmd.Path, err = host.ExecutablePath(); err != nil {
 		return err
 	}
 	childGate, gate, err := os.Pipe()

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election/internal/host"
 )
 
 const (
@@ -53,7 +55,7 @@ func startGuardian(log *slog.Logger) (*guardian, error) {
 // start starts a guardian, which starts its deputy. The last order is in the input of both before they begin. The caller holds mu, or
 // nothing else uses g yet.
 func (g *guardian) start() (err error) {
-	path, err := executablePath()
+	path, err := host.ExecutablePath()
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/host"
 )
 
 const (
@@ -34,7 +35,7 @@ func Guard() {
 	var deputy *exec.Cmd
 	if len(os.Args) == guardianArgs {
 		in, lives := inheritedFile(os.Args[2]), inheritedFile(os.Args[3])
-		closeInherited()
+		host.CloseInherited()
 		deputy = startDeputy(in, lives)
 		_, _ = in.Close(), lives.Close()
 	}
@@ -52,7 +53,7 @@ var deputyArgs = []string{"deputy", "of-run"}
 
 // startDeputy starts the deputy of this guardian; nil if it cannot be started. The deputy keeps one file open for as long as it lives.
 func startDeputy(in, lives *os.File) *exec.Cmd {
-	path, err := executablePath()
+	path, err := host.ExecutablePath()
 	if err != nil {
 		return nil
 	}
@@ -83,7 +84,7 @@ func guardIfAsked(args []string) {
 func becomeGuardian(name string) {
 	// A service manager that stops a service signals all its processes. The guardian must outlive run, and ends with its input.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGALRM)
-	nameProcess(name)
+	host.NameProcess(name)
 }
 
 // carryOut carries out the orders in a pipe until the process at the other end is gone. One goroutine reads the orders and carries them

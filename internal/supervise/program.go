@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/host"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/wakeup"
 )
@@ -160,12 +161,12 @@ func (p *program) groupGone() bool {
 	switch err := unix.Kill(-p.pid, 0); {
 	case errors.Is(err, unix.ESRCH):
 		p.gone = true
-	case err == nil && !p.gone && !groupRuns(p.pid):
+	case err == nil && !p.gone && !host.GroupRuns(p.pid):
 		// Only zombies seem to be left, which process 1 may reap late or never. But the list of processes may lack a process
 		// that a member of the group started while the list was read. After KILL no member starts another, so the second
 		// list is complete.
 		_ = unix.Kill(-p.pid, unix.SIGKILL)
-		p.gone = !groupRuns(p.pid)
+		p.gone = !host.GroupRuns(p.pid)
 	}
 	return p.gone
 }

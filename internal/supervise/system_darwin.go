@@ -1,7 +1,6 @@
 package supervise
 
 import (
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,12 +18,6 @@ const getModes, setModes = unix.TIOCGETA, unix.TIOCSETA
 // dieWithParent does nothing, because macOS has no such request.
 func dieWithParent() {}
 
-// nameProcess does nothing, because macOS names a process after its executable.
-func nameProcess(string) {}
-
-// executablePath returns the path of this executable.
-func executablePath() (string, error) { return os.Executable() }
-
 // survives returns true, because macOS does not show how a process handles signals.
 func survives(int, syscall.Signal) bool { return true }
 
@@ -33,16 +26,4 @@ func isStopped(pid int) bool {
 	const stopped = 4 // SSTOP
 	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	return err == nil && p.Proc.P_stat == stopped
-}
-
-// groupRuns reports whether any process of a group still runs. A zombie does not; a process whose state is unknown does.
-func groupRuns(group int) bool {
-	const zombie = 5 // SZOMB
-	all, err := unix.SysctlKinfoProcSlice("kern.proc.pgrp", group)
-	for _, p := range all {
-		if p.Proc.P_stat != zombie {
-			return true
-		}
-	}
-	return err != nil
 }

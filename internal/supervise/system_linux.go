@@ -3,7 +3,6 @@ package supervise
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -20,17 +19,11 @@ const getModes, setModes = unix.TCGETS, unix.TCSETS
 // program that the calling thread executes.
 func dieWithParent() { _ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0) }
 
-// nameProcess sets the name of this process in lists such as that of top.
-func nameProcess(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
-
 // programAttributes puts a program into a process group of its own, in the foreground of the terminal if it gets the terminal,
 // and asks the system to kill the program when the thread that starts it ends.
 func programAttributes(hasTerminal bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Foreground: hasTerminal, Ctty: syscall.Stdin, Pdeathsig: syscall.SIGKILL}
 }
-
-// executablePath returns a path of this very executable, even if its file was replaced after this process started.
-func executablePath() (string, error) { return "/proc/self/exe", nil }
 
 // survives reports whether a process catches, blocks or ignores a signal, so that the signal does not end it.
 func survives(pid int, signal syscall.Signal) bool {
@@ -61,38 +54,3 @@ func isStopped(pid int) bool {
 	_, state, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
 	return bytes.HasPrefix(state, []byte("T"))
 }
-
-// groupRuns reports whether any process of a group still runs. A zombie does not; a process whose state is unknown does.
-func groupRuns(group int) bool {
-	if _, err := os.Stat("/proc/1"); err != nil {
-		return true // the system hides the processes of other users
-	}
-	all, err := os.ReadDir("/proc")
-	for _, entry := range all {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue // not a process
-		}
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-			continue // the process has gone
-		}
-		// The state follows the name, which is in brackets and may contain any character.
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(fields) <= statThreads {
-			return true
-		}
-		// The system also shows a process as a zombie if its first thread has ended while other threads run.
-		zombie := (fields[0] == "Z" || fields[0] == "X") && fields[statThreads] <= "1"
-		if fields[statGroup] == strconv.Itoa(group) && !zombie {
-			return true
-		}
-	}
-	return err != nil
-}
-
-// Positions of the group and of the number of threads in /proc/<pid>/stat, counted from the state.
-const (
-	statGroup   = 2
-	statThreads = 17
-)

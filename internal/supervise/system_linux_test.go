@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/host"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -35,9 +36,9 @@ func TestProcessWithoutItsMainThreadIsNotTakenForAZombie(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(line).To(Equal("ready\n"))
 	g.Eventually(func() string { return stateOf(pid) }).WithTimeout(clitest.Timeout).Should(Equal("Z"))
-	g.Expect(groupRuns(pid)).To(BeTrue())
+	g.Expect(host.GroupRuns(pid)).To(BeTrue())
 	g.Expect(cmd.Process.Kill()).To(Succeed())
-	g.Eventually(func() bool { return groupRuns(pid) }).WithTimeout(clitest.Timeout).Should(BeFalse(), "a zombie is left, which this test has not reaped")
+	g.Eventually(func() bool { return host.GroupRuns(pid) }).WithTimeout(clitest.Timeout).Should(BeFalse(), "a zombie is left, which this test has not reaped")
 	g.Expect(unix.Kill(-pid, 0)).To(Succeed())
 	_ = cmd.Wait()
 }
