@@ -259,11 +259,16 @@ func (e *Election) publish(now time.Time) {
 	case t == nil && a != nil:
 		a.expiry.Stop()
 		e.term.Store(nil)
+		e.recall(a)
 		if e.leader != nil && e.leader.Instance == e.instanceID() {
 			e.leader = nil
 		}
 	case t != nil && (a == nil || a.term != t):
+		if a != nil {
+			e.recall(a)
+		}
 		a = newActiveTerm(e.current, t)
+		e.entrust(t)
 		a.follow(now)
 		e.latest = a
 		e.term.Store(a)

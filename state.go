@@ -62,6 +62,10 @@ const (
 	ReasonDeadline       Reason = "deadline"        // the lease ran out before a renewal succeeded
 )
 
+// ReasonDied is the reason of a release that a witness wrote: the process of the leader had died. No candidate reports it of itself. See
+// package witness.
+const ReasonDied Reason = "died"
+
 // voluntary reports whether a term that ended for this reason still holds the key, and releases it.
 func (r Reason) voluntary() bool {
 	return r.yields() || r == ReasonStopped || r == ReasonWorkEnded

@@ -17,12 +17,13 @@ var floors = [][]string{
 	},
 	{"dashboards", "internal/record", "internal/timing"},
 	{"internal/core", "internal/kv"},
+	{"internal/witness"},
 	{"internal/settings"},
 	{"internal/control", "internal/notify"},
 	{"."},
 	{"internal/session", "observe"},
 	{"admin"},
-	{"connect", "fence", "gocronelector", "group", "mutex", "semaphore"},
+	{"connect", "fence", "gocronelector", "group", "mutex", "semaphore", "witness"},
 	{"internal/cli", "internal/embedded", "internal/events", "internal/leaderfile"},
 	{"examples/internal/demo", "internal/drill", "internal/look", "internal/processes", "internal/supervise"},
 	{"internal/chaos", "internal/checkup", "internal/serving"},
@@ -35,7 +36,7 @@ var beside = map[string][]string{}
 // helpers are packages for tests. They may import every package but the command, and only helpers may import them.
 var helpers = []string{
 	"internal/clitest", "internal/fleettest", "internal/linear", "internal/matrix", "internal/natstest",
-	"internal/sim", "internal/sim/",
+	"internal/sim", "internal/sim/", "internal/witnesstest",
 }
 
 func TestImportsPointDown(t *testing.T) {

@@ -50,6 +50,9 @@ const (
 	Deadline       Reason = "deadline"
 )
 
+// Died is the reason of a release that a witness writes: the process of the term's holder has died. See package internal/witness.
+const Died Reason = "died"
+
 // Voluntary reports whether a term that ended for this reason still holds the key, and releases it.
 func (r Reason) Voluntary() bool { return r.yields() || r == Stopped || r == WorkEnded }
 

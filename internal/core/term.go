@@ -69,6 +69,9 @@ func (l *Lease) Ends(now time.Time, boot lease.Clock) time.Time {
 	return now.Add(l.Left(now, boot))
 }
 
+// Secret returns the secret that the release of the term reveals, for its witness: who knows it can release the term.
+func (t *Term) Secret() record.Secret { return t.secret }
+
 // left returns what is left of the lease on the key; 0 or less once it is over.
 func (c *Candidate) left(now time.Time, t *Term) time.Duration { return t.Lease.Left(now, c.Boot) }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
+	"github.com/natscampaign/election/internal/witness"
 )
 
 // Options are what options set. An Option of package election is a function that sets some of it.
@@ -45,10 +46,18 @@ type Options struct {
 	Schedule        cron.Schedule // of WithRelinquish; nil if there is none
 	ScheduleErr     error         // what is wrong with it
 
+	Witness Witness // is told of the terms; nil if there is none
+
 	// Where a new candidate is to leave a function that reports whether its last request failed, of whatever kind: it may be cut off.
 	LastRequestFailed *func() bool
 
 	missing []string // options that were given nil
+}
+
+// Witness is told of the terms of a candidate, as they begin and when they are over. Its methods never wait.
+type Witness interface {
+	Began(t witness.Term)
+	Over(c record.Commitment)
 }
 
 // Backoff is the Backoff of package election.

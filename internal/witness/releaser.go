@@ -1,0 +1,248 @@
+package witness
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+// Dial connects to the server that has the buckets. The context ends when the connection is not needed any more.
+type Dial func(ctx context.Context) (*nats.Conn, error)
+
+const (
+	// releasesAtOnce bounds the releases that are under way at the same time.
+	releasesAtOnce = 64
+	// requestTimeout is how long one request may take.
+	requestTimeout = time.Second
+	// retryDelay is the pause after a request that failed.
+	retryDelay = 50 * time.Millisecond
+	// redialDelay is the pause after a connection that could not be made.
+	redialDelay = 250 * time.Millisecond
+	// refusedDelay is the pause after a release that the server refused.
+	refusedDelay = time.Millisecond
+)
+
+// rereadDelays are the pauses before each further read of a key that seems to be somebody else's: the read may have been answered by a replica
+// that does not have the term yet.
+var rereadDelays = []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond}
+
+// releaser writes the releases. It has a connection for as long as anybody holds terms, and opens their buckets before it needs them.
+type releaser struct {
+	dial Dial
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	users  int     // programs that hold terms
+	client *client // nil while there are none
+}
+
+// client is one connection, from when it is needed until nobody needs it.
+type client struct {
+	ctx       context.Context // ends when nobody needs it
+	cancel    context.CancelFunc
+	connected chan struct{} // closed when nc is set, or ctx has ended
+	nc        *nats.Conn
+
+	mu      sync.Mutex
+	buckets map[bucketID]*openBucket
+}
+
+// bucketID identifies a bucket: by the prefix of the API of its account or domain, and by its name.
+type bucketID struct{ api, name string }
+
+// openBucket is a bucket that is being opened, until ready is closed.
+type openBucket struct {
+	ready  chan struct{}
+	bucket *kv.Bucket
+	err    error
+}
+
+// acquire connects in the background, unless there is a connection. Each call needs one of discard.
+func (r *releaser) acquire() *client {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.users++; r.users == 1 {
+		c := &client{connected: make(chan struct{}), buckets: map[bucketID]*openBucket{}}
+		c.ctx, c.cancel = context.WithCancel(context.Background())
+		r.client = c
+		go c.connect(r.dial, r.log)
+	}
+	return r.client
+}
+
+// discard closes the connection if nobody else holds terms.
+func (r *releaser) discard() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.users--; r.users > 0 {
+		return
+	}
+	c := r.client
+	r.client = nil
+	c.cancel()
+	go func() {
+		<-c.connected
+		if c.nc != nil {
+			c.nc.Close()
+		}
+	}()
+}
+
+// connect connects, and tries again until nobody needs the connection.
+func (c *client) connect(dial Dial, log *slog.Logger) {
+	defer close(c.connected)
+	for warned := false; c.ctx.Err() == nil; warned = true {
+		nc, err := dial(c.ctx)
+		if err == nil && nc != nil {
+			c.nc = nc
+			return
+		}
+		if err == nil {
+			err = errors.New("the function that connects returned no connection and no error")
+		}
+		if !warned && c.ctx.Err() == nil {
+			log.Warn("Witness cannot connect, and tries again: until then a leader that dies is replaced when its lease is over", "error", err)
+		}
+		_ = timeutil.Pause(c.ctx, redialDelay)
+	}
+}
+
+// prepare begins to open a bucket, unless it is open.
+func (c *client) prepare(id bucketID) *openBucket {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.buckets[id]
+	if b == nil {
+		b = &openBucket{ready: make(chan struct{})}
+		c.buckets[id] = b
+		go func() {
+			defer close(b.ready)
+			if b.bucket, b.err = c.open(id); b.err != nil {
+				c.mu.Lock()
+				delete(c.buckets, id) // the next that needs it tries again
+				c.mu.Unlock()
+			}
+		}()
+	}
+	return b
+}
+
+// open opens a bucket, once there is a connection.
+func (c *client) open(id bucketID) (*kv.Bucket, error) {
+	<-c.connected
+	if c.nc == nil {
+		return nil, nats.ErrConnectionClosed
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, requestTimeout)
+	defer cancel()
+	js, err := jetstream.NewWithAPIPrefix(c.nc, cmp.Or(id.api, jetstream.DefaultAPIPrefix))
+	if err != nil {
+		return nil, err
+	}
+	bucket, err := js.KeyValue(ctx, id.name)
+	if err != nil {
+		return nil, err
+	}
+	return kv.With(bucket, js), nil
+}
+
+// bucket returns a bucket, once it is open.
+func (c *client) bucket(ctx context.Context, id bucketID) (*kv.Bucket, error) {
+	b := c.prepare(id)
+	select {
+	case <-b.ready:
+		return b.bucket, b.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("there is no connection: %w", ctx.Err())
+	}
+}
+
+// releaseAll releases the terms of a program that died at the given time, those first whose leases end first. It returns when all of them are
+// released, over or lost, or when ctx ends.
+func (r *releaser) releaseAll(ctx context.Context, c *client, terms []Term, died time.Time) {
+	slices.SortStableFunc(terms, func(a, b Term) int { return cmp.Compare(a.LeaseMs, b.LeaseMs) })
+	var releasing sync.WaitGroup
+	places := make(chan struct{}, releasesAtOnce)
+	for i := range terms {
+		places <- struct{}{}
+		releasing.Go(func() {
+			defer func() { <-places }()
+			r.release(ctx, c, &terms[i], died)
+		})
+	}
+	releasing.Wait()
+}
+
+// release releases a term. It tries for as long as the lease may last.
+func (r *releaser) release(ctx context.Context, c *client, t *Term, died time.Time) {
+	ctx, cancel := context.WithDeadline(ctx, died.Add(t.lease()))
+	defer cancel()
+	log := r.log.With("bucket", t.Bucket, "election", t.Key, "name", t.Name)
+	rereads, bare := rereadDelays, false
+	for {
+		err := c.release(ctx, t, bare)
+		pause := retryDelay
+		switch {
+		case err == nil, errors.Is(err, errReleased):
+			log.Info("Released the key of a leader that has died", "took", time.Since(died).Round(100*time.Microsecond))
+			return
+		case errors.Is(err, errNotHeld) && len(rereads) == 0:
+			log.Info("Leader has died, and did not hold the key any more")
+			return
+		case errors.Is(err, errNotHeld):
+			pause, rereads = rereads[0], rereads[1:]
+		case kv.Classify(err) == kv.Refused: // a renewal arrived meanwhile, or what was read was not the last
+			pause = refusedDelay
+		case kv.IsTooLarge(err) && !bare:
+			bare, pause = true, 0
+		default:
+			log.Debug("Release failed", "error", err)
+		}
+		if timeutil.Pause(ctx, pause) != nil {
+			log.Warn("Leader has died, and its key was not released: it is left to expire", "error", err)
+			return
+		}
+	}
+}
+
+var (
+	errNotHeld  = errors.New("the term does not hold the key") // as far as a read shows
+	errReleased = errors.New("the term has been released")     // by a write whose answer was lost, or by the program itself
+)
+
+// release reads the key, and writes the release over what it read, if that is the term's. A bare release has no metadata.
+func (c *client) release(ctx context.Context, t *Term, bare bool) error {
+	bucket, err := c.bucket(ctx, t.bucketID())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	state, err := bucket.Read(ctx, t.Key)
+	switch {
+	case err != nil:
+		return err
+	case state.Removal != record.Kept, !t.wrote(&state.Record):
+		return errNotHeld
+	case !state.Record.Released.IsZero():
+		return errReleased
+	}
+	release := t.releaseOf(&state.Record, time.Now())
+	if bare {
+		release.Metadata = nil
+	}
+	_, err = bucket.Update(ctx, t.Key, release.Encode(), state.Revision)
+	return err
+}

@@ -1,0 +1,105 @@
+package witness_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election/internal/witnesstest"
+)
+
+// In a namespace of processes the kernel kills all when process 1 dies: so process 1 is the witness, and the program its child.
+func TestProgramThatIsProcessOneOfAContainerIsReplacedWhenItDies(t *testing.T) {
+	skipUnlessRoot(t)
+	for _, way := range []witnesstest.Way{witnesstest.Kill, witnesstest.Panic, witnesstest.Exit, witnesstest.Segfault} {
+		t.Run(string(way), func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			f := newFleet(t, longTTL)
+			p := witnesstest.Start(t, f.program(), inNamespace)
+			g.Expect(p.PID).To(BeNumerically(">", 1))
+			wins := f.successor("elections", "key-0")
+			if way == witnesstest.Kill {
+				g.Expect(syscall.Kill(childOf(t, p.Command.Process.Pid), syscall.SIGKILL)).To(Succeed())
+			} else {
+				p.Die(t, way)
+			}
+			takesOver(t, p, wins)
+			g.Eventually(p.Exited()).WithTimeout(patience).Should(BeClosed())
+			want := map[witnesstest.Way]int{witnesstest.Kill: 128 + 9, witnesstest.Panic: 2, witnesstest.Exit: 1, witnesstest.Segfault: 2}[way]
+			g.Expect(p.Command.ProcessState.ExitCode()).To(Equal(want), "process 1 exits as the program did")
+		})
+	}
+}
+
+func TestProcessOneForwardsSignalsAndReapsWhatTheProgramLeavesBehind(t *testing.T) {
+	skipUnlessRoot(t)
+	t.Parallel()
+	g := NewWithT(t)
+	f := newFleet(t, longTTL)
+	c := f.program()
+	c.Leave = true
+	p := witnesstest.Start(t, c, inNamespace)
+	wins := f.successor("elections", "key-0")
+	p.Left = 0 // its number is that in the namespace, which ends with the program
+	g.Expect(p.Command.Process.Signal(syscall.SIGTERM)).To(Succeed(), "which nothing catches, and which kills no process 1 by itself")
+	takesOver(t, p, wins)
+	g.Eventually(p.Exited()).WithTimeout(patience).Should(BeClosed())
+	g.Expect(p.Command.ProcessState.ExitCode()).To(Equal(128 + 15))
+}
+
+func TestProgramThatTheKernelKillsForItsMemoryIsReplaced(t *testing.T) {
+	skipUnlessRoot(t)
+	t.Parallel()
+	f := newFleet(t, longTTL)
+	group := controlGroup(t, 96<<20)
+	p := witnesstest.Start(t, f.program())
+	group(p.Command.Process.Pid)
+	group(childOf(t, p.PID)) // it is there, too, and smaller
+	wins := f.successor("elections", "key-0")
+	p.Die(t, witnesstest.Memory)
+	takesOver(t, p, wins)
+}
+
+// inNamespace starts a program as process 1 of a namespace of processes.
+func inNamespace(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+}
+
+// controlGroup makes a control group with so much memory, and returns what adds a process.
+func controlGroup(t *testing.T, bytes int) (add func(pid int)) {
+	t.Helper()
+	g := NewWithT(t)
+	folder, limit := filepath.Join("/sys/fs/cgroup/memory", t.Name()), "memory.limit_in_bytes"
+	if controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		if folder, limit = filepath.Join("/sys/fs/cgroup", t.Name()), "memory.max"; !strings.Contains(string(controllers), "memory") {
+			t.Skip("there is no controller of memory here")
+		}
+	}
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Skip("no control group can be made here: ", err)
+	}
+	t.Cleanup(func() {
+		g.Eventually(func() error { return os.Remove(folder) }).WithTimeout(patience).Should(Succeed())
+	})
+	if err := os.WriteFile(filepath.Join(folder, limit), []byte(strconv.Itoa(bytes)), 0o600); err != nil {
+		t.Skip("the memory of a control group cannot be limited here: ", err)
+	}
+	return func(pid int) {
+		g.Expect(os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600)).To(Succeed())
+	}
+}
+
+func skipUnlessRoot(t *testing.T) {
+	t.Helper()
+	if unix.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+}
