@@ -1,11 +1,7 @@
 package witness_test
 
 import (
-	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -56,10 +52,9 @@ func TestProcessOneForwardsSignalsAndReapsWhatTheProgramLeavesBehind(t *testing.
 }
 
 func TestProgramThatTheKernelKillsForItsMemoryIsReplaced(t *testing.T) {
-	skipUnlessRoot(t)
 	t.Parallel()
 	f := newFleet(t, longTTL)
-	group := controlGroup(t, 96<<20)
+	group := witnesstest.ControlGroup(t, 96<<20)
 	p := witnesstest.Start(t, f.program())
 	group(p.Command.Process.Pid)
 	group(childOf(t, p.PID)) // it is there, too, and smaller
@@ -71,30 +66,6 @@ func TestProgramThatTheKernelKillsForItsMemoryIsReplaced(t *testing.T) {
 // inNamespace starts a program as process 1 of a namespace of processes.
 func inNamespace(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
-}
-
-// controlGroup makes a control group with so much memory, and returns what adds a process.
-func controlGroup(t *testing.T, bytes int) (add func(pid int)) {
-	t.Helper()
-	g := NewWithT(t)
-	folder, limit := filepath.Join("/sys/fs/cgroup/memory", t.Name()), "memory.limit_in_bytes"
-	if controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		if folder, limit = filepath.Join("/sys/fs/cgroup", t.Name()), "memory.max"; !strings.Contains(string(controllers), "memory") {
-			t.Skip("there is no controller of memory here")
-		}
-	}
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		t.Skip("no control group can be made here: ", err)
-	}
-	t.Cleanup(func() {
-		g.Eventually(func() error { return os.Remove(folder) }).WithTimeout(patience).Should(Succeed())
-	})
-	if err := os.WriteFile(filepath.Join(folder, limit), []byte(strconv.Itoa(bytes)), 0o600); err != nil {
-		t.Skip("the memory of a control group cannot be limited here: ", err)
-	}
-	return func(pid int) {
-		g.Expect(os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600)).To(Succeed())
-	}
 }
 
 func skipUnlessRoot(t *testing.T) {

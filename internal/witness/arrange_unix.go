@@ -105,8 +105,8 @@ func inheritedLink() (*net.UnixConn, error) {
 	return link, nil
 }
 
-// connect returns both ends of a connection.
-func connect() (own *net.UnixConn, passed *os.File, err error) {
+// socketPair returns both ends of a connection.
+func socketPair() (own *net.UnixConn, passed *os.File, err error) {
 	syscall.ForkLock.RLock()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {
@@ -152,7 +152,7 @@ func (l childLink) Close() error {
 
 // startChild starts a witness as a child of this process.
 func startChild(context.Context) (Link, error) {
-	own, passed, err := connect()
+	own, passed, err := socketPair()
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ const exitTimeout = 2 * time.Second
 // signals, reaps what the program leaves behind, releases the program's terms when the program is dead, and ends as the program did. It returns only if
 // the program cannot be started.
 func (c *Config) startProgram() error {
-	own, passed, err := connect()
+	own, passed, err := socketPair()
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -111,6 +112,32 @@ func TestReleaseIsThatOfTheTermAndPassesOnTheSettleTime(t *testing.T) {
 		place, named := s.Record.Place("b", "b.1")
 		h.Expect(named).To(BeTrue(), "the successor that the last renewal named comes first")
 		h.Expect(place).To(BeZero())
+	})
+}
+
+func TestWitnessWhoseConnectionIsClosedForGoodConnectsAgain(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T) {
+		h := hold(t)
+		var dialled []*nats.Conn
+		k := NewKeeper(func(context.Context) (*nats.Conn, error) {
+			dialled = append(dialled, natstest.Connect(t, h.link))
+			return dialled[len(dialled)-1], nil
+		}, slog.New(slog.DiscardHandler), nil)
+		in, out := io.Pipe()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			k.Keep(t.Context(), pipe{in}, nil)
+		}()
+		h.Expect(json.NewEncoder(out).Encode(message{Began: &h.term})).To(Succeed())
+		synctest.Wait()
+		h.Expect(dialled).To(HaveLen(1))
+		dialled[0].Close()
+		synctest.Wait()
+		h.Expect(dialled).To(HaveLen(2))
+		h.Expect(out.Close()).To(Succeed())
+		<-done
+		h.Expect(h.read(t.Context()).Record.Released.IsZero()).To(BeFalse())
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -48,15 +49,25 @@ type releaser struct {
 	client *client // nil while there are none
 }
 
-// client is one connection, from when it is needed until nobody needs it.
+// client is a connection, from when it is needed until nobody needs it. A connection that is closed for good is followed by another.
 type client struct {
-	ctx       context.Context // ends when nobody needs it
-	cancel    context.CancelFunc
-	connected chan struct{} // closed when nc is set, or ctx has ended
-	nc        *nats.Conn
+	ctx    context.Context // ends when nobody needs it
+	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	buckets map[bucketID]*openBucket
+	current *session
+	wanted  map[bucketID]bool
+}
+
+// session is one connection with the buckets that are open on it.
+type session struct {
+	connected chan struct{} // closed when nc is set, or nobody needs it any more
+	nc        *nats.Conn
+	buckets   map[bucketID]*openBucket // the client's mutex guards it
+}
+
+func newSession() *session {
+	return &session{connected: make(chan struct{}), buckets: map[bucketID]*openBucket{}}
 }
 
 // bucketID identifies a bucket: by the prefix of the API of its account or domain, and by its name.
@@ -74,10 +85,10 @@ func (r *releaser) acquire() *client {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.users++; r.users == 1 {
-		c := &client{connected: make(chan struct{}), buckets: map[bucketID]*openBucket{}}
+		c := &client{current: newSession(), wanted: map[bucketID]bool{}}
 		c.ctx, c.cancel = context.WithCancel(context.Background())
 		r.client = c
-		go c.connect(r.dial, r.log)
+		go c.run(r.dial, r.log)
 	}
 	return r.client
 }
@@ -86,36 +97,61 @@ func (r *releaser) acquire() *client {
 func (r *releaser) discard() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.users--; r.users > 0 {
-		return
+	if r.users--; r.users == 0 {
+		r.client.cancel()
+		r.client = nil
 	}
-	c := r.client
-	r.client = nil
-	c.cancel()
-	go func() {
-		<-c.connected
-		if c.nc != nil {
-			c.nc.Close()
-		}
-	}()
 }
 
-// connect connects, and tries again until nobody needs the connection.
-func (c *client) connect(dial Dial, log *slog.Logger) {
-	defer close(c.connected)
-	for warned := false; c.ctx.Err() == nil; warned = true {
-		nc, err := dial(c.ctx)
-		if err == nil && nc != nil {
-			c.nc = nc
+// run keeps a connection until nobody needs it.
+func (c *client) run(dial Dial, log *slog.Logger) {
+	for c.ctx.Err() == nil {
+		s := c.current // which only this goroutine changes
+		s.nc = connect(c.ctx, dial, log)
+		close(s.connected)
+		if s.nc == nil {
 			return
 		}
-		if err == nil {
+		closed := s.nc.StatusChanged(nats.CLOSED)
+		if !s.nc.IsClosed() { // else it was, before that could be told
+			select {
+			case <-closed:
+			case <-c.ctx.Done():
+				s.nc.Close()
+				return
+			}
+		}
+		log.Warn("Connection of the witness is closed, connecting again", "error", s.nc.LastError())
+		c.renew()
+	}
+}
+
+// connect connects, and tries again until ctx ends; then it returns nil.
+func connect(ctx context.Context, dial Dial, log *slog.Logger) *nats.Conn {
+	for warned := false; ctx.Err() == nil; warned = true {
+		nc, err := dial(ctx)
+		switch {
+		case err == nil && nc != nil && !nc.IsClosed():
+			return nc
+		case err == nil:
 			err = errors.New("the function that connects returned no connection and no error")
 		}
-		if !warned && c.ctx.Err() == nil {
+		if !warned && ctx.Err() == nil {
 			log.Warn("Witness cannot connect, and tries again: until then a leader that dies is replaced when its lease is over", "error", err)
 		}
-		_ = timeutil.Pause(c.ctx, redialDelay)
+		_ = timeutil.Pause(ctx, redialDelay)
+	}
+	return nil
+}
+
+// renew begins with another connection, on which the same buckets are opened.
+func (c *client) renew() {
+	c.mu.Lock()
+	c.current = newSession()
+	ids := slices.Collect(maps.Keys(c.wanted))
+	c.mu.Unlock()
+	for _, id := range ids {
+		c.prepare(id)
 	}
 }
 
@@ -123,15 +159,17 @@ func (c *client) connect(dial Dial, log *slog.Logger) {
 func (c *client) prepare(id bucketID) *openBucket {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.buckets[id]
+	c.wanted[id] = true
+	s := c.current
+	b := s.buckets[id]
 	if b == nil {
 		b = &openBucket{ready: make(chan struct{})}
-		c.buckets[id] = b
+		s.buckets[id] = b
 		go func() {
 			defer close(b.ready)
-			if b.bucket, b.err = c.open(id); b.err != nil {
+			if b.bucket, b.err = s.open(c.ctx, id); b.err != nil {
 				c.mu.Lock()
-				delete(c.buckets, id) // the next that needs it tries again
+				delete(s.buckets, id) // the next that needs it tries again
 				c.mu.Unlock()
 			}
 		}()
@@ -140,14 +178,17 @@ func (c *client) prepare(id bucketID) *openBucket {
 }
 
 // open opens a bucket, once there is a connection.
-func (c *client) open(id bucketID) (*kv.Bucket, error) {
-	<-c.connected
-	if c.nc == nil {
+func (s *session) open(ctx context.Context, id bucketID) (*kv.Bucket, error) {
+	select {
+	case <-s.connected:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil || s.nc == nil {
 		return nil, nats.ErrConnectionClosed
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	js, err := jetstream.NewWithAPIPrefix(c.nc, cmp.Or(id.api, jetstream.DefaultAPIPrefix))
+	js, err := jetstream.NewWithAPIPrefix(s.nc, cmp.Or(id.api, jetstream.DefaultAPIPrefix))
 	if err != nil {
 		return nil, err
 	}
