@@ -39,6 +39,7 @@ func (p *processFlags) register(cmd *fisk.CmdClause) {
 	cli.DurationVar(flag("stand-down", "With --processes: stand-down of the candidates (default 0.75 of the TTL)"), &p.StandDown)
 	cli.Uint64Var(flag("seed", "With --processes: seed of the faults (default random)"), &p.Seed)
 	flag("nats-server", "With --processes: the nats-server program to run (default: the server in this program)").PlaceHolder("PATH").StringVar(&p.Server)
+	flag("witness", "With --processes: candidates have a witness, which releases the key of one that is killed").UnNegatableBoolVar(&p.Witness)
 	flag("keep", "With --processes: keep histories and logs").UnNegatableBoolVar(&p.Keep)
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/natscampaign/election/internal/chaos"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/drill"
 	"github.com/natscampaign/election/internal/history"
 	"github.com/natscampaign/election/internal/processes"
 )
@@ -155,4 +157,13 @@ func TestAnInterruptedDrillEndsItsProcessesAndRemovesItsFiles(t *testing.T) {
 	left, err := os.ReadDir(temp)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(left).To(BeEmpty())
+}
+
+func TestKilledLeaderOfADrillWithAWitnessIsReplacedWithinItsLease(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	r := drillWith(t, "--witness", "--fault", "kill")
+	kill := slices.IndexFunc(r.Faults, func(f drill.Fault) bool { return f.Kind == "kill" })
+	g.Expect(kill).NotTo(Equal(-1))
+	g.Expect(slices.Max(r.Faults[kill].Failover)).To(BeNumerically("<", float64(r.TTL)/2), "a lease is over after more than half of the TTL")
 }

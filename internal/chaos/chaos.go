@@ -51,6 +51,8 @@ type Drill struct {
 	wall     time.Time // when the drill began, by the clock of the logs
 	ended    time.Duration
 
+	endWitness func() // nil if it was not started
+
 	mu       sync.Mutex
 	injected []*fault
 	rewinds  int
@@ -165,6 +167,9 @@ func (d *Drill) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	common := processes.CandidateConfig{StandDown: d.StandDown}
+	if common.Witness, err = d.startWitness(); err != nil {
+		return err
+	}
 	d.fleet, err = processes.NewCandidates(d.Candidates, d.cluster, d.folder, common, d.ReplyLoss, d.script.random, d.leaders)
 	if err != nil {
 		return err
@@ -237,6 +242,9 @@ func (d *Drill) shutDownCandidates() {
 
 // tearDown kills all processes and closes all connections.
 func (d *Drill) tearDown() {
+	if d.endWitness != nil {
+		d.endWitness() // before the candidates are killed
+	}
 	for _, c := range d.fleet {
 		_ = c.Kill()
 	}

@@ -23,6 +23,7 @@ type Config struct {
 	Seed       uint64
 	Faults     []string  // kinds; empty means all
 	ReplyLoss  float64   // the share of replies that the links lose at random, from 0 to 0.5
+	Witness    bool      // the candidates have a witness
 	Keep       bool      // keep histories and logs
 	Server     string    // the nats-server program to run; empty for the server that is built in
 	Progress   io.Writer // for lines of progress

@@ -29,6 +29,9 @@ two faults; with --every it injects them at that rate. It chooses them by the se
 
 Example: election-cli drill --processes --for 5m --fault kill --fault cut --svg drill.svg
 
+With --witness the drill is the witness of its candidates: it releases the key of a leader that is killed, so that another leads after the
+settle time of 0.25 s, not after the lease. See docs/HOW-IT-WORKS.md.
+
 Each candidate checks every 2 ms whether it leads, and writes each change of the answer, with the time of the machine's shared clock,
 into its history. While a candidate leads, it appends numbered records to a stream. Each record requires that the last record of the
 stream is the leader's own or, for the first record of a term, a record of an earlier term. So the stream refuses a late record of a

@@ -18,6 +18,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/history"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/witness"
 )
 
 // requestTimeout is long because a drill may take the servers down for long.
@@ -29,6 +30,7 @@ type CandidateConfig struct {
 	Servers      []string // the URLs of the candidate's link
 	History, Log string   // files
 	StandDown    time.Duration
+	Witness      string // the socket of the witness; empty if there is none
 }
 
 // runCandidate is the main function of a candidate's process. It writes the history to a file and to standard output, where
@@ -80,8 +82,19 @@ func (c *CandidateConfig) connect(log *slog.Logger) (*cli.Client, error) {
 // campaign takes part in the election until ctx ends, appends records while the candidate leads, and writes the history. If
 // the history cannot be written, campaign returns at once: a drill cannot judge a candidate whose answers are unknown.
 func (c *CandidateConfig) campaign(ctx context.Context, client *cli.Client, bucket *election.Bucket, h *history.Writer, log *slog.Logger) error {
-	e, err := election.NewElection(c.Name, Key, bucket, election.WithLogger(log),
-		election.WithSplay(0), election.WithStandDown(c.StandDown))
+	opts := []election.Option{election.WithLogger(log), election.WithSplay(0), election.WithStandDown(c.StandDown)}
+	if c.Witness != "" {
+		if err := os.Setenv("ELECTION_WITNESS", "unix://"+c.Witness); err != nil {
+			return err
+		}
+		w, err := witness.OfHost(witness.WithLogger(log))
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		opts = append(opts, w.Option())
+	}
+	e, err := election.NewElection(c.Name, Key, bucket, opts...)
 	if err != nil {
 		return err
 	}
