@@ -27,7 +27,8 @@
 //
 // # What it costs
 //
-// A process of some 10 to 20 MB, which waits, and one connection while its program leads. No request, no thread of the program's.
+// A process of 11 to 12 MB, of which 2.4 MB are its own and the rest the program's text, and one connection while its program leads. What the
+// program does before it calls [Start], it does in both processes. There are no requests until the program dies.
 package witness
 
 import (
