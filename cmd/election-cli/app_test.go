@@ -15,7 +15,7 @@ import (
 )
 
 // commandsWithoutData have no result, or print a file in a foreign format.
-var commandsWithoutData = []string{"help", "bucket rm", "pause", "resume", "run", "dashboard", "rules"}
+var commandsWithoutData = []string{"help", "bucket rm", "pause", "resume", "run", "witness", "dashboard", "rules"}
 
 func TestEveryCommandThatPrintsDataHasJSON(t *testing.T) {
 	g := NewWithT(t)

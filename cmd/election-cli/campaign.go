@@ -16,6 +16,7 @@ import (
 	"github.com/natscampaign/election/internal/events"
 	"github.com/natscampaign/election/internal/serving"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/witness"
 )
 
 const campaignHelp = `The command is a candidate in the election KEY until INT or TERM interrupts it. Then it stops leading, releases the key, and
@@ -38,6 +39,9 @@ Each event is a line on stdout. With --json each event is one JSON object with "
 
 Reasons are vacant, released, reclaimed or lapsed (elected), stood-down (leading), stopped, resigned, transferred, relinquished,
 unhealthy, work-ended, overwritten, deleted, bucket-replaced, cloned, rewound, closed or deadline (lost).
+
+If ELECTION_WITNESS names the socket of a witness, as in unix:///run/election/witness.sock, that witness releases the key if this
+process is killed: see 'election-cli witness --help'.
 
 ` + serving.Help
 
@@ -127,6 +131,11 @@ func (c *campaignCommand) check() error {
 // campaign connects, opens the bucket, and campaigns.
 func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCauseFunc, handler *events.Handler) error {
 	log := slog.New(handler)
+	w, err := c.hostWitness(log)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
 	served, err := c.serving.Serve(c.name, c.key, log)
 	if err != nil {
 		return err
@@ -150,7 +159,7 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 	if err != nil {
 		return cli.IgnoreIfDone(ctx, err)
 	}
-	opts := append(append(cli.IntervalOption(c.interval), election.WithLogger(log)), served.Options()...)
+	opts := append(append(cli.IntervalOption(c.interval), election.WithLogger(log), w.Option()), served.Options()...)
 	if c.embedded {
 		opts = append(opts, election.WithSplay(0)) // no other candidate competes yet
 	}
@@ -164,6 +173,16 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 		return cli.AsFlagError(e.Run(ctx, c.work(e, log)))
 	}
 	return cli.AsFlagError(e.Start(ctx))
+}
+
+// hostWitness returns the witness that the environment names; nil if it names none. The command file has none: a file that a killed process
+// leaves behind stays fresh until its expiry, and only the lease keeps another host from writing one before.
+func (c *campaignCommand) hostWitness(log *slog.Logger) (*witness.Witness, error) {
+	if c.work != nil {
+		return nil, nil
+	}
+	w, err := witness.OfHost(witness.WithLogger(log))
+	return w, cli.AsFlagError(err)
 }
 
 // openBucket opens the bucket. On an embedded server it creates the bucket.

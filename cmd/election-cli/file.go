@@ -42,7 +42,8 @@ other file, and leaves them as they are. The folder must exist; the lock file PA
 this host from using the same PATH. If the command cannot write or remove the file, it gives up leadership and exits with 2,
 so that another host can lead.
 
-The command writes the same events as 'election-cli campaign'.`
+The command writes the same events as 'election-cli campaign'. Unlike that it ignores ELECTION_WITNESS: a file that a killed
+process leaves behind is fresh until its expiry, so no other host may lead before the lease is over.`
 
 // fileCommand is the command file: a campaign in which the work of the leader is to maintain a leader file.
 type fileCommand struct {

@@ -15,6 +15,7 @@
 //	election-cli bucket add          create a bucket for elections; also: info, rm
 //	election-cli server              run a JetStream server for experiments
 //	election-cli run KEY -- PROGRAM  run a program while this host leads
+//	election-cli witness             release the key of a leader whose process dies
 //	election-cli dashboard           print a Grafana dashboard; also: rules, for Prometheus
 //	election-cli drill               rehearse failovers and measure how long each takes
 //
@@ -74,8 +75,9 @@ var manual = cli.Manual{
 	Description: appDescription,
 	ExitCodes:   appExitCodes,
 	Environment: map[string]string{
-		"NO_COLOR":        "If set, the output has no colours.",
-		"XDG_CONFIG_HOME": "The contexts of nats are in the folder nats/context below this folder (default ~/.config).",
+		"ELECTION_WITNESS": "The socket of the witness that releases the key if the process of campaign is killed, as in unix:///run/election/witness.sock.",
+		"NO_COLOR":         "If set, the output has no colours.",
+		"XDG_CONFIG_HOME":  "The contexts of nats are in the folder nats/context below this folder (default ~/.config).",
 	},
 	SeeAlso: "nats, nats-server, and https://github.com/natscampaign/election",
 }
@@ -169,6 +171,7 @@ func app(env *cli.Env) *fisk.Application {
 	registerBucket(app, env)
 	registerServer(app, env)
 	registerRun(app, env)
+	registerWitness(app, env)
 	registerDashboard(app, env)
 	registerDrill(app, env)
 	registerDrillProcess(app, env)

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	}
 	for _, name := range []string{
 		"NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_TOKEN", "NATS_CREDS", "NATS_NKEY", "NATS_CERT", "NATS_KEY", "NATS_CA",
-		"NATS_CONTEXT", "NATS_TIMEOUT", "ELECTION_BUCKET", "ELECTION_INTERVAL", "NO_COLOR",
+		"NATS_CONTEXT", "NATS_TIMEOUT", "ELECTION_BUCKET", "ELECTION_INTERVAL", "ELECTION_WITNESS", "NO_COLOR",
 	} {
 		_ = os.Unsetenv(name)
 	}

@@ -30,15 +30,16 @@ stdout. With --json each event is one JSON object: "kind", "key" (the election),
                reclaimed or lapsed
     leading    leadership counts from now on
     renewed    the leader renewed; with --verbose only
-    released   the holder released the key. Reason, by the release: stopped, resigned, transferred, relinquished, unhealthy or
-               work-ended
+    released   the holder released the key. Reason, by the release: stopped, resigned, transferred, relinquished, unhealthy,
+               work-ended or died
     expired    the holder did not renew for one TTL. What is stored does not say why. Reason: lapsed, if another candidate took
                the key over once the holder's lease was over
     evicted    the holder lost the key otherwise. Reason: deleted, overwritten, bucket-replaced or rewound
     dropped    the output was not read in time, and "dropped" events are missing here
 
-The command gives a reason only if what is stored proves it. "by" is the operator who ran 'election-cli evict', as USER@HOST, or the
-candidate that overwrote the key. A deletion by other means does not say by whom.`
+The command gives a reason only if what is stored proves it. The witness of a leader states "died" when the leader's process died.
+"by" is the operator who ran 'election-cli evict', as USER@HOST, or the candidate that overwrote the key. A deletion by other means
+does not say by whom.`
 
 // watchCommand implements watch.
 type watchCommand struct {

@@ -51,24 +51,19 @@ func (e *Env) Open(ctx context.Context, command string) (*Client, *election.Buck
 // --connect-timeout. Once the connection was made, a refusal of the credentials only delays the next one. The extra options override its own.
 func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCauseFunc, log *slog.Logger, extra ...nats.Option) (*Client, error) {
 	d := &dialing{log: log}
-	opts := append(d.options(),
-		nats.Name(name),
-		nats.RetryOnFailedConnect(true),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(reconnectWait),
-		nats.ReconnectBufSize(-1), // a write that the candidate gave up must not be sent after the reconnect
-		nats.PingInterval(PingInterval),
-		nats.ClosedHandler(func(nc *nats.Conn) {
-			if err := nc.LastError(); err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // no server ends a connection because of a refusal
-				fail(fmt.Errorf("the server ended the connection for good: %w", explainDial(err)))
-			}
-		}),
-	)
+	opts := append(lasting(name, d), nats.ClosedHandler(func(nc *nats.Conn) {
+		if err := nc.LastError(); err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // no server ends a connection because of a refusal
+			fail(fmt.Errorf("the server ended the connection for good: %w", explainDial(err)))
+		}
+	}))
 	var refusals natsconn.Refusals
 	connect := func() (*Client, error) {
 		client, err := c.Connect(slices.Concat(opts, extra, []nats.Option{refusals.Option()})...)
 		if err == nil {
-			go failWhenRefused(client.Conn, &refusals, fail)
+			go watchRefusals(client.Conn, &refusals, refusalPoll, func(err error) {
+				fail(fmt.Errorf("the server refuses the credentials: %w", explainDial(err)))
+				client.Conn.Close()
+			})
 		}
 		return client, err
 	}
@@ -89,15 +84,37 @@ func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCause
 	return client, err
 }
 
-// failWhenRefused calls fail, and closes the connection, if it is never made because the server refuses the credentials.
-func failWhenRefused(nc *nats.Conn, refusals *natsconn.Refusals, fail context.CancelCauseFunc) {
+// ConnectForever connects as ConnectWithRetry does, and never gives up: neither an unreachable server nor one that refuses the credentials
+// ends the connection; why there is none is logged. It returns an error only if the flags are wrong, see Check.
+func (c *ConnectionFlags) ConnectForever(name string, log *slog.Logger) (*Client, error) {
+	d, refusals := &dialing{log: log}, &natsconn.Refusals{}
+	client, err := c.Connect(append(lasting(name, d), refusals.Option())...)
+	if err == nil {
+		go watchRefusals(client.Conn, refusals, reconnectWait, func(err error) { d.failed(err, serverURLs(client.Conn)) })
+	}
+	return client, err
+}
+
+// lasting returns the options of a connection that outlasts an unreachable server.
+func lasting(name string, d *dialing) []nats.Option {
+	return append(d.options(),
+		nats.Name(name),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectBufSize(-1), // a write that the candidate gave up must not be sent after the reconnect
+		nats.PingInterval(PingInterval),
+	)
+}
+
+// watchRefusals calls refused, again and again, while the server refuses the credentials of a connection that was never made. It returns when the
+// connection is made or closed. The client reports such a refusal to no handler.
+func watchRefusals(nc *nats.Conn, refusals *natsconn.Refusals, interval time.Duration, refused func(error)) {
 	for !refusals.Connected() && !nc.IsClosed() {
 		if err := refusals.Final(nc); err != nil {
-			fail(fmt.Errorf("the server refuses the credentials: %w", explainDial(err)))
-			nc.Close()
-			return
+			refused(err)
 		}
-		time.Sleep(refusalPoll)
+		time.Sleep(interval)
 	}
 }
 

@@ -98,6 +98,16 @@ func (c *ConnectionFlags) Connect(extra ...nats.Option) (*Client, error) {
 	return &Client{Conn: nc, JetStream: js, Timeout: c.Timeout}, nil
 }
 
+// Check returns the error that Connect would return because of the flags. It connects to nothing.
+func (c *ConnectionFlags) Check() error {
+	opts, err := c.options()
+	if err != nil {
+		return err
+	}
+	_, _, err = c.plan(opts)
+	return err
+}
+
 // dialFunc connects with the given options.
 type dialFunc func(...nats.Option) (*nats.Conn, natscontext.Settings, error)
 

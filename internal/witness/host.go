@@ -2,11 +2,15 @@ package witness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"strings"
+	"time"
+
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // HostVariable is the environment variable that names the witness of a host, as in unix:///run/election/witness.sock.
@@ -18,7 +22,7 @@ func HostSocket() (path string, err error) {
 	switch {
 	case text == "":
 		return "", nil
-	case !supported:
+	case !Supported:
 		return "", ErrUnsupported
 	}
 	path, ok := strings.CutPrefix(text, "unix://")
@@ -41,18 +45,25 @@ func OfHost(path string, log *slog.Logger) *Teller {
 	return NewTeller(first, open, log)
 }
 
+// acceptDelay is the pause after a program that could not connect, as when this process has no descriptor left for it.
+const acceptDelay = time.Second
+
 // Serve is the witness of a host: it keeps the terms of every program that connects to a socket, until ctx ends.
 func (k *Keeper) Serve(ctx context.Context, socket *net.UnixListener) error {
 	defer context.AfterFunc(ctx, func() { _ = socket.Close() })()
 	for {
 		conn, err := socket.AcceptUnix()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		switch {
+		case err == nil:
+			go k.serve(ctx, conn)
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
 			return err
+		default:
+			k.releaser.log.Warn("A program cannot connect to the witness, trying again", "error", err)
+			_ = timeutil.Pause(ctx, acceptDelay)
 		}
-		go k.serve(ctx, conn)
 	}
 }
 

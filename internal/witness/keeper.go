@@ -106,6 +106,7 @@ func (h *holding) take(m *message) {
 			h.client = h.keeper.releaser.acquire()
 		}
 		h.client.prepare(t.bucketID())
+		h.keeper.releaser.log.Debug("Term is watched", "bucket", t.Bucket, "election", t.Key, "name", t.Name)
 	}
 	if len(h.terms) == 0 {
 		h.end()

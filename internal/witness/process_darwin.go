@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// supported says whether this system shows when a process has died.
-const supported = true
+// Supported says whether this system shows when a process has died.
+const Supported = true
 
 // Process is a process whose death the kernel reports.
 type Process struct {

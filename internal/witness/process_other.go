@@ -7,8 +7,8 @@ import (
 	"net"
 )
 
-// supported says whether this system shows when a process has died.
-const supported = false
+// Supported says whether this system shows when a process has died.
+const Supported = false
 
 // Process is a process whose death the kernel reports. There is none on this system.
 type Process struct{}
