@@ -51,7 +51,7 @@ import (
 var ErrUnsupported = witness.ErrUnsupported
 
 // DefaultSettleTime is the default of [WithSettleTime].
-const DefaultSettleTime = 250 * time.Millisecond
+const DefaultSettleTime = witness.DefaultSettleTime
 
 // maxSettleTime bounds the settle time. The lease of a longer one is over before.
 const maxSettleTime = time.Hour

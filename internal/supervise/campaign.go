@@ -88,7 +88,7 @@ func (c *connection) leader(ctx context.Context, key string) (election.Leader, e
 // campaign of a run is splayed. It returns false if it failed, and has then ended the run.
 func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx context.Context, t election.Term, withdraw func())) (ok bool) {
 	times := r.times.Load()
-	opts := []election.Option{election.WithLogger(r.log),
+	opts := []election.Option{election.WithLogger(r.log), r.witness.option(),
 		election.WithCampaignInterval(times.interval), election.WithLeaseMargin(times.margin),
 		election.WithReleaseTimeout(r.stopTimeout() + releaseAfterKill)} // the library renews the lease until the program has exited
 	if r.StandDownSet {

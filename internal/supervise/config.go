@@ -63,6 +63,8 @@ type Config struct {
 	WonSignal, LostSignal string // with OnLostSignal
 	Restart, OnExit       string
 
+	NoWitness bool // if this process is killed, the key is released when its lease is over
+
 	LostHook string                                 // the program that runs whenever leadership has ended; empty for none
 	Serve    func(log *slog.Logger) (Server, error) // begins to serve what the flags ask for about the candidate; nil for nothing
 

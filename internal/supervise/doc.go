@@ -84,13 +84,25 @@
 //
 // A program starts behind a gate: its process exists, and the guardian knows of the process, before that process executes the program.
 //
+// # The release after a kill
+//
+// If this process is killed while it leads, its witness releases the key. The witness is a child of this process with the same arguments, see
+// package witness. It learns of the death from the kernel, waits until no process of the program's group runs, and then writes the release; the
+// next leader stands down for the settle time of 250 ms. So the promise holds as it does for a lease that ends: the witness kills nothing that the
+// guardian does not kill, and if nothing kills the group, the lease decides.
+//
+// The witness knows a term only together with the group of the program that runs. This process tells the witness of a new group before the
+// program passes its gate, and of the end of a term before another program starts. If the witness does not take what it is told within a second,
+// this process kills the witness rather than let it keep what is old. After a group that did not end within 5 s of KILL there is no witness
+// any more. Without a witness the lease decides: with --no-witness, if the witness cannot be started, or if it is killed together with this process.
+//
 // # Descriptors
 //
 // The program inherits all descriptors that this process inherited, under their numbers: the sockets of a service manager, a lock, a pipe.
-// If LISTEN_PID names this process, it names the program in the program's environment. The guardian and its deputy keep none of them.
+// If LISTEN_PID names this process, it names the program in the program's environment. The guardian, its deputy and the witness keep none of them.
 //
 // # Where to read on
 //
-// [Config.Run] starts the guardian and then one of two modes: runTerminateMode, or runSignalMode for --on-lost=signal. Both call campaign
+// [Config.Run] starts the witness, the guardian and then one of two modes: runTerminateMode, or runSignalMode for --on-lost=signal. Both call campaign
 // to take part in the election, and runProgram to start the program and to supervise it until its group is gone.
 package supervise

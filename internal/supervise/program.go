@@ -158,17 +158,23 @@ func (p *program) groupGone() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ownChildren.reapOrphans()
-	switch err := unix.Kill(-p.pid, 0); {
+	p.gone = p.gone || !groupRuns(p.pid)
+	return p.gone
+}
+
+// groupRuns reports whether any process of a group runs. It kills the group if only zombies seem to be left.
+func groupRuns(group int) bool {
+	switch err := unix.Kill(-group, 0); {
 	case errors.Is(err, unix.ESRCH):
-		p.gone = true
-	case err == nil && !p.gone && !host.GroupRuns(p.pid):
+		return false
+	case err == nil && !host.GroupRuns(group):
 		// Only zombies seem to be left, which process 1 may reap late or never. But the list of processes may lack a process
 		// that a member of the group started while the list was read. After KILL no member starts another, so the second
 		// list is complete.
-		_ = unix.Kill(-p.pid, unix.SIGKILL)
-		p.gone = !host.GroupRuns(p.pid)
+		_ = unix.Kill(-group, unix.SIGKILL)
+		return host.GroupRuns(group)
 	}
-	return p.gone
+	return true
 }
 
 // abandonGroup stops signalling a group whose processes do not even end when they are killed.

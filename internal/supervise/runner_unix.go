@@ -3,6 +3,7 @@
 package supervise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/witness"
 )
 
 // runner is one execution of the command run.
@@ -31,6 +33,7 @@ type runner struct {
 	won, lost   syscall.Signal
 	log         *slog.Logger
 	guardian    *guardian
+	witness     *groupTeller // nil if there is none
 	terminal    tty
 	times       atomic.Pointer[leaseTimes] // nil until the bucket is known
 	finish      context.CancelCauseFunc    // ends the run; the cause decides the exit code
@@ -48,23 +51,29 @@ type runner struct {
 // Run runs the program whenever this host leads, or all the time with OnLostSignal. It returns when the program is not to be
 // started again, when a signal ends the run, or when the run fails. A [cli.ExitError] carries the exit code.
 func (r *Config) Run() error {
+	named := cmp.Or(r.Name, cli.Host()) // for the witness, whose process would make up another name than this one
 	if err := r.validate(); err != nil {
 		return err
+	}
+	stderr := terminal.NewQueue(r.Stderr, terminal.DroppedLines, func(error) {}) // the program goes on if stderr cannot be written
+	defer stderr.Close()
+	log := slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(r.Stderr), r.logLevel()))
+	if witness.IsWitness() {
+		r.startWitness(named, log, stderr.Close) // does not return
 	}
 	path, err := findProgram(r.Argv[0])
 	if err != nil && r.Restart == RestartNever { // a program that is started again may be installed until then
 		return err
 	}
-	n := &runner{Config: r, path: path, terminal: findTerminal(r.Stdin)}
+	n := &runner{Config: r, path: path, terminal: findTerminal(r.Stdin), log: log}
 	if n.won, err = parseSignal("--won", r.WonSignal, unix.SIGUSR1); err != nil {
 		return err
 	}
 	if n.lost, err = parseSignal("--lost", r.LostSignal, unix.SIGUSR2); err != nil {
 		return err
 	}
-	stderr := terminal.NewQueue(r.Stderr, terminal.DroppedLines, func(error) {}) // the program goes on if stderr cannot be written
-	defer stderr.Close()
-	n.log = slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(r.Stderr), r.logLevel()))
+	n.witness = r.startWitness(named, log, stderr.Close)
+	defer n.witness.close()
 	if r.Serve != nil {
 		if n.served, err = r.Serve(n.log); err != nil {
 			return err
@@ -184,6 +193,7 @@ func (r *runner) start(t *election.Term) (*program, error) {
 	defer r.starting.Unlock()
 	p, err := startProgram(cmd, r.terminal.isForeground(), func(pid int) error {
 		r.guardian.setOrder(r.guardianOrder(pid, t))
+		r.witness.programStarts(pid)
 		if t != nil && !t.Valid() { // this process was stopped
 			return errLeaseOver
 		}
@@ -191,6 +201,7 @@ func (r *runner) start(t *election.Term) (*program, error) {
 	})
 	if err != nil {
 		r.guardian.setOrder(order{})
+		r.witness.programEnded()
 		r.terminal.reclaim(p)
 		return nil, err
 	}

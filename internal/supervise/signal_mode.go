@@ -100,6 +100,7 @@ func (r *runner) notifyProgram(ctx context.Context, t election.Term, withdraw fu
 			continue
 		}
 		r.awaitHandlers(ctx, p)
+		r.witness.flush()
 		if ctx.Err() != nil || p.hasExited() {
 			continue
 		}

@@ -47,6 +47,7 @@ func (r *runner) supervise(ctx context.Context, p *program, t *election.Term) (t
 	if wasDue, _ := r.guardian.setOrder(order{}); wasDue { // as of a lease that was lost just now: then the guardian was quicker than this process
 		s.guardianActed = true
 	}
+	r.witness.programEnded()
 	r.current.Store(nil)
 	r.terminal.reclaim(p)
 	signal, _ := p.termination()
@@ -119,6 +120,7 @@ func (s *supervision) tick(ctx context.Context) bool {
 	if !s.killed.IsZero() && exited && time.Since(s.killed) > killTimeout {
 		s.log.Warn("Processes of the group did not end after KILL and are left behind", "group", p.pid)
 		p.abandonGroup()
+		s.witness.close() // it waits for one group, and not for what is left of this one when the next program runs
 		return false
 	}
 	s.wait(ctx, min(grace-time.Since(terminated), lease-killTime), lease-grace-killTime)

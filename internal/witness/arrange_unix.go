@@ -28,7 +28,7 @@ import (
 // nothing.
 //
 // A child does not outlive process 1 of a container: the kernel kills it. There this process becomes the witness instead, never returns, and starts the
-// program as its child. See first.go.
+// program as its child, unless StartChild is set. See first.go.
 func Start(c Config) (*Teller, error) {
 	role := os.Getenv(roleVariable)
 	_ = os.Unsetenv(roleVariable) // it is none of a process that this one starts
@@ -41,14 +41,14 @@ func Start(c Config) (*Teller, error) {
 			return nil, err
 		}
 		return NewTeller(link, nil, c.Log), nil // its witness is its parent, and has no successor
-	case isFirst():
+	case c.StartChild == nil && isFirst():
 		return nil, c.startProgram() // returns only if that fails
 	}
-	first, err := startChild(context.Background())
+	first, err := c.startChild(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("the witness cannot be started: %w", err)
 	}
-	return NewTeller(first, startChild, c.Log), nil
+	return NewTeller(first, c.startChild, c.Log), nil
 }
 
 // beWitness watches the parent of this process until it is dead and its terms are released, and exits.
@@ -66,6 +66,9 @@ func (c *Config) beWitness(of string) {
 		c.fail(err)
 	}
 	NewKeeper(c.Dial, c.Log, c.GroupRuns).Keep(context.Background(), link, parent)
+	if c.Exiting != nil {
+		c.Exiting()
+	}
 	os.Exit(0)
 }
 
@@ -151,21 +154,26 @@ func (l childLink) Close() error {
 }
 
 // startChild starts a witness as a child of this process.
-func startChild(context.Context) (Link, error) {
+func (c *Config) startChild(context.Context) (Link, error) {
 	own, passed, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = passed.Close() }()
 	cmd, err := command(roleWitness+strconv.Itoa(os.Getpid()), passed)
+	var reap func() error
 	if err == nil {
 		cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Setsid: true}
-		err = cmd.Start()
+		if c.StartChild != nil {
+			reap, err = c.StartChild(cmd)
+		} else {
+			reap, err = cmd.Wait, cmd.Start()
+		}
 	}
 	if err != nil {
 		_ = own.Close()
 		return nil, err
 	}
-	go func() { _ = cmd.Wait() }()
+	go func() { _ = reap() }()
 	return childLink{own, cmd.Process}, nil
 }

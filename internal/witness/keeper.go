@@ -61,7 +61,7 @@ func (k *Keeper) Keep(ctx context.Context, conn Conn, p *Process) {
 	}
 	held := holding{keeper: k, terms: map[record.Commitment]Term{}}
 	defer held.end()
-	held.read(conn)
+	whole := held.read(conn)
 	if len(held.terms) == 0 {
 		return
 	}
@@ -70,6 +70,9 @@ func (k *Keeper) Keep(ctx context.Context, conn Conn, p *Process) {
 		case <-dead:
 		case <-ctx.Done():
 		}
+	}
+	if !whole { // what was not read may have named another group of processes, or have said that the term is over
+		maps.DeleteFunc(held.terms, func(_ record.Commitment, t Term) bool { return t.Group != 0 })
 	}
 	if ctx.Err() == nil {
 		held.release(ctx)
@@ -83,8 +86,8 @@ type holding struct {
 	client *client // nil while there are no terms
 }
 
-// read reads messages until the connection ends.
-func (h *holding) read(conn io.Reader) {
+// read reads messages until the connection ends, and reports whether it has read all that the program wrote.
+func (h *holding) read(conn io.Reader) (whole bool) {
 	lines := bufio.NewScanner(conn)
 	lines.Buffer(nil, maxMessageBytes)
 	for lines.Scan() {
@@ -93,6 +96,7 @@ func (h *holding) read(conn io.Reader) {
 			h.take(&m)
 		}
 	}
+	return lines.Err() == nil
 }
 
 // take takes one message. A term that is not whole, or one too many, is left to its lease.

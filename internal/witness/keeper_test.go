@@ -3,8 +3,10 @@ package witness
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -188,6 +190,34 @@ func TestTermThatIsOverOrNotWholeIsNotReleased(t *testing.T) {
 		}
 		h.Expect(h.read(t.Context()).Revision).To(Equal(h.revision))
 	})
+}
+
+func TestTermOfAGroupIsLeftToItsLeaseUnlessAllThatItsProgramWroteWasRead(t *testing.T) {
+	for _, whole := range []bool{true, false} {
+		natstest.Bubble(t, func(t *testing.T) {
+			h := hold(t)
+			h.term.Group = 4711
+			k := NewKeeper(func(context.Context) (*nats.Conn, error) { return natstest.Connect(t, h.link), nil }, slog.New(slog.DiscardHandler), func(int) bool { return false })
+			conn := tells(h, h.term)
+			if !whole {
+				conn = cutOff{conn}
+			}
+			k.Keep(t.Context(), conn, nil)
+			synctest.Wait() // until the keeper has connected, though it may not need the connection any more
+			h.Expect(h.read(t.Context()).Record.Released.IsZero()).To(Equal(!whole))
+		})
+	}
+}
+
+// cutOff is a connection that is not read to its end.
+type cutOff struct{ Conn }
+
+func (c cutOff) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if errors.Is(err, io.EOF) {
+		err = os.ErrDeadlineExceeded
+	}
+	return n, err
 }
 
 // A renewal that the process had sent may arrive at any time.

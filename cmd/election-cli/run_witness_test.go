@@ -1,0 +1,208 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/witness"
+)
+
+// heartbeats has a script start a child, in the group of the script, that ignores signals and writes the time again and again.
+const heartbeats = `(trap '' TERM HUP INT; while :; do date +%s%N >>heartbeats; done) & echo $! >child; `
+
+// newWitnessFixture returns a fixture whose leases are so long that only a witness can explain a takeover.
+func newWitnessFixture(t *testing.T) *runFixture {
+	t.Helper()
+	if _, err := exec.LookPath("ps"); err != nil {
+		t.Skip("this system has no ps")
+	}
+	return newRunFixture(t, clitest.LongTTL)
+}
+
+// witnessOf returns the process number of the witness of a call of run; 0 if there is none. It has the arguments of its parent.
+func (w *invocation) witnessOf() int {
+	for _, p := range parseProcesses(listProcesses()) {
+		if p.parent == w.cmd.Process.Pid && strings.HasSuffix(strings.TrimSpace(p.args), strings.Join(w.cmd.Args[1:], " ")) {
+			return p.pid
+		}
+	}
+	return 0
+}
+
+// guards returns the process numbers of the guardian of a call of run and of the deputy.
+func (w *invocation) guards() (pids []int) {
+	w.t.Helper()
+	for _, p := range descendants(w.cmd.Process.Pid) {
+		if strings.Contains(p.args, supervise.GuardianCommand) || strings.Contains(p.args, "deputy of-run") {
+			pids = append(pids, p.pid)
+		}
+	}
+	w.g.Expect(pids).To(HaveLen(2))
+	return pids
+}
+
+// heartbeats returns the times that the child has written, in nanoseconds.
+func (f *runFixture) heartbeats() (all []int) {
+	lines := strings.Split(f.content("heartbeats")(), "\n")
+	for _, line := range lines[:len(lines)-1] { // the last one may be half a line
+		at, err := strconv.Atoi(line)
+		f.g.Expect(err).NotTo(HaveOccurred())
+		all = append(all, at)
+	}
+	return all
+}
+
+// isReleased reports whether the record of the key is a release.
+func (f *runFixture) isReleased() bool {
+	f.t.Helper()
+	entry, err := f.bucket.Get(f.t.Context(), "jobs")
+	f.g.Expect(err).NotTo(HaveOccurred())
+	r := record.Parse(entry.Value(), entry.Revision())
+	return !r.Released.IsZero()
+}
+
+// expectTakeover expects that the program of another candidate starts, and that it does so after the last heartbeat of the child and a settle time.
+func (f *runFixture) expectTakeover() {
+	f.t.Helper()
+	other := f.start(`date +%s%N >other; exec sleep 1000`)
+	started := f.pidIn("other")
+	f.g.Expect(isRunning(f.pidIn("child"))).To(BeFalse(), "the group is dead when another host leads")
+	beats := f.heartbeats()
+	f.g.Expect(started-beats[len(beats)-1]).To(BeNumerically(">=", witness.DefaultSettleTime.Nanoseconds()), "its effects have settled")
+	other.signal(unix.SIGTERM)
+	f.g.Expect(other.exitCode()).To(Equal(143))
+}
+
+func TestRunThatIsKilledIsReplacedThoughItsLeaseGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, withGuardian := range map[string]bool{"run": false, "run and its guardian": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newWitnessFixture(t)
+			w := f.start(heartbeats + `wait`)
+			f.awaitText("heartbeats", "\n")
+			f.pidIn("child")
+			witnessPID, guardian := w.witnessOf(), f.guardianOf(w)
+			f.g.Expect(witnessPID).NotTo(BeZero())
+			if withGuardian {
+				f.g.Expect(unix.Kill(guardian, unix.SIGKILL)).To(Succeed())
+			}
+			w.signal(unix.SIGKILL)
+			f.expectTakeover()
+			f.expectDead(witnessPID, clitest.Timeout)
+			w.exitCode() // stderr has ended
+			f.g.Expect(w.stderr.String()).To(ContainSubstring("Released the key of a leader that has died"))
+		})
+	}
+}
+
+// TestKeyOfAKilledRunIsNotReleasedWhileTheGroupRuns stops the guardian and the deputy, so that the group outlives run.
+func TestKeyOfAKilledRunIsNotReleasedWhileTheGroupRuns(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		flags  []string
+		script string
+	}{
+		"terminate": {nil, `echo >leads; ` + heartbeats + `wait`},
+		"signal":    {[]string{"--on-lost=signal"}, `trap 'echo >leads' USR1; trap : USR2; ` + heartbeats + `while :; do wait; done`},
+		"restarted in the same term": {[]string{"--restart=always", "--on-exit=keep"},
+			`[ -e again ] || { echo >again; exit 1; }; echo >leads; ` + heartbeats + `wait`},
+		"restarted in the same term, signal": {[]string{"--on-lost=signal", "--restart=always", "--on-exit=keep"},
+			`trap '[ -e again ] || { echo >again; exit 1; }; echo >leads' USR1; trap : USR2; ` +
+				`if [ -e again ]; then ` + heartbeats + `fi; while :; do sleep 0.02; done`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newWitnessFixture(t)
+			w := f.start(c.script, c.flags...)
+			f.awaitText("leads", "\n")
+			f.awaitText("heartbeats", "\n")
+			child, guards := f.pidIn("child"), w.guards()
+			for _, pid := range guards {
+				f.g.Expect(unix.Kill(pid, unix.SIGSTOP)).To(Succeed())
+				t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGCONT) })
+			}
+			w.signal(unix.SIGKILL)
+			_, err := w.cmd.Process.Wait()
+			f.g.Expect(err).NotTo(HaveOccurred())
+			dead := len(f.heartbeats())
+			f.g.Eventually(func() int { return len(f.heartbeats()) }).WithTimeout(clitest.Timeout).Should(BeNumerically(">", dead+100))
+			f.g.Expect(f.isReleased()).To(BeFalse())
+			f.g.Expect(isRunning(child)).To(BeTrue())
+			for _, pid := range guards {
+				_ = unix.Kill(pid, unix.SIGCONT) // the guardian may have ended its deputy already
+			}
+			f.expectTakeover()
+		})
+	}
+}
+
+func TestKeyOfAKilledRunWithoutAWitnessIsLeftToItsLease(t *testing.T) {
+	t.Parallel()
+	f := newWitnessFixture(t)
+	w := f.start(heartbeats+`wait`, "--no-witness")
+	child := f.pidIn("child")
+	f.g.Expect(w.witnessOf()).To(BeZero())
+	w.signal(unix.SIGKILL)
+	f.expectDead(child, clitest.Timeout)
+	w.exitCode() // nothing that run has started keeps stderr open
+	f.g.Expect(f.isReleased()).To(BeFalse())
+	f.g.Expect(f.prepare("--no-wait", "jobs", "--", "true").run()).To(Equal(cli.ExitNegative))
+}
+
+func TestWitnessThatIsKilledIsReplaced(t *testing.T) {
+	t.Parallel()
+	f := newWitnessFixture(t)
+	w := f.start(heartbeats + `wait`)
+	f.pidIn("child")
+	first := w.witnessOf()
+	f.g.Expect(first).NotTo(BeZero())
+	f.g.Expect(unix.Kill(first, unix.SIGKILL)).To(Succeed())
+	var second int
+	f.g.Eventually(func() int { second = w.witnessOf(); return second }).WithTimeout(clitest.Timeout).ShouldNot(Or(BeZero(), Equal(first)))
+	w.signal(unix.SIGTERM)
+	f.g.Expect(w.exitCode()).To(Equal(143))
+	f.expectDead(second, clitest.Timeout)
+}
+
+func TestRunThatEndsLeavesNoWitnessBehind(t *testing.T) {
+	t.Parallel()
+	for name, flags := range map[string][]string{"terminate": nil, "signal": {"--on-lost=signal"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newWitnessFixture(t)
+			w := f.start(`trap 'exit 0' TERM; trap : USR1 USR2; echo >ready; while :; do sleep 0.02; done`, flags...)
+			f.awaitText("ready", "\n")
+			witnessPID := w.witnessOf()
+			f.g.Expect(witnessPID).NotTo(BeZero())
+			w.signal(unix.SIGTERM)
+			f.g.Expect(w.exitCode()).To(Equal(0), w.stderr.String())
+			f.expectDead(witnessPID, clitest.Timeout)
+			f.g.Expect(w.stderr.String()).NotTo(ContainSubstring("that has died"))
+			f.expectReleased()
+		})
+	}
+}
+
+func TestNothingThatRunStartsIsTakenForAWitness(t *testing.T) {
+	t.Parallel()
+	f := newWitnessFixture(t)
+	f.g.Expect(os.WriteFile(f.file("hook"), []byte("#!/bin/sh\nenv >hook.env\n"), 0o700)).To(Succeed())
+	w := f.prepare("--lost-hook", f.file("hook"), "jobs", "--", "sh", "-c", "env >program.env")
+	f.g.Expect(w.run()).To(Equal(0), w.stderr.String())
+	for _, file := range []string{"program.env", "hook.env"} {
+		f.g.Expect(f.content(file)()).To(And(ContainSubstring("ELECTION_KEY=jobs\n"), Not(ContainSubstring("ELECTION_WITNESS"))))
+	}
+}
