@@ -46,6 +46,12 @@ func (k Clock) After(since time.Time, d time.Duration) time.Time {
 // Between returns how much time passes between two times, by the clock.
 func (k Clock) Between(from, to time.Time) time.Duration { return k.Reads(to).Sub(k.Reads(from)) }
 
+// Left returns how much is left, by the clock, of a duration that ends at a time that After returned. It is at most a nanosecond less than Between, which
+// counts what a fast clock skips: its reading at that time may be a nanosecond beyond the end.
+func (k Clock) Left(at, end time.Time) time.Duration {
+	return k.Reads(end.Add(-1)).Add(1).Sub(k.Reads(at))
+}
+
 // Takes returns how long a duration by the clock takes in truth.
 func (k Clock) Takes(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * million / float64(million+k.Drift))

@@ -17,6 +17,9 @@ func TestClockReadsAsMuchFromWhenOn(t *testing.T) {
 			if d := k.Between(at, k.After(at, time.Second)) - time.Second; d < 0 || d > 1 {
 				t.Errorf("drift %d: a second takes %v too long", drift, d)
 			}
+			if d := time.Second - k.Left(at, k.After(at, time.Second)); d < 0 || d > 1 {
+				t.Errorf("drift %d: of a second, %v less is left at its start", drift, d)
+			}
 		}
 	}
 }

@@ -15,7 +15,7 @@ func (j *Judge) WriteSent(q *Write, at time.Time) {
 	}
 	q.read, q.gapAt = l.lastRead, l.gapAt
 	if l.renews(q) && !t.mayLead {
-		q.standDownLeft, q.sawRemoval = l.Clock.Between(at, t.counts), t.sawRemoval
+		q.standDownLeft, q.sawRemoval = l.Clock.Left(at, t.counts), t.sawRemoval
 	}
 	if !q.givesUp() {
 		return
@@ -41,7 +41,7 @@ func (j *Judge) WriteSent(q *Write, at time.Time) {
 		return // after a reset, a bare name does not tell an acquisition from a renewal of another's record
 	}
 	left := time.Duration(q.Content.StandDownMs) * time.Millisecond
-	if due := l.Clock.Between(at, t.counts); left < due {
+	if due := l.Clock.Left(at, t.counts); left < due {
 		j.Fail(at, "P2", l.Name, "releases the key as leader-elect and passes on %v of its stand-down, of which %v is left", left, due)
 	}
 }
