@@ -99,6 +99,18 @@ var aboutLeading = []tale{
 		s.lead(a) // by the writes that have these revisions now
 		s.leadAfter(b, 1)
 	}},
+	{"a candidate leads by its own update of a release that names it", "", func(s *story, a, b *actor) {
+		s.leadByUpdate(a, b, func(*Entry) {})
+	}},
+	{"a candidate leads by such an update, which hit another record after a rewind", "", func(s *story, a, b *actor) {
+		s.leadByUpdate(a, b, func(before *Entry) {
+			s.rewindTo(before)
+			s.overwrite(1)
+		})
+	}},
+	{"a candidate leads by its own update of a record that is no release", "P2", func(s *story, a, b *actor) {
+		s.leadByUpdate(a, b, func(*Entry) { b.lastRead = strangers(s.seq) })
+	}},
 	{"two lead for two leases after a rewind", "", func(s *story, a, b *actor) { s.leadBoth(a, b, 2*storyTTL) }},
 	{"two lead for longer than two leases after a rewind", "P2", func(s *story, a, b *actor) { s.leadBoth(a, b, 2*storyTTL+1) }},
 	{"two lead in a bucket that was reset before its first write", "P2", func(s *story, a, b *actor) {

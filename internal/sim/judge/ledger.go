@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -196,11 +197,11 @@ func (q *Write) meant() *Entry {
 	return nil
 }
 
-// isNamed reports whether an acquisition replaced a release that a leader wrote in this bucket, and that names the winner: then the
-// acquisition is the successful campaign from which leadership counts.
+// isNamed reports whether an acquisition was meant for a release that a leader wrote in this bucket, and that names the winner: then the
+// acquisition is the successful campaign from which leadership counts. After a reset or a rewind it may have hit another entry by chance.
 func (l *Ledger) isNamed(q *Write) bool {
-	old := q.Replaced
-	return !l.Plain && (old.isRelease() || old.isStrangersRelease()) && (q.meant() == nil || q.meant() == old) && old.Write.Content.StandDownMs == 0 &&
+	old := cmp.Or(q.meant(), q.Replaced)
+	return !l.Plain && (old.isRelease() || old.isStrangersRelease()) && old.Write.Content.StandDownMs == 0 &&
 		old.Write.Content.names(l.Name, q.Content.Instance) && old.Write.Content.bucket().Equal(q.Content.bucket())
 }
 

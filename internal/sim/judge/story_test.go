@@ -264,6 +264,21 @@ func (s *story) leadAfterLateRelease(a, b *actor, happens func()) {
 	s.leadAfter(b, 1)
 }
 
+// leadByUpdate has b read a release of a's that names b, then something happen, and b lead by its own update of what it read. The update is applied.
+func (s *story) leadByUpdate(a, b *actor, happens func(before *Entry)) {
+	s.overwrite(1)
+	before := s.current
+	s.release(a, 0, b.Name)
+	b.lastRead = s.current
+	happens(before)
+	q := &Write{By: b.Ledger, Expect: s.seq, Sent: s.now, Content: Content{Attempt: "x", Since: s.now}}
+	s.WriteSent(q, s.now)
+	s.put(&Entry{Write: q}, ByWrite)
+	q.Acknowledged = s.now
+	s.WriteKnown(q, s.now)
+	s.promote(b, q)
+}
+
 // leadThenHit has a candidate lead, and then one of its writes arrive that it sent before something happened.
 func (s *story) leadThenHit(a *actor, happens func()) {
 	q := &Write{By: a.Ledger, Sent: s.now, Content: Content{Attempt: "x", Since: s.now}}
@@ -273,9 +288,9 @@ func (s *story) leadThenHit(a *actor, happens func()) {
 	s.put(&Entry{Write: q}, ByWrite)
 }
 
-// release has a candidate release the key and pass on the given stand-down.
-func (s *story) release(a *actor, left time.Duration) {
-	q := &Write{By: a.Ledger, Sent: s.now, Content: Content{Attempt: "x", Released: s.now, StandDownMs: left.Milliseconds()}}
+// release has a candidate release the key, pass on the given stand-down and name successors.
+func (s *story) release(a *actor, left time.Duration, successors ...string) {
+	q := &Write{By: a.Ledger, Sent: s.now, Content: Content{Attempt: "x", Released: s.now, StandDownMs: left.Milliseconds(), Successors: successors}}
 	s.WriteSent(q, s.now)
 	s.put(&Entry{Write: q}, ByWrite)
 }
