@@ -50,7 +50,7 @@ import (
 // ErrUnsupported is returned by [Start] and [OfHost] on a system other than Linux and macOS. Go on without a witness there.
 var ErrUnsupported = witness.ErrUnsupported
 
-// DefaultSettleTime is the default of [WithSettleTime].
+// DefaultSettleTime is the default of [WithSettleTime]: 250 ms.
 const DefaultSettleTime = witness.DefaultSettleTime
 
 // maxSettleTime bounds the settle time. The lease of a longer one is over before.

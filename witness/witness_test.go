@@ -114,7 +114,10 @@ func (f *fleet) campaign(e *election.Election) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- e.Start(ctx) }()
-	f.Cleanup(func() { cancel(); <-done })
+	f.Cleanup(func() {
+		cancel()
+		NewWithT(f).Expect(<-done).To(Succeed())
+	})
 }
 
 // takesOver expects that the successor leads soon, and not before the work of a program that died at the given time had ended and settled.
@@ -294,7 +297,10 @@ func (f *fleet) hostWitness(path string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- k.Serve(ctx, socket) }()
-	f.Cleanup(func() { cancel(); <-done })
+	f.Cleanup(func() {
+		cancel()
+		NewWithT(f).Expect(<-done).To(Succeed())
+	})
 }
 
 func TestNilWitnessAndProgramWithoutOneLeadAsBefore(t *testing.T) {

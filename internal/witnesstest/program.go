@@ -178,6 +178,9 @@ const (
 	Memory   Way = "memory" // it takes memory until the kernel kills it; only in a control group
 )
 
+// eaten is the memory that a program uses up.
+var eaten [][]byte
+
 // obey reads how to die, and does.
 func obey() error {
 	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
@@ -191,12 +194,12 @@ func obey() error {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
 		select {}
 	case Memory:
-		for all := [][]byte(nil); ; {
+		for {
 			page := make([]byte, 4<<20)
 			for i := range page {
 				page[i] = byte(i)
 			}
-			all = append(all, page)
+			eaten = append(eaten, page)
 		}
 	}
 	return err
