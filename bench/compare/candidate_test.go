@@ -11,6 +11,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/natscampaign/election/witness"
 )
 
 // candidate takes part in one election, as the documentation of its system recommends.
@@ -28,6 +32,13 @@ func candidateProcess(name string) error {
 	if !ok {
 		return fmt.Errorf("no case is named %q", name)
 	}
+	var w *witness.Witness
+	if c.witness {
+		var err error
+		if w, err = witness.Start(func(context.Context) (*nats.Conn, error) { return connectOurs(os.Getenv(endpointOf)) }); err != nil {
+			return err
+		}
+	}
 	var mu sync.Mutex
 	tell := func(e event) {
 		line, err := json.Marshal(e)
@@ -38,7 +49,7 @@ func candidateProcess(name string) error {
 		defer mu.Unlock()
 		_, _ = os.Stdout.Write(append(line, '\n'))
 	}
-	host, endpoint := "", ""
+	host := ""
 	running := map[string]candidate{}
 	stop := map[string]context.CancelFunc{}
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -53,12 +64,10 @@ func candidateProcess(name string) error {
 			if err != nil {
 				return err
 			}
-		case "server":
-			endpoint = key
 		case "start":
 			ctx, cancel := context.WithCancel(context.Background())
 			stop[key] = cancel
-			candidate, err := c.candidate(ctx, place{name: host, endpoint: endpoint, key: key}, c)
+			candidate, err := c.candidate(ctx, place{name: host, endpoint: os.Getenv(endpointOf), key: key, witness: w}, c)
 			if err != nil {
 				tell(event{At: now(), Kind: failed, Key: key, Message: err.Error()})
 				continue
@@ -88,8 +97,11 @@ func candidateProcess(name string) error {
 	return nil
 }
 
-// place is where a candidate finds its election, and its own name.
-type place struct{ name, endpoint, key string }
+// place is where a candidate finds its election, its own name, and the witness of its process.
+type place struct {
+	name, endpoint, key string
+	witness             *witness.Witness // nil: none
+}
 
 // pause waits, and tells whether ctx has not ended.
 func pause(ctx context.Context, d time.Duration) bool {

@@ -21,6 +21,7 @@ type comparison struct {
 	ttl       time.Duration
 	renewal   time.Duration // about how long from one renewal to the next
 	limit     time.Duration // how long to wait for another leader, or for the end of leadership, after a fault
+	witness   bool          // whether each process has one
 	polls     bool          // whether followers poll once per second or less: all handovers are then made at once
 
 	requestTimeout, renewDeadline, retryPeriod time.Duration // client-go's
@@ -33,6 +34,12 @@ func natsCase(name string, ttl time.Duration, start func(*stage),
 	return comparison{
 		name: name, start: start, candidate: candidate, ttl: ttl, renewal: ttl * 3 / 4, limit: ttl*5/2 + 10*time.Second, polls: polls,
 	}
+}
+
+func witnessCase(name string, ttl time.Duration) comparison {
+	c := natsCase(name, ttl, startElection, newOurs, false)
+	c.witness = true
+	return c
 }
 
 func etcdCase(name string, ttl time.Duration) comparison {
@@ -62,6 +69,7 @@ var comparisons = []comparison{
 	natsCase("election, TTL 5 s", 5*time.Second, startElection, newOurs, false),
 	natsCase("election, TTL 15 s", 15*time.Second, startElection, newOurs, false),
 	natsCase("election, TTL 30 s", 30*time.Second, startElection, newOurs, false),
+	witnessCase("election, TTL 5 s, witness", 5*time.Second),
 	etcdCase("etcd, TTL 5 s", 5*time.Second),
 	etcdCase("etcd, TTL 60 s", 60*time.Second),
 	redisCase("redsync, expiry 5 s", 5*time.Second),

@@ -47,8 +47,12 @@ func startElection(s *stage) {
 	s.check(err)
 }
 
+func connectOurs(endpoint string) (*nats.Conn, error) {
+	return nats.Connect(endpoint, nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))
+}
+
 func newOurs(ctx context.Context, p place, _ *comparison) (candidate, error) {
-	nc, err := nats.Connect(p.endpoint, nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))
+	nc, err := connectOurs(p.endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +64,7 @@ func newOurs(ctx context.Context, p place, _ *comparison) (candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := election.NewElection(p.name, p.key, bucket)
+	e, err := election.NewElection(p.name, p.key, bucket, p.witness.Option())
 	if err != nil {
 		return nil, err
 	}

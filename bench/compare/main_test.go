@@ -25,6 +25,7 @@ var (
 // What a process of this test binary is.
 const (
 	asCandidate = "ELECTION_COMPARE_CANDIDATE" // a candidate: the name of its case
+	endpointOf  = "ELECTION_COMPARE_ENDPOINT"  // where the server of a candidate listens
 	asWorld     = "ELECTION_COMPARE_WORLD"     // the servers and the comparison, in a network namespace
 )
 

@@ -171,7 +171,7 @@ func (w *world) process(t testing.TB, j *journal, name, endpoint string) *proces
 	p := &process{t: t, veth: fmt.Sprintf("c%d", n)}
 	address := fmt.Sprintf("10.77.%d.%d", 1+n/200, 1+n%200)
 	p.cmd = exec.Command(os.Args[0])
-	p.cmd.Env = append(os.Environ(), asCandidate+"="+name)
+	p.cmd.Env = append(os.Environ(), asCandidate+"="+name, endpointOf+"="+endpoint)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
 	p.cmd.Stderr = os.Stderr
 	var err error
@@ -216,7 +216,6 @@ func (w *world) process(t testing.TB, j *journal, name, endpoint string) *proces
 		fmt.Sprintf("link set %s up", p.veth),
 		fmt.Sprintf("neigh replace %s lladdr %s dev br0 nud permanent", address, mac))
 	p.tell("link", peer, address, w.mac)
-	p.tell("server", endpoint)
 	return p
 }
 
