@@ -56,6 +56,7 @@ files() {
 	found=$(systemd-analyze verify --man=no "$tmp"/units/*.service 2>&1) || fail "systemd-analyze verify: $found"
 	[ -z "$found" ] || fail "systemd-analyze verify: $found"
 	systemd-analyze security --offline=true --threshold=15 "$tmp/units/election-file@.service" >/dev/null || fail "election-file@.service is exposed"
+	systemd-analyze security --offline=true --threshold=15 "$tmp/units/election-witness.service" >/dev/null || fail "election-witness.service is exposed"
 
 	step "scripts and notes of a release"
 	for script in deploy/package/*.sh; do sh -n "$script"; done
@@ -112,7 +113,7 @@ packages() {
 	[ ! -s "$tmp/warnings" ] || fail "the manual page: $(cat "$tmp/warnings")"
 	grep -q 'run \[<flags>\] <key> -- <program>' <(tr -s ' \n' ' ' <"$tmp/man" | sed 's/.\x08//g') || fail "the manual page has no commands"
 	bash -n "$tmp/deb/usr/share/bash-completion/completions/election-cli"
-	for file in usr/share/zsh/vendor-completions/_election-cli usr/share/fish/vendor_completions.d/election-cli.fish usr/lib/systemd/system/election-{run,file}@.service usr/share/doc/election-cli/copyright; do
+	for file in usr/share/zsh/vendor-completions/_election-cli usr/share/fish/vendor_completions.d/election-cli.fish usr/lib/systemd/system/election-{run,file}@.service usr/lib/systemd/system/election-witness.service usr/share/doc/election-cli/copyright; do
 		[ -s "$tmp/deb/$file" ] || fail "the package has no $file"
 	done
 	for archive in dist/*.tar.gz; do

@@ -92,6 +92,23 @@ func TestTheServersOfTheComposeFileElectALeaderOnThreeReplicas(t *testing.T) {
 	g.Eventually(other, 20*time.Second).Should(Receive())
 }
 
+func TestTheCandidateNamesTheSocketOfTheWitnessAndBothHaveItsVolume(t *testing.T) {
+	g := NewWithT(t)
+	p := project(t)
+	args := []string(p.Services["witness"].Command)
+	acceptsWitness(t, "compose.yaml", slices.Clone(args))
+	socket := *value(t, args, "--socket")
+	g.Expect(*p.Services["candidate"].Environment["ELECTION_WITNESS"]).To(Equal("unix://" + socket))
+	for _, name := range []string{"witness", "candidate"} {
+		s := p.Services[name]
+		g.Expect(*s.Environment["NATS_URL"]).To(Equal(*p.Services["bucket"].Environment["NATS_URL"]), name)
+		g.Expect(s.Volumes).To(HaveLen(1), name)
+		g.Expect(s.Volumes[0].Source).To(Equal("witness"), name)
+		g.Expect(s.Volumes[0].Target).To(Equal(filepath.Dir(socket)), name)
+	}
+	g.Expect(p.Volumes).To(HaveKey("witness"))
+}
+
 // start starts a server as a service of the compose file does, and returns its URL.
 func start(t *testing.T, s types.ServiceConfig, route string, routes []string) string {
 	t.Helper()

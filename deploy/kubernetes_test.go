@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"bufio"
 	"bytes"
 	"net"
 	"os"
@@ -34,7 +35,7 @@ func manifests(t *testing.T) []manifest {
 	g := NewWithT(t)
 	files, err := filepath.Glob("kubernetes/*.yaml")
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(files).To(HaveLen(4))
+	g.Expect(files).To(HaveLen(5))
 	var list []manifest
 	for _, file := range files {
 		content, err := os.ReadFile(file)
@@ -112,6 +113,10 @@ func TestVolumesAndPortsThatContainersUseExist(t *testing.T) {
 		volumes := map[string]bool{}
 		for _, v := range m.template.Spec.Volumes {
 			volumes[v.Name] = true
+			if v.EmptyDir != nil { // of the socket of a witness
+				g.Expect(v.EmptyDir.SizeLimit).NotTo(BeNil(), m.file)
+				continue
+			}
 			g.Expect(*v.Secret.DefaultMode).To(BeEquivalentTo(0o440), "%s: readable by the group of the pod, and nobody else", m.file)
 		}
 		for _, c := range m.containers() {
@@ -167,6 +172,26 @@ func TestASidecarStopsAfterTheProgram(t *testing.T) {
 			g.Expect(c.RestartPolicy).To(HaveValue(Equal(corev1.ContainerRestartPolicyAlways)), "%s: %s", m.file, c.Name)
 		}
 	}
+	g.Expect(seen).To(Equal(2))
+}
+
+func TestTheProgramNamesTheSocketOfItsWitnessAndBothHaveItsFolder(t *testing.T) {
+	g := NewWithT(t)
+	seen := 0
+	for _, m := range manifests(t) {
+		for _, c := range m.template.Spec.InitContainers {
+			if c.Args[0] != "witness" {
+				continue
+			}
+			seen++
+			socket := c.Args[slices.Index(c.Args, "--socket")+1]
+			program := m.template.Spec.Containers[0]
+			g.Expect(program.Env).To(ContainElement(corev1.EnvVar{Name: "ELECTION_WITNESS", Value: "unix://" + socket}))
+			for _, mounts := range [][]corev1.VolumeMount{c.VolumeMounts, program.VolumeMounts} {
+				g.Expect(mounts).To(ContainElement(corev1.VolumeMount{Name: "election", MountPath: filepath.Dir(socket)}))
+			}
+		}
+	}
 	g.Expect(seen).To(Equal(1))
 }
 
@@ -206,7 +231,7 @@ func TestTheCommandAcceptsTheArgumentsOfManifests(t *testing.T) {
 			accepts(t, m.file, args)
 		}
 	}
-	NewWithT(t).Expect(seen).To(Equal(3))
+	NewWithT(t).Expect(seen).To(Equal(4))
 }
 
 // accepts expects the command to connect, or to try to, which it does once it has accepted its arguments.
@@ -220,6 +245,10 @@ func accepts(t *testing.T, where string, args []string) {
 	if i := slices.Index(args, "--"); i >= 0 {
 		before, after = args[:i:i], args[i:]
 	}
+	if before[0] == "witness" {
+		acceptsWitness(t, where, before)
+		return
+	}
 	if before[0] != "bucket" {
 		before = append(before, "--connect-timeout", "50ms")
 	}
@@ -227,4 +256,22 @@ func accepts(t *testing.T, where string, args []string) {
 	g := NewWithT(t)
 	g.Expect(err).To(HaveOccurred(), where)
 	g.Expect(string(out)).To(ContainSubstring("connection refused"), "%s: %q", where, args)
+}
+
+// acceptsWitness expects the command to be ready, which it is before it connects.
+func acceptsWitness(t *testing.T, where string, args []string) {
+	t.Helper()
+	g := NewWithT(t)
+	folder, err := os.MkdirTemp("/tmp", "witness-") // the path of a socket must be short
+	g.Expect(err).NotTo(HaveOccurred())
+	defer os.RemoveAll(folder)
+	args[slices.Index(args, "--socket")+1] = filepath.Join(folder, "socket")
+	cmd := command(t, "nats://127.0.0.1:1", args...)
+	stderr, err := cmd.StderrPipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cmd.Start()).To(Succeed())
+	line, _ := bufio.NewReader(stderr).ReadString('\n')
+	g.Expect(line).To(ContainSubstring("Witness is ready"), where)
+	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
+	g.Expect(cmd.Wait()).To(Succeed(), where)
 }
