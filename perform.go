@@ -14,11 +14,8 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
-// perform does one operation: it waits, or makes one request.
+// perform does one operation: it makes one request, or asks the Backoff.
 func (r *run) perform(op *core.Op) (result core.Result) {
-	if op.Kind == core.Wait {
-		return core.Result{Quiet: r.await(op)}
-	}
 	if op.Kind == core.AskBackoff {
 		return r.askBackoff(op.Lost)
 	}

@@ -167,12 +167,26 @@ func (r *run) loop(began time.Time) (cloned bool) {
 	op, events := r.begin(began)
 	for {
 		r.report(events)
-		if op.Kind == core.Finish {
+		switch op.Kind {
+		case core.Finish:
 			return op.Cloned
+		case core.Wait:
+			op, events = r.waited(r.await(&op))
+		default:
+			op, events = r.step(&op)
 		}
-		op, events = r.next(r.perform(&op))
 	}
 }
+
+// step does an operation and decides on the next. It is not a part of the loop's frame: candidates mostly wait, and thousands of them have a stack each.
+//
+//go:noinline
+func (r *run) step(op *core.Op) (core.Op, []core.Event) { return r.next(r.perform(op)) }
+
+// waited decides on the next operation after a wait, as step does.
+//
+//go:noinline
+func (r *run) waited(quiet bool) (core.Op, []core.Event) { return r.next(core.Result{Quiet: quiet}) }
 
 // begin begins to campaign.
 func (r *run) begin(began time.Time) (core.Op, []core.Event) {
