@@ -51,7 +51,7 @@ type Config struct {
 
 	Bucket           string        // empty is LEADER_ELECTION
 	TTL              time.Duration // 0 is 15 s
-	Replicas         int           // 1, 3 or 5; 0 is 1
+	Replicas         int           // 1, 3 or 5; 0 is 3 where the server has a cluster with room for them, else 1
 	MaxBytes         int64         // of all that the bucket stores, which some accounts demand; 0 is no limit
 	ChoriaCompatible bool          // candidates of Choria campaign too: the bucket announces no expiries
 	MustExist        bool          // a missing bucket is an error, and Connect does not make it

@@ -53,7 +53,8 @@ func (c *Connection) Close() { c.NATS.Close() }
 // Creds and of certificates are read again for each attempt to connect, so that a rotation needs no restart; NKey may change only to
 // another file of the same user. Connect waits until ctx ends for a server and a bucket that cannot be reached yet.
 //
-// If the bucket does not exist, Connect makes it as election.CreateBucket does, unless cfg says that it must exist. An existing bucket is
+// If the bucket does not exist, Connect makes it as election.CreateBucket does, unless cfg says that it must exist. It has three replicas where
+// the server has a cluster with room for them, unless cfg says how many. An existing bucket is
 // left as it is: Connect logs a warning for each of TTL, Replicas, MaxBytes and ChoriaCompatible that cfg sets and that the bucket differs
 // from; election.CreateBucket, or election-cli, changes them. Connect then checks the bucket by admin.Check, or by admin.CheckKey if cfg has a key, which may take some seconds. A
 // critical finding is an election.ErrBucketUnsuitable, unless the finding is that servers are down: Connect waits for these. Warnings are
@@ -231,10 +232,20 @@ func (c *connector) tryBucket(ctx context.Context) (*election.Bucket, error) {
 	defer cancel()
 	bucket, err := election.OpenBucket(request, c.js, c.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) && !c.MustExist {
-		if err = c.bucketConfig().Create(request, c.js); err == nil {
-			c.log.Info("Bucket created", "ttl", c.TTL)
+		creation, cancel := context.WithTimeout(ctx, timing.RequestTimeout+2*kv.StartOfCluster)
+		defer cancel()
+		var replicas int
+		var refusal error
+		if replicas, refusal, err = c.bucketConfig().CreateReplicated(creation, c.js); err == nil {
+			c.log.Info("Bucket created", "ttl", c.TTL, "replicas", replicas)
+			if refusal != nil && !kv.IsOnItsOwn(refusal) {
+				c.log.Warn("Bucket has one replica: while its server is away, nobody leads for long", "error", refusal,
+					"fix", "see why the cluster has no room for three, and add replicas with election.CreateBucket")
+			}
 		}
 		if err == nil || errors.Is(err, jetstream.ErrBucketExists) { // another process made it meanwhile: leave it as it is
+			request, cancel = context.WithTimeout(ctx, timing.RequestTimeout)
+			defer cancel()
 			bucket, err = election.OpenBucket(request, c.js, c.Bucket)
 		}
 	}

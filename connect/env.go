@@ -20,7 +20,7 @@ import (
 //	ELECTION_KEY                the election
 //	ELECTION_BUCKET             default LEADER_ELECTION
 //	ELECTION_TTL                of a bucket that Connect makes; default 15s
-//	ELECTION_REPLICAS           of a bucket that Connect makes: 1, 3 or 5
+//	ELECTION_REPLICAS           of a bucket that Connect makes: 1, 3 or 5; default: 3 in a cluster, else 1
 //	ELECTION_MAX_BYTES          of a bucket that Connect makes: 1048576 or 1M
 //	ELECTION_CHORIA_COMPATIBLE  true: candidates of Choria campaign too
 //	ELECTION_MUST_EXIST         true: Connect does not make a bucket

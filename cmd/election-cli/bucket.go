@@ -23,7 +23,10 @@ const (
 	bucketAddHelp = `The bucket has a history of 1 and the TTL. The server writes expiry markers, unless the bucket is --choria-compatible, and
 republishes each change, which notifies candidates of a vacancy at no cost. Warnings about the bucket go to stderr.
 
-Example: election-cli bucket add --ttl 10s --replicas 3
+Example: election-cli bucket add --ttl 10s
+
+Without --replicas the bucket has three replicas where the server belongs to a cluster with room for them, and one elsewhere. Where a
+cluster refuses three, the command says why.
 
 If the bucket exists with this configuration, the command says so, and the exit code is 0. It then adds to a bucket that an earlier
 version or another tool made: the time of creation, which some servers change, and that roll-ups are refused where the server lets
@@ -46,6 +49,7 @@ type bucketCommand struct {
 	*cli.Env
 	ttl              time.Duration
 	replicas         int
+	replicasSet      bool
 	storage          string
 	maxBytes         int64
 	choriaCompatible bool
@@ -60,7 +64,7 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 
 	add := cmd.Command("add", "Creates a bucket for elections").HelpLong(bucketAddHelp).Action(cli.Action(b.add))
 	cli.DurationVar(add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(timing.DefaultTTL.String()), &b.ttl)
-	cli.IntVar(add.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5").Default("1"), &b.replicas)
+	cli.IntVar(add.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5 (default 3 where there is room for them, else 1)").IsSetByUser(&b.replicasSet), &b.replicas)
 	cli.EnumVar(add.Flag("storage", "Storage: file, or memory, which loses the term numbers when the servers restart").Default("file"), &b.storage, "file", "memory")
 	cli.BytesVar(add.Flag("max-bytes", "Most that the bucket stores, which some accounts demand: 1M holds 500 elections"), &b.maxBytes)
 	add.Flag("choria-compatible", "Let candidates of Choria campaign in the bucket too; then there are no expiry markers").UnNegatableBoolVar(&b.choriaCompatible)
@@ -89,7 +93,7 @@ func (b *bucketCommand) config() (election.BucketConfig, error) {
 		c.Storage = jetstream.MemoryStorage
 	}
 	problems := []error{cli.CheckTTL(b.ttl)}
-	if b.replicas != 1 && b.replicas != 3 && b.replicas != 5 {
+	if b.replicasSet && b.replicas != 1 && b.replicas != 3 && b.replicas != 5 {
 		problems = append(problems, fmt.Errorf("--replicas %d: give 1, 3 or 5", b.replicas))
 	}
 	return c, errors.Join(problems...)
@@ -106,11 +110,11 @@ func (b *bucketCommand) add(ctx context.Context) error {
 		return err
 	}
 	defer client.Conn.Close()
-	bucket, created, err := client.EnsureBucket(ctx, config)
+	bucket, err := client.EnsureBucket(ctx, config)
 	if err != nil {
 		return cli.InterruptedOr(ctx, err)
 	}
-	v, err := look.New(ctx, client, bucket)
+	v, err := look.New(ctx, client, bucket.Bucket)
 	if err != nil {
 		return cli.InterruptedOr(ctx, err)
 	}
@@ -119,15 +123,18 @@ func (b *bucketCommand) add(ctx context.Context) error {
 		return cli.InterruptedOr(ctx, err)
 	}
 	if b.json {
-		err = terminal.WriteJSON(b.Stdout, bucketAddReport{created, info})
+		err = terminal.WriteJSON(b.Stdout, bucketAddReport{bucket.Created, info})
 	} else {
 		err = info.Print(b.Stdout, terminal.StyleFor(b.Stdout).Wide(b.wide), v)
 	}
 	outcome := "created"
-	if !created {
+	if !bucket.Created {
 		outcome = "exists with this configuration"
 	}
 	fmt.Fprintf(b.Stderr, "Bucket %q %s\n", info.Bucket, outcome)
+	if bucket.Refusal != nil && !kv.IsOnItsOwn(bucket.Refusal) {
+		fmt.Fprintf(b.Stderr, "It has one replica: while its server is away, nobody leads for long. Three were refused: %v\n", bucket.Refusal)
+	}
 	return errors.Join(err, look.PrintFindings(b.Stderr, terminal.StyleFor(b.Stderr), info.Findings, admin.SeverityWarning))
 }
 

@@ -126,6 +126,37 @@ func TestBucketInfoListsTheReplicasOfACluster(t *testing.T) {
 	g.Expect(stdout).To(And(ContainSubstring(leader+": leads"), MatchRegexp(`: (not )?current`)))
 }
 
+func TestBucketHasThreeReplicasWhereThereIsRoomForThem(t *testing.T) {
+	g := NewWithT(t)
+	add := func(url string, args ...string) (replicas int, stderr string) {
+		code, stdout, stderr := runBinary(t, append([]string{"bucket", "add", "-s", url, "--json", "--timeout", clitest.Timeout.String()}, args...)...)
+		g.Expect(code).To(Equal(cli.ExitOK), stderr)
+		var r look.BucketInfo
+		g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed())
+		return r.Replicas, stderr
+	}
+	const refused = "It has one replica"
+	three := natstest.StartCluster(t, 3).Servers()[0].URL()
+	replicas, stderr := add(three)
+	g.Expect(replicas).To(Equal(3))
+	g.Expect(stderr).NotTo(ContainSubstring(refused))
+	replicas, _ = add(three) // which finds the bucket
+	g.Expect(replicas).To(Equal(3))
+	replicas, stderr = add(three, "--bucket", "OTHER", "--replicas", "1")
+	g.Expect(replicas).To(Equal(1))
+	g.Expect(stderr).NotTo(ContainSubstring(refused))
+	_, stderr = add(three, "--bucket", "OTHER") // with its one replica
+	g.Expect(stderr).To(ContainSubstring("exists with this configuration"))
+
+	replicas, stderr = add(natstest.StartCluster(t, 2).Servers()[0].URL())
+	g.Expect(replicas).To(Equal(1))
+	g.Expect(stderr).To(And(ContainSubstring(refused), ContainSubstring("Three were refused")))
+
+	replicas, stderr = add(natstest.StartTCP(t).URL())
+	g.Expect(replicas).To(Equal(1))
+	g.Expect(stderr).NotTo(ContainSubstring(refused))
+}
+
 func TestBucketRmNeedsConfirmation(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)

@@ -14,39 +14,62 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 )
 
+// EnsuredBucket is a bucket that is as wanted.
+type EnsuredBucket struct {
+	*election.Bucket
+	Created bool  // it did not exist
+	Refusal error // why it was not created with three replicas, if nobody said how many
+}
+
 // EnsureBucket creates the bucket, or opens an existing bucket if its configuration is as wanted. Otherwise the error lists
 // each difference, and nothing is changed. Of an existing bucket EnsureBucket changes only what no flag says and CreateBucket adds:
-// the pinned time of creation, and that roll-ups are refused.
-func (c *Client) EnsureBucket(ctx context.Context, want election.BucketConfig) (bucket *election.Bucket, created bool, err error) {
+// the pinned time of creation, and that roll-ups are refused. Without a number of replicas, those of an existing bucket are as wanted.
+func (c *Client) EnsureBucket(ctx context.Context, want election.BucketConfig) (ensured EnsuredBucket, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*c.Timeout)
 	defer cancel()
-	bucket, err = c.OpenBucket(ctx, want.Name)
-	create := func(permission kv.Permission) error {
-		return AsFlagError(kv.UntilRefused(ctx, c.Conn, permission, func(ctx context.Context) (err error) {
-			bucket, err = election.CreateBucket(ctx, c.JetStream, want)
-			return err
-		}))
-	}
+	bucket, err := c.OpenBucket(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		err = create(kv.ToCreate(kv.APIPrefix(c.JetStream), want.Name))
-		return bucket, err == nil, err
+		if err := kv.Config(want).Validate(); err != nil {
+			return ensured, AsFlagError(err)
+		}
+		err = c.untilRefused(ctx, kv.ToCreate(kv.APIPrefix(c.JetStream), want.Name), func(ctx context.Context) (err error) {
+			_, ensured.Refusal, err = kv.Config(want).CreateReplicated(ctx, c.JetStream)
+			return err
+		})
+		ensured.Created = err == nil
+		if err == nil || errors.Is(err, jetstream.ErrBucketExists) {
+			bucket, err = c.OpenBucket(ctx, want.Name)
+		}
 	}
 	if err != nil {
-		return nil, false, err
+		return EnsuredBucket{}, err
+	}
+	ensured.Bucket = bucket
+	if ensured.Created {
+		return ensured, nil
 	}
 	status, err := bucket.Status(ctx)
 	if err != nil {
-		return nil, false, fmt.Errorf("bucket %q on %s cannot be read: %w", want.Name, c.ServerURL(), err)
+		return EnsuredBucket{}, fmt.Errorf("bucket %q on %s cannot be read: %w", want.Name, c.ServerURL(), err)
 	}
+	want.Replicas = cmp.Or(want.Replicas, status.Config().Replicas)
 	markers := time.Second
 	if info := kv.InfoOf(status); want.ChoriaCompatible || info.Stream != nil && !kv.WritesMarkers(info.Stream) {
 		markers = 0
 	}
 	if found := differences(status.Config(), want, markers); found != nil {
-		return nil, false, fmt.Errorf("bucket %q on %s exists with a different configuration; nothing was changed:\n%s\nChange the flags to match the bucket, remove the bucket with '%s', or name another bucket with --bucket",
+		return EnsuredBucket{}, fmt.Errorf("bucket %q on %s exists with a different configuration; nothing was changed:\n%s\nChange the flags to match the bucket, remove the bucket with '%s', or name another bucket with --bucket",
 			want.Name, c.ServerURL(), strings.Join(found, "\n"), CommandForBucket("bucket rm", want.Name))
 	}
-	return bucket, false, create(kv.ToChange(kv.APIPrefix(c.JetStream), want.Name))
+	return ensured, c.untilRefused(ctx, kv.ToChange(kv.APIPrefix(c.JetStream), want.Name), func(ctx context.Context) error {
+		_, err := election.CreateBucket(ctx, c.JetStream, want)
+		return err
+	})
+}
+
+// untilRefused makes a request that needs a permission, and ends it as soon as the server refuses the permission.
+func (c *Client) untilRefused(ctx context.Context, p kv.Permission, request func(context.Context) error) error {
+	return AsFlagError(kv.UntilRefused(ctx, c.Conn, p, request))
 }
 
 // differences lists each setting of a bucket that differs from the wanted configuration, one line for each.

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
@@ -70,6 +71,53 @@ func (c Config) Create(ctx context.Context, js jetstream.JetStream) error {
 	return nil
 }
 
+const (
+	// DefaultReplicas is how many CreateReplicated aims at: they survive the loss of one server.
+	DefaultReplicas = 3
+	// StartOfCluster is how long CreateReplicated waits for servers that join a cluster: at most half of the time that it has.
+	StartOfCluster = 3 * time.Second
+	startRetry     = 200 * time.Millisecond
+)
+
+// CreateReplicated is Create with three replicas, where c does not say how many, or with one where the server refuses three. It returns how many
+// there are, and why not three. A cluster whose servers are just starting has no room for three yet, so it is asked for a few seconds.
+func (c Config) CreateReplicated(ctx context.Context, js jetstream.JetStream) (replicas int, refusal, err error) {
+	if c.Replicas != 0 || c.Storage == jetstream.MemoryStorage {
+		return max(1, c.Replicas), nil, c.Create(ctx, js)
+	}
+	c.Replicas = DefaultReplicas
+	patience := StartOfCluster
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = min(patience, time.Until(deadline)/2)
+	}
+	for began := time.Now(); ; {
+		refusal = c.Create(ctx, js)
+		if !hasErrorCode(refusal, noRoom) || time.Since(began) > patience || timeutil.Pause(ctx, startRetry) != nil {
+			break
+		}
+	}
+	if !errors.Is(refusal, ErrUnsuitable) || hasErrorCode(refusal, noQuorum) { // there are three, or one would be refused too
+		return c.Replicas, nil, refusal
+	}
+	c.Replicas = 1
+	return c.Replicas, refusal, c.Create(ctx, js)
+}
+
+const (
+	noRoom        jetstream.ErrorCode = 10005 // a cluster has fewer servers than replicas
+	noQuorum      jetstream.ErrorCode = 10008 // a cluster makes no streams at the moment
+	noReplicas    jetstream.ErrorCode = 10074 // a server is on its own
+	needsMaxBytes jetstream.ErrorCode = 10113
+)
+
+func hasErrorCode(err error, code jetstream.ErrorCode) bool {
+	api := jetstream.JetStreamError(nil)
+	return errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == code
+}
+
+// IsOnItsOwn reports whether a server refused several replicas because it belongs to no cluster.
+func IsOnItsOwn(refusal error) bool { return hasErrorCode(refusal, noReplicas) }
+
 // Change makes a bucket that exists what c says, and reports whether its TTL is another now.
 func (c Config) Change(ctx context.Context, bucket *Bucket, info Info) (newTTL bool, err error) {
 	if info.Stream == nil {
@@ -115,12 +163,11 @@ func (c Config) canShorten(ctx context.Context, bucket *Bucket, info Info) error
 // refused is the error for a bucket that could not be made as it is wanted. Only what the server itself says is about the
 // bucket.
 func (c Config) refused(err error) error {
-	const needsMaxBytes jetstream.ErrorCode = 10113
 	api := jetstream.JetStreamError(nil)
 	switch {
 	case !errors.As(err, &api) || api.APIError() == nil:
 		return fmt.Errorf("bucket %q cannot be made: %w", c.Name, Describe(err))
-	case api.APIError().ErrorCode == needsMaxBytes:
+	case hasErrorCode(err, needsMaxBytes):
 		return fmt.Errorf("%w: %q cannot be made so: the account demands a limit for what a bucket stores: set MaxBytes (ELECTION_MAX_BYTES, --max-bytes), such as 1048576 for up to 500 elections: %w", ErrUnsuitable, c.Name, err)
 	}
 	return fmt.Errorf("%w: %q cannot be made so: %w", ErrUnsuitable, c.Name, err)
