@@ -46,9 +46,14 @@ func (s *webProcess) interrupt() {
 	s.g.Expect(s.cmd.Wait()).To(Succeed())
 }
 
-// get returns the status and the body of an answer.
+// get returns the status and the body of an answer to a browser.
 func get(client *http.Client, url string) string {
-	r, err := client.Get(url)
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return err.Error()
+	}
+	request.Header.Set("Accept", "text/html")
+	r, err := client.Do(request)
 	if err != nil {
 		return err.Error()
 	}

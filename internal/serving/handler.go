@@ -3,11 +3,13 @@ package serving
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -61,6 +63,11 @@ func (p *statusPage) servePage(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	if own := p.candidate.Load(); own != nil && !strings.Contains(r.Header.Get("Accept"), "text/html") {
+		h, _ := e.snapshot()
+		serveLeaderName(w, leaderName(h, own))
+		return
+	}
 	var data any
 	name := "page"
 	if e == nil {
@@ -75,6 +82,26 @@ func (p *statusPage) servePage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	serveFile("text/html; charset=utf-8", b.String())(w, r)
+}
+
+// leaderName returns the name of the leader; empty if nobody leads. A candidate leads by its own lease, and not by what is stored.
+func leaderName(h snapshot, own *election.Election) string {
+	status := own.Status()
+	switch {
+	case own.IsLeader():
+		return status.Name
+	case h.holder == nil || !h.leads || h.now.After(h.holder.Expires) || h.holder.Instance == status.Instance:
+		return ""
+	}
+	return h.holder.Name
+}
+
+// serveLeaderName answers programs, which do not ask for HTML as browsers do, in the words of the sidecar leader-elector of Kubernetes.
+func serveLeaderName(w http.ResponseWriter, name string) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(struct { // fails only if the reader has disconnected
+		Name string `json:"name"`
+	}{name})
 }
 
 // serveHealth answers probes of a page that has no candidate: whether it observes the elections.

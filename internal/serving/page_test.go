@@ -21,11 +21,31 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
-// request returns the answer of a page to a request.
+// request returns the answer of a page to a request of a browser.
 func request(p *statusPage, method, path string) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	p.Handler().ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	w, r := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
+	r.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+	p.Handler().ServeHTTP(w, r)
 	return w
+}
+
+func TestProgramsAreToldTheNameOfTheLeader(t *testing.T) {
+	g := NewWithT(t)
+	name := func(events ...observe.Event) string {
+		w := httptest.NewRecorder()
+		pageWith("jobs", events...).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		g.Expect(w.Code).To(Equal(http.StatusOK))
+		g.Expect(w.Header().Get("Content-Type")).To(Equal("application/json"))
+		return strings.TrimSpace(w.Body.String())
+	}
+	leader := election.Leader{Name: "web-2", Instance: "i", Expires: time.Now().Add(time.Minute)}
+	const nobody = `{"name":""}`
+	g.Expect(name()).To(Equal(nobody))
+	g.Expect(name(observe.Event{Kind: observe.Elected, Leader: leader})).To(Equal(nobody), "its leadership does not count yet")
+	g.Expect(name(observe.Event{Kind: observe.Leading, Leader: leader})).To(Equal(`{"name":"web-2"}`))
+	g.Expect(name(observe.Event{Kind: observe.Leading, Leader: leader}, observe.Event{Kind: observe.Released})).To(Equal(nobody))
+	leader.Expires = time.Now().Add(-time.Second)
+	g.Expect(name(observe.Event{Kind: observe.Leading, Leader: leader})).To(Equal(nobody), "it has not renewed in time")
 }
 
 func TestThePageIsReadOnly(t *testing.T) {
