@@ -204,6 +204,52 @@ func TestReconnectedCandidateIsNotified(t *testing.T) {
 	})
 }
 
+func TestRenewalsAreDeliveredOnlyToProcessesThatUseTheirKey(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		const keys = 20
+		leaders := f.Open(f.Server.Connect(f.T))
+		for i := range keys {
+			f.election("a", fmt.Sprint("key-", i), leaders)
+		}
+		after(2 * interval)
+		nc := f.Server.Connect(f.T)
+		followers := f.Open(nc)
+		for i := range 2 {
+			f.election("b", fmt.Sprint("key-", i), followers)
+		}
+		after(2 * interval)
+		before := nc.Stats().InMsgs
+		after(8 * interval)
+		received := nc.Stats().InMsgs - before
+		f.Expect(received).To(BeNumerically(">=", 2*8), "the renewals of two keys")
+		f.Expect(received).To(BeNumerically("<", 2*8+keys), "and of no others")
+	}, republished)
+}
+
+func TestCandidatesAreNotifiedWhateverSubjectsTheBucketRepublishesOn(t *testing.T) {
+	natstest.SkipIfShort(t)
+	for name, r := range map[string]jetstream.RePublish{
+		"below a prefix":                {Source: "$KV." + natstest.BucketName + ".>", Destination: "election.changes.>"},
+		"whole subjects below a prefix": {Source: ">", Destination: "election.changes.>"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				a := f.connected("a").start()
+				after(2 * interval)
+				b := f.connected("b").start()
+				after(3 * ttl)
+				f.Expect(b.Status().Notifications).To(Equal("republish"))
+				a.shutdown()
+				after(spread)
+				f.Expect(b.IsLeader()).To(BeTrue())
+			}, func(cfg *jetstream.KeyValueConfig) {
+				natstest.WithMarkers(cfg)
+				cfg.RePublish = &r
+			})
+		})
+	}
+}
+
 func TestSecondElectionOfAProcessIsNotifiedAndSoIsTheFirst(t *testing.T) {
 	natstest.SkipIfShort(t)
 	for name, change := range map[string]func(*jetstream.KeyValueConfig){"watch": natstest.WithMarkers, "republish": republished} {

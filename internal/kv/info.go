@@ -28,7 +28,7 @@ type Info struct {
 	MarkerTTL time.Duration         // how long the marker of an expiry is stored; 0 if expiries are not announced
 	Created   time.Time             // the identity of the bucket: when it was created, see [CreatedOf]; zero if the bucket does not say
 	Pinned    bool                  // Created comes from the metadata, which no server changes by itself
-	Republish string                // the subject on which the server repeats every change, whole; empty if it does not
+	Republish string                // the subject on which the server repeats every change, whole: with the key in the place of a final ">"; empty if it does not
 	Paused    map[string]Pause      // the elections that an operator has paused, by key
 	Stream    *jetstream.StreamInfo // nil if the bucket does not say
 	Read      time.Time             // when the request was sent
@@ -96,6 +96,9 @@ func InfoOf(status jetstream.KeyValueStatus) Info {
 	i.Created, i.Pinned = CreatedOf(i.Stream)
 	if r := i.Stream.Config.RePublish; republishes(i.Bucket, r) {
 		i.Republish = r.Destination
+		if prefix, all := strings.CutSuffix(r.Destination, ">"); all && r.Source != Subject(i.Bucket, ">") { // it repeats whole subjects
+			i.Republish = prefix + Subject(i.Bucket, ">")
+		}
 	}
 	for name, value := range i.Stream.Config.Metadata {
 		if key, ok := strings.CutPrefix(name, PausedPrefix); ok {

@@ -9,8 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// MaxExact is how many keys have a subscription each. More have one together.
-const MaxExact = 8
+// MaxExact is how many keys have a subscription each. More have one together, which also receives what is about the keys of other processes:
+// where many processes share many keys, most of them must have fewer.
+const MaxExact = 256
 
 // Keyed receives the messages about the keys that this process uses, and about no other key as long as these are few: a server can then
 // permit single keys. More than [MaxExact] keys share one subscription to all keys that begin with the tokens that they have in common.
@@ -26,18 +27,16 @@ type Keyed struct {
 	// subscription to that very subject: a queue group whose name nobody knows does not have the server put heartbeats there.
 	Queue string
 
-	subs atomic.Pointer[[]*keyedSub] // the oldest first; never changed in place
+	exact sync.Map                    // the subscriptions to single keys, by their subjects
+	wide  atomic.Pointer[[]*keyedSub] // the others, the oldest first, all younger than any to a single key; never changed in place
 
 	mu      sync.Mutex
 	keys    map[string]int // how many users each key has
 	pattern string         // of the widest subscription; empty while each key has its own
 }
 
-// keyedSub is one subscription.
-type keyedSub struct {
-	*nats.Subscription
-	key string // or pattern
-}
+// keyedSub is a subscription to a pattern.
+type keyedSub struct{ *nats.Subscription }
 
 // Add subscribes to a key, if nobody has. Each call needs a call of Remove, whatever it returns.
 func (k *Keyed) Add(key string) error {
@@ -59,7 +58,7 @@ func (k *Keyed) Add(key string) error {
 		}
 		return k.widen(pattern)
 	}
-	return k.subscribe(key, k.Queue)
+	return k.narrow(key)
 }
 
 // Remove ends the subscription to a key with the last of its users. What all keys share ends with the last key.
@@ -70,18 +69,50 @@ func (k *Keyed) Remove(key string) {
 		return
 	}
 	delete(k.keys, key)
-	var rest []*keyedSub
-	for _, sub := range k.all() {
-		if sub.key == key || len(k.keys) == 0 {
-			_ = sub.Unsubscribe()
-		} else {
-			rest = append(rest, sub)
+	if sub, found := k.exact.LoadAndDelete(k.Subject(key)); found {
+		_ = sub.(*nats.Subscription).Unsubscribe()
+	}
+	if len(k.keys) == 0 {
+		k.end()
+	}
+}
+
+// Close ends all subscriptions. Nothing may be added afterwards.
+func (k *Keyed) Close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.exact.Range(func(subject, sub any) bool {
+		_ = sub.(*nats.Subscription).Unsubscribe()
+		k.exact.Delete(subject)
+		return true
+	})
+	k.end()
+}
+
+// end ends the subscriptions that several keys share.
+func (k *Keyed) end() {
+	for _, sub := range k.shared() {
+		_ = sub.Unsubscribe()
+	}
+	k.wide.Store(nil)
+	k.pattern = ""
+}
+
+// Pending returns how many messages wait to be handled.
+func (k *Keyed) Pending() (n int) {
+	count := func(sub *nats.Subscription) {
+		if waiting, _, err := sub.Pending(); err == nil {
+			n += waiting
 		}
 	}
-	k.subs.Store(&rest)
-	if len(k.keys) == 0 {
-		k.pattern = ""
+	k.exact.Range(func(_, sub any) bool {
+		count(sub.(*nats.Subscription))
+		return true
+	})
+	for _, sub := range k.shared() {
+		count(sub.Subscription)
 	}
+	return n
 }
 
 // widen adds a subscription to a pattern. The narrower ones stay: a message that the server sends before it knows of the wider one comes by them
@@ -90,18 +121,12 @@ func (k *Keyed) widen(pattern string) error {
 	if pattern == k.pattern {
 		return nil
 	}
-	err := k.subscribe(pattern, "")
-	if err == nil {
-		k.pattern = pattern
-	}
-	return err
-}
-
-// subscribe adds a subscription. A message that arrives by several is handled once, by the oldest that covers it.
-func (k *Keyed) subscribe(key, queue string) error {
-	added := &keyedSub{key: key}
-	sub, err := k.Conn.QueueSubscribe(k.Subject(key), queue, func(m *nats.Msg) {
-		for _, older := range k.all() {
+	added := &keyedSub{}
+	sub, err := k.subscribe(pattern, "", func(m *nats.Msg) {
+		if _, exact := k.exact.Load(m.Subject); exact {
+			return
+		}
+		for _, older := range k.shared() {
 			if older == added {
 				break
 			}
@@ -114,16 +139,34 @@ func (k *Keyed) subscribe(key, queue string) error {
 	if err != nil {
 		return err
 	}
-	_ = sub.SetPendingLimits(-1, k.MaxBytes)
 	added.Subscription = sub
-	all := append(slices.Clone(k.all()), added)
-	k.subs.Store(&all)
+	all := append(slices.Clone(k.shared()), added)
+	k.wide.Store(&all)
+	k.pattern = pattern
 	return nil
 }
 
-// all returns the subscriptions, the oldest first.
-func (k *Keyed) all() []*keyedSub {
-	if all := k.subs.Load(); all != nil {
+// narrow adds a subscription to a single key.
+func (k *Keyed) narrow(key string) error {
+	sub, err := k.subscribe(key, k.Queue, k.Handle)
+	if err == nil {
+		k.exact.Store(k.Subject(key), sub)
+	}
+	return err
+}
+
+// subscribe makes a subscription. A message that arrives by several is handled once, by the oldest that covers it.
+func (k *Keyed) subscribe(key, queue string, handle nats.MsgHandler) (*nats.Subscription, error) {
+	sub, err := k.Conn.QueueSubscribe(k.Subject(key), queue, handle)
+	if err == nil {
+		_ = sub.SetPendingLimits(-1, k.MaxBytes)
+	}
+	return sub, err
+}
+
+// shared returns the subscriptions that several keys share, the oldest first.
+func (k *Keyed) shared() []*keyedSub {
+	if all := k.wide.Load(); all != nil {
 		return *all
 	}
 	return nil

@@ -3,7 +3,8 @@
 // A [Notifier] receives every committed change of one bucket, by one subscription or one watcher for all candidates of this process,
 // and passes each on to the [Listener]s of its key. The best source is the subject on which the bucket republishes what it commits: a
 // plain subscription, which costs the server no consumer. Without it one watcher serves. Without a watcher nobody is notified, and
-// candidates poll.
+// candidates poll. The server sends a process the changes of its own keys, and of no others while these are few: what many processes cost
+// the server grows with their keys, and not with the keys of all times the processes.
 //
 // This package delivers, and decides nothing: a notification is a hint, and package core knows what to do about it. A source may stall
 // without a sign. A candidate that has read or written something, of which the source says nothing for a second, reports the source; then the next
@@ -47,6 +48,9 @@ type Notifier struct {
 	remake    chan struct{}             // receives when the source should be made again
 	watchAll  chan struct{}             // receives when a second key has come, or gone: a watcher is that of a single key, or of all
 	stalled   chan struct{}             // receives when a listener reports the source as stalled
+
+	subscribing sync.Mutex      // held while listeners come and go, and while changes begins or ends; taken before mu
+	changes     *natsconn.Keyed // the subscriptions to republished changes; nil while another source is in use; subscribing guards it
 
 	mu        sync.Mutex // never held across I/O
 	listeners map[string][]*Listener
@@ -95,11 +99,14 @@ func Listen(bucket *kv.Bucket, source Source, key, name, instance string, to Rec
 		defer func() { go n.run(ctx) }() // with this listener
 	}
 	l.notifier = n
+	n.subscribing.Lock()
+	defer n.subscribing.Unlock()
 	n.mu.Lock()
 	to.Receive(core.Joined{Source: n.inUse(), Created: *n.created.Load(), ConnectedAt: *n.connected.Load()})
 	n.listeners[l.Key] = append(slices.Clone(n.listeners[l.Key]), l)
 	second := len(n.listeners) == 2 && len(n.listeners[l.Key]) == 1
 	n.mu.Unlock()
+	n.subscribeTo(l.Key)
 	if second {
 		wakeup.Send(n.watchAll)
 	}
@@ -111,6 +118,10 @@ func (l *Listener) Close() {
 	l.ReceiveAttempts(false)
 	n := l.notifier
 	notifiers.Lock()
+	n.subscribing.Lock()
+	if n.changes != nil {
+		n.changes.Remove(l.Key)
+	}
 	n.mu.Lock()
 	rest := slices.DeleteFunc(slices.Clone(n.listeners[l.Key]), func(other *Listener) bool { return other == l })
 	if n.listeners[l.Key] = rest; len(rest) == 0 {
@@ -118,6 +129,7 @@ func (l *Listener) Close() {
 	}
 	last, single := len(n.listeners) == 0, len(rest) == 0 && len(n.listeners) == 1
 	n.mu.Unlock()
+	n.subscribing.Unlock()
 	if single && n.inUse() == core.NoSource { // a watcher of this key alone may be permitted
 		wakeup.Send(n.watchAll)
 	}

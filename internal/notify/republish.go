@@ -12,6 +12,8 @@ import (
 
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/natsconn"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
 )
@@ -28,13 +30,11 @@ const (
 // subscribe receives changes by the bucket's republished messages, until there is reason to use another source. It reports whether
 // that is because this source is stalled or refused.
 func (n *Notifier) subscribe(ctx context.Context, changes <-chan nats.Status) (stalled bool) {
-	nc := n.bucket.Conn()
-	before := nc.LastError()
-	sub, err := nc.Subscribe(n.republish, n.republished)
+	before := n.bucket.Conn().LastError()
+	subject, err := n.beginChanges()
+	defer n.endChanges()
 	if err == nil {
-		defer func() { _ = sub.Unsubscribe() }()
-		_ = sub.SetPendingLimits(-1, maxPendingBytes)
-		err = n.refused(ctx, before)
+		err = n.refused(ctx, before, subject)
 	}
 	if err != nil {
 		n.log.Debug("Republished changes cannot be subscribed to", "bucket", n.bucket.Bucket(), "error", err)
@@ -47,14 +47,14 @@ func (n *Notifier) subscribe(ctx context.Context, changes <-chan nats.Status) (s
 			return false
 		case s := <-changes:
 			n.statusChanged(s)
-			if n.refused(ctx, nil) != nil { // the client has subscribed again before it reports the connection
+			if n.refused(ctx, nil, subject) != nil { // the client has subscribed again before it reports the connection
 				return true
 			}
 			n.use(core.Republish, true) // what was published meanwhile is lost
 		case <-n.remake:
 			return false
 		case <-n.stalled:
-			if n.confirmStalled(ctx, sub) {
+			if n.confirmStalled(ctx) {
 				n.log.Warn("Republished changes do not arrive", "bucket", n.bucket.Bucket(), "subject", n.republish)
 				return true
 			}
@@ -62,28 +62,67 @@ func (n *Notifier) subscribe(ctx context.Context, changes <-chan nats.Status) (s
 	}
 }
 
+// beginChanges subscribes to the republished changes of the keys that have listeners, and has those of later listeners subscribed to. It
+// returns the subject of one of them.
+func (n *Notifier) beginChanges() (subject string, err error) {
+	n.subscribing.Lock()
+	defer n.subscribing.Unlock()
+	n.changes = &natsconn.Keyed{Conn: n.bucket.Conn(), Handle: n.republished, MaxBytes: maxPendingBytes, Queue: record.NewID()}
+	prefix, each := strings.CutSuffix(n.republish, ">")
+	n.changes.Subject = func(key string) string { return prefix + key }
+	if !each { // the changes of all keys have one subject
+		n.changes.Wide, n.changes.Subject = true, func(string) string { return prefix }
+	}
+	subject = n.republish // while nobody listens
+	for _, l := range n.all() {
+		subject = n.changes.Subject(l.Key)
+		if err := n.changes.Add(l.Key); err != nil {
+			return "", err
+		}
+	}
+	return subject, nil
+}
+
+// subscribeTo subscribes to the republished changes of a key, if that source is in use. The caller holds subscribing. If that fails, the
+// candidate misses what it writes, and reports the source as stalled.
+func (n *Notifier) subscribeTo(key string) {
+	if n.changes == nil {
+		return
+	}
+	if err := n.changes.Add(key); err != nil {
+		n.log.Debug("Republished changes of a key cannot be subscribed to", "bucket", n.bucket.Bucket(), "key", key, "error", err)
+	}
+}
+
+// endChanges ends the subscriptions to republished changes.
+func (n *Notifier) endChanges() {
+	n.subscribing.Lock()
+	defer n.subscribing.Unlock()
+	n.changes.Close()
+	n.changes = nil
+}
+
 // confirmStalled reports whether something is still missing once everything is handled that the server sent until now: a busy host may
 // only be late to handle it.
-func (n *Notifier) confirmStalled(ctx context.Context, sub *nats.Subscription) bool {
+func (n *Notifier) confirmStalled(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
 	if n.bucket.Conn().FlushWithContext(ctx) != nil {
 		return false // the connection is reported when it is there again
 	}
-	for waiting, _, err := sub.Pending(); err == nil && waiting > 0 && timeutil.Sleep(ctx, 10*time.Millisecond); {
-		waiting, _, err = sub.Pending()
+	for n.changes.Pending() > 0 && timeutil.Sleep(ctx, 10*time.Millisecond) {
 	}
 	return slices.ContainsFunc(n.all(), func(l *Listener) bool { return l.SourceOverdue() })
 }
 
-// refused returns the error of a server that does not permit the subscription; before is the last error that the connection had
-// reported when the subscription was made.
-func (n *Notifier) refused(ctx context.Context, before error) error {
+// refused returns the error of a server that does not permit a subscription to the subject; before is the last error that the connection
+// had reported when the subscription was made.
+func (n *Notifier) refused(ctx context.Context, before error, subject string) error {
 	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
 	nc := n.bucket.Conn()
-	return kv.FindRefusal(ctx, nc, before, `Subscription to "`+n.republish+`"`, func() error {
-		probe, err := nc.SubscribeSync(n.republish)
+	return kv.FindRefusal(ctx, nc, before, `Subscription to "`+subject+`"`, func() error {
+		probe, err := nc.SubscribeSync(subject)
 		if err == nil {
 			err = probe.Unsubscribe()
 		}
