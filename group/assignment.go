@@ -67,18 +67,28 @@ func (a *assignment) cancelRequest() {
 // sinceLost returns the time since this member last lost the leadership of the key.
 func (a *assignment) sinceLost() time.Duration { return time.Since(time.Unix(0, a.lost.Load())) }
 
+// maxStarting is how many elections of a member may begin at a time: each makes a few requests, and a server that starts has many members.
+const maxStarting = 64
+
 // campaign campaigns for the keys that the plan assigns to this member, asks their leaders to hand over, and ends the campaigns for other
 // keys that this member does not lead. It returns when there may be more to do.
 func (r *run) campaign() time.Time {
 	next := time.Now().Add(r.ttl)
 	assigned := r.plan.keysOf(r.name)
 	present := r.complete && time.Now().Before(r.gone(r.members[r.name]))
+	r.starting = 0
 	for _, key := range r.keys {
 		a := r.assignments[key]
-		r.collect(a)
+		if r.collect(a); a.running() && !a.ready.Load() {
+			r.starting++
+		}
+	}
+	for _, key := range r.keys {
+		a := r.assignments[key]
 		switch _, mine := slices.BinarySearch(assigned, key); {
-		case mine && a.election.Load() == nil && !r.ending:
+		case mine && a.election.Load() == nil && !r.ending && r.starting < maxStarting:
 			r.start(a)
+			r.starting++
 		case !a.running():
 		case !mine:
 			next = timeutil.Earlier(next, r.withdraw(a))

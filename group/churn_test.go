@@ -20,6 +20,8 @@ import (
 var (
 	churnTime  = flag.Duration("churn", 5*time.Minute, "for how long, on virtual time, members come and go")
 	churnSeeds = flag.Uint64("seeds", 1, "how many times, each with a seed of its own")
+	churnSize  = flag.Int("members", 8, "how many members there are at first; later up to half as many more")
+	churnKeys  = flag.Int("keys", 64, "how many keys they share")
 )
 
 const (
@@ -42,7 +44,7 @@ type outcome struct {
 	gap   time.Duration // the longest that a key may be without a leader
 }
 
-// changes are what may happen to a group of at least so many members and at most 12, each as often as its weight says.
+// changes are what may happen to a group of at least so many members, each as often as its weight says.
 var changes = []struct {
 	what          string
 	weight, least int
@@ -106,7 +108,7 @@ var changes = []struct {
 		after(outage)
 		for _, i := range c.chance.Perm(len(c.members)) {
 			c.members[i].link.Heal()
-			after(200 * time.Millisecond)
+			after(min(200*time.Millisecond, 2400*time.Millisecond/time.Duration(len(c.members)))) // all within a TTL
 		}
 		c.wait(cutOff)
 		return outcome{BeZero(), outage + cutOff}
@@ -148,8 +150,8 @@ func TestGroupLeadsEachKeyOnceEvenlyAndMovesNoneWithoutNeedWhateverHappens(t *te
 	for seed := range *churnSeeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
-				c := &churn{fleet: f, chance: rand.New(rand.NewPCG(seed, 64)), keys: keysOf(64)}
-				for range 8 {
+				c := &churn{fleet: f, chance: rand.New(rand.NewPCG(seed, 64)), keys: keysOf(*churnKeys)}
+				for range *churnSize {
 					c.join()
 				}
 				after(standDown + time.Second)
@@ -167,7 +169,7 @@ func (c *churn) change() {
 	c.Helper()
 	var possible []int
 	for i, kind := range changes {
-		if len(c.members) >= kind.least && (len(c.members) < 12 || kind.what != "a newcomer") {
+		if len(c.members) >= kind.least && (len(c.members) < *churnSize*3/2 || kind.what != "a newcomer") {
 			possible = append(possible, slices.Repeat([]int{i}, kind.weight)...)
 		}
 	}
@@ -246,11 +248,11 @@ func one[V any](c *churn, m map[string]V) string {
 }
 
 // forge writes a record.
-func (c *churn) forge(key string, record map[string]any) {
-	c.Helper()
+func (f *fleet) forge(key string, record map[string]any) {
+	f.Helper()
 	b, err := json.Marshal(record)
-	c.Expect(err).NotTo(HaveOccurred())
-	c.put(key, string(b))
+	f.Expect(err).NotTo(HaveOccurred())
+	f.put(key, string(b))
 }
 
 // loads returns how many keys each member leads.

@@ -16,16 +16,51 @@
 // The members agree by one record, the plan, which assigns each key to a member.
 //
 //   - Presence. Each member keeps a record of its own in the bucket, writes it again every quarter of the bucket's TTL, and last that it
-//     leaves. A member is present until it writes that, or until the others have not seen the record for a TTL.
-//   - The plan. When it no longer fits the members that are present, one of them makes the next plan from the last: present members keep
-//     what the last plan assigned to them, up to their share. Each plan is a compare-and-set over the last, so that no plan has two
-//     successors. The member that has been present longest plans; should it fail to, the next in line does, a second later. No planner is
-//     elected, so none can be missing.
+//     leaves. A member is present until it writes that, or until the planners have not seen the record for a TTL.
+//   - Planners. Two members hear all presences: the first two in the order of the plan, which are those that have been present longest. When
+//     the plan no longer fits the members that are present, the first makes the next plan from the last: present members keep what the last
+//     plan assigned to them, up to their share. Should the first fail to, the second does, a second later. Each plan is a compare-and-set
+//     over the last, so that no plan has two successors. No planner is elected, so none can be missing.
+//   - The announcement. All others hear one small record, which says what plan is in force. The planners write it with each plan, and again
+//     three times per TTL. A member reads the plan only when another one is announced. If the announcement is overdue, the
+//     next member in the order claims to plan by writing the announcement itself, and reads the presences: one second later for each that
+//     is before it in the order, up to 8. Presences that are stored are as old as the server's clock says, so that a member which crashed with the planners is
+//     missed as soon as by them. A group without a plan begins in the same way, by whichever claim the server accepts first.
+//   - Lists of keys. A presence says the keys of its member if these are few, and else a hash of the list, which is a record of its own. The
+//     plan says which lists its planner knew. A member whose list is missing there writes that list; the planners write the lists in
+//     use again, so that they do not expire. Until a list is known its members keep what the plan assigns to them.
 //   - Campaigns. A member campaigns for the keys that the plan assigns to it, and for no others. If another member leads such a key, it
 //     asks that leader to hand over. A leader leads on until it is asked, whatever the plan says: no key is without a leader because of
 //     the plan.
 //
-// One goroutine per member decides all this. A member has one watcher, and an election for each key that is assigned to it.
+// Members that come and go one by one get a plan each, 5 ms later. Where they follow one another without a pause, the planner waits for half of
+// the time for which they have: until nobody came or went for 250 ms at most, and no longer than 2 s, or 5 s for the first plan of a group. From one
+// plan to the next at least 2 ms pass for each member. A start of five hundred gets one plan, or a few.
+//
+// One goroutine per member decides all this. A member has one watcher, and an election for each key that is assigned to it. It starts 64
+// elections at a time, and has 16 requests to hand over under way. What it cannot do now it does later; it gives up no key because it is
+// busy.
+//
+// # What it costs
+//
+// In steady state the messages grow with the members and with the keys, and not with one times the other. Per TTL a member causes 23 messages and
+// some 8 KB: four presences that are written, answered, and delivered to the planners and to itself, and three announcements. A key causes 5:
+// its renewals with their answers, their delivery to the leader and to nobody else. At a TTL of 15 s that is 1.5 messages per second for each member
+// and 0.36 for each key. A new plan is read once by each member: some 20 bytes for each key and 30 for each member.
+//
+// A bucket that does not republish, which CreateBucket makes none of, has each member hear of all keys in the bucket.
+//
+// docs/PERFORMANCE.md has what was measured with up to five hundred members.
+//
+// # Bounds
+//
+//   - [MaxMembers] members, 800: each has a consumer on the bucket's stream, of which servers allow 1,000 by default. Start and Run return
+//     [ErrFull] to a member that comes when there are as many.
+//   - [MaxKeys] keys, 10,000, of 512 KiB in all: the plan is one message. New refuses more.
+//   - 16 different lists of keys at a time, as in rolling updates that change them. Members with further lists lead only what the plan
+//     assigns to them until lists have gone out of use.
+//
+// For more, make several groups.
 //
 // # What is guaranteed
 //
@@ -33,7 +68,7 @@
 //     tokens. Presence and plan decide who campaigns, never who leads. A plan that is wrong, late, lost or made twice costs time or moves,
 //     not safety.
 //   - Even. Once members have joined or left in order, the spread is even as soon as the work that must move has ended. After a crash the
-//     others know within one TTL and 0.4 s, and lead the keys of the crashed member at most one stand-down later; where the bucket does
+//     planners know within one TTL and 0.4 s, and the others lead the keys of the crashed member at most one stand-down later; where the bucket does
 //     not announce expiries, one campaign interval later still.
 //   - Sticky. From one plan to the next, the keys of members that are gone move, and beyond these no more than an even spread takes. A
 //     member that comes back under its name within a TTL keeps its keys, and all members keep theirs when the server cannot be reached,
@@ -41,7 +76,8 @@
 //   - Stray values. A presence counts only if it is whole: it names its member, and a run of that member. If anybody writes something
 //     else under its key, or deletes the key, the member writes its presence again at once. Meanwhile the others count it as present for as
 //     long as they would have without that. A plan counts only if its number is possible, at most 2^53, and it has an entry for the member
-//     that made it; over anything else the members write the last plan again. No key moves, and none is without a leader.
+//     that made it; over anything else the planners write the last plan again. A list counts only under its own hash. A stray announcement costs each member a
+//     read of the plan now and then. No key moves, and none is without a leader.
 //   - In order. A member that joins takes over its keys from their leaders; a member that leaves hands over all keys before it is gone,
 //     while there are others. Each of these keys is without a leader for milliseconds, and for as long as its work takes to end.
 //
@@ -59,10 +95,10 @@
 //
 // # The bucket
 //
-// Make it with election.CreateBucket. It may hold other groups and other elections. A group called shards uses the keys shards.plan and
-// shards.members.<member>, and for each of its keys the election shards.keys.<key>, under which the tools of package election know it.
-// Give no other election such a key. Two groups share no key, whatever their members and keys are called: New refuses the name of a group
-// that has a part "keys" or "members" after its first.
+// Make it with election.CreateBucket. It may hold other groups and other elections. A group called shards uses the keys shards.plan,
+// shards.planner, shards.members.<member> and shards.lists.<hash>, and for each of its keys the election shards.keys.<key>, under which
+// the tools of package election know it. Give no other election such a key. Two groups share no key, whatever their members and keys are
+// called: New refuses the name of a group that has a part "keys", "members" or "lists" after its first.
 //
 // A member needs the permissions of a candidate with a connection for these keys, permission to create a consumer, and permission to
 // publish to election-control.<bucket>.candidates.shards.keys.> and election-control.<bucket>.transfer.shards.keys.>.

@@ -68,6 +68,7 @@ type member struct {
 	group  string
 	fleet  *fleet
 	link   *faultproxy.Link
+	nc     *nats.Conn
 	linger time.Duration // how long its work takes to end
 	result chan error
 	ended  bool
@@ -93,7 +94,7 @@ func (f *fleet) memberOn(l *faultproxy.Link, name, groupName string, keys []stri
 	f.Helper()
 	nc := natstest.Connect(f.T, l, nats.ReconnectBufSize(-1))
 	m := f.memberIn(f.Open(nc), name, groupName, keys, opts...)
-	m.link = l
+	m.link, m.nc = l, nc
 	return m
 }
 

@@ -31,7 +31,7 @@ func FuzzView(f *testing.F) {
 		f.Add([]byte(records[0]), []byte(records[1]), []byte(records[2]))
 	}
 	f.Fuzz(func(t *testing.T, a, b, planned []byte) {
-		v := view{group: &Group{group: "g"}, ttl: time.Minute}
+		v := view{group: &Group{group: "g"}, ttl: time.Minute, planner: true, lists: map[string][]string{}}
 		v.begin()
 		v.receive(stored{key: "g.members.a", value: a})
 		v.receive(stored{key: "g.members.b", value: b})

@@ -22,6 +22,9 @@ import (
 // in it, as of a virtual machine that was cloned.
 var ErrReplaced = errors.New("another member of the same name has joined")
 
+// ErrFull is returned by Start and Run when the group has [MaxMembers] members already.
+var ErrFull = errors.New("the group is full")
+
 // Group is one member of a group. Make it with [New], and have it take part with [Group.Run] or [Group.Start]. All methods may be called
 // at any time, from any goroutine, and from inside the work.
 type Group struct {
@@ -43,7 +46,7 @@ type Group struct {
 type Work func(ctx context.Context, key string, t election.Term) error
 
 // New returns a member called name of the group of the given keys in bucket. Names and keys have letters, digits, and - _ = / with single
-// dots between them; the group's name has no part "keys" or "members" after its first, for two groups could share keys of the bucket by it.
+// dots between them; the group's name has no part "keys", "members" or "lists" after its first, for two groups could share keys of the bucket by it.
 // The member's name must differ from that of any other member, and be the same whenever this member starts again, such as its host's. A
 // bucket of election.OpenBucket or election.CreateBucket brings its connection; for any other give election.WithJetStream to
 // [WithElectionOptions]. The error wraps election.ErrInvalidOption and names every problem. Nothing is sent to the server.
@@ -62,7 +65,7 @@ func New(name, group string, keys []string, bucket jetstream.KeyValue, opts ...O
 
 // Start takes part, and leads what the plan assigns to this member, until ctx ends or Stop is called. Then the member leaves in order: the
 // others take over the keys that it leads, and the rest is released. Start blocks until that is done, and returns nil. While the server
-// cannot be reached it waits. It returns [ErrReplaced], and the errors that election.Election.Start does. After its context ended Start
+// cannot be reached it waits. It returns [ErrReplaced], [ErrFull], and the errors that election.Election.Start does. After its context ended Start
 // may be called again.
 func (g *Group) Start(ctx context.Context) error { return g.run(ctx, nil) }
 
@@ -147,7 +150,7 @@ type Status struct {
 	Group   string              `json:"group"`
 	Bucket  string              `json:"bucket"`
 	Leads   []string            `json:"leads"`             // the keys that this member leads
-	Members []string            `json:"members,omitempty"` // that are present, the one that has been present longest first
+	Members []string            `json:"members,omitempty"` // that are present, or were when the plan was made, the one that has been present longest first
 	Plan    uint64              `json:"plan"`              // the number of the last plan received; 0 for none
 	Planned map[string][]string `json:"planned,omitempty"` // the keys that the plan assigns, by member
 }
@@ -174,9 +177,17 @@ func (g *Group) Status() Status {
 // presence returns this member's presence in a run that begins now.
 func (g *Group) presence() presence {
 	host, _ := os.Hostname() // a record without a host is still a record
-	return presence{Name: g.name, Instance: record.NewID(), Since: time.Now().UTC().Round(0), Host: host, PID: os.Getpid(), Keys: g.keys}
+	p := presence{Name: g.name, Instance: record.NewID(), Since: time.Now().UTC().Round(0), Host: host, PID: os.Getpid()}
+	if value := encode(list{g.keys}); len(value) > maxInlineBytes {
+		p.List = hashOf(value)
+	} else {
+		p.Keys = g.keys
+	}
+	return p
 }
 
 func (g *Group) planKey() string               { return g.group + ".plan" }
+func (g *Group) announcementKey() string       { return g.group + ".planner" }
 func (g *Group) memberKey(name string) string  { return g.group + ".members." + name }
+func (g *Group) listKey(hash string) string    { return g.group + ".lists." + hash }
 func (g *Group) electionKey(key string) string { return g.group + ".keys." + key }

@@ -29,15 +29,18 @@ func (r *run) leave(err error) {
 }
 
 // handOver waits until the others have taken over the keys that this member leads and one of them lists, and stops all other campaigns.
-// Members may leave meanwhile as well.
+// Members may leave meanwhile as well. A member that plans goes on until the others have a plan without it.
 func (r *run) handOver() {
 	deadline := time.Now().Add(leaveTimeout)
 	for fewest := len(r.assignments) + 1; ; {
-		others := slices.DeleteFunc(r.present(), func(m presence) bool { return m.Name == r.name })
-		next, leading, running := deadline, 0, 0
+		next, err := r.agree(r.ctx)
+		if err != nil {
+			return
+		}
+		next = timeutil.Earlier(next, deadline)
+		wanted, leading, running := r.wanted(), 0, 0
 		for _, a := range r.assignments {
-			listed := func(m presence) bool { return m.lists(a.key) }
-			if r.collect(a); !a.running() || a.leads() && !slices.ContainsFunc(others, listed) {
+			if r.collect(a); !a.running() || a.leads() && !wanted(a.key) {
 				continue
 			}
 			running++
@@ -46,13 +49,17 @@ func (r *run) handOver() {
 			}
 		}
 		switch {
-		case running == 0:
+		case running == 0 && r.succeeded():
 			return
 		case leading < fewest:
 			fewest, deadline = leading, time.Now().Add(leaveTimeout)
 		case !time.Now().Before(deadline):
-			r.log.Warn("No other member asks for the keys, releasing them", "keys", leading)
+			if leading > 0 {
+				r.log.Warn("No other member asks for the keys, releasing them", "keys", leading)
+			}
 			return
+		case r.changed: // by the plan that was read or written just now
+			continue
 		}
 		select {
 		case <-time.After(time.Until(next)):
@@ -61,6 +68,33 @@ func (r *run) handOver() {
 			_ = r.update(entry, ok) // a member that leaves is not replaced
 		}
 	}
+}
+
+// wanted returns a function that reports whether another member takes over a key, as far as this member knows: one that plans knows the
+// others; one that does not waits for a plan without it, while the plan has others.
+func (r *run) wanted() func(key string) bool {
+	if r.planner {
+		others := slices.DeleteFunc(r.present(), func(m presence) bool { return m.Name == r.name })
+		return func(key string) bool {
+			return slices.ContainsFunc(others, func(m presence) bool { return m.lists(key) })
+		}
+	}
+	if _, planned := r.plan.Keys[r.name]; planned {
+		return func(string) bool { return len(r.plan.Keys) > 1 }
+	}
+	assigned := map[string]bool{}
+	for _, keys := range r.plan.Keys {
+		for _, key := range keys {
+			assigned[key] = true
+		}
+	}
+	return func(key string) bool { return assigned[key] }
+}
+
+// succeeded reports whether the others need this member no longer as the one that plans: the plan in force is one without it.
+func (r *run) succeeded() bool {
+	_, planned := r.plan.Keys[r.name]
+	return !r.planner || !r.complete || r.plan.Number == 0 || len(r.plan.Order) < 2 || !slices.Contains(r.plan.Order, r.name) || !planned
 }
 
 // unfinished returns for how many assignments an election has not ended, or an answer is awaited.

@@ -13,7 +13,7 @@ import (
 
 // namesOf returns all names of up to n of the words, which the group uses itself but for one.
 func namesOf(n int) (names []string) {
-	for _, word := range []string{"a", "plan", "members", "keys"} {
+	for _, word := range []string{"a", "plan", "planner", "members", "lists", "keys"} {
 		names = append(names, word)
 		if n > 1 {
 			for _, rest := range namesOf(n - 1) {
@@ -34,29 +34,31 @@ func TestNoTwoGroupsShareAKeyOfTheBucket(t *testing.T) {
 			continue
 		}
 		accepted++
-		uses := []string{group.planKey()}
+		uses := []string{group.planKey(), group.announcementKey()}
 		for _, part := range parts {
-			uses = append(uses, group.memberKey(part), group.electionKey(part))
+			uses = append(uses, group.memberKey(part), group.listKey(part), group.electionKey(part))
 		}
 		for _, key := range uses {
-			g.Expect(users).NotTo(HaveKey(key), "group %q uses %q, and so does %q", name, key, users[key])
+			if other, used := users[key]; used { // HaveKey would look at each of them
+				t.Fatalf("group %q uses %q, and so does %q", name, key, other)
+			}
 			users[key] = name
 		}
 	}
-	g.Expect(accepted).To(Equal(4 * (1 + 2 + 2*2)))
+	g.Expect(accepted).To(Equal(6 * (1 + 3 + 3*3)))
 }
 
 func TestNameOfAGroupThatSharesKeysWithAnotherIsRefused(t *testing.T) {
 	g := NewWithT(t)
 	for name, use := range map[string]string{
-		"a.keys": "a-keys", "a.members": "a-members", "a.keys.b": "a-keys-b", "a.b.members.c.keys": "a-b-members-c-keys",
+		"a.keys": "a-keys", "a.members": "a-members", "a.lists": "a-lists", "a.keys.b": "a-keys-b", "a.b.members.c.keys": "a-b-members-c-keys",
 	} {
 		_, err := New("m", name, []string{"plan"}, nil)
 		g.Expect(err).To(MatchError(validate.ErrInvalidOption))
 		g.Expect(err).To(MatchError(And(ContainSubstring("the name of the group is %q", name), ContainSubstring("such as %q", use))))
 		g.Expect((&Group{group: use}).checkGroup()).To(Succeed())
 	}
-	for _, name := range []string{"keys", "members", "plan", "a.plan", "a.key", "a.memberships", "keys.a"} {
+	for _, name := range []string{"keys", "members", "plan", "a.plan", "a.key", "a.memberships", "keys.a", "lists", "a.list", "a.planner"} {
 		g.Expect((&Group{group: name}).checkGroup()).To(Succeed(), name)
 	}
 	_, err := New("plan", "a", []string{"plan", "keys.plan", "members.plan"}, nil)

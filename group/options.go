@@ -13,8 +13,18 @@ import (
 	"github.com/natscampaign/election/internal/validate"
 )
 
-// maxKeysBytes bounds the length of all keys together: they fit into one record, of a presence or of the plan.
-const maxKeysBytes = 512 << 10
+const (
+	// MaxKeys is how many keys a group may have.
+	MaxKeys = 10_000
+	// maxKeysBytes bounds the length of all keys together: they fit into one record, of a list or of the plan.
+	maxKeysBytes = 512 << 10
+)
+
+// MaxMembers is how many members a group may have. Each has a consumer on the stream of the bucket, of which servers allow 1,000 by default.
+const MaxMembers = 800
+
+// maxMembers is MaxMembers, but for tests.
+var maxMembers = MaxMembers
 
 // Option configures a [Group].
 type Option func(*options)
@@ -57,14 +67,14 @@ func collect(opts []Option) options {
 }
 
 // checkGroup refuses a name of the group by which a key of this group could be a key of another. The other is the one whose name comes before
-// ".keys" or ".members" in this name: to that group, all keys of this one are elections or members. Names that differ otherwise share nothing.
+// ".keys", ".members" or ".lists" in this name: to that group, all keys of this one are elections, members or lists. Names that differ otherwise share nothing.
 func (g *Group) checkGroup() error {
 	parts := strings.Split(g.group, ".")
-	i := slices.IndexFunc(parts[1:], func(part string) bool { return part == "keys" || part == "members" })
+	i := slices.IndexFunc(parts[1:], func(part string) bool { return part == "keys" || part == "members" || part == "lists" })
 	if i < 0 {
 		return nil
 	}
-	return validate.Errorf("the name of the group is %q, so that its keys could be keys of the group %q: use no part \"keys\" or \"members\" after the first, such as %q",
+	return validate.Errorf("the name of the group is %q, so that its keys could be keys of the group %q: use no part \"keys\", \"members\" or \"lists\" after the first, such as %q",
 		g.group, strings.Join(parts[:i+1], "."), strings.Join(parts, "-"))
 }
 
@@ -91,6 +101,9 @@ func (g *Group) init(bucket jetstream.KeyValue) error {
 	}
 	if len(g.keys) == 0 {
 		problems = append(problems, validate.Errorf("there are no keys: give at least one"))
+	}
+	if len(g.keys) > MaxKeys {
+		problems = append(problems, validate.Errorf("there are %d keys: use at most %d, or several groups", len(g.keys), MaxKeys))
 	}
 	if size > maxKeysBytes {
 		problems = append(problems, validate.Errorf("the keys have %d bytes in all: use at most %d, shorter ones or several groups", size, maxKeysBytes))

@@ -17,12 +17,15 @@ const maxPlanNumber uint64 = 1 << 53
 
 // plan assigns keys to members. It is one record, and each plan but the first is made from the one before.
 type plan struct {
-	Number uint64              `json:"number"` // one more than that of the plan before, or 1 after the highest
-	By     string              `json:"by"`     // the member that made it
-	Keys   map[string][]string `json:"keys"`   // by member, sorted; an entry for each member that was present
+	Number uint64              `json:"number"`         // one more than that of the plan before, or 1 after the highest
+	By     string              `json:"by"`             // the member that made it
+	Keys   map[string][]string `json:"keys"`           // by member, sorted; an entry for each member that was present, and for By
+	Order  []string            `json:"order"`          // the members that were present, the one that has been present longest first
+	Lists  []string            `json:"lists"`          // the hashes of the lists of keys that By knew, sorted; see lists.go
+	Full   bool                `json:"full,omitempty"` // members were present that it has no room for
 }
 
-// presence is the record of a member.
+// presence is the record of a member. It says the keys that the member can lead, or the hash of their list: see lists.go.
 type presence struct {
 	Name     string    `json:"name"`
 	Instance string    `json:"instance"` // unique per run
@@ -30,7 +33,8 @@ type presence struct {
 	Since    time.Time `json:"since"`    // when it joined, by its own clock
 	Host     string    `json:"host,omitempty"`
 	PID      int       `json:"pid,omitempty"`
-	Keys     []string  `json:"keys"` // that the member can lead, sorted
+	Keys     []string  `json:"keys,omitempty"` // sorted
+	List     string    `json:"list,omitempty"`
 	Left     bool      `json:"left,omitempty"`
 }
 
@@ -38,6 +42,9 @@ type presence struct {
 // member that made it, which was present. A plan that is not whole is not followed.
 func planIn(entry jetstream.KeyValueEntry) (p plan, whole bool) {
 	whole = entry.Operation() == jetstream.KeyValuePut && json.Unmarshal(entry.Value(), &p) == nil && p.Number > 0 && p.Number <= maxPlanNumber
+	for name, keys := range p.Keys {
+		p.Keys[name] = ordered(keys)
+	}
 	_, planned := p.Keys[p.By]
 	return p, whole && planned
 }
@@ -79,22 +86,28 @@ type share struct {
 // keysOf returns the keys that the plan assigns to a member.
 func (p plan) keysOf(name string) []string { return p.Keys[name] }
 
-// same reports whether two plans assign the same keys to the same members.
+// same reports whether two plans assign the same keys to the same members, by the same lists.
 func (p plan) same(other plan) bool {
-	return maps.EqualFunc(p.Keys, other.Keys, slices.Equal)
+	return maps.EqualFunc(p.Keys, other.Keys, slices.Equal) && slices.Equal(p.Lists, other.Lists) && p.Full == other.Full
 }
 
 // next returns the plan for the members that are present. They keep what p assigns to them, keys without a member go to the members with
 // the fewest, and then keys move one by one from a member to another that has at least two fewer. So no key moves without need, and where
 // all list the same keys the spread is even. The same p and members make the same plan.
 func (p plan) next(by string, present []presence) plan {
-	shares := make([]*share, len(present))
+	shares, order := make([]*share, len(present)), make([]string, len(present))
 	for i, m := range present {
-		shares[i] = &share{presence: m}
+		shares[i], order[i] = &share{presence: m}, m.Name
 	}
 	slices.SortFunc(shares, func(a, b *share) int { return strings.Compare(a.Name, b.Name) })
-	free := map[string]bool{} // the keys that a present member lists
+	free, lists := map[string]bool{}, map[string]bool{} // the keys that a present member lists; the hashes of their lists, which members share
 	for _, s := range shares {
+		if s.List != "" && lists[s.List] {
+			continue
+		}
+		if s.List != "" {
+			lists[s.List] = true
+		}
 		for _, key := range s.Keys {
 			free[key] = true
 		}
@@ -110,7 +123,7 @@ func (p plan) next(by string, present []presence) plan {
 	for _, key := range slices.Sorted(maps.Keys(free)) {
 		var to *share
 		for _, s := range shares {
-			if s.lists(key) && (to == nil || len(s.keys) < len(to.keys)) {
+			if (to == nil || len(s.keys) < len(to.keys)) && s.lists(key) {
 				to = s
 			}
 		}
@@ -120,7 +133,7 @@ func (p plan) next(by string, present []presence) plan {
 	}
 	for even(shares) {
 	}
-	next := plan{Number: p.Number%maxPlanNumber + 1, By: by, Keys: make(map[string][]string, len(shares))}
+	next := plan{Number: p.Number%maxPlanNumber + 1, By: by, Keys: make(map[string][]string, len(shares)), Order: order, Lists: slices.Sorted(maps.Keys(lists))}
 	for _, s := range shares {
 		next.Keys[s.Name] = append([]string{}, slices.Sorted(slices.Values(s.keys))...)
 	}

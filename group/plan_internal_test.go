@@ -102,6 +102,44 @@ func TestInvalidPlanIsCorrected(t *testing.T) {
 	g.Expect(plan{}.next("x", nil).Keys).To(BeEmpty())
 }
 
+func TestMemberWhoseListIsNotKnownCountsAsListingWhatThePlanAssignsToIt(t *testing.T) {
+	g := NewWithT(t)
+	value := encode(list{keysOf(3)})
+	v := view{group: &Group{group: "g"}, ttl: time.Minute, planner: true, lists: map[string][]string{}}
+	v.begin()
+	v.receive(stored{key: "g.plan", value: encode(plan{Number: 1, By: "a", Keys: map[string][]string{"a": {"k0000", "k0001"}, "b": {"k0002"}}})})
+	for _, name := range []string{"a", "b"} {
+		v.receive(stored{key: "g.members." + name, value: encode(presence{Name: name, Instance: name, List: hashOf(value)})})
+	}
+	v.completed()
+	next := v.plan.next("a", v.present())
+	g.Expect(next.Keys).To(Equal(v.plan.Keys))
+	g.Expect(next.Lists).To(BeEmpty(), "so that the members write it")
+	v.receive(stored{key: "g.lists." + hashOf(value), value: encode(list{keysOf(2)})})
+	g.Expect(v.plan.next("a", v.present()).Lists).To(BeEmpty(), "not by its hash")
+	v.receive(stored{key: "g.lists." + hashOf(value), value: value})
+	next = v.plan.next("a", v.present())
+	g.Expect(next.Keys).To(Equal(v.plan.Keys))
+	g.Expect(next.Lists).To(Equal([]string{hashOf(value)}))
+}
+
+func TestListsInUseAreKeptAndOthersAreBounded(t *testing.T) {
+	g := NewWithT(t)
+	v := view{group: &Group{group: "g"}, ttl: time.Minute, planner: true, lists: map[string][]string{}}
+	v.begin()
+	for i := range 2 * maxLists {
+		value := encode(list{[]string{fmt.Sprint(i)}})
+		v.receive(stored{key: "g.lists." + hashOf(value), value: value})
+		if i < 3 {
+			v.receive(stored{key: "g.members.m" + fmt.Sprint(i), value: encode(presence{Name: "m" + fmt.Sprint(i), Instance: "i", List: hashOf(value)})})
+		}
+	}
+	g.Expect(len(v.lists)).To(BeNumerically("<=", maxLists))
+	for i, m := range v.present() {
+		g.Expect(m.Keys).To(Equal([]string{fmt.Sprint(i)}))
+	}
+}
+
 func TestUnsortedKeysAreAssignedOnceOrToNobody(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(plan{}.next("m", []presence{{Name: "x", Keys: []string{"z", "y"}}}).Keys).To(HaveKey("x"))

@@ -2,7 +2,6 @@ package group
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/natscampaign/election/internal/kv"
@@ -10,37 +9,106 @@ import (
 )
 
 const (
-	// firstPlanDelay is how long the first plan of a group waits for members that start together.
+	// firstPlanDelay is how long the first plan of a group waits for members that start together, and for as long again after each that comes.
 	firstPlanDelay = 500 * time.Millisecond
-	// planInterval is how much later each member plans than the member that has been present longer.
+	// minSettleTime and maxSettleTime bound for how long nobody must have come or gone when a plan is made. It is half of the time since the first
+	// of those did that followed one another without a pause: a plan for one is made at once, and a fleet that comes or goes within seconds gets
+	// few plans.
+	minSettleTime, maxSettleTime = 5 * time.Millisecond, 250 * time.Millisecond
+	// maxUnsettled is how long a plan waits at most, while members come and go without a pause, and maxFirstUnsettled is for the first plan.
+	maxUnsettled, maxFirstUnsettled = 2 * time.Second, 5 * time.Second
+	// memberSpacing is how much time passes at least from one plan to the next, for each member: all of them read each plan.
+	memberSpacing = 2 * time.Millisecond
+	// planInterval is how much later each member plans than the member that has been present longer, at most.
 	planInterval = time.Second
-	// plansPerTTL is how many times per TTL the plan is written, so that it does not expire.
+	// plansPerTTL is how many times per TTL the plan is written and announced, so that it does not expire.
 	plansPerTTL = 3
 )
 
-// planIfDue writes the next plan, or the last one again, if that is due and this member's turn. It returns when that may be.
+// planInterval returns how much later each member plans than the member that has been present longer.
+func (v *view) planInterval() time.Duration { return min(planInterval, v.ttl/8) }
+
+// planIfDue writes and announces the next plan, or the last one again, if that is due and this member's turn. It returns when that may be.
 func (r *run) planIfDue(ctx context.Context) time.Time {
 	far := time.Now().Add(r.ttl)
-	rank := slices.IndexFunc(r.present(), func(m presence) bool { return m.Instance == r.self.Instance })
-	if !r.complete || rank < 0 {
+	if !r.planner || !r.complete {
 		return far
 	}
-	due := r.planDue
+	if !r.unsettled.IsZero() {
+		if settled := r.settled(); time.Now().Before(settled) {
+			return settled
+		}
+		r.unsettled = time.Time{}
+		r.comparePlan()
+	}
+	rank, due := r.rank(), r.planDue
 	switch {
+	case rank < 0:
+		return far
 	case r.plan.Number == 0:
-		due = r.begun.Add(firstPlanDelay)
+		due = r.begun
 	case !r.outdated.IsZero():
 		due = r.outdated
 	}
-	due = timeutil.Later(due.Add(time.Duration(rank)*planInterval), r.planNotBefore)
+	announceDue := r.announceIfDue(ctx, rank)
+	due = timeutil.Later(due.Add(time.Duration(rank)*r.planInterval()), r.planNotBefore)
 	if time.Now().Before(due) {
-		return due
+		return timeutil.Earlier(due, announceDue)
 	}
-	if r.members[r.name].seen.Before(r.forgot) {
+	if !r.ending && r.members[r.name].seen.Before(r.forgot) {
 		return r.confirm()
 	}
 	r.writePlan(ctx)
 	return timeutil.Later(time.Now(), r.planNotBefore)
+}
+
+// touch takes note that something has changed of who is present.
+func (r *run) touch() {
+	now := time.Now()
+	if now.Sub(r.touched) > maxSettleTime {
+		r.burst = now
+	}
+	if r.touched = now; r.unsettled.IsZero() {
+		r.unsettled = now
+	}
+}
+
+// settled returns when the plan is to be compared with the members that are present.
+func (r *run) settled() time.Time {
+	if r.plan.Number == 0 {
+		return timeutil.Earlier(r.touched.Add(firstPlanDelay), r.begun.Add(min(maxFirstUnsettled, r.ttl/2)))
+	}
+	quiet := min(max(r.touched.Sub(r.burst)/2, minSettleTime), maxSettleTime)
+	settled := timeutil.Earlier(r.touched.Add(quiet), r.unsettled.Add(min(maxUnsettled, r.ttl/plansPerTTL)))
+	return timeutil.Later(settled, r.planChanged.Add(memberSpacing*time.Duration(len(r.plan.Order))))
+}
+
+// rank returns how many members plan before this one; -1 if it does not plan. Members that were not seen for half a TTL are not waited for. One that
+// claimed to plan does so before all others while there is no plan, and else after those that should. One that leaves goes on until others
+// plan, or nobody is left.
+func (r *run) rank() (rank int) {
+	present := r.present()
+	switch {
+	case r.ending && len(present) == 0:
+		return 0
+	case r.ending:
+		return 1
+	case r.claimed && r.plan.Number == 0:
+		return 0
+	}
+	most := maxRank
+	if r.claimed {
+		most = planners
+	}
+	for _, m := range present {
+		if m.Instance == r.self.Instance {
+			return min(rank, most)
+		}
+		if time.Since(r.members[m.Name].seen) < r.ttl/2 {
+			rank++
+		}
+	}
+	return -1
 }
 
 // confirm has this member write its presence, before it plans without members that it has not seen for a TTL: it may be this member that is
@@ -54,13 +122,26 @@ func (r *run) confirm() time.Time {
 
 // comparePlan makes the plan for the members that are present, and notes since when the plan in force differs from it.
 func (r *run) comparePlan() {
-	before := r.nextPlan.Number
-	r.nextPlan = r.plan.next(r.name, r.present())
+	before, present := r.nextPlan.Number, r.present()
+	full := len(present) > maxMembers
+	if full {
+		present = present[:maxMembers]
+	}
+	next := r.plan.next(r.name, present)
+	next.Full = full
+	fits := next.same(r.plan)
+	if _, planned := next.Keys[r.name]; !planned { // it leaves, and may have to plan all the same
+		next.Keys[r.name] = []string{}
+		fits = fits || next.same(r.plan)
+	}
 	switch {
-	case !r.complete || r.plan.Number > 0 && r.nextPlan.same(r.plan):
+	case r.plan.Number > 0 && fits:
 		r.nextPlan, r.outdated = r.plan, time.Time{}
-	case r.outdated.IsZero() || r.nextPlan.Number != before:
-		r.outdated = time.Now()
+		r.nextPlan.Order = next.Order
+	case r.outdated.IsZero() || next.Number != before:
+		r.nextPlan, r.outdated = next, time.Now()
+	default:
+		r.nextPlan = next
 	}
 }
 
@@ -69,25 +150,48 @@ func (r *run) writePlan(ctx context.Context) {
 	r.planNotBefore = time.Now().Add(planInterval)
 	call, cancel := r.request(ctx)
 	defer cancel()
-	var revision uint64
-	var err error
-	if r.planRevision == 0 {
-		revision, err = r.bucket.Create(call, r.planKey(), encode(r.nextPlan))
-	} else {
-		revision, err = r.bucket.Update(call, r.planKey(), encode(r.nextPlan), r.planRevision)
-	}
+	value := encode(r.nextPlan)
+	revision, err := r.writeOver(call, r.planKey(), value, r.planRevision)
 	switch kv.Classify(err) {
 	case kv.Applied:
 		if r.nextPlan.Number != r.plan.Number {
 			r.log.Info("Planned", "plan", r.nextPlan.Number, "members", len(r.nextPlan.Keys))
 		}
-		r.setPlan(r.nextPlan, revision)
+		r.setPlan(r.nextPlan, hashOf(value), revision)
 		r.outdated, r.planNotBefore = time.Time{}, time.Time{}
+		r.announce(ctx)
+		r.refreshLists(ctx)
 	case kv.Refused:
 		r.readPlan(call)
 	default:
 		r.warn("Plan not written", err)
 	}
+}
+
+// refreshLists writes the lists again that the plan was made by, so that they do not expire: whoever plans next needs them.
+func (r *run) refreshLists(ctx context.Context) {
+	for _, hash := range r.plan.Lists {
+		if keys, known := r.lists[hash]; known {
+			r.writeList(ctx, hash, keys)
+		}
+	}
+}
+
+// writeList stores a list under its hash.
+func (r *run) writeList(ctx context.Context, hash string, keys []string) {
+	call, cancel := r.request(ctx)
+	defer cancel()
+	if _, err := r.bucket.Put(call, r.listKey(hash), encode(list{keys})); err != nil {
+		r.warn("List of keys not written", err)
+	}
+}
+
+// writeOver stores a value under a key over the given revision or, if that is 0, over nothing.
+func (r *run) writeOver(ctx context.Context, key string, value []byte, over uint64) (uint64, error) {
+	if over == 0 {
+		return r.bucket.Create(ctx, key, value)
+	}
+	return r.bucket.Update(ctx, key, value, over)
 }
 
 // readPlan reads the plan after a write was refused: not every bucket announces that the plan has expired. If there is none, the next is

@@ -40,6 +40,9 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 		r.stopWatcher()
 		r.startWatcher(ctx)
 	}
+	if r.listMissing() { // before the presence, which the planner reads it for
+		r.writeList(ctx, r.ownList, r.keys)
+	}
 	r.presenceSent = time.Now()
 	r.presenceDue = r.presenceSent.Add(r.ttl / presencesPerTTL)
 	over := r.presenceRevision
@@ -159,7 +162,7 @@ func (r *run) announceLeaving() bool {
 // without an answer, as when Stop is called meanwhile, or may be applied only now: writeLeft reads until it finds that write or ctx ends.
 func (r *run) writeLeft(ctx context.Context) error {
 	left := r.self
-	left.Keys, left.Left, left.Attempt = nil, true, record.NewID()
+	left.Keys, left.List, left.Left, left.Attempt = nil, "", true, record.NewID()
 	r.own.begin(left.Attempt, true)
 	err := errUnanswered
 	for ctx.Err() == nil {

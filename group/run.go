@@ -31,23 +31,35 @@ type run struct {
 	watcher  jetstream.KeyWatcher           // nil while there is none
 	updates  <-chan jetstream.KeyValueEntry // of the watcher; nil likewise
 
-	own              ownPresences       // by which a copy of this process is recognised
-	presenceRevision uint64             // of the presence that was written last; 0 for none
-	presenceSent     time.Time          // when it was written last, or tried
-	presenceSeen     time.Time          // when the watcher in use delivered it last
-	presenceDue      time.Time          // when to write it next
-	changes          <-chan nats.Status // of the connection
-	watcherDue       time.Time          // when to start a watcher, while there is none
-	outdated         time.Time          // since when the plan does not fit; zero while it does
-	nextPlan         plan               // the plan that would fit, or the plan in force
-	planNotBefore    time.Time          // no plan is written before this, because the last write failed
-	ending           bool               // an election has ended by itself, with the error failed, or the member leaves
-	failed           error
-	warned           bool // the present trouble was logged
+	own               ownPresences       // by which a copy of this process is recognised
+	presenceRevision  uint64             // of the presence that was written last; 0 for none
+	presenceSent      time.Time          // when it was written last, or tried
+	presenceSeen      time.Time          // when the watcher in use delivered it last
+	presenceDue       time.Time          // when to write it next
+	changes           <-chan nats.Status // of the connection
+	watcherDue        time.Time          // when to start a watcher, while there is none
+	claimed           bool               // this member has claimed to plan, and nobody has announced anything since
+	claimNotBefore    time.Time          // when to claim next, because the last claim was too late or failed
+	announceNotBefore time.Time          // no plan is announced before this, because the last try failed
+	unsettled         time.Time          // since when members come and go, and the plan was not compared with them; zero while it is
+	touched           time.Time          // when one last came or went
+	burst             time.Time          // when the first of those came or went that followed one another without a pause
+	listFor           string             // the hash of the plan for which the list of this member's keys was written
+	outdated          time.Time          // since when the plan does not fit; zero while it does
+	nextPlan          plan               // the plan that would fit, or the plan in force
+	planNotBefore     time.Time          // no plan is written before this, because the last write failed
+	starting          int                // elections that have not campaigned yet
+	ending            bool               // an election has ended by itself, with the error failed, or the member leaves
+	failed            error
+	warned            bool // the present trouble was logged
 }
 
 func newRun(ctx context.Context, g *Group, work Work) *run {
-	return &run{Group: g, view: view{group: g}, ctx: context.WithoutCancel(ctx), work: work, wake: make(chan struct{}, 1), self: g.presence()}
+	r := &run{Group: g, view: view{group: g, lists: map[string][]string{}}, ctx: context.WithoutCancel(ctx), work: work, wake: make(chan struct{}, 1), self: g.presence()}
+	if r.ownList = r.self.List; r.ownList != "" {
+		r.lists[r.ownList] = g.keys
+	}
+	return r
 }
 
 // waitForBucket reads the bucket's TTL, and waits while the server cannot be reached.
@@ -113,26 +125,47 @@ func (r *run) act(ctx context.Context) (next time.Time, err error) {
 		return next, err
 	}
 	next = timeutil.Earlier(timeutil.Earlier(next, due), r.forget())
-	if r.changed {
-		r.changed = false
-		r.comparePlan()
-		r.publish()
+	planDue, err := r.agree(ctx)
+	if err == nil {
+		err = r.updateAll()
 	}
-	next = timeutil.Earlier(next, r.planIfDue(ctx))
-	if err := r.updateAll(); err != nil {
+	if err != nil {
 		return next, err
 	}
-	if next = timeutil.Earlier(next, r.campaign()); r.changed { // by what was taken in, written or read just now
-		next = time.Now()
+	r.setRole()
+	if r.watcher == nil && !time.Now().Before(r.watcherDue) || r.changed { // by what was taken in, written or read just now
+		planDue = time.Now()
+	}
+	return timeutil.Earlier(timeutil.Earlier(next, planDue), r.campaign()), nil
+}
+
+// agree does what is to be done about the plan, as one that plans or follows, and returns when there may be more to do. The error means that
+// the group has no room for this member.
+func (r *run) agree(ctx context.Context) (next time.Time, err error) {
+	if r.changed {
+		r.changed = false
+		r.touch()
+		r.publish()
+	}
+	if r.listMissing() && r.listFor != r.planHash {
+		r.listFor = r.planHash
+		r.writeList(ctx, r.ownList, r.keys)
+	}
+	next = timeutil.Earlier(r.planIfDue(ctx), r.follow(ctx))
+	if _, planned := r.plan.Keys[r.name]; r.plan.Full && !planned && !r.ending {
+		return next, fmt.Errorf("%w: it has %d members: use several groups, or fewer members", ErrFull, len(r.plan.Order))
 	}
 	return next, nil
 }
 
 // publish makes the view known to Status.
 func (r *run) publish() {
-	p := &published{plan: r.plan}
-	for _, m := range r.present() {
-		p.members = append(p.members, m.Name)
+	p := &published{plan: r.plan, members: r.plan.Order}
+	if r.planner {
+		p.members = nil
+		for _, m := range r.present() {
+			p.members = append(p.members, m.Name)
+		}
 	}
 	r.published.Store(p)
 }
@@ -149,7 +182,7 @@ func (r *run) startWatcher(ctx context.Context) time.Time {
 	w, err := kv.StartWatcher(r.ctx, func(watching context.Context) (jetstream.KeyWatcher, error) {
 		watching, cancel := context.WithCancel(watching)
 		defer context.AfterFunc(ctx, cancel)() // once started, the watcher outlasts ctx
-		return r.bucket.WatchFiltered(watching, []string{r.memberKey(">"), r.planKey()})
+		return r.bucket.WatchFiltered(watching, r.watched())
 	})
 	if err != nil {
 		r.warn("Members cannot be watched", err)
@@ -158,6 +191,14 @@ func (r *run) startWatcher(ctx context.Context) time.Time {
 	}
 	r.watcher, r.updates = w, w.Updates()
 	return time.Now().Add(r.ttl)
+}
+
+// watched returns the keys that this member watches.
+func (r *run) watched() []string {
+	if r.planner {
+		return []string{r.memberKey(">"), r.listKey(">"), r.planKey(), r.announcementKey()}
+	}
+	return []string{r.memberKey(r.name), r.announcementKey()}
 }
 
 func (r *run) stopWatcher() {
@@ -174,6 +215,7 @@ func (r *run) connectionChanged(status nats.Status) error {
 		return closedError(nats.ErrConnectionClosed)
 	}
 	r.stopWatcher()
+	r.since = time.Now()
 	r.begin() // no plan is made from what was known before
 	r.presenceSeen, r.watcherDue, r.presenceDue = time.Time{}, time.Time{}, time.Now()
 	for _, a := range r.assignments {
@@ -224,6 +266,9 @@ func (r *run) update(entry jetstream.KeyValueEntry, ok bool) error {
 	if m := r.members[r.name]; m.Instance == r.self.Instance && m.seen.After(r.presenceSeen) {
 		before := r.presenceSeen
 		r.presenceSeen = m.seen
+		if m.Attempt == r.self.Attempt && r.complete {
+			r.clock = reference{entry.Created(), r.presenceSent}
+		}
 		if before.Before(r.forgot) { // the plan may have waited for it
 			r.changed = true
 		}

@@ -14,18 +14,37 @@ import (
 
 // view is what a member knows of its group, from one watcher after the other.
 type view struct {
-	group        *Group
-	ttl          time.Duration
-	begun        time.Time         // when the watcher in use was started
-	complete     bool              // the watcher has delivered all that was stored when it was started
-	members      map[string]member // by name
-	left         map[string]bool   // names of members that have left in order
-	plan         plan              // the last plan received
-	planRevision uint64            // of what is stored under the key of the plan; 0 for nothing
-	planDue      time.Time         // when to write the plan next, if it still fits then
-	forgot       time.Time         // when a member last counted as gone because it was not seen; zero since the watcher in use was started
-	changed      bool              // since the loop has last acted on it
+	group    *Group
+	ttl      time.Duration
+	planner  bool                // the watcher in use delivers all presences, and the plan; else announcements, and this member's own presence
+	begun    time.Time           // when the watcher in use was started
+	since    time.Time           // when the connection in use was made, or this run began
+	complete bool                // the watcher has delivered all that was stored when it was started
+	members  map[string]member   // by name
+	left     map[string]bool     // names of members that have left in order
+	lists    map[string][]string // lists of keys, by their hashes; see lists.go
+	ownList  string              // the hash of this member's; empty if its presence says the keys
+
+	plan         plan      // the last plan received
+	planHash     string    // of the last plan received
+	planRevision uint64    // of what is stored under the key of the plan; 0 for nothing, or if it is not watched
+	planReceived time.Time // when the plan was last received or written
+	planChanged  time.Time // when its number was last another than before
+	planDue      time.Time // when to write the plan next, if it still fits then
+
+	announced         announcement // the last that was received or written
+	announcedRevision uint64       // of what is stored under the key of the announcement; 0 for nothing
+	announcedAt       time.Time    // when it was received or written
+	fetchNotBefore    time.Time    // no plan is read before this, because the last read failed
+	fetches           int          // how many failed in a row
+
+	clock   reference // of the server's clock
+	forgot  time.Time // when a member last counted as gone because it was not seen; zero since the watcher in use was started
+	changed bool      // since the loop has last acted on it
 }
+
+// reference says that the server's clock showed a time when this process's showed another.
+type reference struct{ server, here time.Time }
 
 // member is a member whose presence was received.
 type member struct {
@@ -39,23 +58,40 @@ type member struct {
 func (v *view) begin() {
 	v.begun, v.forgot, v.complete, v.changed = time.Now(), time.Time{}, false, true
 	v.members, v.left, v.planRevision, v.planDue = map[string]member{}, map[string]bool{}, 0, v.begun
+	v.announcedRevision, v.fetchNotBefore, v.fetches = 0, time.Time{}, 0
+	if v.since.IsZero() {
+		v.since = v.begun
+	}
 }
 
 // completed records that all that was stored has been delivered. Members in the plan whose presence is not stored get a TTL to write it:
-// after an outage, members come back one by one.
+// after an outage, members come back one by one. But a member that was connected all the time, and only begins to plan, gives them a moment:
+// theirs have expired.
 func (v *view) completed() {
 	v.complete, v.changed = true, true
+	if !v.planner {
+		return
+	}
+	seen := timeutil.Later(v.since, v.begun.Add(-v.ttl))
 	for name, keys := range v.plan.Keys {
-		if _, seen := v.members[name]; !seen && !v.left[name] {
-			v.members[name] = member{presence: presence{Name: name, Since: v.begun.UTC().Round(0), Keys: keys}, seen: v.begun}
+		if _, found := v.members[name]; !found && !v.left[name] {
+			v.members[name] = member{presence: presence{Name: name, Since: v.begun.UTC().Round(0), Keys: keys}, seen: seen}
 		}
 	}
 }
 
 // receive takes in one entry of the bucket, unless it is older than what is known.
 func (v *view) receive(entry jetstream.KeyValueEntry) {
-	if entry.Key() == v.group.planKey() {
+	switch entry.Key() {
+	case v.group.planKey():
 		v.receivePlan(entry)
+		return
+	case v.group.announcementKey():
+		v.receiveAnnouncement(entry)
+		return
+	}
+	if hash, ok := strings.CutPrefix(entry.Key(), v.group.listKey("")); ok {
+		v.receiveList(entry, hash)
 		return
 	}
 	name, ok := strings.CutPrefix(entry.Key(), v.group.memberKey(""))
@@ -71,12 +107,23 @@ func (v *view) receive(entry jetstream.KeyValueEntry) {
 	case whole:
 		p.Keys = ordered(p.Keys)
 		v.changed = v.changed || p.Instance != known.Instance
-		v.members[name] = member{presence: p, revision: entry.Revision(), seen: time.Now()}
+		v.members[name] = member{presence: p, revision: entry.Revision(), seen: v.seen(entry)}
 		delete(v.left, name)
 	case known.Name != "": // it expired, or a stranger changed it; the member counts as gone by the time it was last seen
 		known.revision = entry.Revision()
 		v.members[name] = known
 	}
+}
+
+// seen returns when a presence that was delivered just now was seen. One that was stored when the watcher was started is as old as the server's
+// clock says, but no older than the connection: whoever plans next gives a member that has crashed no more time than the last planner did.
+func (v *view) seen(entry jetstream.KeyValueEntry) time.Time {
+	now := time.Now()
+	if v.complete || v.clock.server.IsZero() {
+		return now
+	}
+	age := max(0, v.clock.server.Add(now.Sub(v.clock.here)).Sub(entry.Created()))
+	return timeutil.Later(v.since, now.Add(-age))
 }
 
 // receivePlan takes in what is stored under the key of the plan. If that is not a plan, because it expired or a stranger changed it, the last
@@ -88,25 +135,26 @@ func (v *view) receivePlan(entry jetstream.KeyValueEntry) (whole bool) {
 	case !whole:
 		v.planRevision, v.planDue = entry.Revision(), time.Now()
 	default:
-		for name, keys := range p.Keys {
-			p.Keys[name] = ordered(keys)
-		}
-		v.setPlan(p, entry.Revision())
+		v.setPlan(p, hashOf(entry.Value()), entry.Revision())
 	}
 	return whole
 }
 
-// setPlan records the plan in force.
-func (v *view) setPlan(p plan, revision uint64) {
+// setPlan records the plan in force, the hash of its record, and its revision.
+func (v *view) setPlan(p plan, hash string, revision uint64) {
 	v.changed = v.changed || !v.plan.same(p)
-	v.plan, v.planRevision, v.planDue = p, revision, time.Now().Add(v.ttl/plansPerTTL)
+	now := time.Now()
+	if p.Number != v.plan.Number {
+		v.planChanged = now
+	}
+	v.plan, v.planHash, v.planRevision, v.planReceived, v.planDue = p, hash, revision, now, now.Add(v.ttl/plansPerTTL)
 }
 
 // present returns the members that are present, the one that has been present longest first.
 func (v *view) present() (present []presence) {
 	for _, m := range v.members {
 		if time.Now().Before(v.gone(m)) {
-			present = append(present, m.presence)
+			present = append(present, v.listed(m.presence))
 		}
 	}
 	slices.SortFunc(present, func(a, b presence) int {

@@ -1,0 +1,171 @@
+package group
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
+)
+
+const (
+	// planners is how many members hear all presences: the first in the order of the plan.
+	planners = 2
+	// maxRank bounds how long a member waits for those that are before it.
+	maxRank = 8
+	// fetchDelay is how long after a plan that could not be read it is read again at first; later up to retryDelay.
+	fetchDelay = 20 * time.Millisecond
+)
+
+// announcement is the record by which members that do not plan know which plan is in force, and that there is somebody who plans. It is small, and
+// written again with the plan: the plan itself is read only when it has changed.
+type announcement struct {
+	Number   uint64 `json:"number"`             // of the plan; 0 while there is none
+	Revision uint64 `json:"revision,omitempty"` // of the plan
+	Plan     string `json:"plan,omitempty"`     // the hash of the plan
+	By       string `json:"by"`                 // the member that wrote it
+	Instance string `json:"instance"`           // of that member
+}
+
+// announcementIn returns the announcement in an entry under its key.
+func announcementIn(entry jetstream.KeyValueEntry) (a announcement, whole bool) {
+	whole = entry.Operation() == jetstream.KeyValuePut && json.Unmarshal(entry.Value(), &a) == nil && a.By != "" && a.Number <= maxPlanNumber
+	return a, whole && (a.Number == 0) == (a.Plan == "")
+}
+
+// receiveAnnouncement takes in what is stored under the key of the announcement.
+func (v *view) receiveAnnouncement(entry jetstream.KeyValueEntry) {
+	if entry.Revision() < v.announcedRevision {
+		return
+	}
+	v.announcedRevision = entry.Revision()
+	if a, whole := announcementIn(entry); whole {
+		if a.Plan != v.announced.Plan {
+			v.fetchNotBefore, v.fetches = time.Time{}, 0
+		}
+		v.announced, v.announcedAt = a, time.Now()
+	} else if entry.Operation() != jetstream.KeyValuePut {
+		v.announcedRevision = 0 // it expired, or was deleted
+	}
+}
+
+// follow does what a member does that does not plan: it reads the plan that was announced, and begins to plan should nobody else. It returns
+// when there may be more to do.
+func (r *run) follow(ctx context.Context) (next time.Time) {
+	next = time.Now().Add(r.ttl)
+	if r.planner || !r.complete {
+		return next
+	}
+	if r.announced.Number > 0 && r.announced.Plan != r.planHash {
+		next = timeutil.Earlier(next, r.fetchPlan(ctx))
+	}
+	if !r.ending {
+		next = timeutil.Earlier(next, r.claim(ctx))
+	}
+	return next
+}
+
+// fetchPlan reads the plan that was announced, and returns when to read it again, if that failed. A replica may be behind.
+func (r *run) fetchPlan(ctx context.Context) time.Time {
+	if time.Now().Before(r.fetchNotBefore) {
+		return r.fetchNotBefore
+	}
+	call, cancel := r.request(ctx)
+	defer cancel()
+	entry, err := r.bucket.Get(call, r.planKey())
+	if err == nil {
+		p, whole := planIn(entry)
+		if whole && (hashOf(entry.Value()) == r.announced.Plan || entry.Revision() > r.announced.Revision) {
+			r.setPlan(p, hashOf(entry.Value()), entry.Revision())
+			return time.Now().Add(r.ttl)
+		}
+	} else if kv.Classify(err) != kv.Absent {
+		r.warn("Plan not read", err)
+	}
+	r.fetchNotBefore = time.Now().Add(min(fetchDelay<<min(r.fetches, 10), retryDelay))
+	r.fetches++
+	return r.fetchNotBefore
+}
+
+// claim has this member begin to plan if nobody does: there is neither plan nor announcement, or the next announcement is overdue, and those
+// that are before this member in the order of the plan have had their time. Of many that claim at once the server lets one pass, and the others are notified
+// of that: a claim keeps them from claiming, and from nothing else. claim returns when it is to be called again.
+func (r *run) claim(ctx context.Context) time.Time {
+	due := r.begun
+	if r.plan.Number > 0 || r.announcedRevision > 0 {
+		due = timeutil.Later(r.announcedAt, r.begun).Add(r.ttl/plansPerTTL + timing.ExpiryLateness + time.Duration(min(max(r.planRank(), planners), maxRank))*r.planInterval())
+	}
+	if due = timeutil.Later(due, r.claimNotBefore); time.Now().Before(due) {
+		return due
+	}
+	r.claimNotBefore = time.Now().Add(r.planInterval())
+	call, cancel := r.request(ctx)
+	defer cancel()
+	a := r.announced
+	a.By, a.Instance = r.name, r.self.Instance
+	revision, err := r.writeOver(call, r.announcementKey(), encode(a), r.announcedRevision)
+	switch kv.Classify(err) {
+	case kv.Applied:
+		r.announced, r.announcedRevision, r.announcedAt = a, revision, time.Now()
+		r.claimed = true
+	case kv.Refused:
+		if entry, err := r.bucket.Get(call, r.announcementKey()); err == nil {
+			r.receiveAnnouncement(entry)
+		} else if kv.Classify(err) == kv.Absent {
+			r.announcedRevision = 0
+		}
+	default:
+		r.warn("Claim to plan not written", err)
+	}
+	return time.Now()
+}
+
+// announceIfDue announces the plan in force, if nobody has, and returns when that may be due: the planners do one after the other.
+func (r *run) announceIfDue(ctx context.Context, rank int) time.Time {
+	if r.plan.Number == 0 || r.planRevision == 0 || r.announced.Revision == r.planRevision && r.announced.Plan == r.planHash {
+		return time.Now().Add(r.ttl)
+	}
+	due := timeutil.Later(r.planReceived.Add(time.Duration(rank)*r.planInterval()), r.announceNotBefore)
+	if time.Now().Before(due) {
+		return due
+	}
+	return r.announce(ctx)
+}
+
+// announce announces the plan in force, and returns when to try again if that failed.
+func (r *run) announce(ctx context.Context) time.Time {
+	r.announceNotBefore = time.Now().Add(r.planInterval())
+	a := announcement{Number: r.plan.Number, Revision: r.planRevision, Plan: r.planHash, By: r.name, Instance: r.self.Instance}
+	call, cancel := r.request(ctx)
+	defer cancel()
+	revision, err := r.bucket.Put(call, r.announcementKey(), encode(a))
+	if err != nil {
+		r.warn("Plan not announced", err)
+		return r.announceNotBefore
+	}
+	r.announced, r.announcedRevision, r.announcedAt, r.announceNotBefore = a, revision, time.Now(), time.Time{}
+	return time.Now().Add(r.ttl)
+}
+
+// planRank returns the place of this member in the order of the plan; that after the last if it has none.
+func (v *view) planRank() int {
+	if i := slices.Index(v.plan.Order, v.group.name); i >= 0 {
+		return i
+	}
+	return len(v.plan.Order)
+}
+
+// setRole has this member hear all presences if it is one of the planners or has claimed to plan, and no longer once neither is so.
+func (r *run) setRole() {
+	r.claimed = r.claimed && r.announced.Instance == r.self.Instance
+	plans := r.claimed || r.plan.Number > 0 && r.planRank() < planners
+	if plans != r.planner && (r.watcher != nil || !plans) {
+		r.stopWatcher()
+		r.planner, r.watcherDue = plans, time.Time{}
+	}
+}
