@@ -175,6 +175,31 @@ func TestShardsAreWorkedOnByOneMemberAtATime(t *testing.T) {
 	g.Expect(members).To(HaveLen(3))
 }
 
+func TestPartitionsAreConsumedByOneMemberAtATimeFromWhereTheLastStopped(t *testing.T) {
+	text := alone(t, "partitions")
+	g := NewWithT(t)
+	type position struct{ at, orders string }
+	consuming, stored, members := map[string]string{}, map[string]position{}, map[string]bool{}
+	for _, m := range regexp.MustCompile(`msg=(Consuming|Consumed) name=(\S+) partition=(\d) .*position=(\d+) orders=(\d+)`).FindAllStringSubmatch(text, -1) {
+		event, name, partition, now := m[1], m[2], m[3], position{m[4], m[5]}
+		if event == "Consuming" {
+			g.Expect(consuming[partition]).To(BeEmpty(), "partition %s, when %s began", partition, name)
+			if last, found := stored[partition]; found {
+				g.Expect(now).To(Equal(last), "partition %s, where %s began", partition, name)
+			}
+			consuming[partition], members[name] = name, true
+		} else {
+			g.Expect(consuming[partition]).To(Equal(name))
+			consuming[partition], stored[partition] = "", now
+		}
+	}
+	g.Expect(stored).To(HaveLen(4))
+	g.Expect(members).To(HaveLen(3))
+	for partition, last := range stored {
+		g.Expect(last.orders).NotTo(Equal("0"), partition)
+	}
+}
+
 func TestMigrationIsAppliedOnceByThreeInOneProcess(t *testing.T) {
 	text := alone(t, "migration")
 	g := NewWithT(t)
