@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// planners is how many members hear all presences: the first in the order of the plan.
+	// planners is how many members receive all presences: the first in the order of the plan.
 	planners = 2
 	// maxRank bounds how long a member waits for those that are before it.
 	maxRank = 8
@@ -160,7 +160,7 @@ func (v *view) planRank() int {
 	return len(v.plan.Order)
 }
 
-// setRole has this member hear all presences if it is one of the planners or has claimed to plan, and no longer once neither is so.
+// setRole has this member receive all presences if it is one of the planners or has claimed to plan, and no longer once neither is so.
 func (r *run) setRole() {
 	r.claimed = r.claimed && r.announced.Instance == r.self.Instance
 	plans := r.claimed || r.plan.Number > 0 && r.planRank() < planners

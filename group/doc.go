@@ -17,11 +17,11 @@
 //
 //   - Presence. Each member keeps a record of its own in the bucket, writes it again every quarter of the bucket's TTL, and last that it
 //     leaves. A member is present until it writes that, or until the planners have not seen the record for a TTL.
-//   - Planners. Two members hear all presences: the first two in the order of the plan, which are those that have been present longest. When
+//   - Planners. Two members receive all presences: the first two in the order of the plan, which are those that have been present longest. When
 //     the plan no longer fits the members that are present, the first makes the next plan from the last: present members keep what the last
 //     plan assigned to them, up to their share. Should the first fail to, the second does, a second later. Each plan is a compare-and-set
 //     over the last, so that no plan has two successors. No planner is elected, so none can be missing.
-//   - The announcement. All others hear one small record, which says what plan is in force. The planners write it with each plan, and again
+//   - The announcement. All others receive one small record, which says which plan is in force. The planners write it with each plan, and again
 //     three times per TTL. A member reads the plan only when another one is announced. If the announcement is overdue, the
 //     next member in the order claims to plan by writing the announcement itself, and reads the presences: one second later for each that
 //     is before it in the order, up to 8. Presences that are stored are as old as the server's clock says, so that a member which crashed with the planners is
@@ -46,9 +46,10 @@
 // In steady state the messages grow with the members and with the keys, and not with one times the other. Per TTL a member causes 23 messages and
 // some 8 KB: four presences that are written, answered, and delivered to the planners and to itself, and three announcements. A key causes 5:
 // its renewals with their answers, their delivery to the leader and to nobody else. At a TTL of 15 s that is 1.5 messages per second for each member
-// and 0.36 for each key. A new plan is read once by each member: some 20 bytes for each key and 30 for each member.
+// and 0.36 for each key. Each member reads a new plan once, which has the name of each key,
+// and twice that of each member.
 //
-// A bucket that does not republish, which CreateBucket makes none of, has each member hear of all keys in the bucket.
+// A bucket that does not republish has each member receive the changes of all keys in the bucket.
 //
 // docs/PERFORMANCE.md has what was measured with up to five hundred members.
 //

@@ -62,7 +62,7 @@ func received(members []*member, d time.Duration) (counts []uint64) {
 	return counts
 }
 
-func TestOnlyPlannersHearThePresencesOfOthers(t *testing.T) {
+func TestOnlyPlannersReceiveThePresencesOfOthers(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		const n, ttls = 16, 10
 		members := f.fleetOf(n, keysOf(n))

@@ -94,7 +94,7 @@ func (f *fleet) startServer() (err error) {
 }
 
 func (f *fleet) startWorker(i int) (err error) {
-	f.workers[i], err = spawn("members", f.receive, "-keys", strconv.Itoa(*keys), f.port)
+	f.workers[i], err = spawn("members", f.receive, "-keys", strconv.Itoa(*keys), "-logs", *logs, f.port)
 	return err
 }
 
@@ -413,6 +413,9 @@ func (f *fleet) measure(name string, phase func() error) error {
 	seconds := lasted.Seconds()
 	fmt.Printf("| %s | %s | %d | %.2f s | %s | %d | %.0f | %.2f | %d | %.0f s |\n", name, led, r.moves, r.vacancy.Seconds(), r.reasons(), r.twice,
 		float64(after.InMsgs-before.InMsgs+after.OutMsgs-before.OutMsgs)/seconds, float64(after.InBytes-before.InBytes+after.OutBytes-before.OutBytes)/seconds/1e6, f.plans()-plans, seconds)
+	if *logs != "" && r.longest != "" {
+		fmt.Fprintf(os.Stderr, "%s: the longest vacancy: %s\n", name, r.longest)
+	}
 	return err
 }
 
@@ -433,6 +436,7 @@ type result struct {
 	allLed  time.Duration  // after the begin of the phase, all keys were led for good
 	moves   int            // terms of another member than the last of that key
 	vacancy time.Duration  // the longest time that a key had no leader between two
+	longest string         // that one, in words
 	ended   map[string]int // how many terms ended, by reason
 	twice   int            // terms that began while another member worked
 }
@@ -476,7 +480,9 @@ func judge(events []event, first int, begun time.Time) (r result) {
 				r.moves++
 			}
 			if len(s.by) == 0 {
-				r.vacancy = max(r.vacancy, time.Duration(e.At-s.free))
+				if vacancy := time.Duration(e.At - s.free); vacancy > r.vacancy {
+					r.vacancy, r.longest = vacancy, fmt.Sprintf("%s of %s until %v, then of %s from %v", e.Key, s.last, time.Unix(0, s.free).UTC(), e.Name, time.Unix(0, e.At).UTC())
+				}
 			}
 		}
 		if len(s.by) == 0 {

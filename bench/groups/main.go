@@ -38,6 +38,7 @@ var (
 	steady    = flag.Duration("steady", time.Minute, "how long phase steady lasts")
 	patience  = flag.Duration("patience", 2*time.Minute, "how long a phase waits for all keys to be led")
 	phases    = flag.String("phases", "start,steady,kill1,kill10,kill50,rolling,planner,server,stop", phasesHelp)
+	logs      = flag.String("logs", "", "a folder for the logs of the members, which also has the longest vacancy of each phase explained")
 	role      = flag.String("role", "", "for the processes that this program starts")
 )
 

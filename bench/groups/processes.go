@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -124,7 +126,14 @@ type event struct {
 // "crash <name>". It ends as the input does.
 func takePart() error {
 	url := "nats://127.0.0.1:" + os.Args[len(os.Args)-1]
-	w := &worker{url: url, out: json.NewEncoder(os.Stdout), members: map[string]*member{}}
+	w := &worker{url: url, out: json.NewEncoder(os.Stdout), members: map[string]*member{}, log: slog.New(slog.DiscardHandler)}
+	if *logs != "" {
+		file, err := os.Create(filepath.Join(*logs, fmt.Sprintf("%d.log", os.Getpid())))
+		if err != nil {
+			return err
+		}
+		w.log = slog.New(slog.NewTextHandler(file, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 	for i := range *keys {
 		w.keys = append(w.keys, fmt.Sprintf("k%05d", i))
 	}
@@ -146,6 +155,7 @@ func takePart() error {
 type worker struct {
 	url  string
 	keys []string
+	log  *slog.Logger
 
 	mu      sync.Mutex // guards what follows
 	out     *json.Encoder
@@ -211,7 +221,7 @@ func (w *worker) start(name string) {
 			time.Sleep(time.Second)
 		}
 		m.nc = nc
-		m.group, err = group.New(name, groupName, w.keys, bucket)
+		m.group, err = group.New(name, groupName, w.keys, bucket, group.WithLogger(w.log))
 	}
 	if err != nil {
 		text = err.Error()
