@@ -393,9 +393,6 @@ func (f *fleet) load() load {
 
 // measure runs a phase and prints its line.
 func (f *fleet) measure(name string, phase func() error) error {
-	f.mu.Lock()
-	first := len(f.events)
-	f.mu.Unlock()
 	begun, before, plans := time.Now(), f.load(), f.plans()
 	err := phase()
 	lasted, after := time.Since(begun), f.load()
@@ -404,7 +401,7 @@ func (f *fleet) measure(name string, phase func() error) error {
 	}
 	time.Sleep(200 * time.Millisecond) // until what the processes told has arrived
 	f.mu.Lock()
-	r := judge(f.events, first, begun)
+	r := judge(f.events, begun)
 	f.mu.Unlock()
 	led := "-"
 	if r.allLed > 0 {
@@ -442,7 +439,7 @@ type result struct {
 }
 
 // judge reads what happened. The events of one process are in order, those of several are sorted by the clock of this machine.
-func judge(events []event, first int, begun time.Time) (r result) {
+func judge(events []event, begun time.Time) (r result) {
 	type state struct {
 		by   map[string]bool
 		last string
@@ -486,11 +483,11 @@ func judge(events []event, first int, begun time.Time) (r result) {
 			}
 		}
 		if len(s.by) == 0 {
-			led++
+			if led++; led == *keys && counts {
+				r.allLed = time.Duration(e.At - cut)
+			}
 		}
-		if s.by[e.Name], s.last = true, e.Name; led == *keys && counts {
-			r.allLed = time.Duration(e.At - cut)
-		}
+		s.by[e.Name], s.last = true, e.Name
 	}
 	return r
 }
