@@ -57,7 +57,9 @@ matrix: ## the library, the command and drills on servers of these versions, the
 
 bench: ## everything in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'IsLeader|TimeNow|TermValid' -count 5 .
-	cd bench && go test -run '^$$' -bench . -skip 'Fence|Timing' -benchtime 40x -timeout 0 .
+	cd bench && go test -run '^$$' -bench . -skip 'Fence|Timing|OneMember' -benchtime 40x -timeout 0 .
+	cd bench && go test -run '^$$' -bench OneMember -benchtime 1x -timeout 0 .
+	cd bench && go run ./groups
 	cd bench && go test -run '^$$' -bench Fence -benchtime 5s -timeout 0 .
 
 compare: ## everything in docs/COMPARISON.md; Linux, root
