@@ -34,7 +34,7 @@
 //     the plan.
 //
 // Members that come and go one by one get a plan each, 5 ms later. Where they follow one another without a pause, the planner waits for half of
-// the time for which they have: until nobody came or went for 250 ms at most, and no longer than 2 s, or 5 s for the first plan of a group. From one
+// the time for which they have: until nobody came or went for 250 ms at most, and no longer than 1 s, or 5 s for the first plan of a group. From one
 // plan to the next at least 2 ms pass for each member. A start of five hundred gets one plan, or a few.
 //
 // One goroutine per member decides all this. A member has one watcher, and an election for each key that is assigned to it. It starts 64

@@ -16,7 +16,7 @@ const (
 	// few plans.
 	minSettleTime, maxSettleTime = 5 * time.Millisecond, 250 * time.Millisecond
 	// maxUnsettled is how long a plan waits at most, while members come and go without a pause, and maxFirstUnsettled is for the first plan.
-	maxUnsettled, maxFirstUnsettled = 2 * time.Second, 5 * time.Second
+	maxUnsettled, maxFirstUnsettled = time.Second, 5 * time.Second
 	// memberSpacing is how much time passes at least from one plan to the next, for each member: all of them read each plan.
 	memberSpacing = 2 * time.Millisecond
 	// planInterval is how much later each member plans than the member that has been present longer, at most.
