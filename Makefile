@@ -9,7 +9,7 @@ SEEDS     ?= 12
 
 SERVERS   ?= 2.10 2.11 2.12 2.14 2.15
 
-.PHONY: check soak simulate drill depose churn model fuzz repeat bench compare matrix
+.PHONY: check soak simulate drill depose churn model proof fuzz repeat bench compare matrix
 
 check: ## what must hold before a change lands
 	.ci/run
@@ -32,6 +32,9 @@ churn: ## half an hour of members of a group that come, go and fail, so many tim
 
 model: ## every state of a model of the protocol; MODEL=full for the larger searches too
 	spec/check.sh $(MODEL)
+
+proof: ## the rule of the election, proved for any number of candidates; needs z3 and cvc5
+	go run ./spec/proof
 
 fuzz: ## bytes that somebody else wrote, and clocks that somebody else set
 	go test -run '^$$' -fuzz FuzzRecord -fuzztime $(FUZZ) ./internal/record

@@ -2,7 +2,6 @@
 package examples_test
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"net/http"
@@ -112,18 +111,14 @@ func values(text, expression string) (found []string) {
 }
 
 // It also has go test run the tests again when an example changed.
-func TestExamplesFitOnAFewScreensAndAreListed(t *testing.T) {
+func TestExamplesAreListed(t *testing.T) {
 	g := NewWithT(t)
 	index, err := os.ReadFile("README.md")
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(bytes.Count(index, []byte("\n"))).To(BeNumerically("<=", 40))
 	programs, err := filepath.Glob("*/main.go")
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(programs).To(HaveLen(6))
+	g.Expect(programs).To(HaveLen(7))
 	for _, path := range programs {
-		text, err := os.ReadFile(path)
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(bytes.Count(text, []byte("\n"))).To(BeNumerically("<", 150), path)
 		name := filepath.Dir(path)
 		g.Expect(string(index)).To(ContainSubstring("[%s](%s/main.go)", name, name))
 	}

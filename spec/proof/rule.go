@@ -1,0 +1,255 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// The kinds of what is stored under the key.
+const (
+	nothing   = "0" // not even a marker
+	record    = "1" // of a holder
+	release   = "2"
+	marker    = "3" // of an expiry
+	tombstone = "4" // of a deletion
+)
+
+// The states of a candidate. It has not won yet while it campaigns, or does not know it.
+const (
+	campaigns = "0"
+	elect     = "1"
+	leader    = "2"
+	drains    = "3" // leadership has ended; the key is kept until the work has returned, if it can be
+	dead      = "4"
+)
+
+// The variables of the state, and their sorts. Those of a candidate are functions of it.
+var ofKey = map[string]string{
+	"now":    "Real",
+	"rev":    "Int",  // the last revision
+	"kind":   "Int",  // of what is stored
+	"own":    "Cand", // who wrote the record or the release
+	"sent":   "Real", // when what is stored was sent, and
+	"stored": "Real", // when it was stored
+	"left":   "Real", // how long whoever wins now has to stand down: of a record as its writer states it
+	"clear":  "Real", // nobody but the holder leads from this time on: a bound that nobody knows
+}
+
+var ofCandidate = map[string]string{
+	"state":  "Int",
+	"won":    "Bool", // its acquisition was stored, at the revision
+	"number": "Int",
+	"base":   "Real", // what clear was then
+	"stated": "Real", // and left
+	"knows":  "Bool", // that it has won
+	"led":    "Bool",
+	"works":  "Bool",
+	"counts": "Real", // leadership counts from the first renewal that is sent at this time or later
+	"until":  "Real", // the lease, by its last acknowledged write
+	"learnt": "Real", // when it learnt of that
+	"doubt":  "Bool", // a write of its own was stored, and it does not know that yet:
+	"asked":  "Real", // when that write was sent
+	"sight":  "Int",  // the revision of the last record that it saw, and
+	"seen":   "Real", // when it saw that
+}
+
+// assumptions are all that is assumed of the durations; docs/HOW-IT-WORKS.md has them. error is by how much the server may expire a key too early.
+var assumptions = map[string]string{
+	"durations":                  "(and (> ttl 0) (> lease 0) (>= standDown 0) (>= lapse 0) (>= settle 0) (>= early 0) (< early ttl))",
+	"stand-down after an expiry": "(<= lease (+ (- ttl early) standDown))",
+	"takeover of a lapsed lease": "(<= lease lapse)",
+}
+
+var durations = []string{"ttl", "lease", "standDown", "lapse", "settle", "early"}
+
+// transition is what happens at one instant. The candidate that acts is c. Choices are what the rule leaves open.
+type transition struct {
+	name    string
+	in      string // where the program does it
+	choices map[string]string
+	guards  map[string]string
+	sets    map[string]string // of the key, and of c
+}
+
+// rule is the transition system. A mutant of it is a rule, too.
+type rule struct {
+	transitions []transition
+	assumptions map[string]string
+	leads       string // that x leads now
+}
+
+func theRule() rule {
+	return rule{transitions(), maps.Clone(assumptions), "(and (= (state x) 2) (< now (until x)))"}
+}
+
+// find returns the transition of a name.
+func (r rule) find(name string) *transition {
+	i := slices.IndexFunc(r.transitions, func(t transition) bool { return t.name == name })
+	if i < 0 {
+		panic("no transition is named " + name)
+	}
+	return &r.transitions[i]
+}
+
+func transitions() []transition {
+	max := func(a, b string) string { return fmt.Sprintf("(ite (>= %s %s) %s %s)", a, b, a, b) }
+	write := func(t transition, sets map[string]string) transition { // c's write is stored over what is there
+		t.choices = map[string]string{"s": "Real", "r": "Int"}
+		t.guards["sent before"] = "(<= s now)"
+		t.guards["revisions grow"] = "(> r rev)"
+		t.sets = map[string]string{"rev": "r", "kind": record, "own": "c", "sent": "s", "stored": "now"}
+		maps.Copy(t.sets, sets)
+		return t
+	}
+	acquisition := func(clear string) map[string]string {
+		return map[string]string{
+			"won": "true", "number": "r", "base": clear, "stated": "left", "clear": clear, "doubt": "true", "asked": "s",
+		}
+	}
+	ends := max("clear", "(+ sent lease)") // from when on the holder does not lead either, if it writes nothing more
+	holds := "(and (= kind 1) (= own c))"
+	hasNotWon := "(and (or (= (state c) 0) (= (state c) 4)) (not (won c)))" // it may be dead by now: its write was under way
+	atOnce := "(and (< now u) (= (stated c) 0))"                            // over a release that leaves nothing to stand down for
+	count := "(and (not (led c)) (>= (asked c) (counts c)))"                // leadership counts from this renewal
+	return []transition{
+		{
+			name: "time passes", in: "tick", choices: map[string]string{"t": "Real"},
+			guards: map[string]string{"forwards": "(>= t now)"},
+			sets:   map[string]string{"now": "t"},
+		},
+		write(transition{name: "win", in: "acquisition.contest", guards: map[string]string{
+			"has not won": hasNotWon, "vacant": "(not (= kind 1))",
+		}}, acquisition("clear")),
+		write(transition{name: "takeover of a lapsed lease", in: "Candidate.hasLapsed", guards: map[string]string{
+			"has not won": hasNotWon, "held": "(and (= kind 1) (not (= own c)))",
+			"over what it saw": "(= (sight c) rev)", "lapsed": "(>= s (+ (seen c) lapse))",
+		}}, acquisition(ends)),
+		write(transition{name: "renewal", in: "Candidate.renew", guards: map[string]string{
+			"of the record that it knows": "(and " + holds + " (knows c) (not (doubt c)))", "sent after it learnt of that": "(>= s (learnt c))",
+		}}, map[string]string{
+			"doubt": "true", "asked": "s",
+			"left": "(ite (led c) 0.0 " + max("0.0", "(- (counts c) s)") + ")", // what is left of its own stand-down
+		}),
+		{
+			name: "the win is acknowledged", in: "newTerm", choices: map[string]string{"u": "Real", "n": "Real"},
+			guards: map[string]string{
+				"won": "(and (= (state c) 0) (won c) (doubt c))", "counts after the stand-down": "(>= n (+ now (stated c)))", "by the clock": "(<= u (+ (asked c) lease))",
+			},
+			sets: map[string]string{
+				"doubt": "false", "knows": "true", "learnt": "now", "until": "u", "counts": "n",
+				"state": "(ite " + atOnce + " 2 (ite (< now u) 1 3))", "led": atOnce, "works": atOnce,
+			},
+		},
+		{
+			name: "a renewal is acknowledged", in: "Candidate.extend", choices: map[string]string{"u": "Real"},
+			guards: map[string]string{
+				"renewed": "(and (or (= (state c) 1) (= (state c) 2)) (doubt c))", "by the clock": "(<= u " + max("(until c)", "(+ (asked c) lease)") + ")",
+				"the lease is not over": "(< now (until c))", "longer": "(>= u (until c))",
+			},
+			sets: map[string]string{
+				"doubt": "false", "learnt": "now", "until": "u",
+				"state": "(ite " + count + " 2 (state c))", "led": "(or (led c) " + count + ")", "works": "(or (works c) " + count + ")",
+			},
+		},
+		{
+			name: "an acknowledgement comes too late", in: "Candidate.extend",
+			guards: map[string]string{"renewed": "(and (knows c) (doubt c))", "too late": "(or (>= (state c) 3) (>= now (until c)))"},
+			sets:   map[string]string{"doubt": "false", "learnt": "now", "state": "(ite (= (state c) 4) 4 3)"},
+		},
+		{
+			name: "leadership ends", in: "Candidate.endLeadership",
+			guards: map[string]string{"holds": "(or (= (state c) 1) (= (state c) 2))"},
+			sets:   map[string]string{"state": drains},
+		},
+		{
+			name: "the work returns", in: "Candidate.whileDraining",
+			guards: map[string]string{"ended": "(and (= (state c) 3) (works c))"},
+			sets:   map[string]string{"works": "false"},
+		},
+		{
+			name: "release", in: "Candidate.tryRelease", choices: map[string]string{"r": "Int"},
+			guards: map[string]string{
+				"drains": "(and (= (state c) 3) (knows c))", "of its own record": holds, "after the work": "(not (works c))", "revisions grow": "(> r rev)",
+			},
+			sets: map[string]string{
+				"rev": "r", "kind": release, "sent": "now", "stored": "now",
+				"left": "(ite (led c) 0.0 " + max("0.0", "(- (counts c) now)") + ")",
+			},
+		},
+		{
+			name: "death", in: "a crash",
+			guards: map[string]string{"lives": "(not (= (state c) 4))"},
+			sets:   map[string]string{"state": dead, "works": "false"},
+		},
+		{
+			name: "release by a witness", in: "releaser", choices: map[string]string{"r": "Int"},
+			guards: map[string]string{"of a dead process": "(= (state c) 4)", "of its record": holds, "revisions grow": "(> r rev)"},
+			sets:   map[string]string{"rev": "r", "kind": release, "sent": "now", "stored": "now", "left": max("left", "settle")},
+		},
+		{
+			name: "expiry", in: "Server", choices: map[string]string{"r": "Int"},
+			guards: map[string]string{
+				"something expires": "(or (= kind 1) (= kind 2))", "by the server's clock": "(>= now (- (+ stored ttl) early))", "revisions grow": "(> r rev)",
+			},
+			sets: map[string]string{
+				"rev": "r", "kind": marker, "sent": "now", "stored": "now", "left": "standDown", "clear": "(ite (= kind 1) " + ends + " clear)",
+			},
+		},
+		{
+			name: "deletion", in: "Evict", choices: map[string]string{"r": "Int"},
+			guards: map[string]string{"revisions grow": "(> r rev)"},
+			sets: map[string]string{
+				"rev": "r", "kind": tombstone, "sent": "now", "stored": "now", "left": "lapse", "clear": "(ite (= kind 1) " + ends + " clear)",
+			},
+		},
+		{
+			name: "a notification or a read", in: "Candidate.changed, Candidate.saw", choices: map[string]string{"r": "Int"},
+			guards: map[string]string{"nothing is seen before it is stored": "(<= r rev)"},
+			sets:   map[string]string{"sight": "r", "seen": "now"},
+		},
+	}
+}
+
+// system declares the durations, the named candidates, and the state before and after a transition. A name of the state after ends with ^.
+func system(t *transition, who []string) string {
+	var b strings.Builder
+	b.WriteString("(declare-sort Cand 0)\n")
+	for _, d := range durations {
+		fmt.Fprintf(&b, "(declare-const %s Real)\n", d)
+	}
+	for _, w := range who {
+		fmt.Fprintf(&b, "(declare-const %s Cand)\n", w)
+	}
+	for _, v := range slices.Sorted(maps.Keys(ofKey)) {
+		fmt.Fprintf(&b, "(declare-const %s %s)\n", v, ofKey[v])
+	}
+	for _, f := range slices.Sorted(maps.Keys(ofCandidate)) {
+		fmt.Fprintf(&b, "(declare-fun %s (Cand) %s)\n", f, ofCandidate[f])
+	}
+	if t == nil {
+		return b.String()
+	}
+	for _, v := range slices.Sorted(maps.Keys(t.choices)) {
+		fmt.Fprintf(&b, "(declare-const %s %s)\n", v, t.choices[v])
+	}
+	for _, v := range slices.Sorted(maps.Keys(ofKey)) {
+		fmt.Fprintf(&b, "(define-fun %s^ () %s %s)\n", v, ofKey[v], or(t.sets[v], v))
+	}
+	for _, f := range slices.Sorted(maps.Keys(ofCandidate)) {
+		after := fmt.Sprintf("(%s x)", f)
+		if set := t.sets[f]; set != "" {
+			after = fmt.Sprintf("(ite (= x c) %s (%s x))", set, f)
+		}
+		fmt.Fprintf(&b, "(define-fun %s^ ((x Cand)) %s %s)\n", f, ofCandidate[f], after)
+	}
+	return b.String()
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// story is a run with two leaders, which is possible as soon as an assumption is violated by any amount: so the inequality is exact.
+type story struct {
+	name, assumption string
+	violated         string // the assumption, violated by a billionth of the TTL
+	steps            []string
+}
+
+// act is a step of a story: the candidate, and the transition.
+func act(step string) (who, name string) {
+	who, name, _ = strings.Cut(step, ": ")
+	return who, name
+}
+
+var allStories = []story{
+	{
+		"a stand-down after an expiry that is too short", "stand-down after an expiry", "(= lease (+ (- ttl early) standDown (/ ttl 1000000000)))",
+		[]string{
+			"a: win", "a: the win is acknowledged", "a: time passes", "a: renewal", "a: a renewal is acknowledged", "a: time passes", "a: expiry",
+			"b: win", "b: the win is acknowledged", "b: time passes", "b: renewal", "b: a renewal is acknowledged",
+		},
+	},
+	{
+		"a takeover that is too early", "takeover of a lapsed lease", "(= lease (+ lapse (/ ttl 1000000000)))",
+		[]string{
+			"a: win", "a: the win is acknowledged", "a: time passes", "a: renewal", "a: a renewal is acknowledged",
+			"b: a notification or a read", "b: time passes", "b: takeover of a lapsed lease", "b: the win is acknowledged",
+		},
+	},
+}
+
+// stories are the questions whether the runs are possible.
+func stories() []obligation {
+	var all []obligation
+	for _, s := range allStories {
+		all = append(all, obligation{"two leaders / " + s.name, s.script(), happens})
+	}
+	return all
+}
+
+// at returns the text about the state before a step, done by a candidate.
+func at(text string, step int, who string) string {
+	return name.ReplaceAllStringFunc(text, func(n string) string {
+		switch {
+		case n == "c":
+			return who
+		case ofKey[n] != "" || ofCandidate[n] != "" || slices.Contains([]string{"s", "r", "u", "n", "t"}, n):
+			return fmt.Sprintf("%s.%d", n, step)
+		}
+		return n
+	})
+}
+
+// script is the question whether the run is possible: from the first state on, by transitions whose guards hold, with both leading at its end.
+func (s story) script() string {
+	rule := theRule()
+	delete(rule.assumptions, s.assumption)
+	var b strings.Builder
+	b.WriteString("(declare-sort Cand 0)\n(declare-const a Cand)\n(declare-const b Cand)\n(declare-const nobody Cand)\n(declare-const own.0 Cand)\n")
+	for _, d := range durations {
+		fmt.Fprintf(&b, "(declare-const %s Real)\n", d)
+	}
+	for _, v := range slices.Sorted(maps.Keys(ofKey)) {
+		if v != "own" {
+			fmt.Fprintf(&b, "(declare-const %s.0 %s)\n", v, ofKey[v])
+		}
+	}
+	for _, f := range slices.Sorted(maps.Keys(ofCandidate)) {
+		fmt.Fprintf(&b, "(declare-fun %s.0 (Cand) %s)\n", f, ofCandidate[f])
+	}
+	texts := append(sorted(rule.assumptions), s.violated, "(distinct a b nobody)", "(= own.0 nobody)", "(= now.0 0)")
+	for _, t := range initially([]string{"a", "b", "own"}) {
+		texts = append(texts, at(t, 0, ""))
+	}
+	for i, step := range s.steps {
+		who, what := act(step)
+		t := rule.find(what)
+		for _, v := range slices.Sorted(maps.Keys(t.choices)) {
+			fmt.Fprintf(&b, "(declare-const %s.%d %s)\n", v, i, t.choices[v])
+		}
+		for _, g := range sorted(t.guards) {
+			texts = append(texts, at(g, i, who))
+		}
+		for _, v := range slices.Sorted(maps.Keys(ofKey)) {
+			fmt.Fprintf(&b, "(define-fun %s.%d () %s %s)\n", v, i+1, ofKey[v], at(or(t.sets[v], v), i, who))
+		}
+		for _, f := range slices.Sorted(maps.Keys(ofCandidate)) {
+			after := fmt.Sprintf("(%s.%d x)", f, i)
+			if set := t.sets[f]; set != "" {
+				after = fmt.Sprintf("(ite (= x %s) %s %s)", who, at(set, i, who), after)
+			}
+			fmt.Fprintf(&b, "(define-fun %s.%d ((x Cand)) %s %s)\n", f, i+1, ofCandidate[f], after)
+		}
+	}
+	for _, who := range []string{"a", "b"} {
+		texts = append(texts, at(about(rule.leads, who, ""), len(s.steps), ""))
+	}
+	return script(b.String(), texts...)
+}
+
+// tell returns the story in a line for each step, with the times that z3 found.
+func (s story) tell() string {
+	var terms []string
+	for i := range s.steps {
+		terms = append(terms, fmt.Sprintf("now.%d", i+1))
+	}
+	for _, who := range []string{"a", "b"} {
+		terms = append(terms, fmt.Sprintf("(until.%d %s)", len(s.steps), who))
+	}
+	concrete := strings.Replace(s.script(), "(check-sat)", "(assert (and (= ttl 10) (= early 2) (= lease 9.8) (= settle 0)))\n(check-sat)", 1)
+	values := valuesOf(concrete, append(slices.Clone(durations), terms...))
+	var b strings.Builder
+	fmt.Fprintf(&b, "Two leaders: %s\n\n", s.name)
+	for _, d := range durations {
+		fmt.Fprintf(&b, "%-10s %s\n", d, values[d])
+	}
+	b.WriteString("\n")
+	for i, step := range s.steps {
+		who, what := act(step)
+		fmt.Fprintf(&b, "at %-22s %s  %s\n", values[terms[i]], who, what)
+	}
+	fmt.Fprintf(&b, "\na leads until %s, b until %s.\n", values[terms[len(terms)-2]], values[terms[len(terms)-1]])
+	return b.String()
+}
