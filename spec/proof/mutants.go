@@ -59,7 +59,7 @@ var mutants = []mutant{
 	{"a witness passes only the settle time on", set("release by a witness", "left", "settle")},
 	{"the history is rewound", guard("win", "revisions grow", "true")},
 	{"the server expires keys at any time", guard("expiry", "by the server's clock", "true")},
-	{"too short a stand-down for the server's clock", func(r *rule) { delete(r.assumptions, "stand-down after an expiry") }},
+	{"too short a stand-down for the clock of the server", func(r *rule) { delete(r.assumptions, "stand-down after an expiry") }},
 	{"too early a takeover for the clocks", func(r *rule) { delete(r.assumptions, "takeover of a lapsed lease") }},
 }
 
