@@ -133,8 +133,9 @@ func TestLeaseIsNotTakenOverWithoutWhatItTakes(t *testing.T) {
 func TestTakeoverFromALeaderElectPassesItsStandDownOn(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.connected("a", election.WithStandDown(ttl)).start()
+		after(instant) // it has won
 		b := f.connected("b", election.WithStandDown(0)).start()
-		after(interval + instant) // its first renewal: 2.5 s of its stand-down are left
+		after(interval) // its first renewal: 2.5 s of its stand-down are left
 		a.link.Cut()
 		after(lapse + 100*time.Millisecond)
 		f.Expect(b.State()).To(Equal(election.LeaderElectState))
