@@ -16,7 +16,7 @@ import (
 const (
 	// minPongTimeout is how long a server may take at least to answer a ping, until the connection counts as forgotten.
 	minPongTimeout = time.Second
-	// pongAnswers is for how many answers of the server a ping waits in any case.
+	// pongAnswers is for how many answers of the server a ping waits in any case: as many times as a request, or another connection, takes.
 	pongAnswers = 4
 	// pongValid is for how long an answered ping shows that the connection works.
 	pongValid = time.Second
@@ -27,6 +27,8 @@ const (
 	minForcePause, maxForcePause = 10 * time.Second, 5 * time.Minute
 	// reachTimeout limits the attempt to reach a server by another connection.
 	reachTimeout = 2 * time.Second
+	// maxDoubt is how long a connection at most may still answer after its time, while it is found out whether another one does.
+	maxDoubt = forceJitter + (1+pongAnswers)*reachTimeout
 )
 
 // Guard is one election's interest in its connection. A firewall, a load balancer or a host that lost its power can forget a connection
@@ -121,15 +123,18 @@ func (c *guardedConn) ask(log *slog.Logger, timeout time.Duration) {
 		return // the client knows
 	}
 	before := c.nc.Stats()
+	ctx, cancel := context.WithTimeout(c.ctx, timeout+maxDoubt)
+	defer cancel()
+	answered := c.ping(ctx)
 	silent := func() bool {
 		now := c.nc.Stats()
-		return c.nc.IsConnected() && now.InMsgs == before.InMsgs && now.Reconnects == before.Reconnects && c.ctx.Err() == nil
+		return !isClosed(answered) && c.nc.IsConnected() && now.InMsgs == before.InMsgs && now.Reconnects == before.Reconnects && c.ctx.Err() == nil
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, timeout)
-	defer cancel()
-	if c.nc.FlushWithContext(ctx) == nil {
-		c.worked()
+	select {
+	case <-answered:
 		return
+	case <-time.After(timeout):
+	case <-c.ctx.Done():
 	}
 	if !silent() {
 		return
@@ -144,6 +149,27 @@ func (c *guardedConn) ask(log *slog.Logger, timeout time.Duration) {
 		c.force()
 	case silent():
 		c.warn(log, "Connection does not answer, nor can a server be reached by another")
+	}
+}
+
+// ping sends a ping, and closes the channel that it returns when the server has answered.
+func (c *guardedConn) ping(ctx context.Context) (answered <-chan struct{}) {
+	done := make(chan struct{})
+	go func() {
+		if c.nc.FlushWithContext(ctx) == nil {
+			c.worked()
+			close(done)
+		}
+	}()
+	return done
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -193,8 +219,15 @@ func (c *guardedConn) warn(log *slog.Logger, message string, attrs ...any) {
 }
 
 // canReach reports whether a server of the connection answers on a connection of its own: where none does, to give up the present one
-// gains nothing.
+// gains nothing. It returns only when the present connection has had a few times as long to answer as the other one took: on a host
+// that is overloaded both are slow, and connecting again would add to the load.
 func (c *guardedConn) canReach() bool {
+	begun := time.Now()
+	return c.reaches() && timeutil.Sleep(c.ctx, pongAnswers*time.Since(begun))
+}
+
+// reaches reports whether a server answers on a connection of its own.
+func (c *guardedConn) reaches() bool {
 	ctx, cancel := context.WithTimeout(c.ctx, reachTimeout)
 	defer cancel()
 	dials := c.dials()
