@@ -19,6 +19,10 @@ import (
 // retryDelay is how long a member waits at most before it tries again what failed.
 const retryDelay = time.Second
 
+// retryTime returns when to try again a request that failed. It is random: where a server is overloaded or was restarted, the requests of
+// hundreds of members fail together, and would come again together.
+func retryTime() time.Time { return time.Now().Add(retryDelay - timeutil.Random(retryDelay/2)) }
+
 // run is one call of Start or Run, from its beginning to its return. All of it belongs to the goroutine of that call.
 type run struct {
 	*Group
@@ -186,7 +190,7 @@ func (r *run) startWatcher(ctx context.Context) time.Time {
 	})
 	if err != nil {
 		r.warn("Members cannot be watched", err)
-		r.watcherDue = time.Now().Add(retryDelay)
+		r.watcherDue = retryTime()
 		return r.watcherDue
 	}
 	r.watcher, r.updates = w, w.Updates()
@@ -248,7 +252,7 @@ func (r *run) update(entry jetstream.KeyValueEntry, ok bool) error {
 	switch {
 	case !ok:
 		r.stopWatcher()
-		r.watcherDue = time.Now().Add(retryDelay)
+		r.watcherDue = retryTime()
 		return nil
 	case entry == nil:
 		r.completed()
