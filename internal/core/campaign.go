@@ -44,7 +44,7 @@ type wait struct {
 type bid struct {
 	began        time.Time
 	hinted       bool // only a notification is the reason
-	vacancy      bool // that was of a vacancy
+	vacancy      bool // a vacancy is the reason, notified or read before
 	state        *record.State
 	err          error
 	failure      Failure
@@ -63,6 +63,7 @@ func (c *Candidate) beginCampaigning(now, due time.Time, lost int) {
 	c.forget(now)
 	c.metadata.refused = false // the bucket may take larger records by now
 	c.wait = wait{due: due, lost: lost, preempted: c.wait.preempted}
+	c.turn.pending = false
 	c.waitAgain(now)
 }
 
@@ -174,7 +175,8 @@ func (c *Candidate) followHint(now time.Time) {
 
 // readForBid has the key read.
 func (c *Candidate) readForBid(now time.Time, then stage) {
-	c.bid.vacancy = c.hints.hint != nil && c.hints.hint.vacant()
+	c.bid.vacancy = c.turn.pending || c.hints.hint != nil && c.hints.hint.vacant()
+	c.turn.pending = false
 	c.readKey(now, c.campaignReadLimit(now), Always, then)
 }
 
@@ -399,6 +401,7 @@ func (c *Candidate) bidEnds(now time.Time, campaigned bool) {
 		c.wait.due = later(c.wait.due, later(c.bid.turn, c.bid.began.Add(c.turn.afterExpiry)))
 	}
 	if !c.bid.turn.IsZero() {
+		c.turn.pending = true
 		c.hints.readBy(c.bid.turn)
 	}
 	c.waitAgain(now)

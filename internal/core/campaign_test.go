@@ -68,6 +68,54 @@ func TestCandidateThatFindsTheKeyVacantTooEarlyWaitsForItsTurn(t *testing.T) {
 	}
 }
 
+// Five hundred members of a group found it: a marker is stored for a second, and on a busy host the write over it can be later. The candidate read
+// the key again, found nothing, and waited for its next campaign.
+func TestVacancyIsAnsweredThoughItsMarkerExpiresMeanwhile(t *testing.T) {
+	marker := record.State{Revision: 8, Removal: record.Expired}
+	for name, begin := range map[string]func(c *Candidate, now time.Time) time.Time{
+		"before the write over it arrives": func(c *Candidate, now time.Time) time.Time {
+			now = readNext(c, now, marker)
+			op, _ := c.Next(now)
+			if op.Kind == Write {
+				c.Done(now, Result{Outcome: Refused})
+			}
+			return now
+		},
+		"before the turn of the candidate": func(c *Candidate, now time.Time) time.Time {
+			c.key.holder.priorities = []int{1} // higher than its own
+			return readNext(c, now, marker)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			now := time.Now()
+			c := candidate()
+			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Started: world.Started}
+			c.hints.source, c.Connected = Watch, true
+			c.beginCampaigning(now, now, 0)
+			now = begin(c, now)
+			limit := now.Add(time.Second)
+			now = readNext(c, now, record.State{Removal: record.Gone})
+			g.Expect(now).To(BeTemporally("<", limit))
+			op, _ := c.Next(now)
+			g.Expect(op.Kind).To(Equal(Write))
+			g.Expect(op.Over).To(BeZero(), "nothing is stored any more")
+		})
+	}
+}
+
+// readNext has a candidate wait until it reads the key, and read the given state.
+func readNext(c *Candidate, now time.Time, s record.State) time.Time {
+	op, _ := c.Next(now)
+	for ; op.Kind != Read; op, _ = c.Next(now) {
+		now = op.Until
+		c.Done(now, Result{})
+	}
+	s.Read = now
+	c.Done(now, Result{State: s})
+	return now
+}
+
 // A reader found it.
 func TestCandidatesThatNothingHoldsBackAnyMoreSpreadTheirCampaignsThoughTheyRead(t *testing.T) {
 	g := NewWithT(t)

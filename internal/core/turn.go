@@ -26,6 +26,7 @@ type turn struct {
 	vacancy     vacancy
 	afterExpiry time.Duration // a random part of the spread, by which this candidate answers a renewal that did not come
 	retries     int           // attempts in a row over one vacancy that failed
+	pending     bool          // the next read is to answer a vacancy that was read; its marker may have expired by then
 	takeover    time.Time     // not before this, a key whose holder's lease has lapsed is taken over
 }
 
@@ -108,6 +109,7 @@ func (c *Candidate) answerFailed(now time.Time) {
 	if c.turn.retries++; c.turn.retries >= maxRetries {
 		return
 	}
+	c.turn.pending = true
 	delay := firstRetryDelay << c.turn.retries
 	c.hints.readBy(now.Add(delay + c.Random(delay)))
 }
