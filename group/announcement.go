@@ -18,7 +18,7 @@ const (
 	planners = 2
 	// maxRank bounds how long a member waits for those that are before it.
 	maxRank = 8
-	// fetchDelay is how long after a plan that was not there yet it is read again at first; later up to retryDelay.
+	// fetchDelay is how long after a plan that could not be read it is read again at first; later up to retryDelay.
 	fetchDelay = 20 * time.Millisecond
 )
 
@@ -78,20 +78,17 @@ func (r *run) fetchPlan(ctx context.Context) time.Time {
 	call, cancel := r.request(ctx)
 	defer cancel()
 	entry, err := r.bucket.Get(call, r.planKey())
-	switch kv.Classify(err) {
-	case kv.Applied:
+	if err == nil {
 		p, whole := planIn(entry)
 		if whole && (hashOf(entry.Value()) == r.announced.Plan || entry.Revision() > r.announced.Revision) {
 			r.setPlan(p, hashOf(entry.Value()), entry.Revision())
 			return time.Now().Add(r.ttl)
 		}
-	case kv.Absent:
-	default:
+	} else if kv.Classify(err) != kv.Absent {
 		r.warn("Plan not read", err)
-		r.fetchNotBefore = retryTime()
-		return r.fetchNotBefore
 	}
-	r.fetchNotBefore = time.Now().Add(min(fetchDelay<<min(r.fetches, 10), retryDelay))
+	delay := min(fetchDelay<<min(r.fetches, 10), retryDelay)
+	r.fetchNotBefore = time.Now().Add(delay - timeutil.Random(delay/2))
 	r.fetches++
 	return r.fetchNotBefore
 }
