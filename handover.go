@@ -180,10 +180,14 @@ type served struct{ *run }
 // Describe returns how the candidate describes itself.
 func (s served) Describe() control.Candidate {
 	status, now := s.status(), time.Now()
+	var standby *bool
+	if !s.opts.NoStandbys {
+		standby = new(s.moment(now).standby)
+	}
 	failed := describe(status.Requests.Latest())
 	return control.Candidate{
 		Key: s.key, Name: s.name, Instance: s.instanceID(), Host: s.host, PID: s.pid, Priority: s.opts.Priority, State: s.State().String(),
-		Ready: status.Ready, Version: version.String(), Clock: now.UTC().Round(0),
+		Ready: status.Ready, Standby: standby, Version: version.String(), Clock: now.UTC().Round(0),
 		LastError: strings.ToValidUTF8(failed[:min(len(failed), control.MaxErrorBytes)], ""),
 	}
 }

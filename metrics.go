@@ -116,6 +116,11 @@ func (m *metrics) addGauges() {
 	add("election_healthy", "Whether this candidate passes its health check and makes progress, 1 or 0.", func(now moment) float64 {
 		return oneIf(now.healthy)
 	})
+	if !m.election.opts.NoStandbys {
+		add("election_standby", "Whether this candidate would take over if the leader went, 1 or 0.", func(now moment) float64 {
+			return oneIf(now.standby)
+		})
+	}
 	add("election_lease_seconds", "How long a lease lasts from a renewal, 0 until the bucket was reached.", func(now moment) float64 {
 		return now.leaseTime.Seconds()
 	})

@@ -115,6 +115,7 @@ type moment struct {
 	source    string        // of notifications; empty before and after a run
 	paused    bool          // Pause, or an operator, keeps it from campaigning
 	healthy   bool          // its health check passes, and its loop makes progress
+	standby   bool          // it would take over if the leader went
 }
 
 // view is all that others see of an election, at one instant.
@@ -151,10 +152,12 @@ func (e *Election) moment(now time.Time) moment {
 
 // at returns how the election stands at now.
 func (v *view) at(now time.Time) moment {
+	stuck := v.stuck(now) != ""
 	m := moment{
 		state: UnknownState, wait: v.status.UntilNext, source: v.status.Source, leaseTime: v.status.Bucket.LeaseTime(),
 		paused:  v.status.Holds&(core.Paused|core.PausedByOperator) != 0,
-		healthy: v.status.Holds&core.NotHealthy == 0 && v.stuck(now) == "",
+		healthy: v.status.Holds&core.NotHealthy == 0 && !stuck,
+		standby: v.running && v.status.Standby && !stuck,
 	}
 	if v.running {
 		m.state = CandidateState

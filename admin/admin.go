@@ -72,6 +72,10 @@ type Candidate struct {
 	// The connection of its process, as its server calls it: CLIENT@SERVER. Copies of a process, as of a virtual machine that was cloned, have
 	// the same instance, host and PID, and connections of their own.
 	Connection string `json:"connection,omitempty"`
+
+	// Whether it would take over if the leader went: it is no leader, nothing holds it back, and its requests succeed. It is nil where that says
+	// nothing about the election: for locks, slots of semaphores, keys of groups, and "election-cli run --no-wait".
+	Standby *bool `json:"standby,omitempty"`
 }
 
 // candidateFields is a Candidate without its methods.
@@ -113,7 +117,7 @@ func (a *Admin) Candidates(ctx context.Context, key string) ([]Candidate, error)
 	sent := time.Now()
 	err = control.Client{Bucket: a.bucket, Created: info.Created}.Candidates(ctx, key, func(c control.Candidate, came time.Time) bool {
 		found := Candidate{
-			Key: c.Key, Name: c.Name, Instance: c.Instance, Host: c.Host, PID: c.PID, Priority: c.Priority, Ready: c.Ready, Version: c.Version, LastError: c.LastError, Connection: c.Connection,
+			Key: c.Key, Name: c.Name, Instance: c.Instance, Host: c.Host, PID: c.PID, Priority: c.Priority, Ready: c.Ready, Standby: c.Standby, Version: c.Version, LastError: c.LastError, Connection: c.Connection,
 		}
 		_ = found.State.UnmarshalText([]byte(c.State)) // else it is unknown
 		if info.Stream != nil {

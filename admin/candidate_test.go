@@ -9,6 +9,10 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/group"
+	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/mutex"
+	"github.com/natscampaign/election/semaphore"
 )
 
 func TestCandidateHasSecondsInJSON(t *testing.T) {
@@ -20,4 +24,52 @@ func TestCandidateHasSecondsInJSON(t *testing.T) {
 	var back admin.Candidate
 	g.Expect(json.Unmarshal(b, &back)).To(Succeed())
 	g.Expect(back).To(Equal(c))
+}
+
+// standbysOf returns what each candidate says of itself, by name: whether it would take over, or nil.
+func standbysOf(f *fleet, key string) map[string]any {
+	f.Helper()
+	found, err := operator(f).Candidates(ctx, key)
+	f.Expect(err).NotTo(HaveOccurred())
+	answers := map[string]any{}
+	for _, c := range found {
+		answers[c.Name] = nil
+		if c.Standby != nil {
+			answers[c.Name] = *c.Standby
+		}
+	}
+	return answers
+}
+
+func TestCandidateSaysWhetherItWouldTakeOver(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		_, others := candidates(f, "b")
+		f.Expect(standbysOf(f, key)).To(Equal(map[string]any{"a": false, "b": true}))
+		others["b"].Pause()
+		f.Expect(standbysOf(f, key)).To(Equal(map[string]any{"a": false, "b": false}))
+	}, republished)
+}
+
+func TestLocksSlotsAndKeysOfGroupsNeedNoStandby(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		bucket, _ := f.Connect()
+		m, err := mutex.New("m", "lock", bucket)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(m.Lock(ctx)).To(Succeed())
+		f.Cleanup(func() { _ = m.Unlock() })
+		s, err := semaphore.New("s", "slots", 1, bucket)
+		f.Expect(err).NotTo(HaveOccurred())
+		slot, err := s.Acquire(ctx)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Cleanup(func() { _ = slot.Release() })
+		g, err := group.New("g", "shards", []string{"0"}, bucket)
+		f.Expect(err).NotTo(HaveOccurred())
+		ended := make(chan struct{})
+		go func() { _ = g.Start(ctx); close(ended) }()
+		f.Cleanup(func() { g.Stop(); <-ended })
+		after(3 * ttl)
+		for key, name := range map[string]string{"lock": "m", "slots.0": "s", "shards.keys.0": "g"} {
+			f.Expect(standbysOf(f, key)).To(Equal(map[string]any{name: nil}), key)
+		}
+	}, republished)
 }

@@ -101,7 +101,7 @@ func (r *run) campaign() time.Time {
 
 // start begins a campaign for the key.
 func (r *run) start(a *assignment) {
-	opts := append(slices.Clone(r.opts.election), election.WithSplay(0), election.WithPriority(0),
+	opts := append(slices.Clone(r.opts.election), election.WithSplay(0), election.WithPriority(0), settings.WithoutStandbys,
 		func(o *settings.Options) { o.LastRequestFailed = &a.cutOff },
 		election.OnWon(r.signal),
 		election.OnLost(func() { a.lost.Store(time.Now().UnixNano()); r.signal() }),

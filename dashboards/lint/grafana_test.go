@@ -38,8 +38,10 @@ type panel struct {
 		Expr, LegendFormat, RefID string
 		Datasource                source
 	}
-	FieldConfig struct{ Defaults struct{ Unit string } }
-	GridPos     struct{ H, W, X, Y int }
+	FieldConfig struct {
+		Defaults struct{ Unit, NoValue string }
+	}
+	GridPos struct{ H, W, X, Y int }
 }
 
 // variants are the options to try, with the namespace that they name.
@@ -167,6 +169,17 @@ func (p panel) ruled(g *WithT, fixed bool) {
 				g.Expect(s.String()).To(ContainSubstring(matcher), p.Title)
 			}
 		}
+	}
+}
+
+func TestPanelsThatAreEmptyWhileAllIsWellSayNone(t *testing.T) {
+	g := NewWithT(t)
+	said := map[string]string{}
+	for _, p := range boardOf(g).Panels {
+		said[p.Title] = p.FieldConfig.Defaults.NoValue
+	}
+	for _, title := range append(empty, "Changes by reason", "Failed renewals by reason", "Paused and unhealthy", "Standbys") {
+		g.Expect(said).To(HaveKeyWithValue(title, "none"))
 	}
 }
 

@@ -20,14 +20,19 @@ type Status struct {
 	Requests  Requests
 	Wins      uint64
 	Losses    uint64
-	Ready     bool // it would answer a vacancy
+	Ready     bool // it would be notified of a vacancy, and answer it
+	Standby   bool // it would take over: nothing holds it back, and its requests succeed
 }
 
 // Status returns what the candidate tells of itself.
 func (c *Candidate) Status() Status {
+	free, notified, fails := c.phase == campaigning && c.holds == 0, c.Source() != NoSource, c.requests.last
+	if !notified { // it may be refused reads, and campaigns by writes alone
+		fails = c.writeFailed()
+	}
 	return Status{
 		Bucket: c.bucket, Holds: c.holds, Source: c.Source(), Started: c.started, UntilNext: c.untilNext, Requests: c.requests, Wins: c.wins, Losses: c.losses,
-		Ready: c.phase == campaigning && c.holds == 0 && c.Source() != NoSource,
+		Ready: free && notified, Standby: free && !fails,
 	}
 }
 

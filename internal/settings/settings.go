@@ -34,6 +34,7 @@ type Options struct {
 	Preempt    bool
 	NoForce    bool // see WithoutForcedReconnect
 	Order      core.Order
+	NoStandbys bool // whether a candidate is ready to take over says nothing about its election; see WithoutStandbys
 
 	Registerer      prometheus.Registerer // nil for no metrics
 	GivenRegisterer bool                  // WithRegisterer was given, perhaps nil
@@ -85,10 +86,14 @@ type Holder struct {
 func (h *Holder) LeaderElect() bool { return h.Instance != "" && h.Term == 0 }
 
 // ByArrival is an option for the candidates of a lock: a release names those that wait, in the order in which they came.
-func ByArrival(o *Options) { o.Order = core.ByArrival }
+func ByArrival(o *Options) { o.Order, o.NoStandbys = core.ByArrival, true }
 
 // ByChance is an option for the candidates of slots: a release names nobody.
-func ByChance(o *Options) { o.Order = core.ByChance }
+func ByChance(o *Options) { o.Order, o.NoStandbys = core.ByChance, true }
+
+// WithoutStandbys is an option for candidates whose election is well while no other candidate waits to take over, as those of a key that a group
+// assigns to one member: they neither count nor miss standbys. It is an option of every lock and slot, too.
+func WithoutStandbys(o *Options) { o.NoStandbys = true }
 
 // Of returns what the options set, and an error that names everything that is wrong with them for a candidate of the given name and key in the
 // bucket, as far as that can be found without the server.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
 )
@@ -107,6 +108,7 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 	var e *election.Election
 	var withdrawn atomic.Bool
 	if r.NoWait {
+		opts = append(opts, settings.WithoutStandbys) // others that come gave up, and do not wait
 		opts = append(opts, election.WithBackoff(afterLostCampaign(func() {
 			if ctx.Err() == nil && !withdrawn.Load() { // otherwise the candidate withdrew, and did not lose
 				r.finish(r.conflictOf(e))
