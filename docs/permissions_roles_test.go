@@ -215,7 +215,7 @@ func (b *bench) view(user string) *look.View {
 // checksAsObserver expects that a check finds nothing wrong but that the bucket of the test is kept in memory.
 func (b *bench) checksAsObserver(user, key string) {
 	b.Helper()
-	r, err := checkup.Options{Keys: []string{key}, As: admin.RoleObserver, Ignore: []string{"memory"}}.Evaluate(b.ctx, b.view(user))
+	r, err := checkup.Options{Keys: []string{key}, As: admin.RoleObserver, Ignore: []string{"memory", "no-standby"}}.Evaluate(b.ctx, b.view(user))
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(r.Status).To(Equal(checkup.StatusOK), "%v", r.Findings)
 }

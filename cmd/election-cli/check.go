@@ -28,6 +28,7 @@ func registerCheck(app *fisk.Application, env *cli.Env) {
 	c := &checkCommand{Env: env}
 	cmd := app.Command("check", "Checks the bucket and its elections, and says why nobody leads").HelpLong(checkup.Help).Action(cli.Action(c.run))
 	cmd.Arg("key", "Elections that must have a leader, keys of the bucket").StringsVar(&c.Keys)
+	cli.KeysVar(cmd.Flag("expect", "Elections that must have a leader, separated by commas; all others in the bucket are checked too"), &c.Expected)
 	cli.EnumVar(cmd.Flag("format", "Format of the result: text, nagios, json or prometheus").Default(checkup.FormatText).IsSetByUser(&c.formatSet),
 		&c.format, checkup.FormatText, checkup.FormatNagios, checkup.FormatJSON, checkup.FormatPrometheus)
 	cli.JSONVar(cmd, "Write the result as JSON, like --format json", &c.json)
@@ -45,6 +46,9 @@ func (c *checkCommand) check() error {
 	var problems []error
 	for _, key := range c.Keys {
 		problems = append(problems, cli.CheckKey(key, false))
+	}
+	if len(c.Keys) > 0 && len(c.Expected) > 0 {
+		problems = append(problems, errors.New("KEY and --expect exclude each other: give all elections to one of them"))
 	}
 	if c.json && c.formatSet && c.format != checkup.FormatJSON {
 		problems = append(problems, fmt.Errorf("--json and --format %s exclude each other: give one of them", c.format))

@@ -79,6 +79,12 @@ func (c *infoCommand) describeElection(ctx context.Context, v *look.View) error 
 	if err != nil && !vacant {
 		return err
 	}
+	if !vacant {
+		alone := []look.Holder{*leader}
+		v.CountStandbys(ctx, alone)
+		v.AskLonely(ctx, alone)
+		leader = &alone[0]
+	}
 	if c.json {
 		err = terminal.WriteJSON(c.Stdout, look.ElectionInfo{Key: c.key, Bucket: v.Bucket.Bucket(), Leader: leader, Paused: v.IsPaused(c.key)})
 	} else if !vacant {

@@ -37,8 +37,8 @@ func TestLsDistinguishesLeadersLeaderElectsAndBareNames(t *testing.T) {
 
 	code, stdout, stderr := f.run("ls")
 	f.Expect(code).To(Equal(cli.ExitOK), stderr)
-	f.Expect(stdout).To(MatchRegexp(`(?m)^choria\tpuppet\.example\.net\tplain\t-\t-\t\S+ ago\t\S+\t-$`))
-	f.Expect(stdout).To(MatchRegexp(`(?m)^leads\tweb-1\tleader\t\S+ \S+ \(\d+h\S+ ago\)\t7\t\S+ ago\t\S+\thost-of-web-1$`))
+	f.Expect(stdout).To(MatchRegexp(`(?m)^choria\tpuppet\.example\.net\tplain\t-\t-\t\S+ ago\t\S+\t-\t-$`))
+	f.Expect(stdout).To(MatchRegexp(`(?m)^leads\tweb-1\tleader\t\S+ \S+ \(\d+h\S+ ago\)\t7\t\S+ ago\t\S+\thost-of-web-1\t-$`))
 }
 
 func TestLsOfAnEmptyBucketPrintsAnEmptyList(t *testing.T) {

@@ -19,7 +19,10 @@ Example: election-cli ls --json
 With --json the result is an array of objects: ` + look.HolderHelp + `.
 
 On a narrow terminal the columns that matter least are left out; --wide shows them. Without a terminal there is no header, and the columns are separated by tabs: election, leader, state, since, term, last renewal,
-time left, host.`
+time left, host, standbys.
+
+The command asks the candidates of each election how many would take over if the leader stopped. A dash stands where no candidate answers,
+where this user may not ask, and where no standby is needed: for locks, slots, keys of groups and 'run --no-wait'.`
 
 // lsCommand implements ls.
 type lsCommand struct {
@@ -45,6 +48,7 @@ func (c *lsCommand) run(ctx context.Context) error {
 	if err != nil {
 		return cli.InterruptedOr(ctx, err)
 	}
+	v.CountStandbys(ctx, elections)
 	elections = append(elections, v.PausedVacancies(elections)...)
 	if c.json {
 		return terminal.WriteJSON(c.Stdout, elections)

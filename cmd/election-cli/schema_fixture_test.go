@@ -121,6 +121,8 @@ var fieldDescriptions = map[string]string{
 	"revision":       "of the key",
 	"since":          "when the term was won, by the leader's clock",
 	"started":        "when the candidate started, by its clock",
+	"standby":        "whether the candidate would take over; left out where none is needed",
+	"standbys":       "how many candidates answered that would take over; left out where that is not known, or none is needed",
 	"term":           "the number of the term; later terms have larger numbers",
 	"term_numbers":   "the numbers of the terms, in order",
 	"terms":          "the number of terms",

@@ -31,6 +31,7 @@ const (
 // Options select what Evaluate checks.
 type Options struct {
 	Keys     []string       // the elections that must have a leader; if empty, Evaluate checks all that have one
+	Expected []string       // without Keys, elections that must have a leader too
 	Grace    time.Duration  // how long Evaluate waits for a leader before it reports that there is none
 	Overdue  time.Duration  // age of a record from which its renewal is overdue; 0 for 85 percent of the TTL
 	Interval *time.Duration // of the candidates; nil for 75 percent of the TTL
@@ -67,6 +68,7 @@ type Result struct {
 	Findings    []ElectionFinding `json:"findings"`
 
 	requiredKeys []string      // Options.Keys
+	expectedKeys []string      // Options.Expected
 	overdue      time.Duration // the age from which a renewal is overdue
 }
 
@@ -105,9 +107,12 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 			continue
 		}
 		answers := v.Ask(ctx, o.keysOf(r))
+		look.SetStandbys(r.Elections, answers)
+		v.AskLonely(ctx, r.Elections)
 		r.explainVacancies(answers, findings)
 		r.Findings = append(r.Findings, checkClaims(v.Disputed(ctx, answers))...)
 		r.Findings = append(r.Findings, checkNames(answers)...)
+		r.Findings = append(r.Findings, checkStandbys(r.Elections, answers, v.TTL())...)
 		for _, f := range findings {
 			r.Findings = append(r.Findings, ElectionFinding{Finding: f})
 		}
@@ -121,7 +126,7 @@ func (o Options) evaluateElections(ctx context.Context, v *look.View) (*Result, 
 	if err := v.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	r := &Result{Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), TTLS: v.TTL().Seconds(), Elections: []look.Holder{}, requiredKeys: o.Keys}
+	r := &Result{Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), TTLS: v.TTL().Seconds(), Elections: []look.Holder{}, requiredKeys: o.Keys, expectedKeys: o.Expected}
 	if v.Clock.Reported {
 		ahead := terminal.ToSeconds(v.Clock.Ahead())
 		r.ClockAheadS = &ahead
@@ -135,15 +140,15 @@ func (o Options) evaluateElections(ctx context.Context, v *look.View) (*Result, 
 	}
 	keys := o.Keys
 	if len(keys) == 0 {
-		keys = v.Paused()
+		keys = v.Paused() // those that are expected are among them
 	}
 	r.Findings = append(append(r.Findings, r.checkPaused(keys, v)...), checkClock(v.Clock)...)
 	return r, nil
 }
 
-// keysOf returns the keys of the required elections and of the elections that have a leader.
+// keysOf returns the keys of the required and expected elections, and of the elections that have a leader.
 func (o Options) keysOf(r *Result) []string {
-	keys := slices.Clone(o.Keys)
+	keys := slices.Concat(o.Keys, o.Expected)
 	for _, h := range r.Elections {
 		if !slices.Contains(keys, h.Key) {
 			keys = append(keys, h.Key)
@@ -161,6 +166,11 @@ func (o Options) evaluateLeaders(ctx context.Context, v *look.View, r *Result) e
 		}
 		for i := range r.Elections {
 			r.Findings = append(r.Findings, checkLeader(r.Elections[i].Key, &r.Elections[i], r.Elections[i].Paused, v.TTL(), r.overdue)...)
+		}
+		for _, key := range o.Expected {
+			if !slices.ContainsFunc(r.Elections, func(h look.Holder) bool { return h.Key == key }) {
+				r.Findings = append(r.Findings, checkLeader(key, nil, v.IsPaused(key), v.TTL(), r.overdue)...)
+			}
 		}
 		return nil
 	}

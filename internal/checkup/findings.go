@@ -23,6 +23,7 @@ const (
 	codePaused      = "paused"
 	codeClock       = "clock-differs"
 	codeSameName    = "same-name"
+	codeNoStandby   = "no-standby"
 
 	codeCopiedProcess = "copied-process"
 )

@@ -2,6 +2,7 @@ package checkup
 
 import (
 	"io"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
@@ -44,7 +45,8 @@ func (r *Result) setGauges(gauge newGauge) {
 	left := gauge("lease_remaining_seconds", "Time until the key expires unless it is renewed, by the server's clock; 0 if the key has no holder.", "election")
 	age := gauge("renewal_age_seconds", "Time since the last renewal, by the server's clock.", "election")
 	finding := gauge("finding", "1 for each warning and critical finding.", "election", "code", "severity")
-	for _, key := range r.requiredKeys { // elections without a leader need values too
+	standbys := gauge("standbys", "Number of candidates that answered and would take over; there is no such series where that is not known, or none is needed.", "election")
+	for _, key := range slices.Concat(r.requiredKeys, r.expectedKeys) { // elections without a leader need values too
 		left.WithLabelValues(r.Bucket, key).Set(0)
 		term.WithLabelValues(r.Bucket, key).Set(0)
 	}
@@ -56,6 +58,9 @@ func (r *Result) setGauges(gauge newGauge) {
 		leader.WithLabelValues(r.Bucket, h.Key, h.Name, h.Host).Set(counts)
 		term.WithLabelValues(r.Bucket, h.Key).Set(float64(h.Term))
 		left.WithLabelValues(r.Bucket, h.Key).Set(max(h.TimeLeft.Seconds(), 0))
+		if h.Standbys != nil {
+			standbys.WithLabelValues(r.Bucket, h.Key).Set(float64(*h.Standbys))
+		}
 		age.WithLabelValues(r.Bucket, h.Key).Set(h.RenewalAge.Seconds())
 	}
 	for _, f := range r.Findings {

@@ -87,6 +87,22 @@ func choose(options []string, pass func(string)) func(string) string {
 	}
 }
 
+// KeysVar has a flag that may be repeated add keys of elections, separated by commas, to a list. The list has each key once, and is sorted.
+func KeysVar(flag *fisk.FlagClause, target *[]string) {
+	flag.PlaceHolder("KEY,…").SetValue(&values{value{flag: flag, read: func(text string) string {
+		for key := range strings.SplitSeq(text, ",") {
+			key = strings.TrimSpace(key)
+			if err := validate.Key(key); err != nil {
+				return "is no list of keys: give keys such as scheduler,reports, separated by commas"
+			}
+			*target = append(*target, key)
+		}
+		slices.Sort(*target)
+		*target = slices.Compact(*target)
+		return ""
+	}}})
+}
+
 // setValue has a flag pass its text to read, which returns what is wrong with the text; "" if nothing is. The placeholder is for a flag
 // that has none.
 func setValue(flag *fisk.FlagClause, placeholder string, read func(text string) (problem string)) {

@@ -38,6 +38,11 @@ func (c Client) Candidates(ctx context.Context, key string, found func(c Candida
 	return c.candidates(ctx, key, request{}, 0, found)
 }
 
+// CandidatesWithin does that, and waits for answers for at least the given time: a candidate may be far away.
+func (c Client) CandidatesWithin(ctx context.Context, key string, least time.Duration, found func(c Candidate, came time.Time) (enough bool)) error {
+	return c.candidates(ctx, key, request{}, least, found)
+}
+
 // candidates does that for those that the request concerns. It waits for answers for at least the given time.
 func (c Client) candidates(ctx context.Context, key string, r request, least time.Duration, found func(Candidate, time.Time) (enough bool)) error {
 	began := time.Now()

@@ -117,6 +117,7 @@ func (v *View) BucketInfo(ctx context.Context) (b *BucketInfo, err error) {
 	if b.Elections, err = v.Leaders(ctx); err != nil {
 		return nil, err
 	}
+	v.CountStandbys(ctx, b.Elections)
 	b.Paused = v.Paused()
 	return b, err
 }
@@ -234,19 +235,19 @@ func PrintFindings(w io.Writer, st terminal.Style, findings []admin.Finding, min
 func ElectionTable(v *View, elections []Holder) *terminal.Table {
 	t := &terminal.Table{
 		Title:  fmt.Sprintf("Elections in bucket %s", v.Bucket.Bucket()),
-		Header: []string{"Election", "Leader", "State", "Since", "Term", "Renewed", "Time left", "Host"},
+		Header: []string{"Election", "Leader", "State", "Since", "Term", "Renewed", "Time left", "Host", "Standbys"},
 		Least:  []string{"Term", "Renewed", "Since", "Host"},
 	}
 	for _, h := range elections {
 		if h.State == StateVacant {
-			t.Add(h.Key, "-", "paused", "-", "-", "-", "-", "-")
+			t.Add(h.Key, "-", "paused", "-", "-", "-", "-", "-", "-")
 			continue
 		}
 		state := h.State
 		if h.Paused {
 			state += ", paused"
 		}
-		t.Add(h.Key, h.Name, state, cmp.Or(h.HeldSince(), "-"), terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), h.timeLeftText(), cmp.Or(h.Host, "-"))
+		t.Add(h.Key, h.Name, state, cmp.Or(h.HeldSince(), "-"), terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), h.timeLeftText(), cmp.Or(h.Host, "-"), h.standbysText())
 	}
 	return t
 }

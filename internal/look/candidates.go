@@ -19,6 +19,7 @@ type Candidate struct {
 	PID      int              `json:"pid"`
 	State    election.State   `json:"state"`
 	Ready    bool             `json:"ready"`
+	Standby  *bool            `json:"standby,omitempty"`
 	Priority int              `json:"priority"`
 	Version  string           `json:"version"`
 	ClockLag timeutil.Seconds `json:"clock_lag_s"`
@@ -42,7 +43,7 @@ func CandidatesOf(key string, found []admin.Candidate) ([]Candidate, *terminal.T
 	for _, f := range found {
 		c := Candidate{
 			Name: terminal.Printable(f.Name), Instance: terminal.Printable(f.Instance), Host: terminal.Printable(f.Host), PID: f.PID,
-			State: f.State, Ready: f.Ready, Priority: f.Priority, Version: terminal.Printable(f.Version), ClockLag: timeutil.Seconds(f.ClockLag.Round(time.Microsecond)),
+			State: f.State, Ready: f.Ready, Standby: f.Standby, Priority: f.Priority, Version: terminal.Printable(f.Version), ClockLag: timeutil.Seconds(f.ClockLag.Round(time.Microsecond)),
 			LastError: terminal.PrintableUpTo(f.LastError, terminal.MaxValue), Connection: terminal.Printable(f.Connection),
 		}
 		candidates = append(candidates, c)

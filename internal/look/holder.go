@@ -5,6 +5,8 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/natscampaign/election"
@@ -21,6 +23,9 @@ const (
 	StateVacant      = "vacant"
 )
 
+// maxNamedStandbys limits the standbys that the description of an election names.
+const maxNamedStandbys = 5
+
 // Holder is the holder of a key, with printable text. The help documents its JSON field names and those of election.Leader,
 // so they must not change.
 type Holder struct {
@@ -29,10 +34,12 @@ type Holder struct {
 	Token      string  `json:"token,omitempty"`
 	Paused     bool    `json:"paused,omitempty"` // by an operator
 	ExpiresInS float64 `json:"expires_in_s"`
+	Standbys   *int    `json:"standbys,omitempty"` // nil if that is not known, or the election needs none
 
 	ReadAt     time.Time     `json:"-"` // by the server's clock; the ages are those of this time
 	RenewalAge time.Duration `json:"-"` // since the last renewal
 	TimeLeft   time.Duration `json:"-"` // until the key expires; negative if it should have expired
+	standbys   []string      // their names
 }
 
 // HolderHelp documents the JSON fields of a Holder.
@@ -40,7 +47,8 @@ const HolderHelp = `"key" (the election), "name", "instance", "host", "pid", "pr
 "started" (when the candidate started), "since" (when it won), "renewed", "expires" (RFC 3339), "metadata", "state" (leader;
 leader-elect: leadership does not count yet; plain: a bare name, which candidates of Choria write and which does not say whether
 leadership counts; vacant: a paused election without a holder), "paused" (true if an operator has paused the election), "token" (the fencing
-token) and "expires_in_s" (by the server's clock). Unknown values are left out`
+token), "expires_in_s" (by the server's clock) and "standbys" (the number of candidates that answered and would take over). Unknown values
+are left out; "standbys" also where none is needed: for locks, slots, keys of groups and 'run --no-wait'`
 
 // ElectionInfo is the holder of one key. The help documents its JSON field names, so they must not change.
 type ElectionInfo struct {
@@ -105,6 +113,7 @@ func (h *Holder) properties() *terminal.PropertyList {
 		expires = terminal.FormatDuration(-h.TimeLeft) + " ago, and is about to be removed"
 	}
 	list.Add("Expires", terminal.Timestamp(h.Expires)+" ("+expires+")")
+	list.Add("Standbys", h.describeStandbys())
 	list.Add("Host", h.Host)
 	if h.PID != 0 {
 		list.Add("Process", fmt.Sprint(h.PID))
@@ -120,6 +129,27 @@ func (h *Holder) properties() *terminal.PropertyList {
 		label = ""
 	}
 	return list
+}
+
+// describeStandbys says how many candidates would take over, and which; empty if that is not known.
+func (h *Holder) describeStandbys() string {
+	switch {
+	case h.Standbys == nil:
+		return ""
+	case *h.Standbys == 0:
+		return "none: nobody would take over"
+	case *h.Standbys > maxNamedStandbys:
+		return fmt.Sprintf("%d: %s, and %d more", *h.Standbys, strings.Join(h.standbys[:maxNamedStandbys], ", "), *h.Standbys-maxNamedStandbys)
+	}
+	return fmt.Sprintf("%d: %s", *h.Standbys, strings.Join(h.standbys, ", "))
+}
+
+// standbysText returns the number of standbys for a table.
+func (h *Holder) standbysText() string {
+	if h.Standbys == nil {
+		return "-"
+	}
+	return strconv.Itoa(*h.Standbys)
 }
 
 // HeldSince returns when the holder won the key, and how long ago that was. It returns an empty string if that is unknown.

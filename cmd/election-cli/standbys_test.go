@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/checkup"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/mutex"
+)
+
+// standby starts a candidate that waits to take over until the end of the test.
+func (f *fixture) standby(name, key string) *election.Election {
+	f.T.Helper()
+	e, err := election.NewElection(name, key, f.Bucket, election.WithSplay(0))
+	f.Expect(err).NotTo(HaveOccurred())
+	go func() { _ = e.Start(context.Background()) }()
+	f.T.Cleanup(func() { clitest.Shutdown(f.T, e) })
+	f.Eventually(func() string { return e.Status().Notifications }).WithTimeout(clitest.Timeout).Should(Equal("republish"))
+	return e
+}
+
+// codes returns the code and the key of each problem that a check finds, and its exit code.
+func (f *fixture) codes(args ...string) (codes []string, exit int) {
+	f.T.Helper()
+	exit, stdout, stderr := f.run(append([]string{"check", "--format", "nagios"}, args...)...)
+	var r struct {
+		Status   string
+		Findings []checkup.ElectionFinding
+	}
+	f.read(exit, &r, append([]string{"check"}, args...)...)
+	for _, finding := range r.Findings {
+		if finding.Severity > admin.SeverityInfo {
+			codes = append(codes, strings.TrimSpace(finding.Code+" "+finding.Key))
+		}
+	}
+	f.Expect(stderr).To(BeEmpty())
+	f.Expect(stdout).To(HavePrefix("ELECTION " + r.Status))
+	return codes, exit
+}
+
+func TestALeaderAloneIsAWarningUntilAnotherCandidateWouldTakeOver(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, healthyTTL)
+	f.StartLeader()
+	codes, exit := f.codes("jobs")
+	f.Expect([]any{codes, exit}).To(Equal([]any{[]string{"no-standby jobs"}, 1}))
+	_, stdout, _ := f.run("check")
+	f.Expect(stdout).To(ContainSubstring(`no-standby: nobody would take over "jobs" from "web-1": no other candidate answers. Fix: start another candidate`))
+	codes, exit = f.codes("jobs", "--ignore", "no-standby")
+	f.Expect([]any{codes, exit}).To(Equal([]any{[]string(nil), 0}))
+
+	second := f.standby("web-2", "jobs")
+	codes, exit = f.codes("jobs")
+	f.Expect([]any{codes, exit}).To(Equal([]any{[]string(nil), 0}))
+	second.Pause()
+	codes, _ = f.codes("jobs")
+	f.Expect(codes).To(Equal([]string{"no-standby jobs"}))
+	_, stdout, _ = f.run("check", "jobs", "--format", "nagios")
+	f.Expect(stdout).To(ContainSubstring("1 other candidate answers, and is not ready"))
+	second.Resume()
+	code, _, stderr := f.run("pause", "jobs")
+	f.Expect(code).To(BeZero(), stderr)
+	codes, _ = f.codes("jobs")
+	f.Expect(codes).To(Equal([]string{"paused jobs"}), "a pause is wanted, and has a finding of its own")
+}
+
+func TestAMissingStandbyIsNoFindingWhereNoneIsNeededOrKnown(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, healthyTTL)
+	f.Put("silent", clitest.LeaderRecord("web-1", nil)) // its leader does not answer
+	f.Put("plain", "choria")
+	lock, err := mutex.New("web-1", "lock", f.Bucket, election.WithStandDown(0))
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(lock.Lock(t.Context())).To(Succeed())
+	f.T.Cleanup(func() { _ = lock.Unlock() })
+	codes, exit := f.codes("--ignore", "markers-plain-names")
+	f.Expect([]any{codes, exit}).To(Equal([]any{[]string(nil), 0}))
+	var elections []look.Holder
+	f.read(0, &elections, "ls")
+	f.Expect(elections).To(HaveLen(3))
+	for _, h := range elections {
+		f.Expect(h.Standbys).To(BeNil(), h.Key)
+	}
+	_, stdout, _ := f.run("ls")
+	f.Expect(strings.Count(stdout, "\t-\n")).To(Equal(3), stdout)
+}
+
+func TestLsAndInfoShowTheStandbysOfEachElection(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, clitest.LongTTL)
+	f.StartLeader()
+	show := func() (n int, table, info string) {
+		t.Helper()
+		var elections []look.Holder
+		f.read(0, &elections, "ls")
+		f.Expect(elections).To(HaveLen(1))
+		f.Expect(elections[0].Standbys).NotTo(BeNil())
+		var one look.ElectionInfo
+		f.read(0, &one, "info", "jobs")
+		f.Expect(one.Leader.Standbys).To(Equal(elections[0].Standbys))
+		var bucket look.BucketInfo
+		f.read(0, &bucket, "info")
+		f.Expect(bucket.Elections[0].Standbys).To(Equal(elections[0].Standbys))
+		_, table, _ = f.run("ls")
+		_, info, _ = f.run("info", "jobs")
+		return *elections[0].Standbys, table, info
+	}
+	n, table, info := show()
+	f.Expect(n).To(BeZero())
+	f.Expect(table).To(HaveSuffix("\t0\n"))
+	f.Expect(info).To(MatchRegexp(`Standbys:? +none: nobody would take over`))
+	f.standby("web-2", "jobs")
+	f.standby("web-3", "jobs")
+	n, table, info = show()
+	f.Expect(n).To(Equal(2))
+	f.Expect(table).To(HaveSuffix("\t2\n"))
+	f.Expect(info).To(MatchRegexp(`Standbys:? +2: web-2, web-3`))
+}
+
+func TestAnExpectedElectionWithoutARecordIsAFinding(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, healthyTTL)
+	f.Put("silent", clitest.LeaderRecord("web-1", nil))
+	codes, exit := f.codes()
+	f.Expect([]any{codes, exit}).To(Equal([]any{[]string(nil), 0}), "nobody knows of the others")
+	codes, exit = f.codes("--expect", "silent,reports", "--expect", "jobs")
+	f.Expect([]any{codes, exit}).To(Equal([]any{[]string{"no-leader jobs", "no-leader reports"}, 2}))
+	code, stdout, _ := f.run("check", "--expect", "jobs", "--format", "prometheus")
+	f.Expect(code).To(Equal(2))
+	f.Expect(stdout).To(ContainSubstring(`election_check_term{bucket="LEADER_ELECTION",election="jobs"} 0`))
+
+	code, _, stderr := f.run("check", "silent", "--expect", "jobs")
+	f.Expect(code).To(Equal(3))
+	f.Expect(stderr).To(ContainSubstring("KEY and --expect exclude each other"))
+	code, _, stderr = f.run("check", "--expect", "a b")
+	f.Expect(code).To(Equal(3))
+	f.Expect(stderr).To(ContainSubstring("separated by commas"))
+}

@@ -1,0 +1,48 @@
+package checkup
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/terminal"
+)
+
+// checkStandbys returns a finding for each election whose holder answers, and from whom no candidate would take over. Whether there are
+// candidates that do not answer is not known where the holder does not, and a pause and a lease that is over have findings of their own.
+func checkStandbys(holders []look.Holder, answers map[string]look.Answers, ttl time.Duration) []ElectionFinding {
+	var found []ElectionFinding
+	for _, h := range holders {
+		if h.Standbys == nil || *h.Standbys > 0 || h.Paused || h.RenewalAge >= ttl {
+			continue
+		}
+		var others []admin.Candidate
+		for _, c := range answers[h.Key].Candidates {
+			if terminal.Printable(c.Instance) != h.Instance {
+				others = append(others, c)
+			}
+		}
+		cause, fix := alone(h.Key, others)
+		found = append(found, ElectionFinding{h.Key, admin.Finding{
+			Code: codeNoStandby, Severity: admin.SeverityWarning, Fix: fix,
+			Message: fmt.Sprintf("nobody would take over %s from %s%s", terminal.Quote(h.Key), terminal.Quote(h.Name), cause),
+		}})
+	}
+	return found
+}
+
+// alone returns why no other candidate would take over an election, in words that follow "nobody would take over", and what to do about that.
+func alone(key string, others []admin.Candidate) (cause, fix string) {
+	if len(others) == 0 {
+		return ": no other candidate answers", fmt.Sprintf("start another candidate, best on another host, such as 'election-cli campaign %s'; if one is enough, give --ignore %s", key, codeNoStandby)
+	}
+	if cause, fix = failing(others); cause != "" {
+		return cause, fix
+	}
+	cause = ": 1 other candidate answers, and is not ready"
+	if len(others) > 1 {
+		cause = fmt.Sprintf(": %d other candidates answer, and none is ready", len(others))
+	}
+	return cause, fmt.Sprintf("run 'election-cli candidates %s', and see in the log of a candidate what holds it back", key)
+}
