@@ -27,7 +27,10 @@ var rules []byte
 // Option changes what Grafana and Rules return.
 type Option func(*options)
 
-type options struct{ namespace, election string }
+type options struct {
+	namespace, election string
+	expected            string // the keys, separated by commas
+}
 
 // WithNamespace sets the prefix of the names of all metrics: that of election.WithMetricsNamespace and fence.WithMetricsNamespace. What
 // the rules record has the same prefix.
@@ -36,6 +39,12 @@ func WithNamespace(namespace string) Option { return func(o *options) { o.namesp
 // WithElection fixes the election, by its key. Without it the dashboard lets you choose, and rules are for all elections. Elections of one key
 // in several buckets stay apart.
 func WithElection(key string) Option { return func(o *options) { o.election = key } }
+
+// WithExpected names elections, by their keys, of which candidates must be seen: the rules get the alert ElectionAbsent, which fires where none
+// is, though none ever was. The dashboard takes no notice of it.
+func WithExpected(keys ...string) Option {
+	return func(o *options) { o.expected = strings.Join(keys, ",") }
+}
 
 // names matches what the names of metrics and of recorded series begin with.
 var names = regexp.MustCompile(`\belection(_[a-z]|:[a-z])`)
@@ -50,6 +59,14 @@ func newOptions(opts []Option) (o options, err error) {
 		return o, fmt.Errorf("%q is no prefix of a metric: use letters, digits and underscores, and no digit first", o.namespace)
 	case o.election != "" && !validate.IsKey(o.election):
 		return o, fmt.Errorf("%q is not a key: use letters, digits, dots, and - _ = /", o.election)
+	}
+	for _, key := range o.expectedKeys() {
+		switch {
+		case !validate.IsKey(key):
+			return o, fmt.Errorf("%q is not a key: use letters, digits, dots, and - _ = /", key)
+		case o.election != "" && key != o.election:
+			return o, fmt.Errorf("the file is for the election %q, and %q is expected: expect elections in a file for all", o.election, key)
+		}
 	}
 	return o, nil
 }
@@ -66,13 +83,50 @@ func (o options) expression(text string) string {
 	return text
 }
 
+// expectedKeys returns the keys of the elections that are expected.
+func (o options) expectedKeys() []string {
+	if o.expected == "" {
+		return nil
+	}
+	return strings.Split(o.expected, ",")
+}
+
+// absence returns the alert for the elections that are expected. Without a metric there is no label, so that each has a term of its own.
+func (o options) absence() string {
+	var absent []string
+	for _, key := range o.expectedKeys() {
+		absent = append(absent, fmt.Sprintf(`absent(election_leader{election="%s"})`, key))
+	}
+	return fmt.Sprintf(absentAlert, strings.Join(absent, "\n            or "))
+}
+
+// absentAlert is the alert for elections of which no candidate is seen, without its expression.
+const absentAlert = `
+      - alert: ElectionAbsent
+        expr: >-
+          %s
+        for: 5m
+        labels:
+          severity: critical
+        annotations:
+          runbook_url: https://github.com/natscampaign/election/blob/main/docs/OPERATIONS.md#electionabsent
+          summary: 'No candidate of {{ $labels.election }} is seen, and one is expected'
+          description: >-
+            The election {{ $labels.election }} is expected, and for five minutes no candidate in it has been scraped. Either none runs,
+            none is scraped, or the key is misspelt: "election-cli check --expect {{ $labels.election }}" tells which.
+`
+
 // Rules returns recording and alerting rules as a rule file of Prometheus, or an error if an option is wrong.
 func Rules(opts ...Option) ([]byte, error) {
 	o, err := newOptions(opts)
 	if err != nil {
 		return nil, err
 	}
-	text := o.expression(string(rules))
+	text := string(rules)
+	if o.expected != "" {
+		text += o.absence()
+	}
+	text = o.expression(text)
 	if name := strings.TrimSpace(o.namespace + " election " + o.election); name != "election" { // so that several find room beside each other
 		text = strings.Replace(text, "  - name: election\n", fmt.Sprintf("  - name: %q\n", name), 1)
 	}
@@ -97,7 +151,7 @@ func Grafana(opts ...Option) ([]byte, error) {
 		board["title"] = fmt.Sprintf("%s: %s", board["title"], o.election)
 		o.fix(board["templating"].(map[string]any))
 	}
-	if o != (options{}) {
+	if o.namespace+o.election != "" {
 		delete(board, "uid") // Grafana gives it one, and the other dashboard stays
 	}
 	var b bytes.Buffer

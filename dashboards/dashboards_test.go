@@ -61,11 +61,22 @@ func TestAFixedElectionLeavesNothingToChoose(t *testing.T) {
 	g.Expect(string(rules)).To(And(ContainSubstring(`election="jobs.eu/1"`), ContainSubstring(`- name: "x election jobs.eu/1"`)))
 }
 
+func TestExpectedElectionsHaveAnAlertByAbsence(t *testing.T) {
+	g := NewWithT(t)
+	rules := string(must(g, dashboards.Rules, dashboards.WithExpected("jobs", "reports.eu"), dashboards.WithNamespace("x")))
+	g.Expect(rules).To(HavePrefix(string(must(g, dashboards.Rules, dashboards.WithNamespace("x")))))
+	g.Expect(rules).To(MatchRegexp(`absent\(x_election_leader{election="jobs"}\)\s+or absent\(x_election_leader{election="reports.eu"}\)`))
+	_, err := dashboards.Rules(dashboards.WithElection("jobs"), dashboards.WithExpected("jobs", "reports"))
+	g.Expect(err).To(MatchError(ContainSubstring(`"reports" is expected`)))
+	must(g, dashboards.Rules, dashboards.WithElection("jobs"), dashboards.WithExpected("jobs"))
+}
+
 func TestOptionsThatWouldBreakAnExpressionAreRefused(t *testing.T) {
 	g := NewWithT(t)
 	for _, wrong := range []dashboards.Option{
 		dashboards.WithNamespace("1x"), dashboards.WithNamespace("a b"), dashboards.WithNamespace("a:b"), dashboards.WithNamespace(`a"`),
 		dashboards.WithElection(`a..b`), dashboards.WithElection(`a"} or vector(1`), dashboards.WithElection("a\nb"), dashboards.WithElection("a*"),
+		dashboards.WithExpected("a b"), dashboards.WithExpected("a", `b"}`), dashboards.WithExpected("a", ""),
 	} {
 		for name, give := range files {
 			_, err := give(wrong)

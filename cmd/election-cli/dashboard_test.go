@@ -31,3 +31,24 @@ func TestDashboardAndRulesArePrintedWithoutAServer(t *testing.T) {
 	_, stdout, _ := runInProcess("dashboard", "--election", "jobs")
 	g.Expect(json.Valid([]byte(stdout))).To(BeTrue())
 }
+
+func TestExpectedElectionsAreForTheRulesAndForThePage(t *testing.T) {
+	g := NewWithT(t)
+	want, err := dashboards.Rules(dashboards.WithExpected("jobs", "reports"))
+	g.Expect(err).NotTo(HaveOccurred())
+	code, stdout, stderr := runInProcess("rules", "--expect", "reports,jobs")
+	g.Expect([]any{code, stderr, stdout}).To(Equal([]any{cli.ExitOK, "", string(want)}))
+	for _, c := range []struct {
+		args []string
+		why  string
+	}{
+		{[]string{"dashboard", "--expect", "jobs"}, "--expect is for --serve"},
+		{[]string{"dashboard", "--serve", ":0", "--election", "jobs", "--expect", "jobs"}, "--election and --expect exclude each other"},
+		{[]string{"rules", "--expect", "a b"}, "separated by commas"},
+		{[]string{"rules", "--election", "jobs", "--expect", "reports"}, `"reports" is expected`},
+	} {
+		code, stdout, stderr := runInProcess(c.args...)
+		g.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}), "%q", c.args)
+		g.Expect(stderr).To(ContainSubstring(c.why))
+	}
+}

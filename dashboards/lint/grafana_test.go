@@ -52,6 +52,7 @@ var variants = []struct {
 	{"as it is", "", nil},
 	{"with a namespace", "choria", []dashboards.Option{dashboards.WithNamespace("choria")}},
 	{"for one election", "", []dashboards.Option{dashboards.WithElection("jobs")}},
+	{"with elections that are expected", "", []dashboards.Option{dashboards.WithExpected("jobs", "reports")}},
 	{"with both", "choria", []dashboards.Option{dashboards.WithNamespace("choria"), dashboards.WithElection("jobs")}},
 }
 

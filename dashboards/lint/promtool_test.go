@@ -41,6 +41,27 @@ func TestPromtoolTakesTheRulesInEveryVariant(t *testing.T) {
 	}
 }
 
+func TestAnExpectedElectionThatNobodyCampaignsForRaisesAnAlert(t *testing.T) {
+	g, folder := NewWithT(t), t.TempDir()
+	rules, err := dashboards.Rules(dashboards.WithExpected("jobs", "reports"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(os.WriteFile(filepath.Join(folder, "rules.yaml"), rules, 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(folder, "test.yaml"), []byte(`
+rule_files: [rules.yaml]
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'election_leader{job="j", instance="a", bucket="B", election="jobs", identity="a"}', values: '0x30'} # it need not lead
+    promql_expr_test:
+      - expr: ALERTS{alertname="ElectionAbsent", alertstate="firing"}
+        eval_time: 4m
+      - expr: ALERTS{alertname="ElectionAbsent", alertstate="firing"}
+        eval_time: 6m
+        exp_samples: [{labels: 'ALERTS{alertname="ElectionAbsent", alertstate="firing", election="reports", severity="critical"}', value: 1}]
+`), 0o600)).To(Succeed())
+	g.Expect(promtool(t, nil, "test", "rules", filepath.Join(folder, "test.yaml"))).To(ContainSubstring("SUCCESS"))
+}
+
 func TestPromtoolFindsThatAlertsFireWhenTheyShould(t *testing.T) {
 	NewWithT(t).Expect(promtool(t, nil, "test", "rules", "../rules_test.yaml")).To(ContainSubstring("SUCCESS"))
 }

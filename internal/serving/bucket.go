@@ -11,8 +11,8 @@ import (
 )
 
 // Bucket serves the status page and metrics about the elections of a bucket on address, or only about the one of the key unless that is
-// empty, until ctx ends. It waits for an unreachable server; a missing bucket is an error. The web configuration file may be empty.
-func Bucket(ctx context.Context, e *cli.Env, address, webConfig, key string) error {
+// empty, until ctx ends. The page keeps the expected elections, though nobody ever led them. Bucket waits for an unreachable server; a missing bucket is an error. The web configuration file may be empty.
+func Bucket(ctx context.Context, e *cli.Env, address, webConfig, key string, expected []string) error {
 	user := ctx
 	ctx, fail := context.WithCancelCause(user)
 	defer fail(nil)
@@ -20,7 +20,7 @@ func Bucket(ctx context.Context, e *cli.Env, address, webConfig, key string) err
 	defer stderr.Close()
 	log := slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(e.Stderr), slog.LevelInfo))
 	registry := newRegistry()
-	page := newBucketPage(key, log)
+	page := newBucketPage(key, expected, log)
 	defer page.Stop()
 	prometheus.WrapRegistererWith(prometheus.Labels{"bucket": e.Bucket}, registry).MustRegister(page.Metrics())
 	servers, err := serve([]endpoint{statusEndpoint("--serve", address, page), metricsEndpoint("--serve", address, registry)}, webConfig, log)

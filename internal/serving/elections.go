@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,8 +21,9 @@ const maxElections = 5000
 // elections are the elections that the page observes. A reader of the list asks for what changed since a version, so that an update has
 // only the elections that changed.
 type elections struct {
-	only   string // the only key that the page observes; empty for all keys of the bucket
-	length int    // of the history of each election
+	only     string          // the only key that the page observes; empty for all keys of the bucket
+	expected map[string]bool // the keys of the elections that the page keeps, though nobody leads them
+	length   int             // of the history of each election
 
 	mu            sync.Mutex
 	clock         look.ServerClock // this host's until the bucket is observed
@@ -37,13 +39,18 @@ type elections struct {
 type entry struct {
 	*history
 	candidates poll[[]admin.Candidate]
-	version    uint64 // of the list, when the election last changed
+	version    uint64    // of the list, when the election last changed
+	asked      time.Time // when its candidates were last asked how many would take over
 }
 
-// newElections returns the elections of a bucket, or the only one of the key unless that is empty.
-func newElections(only string) *elections {
+// newElections returns the elections of a bucket with those that are expected, or the only one of the key unless that is empty.
+func newElections(only string, expected []string) *elections {
 	now := time.Now()
-	l := &elections{only: only, length: shortHistoryLength, clock: look.NewServerClock(time.Time{}, now, now), byKey: map[string]*entry{}}
+	l := &elections{only: only, expected: map[string]bool{}, length: shortHistoryLength, clock: look.NewServerClock(time.Time{}, now, now), byKey: map[string]*entry{}}
+	for _, key := range expected {
+		l.expected[key] = true
+		l.ensure(key)
+	}
 	if only != "" {
 		l.length = historyLength
 		l.ensure(only)
@@ -138,9 +145,41 @@ func (l *elections) setPauses(pauses map[string]kv.Pause) {
 		if e.setPause(pause) {
 			l.touch(e)
 		}
-		if key != l.only && e.isOver() {
+		if key != l.only && !l.expected[key] && e.isOver() {
 			delete(l.byKey, key)
 			l.touchAll()
+		}
+	}
+}
+
+// longestUnasked returns the holders of at most n elections, those whose candidates were asked the longest ago, and records that they are asked.
+func (l *elections) longestUnasked(n int) []look.Holder {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var held []*entry
+	for _, e := range l.byKey {
+		if e.currentHolder() != nil {
+			held = append(held, e)
+		}
+	}
+	slices.SortFunc(held, func(a, b *entry) int { return a.asked.Compare(b.asked) })
+	var holders []look.Holder
+	for _, e := range held[:min(n, len(held))] {
+		if h := e.currentHolder(); h != nil {
+			e.asked = time.Now()
+			holders = append(holders, look.Holder{Leader: *h, Paused: e.isPaused()})
+		}
+	}
+	return holders
+}
+
+// setStandbys records how many candidates would take over from each holder, where that is known.
+func (l *elections) setStandbys(holders []look.Holder) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range holders {
+		if e := l.byKey[h.Key]; e != nil && e.setStandbys(h.Instance, h.Standbys) {
+			l.touch(e)
 		}
 	}
 }

@@ -33,6 +33,7 @@ type history struct {
 	holder         *election.Leader // the holder of the key; nil if there is none
 	leads          bool             // whether the leadership of the holder counts
 	pause          *kv.Pause        // nil unless an operator has paused the election
+	standbys       *int             // how many candidates would take over from the holder; nil if that is not known
 	counts         counts           // of the events since the page began to observe the election
 	lastTransition time.Time        // when the last event but a renewal arrived, by this host's clock
 	changed        wakeup.Signal    // wakes the readers of the election
@@ -62,7 +63,7 @@ func (h *history) stopObserving() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.endTerm(h.clock.Now())
-	h.observedSince, h.holder, h.leads = time.Time{}, nil, false
+	h.observedSince, h.holder, h.leads, h.standbys = time.Time{}, nil, false, nil
 	h.changed.Broadcast()
 }
 
@@ -79,17 +80,20 @@ func (h *history) add(e observe.Event) (transition bool) {
 	switch e.Kind {
 	case observe.Elected:
 		h.endTerm(e.At)
-		h.holder, h.leads = &leader, false
+		h.holder, h.leads, h.standbys = &leader, false, nil
 		h.terms = append(h.terms, observedTerm{name: e.Leader.Name, instance: e.Leader.Instance, heldFrom: e.At})
 	case observe.Leading:
 		h.startLeading(e)
+		if h.holder == nil || h.holder.Instance != leader.Instance {
+			h.standbys = nil
+		}
 		h.holder, h.leads = &leader, true
 	case observe.Renewed:
 		h.holder = &leader
 		return false
 	default:
 		h.endTerm(e.At)
-		h.holder, h.leads = nil, false
+		h.holder, h.leads, h.standbys = nil, false, nil
 	}
 	h.lastTransition = time.Now()
 	h.events = append(h.events, e)
@@ -108,6 +112,32 @@ func (h *history) setPause(pause *kv.Pause) (changed bool) {
 	h.pause = pause
 	h.changed.Broadcast()
 	return true
+}
+
+// setStandbys records how many candidates would take over from the holder of the given instance, and reports whether that is new.
+func (h *history) setStandbys(instance string, n *int) (changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.holder == nil || h.holder.Instance != instance || n == h.standbys || n != nil && h.standbys != nil && *n == *h.standbys {
+		return false
+	}
+	h.standbys = n
+	h.changed.Broadcast()
+	return true
+}
+
+// currentHolder returns the holder of the key; nil if there is none. It never changes.
+func (h *history) currentHolder() *election.Leader {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.holder
+}
+
+// isPaused reports whether an operator has paused the election.
+func (h *history) isPaused() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.pause != nil
 }
 
 // isOver reports whether the page has nothing to say about the election any more.

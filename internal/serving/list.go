@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,16 +33,19 @@ type listRow struct {
 	State, Class string
 	Since        string
 	Pause        string // empty unless an operator has paused the election
+	Standbys     string // how many candidates would take over; empty if that is not known
+	Alone        bool   // none would
 	Change, Kind string // the last event
 	ChangeTime   string
 }
 
 // totals are the numbers of elections in each state.
-type totals struct{ all, led, elect, paused int }
+type totals struct{ all, led, elect, paused, alone int }
 
 // list returns the elections that changed since the given version of the list, and a channel that is closed when one changes.
 func (p *statusPage) list(ctx context.Context, since uint64, wait bool) (listData, <-chan struct{}) {
 	p.readPauses(ctx, wait)
+	p.countStandbys()
 	l := p.elections
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +54,7 @@ func (p *statusPage) list(ctx context.Context, since uint64, wait bool) (listDat
 	var t totals
 	for key, e := range l.byKey {
 		e.mu.Lock()
-		if e.holder != nil || e.pause != nil || len(e.events) > 0 {
+		if e.holder != nil || e.pause != nil || len(e.events) > 0 || l.expected[key] {
 			t.add(e.history)
 			if d.whole || e.version > since {
 				d.Rows = append(d.Rows, e.row(key))
@@ -75,6 +79,8 @@ func (t *totals) add(h *history) {
 	}
 	if h.pause != nil {
 		t.paused++
+	} else if h.isAlone() {
+		t.alone++
 	}
 }
 
@@ -86,6 +92,9 @@ func (t totals) summary(full bool) string {
 	}
 	if vacant := t.all - t.led - t.elect; vacant > 0 {
 		parts = append(parts, fmt.Sprintf("%d without a leader", vacant))
+	}
+	if t.alone > 0 {
+		parts = append(parts, fmt.Sprintf("%d with nobody who would take over", t.alone))
 	}
 	if t.paused > 0 {
 		parts = append(parts, fmt.Sprintf("%d paused", t.paused))
@@ -128,12 +137,25 @@ func (h *history) row(key string) listRow {
 		}
 	}
 	r.Pause = describePause(h.pause)
+	if r.Alone = h.isAlone(); r.Alone {
+		r.Standbys = "none"
+	} else if h.standbys != nil {
+		r.Standbys = strconv.Itoa(*h.standbys)
+	}
 	if len(h.events) > 0 {
 		e := h.events[len(h.events)-1]
 		r.Kind, r.Change, r.ChangeTime = e.Kind.String(), look.DescribeChange(e), e.At.Local().Format(pageTime)
+	} else if h.holder == nil {
+		r.Change = neverLed
 	}
 	return r
 }
+
+// neverLed says of an expected election why the page has nothing to say of it.
+const neverLed = "expected, and nobody has led it lately"
+
+// isAlone reports whether it is known that nobody would take over from the holder. The caller holds the lock of the history.
+func (h *history) isAlone() bool { return h.holder != nil && h.standbys != nil && *h.standbys == 0 }
 
 // describePause says since when and by whom an election is paused; empty if it is not.
 func describePause(p *kv.Pause) string {

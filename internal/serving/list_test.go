@@ -22,7 +22,7 @@ import (
 
 // bucketPage returns a page about all elections of a bucket, as it is once it observes them.
 func bucketPage(events ...observe.Event) *statusPage {
-	p := newBucketPage("", slog.New(slog.DiscardHandler))
+	p := newBucketPage("", nil, slog.New(slog.DiscardHandler))
 	now := time.Now()
 	p.elections.startObserving(look.NewServerClock(now, now, now))
 	for _, e := range events {
@@ -171,4 +171,61 @@ func TestWhatAnObserverServesLooksLikeNoCandidate(t *testing.T) {
 		}
 	}
 	g.Expect(families).To(HaveLen(7))
+}
+
+func TestExpectedElectionsStayOnThePageThoughNobodyLeadsThem(t *testing.T) {
+	g := NewWithT(t)
+	p := newBucketPage("", []string{"reports", "jobs"}, slog.New(slog.DiscardHandler))
+	now := time.Now()
+	p.elections.startObserving(look.NewServerClock(now, now, now))
+	p.elections.add(in("jobs", eventOf(observe.Leading, "web-1", time.Minute)))
+	p.elections.setPauses(nil)
+	text := (&listFeed{statusPage: p}).message(t)
+	g.Expect(text).To(And(ContainSubstring("1 of 2 elections have a leader"), ContainSubstring("1 without a leader"), ContainSubstring("expected, and nobody has led it lately")))
+	g.Expect(text).NotTo(ContainSubstring("all have a leader"))
+	g.Expect(request(p, http.MethodGet, "/?key=reports").Body.String()).To(And(ContainSubstring("No leader"), ContainSubstring("expected, and nobody has led it lately")))
+
+	p.elections.add(in("reports", eventOf(observe.Leading, "web-1", time.Minute)))
+	g.Expect((&listFeed{statusPage: p}).message(t)).To(ContainSubstring("2 elections, and all have a leader"))
+}
+
+func TestTheListShowsHowManyWouldTakeOverFromEachLeader(t *testing.T) {
+	g := NewWithT(t)
+	p := bucketPage(in("a", eventOf(observe.Leading, "web-1", time.Minute)), in("b", eventOf(observe.Leading, "web-1", time.Minute)), in("c", eventOf(observe.Leading, "web-1", time.Minute)))
+	holders := p.elections.longestUnasked(3)
+	g.Expect(holders).To(HaveLen(3))
+	for i := range holders {
+		n := map[string]int{"a": 0, "b": 2}
+		if of, known := n[holders[i].Key]; known {
+			holders[i].Standbys = &of
+		}
+	}
+	p.elections.setStandbys(holders)
+	feed := &listFeed{statusPage: p}
+	g.Expect(feed.message(t)).To(And(
+		MatchRegexp(`data-key="a".*<td class="standbys waits">none<`), MatchRegexp(`data-key="b".*<td class="standbys">2<`), MatchRegexp(`data-key="c".*<td class="standbys"></td>`),
+		ContainSubstring("1 with nobody who would take over")))
+	p.elections.setPauses(map[string]kv.Pause{"a": {}})
+	g.Expect(feed.message(t)).NotTo(ContainSubstring("nobody who would take over"), "a pause is wanted")
+	p.elections.add(in("b", eventOf(observe.Leading, "web-2", 0)))
+	g.Expect(feed.message(t)).To(MatchRegexp(`data-key="b".*<td class="standbys"></td>`), "nobody knows of the new leader yet")
+	p.elections.setStandbys(holders)
+	g.Expect(p.elections.election("b").standbys).To(BeNil(), "the answer is about the leader before")
+}
+
+func TestThePageAsksAboutTheElectionsInTurn(t *testing.T) {
+	g := NewWithT(t)
+	p := bucketPage()
+	for i := range 250 {
+		p.elections.add(in(fmt.Sprintf("job-%03d", i), eventOf(observe.Leading, "web-1", time.Minute)))
+	}
+	asked := map[string]bool{}
+	for _, n := range []int{100, 200, 250} {
+		holders := p.elections.longestUnasked(maxStandbyQueries)
+		g.Expect(holders).To(HaveLen(maxStandbyQueries))
+		for _, h := range holders {
+			asked[h.Key] = true
+		}
+		g.Expect(asked).To(HaveLen(n))
+	}
 }

@@ -25,6 +25,7 @@ const (
 	minRefreshInterval = 200 * time.Millisecond // the minimum time between two refreshes of one reader
 	writeTimeout       = 10 * time.Second       // the maximum time for a write to a reader
 	maxReaders         = 32                     // the maximum number of readers that follow the events
+	maxStandbyQueries  = 100                    // the maximum number of elections whose candidates are asked at a time
 )
 
 // statusPage is a page about the elections of a bucket. It offers no request that changes anything.
@@ -40,6 +41,7 @@ type statusPage struct {
 	view         atomic.Pointer[look.View]         // nil until the elections are observed
 	elections    *elections
 	pauses       poll[map[string]kv.Pause]
+	standbys     poll[[]look.Holder]
 	observeError atomic.Pointer[string] // why the elections cannot be observed; nil if there was no error since the last success
 
 	mu        sync.Mutex         // guards what follows, and the start of goroutines
@@ -53,10 +55,10 @@ type followed struct {
 	bucket *election.Bucket
 }
 
-// newBucketPage returns a page about all elections of a bucket, or only about the one of the key unless that is empty. The rest is as for
-// newStatusPage.
-func newBucketPage(key string, log *slog.Logger) *statusPage {
-	p := &statusPage{log: log, readers: make(chan struct{}, maxReaders), elections: newElections(key), stop: func() {}}
+// newBucketPage returns a page about all elections of a bucket, those that are expected among them, or only about the one of the key unless
+// that is empty. The rest is as for newStatusPage.
+func newBucketPage(key string, expected []string, log *slog.Logger) *statusPage {
+	p := &statusPage{log: log, readers: make(chan struct{}, maxReaders), elections: newElections(key, expected), stop: func() {}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -71,7 +73,7 @@ func newStatusPage(name, key string, log *slog.Logger) (*statusPage, error) {
 	if err != nil {
 		return nil, cli.AsFlagError(err)
 	}
-	p := newBucketPage(key, log)
+	p := newBucketPage(key, nil, log)
 	p.name = name
 	p.candidate.Store(e)
 	return p, nil
@@ -187,6 +189,22 @@ func (p *statusPage) readPauses(ctx context.Context, wait bool) {
 			p.elections.setPauses(pauses)
 		}
 	})
+}
+
+// countStandbys asks the candidates of some elections how many would take over, those first that were asked the longest ago. It does not wait
+// for the answers: rows that change are sent to the readers.
+func (p *statusPage) countStandbys() {
+	v := p.view.Load()
+	if v == nil {
+		return
+	}
+	query := func(ctx context.Context) ([]look.Holder, error) {
+		holders := p.elections.longestUnasked(maxStandbyQueries)
+		v.CountStandbys(ctx, holders)
+		v.AskLonely(ctx, holders)
+		return holders, nil
+	}
+	p.standbys.refresh(p, time.Time{}, query, func(holders []look.Holder, _ error) { p.elections.setStandbys(holders) })
 }
 
 // notice says why the page may be out of date; empty if it is not.

@@ -78,7 +78,7 @@ func pageWith(key string, events ...observe.Event) *statusPage {
 	if err != nil {
 		panic(err)
 	}
-	p.elections = newElections(key)
+	p.elections = newElections(key, nil)
 	now := time.Now()
 	p.elections.startObserving(look.NewServerClock(now, now, now))
 	for _, e := range events {

@@ -75,9 +75,10 @@ func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) 
 	if p.elections.only == "" {
 		d.Bucket = p.bucketName()
 	}
-	d.setHeadline(h, p.observeError.Load())
+	d.setHeadline(h, p.observeError.Load(), p.elections.expected[key])
 	d.Title = d.Key
 	d.addLeaderFacts(h)
+	d.addStandbysFact(h, candidates)
 	if candidate := p.candidate.Load(); candidate != nil {
 		d.addCandidateFact(candidate.Status())
 	}
@@ -104,6 +105,20 @@ func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) 
 	return d, changed
 }
 
+// addStandbysFact adds the fact how many candidates would take over, where their answers tell.
+func (d *pageData) addStandbysFact(h snapshot, candidates []admin.Candidate) {
+	if h.holder == nil {
+		return
+	}
+	names, known := look.Answers{Candidates: candidates}.Standbys(&look.Holder{Leader: *h.holder})
+	switch {
+	case known && len(names) == 0:
+		d.Facts = append(d.Facts, fact{"Standbys", "none", "nobody would take over"})
+	case known:
+		d.Facts = append(d.Facts, fact{"Standbys", strconv.Itoa(len(names)), ""})
+	}
+}
+
 // addCandidateFact adds the fact about the candidate that serves the page.
 func (d *pageData) addCandidateFact(own election.Status) {
 	source := ""
@@ -114,7 +129,7 @@ func (d *pageData) addCandidateFact(own election.Status) {
 }
 
 // setHeadline sets the headline, which says whether a candidate leads.
-func (d *pageData) setHeadline(h snapshot, observeError *string) {
+func (d *pageData) setHeadline(h snapshot, observeError *string, expected bool) {
 	switch {
 	case h.observedSince.IsZero() && observeError != nil:
 		d.Headline, d.HeadlineClass = "Cannot observe the election: "+*observeError, "vacant"
@@ -122,6 +137,9 @@ func (d *pageData) setHeadline(h snapshot, observeError *string) {
 		d.Headline, d.HeadlineClass = "Waiting for the server", "waits"
 	case h.holder == nil:
 		d.Headline, d.HeadlineClass = "No leader", "vacant"
+		if expected {
+			d.Why = "This election is " + neverLed + "."
+		}
 		if len(h.events) > 0 {
 			d.Why = look.DescribeEvent(h.events[len(h.events)-1])
 		}

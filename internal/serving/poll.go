@@ -20,13 +20,7 @@ type poll[T any] struct {
 func (q *poll[T]) get(ctx context.Context, p *statusPage, after time.Time, wait bool, query func(context.Context) (T, error), done func(T, error)) (T, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	outdated := time.Since(q.began) >= queryInterval || q.began.Before(after)
-	if outdated && q.running == nil {
-		running := make(chan struct{})
-		if p.start(func() { q.run(p, running, query, done) }) {
-			q.running = running
-		}
-	}
+	q.begin(p, after, query, done)
 	if running := q.running; running != nil && (wait || q.began.IsZero()) {
 		q.mu.Unlock()
 		select {
@@ -36,6 +30,25 @@ func (q *poll[T]) get(ctx context.Context, p *statusPage, after time.Time, wait 
 		q.mu.Lock()
 	}
 	return q.answer, q.err
+}
+
+// refresh has the next query made as get does, and does not wait.
+func (q *poll[T]) refresh(p *statusPage, after time.Time, query func(context.Context) (T, error), done func(T, error)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.begin(p, after, query, done)
+}
+
+// begin starts a query if the last one began before the given time or is too old, unless one is under way. The caller holds mu.
+func (q *poll[T]) begin(p *statusPage, after time.Time, query func(context.Context) (T, error), done func(T, error)) {
+	outdated := time.Since(q.began) >= queryInterval || q.began.Before(after)
+	if !outdated || q.running != nil {
+		return
+	}
+	running := make(chan struct{})
+	if p.start(func() { q.run(p, running, query, done) }) {
+		q.running = running
+	}
 }
 
 // run makes one query, for all readers.
