@@ -12,6 +12,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/observe"
 )
@@ -51,6 +52,33 @@ type Peer struct {
 	Offline bool     `json:"offline"`
 	Lag     uint64   `json:"lag"`
 	SeenS   *float64 `json:"seen_s,omitempty"` // time since the stream leader last received something from the peer
+}
+
+// DescribeReplicas says how many replicas the bucket has, and how many of their servers are offline or behind.
+func DescribeReplicas(info kv.Info) string {
+	if info.Stream == nil {
+		return "replicas unknown"
+	}
+	text := terminal.Plural(info.Stream.Config.Replicas, "replica")
+	if info.Stream.Cluster == nil {
+		return text
+	}
+	offline, behind := 0, 0
+	for _, r := range info.Stream.Cluster.Replicas {
+		switch {
+		case r.Offline:
+			offline++
+		case !r.Current:
+			behind++
+		}
+	}
+	if offline > 0 {
+		text += fmt.Sprintf(", %d offline", offline)
+	}
+	if behind > 0 {
+		text += fmt.Sprintf(", %d behind", behind)
+	}
+	return text
 }
 
 // describe returns the part of a BucketInfo that comes from the stream.

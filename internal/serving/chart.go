@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/observe"
 )
 
 // colourCount is the number of colours of the chart. With more candidates several candidates share a colour.
@@ -25,6 +26,7 @@ type chart struct {
 	ObservedWidth int
 	Bars          []bar
 	Legend        []legendEntry
+	Marks         []mark
 	HasStandDown  bool // whether the chart shows a stand-down
 	HasVacancy    bool // whether the chart shows a time in which no candidate held the key
 }
@@ -33,6 +35,12 @@ type chart struct {
 type bar struct {
 	ColourClass, Title  string
 	X, Y, Width, Height int
+}
+
+// mark is an eviction.
+type mark struct {
+	Title    string
+	X, Width int
 }
 
 type legendEntry struct{ ColourClass, Name string }
@@ -78,6 +86,12 @@ func newChart(h snapshot) chart {
 		}
 	}
 	c.HasVacancy = c.HasVacancy || c.Width > heldUntil
+	for _, e := range h.events {
+		if e.Kind == observe.Evicted && e.At.After(oldest) {
+			width := max(c.Width*markWidth/stripWidth/2, 1)
+			c.Marks = append(c.Marks, mark{"evicted at " + terminal.Timestamp(e.At), min(x(e.At), c.Width-width), width})
+		}
+	}
 	return c
 }
 

@@ -24,6 +24,7 @@ type elections struct {
 	only     string          // the only key that the page observes; empty for all keys of the bucket
 	expected map[string]bool // the keys of the elections that the page keeps, though nobody leads them
 	length   int             // of the history of each election
+	epoch    time.Time       // the origin of the lines of time in the list
 
 	mu            sync.Mutex
 	clock         look.ServerClock // this host's until the bucket is observed
@@ -46,7 +47,7 @@ type entry struct {
 // newElections returns the elections of a bucket with those that are expected, or the only one of the key unless that is empty.
 func newElections(only string, expected []string) *elections {
 	now := time.Now()
-	l := &elections{only: only, expected: map[string]bool{}, length: shortHistoryLength, clock: look.NewServerClock(time.Time{}, now, now), byKey: map[string]*entry{}}
+	l := &elections{only: only, expected: map[string]bool{}, length: shortHistoryLength, epoch: now, clock: look.NewServerClock(time.Time{}, now, now), byKey: map[string]*entry{}}
 	for _, key := range expected {
 		l.expected[key] = true
 		l.ensure(key)

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,7 +20,9 @@ type listData struct {
 	Headline, HeadlineClass string
 	Notice                  string // why the page may be out of date; empty if it is not
 	Summary                 string
-	TimeZone                string
+	About                   string // the TTL and the replicas; empty while they are not known
+	Now                     string // by the server's clock, for JavaScript
+	Epoch                   string // of the lines of time
 	Rows                    []listRow
 	Interval                int // after how many seconds the page reloads without JavaScript
 
@@ -30,14 +33,26 @@ type listData struct {
 // listRow is one election of the list. All text in it is printable, and the template escapes it.
 type listRow struct {
 	Key, Leader  string
+	Rank         int // rows of the lowest rank come first, and these by key
 	State, Class string
-	Since        string
+	Since        *moment
 	Pause        string // empty unless an operator has paused the election
 	Standbys     string // how many candidates would take over; empty if that is not known
 	Alone        bool   // none would
 	Change, Kind string // the last event
-	ChangeTime   string
+	ChangeTime   *moment
+	Eviction     *eviction // nil if there was none
+	Strip        strip
 }
+
+// The ranks of rows: what needs an operator comes first.
+const (
+	rankVacant = iota
+	rankElect
+	rankAlone
+	rankPaused
+	rankWell
+)
 
 // totals are the numbers of elections in each state.
 type totals struct{ all, led, elect, paused, alone int }
@@ -50,19 +65,20 @@ func (p *statusPage) list(ctx context.Context, since uint64, wait bool) (listDat
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := listData{Title: "elections", Bucket: p.bucketName(), Interval: 30, whole: since == 0 || since < l.removed, version: l.version}
-	d.TimeZone = time.Now().Format("MST")
+	now := l.clock.Now()
+	d.About, d.Now, d.Epoch = p.describeBucket(), momentOf(now).DateTime, momentOf(l.epoch).DateTime
 	var t totals
 	for key, e := range l.byKey {
 		e.mu.Lock()
 		if e.holder != nil || e.pause != nil || len(e.events) > 0 || l.expected[key] {
 			t.add(e.history)
 			if d.whole || e.version > since {
-				d.Rows = append(d.Rows, e.row(key))
+				d.Rows = append(d.Rows, e.row(key, l.epoch, now))
 			}
 		}
 		e.mu.Unlock()
 	}
-	slices.SortFunc(d.Rows, func(a, b listRow) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(d.Rows, func(a, b listRow) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), strings.Compare(a.Key, b.Key)) })
 	d.Summary, d.Notice = t.summary(l.full), p.notice()
 	d.setHeadline(t, !l.observedSince.IsZero(), p.observeError.Load())
 	return d, l.changed.Wait()
@@ -125,15 +141,16 @@ func (d *listData) setHeadline(t totals, observed bool, observeError *string) {
 }
 
 // row returns the row of an election. The caller holds the lock of the history.
-func (h *history) row(key string) listRow {
-	r := listRow{Key: terminal.Printable(key), State: "no leader", Class: "vacant"}
+func (h *history) row(key string, epoch, now time.Time) listRow {
+	h.prune(now)
+	r := listRow{Key: terminal.Printable(key), Rank: rankVacant, State: "no leader", Class: "vacant", Eviction: latestEviction(h.events), Strip: h.newStrip(epoch, now)}
 	if h.holder != nil {
-		r.Leader, r.State, r.Class = h.holder.Name, "leader-elect", "waits"
+		r.Leader, r.State, r.Class, r.Rank = h.holder.Name, "leader-elect", "waits", rankElect
 		if h.leads {
-			r.State, r.Class = "leader", "leads"
+			r.State, r.Class, r.Rank = "leader", "leads", rankWell
 		}
 		if !h.holder.Since.IsZero() {
-			r.Since = h.holder.Since.Local().Format(pageTime)
+			r.Since = new(momentOf(h.holder.Since))
 		}
 	}
 	r.Pause = describePause(h.pause)
@@ -142,9 +159,17 @@ func (h *history) row(key string) listRow {
 	} else if h.standbys != nil {
 		r.Standbys = strconv.Itoa(*h.standbys)
 	}
+	if r.Rank == rankWell {
+		switch {
+		case h.pause != nil:
+			r.Rank = rankPaused
+		case r.Alone:
+			r.Rank = rankAlone
+		}
+	}
 	if len(h.events) > 0 {
 		e := h.events[len(h.events)-1]
-		r.Kind, r.Change, r.ChangeTime = e.Kind.String(), look.DescribeChange(e), e.At.Local().Format(pageTime)
+		r.Kind, r.Change, r.ChangeTime = e.Kind.String(), look.DescribeChange(e), new(momentOf(e.At))
 	} else if h.holder == nil {
 		r.Change = neverLed
 	}

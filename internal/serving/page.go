@@ -40,9 +40,10 @@ type statusPage struct {
 	candidate    atomic.Pointer[election.Election] // nil if the page has none
 	view         atomic.Pointer[look.View]         // nil until the elections are observed
 	elections    *elections
-	pauses       poll[map[string]kv.Pause]
+	infos        poll[kv.Info] // about the bucket
 	standbys     poll[[]look.Holder]
-	observeError atomic.Pointer[string] // why the elections cannot be observed; nil if there was no error since the last success
+	info         atomic.Pointer[kv.Info] // what the server last said about the bucket; nil until then
+	observeError atomic.Pointer[string]  // why the elections cannot be observed; nil if there was no error since the last success
 
 	mu        sync.Mutex         // guards what follows, and the start of goroutines
 	following followed           // what the page observes
@@ -180,15 +181,21 @@ func (p *statusPage) readPauses(ctx context.Context, wait bool) {
 	if v == nil {
 		return
 	}
-	query := func(ctx context.Context) (map[string]kv.Pause, error) {
-		info, err := kv.With(v.Bucket, nil).Load(ctx)
-		return info.Paused, err
-	}
-	_, _ = p.pauses.get(ctx, p, time.Time{}, wait, query, func(pauses map[string]kv.Pause, err error) {
+	_, _ = p.infos.get(ctx, p, time.Time{}, wait, kv.With(v.Bucket, nil).Load, func(info kv.Info, err error) {
 		if err == nil {
-			p.elections.setPauses(pauses)
+			p.info.Store(&info)
+			p.elections.setPauses(info.Paused)
 		}
 	})
+}
+
+// describeBucket returns the TTL and the replicas of the bucket in words; empty while they are not known.
+func (p *statusPage) describeBucket() string {
+	info := p.info.Load()
+	if info == nil {
+		return ""
+	}
+	return "TTL " + terminal.FormatDuration(info.TTL) + ", " + look.DescribeReplicas(*info)
 }
 
 // countStandbys asks the candidates of some elections how many would take over, those first that were asked the longest ago. It does not wait

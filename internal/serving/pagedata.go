@@ -12,6 +12,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
 )
@@ -39,9 +40,11 @@ type pageData struct {
 	Bucket                  string // to whose list of elections the page links; empty if there is none
 	Interval                int    // after how many seconds the page reloads without JavaScript
 	Headline, HeadlineClass string
-	Notice                  string // why the page may be out of date; empty if it is not
-	Pause                   string // since when and by whom the election is paused; empty if it is not
-	Why                     string // how the last leader lost the key, while nobody holds it
+	Notice                  string    // why the page may be out of date; empty if it is not
+	Pause                   string    // since when and by whom the election is paused; empty if it is not
+	Eviction                *eviction // the latest one of the last hour; nil if there was none, or if it is why nobody leads
+	Now                     string    // by the server's clock, for JavaScript
+	Why                     string    // how the last leader lost the key, while nobody holds it
 	Facts                   []fact
 	Chart                   chart
 	Candidates              []candidateRow
@@ -62,6 +65,9 @@ type candidateRow struct {
 
 type eventRow struct{ Time, ExactTime, Kind, Text string }
 
+// exactTime is the layout of the times of events, for JavaScript.
+const exactTime = "2006-01-02T15:04:05.000Z07:00"
+
 // pageTime is the layout of times on the page.
 const pageTime = "2006-01-02 15:04:05"
 
@@ -71,7 +77,7 @@ func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) 
 	p.readPauses(ctx, wait)
 	candidates, candidatesErr := p.listCandidates(ctx, key, e, wait)
 	h, changed := e.snapshot()
-	d := pageData{Key: terminal.Printable(key), Interval: 5, Notice: p.notice(), Pause: describePause(h.pause), Chart: newChart(h)}
+	d := pageData{Key: terminal.Printable(key), Interval: 5, Notice: p.notice(), Pause: describePause(h.pause), Chart: newChart(h), Eviction: latestEviction(h.events), Now: momentOf(h.now).DateTime}
 	if p.elections.only == "" {
 		d.Bucket = p.bucketName()
 	}
@@ -79,6 +85,7 @@ func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) 
 	d.Title = d.Key
 	d.addLeaderFacts(h)
 	d.addStandbysFact(h, candidates)
+	d.addBucketFacts(p.info.Load())
 	if candidate := p.candidate.Load(); candidate != nil {
 		d.addCandidateFact(candidate.Status())
 	}
@@ -99,7 +106,7 @@ func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) 
 	for _, e := range slices.Backward(h.events) {
 		if len(d.Events) < maxEventRows {
 			at := e.At.Local()
-			d.Events = append(d.Events, eventRow{at.Format("15:04:05.000"), at.Format("2006-01-02T15:04:05.000Z07:00"), e.Kind.String(), look.DescribeEvent(e)})
+			d.Events = append(d.Events, eventRow{at.Format("15:04:05.000"), at.Format(exactTime), e.Kind.String(), look.DescribeEvent(e)})
 		}
 	}
 	return d, changed
@@ -116,6 +123,13 @@ func (d *pageData) addStandbysFact(h snapshot, candidates []admin.Candidate) {
 		d.Facts = append(d.Facts, fact{"Standbys", "none", "nobody would take over"})
 	case known:
 		d.Facts = append(d.Facts, fact{"Standbys", strconv.Itoa(len(names)), ""})
+	}
+}
+
+// addBucketFacts adds the facts about the bucket.
+func (d *pageData) addBucketFacts(info *kv.Info) {
+	if info != nil {
+		d.Facts = append(d.Facts, fact{"Bucket", "TTL " + terminal.FormatDuration(info.TTL), look.DescribeReplicas(*info)})
 	}
 }
 

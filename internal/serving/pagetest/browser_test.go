@@ -17,7 +17,10 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-var screenshots = flag.String("screenshots", "", "save screenshots of the page in this `folder`")
+var (
+	screenshots = flag.String("screenshots", "", "save screenshots of the page in this `folder`")
+	axe         = flag.String("axe", "", "examine the page with axe, given its `file` axe.min.js: npm install axe-core")
+)
 
 // pollInterval is how often a test checks a condition that it waits for.
 const pollInterval = 100 * time.Millisecond
@@ -135,6 +138,20 @@ func (b *tab) expectLegible(what string) {
 			})
 			.map((e) => e.outerHTML);
 	})()`)).To(BeEmpty(), what)
+}
+
+// expectAccessible expects that axe has no finding, if the flag -axe is set.
+func (b *tab) expectAccessible(what string) {
+	b.t.Helper()
+	if *axe == "" {
+		return
+	}
+	script, err := os.ReadFile(*axe)
+	b.Expect(err).NotTo(HaveOccurred())
+	evaluate[bool](b, "(() => { const module = undefined; "+string(script)+"; return true; })()")
+	found, err := chromedp.Run(b.ctx, chromedp.Evaluate[[]string](`axe.run().then((r) => r.violations.map((v) => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + " " + n.failureSummary).join(" | ")))`, chromedp.EvalAwaitPromise))
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(found).To(BeEmpty(), what)
 }
 
 // brightness returns the brightness of the background, from 0 to 255.

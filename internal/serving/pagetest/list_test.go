@@ -38,6 +38,7 @@ func (b *tab) look(name string) {
 			b.emulate(scheme, width)
 			b.expectNoHorizontalScrolling(what)
 			b.expectLegible(what)
+			b.expectAccessible(what)
 			b.screenshot(what)
 		}
 	}
@@ -74,7 +75,23 @@ func TestTheDashboardFollows500ElectionsWithoutAReload(t *testing.T) {
 	b.eventually(headline).Should(Equal("498 of 500 elections have a leader"))
 	b.eventually("header .note").Should(Equal("1 with a leader-elect, 1 without a leader, 2 paused"))
 	b.eventually(`[data-key="job-003"]`).Should(And(ContainSubstring("evicted (deleted) by "), ContainSubstring("paused")))
+	first := `[...document.querySelectorAll("tbody .name")].slice(0, 4).map((e) => e.textContent)`
+	b.Expect(evaluate[[]string](b, first)).To(Equal([]string{"job-003", "job-005", "job-004", "job-000"}), "problems are first")
+	b.Expect(b.text(`[data-key="job-003"] .change`)()).To(MatchRegexp(`^evicted \(deleted\) by .*@\S+ (just now|\d+ s ago)$`))
+	b.Expect(b.text(`[data-key="job-250"] .time`)()).To(MatchRegexp(`^\d+ min ago$`))
+	b.Expect(evaluate[string](b, `document.querySelector('[data-key="job-250"] .time time').title`)).To(MatchRegexp(`^\d+-\d\d-\d\d \d\d:\d\d:\d\d \w+$`), "the exact time")
+	b.Expect(b.text("h1 small")()).To(Equal("TTL 10m0s, 1 replica"))
 	b.look("elections-500")
+	f.run("resume", "job-003")
+	write("job-003", "web-5.eu-central", 8)
+	b.eventually(`[data-key="job-003"] .evicted`).Should(MatchRegexp(`^evicted .* ago by .*@|^evicted just now by .*@`), "the eviction stays visible")
+	b.Eventually(func() []string { return evaluate[[]string](b, first) }).WithTimeout(timeout).WithPolling(pollInterval).
+		Should(Equal([]string{"job-005", "job-004", "job-000", "job-001"}), "it is well again")
+	b.look("elections-after-an-eviction")
+	b.Expect(evaluate[int](b, `document.querySelectorAll('[data-key="job-003"] .strip .mark').length`)).To(Equal(1))
+	f.run("evict", "job-003", "--force")
+	f.run("pause", "job-003", "--force")
+	b.eventually(headline).Should(Equal("498 of 500 elections have a leader"))
 
 	evaluate[bool](b, `(() => { const i = document.querySelector(".filter input"); i.value = "job-00"; return i.dispatchEvent(new Event("input", {bubbles: true})); })()`)
 	b.Expect(evaluate[int](b, `[...document.querySelectorAll("tbody tr")].filter((r) => r.offsetHeight > 0).length`)).To(Equal(10))
@@ -92,7 +109,7 @@ func TestTheDashboardFollows500ElectionsWithoutAReload(t *testing.T) {
 	b.eventually("tbody .name").Should(ContainSubstring("job-499"))
 	b.open(dashboard.page + "?key=job-003")
 	b.eventually(headline).Should(Equal("No leader"))
-	b.eventually("header .note").Should(MatchRegexp(`"web-3.eu-central" lost "job-003" \(deleted\).*evicted by .*@`))
+	b.eventually("header .note").Should(MatchRegexp(`"web-5.eu-central" lost "job-003" \(deleted\).*evicted by .*@`))
 	b.look("election-evicted")
 	b.expectNoViolations()
 }

@@ -153,6 +153,7 @@ func TestThePageIsLegibleInBothColourSchemesAndOnNarrowScreens(t *testing.T) {
 			b.emulate(scheme, width)
 			b.expectNoHorizontalScrolling(name)
 			b.expectLegible(name)
+			b.expectAccessible(name)
 			b.screenshot(name)
 		}
 		background = append(background, b.brightness())
