@@ -37,6 +37,14 @@ led in time, or if terms were out of order.
 The drill removes its bucket when it ends, even if it is interrupted. It does not touch elections in other buckets. If it
 cannot remove the bucket, it still writes the result, and a drill that passed exits with 2.
 
+With --alerts ADDR the drill measures nothing. It provokes the alerts of 'election-cli rules' until it is interrupted, each in an election of
+its own, by candidates on servers in this process, and serves their metrics. Have Prometheus scrape it, and see each alert arrive:
+
+    election-cli drill --alerts 0.0.0.0:9222
+
+It lists what it does and after how long each alert fires. --alert NAME, which may be repeated, provokes these alerts only. When the drill ends,
+ElectionScrapeMissing follows.
+
 With --json the result is one object: "ttl_s", "candidates", "rounds", "faults" (a list, each with "kind": first-election, handover,
 crash or eviction, "count", "failover_s": the times until a candidate led, and "bound_s"), "believed_s" (how long a leader considered
 itself leader after its link was cut), "overlap_s" (the time in which two candidates led), "terms" (their number), "term_numbers" (in
@@ -53,6 +61,7 @@ type drillCommand struct {
 	svg       string
 	embedded  bool
 	processes processFlags
+	alerts    alertFlags
 
 	candidatesSet, ttlSet, roundsSet, replicasSet bool
 }
@@ -69,12 +78,16 @@ func registerDrill(app *fisk.Application, t *cli.Env) {
 	cli.WideVar(cmd, &d.wide)
 	cmd.Flag("svg", "Draw the drill as a timeline, in an SVG file").PlaceHolder("FILE").StringVar(&d.svg)
 	d.processes.register(cmd)
+	d.alerts.register(cmd)
 }
 
 // run runs the drill and writes the result.
 func (d *drillCommand) run(ctx context.Context) error {
 	if err := d.check(); err != nil {
 		return err
+	}
+	if d.alerts.address != "" {
+		return d.provokeAlerts(ctx)
 	}
 	if d.processes.on {
 		return d.runProcesses(ctx)
@@ -134,7 +147,7 @@ func (d *drillCommand) applyProcessDefaults() {
 // check validates the flags before the drill connects or starts anything.
 func (d *drillCommand) check() error {
 	d.applyProcessDefaults()
-	problems := []error{cli.CheckTTL(d.config.TTL), d.processes.check()}
+	problems := []error{cli.CheckTTL(d.config.TTL), d.processes.check(), d.checkAlerts()}
 	if d.processes.on && (d.roundsSet || d.embedded || d.Connection.NamesServerByFlag()) {
 		problems = append(problems, errors.New("--processes starts its own cluster and has no rounds: leave out --server, --context, --embedded and --rounds"))
 	}

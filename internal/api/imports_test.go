@@ -25,7 +25,7 @@ var floors = [][]string{
 	{"admin"},
 	{"connect", "fence", "gocronelector", "group", "mutex", "semaphore", "witness"},
 	{"internal/cli", "internal/embedded", "internal/events", "internal/leaderfile"},
-	{"examples/internal/demo", "internal/drill", "internal/look", "internal/processes", "internal/supervise"},
+	{"examples/internal/demo", "internal/alertdrill", "internal/drill", "internal/look", "internal/processes", "internal/supervise"},
 	{"internal/chaos", "internal/checkup", "internal/serving"},
 	{"cmd/election-cli", "examples/", "spec/proof"},
 }

@@ -1,6 +1,9 @@
 package serving
 
 import (
+	"context"
+	"log/slog"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -23,4 +26,14 @@ func newRegistry() *prometheus.Registry {
 		collectors.NewBuildInfoCollector(),
 	)
 	return r
+}
+
+// Metrics serves the metrics of a registry on the address of a flag while work runs. It listens before it calls work.
+func Metrics(ctx context.Context, flag, address string, r *prometheus.Registry, log *slog.Logger, work func(context.Context) error) error {
+	servers, err := serve([]endpoint{metricsEndpoint(flag, address, r)}, "", log)
+	if err != nil {
+		return err
+	}
+	defer servers.Stop()
+	return work(ctx)
 }
