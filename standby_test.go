@@ -3,12 +3,14 @@ package election_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/settings"
 )
 
@@ -67,6 +69,29 @@ func TestUnnotifiedCandidateIsAStandby(t *testing.T) {
 		b.link.Cut()
 		after(3 * ttl)
 		f.Expect(valueOf(f, r, standby)).To(BeZero())
+	})
+}
+
+func TestCandidateThatMayNotReadIsAStandbyWhileItsCampaignsSucceed(t *testing.T) {
+	const get = "$JS.API.DIRECT.GET.KV_" + natstest.BucketName + ".>"
+	config := fmt.Sprintf(`authorization: {users: [{user: u, password: u, permissions: {publish: {deny: [%q]}}}]}, no_auth_user: u`, get)
+	onGuardedServer(t, config, func(f *fleet) {
+		r := prometheus.NewPedanticRegistry()
+		f.connected("a").start()
+		after(2 * interval)
+		b := f.connected("b", election.WithRegisterer(r)).start()
+		after(2 * interval)
+		f.Expect(b.Status().Notifications).To(Equal("none"))
+		standbys := 0
+		const samples = 200
+		for range samples {
+			after(interval / 10)
+			if valueOf(f, r, standby) == 1 {
+				standbys++
+			}
+		}
+		f.Logf("%d of %d", standbys, samples)
+		f.Expect(standbys).To(Equal(samples), "it is refused reads, and would win a key that is free")
 	})
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -142,4 +144,27 @@ func TestAnExpectedElectionWithoutARecordIsAFinding(t *testing.T) {
 	code, _, stderr = f.run("check", "--expect", "a b")
 	f.Expect(code).To(Equal(3))
 	f.Expect(stderr).To(ContainSubstring("separated by commas"))
+}
+
+func TestARunThatDoesNotWaitNeedsNoStandby(t *testing.T) {
+	skipWithoutInterrupts(t)
+	t.Parallel()
+	f := newFixture(t, healthyTTL)
+	for _, c := range []struct {
+		key   string
+		args  []string
+		codes []string
+	}{
+		{"cron", []string{"--no-wait"}, nil},
+		{"service", nil, []string{"no-standby service"}},
+	} {
+		cmd, _, _ := command(f.T, slices.Concat([]string{"run", "-s", f.Server.URL(), "--name", "web-1", "--stand-down", "0s"}, c.args, []string{c.key, "--", "sleep", "60"})...)
+		f.Expect(cmd.Start()).To(Succeed())
+		code, _, stderr := f.run("wait", c.key, "--max-wait", clitest.Timeout.String())
+		f.Expect(code).To(BeZero(), stderr)
+		codes, _ := f.codes(c.key)
+		f.Expect(codes).To(Equal(c.codes), c.key)
+		f.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
+		_ = cmd.Wait()
+	}
 }

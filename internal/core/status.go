@@ -21,18 +21,15 @@ type Status struct {
 	Wins      uint64
 	Losses    uint64
 	Ready     bool // it would be notified of a vacancy, and answer it
-	Standby   bool // it would take over: nothing holds it back, and its requests succeed
+	Standby   bool // it would take over: nothing holds it back, and its last request succeeded
 }
 
 // Status returns what the candidate tells of itself.
 func (c *Candidate) Status() Status {
-	free, notified, fails := c.phase == campaigning && c.holds == 0, c.Source() != NoSource, c.requests.last
-	if !notified { // it may be refused reads, and campaigns by writes alone
-		fails = c.writeFailed()
-	}
+	free := c.phase == campaigning && c.holds == 0
 	return Status{
 		Bucket: c.bucket, Holds: c.holds, Source: c.Source(), Started: c.started, UntilNext: c.untilNext, Requests: c.requests, Wins: c.wins, Losses: c.losses,
-		Ready: free && notified, Standby: free && !fails,
+		Ready: free && c.Source() != NoSource, Standby: free && !c.requests.last,
 	}
 }
 
