@@ -82,7 +82,7 @@ func (c *infoCommand) describeElection(ctx context.Context, v *look.View) error 
 	if !vacant {
 		alone := []look.Holder{*leader}
 		v.CountStandbys(ctx, alone)
-		v.AskLonely(ctx, alone)
+		v.ConfirmAlone(ctx, alone)
 		leader = &alone[0]
 	}
 	if c.json {

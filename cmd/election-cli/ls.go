@@ -21,7 +21,7 @@ With --json the result is an array of objects: ` + look.HolderHelp + `.
 On a narrow terminal the columns that matter least are left out; --wide shows them. Without a terminal there is no header, and the columns are separated by tabs: election, leader, state, since, term, last renewal,
 time left, host, standbys.
 
-The command asks the candidates of each election how many would take over if the leader stopped. A dash stands where no candidate answers,
+The command asks the candidates of each election how many would take over if the leader stopped, for three seconds at most. A dash stands where no candidate answers,
 where this user may not ask, and where no standby is needed: for locks, slots, keys of groups and 'run --no-wait'.`
 
 // lsCommand implements ls.

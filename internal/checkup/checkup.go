@@ -108,7 +108,7 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 		}
 		answers := v.Ask(ctx, o.keysOf(r))
 		look.SetStandbys(r.Elections, answers)
-		v.AskLonely(ctx, r.Elections)
+		v.ConfirmAlone(ctx, r.Elections)
 		r.explainVacancies(answers, findings)
 		r.Findings = append(r.Findings, checkClaims(v.Disputed(ctx, answers))...)
 		r.Findings = append(r.Findings, checkNames(answers)...)

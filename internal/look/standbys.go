@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// standbysTimeout is how long CountStandbys and AskLonely each take at most. What they do not find out in that time stays unknown.
+	// standbysTimeout is how long CountStandbys and ConfirmAlone each take at most. What they do not find out in that time stays unknown.
 	standbysTimeout = 3 * time.Second
-	// lonelyTimeout is how long AskLonely waits for a standby that is far away. Ask waits only until the answers pause.
-	lonelyTimeout = time.Second
+	// farTimeout is how long ConfirmAlone waits for a standby that is far away. Ask waits only until the answers pause.
+	farTimeout = time.Second
 )
 
 // Standbys returns the names of the candidates that would take over an election from its holder, sorted and printable. It is not known unless
@@ -55,8 +55,8 @@ func SetStandbys(holders []Holder, answers map[string]Answers) {
 }
 
 // CountStandbys asks the candidates of each holder's election, and sets its standbys. A user that may not ask for the first election is taken
-// for one that may not ask at all: each refusal is an error in the log of the server.
-func (v *View) CountStandbys(ctx context.Context, holders []Holder) {
+// for one that may not ask at all, and CountStandbys reports that: each refusal is an error in the log of the server.
+func (v *View) CountStandbys(ctx context.Context, holders []Holder) (refused bool) {
 	ctx, cancel := context.WithTimeout(ctx, standbysTimeout)
 	defer cancel()
 	var keys []string
@@ -64,17 +64,19 @@ func (v *View) CountStandbys(ctx context.Context, holders []Holder) {
 		keys = append(keys, h.Key)
 	}
 	if len(keys) == 0 {
-		return
+		return false
 	}
 	answers := v.Ask(ctx, keys[:1])
-	if !errors.Is(answers[keys[0]].Err, nats.ErrPermissionViolation) {
-		SetStandbys(holders[1:], v.Ask(ctx, keys[1:]))
+	if errors.Is(answers[keys[0]].Err, nats.ErrPermissionViolation) {
+		return true
 	}
 	SetStandbys(holders[:1], answers)
+	SetStandbys(holders[1:], v.Ask(ctx, keys[1:]))
+	return false
 }
 
-// AskLonely asks once more for standbys of the holders that have none by the answers so far, and waits a second for answers from far away.
-func (v *View) AskLonely(ctx context.Context, holders []Holder) {
+// ConfirmAlone asks once more for standbys of the holders that have none by the answers so far, and waits a second for answers from far away.
+func (v *View) ConfirmAlone(ctx context.Context, holders []Holder) {
 	ctx, cancel := context.WithTimeout(ctx, standbysTimeout)
 	defer cancel()
 	var requests sync.WaitGroup
@@ -88,7 +90,7 @@ func (v *View) AskLonely(ctx context.Context, holders []Holder) {
 		requests.Go(func() {
 			defer func() { <-slots }()
 			var found Answers // what was found counts, however the request ended
-			_ = client.CandidatesWithin(ctx, h.Key, lonelyTimeout, func(c control.Candidate, _ time.Time) (enough bool) {
+			_ = client.CandidatesWithin(ctx, h.Key, farTimeout, func(c control.Candidate, _ time.Time) (enough bool) {
 				found.Candidates = append(found.Candidates, admin.Candidate{Name: c.Name, Instance: c.Instance, Standby: c.Standby})
 				return c.Standby != nil && *c.Standby
 			})

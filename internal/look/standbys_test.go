@@ -2,16 +2,19 @@ package look
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/natstest"
 )
 
 // viewOf returns a view of the fleet's bucket over a connection of its own.
@@ -36,11 +39,11 @@ func TestAStandbyThatIsFarAwayIsFoundBeforeALeaderCountsAsAlone(t *testing.T) {
 		holders := []Holder{{Leader: election.Leader{Key: fleettest.Key, Name: "a", Instance: leader.Status().Instance}}}
 		v.CountStandbys(context.Background(), holders)
 		f.Expect(holders[0].Standbys).To(HaveValue(Equal(0)), "its answer is late")
-		v.AskLonely(context.Background(), holders)
+		v.ConfirmAlone(context.Background(), holders)
 		f.Expect(holders[0].describeStandbys()).To(Equal("1: b"))
 		b.Pause()
 		holders[0].Standbys = new(0)
-		v.AskLonely(context.Background(), holders)
+		v.ConfirmAlone(context.Background(), holders)
 		f.Expect(holders[0].Standbys).To(HaveValue(Equal(0)))
 	}, fleettest.Republished)
 }
@@ -72,4 +75,24 @@ func TestOnlyAFewStandbysAreNamed(t *testing.T) {
 	n := 7
 	h := Holder{Standbys: &n, standbys: []string{"a", "b", "c", "d", "e", "f", "g"}}
 	g.Expect(h.describeStandbys()).To(Equal("7: a, b, c, d, e, and 2 more"))
+}
+
+func TestAUserWhoMayNotAskIsRefusedOnce(t *testing.T) {
+	const denied = "election-control." + natstest.BucketName + ".candidates.>"
+	config := fmt.Sprintf(`authorization: {users: [{user: u, password: u, permissions: {publish: {deny: [%q]}}}]}, no_auth_user: u`, denied)
+	fleettest.RunGuarded(t, config, func(f *fleettest.Fleet) {
+		f.Connected("a").Begin()
+		fleettest.After(fleettest.Interval)
+		v := viewOf(f)
+		refusals := 0
+		v.Bucket.JetStream().Conn().SetErrorHandler(func(*nats.Conn, *nats.Subscription, error) { refusals++ })
+		var holders []Holder
+		for range 50 {
+			holders = append(holders, Holder{Leader: election.Leader{Key: fleettest.Key}})
+		}
+		f.Expect(v.CountStandbys(context.Background(), holders)).To(BeTrue())
+		fleettest.After(time.Second)
+		f.Expect(refusals).To(BeNumerically("<=", 2), "the request, and the message that finds out why")
+		f.Expect(holders[0].Standbys).To(BeNil())
+	})
 }

@@ -124,6 +124,7 @@ func (l *elections) add(event observe.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.ensure(event.Key); e != nil && e.add(event) {
+		e.asked = time.Time{} // what its candidates answered is out of date
 		l.touch(e)
 	}
 }
@@ -154,12 +155,13 @@ func (l *elections) setPauses(pauses map[string]kv.Pause) {
 }
 
 // longestUnasked returns the holders of at most n elections, those whose candidates were asked the longest ago, and records that they are asked.
-func (l *elections) longestUnasked(n int) []look.Holder {
+// It leaves out elections whose candidates were asked within the given time.
+func (l *elections) longestUnasked(n int, within time.Duration) []look.Holder {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var held []*entry
 	for _, e := range l.byKey {
-		if e.currentHolder() != nil {
+		if e.currentHolder() != nil && time.Since(e.asked) >= within {
 			held = append(held, e)
 		}
 	}

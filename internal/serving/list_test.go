@@ -192,7 +192,7 @@ func TestExpectedElectionsStayOnThePageThoughNobodyLeadsThem(t *testing.T) {
 func TestTheListShowsHowManyWouldTakeOverFromEachLeader(t *testing.T) {
 	g := NewWithT(t)
 	p := bucketPage(in("a", eventOf(observe.Leading, "web-1", time.Minute)), in("b", eventOf(observe.Leading, "web-1", time.Minute)), in("c", eventOf(observe.Leading, "web-1", time.Minute)))
-	holders := p.elections.longestUnasked(3)
+	holders := p.elections.longestUnasked(3, 0)
 	g.Expect(holders).To(HaveLen(3))
 	for i := range holders {
 		n := map[string]int{"a": 0, "b": 2}
@@ -221,20 +221,25 @@ func TestThePageAsksAboutTheElectionsInTurn(t *testing.T) {
 	}
 	asked := map[string]bool{}
 	for _, n := range []int{100, 200, 250} {
-		holders := p.elections.longestUnasked(maxStandbyQueries)
+		holders := p.elections.longestUnasked(maxStandbyQueries, 0)
 		g.Expect(holders).To(HaveLen(maxStandbyQueries))
 		for _, h := range holders {
 			asked[h.Key] = true
 		}
 		g.Expect(asked).To(HaveLen(n))
 	}
+	g.Expect(p.elections.longestUnasked(maxStandbyQueries, time.Minute)).To(BeEmpty(), "all were asked just now")
+	p.elections.add(in("job-007", eventOf(observe.Leading, "web-2", 0)))
+	again := p.elections.longestUnasked(maxStandbyQueries, time.Minute)
+	g.Expect(again).To(HaveLen(1))
+	g.Expect(again[0].Name).To(Equal("web-2"), "a new leader is asked about at once")
 }
 
 func TestProblemsAreFirstOnTheList(t *testing.T) {
 	g := NewWithT(t)
 	well := func(key string) observe.Event { return in(key, eventOf(observe.Leading, "web-1", time.Minute)) }
 	p := bucketPage(well("a-well"), well("b-paused"), well("c-alone"), in("d-elect", eventOf(observe.Elected, "web-1", 0)), well("e-vacant"), in("e-vacant", eventOf(observe.Released, "web-1", 0)))
-	holders := p.elections.longestUnasked(5)
+	holders := p.elections.longestUnasked(5, 0)
 	for i := range holders {
 		holders[i].Standbys = new(1)
 		if holders[i].Key == "c-alone" {

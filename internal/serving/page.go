@@ -25,6 +25,7 @@ const (
 	minRefreshInterval = 200 * time.Millisecond // the minimum time between two refreshes of one reader
 	writeTimeout       = 10 * time.Second       // the maximum time for a write to a reader
 	maxReaders         = 32                     // the maximum number of readers that follow the events
+	standbyInterval    = 10 * time.Second       // the age at which the number of standbys of an election is out of date
 	maxStandbyQueries  = 100                    // the maximum number of elections whose candidates are asked at a time
 )
 
@@ -43,6 +44,7 @@ type statusPage struct {
 	infos        poll[kv.Info] // about the bucket
 	standbys     poll[[]look.Holder]
 	info         atomic.Pointer[kv.Info] // what the server last said about the bucket; nil until then
+	mayNotAsk    atomic.Bool             // the server does not permit to ask candidates how many would take over
 	observeError atomic.Pointer[string]  // why the elections cannot be observed; nil if there was no error since the last success
 
 	mu        sync.Mutex         // guards what follows, and the start of goroutines
@@ -156,6 +158,7 @@ func (p *statusPage) observe(ctx context.Context, client *cli.Client, bucket *el
 		return err
 	}
 	p.observeError.Store(nil)
+	p.mayNotAsk.Store(false)
 	p.view.Store(v)
 	p.elections.startObserving(v.Clock)
 	for e := range events {
@@ -202,13 +205,13 @@ func (p *statusPage) describeBucket() string {
 // for the answers: rows that change are sent to the readers.
 func (p *statusPage) countStandbys() {
 	v := p.view.Load()
-	if v == nil {
+	if v == nil || p.mayNotAsk.Load() {
 		return
 	}
 	query := func(ctx context.Context) ([]look.Holder, error) {
-		holders := p.elections.longestUnasked(maxStandbyQueries)
-		v.CountStandbys(ctx, holders)
-		v.AskLonely(ctx, holders)
+		holders := p.elections.longestUnasked(maxStandbyQueries, standbyInterval)
+		p.mayNotAsk.Store(v.CountStandbys(ctx, holders))
+		v.ConfirmAlone(ctx, holders)
 		return holders, nil
 	}
 	p.standbys.refresh(p, time.Time{}, query, func(holders []look.Holder, _ error) { p.elections.setStandbys(holders) })
