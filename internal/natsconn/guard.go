@@ -123,20 +123,19 @@ func (c *guardedConn) ask(log *slog.Logger, timeout time.Duration) {
 		return // the client knows
 	}
 	before := c.nc.Stats()
-	ctx, cancel := context.WithTimeout(c.ctx, timeout+maxDoubt)
-	defer cancel()
-	answered := c.ping(ctx)
+	ctx, answered := context.WithTimeout(c.ctx, timeout+maxDoubt) // the answer ends it
+	defer answered()
+	go func() {
+		if c.nc.FlushWithContext(ctx) == nil {
+			c.worked()
+			answered()
+		}
+	}()
 	silent := func() bool {
 		now := c.nc.Stats()
-		return !isClosed(answered) && c.nc.IsConnected() && now.InMsgs == before.InMsgs && now.Reconnects == before.Reconnects && c.ctx.Err() == nil
+		return ctx.Err() == nil && c.nc.IsConnected() && now.InMsgs == before.InMsgs && now.Reconnects == before.Reconnects
 	}
-	select {
-	case <-answered:
-		return
-	case <-time.After(timeout):
-	case <-c.ctx.Done():
-	}
-	if !silent() {
+	if !timeutil.Sleep(ctx, timeout) || !silent() {
 		return
 	}
 	force, due := c.mayForce()
@@ -144,32 +143,11 @@ func (c *guardedConn) ask(log *slog.Logger, timeout time.Duration) {
 	case force && !due:
 	case !force:
 		c.warn(log, "Connection does not answer", "fix", "connect with a nats.PingInterval of a sixth of the TTL, or allow a forced reconnection")
-	case timeutil.Sleep(c.ctx, timeutil.Random(forceJitter)) && silent() && c.canReach() && silent():
+	case timeutil.Sleep(ctx, timeutil.Random(forceJitter)) && silent() && c.canReach(ctx) && silent():
 		c.warn(log, "Connection does not answer, connecting again", "fix", "connect with a nats.PingInterval of a sixth of the TTL to notice it sooner")
 		c.force()
 	case silent():
 		c.warn(log, "Connection does not answer, nor can a server be reached by another")
-	}
-}
-
-// ping sends a ping, and closes the channel that it returns when the server has answered.
-func (c *guardedConn) ping(ctx context.Context) (answered <-chan struct{}) {
-	done := make(chan struct{})
-	go func() {
-		if c.nc.FlushWithContext(ctx) == nil {
-			c.worked()
-			close(done)
-		}
-	}()
-	return done
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -221,14 +199,14 @@ func (c *guardedConn) warn(log *slog.Logger, message string, attrs ...any) {
 // canReach reports whether a server of the connection answers on a connection of its own: where none does, to give up the present one
 // gains nothing. It returns only when the present connection has had a few times as long to answer as the other one took: on a host
 // that is overloaded both are slow, and connecting again would add to the load.
-func (c *guardedConn) canReach() bool {
+func (c *guardedConn) canReach(ctx context.Context) bool {
 	begun := time.Now()
-	return c.reaches() && timeutil.Sleep(c.ctx, pongAnswers*time.Since(begun))
+	return c.reaches(ctx) && timeutil.Sleep(ctx, pongAnswers*time.Since(begun))
 }
 
 // reaches reports whether a server answers on a connection of its own.
-func (c *guardedConn) reaches() bool {
-	ctx, cancel := context.WithTimeout(c.ctx, reachTimeout)
+func (c *guardedConn) reaches(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	dials := c.dials()
 	reached := make(chan bool, len(dials))
