@@ -87,8 +87,7 @@ func (r *run) fetchPlan(ctx context.Context) time.Time {
 	} else if kv.Classify(err) != kv.Absent {
 		r.warn("Plan not read", err)
 	}
-	delay := min(fetchDelay<<min(r.fetches, 10), retryDelay)
-	r.fetchNotBefore = time.Now().Add(delay - timeutil.Random(delay/2))
+	r.fetchNotBefore = retryTime(min(fetchDelay<<min(r.fetches, 10), retryDelay))
 	r.fetches++
 	return r.fetchNotBefore
 }

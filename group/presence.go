@@ -55,7 +55,7 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 		return r.presenceDue, nil
 	}
 	r.warn("Presence not written", err)
-	r.presenceDue = timeutil.Earlier(r.presenceDue, retryTime())
+	r.presenceDue = timeutil.Earlier(r.presenceDue, retryTime(retryDelay))
 	if kv.Classify(err) != kv.Refused {
 		return r.presenceDue, nil
 	}

@@ -19,9 +19,11 @@ import (
 // retryDelay is how long a member waits at most before it tries again what failed.
 const retryDelay = time.Second
 
-// retryTime returns when to try again a request that failed. It is random: where a server is overloaded or was restarted, the requests of
-// hundreds of members fail together, and would come again together.
-func retryTime() time.Time { return time.Now().Add(retryDelay - timeutil.Random(retryDelay/2)) }
+// retryTime returns when to try again a request that failed: within the given time, and after half of it. It is random: where a server is
+// overloaded or was restarted, the requests of hundreds of members fail together, and would come again together.
+func retryTime(within time.Duration) time.Time {
+	return time.Now().Add(within - timeutil.Random(within/2))
+}
 
 // run is one call of Start or Run, from its beginning to its return. All of it belongs to the goroutine of that call.
 type run struct {
@@ -190,7 +192,7 @@ func (r *run) startWatcher(ctx context.Context) time.Time {
 	})
 	if err != nil {
 		r.warn("Members cannot be watched", err)
-		r.watcherDue = retryTime()
+		r.watcherDue = retryTime(retryDelay)
 		return r.watcherDue
 	}
 	r.watcher, r.updates = w, w.Updates()
@@ -252,7 +254,7 @@ func (r *run) update(entry jetstream.KeyValueEntry, ok bool) error {
 	switch {
 	case !ok:
 		r.stopWatcher()
-		r.watcherDue = retryTime()
+		r.watcherDue = retryTime(retryDelay)
 		return nil
 	case entry == nil:
 		r.completed()
