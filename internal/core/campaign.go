@@ -401,8 +401,7 @@ func (c *Candidate) bidEnds(now time.Time, campaigned bool) {
 		c.wait.due = later(c.wait.due, later(c.bid.turn, c.bid.began.Add(c.turn.afterExpiry)))
 	}
 	if !c.bid.turn.IsZero() {
-		c.turn.pending = true
-		c.hints.readBy(c.bid.turn)
+		c.answerBy(c.bid.turn)
 	}
 	c.waitAgain(now)
 }

@@ -109,7 +109,12 @@ func (c *Candidate) answerFailed(now time.Time) {
 	if c.turn.retries++; c.turn.retries >= maxRetries {
 		return
 	}
-	c.turn.pending = true
 	delay := firstRetryDelay << c.turn.retries
-	c.hints.readBy(now.Add(delay + c.Random(delay)))
+	c.answerBy(now.Add(delay + c.Random(delay)))
+}
+
+// answerBy has the key read at the given time, to answer a vacancy that was read.
+func (c *Candidate) answerBy(at time.Time) {
+	c.turn.pending = true
+	c.hints.readBy(at)
 }
