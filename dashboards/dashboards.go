@@ -29,7 +29,7 @@ type Option func(*options)
 
 type options struct {
 	namespace, election string
-	expected            string // the keys, separated by commas
+	expected            []string // keys
 }
 
 // WithNamespace sets the prefix of the names of all metrics: that of election.WithMetricsNamespace and fence.WithMetricsNamespace. What
@@ -42,9 +42,7 @@ func WithElection(key string) Option { return func(o *options) { o.election = ke
 
 // WithExpected names elections, by their keys, of which candidates must be seen: the rules get the alert ElectionAbsent, which fires where none
 // is, though none ever was. The dashboard takes no notice of it.
-func WithExpected(keys ...string) Option {
-	return func(o *options) { o.expected = strings.Join(keys, ",") }
-}
+func WithExpected(keys ...string) Option { return func(o *options) { o.expected = keys } }
 
 // names matches what the names of metrics and of recorded series begin with.
 var names = regexp.MustCompile(`\belection(_[a-z]|:[a-z])`)
@@ -60,7 +58,7 @@ func newOptions(opts []Option) (o options, err error) {
 	case o.election != "" && !validate.IsKey(o.election):
 		return o, fmt.Errorf("%q is not a key: use letters, digits, dots, and - _ = /", o.election)
 	}
-	for _, key := range o.expectedKeys() {
+	for _, key := range o.expected {
 		switch {
 		case !validate.IsKey(key):
 			return o, fmt.Errorf("%q is not a key: use letters, digits, dots, and - _ = /", key)
@@ -83,18 +81,10 @@ func (o options) expression(text string) string {
 	return text
 }
 
-// expectedKeys returns the keys of the elections that are expected.
-func (o options) expectedKeys() []string {
-	if o.expected == "" {
-		return nil
-	}
-	return strings.Split(o.expected, ",")
-}
-
 // absence returns the alert for the elections that are expected. Without a metric there is no label, so that each has a term of its own.
 func (o options) absence() string {
 	var absent []string
-	for _, key := range o.expectedKeys() {
+	for _, key := range o.expected {
 		absent = append(absent, fmt.Sprintf(`absent(election_leader{election="%s"})`, key))
 	}
 	return fmt.Sprintf(absentAlert, strings.Join(absent, "\n            or "))
@@ -123,7 +113,7 @@ func Rules(opts ...Option) ([]byte, error) {
 		return nil, err
 	}
 	text := string(rules)
-	if o.expected != "" {
+	if len(o.expected) > 0 {
 		text += o.absence()
 	}
 	text = o.expression(text)
