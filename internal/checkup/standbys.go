@@ -14,7 +14,7 @@ import (
 func checkStandbys(holders []look.Holder, answers map[string]look.Answers, ttl time.Duration) []ElectionFinding {
 	var found []ElectionFinding
 	for _, h := range holders {
-		if h.Standbys == nil || *h.Standbys > 0 || h.Paused || h.RenewalAge >= ttl {
+		if !h.IsAlone() || h.RenewalAge >= ttl {
 			continue
 		}
 		var others []admin.Candidate

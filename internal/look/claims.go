@@ -30,23 +30,29 @@ type Answers struct {
 
 // Ask asks the candidates of each election, and returns their answers by key. A candidate that does not answer may exist all the same.
 func (v *View) Ask(ctx context.Context, keys []string) map[string]Answers {
-	var (
-		mu       sync.Mutex
-		requests sync.WaitGroup
-	)
-	answers, slots := map[string]Answers{}, make(chan struct{}, claimRequests)
-	for _, key := range keys {
+	var mu sync.Mutex
+	answers := map[string]Answers{}
+	concurrently(keys, func(key string) {
+		candidates, err := v.Admin.Candidates(ctx, key)
+		mu.Lock()
+		defer mu.Unlock()
+		answers[key] = Answers{candidates, err}
+	})
+	return answers
+}
+
+// concurrently calls request for each of a list, for some at a time, and returns when all are done.
+func concurrently[T any](list []T, request func(T)) {
+	var requests sync.WaitGroup
+	slots := make(chan struct{}, claimRequests)
+	for _, of := range list {
 		slots <- struct{}{}
 		requests.Go(func() {
 			defer func() { <-slots }()
-			candidates, err := v.Admin.Candidates(ctx, key)
-			mu.Lock()
-			defer mu.Unlock()
-			answers[key] = Answers{candidates, err}
+			request(of)
 		})
 	}
 	requests.Wait()
-	return answers
 }
 
 // Disputed returns the claims of each key that several candidates claim to lead, by the answers that Ask returned. It asks again if there

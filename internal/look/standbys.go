@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -47,6 +46,9 @@ func (h *Holder) setStandbys(a Answers) {
 	}
 }
 
+// IsAlone reports whether nobody would take over from the holder, as far as is known. While an election is paused nobody is meant to.
+func (h *Holder) IsAlone() bool { return h.Standbys != nil && *h.Standbys == 0 && !h.Paused }
+
 // SetStandbys sets the standbys of each holder by the answers of the candidates.
 func SetStandbys(holders []Holder, answers map[string]Answers) {
 	for i := range holders {
@@ -79,23 +81,19 @@ func (v *View) CountStandbys(ctx context.Context, holders []Holder) (refused boo
 func (v *View) ConfirmAlone(ctx context.Context, holders []Holder) {
 	ctx, cancel := context.WithTimeout(ctx, standbysTimeout)
 	defer cancel()
-	var requests sync.WaitGroup
-	client, slots := control.Client{Bucket: kv.With(v.Bucket, nil), Created: v.info.Created}, make(chan struct{}, claimRequests)
+	var alone []*Holder
 	for i := range holders {
-		h := &holders[i]
-		if h.Standbys == nil || *h.Standbys > 0 || h.Paused {
-			continue
+		if h := &holders[i]; h.IsAlone() {
+			alone = append(alone, h)
 		}
-		slots <- struct{}{}
-		requests.Go(func() {
-			defer func() { <-slots }()
-			var found Answers // what was found counts, however the request ended
-			_ = client.CandidatesWithin(ctx, h.Key, farTimeout, func(c control.Candidate, _ time.Time) (enough bool) {
-				found.Candidates = append(found.Candidates, admin.Candidate{Name: c.Name, Instance: c.Instance, Standby: c.Standby})
-				return c.Standby != nil && *c.Standby
-			})
-			h.setStandbys(found)
-		})
 	}
-	requests.Wait()
+	client := control.Client{Bucket: kv.With(v.Bucket, nil), Created: v.info.Created}
+	concurrently(alone, func(h *Holder) {
+		var found Answers // what was found counts, however the request ended
+		_ = client.CandidatesWithin(ctx, h.Key, farTimeout, func(c control.Candidate, _ time.Time) (enough bool) {
+			found.Candidates = append(found.Candidates, admin.Candidate{Name: c.Name, Instance: c.Instance, Standby: c.Standby})
+			return c.Standby != nil && *c.Standby
+		})
+		h.setStandbys(found)
+	})
 }
