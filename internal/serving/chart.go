@@ -25,7 +25,7 @@ type chart struct {
 	ObservedFrom  int // the page did not observe the election before this
 	ObservedWidth int
 	Bars          []bar
-	Legend        []legendEntry
+	Legend        legend
 	Marks         []mark
 	HasStandDown  bool // whether the chart shows a stand-down
 	HasVacancy    bool // whether the chart shows a time in which no candidate held the key
@@ -43,7 +43,30 @@ type mark struct {
 	X, Width int
 }
 
+// legend are the candidates that have a bar, with the CSS classes of their colours.
+type legend []legendEntry
+
 type legendEntry struct{ ColourClass, Name string }
+
+// find returns the class of a candidate's colour, or "" if the candidate has no bar.
+func (l legend) find(name string) string {
+	for _, entry := range l {
+		if entry.Name == name {
+			return entry.ColourClass
+		}
+	}
+	return ""
+}
+
+// add returns the class of a candidate's colour, and chooses one for a candidate that has no bar yet.
+func (l *legend) add(name string) string {
+	class := l.find(name)
+	if class == "" {
+		class = fmt.Sprintf("c%d", len(*l)%colourCount)
+		*l = append(*l, legendEntry{class, name})
+	}
+	return class
+}
 
 // chartDurations are the durations that a chart may cover, the shortest first.
 var chartDurations = []time.Duration{4 * time.Minute, 20 * time.Minute, historyDuration}
@@ -62,19 +85,8 @@ func newChart(h snapshot) chart {
 		if !t.endedAt.IsZero() && !t.endedAt.After(oldest) {
 			continue
 		}
-		class := c.colourClass(t.name)
-		if class == "" {
-			class = fmt.Sprintf("c%d", len(c.Legend)%colourCount)
-			c.Legend = append(c.Legend, legendEntry{class, t.name})
-		}
-		end := t.endedAt
-		if end.IsZero() {
-			end = h.now
-		}
-		standDownEnd := t.ledFrom
-		if standDownEnd.IsZero() {
-			standDownEnd = end
-		}
+		class := c.Legend.add(t.name)
+		standDownEnd, end := t.until(h.now)
 		c.HasVacancy = c.HasVacancy || x(t.heldFrom) > heldUntil
 		heldUntil = max(heldUntil, x(end))
 		if from, to := x(t.heldFrom), x(standDownEnd); to > from {
@@ -113,14 +125,4 @@ func (c *chart) setScale(h snapshot) time.Duration {
 		c.Scale = append(c.Scale, fmt.Sprintf("−%d", quarter*minutes/4))
 	}
 	return duration
-}
-
-// colourClass returns the CSS class of a candidate's colour, or "" if the candidate has no bar.
-func (c *chart) colourClass(name string) string {
-	for _, entry := range c.Legend {
-		if entry.Name == name {
-			return entry.ColourClass
-		}
-	}
-	return ""
 }

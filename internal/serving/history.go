@@ -47,6 +47,17 @@ type observedTerm struct {
 	endedAt        time.Time // zero while the candidate holds the key
 }
 
+// until returns when the stand-down of the term ended, and when the term did; now for what lasts.
+func (t observedTerm) until(now time.Time) (standDown, term time.Time) {
+	if term = t.endedAt; term.IsZero() {
+		term = now
+	}
+	if standDown = t.ledFrom; standDown.IsZero() {
+		standDown = term
+	}
+	return standDown, term
+}
+
 // counts are numbers of events, by kind.
 type counts map[observe.EventKind]uint64
 

@@ -92,7 +92,7 @@ func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) 
 	for _, c := range candidates {
 		c.Name, c.Host = terminal.Printable(c.Name), terminal.Printable(c.Host)
 		d.ShowPriorities = d.ShowPriorities || c.Priority != 0
-		d.Candidates = append(d.Candidates, candidateRow{c, d.Chart.colourClass(c.Name)})
+		d.Candidates = append(d.Candidates, candidateRow{c, d.Chart.Legend.find(c.Name)})
 	}
 	switch {
 	case candidatesErr != nil:

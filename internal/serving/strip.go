@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -65,27 +64,17 @@ func (h *history) newStrip(epoch, now time.Time) strip {
 	}
 	s.ObservedWidth = x(now) - s.ObservedFrom
 	oldest := now.Add(-historyDuration)
-	var names []string
-	classes := map[string]string{}
+	var candidates legend
 	for _, t := range h.terms {
 		if !t.endedAt.IsZero() && !t.endedAt.After(oldest) {
 			continue
 		}
-		class := classes[t.name]
-		if class == "" {
-			class = fmt.Sprintf("c%d", len(names)%colourCount)
-			classes[t.name] = class
-			names = append(names, t.name)
+		class, open := candidates.add(t.name), ""
+		if t.endedAt.IsZero() {
+			open = " open"
 		}
-		end, open := x(now), " open"
-		if !t.endedAt.IsZero() {
-			end, open = x(t.endedAt), ""
-		}
-		leads := end
-		if !t.ledFrom.IsZero() {
-			leads = x(t.ledFrom)
-		}
-		from := max(x(t.heldFrom), s.Left)
+		standDownEnd, ended := t.until(now)
+		from, leads, end := max(x(t.heldFrom), s.Left), x(standDownEnd), x(ended)
 		elect := class
 		if t.ledFrom.IsZero() {
 			elect += open
@@ -103,8 +92,12 @@ func (h *history) newStrip(epoch, now time.Time) strip {
 		}
 	}
 	s.Label = "nobody in the last hour"
-	if len(names) > 0 {
-		s.Label = "in the last hour: " + strings.Join(names[max(0, len(names)-maxStripNames):], ", ")
+	if len(candidates) > 0 {
+		var names []string
+		for _, entry := range candidates[max(0, len(candidates)-maxStripNames):] {
+			names = append(names, entry.Name)
+		}
+		s.Label = "in the last hour: " + strings.Join(names, ", ")
 	}
 	return s
 }
