@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -41,22 +40,4 @@ func (b *late) Update(ctx context.Context, key string, value []byte, last uint64
 		b.last.Store(sent.UnixNano())
 	}
 	return revision, err
-}
-
-// silent is a bucket that refuses all watchers, as a server does that does not permit them.
-type silent struct{ jetstream.KeyValue }
-
-// Watch refuses.
-func (silent) Watch(context.Context, string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, nats.ErrPermissionViolation
-}
-
-// WatchAll refuses.
-func (silent) WatchAll(context.Context, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, nats.ErrPermissionViolation
-}
-
-// WatchFiltered refuses.
-func (silent) WatchFiltered(context.Context, []string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, nats.ErrPermissionViolation
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
 )
@@ -120,7 +121,7 @@ func provokeLeaseNearlySpent(s *stage) error {
 }
 
 func provokeNotNotified(s *stage) error {
-	_, err := s.candidate("unnotified", silent{s.bare()})
+	_, err := s.candidate("unnotified", kv.Unwatchable{KeyValue: s.bare()})
 	return err
 }
 

@@ -5,29 +5,14 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/kv"
 )
 
-// Unwatchable is a bucket that refuses all watchers, as a server does that does not permit them: its candidates learn of changes by
-// their campaigns.
-type Unwatchable struct{ jetstream.KeyValue }
-
-// Watch refuses.
-func (Unwatchable) Watch(context.Context, string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, nats.ErrPermissionViolation
-}
-
-// WatchAll refuses.
-func (Unwatchable) WatchAll(context.Context, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, nats.ErrPermissionViolation
-}
-
-// WatchFiltered refuses.
-func (Unwatchable) WatchFiltered(context.Context, []string, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	return nil, nats.ErrPermissionViolation
-}
+// Unwatchable is a bucket that refuses all watchers.
+type Unwatchable = kv.Unwatchable
 
 // Watched is a bucket that remembers the contexts of its watchers. While Refusing is true it starts none.
 type Watched struct {
