@@ -7,11 +7,9 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-
 	"path"
 	"path/filepath"
 	"regexp"
-
 	"slices"
 	"strconv"
 	"strings"

@@ -26,8 +26,9 @@ micro service named "election", which 'nats micro ls' lists too. The request nee
 election-control.BUCKET.candidates.KEY.
 
 With --json the result is an array of objects with "name", "instance", "host", "pid", "state", "ready", "standby" (whether it
-would take over, now or with its next campaign; left out for locks, slots, keys of groups and 'run --no-wait'), "priority", "version", "clock_lag_s", "last_error" (of its requests, until one of that kind succeeds), and "connection" (of its process, as the server calls
-it: CLIENT@SERVER). A copy of a process, as of a virtual machine that was cloned, differs from the process in nothing else. Without a
+would take over, now or with its next campaign; left out for locks, slots, keys of groups and 'run --no-wait'), "priority",
+"version", "clock_lag_s", "last_error" (of its requests, until one of that kind succeeds), and "connection" (of its process, as
+the server calls it: CLIENT@SERVER). A copy of a process, as of a virtual machine that was cloned, differs from the process in nothing else. Without a
 terminal, the columns of the table are separated by tabs.
 
 Exit codes: 0 if a candidate answers; 1 if none answers; 2 for wrong usage and any other error.`
