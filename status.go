@@ -201,6 +201,7 @@ type Leader struct {
 	Since         time.Time         `json:"since,omitzero"`   // when the term was won, by the leader's clock
 	Renewed       time.Time         `json:"renewed,omitzero"` // when the record was written, by the server's clock
 	Expires       time.Time         `json:"expires,omitzero"` // when the key expires unless it is renewed, by the server's clock
+	Interval      time.Duration     `json:"-"`                // from one renewal to the next, as the leader says; 0 if it does not
 	Metadata      map[string]string `json:"metadata,omitempty"`
 }
 
@@ -237,7 +238,7 @@ func leaderOf(h *settings.Holder) Leader {
 	return Leader{
 		Key: h.Key, Name: h.Name, Instance: h.Instance, Host: h.Host, PID: h.PID, Priority: h.Priority, State: state,
 		Term: h.Term, BucketCreated: h.BucketCreated, Revision: h.Revision,
-		Started: h.Started, Since: h.Since, Renewed: written, Expires: written.Add(h.TTL), Metadata: h.Metadata,
+		Started: h.Started, Since: h.Since, Renewed: written, Expires: written.Add(h.TTL), Interval: h.Interval(), Metadata: h.Metadata,
 	}
 }
 

@@ -31,7 +31,7 @@ func (c *checkup) checkTTL() {
 	case ttl > time.Minute:
 		c.warn("ttl-long", fmt.Sprintf("the bucket's TTL is %v, and the key of a leader that crashed is free only after that time", ttl), fix)
 	}
-	if t, err := c.Timing(ttl); err != nil {
+	if t, err := c.TimingIn(c.info); err != nil {
 		c.add(SeverityCritical, "options-unfit", strings.TrimPrefix(err.Error(), election.ErrInvalidOption.Error()+": "), "change the option, or the bucket's TTL")
 	} else {
 		c.timing = &t

@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/naming"
 	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timing"
@@ -56,8 +55,9 @@ type Config struct {
 	ChoriaCompatible bool          // candidates of Choria campaign too: the bucket announces no expiries
 	MustExist        bool          // a missing bucket is an error, and Connect does not make it
 
-	// The durations are the options of package election of the same names; nil is the option's default. Go's new makes a pointer of any
-	// value: new(time.Second).
+	// The durations are the options of package election of the same names; nil is the option's default, but for the interval, which then is a third
+	// of the TTL: a leader so outlasts the crash of a server, if the TTL is 15 s or more. In a bucket that announces no expiries, where candidates of
+	// Choria may campaign too, it is 0.75 of the TTL, and so it is with PlainValue. Go's new makes a pointer of any value: new(time.Second).
 
 	Interval, Splay, StandDown, LeaseMargin, ReleaseTimeout *time.Duration
 
@@ -104,7 +104,7 @@ func (c *Config) files() []file {
 
 // Options returns the options that c sets, for election.NewElection on a connection that [Connect] did not make.
 func (c Config) Options() []election.Option {
-	var opts []election.Option
+	opts := []election.Option{settings.ShortInterval}
 	add := func(set bool, option func() election.Option) {
 		if set {
 			opts = append(opts, option())
@@ -119,7 +119,7 @@ func (c Config) Options() []election.Option {
 	add(c.Preemption, election.WithPreemption)
 	add(c.Relinquish != "", func() election.Option { return election.WithRelinquish(c.Relinquish) })
 	// A name with a process id would make new series of metrics at each start.
-	add(c.Name != hostName() && c.Name == processName(), func() election.Option { return election.WithMetricsIdentity(hostName()) })
+	add(c.Name != naming.Host() && c.Name == naming.Candidate(), func() election.Option { return election.WithMetricsIdentity(naming.Host()) })
 	add(c.Logger != nil, func() election.Option { return election.WithLogger(c.Logger) })
 	return opts
 }
@@ -158,29 +158,10 @@ func shownURLs(list string) string {
 // filled returns c with the defaults of the fields that are not set.
 func (c Config) filled() Config {
 	if c.Name == "" {
-		c.Name = processName() // validate refuses an empty name
+		c.Name = naming.Candidate() // validate refuses an empty name
 	}
 	c.Bucket, c.TTL = cmp.Or(c.Bucket, defaultBucket), cmp.Or(c.TTL, timing.DefaultTTL)
 	return c
-}
-
-// hostName returns the name of this host; in a container that is the name of the pod or of the container.
-func hostName() string {
-	if name := os.Getenv("HOSTNAME"); name != "" {
-		return name
-	}
-	name, _ := os.Hostname()
-	return name
-}
-
-// processName returns the name of a candidate that is given none: two processes of one host need different names, which are what people see
-// and what a transfer names. The pod alone is enough in Kubernetes, and so is the container of process 1.
-func processName() string {
-	host := hostName()
-	if host == "" || os.Getpid() == 1 || os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
-		return host
-	}
-	return host + "-" + strconv.Itoa(os.Getpid())
 }
 
 // bucketConfig describes the bucket that Connect makes.

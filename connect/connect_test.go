@@ -31,6 +31,34 @@ func TestConnectReturnsWhatAnElectionNeeds(t *testing.T) {
 	})
 }
 
+func TestLeadersRenewAfterAThirdOfTheTTLUnlessChoriaMayCampaignToo(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*connect.Config)
+		want   time.Duration
+	}{
+		"by default":                  {func(*connect.Config) {}, fleettest.TTL / 3},
+		"with an interval":            {func(c *connect.Config) { c.Interval = new(time.Second) }, time.Second},
+		"in a bucket made for Choria": {func(c *connect.Config) { c.Bucket, c.ChoriaCompatible = "SHARED", true }, fleettest.TTL * 3 / 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleettest.Run(t, func(f *fleettest.Fleet) {
+				cfg := config()
+				c.change(&cfg)
+				conn := connected(f, cfg)
+				e, err := election.NewElection(conn.Name, conn.Key, conn.Bucket, conn.Options()...)
+				f.Expect(err).NotTo(HaveOccurred())
+				go func() { _ = e.Start(context.Background()) }()
+				f.Cleanup(func() { _ = e.Shutdown(context.Background()) })
+				fleettest.After(c.want + time.Second)
+				leader, err := e.Leader(context.Background())
+				f.Expect(err).NotTo(HaveOccurred())
+				f.Expect(leader.Interval).To(BeNumerically("~", c.want, time.Millisecond))
+				f.Expect(e.IsLeader()).To(BeTrue())
+			})
+		})
+	}
+}
+
 func TestExtraOptionsNeitherLimitReconnectsNorBufferWrites(t *testing.T) {
 	fleettest.Run(t, func(f *fleettest.Fleet) {
 		c, err := connect.Connect(context.Background(), config(), nats.InProcessServer(f.Server),

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natscampaign/election/internal/naming"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -24,7 +25,8 @@ import (
 //	ELECTION_MAX_BYTES          of a bucket that Connect makes: 1048576 or 1M
 //	ELECTION_CHORIA_COMPATIBLE  true: candidates of Choria campaign too
 //	ELECTION_MUST_EXIST         true: Connect does not make a bucket
-//	ELECTION_INTERVAL           see election.WithCampaignInterval
+//	ELECTION_INTERVAL           see election.WithCampaignInterval; default: a third of the TTL, or 0.75 of it where candidates of Choria may
+//	                            campaign too
 //	ELECTION_SPLAY              see election.WithSplay
 //	ELECTION_STAND_DOWN         see election.WithStandDown
 //	ELECTION_LEASE_MARGIN       see election.WithLeaseMargin
@@ -61,7 +63,7 @@ func FromEnv(prefix string) (Config, error) {
 		}
 	}
 	if c.Name == "" && os.Getenv("HOSTNAME") != "" {
-		c.Name = processName()
+		c.Name = naming.Candidate()
 	}
 	problems = append(problems, c.validatePairs("NATS_CERT", "NATS_KEY", "NATS_PASSWORD", "NATS_USER"))
 	if err := errors.Join(problems...); err != nil {

@@ -30,7 +30,7 @@ func TestBucketAddCreatesABucketForElections(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	v, err := look.New(t.Context(), s, bucket)
 	g.Expect(err).NotTo(HaveOccurred())
-	findings, err := v.Findings(t.Context(), admin.RoleCandidate, "")
+	findings, err := v.Findings(t.Context(), admin.RoleCandidate, "", nil)
 	g.Expect(err).NotTo(HaveOccurred())
 	for _, f := range findings {
 		g.Expect(f.Severity).To(Equal(admin.SeverityInfo), f.Message)

@@ -26,11 +26,11 @@ Example: election-cli campaign scheduler --name web-1 --status :8222
 
 Each event is a line on stdout. With --json each event is one JSON object with "time" (RFC 3339), "event", "election" (the key),
 "name" and "state" (unknown, candidate, leader-elect, leader), and with "term", "token" (the fencing token), "reason", "leader" and
-"led_s" where they apply. The first event also has "bucket", "ttl_s" and "server". The events are:
+"led_s" or "leads_in_s" (of the stand-down) where they apply. The first event also has "bucket", "ttl_s" and "server". The events are:
 
     started    the candidate campaigns from now on
     following  another candidate holds the key: "leader"
-    elected    the candidate won the key; its leadership counts after the stand-down, if there is one
+    elected    the candidate won the key; its leadership counts after the stand-down, if there is one: "leads_in_s"
     leading    the candidate leads from now on
     lost       the candidate no longer leads, or gave up the key before it led: "reason", "led_s"
     released   the candidate released the key
@@ -70,7 +70,7 @@ func registerCampaign(app *fisk.Application, env *cli.Env) {
 	c := &campaignCommand{Env: env, client: "campaign"}
 	cmd := app.Command("campaign", "Campaigns until interrupted").HelpLong(campaignHelp).Action(cli.Action(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
-	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&c.name)
+	cmd.Flag("name", "Name of this candidate (default HOST-PID, or HOST in Kubernetes and for process 1)").PlaceHolder("NAME").StringVar(&c.name)
 	cli.JSONVar(cmd, "Write events as JSON, one object on each line", &c.json)
 	cmd.Flag("verbose", "Also log each campaign and each renewal").Short('v').UnNegatableBoolVar(&c.verbose)
 	c.serving.Register(cmd)
@@ -82,7 +82,7 @@ func registerCampaign(app *fisk.Application, env *cli.Env) {
 }
 
 // intervalHelp is the help of --interval for the commands that campaign.
-const intervalHelp = "Time between renewals; a shorter interval survives longer outages of the server (default 0.75 of the TTL)"
+const intervalHelp = "Time between renewals; a shorter interval survives longer outages of the server (default a third of the TTL)"
 
 // run campaigns until ctx ends.
 func (c *campaignCommand) run(ctx context.Context) error {
@@ -159,7 +159,7 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 	if err != nil {
 		return cli.IgnoreIfDone(ctx, err)
 	}
-	opts := append(append(cli.IntervalOption(c.interval), election.WithLogger(log), w.Option()), served.Options()...)
+	opts := append([]election.Option{cli.IntervalOption(c.interval), election.WithLogger(log), w.Option()}, served.Options()...)
 	if c.embedded {
 		opts = append(opts, election.WithSplay(0)) // no other candidate competes yet
 	}

@@ -36,8 +36,8 @@ func registerCheck(app *fisk.Application, env *cli.Env) {
 	cli.EnumVar(cmd.Flag("as", "What the user of the connection is for, which decides which permissions it needs: candidate, observer or operator").Default(admin.RoleCandidate.String()),
 		&c.as, admin.RoleCandidate.String(), admin.RoleObserver.String(), admin.RoleOperator.String())
 	cli.DurationVar(cmd.Flag("grace", "How long to wait for a leader before its absence is reported").Default("0s"), &c.Grace)
-	cli.DurationVar(cmd.Flag("overdue", "Age of a record from which its renewal is overdue (default 0.85 of the TTL)").IsSetByUser(&c.overdueSet), &c.Overdue)
-	cli.IntervalVar(cmd, "Interval of the candidates, for the forecast of failovers and outages (default 0.75 of the TTL)", &c.Interval)
+	cli.DurationVar(cmd.Flag("overdue", "Age of a record from which its renewal is overdue (default the interval of its leader and two fifths of the rest of the TTL)").IsSetByUser(&c.overdueSet), &c.Overdue)
+	cli.IntervalVar(cmd, "Interval of the candidates, for the forecast of failovers and outages (default that of the leaders)", &c.Interval)
 	cmd.Flag("ignore", "Ignore findings with this code; repeatable").PlaceHolder("CODE").StringsVar(&c.Ignore)
 }
 
@@ -60,7 +60,7 @@ func (c *checkCommand) check() error {
 		problems = append(problems, fmt.Errorf("--grace %v: give a positive duration such as 5s", c.Grace))
 	}
 	if c.overdueSet && c.Overdue <= 0 {
-		problems = append(problems, fmt.Errorf("--overdue %v: give a positive duration such as 25s, or leave it out for 0.85 of the TTL", c.Overdue))
+		problems = append(problems, fmt.Errorf("--overdue %v: give a positive duration such as 25s, or leave it out", c.Overdue))
 	}
 	problems = append(problems, c.As.UnmarshalText([]byte(c.as)))
 	slices.Sort(c.Keys)

@@ -57,7 +57,7 @@ func registerFile(app *fisk.Application, t *cli.Env) {
 	cmd.Arg("key", "The election, a key of the bucket").StringVar(&c.key)
 	cmd.Arg("path", "Path of the leader file; its folder must exist").StringVar(&c.path)
 	cmd.Flag("check", "Exit with 0 if the leader file at PATH is fresh, without connecting to a server").PlaceHolder("PATH").StringVar(&c.checkPath)
-	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&c.name)
+	cmd.Flag("name", "Name of this candidate (default HOST-PID, or HOST in Kubernetes and for process 1)").PlaceHolder("NAME").StringVar(&c.name)
 	cli.JSONVar(cmd, "Write the events, or the result of --check, as JSON", &c.json)
 	cmd.Flag("verbose", "Also log each campaign, each renewal and each write of the leader file").Short('v').UnNegatableBoolVar(&c.verbose)
 	cli.IntervalVar(cmd, intervalHelp, &c.interval)

@@ -63,12 +63,16 @@ func (p *pauseCommand) pause(ctx context.Context) error {
 // resume ends a pause.
 func (p *pauseCommand) resume(ctx context.Context) error {
 	return p.change(ctx, "resume", func(v *look.View) error {
+		_, unled := v.Leader(ctx, p.key)
 		if err := v.Admin.Resume(ctx, p.key); err != nil {
 			return err
 		}
 		result := "was not paused"
 		if v.IsPaused(p.key) {
 			result = "is resumed: its candidates campaign again"
+			if errors.Is(unled, election.ErrNoLeader) {
+				result += ". Nobody leads: the winner stands down first, for one interval between renewals, unless the last leader released the key less than a TTL ago"
+			}
 		}
 		_, err := fmt.Fprintf(p.Stdout, "%q %s\n", p.key, result)
 		return err

@@ -86,7 +86,14 @@ This command waits for an unreachable server, and logs why it cannot connect. Wi
 no connection after that time. It exits at once if the server refuses the credentials.
 
 With --no-wait, this command reads the key once. It gives up if another candidate leads. Otherwise it waits only for as
-long as it takes to win the key and to stand down.
+long as it takes to win the key and to stand down: one interval where nobody released the key within the last TTL.
+
+With --hold-at-least, this command stays and keeps the key until that much time has passed since the program started, though
+the program exits earlier by itself. So a job of cron runs at most once per period although the clocks of hosts differ:
+
+    * * * * *  election-cli run nightly --no-wait --hold-at-least 50s -- /usr/local/bin/nightly
+
+Give more than the clocks may differ, and less than the period. A signal to this command, and its death, end the hold.
 
 Exit codes: the exit code of the program; 128+N if signal N ended the program, or if it ended this command while no
 program ran (130 for INT, 143 for TERM); 1, or --conflict-exit-code, if --no-wait was given and this host does not lead;
@@ -104,13 +111,14 @@ func registerRun(app *fisk.Application, t *cli.Env) {
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&r.Key)
 	cmd.Arg("program", "The program").PlaceHolder("-- <program>").Required().String()
 	cmd.Arg("args", "The arguments of the program, passed as they are").Strings()
-	cmd.Flag("name", "Name of this candidate (default HOST-PID-UNIQUE)").PlaceHolder("NAME").StringVar(&r.Name)
+	cmd.Flag("name", "Name of this candidate (default HOST-PID, or HOST in Kubernetes and for process 1)").PlaceHolder("NAME").StringVar(&r.Name)
 	cli.DurationVar(cmd.Flag("max-wait", "Longest time to wait until this host leads, each time (then exit 124)").IsSetByUser(&r.MaxWaitSet), &r.MaxWait)
 	cmd.Flag("no-wait", "Try once to lead, and give up if another candidate leads (exit 1)").UnNegatableBoolVar(&r.NoWait)
 	cli.IntVar(cmd.Flag("conflict-exit-code", "Exit code of --no-wait if another candidate leads (default 1)").Short('E').PlaceHolder("CODE").IsSetByUser(&r.ConflictExitCodeSet), &r.ConflictExitCode)
+	cli.DurationVar(cmd.Flag("hold-at-least", "Keep the key for at least this long from the start of the program, though it has exited by itself").IsSetByUser(&r.HoldAtLeastSet), &r.HoldAtLeast)
 	cli.DurationVar(cmd.Flag("grace", "Time from TERM to KILL when the lease is not renewed (default: what the lease allows, at most 10s)").IsSetByUser(&r.GraceSet), &r.Grace)
 	cli.DurationVar(cmd.Flag("stop-timeout", "Time that the program has to exit in an orderly stop, while this host keeps the lease (default 10s, or --grace if that is longer)").IsSetByUser(&r.StopTimeoutSet), &r.StopTimeout)
-	cli.IntervalVar(cmd, "Time between renewals; a shorter interval survives longer outages of the server, and leaves more for --grace (default 0.75 of the TTL)", &r.Interval)
+	cli.IntervalVar(cmd, "Time between renewals; a shorter interval survives longer outages of the server, and leaves more for --grace (default a third of the TTL)", &r.Interval)
 	cli.DurationVar(cmd.Flag("stand-down", "Time from winning a key that was not released to leading (default one interval)").IsSetByUser(&r.StandDownSet), &r.StandDown)
 	cli.EnumVar(cmd.Flag("on-lost", "When leadership ends: terminate the program, or only signal it").Default(supervise.OnLostTerminate), &r.OnLost, supervise.OnLostTerminate, supervise.OnLostSignal)
 	cmd.Flag("won", "With --on-lost=signal, the signal for the start of leadership (default USR1)").PlaceHolder("SIGNAL").IsSetByUser(&r.WonSignalSet).StringVar(&r.WonSignal)

@@ -60,6 +60,9 @@ func TestRunReportsAWrongCommandLineBeforeItConnects(t *testing.T) {
 		{supervise.ExitOwnError, []string{"jobs", "--bogus", "--", "true"}, "--bogus"},
 		{supervise.ExitOwnError, []string{"jobs", "--no-wait", "--max-wait", "1s", "--", "true"}, "--max-wait"},
 		{supervise.ExitOwnError, []string{"jobs", "-E", "3", "--", "true"}, "--no-wait"},
+		{supervise.ExitOwnError, []string{"jobs", "--hold-at-least=-1s", "--", "true"}, "--hold-at-least -1s is negative"},
+		{supervise.ExitOwnError, []string{"jobs", "--hold-at-least", "1m", "--restart=always", "--", "true"}, "leave out --on-lost=signal and --restart"},
+		{supervise.ExitOwnError, []string{"jobs", "--hold-at-least", "1m", "--on-lost=signal", "--", "true"}, "leave out --on-lost=signal and --restart"},
 		{supervise.ExitOwnError, []string{"jobs", "--no-wait", "-E", "300", "--", "true"}, "300"},
 		{supervise.ExitOwnError, []string{"jobs", "--won", "HUP", "--", "true"}, "--on-lost=signal"},
 		{supervise.ExitOwnError, []string{"jobs", "--on-lost", "signal", "--won", "KILL", "--", "true"}, `--won "KILL"`},
@@ -114,6 +117,35 @@ func TestNoWaitAndMaxWaitGiveUpWhileAnotherHostLeads(t *testing.T) {
 	f.g.Expect(leader.exitCode()).To(Equal(143))
 	w = f.prepare("--no-wait", "jobs", "--", "sh", "-c", "exit 9")
 	f.g.Expect(w.run()).To(Equal(9), "the key was released: %s", w.stderr)
+}
+
+func TestKeyIsHeldAsLongAsHoldAtLeastSaysThoughTheProgramHasExited(t *testing.T) {
+	t.Parallel()
+	f := newLongLeaseFixture(t)
+	started := time.Now()
+	job := f.start("echo >ready; exit 9", "--no-wait", "--hold-at-least", "3s", "--name", "web-1")
+	f.awaitText("ready", "\n")
+	late := f.prepare("--no-wait", "jobs", "--", "touch", f.file("again"))
+	f.g.Expect(late.run()).To(Equal(cli.ExitNegative), "the job has exited, and its key is held")
+	f.g.Expect(late.stderr.String()).To(ContainSubstring(`"web-1" leads "jobs"`))
+	f.g.Expect(f.file("again")).NotTo(BeAnExistingFile())
+	f.g.Expect(job.exitCode()).To(Equal(9), "the exit code of the program")
+	f.g.Expect(time.Since(started)).To(BeNumerically(">=", 3*time.Second))
+	f.g.Expect(job.stderr.String()).To(ContainSubstring("Program has exited, the key is held on"))
+	f.g.Expect(f.prepare("--no-wait", "jobs", "--", "true").run()).To(Equal(0), "the key was released")
+}
+
+func TestSignalEndsTheHoldOfAKeyWithTheExitCodeOfTheProgram(t *testing.T) {
+	t.Parallel()
+	f := newLongLeaseFixture(t)
+	job := f.prepare("--no-wait", "--hold-at-least", "1h", "jobs", "--", "sh", "-c", "exit 9")
+	lines, err := linesOf(&job.cmd.Stderr, job.cmd.StderrPipe)
+	f.g.Expect(err).NotTo(HaveOccurred())
+	f.g.Expect(job.cmd.Start()).To(Succeed())
+	f.g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("the key is held on")))
+	job.signal(unix.SIGTERM)
+	f.g.Expect(job.exitCode()).To(Equal(9))
+	f.g.Expect(f.prepare("--no-wait", "jobs", "--", "true").run()).To(Equal(0), "the key was released")
 }
 
 func TestNoWaitFailsWithoutAServer(t *testing.T) {

@@ -40,7 +40,7 @@ func TestWrongUsageExits2AndNamesAFix(t *testing.T) {
 		{[]string{"campaign", "k", "--embedded", "--ttl", "1ms"}, []string{"--ttl 1ms"}},
 		{[]string{"campaign", "k", "--embedded", "--port", "70000"}, []string{"--port 70000", "65535"}},
 		{[]string{"campaign", "k", "--embedded", "--bucket", "a b"}, []string{`"a b"`}},
-		{[]string{"campaign", "k", "--interval", "5ms"}, []string{`--interval or ELECTION_INTERVAL: "5ms"`, "10ms to 58m47.9s", "leave it out for 0.75 of the TTL"}},
+		{[]string{"campaign", "k", "--interval", "5ms"}, []string{`--interval or ELECTION_INTERVAL: "5ms"`, "10ms to 58m47.9s", "leave it out for a third of the TTL"}},
 		{[]string{"file", "k", "x", "--interval", "1h"}, []string{`--interval or ELECTION_INTERVAL: "1h"`, "10ms to 58m47.9s"}},
 		{[]string{"file", "k"}, []string{"election-cli file KEY PATH", "--check PATH"}},
 		{[]string{"file", "k", "--check", "x"}, []string{"--check takes a path, and neither a key nor --name"}},

@@ -12,7 +12,7 @@ import (
 var floors = [][]string{
 	{"internal/timeutil", "internal/wakeup"},
 	{
-		"internal/collectors", "internal/faultproxy", "internal/history", "internal/host", "internal/lease", "internal/natsconn",
+		"internal/collectors", "internal/faultproxy", "internal/history", "internal/host", "internal/lease", "internal/naming", "internal/natsconn",
 		"internal/terminal", "internal/timeline", "internal/validate", "internal/version",
 	},
 	{"dashboards", "internal/record", "internal/timing"},

@@ -15,15 +15,14 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
-	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
 const (
-	// overduePercent is the part of the TTL after which a renewal is overdue. Leaders renew after 75 percent.
-	overduePercent = 85
+	// overduePercent is the part of the time from a renewal that is due to the end of the lease after which that renewal is overdue.
+	overduePercent = 40
 	// gracePollInterval separates two evaluations while Evaluate waits for a leader.
 	gracePollInterval = 250 * time.Millisecond
 )
@@ -33,8 +32,8 @@ type Options struct {
 	Keys     []string       // the elections that must have a leader; if empty, Evaluate checks all that have one
 	Expected []string       // without Keys, elections that must have a leader too
 	Grace    time.Duration  // how long Evaluate waits for a leader before it reports that there is none
-	Overdue  time.Duration  // age of a record from which its renewal is overdue; 0 for 85 percent of the TTL
-	Interval *time.Duration // of the candidates; nil for 75 percent of the TTL
+	Overdue  time.Duration  // age of a record from which its renewal is overdue; 0 for the default of its leader
+	Interval *time.Duration // of the candidates; nil for that of the leaders
 	Ignore   []string       // codes of findings to leave out
 	As       admin.Role     // what the user of the connection is for
 }
@@ -69,7 +68,7 @@ type Result struct {
 
 	requiredKeys []string      // Options.Keys
 	expectedKeys []string      // Options.Expected
-	overdue      time.Duration // the age from which a renewal is overdue
+	overdue      time.Duration // Options.Overdue
 }
 
 // ElectionFinding is a finding about the election of Key, or about the bucket if Key is empty.
@@ -90,7 +89,7 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 	if len(o.Keys) > 0 {
 		key = o.Keys[0]
 	}
-	findings, err := v.Findings(ctx, o.As, key, cli.IntervalOption(o.Interval)...)
+	findings, err := v.Findings(ctx, o.As, key, o.Interval)
 	if err != nil {
 		return nil, err
 	}
@@ -126,14 +125,10 @@ func (o Options) evaluateElections(ctx context.Context, v *look.View) (*Result, 
 	if err := v.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	r := &Result{Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), TTLS: v.TTL().Seconds(), Elections: []look.Holder{}, requiredKeys: o.Keys, expectedKeys: o.Expected}
+	r := &Result{Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), TTLS: v.TTL().Seconds(), Elections: []look.Holder{}, requiredKeys: o.Keys, expectedKeys: o.Expected, overdue: o.Overdue}
 	if v.Clock.Reported {
 		ahead := terminal.ToSeconds(v.Clock.Ahead())
 		r.ClockAheadS = &ahead
-	}
-	r.overdue = v.TTL() * overduePercent / 100
-	if o.Overdue > 0 {
-		r.overdue = o.Overdue
 	}
 	if err := o.evaluateLeaders(ctx, v, r); err != nil {
 		return nil, err
@@ -165,11 +160,11 @@ func (o Options) evaluateLeaders(ctx context.Context, v *look.View, r *Result) e
 			return err
 		}
 		for i := range r.Elections {
-			r.Findings = append(r.Findings, checkLeader(r.Elections[i].Key, &r.Elections[i], r.Elections[i].Paused, v.TTL(), r.overdue)...)
+			r.Findings = append(r.Findings, checkLeader(r.Elections[i].Key, &r.Elections[i], r.Elections[i].Paused, v.TTL(), o.Overdue)...)
 		}
 		for _, key := range o.Expected {
 			if !slices.ContainsFunc(r.Elections, func(h look.Holder) bool { return h.Key == key }) {
-				r.Findings = append(r.Findings, checkLeader(key, nil, v.IsPaused(key), v.TTL(), r.overdue)...)
+				r.Findings = append(r.Findings, checkLeader(key, nil, v.IsPaused(key), v.TTL(), o.Overdue)...)
 			}
 		}
 		return nil
@@ -182,7 +177,7 @@ func (o Options) evaluateLeaders(ctx context.Context, v *look.View, r *Result) e
 		if leader != nil {
 			r.Elections = append(r.Elections, *leader)
 		}
-		r.Findings = append(r.Findings, checkLeader(key, leader, v.IsPaused(key), v.TTL(), r.overdue)...)
+		r.Findings = append(r.Findings, checkLeader(key, leader, v.IsPaused(key), v.TTL(), o.Overdue)...)
 	}
 	return nil
 }

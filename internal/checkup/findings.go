@@ -44,6 +44,16 @@ func (r *Result) checkPaused(keys []string, v *look.View) (found []ElectionFindi
 // resumeFix returns the fix for a paused election.
 func resumeFix(key string) string { return "run 'election-cli resume " + key + "'" }
 
+// overdueAge returns the age of a record from which its renewal is overdue: the one that is given or, if that is 0, the one that follows from the
+// interval of the holder.
+func overdueAge(h *look.Holder, ttl, given time.Duration) time.Duration {
+	if given > 0 {
+		return given
+	}
+	due := h.RenewalInterval(ttl)
+	return due + (ttl-due)*overduePercent/100
+}
+
 // checkLeader returns the findings about the holder of a key, which is nil if the key has none.
 func checkLeader(key string, h *look.Holder, paused bool, ttl, overdue time.Duration) []ElectionFinding {
 	finding := func(severity admin.Severity, code, fix string, message func(formatDuration) string) ElectionFinding {
@@ -69,7 +79,7 @@ func checkLeader(key string, h *look.Holder, paused bool, ttl, overdue time.Dura
 			return fmt.Sprintf("%s has won %s, but its leadership does not count yet", terminal.Quote(h.Name), quoted)
 		}))
 	}
-	if h.RenewalAge > overdue {
+	if overdue = overdueAge(h, ttl, overdue); h.RenewalAge > overdue {
 		const fix = "check its host and its connection to the server; if it renews less often on purpose, raise --overdue"
 		found = append(found, finding(admin.SeverityWarning, codeOverdue, fix, func(format formatDuration) string {
 			return fmt.Sprintf("%s renewed %s %s ago, although a renewal was due after %s", terminal.Quote(h.Name), quoted, format(h.RenewalAge), format(overdue))

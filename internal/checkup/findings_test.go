@@ -49,6 +49,10 @@ func TestFindingsAboutALeaderDependOnTheAgeOfItsRecord(t *testing.T) {
 		h := &look.Holder{Leader: election.Leader{Key: "k", Name: "a"}, State: c.state, RenewalAge: c.age, TimeLeft: ttl - c.age}
 		g.Expect(codesOf(checkLeader("k", h, false, ttl, overdue))).To(Equal(c.want), "%v", c)
 	}
+	fast := &look.Holder{Leader: election.Leader{Key: "k", Name: "a", Interval: 5 * time.Second}, State: look.StateLeader, RenewalAge: 11 * time.Second}
+	g.Expect(codesOf(checkLeader("k", fast, false, ttl, 0))).To(BeEmpty())
+	fast.RenewalAge++
+	g.Expect(codesOf(checkLeader("k", fast, false, ttl, 0))).To(Equal([]string{"renewal-overdue k"}), "what the leader says is its interval counts")
 	g.Expect(codesOf(checkLeader("k", nil, false, ttl, overdue))).To(Equal([]string{"no-leader k"}))
 }
 

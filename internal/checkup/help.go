@@ -28,8 +28,8 @@ those of the Go package admin, and
     paused, no-standby, copied-process    warning
     clock-differs, same-name              info
 
-The codes that begin with expect- say how long failovers take, and which outage of the servers a leader survives, for candidates with
-the interval --interval. If the crash of a server would depose leaders, the fix names a TTL and an interval that prevent it.
+The codes that begin with expect- say how long failovers take, and which outage of the servers a leader survives, for candidates that
+renew as often as the present leaders, or at the interval --interval. If the crash of a server would depose leaders, the fix names a TTL and an interval that prevent it.
 
 The check of the bucket tests the permissions that the user of this connection needs. Give --as observer for a user that only reads,
 and --as operator for one that lists candidates and hands over; without --as the user is a candidate's. The command writes nothing.

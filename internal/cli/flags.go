@@ -7,6 +7,7 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -34,17 +35,17 @@ func IntervalVar(cmd *fisk.CmdClause, help string, target **time.Duration) {
 			return notADuration
 		}
 		if longest := timing.MaxTTL - timing.DefaultMargin(timing.MaxTTL) - timing.MinRoom; d < timing.MinPause || d > longest {
-			return fmt.Sprintf("is out of range: give %v to %v, and less than the bucket's TTL, or leave it out for 0.75 of the TTL", timing.MinPause, longest)
+			return fmt.Sprintf("is out of range: give %v to %v, and less than the bucket's TTL, or leave it out for a third of the TTL", timing.MinPause, longest)
 		}
 		*target = &d
 		return ""
 	})
 }
 
-// IntervalOption returns the option for an interval; none if interval is nil.
-func IntervalOption(interval *time.Duration) []election.Option {
+// IntervalOption returns the option for an interval. If it is nil, that is the interval that suits most elections in the bucket.
+func IntervalOption(interval *time.Duration) election.Option {
 	if interval == nil {
-		return nil
+		return settings.ShortInterval
 	}
-	return []election.Option{election.WithCampaignInterval(*interval)}
+	return election.WithCampaignInterval(*interval)
 }

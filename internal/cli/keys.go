@@ -1,13 +1,15 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
+	"github.com/natscampaign/election/internal/naming"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
@@ -18,20 +20,11 @@ type PlaceholderBucket struct{ jetstream.KeyValue }
 // Bucket returns an empty name.
 func (PlaceholderBucket) Bucket() string { return "" }
 
-// Host returns the name of this host, at most 200 bytes of it.
-func Host() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%.200s", host)
-}
+// Host returns the name of this host.
+func Host() string { return cmp.Or(naming.Host(), "unknown") }
 
-// DefaultName returns a unique name for a candidate, which contains the host and the process id.
-func DefaultName() string {
-	unique := nuid.Next()
-	return fmt.Sprintf("%s-%d-%s", Host(), os.Getpid(), unique[len(unique)-6:])
-}
+// DefaultName returns the name of a candidate that is given none.
+func DefaultName() string { return cmp.Or(naming.Candidate(), "unknown-"+strconv.Itoa(os.Getpid())) }
 
 // CheckTTL returns an error for a TTL that is too short or too long for elections.
 func CheckTTL(ttl time.Duration) error {

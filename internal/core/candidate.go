@@ -68,7 +68,11 @@ func New(rules *Rules) *Candidate { return &Candidate{Rules: rules} }
 // The time until the first campaign counts from since.
 func (c *Candidate) Begin(now, since time.Time) {
 	c.wait.preempted = since
-	c.beginCampaigning(now, since.Add(c.Random(c.bucket.Splay)), 0)
+	due := since.Add(c.Random(c.bucket.Splay))
+	if splay := due.Sub(now); splay > 0 {
+		c.log(Info, "First campaign comes after a random splay", "in", splay.Round(time.Millisecond))
+	}
+	c.beginCampaigning(now, due, 0)
 }
 
 // ask has the shell do an operation.

@@ -31,6 +31,7 @@ type Event struct {
 	Reason   string         `json:"reason,omitempty"`
 	Leader   string         `json:"leader,omitempty"`
 	LedS     *float64       `json:"led_s,omitempty"`
+	LeadsInS float64        `json:"leads_in_s,omitempty"` // of the stand-down after a win
 	Bucket   string         `json:"bucket,omitempty"`
 	TTLS     float64        `json:"ttl_s,omitempty"`
 	Server   string         `json:"server,omitempty"`
@@ -100,6 +101,8 @@ type Writer struct {
 	mu    sync.Mutex
 	state election.State
 	since time.Time // when leadership began to count; zero if it does not count
+
+	explained bool // whether a line has said what the number of a term is
 }
 
 // SetBucket sets the bucket and the server of the event Started, and the function that returns the term of the candidate.
@@ -139,6 +142,8 @@ func parse(r slog.Record) Event {
 			e.Term, _ = v.Any().(uint64)
 		case "reason":
 			e.Reason = v.String()
+		case "stand-down":
+			e.LeadsInS = terminal.ToSeconds(v.Duration())
 		case "leader":
 			e.Leader = terminal.Printable(v.String())
 		}
@@ -199,8 +204,19 @@ func (w *Writer) write(e Event) error {
 		_, err := w.Out.Write(jsonLine(e))
 		return err
 	}
-	_, err := fmt.Fprintf(w.Out, "%s  %s  %s\n", w.Style.Paint(terminal.Faint, e.Time.Format(terminal.TimeOfDayLayout)), w.label(e), sentence(e))
+	_, err := fmt.Fprintf(w.Out, "%s  %s  %s%s\n", w.Style.Paint(terminal.Faint, e.Time.Format(terminal.TimeOfDayLayout)), w.label(e), sentence(e), w.explanation(e))
 	return err
+}
+
+// explanation returns what the number of a term is, once, where the first one is written.
+func (w *Writer) explanation(e Event) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.Term == 0 || e.LeadsInS > 0 || w.explained {
+		return ""
+	}
+	w.explained = true
+	return " (a revision: later are larger)"
 }
 
 // jsonLine returns an event as a line of JSON.
@@ -237,7 +253,8 @@ func sentence(e Event) string {
 		if e.Reason == string(election.ReasonReleased) {
 			return fmt.Sprintf("%s took over the released key, term %d", name, e.Term)
 		}
-		return fmt.Sprintf("%s won the key (%s); it leads once the stand-down is over, term %d", name, e.Reason, e.Term)
+		return fmt.Sprintf("%s won the key (%s), term %d, and leads in %s unless it loses the key before: a previous leader may not know of its loss yet",
+			name, e.Reason, e.Term, terminal.FormatDuration(terminal.FromSeconds(e.LeadsInS)))
 	case Leading:
 		return strings.TrimSuffix(fmt.Sprintf("%s leads %s, term %d, token %s", name, key, e.Term, e.Token), ", token ")
 	case Lost:

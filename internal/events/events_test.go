@@ -36,7 +36,7 @@ func logState(log *slog.Logger, to election.State, reason string, more ...any) {
 func logTerm(log *slog.Logger) {
 	logState(log, election.CandidateState, "started")
 	log.Info(messageLeaderSeen, "leader", "web-2", "term", uint64(3))
-	logState(log, election.LeaderElectState, "vacant", "term", uint64(7))
+	logState(log, election.LeaderElectState, "vacant", "term", uint64(7), "stand-down", 5*time.Second)
 	logState(log, election.LeaderState, "stood-down", "term", uint64(7))
 	logState(log, election.CandidateState, "stopped", "term", uint64(7))
 	log.Info(messageKeyReleased, "term", uint64(7))
@@ -58,7 +58,10 @@ func TestEachEventIsOneJSONObjectOnALine(t *testing.T) {
 			g.Expect(e).To(And(HaveKeyWithValue("bucket", "B"), HaveKeyWithValue("ttl_s", 5.0), HaveKeyWithValue("server", "nats://h:1")))
 		case Following:
 			g.Expect(e).To(And(HaveKeyWithValue("leader", "web-2"), HaveKeyWithValue("term", 3.0), HaveKeyWithValue("state", "candidate")))
+		case Elected:
+			g.Expect(e).To(And(HaveKeyWithValue("term", 7.0), HaveKeyWithValue("leads_in_s", 5.0)))
 		case Leading:
+			g.Expect(e).NotTo(HaveKey("leads_in_s"))
 			g.Expect(e).To(And(HaveKeyWithValue("term", 7.0), HaveKeyWithValue("token", "000000003b9aca00-0000000000000007"), HaveKeyWithValue("state", "leader")))
 		case Lost:
 			g.Expect(e).To(And(HaveKeyWithValue("reason", "stopped"), HaveKey("led_s")))
@@ -74,8 +77,8 @@ func TestEventsAreSentencesWithoutJSON(t *testing.T) {
 	logTerm(log)
 	for _, sentence := range []string{
 		`"web-1" campaigns for "jobs" in bucket "B" (TTL 5s) on nats://h:1`,
-		`"web-2" leads "jobs", term 3`,
-		`"web-1" won the key (vacant)`,
+		`"web-2" leads "jobs", term 3 (a revision: later are larger)`,
+		`"web-1" won the key (vacant), term 7, and leads in 5s unless it loses the key before: a previous leader may not know of its loss yet`,
 		`"web-1" leads "jobs", term 7, token 000000003b9aca00-0000000000000007`,
 		`"web-1" no longer leads (stopped), after`,
 		`"web-1" released "jobs"`,
@@ -84,6 +87,7 @@ func TestEventsAreSentencesWithoutJSON(t *testing.T) {
 		g.Expect(events.String()).To(ContainSubstring(sentence))
 	}
 	g.Expect(events.String()).NotTo(ContainSubstring("\x1b"))
+	g.Expect(strings.Count(events.String(), "a revision")).To(Equal(1), "said once")
 }
 
 func TestLosingTheKeyBeforeLeadershipCountsHasItsOwnSentence(t *testing.T) {

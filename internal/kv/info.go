@@ -111,6 +111,14 @@ func InfoOf(status jetstream.KeyValueStatus) Info {
 	return i
 }
 
+// SuitableInterval returns the interval that suits most elections in this bucket, if its TTL is the given one.
+func (i Info) SuitableInterval(ttl time.Duration) time.Duration {
+	if i.MarkerTTL <= 0 { // candidates of Choria may campaign too
+		return timing.DefaultInterval(ttl)
+	}
+	return timing.ShortInterval(ttl)
+}
+
 // republishes reports whether the setting has the server repeat every change of the bucket, whole.
 func republishes(bucket string, r *jetstream.RePublish) bool {
 	return r != nil && !r.HeadersOnly && (r.Source == "" || r.Source == ">" || r.Source == Subject(bucket, ">"))

@@ -3,6 +3,7 @@ package look
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -107,10 +108,17 @@ func (v *View) describe() *BucketInfo {
 	return b
 }
 
-// Findings returns the findings of admin.CheckAs for candidates with the given options, without those about the options of the connection:
-// no candidate campaigns on this connection. The permissions are those of the role, for the key or, if it is empty, for any key.
-func (v *View) Findings(ctx context.Context, role admin.Role, key string, opts ...election.Option) ([]admin.Finding, error) {
-	all, err := admin.CheckAs(ctx, v.Bucket, role, key, opts...)
+// Findings returns the findings of admin.CheckAs for candidates that renew at the given interval, without those about the options of the
+// connection: no candidate campaigns on this connection. The permissions are those of the role, for the key or, if it is empty, for any key. If
+// the interval is nil, it is the one at which the leaders renew.
+func (v *View) Findings(ctx context.Context, role admin.Role, key string, interval *time.Duration) ([]admin.Finding, error) {
+	if interval == nil {
+		var err error
+		if interval, err = v.interval(ctx, key); err != nil {
+			return nil, err
+		}
+	}
+	all, err := admin.CheckAs(ctx, v.Bucket, role, key, cli.IntervalOption(interval))
 	if err != nil {
 		return nil, err
 	}
@@ -126,6 +134,28 @@ func (v *View) Findings(ctx context.Context, role admin.Role, key string, opts .
 	return findings, nil
 }
 
+// interval returns the longest interval at which a leader renews: the leader of the key or, if it is empty, any. It is nil if nobody leads.
+func (v *View) interval(ctx context.Context, key string) (*time.Duration, error) {
+	var holders []Holder
+	if key == "" {
+		var err error
+		if holders, err = v.Leaders(ctx); err != nil {
+			return nil, err
+		}
+	} else if h, err := v.Leader(ctx, key); err == nil {
+		holders = []Holder{*h}
+	} else if !errors.Is(err, election.ErrNoLeader) {
+		return nil, err
+	}
+	var longest *time.Duration
+	for _, h := range holders {
+		if interval := h.RenewalInterval(v.TTL()); longest == nil || interval > *longest {
+			longest = &interval
+		}
+	}
+	return longest, nil
+}
+
 // printable returns a text of a finding for the command line.
 func printable(text string) string {
 	return terminal.PrintableUpTo(cli.WithFlagNames(text), terminal.MaxValue)
@@ -134,7 +164,7 @@ func printable(text string) string {
 // BucketInfo reads everything about the bucket.
 func (v *View) BucketInfo(ctx context.Context) (b *BucketInfo, err error) {
 	b = v.describe()
-	if b.Findings, err = v.Findings(ctx, admin.RoleObserver, ""); err != nil {
+	if b.Findings, err = v.Findings(ctx, admin.RoleObserver, "", nil); err != nil {
 		return nil, err
 	}
 	// That a watch is refused is about the user, not the bucket.

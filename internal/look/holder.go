@@ -12,6 +12,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // States of the holder of a key. StatePlain is that of a bare name, which candidates of Choria write: a bare name does not
@@ -34,7 +35,8 @@ type Holder struct {
 	Token      string  `json:"token,omitempty"`
 	Paused     bool    `json:"paused,omitempty"` // by an operator
 	ExpiresInS float64 `json:"expires_in_s"`
-	Standbys   *int    `json:"standbys,omitempty"` // nil if that is not known, or the election needs none
+	IntervalS  float64 `json:"interval_s,omitempty"` // from one renewal to the next; 0 if the holder does not say
+	Standbys   *int    `json:"standbys,omitempty"`   // nil if that is not known, or the election needs none
 
 	ReadAt     time.Time     `json:"-"` // by the server's clock; the ages are those of this time
 	RenewalAge time.Duration `json:"-"` // since the last renewal
@@ -47,8 +49,8 @@ const HolderHelp = `"key" (the election), "name", "instance", "host", "pid", "pr
 "started" (when the candidate started), "since" (when it won), "renewed", "expires" (RFC 3339), "metadata", "state" (leader;
 leader-elect: leadership does not count yet; plain: a bare name, which candidates of Choria write and which does not say whether
 leadership counts; vacant: a paused election without a holder), "paused" (true if an operator has paused the election), "token" (the fencing
-token), "expires_in_s" (by the server's clock) and "standbys" (the number of candidates that answered and would take over). Unknown values
-are left out; "standbys" also where none is needed: for locks, slots, keys of groups and 'run --no-wait'`
+token), "expires_in_s" (by the server's clock), "interval_s" (from one renewal to the next) and "standbys" (the number of candidates that
+answered and would take over). Unknown values are left out; "standbys" also where none is needed: for locks, slots, keys of groups and 'run --no-wait'`
 
 // ElectionInfo is the holder of one key. The help documents its JSON field names, so they must not change.
 type ElectionInfo struct {
@@ -65,7 +67,7 @@ func (v *View) NewHolder(l election.Leader, sent time.Time) Holder {
 	h := Holder{Leader: PrintableLeader(l), State: stateOf(l), ReadAt: at, RenewalAge: max(at.Sub(l.Renewed), 0)}
 	h.TimeLeft = l.Expires.Sub(l.Renewed) - h.RenewalAge
 	h.Paused = v.IsPaused(l.Key)
-	h.ExpiresInS = terminal.ToSeconds(h.TimeLeft)
+	h.ExpiresInS, h.IntervalS = terminal.ToSeconds(h.TimeLeft), terminal.ToSeconds(h.Interval)
 	if l.Term != 0 {
 		if l.BucketCreated.IsZero() {
 			l.BucketCreated = v.info.Created
@@ -73,6 +75,15 @@ func (v *View) NewHolder(l election.Leader, sent time.Time) Holder {
 		h.Token = l.Token()
 	}
 	return h
+}
+
+// RenewalInterval returns the time from one renewal of the holder to the next, in a bucket with the given TTL. A holder that says none, as
+// those of Choria, is taken to have the default.
+func (h *Holder) RenewalInterval(ttl time.Duration) time.Duration {
+	if h.Interval <= 0 {
+		return timing.DefaultInterval(ttl)
+	}
+	return h.Interval
 }
 
 func stateOf(l election.Leader) string {
@@ -104,10 +115,14 @@ func (h *Holder) properties() *terminal.PropertyList {
 	}[h.State])
 	list.Add("Since", h.HeldSince())
 	if h.Term != 0 {
-		list.Add("Term", terminal.NumberOrDash(h.Term))
+		list.Add("Term", terminal.NumberOrDash(h.Term)+" (a revision of the bucket: later terms have larger ones)")
 	}
 	list.Add("Token", h.Token)
-	list.Add("Renewed", terminal.Timestamp(h.Renewed)+" ("+terminal.Ago(h.RenewalAge)+")")
+	renewed := terminal.Timestamp(h.Renewed) + " (" + terminal.Ago(h.RenewalAge) + ")"
+	if h.Interval > 0 {
+		renewed += ", every " + terminal.FormatDuration(h.Interval)
+	}
+	list.Add("Renewed", renewed)
 	expires := "in " + terminal.FormatDuration(h.TimeLeft)
 	if h.TimeLeft < 0 {
 		expires = terminal.FormatDuration(-h.TimeLeft) + " ago, and is about to be removed"

@@ -53,6 +53,7 @@ type Options struct {
 	LastRequestFailed *func() bool
 
 	missing []string // options that were given nil
+	short   bool     // the interval is short by default; see ShortInterval
 }
 
 // Witness is told of the terms of a candidate, as they begin and when they are over. Its methods never wait.
@@ -94,6 +95,20 @@ func ByChance(o *Options) { o.Order, o.NoStandbys = core.ByChance, true }
 // WithoutStandbys is an option for candidates whose election is well while no other candidate waits to take over, as those of a key that a group
 // assigns to one member: they neither count nor miss standbys. It is an option of every lock and slot, too.
 func WithoutStandbys(o *Options) { o.NoStandbys = true }
+
+// ShortInterval is an option for the candidates of package connect and of the command, which take the interval that suits most elections unless
+// they are given one. Candidates of Choria learn of a loss by their next renewal only, and so a winner among them stands down for as long as they
+// wait for it: no interval is short where they may campaign too.
+func ShortInterval(o *Options) { o.short = true }
+
+// TimingIn returns the durations in a bucket, or an error if one does not fit it.
+func (o *Options) TimingIn(i kv.Info) (timing.Timing, error) {
+	d := o.Durations
+	if d.Interval == nil && o.short && !o.PlainValue {
+		d.Interval = new(i.SuitableInterval(i.TTL))
+	}
+	return d.Timing(i.TTL)
+}
 
 // Of returns what the options set, and an error that names everything that is wrong with them for a candidate of the given name and key in the
 // bucket, as far as that can be found without the server.

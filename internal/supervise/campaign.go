@@ -13,6 +13,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -59,7 +60,7 @@ func (r *runner) openBucket(ctx context.Context, c *connection) (err error) {
 		}
 		status, err := c.bucket.Status(ctx)
 		if err == nil {
-			times, err := r.divideLease(status.TTL())
+			times, err := r.divideLease(kv.InfoOf(status))
 			r.times.Store(&times)
 			r.log.Debug("Lease is divided", "ttl", status.TTL(), "interval", times.interval, "grace", times.grace, "kill_time", times.killTime)
 			return err

@@ -52,9 +52,12 @@ type Config struct {
 	NoWait           bool
 	ConflictExitCode int // with NoWait, if another candidate leads
 
+	// HoldAtLeast is how long this host keeps the key at least, from the start of a program that exits by itself.
+	HoldAtLeast time.Duration
+
 	// How each lease is divided; see the package documentation.
 	Grace       time.Duration
-	Interval    *time.Duration // nil is 0.75 of the TTL
+	Interval    *time.Duration // nil is the one that suits the bucket
 	StopTimeout time.Duration  // in an orderly stop, in place of Grace
 	StandDown   time.Duration
 
@@ -75,7 +78,7 @@ type Config struct {
 	GraceSet, StandDownSet          bool
 	StopTimeoutSet                  bool
 	WonSignalSet, LostSignalSet     bool
-	OnExitSet                       bool
+	OnExitSet, HoldAtLeastSet       bool
 }
 
 // Server serves something about the candidate, such as its metrics.
@@ -110,6 +113,8 @@ func (r *Config) validate() error {
 		return errors.New("--conflict-exit-code needs --no-wait: give that flag too, or leave it out")
 	case r.ConflictExitCode < 0 || r.ConflictExitCode > 255:
 		return fmt.Errorf("--conflict-exit-code %d is not an exit code: give a number from 0 to 255", r.ConflictExitCode)
+	case r.HoldAtLeastSet && (signals || r.Restart != RestartNever):
+		return errors.New("--hold-at-least is for a program that runs once: leave out --on-lost=signal and --restart, or --hold-at-least")
 	case r.OnExitSet && r.Restart == RestartNever:
 		return errors.New("--on-exit needs --restart: give that flag too, or leave it out")
 	case r.Verbose && r.Quiet:
@@ -122,6 +127,7 @@ func (r *Config) validate() error {
 	}{
 		{"--max-wait", r.MaxWait, r.MaxWaitSet}, {"--grace", r.Grace, r.GraceSet},
 		{"--stand-down", r.StandDown, r.StandDownSet}, {"--stop-timeout", r.StopTimeout, r.StopTimeoutSet},
+		{"--hold-at-least", r.HoldAtLeast, r.HoldAtLeastSet},
 	} {
 		if d.set && d.value < 0 {
 			return fmt.Errorf("%s %v is negative: give at least 0s, or leave it out", d.flag, d.value)

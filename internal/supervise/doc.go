@@ -34,7 +34,8 @@
 // The parts are:
 //
 //   - The margin is the library's lease margin: TTL/50, at least 50 ms.
-//   - The interval is 0.75 of the TTL, unless --interval gives another.
+//   - The interval is a third of the TTL, or 0.75 of it in a bucket without expiry markers, where candidates of Choria may campaign too, unless --interval
+//     gives another.
 //   - The rest is the room for retry, grace and kill time.
 //   - The kill time is the time that a busy host may need to kill a process group: a third of the room, at least 25 ms and at most 500 ms.
 //   - The retry time is for further attempts after a renewal that failed: at least half of the room, or 3 s if that is less.
@@ -43,8 +44,8 @@
 //
 // Two examples with the defaults:
 //
-//	TTL 2 s:   1.5 s interval   + 225 ms retry + 75 ms grace + 150 ms kill time + 50 ms margin
-//	TTL 15 s:  11.25 s interval + 1.7 s retry  + 1.2 s grace + 500 ms kill time + 300 ms margin
+//	TTL 2 s:   667 ms interval + 642 ms retry + 214 ms grace + 428 ms kill time + 50 ms margin
+//	TTL 15 s:  5 s interval    + 3 s retry    + 6.2 s grace  + 500 ms kill time + 300 ms margin
 //
 // # An orderly stop
 //

@@ -9,6 +9,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -78,6 +79,7 @@ func (r *runner) lead(ctx context.Context, t *election.Term) (delay time.Duratio
 		delay, restart := r.restartDelay(x)
 		if !restart {
 			r.programExit = x.exit
+			r.hold(ctx, x)
 			return 0
 		}
 		if r.OnExit == OnExitRelease {
@@ -86,4 +88,15 @@ func (r *runner) lead(ctx context.Context, t *election.Term) (delay time.Duratio
 		_ = timeutil.Pause(ctx, delay)
 	}
 	return 0
+}
+
+// hold keeps the key after the program has exited, for as long as --hold-at-least says: a host whose clock is late then finds it held, and does not
+// run the program for the same time of its timetable again.
+func (r *runner) hold(ctx context.Context, x execution) {
+	left := r.HoldAtLeast - x.ran
+	if x.program == nil || left <= 0 {
+		return
+	}
+	r.log.Info("Program has exited, the key is held on", "exit_code", x.exit.Code, "for", terminal.FormatDuration(left))
+	_ = timeutil.Pause(ctx, left)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -27,13 +28,11 @@ type leaseTimes struct {
 	grace, killTime  time.Duration
 }
 
-// divideLease divides the given TTL. It refuses a grace that leaves too little time to retry a renewal, and names values that
+// divideLease divides the TTL of the given bucket. It refuses a grace that leaves too little time to retry a renewal, and names values that
 // fit. It does not refuse a TTL or an interval that elections cannot have: the library refuses those, with its own error.
-func (r *Config) divideLease(ttl time.Duration) (leaseTimes, error) {
-	t := leaseTimes{ttl: ttl, margin: timing.DefaultMargin(ttl), interval: timing.DefaultInterval(ttl)}
-	if r.Interval != nil {
-		t.interval = *r.Interval
-	}
+func (r *Config) divideLease(bucket kv.Info) (leaseTimes, error) {
+	ttl := bucket.TTL
+	t := leaseTimes{ttl: ttl, margin: timing.DefaultMargin(ttl), interval: r.intervalIn(bucket, ttl)}
 	room := ttl - t.margin - t.interval
 	if cli.CheckTTL(ttl) != nil || room < timing.MinRoom {
 		t.grace = r.Grace
@@ -49,7 +48,7 @@ func (r *Config) divideLease(ttl time.Duration) (leaseTimes, error) {
 	}
 	needed := roomForGrace(t.grace)
 	fix := fmt.Sprintf("give a --grace of at most %v, or a bucket with a TTL of at least %v",
-		maxGrace.Truncate(time.Millisecond), ttlWithRoom(needed, r.Interval))
+		maxGrace.Truncate(time.Millisecond), r.ttlWithRoom(needed, bucket))
 	if interval := ttl - t.margin - needed; interval >= 10*time.Millisecond {
 		fix = fmt.Sprintf("give an --interval of at most %v, ", interval.Truncate(time.Millisecond)) + strings.TrimPrefix(fix, "give ")
 	}
@@ -76,19 +75,19 @@ func roomForGrace(grace time.Duration) time.Duration {
 	return grace + maxRetryTime + maxKillTime
 }
 
-// ttlWithRoom returns the smallest TTL, in whole seconds, that leaves so much room at the given interval, or at the default
-// interval if it is nil.
-func ttlWithRoom(room time.Duration, given *time.Duration) time.Duration {
+// ttlWithRoom returns the smallest TTL, in whole seconds, with which a lease in the given bucket would have so much room.
+func (r *Config) ttlWithRoom(room time.Duration, bucket kv.Info) time.Duration {
 	ttl := time.Second
-	for ttl < time.Hour {
-		interval := timing.DefaultInterval(ttl)
-		if given != nil {
-			interval = *given
-		}
-		if ttl-timing.DefaultMargin(ttl)-interval >= room {
-			break
-		}
+	for ttl < time.Hour && ttl-timing.DefaultMargin(ttl)-r.intervalIn(bucket, ttl) < room {
 		ttl += time.Second
 	}
 	return ttl
+}
+
+// intervalIn returns the time between two renewals in the given bucket, if its TTL is the given one.
+func (r *Config) intervalIn(bucket kv.Info, ttl time.Duration) time.Duration {
+	if r.Interval != nil {
+		return *r.Interval
+	}
+	return bucket.SuitableInterval(ttl)
 }

@@ -4,9 +4,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/timing"
 	. "github.com/onsi/gomega"
 )
+
+// bucketOf returns what is known of a bucket with the given TTL.
+func bucketOf(ttl time.Duration) kv.Info { return kv.Info{TTL: ttl, MarkerTTL: time.Second} }
 
 func TestGraceLeavesTimeToRetryARenewalAndToKillTheProgram(t *testing.T) {
 	g := NewWithT(t)
@@ -16,7 +20,7 @@ func TestGraceLeavesTimeToRetryARenewalAndToKillTheProgram(t *testing.T) {
 			if share > 0 {
 				r.Interval = new(time.Duration(float64(ttl) * share))
 			}
-			byDefault, err := r.divideLease(ttl)
+			byDefault, err := r.divideLease(bucketOf(ttl))
 			g.Expect(err).NotTo(HaveOccurred())
 			room := ttl - byDefault.margin - byDefault.interval
 			g.Expect(room-byDefault.grace-byDefault.killTime).To(BeNumerically(">=", min(room/2, maxRetryTime)), "time to retry a renewal, TTL %v", ttl)
@@ -24,9 +28,9 @@ func TestGraceLeavesTimeToRetryARenewalAndToKillTheProgram(t *testing.T) {
 			g.Expect(byDefault.grace).To(BeNumerically("<=", maxDefaultGrace))
 			g.Expect(byDefault.killTime).To(BeNumerically(">=", minKillTime))
 			r.Grace, r.GraceSet = byDefault.grace, true
-			g.Expect(r.divideLease(ttl)).To(Equal(byDefault))
+			g.Expect(r.divideLease(bucketOf(ttl))).To(Equal(byDefault))
 			r.Grace = room
-			_, err = r.divideLease(ttl)
+			_, err = r.divideLease(bucketOf(ttl))
 			g.Expect(err).To(MatchError(ContainSubstring("--grace")), "TTL %v", ttl)
 		}
 	}
@@ -35,12 +39,21 @@ func TestGraceLeavesTimeToRetryARenewalAndToKillTheProgram(t *testing.T) {
 func TestLeaseIsDividedAsTheDocumentationSays(t *testing.T) {
 	g := NewWithT(t)
 	for interval, want := range map[*time.Duration]leaseTimes{
-		nil:                  {15 * time.Second, 300 * time.Millisecond, 11250 * time.Millisecond, 1225 * time.Millisecond, 500 * time.Millisecond},
-		new(5 * time.Second): {15 * time.Second, 300 * time.Millisecond, 5 * time.Second, 6200 * time.Millisecond, 500 * time.Millisecond},
+		nil:                           {15 * time.Second, 300 * time.Millisecond, 5 * time.Second, 6200 * time.Millisecond, 500 * time.Millisecond},
+		new(11250 * time.Millisecond): {15 * time.Second, 300 * time.Millisecond, 11250 * time.Millisecond, 1225 * time.Millisecond, 500 * time.Millisecond},
 	} {
 		r := &Config{Interval: interval}
-		g.Expect(r.divideLease(timing.DefaultTTL)).To(Equal(want))
+		g.Expect(r.divideLease(bucketOf(timing.DefaultTTL))).To(Equal(want))
 	}
+}
+
+func TestRenewalsComeLaterWhereCandidatesOfChoriaMayCampaign(t *testing.T) {
+	g := NewWithT(t)
+	r := &Config{}
+	bucket := bucketOf(timing.DefaultTTL)
+	g.Expect(r.intervalIn(bucket, bucket.TTL)).To(Equal(5 * time.Second))
+	bucket.MarkerTTL = 0
+	g.Expect(r.intervalIn(bucket, bucket.TTL)).To(Equal(11250 * time.Millisecond))
 }
 
 func TestSuggestionsForAGraceThatDoesNotFitAreAccepted(t *testing.T) {
@@ -48,14 +61,14 @@ func TestSuggestionsForAGraceThatDoesNotFitAreAccepted(t *testing.T) {
 	for _, ttl := range []time.Duration{2 * time.Second, 5 * time.Second, 30 * time.Second, 10 * time.Minute} {
 		for _, grace := range []time.Duration{150 * time.Millisecond, time.Second, 1200 * time.Millisecond, 4 * time.Second, 20 * time.Second, 3 * time.Minute} {
 			r := &Config{Grace: grace, GraceSet: true}
-			if _, err := r.divideLease(ttl); err == nil {
+			if _, err := r.divideLease(bucketOf(ttl)); err == nil {
 				continue
 			}
-			_, err := r.divideLease(ttlWithRoom(roomForGrace(grace), nil))
+			_, err := r.divideLease(bucketOf(r.ttlWithRoom(roomForGrace(grace), bucketOf(ttl))))
 			g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)
 			if interval := ttl - timing.DefaultMargin(ttl) - roomForGrace(grace); interval > 10*time.Millisecond {
 				r.Interval = &interval
-				_, err = r.divideLease(ttl)
+				_, err = r.divideLease(bucketOf(ttl))
 				g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)
 			}
 		}

@@ -80,7 +80,7 @@ func TestTimingRefusesWhatDoesNotFitTheTTL(t *testing.T) {
 		set  Durations
 		text string
 	}{
-		"no room to try again":       {Durations{Interval: given(9700*ms + 1)}, "use 10ms to 9.7s, or leave WithCampaignInterval out for 7.5s"},
+		"no room to try again":       {Durations{Interval: given(9700*ms + 1)}, "use 10ms to 9.7s, or leave WithCampaignInterval out"},
 		"longer than the TTL":        {Durations{Interval: given(math.MaxInt64)}, "leaves no room"},
 		"a margin of half the TTL":   {Durations{LeaseMargin: given(5 * s)}, "half of the bucket's TTL of 10s"},
 		"a margin without an end":    {Durations{LeaseMargin: given(math.MaxInt64)}, "half of the bucket's TTL of 10s"},
