@@ -70,8 +70,10 @@ func (r *run) stateChanged(to State, why Reason, t *core.Term) {
 		attrs = append(attrs, "term", t.Number)
 	}
 	if to == LeaderElectState && !t.AtOnce { // it does nothing that can be seen until then
-		attrs = append(attrs, "stand-down", t.StandDown.Round(time.Millisecond), "leads-at", t.Counts.UTC().Round(time.Millisecond),
-			"unless", "the key is lost before", "because", "a previous leader may not know of its loss yet")
+		attrs = append(attrs, "stand-down", t.StandDown.Round(time.Millisecond), "leads-at", t.Counts.UTC().Round(time.Millisecond))
+		if t.StandDown > 0 {
+			attrs = append(attrs, "unless", "the key is lost before", "because", "a previous leader may not know of its loss yet")
+		}
 	}
 	r.log.Info("State changed", attrs...)
 }

@@ -70,7 +70,11 @@ func (h *LogHandler) attr(b *bytes.Buffer, a slog.Attr) {
 	if a.Equal(slog.Attr{}) {
 		return
 	}
-	v := fmt.Sprint(a.Value.Resolve().Any())
+	value := a.Value.Resolve()
+	v := fmt.Sprint(value.Any())
+	if value.Kind() == slog.KindTime {
+		v = value.Time().Format("2006-01-02T15:04:05.000Z07:00")
+	}
 	if v == "" || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r == '"' || !strconv.IsPrint(r) }) {
 		v = strconv.Quote(v) // an untrusted value must not control the terminal
 	}
