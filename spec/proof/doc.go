@@ -22,6 +22,13 @@
 // a holder may believe in a lease, standDown the shortest true time that a stand-down takes, lapse the shortest that a taker waits. The
 // obligations of rates.go show what the documented inequality says about these for clocks of any speed within bounds.
 //
+// # A history that goes back
+//
+// A server that loses its last writes, or is restored from a copy, has what was stored before, and gives revisions a second time. Nothing is
+// promised of the terms that were won until then: in the proof they are excused. All is promised again of the terms that are won afterwards, beside
+// each other: at most one of them leads, and their numbers grow. A bucket that is made again is a history that went back to nothing. One thing is
+// assumed: no write that was made before the history went back is stored after it, because the same revision came again.
+//
 // # How the solvers decide it
 //
 // A statement about all candidates is proved for candidates that are named: the one that acts, the holder, and one or two others, of whom

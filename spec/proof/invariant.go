@@ -16,6 +16,7 @@ var aboutKey = []lemma{
 	{"left", "Who wins stands down for no negative time.", "(>= left 0)"},
 	{"enough", "What whoever wins has to stand down is enough: nobody of earlier terms leads at its end.", "(<= clear (+ stored left))"},
 	{"a lease", "Nobody of earlier terms leads a lease after what is stored.", "(<= clear (+ stored lease))"},
+	{"no stand-down", "Nobody of the present history but the holder leads while a holder of an earlier one does.", "(=> (and (= kind 1) (excused own)) (<= clear now))"},
 }
 
 // alive is that a candidate leads, or may still: by what it knows, or by the answer to its win.
@@ -28,20 +29,23 @@ var aboutOne = []lemma{
 	{"work", "Only who leads or drains works.", "(=> (works x) (and (led x) (or (= (state x) 2) (= (state x) 3))))"},
 	{"doubt", "A win that is not known is in doubt, and nothing is before the win.", "(and (=> (and (won x) (not (knows x))) (doubt x)) (=> (doubt x) (won x)))"},
 	{"past", "What a candidate has learnt, seen and sent is past.", "(and (<= (learnt x) now) (<= (seen x) now) (=> (doubt x) (<= (asked x) now)) (=> (won x) (>= (stated x) 0)))"},
-	{"holder", "The record is its writer's last write.", "(=> (and (= kind 1) (= own x)) (and (won x) (= (base x) clear) (=> (doubt x) (= (asked x) sent)) (=> (not (doubt x)) (>= (learnt x) stored))))"},
-	{"release", "Whose release is stored does not work.", "(=> (and (= kind 2) (= own x)) (and (or (= (state x) 3) (= (state x) 4)) (not (works x))))"},
-	{"lease", "The lease of the holder is from its last write.", "(=> (and (= kind 1) (= own x) (or (= (state x) 1) (= (state x) 2))) (<= (until x) (+ sent lease)))"},
-	{"over", "The lease of anybody else is over by then.", "(=> (and (or (not (= kind 1)) (not (= own x))) " + alive + ") (and (=> (knows x) (<= (until x) clear)) (=> (doubt x) (<= (+ (asked x) lease) clear))))"},
+	{"holder", "The record is its writer's last write.", "(=> (and (= kind 1) (= own x) (not (excused x))) (and (won x) (= (base x) clear) (=> (doubt x) (= (asked x) sent)) (=> (not (doubt x)) (>= (learnt x) stored))))"},
+	{"release", "Whose release is stored does not work.", "(=> (and (= kind 2) (= own x) (not (excused x))) (and (or (= (state x) 3) (= (state x) 4)) (not (works x))))"},
+	{"lease", "The lease of the holder is from its last write.", "(=> (and (= kind 1) (= own x) (not (excused x)) (or (= (state x) 1) (= (state x) 2))) (<= (until x) (+ sent lease)))"},
+	{"over", "The lease of anybody else is over by then.", "(=> (and (or (not (= kind 1)) (not (= own x))) (not (excused x)) " + alive + ") (and (=> (knows x) (<= (until x) clear)) (=> (doubt x) (<= (+ (asked x) lease) clear))))"},
 	{"stands down", "Leadership counts after all leases of earlier terms.", "(=> (and (knows x) (not (led x))) (<= (base x) (counts x)))"},
 	{"will stand down", "Who does not know of its win yet will stand down for long enough.", "(=> (and (won x) (not (knows x))) (<= (base x) (+ now (stated x))))"},
 	{"has stood down", "Who has led leads after all leases of earlier terms.", "(=> (led x) (<= (base x) now))"},
-	{"sight", "Nobody sees a record before it is stored.", "(and (<= (sight x) rev) (=> (= (sight x) rev) (>= (seen x) stored)))"},
-	{"numbers", "The holder's term has the highest number.", "(and (=> (won x) (<= (number x) rev)) (=> (and (won x) (= kind 1) (not (= own x))) (< (number x) (number own))))"},
+	{"sight", "Nobody sees a record before it is stored.", "(and (>= rev 0) (<= (sight x) rev) (=> (= (sight x) rev) (>= (seen x) stored)))"},
+	{"given up", "Who has given up what it held does not hold it.", "(=> (and (gone x) (not (excused x))) (and (knows x) (not (and (= kind 1) (= own x)))))"},
+	{"excused", "Only who has won is excused; and a holder of an earlier history holds only until somebody of the present one has won.", "(and (=> (excused x) (won x)) (=> (and (= kind 1) (excused own)) (or (not (won x)) (excused x))))"},
+	{"told", "Who knows that the history went back does not lead.", "(=> (told x) (or (= (state x) 3) (= (state x) 4)))"},
+	{"numbers", "The holder's term has the highest number.", "(=> (and (won x) (not (excused x))) (and (<= (number x) rev) (=> (and (= kind 1) (not (= own x))) (< (number x) (number own)))))"},
 }
 
 var aboutTwo = []lemma{
-	{"terms", "Two terms have two numbers.", "(=> (and (won x) (won y) (not (= x y))) (not (= (number x) (number y))))"},
-	{"earlier terms", "The lease of an earlier term is over when a later term may begin to lead.", "(=> (and (won x) (won y) (< (number x) (number y)) " + alive + ") (and (=> (knows x) (<= (until x) (base y))) (=> (doubt x) (<= (+ (asked x) lease) (base y)))))"},
+	{"terms", "Two terms have two numbers.", "(=> (and (won x) (won y) (not (= x y)) (not (excused x)) (not (excused y))) (not (= (number x) (number y))))"},
+	{"earlier terms", "The lease of an earlier term is over when a later term may begin to lead.", "(=> (and (won x) (won y) (not (excused x)) (not (excused y)) (< (number x) (number y)) " + alive + ") (and (=> (knows x) (<= (until x) (base y))) (=> (doubt x) (<= (+ (asked x) lease) (base y)))))"},
 }
 
 var name = regexp.MustCompile(`[A-Za-z]+`)

@@ -66,7 +66,7 @@ func (r rule) obligations() []obligation {
 		all = append(all, r.kept(&r.transitions[i])...)
 		all = append(all, r.possible(&r.transitions[i]))
 	}
-	return append(append(all, r.alone()), r.growing()...)
+	return append(append(all, r.alone(), r.again()), r.growing()...)
 }
 
 const (
@@ -96,7 +96,7 @@ func (r rule) first() obligation {
 func initially(who []string) []string {
 	all := []string{"(= kind 0)", "(= rev 0)", "(= sent now)", "(= stored now)", "(= left standDown)", "(= clear now)"}
 	for _, x := range who {
-		all = append(all, about("(and (= (state x) 0) (not (won x)) (not (knows x)) (not (led x)) (not (works x)) (not (doubt x)))", x, ""),
+		all = append(all, about("(and (= (state x) 0) (not (won x)) (not (knows x)) (not (led x)) (not (works x)) (not (doubt x)) (not (gone x)) (not (excused x)) (not (told x)))", x, ""),
 			about("(and (= (learnt x) now) (= (seen x) now) (= (sight x) 0))", x, ""))
 	}
 	return all
@@ -133,12 +133,19 @@ func (r rule) alone() obligation {
 	return obligation{"at most one candidate leads", script(system(nil, []string{"p", "q"}), texts...), holds}
 }
 
-// growing are that who begins to lead has a higher number than everybody who has led.
+// again is that somebody may lead after a history with another leader went back.
+func (r rule) again() obligation {
+	texts := append(sorted(r.assumptions), invariant([]string{"p", "q", "own"})...)
+	texts = append(texts, "(and (excused p) (led p) (not (= kind 0)))", about(r.leads, "q", ""))
+	return obligation{"somebody leads after the history went back", script(system(nil, []string{"p", "q"}), texts...), happens}
+}
+
+// growing are that who begins to lead has a higher number than everybody who has led in the same history.
 func (r rule) growing() []obligation {
 	var all []obligation
 	for i, t := range r.transitions {
 		if t.sets["led"] != "" {
-			texts := append(r.before(&r.transitions[i]), "(not (led c))", "(led^ c)", "(led p)", "(not (= p c))", "(>= (number p) (number c))")
+			texts := append(r.before(&r.transitions[i]), "(not (led c))", "(led^ c)", "(led p)", "(not (= p c))", "(not (excused c))", "(not (excused p))", "(>= (number p) (number c))")
 			all = append(all, obligation{t.name + " / numbers grow", script(system(&r.transitions[i], []string{"c", "p", "q"}), texts...), holds})
 		}
 	}

@@ -32,7 +32,7 @@ func set(transition, variable, text string) func(*rule) {
 }
 
 var mutants = []mutant{
-	{"no deadline", func(r *rule) { r.leads = "(= (state x) 2)" }},
+	{"no deadline", func(r *rule) { r.leads = "(and (= (state x) 2) (not (excused x)))" }},
 	{"no stand-down after an expiry", set("expiry", "left", "0.0")},
 	{"a stand-down after a deletion as after an expiry", set("deletion", "left", "standDown")},
 	{"a stand-down that ends too early", guard("the win is acknowledged", "counts after the stand-down", "true")},
@@ -57,7 +57,11 @@ var mutants = []mutant{
 	{"a witness releases the key of a living process", guard("release by a witness", "of a dead process", "true")},
 	{"a witness releases the key of another", guard("release by a witness", "of its record", "(= kind 1)")},
 	{"a witness passes only the settle time on", set("release by a witness", "left", "settle")},
-	{"the history is rewound", guard("win", "revisions grow", "true")},
+	{"revisions do not grow", guard("win", "revisions grow", "true")},
+	{"gives up when a renewal is not answered", guard("a refusal proves the loss", "somebody else wrote, or it was removed", "(doubt c)")},
+	{"leads on although the history went back", set("a refusal names a lower revision", "state", "(state c)")},
+	{"keeps what it saw when it may have missed something", func(r *rule) { delete(r.find("the history goes back").all, "sight") }},
+	{"all terms have one number", set("win", "number", "1")},
 	{"the server expires keys at any time", guard("expiry", "by the server's clock", "true")},
 	{"too short a stand-down for the clock of the server", func(r *rule) { delete(r.assumptions, "stand-down after an expiry") }},
 	{"too early a takeover for the clocks", func(r *rule) { delete(r.assumptions, "takeover of a lapsed lease") }},

@@ -53,6 +53,11 @@ var ofCandidate = map[string]string{
 	"asked":  "Real", // when that write was sent
 	"sight":  "Int",  // the revision of the last record that it saw, and
 	"seen":   "Real", // when it saw that
+	"gone":   "Bool", // it has given up what it held
+	// It won before the server last lost writes, by a restart after a power cut or from a copy. The history is another one since, and nothing is
+	// promised of its term any more:
+	"excused": "Bool",
+	"told":    "Bool", // and it knows that
 }
 
 // assumptions are all that is assumed of the durations; docs/HOW-IT-WORKS.md has them. error is by how much the server may expire a key too early.
@@ -71,6 +76,7 @@ type transition struct {
 	choices map[string]string
 	guards  map[string]string
 	sets    map[string]string // of the key, and of c
+	all     map[string]string // of every candidate x
 }
 
 // rule is the transition system. A mutant of it is a rule, too.
@@ -81,7 +87,7 @@ type rule struct {
 }
 
 func theRule() rule {
-	return rule{transitions(), maps.Clone(assumptions), "(and (= (state x) 2) (< now (until x)))"}
+	return rule{transitions(), maps.Clone(assumptions), "(and (= (state x) 2) (< now (until x)) (not (excused x)))"}
 }
 
 // find returns the transition of a name.
@@ -205,6 +211,26 @@ func transitions() []transition {
 			},
 		},
 		{
+			name: "a refusal proves the loss", in: "Candidate.interpret",
+			guards: map[string]string{"held": "(knows c)", "somebody else wrote, or it was removed": "(not " + holds + ")"},
+			sets:   map[string]string{"gone": "true", "state": "(ite (= (state c) 4) 4 3)"},
+		},
+		{
+			name: "the history goes back", in: "Server",
+			choices: map[string]string{"k": "Int", "o": "Cand", "v": "Real", "w": "Real", "l": "Real", "r": "Int"},
+			guards: map[string]string{
+				"to what was stored before": "(and (<= v w) (<= w now) (>= k 0) (<= k 4) (>= l 0) (=> (or (= k 1) (= k 2)) (won o)))",
+				"to an earlier revision":    "(and (>= r 0) (< r rev))",
+			},
+			sets: map[string]string{"kind": "k", "own": "o", "sent": "v", "stored": "w", "left": "l", "rev": "r", "clear": "w"},
+			all:  map[string]string{"excused": "(or (excused x) (won x))", "sight": "(- 1)"}, // whoever may have missed something forgets what it saw
+		},
+		{
+			name: "a refusal names a lower revision", in: "Candidate.interpret",
+			guards: map[string]string{"of a history that went back": "(and (knows c) (excused c))"},
+			sets:   map[string]string{"told": "true", "state": "(ite (= (state c) 4) 4 3)"},
+		},
+		{
 			name: "a notification or a read", in: "Candidate.changed, Candidate.saw", choices: map[string]string{"r": "Int"},
 			guards: map[string]string{"nothing is seen before it is stored": "(<= r rev)"},
 			sets:   map[string]string{"sight": "r", "seen": "now"},
@@ -238,7 +264,7 @@ func system(t *transition, who []string) string {
 		fmt.Fprintf(&b, "(define-fun %s^ () %s %s)\n", v, ofKey[v], or(t.sets[v], v))
 	}
 	for _, f := range slices.Sorted(maps.Keys(ofCandidate)) {
-		after := fmt.Sprintf("(%s x)", f)
+		after := or(t.all[f], fmt.Sprintf("(%s x)", f))
 		if set := t.sets[f]; set != "" {
 			after = fmt.Sprintf("(ite (= x c) %s (%s x))", set, f)
 		}

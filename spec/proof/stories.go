@@ -93,7 +93,7 @@ func (s story) script() string {
 			fmt.Fprintf(&b, "(define-fun %s.%d () %s %s)\n", v, i+1, ofKey[v], at(or(t.sets[v], v), i, who))
 		}
 		for _, f := range slices.Sorted(maps.Keys(ofCandidate)) {
-			after := fmt.Sprintf("(%s.%d x)", f, i)
+			after := at(or(t.all[f], fmt.Sprintf("(%s x)", f)), i, who)
 			if set := t.sets[f]; set != "" {
 				after = fmt.Sprintf("(ite (= x %s) %s %s)", who, at(set, i, who), after)
 			}
