@@ -98,7 +98,7 @@ packages() {
 		git -c user.name=check -c user.email=check@localhost commit -qam "One platform" # a version of changed files would say so
 	fi
 	step "snapshot"
-	goreleaser release --snapshot --clean --skip=publish,sign >"$tmp/log" 2>&1 || fail "$(cat "$tmp/log")"
+	goreleaser release --snapshot --clean --skip=publish,sign,docker >"$tmp/log" 2>&1 || fail "$(cat "$tmp/log")"
 	ls -l dist
 	(cd dist && sha256sum --quiet -c checksums.txt)
 
