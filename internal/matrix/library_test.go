@@ -187,7 +187,7 @@ func testLocks(t *testing.T, v version) {
 	v.saw("packages mutex, semaphore, group", "work")
 }
 
-// testPermissions runs candidates with the permissions that docs/REFERENCE.md lists, to campaign, to read and to be notified by the bucket.
+// testPermissions runs candidates with the permissions that docs/PERMISSIONS.md lists, to campaign, to read and to be notified by the bucket.
 func testPermissions(t *testing.T, v version) {
 	const config = `
 		no_auth_user: owner
