@@ -30,13 +30,7 @@ const repository = ".."
 
 // foreign lists the blocks that show another library, by page and first line of code, with the reason why they are only parsed.
 var foreign = map[string]string{
-	`docs/REFERENCE.md: registry := prometheus.NewRegistry()`:                                            "OpenTelemetry, which is no dependency",
-	`docs/MIGRATING.md: e, err := election.NewElection(fw.Configuration().Identity, "provisioner", kv,`:  "go-choria, which is no dependency",
-	`docs/MIGRATING.md: e, err := election.NewElection("scheduler-1", "task_scheduler", kv,`:             "asyncjobs, which is no dependency",
-	`docs/MIGRATING.md: leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{`:               "client-go, which is no dependency",
-	`docs/MIGRATING.md: session, err := concurrency.NewSession(client, concurrency.WithTTL(10))`:         "etcd, which is no dependency of this module",
-	`docs/MIGRATING.md: id := fmt.Sprintf("%s:%s:%d", host, ip, os.Getpid())`:                            "a client of Redis, which is no dependency",
-	`docs/MIGRATING.md: m := redsync.New(pools...).NewMutex("migrate", redsync.WithExpiry(time.Minute))`: "redsync, which is no dependency of this module",
+	`docs/REFERENCE.md: registry := prometheus.NewRegistry()`: "OpenTelemetry, which is no dependency",
 }
 
 // packages lists what a fragment may use without an import, by the name that it uses.
