@@ -38,14 +38,14 @@
 //     gives another.
 //   - The rest is the room for retry, grace and kill time.
 //   - The kill time is the time that a busy host may need to kill a process group: a third of the room, at least 25 ms and at most 500 ms.
-//   - The retry time is for further attempts after a renewal that failed: at least half of the room, or 3 s if that is less.
-//   - The grace is the time that the program has to exit after TERM: what is left of the room, at most 10 s. --grace gives another; a
-//     --grace that leaves too little retry time is refused, and the error names the values that fit.
+//   - The retry time is for further attempts after a renewal that failed: what is left of the room, and at least half of it, or 3 s if that is less.
+//   - The grace is the time that the program has to exit after TERM: an eighth of the room, at least 1.25 s and at most 10 s, as far as the retry time
+//     allows. --grace gives another; a --grace that leaves too little retry time is refused, and the error names the values that fit.
 //
 // Two examples with the defaults:
 //
 //	TTL 2 s:   667 ms interval + 642 ms retry + 214 ms grace + 428 ms kill time + 50 ms margin
-//	TTL 15 s:  5 s interval    + 3 s retry    + 6.2 s grace  + 500 ms kill time + 300 ms margin
+//	TTL 15 s:  5 s interval    + 7.95 s retry + 1.25 s grace + 500 ms kill time + 300 ms margin
 //
 // # An orderly stop
 //

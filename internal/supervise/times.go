@@ -11,7 +11,10 @@ import (
 )
 
 const (
-	maxDefaultGrace    = 10 * time.Second // --grace may be longer
+	// minDefaultGrace and maxDefaultGrace bound the default grace, as far as the lease allows for it. It is no longer than most programs need: in what it
+	// takes of a lease a renewal can no longer be tried, and a leader should outlast the crash of a server.
+	minDefaultGrace, maxDefaultGrace = 1250 * time.Millisecond, 10 * time.Second
+
 	defaultStopTimeout = 10 * time.Second // as docker stop has it
 	minKillTime        = 25 * time.Millisecond
 	maxKillTime        = 500 * time.Millisecond
@@ -40,7 +43,7 @@ func (r *Config) divideLease(bucket kv.Info) (leaseTimes, error) {
 	}
 	t.killTime = min(max(room/3, minKillTime), maxKillTime)
 	maxGrace := room - t.killTime - min(room/2, maxRetryTime)
-	if t.grace = min(maxGrace, maxDefaultGrace); r.GraceSet {
+	if t.grace = min(maxGrace, max(room/8, minDefaultGrace), maxDefaultGrace); r.GraceSet {
 		t.grace = r.Grace
 	}
 	if t.grace <= maxGrace {

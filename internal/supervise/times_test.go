@@ -39,7 +39,7 @@ func TestGraceLeavesTimeToRetryARenewalAndToKillTheProgram(t *testing.T) {
 func TestLeaseIsDividedAsTheDocumentationSays(t *testing.T) {
 	g := NewWithT(t)
 	for interval, want := range map[*time.Duration]leaseTimes{
-		nil:                           {15 * time.Second, 300 * time.Millisecond, 5 * time.Second, 6200 * time.Millisecond, 500 * time.Millisecond},
+		nil:                           {15 * time.Second, 300 * time.Millisecond, 5 * time.Second, 1250 * time.Millisecond, 500 * time.Millisecond},
 		new(11250 * time.Millisecond): {15 * time.Second, 300 * time.Millisecond, 11250 * time.Millisecond, 1225 * time.Millisecond, 500 * time.Millisecond},
 	} {
 		r := &Config{Interval: interval}
@@ -54,6 +54,14 @@ func TestRenewalsComeLaterWhereCandidatesOfChoriaMayCampaign(t *testing.T) {
 	g.Expect(r.intervalIn(bucket, bucket.TTL)).To(Equal(5 * time.Second))
 	bucket.MarkerTTL = 0
 	g.Expect(r.intervalIn(bucket, bucket.TTL)).To(Equal(11250 * time.Millisecond))
+}
+
+func TestRunOutlastsTheCrashOfAServerByDefault(t *testing.T) {
+	g := NewWithT(t)
+	times, err := (&Config{}).divideLease(bucketOf(timing.DefaultTTL))
+	g.Expect(err).NotTo(HaveOccurred())
+	const election = 6500 * time.Millisecond // of a leader of the stream, as measured
+	g.Expect(times.ttl - times.margin - times.interval - times.grace - times.killTime).To(BeNumerically(">", election))
 }
 
 func TestSuggestionsForAGraceThatDoesNotFitAreAccepted(t *testing.T) {
