@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/clitest"
 )
 
 // unlogged are the folders whose code no operator runs.
@@ -238,7 +240,8 @@ func TestTheRunbookListsEveryWarningAndErrorOfTheLog(t *testing.T) {
 			t.Errorf("docs/OPERATIONS.md, Log messages: no row for %q", message)
 		}
 	}
-	sources := goSources(g)
+	sources, err := clitest.GoSources(repository)
+	g.Expect(err).NotTo(HaveOccurred())
 	for _, l := range listed {
 		beginning := strings.TrimSuffix(l, "…")
 		if !strings.Contains(sources, `"`+beginning) || beginning == l && !strings.Contains(sources, `"`+l+`"`) {
