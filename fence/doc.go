@@ -1,8 +1,22 @@
 // Package fence gives leaders writes that the server refuses once a newer term has begun.
 //
+//	// publish publishes one order as the leader. The stream ORDERS stores orders.>, and so orders.epoch.
+//	func publish(ctx context.Context, js jetstream.JetStream, candidate *election.Election, order []byte) error {
+//		return candidate.Run(ctx, func(ctx context.Context, term election.Term) error {
+//			orders, err := fence.OpenStream(ctx, js, "ORDERS", "orders.epoch", term) // first: no older leader writes from here on
+//			if err != nil {
+//				return err
+//			}
+//			// Read here what older leaders have written: they write nothing more.
+//			_, err = orders.Publish(ctx, "orders.new", order)
+//			return err // if it is ErrFenced, a newer term has begun, and Run campaigns again
+//		})
+//	}
+//
 // A lease cannot stop a write that is already under way: a leader may be paused between its check of leadership and the write, or the network
 // may buffer the write until another candidate has led for a long time. Only the receiver of the write can refuse it. A [Stream] and a
-// [Bucket] have NATS itself do so, for streams and KV buckets; a [Guard] is for receivers of your own.
+// [Bucket] have NATS itself do so, for streams and KV buckets; a [Guard] is for receivers of your own. Package election says how to make a
+// candidate.
 //
 // # How it works
 //
