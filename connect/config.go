@@ -1,6 +1,3 @@
-// Package connect gives an election its connection: [FromEnv] reads a [Config] from the environment, and [Connect] makes of it a
-// connection to NATS with a bucket, both fit for elections and checked. A program that has a connection already needs none of it:
-// election.OpenBucket is enough.
 package connect
 
 import (
@@ -31,7 +28,7 @@ const defaultBucket = "LEADER_ELECTION"
 //
 // A Config holds secrets. Formatted by fmt, in JSON or in a log it shows none of them.
 type Config struct {
-	Name string // of the candidate; empty is the name of the host and the process id, as in web-1-4711; see FromEnv for containers
+	Name string // of the candidate; empty is the name of the host and the process id, as in web-1-4711; see ELECTION_NAME in the package documentation for containers
 	Key  string // of the election; may be empty for Connect, but not for election.NewElection
 
 	URL      string // servers, separated by commas

@@ -13,33 +13,9 @@ import (
 	"github.com/natscampaign/election/internal/validate"
 )
 
-// FromEnv reads a [Config] from the variables of the environment that begin with the prefix and an underscore; an empty prefix is
-// ELECTION. An empty variable counts as not set.
-//
-//	ELECTION_NAME               the candidate; if not set, POD_NAME, or else the host with the process id, as in web-1-4711: in Kubernetes, and
-//	                            for process 1 of a container, the host alone, whose name is HOSTNAME if that is set
-//	ELECTION_KEY                the election
-//	ELECTION_BUCKET             default LEADER_ELECTION
-//	ELECTION_TTL                of a bucket that Connect makes; default 15s
-//	ELECTION_REPLICAS           of a bucket that Connect makes: 1, 3 or 5; default: 3 in a cluster, else 1
-//	ELECTION_MAX_BYTES          of a bucket that Connect makes: 1048576 or 1M
-//	ELECTION_CHORIA_COMPATIBLE  true: candidates of Choria campaign too
-//	ELECTION_MUST_EXIST         true: Connect does not make a bucket
-//	ELECTION_INTERVAL           see election.WithCampaignInterval; default: a third of the TTL, or 0.75 of it where candidates of Choria may
-//	                            campaign too
-//	ELECTION_SPLAY              see election.WithSplay
-//	ELECTION_STAND_DOWN         see election.WithStandDown
-//	ELECTION_LEASE_MARGIN       see election.WithLeaseMargin
-//	ELECTION_RELEASE_TIMEOUT    see election.WithReleaseTimeout
-//	ELECTION_METADATA           see election.WithMetadata: zone=a,rack=7
-//	ELECTION_PLAIN_VALUE        true: see election.WithPlainValue
-//	ELECTION_PRIORITY           see election.WithPriority
-//	ELECTION_PREEMPTION         true: see election.WithPreemption
-//	ELECTION_RELINQUISH         see election.WithRelinquish: 6h, or 0 4 * * *
-//
-// The connection comes from natscli's variables, whatever the prefix: NATS_URL, NATS_CONTEXT, NATS_CREDS, NATS_NKEY, NATS_USER,
-// NATS_PASSWORD, NATS_CERT, NATS_KEY and NATS_CA. A context is used only if a variable names it: the context that is selected on a
-// machine says nothing about the programs that run there.
+// FromEnv reads a [Config] from the variables of the environment: the package documentation lists them. Those of the election begin with the
+// prefix and an underscore, those of the connection with NATS whatever the prefix. An empty prefix is ELECTION. An empty variable counts as
+// not set.
 //
 // The error wraps election.ErrInvalidOption. It names every variable that cannot be used, with its value unless that is a secret, and
 // says how to fix it. FromEnv accepts that something is missing, because the program may set the rest; [Connect] and
