@@ -1,10 +1,54 @@
 // Package admin is what operators do to elections that run: list candidates, move leadership, pause an election, and check a bucket.
 //
+//	package main
+//
+//	import (
+//		"context"
+//		"fmt"
+//		"log"
+//		"os"
+//		"time"
+//
+//		"github.com/natscampaign/election/admin"
+//		"github.com/natscampaign/election/connect"
+//	)
+//
+//	func main() {
+//		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+//		defer cancel()
+//		c, err := connect.Connect(ctx, connect.Config{URL: os.Getenv("NATS_URL"), MustExist: true})
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		operator, err := admin.New(c.Bucket)
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		candidates, err := operator.Candidates(ctx, "scheduler")
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		for _, candidate := range candidates {
+//			fmt.Println(candidate.Name, candidate.State)
+//		}
+//		if err := operator.Resign(ctx, "scheduler"); err != nil { // the leader's work ends, and another candidate leads
+//			log.Fatal(err)
+//		}
+//	}
+//
+// election-cli does the same from a shell.
+//
+// # What it needs
+//
 // An [Admin] talks to candidates over NATS. It needs a bucket that knows its connection, as [election.OpenBucket] returns it, and so do
-// the candidates that are to answer. It needs permission to publish to $JS.API.STREAM.INFO.KV_<bucket>, to read the keys, and to publish
-// to election-control.<bucket>.<verb>.<key>, where the verb is candidates, resign, transfer, or refresh for Pause and Resume. [Admin.Evict]
-// writes the key instead, and [Admin.Pause] and [Admin.Resume] also update the stream behind the bucket. What is not permitted is an
-// error that wraps nats.ErrPermissionViolation, where the server says so.
+// the candidates that are to answer. It needs permission:
+//
+//   - to publish to $JS.API.STREAM.INFO.KV_<bucket>, and to read the keys;
+//   - to publish to election-control.<bucket>.<verb>.<key>, where the verb is candidates, resign, transfer, or refresh for Pause and Resume;
+//   - for [Admin.Evict], to write the key instead;
+//   - for [Admin.Pause] and [Admin.Resume], also to update the stream behind the bucket.
+//
+// What is not permitted is an error that wraps nats.ErrPermissionViolation, where the server says so.
 package admin
 
 import (

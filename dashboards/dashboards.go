@@ -1,10 +1,32 @@
-// Package dashboards has what is needed to look after elections with Prometheus and Grafana: a dashboard, and recording and
-// alerting rules, made of the metrics that election.WithRegisterer and fence.WithRegisterer register.
+// Package dashboards has what is needed to look after elections with Prometheus and Grafana: a dashboard, and recording and alerting rules.
 //
-//	dashboard, err := dashboards.Grafana()
-//	rules, err := dashboards.Rules(dashboards.WithNamespace("choria"), dashboards.WithElection("scheduler"))
+//	package main
 //
-// "election-cli dashboard" and "election-cli rules" print the same.
+//	import (
+//		"log"
+//		"os"
+//
+//		"github.com/natscampaign/election/dashboards"
+//	)
+//
+//	func main() {
+//		dashboard, err := dashboards.Grafana()
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		rules, err := dashboards.Rules(dashboards.WithNamespace("choria"), dashboards.WithElection("scheduler"))
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		for name, content := range map[string][]byte{"election.json": dashboard, "election-rules.yaml": rules} {
+//			if err := os.WriteFile(name, content, 0o644); err != nil {
+//				log.Fatal(err)
+//			}
+//		}
+//	}
+//
+// They are made of the metrics that election.WithRegisterer and fence.WithRegisterer register. "election-cli dashboard" and
+// "election-cli rules" print the same.
 package dashboards
 
 import (

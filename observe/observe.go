@@ -1,11 +1,42 @@
 // Package observe reports who leads in the elections of a bucket, for programs that do not campaign.
 //
+//	package main
+//
+//	import (
+//		"context"
+//		"fmt"
+//		"log"
+//		"os"
+//
+//		"github.com/natscampaign/election/connect"
+//		"github.com/natscampaign/election/observe"
+//	)
+//
+//	func main() {
+//		ctx := context.Background()
+//		c, err := connect.Connect(ctx, connect.Config{URL: os.Getenv("NATS_URL"), MustExist: true})
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		observer, err := observe.New(c.Bucket)
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		events, err := observer.Observe(ctx) // of all elections in the bucket, until ctx ends
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		for event := range events {
+//			fmt.Println(event.At, event.Key, event.Kind, event.Leader.Name)
+//		}
+//	}
+//
 // A report may be a moment old, and a little older in a replicated bucket. It is for people, for metrics, and for finding the leader;
 // never base what only a leader may do on it. The fencing token of a report, [election.Leader.Token], can be compared.
 //
-// An Observer needs permission to publish to $JS.API.STREAM.INFO.KV_<bucket> and to read the keys; [Observer.Leaders] and
+// An Observer writes nothing. It needs permission to publish to $JS.API.STREAM.INFO.KV_<bucket> and to read the keys; [Observer.Leaders] and
 // [Observer.Observe] also create a consumer. What is not permitted is an error that wraps nats.ErrPermissionViolation, at once where the
-// server says so and the bucket knows its connection. An Observer writes nothing.
+// server says so and the bucket knows its connection.
 package observe
 
 import (
