@@ -1,10 +1,18 @@
 // Package mutex is a lock among processes, made of package election: the holder of the lock leads the election of its key.
 //
-//	m, err := mutex.New(name, "migrate", bucket)
-//	…
-//	if err := m.Lock(ctx); err != nil { … }
-//	defer m.Unlock()
-//	migrate(m.Context())
+//	func migrate(ctx context.Context, name string, bucket *election.Bucket, steps func(ctx context.Context, token string) error) error {
+//		m, err := mutex.New(name, "migrate", bucket)
+//		if err != nil {
+//			return err
+//		}
+//		if err := m.Lock(ctx); err != nil {
+//			return err
+//		}
+//		err = steps(m.Context(), m.Term().Token()) // they must end soon after the context ends
+//		return errors.Join(err, m.Unlock())        // Unlock returns an error if the lock was lost meanwhile
+//	}
+//
+// [election.CreateBucket] and package connect make a bucket. Give each process a name of its own.
 //
 // # What it guarantees
 //
@@ -25,11 +33,11 @@
 // held it last. For short jobs use a bucket of its own with a TTL of some seconds, or [election.WithStandDown]. Each lock costs some
 // requests: it is for work of seconds and more, on few keys, and not for data that the receiver could protect by a revision.
 //
-// # Who comes next
+// # The order of waiters
 //
 // Waiters acquire the lock in the order in which they came, as those of etcd's locks do. Each announces itself by an attempt to win the key,
 // which the holder receives, and the record by which the holder unlocks lists all that wait. A waiter that gives up leaves the queue. One
-// that does not answer within a tenth of a second of its turn is passed over. Who finds that it is not listed, such as one that came
+// that does not answer within a tenth of a second of its turn is passed over. A waiter that finds that it is not listed, such as one that came
 // just when the lock changed hands, announces itself again. So nobody waits for ever, and a waiter that crashed costs the others that
 // tenth once. The goroutines that share a Mutex take turns among themselves, and queue again for each turn.
 //

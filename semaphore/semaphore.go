@@ -1,12 +1,20 @@
-// Package semaphore lets a limited number of processes do something at once. It is made of package election: each slot is an election of
-// its own, under the keys <key>.0, <key>.1 and so on.
+// Package semaphore lets a limited number of processes do something at once.
 //
-//	s, err := semaphore.New(name, "imports", 3, bucket)
-//	…
-//	slot, err := s.Acquire(ctx)
-//	if err != nil { … }
-//	defer slot.Release()
-//	importAll(slot.Context())
+//	func importAll(ctx context.Context, name string, bucket *election.Bucket, work func(ctx context.Context, token string) error) error {
+//		s, err := semaphore.New(name, "imports", 3, bucket) // three slots
+//		if err != nil {
+//			return err
+//		}
+//		slot, err := s.Acquire(ctx)
+//		if err != nil {
+//			return err
+//		}
+//		err = work(slot.Context(), slot.Term().Token()) // it must end soon after the context ends
+//		return errors.Join(err, slot.Release())         // Release returns an error if the slot was lost meanwhile
+//	}
+//
+// It is made of package election: each slot is an election of its own, under the keys <key>.0, <key>.1 and so on. [election.CreateBucket] and
+// package connect make a bucket. Give each process a name of its own.
 //
 // # What it guarantees
 //
@@ -15,8 +23,8 @@
 //     No slot stays unused while somebody waits. However many slots there are, waiting costs one watcher, and a campaign for one slot at a
 //     time: for a slot that was released and, if there is none, for one that takes a stand-down.
 //   - A process that needs several slots of crashed holders stands down once if it calls Acquire for them at the same time, and once for
-//     each slot if it calls Acquire for one after another. With a TTL of 2 s, that is one stand-down of 1.5 s for four slots, or 6 s in all, once the
-//     keys have expired.
+//     each slot if it calls Acquire for one after another. With a TTL of 2 s, that is one stand-down of 1.5 s for four slots, or 6 s in all,
+//     once the keys have expired.
 //   - A slot is lost as leadership is: its context ends, and Release returns an error.
 //
 // # What it does not guarantee
