@@ -1,27 +1,72 @@
 // Package witness has a leader whose process is killed replaced within milliseconds, rather than when its lease is over.
 //
-// A witness is a second process, which learns from the kernel that the first has died: by kill -9, a panic, os.Exit, a fault or the kernel's
-// OOM killer. It then releases the key, and the next candidate leads as after a Stop. Two lines add one to a program:
+//	package main
+//
+//	import (
+//		"context"
+//		"log"
+//		"os"
+//		"os/signal"
+//		"syscall"
+//
+//		"github.com/nats-io/nats.go"
+//
+//		"github.com/natscampaign/election"
+//		"github.com/natscampaign/election/connect"
+//		"github.com/natscampaign/election/witness"
+//	)
 //
 //	func main() {
 //		w, err := witness.Start(dial) // first in main: see Start
-//		…
-//		e, err := election.NewElection(name, key, bucket, w.Option())
+//		if err != nil {
+//			log.Print("Going on without a witness: ", err) // w is nil, and its option has no effect
+//		}
+//		if err := run(w); err != nil {
+//			log.Fatal(err)
+//		}
+//	}
+//
+//	// dial is called in the process of the witness.
+//	func dial(context.Context) (*nats.Conn, error) {
+//		return nats.Connect(os.Getenv("NATS_URL"), nats.MaxReconnects(-1))
+//	}
+//
+//	func run(w *witness.Witness) error {
+//		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+//		defer stop()
+//		c, err := connect.Connect(ctx, connect.Config{Key: "scheduler", URL: os.Getenv("NATS_URL")})
+//		if err != nil {
+//			return err
+//		}
+//		defer c.Close()
+//		candidate, err := election.NewElection(c.Name, c.Key, c.Bucket, c.Options(w.Option())...)
+//		if err != nil {
+//			return err
+//		}
+//		return candidate.Run(ctx, func(ctx context.Context, term election.Term) error {
+//			<-ctx.Done() // the work: it must return soon after ctx ends
+//			return nil
+//		})
+//	}
+//
+// A witness is a second process, which learns from the kernel that the first has died: by kill -9, a panic, os.Exit, a fault or the kernel's
+// OOM killer. It then releases the key, and the next candidate leads as after a Stop.
 //
 // # What is guaranteed
 //
-// The witness releases only the terms of that very process, only once all of its threads have ended, and only while its record is stored under the
-// key: a renewal that was on its way is either replaced by the release or refused by the server. So there are no two leaders. Without a
+// The witness releases only the terms of that very process, only once all of its threads have ended, and only while its record is stored under
+// the key: a renewal that was on its way is either replaced by the release or refused by the server. So there are no two leaders. Without a
 // witness, with a dead, stopped, slow or cut-off one, nothing changes: the lease is over when it is over.
 //
 // # What is not guaranteed
 //
-// What the dead process had already sent may still be on its way to a database, or wait in its queue. So a release has its successor stand down for a
-// settle time, see [WithSettleTime]. What the process had started may go on: other processes are not waited for. If those do the work of
-// the leader, use election-cli run, which waits for them.
+// What the dead process had already sent may still be on its way to a database, or wait in its queue. So a release has its successor stand
+// down for a settle time, see [WithSettleTime]. What the process had started may go on: other processes are not waited for. If those do the
+// work of the leader, use election-cli run, which waits for them.
 //
-// A witness is killed with its program by what kills everything: the end of the host, of the pod or container, of the cgroup (memory.oom.group),
-// a kill by the name of the program. Then the lease rules, or the host has a witness of its own, which survives that: see [OfHost].
+// A witness is killed with its program by what kills everything: the end of the host, of the pod or container, of the cgroup
+// (memory.oom.group), a kill by the name of the program. Then the lease rules, or the host has a witness of its own, which survives that: see
+// [OfHost].
 //
 // Where the record is a bare name (election.WithPlainValue) a witness recognises no term, and does nothing.
 //
