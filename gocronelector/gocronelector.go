@@ -1,15 +1,28 @@
 // Package gocronelector lets gocron, version 2, run its jobs on the leader only.
 //
-// An [Elector] is what gocron.WithDistributedElector takes:
+//	// schedule runs a job every minute, in the process that leads, until ctx ends.
+//	func schedule(ctx context.Context, candidate *election.Election, job func()) error {
+//		elector := gocronelector.New(candidate)
+//		scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
+//		if err != nil {
+//			return err
+//		}
+//		if _, err := scheduler.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(job)); err != nil {
+//			return err
+//		}
+//		scheduler.Start()
+//		context.AfterFunc(ctx, func() {
+//			_ = scheduler.Shutdown() // waits for jobs that run, ten seconds by default
+//			candidate.Stop()         // and then releases the key
+//		})
+//		return candidate.Start(context.WithoutCancel(ctx))
+//	}
 //
-//	e, err := election.NewElection(name, "jobs", bucket)
-//	…
-//	go e.Start(ctx)
-//	s, err := gocron.NewScheduler(gocron.WithDistributedElector(gocronelector.New(e)))
+// Package election says how to make a candidate.
 //
-// gocron asks once, when a job is due. A job that runs when leadership ends runs on: give long jobs the context of [election.Election.Run],
-// or have them check [election.Term.Valid] before each effect and send [election.Term.Token] along. A job that is due while nobody leads,
-// as during a stand-down, does not run; gocron runs it when it is due again.
+// gocron asks the [Elector] once, when a job is due. A job that runs when leadership ends runs on: give long jobs the context of
+// [election.Election.Run], or have them check [election.Term.Valid] before each effect and send [election.Term.Token] along. A job that is due
+// while nobody leads, as during a stand-down, does not run; gocron runs it when it is due again.
 //
 // This package does not import gocron; a module of its own tests that Elector has gocron's interface.
 package gocronelector
