@@ -1,4 +1,4 @@
-// Package api has tests of the module as a whole: what it exports, and which package imports which.
+// Package api has tests of the module as a whole: what it exports, what its documentation shows, and which package imports which.
 package api
 
 import (
