@@ -12,7 +12,7 @@ type acquisition struct {
 	read          time.Time // when the key was read; zero if it could not be
 	stored        time.Time // when what it is an update of was written, by the server's clock
 	reason        Reason
-	removal       uint64             // the revision of the last removal that was notified before it was sent, if it creates the key
+	removal       uint64             // the revision of the last removal that was known before it was sent, if it creates the key
 	removed       bool               // the key was free because somebody had removed it, as far as is known
 	unproven      bool               // it is over a release that does not prove that its term has ended
 	left          time.Duration      // of the stand-down of the writer of what was taken over, and of leases whose end nothing proves

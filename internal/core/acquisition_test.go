@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -56,4 +59,29 @@ func TestWholeLeaseIsStoodDownForByTheFasterClock(t *testing.T) {
 			t.Errorf("%s: the stand-down is %v, not %v", name, got, c.want)
 		}
 	}
+}
+
+func TestRemovalThatWasReadCountsThoughTheKeyCannotBeReadAgain(t *testing.T) {
+	g := NewWithT(t)
+	c := candidate()
+	c.Connected, c.bucket.StandDown = true, time.Second
+	standDown := func() time.Duration {
+		return c.creation(time.Now(), &record.Record{}, time.Time{}).standDown(&c.bucket)
+	}
+	state := func(revision uint64, removal record.Removal) *record.State {
+		return &record.State{Read: time.Now(), Revision: revision, Removal: removal}
+	}
+	c.learn(time.Now(), state(7, record.Expired))
+	g.Expect(standDown()).To(Equal(time.Second))
+	c.learn(time.Now(), state(8, record.Removed))
+	g.Expect(standDown()).To(Equal(c.bucket.TTL), "its leader may be cut off, and lead for the rest of its lease")
+	c.learn(time.Now(), state(0, record.Gone))
+	g.Expect(standDown()).To(Equal(c.bucket.TTL), "the marker of the removal has expired")
+	learn(c, 9, record.Record{Name: "other", Instance: "other.1"})
+	g.Expect(c.key.removal).To(BeZero(), "a later record was read")
+
+	c = candidate()
+	c.bucket.StandDown = time.Second
+	c.learn(time.Now(), state(8, record.Removed))
+	g.Expect(standDown()).To(Equal(time.Second), "without the connection an expiry looks like a removal")
 }

@@ -21,7 +21,7 @@ type key struct {
 	checked  time.Time // when the key was last read or written, or notified since it was first read
 	highest  uint64    // the highest revision that was read or written in this bucket
 
-	removal incident      // the last notified removal, until a later record is read
+	removal incident      // the last removal that was notified or read, until a later record is read
 	passing incident      // the last release that passed on a stand-down, likewise
 	passed  time.Duration // that stand-down
 
@@ -112,6 +112,9 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 		if k.passing.outdatedBy(s) {
 			k.passing, k.passed = incident{}, 0
 		}
+	}
+	if s.Removal == record.Removed && c.Connected && s.Revision > k.removal.revision { // without the connection an expiry looks the same
+		k.removal = incident{s.Revision, s.Read}
 	}
 	c.noteEnd(&s.Record)
 	k.passesOn(&s.Record, s.Revision, s.Read)

@@ -220,6 +220,9 @@ func (r *request) hasRead() {
 	e := r.found
 	if e == nil || e.IsMarker() {
 		w.note(c.name, "read no key")
+		if e.IsMarker() && c.plan.connected && c.stateOf(e, r.marker).Removal == record.Removed {
+			w.judge.RemovalRead(c.ledger, e)
+		}
 		return
 	}
 	w.journal.Add(judge.Event{At: w.now, Name: c.name, What: "read", A: e.Revision})

@@ -185,11 +185,12 @@ func (x *source) close() {
 	x.timer.stop()
 }
 
-// end ends the source with the run.
+// end ends the source with the run. What it delivered does not count in the next run: much may be missed in between.
 func (x *source) end() {
 	x.close()
 	x.remakes.stop()
 	x.kind, x.lost = core.NoSource, false
+	x.last, x.lastAt, x.previous = nil, time.Time{}, nil
 }
 
 // breaks ends a watcher, which the candidate notices.

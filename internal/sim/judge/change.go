@@ -90,6 +90,7 @@ type Write struct {
 	notifiedAt       time.Time
 	notifiedPrevious *Entry        // the entry of the notification before
 	read             *Entry        // the record that the writer had last read
+	readRemoval      *Entry        // the removal that the writer had read, and no record since
 	gapAt            time.Time     // when the writer had last learned, before it sent this, that it may have missed notifications
 	standDownLeft    time.Duration // of a leader-elect that renews
 	sawRemoval       bool          // whether that leader-elect had been notified of a removal

@@ -47,6 +47,7 @@ type Ledger struct {
 	revision    uint64 // of its last write that it knows to have been applied
 	lastWrite   *Write // its last write that was applied
 	lastRead    *Entry // the record that it last read
+	readRemoval *Entry // the removal that it read, if it has read no record since
 	known       map[termID]knowledge
 	lastHeld    termID    // of the last record of a holder that it read or wrote
 	abandonedAt time.Time // when it last released as leader-elect; then it leaves the key to others for a TTL
@@ -78,7 +79,7 @@ type Ledger struct {
 }
 
 // Started takes note that the candidate starts.
-func (l *Ledger) Started() { l.running, l.workQuit = true, false }
+func (l *Ledger) Started() { l.running, l.workQuit, l.readRemoval = true, false, nil }
 
 // Asked takes note that the candidate is asked to give up the key, by a resignation or its end.
 func (l *Ledger) Asked() { l.mayEnd = true }
@@ -229,6 +230,8 @@ func (l *Ledger) requiredStandDown(q *Write) (d time.Duration, sawRemoval bool) 
 	if old != nil && old.Write != nil && old.Write.Remove {
 		removed := old.Write.Replaced
 		switch {
+		case q.readRemoval == old && old.Op == jetstream.KeyValueDelete:
+			return max(l.StandDown, l.ttl), !removed.isRelease()
 		case q.notified != old:
 			return l.StandDown, false
 		case removed.isRelease() && q.notifiedPrevious == removed:

@@ -13,7 +13,7 @@ func (j *Judge) WriteSent(q *Write, at time.Time) {
 	if l.Notified != nil {
 		q.notified, q.notifiedAt, q.notifiedPrevious = l.Notified()
 	}
-	q.read, q.gapAt = l.lastRead, l.gapAt
+	q.read, q.readRemoval, q.gapAt = l.lastRead, l.readRemoval, l.gapAt
 	if l.renews(q) && !t.mayLead {
 		q.standDownLeft, q.sawRemoval = l.Clock.Left(at, t.counts), t.sawRemoval
 	}
@@ -57,7 +57,7 @@ func (j *Judge) WriteRefused(q *Write, last uint64, at time.Time) {
 // KeyRead takes note of the record that a candidate read. P11: another candidate's record whose revision lies between the
 // acquisition and the last write of a candidate proves that the candidate lost the key.
 func (j *Judge) KeyRead(l *Ledger, e *Entry, at time.Time) {
-	l.lastRead = e
+	l.lastRead, l.readRemoval = e, nil
 	if q := e.Write; q != nil && !q.Releases() {
 		k := l.known[q.Content.termOf()]
 		if k.since.IsZero() {
@@ -68,6 +68,13 @@ func (j *Judge) KeyRead(l *Ledger, e *Entry, at time.Time) {
 	}
 	if t := l.term; t != nil && !t.over && e.isForeign(l) && t.win.Revision < e.Revision && e.Revision < l.revision {
 		l.disprovedAt = at
+	}
+}
+
+// RemovalRead takes note that a candidate read that somebody had removed the key.
+func (j *Judge) RemovalRead(l *Ledger, e *Entry) {
+	if t := l.term; t == nil || t.over { // a holder learns of its loss by it, or nothing
+		l.readRemoval = e
 	}
 }
 
@@ -92,6 +99,7 @@ func (j *Judge) WriteKnown(q *Write, at time.Time) {
 	if first {
 		q.knownAt = at
 		if !q.Remove {
+			l.readRemoval = nil
 			defer func() { l.revision = q.Revision }()
 			l.lastHeld = q.Content.termOf()
 		}
