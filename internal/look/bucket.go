@@ -15,6 +15,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -134,7 +135,9 @@ func (v *View) Findings(ctx context.Context, role admin.Role, key string, interv
 	return findings, nil
 }
 
-// interval returns the longest interval at which a leader renews: the leader of the key or, if it is empty, any. It is nil if nobody leads.
+// interval returns the longest interval at which a leader renews: the leader of the key or, if it is empty, any. It is nil if nobody leads, or if
+// the bucket's TTL leaves room for no interval. It fits the bucket whatever is stored there: anybody can have written that, or the bucket's TTL was
+// longer when it was written.
 func (v *View) interval(ctx context.Context, key string) (*time.Duration, error) {
 	var holders []Holder
 	if key == "" {
@@ -147,13 +150,15 @@ func (v *View) interval(ctx context.Context, key string) (*time.Duration, error)
 	} else if !errors.Is(err, election.ErrNoLeader) {
 		return nil, err
 	}
-	var longest *time.Duration
+	var longest time.Duration
 	for _, h := range holders {
-		if interval := h.RenewalInterval(v.TTL()); longest == nil || interval > *longest {
-			longest = &interval
-		}
+		longest = max(longest, h.RenewalInterval(v.TTL()))
 	}
-	return longest, nil
+	longest = min(longest, v.TTL()-timing.DefaultMargin(v.TTL())-timing.MinRoom)
+	if longest < timing.MinPause {
+		return nil, nil
+	}
+	return &longest, nil
 }
 
 // printable returns a text of a finding for the command line.

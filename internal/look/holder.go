@@ -78,9 +78,9 @@ func (v *View) NewHolder(l election.Leader, sent time.Time) Holder {
 }
 
 // RenewalInterval returns the time from one renewal of the holder to the next, in a bucket with the given TTL. A holder that says none, as
-// those of Choria, is taken to have the default.
+// those of Choria, or one that no candidate can have there, is taken to have the default.
 func (h *Holder) RenewalInterval(ttl time.Duration) time.Duration {
-	if h.Interval <= 0 {
+	if h.Interval < timing.MinPause || h.Interval >= ttl {
 		return timing.DefaultInterval(ttl)
 	}
 	return h.Interval
