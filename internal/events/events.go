@@ -250,11 +250,15 @@ func sentence(e Event) string {
 	case Started:
 		return fmt.Sprintf("%s campaigns for %s in bucket %q (TTL %s) on %s", name, key, e.Bucket, terminal.FormatDuration(terminal.FromSeconds(e.TTLS)), e.Server)
 	case Elected:
+		won := fmt.Sprintf("%s won the key (%s), term %d", name, e.Reason, e.Term)
 		if e.Reason == string(election.ReasonReleased) {
-			return fmt.Sprintf("%s took over the released key, term %d", name, e.Term)
+			won = fmt.Sprintf("%s took over the released key, term %d", name, e.Term)
 		}
-		return fmt.Sprintf("%s won the key (%s), term %d, and leads in %s unless it loses the key before: a previous leader may not know of its loss yet",
-			name, e.Reason, e.Term, terminal.FormatDuration(terminal.FromSeconds(e.LeadsInS)))
+		if e.LeadsInS > 0 { // a release may leave a stand-down, and a lease that has lapsed leaves none
+			won += fmt.Sprintf(", and leads in %s unless it loses the key before: a previous leader may not know of its loss yet",
+				terminal.FormatDuration(terminal.FromSeconds(e.LeadsInS)))
+		}
+		return won
 	case Leading:
 		return strings.TrimSuffix(fmt.Sprintf("%s leads %s, term %d, token %s", name, key, e.Term, e.Token), ", token ")
 	case Lost:

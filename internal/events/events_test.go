@@ -90,6 +90,26 @@ func TestEventsAreSentencesWithoutJSON(t *testing.T) {
 	g.Expect(strings.Count(events.String(), "a revision")).To(Equal(1), "said once")
 }
 
+func TestSentenceOfAWinSaysWhenItLeadsAndWhyNotAtOnceOnlyWhereThereIsAStandDown(t *testing.T) {
+	g := NewWithT(t)
+	log, events, _ := newLogger(false)
+	const wait = ", and leads in 5s unless it loses the key before: a previous leader may not know of its loss yet\n"
+	for _, c := range []struct {
+		reason    string
+		standDown time.Duration
+		want      string
+	}{
+		{"released", 0, `"web-1" took over the released key, term 7 (a revision: later are larger)` + "\n"},
+		{"lapsed", 0, `"web-1" won the key (lapsed), term 7` + "\n"},
+		{"lapsed", 5 * time.Second, `"web-1" won the key (lapsed), term 7` + wait},
+		{"released", 5 * time.Second, `"web-1" took over the released key, term 7` + wait}, // by a leader-elect, or by one of which nothing is proven
+	} {
+		events.Reset()
+		logState(log, election.LeaderElectState, c.reason, "term", uint64(7), "stand-down", c.standDown)
+		g.Expect(events.String()).To(HaveSuffix(c.want))
+	}
+}
+
 func TestLosingTheKeyBeforeLeadershipCountsHasItsOwnSentence(t *testing.T) {
 	g := NewWithT(t)
 	log, events, _ := newLogger(false)
