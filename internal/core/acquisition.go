@@ -56,7 +56,8 @@ func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition
 		return a
 	}
 	// A release to which the history was rewound proves nothing: another leader may have followed it.
-	a := &acquisition{over: s.Revision, read: s.Read, stored: s.Written, reason: Vacant, removed: s.Removal == record.Removed || c.isRewound(s.Revision)}
+	removed := s.Removal == record.Removed || c.wasRemovedBefore(now, s) || c.isRewound(s.Revision)
+	a := &acquisition{over: s.Revision, read: s.Read, stored: s.Written, reason: Vacant, removed: removed}
 	if s.Removal == record.Kept {
 		predecessor = s.Record
 		a.bucketCreated = s.Record.Bucket()

@@ -104,6 +104,47 @@ func TestVacancyIsAnsweredThoughItsMarkerExpiresMeanwhile(t *testing.T) {
 	}
 }
 
+// The marker of a purge can be stored for a second, and then that of its expiry is.
+func TestRemovalThatWasReadIsRememberedThoughItsMarkerExpiresBeforeTheTurn(t *testing.T) {
+	for name, next := range map[string]record.State{
+		"and nothing is stored":               {Removal: record.Gone},
+		"and the marker of that expiry is":    {Revision: 9, Removal: record.Expired},
+		"and the marker of the removal still": {Revision: 8, Removal: record.Removed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			now := time.Now()
+			c := candidate()
+			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Started: world.Started}
+			c.bucket.StandDown, c.bucket.DefaultStandDown = c.bucket.Interval, true
+			c.hints.source, c.Connected = Republish, true // which has reported nothing of it: the candidate has just started
+			c.beginCampaigning(now, now.Add(5*time.Second), 0)
+			now = readNext(c, now, record.State{Revision: 8, Removal: record.Removed})
+			op, _ := c.Next(now)
+			g.Expect(op.Kind).To(Equal(Wait), "for its turn")
+			for op.Kind != Write {
+				now = readNext(c, now, next)
+				op, _ = c.Next(now)
+			}
+			written := record.Parse(op.Value, 0)
+			g.Expect(written.StandDownMs).To(BeNumerically(">=", c.bucket.TTL.Milliseconds()), "as after any removal")
+		})
+	}
+}
+
+// A removal is none of the known holder's once it is longer ago than a lease lasts.
+func TestExpiryLongAfterARemovalIsAnExpiry(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	c := candidate()
+	c.Connected = true
+	c.learn(now, &record.State{Read: now, Revision: 8, Removal: record.Removed})
+	expired := &record.State{Revision: 9, Removal: record.Expired}
+	c.learn(now.Add(time.Second), &record.State{Read: now.Add(time.Second), Revision: 8, Removal: record.Removed})
+	g.Expect(c.acquisitionOver(now.Add(c.bucket.TTL-1), expired).removed).To(BeTrue())
+	g.Expect(c.acquisitionOver(now.Add(c.bucket.TTL+time.Second), expired).removed).To(BeFalse())
+}
+
 // readNext has a candidate wait until it reads the key, and read the given state.
 func readNext(c *Candidate, now time.Time, s record.State) time.Time {
 	op, _ := c.Next(now)

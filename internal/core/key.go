@@ -113,8 +113,9 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 			k.passing, k.passed = incident{}, 0
 		}
 	}
-	if s.Removal == record.Removed && c.Connected && s.Revision > k.removal.revision { // without the connection an expiry looks the same
-		k.removal = incident{s.Revision, s.Read}
+	// The marker of a removal may have expired by the turn of this candidate. Without the connection that of an expiry looks the same.
+	if s.Removal == record.Removed && c.Connected && s.Revision > k.removal.revision {
+		k.removal = incident{s.Revision, now}
 	}
 	c.noteEnd(&s.Record)
 	k.passesOn(&s.Record, s.Revision, s.Read)
@@ -285,6 +286,12 @@ func (c *Candidate) leftAtMarker(now, stored time.Time) time.Duration {
 func (c *Candidate) vanishedEarly(now time.Time, markerTTL time.Duration) bool {
 	ttl := c.bucket.TTL
 	return c.key.holder.name != "" && c.mayLast() && now.Before(c.key.sign.after.Add(min(ttl, cmp.Or(c.key.holder.leaseTime(), ttl))+markerTTL))
+}
+
+// wasRemovedBefore reports whether a marker of an expiry that was read may be that of the marker of a removal, which was stored for less than a lease.
+func (c *Candidate) wasRemovedBefore(now time.Time, s *record.State) bool {
+	k := &c.key
+	return s.Removal == record.Expired && k.removal.revision > 0 && now.Before(k.removal.at.Add(c.bucket.mostLeft(k.holder.leaseTime())))
 }
 
 // outlived reports whether somebody else holds the key by a write that should have expired by now.
