@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -52,6 +53,7 @@ func claiming(f *fleettest.Fleet, claimants ...*claimant) []Claim {
 		c.created = info.Created
 		defer control.Join(kv.With(f.Open(f.Server.Connect(f.T)), nil), fleettest.Key, c, slog.New(slog.DiscardHandler)).Leave()
 	}
+	synctest.Wait() // until the server knows that they listen
 	a, err := admin.New(bucket)
 	f.Expect(err).NotTo(HaveOccurred())
 	v := &View{Admin: a}
