@@ -228,6 +228,7 @@ inline read(i, ent) {
 		c[i].seen = ent.kind; c[i].seenOwn = (ent.own == i);
 		if :: ent.kind == NOTHING -> c[i].seenRev = 0 :: else -> c[i].seenRev = ent.rev fi;
 		c[i].seenLeft = ent.left; c[i].seenNamed = ent.named && ent.own != i; c[i].seenOld = ent.old;
+		c[i].removed = c[i].removed || ent.kind == TOMBSTONE;                         /* it is remembered where the next read fails [Candidate.learn] */
 #ifdef ADOPT_GHOSTS
 		if :: ent.kind == RECORD -> c[i].rev = ent.rev; newTerm(i, LEASE); c[i].acked = 0 :: else fi
 #endif
