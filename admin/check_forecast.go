@@ -222,10 +222,18 @@ func (c *checkup) forecastOutage(t timing.Timing, can capability) {
 	c.shorten(short)
 }
 
-// outlastServer returns with which TTL and interval leaders survive the crash of a server, and what these do to failovers.
+// sharedTTL is the TTL with which leaders survive the crash of a server though they renew after 0.75 of it.
+const sharedTTL = 45 * time.Second
+
+// outlastServer returns with which TTL and interval leaders survive the crash of a server, and what these do to failovers. Where candidates of Choria
+// may campaign too the interval stays what theirs is: they learn of a loss by their next renewal only.
 func (c *checkup) outlastServer(t timing.Timing, can capability) string {
-	d := timing.Durations{Interval: new(timing.DefaultTTL / 3), StandDown: c.StandDown}
-	better, _ := d.Timing(timing.DefaultTTL) // which fit each other
+	d, ttl := timing.Durations{Interval: new(timing.DefaultTTL / 3), StandDown: c.StandDown}, timing.DefaultTTL
+	if c.info.MarkerTTL <= 0 || c.PlainValue {
+		ttl = max(sharedTTL, t.TTL)
+		d.Interval = new(timing.DefaultInterval(ttl))
+	}
+	better, _ := d.Timing(ttl) // which fit each other
 	fix := fmt.Sprintf("an interval of %v (WithCampaignInterval)", better.Interval)
 	if t.TTL != better.TTL {
 		fix = fmt.Sprintf("a TTL of %v and ", better.TTL) + fix

@@ -80,6 +80,29 @@ func TestLeaderOutlastsTheCrashOfAServerWithWhatCheckRecommends(t *testing.T) {
 	}
 }
 
+// A leader of Choria learns of a loss by its next renewal only, so that candidates beside it must stand down for as long as it waits.
+func TestCheckRecommendsNoShortIntervalWhereCandidatesOfChoriaMayCampaign(t *testing.T) {
+	for name, c := range map[string]struct {
+		ttl  time.Duration
+		opts []election.Option
+		says string
+	}{
+		"by default":         {15 * time.Second, nil, "use a TTL of 45s and an interval of 33.75s (WithCampaignInterval): then a leader survives 10s"},
+		"with an interval":   {15 * time.Second, []election.Option{election.WithCampaignInterval(14 * time.Second)}, "use a TTL of 45s and an interval of 33.75s"},
+		"with a longer TTL":  {time.Minute, []election.Option{election.WithCampaignInterval(55 * time.Second)}, "use an interval of 45s (WithCampaignInterval)"},
+		"with a long margin": {45 * time.Second, []election.Option{election.WithLeaseMargin(5 * time.Second)}, "use an interval of 33.75s (WithCampaignInterval), without WithLeaseMargin"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleettest.Run(t, func(f *fleet) {
+				bucket := reporting{f.Open(f.Server.Connect(f.T)), func(i *jetstream.StreamInfo) { onFile(i); i.Config.Replicas = 3 }}
+				found := check(f, bucket, c.opts...)["expect-outage"]
+				f.Expect(found.Message).To(ContainSubstring("but not the crash"))
+				f.Expect(found.Fix).To(HavePrefix(c.says))
+			}, func(cfg *jetstream.KeyValueConfig) { cfg.TTL = c.ttl })
+		})
+	}
+}
+
 // atWorst returns the worst times of a forecast: of candidates that are notified, and of one that is not.
 func atWorst(g *WithT, found admin.Finding) (worst []time.Duration) {
 	for _, m := range regexp.MustCompile(`and (\S+) at worst`).FindAllStringSubmatch(found.Message, -1) {
