@@ -62,7 +62,7 @@ typedef Cand {
 	byte rev, num, highest; /* [Term.revision, Term.Number, key.highest] */
 	byte lease, counts, next; /* until the deadline, until the stand-down is over, until it renews or campaigns */
 	byte seen, seenRev, seenLeft; bit seenOwn, seenNamed, seenOld; /* what was read; its write is about to follow [Candidate.acquisitionOver] */
-	byte sight, lapse;      /* the revision of another holder's write that it saw, or was notified of; until that write's lease has lapsed [key.sign] */
+	byte sight, lapse;      /* the revision of another holder's write that it saw, or was notified of; until that write's lease has lapsed [key.lastWrite] */
 	byte sent;              /* what an applied write earns whose reply waits for a frozen process, plus 1 */
 	bit ready;              /* it was sent after the stand-down */
 	bit work, led, unsure, failed, pending, givenUp, removed, outdated, former; /* outdated, former: what it knows of the bucket is old, its term is of the old one */

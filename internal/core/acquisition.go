@@ -34,7 +34,7 @@ type acquisition struct {
 // creation returns the acquisition of a key where no record is to be written over, after the given predecessor. read is when the key was
 // read; zero if it could not be.
 func (c *Candidate) creation(now time.Time, predecessor *record.Record, read time.Time) *acquisition {
-	a := &acquisition{read: read, reason: Vacant, removal: c.key.removal.revision, removed: c.key.removal.revision > 0, left: c.key.passed}
+	a := &acquisition{read: read, reason: Vacant, removal: c.key.removal.revision, removed: c.key.removal.revision > 0, left: c.key.passedStandDown}
 	var marker time.Duration
 	if c.seesMarkers(a) {
 		marker = c.bucket.MarkerTTL
@@ -102,10 +102,10 @@ func (c *Candidate) inheritFrom(now time.Time, a *acquisition, predecessor *reco
 	a.interval = predecessor.Interval()
 	var left time.Duration
 	if a.reason != Reclaimed {
-		left = c.leftBefore(now)
+		left = c.earlierLeasesLeft(now)
 	}
 	if a.reason == Vacant && a.over > 0 {
-		left = max(left, c.leftAtMarker(now, a.stored))
+		left = max(left, c.leaseLeftAtMarker(now, a.stored))
 	}
 	a.left = max(a.left, time.Duration(record.Milliseconds(left))*time.Millisecond) // as the record of the win states it
 	a.lease = c.longestLease(now)

@@ -121,7 +121,7 @@ func (c *Candidate) nextCampaign() time.Time {
 	due := c.wait.due
 	rely := c.wait.lost >= OpeningCampaigns && c.Source() != NoSource
 	if rely && c.key.occupied && !c.isHolder() {
-		due = later(due, earlier(c.wait.fallback, c.key.sign.at.Add(c.bucket.TTL+timing.ExpiryLateness+c.turn.afterExpiry)))
+		due = later(due, earlier(c.wait.fallback, c.key.lastWrite.firstSeen.Add(c.bucket.TTL+timing.ExpiryLateness+c.turn.afterExpiry)))
 	}
 	return due
 }
@@ -465,7 +465,7 @@ func (c *Candidate) keep(now time.Time) {
 	c.requestSucceeded(WriteRequest)
 	t := c.newTerm(now, a)
 	if a.reason == Lapsed {
-		c.key.proven = true
+		c.key.holderEnded = true
 	}
 	c.wrote(now, a.revision, a.written)
 	c.sawLeader(a.written, a.revision, a.since.Round(0))

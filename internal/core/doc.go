@@ -45,7 +45,8 @@
 //	verdict      what a read means for the term: see conclude
 //	acquisition  a write that is to win the key
 //	predecessor  the holder before a vacancy
-//	sign         the last write that shows that the holder is there; its lease has lapsed once it is over by the clock of who saw it
+//	known holder the last candidate that was read or written as the holder of the key
+//	lapsed       of a lease: over by the clock of a candidate that saw the holder's last write, and timed the lease by it
 //	turn         when a candidate answers a vacancy, by its place among the others
 //	roster       the other candidates that were seen, or the queue of a lock
 package core

@@ -156,8 +156,8 @@ func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 		c.checkPlace(now, ch)
 	}
 	if c.addsNothing(now, ch) {
-		if !ch.vacant() && ch.Revision > k.sign.revision { // else it is delivered again
-			k.sign = sign{ch.Revision, ch.attempt, k.sign.lease, now, now, ch.Written, since}
+		if !ch.vacant() && ch.Revision > k.lastWrite.revision { // else it is delivered again
+			k.lastWrite = holderWrite{ch.Revision, ch.attempt, k.lastWrite.lease, now, now, ch.Written, since}
 			if ch.Record.Instance == k.holder.instance { // only the order of answers follows from it: a mistake costs milliseconds
 				k.holder.priorities, k.holder.successor = ch.Record.Priorities, ch.Record.Successor
 			}
@@ -189,8 +189,8 @@ func (c *Candidate) classify(now time.Time, ch *change) {
 		c.key.removal = incident{ch.Revision, now}
 	}
 	if ch.Removal == record.Kept {
-		c.noteEnd(&ch.Record)
-		c.key.passesOn(&ch.Record, ch.Revision, now)
+		c.noteRelease(&ch.Record)
+		c.key.notePassedOn(&ch.Record, ch.Revision, now)
 	}
 }
 
@@ -377,15 +377,15 @@ func (c *Candidate) checkStalled(now time.Time) {
 func (c *Candidate) renewalOverdue() time.Time {
 	k := &c.key
 	interval, ttl := time.Duration(k.holder.intervalMs)*time.Millisecond, c.bucket.TTL
-	if !k.occupied || c.isHolder() || interval <= 0 || interval >= ttl || c.hints.missed == k.sign.revision || c.hints.source == NoSource {
+	if !k.occupied || c.isHolder() || interval <= 0 || interval >= ttl || c.hints.missed == k.lastWrite.revision || c.hints.source == NoSource {
 		return time.Time{}
 	}
-	return k.sign.at.Add(interval + (ttl-interval)/2)
+	return k.lastWrite.firstSeen.Add(interval + (ttl-interval)/2)
 }
 
 // missRenewal suspects the connection: the holder's renewal is overdue.
 func (c *Candidate) missRenewal(time.Time) {
-	c.hints.missed = c.key.sign.revision
+	c.hints.missed = c.key.lastWrite.revision
 	c.report(Event{Kind: Suspect})
 }
 

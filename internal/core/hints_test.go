@@ -170,7 +170,7 @@ func TestRenewalByTheKnownHolderTakesNoMemory(t *testing.T) {
 		v = Value{Bytes: value, Revision: n.Revision}
 		c.Notice(time.Now(), &n)
 	})).To(BeZero())
-	g.Expect(c.key.sign.revision).To(Equal(n.Revision), "each was taken for a renewal")
+	g.Expect(c.key.lastWrite.revision).To(Equal(n.Revision), "each was taken for a renewal")
 }
 
 // A leader tells the target of a transfer when it will have released the key. Anybody else may say so, too.

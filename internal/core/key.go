@@ -8,38 +8,46 @@ import (
 	"github.com/natscampaign/election/internal/timing"
 )
 
+// What a candidate knows of its key, and how long other candidates may still consider themselves leader.
+//
+// Two questions are answered here. First, who holds the key, and which write of the holder was seen last: lapse.go times the lease by that
+// write. Second, when a candidate takes the key, which earlier leases may still last: the winner stands down for them, see
+// [acquisition.standDown]. A lease that has not run out counts as over only if something proves it, see [Candidate.proves].
+//
+// The "known holder" is the last candidate that was read or written as the holder. "Earlier holders" led before the known holder.
+
 // recent is for how long after a read a notification of something older is taken for one that was in flight.
 const recent = time.Second
 
-// key is what a candidate knows of its key by reading, and by notifications where a mistake is safe.
+// key is what a candidate knows of its key: from reads and its own writes, and from notifications only where a mistake does no harm.
 type key struct {
-	read     time.Time // when the key was read or written last; zero if it has not been
-	revision uint64    // that was read or written then
-	occupied bool      // a candidate held the key then
-	holder   holder    // the last that was read or written; its priorities and successor are those of the latest renewal that was notified
-	sign     sign      // the latest write that shows that the holder is there
-	checked  time.Time // when the key was last read or written, or notified since it was first read
-	highest  uint64    // the highest revision that was read or written in this bucket
+	read      time.Time   // when the key was last read or written; zero if it has not been
+	revision  uint64      // the revision that was read or written then
+	occupied  bool        // a candidate held the key then
+	holder    holder      // the known holder; its priorities and successor are those of the latest renewal that was notified
+	lastWrite holderWrite // the latest write of the known holder that was seen
+	checked   time.Time   // when the key was last read or written, or a notification came after the first read
+	highest   uint64      // the highest revision that was read or written in this bucket
 
-	removal incident      // the last removal that was notified or read, until a later record is read
-	passing incident      // the last release that passed on a stand-down, likewise
-	passed  time.Duration // that stand-down
+	removal         incident      // the last removal that was notified or read, until a later record is read
+	passedOn        incident      // the last release that passed on a stand-down, until a later record is read
+	passedStandDown time.Duration // the longest stand-down that was passed on
 
-	// How the terms of the key ended, see [Candidate.proves].
-	proven bool          // the term of the known holder has ended: its secret was seen, or it was this candidate's own
-	until  time.Time     // by then the leases have ended of the holders before the known one; zero if their end was proven
-	lease  time.Duration // the longest of these leases
+	// What proves that leases have ended, see [Candidate.proves].
+	holderEnded   bool          // the term of the known holder is proven to have ended: its secret was seen, or it was this candidate's own
+	unprovenUntil time.Time     // leases of earlier holders whose end nothing proves may last until then; zero if there are none
+	unprovenLease time.Duration // the longest of these leases
 }
 
-// sign is a write of the holder's.
-type sign struct {
-	revision uint64
-	attempt  uint64        // a hash of its id; 0 if something may have been missed since it was seen
-	lease    time.Duration // the longest that a record of this term states which was read; 0 if none does
-	at       time.Time     // when it was first read or notified
-	since    time.Time     // the same, since when nothing may have been missed
-	written  time.Time     // by the server's clock
-	after    time.Time     // it was written after this, by this candidate's clock, as far as is known
+// holderWrite is a write of the known holder that was seen: read, or notified. The holder's lease is timed by it, see lapse.go.
+type holderWrite struct {
+	revision     uint64
+	attempt      uint64        // a hash of the attempt's id; 0 if this candidate may have missed a write since it saw this one
+	lease        time.Duration // the longest lease that a record of this term states, of those that were read; 0 if none does
+	firstSeen    time.Time     // when this write was first read or notified
+	timedFrom    time.Time     // when this write was first seen after the last time that something may have been missed
+	written      time.Time     // when it was written, by the server's clock
+	writtenAfter time.Time     // by this candidate's clock, the write was made after this time, as far as is known
 }
 
 // holder is what a candidate remembers of the holder of its key: a small part of the record, because a process may have thousands of
@@ -62,11 +70,11 @@ func holderOf(r *record.Record) holder {
 	return holder{r.Name, r.Instance, r.Since, r.Term, r.Priority, r.Metadata, r.IntervalMs, r.LeaseMs, r.Priorities, r.Successor, r.Commitment}
 }
 
-// record returns a record of which the rest is empty. What the holder writes next renews it.
+// record returns the holder as a record whose other fields are empty. The holder's next renewal renews that record, see record.Renews.
 func (h *holder) record() record.Record {
 	return record.Record{
-		Name: h.name, Instance: h.instance, Since: h.since, Term: h.term, Priority: h.priority, Metadata: h.metadata, IntervalMs: h.intervalMs, LeaseMs: h.leaseMs,
-		Priorities: h.priorities, Successor: h.successor, Commitment: h.commitment,
+		Name: h.name, Instance: h.instance, Since: h.since, Term: h.term, Priority: h.priority, Metadata: h.metadata, Commitment: h.commitment,
+		IntervalMs: h.intervalMs, LeaseMs: h.leaseMs, Priorities: h.priorities, Successor: h.successor,
 	}
 }
 
@@ -79,19 +87,20 @@ type incident struct {
 	at       time.Time // when this candidate learned of it
 }
 
-// outdatedBy reports whether what was read shows that the event does not matter any more. A read that is older may be stale.
+// outdatedBy reports whether a read shows that the incident does not matter any more: the read is newer, by its revision or its time. A read
+// that is neither may be stale.
 func (e incident) outdatedBy(s *record.State) bool {
 	return s.Revision > e.revision || s.Read.Sub(e.at) > recent
 }
 
-// passesOn takes note of the stand-down that a release passes on to the successor.
-func (k *key) passesOn(r *record.Record, revision uint64, now time.Time) {
+// notePassedOn takes note of the stand-down that a release passes on to the successor.
+func (k *key) notePassedOn(r *record.Record, revision uint64, now time.Time) {
 	if left, released := r.IsRelease(); released && left > 0 {
-		k.passing, k.passed = incident{revision, now}, max(k.passed, left)
+		k.passedOn, k.passedStandDown = incident{revision, now}, max(k.passedStandDown, left)
 	}
 }
 
-// learn takes over what was read.
+// learn takes over what was read. The order matters: noteNewTerm compares the record with the known holder before it is replaced.
 func (c *Candidate) learn(now time.Time, s *record.State) {
 	k := &c.key
 	if !c.unchanged(s) {
@@ -100,25 +109,25 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 	if s.Held() {
 		lease := s.Record.Lease()
 		if s.Record.SameTerm(k.holder.record()) {
-			lease = max(lease, k.sign.lease)
+			lease = max(lease, k.lastWrite.lease)
 		}
-		c.noteBeginning(now, &s.Record, c.sawLastBefore(s))
+		c.noteNewTerm(now, &s.Record, c.sawLastBefore(s))
 		k.holder = holderOf(&s.Record)
-		k.sign.saw(now, s, lease, c.bucket.TTL, k.checked)
+		k.lastWrite.saw(now, s, lease, c.bucket.TTL, k.checked)
 		c.turn.afterExpiry = c.Random(c.bucket.Spread())
 		if k.removal.outdatedBy(s) {
 			k.removal = incident{}
 		}
-		if k.passing.outdatedBy(s) {
-			k.passing, k.passed = incident{}, 0
+		if k.passedOn.outdatedBy(s) {
+			k.passedOn, k.passedStandDown = incident{}, 0
 		}
 	}
 	// The marker of a removal may have expired by the turn of this candidate. Without the connection that of an expiry looks the same.
 	if s.Removal == record.Removed && c.Connected && s.Revision > k.removal.revision {
 		k.removal = incident{s.Revision, now}
 	}
-	c.noteEnd(&s.Record)
-	k.passesOn(&s.Record, s.Revision, s.Read)
+	c.noteRelease(&s.Record)
+	k.notePassedOn(&s.Record, s.Revision, s.Read)
 	k.read, k.revision, k.occupied, c.hints.form = s.Read, s.Revision, s.Held(), 0
 	k.checked = later(k.checked, s.Read)
 	k.highest = max(k.highest, s.Revision)
@@ -134,14 +143,14 @@ func (c *Candidate) wrote(now time.Time, revision uint64, r *record.Record) {
 	if !c.isRenewal(r) {
 		c.hints.form = 0
 	}
-	c.noteBeginning(now, r, r.Won == string(Lapsed) && c.mayTakeOver()) // it replaced that very write
+	c.noteNewTerm(now, r, r.Won == string(Lapsed) && c.mayTakeOver()) // it replaced that very write
 	k.read, k.revision, k.occupied, k.holder, k.checked = now, revision, true, holderOf(r), now
 	if revision < k.highest { // the history was rewound: what was reported before does not count
 		c.hints.delivered = 0
 	}
 	k.highest = max(k.highest, revision)
 	if revision > k.removal.revision {
-		k.removal, k.passing, k.passed = incident{}, incident{}, 0
+		k.removal, k.passedOn, k.passedStandDown = incident{}, incident{}, 0
 	}
 	c.await(now, revision)
 	if c.hints.hint == nil || c.hints.hint.Revision <= revision { // the write shows what a read would
@@ -152,19 +161,19 @@ func (c *Candidate) wrote(now time.Time, revision uint64, r *record.Record) {
 // forget has the candidate read the key again before it relies on what it knew.
 func (c *Candidate) forget(now time.Time) {
 	k := &c.key
-	k.proven = k.proven || k.holder.instance == c.Instance // this candidate knows that its own lease is over
+	k.holderEnded = k.holderEnded || k.holder.instance == c.Instance // this candidate knows that its own lease is over
 	k.read, k.revision, k.occupied = time.Time{}, 0, false
 	c.hints.forget()
 	c.hints.readAt = now
 }
 
-// recall has the candidate know of holders and their leases what it knew under another instance, which a copy of it may still have: so its
-// own records of then are those of somebody else.
-func (k *key) recall(before *key, instance string) {
-	k.holder, k.until, k.lease, k.sign = before.holder, before.until, before.lease, before.sign
-	k.sign.attempt = 0                                             // much may be missed
-	k.proven = before.proven && before.holder.instance != instance // the holder may be the copy
-	k.highest, k.removal, k.passing, k.passed = before.highest, before.removal, before.passing, before.passed
+// carryOver takes over, into the knowledge of a new run, what was known of holders and their leases before. instance is the one that this
+// candidate gives up to a copy of itself, "" if it keeps its own: from now on, records of that instance are those of another candidate.
+func (k *key) carryOver(before *key, instance string) {
+	k.holder, k.unprovenUntil, k.unprovenLease, k.lastWrite = before.holder, before.unprovenUntil, before.unprovenLease, before.lastWrite
+	k.lastWrite.attempt = 0                                                  // writes may be missed from now on
+	k.holderEnded = before.holderEnded && before.holder.instance != instance // the holder may be the copy
+	k.highest, k.removal, k.passedOn, k.passedStandDown = before.highest, before.removal, before.passedOn, before.passedStandDown
 }
 
 // isRenewal reports whether a record is a renewal by the known holder.
@@ -172,7 +181,7 @@ func (c *Candidate) isRenewal(r *record.Record) bool {
 	return c.key.occupied && r.Renews(c.key.holder.record())
 }
 
-// unchanged reports whether what was read differs from what was known by renewals alone.
+// unchanged reports whether a read shows nothing new, or only renewals by the known holder.
 func (c *Candidate) unchanged(s *record.State) bool {
 	switch {
 	case c.key.read.IsZero(), s.Held() != c.key.occupied:
@@ -197,95 +206,107 @@ func (c *Candidate) predecessorOf(removal record.Removal, release *record.Record
 	return c.key.holder.record()
 }
 
-// Terms end by a release, or without one. A release proves that the lease of its writer is over and its work has ended: but anybody can write
-// what looks like one who gets a process that may write the key to publish given bytes there, such as a program that answers with what it
-// is asked. So each term commits itself to a secret, and only its holder can reveal it. A candidate that has read a record of a term takes
-// nothing for its release that does not open the commitment.
+// How a release proves that a term has ended.
 //
-// Commitments are believed only as they were read from the bucket. A secret proves itself, wherever it was seen.
+// A release says that its writer's lease is over and its work has ended. But a release can be forged by anybody who gets a process with
+// permission to write the key to publish bytes of the forger's choice there, such as a program that echoes requests. So every record of a term
+// states a commitment to a secret, and the release reveals the secret. Only the holder knows the secret. A candidate that has read any record
+// of a term accepts no release of that term unless the release opens the commitment.
+//
+// A commitment is believed only if it was read from the bucket. A secret proves itself, wherever it was seen.
 
-// noteBeginning takes note of a record by which somebody holds the key, before the record replaces the known holder's. If nothing proves that the
-// term of the known holder has ended, its lease may last for its whole length from now: its holder can have renewed it until the record was
-// written. It cannot have done so later than by the write that this candidate saw last, if that was certainly the last.
-func (c *Candidate) noteBeginning(now time.Time, r *record.Record, sawLast bool) {
+// noteNewTerm takes note of a record that begins another term than that of the known holder. It is called before the record replaces the known
+// holder. Unless something proves that the known holder's term has ended, that holder's lease may still last:
+//   - for its whole length from now, because the holder may have renewed until just before the new record was written;
+//   - or, if sawLast, for its length from the write that this candidate saw last, because the holder made no later write.
+func (c *Candidate) noteNewTerm(now time.Time, r *record.Record, sawLast bool) {
 	k, before := &c.key, c.key.holder.record()
 	if k.holder.name == "" || r.SameTerm(before) {
 		return
 	}
-	if !k.proven && k.holder.instance != c.Instance && !r.Follows(before.Commitment) {
-		if now.After(k.until) {
-			k.lease = 0
+	if !k.holderEnded && k.holder.instance != c.Instance && !r.Follows(before.Commitment) {
+		if now.After(k.unprovenUntil) {
+			k.unprovenLease = 0
 		}
 		ends := now.Add(c.bucket.mostLeft(before.Lease()))
 		if sawLast {
-			ends = now.Add(c.lapseTime() - leastPassed(k.sign.since, now))
+			ends = now.Add(c.lapseTime() - leastPassed(k.lastWrite.timedFrom, now))
 		}
 		if ends.After(now) {
-			k.until, k.lease = later(k.until, ends), max(k.lease, before.Lease(), c.bucket.TTL)
+			k.unprovenUntil, k.unprovenLease = later(k.unprovenUntil, ends), max(k.unprovenLease, before.Lease(), c.bucket.TTL)
 		}
 	}
-	k.proven = false
+	k.holderEnded = false
 }
 
-// noteEnd takes note of a record that was read or notified, if it is a release: of the known holder or of one after it.
-func (c *Candidate) noteEnd(r *record.Record) {
+// noteRelease takes note of a record that was read or notified, if it is a release which proves that the known holder's term has ended: the
+// release of that term, or of a later one that followed a release of that term.
+func (c *Candidate) noteRelease(r *record.Record) {
 	if !r.Released.IsZero() && (c.key.holder.commitment.OpenedBy(r.Secret) || r.Follows(c.key.holder.commitment)) {
-		c.key.proven = true
+		c.key.holderEnded = true
 	}
 }
 
-// proves reports whether the release that was read proves that its term has ended, and that no other lease lasts but those of leftBefore.
+// proves reports whether a release that was read proves that its term has ended. Then no lease lasts any more but those that
+// earlierLeasesLeft returns.
 //
-// Every release must open its own commitment, and must have been stored on condition that it replaced another revision, as candidates write
-// and as no answer does that somebody had sent to the key. If this candidate has read a record of the term that states a commitment, the release must
-// open that one. Otherwise there is nothing to compare: the candidate has just started, or it has missed a term that began after the last
-// known one had ended, or the holder writes bare names. Such a release is taken all the same, so that a service that restarts alone leads
-// again at once, and so does the next that takes a lock. This is weaker: one who can have a process write the key with headers of their own
-// choice can forge such a release, and deceive a candidate that has read nothing of the term. The alternative is to wait for a whole lease
-// at each start.
+// Every release must open its own commitment, and must have been written on condition that it replaced a given revision. Candidates write so;
+// a message that somebody had a server or a program send to the key does not.
+//
+// If this candidate has read a record of the term that states a commitment, the release must open that commitment. Otherwise there is nothing
+// to compare with: the candidate has just started, or it has missed a term that began after the known one had ended, or the holder writes bare
+// names. Such a release is accepted all the same, so that a service that restarts alone leads again at once, and so does the next candidate
+// for a lock. This is weaker: an attacker who can have a process write the key, with headers of the attacker's choice, can forge such a
+// release and deceive a candidate that has read nothing of the term. The alternative is to wait for a whole lease at each start.
 func (c *Candidate) proves(s *record.State) bool {
 	r, known := &s.Record, c.key.holder.commitment
 	if s.Unconditional || !r.Commitment.OpenedBy(r.Secret) {
 		return false
 	}
-	return r.Commitment == known || known == (record.Commitment{}) || c.key.proven || r.Follows(known)
+	return r.Commitment == known || known == (record.Commitment{}) || c.key.holderEnded || r.Follows(known)
 }
 
-// longestLease returns the longest lease that may last still, as far as is known: of the known holder, unless it is proven to have ended, and
-// of the holders before it whose end nothing proves.
+// longestLease returns the length of the longest lease that may still last: that of the known holder, unless its term is proven to have ended,
+// and those of earlier holders whose end nothing proves.
 func (c *Candidate) longestLease(now time.Time) (longest time.Duration) {
-	if now.Before(c.key.until) {
-		longest = c.key.lease
+	if now.Before(c.key.unprovenUntil) {
+		longest = c.key.unprovenLease
 	}
-	if c.mayLast() {
+	if c.holderMayLast() {
 		longest = max(longest, c.key.holder.leaseTime())
 	}
 	return longest
 }
 
-// mayLast reports whether the lease of the known holder may last still.
-func (c *Candidate) mayLast() bool { return !c.key.proven && c.key.holder.instance != c.Instance }
-
-// leftBefore returns how long leases may last of the holders before the known one, whose record may be none of a holder.
-func (c *Candidate) leftBefore(now time.Time) time.Duration { return max(0, c.key.until.Sub(now)) }
-
-// leftAtMarker returns how long the lease of the known holder may last where a marker was stored at the given time of the server: since the holder
-// was last known to be there. A server never expires a key early. So where the marker came sooner than a TTL after the holder's last write it is
-// none of an expiry, or the bucket's TTL was made shorter.
-func (c *Candidate) leftAtMarker(now, stored time.Time) time.Duration {
-	lease := c.key.holder.leaseTime()
-	if !c.mayLast() || stored.Sub(c.key.sign.written) >= max(c.bucket.TTL, lease) {
-		return 0
-	}
-	return max(0, c.key.sign.at.Add(c.bucket.mostLeft(lease)).Sub(now))
+// holderMayLast reports whether the lease of the known holder may still last: nothing proves that its term has ended.
+func (c *Candidate) holderMayLast() bool {
+	return !c.key.holderEnded && c.key.holder.instance != c.Instance
 }
 
-// vanishedEarly reports whether a key under which nothing is stored, now, was removed for sure: the lease of the known holder lasts by its last
-// write that is known, so that the key cannot have expired. A roll-up or a purge of the stream leaves no marker. An expiry does for markerTTL; that is
-// 0 if the candidate would not see one.
+// earlierLeasesLeft returns how long the leases of earlier holders may still last; 0 if all have ended.
+func (c *Candidate) earlierLeasesLeft(now time.Time) time.Duration {
+	return max(0, c.key.unprovenUntil.Sub(now))
+}
+
+// leaseLeftAtMarker returns how long the lease of the known holder may still last where a marker was stored, at the given time of the server's
+// clock; 0 if the marker proves that the lease is over. A server never expires a key early. So a marker that came sooner than a TTL after the
+// holder's last write is not that of an expiry, or the bucket's TTL was made shorter: then the lease may last for its whole length from when
+// that write was first seen.
+func (c *Candidate) leaseLeftAtMarker(now, stored time.Time) time.Duration {
+	lease := c.key.holder.leaseTime()
+	if !c.holderMayLast() || stored.Sub(c.key.lastWrite.written) >= max(c.bucket.TTL, lease) {
+		return 0
+	}
+	return max(0, c.key.lastWrite.firstSeen.Add(c.bucket.mostLeft(lease)).Sub(now))
+}
+
+// vanishedEarly reports whether a key under which nothing is stored now was certainly removed. It was if it cannot have expired: by the last
+// write that this candidate knows of, the known holder's lease still lasts. A roll-up or a purge of the stream leaves no marker, but an expiry
+// leaves one for markerTTL; that is 0 if this candidate would not see a marker.
 func (c *Candidate) vanishedEarly(now time.Time, markerTTL time.Duration) bool {
 	ttl := c.bucket.TTL
-	return c.key.holder.name != "" && c.mayLast() && now.Before(c.key.sign.after.Add(min(ttl, cmp.Or(c.key.holder.leaseTime(), ttl))+markerTTL))
+	lasts := min(ttl, cmp.Or(c.key.holder.leaseTime(), ttl)) + markerTTL
+	return c.key.holder.name != "" && c.holderMayLast() && now.Before(c.key.lastWrite.writtenAfter.Add(lasts))
 }
 
 // wasRemovedBefore reports whether a marker of an expiry that was read may be that of the marker of a removal, which was stored for less than a lease.
@@ -296,5 +317,5 @@ func (c *Candidate) wasRemovedBefore(now time.Time, s *record.State) bool {
 
 // outlived reports whether somebody else holds the key by a write that should have expired by now.
 func (c *Candidate) outlived(now time.Time) bool {
-	return c.key.occupied && !c.isHolder() && now.Sub(c.key.sign.at) >= c.bucket.TTL+timing.ExpiryLateness
+	return c.key.occupied && !c.isHolder() && now.Sub(c.key.lastWrite.firstSeen) >= c.bucket.TTL+timing.ExpiryLateness
 }

@@ -18,11 +18,11 @@ func TestStandDownThatAReleasePassesOnOutlastsAStaleRead(t *testing.T) {
 	release.Released, release.StandDownMs = time.Now(), 700
 	c.changed(time.Now(), &change{Revision: 8, Record: release})
 	learn(c, 7, holder)
-	g.Expect(c.key.passed).To(Equal(700 * time.Millisecond))
+	g.Expect(c.key.passedStandDown).To(Equal(700 * time.Millisecond))
 	c.changed(time.Now(), &change{Revision: 9, Removal: record.Removed})
 	g.Expect(c.key.removal.revision).To(BeEquivalentTo(9))
-	g.Expect(c.key.passed).To(Equal(700 * time.Millisecond))
+	g.Expect(c.key.passedStandDown).To(Equal(700 * time.Millisecond))
 	learn(c, 10, holder)
 	g.Expect(c.key.removal.revision).To(BeZero())
-	g.Expect(c.key.passed).To(BeZero())
+	g.Expect(c.key.passedStandDown).To(BeZero())
 }

@@ -276,7 +276,7 @@ func TestLeaseThatWasSeenToLapseDoesNotCountAfterTheNextRelease(t *testing.T) {
 				notify(c, 8, taken)
 				test.before(c)
 				c.learn(time.Now(), stored(time.Now(), 8, taken))
-				g.Expect(c.leftBefore(time.Now()) > 0).To(Equal(test.left))
+				g.Expect(c.earlierLeasesLeft(time.Now()) > 0).To(Equal(test.left))
 			})
 		})
 	}
@@ -291,6 +291,6 @@ func TestLeaseOfAHolderWhoseRecordWasOverwrittenCountsFromWhatWasSeenLast(t *tes
 		foreign := record.Record{Name: "x", Instance: "x.1", Attempt: "x.1.1", LeaseMs: 9800, Commitment: record.NewSecret().Commitment()}
 		notify(c, 8, foreign)
 		c.learn(time.Now(), stored(time.Now(), 8, foreign))
-		g.Expect(c.leftBefore(time.Now())).To(Equal(lapse - 2*time.Second))
+		g.Expect(c.earlierLeasesLeft(time.Now())).To(Equal(lapse - 2*time.Second))
 	})
 }

@@ -133,7 +133,7 @@ func (n NewRules) apply(c *Candidate, _ time.Time) {
 	*c = before.lasting(n.Rules)
 	c.doubt, c.reading, c.stopping, c.trouble, c.reloaded, c.releasedAt, c.events = doubt{}, before.reading, before.stopping, before.trouble, before.reloaded, before.releasedAt, before.events
 	c.key = key{}
-	c.key.recall(&before.key, before.Instance)
+	c.key.carryOver(&before.key, before.Instance)
 }
 
 // lasting returns what remains of a candidate when a run ends: writes of its own do, and what it knew of holders and their leases.
@@ -143,8 +143,8 @@ func (c *Candidate) lasting(rules *Rules) Candidate {
 		wins: c.wins, losses: c.losses, hints: hints{bucketCreated: c.hints.bucketCreated},
 	}
 	l.doubt.unanswered = false
-	l.key.recall(&c.key, "")
-	l.key.removal, l.key.passing, l.key.passed = incident{}, incident{}, 0 // of which much may be missed
+	l.key.carryOver(&c.key, "")
+	l.key.removal, l.key.passedOn, l.key.passedStandDown = incident{}, incident{}, 0 // of which much may be missed
 	return l
 }
 

@@ -98,16 +98,16 @@ var mutants = []mutant{
 	}}},
 	{"believe the time of a forged notification", "P2", []patch{{
 		"internal/core/lapse.go",
-		"	case same && g.shows(s): //",
-		"	case same && (MUTANT || g.shows(s)): //",
+		"	case same && w.shows(s): //",
+		"	case same && (MUTANT || w.shows(s)): //",
 	}}},
 	{"take over after a gap", "P2", []patch{{
 		"internal/core/lapse.go",
-		"func (c *Candidate) missedSome() { c.key.sign.attempt = 0 }",
-		"func (c *Candidate) missedSome() { if MUTANT { return }; c.key.sign.attempt = 0 }",
+		"func (c *Candidate) missedSome() { c.key.lastWrite.attempt = 0 }",
+		"func (c *Candidate) missedSome() { if MUTANT { return }; c.key.lastWrite.attempt = 0 }",
 	}}},
 	{"take over a record without a lease", "P2", []patch{
-		{"internal/core/lapse.go", "!c.isHolder() && k.sign.attempt != 0 && k.sign.lease > 0 &&", "!c.isHolder() && (MUTANT || k.sign.attempt != 0 && k.sign.lease > 0) &&"},
+		{"internal/core/lapse.go", "!c.isHolder() && k.lastWrite.attempt != 0 && k.lastWrite.lease > 0 &&", "!c.isHolder() && (MUTANT || k.lastWrite.attempt != 0 && k.lastWrite.lease > 0) &&"},
 		{"internal/core/lapse.go", "!s.Unconditional && s.Record.Lease() > 0 &&", "(MUTANT || !s.Unconditional && s.Record.Lease() > 0) &&"},
 		{"internal/core/lapse.go", "s.Record.Bucket().Equal(c.bucket.Created) &&", "(MUTANT || s.Record.Bucket().Equal(c.bucket.Created)) &&"},
 		{"internal/core/acquisition.go", "a.reason != Vacant && !a.bucketCreated.Equal(b.Created):", "a.reason != Vacant && !a.bucketCreated.Equal(b.Created) && !(MUTANT && a.reason == Lapsed):"},
