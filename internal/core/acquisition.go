@@ -6,35 +6,50 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
-// acquisition is a write that wins the key, unless it is refused: some are made only so that others see the candidate.
+// A write that is to win the key: what it is written over, and which stand-down follows from that.
+//
+// An acquisition is made in three steps. creation or acquisitionOver says what is known before the write; acquire makes the write; acquired
+// and won, in campaign.go, take in the answer. The stand-down is worked out twice: before the write, because the record states it, and after
+// it, in the bucket that the write has hit.
+
+// acquisition is a write that wins the key unless it is refused. A candidate also makes such a write while another candidate holds the key, and
+// expects the refusal: the leader sees the attempt, and so learns of the candidate.
 type acquisition struct {
-	over          uint64    // the revision that it is an update of; 0 if it creates the key
-	read          time.Time // when the key was read; zero if it could not be
-	stored        time.Time // when what it is an update of was written, by the server's clock
+	// What it is written over.
+	over          uint64    // the revision that is replaced; 0 if the write creates the key
+	readAt        time.Time // when the key was read; zero if it could not be read
+	storedAt      time.Time // when that revision was written, by the server's clock
 	reason        Reason
-	removal       uint64             // the revision of the last removal that was known before it was sent, if it creates the key
-	removed       bool               // the key was free because somebody had removed it, as far as is known
-	unproven      bool               // it is over a release that does not prove that its term has ended
-	left          time.Duration      // of the stand-down of the writer of what was taken over, and of leases whose end nothing proves
-	lease         time.Duration      // the longest lease of a holder that may last still, as far as is known
-	bucketCreated time.Time          // when the bucket was created, as its server said last, by the record that was taken over
-	named         bool               // the release that was taken over names this candidate
-	queue         []string           // those that come after it in the queue that this release lists
-	predecessors  record.Secrets     // of the terms before, the last first, if this release proves that its term has ended
-	interval      time.Duration      // from one renewal of the predecessor to the next; 0 if that is not known
-	successors    []record.Successor // that the predecessor knew
-	priorities    []int              // the highest of their priorities
-	since         time.Time          // just before the write was sent
-	written       *record.Record     // by it
-	revision      uint64             // of the write
-	acknowledged  time.Time
-	reconnects    uint64 // how often the connection had been made again then
+	bucketCreated time.Time // when the bucket was created, by the record that is replaced
+
+	// What the stand-down follows from.
+	removed       bool          // somebody had removed the key, as far as is known: it did not expire
+	removalBefore uint64        // of a creation: the revision of the last removal that was known before the write was sent
+	unproven      bool          // the release that is replaced does not prove that its term has ended
+	mustWait      time.Duration // what is left of the stand-down that the replaced record passes on, and of leases whose end nothing proves
+	longestLease  time.Duration // the longest lease of a holder that may still last, as far as is known
+	interval      time.Duration // from one renewal of the predecessor to the next; 0 if that is not known
+
+	// What the replaced release, or the predecessor's last record, says of other terms and candidates.
+	named        bool               // the release names this candidate
+	queue        []string           // the candidates after this one in the queue that the release lists
+	predecessors record.Secrets     // of the terms before, the last first, if the release proves that its term has ended
+	successors   []record.Successor // the candidates that the predecessor knew
+	priorities   []int              // the highest of their priorities
+
+	// The write.
+	sent         time.Time // just before the write was sent
+	written      *record.Record
+	revision     uint64
+	acknowledged time.Time
+	reconnects   uint64 // how often the connection had been made again when the write was sent
 }
 
-// creation returns the acquisition of a key where no record is to be written over, after the given predecessor. read is when the key was
-// read; zero if it could not be.
-func (c *Candidate) creation(now time.Time, predecessor *record.Record, read time.Time) *acquisition {
-	a := &acquisition{read: read, reason: Vacant, removal: c.key.removal.revision, removed: c.key.removal.revision > 0, left: c.key.passedStandDown}
+// creation returns the acquisition of a key where no record is to be written over, after the given predecessor. readAt is when the key was
+// read; zero if it could not be read.
+func (c *Candidate) creation(now time.Time, predecessor *record.Record, readAt time.Time) *acquisition {
+	removal := c.key.removal.revision
+	a := &acquisition{readAt: readAt, reason: Vacant, removalBefore: removal, removed: removal > 0, mustWait: c.key.passedStandDown}
 	var marker time.Duration
 	if c.seesMarkers(a) {
 		marker = c.bucket.MarkerTTL
@@ -44,37 +59,27 @@ func (c *Candidate) creation(now time.Time, predecessor *record.Record, read tim
 	return a
 }
 
-// acquisitionOver returns the acquisition of a key that was read to be vacant, or to hold a late write of this candidate's own or the record of a
-// holder whose lease has lapsed.
+// acquisitionOver returns the acquisition of a key that was read. The key is vacant, or has a late write of this candidate's own, or the record
+// of a holder whose lease has lapsed.
 func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition {
 	predecessor := c.key.holder.record()
 	if s.Removal == record.Gone {
 		a := c.creation(now, &predecessor, s.Read)
-		if a.removed && a.removal == 0 {
+		if a.removed && a.removalBefore == 0 {
 			c.log(Warn, "Key vanished before it can have expired, standing down for a whole lease", "from", predecessor.Name)
 		}
 		return a
 	}
 	// A release to which the history was rewound proves nothing: another leader may have followed it.
 	removed := s.Removal == record.Removed || c.wasRemovedBefore(now, s) || c.isRewound(s.Revision)
-	a := &acquisition{over: s.Revision, read: s.Read, stored: s.Written, reason: Vacant, removed: removed}
+	a := &acquisition{over: s.Revision, readAt: s.Read, storedAt: s.Written, reason: Vacant, removed: removed}
 	if s.Removal == record.Kept {
 		predecessor = s.Record
 		a.bucketCreated = s.Record.Bucket()
-		if left, released := s.Record.IsRelease(); released {
-			a.reason, a.left = Released, left
-			if c.proves(s) {
-				a.predecessors = append(record.Secrets{s.Record.Secret}, s.Record.Predecessors...)
-				a.predecessors = a.predecessors[:min(len(a.predecessors), c.maxPredecessors())]
-			} else {
-				a.unproven = true
-				c.log(Warn, "Release proves nothing, standing down for a whole lease", "from", s.Record.Name, "revision", s.Revision)
-			}
-			var place int
-			place, a.named = s.Record.Place(c.Name, c.Instance)
-			a.queue = s.Record.QueueAfter(place)
+		if standDown, released := s.Record.IsRelease(); released {
+			c.takeOverRelease(a, s, standDown)
 		} else {
-			a.reason, a.left = Lapsed, time.Duration(s.Record.StandDownMs)*time.Millisecond
+			a.reason, a.mustWait = Lapsed, time.Duration(s.Record.StandDownMs)*time.Millisecond
 			if s.Record.Instance == c.Instance {
 				a.reason = Reclaimed
 			}
@@ -84,11 +89,27 @@ func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition
 	return a
 }
 
-// seesMarkers reports whether a creation is refused over a marker.
-func (c *Candidate) seesMarkers(a *acquisition) bool { return c.Connected && !a.read.IsZero() }
+// takeOverRelease notes in an acquisition what follows from the release that it replaces. standDown is what the release passes on.
+func (c *Candidate) takeOverRelease(a *acquisition, s *record.State, standDown time.Duration) {
+	a.reason, a.mustWait = Released, standDown
+	if c.proves(s) {
+		a.predecessors = append(record.Secrets{s.Record.Secret}, s.Record.Predecessors...)
+		a.predecessors = a.predecessors[:min(len(a.predecessors), c.maxPredecessors())]
+	} else {
+		a.unproven = true
+		c.log(Warn, "Release proves nothing, standing down for a whole lease", "from", s.Record.Name, "revision", s.Revision)
+	}
+	var place int
+	place, a.named = s.Record.Place(c.Name, c.Instance)
+	a.queue = s.Record.QueueAfter(place)
+}
 
-// maxPredecessors returns how many terms before a record proves to have ended by a release. Leaders change seldom, and candidates miss no more
-// than one of them. Candidates that wait for a lock may miss several.
+// seesMarkers reports whether a marker under the key has the server refuse this creation. If not, the creation writes over a marker that this
+// candidate has not seen, see acquire.
+func (c *Candidate) seesMarkers(a *acquisition) bool { return c.Connected && !a.readAt.IsZero() }
+
+// maxPredecessors returns of how many earlier terms a record has the secrets, which prove that those terms ended by a release. A candidate that
+// missed the releases needs them. Leaders change seldom, so that candidates miss no more than one; candidates for a lock may miss several.
 func (c *Candidate) maxPredecessors() int {
 	if c.Order == ByRank {
 		return 1
@@ -96,7 +117,7 @@ func (c *Candidate) maxPredecessors() int {
 	return record.MaxPredecessors
 }
 
-// inheritFrom takes over what the predecessor knew of the candidates, and what is known of leases that may last.
+// inheritFrom takes over what the predecessor knew of the candidates, and adds how long leases may still last to what the winner must wait.
 func (c *Candidate) inheritFrom(now time.Time, a *acquisition, predecessor *record.Record) {
 	a.successors, a.priorities = predecessor.Named(), predecessor.Priorities
 	a.interval = predecessor.Interval()
@@ -105,48 +126,50 @@ func (c *Candidate) inheritFrom(now time.Time, a *acquisition, predecessor *reco
 		left = c.earlierLeasesLeft(now)
 	}
 	if a.reason == Vacant && a.over > 0 {
-		left = max(left, c.leaseLeftAtMarker(now, a.stored))
+		left = max(left, c.leaseLeftAtMarker(now, a.storedAt))
 	}
-	a.left = max(a.left, time.Duration(record.Milliseconds(left))*time.Millisecond) // as the record of the win states it
-	a.lease = c.longestLease(now)
+	a.mustWait = max(a.mustWait, time.Duration(record.Milliseconds(left))*time.Millisecond) // rounded as in the record of the win
+	a.longestLease = c.longestLease(now)
 }
 
-// verifiedFor is for how long a release that was read proves what the update of it was written over: later the bucket may have been made
-// again, or gone back to an earlier state, and the update may have hit another record that has the release's revision there. Leadership
-// counts from such a win only once it is renewed.
+// verifiedFor is how soon after the read of a release its update must be acknowledged, so that the update has certainly replaced that release.
+// Later the bucket may have been made again, or gone back to an earlier state, and the update may have hit another record that has the same
+// revision there. Leadership counts from such a win only once it is renewed.
 const verifiedFor = 250 * time.Millisecond
 
-// verified reports whether what was taken over proves that the bucket is still the given one.
+// verified reports whether the release that was replaced proves that the bucket is still the given one.
 func (a *acquisition) verified(b *Bucket) bool {
-	return a.reason == Released && !a.unproven && a.bucketCreated.Equal(b.Created) && a.acknowledged.Sub(a.read) < verifiedFor
+	return a.reason == Released && !a.unproven && a.bucketCreated.Equal(b.Created) && a.acknowledged.Sub(a.readAt) < verifiedFor
 }
 
-// standDown returns how long the winner must wait in the given bucket. A release proves that its writer's work has ended,
-// but only in the bucket that the writer led in: a release written for an earlier incarnation of the bucket proves nothing. What is left
-// of another candidate's stand-down is never more than a lease may last. A leader whose key was removed may be partitioned, and then
-// considers itself leader until its lease ends; so does a leader whose record was hit by a write that was meant for an earlier bucket. A
-// late write of this candidate's own says what stand-down it had for such a cause. By default a predecessor whose interval was longer than this
-// candidate's is given that time: it learns of its loss by its next renewal.
+// standDown returns how long the winner must wait in the given bucket, from the acknowledgement of the win, before its leadership may count.
 func (a *acquisition) standDown(b *Bucket) time.Duration {
-	longest := max(b.StandDown, b.mostLeft(a.lease))
+	longest := max(b.StandDown, b.mostLeft(a.longestLease)) // by then every lease is over
 	usual := b.StandDown
-	if b.DefaultStandDown {
+	if b.DefaultStandDown { // a predecessor with a longer interval than this candidate's learns of its loss later, by its next renewal
 		usual = max(usual, min(a.interval, b.TTL))
 	}
-	usual += max(0, a.lease-b.TTL) // the bucket's TTL was longer when that lease began
+	usual += max(0, a.longestLease-b.TTL) // the bucket's TTL was longer when that lease began
 	switch {
-	case a.removed, a.unproven, a.reason != Vacant && !a.bucketCreated.Equal(b.Created):
+	case a.removed: // the leader may be partitioned, and then considers itself leader until its lease ends
 		return longest
-	case a.reason == Released, a.reason == Lapsed:
-		return min(a.left, longest)
+	case a.unproven: // the release may be forged, and its supposed writer still lead
+		return longest
+	case a.reason != Vacant && !a.bucketCreated.Equal(b.Created):
+		// The replaced record was written for an earlier incarnation of the bucket. It proves nothing for this one, and the write may have hit
+		// the record of a leader of this bucket that has the same revision.
+		return longest
+	case a.reason == Released, a.reason == Lapsed: // the term is proven to have ended
+		return min(a.mustWait, longest)
 	}
-	return min(max(usual, a.left), longest)
+	// The key expired, or has a late write of this candidate's own, whose record says for which stand-down it was waiting.
+	return min(max(usual, a.mustWait), longest)
 }
 
 // acquire makes the write that may win the key.
 func (c *Candidate) acquire(now time.Time) {
 	a := c.bid.acquisition
-	a.since = now
+	a.sent = now
 	r := c.newRecord(now)
 	r.Won, r.Priorities, r.Notified = string(a.reason), a.priorities, c.Source() != NoSource
 	r.StandDownMs = record.Milliseconds(a.standDown(&c.bucket))

@@ -24,12 +24,12 @@ func TestReleaseProvesItsBucketForAMomentOnly(t *testing.T) {
 		"read a while ago":      {acquisition{reason: Released, bucketCreated: created, acknowledged: read.Add(verifiedFor)}, false, 0},
 		"of an earlier bucket":  {acquisition{reason: Released, bucketCreated: created.Add(-time.Hour), acknowledged: read}, false, 10 * time.Second},
 		"an own late write":     {acquisition{reason: Reclaimed, bucketCreated: created, acknowledged: read}, false, time.Second},
-		"a longer stand-down":   {acquisition{reason: Reclaimed, bucketCreated: created, left: 9 * time.Second, acknowledged: read}, false, 9 * time.Second},
-		"a shorter stand-down":  {acquisition{reason: Reclaimed, bucketCreated: created, left: time.Millisecond, acknowledged: read}, false, time.Second},
-		"a stand-down of years": {acquisition{reason: Reclaimed, bucketCreated: created, left: 1 << 60, acknowledged: read}, false, 10 * time.Second},
+		"a longer stand-down":   {acquisition{reason: Reclaimed, bucketCreated: created, mustWait: 9 * time.Second, acknowledged: read}, false, 9 * time.Second},
+		"a shorter stand-down":  {acquisition{reason: Reclaimed, bucketCreated: created, mustWait: time.Millisecond, acknowledged: read}, false, time.Second},
+		"a stand-down of years": {acquisition{reason: Reclaimed, bucketCreated: created, mustWait: 1 << 60, acknowledged: read}, false, 10 * time.Second},
 		"no release":            {acquisition{reason: Vacant, acknowledged: read}, false, time.Second},
 	} {
-		c.a.read = read
+		c.a.readAt = read
 		if got := c.a.verified(bucket); got != c.verified {
 			t.Errorf("%s: verified is %v", name, got)
 		}
@@ -48,12 +48,12 @@ func TestWholeLeaseIsStoodDownForByTheFasterClock(t *testing.T) {
 		a    acquisition
 		want time.Duration
 	}{
-		"removed":                      {acquisition{reason: Vacant, removed: true, lease: ttl}, lapse},
-		"unproven release":             {acquisition{reason: Released, unproven: true, bucketCreated: bucket.Created, lease: ttl}, lapse},
-		"another bucket":               {acquisition{reason: Lapsed, bucketCreated: time.Unix(1, 0), lease: ttl}, lapse},
-		"the default margin suffices":  {acquisition{reason: Vacant, removed: true, lease: ttl - timing.DefaultMargin(ttl)}, ttl},
+		"removed":                      {acquisition{reason: Vacant, removed: true, longestLease: ttl}, lapse},
+		"unproven release":             {acquisition{reason: Released, unproven: true, bucketCreated: bucket.Created, longestLease: ttl}, lapse},
+		"another bucket":               {acquisition{reason: Lapsed, bucketCreated: time.Unix(1, 0), longestLease: ttl}, lapse},
+		"the default margin suffices":  {acquisition{reason: Vacant, removed: true, longestLease: ttl - timing.DefaultMargin(ttl)}, ttl},
 		"a lease that is not known":    {acquisition{reason: Vacant, removed: true}, ttl},
-		"what is left of those before": {acquisition{reason: Vacant, left: lapse, lease: ttl}, lapse},
+		"what is left of those before": {acquisition{reason: Vacant, mustWait: lapse, longestLease: ttl}, lapse},
 	} {
 		if got := c.a.standDown(bucket); got != c.want {
 			t.Errorf("%s: the stand-down is %v, not %v", name, got, c.want)

@@ -340,7 +340,7 @@ func (c *Candidate) acquired(now time.Time, r Result) {
 		c.log(level, "Campaign failed", "reason", r.Failure.String(), "error", r.Err)
 	}
 	if r.Outcome == Unknown {
-		c.doubt.add(a.written, a.since, a.over, nil)
+		c.doubt.add(a.written, a.sent, a.over, nil)
 	}
 	if r.Outcome != Unknown || b.second {
 		c.bidFailed(now, r.Failure)
@@ -449,7 +449,7 @@ func (c *Candidate) wonIn(now time.Time, r Result) {
 		c.abandon(now, "the bucket's info cannot be loaded", r.Err, r.Failure)
 		return
 	}
-	if revision := c.key.removal.revision; a.over == 0 && revision > a.removal && revision < a.revision {
+	if revision := c.key.removal.revision; a.over == 0 && revision > a.removalBefore && revision < a.revision {
 		a.removed = true // which was notified only after the write was sent
 	}
 	c.keep(now)
@@ -468,7 +468,7 @@ func (c *Candidate) keep(now time.Time) {
 		c.key.holderEnded = true
 	}
 	c.wrote(now, a.revision, a.written)
-	c.sawLeader(a.written, a.revision, a.since.Round(0))
+	c.sawLeader(a.written, a.revision, a.sent.Round(0))
 	c.stateChanged(LeaderElect, a.reason, t)
 	c.bid = nil
 	c.beginTerm(now, t, a.queue)
@@ -505,7 +505,7 @@ func (c *Candidate) abandonNow(now time.Time, r Result) {
 		return
 	}
 	a := c.bid.acquisition
-	rec := c.newRecord(a.since)
+	rec := c.newRecord(a.sent)
 	rec.Won, rec.Released, rec.StandDownMs = string(a.reason), now.Round(0), record.Milliseconds(a.standDown(&c.bucket))
 	rec.Commitment, rec.Predecessors, rec.Secret = c.secret.Commitment(), a.predecessors, c.secret
 	a.written = rec
@@ -527,7 +527,7 @@ func (c *Candidate) abandonmentWritten(now time.Time, r Result) {
 		return
 	}
 	if r.Outcome == Unknown {
-		c.doubt.add(a.written, a.since, a.revision, nil)
+		c.doubt.add(a.written, a.sent, a.revision, nil)
 	}
 	c.logAbandoned(r.Err)
 	c.deleteRelease(now, r.Revision)

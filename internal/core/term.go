@@ -83,14 +83,14 @@ func (c *Candidate) newTerm(now time.Time, a *acquisition) *Term {
 	length, standDown := earned(&c.bucket.Timing, a.written.Lease()), a.standDown(&c.bucket)
 	b := c.bucket.Timing // which the term keeps: other durations reach it by adapt
 	t := &Term{
-		Number: a.revision, BucketCreated: c.bucket.Created, Since: a.since.Round(0), StandDown: standDown, Counts: a.acknowledged.Add(standDown),
+		Number: a.revision, BucketCreated: c.bucket.Created, Since: a.sent.Round(0), StandDown: standDown, Counts: a.acknowledged.Add(standDown),
 		AtOnce:   a.written.Leads && standDown == 0 && a.verified(&c.bucket) && !c.bucket.Created.IsZero() && c.hints.bucketCreated.Equal(c.bucket.Created),
-		revision: a.revision, sent: a.since, stated: a.written.Lease(), won: a.reason, successors: a.successors, priorities: a.priorities,
+		revision: a.revision, sent: a.sent, stated: a.written.Lease(), won: a.reason, successors: a.successors, priorities: a.priorities,
 		secret: c.secret, predecessors: a.predecessors, reported: c.bucket.Created, reconnects: a.reconnects, sameAt: a.reconnects,
 	}
 	t.Lease = &Lease{
-		Lease:  lease.New(lease.Of(a.since), length, c.Started, c.Clocks()),
-		Timing: &b, State: LeaderElect, Deadline: a.since.Add(length),
+		Lease:  lease.New(lease.Of(a.sent), length, c.Started, c.Clocks()),
+		Timing: &b, State: LeaderElect, Deadline: a.sent.Add(length),
 	}
 	t.renewAt = t.due()
 	c.untilNext = t.renewAt.Sub(now)

@@ -34,7 +34,7 @@ func holding(ttl, stated time.Duration, sent time.Time) (*Candidate, *Term) {
 	c := candidate()
 	c.bucket.Timing = timing.Timing{TTL: ttl, Interval: ttl * 3 / 4}
 	return c, c.newTerm(time.Now(), &acquisition{
-		reason: Vacant, since: sent, acknowledged: time.Now(), revision: 5, written: &record.Record{LeaseMs: stated.Milliseconds()},
+		reason: Vacant, sent: sent, acknowledged: time.Now(), revision: 5, written: &record.Record{LeaseMs: stated.Milliseconds()},
 	})
 }
 
@@ -129,7 +129,7 @@ func TestRenewalIsDueWithinALeaseThatIsShorterThanTheTTLAllows(t *testing.T) {
 		sent := time.Now()
 		c := candidate()
 		c.bucket.Timing = timing.Timing{TTL: time.Minute, Interval: 45 * time.Second, StandDown: standDown}
-		held := c.newTerm(sent, &acquisition{reason: Vacant, since: sent, acknowledged: sent, revision: 5, written: &record.Record{LeaseMs: 20000}})
+		held := c.newTerm(sent, &acquisition{reason: Vacant, sent: sent, acknowledged: sent, revision: 5, written: &record.Record{LeaseMs: 20000}})
 		g.Expect(held.renewAt).To(BeTemporally("<=", sent.Add(20*time.Second-timing.MinTry)), "stand-down %v", standDown)
 	}
 }

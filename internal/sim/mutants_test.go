@@ -50,7 +50,7 @@ var mutants = []mutant{
 	{"adopt a ghost", "P7", []patch{{
 		"internal/core/campaign.go",
 		"			b.acquisition = c.acquisitionOver(now, s)\n",
-		"			b.acquisition = c.acquisitionOver(now, s)\n			if a := b.acquisition; MUTANT { a.revision, a.since, a.acknowledged, a.written = a.over, now, now, &s.Record; c.won(now); return }\n",
+		"			b.acquisition = c.acquisitionOver(now, s)\n			if a := b.acquisition; MUTANT { a.revision, a.sent, a.acknowledged, a.written = a.over, now, now, &s.Record; c.won(now); return }\n",
 	}}},
 	{"believe a notification", "P2", []patch{
 		{
