@@ -140,7 +140,7 @@ func (c *Candidate) tryRelease(now time.Time, _ Result) {
 	rec := c.renewal(now, t)
 	rec.Released, rec.Secret, rec.Reason, rec.Queue = now.Round(0), t.secret, string(t.Reason), d.queue
 	rec.SetSuccessors(d.successors)
-	if t.bare {
+	if t.omitMetadata {
 		rec.Metadata = nil
 	}
 	switch {
@@ -229,7 +229,7 @@ func (c *Candidate) releaseFailed(now time.Time, r Result) {
 		if d.successors, d.queue = nil, nil; t.target.Name != "" {
 			d.successors = []record.Successor{t.target}
 		}
-		t.bare = all == len(d.successors)
+		t.omitMetadata = all == len(d.successors)
 	}
 	c.log(Debug, "Release failed", "term", t.Number, "error", r.Err)
 	c.waitFor(now, retryDelay(d.limit.Sub(now)), "releasing the key", (*Candidate).tryRelease)

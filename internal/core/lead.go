@@ -12,16 +12,21 @@ import (
 const (
 	// minRenewal is the least time from one renewal to another for which something new is the reason.
 	minRenewal = 10 * timing.MinPause
-	// replicaLag is how far a replica that answers a read is behind, at most, as far as a leader reckons with it.
+	// replicaLag is how long a leader waits before it reads the key again, because the replica that answered may have been behind.
 	replicaLag = 100 * time.Millisecond
-	// recognitionPart is what part of the time for a try to renew the read may take by which a leader recognises its bucket before.
+	// recognitionPart says how long the read by which a leader recognises its bucket may take: one of so many parts of the time for the try.
 	recognitionPart = 4
-	// minReasonTimeout is how long the answer is waited for at least by which the reason of a loss is named.
+	// minReasonTimeout is how long a leader waits at least for the answer that tells why the key was lost.
 	minReasonTimeout = 50 * time.Millisecond
-	// lateAnswers is for how many answers of the server that answer is waited for in any case.
+	// lateAnswers is the same in times of how long the server took for its last answer.
 	lateAnswers = 4
 )
 
+// A leader or leader-elect: its renewals, and what a refused or unanswered renewal means for the term.
+//
+// The rule: a term ends only by proof that the key was lost, or at the deadline. So every read and every refusal is first turned into what it
+// proves (interpret: finding; conclude: verdict), and whatever proves nothing leaves the term as it is until the next try.
+//
 // A try to renew goes from one step to the next:
 //
 //	renew ── writeRenewal ─┬─ applied ────────────────────────────── confirm ── (load: is it the same bucket?) ── extended
@@ -117,8 +122,8 @@ func (c *Candidate) adjustRenewal(now time.Time) {
 	}
 }
 
-// verify reads the key on account of a notification that somebody else wrote it. What is read may end the term; a notification alone may
-// not. The read delays neither a renewal nor the end of leadership.
+// verify reads the key because a notification says that another candidate wrote it. The read may end the term; a notification alone never does.
+// The read delays neither a renewal nor the end of leadership.
 func (c *Candidate) verify(now time.Time) {
 	t := c.term
 	c.try = &try{step: verifying}
@@ -136,22 +141,22 @@ func (c *Candidate) verificationEnds(now time.Time, v verdict) {
 	t, s := c.term, c.try.state
 	c.try = nil
 	if v == provesNothing && (s.Removal == record.Gone || s.Held() && s.Record.Instance != c.Instance) {
-		t.unsure = true
-		t.renewAt = earlier(t.renewAt, later(now, t.sent.Add(minRenewal))) // the server's answer to a renewal proves it
+		t.bucketInDoubt = true
+		t.renewAt = earlier(t.renewAt, later(now, t.sent.Add(minRenewal))) // the server's answer to a renewal proves whether the key was lost
 	}
 }
 
-// finding is what is stored under a key, for the candidate that holds it or did.
+// finding is what a read of the key shows to the candidate that holds the key, or held it until now.
 type finding uint8
 
 const (
 	unclear   finding = iota // not read, older than what is known, nothing at all, or the bare name that we write too
 	ours                     // written by this candidate
-	theirs                   // written by somebody else, over what was ours
-	removed                  // the marker of a removal, over what was ours
-	displaced                // what the history of our own writes could not hold
-	cloned                   // written as by this candidate, but by another process
-	replaced                 // written by somebody else in a later bucket
+	theirs                   // written by another candidate over our record
+	removed                  // the marker of a removal of our record
+	displaced                // a record that cannot be there unless the history of the bucket was rewound
+	cloned                   // written in this candidate's name and instance by another process
+	replaced                 // written by another candidate in a later bucket of this name
 )
 
 // reason returns why a term ends with that finding; "" if it does not.
@@ -181,40 +186,42 @@ func (c *Candidate) sawOurs(now time.Time, r *Result) {
 	y.found = found
 }
 
-// interpret says what it means for t that s was read. A read may be stale, which its revision shows: only what is at least as new as our
-// last write counts, or is stored in a bucket that is newer. What somebody else wrote, or we in another term, at a revision between the one that
-// won and our own last write is no stale read: there the unbroken history has nothing but our own writes of this term. That nothing is stored
-// proves nothing: a replica that lags far behind has no key either.
+// interpret says what it means for t that s was read. A read may be stale: it shows an older revision than our last write. So only a revision
+// that is at least our own proves something, with two exceptions: a record of a newer bucket, and displaced.
 func (c *Candidate) interpret(s *record.State, t *Term) finding {
 	rec := &s.Record
 	switch {
-	case s.Removal == record.Gone:
+	case s.Removal == record.Gone: // a replica that lags far behind has no key either
 		return unclear
 	case s.Removal == record.Kept && rec.Instance == c.Instance && s.Revision >= t.revision:
 		if c.doubt.foreign(s) {
 			return cloned
 		}
 		return ours
-	case s.Removal == record.Kept && (rec.Instance == c.Instance && rec.Since.Equal(t.Since) || rec.Instance == "" && c.Plain && rec.Name == c.Name):
+	case s.Removal == record.Kept && rec.Instance == c.Instance && rec.Since.Equal(t.Since): // an earlier write of this term: a stale read
 		return unclear
-	case s.Removal == record.Kept && rec.Bucket().After(t.reported):
+	case s.Removal == record.Kept && rec.Instance == "" && c.Plain && rec.Name == c.Name: // nobody can tell which write a bare name is
+		return unclear
+	case s.Removal == record.Kept && rec.Bucket().After(t.bucketReported):
 		return replaced
 	case s.Removal == record.Kept && s.Revision >= t.revision:
 		return theirs
 	case s.Revision >= t.revision:
 		return removed
 	case s.Revision >= t.Number:
+		// From the write that won to our last write, an unbroken history has nothing but our writes of this term. This is none of them, so it is
+		// no stale read.
 		return displaced
 	}
 	return unclear
 }
 
-// wasRemoved reports whether somebody removed our record, as was notified, at the given revision or before.
+// wasRemoved reports whether a removal of our record was notified, at the given revision or an earlier one.
 func (c *Candidate) wasRemoved(t *Term, revision uint64) bool {
 	return t.revision < c.key.removal.revision && c.key.removal.revision <= revision
 }
 
-// verdict is what conclude finds: what a read means for the term.
+// verdict is what a finding means for the term, see conclude.
 type verdict uint8
 
 const (
@@ -224,7 +231,7 @@ const (
 	termEnded             // the term has ended
 )
 
-// errLost says why a term is not renewed that was found to have ended.
+// errLost is the error of a renewal that is not made because a read has shown that the term has ended.
 var errLost = errors.New("not renewed: the key was lost, as reading it shows")
 
 // conclude draws the conclusion for the term from what was read of its key.
@@ -243,8 +250,8 @@ func (c *Candidate) conclude(now time.Time) {
 	}
 }
 
-// concluded goes on with a try for which a verdict was found. err says why the lease was not extended, if there is more to say than that a renewal was
-// refused. What follows:
+// concluded goes on with a try for which a verdict was found. err says why the lease was not extended; nil if the refusal of the renewal says
+// it. What follows:
 //
 //	             provesNothing     knownBefore          extended   termEnded
 //	verifying    the read ends, whatever it showed: verificationEnds
@@ -271,7 +278,8 @@ func (c *Candidate) concluded(now time.Time, v verdict, err error) {
 	}
 }
 
-// adopt extends the lease by a write of ours that was read, if it is one whose outcome was unknown. Of another only the revision is taken over.
+// adopt takes in a write of ours that was read. If its outcome was unknown, and it was a renewal of this term, it extends the lease from when it
+// was sent. Otherwise only its revision is taken over.
 func (c *Candidate) adopt(now time.Time, t *Term, s *record.State) {
 	if w, doubtful := c.doubt.writes[s.Record.Attempt]; doubtful && w.term == t {
 		c.confirm(now, appliedWrite{&s.Record, s.Revision, w.sent})
@@ -282,9 +290,9 @@ func (c *Candidate) adopt(now time.Time, t *Term, s *record.State) {
 	c.concluded(now, knownBefore, nil)
 }
 
-// lose ends a term that is known to be lost. The server is asked first whether the bucket was made again, which looks like other losses. The
-// leader leads on for that moment, no longer than the server usually takes to answer: nobody else leads before a stand-down is over. A history
-// that goes back is proof that ends leadership at once, see P11 in docs/RELIABILITY.md: then nothing is asked.
+// lose ends a term that is known to be lost. A bucket that was made again looks like an overwritten or deleted key, so the server is asked first
+// which it was. The leader leads on meanwhile, for no longer than the server usually takes to answer; no other candidate leads before its
+// stand-down is over. If the history was rewound, leadership ends at once, see P11 in docs/RELIABILITY.md.
 func (c *Candidate) lose(now time.Time, why Reason) {
 	t := c.term
 	c.try.loss = why
@@ -298,14 +306,14 @@ func (c *Candidate) lose(now time.Time, why Reason) {
 
 func (c *Candidate) loseInBucket(now time.Time, r Result) {
 	why := c.try.loss
-	if r.Err == nil && !c.bucket.Created.Equal(c.term.reported) {
+	if r.Err == nil && !c.bucket.Created.Equal(c.term.bucketReported) {
 		why = BucketReplaced
 	}
 	c.endLeadership(now, c.term, why)
 	c.concluded(now, termEnded, nil)
 }
 
-// reasonTimeout returns how long the answer may take by which the reason of a loss is named.
+// reasonTimeout returns how long a leader waits for the answer that tells why the key was lost.
 func (c *Candidate) reasonTimeout(now time.Time, t *Term) time.Duration {
 	return min(tryTimeout(max(0, c.left(now, t))), max(minReasonTimeout, lateAnswers*c.bucket.Took))
 }
@@ -325,15 +333,14 @@ func (c *Candidate) renew(now time.Time) {
 		c.report(Event{Kind: Campaigned, State: t.Lease.State})
 	}
 	c.try = &try{limit: now.Add(tryTimeout(left))}
-	reconnects := t.sameAt
+	reconnects := t.verifiedReconnects
 	if c.bucket.Pinned {
 		reconnects = AnyReconnects
 	}
 	c.writeRenewal(now, reconnects)
 }
 
-// tryTimeout returns how long one try to renew may take when so much is left of the lease: half of it, so that however slow the server
-// is the next try finds as much time as the last one had.
+// tryTimeout returns how long one try to renew may take: half of what is left of the lease, so that another try always finds as much time.
 func tryTimeout(left time.Duration) time.Duration { return min(left/2, timing.RequestTimeout) }
 
 // retryDelay returns the time between a try that failed and the next.
@@ -341,29 +348,32 @@ func retryDelay(left time.Duration) time.Duration {
 	return min(max(left/8, timing.MinPause), 250*time.Millisecond)
 }
 
-// writeRenewal writes over the record of the term, unless the connection was made again more often.
+// writeRenewal writes over the record of the term. The renewal is not sent if the connection has been made again more than the given number of
+// times: then the bucket must be recognised first, see recognize.
 func (c *Candidate) writeRenewal(now time.Time, reconnects uint64) {
 	t := c.term
 	r := c.renewal(now, t)
-	if !t.brief {
+	if !t.omitSuccessor {
 		r.Successor = c.successor(now)
 	}
 	c.try.step, c.try.sent, c.try.written = renewing, now, r
 	c.ask(Op{Kind: Write, Doing: "renewing", Limit: c.try.limit, Value: c.encode(r), Over: t.revision, Renewal: true, Reconnects: reconnects}, (*Candidate).renewalWritten)
 }
 
-// renewal returns the record that a renewal or release writes which is sent at the given time.
+// renewal returns the record of a renewal or release that is sent at the given time.
 func (c *Candidate) renewal(sent time.Time, t *Term) *record.Record {
 	r := c.newRecord(t.Since)
 	r.Term, r.Won, r.LeaseMs = t.number(sent), string(t.won), record.Milliseconds(t.Lease.Timing.LeaseTime())
 	r.Commitment, r.Predecessors = t.secret.Commitment(), t.predecessors
 	if !t.BucketCreated.IsZero() {
-		r.BucketCreated = t.BucketCreated // though another may be known by now
+		r.BucketCreated = t.BucketCreated // the token of the term begins with it, even if the server reports another time by now
 	}
-	if t.reported.After(t.BucketCreated) && sent.Sub(t.renamed) >= t.Lease.Timing.TTL {
-		r.BucketReported = t.reported
+	// The other time is stated only a TTL later. If this is another bucket after all, and an earlier renewal has overwritten the record of its
+	// leader, the lease of that leader is over by then.
+	if t.bucketReported.After(t.BucketCreated) && sent.Sub(t.reportedSince) >= t.Lease.Timing.TTL {
+		r.BucketReported = t.bucketReported
 	}
-	if r.Term == 0 { // the successor waits for what is left of our own wait for a previous leader
+	if r.Term == 0 { // the successor waits for what is left of our own stand-down
 		r.StandDownMs = record.Milliseconds(t.Counts.Sub(sent))
 	}
 	r.Priorities = c.priorities(sent, t.priorities, t.Since)
@@ -377,8 +387,8 @@ func (c *Candidate) renewalWritten(now time.Time, r Result) {
 		c.recognize(now, r.Reconnects)
 		return
 	}
-	if r.Failure == TooLarge && (!t.brief || c.shrinkMetadata(now, y.written, r.Err)) { // at the next try there is less to leave out
-		t.brief = true
+	if r.Failure == TooLarge && (!t.omitSuccessor || c.shrinkMetadata(now, y.written, r.Err)) { // leave out the successor first, then metadata
+		t.omitSuccessor = true
 		c.writeRenewal(now, AnyReconnects)
 		return
 	}
@@ -402,9 +412,9 @@ func (c *Candidate) renewalWritten(now time.Time, r Result) {
 	}
 }
 
-// recognize reads the key before the first renewal after a reconnection, which may hit the record of another candidate in a bucket that was made
-// again. Where only the server says which bucket it is, it may say something else of the same one since it has restarted. There is no such read
-// if so little of the lease is left that the renewal needs the time.
+// recognize reads the key before the first renewal after a reconnection. The server may have restarted. If the bucket was made again meanwhile,
+// the renewal may hit another candidate's record; if it is the same bucket, the server may still report another time of creation. A read that
+// shows our last record settles which it is, see confirm. It is left out if so little of the lease is left that the renewal needs the time.
 func (c *Candidate) recognize(now time.Time, reconnects uint64) {
 	t := c.term
 	t.reconnects = reconnects
@@ -420,7 +430,7 @@ func (c *Candidate) recognize(now time.Time, reconnects uint64) {
 func (c *Candidate) recognized(now time.Time, r Result) {
 	c.sawOurs(now, &r)
 	if s := c.try.state; c.try.found == ours && c.doubt.shown(s) {
-		c.term.recognized = s.Read
+		c.term.recognizedAt = s.Read
 	}
 	c.conclude(now)
 }
@@ -451,24 +461,26 @@ func (c *Candidate) renewalFailed(now time.Time, err error) {
 	t.renewAt = now.Add(retryDelay(left))
 }
 
-// mayBeElsewhere reports whether there is reason to doubt that the bucket is the one in which the term was won. Without trouble, in time and
-// acknowledged soon, a renewal comes before anybody could lead in another bucket that keeps the usual stand-down.
+// mayBeElsewhere reports whether there is reason to doubt that the bucket is the one in which the term was won. There is none for a renewal that
+// is in time, acknowledged soon and free of trouble: it comes before anybody could lead in another bucket, after the usual stand-down.
 func (c *Candidate) mayBeElsewhere(now time.Time, t *Term) bool {
 	b := t.Lease.Timing
-	return t.unsure || t.failures > 0 || now.Sub(t.sent) > b.Interval+b.Slack() || !c.hints.bucketCreated.Equal(t.reported) || !c.bucket.Created.Equal(t.reported) ||
-		!c.bucket.Pinned && t.reconnects != t.sameAt // nothing but the server says which bucket it is, and it may have restarted
+	late := now.Sub(t.sent) > b.Interval+b.Slack()
+	otherReported := !c.hints.bucketCreated.Equal(t.bucketReported) || !c.bucket.Created.Equal(t.bucketReported)
+	mayHaveRestarted := !c.bucket.Pinned && t.reconnects != t.verifiedReconnects // the server alone says which bucket it is
+	return t.bucketInDoubt || t.failures > 0 || late || otherReported || mayHaveRestarted
 }
 
-// confirm extends the lease by a renewal of ours that was applied at the given revision. After trouble it makes sure that this is still
-// the bucket the term was won in: in a bucket that was made again meanwhile revisions begin anew, and the update may have hit a
-// successor's record that has our revision by chance. It does so too when the notifier saw a newer bucket. A bucket of which the server says that
-// it was created at another time, later, is still the same if our last record was read there just before the renewal was sent.
+// confirm extends the lease by a renewal that was applied. If the bucket may be another than the one the term was won in, the server is asked
+// first: in a bucket that was made again revisions begin anew, and the renewal may have hit a successor's record that happens to have our
+// revision. If the server reports a later time of creation, it is still the same bucket if our last record was read there just before the
+// renewal was sent.
 func (c *Candidate) confirm(now time.Time, w appliedWrite) {
 	t, y := c.term, c.try
-	y.applied, y.createdBefore = w, t.reported
-	c.doubt.applied(w.record, w.revision, t) // also where it comes too late for the lease
-	y.isRecognized = !w.sent.Before(t.recognized) && now.Sub(t.recognized) < verifiedFor
-	if t.unsure = c.mayBeElsewhere(now, t); t.unsure {
+	y.applied, y.createdBefore = w, t.bucketReported
+	c.doubt.applied(w.record, w.revision, t) // even if it comes too late for the lease
+	y.isRecognized = !w.sent.Before(t.recognizedAt) && now.Sub(t.recognizedAt) < verifiedFor
+	if t.bucketInDoubt = c.mayBeElsewhere(now, t); t.bucketInDoubt {
 		c.load(now.Add(tryTimeout(max(0, c.left(now, t)))), Always, (*Candidate).confirmInBucket)
 		return
 	}
@@ -478,7 +490,7 @@ func (c *Candidate) confirm(now time.Time, w appliedWrite) {
 func (c *Candidate) confirmInBucket(now time.Time, r Result) {
 	t, y := c.term, c.try
 	if r.Err == nil {
-		t.sameAt = t.reconnects
+		t.verifiedReconnects = t.reconnects
 		if created := c.bucket.Created; !created.Equal(y.createdBefore) {
 			if !y.isRecognized || created.Before(y.createdBefore) {
 				c.endLeadership(now, t, BucketReplaced)
@@ -486,10 +498,10 @@ func (c *Candidate) confirmInBucket(now time.Time, r Result) {
 				return
 			}
 			c.log(Info, "Server reports another time of creation of the same bucket", "bucket", c.BucketName, "created", created, "before", y.createdBefore)
-			t.reported, t.renamed = created, y.applied.sent
+			t.bucketReported, t.reportedSince = created, y.applied.sent
 		}
 	}
-	t.unsure = r.Err != nil // then the next renewal checks again; a renewal that succeeded is not thrown away for it
+	t.bucketInDoubt = r.Err != nil // then the next renewal asks again; this one still counts
 	c.confirmed(now)
 }
 
@@ -511,31 +523,31 @@ func (c *Candidate) confirmed(now time.Time) {
 	c.concluded(now, extended, nil)
 }
 
-// resolve finds out what a refused renewal means: by the sequence that the refusal names, if it does, and by what is stored under the
-// key.
+// resolve finds out what a refused renewal means: by the sequence that the refusal names, if it names one, and by a read of the key.
 func (c *Candidate) resolve(now time.Time) {
 	t, y := c.term, c.try
 	y.step = resolving
-	if y.refusal.named && y.refusal.last > 0 && y.refusal.last < t.revision { // a history that was not rewound has nothing before our own last write
+	if y.refusal.named && y.refusal.last > 0 && y.refusal.last < t.revision { // our last write is gone: the history was rewound
 		c.lose(now, Rewound)
 		return
 	}
-	c.reading.until = time.Time{} // a read may prove the loss, and refusals are rare: try it even where reading seems not to be permitted
+	c.reading.until = time.Time{} // read even if reading seems not to be permitted: the read may prove the loss, and refusals are rare
 	c.readKey(now, y.limit, Always, (*Candidate).resolveRead)
 }
 
 func (c *Candidate) resolveRead(now time.Time, r Result) {
 	c.sawOurs(now, &r)
 	t, y := c.term, c.try
-	if y.state.Removal == record.Gone && y.refusal.last > 0 && c.doubt.before(t) { // a stale read shows nothing of a late write of our own
+	if y.state.Removal == record.Gone && y.refusal.last > 0 && c.doubt.before(t) { // the read may be too stale to show a late write of our own
 		c.waitFor(now, min(replicaLag, y.limit.Sub(now)), "renewing", (*Candidate).resolveAgain)
 		return
 	}
 	c.conclude(now)
 }
 
-func (c *Candidate) resolveAgain(now time.Time, _ Result) { // waiting may have taken all the time there was
-	c.readKey(now, now.Add(c.reasonTimeout(now, c.term)), Always, (*Candidate).resolveReadAgain)
+func (c *Candidate) resolveAgain(now time.Time, _ Result) {
+	limit := now.Add(c.reasonTimeout(now, c.term)) // the wait may have taken all the time of the try
+	c.readKey(now, limit, Always, (*Candidate).resolveReadAgain)
 }
 
 func (c *Candidate) resolveReadAgain(now time.Time, r Result) {
@@ -547,9 +559,11 @@ func (c *Candidate) resolveReadAgain(now time.Time, r Result) {
 func (c *Candidate) resolveUnclear(now time.Time) {
 	t, s, answer := c.term, c.try.state, &c.try.refusal
 	switch {
-	case answer.named && (answer.last == 0 || s.Removal == record.Gone && !c.doubt.of(t)): // the read does not contradict that our record is gone
+	case answer.named && answer.last == 0: // nothing is stored
 		c.lose(now, Deleted)
-	case answer.named && answer.last > t.revision && s.Read.IsZero() && c.doubt.none(): // not read, but the sequence is that of no write of our own
+	case answer.named && s.Removal == record.Gone && !c.doubt.of(t): // our record was replaced, and the read shows nothing else
+		c.lose(now, Deleted)
+	case answer.named && answer.last > t.revision && s.Read.IsZero() && c.doubt.none(): // not read, but another than this candidate wrote that revision
 		why := Overwritten
 		if c.wasRemoved(t, answer.last) {
 			why = Deleted

@@ -8,47 +8,54 @@ import (
 	"github.com/natscampaign/election/internal/timing"
 )
 
+// A term, its lease, and what ends leadership.
+//
+// A term begins with the write that won the key, and is over when the key is released or lost. Leadership is a part of the term: it begins
+// when it counts, see beginToLead, and ends by endLeadership, once, whatever the reason. After a voluntary end the candidate still holds the key
+// and renews it while callbacks and work return, see drain.go; after any other end the lease is over too.
+
 // Term is a candidate's hold on the key, from the write that won it to its release or loss. Leadership is ended by what comes first, see
 // Reason. No renewal restores leadership.
 type Term struct {
 	Number        uint64    // the revision of the write that won
-	BucketCreated time.Time // when the bucket was created in which it won
-	Since         time.Time // just before that write was sent
+	BucketCreated time.Time // when the bucket was created in which the term was won, as its server said then
+	Since         time.Time // just before the write that won was sent
 	Lease         *Lease    // never nil; every change makes a new one
 	Reason        Reason    // why leadership ended; "" before
-	Lost          Reason    // why the key was lost after that; "" if it was not
-	Led           bool      // leadership counted once
+	Lost          Reason    // why the key was lost after leadership had ended; "" if it was not
+	Led           bool      // leadership has counted
 	Outcome       Ending    // once the term is over
 
 	StandDown time.Duration // from the acknowledgement of the win
-	Counts    time.Time     // its end: leadership counts from the first renewal sent at this time or later
+	Counts    time.Time     // the end of the stand-down: leadership counts from the first renewal sent at this time or later
 	AtOnce    bool          // leadership counts from the write that won
 
-	revision   uint64             // of our last write that is known to have been applied
-	sent       time.Time          // just before that write was sent
-	stated     time.Duration      // the lease that it states; 0 if none
-	renewAt    time.Time          // when to renew, or to try again
-	failures   int                // tries that failed in a row
-	won        Reason             // over what the key was won
-	target     record.Successor   // that was named by a transfer
-	successors []record.Successor // that were known when the key was won
-	priorities []int              // the highest of their priorities
+	revision    uint64             // of our last write that is known to have been applied
+	sent        time.Time          // just before that write was sent
+	statedLease time.Duration      // the lease that the record of that write states; 0 if none
+	renewAt     time.Time          // when to renew, or to try again
+	failures    int                // tries that failed in a row
+	won         Reason             // over what the key was won
+	target      record.Successor   // the candidate that a transfer named
+	successors  []record.Successor // the candidates that were known when the key was won
+	priorities  []int              // the highest of their priorities
 
 	secret       record.Secret  // that the release reveals
 	predecessors record.Secrets // of the terms before, the last first, that ended by a release
 
-	unsure     bool      // this may be another bucket than the one the term was won in
-	reported   time.Time // when that bucket was created, as its server said last: not what the term says where that has changed
-	renamed    time.Time // when the renewal was sent by which that changed: had an earlier one hit the record of another, in another bucket, its lease may last for a TTL
-	recognized time.Time // just before the last read that showed our last write there
-	reconnects uint64    // how often the connection had been made again by the last renewal
-	sameAt     uint64    // the same, when that bucket was last known to be the same
+	// Whether this is still the bucket in which the term was won, see mayBeElsewhere and confirm.
+	bucketInDoubt      bool      // it may be another bucket
+	bucketReported     time.Time // when the bucket was created, as its server said last; some servers report a later time after a restart
+	reportedSince      time.Time // when the renewal was sent after which the server reported that time
+	recognizedAt       time.Time // just before the last read that showed our last write in the bucket
+	reconnects         uint64    // how often the connection had been made again by the last renewal
+	verifiedReconnects uint64    // the same number, when the bucket was last known to be the same
 
-	brief bool // renewals name no successor, because a record that did was too large
-	bare  bool // the release has no metadata, for the same reason
+	omitSuccessor bool // renewals name no successor, because a record that did was too large
+	omitMetadata  bool // the release has no metadata, because a record that had it was too large
 }
 
-// Lease is what the holder of the key may believe, and until when. It is immutable.
+// Lease is what the holder of the key may consider itself, and until when. It is immutable.
 type Lease struct {
 	lease.Lease
 	Timing   *timing.Timing
@@ -69,7 +76,8 @@ func (l *Lease) Ends(now time.Time, boot lease.Clock) time.Time {
 	return now.Add(l.Left(now, boot))
 }
 
-// Secret returns the secret that the release of the term reveals, for its witness: who knows it can release the term.
+// Secret returns the secret that the release of the term reveals. It is for the term's witness: a process that knows the secret can release the
+// term.
 func (t *Term) Secret() record.Secret { return t.secret }
 
 // left returns what is left of the lease on the key; 0 or less once it is over.
@@ -85,8 +93,8 @@ func (c *Candidate) newTerm(now time.Time, a *acquisition) *Term {
 	t := &Term{
 		Number: a.revision, BucketCreated: c.bucket.Created, Since: a.sent.Round(0), StandDown: standDown, Counts: a.acknowledged.Add(standDown),
 		AtOnce:   a.written.Leads && standDown == 0 && a.verified(&c.bucket) && !c.bucket.Created.IsZero() && c.hints.bucketCreated.Equal(c.bucket.Created),
-		revision: a.revision, sent: a.sent, stated: a.written.Lease(), won: a.reason, successors: a.successors, priorities: a.priorities,
-		secret: c.secret, predecessors: a.predecessors, reported: c.bucket.Created, reconnects: a.reconnects, sameAt: a.reconnects,
+		revision: a.revision, sent: a.sent, statedLease: a.written.Lease(), won: a.reason, successors: a.successors, priorities: a.priorities,
+		secret: c.secret, predecessors: a.predecessors, bucketReported: c.bucket.Created, reconnects: a.reconnects, verifiedReconnects: a.reconnects,
 	}
 	t.Lease = &Lease{
 		Lease:  lease.New(lease.Of(a.sent), length, c.Started, c.Clocks()),
@@ -97,8 +105,8 @@ func (c *Candidate) newTerm(now time.Time, a *acquisition) *Term {
 	return t
 }
 
-// earned returns how long the lease is that a write earns which states the given length, 0 if it states none: others go by what it states, also
-// where the TTL of the bucket has become longer since.
+// earned returns the length of the lease that a write earns, if its record states the given length; 0 if it states none. A lease is never longer
+// than its record states, because other candidates time it by that, even if the bucket's TTL has become longer since.
 func earned(b *timing.Timing, stated time.Duration) time.Duration {
 	if stated > 0 {
 		return min(stated, b.LeaseTime())
@@ -114,9 +122,9 @@ func (t *Term) number(sent time.Time) uint64 {
 	return t.Number
 }
 
-// due returns when the next renewal is due if the last succeeded: one interval after it was sent or, for a leader-elect, at the end of
-// the stand-down where that comes before, or so soon after that one renewal can serve for both. Where the bucket's TTL has become longer since
-// that write, the lease is shorter than the interval is made for: the renewal is due after the same part of it.
+// due returns when the next renewal is due if the last one succeeded: one interval after the last one was sent. For a leader-elect it is due at
+// the end of the stand-down, if that comes before or so soon after that one renewal can serve for both. If the bucket's TTL has become longer
+// since the last renewal, the lease is shorter than the interval is meant for, and the interval is shortened in proportion.
 func (t *Term) due() time.Time {
 	timing, part := t.Lease.Timing, 1.0
 	if length := t.Lease.Deadline.Sub(t.sent); length < timing.LeaseTime() {
@@ -129,11 +137,11 @@ func (t *Term) due() time.Time {
 	return due
 }
 
-// coalescedPart is by what part of the interval a renewal is brought forward at most to be made together with others.
+// coalescedPart bounds by how much a renewal is brought forward, to be made together with others: one of so many parts of the interval.
 const coalescedPart = 64
 
-// coalesce brings the next renewal of a leader forward to a time at which others of this process are made too: for each of a thousand,
-// waking up costs more than the renewal itself.
+// coalesce brings the next renewal of a leader forward to a time at which other leaders of this process renew too. In a process with a thousand
+// leaders, waking up for each renewal costs more than the renewals do.
 func (c *Candidate) coalesce(t *Term) {
 	if part := int64(t.Lease.Timing.Interval / coalescedPart); t.Lease.State == Leader && part > 0 {
 		t.renewAt = t.renewAt.Add(-time.Duration((t.renewAt.UnixNano() + int64(c.Seed%uint64(time.Hour))) % part))
@@ -151,20 +159,20 @@ func (c *Candidate) extend(now time.Time, t *Term, revision uint64, stated time.
 	if counts {
 		l.State = Leader
 	}
-	t.Lease, t.revision, t.sent, t.stated, t.failures = l, revision, sent, stated, 0
+	t.Lease, t.revision, t.sent, t.statedLease, t.failures = l, revision, sent, stated, 0
 	t.renewAt = t.due()
 	return true, counts
 }
 
-// renewed returns the lease that a write earned which was sent at the given time and has been acknowledged.
+// renewed returns the lease that an acknowledged write has earned, which was sent at the given time.
 func (l *Lease) renewed(sent time.Time, length time.Duration, now lease.Reading) *Lease {
 	next := *l
 	next.Lease, next.Deadline = l.Renew(lease.Of(sent), length, now), sent.Add(length)
 	return &next
 }
 
-// adapt takes over other durations, because the bucket's TTL has changed. A lease that is shorter by them ends sooner at once, since the key
-// does too; a longer one is earned by the next renewal.
+// adapt takes over new durations after the bucket's TTL has changed. If they make the lease shorter, it is cut at once, because the server now
+// expires the key sooner. A longer lease must be earned by the next renewal.
 func (c *Candidate) adapt(now time.Time, t *Term) {
 	before, timing := t.Lease.Timing, c.bucket.Timing
 	if *before == timing {
@@ -172,7 +180,7 @@ func (c *Candidate) adapt(now time.Time, t *Term) {
 	}
 	l := *t.Lease
 	if l.Timing = &timing; timing.LeaseTime() < before.LeaseTime() && c.lasts(now, t) {
-		l = *l.renewed(t.sent, earned(&timing, t.stated), c.Clocks())
+		l = *l.renewed(t.sent, earned(&timing, t.statedLease), c.Clocks())
 	}
 	t.Lease = &l
 	t.renewAt = earlier(t.renewAt, t.due())
@@ -186,8 +194,8 @@ func (c *Candidate) beginToLead(t *Term) {
 	c.report(Event{Kind: LeadershipCounts, Term: t})
 }
 
-// endLeadership ends leadership, and reports whether it was this call that did. If the reason is a voluntary one the lease goes on, so that nobody
-// else leads while callbacks and work return; if not, the lease ends too, whatever ended leadership before.
+// endLeadership ends leadership, and reports whether it was this call that did. If the reason is voluntary, the lease goes on, so that no other
+// candidate leads while callbacks and work return. If not, the lease ends too, even if leadership had ended before.
 func (c *Candidate) endLeadership(now time.Time, t *Term, why Reason) bool {
 	if why == Deadline && c.lasts(now, t) { // it was renewed while the timer fired
 		return false
@@ -209,7 +217,7 @@ func (c *Candidate) endLeadership(now time.Time, t *Term, why Reason) bool {
 	return first
 }
 
-// cutShort returns l with its lease ended at now, unless it has run out before.
+// cutShort returns l with the lease ended at now, unless it had run out before.
 func (l Lease) cutShort(now time.Time, lasts bool) *Lease {
 	if lasts {
 		l.Lease, l.Deadline = lease.Ended(lease.Of(now)), now
@@ -222,8 +230,8 @@ func (c *Candidate) endLease(now time.Time, t *Term) {
 	t.Lease = t.Lease.cutShort(now, c.lasts(now, t))
 }
 
-// Handover names the candidate that is to take over the key, and ends the term for the given reason. It is refused for the reason for which the
-// term has ended or, with no reason, because another handover has begun.
+// Handover names the candidate that is to take over the key, and ends leadership for the given reason. It is refused if the term has been lost,
+// and then returns the reason for that, or if another handover or release has begun, and then returns no reason.
 func (c *Candidate) Handover(now time.Time, t *Term, target record.Successor, why Reason) (reason Reason, refused bool) {
 	ended := t.Lease.State == Follower
 	switch {
