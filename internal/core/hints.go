@@ -8,17 +8,28 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
+// Notifications, and what follows from them: whether and when to read the key, and whether their source still works.
+//
+// A notification is handled so:
+//
+//	notified ── changed ─┬─ a renewal by the known holder, or older than a recent read: only note when the holder was seen (addsNothing)
+//	                     └─ anything else: becomes a hint, and the key is read, soon or when it is this candidate's turn (follow)
+//
+// What the read shows says whether the hint was right (finishRead). A candidate whose hints prove wrong, because somebody forges notifications or
+// a replica lags, reads less and less often for them (hintWasWrong). A source that does not report what this process itself has written or
+// read counts as stalled (await, checkStalled).
+
 const (
-	// maxWrongHints is how many hints in a row may prove wrong. After that a hint causes one read per TTL, until a hint proves right or
-	// none was wrong for as many TTLs.
+	// maxWrongHints is how many hints in a row may prove wrong. After that, hints cause one read per TTL, until a hint proves right or none has
+	// proved wrong for as many TTLs.
 	maxWrongHints = 3
 	// lagDelay is how long after a read that was older than its hint the key is read again: nearly every replica has caught up by then. The
-	// next time it is lagGrowth times that.
+	// next delay is lagGrowth times that.
 	lagDelay, lagGrowth = 2 * time.Millisecond, 80
-	// learnDelay is how long after the notification of a new holder the key is read: the renewal from which its leadership counts often
-	// follows at once.
+	// learnDelay is how long after the notification of a new holder the key is read: often the new holder renews at once, and its leadership
+	// counts from that renewal.
 	learnDelay = 2 * time.Millisecond
-	// stalledAfter is how long a source may have been silent about what this process wrote or read until it counts as stalled.
+	// stalledAfter is how long a source may take to report what this process wrote or read. After that the source counts as stalled.
 	stalledAfter = time.Second
 )
 
@@ -32,26 +43,28 @@ const (
 // hints are the notifications that a candidate has received: what it has not read yet, how far notifications are trusted, and when the key is
 // to be read. A notification is never believed. It is only a reason to read the key.
 type hints struct {
-	source        string    // in use; NoSource if there is none, or it is stalled
-	bucketCreated time.Time // when the bucket was created that the source reports of
+	source        string    // the source in use; NoSource if there is none, or it is stalled
+	bucketCreated time.Time // when the bucket that the source reports of was created
 	connectedAt   time.Time // when the connection was last made again; zero if it was not
 
-	last      lastChange // the latest notification from the source in use
-	form      uint64     // the form of the renewals by the known holder; 0 if none was parsed, or nobody is known to hold the key
-	readAt    time.Time  // when to read the key; zero for no reason to
-	hint      *hint      // nil if there is none
-	notBefore time.Time  // no read on account of a hint before this, once too many were wrong
-	retry     time.Time  // no read on account of a hint before this, because the last read failed
+	last lastChange // the latest notification from the source in use
+	form uint64     // the form of the known holder's renewals, see formOf; 0 if none was parsed, or nobody is known to hold the key
 
-	wrong    int32 // hints in a row that proved wrong
-	failures int32 // reads in a row that failed
+	// The next read.
+	readAt    time.Time // when to read the key; zero if there is no reason to
+	hint      *hint     // the reason, if it is a hint
+	notBefore time.Time // once too many hints were wrong: no read for a hint before this
+	retry     time.Time // after a read that failed: no read for a hint before this
+	wrong     int32     // hints in a row that proved wrong
+	failures  int32     // reads in a row that failed
 
-	delivered    uint64    // the revision that the source reported last, or that was read first from the source in use; 0 if there is none
-	attempt      uint64    // a hash of the id of that write, if the source reported it
+	// Whether the source works.
+	delivered    uint64    // the revision that the source reported last, or that was read first since it is in use; 0 if there is none
+	attempt      uint64    // a hash of the attempt's id of that write, if the source reported it
 	awaited      uint64    // a revision that was written or read, and that the source has not reported; 0 if there is none
-	awaitedSince time.Time // when that was
-	overdue      bool      // the source was reported as stalled, and has not reported it yet
-	missed       uint64    // the revision after which the next renewal was known to be overdue
+	awaitedSince time.Time // when that revision was written or read
+	overdue      bool      // the source counts as stalled because of that revision
+	missed       uint64    // the revision of the holder's last write, if its next renewal was found to be overdue
 }
 
 // forget forgets what was notified, and that notifications were wrong.
@@ -73,13 +86,14 @@ type Notification struct {
 	Value    *Value // what was written, unless the key was removed
 }
 
-// Value is what was written. It is parsed when the first candidate needs that, and mostly none does: what is received most are renewals,
-// which differ from one another by the id of the attempt alone. The candidates of one key share it, one after the other.
+// Value is what was written. It is parsed only when a candidate needs the record. Most are renewals, which differ from one another by the id of
+// the attempt alone, and need not be parsed. The candidates of one key share a Value, one after the other.
 type Value struct {
 	Bytes    []byte
 	Revision uint64 // 0 if it is not known
-	parsed   bool
-	record   record.Record
+
+	parsed bool
+	record record.Record
 }
 
 // Record returns the record.
@@ -105,21 +119,21 @@ func (c *change) vacant() bool {
 	return c.Removal != record.Kept || released
 }
 
-// hint is the notification that is the reason for the next read.
+// hint is a notification that is a reason to read the key.
 type hint struct {
 	change
-	newHolder bool // the read waits for what a new holder writes next
+	newHolder bool // a new holder is the reason: the read is put off by learnDelay
 }
 
-// lastChange is what matters later of a notification; the zero value if none has come.
+// lastChange is what is kept of the last notification; the zero value if none has come.
 type lastChange struct {
 	known   bool
 	removal record.Removal
 	written time.Time
 }
 
-// notified handles a notification of what was written, or of a removal. One of an earlier bucket of this name, as it may arrive across a
-// leaf node, is ignored.
+// notified handles a notification of a write or a removal. It ignores the notification of a record that was written in an earlier bucket of this
+// name, which may arrive across a leaf node.
 func (c *Candidate) notified(now time.Time, n *Notification) {
 	ch, renewal := change{Revision: n.Revision, Written: n.Written, Removal: n.Removal}, false
 	if ch.Removal == record.Kept {
@@ -136,13 +150,14 @@ func (c *Candidate) notified(now time.Time, n *Notification) {
 	}
 }
 
-// changed handles a notification, and reports whether it is of a renewal by the known holder.
+// changed handles a notification, and reports whether it is that of a renewal by the known holder.
 func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 	h, k := &c.hints, &c.key
-	c.classify(now, ch)
-	since := now
-	if h.delivered == 0 { // a watcher begins with what was written before
-		since = k.checked
+	c.classify(ch)
+	c.noteChange(now, ch)
+	writtenAfter := now
+	if h.delivered == 0 { // a watcher begins with what was written earlier
+		writtenAfter = k.checked
 	}
 	if !k.read.IsZero() {
 		k.checked = now
@@ -156,9 +171,12 @@ func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 		c.checkPlace(now, ch)
 	}
 	if c.addsNothing(now, ch) {
-		if !ch.vacant() && ch.Revision > k.lastWrite.revision { // else it is delivered again
-			k.lastWrite = holderWrite{ch.Revision, ch.attempt, k.lastWrite.lease, now, now, ch.Written, since}
-			if ch.Record.Instance == k.holder.instance { // only the order of answers follows from it: a mistake costs milliseconds
+		if !ch.vacant() && ch.Revision > k.lastWrite.revision { // otherwise it was delivered before
+			k.lastWrite = holderWrite{
+				revision: ch.Revision, attempt: ch.attempt, lease: k.lastWrite.lease,
+				firstSeen: now, timedFrom: now, written: ch.Written, writtenAfter: writtenAfter,
+			}
+			if ch.Record.Instance == k.holder.instance { // a forged notification only changes the order of answers, which costs milliseconds
 				k.holder.priorities, k.holder.successor = ch.Record.Priorities, ch.Record.Successor
 			}
 		}
@@ -172,8 +190,8 @@ func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 	return false
 }
 
-// classify finds out how a key was removed where the source does not say.
-func (c *Candidate) classify(now time.Time, ch *change) {
+// classify finds out how a key was removed, where the source does not say.
+func (c *Candidate) classify(ch *change) {
 	last := &c.hints.last
 	lasted := last.known && ch.Written.Sub(last.written) >= c.bucket.TTL // servers are late to expire, never early
 	switch {
@@ -182,19 +200,24 @@ func (c *Candidate) classify(now time.Time, ch *change) {
 		ch.Removal = last.removal // the marker of a removal has itself expired
 	case ch.Removal == record.RemovedOrExpired && lasted:
 		ch.Removal = record.Expired
-	case ch.Removal == record.RemovedOrExpired: // a candidate that has just started cannot tell, and takes it for what needs more care
+	case ch.Removal == record.RemovedOrExpired: // a candidate that has just started cannot tell: after a removal the winner waits longer
 		ch.Removal = record.Removed
 	}
-	if ch.Removal == record.Removed {
+}
+
+// noteChange takes note of a notified removal or release. A notification is not believed, but both only make a stand-down longer, or prove
+// themselves by a secret.
+func (c *Candidate) noteChange(now time.Time, ch *change) {
+	switch ch.Removal {
+	case record.Removed:
 		c.key.removal = incident{ch.Revision, now}
-	}
-	if ch.Removal == record.Kept {
+	case record.Kept:
 		c.noteRelease(&ch.Record)
 		c.key.notePassedOn(&ch.Record, ch.Revision, now)
 	}
 }
 
-// addsNothing reports whether a notification adds nothing to what was read: it is a renewal by the holder, or older than a recent read.
+// addsNothing reports whether a notification tells nothing new: it is that of a renewal by the known holder, or older than a recent read.
 func (c *Candidate) addsNothing(now time.Time, ch *change) bool {
 	if c.key.read.IsZero() {
 		return false
@@ -213,14 +236,16 @@ func (c *Candidate) follow(now time.Time, ch *change) {
 	case c.isHolder():
 	case predecessor.Instance == c.Instance:
 		return // a candidate that released or lost the key waits until its next campaign is due
-	case ch.vacant(): // it is woken when it is its turn: all candidates receive the notification, and the first should have the processors to itself
+	case ch.vacant():
+		// The candidate is woken only when it is its turn. All candidates of a host receive the notification, and the first one should have the
+		// processors to itself.
 		at = c.turnOf(now, ch.Revision, &predecessor)
 	case h.hint != nil && h.hint.newHolder:
 		return
 	default: // another candidate was quicker
 		newHolder = true
 		spread := ShortSpread
-		if c.Order == ByArrival && !c.others.announced.IsZero() { // a candidate that waits in a queue need not know soon who has the lock
+		if c.Order == ByArrival && !c.others.announced.IsZero() { // a candidate in a queue need not know soon who has the lock
 			spread = max(spread, c.bucket.TTL/8)
 		}
 		at = now.Add(learnDelay + c.Random(spread))
@@ -239,16 +264,16 @@ func (c *Candidate) follow(now time.Time, ch *change) {
 // readBy has the key read at the given time at the latest.
 func (h *hints) readBy(at time.Time) { h.readAt = earlier(h.readAt, at) }
 
-// releaseExpected has the key read at the given time: by then, a leader says, it will have released the key to this candidate. That saves the
-// candidate the wait for the notification, where that takes long. Anybody may say so: it causes no read within a TTL of the last one, and a
-// read for nothing does not count against notifications, whose subject others may be denied.
+// releaseExpected has the key read at the given time, at which a leader says that it will have released the key to this candidate. So the
+// candidate need not wait for the notification, which may take long. Anybody may send such a message. So it causes no read within a TTL of the
+// last one; and a read for nothing does not count as a wrong hint, because notifications may be better protected by permissions.
 func (c *Candidate) releaseExpected(now, at time.Time) {
 	if now.Sub(c.key.read) >= c.bucket.TTL && !c.isHolder() {
 		c.hints.readBy(later(at, c.hints.retry))
 	}
 }
 
-// readDue returns when a hint has the key be read; the zero time if there is none, or if reading is not permitted.
+// readDue returns when the key is to be read for a hint; the zero time if there is no reason to, or reading is not permitted.
 func (c *Candidate) readDue() time.Time {
 	if c.reading.resting {
 		return time.Time{}
@@ -256,13 +281,13 @@ func (c *Candidate) readDue() time.Time {
 	return c.hints.readAt
 }
 
-// finishRead draws the conclusions for hints from a read. unclear means that the read proves nothing, because it may be older than what is
-// stored: then nothing is learned of it.
+// finishRead takes in what was read, and decides whether the hint that was the reason was right. unclear means that the read proves nothing,
+// because it may be older than what is stored; then only the hint is looked at.
 func (c *Candidate) finishRead(now time.Time, s *record.State, err error, unclear bool) {
 	h, hint := &c.hints, c.reading.hint
 	c.reading.hint = nil
 	if err != nil {
-		if c.reading.began.After(h.connectedAt) { // else the answer was lost with a connection, and the key is read again on the new one
+		if c.reading.began.After(h.connectedAt) { // otherwise the answer was lost with the connection, and the key is read again on the new one
 			c.readFailed(now, hint)
 		}
 		return
@@ -273,20 +298,21 @@ func (c *Candidate) finishRead(now time.Time, s *record.State, err error, unclea
 		c.learn(now, s)
 	}
 	switch {
-	case !unclear && !unchanged: // hints of it that seemed wrong, because a replica lagged, were right
+	case !unclear && !unchanged: // earlier hints that seemed wrong were right: a replica lagged
 		h.wrong = 0
 	case hint != nil:
 		c.hintWasWrong(now, hint, s, unclear)
 	}
 }
 
-// hintWasWrong is called when a hint had the key read, and nothing new was read.
+// hintWasWrong is called when the key was read for a hint, and the read showed nothing new. It limits how many reads wrong hints cause, and has
+// the key read again for this one if a lagging replica may be the reason.
 func (c *Candidate) hintWasWrong(now time.Time, hint *hint, s *record.State, unclear bool) {
 	h := &c.hints
 	if !unclear && !hint.vacant() && s.Held() && hint.Record.Renews(s.Record) {
-		return // the hint was right, and came too late to tell anything new
+		return // the hint was right, but came after the same had been read
 	}
-	if now.Sub(h.notBefore) >= (maxWrongHints-1)*c.bucket.TTL { // so that as many more are no more than one per TTL
+	if now.Sub(h.notBefore) >= (maxWrongHints-1)*c.bucket.TTL { // it is long enough ago: another maxWrongHints are no more than one per TTL
 		h.wrong = 0
 	}
 	h.wrong++
@@ -299,20 +325,20 @@ func (c *Candidate) hintWasWrong(now time.Time, hint *hint, s *record.State, unc
 		again = now.Add(lagGrowth * lagDelay)
 	}
 	agrees := s.Removal == record.Gone && hint.Removal != record.Kept
-	lags := !unclear && !agrees && s.Revision < hint.Revision && h.wrong < maxWrongHints // or the hint is forged
-	if (lags || unclear) && h.hint == nil {
+	mayLag := !unclear && !agrees && s.Revision < hint.Revision && h.wrong < maxWrongHints // if not, the hint was forged
+	if (mayLag || unclear) && h.hint == nil {
 		h.hint, h.readAt = hint, again
 	}
-	if !unclear && !lags && s.Held() {
-		c.turn.vacancy = vacancy{} // a forged vacancy may have begun it, for a revision that is yet to come
+	if !unclear && !mayLag && s.Held() {
+		c.turn.vacancy = vacancy{} // which a forged notification may have begun, for a revision that is yet to come
 	}
 }
 
-// readFailed has the key read again soon, for a hint if there is one, but not often: notifications do not cause more reads while these
-// fail. A read that fails does not prove a hint wrong.
+// readFailed has the key read again, for the hint if there is one. A read that failed does not prove a hint wrong, but until a read succeeds
+// hints cause no more reads than these.
 func (c *Candidate) readFailed(now time.Time, hint *hint) {
 	h := &c.hints
-	if hint == nil && (c.key.highest == 0 || c.isHolder()) { // it may never be readable
+	if hint == nil && (c.key.highest == 0 || c.isHolder()) { // reading may never be permitted
 		return
 	}
 	delay := c.bucket.TTL / 8
@@ -330,7 +356,7 @@ func (c *Candidate) readFailed(now time.Time, hint *hint) {
 	h.readAt = h.retry
 }
 
-// sourceChanged is called when a source was started, or may have missed something: the key is read within the given time.
+// sourceChanged is called when a source was started or may have missed something. The key is read within the given time.
 func (c *Candidate) sourceChanged(now time.Time, source string, within time.Duration) {
 	h := &c.hints
 	h.source = source
@@ -342,20 +368,19 @@ func (c *Candidate) sourceChanged(now time.Time, source string, within time.Dura
 	}
 }
 
-// await has the source report a revision soon, if it has not. What was read first from the source in use may be older than the source, and a
-// lower revision than was reported may be that of a stale read.
+// await is called with a revision that was written or read. Unless the source has reported it, the source must report it soon, or counts as
+// stalled.
 func (c *Candidate) await(now time.Time, revision uint64) {
 	h := &c.hints
 	switch {
-	case h.delivered == 0:
+	case h.delivered == 0: // the revision may be older than the source, which then never reports it
 		h.delivered, h.attempt, h.awaited, h.overdue = revision, 0, 0, false
-	case revision > h.delivered && h.awaited == 0:
+	case revision > h.delivered && h.awaited == 0: // a lower revision may come from a stale read
 		h.awaited, h.awaitedSince = revision, now
 	}
 }
 
-// stalledAt returns when the source counts as stalled, because it has not reported what this process wrote or read; the zero time if nothing is
-// missing.
+// stalledAt returns when the source counts as stalled, unless it reports the awaited revision before; the zero time if it need report none.
 func (c *Candidate) stalledAt() time.Time {
 	if c.hints.awaited == 0 || c.hints.source == NoSource {
 		return time.Time{}
@@ -371,9 +396,9 @@ func (c *Candidate) checkStalled(now time.Time) {
 	}
 }
 
-// renewalOverdue returns when the holder's next renewal should have been notified for sure, though it may not be lost yet: half of what is
-// left of the lease after the renewal was due. It is zero if this candidate holds the key, or is not notified, or has suspected its connection
-// since.
+// renewalOverdue returns when the notification of the holder's next renewal is overdue: when half of the time is over from when that renewal was
+// due until the key expires. Then this candidate suspects its connection. It is zero if this candidate holds the key, is not notified, or has
+// suspected its connection since the holder's last write.
 func (c *Candidate) renewalOverdue() time.Time {
 	k := &c.key
 	interval, ttl := time.Duration(k.holder.intervalMs)*time.Millisecond, c.bucket.TTL
@@ -391,11 +416,11 @@ func (c *Candidate) missRenewal(time.Time) {
 
 var attemptField = []byte(`"attempt":"`)
 
-// formSeed has hashes of this process differ from those that somebody else could reckon with.
+// formSeed makes the hashes of this process unpredictable, so that nobody can make two values with one hash.
 var formSeed = maphash.MakeSeed()
 
-// formOf returns a hash of a record without the id of its attempt: two renewals that follow each other differ by that alone; and a hash of the id. Both
-// are 0 for a value that has no such id.
+// formOf returns the form of a value, a hash of all of it but the id of its attempt, and a hash of that id. Both are 0 for a value without such an
+// id. Successive renewals have one form, so that a candidate recognises a renewal without parsing it.
 func formOf(value []byte) (form, attempt uint64) {
 	i := bytes.Index(value, attemptField) + len(attemptField)
 	if i < len(attemptField) {
