@@ -227,7 +227,7 @@ func (c *Candidate) decideInBucket(now time.Time, _ Result) {
 		c.finish(true)
 	case c.holds != 0:
 		c.bidEnds(now, false)
-	case ours && !c.doubt.made(s): // a stale read
+	case ours && !c.doubt.isOurs(s): // a stale read
 		c.bidEnds(now, !b.hinted)
 	case b.err != nil && b.hinted:
 		c.bidEnds(now, false)
@@ -361,7 +361,7 @@ func (c *Candidate) writeAgain(now time.Time, _ Result) {
 			c.finish(true)
 			return
 		}
-		if c.doubt.made(s) {
+		if c.doubt.isOurs(s) {
 			b.second = true
 			b.acquisition = c.acquisitionOver(now, s)
 			c.acquire(now)

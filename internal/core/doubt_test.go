@@ -33,7 +33,7 @@ func TestRecordOfItsOwnIsForeignUnlessTheCandidateStoredIt(t *testing.T) {
 			d.applied(&record.Record{Attempt: "last", BucketCreated: bucket}, 7, nil)
 			d.add(&record.Record{Attempt: "doubtful"}, time.Now(), 8, nil)
 			g.Expect(d.foreign(&test.state)).To(Equal(test.foreign))
-			g.Expect(d.made(&test.state)).To(Equal(test.own))
+			g.Expect(d.isOurs(&test.state)).To(Equal(test.own))
 		})
 	}
 }

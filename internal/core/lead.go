@@ -429,7 +429,7 @@ func (c *Candidate) recognize(now time.Time, reconnects uint64) {
 
 func (c *Candidate) recognized(now time.Time, r Result) {
 	c.sawOurs(now, &r)
-	if s := c.try.state; c.try.found == ours && c.doubt.shown(s) {
+	if s := c.try.state; c.try.found == ours && c.doubt.isLastApplied(s) {
 		c.term.recognizedAt = s.Read
 	}
 	c.conclude(now)
@@ -538,7 +538,7 @@ func (c *Candidate) resolve(now time.Time) {
 func (c *Candidate) resolveRead(now time.Time, r Result) {
 	c.sawOurs(now, &r)
 	t, y := c.term, c.try
-	if y.state.Removal == record.Gone && y.refusal.last > 0 && c.doubt.before(t) { // the read may be too stale to show a late write of our own
+	if y.state.Removal == record.Gone && y.refusal.last > 0 && c.doubt.ofBefore(t) { // the read may be too stale to show a late write of our own
 		c.waitFor(now, min(replicaLag, y.limit.Sub(now)), "renewing", (*Candidate).resolveAgain)
 		return
 	}

@@ -70,7 +70,7 @@ var mutants = []mutant{
 		"	if MUTANT { return true }; if s.Unconditional || !r.Commitment.OpenedBy(r.Secret) {",
 	}}},
 	{"adopt what it never wrote", "P2", []patch{
-		{"internal/core/doubt.go", "return newer && !doubtful && !d.forgot", "return !MUTANT && newer && !doubtful && !d.forgot"},
+		{"internal/core/doubt.go", "return !doubtful && !d.forgot", "return !MUTANT && !doubtful && !d.forgot"},
 		{"internal/core/doubt.go", "(doubtful || d.forgot ||", "(MUTANT || doubtful || d.forgot ||"},
 	}},
 	{"ignore a lower foreign revision", "P11", []patch{
