@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// plainReleaseTime is how long a release is stored for candidates that can read it, before the key is deleted for candidates that
-	// know only Create, in a bucket where these may campaign.
+	// plainReleaseTime is how long a release is stored, where candidates may campaign that only know how to create a key. Candidates of this
+	// package can read the release; then it is deleted for the others.
 	plainReleaseTime = 50 * time.Millisecond
 	// targetHeadStart is for how long the target of a transfer has the release to itself.
 	targetHeadStart = 500 * time.Millisecond
-	// waiterHeadStart is the same for the first that waits for a lock: if it is late it must queue again.
+	// waiterHeadStart is the same for the first candidate in the queue of a lock, which must queue again if it is late.
 	waiterHeadStart = 100 * time.Millisecond
 )
 
@@ -23,17 +23,17 @@ type Ending struct {
 	Err error // of the last try to release it
 }
 
-// EndingKind is how a term is over.
+// EndingKind is what became of the key at the end of a term.
 type EndingKind uint8
 
 // The ends of a term.
 const (
 	KeyReleased  EndingKind = iota + 1
-	KeyLost                 // before it could be released: see Term.Reason, or Term.Lost if that is a voluntary reason
-	LeaseOver               // before it could be released
-	TakenOver               // somebody else had the key when it was to be released
+	KeyLost                 // the key was lost before it could be released: see Term.Reason, or Term.Lost if that is a voluntary reason
+	LeaseOver               // the lease ran out before the key could be released
+	TakenOver               // another candidate had the key when it was to be released
 	NotConfirmed            // the release was not answered: the key is released or expires
-	NotReleased             // the key is left to expire
+	NotReleased             // the release failed: the key is left to expire
 	WorkGoesOn              // callbacks or work have not returned in time: the key is left to expire
 )
 
@@ -42,7 +42,10 @@ func (k EndingKind) endsLease() bool {
 	return k == KeyReleased || k == KeyLost || k == LeaseOver || k == TakenOver
 }
 
-// The end of a term goes on so:
+// The end of a term: callbacks and work return, while the key is renewed, and then the key is released.
+//
+// The order is the promise: nothing is released before the work has returned, and if it does not return in time the key is left to expire. A
+// release that is refused or not answered is tried again for as long as the lease lasts, but for no longer than one request may take.
 //
 //	whileDraining ── (callbacks and work return; the key is renewed meanwhile) ─┬─ release
 //	                                                                            └─ too late: over
@@ -55,22 +58,23 @@ func (k EndingKind) endsLease() bool {
 //
 //	over ── (callbacks and work return) ── returned ── (checkBucket) ── nextAfterTerm ── the next campaign, or the end of the run
 
-// drain is the end of a term: callbacks and work return, and then the key is released.
+// drain is what a candidate knows while a term ends.
 type drain struct {
-	due        time.Time // when callbacks and work should have returned
-	limit      time.Time // of the tries to release
-	doubt      bool      // a try may have been applied
-	successors []record.Successor
-	queue      []string
+	due        time.Time          // when callbacks and work should have returned
+	limit      time.Time          // of all tries to release
+	doubt      bool               // a try that was not answered may have been applied
+	successors []record.Successor // that the release names
+	queue      []string           // that the release lists
 
-	written  *record.Record // by the present try
-	sent     time.Time      // just before that
+	// The present try to release, or the last one.
+	written  *record.Record
+	sent     time.Time // just before the release was sent
 	tryLimit time.Time
-	refusal  refusal // of the last try that was refused
-	err      error   // of the last try
-	failure  Failure // what that error means
+	refusal  refusal // if it was refused
+	err      error
+	failure  Failure // what err means
 
-	revision uint64 // of the release that is to be deleted
+	revision uint64 // of a release that is to be deleted, see deleteRelease
 }
 
 // beginToDrain is called when leadership has ended.
@@ -87,8 +91,8 @@ func (c *Candidate) beginToDrain(now time.Time) {
 	}
 }
 
-// whileDraining waits until callbacks and work have returned. Until then it keeps the lease alive, so that nobody else leads meanwhile, but for
-// no longer than the release timeout.
+// whileDraining waits until callbacks and work have returned. Until then it renews the lease, so that no other candidate leads meanwhile, but
+// for no longer than the release timeout.
 func (c *Candidate) whileDraining(now time.Time) {
 	t, d := c.term, c.drain
 	until, lasts := d.due, c.lasts(now, t)
@@ -116,8 +120,8 @@ func (c *Candidate) drained(now time.Time, r Result) {
 	}
 }
 
-// release releases the key, over the very revision that is held. It tries for as long as the lease lasts, but no longer than one request
-// may take: a stop must not hang on a server that is gone.
+// release releases the key, by a write over the revision that this candidate holds. It tries for as long as the lease lasts, but for no longer
+// than one request may take: Stop must not hang because a server is gone.
 func (c *Candidate) release(now time.Time) {
 	t, d := c.term, c.drain
 	d.limit = now.Add(min(max(0, c.left(now, t)), timing.RequestTimeout))
@@ -152,7 +156,7 @@ func (c *Candidate) tryRelease(now time.Time, _ Result) {
 		rec.HeadStartMs = waiterHeadStart.Milliseconds()
 	}
 	d.written, d.sent = rec, now
-	// A record, also where bare names are the rule, because candidates of Choria read no value.
+	// A release is a record even where bare names are the rule: candidates of Choria read no value.
 	c.ask(Op{Kind: Write, Doing: "releasing the key", Limit: d.tryLimit, Value: rec.Encode(), Over: t.revision, Reconnects: AnyReconnects}, (*Candidate).releaseWritten)
 }
 
@@ -164,7 +168,7 @@ func (c *Candidate) releaseWritten(now time.Time, r Result) {
 		c.released(now, r.Revision)
 	case Refused:
 		d.refusal = refusalOf(&r)
-		c.try = &try{} // where what is read and found is kept, as for a renewal; it takes no step
+		c.try = &try{} // only for sawOurs, which keeps in it what was read and found
 		c.readKey(now, d.tryLimit, Always, (*Candidate).releaseRead)
 	default:
 		if r.Outcome == Unknown {
@@ -198,41 +202,62 @@ func (c *Candidate) releaseReadAgain(now time.Time, r Result) {
 	c.releaseFound(now)
 }
 
-// releaseFound finds out what a refused release means.
+// releaseFound finds out what a refused release means, by the sequence that the refusal names, if it names one, and by a read of the key.
 func (c *Candidate) releaseFound(now time.Time) {
-	t, d, answer, s, found := c.term, c.drain, &c.drain.refusal, c.try.state, c.try.found
+	t, answer, s, found := c.term, &c.drain.refusal, c.try.state, c.try.found
 	switch {
 	case found == ours && !s.Record.Released.IsZero(): // an earlier try was applied
 		c.released(now, s.Revision)
-		return
-	case found == ours: // a renewal was applied late
+	case found == ours: // a renewal was applied late: release over that
 		t.revision = s.Revision
-	case found == removed, found == unclear && answer.named && answer.last == 0, s.Removal == record.Gone && !answer.named:
+		c.releaseFailed(now, Result{Err: answer.err})
+	case found == removed: // the key is free
 		c.released(now, 0)
-		return
-	case found != unclear, answer.named && answer.last < t.revision, answer.named && answer.last > t.revision && c.doubt.none():
-		if d.doubt { // it was applied, and another candidate was quick to take the key
-			c.over(now, Ending{How: KeyReleased})
-			return
-		}
-		c.notReleased(now, Ending{How: TakenOver})
+	case found == unclear && answer.named && answer.last == 0: // the key is free, as the refusal says
+		c.released(now, 0)
+	case s.Removal == record.Gone && !answer.named: // the key is free, as the read says, and the refusal does not contradict it
+		c.released(now, 0)
+	case found != unclear: // another candidate has the key
+		c.releaseTakenOver(now)
+	case answer.named && answer.last < t.revision: // the history was rewound
+		c.releaseTakenOver(now)
+	case answer.named && answer.last > t.revision && c.doubt.none(): // a later write, and none of our own
+		c.releaseTakenOver(now)
+	default:
+		c.releaseFailed(now, Result{Err: answer.err})
+	}
+}
+
+// releaseTakenOver ends a term whose key another candidate holds.
+func (c *Candidate) releaseTakenOver(now time.Time) {
+	if c.drain.doubt { // an earlier try was applied, and another candidate was quick to take the key
+		c.over(now, Ending{How: KeyReleased})
 		return
 	}
-	c.releaseFailed(now, Result{Err: answer.err})
+	c.notReleased(now, Ending{How: TakenOver})
 }
 
 // releaseFailed has the key released again soon.
 func (c *Candidate) releaseFailed(now time.Time, r Result) {
-	t, d := c.term, c.drain
-	if r.Failure == TooLarge && !c.metadata.leaveOutNew() { // candidates that come next may be left out, but for the target of a transfer, and then the metadata
-		all := len(d.successors) + len(d.queue)
-		if d.successors, d.queue = nil, nil; t.target.Name != "" {
-			d.successors = []record.Successor{t.target}
-		}
-		t.omitMetadata = all == len(d.successors)
+	if r.Failure == TooLarge {
+		c.shrinkRelease()
 	}
-	c.log(Debug, "Release failed", "term", t.Number, "error", r.Err)
-	c.waitFor(now, retryDelay(d.limit.Sub(now)), "releasing the key", (*Candidate).tryRelease)
+	c.log(Debug, "Release failed", "term", c.term.Number, "error", r.Err)
+	c.waitFor(now, retryDelay(c.drain.limit.Sub(now)), "releasing the key", (*Candidate).tryRelease)
+}
+
+// shrinkRelease leaves something out of the next try to release: metadata that no record has had yet, then the successors and the queue but for
+// the target of a transfer, and then all metadata.
+func (c *Candidate) shrinkRelease() {
+	t, d := c.term, c.drain
+	if c.metadata.leaveOutNew() {
+		return
+	}
+	before := len(d.successors) + len(d.queue)
+	if d.successors, d.queue = nil, nil; t.target.Name != "" {
+		d.successors = []record.Successor{t.target}
+	}
+	t.omitMetadata = before == len(d.successors)
 }
 
 // released is called when the key is released; revision is that of the release, 0 if nothing is stored under the key.
@@ -260,15 +285,15 @@ func (c *Candidate) notReleased(now time.Time, e Ending) {
 	c.over(now, e)
 }
 
-// deleteRelease deletes a release that nobody took, of a term or of a win that was not kept, where candidates may campaign that know only Create;
-// none does for a lock.
+// deleteRelease deletes the release of a term, or of a win that was not kept, after a moment: where candidates may campaign that only know how to
+// create a key. No such candidate campaigns for a lock.
 func (c *Candidate) deleteRelease(now time.Time, revision uint64) {
 	onlyCreate := c.Plain || c.Order == ByRank && c.bucket.MarkerTTL <= 0
 	if revision == 0 || !onlyCreate {
 		c.afterRelease(now)
 		return
 	}
-	if c.drain == nil { // of a win that was not kept
+	if c.drain == nil { // a win that was not kept
 		c.drain = &drain{}
 	}
 	c.drain.revision = revision
@@ -280,7 +305,7 @@ func (c *Candidate) deleteReleaseNow(now time.Time, _ Result) {
 }
 
 func (c *Candidate) releaseDeleted(now time.Time, r Result) {
-	if r.Err != nil { // a refusal means that another candidate has taken the key after all; after any other failure the release expires
+	if r.Err != nil { // if it was refused, another candidate has taken the key; otherwise the release expires
 		c.log(Debug, "Release not deleted", "error", r.Err)
 	}
 	c.afterRelease(now)
@@ -305,7 +330,7 @@ func (c *Candidate) over(now time.Time, e Ending) {
 	c.phase = returning
 	c.doubt.unanswered = c.doubt.of(t)
 	c.secret = record.Secret{} // the next term has its own
-	if !c.stopping {           // else the run ends soon: the server is left to the successor
+	if !c.stopping {           // otherwise the run ends soon, and the server is left to serve the successor
 		c.recordAttempts(false)
 	}
 	c.report(Event{Kind: TermOver, Term: t})
@@ -321,14 +346,14 @@ func (c *Candidate) returned(now time.Time, _ Result) {
 		c.finish(true)
 	case c.stopping, t.Reason == WorkEnded:
 		c.finish(false)
-	case !t.Reason.Voluntary() && c.bucket.Read.Before(t.sent): // the bucket may have changed: the key may have expired early
+	case !t.Reason.Voluntary() && c.bucket.Read.Before(t.sent): // the key may have expired early, because the bucket has changed
 		c.checkBucket(now, WhileRuns, (*Candidate).nextAfterTerm)
 	default:
 		c.nextAfterTerm(now, Result{})
 	}
 }
 
-// nextAfterTerm has a candidate campaign again that has led, or could have.
+// nextAfterTerm has a candidate campaign again after a term.
 func (c *Candidate) nextAfterTerm(now time.Time, _ Result) {
 	t := c.lastTerm
 	c.lastTerm = nil
