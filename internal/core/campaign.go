@@ -8,25 +8,14 @@ import (
 	"github.com/natscampaign/election/internal/timing"
 )
 
-const (
-	// fallbackPoll is after how many TTLs on average a candidate campaigns though it is notified of renewals.
-	fallbackPoll = 80
-	// fallbackPollUnmarked is the same where expiries are not announced, because there a forged renewal may hide that the leader is gone,
-	// and for a candidate whose last write failed, which shows that until a write is answered.
-	fallbackPollUnmarked = 8
-)
-
-// wait is how long a candidate waits for its next campaign.
-type wait struct {
-	due       time.Time // of the next campaign, unless the candidate relies on notifications
-	lost      int       // campaigns lost in a row
-	yields    time.Time // until then others answer its release, if it has given the key up for them
-	fallback  time.Time // of the slow campaign beneath notifications
-	preempted time.Time // when a leader was last asked to hand over, or the run began
-	held      bool      // something held this candidate back while it waited
-	paused    bool      // that was an operator
-}
-
+// A candidate that holds no key: when it campaigns, what a campaign does, and how a win becomes a term.
+//
+// A candidate that is notified seldom campaigns by itself: it waits for a hint, which has it read the key, and the read becomes a campaign if the
+// key is vacant. A candidate that is not notified campaigns at intervals. Every campaign reads the key first, and then writes over exactly what was
+// read.
+//
+// The word "lost" is for a campaign that did not win, for whatever reason; it counts for the Backoff.
+//
 // A campaign goes on so:
 //
 //	campaign, followHint or takeOver
@@ -40,21 +29,45 @@ type wait struct {
 //	         ├─ refused, or failed ── bidFailed ── bidEnds ── the wait for the next campaign
 //	         └─ not answered ── (read) ── writeAgain ── acquire, if that write was applied; or bidFailed
 
-// bid is one campaign, from the read to its end; or a read on account of a notification, which becomes a campaign if the key is vacant.
+const (
+	// fallbackPoll is after how many TTLs, on average, a candidate campaigns although it is notified of renewals.
+	fallbackPoll = 80
+	// fallbackPollUnmarked is the same where expiries are not announced: there a forged renewal may hide that the leader is gone. It is also that
+	// of a candidate whose last write failed, which is reported until a write is answered.
+	fallbackPollUnmarked = 8
+)
+
+// wait is what a candidate knows while it waits for its next campaign.
+type wait struct {
+	due       time.Time // when to campaign next, unless the candidate relies on notifications
+	lost      int       // campaigns lost in a row
+	yields    time.Time // after a release in favour of others: until then they answer it, and this candidate does not
+	fallback  time.Time // when to campaign although the candidate relies on notifications
+	preempted time.Time // when a leader was last asked to hand over, or the run began
+	held      bool      // something held this candidate back while it waited
+	paused    bool      // an operator's pause was among what did
+}
+
+// bid is one campaign, from the read to its end; or a read for a hint, which becomes a campaign if the key is vacant.
 type bid struct {
-	began        time.Time
-	hinted       bool // only a notification is the reason
-	vacancy      bool // a vacancy is the reason, notified or read before
-	state        *record.State
-	err          error
-	failure      Failure
-	second       bool // the write that is to win is made a second time, over the first, which was applied late
-	answers      bool // it answers a vacancy: if it fails it is made again soon
+	began          time.Time
+	hinted         bool // a hint is the only reason; no campaign was due
+	vacancyKnown   bool // the key was notified, or read before, to be vacant
+	answersVacancy bool // it tries to win a vacant key: if it fails, another try follows soon
+
+	// What was read.
+	state   *record.State
+	err     error
+	failure Failure
+	turnAt  time.Time // when it is this candidate's turn to answer the vacancy that was read; zero if it is now
+
+	// The write.
 	acquisition  *acquisition
-	turn         time.Time // of this candidate, which comes later; zero if others do not come before it
-	writeFailure Failure   // of the write whose outcome is unknown
-	unkept       string    // why the key was not kept that was won
-	cause        error
+	second       bool    // it is the second one, over a first one that was not answered and applied late
+	writeFailure Failure // of the first one, which was not answered
+
+	abandonedWhy string // why the key that was won is not kept
+	abandonedErr error
 }
 
 // beginCampaigning has the candidate campaign first at the given time, after so many campaigns lost in a row.
@@ -67,7 +80,7 @@ func (c *Candidate) beginCampaigning(now, due time.Time, lost int) {
 	c.waitAgain(now)
 }
 
-// waitAgain has the candidate wait for the next campaign.
+// waitAgain has the candidate wait for the next campaign. It chooses when the candidate campaigns although it is notified.
 func (c *Candidate) waitAgain(now time.Time) {
 	poll := time.Duration(fallbackPoll)
 	if c.bucket.MarkerTTL <= 0 || c.writeFailed() {
@@ -77,22 +90,22 @@ func (c *Candidate) waitAgain(now time.Time) {
 	c.bid, c.drain = nil, nil
 }
 
-// followHolds takes note of what holds this candidate back. It spreads the campaigns of candidates that nothing holds back any more: many may have
-// been released at once.
+// followHolds takes note of what holds this candidate back. When nothing does any more, it puts the next campaign off at random, because the same
+// may have held many candidates back.
 func (c *Candidate) followHolds(now time.Time) {
 	w := &c.wait
 	switch {
 	case c.holds != 0:
 		w.held, w.paused = true, w.paused || c.holds&PausedByOperator != 0
 	case !w.held:
-	case w.paused && !c.key.occupied: // all candidates waited: they answer as they do a vacancy
+	case w.paused && !c.key.occupied: // the pause held all candidates back, and nobody leads: they answer as they answer a vacancy
 		w.due, w.held, w.paused = later(w.yields, now.Add(c.Random(c.bucket.Spread()))), false, false
 	default:
 		w.due, w.held, w.paused = later(w.due, now.Add(c.Random(c.bucket.Splay))), false, false
 	}
 }
 
-// whileCampaigning lists what a candidate does that holds no key.
+// whileCampaigning lists what a candidate may do while it holds no key.
 func (c *Candidate) whileCampaigning(a *agenda) {
 	if c.stopping {
 		a.add(a.now, (*Candidate).withdraw)
@@ -115,19 +128,19 @@ func (c *Candidate) whileCampaigning(a *agenda) {
 	}
 }
 
-// nextCampaign returns when to campaign. A campaign is due at the given time, unless somebody else holds the key and is there: a
-// candidate that relies on notifications then waits for the slow campaign beneath them, or until the key must have expired.
+// nextCampaign returns when to campaign. While another candidate holds the key, a candidate that relies on notifications waits until the key must
+// have expired, or for the fallback.
 func (c *Candidate) nextCampaign() time.Time {
 	due := c.wait.due
-	rely := c.wait.lost >= OpeningCampaigns && c.Source() != NoSource
-	if rely && c.key.occupied && !c.isHolder() {
+	relies := c.wait.lost >= OpeningCampaigns && c.Source() != NoSource
+	if relies && c.key.occupied && !c.isHolder() {
 		due = later(due, earlier(c.wait.fallback, c.key.lastWrite.firstSeen.Add(c.bucket.TTL+timing.ExpiryLateness+c.turn.afterExpiry)))
 	}
 	return due
 }
 
-// withdraw makes an attempt that is always refused, and that tells those who record attempts that this candidate, which announced itself,
-// does not wait any more.
+// withdraw ends the run. A candidate that waits in the queue of a lock first makes an attempt that is always refused: it tells the holder, which
+// records attempts, that this candidate does not wait any more.
 func (c *Candidate) withdraw(now time.Time) {
 	if !c.Connected || !c.hasAnnounced() {
 		c.finish(false)
@@ -175,14 +188,14 @@ func (c *Candidate) followHint(now time.Time) {
 
 // readForBid has the key read.
 func (c *Candidate) readForBid(now time.Time, then stage) {
-	c.bid.vacancy = c.turn.pending || c.hints.hint != nil && c.hints.hint.vacant()
+	c.bid.vacancyKnown = c.turn.pending || c.hints.hint != nil && c.hints.hint.vacant()
 	c.turn.pending = false
 	c.readKey(now, c.campaignReadLimit(now), Always, then)
 }
 
 func (c *Candidate) bidRead(now time.Time, r Result) { c.saw(now, &r, (*Candidate).decide) }
 
-// saw takes what was read into the bid, reports the leader, and goes on.
+// saw takes what was read into the bid, and reports the leader. then follows.
 func (c *Candidate) saw(now time.Time, r *Result, then stage) {
 	b := c.bid
 	b.state, b.err, b.failure = &r.State, r.Err, r.Failure
@@ -198,51 +211,62 @@ func (c *Candidate) saw(now time.Time, r *Result, then stage) {
 	default:
 		c.sawNobody()
 	}
-	if b.state.Record.Bucket().After(c.bucket.Created) { // the bucket was made again, as a record in it says, or the server reports another time
+	if b.state.Record.Bucket().After(c.bucket.Created) { // the bucket was made again, or the server reports another time of creation
 		c.load(now.Add(timing.RequestTimeout), Always, then)
 		return
 	}
 	then(c, now, Result{})
 }
 
-// decide is what a campaign does once the key was read: whether it makes a write that may win, and over what.
+// decide goes on once the key was read. If the read suggests that the bucket has changed, the bucket's info is loaded first.
 func (c *Candidate) decide(now time.Time, _ Result) {
-	if c.bid.failure.missing() && c.mayAskAgain(now) || c.bid.err == nil && c.outlived(now) { // the bucket may be gone; or its TTL may be another by now, or none
+	mayBeGone := c.bid.failure.missing() && c.mayCheckBucket(now)
+	mayHaveOtherTTL := c.bid.err == nil && c.outlived(now)
+	if mayBeGone || mayHaveOtherTTL {
 		c.checkBucket(now, Always, (*Candidate).decideInBucket)
 		return
 	}
 	c.decideInBucket(now, Result{})
 }
 
-// mayAskAgain reports whether the bucket's info was not loaded again just now.
-func (c *Candidate) mayAskAgain(now time.Time) bool {
+// mayCheckBucket reports whether the bucket's info may be loaded again: it was not loaded again just now.
+func (c *Candidate) mayCheckBucket(now time.Time) bool {
 	return now.Sub(c.reloaded) >= c.bucket.RequestTimeout()
 }
 
+// decideInBucket decides whether the campaign makes a write that may win, and over what.
 func (c *Candidate) decideInBucket(now time.Time, _ Result) {
 	b, s := c.bid, c.bid.state
 	ours := s.HeldBy(c.Instance)
 	switch {
-	case ours && c.doubt.foreign(s):
+	case ours && c.doubt.foreign(s): // another process uses this instance
 		c.finish(true)
 	case c.holds != 0:
 		c.bidEnds(now, false)
 	case ours && !c.doubt.isOurs(s): // a stale read
 		c.bidEnds(now, !b.hinted)
+
+	// Not read.
 	case b.err != nil && b.hinted:
 		c.bidEnds(now, false)
 	case b.err != nil && c.doubt.unanswered:
-		// A candidate that neither reads the key nor receives the reply to its creation would hold the key without knowing, again and again,
-		// and nobody could lead.
+		// A candidate that can neither read the key nor receive the reply to its creation would win without knowing it, again and again, and
+		// nobody could lead. So it first makes a write that is always refused, and looks whether the refusal arrives.
 		c.askNever(now, "asking whether replies arrive", c.newRecord(now), (*Candidate).repliesArrive)
-	case b.err != nil: // reading may fail for good where writing does not
+	case b.err != nil: // a candidate that may not read can still campaign
 		c.createUnread(now)
+
+	// Another candidate holds the key.
 	case s.Held() && !ours && c.hasLapsed(now, s):
 		c.contest(now)
 	case s.Held() && !ours:
 		c.announce(now)
-	case b.hinted && (c.wasHolder(s) || s.Removal == record.Gone && !b.vacancy):
-		c.bidEnds(now, false) // until its next campaign is due
+
+	// The key is vacant, or has a late write of this candidate's own.
+	case b.hinted && c.wasHolder(s): // the key is left to others until the next campaign is due
+		c.bidEnds(now, false)
+	case b.hinted && s.Removal == record.Gone && !b.vacancyKnown: // the hint told of no vacancy, and such a read proves nothing
+		c.bidEnds(now, false)
 	case s.Vacant() && s.Removal != record.Gone && (b.hinted || c.yieldsTo(s)) && now.Before(c.answerAt(now, s)):
 		c.awaitTurn(now)
 	default:
@@ -250,7 +274,8 @@ func (c *Candidate) decideInBucket(now time.Time, _ Result) {
 	}
 }
 
-// announce makes an attempt that is refused, unless what was read is gone meanwhile: those who record attempts see this candidate.
+// announce makes an attempt although another candidate holds the key, if that is due: the leader records attempts, and so learns of this candidate.
+// The attempt is refused, unless the key has become free since it was read.
 func (c *Candidate) announce(now time.Time) {
 	b, lost := c.bid, c.wait.lost
 	if c.writeFailed() { // the leader may not have seen its attempt
@@ -264,10 +289,10 @@ func (c *Candidate) announce(now time.Time) {
 	c.acquire(now)
 }
 
-// awaitTurn leaves a vacancy to candidates that come before this one. A candidate that waits for a lock announces itself.
+// awaitTurn leaves a vacancy to the candidates that come before this one. A candidate for a lock announces itself, so as to get into the queue.
 func (c *Candidate) awaitTurn(now time.Time) {
 	b := c.bid
-	b.turn = c.answerAt(now, b.state)
+	b.turnAt = c.answerAt(now, b.state)
 	if c.Order == ByArrival && c.shouldAnnounce(now, b.hinted, c.wait.lost) {
 		b.acquisition = c.creation(now, &b.state.Record, b.state.Read)
 		c.acquire(now)
@@ -294,17 +319,17 @@ func (c *Candidate) repliesArrive(now time.Time, r Result) {
 	c.createUnread(now)
 }
 
-// contest makes the write that may win the vacant key, over exactly what was read: an update of a release, of a marker or of a late write of
-// this candidate's own, or a creation where nothing is stored.
+// contest makes the write that may win the key, over exactly what was read: an update of a release, of a marker, of a lapsed holder's record or of
+// a late write of this candidate's own, or a creation where nothing is stored.
 func (c *Candidate) contest(now time.Time) {
 	b := c.bid
 	if b.hinted {
 		c.report(Event{Kind: Campaigned, State: Follower})
 	}
-	if c.Order == ByArrival { // before the win, so that the attempts of all who come from then on are seen
+	if c.Order == ByArrival { // before the win, so that no attempt of a candidate that comes after it is missed
 		c.recordAttempts(true)
 	}
-	b.acquisition, b.answers = c.acquisitionOver(now, b.state), true
+	b.acquisition, b.answersVacancy = c.acquisitionOver(now, b.state), true
 	c.acquire(now)
 }
 
@@ -325,7 +350,7 @@ func (c *Candidate) acquired(now time.Time, r Result) {
 	case Applied:
 		c.metadataStored(a.written)
 		c.doubt.applied(a.written, a.revision, nil)
-		c.key.highest = max(c.key.highest, a.revision) // whatever has a lower revision from now on is of a rewound history
+		c.key.highest = max(c.key.highest, a.revision) // from now on, a lower revision is one of a rewound history
 		c.won(now)
 		return
 	case Refused:
@@ -333,7 +358,7 @@ func (c *Candidate) acquired(now time.Time, r Result) {
 		c.log(Debug, "Campaign lost")
 	default:
 		level := Debug
-		if r.Failure == Otherwise && !c.writeFailed() { // the first in a row for which the server has a reason, such as a full account
+		if r.Failure == Otherwise && !c.writeFailed() { // the first in a row that the server rejects for a reason of its own, such as a full account
 			level = Warn
 		}
 		c.requestFailed(now, WriteRequest, r.Err, r.Failure)
@@ -352,8 +377,8 @@ func (c *Candidate) acquired(now time.Time, r Result) {
 
 func (c *Candidate) bidReadBack(now time.Time, r Result) { c.saw(now, &r, (*Candidate).writeAgain) }
 
-// writeAgain goes on after a write of unknown outcome that was to win the key. If that write is what was read, the candidate takes the key over it by
-// a second one.
+// writeAgain goes on after a write that was to win the key and was not answered. If the read shows that write, the candidate writes over it, once.
+// The lease counts from the second write.
 func (c *Candidate) writeAgain(now time.Time, _ Result) {
 	b, s := c.bid, c.bid.state
 	if b.err == nil && s.HeldBy(c.Instance) {
@@ -373,7 +398,7 @@ func (c *Candidate) writeAgain(now time.Time, _ Result) {
 
 // bidFailed ends a campaign that did not win.
 func (c *Candidate) bidFailed(now time.Time, failure Failure) {
-	if (failure.missing() || failure == Timeout) && c.mayAskAgain(now) {
+	if (failure.missing() || failure == Timeout) && c.mayCheckBucket(now) {
 		c.checkBucket(now, Always, (*Candidate).bidLost)
 		return
 	}
@@ -381,27 +406,28 @@ func (c *Candidate) bidFailed(now time.Time, failure Failure) {
 }
 
 func (c *Candidate) bidLost(now time.Time, _ Result) {
-	if c.bid.answers {
+	if c.bid.answersVacancy {
 		c.answerFailed(now)
 		c.recordAttempts(false)
 	}
-	c.bidEnds(now, c.bid.turn.IsZero())
+	c.bidEnds(now, c.bid.turnAt.IsZero())
 }
 
-// bidEnds has the candidate wait for its next campaign, or its turn. It counts as a campaign unless only a hint had it read the key.
-func (c *Candidate) bidEnds(now time.Time, campaigned bool) {
+// bidEnds has the candidate wait for its next campaign, or for its turn. lost says whether the bid counts as a lost campaign, after which the Backoff
+// sets the next one. It does not if it was only a read for a hint, or leaves the vacancy to candidates that come before this one.
+func (c *Candidate) bidEnds(now time.Time, lost bool) {
 	switch {
-	case campaigned:
+	case lost:
 		c.wait.lost++
 		c.askBackoff(now, c.wait.lost, (*Candidate).campaignDue)
 		return
 	case !c.bid.hinted:
 		c.wait.due = c.bid.began.Add(c.bucket.Interval)
-	case !c.key.occupied: // the campaign is long due of a candidate that relied on notifications: it is spread
-		c.wait.due = later(c.wait.due, later(c.bid.turn, c.bid.began.Add(c.turn.afterExpiry)))
+	case !c.key.occupied: // a candidate that relied on notifications is overdue to campaign, as all others are: put it off at random
+		c.wait.due = later(c.wait.due, later(c.bid.turnAt, c.bid.began.Add(c.turn.afterExpiry)))
 	}
-	if !c.bid.turn.IsZero() {
-		c.answerBy(c.bid.turn)
+	if !c.bid.turnAt.IsZero() {
+		c.answerBy(c.bid.turnAt)
 	}
 	c.waitAgain(now)
 }
@@ -430,8 +456,8 @@ func (c *Candidate) timeToNext(r Result) time.Duration {
 	return pause
 }
 
-// won is called when the write that wins was applied. The bucket's info is loaded again unless a release proves it: the bucket may have been
-// deleted and made again, with another TTL, since the info was loaded.
+// won is called when the write that wins was applied. Since the bucket's info was loaded, the bucket may have been deleted and made again, with
+// another TTL. So the info is loaded again, unless the release that was replaced proves that the bucket is the same.
 func (c *Candidate) won(now time.Time) {
 	a := c.bid.acquisition
 	if c.bucket.Created.IsZero() || !a.verified(&c.bucket) || !c.Connected || c.bucket.Read.Before(c.hints.connectedAt) {
@@ -445,19 +471,19 @@ func (c *Candidate) wonIn(now time.Time, r Result) {
 	a := c.bid.acquisition
 	if r.Err != nil {
 		c.reloaded = now
-		c.hold(BucketUnusable, true) // others, who can lead, are to get the key
+		c.hold(BucketUnusable, true) // other candidates can lead, and are to get the key
 		c.abandon(now, "the bucket's info cannot be loaded", r.Err, r.Failure)
 		return
 	}
 	if revision := c.key.removal.revision; a.over == 0 && revision > a.removalBefore && revision < a.revision {
-		a.removed = true // which was notified only after the write was sent
+		a.removed = true // a removal before the win was notified only after the write was sent
 	}
 	c.keep(now)
 }
 
-// keep begins the term that was won, unless this candidate may not lead by now.
+// keep begins the term that was won, unless something has come to hold this candidate back while the write was under way.
 func (c *Candidate) keep(now time.Time) {
-	if why := c.holds.reason(); why != "" { // which came while the write was under way
+	if why := c.holds.reason(); why != "" {
 		c.abandon(now, why, nil, NoFailure)
 		return
 	}
@@ -474,12 +500,12 @@ func (c *Candidate) keep(now time.Time) {
 	c.beginTerm(now, t, a.queue)
 }
 
-// abandon releases an acquisition on which this candidate has not led, with all of its stand-down. Where a callback does not
-// return soon the key is left to expire.
+// abandon gives up a win on which this candidate has not led. It writes a release that passes on the whole stand-down. If a callback does not
+// return soon, the key is left to expire.
 func (c *Candidate) abandon(now time.Time, why string, cause error, failure Failure) {
-	c.bid.unkept, c.bid.cause = why, cause
+	c.bid.abandonedWhy, c.bid.abandonedErr = why, cause
 	limit := now.Add(c.bucket.RequestTimeout())
-	if failure == Unfit { // where a release might never expire
+	if failure == Unfit { // in such a bucket a release might never expire
 		c.ask(Op{Kind: Delete, Doing: "abandoning the key that it won", Limit: limit, Over: c.bid.acquisition.revision}, (*Candidate).abandonedUnfit)
 		return
 	}
@@ -492,10 +518,10 @@ func (c *Candidate) abandonedUnfit(now time.Time, r Result) {
 }
 
 func (c *Candidate) logAbandoned(err error) {
-	c.log(Warn, "Key won, but not kept", "why", c.bid.unkept, "cause", c.bid.cause, "error", err)
+	c.log(Warn, "Key won, but not kept", "why", c.bid.abandonedWhy, "cause", c.bid.abandonedErr, "error", err)
 }
 
-// errCallbacksLate is why a key is not released on which this candidate has not led.
+// errCallbacksLate is why a win that was abandoned is left to expire.
 var errCallbacksLate = errors.New("a callback has not returned in time")
 
 func (c *Candidate) abandonNow(now time.Time, r Result) {
