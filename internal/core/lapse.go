@@ -75,9 +75,8 @@ func (c *Candidate) takeoverDue(now time.Time) time.Time {
 	return later(at.Add(c.takeoverDelay()), c.turn.takeover)
 }
 
-// takeoverDelay returns how long after the lease has lapsed this candidate takes the key over. As after an expiry the successor that the last renewal
-// names comes first, and those of a higher priority come before others. The spread is so short that all come before the server expires the key, where
-// there is room for that.
+// takeoverDelay returns how long after the lease has lapsed this candidate takes the key over. The order is that of answerDelay after an expiry. If
+// there is room, the spread is so short that all candidates come before the server expires the key.
 func (c *Candidate) takeoverDelay() (delay time.Duration) {
 	h := &c.key.holder
 	switch h.successor {
@@ -88,11 +87,9 @@ func (c *Candidate) takeoverDelay() (delay time.Duration) {
 		delay = HeadStart
 	}
 	spread := max(ShortSpread, min(c.bucket.TTL-c.lapseTime()-delay, c.bucket.Spread())/2)
-	predecessor := h.record()
-	higher := c.higherThanOwn(&predecessor)
-	part := spread / time.Duration(max(len(h.priorities), higher+1))
+	begin, length := c.partOf(spread, h.priorities)
 	random := float64(c.turn.afterExpiry) / float64(max(1, c.bucket.Spread())) // drawn once for this holder's write
-	return delay + time.Duration(higher)*part + time.Duration(random*float64(part))
+	return delay + begin + time.Duration(random*float64(length))
 }
 
 // takeOver reads the key, and writes over it if the holder's lease has lapsed.

@@ -7,13 +7,16 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
+// When a candidate answers a vacancy: the candidates that the last holder named come first, one after the other, and then all others, spread at
+// random so that the first one has won before most of them try.
+
 const (
 	// ShortSpread is the time over which candidates spread what costs little when some of them do it at once: the answers to a release
-	// that names no successors, and the reads after a new holder was notified. A release that is stored for 50 ms only, as in a bucket
-	// that candidates of Choria share, is answered within it.
+	// that names no successors, and the reads after a new holder was notified. It is shorter than the 50 ms for which a release is stored in a
+	// bucket that candidates of Choria share.
 	ShortSpread = 25 * time.Millisecond
-	// HeadStart is for how long a successor has a vacancy to itself: the one that a renewal names, and each that a release names but for the
-	// first, whose time the release says. By then the others have seen that successor win, unless it is gone.
+	// HeadStart is for how long a successor has a vacancy to itself: the one that a renewal names, and each that a release names after the
+	// first. The release itself says how long its first successor has. By then the other candidates have seen the successor win, unless it is gone.
 	HeadStart = 25 * time.Millisecond
 	// firstRetryDelay times a power of two is how long after an attempt that failed the key is read again.
 	firstRetryDelay = 10 * time.Millisecond
@@ -24,20 +27,20 @@ const (
 // turn is when this candidate is to answer a vacancy.
 type turn struct {
 	vacancy     vacancy
-	afterExpiry time.Duration // a random part of the spread, by which this candidate answers a renewal that did not come
+	afterExpiry time.Duration // drawn at random within the spread: how long after an expiry or a lapsed lease this candidate acts
 	retries     int           // attempts in a row over one vacancy that failed
-	pending     bool          // the next read is to answer a vacancy that was read; its marker may have expired by then
-	takeover    time.Time     // not before this, a key whose holder's lease has lapsed is taken over
+	pending     bool          // the next read is to answer a vacancy that was read before; its marker may have expired by then
+	takeover    time.Time     // the key of a holder whose lease has lapsed is not taken over before this
 }
 
-// vacancy is a vacancy that became known, from which each candidate counts when it is to answer.
+// vacancy is the vacancy that this candidate learned of last.
 type vacancy struct {
 	revision uint64
-	from     time.Time
-	delay    time.Duration
+	from     time.Time     // when this candidate learned of it
+	delay    time.Duration // how long after that it is this candidate's turn
 }
 
-// wasHolder reports whether the last holder was this candidate, which then leaves the key to others until its next campaign is due.
+// wasHolder reports whether the last holder was this candidate. Then it leaves the key to others until its next campaign is due.
 func (c *Candidate) wasHolder(s *record.State) bool {
 	predecessor := c.predecessorOf(s.Removal, &s.Record)
 	return predecessor.Instance == c.Instance
@@ -49,8 +52,8 @@ func (c *Candidate) answerAt(now time.Time, s *record.State) time.Time {
 	return c.turnOf(now, s.Revision, &predecessor)
 }
 
-// turnOf returns when it is this candidate's turn to take the key over the vacancy of the given revision, counted from when the vacancy
-// was first known.
+// turnOf returns when it is this candidate's turn to take the key over the vacancy of the given revision, counted from when this candidate first
+// learned of the vacancy.
 func (c *Candidate) turnOf(now time.Time, revision uint64, predecessor *record.Record) time.Time {
 	v := &c.turn.vacancy
 	if v.revision != revision || v.from.IsZero() {
@@ -59,9 +62,9 @@ func (c *Candidate) turnOf(now time.Time, revision uint64, predecessor *record.R
 	return v.from.Add(v.delay)
 }
 
-// answerDelay returns how long after it became known this candidate answers a vacancy. The successors that a release names come first, in
-// their order, and after anything else the one that the last renewal names. All others spread their answers at random, and each priority
-// that is known has its part of the spread, the highest the earliest: VRRP's skew time is the model (RFC 5798).
+// answerDelay returns how long after it learned of a vacancy this candidate answers it. After a release, the successors that the release names
+// come first, in their order; after an expiry or a removal, the one that the last renewal names. All others spread their answers at random, see
+// partOf.
 func (c *Candidate) answerDelay(predecessor *record.Record) (delay time.Duration) {
 	spread := c.bucket.Spread()
 	switch _, released := predecessor.IsRelease(); {
@@ -80,9 +83,16 @@ func (c *Candidate) answerDelay(predecessor *record.Record) (delay time.Duration
 		delay = HeadStart
 		spread -= delay
 	}
-	higher := c.higherThanOwn(predecessor)
-	part := spread / time.Duration(max(len(predecessor.Priorities), higher+1)) // the predecessor need not have seen this candidate's priority
-	return delay + time.Duration(higher)*part + c.Random(part)
+	begin, length := c.partOf(spread, predecessor.Priorities)
+	return delay + begin + c.Random(length)
+}
+
+// partOf returns which part of a spread belongs to this candidate: each of the priorities that the last holder saw has one, the highest priority
+// the earliest. VRRP's skew time is the model (RFC 5798).
+func (c *Candidate) partOf(spread time.Duration, priorities []int) (begin, length time.Duration) {
+	higher := c.higherThanOwn(priorities)
+	length = spread / time.Duration(max(len(priorities), higher+1)) // the holder need not have seen this candidate's priority
+	return time.Duration(higher) * length, length
 }
 
 // yieldsTo reports whether this candidate waits for its turn even if its campaign is due: a release names others that come before it, or
@@ -90,12 +100,12 @@ func (c *Candidate) answerDelay(predecessor *record.Record) (delay time.Duration
 func (c *Candidate) yieldsTo(s *record.State) bool {
 	place, _ := s.Record.Place(c.Name, c.Instance)
 	predecessor := c.predecessorOf(s.Removal, &s.Record)
-	return place > 0 || c.higherThanOwn(&predecessor) > 0
+	return place > 0 || c.higherThanOwn(predecessor.Priorities) > 0
 }
 
-// higherThanOwn returns how many of the priorities that the last holder saw are higher than this candidate's.
-func (c *Candidate) higherThanOwn(predecessor *record.Record) (n int) {
-	for _, p := range predecessor.Priorities {
+// higherThanOwn returns how many of the priorities are higher than this candidate's.
+func (c *Candidate) higherThanOwn(priorities []int) (n int) {
+	for _, p := range priorities {
 		if p > c.Priority {
 			n++
 		}
@@ -103,8 +113,8 @@ func (c *Candidate) higherThanOwn(predecessor *record.Record) (n int) {
 	return n
 }
 
-// answerFailed is called when an attempt over a vacancy failed, because no answer came or because another write was in the way. The key
-// is read again soon, some times over, and then left to an ordinary campaign.
+// answerFailed is called when an attempt to win a vacant key failed, because no answer came or another write was in flight. The key is read again
+// soon, up to maxRetries times, and then left to an ordinary campaign.
 func (c *Candidate) answerFailed(now time.Time) {
 	if c.turn.retries++; c.turn.retries >= maxRetries {
 		return
