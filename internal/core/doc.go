@@ -13,10 +13,20 @@
 //
 // # How a candidate goes on
 //
-// A candidate is in one phase: it campaigns, leads, drains, or waits for callbacks and work to return. While it does nothing in particular, its
-// agenda lists what it may do, in order: see whileCampaigning and whileLeading. The first thing whose time has come is done. Most things take
-// several requests: a campaign reads the key, writes it, and reads it again if no answer came. Each step asks for one operation by ask, and names the
-// method that comes next, a stage. No stage is a closure, so that everything that a candidate knows is in its fields.
+// A candidate is in one phase:
+//
+//	             win                 leadership ends         key released or given up
+//	campaigning ────────▶ leading ───────────────▶ draining ──────────────────────▶ returning
+//	     ▲                                                                              │ callbacks and work have returned
+//	     └──────────────────────────────────────────────────────────────────────────────┴──▶ finished, if the run is to end
+//
+// A candidate that is to stop while it campaigns is finished at once. The phase leading includes the time as leader-elect.
+//
+// Between two activities the agenda of a candidate lists what it may do, in order: see whileCampaigning and whileLeading. The first thing whose
+// time has come is done. Most activities take several requests: a campaign reads the key, writes it, and reads it again if no answer came. Each step
+// asks the shell for one operation, by ask, and names the method that takes the result, a stage. No stage is a closure, so that everything that a
+// candidate knows is in its fields. So an activity reads as a chain of methods, each of which ends by ask or by calling the next: campaign.go,
+// lead.go and drain.go begin with a drawing of theirs.
 //
 //	candidate.go          Next and Done; the agenda
 //	op.go, event.go       what the shell does and reports
@@ -29,7 +39,7 @@
 //	bucket.go             the bucket, and what holds the candidate back
 //	requests.go           requests that failed
 //	campaign.go           a campaign, from the wait before it to the term
-//	lapse.go              how long the lease of the holder lasts still, and the takeover once it has lapsed
+//	lapse.go              how long the holder's lease still lasts, and the takeover once it has lapsed
 //	acquisition.go        a write that wins: over what, and which stand-down follows
 //	term.go               a term and its lease
 //	lead.go               a renewal, and what a refused one means
@@ -49,4 +59,8 @@
 //	lapsed       of a lease: over by the clock of a candidate that saw the holder's last write, and timed the lease by it
 //	turn         when a candidate answers a vacancy, by its place among the others
 //	roster       the other candidates that were seen, or the queue of a lock
+//	attempt      a write to the key, of whatever outcome, as others see it; each has an id
+//
+// Short names are the same everywhere: c candidate, t term, b bid, y try, d drain, a acquisition, k key, h hints, s what was read (record.State),
+// r a record or an operation's result.
 package core

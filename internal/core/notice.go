@@ -130,36 +130,39 @@ type NewRules struct{ Rules *Rules }
 
 func (n NewRules) apply(c *Candidate, _ time.Time) {
 	before := *c
-	*c = before.lasting(n.Rules)
-	c.doubt, c.reading, c.stopping, c.trouble, c.reloaded, c.releasedAt, c.events = doubt{}, before.reading, before.stopping, before.trouble, before.reloaded, before.releasedAt, before.events
-	c.key = key{}
+	*c = before.afterRun(n.Rules)
+	// The run goes on, but writes of the old instance are no longer this candidate's own.
+	c.reading, c.stopping, c.trouble, c.reloaded = before.reading, before.stopping, before.trouble, before.reloaded
+	c.releasedAt, c.events = before.releasedAt, before.events
+	c.doubt, c.key = doubt{}, key{}
 	c.key.carryOver(&before.key, before.Instance)
 }
 
-// lasting returns what remains of a candidate when a run ends: writes of its own do, and what it knew of holders and their leases.
-func (c *Candidate) lasting(rules *Rules) Candidate {
+// afterRun returns what remains of a candidate when a run ends, under the given rules: its own writes, and what it knew of holders and their
+// leases. These outlive the run.
+func (c *Candidate) afterRun(rules *Rules) Candidate {
 	l := Candidate{
 		Rules: rules, doubt: c.doubt, holds: c.holds, metadata: c.metadata, requests: c.requests, bucket: c.bucket, started: c.started, untilNext: c.untilNext,
 		wins: c.wins, losses: c.losses, hints: hints{bucketCreated: c.hints.bucketCreated},
 	}
 	l.doubt.unanswered = false
 	l.key.carryOver(&c.key, "")
-	l.key.removal, l.key.passedOn, l.key.passedStandDown = incident{}, incident{}, 0 // of which much may be missed
+	l.key.removal, l.key.passedOn, l.key.passedStandDown = incident{}, incident{}, 0 // they may be outdated when the next run begins
 	return l
 }
 
-// NewRun says that a run is to begin. What the candidate knew of its own writes, and of holders and their leases, remains: writes and leases do.
+// NewRun says that a run is to begin. What the candidate knew of its own writes, and of holders and their leases, remains.
 type NewRun struct {
 	Rules   *Rules
 	Started time.Time
 }
 
 func (n NewRun) apply(c *Candidate, _ time.Time) {
-	*c = c.lasting(n.Rules)
+	*c = c.afterRun(n.Rules)
 	c.started = n.Started
 }
 
 // EndRun says that the run has ended.
 type EndRun struct{}
 
-func (EndRun) apply(c *Candidate, _ time.Time) { *c = c.lasting(c.Rules) }
+func (EndRun) apply(c *Candidate, _ time.Time) { *c = c.afterRun(c.Rules) }

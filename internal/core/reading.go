@@ -5,35 +5,40 @@ import (
 	"time"
 )
 
+// Reads of the key, and whether this candidate is permitted to read.
+//
+// A server does not answer a read that it does not permit, and not every connection learns of the refusal. So a candidate whose reads are not
+// answered, although its writes are, stops reading for a while ("rests"), campaigns without reading, and tries again later.
+
 const (
-	// unansweredReads is how many reads must be unanswered, each with an answered write after it, until reading counts as not permitted,
-	// where the connection does not say. After a time without reading one is enough.
+	// unansweredReads is how many reads must be unanswered, each followed by an answered write, until reading counts as not permitted, unless
+	// the connection says so. After a rest one is enough.
 	unansweredReads = 2
-	// maxRest is for how many TTLs a candidate that cannot read does not try to, at most; minRest is where it begins if the connection
-	// does not say that reading is not permitted. The time doubles each time.
+	// minRest and maxRest are for how many TTLs a candidate rests: at first, unless the connection says that reading is not permitted, and at
+	// most. Each rest is twice as long as the one before.
 	minRest, maxRest = 4, 80
-	// patientAnswers is for how many answers of the server the first reads wait in any case.
+	// patientAnswers is how long the first reads wait at least, in times of how long the server took for its last answer.
 	patientAnswers = 4
 )
 
 // errUnreadable is returned in place of reading for as long as reading is known not to be permitted.
 var errUnreadable = errors.New("the key cannot be read: the server does not answer, as when it is not permitted")
 
-// reading is how the present read of the key began, and what a candidate knows of its permission to read.
+// reading is the present read of the key, and what a candidate knows of its permission to read.
 type reading struct {
 	began time.Time
-	hint  *hint // the notification that is the reason
+	hint  *hint // the reason for the read; nil if it is none
 
 	answered   bool          // a read was answered once
 	suspected  bool          // the last read was not answered
-	unanswered int           // reads in a row that were not answered though the write that followed was
-	until      time.Time     // no read before this
-	rest       time.Duration // for how long it did not read the last time
-	resting    bool          // the key is known not to be readable, so that notifications are of no use
+	unanswered int           // reads in a row that were not answered, although the write that followed was
+	until      time.Time     // the end of the rest: no read before this
+	rest       time.Duration // the length of the last rest
+	resting    bool          // reading counts as not permitted, until a read succeeds; notifications are of no use then
 }
 
-// readKey asks for the key until the limit. then is called with what was read, or with errUnreadable if reading is not permitted. It passes
-// the result on to finishRead.
+// readKey reads the key, until the limit. The stage then is called with what was read, or with errUnreadable during a rest; it must pass the result
+// on to finishRead.
 func (c *Candidate) readKey(now, limit time.Time, scope Scope, then stage) {
 	p, h := &c.reading, &c.hints
 	p.began, p.hint = now, h.hint
@@ -48,7 +53,7 @@ func (c *Candidate) readKey(now, limit time.Time, scope Scope, then stage) {
 	}
 	c.ask(Op{
 		Kind: Read, Doing: doing, Limit: limit, Scope: scope,
-		Marker: !c.Connected && !h.last.known && h.source == Watch, // then what removed the key is not known
+		Marker: !c.Connected && !h.last.known && h.source == Watch, // nothing has told yet how the key was removed
 	}, then)
 }
 
@@ -80,7 +85,7 @@ func (c *Candidate) writeAnswered(now time.Time, outcome Outcome) {
 	}
 }
 
-// restFromReading has the candidate do without reading for a while, of so many TTLs at least.
+// restFromReading has the candidate not read for a while, of so many TTLs at least.
 func (c *Candidate) restFromReading(now time.Time, least time.Duration, err error) {
 	p, ttl := &c.reading, c.bucket.TTL
 	rest := min(max(least*ttl, 2*p.rest), maxRest*ttl)
@@ -88,8 +93,8 @@ func (c *Candidate) restFromReading(now time.Time, least time.Duration, err erro
 	c.log(Warn, "Key cannot be read, campaigning without", "for", rest, "error", err)
 }
 
-// campaignReadLimit returns until when a read of a campaign may take: not long while no read was ever answered, because it may not be
-// permitted, and then nobody answers.
+// campaignReadLimit returns when a read of a campaign ends without an answer. While no read was ever answered that is soon: reading may not be
+// permitted.
 func (c *Candidate) campaignReadLimit(now time.Time) time.Time {
 	timeout := c.bucket.RequestTimeout()
 	if !c.reading.answered {

@@ -24,19 +24,19 @@ const (
 	queueTime = 4
 )
 
-// roster is the candidates that a leader has seen, by their attempts to write its key: its renewals name one of them, and its release the
-// best.
+// roster is what a candidate knows of the others. A leader records the candidates whose attempts to write its key it sees: its renewals name one of
+// them as the successor, and its release names the best ones.
 //
-// The roster of a lock is a queue: those that wait, in the order of their first attempts. Its holder has it: it inherits the queue of the
-// release that it took over, and receives the attempts of those who come. Each release lists the whole queue, so that each waiter knows its
-// place; a waiter that finds that it has none announces itself again. So nobody but the holder keeps anything, and whatever is lost mends itself.
+// The roster of a lock is a queue: the candidates that wait, in the order of their first attempts. Only the holder keeps the queue. It inherits the
+// queue that is listed in the release that it took over, and adds the candidates whose attempts it receives. Each release lists the whole queue, so
+// that each waiter knows its place. A waiter that finds that it has no place announces itself again, and so a lost entry comes back.
 type roster struct {
-	recording bool
-	seen      map[string]seen // by instance, in a queue by the id there
-	namesake  *Namesake       // the first candidate of this one's name whose attempt was seen; nil if there is none
-	warned    bool            // of the namesake
-	announced time.Time       // when this candidate last made an attempt though somebody else held the key; zero if it must again
-	release   *record.Record  // of a lock, the last that was notified, until it is known who took it
+	recording bool            // attempts of others are received and recorded
+	seen      map[string]seen // the other candidates: by instance or, in a queue, by record.QueueID
+	namesake  *Namesake       // the first other candidate of this one's name; nil if none was seen
+	warned    bool            // the namesake was logged
+	announced time.Time       // when this candidate last announced itself, see shouldAnnounce; zero if it must again
+	release   *record.Record  // the last notified release of a lock, until it is known who took the lock; see checkPlace
 }
 
 // Namesake is another candidate of the same name.
@@ -53,9 +53,9 @@ type seen struct {
 	first, last time.Time
 }
 
-// shouldAnnounce reports whether a candidate that lost so many campaigns is to make its attempt though somebody else holds the key, so
-// that the leader sees it. It does when it starts, and now and then, but not because of a hint alone. A candidate that waits for a lock does so
-// at once, and when it has reason to believe that it is not in the queue.
+// shouldAnnounce reports whether this candidate is to make an attempt although another candidate holds the key, so that the leader sees it. A
+// candidate that lost so many campaigns does so when it starts, and then once in a while, but not because of a hint alone. A candidate for a lock
+// does so at once, and again whenever it has reason to believe that it is not in the queue.
 func (c *Candidate) shouldAnnounce(now time.Time, hinted bool, lost int) bool {
 	switch since := now.Sub(c.others.announced); {
 	case c.hints.source == NoSource:
@@ -68,12 +68,12 @@ func (c *Candidate) shouldAnnounce(now time.Time, hinted bool, lost int) bool {
 	return true
 }
 
-// hasAnnounced reports whether the holder may take this candidate for one that waits.
+// hasAnnounced reports whether the holder of a lock may have this candidate in the queue.
 func (c *Candidate) hasAnnounced() bool {
 	return c.Order == ByArrival && !c.others.announced.IsZero()
 }
 
-// recordAttempts starts or ends the recording of candidates. Only a leader records, and a candidate that is about to take a lock.
+// recordAttempts starts or ends the recording of the attempts of others. Only a leader records, and a candidate that is about to take a lock.
 func (c *Candidate) recordAttempts(on bool) {
 	if on == c.others.recording {
 		return
@@ -118,8 +118,7 @@ func (q *roster) note(id string, s seen) {
 	q.seen[id] = s
 }
 
-// warnOfNamesake logs once that another candidate has the name of this one. Names matter to people, and to groups, but no lock needs them to
-// differ.
+// warnOfNamesake logs once that another candidate has the name of this one. Locks are left out: their candidates may share a name.
 func (c *Candidate) warnOfNamesake() {
 	if other := c.others.namesake; other != nil && !c.others.warned {
 		c.others.warned = true
@@ -149,19 +148,13 @@ func (c *Candidate) priorities(now time.Time, before []int, won time.Time) (prio
 	return priorities[:min(len(priorities), record.MaxPriorities)]
 }
 
-// successors returns the candidates that are to take over, in order: the target if there is one, then those of the highest priority, among
-// these the one seen last, and at the end the candidates that were known before. A candidate that was seen just now is there, and in a
-// rolling update it is one that was started again already. For locks and slots there is none but the target.
-//
-// Of the candidates that were known before only the name counts, because they may have been started again, as another instance. Only where
-// candidates share a name is each known by its instance.
+// successors returns the candidates that are to take over, in order: the target if there is one, then those that were seen, of the highest priority
+// first and among these the one seen last, and at the end the candidates that were known before. A candidate that was seen last is most likely still
+// there, and in a rolling update it has been started again already. For locks and slots there is none but the target.
 func (c *Candidate) successors(target record.Successor, before []record.Successor) (successors []record.Successor) {
 	this := record.Successor{Name: c.Name, ID: record.QueueID(c.Instance)}
-	same := func(s, other record.Successor) bool {
-		return s.ID == other.ID && s.ID != "" || (s.ID == "" || other.ID == "") && s.Name == other.Name
-	}
 	add := func(s record.Successor) {
-		known := func(other record.Successor) bool { return same(s, other) }
+		known := func(other record.Successor) bool { return sameCandidate(s, other) }
 		if s.Name != "" && !known(this) && !slices.ContainsFunc(successors, known) {
 			successors = append(successors, s)
 		}
@@ -170,9 +163,9 @@ func (c *Candidate) successors(target record.Successor, before []record.Successo
 	if c.Order != ByRank {
 		return successors
 	}
-	instances := slices.SortedFunc(maps.Keys(c.others.seen), func(instance, of string) int {
-		s, other := c.others.seen[instance], c.others.seen[of]
-		return cmp.Or(cmp.Compare(other.priority, s.priority), other.last.Compare(s.last), cmp.Compare(instance, of))
+	instances := slices.SortedFunc(maps.Keys(c.others.seen), func(a, b string) int {
+		s, other := c.others.seen[a], c.others.seen[b]
+		return cmp.Or(cmp.Compare(other.priority, s.priority), other.last.Compare(s.last), cmp.Compare(a, b))
 	})
 	for _, instance := range instances {
 		if s := c.others.seen[instance]; s.notified && len(successors) < record.MaxSuccessors {
@@ -180,6 +173,7 @@ func (c *Candidate) successors(target record.Successor, before []record.Successo
 		}
 	}
 	for i, s := range before {
+		// Only the name counts, because the candidate may have been started again, as another instance; unless several share the name.
 		shares := func(other record.Successor) bool { return other.Name == s.Name }
 		if s.Name != c.Name && !slices.ContainsFunc(before[:i], shares) && !slices.ContainsFunc(before[i+1:], shares) {
 			s.ID = ""
@@ -189,9 +183,17 @@ func (c *Candidate) successors(target record.Successor, before []record.Successo
 	return record.BoundSuccessors(successors)
 }
 
-// successor returns the instance of the candidate that is to answer first if this leader crashes; "" if there is none, as for locks and
-// slots. It is one of the highest priority, among these the one whose instance has the highest hash. So it seldom changes, and renewals that
-// do not differ need not be parsed; and where the same processes have many elections, these go to all of them after a crash.
+// sameCandidate reports whether two successors may be one candidate: by their ids or, if one of the ids is not known, by their names.
+func sameCandidate(s, other record.Successor) bool {
+	if s.ID == "" || other.ID == "" {
+		return s.Name == other.Name
+	}
+	return s.ID == other.ID
+}
+
+// successor returns the instance of the candidate that is to answer first if this leader crashes; "" if there is none, as for locks and slots. It is
+// one of the highest priority, and among these the one whose instance has the highest hash. So the successor seldom changes, and candidates need not
+// parse renewals. And if the same processes have many elections, a crash of one process spreads its elections over all others.
 func (c *Candidate) successor(now time.Time) (instance string) {
 	if c.Order != ByRank {
 		return ""
@@ -211,8 +213,8 @@ func (c *Candidate) successor(now time.Time) (instance string) {
 	return instance
 }
 
-// hash returns a hash of an id. It differs from process to process, so that others cannot reckon with it, and its bits are mixed well by the
-// finalizer of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+// hash returns a hash of an id. It differs from process to process, so that nobody can predict it. The finalizer of SplitMix64 mixes its bits
+// (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 func (c *Candidate) hash(id string) uint64 {
 	h := fnv.New64a()
 	var seed [8]byte
@@ -225,17 +227,17 @@ func (c *Candidate) hash(id string) uint64 {
 	return x ^ x>>31
 }
 
-// inherit takes over the queue of the release that this candidate took over.
+// inherit adds the queue that is listed in the release which this candidate took over.
 func (c *Candidate) inherit(now time.Time, queue []string) {
 	for i, id := range queue {
 		if id == record.QueueID(c.Instance) {
 			continue
 		}
-		c.others.note(id, seen{notified: true, first: time.Unix(0, int64(i)), last: now}) // first, so before all that were seen
+		c.others.note(id, seen{notified: true, first: time.Unix(0, int64(i)), last: now}) // in this order, and before all that were seen since
 	}
 }
 
-// queue returns the ids of those that wait for the lock, in the order in which they came.
+// queue returns the ids of the candidates that wait for the lock, in the order in which they came.
 func (c *Candidate) queue() (ids []string) {
 	if c.Order != ByArrival {
 		return nil
@@ -251,9 +253,8 @@ func (c *Candidate) queue() (ids []string) {
 	return ids[:min(len(ids), record.MaxQueue)]
 }
 
-// checkPlace has a waiter announce itself again if a notification shows that it has no place in the queue: the release did not list it,
-// or another candidate took the lock though it was this one's turn. A forged notification can so cost waiters their places, but no
-// more.
+// checkPlace has this candidate for a lock announce itself again if a notification shows that it has no place in the queue: the release did not list
+// it, or a candidate that comes after it took the lock. A forged notification can cost waiters their places, but no more.
 func (c *Candidate) checkPlace(now time.Time, ch *change) {
 	q := &c.others
 	if ch.Removal != record.Kept {

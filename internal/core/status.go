@@ -2,7 +2,8 @@ package core
 
 import "time"
 
-// Source returns the source of notifications, "" before and after a run: none while it is stalled, and where the candidate cannot read the key, as it would have to.
+// Source returns the source of notifications; "" before and after a run. It is NoSource while the source is stalled, and while the candidate cannot
+// read the key, because a notification is of use only as a reason to read.
 func (c *Candidate) Source() string {
 	if c.reading.resting && c.hints.source != "" {
 		return NoSource

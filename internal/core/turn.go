@@ -114,7 +114,7 @@ func (c *Candidate) higherThanOwn(priorities []int) (n int) {
 }
 
 // answerFailed is called when an attempt to win a vacant key failed, because no answer came or another write was in flight. The key is read again
-// soon, up to maxRetries times, and then left to an ordinary campaign.
+// soon, a few times, and then left to an ordinary campaign.
 func (c *Candidate) answerFailed(now time.Time) {
 	if c.turn.retries++; c.turn.retries >= maxRetries {
 		return
