@@ -219,9 +219,8 @@ func (e *Election) Resume() {
 func (e *Election) pause(on bool) (changed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now, before := time.Now(), e.candidate.Status().Holds
-	e.candidate.Notice(now, core.Hold{Why: core.Paused, On: on})
-	e.noticed(now)
+	before := e.candidate.Status().Holds
+	e.notice(time.Now(), core.Hold{Why: core.Paused, On: on})
 	return e.candidate.Status().Holds != before
 }
 

@@ -162,10 +162,10 @@ func (r *run) waitSuccessor(ctx context.Context, target control.Candidate, to st
 
 // preempt asks the leader, which has a lower priority, to hand over to this candidate. It does not wait for the answer: the release tells.
 func (r *run) preempt(instance, name string) {
-	if r.beside == nil || r.beside.Err() != nil {
-		r.beside, r.endBeside = context.WithCancel(r.ctx)
+	if r.backgroundCtx == nil || r.backgroundCtx.Err() != nil {
+		r.backgroundCtx, r.cancelBackground = context.WithCancel(r.ctx)
 	}
-	ctx := r.beside
+	ctx := r.backgroundCtx
 	r.background.Go(func() {
 		err := r.member.RequestTransfer(ctx, instance, r.instanceID(), served{r}.HandoverTimeout())
 		if err != nil && ctx.Err() == nil {

@@ -19,7 +19,7 @@ func (r *run) perform(op *core.Op) (result core.Result) {
 	if op.Kind == core.AskBackoff {
 		return r.askBackoff(op.Lost)
 	}
-	late := time.Since(r.decided) // what was reported since took its time, as a log handler may
+	late := time.Since(r.decidedAt) // what was reported since took its time, as a log handler may
 	ctx, cancel := context.WithDeadline(r.scope(op.Scope), op.Limit.Add(late))
 	defer cancel()
 	switch op.Kind {
@@ -57,7 +57,7 @@ func (r *run) await(op *core.Op) (quiet bool) {
 		<-r.wake
 		return false
 	}
-	idle, returned := r.calls.quiet(), r.present.returned()
+	idle, returned := r.calls.quiet(), r.currentWork.returned()
 	for idle != nil || returned != nil {
 		select {
 		case <-idle:
@@ -77,8 +77,8 @@ func (r *run) await(op *core.Op) (quiet bool) {
 
 // workReturned takes note of what the work returned, if there was any.
 func (r *run) workReturned() {
-	w := r.present
-	r.present = nil
+	w := r.currentWork
+	r.currentWork = nil
 	switch {
 	case w == nil:
 	case w.led:

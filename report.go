@@ -89,7 +89,7 @@ func (r *run) beganToLead(t *core.Term) {
 		return
 	}
 	if r.work != nil {
-		r.present = startWork(a, r.work)
+		r.currentWork = startWork(a, r.work)
 	}
 	if r.opts.Schedule != nil {
 		r.background.Go(func() { r.relinquish(a.ctx, a, r.opts.Schedule) })

@@ -19,47 +19,58 @@ import (
 	"github.com/natscampaign/election/internal/wakeup"
 )
 
+// The shell of a candidate: the loop, and how what happens meanwhile reaches package core.
+//
+// The loop is one goroutine. It asks the candidate for the next operation, does it, see perform.go, and passes the result back; before each operation
+// it reports what was decided, see report.go. Every other goroutine (a timer, the notifier, a user's call) passes a core.Notice to the candidate, by
+// notice, tell or Receive, which wake the loop if the candidate now has something else to do. The election's mutex is held for each decision, and
+// never while the loop does something.
+
 const (
-	// busyTime is how long the loop may be busy before it reports progress again: with a request, which ends sooner, or with a function of
-	// the user's that should.
+	// busyTime is how long the loop may take until it reports progress again. A request ends sooner, and so should a function of the user's.
 	busyTime = 4 * timing.RequestTimeout
-	// stuckAfter is by how much the loop may be late to report progress before it counts as stuck, on a host that is short of time.
+	// stuckAfter is how late the loop may report progress before it counts as stuck: a host may be short of processor time.
 	stuckAfter = 4 * timing.RequestTimeout
-	// overdueAfter is for how long a lease may be over before the loop must have stood down: its requests end with the lease.
+	// overdueAfter is how long after the end of a lease the loop must have stood down: its requests end with the lease.
 	overdueAfter = timing.RequestTimeout
-	// windUpDelay is for how long a run that stops leaves the server to its successor, before it unsubscribes.
-	windUpDelay = 3 * time.Millisecond
+	// yieldTime is how long a run that stops waits after a release before it unsubscribes, so that the server serves the successor first.
+	yieldTime = 3 * time.Millisecond
 )
 
-// run is one call of Start or Run, from its beginning to its return. What the candidate decides is decided by package core; run does it: it makes
-// the requests, one after the other, waits, and reports. It owns what lives as long as it does.
+// run is one call of Start or Run, from its beginning to its return. Package core decides; run makes the requests, one after the other, waits, and
+// reports. It owns what lives as long as the call.
 type run struct {
 	*Election
 	work   func(context.Context, Term) error // nil for Start
 	calls  *dispatcher
 	ctx    context.Context // ends when the run is to end
 	cancel context.CancelFunc
-	failed atomic.Pointer[error] // why the run must end though nobody stopped it
+	failed atomic.Pointer[error] // why the run must end although nobody stopped it
 
-	member     *control.Member // nil where the connection is not known
-	guard      *natsconn.Guard // nil where the connection is not known
-	background sync.WaitGroup  // what a term or a campaign began beside the loop
-	timer      *time.Timer     // wakes the loop
-	beside     context.Context // ends before what goes on beside the loop is waited for; nil if nothing needs it
-	endBeside  context.CancelFunc
-	decided    time.Time // when the operation was decided that it does; belongs to the loop
-	present    *work     // that has not returned yet; belongs to the loop
-	result     error     // of the work that returned while it led
+	member *control.Member // nil if the connection is not known
+	guard  *natsconn.Guard // nil if the connection is not known
+	timer  *time.Timer     // wakes the loop
+
+	// Goroutines that a term or a campaign has started beside the loop.
+	background       sync.WaitGroup
+	backgroundCtx    context.Context // ends before they are waited for; nil until one needs it
+	cancelBackground context.CancelFunc
+
+	// What follows belongs to the loop.
+	decidedAt   time.Time // when the present operation was decided
+	currentWork *work     // that has not returned yet; nil if there is none
+	result      error     // of the work that returned while it led
 
 	// The election's mutex guards what follows.
 	listener *notify.Listener
-	returned wakeup.Latch  // closed when it has returned
-	stopping bool          // it is to end
+	returned wakeup.Latch  // closed when the run has returned
+	stopping bool          // the run is to end
 	wakeAt   time.Time     // when the timer wakes the loop; zero if it does not
-	changed  wakeup.Signal // at each notification
+	changed  wakeup.Signal // broadcast at each notification
 }
 
-// do is the run from its beginning to its return.
+// do runs from the beginning to the return. What is begun here is ended in the opposite order, by the deferred calls: the callbacks return before
+// the state is reported as unknown.
 func (r *run) do() error {
 	if err := r.metrics.register(); err != nil {
 		return err
@@ -91,21 +102,21 @@ func (r *run) do() error {
 	}
 	for r.campaignAs(reports) {
 		r.rename()
-		if reports, err = r.waitForBucket(); err != nil || r.ctx.Err() != nil { // which may have been made again since
+		if reports, err = r.waitForBucket(); err != nil || r.ctx.Err() != nil { // the bucket may have been made again meanwhile
 			return err
 		}
 	}
 	return r.result
 }
 
-// beginRun has the candidate forget what it knew in an earlier run, but for what lasts: see core.NewRun.
+// beginRun has the candidate forget what it knew in an earlier run, except for what outlives a run: see core.NewRun.
 func (r *run) beginRun(started time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running, r.failure = true, ""
 	r.progress = progress{"starting", time.Now().Add(busyTime)}
 	r.candidate.Notice(time.Now(), core.NewRun{Rules: r.rules(), Started: started})
-	if r.stopping { // by a Stop that came first
+	if r.stopping { // Stop came first
 		r.candidate.Notice(time.Now(), core.Stop{})
 	}
 }
@@ -117,7 +128,7 @@ func (r *run) endRun() {
 	r.candidate.Notice(time.Now(), core.EndRun{})
 }
 
-// rename has this candidate go on under another instance: another process uses the one that it had, and may go on with it.
+// rename has this candidate go on under a new instance, because another process uses its present one.
 func (r *run) rename() {
 	before, renamed := r.instanceID(), record.NewID()
 	r.log.Warn("Another process writes as this very candidate, going on as another instance", "instance", before, "renamed", renamed,
@@ -126,7 +137,7 @@ func (r *run) rename() {
 	r.tell(core.NewRules{Rules: r.rules()})
 }
 
-// campaignAs campaigns and leads as one instance, until the run is to end. It returns true if another process was found to use that instance, too.
+// campaignAs campaigns and leads as one instance, until the run is to end or another process is found to use that instance too; then cloned is true.
 func (r *run) campaignAs(reports notify.Source) (cloned bool) {
 	listener := notify.Listen(r.bucket, reports, r.key, r.name, r.instanceID(), receiver{r, r.coreRules()}, r.opts.Log())
 	defer listener.Close()
@@ -141,23 +152,23 @@ func (r *run) campaignAs(reports notify.Source) (cloned bool) {
 	began := time.Now()
 	r.expect("waiting for a source of notifications", began.Add(busyTime))
 	defer func() { r.expect("stopping", time.Now().Add(busyTime)) }()
-	defer r.leaveToSuccessor()
+	defer r.yieldToSuccessor()
 	listener.WaitReady(r.ctx, r.status().Bucket.Took)
 	return r.loop(began)
 }
 
-// endBackground waits until nothing goes on beside the loop.
+// endBackground waits until nothing runs beside the loop.
 func (r *run) endBackground() {
-	if r.beside != nil {
-		r.endBeside()
+	if r.backgroundCtx != nil {
+		r.cancelBackground()
 	}
 	r.background.Wait()
 }
 
-// leaveToSuccessor waits a moment after a release, so that the server serves the successor first.
-func (r *run) leaveToSuccessor() {
+// yieldToSuccessor waits for a moment if a release has just named a successor: see yieldTime.
+func (r *run) yieldToSuccessor() {
 	r.mu.Lock()
-	until := r.candidate.ReleasedAt().Add(windUpDelay)
+	until := r.candidate.ReleasedAt().Add(yieldTime)
 	r.mu.Unlock()
 	time.Sleep(time.Until(until))
 }
@@ -178,7 +189,8 @@ func (r *run) loop(began time.Time) (cloned bool) {
 	}
 }
 
-// step does an operation and decides on the next. It is not a part of the loop's frame: candidates mostly wait, and thousands of them have a stack each.
+// step does an operation and decides on the next one. It is not inlined, so that the frame of loop stays small: a process may have thousands of
+// candidates, which mostly wait, each with a stack of its own.
 //
 //go:noinline
 func (r *run) step(op *core.Op) (core.Op, []core.Event) { return r.next(r.perform(op)) }
@@ -188,7 +200,7 @@ func (r *run) step(op *core.Op) (core.Op, []core.Event) { return r.next(r.perfor
 //go:noinline
 func (r *run) waited(quiet bool) (core.Op, []core.Event) { return r.next(core.Result{Quiet: quiet}) }
 
-// begin begins to campaign.
+// begin has the candidate begin to campaign, and returns its first operation.
 func (r *run) begin(began time.Time) (core.Op, []core.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,7 +209,7 @@ func (r *run) begin(began time.Time) (core.Op, []core.Event) {
 	return r.decide(now)
 }
 
-// next passes on what came of the last operation, and returns the next one.
+// next passes the result of the last operation to the candidate, and returns the next operation.
 func (r *run) next(result core.Result) (core.Op, []core.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,7 +221,7 @@ func (r *run) next(result core.Result) (core.Op, []core.Event) {
 // decide returns what to do next, and what to report before. The caller holds mu.
 func (r *run) decide(now time.Time) (core.Op, []core.Event) {
 	op, events := r.candidate.Next(now)
-	r.decided = now
+	r.decidedAt = now
 	r.publish(now)
 	due := op.Due
 	if op.Kind != core.Wait {
@@ -222,7 +234,7 @@ func (r *run) decide(now time.Time) (core.Op, []core.Event) {
 	return op, events
 }
 
-// setTimer has the loop woken at the given time, and not before; never if that is zero. The caller holds mu.
+// setTimer has the timer wake the loop at the given time; never if that is zero. The caller holds mu.
 func (r *run) setTimer(now, at time.Time) {
 	if r.wakeAt = at; at.IsZero() {
 		r.timer.Stop()
@@ -231,19 +243,26 @@ func (r *run) setTimer(now, at time.Time) {
 	r.timer.Reset(at.Sub(now))
 }
 
-// tell tells the candidate what happened while the loop does something else, and has the loop woken when there is something else to do.
+// tell passes a notice to the candidate, and reports what the candidate has to report.
 func (e *Election) tell(n core.Notice) {
 	e.mu.Lock()
-	now, r := time.Now(), e.current
-	events := e.candidate.Notice(now, n)
-	e.noticed(now)
+	r := e.current
+	events := e.notice(time.Now(), n)
 	e.mu.Unlock()
 	if len(events) > 0 && r != nil {
 		r.report(events)
 	}
 }
 
-// noticed shows what was decided on account of a notice. The caller holds mu.
+// notice passes a notice to the candidate, publishes what the candidate has decided, and wakes the loop if it now has something else to do. The
+// caller holds mu, and reports the events once it does not.
+func (e *Election) notice(now time.Time, n core.Notice) []core.Event {
+	events := e.candidate.Notice(now, n)
+	e.noticed(now)
+	return events
+}
+
+// noticed publishes what the candidate has decided outside of the loop, and wakes the loop in time. The caller holds mu.
 func (e *Election) noticed(now time.Time) {
 	e.publish(now)
 	r := e.current
@@ -264,7 +283,8 @@ func (e *Election) noticed(now time.Time) {
 	}
 }
 
-// publish shows others what was decided about the term. The caller holds mu.
+// publish has others see what was decided about the term: it replaces the activeTerm when a term begins or is over, and updates its lease. The caller
+// holds mu.
 func (e *Election) publish(now time.Time) {
 	if a := e.term.Load(); a != nil {
 		a.follow(now)
@@ -289,22 +309,20 @@ func (e *Election) publish(now time.Time) {
 	}
 }
 
-// receiver is what the notifier needs of a run, as one instance.
+// receiver is the notify.Receiver of a run, under one instance.
 type receiver struct {
 	*run
-	rules *core.Rules // by which the candidate goes meanwhile
+	rules *core.Rules // of that instance
 }
 
-// Receive passes a notice on, unless it comes after the end of the run, or of the instance.
+// Receive passes a notice to the candidate, unless the run has ended, or goes on under another instance.
 func (r receiver) Receive(n core.Notice) {
 	r.mu.Lock()
 	if r.current != r.run || r.candidate.Rules != r.rules {
 		r.mu.Unlock()
 		return
 	}
-	now := time.Now()
-	events := r.candidate.Notice(now, n)
-	r.noticed(now)
+	events := r.notice(time.Now(), n)
 	if _, changed := n.(*core.Notification); changed {
 		r.changed.Broadcast()
 	}
@@ -312,27 +330,29 @@ func (r receiver) Receive(n core.Notice) {
 	r.report(events)
 }
 
+// SourceOverdue reports whether the source of notifications has still not reported what the candidate misses.
 func (r receiver) SourceOverdue() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.candidate.Rules == r.rules && r.candidate.SourceOverdue()
 }
 
-// notifications returns the run's part in the notifications of its bucket.
-func (r *run) notifications() *notify.Listener {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.listener
-}
+// Closed ends the run: the connection was closed for good.
+func (r receiver) Closed() { r.fail(nats.ErrConnectionClosed) }
 
-// coreRules returns the rules by which the candidate goes now.
+// coreRules returns the candidate's present rules.
 func (r *run) coreRules() *core.Rules {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.candidate.Rules
 }
 
-func (r receiver) Closed() { r.fail(nats.ErrConnectionClosed) }
+// notifications returns the run's listener.
+func (r *run) notifications() *notify.Listener {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.listener
+}
 
 // nextChange returns a channel that is closed at the next notification.
 func (r *run) nextChange() <-chan struct{} {
@@ -341,21 +361,18 @@ func (r *run) nextChange() <-chan struct{} {
 	return r.changed.Wait()
 }
 
-// stop has the run end. What ends with the run ends after the candidate has learned of it, so that it does not campaign again for what it
-// releases.
+// stop has the run end. The candidate learns of it before the context ends, so that it does not campaign again for the key that it releases.
 func (r *run) stop() {
 	r.mu.Lock()
-	if r.current == r { // else it has ended meanwhile
-		now := time.Now()
+	if r.current == r { // otherwise the run has ended meanwhile
 		r.stopping = true
-		r.candidate.Notice(now, core.Stop{})
-		r.noticed(now)
+		r.notice(time.Now(), core.Stop{})
 	}
 	r.mu.Unlock()
 	r.cancel()
 }
 
-// tellLoaded tells the candidate what the server says of the bucket. A connection that is closed for good ends the run.
+// tellLoaded tells the candidate what the server says about the bucket. A connection that is closed for good ends the run.
 func (r *run) tellLoaded(loaded core.Loaded) {
 	r.tell(loaded)
 	if isClosedForGood(loaded.Err) {
@@ -363,8 +380,7 @@ func (r *run) tellLoaded(loaded core.Loaded) {
 	}
 }
 
-// releaseTimeout returns how long callbacks and work may take once they should return; 0 while the bucket was not reached, as there are
-// none of a term then.
+// releaseTimeout returns how long callbacks and work may take to return; 0 until the bucket was reached, because no term has begun before.
 func (r *run) releaseTimeout() time.Duration { return r.status().Bucket.ReleaseTimeout }
 
 // waitForBucket loads the bucket's info, and waits while the server cannot be reached.
@@ -382,14 +398,14 @@ func (r *run) waitForBucket() (reports notify.Source, err error) {
 	return reports, err
 }
 
-// fail ends the run, and a term at once, for a reason that no waiting mends.
+// fail ends the run, and its term at once, because no waiting helps.
 func (r *run) fail(err error) {
 	err = fmt.Errorf("election %q of %q cannot go on, make a new one on a new connection: %w", r.key, r.name, err)
 	if !r.failed.CompareAndSwap(nil, &err) {
 		return
 	}
 	log := r.log.Error
-	if r.ctx.Err() != nil { // it stops anyway, as after the release of a lock
+	if r.ctx.Err() != nil { // the run stops anyway, as after the release of a lock
 		log = r.log.Debug
 	}
 	log("Connection closed, stopping", "error", err)
@@ -402,14 +418,14 @@ func (r *run) fail(err error) {
 	r.stop()
 }
 
-// progress is what the loop does, and when it means to be done: so a loop that sleeps until its next campaign, perhaps for hours, is distinguished
-// from one that is stuck.
+// progress is what the loop does, and by when it should be done. It tells a loop that sleeps until its next campaign, perhaps for hours, from a loop
+// that is stuck.
 type progress struct {
-	doing string    // "" if it does not run
-	due   time.Time // zero if the loop waits for somebody else
+	doing string    // "" if nothing runs
+	due   time.Time // zero if the loop waits for somebody else, who may take any time
 }
 
-// expect is called when the run begins to do something that takes until due.
+// expect is called when the run begins to do something that should be done by due.
 func (r *run) expect(doing string, due time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

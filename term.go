@@ -128,9 +128,8 @@ func (t *activeTerm) end(why core.Reason) (first bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now, before := time.Now(), t.term.Lease.State
-	e.candidate.Notice(now, core.End{Term: t.term, Why: why})
-	t.follow(now) // it may be over
-	e.noticed(now)
+	e.notice(now, core.End{Term: t.term, Why: why})
+	t.follow(now) // the term may be over, and then notice does not follow it
 	return before != core.Follower && t.term.Lease.State == core.Follower
 }
 
