@@ -14,12 +14,22 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
+// How the shell does an operation: waits, requests, and the Backoff. All requests about the key and the bucket are made here, and all their errors
+// are put into the words of package core: see outcomeOfWrite and failureOf.
+
+const (
+	// lateAnswer is how long a leader waits for the answer to a renewal at least, before it looks for the cause.
+	lateAnswer = 250 * time.Millisecond
+	// lateAnswers is the same in times of how long the server took for its last answer.
+	lateAnswers = 4
+)
+
 // perform does one operation: it makes one request, or asks the Backoff.
 func (r *run) perform(op *core.Op) (result core.Result) {
 	if op.Kind == core.AskBackoff {
 		return r.askBackoff(op.Lost)
 	}
-	late := time.Since(r.decidedAt) // what was reported since took its time, as a log handler may
+	late := time.Since(r.decidedAt) // to report what was decided may have taken time, as by a log handler
 	ctx, cancel := context.WithDeadline(r.scope(op.Scope), op.Limit.Add(late))
 	defer cancel()
 	switch op.Kind {
@@ -51,7 +61,7 @@ func (r *run) scope(s core.Scope) context.Context {
 	return context.WithoutCancel(r.ctx)
 }
 
-// await waits until the loop is woken. If the candidate waits for callbacks and work, it returns true once they have returned.
+// await waits until the loop is woken. If the candidate waits for callbacks and work, await also returns once they have returned; then quiet is true.
 func (r *run) await(op *core.Op) (quiet bool) {
 	if !op.Quiet {
 		<-r.wake
@@ -113,7 +123,7 @@ func (r *run) read(ctx context.Context, op *core.Op) (result core.Result) {
 	return result
 }
 
-// load reads the bucket's info once, and returns what the server says, and what follows from it.
+// load reads the bucket's info once. It returns what the server says, and what that means to the candidate.
 func (r *run) load(ctx context.Context) (loaded core.Loaded, info kv.Info) {
 	info, err := r.bucket.Load(ctx)
 	if err == nil {
@@ -128,14 +138,8 @@ func (r *run) load(ctx context.Context) (loaded core.Loaded, info kv.Info) {
 	return loaded, info
 }
 
-const (
-	// lateAnswer is how late the answer to a renewal must be at least until its sender looks for the cause.
-	lateAnswer = 250 * time.Millisecond
-	// lateAnswers is for how many answers of the server it waits in any case.
-	lateAnswers = 4
-)
-
-// write writes the key, and classifies the answer.
+// write writes the key, and says what the answer proves. A renewal is not sent on a connection that has been made again more often than the operation
+// allows, nor while there is no connection.
 func (r *run) write(ctx context.Context, op *core.Op) (result core.Result) {
 	nc := r.bucket.Conn()
 	reconnecting := op.Renewal && nc != nil && nc.IsReconnecting()
@@ -146,39 +150,37 @@ func (r *run) write(ctx context.Context, op *core.Op) (result core.Result) {
 			return result
 		}
 	}
-	var err error
-	switch {
-	case reconnecting: // the client may keep a write meanwhile, and send it after anything may have happened
-		err = nats.ErrReconnectBufExceeded
-	case op.Renewal:
-		result.Revision, err = r.updateHeld(ctx, op)
-	case op.Create:
-		result.Revision, err = r.bucket.Create(ctx, r.key, op.Value)
-	default:
-		result.Revision, err = r.bucket.Update(ctx, r.key, op.Value, op.Over)
+	if reconnecting { // the client would keep the write, and send it when anything may have happened
+		result.Err = nats.ErrReconnectBufExceeded
+	} else {
+		result.Revision, result.Err = r.send(ctx, op)
 	}
 	if op.Renewal && nc != nil { // the client may have sent it again, or late, on another connection
 		result.Reconnects = nc.Stats().Reconnects
 	}
-	result.Err, result.Failure = err, failureOf(err)
-	switch kv.Classify(err) {
-	case kv.Applied:
-		result.Outcome = core.Applied
-	case kv.Refused:
-		result.Outcome = core.Refused
-		result.Last, result.Named = kv.LastSequence(err)
-	case kv.Unknown:
-		result.Outcome = core.Unknown
-	default:
-		result.Outcome = core.Failed
+	result.Failure, result.Outcome = failureOf(result.Err), outcomeOfWrite(result.Err)
+	if result.Outcome == core.Refused {
+		result.Last, result.Named = kv.LastSequence(result.Err)
 	}
 	result.Crowd = op.Renewal && r.notifications().InCrowd()
 	return result
 }
 
-// updateHeld writes over the record of a term. If the answer is late it asks the server about the bucket meanwhile, and the write ends early if
-// the bucket is gone: a leader is subscribed to the attempts of others, so that the server finds somebody who could answer the write.
-func (r *run) updateHeld(ctx context.Context, op *core.Op) (uint64, error) {
+// send sends a write, and returns the revision that it got.
+func (r *run) send(ctx context.Context, op *core.Op) (uint64, error) {
+	switch {
+	case op.Renewal:
+		return r.sendRenewal(ctx, op)
+	case op.Create:
+		return r.bucket.Create(ctx, r.key, op.Value)
+	}
+	return r.bucket.Update(ctx, r.key, op.Value, op.Over)
+}
+
+// sendRenewal writes over the record of a term. If the answer is late, it asks the server about the bucket meanwhile, and ends the write if the
+// bucket is gone. The client does not notice that by itself: a leader subscribes to the subject of its key, for the attempts of others, and so the
+// server does not report that nobody would answer the write.
+func (r *run) sendRenewal(ctx context.Context, op *core.Op) (uint64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(max(lateAnswer, lateAnswers*r.took()), func() {
@@ -204,8 +206,21 @@ func (r *run) took() time.Duration {
 	return r.candidate.Took()
 }
 
-// suspectConnection has the connection examined: an answer or a notification has not come in time.
+// suspectConnection has the connection examined, because an answer or a notification has not come in time.
 func (r *run) suspectConnection() { r.guard.Suspect(r.took()) }
+
+// outcomeOfWrite returns what the error of a write proves about that write.
+func outcomeOfWrite(err error) core.Outcome {
+	switch kv.Classify(err) {
+	case kv.Applied:
+		return core.Applied
+	case kv.Refused:
+		return core.Refused
+	case kv.Unknown:
+		return core.Unknown
+	}
+	return core.Failed
+}
 
 // failureOf returns what an error means to the candidate.
 func failureOf(err error) core.Failure {
