@@ -7,8 +7,8 @@ import (
 	"github.com/natscampaign/election/internal/witness"
 )
 
-// entrust tells the witness, if there is one, what releases a term that begins. Where the record is a bare name there is nothing by which a
-// witness would recognise the term. The caller holds mu.
+// entrust gives the witness, if there is one, what it needs to release a term that begins, should this process die. A bare name has nothing by which
+// a witness would recognise the term. The caller holds mu.
 func (e *Election) entrust(t *core.Term) {
 	if e.opts.Witness == nil || e.opts.PlainValue {
 		return

@@ -14,27 +14,27 @@ import (
 
 // dispatcher calls the callbacks, one at a time, from a goroutine that exists only while a callback is due.
 //
-// It is not given events. When it gets to it, it compares what it announced with how things are. So OnWon and OnLost alternate by
-// construction, a callback that takes long skips what is past, and nothing piles up.
+// The dispatcher keeps no queue of events. When its goroutine is ready for the next callback, it compares what was announced with the present state.
+// So OnWon and OnLost alternate by construction, a slow callback only skips what is outdated, and nothing piles up.
 type dispatcher struct {
 	*settings.Callbacks
 	log *slog.Logger
 
 	mu        sync.Mutex
-	latest    *activeTerm      // the last that came to lead
-	announced *activeTerm      // the one that OnWon was called for and OnLost was not; nil if there is none
-	campaigns []core.State     // waiting to be announced
-	leader    *settings.Holder // known to lead, if that is to be announced
-	reported  *settings.Holder // announced last
-	queue     []func()         // what is left to call of what is being announced
+	latest    *activeTerm      // the last term whose leadership counted
+	announced *activeTerm      // the term for which OnWon was called and OnLost was not; nil if there is none
+	campaigns []core.State     // that wait to be announced
+	leader    *settings.Holder // the leader that waits to be announced; nil if none does
+	reported  *settings.Holder // the leader that was announced last
+	queue     []func()         // the remaining callbacks of the announcement that is under way
 
-	idle chan struct{} // closed once nothing is left to call; nil if that is so already
+	idle chan struct{} // closed once no callback is due; nil if none is due now
 }
 
 // nobody is the leader before anybody led.
 var nobody = &settings.Holder{}
 
-// maxCampaigns is how many campaigns may wait to be announced; what comes while so many wait is dropped.
+// maxCampaigns is how many campaigns may wait to be announced; more are dropped.
 const maxCampaigns = 16
 
 // campaign announces a campaign made in state s.
@@ -50,7 +50,7 @@ func (d *dispatcher) campaign(s core.State) {
 	d.wake()
 }
 
-// leads announces the leader. A leader-elect is no leader yet.
+// leads announces the leader, if it is another than the one announced last. A leader-elect is no leader yet.
 func (d *dispatcher) leads(h *settings.Holder) {
 	if len(d.OnLeader) == 0 || h.LeaderElect() {
 		return
@@ -58,13 +58,13 @@ func (d *dispatcher) leads(h *settings.Holder) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.leader = h; d.reported.Name == h.Name && d.reported.Instance == h.Instance && d.reported.Term == h.Term {
-		d.leader = nil // and what was to be announced meanwhile is past
+		d.leader = nil // a leader that waited to be announced meanwhile is outdated
 		return
 	}
 	d.wake()
 }
 
-// leadership announces that t came to lead, or no longer does.
+// leadership announces that t has begun to lead, or no longer leads.
 func (d *dispatcher) leadership(t *activeTerm) {
 	if len(d.OnWon)+len(d.OnLost) == 0 {
 		return
@@ -87,7 +87,7 @@ func (d *dispatcher) quiet() <-chan struct{} {
 	return done
 }
 
-// discard drops the campaigns and the leader that wait to be announced, and returns what quiet does.
+// discard drops the campaigns and the leader that wait to be announced, and returns the channel that quiet returns.
 func (d *dispatcher) discard() <-chan struct{} {
 	d.mu.Lock()
 	d.campaigns, d.leader = nil, nil
@@ -95,7 +95,7 @@ func (d *dispatcher) discard() <-chan struct{} {
 	return d.quiet()
 }
 
-// wake starts the goroutine unless it runs. The caller holds mu.
+// wake starts the goroutine, unless it is running. The caller holds mu.
 func (d *dispatcher) wake() {
 	if d.idle == nil {
 		d.idle = make(chan struct{})
@@ -120,7 +120,7 @@ func (d *dispatcher) next() func() {
 	defer d.mu.Unlock()
 	for {
 		switch {
-		case len(d.queue) > 0: // all learn of a win before any learns of its loss
+		case len(d.queue) > 0: // every OnWon is called before any OnLost of the same term
 			call := d.queue[0]
 			d.queue = d.queue[1:]
 			return call
@@ -150,7 +150,7 @@ func (d *dispatcher) next() func() {
 	}
 }
 
-// guard calls a callback and survives it: a panic is logged, and a goroutine that the callback ends is replaced.
+// guard calls a callback. It logs a panic, and starts another goroutine if the callback ends this one, as by runtime.Goexit.
 func (d *dispatcher) guard(callback func()) {
 	returned := false
 	defer func() {
@@ -170,9 +170,9 @@ func (d *dispatcher) guard(callback func()) {
 
 // work is one call of the function given to Run.
 type work struct {
-	done chan struct{} // closed when it has returned; what follows is written before
+	done chan struct{} // closed when it has returned; the other fields are written before that
 	err  error
-	led  bool // it returned while it still led
+	led  bool // it returned while its term still led
 }
 
 // startWork starts the work of a term.
@@ -184,7 +184,7 @@ func startWork(t *activeTerm, do func(context.Context, Term) error) *work {
 			if p := recover(); p != nil {
 				w.err = fmt.Errorf("work panicked: %v\n%s", p, debug.Stack())
 			}
-			if errors.Is(w.err, ErrNotLeader) { // as a receiver of fenced writes has reported it
+			if errors.Is(w.err, ErrNotLeader) { // as a fenced write that was refused reports
 				t.end(core.Resigned)
 			} else {
 				w.led = t.end(core.WorkEnded)

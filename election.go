@@ -39,18 +39,18 @@ type Election struct {
 	config
 	metrics *metrics
 	term    atomic.Pointer[activeTerm] // nil while the key is not held
-	renamed atomic.Pointer[string]     // the instance that took the place of the first, once that one was found to have a copy
+	renamed atomic.Pointer[string]     // the instance that replaced config.instance, once another process was found to use that; nil before
 
 	mu        sync.Mutex      // guards what follows; never held across I/O or a callback
-	candidate *core.Candidate // what it knows, and all that is decided
-	stopped   bool
-	current   *run        // nil while nothing runs
-	running   bool        // it has not returned, and its metrics are registered
-	latest    *activeTerm // the last term
-	leader    *Leader     // the last leader that was read
-	progress  progress    // what the loop does
-	unhealthy string      // why the last health checks failed; "" if they did not
-	failure   string      // why it cannot run again on this connection; "" if it can
+	candidate *core.Candidate // all that is known and decided
+	stopped   bool            // Stop was called
+	current   *run            // nil while neither Start nor Run is being called
+	running   bool            // current has registered its metrics, and has not ended
+	latest    *activeTerm     // the last term
+	leader    *Leader         // the last leader that was read
+	progress  progress        // what the loop does
+	unhealthy string          // why the last health checks failed; "" if they did not
+	failure   string          // why it cannot run again on this connection; "" if it can
 }
 
 // config is what an election is made of. It never changes.
@@ -63,12 +63,12 @@ type config struct {
 	log                       *slog.Logger
 }
 
-// world is the real one.
+// world is what package core needs of the world in a program: its clocks, its random numbers and its secrets.
 var world = core.World{
 	Random: timeutil.Random, NewID: record.NewID, NewSecret: record.NewSecret, Clocks: lease.Read, Boot: lease.SinceBoot, Started: lease.Read(), Seed: rand.Uint64(),
 }
 
-// rules returns what the candidate goes by as the instance that it is.
+// rules returns the rules of the candidate under its present instance.
 func (e *Election) rules() *core.Rules {
 	o := e.opts
 	return &core.Rules{
@@ -92,7 +92,7 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 		name: name, key: key, instance: record.NewID(), host: host, pid: os.Getpid(), bucket: o.Bucket(bucket), wake: wake, opts: o,
 		log: o.Log().With("election", key, "name", name),
 	}}
-	e.candidate = core.New(&core.Rules{World: &world}) // a run has the others
+	e.candidate = core.New(&core.Rules{World: &world}) // a run sets the other rules
 	e.candidate.Notice(time.Now(), core.SetMetadata{Metadata: o.Metadata})
 	e.metrics = newMetrics(e)
 	if o.LastRequestFailed != nil {
@@ -101,13 +101,12 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 	return e, nil
 }
 
-// Start campaigns, and leads whenever it wins, until ctx ends or [Election.Stop] is called. It blocks, and returns nil once callbacks
-// have returned and the key is released if it was held. While the server cannot be reached it waits. It returns
-// [ErrBucketUnsuitable] or [ErrInvalidOption] when the server can be reached and the bucket, or an option in this bucket, is wrong,
-// [ErrAlreadyRunning], and [ErrStopped] after Stop. If the bucket is removed or becomes unfit later, Start logs a warning, says it in
-// [Status].LastError, and waits until the bucket can be used again; if the TTL changes, it adapts. A connection that is closed for good ends leadership at once, and Start with an
-// error that is nats.ErrConnectionClosed: at once where the connection is known, else at the next request. After its context ended
-// Start may be called again.
+// Start campaigns, and leads whenever it wins, until ctx ends or [Election.Stop] is called. It blocks, and returns nil once callbacks have returned
+// and the key is released if it was held. While the server cannot be reached it waits. It returns [ErrBucketUnsuitable] or [ErrInvalidOption] when
+// the server can be reached and the bucket, or an option in this bucket, is wrong, [ErrAlreadyRunning], and [ErrStopped] after Stop. If the bucket is
+// removed or becomes unfit later, Start logs a warning, says it in [Status].LastError, and waits until the bucket can be used again; if the TTL
+// changes, it adapts. A connection that is closed for good ends leadership at once, and Start with an error that is nats.ErrConnectionClosed: at once
+// where the connection is known, else at the next request. After its context ended Start may be called again.
 func (e *Election) Start(ctx context.Context) error { return e.run(ctx, nil) }
 
 // Run is [Election.Start] with work for the leader. It campaigns for ever and calls work once per term, when leadership counts, with a
@@ -156,7 +155,7 @@ func (e *Election) enter(parent context.Context, work func(context.Context, Term
 	case e.current != nil:
 		return nil, ErrAlreadyRunning
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // whose end stops the run first
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the end of parent calls run.stop, which tells the candidate first
 	e.current = &run{
 		Election: e, work: work, ctx: ctx, cancel: cancel,
 		calls: &dispatcher{Callbacks: &e.opts.Callbacks, log: e.log, reported: nobody},
@@ -164,7 +163,7 @@ func (e *Election) enter(parent context.Context, work func(context.Context, Term
 	return e.current, nil
 }
 
-// leave ends a run.
+// leave ends a run, so that another one may begin.
 func (e *Election) leave(r *run) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -215,7 +214,7 @@ func (e *Election) Resume() {
 	}
 }
 
-// pause pauses this candidate, or no longer, and reports whether that is new.
+// pause pauses or resumes this candidate, and reports whether that changes anything.
 func (e *Election) pause(on bool) (changed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -231,7 +230,7 @@ func waitFor(ctx context.Context, c <-chan struct{}) error {
 		return nil
 	case <-ctx.Done():
 	}
-	if isClosed(c) { // both at once
+	if isClosed(c) { // both have happened
 		return nil
 	}
 	return ctx.Err()
@@ -284,7 +283,7 @@ func (e *Election) lastRequestFailed() bool {
 	return requests.LastFailed()
 }
 
-// instanceID returns what distinguishes this candidate from all others.
+// instanceID returns the present instance, which distinguishes this candidate from all others.
 func (e *Election) instanceID() string {
 	if renamed := e.renamed.Load(); renamed != nil {
 		return *renamed

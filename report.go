@@ -10,7 +10,8 @@ import (
 	"github.com/natscampaign/election/internal/settings"
 )
 
-// report does what the candidate has to report: it logs, counts, calls back, and does what is asked for beside requests.
+// report handles the candidate's events: it logs, counts, calls back, and does what the candidate asks for besides requests. The order of the events
+// is kept. The caller does not hold the election's mutex.
 func (r *run) report(events []core.Event) {
 	for i := range events {
 		switch e := &events[i]; e.Kind {
@@ -69,7 +70,7 @@ func (r *run) stateChanged(to State, why Reason, t *core.Term) {
 	if t != nil {
 		attrs = append(attrs, "term", t.Number)
 	}
-	if to == LeaderElectState && !t.AtOnce { // it does nothing that can be seen until then
+	if to == LeaderElectState && !t.AtOnce { // say for what it waits: nothing else is logged until then
 		attrs = append(attrs, "stand-down", t.StandDown.Round(time.Millisecond), "leads-at", t.Counts.UTC().Round(time.Millisecond))
 		if t.StandDown > 0 {
 			attrs = append(attrs, "unless", "the key is lost before", "because", "a previous leader may not know of its loss yet")
@@ -78,14 +79,14 @@ func (r *run) stateChanged(to State, why Reason, t *core.Term) {
 	r.log.Info("State changed", attrs...)
 }
 
-// beganToLead is called when leadership counts from now on: the work begins.
+// beganToLead is called when leadership begins to count. It starts the work, and the schedule of WithRelinquish.
 func (r *run) beganToLead(t *core.Term) {
 	a := r.term.Load()
 	if a == nil || a.term != t {
 		return
 	}
 	r.calls.leadership(a)
-	if !a.leads() { // it was stopped just now
+	if !a.leads() { // leadership has ended meanwhile, as by Stop
 		return
 	}
 	if r.work != nil {
@@ -96,7 +97,7 @@ func (r *run) beganToLead(t *core.Term) {
 	}
 }
 
-// sawLeader remembers who holds the key.
+// sawLeader remembers the holder of the key, announces it, and logs it if it is another than before.
 func (r *run) sawLeader(h *settings.Holder) {
 	l := leaderOf(h)
 	r.mu.Lock()
@@ -113,7 +114,7 @@ func (r *run) sawLeader(h *settings.Holder) {
 	}
 }
 
-// keyNotReleased logs why the key was not released. It says that the key is left to expire only where this candidate may hold it still.
+// keyNotReleased logs why the key was not released. It says that the key is left to expire only if this candidate may still hold the key.
 func (r *run) keyNotReleased(e *core.Event) {
 	term, err := slog.Uint64("term", e.Term.Number), slog.Any("error", kv.Describe(e.Ending.Err))
 	switch e.Ending.How {
