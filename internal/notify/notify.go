@@ -79,38 +79,48 @@ func Listen(bucket *kv.Bucket, source Source, key, name, instance string, to Rec
 	notifiers.Lock()
 	defer notifiers.Unlock()
 	id := bucket.ID()
-	n := notifiers.by[id]
-	if n == nil || id == nil {
-		n = &Notifier{
-			id: id, bucket: bucket, republish: source.Subject, log: log, listeners: map[string][]*Listener{},
-			ready: make(chan struct{}), remake: make(chan struct{}, 1), watchAll: make(chan struct{}, 1), stalled: make(chan struct{}, 1), done: make(chan struct{}),
-		}
-		n.attempts = sync.OnceValue(n.newAttempts)
-		n.created.Store(&source.Created)
-		n.connected.Store(&time.Time{})
-		if id != nil {
-			if notifiers.by == nil {
-				notifiers.by = map[any]*Notifier{}
-			}
-			notifiers.by[id] = n
-		}
+	l.notifier = notifiers.by[id]
+	if id == nil || l.notifier == nil {
+		l.notifier = newNotifier(id, bucket, source, log)
 		var ctx context.Context
-		ctx, n.cancel = context.WithCancel(context.Background())
-		defer func() { go n.run(ctx) }() // with this listener
+		ctx, l.notifier.cancel = context.WithCancel(context.Background())
+		defer func() { go l.notifier.run(ctx) }() // once it has this listener
 	}
-	l.notifier = n
+	l.notifier.add(l)
+	return l
+}
+
+// newNotifier returns a notifier that does not run yet. If it has an id, later listeners share it. The caller holds the lock of notifiers.
+func newNotifier(id any, bucket *kv.Bucket, source Source, log *slog.Logger) *Notifier {
+	n := &Notifier{
+		id: id, bucket: bucket, republish: source.Subject, log: log, listeners: map[string][]*Listener{},
+		ready: make(chan struct{}), remake: make(chan struct{}, 1), watchAll: make(chan struct{}, 1), stalled: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	n.attempts = sync.OnceValue(n.newAttempts)
+	n.created.Store(&source.Created)
+	n.connected.Store(&time.Time{})
+	if id != nil {
+		if notifiers.by == nil {
+			notifiers.by = map[any]*Notifier{}
+		}
+		notifiers.by[id] = n
+	}
+	return n
+}
+
+// add adds a listener, and tells its candidate what is known of the source.
+func (n *Notifier) add(l *Listener) {
 	n.subscribing.Lock()
 	defer n.subscribing.Unlock()
 	n.mu.Lock()
-	to.Receive(core.Joined{Source: n.inUse(), Created: *n.created.Load(), ConnectedAt: *n.connected.Load()})
+	l.Receive(core.Joined{Source: n.inUse(), Created: *n.created.Load(), ConnectedAt: *n.connected.Load()})
 	n.listeners[l.Key] = append(slices.Clone(n.listeners[l.Key]), l)
-	second := len(n.listeners) == 2 && len(n.listeners[l.Key]) == 1
+	secondKey := len(n.listeners) == 2 && len(n.listeners[l.Key]) == 1
 	n.mu.Unlock()
 	n.subscribeTo(l.Key)
-	if second {
+	if secondKey {
 		wakeup.Send(n.watchAll)
 	}
-	return l
 }
 
 // Close ends the listener, and its notifier with the last one.
@@ -118,21 +128,7 @@ func (l *Listener) Close() {
 	l.ReceiveAttempts(false)
 	n := l.notifier
 	notifiers.Lock()
-	n.subscribing.Lock()
-	if n.changes != nil {
-		n.changes.Remove(l.Key)
-	}
-	n.mu.Lock()
-	rest := slices.DeleteFunc(slices.Clone(n.listeners[l.Key]), func(other *Listener) bool { return other == l })
-	if n.listeners[l.Key] = rest; len(rest) == 0 {
-		delete(n.listeners, l.Key)
-	}
-	last, single := len(n.listeners) == 0, len(rest) == 0 && len(n.listeners) == 1
-	n.mu.Unlock()
-	n.subscribing.Unlock()
-	if single && n.inUse() == core.NoSource { // a watcher of this key alone may be permitted
-		wakeup.Send(n.watchAll)
-	}
+	last := n.remove(l)
 	if last && n.id != nil {
 		delete(notifiers.by, n.id)
 	}
@@ -144,6 +140,26 @@ func (l *Listener) Close() {
 		case <-time.After(closeTimeout):
 		}
 	}
+}
+
+// remove removes a listener, and reports whether it was the last one.
+func (n *Notifier) remove(l *Listener) (last bool) {
+	n.subscribing.Lock()
+	if n.changes != nil {
+		n.changes.Remove(l.Key)
+	}
+	n.mu.Lock()
+	rest := slices.DeleteFunc(slices.Clone(n.listeners[l.Key]), func(other *Listener) bool { return other == l })
+	if n.listeners[l.Key] = rest; len(rest) == 0 {
+		delete(n.listeners, l.Key)
+	}
+	keys := len(n.listeners)
+	n.mu.Unlock()
+	n.subscribing.Unlock()
+	if keys == 1 && len(rest) == 0 && n.inUse() == core.NoSource { // a watcher of the one key that is left may be permitted
+		wakeup.Send(n.watchAll)
+	}
+	return keys == 0
 }
 
 // of returns the listeners of a key. The list is never changed.

@@ -19,7 +19,7 @@ const (
 	sourceInterval = time.Second
 )
 
-// run keeps the notifier on the best source there is.
+// run keeps the notifier on the best source there is: republished changes, else a watcher, else none.
 func (n *Notifier) run(ctx context.Context) {
 	defer close(n.done)
 	var changes chan nats.Status
@@ -32,7 +32,7 @@ func (n *Notifier) run(ctx context.Context) {
 	}
 	level := slog.LevelWarn // the first time
 	var triedEarly time.Time
-	for stalled := false; ctx.Err() == nil; {
+	for stalled := false; ctx.Err() == nil; { // stalled: republished changes did not arrive
 		began := time.Now()
 		if !stalled && n.bucket.Conn() != nil && n.republish != "" {
 			stalled = n.subscribe(ctx, changes)
@@ -45,26 +45,32 @@ func (n *Notifier) run(ctx context.Context) {
 			n.log.Log(ctx, level, "Changes of the bucket cannot be received, polling", "bucket", n.bucket.Bucket(), "error", kv.Describe(err))
 			level, stalled = slog.LevelDebug, false
 			n.use(core.NoSource, false)
-			watchAll := n.watchAll
-			if time.Since(triedEarly) < retryDelay {
-				watchAll = nil // locks come and go: a watcher that is refused is not asked for with each of them
-			}
-			select {
-			case <-ctx.Done():
-			case s := <-changes:
-				n.statusChanged(s)
-			case <-n.remake:
-			case <-watchAll: // another watcher may be permitted than the one that was refused
-				triedEarly = time.Now()
-			case <-time.After(retryDelay):
-			}
+			n.waitWithoutSource(ctx, changes, &triedEarly)
 		}
 		timeutil.Sleep(ctx, time.Until(began.Add(sourceInterval)))
 		select {
-		case <-n.remake: // which the server's next answer serves
+		case <-n.remake: // load does what was asked for
 		default:
 		}
 		n.load(ctx)
+	}
+}
+
+// waitWithoutSource waits until a source may work again. triedEarly is when the wait last ended because keys have come or gone. Locks come and go: a
+// watcher that was refused is not tried again for each of them.
+func (n *Notifier) waitWithoutSource(ctx context.Context, changes <-chan nats.Status, triedEarly *time.Time) {
+	watchAll := n.watchAll
+	if time.Since(*triedEarly) < retryDelay {
+		watchAll = nil
+	}
+	select {
+	case <-ctx.Done():
+	case s := <-changes:
+		n.statusChanged(s)
+	case <-n.remake:
+	case <-watchAll: // another watcher than the refused one may be permitted
+		*triedEarly = time.Now()
+	case <-time.After(retryDelay):
 	}
 }
 
@@ -104,7 +110,7 @@ func (n *Notifier) use(source string, spread bool) {
 	n.source.Store(&source)
 	n.mu.Unlock()
 	select {
-	case <-n.stalled: // that was about the last source
+	case <-n.stalled: // the report was about the source before this one
 	default:
 	}
 	for _, l := range n.all() {
