@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Unwatchable is a bucket that refuses all watchers, as a server does that does not permit them, for drills and tests: its candidates learn of changes
-// by their campaigns.
+// Unwatchable is a bucket that refuses all watchers, as a server does that does not permit them, for drills and tests: its candidates learn of
+// changes by their campaigns.
 type Unwatchable struct{ jetstream.KeyValue }
 
 // Watch refuses.

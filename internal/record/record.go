@@ -52,7 +52,7 @@ type Record struct {
 	Started       time.Time         `json:"started,omitzero"` // when the candidate started
 	Since         time.Time         `json:"since"`            // when the term was won
 	Term          uint64            `json:"term,omitempty"`   // 0 until leadership counts; see Leads
-	Leads         bool              `json:"leads,omitempty"`  // leadership counts from this very write, so that its revision is the term's number
+	Leads         bool              `json:"leads,omitempty"`  // leadership counts from this very write: its revision is the number of the term
 	BucketCreated time.Time         `json:"bucket,omitzero"`  // when the stream behind the bucket was created
 	Won           string            `json:"won,omitempty"`    // over what: "vacant", "released", "reclaimed" or "lapsed"
 	Host          string            `json:"host,omitempty"`
@@ -60,15 +60,15 @@ type Record struct {
 	Priority      int               `json:"priority,omitempty"`
 	Metadata      map[string]string `json:"metadata,omitempty"`
 
-	// When the stream was created as its server says since, where that changed during the term; see Bucket.
+	// When the stream was created, as its server says now, if the server has changed that during the term; see Bucket.
 	BucketReported time.Time `json:"bucket_reported,omitzero"`
 
 	Notified    bool  `json:"notified,omitempty"`      // in an attempt: the candidate is notified of vacancies
-	Withdrawn   bool  `json:"withdrawn,omitempty"`     // in an attempt that the server always refuses: the candidate does not wait for the lock any more
+	Withdrawn   bool  `json:"withdrawn,omitempty"`     // in an attempt that is always refused: the candidate no longer waits for the lock
 	Priorities  []int `json:"priorities,omitempty"`    // the highest priorities of the candidates, each once; nil if all have priority 0
 	IntervalMs  int64 `json:"interval_ms,omitempty"`   // from one renewal of the writer to the next
 	StandDownMs int64 `json:"stand_down_ms,omitempty"` // what was left of the writer's stand-down; its successor waits for it
-	LeaseMs     int64 `json:"lease_ms,omitempty"`      // how long the lease is that the write earns, from when it was sent
+	LeaseMs     int64 `json:"lease_ms,omitempty"`      // the length of the lease that the write earns, from when it was sent
 
 	// What proves a release: each record of a term states the commitment to a secret that its release reveals. Predecessors are the secrets of
 	// the terms before, the last first, if each of them ended by a release: so this term began after those had ended.
@@ -78,18 +78,14 @@ type Record struct {
 	// Set by a renewal: the instance of the candidate that answers first if the record expires.
 	Successor string `json:"successor,omitempty"`
 
-	// Set by a release: when it was written, its proof, why its writer's term ended, the names of the candidates that take over first, in this order, for how long the first
-	// of them has the release to itself, and in the release of a lock the ids of those that wait for it, who come next.
-	Released   time.Time `json:"released,omitzero"`
-	Secret     Secret    `json:"secret,omitzero"` // opens the commitment
-	Reason     string    `json:"reason,omitempty"`
-	Successors []string  `json:"successors,omitempty"`
-
-	// The ids of their instances, which distinguish candidates of one name, see QueueID. Where an id is empty or missing, only the name is known.
-	SuccessorIDs []string `json:"successor_ids,omitempty"`
-
-	HeadStartMs int64    `json:"head_start_ms,omitempty"`
-	Queue       []string `json:"queue,omitempty"` // see QueueID
+	// Set by a release.
+	Released     time.Time `json:"released,omitzero"`       // when it was written
+	Secret       Secret    `json:"secret,omitzero"`         // the proof: it opens the commitment
+	Reason       string    `json:"reason,omitempty"`        // why the writer's term ended
+	Successors   []string  `json:"successors,omitempty"`    // the names of the candidates that take over first, in this order
+	SuccessorIDs []string  `json:"successor_ids,omitempty"` // their ids, see QueueID; where one is empty or missing, only the name is known
+	HeadStartMs  int64     `json:"head_start_ms,omitempty"` // for how long the first of them has the release to itself
+	Queue        []string  `json:"queue,omitempty"`         // of a lock: the ids of the candidates that wait, who come after them; see QueueID
 }
 
 // Encode returns the bytes of the record.
@@ -224,8 +220,8 @@ func QueueID(instance string) string {
 	return base64.RawURLEncoding.EncodeToString(hash.Sum(nil))[:queueIDBytes]
 }
 
-// Place returns when it is the turn of a candidate among those that a release names, and false if it names others or nobody: then the
-// place is after all of them.
+// Place returns the place of a candidate among those that a release names, 0 for the first. If the release does not name the candidate, named is
+// false, and the place is after all of them.
 func (r Record) Place(name, instance string) (place int, named bool) {
 	own := QueueID(instance)
 	for i, successor := range r.Successors {
@@ -244,8 +240,8 @@ func (r Record) QueueAfter(place int) []string {
 	return r.Queue[min(max(place+1-len(r.Successors), 0), len(r.Queue)):]
 }
 
-// IsRelease reports whether the record says that it releases the key, which its secret is to prove, and returns the stand-down that its writer was still waiting out and that its
-// successor takes over: 0 after a leader's release. A stand-down that is negative or overflows makes the record no release.
+// IsRelease reports whether the record says that it releases the key; only its secret proves that. It returns what was left of the writer's
+// stand-down, which the successor must wait for: 0 after a leader's release. A record with a stand-down that is negative or overflows is no release.
 func (r Record) IsRelease() (standDown time.Duration, ok bool) {
 	if r.Released.IsZero() || r.StandDownMs < 0 || r.StandDownMs > math.MaxInt64/int64(time.Millisecond) {
 		return 0, false
@@ -270,11 +266,11 @@ func plausible(ms int64, longest time.Duration) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// Bucket returns when the stream behind the bucket was created by what its server said last, as far as the writer knew. Some servers change
-// that; BucketCreated stays the same for a whole term, because its token begins with it.
+// Bucket returns when the stream behind the bucket was created, as the server said last to the writer. Some servers change that time. BucketCreated
+// stays the same for a whole term, because the term's token begins with it.
 func (r Record) Bucket() time.Time { return timeutil.Later(r.BucketCreated, r.BucketReported) }
 
-// Follows reports whether the record shows that its term began after the term that committed to c had ended by a release.
+// Follows reports whether the record proves that the term which committed to c had ended by a release before the record's own term began.
 func (r Record) Follows(c Commitment) bool { return slices.ContainsFunc(r.Predecessors, c.OpenedBy) }
 
 // SameTerm reports whether both records were written in one term, as far as records show.

@@ -18,14 +18,14 @@ const (
 	// DefaultTTL is the TTL of a bucket whose maker gives none. With an interval of a third of it a leader outlasts the crash of the server
 	// that leads the bucket's stream.
 	DefaultTTL = 15 * time.Second
-	// MinTry is the shortest time that a renewal is given; with less before the deadline none is sent. It also keeps renewals away from
-	// the last milliseconds of a key's life, in which a server may acknowledge a write and then expire it all the same.
+	// MinTry is the shortest time that a renewal is given; with less time before the deadline no renewal is sent. So none is sent in the last
+	// milliseconds of a key's life either, in which a server may acknowledge a write and then expire it all the same.
 	MinTry = 25 * time.Millisecond
 	// MinPause is the shortest time between two campaigns of one candidate.
 	MinPause = 10 * time.Millisecond
 	// MinRoom is what must be left between a renewal and the deadline: time for two tries that fail and one more.
 	MinRoom = 4 * MinTry
-	// longest is what a longer duration is taken for: a century, so that sums of durations do not overflow.
+	// longest replaces any longer duration that is given: a century, so that sums of durations do not overflow.
 	longest = 100 * 365 * 24 * time.Hour
 )
 
@@ -118,24 +118,24 @@ func (d *Durations) Timing(ttl time.Duration) (Timing, error) {
 // LeaseTime returns how long leadership may be believed after the last acknowledged write was sent.
 func (t Timing) LeaseTime() time.Duration { return t.TTL - t.Margin }
 
-// rateAllowance: the clocks of two machines run at speeds that differ by less than a part of so many. NTP slews a clock by one part in 2,000 at most,
-// and quartz is better than one in 10,000.
+// rateAllowance says by how much the speeds of two machines' clocks may differ: one part in rateAllowance. NTP slews a clock by one part in 2,000 at
+// most, and quartz is better than one part in 10,000.
 const rateAllowance = 200
 
-// LapseTime returns how long after it was seen the write of a holder earns a lease no more for sure, in a bucket with the given TTL. No lease is believed that is
-// shorter than with the default margin.
+// LapseTime returns how long after a candidate has seen the holder's write the lease of that write is certainly over, in a bucket with the given TTL.
+// A stated lease that is shorter than with the default margin is not believed.
 func LapseTime(lease, ttl time.Duration) time.Duration {
 	lease = max(lease, ttl-DefaultMargin(ttl))
 	return lease + lease/rateAllowance
 }
 
-// Slack returns by how much a renewal may be late without anybody minding: a quarter of the room that is left after it.
+// Slack returns how late a renewal may be and still count as in time: a quarter of the time between a renewal that is due and the deadline.
 func (t Timing) Slack() time.Duration { return (t.LeaseTime() - t.Interval) / 4 }
 
 // RequestTimeout returns how long a candidate waits for the answer to one request: short enough that a win which is acknowledged late
 // still leaves most of its lease.
 func (t Timing) RequestTimeout() time.Duration { return min(t.TTL/4, RequestTimeout) }
 
-// Spread returns the time over which candidates spread their answers to a vacancy that names no successors. Whatever their number, few
-// answer before all are notified of the first answer, and beside a failover the time is noise.
+// Spread returns the time over which candidates spread their answers to a vacancy that names no successors. However many they are, few of them answer
+// before all are notified of the first answer; and compared with a failover the time is short.
 func (t Timing) Spread() time.Duration { return min(t.TTL/16, time.Second) }
