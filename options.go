@@ -43,11 +43,11 @@ func WithSplay(longest time.Duration) Option {
 	return func(o *settings.Options) { o.Splay = &longest }
 }
 
-// WithStandDown sets how long a winner waits, from the acknowledgement of its win, before it sends the renewal from which leadership
-// counts: the time in which a previous leader that does not know yet stands down. Default: one campaign interval, the winner's or its
-// predecessor's, whichever is longer, which forgives clocks that are wrong by nearly as much; at most 1 h. With d shorter, two leaders
-// cannot overlap after an expiry as long as d plus the lease margin covers the error of the server's clock over one TTL. After a release
-// that the previous leader wrote, and over a lease that this candidate has seen lapse by its own clock ([ReasonLapsed]), there is no stand-down at all.
+// WithStandDown sets how long a winner waits, from the acknowledgement of its win, before it sends the renewal from which leadership counts: the time
+// in which a previous leader that does not know yet stands down. Default: one campaign interval, the winner's or its predecessor's, whichever is
+// longer, which forgives clocks that are wrong by nearly as much; at most 1 h. With d shorter, two leaders cannot overlap after an expiry as long as
+// d plus the lease margin covers the error of the server's clock over one TTL. After a release that the previous leader wrote, and over a lease that
+// this candidate has seen lapse by its own clock ([ReasonLapsed]), there is no stand-down at all.
 func WithStandDown(d time.Duration) Option {
 	return func(o *settings.Options) { o.StandDown = &d }
 }

@@ -92,8 +92,8 @@ func (r *run) fetchPlan(ctx context.Context) time.Time {
 	return r.fetchNotBefore
 }
 
-// claim has this member begin to plan if nobody does: there is neither plan nor announcement, or the next announcement is overdue, and those
-// that are before this member in the order of the plan have had their time. Of many that claim at once the server lets one pass, and the others are notified
+// claim has this member begin to plan if nobody does: there is neither plan nor announcement, or the next announcement is overdue, and those that are
+// before this member in the order of the plan have had their time. Of many that claim at once the server lets one pass, and the others are notified
 // of that: a claim keeps them from claiming, and from nothing else. claim returns when it is to be called again.
 func (r *run) claim(ctx context.Context) time.Time {
 	due := r.begun

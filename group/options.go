@@ -67,7 +67,8 @@ func collect(opts []Option) options {
 }
 
 // checkGroup refuses a name of the group by which a key of this group could be a key of another. The other is the one whose name comes before
-// ".keys", ".members" or ".lists" in this name: to that group, all keys of this one are elections, members or lists. Names that differ otherwise share nothing.
+// ".keys", ".members" or ".lists" in this name: to that group, all keys of this one are elections, members or lists. Names that differ otherwise
+// share nothing.
 func (g *Group) checkGroup() error {
 	parts := strings.Split(g.group, ".")
 	i := slices.IndexFunc(parts[1:], func(part string) bool { return part == "keys" || part == "members" || part == "lists" })

@@ -127,8 +127,8 @@ func (o *ownPresences) applied(attempt string, revision uint64) {
 	maps.DeleteFunc(o.doubtful, func(other string, update bool) bool { return update || other == attempt })
 }
 
-// isForeign reports whether a presence of this run that is stored at the given revision is proof that a copy of the process wrote it. What is older than
-// the last one that is known may be read from a replica that lags behind.
+// isForeign reports whether a presence of this run that is stored at the given revision is proof that a copy of the process wrote it. What is older
+// than the last one that is known may be read from a replica that lags behind.
 func (o *ownPresences) isForeign(attempt string, revision uint64) bool {
 	_, doubtful := o.doubtful[attempt]
 	return revision > o.revision && attempt != o.attempt && !doubtful && len(o.doubtful) < maxDoubtful

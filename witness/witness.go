@@ -144,12 +144,12 @@ func optionsOf(opts []Option) (*options, error) {
 // Start gives this process a witness. Call it first in main, before anything that must happen once per program: before listening, locking and
 // campaigning. The witness is the same program, started again with the same arguments and environment; in that process Start never returns.
 //
-// dial connects to the server that has the buckets, as a user who may read and write their keys. The witness calls it, in its own process, when this one
-// leads, and again until it succeeds; it closes the connection when this process leads no more. The connection should reconnect for ever,
-// as that of package connect does.
+// dial connects to the server that has the buckets, as a user who may read and write their keys. The witness calls it, in its own process, when this
+// one leads, and again until it succeeds; it closes the connection when this process leads no more. The connection should reconnect for ever, as that
+// of package connect does.
 //
-// The witness is a child of this process, and outlives it. It has a session of its own, so that no signal to a group or a terminal ends it. If it dies, another
-// is started one second later.
+// The witness is a child of this process, and outlives it. It has a session of its own, so that no signal to a group or a terminal ends it. If it
+// dies, another is started one second later.
 //
 // In process 1 of a container it is the other way round, because the kernel kills all of a container with its process 1. There this process
 // becomes the witness, and Start returns only in a child: that has the same arguments, environment, standard streams and terminal, receives the

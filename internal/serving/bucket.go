@@ -10,8 +10,9 @@ import (
 	"github.com/natscampaign/election/internal/terminal"
 )
 
-// Bucket serves the status page and metrics about the elections of a bucket on address, or only about the one of the key unless that is
-// empty, until ctx ends. The page keeps the expected elections, though nobody ever led them. Bucket waits for an unreachable server; a missing bucket is an error. The web configuration file may be empty.
+// Bucket serves the status page and metrics about the elections of a bucket on address, or only about the one of the key unless that is empty, until
+// ctx ends. The page keeps the expected elections, though nobody ever led them. Bucket waits for an unreachable server; a missing bucket is an error.
+// The web configuration file may be empty.
 func Bucket(ctx context.Context, e *cli.Env, address, webConfig, key string, expected []string) error {
 	user := ctx
 	ctx, fail := context.WithCancelCause(user)

@@ -104,6 +104,6 @@
 //
 // # Where to read on
 //
-// [Config.Run] starts the witness, the guardian and then one of two modes: runTerminateMode, or runSignalMode for --on-lost=signal. Both call campaign
-// to take part in the election, and runProgram to start the program and to supervise it until its group is gone.
+// [Config.Run] starts the witness, the guardian and then one of two modes: runTerminateMode, or runSignalMode for --on-lost=signal. Both call
+// campaign to take part in the election, and runProgram to start the program and to supervise it until its group is gone.
 package supervise

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// minDefaultGrace and maxDefaultGrace bound the default grace, as far as the lease allows for it. It is no longer than most programs need: in what it
-	// takes of a lease a renewal can no longer be tried, and a leader should outlast the crash of a server.
+	// minDefaultGrace and maxDefaultGrace bound the default grace, as far as the lease allows for it. It is no longer than most programs need: in
+	// what it takes of a lease a renewal can no longer be tried, and a leader should outlast the crash of a server.
 	minDefaultGrace, maxDefaultGrace = 1250 * time.Millisecond, 10 * time.Second
 
 	defaultStopTimeout = 10 * time.Second // as docker stop has it

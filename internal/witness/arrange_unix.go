@@ -27,8 +27,8 @@ import (
 // returns from it. So this process keeps its number, its parent and its terminal: whoever supervises, traces or signals it notices
 // nothing.
 //
-// A child does not outlive process 1 of a container: the kernel kills it. There this process becomes the witness instead, never returns, and starts the
-// program as its child, unless StartChild is set. See first.go.
+// A child does not outlive process 1 of a container: the kernel kills it. There this process becomes the witness instead, never returns, and starts
+// the program as its child, unless StartChild is set. See first.go.
 func Start(c Config) (*Teller, error) {
 	role := os.Getenv(roleVariable)
 	_ = os.Unsetenv(roleVariable) // it is none of a process that this one starts

@@ -37,8 +37,8 @@ func isFirst() bool {
 const exitTimeout = 2 * time.Second
 
 // startProgram starts the program as a child of this process, with the same arguments, environment, standard streams and terminal. It forwards
-// signals, reaps what the program leaves behind, releases the program's terms when the program is dead, and ends as the program did. It returns only if
-// the program cannot be started.
+// signals, reaps what the program leaves behind, releases the program's terms when the program is dead, and ends as the program did. It returns only
+// if the program cannot be started.
 func (c *Config) startProgram() error {
 	own, passed, err := socketPair()
 	if err != nil {
