@@ -193,5 +193,5 @@ const neverRevision = 1 << 62
 // askNever makes a write that the server refuses whenever it arrives.
 func (c *Candidate) askNever(now time.Time, doing string, r *record.Record, then stage) {
 	r.Metadata = nil
-	c.ask(Op{Kind: Write, Doing: doing, Limit: now.Add(c.bucket.RequestTimeout()), Value: c.encode(r), Over: neverRevision, Reconnects: AnyReconnects}, then)
+	c.askWrite(now.Add(c.bucket.RequestTimeout()), doing, c.encode(r), neverRevision, then)
 }

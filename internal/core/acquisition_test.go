@@ -39,7 +39,8 @@ func TestReleaseProvesItsBucketForAMomentOnly(t *testing.T) {
 	}
 }
 
-// Who leads without a margin and was cut off just after a renewal believes its lease for a whole TTL of its own clock. That of the winner may be faster.
+// Who leads without a margin and was cut off just after a renewal believes its lease for a whole TTL of its own clock. That of the winner may be
+// faster.
 func TestWholeLeaseIsStoodDownForByTheFasterClock(t *testing.T) {
 	const ttl = 10 * time.Second
 	bucket := &Bucket{Created: time.Unix(1000, 0), Timing: timing.Timing{TTL: ttl, StandDown: time.Second}}

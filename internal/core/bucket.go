@@ -28,13 +28,13 @@ type Holds uint8
 
 // The reasons.
 const (
-	Paused           Holds = 1 << iota // by its own process
-	PausedByOperator                   // with all candidates of the election
-	NotHealthy                         // its health checks fail
-	BucketUnusable                     // it is gone or unfit, or its info could not be loaded when the key was won: this candidate could not keep it
+	Paused           Holds = 1 << iota // Pause was called
+	PausedByOperator                   // an operator has paused the election, for all candidates
+	NotHealthy                         // the health checks fail
+	BucketUnusable                     // the bucket is gone or unfit, or its info could not be loaded when this candidate had won the key
 )
 
-// reason says in words why a candidate with these holds may not lead either; "" if it may.
+// reason says in words why a candidate with these holds may not keep a key that it has won; "" if it may.
 func (h Holds) reason() string {
 	switch {
 	case h&PausedByOperator != 0:
@@ -56,7 +56,7 @@ func (c *Candidate) hold(why Holds, on bool) (changed bool) {
 	return c.holds != before
 }
 
-// trouble is why a bucket cannot be used that could be before.
+// trouble is why the bucket cannot be used any more.
 type trouble uint8
 
 // The troubles of a bucket.
@@ -66,12 +66,12 @@ const (
 	bucketUnfit
 )
 
-// load asks for the info of the bucket until the limit. What it says is taken over before then is called.
+// load asks for the bucket's info. The answer is taken in, by loaded, before then is called.
 func (c *Candidate) load(limit time.Time, scope Scope, then stage) {
 	c.ask(Op{Kind: Load, Doing: "loading the bucket's info", Limit: limit, Scope: scope}, then)
 }
 
-// checkBucket loads the bucket's info again, because something happened that a change of the bucket explains.
+// checkBucket loads the bucket's info again, because something has happened that a change of the bucket would explain.
 func (c *Candidate) checkBucket(now time.Time, scope Scope, then stage) {
 	c.reloaded = now
 	c.load(now.Add(c.bucket.RequestTimeout()), scope, then)
@@ -79,8 +79,8 @@ func (c *Candidate) checkBucket(now time.Time, scope Scope, then stage) {
 
 // loaded takes note of what the server says about the bucket.
 func (c *Candidate) loaded(now time.Time, b Bucket, err error, failure Failure) {
-	if failure == Canceled {
-		return // which says nothing
+	if failure == Canceled { // nobody waited for the answer
+		return
 	}
 	if err != nil {
 		c.requestFailed(now, InfoRequest, err, failure)
@@ -114,8 +114,8 @@ func (c *Candidate) loaded(now time.Time, b Bucket, err error, failure Failure) 
 	}
 }
 
-// setTrouble takes note of what loading the bucket says about it, and logs each change once. A bucket that cannot be used holds this
-// candidate back until it can. Before a run begins there is nobody to hold back: an error of the bucket ends it.
+// setTrouble takes note of whether the bucket can be used, and logs each change once. A bucket that cannot be used holds this candidate back until it
+// can be. Before the candidate campaigns there is nothing to hold back: the error ends the run.
 func (c *Candidate) setTrouble(failure Failure, err error) {
 	var now trouble
 	switch failure {
@@ -138,7 +138,7 @@ func (c *Candidate) setTrouble(failure Failure, err error) {
 	switch {
 	case now == before:
 	case now == noTrouble:
-		c.requests = Requests{} // what failed meanwhile says nothing any more
+		c.requests = Requests{} // the requests that failed meanwhile failed because of the bucket
 		c.log(Info, "Bucket can be used again", "bucket", c.BucketName)
 	case now == bucketGone:
 		c.log(Warn, "Bucket is gone, waiting for it", "bucket", c.BucketName, "error", err)
@@ -147,7 +147,7 @@ func (c *Candidate) setTrouble(failure Failure, err error) {
 	}
 }
 
-// reloadDue returns when a candidate that is held back is to load the bucket's info: nobody may report that an operator has resumed the
+// reloadDue returns when a candidate that is held back is to load the bucket's info. It may not learn otherwise that an operator has resumed the
 // election, or that the connection was closed.
 func (c *Candidate) reloadDue() time.Time {
 	switch {
@@ -159,7 +159,7 @@ func (c *Candidate) reloadDue() time.Time {
 	return later(c.bucket.Read, c.reloaded).Add(c.bucket.Interval)
 }
 
-// reload loads the bucket's info for a candidate that is held back, if that may tell something.
+// reload loads the bucket's info for a candidate that is held back, unless the info cannot tell anything new.
 func (c *Candidate) reload(now time.Time) {
 	if c.holds&(PausedByOperator|BucketUnusable) != 0 || c.Source() == NoSource {
 		c.checkBucket(now, WhileRuns, (*Candidate).idle)

@@ -540,9 +540,7 @@ func (c *Candidate) abandonNow(now time.Time, r Result) {
 
 func (c *Candidate) writeAbandonment(now time.Time) {
 	a := c.bid.acquisition
-	c.ask(Op{
-		Kind: Write, Doing: "abandoning the key that it won", Limit: now.Add(c.bucket.RequestTimeout()), Value: a.written.Encode(), Over: a.revision, Reconnects: AnyReconnects,
-	}, (*Candidate).abandonmentWritten)
+	c.askWrite(now.Add(c.bucket.RequestTimeout()), "abandoning the key that it won", a.written.Encode(), a.revision, (*Candidate).abandonmentWritten)
 }
 
 func (c *Candidate) abandonmentWritten(now time.Time, r Result) {

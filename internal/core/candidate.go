@@ -10,61 +10,64 @@ import (
 type Candidate struct {
 	*Rules
 
-	key      key           // what is stored under the key, as far as is known
-	hints    hints         // what was notified and not read yet, how far notifications are trusted, and when to read
-	reading  reading       // whether reads arrive
-	doubt    doubt         // own writes of unknown outcome
-	turn     turn          // when it is to answer a vacancy
-	others   roster        // candidates that were seen, or the queue of a lock
-	bucket   Bucket        // which one it is, and its durations
-	trouble  trouble       // why the bucket cannot be used
-	holds    Holds         // why it does not campaign
-	metadata metadata      // of its records
-	requests Requests      // that failed
-	secret   record.Secret // of the term that the next win begins, or of the one that is held; none until it is needed
+	// What it knows.
+	key      key       // what is stored under the key, as far as is known
+	hints    hints     // notifications that were not followed by a read yet, whether notifications are trusted, and when to read
+	reading  reading   // the present read, and whether reads are answered
+	doubt    doubt     // its own writes, above all those of unknown outcome
+	turn     turn      // when it is its turn to answer a vacancy
+	others   roster    // the candidates that were seen, or the queue of a lock
+	bucket   Bucket    // the identity of the bucket, and its durations
+	trouble  trouble   // why the bucket cannot be used
+	holds    Holds     // why it does not campaign
+	metadata metadata  // of its records
+	requests Requests  // those that failed
+	reloaded time.Time // when the bucket's info was last asked for again, or a reload was found needless
 
-	phase    phase
-	stopping bool // the run is to end
-	started  time.Time
-	wait     wait   // while it holds no key
-	bid      *bid   // the present campaign; nil if there is none
-	term     *Term  // nil while it holds no key
-	try      *try   // the present try to renew; nil if there is none
-	drain    *drain // the end of the term; nil before
-	lastTerm *Term  // the term before, while it is decided when to campaign next
+	// What it does.
+	phase     phase
+	stopping  bool          // the run is to end
+	started   time.Time     // when the run began
+	wait      wait          // for the next campaign, while it holds no key
+	bid       *bid          // the present campaign; nil if there is none
+	secret    record.Secret // of the term that is held, or that the next win begins; none until it is needed
+	term      *Term         // nil while it holds no key
+	try       *try          // the present try to renew; nil if there is none
+	renewSoon bool          // a renewal has something new to write
+	drain     *drain        // the end of the term; nil before
+	lastTerm  *Term         // the term that is over, until it is decided when to campaign next
 
-	reloaded   time.Time     // when the bucket's info was last to be loaded again
+	// What it tells of itself.
 	releasedAt time.Time     // when a release last named a successor
 	untilNext  time.Duration // from the last campaign or renewal to the next
-	renewSoon  bool          // there is something new to be written by a renewal
-	wins       uint64        // terms led
-	losses     uint64        // terms led that ended
+	wins       uint64        // terms in which it led
+	losses     uint64        // terms in which it led that have ended
 
-	op     Op    // what it does now; none if that is to be decided
-	then   stage // what comes after it; nil if it waits for nothing in particular: then a notice may give it something to do
+	op     Op    // what it does now; Op.Kind is None if that is to be decided
+	then   stage // what takes the result of op; nil if op is the wait between two activities, which a notice may end
 	events []Event
 }
 
-// stage is what comes after an operation: it takes the result, and asks for the next operation or none. It is a method of Candidate and no
-// closure, so that everything that a candidate knows is in its fields.
+// stage is the step that follows an operation: it takes the result, and asks for another operation or for none. It is always a method of Candidate,
+// never a closure, so that everything that a candidate knows is in its fields.
 type stage func(c *Candidate, now time.Time, r Result)
 
-// phase is what a candidate does on the whole.
+// phase is what a candidate does on the whole: see the package comment.
 type phase uint8
 
 const (
 	notRunning phase = iota
 	campaigning
-	leading
-	draining  // its leadership has ended, and it holds the key still
-	returning // the term is over, and callbacks or work go on
+	leading   // or leader-elect
+	draining  // leadership has ended, and the key is still held
+	returning // the term is over, and callbacks or work have not returned
 	finished
 )
 
 // New returns a candidate.
 func New(rules *Rules) *Candidate { return &Candidate{Rules: rules} }
 
-// Begin begins a run in a bucket that was loaded, see [Loaded], with a source of notifications, see [Joined]. A run ends with a [Finish].
+// Begin begins a run in a bucket whose info was loaded, see [Loaded], with a source of notifications, see [Joined]. A run ends with a [Finish].
 // The time until the first campaign counts from since.
 func (c *Candidate) Begin(now, since time.Time) {
 	c.wait.preempted = since
@@ -75,10 +78,16 @@ func (c *Candidate) Begin(now, since time.Time) {
 	c.beginCampaigning(now, due, 0)
 }
 
-// ask has the shell do an operation.
+// ask has the shell do an operation. then takes the result.
 func (c *Candidate) ask(op Op, then stage) { c.op, c.then = op, then }
 
-// waitFor waits for a while, whatever happens.
+// askWrite has the shell write the key over a revision, on whatever connection. Renewals and the write that wins have more to say, see writeRenewal
+// and acquire.
+func (c *Candidate) askWrite(limit time.Time, doing string, value []byte, over uint64, then stage) {
+	c.ask(Op{Kind: Write, Doing: doing, Limit: limit, Value: value, Over: over, Reconnects: AnyReconnects}, then)
+}
+
+// waitFor waits for a while, which no notice cuts short.
 func (c *Candidate) waitFor(now time.Time, d time.Duration, doing string, then stage) {
 	c.ask(Op{Kind: Wait, Doing: doing, Due: now.Add(d), Until: now.Add(d)}, then)
 }
@@ -89,12 +98,12 @@ func (c *Candidate) finish(cloned bool) {
 	c.ask(Op{Kind: Finish, Cloned: cloned}, nil)
 }
 
-// agenda is what a candidate may do, in order: the first thing whose time has come is done.
+// agenda finds the next thing to do. Things are added in the order of their importance, and the first one whose time has come is done.
 type agenda struct {
 	now   time.Time
-	do    func(*Candidate, time.Time) // nil if it is the time for nothing
-	until time.Time                   // when that changes; zero if it does not
-	doing string                      // in words, what it does until then
+	do    func(*Candidate, time.Time) // the thing to do now; nil if the time has come for none
+	until time.Time                   // when the time comes for the next thing; zero for never
+	doing string                      // what the candidate does until then, in words
 	due   time.Time                   // see Op.Due
 }
 
@@ -109,7 +118,7 @@ func (a *agenda) add(at time.Time, do func(*Candidate, time.Time)) {
 	}
 }
 
-// agenda returns what the candidate may do now, while it waits for nothing in particular. It changes nothing.
+// agenda returns what a candidate between two activities may do now. It changes nothing.
 func (c *Candidate) agenda(now time.Time) (a agenda) {
 	a.now = now
 	switch c.phase {
@@ -126,10 +135,10 @@ func (c *Candidate) agenda(now time.Time) (a agenda) {
 // isRunning reports whether a run has begun and has not ended.
 func (c *Candidate) isRunning() bool { return c.phase != notRunning && c.phase != finished }
 
-// isIdle reports whether the candidate does nothing in particular, or waits until it is to do something.
+// isIdle reports whether the candidate is between two activities.
 func (c *Candidate) isIdle() bool { return c.op.Kind == None || c.op.Kind == Wait && c.then == nil }
 
-// catchUp has the agenda follow what has changed, by a notice or by what came of the last operation.
+// catchUp changes when a campaign or a renewal is due, after a notice or the result of an operation has given a reason to.
 func (c *Candidate) catchUp(now time.Time) {
 	switch {
 	case !c.isIdle():
@@ -140,7 +149,7 @@ func (c *Candidate) catchUp(now time.Time) {
 	}
 }
 
-// Next returns the one thing to do now, and what there is to report before it is done. The shell does it and calls Done.
+// Next returns the one thing to do now, and what there is to report before. The shell reports, does the thing, and calls Done.
 func (c *Candidate) Next(now time.Time) (Op, []Event) {
 	for c.op.Kind == None {
 		c.catchUp(now)
@@ -154,13 +163,13 @@ func (c *Candidate) Next(now time.Time) (Op, []Event) {
 	return c.op, c.takeEvents()
 }
 
-// Done takes what came of the operation that Next returned.
+// Done takes the result of the operation that Next returned.
 func (c *Candidate) Done(now time.Time, r Result) {
 	op, then := c.op, c.then
 	c.op, c.then = Op{}, nil
 	switch op.Kind {
 	case Wait:
-		if then != nil && !(op.Quiet && r.Quiet) && (op.Until.IsZero() || now.Before(op.Until)) { // it was woken too early
+		if then != nil && !(op.Quiet && r.Quiet) && (op.Until.IsZero() || now.Before(op.Until)) { // the shell was woken too early
 			c.ask(op, then)
 			return
 		}
@@ -174,18 +183,19 @@ func (c *Candidate) Done(now time.Time, r Result) {
 	}
 }
 
-// idle is a stage after which nothing in particular is to be done.
+// idle is the stage after an operation that is all of an activity.
 func (c *Candidate) idle(time.Time, Result) {}
 
-// takeEvents returns the events that were not taken yet.
+// takeEvents returns what there is to report, once.
 func (c *Candidate) takeEvents() []Event {
 	events := c.events
 	c.events = nil
 	return events
 }
 
-// Waits returns what a candidate waits for that waits for nothing in particular, as it is known now: the time until which it does is not in the
-// future if there is something to do. It returns false if the candidate does something else, or is not to be woken before its time.
+// Waits returns the wait of a candidate between two activities, as it would be decided now. After a notice it may be shorter than the one that Next
+// returned; if there is something to do now, its Until is not in the future. waits is false if the candidate does something else, or if its wait must
+// not be cut short.
 func (c *Candidate) Waits(now time.Time) (op Op, waits bool) {
 	if c.op.Kind == None || !c.isIdle() {
 		return Op{}, false
@@ -197,7 +207,7 @@ func (c *Candidate) Waits(now time.Time) (op Op, waits bool) {
 	return Op{Kind: Wait, Doing: a.doing, Due: a.due, Until: a.until}, true
 }
 
-// earlier returns the earlier of two times, of which the zero time is none.
+// earlier returns the earlier of two times; the zero time stands for never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -157,7 +157,7 @@ func (c *Candidate) tryRelease(now time.Time, _ Result) {
 	}
 	d.written, d.sent = rec, now
 	// A release is a record even where bare names are the rule: candidates of Choria read no value.
-	c.ask(Op{Kind: Write, Doing: "releasing the key", Limit: d.tryLimit, Value: rec.Encode(), Over: t.revision, Reconnects: AnyReconnects}, (*Candidate).releaseWritten)
+	c.askWrite(d.tryLimit, "releasing the key", rec.Encode(), t.revision, (*Candidate).releaseWritten)
 }
 
 func (c *Candidate) releaseWritten(now time.Time, r Result) {

@@ -34,12 +34,12 @@ type EventKind uint8
 // The kinds of events.
 const (
 	Logged           EventKind = iota
-	Campaigned                 // it campaigned, or renewed
-	StateChanged               // it holds the key, leads, or does not any more
-	LeadershipCounts           // from now on
-	KeyNotReleased             // and why
+	Campaigned                 // a campaign or a renewal begins
+	StateChanged               // the candidate has won, leads, or does not lead any more
+	LeadershipCounts           // leadership counts from now on
+	KeyNotReleased             // the key was not released, and why
 	TermOver                   // the key was released or given up
-	LeaderSeen                 // who holds the key
+	LeaderSeen                 // the holder of the key was read, or that there is none
 	Renewed                    // a renewal was acknowledged
 	RenewalFailed              // a try to renew failed
 	RecordAttempts             // receive the attempts of other candidates, or no longer

@@ -21,7 +21,7 @@ type Rules struct {
 	*World
 }
 
-// World is what a candidate needs of the world beside answers and notifications. A simulator has one of its own.
+// World is what a candidate needs besides answers and notifications: clocks, random numbers, ids. A simulator has its own.
 type World struct {
 	Random    func(time.Duration) time.Duration // from 0 to just below the given time
 	NewID     func() string                     // see record.NewID
@@ -29,10 +29,10 @@ type World struct {
 	Clocks    func() lease.Reading              // see lease.Read
 	Boot      lease.Clock                       // see lease.SinceBoot
 	Started   lease.Reading                     // older than every write of this process
-	Seed      uint64                            // has the hashes of this process differ from those that somebody else could reckon with
+	Seed      uint64                            // makes the hashes of this process unpredictable
 }
 
-// Order says whom a release names, beside the target of a transfer.
+// Order says which candidates a release names, besides the target of a transfer.
 type Order uint8
 
 // The orders.
