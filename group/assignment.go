@@ -132,8 +132,8 @@ func (r *run) start(a *assignment) {
 	}()
 }
 
-// collect notices that a request or the election of an assignment has ended. An election that ended by itself ends the run: its work has
-// returned, or the bucket is wrong.
+// collect takes in that a request to hand over or the election of an assignment has ended. An election that ended by itself ends the run: its work
+// has returned, or the bucket is wrong.
 func (r *run) collect(a *assignment) {
 	select {
 	case err := <-a.answer:
@@ -184,7 +184,7 @@ func (r *run) requestHandover(a *assignment) (next time.Time) {
 	case time.Now().Before(next):
 		return next
 	case a.cutOff():
-		return r.notSoon(a)
+		return r.putOff(a)
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	answer := make(chan error, 1)
@@ -198,9 +198,9 @@ func (r *run) requestHandover(a *assignment) (next time.Time) {
 	return far
 }
 
-// notSoon has this member ask for a key only later, and returns when: an election that was cut off may wait for an answer that was lost, and
-// then for its next try. It would take over late, and the key have no leader meanwhile.
-func (r *run) notSoon(a *assignment) time.Time {
+// putOff has this member ask for a key only later, and returns when. The election of a member that was cut off may wait for an answer that was lost,
+// and then for its next try. It would take over late, and the key would have no leader meanwhile.
+func (r *run) putOff(a *assignment) time.Time {
 	a.notBefore = time.Now().Add(r.ttl / presencesPerTTL)
 	return a.notBefore
 }

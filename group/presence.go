@@ -106,9 +106,9 @@ func (r *run) overwritten(entry jetstream.KeyValueEntry) error {
 // ownPresences are the presences of this run that may be stored. Every write has an id that nobody can guess, so that any other presence of
 // this run was written by a copy of the process.
 type ownPresences struct {
-	attempt  string          // of the last that was applied, as far as is known
-	revision uint64          // of that one
-	doubtful map[string]bool // the others that may be applied, now or later, by their attempts; whether each is an update
+	attempt  string          // the attempt of the last presence that is known to have been applied
+	revision uint64          // the revision of that presence
+	doubtful map[string]bool // presences of unknown outcome, by their attempts; the value says whether it is an update
 }
 
 // begin takes note of a write that is about to be sent: an update of the presence that is stored, or one that replaces whatever is stored.

@@ -25,39 +25,59 @@ func retryTime(within time.Duration) time.Time {
 	return time.Now().Add(within - timeutil.Random(within/2))
 }
 
+// A member while it takes part: one loop, in the goroutine of Start or Run.
+//
+//	run.go, view.go  the loop, its watcher, and what the watcher has delivered
+//	presence.go      this member's presence, and who else has its name
+//	plan.go          the plan and the presences as records, and how a plan is made from the last one
+//	planner.go       when a planner writes the plan
+//	announcement.go  how the others learn of the plan, and begin to plan if nobody does
+//	lists.go         long lists of keys
+//	assignment.go    the elections of the keys that the plan assigns to this member
+//	leave.go         the end
+
 // run is one call of Start or Run, from its beginning to its return. All of it belongs to the goroutine of that call.
 type run struct {
 	*Group
 	view
-	ctx      context.Context // of the elections, which do not end with the call's
-	work     Work            // nil for Start
-	wake     chan struct{}   // receives after anything happened to an assignment, at least once
-	self     presence
-	requests int                            // requests to hand over that are under way
-	watcher  jetstream.KeyWatcher           // nil while there is none
-	updates  <-chan jetstream.KeyValueEntry // of the watcher; nil likewise
+	work Work            // nil for Start
+	ctx  context.Context // of the elections, which do not end with the call's context
+	wake chan struct{}   // receives after anything happened to an assignment, at least once
 
-	own               ownPresences       // by which a copy of this process is recognised
-	presenceRevision  uint64             // of the presence that was written last; 0 for none
-	presenceSent      time.Time          // when it was written last, or tried
-	presenceSeen      time.Time          // when the watcher in use delivered it last
-	presenceDue       time.Time          // when to write it next
-	changes           <-chan nats.Status // of the connection
-	watcherDue        time.Time          // when to start a watcher, while there is none
-	claimed           bool               // this member has claimed to plan, and nobody has announced anything since
-	claimNotBefore    time.Time          // when to claim next, because the last claim was too late or failed
-	announceNotBefore time.Time          // no plan is announced before this, because the last try failed
-	unsettled         time.Time          // since when members come and go, and the plan was not compared with them; zero while it is
-	touched           time.Time          // when one last came or went
-	burst             time.Time          // when the first of those came or went that followed one another without a pause
-	listFor           string             // the hash of the plan for which the list of this member's keys was written
-	outdated          time.Time          // since when the plan does not fit; zero while it does
-	nextPlan          plan               // the plan that would fit, or the plan in force
-	planNotBefore     time.Time          // no plan is written before this, because the last write failed
-	starting          int                // elections that have not campaigned yet
-	ending            bool               // an election has ended by itself, with the error failed, or the member leaves
-	failed            error
-	warned            bool // the present trouble was logged
+	// The end of the run.
+	ending bool  // an election has ended by itself, or this member leaves
+	failed error // of the election that has ended by itself
+	warned bool  // the present trouble was logged
+
+	// The watcher, and the connection.
+	watcher    jetstream.KeyWatcher           // nil while there is none
+	updates    <-chan jetstream.KeyValueEntry // of the watcher; nil while there is none
+	watcherDue time.Time                      // when to start a watcher, while there is none
+	changes    <-chan nats.Status             // of the connection
+
+	// The presence of this member.
+	self             presence
+	own              ownPresences // by which a copy of this process is recognised
+	presenceRevision uint64       // of the presence that was written last; 0 for none
+	presenceSent     time.Time    // when the presence was last written, or a write was tried
+	presenceSeen     time.Time    // when the watcher in use last delivered it
+	presenceDue      time.Time    // when to write it next
+	listFor          string       // the hash of the plan for which the list of this member's keys was written
+
+	// The plan, as one that plans.
+	claimed           bool      // this member has claimed to plan, and nobody has announced anything since
+	claimNotBefore    time.Time // no claim before this, because the last one was too late or failed
+	announceNotBefore time.Time // no announcement before this, because the last one failed
+	planNotBefore     time.Time // no plan is written before this, because the last write failed
+	unsettled         time.Time // since when members come and go without the plan being compared with them; zero while it has been
+	touched           time.Time // when a member last came or went
+	burst             time.Time // when the first member of those came or went that followed one another without a pause
+	outdated          time.Time // since when the plan in force does not fit; zero while it does
+	nextPlan          plan      // the plan that would fit; the one in force while that does
+
+	// The elections.
+	starting int // elections that have not campaigned yet
+	requests int // requests to hand over that are under way
 }
 
 func newRun(ctx context.Context, g *Group, work Work) *run {
@@ -225,7 +245,7 @@ func (r *run) connectionChanged(status nats.Status) error {
 	r.begin() // no plan is made from what was known before
 	r.presenceSeen, r.watcherDue, r.presenceDue = time.Time{}, time.Time{}, time.Now()
 	for _, a := range r.assignments {
-		r.notSoon(a)
+		r.putOff(a)
 	}
 	return nil
 }

@@ -16,31 +16,31 @@ import (
 type view struct {
 	group    *Group
 	ttl      time.Duration
-	planner  bool                // the watcher in use delivers all presences, and the plan; else announcements, and this member's own presence
+	planner  bool                // the watcher in use delivers all presences and the plan; if not, only announcements and this member's own presence
 	begun    time.Time           // when the watcher in use was started
 	since    time.Time           // when the connection in use was made, or this run began
 	complete bool                // the watcher has delivered all that was stored when it was started
 	members  map[string]member   // by name
 	left     map[string]bool     // names of members that have left in order
 	lists    map[string][]string // lists of keys, by their hashes; see lists.go
-	ownList  string              // the hash of this member's; empty if its presence says the keys
+	ownList  string              // the hash of this member's list; empty if its presence says the keys
 
 	plan         plan      // the last plan received
 	planHash     string    // of the last plan received
 	planRevision uint64    // of what is stored under the key of the plan; 0 for nothing, or if it is not watched
 	planReceived time.Time // when the plan was last received or written
-	planChanged  time.Time // when its number was last another than before
+	planChanged  time.Time // when a plan with another number was last received or written
 	planDue      time.Time // when to write the plan next, if it still fits then
 
-	announced         announcement // the last that was received or written
+	announced         announcement // the last one that was received or written
 	announcedRevision uint64       // of what is stored under the key of the announcement; 0 for nothing
-	announcedAt       time.Time    // when it was received or written
+	announcedAt       time.Time    // when the announcement was received or written
 	fetchNotBefore    time.Time    // no plan is read before this, because the last read failed
-	fetches           int          // how many failed in a row
+	fetches           int          // reads of the plan in a row that failed
 
 	clock   reference // of the server's clock
-	forgot  time.Time // when a member last counted as gone because it was not seen; zero since the watcher in use was started
-	changed bool      // since the loop has last acted on it
+	forgot  time.Time // when a member was last counted as gone, because it was not seen, since the watcher in use was started; zero if none was
+	changed bool      // the view has changed since the loop last acted on it
 }
 
 // reference says that the server's clock showed a time when this process's showed another.
