@@ -17,8 +17,7 @@ import (
 const (
 	// transferTimeout is how long a transfer waits for its target to lead.
 	transferTimeout = 2 * time.Second
-	// minTransferPoll and maxTransferPoll are how long to wait, at first and at most, before the key is read again of which nothing was
-	// notified.
+	// minTransferPoll and maxTransferPoll are how long to wait for a notification, at first and at most, before the key is read again without one.
 	minTransferPoll, maxTransferPoll = 5 * time.Millisecond, 100 * time.Millisecond
 )
 
@@ -83,7 +82,7 @@ func (e *Election) Transfer(ctx context.Context, to string) error {
 	return r.waitSuccessor(ctx, *target, to)
 }
 
-// handover ends the term in favour of a candidate. The error says why not: the term has ended, or another handover has begun.
+// handover ends leadership in favour of a candidate. The error says why it does not: the term has ended, or another handover has begun.
 func (t *activeTerm) handover(to *control.Candidate, why core.Reason) error {
 	e := t.owner
 	e.mu.Lock()
@@ -100,8 +99,8 @@ func (t *activeTerm) handover(to *control.Candidate, why core.Reason) error {
 	return nil
 }
 
-// readyCandidate returns the other candidate of that name or instance that would answer a release now. With an error it returns one that answers,
-// and is not ready; nil if none does.
+// readyCandidate returns another candidate of the given name or instance that would answer a release now. If none would, it returns an error, and the
+// last such candidate that answered though it is not ready; nil if none answered.
 func (r *run) readyCandidate(ctx context.Context, to string) (target *control.Candidate, err error) {
 	if r.member == nil {
 		return nil, fmt.Errorf("%w %q can be asked for without a connection: use a bucket of OpenBucket or CreateBucket, or WithJetStream", ErrNoCandidate, to)
@@ -126,7 +125,7 @@ func (r *run) readyCandidate(ctx context.Context, to string) (target *control.Ca
 }
 
 // waitSuccessor waits until the target of a transfer leads, or another candidate of the name that was asked for. It reads the key to learn
-// who holds it; a notification is only a reason to read it again.
+// which candidate holds it, and asks that candidate whether it leads. A notification is only a reason to read the key again.
 func (r *run) waitSuccessor(ctx context.Context, target control.Candidate, to string) error {
 	limit, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
@@ -135,17 +134,11 @@ func (r *run) waitSuccessor(ctx context.Context, target control.Candidate, to st
 		read, done := context.WithTimeout(limit, transferTimeout/4) // without permission to read the key no answer comes
 		l, err := r.Leader(read)
 		done()
-		instance := target.Instance
-		switch {
-		case err == nil && l.Instance != target.Instance && l.Name != to && l.Instance != r.instanceID():
+		if err == nil && l.Instance != target.Instance && l.Name != to && l.Instance != r.instanceID() {
 			return fmt.Errorf("released, but %q was quicker than %q", l.Name, to)
-		case errors.Is(err, ErrNoLeader), err == nil && (l.Instance == r.instanceID() || l.State == LeaderElectState): // a replica may be behind
-			instance = ""
-		case err == nil && l.Instance != "": // not a bare name
-			instance = l.Instance
 		}
-		// A record with a term is not enough: the leader may not have received the acknowledgement of its write yet, from which on it leads.
-		if instance != "" && r.member.State(limit, instance) == LeaderState.String() {
+		// A record with a term is not enough: the successor leads only once it has received the acknowledgement of its write.
+		if instance := r.successorIn(l, err, target); instance != "" && r.member.State(limit, instance) == LeaderState.String() {
 			return nil
 		}
 		select {
@@ -160,7 +153,21 @@ func (r *run) waitSuccessor(ctx context.Context, target control.Candidate, to st
 	}
 }
 
-// preempt asks the leader, which has a lower priority, to hand over to this candidate. It does not wait for the answer: the release tells.
+// successorIn returns the instance of the successor, by a read of the key and its error; "" if the read shows that none leads yet. If the read shows
+// nothing, because it failed or found a bare name, the successor is the target.
+func (r *run) successorIn(l Leader, err error, target control.Candidate) (instance string) {
+	switch {
+	case errors.Is(err, ErrNoLeader):
+		return ""
+	case err == nil && (l.Instance == r.instanceID() || l.State == LeaderElectState): // the first, because a replica may be behind
+		return ""
+	case err == nil && l.Instance != "":
+		return l.Instance
+	}
+	return target.Instance
+}
+
+// preempt asks the leader, which has a lower priority, to hand over to this candidate. It does not wait for the answer: the release shows it.
 func (r *run) preempt(instance, name string) {
 	if r.backgroundCtx == nil || r.backgroundCtx.Err() != nil {
 		r.backgroundCtx, r.cancelBackground = context.WithCancel(r.ctx)
@@ -177,7 +184,7 @@ func (r *run) preempt(instance, name string) {
 // served is what the control service needs of a run.
 type served struct{ *run }
 
-// Describe returns how the candidate describes itself.
+// Describe returns the candidate's description of itself.
 func (s served) Describe() control.Candidate {
 	status, now := s.status(), time.Now()
 	var standby *bool

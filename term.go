@@ -83,7 +83,8 @@ type activeTerm struct {
 	outcome error        // nil if it was released; written before over is closed
 }
 
-// newActiveTerm returns what others see of a term that begins. The end of the run does not end its context. The caller holds the election's mutex.
+// newActiveTerm returns the activeTerm of a term that begins. Its context does not end with the run, but when leadership does. The caller holds the
+// election's mutex.
 func newActiveTerm(r *run, t *core.Term) *activeTerm {
 	a := &activeTerm{owner: r.Election, calls: r.calls, term: t}
 	a.public = Term{
@@ -95,7 +96,8 @@ func newActiveTerm(r *run, t *core.Term) *activeTerm {
 	return a
 }
 
-// follow shows what was decided about the term. The caller holds the election's mutex.
+// follow takes over what package core has decided about the term: others see the new lease from now on, the timer follows it, and if leadership has
+// ended, so does the context of the work. The caller holds the election's mutex.
 func (t *activeTerm) follow(now time.Time) {
 	before, l := t.lease.Load(), t.term.Lease
 	if before == l {
@@ -109,7 +111,7 @@ func (t *activeTerm) follow(now time.Time) {
 	}
 	if l.State == core.Follower && (before == nil || before.State != core.Follower) {
 		t.cancel(&TermEndedError{t.public, Reason(t.term.Reason)})
-		t.calls.leadership(t) // OnLost is due before the loop may look whether a callback is
+		t.calls.leadership(t) // before the loop looks whether a callback is due: OnLost is
 	}
 }
 
@@ -169,8 +171,8 @@ func outcomeOf(term Term, t *core.Term, e core.Ending) error {
 	return nil
 }
 
-// waitOver waits until the key is released or given up. It does not wait if ctx is that of the work of this very term, because the
-// release waits for the work; inside is true then. It does not wait for ever either: what it waits for may be the caller.
+// waitOver waits until the key is released or given up. The release waits for the work: so if ctx is the context of the work of this very term,
+// waitOver returns as soon as that ends, and inside is true. It does not wait for ever either, because the caller may be a callback or the work.
 func (t *activeTerm) waitOver(ctx context.Context) (inside bool, err error) {
 	timing := t.lease.Load().Timing
 	limit, cancel := context.WithTimeout(ctx, timing.ReleaseTimeout+timing.TTL)
