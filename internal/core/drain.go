@@ -60,11 +60,11 @@ func (k EndingKind) endsLease() bool {
 
 // drain is what a candidate knows while a term ends.
 type drain struct {
-	due        time.Time          // when callbacks and work should have returned
-	limit      time.Time          // of all tries to release
-	doubt      bool               // a try that was not answered may have been applied
-	successors []record.Successor // that the release names
-	queue      []string           // that the release lists
+	due          time.Time          // when callbacks and work should have returned
+	limit        time.Time          // of all tries to release
+	mayBeApplied bool               // a try was not answered: the release may be applied
+	successors   []record.Successor // that the release names
+	queue        []string           // that the release lists
 
 	// The present try to release, or the last one.
 	written  *record.Record
@@ -173,7 +173,7 @@ func (c *Candidate) releaseWritten(now time.Time, r Result) {
 	default:
 		if r.Outcome == Unknown {
 			c.doubt.add(d.written, d.sent, t.revision, t)
-			d.doubt = true
+			d.mayBeApplied = true
 		}
 		if r.Failure == Ended {
 			c.notReleased(now, Ending{How: NotReleased, Err: r.Err})
@@ -230,7 +230,7 @@ func (c *Candidate) releaseFound(now time.Time) {
 
 // releaseTakenOver ends a term whose key another candidate holds.
 func (c *Candidate) releaseTakenOver(now time.Time) {
-	if c.drain.doubt { // an earlier try was applied, and another candidate was quick to take the key
+	if c.drain.mayBeApplied { // an earlier try was applied, and another candidate was quick to take the key
 		c.over(now, Ending{How: KeyReleased})
 		return
 	}
@@ -275,7 +275,7 @@ func (c *Candidate) notReleased(now time.Time, e Ending) {
 	switch {
 	case t.Lost != "":
 		e.How = KeyLost
-	case e.How == NotReleased && c.drain.doubt:
+	case e.How == NotReleased && c.drain.mayBeApplied:
 		e.How = NotConfirmed
 	}
 	if e.How == NotReleased || e.How == NotConfirmed {

@@ -8,6 +8,9 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
+// What a candidate writes, and what it leaves out if a record is too large: first metadata that no record has had yet, so that setting too much of it
+// never costs a term.
+
 // newRecord returns the record to be written next, in a term that was won at the given time.
 func (c *Candidate) newRecord(since time.Time) *record.Record {
 	return &record.Record{
@@ -25,14 +28,14 @@ func (c *Candidate) encode(r *record.Record) []byte {
 	return r.Encode()
 }
 
-// metadata is what the user has set, and what of it the bucket takes.
+// metadata is the metadata that the user has set, and that of the last record that was stored.
 type metadata struct {
 	set     map[string]string
-	fits    map[string]string // what was written last
-	refused bool              // what is set: a record with it is too large
+	fits    map[string]string // the metadata of the last record that was stored
+	refused bool              // a record with what is set is too large
 }
 
-// toStore returns the metadata of the next record: what is set, or what was written last if that is too large.
+// toStore returns the metadata of the next record: what is set or, if that is too large, what was stored last.
 func (m *metadata) toStore() map[string]string {
 	if m.refused {
 		return m.fits
@@ -40,7 +43,7 @@ func (m *metadata) toStore() map[string]string {
 	return m.set
 }
 
-// leaveOutNew has the next record do without metadata that no record had yet, and reports whether there was any.
+// leaveOutNew leaves out of the next record the metadata that no record has had yet, and reports whether there is any.
 func (m *metadata) leaveOutNew() bool {
 	if m.refused || maps.Equal(m.set, m.fits) {
 		return false
@@ -49,8 +52,8 @@ func (m *metadata) leaveOutNew() bool {
 	return true
 }
 
-// shrinkMetadata is called when a record is too large that has nothing else to leave out. The next has the metadata that fitted last, or
-// none. It returns false if the record had none.
+// shrinkMetadata is called when a record is too large that has nothing else to leave out. The next record has the metadata that was stored last or,
+// if that is too large now, none. It returns false if the record had no metadata.
 func (c *Candidate) shrinkMetadata(now time.Time, r *record.Record, err error) bool {
 	m := &c.metadata
 	if c.Plain || len(r.Metadata) == 0 {
@@ -68,7 +71,7 @@ func (c *Candidate) shrinkMetadata(now time.Time, r *record.Record, err error) b
 	return true
 }
 
-// metadataStored is called when a record was written.
+// metadataStored is called when a record was stored.
 func (c *Candidate) metadataStored(r *record.Record) {
 	c.metadata.fits = r.Metadata
 	if !c.metadata.refused {
