@@ -26,7 +26,7 @@ type health struct {
 
 	healthy   bool
 	failures  int // in a row
-	successes int // likewise
+	successes int // in a row
 	relapses  int
 
 	hung <-chan error // receives the result of a check that did not return in time; nil if there is none

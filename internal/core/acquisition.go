@@ -104,8 +104,8 @@ func (c *Candidate) takeOverRelease(a *acquisition, s *record.State, standDown t
 	a.queue = s.Record.QueueAfter(place)
 }
 
-// seesMarkers reports whether a marker under the key has the server refuse this creation. If not, the creation writes over a marker that this
-// candidate has not seen, see acquire.
+// seesMarkers reports whether a marker under the key has the server refuse this creation. If not, the creation may write over a marker that
+// this candidate has not seen, see acquire.
 func (c *Candidate) seesMarkers(a *acquisition) bool { return c.Connected && !a.readAt.IsZero() }
 
 // maxPredecessors returns of how many earlier terms a record has the secrets, which prove that those terms ended by a release. A candidate that

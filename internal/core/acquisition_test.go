@@ -39,8 +39,8 @@ func TestReleaseProvesItsBucketForAMomentOnly(t *testing.T) {
 	}
 }
 
-// Who leads without a margin and was cut off just after a renewal believes its lease for a whole TTL of its own clock. That of the winner may be
-// faster.
+// A leader without a lease margin that was cut off just after a renewal considers itself leader for a whole TTL of its own clock. The winner's clock
+// may be faster.
 func TestWholeLeaseIsStoodDownForByTheFasterClock(t *testing.T) {
 	const ttl = 10 * time.Second
 	bucket := &Bucket{Created: time.Unix(1000, 0), Timing: timing.Timing{TTL: ttl, StandDown: time.Second}}

@@ -110,7 +110,7 @@ func TestLeaseOfAnybodyWhoMissedSomethingIsNotKnownToLapse(t *testing.T) {
 	}
 }
 
-// What is seen again after a gap counts from then.
+// A write that is seen again after a gap is timed from then.
 func TestLeaseThatIsSeenAgainAfterAGapCountsFromThen(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()

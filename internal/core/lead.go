@@ -329,7 +329,7 @@ func (c *Candidate) renew(now time.Time) {
 		t.renewAt = now.Add(max(left, timing.MinPause))
 		return
 	}
-	if t.Lease.State != Follower { // else it only keeps the key while callbacks and work return
+	if t.Lease.State != Follower { // otherwise it only keeps the key while callbacks and work return
 		c.report(Event{Kind: Campaigned, State: t.Lease.State})
 	}
 	c.try = &try{limit: now.Add(tryTimeout(left))}

@@ -8,8 +8,7 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
-// What a candidate writes, and what it leaves out if a record is too large: first metadata that no record has had yet, so that setting too much of it
-// never costs a term.
+// What a candidate writes, and how it does without metadata if a record is too large: metadata that is too large never costs a term.
 
 // newRecord returns the record to be written next, in a term that was won at the given time.
 func (c *Candidate) newRecord(since time.Time) *record.Record {

@@ -16,11 +16,11 @@ const (
 	maxRoster = 4096
 	// OpeningCampaigns is how many campaigns a candidate makes in any case, before it relies on notifications.
 	OpeningCampaigns = 2
-	// announceInterval is after how many TTLs a candidate makes an attempt though somebody else holds the key.
+	// announceInterval is after how many TTLs a candidate announces itself again, see shouldAnnounce.
 	announceInterval = 40
-	// rosterTime is for how many TTLs a candidate is remembered whose attempts are not seen any more.
+	// rosterTime is for how many TTLs a candidate is remembered after its last attempt was seen.
 	rosterTime = 160
-	// queueTime is after how many TTLs a waiter announces itself again if the releases do not list it, because the queue is longer than they may.
+	// queueTime is after how many TTLs a waiter announces itself again that no release lists, because the queue is longer than a release may list.
 	queueTime = 4
 )
 
