@@ -8,6 +8,7 @@ import (
 
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 const (
@@ -81,10 +82,12 @@ func (r *run) startHealthChecks(ctx context.Context) func() {
 // runHealthChecks checks until ctx ends. While the candidate is unhealthy it does not campaign, and if it leads it resigns.
 func (r *run) runHealthChecks(ctx context.Context) {
 	h := &health{check: r.opts.Health, threshold: r.opts.HealthThreshold}
-	interval := min(max(r.status().Bucket.Interval/4, minHealthInterval), maxHealthInterval)
+	bucket := r.status().Bucket
+	interval := min(max(bucket.Interval/4, minHealthInterval), maxHealthInterval)
+	limit := min(max(timing.DefaultInterval(bucket.TTL)/4, interval), maxHealthInterval) // whatever the interval is
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := h.run(ctx, interval)
+		err := h.run(ctx, limit)
 		if ctx.Err() != nil {
 			return
 		}

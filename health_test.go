@@ -106,6 +106,24 @@ func TestHangingOrPanickingHealthCheckFails(t *testing.T) {
 	}
 }
 
+func TestHealthCheckMayTakeAsLongWhateverTheIntervalIs(t *testing.T) {
+	natstest.SkipIfShort(t)
+	onVirtualTime(t, func(f *fleet) {
+		slow := func(ctx context.Context) error {
+			select {
+			case <-time.After(checkInterval - 100*time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		a := f.connected("a", election.WithCampaignInterval(ttl/3), election.WithHealthCheck(slow)).start()
+		after(2 * interval)
+		f.Expect(a.Status().Unhealthy).To(BeEmpty())
+		f.Expect(a.IsLeader()).To(BeTrue())
+	}, republished)
+}
+
 func TestHealthChecksNeverOverlap(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		var failing atomic.Bool

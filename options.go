@@ -45,7 +45,8 @@ func WithSplay(longest time.Duration) Option {
 
 // WithStandDown sets how long a winner waits, from the acknowledgement of its win, before it sends the renewal from which leadership counts: the time
 // in which a previous leader that does not know yet stands down. Default: one campaign interval, the winner's or its predecessor's, whichever is
-// longer, which forgives clocks that are wrong by nearly as much; at most 1 h. With d shorter, two leaders cannot overlap after an expiry as long as
+// longer, and 0.75 of the TTL where the winner knows of no predecessor or not how often it renewed. That forgives clocks that are wrong by nearly as
+// much. At most 1 h. With d shorter, two leaders cannot overlap after an expiry as long as
 // d plus the lease margin covers the error of the server's clock over one TTL. After a release that the previous leader wrote, and over a lease that
 // this candidate has seen lapse by its own clock ([ReasonLapsed]), there is no stand-down at all.
 func WithStandDown(d time.Duration) Option {
@@ -149,8 +150,8 @@ func WithPreemption() Option {
 }
 
 // WithHealthCheck has the candidate's health checked four times in each campaign interval, but no more often than every 100 ms and at
-// least every 10 s. check may take as long as lies between two checks; its context ends then, and later it counts as failed, as it does
-// when it panics. After 3 failures in a row, see [WithHealthThreshold], a leader hands over in order, as by [Election.Resign], and a candidate
+// least every 10 s. check may take 3/16 of the TTL, or as long as lies between two checks if that is more, and at most 10 s; its context ends then,
+// and later it counts as failed, as it does when it panics. After 3 failures in a row, see [WithHealthThreshold], a leader hands over in order, as by [Election.Resign], and a candidate
 // does not campaign; nor does it before the first success. As many successes make it healthy again, and up to eight times as many after
 // relapses that follow soon. Default: it counts as healthy.
 func WithHealthCheck(check func(context.Context) error) Option {

@@ -14,6 +14,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/settings"
 )
 
 func TestLeaderOfARemadeBucketNeverOverlapsItsSuccessor(t *testing.T) {
@@ -198,4 +199,28 @@ func TestFollowerOfARemadeBucketIsQuietAndNotified(t *testing.T) {
 		after(spread)
 		f.Expect(follower.IsLeader()).To(BeTrue())
 	})
+}
+
+// A leader with the library's default renews after 0.75 of the TTL. A candidate of connect or the command that has just started knows nothing of it
+// where the bucket was made again, and must not lead before that renewal.
+func TestMixedIntervalsInABucketThatWasMadeAgainNeverMakeTwoLeaders(t *testing.T) {
+	for name, opts := range map[string][]election.Option{"both renew alike": nil, "the new one renews after a third": {settings.ShortInterval}} {
+		t.Run(name, func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				a := f.unnotified("a").start()
+				after(2*interval + time.Millisecond)
+				f.Expect(a.IsLeader()).To(BeTrue())
+				f.remake(ttl)
+				b := f.connected("b", opts...).start()
+				var overlap time.Duration
+				for range 3 * ttl / (5 * time.Millisecond) {
+					after(5 * time.Millisecond)
+					if a.IsLeader() && b.IsLeader() {
+						overlap += 5 * time.Millisecond
+					}
+				}
+				f.Expect(overlap).To(BeZero())
+			}, republished)
+		})
+	}
 }

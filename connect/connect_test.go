@@ -49,7 +49,7 @@ func TestLeadersRenewAfterAThirdOfTheTTLUnlessChoriaMayCampaignToo(t *testing.T)
 				f.Expect(err).NotTo(HaveOccurred())
 				go func() { _ = e.Start(context.Background()) }()
 				f.Cleanup(func() { _ = e.Shutdown(context.Background()) })
-				fleettest.After(c.want + time.Second)
+				fleettest.After(fleettest.Interval + time.Second) // the stand-down, for nothing is known of a leader before
 				leader, err := e.Leader(context.Background())
 				f.Expect(err).NotTo(HaveOccurred())
 				f.Expect(leader.Interval).To(BeNumerically("~", c.want, time.Millisecond))

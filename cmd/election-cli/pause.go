@@ -71,7 +71,7 @@ func (p *pauseCommand) resume(ctx context.Context) error {
 		if v.IsPaused(p.key) {
 			result = "is resumed: its candidates campaign again"
 			if errors.Is(unled, election.ErrNoLeader) {
-				result += ". Nobody leads: the winner stands down first, for one interval between renewals, unless the last leader released the key less than a TTL ago"
+				result += ". Nobody leads: the winner stands down first, for up to 0.75 of the TTL, unless the last leader released the key less than a TTL ago"
 			}
 		}
 		_, err := fmt.Fprintf(p.Stdout, "%q %s\n", p.key, result)

@@ -86,7 +86,7 @@ This command waits for an unreachable server, and logs why it cannot connect. Wi
 no connection after that time. It exits at once if the server refuses the credentials.
 
 With --no-wait, this command reads the key once. It gives up if another candidate leads. Otherwise it waits only for as
-long as it takes to win the key and to stand down: one interval where nobody released the key within the last TTL.
+long as it takes to win the key and to stand down: 0.75 of the TTL where nobody released the key within the last TTL.
 
 With --hold-at-least, this command stays and keeps the key until that much time has passed since the program started, though
 the program exits earlier by itself. So a job of cron runs at most once per period although the clocks of hosts differ:

@@ -1,9 +1,11 @@
 package core
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // A write that is to win the key: what it is written over, and which stand-down follows from that.
@@ -71,7 +73,7 @@ func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition
 		return a
 	}
 	// A release to which the history was rewound proves nothing: another leader may have followed it.
-	removed := s.Removal == record.Removed || c.wasRemovedBefore(now, s) || c.isRewound(s.Revision)
+	removed := s.Removal == record.Removed || s.Removal == record.Expired && c.removedLately(now, s.Revision) || c.isRewound(s.Revision)
 	a := &acquisition{over: s.Revision, readAt: s.Read, storedAt: s.Written, reason: Vacant, removed: removed}
 	if s.Removal == record.Kept {
 		predecessor = s.Record
@@ -146,8 +148,10 @@ func (a *acquisition) verified(b *Bucket) bool {
 func (a *acquisition) standDown(b *Bucket) time.Duration {
 	longest := max(b.StandDown, b.mostLeft(a.longestLease)) // by then every lease is over
 	usual := b.StandDown
-	if b.DefaultStandDown { // a predecessor with a longer interval than this candidate's learns of its loss later, by its next renewal
-		usual = max(usual, min(a.interval, b.TTL))
+	if b.DefaultStandDown {
+		// A predecessor with a longer interval than this candidate's learns of its loss later, by its next renewal. One of which nothing is known is
+		// taken to have the longest default.
+		usual = max(usual, min(cmp.Or(a.interval, timing.DefaultInterval(b.TTL)), b.TTL))
 	}
 	usual += max(0, a.longestLease-b.TTL) // the bucket's TTL was longer when that lease began
 	switch {

@@ -80,9 +80,38 @@ func TestRemovalThatWasReadCountsThoughTheKeyCannotBeReadAgain(t *testing.T) {
 	g.Expect(standDown()).To(Equal(c.bucket.TTL), "the marker of the removal has expired")
 	learn(c, 9, record.Record{Name: "other", Instance: "other.1"})
 	g.Expect(c.key.removal).To(BeZero(), "a later record was read")
+	c.key.removal = incident{10, time.Now()} // by a watcher, which cannot tell
+	c.learn(time.Now(), state(10, record.Expired))
+	g.Expect(c.key.removal).To(BeZero(), "it was no removal")
 
 	c = candidate()
 	c.bucket.StandDown = time.Second
 	c.learn(time.Now(), state(8, record.Removed))
 	g.Expect(standDown()).To(Equal(time.Second), "without the connection an expiry looks like a removal")
+}
+
+func TestDefaultStandDownOutlastsTheIntervalOfThePredecessor(t *testing.T) {
+	const ttl = 15 * time.Second
+	for name, c := range map[string]struct {
+		predecessor, standDown, want time.Duration // predecessor is its interval; 0 if nothing is known of one
+	}{
+		"of one that renews alike":                    {5 * time.Second, 0, 5 * time.Second},
+		"of one that renews less often":               {12 * time.Second, 0, 12 * time.Second},
+		"of one that renews more often":               {time.Second, 0, 5 * time.Second},
+		"of one of which nothing is known":            {0, 0, 11250 * time.Millisecond},
+		"of none, for the candidate has its own time": {0, time.Second, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := timing.Durations{Interval: new(5 * time.Second)}
+			if c.standDown > 0 {
+				d.StandDown = &c.standDown
+			}
+			b := &Bucket{}
+			var err error
+			b.Timing, err = d.Timing(ttl)
+			g := NewWithT(t)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect((&acquisition{reason: Vacant, interval: c.predecessor}).standDown(b)).To(Equal(c.want))
+		})
+	}
 }

@@ -122,9 +122,12 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 			k.passedOn, k.passedStandDown = incident{}, 0
 		}
 	}
-	// The marker of a removal may have expired by the turn of this candidate. Without the connection that of an expiry looks the same.
-	if s.Removal == record.Removed && c.Connected && s.Revision > k.removal.revision {
+	switch {
+	case s.Removal == record.Removed && c.Connected && s.Revision > k.removal.revision:
+		// Its marker may have expired by the turn of this candidate. Without the connection the marker of an expiry looks the same.
 		k.removal = incident{s.Revision, now}
+	case s.Removal == record.Expired && s.Revision == k.removal.revision:
+		k.removal = incident{} // it was no removal, although a watcher could not tell
 	}
 	c.noteRelease(&s.Record)
 	k.notePassedOn(&s.Record, s.Revision, s.Read)
@@ -309,10 +312,11 @@ func (c *Candidate) vanishedEarly(now time.Time, markerTTL time.Duration) bool {
 	return c.key.holder.name != "" && c.holderMayLast() && now.Before(c.key.lastWrite.writtenAfter.Add(lasts))
 }
 
-// wasRemovedBefore reports whether a marker of an expiry that was read may be that of the marker of a removal, which was stored for less than a lease.
-func (c *Candidate) wasRemovedBefore(now time.Time, s *record.State) bool {
-	k := &c.key
-	return s.Removal == record.Expired && k.removal.revision > 0 && now.Before(k.removal.at.Add(c.bucket.mostLeft(k.holder.leaseTime())))
+// removedLately reports whether somebody removed the key so lately that its leader may still believe in its lease, although the marker of an expiry
+// was read at the given revision: the marker of that removal may have expired, and left one of its own.
+func (c *Candidate) removedLately(now time.Time, revision uint64) bool {
+	removal := c.key.removal
+	return 0 < removal.revision && removal.revision < revision && now.Before(removal.at.Add(c.bucket.mostLeft(c.longestLease(now))))
 }
 
 // outlived reports whether somebody else holds the key by a write that should have expired by now.
