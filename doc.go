@@ -121,6 +121,9 @@
 //   - After a takeover of a lapsed lease two leaders cannot overlap, whatever the server's clock does, as long as the speeds of the leader's
 //     clock and of the winner's differ by less than 0.5 %.
 //
+// Leases are those of Gray and Cheriton (1989); that nothing but the rates of clocks matters is the idea of PaxosLease (2009); fencing tokens are
+// those of Martin Kleppmann, "How to do distributed locking" (2016).
+//
 // A lease cannot stop work that is already under way, nor prevent a pause between the check and the effect. Where that matters, send the
 // [Term.Token] along with each effect, and let the receiver refuse a token that is lower than one it has seen: no other protection is
 // complete in any system of leases.
