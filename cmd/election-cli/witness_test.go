@@ -90,11 +90,19 @@ func (c *candidateProcess) kill() {
 	_ = c.cmd.Wait()
 }
 
+// ledBefore has somebody lead the election jobs, and release its key: then nobody has to stand down for a part of a long TTL.
+func ledBefore(t *testing.T, url string) {
+	t.Helper()
+	code, _, stderr := runBinary(t, "run", "jobs", "--no-wait", "--no-witness", "--stand-down", "0s", "-s", url, "--", "true")
+	NewWithT(t).Expect(code).To(Equal(cli.ExitOK), stderr)
+}
+
 func TestKilledCampaignIsReplacedThoughItsLeaseGoesOn(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the witness starts after the campaign: %v", late), func(t *testing.T) {
 			t.Parallel()
 			f, socket := newFixture(t, clitest.LongTTL), socketPath(t)
+			ledBefore(t, f.Server.URL())
 			url := f.Server.URL()
 			var w *hostWitness
 			if !late {
@@ -123,6 +131,7 @@ func TestKilledCampaignIsReplacedThoughItsLeaseGoesOn(t *testing.T) {
 func TestCampaignThatStopsInOrderLeavesTheWitnessNothingToRelease(t *testing.T) {
 	t.Parallel()
 	f, socket := newFixture(t, clitest.LongTTL), socketPath(t)
+	ledBefore(t, f.Server.URL())
 	w := startWitness(t, f.Server.URL(), socket)
 	c := startWatched(t, f.Server.URL(), socket, "web-1", "campaign", "jobs")
 	c.leads()
@@ -161,6 +170,7 @@ func TestWitnessGoesOnWhenItsServerWasGone(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
 	f, socket := newFixture(t, clitest.LongTTL), socketPath(t)
+	ledBefore(t, f.Server.URL())
 	url := f.Server.URL()
 	w := startWitness(t, url, socket)
 	c := startWatched(t, url, socket, "web-1", "campaign", "jobs")
@@ -179,6 +189,7 @@ func TestWitnessGoesOnWhenItsServerWasGone(t *testing.T) {
 	t.Cleanup(server.Stop)
 	code, _, stderr := runInProcess("bucket", "add", "--ttl", clitest.LongTTL.String(), "-s", url)
 	f.Expect(code).To(Equal(cli.ExitOK), stderr)
+	ledBefore(t, url)
 	one := startWatched(t, url, socket, "web-2", "campaign", "jobs")
 	one.leads()
 	w.logs("Term is watched", "web-2")
