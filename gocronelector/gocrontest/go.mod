@@ -6,6 +6,7 @@ replace github.com/natscampaign/election => ../..
 
 require (
 	github.com/go-co-op/gocron/v2 v2.21.2
+	github.com/nats-io/nats.go v1.55.0
 	github.com/natscampaign/election v0.0.0
 	github.com/onsi/gomega v1.44.0
 )
@@ -23,7 +24,6 @@ require (
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nats-server/v2 v2.15.2 // indirect
-	github.com/nats-io/nats.go v1.55.0 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
