@@ -409,8 +409,10 @@ func (c *Candidate) renewalOverdue() time.Time {
 }
 
 // missRenewal suspects the connection: the holder's renewal is overdue.
-func (c *Candidate) missRenewal(time.Time) {
+func (c *Candidate) missRenewal(now time.Time) {
 	c.hints.missed = c.key.lastWrite.revision
+	c.log(Info, "Leader has not renewed, waiting for the end of its lease", "leader", c.key.holder.name,
+		"since", now.Sub(c.key.lastWrite.firstSeen).Round(time.Millisecond))
 	c.report(Event{Kind: Suspect})
 }
 
