@@ -228,11 +228,11 @@ const sharedTTL = 45 * time.Second
 // outlastServer returns with which TTL and interval leaders survive the crash of a server, and what these do to failovers. Where candidates of Choria
 // may campaign too the interval stays what theirs is: they learn of a loss by their next renewal only.
 func (c *checkup) outlastServer(t timing.Timing, can capability) string {
-	d, ttl := timing.Durations{Interval: new(timing.DefaultTTL / 3), StandDown: c.StandDown}, timing.DefaultTTL
-	if c.info.MarkerTTL <= 0 || c.PlainValue {
+	ttl := timing.DefaultTTL
+	if c.SuitableInterval(c.info, ttl) != timing.ShortInterval(ttl) {
 		ttl = max(sharedTTL, t.TTL)
-		d.Interval = new(timing.DefaultInterval(ttl))
 	}
+	d := timing.Durations{Interval: new(c.SuitableInterval(c.info, ttl)), StandDown: c.StandDown}
 	better, _ := d.Timing(ttl) // which fit each other
 	fix := fmt.Sprintf("an interval of %v (WithCampaignInterval)", better.Interval)
 	if t.TTL != better.TTL {

@@ -34,7 +34,7 @@ func IntervalVar(cmd *fisk.CmdClause, help string, target **time.Duration) {
 		if err != nil {
 			return notADuration
 		}
-		if longest := timing.MaxTTL - timing.DefaultMargin(timing.MaxTTL) - timing.MinRoom; d < timing.MinPause || d > longest {
+		if longest := timing.LongestInterval(timing.MaxTTL); d < timing.MinPause || d > longest {
 			return fmt.Sprintf("is out of range: give %v to %v, and less than the bucket's TTL, or leave it out for a third of the TTL", timing.MinPause, longest)
 		}
 		*target = &d

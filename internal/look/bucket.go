@@ -154,7 +154,7 @@ func (v *View) interval(ctx context.Context, key string) (*time.Duration, error)
 	for _, h := range holders {
 		longest = max(longest, h.RenewalInterval(v.TTL()))
 	}
-	longest = min(longest, v.TTL()-timing.DefaultMargin(v.TTL())-timing.MinRoom)
+	longest = min(longest, timing.LongestInterval(v.TTL()))
 	if longest < timing.MinPause {
 		return nil, nil
 	}

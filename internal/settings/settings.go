@@ -104,10 +104,19 @@ func ShortInterval(o *Options) { o.short = true }
 // TimingIn returns the durations in a bucket, or an error if one does not fit it.
 func (o *Options) TimingIn(i kv.Info) (timing.Timing, error) {
 	d := o.Durations
-	if d.Interval == nil && o.short && !o.PlainValue {
-		d.Interval = new(i.SuitableInterval(i.TTL))
+	if d.Interval == nil && o.short {
+		d.Interval = new(o.SuitableInterval(i, i.TTL))
 	}
 	return d.Timing(i.TTL)
+}
+
+// SuitableInterval returns the interval that suits most elections in a bucket, if its TTL is the given one. Bare names are written where candidates of
+// Choria, or their tools, look at them.
+func (o *Options) SuitableInterval(i kv.Info, ttl time.Duration) time.Duration {
+	if o.PlainValue {
+		return timing.DefaultInterval(ttl)
+	}
+	return i.SuitableInterval(ttl)
 }
 
 // Of returns what the options set, and an error that names everything that is wrong with them for a candidate of the given name and key in the

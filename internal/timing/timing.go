@@ -39,6 +39,9 @@ func DefaultInterval(ttl time.Duration) time.Duration { return ttl * 3 / 4 }
 // TTL is 15 s or more.
 func ShortInterval(ttl time.Duration) time.Duration { return ttl / 3 }
 
+// LongestInterval returns the longest interval that leaves room to try again before the deadline, with the default margin.
+func LongestInterval(ttl time.Duration) time.Duration { return ttl - DefaultMargin(ttl) - MinRoom }
+
 // Durations are the durations that options set. A nil duration stands for its default.
 type Durations struct {
 	Interval, Splay, StandDown, LeaseMargin, ReleaseTimeout *time.Duration
