@@ -16,7 +16,7 @@ var aboutKey = []lemma{
 	{"left", "Who wins stands down for no negative time.", "(>= left 0)"},
 	{"enough", "What whoever wins has to stand down is enough: nobody of earlier terms leads at its end.", "(<= clear (+ stored left))"},
 	{"a lease", "Nobody of earlier terms leads a lease after what is stored.", "(<= clear (+ stored lease))"},
-	{"no stand-down", "Nobody of the present history but the holder leads while a holder of an earlier one does.", "(=> (and (= kind 1) (excused own)) (<= clear now))"},
+	{"earlier history", "While a holder of an earlier history holds the key, nobody of the present one leads.", "(=> (and (= kind 1) (excused own)) (<= clear now))"},
 }
 
 // alive is that a candidate leads, or may still: by what it knows, or by the answer to its win.

@@ -223,7 +223,7 @@ func transitions() []transition {
 				"to an earlier revision":    "(and (>= r 0) (< r rev))",
 			},
 			sets: map[string]string{"kind": "k", "own": "o", "sent": "v", "stored": "w", "left": "l", "rev": "r", "clear": "w"},
-			all:  map[string]string{"excused": "(or (excused x) (won x))", "sight": "(- 1)"}, // whoever may have missed something forgets what it saw
+			all:  map[string]string{"excused": "(or (excused x) (won x))", "sight": "(- 1)"}, // a candidate that may have missed something forgets what it saw
 		},
 		{
 			name: "a refusal names a lower revision", in: "Candidate.interpret",
