@@ -24,6 +24,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/proctest"
 	iwitness "github.com/natscampaign/election/internal/witness"
 	"github.com/natscampaign/election/internal/witnesstest"
 	"github.com/natscampaign/election/witness"
@@ -237,8 +238,8 @@ func TestWitnessThatIsStoppedOrCutOffCostsTheLeaseAndNoMore(t *testing.T) {
 		"stopped": func(t *testing.T, _ *witnesstest.Config) func(*witnesstest.Program) {
 			return func(p *witnesstest.Program) {
 				w := childOf(t, p.PID)
-				NewWithT(t).Expect(syscall.Kill(w, syscall.SIGSTOP)).To(Succeed())
 				t.Cleanup(func() { _ = syscall.Kill(w, syscall.SIGCONT) }) // late: it changes nothing, and ends
+				proctest.Stop(t, w)
 			}
 		},
 		"without a connection": func(t *testing.T, c *witnesstest.Config) func(*witnesstest.Program) {

@@ -10,6 +10,8 @@ import (
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
+
+	"github.com/natscampaign/election/internal/proctest"
 )
 
 // withDescriptors has run inherit the write ends of n pipes under the numbers from 3 on, as a service manager passes sockets to a process
@@ -62,8 +64,8 @@ func TestNothingButTheProgramKeepsTheDescriptorsThatRunInherited(t *testing.T) {
 	f.awaitText("ready", "\n")
 	f.g.Expect(w.cmd.ExtraFiles[0].Close()).To(Succeed())
 	guardian := f.guardianOf(w)
-	f.g.Expect(unix.Kill(guardian, unix.SIGSTOP)).To(Succeed())
 	defer func() { _ = unix.Kill(guardian, unix.SIGCONT) }()
+	proctest.Stop(t, guardian)
 	w.signal(unix.SIGKILL)
 	f.g.Expect(io.ReadAll(end)).To(BeEmpty())
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/proctest"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/supervise"
 	"github.com/natscampaign/election/internal/witness"
@@ -131,8 +132,8 @@ func TestKeyOfAKilledRunIsNotReleasedWhileTheGroupRuns(t *testing.T) {
 			f.awaitText("heartbeats", "\n")
 			child, guards := f.pidIn("child"), w.guards()
 			for _, pid := range guards {
-				f.g.Expect(unix.Kill(pid, unix.SIGSTOP)).To(Succeed())
 				t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGCONT) })
+				proctest.Stop(t, pid)
 			}
 			w.signal(unix.SIGKILL)
 			_, err := w.cmd.Process.Wait()

@@ -35,7 +35,7 @@ var beside = map[string][]string{}
 
 // helpers are packages for tests. They may import every package but the command, and only helpers may import them.
 var helpers = []string{
-	"internal/clitest", "internal/fleettest", "internal/linear", "internal/matrix", "internal/natstest",
+	"internal/clitest", "internal/fleettest", "internal/linear", "internal/matrix", "internal/natstest", "internal/proctest",
 	"internal/sim", "internal/sim/", "internal/witnesstest",
 }
 

@@ -15,13 +15,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natscampaign/election/internal/natstest"
-
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/proctest"
 )
 
 // TestGuardianThatWasStoppedCarriesOutOnlyTheNewestOrder stops a guardian until an order is due, and replaces that order
@@ -52,7 +52,7 @@ func TestGuardianThatWasStoppedCarriesOutOnlyTheNewestOrder(t *testing.T) {
 			due := time.Now().Add(time.Second)
 			g.Expect(orders.Encode(orderIn(time.Until(due)))).To(Succeed())
 			time.Sleep(500 * time.Millisecond) // until the guardian waits for that instant
-			g.Expect(cmd.Process.Signal(unix.SIGSTOP)).To(Succeed())
+			proctest.Stop(t, cmd.Process.Pid)
 			g.Expect(orders.Encode(orderIn(time.Minute))).To(Succeed())
 			if time.Now().After(due) {
 				t.Skip("this host is too slow to stop the guardian in time")

@@ -1,0 +1,2 @@
+// Package proctest stops processes in tests.
+package proctest

@@ -1,0 +1,47 @@
+//go:build linux || darwin
+
+package proctest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+)
+
+// timeout is how long Stop waits. A busy host runs a thread late, which must run to stop.
+const timeout = 30 * time.Second
+
+// Stop stops a process with SIGSTOP, and returns when every thread of the process has stopped. Before that a thread may still act on what
+// the test does next.
+func Stop(t testing.TB, pid int) {
+	t.Helper()
+	g := NewWithT(t)
+	g.Expect(unix.Kill(pid, unix.SIGSTOP)).To(Succeed())
+	g.Eventually(func() []string { return states(pid) }).WithTimeout(timeout).WithPolling(time.Millisecond).
+		Should(And(Not(BeEmpty()), HaveEach("T")), "the threads of process %d", pid)
+}
+
+// states returns the state of each thread of a process, as ps names it. On macOS, which has no /proc, it is that of the process.
+func states(pid int) (all []string) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, path := range threads {
+		stat, _ := os.ReadFile(path)
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		all = append(all, firstLetter(rest))
+	}
+	if len(threads) == 0 {
+		out, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+		all = append(all, firstLetter(string(out)))
+	}
+	return all
+}
+
+func firstLetter(s string) string { return s[:min(1, len(s))] }
