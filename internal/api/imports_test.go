@@ -1,6 +1,8 @@
 package api
 
 import (
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,6 +64,32 @@ func TestImportsPointDown(t *testing.T) {
 					t.Errorf("%v: %s imports %s: %s", p.fset.Position(spec.Pos()), p.path, imported, problem)
 				}
 			}
+		}
+	}
+}
+
+func TestTheDrawingOfTheFloorsHasThesePackages(t *testing.T) {
+	drawing, err := os.ReadFile("../../docs/floors.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, floor := range floors {
+		drawn := regexp.MustCompile(`<text data-floor="` + strconv.Itoa(i) + `".*`).FindString(string(drawing))
+		var listed []string
+		for _, name := range regexp.MustCompile(`>([^<>]+)</tspan>`).FindAllStringSubmatch(drawn, -1) {
+			listed = append(listed, name[1])
+		}
+		var expected []string
+		for _, name := range floor {
+			if name == "." {
+				name = "election"
+			}
+			expected = append(expected, strings.TrimPrefix(name, "internal/"))
+		}
+		slices.Sort(listed)
+		slices.Sort(expected)
+		if !slices.Equal(listed, expected) {
+			t.Errorf("docs/floors.svg has %q on floor %d, expected %q", listed, i, expected)
 		}
 	}
 }
