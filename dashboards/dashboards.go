@@ -145,7 +145,8 @@ func Rules(opts ...Option) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// Grafana returns a dashboard as Grafana imports it, or an error if an option is wrong.
+// Grafana returns a dashboard as Grafana imports it, or an error if an option is wrong. Its queries are tested with a real Prometheus; no test
+// has Grafana draw it.
 func Grafana(opts ...Option) ([]byte, error) {
 	o, err := newOptions(opts)
 	if err != nil {
