@@ -35,7 +35,8 @@ sidecar leader-elector of Kubernetes; the name is empty while nobody leads.
 
 --metrics and --status take an address. A port alone, such as :9222, is served on the loopback interface only; give 0.0.0.0:9222 for
 all interfaces. Both may have the same address. There is no TLS and no password, unless --web-config names a file in the format
-of the exporters of Prometheus. TLS and passwords then apply to all paths, /leader and /healthz among them. For example:
+of the exporters of Prometheus, which is read again for each connection. TLS and passwords then apply to all paths, /leader and
+/healthz among them. For example:
 
     tls_server_config: {cert_file: web.crt, key_file: web.key}
     basic_auth_users: {prometheus: "HASH"}   # of the password, as 'htpasswd -nB prometheus' prints it`
