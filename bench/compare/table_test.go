@@ -27,27 +27,31 @@ func (s *sample) add(d time.Duration, over bool, limit time.Duration) {
 	s.values = append(s.values, d)
 }
 
-// String shows the median and the maximum.
+// String shows the median in seconds, and the maximum in parentheses if it is another.
 func (s *sample) String() string {
 	if len(s.values) == 0 {
 		return "not measured"
 	}
 	sorted := slices.Sorted(slices.Values(s.values))
-	return s.show(sorted[(len(sorted)-1)/2]) + " (" + s.show(sorted[len(sorted)-1]) + ")"
+	median, maximum := s.show(sorted[(len(sorted)-1)/2]), s.show(sorted[len(sorted)-1])
+	if median == maximum {
+		return median
+	}
+	return median + " (" + maximum + ")"
 }
 
 func (s *sample) show(d time.Duration) string {
 	prefix := ""
 	if s.atLeast[d] {
-		prefix = "> "
+		prefix = ">"
 	}
 	switch {
 	case d == 0:
 		return "0"
 	case d < 100*time.Millisecond:
-		return fmt.Sprintf("%s%.1f ms", prefix, d.Seconds()*1000)
+		return fmt.Sprintf("%s%.4f", prefix, d.Seconds())
 	}
-	return fmt.Sprintf("%s%.1f s", prefix, d.Seconds())
+	return fmt.Sprintf("%s%.1f", prefix, d.Seconds())
 }
 
 // result is what was measured of one comparison.
@@ -63,8 +67,8 @@ type result struct {
 
 func table(results []*result) string {
 	var b strings.Builder
-	b.WriteString("| | two leaders after a cut | cut leader leads on for | handover | leader killed | leader cut off | requests/s of a follower | of a leader |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| | two leaders after a cut | cut leader leads on for | handover | leader killed | leader cut off | requests/s of a follower, of a leader |\n")
+	b.WriteString("|---|---|---|---|---|---|---|\n")
 	for i, r := range results {
 		if r == nil {
 			continue
@@ -73,7 +77,7 @@ func table(results []*result) string {
 			fmt.Fprintf(&b, "| %s | not measured: see above |\n", comparisons[i].name)
 			continue
 		}
-		fmt.Fprintf(&b, "| %s | %v | %v | %v | %v | %v | %.3f | %.2f |\n", comparisons[i].name,
+		fmt.Fprintf(&b, "| %s | %v | %v | %v | %v | %v | %.3f, %.2f |\n", comparisons[i].name,
 			&r.both, &r.believed, &r.handover, &r.kill, &r.crash, r.followerRate, r.leaderRate)
 	}
 	return b.String()
@@ -84,12 +88,17 @@ func TestWhatDidNotEndIsShownAsALowerBound(t *testing.T) {
 	for _, d := range []time.Duration{20 * time.Millisecond, 0, time.Second} {
 		s.add(d, true, 0)
 	}
-	if got, want := s.String(), "20.0 ms (1.0 s)"; got != want {
+	if got, want := s.String(), "0.0200 (1.0)"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
 	s.add(0, false, time.Minute)
 	s.add(0, false, time.Minute)
-	if got, want := s.String(), "1.0 s (> 60.0 s)"; got != want {
+	if got, want := s.String(), "1.0 (>60.0)"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+	s.add(0, false, time.Minute)
+	s.add(0, false, time.Minute)
+	if got, want := s.String(), ">60.0"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
 }
