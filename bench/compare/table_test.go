@@ -27,7 +27,7 @@ func (s *sample) add(d time.Duration, over bool, limit time.Duration) {
 	s.values = append(s.values, d)
 }
 
-// String shows the median in seconds, and the maximum in parentheses if it is another.
+// String shows the median in seconds, or in milliseconds with their unit, and the maximum in parentheses if it is another.
 func (s *sample) String() string {
 	if len(s.values) == 0 {
 		return "not measured"
@@ -49,7 +49,7 @@ func (s *sample) show(d time.Duration) string {
 	case d == 0:
 		return "0"
 	case d < 100*time.Millisecond:
-		return fmt.Sprintf("%s%.4f", prefix, d.Seconds())
+		return fmt.Sprintf("%s%.1fms", prefix, d.Seconds()*1000)
 	}
 	return fmt.Sprintf("%s%.1f", prefix, d.Seconds())
 }
@@ -88,7 +88,7 @@ func TestWhatDidNotEndIsShownAsALowerBound(t *testing.T) {
 	for _, d := range []time.Duration{20 * time.Millisecond, 0, time.Second} {
 		s.add(d, true, 0)
 	}
-	if got, want := s.String(), "0.0200 (1.0)"; got != want {
+	if got, want := s.String(), "20.0ms (1.0)"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
 	s.add(0, false, time.Minute)
