@@ -9,8 +9,13 @@
 //	transfer     likewise, when the target leads
 //	refresh      every process reads the bucket's info again, and answers when it has: an election was paused or resumed
 //
-// A request can only cost work, or move leadership in order. Answers go to inboxes and nowhere else; see [answerable]. What the server or a
-// stream puts on a control subject is no request; see [isRequest].
+// A request can only cost work, or move leadership in order. Its body is JSON. resign and transfer name the leader by the instance of its
+// record, as in {"instance":"eVhDX8S4IyLVDr6kfJk3DI"}, so that a late request moves no other leader. Before a transfer the leader asks for
+// candidates with {"to":"web-2","release_ms":110}: the key will be released after 110 ms, at most 1,000.
+//
+// Answers go to inboxes and nowhere else: below _INBOX, the prefix of the process's own connection, or the one that the request names, as in
+// {"inbox_prefix":"_INBOX_ops"}, of which no token begins with $ or KV_, or is API; and to what the server makes of the reply subject of
+// another account's request, _R_. See [answerable]. What the server or a stream puts on a control subject is no request; see [isRequest].
 //
 //	control.go   the protocol: subjects, bodies and errors
 //	member.go    a candidate that takes part; service.go answers for all of them in a process

@@ -212,8 +212,8 @@ func boundName(name []byte) string {
 	return string(name[:end]) + mark
 }
 
-// QueueID returns the id of the candidate of an instance in a queue: short, because all that wait receive the whole queue each time. Two
-// candidates with the same id would share a place.
+// QueueID returns the id of the candidate of an instance in a queue: the first 8 characters of the base64url of its FNV-1a hash of 64 bits.
+// It is short because all that wait receive the whole queue each time. Two candidates with the same id would share a place.
 func QueueID(instance string) string {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(instance))
