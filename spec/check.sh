@@ -66,6 +66,17 @@ if [ "${1:-}" = full ]; then
 	holds two-pairs "-DN=2 -DFAULTS=2 -DSLIPS=0 -DEARLY=3" "-O1 -DSAFETY" "-w26"
 	holds three-pairs "-DN=3 -DFAULTS=2 -DSLIPS=0 -DEARLY=3 -DNO_DISASTERS -DNO_LATE_WRITES" "-O1 -DSAFETY" "-w26"
 fi
+
+# Mutants. All but create-blindly, by which nobody leads for ever, which no invariant excludes, have their like in spec/proof/mutants.go:
+#   believe-notifications, take-over-without-lease   takes over whatever is stored
+#   forget-removal           a stand-down after a deletion as after an expiry
+#   clock-beyond-inequality  too short a stand-down for the clock of the server: one tick more of error than the inequality allows
+#   abdicate                 gives up when a renewal is not answered
+#   ignore-lower-revisions   leads on although the history went back
+#   take-over-too-early      takes over at once; too early a takeover for the clocks
+#   take-over-after-a-gap    keeps what it saw when it may have missed something
+#   repeat-numbers           all terms have one number
+# and the others by their own names, or longer ones.
 breaks no-stand-down           "-DNO_STAND_DOWN -DFAULTS=1 -DSLIPS=0"
 breaks no-deadline             "-DNO_DEADLINE -DFAULTS=1 -DSLIPS=0"
 breaks believe-notifications   "-DBELIEVE_NOTIFICATIONS -DFAULTS=1 -DSLIPS=0"
