@@ -41,7 +41,7 @@ type Status struct {
 	Notifications string `json:"notifications,omitempty"` // the source of notifications: "republish", "watch" or "none"; empty if it does not run
 	Wins          uint64 `json:"wins"`                    // terms led
 	Losses        uint64 `json:"losses"`                  // terms led that ended, for whatever reason
-	LastError     string `json:"last_error,omitempty"`    // the latest error of a request: each stays until a request of its kind succeeds, to read the key, to write it, or to load the bucket's info
+	LastError     string `json:"last_error,omitempty"`    // the latest error of a request: each stays until a request of its kind succeeds, to read the key, to write it (tried again within 4 to 12 TTLs), or to load the bucket's info
 }
 
 // statusFields is a Status without its methods.

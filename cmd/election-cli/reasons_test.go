@@ -18,8 +18,11 @@ func documentedReasons(g Gomega) map[string][]string {
 	text, err := os.ReadFile("../../docs/REFERENCE.md")
 	g.Expect(err).NotTo(HaveOccurred())
 	reasons := map[string][]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| (candidate|leader-elect|leader) \\|").FindAllStringSubmatch(string(text), -1) {
-		reasons[row[2]] = append(reasons[row[2]], row[1])
+	for _, state := range regexp.MustCompile("(?m)^To (candidate|leader-elect|leader):\n\n((?:- .+\n)+)").FindAllStringSubmatch(string(text), -1) {
+		for _, item := range regexp.MustCompile("(?m)^- (?:`([a-z-]+)`: )?").FindAllStringSubmatch(state[2], -1) {
+			g.Expect(item[1]).NotTo(BeEmpty(), "an item that names no reason: %s", state[2])
+			reasons[state[1]] = append(reasons[state[1]], item[1])
+		}
 	}
 	for _, list := range reasons {
 		slices.Sort(list)

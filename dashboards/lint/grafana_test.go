@@ -189,12 +189,13 @@ func TestTheDocumentationListsWhatCandidatesShow(t *testing.T) {
 	text, err := os.ReadFile("../../docs/REFERENCE.md")
 	g.Expect(err).NotTo(HaveOccurred())
 	listed := map[string]bool{}
-	for _, line := range regexp.MustCompile("(?m)^\\| `(election_\\w+)` \\| (gauge|counter|histogram) \\|").FindAllStringSubmatch(string(text), -1) {
-		listed[line[1]] = true
-		if line[2] == "histogram" {
-			delete(listed, line[1])
-			for _, end := range []string{"", "_bucket", "_sum", "_count"} {
-				listed[line[1]+end] = true
+	for _, line := range regexp.MustCompile("(?m)^- ((?:`election_\\w+`(?:,\\s+)?)+)(a histogram)?.*:").FindAllStringSubmatch(string(text), -1) {
+		for _, name := range regexp.MustCompile(`\w+`).FindAllString(line[1], -1) {
+			listed[name] = true
+			if line[2] != "" {
+				for _, end := range []string{"_bucket", "_sum", "_count"} {
+					listed[name+end] = true
+				}
 			}
 		}
 	}
