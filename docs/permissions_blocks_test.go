@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -38,13 +39,14 @@ var users = map[string]string{
 type line struct {
 	text    string // as it is in the page
 	name    string // what it permits
-	purpose string // its comment
+	purpose string // its comment, or the comment above it
 	option  bool   // it is commented out
 }
 
 var (
 	fenced     = regexp.MustCompile("(?s)```\n(.*?)```")
-	permitting = regexp.MustCompile(`^\s*(# )?("[^"]+"|allow_responses = .*?)\s+# (.+)$`)
+	permitting = regexp.MustCompile(`^\s*(# )?("[^"]+"|allow_responses = .*?)(?:\s+# (.+))?$`)
+	comment    = regexp.MustCompile(`^\s*# ([^"$:]+)$`) // of the lines below it
 )
 
 // blocks returns the blocks of PERMISSIONS.md by their names; that of the users is called authorization,
@@ -69,10 +71,15 @@ func blocks(t *testing.T) map[string]string {
 // linesOf returns the lines of a block that permit something.
 func linesOf(t *testing.T, block string) (lines []line) {
 	t.Helper()
+	above := ""
 	for text := range strings.Lines(block) {
 		text = strings.TrimSuffix(text, "\n")
-		if m := permitting.FindStringSubmatch(text); m != nil {
-			lines = append(lines, line{text: text, name: m[2], purpose: m[3], option: m[1] != ""})
+		if m := comment.FindStringSubmatch(text); m != nil {
+			above = m[1]
+		} else if strings.HasSuffix(text, "]") {
+			above = "" // the end of a list
+		} else if m := permitting.FindStringSubmatch(text); m != nil && cmp.Or(m[3], above) != "" {
+			lines = append(lines, line{text: text, name: m[2], purpose: cmp.Or(m[3], above), option: m[1] != ""})
 		} else if strings.ContainsAny(text, `"$`) || strings.Contains(text, ":") {
 			t.Fatalf("the line %q does not say what it is for", text)
 		}
