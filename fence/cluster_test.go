@@ -86,6 +86,8 @@ func TestAllConcurrentWritesToAReplicatedStreamSucceed(t *testing.T) {
 
 func TestNewerLeaderBeginsItsEpochRightAfterAStepDownAndShutsOutTheOlder(t *testing.T) {
 	inRealTime(t)
+	ctx, cancel := context.WithTimeout(ctx, unhurried) // a busy host may need longer than a request's 5 s until a stream leads again
+	defer cancel()
 	g := newGround(t, unhurried)
 	term := g.rival("leader0")
 	s, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)
