@@ -160,11 +160,11 @@ func (o Options) evaluateLeaders(ctx context.Context, v *look.View, r *Result) e
 			return err
 		}
 		for i := range r.Elections {
-			r.Findings = append(r.Findings, checkLeader(r.Elections[i].Key, &r.Elections[i], r.Elections[i].Paused, v.TTL(), o.Overdue)...)
+			r.Findings = append(r.Findings, checkLeader(r.Elections[i].Key, &r.Elections[i], "", v.TTL(), o.Overdue)...)
 		}
 		for _, key := range o.Expected {
 			if !slices.ContainsFunc(r.Elections, func(h look.Holder) bool { return h.Key == key }) {
-				r.Findings = append(r.Findings, checkLeader(key, nil, v.IsPaused(key), v.TTL(), o.Overdue)...)
+				r.Findings = append(r.Findings, checkLeader(key, nil, v.DescribePause(key), v.TTL(), o.Overdue)...)
 			}
 		}
 		return nil
@@ -177,7 +177,7 @@ func (o Options) evaluateLeaders(ctx context.Context, v *look.View, r *Result) e
 		if leader != nil {
 			r.Elections = append(r.Elections, *leader)
 		}
-		r.Findings = append(r.Findings, checkLeader(key, leader, v.IsPaused(key), v.TTL(), o.Overdue)...)
+		r.Findings = append(r.Findings, checkLeader(key, leader, v.DescribePause(key), v.TTL(), o.Overdue)...)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (r *Result) checkPaused(keys []string, v *look.View) (found []ElectionFindi
 		vacant := func(f ElectionFinding) bool { return f.Key == key && f.Code == codeNoLeader }
 		if v.IsPaused(key) && !slices.ContainsFunc(r.Findings, vacant) {
 			found = append(found, ElectionFinding{key, admin.Finding{
-				Code: codePaused, Severity: admin.SeverityWarning, Message: terminal.Quote(key) + " is paused: no candidate campaigns", Fix: resumeFix(key),
+				Code: codePaused, Severity: admin.SeverityWarning, Message: terminal.Quote(key) + " is " + v.DescribePause(key) + ": no candidate campaigns", Fix: resumeFix(key),
 			}})
 		}
 	}
@@ -55,15 +55,16 @@ func overdueAge(h *look.Holder, ttl, given time.Duration) time.Duration {
 }
 
 // checkLeader returns the findings about the holder of a key, which is nil if the key has none.
-func checkLeader(key string, h *look.Holder, paused bool, ttl, overdue time.Duration) []ElectionFinding {
+// pause is what DescribePause says.
+func checkLeader(key string, h *look.Holder, pause string, ttl, overdue time.Duration) []ElectionFinding {
 	finding := func(severity admin.Severity, code, fix string, message func(formatDuration) string) ElectionFinding {
 		return ElectionFinding{key, admin.Finding{Code: code, Severity: severity, Message: message(terminal.FormatDuration), Short: message(terminal.FormatRoughly), Fix: fix}}
 	}
 	quoted := terminal.Quote(key)
 	switch {
-	case h == nil && paused:
+	case h == nil && pause != "":
 		return []ElectionFinding{finding(admin.SeverityCritical, codeNoLeader, resumeFix(key), func(formatDuration) string {
-			return "nobody leads " + quoted + ": the election is paused"
+			return "nobody leads " + quoted + ": the election is " + pause
 		})}
 	case h == nil:
 		return []ElectionFinding{finding(admin.SeverityCritical, codeNoLeader, "", func(formatDuration) string { return "nobody leads " + quoted })}

@@ -47,13 +47,13 @@ func TestFindingsAboutALeaderDependOnTheAgeOfItsRecord(t *testing.T) {
 		{18 * time.Second, look.StatePlain, []string{"renewal-overdue k"}},
 	} {
 		h := &look.Holder{Leader: election.Leader{Key: "k", Name: "a"}, State: c.state, RenewalAge: c.age, TimeLeft: ttl - c.age}
-		g.Expect(codesOf(checkLeader("k", h, false, ttl, overdue))).To(Equal(c.want), "%v", c)
+		g.Expect(codesOf(checkLeader("k", h, "", ttl, overdue))).To(Equal(c.want), "%v", c)
 	}
 	fast := &look.Holder{Leader: election.Leader{Key: "k", Name: "a", Interval: 5 * time.Second}, State: look.StateLeader, RenewalAge: 11 * time.Second}
-	g.Expect(codesOf(checkLeader("k", fast, false, ttl, 0))).To(BeEmpty())
+	g.Expect(codesOf(checkLeader("k", fast, "", ttl, 0))).To(BeEmpty())
 	fast.RenewalAge++
-	g.Expect(codesOf(checkLeader("k", fast, false, ttl, 0))).To(Equal([]string{"renewal-overdue k"}), "what the leader says is its interval counts")
-	g.Expect(codesOf(checkLeader("k", nil, false, ttl, overdue))).To(Equal([]string{"no-leader k"}))
+	g.Expect(codesOf(checkLeader("k", fast, "", ttl, 0))).To(Equal([]string{"renewal-overdue k"}), "what the leader says is its interval counts")
+	g.Expect(codesOf(checkLeader("k", nil, "", ttl, overdue))).To(Equal([]string{"no-leader k"}))
 }
 
 func TestTwoClaimsOfLeadershipAreCritical(t *testing.T) {
@@ -81,27 +81,27 @@ func TestAVacancyIsExplainedByABucketThatNobodyCanWrite(t *testing.T) {
 	late := &look.Holder{Leader: election.Leader{Key: "k", Name: "a"}, RenewalAge: 2 * ttl}
 	for want, c := range map[string]struct {
 		holder *look.Holder
-		paused bool
+		pause  string
 		bucket []admin.Finding
 	}{
-		`the lease of "a" on "k" ended 10s ago: the account has no room for a record. Fix: raise max_file`: {late, false, []admin.Finding{full}},
-		`nobody leads "k": the account has no room for a record. Fix: raise max_file`:                      {nil, false, []admin.Finding{{Code: "memory"}, full}},
-		`nobody leads "k": the election is paused. Fix: run 'election-cli resume k'`:                       {nil, true, []admin.Finding{full}},
+		`the lease of "a" on "k" ended 10s ago: the account has no room for a record. Fix: raise max_file`: {late, "", []admin.Finding{full}},
+		`nobody leads "k": the account has no room for a record. Fix: raise max_file`:                      {nil, "", []admin.Finding{{Code: "memory"}, full}},
+		`nobody leads "k": the election is paused since 2026-11-22 20:08:52 by a@b. Fix: run 'election-cli resume k'`:                       {nil, "paused since 2026-11-22 20:08:52 by a@b", []admin.Finding{full}},
 	} {
-		r := &Result{Findings: checkLeader("k", c.holder, c.paused, ttl, ttl)}
+		r := &Result{Findings: checkLeader("k", c.holder, c.pause, ttl, ttl)}
 		r.explainVacancies(nil, c.bucket)
 		g.Expect(r.Findings).To(HaveLen(1))
 		g.Expect(r.Findings[0].sentence()).To(Equal(want))
 	}
 	fails := map[string]look.Answers{"k": {Candidates: []admin.Candidate{{Name: "a"}, {Name: "b", LastError: "insufficient resources\x1b"}}}}
 	for _, holder := range []*look.Holder{late, nil} {
-		r := &Result{Findings: checkLeader("k", holder, false, ttl, ttl)}
+		r := &Result{Findings: checkLeader("k", holder, "", ttl, ttl)}
 		r.explainVacancies(fails, nil)
 		g.Expect(r.Findings[0].sentence()).To(ContainSubstring(`: requests of "b" fail: insufficient resources\x1b. Fix: correct what the error names`))
 	}
 	full.Severity = admin.SeverityWarning
 	for holder, says := range map[*look.Holder]string{late: "the server does not expire it", nil: "no candidate answers"} {
-		r := &Result{Findings: checkLeader("k", holder, false, ttl, ttl)}
+		r := &Result{Findings: checkLeader("k", holder, "", ttl, ttl)}
 		r.explainVacancies(nil, []admin.Finding{full})
 		g.Expect(r.Findings[0].sentence()).To(ContainSubstring(says))
 	}

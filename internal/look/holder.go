@@ -42,6 +42,7 @@ type Holder struct {
 	RenewalAge time.Duration `json:"-"` // since the last renewal
 	TimeLeft   time.Duration `json:"-"` // until the key expires; negative if it should have expired
 	standbys   []string      // their names
+	pause      string        // what DescribePause says
 }
 
 // HolderHelp documents the JSON fields of a Holder.
@@ -66,7 +67,7 @@ func (v *View) NewHolder(l election.Leader, sent time.Time) Holder {
 	at := v.Clock.AtLeast(sent)
 	h := Holder{Leader: PrintableLeader(l), State: stateOf(l), ReadAt: at, RenewalAge: max(at.Sub(l.Renewed), 0)}
 	h.TimeLeft = l.Expires.Sub(l.Renewed) - h.RenewalAge
-	h.Paused = v.IsPaused(l.Key)
+	h.Paused, h.pause = v.IsPaused(l.Key), v.DescribePause(l.Key)
 	h.ExpiresInS, h.IntervalS = terminal.ToSeconds(h.TimeLeft), terminal.ToSeconds(h.Interval)
 	if l.Term != 0 {
 		if l.BucketCreated.IsZero() {
@@ -136,7 +137,7 @@ func (h *Holder) properties() *terminal.PropertyList {
 	list.Add("Instance", h.Instance)
 	list.Add("Revision", terminal.NumberOrDash(h.Revision))
 	if h.Paused {
-		list.Add("Paused", "candidates do not campaign until 'election-cli resume "+h.Key+"'")
+		list.Add("Paused", strings.TrimSpace(strings.TrimPrefix(h.pause, "paused")+": candidates do not campaign until 'election-cli resume "+h.Key+"'"))
 	}
 	label := "Metadata"
 	for _, k := range slices.Sorted(maps.Keys(h.Metadata)) {

@@ -116,11 +116,32 @@ func (v *View) IsPaused(key string) bool {
 	return paused
 }
 
+// DescribePause says that an operator had paused the election at the last Refresh, since when, and which operator by its own account, as in
+// "paused since 2026-11-22 20:08:52 by alice@ops-1". It returns an empty string for an election that is not paused.
+func (v *View) DescribePause(key string) string {
+	pause, paused := v.info.Paused[key]
+	if !paused {
+		return ""
+	}
+	return "paused" + OriginOf(pause)
+}
+
+// OriginOf says since when an election is paused, and by whom, as far as the metadata says it.
+func OriginOf(p kv.Pause) (text string) {
+	if !p.Since.IsZero() {
+		text += " since " + p.Since.Local().Format(time.DateTime)
+	}
+	if p.By != "" {
+		text += " by " + terminal.Printable(p.By)
+	}
+	return text
+}
+
 // NobodyLeads returns the error for an election without a leader.
 func (v *View) NobodyLeads(key string) *cli.ExitError {
 	message := fmt.Sprintf("nobody leads %q in bucket %q on %s", key, v.Bucket.Bucket(), v.ServerURL())
-	if v.IsPaused(key) {
-		message += fmt.Sprintf(": it is paused, and no candidate campaigns until 'election-cli resume %s'", key)
+	if pause := v.DescribePause(key); pause != "" {
+		message += fmt.Sprintf(": it is %s, and no candidate campaigns until 'election-cli resume %s'", pause, key)
 	} else {
 		message += fmt.Sprintf("; 'election-cli check %s' says why", key)
 	}

@@ -187,12 +187,5 @@ func describePause(p *kv.Pause) string {
 	if p == nil {
 		return ""
 	}
-	text := "Paused"
-	if !p.Since.IsZero() {
-		text += " since " + p.Since.Local().Format(pageTime)
-	}
-	if p.By != "" {
-		text += " by " + p.By
-	}
-	return text
+	return "Paused" + look.OriginOf(*p)
 }
