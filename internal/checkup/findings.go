@@ -102,18 +102,23 @@ func checkClock(c look.ServerClock) []ElectionFinding {
 	}}}
 }
 
-// checkClaims returns a finding for each election that several candidates claim to lead, given the claims of its candidates.
-func checkClaims(byKey map[string][]look.Claim) []ElectionFinding {
+// checkClaims returns a finding for each election that several candidates claim to lead, given the claims of its candidates and the holders of
+// the keys.
+func checkClaims(byKey map[string][]look.Claim, holders []look.Holder) []ElectionFinding {
 	var found []ElectionFinding
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		claims := byKey[key]
 		copied := look.Copied(claims, func(c look.Claim) string { return c.Instance })
+		what, fix := "", "stop the candidates whose last log line 'State changed' has a smaller term, and check their clocks"
 		var candidates []string
 		for _, c := range claims {
-			candidates = append(candidates, fmt.Sprintf("%s on %s", terminal.Quote(c.Name), place(c.Host, c.Connection, copied)))
+			candidate := fmt.Sprintf("%s on %s", terminal.Quote(c.Name), place(c.Host, c.Connection, copied))
+			candidates = append(candidates, candidate)
+			if slices.ContainsFunc(holders, func(h look.Holder) bool { return h.Key == key && h.Instance == c.Instance && c.Instance != "" }) {
+				fix = fmt.Sprintf("stop all but %s, which holds the key, and check their clocks", candidate)
+			}
 		}
 		slices.Sort(candidates)
-		what, fix := "", "compare their fencing tokens: the candidate with the later token leads; stop the other candidate, and check its clock"
 		if copied {
 			what, fix = ", and are a process and its copy, with the same token", copiedFix
 		}

@@ -59,16 +59,20 @@ func TestFindingsAboutALeaderDependOnTheAgeOfItsRecord(t *testing.T) {
 func TestTwoClaimsOfLeadershipAreCritical(t *testing.T) {
 	g := NewWithT(t)
 	one, two := look.Claim{Key: "jobs", Name: "web-1", Instance: "i1", Host: "h1"}, look.Claim{Key: "jobs", Name: "web-2", Instance: "i2", Host: ""}
-	g.Expect(checkClaims(nil)).To(BeEmpty())
-	found := checkClaims(map[string][]look.Claim{"jobs": {one, two}})
+	g.Expect(checkClaims(nil, nil)).To(BeEmpty())
+	found := checkClaims(map[string][]look.Claim{"jobs": {one, two}}, []look.Holder{{Leader: election.Leader{Key: "other", Instance: "i1"}}})
 	g.Expect(codesOf(found)).To(Equal([]string{"two-leaders jobs"}))
 	g.Expect(found[0].Severity).To(Equal(admin.SeverityCritical))
 	g.Expect(found[0].Message).To(Equal(`2 candidates claim to lead "jobs": "web-1" on h1; "web-2" on an unknown host`))
+	g.Expect(found[0].Fix).To(HavePrefix("stop the candidates whose last log line 'State changed' has a smaller term"))
+	holder := look.Holder{Leader: election.Leader{Key: "jobs", Instance: "i1"}}
+	found = checkClaims(map[string][]look.Claim{"jobs": {one, two}}, []look.Holder{holder})
+	g.Expect(found[0].Fix).To(Equal(`stop all but "web-1" on h1, which holds the key, and check their clocks`))
 
 	one.Connection = "5@n1"
 	two = one
 	two.Connection = "7@n2"
-	found = checkClaims(map[string][]look.Claim{"jobs": {two, one}})
+	found = checkClaims(map[string][]look.Claim{"jobs": {two, one}}, []look.Holder{holder})
 	g.Expect(codesOf(found)).To(Equal([]string{"two-leaders jobs"}))
 	g.Expect(found[0].Message).To(Equal(`2 candidates claim to lead "jobs", and are a process and its copy, with the same token: "web-1" on h1, connection 5@n1; "web-1" on h1, connection 7@n2`))
 	g.Expect(found[0].Fix).To(HavePrefix("stop all but one of them"), "tokens tell nothing")
