@@ -60,7 +60,7 @@ var ofCandidate = map[string]string{
 	"told":    "Bool", // and it knows that
 }
 
-// assumptions are all that is assumed of the durations; docs/HOW-IT-WORKS.md has them. error is by how much the server may expire a key too early.
+// assumptions are all that is assumed of the durations; docs/MODEL.md has them. error is by how much the server may expire a key too early.
 var assumptions = map[string]string{
 	"durations":                  "(and (> ttl 0) (> lease 0) (>= standDown 0) (>= lapse 0) (>= settle 0) (>= early 0) (< early ttl))",
 	"stand-down after an expiry": "(<= lease (+ (- ttl early) standDown))",
