@@ -33,7 +33,7 @@ search() {
 holds() {
 	search "$@"
 	result="no error"
-	if [ -n "${partial:-}" ] && [ -z "$wrong" ] && grep -q 'errors: 0' "$dir/out.txt" && grep -qE 'out of memory|memory limit' "$dir/out.txt"; then
+	if [ -n "${partial:-}" ] && [ -z "$wrong" ] && grep -q 'errors: 0' "$dir/out.txt" && grep -q 'reached -DMEMLIM bound' "$dir/out.txt"; then
 		result="no error until memory was full"
 	elif grep -qE 'Search not completed|max search depth too small|out of memory|memory limit|VECTORSZ' "$dir/out.txt" || ! grep -q 'errors: 0' "$dir/out.txt"; then
 		result="FAILED: ${wrong:-the search is truncated}"
