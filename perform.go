@@ -67,9 +67,14 @@ func (r *run) await(op *core.Op) (quiet bool) {
 		<-r.wake
 		return false
 	}
+	if r.quietWait.due != op.Due {
+		r.quietWait = quietWait{due: op.Due, slow: time.After(quietWaitLogged)}
+	}
 	idle, returned := r.calls.quiet(), r.currentWork.returned()
 	for idle != nil || returned != nil {
 		select {
+		case <-r.quietWait.slow:
+			r.log.Info("Waiting for callbacks and work to return", "at-most", time.Until(op.Due).Round(time.Millisecond))
 		case <-idle:
 			idle = nil
 		case <-returned:
@@ -83,6 +88,15 @@ func (r *run) await(op *core.Op) (quiet bool) {
 	}
 	r.workReturned()
 	return true
+}
+
+// quietWaitLogged is how long callbacks and work may take to return before the log says that they are waited for.
+const quietWaitLogged = time.Second
+
+// quietWait is a wait for callbacks and work to return, which renewals interrupt.
+type quietWait struct {
+	due  time.Time        // the end of the wait
+	slow <-chan time.Time // delivers once when the wait is worth a line of the log
 }
 
 // workReturned takes note of what the work returned, if there was any.

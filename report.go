@@ -38,7 +38,7 @@ func (r *run) report(events []core.Event) {
 			r.metrics.renewed(e.Took)
 		case core.RenewalFailed:
 			r.metrics.renewalFailed(kv.Failure(e.Err))
-			r.logged(e.Level, "Renewal failed", []any{"term", e.Term.Number, "reason", kv.Failure(e.Err), "left", e.Left, "error", e.Err})
+			r.logged(e.Level, "Renewal failed", []any{"term", e.Term.Number, "reason", kv.Failure(e.Err), "left", e.Left.Round(time.Millisecond), "error", e.Err})
 		case core.RecordAttempts:
 			r.notifications().ReceiveAttempts(e.On)
 		case core.Remake:
@@ -73,7 +73,7 @@ func (r *run) stateChanged(to State, why Reason, t *core.Term) {
 	if to == LeaderElectState && !t.AtOnce { // say for what it waits: nothing else is logged until then
 		attrs = append(attrs, "stand-down", t.StandDown.Round(time.Millisecond), "leads-at", t.Counts.UTC().Round(time.Millisecond))
 		if t.StandDown > 0 {
-			attrs = append(attrs, "unless", "the key is lost before", "because", "a previous leader may not know of its loss yet")
+			attrs = append(attrs, "unless", "the key is lost before", "because", t.Because)
 		}
 	}
 	r.log.Info("State changed", attrs...)
@@ -107,8 +107,11 @@ func (r *run) sawLeader(h *settings.Holder) {
 	r.calls.leads(h)
 	if l.Instance != r.instanceID() && (before == nil || before.Instance != l.Instance || before.Name != l.Name || before.Term == 0 && l.Term != 0) {
 		attrs := []any{"leader", l.Name}
-		if l.Term != 0 { // a leader-elect, or a bare name, has none
+		switch {
+		case l.Term != 0: // a leader-elect, or a bare name, has none
 			attrs = append(attrs, "term", l.Term)
+		case h.StandDownMs > 0:
+			attrs = append(attrs, "state", LeaderElectState, "leads-within", time.Duration(h.StandDownMs)*time.Millisecond)
 		}
 		r.log.Info("Leader seen", attrs...)
 	}

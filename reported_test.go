@@ -206,6 +206,24 @@ func TestLostKeyIsNotSaidToExpire(t *testing.T) {
 	}
 }
 
+func TestLeaderLogsOnceThatItWaitsForItsWork(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		var log logged
+		hang, unblock := f.Hanging()
+		a := f.leading("a", election.WithLogger(log.logger()), election.WithReleaseTimeout(2*ttl), election.OnLost(hang))
+		resigned := make(chan error, 1)
+		go func() { resigned <- a.Resign(context.Background()) }()
+		after(time.Second - instant)
+		f.Expect(log.count("Waiting for callbacks and work to return")).To(BeZero())
+		after(2 * instant)
+		f.Expect(log.String()).To(MatchRegexp(`Waiting for callbacks and work to return" .*at-most=19s`))
+		after(ttl) // it renews meanwhile
+		unblock()
+		f.Expect(<-resigned).To(Succeed())
+		f.Expect(log.count("Waiting for callbacks and work to return")).To(Equal(1))
+	})
+}
+
 func TestTransferOfATermThatWasLostSaysSo(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a, b := f.leaderAndFollower()

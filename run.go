@@ -58,6 +58,7 @@ type run struct {
 
 	// What follows belongs to the loop.
 	decidedAt   time.Time // when the present operation was decided
+	quietWait   quietWait // the present wait for callbacks and work to return
 	currentWork *work     // that has not returned yet; nil if there is none
 	result      error     // of the work that returned while it led
 

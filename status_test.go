@@ -218,7 +218,7 @@ func TestFollowerLogsWhoWonTheKeyAndThenThatItLeads(t *testing.T) {
 		f.connected("a").start()
 		after(3 * interval)
 		f.Expect(regexp.MustCompile(`"Leader seen".*`).FindAllString(logged.String(), -1)).To(Equal([]string{
-			`"Leader seen" election=scheduler name=b leader=a`, `"Leader seen" election=scheduler name=b leader=a term=1`,
+			`"Leader seen" election=scheduler name=b leader=a state=leader-elect leads-within=7.5s`, `"Leader seen" election=scheduler name=b leader=a term=1`,
 		}))
 	}, republished)
 }

@@ -29,7 +29,7 @@ Each event is a line on stdout. With --json each event is one JSON object with "
 "led_s" or "leads_in_s" (of the stand-down) where they apply. The first event also has "bucket", "ttl_s" and "server". The events are:
 
     started    the candidate campaigns from now on
-    following  another candidate holds the key: "leader"
+    following  another candidate holds the key: "leader"; if it does not lead yet, it does within "leads_in_s"
     elected    the candidate won the key; its leadership counts after the stand-down, if there is one: "leads_in_s"
     leading    the candidate leads from now on
     lost       the candidate no longer leads, or gave up the key before it led: "reason", "led_s"

@@ -221,6 +221,7 @@ func (s *service) handOver(ctx context.Context, leader Served, verb string, r re
 		default:
 			reject(m, codeOf(err), err.Error())
 		}
+		s.log.Info("Handover refused", "verb", verb, "target", r.To, "error", err)
 		s.countError(verb, err)
 	})
 	return nil

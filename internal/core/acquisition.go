@@ -28,6 +28,7 @@ type acquisition struct {
 	removed       bool          // somebody had removed the key, as far as is known: it did not expire
 	removalBefore uint64        // of a creation: the revision of the last removal that was known before the write was sent
 	unproven      bool          // the release that is replaced does not prove that its term has ended
+	died          bool          // a witness wrote the release that is replaced
 	mustWait      time.Duration // what is left of the stand-down that the replaced record passes on, and of leases whose end nothing proves
 	longestLease  time.Duration // the longest lease of a holder that may still last, as far as is known
 	interval      time.Duration // from one renewal of the predecessor to the next; 0 if that is not known
@@ -93,7 +94,7 @@ func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition
 
 // takeOverRelease notes in an acquisition what follows from the release that it replaces. standDown is what the release passes on.
 func (c *Candidate) takeOverRelease(a *acquisition, s *record.State, standDown time.Duration) {
-	a.reason, a.mustWait = Released, standDown
+	a.reason, a.mustWait, a.died = Released, standDown, Reason(s.Record.Reason) == Died
 	if c.proves(s) {
 		a.predecessors = append(record.Secrets{s.Record.Secret}, s.Record.Predecessors...)
 		a.predecessors = a.predecessors[:min(len(a.predecessors), c.maxPredecessors())]
@@ -159,15 +160,34 @@ func (a *acquisition) standDown(b *Bucket) time.Duration {
 		return longest
 	case a.unproven: // the release may be forged, and its supposed writer still lead
 		return longest
-	case a.reason != Vacant && !a.bucketCreated.Equal(b.Created):
-		// The replaced record was written for an earlier incarnation of the bucket. It proves nothing for this one, and the write may have hit
-		// the record of a leader of this bucket that has the same revision.
+	case a.fromEarlierBucket(b):
 		return longest
 	case a.reason == Released, a.reason == Lapsed: // the term is proven to have ended
 		return min(a.mustWait, longest)
 	}
 	// The key expired, or has a late write of this candidate's own, whose record says for which stand-down it was waiting.
 	return min(max(usual, a.mustWait), longest)
+}
+
+// fromEarlierBucket reports whether the replaced record was written for an earlier incarnation of the bucket. It proves nothing for this one, and
+// the write may have hit the record of a leader of this bucket that has the same revision.
+func (a *acquisition) fromEarlierBucket(b *Bucket) bool {
+	return a.reason != Vacant && !a.bucketCreated.Equal(b.Created)
+}
+
+// because says in a few words for people why the winner stands down in the given bucket.
+func (a *acquisition) because(b *Bucket) string {
+	switch {
+	case a.removed:
+		return "somebody removed the key, and its leader may not know yet"
+	case a.unproven, a.fromEarlierBucket(b):
+		return "nothing proves that the previous leader has stopped"
+	case a.died && a.mustWait > 0:
+		return "requests of the leader that died may be on their way"
+	case a.reason == Released, a.reason == Lapsed:
+		return "an earlier stand-down or lease is not over"
+	}
+	return "a previous leader, if there was one, may not know of its loss yet"
 }
 
 // acquire makes the write that may win the key.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +60,24 @@ func TestWholeLeaseIsStoodDownForByTheFasterClock(t *testing.T) {
 		if got := c.a.standDown(bucket); got != c.want {
 			t.Errorf("%s: the stand-down is %v, not %v", name, got, c.want)
 		}
+	}
+}
+
+func TestStandDownIsExplained(t *testing.T) {
+	bucket := &Bucket{Created: time.Unix(1000, 0)}
+	for want, c := range map[string]acquisition{
+		"if there was one":            {reason: Vacant},
+		"somebody removed the key":    {reason: Vacant, removed: true},
+		"nothing proves":              {reason: Released, unproven: true, bucketCreated: bucket.Created},
+		"requests of the leader that": {reason: Released, died: true, mustWait: 250 * time.Millisecond, bucketCreated: bucket.Created},
+		"an earlier stand-down":       {reason: Lapsed, mustWait: time.Second, bucketCreated: bucket.Created},
+	} {
+		if got := c.because(bucket); !strings.Contains(got, want) {
+			t.Errorf("%q does not say %q", got, want)
+		}
+	}
+	if got := (&acquisition{reason: Lapsed}).because(bucket); !strings.Contains(got, "nothing proves") {
+		t.Errorf("%q, of a record of an earlier bucket", got)
 	}
 }
 

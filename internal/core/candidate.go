@@ -72,7 +72,7 @@ func New(rules *Rules) *Candidate { return &Candidate{Rules: rules} }
 func (c *Candidate) Begin(now, since time.Time) {
 	c.wait.preempted = since
 	due := since.Add(c.Random(c.bucket.Splay))
-	if splay := due.Sub(now); splay > 0 {
+	if splay := due.Sub(now); splay > 0 && c.holds == 0 { // what holds it back is logged already
 		c.log(Info, "First campaign comes after a random splay", "in", splay.Round(time.Millisecond))
 	}
 	c.beginCampaigning(now, due, 0)

@@ -412,7 +412,8 @@ func (c *Candidate) renewalOverdue() time.Time {
 func (c *Candidate) missRenewal(now time.Time) {
 	c.hints.missed = c.key.lastWrite.revision
 	c.log(Info, "Leader has not renewed, waiting for the end of its lease", "leader", c.key.holder.name,
-		"since", now.Sub(c.key.lastWrite.firstSeen).Round(time.Millisecond))
+		"since", now.Sub(c.key.lastWrite.firstSeen).Round(time.Millisecond),
+		"ends-in", c.key.lastWrite.firstSeen.Add(c.bucket.TTL).Sub(now).Round(time.Millisecond))
 	c.report(Event{Kind: Suspect})
 }
 

@@ -27,6 +27,7 @@ type Term struct {
 	Outcome       Ending    // once the term is over
 
 	StandDown time.Duration // from the acknowledgement of the win
+	Because   string        // why it stands down, for people
 	Counts    time.Time     // the end of the stand-down: leadership counts from the first renewal sent at this time or later
 	AtOnce    bool          // leadership counts from the write that won
 
@@ -91,7 +92,7 @@ func (c *Candidate) newTerm(now time.Time, a *acquisition) *Term {
 	length, standDown := earned(&c.bucket.Timing, a.written.Lease()), a.standDown(&c.bucket)
 	b := c.bucket.Timing // which the term keeps: other durations reach it by adapt
 	t := &Term{
-		Number: a.revision, BucketCreated: c.bucket.Created, Since: a.sent.Round(0), StandDown: standDown, Counts: a.acknowledged.Add(standDown),
+		Number: a.revision, BucketCreated: c.bucket.Created, Since: a.sent.Round(0), StandDown: standDown, Because: a.because(&c.bucket), Counts: a.acknowledged.Add(standDown),
 		AtOnce:   a.written.Leads && standDown == 0 && a.verified(&c.bucket) && !c.bucket.Created.IsZero() && c.hints.bucketCreated.Equal(c.bucket.Created),
 		revision: a.revision, sent: a.sent, statedLease: a.written.Lease(), won: a.reason, successors: a.successors, priorities: a.priorities,
 		secret: c.secret, predecessors: a.predecessors, bucketReported: c.bucket.Created, reconnects: a.reconnects, verifiedReconnects: a.reconnects,

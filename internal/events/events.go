@@ -31,11 +31,13 @@ type Event struct {
 	Reason   string         `json:"reason,omitempty"`
 	Leader   string         `json:"leader,omitempty"`
 	LedS     *float64       `json:"led_s,omitempty"`
-	LeadsInS float64        `json:"leads_in_s,omitempty"` // of the stand-down after a win
+	LeadsInS float64        `json:"leads_in_s,omitempty"` // of the stand-down after a win; at most, if another candidate has won
 	Bucket   string         `json:"bucket,omitempty"`
 	TTLS     float64        `json:"ttl_s,omitempty"`
 	Server   string         `json:"server,omitempty"`
 	Dropped  int            `json:"dropped,omitempty"`
+
+	because string // why a winner stands down
 }
 
 // Values of Event.Event.
@@ -142,8 +144,10 @@ func parse(r slog.Record) Event {
 			e.Term, _ = v.Any().(uint64)
 		case "reason":
 			e.Reason = v.String()
-		case "stand-down":
+		case "stand-down", "leads-within":
 			e.LeadsInS = terminal.ToSeconds(v.Duration())
+		case "because":
+			e.because = v.String()
 		case "leader":
 			e.Leader = terminal.Printable(v.String())
 		}
@@ -255,8 +259,7 @@ func sentence(e Event) string {
 			won = fmt.Sprintf("%s took over the released key, term %d", name, e.Term)
 		}
 		if e.LeadsInS > 0 { // a release may leave a stand-down, and a lease that has lapsed leaves none
-			won += fmt.Sprintf(", and leads in %s unless it loses the key before: a previous leader may not know of its loss yet",
-				terminal.FormatDuration(terminal.FromSeconds(e.LeadsInS)))
+			won += fmt.Sprintf(", and leads in %s unless it loses the key before: %s", terminal.FormatDuration(terminal.FromSeconds(e.LeadsInS)), e.because)
 		}
 		return won
 	case Leading:
@@ -269,6 +272,10 @@ func sentence(e Event) string {
 	case Released:
 		return fmt.Sprintf("%s released %s", name, key)
 	case Following:
+		if e.LeadsInS > 0 {
+			return fmt.Sprintf("%s holds %s, and leads within %s unless it loses the key before", terminal.Quote(e.Leader), key,
+				terminal.FormatDuration(terminal.FromSeconds(e.LeadsInS)))
+		}
 		if e.Term == 0 {
 			return fmt.Sprintf("%s holds %s and is about to lead", terminal.Quote(e.Leader), key)
 		}

@@ -110,7 +110,7 @@ var mutants = []mutant{
 		{"internal/core/lapse.go", "!c.isHolder() && k.lastWrite.attempt != 0 && k.lastWrite.lease > 0 &&", "!c.isHolder() && (MUTANT || k.lastWrite.attempt != 0 && k.lastWrite.lease > 0) &&"},
 		{"internal/core/lapse.go", "!s.Unconditional && s.Record.Lease() > 0 &&", "(MUTANT || !s.Unconditional && s.Record.Lease() > 0) &&"},
 		{"internal/core/lapse.go", "s.Record.Bucket().Equal(c.bucket.Created) &&", "(MUTANT || s.Record.Bucket().Equal(c.bucket.Created)) &&"},
-		{"internal/core/acquisition.go", "a.reason != Vacant && !a.bucketCreated.Equal(b.Created):", "a.reason != Vacant && !a.bucketCreated.Equal(b.Created) && !(MUTANT && a.reason == Lapsed):"},
+		{"internal/core/acquisition.go", "return a.reason != Vacant && !a.bucketCreated.Equal(b.Created)", "return a.reason != Vacant && !a.bucketCreated.Equal(b.Created) && !(MUTANT && a.reason == Lapsed)"},
 	}},
 	{"pass on no stand-down", "P2", []patch{{
 		"internal/core/lead.go",
