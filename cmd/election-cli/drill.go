@@ -32,7 +32,7 @@ In each round, under a new key, the drill rehearses:
 
 The drill measures the time from each fault until another term begins to count. Each millisecond it asks all candidates
 whether they lead. Two candidates must never lead at once. The exit code is 1 if two candidates led at once, if no candidate
-led in time, or if terms were out of order.
+led in time, or if terms were out of order. If the drill could not ask for longer than a tenth of the TTL, the result says so.
 
 The drill removes its bucket when it ends, even if it is interrupted. It does not touch elections in other buckets. If it
 cannot remove the bucket, it still writes the result, and a drill that passed exits with 2.

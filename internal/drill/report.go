@@ -88,6 +88,14 @@ func (r *Report) FailureReason() string {
 	return "the drill failed: " + strings.Join(reasons, "; ")
 }
 
+// stall returns the longest time between two samples if it is so long that the figures mean less: more than a tenth of the TTL; else 0.
+func (r *Report) stall() time.Duration {
+	if gap := time.Duration(r.LongestGap); gap > terminal.FromSeconds(r.TTL)/10 {
+		return gap
+	}
+	return 0
+}
+
 // Print writes the report as text.
 func (r *Report) Print(w io.Writer, s terminal.Style) error {
 	var b strings.Builder
@@ -101,6 +109,10 @@ func (r *Report) Print(w io.Writer, s terminal.Style) error {
 	fmt.Fprintf(&b, "\n")
 	r.row(&b, "cut-off leader still led for", r.Believed, r.TTL, withParts)
 	fmt.Fprintf(&b, "\n%s\n%s\n", r.overlapLine(s), r.termsLine(s))
+	if stall := r.stall(); stall > 0 {
+		text := fmt.Sprintf("no samples for %s, because this host was busy or stood still: times may include that, and two leaders meanwhile would not have been seen", terminal.FormatDuration(stall))
+		fmt.Fprintf(&b, "\n%s\n", s.Paint(terminal.Yellow, s.Wrap(text)))
+	}
 	for _, l := range r.Late {
 		fmt.Fprintf(&b, "%s  no candidate led within %s: %s, round %d\n", s.Paint(terminal.Red, "missed"), terminal.FormatDuration(terminal.FromSeconds(l.Bound)), textOf(l.Kind), l.Round)
 	}
@@ -130,8 +142,11 @@ func (r *Report) row(b *strings.Builder, name string, figures []float64, limit f
 
 func (r *Report) overlapLine(s terminal.Style) string {
 	colour := terminal.Green
-	if r.Overlap > 0 {
+	switch {
+	case r.Overlap > 0:
 		colour = terminal.Red
+	case r.stall() > 0:
+		colour = terminal.Yellow
 	}
 	return s.Line(fmt.Sprintf("%-32s%s", "two candidates led at once for", s.Paint(terminal.Bold+";"+colour, fmt.Sprintf("%3d ms", r.Overlap.Milliseconds()))),
 		fmt.Sprintf("  (%d samples, at most %d ms apart)", r.Samples, r.LongestGap.Milliseconds()))
@@ -154,6 +169,11 @@ func (r *Rehearsal) Draw(w io.Writer) error {
 		Cuts:     r.cuts,
 		Terms:    r.sampler.terms,
 		Length:   r.sampler.last,
+	}
+	if stall := r.Report.stall(); stall > 0 {
+		t.Subtitle += "; times may include the gap"
+		t.Verdict += ", no samples for " + terminal.FormatDuration(stall)
+		t.Passed = false
 	}
 	for i, c := range r.fleet.candidates {
 		t.Rows = append(t.Rows, timeline.Row{Name: c.name, Spans: r.sampler.spans[i]})

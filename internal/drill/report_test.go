@@ -9,7 +9,9 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 func TestStratifiedTimesHitEveryPartOfTheIntervalOnce(t *testing.T) {
@@ -106,10 +108,36 @@ func TestTheTableShowsTimesInSecondsAndAsPartOfTheTTL(t *testing.T) {
 	g.Expect(out.String()).To(ContainSubstring("\x1b[1;32m  0 ms"))
 }
 
+func TestAReportSaysWhenTheSamplingStoodStill(t *testing.T) {
+	g := NewWithT(t)
+	for gap, stood := range map[time.Duration]bool{200 * time.Millisecond: false, 2872 * time.Millisecond: true} {
+		s := newSampler([]*fakeCandidate{always(false)})
+		s.sample(1 * time.Millisecond)
+		s.sample(1*time.Millisecond + gap)
+		r := &Rehearsal{ttl: 2 * time.Second, fleet: &fleet{}, sampler: s, Report: &Report{Result: Result{TTL: 2, Candidates: 3, ServerVersion: "2.15.2"}, Rounds: 1}}
+		r.Report.complete(r)
+		g.Expect(r.Report.FailureReason()).To(BeEmpty())
+
+		var text, drawing bytes.Buffer
+		g.Expect(r.Report.Print(&text, terminal.Style{Colour: true})).To(Succeed())
+		g.Expect(r.Draw(&drawing)).To(Succeed())
+		texts := clitest.SVGTexts(g, drawing.Bytes())
+		if !stood {
+			g.Expect(text.String()).To(And(ContainSubstring("\x1b[1;32m  0 ms"), Not(ContainSubstring("no samples"))))
+			g.Expect(texts).To(ContainElements("0 ms with two leaders", "1 round, nats-server 2.15.2, 2 samples"))
+			continue
+		}
+		g.Expect(text.String()).To(And(ContainSubstring("\x1b[1;33m  0 ms"),
+			ContainSubstring("no samples for 2.87s, because this host was busy or stood still: times may include that, and two leaders meanwhile would not have been seen")))
+		g.Expect(texts).To(ContainElements("Election drill: 3 candidates, TTL 2s. 0 ms with two leaders, no samples for 2.87s", "0 ms with two leaders, no samples for 2.87s",
+			"1 round, nats-server 2.15.2, 2 samples; times may include the gap"))
+	}
+}
+
 func TestAReportFitsATerminalOf80Columns(t *testing.T) {
 	g := NewWithT(t)
 	p := reportOf([]failover{{kind: crash, faultAt: 0, ledAt: 3 * time.Second}, {kind: handover, faultAt: 0, ledAt: 5 * time.Second}}, 700*time.Millisecond)
-	p.Candidates, p.Rounds, p.ServerVersion, p.DurationS, p.Samples = 100, 1000, "2.15.2-preview.1", 123456.78, 1234567890
+	p.Candidates, p.Rounds, p.ServerVersion, p.DurationS, p.Samples, p.LongestGap = 100, 1000, "2.15.2-preview.1", 123456.78, 1234567890, timeutil.Seconds(12345*time.Millisecond)
 	for width, ratios := range map[int]bool{80: false, 120: true} {
 		var out bytes.Buffer
 		g.Expect(p.Print(&out, terminal.Style{Width: width})).To(Succeed())
