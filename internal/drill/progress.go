@@ -13,7 +13,7 @@ import (
 // ttlsPerRound is the usual duration of a round in TTLs, by experience.
 const ttlsPerRound = 5.5
 
-// progress shows the progress of a drill: one line for each result and, on a terminal, a live line below them.
+// progress shows the progress of a drill: one line for each fault and one for its result; on a terminal the line of the fault is live.
 type progress struct {
 	w      io.Writer
 	style  terminal.Style
@@ -46,17 +46,21 @@ func (p *progress) estimate() time.Duration {
 	return time.Duration(ttlsPerRound * float64(p.rounds) * float64(p.ttl))
 }
 
-// begin shows the fault that the drill injects into a candidate.
+// begin shows the fault that the drill injects into a candidate: without a live line, in a line of its own.
 func (p *progress) begin(f failover, candidate string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting, p.faultAt = true, f.faultAt
-	p.status = fmt.Sprintf("round %d of %d  %s", f.round+1, p.rounds, [...]string{
+	fault := [...]string{
 		candidate + " campaigns first",
 		candidate + " led and has stopped",
 		candidate + " led and is cut off",
 		"the key of " + candidate + " was deleted",
-	}[f.kind])
+	}[f.kind]
+	p.status = fmt.Sprintf("round %d of %d  %s", f.round+1, p.rounds, fault)
+	if !p.live {
+		fmt.Fprintf(p.w, "round %d  %-14s %8s  %s\n", f.round+1, f.kind, "", fault)
+	}
 }
 
 // finish writes the result of a failover.
