@@ -137,6 +137,9 @@ func (c *connector) natsOptions() ([]nats.Option, error) {
 		nats.Name("election " + c.Name),
 		nats.ReconnectWait(reconnectWait),
 		nats.PingInterval(min(max(c.TTL/6, time.Second), 10*time.Second)), // two without an answer end a connection
+		nats.ConnectHandler(func(nc *nats.Conn) {
+			c.log.Info("Connected", "server", natsconn.WithoutSecrets(nc.ConnectedUrl()), "version", nc.ConnectedServerVersion())
+		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil { // nil: Close was called
 				c.log.Warn("Connection lost", "error", err)

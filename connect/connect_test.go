@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -71,6 +72,21 @@ func TestExtraOptionsNeitherLimitReconnectsNorBufferWrites(t *testing.T) {
 		f.Server.Restart(f.T, time.Minute)
 		fleettest.After(time.Second)
 		f.Expect(c.NATS.IsConnected()).To(BeTrue())
+	})
+}
+
+func TestConnectLogsWhichServerItReached(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		var log buffer
+		cfg := config()
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		c := connected(f, cfg)
+		synctest.Wait()
+		f.Expect(log.count("msg=Connected bucket=" + natstest.BucketName + " server=" + c.NATS.ConnectedUrl() + " version=" + c.NATS.ConnectedServerVersion())).To(Equal(1))
+		f.Server.Restart(f.T, time.Second)
+		fleettest.After(time.Minute)
+		f.Expect(log.count("msg=Reconnected bucket=" + natstest.BucketName + " server=" + c.NATS.ConnectedUrl())).To(Equal(1))
+		f.Expect(log.count("msg=Connected")).To(Equal(1))
 	})
 }
 
