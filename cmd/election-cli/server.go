@@ -88,7 +88,7 @@ func (c *serverCommand) printInstructions(e *embedded.Server) (err error) {
 In another terminal:
 
     export NATS_URL=%s
-    election-cli bucket add
+    election-cli bucket add --ttl 5s
     election-cli campaign scheduler
 
 `, server.VERSION, note, e.URL())

@@ -111,6 +111,6 @@ func TestAServerWritesOnlyItsURLToStdoutAndTheNextCommandsToStderr(t *testing.T)
 	g.Expect(code).To(Equal(cli.ExitOK), "the server accepts connections at its URL")
 	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
 	g.Expect(cmd.Wait()).To(Succeed())
-	g.Expect(stderr.String()).To(And(ContainSubstring("export NATS_URL="+url), ContainSubstring("election-cli bucket add"), ContainSubstring("election-cli campaign")))
+	g.Expect(stderr.String()).To(And(ContainSubstring("export NATS_URL="+url), ContainSubstring("\n    election-cli bucket add --ttl 5s\n"), ContainSubstring("election-cli campaign")))
 	g.Expect(lines).NotTo(Receive())
 }
