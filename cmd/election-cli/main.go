@@ -50,6 +50,7 @@ Example: election-cli ls --server nats://127.0.0.1:4222
     Nobody leads?             election-cli check KEY
     Before maintenance        election-cli candidates KEY, then election-cli transfer KEY --to NAME
     To rehearse a failover    election-cli drill --server nats://STAGING:4222
+    Which version is this?    election-cli --version
 
 Exit codes: ` + appExitCodes + `
 

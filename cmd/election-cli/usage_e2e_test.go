@@ -132,6 +132,8 @@ func TestVersionIsPrinted(t *testing.T) {
 	code, stdout, _ := runBinary(t, "--version")
 	g.Expect(code).To(Equal(cli.ExitOK))
 	g.Expect(stdout).To(MatchRegexp(`^\d+\.\d+\.\d+\S*\n$`))
+	_, help, _ := runBinary(t, "--help")
+	g.Expect(help).To(ContainSubstring("election-cli --version"))
 }
 
 func TestTheManualPageHasEverySectionCommandAndFlag(t *testing.T) {
