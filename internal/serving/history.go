@@ -87,6 +87,8 @@ func (h *history) add(e observe.Event) (transition bool) {
 	defer h.mu.Unlock()
 	if !e.At.Before(h.observedSince) { // earlier events report the state that the page found
 		h.counts[e.Kind]++
+	} else if e.Kind == observe.Leading && !leader.Since.IsZero() && leader.Since.Before(e.At) {
+		e.At = leader.Since // the event has the time of the last renewal
 	}
 	switch e.Kind {
 	case observe.Elected:

@@ -235,6 +235,15 @@ func TestThePageAsksAboutTheElectionsInTurn(t *testing.T) {
 	g.Expect(again[0].Name).To(Equal("web-2"), "a new leader is asked about at once")
 }
 
+func TestTheLastEventOfALeaderThatThePageFoundIsAsOldAsItsTerm(t *testing.T) {
+	g := NewWithT(t)
+	found := eventOf(observe.Leading, "web-1", 2*time.Second) // when it had last renewed
+	found.Leader.Since = time.Now().Add(-9 * time.Minute)
+	d, _ := bucketPage(found).list(t.Context(), 0, false)
+	g.Expect(d.Rows[0].Change).To(Equal("leading"))
+	g.Expect(d.Rows[0].ChangeTime).To(Equal(d.Rows[0].Since))
+}
+
 func TestProblemsAreFirstOnTheList(t *testing.T) {
 	g := NewWithT(t)
 	well := func(key string) observe.Event { return in(key, eventOf(observe.Leading, "web-1", time.Minute)) }
