@@ -221,5 +221,6 @@ func (s served) ExpectRelease(after time.Duration) {
 
 // HandoverTimeout returns how long a handover may take.
 func (s served) HandoverTimeout() time.Duration {
-	return s.status().Bucket.TTL + control.HandoverTimeout
+	bucket := s.status().Bucket
+	return max(bucket.TTL, bucket.ReleaseTimeout) + control.HandoverTimeout
 }

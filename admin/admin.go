@@ -188,10 +188,10 @@ func rank(s election.State) int {
 // middle returns the time between two.
 func middle(a, b time.Time) time.Time { return a.Add(b.Sub(a) / 2) }
 
-// Resign asks the leader of a key to resign: see [election.Election.Resign]. It returns when the key is released. The error is
-// [election.ErrNoLeader] if there is no leader, and wraps [election.ErrNotLeader] if the leader lost the key before it could release it.
-// A leader that does not know its connection does not answer; the error says so. An error that wraps ctx's means that ctx ended before;
-// a leader that has received the request goes on, and resigns.
+// Resign asks the leader of a key to resign: see [election.Election.Resign]. It returns when the key is released, for which it waits 5 s
+// longer than the leader's release timeout. The error is [election.ErrNoLeader] if there is no leader, and wraps [election.ErrNotLeader] if
+// the leader lost the key before it could release it. A leader that does not know its connection does not answer; the error says so. An
+// error that wraps ctx's means that ctx ended before; a leader that has received the request goes on, and resigns.
 func (a *Admin) Resign(ctx context.Context, key string) error {
 	return a.handOver(ctx, key, func(leader string, timeout time.Duration) error {
 		return control.Client{Bucket: a.bucket}.Resign(ctx, key, leader, timeout)

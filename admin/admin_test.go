@@ -177,6 +177,30 @@ func TestLeaderWhoseWorkTakesLongIsSaidToGoOn(t *testing.T) {
 	}, republished)
 }
 
+func TestOperatorIsAnsweredThoughTheWorkTakesAlmostAsLongAsTheLeaderLetsIt(t *testing.T) {
+	const lets = 6 * ttl // longer than a leader takes by default
+	for name, takes := range map[string]time.Duration{"it ends": lets - time.Second, "it goes on": 2 * lets} {
+		t.Run(name, func(t *testing.T) {
+			fleettest.Run(t, func(f *fleet) {
+				hang, release := f.Hanging()
+				f.Connected("a", election.OnLost(hang), election.WithReleaseTimeout(lets)).Begin()
+				after(interval)
+				b := f.Connected("b").Begin()
+				after(interval)
+				defer time.AfterFunc(takes, release).Stop()
+				err := operator(f).Transfer(ctx, key, "b")
+				if takes < lets {
+					f.Expect(err).NotTo(HaveOccurred())
+					f.Expect(b.IsLeader()).To(BeTrue())
+				} else {
+					f.Expect(err).To(MatchError(ContainSubstring("not released: callbacks or work have not returned")))
+					release()
+				}
+			}, republished)
+		})
+	}
+}
+
 func TestRequestThatIsGivenUpDoesNotBlameTheLeader(t *testing.T) {
 	natstest.SkipIfShort(t)
 	for name, c := range map[string]struct {

@@ -12,14 +12,16 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
 const resignHelp = `The command asks the leader to resign: the leader ends its work, then releases the key, and another candidate leads at once. The
-resigned leader remains a candidate, but does not campaign for one campaign interval. If no other candidate is ready, there would
-be no leader for that time, so the command asks first.
+command waits for that, for as long as the leader lets its work take. The resigned leader remains a candidate, but does not
+campaign for one campaign interval. If no other candidate is ready, there would be no leader for that time, so the command asks
+first.
 
 Example: election-cli resign scheduler
 
@@ -43,6 +45,9 @@ With --json the result is one object: "key", "from", "leader" and "took_s".
 
 Exit codes: 0 if the named candidate leads; 1 if it does not, because there is no leader, the leader does not answer, or the
 candidate does not answer or is not ready; 2 for wrong usage and any other error.`
+
+// slowHandover is after how long a command says what it waits for. A leader that does not find the target of a transfer has said so before.
+const slowHandover = 1500 * time.Millisecond
 
 // handoverCommand implements resign and, if to is not empty, transfer.
 type handoverCommand struct {
@@ -91,10 +96,19 @@ func (h *handoverCommand) run(ctx context.Context) error {
 		}
 	}
 	began := time.Now()
-	if h.to != "" {
-		err = v.Admin.Transfer(ctx, h.key, h.to)
-	} else {
-		err = v.Admin.Resign(ctx, h.key)
+	handedOver := make(chan error, 1)
+	go func() {
+		if h.to != "" {
+			handedOver <- v.Admin.Transfer(ctx, h.key, h.to)
+		} else {
+			handedOver <- v.Admin.Resign(ctx, h.key)
+		}
+	}()
+	select {
+	case err = <-handedOver:
+	case <-time.After(slowHandover):
+		fmt.Fprintf(h.Stderr, "%s ends its work first, waiting for it\n", terminal.Quote(leader.Name))
+		err = <-handedOver
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -136,8 +150,11 @@ func (h *handoverCommand) notDone(v *look.View, err error) error {
 		return &cli.ExitError{Code: cli.ExitNegative, Message: h.Connection.Explain(err).Error()}
 	}
 	text := terminal.PrintableUpTo(cli.AsFlagError(err).Error(), terminal.MaxValue) // the text of a refusal comes from the leader, so it is untrusted
-	if errors.Is(err, election.ErrInvalidOption) {
+	switch {
+	case errors.Is(err, election.ErrInvalidOption):
 		return errors.New(text)
+	case errors.Is(err, control.ErrUnderWay):
+		text += fmt.Sprintf("; 'election-cli wait %s --vacant' waits for the release", h.key)
 	}
 	if errors.Is(err, election.ErrNoCandidate) {
 		text += fmt.Sprintf("; 'election-cli candidates %s' lists the candidates", h.key)

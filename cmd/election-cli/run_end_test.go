@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
+	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/processes"
 )
@@ -40,6 +41,17 @@ func TestProgramThatIgnoresTermIsKilledBeforeTheKeyIsReleased(t *testing.T) {
 	f.g.Expect(w.stderr.String()).To(MatchRegexp(`WARN +Killing the process group .*because="the stop timeout is over"`))
 	f.awaitText("other", "\n")
 	f.g.Expect(f.content("still")()).To(BeEmpty(), "the program is dead when another host leads")
+}
+
+func TestAnOperatorWhoWaitsForTheProgramToEndIsToldSo(t *testing.T) {
+	t.Parallel()
+	f := newLongLeaseFixture(t)
+	f.start(`trap '' TERM; echo >ready; while :; do sleep 0.02; done`, "--stop-timeout", "2s", "--name", "web-1")
+	f.awaitText("ready", "\n")
+	code, stdout, stderr := runInProcess("resign", "jobs", "--force", "-s", f.url)
+	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
+	f.g.Expect(stdout).To(HavePrefix(`"web-1" has resigned`))
+	f.g.Expect(stderr).To(HavePrefix("\"web-1\" ends its work first, waiting for it\n"))
 }
 
 // TestProgramThatTakesLongerThanALeaseToStopExitsOnItsOwn stops a program that takes 8 s, of which a lease of 5 s leaves less than one.

@@ -20,8 +20,10 @@ const (
 	nextAnswerTimeout = 150 * time.Millisecond
 	// answersTimeout is how long answers are taken in any case.
 	answersTimeout = 5 * time.Second
-	// HandoverTimeout is how long a leader that was asked to hand over is waited for, beyond the TTL that it may take by default.
+	// HandoverTimeout is how long a leader that was asked to hand over is waited for, beyond the time that its work may take: by default the TTL.
 	HandoverTimeout = 5 * time.Second
+	// longestHandover bounds how long a leader may say that it takes.
+	longestHandover = time.Hour
 )
 
 // Client sends requests to the candidates of a bucket. Its bucket must know its connection.
@@ -79,8 +81,9 @@ func (c Client) Refresh(ctx context.Context, key string) error {
 	return c.ask(ctx, verbRefresh, key, request{}, func(*nats.Msg) time.Duration { return nextAnswerTimeout })
 }
 
-// Resign has the leader of the given instance resign, and returns when the key is released. An error that wraps ctx's means that ctx
-// ended before; the leader may go on and resign all the same.
+// Resign has the leader of the given instance resign, and returns when the key is released. The timeout is for a leader that does not say how
+// long it may take. An error that wraps ctx's means that ctx ended before; the leader may go on and resign all the same. The error is
+// [ErrUnderWay] if the leader certainly goes on.
 func (c Client) Resign(ctx context.Context, key, instance string, timeout time.Duration) error {
 	return c.handOver(ctx, verbResign, key, request{Instance: instance}, timeout)
 }
@@ -91,16 +94,20 @@ func (c Client) Transfer(ctx context.Context, key, instance, target string, time
 }
 
 func (c Client) handOver(ctx context.Context, verb, key string, r request, timeout time.Duration) error {
-	limit, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	ends, _ := limit.Deadline()
-	r.WaitMs = time.Until(ends).Milliseconds()
 	began, err, begun, done := time.Now(), error(nil), false, false
-	failed := c.ask(limit, verb, key, r, func(m *nats.Msg) time.Duration {
+	if ends, limited := ctx.Deadline(); limited {
+		r.WaitMs = max(1, time.Until(ends).Milliseconds())
+	}
+	ends := began.Add(timeout)
+	failed := c.ask(ctx, verb, key, r, func(m *nats.Msg) time.Duration {
 		var a answer
 		err = a.parse(m)
 		switch {
 		case err == nil && a.Begun:
+			if !begun && a.WithinMs > 0 {
+				timeout = time.Duration(min(a.WithinMs, longestHandover.Milliseconds())) * time.Millisecond
+				ends = time.Now().Add(timeout)
+			}
 			begun = true
 		case err == nil && !a.Done: // of somebody else who receives what is sent to candidates, such as a stream that stores it
 		default:
@@ -110,15 +117,15 @@ func (c Client) handOver(ctx context.Context, verb, key string, r request, timeo
 		if !begun {
 			return time.Until(began.Add(firstAnswerTimeout))
 		}
-		return 2 * timeout // limit ends before that, and shows whether it was ctx that ended
+		return time.Until(ends)
 	})
 	switch {
 	case done:
 		return err
 	case begun && ctx.Err() != nil:
-		return fmt.Errorf("the leader hands over, and goes on with it: %w", ctx.Err())
+		return fmt.Errorf("%w: %w", ErrUnderWay, ctx.Err())
 	case begun:
-		return errors.New("the leader hands over, but was not done in time; it goes on with it")
+		return fmt.Errorf("%w, but was not done within %v", ErrUnderWay, timeout)
 	case failed != nil && !errors.Is(failed, nats.ErrNoResponders):
 		return failed
 	}

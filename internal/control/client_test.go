@@ -58,3 +58,24 @@ func TestRequestEndsWithTheConnection(t *testing.T) {
 		f.Expect(done).To(Receive(MatchError(nats.ErrConnectionClosed)))
 	})
 }
+
+func TestLeaderIsWaitedForAsLongAsItSaysThatItMayTake(t *testing.T) {
+	for begun, takes := range map[string]time.Duration{
+		`{"begun":true}`:                                 3 * time.Second, // a leader of an earlier version
+		`{"begun":true,"within_ms":9000}`:                9 * time.Second,
+		`{"begun":true,"within_ms":-1}`:                  3 * time.Second,
+		`{"begun":true,"within_ms":9223372036854775807}`: time.Hour,
+	} {
+		fleettest.Run(t, func(f *fleettest.Fleet) {
+			nc := f.Server.Connect(f.T)
+			_, err := nc.Subscribe(subject("resign", key), func(m *nats.Msg) { _ = m.Respond([]byte(begun)) })
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(nc.Flush()).To(Succeed())
+			c := control.Client{Bucket: kv.With(f.Open(f.Server.Connect(f.T)), nil)}
+			asked := time.Now()
+			err = c.Resign(context.Background(), key, "i", 3*time.Second)
+			f.Expect(err).To(And(MatchError(control.ErrUnderWay), MatchError(ContainSubstring("not done within "+takes.String()))))
+			f.Expect(time.Since(asked)).To(BeNumerically("~", takes, 100*time.Millisecond))
+		})
+	}
+}

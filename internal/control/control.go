@@ -5,7 +5,7 @@
 // permission for one election, or for one thing. All processes of a bucket receive each request, and those answer that it concerns:
 //
 //	candidates   every process describes its candidates; one that a leader is about to release the key to reads the key soon
-//	resign       the process of the leader answers when it begins, and again when the key is released
+//	resign       the process of the leader answers when it begins, with how long it may take, and again when the key is released
 //	transfer     likewise, when the target leads
 //	refresh      every process reads the bucket's info again, and answers when it has: an election was paused or resumed
 //
@@ -44,6 +44,9 @@ var (
 	ErrNotLeader   = errors.New("not the leader")
 	ErrNoCandidate = errors.New("no candidate")
 )
+
+// ErrUnderWay is the error of a handover that has begun, and whose end was not waited for.
+var ErrUnderWay = errors.New("the leader hands over, and goes on with it")
 
 // The verbs.
 const (
@@ -99,8 +102,9 @@ type request struct {
 // answer is the body of an answer. Errors are in headers, as those of any NATS micro service.
 type answer struct {
 	Candidates []Candidate `json:"candidates,omitempty"`
-	Begun      bool        `json:"begun,omitempty"` // the handover goes on; another answer follows when it is done, or when the caller's time is over
-	Done       bool        `json:"done,omitempty"`  // what was asked for is done
+	Begun      bool        `json:"begun,omitempty"`     // the handover goes on; another answer follows when it is done, or when the caller's time is over
+	WithinMs   int64       `json:"within_ms,omitempty"` // how long a handover that has begun may take
+	Done       bool        `json:"done,omitempty"`      // what was asked for is done
 }
 
 // Subject returns the subject of a request about a key.

@@ -192,11 +192,11 @@ func (s *service) handOver(ctx context.Context, leader Served, verb string, r re
 		reject(m, codeFailed, err.Error())
 		return err
 	}
-	wait := time.Duration(r.WaitMs) * time.Millisecond
-	if most := leader.HandoverTimeout(); r.WaitMs <= 0 || r.WaitMs > most.Milliseconds() {
-		wait = most
+	wait := leader.HandoverTimeout()
+	reply(m, answer{Begun: true, WithinMs: wait.Milliseconds()})
+	if r.WaitMs > 0 && r.WaitMs < wait.Milliseconds() {
+		wait = time.Duration(r.WaitMs) * time.Millisecond
 	}
-	reply(m, answer{Begun: true})
 	s.log.Info("Handover requested", "verb", verb, "target", r.To)
 	s.pending.Go(func() {
 		defer func() { <-s.handovers }()
