@@ -46,8 +46,11 @@ With --json the result is one object: "key", "from", "leader" and "took_s".
 Exit codes: 0 if the named candidate leads; 1 if it does not, because there is no leader, the leader does not answer, or the
 candidate does not answer or is not ready; 2 for wrong usage and any other error.`
 
-// slowHandover is after how long a command says what it waits for. A leader that does not find the target of a transfer has said so before.
-const slowHandover = 1500 * time.Millisecond
+// After these times the commands say what they wait for. A leader that does not find the target of a transfer has said so before slowHandover.
+const (
+	slowHandover  = 1500 * time.Millisecond
+	slowSuccessor = 250 * time.Millisecond
+)
 
 // handoverCommand implements resign and, if to is not empty, transfer.
 type handoverCommand struct {
@@ -96,20 +99,13 @@ func (h *handoverCommand) run(ctx context.Context) error {
 		}
 	}
 	began := time.Now()
-	handedOver := make(chan error, 1)
-	go func() {
+	h.await(slowHandover, terminal.Quote(leader.Name)+" ends its work first, waiting for it", func() {
 		if h.to != "" {
-			handedOver <- v.Admin.Transfer(ctx, h.key, h.to)
+			err = v.Admin.Transfer(ctx, h.key, h.to)
 		} else {
-			handedOver <- v.Admin.Resign(ctx, h.key)
+			err = v.Admin.Resign(ctx, h.key)
 		}
-	}()
-	select {
-	case err = <-handedOver:
-	case <-time.After(slowHandover):
-		fmt.Fprintf(h.Stderr, "%s ends its work first, waiting for it\n", terminal.Quote(leader.Name))
-		err = <-handedOver
-	}
+	})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return cli.UnknownOutcome(ctx, err, "it is not known whether %s hands over: run 'election-cli info %s'", terminal.Quote(leader.Name), terminal.Printable(h.key))
@@ -117,6 +113,21 @@ func (h *handoverCommand) run(ctx context.Context) error {
 		return h.notDone(v, err)
 	}
 	return h.report(ctx, v, leader, began)
+}
+
+// await does something, and says what it waits for if that is slow.
+func (h *handoverCommand) await(slow time.Duration, notice string, do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	select {
+	case <-done:
+	case <-time.After(slow):
+		fmt.Fprintln(h.Stderr, notice)
+		<-done
+	}
 }
 
 // confirm asks the user if no other candidate is ready, because nobody might lead after the resignation.
@@ -170,7 +181,8 @@ func (h *handoverCommand) report(ctx context.Context, v *look.View, before elect
 	r := handoverReport{Key: terminal.Printable(h.key), From: terminal.Printable(before.Name)}
 	paused := h.to == "" && v.IsPaused(h.key)
 	if !paused {
-		r.Leader = v.WaitForSuccessor(ctx, h.key, before, h.to)
+		notice := fmt.Sprintf("%s has resigned, waiting up to %v for the next leader", terminal.Quote(before.Name), look.SuccessorTimeout)
+		h.await(slowSuccessor, notice, func() { r.Leader = v.WaitForSuccessor(ctx, h.key, before, h.to) })
 	}
 	leader := look.PrintableLeader(before)
 	from, key := terminal.Quote(r.From), terminal.Quote(r.Key)
@@ -181,7 +193,9 @@ func (h *handoverCommand) report(ctx context.Context, v *look.View, before elect
 	case paused:
 		fmt.Fprintf(h.Stdout, "%s has resigned; %s is paused, and nobody leads until 'election-cli resume %s'\n", from, key, r.Key)
 	case r.Leader == nil:
-		fmt.Fprintf(h.Stdout, "%s has resigned; nobody leads %s yet\n", from, key)
+		fmt.Fprintf(h.Stdout, "%s has resigned; nobody leads %s yet: 'election-cli wait %s' waits for a leader\n", from, key, r.Key)
+	case r.Leader.Instance == terminal.Printable(before.Instance) && r.Leader.Term > before.Revision:
+		fmt.Fprintf(h.Stdout, "%s has resigned, and leads %s again, term %d\n", from, key, r.Leader.Term)
 	case r.Leader.Instance == terminal.Printable(before.Instance):
 		fmt.Fprintf(h.Stdout, "%s leads %s already, term %d\n", from, key, r.Leader.Term)
 	default:

@@ -129,10 +129,18 @@ func TestResignAsksOnlyIfNoOtherCandidateIsReady(t *testing.T) {
 	f.g.Expect(code).To(Equal(cli.ExitFailure))
 	f.g.Expect(stderr).To(And(ContainSubstring("No other candidate is ready in \"jobs\""), ContainSubstring("--force")))
 
+	code, stdout, stderr := f.run("resign", "jobs", "--force")
+	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
+	f.g.Expect(stdout).To(MatchRegexp(`^"web-1" has resigned, and leads "jobs" again, term \d+\n$`))
+	f.g.Expect(stderr).To(Equal("\"web-1\" has resigned, waiting up to 2s for the next leader\n"))
+	for _, event := range []string{events.Lost, events.Released, events.Elected, events.Leading} {
+		f.leader.next(event)
+	}
+
 	two := startCampaign(t, "-s", f.server.URL(), "--name", "web-2", "--interval", "500ms")
 	two.next(events.Started)
 	two.next(events.Following)
-	code, stdout, stderr := f.run("resign", "jobs")
+	code, stdout, stderr = f.run("resign", "jobs")
 	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	f.g.Expect(stdout).To(ContainSubstring(`"web-1" has handed over "jobs" to "web-2"`))
 	two.next(events.Elected)

@@ -11,11 +11,13 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
+// SuccessorTimeout is how long WaitForSuccessor waits.
+const SuccessorTimeout = 2 * time.Second
+
 const (
-	vacancyPoll      = time.Second            // between two reads of a key: a key that was free from the start causes no event
-	successorPoll    = 5 * time.Millisecond   // between two reads of a key after a handover
-	successorTimeout = 2 * time.Second        // for a successor to lead
-	replicaLag       = 250 * time.Millisecond // by which a read after a handover may be out of date
+	vacancyPoll   = time.Second            // between two reads of a key: a key that was free from the start causes no event
+	successorPoll = 5 * time.Millisecond   // between two reads of a key after a handover
+	replicaLag    = 250 * time.Millisecond // by which a read after a handover may be out of date
 )
 
 // WaitForLeader returns the first leader whose leadership counts, or the first of that name if name is not empty. The
@@ -55,14 +57,15 @@ func (v *View) WaitForVacancy(ctx context.Context, events <-chan observe.Event, 
 	}
 }
 
-// WaitForSuccessor returns the leader after a handover, or nil if there is none within two seconds or before ctx ends. The
-// successor is another instance than the leader before. That one leads on only if it has the name or instance to itself that was asked for.
+// WaitForSuccessor returns the leader after a handover, or nil if there is none within [SuccessorTimeout] or before ctx ends. The
+// successor is another instance than the leader before, or that one in a later term. It leads on in the same term only if it has the name
+// or instance to itself that was asked for.
 func (v *View) WaitForSuccessor(ctx context.Context, key string, before election.Leader, name string) *election.Leader {
-	timeout, began := time.After(successorTimeout), time.Now()
+	timeout, began := time.After(SuccessorTimeout), time.Now()
 	for {
 		l, err := v.Observer.Leader(ctx, key)
 		same := l.Instance == before.Instance && (l.Name == name || l.Instance == name) && time.Since(began) > replicaLag
-		if err == nil && l.Term != 0 && (l.Instance != before.Instance || same) {
+		if err == nil && l.Term != 0 && (l.Instance != before.Instance || l.Term > before.Revision || same) {
 			l = PrintableLeader(l)
 			return &l
 		}
