@@ -83,7 +83,7 @@ func checkLeader(key string, h *look.Holder, pause string, ttl, overdue time.Dur
 	if overdue = overdueAge(h, ttl, overdue); h.RenewalAge > overdue {
 		const fix = "check its host and its connection to the server; if it renews less often on purpose, raise --overdue"
 		found = append(found, finding(admin.SeverityWarning, codeOverdue, fix, func(format formatDuration) string {
-			return fmt.Sprintf("%s renewed %s %s ago, although a renewal was due after %s", terminal.Quote(h.Name), quoted, format(h.RenewalAge), format(overdue))
+			return fmt.Sprintf("%s renewed %s %s ago, although it renews every %s (reported after %s)", terminal.Quote(h.Name), quoted, format(h.RenewalAge), format(h.RenewalInterval(ttl)), format(overdue))
 		}))
 	}
 	return found

@@ -52,7 +52,9 @@ func TestFindingsAboutALeaderDependOnTheAgeOfItsRecord(t *testing.T) {
 	fast := &look.Holder{Leader: election.Leader{Key: "k", Name: "a", Interval: 5 * time.Second}, State: look.StateLeader, RenewalAge: 11 * time.Second}
 	g.Expect(codesOf(checkLeader("k", fast, "", ttl, 0))).To(BeEmpty())
 	fast.RenewalAge++
-	g.Expect(codesOf(checkLeader("k", fast, "", ttl, 0))).To(Equal([]string{"renewal-overdue k"}), "what the leader says is its interval counts")
+	found := checkLeader("k", fast, "", ttl, 0)
+	g.Expect(codesOf(found)).To(Equal([]string{"renewal-overdue k"}), "what the leader says is its interval counts")
+	g.Expect(found[0].Short).To(Equal(`"a" renewed "k" 11s ago, although it renews every 5s (reported after 11s)`))
 	g.Expect(codesOf(checkLeader("k", nil, "", ttl, overdue))).To(Equal([]string{"no-leader k"}))
 }
 
@@ -88,9 +90,9 @@ func TestAVacancyIsExplainedByABucketThatNobodyCanWrite(t *testing.T) {
 		pause  string
 		bucket []admin.Finding
 	}{
-		`the lease of "a" on "k" ended 10s ago: the account has no room for a record. Fix: raise max_file`: {late, "", []admin.Finding{full}},
-		`nobody leads "k": the account has no room for a record. Fix: raise max_file`:                      {nil, "", []admin.Finding{{Code: "memory"}, full}},
-		`nobody leads "k": the election is paused since 2026-11-22 20:08:52 by a@b. Fix: run 'election-cli resume k'`:                       {nil, "paused since 2026-11-22 20:08:52 by a@b", []admin.Finding{full}},
+		`the lease of "a" on "k" ended 10s ago: the account has no room for a record. Fix: raise max_file`:            {late, "", []admin.Finding{full}},
+		`nobody leads "k": the account has no room for a record. Fix: raise max_file`:                                 {nil, "", []admin.Finding{{Code: "memory"}, full}},
+		`nobody leads "k": the election is paused since 2026-11-22 20:08:52 by a@b. Fix: run 'election-cli resume k'`: {nil, "paused since 2026-11-22 20:08:52 by a@b", []admin.Finding{full}},
 	} {
 		r := &Result{Findings: checkLeader("k", c.holder, c.pause, ttl, ttl)}
 		r.explainVacancies(nil, c.bucket)
