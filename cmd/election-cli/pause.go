@@ -52,10 +52,15 @@ func (p *pauseCommand) pause(ctx context.Context) error {
 		if err := p.confirm(ctx, v); err != nil {
 			return err
 		}
+		_, unled := v.Leader(ctx, p.key)
 		if err := v.Admin.Pause(ctx, p.key); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(p.Stdout, "%q is paused: its leader keeps leading, and no candidate campaigns\n", p.key)
+		leader := "its leader keeps leading"
+		if errors.Is(unled, election.ErrNoLeader) {
+			leader = "nobody leads it"
+		}
+		_, err := fmt.Fprintf(p.Stdout, "%q is paused: %s, and no candidate campaigns\n", p.key, leader)
 		return err
 	})
 }
@@ -71,7 +76,7 @@ func (p *pauseCommand) resume(ctx context.Context) error {
 		if v.IsPaused(p.key) {
 			result = "is resumed: its candidates campaign again"
 			if errors.Is(unled, election.ErrNoLeader) {
-				result += ". Nobody leads: the winner stands down first, for up to 0.75 of the TTL, unless the last leader released the key less than a TTL ago"
+				result += fmt.Sprintf(". Nobody leads: the winner stands down first, for up to %v, unless the last leader released the key less than that ago", v.TTL())
 			}
 		}
 		_, err := fmt.Fprintf(p.Stdout, "%q %s\n", p.key, result)
