@@ -43,6 +43,7 @@ type waitCommand struct {
 	leaderSet, maxWaitSet bool
 
 	following atomic.Pointer[cli.Client] // the connection, once the key is observed
+	pause     string                     // what keeps candidates from campaigning, since before following is set; empty if nothing does
 }
 
 func registerWait(app *fisk.Application, env *cli.Env) {
@@ -104,7 +105,14 @@ func (c *waitCommand) timedOut() error {
 	case !client.Conn.IsConnected():
 		return fmt.Errorf("%s did not %s within %v, as far as is known: the connection was lost", terminal.Quote(c.key), c.condition(), c.maxWait)
 	}
-	return &cli.ExitError{Code: supervise.ExitTimedOut, Message: fmt.Sprintf("%s did not %s within %v", terminal.Quote(c.key), c.condition(), c.maxWait)}
+	text := fmt.Sprintf("%s did not %s within %v", terminal.Quote(c.key), c.condition(), c.maxWait)
+	switch {
+	case c.pause != "":
+		text += ": it is " + c.pause
+	case !c.vacant:
+		text += fmt.Sprintf("; 'election-cli check %s' says why", c.key)
+	}
+	return &cli.ExitError{Code: supervise.ExitTimedOut, Message: text}
 }
 
 // condition describes the condition that the command waits for, as part of an error message.
@@ -131,6 +139,9 @@ func (c *waitCommand) wait(ctx context.Context, fail context.CancelCauseFunc) er
 		return err
 	}
 	defer v.Conn.Close()
+	if err := c.explainPause(ctx, v); err != nil {
+		return err
+	}
 	c.following.Store(client)
 	if c.vacant {
 		if err := v.WaitForVacancy(ctx, events, c.key); err != nil {
@@ -143,6 +154,20 @@ func (c *waitCommand) wait(ctx context.Context, fail context.CancelCauseFunc) er
 		return err
 	}
 	return c.print(ctx, v, &leader)
+}
+
+// explainPause says that the election is paused, if the wait may not end because of that.
+func (c *waitCommand) explainPause(ctx context.Context, v *look.View) error {
+	if c.vacant || !v.IsPaused(c.key) {
+		return nil
+	}
+	leader, err := v.Leader(ctx, c.key)
+	if leads := err == nil && leader.State != look.StateLeaderElect; leads && (c.leader == "" || c.leader == leader.Name) {
+		return nil
+	}
+	c.pause = fmt.Sprintf("%s, and no candidate campaigns until 'election-cli resume %s'", v.DescribePause(c.key), c.key)
+	_, err = fmt.Fprintf(c.Stderr, "%s is %s\n", terminal.Quote(c.key), c.pause)
+	return err
 }
 
 // print writes the result. The leader is nil if the key has no holder.

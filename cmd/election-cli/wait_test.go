@@ -75,10 +75,10 @@ func TestWaitExits124AfterMaxWait(t *testing.T) {
 	f := newFixture(t, clitest.LongTTL)
 	f.Put("jobs", clitest.LeaderRecord("web-1", clitest.Record{"term": 0}))
 	for want, args := range map[string][]string{
-		`"jobs" did not get a leader within 1.5s`:           {"jobs"},
-		`"jobs" did not get the leader "web-2" within 1.5s`: {"jobs", "--leader", "web-2"},
-		`"jobs" did not become vacant within 1.5s`:          {"jobs", "--vacant"},
-		`"nobody-there" did not get a leader within 1.5s`:   {"nobody-there"},
+		`"jobs" did not get a leader within 1.5s; 'election-cli check jobs' says why`:           {"jobs"},
+		`"jobs" did not get the leader "web-2" within 1.5s; 'election-cli check jobs' says why`: {"jobs", "--leader", "web-2"},
+		`"jobs" did not become vacant within 1.5s` + "\n":                                       {"jobs", "--vacant"},
+		`"nobody-there" did not get a leader within 1.5s`:                                       {"nobody-there"},
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
@@ -87,6 +87,27 @@ func TestWaitExits124AfterMaxWait(t *testing.T) {
 			g.Expect([]any{code, stdout}).To(Equal([]any{supervise.ExitTimedOut, ""}), stderr)
 			g.Expect(stderr).To(ContainSubstring(want))
 		})
+	}
+}
+
+func TestWaitSaysThatTheElectionIsPaused(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	f.Put("elected", clitest.LeaderRecord("web-1", clitest.Record{"term": 0}))
+	for _, key := range []string{"jobs", "elected", "ghost"} {
+		code, _, stderr := f.run("pause", key, "--force")
+		f.Expect(code).To(Equal(cli.ExitOK), stderr)
+	}
+	for _, args := range [][]string{{"ghost"}, {"elected"}, {"jobs", "--leader", "web-2"}} {
+		code, _, stderr := f.run(append([]string{"wait", "--max-wait", "500ms"}, args...)...)
+		f.Expect(code).To(Equal(supervise.ExitTimedOut))
+		paused := `paused since \S+ \S+ by \S+, and no candidate campaigns until 'election-cli resume ` + args[0] + `'\n`
+		f.Expect(stderr).To(MatchRegexp(`^"`+args[0]+`" is `+paused+`election-cli: .* within 500ms: it is `+paused+`$`), "%q", args)
+	}
+	for _, args := range [][]string{{"jobs"}, {"jobs", "--leader", "web-1"}, {"ghost", "--vacant"}} {
+		code, _, stderr := f.run(append([]string{"wait"}, args...)...)
+		f.Expect([]any{code, stderr}).To(Equal([]any{cli.ExitOK, ""}), "%q", args)
 	}
 }
 
