@@ -2,6 +2,7 @@ package look
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/terminal"
@@ -25,18 +26,19 @@ func DescribeEvent(e observe.Event) string {
 	case observe.Elected:
 		text := fmt.Sprintf("%s won %s%s", name, key, inBrackets(e.Reason))
 		if e.Leader.State != election.LeaderState {
-			text += "; it leads once the stand-down is over"
+			text += "; it does not lead yet"
 		}
 		return text
-	case observe.Leading:
-		return fmt.Sprintf("%s leads %s%s", name, key, term)
 	case observe.Renewed:
 		return fmt.Sprintf("%s renewed %s%s", name, key, term)
 	}
-	if d := e.At.Sub(e.Leader.Since); !e.Leader.Since.IsZero() && d > 0 {
+	// The first event of a watch says that somebody leads who may have led for long.
+	if d := e.At.Sub(e.Leader.Since); !e.Leader.Since.IsZero() && d > 0 && (e.Kind != observe.Leading || d > time.Second) {
 		term += fmt.Sprintf(", %s after it was elected", terminal.FormatDuration(d))
 	}
 	switch e.Kind {
+	case observe.Leading:
+		return fmt.Sprintf("%s leads %s%s", name, key, term)
 	case observe.Released:
 		return fmt.Sprintf("%s released %s%s%s", name, key, inBrackets(e.Reason), term)
 	case observe.Expired:

@@ -68,7 +68,7 @@ func TestEachKindOfEventHasItsOwnDescription(t *testing.T) {
 		text := DescribeEvent(observe.Event{Kind: k, Key: "jobs", At: at, Leader: election.Leader{Name: "web-1", Term: 7, Since: at.Add(-time.Minute)}})
 		g.Expect(text).To(And(ContainSubstring("web-1"), ContainSubstring("jobs")))
 		texts[text] = true
-		if k >= observe.Released {
+		if k == observe.Leading || k >= observe.Released {
 			g.Expect(text).To(ContainSubstring(", term 7, 1m0s after it was elected"))
 		}
 	}
@@ -76,13 +76,14 @@ func TestEachKindOfEventHasItsOwnDescription(t *testing.T) {
 }
 
 func TestTheDescriptionOfALossSaysWhyAndByWhomAsFarAsThatIsKnown(t *testing.T) {
-	g := NewWithT(t)
+	g, now := NewWithT(t), time.Now()
 	for want, e := range map[string]observe.Event{
-		`"web-1" released "jobs" (resigned)`:                                                        {Kind: observe.Released, Reason: election.ReasonResigned},
-		`"web-1" released "jobs"`:                                                                   {Kind: observe.Released},
-		`"web-1" won "jobs" (released)`:                                                             {Kind: observe.Elected, Reason: election.ReasonReleased, Leader: election.Leader{State: election.LeaderState}},
-		`"web-1" won "jobs" (vacant); it leads once the stand-down is over`:                         {Kind: observe.Elected, Reason: election.ReasonVacant, Leader: election.Leader{State: election.LeaderElectState}},
-		`"web-1" lost "jobs" (deleted): evicted by alice@ops-1`:                                     {Kind: observe.Evicted, Reason: election.ReasonDeleted, By: "alice@ops-1"},
+		`"web-1" released "jobs" (resigned)`:                    {Kind: observe.Released, Reason: election.ReasonResigned},
+		`"web-1" leads "jobs"`:                                  {Kind: observe.Leading, At: now, Leader: election.Leader{Since: now.Add(-time.Second)}},
+		`"web-1" released "jobs"`:                               {Kind: observe.Released},
+		`"web-1" won "jobs" (released)`:                         {Kind: observe.Elected, Reason: election.ReasonReleased, Leader: election.Leader{State: election.LeaderState}},
+		`"web-1" won "jobs" (vacant); it does not lead yet`:     {Kind: observe.Elected, Reason: election.ReasonVacant, Leader: election.Leader{State: election.LeaderElectState}},
+		`"web-1" lost "jobs" (deleted): evicted by alice@ops-1`: {Kind: observe.Evicted, Reason: election.ReasonDeleted, By: "alice@ops-1"},
 		`"web-1" lost "jobs" (deleted): the key was deleted, and the deletion does not say by whom`: {Kind: observe.Evicted, Reason: election.ReasonDeleted},
 		`"web-1" lost "jobs" (overwritten): overwritten by "web-2"`:                                 {Kind: observe.Evicted, Reason: election.ReasonOverwritten, By: "web-2"},
 		`"web-1" lost "jobs" (bucket-replaced): the bucket was deleted and made again`:              {Kind: observe.Evicted, Reason: election.ReasonBucketReplaced},
