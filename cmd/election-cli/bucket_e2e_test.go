@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +53,15 @@ func TestBucketAddCreatesABucketForElections(t *testing.T) {
 	config := clitest.BucketConfig(t, s, "OTHER")
 	g.Expect(config.TTL).To(Equal(time.Second))
 	g.Expect(config.Storage).To(Equal(jetstream.MemoryStorage))
+
+	fixes := regexp.MustCompile(`'election-cli (bucket (?:rm|add) --bucket OTHER[^']*)'`).FindAllStringSubmatch(stderr, -1)
+	g.Expect(fixes).To(HaveLen(2), stderr)
+	for i, more := range [][]string{{"--force"}, {"--storage", "memory"}} {
+		code, _, stderr := runBinary(t, slices.Concat(strings.Fields(fixes[i][1]), more, []string{"-s", e.URL()})...)
+		g.Expect(code).To(Equal(cli.ExitOK), stderr)
+		g.Expect(stderr).NotTo(ContainSubstring("ttl-short"))
+	}
+	g.Expect(clitest.BucketConfig(t, s, "OTHER").TTL).To(Equal(5 * time.Second))
 }
 
 func TestBucketAddNeverChangesAnExistingBucket(t *testing.T) {

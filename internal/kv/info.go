@@ -82,7 +82,7 @@ func IsUnfit(err error) bool {
 
 // TTLAdvice says how to give a bucket a TTL that suits elections.
 func TTLAdvice(bucket string) string {
-	return fmt.Sprintf("give the bucket a TTL between 2s and 1m0s, such as 5s, while nobody leads: CreateBucket does for %q too", bucket)
+	return fmt.Sprintf("give the bucket a TTL between 2s and 1m0s while nobody leads: run 'election-cli bucket rm --bucket %[1]s', and 'election-cli bucket add --bucket %[1]s --ttl 5s' with its other flags", bucket)
 }
 
 // InfoOf returns what the status of a bucket says.
