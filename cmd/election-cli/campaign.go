@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,8 +110,9 @@ func (c *campaignCommand) run(ctx context.Context) error {
 
 // check validates the flags before the command connects.
 func (c *campaignCommand) check() error {
-	c.serving.Identity = cmp.Or(c.name, cli.Host())
-	c.name = cmp.Or(c.name, cli.DefaultName())
+	if c.name == "" {
+		c.name, c.serving.Identity = cli.DefaultName(), cli.Host()
+	}
 	switch {
 	case c.embedded && c.Connection.NamesServerByFlag():
 		return errors.New("--embedded starts its own server: leave out --server and --context, or --embedded")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"log/slog"
 	"slices"
 
@@ -105,7 +104,9 @@ func registerRun(app *fisk.Application, t *cli.Env) {
 	r := &supervise.Config{Env: t}
 	var served serving.Flags
 	cmd := app.Command("run", "Runs a program while this host leads").HelpLong(runHelp).Action(func(*fisk.ParseContext) error {
-		served.Identity = cmp.Or(r.Name, cli.Host())
+		if r.Name == "" {
+			served.Identity = cli.Host()
+		}
 		return cli.AsCommandError(r.Run())
 	})
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&r.Key)

@@ -35,6 +35,7 @@ func TestWrongUsageExits2AndNamesAFix(t *testing.T) {
 		{[]string{"drill", "-s", "nats://127.0.0.1:1"}, []string{"cannot connect to nats://127.0.0.1:1"}},
 		{[]string{"campaign", "a b"}, []string{`"a b"`}},
 		{[]string{"campaign", "k", "--name", "a\nb"}, []string{`"a\nb"`}},
+		{[]string{"campaign", "k", "--name", strings.Repeat("a", 300)}, []string{"300 bytes: use at most 255\n"}},
 		{[]string{"campaign", "k", "--embedded", "--context", "c"}, []string{"--embedded", "--context"}},
 		{[]string{"campaign", "k", "--ttl", "3s"}, []string{"--ttl", "--embedded"}},
 		{[]string{"campaign", "k", "--embedded", "--ttl", "1ms"}, []string{"--ttl 1ms"}},
@@ -78,6 +79,7 @@ func TestWrongUsageExits2AndNamesAFix(t *testing.T) {
 		for _, text := range c.texts {
 			g.Expect(stderr).To(ContainSubstring(text), "%q", c.args)
 		}
+		g.Expect(stderr).NotTo(ContainSubstring("With"), "%q: that is an option of the library", c.args)
 	}
 }
 

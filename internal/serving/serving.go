@@ -43,7 +43,7 @@ of the exporters of Prometheus, which is read again for each connection. TLS and
 
 // Flags are the flags by which a candidate serves its metrics and the status page.
 type Flags struct {
-	Identity string // what metrics call the candidate; the same after each start
+	Identity string // what metrics call the candidate; the same after each start; empty for its name
 
 	metrics, status string
 	namespace       string // prefix of all metrics
@@ -82,7 +82,10 @@ func (f *Flags) Check(name, key string) error {
 
 // options returns the options that register the metrics with r.
 func (f *Flags) options(r prometheus.Registerer) []election.Option {
-	opts := []election.Option{election.WithRegisterer(r), election.WithMetricsNamespace(f.namespace), election.WithMetricsIdentity(f.Identity)}
+	opts := []election.Option{election.WithRegisterer(r), election.WithMetricsNamespace(f.namespace)}
+	if f.Identity != "" {
+		opts = append(opts, election.WithMetricsIdentity(f.Identity))
+	}
 	if f.choria {
 		opts = append(opts, election.WithChoriaMetrics("choria"))
 	}
