@@ -53,7 +53,7 @@ func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCause
 	d := &dialing{log: log}
 	opts := append(lasting(name, d), nats.ClosedHandler(func(nc *nats.Conn) {
 		if err := nc.LastError(); err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // no server ends a connection because of a refusal
-			fail(fmt.Errorf("the server ended the connection for good: %w", explainDial(err)))
+			fail(fmt.Errorf("the server ended the connection for good: %w", explainDial(err, "")))
 		}
 	}))
 	var refusals natsconn.Refusals
@@ -61,7 +61,7 @@ func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCause
 		client, err := c.Connect(slices.Concat(opts, extra, []nats.Option{refusals.Option()})...)
 		if err == nil {
 			go watchRefusals(client.Conn, &refusals, refusalPoll, func(err error) {
-				fail(fmt.Errorf("the server refuses the credentials: %w", explainDial(err)))
+				fail(fmt.Errorf("the server refuses the credentials: %w", explainDial(err, "")))
 				client.Conn.Close()
 			})
 		}

@@ -84,7 +84,7 @@ func (c *ConnectionFlags) Connect(extra ...nats.Option) (*Client, error) {
 	}
 	nc, settings, err := dial(opts...)
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to %s: %w", servers, explainDial(err))
+		return nil, fmt.Errorf("cannot connect to %s: %w", servers, explainDial(err, servers))
 	}
 	if settings.NSCLookup != "" && c.creds == "" {
 		nc.Close()

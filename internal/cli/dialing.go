@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -80,7 +81,8 @@ func (d *dialing) lost() {
 
 // failed logs an attempt that failed.
 func (d *dialing) failed(err error, servers []string) {
-	err = explainDial(err)
+	urls := strings.Join(servers, ", ")
+	err = explainDial(err, urls)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	message := "Server still cannot be reached"
@@ -92,7 +94,7 @@ func (d *dialing) failed(err error, servers []string) {
 	if now := time.Now(); !now.Before(d.warnAt) {
 		level, d.warnAt = slog.LevelWarn, now.Add(repeatInterval)
 	}
-	d.log.Log(context.Background(), level, message, "server", strings.Join(servers, ", "), "error", err)
+	d.log.Log(context.Background(), level, message, "server", urls, "error", err)
 }
 
 // neverConnected returns why no attempt to connect has succeeded so far; nil if one has.
@@ -108,12 +110,17 @@ func (d *dialing) neverConnected() error {
 	return d.last
 }
 
-// explainDial adds to the error of an attempt to connect what the user can do about it, where the error does not say so.
-func explainDial(err error) error {
+var errConnectionRefused = errors.New("connection refused")
+
+// explainDial adds to the error of an attempt to connect to servers what the user can do about it, where the error does not say so.
+func explainDial(err error, servers string) error {
+	if errors.Is(err, nats.ErrNoServers) { // what nats.go makes of it
+		err = errConnectionRefused
+	}
 	var fix string
 	switch {
-	case errors.Is(err, nats.ErrNoServers): // what nats.go makes of it
-		return errors.New("connection refused")
+	case servers == nats.DefaultURL && (errors.Is(err, errConnectionRefused) || errors.Is(err, syscall.ECONNREFUSED)):
+		fix = "start a server with 'election-cli server', or name yours with --server, NATS_URL or --context"
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		fix = "give the file of the authority that signed the server's certificate with --tlsca"
 	case errors.As(err, new(x509.HostnameError)):

@@ -3,12 +3,15 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/terminal"
@@ -39,4 +42,13 @@ func TestEachWarningOfAnUnreachableServerSaysWhyAndItIsRepeated(t *testing.T) {
 		g.Expect(fail(repeatInterval)).To(HaveLen(1))
 		g.Expect(d.neverConnected()).To(Succeed())
 	})
+}
+
+func TestRefusedConnectionToTheDefaultServerSaysHowToGetOne(t *testing.T) {
+	g := NewWithT(t)
+	const fix = ": start a server with 'election-cli server', or name yours with --server, NATS_URL or --context"
+	for _, err := range []error{nats.ErrNoServers, fmt.Errorf("dial tcp 127.0.0.1:4222: connect: %w", syscall.ECONNREFUSED)} {
+		g.Expect(explainDial(err, nats.DefaultURL)).To(MatchError(HaveSuffix("connection refused" + fix)))
+		g.Expect(explainDial(err, "nats://prod:4222")).To(MatchError(HaveSuffix("connection refused")))
+	}
 }
