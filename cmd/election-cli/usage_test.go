@@ -20,6 +20,8 @@ func TestWrongUsageExits2AndNamesAFix(t *testing.T) {
 	}{
 		{[]string{"ls", "--timeout", "abc"}, []string{`--timeout or NATS_TIMEOUT: "abc" is not a duration`, "give one such as 5s"}},
 		{[]string{"wait", "jobs", "--max-wait", "5"}, []string{`--max-wait: "5" is not a duration`}},
+		{[]string{"wait", "jobs", "--max-wait", "-3s"}, []string{"'--max-wait': give it a value, after a = if that begins with -", "--help"}},
+		{[]string{"wait", "jobs", "--max-wait=-3s"}, []string{"--max-wait -3s: give a positive duration"}},
 		{[]string{"nonsense"}, []string{"nonsense", "--help"}},
 		{[]string{"drill", "--bogus"}, []string{"--bogus", "--help"}},
 		{[]string{"campaign"}, []string{"key", "--help"}},

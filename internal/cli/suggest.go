@@ -37,6 +37,8 @@ func ExplainUsage(app *fisk.Application, args []string, err error) error {
 		err = unknown("flag", line.Peek().Value, names, "--%s")
 	case errors.Is(err, fisk.ErrUnknownShortFlag):
 		err = fmt.Errorf("unknown flag -%s", line.Peek().Value)
+	case errors.Is(err, fisk.ErrExpectedFlagArgument):
+		err = fmt.Errorf("%w: give it a value, after a = if that begins with -", err)
 	}
 	return fmt.Errorf("%w\n%s", err, help)
 }
