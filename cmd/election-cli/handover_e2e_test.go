@@ -170,7 +170,7 @@ func TestCandidatesListsTheLeaderFirst(t *testing.T) {
 	code, stdout, stderr = f.run("candidates", "nothing", "--json")
 	f.g.Expect(code).To(Equal(cli.ExitNegative))
 	f.g.Expect(stdout).To(Equal("[]\n"))
-	f.g.Expect(stderr).To(ContainSubstring(`no candidate answers in "nothing"`))
+	f.g.Expect(stderr).To(Equal("election-cli: no candidate answers in \"nothing\"; 'election-cli check nothing' says why\n"))
 }
 
 func TestResignExits1IfTheLeaderDoesNotAnswer(t *testing.T) {
