@@ -31,6 +31,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/choria-io/fisk"
 
@@ -98,6 +99,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	if v, ok := errors.AsType[*cli.ExitError](err); ok && v.Message == "" { // the command has already written everything
 		return v.Code
+	}
+	if errors.Is(err, syscall.EPIPE) { // as of head, which has read all that it wants
+		return errorExitCode(args)
 	}
 	if !fromCommand(err) {
 		if commandOf(args) == "check" && checkup.AsksForNagios(args) { // Nagios reads stdout

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election/internal/checkup"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/look"
@@ -147,6 +149,25 @@ func TestWatchEndsWhenItsOutputIsClosed(t *testing.T) {
 	f.Expect(cmd.Wait()).NotTo(Succeed())
 	f.Expect(cmd.ProcessState.ExitCode()).To(Equal(cli.ExitFailure), stderr.String())
 	f.Expect(stderr.String()).To(ContainSubstring("broken pipe"))
+}
+
+func TestCommandsThatOnlyPrintEndSilentlyWhenTheirOutputIsClosed(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no broken pipes")
+	}
+	t.Parallel()
+	f := newFixture(t, clitest.LongTTL)
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	for args, want := range map[string]int{"ls": cli.ExitFailure, "info jobs": cli.ExitFailure, "rules": cli.ExitFailure, "check": int(checkup.StatusUnknown)} {
+		cmd, _, stderr := f.command(strings.Fields(args)...)
+		r, w, err := os.Pipe()
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(r.Close()).To(Succeed())
+		cmd.Stdout = w
+		f.Expect(cmd.Run()).NotTo(Succeed())
+		f.Expect(w.Close()).To(Succeed())
+		f.Expect([]any{cmd.ProcessState.ExitCode(), stderr.String()}).To(Equal([]any{want, ""}), args)
+	}
 }
 
 func TestTheNoticeForDroppedEventsIsValidJSON(t *testing.T) {

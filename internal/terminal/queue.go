@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -83,7 +84,7 @@ func (q *Queue) run() {
 				break
 			}
 			if _, err := q.w.Write(p); err != nil {
-				q.failed(err)
+				q.failed(errors.New(err.Error())) // not as EPIPE, which ends a command that only prints silently: this one says why it ends
 				return
 			}
 		}
