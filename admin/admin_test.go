@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"sync"
 	"testing"
@@ -199,6 +200,16 @@ func TestOperatorIsAnsweredThoughTheWorkTakesAlmostAsLongAsTheLeaderLetsIt(t *te
 			}, republished)
 		})
 	}
+}
+
+func TestOperatorWaitsForALeaderWhoseWorkMayTakeForEver(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		hang, release := f.Hanging()
+		f.Connected("a", election.OnLost(hang), election.WithReleaseTimeout(math.MaxInt64)).Begin()
+		after(interval)
+		defer time.AfterFunc(10*ttl, release).Stop()
+		f.Expect(operator(f).Resign(ctx, key)).To(Succeed())
+	}, republished)
 }
 
 func TestRequestThatIsGivenUpDoesNotBlameTheLeader(t *testing.T) {
