@@ -55,7 +55,10 @@ func (b *Bucket) Load(ctx context.Context) (Info, error) {
 func (b *Bucket) WaitFor(ctx context.Context, log *slog.Logger, load func() error) error {
 	for try := 0; ; try++ {
 		err := load()
-		if Classify(err) == Unusable {
+		switch {
+		case IsGone(err):
+			err = fmt.Errorf("%w: there is no bucket %q: %w: make it with CreateBucket", ErrUnsuitable, b.Bucket(), err)
+		case Classify(err) == Unusable:
 			err = fmt.Errorf("%w: %q cannot be used: %w", ErrUnsuitable, b.Bucket(), err)
 		}
 		switch {
