@@ -82,7 +82,8 @@ short again after the program has run for 30 s. During the delay the key is rele
 --on-exit=keep this host keeps the key instead.
 
 This command waits for an unreachable server, and logs why it cannot connect. With --connect-timeout it exits if there is
-no connection after that time. It exits at once if the server refuses the credentials.
+no connection after that time. It exits at once if the server refuses the credentials, or if there is no bucket. It
+waits for a bucket that is gone after this command has campaigned there.
 
 With --no-wait, this command reads the key once. It gives up if another candidate leads. Otherwise it waits only for as
 long as it takes to win the key and to stand down: 0.75 of the TTL where nobody released the key within the last TTL.

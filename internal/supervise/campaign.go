@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
@@ -47,7 +48,8 @@ func (r *runner) connect(ctx context.Context) *connection {
 	return c
 }
 
-// openBucket opens the bucket and divides its leases.
+// openBucket opens the bucket and divides its leases. A run that has campaigned waits for a bucket that is gone, as the library does while it
+// campaigns: it would be just the hosts that led which do not come back when the bucket does.
 func (r *runner) openBucket(ctx context.Context, c *connection) (err error) {
 	for warned := false; ; warned = true {
 		if r.NoWait {
@@ -55,21 +57,29 @@ func (r *runner) openBucket(ctx context.Context, c *connection) (err error) {
 		} else {
 			c.bucket, err = c.WaitForBucket(ctx, r.Bucket, r.log)
 		}
-		if err != nil {
+		waiting := "Bucket cannot be read yet, waiting for it"
+		switch {
+		case err == nil:
+			var status jetstream.KeyValueStatus
+			if status, err = c.bucket.Status(ctx); err == nil {
+				if warned {
+					r.log.Info("Bucket can be used again", "bucket", r.Bucket)
+				}
+				times, err := r.divideLease(kv.InfoOf(status))
+				r.times.Store(&times)
+				r.log.Debug("Lease is divided", "ttl", status.TTL(), "interval", times.interval, "grace", times.grace, "kill_time", times.killTime)
+				return err
+			}
+			if r.NoWait {
+				return fmt.Errorf("bucket %q on %s cannot be read: %w", r.Bucket, c.ServerURL(), err)
+			}
+		case !r.NoWait && r.campaigned && errors.Is(err, jetstream.ErrBucketNotFound):
+			waiting = "Bucket is gone, waiting for it"
+		default:
 			return err
-		}
-		status, err := c.bucket.Status(ctx)
-		if err == nil {
-			times, err := r.divideLease(kv.InfoOf(status))
-			r.times.Store(&times)
-			r.log.Debug("Lease is divided", "ttl", status.TTL(), "interval", times.interval, "grace", times.grace, "kill_time", times.killTime)
-			return err
-		}
-		if r.NoWait {
-			return fmt.Errorf("bucket %q on %s cannot be read: %w", r.Bucket, c.ServerURL(), err)
 		}
 		if !warned {
-			r.log.Warn("Bucket cannot be read yet, waiting for it", "bucket", r.Bucket, "error", err)
+			r.log.Warn(waiting, "bucket", r.Bucket, "error", err)
 		}
 		if err := timeutil.Pause(ctx, cli.RetryInterval); err != nil { // then open it again, because it may have been deleted meanwhile
 			return err
@@ -134,6 +144,14 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 		})
 		return nil
 	})
+	if kv.IsGone(err) { // since it was opened
+		if err = r.openBucket(followed, c); err == nil {
+			return r.campaign(followed, c, lead)
+		}
+		if followed.Err() != nil {
+			return false
+		}
+	}
 	if err != nil {
 		r.finish(cli.AsFlagError(err))
 	}
