@@ -24,6 +24,12 @@ func (f *runFixture) removeBucket() {
 	f.g.Expect(f.bucket.JetStream().DeleteKeyValue(f.t.Context(), f.bucket.Bucket())).To(Succeed())
 }
 
+func (f *runFixture) makeBucket(ttl time.Duration) {
+	f.t.Helper()
+	_, err := election.CreateBucket(f.t.Context(), f.bucket.JetStream(), election.BucketConfig{Name: f.bucket.Bucket(), TTL: ttl})
+	f.g.Expect(err).NotTo(HaveOccurred())
+}
+
 func TestRunThatHasLedWaitsForABucketThatIsGone(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
@@ -47,8 +53,7 @@ func TestRunThatHasLedWaitsForABucketThatIsGone(t *testing.T) {
 				f.g.Expect(os.WriteFile(f.file("gone"), nil, 0o600)).To(Succeed())
 			}
 			f.g.Consistently(func() bool { return isRunning(w.cmd.Process.Pid) }).WithTimeout(2 * ttl).Should(BeTrue())
-			_, err := election.CreateBucket(t.Context(), f.bucket.JetStream(), election.BucketConfig{Name: f.bucket.Bucket(), TTL: ttl})
-			f.g.Expect(err).NotTo(HaveOccurred())
+			f.makeBucket(ttl)
 			f.awaitText("terms", "term\nterm\n")
 			w.signal(unix.SIGTERM)
 			f.g.Expect(w.exitCode()).To(Equal(0), w.stderr.String())

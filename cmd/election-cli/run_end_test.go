@@ -94,6 +94,36 @@ func TestOrderlyStopEndsWithTheLeaseIfTheLinkIsCut(t *testing.T) {
 	f.g.Expect(one.stderr.String()).To(ContainSubstring(`because="the lease is about to end"`))
 }
 
+// TestProgramIsKilledAtOnceWhenLeadershipIsLost has the log name the cause, and not one that somebody would search for in vain.
+func TestProgramIsKilledAtOnceWhenLeadershipIsLost(t *testing.T) {
+	inRealTime(t)
+	t.Parallel()
+	for reason, lose := range map[string]func(f *runFixture) error{
+		"deleted": func(f *runFixture) error { return f.bucket.Delete(f.t.Context(), "jobs") },
+		"overwritten": func(f *runFixture) error {
+			_, err := f.bucket.Put(f.t.Context(), "jobs", []byte("stranger"))
+			return err
+		},
+		"bucket-replaced|deleted": func(f *runFixture) error {
+			f.removeBucket()
+			f.makeBucket(10 * time.Second)
+			return nil
+		},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			f := newLongLeaseFixture(t)
+			w := f.start(`trap '' TERM; echo $$ >pid; while :; do sleep 0.02; done`, "--no-wait")
+			pid := f.pidIn("pid")
+			f.g.Expect(lose(f)).To(Succeed())
+			f.g.Expect(w.exitCode()).To(Equal(cli.ExitNegative), w.stderr.String())
+			f.g.Expect(isRunning(pid)).To(BeFalse())
+			f.g.Expect(w.stderr.String()).To(And(ContainSubstring("Program ended"),
+				MatchRegexp(`because="leadership was lost: (%s)"`, reason), Not(ContainSubstring("This process was stopped"))))
+		})
+	}
+}
+
 func TestProgramThatIgnoresIntGetsTerm(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()

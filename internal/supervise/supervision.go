@@ -80,11 +80,15 @@ func (r *runner) graceAndKillTime() (grace, killTime time.Duration) {
 func (s *supervision) tick(ctx context.Context) bool {
 	p := s.program
 	grace, killTime := s.graceAndKillTime()
+	if reason := lossOf(ctx); reason != "" && !p.hasExited() { // before the guardian gets its order, which is due then, and does the same
+		p.terminate(unix.SIGTERM)
+		s.kill("leadership was lost: " + string(reason))
+	}
 	lease := maxDuration // time until the lease ends
 	if s.term != nil {
 		end := s.term.Deadline()
 		lease = timeutil.Remaining(end)
-		if wasDue, ago := s.guardian.setOrder(s.guardianOrder(p.pid, s.term)); wasDue && !s.guardianActed {
+		if wasDue, ago := s.guardian.setOrder(s.guardianOrder(p.pid, s.term)); wasDue && !s.guardianActed && s.killed.IsZero() {
 			s.guardianActed = true
 			s.log.Warn("This process was stopped, and its guardian killed the program meanwhile", "group", p.pid, "ago", terminal.FormatDuration(ago))
 		}
@@ -149,6 +153,16 @@ func (s *supervision) followStops() (tooLong bool) {
 		s.log.Warn("Program is stopped: continue it, or another host will lead. A program in the background must not read the terminal", "pid", p.pid)
 	}
 	return s.term != nil && times != nil && time.Since(s.stopped) > times.ttl
+}
+
+// lossOf returns the reason with which leadership was lost at once, as when somebody deletes the key: no lease is left, and another host may lead.
+// It is empty while leadership lasts, and if the key or the lease is still there when leadership ends.
+func lossOf(ctx context.Context) election.Reason {
+	ended, ok := errors.AsType[*election.TermEndedError](context.Cause(ctx))
+	if !ok || ended.Reason == election.ReasonDeadline || slices.Contains(orderlyReasons, ended.Reason) {
+		return ""
+	}
+	return ended.Reason
 }
 
 // isOrderlyStop reports whether leadership ends although this candidate keeps the key: after a signal to this process, or because an
