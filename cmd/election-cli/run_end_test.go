@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,6 +53,35 @@ func TestAnOperatorWhoWaitsForTheProgramToEndIsToldSo(t *testing.T) {
 	f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	f.g.Expect(stdout).To(HavePrefix(`"web-1" has resigned`))
 	f.g.Expect(stderr).To(HavePrefix("\"web-1\" ends its work first, waiting for it\n"))
+}
+
+func TestLogSaysWhenAProgramIsKilledInAnOrderlyStop(t *testing.T) {
+	t.Parallel()
+	for text, stop := range map[string]func(f *runFixture, w *invocation){
+		"Terminating the program, and this command with it": func(f *runFixture, w *invocation) { w.signal(unix.SIGTERM) },
+		"Terminating the program": func(f *runFixture, w *invocation) {
+			code, _, stderr := runBinary(f.t, "resign", "jobs", "--force", "-s", f.url)
+			f.g.Expect(code).To(Equal(cli.ExitOK), stderr)
+			w.signal(unix.SIGTERM)
+		},
+	} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			f := newLongLeaseFixture(t)
+			w := f.start(`trap 'echo >term' TERM; echo >ready; while :; do sleep 0.02; done`, "--stop-timeout", "150ms")
+			f.awaitText("ready", "\n")
+			before := time.Now()
+			stop(f, w)
+			f.g.Expect(w.exitCode()).To(BeElementOf(137, 143), w.stderr.String())
+			f.g.Expect(f.file("term")).To(BeAnExistingFile())
+			found := regexp.MustCompile(`INFO +` + text + `  signal=SIGTERM  kill-at=(\S+)\n`).FindStringSubmatch(w.stderr.String())
+			f.g.Expect(found).To(HaveLen(2), w.stderr.String())
+			at, err := time.Parse(time.RFC3339, found[1])
+			f.g.Expect(err).NotTo(HaveOccurred())
+			f.g.Expect(at).To(BeTemporally(">=", before.Add(150*time.Millisecond).Truncate(time.Millisecond)))
+			f.g.Expect(at).To(BeTemporally("<", time.Now()), "it was killed")
+		})
+	}
 }
 
 // TestProgramThatTakesLongerThanALeaseToStopExitsOnItsOwn stops a program that takes 8 s, of which a lease of 5 s leaves less than one.

@@ -71,7 +71,7 @@ func (r *runner) forward(s syscall.Signal) {
 	}
 	switch {
 	case p != nil && ends:
-		r.log.Info("Terminating the program, and this command with it", "signal", unix.SignalName(s))
+		r.log.Info("Terminating the program, and this command with it", "signal", unix.SignalName(s), "kill-at", r.killAt(p))
 		p.terminate(s)
 	case p != nil:
 		r.log.Debug("Signal is forwarded to the program", "signal", unix.SignalName(s))

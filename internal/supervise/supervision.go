@@ -105,6 +105,9 @@ func (s *supervision) tick(ctx context.Context) bool {
 	case exited:
 		s.kill("the program exited") // without TERM first: the program that these processes worked for is gone
 	case ctx.Err() != nil:
+		if s.isOrderlyStop(ctx) {
+			s.log.Info("Terminating the program", "signal", unix.SignalName(unix.SIGTERM), "kill-at", s.killAt(p))
+		}
 		p.terminate(unix.SIGTERM)
 	case stoppedTooLong:
 		s.log.Warn("Program is still stopped, giving up leadership", "pid", p.pid, "for", terminal.FormatDuration(time.Since(s.stopped)))
@@ -173,6 +176,15 @@ func (s *supervision) isOrderlyStop(ctx context.Context) bool {
 	}
 	ended, ok := errors.AsType[*election.TermEndedError](context.Cause(ctx))
 	return ok && slices.Contains(orderlyReasons, ended.Reason)
+}
+
+// killAt returns when a program that does not exit in an orderly stop is killed, unless the lease cannot be renewed and ends before.
+func (r *runner) killAt(p *program) time.Time {
+	signal, terminated := p.termination()
+	if signal == 0 {
+		terminated = time.Now()
+	}
+	return terminated.Add(r.stopTimeout()).UTC()
 }
 
 // orderlyReasons are the reasons with which a term of this candidate ends while it still holds the key.
