@@ -8,7 +8,8 @@ import (
 	"github.com/choria-io/fisk"
 )
 
-// ExplainUsage returns an error of the parser in plain words: it suggests the command or flag with the nearest name, and says how to get help.
+// ExplainUsage returns an error of the parser in plain words: it suggests the command or flag with the nearest name, shows the command line if an
+// argument is missing, and says how to get help.
 // The app must be a new one, which has not parsed a line.
 func ExplainUsage(app *fisk.Application, args []string, err error) error {
 	line, _ := app.ParseContext(args)
@@ -39,6 +40,8 @@ func ExplainUsage(app *fisk.Application, args []string, err error) error {
 		err = fmt.Errorf("unknown flag -%s", line.Peek().Value)
 	case errors.Is(err, fisk.ErrExpectedFlagArgument):
 		err = fmt.Errorf("%w: give it a value, after a = if that begins with -", err)
+	case errors.Is(err, fisk.ErrRequiredArgument) && line.SelectedCommand != nil:
+		err = fmt.Errorf("%w, as in '%s'", err, synopsis(app.Model(), line.SelectedCommand.Model()))
 	}
 	return fmt.Errorf("%w\n%s", err, help)
 }
