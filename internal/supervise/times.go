@@ -56,7 +56,7 @@ func (r *Config) divideLease(bucket kv.Info) (leaseTimes, error) {
 		fix = fmt.Sprintf("give an --interval of at most %v, ", interval.Truncate(time.Millisecond)) + strings.TrimPrefix(fix, "give ")
 	}
 	return t, fmt.Errorf("--grace %v does not fit: with the bucket's TTL of %v and renewals every %v, the program would have to be terminated "+
-		"while a renewal may still succeed; %s", t.grace, ttl, t.interval, fix)
+		"while a renewal may still succeed; %s", t.grace, ttl, t.interval.Round(time.Millisecond), fix)
 }
 
 // stopTimeout returns how long the program may take to exit in an orderly stop, in which the lease is renewed until then.

@@ -32,6 +32,7 @@ func TestGraceLeavesTimeToRetryARenewalAndToKillTheProgram(t *testing.T) {
 			r.Grace = room
 			_, err = r.divideLease(bucketOf(ttl))
 			g.Expect(err).To(MatchError(ContainSubstring("--grace")), "TTL %v", ttl)
+			g.Expect(err).NotTo(MatchError(MatchRegexp(`every \S*\.\d{4}`)), "it is rounded")
 		}
 	}
 }
