@@ -104,7 +104,8 @@ func TestRunThatIsKilledIsReplacedThoughItsLeaseGoesOn(t *testing.T) {
 			f.expectTakeover()
 			f.expectDead(witnessPID, clitest.Timeout)
 			w.exitCode() // stderr has ended
-			f.g.Expect(w.stderr.String()).To(ContainSubstring("Released the key of a leader that has died"))
+			f.g.Expect(w.stderr.String()).To(And(ContainSubstring("Released the key of a leader that has died  of=witness  "), ContainSubstring("Connected  of=witness  ")))
+			f.g.Expect(strings.Count(w.stderr.String(), "Connected  server=")).To(Equal(1), "run connected once")
 		})
 	}
 }

@@ -59,7 +59,7 @@ func (r *Config) Run() error {
 	defer stderr.Close()
 	log := slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(r.Stderr), r.logLevel()))
 	if witness.IsWitness() {
-		r.startWitness(named, log, stderr.Close) // does not return
+		r.startWitness(named, log.With("of", "witness"), stderr.Close) // does not return
 	}
 	path, err := findProgram(r.Argv[0])
 	if err != nil && r.Restart == RestartNever { // a program that is started again may be installed until then
