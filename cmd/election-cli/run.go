@@ -49,9 +49,9 @@ ELECTION_ENDED_REASON is the reason, in the words of the log and of election_tra
     stopped, resigned, transferred, relinquished, unhealthy, work-ended, overwritten, deleted, bucket-replaced, cloned,
     rewound, closed or deadline
 
-The reason is work-ended if the program exited on its own, or was ended because the lease was not renewed. The hook runs
-beside all else: another host may lead already, so it must do nothing that only a leader may do. It is killed after 10 s. It
-does not run if this command is killed.
+The reason is deadline also if the program was ended because the lease was not renewed, where the log has work-ended. The
+hook runs beside all else: another host may lead already, so it must do nothing that only a leader may do. It is killed
+after 10 s. It does not run if this command is killed.
 
 Limits: this command does not end processes that leave the group, as daemons do, so keep the program in the foreground.
 If this command, the guardian and its deputy are killed at the same instant, what the program started may live on. If all of

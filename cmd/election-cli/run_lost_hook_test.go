@@ -4,12 +4,15 @@ package main
 
 import (
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/processes"
 	"github.com/natscampaign/election/internal/supervise"
 )
 
@@ -40,6 +43,29 @@ func TestTheLostHookLearnsWhyLeadershipEnded(t *testing.T) {
 				f.g.Expect(f.content("reasons")()).To(Equal("jobs "+string(reason)+" token\n"), w.stderr.String())
 			})
 		}
+	}
+}
+
+func TestTheLostHookLearnsThatTheLeaseWasNotRenewed(t *testing.T) {
+	inRealTime(t)
+	t.Parallel()
+	for _, mode := range []string{supervise.OnLostTerminate, supervise.OnLostSignal} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			f := newRunFixture(t, 2*time.Second)
+			link, err := processes.OpenLink([]string{strings.TrimPrefix(f.url, "nats://")}, 0, nil)
+			f.g.Expect(err).NotTo(HaveOccurred())
+			defer link.Close()
+			w := f.prepareWithServer(link.URLs()[0], "--lost-hook", f.hook(), "--on-lost="+mode, "jobs", "--", "sh", "-c",
+				`trap 'echo led >>led' USR1; trap : USR2; trap 'exit 0' TERM; [ -z "$ELECTION_TERM" ] || echo led >>led; while :; do sleep 0.02; done`)
+			f.g.Expect(w.cmd.Start()).To(Succeed())
+			f.awaitText("led", "led\n")
+			link.Cut()
+			f.awaitText("reasons", "\n")
+			w.signal(unix.SIGTERM)
+			w.exitCode()
+			f.g.Expect(f.content("reasons")()).To(HavePrefix("jobs deadline token\n"), w.stderr.String())
+		})
 	}
 }
 

@@ -51,7 +51,12 @@ func (h *lostHook) follow(ctx context.Context, returned <-chan struct{}, t elect
 	h.pending.Go(func() {
 		<-ctx.Done()
 		<-returned
-		if ended, ok := errors.AsType[*election.TermEndedError](context.Cause(ctx)); ok {
+		ended, ok := errors.AsType[*election.TermEndedError](context.Cause(ctx))
+		switch {
+		case !ok:
+		case ended.Reason == election.ReasonWorkEnded && h.notRenewed.Load() == t.Number: // the work ended just because of that
+			h.run(t, election.ReasonDeadline)
+		default:
 			h.run(t, ended.Reason)
 		}
 	})

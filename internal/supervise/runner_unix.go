@@ -40,6 +40,7 @@ type runner struct {
 	current     atomic.Pointer[program]    // nil while no program runs
 	failures    int                        // number of starts in a row after which the program did not run for restartResetAfter
 	campaigned  bool                       // whether this run has campaigned
+	notRenewed  atomic.Uint64              // the number of the last term that was given up because its lease was not renewed
 	served      Server                     // nil if nothing is served
 	hook        *lostHook                  // nil if there is none
 	programExit *cli.ExitError             // the last exit of the program, once run does not start it again

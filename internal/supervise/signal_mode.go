@@ -114,6 +114,7 @@ func (r *runner) notifyProgram(ctx context.Context, t election.Term, withdraw fu
 		p.signal(r.lost)
 		r.setOrderFor(p, order{Group: p.pid})
 		if ctx.Err() == nil { // the lease is about to end: give the program its grace before the key is released
+			r.notRenewed.Store(t.Number)
 			grace, _ := r.graceAndKillTime()
 			_ = timeutil.Pause(ctx, grace)
 			withdraw()

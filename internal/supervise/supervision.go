@@ -33,6 +33,7 @@ type supervision struct {
 	program       *program
 	term          *election.Term // nil if no lease limits the program
 	killed        time.Time      // when this process killed the group; zero if it has not
+	expiring      bool           // whether this process terminated the program because the lease was not renewed
 	guardianActed bool           // whether the order to kill the group was due before this process could replace it
 	termSent      bool           // whether TERM has followed INT
 	stopped       time.Time      // when the program was first seen stopped; zero while it is not
@@ -46,6 +47,9 @@ func (r *runner) supervise(ctx context.Context, p *program, t *election.Term) (t
 	}
 	if wasDue, _ := r.guardian.setOrder(order{}); wasDue { // as of a lease that was lost just now: then the guardian was quicker than this process
 		s.guardianActed = true
+	}
+	if t != nil && (s.expiring || s.guardianActed) {
+		r.notRenewed.Store(t.Number)
 	}
 	r.witness.programEnded()
 	r.current.Store(nil)
@@ -114,6 +118,7 @@ func (s *supervision) tick(ctx context.Context) bool {
 		p.terminate(unix.SIGTERM)
 	case lease <= grace+killTime:
 		s.log.Warn("Lease is not renewed, terminating the program before the lease ends", "left", terminal.FormatDuration(lease))
+		s.expiring = true
 		p.terminate(unix.SIGTERM)
 	}
 	signal, terminated := p.termination()
