@@ -167,10 +167,15 @@ func (s *supervision) followStops() (tooLong bool) {
 // It is empty while leadership lasts, and if the key or the lease is still there when leadership ends.
 func lossOf(ctx context.Context) election.Reason {
 	ended, ok := errors.AsType[*election.TermEndedError](context.Cause(ctx))
-	if !ok || ended.Reason == election.ReasonDeadline || slices.Contains(orderlyReasons, ended.Reason) {
+	if !ok || !slices.Contains(lossReasons, ended.Reason) {
 		return ""
 	}
 	return ended.Reason
+}
+
+// lossReasons are the reasons with which a term of this candidate ends because it does not hold the key any more.
+var lossReasons = []election.Reason{
+	election.ReasonDeleted, election.ReasonOverwritten, election.ReasonBucketReplaced, election.ReasonCloned, election.ReasonRewound,
 }
 
 // isOrderlyStop reports whether leadership ends although this candidate keeps the key: after a signal to this process, or because an
