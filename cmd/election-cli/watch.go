@@ -16,7 +16,7 @@ import (
 
 const watchHelp = `The command prints the current state, and then each change when it is committed, until it is interrupted. That is its normal end,
 with exit code 0. It does not print failed attempts to win. It waits for an unreachable server; afterwards it prints the resulting
-state, not each change in between.
+state, not each change in between. When a renewal is overdue, it says so on stderr.
 
 Example: election-cli watch --json scheduler
 
@@ -106,20 +106,28 @@ func (c *watchCommand) watch(ctx context.Context, fail context.CancelCauseFunc, 
 		return cli.IgnoreIfDone(ctx, err)
 	}
 	defer v.Conn.Close()
-	printed := 0
-	for e := range events {
-		if look.IsOtherData(e.Leader) {
-			continue
-		}
-		if e.Kind == observe.Renewed && !c.verbose {
-			continue
-		}
-		if err := out.Write(e); err != nil {
-			return err
-		}
-		if printed++; printed == c.count {
-			return nil
+	overdue := look.Overdue{TTL: v.TTL(), Log: log}
+	for printed := 0; ; {
+		select {
+		case <-overdue.Due():
+			overdue.Report()
+		case e, ok := <-events:
+			if !ok {
+				return nil
+			}
+			if look.IsOtherData(e.Leader) {
+				continue
+			}
+			overdue.Follow(e)
+			if e.Kind == observe.Renewed && !c.verbose {
+				continue
+			}
+			if err := out.Write(e); err != nil {
+				return err
+			}
+			if printed++; printed == c.count {
+				return nil
+			}
 		}
 	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // Notifications, and what follows from them: whether and when to read the key, and whether their source still works.
@@ -396,16 +397,15 @@ func (c *Candidate) checkStalled(now time.Time) {
 	}
 }
 
-// renewalOverdue returns when the notification of the holder's next renewal is overdue: when half of the time is over from when that renewal was
-// due until the key expires. Then this candidate suspects its connection. It is zero if this candidate holds the key, is not notified, or has
-// suspected its connection since the holder's last write.
+// renewalOverdue returns when the notification of the holder's next renewal is overdue. Then this candidate suspects its connection. It is zero if
+// this candidate holds the key, is not notified, or has suspected its connection since the holder's last write.
 func (c *Candidate) renewalOverdue() time.Time {
 	k := &c.key
 	interval, ttl := time.Duration(k.holder.intervalMs)*time.Millisecond, c.bucket.TTL
 	if !k.occupied || c.isHolder() || interval <= 0 || interval >= ttl || c.hints.missed == k.lastWrite.revision || c.hints.source == NoSource {
 		return time.Time{}
 	}
-	return k.lastWrite.firstSeen.Add(interval + (ttl-interval)/2)
+	return k.lastWrite.firstSeen.Add(timing.RenewalOverdue(interval, ttl))
 }
 
 // missRenewal suspects the connection: the holder's renewal is overdue.

@@ -39,6 +39,9 @@ func DefaultInterval(ttl time.Duration) time.Duration { return ttl * 3 / 4 }
 // TTL is 15 s or more.
 func ShortInterval(ttl time.Duration) time.Duration { return ttl / 3 }
 
+// RenewalOverdue returns how long after a renewal the next one is overdue: when half of the time is over from when it was due until the key expires.
+func RenewalOverdue(interval, ttl time.Duration) time.Duration { return interval + (ttl-interval)/2 }
+
 // LongestInterval returns the longest interval that leaves room to try again before the deadline, with the default margin.
 func LongestInterval(ttl time.Duration) time.Duration { return ttl - DefaultMargin(ttl) - MinRoom }
 
