@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,10 +23,10 @@ const timeout = 30 * time.Second
 // the test does next.
 func Stop(t testing.TB, pid int) {
 	t.Helper()
-	g := NewWithT(t)
-	g.Expect(unix.Kill(pid, unix.SIGSTOP)).To(Succeed())
+	g := gomega.NewWithT(t)
+	g.Expect(unix.Kill(pid, unix.SIGSTOP)).To(gomega.Succeed())
 	g.Eventually(func() []string { return states(pid) }).WithTimeout(timeout).WithPolling(time.Millisecond).
-		Should(And(Not(BeEmpty()), HaveEach("T")), "the threads of process %d", pid)
+		Should(gomega.And(gomega.Not(gomega.BeEmpty()), gomega.HaveEach("T")), "the threads of process %d", pid)
 }
 
 // states returns the state of each thread of a process, as ps names it. On macOS, which has no /proc, it is that of the process.
