@@ -13,6 +13,9 @@ import (
 // where many processes share many keys, most of them must have fewer.
 const MaxExact = 256
 
+// unshared is how many keys have the whole of MaxBytes each. More share what these have.
+const unshared = 8
+
 // Keyed receives the messages about the keys that this process uses, and about no other key as long as these are few: a server can then
 // permit single keys. More than [MaxExact] keys share one subscription to all keys that begin with the tokens that they have in common.
 // Its methods may be called by several goroutines.
@@ -20,7 +23,7 @@ type Keyed struct {
 	Conn     *nats.Conn
 	Subject  func(key string) string // the subject of a key; the key may have wildcards
 	Handle   nats.MsgHandler         // not called concurrently for one subscription
-	MaxBytes int                     // how many bytes of messages may wait in each subscription; the client drops what comes beyond that
+	MaxBytes int                     // how many bytes of messages may wait in a subscription, see unshared; the client drops what comes beyond that
 	Wide     bool                    // there is one subscription for all keys, however few
 
 	// Queue is the queue group of the subscriptions to single keys; empty for none. A consumer delivers to a subject while there is a plain
@@ -32,6 +35,7 @@ type Keyed struct {
 
 	mu      sync.Mutex
 	keys    map[string]int // how many users each key has
+	shares  int            // by how much the limits of the subscriptions to single keys are divided
 	pattern string         // of the widest subscription; empty while each key has its own
 }
 
@@ -71,6 +75,7 @@ func (k *Keyed) Remove(key string) {
 	delete(k.keys, key)
 	if sub, found := k.exact.LoadAndDelete(k.Subject(key)); found {
 		_ = sub.(*nats.Subscription).Unsubscribe()
+		k.divide()
 	}
 	if len(k.keys) == 0 {
 		k.end()
@@ -151,8 +156,23 @@ func (k *Keyed) narrow(key string) error {
 	sub, err := k.subscribe(key, k.Queue, k.Handle)
 	if err == nil {
 		k.exact.Store(k.Subject(key), sub)
+		_ = sub.SetPendingLimits(-1, k.MaxBytes/max(1, k.shares))
+		k.divide()
 	}
 	return err
+}
+
+// divide keeps what may wait for all single keys within what unshared keys may have: who floods many keys fills no more memory than who floods few.
+func (k *Keyed) divide() {
+	shares := (len(k.keys) + unshared - 1) / unshared
+	if shares == k.shares {
+		return
+	}
+	k.shares = shares
+	k.exact.Range(func(_, sub any) bool {
+		_ = sub.(*nats.Subscription).SetPendingLimits(-1, k.MaxBytes/max(1, shares))
+		return true
+	})
 }
 
 // subscribe makes a subscription. A message that arrives by several is handled once, by the oldest that covers it.

@@ -63,6 +63,39 @@ func (k *keyed) send(keys []string, want ...string) {
 	k.g.Expect(k.received).To(Equal(want))
 }
 
+func TestFloodOfManyKeysFillsNoMoreMemoryThanOneOfFew(t *testing.T) {
+	onServer(t, `"keys.>"`, func(k *keyed) {
+		held := make(chan struct{})
+		release := func() { close(held) }
+		defer func() { release() }()
+		k.Handle = func(*nats.Msg) { <-held }
+		const keys, messages, size = 64, 20, 100
+		for i := range keys {
+			k.g.Expect(k.Add(fmt.Sprint(i))).To(Succeed())
+		}
+		flood := func(keys int) {
+			k.g.Expect(k.Conn.Flush()).To(Succeed())
+			for i := range keys * messages {
+				k.g.Expect(k.sender.Publish(fmt.Sprintf("keys.%d", i%keys), make([]byte, size))).To(Succeed())
+			}
+			k.g.Expect(k.sender.Flush()).To(Succeed())
+			synctest.Wait()
+		}
+		flood(keys)
+		k.g.Expect(k.Pending()*size).To(BeNumerically("<=", 8*k.MaxBytes), "and each handler has one more")
+		k.g.Expect(k.Pending()).To(BeNumerically(">=", keys/2), "no key is left without room")
+		release()
+		synctest.Wait()
+
+		for i := 2; i < keys; i++ {
+			k.Remove(fmt.Sprint(i))
+		}
+		held = make(chan struct{})
+		flood(2)
+		k.g.Expect(k.Pending()).To(Equal(2*(k.MaxBytes/size)), "few keys have all of it each")
+	})
+}
+
 func TestFewKeysNeedPermissionForThemselvesAlone(t *testing.T) {
 	onServer(t, `"keys.a", "keys.b.c"`, func(k *keyed) {
 		for _, key := range []string{"a", "b.c", "a"} {
