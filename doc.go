@@ -45,7 +45,7 @@
 // # A connection of your own
 //
 // Package connect makes connection and bucket, and can read its configuration from the environment. A program that has a connection makes the
-// bucket itself. docs/REFERENCE.md has the reasons for the options.
+// bucket itself. docs/FAQ.md has the reasons for the options.
 //
 //	nc, err := nats.Connect(os.Getenv("NATS_URL"),
 //		nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(), nats.PingInterval(2*time.Second))
