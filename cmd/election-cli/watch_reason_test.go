@@ -3,12 +3,16 @@ package main
 import (
 	"context"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -18,7 +22,17 @@ func TestWatchGivesTheReasonOfAChangeAndTheOperatorOfAnEviction(t *testing.T) {
 	f.StartLeader() // web-1, of jobs
 	w := startWatch(t, f.Server.URL(), "jobs")
 	w.next(observe.Leading, "web-1")
-	e, err := election.NewElection("web-2", "jobs", f.Bucket, election.WithSplay(0), election.WithStandDown(0))
+	link := faultproxy.New(nil)
+	defer link.Close()
+	link.DelayReplies(300 * time.Millisecond) // so that the release is stored until it was seen
+	nc, err := nats.Connect(f.Server.URL(), nats.SetCustomDialer(link))
+	f.Expect(err).NotTo(HaveOccurred())
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	f.Expect(err).NotTo(HaveOccurred())
+	bucket, err := election.OpenBucket(t.Context(), js, f.Bucket.Bucket())
+	f.Expect(err).NotTo(HaveOccurred())
+	e, err := election.NewElection("web-2", "jobs", bucket, election.WithSplay(0), election.WithStandDown(0))
 	f.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(context.Background()) }()
 	defer clitest.Shutdown(t, e)
