@@ -165,7 +165,7 @@ func (c *waitCommand) explainPause(ctx context.Context, v *look.View) error {
 	if leads := err == nil && leader.State != look.StateLeaderElect; leads && (c.leader == "" || c.leader == leader.Name) {
 		return nil
 	}
-	c.pause = fmt.Sprintf("%s, and no candidate campaigns until 'election-cli resume %s'", v.DescribePause(c.key), c.key)
+	c.pause = v.ExplainPause(c.key)
 	_, err = fmt.Fprintf(c.Stderr, "%s is %s\n", terminal.Quote(c.key), c.pause)
 	return err
 }

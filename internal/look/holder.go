@@ -42,7 +42,6 @@ type Holder struct {
 	RenewalAge time.Duration `json:"-"` // since the last renewal
 	TimeLeft   time.Duration `json:"-"` // until the key expires; negative if it should have expired
 	standbys   []string      // their names
-	pause      string        // what DescribePause says
 }
 
 // HolderHelp documents the JSON fields of a Holder.
@@ -67,7 +66,7 @@ func (v *View) NewHolder(l election.Leader, sent time.Time) Holder {
 	at := v.Clock.AtLeast(sent)
 	h := Holder{Leader: PrintableLeader(l), State: stateOf(l), ReadAt: at, RenewalAge: max(at.Sub(l.Renewed), 0)}
 	h.TimeLeft = l.Expires.Sub(l.Renewed) - h.RenewalAge
-	h.Paused, h.pause = v.IsPaused(l.Key), v.DescribePause(l.Key)
+	h.Paused = v.IsPaused(l.Key)
 	h.ExpiresInS, h.IntervalS = terminal.ToSeconds(h.TimeLeft), terminal.ToSeconds(h.Interval)
 	if l.Term != 0 {
 		if l.BucketCreated.IsZero() {
@@ -103,11 +102,11 @@ func (h *Holder) Print(w io.Writer, st terminal.Style, v *View) error {
 	if _, err := fmt.Fprintf(w, "%s\n\n", st.Paint(terminal.Bold, title)); err != nil {
 		return err
 	}
-	return h.properties().Print(w, st)
+	return h.properties(v).Print(w, st)
 }
 
 // properties returns everything about the holder but its key.
-func (h *Holder) properties() *terminal.PropertyList {
+func (h *Holder) properties(v *View) *terminal.PropertyList {
 	list := &terminal.PropertyList{}
 	list.Add("Leader", h.Name)
 	list.Add("State", h.State+map[string]string{
@@ -137,7 +136,11 @@ func (h *Holder) properties() *terminal.PropertyList {
 	list.Add("Instance", h.Instance)
 	list.Add("Revision", terminal.NumberOrDash(h.Revision))
 	if h.Paused {
-		list.Add("Paused", strings.TrimSpace(strings.TrimPrefix(h.pause, "paused")+": candidates do not campaign until 'election-cli resume "+h.Key+"'"))
+		text := "candidates do not campaign until 'election-cli resume " + h.Key + "'"
+		if origin := OriginOf(v.info.Paused[h.Key]); origin != "" {
+			text = strings.TrimSpace(origin) + ": " + text
+		}
+		list.Add("Paused", text)
 	}
 	label := "Metadata"
 	for _, k := range slices.Sorted(maps.Keys(h.Metadata)) {

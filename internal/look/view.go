@@ -137,11 +137,20 @@ func OriginOf(p kv.Pause) (text string) {
 	return text
 }
 
+// ExplainPause is DescribePause with what follows from the pause, and what ends it.
+func (v *View) ExplainPause(key string) string {
+	pause := v.DescribePause(key)
+	if pause == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s, and no candidate campaigns until 'election-cli resume %s'", pause, key)
+}
+
 // NobodyLeads returns the error for an election without a leader.
 func (v *View) NobodyLeads(key string) *cli.ExitError {
 	message := fmt.Sprintf("nobody leads %q in bucket %q on %s", key, v.Bucket.Bucket(), v.ServerURL())
-	if pause := v.DescribePause(key); pause != "" {
-		message += fmt.Sprintf(": it is %s, and no candidate campaigns until 'election-cli resume %s'", pause, key)
+	if pause := v.ExplainPause(key); pause != "" {
+		message += ": it is " + pause
 	} else {
 		message += fmt.Sprintf("; 'election-cli check %s' says why", key)
 	}
