@@ -127,7 +127,7 @@ func (k *Keyed) widen(pattern string) error {
 		return nil
 	}
 	added := &keyedSub{}
-	sub, err := k.subscribe(pattern, "", func(m *nats.Msg) {
+	sub, err := k.subscribe(pattern, "", k.MaxBytes, func(m *nats.Msg) {
 		if _, exact := k.exact.Load(m.Subject); exact {
 			return
 		}
@@ -153,33 +153,32 @@ func (k *Keyed) widen(pattern string) error {
 
 // narrow adds a subscription to a single key.
 func (k *Keyed) narrow(key string) error {
-	sub, err := k.subscribe(key, k.Queue, k.Handle)
+	k.divide()
+	sub, err := k.subscribe(key, k.Queue, k.MaxBytes/k.shares, k.Handle)
 	if err == nil {
 		k.exact.Store(k.Subject(key), sub)
-		_ = sub.SetPendingLimits(-1, k.MaxBytes/max(1, k.shares))
-		k.divide()
 	}
 	return err
 }
 
 // divide keeps what may wait for all single keys within what unshared keys may have: who floods many keys fills no more memory than who floods few.
 func (k *Keyed) divide() {
-	shares := (len(k.keys) + unshared - 1) / unshared
+	shares := max(1, (len(k.keys)+unshared-1)/unshared)
 	if shares == k.shares {
 		return
 	}
 	k.shares = shares
 	k.exact.Range(func(_, sub any) bool {
-		_ = sub.(*nats.Subscription).SetPendingLimits(-1, k.MaxBytes/max(1, shares))
+		_ = sub.(*nats.Subscription).SetPendingLimits(-1, k.MaxBytes/shares)
 		return true
 	})
 }
 
 // subscribe makes a subscription. A message that arrives by several is handled once, by the oldest that covers it.
-func (k *Keyed) subscribe(key, queue string, handle nats.MsgHandler) (*nats.Subscription, error) {
+func (k *Keyed) subscribe(key, queue string, maxBytes int, handle nats.MsgHandler) (*nats.Subscription, error) {
 	sub, err := k.Conn.QueueSubscribe(k.Subject(key), queue, handle)
 	if err == nil {
-		_ = sub.SetPendingLimits(-1, k.MaxBytes)
+		_ = sub.SetPendingLimits(-1, maxBytes)
 	}
 	return sub, err
 }
