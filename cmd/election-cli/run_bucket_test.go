@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/proctest"
 	"github.com/natscampaign/election/internal/supervise"
 )
 
@@ -52,7 +53,7 @@ func TestRunThatHasLedWaitsForABucketThatIsGone(t *testing.T) {
 			if c.exits {
 				f.g.Expect(os.WriteFile(f.file("gone"), nil, 0o600)).To(Succeed())
 			}
-			f.g.Consistently(func() bool { return isRunning(w.cmd.Process.Pid) }).WithTimeout(2 * ttl).Should(BeTrue())
+			f.g.Consistently(func() bool { return proctest.IsRunning(w.cmd.Process.Pid) }).WithTimeout(2 * ttl).Should(BeTrue())
 			f.makeBucket(ttl)
 			f.awaitText("terms", "term\nterm\n")
 			w.signal(unix.SIGTERM)

@@ -16,6 +16,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/processes"
+	"github.com/natscampaign/election/internal/proctest"
 )
 
 func TestRunExitsWithTheCodeOfAProgramThatTermEnds(t *testing.T) {
@@ -147,7 +148,7 @@ func TestProgramIsKilledAtOnceWhenLeadershipIsLost(t *testing.T) {
 			pid := f.pidIn("pid")
 			f.g.Expect(lose(f)).To(Succeed())
 			f.g.Expect(w.exitCode()).To(Equal(cli.ExitNegative), w.stderr.String())
-			f.g.Expect(isRunning(pid)).To(BeFalse())
+			f.g.Expect(proctest.IsRunning(pid)).To(BeFalse())
 			f.g.Expect(w.stderr.String()).To(And(ContainSubstring("Program ended"),
 				MatchRegexp(`because="leadership was lost: (%s)"`, reason), Not(ContainSubstring("This process was stopped"))))
 		})
@@ -169,7 +170,7 @@ func TestChildrenAreKilledWhenTheProgramExits(t *testing.T) {
 	f := newLongLeaseFixture(t)
 	w := f.start(`(trap '' TERM HUP; while :; do sleep 0.05; done) & echo $! >child; exit 6`)
 	f.g.Expect(w.exitCode()).To(Equal(6))
-	f.g.Expect(isRunning(f.pidIn("child"))).To(BeFalse())
+	f.g.Expect(proctest.IsRunning(f.pidIn("child"))).To(BeFalse())
 }
 
 func TestChildrenHaveTheGraceToo(t *testing.T) {

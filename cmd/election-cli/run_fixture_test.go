@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/proctest"
 )
 
 // runFixture is a server with a bucket, and a folder in which the programs of a test write files.
@@ -124,22 +124,9 @@ func (f *runFixture) pidIn(name string) int {
 	return pid
 }
 
-// isRunning reports whether a process runs. A zombie does not.
-func isRunning(pid int) bool {
-	if unix.Kill(pid, 0) != nil {
-		return false
-	}
-	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
-		_, state, _ := strings.Cut(string(stat), ") ")
-		return !strings.HasPrefix(state, "Z")
-	}
-	out, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output() // macOS has no /proc
-	return len(out) > 0 && out[0] != 'Z'
-}
-
 func (f *runFixture) expectDead(pid int, within time.Duration) {
 	f.t.Helper()
-	f.g.Eventually(func() bool { return isRunning(pid) }).WithTimeout(within).WithPolling(time.Millisecond).Should(BeFalse(), "process %d", pid)
+	f.g.Eventually(func() bool { return proctest.IsRunning(pid) }).WithTimeout(within).WithPolling(time.Millisecond).Should(BeFalse(), "process %d", pid)
 }
 
 // expectReleased expects that the key is released, so that the next candidate leads at once.

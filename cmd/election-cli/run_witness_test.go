@@ -79,7 +79,7 @@ func (f *runFixture) expectTakeover() {
 	f.t.Helper()
 	other := f.start(`date +%s%N >other; exec sleep 1000`)
 	started := f.pidIn("other")
-	f.g.Expect(isRunning(f.pidIn("child"))).To(BeFalse(), "the group is dead when another host leads")
+	f.g.Expect(proctest.IsRunning(f.pidIn("child"))).To(BeFalse(), "the group is dead when another host leads")
 	beats := f.heartbeats()
 	f.g.Expect(started-beats[len(beats)-1]).To(BeNumerically(">=", witness.DefaultSettleTime.Nanoseconds()), "its effects have settled")
 	other.signal(unix.SIGTERM)
@@ -142,7 +142,7 @@ func TestKeyOfAKilledRunIsNotReleasedWhileTheGroupRuns(t *testing.T) {
 			dead := len(f.heartbeats())
 			f.g.Eventually(func() int { return len(f.heartbeats()) }).WithTimeout(clitest.Timeout).Should(BeNumerically(">", dead+100))
 			f.g.Expect(f.isReleased()).To(BeFalse())
-			f.g.Expect(isRunning(child)).To(BeTrue())
+			f.g.Expect(proctest.IsRunning(child)).To(BeTrue())
 			for _, pid := range guards {
 				_ = unix.Kill(pid, unix.SIGCONT) // the guardian may have ended its deputy already
 			}

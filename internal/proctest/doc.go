@@ -1,2 +1,2 @@
-// Package proctest stops processes in tests.
+// Package proctest stops processes in tests, and tells whether they run.
 package proctest

@@ -3,6 +3,7 @@
 package proctest
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,19 +30,37 @@ func Stop(t testing.TB, pid int) {
 		Should(gomega.And(gomega.Not(gomega.BeEmpty()), gomega.HaveEach("T")), "the threads of process %d", pid)
 }
 
+// IsRunning reports whether a process runs. A zombie does not.
+func IsRunning(pid int) bool {
+	if unix.Kill(pid, 0) != nil {
+		return false
+	}
+	state := cmp.Or(stateIn(fmt.Sprintf("/proc/%d/stat", pid)), stateByPS(pid))
+	return state != "" && state != "Z"
+}
+
 // states returns the state of each thread of a process, as ps names it. On macOS, which has no /proc, it is that of the process.
 func states(pid int) (all []string) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, path := range threads {
-		stat, _ := os.ReadFile(path)
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		all = append(all, firstLetter(rest))
+		all = append(all, stateIn(path))
 	}
 	if len(threads) == 0 {
-		out, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
-		all = append(all, firstLetter(string(out)))
+		all = append(all, stateByPS(pid))
 	}
 	return all
+}
+
+// stateIn returns the state that a stat file of /proc shows; "" if it cannot be read.
+func stateIn(path string) string {
+	stat, _ := os.ReadFile(path)
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return firstLetter(rest)
+}
+
+func stateByPS(pid int) string {
+	out, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+	return firstLetter(string(out))
 }
 
 func firstLetter(s string) string { return s[:min(1, len(s))] }
