@@ -166,8 +166,7 @@ func (h *handoverCommand) notDone(v *look.View, err error) error {
 		return errors.New(text)
 	case errors.Is(err, control.ErrUnderWay):
 		text += fmt.Sprintf("; 'election-cli wait %s --vacant' waits for the release", h.key)
-	}
-	if errors.Is(err, election.ErrNoCandidate) {
+	case errors.Is(err, election.ErrNoCandidate):
 		text += fmt.Sprintf("; 'election-cli candidates %s' lists the candidates", h.key)
 		if v.IsPaused(h.key) {
 			text += fmt.Sprintf(", and 'election-cli resume %s' ends the pause", h.key)

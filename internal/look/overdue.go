@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/observe"
@@ -38,7 +37,7 @@ func (o *Overdue) Follow(e observe.Event) {
 		o.leaders = map[string]*renewing{}
 	}
 	now := time.Now()
-	interval := (&Holder{Leader: election.Leader{Interval: e.Leader.Interval}}).RenewalInterval(o.TTL)
+	interval := (&Holder{Leader: e.Leader}).RenewalInterval(o.TTL)
 	o.leaders[e.Key] = &renewing{name: e.Leader.Name, seen: now, due: now.Add(timing.RenewalOverdue(interval, o.TTL))}
 	if o.wake == nil {
 		o.wake = time.After(max(time.Until(o.leaders[e.Key].due), 0))
