@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -41,13 +42,26 @@ func (b *Bucket) lastMessage(ctx context.Context, key string) (message, error) {
 		defer cancel()
 	}
 	stream, err := b.backing(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return message{}, err
-	case stream.CachedInfo().Config.AllowDirect:
-		return b.readDirect(ctx, key)
 	}
-	return b.readByLeader(ctx, key)
+	read := b.readByLeader
+	if stream.CachedInfo().Config.AllowDirect {
+		read = b.readDirect
+	}
+	m, err := read(ctx, key)
+	if err != nil && Failure(err) == FailedNoStream {
+		b.stream.Store(nil) // an operator may have changed how the stream can be read
+	}
+	return m, err
+}
+
+// removal returns how the message removed its key. One that is ambiguous removes nothing, whatever it says.
+func (m message) removal() record.Removal {
+	if m.ambiguous {
+		return record.Kept
+	}
+	return RemovalOf(m.header)
 }
 
 // readDirect has any replica read. It describes the message by headers after those of the writer. A writer can make headers after which the
@@ -145,11 +159,23 @@ func (b *Bucket) readByLeader(ctx context.Context, key string) (message, error) 
 		return message{}, errors.New("the answer to a read has no message")
 	}
 	m := message{revision: read.Message.Sequence, written: read.Message.Time, value: read.Message.Data}
-	if size := len(read.Message.Header); size > 0 {
-		m.header, err = nats.DecodeHeadersMsg(read.Message.Header)
-		m.ambiguous = err != nil || !isWhole(m.header, size) || describes(m.header, 0)
-	}
+	var plain bool
+	m.header, plain = PlainHeader(read.Message.Header)
+	m.ambiguous = !plain
 	return m, nil
+}
+
+// PlainHeader returns the header of a message as it is stored. It is not plain if the writer made it such that nobody can rely on what it says,
+// as in the stored answer of a server, and nil then.
+func PlainHeader(stored []byte) (header nats.Header, plain bool) {
+	if len(stored) == 0 {
+		return nil, true
+	}
+	header, err := nats.DecodeHeadersMsg(stored)
+	if err != nil || !isWhole(header, len(stored)) || describes(header, 0) {
+		return nil, false
+	}
+	return header, true
 }
 
 // readByConsumer has a consumer send the message. Its revision and its time are those of the subject for an acknowledgement, which no writer
