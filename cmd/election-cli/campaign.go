@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os/exec"
 	"time"
 
 	"github.com/choria-io/fisk"
@@ -42,6 +43,8 @@ unhealthy, work-ended, overwritten, deleted, bucket-replaced, cloned, rewound, c
 If ELECTION_WITNESS names the socket of a witness, as in unix:///run/election/witness.sock, that witness releases the key if this
 process is killed: see 'election-cli witness --help'.
 
+` + cli.HealthHelp + `
+
 ` + serving.Help
 
 // campaignDefaultTTL is the TTL of the bucket on an embedded server. It is short, so that a user can watch a failover.
@@ -60,6 +63,7 @@ type campaignCommand struct {
 
 	portSet, ttlSet bool
 	serving         serving.Flags
+	health          cli.HealthFlags
 
 	client string                                                                            // part of the name of the connection
 	work   func(*election.Election, *slog.Logger) func(context.Context, election.Term) error // returns the work of the leader; nil if there is none
@@ -72,6 +76,7 @@ func registerCampaign(app *fisk.Application, env *cli.Env) {
 	cmd.Flag("name", "Name of this candidate (default HOST-PID, or HOST in Kubernetes and for process 1)").PlaceHolder("NAME").StringVar(&c.name)
 	cli.JSONVar(cmd, "Write events as JSON, one object on each line", &c.json)
 	cmd.Flag("verbose", "Also log each campaign and each renewal").Short('v').UnNegatableBoolVar(&c.verbose)
+	c.health.Register(cmd)
 	c.serving.Register(cmd)
 	cmd.Flag("embedded", "Start a JetStream server in this process and create the bucket, for experiments").UnNegatableBoolVar(&c.embedded)
 	cli.IntVar(cmd.Flag("port", "Port of the embedded server on the loopback interface (default any free port)").PlaceHolder("PORT").IsSetByUser(&c.portSet), &c.port)
@@ -125,6 +130,9 @@ func (c *campaignCommand) check() error {
 	if err := cli.CheckTTL(c.ttl); c.embedded && err != nil {
 		return err
 	}
+	if err := c.health.Check(); err != nil {
+		return err
+	}
 	return c.serving.Check(c.name, c.key)
 }
 
@@ -160,6 +168,7 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 		return cli.IgnoreIfDone(ctx, err)
 	}
 	opts := append([]election.Option{cli.IntervalOption(c.interval), election.WithLogger(log), w.Option()}, served.Options()...)
+	opts = append(opts, c.health.Options(log, (*exec.Cmd).Run)...)
 	if c.embedded {
 		opts = append(opts, election.WithSplay(0)) // no other candidate competes yet
 	}

@@ -43,7 +43,9 @@ this host from using the same PATH. If the command cannot write or remove the fi
 so that another host can lead.
 
 The command writes the same events as 'election-cli campaign'. Unlike that it ignores ELECTION_WITNESS: a file that a killed
-process leaves behind is fresh until its expiry, so no other host may lead before the lease is over.`
+process leaves behind is fresh until its expiry, so no other host may lead before the lease is over.
+
+` + cli.HealthHelp
 
 // fileCommand is the command file: a campaign in which the work of the leader is to maintain a leader file.
 type fileCommand struct {
@@ -60,6 +62,7 @@ func registerFile(app *fisk.Application, t *cli.Env) {
 	cmd.Flag("name", "Name of this candidate (default HOST-PID, or HOST in Kubernetes and for process 1)").PlaceHolder("NAME").StringVar(&c.name)
 	cli.JSONVar(cmd, "Write the events, or the result of --check, as JSON", &c.json)
 	cmd.Flag("verbose", "Also log each campaign, each renewal and each write of the leader file").Short('v').UnNegatableBoolVar(&c.verbose)
+	c.health.Register(cmd)
 	cli.IntervalVar(cmd, intervalHelp, &c.interval)
 	t.Connection.RegisterConnectTimeout(cmd)
 }

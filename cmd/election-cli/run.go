@@ -81,6 +81,9 @@ not if Ctrl-C or a signal to this command ended the program. The delay before a 
 short again after the program has run for 30 s. During the delay the key is released, and any host may lead next. With
 --on-exit=keep this host keeps the key instead.
 
+` + cli.HealthHelp + ` The checks of run are about this host, because
+the program runs only while this host leads. With --on-lost=signal they may be about the program.
+
 This command waits for an unreachable server, and logs why it cannot connect. With --connect-timeout it exits if there is
 no connection after that time. It exits at once if the server refuses the credentials, or if there is no bucket. It
 waits for a bucket that is gone after this command has campaigned there.
@@ -125,6 +128,7 @@ func registerRun(app *fisk.Application, t *cli.Env) {
 	cli.EnumVar(cmd.Flag("on-lost", "When leadership ends: terminate the program, or only signal it").Default(supervise.OnLostTerminate), &r.OnLost, supervise.OnLostTerminate, supervise.OnLostSignal)
 	cmd.Flag("won", "With --on-lost=signal, the signal for the start of leadership (default USR1)").PlaceHolder("SIGNAL").IsSetByUser(&r.WonSignalSet).StringVar(&r.WonSignal)
 	cmd.Flag("lost", "With --on-lost=signal, the signal for the end of leadership (default USR2)").PlaceHolder("SIGNAL").IsSetByUser(&r.LostSignalSet).StringVar(&r.LostSignal)
+	r.Health.Register(cmd)
 	cmd.Flag("lost-hook", "Program to run when leadership has ended; ELECTION_ENDED_REASON in its environment says why").PlaceHolder("PROGRAM").StringVar(&r.LostHook)
 	cli.EnumVar(cmd.Flag("restart", "When to start the program again after it exits: never, on-failure or always").Default(supervise.RestartNever), &r.Restart, supervise.RestartNever, supervise.RestartOnFailure, supervise.RestartAlways)
 	cli.EnumVar(cmd.Flag("on-exit", "What to do with the key until a restart: release or keep it").IsSetByUser(&r.OnExitSet).Default(supervise.OnExitRelease), &r.OnExit, supervise.OnExitRelease, supervise.OnExitKeep)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"sync/atomic"
 	"time"
 
@@ -96,6 +97,15 @@ func (c *connection) leader(ctx context.Context, key string) (election.Leader, e
 	return e.Leader(ctx)
 }
 
+// runHealthCommand runs a command of a health check, in the environment of the program.
+func (r *runner) runHealthCommand(cmd *exec.Cmd) error {
+	cmd.Env = r.environment(nil)
+	if err := ownChildren.start(cmd); err != nil {
+		return err
+	}
+	return ownChildren.wait(cmd)
+}
+
 // campaign takes part in the election until ctx ends or until lead, which is called in each term, calls withdraw. The first
 // campaign of a run is splayed. It returns false if it failed, and has then ended the run.
 func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx context.Context, t election.Term, withdraw func())) (ok bool) {
@@ -110,6 +120,7 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 		opts = append(opts, election.WithSplay(0)) // hosts that started together no longer campaign together
 	}
 	r.campaigned = true
+	opts = append(opts, r.Health.Options(r.log, r.runHealthCommand)...)
 	if r.served != nil {
 		opts = append(opts, r.served.Options()...)
 	}

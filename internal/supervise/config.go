@@ -66,6 +66,8 @@ type Config struct {
 	WonSignal, LostSignal string // with OnLostSignal
 	Restart, OnExit       string
 
+	Health cli.HealthFlags // which of its checks must succeed where this host leads
+
 	NoWitness bool // if this process is killed, the key is released when its lease is over
 
 	LostHook string                                 // the program that runs whenever leadership has ended; empty for none
@@ -98,6 +100,9 @@ func (r *Config) validate() error {
 		r.ConflictExitCode = cli.ExitNegative
 	}
 	signals := r.OnLost == OnLostSignal
+	if err := r.Health.Check(); err != nil {
+		return err
+	}
 	switch {
 	case len(r.Argv) == 0:
 		return errors.New("there is no program after --: put -- before the program, as in 'election-cli run KEY -- PROGRAM ARGS...'")
