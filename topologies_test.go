@@ -2,10 +2,12 @@ package election_test
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,24 +170,31 @@ func TestElectionSpansGateways(t *testing.T) {
 func TestElectionWorksOverWebSocket(t *testing.T) {
 	natstest.SkipIfShort(t)
 	t.Parallel()
-	g := NewWithT(t)
-	port := natstest.FreePort(t)
-	s := natstest.StartNode(t, "web", &server.Options{JetStream: true, Websocket: server.WebsocketOpts{Host: "127.0.0.1", Port: port, NoTLS: true}})
-	nc, err := nats.Connect(s.ClientURL())
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	g.Expect(err).NotTo(HaveOccurred())
-	_, err = election.CreateBucket(t.Context(), js, election.BucketConfig{Name: "B", TTL: 2 * time.Second})
-	g.Expect(err).NotTo(HaveOccurred())
-	ws := fmt.Sprintf("ws://127.0.0.1:%d", port)
-	for name, urls := range map[string][]string{"WebSocket": {ws, ws, ws}, "both": {ws, ws, s.ClientURL()}, "TCP, to compare": {s.ClientURL(), s.ClientURL(), s.ClientURL()}} {
-		t.Run(name, func(t *testing.T) {
-			open := map[string]func() *election.Bucket{}
-			for i, url := range urls {
-				open[fmt.Sprint("c", i)] = opener(t, url, "B")
-			}
-			handOverAcross(t, open)
-		})
+	cert, authority := natstest.Certificate(t)
+	for scheme, listener := range map[string]server.WebsocketOpts{"ws": {NoTLS: true}, "wss": {TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}}} {
+		g := NewWithT(t)
+		listener.Host, listener.Port = "127.0.0.1", natstest.FreePort(t)
+		s := natstest.StartNode(t, scheme, &server.Options{JetStream: true, Websocket: listener})
+		nc, err := nats.Connect(s.ClientURL())
+		g.Expect(err).NotTo(HaveOccurred())
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		g.Expect(err).NotTo(HaveOccurred())
+		_, err = election.CreateBucket(t.Context(), js, election.BucketConfig{Name: "B", TTL: 2 * time.Second})
+		g.Expect(err).NotTo(HaveOccurred())
+		web := fmt.Sprintf("%s://127.0.0.1:%d", scheme, listener.Port)
+		for name, urls := range map[string][]string{"all": {web, web, web}, "both": {web, web, s.ClientURL()}, "TCP, to compare": {s.ClientURL(), s.ClientURL(), s.ClientURL()}} {
+			t.Run(scheme+", "+name, func(t *testing.T) {
+				open := map[string]func() *election.Bucket{}
+				for i, url := range urls {
+					var opts []nats.Option
+					if strings.HasPrefix(url, "wss") {
+						opts = append(opts, nats.RootCAs(authority))
+					}
+					open[fmt.Sprint("c", i)] = opener(t, url, "B", opts...)
+				}
+				handOverAcross(t, open)
+			})
+		}
 	}
 }

@@ -40,6 +40,7 @@ type Config struct {
 	TLSCert  string // file; goes together with TLSKey
 	TLSKey   string // file
 	TLSCA    string // file with the authorities that are trusted in place of the system's
+	TLSFirst bool   // the TLS handshake comes before the greeting of the server, as handshake_first in its configuration demands
 	Domain   string // of JetStream
 
 	// TTL, Replicas, MaxBytes and ChoriaCompatible are properties of a bucket that Connect makes. Connect leaves a bucket that exists as it

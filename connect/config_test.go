@@ -22,7 +22,7 @@ func environment(t *testing.T, set map[string]string) {
 	t.Helper()
 	for _, variable := range []string{
 		"ELECTION_NAME", "ELECTION_KEY", "POD_NAME", "HOSTNAME", "KUBERNETES_SERVICE_HOST", "NATS_URL", "NATS_CONTEXT", "NATS_CREDS", "NATS_NKEY", "NATS_USER",
-		"NATS_PASSWORD", "NATS_CERT", "NATS_KEY", "NATS_CA",
+		"NATS_PASSWORD", "NATS_CERT", "NATS_KEY", "NATS_CA", "NATS_TLS_FIRST",
 	} {
 		t.Setenv(variable, "")
 	}
@@ -41,14 +41,14 @@ func TestEveryVariableOfTheEnvironmentIsRead(t *testing.T) {
 		"ELECTION_STAND_DOWN": "2s", "ELECTION_LEASE_MARGIN": "300ms", "ELECTION_RELEASE_TIMEOUT": "4s",
 		"ELECTION_METADATA": "zone=a, rack=7=8", "ELECTION_PLAIN_VALUE": "true", "ELECTION_PRIORITY": "-3", "ELECTION_PREEMPTION": "t", "ELECTION_RELINQUISH": "@daily",
 		"NATS_URL": "nats://a, tls://b:1", "NATS_CONTEXT": "prod", "NATS_CREDS": file, "NATS_NKEY": file, "NATS_USER": "u",
-		"NATS_PASSWORD": "p", "NATS_CERT": file, "NATS_KEY": file, "NATS_CA": file,
+		"NATS_PASSWORD": "p", "NATS_CERT": file, "NATS_KEY": file, "NATS_CA": file, "NATS_TLS_FIRST": "true",
 	})
 	g.Expect(connect.FromEnv("")).To(Equal(connect.Config{
 		Name: "web-1", Key: "scheduler", Bucket: "B", TTL: 20 * time.Second, Replicas: 3, MaxBytes: 1 << 20, MustExist: true, ChoriaCompatible: true,
 		Interval: new(5 * time.Second), Splay: new(time.Duration(0)), StandDown: new(2 * time.Second),
 		LeaseMargin: new(300 * time.Millisecond), ReleaseTimeout: new(4 * time.Second),
 		Metadata: map[string]string{"zone": "a", "rack": "7=8"}, PlainValue: true, Priority: -3, Preemption: true, Relinquish: "@daily",
-		URL: "nats://a, tls://b:1", Context: "prod", Creds: file, NKey: file, User: "u", Password: "p", TLSCert: file, TLSKey: file, TLSCA: file,
+		URL: "nats://a, tls://b:1", Context: "prod", Creds: file, NKey: file, User: "u", Password: "p", TLSCert: file, TLSKey: file, TLSCA: file, TLSFirst: true,
 	}))
 }
 

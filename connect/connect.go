@@ -160,7 +160,7 @@ func (c *connector) natsOptions() ([]nats.Option, error) {
 		}),
 		natsconn.Servers(c.URL),
 	}
-	return slices.Concat(opts, login, natsconn.TLS(c.TLSCert, c.TLSKey, c.TLSCA)), nil
+	return slices.Concat(opts, login, natsconn.TLS(c.TLSCert, c.TLSKey, c.TLSCA, c.TLSFirst)), nil
 }
 
 // servers names the servers that are tried, without secrets, for messages.
@@ -202,7 +202,8 @@ func (c *connector) waitForBucket(ctx context.Context) (*election.Bucket, error)
 			return nil, fmt.Errorf("%s ended the connection for good: %w", c.servers(), errors.Join(c.nc.LastError(), err))
 		}
 		if refusal := c.refusal.Load(); refusal != nil && !c.nc.IsConnected() {
-			err = fmt.Errorf("%w: %w", err, *refusal)
+			why := natsconn.ExplainHandshake(*refusal, c.nc.Opts.TLSHandshakeFirst, "Config.TLSFirst (NATS_TLS_FIRST)")
+			err = fmt.Errorf("%w: %w", err, why)
 		} else if last := c.nc.LastError(); last != nil && !errors.Is(err, last) {
 			err = fmt.Errorf("%w: %w", err, last)
 		}

@@ -62,6 +62,7 @@
 //	NATS_PASSWORD               of the user
 //	NATS_CERT, NATS_KEY         files with a certificate and its key: both or neither
 //	NATS_CA                     file with the authorities that are trusted in place of the system's
+//	NATS_TLS_FIRST              true: the TLS handshake comes first, as handshake_first of servers demands
 //	NATS_CONTEXT                a context of natscli; the other variables override its settings
 //
 //	ELECTION_TTL                of a bucket that Connect makes; default 15s
@@ -82,6 +83,6 @@
 //	ELECTION_RELINQUISH         see election.WithRelinquish: 6h, or 0 4 * * *
 //	ELECTION_PLAIN_VALUE        true: see election.WithPlainValue
 //
-// The variables that begin with NATS are natscli's, and have no prefix. A context is used only if NATS_CONTEXT names it: the context that is
+// The variables that begin with NATS are natscli's, but for NATS_TLS_FIRST, and have no prefix. A context is used only if NATS_CONTEXT names it: the context that is
 // selected on a machine says nothing about the programs that run there.
 package connect

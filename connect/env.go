@@ -75,6 +75,7 @@ func (c *Config) variables(prefix string) []variable {
 		{[]string{"NATS_CONTEXT"}, text(&c.Context)},
 		{[]string{"NATS_USER"}, text(&c.User)},
 		{[]string{"NATS_PASSWORD"}, text(&c.Password)},
+		{[]string{"NATS_TLS_FIRST"}, parsed(&c.TLSFirst, parseBool)},
 	}
 	for _, d := range c.durations() {
 		list = append(list, own(d.variable, func(value string) error {

@@ -53,7 +53,7 @@ func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCause
 	d := &dialing{log: log}
 	opts := append(lasting(name, d), nats.ClosedHandler(func(nc *nats.Conn) {
 		if err := nc.LastError(); err != nil && !errors.Is(err, nats.ErrPermissionViolation) { // no server ends a connection because of a refusal
-			fail(fmt.Errorf("the server ended the connection for good: %w", explainDial(err, "")))
+			fail(fmt.Errorf("the server ended the connection for good: %w", explainDial(err, "", nc.Opts.TLSHandshakeFirst)))
 		}
 	}))
 	var refusals natsconn.Refusals
@@ -61,7 +61,7 @@ func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCause
 		client, err := c.Connect(slices.Concat(opts, extra, []nats.Option{refusals.Option()})...)
 		if err == nil {
 			go watchRefusals(client.Conn, &refusals, refusalPoll, func(err error) {
-				fail(fmt.Errorf("the server refuses the credentials: %w", explainDial(err, "")))
+				fail(fmt.Errorf("the server refuses the credentials: %w", explainDial(err, "", client.Conn.Opts.TLSHandshakeFirst)))
 				client.Conn.Close()
 			})
 		}
@@ -90,7 +90,7 @@ func (c *ConnectionFlags) ConnectForever(name string, log *slog.Logger) (*Client
 	d, refusals := &dialing{log: log}, &natsconn.Refusals{}
 	client, err := c.Connect(append(lasting(name, d), refusals.Option())...)
 	if err == nil {
-		go watchRefusals(client.Conn, refusals, reconnectWait, func(err error) { d.failed(err, serverURLs(client.Conn)) })
+		go watchRefusals(client.Conn, refusals, reconnectWait, func(err error) { d.failed(err, serverURLs(client.Conn), false) }) // a refusal
 	}
 	return client, err
 }

@@ -46,7 +46,7 @@ func (c *ConnectionFlags) Register(app *fisk.Application) {
 	app.Flag("tlscert", "TLS public certificate").Envar("NATS_CERT").PlaceHolder("FILE").StringVar(&c.tlsCert)
 	app.Flag("tlskey", "TLS private key").Envar("NATS_KEY").PlaceHolder("FILE").StringVar(&c.tlsKey)
 	app.Flag("tlsca", "TLS certificate authority chain").Envar("NATS_CA").PlaceHolder("FILE").StringVar(&c.TLSCA)
-	app.Flag("tlsfirst", "Perform the TLS handshake before expecting the server greeting").UnNegatableBoolVar(&c.tlsFirst)
+	app.Flag("tlsfirst", "Perform the TLS handshake before expecting the server greeting").Envar("NATS_TLS_FIRST").UnNegatableBoolVar(&c.tlsFirst)
 	app.Flag("tls-first", "The same as --tlsfirst, as nsc spells it").Hidden().UnNegatableBoolVar(&c.tlsFirst)
 	DurationVar(app.Flag("timeout", "Time to wait for responses from NATS").Default("5s").Envar("NATS_TIMEOUT").IsSetByUser(&c.TimeoutSet), &c.Timeout)
 	app.Flag("js-api-prefix", "Subject prefix for access to the JetStream API").PlaceHolder("PREFIX").StringVar(&c.jsPrefix)
@@ -82,9 +82,10 @@ func (c *ConnectionFlags) Connect(extra ...nats.Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	nc, settings, err := dial(opts...)
+	first := false // as the flags or the context say
+	nc, settings, err := dial(append(opts, func(o *nats.Options) error { first = o.TLSHandshakeFirst; return nil })...)
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to %s: %w", servers, explainDial(err, servers))
+		return nil, fmt.Errorf("cannot connect to %s: %w", servers, explainDial(err, servers, first))
 	}
 	if settings.NSCLookup != "" && c.creds == "" {
 		nc.Close()
@@ -183,10 +184,7 @@ func (c *ConnectionFlags) options() ([]nats.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts = append(append(opts, auth...), natsconn.TLS(c.tlsCert, c.tlsKey, c.TLSCA)...)
-	if c.tlsFirst {
-		opts = append(opts, nats.TLSHandshakeFirst())
-	}
+	opts = append(append(opts, auth...), natsconn.TLS(c.tlsCert, c.tlsKey, c.TLSCA, c.tlsFirst)...)
 	if c.inboxPrefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(c.inboxPrefix))
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -52,10 +51,10 @@ func (d *dialing) options() []nats.Option {
 				d.log.Warn("Connection lost", "error", err)
 			}
 		}),
-		nats.ReconnectErrHandler(func(nc *nats.Conn, err error) { d.failed(err, serverURLs(nc)) }),
+		nats.ReconnectErrHandler(func(nc *nats.Conn, err error) { d.failed(err, serverURLs(nc), nc.Opts.TLSHandshakeFirst) }),
 		nats.ErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
 			if natsconn.IsRefusal(err) { // the client reports it by no other handler
-				d.failed(err, serverURLs(nc))
+				d.failed(err, serverURLs(nc), nc.Opts.TLSHandshakeFirst)
 				return
 			}
 			if refused := describeRefusal(err); refused != "" {
@@ -79,10 +78,10 @@ func (d *dialing) lost() {
 	d.warnAt = time.Now().Add(restartTime)
 }
 
-// failed logs an attempt that failed.
-func (d *dialing) failed(err error, servers []string) {
+// failed logs an attempt that failed, with the TLS handshake first or not.
+func (d *dialing) failed(err error, servers []string, tlsFirst bool) {
 	urls := strings.Join(servers, ", ")
-	err = explainDial(err, urls)
+	err = explainDial(err, urls, tlsFirst)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	message := "Server still cannot be reached"
@@ -113,7 +112,7 @@ func (d *dialing) neverConnected() error {
 var errConnectionRefused = errors.New("connection refused")
 
 // explainDial adds to the error of an attempt to connect to servers what the user can do about it, where the error does not say so.
-func explainDial(err error, servers string) error {
+func explainDial(err error, servers string, tlsFirst bool) error {
 	if errors.Is(err, nats.ErrNoServers) { // what nats.go makes of it
 		err = errConnectionRefused
 	}
@@ -125,12 +124,10 @@ func explainDial(err error, servers string) error {
 		fix = "give the file of the authority that signed the server's certificate with --tlsca"
 	case errors.As(err, new(x509.HostnameError)):
 		fix = "name the server with --server as its certificate does"
-	case errors.As(err, new(tls.RecordHeaderError)):
-		fix = "the server may expect the handshake later, or none: leave out --tlsfirst, or correct --server"
 	case natsconn.IsRefusal(err):
 		fix = "correct --user and --password, --token, --creds or --nkey"
 	default:
-		return err
+		return natsconn.ExplainHandshake(err, tlsFirst, "--tlsfirst")
 	}
 	return fmt.Errorf("%w: %s", err, fix)
 }

@@ -25,7 +25,7 @@ func TestEachWarningOfAnUnreachableServerSaysWhyAndItIsRepeated(t *testing.T) {
 		fail := func(during time.Duration) (warnings []string) {
 			out.Reset()
 			for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(reconnectWait) {
-				d.failed(errors.New("no such host"), []string{"nats://a:1", "nats://b:1"})
+				d.failed(errors.New("no such host"), []string{"nats://a:1", "nats://b:1"}, false)
 			}
 			return strings.Split(strings.TrimSpace(out.String()), "\n")
 		}
@@ -48,7 +48,7 @@ func TestRefusedConnectionToTheDefaultServerSaysHowToGetOne(t *testing.T) {
 	g := NewWithT(t)
 	const fix = ": start a server with 'election-cli server', or name yours with --server, NATS_URL or --context"
 	for _, err := range []error{nats.ErrNoServers, fmt.Errorf("dial tcp 127.0.0.1:4222: connect: %w", syscall.ECONNREFUSED)} {
-		g.Expect(explainDial(err, nats.DefaultURL)).To(MatchError(HaveSuffix("connection refused" + fix)))
-		g.Expect(explainDial(err, "nats://prod:4222")).To(MatchError(HaveSuffix("connection refused")))
+		g.Expect(explainDial(err, nats.DefaultURL, false)).To(MatchError(HaveSuffix("connection refused" + fix)))
+		g.Expect(explainDial(err, "nats://prod:4222", false)).To(MatchError(HaveSuffix("connection refused")))
 	}
 }

@@ -112,14 +112,17 @@ func Login(user, password, creds, nkey string) ([]nats.Option, error) {
 }
 
 // TLS returns the options for a certificate with its key, and for the authorities that are trusted in place of the system's. Each is a
-// file; an empty path adds nothing.
-func TLS(cert, key, authorities string) []nats.Option {
+// file; an empty path adds nothing. With first the handshake comes before the greeting of the server.
+func TLS(cert, key, authorities string, first bool) []nats.Option {
 	var opts []nats.Option
 	if cert != "" {
 		opts = append(opts, nats.ClientCert(ExpandHome(cert), ExpandHome(key)))
 	}
 	if authorities != "" {
 		opts = append(opts, nats.RootCAs(ExpandHome(authorities)))
+	}
+	if first {
+		opts = append(opts, nats.TLSHandshakeFirst())
 	}
 	return opts
 }

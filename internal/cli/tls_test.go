@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"crypto/tls"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/natstest"
+)
+
+func TestErrorSaysWhichSideWantsTheTLSHandshakeFirst(t *testing.T) {
+	cert, authority := natstest.Certificate(t)
+	start := func(first bool) string {
+		s := natstest.StartNode(t, "secure", &server.Options{TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}, TLSHandshakeFirst: first, TLSTimeout: 5})
+		return "nats://" + s.Addr().String()
+	}
+	demanding, usual := start(true), start(false)
+	for _, c := range []struct {
+		server string
+		first  bool
+		says   string // in the error; "" if it connects
+	}{
+		{demanding, true, ""},
+		{demanding, false, "if so, set --tlsfirst"},
+		{usual, false, ""},
+		{usual, true, "leave out --tlsfirst"},
+	} {
+		g := NewWithT(t)
+		flags := ConnectionFlags{Server: c.server, TLSCA: authority, tlsFirst: c.first, NoContext: true, Timeout: 300 * time.Millisecond}
+		if c.says == "" {
+			flags.Timeout = 10 * time.Second
+		}
+		client, err := flags.Connect()
+		if c.says == "" {
+			g.Expect(err).NotTo(HaveOccurred())
+			client.Conn.Close()
+			continue
+		}
+		g.Expect(err).To(MatchError(ContainSubstring(c.says)))
+	}
+}
