@@ -99,6 +99,10 @@ func (c *evictCommand) describe(v *look.View, h *look.Holder) {
 	if c.force {
 		return
 	}
+	if look.IsOtherData(h.Leader) {
+		fmt.Fprintf(c.Stderr, "%s is stored under %q, and no record of an election; it was written %s.\n", terminal.Quote(h.Name), c.key, terminal.Ago(h.RenewalAge))
+		return
+	}
 	since := ""
 	if text := h.HeldSince(); text != "" {
 		since = " since " + text

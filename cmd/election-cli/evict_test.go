@@ -29,6 +29,33 @@ func TestEvictDeletesOnlyTheKeyOfTheElection(t *testing.T) {
 	f.Expect([]any{code, stdout, stderr}).To(Equal([]any{cli.ExitOK, "Evicted \"db-1\" from \"other\", term 7, revision 2\n", ""}))
 }
 
+func TestEvictDeletesWhateverIsStoredUnderTheKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, clitest.LongTTL)
+	nc := f.Client.Conn
+	f.Put("theirs", "x")
+	subject := "$KV." + f.Bucket.Bucket() + "."
+	for name, store := range map[string]func() error{
+		"a bare name": func() error { return nc.Publish(subject+"jobs", []byte("x")) },
+		"nothing":     func() error { return nc.Publish(subject+"jobs", nil) },
+		"other data":  func() error { return nc.Publish(subject+"jobs", []byte(`{"number":1}`)) },
+		"a server's reply": func() error {
+			return nc.PublishRequest("$JS.API.DIRECT.GET.KV_"+f.Bucket.Bucket()+"."+subject+"theirs", subject+"jobs", nil)
+		},
+	} {
+		f.Expect(store()).To(Succeed(), name)
+		f.Expect(nc.Flush()).To(Succeed())
+		f.Eventually(func() bool { return f.HasRecord("jobs") }).WithTimeout(clitest.Timeout).Should(BeTrue(), name)
+		code, _, stderr := f.run("evict", "jobs", "--force")
+		f.Expect(code).To(Equal(cli.ExitOK), name+": "+stderr)
+		f.Expect(f.HasRecord("jobs")).To(BeFalse(), name)
+	}
+	f.Put("jobs", `{"number":1}`)
+	code, _, stderr := f.run("evict", "jobs") // stdin is the null device
+	f.Expect(code).To(Equal(cli.ExitFailure))
+	f.Expect(stderr).To(ContainSubstring(`is stored under "jobs", and no record of an election; it was written`))
+}
+
 func TestEvictWithoutATerminalDoesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
