@@ -31,7 +31,7 @@ func TestForecastByWhatCandidatesCanDo(t *testing.T) {
 		release, crash, eviction estimate
 	}{
 		"notified":                {capability{notified: true, markers: markers}, standard, ms(12.5, 25), ms(14062.5, 18525), ms(10312.5, 10625)},
-		"named":                   {capability{notified: true, markers: markers, named: true, connected: true}, standard, ms(1, 50), ms(6099, 10000), ms(10001, 10625)},
+		"named":                   {capability{notified: true, markers: markers, named: true, connected: true}, standard, ms(1, 50), ms(6078, 10000), ms(10001, 10625)},
 		"no markers":              {capability{notified: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},
 		"a short stand-down":      {capability{notified: true, markers: markers}, quick, ms(12.5, 25), ms(7562.5, 12025), ms(10312.5, 10625)},
 		"bare names":              {capability{notified: true, plain: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},

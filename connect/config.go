@@ -52,7 +52,7 @@ type Config struct {
 	ChoriaCompatible bool          // candidates of Choria campaign too: the bucket announces no expiries
 	MustExist        bool          // a missing bucket is an error, and Connect does not make it
 
-	// The durations are the options of package election of the same names; nil is the option's default, but for the interval, which then is a third
+	// The durations are the options of package election of the same names; nil is the option's default, but for the interval, which then is a quarter
 	// of the TTL: a leader so outlasts the crash of a server, if the TTL is 15 s or more. In a bucket that announces no expiries, where candidates of
 	// Choria may campaign too, it is 0.75 of the TTL, and so it is with PlainValue. Go's new makes a pointer of any value: new(time.Second).
 

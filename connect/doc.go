@@ -69,7 +69,7 @@
 //	ELECTION_MAX_BYTES          of a bucket that Connect makes: 1048576 or 1M
 //	ELECTION_CHORIA_COMPATIBLE  true: candidates of Choria campaign too
 //
-//	ELECTION_INTERVAL           see election.WithCampaignInterval; default: a third of the TTL, or 0.75 of
+//	ELECTION_INTERVAL           see election.WithCampaignInterval; default: a quarter of the TTL, or 0.75 of
 //	                            it where candidates of Choria may campaign too
 //	ELECTION_SPLAY              see election.WithSplay
 //	ELECTION_STAND_DOWN         see election.WithStandDown

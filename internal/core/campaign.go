@@ -66,8 +66,9 @@ type bid struct {
 	second       bool    // it is the second one, over a first one that was not answered and applied late
 	writeFailure Failure // of the first one, which was not answered
 
-	abandonedWhy string // why the key that was won is not kept
-	abandonedErr error
+	bucketInDoubt bool   // the key was won, and the bucket's info could not be loaded
+	abandonedWhy  string // why the key that was won is not kept
+	abandonedErr  error
 }
 
 // beginCampaigning has the candidate campaign first at the given time, after so many campaigns lost in a row.
@@ -243,6 +244,8 @@ func (c *Candidate) decideInBucket(now time.Time, _ Result) {
 		c.finish(true)
 	case c.holds != 0:
 		c.bidEnds(now, false)
+	case b.err == nil && s.Held() && c.outlived(now):
+		c.contest(now)
 	case ours && !c.doubt.isOurs(s): // a stale read
 		c.bidEnds(now, !b.hinted)
 
@@ -264,10 +267,10 @@ func (c *Candidate) decideInBucket(now time.Time, _ Result) {
 
 	// The key is vacant, or has a late write of this candidate's own.
 	case b.hinted && c.wasHolder(s): // the key is left to others until the next campaign is due
-		c.bidEnds(now, false)
+		c.waitAgain(now)
 	case b.hinted && s.Removal == record.Gone && !b.vacancyKnown: // the hint told of no vacancy, and such a read proves nothing
 		c.bidEnds(now, false)
-	case s.Vacant() && s.Removal != record.Gone && (b.hinted || c.yieldsTo(s)) && now.Before(c.answerAt(now, s)):
+	case s.Vacant() && s.Removal != record.Gone && (b.hinted || c.yieldsTo(s)) && !c.wasHolder(s) && now.Before(c.answerAt(now, s)):
 		c.awaitTurn(now)
 	default:
 		c.contest(now)
@@ -460,7 +463,7 @@ func (c *Candidate) timeToNext(r Result) time.Duration {
 // another TTL. So the info is loaded again, unless the release that was replaced proves that the bucket is the same.
 func (c *Candidate) won(now time.Time) {
 	a := c.bid.acquisition
-	if c.bucket.Created.IsZero() || !a.verified(&c.bucket) || !c.Connected || c.bucket.Read.Before(c.hints.connectedAt) {
+	if c.bucket.Created.IsZero() || !a.inBucket(&c.bucket) || !c.Connected || c.bucket.Read.Before(c.hints.connectedAt) {
 		c.ask(Op{Kind: Load, Doing: "checking the bucket of the key that it won", Limit: now.Add(c.bucket.RequestTimeout())}, (*Candidate).wonIn)
 		return
 	}
@@ -469,11 +472,16 @@ func (c *Candidate) won(now time.Time) {
 
 func (c *Candidate) wonIn(now time.Time, r Result) {
 	a := c.bid.acquisition
-	if r.Err != nil {
+	switch r.Failure {
+	case NoFailure:
+	case Gone, Unfit, Ended:
 		c.reloaded = now
 		c.hold(BucketUnusable, true) // other candidates can lead, and are to get the key
-		c.abandon(now, "the bucket's info cannot be loaded", r.Err, r.Failure)
+		c.abandon(now, "the bucket cannot be used", r.Err, r.Failure)
 		return
+	default: // the API of JetStream is busy, say: nothing speaks against the bucket, and the renewals ask again
+		c.log(Info, "Bucket's info not loaded, key kept all the same", "error", r.Err)
+		c.bid.bucketInDoubt = true
 	}
 	if revision := c.key.removal.revision; a.over == 0 && revision > a.removalBefore && revision < a.revision {
 		a.removed = true // a removal before the win was notified only after the write was sent
@@ -490,6 +498,7 @@ func (c *Candidate) keep(now time.Time) {
 	a := c.bid.acquisition
 	c.requestSucceeded(WriteRequest)
 	t := c.newTerm(now, a)
+	t.bucketInDoubt, t.AtOnce = c.bid.bucketInDoubt, t.AtOnce && !c.bid.bucketInDoubt
 	if a.reason == Lapsed {
 		c.key.holderEnded = true
 	}

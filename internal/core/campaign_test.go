@@ -54,7 +54,7 @@ func TestCandidateThatFindsTheKeyVacantTooEarlyWaitsForItsTurn(t *testing.T) {
 			now := time.Now()
 			c := follower(now)
 			c.turn.afterExpiry = time.Second
-			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }}
+			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, Slewed: world.Slewed}
 			c.hints.hint = &hint{change: change{Revision: 8, Record: record.Record{Name: "c"}}, newHolder: true}
 			c.hints.readAt = now
 			op, _ := c.Next(now)
@@ -90,7 +90,7 @@ func TestVacancyIsAnsweredThoughItsMarkerExpiresMeanwhile(t *testing.T) {
 			g := NewWithT(t)
 			now := time.Now()
 			c := candidate()
-			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Started: world.Started}
+			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Slewed: world.Slewed, Started: world.Started}
 			c.hints.source, c.Connected = Watch, true
 			c.beginCampaigning(now, now, 0)
 			now = begin(c, now)
@@ -115,7 +115,7 @@ func TestRemovalThatWasReadIsRememberedThoughItsMarkerExpiresBeforeTheTurn(t *te
 			g := NewWithT(t)
 			now := time.Now()
 			c := candidate()
-			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Started: world.Started}
+			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Slewed: world.Slewed, Started: world.Started}
 			c.bucket.StandDown, c.bucket.DefaultStandDown = c.bucket.Interval, true
 			c.hints.source, c.Connected = Republish, true // which has reported nothing of it: the candidate has just started
 			c.beginCampaigning(now, now.Add(5*time.Second), 0)
@@ -162,7 +162,7 @@ func TestCandidatesThatNothingHoldsBackAnyMoreSpreadTheirCampaignsThoughTheyRead
 	g := NewWithT(t)
 	now := time.Now()
 	c := candidate()
-	c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }}
+	c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, Slewed: world.Slewed}
 	c.bucket.Splay = time.Second
 	c.hints.source = Watch
 	c.hold(Paused, true)

@@ -144,7 +144,7 @@ func TestOnlyARenewalByTheKnownHolderIsTakenForOneUnparsed(t *testing.T) {
 				last := holder
 				last.Attempt = "a.1.2"
 				test.change(&last)
-				form, _ := formOf(last.Encode())
+				form := formOf(last.Encode())
 				g.Expect(form == c.hints.form).To(Equal(test.renewal))
 				notify(c, 9, last)
 				g.Expect(c.hints.hint != nil).To(Equal(!last.Renews(holder) || !last.Released.IsZero()))

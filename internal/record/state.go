@@ -26,6 +26,10 @@ type State struct {
 	// a server, or of a program that was asked with the key for a reply subject, demands none. A handle whose connection is not known does
 	// not show the difference.
 	Unconditional bool
+
+	// Replaced is the revision that this write replaced, which the server checked when it stored the write; 0 if it replaced nothing, or where
+	// Unconditional.
+	Replaced uint64
 }
 
 // Vacant reports whether the key may be taken.
