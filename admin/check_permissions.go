@@ -225,7 +225,7 @@ func (c *checkup) checkWatchPermission() {
 	case c.role == RoleObserver && p.watchOne == nil:
 		severity, then = SeverityInfo, "; single keys can"
 	case c.role == RoleObserver:
-		then = "; the events of elections cannot be observed"
+		severity, then = SeverityInfo, "; the leaders can be read, but not Observe, Leaders and 'election-cli watch'"
 	case c.source() == core.Republish:
 		severity, then = SeverityInfo, "; candidates are notified only by what is republished, and poll when that fails"
 	case p.watchOne == nil:
