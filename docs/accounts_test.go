@@ -83,6 +83,19 @@ func TestElectionsWorkAcrossAccounts(t *testing.T) {
 	}
 }
 
+func TestCandidateWithABlockAnswersAnotherAccountOnlyByItsReplySubjects(t *testing.T) {
+	natstest.SkipIfShort(t)
+	const user = `user: web, password: "change it"`
+	for more, answers := range map[string]bool{``: false, `, "_R_.>"`: true} {
+		permissions := `, permissions: { publish: ["elections.>", "election-control.>", "election-answers.>"` + more + `], subscribe: ["_INBOX_web.>", "election.>", "election-control.>"] }`
+		failure := runAcross(t, strings.Replace(accounts(t), user, user+permissions, 1), func(b *bench) {
+			b.two("web", key)
+			b.Expect(b.admin("ops").Candidates(b.ctx, key)).To(HaveLen(2))
+		})
+		NewWithT(t).Expect(failure == "").To(Equal(answers), failure)
+	}
+}
+
 // The effects that a role may bring about beyond its block.
 const (
 	overwrites = "overwrite another key"
