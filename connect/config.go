@@ -42,6 +42,10 @@ type Config struct {
 	TLSCA    string // file with the authorities that are trusted in place of the system's
 	Domain   string // of JetStream
 
+	// InboxPrefix is what the subjects begin with on which the connection receives answers; empty is _INBOX. The user needs permission to
+	// subscribe to what is below it: docs/PERMISSIONS.md gives each user a prefix that no other user may read.
+	InboxPrefix string
+
 	// TTL, Replicas, MaxBytes and ChoriaCompatible are properties of a bucket that Connect makes. Connect leaves a bucket that exists as it
 	// is, and warns of each of them that is set and differs.
 
@@ -174,6 +178,9 @@ func (c Config) validate() error {
 		if err := natsconn.CheckURL(u); err != nil {
 			problems = append(problems, validate.Errorf("%w", err))
 		}
+	}
+	if c.InboxPrefix != "" && nats.CustomInboxPrefix(c.InboxPrefix)(new(nats.Options)) != nil {
+		problems = append(problems, validate.Errorf("%q is not an inbox prefix: give the beginning of a subject, such as _INBOX_web", c.InboxPrefix))
 	}
 	for _, f := range c.files() {
 		if *f.path != "" && !natsconn.IsFile(*f.path) {

@@ -32,6 +32,18 @@ func TestConnectReturnsWhatAnElectionNeeds(t *testing.T) {
 	})
 }
 
+func TestConnectReceivesAnswersBelowItsInboxPrefix(t *testing.T) {
+	fleettest.RunGuarded(t, `authorization: { users: [
+		{user: all, password: x}
+		{user: web, password: x, permissions: {publish: [">"], subscribe: ["_INBOX_web.>"]}}
+	] }, no_auth_user: all`, func(f *fleettest.Fleet) {
+		cfg := config()
+		cfg.User, cfg.Password, cfg.InboxPrefix = "web", "x", "_INBOX_web"
+		c := connected(f, cfg)
+		f.Expect(c.NATS.NewInbox()).To(HavePrefix("_INBOX_web."))
+	})
+}
+
 func TestLeadersRenewAfterAThirdOfTheTTLUnlessChoriaMayCampaignToo(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*connect.Config)

@@ -63,6 +63,7 @@
 //	NATS_CERT, NATS_KEY         files with a certificate and its key: both or neither
 //	NATS_CA                     file with the authorities that are trusted in place of the system's
 //	NATS_CONTEXT                a context of natscli; the other variables override its settings
+//	ELECTION_INBOX_PREFIX       what the subjects of answers begin with; default _INBOX
 //
 //	ELECTION_TTL                of a bucket that Connect makes; default 15s
 //	ELECTION_REPLICAS           of a bucket that Connect makes: 1, 3 or 5; default: 3 in a cluster, else 1

@@ -267,6 +267,12 @@ var checks = map[string]map[string]func(b *bench){
 			b.create("setup", 2*ttl)
 			b.Expect(a.Status().TTL).To(Equal(2 * ttl))
 		},
+		"wait until they know it": func(b *bench) {
+			b.leader("web", "a", key)
+			began := time.Now()
+			b.create("setup", 2*ttl)
+			b.Expect(time.Since(began)).To(BeNumerically(">", 100*time.Millisecond), "further candidates may answer")
+		},
 		"remove the bucket": func(b *bench) {
 			b.Expect(b.js("setup").DeleteKeyValue(b.ctx, bucketName)).To(Succeed())
 		},

@@ -103,7 +103,8 @@
 // called: New refuses the name of a group that has a part "keys", "members" or "lists" after its first.
 //
 // A member needs the permissions of a candidate with a connection for these keys, permission to create a consumer, and permission to
-// publish to election-control.<bucket>.candidates.shards.keys.> and election-control.<bucket>.transfer.shards.keys.>.
+// publish to election-control.<bucket>.candidates.shards.keys.> and election-control.<bucket>.transfer.shards.keys.>: see the block
+// ELECTION_MEMBER of docs/PERMISSIONS.md.
 //
 // # How it works
 //

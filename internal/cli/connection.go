@@ -51,7 +51,7 @@ func (c *ConnectionFlags) Register(app *fisk.Application) {
 	DurationVar(app.Flag("timeout", "Time to wait for responses from NATS").Default("5s").Envar("NATS_TIMEOUT").IsSetByUser(&c.TimeoutSet), &c.Timeout)
 	app.Flag("js-api-prefix", "Subject prefix for access to the JetStream API").PlaceHolder("PREFIX").StringVar(&c.jsPrefix)
 	app.Flag("js-domain", "JetStream domain to access").PlaceHolder("DOMAIN").StringVar(&c.jsDomain)
-	app.Flag("inbox-prefix", "Prefix for inboxes").PlaceHolder("PREFIX").StringVar(&c.inboxPrefix)
+	app.Flag("inbox-prefix", "Prefix for inboxes").Envar("ELECTION_INBOX_PREFIX").PlaceHolder("PREFIX").StringVar(&c.inboxPrefix)
 	app.Flag("context", "Configuration context of natscli").Envar("NATS_CONTEXT").PlaceHolder("NAME").IsSetByUser(&c.contextSet).StringVar(&c.Context)
 	app.Flag("no-context", "Ignore the selected context").UnNegatableBoolVar(&c.NoContext)
 }
