@@ -134,11 +134,7 @@ func (b *Bucket) Read(ctx context.Context, key string) (record.State, error) {
 
 func (b *Bucket) read(ctx context.Context, key string) (record.State, error) {
 	if b.js != nil {
-		stream, err := b.backing(ctx)
-		if err != nil {
-			return record.State{}, err
-		}
-		m, err := stream.GetLastMsgForSubject(ctx, b.Subject(key))
+		m, err := b.lastMessage(ctx, key)
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 			return record.State{Removal: record.Gone}, nil
@@ -147,10 +143,8 @@ func (b *Bucket) read(ctx context.Context, key string) (record.State, error) {
 				b.stream.Store(nil) // an operator may have changed how the stream can be read
 			}
 			return record.State{}, err
-		case answerStored(m.Header):
-			return record.State{}, errAnswerStored
 		}
-		return stateOf(m.Header, m.Sequence, m.Time, m.Data), nil
+		return stateOf(m), nil
 	}
 	entry, err := b.Get(ctx, key)
 	switch {

@@ -1,8 +1,7 @@
 package kv
 
 import (
-	"errors"
-	"time"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -10,27 +9,31 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
-// stateOf returns the state that a message of the bucket's stream makes.
-func stateOf(header nats.Header, revision uint64, written time.Time, value []byte) record.State {
-	s := record.State{Revision: revision, Written: written, Removal: RemovalOf(header)}
+// stateOf returns the state that a message of the bucket's stream makes. One that is ambiguous removes nothing, whatever it says.
+func stateOf(m message) record.State {
+	s := record.State{Revision: m.revision, Written: m.written, Removal: RemovalOf(m.header)}
+	if m.ambiguous {
+		s.Removal = record.Kept
+	}
 	if s.Removal == record.Kept {
-		s.Record = record.Parse(value, revision)
-		s.Unconditional = !conditional(header)
+		s.Record = record.Parse(m.value, m.revision)
+		replaced, checked := demanded(m.header)
+		if s.Unconditional = m.ambiguous || !checked; !s.Unconditional {
+			s.Replaced = replaced
+		}
 	}
 	return s
 }
 
-// conditional reports whether the header is that of a write which demands what revision it replaces, of its own key.
-func conditional(header nats.Header) bool {
-	return len(header.Values(jetstream.ExpectedLastSubjSeqHeader)) == 1 && len(header.Values(jetstream.ExpectedLastSubjSeqSubjHeader)) == 0
+// demanded returns the revision that a write demands to replace, of its own key.
+func demanded(header nats.Header) (revision uint64, checked bool) {
+	values := header.Values(jetstream.ExpectedLastSubjSeqHeader)
+	if len(values) != 1 || len(header.Values(jetstream.ExpectedLastSubjSeqSubjHeader)) > 0 {
+		return 0, false
+	}
+	revision, err := strconv.ParseUint(values[0], 10, 64)
+	return revision, err == nil
 }
-
-// errAnswerStored is the error of a read that finds the answer of a server stored under the key.
-var errAnswerStored = errors.New("what is stored under the key is an answer of a server, which somebody had it send there: no record")
-
-// answerStored reports whether the message that was read is a stored answer of a server: then the headers by which the server describes
-// what it read stand beside those that describe what it once answered, and nobody can tell which is which.
-func answerStored(header nats.Header) bool { return len(header.Values(jetstream.SequenceHeader)) > 1 }
 
 // HeaderOperation is the header that a client of the bucket gives to a deletion or a purge.
 const HeaderOperation = "KV-Operation"

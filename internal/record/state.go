@@ -27,8 +27,8 @@ type State struct {
 	// not show the difference.
 	Unconditional bool
 
-	// Replaced is the revision that this write replaced, which the server checked when it stored the write; 0 if it replaced nothing, or where
-	// Unconditional.
+	// Replaced is the revision that this write replaced, which the server checked when it stored the write; 0 if it replaced nothing, or
+	// where Unconditional. A handle whose connection is not known does not show it.
 	Replaced uint64
 }
 
