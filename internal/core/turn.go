@@ -18,7 +18,8 @@ const (
 	// HeadStart is for how long a successor has a vacancy to itself: the one that a renewal names, and the second that a release names. The release
 	// itself says how long its first successor has. By then the other candidates have seen the successor win, unless it is gone.
 	HeadStart = 25 * time.Millisecond
-	// queueSpread is the time over which the waiters of a lock answer in their order, after the first two have not, and then all others at random.
+	// queueSpread is for how long the second waiter of a lock has the release to itself, then the time over which all other waiters answer in their
+	// order, and then the time over which everybody else does.
 	queueSpread = 15 * time.Millisecond
 	// firstRetryDelay times a power of two is how long after an attempt that failed the key is read again.
 	firstRetryDelay = 10 * time.Millisecond
@@ -76,10 +77,14 @@ func (c *Candidate) answerDelay(predecessor *record.Record) (delay time.Duration
 		if place > 0 {
 			delay = cmp.Or(predecessor.HeadStart(), HeadStart)
 		}
-		if place > 1 {
+		waiters := len(predecessor.Queue)
+		switch {
+		case place > 1 && waiters > 0:
+			delay += queueSpread
+		case place > 1:
 			delay += HeadStart
 		}
-		switch waiters := len(predecessor.Queue); {
+		switch {
 		case named && place < 2:
 			return delay
 		case named && waiters > 0:

@@ -44,7 +44,7 @@ func TestWaitersAnswerInTheirOrderOnceTheFirstTwoHaveNot(t *testing.T) {
 	}
 	c.Instance = "not listed"
 	for range 100 {
-		g.Expect(c.answerDelay(&release)).To(And(BeNumerically(">=", last), BeNumerically("<", 90*time.Millisecond)))
+		g.Expect(c.answerDelay(&release)).To(And(BeNumerically(">=", last), BeNumerically("<", 75*time.Millisecond)))
 	}
 }
 

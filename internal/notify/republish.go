@@ -141,21 +141,14 @@ func (n *Notifier) refused(ctx context.Context, before error, subject string) er
 	})
 }
 
-// serverHeaders are the headers that the server adds to what it republishes. The writer of the record may have set them too, so that a
-// message has two: then neither is taken for the server's.
-var serverHeaders = []string{jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, jetstream.TimeStampHeaer, jetstream.LastSequenceHeader}
-
 // republished handles one republished message. A message about a key counts only on the subject of that key: whoever may publish there may be permitted no
 // other.
 func (n *Notifier) republished(m *nats.Msg, subjectOf func(key string) string) {
-	if m.Header.Get("Status") != "" || slices.ContainsFunc(serverHeaders, func(name string) bool { return len(m.Header.Values(name)) > 1 }) {
-		return
-	}
-	key, ours := strings.CutPrefix(m.Header.Get(jetstream.SubjectHeader), n.bucket.Subject(""))
-	revision, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	key, ours := strings.CutPrefix(kv.LastHeader(m.Header, jetstream.SubjectHeader), n.bucket.Subject(""))
+	revision, err := strconv.ParseUint(kv.LastHeader(m.Header, jetstream.SequenceHeader), 10, 64)
 	if !ours || err != nil || m.Subject != subjectOf(key) {
 		return
 	}
-	written, _ := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp")) // zero: not known
+	written, _ := time.Parse(time.RFC3339Nano, kv.LastHeader(m.Header, jetstream.TimeStampHeaer)) // zero: not known
 	n.notify(key, core.Notification{Revision: revision, Written: written, Removal: kv.RemovalOf(m.Header)}, m.Data)
 }
