@@ -32,9 +32,9 @@ import (
 const (
 	// fallbackPoll is after how many TTLs, on average, a candidate campaigns although it is notified of renewals.
 	fallbackPoll = 80
-	// fallbackPollUnmarked is the same where expiries are not announced: there a forged renewal may hide that the leader is gone. It is also that
-	// of a candidate whose last write failed, which is reported until a write is answered.
-	fallbackPollUnmarked = 8
+	// fallbackPollUnmarked is the same where expiries are not announced: there forged renewals may hide that the leader is gone, for no longer than a
+	// lease or two. It is also that of a candidate whose last write failed, which is reported until a write is answered.
+	fallbackPollUnmarked = 2
 )
 
 // wait is what a candidate knows while it waits for its next campaign.
