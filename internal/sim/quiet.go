@@ -96,7 +96,7 @@ func (w *world) leaderLimit() time.Duration {
 		extra = w.script.markerTTL() + latenessLimit + interval
 	}
 	for _, s := range w.slots {
-		if s.cannotKeep() {
+		if s.waits() {
 			extra += judge.RequestLimit(ttl) + interval
 		}
 	}
@@ -116,9 +116,8 @@ func (w *world) blocked() bool {
 	return e != nil && e.Write != nil && e.Write.Never && w.onlyNoRead()
 }
 
-// cannotKeep reports whether the slot's candidate may acquire the key and then must release it, because it cannot read the
-// state of the bucket.
-func (s *slot) cannotKeep() bool { return s.current != nil && s.current.running && s.current.noStatus }
+// waits reports whether the slot's candidate waits for the state of the bucket, which it cannot read, before it keeps what it has won.
+func (s *slot) waits() bool { return s.current != nil && s.current.running && s.current.noStatus }
 
 // tryHandover has the leader resign in the quiet if a successor will be notified: then the successor leads at once. The
 // contract does not promise that soon after the bucket was recreated, because watchers of the old bucket have stalled, nor
@@ -133,7 +132,7 @@ func (w *world) tryHandover(gone, silent bool) {
 	w.observe()
 	leader := w.leader()
 	if leader == nil || w.judge.LostHistory() || leader.plan.plain || leader.plan.releaseTimeout == 0 ||
-		!w.hasSuccessor(leader) || !w.allKnow(leader) || slices.ContainsFunc(w.slots, (*slot).cannotKeep) ||
+		!w.hasSuccessor(leader) || !w.allKnow(leader) || slices.ContainsFunc(w.slots, (*slot).waits) ||
 		slices.ContainsFunc(w.slots, func(s *slot) bool { return s.plan.preempts }) || // it may ask the successor to hand over
 		!w.script.markers && len(w.candidates) > 2 { // the release may be gone before it is the turn of another
 		return
