@@ -110,13 +110,9 @@ func listenAt(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	socket, err := host.ListenUnix(path, mode)
 	if err != nil {
 		return nil, fmt.Errorf("--socket: %w: the folder must exist, and this user must have permission to write there", err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		_ = socket.Close()
-		return nil, fmt.Errorf("--socket-mode: %w", err)
 	}
 	return socket, nil
 }
