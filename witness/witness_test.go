@@ -294,7 +294,7 @@ func (f *fleet) hostWitness(path string) {
 	f.Helper()
 	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	NewWithT(f).Expect(err).NotTo(HaveOccurred())
-	k := iwitness.NewKeeper(func(context.Context) (*nats.Conn, error) { return nats.Connect(f.url) }, discard, func(int) bool { return false })
+	k := iwitness.NewHost(func(context.Context) (*nats.Conn, error) { return nats.Connect(f.url) }, nil, discard)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- k.Serve(ctx, socket) }()
