@@ -44,6 +44,7 @@ func Start(c Config) (*Teller, error) {
 	case c.StartChild == nil && isFirst():
 		return nil, c.startProgram() // returns only if that fails
 	}
+	reapFormerWitnesses()
 	first, err := c.startChild(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("the witness cannot be started: %w", err)
