@@ -38,3 +38,6 @@ func isWitness(pid int) bool {
 	fields := strings.Fields(rest) // state, parent, group, session
 	return named && len(fields) > 3 && fields[3] == strconv.Itoa(pid)
 }
+
+// replaceDescriptor gives a descriptor a second number, in the place of what that number was.
+func replaceDescriptor(fd, number int) error { return unix.Dup3(fd, number, 0) }

@@ -68,16 +68,42 @@ func (c *Config) beWitness(of string) {
 		c.fail(err)
 	}
 	parent.inheritImage(imageDescriptor)
-	NewKeeper(c.Dial, c.Log, c.GroupRuns).Keep(context.Background(), link, parent)
+	k := NewKeeper(c.Dial, c.Log, c.GroupRuns)
+	k.ended = func() {
+		time.AfterFunc(stderrTimeout, func() {
+			c.Log.Warn("The key is not released yet: the witness goes on trying, and logs no more")
+			c.leaveStderr()
+		})
+	}
+	k.Keep(context.Background(), link, parent)
+	c.exiting()
+	os.Exit(0)
+}
+
+// stderrTimeout is how long a witness keeps the stderr of a program that has ended. Whoever reads to its end waits as long: a shell's pipe, a
+// supervisor, the parent of the program.
+const stderrTimeout = 500 * time.Millisecond
+
+// leaveStderr has this process write to nothing where it wrote to the stderr of its program.
+func (c *Config) leaveStderr() {
+	c.exiting()
+	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
+		_ = replaceDescriptor(int(null.Fd()), unix.Stderr)
+		_ = null.Close()
+	}
+}
+
+// exiting has what was logged written.
+func (c *Config) exiting() {
 	if c.Exiting != nil {
 		c.Exiting()
 	}
-	os.Exit(0)
 }
 
 // fail ends a witness that cannot be one.
 func (c *Config) fail(err error) {
 	c.Log.Error("Witness cannot watch its program: a leader that dies is replaced when its lease is over", "error", err)
+	c.leaveStderr()
 	time.Sleep(time.Minute) // else its program would start the next one at once
 	os.Exit(1)
 }
