@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -294,7 +295,7 @@ func (f *fleet) hostWitness(path string) {
 	f.Helper()
 	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	NewWithT(f).Expect(err).NotTo(HaveOccurred())
-	k := iwitness.NewKeeper(func(context.Context) (*nats.Conn, error) { return nats.Connect(f.url) }, discard, func(int) bool { return false })
+	k := iwitness.NewHost(func(context.Context) (*nats.Conn, error) { return nats.Connect(f.url) }, nil, discard)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- k.Serve(ctx, socket) }()
@@ -302,6 +303,31 @@ func (f *fleet) hostWitness(path string) {
 		cancel()
 		NewWithT(f).Expect(<-done).To(Succeed())
 	})
+}
+
+// Nobody who reads the stderr of a program to its end waits for the witness.
+func TestStderrOfAProgramThatDiedEndsThoughItsWitnessGoesOn(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	f := newFleet(t, longTTL)
+	c := f.program()
+	c.Dial = "nats://127.0.0.1:1"
+	read, write, err := os.Pipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	p := witnesstest.Start(t, c, func(cmd *exec.Cmd) { cmd.Stderr = write })
+	g.Expect(write.Close()).To(Succeed())
+	w := childOf(t, p.PID)
+	t.Cleanup(func() { _ = syscall.Kill(w, syscall.SIGKILL) }) // it tries to release the key for as long as the lease may last
+	p.Die(t, witnesstest.Kill)
+	ended := make(chan []byte, 1)
+	go func() {
+		text, _ := io.ReadAll(read)
+		ended <- text
+	}()
+	var text []byte
+	g.Eventually(ended).WithTimeout(patience).Should(Receive(&text))
+	g.Expect(string(text)).To(ContainSubstring("The key is not released yet"))
+	g.Expect(proctest.IsRunning(w)).To(BeTrue())
 }
 
 func TestNilWitnessAndProgramWithoutOneLeadAsBefore(t *testing.T) {

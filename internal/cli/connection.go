@@ -258,6 +258,16 @@ func (c *ConnectionFlags) jetStream(nc *nats.Conn, settings natscontext.Settings
 	return jetstream.New(nc, timeout)
 }
 
+// APIPrefixes returns the prefix of the JetStream API that the flags name, if they name one, those of the given domains, and the given prefixes.
+func (c *ConnectionFlags) APIPrefixes(domains, prefixes []string) (all []string) {
+	for _, domain := range append([]string{c.jsDomain}, domains...) {
+		if domain != "" {
+			all = append(all, "$JS."+domain+".API")
+		}
+	}
+	return append(append(all, c.jsPrefix), prefixes...) // an empty one is the default
+}
+
 // selectedContext returns the name and the file of the context that is selected in natscli; "" if none is.
 func selectedContext() (name, path string) {
 	config := os.Getenv("XDG_CONFIG_HOME")
