@@ -227,7 +227,8 @@ func (a *Admin) handOver(ctx context.Context, key string, ask func(leader string
 const maxEvictions = 5
 
 // Evict deletes the key of its leader, and returns the leader that it evicted. It deletes exactly the record that it read, or a renewal
-// of the same term. The error is [election.ErrNoLeader] if nobody holds the key.
+// of the same term. Whatever else is stored under the key counts as a leader too, such as a message that never expires. The error is
+// [election.ErrNoLeader] if nobody holds the key.
 //
 // The leader loses its term when it is notified, or at its next renewal. Its successor leads one TTL later or more, because a leader
 // that is cut off just then considers itself leader until its lease ends. Prefer [Admin.Resign], which hands over in order and at once.

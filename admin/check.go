@@ -62,6 +62,7 @@ func (s *Severity) UnmarshalText(text []byte) error { return severityNames.Parse
 //	replicas-lagging           warning
 //	discard-old                warning    a full bucket drops leases instead of refusing writes
 //	consumers                  warning    from 80 % of the most that the stream may have
+//	outlived                   warning    something is stored under a key for longer than the TTL, and does not expire
 //	no-markers                 warning    expiries are not announced; info where bare names are stored or written
 //	markers-plain-names        warning    expiries are announced where bare names are stored or written
 //	markers-long               info       the marker of an expiry is stored for more than a second
@@ -175,6 +176,7 @@ func CheckAs(ctx context.Context, bucket jetstream.KeyValue, role Role, key stri
 	c.checkReplicas()
 	c.checkLimits()
 	c.checkAccount()
+	c.checkOutlived()
 	c.checkNotifications()
 	c.checkPermissions()
 	c.checkConnection()

@@ -122,6 +122,26 @@ func (c *checkup) checkRollUps() {
 	}
 }
 
+// checkOutlived checks which keys outlived the TTL.
+func (c *checkup) checkOutlived() {
+	all := c.probes.outlived
+	if s := c.probes.stored; s.key != "" && !slices.ContainsFunc(all, func(o outlived) bool { return o.key == s.key }) { // the whole bucket may not be watched
+		all = append(all, s)
+	}
+	if len(all) == 0 {
+		return
+	}
+	var named []string
+	for _, o := range all[:min(len(all), maxNamedKeys)] {
+		named = append(named, o.String())
+	}
+	if more := len(all) - len(named); more > 0 {
+		named = append(named, fmt.Sprintf("%d more", more))
+	}
+	c.warn("outlived", fmt.Sprintf("keys are older than the bucket's TTL of %v and do not expire, as after a write with the header Nats-TTL: never: %s", c.info.TTL, strings.Join(named, ", ")),
+		"evict each, by Admin.Evict or 'election-cli evict KEY', and find out who may write it: no candidate writes with that header")
+}
+
 const (
 	nearLimit        = 0.8  // of a limit, from which a value is near to it
 	defaultConsumers = 1000 // the most of a stream, unless the stream, the account or the server says otherwise

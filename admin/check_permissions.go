@@ -18,6 +18,7 @@ import (
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -26,7 +27,7 @@ const (
 	neverRevision = math.MaxInt64
 	// maxEntries is how many entries of a bucket are read at most.
 	maxEntries = 1000
-	// maxNamedKeys is how many of the keys that hold bare names are named.
+	// maxNamedKeys is how many of the keys that hold bare names are named, and of those that outlived the TTL.
 	maxNamedKeys = 3
 	// probeInterval is how long a probe has before the next one begins beside it.
 	probeInterval = 100 * time.Millisecond
@@ -45,6 +46,38 @@ type probes struct {
 
 	plain  []string // the first few keys that hold bare names
 	plains int      // how many keys do, among the entries that were read
+
+	outlived []outlived // the keys that are older than the TTL, among these entries
+	stored   outlived   // what is stored under the key that was read; zero if it is not as old
+}
+
+// outlived is a value that did not expire at the end of the TTL.
+type outlived struct {
+	key      string
+	revision uint64
+	age      time.Duration
+	writer   string
+}
+
+// String describes the value.
+func (o outlived) String() string {
+	return fmt.Sprintf("%q (written %v ago by %s, revision %d)", o.key, timeutil.TwoDigits(o.age), o.writer, o.revision)
+}
+
+// outlivedBy returns the value of an entry that is older than the TTL; zero if it is not.
+func (c *checkup) outlivedBy(key string, revision uint64, written time.Time, r record.Record) outlived {
+	age := c.stream.TimeStamp.Sub(written)
+	if c.info.Stream == nil || c.info.TTL <= 0 || age <= c.info.TTL+timing.ExpiryLateness {
+		return outlived{}
+	}
+	writer := strconv.Quote(r.Name)
+	switch {
+	case kv.IsOtherData(r.Instance, r.Name), r.Name == "":
+		writer = "somebody"
+	case r.Host != "":
+		writer += " on " + strconv.Quote(r.Host)
+	}
+	return outlived{key, revision, age, writer}
 }
 
 // probe finds out what is permitted. The subscriptions come first and one by one: the client remembers only the last refusal.
@@ -94,7 +127,10 @@ func (c *checkup) probe(ctx context.Context) {
 
 func (c *checkup) tryRead(ctx context.Context) {
 	c.probes.read = kv.UntilRefused(ctx, c.conn, c.bucket.ToRead(c.key), func(ctx context.Context) error {
-		_, err := c.bucket.Read(ctx, c.key)
+		s, err := c.bucket.Read(ctx, c.key)
+		if err == nil && s.Removal == record.Kept {
+			c.probes.stored = c.outlivedBy(c.key, s.Revision, s.Written, s.Record)
+		}
 		return err
 	})
 }
@@ -152,7 +188,13 @@ func (c *checkup) tryWatch(ctx context.Context) {
 			if !ok || entry == nil {
 				return
 			}
-			if entry.Operation() == jetstream.KeyValuePut && isBareName(entry) {
+			if entry.Operation() != jetstream.KeyValuePut {
+				continue
+			}
+			r := record.Parse(entry.Value(), entry.Revision())
+			if o := c.outlivedBy(entry.Key(), entry.Revision(), entry.Created(), r); o.key != "" {
+				c.probes.outlived = append(c.probes.outlived, o)
+			} else if isBareName(entry.Value(), r) {
 				if c.probes.plains++; len(c.probes.plain) < maxNamedKeys {
 					c.probes.plain = append(c.probes.plain, strconv.Quote(entry.Key()))
 				}
@@ -162,9 +204,9 @@ func (c *checkup) tryWatch(ctx context.Context) {
 }
 
 // isBareName reports whether a value is the name of a leader, and no more. An object is none: it is a record, or what a group stores.
-func isBareName(entry jetstream.KeyValueEntry) bool {
+func isBareName(value []byte, r record.Record) bool {
 	var object map[string]json.RawMessage
-	return record.Parse(entry.Value(), entry.Revision()).Instance == "" && json.Unmarshal(entry.Value(), &object) != nil
+	return r.Instance == "" && json.Unmarshal(value, &object) != nil
 }
 
 // refused adds a finding about a probe that failed. The message says what failed, and then what follows from it; permission is what to

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +58,13 @@ type findings map[string]admin.Finding
 
 func check(f *fleet, bucket jetstream.KeyValue, opts ...election.Option) findings {
 	f.Helper()
-	list, err := admin.Check(ctx, bucket, opts...)
+	return checkKey(f, bucket, "", opts...)
+}
+
+// checkKey is check with a key that is probed.
+func checkKey(f *fleet, bucket jetstream.KeyValue, key string, opts ...election.Option) findings {
+	f.Helper()
+	list, err := admin.CheckAs(ctx, bucket, admin.RoleCandidate, key, opts...)
 	f.Expect(err).NotTo(HaveOccurred())
 	byCode := findings{}
 	for i, found := range list {
@@ -235,6 +242,32 @@ func TestCheckWarnsOfMarkersWhereBareNamesAreStored(t *testing.T) {
 		f.Expect(check(f, f.Bucket)["no-markers"].Severity).To(Equal(admin.SeverityInfo))
 		f.Expect(check(f, f.Bucket)).NotTo(HaveKey("markers-plain-names"))
 	}, withoutMarkers)
+}
+
+func TestCheckNamesKeysThatOutlivedTheTTL(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		bucket := f.Open(f.Server.Connect(f.T))
+		for _, value := range []string{"x", `{"name":"evil","instance":"evil","attempt":"evil.1","host":"h"}`, `{"number":1,"by":"a"}`, "Status: 100"} {
+			header := nats.Header{}
+			if name, status, empty := strings.Cut(value, ": "); empty { // which a watcher does not show
+				header, value = nats.Header{name: {status}}, ""
+			}
+			publish(f, header, value)
+			after(ttl)
+			f.Expect(checkKey(f, bucket, key)).NotTo(HaveKey("outlived"), "it may be an expiry that is late")
+			after(time.Minute - ttl)
+			found := checkKey(f, bucket, key)
+			f.Expect(found["outlived"].Severity).To(Equal(admin.SeverityWarning))
+			f.Expect(found["outlived"].Message).To(And(ContainSubstring("TTL of 10s"), MatchRegexp(`written 1m\ds ago by`), ContainSubstring(strconv.Quote(key))))
+			f.Expect(found["outlived"].Fix).To(ContainSubstring("election-cli evict"))
+			f.Expect(found).NotTo(HaveKey("markers-plain-names"), "nobody of Choria wrote it")
+		}
+	}, republished)
+	fleettest.Run(t, func(f *fleet) {
+		f.Candidate("a").Begin()
+		after(3 * ttl)
+		f.Expect(check(f, f.Bucket)).NotTo(HaveKey("outlived"))
+	}, republished)
 }
 
 func TestCheckTakesWhatAGroupStoresForNoBareName(t *testing.T) {

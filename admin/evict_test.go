@@ -2,12 +2,14 @@ package admin_test
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/natscampaign/election/internal/natstest"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -44,16 +46,55 @@ func TestEvictDeletesTheKeyOfTheLeaderThatItReturns(t *testing.T) {
 	}, republished)
 }
 
-// overtaken is a bucket in which something happens between the read of a key and its deletion.
+func TestEvictDeletesWhateverIsStored(t *testing.T) {
+	const bare, object = "x", `{"number":1,"by":"a"}`
+	for name, store := range map[string]func(f *fleet){
+		"a bare name":        func(f *fleet) { publish(f, nil, bare) },
+		"a record":           func(f *fleet) { publish(f, nil, `{"name":"evil","instance":"evil","attempt":"evil.1"}`) },
+		"other data":         func(f *fleet) { publish(f, nil, object) },
+		"nothing":            func(f *fleet) { publish(f, nil, "") },
+		"another's sequence": func(f *fleet) { publish(f, nats.Header{"Nats-Sequence": {"1000000"}}, bare) },
+		"no sequence":        func(f *fleet) { publish(f, nats.Header{"Nats-Sequence": {"x"}}, bare) },
+		"a status":           func(f *fleet) { publish(f, nats.Header{"Status": {"404"}}, "") },
+		"the answer to a read": func(f *fleet) {
+			_, err := f.Bucket.PutString(ctx, "theirs", bare)
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(f.Server.Connect(f.T).PublishRequest("$JS.API.DIRECT.GET.KV_"+f.Bucket.Bucket()+".$KV."+f.Bucket.Bucket()+".theirs", "$KV."+f.Bucket.Bucket()+"."+key, nil)).To(Succeed())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleettest.Run(t, func(f *fleet) {
+				store(f)
+				after(instant)
+				evicted, err := operator(f).Evict(ctx, key)
+				f.Expect(err).NotTo(HaveOccurred())
+				f.Expect(evicted.Key).To(Equal(key))
+				_, err = f.Bucket.Get(ctx, key)
+				f.Expect(err).To(MatchError(jetstream.ErrKeyNotFound))
+			}, republished)
+		})
+	}
+}
+
+// publish stores a message under the key that never expires, with further headers.
+func publish(f *fleet, header nats.Header, value string) {
+	m := &nats.Msg{Subject: "$KV." + f.Bucket.Bucket() + "." + key, Header: nats.Header{"Nats-TTL": {"never"}}, Data: []byte(value)}
+	maps.Copy(m.Header, header)
+	js, err := jetstream.New(f.Server.Connect(f.T))
+	f.Expect(err).NotTo(HaveOccurred())
+	_, err = js.PublishMsg(ctx, m)
+	f.Expect(err).NotTo(HaveOccurred())
+}
+
+// overtaken is a connection on which something happens between the read of a key and its deletion.
 type overtaken struct {
-	jetstream.KeyValue
+	jetstream.JetStream
 	between func()
 }
 
-func (b overtaken) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
-	entry, err := b.KeyValue.Get(ctx, key)
-	b.between()
-	return entry, err
+func (o overtaken) PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	o.between()
+	return o.JetStream.PublishMsg(ctx, m, opts...)
 }
 
 func TestEvictDeletesARenewalOfTheSameTermAndNothingElse(t *testing.T) {
@@ -76,11 +117,11 @@ func TestEvictDeletesARenewalOfTheSameTermAndNothingElse(t *testing.T) {
 				f.Write(leader)
 				js, err := jetstream.New(f.Server.Connect(f.T))
 				f.Expect(err).NotTo(HaveOccurred())
-				o, err := admin.New(overtaken{f.Bucket, func() {
+				o, err := admin.New(f.Bucket, election.WithJetStream(overtaken{js, func() {
 					if c.writes--; c.writes >= 0 {
 						f.Write(c.write)
 					}
-				}}, election.WithJetStream(js))
+				}}))
 				f.Expect(err).NotTo(HaveOccurred())
 				evicted, err := o.Evict(ctx, key)
 				_, left := f.Bucket.Get(ctx, key)

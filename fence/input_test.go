@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -147,4 +148,18 @@ func TestEpochOfAnotherElectionIsLeftAlone(t *testing.T) {
 		_, err = fence.OpenStream(ctx, l.js, streamName, epochSubject, l.term)
 		b.Expect(err).To(MatchError(ContainSubstring(`are those of election "shipping", not of "billing"`)))
 	})
+}
+
+// Whoever may read a stream can have the server send its answer to any subject of it, with the headers of the message that was read.
+func TestStoredAnswerIsNoRemovalOfTheEpoch(t *testing.T) {
+	onVirtualTime(t, func(b *bench) {
+		l := b.leader("a")
+		b.open(l)
+		_, err := b.js.PublishMsg(ctx, &nats.Msg{Subject: "orders.removed", Header: nats.Header{"KV-Operation": {"DEL"}}})
+		b.Expect(err).NotTo(HaveOccurred())
+		b.Expect(b.js.Conn().PublishRequest("$JS.API.DIRECT.GET."+streamName+".orders.removed", epochSubject, nil)).To(Succeed())
+		synctest.Wait()
+		_, err = fence.OpenStream(ctx, l.js, streamName, epochSubject, l.term)
+		b.Expect(err).To(MatchError(ContainSubstring("is no epoch")))
+	}, func(cfg *jetstream.StreamConfig) { cfg.AllowDirect = true })
 }

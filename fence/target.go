@@ -131,12 +131,10 @@ func (on *target) lastUnder(ctx context.Context, subject string) (last jetstream
 	switch {
 	case codeOf(err) == jetstream.JSErrCodeMessageNotFound:
 		return last, nil
-	case err == nil && len(found.Header) > 0:
-		last.Header, err = nats.DecodeHeadersMsg(found.Header)
-	}
-	if err != nil {
+	case err != nil:
 		return last, fmt.Errorf("reading %q in stream %q: %w", subject, on.stream, err)
 	}
+	last.Header, _ = kv.PlainHeader(found.Header) // what is not plain removes nothing
 	last.Sequence, last.Data, last.Time = found.Sequence, found.Data, found.Time
 	return last, nil
 }

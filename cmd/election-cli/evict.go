@@ -20,6 +20,8 @@ candidate is elected. Prefer 'election-cli resign', which hands over in order an
 
 Example: election-cli evict scheduler
 
+The command deletes whatever else is stored under the key too, such as a message that never expires, which 'election-cli check' names.
+
 The command evicts only the leader that it showed. If another candidate holds the key when you answer, the command does nothing.
 With --revision it deletes the key only while the record has that revision, which each renewal changes. The deletion names you, as
 USER@HOST, and 'election-cli watch' and the status page show it.

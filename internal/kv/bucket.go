@@ -139,14 +139,11 @@ func (b *Bucket) read(ctx context.Context, key string) (record.State, error) {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 			return record.State{Removal: record.Gone}, nil
 		case err != nil:
-			if Failure(err) == FailedNoStream {
-				b.stream.Store(nil) // an operator may have changed how the stream can be read
-			}
 			return record.State{}, err
 		}
 		return stateOf(m), nil
 	}
-	entry, err := b.Get(ctx, key)
+	entry, err := b.KeyValue.Get(ctx, key)
 	switch {
 	case Classify(err) == Absent:
 		return record.State{Removal: record.Gone}, nil
@@ -158,6 +155,37 @@ func (b *Bucket) read(ctx context.Context, key string) (record.State, error) {
 	}
 	return record.State{Revision: entry.Revision(), Written: entry.Created(), Record: record.Parse(entry.Value(), entry.Revision())}, nil
 }
+
+// Get is the method of the bucket. With a connection it returns the revision that the server says, whatever headers the writer gave.
+func (b *Bucket) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	if b.js == nil {
+		return b.KeyValue.Get(ctx, key)
+	}
+	m, err := b.lastMessage(ctx, key)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil, jetstream.ErrKeyNotFound
+	case err != nil:
+		return nil, err
+	case m.removal() != record.Kept:
+		return nil, jetstream.ErrKeyNotFound
+	}
+	return entry{b.Bucket(), key, m}, nil
+}
+
+// entry is a message of the bucket's stream as an entry of the bucket.
+type entry struct {
+	bucket, key string
+	m           message
+}
+
+func (e entry) Bucket() string                  { return e.bucket }
+func (e entry) Key() string                     { return e.key }
+func (e entry) Value() []byte                   { return e.m.value }
+func (e entry) Revision() uint64                { return e.m.revision }
+func (e entry) Created() time.Time              { return e.m.written }
+func (e entry) Delta() uint64                   { return 0 } // it is the last
+func (e entry) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut }
 
 // backing returns the stream behind the bucket. It asks the server once, and again when nobody answers a read.
 func (b *Bucket) backing(ctx context.Context) (jetstream.Stream, error) {

@@ -2,6 +2,10 @@ package kv_test
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,8 +21,9 @@ import (
 // stored is a bucket in which a test stores messages that no candidate writes.
 type stored struct {
 	*kv.Bucket
-	g  *WithT
-	nc *nats.Conn
+	g    *WithT
+	nc   *nats.Conn
+	dial func() (net.Conn, error)
 }
 
 // store publishes a message to a key, and returns its revision.
@@ -33,6 +38,19 @@ func (b stored) storeAnswer(key, subject, request string) uint64 {
 	before := b.last()
 	b.g.ExpectWithOffset(1, b.nc.PublishRequest(subject, b.Subject(key), []byte(request))).To(Succeed())
 	b.g.EventuallyWithOffset(1, b.last).WithTimeout(5 * time.Second).Should(BeNumerically(">", before))
+	return b.last()
+}
+
+// storeRaw publishes a message to a key with a header that no client writes, and returns its revision.
+func (b stored) storeRaw(key, header, value string) uint64 {
+	before := b.last()
+	conn, err := b.dial()
+	b.g.ExpectWithOffset(1, err).NotTo(HaveOccurred())
+	defer conn.Close()
+	go func() { _, _ = io.Copy(io.Discard, conn) }()
+	_, err = fmt.Fprintf(conn, "CONNECT {\"headers\":true,\"verbose\":false}\r\nHPUB %s %d %d\r\n%s%s\r\nPING\r\n", b.Subject(key), len(header), len(header)+len(value), header, value)
+	b.g.ExpectWithOffset(1, err).NotTo(HaveOccurred())
+	b.g.EventuallyWithOffset(1, b.last).WithTimeout(5*time.Second).Should(BeNumerically(">", before), header)
 	return b.last()
 }
 
@@ -78,7 +96,7 @@ func bothWays(t *testing.T, f func(b stored)) {
 				cfg.AllowDirect = direct
 				_, err = js.UpdateStream(ctx, cfg)
 				g.Expect(err).NotTo(HaveOccurred())
-				f(stored{kv.With(bucket, js), g, nc})
+				f(stored{kv.With(bucket, js), g, nc, s.InProcessConn})
 			})
 		})
 	}
@@ -117,6 +135,49 @@ func TestHeadersOfAWriterAreNotTakenForThoseOfTheServer(t *testing.T) {
 			"a removal's answer": {"Nats-Sequence": {"5"}, "KV-Operation": {"DEL"}},
 		} {
 			b.expectForeign(what, "k", b.store("k", header, `{"name":"a"}`))
+		}
+	})
+}
+
+func TestHeadersThatHideThoseOfTheServerHideNoRevision(t *testing.T) {
+	bothWays(t, func(b stored) {
+		const like = "Nats-Stream: KV_E\r\nNats-Subject: s\r\nNats-Sequence: 1000000\r\nNats-Time-Stamp: 2100-01-01T00:00:00Z\r\n"
+		for _, header := range []string{
+			"NATS/1.0\r\nA: b\r\n\r\n\r\n",
+			"NATS/1.0\r\n\r\nA: b\r\n\r\n",
+			"NATS/1.0\r\n" + like + "\r\nA: b\r\n\r\n",
+			"NATS/1.0\r\n" + like + "\r\n" + like + "\r\n",
+			"NATS/1.0\r\nno header\r\n\r\n",
+			"NATS/1.0\r\nA: b",
+			"HTTP/1.1\r\nA: b\r\n\r\n",
+			"\r\n",
+			"x",
+			"NATS/1.0 404 Message Not Found\r\n\r\n",
+			"NATS/1.0 503\r\n\r\n",
+			"NATS/1.0 100 Idle Heartbeat\r\n\r\n",
+			"NATS/1.0\r\nStatus: 404\r\nDescription: Message Not Found\r\n\r\n",
+			"NATS/1.0\r\nStatus: 404\r\n\r\nA: b\r\n\r\n",
+			"NATS/1.0\r\nStatus: 503\r\n\r\n",
+			"NATS/1.0\r\nStatus: 503\r\n\r\nA: b\r\n\r\n",
+			"NATS/1.0\r\nStatus: 100\r\n\r\nA: b\r\n\r\n",
+			"NATS/1.0\r\nStatus: 100\r\n\r\n",
+		} {
+			for _, value := range []string{"", `{"name":"a"}`} {
+				b.expectForeign(fmt.Sprintf("%q %q", header, value), "k", b.storeRaw("k", header, value))
+			}
+		}
+	})
+}
+
+// A header that is written in fewer bytes than a client writes it makes room for what it hides.
+func TestShortHeadersHideNoRevision(t *testing.T) {
+	bothWays(t, func(b stored) {
+		const like = "Nats-Stream:S\nNats-Subject:s\nNats-Sequence:1000000\nNats-Time-Stamp:2100-01-01T00:00:00Z\n"
+		for n := range 120 {
+			for _, odd := range []string{"", "a:\r\n"} {
+				header := "NATS/1.0\r\n" + odd + strings.Repeat("a:\n", n) + like + "\n\r\n\r\n"
+				b.expectForeign(fmt.Sprintf("%q", header), "k", b.storeRaw("k", header, ""))
+			}
 		}
 	})
 }

@@ -9,12 +9,9 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
-// stateOf returns the state that a message of the bucket's stream makes. One that is ambiguous removes nothing, whatever it says.
+// stateOf returns the state that a message of the bucket's stream makes.
 func stateOf(m message) record.State {
-	s := record.State{Revision: m.revision, Written: m.written, Removal: RemovalOf(m.header)}
-	if m.ambiguous {
-		s.Removal = record.Kept
-	}
+	s := record.State{Revision: m.revision, Written: m.written, Removal: m.removal()}
 	if s.Removal == record.Kept {
 		s.Record = record.Parse(m.value, m.revision)
 		replaced, checked := demanded(m.header)
