@@ -45,11 +45,6 @@ func (b *Bucket) lastMessage(ctx context.Context, key string) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
-<<<<<<< HEAD
-	m := message{header: answer.Header, value: answer.Data}
-	if m.revision, err = strconv.ParseUint(LastHeader(m.header, jetstream.SequenceHeader), 10, 64); err != nil {
-		return message{}, refusedRead(answer.Header)
-=======
 	read := b.readByLeader
 	if stream.CachedInfo().Config.AllowDirect {
 		read = b.readDirect
@@ -88,9 +83,8 @@ func (b *Bucket) readDirect(ctx context.Context, key string) (message, error) {
 		return b.readByConsumer(ctx, key)
 	}
 	m := message{header: answer.Header, value: answer.Data, ambiguous: describes(answer.Header, 1)}
-	if m.revision, err = strconv.ParseUint(last(m.header, jetstream.SequenceHeader), 10, 64); err != nil {
+	if m.revision, err = strconv.ParseUint(LastHeader(m.header, jetstream.SequenceHeader), 10, 64); err != nil {
 		return message{}, fmt.Errorf("the answer to a read has no valid sequence: %w", err)
->>>>>>> part-side
 	}
 	if m.written, err = time.Parse(time.RFC3339Nano, LastHeader(m.header, jetstream.TimeStampHeaer)); err != nil {
 		return message{}, fmt.Errorf("the answer to a read has no valid time: %w", err)
