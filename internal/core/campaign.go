@@ -32,9 +32,12 @@ import (
 const (
 	// fallbackPoll is after how many TTLs, on average, a candidate campaigns although it is notified of renewals.
 	fallbackPoll = 80
-	// fallbackPollUnmarked is the same where expiries are not announced: there forged renewals may hide that the leader is gone, for no longer than a
-	// lease or two. It is also that of a candidate whose last write failed, which is reported until a write is answered.
-	fallbackPollUnmarked = 2
+	// fallbackPollUnmarked is the same where expiries are not announced. It is also that of a candidate whose last write failed, which is reported until
+	// a write is answered.
+	fallbackPollUnmarked = 8
+	// unmarkedReads is after how many TTLs a candidate that is notified reads the key where expiries are not announced: there forged renewals may hide
+	// that the leader is gone, for no longer than a lease or two.
+	unmarkedReads = 2
 )
 
 // wait is what a candidate knows while it waits for its next campaign.
@@ -43,6 +46,7 @@ type wait struct {
 	lost      int       // campaigns lost in a row
 	yields    time.Time // after a release in favour of others: until then they answer it, and this candidate does not
 	fallback  time.Time // when to campaign although the candidate relies on notifications
+	read      time.Time // when to read the key although it does; zero for never
 	preempted time.Time // when a leader was last asked to hand over, or the run began
 	held      bool      // something held this candidate back while it waited
 	paused    bool      // an operator's pause was among what did
@@ -88,6 +92,9 @@ func (c *Candidate) waitAgain(now time.Time) {
 		poll = fallbackPollUnmarked
 	}
 	c.wait.fallback = now.Add(c.bucket.TTL*poll/2 + c.Random(c.bucket.TTL*poll))
+	if c.wait.read = (time.Time{}); c.bucket.MarkerTTL <= 0 {
+		c.wait.read = now.Add(c.bucket.TTL*unmarkedReads + c.Random(c.bucket.Interval))
+	}
 	c.bid, c.drain = nil, nil
 }
 
@@ -121,6 +128,9 @@ func (c *Candidate) whileCampaigning(a *agenda) {
 		a.add(c.takeoverDue(a.now), (*Candidate).takeOver)
 		a.add(campaign, (*Candidate).campaign)
 		a.add(c.preemptionDue(), (*Candidate).preempt)
+		if at := c.wait.read; c.Source() != NoSource && at.Before(c.key.lastWrite.firstSeen.Add(c.bucket.TTL)) { // otherwise a campaign is due
+			a.add(at, (*Candidate).followHint)
+		}
 	}
 	a.add(c.renewalOverdue(), (*Candidate).missRenewal)
 	a.add(c.stalledAt(), (*Candidate).checkStalled)

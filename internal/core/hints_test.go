@@ -233,3 +233,34 @@ func TestAReleaseThatIsExpectedIsAHint(t *testing.T) {
 		})
 	})
 }
+
+// Without markers of expiries nothing but a read tells a candidate that renewals are forged.
+func TestForgedRenewalsHideACrashForThreeTTLsAtMostWithoutMarkers(t *testing.T) {
+	for name, marker := range map[string]time.Duration{"without markers": 0, "with markers": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			began := time.Now()
+			c, r := informed(began)
+			c.bucket.MarkerTTL = marker
+			c.waitAgain(began)
+			forge := began
+			var read time.Time
+			for now := began; read.IsZero() && now.Before(began.Add(10*c.bucket.TTL)); now = now.Add(100 * time.Millisecond) {
+				if now.Sub(forge) > c.bucket.TTL/4 {
+					forge, r.Attempt = now, now.String()
+					c.notified(now, &Notification{Revision: 8, Written: now, Value: &Value{Bytes: r.Encode(), Revision: 8}})
+				}
+				if op, _ := c.Next(now); op.Kind == Read {
+					read = now
+				} else if op.Kind == Wait && !op.Until.IsZero() && !now.Before(op.Until) {
+					c.Done(now, Result{})
+				}
+			}
+			if marker > 0 {
+				g.Expect(read).To(BeZero(), "the marker of the expiry would be notified")
+			} else {
+				g.Expect(read.Sub(began)).To(BeNumerically("<=", 3*c.bucket.TTL))
+			}
+		})
+	}
+}
