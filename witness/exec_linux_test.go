@@ -21,11 +21,15 @@ func TestKeyOfAProgramThatReplacesItselfByExecIsReleasedAtOnce(t *testing.T) {
 			g := NewWithT(t)
 			f := newFleet(t, longTTL)
 			c, path := f.program(), filepath.Join(shortDir(t), "w.sock")
+			var watched <-chan struct{}
 			if c.OfHost = ofHost; ofHost {
-				f.hostWitness(path)
+				watched = f.hostWitness(path)
 			}
 			p := witnesstest.Start(t, c, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, iwitness.HostVariable+"=unix://"+path) })
 			wins := f.successor("elections", "key-0")
+			if ofHost {
+				g.Eventually(watched).WithTimeout(patience).Should(Receive())
+			}
 			former := childrenOf(p.PID)
 			p.Die(t, witnesstest.Exec)
 			takesOver(t, p, wins)

@@ -275,34 +275,57 @@ func TestWitnessOfTheHostReleasesWhatItIsToldOfThoughItStartedLate(t *testing.T)
 			c := f.program()
 			c.OfHost = true
 			env := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, iwitness.HostVariable+"=unix://"+path) }
+			var watched <-chan struct{}
 			if !late {
-				f.hostWitness(path)
+				watched = f.hostWitness(path)
 			}
 			p := witnesstest.Start(t, c, env)
 			wins := f.successor("elections", "key-0")
 			if late {
-				f.hostWitness(path)
-				time.Sleep(2 * time.Second) // the program looks once a second
+				watched = f.hostWitness(path)
 			}
+			NewWithT(t).Eventually(watched).WithTimeout(patience).Should(Receive(), "the program looks once a second")
 			p.Die(t, witnesstest.Kill)
 			takesOver(t, p, wins)
 		})
 	}
 }
 
-// hostWitness is the witness of this host until the test ends.
-func (f *fleet) hostWitness(path string) {
+// hostWitness is the witness of this host until the test ends. It sends on the channel that it returns when it watches a term.
+func (f *fleet) hostWitness(path string) (watched <-chan struct{}) {
 	f.Helper()
 	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	NewWithT(f).Expect(err).NotTo(HaveOccurred())
-	k := iwitness.NewHost(func(context.Context) (*nats.Conn, error) { return nats.Connect(f.url) }, nil, discard)
+	log := &hostLog{watched: make(chan struct{}, 100)}
+	h := iwitness.NewHost(func(context.Context) (*nats.Conn, error) { return nats.Connect(f.url) }, nil,
+		slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- k.Serve(ctx, socket) }()
+	go func() { done <- h.Serve(ctx, socket) }()
 	f.Cleanup(func() {
 		cancel()
 		NewWithT(f).Expect(<-done).To(Succeed())
+		if f.Failed() {
+			f.Logf("the witness of the host wrote:\n%s", log.text.String())
+		}
 	})
+	return log.watched
+}
+
+// hostLog is what a witness of the host has logged.
+type hostLog struct {
+	watched chan struct{} // receives for each term that is watched
+	mu      sync.Mutex
+	text    strings.Builder
+}
+
+func (l *hostLog) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), "Term is watched") {
+		l.watched <- struct{}{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
 }
 
 // Nobody who reads the stderr of a program to its end waits for the witness.
@@ -378,8 +401,6 @@ func releasedBecause(value []byte) string {
 	}
 	return r.Reason
 }
-
-var discard = slog.New(slog.DiscardHandler)
 
 // shortDir returns a folder whose path is short enough for a socket.
 func shortDir(t *testing.T) string {

@@ -138,23 +138,23 @@ func (t *Teller) Close() {
 // run writes until the teller is closed, to one witness after the other.
 func (t *Teller) run(link Link) {
 	defer close(t.ended)
-	for warned := false; t.ctx.Err() == nil; {
+	for warned := ""; t.ctx.Err() == nil; {
 		var err error
 		if link == nil {
 			link, err = t.open(t.ctx)
 		}
 		pause := reopenDelay
 		if err == nil {
-			warned = false
+			warned = ""
 			t.serve(link)
 			if t.ctx.Err() == nil {
 				t.log.Warn("Witness ended, looking for another: until then a leader that dies is replaced when its lease is over")
 			}
 		} else {
-			if !warned && t.ctx.Err() == nil {
+			if warned != err.Error() && t.ctx.Err() == nil {
 				t.log.Warn("There is no witness: a leader that dies is replaced when its lease is over", "error", err)
 			}
-			warned = true
+			warned = err.Error()
 			if _, refused := errors.AsType[*refusal](err); refused {
 				pause = refusedAgainDelay
 			}

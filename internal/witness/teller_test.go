@@ -2,12 +2,14 @@ package witness
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,12 +77,13 @@ func TestTellerOfAStoppedWitnessKeepsNoHistoryAndTellsOfTheTermsOfThen(t *testin
 	})
 }
 
-func TestTellerTriesSoonAgainUnlessItWasRefused(t *testing.T) {
+func TestTellerTriesSoonAgainUnlessItWasRefusedAndLogsEachNewReasonOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
-		errs := []error{errors.New("there is none yet"), &refusal{"a relay"}, nil}
+		errs := []error{errors.New("there is none yet"), errors.New("there is none yet"), &refusal{"a relay"}, nil}
 		var tries []time.Time
 		done := make(chan struct{})
+		var log bytes.Buffer
 		teller := NewTeller(nil, func(ctx context.Context) (Link, error) {
 			tries = append(tries, time.Now())
 			err := errs[len(tries)-1]
@@ -90,10 +93,13 @@ func TestTellerTriesSoonAgainUnlessItWasRefused(t *testing.T) {
 				return nil, ctx.Err()
 			}
 			return nil, err
-		}, slog.New(slog.DiscardHandler))
+		}, slog.New(slog.NewTextHandler(&log, nil)))
 		<-done
 		teller.Close()
 		g.Expect(tries[1].Sub(tries[0])).To(Equal(reopenDelay))
-		g.Expect(tries[2].Sub(tries[1])).To(Equal(refusedAgainDelay))
+		g.Expect(tries[2].Sub(tries[1])).To(Equal(reopenDelay))
+		g.Expect(tries[3].Sub(tries[2])).To(Equal(refusedAgainDelay))
+		g.Expect(strings.Count(log.String(), "none yet")).To(Equal(1))
+		g.Expect(strings.Count(log.String(), "a relay")).To(Equal(1))
 	})
 }

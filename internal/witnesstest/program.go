@@ -126,8 +126,8 @@ func (c *Config) run() error {
 			}
 			go func() {
 				_ = e.Run(context.Background(), func(context.Context, election.Term) error {
-					leading.Done()
 					c.beat()
+					leading.Done()
 					select {}
 				})
 			}()
@@ -164,10 +164,15 @@ func (c *Config) beat() {
 	if err != nil {
 		panic(err)
 	}
+	buffer := make([]byte, 8)
+	write := func() {
+		binary.LittleEndian.PutUint64(buffer, uint64(time.Now().UnixNano()))
+		_, _ = f.WriteAt(buffer, 0)
+	}
+	write() // the program may die at once
 	go func() {
-		for buffer := make([]byte, 8); ; time.Sleep(100 * time.Microsecond) {
-			binary.LittleEndian.PutUint64(buffer, uint64(time.Now().UnixNano()))
-			_, _ = f.WriteAt(buffer, 0)
+		for ; ; time.Sleep(100 * time.Microsecond) {
+			write()
 		}
 	}()
 }
