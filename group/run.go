@@ -62,6 +62,7 @@ type run struct {
 	presenceSent     time.Time    // when the presence was last written, or a write was tried
 	presenceSeen     time.Time    // when the watcher in use last delivered it
 	presenceDue      time.Time    // when to write it next
+	unanswered       bool         // the last write of it had no answer
 	listFor          string       // the hash of the plan for which the list of this member's keys was written
 
 	// The plan, as one that plans.
