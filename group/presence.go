@@ -48,6 +48,8 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 	}
 	if r.watcher != nil && r.members[r.name].revision < r.presenceRevision && time.Since(r.begun) >= r.ttl/presencesPerTTL {
 		r.stopWatcher()
+		r.failedWatchers++
+		r.watcherDue = time.Time{}
 		r.startWatcher(ctx)
 	}
 	if r.listMissing() { // before the presence, which the planner reads it for
