@@ -136,7 +136,7 @@ const refreshTimeout = 2 * time.Second
 func refresh(ctx context.Context, bucket *kv.Bucket) {
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
-	keys, err := bucket.StoredKeys(ctx)
+	keys, err := bucket.StoredKeys(ctx, ">")
 	if err != nil {
 		return
 	}

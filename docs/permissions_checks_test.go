@@ -130,6 +130,10 @@ var checks = map[string]map[string]func(b *bench){
 	"MEMBER": {
 		"open the bucket": opens("shards"),
 		"share keys":      func(b *bench) { b.members("shards", "m1", "m2") },
+		"watch members": func(b *bench) {
+			b.members("shards", "m1", "m2")
+			b.Expect(b.state().Consumers).To(Equal(2))
+		},
 		"join at once": func(b *bench) {
 			old := b.members("shards", "m1", "m2")
 			third := b.member("shards", "m3")
