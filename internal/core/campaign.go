@@ -314,10 +314,11 @@ func (c *Candidate) awaitTurn(now time.Time) {
 	c.bidEnds(now, false)
 }
 
-// createUnread creates the key without having read it.
+// createUnread creates the key without having read it, or writes over what should have expired.
 func (c *Candidate) createUnread(now time.Time) {
 	predecessor := c.key.holder.record()
 	c.bid.acquisition = c.creation(now, &predecessor, time.Time{})
+	c.bid.acquisition.over = c.outlivedUnread(now)
 	c.acquire(now)
 }
 
@@ -369,6 +370,9 @@ func (c *Candidate) acquired(now time.Time, r Result) {
 	case Refused:
 		c.requestSucceeded(WriteRequest)
 		c.log(Debug, "Campaign lost")
+		if a.readAt.IsZero() {
+			c.creationRefused(now, &r)
+		}
 	default:
 		level := Debug
 		if r.Failure == Otherwise && !c.writeFailed() { // the first in a row that the server rejects for a reason of its own, such as a full account

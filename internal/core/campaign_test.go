@@ -224,3 +224,38 @@ func TestCandidateThatIsHeldBackRecognisesACopyOfItself(t *testing.T) {
 	c.Notice(now, NewRules{&Rules{World: c.World, Name: c.Name, Instance: "b.2"}})
 	g.Expect(c.longestLease(now)).To(Equal(9800 * time.Millisecond))
 }
+
+// A candidate that may not read learns from refusals that the same write has stood for longer than a TTL.
+func TestCandidateThatMayNotReadWritesOverWhatOutlivesTheTTL(t *testing.T) {
+	for name, test := range map[string]struct {
+		named, changes bool
+		over           uint64
+	}{
+		"unchanged":              {true, false, 7},
+		"renewed":                {true, true, 0},
+		"of an unknown revision": {false, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			now := time.Now()
+			c := candidate()
+			c.bid = &bid{}
+			last, over := uint64(7), uint64(0)
+			for end := now.Add(3 * c.bucket.TTL); now.Before(end) && over == 0; now = now.Add(c.bucket.TTL / 2) {
+				c.bid = &bid{began: now}
+				c.createUnread(now)
+				op := c.op
+				if over = op.Over; over > 0 {
+					g.Expect(now.Add(3 * c.bucket.TTL).Sub(end)).To(BeNumerically(">=", c.bucket.TTL))
+					break
+				}
+				if test.changes {
+					last++
+				}
+				c.Done(now, Result{Outcome: Refused, Last: last, Named: test.named})
+				c.op, c.then = Op{}, nil
+			}
+			g.Expect(over).To(Equal(test.over))
+		})
+	}
+}

@@ -70,7 +70,7 @@ func (w *world) ensureCandidate() {
 }
 
 const (
-	restLimit     = 9                      // for how many TTLs a candidate rests from reading, after reads that failed in the trouble
+	restLimit     = 10                     // for how many TTLs a candidate rests from reading, after reads that failed in the trouble
 	latenessLimit = 400 * time.Millisecond // how late the contract allows a server to expire a key
 	answerSpread  = 50 * time.Millisecond  // for answers to a release: the head start of a successor that is gone, and the spread of all others
 	spreadLimit   = time.Second            // the longest spread of the answers to any other vacancy
@@ -110,10 +110,10 @@ func (w *world) onlyNoRead() bool {
 	return !slices.ContainsFunc(w.slots, func(s *slot) bool { return s.able() && !s.current.noRead })
 }
 
-// blocked reports whether something is stored that never expires, and nobody can read it, so as to write over it.
+// blocked reports whether something is stored that never expires, and nobody can read it or learn its revision, so as to write over it.
 func (w *world) blocked() bool {
 	e := w.server.current
-	return e != nil && e.Write != nil && e.Write.Never && w.onlyNoRead()
+	return e != nil && e.Write != nil && e.Write.Never && w.onlyNoRead() && !w.script.named
 }
 
 // waits reports whether the slot's candidate waits for the state of the bucket, which it cannot read, before it keeps what it has won.
