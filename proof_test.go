@@ -2,6 +2,9 @@ package election_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -248,6 +251,33 @@ func TestLeaderWithACopyStandsDownAndTakesAnotherInstance(t *testing.T) {
 		f.Expect(log.count("Another process writes as this very candidate")).To(Equal(1))
 		after(3 * ttl)
 		f.Expect(a.IsLeader()).To(BeTrue(), "it goes on as another candidate")
+	})
+}
+
+// It needs -race to fail. A transfer that is under way looks for its target while the candidate begins to campaign as another instance.
+func TestTransferIsSafeWhileItsCandidateTakesAnotherInstance(t *testing.T) {
+	forEachSource(t, func(f *fleet, candidate newCandidate) {
+		var findReady func(ctx context.Context, to string) error
+		var transfers sync.WaitGroup
+		a := candidate("a", election.WithDebug(func(format string, args ...any) {
+			if strings.Contains(fmt.Sprintf(format, args...), "going on as another instance") {
+				transfers.Go(func() {
+					for range 3000 { // without a wait in which time passes
+						_ = findReady(context.Background(), "b")
+					}
+				})
+			}
+		})).start()
+		after(interval)
+		candidate("b").start()
+		after(interval)
+		findReady = election.FindReady(a.Election)
+		before, r := a.Status().Instance, f.stored()
+		r.Attempt = record.NewID()
+		f.replace(r)
+		after(interval)
+		f.Expect(a.Status().Instance).NotTo(Equal(before))
+		transfers.Wait()
 	})
 }
 

@@ -47,7 +47,7 @@ type run struct {
 	cancel context.CancelFunc
 	failed atomic.Pointer[error] // why the run must end although nobody stopped it
 
-	member *control.Member // nil if the connection is not known
+	member *control.Member // nil if the connection is not known; set before the first campaign, and read by goroutines of callers
 	guard  *natsconn.Guard // nil if the connection is not known
 	timer  *time.Timer     // wakes the loop
 
@@ -101,6 +101,10 @@ func (r *run) do() error {
 	if r.opts.Health != nil {
 		defer r.startHealthChecks(r.ctx)()
 	}
+	if r.bucket.Conn() != nil {
+		r.member = control.Join(r.bucket, r.key, served{r}, r.opts.Log())
+		defer r.member.Leave()
+	}
 	for r.campaignAs(reports) {
 		r.rename()
 		if reports, err = r.waitForBucket(); err != nil || r.ctx.Err() != nil { // the bucket may have been made again meanwhile
@@ -145,10 +149,6 @@ func (r *run) campaignAs(reports notify.Source) (cloned bool) {
 	r.mu.Lock()
 	r.listener = listener
 	r.mu.Unlock()
-	if r.bucket.Conn() != nil {
-		r.member = control.Join(r.bucket, r.key, served{r}, r.opts.Log())
-		defer r.member.Leave()
-	}
 	defer r.endBackground()
 	began := time.Now()
 	r.expect("waiting for a source of notifications", began.Add(busyTime))
