@@ -314,11 +314,10 @@ func (c *Candidate) awaitTurn(now time.Time) {
 	c.bidEnds(now, false)
 }
 
-// createUnread creates the key without having read it, or writes over what should have expired.
+// createUnread creates the key without having read it.
 func (c *Candidate) createUnread(now time.Time) {
 	predecessor := c.key.holder.record()
 	c.bid.acquisition = c.creation(now, &predecessor, time.Time{})
-	c.bid.acquisition.over = c.outlivedUnread(now)
 	c.acquire(now)
 }
 
@@ -370,8 +369,12 @@ func (c *Candidate) acquired(now time.Time, r Result) {
 	case Refused:
 		c.requestSucceeded(WriteRequest)
 		c.log(Debug, "Campaign lost")
-		if a.readAt.IsZero() {
+		if a.readAt.IsZero() && a.over == 0 {
 			c.creationRefused(now, &r)
+			if a.over = c.outlivedUnread(now); a.over > 0 {
+				c.acquire(now)
+				return
+			}
 		}
 	default:
 		level := Debug
