@@ -57,7 +57,12 @@ func open(ctx context.Context, js jetstream.JetStream, name string) (jetstream.K
 	if err := natsconn.Wait(ctx, js.Conn()); err != nil {
 		return nil, err
 	}
-	return js.KeyValue(ctx, name)
+	var bucket jetstream.KeyValue
+	err := kv.UntilRefused(ctx, js.Conn(), kv.ToInspect(kv.APIPrefix(js), name), func(ctx context.Context) (err error) {
+		bucket, err = js.KeyValue(ctx, name)
+		return err
+	})
+	return bucket, err
 }
 
 var errNoJetStream = validate.Errorf("the JetStream context is nil: pass the one that jetstream.New returned")
@@ -131,7 +136,7 @@ const refreshTimeout = 2 * time.Second
 func refresh(ctx context.Context, bucket *kv.Bucket) {
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
-	keys, err := bucket.StoredKeys(ctx)
+	keys, err := bucket.StoredKeys(ctx, ">")
 	if err != nil {
 		return
 	}

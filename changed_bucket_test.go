@@ -33,7 +33,8 @@ func (l *logged) lostBy(reason election.Reason) int {
 	return l.count(`msg="State changed" election=` + key + ` name=a state=candidate reason=` + string(reason))
 }
 
-func TestTermInABucketThatWasMadeAgainEndsAsSuch(t *testing.T) {
+// The leader ends its term at once, and asks afterwards why it lost the key.
+func TestTermThatIsLostInABucketThatWasMadeAgainSaysSoAfterwards(t *testing.T) {
 	for name, then := range map[string]func(f *fleet){
 		"empty": func(*fleet) {},
 		"many writes came since": func(f *fleet) {
@@ -57,7 +58,8 @@ func TestTermInABucketThatWasMadeAgainEndsAsSuch(t *testing.T) {
 				f.remake(ttl)
 				then(f)
 				after(ttl)
-				f.Expect(log.lostBy(election.ReasonBucketReplaced)).To(Equal(1))
+				f.Expect(log.lostBy(election.ReasonDeleted) + log.lostBy(election.ReasonOverwritten)).To(Equal(1))
+				f.Expect(log.count(`msg="Key was lost because the bucket was made again"`)).To(Equal(1))
 			})
 		})
 	}

@@ -109,7 +109,7 @@
 //     candidate was notified of the leader's last renewal and has missed nothing since. Otherwise it takes the server's lateness to expire
 //     keys (0.4 s), the spread of answers (a sixteenth of the TTL, at most 1 s) and one stand-down more, and without notifications up to one
 //     campaign interval more.
-//   - Quiet. A leader sends one request per renewal. A candidate that is notified sends a campaign every eighty TTLs or so (every eight
+//   - Quiet. A leader sends one request per renewal. A candidate that is notified sends a campaign every eighty TTLs or so (and reads the key every two
 //     where the bucket announces no expiries).
 //
 // # Limits
@@ -118,8 +118,8 @@
 //
 //   - After an expiry two leaders cannot overlap as long as the stand-down plus the margin covers the error of the server's clock, of the
 //     leader's clock rate over one TTL, and of the winner's over one stand-down. With the defaults that is more than three quarters of the TTL.
-//   - After a takeover of a lapsed lease two leaders cannot overlap, whatever the server's clock does, as long as the speeds of the leader's
-//     clock and of the winner's differ by less than 0.5 %.
+//   - After a takeover of a lapsed lease two leaders cannot overlap, whatever the server's clock does, as long as no clock is slewed by more than
+//     one part in 12, as chrony does by default, and clocks that are not slewed differ by less than one part in 1,000.
 //
 // Leases are those of Gray and Cheriton (1989); that nothing but the rates of clocks matters is the idea of PaxosLease (2009); fencing tokens are
 // those of Martin Kleppmann, "How to do distributed locking" (2016).

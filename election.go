@@ -65,7 +65,7 @@ type config struct {
 
 // world is what package core needs of the world in a program: its clocks, its random numbers and its secrets.
 var world = core.World{
-	Random: timeutil.Random, NewID: record.NewID, NewSecret: record.NewSecret, Clocks: lease.Read, Boot: lease.SinceBoot, Started: lease.Read(), Seed: rand.Uint64(),
+	Random: timeutil.Random, NewID: record.NewID, NewSecret: record.NewSecret, Clocks: lease.Read, Boot: lease.SinceBoot, Slewed: lease.Slewed, Started: lease.Read(), Seed: rand.Uint64(),
 }
 
 // rules returns the rules of the candidate under its present instance.

@@ -26,7 +26,7 @@ import (
 const (
 	ttl      = fleettest.TTL
 	interval = fleettest.Interval // of campaigns, and the stand-down
-	margin   = 200 * time.Millisecond
+	margin   = time.Second
 	lease    = ttl - margin
 	key      = fleettest.Key
 	instant  = fleettest.Instant // until every candidate has done all that can be done now

@@ -14,7 +14,7 @@ import (
 )
 
 // lapse is how long after a renewal a follower that was notified of it takes the key over.
-const lapse = lease + lease/200
+const lapse = lease + lease*1012/11_000
 
 func TestLapsedLeaseIsTakenOverBeforeTheKeyExpires(t *testing.T) {
 	for _, source := range []string{"watch", "republish"} {
@@ -101,7 +101,7 @@ func TestLeaseIsNotTakenOverWithoutWhatItTakes(t *testing.T) {
 			b.link.Heal()
 		}},
 		"the lease of a record that somebody wrote over that of the leader": {disturb: func(f *fleet, _, _ *candidate) {
-			record := strings.Replace(f.record(), `"lease_ms":9800`, `"lease_ms":1000`, 1)
+			record := strings.Replace(f.record(), `"lease_ms":9000`, `"lease_ms":1000`, 1)
 			_, err := f.Bucket.Put(context.Background(), key, []byte(record))
 			f.Expect(err).NotTo(HaveOccurred())
 		}},

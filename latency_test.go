@@ -68,7 +68,7 @@ func TestHandoverTakesThreeRoundTripsAndATransferFour(t *testing.T) {
 
 func TestLongRoundTripsEndNoTerm(t *testing.T) {
 	natstest.SkipIfShort(t)
-	for _, trip := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, time.Second} {
+	for _, trip := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 700 * time.Millisecond} {
 		t.Run(trip.String(), func(t *testing.T) {
 			fleettest.Run(t, func(f *fleettest.Fleet) {
 				var all []*fleettest.Candidate

@@ -24,7 +24,7 @@ func TestLeaderStandsDownBeforeItsLeaseEndsWhenCutOff(t *testing.T) {
 		f.Expect(a.IsLeader()).To(BeFalse())
 		f.Expect(term.Valid()).To(BeFalse())
 		f.Expect(a.State()).To(Equal(election.CandidateState))
-		f.Expect(a.seen()).To(Equal([]string{"won 7.5s", "lost 17.3s"}), "no later than the deadline")
+		f.Expect(a.seen()).To(Equal([]string{"won 7.5s", "lost 16.5s"}), "no later than the deadline")
 		f.Expect(f.record()).NotTo(BeEmpty(), "the key outlives the lease")
 	})
 }
@@ -61,7 +61,7 @@ func TestHangingRequestDoesNotExtendLeadership(t *testing.T) {
 		after(instant)
 		f.Expect(c.IsLeader()).To(BeFalse())
 		f.Expect(ended).To(BeTrue(), "the work's context ended")
-		f.Expect(c.seen()).To(Equal([]string{"won 7.5s", "lost 17.3s"}))
+		f.Expect(c.seen()).To(Equal([]string{"won 7.5s", "lost 16.5s"}))
 		unblock()
 		c.shutdown()
 	})
@@ -79,7 +79,7 @@ func TestLateAcknowledgementDoesNotExtendTheLease(t *testing.T) {
 		})
 		after(interval + lease)
 		f.Expect(c.IsLeader()).To(BeFalse())
-		f.Expect(c.seen()).To(Equal([]string{"won 7.5s", "lost 17.3s"}))
+		f.Expect(c.seen()).To(Equal([]string{"won 7.5s", "lost 16.5s"}))
 	})
 }
 

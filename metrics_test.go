@@ -35,7 +35,7 @@ election_leader{bucket="ELECTIONS",election="scheduler",identity="a"} `+map[bool
 election_lease_remaining_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} `+remaining+`
 # HELP election_lease_seconds How long a lease lasts from a renewal, 0 until the bucket was reached.
 # TYPE election_lease_seconds gauge
-election_lease_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} 9.8
+election_lease_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} 9
 # HELP election_state The state of this candidate: 1 candidate, 2 leader, 3 leader-elect.
 # TYPE election_state gauge
 election_state{bucket="ELECTIONS",election="scheduler",identity="a"} `+strconv.Itoa(int(state))+`
@@ -47,16 +47,16 @@ election_term{bucket="ELECTIONS",election="scheduler",identity="a"} `+term+`
 election_term_start_timestamp_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} `+start+`
 `), "election_leader", "election_state", "election_lease_seconds", "election_lease_remaining_seconds", "election_term", "election_term_start_timestamp_seconds")).To(Succeed())
 		}
-		gauges(election.LeaderElectState, "9.8", "9.466848e+08", "1")
+		gauges(election.LeaderElectState, "9", "9.466848e+08", "1")
 		f.Expect(testutil.GatherAndCompare(r, strings.NewReader(`
 # HELP election_interval_seconds Time from the last campaign or renewal to the next.
 # TYPE election_interval_seconds gauge
 election_interval_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} 7.5
 `), "election_interval_seconds")).To(Succeed())
 		after(interval)
-		gauges(election.LeaderState, "9.8", "9.466848e+08", "1")
+		gauges(election.LeaderState, "9", "9.466848e+08", "1")
 		after(time.Second)
-		gauges(election.LeaderState, "8.8", "9.466848e+08", "1")
+		gauges(election.LeaderState, "8", "9.466848e+08", "1")
 		a.link.Cut()
 		after(lease - time.Second - instant)
 		gauges(election.LeaderState, "1e-09", "9.466848e+08", "1")

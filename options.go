@@ -54,7 +54,8 @@ func WithStandDown(d time.Duration) Option {
 }
 
 // WithLeaseMargin sets how much earlier than one TTL after its last acknowledged write was sent a leader stops leading. Default: 50 ms or a
-// fiftieth of the TTL, whichever is more. It must be less than half the TTL.
+// tenth of the TTL, whichever is more, which covers a clock that is slewed by one part in 12: with less, other candidates take over a lapsed lease
+// later, mostly after the key has expired. It must be less than half the TTL.
 func WithLeaseMargin(d time.Duration) Option {
 	return func(o *settings.Options) { o.LeaseMargin = &d }
 }

@@ -145,7 +145,7 @@ func (r *run) load(ctx context.Context) (loaded core.Loaded, info kv.Info) {
 	}
 	if err == nil {
 		_, paused := info.Paused[r.key]
-		loaded.Bucket = core.Bucket{Created: info.Created, Read: info.Read, Took: info.Took, MarkerTTL: info.MarkerTTL, Pinned: info.Pinned, Paused: paused}
+		loaded.Bucket = core.Bucket{Created: info.Created, Read: info.Read, Took: info.Took, MarkerTTL: info.MarkerTTL, LongestTTL: info.LongestTTL, Pinned: info.Pinned, Paused: paused}
 		loaded.Bucket.Timing, err = r.opts.TimingIn(info)
 	}
 	loaded.Err, loaded.Failure = err, failureOf(err)

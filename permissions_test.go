@@ -240,3 +240,27 @@ func TestOnlyARefusedReadOfTheKeyShowsMissingPermission(t *testing.T) {
 		})
 	}
 }
+
+func TestOpenBucketSaysAtOnceThatAnswersCannotBeReceived(t *testing.T) {
+	onGuardedServer(t, `authorization: { users: [
+		{user: all, password: x}
+		{user: web, password: x, permissions: {publish: ["$JS.API.>"], subscribe: ["_INBOX_web.>"]}}
+	] }, no_auth_user: all`, func(f *fleet) {
+		open := func(opts ...nats.Option) func() error {
+			js, err := jetstream.New(f.Server.Connect(f.T, append(opts, nats.UserInfo("web", "x"))...))
+			f.Expect(err).NotTo(HaveOccurred())
+			return func() error {
+				_, err := election.OpenBucket(context.Background(), js, natstest.BucketName)
+				return err
+			}
+		}
+		for prefix, opts := range map[string][]nats.Option{"_INBOX": nil, "_INBOX_ops": {nats.CustomInboxPrefix("_INBOX_ops")}} {
+			try, began := open(opts...), time.Now()
+			what := ContainSubstring("may not receive answers below " + prefix + ": connect with the inbox prefix")
+			f.Expect(try()).To(And(MatchError(nats.ErrPermissionViolation), MatchError(what)))
+			f.Expect(time.Since(began)).To(BeNumerically("<", 100*time.Millisecond))
+			f.Expect(try()).To(MatchError(what), "though the client subscribes, and is refused, once")
+		}
+		f.Expect(open(nats.CustomInboxPrefix("_INBOX_web"))()).To(Succeed())
+	})
+}

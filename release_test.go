@@ -16,7 +16,7 @@ import (
 func TestStopDuringARenewalReleasesTheKey(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		a := f.leading("a")
-		a.link.DelayReplies(500 * time.Millisecond)
+		a.link.DelayReplies(300 * time.Millisecond)
 		after(interval)
 		began := time.Now()
 		go a.shutdown()
@@ -24,7 +24,7 @@ func TestStopDuringARenewalReleasesTheKey(t *testing.T) {
 		f.Expect(a.IsLeader()).To(BeFalse())
 		f.Expect(a.seen()).To(Equal([]string{"won 7.5s", "lost 15s"}))
 		f.Expect(<-a.result).To(Succeed())
-		f.Expect(time.Since(began)).To(BeNumerically("<=", 1500*time.Millisecond), "three round trips: the renewal, a read, the release")
+		f.Expect(time.Since(began)).To(BeNumerically("<=", 900*time.Millisecond), "three round trips: the renewal, a read, the release")
 		f.Expect(f.record()).To(ContainSubstring(`"released"`))
 	})
 }

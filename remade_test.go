@@ -204,7 +204,7 @@ func TestFollowerOfARemadeBucketIsQuietAndNotified(t *testing.T) {
 // A leader with the library's default renews after 0.75 of the TTL. A candidate of connect or the command that has just started knows nothing of it
 // where the bucket was made again, and must not lead before that renewal.
 func TestMixedIntervalsInABucketThatWasMadeAgainNeverMakeTwoLeaders(t *testing.T) {
-	for name, opts := range map[string][]election.Option{"both renew alike": nil, "the new one renews after a third": {settings.ShortInterval}} {
+	for name, opts := range map[string][]election.Option{"both renew alike": nil, "the new one renews after a quarter": {settings.ShortInterval}} {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(f *fleet) {
 				a := f.unnotified("a").start()

@@ -2,7 +2,6 @@ package election_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -117,7 +116,7 @@ func TestReleaseBeforeAnAbandonedWinProvesNothing(t *testing.T) {
 		a, bucket := f.faultyCandidate("a")
 		bucket.onStatus(func(status func() (jetstream.KeyValueStatus, error)) (jetstream.KeyValueStatus, error) {
 			if f.revision() > release.Revision() {
-				return nil, errors.New("lost")
+				return nil, jetstream.ErrBucketNotFound // with any other error the key would be kept
 			}
 			return status()
 		})

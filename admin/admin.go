@@ -44,7 +44,8 @@
 // the candidates that are to answer. It needs permission:
 //
 //   - to publish to $JS.API.STREAM.INFO.KV_<bucket>, and to read the keys;
-//   - to publish to election-control.<bucket>.<verb>.<key>, where the verb is candidates, resign, transfer, or refresh for Pause and Resume;
+//   - to publish to election-control.<bucket>.<verb>.<key>, where the verb is candidates, resign, transfer, or refresh for Pause and Resume,
+//     and to subscribe to election-answers.<bucket>.*.<key>;
 //   - for [Admin.Evict], to write the key instead;
 //   - for [Admin.Pause] and [Admin.Resume], also to update the stream behind the bucket.
 //

@@ -69,6 +69,9 @@ func (s *Severity) UnmarshalText(text []byte) error { return severityNames.Parse
 //	republish                  warning    changes are not republished whole; info if the connection is not known
 //	read-refused               warning    a key cannot be read
 //	request-refused            warning    an operator cannot ask candidates
+//	answers-refused            warning    an operator cannot receive the answers of candidates; info if a candidate cannot answer
+//	allow-responses            warning    the user may publish to every subject
+//	inboxes-writable           warning    the user may publish to the inboxes of others
 //	watch-refused              warning    changes cannot be watched; info where candidates are notified otherwise, or key by key
 //	subscribe-refused          warning    what is republished cannot be subscribed to
 //	reconnect-buffer           warning    the connection sends writes late
@@ -76,6 +79,7 @@ func (s *Severity) UnmarshalText(text []byte) error { return severityNames.Parse
 //	ping-interval              warning    the client notices late that the network has forgotten the connection
 //	republish-unused           info       changes are republished, but the connection is not known
 //	attempts-refused           info       a leader cannot see candidates, so that its release names no successors
+//	inboxes-readable           info       the user may read what the server answers to others
 //	not-inspected              info       the bucket does not describe the stream behind it
 //	expect-release             info       the time without a leader after a release
 //	expect-crash               info       after the crash of the leader
@@ -124,7 +128,8 @@ const probeKey = "election-check"
 // Check writes nothing. It tests whether a key may be written by an update of the key "election-check" that the server must refuse
 // whenever it arrives, and whether a key may be read by reading that one: where permission is granted for single keys, grant it for this
 // key too, or use [CheckKey]. It checks the limits of the account only where it may publish to $JS.API.INFO, which no role needs. Where a
-// server refuses without a sign, Check may take some 8 s.
+// server refuses without a sign, Check may take some 8 s. It also tries what a user should not be permitted, so that the server logs
+// refusals.
 //
 // The error wraps [election.ErrInvalidOption] for options that cannot be used, and [election.ErrBucketUnsuitable] for a bucket that does
 // not exist. Any other error means that the bucket cannot be inspected, or that ctx ended before.

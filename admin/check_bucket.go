@@ -193,7 +193,8 @@ func (c *checkup) checkLimits() {
 		most, limit = defaultConsumers, "that servers grant a stream by default"
 	}
 	if used := int64(state.Consumers); near(used, most) {
-		c.warn("consumers", fmt.Sprintf("the bucket has %d watchers or other consumers of the %d %s: further processes cannot watch, and poll", used, most, limit), "use OpenBucket or WithJetStream in a bucket that republishes, which takes no consumer")
+		c.warn("consumers", fmt.Sprintf("the bucket has %d watchers or other consumers of the %d %s: further processes cannot watch, and poll", used, most, limit),
+			fmt.Sprintf("find out whose they are by 'nats consumer ls %s', and delete those that nobody needs; use OpenBucket or WithJetStream in a bucket that republishes, which takes no consumer; or raise default_max_consumers in the servers' limits of jetstream", c.bucket.Stream()))
 	}
 }
 

@@ -120,7 +120,7 @@ type capability struct {
 // crashes at any time between two renewals.
 func (c capability) failovers(t timing.Timing) (release, crash, eviction estimate) {
 	expiry := estimate{t.TTL - t.Interval/2, t.TTL + timing.ExpiryLateness}
-	removed := max(t.StandDown, t.TTL)
+	removed := max(t.StandDown, t.TTL, timing.LapseTime(t.LeaseTime(), t.TTL, true))
 	answer := estimate{core.ShortSpread / 2, core.ShortSpread} // to a release
 	if c.named {
 		answer = estimate{requestTime, core.HeadStart + core.ShortSpread} // at worst the one that is named is gone
@@ -134,7 +134,7 @@ func (c capability) failovers(t timing.Timing) (release, crash, eviction estimat
 			spread.median = requestTime
 		}
 		crash = expiry.plus(t.StandDown, t.StandDown).plus(spread.median, spread.worst)
-		if lapse := timing.LapseTime(t.LeaseTime(), t.TTL); c.connected && !c.plain && lapse < t.TTL { // all take over before the key expires
+		if lapse := timing.LapseTime(t.LeaseTime(), t.TTL, true); c.connected && !c.plain && lapse < t.TTL { // all take over before the key expires
 			crash = estimate{lapse - t.Interval/2, t.TTL}
 		}
 		return answer, crash, spread.plus(removed, removed)
@@ -223,7 +223,7 @@ func (c *checkup) forecastOutage(t timing.Timing, can capability) {
 }
 
 // sharedTTL is the TTL with which leaders survive the crash of a server though they renew after 0.75 of it.
-const sharedTTL = 45 * time.Second
+const sharedTTL = 65 * time.Second
 
 // outlastServer returns with which TTL and interval leaders survive the crash of a server, and what these do to failovers. Where candidates of Choria
 // may campaign too the interval stays what theirs is: they learn of a loss by their next renewal only.

@@ -21,12 +21,12 @@ func TestCheckForecastsWhetherATermSurvivesTheCrashOfAServer(t *testing.T) {
 		forecast := func(replicas int, opts ...election.Option) string {
 			return check(f, reporting{f.Bucket, func(i *jetstream.StreamInfo) { onFile(i); i.Config.Replicas = replicas }}, opts...)["expect-outage"].Message
 		}
-		f.Expect(forecast(1)).To(And(ContainSubstring("survives 2.3s without"), ContainSubstring("a restart of its server")))
-		f.Expect(forecast(3)).To(And(ContainSubstring("survives 2.3s without"), ContainSubstring("but not the crash")))
-		f.Expect(forecast(3, election.WithCampaignInterval(301*time.Millisecond))).To(ContainSubstring("but not the crash"))
-		f.Expect(forecast(3, election.WithCampaignInterval(300*time.Millisecond))).To(ContainSubstring("and so the crash"))
+		f.Expect(forecast(1)).To(And(ContainSubstring("survives 1.6s without"), ContainSubstring("a restart of its server")))
+		f.Expect(forecast(3)).To(And(ContainSubstring("survives 1.6s without"), ContainSubstring("but not the crash")))
+		f.Expect(forecast(3, election.WithCampaignInterval(401*time.Millisecond))).To(ContainSubstring("but not the crash"))
+		f.Expect(forecast(3, election.WithCampaignInterval(400*time.Millisecond))).To(ContainSubstring("and so the crash"))
 		f.Expect(check(f, f.Bucket)["expect-outage"].Message).NotTo(ContainSubstring("server"), "memory does not survive")
-	})
+	}, func(cfg *jetstream.KeyValueConfig) { republished(cfg); cfg.TTL = 11 * time.Second })
 }
 
 // The crash of a server that leads the bucket's stream takes writes away for up to 9 s. It begins just before a renewal, the worst moment.
@@ -54,18 +54,18 @@ func TestLeaderOutlastsTheCrashOfAServerWithWhatCheckRecommends(t *testing.T) {
 		opts []election.Option
 		says []string // empty if there is nothing to recommend
 	}{
-		"TTL 30s": {30 * time.Second, nil, []string{"survives 6.9s", "but not the crash", "use a TTL of 15s and an interval of 5s", "survives 9.7s", "12s in the median, in place of 18s"}},
-		"TTL 15s": {15 * time.Second, nil, []string{"survives 3.4s", "but not the crash", "use an interval of 5s", "survives 9.7s", "12s in the median, in place of 9.1s"}},
+		"TTL 30s": {30 * time.Second, nil, []string{"survives 4.5s", "but not the crash", "use a TTL of 15s and an interval of 3.75s", "survives 9.7s", "13s in the median, in place of 18s"}},
+		"TTL 15s": {15 * time.Second, nil, []string{"survives 2.2s", "but not the crash", "use an interval of 3.75s", "survives 9.7s", "13s in the median, in place of 9.1s"}},
 		"TTL 15s with a margin": {15 * time.Second, []election.Option{election.WithLeaseMargin(2 * time.Second)},
-			[]string{"survives 1.7s", "use an interval of 5s (WithCampaignInterval), without WithLeaseMargin", "survives 9.7s"}},
-		"what is recommended": {15 * time.Second, []election.Option{election.WithCampaignInterval(5 * time.Second)}, nil},
+			[]string{"survives 1.7s", "use an interval of 3.75s (WithCampaignInterval), without WithLeaseMargin", "survives 9.7s"}},
+		"what is recommended": {15 * time.Second, []election.Option{election.WithCampaignInterval(3750 * time.Millisecond)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fleettest.Run(t, func(f *fleet) {
 				found := check(f, replicated(f), c.opts...)["expect-outage"]
 				interval := timing.DefaultInterval(c.ttl)
 				if c.says == nil {
-					interval = c.ttl / 3
+					interval = c.ttl / 4
 				}
 				f.Expect(outlasts(f, interval, c.opts...)).To(Equal(c.says == nil))
 				if c.says == nil {
@@ -87,10 +87,10 @@ func TestCheckRecommendsNoShortIntervalWhereCandidatesOfChoriaMayCampaign(t *tes
 		opts []election.Option
 		says string
 	}{
-		"by default":         {15 * time.Second, nil, "use a TTL of 45s and an interval of 33.75s (WithCampaignInterval): then a leader survives 10s"},
-		"with an interval":   {15 * time.Second, []election.Option{election.WithCampaignInterval(14 * time.Second)}, "use a TTL of 45s and an interval of 33.75s"},
-		"with a longer TTL":  {time.Minute, []election.Option{election.WithCampaignInterval(55 * time.Second)}, "use an interval of 45s (WithCampaignInterval)"},
-		"with a long margin": {45 * time.Second, []election.Option{election.WithLeaseMargin(5 * time.Second)}, "use an interval of 33.75s (WithCampaignInterval), without WithLeaseMargin"},
+		"by default":         {15 * time.Second, nil, "use a TTL of 1m5s and an interval of 48.75s (WithCampaignInterval): then a leader survives 9.7s"},
+		"with an interval":   {15 * time.Second, []election.Option{election.WithCampaignInterval(13 * time.Second)}, "use a TTL of 1m5s and an interval of 48.75s"},
+		"with a longer TTL":  {2 * time.Minute, []election.Option{election.WithCampaignInterval(100 * time.Second)}, "use an interval of 1m30s (WithCampaignInterval)"},
+		"with a long margin": {65 * time.Second, []election.Option{election.WithLeaseMargin(10 * time.Second)}, "use an interval of 48.75s (WithCampaignInterval), without WithLeaseMargin"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fleettest.Run(t, func(f *fleet) {

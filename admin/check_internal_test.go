@@ -31,7 +31,7 @@ func TestForecastByWhatCandidatesCanDo(t *testing.T) {
 		release, crash, eviction estimate
 	}{
 		"notified":                {capability{notified: true, markers: markers}, standard, ms(12.5, 25), ms(14062.5, 18525), ms(10312.5, 10625)},
-		"named":                   {capability{notified: true, markers: markers, named: true, connected: true}, standard, ms(1, 50), ms(6099, 10000), ms(10001, 10625)},
+		"named":                   {capability{notified: true, markers: markers, named: true, connected: true}, standard, ms(1, 50), ms(6078, 10000), ms(10001, 10625)},
 		"no markers":              {capability{notified: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},
 		"a short stand-down":      {capability{notified: true, markers: markers}, quick, ms(12.5, 25), ms(7562.5, 12025), ms(10312.5, 10625)},
 		"bare names":              {capability{notified: true, plain: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},
@@ -91,7 +91,7 @@ func TestCheckAgainstAServerThatGrantsLittle(t *testing.T) {
 	}
 	g, ctx := NewWithT(t), context.Background()
 	grant := func(publish, subscribe []string) *server.Permissions {
-		return &server.Permissions{Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: append(subscribe, "_INBOX.>")}}
+		return &server.Permissions{Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: append(subscribe, "_INBOX_own.>")}}
 	}
 	s, err := server.NewServer(&server.Options{
 		ServerName: "guarded", Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(),
@@ -99,7 +99,7 @@ func TestCheckAgainstAServerThatGrantsLittle(t *testing.T) {
 			{Username: "admin", Password: "x"},
 			{Username: "least", Password: "x", Permissions: grant([]string{"$JS.API.STREAM.INFO.KV_E", "$KV.E.scheduler"}, nil)},
 			{Username: "enough", Password: "x", Permissions: grant([]string{
-				"$JS.API.STREAM.INFO.KV_E", "$KV.E.>", "$JS.API.DIRECT.GET.KV_E.$KV.E.>", "$JS.API.CONSUMER.CREATE.KV_E.*.$KV.E.>", "$JS.API.CONSUMER.DELETE.KV_E.*", "$JS.FC.KV_E.>",
+				"$JS.API.STREAM.INFO.KV_E", "$KV.E.>", "$JS.API.DIRECT.GET.KV_E.$KV.E.>", "$JS.API.CONSUMER.CREATE.KV_E.*.$KV.E.>", "$JS.API.CONSUMER.DELETE.KV_E.*", "$JS.FC.KV_E.>", "election-answers.E.>",
 			}, []string{"election.E.>", "$KV.E.>"})},
 		},
 	})
@@ -109,7 +109,7 @@ func TestCheckAgainstAServerThatGrantsLittle(t *testing.T) {
 	g.Expect(s.ReadyForConnections(10 * time.Second)).To(BeTrue())
 
 	as := func(user string) jetstream.JetStream {
-		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "x"), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(), nats.PingInterval(time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "x"), nats.CustomInboxPrefix("_INBOX_own"), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(), nats.PingInterval(time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		g.Expect(err).NotTo(HaveOccurred())
 		t.Cleanup(nc.Close)
 		js, err := jetstream.New(nc)
@@ -135,5 +135,5 @@ func TestCheckAgainstAServerThatGrantsLittle(t *testing.T) {
 		return problems
 	}
 	g.Expect(checkAs("enough")).To(BeEmpty())
-	g.Expect(checkAs("least")).To(Equal([]string{"write-refused", "read-refused", "watch-refused", "subscribe-refused", "attempts-refused"}))
+	g.Expect(checkAs("least")).To(Equal([]string{"write-refused", "read-refused", "watch-refused", "subscribe-refused", "answers-refused", "attempts-refused"}))
 }

@@ -40,6 +40,9 @@ type probes struct {
 	account *jetstream.AccountInfo // nil if the account could not be asked for
 
 	requests []string // the verbs of requests to candidates that are refused
+	answers  error    // to those requests: to receive them, or for a candidate to give them
+
+	powers powers
 
 	plain  []string // the first few keys that hold bare names
 	plains int      // how many keys do, among the entries that were read
@@ -88,6 +91,15 @@ func (c *checkup) probe(ctx context.Context) {
 	}
 	if c.role == RoleOperator && c.conn != nil {
 		p.requests = control.Client{Bucket: c.bucket}.Refused(ctx, c.key)
+		p.answers = c.trySubscribe(ctx, control.AnswerSubject(c.name, record.NewID(), c.key))
+	}
+	if c.conn != nil {
+		p.powers = c.tryPowers(ctx)
+	}
+	if c.conn != nil && c.role == RoleCandidate && !p.powers.responds {
+		if _, refused := c.tryPublish(ctx, &nats.Msg{Subject: control.AnswerSubject(c.name, record.NewID(), c.key)}); refused {
+			p.answers = c.conn.LastError()
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
@@ -236,6 +248,14 @@ func (c *checkup) checkPermissions() {
 		}
 		c.warn("request-refused", fmt.Sprintf("candidates of %s cannot be asked: not permitted: %s", key, strings.Join(p.requests, ", ")), "permit to publish to "+strings.Join(subjects, " and to "))
 	}
+	switch answers := control.AnswerSubject(c.name, "*", c.key); {
+	case p.answers == nil:
+	case c.role == RoleCandidate:
+		c.refused(SeverityInfo, "answers-refused", "requests of operators and candidates about "+key+" cannot be answered", "; only a candidate that answers is asked to resign or is transferred to", p.answers, "publish to "+answers+single)
+	default:
+		c.refused(SeverityWarning, "answers-refused", "the answers of candidates of "+key+" cannot be received", "", p.answers, "subscribe to "+answers)
+	}
+	c.checkPowers()
 	c.checkWatchPermission()
 	if p.subscribe != nil {
 		c.refused(SeverityWarning, "subscribe-refused", fmt.Sprintf("what the bucket republishes on %s cannot be subscribed to", c.info.Republish), "", p.subscribe,
@@ -267,7 +287,7 @@ func (c *checkup) checkWatchPermission() {
 	case c.role == RoleObserver && p.watchOne == nil:
 		severity, then = SeverityInfo, "; single keys can"
 	case c.role == RoleObserver:
-		then = "; the events of elections cannot be observed"
+		severity, then = SeverityInfo, "; the leaders can be read, but not Observe, Leaders and 'election-cli watch'"
 	case c.source() == core.Republish:
 		severity, then = SeverityInfo, "; candidates are notified only by what is republished, and poll when that fails"
 	case p.watchOne == nil:

@@ -33,9 +33,9 @@ func TestCheckComplainsOfMissingPermissionsByTheRoleOfTheUser(t *testing.T) {
 		}{
 			{"reader", admin.RoleObserver, nil},
 			{"reader", admin.RoleCandidate, []string{"write-refused", "subscribe-refused"}},
-			{"asker", admin.RoleObserver, []string{"watch-refused"}},
-			{"asker", admin.RoleOperator, []string{"request-refused"}},
-			{"none", admin.RoleObserver, []string{"read-refused", "watch-refused"}},
+			{"asker", admin.RoleObserver, nil},
+			{"asker", admin.RoleOperator, []string{"request-refused", "answers-refused"}},
+			{"none", admin.RoleObserver, []string{"read-refused"}},
 			{"none", admin.RoleCandidate, []string{"write-refused", "read-refused", "watch-refused", "subscribe-refused"}},
 			{"all", admin.RoleCandidate, nil},
 			{"all", admin.RoleOperator, nil},

@@ -88,7 +88,7 @@ func (a *Admin) changeMetadata(ctx context.Context, key string, change func(map[
 	case errors.Is(err, nats.ErrNoResponders): // there is no candidate to notify
 		return nil
 	case errors.Is(err, nats.ErrPermissionViolation):
-		return fmt.Errorf("election %q is changed, but candidates were not notified and learn of it later: %w", key, err)
+		return fmt.Errorf("election %q is changed, but candidates may learn of it later: %w", key, err)
 	}
 	return err
 }

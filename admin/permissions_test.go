@@ -22,7 +22,7 @@ func TestPermissionToMoveOneElectionIsNotPermissionToMoveAnother(t *testing.T) {
 		{user: candidate, password: x},
 		{user: mover, password: x, permissions: {
 			publish: ["$JS.API.STREAM.INFO.KV_ELECTIONS", "$JS.API.DIRECT.GET.KV_ELECTIONS.>", "election-control.ELECTIONS.resign.a.b"]
-			subscribe: ["_INBOX.>"]
+			subscribe: ["_INBOX.>", "election-answers.ELECTIONS.*.a.b"]
 		}}
 	] }, no_auth_user: candidate`, func(f *fleet) {
 		bucket := f.Open(f.Server.Connect(f.T))
@@ -43,11 +43,11 @@ func TestPermissionToMoveOneElectionIsNotPermissionToMoveAnother(t *testing.T) {
 	})
 }
 
-func TestOperatorWithAnInboxPrefixOfItsOwnIsAnswered(t *testing.T) {
+func TestOperatorIsAnsweredWhateverItsInboxPrefix(t *testing.T) {
 	natstest.SkipIfShort(t)
-	for _, prefix := range []string{"_INBOX_ops", "ops.inbox"} {
+	for _, prefix := range []string{"_INBOX_ops", "ops.inbox", "election.ops"} {
 		t.Run(prefix, func(t *testing.T) {
-			fleettest.Run(t, func(f *fleet) {
+			fleettest.Run(t, func(f *fleettest.Fleet) {
 				a, others := candidates(f, "b")
 				o := operator(f, nats.CustomInboxPrefix(prefix))
 				f.Expect(o.Candidates(ctx, key)).To(HaveLen(2))
@@ -61,12 +61,24 @@ func TestOperatorWithAnInboxPrefixOfItsOwnIsAnswered(t *testing.T) {
 	}
 }
 
-func TestInboxPrefixThatIsNotAnsweredIsNamed(t *testing.T) {
-	fleettest.Run(t, func(f *fleet) {
+func TestOperatorThatMayNotReceiveAnswersLearnsWhatToPermit(t *testing.T) {
+	fleettest.RunGuarded(t, `authorization: { users: [
+		{user: candidate, password: x},
+		{user: deaf, password: x, permissions: {publish: ["$JS.API.>", "election-control.>"], subscribe: ["_INBOX.>"]}}
+	] }, no_auth_user: candidate`, func(f *fleet) {
 		candidates(f, "b")
-		_, err := operator(f, nats.CustomInboxPrefix("election.ops")).Candidates(ctx, key)
-		f.Expect(err).To(And(MatchError(election.ErrInvalidOption), MatchError(ContainSubstring(`"election.ops"`))))
-	}, republished)
+		o := operator(f, nats.UserInfo("deaf", "x"))
+		for _, ask := range []func() error{
+			func() error { _, err := o.Candidates(ctx, key); return err },
+			func() error { return o.Resign(ctx, key) },
+			func() error { return o.Transfer(ctx, key, "a") },
+		} {
+			began := time.Now()
+			f.Expect(ask()).To(And(MatchError(nats.ErrPermissionViolation), MatchError(ContainSubstring("permit to subscribe to election-answers.ELECTIONS.*.scheduler"))))
+			f.Expect(time.Since(began)).To(BeNumerically("<", 100*time.Millisecond))
+			after(2 * interval)
+		}
+	})
 }
 
 func TestOperatorWithoutPermissionLearnsWhatToPermit(t *testing.T) {
@@ -103,7 +115,7 @@ func TestOperatorWithoutPermissionLearnsWhatToPermit(t *testing.T) {
 func TestAllRequestsAtOnceLearnThatTheyAreNotPermitted(t *testing.T) {
 	fleettest.RunGuarded(t, `authorization: { users: [
 		{user: candidate, password: x},
-		{user: reader, password: x, permissions: {publish: ["$JS.API.>", "election-control.*.candidates.scheduler"], subscribe: ["_INBOX.>"]}}
+		{user: reader, password: x, permissions: {publish: ["$JS.API.>", "election-control.*.candidates.scheduler"], subscribe: ["_INBOX.>", "election-answers.>"]}}
 	] }, no_auth_user: candidate`, func(f *fleet) {
 		candidates(f, "b")
 		o := operator(f, nats.UserInfo("reader", "x"))

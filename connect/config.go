@@ -43,6 +43,10 @@ type Config struct {
 	TLSFirst bool   // the TLS handshake comes before the greeting of the server, as handshake_first in its configuration demands
 	Domain   string // of JetStream
 
+	// InboxPrefix is what the subjects begin with on which the connection receives answers; empty is _INBOX. The user needs permission to
+	// subscribe to what is below it: docs/PERMISSIONS.md gives each user a prefix that no other user may read.
+	InboxPrefix string
+
 	// TTL, Replicas, MaxBytes and ChoriaCompatible are properties of a bucket that Connect makes. Connect leaves a bucket that exists as it
 	// is, and warns of each of them that is set and differs.
 
@@ -53,7 +57,7 @@ type Config struct {
 	ChoriaCompatible bool          // candidates of Choria campaign too: the bucket announces no expiries
 	MustExist        bool          // a missing bucket is an error, and Connect does not make it
 
-	// The durations are the options of package election of the same names; nil is the option's default, but for the interval, which then is a third
+	// The durations are the options of package election of the same names; nil is the option's default, but for the interval, which then is a quarter
 	// of the TTL: a leader so outlasts the crash of a server, if the TTL is 15 s or more. In a bucket that announces no expiries, where candidates of
 	// Choria may campaign too, it is 0.75 of the TTL, and so it is with PlainValue. Go's new makes a pointer of any value: new(time.Second).
 
@@ -175,6 +179,9 @@ func (c Config) validate() error {
 		if err := natsconn.CheckURL(u); err != nil {
 			problems = append(problems, validate.Errorf("%w", err))
 		}
+	}
+	if c.InboxPrefix != "" && nats.CustomInboxPrefix(c.InboxPrefix)(new(nats.Options)) != nil {
+		problems = append(problems, validate.Errorf("%q is not an inbox prefix: give the beginning of a subject, such as _INBOX_web", c.InboxPrefix))
 	}
 	for _, f := range c.files() {
 		if *f.path != "" && !natsconn.IsFile(*f.path) {

@@ -39,7 +39,7 @@ func TestEveryVariableOfTheEnvironmentIsRead(t *testing.T) {
 		"ELECTION_NAME": "web-1", "ELECTION_KEY": "scheduler", "ELECTION_BUCKET": "B", "ELECTION_TTL": "20s", "ELECTION_REPLICAS": "3", "ELECTION_MAX_BYTES": "1M",
 		"ELECTION_MUST_EXIST": "true", "ELECTION_CHORIA_COMPATIBLE": "1", "ELECTION_INTERVAL": "5s", "ELECTION_SPLAY": "0s",
 		"ELECTION_STAND_DOWN": "2s", "ELECTION_LEASE_MARGIN": "300ms", "ELECTION_RELEASE_TIMEOUT": "4s",
-		"ELECTION_METADATA": "zone=a, rack=7=8", "ELECTION_PLAIN_VALUE": "true", "ELECTION_PRIORITY": "-3", "ELECTION_PREEMPTION": "t", "ELECTION_RELINQUISH": "@daily",
+		"ELECTION_METADATA": "zone=a, rack=7=8", "ELECTION_PLAIN_VALUE": "true", "ELECTION_PRIORITY": "-3", "ELECTION_PREEMPTION": "t", "ELECTION_RELINQUISH": "@daily", "ELECTION_INBOX_PREFIX": "_INBOX_web",
 		"NATS_URL": "nats://a, tls://b:1", "NATS_CONTEXT": "prod", "NATS_CREDS": file, "NATS_NKEY": file, "NATS_USER": "u",
 		"NATS_PASSWORD": "p", "NATS_CERT": file, "NATS_KEY": file, "NATS_CA": file, "NATS_TLS_FIRST": "true",
 	})
@@ -47,7 +47,7 @@ func TestEveryVariableOfTheEnvironmentIsRead(t *testing.T) {
 		Name: "web-1", Key: "scheduler", Bucket: "B", TTL: 20 * time.Second, Replicas: 3, MaxBytes: 1 << 20, MustExist: true, ChoriaCompatible: true,
 		Interval: new(5 * time.Second), Splay: new(time.Duration(0)), StandDown: new(2 * time.Second),
 		LeaseMargin: new(300 * time.Millisecond), ReleaseTimeout: new(4 * time.Second),
-		Metadata: map[string]string{"zone": "a", "rack": "7=8"}, PlainValue: true, Priority: -3, Preemption: true, Relinquish: "@daily",
+		Metadata: map[string]string{"zone": "a", "rack": "7=8"}, PlainValue: true, Priority: -3, Preemption: true, Relinquish: "@daily", InboxPrefix: "_INBOX_web",
 		URL: "nats://a, tls://b:1", Context: "prod", Creds: file, NKey: file, User: "u", Password: "p", TLSCert: file, TLSKey: file, TLSCA: file, TLSFirst: true,
 	}))
 }
@@ -107,7 +107,7 @@ func TestErrorNamesEveryBadVariableWithItsValueButNoSecret(t *testing.T) {
 		"ELECTION_MUST_EXIST": "yep", "ELECTION_CHORIA_COMPATIBLE": "2", "ELECTION_INTERVAL": "1ms", "ELECTION_SPLAY": "-2s",
 		"ELECTION_STAND_DOWN":   "2h",
 		"ELECTION_LEASE_MARGIN": "soon", "ELECTION_RELEASE_TIMEOUT": "-3s", "ELECTION_METADATA": "a=b,c", "ELECTION_PLAIN_VALUE": "on",
-		"ELECTION_PRIORITY": "high", "ELECTION_PREEMPTION": "si", "ELECTION_RELINQUISH": "now",
+		"ELECTION_PRIORITY": "high", "ELECTION_PREEMPTION": "si", "ELECTION_RELINQUISH": "now", "ELECTION_INBOX_PREFIX": "_INBOX.>",
 		"NATS_URL": "nats://ok,http://me:secret1@host?secret2", "NATS_CREDS": "/no/creds", "NATS_NKEY": "/no/nkey", "NATS_PASSWORD": "secret3",
 		"NATS_CERT": "/no/cert", "NATS_CA": "/no/ca",
 	})
@@ -115,12 +115,12 @@ func TestErrorNamesEveryBadVariableWithItsValueButNoSecret(t *testing.T) {
 	g.Expect(cfg).To(Equal(connect.Config{}))
 	g.Expect(err).To(MatchError(election.ErrInvalidOption))
 	lines := strings.Split(err.Error(), "\n")
-	g.Expect(lines).To(HaveLen(25))
+	g.Expect(lines).To(HaveLen(26))
 	for variable, value := range map[string]string{
 		"ELECTION_NAME": `" x"`, "ELECTION_KEY": `"no key"`, "ELECTION_BUCKET": `"no.bucket"`, "ELECTION_TTL": `"30"`, "ELECTION_REPLICAS": "2 replicas", "ELECTION_MAX_BYTES": "100 bytes",
 		"ELECTION_MUST_EXIST": `"yep"`, "ELECTION_CHORIA_COMPATIBLE": `"2"`, "ELECTION_INTERVAL": "(1ms)", "ELECTION_SPLAY": "(-2s)", "ELECTION_STAND_DOWN": "(2h0m0s)",
 		"ELECTION_LEASE_MARGIN": `"soon"`, "ELECTION_RELEASE_TIMEOUT": "(-3s)", "ELECTION_METADATA": `"c"`, "ELECTION_PLAIN_VALUE": `"on"`,
-		"ELECTION_PRIORITY": `"high"`, "ELECTION_PREEMPTION": `"si"`, "ELECTION_RELINQUISH": `"now"`,
+		"ELECTION_PRIORITY": `"high"`, "ELECTION_PREEMPTION": `"si"`, "ELECTION_RELINQUISH": `"now"`, "ELECTION_INBOX_PREFIX": `"_INBOX.>"`,
 		"NATS_URL": `"http://host"`, "NATS_CREDS": "/no/creds", "NATS_NKEY": "/no/nkey", "NATS_PASSWORD": "NATS_USER", "NATS_CERT": "/no/cert", "NATS_CA": "/no/ca",
 	} {
 		g.Expect(lines).To(ContainElement(And(HavePrefix(variable), ContainSubstring(value), MatchRegexp(`: (use|write|give|set|correct|trim) `))), variable)

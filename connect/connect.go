@@ -160,6 +160,9 @@ func (c *connector) natsOptions() ([]nats.Option, error) {
 		}),
 		natsconn.Servers(c.URL),
 	}
+	if c.InboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(c.InboxPrefix))
+	}
 	return slices.Concat(opts, login, natsconn.TLS(c.TLSCert, c.TLSKey, c.TLSCA, c.TLSFirst)), nil
 }
 
@@ -213,7 +216,11 @@ func (c *connector) waitForBucket(ctx context.Context) (*election.Bucket, error)
 		if try == 0 {
 			c.log.Warn("Bucket cannot be used yet, waiting for it", "server", c.servers(), "error", err)
 		}
-		if !timeutil.Sleep(ctx, retryDelay) {
+		delay := retryDelay
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			delay = timing.RequestTimeout // the server logs each refusal
+		}
+		if !timeutil.Sleep(ctx, delay) {
 			return nil, fmt.Errorf("waiting for bucket %q on %s: %w: %w", c.Bucket, c.servers(), context.Cause(ctx), err)
 		}
 	}

@@ -32,12 +32,24 @@ func TestConnectReturnsWhatAnElectionNeeds(t *testing.T) {
 	})
 }
 
+func TestConnectReceivesAnswersBelowItsInboxPrefix(t *testing.T) {
+	fleettest.RunGuarded(t, `authorization: { users: [
+		{user: all, password: x}
+		{user: web, password: x, permissions: {publish: [">"], subscribe: ["_INBOX_web.>"]}}
+	] }, no_auth_user: all`, func(f *fleettest.Fleet) {
+		cfg := config()
+		cfg.User, cfg.Password, cfg.InboxPrefix = "web", "x", "_INBOX_web"
+		c := connected(f, cfg)
+		f.Expect(c.NATS.NewInbox()).To(HavePrefix("_INBOX_web."))
+	})
+}
+
 func TestLeadersRenewAfterAThirdOfTheTTLUnlessChoriaMayCampaignToo(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*connect.Config)
 		want   time.Duration
 	}{
-		"by default":                  {func(*connect.Config) {}, fleettest.TTL / 3},
+		"by default":                  {func(*connect.Config) {}, fleettest.TTL / 4},
 		"with an interval":            {func(c *connect.Config) { c.Interval = new(time.Second) }, time.Second},
 		"in a bucket made for Choria": {func(c *connect.Config) { c.Bucket, c.ChoriaCompatible = "SHARED", true }, fleettest.TTL * 3 / 4},
 	} {
@@ -173,7 +185,7 @@ func TestOptionsThatDoNotFitTheBucketAreRefused(t *testing.T) {
 		cfg := config()
 		cfg.Interval = new(fleettest.TTL)
 		_, err := connect.Connect(context.Background(), cfg, nats.InProcessServer(f.Server))
-		f.Expect(err).To(MatchError(And(ContainSubstring("options-unfit"), ContainSubstring("TTL of 10s"), ContainSubstring("interval of 10s"), ContainSubstring("use 10ms to 9.7s"))))
+		f.Expect(err).To(MatchError(And(ContainSubstring("options-unfit"), ContainSubstring("TTL of 10s"), ContainSubstring("interval of 10s"), ContainSubstring("use 10ms to 8.9s"))))
 	})
 }
 

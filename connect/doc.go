@@ -64,13 +64,14 @@
 //	NATS_CA                     file with the authorities that are trusted in place of the system's
 //	NATS_TLS_FIRST              true: the TLS handshake comes first, as handshake_first of servers demands
 //	NATS_CONTEXT                a context of natscli; the other variables override its settings
+//	ELECTION_INBOX_PREFIX       what the subjects of answers begin with; default _INBOX
 //
 //	ELECTION_TTL                of a bucket that Connect makes; default 15s
 //	ELECTION_REPLICAS           of a bucket that Connect makes: 1, 3 or 5; default: 3 in a cluster, else 1
 //	ELECTION_MAX_BYTES          of a bucket that Connect makes: 1048576 or 1M
 //	ELECTION_CHORIA_COMPATIBLE  true: candidates of Choria campaign too
 //
-//	ELECTION_INTERVAL           see election.WithCampaignInterval; default: a third of the TTL, or 0.75 of
+//	ELECTION_INTERVAL           see election.WithCampaignInterval; default: a quarter of the TTL, or 0.75 of
 //	                            it where candidates of Choria may campaign too
 //	ELECTION_SPLAY              see election.WithSplay
 //	ELECTION_STAND_DOWN         see election.WithStandDown

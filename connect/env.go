@@ -71,6 +71,7 @@ func (c *Config) variables(prefix string) []variable {
 		own("PRIORITY", parsed(&c.Priority, parseNumber)),
 		own("PREEMPTION", parsed(&c.Preemption, parseBool)),
 		own("RELINQUISH", text(&c.Relinquish)),
+		own("INBOX_PREFIX", text(&c.InboxPrefix)),
 		{[]string{"NATS_URL"}, text(&c.URL)},
 		{[]string{"NATS_CONTEXT"}, text(&c.Context)},
 		{[]string{"NATS_USER"}, text(&c.User)},

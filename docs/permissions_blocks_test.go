@@ -45,7 +45,7 @@ type line struct {
 
 var (
 	fenced     = regexp.MustCompile("(?s)```\n(.*?)```")
-	permitting = regexp.MustCompile(`^\s*(# )?("[^"]+"|allow_responses = .*?)(?:\s+# (.+))?$`)
+	permitting = regexp.MustCompile(`^\s*(# )?("[^"]+")(?:\s+# (.+))?$`)
 	comment    = regexp.MustCompile(`^\s*# ([^"$:]+)$`) // of the lines below it
 )
 
@@ -89,11 +89,7 @@ func linesOf(t *testing.T, block string) (lines []line) {
 
 // without returns a block without one of its lines. A list keeps a subject that nobody uses: an empty one permits everything.
 func without(block string, l line) string {
-	rest := ""
-	if strings.HasPrefix(l.name, `"`) {
-		rest = "\"nobody.uses.this\"\n"
-	}
-	return strings.Replace(block, l.text+"\n", rest, 1)
+	return strings.Replace(block, l.text+"\n", "\"nobody.uses.this\"\n", 1)
 }
 
 // with returns a block with the options for some purposes.
@@ -129,6 +125,14 @@ type bench struct {
 // unmet is an expectation that does not hold.
 type unmet string
 
+// inboxOf returns the option by which a user of the page has an inbox prefix of its own.
+func inboxOf(user string) nats.Option {
+	if user == root {
+		return nats.CustomInboxPrefix("_INBOX")
+	}
+	return nats.CustomInboxPrefix("_INBOX_" + user)
+}
+
 // run runs a check on virtual time, and returns why it failed. Each user connects with the options of dial.
 func run(t *testing.T, config string, check func(b *bench), dial ...func(user string) nats.Option) (failure string) {
 	t.Helper()
@@ -161,10 +165,11 @@ func runWith(t *testing.T, domain, config string, open opener, check func(b *ben
 			o.JetStreamDomain = domain
 		})
 		failure = try(t, ttl, check, func(user string, opts ...nats.Option) *nats.Conn {
+			all := []nats.Option{nats.UserInfo(user, password), inboxOf(user)}
 			for _, option := range dial {
-				opts = append(opts, option(user))
+				all = append(all, option(user))
 			}
-			return s.Connect(t, append(opts, nats.UserInfo(user, password))...)
+			return s.Connect(t, append(all, opts...)...)
 		}, open)
 	})
 	return failure

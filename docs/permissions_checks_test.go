@@ -130,6 +130,10 @@ var checks = map[string]map[string]func(b *bench){
 	"MEMBER": {
 		"open the bucket": opens("shards"),
 		"share keys":      func(b *bench) { b.members("shards", "m1", "m2") },
+		"watch members": func(b *bench) {
+			b.members("shards", "m1", "m2")
+			b.Expect(b.state().Consumers).To(Equal(2))
+		},
 		"join at once": func(b *bench) {
 			old := b.members("shards", "m1", "m2")
 			third := b.member("shards", "m3")
@@ -266,6 +270,12 @@ var checks = map[string]map[string]func(b *bench){
 			a := b.leader("web", "a", key)
 			b.create("setup", 2*ttl)
 			b.Expect(a.Status().TTL).To(Equal(2 * ttl))
+		},
+		"wait until they know it": func(b *bench) {
+			b.leader("web", "a", key)
+			began := time.Now()
+			b.create("setup", 2*ttl)
+			b.Expect(time.Since(began)).To(BeNumerically(">", 100*time.Millisecond), "further candidates may answer")
 		},
 		"remove the bucket": func(b *bench) {
 			b.Expect(b.js("setup").DeleteKeyValue(b.ctx, bucketName)).To(Succeed())

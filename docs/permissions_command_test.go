@@ -36,7 +36,7 @@ func TestEachRoleCanGiveItsCommands(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		c := exec.CommandContext(ctx, command, append(args, "-s", s.ClientURL(), "--user", user, "--password", password, "--bucket", bucketName)...)
+		c := exec.CommandContext(ctx, command, append(args, "-s", s.ClientURL(), "--user", user, "--password", password, "--inbox-prefix", "_INBOX_"+user, "--bucket", bucketName)...)
 		c.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir)
 		b, _ := c.CombinedOutput()
 		return string(b), c.ProcessState.ExitCode()
@@ -61,7 +61,7 @@ func TestEachRoleCanGiveItsCommands(t *testing.T) {
 	start := func(name string) {
 		u, err := url.Parse(s.ClientURL())
 		g.Expect(err).NotTo(HaveOccurred())
-		nc, err := nats.Connect(u.String(), nats.UserInfo("web", password), nats.ReconnectBufSize(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nc, err := nats.Connect(u.String(), nats.UserInfo("web", password), inboxOf("web"), nats.ReconnectBufSize(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		g.Expect(err).NotTo(HaveOccurred())
 		t.Cleanup(nc.Close)
 		js, err := jetstream.New(nc)

@@ -29,7 +29,7 @@ func TestBlocksWorkOnALeafNodeWithTheDomainOfTheHub(t *testing.T) {
 	t.Parallel()
 	page := blocks(t)
 	for role := range users {
-		page[role] = onLeaf(page[role])
+		page[role] = onLeaf(with(page[role], linesOf(t, page[role]), needs("list with one request")...))
 	}
 	for role, purposes := range map[string][]string{
 		"CANDIDATE": {"open the bucket", "campaign", "take over at once", "transfer", "be notified", "name successors", "answer operators", "be found by nats micro"},
@@ -63,7 +63,9 @@ func runOnLeaf(t *testing.T, config string, check func(b *bench)) string {
 		if user == root {
 			to = hub.ClientURL()
 		}
-		nc, err := nats.Connect(to, append(more, nats.UserInfo(user, password), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
+		nc, err := nats.Connect(to, append([]nats.Option{
+			inboxOf(user), nats.UserInfo(user, password), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+		}, more...)...)
 		g.Expect(err).NotTo(HaveOccurred())
 		t.Cleanup(nc.Close)
 		return nc

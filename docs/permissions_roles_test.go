@@ -109,7 +109,7 @@ func answersOperators(user, key string) func(b *bench) {
 func isFound(user, key string) func(b *bench) {
 	return func(b *bench) {
 		b.candidate(user, "a", key)
-		nc := b.connect(root)
+		nc := b.connect(root, nats.CustomInboxPrefix("_INBOX_micro"))
 		time.Sleep(time.Second)
 		m, err := nc.Request("$SRV.PING", nil, time.Second)
 		b.Expect(err).NotTo(HaveOccurred())

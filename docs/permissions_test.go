@@ -1,7 +1,6 @@
 package docs_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/observe"
@@ -43,8 +41,8 @@ func TestEachLineOfABlockIsNeededForWhatItsCommentSays(t *testing.T) {
 // needs returns the purposes of the options that a purpose takes.
 func needs(purpose string) []string {
 	switch purpose {
-	case "end a watcher", "watch for long", "watch":
-		return []string{"watch", "end a watcher"}
+	case "end a watcher", "leave no consumer", "list with one request", "watch for long", "watch":
+		return []string{"end a watcher", "leave no consumer", "list with one request", "watch for long", "watch"}
 	}
 	return []string{purpose}
 }
@@ -56,56 +54,13 @@ func adapt(page map[string]string, role, block string) map[string]string {
 	return other
 }
 
-func TestCandidateAnswersOperatorsByResponsesOrByTheirInbox(t *testing.T) {
-	natstest.SkipIfShort(t)
-	const responses = "allow_responses = { max: 2 }"
-	for config, answered := range map[string]bool{
-		strings.ReplaceAll(configOf(blocks(t)), responses, "allow_responses = { max: 1 }"):                                                                 false,
-		strings.ReplaceAll(configOf(blocks(t)), responses, "allow_responses = true"):                                                                       false,
-		strings.ReplaceAll(strings.ReplaceAll(configOf(blocks(t)), responses, ""), `"$KV.ELECTIONS.scheduler" `, `"$KV.ELECTIONS.scheduler", "_INBOX.>" `): true,
-	} {
-		failure := run(t, config, checks["CANDIDATE"]["answer operators"])
-		NewWithT(t).Expect(failure == "").To(Equal(answered), failure)
-	}
-}
-
-func TestResponsesOfALongHandoverNeedALongerTime(t *testing.T) {
-	natstest.SkipIfShort(t)
-	for responses, answered := range map[string]bool{`{ max: 2 }`: false, `{ max: 2, expires: "10m" }`: true} {
-		config := strings.ReplaceAll(configOf(blocks(t)), "allow_responses = { max: 2 }", "allow_responses = "+responses)
-		failure := run(t, config, func(b *bench) {
-			b.create("setup", 5*time.Minute)
-			a, err := election.NewElection("a", key, b.bucket("web"), election.WithSplay(0))
-			b.Expect(err).NotTo(HaveOccurred())
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				_ = a.Run(context.Background(), func(ctx context.Context, _ election.Term) error {
-					<-ctx.Done()
-					time.Sleep(3 * time.Minute) // the work takes so long to end
-					return nil
-				})
-			}()
-			b.Cleanup(func() { a.Stop(); <-ended })
-			b.soon(5*time.Minute, a.IsLeader)
-			b.Expect(b.admin("ops").Resign(b.ctx, key)).To(Succeed())
-		})
-		NewWithT(t).Expect(failure == "").To(Equal(answered), failure)
-	}
-}
-
-func TestBlocksWorkWithInboxPrefixesOfTheirOwn(t *testing.T) {
+func TestBlocksWorkWithTheInboxPrefixThatClientsHaveByDefault(t *testing.T) {
 	natstest.SkipIfShort(t)
 	page := blocks(t)
 	for role, user := range users {
-		page[role] = strings.Replace(page[role], `"_INBOX.>"`, `"_INBOX_`+user+`.>"`, 1)
+		page[role] = strings.Replace(page[role], `"_INBOX_`+user+`.>"`, `"_INBOX.>"`, 1)
 	}
-	everyCheck(t, page, func(user string) nats.Option {
-		if user == root {
-			return nats.CustomInboxPrefix("_INBOX")
-		}
-		return nats.CustomInboxPrefix("_INBOX_" + user)
-	})
+	everyCheck(t, page, func(string) nats.Option { return nats.CustomInboxPrefix("_INBOX") })
 }
 
 func TestBlocksCanBeOfAllKeysThatBeginAlike(t *testing.T) {

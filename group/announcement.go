@@ -160,11 +160,12 @@ func (v *view) planRank() int {
 	return len(v.plan.Order)
 }
 
-// setRole has this member receive all presences if it is one of the planners or has claimed to plan, and no longer once neither is so.
+// setRole has this member receive all presences if it is one of the planners or has claimed to plan, and no longer once neither is so. A member whose
+// requests are not answered keeps the watcher that it has.
 func (r *run) setRole() {
 	r.claimed = r.claimed && r.announced.Instance == r.self.Instance
 	plans := r.claimed || r.plan.Number > 0 && r.planRank() < planners
-	if plans != r.planner && (r.watcher != nil || !plans) {
+	if plans != r.planner && !r.unanswered && (r.watcher != nil || !plans) {
 		r.stopWatcher()
 		r.planner, r.watcherDue = plans, time.Time{}
 	}

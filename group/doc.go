@@ -88,7 +88,8 @@
 // # Bounds
 //
 //   - [MaxMembers] members, 800: each has a consumer on the bucket's stream, of which servers allow 1,000 by default. Start and Run return
-//     [ErrFull] to a member that comes when there are as many.
+//     [ErrFull] to a member that comes when there are as many. A member that gets no consumer, because all are taken or it has no permission, reads
+//     its group's records instead: it notices changes up to an eighth of a TTL later.
 //   - [MaxKeys] keys, 10,000, of 512 KiB in all: the plan is one message. New refuses more.
 //   - 16 different lists of keys at a time, as in rolling updates that change them. Members with further lists lead only what the plan
 //     assigns to them until lists have gone out of use.
@@ -102,8 +103,9 @@
 // which the tools of package election know it. Give no other election such a key. Two groups share no key, whatever their members and keys are
 // called: New refuses the name of a group that has a part "keys", "members" or "lists" after its first.
 //
-// A member needs the permissions of a candidate with a connection for these keys, permission to create a consumer, and permission to
-// publish to election-control.<bucket>.candidates.shards.keys.> and election-control.<bucket>.transfer.shards.keys.>.
+// A member needs the permissions of a candidate with a connection for these keys, and permission to publish to
+// election-control.<bucket>.candidates.shards.keys.> and election-control.<bucket>.transfer.shards.keys.>: see the block ELECTION_MEMBER of
+// docs/PERMISSIONS.md. With permission to create a consumer it learns of changes at once.
 //
 // # How it works
 //

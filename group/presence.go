@@ -31,24 +31,35 @@ var (
 )
 
 // writePresence writes the presence when it is due, and returns when it is due next. By then the watcher must have delivered it, or another
-// watcher is started. The error means that another member has the name.
+// watcher is started. After a write without an answer it reads first, and writes no more until a read is answered. The error means that another
+// member has the name.
 func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 	if time.Now().Before(r.presenceDue) || ctx.Err() != nil {
 		return r.presenceDue, nil
 	}
+	r.presenceSent = time.Now()
+	r.presenceDue = r.presenceSent.Add(r.ttl / presencesPerTTL)
+	if r.unanswered { // a member that receives no answers leads nothing, and must not count as present for the keys that it was assigned
+		answered, err := r.readPresence(ctx)
+		if err != nil || !answered {
+			r.presenceDue = timeutil.Earlier(r.presenceDue, retryTime(retryDelay))
+			return r.presenceDue, err
+		}
+	}
 	if r.watcher != nil && r.members[r.name].revision < r.presenceRevision && time.Since(r.begun) >= r.ttl/presencesPerTTL {
 		r.stopWatcher()
+		r.failedWatchers++
+		r.watcherDue = time.Time{}
 		r.startWatcher(ctx)
 	}
 	if r.listMissing() { // before the presence, which the planner reads it for
 		r.writeList(ctx, r.ownList, r.keys)
 	}
-	r.presenceSent = time.Now()
-	r.presenceDue = r.presenceSent.Add(r.ttl / presencesPerTTL)
 	over := r.presenceRevision
 	r.self.Attempt = record.NewID()
 	r.own.begin(r.self.Attempt, over > 0)
 	revision, err := r.write(ctx, r.memberKey(r.name), encode(r.self), over)
+	r.unanswered = kv.Classify(err) == kv.Unknown
 	if err == nil {
 		r.own.applied(r.self.Attempt, revision)
 		r.presenceRevision, r.warned = revision, false
@@ -59,7 +70,7 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 	if kv.Classify(err) != kv.Refused {
 		return r.presenceDue, nil
 	}
-	if err := r.readPresence(ctx); err != nil {
+	if _, err := r.readPresence(ctx); err != nil {
 		return r.presenceDue, err
 	}
 	if r.presenceRevision != over {
@@ -69,18 +80,19 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 }
 
 // readPresence reads why the presence could not be updated: another member has the name, or the presence expired, or an update whose reply
-// was lost was applied. Where it cannot be read, nothing changes.
-func (r *run) readPresence(ctx context.Context) error {
+// was lost was applied. Where no answer comes, nothing changes.
+func (r *run) readPresence(ctx context.Context) (answered bool, err error) {
 	call, cancel := r.request(ctx)
 	defer cancel()
 	entry, err := r.bucket.Get(call, r.memberKey(r.name))
 	switch kv.Classify(err) {
 	case kv.Absent:
 		r.presenceRevision = 0
+		return true, nil
 	case kv.Applied:
-		return r.overwritten(entry)
+		return true, r.overwritten(entry)
 	}
-	return nil
+	return false, nil
 }
 
 // overwritten takes in what is stored over the last presence: that of another member of the name or of a copy of this process, which is the
@@ -172,7 +184,7 @@ func (r *run) writeLeft(ctx context.Context) error {
 				return err
 			}
 		}
-		replaced := r.readPresence(ctx)
+		_, replaced := r.readPresence(ctx)
 		switch {
 		case over > 0 && replaced != nil:
 			return replaced

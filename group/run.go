@@ -16,8 +16,18 @@ import (
 	"github.com/natscampaign/election/internal/wakeup"
 )
 
-// retryDelay is how long a member waits at most before it tries again what failed.
-const retryDelay = time.Second
+const (
+	// retryDelay is how long a member waits at most before it tries again what failed.
+	retryDelay = time.Second
+	// maxFailedWatchers is how many watchers in a row may fail before a member reads instead.
+	maxFailedWatchers = 3
+	// rewatchDelay is after how long a member that reads tries again to start a watcher, at least.
+	rewatchDelay = 30 * time.Second
+	// pollsPerTTL is how many times per TTL a member reads that has no watcher, at least; maxPollInterval is the longest time from one read to the next of
+	// one that does not plan.
+	pollsPerTTL     = 8
+	maxPollInterval = time.Second
+)
 
 // retryTime returns when to try again a request that failed: within the given time, and after half of it. It is random: where a server is
 // overloaded or was restarted, the requests of hundreds of members fail together, and would come again together.
@@ -52,8 +62,11 @@ type run struct {
 	// The watcher, and the connection.
 	watcher    jetstream.KeyWatcher           // nil while there is none
 	updates    <-chan jetstream.KeyValueEntry // of the watcher; nil while there is none
-	watcherDue time.Time                      // when to start a watcher, while there is none
+	watcherDue time.Time                      // when to start a watcher, while there is none, or one that reads
+	polls      bool                           // the watcher reads: it takes no consumer
 	changes    <-chan nats.Status             // of the connection
+
+	failedWatchers int // watchers in a row that could not be started, or delivered nothing
 
 	// The presence of this member.
 	self             presence
@@ -62,6 +75,7 @@ type run struct {
 	presenceSent     time.Time    // when the presence was last written, or a write was tried
 	presenceSeen     time.Time    // when the watcher in use last delivered it
 	presenceDue      time.Time    // when to write it next
+	unanswered       bool         // the last write of it had no answer
 	listFor          string       // the hash of the plan for which the list of this member's keys was written
 
 	// The plan, as one that plans.
@@ -196,27 +210,57 @@ func (r *run) publish() {
 	r.published.Store(p)
 }
 
-// startWatcher starts a watcher if there is none, and returns when to try again.
+// startWatcher starts a watcher if there is none, and returns when to try again. Where the server refuses it a consumer, or several in a row have
+// delivered nothing, the member reads instead, and tries again once in a while.
 func (r *run) startWatcher(ctx context.Context) time.Time {
-	if r.watcher != nil {
+	if r.watcher != nil && !r.polls {
 		return time.Now().Add(r.ttl)
 	}
 	if time.Now().Before(r.watcherDue) {
 		return r.watcherDue
 	}
-	r.begin()
-	w, err := kv.StartWatcher(r.ctx, func(watching context.Context) (jetstream.KeyWatcher, error) {
-		watching, cancel := context.WithCancel(watching)
-		defer context.AfterFunc(ctx, cancel)() // once started, the watcher outlasts ctx
-		return r.bucket.WatchFiltered(watching, r.watched())
-	})
-	if err != nil {
-		r.warn("Members cannot be watched", err)
-		r.watcherDue = retryTime(retryDelay)
-		return r.watcherDue
+	if r.failedWatchers < maxFailedWatchers || r.polls {
+		w, err := r.bucket.StartWatcher(r.ctx, r.memberKey(">"), func(watching context.Context) (jetstream.KeyWatcher, error) {
+			watching, cancel := context.WithCancel(watching)
+			defer context.AfterFunc(ctx, cancel)() // once started, the watcher outlasts ctx
+			return r.bucket.WatchFiltered(watching, r.watched())
+		})
+		if err == nil {
+			r.useWatcher(w)
+			return time.Now().Add(r.ttl)
+		}
+		switch kv.Failure(err) {
+		case kv.FailedOtherwise: // it is not permitted, or there are too many consumers
+			r.failedWatchers = maxFailedWatchers
+		case kv.FailedTimeout: // some servers refuse without a sign
+			r.failedWatchers++
+		}
+		if r.failedWatchers < maxFailedWatchers {
+			r.warn("Members cannot be watched", err)
+			r.watcherDue = retryTime(retryDelay)
+			return r.watcherDue
+		}
+		if !r.polls {
+			r.log.Warn("Members cannot be watched, reading them instead", "error", kv.Describe(err))
+		}
 	}
+	if !r.polls {
+		interval := min(r.ttl/pollsPerTTL, maxPollInterval)
+		if r.planner { // which reads the presences of all
+			interval = r.ttl / pollsPerTTL
+		}
+		r.useWatcher(r.bucket.Poll(r.ctx, r.watched(), interval))
+		r.polls = true
+	}
+	r.watcherDue = retryTime(max(rewatchDelay, 2*r.ttl))
+	return r.watcherDue
+}
+
+// useWatcher begins with another watcher.
+func (r *run) useWatcher(w jetstream.KeyWatcher) {
+	r.stopWatcher()
+	r.begin()
 	r.watcher, r.updates = w, w.Updates()
-	return time.Now().Add(r.ttl)
 }
 
 // watched returns the keys that this member watches.
@@ -230,7 +274,7 @@ func (r *run) watched() []string {
 func (r *run) stopWatcher() {
 	if r.watcher != nil {
 		kv.StopWatcher(r.watcher)
-		r.watcher, r.updates = nil, nil
+		r.watcher, r.updates, r.polls = nil, nil, false
 	}
 }
 
@@ -241,6 +285,7 @@ func (r *run) connectionChanged(status nats.Status) error {
 		return closedError(nats.ErrConnectionClosed)
 	}
 	r.stopWatcher()
+	r.failedWatchers = 0
 	r.since = time.Now()
 	r.begin() // no plan is made from what was known before
 	r.presenceSeen, r.watcherDue, r.presenceDue = time.Time{}, time.Time{}, time.Now()
@@ -292,6 +337,9 @@ func (r *run) update(entry jetstream.KeyValueEntry, ok bool) error {
 	if m := r.members[r.name]; m.Instance == r.self.Instance && m.seen.After(r.presenceSeen) {
 		before := r.presenceSeen
 		r.presenceSeen = m.seen
+		if !r.polls {
+			r.failedWatchers = 0
+		}
 		if m.Attempt == r.self.Attempt && r.complete {
 			r.clock = reference{entry.Created(), r.presenceSent}
 		}

@@ -202,7 +202,7 @@ func TestGoroutinesOfAProcessExcludeEachOther(t *testing.T) {
 
 func TestHolderLearnsWhyItLostTheLock(t *testing.T) {
 	natstest.SkipIfShort(t)
-	for _, delay := range []time.Duration{0, 100 * time.Millisecond, time.Second} {
+	for _, delay := range []time.Duration{0, 100 * time.Millisecond, 500 * time.Millisecond} {
 		fleettest.Run(t, func(f *fleettest.Fleet) {
 			a, l := locked(f, "a")
 			l.DelayReplies(delay)

@@ -96,13 +96,12 @@ breaks take-over-after-a-gap   "-DKEEP_SIGHT -DFAULTS=1 -DSLIPS=0"
 breaks take-over-without-lease "-DTAKE_OVER_BARE -DFAULTS=1 -DSLIPS=0"
 breaks believe-times           "-DBELIEVE_TIMES -DFAULTS=1 -DSLIPS=0"
 
-# Each question of lapse.smt2 has one answer: unsat where no two leaders are possible.
-answers=$(z3 lapse.smt2 | grep -v '^two leaders' | tr '\n' ' ')
-if [ "$answers" = "unsat sat sat sat unsat sat unsat " ]; then
+# z3 complains of each question of lapse.smt2 that has another answer than stated there.
+if z3 -T:60 lapse.smt2 >"$work/lapse.txt" && ! grep -qE '^(unknown|timeout)' "$work/lapse.txt"; then
 	echo "lapse.smt2: as expected"
 else
-	echo "lapse.smt2: FAILED: $answers"
-	z3 lapse.smt2
+	echo "lapse.smt2: FAILED"
+	cat "$work/lapse.txt"
 	failed=1
 fi
 exit $failed

@@ -64,6 +64,8 @@
 // down for a settle time, see [WithSettleTime]. What the process had started may go on: other processes are not waited for. If those do the
 // work of the leader, use election-cli run, which waits for them.
 //
+// If the program replaces itself by exec, the same holds on Linux: no thread of the former image runs. On macOS the key is left to its lease.
+//
 // A witness is killed with its program by what kills everything: the end of the host, of the pod or container, of the cgroup
 // (memory.oom.group), a kill by the name of the program. Then the lease rules, or the host has a witness of its own, which survives that: see
 // [OfHost].
@@ -149,7 +151,7 @@ func optionsOf(opts []Option) (*options, error) {
 // of package connect does.
 //
 // The witness is a child of this process, and outlives it. It has a session of its own, so that no signal to a group or a terminal ends it. If it
-// dies, another is started one second later.
+// dies, another is started one second later. It keeps the stderr of this process for half a second after this process has ended.
 //
 // In process 1 of a container it is the other way round, because the kernel kills all of a container with its process 1. There this process
 // becomes the witness, and Start returns only in a child: that has the same arguments, environment, standard streams and terminal, receives the
@@ -175,6 +177,9 @@ func Start(dial func(ctx context.Context) (*nats.Conn, error), opts ...Option) (
 // OfHost has the witness of the host watch this process: the one whose socket the environment variable ELECTION_WITNESS names, as in
 // unix:///run/election/witness.sock. It survives what kills a whole container, and is started by election-cli witness. While it does not run, nothing
 // changes but that the lease rules; once it does, it is told of the terms of then. If the variable is not set, OfHost returns nil and no error.
+//
+// The socket must be that of the witness itself: it refuses a program that connects through a relay, and the logger of WithLogger then says so. It
+// also refuses terms beyond some 10,000 of one program, and those with a domain or API prefix that it was not given.
 func OfHost(opts ...Option) (*Witness, error) {
 	o, err := optionsOf(opts)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -274,34 +275,82 @@ func TestWitnessOfTheHostReleasesWhatItIsToldOfThoughItStartedLate(t *testing.T)
 			c := f.program()
 			c.OfHost = true
 			env := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, iwitness.HostVariable+"=unix://"+path) }
+			var watched <-chan struct{}
 			if !late {
-				f.hostWitness(path)
+				watched = f.hostWitness(path)
 			}
 			p := witnesstest.Start(t, c, env)
 			wins := f.successor("elections", "key-0")
 			if late {
-				f.hostWitness(path)
-				time.Sleep(2 * time.Second) // the program looks once a second
+				watched = f.hostWitness(path)
 			}
+			NewWithT(t).Eventually(watched).WithTimeout(patience).Should(Receive(), "the program looks once a second")
 			p.Die(t, witnesstest.Kill)
 			takesOver(t, p, wins)
 		})
 	}
 }
 
-// hostWitness is the witness of this host until the test ends.
-func (f *fleet) hostWitness(path string) {
+// hostWitness is the witness of this host until the test ends. It sends on the channel that it returns when it watches a term.
+func (f *fleet) hostWitness(path string) (watched <-chan struct{}) {
 	f.Helper()
 	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	NewWithT(f).Expect(err).NotTo(HaveOccurred())
-	k := iwitness.NewKeeper(func(context.Context) (*nats.Conn, error) { return nats.Connect(f.url) }, discard, func(int) bool { return false })
+	log := &hostLog{watched: make(chan struct{}, 100)}
+	h := iwitness.NewHost(func(context.Context) (*nats.Conn, error) { return nats.Connect(f.url) }, nil,
+		slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- k.Serve(ctx, socket) }()
+	go func() { done <- h.Serve(ctx, socket) }()
 	f.Cleanup(func() {
 		cancel()
 		NewWithT(f).Expect(<-done).To(Succeed())
+		if f.Failed() {
+			f.Logf("the witness of the host wrote:\n%s", log.text.String())
+		}
 	})
+	return log.watched
+}
+
+// hostLog is what a witness of the host has logged.
+type hostLog struct {
+	watched chan struct{} // receives for each term that is watched
+	mu      sync.Mutex
+	text    strings.Builder
+}
+
+func (l *hostLog) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), "Term is watched") {
+		l.watched <- struct{}{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// Nobody who reads the stderr of a program to its end waits for the witness.
+func TestStderrOfAProgramThatDiedEndsThoughItsWitnessGoesOn(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	f := newFleet(t, longTTL)
+	c := f.program()
+	c.Dial = "nats://127.0.0.1:1"
+	read, write, err := os.Pipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	p := witnesstest.Start(t, c, func(cmd *exec.Cmd) { cmd.Stderr = write })
+	g.Expect(write.Close()).To(Succeed())
+	w := childOf(t, p.PID)
+	t.Cleanup(func() { _ = syscall.Kill(w, syscall.SIGKILL) }) // it tries to release the key for as long as the lease may last
+	p.Die(t, witnesstest.Kill)
+	ended := make(chan []byte, 1)
+	go func() {
+		text, _ := io.ReadAll(read)
+		ended <- text
+	}()
+	var text []byte
+	g.Eventually(ended).WithTimeout(patience).Should(Receive(&text))
+	g.Expect(string(text)).To(ContainSubstring("The key is not released yet"))
+	g.Expect(proctest.IsRunning(w)).To(BeTrue())
 }
 
 func TestNilWitnessAndProgramWithoutOneLeadAsBefore(t *testing.T) {
@@ -352,8 +401,6 @@ func releasedBecause(value []byte) string {
 	}
 	return r.Reason
 }
-
-var discard = slog.New(slog.DiscardHandler)
 
 // shortDir returns a folder whose path is short enough for a socket.
 func shortDir(t *testing.T) string {

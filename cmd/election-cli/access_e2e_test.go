@@ -30,7 +30,7 @@ func newAccess(t *testing.T) *access {
 	const info, get = "$JS.API.STREAM.INFO.KV_LEADER_ELECTION", "$JS.API.DIRECT.GET.KV_LEADER_ELECTION.>"
 	user := func(name string, publish ...string) *server.User {
 		return &server.User{Username: name, Password: "p", Permissions: &server.Permissions{
-			Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+			Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "election-answers.>"}},
 		}}
 	}
 	s := natstest.StartNode(t, "server", &server.Options{JetStream: true, Users: []*server.User{
@@ -66,7 +66,7 @@ func TestCheckAsksForThePermissionsOfTheRoleOnly(t *testing.T) {
 		{"create", "observer", 0, `OK  "web-1" leads "jobs", renewed `},
 		{"ask", "operator", 0, `OK  "web-1" leads "jobs", renewed `},
 		{"admin", "candidate", 0, `OK  "web-1" leads "jobs", renewed `},
-		{"get", "observer", 1, "warning   watch-refused: changes of the whole bucket cannot be watched: not permitted. Fix: permit to publish to "},
+		{"get", "observer", 0, "info      watch-refused: changes of the whole bucket cannot be watched: not permitted"},
 		{"create", "operator", 1, `warning   request-refused: candidates of "jobs" cannot be asked: not permitted: candidates, resign, transfer. Fix: permit to publish to `},
 		{"create", "candidate", 2, `critical  write-refused: the key "jobs" cannot be written: not permitted. Fix: permit to publish to `},
 	} {

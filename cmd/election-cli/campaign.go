@@ -86,7 +86,7 @@ func registerCampaign(app *fisk.Application, env *cli.Env) {
 }
 
 // intervalHelp is the help of --interval for the commands that campaign.
-const intervalHelp = "Time between renewals; a shorter interval survives longer outages of the server (default a third of the TTL)"
+const intervalHelp = "Time between renewals; a shorter interval survives longer outages of the server (default a quarter of the TTL)"
 
 // run campaigns until ctx ends.
 func (c *campaignCommand) run(ctx context.Context) error {

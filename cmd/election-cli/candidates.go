@@ -23,7 +23,7 @@ Example: election-cli candidates scheduler
 
 Only candidates that use this library and know their connection answer; the candidates of this command do. They are a NATS
 micro service named "election", which 'nats micro ls' lists too. The request needs permission to publish to
-election-control.BUCKET.candidates.KEY.
+election-control.BUCKET.candidates.KEY, and to subscribe to election-answers.BUCKET.*.KEY.
 
 With --json the result is an array of objects with "name", "instance", "host", "pid", "state", "ready", "standby" (whether it
 would take over, now or with its next campaign; left out for locks, slots, keys of groups and 'run --no-wait'), "priority",

@@ -26,7 +26,7 @@ first.
 Example: election-cli resign scheduler
 
 Only a leader that uses this library and knows its connection answers; the candidates of this command do. The request needs
-permission to publish to election-control.BUCKET.resign.KEY.
+permission to publish to election-control.BUCKET.resign.KEY, and to subscribe to election-answers.BUCKET.*.KEY.
 
 With --json the result is one object: "key", "from", "leader" (as in 'watch --json'; null if nobody leads yet) and "took_s".
 
@@ -37,7 +37,8 @@ const transferHelp = `The command asks the leader to hand over to the named cand
 releases the key; the candidate leads at once. If the transfer is not possible, the leader keeps leading. If the leader is the only
 candidate of that name, the command does nothing. If several candidates have the name, the first that answers and is ready takes
 over; give its instance instead of its name to choose one. 'election-cli candidates KEY' shows which candidates are ready, and the
-instances of candidates that share a name. The request needs permission to publish to election-control.BUCKET.transfer.KEY.
+instances of candidates that share a name. The request needs permission to publish to election-control.BUCKET.transfer.KEY, and to
+subscribe to election-answers.BUCKET.*.KEY.
 
 Example: election-cli transfer scheduler --to web-2
 

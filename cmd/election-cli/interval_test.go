@@ -55,10 +55,10 @@ func TestAnIntervalThatDoesNotFitTheBucketIsRefusedWithItsBounds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, timing.DefaultTTL)
 	for key, c := range commandsThatLead(t) {
-		args := []string{c.args[0], "--interval", "14601ms", "-s", f.Server.URL()}
+		args := []string{c.args[0], "--interval", "13401ms", "-s", f.Server.URL()}
 		code, _, stderr := runBinary(t, append(args, c.args[1:]...)...)
 		f.Expect(code).To(Equal(c.code), stderr)
-		for _, text := range []string{"14.601s", "TTL of 15s", "use 10ms to 14.6s", "or leave --interval out"} {
+		for _, text := range []string{"13.401s", "TTL of 15s", "use 10ms to 13.4s", "or leave --interval out"} {
 			f.Expect(stderr).To(ContainSubstring(text), key)
 		}
 		f.Expect(stderr).NotTo(ContainSubstring("WithCampaignInterval"), key)
@@ -68,7 +68,7 @@ func TestAnIntervalThatDoesNotFitTheBucketIsRefusedWithItsBounds(t *testing.T) {
 func TestCheckForecastsForTheIntervalOfTheCandidates(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, timing.DefaultTTL)
-	for interval, survives := range map[time.Duration]string{0: "survives 9.7s", timing.DefaultTTL * 3 / 4: "survives 3.4s"} {
+	for interval, survives := range map[time.Duration]string{0: "survives 9.7s", timing.DefaultTTL * 3 / 4: "survives 2.2s"} {
 		args := []string{"check"}
 		if interval > 0 {
 			args = append(args, "--interval", interval.String())
@@ -77,7 +77,7 @@ func TestCheckForecastsForTheIntervalOfTheCandidates(t *testing.T) {
 		f.Expect(code).To(Equal(cli.ExitOK), stderr)
 		f.Expect(stdout).To(ContainSubstring(survives))
 	}
-	code, stdout, _ := f.run("check", "--interval", "14601ms")
+	code, stdout, _ := f.run("check", "--interval", "13401ms")
 	f.Expect(code).To(Equal(2))
 	f.Expect(stdout).To(And(ContainSubstring("options-unfit"), ContainSubstring("or leave --interval out")))
 }

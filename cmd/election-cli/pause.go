@@ -16,7 +16,7 @@ import (
 const pauseHelp = `The leader keeps leading, but no candidate campaigns, not even a candidate that starts later. If the leader stops or fails, the
 election has no leader until 'election-cli resume KEY'. The pause does not expire. It is stored in the metadata of the stream
 behind the bucket, so the command needs permission to update that stream and, to notify candidates at once, permission to publish
-to election-control.BUCKET.refresh.KEY. If nobody leads the election and no candidate answers, the command asks first: the key may
+to election-control.BUCKET.refresh.KEY and to subscribe to election-answers.BUCKET.*.KEY. If nobody leads the election and no candidate answers, the command asks first: the key may
 be misspelt.
 
 Example: election-cli pause scheduler

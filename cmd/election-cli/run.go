@@ -123,7 +123,7 @@ func registerRun(app *fisk.Application, t *cli.Env) {
 	cli.DurationVar(cmd.Flag("hold-at-least", "Keep the key for at least this long from the start of the program, though it has exited by itself").IsSetByUser(&r.HoldAtLeastSet), &r.HoldAtLeast)
 	cli.DurationVar(cmd.Flag("grace", "Time from TERM to KILL when the lease is not renewed (default an eighth of what the interval leaves of the lease, 1.25s to 10s, or less if the lease allows no more)").IsSetByUser(&r.GraceSet), &r.Grace)
 	cli.DurationVar(cmd.Flag("stop-timeout", "Time that the program has to exit in an orderly stop, while this host keeps the lease (default 10s, or --grace if that is longer)").IsSetByUser(&r.StopTimeoutSet), &r.StopTimeout)
-	cli.IntervalVar(cmd, "Time between renewals; a shorter interval survives longer outages of the server, and leaves more for --grace (default a third of the TTL)", &r.Interval)
+	cli.IntervalVar(cmd, "Time between renewals; a shorter interval survives longer outages of the server, and leaves more for --grace (default a quarter of the TTL)", &r.Interval)
 	cli.DurationVar(cmd.Flag("stand-down", "Time from winning a key that was not released to leading (default one interval, or 0.75 of the TTL if nothing is known of a leader before)").IsSetByUser(&r.StandDownSet), &r.StandDown)
 	cli.EnumVar(cmd.Flag("on-lost", "When leadership ends: terminate the program, or only signal it").Default(supervise.OnLostTerminate), &r.OnLost, supervise.OnLostTerminate, supervise.OnLostSignal)
 	cmd.Flag("won", "With --on-lost=signal, the signal for the start of leadership (default USR1)").PlaceHolder("SIGNAL").IsSetByUser(&r.WonSignalSet).StringVar(&r.WonSignal)

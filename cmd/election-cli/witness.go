@@ -35,12 +35,18 @@ witness runs, or it is stopped, slow or cut off, a leader that dies is replaced 
 
 The command connects with the flags of the connection while a program on this host leads. It waits for an unreachable server, and
 reconnects without limit. Its user must belong to the account of the programs, and needs the permissions of a candidate: it reads
-and writes the keys of the leaders. It takes the bucket, the domain and the API prefix from each program, so a witness for several
-accounts is one command for each, with a socket of its own.
+and writes the keys of the leaders. A witness for several accounts is one command for each, with a socket of its own. Programs that
+use a JetStream domain or another API prefix need --allow-domain or --allow-api-prefix. The command writes in no bucket whose stream
+stores or copies anything but the keys of that bucket.
 
-By default only the user of the command and root may connect, because each connection takes memory. Programs of other users
-need --socket-mode 0660 and the group of the socket, or --socket-mode 0666. A program that connects can have its own terms released,
-and no others: the release of a term needs a secret that only its leader knows.
+A program must connect to the socket itself. Through a relay, such as socat or ssh -R, the kernel does not tell which process the
+program is: then the command refuses the program, and the program logs that there is no witness. If a program replaces itself by
+exec, its key is released at once on Linux, and when its lease is over on macOS.
+
+By default only the user of the command and root may connect. Programs of other users need --socket-mode 0660 and the group of the
+socket, or --socket-mode 0666. A program that connects can have its own terms released, and no others: the release of a term needs a
+secret that only its leader knows. One program may take 8 MiB of memory (some 10,000 terms), one user 32 MiB, and all of them
+128 MiB. Terms beyond that are left to their leases, and the program logs why.
 
 The command replaces a socket on which nobody answers, and no other file. It runs until INT or TERM interrupts it, removes the
 socket, and exits with 0.`
@@ -51,8 +57,9 @@ const maxSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 // witnessCommand is the command witness.
 type witnessCommand struct {
 	*cli.Env
-	socket, mode string
-	verbose      bool
+	socket, mode      string
+	domains, prefixes []string
+	verbose           bool
 }
 
 func registerWitness(app *fisk.Application, t *cli.Env) {
@@ -60,6 +67,8 @@ func registerWitness(app *fisk.Application, t *cli.Env) {
 	cmd := app.Command("witness", "Releases the key of a leader whose process dies").HelpLong(witnessHelp).Action(cli.Action(c.run))
 	cmd.Flag("socket", "Path of the socket to which programs connect").Required().PlaceHolder("PATH").StringVar(&c.socket)
 	cmd.Flag("socket-mode", "Permissions of the socket, in octal: who can write it can connect").Default("0600").PlaceHolder("MODE").StringVar(&c.mode)
+	cmd.Flag("allow-domain", "JetStream domain that programs may use, besides that of --js-domain; repeatable").PlaceHolder("DOMAIN").StringsVar(&c.domains)
+	cmd.Flag("allow-api-prefix", "Prefix of the JetStream API that programs may use, besides that of --js-api-prefix; repeatable").PlaceHolder("PREFIX").StringsVar(&c.prefixes)
 	cmd.Flag("verbose", "Also log each request that failed").Short('v').UnNegatableBoolVar(&c.verbose)
 }
 
@@ -96,7 +105,7 @@ func (c *witnessCommand) run(ctx context.Context) error {
 	}
 	log.Info("Witness is ready", "socket", c.socket)
 	defer log.Info("Witness has stopped", "socket", c.socket)
-	return witness.NewKeeper(dial, log, host.GroupRuns).Serve(ctx, socket)
+	return witness.NewHost(dial, c.Connection.APIPrefixes(c.domains, c.prefixes), log).Serve(ctx, socket)
 }
 
 // listenAt listens on a socket, in the place of one on which nobody answers.
@@ -110,13 +119,9 @@ func listenAt(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	socket, err := host.ListenUnix(path, mode)
 	if err != nil {
 		return nil, fmt.Errorf("--socket: %w: the folder must exist, and this user must have permission to write there", err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		_ = socket.Close()
-		return nil, fmt.Errorf("--socket-mode: %w", err)
 	}
 	return socket, nil
 }

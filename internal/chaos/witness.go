@@ -11,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/natscampaign/election/internal/host"
 	"github.com/natscampaign/election/internal/processes"
 	"github.com/natscampaign/election/internal/witness"
 )
@@ -46,7 +45,7 @@ func (d *Drill) startWitness() (socket string, err error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = witness.NewKeeper(dial, slog.New(slog.NewTextHandler(log, nil)), host.GroupRuns).Serve(ctx, listener)
+		_ = witness.NewHost(dial, nil, slog.New(slog.NewTextHandler(log, nil))).Serve(ctx, listener)
 	}()
 	d.endWitness = func() {
 		cancel()

@@ -60,7 +60,7 @@ func vacancy(key string, a look.Answers, bucket []admin.Finding) (cause, fix str
 	case refused >= 0 && ready == 0:
 		return ", and this user may not write the key, as a candidate must", bucket[refused].Fix + "; if the user is no candidate's, add --as observer"
 	case errors.Is(a.Err, nats.ErrPermissionViolation):
-		return "; this user may not ask whether there are candidates", "run 'election-cli candidates " + key + "' as a user who may publish to election-control.BUCKET.candidates.KEY"
+		return "; this user may not ask whether there are candidates", "run 'election-cli candidates " + key + "' as a user who may publish to election-control.BUCKET.candidates.KEY, and subscribe to election-answers.BUCKET.*.KEY"
 	case len(a.Candidates) == 0:
 		return ": no candidate answers", fmt.Sprintf("start a candidate, such as 'election-cli campaign %s'; 'election-cli ls' shows how the keys of other elections are spelt", key)
 	case failure != "":

@@ -51,7 +51,7 @@ func (c *ConnectionFlags) Register(app *fisk.Application) {
 	DurationVar(app.Flag("timeout", "Time to wait for responses from NATS").Default("5s").Envar("NATS_TIMEOUT").IsSetByUser(&c.TimeoutSet), &c.Timeout)
 	app.Flag("js-api-prefix", "Subject prefix for access to the JetStream API").PlaceHolder("PREFIX").StringVar(&c.jsPrefix)
 	app.Flag("js-domain", "JetStream domain to access").PlaceHolder("DOMAIN").StringVar(&c.jsDomain)
-	app.Flag("inbox-prefix", "Prefix for inboxes").PlaceHolder("PREFIX").StringVar(&c.inboxPrefix)
+	app.Flag("inbox-prefix", "Prefix for inboxes").Envar("ELECTION_INBOX_PREFIX").PlaceHolder("PREFIX").StringVar(&c.inboxPrefix)
 	app.Flag("context", "Configuration context of natscli").Envar("NATS_CONTEXT").PlaceHolder("NAME").IsSetByUser(&c.contextSet).StringVar(&c.Context)
 	app.Flag("no-context", "Ignore the selected context").UnNegatableBoolVar(&c.NoContext)
 }
@@ -254,6 +254,16 @@ func (c *ConnectionFlags) jetStream(nc *nats.Conn, settings natscontext.Settings
 		return jetstream.NewWithAPIPrefix(nc, prefix, timeout)
 	}
 	return jetstream.New(nc, timeout)
+}
+
+// APIPrefixes returns the prefix of the JetStream API that the flags name, if they name one, those of the given domains, and the given prefixes.
+func (c *ConnectionFlags) APIPrefixes(domains, prefixes []string) (all []string) {
+	for _, domain := range append([]string{c.jsDomain}, domains...) {
+		if domain != "" {
+			all = append(all, "$JS."+domain+".API")
+		}
+	}
+	return append(append(all, c.jsPrefix), prefixes...) // an empty one is the default
 }
 
 // selectedContext returns the name and the file of the context that is selected in natscli; "" if none is.

@@ -221,3 +221,10 @@ func TestWaitForBucketEndsWithItsContext(t *testing.T) {
 
 // timeLimit bounds each wait of a test.
 const timeLimit = 25 * time.Second
+
+func TestPrefixesOfTheAPIAreThoseOfTheFlagsTheDomainsAndTheGivenOnes(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect((&ConnectionFlags{}).APIPrefixes(nil, nil)).To(HaveEach(BeEmpty()))
+	g.Expect((&ConnectionFlags{jsDomain: "hub"}).APIPrefixes([]string{"leaf"}, []string{"js.acme"})).To(ContainElements("$JS.hub.API", "$JS.leaf.API", "js.acme"))
+	g.Expect((&ConnectionFlags{jsPrefix: "js.acme"}).APIPrefixes(nil, nil)).To(ContainElement("js.acme"))
+}

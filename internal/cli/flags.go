@@ -35,7 +35,7 @@ func IntervalVar(cmd *fisk.CmdClause, help string, target **time.Duration) {
 			return notADuration
 		}
 		if longest := timing.LongestInterval(timing.MaxTTL); d < timing.MinPause || d > longest {
-			return fmt.Sprintf("is out of range: give %v to %v, and less than the bucket's TTL, or leave it out for a third of the TTL", timing.MinPause, longest)
+			return fmt.Sprintf("is out of range: give %v to %v, and less than the bucket's TTL, or leave it out for a quarter of the TTL", timing.MinPause, longest)
 		}
 		*target = &d
 		return ""

@@ -3,49 +3,28 @@ package control
 import (
 	"encoding/json"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
-
-	"github.com/natscampaign/election/internal/kv"
 )
 
-// importedPrefix is what the reply subject of a request begins with that comes from another account, by an import. The server chooses that
-// subject, refuses it from clients, and publishes the answer to the caller's own reply subject in the caller's own account.
-const importedPrefix = "_R_."
+// inboxes is what the reply subject of a request begins with that may be answered wherever it came from: an inbox, as of nats micro, with the
+// default prefix or one like _INBOX_ops; and what a server makes of the reply subject of a request from another account. The server refuses
+// the latter from clients, and publishes the answer to the caller's own reply subject in the caller's own account.
+var inboxes = regexp.MustCompile(`^(_INBOX[^.]*|_R_)\..`)
 
-// inboxShape is what follows the prefix of an inbox that a client of nats.go makes.
-var inboxShape = regexp.MustCompile(`^[0-9A-Za-z]{22}(\.[0-9A-Za-z]+)?$`)
-
-// answerable reports whether an answer may be published to a reply subject. An answer is published with the permissions of this process,
-// but the caller chooses the subject: so it must be an inbox. An answer must never be a write to a key, or a request to JetStream, to
-// which an empty body or {} can be a valid request. Below the given inbox prefixes, one of which the caller names, every subject is
-// refused that resembles either. api is the prefix of requests to JetStream, which may have any form; empty if it is not known.
-func answerable(reply, api string, prefixes ...string) bool {
-	if strings.HasPrefix(reply, nats.InboxPrefix) || strings.HasPrefix(reply, importedPrefix) {
+// answerable reports whether an answer to a request about a key may be published to a reply subject; the key is empty if the request is about
+// none. An answer is published with the permissions of this process, but the caller chooses the subject. An answer must never be a write to
+// a key, or a request to JetStream, to which an empty body or {} can be a valid request.
+func answerable(reply, bucket, key string) bool {
+	if inboxes.MatchString(reply) {
 		return true
 	}
-	tokens := strings.Split(reply, ".")
-	reserved := func(token string) bool {
-		return strings.HasPrefix(token, "$") || strings.HasPrefix(token, "KV_") || token == "API"
-	}
-	if tokens[0] == "election" || tokens[0] == "election-control" || slices.ContainsFunc(tokens, reserved) ||
-		api != "" && strings.Contains("."+reply+".", "."+api+".") {
-		return false
-	}
-	return slices.ContainsFunc(prefixes, func(prefix string) bool {
-		inbox, ok := strings.CutPrefix(reply, prefix+".")
-		return ok && prefix != "" && inboxShape.MatchString(inbox)
-	})
-}
-
-// answerable reports whether a message may be answered. named is the inbox prefix that its body names.
-func (s *service) answerable(m *nats.Msg, named string) bool {
-	api := strings.TrimSuffix(kv.APIPrefix(s.bucket.JetStream()), ".")
-	return answerable(m.Reply, api, s.bucket.Conn().Opts.InboxPrefix, named)
+	rest, ours := strings.CutPrefix(reply, "election-answers."+bucket+".")
+	id, of, _ := strings.Cut(rest, ".")
+	return ours && id != "" && key != "" && of == key
 }
 
 // reply answers a request. A caller that does not receive the answer asks again.

@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/validate"
+	"github.com/natscampaign/election/internal/record"
 )
 
 const (
@@ -134,26 +135,20 @@ func (c Client) handOver(ctx context.Context, verb, key string, r request, timeo
 
 // ask sends a request to all processes with candidates in the bucket, and passes their answers on. What each returns is how long to
 // wait for another answer: not at all if it is 0. The error is nats.ErrNoResponders if there is no such process, and wraps
-// nats.ErrPermissionViolation if the request may not be sent.
+// nats.ErrPermissionViolation if the request may not be sent, or its answers may not be received.
 func (c Client) ask(ctx context.Context, verb, key string, r request, each func(*nats.Msg) time.Duration) error {
 	nc := c.Bucket.Conn()
-	r.Bucket, r.InboxPrefix = c.Created, nc.Opts.InboxPrefix
-	inbox := nc.NewInbox()
-	if !answerable(inbox, "", r.InboxPrefix) {
-		return validate.Errorf("candidates do not answer below the inbox prefix %q of the connection: use one whose tokens are neither API nor begin with $ or KV_, and that is not below election or election-control", r.InboxPrefix)
-	}
+	r.Bucket = c.Created
+	answersTo := AnswerSubject(c.Bucket.Bucket(), record.NewID(), key)
 	to := Subject(c.Bucket.Bucket(), verb, key)
 	body, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	if size := len(to) + len(inbox) + len(body); size > maxRequestBytes {
-		return validate.Errorf("the request has %d bytes, and candidates take at most %d: use a shorter inbox prefix, or shorter names", size, maxRequestBytes)
-	}
 	answers, done := make(chan *nats.Msg), make(chan struct{})
 	defer close(done)
 	// A subscription without a callback would allocate half a megabyte for its channel.
-	sub, err := nc.Subscribe(inbox, func(m *nats.Msg) {
+	sub, err := nc.Subscribe(answersTo, func(m *nats.Msg) {
 		select {
 		case answers <- m:
 		case <-done:
@@ -165,11 +160,14 @@ func (c Client) ask(ctx context.Context, verb, key string, r request, each func(
 	defer func() { _ = sub.Unsubscribe() }()
 	sub.SetClosedHandler(func(string) { close(answers) })
 	began, before := time.Now(), nc.LastError()
-	if err := nc.PublishRequest(to, inbox, body); err != nil {
+	if err := nc.PublishRequest(to, answersTo, body); err != nil {
 		return err
 	}
 	if err := refused(ctx, nc, before, to); err != nil {
 		return fmt.Errorf("asking candidates is not permitted: permit to publish to %s: %w", to, err)
+	}
+	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", answersTo)) {
+		return fmt.Errorf("candidates were asked, but receiving their answers is not permitted: permit to subscribe to %s: %w", AnswerSubject(c.Bucket.Bucket(), "*", key), err)
 	}
 	for wait := time.Until(began.Add(firstAnswerTimeout)); wait > 0; {
 		if verb == verbCandidates || verb == verbRefresh {

@@ -13,9 +13,10 @@
 // record, as in {"instance":"eVhDX8S4IyLVDr6kfJk3DI"}, so that a late request moves no other leader. Before a transfer the leader asks for
 // candidates with {"to":"web-2","release_ms":110}: the key will be released after 110 ms, at most 1,000.
 //
-// Answers go to inboxes and nowhere else: below _INBOX, the prefix of the process's own connection, or the one that the request names, as in
-// {"inbox_prefix":"_INBOX_ops"}, of which no token begins with $ or KV_, or is API; and to what the server makes of the reply subject of
-// another account's request, _R_. See [answerable]. What the server or a stream puts on a control subject is no request; see [isRequest].
+// Answers have a subject of their own, election-answers.<bucket>.<id>.<key>, whose id the caller makes up. So whoever answers operators needs
+// permission to publish there, and neither to the inboxes of a connection, which receive what the server answers, nor to any reply subject. A
+// process answers there, in inboxes, and nowhere else; see [answerable]. What the server or a stream puts on a control subject is no request;
+// see [isRequest].
 //
 //	control.go   the protocol: subjects, bodies and errors
 //	member.go    a candidate that takes part; service.go answers for all of them in a process
@@ -81,7 +82,7 @@ type Candidate struct {
 // MaxErrorBytes is how much of an error a candidate reports.
 const MaxErrorBytes = 256
 
-// maxRequestBytes bounds a request, with its subjects and headers. The largest that this package makes has some 2,500 bytes: JSON makes six
+// maxRequestBytes bounds a request, with its subjects and headers. The largest that this package makes has some 2,800 bytes: JSON makes six
 // bytes of one at worst, and a name has 255.
 const maxRequestBytes = 4 << 10
 
@@ -94,9 +95,6 @@ type request struct {
 
 	// After how long the leader will have released the key to the candidate To, if that one is ready. It is a hint.
 	ReleaseMs int64 `json:"release_ms,omitempty"`
-
-	// InboxPrefix is that of the caller's connection, if it is not the default: answers may go there. See answerable.
-	InboxPrefix string `json:"inbox_prefix,omitempty"`
 }
 
 // answer is the body of an answer. Errors are in headers, as those of any NATS micro service.
@@ -110,6 +108,12 @@ type answer struct {
 // Subject returns the subject of a request about a key.
 func Subject(bucket, verb, key string) string {
 	return "election-control." + bucket + "." + verb + "." + key
+}
+
+// AnswerSubject returns the subject of the answers to one request about a key, or to all requests if the id is "*". The key comes last
+// because it may have dots. An id that nobody can guess keeps others from answering.
+func AnswerSubject(bucket, id, key string) string {
+	return "election-answers." + bucket + "." + id + "." + key
 }
 
 // parseSubject returns the verb and the key of a control subject of the bucket. It is not ok for any other subject: what a consumer delivers

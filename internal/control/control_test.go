@@ -14,57 +14,42 @@ import (
 	"github.com/natscampaign/election/internal/natstest"
 )
 
-func TestOnlyInboxesAreAnswered(t *testing.T) {
+func TestRequestIsAnsweredInInboxesAndUnderItsOwnKeyOnly(t *testing.T) {
 	const id = "ABCDEFGHIJKLMNOPQRSTUV"
-	const api, own = "ops.js", "app.inbox"
 	for _, c := range []struct {
-		reply, named string
-		want         bool
+		reply, key string
+		want       bool
 	}{
-		{nats.NewInbox(), "", true},
+		{AnswerSubject("E", id, "jobs"), "jobs", true},
+		{AnswerSubject("E", id, "jobs.a"), "jobs.a", true},
+		{nats.NewInbox(), "jobs", true},
 		{nats.NewInbox() + ".x1Y", "", true},
-		{nats.NewInbox(), "$KV", true},
-		{"_INBOX_ops." + id, "_INBOX_ops", true},
-		{"_INBOX_ops." + id + ".x1Y", "_INBOX_ops", true},
-		{"team.a.inbox." + id, "team.a.inbox", true},
-		{"app.inbox." + id, "", true},
-		{"app.inbox." + id + ".x1Y", "another", true},
-		{"api.kv_inbox." + id, "api.kv_inbox", true},
-		{"_R_.kgO5hX.sjfXw0", "", true}, // from another account
+		{"_INBOX_ops." + id + ".x1Y", "jobs", true},
+		{"_R_.kgO5hX.sjfXw0", "jobs", true}, // from another account
 
-		{"", "", false},
-		{"_INBOX", "", false},
-		{"_R_", "", false},
-		{"_INBOX_ops." + id, "", false},
-		{"_INBOX_ops." + id, "_INBOX", false},
-		{"team.a.inbox." + id, "team.a", false},
-		{id, "", false},
-		{"." + id, "", false},
-		{"orders.new", "orders", false},
-		{"orders.ABCDEFGHIJKLMNOPQRSTU", "orders", false},
-		{"orders." + id + "W", "orders", false},
-		{"orders." + id + ".", "orders", false},
-		{"orders." + id + ".x.y", "orders", false},
-		{"orders." + id + ".*", "orders", false},
-		{"orders." + id + "\n", "orders", false},
-		{"orders.ABCDEFGHIJKLMNOPQRST-V", "orders", false},
-		{"$KV.E.scheduler", "", false},
-		{"$KV.E." + id, "$KV.E", false},
-		{"$JS.API.STREAM.PURGE.KV_E", "", false},
-		{"$JS.leaf.API.STREAM.DELETE." + id, "$JS.leaf.API.STREAM.DELETE", false},
-		{"$JS.leaf.API.$KV.E." + id, "$JS.leaf.API.$KV.E", false},
-		{"x.$KV.E." + id, "x.$KV.E", false},
-		{"x.API.STREAM.DELETE." + id, "x.API.STREAM.DELETE", false},
-		{"x.STREAM.MSG.DELETE.KV_E." + id, "x.STREAM.MSG.DELETE.KV_E", false},
-		{"ops.js.STREAM.DELETE." + id, "ops.js.STREAM.DELETE", false},
-		{"ops.js." + id, "ops.js", false},
-		{"x.ops.js." + id, "x.ops.js", false},
-		{"ops.jsx." + id, "ops.jsx", true},
-		{"election.E." + id, "election.E", false},
-		{"election-control.E.resign." + id, "election-control.E.resign", false},
-		{"app.election." + id, "app.election", true},
+		{"", "jobs", false},
+		{"_INBOX", "jobs", false},
+		{"_INBOX.", "jobs", false},
+		{"_INBOX_ops", "jobs", false},
+		{"_R_", "jobs", false},
+		{"x._INBOX." + id, "jobs", false},
+		{AnswerSubject("E", id, "nightly"), "jobs", false},
+		{AnswerSubject("E", id, "jobs.a"), "jobs", false},
+		{AnswerSubject("E", id, "jobs"), "jobs.a", false},
+		{AnswerSubject("F", id, "jobs"), "jobs", false},
+		{AnswerSubject("E", "a.b", "jobs"), "jobs", false},
+		{AnswerSubject("E", "", "jobs"), "jobs", false},
+		{"election-answers.E.jobs", "jobs", false},
+		{"election-answers.E." + id, "", false}, // to what nats micro asks
+		{AnswerSubject("E", id, ""), "", false},
+		{"$KV.E.jobs", "jobs", false},
+		{"$JS.API.STREAM.PURGE.KV_E", "jobs", false},
+		{"$JS.leaf.API.$KV.E." + id, "jobs", false},
+		{"election.E.$KV.E.jobs", "jobs", false},
+		{Subject("E", verbResign, "jobs"), "jobs", false},
+		{"orders.new", "jobs", false},
 	} {
-		NewWithT(t).Expect(answerable(c.reply, api, own, c.named)).To(Equal(c.want), "%q, with the prefix %q", c.reply, c.named)
+		NewWithT(t).Expect(answerable(c.reply, "E", c.key)).To(Equal(c.want), "%q, about %q", c.reply, c.key)
 	}
 }
 

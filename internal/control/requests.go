@@ -37,7 +37,7 @@ func isRequest(m *nats.Msg) bool {
 }
 
 // errDropped is counted for a message that is no request, or cannot be answered.
-var errDropped = errors.New("a message that is no request, or has no inbox as its reply subject, was dropped")
+var errDropped = errors.New("a message that is no request, or has no subject for answers, was dropped")
 
 // handle handles one request of this protocol. It drops what cannot be answered: every caller waits for an answer, so that is no request, but
 // something that a client had the server or another program put there.
@@ -65,7 +65,7 @@ func (s *service) carryOut(ctx context.Context, verb, key string, m *nats.Msg) e
 	case (verb == verbResign || verb == verbTransfer) && r.Instance == "":
 		wrong = errNoInstance
 	}
-	if !s.answerable(m, r.InboxPrefix) {
+	if !answerable(m.Reply, s.bucket.Bucket(), key) {
 		return errDropped
 	}
 	if wrong != nil {

@@ -44,7 +44,7 @@ func (s *service) countError(verb string, err error) {
 // identify answers the requests by which `nats micro` finds services, and asks what they do. It drops those that cannot be answered, as
 // handle does.
 func (s *service) identify(m *nats.Msg) {
-	if !isRequest(m) || m.Size() > maxRequestBytes || !s.answerable(m, "") {
+	if !isRequest(m) || m.Size() > maxRequestBytes || !answerable(m.Reply, s.bucket.Bucket(), "") {
 		return
 	}
 	verb, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, micro.APIPrefix+"."), ".")

@@ -32,6 +32,7 @@ type acquisition struct {
 	mustWait      time.Duration // what is left of the stand-down that the replaced record passes on, and of leases whose end nothing proves
 	longestLease  time.Duration // the longest lease of a holder that may still last, as far as is known
 	interval      time.Duration // from one renewal of the predecessor to the next; 0 if that is not known
+	unslewed      bool          // the stand-down is measured by a clock that is never slewed, see Term.correct
 
 	// What the replaced release, or the predecessor's last record, says of other terms and candidates.
 	named        bool               // the release names this candidate
@@ -62,8 +63,8 @@ func (c *Candidate) creation(now time.Time, predecessor *record.Record, readAt t
 	return a
 }
 
-// acquisitionOver returns the acquisition of a key that was read. The key is vacant, or has a late write of this candidate's own, or the record
-// of a holder whose lease has lapsed.
+// acquisitionOver returns the acquisition of a key that was read. The key is vacant, or has a late write of this candidate's own, the record of a holder
+// whose lease has lapsed, or one that should have expired.
 func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition {
 	predecessor := c.key.holder.record()
 	if s.Removal == record.Gone {
@@ -82,10 +83,13 @@ func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition
 		if standDown, released := s.Record.IsRelease(); released {
 			c.takeOverRelease(a, s, standDown)
 		} else {
-			a.reason, a.mustWait = Lapsed, time.Duration(s.Record.StandDownMs)*time.Millisecond
-			if s.Record.Instance == c.Instance {
+			a.mustWait = time.Duration(s.Record.StandDownMs) * time.Millisecond
+			switch {
+			case s.Record.Instance == c.Instance && c.doubt.isOurs(s):
 				a.reason = Reclaimed
-			}
+			case c.hasLapsed(now, s):
+				a.reason = Lapsed
+			} // otherwise it has outlived the TTL, as good as expired
 		}
 	}
 	c.inheritFrom(now, a, &predecessor)
@@ -132,7 +136,7 @@ func (c *Candidate) inheritFrom(now time.Time, a *acquisition, predecessor *reco
 		left = max(left, c.leaseLeftAtMarker(now, a.storedAt))
 	}
 	a.mustWait = max(a.mustWait, time.Duration(record.Milliseconds(left))*time.Millisecond) // rounded as in the record of the win
-	a.longestLease = c.longestLease(now)
+	a.longestLease, a.unslewed = c.longestLease(now), c.instant(now).unslewed
 }
 
 // verifiedFor is how soon after the read of a release its update must be acknowledged, so that the update has certainly replaced that release.
@@ -140,14 +144,20 @@ func (c *Candidate) inheritFrom(now time.Time, a *acquisition, predecessor *reco
 // revision there. Leadership counts from such a win only once it is renewed.
 const verifiedFor = 250 * time.Millisecond
 
-// verified reports whether the release that was replaced proves that the bucket is still the given one.
+// verified reports whether the write has certainly replaced the release that was read.
 func (a *acquisition) verified(b *Bucket) bool {
-	return a.reason == Released && !a.unproven && a.bucketCreated.Equal(b.Created) && a.acknowledged.Sub(a.readAt) < verifiedFor
+	return a.inBucket(b) && a.acknowledged.Sub(a.readAt) < verifiedFor
+}
+
+// inBucket reports whether the release that was replaced proves that the bucket is still the given one, or that nobody leads yet in one that was made since:
+// the first winner there knows of no predecessor, and stands down for more than half of the TTL.
+func (a *acquisition) inBucket(b *Bucket) bool {
+	return a.reason == Released && !a.unproven && a.bucketCreated.Equal(b.Created) && a.acknowledged.Sub(a.readAt) < b.TTL/2
 }
 
 // standDown returns how long the winner must wait in the given bucket, from the acknowledgement of the win, before its leadership may count.
 func (a *acquisition) standDown(b *Bucket) time.Duration {
-	longest := max(b.StandDown, b.mostLeft(a.longestLease)) // by then every lease is over
+	longest := max(b.StandDown, b.mostLeft(a.longestLease, a.unslewed)) // by then every lease is over
 	usual := b.StandDown
 	if b.DefaultStandDown {
 		// A predecessor with a longer interval than this candidate's learns of its loss later, by its next renewal. One of which nothing is known is

@@ -3,24 +3,42 @@ package core
 import (
 	"time"
 
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timing"
 )
 
 // Bucket is what a candidate knows of its bucket, and the durations that follow from it.
 type Bucket struct {
 	timing.Timing
-	Created   time.Time     // the identity of the bucket; zero if the bucket does not say
-	Read      time.Time     // when the request was sent
-	Took      time.Duration // how long the server took to answer
-	MarkerTTL time.Duration // how long the marker of an expiry is stored; 0 if expiries are not announced
-	Pinned    bool          // Created comes from the metadata, which no server changes by itself
-	Paused    bool          // an operator has paused the election
+	Created    time.Time     // the identity of the bucket; zero if the bucket does not say
+	Read       time.Time     // when the request was sent
+	Took       time.Duration // how long the server took to answer
+	MarkerTTL  time.Duration // how long the marker of an expiry is stored; 0 if expiries are not announced
+	LongestTTL time.Duration // that the bucket has had, if it says so
+	Pinned     bool          // Created comes from the metadata, which no server changes by itself
+	Paused     bool          // an operator has paused the election
 }
 
-// mostLeft returns how long, by this candidate's clock, a lease of the given length may last that was renewed just now; 0 stands for a length that
-// is not known.
-func (b *Bucket) mostLeft(lease time.Duration) time.Duration {
-	return max(b.TTL, timing.LapseTime(lease, b.TTL))
+// mostLeft returns how long a lease of the given length may last that was renewed just now, by a clock of this candidate that may be slewed or is not;
+// 0 stands for a length that is not known.
+func (b *Bucket) mostLeft(lease time.Duration, unslewed bool) time.Duration {
+	return max(b.TTL, timing.LapseTime(lease, b.TTL, unslewed))
+}
+
+// longerTTL is a TTL that the bucket had before it was made shorter.
+type longerTTL struct {
+	ttl   time.Duration
+	until time.Time // leases that it allowed have ended by then
+}
+
+// believed returns the length of the lease that a record states, if the bucket allows so long a lease or has allowed it; else the longest that it has
+// allowed, as far as this candidate knows. So a forged record delays nobody for longer than a lease.
+func (c *Candidate) believed(now time.Time, r *record.Record) time.Duration {
+	longest := max(c.bucket.TTL, c.bucket.LongestTTL)
+	if now.Before(c.longerTTL.until) {
+		longest = max(longest, c.longerTTL.ttl)
+	}
+	return min(r.Lease(), longest)
 }
 
 // Holds are the reasons for which a candidate does not campaign.
@@ -102,6 +120,9 @@ func (c *Candidate) loaded(now time.Time, b Bucket, err error, failure Failure) 
 	}
 	before := c.bucket
 	c.bucket = b
+	if b.TTL < before.TTL && (before.TTL >= c.longerTTL.ttl || !now.Before(c.longerTTL.until)) {
+		c.longerTTL = longerTTL{before.TTL, now.Add(2 * before.TTL)} // a leader that does not know yet renews once more at most
+	}
 	if before.TTL != 0 && before.Timing != b.Timing {
 		c.log(Info, "Durations of the bucket have changed", "ttl", b.TTL, "before", before.TTL, "interval", b.Interval)
 		c.turn.afterExpiry = min(c.turn.afterExpiry, b.Spread())

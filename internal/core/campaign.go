@@ -32,9 +32,12 @@ import (
 const (
 	// fallbackPoll is after how many TTLs, on average, a candidate campaigns although it is notified of renewals.
 	fallbackPoll = 80
-	// fallbackPollUnmarked is the same where expiries are not announced: there a forged renewal may hide that the leader is gone. It is also that
-	// of a candidate whose last write failed, which is reported until a write is answered.
+	// fallbackPollUnmarked is the same where expiries are not announced. It is also that of a candidate whose last write failed, which is reported until
+	// a write is answered.
 	fallbackPollUnmarked = 8
+	// unmarkedReads is after how many TTLs a candidate that is notified reads the key where expiries are not announced: there forged renewals may hide
+	// that the leader is gone, for no longer than a lease or two.
+	unmarkedReads = 2
 )
 
 // wait is what a candidate knows while it waits for its next campaign.
@@ -43,6 +46,7 @@ type wait struct {
 	lost      int       // campaigns lost in a row
 	yields    time.Time // after a release in favour of others: until then they answer it, and this candidate does not
 	fallback  time.Time // when to campaign although the candidate relies on notifications
+	read      time.Time // when to read the key although it does; zero for never
 	preempted time.Time // when a leader was last asked to hand over, or the run began
 	held      bool      // something held this candidate back while it waited
 	paused    bool      // an operator's pause was among what did
@@ -66,8 +70,9 @@ type bid struct {
 	second       bool    // it is the second one, over a first one that was not answered and applied late
 	writeFailure Failure // of the first one, which was not answered
 
-	abandonedWhy string // why the key that was won is not kept
-	abandonedErr error
+	bucketInDoubt bool   // the key was won, and the bucket's info could not be loaded
+	abandonedWhy  string // why the key that was won is not kept
+	abandonedErr  error
 }
 
 // beginCampaigning has the candidate campaign first at the given time, after so many campaigns lost in a row.
@@ -87,6 +92,9 @@ func (c *Candidate) waitAgain(now time.Time) {
 		poll = fallbackPollUnmarked
 	}
 	c.wait.fallback = now.Add(c.bucket.TTL*poll/2 + c.Random(c.bucket.TTL*poll))
+	if c.wait.read = (time.Time{}); c.bucket.MarkerTTL <= 0 {
+		c.wait.read = now.Add(c.bucket.TTL*unmarkedReads + c.Random(c.bucket.Interval))
+	}
 	c.bid, c.drain = nil, nil
 }
 
@@ -120,6 +128,9 @@ func (c *Candidate) whileCampaigning(a *agenda) {
 		a.add(c.takeoverDue(a.now), (*Candidate).takeOver)
 		a.add(campaign, (*Candidate).campaign)
 		a.add(c.preemptionDue(), (*Candidate).preempt)
+		if at := c.wait.read; c.Source() != NoSource && at.Before(c.key.lastWrite.firstSeen.Add(c.bucket.TTL)) { // otherwise a campaign is due
+			a.add(at, (*Candidate).followHint)
+		}
 	}
 	a.add(c.renewalOverdue(), (*Candidate).missRenewal)
 	a.add(c.stalledAt(), (*Candidate).checkStalled)
@@ -243,6 +254,8 @@ func (c *Candidate) decideInBucket(now time.Time, _ Result) {
 		c.finish(true)
 	case c.holds != 0:
 		c.bidEnds(now, false)
+	case b.err == nil && s.Held() && c.outlived(now):
+		c.contest(now)
 	case ours && !c.doubt.isOurs(s): // a stale read
 		c.bidEnds(now, !b.hinted)
 
@@ -264,10 +277,10 @@ func (c *Candidate) decideInBucket(now time.Time, _ Result) {
 
 	// The key is vacant, or has a late write of this candidate's own.
 	case b.hinted && c.wasHolder(s): // the key is left to others until the next campaign is due
-		c.bidEnds(now, false)
+		c.waitAgain(now)
 	case b.hinted && s.Removal == record.Gone && !b.vacancyKnown: // the hint told of no vacancy, and such a read proves nothing
 		c.bidEnds(now, false)
-	case s.Vacant() && s.Removal != record.Gone && (b.hinted || c.yieldsTo(s)) && now.Before(c.answerAt(now, s)):
+	case s.Vacant() && s.Removal != record.Gone && (b.hinted || c.yieldsTo(s)) && !c.wasHolder(s) && now.Before(c.answerAt(now, s)):
 		c.awaitTurn(now)
 	default:
 		c.contest(now)
@@ -356,6 +369,13 @@ func (c *Candidate) acquired(now time.Time, r Result) {
 	case Refused:
 		c.requestSucceeded(WriteRequest)
 		c.log(Debug, "Campaign lost")
+		if a.readAt.IsZero() && a.over == 0 {
+			c.creationRefused(now, &r)
+			if a.over = c.outlivedUnread(now); a.over > 0 {
+				c.acquire(now)
+				return
+			}
+		}
 	default:
 		level := Debug
 		if r.Failure == Otherwise && !c.writeFailed() { // the first in a row that the server rejects for a reason of its own, such as a full account
@@ -460,7 +480,7 @@ func (c *Candidate) timeToNext(r Result) time.Duration {
 // another TTL. So the info is loaded again, unless the release that was replaced proves that the bucket is the same.
 func (c *Candidate) won(now time.Time) {
 	a := c.bid.acquisition
-	if c.bucket.Created.IsZero() || !a.verified(&c.bucket) || !c.Connected || c.bucket.Read.Before(c.hints.connectedAt) {
+	if c.bucket.Created.IsZero() || !a.inBucket(&c.bucket) || !c.Connected || c.bucket.Read.Before(c.hints.connectedAt) {
 		c.ask(Op{Kind: Load, Doing: "checking the bucket of the key that it won", Limit: now.Add(c.bucket.RequestTimeout())}, (*Candidate).wonIn)
 		return
 	}
@@ -469,11 +489,16 @@ func (c *Candidate) won(now time.Time) {
 
 func (c *Candidate) wonIn(now time.Time, r Result) {
 	a := c.bid.acquisition
-	if r.Err != nil {
+	switch r.Failure {
+	case NoFailure:
+	case Gone, Unfit, Ended:
 		c.reloaded = now
 		c.hold(BucketUnusable, true) // other candidates can lead, and are to get the key
-		c.abandon(now, "the bucket's info cannot be loaded", r.Err, r.Failure)
+		c.abandon(now, "the bucket cannot be used", r.Err, r.Failure)
 		return
+	default: // the API of JetStream is busy, say: nothing speaks against the bucket, and the renewals ask again
+		c.log(Info, "Bucket's info not loaded, key kept all the same", "error", r.Err)
+		c.bid.bucketInDoubt = true
 	}
 	if revision := c.key.removal.revision; a.over == 0 && revision > a.removalBefore && revision < a.revision {
 		a.removed = true // a removal before the win was notified only after the write was sent
@@ -490,6 +515,7 @@ func (c *Candidate) keep(now time.Time) {
 	a := c.bid.acquisition
 	c.requestSucceeded(WriteRequest)
 	t := c.newTerm(now, a)
+	t.bucketInDoubt, t.AtOnce = c.bid.bucketInDoubt, t.AtOnce && !c.bid.bucketInDoubt
 	if a.reason == Lapsed {
 		c.key.holderEnded = true
 	}

@@ -54,7 +54,7 @@ func TestCandidateThatFindsTheKeyVacantTooEarlyWaitsForItsTurn(t *testing.T) {
 			now := time.Now()
 			c := follower(now)
 			c.turn.afterExpiry = time.Second
-			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }}
+			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, Slewed: world.Slewed}
 			c.hints.hint = &hint{change: change{Revision: 8, Record: record.Record{Name: "c"}}, newHolder: true}
 			c.hints.readAt = now
 			op, _ := c.Next(now)
@@ -90,7 +90,7 @@ func TestVacancyIsAnsweredThoughItsMarkerExpiresMeanwhile(t *testing.T) {
 			g := NewWithT(t)
 			now := time.Now()
 			c := candidate()
-			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Started: world.Started}
+			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Slewed: world.Slewed, Started: world.Started}
 			c.hints.source, c.Connected = Watch, true
 			c.beginCampaigning(now, now, 0)
 			now = begin(c, now)
@@ -115,7 +115,7 @@ func TestRemovalThatWasReadIsRememberedThoughItsMarkerExpiresBeforeTheTurn(t *te
 			g := NewWithT(t)
 			now := time.Now()
 			c := candidate()
-			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Started: world.Started}
+			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Slewed: world.Slewed, Started: world.Started}
 			c.bucket.StandDown, c.bucket.DefaultStandDown = c.bucket.Interval, true
 			c.hints.source, c.Connected = Republish, true // which has reported nothing of it: the candidate has just started
 			c.beginCampaigning(now, now.Add(5*time.Second), 0)
@@ -162,7 +162,7 @@ func TestCandidatesThatNothingHoldsBackAnyMoreSpreadTheirCampaignsThoughTheyRead
 	g := NewWithT(t)
 	now := time.Now()
 	c := candidate()
-	c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }}
+	c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, Slewed: world.Slewed}
 	c.bucket.Splay = time.Second
 	c.hints.source = Watch
 	c.hold(Paused, true)
@@ -223,4 +223,40 @@ func TestCandidateThatIsHeldBackRecognisesACopyOfItself(t *testing.T) {
 
 	c.Notice(now, NewRules{&Rules{World: c.World, Name: c.Name, Instance: "b.2"}})
 	g.Expect(c.longestLease(now)).To(Equal(9800 * time.Millisecond))
+}
+
+// A candidate that may not read learns from refusals that the same write has stood for longer than a TTL.
+func TestCandidateThatMayNotReadWritesOverWhatOutlivesTheTTL(t *testing.T) {
+	for name, test := range map[string]struct {
+		named, changes bool
+		over           uint64
+	}{
+		"unchanged":              {true, false, 7},
+		"renewed":                {true, true, 0},
+		"of an unknown revision": {false, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			now := time.Now()
+			c := candidate()
+			c.bid = &bid{}
+			last, over := uint64(7), uint64(0)
+			began := now
+			for ; now.Before(began.Add(3*c.bucket.TTL)) && over == 0; now = now.Add(c.bucket.TTL / 2) {
+				c.bid = &bid{began: now}
+				c.createUnread(now)
+				g.Expect(c.op.Over).To(BeZero(), "the key may have expired")
+				if test.changes {
+					last++
+				}
+				c.Done(now, Result{Outcome: Refused, Last: last, Named: test.named})
+				if c.op.Kind == Write {
+					over = c.op.Over
+					g.Expect(now.Sub(began)).To(BeNumerically(">=", c.bucket.TTL))
+				}
+				c.op, c.then = Op{}, nil
+			}
+			g.Expect(over).To(Equal(test.over))
+		})
+	}
 }

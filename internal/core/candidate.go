@@ -11,18 +11,19 @@ type Candidate struct {
 	*Rules
 
 	// What it knows.
-	key      key       // what is stored under the key, as far as is known
-	hints    hints     // notifications that were not followed by a read yet, whether notifications are trusted, and when to read
-	reading  reading   // the present read, and whether reads are answered
-	doubt    doubt     // its own writes, above all those of unknown outcome
-	turn     turn      // when it is its turn to answer a vacancy
-	others   roster    // the candidates that were seen, or the queue of a lock
-	bucket   Bucket    // the identity of the bucket, and its durations
-	trouble  trouble   // why the bucket cannot be used
-	holds    Holds     // why it does not campaign
-	metadata metadata  // of its records
-	requests Requests  // those that failed
-	reloaded time.Time // when the bucket's info was last asked for again, or a reload was found needless
+	key       key       // what is stored under the key, as far as is known
+	hints     hints     // notifications that were not followed by a read yet, whether notifications are trusted, and when to read
+	reading   reading   // the present read, and whether reads are answered
+	doubt     doubt     // its own writes, above all those of unknown outcome
+	turn      turn      // when it is its turn to answer a vacancy
+	others    roster    // the candidates that were seen, or the queue of a lock
+	bucket    Bucket    // the identity of the bucket, and its durations
+	longerTTL longerTTL // that the bucket had before
+	trouble   trouble   // why the bucket cannot be used
+	holds     Holds     // why it does not campaign
+	metadata  metadata  // of its records
+	requests  Requests  // those that failed
+	reloaded  time.Time // when the bucket's info was last asked for again, or a reload was found needless
 
 	// What it does.
 	phase     phase

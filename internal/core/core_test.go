@@ -9,10 +9,12 @@ import (
 	"github.com/natscampaign/election/internal/timing"
 )
 
-// world is the real one.
+// world is the real one, but for its clocks, which are not slewed.
 var world = World{
-	Random: timeutil.Random, NewID: record.NewID, NewSecret: record.NewSecret, Clocks: lease.Read, Boot: lease.SinceBoot, Started: lease.Read(),
+	Random: timeutil.Random, NewID: record.NewID, NewSecret: record.NewSecret, Clocks: lease.Read, Boot: lease.SinceBoot, Slewed: notSlewed, Started: lease.Read(),
 }
+
+func notSlewed() (time.Duration, bool) { return 0, true }
 
 // candidate returns the candidate "me" of the key "k", in a bucket with a TTL of 10 s.
 func candidate() *Candidate {

@@ -14,7 +14,7 @@ const (
 	// targetHeadStart is for how long the target of a transfer has the release to itself.
 	targetHeadStart = 500 * time.Millisecond
 	// waiterHeadStart is the same for the first candidate in the queue of a lock, which must queue again if it is late.
-	waiterHeadStart = 100 * time.Millisecond
+	waiterHeadStart = 25 * time.Millisecond
 )
 
 // Ending is what became of the key at the end of a term.
@@ -357,9 +357,18 @@ func (c *Candidate) returned(now time.Time, _ Result) {
 func (c *Candidate) nextAfterTerm(now time.Time, _ Result) {
 	t := c.lastTerm
 	c.lastTerm = nil
+	if (t.Reason == Deleted || t.Reason == Overwritten) && c.bucket.Created.After(t.bucketReported) {
+		c.log(Info, "Key was lost because the bucket was made again", "term", t.Number, "bucket", c.BucketName, "created", c.bucket.Created, "before", t.bucketReported)
+	}
 	if t.Reason.yields() {
-		c.beginCampaigning(now, now.Add(t.Lease.Timing.Interval), 0)
-		c.wait.yields = now.Add(record.MaxSuccessors*HeadStart + ShortSpread)
+		others := 2*HeadStart + ShortSpread // by then all other candidates have had their turn
+		campaign := t.Lease.Timing.Interval
+		if t.target.Name != "" { // if the target is gone, the key is anybody's soon: the others' first, for the target may only be far away
+			others += targetHeadStart
+			campaign = min(campaign, others+targetHeadStart)
+		}
+		c.beginCampaigning(now, now.Add(campaign), 0)
+		c.wait.yields = now.Add(others)
 		return
 	}
 	c.askBackoff(now, 1, (*Candidate).campaignAfterTerm)

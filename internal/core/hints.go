@@ -13,7 +13,7 @@ import (
 //
 // A notification is handled so:
 //
-//	notified ── changed ─┬─ a renewal by the known holder, or older than a recent read: only note when the holder was seen (addsNothing)
+//	notified ── changed ─┬─ a renewal by the known holder, or older than a recent read: only note when the holder was seen (sawWrite)
 //	                     └─ anything else: becomes a hint, and the key is read, soon or when it is this candidate's turn (follow)
 //
 // What the read shows says whether the hint was right (finishRead). A candidate whose hints prove wrong, because somebody forges notifications or
@@ -61,7 +61,6 @@ type hints struct {
 
 	// Whether the source works.
 	delivered    uint64    // the revision that the source reported last, or that was read first since it is in use; 0 if there is none
-	attempt      uint64    // a hash of the attempt's id of that write, if the source reported it
 	awaited      uint64    // a revision that was written or read, and that the source has not reported; 0 if there is none
 	awaitedSince time.Time // when that revision was written or read
 	overdue      bool      // the source counts as stalled because of that revision
@@ -108,7 +107,6 @@ func (v *Value) Record() *record.Record {
 // change is a notification with its record.
 type change struct {
 	Revision uint64
-	attempt  uint64 // a hash of the id of the attempt, if there is one
 	Written  time.Time
 	Removal  record.Removal
 	Record   record.Record
@@ -138,8 +136,7 @@ type lastChange struct {
 func (c *Candidate) notified(now time.Time, n *Notification) {
 	ch, renewal := change{Revision: n.Revision, Written: n.Written, Removal: n.Removal}, false
 	if ch.Removal == record.Kept {
-		form, attempt := formOf(n.Value.Bytes)
-		ch.attempt = attempt
+		form := formOf(n.Value.Bytes)
 		if renewal = c.hints.form != 0 && form == c.hints.form; renewal {
 			ch.Record = c.key.holder.record()
 		} else if ch.Record = *n.Value.Record(); !ch.Record.BucketCreated.IsZero() && ch.Record.Bucket().Before(c.hints.bucketCreated) {
@@ -147,7 +144,7 @@ func (c *Candidate) notified(now time.Time, n *Notification) {
 		}
 	}
 	if c.changed(now, &ch) && !renewal {
-		c.hints.form, _ = formOf(n.Value.Bytes)
+		c.hints.form = formOf(n.Value.Bytes)
 	}
 }
 
@@ -163,7 +160,7 @@ func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 	if !k.read.IsZero() {
 		k.checked = now
 	}
-	h.delivered, h.attempt = ch.Revision, ch.attempt
+	h.delivered = ch.Revision
 	if h.awaited <= ch.Revision {
 		h.awaited, h.overdue = 0, false
 	}
@@ -171,18 +168,16 @@ func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 	if c.Order == ByArrival {
 		c.checkPlace(now, ch)
 	}
-	if c.addsNothing(now, ch) {
-		if !ch.vacant() && ch.Revision > k.lastWrite.revision { // otherwise it was delivered before
-			k.lastWrite = holderWrite{
-				revision: ch.Revision, attempt: ch.attempt, lease: k.lastWrite.lease,
-				firstSeen: now, timedFrom: now, written: ch.Written, writtenAfter: writtenAfter,
-			}
-			if ch.Record.Instance == k.holder.instance { // a forged notification only changes the order of answers, which costs milliseconds
-				k.holder.priorities, k.holder.successor = ch.Record.Priorities, ch.Record.Successor
-			}
-		}
-		return !ch.vacant() && c.isRenewal(&ch.Record)
+	renewal = !ch.vacant() && c.isRenewal(&ch.Record)
+	switch {
+	case !k.read.IsZero() && ch.Revision <= k.revision && now.Sub(k.read) < recent: // it is older than what was read
+		return renewal
+	case renewal:
+		c.sawWrite(now, ch.Revision, ch.Written, writtenAfter, false)
+		k.holder.priorities, k.holder.successor = ch.Record.Priorities, ch.Record.Successor // forged ones cost milliseconds
+		return true
 	}
+	k.lastWrite.superseded = true
 	if ch.vacant() {
 		predecessor := c.predecessorOf(ch.Removal, &ch.Record)
 		c.turnOf(now, ch.Revision, &predecessor)
@@ -216,17 +211,6 @@ func (c *Candidate) noteChange(now time.Time, ch *change) {
 		c.noteRelease(&ch.Record)
 		c.key.notePassedOn(&ch.Record, ch.Revision, now)
 	}
-}
-
-// addsNothing reports whether a notification tells nothing new: it is that of a renewal by the known holder, or older than a recent read.
-func (c *Candidate) addsNothing(now time.Time, ch *change) bool {
-	if c.key.read.IsZero() {
-		return false
-	}
-	if ch.Revision <= c.key.revision && now.Sub(c.key.read) < recent {
-		return true
-	}
-	return !ch.vacant() && c.isRenewal(&ch.Record)
 }
 
 // follow decides when to read the key on account of a notification.
@@ -361,7 +345,7 @@ func (c *Candidate) readFailed(now time.Time, hint *hint) {
 func (c *Candidate) sourceChanged(now time.Time, source string, within time.Duration) {
 	h := &c.hints
 	h.source = source
-	h.delivered, h.attempt, h.awaited, h.overdue, h.last = 0, 0, 0, false, lastChange{}
+	h.delivered, h.awaited, h.overdue, h.last = 0, 0, false, lastChange{}
 	c.missedSome()
 	h.trust()
 	if source != NoSource { // without a source the campaigns find out what was missed
@@ -375,7 +359,7 @@ func (c *Candidate) await(now time.Time, revision uint64) {
 	h := &c.hints
 	switch {
 	case h.delivered == 0: // the revision may be older than the source, which then never reports it
-		h.delivered, h.attempt, h.awaited, h.overdue = revision, 0, 0, false
+		h.delivered, h.awaited, h.overdue = revision, 0, false
 	case revision > h.delivered && h.awaited == 0: // a lower revision may come from a stale read
 		h.awaited, h.awaitedSince = revision, now
 	}
@@ -408,13 +392,15 @@ func (c *Candidate) renewalOverdue() time.Time {
 	return k.lastWrite.firstSeen.Add(timing.RenewalOverdue(interval, ttl))
 }
 
-// missRenewal suspects the connection: the holder's renewal is overdue.
+// missRenewal suspects the connection, and has the key read: the holder's renewal is overdue. The holder may have released the key, for a source may lose
+// notifications without a sign: a server that is killed republishes nothing of what it stored last.
 func (c *Candidate) missRenewal(now time.Time) {
 	c.hints.missed = c.key.lastWrite.revision
 	c.log(Info, "Leader has not renewed, waiting for the end of its lease", "leader", c.key.holder.name,
 		"since", now.Sub(c.key.lastWrite.firstSeen).Round(time.Millisecond),
 		"ends-in", c.key.lastWrite.firstSeen.Add(c.bucket.TTL).Sub(now).Round(time.Millisecond))
 	c.report(Event{Kind: Suspect})
+	c.hints.readBy(now.Add(c.Random(c.bucket.Spread())))
 }
 
 var attemptField = []byte(`"attempt":"`)
@@ -422,20 +408,20 @@ var attemptField = []byte(`"attempt":"`)
 // formSeed makes the hashes of this process unpredictable, so that nobody can make two values with one hash.
 var formSeed = maphash.MakeSeed()
 
-// formOf returns the form of a value, a hash of all of it but the id of its attempt, and a hash of that id. Both are 0 for a value without such an
-// id. Successive renewals have one form, so that a candidate recognises a renewal without parsing it.
-func formOf(value []byte) (form, attempt uint64) {
+// formOf returns the form of a value, a hash of all of it but the id of its attempt; 0 for a value without such an id. Successive renewals have one
+// form, so that a candidate recognises a renewal without parsing it.
+func formOf(value []byte) uint64 {
 	i := bytes.Index(value, attemptField) + len(attemptField)
 	if i < len(attemptField) {
-		return 0, 0
+		return 0
 	}
 	end := bytes.IndexByte(value[i:], '"')
 	if end <= 0 {
-		return 0, 0
+		return 0
 	}
 	var h maphash.Hash
 	h.SetSeed(formSeed)
 	_, _ = h.Write(value[:i])
 	_, _ = h.Write(value[i+end:])
-	return max(1, h.Sum64()), max(1, maphash.Bytes(formSeed, value[i:i+end]))
+	return max(1, h.Sum64())
 }

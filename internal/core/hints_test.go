@@ -144,7 +144,7 @@ func TestOnlyARenewalByTheKnownHolderIsTakenForOneUnparsed(t *testing.T) {
 				last := holder
 				last.Attempt = "a.1.2"
 				test.change(&last)
-				form, _ := formOf(last.Encode())
+				form := formOf(last.Encode())
 				g.Expect(form == c.hints.form).To(Equal(test.renewal))
 				notify(c, 9, last)
 				g.Expect(c.hints.hint != nil).To(Equal(!last.Renews(holder) || !last.Released.IsZero()))
@@ -232,4 +232,35 @@ func TestAReleaseThatIsExpectedIsAHint(t *testing.T) {
 			g.Expect(c.readDue()).To(Equal(time.Now()), "they do not delay the answer to a release")
 		})
 	})
+}
+
+// Without markers of expiries nothing but a read tells a candidate that renewals are forged.
+func TestForgedRenewalsHideACrashForThreeTTLsAtMostWithoutMarkers(t *testing.T) {
+	for name, marker := range map[string]time.Duration{"without markers": 0, "with markers": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			began := time.Now()
+			c, r := informed(began)
+			c.bucket.MarkerTTL = marker
+			c.waitAgain(began)
+			forge := began
+			var read time.Time
+			for now := began; read.IsZero() && now.Before(began.Add(10*c.bucket.TTL)); now = now.Add(100 * time.Millisecond) {
+				if now.Sub(forge) > c.bucket.TTL/4 {
+					forge, r.Attempt = now, now.String()
+					c.notified(now, &Notification{Revision: 8, Written: now, Value: &Value{Bytes: r.Encode(), Revision: 8}})
+				}
+				if op, _ := c.Next(now); op.Kind == Read {
+					read = now
+				} else if op.Kind == Wait && !op.Until.IsZero() && !now.Before(op.Until) {
+					c.Done(now, Result{})
+				}
+			}
+			if marker > 0 {
+				g.Expect(read).To(BeZero(), "the marker of the expiry would be notified")
+			} else {
+				g.Expect(read.Sub(began)).To(BeNumerically("<=", 3*c.bucket.TTL))
+			}
+		})
+	}
 }

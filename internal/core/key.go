@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/record"
-	"github.com/natscampaign/election/internal/timing"
 )
 
 // What a candidate knows of its key, and how long other candidates may still consider themselves leader.
@@ -25,7 +24,8 @@ type key struct {
 	revision  uint64      // the revision that was read or written then
 	occupied  bool        // a candidate held the key then
 	holder    holder      // the known holder; its priorities and successor are those of the latest renewal that was notified
-	lastWrite holderWrite // the latest write of the known holder that was seen
+	lastWrite holderWrite // the write of the known holder that was seen last
+	stamped   time.Time   // the latest stamp of a write of the known holder, as read or notified; a forged one only makes a stand-down longer
 	checked   time.Time   // when the key was last read or written, or a notification came after the first read
 	highest   uint64      // the highest revision that was read or written in this bucket
 
@@ -37,17 +37,6 @@ type key struct {
 	holderEnded   bool          // the term of the known holder is proven to have ended: its secret was seen, or it was this candidate's own
 	unprovenUntil time.Time     // leases of earlier holders whose end nothing proves may last until then; zero if there are none
 	unprovenLease time.Duration // the longest of these leases
-}
-
-// holderWrite is a write of the known holder that was seen: read, or notified. The holder's lease is timed by it, see lapse.go.
-type holderWrite struct {
-	revision     uint64
-	attempt      uint64        // a hash of the attempt's id; 0 if this candidate may have missed a write since it saw this one
-	lease        time.Duration // the longest lease that a record of this term states, of those that were read; 0 if none does
-	firstSeen    time.Time     // when this write was first read or notified
-	timedFrom    time.Time     // when this write was first seen after the last time that something may have been missed
-	written      time.Time     // when it was written, by the server's clock
-	writtenAfter time.Time     // by this candidate's clock, the write was made after this time, as far as is known
 }
 
 // holder is what a candidate remembers of the holder of its key: a small part of the record, because a process may have thousands of
@@ -66,8 +55,9 @@ type holder struct {
 }
 
 // holderOf returns the holder that wrote a record.
-func holderOf(r *record.Record) holder {
-	return holder{r.Name, r.Instance, r.Since, r.Term, r.Priority, r.Metadata, r.IntervalMs, r.LeaseMs, r.Priorities, r.Successor, r.Commitment}
+func (c *Candidate) holderOf(now time.Time, r *record.Record) holder {
+	lease := record.Milliseconds(c.believed(now, r))
+	return holder{r.Name, r.Instance, r.Since, r.Term, r.Priority, r.Metadata, r.IntervalMs, lease, r.Priorities, r.Successor, r.Commitment}
 }
 
 // record returns the holder as a record whose other fields are empty. The holder's next renewal renews that record, see record.Renews.
@@ -107,13 +97,15 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 		c.turn.retries = 0
 	}
 	if s.Held() {
-		lease := s.Record.Lease()
-		if s.Record.SameTerm(k.holder.record()) {
+		lease, sameTerm := c.believed(now, &s.Record), s.Record.SameTerm(k.holder.record())
+		c.noteNewTerm(now, &s.Record, c.replacedLast(s))
+		if sameTerm {
 			lease = max(lease, k.lastWrite.lease)
+		} else {
+			k.stamped = time.Time{}
 		}
-		c.noteNewTerm(now, &s.Record, c.sawLastBefore(s))
-		k.holder = holderOf(&s.Record)
-		k.lastWrite.saw(now, s, lease, c.bucket.TTL, k.checked)
+		k.holder, k.lastWrite.lease = c.holderOf(now, &s.Record), lease
+		c.sawWrite(now, s.Revision, s.Written, later(k.checked, s.Read.Add(-c.bucket.TTL)), true) // an older write would have expired
 		c.turn.afterExpiry = c.Random(c.bucket.Spread())
 		if k.removal.outdatedBy(s) {
 			k.removal = incident{}
@@ -147,7 +139,7 @@ func (c *Candidate) wrote(now time.Time, revision uint64, r *record.Record) {
 		c.hints.form = 0
 	}
 	c.noteNewTerm(now, r, r.Won == string(Lapsed) && c.mayTakeOver()) // it replaced that very write
-	k.read, k.revision, k.occupied, k.holder, k.checked = now, revision, true, holderOf(r), now
+	k.read, k.revision, k.occupied, k.holder, k.checked = now, revision, true, c.holderOf(now, r), now
 	if revision < k.highest { // the history was rewound: what was reported before does not count
 		c.hints.delivered = 0
 	}
@@ -174,7 +166,7 @@ func (c *Candidate) forget(now time.Time) {
 // candidate gives up to a copy of itself, "" if it keeps its own: from now on, records of that instance are those of another candidate.
 func (k *key) carryOver(before *key, instance string) {
 	k.holder, k.unprovenUntil, k.unprovenLease, k.lastWrite = before.holder, before.unprovenUntil, before.unprovenLease, before.lastWrite
-	k.lastWrite.attempt = 0                                                  // writes may be missed from now on
+	k.lastWrite.timedFrom, k.stamped = instant{}, before.stamped             // writes may be missed from now on
 	k.holderEnded = before.holderEnded && before.holder.instance != instance // the holder may be the copy
 	k.highest, k.removal, k.passedOn, k.passedStandDown = before.highest, before.removal, before.passedOn, before.passedStandDown
 }
@@ -231,12 +223,12 @@ func (c *Candidate) noteNewTerm(now time.Time, r *record.Record, sawLast bool) {
 		if now.After(k.unprovenUntil) {
 			k.unprovenLease = 0
 		}
-		ends := now.Add(c.bucket.mostLeft(before.Lease()))
+		ends := now.Add(c.bucket.mostLeft(before.Lease(), false))
 		if sawLast {
-			ends = now.Add(c.lapseTime() - leastPassed(k.lastWrite.timedFrom, now))
+			ends = now.Add(c.leftOf(now, k.lastWrite.timedFrom, k.lastWrite.lease))
 		}
 		if ends.After(now) {
-			k.unprovenUntil, k.unprovenLease = later(k.unprovenUntil, ends), max(k.unprovenLease, before.Lease(), c.bucket.TTL)
+			k.unprovenUntil, k.unprovenLease = later(k.unprovenUntil, ends), max(k.unprovenLease, cmp.Or(before.Lease(), c.bucket.TTL))
 		}
 	}
 	k.holderEnded = false
@@ -297,10 +289,10 @@ func (c *Candidate) earlierLeasesLeft(now time.Time) time.Duration {
 // that write was first seen.
 func (c *Candidate) leaseLeftAtMarker(now, stored time.Time) time.Duration {
 	lease := c.key.holder.leaseTime()
-	if !c.holderMayLast() || stored.Sub(c.key.lastWrite.written) >= max(c.bucket.TTL, lease) {
+	if !c.holderMayLast() || stored.Sub(c.key.stamped) >= max(c.bucket.TTL, lease) {
 		return 0
 	}
-	return max(0, c.key.lastWrite.firstSeen.Add(c.bucket.mostLeft(lease)).Sub(now))
+	return max(0, c.key.lastWrite.firstSeen.Add(c.bucket.mostLeft(lease, false)).Sub(now))
 }
 
 // vanishedEarly reports whether a key under which nothing is stored now was certainly removed. It was if it cannot have expired: by the last
@@ -316,10 +308,5 @@ func (c *Candidate) vanishedEarly(now time.Time, markerTTL time.Duration) bool {
 // was read at the given revision: the marker of that removal may have expired, and left one of its own.
 func (c *Candidate) removedLately(now time.Time, revision uint64) bool {
 	removal := c.key.removal
-	return 0 < removal.revision && removal.revision < revision && now.Before(removal.at.Add(c.bucket.mostLeft(c.longestLease(now))))
-}
-
-// outlived reports whether somebody else holds the key by a write that should have expired by now.
-func (c *Candidate) outlived(now time.Time) bool {
-	return c.key.occupied && !c.isHolder() && now.Sub(c.key.lastWrite.firstSeen) >= c.bucket.TTL+timing.ExpiryLateness
+	return 0 < removal.revision && removal.revision < revision && now.Before(removal.at.Add(c.bucket.mostLeft(c.longestLease(now), false)))
 }

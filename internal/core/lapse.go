@@ -1,7 +1,6 @@
 package core
 
 import (
-	"hash/maphash"
 	"time"
 
 	"github.com/natscampaign/election/internal/record"
@@ -10,45 +9,82 @@ import (
 
 // Takeover of a lapsed lease: how a crash is answered before the server expires the key.
 //
-// A lease counts from when the holder sent its write. A candidate that sees the write, in a read or in a notification, knows that the write was
-// sent before that instant of its own clock. Once the length of the lease has passed since, the lease is over. If the same write is still
-// stored, and the server accepts a write over exactly that revision, then no later renewal was ever stored, and a renewal that is under way
-// will be refused. So the holder does not lead, and the winner need not stand down for it.
+// A lease counts from when the holder sent its write. A candidate that sees a write, in a read or in a notification, knows that this write and all
+// writes before it were sent before that instant of its own clock. Once the length of the longest lease has passed since, all these leases are over.
+// If the same write is still stored, and the server accepts a write over exactly that revision, then no later write was ever stored, and a renewal that
+// is under way will be refused. So nobody leads, whoever made the write, and the winner need not stand down.
 //
 // The server's clock does not matter, nor how late the server expires keys. All that matters is that the speeds of two clocks differ by no more
 // than [timing.LapseTime] allows for. PaxosLease needs no more of clocks. client-go also times leases by the follower's clock, but without the
 // condition on the revision.
 //
-// A forged notification cannot make a lease seem older than it is. A notification counts only for the write whose attempt id it quotes; nobody
-// who has not seen that write can guess the id; and the key is read before it is taken over.
+// What a notification proves: nothing by itself. Anybody may announce any write, with any revision and any content, and make just that write later. But
+// nobody knows the stamp that the server gives a write, to the nanosecond, before the server has stored the write. So the time of a notification counts
+// only if the read at the takeover shows the revision and the stamp that the notification stated: then the write was stored before the notification
+// came. And every notification of another write of the holder replaces what was notified before, whatever its revision: so a stamp that was guessed
+// counts for nothing either, once the holder has renewed.
 //
-// The candidate must have missed no write since it saw the one by which it times the lease: had the server lost a renewal that it had
-// acknowledged, the holder would still lead by that renewal. So a candidate that may have missed something starts timing again, see
-// [Candidate.missedSome].
+// History must not have gone back since the write was seen: had the server lost a renewal that it had acknowledged, the holder would still lead by that
+// renewal. So a candidate that may have missed something starts timing again, see [Candidate.missedSome].
 //
-// A record that states a very short lease gains its writer nothing: the lease of the holder that it overwrote began before the record was seen,
-// and a stated lease that is shorter than with the default margin is not believed.
+// A record that states a short lease gains its writer nothing: the lease of the holder that it overwrote began before the record was seen, and a stated
+// lease that is shorter than with the default margin is not believed. A record that states a lease longer than the bucket has ever allowed delays
+// nobody: it counts as the longest that the bucket has allowed, see [Candidate.believed].
 
-// lapseTime returns how long after this candidate saw the holder's last write the holder's lease is certainly over.
-func (c *Candidate) lapseTime() time.Duration {
-	return timing.LapseTime(c.key.lastWrite.lease, c.bucket.TTL)
+// holderWrite is the write of the known holder that was seen last: read, or notified. The holder's lease is timed by it.
+type holderWrite struct {
+	revision     uint64
+	written      time.Time     // the server's stamp of the write
+	read         bool          // the write was read; if not, only a notification told of it
+	superseded   bool          // something else than a renewal was notified since: it may be a later write
+	lease        time.Duration // the longest lease that a record of this term states, of those that were read; 0 if none does
+	firstSeen    time.Time     // when the write was first read or notified
+	timedFrom    instant       // when the write was first seen after the last time that something may have been missed; none if it was not
+	writtenAfter time.Time     // by this candidate's clock, the write was made after this time, as far as is known
+}
+
+// slewPrecision is by how much two readings of lease.Slewed may differ though the clock was not slewed in between.
+const slewPrecision = time.Millisecond
+
+// instant is a time by the clocks of this process.
+type instant struct {
+	known    bool
+	at       time.Time
+	slewed   time.Duration // see lease.Slewed
+	unslewed bool          // whether slewed is known
+}
+
+func (c *Candidate) instant(now time.Time) instant {
+	slewed, ok := c.Slewed()
+	return instant{true, now, slewed, ok}
+}
+
+// leftOf returns how much is left at now of the lapse time of a lease that counts from the given instant: 0 or less once the lease is over. It goes by
+// the clock that shows the least: the wall clock may have been stepped, and the monotonic clock stands still while a machine is suspended.
+func (c *Candidate) leftOf(now time.Time, from instant, lease time.Duration) time.Duration {
+	to := c.instant(now)
+	passed, unslewed := now.Sub(from.at), from.unslewed && to.unslewed
+	if unslewed {
+		passed -= to.slewed - from.slewed
+	}
+	passed = min(passed, now.Round(0).Sub(from.at.Round(0)))
+	return timing.LapseTime(lease, c.bucket.TTL, unslewed) - passed
 }
 
 // mayTakeOver reports whether this candidate knows enough of the holder's last write to take the key over once the lease has lapsed: the
 // candidate is notified of writes, would know if it had missed one, and knows of no later write.
 func (c *Candidate) mayTakeOver() bool {
 	k := &c.key
-	return k.occupied && !c.isHolder() && k.lastWrite.attempt != 0 && k.lastWrite.lease > 0 && c.Connected && !c.Plain && c.Source() != NoSource &&
-		k.removal.revision == 0 && k.highest <= k.lastWrite.revision && c.hints.delivered <= k.lastWrite.revision && c.hints.awaited == 0
+	return k.occupied && !c.isHolder() && k.lastWrite.timedFrom.known && !k.lastWrite.superseded && k.lastWrite.lease > 0 && c.Connected && !c.Plain && c.Source() != NoSource &&
+		k.removal.revision == 0 && k.highest <= k.lastWrite.revision && c.hints.awaited == 0
 }
 
-// sawLastBefore reports whether the holder wrote nothing between the write of it that this candidate saw last and the record that was read just
-// now. It did not if the source of notifications, which reports in order, has reported that very record and nothing in between, and would be
-// known to have missed something.
-func (c *Candidate) sawLastBefore(s *record.State) bool {
-	k, h := &c.key, &c.hints
-	return k.occupied && k.lastWrite.attempt != 0 && k.lastWrite.lease > 0 && c.Connected && c.Source() != NoSource &&
-		h.delivered == s.Revision && h.attempt != 0 && h.attempt == hashOf(s.Record.Attempt)
+// replacedLast reports whether the holder wrote nothing between the write of it that this candidate saw last and the record that was read just now. The
+// record says which revision it replaced, and the server has checked that. A write that was only notified does not count: somebody may have announced it
+// before it was made.
+func (c *Candidate) replacedLast(s *record.State) bool {
+	k := &c.key
+	return k.occupied && k.lastWrite.read && k.lastWrite.timedFrom.known && k.lastWrite.lease > 0 && !s.Unconditional && s.Replaced == k.lastWrite.revision
 }
 
 // lapsesAt returns when the holder's lease will have lapsed; the zero time if this candidate cannot know.
@@ -56,13 +92,20 @@ func (c *Candidate) lapsesAt(now time.Time) time.Time {
 	if !c.mayTakeOver() {
 		return time.Time{}
 	}
-	return now.Add(c.lapseTime() - leastPassed(c.key.lastWrite.timedFrom, now))
+	return now.Add(c.leftOf(now, c.key.lastWrite.timedFrom, c.key.lastWrite.lease) + slewPrecision)
 }
 
 // hasLapsed reports whether the lease of a holder has lapsed whose record was read just now.
 func (c *Candidate) hasLapsed(now time.Time, s *record.State) bool {
+	w := &c.key.lastWrite
 	return s.Held() && !s.Unconditional && s.Record.Lease() > 0 && s.Record.Bucket().Equal(c.bucket.Created) &&
-		c.mayTakeOver() && c.key.lastWrite.shows(s) && leastPassed(c.key.lastWrite.timedFrom, now) >= c.lapseTime()
+		c.mayTakeOver() && w.shows(s.Revision, s.Written) && c.leftOf(now, w.timedFrom, w.lease) <= 0
+}
+
+// outlived reports whether the key is held by a write that should have expired by now, and has not: it was stored to stay for ever, say, or the server is
+// late. Whoever made that write, it is nobody's lease any more once the winner has stood down.
+func (c *Candidate) outlived(now time.Time) bool {
+	return c.key.occupied && now.Sub(c.key.lastWrite.firstSeen) >= c.bucket.TTL+timing.ExpiryLateness
 }
 
 // takeoverDue returns when this candidate is to take the key over; the zero time for never. It makes no further try once the key should have
@@ -86,7 +129,9 @@ func (c *Candidate) takeoverDelay() (delay time.Duration) {
 	default:
 		delay = HeadStart
 	}
-	spread := max(ShortSpread, min(c.bucket.TTL-c.lapseTime()-delay, c.bucket.Spread())/2)
+	w := &c.key.lastWrite
+	room := c.bucket.TTL - timing.LapseTime(w.lease, c.bucket.TTL, w.timedFrom.unslewed) - delay
+	spread := max(ShortSpread, min(room, c.bucket.Spread())/2)
 	begin, length := c.partOf(spread, h.priorities)
 	random := float64(c.turn.afterExpiry) / float64(max(1, c.bucket.Spread())) // drawn once for this holder's write
 	return delay + begin + time.Duration(random*float64(length))
@@ -100,36 +145,26 @@ func (c *Candidate) takeOver(now time.Time) {
 
 // missedSome is called when this candidate may have missed a write. It must then see the holder's write again before it times the lease by that
 // write: the server may have stored a later write, and lost it.
-func (c *Candidate) missedSome() { c.key.lastWrite.attempt = 0 }
+func (c *Candidate) missedSome() { c.key.lastWrite.timedFrom = instant{} }
 
-// saw takes note of a write of the holder that was read just now.
-func (w *holderWrite) saw(now time.Time, s *record.State, lease, ttl time.Duration, checked time.Time) {
-	switch same := s.Revision == w.revision && !w.firstSeen.IsZero(); {
-	case same && w.shows(s): // what is read again, or was notified before, says nothing new
-	case same && w.attempt == 0: // something may have been missed since it was seen: the lease is timed anew
-		w.timedFrom = now
-	default:
-		w.firstSeen, w.timedFrom = later(w.firstSeen, now), now
-		w.writtenAfter = later(checked, s.Read.Add(-ttl)) // an older write would have expired
+// sawWrite takes note of a write of the holder that was seen just now: read, or notified. after is a time after which it was made, as far as is known.
+func (c *Candidate) sawWrite(now time.Time, revision uint64, written, after time.Time, read bool) {
+	w := &c.key.lastWrite
+	if w.shows(revision, written) { // what is read again, or was notified before, says nothing new
+		w.read = w.read || read
+		if read && (w.superseded || !w.timedFrom.known) { // something may have been missed since it was seen: the lease is timed anew
+			w.timedFrom, w.superseded = c.instant(now), false
+		}
+		return
 	}
-	w.revision, w.attempt, w.written, w.lease = s.Revision, hashOf(s.Record.Attempt), s.Written, lease
-}
-
-// shows reports whether what was read is that write.
-func (w *holderWrite) shows(s *record.State) bool {
-	return s.Revision == w.revision && hashOf(s.Record.Attempt) == w.attempt
-}
-
-// hashOf returns a hash of the id of an attempt, which nobody outside this process can reckon with; 0 if there is none.
-func hashOf(attempt string) uint64 {
-	if attempt == "" {
-		return 0
+	*w = holderWrite{
+		revision: revision, written: written, read: read, lease: w.lease,
+		firstSeen: later(w.firstSeen, now), timedFrom: c.instant(now), writtenAfter: after,
 	}
-	return max(1, maphash.String(formSeed, attempt))
+	c.key.stamped = later(c.key.stamped, written)
 }
 
-// leastPassed returns how much time has passed for sure between two times of this process: the wall clock may have been stepped, and the
-// monotonic clock stands still while a machine is suspended.
-func leastPassed(from, to time.Time) time.Duration {
-	return min(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+// shows reports whether this is the write that has the given revision and stamp.
+func (w *holderWrite) shows(revision uint64, written time.Time) bool {
+	return revision == w.revision && written.Equal(w.written) && !w.firstSeen.IsZero()
 }

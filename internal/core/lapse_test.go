@@ -14,7 +14,7 @@ import (
 // renewal returns the nth record of the holder "a" in the bucket of [candidate].
 func renewal(n string) record.Record {
 	return record.Record{
-		Name: "a", Instance: "a.1", Attempt: "a.1." + n, Term: 7, BucketCreated: time.Unix(0, 0), LeaseMs: 9800, IntervalMs: 7500, Commitment: record.NewSecret().Commitment(),
+		Name: "a", Instance: "a.1", Attempt: "a.1." + n, Term: 7, BucketCreated: time.Unix(0, 0), LeaseMs: 9000, IntervalMs: 7500, Commitment: record.NewSecret().Commitment(),
 	}
 }
 
@@ -30,7 +30,7 @@ func informed(now time.Time) (*Candidate, record.Record) {
 }
 
 // lapse is how long after it was seen a write of that holder's earns a lease no more.
-const lapse = 9800*time.Millisecond + 9800*time.Millisecond/200
+const lapse = 9*time.Second + 9*time.Second*1012/11_000
 
 // stored returns what is read where a record is stored.
 func stored(now time.Time, revision uint64, r record.Record) *record.State {
@@ -42,12 +42,12 @@ func TestLeaseLapsesItsLengthAfterItsWriteWasSeen(t *testing.T) {
 		g := NewWithT(t)
 		began := time.Now()
 		c, r := informed(began)
-		g.Expect(c.lapsesAt(began)).To(Equal(began.Add(lapse)))
+		g.Expect(c.lapsesAt(began)).To(Equal(began.Add(lapse + slewPrecision)))
 		time.Sleep(time.Second)
 		r.Attempt = "a.1.2"
 		notify(c, 8, r)
 		began = began.Add(time.Second)
-		g.Expect(c.lapsesAt(time.Now())).To(Equal(began.Add(lapse)), "counted from the renewal")
+		g.Expect(c.lapsesAt(time.Now())).To(Equal(began.Add(lapse+slewPrecision)), "counted from the renewal")
 		notify(c, 8, r)
 		time.Sleep(lapse - 1)
 		g.Expect(c.hasLapsed(time.Now(), stored(time.Now(), 8, r))).To(BeFalse())
@@ -65,7 +65,7 @@ func TestLeaseThatIsReadCountsFromTheAnswer(t *testing.T) {
 	answered := now.Add(time.Second)
 	c.learn(answered, stored(now, 8, r))
 	notify(c, 8, r)
-	g.Expect(c.lapsesAt(answered)).To(Equal(answered.Add(lapse)))
+	g.Expect(c.lapsesAt(answered)).To(Equal(answered.Add(lapse + slewPrecision)))
 }
 
 func TestLeaseOfAnybodyWhoMissedSomethingIsNotKnownToLapse(t *testing.T) {
@@ -118,46 +118,163 @@ func TestLeaseThatIsSeenAgainAfterAGapCountsFromThen(t *testing.T) {
 	c.Notice(now, Reconnected{now})
 	later := now.Add(5 * time.Second)
 	c.learn(later, stored(later, 7, r))
-	g.Expect(c.lapsesAt(later)).To(Equal(later.Add(lapse)))
+	g.Expect(c.lapsesAt(later)).To(Equal(later.Add(lapse + slewPrecision)))
 }
 
-// Somebody knows which revision comes next, but not which attempt.
-func TestForgedNotificationTellsNothingAboutTheTimeOfAWrite(t *testing.T) {
+// Whoever may write the key can announce a write, and make just that write later. Only the server knows when it stored the write.
+func TestWriteThatWasAnnouncedBeforeItWasMadeIsTimedFromItsRead(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
 	c, r := informed(now)
-	forged := r
-	forged.Attempt = "forged"
-	c.notified(now, &Notification{Revision: 8, Value: &Value{Bytes: forged.Encode(), Revision: 8}})
-	r.Attempt = "a.1.2"
-	sent := now.Add(7 * time.Second) // and is stored at that revision
-	c.notified(sent, &Notification{Revision: 8, Value: &Value{Bytes: r.Encode(), Revision: 8}})
+	announced := r
+	announced.Attempt = "announced"
+	c.notified(now, &Notification{Revision: 30, Written: now.Add(5 * time.Second), Value: &Value{Bytes: announced.Encode(), Revision: 30}})
 	at := now.Add(lapse)
-	g.Expect(c.hasLapsed(at, stored(at, 8, r))).To(BeFalse())
-	c.learn(at, stored(at, 8, r))
-	g.Expect(c.lapsesAt(at)).To(Equal(at.Add(lapse)))
+	made := stored(at, 30, announced)
+	made.Written = now.Add(5*time.Second + 1)
+	c.hints.awaited = 0
+	g.Expect(c.hasLapsed(at, made)).To(BeFalse())
+	c.learn(at, made)
+	g.Expect(c.lapsesAt(at)).To(Equal(at.Add(lapse + slewPrecision)))
+}
+
+// Even a stamp that somebody has guessed tells nothing, once the holder has renewed after the announcement.
+func TestNotificationFromTheFutureIsReplacedByTheNextRenewal(t *testing.T) {
+	for name, revision := range map[string]uint64{"soon": 9, "far away": 1_000_000} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			now := time.Now()
+			c, r := informed(now)
+			forged := r
+			forged.Attempt = "forged"
+			c.notified(now, &Notification{Revision: revision, Written: now.Add(6 * time.Second), Value: &Value{Bytes: forged.Encode(), Revision: revision}})
+			r.Attempt = "a.1.2"
+			renewed := now.Add(5 * time.Second)
+			c.notified(renewed, &Notification{Revision: 8, Written: renewed, Value: &Value{Bytes: r.Encode(), Revision: 8}})
+			g.Expect(c.lapsesAt(renewed)).To(Equal(renewed.Add(lapse+slewPrecision)), "the genuine renewal counts")
+			s := stored(renewed, revision, forged)
+			s.Written = now.Add(6 * time.Second)
+			g.Expect(c.hasLapsed(now.Add(lapse), s)).To(BeFalse())
+		})
+	}
+}
+
+// What was notified is not known to be the write that a later record replaced: it may have been announced before it was made.
+func TestEarlierLeaseIsTimedOnlyByAWriteThatWasRead(t *testing.T) {
+	for name, read := range map[string]bool{"read": true, "only notified": false} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			now := time.Now()
+			c, r := informed(now)
+			r.Attempt = "a.1.2"
+			c.notified(now, &Notification{Revision: 8, Value: &Value{Bytes: r.Encode(), Revision: 8}})
+			if read {
+				c.learn(now, stored(now, 8, r))
+			}
+			at := now.Add(lapse)
+			s := stored(at, 9, record.Record{Name: "x", Instance: "x.1", Attempt: "x.1.1", LeaseMs: 9000, Commitment: record.NewSecret().Commitment()})
+			s.Replaced = 8
+			c.learn(at, s)
+			if read {
+				g.Expect(c.earlierLeasesLeft(at)).To(BeZero())
+			} else {
+				g.Expect(c.earlierLeasesLeft(at)).To(Equal(c.bucket.mostLeft(9*time.Second, false)))
+			}
+		})
+	}
+}
+
+// chrony slews the clocks of time.Now by up to one part in 12.
+func TestLeaseLapsesByAClockThatIsNeverSlewed(t *testing.T) {
+	for name, test := range map[string]struct {
+		slewed, readable bool
+		lapses           time.Duration
+	}{
+		"not slewed":              {false, true, lapse},
+		"slewed":                  {true, true, lapse * 13 / 12},
+		"slewed, as far as known": {true, false, 9 * time.Second * 13 / 11},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			began := time.Now()
+			now := began
+			c, r := informed(now)
+			w := *c.World
+			w.Slewed = func() (time.Duration, bool) {
+				if test.slewed {
+					return now.Sub(began) / 13, test.readable // it shows 13 seconds for each 12
+				}
+				return 0, test.readable
+			}
+			c.World = &w
+			r.Attempt = "a.1.2"
+			c.learn(now, stored(now, 8, r))
+			c.hints.awaited = 0
+			now = began.Add(test.lapses - time.Millisecond)
+			g.Expect(c.hasLapsed(now, stored(now, 8, r))).To(BeFalse())
+			now = began.Add(test.lapses + time.Millisecond)
+			g.Expect(c.hasLapsed(now, stored(now, 8, r))).To(BeTrue())
+		})
+	}
+}
+
+// One record of a few hundred bytes must not have every winner wait for an hour.
+func TestLeaseThatTheBucketNeverAllowedIsNotBelieved(t *testing.T) {
+	for name, test := range map[string]struct {
+		bucket  func(c *Candidate, now time.Time)
+		longest time.Duration
+	}{
+		"no more than the TTL":                      {func(*Candidate, time.Time) {}, 10 * time.Second},
+		"as long as the bucket says it has allowed": {func(c *Candidate, _ time.Time) { c.bucket.LongestTTL = time.Minute }, time.Minute},
+		"as long as the TTL that was made shorter": {func(c *Candidate, now time.Time) {
+			longer := c.bucket
+			longer.TTL = 30 * time.Second
+			c.Notice(now, Loaded{Bucket: longer})
+			longer.TTL = 10 * time.Second
+			c.Notice(now, Loaded{Bucket: longer})
+		}, 30 * time.Second},
+		"but not for ever": {func(c *Candidate, now time.Time) {
+			longer := c.bucket
+			longer.TTL = 30 * time.Second
+			c.Notice(now.Add(-time.Hour), Loaded{Bucket: longer})
+			longer.TTL = 10 * time.Second
+			c.Notice(now.Add(-time.Hour), Loaded{Bucket: longer})
+		}, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			now := time.Now()
+			c, _ := informed(now)
+			test.bucket(c, now)
+			foreign := record.Record{Name: "x", Instance: "x.1", Attempt: "x.1.1", BucketCreated: c.bucket.Created, LeaseMs: 3_600_000, Commitment: record.NewSecret().Commitment()}
+			c.learn(now, stored(now, 8, foreign))
+			g.Expect(c.longestLease(now)).To(Equal(test.longest))
+			g.Expect(c.key.lastWrite.lease).To(Equal(test.longest))
+		})
+	}
 }
 
 func TestNoLeaseIsBelievedThatIsShorterThanWithTheDefaultMargin(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
 	c, r := informed(now)
-	least := timing.LapseTime(0, c.bucket.TTL)
+	lapseTime := func() time.Duration { return c.leftOf(now, c.instant(now), c.key.lastWrite.lease) }
+	least := timing.LapseTime(0, c.bucket.TTL, true)
 	g.Expect(least).To(Equal(lapse))
 	forged := r
 	forged.Attempt, forged.LeaseMs = "forged", 1
 	c.learn(now, stored(now, 8, forged))
-	g.Expect(c.lapseTime()).To(Equal(least))
+	g.Expect(lapseTime()).To(Equal(least))
 
 	r.LeaseMs = 9999
 	c.learn(now, stored(now, 9, r))
 	c.learn(now, stored(now, 10, forged))
-	g.Expect(c.lapseTime()).To(BeNumerically(">", 9999*time.Millisecond), "nor shorter than one that the term had before")
+	g.Expect(lapseTime()).To(BeNumerically(">", 9999*time.Millisecond), "nor shorter than one that the term had before")
 
 	another := renewal("1")
 	another.Instance, another.LeaseMs = "b.1", 5000
 	c.learn(now, stored(now, 11, another))
-	g.Expect(c.lapseTime()).To(Equal(least), "another term has its own")
+	g.Expect(lapseTime()).To(Equal(least), "another term has its own")
 }
 
 func TestTakeoverWritesOverWhatWasReadAndHasNoStandDown(t *testing.T) {
@@ -180,8 +297,7 @@ func TestTakeoverWritesOverWhatWasReadAndHasNoStandDown(t *testing.T) {
 			c.hints.delivered, c.hints.awaited = 8, 0
 			c.wait.due = now.Add(time.Hour)
 			op, _ := c.Next(now)
-			at := now.Add(lapse)
-			at = at.Add((c.bucket.TTL - lapse) / 2) // all come by then
+			at := now.Add(lapse + slewPrecision + (c.bucket.TTL-lapse)/2) // all come by then
 			g.Expect(op.Until).To(BeTemporally("<=", at))
 			c.Done(at, Result{})
 			op, _ = c.Next(at)
@@ -247,23 +363,27 @@ func TestSuccessorTakesOverFirstAndAllOthersBeforeTheKeyExpires(t *testing.T) {
 
 func TestLeastTimePassesByTheClockThatShowsTheLeast(t *testing.T) {
 	g := NewWithT(t)
+	c := candidate()
+	passed := func(from, to time.Time) time.Duration {
+		return timing.LapseTime(0, c.bucket.TTL, true) - c.leftOf(to, c.instant(from), 0)
+	}
 	from := time.Now()
-	g.Expect(leastPassed(from, from.Add(time.Second))).To(Equal(time.Second))
+	g.Expect(passed(from, from.Add(time.Second))).To(Equal(time.Second))
 	set := from.Round(0).Add(time.Hour) // without the monotonic reading, as after a step of the wall clock
-	g.Expect(leastPassed(from.Round(0), set)).To(Equal(time.Hour))
-	g.Expect(leastPassed(from, from.Round(0).Add(-time.Hour))).To(Equal(-time.Hour))
+	g.Expect(passed(from.Round(0), set)).To(Equal(time.Hour))
+	g.Expect(passed(from, from.Round(0).Add(-time.Hour))).To(Equal(-time.Hour))
 }
 
 // A leader that took over a lapsed lease can hand over at once: those who saw that lease lapse need not wait for it once more.
 func TestLeaseThatWasSeenToLapseDoesNotCountAfterTheNextRelease(t *testing.T) {
 	for name, test := range map[string]struct {
-		before func(c *Candidate)
+		before func(c *Candidate, s *record.State)
 		left   bool
 	}{
-		"told of the takeover":          {func(*Candidate) {}, false},
-		"not told of the takeover":      {func(c *Candidate) { c.hints.attempt = 0 }, true},
-		"told of something else":        {func(c *Candidate) { c.hints.attempt++ }, true},
-		"the connection was made again": {func(c *Candidate) { c.Notice(time.Now(), Reconnected{time.Now()}) }, true},
+		"over what was read":            {func(*Candidate, *record.State) {}, false},
+		"over something else":           {func(_ *Candidate, s *record.State) { s.Replaced++ }, true},
+		"over anything":                 {func(_ *Candidate, s *record.State) { s.Unconditional = true }, true},
+		"the connection was made again": {func(c *Candidate, _ *record.State) { c.Notice(time.Now(), Reconnected{time.Now()}) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -271,11 +391,12 @@ func TestLeaseThatWasSeenToLapseDoesNotCountAfterTheNextRelease(t *testing.T) {
 				c, _ := informed(time.Now())
 				time.Sleep(lapse + time.Millisecond)
 				taken := record.Record{
-					Name: "x", Instance: "x.1", Attempt: "x.1.1", Won: string(Lapsed), BucketCreated: c.bucket.Created, LeaseMs: 9800, IntervalMs: 7500, Commitment: record.NewSecret().Commitment(),
+					Name: "x", Instance: "x.1", Attempt: "x.1.1", Won: string(Lapsed), BucketCreated: c.bucket.Created, LeaseMs: 9000, IntervalMs: 7500, Commitment: record.NewSecret().Commitment(),
 				}
-				notify(c, 8, taken)
-				test.before(c)
-				c.learn(time.Now(), stored(time.Now(), 8, taken))
+				s := stored(time.Now(), 8, taken)
+				s.Replaced = 7
+				test.before(c, s)
+				c.learn(time.Now(), s)
 				g.Expect(c.earlierLeasesLeft(time.Now()) > 0).To(Equal(test.left))
 			})
 		})
@@ -288,9 +409,63 @@ func TestLeaseOfAHolderWhoseRecordWasOverwrittenCountsFromWhatWasSeenLast(t *tes
 		g := NewWithT(t)
 		c, _ := informed(time.Now())
 		time.Sleep(2 * time.Second)
-		foreign := record.Record{Name: "x", Instance: "x.1", Attempt: "x.1.1", LeaseMs: 9800, Commitment: record.NewSecret().Commitment()}
-		notify(c, 8, foreign)
-		c.learn(time.Now(), stored(time.Now(), 8, foreign))
+		s := stored(time.Now(), 8, record.Record{Name: "x", Instance: "x.1", Attempt: "x.1.1", LeaseMs: 9000, Commitment: record.NewSecret().Commitment()})
+		s.Replaced = 7
+		c.learn(time.Now(), s)
 		g.Expect(c.earlierLeasesLeft(time.Now())).To(Equal(lapse - 2*time.Second))
 	})
+}
+
+// A message that never expires, or that nobody can read as a record, must not keep an election without a leader for ever.
+func TestWhatOutlivesTheTTLIsWrittenOver(t *testing.T) {
+	for name, s := range map[string]record.State{
+		"a bare name":            {Revision: 8, Record: record.Record{Name: "x"}, Unconditional: true},
+		"a record":               {Revision: 8, Record: record.Record{Name: "x", Instance: "x.1", Attempt: "x.1.1", LeaseMs: 9000}, Unconditional: true},
+		"without a lease":        {Revision: 8, Record: record.Record{Name: "x", Instance: "x.1", Attempt: "x.1.1"}},
+		"with an endless lease":  {Revision: 8, Record: record.Record{Name: "x", Instance: "x.1", Attempt: "x.1.1", LeaseMs: 3_600_000}},
+		"with an endless wait":   {Revision: 8, Record: record.Record{Name: "x", Instance: "x.1", Attempt: "x.1.1", LeaseMs: 9000, StandDownMs: 3_600_000}},
+		"from an earlier bucket": {Revision: 8, Record: record.Record{Name: "x", Instance: "x.1", Attempt: "x.1.1", LeaseMs: 9000, BucketCreated: time.Unix(-1, 0)}},
+		"a copy of the holder's": {Revision: 8, Record: renewal("1"), Unconditional: true},
+	} {
+		for _, source := range []string{Republish, NoSource} {
+			t.Run(name+", source "+source, func(t *testing.T) {
+				g := NewWithT(t)
+				now := time.Now()
+				c, _ := informed(now)
+				c.hints.source, c.bucket.StandDown, c.bucket.DefaultStandDown = source, 7500*time.Millisecond, true
+				s := s
+				s.Read = now
+				c.learn(now, &s)
+				c.hints.awaited = 0
+				c.wait.due = now
+				var won time.Time
+				for at := now; won.IsZero() && at.Before(now.Add(3*c.bucket.TTL)); {
+					op, _ := c.Next(at)
+					r := Result{}
+					switch op.Kind {
+					case Wait:
+						at = later(at.Add(time.Millisecond), op.Until)
+					case Read:
+						s.Read, r.State = at, s
+					case Load:
+						r.Bucket = c.bucket
+					case Write:
+						r.Outcome, r.Revision = Refused, 8
+						if op.Over == 8 {
+							r.Outcome, r.Revision, won = Applied, 9, at
+						}
+					}
+					c.Done(at, r)
+				}
+				g.Expect(won.Sub(now)).To(And(BeNumerically(">=", c.bucket.TTL), BeNumerically("<=", 2*c.bucket.TTL)))
+				for c.Term() == nil {
+					op, _ := c.Next(won)
+					g.Expect(op.Kind).To(Equal(Load))
+					c.Done(won, Result{Bucket: c.bucket})
+				}
+				g.Expect(c.Term().StandDown).To(And(BeNumerically(">=", 7500*time.Millisecond), BeNumerically("<=", 11*time.Second)), "no less than after an expiry")
+				g.Expect(c.Term().AtOnce).To(BeFalse())
+			})
+		}
+	}
 }

@@ -16,8 +16,8 @@ const (
 	replicaLag = 100 * time.Millisecond
 	// recognitionPart says how long the read by which a leader recognises its bucket may take: one of so many parts of the time for the try.
 	recognitionPart = 4
-	// minReasonTimeout is how long a leader waits at least for the answer that tells why the key was lost.
-	minReasonTimeout = 50 * time.Millisecond
+	// secondReadTimeout is how long that read may take at least: the wait may have taken all the time of the try.
+	secondReadTimeout = 50 * time.Millisecond
 	// lateAnswers is the same in times of how long the server took for its last answer.
 	lateAnswers = 4
 )
@@ -32,7 +32,7 @@ const (
 //	renew ── writeRenewal ─┬─ applied ────────────────────────────── confirm ── (load: is it the same bucket?) ── extended
 //	                       ├─ not sent, the connection was made again ── recognize ── (read) ── conclude ── writeRenewal
 //	                       ├─ refused ── resolve ── (read, and once more if it is stale) ── conclude ─┬─ it was a late write of ours ── confirm
-//	                       │                                                                        ├─ lose ── (load: why?) ── the term ends
+//	                       │                                                                        ├─ lose ── the term ends
 //	                       │                                                                        └─ nothing is proven ── resolveUnclear
 //	                       └─ not answered, or failed ── again soon, until the deadline
 //
@@ -54,8 +54,6 @@ type try struct {
 	applied       appliedWrite // that extends the lease once the bucket is known to be the same
 	isRecognized  bool         // our last record was read just before that write was sent
 	createdBefore time.Time    // when the bucket was created by what was known before
-
-	loss Reason // of the term, while the server is asked for another
 }
 
 // step is what a try does.
@@ -290,32 +288,11 @@ func (c *Candidate) adopt(now time.Time, t *Term, s *record.State) {
 	c.concluded(now, knownBefore, nil)
 }
 
-// lose ends a term that is known to be lost. A bucket that was made again looks like an overwritten or deleted key, so the server is asked first
-// which it was. The leader leads on meanwhile, for no longer than the server usually takes to answer; no other candidate leads before its
-// stand-down is over. If the history was rewound, leadership ends at once, see P11 in docs/RELIABILITY.md.
+// lose ends a term that is known to be lost, at once. A bucket that was made again may look like a key that was overwritten or deleted; the server is
+// asked which it was when the term is over, see nextAfterTerm.
 func (c *Candidate) lose(now time.Time, why Reason) {
-	t := c.term
-	c.try.loss = why
-	if (why == Deleted || why == Overwritten) && t.Lease.State != Follower && !t.BucketCreated.IsZero() {
-		c.load(now.Add(c.reasonTimeout(now, t)), WhileRuns, (*Candidate).loseInBucket)
-		return
-	}
-	c.endLeadership(now, t, why)
-	c.concluded(now, termEnded, nil)
-}
-
-func (c *Candidate) loseInBucket(now time.Time, r Result) {
-	why := c.try.loss
-	if r.Err == nil && !c.bucket.Created.Equal(c.term.bucketReported) {
-		why = BucketReplaced
-	}
 	c.endLeadership(now, c.term, why)
 	c.concluded(now, termEnded, nil)
-}
-
-// reasonTimeout returns how long a leader waits for the answer that tells why the key was lost.
-func (c *Candidate) reasonTimeout(now time.Time, t *Term) time.Duration {
-	return min(tryTimeout(max(0, c.left(now, t))), max(minReasonTimeout, lateAnswers*c.bucket.Took))
 }
 
 // renew tries once to renew the lease and sets the time of the next try. Whatever fails, short of proof that the key was lost, leaves
@@ -323,6 +300,7 @@ func (c *Candidate) reasonTimeout(now time.Time, t *Term) time.Duration {
 func (c *Candidate) renew(now time.Time) {
 	t := c.term
 	c.adapt(now, t)
+	c.correct(now, t)
 	left := max(0, c.left(now, t))
 	if left < timing.MinTry {
 		c.endLeadership(now, t, Deadline)
@@ -546,8 +524,8 @@ func (c *Candidate) resolveRead(now time.Time, r Result) {
 }
 
 func (c *Candidate) resolveAgain(now time.Time, _ Result) {
-	limit := now.Add(c.reasonTimeout(now, c.term)) // the wait may have taken all the time of the try
-	c.readKey(now, limit, Always, (*Candidate).resolveReadAgain)
+	timeout := min(tryTimeout(max(0, c.left(now, c.term))), max(secondReadTimeout, lateAnswers*c.bucket.Took))
+	c.readKey(now, now.Add(timeout), Always, (*Candidate).resolveReadAgain)
 }
 
 func (c *Candidate) resolveReadAgain(now time.Time, r Result) {

@@ -142,7 +142,7 @@ func (n NewRules) apply(c *Candidate, _ time.Time) {
 // leases. These outlive the run.
 func (c *Candidate) afterRun(rules *Rules) Candidate {
 	l := Candidate{
-		Rules: rules, doubt: c.doubt, holds: c.holds, metadata: c.metadata, requests: c.requests, bucket: c.bucket, started: c.started, untilNext: c.untilNext,
+		Rules: rules, doubt: c.doubt, holds: c.holds, metadata: c.metadata, requests: c.requests, bucket: c.bucket, longerTTL: c.longerTTL, started: c.started, untilNext: c.untilNext,
 		wins: c.wins, losses: c.losses, hints: hints{bucketCreated: c.hints.bucketCreated},
 	}
 	l.doubt.unanswered = false

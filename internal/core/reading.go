@@ -3,6 +3,8 @@ package core
 import (
 	"errors"
 	"time"
+
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // Reads of the key, and whether this candidate is permitted to read.
@@ -14,9 +16,9 @@ const (
 	// unansweredReads is how many reads must be unanswered, each followed by an answered write, until reading counts as not permitted, unless
 	// the connection says so. After a rest one is enough.
 	unansweredReads = 2
-	// minRest and maxRest are for how many TTLs a candidate rests: at first, unless the connection says that reading is not permitted, and at
-	// most. Each rest is twice as long as the one before.
-	minRest, maxRest = 4, 80
+	// minRest is for how many TTLs a candidate rests at first, and longerRest at most: each rest is twice as long as the one before. A candidate of
+	// which the connection says that it may not read rests for maxRest.
+	minRest, longerRest, maxRest = 4, 8, 80
 	// patientAnswers is how long the first reads wait at least, in times of how long the server took for its last answer.
 	patientAnswers = 4
 )
@@ -35,6 +37,23 @@ type reading struct {
 	until      time.Time     // the end of the rest: no read before this
 	rest       time.Duration // the length of the last rest
 	resting    bool          // reading counts as not permitted, until a read succeeds; notifications are of no use then
+	refusedBy  incident      // since when creations are refused because of the same revision, which was not read; the zero value if they are not
+}
+
+// creationRefused takes note of the revision because of which a creation was refused that this candidate made without having read the key.
+func (c *Candidate) creationRefused(now time.Time, r *Result) {
+	if by := &c.reading.refusedBy; by.revision != r.Last || !r.Named {
+		*by = incident{r.Last, now}
+	}
+}
+
+// outlivedUnread returns the revision of a write that should have expired by now, and has not, as the refusals of creations tell; 0 if there is none.
+// It is nobody's lease any more, see [Candidate.outlived].
+func (c *Candidate) outlivedUnread(now time.Time) uint64 {
+	if by := c.reading.refusedBy; by.revision > 0 && now.Sub(by.at) >= c.bucket.TTL+timing.ExpiryLateness {
+		return by.revision
+	}
+	return 0
 }
 
 // readKey reads the key, until the limit. The stage then is called with what was read, or with errUnreadable during a rest; it must pass the result
@@ -67,7 +86,7 @@ func (c *Candidate) readAnswered(now time.Time, r *Result) {
 	case r.Failure != Timeout:
 		p.suspected = false
 	case r.Refusal:
-		c.restFromReading(now, maxRest, r.Err)
+		c.restFromReading(now, maxRest*c.bucket.TTL, r.Err)
 	default:
 		p.suspected = true
 	}
@@ -81,15 +100,14 @@ func (c *Candidate) writeAnswered(now time.Time, outcome Outcome) {
 	}
 	p.suspected = false
 	if p.unanswered++; p.unanswered >= unansweredReads || p.rest > 0 {
-		c.restFromReading(now, minRest, errUnreadable)
+		c.restFromReading(now, min(max(minRest*c.bucket.TTL, 2*p.rest), longerRest*c.bucket.TTL), errUnreadable)
 	}
 }
 
-// restFromReading has the candidate not read for a while, of so many TTLs at least.
-func (c *Candidate) restFromReading(now time.Time, least time.Duration, err error) {
-	p, ttl := &c.reading, c.bucket.TTL
-	rest := min(max(least*ttl, 2*p.rest), maxRest*ttl)
-	*p = reading{began: p.began, hint: p.hint, answered: p.answered, rest: rest, until: now.Add(rest), resting: true}
+// restFromReading has the candidate not read for a while.
+func (c *Candidate) restFromReading(now time.Time, rest time.Duration, err error) {
+	p := &c.reading
+	*p = reading{began: p.began, hint: p.hint, answered: p.answered, rest: rest, until: now.Add(rest), resting: true, refusedBy: p.refusedBy}
 	c.log(Warn, "Key cannot be read, campaigning without", "for", rest, "error", err)
 }
 

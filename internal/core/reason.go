@@ -30,7 +30,7 @@ const (
 //	Closed                              the shell: End, in run.go
 //	Deadline                            renew, confirmed, and the timer of the shell: End
 //	Overwritten, Deleted                conclude and resolveUnclear, by way of lose
-//	BucketReplaced                      confirmInBucket, and lose, which asks the server for it
+//	BucketReplaced                      conclude, and confirmInBucket
 //	Rewound                             resolve, by the sequence that a refusal names, and conclude
 //	Cloned                              conclude
 const (

@@ -28,6 +28,7 @@ type World struct {
 	NewSecret func() record.Secret              // see record.NewSecret
 	Clocks    func() lease.Reading              // see lease.Read
 	Boot      lease.Clock                       // see lease.SinceBoot
+	Slewed    lease.Clock                       // see lease.Slewed
 	Started   lease.Reading                     // older than every write of this process
 	Seed      uint64                            // makes the hashes of this process unpredictable
 }

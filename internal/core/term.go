@@ -28,7 +28,7 @@ type Term struct {
 
 	StandDown time.Duration // from the acknowledgement of the win
 	Because   string        // why it stands down, for people
-	Counts    time.Time     // the end of the stand-down: leadership counts from the first renewal sent at this time or later
+	Counts    time.Time     // the end of the stand-down: leadership counts from the first renewal sent at this time or later; see correct
 	AtOnce    bool          // leadership counts from the write that won
 
 	revision    uint64             // of our last write that is known to have been applied
@@ -37,6 +37,7 @@ type Term struct {
 	renewAt     time.Time          // when to renew, or to try again
 	failures    int                // tries that failed in a row
 	won         Reason             // over what the key was won
+	wonAt       instant            // when the win was acknowledged
 	target      record.Successor   // the candidate that a transfer named
 	successors  []record.Successor // the candidates that were known when the key was won
 	priorities  []int              // the highest of their priorities
@@ -94,7 +95,7 @@ func (c *Candidate) newTerm(now time.Time, a *acquisition) *Term {
 	t := &Term{
 		Number: a.revision, BucketCreated: c.bucket.Created, Since: a.sent.Round(0), StandDown: standDown, Because: a.because(&c.bucket), Counts: a.acknowledged.Add(standDown),
 		AtOnce:   a.written.Leads && standDown == 0 && a.verified(&c.bucket) && !c.bucket.Created.IsZero() && c.hints.bucketCreated.Equal(c.bucket.Created),
-		revision: a.revision, sent: a.sent, statedLease: a.written.Lease(), won: a.reason, successors: a.successors, priorities: a.priorities,
+		revision: a.revision, sent: a.sent, statedLease: a.written.Lease(), won: a.reason, wonAt: c.instant(a.acknowledged), successors: a.successors, priorities: a.priorities,
 		secret: c.secret, predecessors: a.predecessors, bucketReported: c.bucket.Created, reconnects: a.reconnects, verifiedReconnects: a.reconnects,
 	}
 	t.Lease = &Lease{
@@ -146,6 +147,22 @@ const coalescedPart = 64
 func (c *Candidate) coalesce(t *Term) {
 	if part := int64(t.Lease.Timing.Interval / coalescedPart); t.Lease.State == Leader && part > 0 {
 		t.renewAt = t.renewAt.Add(-time.Duration((t.renewAt.UnixNano() + int64(c.Seed%uint64(time.Hour))) % part))
+	}
+}
+
+// correct puts the end of a stand-down off by as much as the clock of this candidate was slewed ahead since the win: its clock and that of a leader that is
+// cut off may be slewed in opposite directions.
+func (c *Candidate) correct(now time.Time, t *Term) {
+	if t.Lease.State != LeaderElect || !t.wonAt.unslewed {
+		return
+	}
+	to := c.instant(now)
+	gained := to.slewed - t.wonAt.slewed
+	if !to.unslewed {
+		gained = t.StandDown / 12 // at most, see timing.LapseTime
+	}
+	if gained > slewPrecision {
+		t.Counts = t.wonAt.at.Add(t.StandDown + gained)
 	}
 }
 

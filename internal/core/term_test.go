@@ -146,3 +146,32 @@ func TestNoReasonButAnInvoluntaryOneIsALossAfterTheEnd(t *testing.T) {
 	g.Expect(held.Lost).To(Equal(Overwritten))
 	g.Expect(c.lasts(time.Now(), held)).To(BeFalse())
 }
+
+// Its clock may have been slewed ahead while that of a leader that is cut off was slewed back.
+func TestStandDownIsLongerByWhatItsClockWasSlewedAhead(t *testing.T) {
+	for name, test := range map[string]struct {
+		gained   time.Duration
+		readable bool
+		later    time.Duration
+	}{
+		"not slewed":           {0, true, 0},
+		"slewed ahead":         {500 * time.Millisecond, true, 500 * time.Millisecond},
+		"slewed back":          {-500 * time.Millisecond, true, 0},
+		"not to be read again": {0, false, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			now := time.Now()
+			c := candidate()
+			w := *c.World
+			c.World = &w
+			term := &Term{Lease: &Lease{State: LeaderElect}, StandDown: 12 * time.Second, wonAt: c.instant(now)}
+			term.Counts = now.Add(term.StandDown)
+			w.Slewed = func() (time.Duration, bool) { return test.gained, test.readable }
+			for range 2 {
+				c.correct(now.Add(term.StandDown), term)
+				g.Expect(term.Counts.Sub(now)).To(Equal(term.StandDown + test.later))
+			}
+		})
+	}
+}

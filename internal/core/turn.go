@@ -15,9 +15,12 @@ const (
 	// that names no successors, and the reads after a new holder was notified. It is shorter than the 50 ms for which a release is stored in a
 	// bucket that candidates of Choria share.
 	ShortSpread = 25 * time.Millisecond
-	// HeadStart is for how long a successor has a vacancy to itself: the one that a renewal names, and each that a release names after the
-	// first. The release itself says how long its first successor has. By then the other candidates have seen the successor win, unless it is gone.
+	// HeadStart is for how long a successor has a vacancy to itself: the one that a renewal names, and the second that a release names. The release
+	// itself says how long its first successor has. By then the other candidates have seen the successor win, unless it is gone.
 	HeadStart = 25 * time.Millisecond
+	// queueSpread is for how long the second waiter of a lock has the release to itself, then the time over which all other waiters answer in their
+	// order, and then the time over which everybody else does.
+	queueSpread = 15 * time.Millisecond
 	// firstRetryDelay times a power of two is how long after an attempt that failed the key is read again.
 	firstRetryDelay = 10 * time.Millisecond
 	// maxRetries is how many attempts over one vacancy may fail before it is left to an ordinary campaign.
@@ -62,19 +65,32 @@ func (c *Candidate) turnOf(now time.Time, revision uint64, predecessor *record.R
 	return v.from.Add(v.delay)
 }
 
-// answerDelay returns how long after it learned of a vacancy this candidate answers it. After a release, the successors that the release names
-// come first, in their order; after an expiry or a removal, the one that the last renewal names. All others spread their answers at random, see
-// partOf.
+// answerDelay returns how long after it learned of a vacancy this candidate answers it. After a release, the first two successors that the release names
+// come first, one after the other; after an expiry or a removal, the one that the last renewal names. Then it is the turn of all others, however many
+// the release names: they may be gone, or never have existed. The waiters of a lock answer in their order then. All others spread their answers at
+// random, see partOf.
 func (c *Candidate) answerDelay(predecessor *record.Record) (delay time.Duration) {
 	spread := c.bucket.Spread()
 	switch _, released := predecessor.IsRelease(); {
 	case released:
 		place, named := predecessor.Place(c.Name, c.Instance)
 		if place > 0 {
-			delay = cmp.Or(predecessor.HeadStart(), HeadStart) + time.Duration(place-1)*HeadStart
+			delay = cmp.Or(predecessor.HeadStart(), HeadStart)
 		}
-		if named {
+		waiters := len(predecessor.Queue)
+		switch {
+		case place > 1 && waiters > 0:
+			delay += queueSpread
+		case place > 1:
+			delay += HeadStart
+		}
+		switch {
+		case named && place < 2:
 			return delay
+		case named && waiters > 0:
+			return delay + queueSpread*time.Duration(place-2)/time.Duration(len(predecessor.Successors)+waiters)
+		case waiters > 0:
+			return delay + queueSpread + c.Random(queueSpread)
 		}
 		spread = min(spread, ShortSpread)
 	case predecessor.Successor == c.Instance:

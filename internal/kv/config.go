@@ -51,7 +51,9 @@ func (c Config) Validate() error {
 
 // Create makes a bucket that does not exist, and never changes one that does: the error is jetstream.ErrBucketExists then.
 func (c Config) Create(ctx context.Context, js jetstream.JetStream) error {
-	stream, err := js.CreateStream(ctx, c.over(newStream(c.Name, c.Storage), true))
+	cfg := c.over(newStream(c.Name, c.Storage), true)
+	noteTTL(&cfg, 0)
+	stream, err := js.CreateStream(ctx, cfg)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
 		return fmt.Errorf("%w: %w", jetstream.ErrBucketExists, err)
@@ -132,6 +134,7 @@ func (c Config) Change(ctx context.Context, bucket *Bucket, info Info) (newTTL b
 	if reflect.DeepEqual(now, want) {
 		return false, nil
 	}
+	noteTTL(&want, now.MaxAge)
 	if now.MaxAge != c.TTL {
 		if err := c.canShorten(ctx, bucket, info); err != nil {
 			return false, err

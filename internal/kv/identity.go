@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // CreatedMetadata is the name of the metadata of a stream that says when the stream was created, in RFC 3339 with nanoseconds. CreateBucket
@@ -49,9 +51,31 @@ func pin(cfg *jetstream.StreamConfig, info *jetstream.StreamInfo) {
 	if pinned || created.IsZero() {
 		return
 	}
+	setMetadata(cfg, CreatedMetadata, created.UTC().Format(time.RFC3339Nano))
+}
+
+func setMetadata(cfg *jetstream.StreamConfig, name, value string) {
 	cfg.Metadata = maps.Clone(cfg.Metadata)
 	if cfg.Metadata == nil {
 		cfg.Metadata = map[string]string{}
 	}
-	cfg.Metadata[CreatedMetadata] = created.UTC().Format(time.RFC3339Nano)
+	cfg.Metadata[name] = value
+}
+
+// LongestTTLMetadata is the name of the metadata of a stream that says which TTL it has had at most, as Go writes durations. A candidate believes no record
+// that states a longer lease than that.
+const LongestTTLMetadata = "election.longest_ttl"
+
+// longestTTL returns the longest TTL that a stream has had, as far as its configuration says.
+func longestTTL(cfg *jetstream.StreamConfig) time.Duration {
+	noted, err := time.ParseDuration(cfg.Metadata[LongestTTLMetadata])
+	if err != nil || noted > timing.MaxTTL {
+		noted = 0
+	}
+	return max(cfg.MaxAge, noted)
+}
+
+// noteTTL writes the longest TTL to the metadata of a configuration; before is the TTL that it replaces.
+func noteTTL(cfg *jetstream.StreamConfig, before time.Duration) {
+	setMetadata(cfg, LongestTTLMetadata, max(before, longestTTL(cfg)).String())
 }

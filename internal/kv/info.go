@@ -22,17 +22,18 @@ var ErrUnsuitable = errors.New("bucket unsuitable for elections")
 
 // Info is what the server says about a bucket.
 type Info struct {
-	Bucket    string
-	TTL       time.Duration
-	History   int64
-	MarkerTTL time.Duration         // how long the marker of an expiry is stored; 0 if expiries are not announced
-	Created   time.Time             // the identity of the bucket: when it was created, see [CreatedOf]; zero if the bucket does not say
-	Pinned    bool                  // Created comes from the metadata, which no server changes by itself
-	Republish string                // the subject on which the server repeats every change, whole: with the key in the place of a final ">"; empty if it does not
-	Paused    map[string]Pause      // the elections that an operator has paused, by key
-	Stream    *jetstream.StreamInfo // nil if the bucket does not say
-	Read      time.Time             // when the request was sent
-	Took      time.Duration         // how long the server took to answer
+	Bucket     string
+	TTL        time.Duration
+	LongestTTL time.Duration // the longest TTL that the bucket has had, as far as it says
+	History    int64
+	MarkerTTL  time.Duration         // how long the marker of an expiry is stored; 0 if expiries are not announced
+	Created    time.Time             // the identity of the bucket: when it was created, see [CreatedOf]; zero if the bucket does not say
+	Pinned     bool                  // Created comes from the metadata, which no server changes by itself
+	Republish  string                // the subject on which the server repeats every change, whole: with the key in the place of a final ">"; empty if it does not
+	Paused     map[string]Pause      // the elections that an operator has paused, by key
+	Stream     *jetstream.StreamInfo // nil if the bucket does not say
+	Read       time.Time             // when the request was sent
+	Took       time.Duration         // how long the server took to answer
 }
 
 // Load asks the server about the bucket once.
@@ -97,6 +98,7 @@ func InfoOf(status jetstream.KeyValueStatus) Info {
 	}
 	i.Stream = s.StreamInfo()
 	i.Created, i.Pinned = CreatedOf(i.Stream)
+	i.LongestTTL = longestTTL(&i.Stream.Config)
 	if r := i.Stream.Config.RePublish; republishes(i.Bucket, r) {
 		i.Republish = r.Destination
 		if prefix, all := strings.CutSuffix(r.Destination, ">"); all && r.Source != Subject(i.Bucket, ">") { // it repeats whole subjects

@@ -83,10 +83,10 @@ func (b *Bucket) readDirect(ctx context.Context, key string) (message, error) {
 		return b.readByConsumer(ctx, key)
 	}
 	m := message{header: answer.Header, value: answer.Data, ambiguous: describes(answer.Header, 1)}
-	if m.revision, err = strconv.ParseUint(last(m.header, jetstream.SequenceHeader), 10, 64); err != nil {
+	if m.revision, err = strconv.ParseUint(LastHeader(m.header, jetstream.SequenceHeader), 10, 64); err != nil {
 		return message{}, fmt.Errorf("the answer to a read has no valid sequence: %w", err)
 	}
-	if m.written, err = time.Parse(time.RFC3339Nano, last(m.header, jetstream.TimeStampHeaer)); err != nil {
+	if m.written, err = time.Parse(time.RFC3339Nano, LastHeader(m.header, jetstream.TimeStampHeaer)); err != nil {
 		return message{}, fmt.Errorf("the answer to a read has no valid time: %w", err)
 	}
 	return m, nil
@@ -255,8 +255,8 @@ func describes(header nats.Header, own int) bool {
 	return false
 }
 
-// last returns the last value of a header.
-func last(header nats.Header, name string) string {
+// LastHeader returns the last value of a header.
+func LastHeader(header nats.Header, name string) string {
 	if values := header.Values(name); len(values) > 0 {
 		return values[len(values)-1]
 	}

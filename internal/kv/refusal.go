@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,8 +98,8 @@ func (b *Bucket) ReadRefused(key string, before error) bool {
 }
 
 // UntilRefused makes a request that needs a permission, and ends it as soon as the server refuses the permission: a server does not
-// answer what it refuses. The error wraps nats.ErrPermissionViolation then. The error of a request without an answer names the
-// permission, because some servers refuse without a sign. The connection may be nil.
+// answer what it refuses. The error wraps nats.ErrPermissionViolation then, and also if the connection may not receive answers. The error
+// of a request without an answer names the permission, because some servers refuse without a sign. The connection may be nil.
 func UntilRefused(ctx context.Context, nc *nats.Conn, p Permission, request func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -124,8 +125,14 @@ func untilRefused(ctx context.Context, cancel context.CancelCauseFunc, nc *nats.
 	defer answered()
 	go func() {
 		for timeutil.Sleep(unanswered, refusalPoll) {
-			if last := nc.LastError(); isNewViolation(last, before) && p.refusedBy(last) {
+			last := nc.LastError()
+			if !isNewViolation(last, before) {
+				continue
+			}
+			if p.refusedBy(last) {
 				cancel(last)
+			} else if err := inboxRefused(nc, last); err != nil {
+				cancel(err)
 			}
 		}
 	}()
@@ -137,9 +144,22 @@ func untilRefused(ctx context.Context, cancel context.CancelCauseFunc, nc *nats.
 	case errors.Is(refusal, nats.ErrPermissionViolation):
 		return refusal
 	case nc.IsConnected() && Failure(err) == FailedTimeout:
+		if refusal := inboxRefused(nc, nc.LastError()); refusal != nil { // of an earlier request: the client subscribes once
+			return refusal
+		}
 		return fmt.Errorf("no answer within %v, as when publishing to %s is not permitted: %w", time.Since(began).Round(time.Millisecond), p.Subject, err)
 	}
 	return err
+}
+
+// inboxRefused returns what to do about the last error of a connection, if it is the server's refusal to let the connection receive answers;
+// else nil.
+func inboxRefused(nc *nats.Conn, last error) error {
+	prefix := cmp.Or(nc.Opts.InboxPrefix, strings.TrimSuffix(nats.InboxPrefix, "."))
+	if !errors.Is(last, nats.ErrPermissionViolation) || !strings.Contains(last.Error(), `Subscription to "`+prefix+`.`) {
+		return nil
+	}
+	return fmt.Errorf("the user of the connection may not receive answers below %s: connect with the inbox prefix that its permissions name, by nats.CustomInboxPrefix, --inbox-prefix or ELECTION_INBOX_PREFIX: %w", prefix, last)
 }
 
 // RefusedSince returns the server's refusal of what was sent on a connection, such as Publish to "subject". The client keeps a refusal

@@ -47,7 +47,7 @@ type Holder struct{ Key, Name string }
 
 // FindHolder returns a candidate that holds a key of the bucket, if there is one.
 func (b *Bucket) FindHolder(ctx context.Context, info Info) (h Holder, found bool, err error) {
-	keys, err := b.StoredKeys(ctx)
+	keys, err := b.StoredKeys(ctx, ">")
 	if err != nil {
 		return h, false, err
 	}
@@ -71,13 +71,13 @@ func (i Info) longestLease() time.Duration {
 	return i.TTL + timing.ExpiryLateness
 }
 
-// StoredKeys returns the keys under which something is stored, if only a marker, in order.
-func (b *Bucket) StoredKeys(ctx context.Context) (keys []string, err error) {
+// StoredKeys returns the keys of a pattern under which something is stored, if only a marker, in order.
+func (b *Bucket) StoredKeys(ctx context.Context, pattern string) (keys []string, err error) {
 	stream, err := b.backing(ctx)
 	if err != nil {
 		return nil, err
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(b.Subject(">")))
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(b.Subject(pattern)))
 	if err != nil {
 		return nil, err
 	}

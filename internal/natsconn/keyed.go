@@ -24,6 +24,7 @@ type Keyed struct {
 	Subject  func(key string) string // the subject of a key; the key may have wildcards
 	Handle   nats.MsgHandler         // not called concurrently for one subscription
 	MaxBytes int                     // how many bytes of messages may wait in a subscription, see unshared; the client drops what comes beyond that
+	Dropped  func()                  // is called before the first message that is handled after others were dropped; nil: nothing is
 	Wide     bool                    // there is one subscription for all keys, however few
 
 	// Queue is the queue group of the subscriptions to single keys; empty for none. A consumer delivers to a subject while there is a plain
@@ -176,7 +177,14 @@ func (k *Keyed) divide() {
 
 // subscribe makes a subscription. A message that arrives by several is handled once, by the oldest that covers it.
 func (k *Keyed) subscribe(key, queue string, maxBytes int, handle nats.MsgHandler) (*nats.Subscription, error) {
-	sub, err := k.Conn.QueueSubscribe(k.Subject(key), queue, handle)
+	dropped := 0
+	sub, err := k.Conn.QueueSubscribe(k.Subject(key), queue, func(m *nats.Msg) {
+		if n, err := m.Sub.Dropped(); k.Dropped != nil && err == nil && n > dropped {
+			dropped = n
+			k.Dropped()
+		}
+		handle(m)
+	})
 	if err == nil {
 		_ = sub.SetPendingLimits(-1, maxBytes)
 	}

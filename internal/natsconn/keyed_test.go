@@ -185,3 +185,28 @@ func TestWhatWaitsIsBoundedInBytes(t *testing.T) {
 		k.g.Expect(len(k.received)).To(BeNumerically("~", 10, 2), "of 1 KiB")
 	})
 }
+
+// Whoever relies on having received everything must know when the client has dropped something.
+func TestMessagesThatAreDroppedAreReportedBeforeTheNextIsHandled(t *testing.T) {
+	onServer(t, `"keys.>"`, func(k *keyed) {
+		var dropped []int // how many messages had been handled then
+		handled, blocked := 0, make(chan struct{})
+		k.Dropped = func() { dropped = append(dropped, handled) }
+		k.Handle = func(*nats.Msg) {
+			<-blocked
+			handled++
+		}
+		k.g.Expect(k.Add("a")).To(Succeed())
+		k.g.Expect(k.Conn.Flush()).To(Succeed())
+		payload := make([]byte, k.MaxBytes/4)
+		for range 20 {
+			k.g.Expect(k.sender.Publish("keys.a", payload)).To(Succeed())
+		}
+		k.g.Expect(k.sender.Flush()).To(Succeed())
+		synctest.Wait()
+		close(blocked)
+		synctest.Wait()
+		k.g.Expect(handled).To(BeNumerically("<", 20))
+		k.g.Expect(dropped).To(Equal([]int{1}), "once, before the first that is handled afterwards")
+	})
+}

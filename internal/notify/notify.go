@@ -48,6 +48,7 @@ type Notifier struct {
 	remake    chan struct{}             // receives when the source should be made again
 	watchAll  chan struct{}             // receives when a second key has come, or gone: a watcher is that of a single key, or of all
 	stalled   chan struct{}             // receives when a listener reports the source as stalled
+	dropped   chan struct{}             // receives when republished changes were dropped
 
 	subscribing sync.Mutex      // held while listeners come and go, and while changes begins or ends; taken before mu
 	changes     *natsconn.Keyed // the subscriptions to republished changes; nil while another source is in use; subscribing guards it
@@ -94,7 +95,7 @@ func Listen(bucket *kv.Bucket, source Source, key, name, instance string, to Rec
 func newNotifier(id any, bucket *kv.Bucket, source Source, log *slog.Logger) *Notifier {
 	n := &Notifier{
 		id: id, bucket: bucket, republish: source.Subject, log: log, listeners: map[string][]*Listener{},
-		ready: make(chan struct{}), remake: make(chan struct{}, 1), watchAll: make(chan struct{}, 1), stalled: make(chan struct{}, 1), done: make(chan struct{}),
+		ready: make(chan struct{}), remake: make(chan struct{}, 1), watchAll: make(chan struct{}, 1), stalled: make(chan struct{}, 1), dropped: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	n.attempts = sync.OnceValue(n.newAttempts)
 	n.created.Store(&source.Created)

@@ -38,7 +38,7 @@ var bucket = core.Bucket{Timing: timing.Timing{TTL: 10 * time.Second, Interval: 
 
 // world is the real one.
 var world = core.World{
-	Random: timeutil.Random, NewID: record.NewID, NewSecret: record.NewSecret, Clocks: lease.Read, Boot: lease.SinceBoot, Started: lease.Read(),
+	Random: timeutil.Random, NewID: record.NewID, NewSecret: record.NewSecret, Clocks: lease.Read, Boot: lease.SinceBoot, Slewed: lease.Slewed, Started: lease.Read(),
 }
 
 // candidate is a candidate "me" of the key "k", with a clock of its own.
@@ -118,7 +118,7 @@ func FuzzNotification(f *testing.F) {
 		candidates := []*candidate{unread, follower, leader}
 		n := notifier(candidates...)
 		for range 2 {
-			n.republished(m)
+			n.republished(m, func(key string) string { return "election.B.x.$KV.B." + key })
 			n.attempted("k", data)
 			for i, c := range candidates {
 				if op, waits := c.Waits(c.now); !waits || op.Until.IsZero() || op.Until.After(c.wait().Due) {

@@ -16,6 +16,7 @@ import (
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 const (
@@ -41,10 +42,17 @@ func (n *Notifier) subscribe(ctx context.Context, changes <-chan nats.Status) (s
 		return true
 	}
 	n.use(core.Republish, true)
+	dropped, again := n.dropped, (<-chan time.Time)(nil)
 	for {
 		select {
 		case <-ctx.Done():
 			return false
+		case <-dropped: // a flood has filled what may wait; it does not make candidates read more often than this
+			n.log.Warn("Republished changes dropped, because too many came", "bucket", n.bucket.Bucket())
+			n.use(core.Republish, true)
+			dropped, again = nil, time.After(sourceInterval)
+		case <-again:
+			dropped = n.dropped
 		case s := <-changes:
 			n.statusChanged(s)
 			if n.refused(ctx, nil, subject) != nil { // the client has subscribed again before it reports the connection
@@ -67,11 +75,14 @@ func (n *Notifier) subscribe(ctx context.Context, changes <-chan nats.Status) (s
 func (n *Notifier) beginChanges() (subject string, err error) {
 	n.subscribing.Lock()
 	defer n.subscribing.Unlock()
-	n.changes = &natsconn.Keyed{Conn: n.bucket.Conn(), Handle: n.republished, MaxBytes: maxPendingBytes, Queue: record.NewID()}
 	prefix, each := strings.CutSuffix(n.republish, ">")
-	n.changes.Subject = func(key string) string { return prefix + key }
+	subjectOf := func(key string) string { return prefix + key }
 	if !each { // the changes of all keys have one subject
-		n.changes.Wide, n.changes.Subject = true, func(string) string { return prefix }
+		subjectOf = func(string) string { return prefix }
+	}
+	n.changes = &natsconn.Keyed{
+		Conn: n.bucket.Conn(), Subject: subjectOf, Wide: !each, MaxBytes: maxPendingBytes, Queue: record.NewID(),
+		Handle: func(m *nats.Msg) { n.republished(m, subjectOf) }, Dropped: func() { wakeup.Send(n.dropped) },
 	}
 	subject = n.republish // while nobody listens
 	for _, l := range n.all() {
@@ -130,20 +141,14 @@ func (n *Notifier) refused(ctx context.Context, before error, subject string) er
 	})
 }
 
-// serverHeaders are the headers that the server adds to what it republishes. The writer of the record may have set them too, so that a
-// message has two: then neither is taken for the server's.
-var serverHeaders = []string{jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, jetstream.TimeStampHeaer, jetstream.LastSequenceHeader}
-
-// republished handles one republished message.
-func (n *Notifier) republished(m *nats.Msg) {
-	if m.Header.Get("Status") != "" || slices.ContainsFunc(serverHeaders, func(name string) bool { return len(m.Header.Values(name)) > 1 }) {
+// republished handles one republished message. A message about a key counts only on the subject of that key: whoever may publish there may be permitted no
+// other.
+func (n *Notifier) republished(m *nats.Msg, subjectOf func(key string) string) {
+	key, ours := strings.CutPrefix(kv.LastHeader(m.Header, jetstream.SubjectHeader), n.bucket.Subject(""))
+	revision, err := strconv.ParseUint(kv.LastHeader(m.Header, jetstream.SequenceHeader), 10, 64)
+	if !ours || err != nil || m.Subject != subjectOf(key) {
 		return
 	}
-	key, ours := strings.CutPrefix(m.Header.Get(jetstream.SubjectHeader), n.bucket.Subject(""))
-	revision, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
-	if !ours || err != nil {
-		return
-	}
-	written, _ := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp")) // zero: not known
+	written, _ := time.Parse(time.RFC3339Nano, kv.LastHeader(m.Header, jetstream.TimeStampHeaer)) // zero: not known
 	n.notify(key, core.Notification{Revision: revision, Written: written, Removal: kv.RemovalOf(m.Header)}, m.Data)
 }

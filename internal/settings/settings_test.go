@@ -23,7 +23,7 @@ func TestNoIntervalIsShortWhereCandidatesOfChoriaMayCampaign(t *testing.T) {
 		want   time.Duration
 	}{
 		"an election of the library":               {ours, nil, 11250 * time.Millisecond},
-		"one of connect or the command":            {ours, []func(*settings.Options){settings.ShortInterval}, 5 * time.Second},
+		"one of connect or the command":            {ours, []func(*settings.Options){settings.ShortInterval}, 3750 * time.Millisecond},
 		"one with an interval, given before":       {ours, []func(*settings.Options){interval(time.Second), settings.ShortInterval}, time.Second},
 		"one with an interval, given afterwards":   {ours, []func(*settings.Options){settings.ShortInterval, interval(time.Second)}, time.Second},
 		"one that writes bare names":               {ours, []func(*settings.Options){settings.ShortInterval, plain}, 11250 * time.Millisecond},

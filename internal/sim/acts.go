@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -55,6 +56,11 @@ func (w *world) actOnCandidate(c *candidate, kind actKind) {
 	case actTransfer:
 		if to := w.successorOf(c); to != nil {
 			c.act(func() { c.handOver(to) })
+		}
+	case actGone:
+		if to := w.successorOf(c); to != nil {
+			c.act(func() { c.handOver(to) })
+			w.crash(to)
 		}
 	case actReadsFail:
 		c.noRead, c.ledger.NoRead = true, true
@@ -116,6 +122,20 @@ func (w *world) actOnBucket(a *act, now time.Time) bool {
 	}
 	q := &judge.Write{Sent: now} // over whatever is stored
 	switch a.kind {
+	case actIntrude:
+		return w.intrude(a)
+	case actNever:
+		q.Value, q.Never = w.endlessly(a.draw), true
+		q.Content = judge.ParseContent(q.Value)
+		if s.current != nil && bytes.Equal(q.Value, s.current.Value) {
+			q.Copies = true
+			if s.current.By() != nil {
+				q.Of = s.current.Write
+			}
+		}
+	case actOverlong:
+		q.Value, q.Conditional = w.overlong(a.draw), a.draw%4 < 2
+		q.Content = judge.ParseContent(q.Value)
 	case actDelete, actPurge:
 		if s.current == nil || s.current.IsMarker() {
 			return false

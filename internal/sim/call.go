@@ -256,7 +256,7 @@ func (s *server) serve(r *request) (result core.Result) {
 		result.State = c.stateOf(e, r.marker)
 		result.State.Read = c.clock.Reads(r.sent)
 	case opStatus:
-		result.Bucket = core.Bucket{Created: s.shown, Read: c.clock.Reads(r.sent), Took: w.now.Sub(r.sent) + w.script.latency, Pinned: w.script.pinned, Paused: s.paused}
+		result.Bucket = core.Bucket{Created: s.shown, Read: c.clock.Reads(r.sent), Took: w.now.Sub(r.sent) + w.script.latency, Pinned: w.script.pinned, LongestTTL: w.script.longest(), Paused: s.paused}
 		if w.script.pinned {
 			result.Bucket.Created = s.created
 		}
@@ -303,10 +303,14 @@ func (c *candidate) stateOf(e *judge.Entry, marker bool) record.State {
 		}
 		return s
 	}
-	return record.State{
-		Revision: e.Revision, Written: e.Stamped, Record: record.Parse(e.Value, e.Revision),
-		Unconditional: c.plan.connected && e.Write != nil && e.Write.By == nil,
+	s := record.State{Revision: e.Revision, Written: e.Stamped, Record: record.Parse(e.Value, e.Revision)}
+	if c.plan.connected && e.Write != nil { // otherwise it does not see how the record was stored
+		s.Unconditional = e.Write.By == nil && !e.Write.Conditional
+		if before := e.Write.Replaced; before != nil && !s.Unconditional {
+			s.Replaced = before.Revision
+		}
 	}
+	return s
 }
 
 // notification returns what a source of notifications says of an entry.

@@ -113,13 +113,13 @@ func (w *world) newCandidate(s *slot, instance string) *candidate {
 	if instance == "" {
 		instance = fmt.Sprintf("%s.%d", c.name, s.started)
 	}
-	c.clock = judge.Clock{Began: epoch, Drift: s.plan.drift}
+	c.clock = judge.Clock{Began: epoch, Drift: s.plan.drift, Unslewed: s.plan.unslewed}
 	c.rules = core.Rules{
 		BucketName: "ELECTIONS", Name: c.name, Instance: instance, Priority: s.plan.priority, Order: s.plan.order,
 		Plain: s.plan.plain, Preempts: s.plan.preempts, HasBackoff: s.plan.backoff > 0, Connected: s.plan.connected,
 		World: &core.World{
 			Random: c.random, NewID: c.newID, NewSecret: c.newSecret,
-			Clocks: c.clocks, Boot: func() (time.Duration, bool) { return c.now().Sub(epoch), true }, Started: c.clocks(), Seed: mix(w.script.seed, uint64(s.index)),
+			Clocks: c.clocks, Boot: func() (time.Duration, bool) { return c.now().Sub(epoch), true }, Slewed: c.slewed, Started: c.clocks(), Seed: mix(w.script.seed, uint64(s.index)),
 		},
 	}
 	c.core = core.New(&c.rules)
@@ -164,6 +164,11 @@ func (c *candidate) now() time.Time { return c.clock.Reads(c.w.now) }
 // clocks reads all clocks of the candidate. They agree.
 func (c *candidate) clocks() lease.Reading {
 	return lease.Reading{Instant: lease.Of(c.now()), Boot: c.now().Sub(epoch), Readable: true}
+}
+
+// slewed returns by how much the clock of the candidate has run ahead of the one that is never slewed, if there is one.
+func (c *candidate) slewed() (time.Duration, bool) {
+	return c.clock.Slewed(c.w.now), !c.plan.onlySlewed
 }
 
 // act does something in the process of the candidate: now or, if the process is frozen, when it goes on.

@@ -6,12 +6,13 @@
 //
 // A schedule is one such story. Its seed decides two to eight candidates with options of their own, and one to three rounds. A round is a time of
 // trouble: faults that last for a while (late and lost messages, broken links, stale reads, frozen processes, forged notifications …) and acts
-// that happen at once (a candidate starts, stops, crashes, resigns or hands over; an operator deletes the key or pauses the election; a stranger forges a
-// release or stores a record again; a candidate is cloned; the bucket is recreated, goes back to an older state or gets another TTL; a clock
+// that happen at once (a candidate starts, stops, crashes, resigns or hands over, also to one that is gone; an operator deletes the key or pauses the
+// election; a stranger forges a release, stores a record again, or one that never expires or states an endless lease; an intruder announces a write before
+// it makes it; a candidate is cloned; the bucket is recreated, goes back to an older state or gets another TTL; a clock
 // steps …). See faultKind and actKind for all of them. Quiet follows each round, in which somebody must come to lead.
 //
-// In a quarter of the schedules the clock of each candidate runs at a speed of its own. Any two differ by less than the takeover of a lapsed lease
-// allows for.
+// In a quarter of the schedules the clock of each candidate is slewed at a rate of its own, by as much as chrony slews at most; most candidates have another
+// clock that is not.
 //
 // The seed decides everything. There is one goroutine, one engine of virtual time and no other random number, so that a schedule is the same each time, event
 // by event. An [Explorer] plays schedules without a seed: all those with up to a number of faults.
@@ -34,6 +35,7 @@
 //	source.go                     its source of notifications
 //	server.go                     the bucket
 //	forgery.go                    notifications that the bucket never sent, and what strangers store in it
+//	intruder.go                   one who may write the key and knows how candidates decide
 //	judge                         compares what candidates do and report with the bucket
 //
 // # What is judged
@@ -42,7 +44,7 @@
 //
 //   - P8, liveness: in the quiet a leader appears within the time that the contract allows after a crash; see
 //     world.leaderLimit. After a resignation in the quiet a successor leads within the spread of answers, if one was notified.
-//     A candidate that can never read the state of the bucket may acquire the key, but releases it and does not starve the others.
+//     So does anybody after a handover to a candidate that is gone. A winner that knows the bucket leads although the API answers nobody.
 //   - P9, no busy loop: no candidate makes more than burstLimit requests in one instant. Nothing else of P9 is judged.
 //
 // # How to run it

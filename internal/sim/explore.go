@@ -184,6 +184,11 @@ func (x *Explorer) acts() (all []disruption) {
 			add(act{kind: actRewind, back: exploreTTL / 2 * time.Duration(1+back)})
 		}
 		add(act{kind: actRelease, draw: 1})
+		for draw := range uint64(6) {
+			add(act{kind: actIntrude, slot: holder, draw: draw})
+		}
+		add(act{kind: actNever})
+		add(act{kind: actOverlong, draw: 2})
 		for slot := range x.Candidates {
 			for _, kind := range []actKind{actCrash, actStop, actCancel, actResign, actClone} {
 				add(act{kind: kind, slot: slot})
@@ -217,8 +222,9 @@ func (x *Explorer) play(disruptions []disruption) (requests int, goOn bool) {
 	for i := range x.Candidates {
 		s.plans = append(s.plans, plan{
 			name: string(rune('a' + i)), standDown: -1, interval: -1, margin: -1, splay: 0, releaseTimeout: -1, connected: x.Connected, order: core.ByRank,
-			drift:   x.drift(i),
-			hasWork: true, workLingers: exploreTTL / 4 / time.Duration(1+i), // so that a release waits for it, and the key is renewed meanwhile
+			drift:      x.drift(i),
+			onlySlewed: x.Speeds && i == 2,
+			hasWork:    true, workLingers: exploreTTL / 4 / time.Duration(1+i), // so that a release waits for it, and the key is renewed meanwhile
 		})
 	}
 	r := round{length: time.Duration(x.Quarters) * exploreTTL / 4, quiet: exploreTTL / 4}

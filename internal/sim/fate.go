@@ -39,7 +39,7 @@ func (w *world) fate(c *candidate, o op, n uint64) fate {
 	draw := mix(w.script.seed, uint64(c.slot.index), uint64(c.number), uint64(o), n)
 	f := fate{coin: draw&1 == 1}
 	switch {
-	case c.noRead && o == opGet, c.noStatus && o == opStatus:
+	case c.noRead && o == opGet, (c.noStatus || w.silent) && o == opStatus:
 		f.requestLost = true
 		return f
 	case c.noRead && o == opCreate:

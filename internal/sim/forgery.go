@@ -21,12 +21,13 @@ const (
 	forgedRenewal                    // a renewal by an invented leader
 	forgedWin                        // an acquisition by an invented leader
 	forgedBucket                     // the current record as if from a bucket that was created later
+	forgedFuture                     // a renewal by the present holder that is yet to come, or never comes
 	replayed                         // a notification that was true once
 	numForgeryKinds
 )
 
 var forgeryNames = [numForgeryKinds]string{
-	"forged release", "forged removal", "forged renewal", "forged win", "forged bucket", "replayed notification",
+	"forged release", "forged removal", "forged renewal", "forged win", "forged bucket", "forged renewal from the future", "replayed notification",
 }
 
 // storedByStranger returns what a stranger has somebody store under the key: a release of the present holder's term by one who does not know
@@ -140,6 +141,12 @@ func (w *world) forge(x *source, now time.Time, draw uint64) {
 		if draw%4 == 0 {
 			e.Revision += 1_000_000
 		}
+	case forgedFuture:
+		e.Revision += mix(draw) % 4
+		if draw%4 == 0 {
+			e.Revision += 1_000_000
+		}
+		e.Stamped = e.Stamped.Add(time.Duration(mix(draw, 2) % uint64(w.script.ttl)))
 	case forgedBucket:
 		record["bucket"] = w.server.created.Add(time.Hour)
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // plan is the configuration and the behaviour of one candidate.
@@ -19,7 +20,8 @@ type plan struct {
 	plain, noWatch, noRead    bool       // writes bare names; may not watch; may not read
 	hasWork                   bool       // calls Run with work, instead of Start
 	connected                 bool       // it knows its connection
-	drift                     int64      // by how many millionths its clock runs faster
+	drift, unslewed           int64      // by how many millionths its clock runs faster, and the one that is never slewed
+	onlySlewed                bool       // it has no clock that is never slewed
 	order                     core.Order // whom its releases name
 	priority                  int
 	preempts                  bool          // it asks a leader of lower priority to hand over
@@ -47,7 +49,7 @@ func (p *plan) intervalOf(ttl time.Duration) time.Duration {
 
 func (p *plan) marginOf(ttl time.Duration) time.Duration {
 	if p.margin < 0 {
-		return max(50*time.Millisecond, ttl/50)
+		return timing.DefaultMargin(ttl)
 	}
 	return p.margin
 }

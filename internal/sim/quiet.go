@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
-	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/sim/judge"
 	"github.com/natscampaign/election/internal/timing"
 )
@@ -23,6 +22,9 @@ func (w *world) playQuiet(rest time.Duration) {
 	w.note("", "quiet begins")
 	w.ensureCandidate()
 	limit := began.Add(w.leaderLimit())
+	if e := w.server.current; e != nil && e.Write != nil && e.Write.Never {
+		limit = limit.Add(restLimit * w.script.longest()) // whoever rests from reading cannot know what is stored
+	}
 	w.checkSoon()
 	for {
 		w.pass(w.script.ttl / 20)
@@ -34,6 +36,8 @@ func (w *world) playQuiet(rest time.Duration) {
 			return
 		case led && !closed:
 			w.pass(rest)
+			return
+		case !led && w.now.After(limit) && w.blocked():
 			return
 		case !led && w.now.After(limit):
 			w.judge.Fail(w.now, "P8", "", "nobody leads although the quiet has lasted %v", w.now.Sub(began))
@@ -66,6 +70,7 @@ func (w *world) ensureCandidate() {
 }
 
 const (
+	restLimit     = 10                     // for how many TTLs a candidate rests from reading, after reads that failed in the trouble
 	latenessLimit = 400 * time.Millisecond // how late the contract allows a server to expire a key
 	answerSpread  = 50 * time.Millisecond  // for answers to a release: the head start of a successor that is gone, and the spread of all others
 	spreadLimit   = time.Second            // the longest spread of the answers to any other vacancy
@@ -91,7 +96,7 @@ func (w *world) leaderLimit() time.Duration {
 		extra = w.script.markerTTL() + latenessLimit + interval
 	}
 	for _, s := range w.slots {
-		if s.cannotKeep() {
+		if s.waits() {
 			extra += judge.RequestLimit(ttl) + interval
 		}
 	}
@@ -105,23 +110,43 @@ func (w *world) onlyNoRead() bool {
 	return !slices.ContainsFunc(w.slots, func(s *slot) bool { return s.able() && !s.current.noRead })
 }
 
-// cannotKeep reports whether the slot's candidate may acquire the key and then must release it, because it cannot read the
-// state of the bucket.
-func (s *slot) cannotKeep() bool { return s.current != nil && s.current.running && s.current.noStatus }
+// blocked reports whether something is stored that never expires, and nobody can read it or learn its revision, so as to write over it.
+func (w *world) blocked() bool {
+	e := w.server.current
+	return e != nil && e.Write != nil && e.Write.Never && w.onlyNoRead() && !w.script.named
+}
+
+// waits reports whether the slot's candidate waits for the state of the bucket, which it cannot read, before it keeps what it has won.
+func (s *slot) waits() bool { return s.current != nil && s.current.running && s.current.noStatus }
 
 // tryHandover has the leader resign in the quiet if a successor will be notified: then the successor leads at once. The
 // contract does not promise that soon after the bucket was recreated, because watchers of the old bucket have stalled, nor
 // after a rewind, because a deposed leader's renewal may hit the release by chance. Nor does it promise that while the lease of an earlier holder
 // may last whose end nothing proves to a candidate: for one lease after it has read the leader's first record.
-func (w *world) tryHandover() {
+//
+// gone: the leader hands over to a candidate that crashes at once. Then the key is anybody's a moment after it was released. silent: the API of JetStream
+// answers nobody meanwhile, which matters to no winner that knows the bucket.
+func (w *world) tryHandover(gone, silent bool) {
 	longest := w.script.longest()
 	w.pass(max(3*judge.RequestLimit(longest), w.troubleEnds.Add(3*longest).Sub(w.now))) // until no request hangs any more, and all know the leader
 	w.observe()
 	leader := w.leader()
 	if leader == nil || w.judge.LostHistory() || leader.plan.plain || leader.plan.releaseTimeout == 0 ||
-		!w.hasSuccessor(leader) || !w.allKnow(leader) || slices.ContainsFunc(w.slots, (*slot).cannotKeep) ||
+		!w.hasSuccessor(leader) || !w.allKnow(leader) || slices.ContainsFunc(w.slots, (*slot).waits) ||
 		slices.ContainsFunc(w.slots, func(s *slot) bool { return s.plan.preempts }) || // it may ask the successor to hand over
 		!w.script.markers && len(w.candidates) > 2 { // the release may be gone before it is the turn of another
+		return
+	}
+	mustAsk := func(c *candidate) bool { // it may be held back by what is over, or not know the bucket
+		return c.reconnects > 0 || !c.plan.connected || c.core.Status().Holds != 0
+	}
+	if silent && !slices.ContainsFunc(w.candidates, mustAsk) {
+		w.count(silentAPI)
+		w.silent = true
+		defer func() { w.silent = false }()
+	}
+	if gone {
+		w.tryHandoverToNobody(leader)
 		return
 	}
 	w.count("handover in the quiet")
@@ -130,12 +155,37 @@ func (w *world) tryHandover() {
 
 	// The messages are a renewal that is under way, the release, its notification, a read, the acquisition, a read of the
 	// bucket's state and the first renewal.
-	gone := time.Duration(min(len(w.candidates), record.MaxSuccessors)) * core.HeadStart // each that the release may name
-	limit := answerSpread + gone + 13*w.script.latency + retrySlack
+	limit := (answerSpread+2*core.HeadStart)*12/11 + 13*w.script.latency + retrySlack // by the slowest clock; the first two that the release names may be gone
 	w.pass(limit)
 	w.observe()
 	if next := w.leader(); next == nil || next == leader {
 		w.judge.Fail(w.now, "P8", leader.name, "resigned, and %v later no other candidate leads", limit)
+	}
+}
+
+// What is counted of handovers in the quiet.
+const (
+	silentAPI  = "handover in the quiet while the API is silent"
+	targetGone = "handover in the quiet to a candidate that is gone"
+)
+
+// targetHeadStart is for how long the target of a transfer has the key to itself, and for how long the others have it then.
+const targetHeadStart = 500 * time.Millisecond
+
+// tryHandoverToNobody has the leader hand over to a candidate that crashes at once.
+func (w *world) tryHandoverToNobody(leader *candidate) {
+	to := w.successorOf(leader)
+	if to == nil || !leader.plan.connected || leader.noRead || !w.script.markers { // the release is deleted soon, and then proves nothing
+		return
+	}
+	w.count(targetGone)
+	leader.act(func() { leader.handOver(to) })
+	w.crash(to)
+	limit := (2*targetHeadStart+answerSpread+2*core.HeadStart)*12/11 + 13*w.script.latency + retrySlack // by the slowest clock
+	w.pass(limit)
+	w.observe()
+	if w.leader() == nil {
+		w.judge.Fail(w.now, "P8", leader.name, "handed over to a candidate that is gone, and %v later nobody leads", limit)
 	}
 }
 
@@ -158,7 +208,7 @@ func (w *world) allKnow(leader *candidate) bool {
 			return false
 		}
 		first := c.ledger.FirstRead(w.server.current)
-		return first.IsZero() || c.clock.Between(first, w.now) < timing.LapseTime(longest, longest)
+		return first.IsZero() || c.clock.Between(first, w.now) < timing.LapseTime(longest, longest, false)
 	})
 }
 

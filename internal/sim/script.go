@@ -13,11 +13,13 @@ import (
 
 // round is a time of trouble and the quiet after it.
 type round struct {
-	length   time.Duration // of the trouble
-	quiet    time.Duration // how long the quiet lasts once a candidate leads
-	handover bool          // whether the leader then resigns
-	faults   []fault
-	acts     []act
+	length     time.Duration // of the trouble
+	quiet      time.Duration // how long the quiet lasts once a candidate leads
+	handover   bool          // whether the leader then resigns
+	targetGone bool          // it hands over instead, to a candidate that crashes
+	apiSilent  bool          // and the API of JetStream answers nobody meanwhile
+	faults     []fault
+	acts       []act
 }
 
 // script is everything that the seed decides beforehand.
@@ -78,6 +80,7 @@ func newScript(seed uint64, without ...string) *script {
 	s.addStrangers(r)
 	s.addConnections(r)
 	s.addSpeeds(newDice(seed, 0x7370656564)) // which leaves the rest of a script what its seed meant before
+	s.addIntruders(newDice(seed, 0x696e7472756465))
 	for i := range s.rounds {
 		n := &s.rounds[i]
 		n.faults = slices.DeleteFunc(n.faults, func(f fault) bool { return unwanted(f.kind.String()) })
@@ -191,7 +194,27 @@ func (s *script) addSpeeds(r *dice) {
 		return
 	}
 	for i := range s.plans {
-		s.plans[i].drift = pick(r, -judge.MaxDrift, judge.MaxDrift, r.Int64N(2*judge.MaxDrift+1)-judge.MaxDrift)
+		p := &s.plans[i]
+		p.drift = pick(r, -judge.MaxDrift, judge.MaxDrift, r.Int64N(2*judge.MaxDrift+1)-judge.MaxDrift)
+		p.unslewed = pick[int64](r, 0, -judge.MaxUnslewed, judge.MaxUnslewed)
+		p.onlySlewed = r.chance(0.3)
+	}
+}
+
+// addIntruders adds what somebody does who may write the key and knows how candidates decide, and a handover to a candidate that is gone.
+func (s *script) addIntruders(r *dice) {
+	for i := range s.rounds {
+		n := &s.rounds[i]
+		for _, a := range []struct {
+			kind   actKind
+			chance float64
+		}{{actIntrude, 0.15}, {actNever, 0.08}, {actOverlong, 0.08}, {actGone, 0.1}} {
+			if r.chance(a.chance) {
+				n.acts = append(n.acts, act{kind: a.kind, at: r.upTo(n.length), slot: holder, draw: r.Uint64()})
+			}
+		}
+		n.sortActs()
+		n.targetGone, n.apiSilent = r.chance(0.2), r.chance(0.3)
 	}
 }
 

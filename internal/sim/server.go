@@ -82,16 +82,19 @@ func (s *server) scheduleExpiry() {
 	if e == nil || s.expiring {
 		return
 	}
+	s.expiryTimer.stop()
+	if e.Write != nil && e.Write.Never {
+		return
+	}
 	lateness := time.Duration(mix(s.w.script.seed, e.Revision, 7) % uint64(s.w.script.lateness+1))
 	s.expires = s.realTime(e.Stamped.Add(s.lifetime(e))).Add(lateness)
-	s.expiryTimer.stop()
 	s.expiryTimer = s.w.at(s.expires, s.expire)
 }
 
 // expire removes the current entry if its lifetime is over.
 func (s *server) expire() {
 	e, now := s.current, s.w.now
-	if e == nil || now.Before(s.expires) {
+	if e == nil || now.Before(s.expires) || e.Write != nil && e.Write.Never {
 		return
 	}
 	s.w.journal.Add(judge.Event{At: now, What: "expired", A: e.Revision})
@@ -110,6 +113,9 @@ func (s *server) expire() {
 	s.store(now, marker, kind)
 }
 
+// nextSequence returns the sequence that the next write under the key gets: now and then somebody writes to another key before.
+func (s *server) nextSequence() uint64 { return s.seq + 1 + mix(s.w.script.seed, s.seq, 3)%8/7 }
+
 // renewalDeleted counts renewals that were acknowledged and then deleted by an expiry that was under way.
 const renewalDeleted = "renewal deleted by expiry"
 
@@ -117,7 +123,7 @@ const renewalDeleted = "renewal deleted by expiry"
 func (s *server) store(now time.Time, e *judge.Entry, kind judge.ChangeKind) {
 	before := s.current
 	if e != nil {
-		s.seq += 1 + mix(s.w.script.seed, s.seq, 3)%8/7 // now and then somebody writes to another key
+		s.seq = s.nextSequence()
 		e.Revision, e.Stamped = s.seq, s.clock(now)
 		s.written = append(s.written, e)
 		if e.Write != nil {

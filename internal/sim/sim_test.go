@@ -53,7 +53,7 @@ func TestSchedules(t *testing.T) {
 	fmt.Printf("sim: %d schedules in %v, %.0f per second; longest allowed overlaps: %v\n%v",
 		played, took.Round(time.Millisecond), float64(played)/took.Seconds(), longest, tally)
 	if ok && played >= 2000 && len(leftOut()) == 0 {
-		for _, name := range slices.Concat(kinds, forgeryNames[:], []string{renewalDeleted, differentSpeeds, judge.WonAndLed}) {
+		for _, name := range slices.Concat(kinds, forgeryNames[:], []string{renewalDeleted, differentSpeeds, judge.WonAndLed, silentAPI, targetGone}) {
 			if tally[name] == 0 {
 				t.Errorf("no schedule had %q: a simulator without it tests less than it claims", name)
 			}

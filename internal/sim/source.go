@@ -22,13 +22,14 @@ type source struct {
 	remakes *timer    // starts it anew
 	lost    bool      // the subscription was found to be stalled: a watcher is next
 
-	queue    []delivery
-	timer    *timer
-	stalled  bool         // without a sign
-	last     *judge.Entry // the last that was delivered, without forgeries
-	lastAt   time.Time
-	previous *judge.Entry // the one before last
-	forgedAt time.Time    // when a forged or replayed notification was last delivered
+	queue      []delivery
+	timer      *timer
+	stalled    bool         // without a sign
+	mutedUntil time.Time    // until then notifications are lost, without a sign
+	last       *judge.Entry // the last that was delivered, without forgeries
+	lastAt     time.Time
+	previous   *judge.Entry // the one before last
+	forgedAt   time.Time    // when a forged or replayed notification was last delivered
 }
 
 // delivery is a notification on its way.
@@ -211,7 +212,7 @@ func (x *source) delivered() (last *judge.Entry, at time.Time, previous *judge.E
 // send sends a notification on its way, unless a fault stops it.
 func (x *source) send(e *judge.Entry) {
 	w, slot := x.c.w, x.c.slot
-	if !x.open || x.stalled || x.c.crashed {
+	if !x.open || x.stalled || x.c.crashed || w.now.Before(x.mutedUntil) {
 		return
 	}
 	if w.now.Before(slot.cutUntil) {

@@ -90,6 +90,10 @@ const (
 	actTransfer                     // an operator has a candidate hand over to another
 	actPause                        // an operator pauses the election
 	actResume                       // an operator resumes it
+	actIntrude                      // somebody announces a write before it makes it, see intruder.go
+	actNever                        // a stranger stores something that never expires
+	actOverlong                     // a stranger stores a record that states an endless lease
+	actGone                         // an operator has a candidate hand over to one that crashes
 	numActKinds
 )
 
@@ -97,14 +101,14 @@ var actNames = [numActKinds]string{
 	"start", "stop", "cancel", "crash", "resign", "delete", "purge", "foreign record", "bare name", "foreign create",
 	"bucket recreated", "sequence reset", "clock step", "clock rate", "reads fail for good", "status fails for good",
 	"connection closed", "history rewound", "release forged in the bucket", "record stored again", "candidate cloned",
-	"creation time changed", "TTL changed", "transfer on request", "paused by an operator", "resumed by an operator",
+	"creation time changed", "TTL changed", "transfer on request", "paused by an operator", "resumed by an operator", "write announced before it is made", "record that never expires", "endless lease", "transfer to one that is gone",
 }
 
 func (k actKind) String() string { return actNames[k] }
 
 // hitsCandidate reports whether such an act happens to one candidate, rather than to the bucket.
 func (k actKind) hitsCandidate() bool {
-	return k <= actResign || k >= actReadsFail && k <= actClose || k == actClone || k == actTransfer
+	return k <= actResign || k >= actReadsFail && k <= actClose || k == actClone || k == actTransfer || k == actGone
 }
 
 // act is something that happens at a time of the round.

@@ -26,6 +26,7 @@ type world struct {
 	quiet       bool
 	forgedAny   bool // whether any notification or release was forged, or anything repeated
 	closing     bool
+	silent      bool      // the API of JetStream answers nobody
 	checkTimer  *timer    // of the next check
 	lastLed     time.Time // when a leader was last seen
 }
@@ -71,7 +72,7 @@ func run(s *script, faults *explored) *Result {
 		w.playTrouble(&s.rounds[i])
 		w.playQuiet(s.rounds[i].quiet)
 		if s.rounds[i].handover && !w.judge.Failed() {
-			w.tryHandover()
+			w.tryHandover(s.rounds[i].targetGone, s.rounds[i].apiSilent)
 		}
 		if w.judge.Failed() {
 			break

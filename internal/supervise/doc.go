@@ -33,8 +33,8 @@
 //
 // The parts are:
 //
-//   - The margin is the library's lease margin: TTL/50, at least 50 ms.
-//   - The interval is a third of the TTL, or 0.75 of it in a bucket without expiry markers, where candidates of Choria may campaign too, unless --interval
+//   - The margin is the library's lease margin: TTL/10, at least 50 ms.
+//   - The interval is a quarter of the TTL, or 0.75 of it in a bucket without expiry markers, where candidates of Choria may campaign too, unless --interval
 //     gives another.
 //   - The rest is the room for retry, grace and kill time.
 //   - The kill time is the time that a busy host may need to kill a process group: a third of the room, at least 25 ms and at most 500 ms.

@@ -40,8 +40,8 @@ func TestGraceLeavesTimeToRetryARenewalAndToKillTheProgram(t *testing.T) {
 func TestLeaseIsDividedAsTheDocumentationSays(t *testing.T) {
 	g := NewWithT(t)
 	for interval, want := range map[*time.Duration]leaseTimes{
-		nil:                           {15 * time.Second, 300 * time.Millisecond, 5 * time.Second, 1250 * time.Millisecond, 500 * time.Millisecond},
-		new(11250 * time.Millisecond): {15 * time.Second, 300 * time.Millisecond, 11250 * time.Millisecond, 1225 * time.Millisecond, 500 * time.Millisecond},
+		nil:                           {15 * time.Second, 1500 * time.Millisecond, 3750 * time.Millisecond, 1250 * time.Millisecond, 500 * time.Millisecond},
+		new(11250 * time.Millisecond): {15 * time.Second, 1500 * time.Millisecond, 11250 * time.Millisecond, 625 * time.Millisecond, 500 * time.Millisecond},
 	} {
 		r := &Config{Interval: interval}
 		g.Expect(r.divideLease(bucketOf(timing.DefaultTTL))).To(Equal(want))
@@ -52,7 +52,7 @@ func TestRenewalsComeLaterWhereCandidatesOfChoriaMayCampaign(t *testing.T) {
 	g := NewWithT(t)
 	r := &Config{}
 	bucket := bucketOf(timing.DefaultTTL)
-	g.Expect(r.intervalIn(bucket, bucket.TTL)).To(Equal(5 * time.Second))
+	g.Expect(r.intervalIn(bucket, bucket.TTL)).To(Equal(3750 * time.Millisecond))
 	bucket.MarkerTTL = 0
 	g.Expect(r.intervalIn(bucket, bucket.TTL)).To(Equal(11250 * time.Millisecond))
 }

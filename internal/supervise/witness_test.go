@@ -82,12 +82,10 @@ func TestWitnessKnowsATermOnlyWithTheGroupOfTheProgramThatRuns(t *testing.T) {
 	over(one)
 	w.Began(two) // while the program runs, as in signal mode
 	began(two, 11)
-	w.Over(one.Commitment()) // of an earlier term
-	over(one)
+	w.Over(one.Commitment()) // of an earlier term: the witness does not know it any more
 	w.programEnded()
 	over(two)
 	w.Over(two.Commitment())
-	over(two)
 	w.programStarts(12) // in no term
 	w.Began(one)
 	began(one, 12)

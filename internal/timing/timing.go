@@ -15,7 +15,7 @@ const (
 	RequestTimeout = 2 * time.Second
 	// ExpiryLateness is how late a server may be to expire a key.
 	ExpiryLateness = 400 * time.Millisecond
-	// DefaultTTL is the TTL of a bucket whose maker gives none. With an interval of a third of it a leader outlasts the crash of the server
+	// DefaultTTL is the TTL of a bucket whose maker gives none. With an interval of a quarter of it a leader outlasts the crash of the server
 	// that leads the bucket's stream.
 	DefaultTTL = 15 * time.Second
 	// MinTry is the shortest time that a renewal is given; with less time before the deadline no renewal is sent. So none is sent in the last
@@ -29,15 +29,16 @@ const (
 	longest = 100 * 365 * 24 * time.Hour
 )
 
-// DefaultMargin returns by how much a lease is shorter than the TTL by default.
-func DefaultMargin(ttl time.Duration) time.Duration { return max(50*time.Millisecond, ttl/50) }
+// DefaultMargin returns by how much a lease is shorter than the TTL by default: so much that a lease is over before the server expires the key, and
+// can be taken over before, even if the leader's clock is slewed, see [LapseTime].
+func DefaultMargin(ttl time.Duration) time.Duration { return max(50*time.Millisecond, ttl/10) }
 
 // DefaultInterval returns how long a candidate waits from one campaign or renewal to the next by default.
 func DefaultInterval(ttl time.Duration) time.Duration { return ttl * 3 / 4 }
 
 // ShortInterval returns the interval that suits most elections: a leader outlasts the crash of the server that leads the bucket's stream, if the
 // TTL is 15 s or more.
-func ShortInterval(ttl time.Duration) time.Duration { return ttl / 3 }
+func ShortInterval(ttl time.Duration) time.Duration { return ttl / 4 }
 
 // RenewalOverdue returns how long after a renewal the next one is overdue: when half of the time is over from when it was due until the key expires.
 func RenewalOverdue(interval, ttl time.Duration) time.Duration { return interval + (ttl-interval)/2 }
@@ -124,15 +125,19 @@ func (d *Durations) Timing(ttl time.Duration) (Timing, error) {
 // LeaseTime returns how long leadership may be believed after the last acknowledged write was sent.
 func (t Timing) LeaseTime() time.Duration { return t.TTL - t.Margin }
 
-// rateAllowance says by how much the speeds of two machines' clocks may differ: one part in rateAllowance. NTP slews a clock by one part in 2,000 at
-// most, and quartz is better than one part in 10,000.
-const rateAllowance = 200
+// How much the speeds of clocks may differ. The least exact clocks are those that are slewed, that is, corrected by running slower or faster for a while:
+// chrony slews by up to 83,333 millionths, one part in 12 (its maxslewrate), ntpd and systemd-timesyncd by 500. The speed of a clock that is never
+// slewed errs by less than one part in 1,000.
 
-// LapseTime returns how long after a candidate has seen the holder's write the lease of that write is certainly over, in a bucket with the given TTL.
-// A stated lease that is shorter than with the default margin is not believed.
-func LapseTime(lease, ttl time.Duration) time.Duration {
+// LapseTime returns how long after a candidate has seen the holder's write the lease of that write is certainly over, in a bucket with the given TTL:
+// the leader's clock may have been slewed so that it was slow. unslewed says whether the candidate measures that time by a clock that is never slewed.
+// If it does not, its own clock may have been slewed so that it was fast. A stated lease that is shorter than with the default margin is not believed.
+func LapseTime(lease, ttl time.Duration, unslewed bool) time.Duration {
 	lease = max(lease, ttl-DefaultMargin(ttl))
-	return lease + lease/rateAllowance
+	if unslewed {
+		return lease + lease*1012/11_000 // 12/11 × 1001/1000
+	}
+	return lease + lease*2/11 // 12/11 × 13/12
 }
 
 // Slack returns how late a renewal may be and still count as in time: a quarter of the time between a renewal that is due and the deadline.

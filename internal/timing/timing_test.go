@@ -53,18 +53,18 @@ func TestTimingFollowsTheTTLAndTheOptions(t *testing.T) {
 		ttl  time.Duration
 		want Timing
 	}{
-		"shortest TTL": {Durations{}, s, Timing{s, 750 * ms, 750 * ms, 750 * ms, 50 * ms, s, true}},
-		"10 s":         {Durations{}, 10 * s, Timing{10 * s, 7500 * ms, 5 * s, 7500 * ms, 200 * ms, 10 * s, true}},
-		"longest TTL":  {Durations{}, time.Hour, Timing{time.Hour, 45 * time.Minute, 5 * s, 45 * time.Minute, 72 * s, time.Hour, true}},
+		"shortest TTL": {Durations{}, s, Timing{s, 750 * ms, 750 * ms, 750 * ms, 100 * ms, s, true}},
+		"10 s":         {Durations{}, 10 * s, Timing{10 * s, 7500 * ms, 5 * s, 7500 * ms, 1 * s, 10 * s, true}},
+		"longest TTL":  {Durations{}, time.Hour, Timing{time.Hour, 45 * time.Minute, 5 * s, 45 * time.Minute, 6 * time.Minute, time.Hour, true}},
 		"an interval sets splay and stand-down": {Durations{Interval: given(2 * s)}, 10 * s,
-			Timing{10 * s, 2 * s, 2 * s, 2 * s, 200 * ms, 10 * s, true}},
+			Timing{10 * s, 2 * s, 2 * s, 2 * s, 1 * s, 10 * s, true}},
 		"all are set": {Durations{given(1 * s), given(2 * s), given(0), given(4 * s), given(0)}, 10 * s,
 			Timing{10 * s, 1 * s, 2 * s, 0, 4 * s, 0, false}},
-		"the longest interval":       {Durations{Interval: given(9700 * ms)}, 10 * s, Timing{10 * s, 9700 * ms, 5 * s, 9700 * ms, 200 * ms, 10 * s, true}},
+		"the longest interval":       {Durations{Interval: given(8900 * ms)}, 10 * s, Timing{10 * s, 8900 * ms, 5 * s, 8900 * ms, 1 * s, 10 * s, true}},
 		"the longest margin":         {Durations{LeaseMargin: given(5*s - 1), Interval: given(s)}, 10 * s, Timing{10 * s, s, s, s, 5*s - 1, 10 * s, true}},
-		"a stand-down above the TTL": {Durations{StandDown: given(time.Minute)}, 10 * s, Timing{10 * s, 7500 * ms, 5 * s, time.Minute, 200 * ms, 10 * s, false}},
+		"a stand-down above the TTL": {Durations{StandDown: given(time.Minute)}, 10 * s, Timing{10 * s, 7500 * ms, 5 * s, time.Minute, 1 * s, 10 * s, false}},
 		"durations without an end, of which a sum must not overflow": {Durations{Splay: given(math.MaxInt64), ReleaseTimeout: given(math.MaxInt64)}, 10 * s,
-			Timing{10 * s, 7500 * ms, longest, 7500 * ms, 200 * ms, longest, true}},
+			Timing{10 * s, 7500 * ms, longest, 7500 * ms, 1 * s, longest, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -80,7 +80,7 @@ func TestTimingRefusesWhatDoesNotFitTheTTL(t *testing.T) {
 		set  Durations
 		text string
 	}{
-		"no room to try again":       {Durations{Interval: given(9700*ms + 1)}, "use 10ms to 9.7s, or leave WithCampaignInterval out"},
+		"no room to try again":       {Durations{Interval: given(8900*ms + 1)}, "use 10ms to 8.9s, or leave WithCampaignInterval out"},
 		"longer than the TTL":        {Durations{Interval: given(math.MaxInt64)}, "leaves no room"},
 		"a margin of half the TTL":   {Durations{LeaseMargin: given(5 * s)}, "half of the bucket's TTL of 10s"},
 		"a margin without an end":    {Durations{LeaseMargin: given(math.MaxInt64)}, "half of the bucket's TTL of 10s"},
@@ -97,13 +97,27 @@ func TestTimingDerivesLimits(t *testing.T) {
 	for _, c := range []struct {
 		ttl, lease, slack, request, spread time.Duration
 	}{
-		{s, 950 * ms, 50 * ms, 250 * ms, 62500 * time.Microsecond},
-		{10 * s, 9800 * ms, 575 * ms, 2 * s, 625 * ms},
-		{time.Hour, 3528 * s, 207 * s, 2 * s, s},
+		{s, 900 * ms, 37500 * time.Microsecond, 250 * ms, 62500 * time.Microsecond},
+		{10 * s, 9 * s, 375 * ms, 2 * s, 625 * ms},
+		{time.Hour, 54 * time.Minute, 135 * s, 2 * s, s},
 	} {
 		g := NewWithT(t)
 		timing, err := (&Durations{}).Timing(c.ttl)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect([]time.Duration{timing.LeaseTime(), timing.Slack(), timing.RequestTimeout(), timing.Spread()}).To(Equal([]time.Duration{c.lease, c.slack, c.request, c.spread}))
+	}
+}
+
+func TestLeaseLapsesLaterThanTheDifferenceOfClocksExplains(t *testing.T) {
+	const slowest = 12.0 / 13 // what a leader's clock shows of a second, in relation to one that is slewed ahead as much: 11/12 and 13/12
+	for _, ttl := range []time.Duration{s, 10 * s, time.Hour} {
+		g := NewWithT(t)
+		timing, err := (&Durations{}).Timing(ttl)
+		g.Expect(err).NotTo(HaveOccurred())
+		lease := float64(timing.LeaseTime())
+		g.Expect(float64(LapseTime(timing.LeaseTime(), ttl, true)) / 1.001).To(BeNumerically(">=", lease*12/11-1))
+		g.Expect(float64(LapseTime(timing.LeaseTime(), ttl, false)) * slowest).To(BeNumerically(">=", lease*12/11-1))
+		g.Expect(LapseTime(timing.LeaseTime(), ttl, true)).To(BeNumerically("<", ttl), "so that a crash is answered before the key expires")
+		g.Expect(LapseTime(0, ttl, true)).To(Equal(LapseTime(timing.LeaseTime(), ttl, true)), "a shorter lease is not believed")
 	}
 }

@@ -39,9 +39,13 @@ func IsWitness() bool { return strings.HasPrefix(os.Getenv(roleVariable), roleWi
 const roleVariable = "ELECTION_WITNESS_ROLE"
 
 const (
+	witnessName = "witness" // of the process, in lists
 	roleWitness = "witness of "
 	roleProgram = "program"
 )
 
-// linkDescriptor is the number of the connection in a process that Start has started.
-const linkDescriptor = 3
+// The numbers of descriptors in a process that Start has started: of the connection, and in a witness also of the program's image, if it has one.
+const (
+	linkDescriptor = 3 + iota
+	imageDescriptor
+)

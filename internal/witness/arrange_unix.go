@@ -44,6 +44,7 @@ func Start(c Config) (*Teller, error) {
 	case c.StartChild == nil && isFirst():
 		return nil, c.startProgram() // returns only if that fails
 	}
+	reapFormerWitnesses()
 	first, err := c.startChild(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("the witness cannot be started: %w", err)
@@ -51,43 +52,74 @@ func Start(c Config) (*Teller, error) {
 	return NewTeller(first, c.startChild, c.Log), nil
 }
 
-// beWitness watches the parent of this process until it is dead and its terms are released, and exits.
+// beWitness watches the parent of this process until it has ended and its terms are released, and exits.
 func (c *Config) beWitness(of string) {
 	// What ends the program by its group, its terminal or its service manager is not to end its witness, too.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGALRM)
-	host.NameProcess("witness")
+	host.NameProcess(witnessName)
 	link, err := inheritedLink()
 	if err != nil {
 		c.fail(err)
 	}
+	unix.CloseOnExec(imageDescriptor) // else the next line would close it
 	host.CloseInherited()
 	parent, err := openParent(of)
 	if err != nil {
 		c.fail(err)
 	}
-	NewKeeper(c.Dial, c.Log, c.GroupRuns).Keep(context.Background(), link, parent)
+	parent.inheritImage(imageDescriptor)
+	k := NewKeeper(c.Dial, c.Log, c.GroupRuns)
+	k.ended = func() {
+		time.AfterFunc(stderrTimeout, func() {
+			c.Log.Warn("The key is not released yet: the witness goes on trying, and logs no more")
+			c.leaveStderr()
+		})
+	}
+	k.Keep(context.Background(), link, parent)
+	c.exiting()
+	os.Exit(0)
+}
+
+// stderrTimeout is how long a witness keeps the stderr of a program that has ended. Whoever reads to its end waits as long: a shell's pipe, a
+// supervisor, the parent of the program.
+const stderrTimeout = 500 * time.Millisecond
+
+// leaveStderr has this process write to nothing where it wrote to the stderr of its program.
+func (c *Config) leaveStderr() {
+	c.exiting()
+	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
+		_ = replaceDescriptor(int(null.Fd()), unix.Stderr)
+		_ = null.Close()
+	}
+}
+
+// exiting has what was logged written.
+func (c *Config) exiting() {
 	if c.Exiting != nil {
 		c.Exiting()
 	}
-	os.Exit(0)
 }
 
 // fail ends a witness that cannot be one.
 func (c *Config) fail(err error) {
 	c.Log.Error("Witness cannot watch its program: a leader that dies is replaced when its lease is over", "error", err)
+	c.leaveStderr()
 	time.Sleep(time.Minute) // else its program would start the next one at once
 	os.Exit(1)
 }
 
-// openParent returns the parent of this process, which is to have the given number; nil if it is dead already: then the connection has ended, too.
+// openParent returns the parent of this process, which is to have the given number.
 func openParent(number string) (*Process, error) {
 	pid, err := strconv.Atoi(number)
-	if err != nil || os.Getppid() != pid {
+	if err != nil {
 		return nil, err
 	}
 	p, err := OpenProcess(pid)
-	if os.Getppid() != pid { // the number may be another's
-		return nil, nil
+	if os.Getppid() != pid { // it is dead, and the number may be another's
+		if err == nil {
+			p.Close()
+		}
+		return &Process{}, nil
 	}
 	return p, err
 }
@@ -131,13 +163,13 @@ func socketPair() (own *net.UnixConn, passed *os.File, err error) {
 }
 
 // command returns the command that starts this very program again in a role.
-func command(role string, link *os.File) (*exec.Cmd, error) {
+func command(role string, passed ...*os.File) (*exec.Cmd, error) {
 	path, err := host.ExecutablePath()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(path)
-	cmd.Args, cmd.ExtraFiles = os.Args, []*os.File{link}
+	cmd.Args, cmd.ExtraFiles = os.Args, passed
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, roleVariable+"=") }), roleVariable+"="+role)
 	return cmd, nil
 }
@@ -160,7 +192,7 @@ func (c *Config) startChild(context.Context) (Link, error) {
 		return nil, err
 	}
 	defer func() { _ = passed.Close() }()
-	cmd, err := command(roleWitness+strconv.Itoa(os.Getpid()), passed)
+	cmd, err := command(roleWitness+strconv.Itoa(os.Getpid()), passed, ownImage()) // without an image that number is that of no file
 	var reap func() error
 	if err == nil {
 		cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Setsid: true}

@@ -68,7 +68,7 @@ func (c *Config) startProgram() error {
 		}
 		return err
 	}
-	host.NameProcess("witness")
+	host.NameProcess(witnessName)
 	go forward(signals, cmd.Process)
 	kept := make(chan struct{})
 	go func() {

@@ -7,11 +7,14 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
@@ -36,16 +39,24 @@ type holder struct {
 }
 
 // hold stores the record of a term.
-func hold(t *testing.T) *holder {
-	g := NewWithT(t)
-	s := natstest.Start(t)
+func hold(t *testing.T) *holder { return holdOn(t, natstest.Start(t)) }
+
+// holdOn stores it on the given server.
+func holdOn(t *testing.T, s *natstest.Server) *holder {
 	link := s.Link(t)
-	own := natstest.Connect(t, s.Link(t))
-	js, err := jetstream.New(own)
+	h := holdWith(t, natstest.Connect(t, s.Link(t)))
+	h.link = link
+	return h
+}
+
+// holdWith stores it by the given connection.
+func holdWith(t *testing.T, nc *nats.Conn) *holder {
+	g := NewWithT(t)
+	js, err := jetstream.New(nc)
 	g.Expect(err).NotTo(HaveOccurred())
 	b, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: natstest.BucketName, TTL: ttl, Storage: jetstream.MemoryStorage})
 	g.Expect(err).NotTo(HaveOccurred())
-	h := &holder{Gomega: g, bucket: kv.With(b, js), link: link}
+	h := &holder{Gomega: g, bucket: kv.With(b, js)}
 	h.term = Term{Bucket: natstest.BucketName, Key: "key", Name: "a", Instance: "a.1", Secret: record.NewSecret(), SettleMs: 250, LeaseMs: ttl.Milliseconds()}
 	h.write(t.Context(), func(*record.Record) {})
 	return h
@@ -73,7 +84,7 @@ func (h *holder) read(ctx context.Context) record.State {
 // die has the keeper learn of terms and then of the death, and returns when it is done.
 func (h *holder) die(t *testing.T, terms ...Term) {
 	k := NewKeeper(func(context.Context) (*nats.Conn, error) { return natstest.Connect(t, h.link), nil }, slog.New(slog.DiscardHandler), func(int) bool { return false })
-	k.Keep(t.Context(), tells(h, terms...), nil)
+	k.Keep(t.Context(), tells(h, terms...), &Process{})
 }
 
 // tells returns a connection on which terms are told, and that ends.
@@ -129,7 +140,7 @@ func TestWitnessWhoseConnectionIsClosedForGoodConnectsAgain(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			k.Keep(t.Context(), pipe{in}, nil)
+			k.Keep(t.Context(), pipe{in}, &Process{})
 		}()
 		h.Expect(json.NewEncoder(out).Encode(message{Began: &h.term})).To(Succeed())
 		synctest.Wait()
@@ -192,6 +203,111 @@ func TestTermThatIsOverOrNotWholeIsNotReleased(t *testing.T) {
 	})
 }
 
+// forge answers in the place of a JetStream API: the bucket is what change makes of the real one, and has the record of the term stored where the
+// holder's is. It returns what is asked of that API, and what is written to its keys.
+func forge(t *testing.T, h *holder, api string, term *Term, change func(*jetstream.StreamInfo)) (asked, written *atomic.Int64) {
+	nc := natstest.Connect(t, h.link)
+	stream, err := h.bucket.JetStream().Stream(t.Context(), h.bucket.Stream())
+	h.Expect(err).NotTo(HaveOccurred())
+	info := *stream.CachedInfo()
+	change(&info)
+	description, err := json.Marshal(&info)
+	h.Expect(err).NotTo(HaveOccurred())
+	stored := record.Record{Name: term.Name, Instance: term.Instance, Attempt: record.NewID(), Since: time.Now(), Term: 1, Commitment: term.Commitment(), LeaseMs: term.LeaseMs}
+	asked, written = &atomic.Int64{}, &atomic.Int64{}
+	subscribe := func(subject string, count *atomic.Int64, answer func(m *nats.Msg)) {
+		_, err := nc.Subscribe(subject, func(m *nats.Msg) {
+			count.Add(1)
+			answer(m)
+		})
+		h.Expect(err).NotTo(HaveOccurred())
+	}
+	subscribe(api+".STREAM.INFO.>", asked, func(m *nats.Msg) { _ = m.Respond(description) })
+	subscribe(api+".DIRECT.GET.>", asked, func(m *nats.Msg) {
+		_ = m.RespondMsg(&nats.Msg{Data: stored.Encode(), Header: nats.Header{
+			jetstream.StreamHeader: {h.bucket.Stream()}, jetstream.SubjectHeader: {h.bucket.Subject("key")},
+			jetstream.SequenceHeader: {strconv.FormatUint(h.revision, 10)}, jetstream.TimeStampHeaer: {time.Now().Format(time.RFC3339Nano)},
+		}})
+	})
+	for _, subject := range []string{api + ".$KV.>", "elsewhere.$KV.>"} {
+		subscribe(subject, written, func(*nats.Msg) {})
+	}
+	h.Expect(nc.Flush()).To(Succeed())
+	return asked, written
+}
+
+// A program may name any prefix of the JetStream API, and anybody may answer there.
+func TestWitnessWritesNothingThatAForgedAPITellsItTo(t *testing.T) {
+	for name, c := range map[string]struct {
+		prefixes []string // that the witness was given
+		change   func(*jetstream.StreamInfo)
+		asked    bool
+	}{
+		"prefix that the witness was not given": {nil, func(*jetstream.StreamInfo) {}, false},
+		"mirror": {[]string{"evil"}, func(i *jetstream.StreamInfo) {
+			i.Config.Mirror = &jetstream.StreamSource{Name: i.Config.Name, External: &jetstream.ExternalStream{APIPrefix: "elsewhere"}}
+		}, true},
+		"another stream": {[]string{"evil."}, func(i *jetstream.StreamInfo) { i.Config.Name = "KV_other" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T) {
+				h := hold(t)
+				forged := Term{API: "evil.", Bucket: natstest.BucketName, Key: "key", Name: "evil", Instance: "evil.1", Secret: record.NewSecret(), LeaseMs: 1000}
+				asked, written := forge(t, h, "evil", &forged, c.change)
+				k := &NewHost(func(context.Context) (*nats.Conn, error) { return natstest.Connect(t, h.link), nil }, c.prefixes, slog.New(slog.DiscardHandler)).keeper
+				var refused atomic.Int64
+				k.keep(t.Context(), tells(h, forged), &Process{}, nil, func(error) { refused.Add(1) })
+				synctest.Wait()
+				h.Expect(asked.Load() > 0).To(Equal(c.asked))
+				h.Expect(written.Load()).To(BeZero())
+				h.Expect(refused.Load()).To(Equal(int64(1)), "the program is told")
+				h.Expect(h.read(t.Context()).Revision).To(Equal(h.revision), "the leader's record is left alone")
+			})
+		})
+	}
+}
+
+func TestTermInADomainThatTheWitnessWasGivenIsReleased(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T) {
+		h := holdOn(t, natstest.Start(t, func(o *server.Options) { o.JetStreamDomain = "hub" }))
+		h.term.API = "$JS.hub.API."
+		k := &NewHost(func(context.Context) (*nats.Conn, error) { return natstest.Connect(t, h.link), nil }, []string{"$JS.hub.API"}, slog.New(slog.DiscardHandler)).keeper
+		k.Keep(t.Context(), tells(h, h.term), &Process{})
+		h.Expect(h.read(t.Context()).Record.Released.IsZero()).To(BeFalse())
+	})
+}
+
+func TestBucketWhoseStreamIsNotItsOwnIsForeign(t *testing.T) {
+	g := NewWithT(t)
+	own := func() jetstream.StreamInfo {
+		return jetstream.StreamInfo{Config: jetstream.StreamConfig{
+			Name: "KV_b", Subjects: []string{"$KV.b.>"}, RePublish: &jetstream.RePublish{Source: ">", Destination: "election.b.>"},
+		}}
+	}
+	info := own()
+	g.Expect(checkOwn("b", &info)).To(Succeed())
+	g.Expect(isForeign(checkOwn("b", nil))).To(BeTrue())
+	for want, change := range map[string]func(*jetstream.StreamConfig){
+		`is the stream "KV_c"`:            func(c *jetstream.StreamConfig) { c.Name = "KV_c" },
+		`stores the subjects []`:          func(c *jetstream.StreamConfig) { c.Subjects = nil },
+		`stores the subjects ["$KV.c.>"]`: func(c *jetstream.StreamConfig) { c.Subjects = []string{"$KV.c.>"} },
+		`stores the subjects ["$KV.b.>" `: func(c *jetstream.StreamConfig) { c.Subjects = append(c.Subjects, "$KV.c.>") },
+		`mirrors the stream "KV_c"`:       func(c *jetstream.StreamConfig) { c.Mirror = &jetstream.StreamSource{Name: "KV_c"} },
+		`copies the stream "KV_c"`:        func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "KV_c"}} },
+		`under other subjects, "$KV.c.>"`: func(c *jetstream.StreamConfig) {
+			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "$KV.b.>", Destination: "$KV.c.>"}
+		},
+		`repeats what is written on "$KV.`: func(c *jetstream.StreamConfig) { c.RePublish.Destination = "$KV.c.>" },
+		`repeats what is written on ">"`:   func(c *jetstream.StreamConfig) { c.RePublish.Destination = ">" },
+	} {
+		info := own()
+		change(&info.Config)
+		err := checkOwn("b", &info)
+		g.Expect(isForeign(err)).To(BeTrue(), want)
+		g.Expect(err).To(MatchError(ContainSubstring(want)))
+	}
+}
+
 func TestTermOfAGroupIsLeftToItsLeaseUnlessAllThatItsProgramWroteWasRead(t *testing.T) {
 	for _, whole := range []bool{true, false} {
 		natstest.Bubble(t, func(t *testing.T) {
@@ -202,7 +318,7 @@ func TestTermOfAGroupIsLeftToItsLeaseUnlessAllThatItsProgramWroteWasRead(t *test
 			if !whole {
 				conn = cutOff{conn}
 			}
-			k.Keep(t.Context(), conn, nil)
+			k.Keep(t.Context(), conn, &Process{})
 			synctest.Wait() // until the keeper has connected, though it may not need the connection any more
 			h.Expect(h.read(t.Context()).Record.Released.IsZero()).To(Equal(!whole))
 		})

@@ -10,17 +10,20 @@ import (
 // Supported says whether this system shows when a process has died.
 const Supported = false
 
-// Process is a process whose death the kernel reports. There is none on this system.
+// Process is a process whose death the kernel reports. The zero Process is dead, and there is no other on this system.
 type Process struct{}
 
-// OpenProcess returns [ErrUnsupported].
-func OpenProcess(int) (*Process, error) { return nil, ErrUnsupported }
+func introduce(*net.UnixConn) error { return ErrUnsupported }
 
-// Peer returns [ErrUnsupported].
-func Peer(*net.UnixConn) (*Process, error) { return nil, ErrUnsupported }
+func meet(*net.UnixConn) (*Process, error) { return nil, ErrUnsupported }
 
-// Wait returns [ErrUnsupported].
-func (*Process) Wait(context.Context) error { return ErrUnsupported }
+func peerUser(*net.UnixConn) (uint32, error) { return 0, ErrUnsupported }
+
+// Wait returns at once.
+func (*Process) Wait(context.Context) error { return nil }
+
+// ImageEnded returns false.
+func (*Process) ImageEnded() bool { return false }
 
 // Close does nothing.
 func (*Process) Close() {}

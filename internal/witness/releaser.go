@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -27,8 +26,9 @@ const (
 	releasesAtOnce = 64
 	// requestTimeout is how long one request may take.
 	requestTimeout = time.Second
-	// retryDelay is the pause after a request that failed.
-	retryDelay = 50 * time.Millisecond
+	// minRetryDelay and maxRetryDelay are the first and the longest pause after a request that failed.
+	minRetryDelay = 50 * time.Millisecond
+	maxRetryDelay = time.Second
 	// redialDelay is the pause after a connection that could not be made.
 	redialDelay = 250 * time.Millisecond
 	// refusedDelay is the pause after a release that the server refused.
@@ -56,7 +56,7 @@ type client struct {
 
 	mu      sync.Mutex
 	current *session
-	wanted  map[bucketID]bool
+	wanted  map[bucketID]int // by how many programs
 }
 
 // session is one connection with the buckets that are open on it.
@@ -75,6 +75,7 @@ type bucketID struct{ api, name string }
 
 // openBucket is a bucket that is being opened, until ready is closed.
 type openBucket struct {
+	cancel context.CancelFunc
 	ready  chan struct{}
 	bucket *kv.Bucket
 	err    error
@@ -85,7 +86,7 @@ func (r *releaser) acquire() *client {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.users++; r.users == 1 {
-		c := &client{current: newSession(), wanted: map[bucketID]bool{}}
+		c := &client{current: newSession(), wanted: map[bucketID]int{}}
 		c.ctx, c.cancel = context.WithCancel(context.Background())
 		r.client = c
 		go c.run(r.dial, r.log)
@@ -147,30 +148,52 @@ func connect(ctx context.Context, dial Dial, log *slog.Logger) *nats.Conn {
 // renew begins with another connection, on which the same buckets are opened.
 func (c *client) renew() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.current = newSession()
-	ids := slices.Collect(maps.Keys(c.wanted))
-	c.mu.Unlock()
-	for _, id := range ids {
+	for id := range c.wanted {
 		c.prepare(id)
 	}
 }
 
-// prepare begins to open a bucket, unless it is open.
-func (c *client) prepare(id bucketID) *openBucket {
+// want has a bucket opened, and kept until as many calls of unwant.
+func (c *client) want(id bucketID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.wanted[id] = true
+	c.wanted[id]++
+	c.prepare(id)
+}
+
+// unwant closes a bucket that no program needs any more.
+func (c *client) unwant(id bucketID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wanted[id]--; c.wanted[id] > 0 {
+		return
+	}
+	delete(c.wanted, id)
+	if b := c.current.buckets[id]; b != nil {
+		b.cancel()
+		delete(c.current.buckets, id)
+	}
+}
+
+// prepare begins to open a bucket, unless it is open. The caller holds mu.
+func (c *client) prepare(id bucketID) *openBucket {
 	s := c.current
 	b := s.buckets[id]
 	if b == nil {
-		b = &openBucket{ready: make(chan struct{})}
+		ctx, cancel := context.WithCancel(c.ctx)
+		b = &openBucket{cancel: cancel, ready: make(chan struct{})}
 		s.buckets[id] = b
 		go func() {
+			defer cancel()
 			defer close(b.ready)
-			if b.bucket, b.err = s.open(c.ctx, id); b.err != nil {
+			if b.bucket, b.err = s.open(ctx, id); b.err != nil {
 				c.mu.Lock()
-				delete(s.buckets, id) // the next that needs it tries again
-				c.mu.Unlock()
+				defer c.mu.Unlock()
+				if s.buckets[id] == b {
+					delete(s.buckets, id) // the next that needs it tries again
+				}
 			}
 		}()
 	}
@@ -188,7 +211,7 @@ func (s *session) open(ctx context.Context, id bucketID) (*kv.Bucket, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	js, err := jetstream.NewWithAPIPrefix(s.nc, cmp.Or(id.api, jetstream.DefaultAPIPrefix))
+	js, err := jetstream.NewWithAPIPrefix(s.nc, id.api)
 	if err != nil {
 		return nil, err
 	}
@@ -196,12 +219,19 @@ func (s *session) open(ctx context.Context, id bucketID) (*kv.Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kv.With(bucket, js), nil
+	b := kv.With(bucket, js)
+	info, err := b.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return b, checkOwn(id.name, info.Stream)
 }
 
 // bucket returns a bucket, once it is open.
 func (c *client) bucket(ctx context.Context, id bucketID) (*kv.Bucket, error) {
+	c.mu.Lock()
 	b := c.prepare(id)
+	c.mu.Unlock()
 	select {
 	case <-b.ready:
 		return b.bucket, b.err
@@ -232,17 +262,20 @@ func (r *releaser) release(ctx context.Context, c *client, t *Term, died time.Ti
 	defer cancel()
 	log := r.log.With("bucket", t.Bucket, "election", t.Key, "name", t.Name)
 	rereads, bare := rereadDelays, false
-	for {
+	for delay := minRetryDelay; ; delay = min(2*delay, maxRetryDelay) {
 		err := c.release(ctx, t, bare)
-		pause := retryDelay
+		pause := delay
 		switch {
 		case err == nil, errors.Is(err, errReleased):
 			log.Info("Released the key of a leader that has died", "took", time.Since(died).Round(100*time.Microsecond))
 			return
-		case errors.Is(err, errNotHeld) && len(rereads) == 0:
+		case isNotHeld(err) && len(rereads) == 0:
 			log.Info("Leader has died, and did not hold the key any more")
 			return
-		case errors.Is(err, errNotHeld):
+		case isForeign(err):
+			log.Warn("Leader has died, and its key was not released: it is left to expire", "error", err)
+			return
+		case isNotHeld(err):
 			pause, rereads = rereads[0], rereads[1:]
 		case kv.Classify(err) == kv.Refused: // a renewal arrived meanwhile, or what was read was not the last
 			pause = refusedDelay
@@ -262,6 +295,9 @@ var (
 	errNotHeld  = errors.New("the term does not hold the key") // as far as a read shows
 	errReleased = errors.New("the term has been released")     // by a write whose answer was lost, or by the program itself
 )
+
+// isNotHeld reports whether an error says that the term does not hold its key; nobody holds one of a bucket that there is not.
+func isNotHeld(err error) bool { return errors.Is(err, errNotHeld) || kv.IsGone(err) }
 
 // release reads the key, and writes the release over what it read, if that is the term's. A bare release has no metadata.
 func (c *client) release(ctx context.Context, t *Term, bare bool) error {

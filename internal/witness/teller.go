@@ -3,6 +3,7 @@ package witness
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"sync"
@@ -13,31 +14,38 @@ import (
 	"github.com/natscampaign/election/internal/wakeup"
 )
 
-// reopenDelay is the pause before a program connects to its witness again, or starts another.
-const reopenDelay = time.Second
+const (
+	// reopenDelay is the pause before a program connects to its witness again, or starts another.
+	reopenDelay = time.Second
+	// refusedAgainDelay is that pause if the witness of the host has refused the program.
+	refusedAgainDelay = 30 * time.Second
+)
 
 // Link is the connection to a witness. Once it is closed, that witness releases no term of a group: see [Teller.Flush].
 type Link = io.ReadWriteCloser
 
-// Teller tells a witness of the terms of this process. It never keeps its callers waiting: one goroutine writes.
+// Teller tells a witness of the terms of this process. It never keeps its callers waiting: one goroutine writes. It keeps what the witness does not
+// know yet, and no history of it: a witness that reads nothing makes it keep no more than the terms of this process and those that it told before.
 type Teller struct {
-	open   func(ctx context.Context) (Link, error)
+	open   func(ctx context.Context) (Link, error) // nil if the first witness has no successor
 	log    *slog.Logger
 	ctx    context.Context
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when nothing is told any more
 	wake   chan struct{} // receives when there is something to tell
 
-	mu     sync.Mutex
-	terms  map[record.Commitment]Term
-	queue  []message
-	busy   bool          // the writer has messages that are not written yet
-	link   Link          // nil while there is none
-	told   wakeup.Signal // when the queue has been written, or the link has ended
-	closed bool
+	mu      sync.Mutex
+	terms   map[record.Commitment]Term
+	told    map[record.Commitment]bool // the terms of which the witness was told, or is being told
+	changed map[record.Commitment]bool // the terms of which the witness is to be told, or that they are over
+	writing bool                       // what was told is not written yet
+	link    Link                       // nil while there is none
+	idle    wakeup.Signal              // when all is written, or the link has ended
+	closed  bool
 }
 
-// NewTeller returns a teller that connects to a witness by open, again whenever the connection ends. The first connection is given.
+// NewTeller returns a teller that connects to a witness by open, again whenever the connection ends. first is the first connection; nil if open is to
+// make that, too.
 func NewTeller(first Link, open func(ctx context.Context) (Link, error), log *slog.Logger) *Teller {
 	t := &Teller{open: open, log: log, ended: make(chan struct{}), wake: make(chan struct{}, 1), terms: map[record.Commitment]Term{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
@@ -49,25 +57,43 @@ func NewTeller(first Link, open func(ctx context.Context) (Link, error), log *sl
 func (t *Teller) Began(term Term) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.terms[term.Commitment()] = term
-	t.enqueue(message{Began: &term})
+	c := term.Commitment()
+	t.terms[c] = term
+	if t.link != nil { // else the next witness is told of all terms
+		t.changed[c] = true
+		wakeup.Send(t.wake)
+	}
 }
 
 // Over tells of a term that is over.
 func (t *Teller) Over(c record.Commitment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.terms, c)
-	t.enqueue(message{Over: &c})
+	t.over(c)
 }
 
-// enqueue has a message written, if there is a witness. The caller holds mu.
-func (t *Teller) enqueue(m message) {
-	if t.link == nil {
-		return // the next one is told of all terms
+// over is Over. The caller holds mu.
+func (t *Teller) over(c record.Commitment) {
+	delete(t.terms, c)
+	switch {
+	case t.link == nil:
+	case t.told[c]:
+		t.changed[c] = true
+		wakeup.Send(t.wake)
+	default: // the witness does not know of the term
+		delete(t.changed, c)
+		t.noteIdle()
 	}
-	t.queue, t.busy = append(t.queue, m), true
-	wakeup.Send(t.wake)
+}
+
+// isIdle reports whether the witness knows everything. The caller holds mu.
+func (t *Teller) isIdle() bool { return len(t.changed) == 0 && !t.writing }
+
+// noteIdle wakes those that wait until the witness knows everything, if it does. The caller holds mu.
+func (t *Teller) noteIdle() {
+	if t.isIdle() {
+		t.idle.Broadcast()
+	}
 }
 
 // Flush waits until everything that was told is with the witness, which then knows it whatever happens to this process. If ctx ends before, or if
@@ -75,13 +101,13 @@ func (t *Teller) enqueue(m message) {
 func (t *Teller) Flush(ctx context.Context) {
 	for {
 		t.mu.Lock()
-		link, done, told := t.link, !t.busy, t.told.Wait()
+		link, done, idle := t.link, t.isIdle(), t.idle.Wait()
 		t.mu.Unlock()
 		if link == nil || done {
 			return
 		}
 		select {
-		case <-told:
+		case <-idle:
 		case <-ctx.Done():
 			_ = link.Close()
 			return
@@ -99,9 +125,8 @@ func (t *Teller) Close() {
 	}
 	t.closed = true
 	for c := range t.terms {
-		t.enqueue(message{Over: &c})
+		t.over(c)
 	}
-	clear(t.terms)
 	t.mu.Unlock()
 	flush, cancel := context.WithTimeout(context.Background(), reopenDelay)
 	defer cancel()
@@ -113,25 +138,32 @@ func (t *Teller) Close() {
 // run writes until the teller is closed, to one witness after the other.
 func (t *Teller) run(link Link) {
 	defer close(t.ended)
-	for warned := false; ; {
-		if link != nil {
-			warned = false
+	for warned := ""; t.ctx.Err() == nil; {
+		var err error
+		if link == nil {
+			link, err = t.open(t.ctx)
+		}
+		pause := reopenDelay
+		if err == nil {
+			warned = ""
 			t.serve(link)
 			if t.ctx.Err() == nil {
 				t.log.Warn("Witness ended, looking for another: until then a leader that dies is replaced when its lease is over")
 			}
-		}
-		if timeutil.Pause(t.ctx, reopenDelay) != nil || t.open == nil {
-			return
-		}
-		var err error
-		if link, err = t.open(t.ctx); err != nil {
-			link = nil
-			if !warned {
+		} else {
+			if warned != err.Error() && t.ctx.Err() == nil {
 				t.log.Warn("There is no witness: a leader that dies is replaced when its lease is over", "error", err)
 			}
-			warned = true
+			warned = err.Error()
+			if _, refused := errors.AsType[*refusal](err); refused {
+				pause = refusedAgainDelay
+			}
 		}
+		link = nil
+		if t.open == nil {
+			return
+		}
+		_ = timeutil.Pause(t.ctx, pause)
 	}
 }
 
@@ -144,15 +176,15 @@ func (t *Teller) serve(link Link) {
 	go func() {
 		defer close(gone)
 		defer cancel()
-		_, _ = io.Copy(io.Discard, link) // a witness says nothing
+		readRefusals(link, func(reason string) { t.log.Warn("The witness leaves a term to its lease", "reason", reason) })
 	}()
 	defer func() { <-gone }()
 	defer cancel()
 	t.begin(link)
 	defer t.finish()
 	for {
-		for queue := t.take(); len(queue) > 0; queue = t.take() {
-			if write(link, queue) != nil {
+		for messages := t.take(); len(messages) > 0; messages = t.take() {
+			if write(link, messages) != nil {
 				return
 			}
 		}
@@ -165,10 +197,10 @@ func (t *Teller) serve(link Link) {
 }
 
 // write writes messages, one on each line.
-func write(link Link, queue []message) error {
+func write(link Link, messages []message) error {
 	out := json.NewEncoder(link)
-	for i := range queue {
-		if err := out.Encode(&queue[i]); err != nil {
+	for i := range messages {
+		if err := out.Encode(&messages[i]); err != nil {
 			return err
 		}
 	}
@@ -179,29 +211,35 @@ func write(link Link, queue []message) error {
 func (t *Teller) begin(link Link) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.link, t.queue = link, nil
-	for _, term := range t.terms {
-		t.queue = append(t.queue, message{Began: &term})
+	t.link, t.told, t.changed = link, map[record.Commitment]bool{}, map[record.Commitment]bool{}
+	for c := range t.terms {
+		t.changed[c] = true
 	}
-	t.busy = len(t.queue) > 0
 }
 
 // finish forgets a witness.
 func (t *Teller) finish() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.link, t.queue, t.busy = nil, nil, false
-	t.told.Broadcast()
+	t.link, t.told, t.changed, t.writing = nil, nil, nil, false
+	t.idle.Broadcast()
 }
 
-// take returns what is to be written. If that is nothing, everything is with the witness.
-func (t *Teller) take() (queue []message) {
+// take takes what is to be written. If that is nothing, everything is with the witness.
+func (t *Teller) take() (messages []message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	queue, t.queue = t.queue, nil
-	if len(queue) == 0 {
-		t.busy = false
-		t.told.Broadcast()
+	for c := range t.changed {
+		if term, goesOn := t.terms[c]; goesOn {
+			t.told[c] = true
+			messages = append(messages, message{Began: &term})
+		} else {
+			delete(t.told, c)
+			messages = append(messages, message{Over: &c})
+		}
 	}
-	return queue
+	clear(t.changed)
+	t.writing = len(messages) > 0
+	t.noteIdle()
+	return messages
 }

@@ -1,10 +1,17 @@
 package witness
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 // Term is what a witness must know to release one term.
@@ -20,23 +27,47 @@ type Term struct {
 	Group    int           `json:"group,omitempty"` // the number of a group of processes that must be dead, too; 0 for none
 }
 
+const (
+	maxLease         = time.Hour // as the TTL of a bucket is bounded
+	maxPrefixBytes   = 255
+	maxInstanceBytes = 2 * validate.MaxNameBytes // a name, and what makes it unique
+	// termBytes is about what a term takes in a witness beside its text.
+	termBytes = 512
+)
+
 // Commitment returns what identifies the term.
 func (t *Term) Commitment() record.Commitment { return t.Secret.Commitment() }
 
 // lease returns how long the lease is.
 func (t *Term) lease() time.Duration { return time.Duration(t.LeaseMs) * time.Millisecond }
 
-// valid reports whether the term says what a release needs.
-func (t *Term) valid() bool {
-	longest := maxLease.Milliseconds()
-	return t.Bucket != "" && t.Key != "" && t.Instance != "" && t.Secret != record.Secret{} && t.Group >= 0 &&
-		0 <= t.SettleMs && t.SettleMs <= longest && 0 < t.LeaseMs && t.LeaseMs <= longest
+// bytes returns about how much memory the term takes in a witness.
+func (t *Term) bytes() int {
+	return termBytes + len(t.API) + len(t.Bucket) + len(t.Key) + len(t.Name) + len(t.Instance)
 }
 
-const maxLease = time.Hour // as the TTL of a bucket is bounded
+// validate returns an error if the term does not say what a release needs, or says more.
+func (t *Term) validate() error {
+	longest := maxLease.Milliseconds()
+	switch {
+	case t.Bucket == "" || t.Key == "" || t.Instance == "" || t.Secret == record.Secret{}:
+		return errors.New("the term is not whole: update the program, so that it has the version of its witness")
+	case t.Group < 0 || t.SettleMs < 0 || t.SettleMs > longest || t.LeaseMs <= 0 || t.LeaseMs > longest:
+		return fmt.Errorf("the term has a settle time of %d ms and a lease of %d ms: give both at most %d ms", t.SettleMs, t.LeaseMs, longest)
+	case len(t.API) > maxPrefixBytes || len(t.Bucket) > validate.MaxKeyBytes || len(t.Key) > validate.MaxKeyBytes ||
+		len(t.Name) > validate.MaxNameBytes || len(t.Instance) > maxInstanceBytes:
+		return fmt.Errorf("the names in the term are too long: use at most %d bytes for each", validate.MaxNameBytes)
+	}
+	return nil
+}
 
 // bucketID identifies the bucket.
-func (t *Term) bucketID() bucketID { return bucketID{t.API, t.Bucket} }
+func (t *Term) bucketID() bucketID { return bucketID{prefixOf(t.API), t.Bucket} }
+
+// prefixOf returns a prefix of the JetStream API in one way of writing it. The empty one is the default.
+func prefixOf(api string) string {
+	return strings.TrimSuffix(cmp.Or(api, jetstream.DefaultAPIPrefix), ".")
+}
 
 // wrote reports whether a record was written in this term.
 func (t *Term) wrote(r *record.Record) bool {
@@ -55,10 +86,4 @@ func (t *Term) releaseOf(held *record.Record, now time.Time) record.Record {
 		r.HeadStartMs = core.HeadStart.Milliseconds()
 	}
 	return r
-}
-
-// message is one line from the program to its witness: a term that has begun, or the commitment of one that is over.
-type message struct {
-	Began *Term              `json:"began,omitempty"`
-	Over  *record.Commitment `json:"over,omitempty"`
 }

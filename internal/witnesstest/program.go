@@ -46,7 +46,10 @@ type Config struct {
 // Key returns the name of an election.
 func Key(i int) string { return fmt.Sprintf("key-%d", i) }
 
-const variable = "WITNESSTEST_PROGRAM"
+const (
+	variable     = "WITNESSTEST_PROGRAM"
+	nextVariable = "WITNESSTEST_NEXT" // set in an image that has replaced another
+)
 
 // Main is the program, if that is what this process was started for; then it does not return. Call it first in TestMain.
 func Main() {
@@ -86,6 +89,9 @@ func (c *Config) run() error {
 	if err != nil {
 		return err
 	}
+	if os.Getenv(nextVariable) != "" {
+		return obey()
+	}
 	nc, err := dial(c.URL)(context.Background())
 	if err != nil {
 		return err
@@ -120,8 +126,8 @@ func (c *Config) run() error {
 			}
 			go func() {
 				_ = e.Run(context.Background(), func(context.Context, election.Term) error {
-					leading.Done()
 					c.beat()
+					leading.Done()
 					select {}
 				})
 			}()
@@ -158,10 +164,15 @@ func (c *Config) beat() {
 	if err != nil {
 		panic(err)
 	}
+	buffer := make([]byte, 8)
+	write := func() {
+		binary.LittleEndian.PutUint64(buffer, uint64(time.Now().UnixNano()))
+		_, _ = f.WriteAt(buffer, 0)
+	}
+	write() // the program may die at once
 	go func() {
-		for buffer := make([]byte, 8); ; time.Sleep(100 * time.Microsecond) {
-			binary.LittleEndian.PutUint64(buffer, uint64(time.Now().UnixNano()))
-			_, _ = f.WriteAt(buffer, 0)
+		for ; ; time.Sleep(100 * time.Microsecond) {
+			write()
 		}
 	}()
 }
@@ -176,6 +187,7 @@ const (
 	Exit     Way = "exit"  // os.Exit(1)
 	Segfault Way = "segfault"
 	Memory   Way = "memory" // it takes memory until the kernel kills it; only in a control group
+	Exec     Way = "exec"   // it replaces itself, and the next image has a witness, too, and takes part in nothing
 )
 
 // eaten is the memory that a program uses up.
@@ -190,6 +202,9 @@ func obey() error {
 		select {}
 	case Exit:
 		os.Exit(1)
+	case Exec:
+		_ = os.Setenv(nextVariable, "yes")
+		return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 	case Segfault:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
 		select {}

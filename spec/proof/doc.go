@@ -22,6 +22,13 @@
 // a holder may believe in a lease, standDown the shortest true time that a stand-down takes, lapse the shortest that a taker waits. The
 // obligations of rates.go show what the documented inequality says about these for clocks of any speed within bounds.
 //
+// # Strangers and notifications
+//
+// A notification states any revision and any stamp, and a stranger writes anything at any time, with a condition on the revision or without one. One
+// thing nobody knows before something is stored: its stamp. So a notification proves nothing by itself. If a read shows its stamp, what is stored was
+// stored before the notification came. A stranger's release proves nothing to a candidate that has read an earlier record; candidates that have read
+// none are left out, because they believe it.
+//
 // # A history that goes back
 //
 // A server that loses its last writes, or is restored from a copy, has what was stored before, and gives revisions a second time. Nothing is

@@ -11,11 +11,12 @@ import (
 type lemma struct{ name, says, text string }
 
 var aboutKey = []lemma{
-	{"kinds", "Something of the five kinds is stored.", "(and (>= kind 0) (<= kind 4))"},
+	{"kinds", "Something of the six kinds is stored.", "(and (>= kind 0) (<= kind 5))"},
 	{"order", "What is stored was sent before it was stored, and that is past.", "(and (<= sent stored) (<= stored now))"},
 	{"left", "Who wins stands down for no negative time.", "(>= left 0)"},
-	{"enough", "What whoever wins has to stand down is enough: nobody of earlier terms leads at its end.", "(<= clear (+ stored left))"},
+	{"enough", "What whoever wins has to stand down is enough, unless a stranger says it: nobody of earlier terms leads at its end.", "(=> (not (= kind 5)) (<= clear (+ stored left)))"},
 	{"a lease", "Nobody of earlier terms leads a lease after what is stored.", "(<= clear (+ stored lease))"},
+	{"strangers", "Nobody of earlier terms leads a lease after what a stranger replaced.", "(and (< wasRev rev) (=> (= kind 5) (<= wasStored stored)) (=> (and (= kind 5) (>= wasRev 0)) (<= clear (+ wasStored lease))))"},
 	{"earlier history", "While a holder of an earlier history holds the key, nobody of the present one leads.", "(=> (and (= kind 1) (excused own)) (<= clear now))"},
 }
 
@@ -36,7 +37,10 @@ var aboutOne = []lemma{
 	{"stands down", "Leadership counts after all leases of earlier terms.", "(=> (and (knows x) (not (led x))) (<= (base x) (counts x)))"},
 	{"will stand down", "Who does not know of its win yet will stand down for long enough.", "(=> (and (won x) (not (knows x))) (<= (base x) (+ now (stated x))))"},
 	{"has stood down", "Who has led leads after all leases of earlier terms.", "(=> (led x) (<= (base x) now))"},
-	{"sight", "Nobody sees a record before it is stored.", "(and (>= rev 0) (<= (sight x) rev) (=> (= (sight x) rev) (>= (seen x) stored)))"},
+	{"sight", "Nobody sees the stamp of what is stored before it is stored.", "(and (>= rev 0) (=> (and (= (sight x) rev) (= (mark x) stamp)) (>= (seen x) stored)))"},
+	{"read", "Nobody has read what is yet to be stored.", "(=> (read x) (and (<= 0 (sight x) rev) (=> (= (sight x) rev) (>= (seen x) stored))))"},
+	{"replaced", "And so it is with what a stranger replaced.", "(=> (and (= kind 5) (>= wasRev 0) (= (sight x) wasRev) (or (read x) (= (mark x) wasStamp))) (>= (seen x) wasStored))"},
+	{"bound", "Who has read what the last stranger wrote knows when nobody leads any more.", "(=> (and (= kind 5) (knowsOf x)) (or (<= clear (over x)) (<= clear now)))"},
 	{"given up", "Who has given up what it held does not hold it.", "(=> (and (gone x) (not (excused x))) (and (knows x) (not (and (= kind 1) (= own x)))))"},
 	{"excused", "Only who has won is excused; and a holder of an earlier history holds only until somebody of the present one has won.", "(and (=> (excused x) (won x)) (=> (and (= kind 1) (excused own)) (or (not (won x)) (excused x))))"},
 	{"told", "Who knows that the history went back does not lead.", "(=> (told x) (or (= (state x) 3) (= (state x) 4)))"},

@@ -94,9 +94,9 @@ func (r rule) first() obligation {
 
 // initially is the first state, as far as it is about some candidates: nothing is stored, and nobody has done anything.
 func initially(who []string) []string {
-	all := []string{"(= kind 0)", "(= rev 0)", "(= sent now)", "(= stored now)", "(= left standDown)", "(= clear now)"}
+	all := []string{"(= kind 0)", "(= rev 0)", "(= wasRev (- 1))", "(= sent now)", "(= stored now)", "(= left standDown)", "(= clear now)"}
 	for _, x := range who {
-		all = append(all, about("(and (= (state x) 0) (not (won x)) (not (knows x)) (not (led x)) (not (works x)) (not (doubt x)) (not (gone x)) (not (excused x)) (not (told x)))", x, ""),
+		all = append(all, about("(and (= (state x) 0) (not (won x)) (not (knows x)) (not (led x)) (not (works x)) (not (doubt x)) (not (gone x)) (not (excused x)) (not (told x)) (not (read x)))", x, ""),
 			about("(and (= (learnt x) now) (= (seen x) now) (= (sight x) 0))", x, ""))
 	}
 	return all
@@ -104,8 +104,9 @@ func initially(who []string) []string {
 
 // before is the state before a transition, of which the invariant holds, and that the transition happens.
 func (r rule) before(t *transition) []string {
-	all := append(sorted(r.assumptions), invariant([]string{"c", "p", "q", "own"})...)
-	return append(all, sorted(t.guards)...)
+	who := []string{"c", "p", "q", "own"}
+	all := append(sorted(r.assumptions), invariant(who)...)
+	return append(append(all, sorted(t.guards)...), t.ofEveryone(who)...)
 }
 
 // kept are the obligations of one transition: it keeps each lemma.

@@ -43,11 +43,19 @@ var mutants = []mutant{
 	{"adopts what it never wrote", guard("a renewal is acknowledged", "renewed", "(or (= (state c) 1) (= (state c) 2))")},
 	{"takes over whatever is stored", guard("takeover of a lapsed lease", "over what it saw", "true")},
 	{"takes over at once", guard("takeover of a lapsed lease", "lapsed", "true")},
-	{"believes the time of a forged notification", func(r *rule) {
-		t := r.find("a notification or a read")
+	{"believes the time that a notification states", func(r *rule) {
+		t := r.find("a notification")
 		t.choices["w"], t.sets["seen"] = "Real", "w"
 		t.guards["past"] = "(<= w now)"
 	}},
+	{"times a lease by an announcement", guard("takeover of a lapsed lease", "over what it saw", "(= (sight c) rev)")},
+	{"takes what a stranger can choose for the stamp", func(r *rule) { r.find("a stranger writes").everyone = nil }},
+	{"believes a short lease", guard("takeover of a lapsed lease", "lapsed", "(>= s (+ (seen c) (ite (= kind 5) states lapse)))")},
+	{"leads at once over what should have expired", set("takeover of what should have expired", "stated", "left")},
+	{"leads over a release that a stranger wrote", set("win over a stranger's release", "stated", "0.0")},
+	{"concludes from a notification that the holder wrote nothing more", set("a stranger's record is read", "over",
+		"(+ (ite (and (= (sight c) wasRev) (>= wasRev 0)) (seen c) now) lapse)")},
+	{"concludes that whatever a stranger replaced", set("a stranger's record is read", "over", "(+ (ite (read c) (seen c) now) lapse)")},
 	{"leads over any release", set("win", "stated", "(ite (= kind 2) 0.0 left)")},
 	{"a release passes no stand-down on", set("release", "left", "0.0")},
 	{"a renewal states no stand-down", set("renewal", "left", "0.0")},
@@ -60,7 +68,10 @@ var mutants = []mutant{
 	{"revisions do not grow", guard("win", "revisions grow", "true")},
 	{"gives up when a renewal is not answered", guard("a refusal proves the loss", "somebody else wrote, or it was removed", "(doubt c)")},
 	{"leads on although the history went back", set("a refusal names a lower revision", "state", "(state c)")},
-	{"keeps what it saw when it may have missed something", func(r *rule) { delete(r.find("the history goes back").all, "sight") }},
+	{"keeps what it saw when it may have missed something", func(r *rule) {
+		delete(r.find("the history goes back").all, "sight")
+		delete(r.find("the history goes back").all, "read")
+	}},
 	{"all terms have one number", set("win", "number", "1")},
 	{"the server expires keys at any time", guard("expiry", "by the server's clock", "true")},
 	{"too short a stand-down for the clock of the server", func(r *rule) { delete(r.assumptions, "stand-down after an expiry") }},

@@ -32,7 +32,7 @@ var allStories = []story{
 		"a takeover that is too early", "takeover of a lapsed lease", "(= lease (+ lapse (/ ttl 1000000000)))",
 		[]string{
 			"a: win", "a: the win is acknowledged", "a: time passes", "a: renewal", "a: a renewal is acknowledged",
-			"b: a notification or a read", "b: time passes", "b: takeover of a lapsed lease", "b: the win is acknowledged",
+			"b: a notification", "b: time passes", "b: takeover of a lapsed lease", "b: the win is acknowledged",
 		},
 	},
 }
@@ -52,7 +52,7 @@ func at(text string, step int, who string) string {
 		switch {
 		case n == "c":
 			return who
-		case ofKey[n] != "" || ofCandidate[n] != "" || slices.Contains([]string{"s", "r", "u", "n", "t"}, n):
+		case ofKey[n] != "" || ofCandidate[n] != "" || slices.Contains([]string{"m", "n", "r", "s", "t", "u"}, n):
 			return fmt.Sprintf("%s.%d", n, step)
 		}
 		return n
@@ -86,7 +86,7 @@ func (s story) script() string {
 		for _, v := range slices.Sorted(maps.Keys(t.choices)) {
 			fmt.Fprintf(&b, "(declare-const %s.%d %s)\n", v, i, t.choices[v])
 		}
-		for _, g := range sorted(t.guards) {
+		for _, g := range append(sorted(t.guards), t.ofEveryone([]string{"a", "b", "nobody"})...) {
 			texts = append(texts, at(g, i, who))
 		}
 		for _, v := range slices.Sorted(maps.Keys(ofKey)) {

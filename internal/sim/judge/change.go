@@ -67,17 +67,19 @@ func (c Content) bucket() time.Time { return timeutil.Later(c.Bucket, c.Reported
 
 // Write is one request to change the key, and its outcome.
 type Write struct {
-	By         *Ledger // nil: an operator or a stranger, whose writes demand nothing
-	Copies     bool    // a stranger stores a release of somebody's term, or somebody's record again
-	Of         *Write  // the write of that record; nil if it is none of a candidate
-	Create     bool
-	Remove     bool
-	Purge      bool
-	Value      []byte
-	Content    Content
-	Expect     uint64 // the revision that the write demands; for a create, of the marker that the client saw
-	CannotRead bool   // a create whose client cannot read the marker of a removal
-	Sent       time.Time
+	By          *Ledger // nil: an operator or a stranger, whose writes demand nothing
+	Conditional bool    // a stranger's write demands what it replaces, as those of candidates do
+	Copies      bool    // a stranger stores a release of somebody's term, or somebody's record again
+	Of          *Write  // the write of that record; nil if it is none of a candidate
+	Never       bool    // what is written never expires
+	Create      bool
+	Remove      bool
+	Purge       bool
+	Value       []byte
+	Content     Content
+	Expect      uint64 // the revision that the write demands; for a create, of the marker that the client saw
+	CannotRead  bool   // a create whose client cannot read the marker of a removal
+	Sent        time.Time
 
 	Replaced      *Entry    // what was under the key before
 	Applied       time.Time // zero if it was not applied

@@ -2,15 +2,20 @@ package judge
 
 import "time"
 
-// Clock is the clock of one candidate: all times of the judge and of the schedule are true, and candidates measure time by clocks that run a little
-// faster or slower. The zero Clock is right.
+// Clock is the clock of one candidate: all times of the judge and of the schedule are true, and candidates measure time by clocks that run
+// faster or slower, since they are slewed. The zero Clock is right.
 type Clock struct {
-	Began time.Time // when it was right
-	Drift int64     // by how many millionths it runs faster; slower if negative
+	Began    time.Time // when it was right
+	Drift    int64     // by how many millionths it runs faster; slower if negative
+	Unslewed int64     // by how many millionths the candidate's other clock does, which is never slewed
 }
 
-// MaxDrift is the largest drift, in millionths, with which the speeds of any two clocks differ by less than a takeover of a lapsed lease allows for.
-const MaxDrift = 2490
+const (
+	// MaxDrift is by how many millionths a clock may be slewed: by what chrony does by default.
+	MaxDrift = 83_333
+	// MaxUnslewed is the largest drift, in millionths, of a clock that is never slewed.
+	MaxUnslewed = 900
+)
 
 const million = 1_000_000
 
@@ -21,6 +26,11 @@ func (k Clock) Reads(at time.Time) time.Time {
 	}
 	passed, drift := at.Sub(k.Began), time.Duration(k.Drift)
 	return at.Add(passed/million*drift + passed%million*drift/million)
+}
+
+// Slewed returns by how much the clock has run ahead, at a time, of the one that is never slewed.
+func (k Clock) Slewed(at time.Time) time.Duration {
+	return k.Reads(at).Sub(Clock{Began: k.Began, Drift: k.Unslewed}.Reads(at))
 }
 
 // When returns the first time at which the clock reads as much as given; the zero time for the zero time.

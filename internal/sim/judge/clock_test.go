@@ -7,7 +7,7 @@ import (
 
 func TestClockReadsAsMuchFromWhenOn(t *testing.T) {
 	for _, drift := range []int64{-MaxDrift, -1, 0, 1, MaxDrift} {
-		k := Clock{time.Unix(1000, 0), drift}
+		k := Clock{Began: time.Unix(1000, 0), Drift: drift}
 		for _, passed := range []time.Duration{0, 1, 399, 400, 401, time.Second + 7, 10 * time.Second, 48 * time.Hour} {
 			reading := k.Began.Add(passed)
 			at := k.When(reading)

@@ -213,7 +213,7 @@ func (q *Write) takesOverLapsed() bool {
 	if q.Content.Won != string(election.ReasonLapsed) || old == nil || old.Write == nil || old.Write.Content.Instance == q.Content.Instance {
 		return false
 	}
-	lease, clock := old.Write.Content.lease(), Clock{}
+	lease, clock := min(old.Write.Content.lease(), q.By.longest), Clock{} // a longer one is not believed
 	if l := old.By(); l != nil {
 		clock = l.Clock
 	}

@@ -1,0 +1,55 @@
+package witness_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	iwitness "github.com/natscampaign/election/internal/witness"
+	"github.com/natscampaign/election/internal/witnesstest"
+)
+
+func TestKeyOfAProgramThatReplacesItselfByExecIsReleasedAtOnce(t *testing.T) {
+	for _, ofHost := range []bool{false, true} {
+		t.Run("of the host="+strconv.FormatBool(ofHost), func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			f := newFleet(t, longTTL)
+			c, path := f.program(), filepath.Join(shortDir(t), "w.sock")
+			var watched <-chan struct{}
+			if c.OfHost = ofHost; ofHost {
+				watched = f.hostWitness(path)
+			}
+			p := witnesstest.Start(t, c, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, iwitness.HostVariable+"=unix://"+path) })
+			wins := f.successor("elections", "key-0")
+			if ofHost {
+				g.Eventually(watched).WithTimeout(patience).Should(Receive())
+			}
+			former := childrenOf(p.PID)
+			p.Die(t, witnesstest.Exec)
+			takesOver(t, p, wins)
+			if ofHost {
+				g.Expect(former).To(BeEmpty())
+				return
+			}
+			g.Expect(former).To(HaveLen(1))
+			g.Eventually(func() []string { return childrenOf(p.PID) }).WithTimeout(patience).
+				Should(And(HaveLen(1), Not(Equal(former))), "the former witness has exited and was reaped, and the next image has one of its own")
+		})
+	}
+}
+
+// childrenOf returns the process numbers of the children of a process, zombies too.
+func childrenOf(pid int) (children []string) {
+	lists, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	for _, path := range lists {
+		list, _ := os.ReadFile(path)
+		children = append(children, strings.Fields(string(list))...)
+	}
+	return children
+}
