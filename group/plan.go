@@ -86,6 +86,16 @@ type share struct {
 // keysOf returns the keys that the plan assigns to a member.
 func (p plan) keysOf(name string) []string { return p.Keys[name] }
 
+// ownerOf returns the member to which the plan assigns a key; "" if there is none.
+func (p plan) ownerOf(key string) string {
+	for name, keys := range p.Keys {
+		if _, found := slices.BinarySearch(keys, key); found {
+			return name
+		}
+	}
+	return ""
+}
+
 // same reports whether two plans assign the same keys to the same members, by the same lists.
 func (p plan) same(other plan) bool {
 	return maps.EqualFunc(p.Keys, other.Keys, slices.Equal) && slices.Equal(p.Lists, other.Lists) && p.Full == other.Full
