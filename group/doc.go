@@ -67,6 +67,8 @@
 //   - In order. A member that joins takes over its keys from their leaders; a member that leaves hands over all keys before it is gone,
 //     while there are others. Each of these keys is without a leader for milliseconds, and for as long as its work takes to end; also where the
 //     member that asked for it leaves meanwhile.
+//   - Death of a process. Where package witness releases the keys of a member that has died, it ends the member's presence too: the others lead the
+//     keys after the settle time. If both planners die together, the others notice only that announcements are overdue.
 //   - Stray values. A presence counts only if it is whole: it names its member, and a run of that member. If anybody writes something
 //     else under its key, or deletes the key, the member writes its presence again at once. Meanwhile the others count it as present for as
 //     long as they would have without that. A plan counts only if its number is possible, at most 2^53, and it has an entry for the member
