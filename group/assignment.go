@@ -11,6 +11,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/control"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
 )
@@ -30,7 +31,9 @@ type assignment struct {
 	key      string
 	election atomic.Pointer[election.Election] // nil while there is none
 	ready    atomic.Bool                       // it has campaigned: from then on it is notified of a release that names it
-	lost     atomic.Int64                      // when it last lost leadership, in Unix nanoseconds
+	lost     atomic.Int64                      // when leadership, or the work for it, last ended, in Unix nanoseconds
+	lostBy   atomic.Uint64                     // the number of the plan that was in force then, as far as was known
+	working  atomic.Bool                       // its work goes on, perhaps beyond its term
 	ended    atomic.Pointer[error]             // the result of the election, when that has ended
 
 	// What follows belongs to the loop.
@@ -64,7 +67,7 @@ func (a *assignment) cancelRequest() {
 	}
 }
 
-// sinceLost returns the time since this member last lost the leadership of the key.
+// sinceLost returns the time since this member last lost the leadership of the key, and its work ended.
 func (a *assignment) sinceLost() time.Duration { return time.Since(time.Unix(0, a.lost.Load())) }
 
 // maxStarting is how many elections of a member may begin at a time: each makes a few requests, and a server that starts has many members.
@@ -102,9 +105,16 @@ func (r *run) campaign() time.Time {
 // start begins a campaign for the key.
 func (r *run) start(a *assignment) {
 	opts := append(slices.Clone(r.opts.election), election.WithSplay(0), election.WithPriority(0), settings.WithoutStandbys,
-		func(o *settings.Options) { o.LastRequestFailed = &a.cutOff },
+		func(o *settings.Options) {
+			o.LastRequestFailed = &a.cutOff
+			o.Target = func(asked record.Successor) record.Successor { return r.successor(a, asked) }
+		},
 		election.OnWon(r.signal),
-		election.OnLost(func() { a.lost.Store(time.Now().UnixNano()); r.signal() }),
+		election.OnLost(func() {
+			a.lost.Store(time.Now().UnixNano())
+			a.lostBy.Store(r.published.Load().plan.Number)
+			r.signal()
+		}),
 		election.OnCampaign(func(election.State) {
 			if a.ready.CompareAndSwap(false, true) {
 				r.signal()
@@ -125,11 +135,32 @@ func (r *run) start(a *assignment) {
 		if r.work == nil {
 			err = e.Start(r.ctx)
 		} else {
-			err = e.Run(r.ctx, func(ctx context.Context, t election.Term) error { return r.work(ctx, a.key, t) })
+			err = e.Run(r.ctx, func(ctx context.Context, t election.Term) error {
+				a.working.Store(true)
+				defer func() {
+					a.lost.Store(time.Now().UnixNano())
+					a.working.Store(false)
+					r.signal()
+				}()
+				return r.work(ctx, a.key, t)
+			})
 		}
 		a.ended.Store(&err)
 		r.signal()
 	}()
+}
+
+// successor returns which member is to take over a key whose work has ended: the member that asked for it or, if there has been another plan since,
+// the one to which that plan assigns the key. The zero Successor has this member lead the key again, because nobody else is to. It takes no lock.
+func (r *run) successor(a *assignment, asked record.Successor) record.Successor {
+	p := r.published.Load()
+	if p.plan.Number == a.lostBy.Load() {
+		return asked
+	}
+	if name := p.plan.ownerOf(a.key); name != r.name && slices.Contains(p.members, name) {
+		return record.Successor{Name: name}
+	}
+	return record.Successor{}
 }
 
 // collect takes in that a request to hand over or the election of an assignment has ended. An election that ended by itself ends the run: its work
@@ -156,7 +187,7 @@ func (r *run) collect(a *assignment) {
 // withdraw ends the campaign for a key, unless this member leads it: then it leads on until it is asked to hand over.
 func (r *run) withdraw(a *assignment) (next time.Time) {
 	far := time.Now().Add(r.ttl)
-	if a.leads() {
+	if a.leads() || a.working.Load() {
 		return far
 	}
 	a.cancelRequest()
@@ -179,7 +210,7 @@ func (r *run) requestHandover(a *assignment) (next time.Time) {
 	// A key that this member has just handed over was given away by a plan that it has not received yet.
 	next = timeutil.Later(a.notBefore, time.Unix(0, a.lost.Load()).Add(lingerTime))
 	switch {
-	case !a.ready.Load() || a.cancel != nil || r.requests >= control.MaxHandovers:
+	case !a.ready.Load() || a.cancel != nil || a.working.Load() || r.requests >= control.MaxHandovers:
 		return far
 	case time.Now().Before(next):
 		return next

@@ -65,7 +65,10 @@
 //     member that comes back under its name within a TTL keeps its keys, and all members keep theirs when the server cannot be reached,
 //     however long.
 //   - In order. A member that joins takes over its keys from their leaders; a member that leaves hands over all keys before it is gone,
-//     while there are others. Each of these keys is without a leader for milliseconds, and for as long as its work takes to end.
+//     while there are others. Each of these keys is without a leader for milliseconds, and for as long as its work takes to end; also where the
+//     member that asked for it leaves meanwhile.
+//   - Death of a process. Where package witness releases the keys of a member that has died, it ends the member's presence too: the others lead the
+//     keys after the settle time. If both planners die together, the others notice only that announcements are overdue.
 //   - Stray values. A presence counts only if it is whole: it names its member, and a run of that member. If anybody writes something
 //     else under its key, or deletes the key, the member writes its presence again at once. Meanwhile the others count it as present for as
 //     long as they would have without that. A plan counts only if its number is possible, at most 2^53, and it has an entry for the member
@@ -127,7 +130,9 @@
 //     use again, so that they do not expire. Until a list is known its members keep what the plan assigns to them.
 //   - Campaigns. A member campaigns for the keys that the plan assigns to it, and for no others. If another member leads such a key, it
 //     asks that leader to hand over. A leader leads on until it is asked, whatever the plan says: no key is without a leader because of
-//     the plan.
+//     the plan. When the work of a key has ended, its leader looks at the plan again: if that is another than when the leader was asked, the
+//     release names the member to which it assigns the key now, or the leader leads the key again. A member that leaves takes over what is on its
+//     way to it until it has received a plan without itself, and for a moment longer.
 //
 // Members that come and go one by one get a plan each, 5 ms later. Where they follow one another without a pause, the planner waits for half of
 // the time for which they have: until nobody came or went for 250 ms at most, and no longer than 1 s, or 5 s for the first plan of a group.

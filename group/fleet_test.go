@@ -157,6 +157,7 @@ type journal struct {
 	terms   int // how many terms began of keys that were led before
 	moves   int // and how many of these keys another member had led last
 	gap     time.Duration
+	idle    time.Duration // for how long keys were without a leader after the work of the last one had ended, all together
 	twice   []string
 	all     []*member // members that ever took part; never changed in place
 }
@@ -184,6 +185,7 @@ func (j *journal) begin(key string, m *member) {
 			j.moves++
 		}
 		j.gap = max(j.gap, time.Since(j.free[key]))
+		j.idle += time.Since(j.free[key])
 	}
 	j.leaders[key], j.last[key] = name, name
 }
@@ -202,7 +204,7 @@ func (j *journal) reset() (terms, moves int, gap time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	terms, moves, gap = j.terms, j.moves, j.gap
-	j.terms, j.moves, j.gap = 0, 0, 0
+	j.terms, j.moves, j.gap, j.idle = 0, 0, 0, 0
 	return terms, moves, gap
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -33,6 +34,7 @@ type Group struct {
 	bucket      *kv.Bucket
 	opts        options
 	log         *slog.Logger
+	witness     settings.Witness       // of the elections, and of the presence; nil if there is none
 	assignments map[string]*assignment // one for each key; never changed
 	published   atomic.Pointer[published]
 
@@ -102,6 +104,7 @@ func (g *Group) run(parent context.Context, work Work) error {
 	if err := r.waitForBucket(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
+	defer r.entrust()()
 	err = r.loop(ctx)
 	r.leave(err)
 	return err

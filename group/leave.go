@@ -8,8 +8,12 @@ import (
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// leaveTimeout is how long a member that leaves waits for requests to hand over while none comes.
-const leaveTimeout = 5 * time.Second
+const (
+	// leaveTimeout is how long a member that leaves waits for requests to hand over while none comes.
+	leaveTimeout = 5 * time.Second
+	// planLag is after how long all members have received a plan that one has received, nearly always.
+	planLag = 100 * time.Millisecond
+)
 
 // leave ends the run, for whatever reason. Other members take over the keys that they list first; the rest is released.
 func (r *run) leave(err error) {
@@ -44,7 +48,9 @@ func (r *run) handOver() {
 				continue
 			}
 			running++
-			if next = timeutil.Earlier(next, r.withdraw(a)); a.leads() {
+			if expected := r.expectedUntil(a); time.Now().Before(expected) {
+				next = timeutil.Earlier(next, expected)
+			} else if next = timeutil.Earlier(next, r.withdraw(a)); a.leads() {
 				leading++
 			}
 		}
@@ -68,6 +74,19 @@ func (r *run) handOver() {
 			_ = r.update(entry, ok) // a member that leaves is not replaced
 		}
 	}
+}
+
+// expectedUntil returns until when the leader of a key may release it to this member, which has asked for it: until the leader, too, has received a plan
+// that assigns the key to another. If it does release it, this member leads the key and hands it over in order.
+func (r *run) expectedUntil(a *assignment) time.Time {
+	_, mine := slices.BinarySearch(r.plan.keysOf(r.name), a.key)
+	switch {
+	case a.cancel == nil:
+		return time.Time{}
+	case mine:
+		return time.Now().Add(r.ttl)
+	}
+	return r.planChanged.Add(planLag)
 }
 
 // wanted returns a function that reports whether another member takes over a key, as far as this member knows: one that plans knows the

@@ -114,6 +114,7 @@ func (g *Group) init(bucket jetstream.KeyValue) error {
 	if set.PlainValue {
 		problems = append(problems, validate.Errorf("WithPlainValue: a bare name under the key cannot say who is to take over: leave the option out"))
 	}
+	g.witness = set.Witness
 	if !validate.IsNil(bucket) {
 		if g.bucket = set.Bucket(bucket); g.bucket.Conn() == nil {
 			problems = append(problems, validate.Errorf("the connection of the bucket is not known: use a bucket of OpenBucket or CreateBucket, or give WithElectionOptions(election.WithJetStream(js))"))

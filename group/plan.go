@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/record"
 )
 
 // maxPlanNumber is the highest number of a plan, which every reader of JSON still reads exactly. No group makes so many plans, but anybody
@@ -25,7 +27,8 @@ type plan struct {
 	Full   bool                `json:"full,omitempty"` // members were present that it has no room for
 }
 
-// presence is the record of a member. It says the keys that the member can lead, or the hash of their list: see lists.go.
+// presence is the record of a member. It says the keys that the member can lead, or the hash of their list: see lists.go. It has the fields of a
+// term's record by which a witness recognises a term, and a witness releases it like one: then the member has died.
 type presence struct {
 	Name     string    `json:"name"`
 	Instance string    `json:"instance"` // unique per run
@@ -36,6 +39,9 @@ type presence struct {
 	Keys     []string  `json:"keys,omitempty"` // sorted
 	List     string    `json:"list,omitempty"`
 	Left     bool      `json:"left,omitempty"`
+
+	Commitment record.Commitment `json:"commitment,omitzero"` // to a secret that only the member and its witness know; none without a witness
+	Secret     record.Secret     `json:"secret,omitzero"`     // in the release of a witness
 }
 
 // planIn returns the plan in an entry under the key of the plan. It is whole only if its number is possible and it has an entry for the
@@ -50,11 +56,18 @@ func planIn(entry jetstream.KeyValueEntry) (p plan, whole bool) {
 }
 
 // presenceIn returns the presence in an entry under the key of a member. Anybody who may write the bucket can write or delete that entry, so
-// the presence is whole only if it names that member and a run of it.
+// the presence is whole only if it names that member and a run of it. A release is whole only if it opens its commitment.
 func presenceIn(entry jetstream.KeyValueEntry, name string) (p presence, whole bool) {
 	whole = entry.Operation() == jetstream.KeyValuePut && json.Unmarshal(entry.Value(), &p) == nil && p.Name == name && p.Instance != ""
+	if p.died() {
+		p.Left = true
+		whole = whole && p.Commitment.OpenedBy(p.Secret)
+	}
 	return p, whole
 }
+
+// died reports whether a witness has released the presence.
+func (p presence) died() bool { return p.Secret != record.Secret{} }
 
 // encode returns the bytes of a plan or presence. Nothing in them can fail to encode.
 func encode(v any) []byte {
@@ -85,6 +98,16 @@ type share struct {
 
 // keysOf returns the keys that the plan assigns to a member.
 func (p plan) keysOf(name string) []string { return p.Keys[name] }
+
+// ownerOf returns the member to which the plan assigns a key; "" if there is none.
+func (p plan) ownerOf(key string) string {
+	for name, keys := range p.Keys {
+		if _, found := slices.BinarySearch(keys, key); found {
+			return name
+		}
+	}
+	return ""
+}
 
 // same reports whether two plans assign the same keys to the same members, by the same lists.
 func (p plan) same(other plan) bool {

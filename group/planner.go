@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/natscampaign/election/internal/kv"
@@ -89,10 +90,10 @@ func (r *run) settled() time.Time {
 func (r *run) rank() (rank int) {
 	present := r.present()
 	switch {
-	case r.ending && len(present) == 0:
-		return 0
-	case r.ending:
+	case r.ending && r.isPlanned(present):
 		return 1
+	case r.ending:
+		return 0
 	case r.claimed && r.plan.Number == 0:
 		return 0
 	}
@@ -109,6 +110,12 @@ func (r *run) rank() (rank int) {
 		}
 	}
 	return -1
+}
+
+// isPlanned reports whether one of the present members is among those that plan by now.
+func (r *run) isPlanned(present []presence) bool {
+	plan := r.plan.Order[:min(planners, len(r.plan.Order))]
+	return slices.ContainsFunc(present, func(m presence) bool { return m.Name != r.name && slices.Contains(plan, m.Name) })
 }
 
 // confirm has this member write its presence, before it plans without members that it has not seen for a TTL: it may be this member that is

@@ -12,6 +12,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/witness"
 )
 
 const (
@@ -29,6 +30,21 @@ var (
 	// errOverwritten is why a presence is written before its time.
 	errOverwritten = errors.New("it expired, or was deleted or overwritten by something that is no member")
 )
+
+// entrust has the witness of this process, if there is one, release the presence should the process die: the others need not wait until it expires. It
+// returns a function that ends that.
+func (r *run) entrust() (recall func()) {
+	if r.witness == nil {
+		return func() {}
+	}
+	secret := record.NewSecret()
+	r.self.Commitment = secret.Commitment()
+	r.witness.Began(witness.Term{
+		API: kv.APIPrefix(r.bucket.JetStream()), Bucket: r.bucket.Bucket(), Key: r.memberKey(r.name), Name: r.name, Instance: r.self.Instance,
+		Secret: secret, LeaseMs: record.Milliseconds(r.ttl),
+	})
+	return func() { r.witness.Over(r.self.Commitment) }
+}
 
 // writePresence writes the presence when it is due, and returns when it is due next. By then the watcher must have delivered it, or another
 // watcher is started. After a write without an answer it reads first, and writes no more until a read is answered. The error means that another
@@ -96,13 +112,14 @@ func (r *run) readPresence(ctx context.Context) (answered bool, err error) {
 }
 
 // overwritten takes in what is stored over the last presence: that of another member of the name or of a copy of this process, which is the
-// error, or an update whose reply was lost. Anything else was written by a stranger, or is a marker, and the next presence is due at once.
+// error, or an update whose reply was lost. Anything else was written by a stranger or by a witness that is mistaken, or is a marker, and the next
+// presence is due at once.
 func (r *run) overwritten(entry jetstream.KeyValueEntry) error {
 	p, whole := presenceIn(entry, r.name)
 	switch {
 	case whole && p.Instance != r.self.Instance:
 		return fmt.Errorf("%w: %q, on host %q as process %d", ErrReplaced, r.name, p.Host, p.PID)
-	case whole && r.own.isForeign(p.Attempt, entry.Revision()):
+	case whole && !p.died() && r.own.isForeign(p.Attempt, entry.Revision()):
 		return fmt.Errorf("%w: a copy of this process, as of a virtual machine that was cloned, takes part as %q: start members after their machine was cloned, each with a name of its own", ErrReplaced, r.name)
 	}
 	r.presenceRevision = entry.Revision()

@@ -13,7 +13,9 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/group"
 	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/observe"
 )
 
 func TestGroupsInOneBucketDoNotDisturbEachOther(t *testing.T) {
@@ -93,6 +95,24 @@ func TestGroupWorksWhereTheBucketAnnouncesNothing(t *testing.T) {
 		after(time.Second)
 		f.expectEven(keys, members[1:])
 	}, withoutMarkers)
+}
+
+func TestToolsTakeNoRecordOfAGroupForAnElection(t *testing.T) {
+	natstest.SkipIfShort(t)
+	onVirtualTime(t, func(f *fleet) {
+		f.together(keysOf(4), "a", "b")
+		o, err := observe.New(f.bucket)
+		f.Expect(err).NotTo(HaveOccurred())
+		leaders, err := o.Leaders(context.Background())
+		f.Expect(err).NotTo(HaveOccurred())
+		var keys []string
+		for _, l := range leaders {
+			if !look.IsOtherData(l) {
+				keys = append(keys, l.Key)
+			}
+		}
+		f.Expect(keys).To(Equal([]string{"shards.keys.k000", "shards.keys.k001", "shards.keys.k002", "shards.keys.k003"}))
+	})
 }
 
 func TestContextsOfFormerWatchersEnd(t *testing.T) {

@@ -100,6 +100,9 @@ func (v *view) receive(entry jetstream.KeyValueEntry) {
 		return
 	}
 	p, whole := presenceIn(entry, name)
+	if p.died() && known.Name != "" && p.Commitment != known.Commitment { // a release of what that member has not written
+		whole = false
+	}
 	switch {
 	case whole && p.Left:
 		delete(v.members, name)

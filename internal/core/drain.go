@@ -126,6 +126,12 @@ func (c *Candidate) release(now time.Time) {
 	t, d := c.term, c.drain
 	d.limit = now.Add(min(max(0, c.left(now, t)), timing.RequestTimeout))
 	d.successors, d.queue = c.successors(t.target, t.successors), c.queue()
+	if c.Target != nil && t.target.Name != "" {
+		t.target, d.successors = c.Target(t.target), nil
+		if t.target.Name != "" {
+			d.successors = []record.Successor{t.target}
+		}
+	}
 	c.tryRelease(now, Result{})
 }
 
@@ -148,7 +154,7 @@ func (c *Candidate) tryRelease(now time.Time, _ Result) {
 		rec.Metadata = nil
 	}
 	switch {
-	case t.target.Name != "":
+	case t.target.Name != "" && c.Target == nil: // those who choose targets say which candidates there are
 		rec.HeadStartMs = targetHeadStart.Milliseconds()
 	case len(d.successors) > 0:
 		rec.HeadStartMs = HeadStart.Milliseconds()
@@ -286,9 +292,9 @@ func (c *Candidate) notReleased(now time.Time, e Ending) {
 }
 
 // deleteRelease deletes the release of a term, or of a win that was not kept, after a moment: where candidates may campaign that only know how to
-// create a key. No such candidate campaigns for a lock.
+// create a key. No such candidate campaigns for a lock, or for a key whose releases are given targets.
 func (c *Candidate) deleteRelease(now time.Time, revision uint64) {
-	onlyCreate := c.Plain || c.Order == ByRank && c.bucket.MarkerTTL <= 0
+	onlyCreate := c.Plain || c.Order == ByRank && c.Target == nil && c.bucket.MarkerTTL <= 0
 	if revision == 0 || !onlyCreate {
 		c.afterRelease(now)
 		return
@@ -357,8 +363,14 @@ func (c *Candidate) returned(now time.Time, _ Result) {
 func (c *Candidate) nextAfterTerm(now time.Time, _ Result) {
 	t := c.lastTerm
 	c.lastTerm = nil
+<<<<<<< HEAD
 	if (t.Reason == Deleted || t.Reason == Overwritten) && c.bucket.Created.After(t.bucketReported) {
 		c.log(Info, "Key was lost because the bucket was made again", "term", t.Number, "bucket", c.BucketName, "created", c.bucket.Created, "before", t.bucketReported)
+=======
+	if t.Reason == Transferred && t.target.Name == "" { // the target is gone, and nobody takes its place
+		c.beginCampaigning(now, now, 0)
+		return
+>>>>>>> e882de9
 	}
 	if t.Reason.yields() {
 		others := 2*HeadStart + ShortSpread // by then all other candidates have had their turn

@@ -18,6 +18,10 @@ type Rules struct {
 	HasBackoff                       bool // the time from one campaign to the next is asked for, see [AskBackoff]
 	Connected                        bool // the connection of the bucket is known, so that the markers of removals are read
 
+	// Asked for the target of a transfer just before the release that names it: the target may be gone by then. The zero Successor has this candidate
+	// campaign again at once. Nil: the target stays.
+	Target func(record.Successor) record.Successor
+
 	*World
 }
 

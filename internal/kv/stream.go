@@ -56,7 +56,7 @@ func (b *Bucket) FindHolder(ctx context.Context, info Info) (h Holder, found boo
 		if err != nil {
 			return h, false, err
 		}
-		if s.Held() && !IsOtherData(s.Record.Instance, s.Record.Name) && info.Stream.TimeStamp.Sub(s.Written) < info.longestLease() {
+		if s.Held() && !IsOtherData(key, s.Record.Instance, s.Record.Name, s.Record.Interval()) && info.Stream.TimeStamp.Sub(s.Written) < info.longestLease() {
 			return Holder{key, s.Record.Name}, true, nil
 		}
 	}
@@ -96,6 +96,12 @@ func (b *Bucket) readUntilRefused(ctx context.Context, key string) (s record.Sta
 	return s, err
 }
 
-// IsOtherData reports whether a value that is no record of an election, which has the given instance and name, is a JSON object: the plan
-// or a member of a group. No bare name begins like that.
-func IsOtherData(instance, name string) bool { return instance == "" && strings.HasPrefix(name, `{"`) }
+// IsOtherData reports whether the value under a key, which reads as a leader's record with the given instance, name and interval, is other data of a
+// group. A plan or a list is a JSON object that is no record; no bare name begins like that. A presence has the fields of a record that a witness
+// needs, and no interval.
+func IsOtherData(key, instance, name string, interval time.Duration) bool {
+	if instance == "" {
+		return strings.HasPrefix(name, `{"`)
+	}
+	return interval == 0 && strings.HasSuffix(key, ".members."+name)
+}

@@ -189,7 +189,9 @@ func (h *Holder) timeLeftText() string {
 
 // IsOtherData reports whether the key of l holds a JSON object that is not the record of an election, such as the plan or a
 // member of a group. The library shows only the beginning of a long object. No bare name begins like that.
-func IsOtherData(l election.Leader) bool { return kv.IsOtherData(l.Instance, l.Name) }
+func IsOtherData(l election.Leader) bool {
+	return kv.IsOtherData(l.Key, l.Instance, l.Name, l.Interval)
+}
 
 // PrintableLeader returns a copy of l in which the text that the leader wrote is printable and has limits.
 func PrintableLeader(l election.Leader) election.Leader {

@@ -49,6 +49,8 @@ type Options struct {
 
 	Witness Witness // is told of the terms; nil if there is none
 
+	Target func(record.Successor) record.Successor // see core.Rules
+
 	// Where a new candidate is to leave a function that reports whether its last request failed, of whatever kind: it may be cut off.
 	LastRequestFailed *func() bool
 
