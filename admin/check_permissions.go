@@ -72,7 +72,7 @@ func (c *checkup) outlivedBy(key string, revision uint64, written time.Time, r r
 	}
 	writer := strconv.Quote(r.Name)
 	switch {
-	case kv.IsOtherData(r.Instance, r.Name), r.Name == "":
+	case kv.IsOtherData(key, r.Instance, r.Name, r.Interval()), r.Name == "":
 		writer = "somebody"
 	case r.Host != "":
 		writer += " on " + strconv.Quote(r.Host)

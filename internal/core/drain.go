@@ -363,14 +363,12 @@ func (c *Candidate) returned(now time.Time, _ Result) {
 func (c *Candidate) nextAfterTerm(now time.Time, _ Result) {
 	t := c.lastTerm
 	c.lastTerm = nil
-<<<<<<< HEAD
 	if (t.Reason == Deleted || t.Reason == Overwritten) && c.bucket.Created.After(t.bucketReported) {
 		c.log(Info, "Key was lost because the bucket was made again", "term", t.Number, "bucket", c.BucketName, "created", c.bucket.Created, "before", t.bucketReported)
-=======
+	}
 	if t.Reason == Transferred && t.target.Name == "" { // the target is gone, and nobody takes its place
 		c.beginCampaigning(now, now, 0)
 		return
->>>>>>> e882de9
 	}
 	if t.Reason.yields() {
 		others := 2*HeadStart + ShortSpread // by then all other candidates have had their turn
