@@ -17,6 +17,9 @@
 #ifndef EARLY
 #define EARLY 2   /* ticks by which the server expires keys too early at most; LATE: too late */
 #endif
+#ifndef FORGERY
+#define FORGERY 1 /* what a forged notification costs of the faults */
+#endif
 #define LATE 1
 #define TTL 4
 #define INTERVAL 2
@@ -28,8 +31,9 @@
 #define LAPSE (LEASE + SLIPS)  /* after which a lease that was seen to begin has lapsed, by the clock of who saw it [Candidate.lapsesAt] */
 #endif
 
-#define STRANGER N          /* anybody else; also a candidate that crashed */
+#define STRANGER N          /* anybody else, whose record may be a copy of the holder's; also a candidate that crashed */
 #define BARE (N + 1)        /* a stranger whose record does not say how long its lease is */
+#define LONG (N + 2)        /* a stranger whose record states a lease that is longer than the TTL */
 #define NOTHING   1         /* kinds of what is stored under the key: nothing, not even a marker [record.Gone] */
 #define MARKER    2         /* of an expiry */
 #define TOMBSTONE 3         /* of a deletion */
@@ -37,6 +41,7 @@
 #define RELEASE   5
 #define BLIND     6         /* the key could not be read */
 #define LAPSED    7         /* of a holder whose lease is over, as whoever reads it knows [Candidate.hasLapsed] */
+#define OUTLIVED  8         /* what should have expired, as whoever reads it knows [Candidate.outlived] */
 
 #define CANDIDATE 0         /* states; the program counter of [Candidate.Next] */
 #define ELECT     1
@@ -55,14 +60,15 @@ typedef Rec {               /* what is stored under the key, or travels to it */
 	byte kind, own, rev, age;
 	byte lease;             /* what this write would earn its writer that still knows the attempt [doubt.writes]; 0 if none does */
 	byte left;              /* stand_down_ms */
-	bit named, old          /* the release names successors; written for an earlier incarnation of the bucket */
+	bit named, old;         /* the release names successors; written for an earlier incarnation of the bucket */
+	bit stays               /* it never expires */
 }
 typedef Cand {
 	byte st, link;
 	byte rev, num, highest; /* [Term.revision, Term.Number, key.highest] */
 	byte lease, counts, next; /* until the deadline, until the stand-down is over, until it renews or campaigns */
 	byte seen, seenRev, seenLeft; bit seenOwn, seenNamed, seenOld; /* what was read; its write is about to follow [Candidate.acquisitionOver] */
-	byte sight, lapse;      /* the revision of another holder's write that it saw, or was notified of; until that write's lease has lapsed [key.lastWrite] */
+	byte sight, lapse;      /* the revision of another's write that it saw, or was notified of; until that write's lease has lapsed [key.lastWrite] */
 	byte sent;              /* what an applied write earns whose reply waits for a frozen process, plus 1 */
 	bit ready;              /* it was sent after the stand-down */
 	bit work, led, unsure, failed, pending, givenUp, removed, outdated, former; /* outdated, former: what it knows of the bucket is old, its term is of the old one */
@@ -124,19 +130,44 @@ int used; byte x, y, sd, exp, b, ok;  /* scratch, 0 between two transitions */
 #define close(v) v = (v > y -> v - 1 : v)
 #define everyRevision(f) f(key.rev); f(seq); f(copy.rev); f(copySeq); f(over); f(top); \
 	x = 0; do :: x < N -> f(c[x].rev); f(c[x].num); f(c[x].highest); f(c[x].seenRev); f(c[x].sight); x++ :: else -> break od
-inline forgetSight(i) { c[i].sight = 0; c[i].lapse = 0; c[i].oddSight = 0 }
-inline see(i, v) { if :: c[i].sight != v -> c[i].sight = v; c[i].lapse = LAPSE; c[i].oddSight = 0 :: else fi }
-#ifdef BELIEVE_TIMES
-#define mayMatter(i) (c[i].sight == key.rev || c[i].sight == seq + 1 || isCopy && c[i].sight == copy.rev)
+#ifdef ANNOUNCED
+bit forged[N];              /* the sighting was announced */
+#define unforge(i) forged[i] = 0
+#else
+#define unforge(i) skip
+#endif
+inline forgetSight(i) { c[i].sight = 0; c[i].lapse = 0; c[i].oddSight = 0; unforge(i) }
+#define sees(i) (c[i].sight > 0)
+/* A sighting is a revision and a stamp. What has another stamp is forged, or of a history that went back, and no read will show it: it is forgotten. */
+#if defined(BELIEVE_SHORT)
+#define believed(o) (o == BARE -> TTL + LATE : (o == LONG -> TTL + SLIPS : (o == STRANGER -> 1 : LAPSE)))
+#elif defined(BELIEVE_LONG)
+#define believed(o) (o == BARE -> TTL + LATE : (o == LONG -> 255 : LAPSE))
+#else
+#define believed(o) (o == BARE -> TTL + LATE : (o == LONG -> TTL + SLIPS : LAPSE))   /* [Candidate.believed] */
+#endif
+#ifdef FREEZE_SIGHT
+#define replaces(i,v) (c[i].sight < v)
+#else
+#define replaces(i,v) (c[i].sight != v)
+#endif
+inline see(i, rv, wh) { if :: replaces(i, rv) -> c[i].sight = rv; c[i].lapse = believed(wh); c[i].oddSight = 0; unforge(i) :: else fi }
+#if defined(TRUST_SOURCE)
+#define mayMatter(i) (sees(i))
+#define announced skip
+#elif defined(ANNOUNCED)
+#define mayMatter(i) (c[i].sight == key.rev || c[i].sight > seq)
+#define announced used = used | (2 << seq) | (4 << seq)
 #else
 #define mayMatter(i) (c[i].sight == key.rev || isCopy && c[i].sight == copy.rev)
+#define announced skip
 #endif
 inline squeeze() {                                                                /* no number is left out below the highest */
 	x = 0; do :: x < N -> if :: !mayMatter(x) -> forgetSight(x) :: else fi; x++ :: else -> break od;
-	everyRevision(use); y = 1;
+	everyRevision(use); announced; y = 1;
 	do :: (used >> y) == 0 -> break
 	:: (used >> y) != 0 && (used >> y) & 1 -> y++
-	:: (used >> y) != 0 && !((used >> y) & 1) -> everyRevision(close); used = 0; everyRevision(use)
+	:: (used >> y) != 0 && !((used >> y) & 1) -> everyRevision(close); used = 0; everyRevision(use); announced
 	od;
 	gap = 0
 }
@@ -148,11 +179,11 @@ inline store(wh, kd, sl, nmd, ob, ln, isOdd) {
 		assert(isOdd || c[key.own].excused || !holder(key.own) || c[key.own].lease == 0); /* P10, P7 */
 		c[key.own].excused = holder(key.own); c[key.own].stale = holder(key.own)
 	:: else fi;
-	seq++; key.kind = kd; key.own = wh; key.rev = seq; key.age = 0; key.left = sl; key.named = nmd; key.old = ob; key.lease = ln
+	seq++; key.kind = kd; key.own = wh; key.rev = seq; key.age = 0; key.left = sl; key.named = nmd; key.old = ob; key.lease = ln; key.stays = 0
 }
 inline clearKey(kd) {
 	if :: kd != NOTHING -> seq++; key.rev = seq :: else -> key.rev = 0 fi;
-	key.kind = kd; key.own = STRANGER; key.age = 0; key.left = 0; key.named = 0; key.old = 0; key.lease = 0
+	key.kind = kd; key.own = STRANGER; key.age = 0; key.left = 0; key.named = 0; key.old = 0; key.lease = 0; key.stays = 0
 }
 /* forget ends what candidate i remembers of a term, a read or an attempt, so that equal states are one. */
 inline unread(i)  { c[i].seen = 0; c[i].seenRev = 0; c[i].seenLeft = 0; c[i].seenOwn = 0; c[i].seenNamed = 0; c[i].seenOld = 0; c[i].odd = 0 }
@@ -223,7 +254,7 @@ inline read(i, ent) {
 	if :: (ent.kind == RECORD || ent.kind == RELEASE) && !ent.old && c[i].outdated -> c[i].outdated = 0; c[i].highest = ent.rev :: else fi;  /* a newer bucket */
 	if
 	:: ent.kind == RECORD && ent.own != i -> c[i].next = INTERVAL;                      /* [Candidate.decide]: held */
-		if :: c[i].removed || ent.rev < c[i].highest -> forgetSight(i) :: else -> see(i, ent.rev) fi; c[i].removed = 0
+		if :: c[i].removed || ent.rev < c[i].highest -> forgetSight(i) :: else -> see(i, ent.rev, ent.own) fi; c[i].removed = 0
 	:: else ->
 		c[i].seen = ent.kind; c[i].seenOwn = (ent.own == i);
 		if :: ent.kind == NOTHING -> c[i].seenRev = 0 :: else -> c[i].seenRev = ent.rev fi;
@@ -260,11 +291,23 @@ inline win(i) {
 #else
 #define statesLease(r) (r.own != BARE)
 #endif
-#define lapsed(i,r) (c[i].sight > 0 && c[i].lapse == 0 && r.kind == RECORD && r.own != i && r.rev == c[i].sight && c[i].highest <= r.rev && \
-	!c[i].removed && r.old == c[i].outdated && statesLease(r))
-inline takeOver(i, ent) {                                                         /* r was read, and the lease of its holder has lapsed [Candidate.hasLapsed] */
+#if defined(TRUST_SOURCE)
+#define shows(i,r) 1
+#elif defined(BELIEVE_ATTEMPTS)
+#define shows(i,r) (r.rev == c[i].sight && (!forged[i] || r.own >= N))           /* only strangers quote an attempt before it is made: their own */
+#else
+#define shows(i,r) (r.rev == c[i].sight)
+#endif
+#ifdef LEAVE_WHAT_NEVER_EXPIRES
+#define mayOutlive(r) 0
+#else
+#define mayOutlive(r) (r.own == BARE)
+#endif
+#define lapsed(i,r) (c[i].sight > 0 && c[i].lapse == 0 && r.kind == RECORD && r.own != i && shows(i, r) && c[i].highest <= r.rev && \
+	!c[i].removed && r.old == c[i].outdated && (statesLease(r) || mayOutlive(r)))
+inline takeOver(i, ent) {                                                         /* ent was read, and stands unchanged for long enough */
 	printf("%c reads the key, whose holder's lease has lapsed\n", name(i));
-	c[i].seen = LAPSED; c[i].seenRev = ent.rev; c[i].seenLeft = ent.left; c[i].seenOwn = 0; c[i].seenNamed = 0; c[i].seenOld = ent.old;
+	c[i].seen = (statesLease(ent) -> LAPSED : OUTLIVED); c[i].seenRev = ent.rev; c[i].seenLeft = ent.left; c[i].seenOwn = 0; c[i].seenNamed = 0; c[i].seenOld = ent.old;
 	c[i].odd = c[i].oddSight; c[i].highest = ent.rev
 }
 inline lost(i) { printf("%c does not win\n", name(i)); unread(i); c[i].next = INTERVAL; c[i].unanswered = 0 }
@@ -344,8 +387,8 @@ inline release(i, nmd) {                                                        
 	fi
 }
 
-inline copyRec(to, from) { to.kind = from.kind; to.own = from.own; to.rev = from.rev; to.age = from.age; to.lease = from.lease; to.left = from.left; to.named = from.named; to.old = from.old }
-inline blank(ent) { ent.kind = 0; ent.own = 0; ent.rev = 0; ent.age = 0; ent.lease = 0; ent.left = 0; ent.named = 0; ent.old = 0 }
+inline copyRec(to, from) { to.kind = from.kind; to.own = from.own; to.rev = from.rev; to.age = from.age; to.lease = from.lease; to.left = from.left; to.named = from.named; to.old = from.old; to.stays = from.stays }
+inline blank(ent) { ent.kind = 0; ent.own = 0; ent.rev = 0; ent.age = 0; ent.lease = 0; ent.left = 0; ent.named = 0; ent.old = 0; ent.stays = 0 }
 inline forgetLate() { isLate = 0; lateOdd = 0; over = 0; blank(late) }
 inline forgetCopy() { isCopy = 0; copySeq = 0; blank(copy) }
 #ifdef KEEP_SIGHT
@@ -353,8 +396,7 @@ inline gapped(i) { skip }
 #else
 inline gapped(i) { forgetSight(i) }                                               /* it may have missed something since it saw that [Candidate.missedSome] */
 #endif
-#define sees(i) (c[i].sight > 0)
-inline deceived(i) { c[i].oddSight = sees(i) }
+inline deceived(i) { if :: c[i].sight != key.rev -> forgetSight(i) :: else -> c[i].oddSight = sees(i) fi }
 inline notified(i) { if :: c[i].link == FINE -> c[i].removed = 1 :: else fi }
 inline remade(i) { forgetSight(i); c[i].outdated = 1; c[i].former = holder(i); c[i].seenOld = (c[i].seen >= RECORD) }
 inline pardon(i) {
@@ -362,7 +404,7 @@ inline pardon(i) {
 	c[i].highest = key.rev                                                        /* all have read the key on account of a notification */
 }
 inline older(i) {
-	lessOne(c[i].next); lessOne(c[i].counts); lessOne(c[i].lapse); if :: c[i].sent > 1 -> c[i].sent-- :: else fi;
+	lessOne(c[i].next); lessOne(c[i].counts); if :: c[i].lapse < 255 -> lessOne(c[i].lapse) :: else fi; if :: c[i].sent > 1 -> c[i].sent-- :: else fi;
 	if :: key.own == i -> lessOne(key.lease) :: else fi;
 	if :: isLate && late.own == i -> lessOne(late.lease) :: else fi;
 	if :: isCopy && copy.own == i -> lessOne(copy.lease) :: else fi;
@@ -372,7 +414,7 @@ inline older(i) {
 }
 inline tick(odd, rate) {                                                          /* candidate odd's clock advances by rate instead of 1 */
 	if :: odd < N -> printf("a tick; %d by the clock of %c\n", rate, name(odd)) :: else -> printf("a tick\n") fi;
-	if :: key.kind != NOTHING -> key.age++ :: else fi;
+	if :: key.kind != NOTHING && !key.stays -> key.age++ :: else fi;
 	if :: isCopy && copy.age < TTL + LATE -> copy.age++ :: isCopy && copy.age == TTL + LATE -> forgetCopy() :: else fi;
 	x = 0; do :: x < N ->
 		y = (x == odd -> rate : 1);
@@ -389,7 +431,7 @@ proctype Candidate(byte i) {
 	:: /* ReadCopy */ d_step { idle(i) && c[i].link == FINE && c[i].next == 0 && isCopy ->
 		printf("%c reads an earlier version of the key\n", name(i)); read(i, copy); done }
 	:: /* Notice */ d_step { idle(i) && c[i].link == FINE && key.kind == RECORD && key.own != i && c[i].sight != key.rev ->
-		printf("%c is notified of a renewal\n", name(i)); see(i, key.rev); done }                      /* [Candidate.changed] */
+		printf("%c is notified of a renewal\n", name(i)); see(i, key.rev, key.own); done }                      /* [Candidate.changed] */
 	:: /* TakeOver */ d_step { idle(i) && c[i].link == FINE && lapsed(i, key) -> takeOver(i, key); done }
 	:: /* TakeOverCopy */ d_step { idle(i) && c[i].link == FINE && isCopy && copy.rev != key.rev && lapsed(i, copy) -> takeOver(i, copy); done }
 	:: /* LoadInfo */ d_step { idle(i) && c[i].outdated && c[i].link == FINE ->
@@ -493,19 +535,25 @@ proctype Candidate(byte i) {
 	:: /* Hang */ d_step { faults > 0 && c[i].link == FINE && c[i].work && !c[i].sent -> faults--; c[i].link = HANGING; printf("the work of %c will hang\n", name(i)); done }
 	:: /* Recover */ d_step { c[i].link != FINE && c[i].link != HANGING ->
 		if :: cutOff(i) -> gapped(i) :: else fi; c[i].link = FINE; printf("%c is fine again\n", name(i)); done }
-	:: /* Forge */ d_step { faults > 0 && idle(i) && c[i].link == FINE -> faults--; printf("a forged notification reaches %c\n", name(i));
+	/* whatever it says of whatever revision, written or yet to be written: no read shows its stamp [Candidate.changed] */
+	:: /* Forge */ d_step { faults >= FORGERY && idle(i) && c[i].link == FINE && c[i].next > 0 -> faults = faults - FORGERY; printf("a forged notification reaches %c, who reads the key\n", name(i));
 #ifdef BELIEVE_NOTIFICATIONS
 		c[i].seen = RELEASE; c[i].seenRev = key.rev; c[i].seenNamed = 1
-#elif defined(BELIEVE_TIMES)
-		c[i].sight = seq + 1; c[i].lapse = LAPSE                                      /* it quotes a write that is yet to come */
 #else
-		c[i].next = 0
+		forgetSight(i); c[i].next = 0
+#endif
+		; done }
+	:: /* ForgeRenewal */ d_step { faults >= FORGERY && idle(i) && c[i].link == FINE && sees(i) -> faults = faults - FORGERY; printf("a forged notification of a renewal reaches %c\n", name(i));
+#ifdef ANNOUNCED
+		c[i].sight = seq + ANNOUNCED; c[i].lapse = LAPSE; forged[i] = 1             /* it announces a write that is yet to come */
+#else
+		forgetSight(i)
 #endif
 		; done }
 	od
 }
 
-#define lives(k)   (key.kind == NOTHING -> 255 : (key.kind == MARKER -> 1 : TTL + LATE))
+#define lives(k)   (key.kind == NOTHING || key.stays -> 255 : (key.kind == MARKER -> 1 : TTL + LATE))
 #define anyOld     (key.old || isLate && late.old || anyOf(isOld))
 #define isOld(i)   (c[i].outdated || c[i].former || c[i].seenOld)
 #define knowsNext(i) (c[i].rev == seq + 1 || c[i].num == seq + 1 || c[i].highest == seq + 1 || c[i].seenRev == seq + 1)
@@ -524,8 +572,13 @@ proctype Server() {
 		forgetLate(); squeeze(); done }
 	:: /* LateLost */ d_step { isLate -> forgetLate(); squeeze(); done }
 	:: /* Delete */ d_step { key.kind >= RECORD && faults > 0 -> faults--; printf("an operator deletes the key\n"); clearKey(TOMBSTONE); each(notified); squeeze(); done }
+	:: /* DeleteUnheard */ d_step { key.kind >= RECORD && faults > 0 -> faults--; printf("an operator deletes the key, and no notification tells of it\n"); clearKey(TOMBSTONE); squeeze(); done }
 	:: /* OverwriteBare */ d_step { faults > 0 && key.own != BARE -> faults--; printf("a stranger writes the key, and states no lease\n"); store(BARE, RECORD, 0, 0, 0, 0, 0); squeeze(); done }
+#ifndef NO_LASTING
+	:: /* OverwriteLong */ d_step { faults > 0 && key.own != LONG -> faults--; printf("a stranger writes the key, and states a lease of an hour\n"); store(LONG, RECORD, 0, 0, 0, 0, 0); squeeze(); done }
 	:: /* Overwrite */ d_step { faults > 0 -> faults--; printf("a stranger writes the key\n"); store(STRANGER, RECORD, 0, 0, 0, 0, 0); squeeze(); done }
+	:: /* KeepForEver */ d_step { key.kind == RECORD && key.own >= N && key.age == 0 && !key.stays -> printf("and says that the record never expires\n"); key.stays = 1; done }
+#endif
 #ifndef NO_DISASTERS
 	:: /* MakeCopy */ d_step { !isCopy && key.kind != NOTHING && faults > 0 -> faults--; printf("a copy is made of the bucket\n"); isCopy = 1; copySeq = seq; copyRec(copy, key); done }
 	:: /* ForgetCopy */ d_step { isCopy -> forgetCopy(); squeeze(); done }
@@ -545,7 +598,8 @@ proctype Server() {
 #define calm(i)    (leads(i) && mine(key, i) && key.rev == c[i].rev && !c[i].former && c[i].lease == LEASE && key.age == 0)
 #define quiet(i)   (c[i].link == FINE && !c[i].seen && (calm(i) || c[i].st == CANDIDATE && !c[i].work))
 #define peace      (anyOf(calm) && allOf(quiet) && !isLate && !isCopy)
-#define canTick    (!anyOf(urgent) && key.age < lives(key))
+#define takesOver(i) (key.stays && idle(i) && c[i].link == FINE && lapsed(i, key))   /* otherwise the key expires */
+#define canTick    (!anyOf(urgent) && !anyOf(takesOver) && key.age < lives(key))
 proctype Clock() {
 	do
 	:: /* NewRound */ d_step { canTick && peace && (faults < FAULTS || slips < SLIPS) ->         /* a new round of trouble may begin */
