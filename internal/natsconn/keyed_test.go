@@ -198,12 +198,15 @@ func TestMessagesThatAreDroppedAreReportedBeforeTheNextIsHandled(t *testing.T) {
 		}
 		k.g.Expect(k.Add("a")).To(Succeed())
 		k.g.Expect(k.Conn.Flush()).To(Succeed())
-		payload := make([]byte, k.MaxBytes/4)
-		for range 20 {
-			k.g.Expect(k.sender.Publish("keys.a", payload)).To(Succeed())
+		send := func(n int) {
+			for range n {
+				k.g.Expect(k.sender.Publish("keys.a", make([]byte, k.MaxBytes/4))).To(Succeed())
+			}
+			k.g.Expect(k.sender.Flush()).To(Succeed())
+			synctest.Wait()
 		}
-		k.g.Expect(k.sender.Flush()).To(Succeed())
-		synctest.Wait()
+		send(1) // which is being handled while the others are dropped
+		send(20)
 		close(blocked)
 		synctest.Wait()
 		k.g.Expect(handled).To(BeNumerically("<", 20))
