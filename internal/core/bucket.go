@@ -120,6 +120,9 @@ func (c *Candidate) loaded(now time.Time, b Bucket, err error, failure Failure) 
 	}
 	before := c.bucket
 	c.bucket = b
+	if !b.Created.Equal(before.Created) { // its revisions are other writes
+		c.reading.refusedBy = incident{}
+	}
 	if b.TTL < before.TTL && (before.TTL >= c.longerTTL.ttl || !now.Before(c.longerTTL.until)) {
 		c.longerTTL = longerTTL{before.TTL, now.Add(2 * before.TTL)} // a leader that does not know yet renews once more at most
 	}

@@ -364,6 +364,7 @@ func (c *Candidate) acquired(now time.Time, r Result) {
 		c.metadataStored(a.written)
 		c.doubt.applied(a.written, a.revision, nil)
 		c.key.highest = max(c.key.highest, a.revision) // from now on, a lower revision is one of a rewound history
+		c.reading.refusedBy = incident{}
 		c.won(now)
 		return
 	case Refused:

@@ -225,15 +225,26 @@ func TestCandidateThatIsHeldBackRecognisesACopyOfItself(t *testing.T) {
 	g.Expect(c.longestLease(now)).To(Equal(9800 * time.Millisecond))
 }
 
+func nothing(*Candidate, time.Time) {}
+
 // A candidate that may not read learns from refusals that the same write has stood for longer than a TTL.
 func TestCandidateThatMayNotReadWritesOverWhatOutlivesTheTTL(t *testing.T) {
 	for name, test := range map[string]struct {
 		named, changes bool
+		meanwhile      func(c *Candidate, now time.Time)
 		over           uint64
 	}{
-		"unchanged":              {true, false, 7},
-		"renewed":                {true, true, 0},
-		"of an unknown revision": {false, false, 0},
+		"unchanged":              {true, false, nothing, 7},
+		"renewed":                {true, true, nothing, 0},
+		"of an unknown revision": {false, false, nothing, 0},
+		"in a bucket that was made again meanwhile": {true, false, func(c *Candidate, now time.Time) {
+			c.loaded(now, Bucket{Timing: c.bucket.Timing, Created: now, Read: now}, nil, NoFailure)
+		}, 0},
+		"again, after this candidate led": {true, false, func(c *Candidate, now time.Time) {
+			c.bid = &bid{began: now}
+			c.createUnread(now)
+			c.Done(now, Result{Outcome: Applied, Revision: 9})
+		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -254,6 +265,8 @@ func TestCandidateThatMayNotReadWritesOverWhatOutlivesTheTTL(t *testing.T) {
 					over = c.op.Over
 					g.Expect(now.Sub(began)).To(BeNumerically(">=", c.bucket.TTL))
 				}
+				c.op, c.then = Op{}, nil
+				test.meanwhile(c, now)
 				c.op, c.then = Op{}, nil
 			}
 			g.Expect(over).To(Equal(test.over))
