@@ -16,6 +16,9 @@ import (
 // lapse is how long after a renewal a follower that was notified of it takes the key over.
 const lapse = lease + lease*1012/11_000
 
+// pause is for how long the winner then lets the others read what it took over.
+const pause = 54 * time.Millisecond
+
 func TestLapsedLeaseIsTakenOverBeforeTheKeyExpires(t *testing.T) {
 	for _, source := range []string{"watch", "republish"} {
 		t.Run(source, func(t *testing.T) {
@@ -33,8 +36,8 @@ func TestLapsedLeaseIsTakenOverBeforeTheKeyExpires(t *testing.T) {
 					after(time.Millisecond)
 				}
 				f.Expect(time.Since(b.begun)).To(BeNumerically("<", 3*interval+ttl), "before the key expires")
-				after(instant)
-				f.Expect(b.IsLeader()).To(BeTrue(), "without a stand-down")
+				after(pause + instant)
+				f.Expect(b.IsLeader()).To(BeTrue())
 				f.Expect(f.record()).To(ContainSubstring(`"won":"lapsed"`))
 			}
 			if source == "watch" {
@@ -124,6 +127,40 @@ func TestLeaseIsNotTakenOverWithoutWhatItTakes(t *testing.T) {
 				after(time.Until(expiry) - 10*time.Millisecond)
 				f.Expect(b.State()).To(Equal(election.CandidateState))
 				f.Expect(f.record()).NotTo(ContainSubstring("lapsed"))
+			})
+		})
+	}
+}
+
+// A follower that reads the takeover itself knows that the lease before it is over, as the new leader does.
+func TestHandoverSoonAfterATakeoverTakesMilliseconds(t *testing.T) {
+	for _, led := range []time.Duration{0, time.Second, 2 * time.Second} {
+		t.Run(led.String(), func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				a := f.connected("a").start()
+				after(interval)
+				followers := []*candidate{f.connected("b").start(), f.connected("c").start(), f.connected("d").start()}
+				after(3 * interval)
+				a.link.Cut()
+				leader := func() *candidate {
+					for _, c := range followers {
+						if c.IsLeader() {
+							return c
+						}
+					}
+					return nil
+				}
+				for leader() == nil {
+					after(time.Millisecond)
+				}
+				f.Expect(f.record()).To(ContainSubstring(`"won":"lapsed"`))
+				after(led)
+				f.Expect(leader().Resign(context.Background())).To(Succeed())
+				resigned := time.Now()
+				for leader() == nil {
+					after(time.Millisecond)
+				}
+				f.Expect(time.Since(resigned)).To(BeNumerically("<", 50*time.Millisecond))
 			})
 		})
 	}

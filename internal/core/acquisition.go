@@ -172,8 +172,10 @@ func (a *acquisition) standDown(b *Bucket) time.Duration {
 		return longest
 	case a.fromEarlierBucket(b):
 		return longest
-	case a.reason == Released, a.reason == Lapsed: // the term is proven to have ended
+	case a.reason == Released: // the term is proven to have ended
 		return min(a.mustWait, longest)
+	case a.reason == Lapsed: // likewise, and the others are to see it
+		return min(max(a.mustWait, b.takeoverPause()), longest)
 	}
 	// The key expired, or has a late write of this candidate's own, whose record says for which stand-down it was waiting.
 	return min(max(usual, a.mustWait), longest)
@@ -194,6 +196,8 @@ func (a *acquisition) because(b *Bucket) string {
 		return "nothing proves that the previous leader has stopped"
 	case a.died && a.mustWait > 0:
 		return "requests of the leader that died may be on their way"
+	case a.reason == Lapsed && a.mustWait == 0:
+		return "the other candidates are to read which write it took over"
 	case a.reason == Released, a.reason == Lapsed:
 		return "an earlier stand-down or lease is not over"
 	}

@@ -230,7 +230,8 @@ func (c *Candidate) follow(now time.Time, ch *change) {
 	default: // another candidate was quicker
 		newHolder = true
 		spread := ShortSpread
-		if c.Order == ByArrival && !c.others.announced.IsZero() { // a candidate in a queue need not know soon who has the lock
+		// A candidate in a queue need not know soon who has the lock, but a takeover is read before a renewal replaces it.
+		if c.Order == ByArrival && !c.others.announced.IsZero() && ch.Record.Won != string(Lapsed) {
 			spread = max(spread, c.bucket.TTL/8)
 		}
 		at = now.Add(learnDelay + c.Random(spread))

@@ -277,12 +277,12 @@ func TestNoLeaseIsBelievedThatIsShorterThanWithTheDefaultMargin(t *testing.T) {
 	g.Expect(lapseTime()).To(Equal(least), "another term has its own")
 }
 
-func TestTakeoverWritesOverWhatWasReadAndHasNoStandDown(t *testing.T) {
+func TestTakeoverWritesOverWhatWasReadAndStandsDownOnlyUntilItIsRead(t *testing.T) {
 	for name, test := range map[string]struct {
 		change    func(r *record.Record)
 		standDown time.Duration
 	}{
-		"of a leader":          {func(*record.Record) {}, 0},
+		"of a leader":          {func(*record.Record) {}, 2 * (learnDelay + ShortSpread)},
 		"of a leader-elect":    {func(r *record.Record) { r.Term, r.StandDownMs = 0, 2500 }, 2500 * time.Millisecond},
 		"in an earlier bucket": {func(r *record.Record) { r.BucketCreated = time.Unix(-1, 0) }, -1},
 	} {
@@ -317,9 +317,10 @@ func TestTakeoverWritesOverWhatWasReadAndHasNoStandDown(t *testing.T) {
 			g.Expect(c.Term().StandDown).To(Equal(test.standDown))
 			g.Expect(c.Term().AtOnce).To(BeFalse(), "leadership counts from the next campaign that succeeds")
 			op, _ = c.Next(at)
-			if test.standDown == 0 {
-				g.Expect(op.Kind).To(Equal(Write), "which follows at once")
-			}
+			g.Expect(op.Until).To(BeTemporally("==", at.Add(test.standDown)))
+			c.Done(op.Until, Result{})
+			op, _ = c.Next(at.Add(test.standDown))
+			g.Expect(op.Kind).To(Equal(Write), "which follows then")
 		})
 	}
 }

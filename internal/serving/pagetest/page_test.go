@@ -136,13 +136,14 @@ func TestThePageIsLegibleInBothColourSchemesAndOnNarrowScreens(t *testing.T) {
 	b, f := newTab(t), newFixture(t, ttl)
 	first := f.campaign("web-1.eu-central")
 	f.run("wait", "jobs", "--max-wait", timeout.String())
-	second := f.campaign("web-2.eu-central")
+	second, third := f.campaign("web-2.eu-central"), f.campaign("web-3.eu-central")
 	b.open(first.page)
 	f.run("transfer", "jobs", "--to", "web-2.eu-central")
 	b.eventually(headline).Should(Equal("web-2.eu-central leads"))
 	second.crash()
+	b.eventually(headline).Should(MatchRegexp("^web-[13].* leads$"))
+	f.run("transfer", "jobs", "--to", "web-1.eu-central")
 	b.eventually(headline).Should(Equal("web-1.eu-central leads"))
-	third := f.campaign("web-3.eu-central")
 	b.eventually(".candidates").Should(MatchRegexp(`web-3.eu-central\s+candidate\s+ready`))
 
 	var background []float64
