@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -177,5 +178,45 @@ func TestTakeoverFromALeaderElectPassesItsStandDownOn(t *testing.T) {
 		after(lapse + 100*time.Millisecond)
 		f.Expect(b.State()).To(Equal(election.LeaderElectState))
 		f.Expect(b.standsDown()).To(BeNumerically("~", ttl-interval, 100*time.Millisecond))
+	})
+}
+
+// A candidate that has seen no renewal since its start can time no lease, so the leader renews for it.
+func TestLeaderThatCrashesSoonAfterACandidateStartedIsReplacedBeforeItsKeyExpires(t *testing.T) {
+	for _, age := range []time.Duration{ttl / 16, ttl / 8, ttl / 4, ttl / 2} {
+		t.Run(age.String(), func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				a := f.connected("a").start()
+				after(2*interval + time.Second) // it leads, and has renewed a second ago
+				b := f.connected("b").start()
+				after(age + instant)
+				crashed := time.Now()
+				a.link.Cut()
+				for !b.IsLeader() {
+					after(time.Millisecond)
+				}
+				f.Expect(f.record()).To(ContainSubstring(`"won":"lapsed"`))
+				f.Expect(time.Since(crashed)).To(BeNumerically("<", ttl))
+			})
+		})
+	}
+}
+
+// The times of a leader's renewals do not depend on who starts meanwhile, and many that start cost it no more than one in a sixteenth of a TTL.
+func TestCandidatesThatStartDelayNoRenewal(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		a := f.connected("a").start()
+		after(2*interval + time.Second)
+		before := f.revision()
+		for i := range 100 {
+			f.connected(fmt.Sprint("b", i)).start()
+			after(10 * time.Millisecond)
+		}
+		f.Expect(f.revision() - before).To(BeNumerically("<=", 3))
+		after(interval - 2*time.Second - instant)
+		before = f.revision()
+		after(2 * instant)
+		f.Expect(f.revision()).To(Equal(before+1), "when it was due")
+		f.Expect(a.IsLeader()).To(BeTrue())
 	})
 }

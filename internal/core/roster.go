@@ -33,6 +33,7 @@ const (
 type roster struct {
 	recording bool            // attempts of others are received and recorded
 	seen      map[string]seen // the other candidates: by instance or, in a queue, by record.QueueID
+	newcomer  bool            // one was seen first since the last renewal: it times the lease by the next, and is to see one soon
 	namesake  *Namesake       // the first other candidate of this one's name; nil if none was seen
 	warned    bool            // the namesake was logged
 	announced time.Time       // when this candidate last announced itself, see shouldAnnounce; zero if it must again
@@ -78,7 +79,7 @@ func (c *Candidate) recordAttempts(on bool) {
 	if on == c.others.recording {
 		return
 	}
-	c.others.recording, c.others.seen = on, nil
+	c.others.recording, c.others.seen, c.others.newcomer = on, nil, false
 	c.report(Event{Kind: RecordAttempts, On: on})
 }
 
@@ -105,6 +106,7 @@ func (c *Candidate) attempted(now time.Time, r *record.Record) {
 			return
 		}
 		s.first = now
+		q.newcomer = q.newcomer || c.Order == ByRank
 	}
 	s.name, s.notified, s.priority, s.last = r.Name, r.Notified, r.Priority, now
 	q.note(id, s)

@@ -35,6 +35,7 @@ type Term struct {
 	sent        time.Time          // just before that write was sent
 	statedLease time.Duration      // the lease that the record of that write states; 0 if none
 	renewAt     time.Time          // when to renew, or to try again
+	regular     time.Time          // when that was due before a newcomer brought it forward: it does not delay the next renewal
 	failures    int                // tries that failed in a row
 	won         Reason             // over what the key was won
 	wonAt       instant            // when the win was acknowledged
@@ -178,7 +179,9 @@ func (c *Candidate) extend(now time.Time, t *Term, revision uint64, stated time.
 		l.State = Leader
 	}
 	t.Lease, t.revision, t.sent, t.statedLease, t.failures = l, revision, sent, stated, 0
-	t.renewAt = t.due()
+	if t.renewAt = t.due(); t.regular.After(sent) {
+		t.renewAt = earlier(t.renewAt, t.regular)
+	}
 	return true, counts
 }
 
