@@ -197,11 +197,12 @@ type Leader struct {
 	Term          uint64            `json:"term,omitempty"`
 	BucketCreated time.Time         `json:"bucket_created,omitzero"` // when the bucket was created
 	Revision      uint64            `json:"revision"`
-	Started       time.Time         `json:"started,omitzero"` // when the candidate started, by its clock
-	Since         time.Time         `json:"since,omitzero"`   // when the term was won, by the leader's clock
-	Renewed       time.Time         `json:"renewed,omitzero"` // when the record was written, by the server's clock
-	Expires       time.Time         `json:"expires,omitzero"` // when the key expires unless it is renewed, by the server's clock
-	Interval      time.Duration     `json:"-"`                // from one renewal to the next, as the leader says; 0 if it does not
+	Started       time.Time         `json:"started,omitzero"`     // when the candidate started, by its clock
+	Since         time.Time         `json:"since,omitzero"`       // when the term was won, by the leader's clock
+	LeadsSince    time.Time         `json:"leads_since,omitzero"` // since when leadership counts, by the same clock; zero for a leader-elect
+	Renewed       time.Time         `json:"renewed,omitzero"`     // when the record was written, by the server's clock
+	Expires       time.Time         `json:"expires,omitzero"`     // when the key expires unless it is renewed, by the server's clock
+	Interval      time.Duration     `json:"-"`                    // from one renewal to the next, as the leader says; 0 if it does not
 	Metadata      map[string]string `json:"metadata,omitempty"`
 }
 
@@ -235,10 +236,14 @@ func leaderOf(h *settings.Holder) Leader {
 	if h.LeaderElect() {
 		state = LeaderElectState
 	}
+	leads := h.Led
+	if h.Term != 0 && leads.IsZero() { // the record says that it leads since it won, or is that of an earlier version
+		leads = h.Since
+	}
 	return Leader{
 		Key: h.Key, Name: h.Name, Instance: h.Instance, Host: h.Host, PID: h.PID, Priority: h.Priority, State: state,
 		Term: h.Term, BucketCreated: h.BucketCreated, Revision: h.Revision,
-		Started: h.Started, Since: h.Since, Renewed: written, Expires: written.Add(h.TTL), Interval: h.Interval(), Metadata: h.Metadata,
+		Started: h.Started, Since: h.Since, LeadsSince: leads, Renewed: written, Expires: written.Add(h.TTL), Interval: h.Interval(), Metadata: h.Metadata,
 	}
 }
 

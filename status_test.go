@@ -222,3 +222,30 @@ func TestFollowerLogsWhoWonTheKeyAndThenThatItLeads(t *testing.T) {
 		}))
 	}, republished)
 }
+
+// What people ask is since when somebody leads, and not since when the key is held.
+func TestLeaderSaysSinceWhenItsLeadershipCounts(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		began := time.Now()
+		a, b := f.connected("a").start(), f.connected("b").start()
+		leader := func(c *candidate) election.Leader {
+			l, err := c.Leader(context.Background())
+			f.Expect(err).NotTo(HaveOccurred())
+			return l
+		}
+		after(instant)
+		f.Expect(leader(a).LeadsSince).To(BeZero())
+		for range 3 {
+			after(interval)
+			f.Expect(leader(a).LeadsSince).To(BeTemporally("~", began.Add(interval), instant))
+			f.Expect(leader(b).LeadsSince).To(BeTemporally("~", began.Add(interval), instant))
+			f.Expect(a.Status().Leader.LeadsSince).To(BeTemporally("==", leader(a).LeadsSince))
+			f.Expect(leader(b).Since).To(BeTemporally("~", began, instant))
+		}
+		handedOver := time.Now()
+		f.Expect(a.Resign(context.Background())).To(Succeed())
+		after(interval + instant)
+		f.Expect(leader(a).Name).To(Equal("b"))
+		f.Expect(leader(a).LeadsSince).To(BeTemporally("~", handedOver, instant))
+	})
+}

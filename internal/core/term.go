@@ -24,6 +24,7 @@ type Term struct {
 	Reason        Reason    // why leadership ended; "" before
 	Lost          Reason    // why the key was lost after leadership had ended; "" if it was not
 	Led           bool      // leadership has counted
+	LedSince      time.Time // since when: when the renewal was sent by which it did, or the write that won
 	Outcome       Ending    // once the term is over
 
 	StandDown time.Duration // from the acknowledgement of the win
@@ -176,7 +177,7 @@ func (c *Candidate) extend(now time.Time, t *Term, revision uint64, stated time.
 	l := t.Lease.renewed(sent, earned(t.Lease.Timing, stated), c.Clocks())
 	counts = l.State == LeaderElect && !sent.Before(t.Counts)
 	if counts {
-		l.State = Leader
+		l.State, t.LedSince = Leader, sent.Round(0)
 	}
 	t.Lease, t.revision, t.sent, t.statedLease, t.failures = l, revision, sent, stated, 0
 	if t.renewAt = t.due(); t.regular.After(sent) {

@@ -52,6 +52,7 @@ type Record struct {
 	Started       time.Time         `json:"started,omitzero"` // when the candidate started
 	Since         time.Time         `json:"since"`            // when the term was won
 	Term          uint64            `json:"term,omitempty"`   // 0 until leadership counts; see Leads
+	Led           time.Time         `json:"led,omitzero"`     // since when leadership counts; zero before that, and in a record that Leads
 	Leads         bool              `json:"leads,omitempty"`  // leadership counts from this very write: its revision is the number of the term
 	BucketCreated time.Time         `json:"bucket,omitzero"`  // when the stream behind the bucket was created
 	Won           string            `json:"won,omitempty"`    // over what: "vacant", "released", "reclaimed" or "lapsed"
