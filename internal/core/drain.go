@@ -14,7 +14,7 @@ const (
 	// targetHeadStart is for how long the target of a transfer has the release to itself.
 	targetHeadStart = 500 * time.Millisecond
 	// waiterHeadStart is the same for the first candidate in the queue of a lock, which must queue again if it is late.
-	waiterHeadStart = 25 * time.Millisecond
+	waiterHeadStart = 30 * time.Millisecond
 )
 
 // Ending is what became of the key at the end of a term.

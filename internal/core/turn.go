@@ -18,8 +18,9 @@ const (
 	// HeadStart is for how long a successor has a vacancy to itself: the one that a renewal names, and the second that a release names. The release
 	// itself says how long its first successor has. By then the other candidates have seen the successor win, unless it is gone.
 	HeadStart = 25 * time.Millisecond
-	// queueSpread is for how long the second waiter of a lock has the release to itself, then the time over which all other waiters answer in their
-	// order, and then the time over which everybody else does.
+	// queueSpread is for how long the second waiter of a lock has the release to itself, then the time over which all other waiters answer, and then the
+	// time over which everybody else does. In each eighth of their time as many waiters answer as in all before, so that one that is there wins before most
+	// of them try.
 	queueSpread = 15 * time.Millisecond
 	// firstRetryDelay times a power of two is how long after an attempt that failed the key is read again.
 	firstRetryDelay = 10 * time.Millisecond
@@ -67,7 +68,7 @@ func (c *Candidate) turnOf(now time.Time, revision uint64, predecessor *record.R
 
 // answerDelay returns how long after it learned of a vacancy this candidate answers it. After a release, the first two successors that the release names
 // come first, one after the other; after an expiry or a removal, the one that the last renewal names. Then it is the turn of all others, however many
-// the release names: they may be gone, or never have existed. The waiters of a lock answer in their order then. All others spread their answers at
+// the release names: they may be gone, or never have existed. The waiters of a lock answer in their order then, ever more at a time. All others spread their answers at
 // random, see partOf.
 func (c *Candidate) answerDelay(predecessor *record.Record) (delay time.Duration) {
 	spread := c.bucket.Spread()
@@ -88,7 +89,11 @@ func (c *Candidate) answerDelay(predecessor *record.Record) (delay time.Duration
 		case named && place < 2:
 			return delay
 		case named && waiters > 0:
-			return delay + queueSpread*time.Duration(place-2)/time.Duration(len(predecessor.Successors)+waiters)
+			first := 2 // of those that answer in the same eighth
+			for ; place >= 2*first; first *= 2 {
+				delay += queueSpread / 8
+			}
+			return delay + queueSpread/8*time.Duration(place-first)/time.Duration(first)
 		case waiters > 0:
 			return delay + queueSpread + c.Random(queueSpread)
 		}
