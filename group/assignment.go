@@ -42,7 +42,8 @@ type assignment struct {
 	notBefore time.Time          // when to ask the leader next
 	requests  int                // how many times the leader was asked
 	cancel    context.CancelFunc // cancels the request under way; nil if there is none
-	answer    chan error         // receives the answer to that request; nil likewise
+	answer    chan answer        // receives the answer to that request; nil likewise
+	ability
 }
 
 // leads reports whether this member leads the key now.
@@ -70,6 +71,13 @@ func (a *assignment) cancelRequest() {
 // sinceLost returns the time since this member last lost the leadership of the key, and its work ended.
 func (a *assignment) sinceLost() time.Duration { return time.Since(time.Unix(0, a.lost.Load())) }
 
+// answer is what a request about a key has found out.
+type answer struct {
+	leader election.Leader // that was read; zero if nobody leads
+	unread bool            // the key could not be read
+	err    error           // why this member does not lead the key yet, if it asked for it
+}
+
 // maxStarting is how many elections of a member may begin at a time: each makes a few requests, and a server that starts has many members.
 const maxStarting = 64
 
@@ -88,18 +96,22 @@ func (r *run) campaign() time.Time {
 	}
 	for _, key := range r.keys {
 		a := r.assignments[key]
-		switch _, mine := slices.BinarySearch(assigned, key); {
+		_, mine := slices.BinarySearch(assigned, key)
+		r.noteLed(a, mine)
+		switch unledAt := r.unledAt(a); {
 		case mine && a.election.Load() == nil && !r.ending && r.starting < maxStarting:
 			r.start(a)
 			r.starting++
 		case !a.running():
 		case !mine:
 			next = timeutil.Earlier(next, r.withdraw(a))
+		case present && !time.Now().Before(unledAt):
+			next = timeutil.Earlier(next, r.lookUp(a))
 		case present:
-			next = timeutil.Earlier(next, r.requestHandover(a))
+			next = timeutil.Earlier(timeutil.Earlier(next, unledAt), r.requestHandover(a))
 		}
 	}
-	return next
+	return timeutil.Earlier(next, r.relist())
 }
 
 // start begins a campaign for the key.
@@ -167,8 +179,8 @@ func (r *run) successor(a *assignment, asked record.Successor) record.Successor 
 // has returned, or the bucket is wrong.
 func (r *run) collect(a *assignment) {
 	select {
-	case err := <-a.answer:
-		r.answered(a, err)
+	case f := <-a.answer:
+		r.answered(a, f)
 	default:
 	}
 	err := a.ended.Load()
@@ -210,23 +222,34 @@ func (r *run) requestHandover(a *assignment) (next time.Time) {
 	// A key that this member has just handed over was given away by a plan that it has not received yet.
 	next = timeutil.Later(a.notBefore, time.Unix(0, a.lost.Load()).Add(lingerTime))
 	switch {
-	case !a.ready.Load() || a.cancel != nil || a.working.Load() || r.requests >= control.MaxHandovers:
+	case !a.ready.Load() || a.working.Load():
 		return far
 	case time.Now().Before(next):
 		return next
 	case a.cutOff():
 		return r.putOff(a)
 	}
+	return r.ask(a, r.transfer)
+}
+
+// ask makes a request about a key, if there is none under way and it is time for one.
+func (r *run) ask(a *assignment, request func(context.Context, *election.Election) answer) (next time.Time) {
+	switch {
+	case a.cancel != nil || r.requests >= control.MaxHandovers:
+		return time.Now().Add(r.ttl)
+	case time.Now().Before(a.notBefore):
+		return a.notBefore
+	}
 	ctx, cancel := context.WithCancel(r.ctx)
-	answer := make(chan error, 1)
-	a.cancel, a.answer = cancel, answer
+	answers := make(chan answer, 1)
+	a.cancel, a.answer = cancel, answers
 	r.requests++
 	e := a.election.Load()
 	go func() {
-		answer <- r.transfer(ctx, e, a.key)
+		answers <- request(ctx, e)
 		r.signal()
 	}()
-	return far
+	return time.Now().Add(r.ttl)
 }
 
 // putOff has this member ask for a key only later, and returns when. The election of a member that was cut off may wait for an answer that was lost,
@@ -236,28 +259,34 @@ func (r *run) putOff(a *assignment) time.Time {
 	return a.notBefore
 }
 
-// transfer asks the leader of a key to transfer leadership to this member, and returns when this member leads.
-func (r *run) transfer(ctx context.Context, e *election.Election, key string) error {
-	l, err := e.Leader(ctx)
-	if err == nil && l.Instance == "" {
-		err = fmt.Errorf("the leader %q wrote a bare name, and cannot be asked to hand over", l.Name)
+// transfer asks the leader of a key to transfer leadership to this member, and returns when this member leads. A member that cannot write the key does
+// not ask: nobody would lead it.
+func (r *run) transfer(ctx context.Context, e *election.Election) (a answer) {
+	switch a = findLeader(ctx, e); {
+	case a.err != nil || a.leader.Name == "":
+		return a
+	case a.leader.Instance == "":
+		a.err = fmt.Errorf("the leader %q wrote a bare name, and cannot be asked to hand over", a.leader.Name)
+		return a
 	}
-	if err != nil {
-		return err
+	key := e.Status().Key
+	if a.err = r.probe(ctx, key); a.err == nil {
+		client := control.Client{Bucket: r.bucket} // the instance distinguishes it
+		a.err = client.Transfer(ctx, key, a.leader.Instance, r.name, r.ttl+control.HandoverTimeout)
 	}
-	client := control.Client{Bucket: r.bucket} // the instance distinguishes it
-	return client.Transfer(ctx, r.electionKey(key), l.Instance, r.name, r.ttl+control.HandoverTimeout)
+	return a
 }
 
 // answered takes in the answer to a request to hand over.
-func (r *run) answered(a *assignment, err error) {
+func (r *run) answered(a *assignment, f answer) {
 	a.cancel()
 	a.cancel, a.answer = nil, nil
 	delay := min(minRequestDelay<<min(a.requests, 10), retryDelay, r.ttl/presencesPerTTL)
 	a.notBefore = time.Now().Add(delay/2 + rand.N(delay))
 	a.requests++
 	r.requests--
-	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, election.ErrNoLeader) {
-		r.log.Debug("Key not handed over yet", "key", a.key, "error", err)
+	if f.err != nil && !errors.Is(f.err, context.Canceled) {
+		r.log.Debug("Key not handed over yet", "key", a.key, "error", f.err)
 	}
+	r.noteFound(a, f)
 }

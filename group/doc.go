@@ -69,6 +69,12 @@
 //     member that asked for it leaves meanwhile.
 //   - Death of a process. Where package witness releases the keys of a member that has died, it ends the member's presence too: the others lead the
 //     keys after the settle time. If both planners die together, the others notice only that announcements are overdue.
+//   - Able. A key that is assigned to a member, and led neither by it nor by another for one and a half TTLs, goes to a member that can lead it, if
+//     there is one: so where a member has no permission for the key, receives no answers about it, is not healthy, or its work for an earlier term
+//     has not ended. It takes four TTLs if the member cannot read the key either, and has not led it before. Two TTLs later at the
+//     earliest, and twice as long each time up to an hour, the member takes part again, once the server answers a write to the key. A
+//     member that cannot write a key takes it over from nobody. Nothing moves because the server cannot be reached, an operator has paused an
+//     election, a handover takes long, or something else has the key.
 //   - Stray values. A presence counts only if it is whole: it names its member, and a run of that member. If anybody writes something
 //     else under its key, or deletes the key, the member writes its presence again at once. Meanwhile the others count it as present for as
 //     long as they would have without that. A plan counts only if its number is possible, at most 2^53, and it has an entry for the member
@@ -81,7 +87,8 @@
 // key among the members that list it; then the spread is as even as moves of single keys make it, which may not be the best there is. Once all
 // list the same keys it is even again.
 //
-// A member that is present and cannot lead, because its work never begins or its elections fail, keeps its share: let it return an error.
+// Leading is not working: a member whose work waits for something else leads on. Let the work return an error, or give election.WithHealthCheck to
+// [WithElectionOptions].
 //
 // Two members cannot have one name: the one that joined first leaves with [ErrReplaced]. So does one of two copies of a process, as of a virtual
 // machine that was cloned: whichever finds that the other has written their presence. Until then, a quarter of the TTL at most, both lead
@@ -94,8 +101,8 @@
 //     [ErrFull] to a member that comes when there are as many. A member that gets no consumer, because all are taken or it has no permission, reads
 //     its group's records instead: it notices changes up to an eighth of a TTL later.
 //   - [MaxKeys] keys, 10,000, of 512 KiB in all: the plan is one message. New refuses more.
-//   - 16 different lists of keys at a time, as in rolling updates that change them. Members with further lists lead only what the plan
-//     assigns to them until lists have gone out of use.
+//   - 16 different lists of keys at a time, as in rolling updates that change them, and for each member that cannot lead some of its keys.
+//     Members with further lists lead only what the plan assigns to them until lists have gone out of use.
 //
 // For more, make several groups.
 //
@@ -128,8 +135,11 @@
 //   - Lists of keys. A presence says the keys of its member if these are few, and else a hash of the list, which is a record of its own. The
 //     plan says which lists its planner knew. A member whose list is missing there writes that list; the planners write the lists in
 //     use again, so that they do not expire. Until a list is known its members keep what the plan assigns to them.
+//   - Keys given up. A member that could not lead a key lists it no more. If it leads no key at all it lists none. It lists a key again when it may
+//     be able to lead it, which it finds out by a write that the server always refuses, or when the plan assigns the key to nobody. So some
+//     member campaigns for a key that none can lead, and each member gives such a key up no more often than it would try it again.
 //   - Campaigns. A member campaigns for the keys that the plan assigns to it, and for no others. If another member leads such a key, it
-//     asks that leader to hand over. A leader leads on until it is asked, whatever the plan says: no key is without a leader because of
+//     asks that leader to hand over, after a write that the server always refuses has shown that it can write the key. A leader leads on until it is asked, whatever the plan says: no key is without a leader because of
 //     the plan. When the work of a key has ended, its leader looks at the plan again: if that is another than when the leader was asked, the
 //     release names the member to which it assigns the key now, or the leader leads the key again. A member that leaves takes over what is on its
 //     way to it until it has received a plan without itself, and for a moment longer.

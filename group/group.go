@@ -181,11 +181,7 @@ func (g *Group) Status() Status {
 func (g *Group) presence() presence {
 	host, _ := os.Hostname() // a record without a host is still a record
 	p := presence{Name: g.name, Instance: record.NewID(), Since: time.Now().UTC().Round(0), Host: host, PID: os.Getpid()}
-	if value := encode(list{g.keys}); len(value) > maxInlineBytes {
-		p.List = hashOf(value)
-	} else {
-		p.Keys = g.keys
-	}
+	p.Keys, p.List = listOf(g.keys)
 	return p
 }
 

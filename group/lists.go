@@ -31,6 +31,14 @@ func hashOf(value []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:hashBytes])
 }
 
+// listOf returns how a presence says its keys: by themselves if they are few, and else by the hash of their list.
+func listOf(keys []string) (inline []string, hash string) {
+	if value := encode(list{keys}); len(value) > maxInlineBytes {
+		return nil, hashOf(value)
+	}
+	return keys, ""
+}
+
 // listIn returns the list of keys in an entry under the key of the list of the given hash. It is whole only if it has that hash: then a member
 // wrote it, or might have.
 func listIn(entry jetstream.KeyValueEntry, hash string) (keys []string, whole bool) {

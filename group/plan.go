@@ -27,7 +27,7 @@ type plan struct {
 	Full   bool                `json:"full,omitempty"` // members were present that it has no room for
 }
 
-// presence is the record of a member. It says the keys that the member can lead, or the hash of their list: see lists.go. It has the fields of a
+// presence is the record of a member. It says the keys that the member can lead, or the hash of their list: see able.go, lists.go. It has the fields of a
 // term's record by which a witness recognises a term, and a witness releases it like one: then the member has died.
 type presence struct {
 	Name     string    `json:"name"`

@@ -69,7 +69,7 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 		r.startWatcher(ctx)
 	}
 	if r.listMissing() { // before the presence, which the planner reads it for
-		r.writeList(ctx, r.ownList, r.keys)
+		r.writeList(ctx, r.ownList, r.lists[r.ownList])
 	}
 	over := r.presenceRevision
 	r.self.Attempt = record.NewID()

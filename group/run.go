@@ -44,6 +44,7 @@ func retryTime(within time.Duration) time.Time {
 //	announcement.go  how the others learn of the plan, and begin to plan if nobody does
 //	lists.go         long lists of keys
 //	assignment.go    the elections of the keys that the plan assigns to this member
+//	able.go          keys that this member is assigned and cannot lead
 //	leave.go         the end
 
 // run is one call of Start or Run, from its beginning to its return. All of it belongs to the goroutine of that call.
@@ -89,6 +90,13 @@ type run struct {
 	outdated          time.Time // since when the plan in force does not fit; zero while it does
 	nextPlan          plan      // the plan that would fit; the one in force while that does
 
+	// The keys that this member lists.
+	givenUp   int         // keys that it does not list, because it could not lead them
+	relisted  bool        // the keys that it lists have changed since the presence was last made
+	orphansOf string      // the hash of the plan of which it was last found out whether it assigns keys that were given up to nobody
+	probing   *assignment // of the probe under way; nil if there is none
+	probed    chan error  // receives the answer to that probe; nil likewise
+
 	// The elections.
 	starting int // elections that have not campaigned yet
 	requests int // requests to hand over that are under way
@@ -98,6 +106,9 @@ func newRun(ctx context.Context, g *Group, work Work) *run {
 	r := &run{Group: g, view: view{group: g, lists: map[string][]string{}}, ctx: context.WithoutCancel(ctx), work: work, wake: make(chan struct{}, 1), self: g.presence()}
 	if r.ownList = r.self.List; r.ownList != "" {
 		r.lists[r.ownList] = g.keys
+	}
+	for _, a := range g.assignments {
+		a.ability = ability{}
 	}
 	return r
 }
@@ -189,7 +200,7 @@ func (r *run) agree(ctx context.Context) (next time.Time, err error) {
 	}
 	if r.listMissing() && r.listFor != r.planHash {
 		r.listFor = r.planHash
-		r.writeList(ctx, r.ownList, r.keys)
+		r.writeList(ctx, r.ownList, r.lists[r.ownList])
 	}
 	next = timeutil.Earlier(r.planIfDue(ctx), r.follow(ctx))
 	if _, planned := r.plan.Keys[r.name]; r.plan.Full && !planned && !r.ending {
@@ -291,6 +302,10 @@ func (r *run) connectionChanged(status nats.Status) error {
 	r.presenceSeen, r.watcherDue, r.presenceDue = time.Time{}, time.Time{}, time.Now()
 	for _, a := range r.assignments {
 		r.putOff(a)
+		a.unled = time.Now()
+		if a.givenUp {
+			a.tryAgain = time.Now()
+		}
 	}
 	return nil
 }

@@ -109,7 +109,7 @@ func (v *view) receive(entry jetstream.KeyValueEntry) {
 		v.left[name], v.changed = true, true
 	case whole:
 		p.Keys = ordered(p.Keys)
-		v.changed = v.changed || p.Instance != known.Instance
+		v.changed = v.changed || p.Instance != known.Instance || p.List != known.List || !slices.Equal(p.Keys, known.Keys)
 		v.members[name] = member{presence: p, revision: entry.Revision(), seen: v.seen(entry)}
 		delete(v.left, name)
 	case known.Name != "": // it expired, or a stranger changed it; the member counts as gone by the time it was last seen
