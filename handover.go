@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/natscampaign/election/internal/control"
@@ -191,11 +190,11 @@ func (s served) Describe() control.Candidate {
 	if !s.opts.NoStandbys {
 		standby = new(s.moment(now).standby)
 	}
-	failed := describe(status.Requests.Latest())
+	failedAt, failed := status.Requests.Latest()
 	return control.Candidate{
 		Key: s.key, Name: s.name, Instance: s.instanceID(), Host: s.host, PID: s.pid, Priority: s.opts.Priority, State: s.State().String(),
 		Ready: status.Ready, Standby: standby, Version: version.String(), Clock: now.UTC().Round(0),
-		LastError: strings.ToValidUTF8(failed[:min(len(failed), control.MaxErrorBytes)], ""),
+		LastError: control.CutError(describe(failed)), LastErrorAt: failedAt.UTC().Round(0),
 	}
 }
 

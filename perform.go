@@ -132,10 +132,15 @@ func (r *run) read(ctx context.Context, op *core.Op) (result core.Result) {
 	case result.Err == nil && result.State.Removal == record.Gone && op.Marker:
 		result.State = r.bucket.ReadMarker(ctx, r.key, result.State)
 	case result.Failure == core.Timeout:
-		result.Refusal = r.bucket.ReadRefused(r.key, before)
+		if err := r.bucket.RefusalOf(r.bucket.ToRead(r.key), before); err != nil {
+			result.Err, result.Refusal = refusedError(err, result.Err), r.bucket.ToRead(r.key).RefusedBy(err)
+		}
 	}
 	return result
 }
+
+// refusedError is the error of a request that was not answered, as the server refused it.
+func refusedError(refusal, err error) error { return fmt.Errorf("%w: %w", refusal, err) }
 
 // load reads the bucket's info once. It returns what the server says, and what that means to the candidate.
 func (r *run) load(ctx context.Context) (loaded core.Loaded, info kv.Info) {
@@ -156,7 +161,7 @@ func (r *run) load(ctx context.Context) (loaded core.Loaded, info kv.Info) {
 // allows, nor while there is no connection.
 func (r *run) write(ctx context.Context, op *core.Op) (result core.Result) {
 	nc := r.bucket.Conn()
-	reconnecting := op.Renewal && nc != nil && nc.IsReconnecting()
+	reconnecting, before := op.Renewal && nc != nil && nc.IsReconnecting(), r.bucket.LastError()
 	if nc != nil {
 		result.Reconnects = nc.Stats().Reconnects
 		if !reconnecting && op.Reconnects != core.AnyReconnects && result.Reconnects > op.Reconnects {
@@ -173,6 +178,11 @@ func (r *run) write(ctx context.Context, op *core.Op) (result core.Result) {
 		result.Reconnects = nc.Stats().Reconnects
 	}
 	result.Failure, result.Outcome = failureOf(result.Err), outcomeOfWrite(result.Err)
+	if result.Failure == core.Timeout {
+		if err := r.bucket.RefusalOf(r.bucket.ToWrite(r.key), before); err != nil {
+			result.Err = refusedError(err, result.Err)
+		}
+	}
 	if result.Outcome == core.Refused {
 		result.Last, result.Named = kv.LastSequence(result.Err)
 	}

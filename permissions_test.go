@@ -124,6 +124,25 @@ func TestWriteOnlyCandidateTriesToReadOnce(t *testing.T) {
 	}
 }
 
+// The client learns of a refusal apart from the request, which has no answer.
+func TestLastErrorNamesTheRefusedSubject(t *testing.T) {
+	const permissions = `authorization: { users: [
+		{user: admin, password: x},
+		{user: reader, password: x, permissions: {publish: ["$JS.API.STREAM.INFO.KV_ELECTIONS", "$JS.API.DIRECT.GET.KV_ELECTIONS.>"], subscribe: [">"]}}
+		{user: writer, password: x, permissions: {publish: ["$JS.API.STREAM.INFO.KV_ELECTIONS", "$KV.ELECTIONS.scheduler"], subscribe: [">"]}}
+	] }, no_auth_user: admin`
+	for user, subject := range map[string]string{"reader": "$KV.ELECTIONS.scheduler", "writer": "$JS.API.DIRECT.GET.KV_ELECTIONS.$KV.ELECTIONS.scheduler"} {
+		t.Run(user, func(t *testing.T) {
+			onGuardedServer(t, permissions, func(f *fleet) {
+				c, _ := f.restricted(user, "a", true)
+				c.start()
+				after(interval)
+				f.Expect(c.Status().LastError).To(And(ContainSubstring("Permissions Violation"), ContainSubstring(subject)))
+			})
+		})
+	}
+}
+
 // permit changes the configuration of the users while the server runs.
 func (f *fleet) permit(config string) {
 	f.Helper()

@@ -82,13 +82,13 @@ func TestFollowerForgetsAnErrorSoonAfterItCanWriteAgain(t *testing.T) {
 		b.start()
 		after(5 * interval)
 		f.Expect(b.Status().LastError).NotTo(BeEmpty())
+		f.Expect(time.Since(b.Status().LastErrorAt)).To(BeNumerically("<", 2*ttl))
 		b.link.Heal()
-		after(3 * fallbackPollUnmarked * ttl / 2)
+		after(2 * ttl)
 		f.Expect(b.Status().LastError).To(BeEmpty())
+		f.Expect(b.Status().LastErrorAt).To(BeZero())
 	}, republished)
 }
-
-const fallbackPollUnmarked = 8
 
 func TestUnhealthyEndsWithTheRun(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {

@@ -41,7 +41,9 @@ type Status struct {
 	Notifications string `json:"notifications,omitempty"` // the source of notifications: "republish", "watch" or "none"; empty if it does not run
 	Wins          uint64 `json:"wins"`                    // terms led
 	Losses        uint64 `json:"losses"`                  // terms led that ended, for whatever reason
-	LastError     string `json:"last_error,omitempty"`    // the latest error of a request: each stays until a request of its kind succeeds, to read the key, to write it (tried again within 4 to 12 TTLs), or to load the bucket's info
+	LastError     string `json:"last_error,omitempty"`    // the latest error of a request: each stays until a request of its kind succeeds, to read the key, to write it (tried again within two TTLs), or to load the bucket's info
+
+	LastErrorAt time.Time `json:"last_error_at,omitzero"` // when that request failed
 }
 
 // statusFields is a Status without its methods.
@@ -75,10 +77,11 @@ func (s *Status) UnmarshalJSON(b []byte) error {
 func (e *Election) Status() Status {
 	v := e.view()
 	now, status := v.at(time.Now()), v.status
+	failedAt, failed := status.Requests.Latest()
 	s := Status{
 		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instanceID(), Started: status.Started,
 		State: now.state, IsLeader: now.state == LeaderState, LeaseRemaining: now.left, TTL: status.Bucket.TTL, CampaignInterval: status.Bucket.Interval,
-		Paused: now.paused, Unhealthy: v.unhealthy, Notifications: now.source, Wins: status.Wins, Losses: status.Losses, LastError: describe(status.Requests.Latest()),
+		Paused: now.paused, Unhealthy: v.unhealthy, Notifications: now.source, Wins: status.Wins, Losses: status.Losses, LastError: describe(failed), LastErrorAt: failedAt.Round(0),
 	}
 	if v.leader != nil {
 		l := *v.leader

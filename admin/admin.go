@@ -98,7 +98,8 @@ func New(bucket jetstream.KeyValue, opts ...election.Option) (*Admin, error) {
 	return &Admin{b, observer}, nil
 }
 
-// Candidate is a candidate as it describes itself. In JSON its clock lag is seconds, "clock_lag_s".
+// Candidate is a candidate as it describes itself. In JSON its clock lag and the age of its last error are seconds, "clock_lag_s"
+// and "last_error_age_s".
 type Candidate struct {
 	Key      string         `json:"key"`
 	Name     string         `json:"name"`
@@ -111,8 +112,9 @@ type Candidate struct {
 	Version  string         `json:"version"` // of this module
 	ClockLag time.Duration  `json:"-"`       // by how much its clock is behind the server's, give or take the time of a request
 
-	// The latest error of its requests, cut to 256 bytes: an error stays until a request of its kind succeeds, see election.Status.
-	LastError string `json:"last_error,omitempty"`
+	// The latest error of its requests, and how long ago that request failed. An error stays until a request of its kind succeeds, see election.Status.
+	LastError    string        `json:"last_error,omitempty"`
+	LastErrorAge time.Duration `json:"-"`
 
 	// The connection of its process, as its server calls it: CLIENT@SERVER. Copies of a process, as of a virtual machine that was cloned, have
 	// the same instance, host and PID, and connections of their own.
@@ -129,12 +131,13 @@ type candidateFields Candidate
 // candidateJSON is how a Candidate is encoded.
 type candidateJSON struct {
 	candidateFields
-	ClockLag timeutil.Seconds `json:"clock_lag_s"`
+	ClockLag     timeutil.Seconds `json:"clock_lag_s"`
+	LastErrorAge timeutil.Seconds `json:"last_error_age_s,omitempty"`
 }
 
 // MarshalJSON encodes the candidate.
 func (c Candidate) MarshalJSON() ([]byte, error) {
-	return json.Marshal(candidateJSON{candidateFields(c), timeutil.Seconds(c.ClockLag)})
+	return json.Marshal(candidateJSON{candidateFields(c), timeutil.Seconds(c.ClockLag), timeutil.Seconds(c.LastErrorAge)})
 }
 
 // UnmarshalJSON decodes a candidate.
@@ -144,7 +147,7 @@ func (c *Candidate) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*c = Candidate(decoded.candidateFields)
-	c.ClockLag = time.Duration(decoded.ClockLag)
+	c.ClockLag, c.LastErrorAge = time.Duration(decoded.ClockLag), time.Duration(decoded.LastErrorAge)
 	return nil
 }
 
@@ -163,6 +166,9 @@ func (a *Admin) Candidates(ctx context.Context, key string) ([]Candidate, error)
 	err = control.Client{Bucket: a.bucket, Created: info.Created}.Candidates(ctx, key, func(c control.Candidate, came time.Time) bool {
 		found := Candidate{
 			Key: c.Key, Name: c.Name, Instance: c.Instance, Host: c.Host, PID: c.PID, Priority: c.Priority, Ready: c.Ready, Standby: c.Standby, Version: c.Version, LastError: c.LastError, Connection: c.Connection,
+		}
+		if !c.LastErrorAt.IsZero() && !c.Clock.IsZero() {
+			found.LastErrorAge = max(0, c.Clock.Sub(c.LastErrorAt))
 		}
 		_ = found.State.UnmarshalText([]byte(c.State)) // else it is unknown
 		if info.Stream != nil {

@@ -17,10 +17,10 @@ import (
 
 func TestCandidateHasSecondsInJSON(t *testing.T) {
 	g := NewWithT(t)
-	c := admin.Candidate{Key: "scheduler", Name: "web-1", State: election.LeaderState, ClockLag: 1500 * time.Millisecond}
+	c := admin.Candidate{Key: "scheduler", Name: "web-1", State: election.LeaderState, ClockLag: 1500 * time.Millisecond, LastError: "full", LastErrorAge: time.Minute}
 	b, err := json.Marshal(c)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(b).To(MatchJSON(`{"key":"scheduler","name":"web-1","instance":"","state":"leader","ready":false,"version":"","clock_lag_s":1.5}`))
+	g.Expect(b).To(MatchJSON(`{"key":"scheduler","name":"web-1","instance":"","state":"leader","ready":false,"version":"","last_error":"full","clock_lag_s":1.5,"last_error_age_s":60}`))
 	var back admin.Candidate
 	g.Expect(json.Unmarshal(b, &back)).To(Succeed())
 	g.Expect(back).To(Equal(c))

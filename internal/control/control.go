@@ -71,7 +71,8 @@ type Candidate struct {
 	Version  string    `json:"version"`
 	Clock    time.Time `json:"clock,omitzero"` // its clock when it answered
 
-	LastError string `json:"last_error,omitempty"` // of its requests, until one of that kind succeeds; the first MaxErrorBytes of it
+	LastError   string    `json:"last_error,omitempty"`   // of its requests, until one of that kind succeeds; see CutError
+	LastErrorAt time.Time `json:"last_error_at,omitzero"` // by the same clock
 
 	// The connection of its process, as the server calls it. All else about a copy of a process is that of the process, as of a virtual machine
 	// that was cloned; but a server gives each connection a number of its own. Connection is for people.
@@ -79,8 +80,21 @@ type Candidate struct {
 	ServerID   string `json:"server_id,omitempty"`
 }
 
-// MaxErrorBytes is how much of an error a candidate reports.
-const MaxErrorBytes = 256
+// maxErrorBytes is how much of an error a candidate reports.
+const maxErrorBytes = 1 << 10
+
+// CutError cuts the text of an error to what a candidate reports of it, at the end of a word.
+func CutError(text string) string {
+	const more = " …"
+	if len(text) <= maxErrorBytes {
+		return text
+	}
+	cut := strings.ToValidUTF8(text[:maxErrorBytes-len(more)], "")
+	if i := strings.LastIndexByte(cut, ' '); i > 0 {
+		cut = cut[:i]
+	}
+	return cut + more
+}
 
 // maxRequestBytes bounds a request, with its subjects and headers. The largest that this package makes has some 2,800 bytes: JSON makes six
 // bytes of one at worst, and a name has 255.

@@ -3,8 +3,10 @@ package control
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -13,6 +15,17 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natstest"
 )
+
+func TestErrorIsCutAtTheEndOfAWord(t *testing.T) {
+	g := NewWithT(t)
+	short := strings.Repeat("word ", maxErrorBytes/5)
+	g.Expect(CutError(short)).To(Equal(short))
+	for i := range 5 {
+		g.Expect(CutError(strings.Repeat("x", i) + " " + strings.Repeat("word ", maxErrorBytes))).To(And(
+			HaveSuffix(" word …"), WithTransform(func(s string) int { return len(s) }, BeNumerically("<=", maxErrorBytes))))
+	}
+	g.Expect(CutError(strings.Repeat("ä", maxErrorBytes))).To(And(HaveSuffix("ä …"), Satisfy(utf8.ValidString)))
+}
 
 func TestRequestIsAnsweredInInboxesAndUnderItsOwnKeyOnly(t *testing.T) {
 	const id = "ABCDEFGHIJKLMNOPQRSTUV"

@@ -32,9 +32,9 @@ import (
 const (
 	// fallbackPoll is after how many TTLs, on average, a candidate campaigns although it is notified of renewals.
 	fallbackPoll = 80
-	// fallbackPollUnmarked is the same where expiries are not announced. It is also that of a candidate whose last write failed, which is reported until
-	// a write is answered.
-	fallbackPollUnmarked = 8
+	// fallbackPollUnmarked is the same where expiries are not announced, and fallbackPollFailing for a candidate whose last write failed, which it says
+	// until a write is answered.
+	fallbackPollUnmarked, fallbackPollFailing = 8, 1
 	// unmarkedReads is after how many TTLs a candidate that is notified reads the key where expiries are not announced: there forged renewals may hide
 	// that the leader is gone, for no longer than a lease or two.
 	unmarkedReads = 2
@@ -88,7 +88,10 @@ func (c *Candidate) beginCampaigning(now, due time.Time, lost int) {
 // waitAgain has the candidate wait for the next campaign. It chooses when the candidate campaigns although it is notified.
 func (c *Candidate) waitAgain(now time.Time) {
 	poll := time.Duration(fallbackPoll)
-	if c.bucket.MarkerTTL <= 0 || c.writeFailed() {
+	switch {
+	case c.writeFailed(): // it finds out soon that what kept it from writing is over
+		poll = fallbackPollFailing
+	case c.bucket.MarkerTTL <= 0:
 		poll = fallbackPollUnmarked
 	}
 	c.wait.fallback = now.Add(c.bucket.TTL*poll/2 + c.Random(c.bucket.TTL*poll))

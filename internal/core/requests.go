@@ -25,15 +25,14 @@ type failedRequest struct {
 	at  time.Time
 }
 
-// Latest returns the latest error; nil if there is none.
-func (q *Requests) Latest() (err error) {
-	var at time.Time
+// Latest returns the latest error, and when the request failed; nil if there is none.
+func (q *Requests) Latest() (at time.Time, err error) {
 	for _, f := range q.failed {
 		if f != nil && !f.at.Before(at) {
 			err, at = f.err, f.at
 		}
 	}
-	return err
+	return at, err
 }
 
 // LastFailed reports whether the very last request failed.

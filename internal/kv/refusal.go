@@ -79,8 +79,8 @@ func (b *Bucket) api() string {
 	return APIPrefix(b.js)
 }
 
-// refusedBy reports whether a refusal of the server is about the permission.
-func (p Permission) refusedBy(refusal error) bool {
+// RefusedBy reports whether a refusal of the server is about the permission.
+func (p Permission) RefusedBy(refusal error) bool {
 	text := refusal.Error()
 	for _, m := range p.matches {
 		if strings.HasSuffix(m, ".") && strings.Contains(text, m) || strings.Contains(text, m+`"`) {
@@ -90,11 +90,17 @@ func (p Permission) refusedBy(refusal error) bool {
 	return false
 }
 
-// ReadRefused reports whether the last error of the connection is the server's refusal to read the key; before is the last error from
-// before the read was sent.
-func (b *Bucket) ReadRefused(key string, before error) bool {
+// RefusalOf returns the last error of the connection, if that is the server's refusal of a permission or of any answer, else nil. before is the last error
+// from before the request that needs the permission was sent.
+func (b *Bucket) RefusalOf(p Permission, before error) error {
 	last := b.LastError()
-	return isNewViolation(last, before) && b.ToRead(key).refusedBy(last)
+	switch {
+	case !isNewViolation(last, before):
+		return nil
+	case p.RefusedBy(last):
+		return last
+	}
+	return inboxRefused(b.Conn(), last)
 }
 
 // UntilRefused makes a request that needs a permission, and ends it as soon as the server refuses the permission: a server does not
@@ -129,7 +135,7 @@ func untilRefused(ctx context.Context, cancel context.CancelCauseFunc, nc *nats.
 			if !isNewViolation(last, before) {
 				continue
 			}
-			if p.refusedBy(last) {
+			if p.RefusedBy(last) {
 				cancel(last)
 			} else if err := inboxRefused(nc, last); err != nil {
 				cancel(err)
