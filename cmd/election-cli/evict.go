@@ -104,7 +104,7 @@ func (c *evictCommand) describe(v *look.View, h *look.Holder) {
 		return
 	}
 	since := ""
-	if text := h.HeldSince(); text != "" {
+	if text := h.SinceText(); text != "" {
 		since = " since " + text
 	}
 	verb := "leads"

@@ -310,7 +310,7 @@ func ElectionTable(v *View, elections []Holder) *terminal.Table {
 		if h.Paused {
 			state += ", paused"
 		}
-		t.Add(h.Key, h.Name, state, cmp.Or(h.HeldSince(), "-"), terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), h.timeLeftText(), cmp.Or(h.Host, "-"), h.standbysText())
+		t.Add(h.Key, h.Name, state, cmp.Or(h.SinceText(), "-"), terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), h.timeLeftText(), cmp.Or(h.Host, "-"), h.standbysText())
 	}
 	return t
 }

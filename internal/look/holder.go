@@ -1,6 +1,7 @@
 package look
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -113,7 +114,14 @@ func (h *Holder) properties(v *View) *terminal.PropertyList {
 		StateLeaderElect: ": leadership does not count before the first renewal after the stand-down",
 		StatePlain:       ": a bare name, which does not say whether leadership counts",
 	}[h.State])
-	list.Add("Since", h.HeldSince())
+	if h.LeadsSince.IsZero() {
+		list.Add("Won", h.timeText(h.Since))
+	} else {
+		list.Add("Leads since", h.timeText(h.LeadsSince))
+		if !h.LeadsSince.Equal(h.Since) {
+			list.Add("Won", h.timeText(h.Since))
+		}
+	}
 	if h.Term != 0 {
 		list.Add("Term", terminal.NumberOrDash(h.Term)+" (a revision of the bucket: later terms have larger ones)")
 	}
@@ -171,12 +179,16 @@ func (h *Holder) standbysText() string {
 	return strconv.Itoa(*h.Standbys)
 }
 
-// HeldSince returns when the holder won the key, and how long ago that was. It returns an empty string if that is unknown.
-func (h *Holder) HeldSince() string {
-	if h.Since.IsZero() {
+// SinceText returns since when the holder leads, or when a leader-elect won the key, and how long ago that was. It returns an empty string if
+// that is unknown.
+func (h *Holder) SinceText() string { return h.timeText(cmp.Or(h.LeadsSince, h.Since)) }
+
+// timeText returns a time, and how long ago that was; empty for the zero time.
+func (h *Holder) timeText(at time.Time) string {
+	if at.IsZero() {
 		return ""
 	}
-	return terminal.Timestamp(h.Since) + " (" + terminal.Ago(h.ReadAt.Sub(h.Since)) + ")"
+	return terminal.Timestamp(at) + " (" + terminal.Ago(h.ReadAt.Sub(at)) + ")"
 }
 
 // timeLeftText returns the time until the key expires in words.

@@ -118,7 +118,9 @@ func TestAgesAreThoseOfTheReadHoweverLateTheAnswerCame(t *testing.T) {
 	h := v.NewHolder(election.Leader{Name: "a", Renewed: sent.Add(-time.Second), Since: sent.Add(-time.Minute), Expires: sent.Add(2 * time.Second)}, sent)
 	g.Expect(h.RenewalAge).To(Equal(time.Second))
 	g.Expect(h.timeLeftText()).To(Equal("2s"), "and not over for 3s")
-	g.Expect(h.HeldSince()).To(HaveSuffix("(1m0s ago)"))
+	g.Expect(h.SinceText()).To(HaveSuffix("(1m0s ago)"))
+	h.LeadsSince = sent.Add(-30 * time.Second)
+	g.Expect(h.SinceText()).To(HaveSuffix("(30s ago)"), "since when it leads")
 
 	renewed := v.NewHolder(election.Leader{Name: "a", Renewed: sent.Add(time.Second), Expires: sent.Add(4 * time.Second)}, sent)
 	g.Expect([]time.Duration{renewed.RenewalAge, renewed.TimeLeft}).To(Equal([]time.Duration{0, 3 * time.Second}), "renewed before the answer")
