@@ -376,6 +376,7 @@ func (c *Candidate) acquired(now time.Time, r Result) {
 		if a.readAt.IsZero() && a.over == 0 {
 			c.creationRefused(now, &r)
 			if a.over = c.outlivedUnread(now); a.over > 0 {
+				a.unproven = true // after a history that went back another write may have that revision
 				c.acquire(now)
 				return
 			}

@@ -264,6 +264,7 @@ func TestCandidateThatMayNotReadWritesOverWhatOutlivesTheTTL(t *testing.T) {
 				if c.op.Kind == Write {
 					over = c.op.Over
 					g.Expect(now.Sub(began)).To(BeNumerically(">=", c.bucket.TTL))
+					g.Expect(c.bid.acquisition.written.StandDownMs).To(BeNumerically(">=", c.bucket.TTL.Milliseconds()), "it may be another write of that revision")
 				}
 				c.op, c.then = Op{}, nil
 				test.meanwhile(c, now)
