@@ -27,7 +27,7 @@ type acquisition struct {
 	// What the stand-down follows from.
 	removed       bool          // somebody had removed the key, as far as is known: it did not expire
 	removalBefore uint64        // of a creation: the revision of the last removal that was known before the write was sent
-	unproven      bool          // the release that is replaced does not prove that its term has ended
+	unproven      bool          // what is replaced does not prove that its term has ended: a release, or what outlived the TTL
 	died          bool          // a witness wrote the release that is replaced
 	mustWait      time.Duration // what is left of the stand-down that the replaced record passes on, and of leases whose end nothing proves
 	longestLease  time.Duration // the longest lease of a holder that may still last, as far as is known
@@ -89,7 +89,9 @@ func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition
 				a.reason = Reclaimed
 			case c.hasLapsed(now, s):
 				a.reason = Lapsed
-			} // otherwise it has outlived the TTL, as good as expired
+			default: // it has outlived the TTL, as good as expired, unless the clock of this candidate is fast
+				a.unproven = true
+			}
 		}
 	}
 	c.inheritFrom(now, a, &predecessor)
@@ -168,7 +170,7 @@ func (a *acquisition) standDown(b *Bucket) time.Duration {
 	switch {
 	case a.removed: // the leader may be partitioned, and then considers itself leader until its lease ends
 		return longest
-	case a.unproven: // the release may be forged, and its supposed writer still lead
+	case a.unproven: // the release may be forged, and its supposed writer still lead; likewise the writer of what outlived the TTL
 		return longest
 	case a.fromEarlierBucket(b):
 		return longest

@@ -173,8 +173,8 @@ func transitions() []transition {
 			"lapsed": "(>= s (+ (seen c) " + max("lapse", "(ite (= kind 5) states 0.0)") + "))", // no shorter lease is believed
 		}}, acquisition(ends, "left")),
 		write(transition{name: "takeover of what should have expired", in: "Candidate.outlived", guards: map[string]string{
-			"has not won": hasNotWon, "held": held, "over what it saw": saw, "outlived": "(>= s (+ (seen c) ttl))",
-		}}, acquisition(ends, max("left", "standDown"))),
+			"has not won": hasNotWon, "held": held, // for how long it has stood does not matter
+		}}, acquisition(ends, max("left", "lapse"))),
 		write(transition{name: "win over a stranger's release", in: "Candidate.inheritFrom", guards: map[string]string{
 			"has not won": hasNotWon, "a stranger's": "(= kind 5)",
 		}}, acquisition("clear", "(ite (knowsOf c) "+max("0.0", "(- (over c) s)")+" lapse)")),
