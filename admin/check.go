@@ -166,6 +166,7 @@ func CheckAs(ctx context.Context, bucket jetstream.KeyValue, role Role, key stri
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("the check of bucket %q did not finish: %w", c.name, err)
 	}
+	c.info.PlainNames = c.PlainValue || c.probes.plains > 0
 	for _, p := range c.info.Problems() {
 		c.add(SeverityCritical, p.Code, "the bucket "+p.Message, p.Fix)
 	}
