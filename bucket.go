@@ -74,7 +74,7 @@ type BucketConfig struct {
 	Storage  jetstream.StorageType // file by default; memory, with one replica only, forgets term numbers when the server restarts
 	MaxBytes int64                 // of all that the bucket stores, which some accounts demand; 0 is no limit, or what the bucket has
 
-	// ChoriaCompatible makes a bucket in which candidates of Choria can campaign too: it announces no expiries.
+	// ChoriaCompatible makes a bucket in which candidates of Choria can campaign too: it announces no expiries, and its metadata says so.
 	ChoriaCompatible bool
 }
 

@@ -45,7 +45,10 @@ limit of bytes stay as they are without their flags. Expiry markers cannot be re
 bucket, give --choria-compatible, unless it was made with it.
 
 The command refuses, with exit code 2, what could lose data or make two leaders: a bucket with keys that are no elections, and a TTL
-that is shorter than the lease of a leader. If the bucket is fit, it says so, and the exit code is 0.`
+that is shorter than the lease of a leader. If the bucket is fit, it says so, and the exit code is 0.
+
+With --json the result is one object: "bucket", "changed" (false with --dry-run, and if the bucket was fit), and "changes" (each with
+"setting", "before", "after").`
 
 	bucketRmHelp = `The command says how many elections in the bucket have a leader, and asks before it removes the bucket. Those leaders are not
 notified: they notice within the TTL. Until then, another candidate may lead the same election in a new bucket of that name. Stop
@@ -92,6 +95,7 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	cli.BytesVar(edit.Flag("max-bytes", "Most that the bucket stores: 1M holds 500 elections (default as now)"), &b.maxBytes)
 	edit.Flag("choria-compatible", "Let candidates of Choria campaign in the bucket: add no expiry markers").UnNegatableBoolVar(&b.choriaCompatible)
 	edit.Flag("dry-run", "List what would change, and change nothing").UnNegatableBoolVar(&b.dryRun)
+	cli.JSONVar(edit, "Write the result as JSON", &b.json)
 
 	info := &infoCommand{Env: env}
 	show := cmd.Command("info", "Describes the bucket, like info").HelpLong(bucketInfoHelp).Action(cli.Action(info.run))
@@ -106,6 +110,33 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 type bucketAddReport struct {
 	Made bool `json:"made"`
 	*look.BucketInfo
+}
+
+// bucketEditReport is the result of bucket edit in the JSON output.
+type bucketEditReport struct {
+	Bucket  string         `json:"bucket"`
+	Changed bool           `json:"changed"`
+	Changes []bucketChange `json:"changes"`
+}
+
+// bucketChange is a setting of the bucket before and after the change.
+type bucketChange struct {
+	Setting string `json:"setting"`
+	Before  string `json:"before"`
+	After   string `json:"after"`
+}
+
+// write writes the changes, a line each unless as JSON.
+func (r *bucketEditReport) write(b *bucketCommand) error {
+	if b.json {
+		return terminal.WriteJSON(b.Stdout, r)
+	}
+	for _, c := range r.Changes {
+		if _, err := fmt.Fprintf(b.Stdout, "%s: %s -> %s\n", terminal.Printable(c.Setting), terminal.Printable(c.Before), terminal.Printable(c.After)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // config returns the configuration that the flags describe.
@@ -178,8 +209,12 @@ func (b *bucketCommand) edit(ctx context.Context) error {
 	if err != nil {
 		return cli.InterruptedOr(ctx, err)
 	}
+	report := bucketEditReport{Bucket: b.Bucket, Changed: !b.dryRun && len(changes) > 0, Changes: []bucketChange{}}
 	for _, c := range changes {
-		fmt.Fprintf(b.Stdout, "%s: %s -> %s\n", c.Setting, c.Has, c.Want)
+		report.Changes = append(report.Changes, bucketChange{c.Setting, c.Has, c.Want})
+	}
+	if err := report.write(b); err != nil {
+		return err
 	}
 	outcome := "changed"
 	switch {

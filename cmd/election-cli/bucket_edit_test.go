@@ -286,6 +286,25 @@ func TestBucketEditShowsWhatItChangesAndADryRunChangesNothing(t *testing.T) {
 	}
 }
 
+func TestBucketEditTellsProgramsWhatItChanged(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	e, s := clitest.ServerWithoutBucket(t)
+	aBucket(jetstream.KeyValueConfig{TTL: 15 * time.Second})(g, t, s.JetStream)
+	for _, c := range []struct {
+		args    []string
+		changed bool
+		changes int
+	}{{[]string{"--dry-run"}, false, 3}, {nil, true, 3}, {nil, false, 0}} {
+		code, stdout, stderr := runBinary(t, append([]string{"bucket", "edit", "--json", "-s", e.URL()}, c.args...)...)
+		g.Expect(code).To(Equal(cli.ExitOK), stderr)
+		var report bucketEditReport
+		g.Expect(json.Unmarshal([]byte(stdout), &report)).To(Succeed())
+		g.Expect(report.Changed).To(Equal(c.changed))
+		g.Expect(report.Changes).To(HaveLen(c.changes), stdout)
+	}
+}
+
 func TestABucketWithOtherDataIsNeitherChangedNorRemoved(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
@@ -382,4 +401,65 @@ func TestARefusedChangeOfTheTTLNamesWhatWorks(t *testing.T) {
 	code, stdout, stderr := r.run("bucket", "edit")
 	r.Expect(code).To(Equal(cli.ExitOK), stderr)
 	r.Expect(stdout).To(ContainSubstring("TTL: none -> 10s"))
+}
+
+func TestTheFixForABucketOfChoriaAddsNoMarkersAndItsLeaderLeadsOn(t *testing.T) {
+	natstest.SkipIfShort(t)
+	inRealTime(t)
+	const ttl = 4 * time.Second
+	for name, c := range map[string]struct {
+		make   func(g *WithT, t *testing.T, js jetstream.JetStream)
+		change func(*jetstream.StreamConfig)
+		code   string
+	}{
+		"made for it, without its TTL": {func(g *WithT, t *testing.T, js jetstream.JetStream) {
+			_, err := election.CreateBucket(t.Context(), js, election.BucketConfig{Name: cli.DefaultBucket, TTL: ttl, ChoriaCompatible: true})
+			g.Expect(err).NotTo(HaveOccurred())
+		}, func(c *jetstream.StreamConfig) { c.MaxAge = 0 }, "no-ttl"},
+		"made by it": {aBucket(jetstream.KeyValueConfig{TTL: ttl}), func(*jetstream.StreamConfig) {}, "republish"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, client := clitest.ServerWithoutBucket(t)
+			r := &repair{t, NewWithT(t), server.URL()}
+			c.make(r.WithT, t, client.JetStream)
+			bucket, err := client.OpenBucket(t.Context(), cli.DefaultBucket)
+			r.Expect(err).NotTo(HaveOccurred())
+			e, err := election.NewElection("web-1", "jobs", bucket, election.WithPlainValue(), election.WithSplay(0), election.WithStandDown(0), election.WithCampaignInterval(time.Second))
+			r.Expect(err).NotTo(HaveOccurred())
+			go func() { _ = e.Start(t.Context()) }()
+			t.Cleanup(func() { clitest.Shutdown(t, e) })
+			r.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
+			term, _ := e.Term()
+			lose(&clitest.Fixture{Gomega: r.WithT, T: t, Client: client}, c.change)
+			r.repairAll(c.code)
+			now := clitest.BucketConfig(t, client, cli.DefaultBucket)
+			r.Expect(now.LimitMarkerTTL).To(BeZero())
+			r.Expect(now.TTL).To(Equal(ttl))
+			r.Consistently(func() uint64 { now, _ := e.Term(); return now.Number }, ttl+time.Second, 50*time.Millisecond).Should(Equal(term.Number))
+		})
+	}
+}
+
+func TestTheFixForALongTTLIsRefusedUntilNobodyLeadsAndWorksThen(t *testing.T) {
+	t.Parallel()
+	f := clitest.New(t, 2*time.Minute)
+	f.StartLeader()
+	r := &repair{t, NewWithT(t), f.Server.URL()}
+	found := r.findings()
+	r.Expect(codes(found)).To(Equal([]string{"ttl-long"}))
+	r.Expect(found[0].Fix).To(HavePrefix(kv.Idle + ", then run"))
+	code, _, stderr := r.run(commands(found[0].Fix)[0]...)
+	r.Expect(code).To(Equal(cli.ExitFailure))
+	r.Expect(stderr).To(And(ContainSubstring(`"web-1" holds the key "jobs"`), ContainSubstring(kv.Idle)))
+	for _, args := range [][]string{{"pause", "jobs"}, {"resign", "jobs", "--force"}} {
+		code, _, stderr := r.run(args...)
+		r.Expect(code).To(Equal(cli.ExitOK), stderr)
+	}
+	r.follow(found[0].Fix)
+	r.Expect(r.findings()).To(BeEmpty())
+	code, _, stderr = r.run("resume", "jobs")
+	r.Expect(code).To(Equal(cli.ExitOK), stderr)
+	code, _, stderr = r.run("wait", "jobs", "--max-wait", "20s")
+	r.Expect(code).To(Equal(cli.ExitOK), stderr)
 }

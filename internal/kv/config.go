@@ -186,7 +186,7 @@ func (c Config) keeps(info Info, stored Contents, announces bool) error {
 	}
 	fix := "if candidates of Choria campaign in the bucket, have it compatible with them (BucketConfig.ChoriaCompatible, --choria-compatible)"
 	if info.MarkerTTL > 0 {
-		fix = "if they are candidates, stop these, and evict each ('election-cli evict KEY')"
+		fix = fmt.Sprintf("if they are candidates, stop these, and evict each ('election-cli evict KEY --bucket %s')", c.Name)
 	}
 	return fmt.Errorf("%w: %q is not changed: it stores bare names, or other text that could be lost (%s): %s; else %s", ErrUnsuitable, c.Name, someKeys(stored.Plain), fix, use)
 }
@@ -206,15 +206,14 @@ func (c Config) canShorten(info Info, holders []Holder) error {
 	for _, h := range holders {
 		change := fmt.Sprintf("%q: the TTL cannot become %v instead of %s while %q holds the key %q", c.Name, c.TTL, ttlText(info.TTL), h.Name, h.Key)
 		if info.HasTTL() {
-			return fmt.Errorf("%w: %s, and may consider itself leader for as long as before: stop all candidates, or pause the elections and have the leaders resign, and change the TTL then",
-				ErrUnsuitable, change)
+			return fmt.Errorf("%w: %s, and may consider itself leader for as long as before: %s, and change the TTL then", ErrUnsuitable, change, Idle)
 		}
 		if needed := h.neededTTL(notedTTL(&info.Stream.Config)); c.TTL < needed {
 			lease := fmt.Sprintf("with a lease of %v", h.Lease)
 			if h.Lease <= 0 {
 				lease = "and does not say how long its lease is"
 			}
-			return fmt.Errorf("%w: %s %s: give the bucket a TTL of %v or more, or stop that candidate, evict its key ('election-cli evict %s'), and change the TTL then", ErrUnsuitable, change, lease, needed, h.Key)
+			return fmt.Errorf("%w: %s %s: give the bucket a TTL of %v or more, or stop that candidate, evict its key ('election-cli evict %s --bucket %s'), and change the TTL then", ErrUnsuitable, change, lease, needed, h.Key, c.Name)
 		}
 	}
 	return nil
