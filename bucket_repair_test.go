@@ -93,8 +93,9 @@ func TestCreateBucketChangesNoBucketThatHoldsWhatIsNoElections(t *testing.T) {
 		choria     bool
 		says       string
 	}{
-		"text, no TTL":               {"config.db", "postgres://db", func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 0 }, false, "ChoriaCompatible"},
-		"text, a long TTL":           {"config.db", "postgres://db", func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 24 * time.Hour }, false, "ChoriaCompatible"},
+		"text, no TTL":               {"config.db", "postgres://db", func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 0 }, false, "evict each"},
+		"text, no TTL, for Choria":   {"config.db", "postgres://db", func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 0 }, true, "evict each"},
+		"text, a long TTL":           {"config.db", "postgres://db", func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 24 * time.Hour }, true, "evict each"},
 		"text, a history":            {"config.db", "postgres://db", func(cfg *jetstream.StreamConfig) { cfg.MaxMsgsPerSubject = 5 }, false, "ChoriaCompatible"},
 		"an object, no TTL":          {"config.db", `{"host":"db"}`, func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 0 }, true, "another bucket"},
 		"an object, spaces":          {"config.db", "{\n  \"host\": \"db\"}", func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 0 }, true, "another bucket"},
@@ -110,6 +111,9 @@ func TestCreateBucketChangesNoBucketThatHoldsWhatIsNoElections(t *testing.T) {
 				_, err := f.Bucket.PutString(context.Background(), c.key, c.value)
 				f.Expect(err).NotTo(HaveOccurred())
 				before := f.streamConfig()
+				if before.MaxAge != ttl {
+					after(2 * time.Hour) // no lease lasts so long, whoever wrote the value
+				}
 				var changes []func(*election.BucketConfig)
 				if c.choria {
 					changes = append(changes, forChoria)

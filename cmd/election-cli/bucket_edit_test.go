@@ -332,6 +332,37 @@ func TestABucketWithOtherDataIsNeitherChangedNorRemoved(t *testing.T) {
 	g.Expect(after.State.LastSeq).To(Equal(before.State.LastSeq))
 }
 
+func TestTheFixForABucketWithoutATTLThatStoresTextLosesNoneOfIt(t *testing.T) {
+	t.Parallel()
+	f := clitest.New(t, clitest.LongTTL)
+	r := &repair{t, NewWithT(t), f.Server.URL()}
+	r.Expect(f.Client.JetStream.DeleteKeyValue(t.Context(), cli.DefaultBucket)).To(Succeed())
+	aBucket(jetstream.KeyValueConfig{})(r.WithT, t, f.Client.JetStream)
+	f.Put("db.host", "db-1")
+	found := r.findings()
+	r.Expect(found[0].Code).To(Equal("no-ttl"))
+	for _, finding := range found {
+		for _, args := range commands(finding.Fix) {
+			if args[0] == "bucket" {
+				code, _, stderr := r.run(args...)
+				r.Expect(code).To(Equal(cli.ExitFailure), "%q", args)
+				r.Expect(stderr).To(And(ContainSubstring(`"db.host"`), ContainSubstring("evict each")))
+			}
+		}
+	}
+	r.Expect(f.HasRecord("db.host")).To(BeTrue())
+
+	for _, args := range commands(found[0].Fix) { // the text is that of a candidate after all
+		if args[0] == "evict" {
+			args[1] = "db.host"
+			args = append(args, "--force")
+		}
+		code, _, stderr := r.run(args...)
+		r.Expect(code).To(Equal(cli.ExitOK), stderr)
+	}
+	r.Expect(codes(r.findings())).To(BeEmpty())
+}
+
 func streamInfo(g *WithT, t *testing.T, s *cli.Client) *jetstream.StreamInfo {
 	stream, err := s.JetStream.Stream(t.Context(), "KV_LEADER_ELECTION")
 	g.Expect(err).NotTo(HaveOccurred())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -174,18 +175,19 @@ func (c Config) plan(ctx context.Context, bucket *Bucket, info Info) (want jetst
 	return want, nil
 }
 
-// keeps returns an error if the bucket stores what is no election's, which a change may remove or publish. A bare name may be other text, unless candidates
-// that write bare names are known to campaign in the bucket; and markers hinder those of Choria.
+// keeps returns an error if the bucket stores what is no election's, which a change may remove or publish. A bare name may be other text. It is taken for a
+// candidate's where keys expire and no markers are added, which hinder those of Choria; and where the bucket has had a TTL and c expects such candidates.
 func (c Config) keeps(info Info, stored Contents, announces bool) error {
 	const use = "use another bucket for elections, or delete the keys if nobody needs them"
 	if len(stored.Foreign) > 0 {
 		return fmt.Errorf("%w: %q is not changed: it stores what no election does (%s), which could be lost: %s", ErrUnsuitable, c.Name, someKeys(stored.Foreign), use)
 	}
-	if len(stored.Plain) == 0 || c.ChoriaCompatible || info.HasTTL() && !announces {
+	expired := info.HasTTL() || notedTTL(&info.Stream.Config) > 0
+	if len(stored.Plain) == 0 || info.HasTTL() && !announces || expired && c.ChoriaCompatible {
 		return nil
 	}
 	fix := "if candidates of Choria campaign in the bucket, have it compatible with them (BucketConfig.ChoriaCompatible, --choria-compatible)"
-	if info.MarkerTTL > 0 {
+	if !expired || info.MarkerTTL > 0 {
 		fix = fmt.Sprintf("if they are candidates, stop these, and evict each ('election-cli evict KEY --bucket %s')", c.Name)
 	}
 	return fmt.Errorf("%w: %q is not changed: it stores bare names, or other text that could be lost (%s): %s; else %s", ErrUnsuitable, c.Name, someKeys(stored.Plain), fix, use)
@@ -194,11 +196,14 @@ func (c Config) keeps(info Info, stored Contents, announces bool) error {
 // someKeys lists the first keys.
 func someKeys(keys []string) string {
 	const most = 5
-	text := fmt.Sprintf("%q", keys[:min(len(keys), most)])
-	if more := len(keys) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
+	var named []string
+	for _, key := range keys[:min(len(keys), most)] {
+		named = append(named, strconv.Quote(key))
 	}
-	return strings.Trim(text, "[]")
+	if more := len(keys) - most; more > 0 {
+		named = append(named, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(named, ", ")
 }
 
 // canShorten returns an error if the TTL is to become shorter than the lease of somebody who holds a key.

@@ -163,6 +163,9 @@ type Problem struct {
 func (i Info) Problems() (problems []Problem) {
 	add := func(code, message, fix string) { problems = append(problems, Problem{code, message, fix}) }
 	ttl := "give the bucket a TTL: " + i.EditAdvice()
+	if i.PlainNames && i.Stream != nil && notedTTL(&i.Stream.Config) <= 0 {
+		ttl = fmt.Sprintf("use another bucket for elections; or, if the bare names are those of candidates, stop these, evict each ('election-cli evict KEY --bucket %s'), and %s", i.Bucket, i.EditAdvice())
+	}
 	switch {
 	case i.TTL <= 0:
 		add("no-ttl", "has no TTL: the key of a leader that crashed would stay for ever", ttl)
