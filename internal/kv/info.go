@@ -163,7 +163,7 @@ type Problem struct {
 func (i Info) Problems() (problems []Problem) {
 	add := func(code, message, fix string) { problems = append(problems, Problem{code, message, fix}) }
 	ttl := "give the bucket a TTL: " + i.EditAdvice()
-	if i.PlainNames && i.Stream != nil && notedTTL(&i.Stream.Config) <= 0 {
+	if i.PlainNames && i.Stream != nil && (i.MarkerTTL > 0 || notedTTL(&i.Stream.Config) <= 0) {
 		ttl = fmt.Sprintf("use another bucket for elections; or, if the bare names are those of candidates, stop these, evict each ('election-cli evict KEY --bucket %s'), and %s", i.Bucket, i.EditAdvice())
 	}
 	switch {
