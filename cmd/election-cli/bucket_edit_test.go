@@ -133,6 +133,7 @@ func TestTheFixOfEachFindingAboutABucketEndsIt(t *testing.T) {
 		"of another tool, with a TTL":       {aBucket(jetstream.KeyValueConfig{TTL: 5 * time.Second}), "no-markers"},
 		"of another tool, with a TTL too":   {aBucket(jetstream.KeyValueConfig{TTL: 5 * time.Second}), "republish"},
 		"of another tool, in memory":        {aBucket(jetstream.KeyValueConfig{TTL: 5 * time.Second, Storage: jetstream.MemoryStorage}), "memory"},
+		"in memory, a TTL of two hours":     {aBucket(jetstream.KeyValueConfig{TTL: 2 * time.Hour, Storage: jetstream.MemoryStorage}), "memory"},
 		"a TTL of half a second":            {aBucket(jetstream.KeyValueConfig{TTL: time.Second / 2}), "ttl-out-of-range"},
 		"a TTL of two hours":                {aStream(func(c *jetstream.StreamConfig) { c.MaxAge = 2 * time.Hour }), "ttl-out-of-range"},
 		"a TTL of a second":                 {aStream(func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Second, time.Second }), "ttl-short"},

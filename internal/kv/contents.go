@@ -150,9 +150,9 @@ func (b *Bucket) Doubt(ctx context.Context, info Info) (string, error) {
 	case err != nil:
 		return "", err
 	case len(others) > 0:
-		return fmt.Sprintf("has no TTL, and stores what is no election's (%s)", someKeys(others)), nil
+		return fmt.Sprintf("has no TTL between 1s and 1h, and stores what is no election's (%s)", someKeys(others)), nil
 	case c.Records == 0 && !info.Pinned:
-		return "has no TTL, and nothing in it shows that it is for elections", nil
+		return "has no TTL between 1s and 1h, and nothing in it shows that it is for elections", nil
 	}
 	return "", nil
 }

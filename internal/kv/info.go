@@ -1,7 +1,6 @@
 package kv
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,14 +100,21 @@ const Idle = "stop all candidates, or pause the elections and have their leaders
 
 // RemakeAdvice says how to make the bucket again where no change makes it fit.
 func (i Info) RemakeAdvice() string {
-	flags := fmt.Sprintf("--ttl %v", cmp.Or(i.TTL, timing.DefaultTTL))
+	ttl, first := i.TTL, ""
+	if !i.HasTTL() {
+		ttl = timing.DefaultTTL
+		if !i.Stream.Config.Sealed { // a bucket that may be something else is not removed
+			first = i.EditAdvice() + "; then "
+		}
+	}
+	flags := fmt.Sprintf("--ttl %v", ttl)
 	if i.Stream.Config.Replicas > 3 { // three are the default
 		flags += " --replicas 5"
 	}
 	if i.MarkerTTL <= 0 && (i.Choria || i.PlainNames) {
 		flags += " --choria-compatible"
 	}
-	return fmt.Sprintf("stop all candidates, then run 'election-cli bucket rm --bucket %[1]s' and 'election-cli bucket add --bucket %[1]s %s'", i.Bucket, flags)
+	return first + fmt.Sprintf("stop all candidates, then run 'election-cli bucket rm --bucket %[1]s' and 'election-cli bucket add --bucket %[1]s %s'", i.Bucket, flags)
 }
 
 // InfoOf returns what the status of a bucket says.
@@ -163,7 +169,9 @@ type Problem struct {
 func (i Info) Problems() (problems []Problem) {
 	add := func(code, message, fix string) { problems = append(problems, Problem{code, message, fix}) }
 	ttl := "give the bucket a TTL: " + i.EditAdvice()
-	if i.PlainNames && i.Stream != nil && (i.MarkerTTL > 0 || notedTTL(&i.Stream.Config) <= 0) {
+	if i.Stream != nil && i.Stream.Config.Sealed {
+		ttl = i.RemakeAdvice() // sealing has removed the TTL
+	} else if i.PlainNames && i.Stream != nil && (i.MarkerTTL > 0 || notedTTL(&i.Stream.Config) <= 0) {
 		ttl = fmt.Sprintf("use another bucket for elections; or, if the bare names are those of candidates, stop these, evict each ('election-cli evict KEY --bucket %s'), and %s", i.Bucket, i.EditAdvice())
 	}
 	switch {
