@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -75,20 +74,23 @@ type BucketConfig struct {
 	Storage  jetstream.StorageType // file by default; memory, with one replica only, forgets term numbers when the server restarts
 	MaxBytes int64                 // of all that the bucket stores, which some accounts demand; 0 is no limit, or what the bucket has
 
-	// ChoriaCompatible makes a bucket in which candidates of Choria can campaign too: it announces no expiries.
+	// ChoriaCompatible makes a bucket in which candidates of Choria can campaign too: it announces no expiries, and its metadata says so.
 	ChoriaCompatible bool
 }
 
 // CreateBucket makes a bucket that is fit for elections, or changes one that exists: history 1, the TTL, expiry markers of a second unless
 // it is to be compatible with Choria, and what it commits republished below election.<name>, on a subject of its own, which notifies
 // candidates without a consumer each. It writes the bucket's time of creation to the metadata of the stream, where no server changes it,
-// and refuses roll-ups, by which a write of one key removes all others, where there are no markers: servers allow them with markers. Of a
-// bucket that exists the storage cannot be changed, nor can markers be taken away; that is an [ErrBucketUnsuitable], as is what the server
-// refuses. Everything else about it stays as it is, and a bucket that is as cfg says is not changed. A bad configuration is an
-// [ErrInvalidOption], and nothing is made. CreateBucket waits until ctx ends for a connection that is still being made.
+// and refuses roll-ups, by which a write of one key removes all others, where there are no markers: servers allow them with markers. A bucket
+// that is full refuses writes; a limit of keys, or of their size below that of a record, is removed. Everything else about a bucket that exists
+// stays as it is, and a bucket that is as cfg says is not changed. Its storage cannot be changed, nor can markers be taken away; that is an
+// [ErrBucketUnsuitable], as is what the server refuses. A bad configuration is an [ErrInvalidOption], and nothing is made. CreateBucket waits
+// until ctx ends for a connection that is still being made.
 //
-// CreateBucket does not shorten a TTL while somebody holds a key, also an [ErrBucketUnsuitable]: the holder may consider itself leader for
-// as long as the old TTL. It has the candidates of all keys that are stored read the TTL when it has changed it.
+// CreateBucket changes no bucket that stores what is no election's, nor does it give a bucket a TTL with which a key may expire while its
+// holder considers itself leader: both are an [ErrBucketUnsuitable]. So it does not shorten a TTL while somebody holds a key; and a bucket that
+// has lost its TTL gets one that is at least as long as the leases of its leaders, who lead on. It has the candidates of all keys that are stored
+// read the TTL when it has changed it.
 //
 // Servers before 2.11 know no markers, and the bucket does without: candidates then notice an expiry 0.4 s later, and a candidate that is
 // not notified waits for the stand-down after a release too. LimitMarkerTTL in the bucket's status shows it; admin.Check warns of it.
@@ -140,19 +142,5 @@ func refresh(ctx context.Context, bucket *kv.Bucket) {
 	if err != nil {
 		return
 	}
-	const together = 16
-	var all sync.WaitGroup
-	next := make(chan string)
-	for range min(together, len(keys)) {
-		all.Go(func() {
-			for key := range next {
-				_ = control.Client{Bucket: bucket}.Refresh(ctx, key)
-			}
-		})
-	}
-	for _, key := range keys {
-		next <- key
-	}
-	close(next)
-	all.Wait()
+	kv.Together(len(keys), func(i int) { _ = control.Client{Bucket: bucket}.Refresh(ctx, keys[i]) })
 }

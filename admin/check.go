@@ -63,7 +63,7 @@ func (s *Severity) UnmarshalText(text []byte) error { return severityNames.Parse
 //	discard-old                warning    a full bucket drops leases instead of refusing writes
 //	consumers                  warning    from 80 % of the most that the stream may have
 //	outlived                   warning    something is stored under a key for longer than the TTL, and does not expire
-//	no-markers                 warning    expiries are not announced; info where bare names are stored or written
+//	no-markers                 warning    expiries are not announced; info where bare names are stored or written, or a bucket is for Choria
 //	markers-plain-names        warning    expiries are announced where bare names are stored or written
 //	markers-long               info       the marker of an expiry is stored for more than a second
 //	republish                  warning    changes are not republished whole; info if the connection is not known
@@ -166,6 +166,7 @@ func CheckAs(ctx context.Context, bucket jetstream.KeyValue, role Role, key stri
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("the check of bucket %q did not finish: %w", c.name, err)
 	}
+	c.info.PlainNames = c.PlainValue || c.probes.plains > 0
 	for _, p := range c.info.Problems() {
 		c.add(SeverityCritical, p.Code, "the bucket "+p.Message, p.Fix)
 	}

@@ -24,12 +24,11 @@ func (c *checkup) checkTTL() {
 	if ttl < timing.MinTTL || ttl > timing.MaxTTL {
 		return // which is a problem of the bucket's info
 	}
-	fix := kv.TTLAdvice(c.name)
 	switch {
 	case ttl < 2*time.Second:
-		c.warn("ttl-short", fmt.Sprintf("the bucket's TTL is %v, and servers are up to %v late to expire a key: a short disturbance ends a term", ttl, timing.ExpiryLateness), fix)
+		c.warn("ttl-short", fmt.Sprintf("the bucket's TTL is %v, and servers are up to %v late to expire a key: a short disturbance ends a term", ttl, timing.ExpiryLateness), c.info.EditAdvice("--ttl 5s"))
 	case ttl > time.Minute:
-		c.warn("ttl-long", fmt.Sprintf("the bucket's TTL is %v, and the key of a leader that crashed is free only after that time", ttl), fix)
+		c.warn("ttl-long", fmt.Sprintf("the bucket's TTL is %v, and the key of a leader that crashed is free only after that time", ttl), kv.Idle+", then "+c.info.EditAdvice("--ttl 15s"))
 	}
 	if t, err := c.TimingIn(c.info); err != nil {
 		c.add(SeverityCritical, "options-unfit", strings.TrimPrefix(err.Error(), election.ErrInvalidOption.Error()+": "), "change the option, or the bucket's TTL")
@@ -49,7 +48,7 @@ func (c *checkup) checkStorage() {
 		cluster = c.stream.Cluster.Name
 	}
 	if cfg.Storage == jetstream.MemoryStorage && cfg.Replicas <= 1 {
-		const fix = "use file storage, for which the bucket has to be made again"
+		fix := c.info.RemakeAdvice()
 		if cluster != "" { // it makes the stream again, with the same time of creation
 			c.add(SeverityCritical, "memory-replicated", fmt.Sprintf("the bucket is kept in memory in the cluster %s: once its server has restarted it is empty, term numbers begin at 1 again without a sign, and fencing tokens go backwards", cluster), fix)
 		} else {
@@ -58,9 +57,9 @@ func (c *checkup) checkStorage() {
 	}
 	switch {
 	case cfg.Replicas == 1 && cluster != "":
-		c.warn("one-replica", fmt.Sprintf("the bucket has 1 replica in the cluster %s: there is no leader while its server is down", cluster), "use 3 replicas")
+		c.warn("one-replica", fmt.Sprintf("the bucket has 1 replica in the cluster %s: there is no leader while its server is down", cluster), c.info.EditAdvice("--replicas 3"))
 	case cfg.Replicas > 1 && cfg.Replicas%2 == 0:
-		c.warn("even-replicas", fmt.Sprintf("the bucket has %d replicas, which survive no more failures than %d", cfg.Replicas, cfg.Replicas-1), "use 3 or 5 replicas")
+		c.warn("even-replicas", fmt.Sprintf("the bucket has %d replicas, which survive no more failures than %d", cfg.Replicas, cfg.Replicas-1), c.info.EditAdvice("--replicas 3"))
 	}
 }
 
@@ -109,7 +108,7 @@ func (c *checkup) checkIdentity() {
 		return
 	}
 	c.warn("not-pinned", fmt.Sprintf("the bucket's time of creation is not pinned, and file streams of nats-server before 2.14.9 (this one has version %s) report another after a restart, a change of the configuration and another restart: the leader then stands down as in a bucket that was made again", version),
-		"run 'election-cli bucket add' with the flags that the bucket was made with, or let CreateBucket change the bucket: either pins the time; or upgrade the servers to 2.14.9 or newer")
+		c.info.EditAdvice()+": either pins the time")
 	c.shorten(fmt.Sprintf("the bucket's time of creation is not pinned, and nats-server before 2.14.9 (this one has version %s) may report another one later", version))
 }
 
@@ -117,7 +116,7 @@ func (c *checkup) checkIdentity() {
 func (c *checkup) checkRollUps() {
 	if c.stream.Config.AllowRollup && c.info.MarkerTTL <= 0 {
 		c.warn("rollup", "the bucket allows roll-ups: a write of one key with the header Nats-Rollup: all removes all other keys, and each user who may write one key can send it",
-			"let CreateBucket change the bucket, with ChoriaCompatible, or run 'election-cli bucket add --choria-compatible' with the flags that the bucket was made with: either has the server refuse roll-ups, which it does not where there are expiry markers")
+			c.info.EditAdvice("--choria-compatible")+" with ChoriaCompatible: the server then refuses roll-ups, which it does not where there are expiry markers")
 		c.shorten("the bucket allows roll-ups, by which each user who may write one key can remove all others")
 	}
 }
@@ -159,17 +158,19 @@ func (c *checkup) checkLimits() {
 	for _, l := range []struct {
 		what, fix string
 		bytes     int64
-	}{{"the bucket", "raise the bucket's MaxValueSize", int64(cfg.MaxMsgSize)}, {"the server", "raise the server's max_payload", payload}} {
+	}{{"the bucket", c.info.EditAdvice(), int64(cfg.MaxMsgSize)}, {"the server", "raise the server's max_payload", payload}} {
 		if l.bytes > 0 && l.bytes < large {
 			c.add(severityIf(l.bytes < small), "message-size", fmt.Sprintf("%s takes messages of up to %d bytes, and a record may take between %d and %d, by the length of names", l.what, l.bytes, small, large),
 				l.fix+", or give less metadata")
 		}
 	}
 	for _, l := range []struct {
-		what             string
+		what, fix        string
 		used, more, most int64
-	}{{"bytes", int64(state.Bytes), large, cfg.MaxBytes}, {"keys", int64(state.Msgs), 1, cfg.MaxMsgs}} {
-		const fix = "raise the limit, or remove it unless the account demands one: a bucket for elections needs none"
+	}{
+		{"bytes", c.info.EditAdvice(fmt.Sprintf("--max-bytes %d", max(1<<20, 2*cfg.MaxBytes))), int64(state.Bytes), large, cfg.MaxBytes},
+		{"keys", c.info.EditAdvice(), int64(state.Msgs), 1, cfg.MaxMsgs},
+	} {
 		if l.most <= 0 {
 			continue
 		}
@@ -179,10 +180,10 @@ func (c *checkup) checkLimits() {
 			if full {
 				message += ": no further election fits"
 			}
-			c.add(severityIf(full), "bucket-full", message, fix)
+			c.add(severityIf(full), "bucket-full", message, l.fix)
 		}
 		if cfg.Discard == jetstream.DiscardOld {
-			c.warn("discard-old", fmt.Sprintf("the bucket is limited to %d %s and then drops the oldest key: a leader would lose its lease and not know", l.most, l.what), "set the stream's discard policy to new, and "+fix)
+			c.warn("discard-old", fmt.Sprintf("the bucket is limited to %d %s and then drops the oldest key: a leader would lose its lease and not know", l.most, l.what), c.info.EditAdvice())
 		}
 	}
 	most, limit := int64(cfg.MaxConsumers), "that the stream is limited to"

@@ -38,6 +38,8 @@ func (c *checkup) checkNotifications() {
 		plain = fmt.Sprintf("bare names are stored under %d %s (%s)", n, keys, strings.Join(c.probes.plain, ", "))
 	case c.PlainValue:
 		plain = "WithPlainValue is given"
+	case c.info.Choria:
+		plain = "it was made for candidates of Choria"
 	}
 	switch markers := c.info.MarkerTTL; {
 	case markers > 0 && plain != "":
@@ -45,14 +47,14 @@ func (c *checkup) checkNotifications() {
 	case markers <= 0 && plain != "":
 		c.add(SeverityInfo, "no-markers", "the bucket does not announce expiries, which is right because "+plain, "")
 	case markers <= 0:
-		c.warn("no-markers", fmt.Sprintf("the bucket does not announce expiries: candidates wait %v longer to be sure of one, and candidates that are not notified wait for the stand-down after a release too", timing.ExpiryLateness), markerFix(c.serverVersion()))
+		c.warn("no-markers", fmt.Sprintf("the bucket does not announce expiries: candidates wait %v longer to be sure of one, and candidates that are not notified wait for the stand-down after a release too", timing.ExpiryLateness), c.markerFix(c.serverVersion()))
 	case markers > kv.MarkerTTL:
-		c.add(SeverityInfo, "markers-long", fmt.Sprintf("the marker of an expiry is stored for %v: a candidate that may not read its key cannot create it before", markers), fmt.Sprintf("let CreateBucket set it to %v", kv.MarkerTTL))
+		c.add(SeverityInfo, "markers-long", fmt.Sprintf("the marker of an expiry is stored for %v: a candidate that may not read its key cannot create it before", markers), c.info.EditAdvice())
 	}
 	if c.info.Stream == nil {
 		return
 	}
-	severity, fix := SeverityWarning, "let CreateBucket change it"
+	severity, fix := SeverityWarning, c.info.EditAdvice()
 	if c.conn == nil {
 		severity, fix = SeverityInfo, fix+", and open the bucket by OpenBucket or give WithJetStream"
 	}
@@ -78,12 +80,15 @@ func (c *checkup) serverVersion() string {
 }
 
 // markerFix returns how to get expiry markers from a server of the given version, which may not be known.
-func markerFix(version string) string {
-	const known = "2.11 or newer"
-	if order, ok := kv.CompareVersion(version, 2, 11); ok && order < 0 {
-		return fmt.Sprintf("upgrade the servers, of which this one has version %s, to %s, and then let CreateBucket change the bucket, unless candidates of Choria campaign in it", version, known)
+func (c *checkup) markerFix(version string) string {
+	fix := c.info.EditAdvice() + ", unless candidates of Choria campaign in the bucket"
+	switch order, ok := kv.CompareVersion(version, 2, 11); {
+	case !ok:
+		return fix + ", on servers of version 2.11 or newer"
+	case order < 0:
+		return fmt.Sprintf("upgrade the servers, of which this one has version %s, to 2.11 or newer, then %s", version, fix)
 	}
-	return fmt.Sprintf("let CreateBucket change the bucket, on servers of version %s, unless candidates of Choria campaign in it", known)
+	return fix
 }
 
 // estimate is how long it takes until somebody leads again.

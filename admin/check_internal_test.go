@@ -59,14 +59,14 @@ func TestFixForMissingMarkersWorksOnTheServerThereIs(t *testing.T) {
 		"2.10.27":       "upgrade the servers, of which this one has version 2.10.27, to 2.11 or newer",
 		"1.4.1":         "upgrade",
 		"2.9.0-beta.1":  "upgrade",
-		"2.11.0":        "let CreateBucket change the bucket",
-		"2.15.2":        "let CreateBucket change the bucket",
-		"3.0.0-RC.1":    "let CreateBucket change the bucket",
+		"2.11.0":        "run 'election-cli bucket edit",
+		"2.15.2":        "run 'election-cli bucket edit",
+		"3.0.0-RC.1":    "run 'election-cli bucket edit",
 		"":              "2.11 or newer",
 		"not a version": "2.11 or newer",
 	} {
-		g.Expect(markerFix(version)).To(ContainSubstring(fix), version)
-		g.Expect(markerFix(version)).To(ContainSubstring("CreateBucket"), version)
+		g.Expect((&checkup{}).markerFix(version)).To(ContainSubstring(fix), version)
+		g.Expect((&checkup{}).markerFix(version)).To(ContainSubstring("CreateBucket"), version)
 	}
 }
 

@@ -251,7 +251,7 @@ func (c *connector) tryBucket(ctx context.Context) (*election.Bucket, error) {
 			c.log.Info("Bucket created", "ttl", c.TTL, "replicas", replicas)
 			if refusal != nil && !kv.IsOnItsOwn(refusal) {
 				c.log.Warn("Bucket has one replica: while its server is away, nobody leads for long", "error", refusal,
-					"fix", "see why the cluster has no room for three, and add replicas with election.CreateBucket")
+					"fix", "see why the cluster has no room for three, then run 'election-cli bucket edit --bucket "+c.Bucket+" --replicas 3', or call election.CreateBucket")
 			}
 		}
 		if err == nil || errors.Is(err, jetstream.ErrBucketExists) { // another process made it meanwhile: leave it as it is

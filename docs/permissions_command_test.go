@@ -56,7 +56,8 @@ func TestEachRoleCanGiveItsCommands(t *testing.T) {
 		})
 	}
 
-	succeeds("setup", "bucket", "add", "--ttl", "3s")
+	succeeds("setup", "bucket", "add", "--ttl", "4s")
+	g.Expect(succeeds("setup", "bucket", "edit", "--ttl", "3s", "--max-bytes", "1M")).To(ContainSubstring("TTL: 4s -> 3s"))
 	candidates := map[string]*election.Election{}
 	start := func(name string) {
 		u, err := url.Parse(s.ClientURL())

@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/group"
 	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/observe"
@@ -112,6 +113,14 @@ func TestToolsTakeNoRecordOfAGroupForAnElection(t *testing.T) {
 			}
 		}
 		f.Expect(keys).To(Equal([]string{"shards.keys.k000", "shards.keys.k001", "shards.keys.k002", "shards.keys.k003"}))
+
+		bucket := kv.With(f.bucket, nil)
+		info, err := bucket.Load(context.Background())
+		f.Expect(err).NotTo(HaveOccurred())
+		stored, err := bucket.Contents(context.Background(), info)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(append(stored.Foreign, stored.Plain...)).To(BeEmpty(), "a change of the bucket loses nothing else")
+		f.Expect(stored.Holders).To(HaveLen(4))
 	})
 }
 

@@ -30,9 +30,25 @@ cluster refuses three, the command says why.
 
 If the bucket exists with this configuration, the command says so, and the exit code is 0. It then adds to a bucket that an earlier
 version or another tool made: the time of creation, which some servers change, and that roll-ups are refused where the server lets
-it. If the configuration differs, the command lists each difference and changes nothing, and the exit code is 2.
+it. If the configuration differs, the command lists each difference and changes nothing, and the exit code is 2: 'bucket edit' changes
+it.
 
 With --json the result is one object: "made" (false if the bucket existed), and all fields of 'info --json'.`
+
+	bucketEditHelp = `The command sets what elections need: a TTL, a history of 1, expiry markers, changes that are republished, and all that 'check' and
+'info' find wrong with the settings. It lists each change; --dry-run only lists them. Candidates go on, and a leader leads on.
+
+Example: election-cli bucket edit --bucket TEST_ELECTION --dry-run
+
+A bucket without a usable TTL gets the TTL that it had, if that is known from its metadata or its leaders, or 15s. Replicas and the
+limit of bytes stay as they are without their flags. Expiry markers cannot be removed again: if candidates of Choria campaign in the
+bucket, give --choria-compatible, unless it was made with it.
+
+The command refuses, with exit code 2, what could lose data or make two leaders: a bucket with keys that are no elections, and a TTL
+that is shorter than the lease of a leader. If the bucket is fit, it says so, and the exit code is 0.
+
+With --json the result is one object: "bucket", "changed" (false with --dry-run, and if the bucket was fit), and "changes" (each with
+"setting", "before", "after").`
 
 	bucketRmHelp = `The command says how many elections in the bucket have a leader, and asks before it removes the bucket. Those leaders are not
 notified: they notice within the TTL. Until then, another candidate may lead the same election in a new bucket of that name. Stop
@@ -40,19 +56,21 @@ the leaders first.
 
 Example: election-cli bucket rm --bucket TEST_ELECTION
 
-The exit code is 1 if there is no such bucket, or if you answered no. The command does not remove a bucket without a TTL, because
-such a bucket holds no elections.`
+The exit code is 1 if there is no such bucket, or if you answered no. The command does not remove a bucket without a TTL in
+which nothing, or not everything, shows that it is for elections.`
 )
 
 // bucketCommand implements the subcommands of bucket.
 type bucketCommand struct {
 	*cli.Env
 	ttl              time.Duration
+	ttlSet           bool
 	replicas         int
 	replicasSet      bool
 	storage          string
 	maxBytes         int64
 	choriaCompatible bool
+	dryRun           bool
 	force            bool
 	json             bool
 	wide             bool
@@ -60,7 +78,7 @@ type bucketCommand struct {
 
 func registerBucket(app *fisk.Application, env *cli.Env) {
 	b := &bucketCommand{Env: env}
-	cmd := app.Command("bucket", "Creates, describes and removes the bucket that --bucket names")
+	cmd := app.Command("bucket", "Creates, changes, describes and removes the bucket that --bucket names")
 
 	add := cmd.Command("add", "Creates a bucket for elections").HelpLong(bucketAddHelp).Action(cli.Action(b.add))
 	cli.DurationVar(add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(timing.DefaultTTL.String()), &b.ttl)
@@ -70,6 +88,14 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	add.Flag("choria-compatible", "Let candidates of Choria campaign in the bucket too; then there are no expiry markers").UnNegatableBoolVar(&b.choriaCompatible)
 	cli.JSONVar(add, "Write the result as JSON", &b.json)
 	cli.WideVar(add, &b.wide)
+
+	edit := cmd.Command("edit", "Changes the bucket into one that is fit for elections").HelpLong(bucketEditHelp).Action(cli.Action(b.edit))
+	cli.DurationVar(edit.Flag("ttl", "Length of a lease (default that of the bucket)").IsSetByUser(&b.ttlSet), &b.ttl)
+	cli.IntVar(edit.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5 (default as many as now)").IsSetByUser(&b.replicasSet), &b.replicas)
+	cli.BytesVar(edit.Flag("max-bytes", "Most that the bucket stores: 1M holds 500 elections (default as now)"), &b.maxBytes)
+	edit.Flag("choria-compatible", "Let candidates of Choria campaign in the bucket: add no expiry markers").UnNegatableBoolVar(&b.choriaCompatible)
+	edit.Flag("dry-run", "List what would change, and change nothing").UnNegatableBoolVar(&b.dryRun)
+	cli.JSONVar(edit, "Write the result as JSON", &b.json)
 
 	info := &infoCommand{Env: env}
 	show := cmd.Command("info", "Describes the bucket, like info").HelpLong(bucketInfoHelp).Action(cli.Action(info.run))
@@ -86,13 +112,43 @@ type bucketAddReport struct {
 	*look.BucketInfo
 }
 
+// bucketEditReport is the result of bucket edit in the JSON output.
+type bucketEditReport struct {
+	Bucket  string         `json:"bucket"`
+	Changed bool           `json:"changed"`
+	Changes []bucketChange `json:"changes"`
+}
+
+// bucketChange is a setting of the bucket before and after the change.
+type bucketChange struct {
+	Setting string `json:"setting"`
+	Before  string `json:"before"`
+	After   string `json:"after"`
+}
+
+// write writes the changes, a line each unless as JSON.
+func (r *bucketEditReport) write(b *bucketCommand) error {
+	if b.json {
+		return terminal.WriteJSON(b.Stdout, r)
+	}
+	for _, c := range r.Changes {
+		if _, err := fmt.Fprintf(b.Stdout, "%s: %s -> %s\n", terminal.Printable(c.Setting), terminal.Printable(c.Before), terminal.Printable(c.After)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // config returns the configuration that the flags describe.
 func (b *bucketCommand) config() (election.BucketConfig, error) {
 	c := election.BucketConfig{Name: b.Bucket, TTL: b.ttl, Replicas: b.replicas, MaxBytes: b.maxBytes, ChoriaCompatible: b.choriaCompatible}
 	if b.storage == "memory" {
 		c.Storage = jetstream.MemoryStorage
 	}
-	problems := []error{cli.CheckTTL(b.ttl)}
+	var problems []error
+	if b.ttl != 0 || b.ttlSet {
+		problems = append(problems, cli.CheckTTL(b.ttl))
+	}
 	if b.replicasSet && b.replicas != 1 && b.replicas != 3 && b.replicas != 5 {
 		problems = append(problems, fmt.Errorf("--replicas %d: give 1, 3 or 5", b.replicas))
 	}
@@ -138,6 +194,50 @@ func (b *bucketCommand) add(ctx context.Context) error {
 	return errors.Join(err, look.PrintFindings(b.Stderr, terminal.StyleFor(b.Stderr), info.Findings, admin.SeverityWarning))
 }
 
+// edit changes the bucket, or reports what it would change.
+func (b *bucketCommand) edit(ctx context.Context) error {
+	config, err := b.config()
+	if err != nil {
+		return err
+	}
+	client, err := b.Connection.Connect(nats.Name("election-cli bucket edit"))
+	if err != nil {
+		return err
+	}
+	defer client.Conn.Close()
+	bucket, changes, err := client.EditBucket(ctx, config, b.dryRun)
+	if err != nil {
+		return cli.InterruptedOr(ctx, err)
+	}
+	report := bucketEditReport{Bucket: b.Bucket, Changed: !b.dryRun && len(changes) > 0, Changes: []bucketChange{}}
+	for _, c := range changes {
+		report.Changes = append(report.Changes, bucketChange{c.Setting, c.Has, c.Want})
+	}
+	if err := report.write(b); err != nil {
+		return err
+	}
+	outcome := "changed"
+	switch {
+	case len(changes) == 0:
+		outcome = "is as it should be: nothing was changed"
+	case b.dryRun:
+		outcome = "would be changed so: nothing was changed"
+	}
+	fmt.Fprintf(b.Stderr, "Bucket %q %s\n", b.Bucket, outcome)
+	if b.dryRun {
+		return nil
+	}
+	v, err := look.New(ctx, client, bucket)
+	if err != nil {
+		return cli.InterruptedOr(ctx, err)
+	}
+	info, err := v.BucketInfo(ctx)
+	if err != nil {
+		return cli.InterruptedOr(ctx, err)
+	}
+	return look.PrintFindings(b.Stderr, terminal.StyleFor(b.Stderr), info.Findings, admin.SeverityWarning)
+}
+
 // rm asks, and removes the bucket.
 func (b *bucketCommand) rm(ctx context.Context) error {
 	client, err := b.Connection.Connect(nats.Name("election-cli bucket rm"))
@@ -154,12 +254,8 @@ func (b *bucketCommand) rm(ctx context.Context) error {
 	}
 	request, cancel := context.WithTimeout(ctx, client.Timeout)
 	defer cancel()
-	status, err := bucket.Status(request)
-	if err != nil {
-		return cli.InterruptedOr(ctx, fmt.Errorf("bucket %q on %s cannot be read: %w", b.Bucket, client.ServerURL(), err))
-	}
-	if status.TTL() <= 0 {
-		return fmt.Errorf("bucket %q on %s has no TTL, so it holds no elections: to remove it anyway, run 'nats kv del %s'", b.Bucket, client.ServerURL(), b.Bucket)
+	if err := client.IsForElections(request, bucket); err != nil {
+		return cli.InterruptedOr(ctx, err)
 	}
 	leaders := look.DescribeLeaders(request, client, bucket)
 	if b.force {

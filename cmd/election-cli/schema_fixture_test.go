@@ -35,6 +35,7 @@ var outputs = map[string]struct {
 	types []reflect.Type
 }{
 	"bucket-add":      {"Result of election-cli bucket add", types[bucketAddReport]()},
+	"bucket-edit":     {"Result of election-cli bucket edit", types[bucketEditReport]()},
 	"campaign":        {"One event of election-cli campaign and election-cli file", types[events.Event]()},
 	"candidates":      {"Result of election-cli candidates", types[[]look.Candidate]()},
 	"check":           {"Result of election-cli check", types[checkup.Result]()},
@@ -66,6 +67,8 @@ func outputOf(args []string) string {
 		return "ls"
 	case name == "bucket" && has("add"):
 		return "bucket-add"
+	case name == "bucket" && has("edit"):
+		return "bucket-edit"
 	case name == "bucket", name == "info" && (len(args) == 1 || strings.HasPrefix(args[1], "-")):
 		return "info-bucket"
 	case name == "wait", name == "evict":

@@ -51,6 +51,8 @@ func TestWrongUsageExits2AndNamesAFix(t *testing.T) {
 		{[]string{"file", "k", filepath.Join(t.TempDir(), "no", "x")}, []string{"there is no folder"}},
 		{[]string{"bucket", "add", "--ttl", "1ms"}, []string{"--ttl 1ms", "at least 1s"}},
 		{[]string{"bucket", "add", "--replicas", "2"}, []string{"--replicas 2", "1, 3 or 5"}},
+		{[]string{"bucket", "edit", "--ttl", "0s"}, []string{"--ttl 0s", "at least 1s"}},
+		{[]string{"bucket", "edit", "--replicas", "0"}, []string{"--replicas 0", "1, 3 or 5"}},
 		{[]string{"bucket", "add", "--storage", "paper"}, []string{"paper"}},
 		{[]string{"server", "--port", "70000"}, []string{"--port 70000", "65535"}},
 		{[]string{"server", "-s", "h:1"}, []string{"--server", "--port"}},

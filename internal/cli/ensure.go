@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -23,7 +21,7 @@ type EnsuredBucket struct {
 
 // EnsureBucket creates the bucket, or opens an existing bucket if its configuration is as wanted. Otherwise the error lists
 // each difference, and nothing is changed. Of an existing bucket EnsureBucket changes only what no flag says and CreateBucket adds:
-// the pinned time of creation, and that roll-ups are refused. Without a number of replicas, those of an existing bucket are as wanted.
+// the pinned time of creation, direct reads, and that roll-ups are refused. Without a number of replicas, those of an existing bucket are as wanted.
 func (c *Client) EnsureBucket(ctx context.Context, want election.BucketConfig) (ensured EnsuredBucket, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*c.Timeout)
 	defer cancel()
@@ -48,18 +46,23 @@ func (c *Client) EnsureBucket(ctx context.Context, want election.BucketConfig) (
 	if ensured.Created {
 		return ensured, nil
 	}
-	status, err := bucket.Status(ctx)
+	info, err := c.loadInfo(ctx, bucket)
 	if err != nil {
-		return EnsuredBucket{}, fmt.Errorf("bucket %q on %s cannot be read: %w", want.Name, c.ServerURL(), err)
+		return EnsuredBucket{}, err
 	}
-	want.Replicas = cmp.Or(want.Replicas, status.Config().Replicas)
-	markers := time.Second
-	if info := kv.InfoOf(status); want.ChoriaCompatible || info.Stream != nil && !kv.WritesMarkers(info.Stream) {
-		markers = 0
+	var found []string
+	change := fmt.Sprintf("Change it with '%s'", editCommand(want))
+	for _, d := range kv.Config(want).Differences(info) {
+		if !d.Minor {
+			found = append(found, fmt.Sprintf("  %s: %s instead of %s", d.Setting, d.Has, d.Want))
+		}
+		if d.Fixed {
+			change = fmt.Sprintf("Stop all candidates and remove it with '%s'", CommandForBucket("bucket rm", want.Name))
+		}
 	}
-	if found := differences(status.Config(), want, markers); found != nil {
-		return EnsuredBucket{}, fmt.Errorf("bucket %q on %s exists with a different configuration; nothing was changed:\n%s\nChange the flags to match the bucket, remove the bucket with '%s', or name another bucket with --bucket",
-			want.Name, c.ServerURL(), strings.Join(found, "\n"), CommandForBucket("bucket rm", want.Name))
+	if found != nil {
+		return EnsuredBucket{}, fmt.Errorf("bucket %q on %s exists with a different configuration; nothing was changed:\n%s\n%s, change the flags to match the bucket, or name another bucket with --bucket",
+			want.Name, c.ServerURL(), strings.Join(found, "\n"), change)
 	}
 	return ensured, c.untilRefused(ctx, kv.ToChange(kv.APIPrefix(c.JetStream), want.Name), func(ctx context.Context) error {
 		_, err := election.CreateBucket(ctx, c.JetStream, want)
@@ -72,42 +75,73 @@ func (c *Client) untilRefused(ctx context.Context, p kv.Permission, request func
 	return AsFlagError(kv.UntilRefused(ctx, c.Conn, p, request))
 }
 
-// differences lists each setting of a bucket that differs from the wanted configuration, one line for each.
-func differences(has jetstream.KeyValueConfig, want election.BucketConfig, markers time.Duration) (found []string) {
-	republish := func(on bool) string {
-		if on {
-			return "republished"
+// editCommand returns the command line that gives an existing bucket this configuration.
+func editCommand(want election.BucketConfig) string {
+	command := CommandForBucket("bucket edit", want.Name) + fmt.Sprintf(" --ttl %v", want.TTL)
+	if want.Replicas > 0 {
+		command += fmt.Sprintf(" --replicas %d", want.Replicas)
+	}
+	if want.MaxBytes > 0 {
+		command += fmt.Sprintf(" --max-bytes %d", want.MaxBytes)
+	}
+	if want.ChoriaCompatible {
+		command += " --choria-compatible"
+	}
+	return command
+}
+
+// loadInfo asks the server about the bucket, and for the stream behind the bucket.
+func (c *Client) loadInfo(ctx context.Context, bucket *election.Bucket) (kv.Info, error) {
+	info, err := kv.With(bucket, nil).Load(ctx)
+	if err != nil {
+		return info, fmt.Errorf("bucket %q on %s cannot be read: %w", bucket.Bucket(), c.ServerURL(), err)
+	}
+	return info, nil
+}
+
+// EditBucket changes an existing bucket into one that is as wanted and fit for elections, and returns what it changes. It changes nothing if dry is set. The
+// storage of the wanted configuration is ignored, and a TTL of 0 is the one that the bucket has or has had.
+func (c *Client) EditBucket(ctx context.Context, want election.BucketConfig, dry bool) (bucket *election.Bucket, changes []kv.Difference, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*c.Timeout)
+	defer cancel()
+	if bucket, err = c.OpenBucket(ctx, want.Name); err != nil {
+		return nil, nil, err
+	}
+	info, err := c.loadInfo(ctx, bucket)
+	if err != nil {
+		return nil, nil, err
+	}
+	known := kv.With(bucket, nil)
+	want.Storage, want.ChoriaCompatible = info.Stream.Config.Storage, want.ChoriaCompatible || info.Choria
+	if want.TTL == 0 {
+		if want.TTL, err = known.SuitableTTL(ctx, info); err != nil {
+			return nil, nil, fmt.Errorf("the keys of bucket %q on %s cannot be read: %w", want.Name, c.ServerURL(), kv.Describe(err))
 		}
-		return "not republished"
 	}
-	for _, d := range []struct{ setting, has, want string }{
-		{"TTL", has.TTL.String(), want.TTL.String()},
-		{"replicas", fmt.Sprint(has.Replicas), fmt.Sprint(want.Replicas)},
-		{"storage", storageName(has.Storage), storageName(want.Storage)},
-		{"max bytes", maxBytesText(has.MaxBytes), maxBytesText(cmp.Or(want.MaxBytes, has.MaxBytes))},
-		{"history", fmt.Sprint(has.History), "1"},
-		{"TTL of expiry markers", markersText(has.LimitMarkerTTL), markersText(markers)},
-		{"changes", republish(has.RePublish != nil && !has.RePublish.HeadersOnly), republish(true)},
-	} {
-		if d.has != d.want {
-			found = append(found, fmt.Sprintf("  %s: %s instead of %s", d.setting, d.has, d.want))
-		}
+	if err := kv.Config(want).Validate(); err != nil {
+		return nil, nil, AsFlagError(err)
 	}
-	return found
+	if changes, err = kv.Config(want).Plan(ctx, known, info); err != nil || dry || len(changes) == 0 {
+		return bucket, changes, err
+	}
+	return bucket, changes, c.untilRefused(ctx, kv.ToChange(kv.APIPrefix(c.JetStream), want.Name), func(ctx context.Context) error {
+		_, err := election.CreateBucket(ctx, c.JetStream, want)
+		return err
+	})
 }
 
-func maxBytesText(limit int64) string {
-	if limit <= 0 {
-		return "no limit"
+// IsForElections returns an error if nothing shows that the bucket is for elections.
+func (c *Client) IsForElections(ctx context.Context, bucket *election.Bucket) error {
+	info, err := c.loadInfo(ctx, bucket)
+	if err != nil {
+		return err
 	}
-	return fmt.Sprint(limit)
-}
-
-func markersText(ttl time.Duration) string {
-	if ttl <= 0 {
-		return "none"
+	doubt, err := kv.With(bucket, nil).Doubt(ctx, info)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the keys of bucket %q on %s cannot be read: %w", bucket.Bucket(), c.ServerURL(), kv.Describe(err))
+	case doubt != "":
+		return fmt.Errorf("bucket %q on %s %s: to remove it anyway, run 'nats kv del %s'", bucket.Bucket(), c.ServerURL(), doubt, bucket.Bucket())
 	}
-	return ttl.String()
+	return nil
 }
-
-func storageName(t jetstream.StorageType) string { return strings.ToLower(t.String()) }

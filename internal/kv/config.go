@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -122,43 +124,102 @@ func IsOnItsOwn(refusal error) bool { return hasErrorCode(refusal, noReplicas) }
 
 // Change makes a bucket that exists what c says, and reports whether its TTL is another now.
 func (c Config) Change(ctx context.Context, bucket *Bucket, info Info) (newTTL bool, err error) {
-	if info.Stream == nil {
-		return false, fmt.Errorf("bucket %q does not describe the stream behind it, which CreateBucket would change: pass a JetStream that jetstream.New returned", c.Name)
-	}
-	if err := c.canChange(info); err != nil {
+	want, err := c.plan(ctx, bucket, info)
+	if err != nil || reflect.DeepEqual(info.Stream.Config, want) {
 		return false, err
 	}
-	now := info.Stream.Config
-	want := c.over(now, WritesMarkers(info.Stream))
-	pin(&want, info.Stream)
-	if reflect.DeepEqual(now, want) {
-		return false, nil
-	}
-	noteTTL(&want, now.MaxAge)
-	if now.MaxAge != c.TTL {
-		if err := c.canShorten(ctx, bucket, info); err != nil {
-			return false, err
-		}
-	}
+	before := info.Stream.Config.MaxAge
+	noteTTL(&want, before)
 	if _, err := bucket.JetStream().UpdateStream(ctx, want); err != nil {
 		return false, c.refused(err)
 	}
-	return now.MaxAge != c.TTL, nil
+	return before != c.TTL, nil
+}
+
+// Plan returns what Change would change, or its error.
+func (c Config) Plan(ctx context.Context, bucket *Bucket, info Info) ([]Difference, error) {
+	want, err := c.plan(ctx, bucket, info)
+	if err != nil {
+		return nil, err
+	}
+	return differences(info.Stream.Config, want), nil
+}
+
+// plan returns the configuration that c makes of a bucket that exists, or an error if the bucket cannot have it, or if the change would remove what is no
+// election's, or expire a key while its holder may still lead.
+func (c Config) plan(ctx context.Context, bucket *Bucket, info Info) (want jetstream.StreamConfig, err error) {
+	if info.Stream == nil {
+		return want, fmt.Errorf("bucket %q does not describe the stream behind it, which CreateBucket would change: pass a JetStream that jetstream.New returned", c.Name)
+	}
+	if err := c.canChange(info); err != nil {
+		return want, err
+	}
+	now := info.Stream.Config
+	want = c.over(now, WritesMarkers(info.Stream))
+	pin(&want, info.Stream)
+	shorter := now.MaxAge != c.TTL && (!info.HasTTL() || c.TTL < info.TTL)
+	announces := now.SubjectDeleteMarkerTTL <= 0 && want.SubjectDeleteMarkerTTL > 0
+	if !shorter && !announces && now.MaxMsgsPerSubject == want.MaxMsgsPerSubject && now.RePublish == want.RePublish {
+		return want, nil
+	}
+	stored, err := bucket.Contents(ctx, info)
+	if err != nil {
+		return want, fmt.Errorf("bucket %q cannot be changed, because it is not known what it stores: %w", c.Name, Describe(err))
+	}
+	if err := c.keeps(info, stored, announces); err != nil {
+		return want, err
+	}
+	if shorter {
+		return want, c.canShorten(info, stored.Holders)
+	}
+	return want, nil
+}
+
+// keeps returns an error if the bucket stores what is no election's, which a change may remove or publish. A bare name may be other text. It is taken for a
+// candidate's where keys expire and no markers are added, which hinder those of Choria; and where the bucket has had a TTL and c expects such candidates.
+func (c Config) keeps(info Info, stored Contents, announces bool) error {
+	const use = "use another bucket for elections, or delete the keys if nobody needs them"
+	if len(stored.Foreign) > 0 {
+		return fmt.Errorf("%w: %q is not changed: it stores what no election does (%s), which could be lost: %s", ErrUnsuitable, c.Name, someKeys(stored.Foreign), use)
+	}
+	expired := info.HasTTL() || notedTTL(&info.Stream.Config) > 0
+	if len(stored.Plain) == 0 || info.HasTTL() && !announces || expired && c.ChoriaCompatible {
+		return nil
+	}
+	fix := "if candidates of Choria campaign in the bucket, have it compatible with them (BucketConfig.ChoriaCompatible, --choria-compatible)"
+	if !expired || info.MarkerTTL > 0 {
+		fix = fmt.Sprintf("if they are candidates, stop these, and evict each ('election-cli evict KEY --bucket %s')", c.Name)
+	}
+	return fmt.Errorf("%w: %q is not changed: it stores bare names, or other text that could be lost (%s): %s; else %s", ErrUnsuitable, c.Name, someKeys(stored.Plain), fix, use)
+}
+
+// someKeys lists the first keys.
+func someKeys(keys []string) string {
+	const most = 5
+	var named []string
+	for _, key := range keys[:min(len(keys), most)] {
+		named = append(named, strconv.Quote(key))
+	}
+	if more := len(keys) - most; more > 0 {
+		named = append(named, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(named, ", ")
 }
 
 // canShorten returns an error if the TTL is to become shorter than the lease of somebody who holds a key.
-func (c Config) canShorten(ctx context.Context, bucket *Bucket, info Info) error {
-	if info.TTL > 0 && c.TTL > info.TTL {
-		return nil
-	}
-	change := fmt.Sprintf("%q: the TTL cannot become %v instead of %v", c.Name, c.TTL, info.TTL)
-	held, found, err := bucket.FindHolder(ctx, info)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s, because it is not known whether somebody holds a key: %w", change, Describe(err))
-	case found:
-		return fmt.Errorf("%w: %s while %q holds the key %q, and may consider itself leader for as long as before: stop all candidates, or pause the elections and have the leaders resign, and change the TTL then",
-			ErrUnsuitable, change, held.Name, held.Key)
+func (c Config) canShorten(info Info, holders []Holder) error {
+	for _, h := range holders {
+		change := fmt.Sprintf("%q: the TTL cannot become %v instead of %s while %q holds the key %q", c.Name, c.TTL, ttlText(info.TTL), h.Name, h.Key)
+		if info.HasTTL() {
+			return fmt.Errorf("%w: %s, and may consider itself leader for as long as before: %s, and change the TTL then", ErrUnsuitable, change, Idle)
+		}
+		if needed := h.neededTTL(notedTTL(&info.Stream.Config)); c.TTL < needed {
+			lease := fmt.Sprintf("with a lease of %v", h.Lease)
+			if h.Lease <= 0 {
+				lease = "and does not say how long its lease is"
+			}
+			return fmt.Errorf("%w: %s %s: give the bucket a TTL of %v or more, or stop that candidate, evict its key ('election-cli evict %s --bucket %s'), and change the TTL then", ErrUnsuitable, change, lease, needed, h.Key, c.Name)
+		}
 	}
 	return nil
 }
@@ -179,13 +240,21 @@ func (c Config) refused(err error) error {
 // over returns the configuration that c makes of a present one, on a server that writes expiry markers or does not.
 func (c Config) over(now jetstream.StreamConfig, markers bool) jetstream.StreamConfig {
 	now.MaxMsgsPerSubject, now.MaxAge, now.Replicas = 1, c.TTL, cmp.Or(c.Replicas, now.Replicas, 1)
-	now.MaxBytes = cmp.Or(c.MaxBytes, now.MaxBytes)
+	now.Storage, now.MaxBytes = c.Storage, cmp.Or(c.MaxBytes, now.MaxBytes)
+	now.MaxMsgs, now.Discard, now.AllowDirect, now.NoAck = -1, jetstream.DiscardNew, true, false
+	if most := now.MaxMsgSize; most >= 0 && most < maxMessageSize {
+		now.MaxMsgSize = -1
+	}
 	now.Duplicates = min(c.TTL, cmp.Or(now.Duplicates, c.TTL), maxDuplicates) // servers refuse more than the TTL
 	if !republishes(c.Name, now.RePublish) {
 		// A subject of its own keeps it apart from buckets of the same name in other domains.
 		now.RePublish = &jetstream.RePublish{Source: Subject(c.Name, ">"), Destination: "election." + c.Name + "." + nuid.Next() + ".>"}
 	}
-	if !c.ChoriaCompatible && markers {
+	switch {
+	case c.ChoriaCompatible:
+		now.SubjectDeleteMarkerTTL = 0
+		setMetadata(&now, ChoriaMetadata, "true")
+	case markers:
 		now.AllowMsgTTL, now.SubjectDeleteMarkerTTL = true, MarkerTTL
 	}
 	now.AllowRollup = now.SubjectDeleteMarkerTTL > 0 // the server insists, and then allows any client a roll-up of the whole stream
@@ -200,6 +269,9 @@ func (c Config) canChange(info Info) error {
 	if c.ChoriaCompatible && info.MarkerTTL > 0 {
 		return fmt.Errorf("%w: %q exists and announces expiries by markers, which cannot be taken away: candidates of Choria cannot campaign there, use another bucket", ErrUnsuitable, c.Name)
 	}
+	want := c.over(info.Stream.Config, false)
 	info.TTL, info.History = c.TTL, 1
+	stream := *info.Stream
+	stream.Config, info.Stream = want, &stream
 	return info.Validate()
 }

@@ -31,3 +31,24 @@ func TestConfigNamesEveryProblem(t *testing.T) {
 	g.Expect(Config{"a b", 0, 7, jetstream.MemoryStorage, 0, false}.Validate()).To(MatchError(And(
 		ContainSubstring(`"a b"`), ContainSubstring("TTL of 0s"), ContainSubstring("7 replicas: use"), ContainSubstring("memory storage"))))
 }
+
+func TestEachSettingThatDiffersIsNamedAsItIsAndAsWanted(t *testing.T) {
+	g := NewWithT(t)
+	info := Info{Bucket: "E", Stream: &jetstream.StreamInfo{Config: jetstream.StreamConfig{
+		Name: "KV_E", MaxAge: time.Minute, MaxMsgsPerSubject: 5, Replicas: 1, MaxBytes: -1, MaxMsgs: 9, MaxMsgSize: 100, AllowMsgTTL: true,
+		SubjectDeleteMarkerTTL: time.Minute, NoAck: true, AllowRollup: true, Metadata: map[string]string{ServerVersion: "2.15.2"},
+	}}}
+	var found, minor []string
+	for _, d := range (Config{Name: "E", TTL: time.Minute}).Differences(info) {
+		found = append(found, d.Setting+": "+d.Has+" -> "+d.Want)
+		if d.Minor {
+			minor = append(minor, d.Setting)
+		}
+	}
+	g.Expect(found).To(Equal([]string{
+		"max keys: 9 -> no limit", "max bytes of a value: 100 -> no limit", "when full: drops the oldest key -> refuses writes", "history: 5 -> 1",
+		"TTL of expiry markers: 1m0s -> 1s", "changes: not republished -> republished", "writes: not acknowledged -> acknowledged",
+		"direct reads: not allowed -> allowed",
+	}))
+	g.Expect(minor).To(Equal([]string{"direct reads"}))
+}

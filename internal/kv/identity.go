@@ -54,6 +54,10 @@ func pin(cfg *jetstream.StreamConfig, info *jetstream.StreamInfo) {
 	setMetadata(cfg, CreatedMetadata, created.UTC().Format(time.RFC3339Nano))
 }
 
+// ChoriaMetadata is the name of the metadata of a stream that says that the bucket is for candidates of Choria too, for which no change may add expiry
+// markers: no server takes these away again.
+const ChoriaMetadata = "election.choria_compatible"
+
 func setMetadata(cfg *jetstream.StreamConfig, name, value string) {
 	cfg.Metadata = maps.Clone(cfg.Metadata)
 	if cfg.Metadata == nil {
@@ -67,15 +71,21 @@ func setMetadata(cfg *jetstream.StreamConfig, name, value string) {
 const LongestTTLMetadata = "election.longest_ttl"
 
 // longestTTL returns the longest TTL that a stream has had, as far as its configuration says.
-func longestTTL(cfg *jetstream.StreamConfig) time.Duration {
+func longestTTL(cfg *jetstream.StreamConfig) time.Duration { return max(cfg.MaxAge, notedTTL(cfg)) }
+
+// notedTTL returns the longest TTL that the metadata says; 0 if it says none that a bucket for elections can have.
+func notedTTL(cfg *jetstream.StreamConfig) time.Duration {
 	noted, err := time.ParseDuration(cfg.Metadata[LongestTTLMetadata])
-	if err != nil || noted > timing.MaxTTL {
-		noted = 0
+	if err != nil || noted < timing.MinTTL || noted > timing.MaxTTL {
+		return 0
 	}
-	return max(cfg.MaxAge, noted)
+	return noted
 }
 
-// noteTTL writes the longest TTL to the metadata of a configuration; before is the TTL that it replaces.
+// noteTTL writes the longest TTL to the metadata of a configuration; before is the TTL that it replaces. No candidate goes by a TTL that is too long.
 func noteTTL(cfg *jetstream.StreamConfig, before time.Duration) {
+	if before > timing.MaxTTL {
+		before = 0
+	}
 	setMetadata(cfg, LongestTTLMetadata, max(before, longestTTL(cfg)).String())
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +35,8 @@ type Info struct {
 	Stream     *jetstream.StreamInfo // nil if the bucket does not say
 	Read       time.Time             // when the request was sent
 	Took       time.Duration         // how long the server took to answer
+	Choria     bool                  // the bucket was made for candidates of Choria, so that it announces no expiries
+	PlainNames bool                  // bare names are known to be stored in the bucket, as candidates of Choria do
 }
 
 // Load asks the server about the bucket once.
@@ -84,9 +87,34 @@ func IsUnfit(err error) bool {
 	return errors.Is(err, ErrUnsuitable) || errors.Is(err, validate.ErrInvalidOption)
 }
 
-// TTLAdvice says how to give a bucket a TTL that suits elections.
-func TTLAdvice(bucket string) string {
-	return fmt.Sprintf("give the bucket a TTL between 2s and 1m0s while nobody leads: run 'election-cli bucket rm --bucket %[1]s', and 'election-cli bucket add --bucket %[1]s --ttl 5s' with its other flags", bucket)
+// EditAdvice says how to change the bucket into one that is fit for elections, with further flags of the command.
+func (i Info) EditAdvice(flags ...string) string {
+	if i.PlainNames && !i.Choria && i.MarkerTTL <= 0 && !slices.Contains(flags, "--choria-compatible") {
+		flags = append(flags, "--choria-compatible")
+	}
+	return fmt.Sprintf("run 'election-cli %s', or call CreateBucket", strings.Join(append([]string{"bucket edit --bucket", i.Bucket}, flags...), " "))
+}
+
+// Idle says how to end all leadership in the bucket.
+const Idle = "stop all candidates, or pause the elections and have their leaders resign"
+
+// RemakeAdvice says how to make the bucket again where no change makes it fit.
+func (i Info) RemakeAdvice() string {
+	ttl, first := i.TTL, ""
+	if !i.HasTTL() {
+		ttl = timing.DefaultTTL
+		if !i.Stream.Config.Sealed { // a bucket that may be something else is not removed
+			first = i.EditAdvice() + "; then "
+		}
+	}
+	flags := fmt.Sprintf("--ttl %v", ttl)
+	if i.Stream.Config.Replicas > 3 { // three are the default
+		flags += " --replicas 5"
+	}
+	if i.MarkerTTL <= 0 && (i.Choria || i.PlainNames) {
+		flags += " --choria-compatible"
+	}
+	return first + fmt.Sprintf("stop all candidates, then run 'election-cli bucket rm --bucket %[1]s' and 'election-cli bucket add --bucket %[1]s %s'", i.Bucket, flags)
 }
 
 // InfoOf returns what the status of a bucket says.
@@ -99,6 +127,7 @@ func InfoOf(status jetstream.KeyValueStatus) Info {
 	i.Stream = s.StreamInfo()
 	i.Created, i.Pinned = CreatedOf(i.Stream)
 	i.LongestTTL = longestTTL(&i.Stream.Config)
+	i.Choria = i.MarkerTTL <= 0 && i.Stream.Config.Metadata[ChoriaMetadata] != ""
 	if r := i.Stream.Config.RePublish; republishes(i.Bucket, r) {
 		i.Republish = r.Destination
 		if prefix, all := strings.CutSuffix(r.Destination, ">"); all && r.Source != Subject(i.Bucket, ">") { // it repeats whole subjects
@@ -139,7 +168,12 @@ type Problem struct {
 // Problems is the one list of what makes a bucket unfit for elections: candidates, CreateBucket, Check and group all go by it.
 func (i Info) Problems() (problems []Problem) {
 	add := func(code, message, fix string) { problems = append(problems, Problem{code, message, fix}) }
-	ttl := TTLAdvice(i.Bucket)
+	ttl := "give the bucket a TTL: " + i.EditAdvice()
+	if i.Stream != nil && i.Stream.Config.Sealed {
+		ttl = i.RemakeAdvice() // sealing has removed the TTL
+	} else if i.PlainNames && i.Stream != nil && (i.MarkerTTL > 0 || notedTTL(&i.Stream.Config) <= 0) {
+		ttl = fmt.Sprintf("use another bucket for elections; or, if the bare names are those of candidates, stop these, evict each ('election-cli evict KEY --bucket %s'), and %s", i.Bucket, i.EditAdvice())
+	}
 	switch {
 	case i.TTL <= 0:
 		add("no-ttl", "has no TTL: the key of a leader that crashed would stay for ever", ttl)
@@ -147,21 +181,20 @@ func (i Info) Problems() (problems []Problem) {
 		add("ttl-out-of-range", fmt.Sprintf("has a TTL of %v, which is not between %v and %v", i.TTL, timing.MinTTL, timing.MaxTTL), ttl)
 	}
 	if i.History != 1 {
-		add("history", fmt.Sprintf("keeps a history of %d", i.History), "set the history to 1, which is all that elections use: CreateBucket does")
+		add("history", fmt.Sprintf("keeps a history of %d", i.History), i.EditAdvice())
 	}
 	if i.Stream == nil {
 		return problems
 	}
 	cfg := i.Stream.Config
-	const another = "use a bucket that CreateBucket made"
 	if cfg.Sealed {
-		add("stream-settings", "is sealed: nothing can be written", another)
+		add("stream-settings", "is sealed: nothing can be written", i.RemakeAdvice())
 	}
 	if cfg.NoAck {
-		add("stream-settings", "acknowledges no writes: no candidate learns that it won", another)
+		add("stream-settings", "acknowledges no writes: no candidate learns that it won", i.EditAdvice())
 	}
 	if cfg.Retention != jetstream.LimitsPolicy {
-		add("stream-settings", fmt.Sprintf("has the retention policy %v: consumers remove keys", cfg.Retention), another)
+		add("stream-settings", fmt.Sprintf("has the retention policy %v: consumers remove keys", cfg.Retention), i.RemakeAdvice())
 	}
 	switch {
 	case cfg.Mirror != nil:
@@ -170,8 +203,7 @@ func (i Info) Problems() (problems []Problem) {
 		add("copied-bucket", fmt.Sprintf("copies what is written to the stream %s, which overwrites leases", cfg.Sources[0].Name), "use a bucket without sources")
 	}
 	if cfg.Storage == jetstream.MemoryStorage && cfg.Replicas > 1 {
-		add("memory-replicated", fmt.Sprintf("is kept in memory, with %d replicas: once all their servers have restarted it is empty, term numbers begin at 1 again without a sign, and fencing tokens go backwards", cfg.Replicas),
-			"use file storage, for which the bucket has to be made again")
+		add("memory-replicated", fmt.Sprintf("is kept in memory, with %d replicas: once all their servers have restarted it is empty, term numbers begin at 1 again without a sign, and fencing tokens go backwards", cfg.Replicas), i.RemakeAdvice())
 	}
 	return problems
 }

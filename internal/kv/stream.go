@@ -3,14 +3,11 @@ package kv
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/natscampaign/election/internal/record"
-	"github.com/natscampaign/election/internal/timing"
 )
 
 // maxDuplicates is the longest time for which the stream behind a bucket recognises duplicates, as nats.go makes it.
@@ -42,58 +39,13 @@ func CompareVersion(version string, known ...int) (order int, ok bool) {
 // WritesMarkers reports whether the server of a stream knows expiry markers; servers before 2.11 leave out what a configuration says of them.
 func WritesMarkers(info *jetstream.StreamInfo) bool { return info.Config.Metadata[ServerVersion] != "" }
 
-// Holder is the candidate that holds a key.
-type Holder struct{ Key, Name string }
-
-// FindHolder returns a candidate that holds a key of the bucket, if there is one.
-func (b *Bucket) FindHolder(ctx context.Context, info Info) (h Holder, found bool, err error) {
-	keys, err := b.StoredKeys(ctx, ">")
-	if err != nil {
-		return h, false, err
-	}
-	for _, key := range keys {
-		s, err := b.readUntilRefused(ctx, key)
-		if err != nil {
-			return h, false, err
-		}
-		if s.Held() && !IsOtherData(key, s.Record.Instance, s.Record.Name, s.Record.Interval()) && info.Stream.TimeStamp.Sub(s.Written) < info.longestLease() {
-			return Holder{key, s.Record.Name}, true, nil
-		}
-	}
-	return h, false, nil
-}
-
-// longestLease returns how long the lease of a record in the bucket may be. Without a TTL keys outlive their leases.
-func (i Info) longestLease() time.Duration {
-	if i.TTL <= 0 {
-		return timing.MaxTTL
-	}
-	return i.TTL + timing.ExpiryLateness
-}
-
 // StoredKeys returns the keys of a pattern under which something is stored, if only a marker, in order.
 func (b *Bucket) StoredKeys(ctx context.Context, pattern string) (keys []string, err error) {
-	stream, err := b.backing(ctx)
-	if err != nil {
-		return nil, err
-	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(b.Subject(pattern)))
-	if err != nil {
-		return nil, err
-	}
-	for _, subject := range slices.Sorted(maps.Keys(info.State.Subjects)) {
+	subjects, err := b.storedSubjects(ctx, b.Subject(pattern))
+	for _, subject := range subjects {
 		keys = append(keys, strings.TrimPrefix(subject, b.Subject("")))
 	}
-	return keys, nil
-}
-
-// readUntilRefused is [Bucket.Read], and ends as soon as the server refuses the request.
-func (b *Bucket) readUntilRefused(ctx context.Context, key string) (s record.State, err error) {
-	err = UntilRefused(ctx, b.Conn(), b.ToRead(key), func(ctx context.Context) (err error) {
-		s, err = b.Read(ctx, key)
-		return err
-	})
-	return s, err
+	return keys, err
 }
 
 // IsOtherData reports whether the value under a key, which reads as a leader's record with the given instance, name and interval, is other data of a

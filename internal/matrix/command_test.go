@@ -10,8 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/timeutil"
 )
@@ -154,4 +157,38 @@ exec "`+v.program+`" "$@"
 `), 0o700)).To(Succeed())
 	_, progress := c.drillProcesses(v, program, "kill")
 	c.Expect(progress).To(ContainSubstring("restarts servers"))
+}
+
+// testBucketEdit follows the fix of each finding about a bucket that has lost its settings while a candidate leads.
+func testBucketEdit(t *testing.T, v version) {
+	g := newGround(t, v, election.BucketConfig{TTL: ttl, MaxBytes: 1 << 20})
+	a := g.candidate("a")
+	g.awaitLeader(a)
+	term, _ := a.Term()
+	stream, err := g.js.Stream(t.Context(), "KV_"+bucketName)
+	g.Expect(err).NotTo(HaveOccurred())
+	cfg := stream.CachedInfo().Config
+	cfg.MaxAge, cfg.MaxMsgsPerSubject, cfg.RePublish, cfg.Metadata, cfg.Discard = 0, 5, nil, nil, jetstream.DiscardOld
+	_, err = g.js.UpdateStream(t.Context(), cfg)
+	g.Expect(err).NotTo(HaveOccurred())
+
+	problems := func() (found []admin.Finding) {
+		all, err := admin.Check(t.Context(), g.bucket)
+		g.Expect(err).NotTo(HaveOccurred())
+		return slices.DeleteFunc(all, func(f admin.Finding) bool {
+			return f.Severity == admin.SeverityInfo || f.Code == "no-markers" && !v.atLeast(2, 11, 0) // which needs another server
+		})
+	}
+	c := &tool{t, g.WithT, g.server.URL()}
+	for _, code := range []string{"no-ttl", "history", "republish", "discard-old"} {
+		g.Expect(problems()).To(ContainElement(HaveField("Code", code)))
+	}
+	for found := problems(); len(found) > 0; found = problems() {
+		_, command, _ := strings.Cut(found[0].Fix, "'election-cli ")
+		command, _, _ = strings.Cut(command, "'")
+		t.Log(found[0].Code + ": election-cli " + command + "\n" + c.run(strings.Fields(command)...))
+		g.Expect(problems()).NotTo(ContainElement(HaveField("Code", found[0].Code)))
+	}
+	g.Consistently(func() uint64 { now, _ := a.Term(); return now.Number }, 2*ttl).Should(Equal(term.Number), "the leader leads on")
+	g.Expect(c.run("check", key, "--bucket", bucketName, "--ignore", "no-markers", "--ignore", "no-standby")).To(ContainSubstring("OK"))
 }

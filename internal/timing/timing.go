@@ -33,6 +33,11 @@ const (
 // can be taken over before, even if the leader's clock is slewed, see [LapseTime].
 func DefaultMargin(ttl time.Duration) time.Duration { return max(50*time.Millisecond, ttl/10) }
 
+// TTLOf returns the TTL with which a lease has the given length, with the default margin.
+func TTLOf(lease time.Duration) time.Duration {
+	return max(lease+DefaultMargin(0), (lease*10+8)/9)
+}
+
 // DefaultInterval returns how long a candidate waits from one campaign or renewal to the next by default.
 func DefaultInterval(ttl time.Duration) time.Duration { return ttl * 3 / 4 }
 

@@ -37,7 +37,7 @@ func checkOwn(bucket string, info *jetstream.StreamInfo) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("the stream of the bucket %q %s, and a bucket for elections stores the subjects %q and nothing else: make the bucket with election-cli bucket add: %w",
+	return fmt.Errorf("the stream of the bucket %q %s, and a bucket for elections stores the subjects %q and nothing else: stop all candidates, remove the bucket with election-cli bucket rm, and make it with election-cli bucket add: %w",
 		bucket, problem, kv.Subject(bucket, ">"), errForeign)
 }
 

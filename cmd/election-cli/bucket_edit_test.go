@@ -1,0 +1,497 @@
+package main
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/record"
+)
+
+// repair follows the fixes of findings.
+type repair struct {
+	*testing.T
+	*WithT
+	url string
+}
+
+// run runs the command line in this process; nobody is there to answer a question.
+func (r *repair) run(args ...string) (code int, stdout, stderr string) {
+	r.Helper()
+	if slices.Equal(args[:2], []string{"bucket", "rm"}) {
+		args = append(args, "--force")
+	}
+	return runInProcess(append(args, "-s", r.url, "--timeout", clitest.Timeout.String())...)
+}
+
+// findings returns what is wrong with the bucket.
+func (r *repair) findings(flags ...string) (found []admin.Finding) {
+	r.Helper()
+	_, stdout, stderr := r.run(append([]string{"bucket", "info", "--json"}, flags...)...)
+	var info look.BucketInfo
+	r.Expect(json.Unmarshal([]byte(stdout), &info)).To(Succeed(), stderr)
+	return slices.DeleteFunc(info.Findings, func(f admin.Finding) bool { return f.Fix == "" || strings.HasPrefix(f.Code, "expect-") })
+}
+
+func codes(found []admin.Finding) (codes []string) {
+	for _, f := range found {
+		codes = append(codes, f.Code)
+	}
+	return codes
+}
+
+// commands returns the command lines of the tool that a text names.
+func commands(text string) (commands [][]string) {
+	for _, m := range regexp.MustCompile(`'election-cli ([^']*)'`).FindAllStringSubmatch(text, -1) {
+		commands = append(commands, strings.Fields(m[1]))
+	}
+	return commands
+}
+
+// follow runs the commands that a text names; all must succeed.
+func (r *repair) follow(text string) {
+	r.Helper()
+	named := commands(text)
+	r.Expect(named).NotTo(BeEmpty(), text)
+	for _, args := range named {
+		code, stdout, stderr := r.run(args...)
+		r.Expect(code).To(Equal(cli.ExitOK), "%q: %s%s", args, stdout, stderr)
+	}
+}
+
+// repairAll follows the fix of the finding with the code, which is over then, and of all further ones.
+func (r *repair) repairAll(code string) {
+	r.Helper()
+	for first := true; ; first = false {
+		found := r.findings()
+		if !first && len(found) == 0 {
+			break
+		}
+		if first {
+			i := slices.IndexFunc(found, func(f admin.Finding) bool { return f.Code == code })
+			r.Expect(i).NotTo(Equal(-1), "%v", found)
+			found = found[i:]
+		}
+		r.follow(found[0].Fix)
+		r.Expect(codes(r.findings())).NotTo(ContainElement(found[0].Code), found[0].Fix)
+	}
+	exit, stdout, stderr := r.run("bucket", "edit")
+	r.Expect(exit).To(Equal(cli.ExitOK))
+	r.Expect(stdout).To(BeEmpty())
+	r.Expect(stderr).To(Equal("Bucket \"LEADER_ELECTION\" is as it should be: nothing was changed\n"))
+}
+
+// aStream makes a bucket by its stream, with a change.
+func aStream(change func(*jetstream.StreamConfig)) func(*WithT, *testing.T, jetstream.JetStream) {
+	return func(g *WithT, t *testing.T, js jetstream.JetStream) {
+		_, err := election.CreateBucket(t.Context(), js, election.BucketConfig{Name: "OTHER", TTL: 5 * time.Second})
+		g.Expect(err).NotTo(HaveOccurred())
+		s, err := js.Stream(t.Context(), "KV_OTHER")
+		g.Expect(err).NotTo(HaveOccurred())
+		cfg := s.CachedInfo().Config
+		g.Expect(js.DeleteKeyValue(t.Context(), "OTHER")).To(Succeed())
+		cfg.Name, cfg.Subjects, cfg.RePublish.Source = "KV_LEADER_ELECTION", []string{"$KV.LEADER_ELECTION.>"}, "$KV.LEADER_ELECTION.>"
+		change(&cfg)
+		_, err = js.CreateStream(t.Context(), cfg)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+}
+
+// aBucket makes a bucket as other tools do.
+func aBucket(cfg jetstream.KeyValueConfig) func(*WithT, *testing.T, jetstream.JetStream) {
+	return func(g *WithT, t *testing.T, js jetstream.JetStream) {
+		cfg.Bucket = cli.DefaultBucket
+		_, err := js.CreateKeyValue(t.Context(), cfg)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+}
+
+func TestTheFixOfEachFindingAboutABucketEndsIt(t *testing.T) {
+	natstest.SkipIfShort(t)
+	withoutMarkers := func(c *jetstream.StreamConfig) {
+		c.SubjectDeleteMarkerTTL, c.AllowMsgTTL, c.AllowRollup = 0, false, false
+	}
+	for name, c := range map[string]struct {
+		make func(*WithT, *testing.T, jetstream.JetStream)
+		code string
+	}{
+		"of another tool, without a TTL":    {aBucket(jetstream.KeyValueConfig{}), "no-ttl"},
+		"of another tool, with a history":   {aBucket(jetstream.KeyValueConfig{TTL: 5 * time.Second, History: 5}), "history"},
+		"of another tool, with a TTL":       {aBucket(jetstream.KeyValueConfig{TTL: 5 * time.Second}), "no-markers"},
+		"of another tool, with a TTL too":   {aBucket(jetstream.KeyValueConfig{TTL: 5 * time.Second}), "republish"},
+		"of another tool, in memory":        {aBucket(jetstream.KeyValueConfig{TTL: 5 * time.Second, Storage: jetstream.MemoryStorage}), "memory"},
+		"in memory, a TTL of two hours":     {aBucket(jetstream.KeyValueConfig{TTL: 2 * time.Hour, Storage: jetstream.MemoryStorage}), "memory"},
+		"a TTL of half a second":            {aBucket(jetstream.KeyValueConfig{TTL: time.Second / 2}), "ttl-out-of-range"},
+		"a TTL of two hours":                {aStream(func(c *jetstream.StreamConfig) { c.MaxAge = 2 * time.Hour }), "ttl-out-of-range"},
+		"a TTL of a second":                 {aStream(func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Second, time.Second }), "ttl-short"},
+		"a TTL of ten minutes":              {aStream(func(c *jetstream.StreamConfig) { c.MaxAge = 10 * time.Minute }), "ttl-long"},
+		"long markers":                      {aStream(func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Minute }), "markers-long"},
+		"nothing is republished":            {aStream(func(c *jetstream.StreamConfig) { c.RePublish = nil }), "republish"},
+		"headers are republished":           {aStream(func(c *jetstream.StreamConfig) { c.RePublish.HeadersOnly = true }), "republish"},
+		"some keys are republished":         {aStream(func(c *jetstream.StreamConfig) { c.RePublish.Source = "$KV.LEADER_ELECTION.a.>" }), "republish"},
+		"roll-ups":                          {aStream(func(c *jetstream.StreamConfig) { withoutMarkers(c); c.AllowRollup = true }), "rollup"},
+		"drops the oldest key":              {aStream(func(c *jetstream.StreamConfig) { c.Discard, c.MaxBytes = jetstream.DiscardOld, 1<<20 }), "discard-old"},
+		"few bytes":                         {aStream(func(c *jetstream.StreamConfig) { c.MaxBytes = 300 }), "bucket-full"},
+		"small values":                      {aStream(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 100 }), "message-size"},
+		"values of a kilobyte":              {aStream(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 << 10 }), "message-size"},
+		"no acknowledgements":               {aStream(func(c *jetstream.StreamConfig) { c.NoAck = true }), "stream-settings"},
+		"consumers remove keys":             {aStream(func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }), "stream-settings"},
+		"consumers remove keys, as in work": {aStream(func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }), "stream-settings"},
+		"few keys": {func(g *WithT, t *testing.T, js jetstream.JetStream) {
+			aStream(func(c *jetstream.StreamConfig) { c.MaxMsgs = 1 })(g, t, js)
+			_, err := js.Publish(t.Context(), "$KV.LEADER_ELECTION.jobs", record.Record{Name: "a", Instance: "i", Attempt: "i.1"}.Encode())
+			g.Expect(err).NotTo(HaveOccurred())
+		}, "bucket-full"},
+		"sealed": {func(g *WithT, t *testing.T, js jetstream.JetStream) {
+			aStream(func(*jetstream.StreamConfig) {})(g, t, js)
+			s, err := js.Stream(t.Context(), "KV_LEADER_ELECTION")
+			g.Expect(err).NotTo(HaveOccurred())
+			cfg := s.CachedInfo().Config
+			cfg.Sealed = true
+			_, err = js.UpdateStream(t.Context(), cfg)
+			g.Expect(err).NotTo(HaveOccurred())
+		}, "stream-settings"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := &repair{t, NewWithT(t), ""}
+			e, s := clitest.ServerWithoutBucket(t)
+			r.url = e.URL()
+			c.make(r.WithT, t, s.JetStream)
+			r.repairAll(c.code)
+		})
+	}
+}
+
+func TestTheFixOfEachFindingAboutReplicasEndsIt(t *testing.T) {
+	natstest.SkipIfShort(t)
+	url := natstest.StartCluster(t, 3).Servers()[0].URL()
+	client, err := (&cli.ConnectionFlags{Server: url, Timeout: clitest.Timeout}).Connect()
+	g := NewWithT(t)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer client.Conn.Close()
+	for name, c := range map[string]struct {
+		change func(*jetstream.StreamConfig)
+		code   string
+	}{
+		"one":           {func(*jetstream.StreamConfig) {}, "one-replica"},
+		"two":           {func(c *jetstream.StreamConfig) { c.Replicas = 2 }, "even-replicas"},
+		"in memory":     {func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, "memory-replicated"},
+		"two in memory": {func(c *jetstream.StreamConfig) { c.Storage, c.Replicas = jetstream.MemoryStorage, 2 }, "memory-replicated"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &repair{t, NewWithT(t), url}
+			aStream(c.change)(r.WithT, t, client.JetStream)
+			defer func() { _ = client.JetStream.DeleteKeyValue(t.Context(), cli.DefaultBucket) }()
+			r.Eventually(func() []string { return codes(r.findings()) }).WithTimeout(clitest.Timeout).Should(ContainElement(c.code))
+			r.Eventually(func() []string {
+				if found := r.findings(); len(found) > 0 {
+					if len(commands(found[0].Fix)) > 0 { // not where a new replica only needs time
+						r.follow(found[0].Fix)
+					}
+				}
+				return codes(r.findings())
+			}).WithTimeout(clitest.Timeout).Should(BeEmpty())
+			r.Expect(clitest.BucketConfig(t, client, cli.DefaultBucket).Replicas).To(Equal(3))
+		})
+	}
+}
+
+// lose changes the stream behind the default bucket.
+func lose(f *clitest.Fixture, change func(*jetstream.StreamConfig)) {
+	f.T.Helper()
+	s, err := f.Client.JetStream.Stream(f.T.Context(), "KV_LEADER_ELECTION")
+	f.Expect(err).NotTo(HaveOccurred())
+	cfg := s.CachedInfo().Config
+	change(&cfg)
+	_, err = f.Client.JetStream.UpdateStream(f.T.Context(), cfg)
+	f.Expect(err).NotTo(HaveOccurred())
+}
+
+func TestALeaderLeadsOnWhileTheFixOfEachFindingIsFollowed(t *testing.T) {
+	natstest.SkipIfShort(t)
+	inRealTime(t)
+	for name, c := range map[string]struct {
+		change func(*jetstream.StreamConfig)
+		code   string
+		note   bool // the bucket says which TTL it has had
+	}{
+		"the TTL is gone":            {func(c *jetstream.StreamConfig) { c.MaxAge = 0 }, "no-ttl", true},
+		"the TTL is gone, not noted": {func(c *jetstream.StreamConfig) { c.MaxAge = 0 }, "no-ttl", false},
+		"the TTL is two hours":       {func(c *jetstream.StreamConfig) { c.MaxAge = 2 * time.Hour }, "ttl-out-of-range", false},
+		"the history is long":        {func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 9 }, "history", true},
+		"nothing is republished":     {func(c *jetstream.StreamConfig) { c.RePublish = nil }, "republish", true},
+		"the oldest key is dropped":  {func(c *jetstream.StreamConfig) { c.MaxBytes, c.Discard = 1<<20, jetstream.DiscardOld }, "discard-old", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const ttl = 4 * time.Second
+			f := clitest.New(t, ttl)
+			e, err := election.NewElection("web-1", "jobs", f.Bucket, election.WithSplay(0), election.WithStandDown(0), election.WithCampaignInterval(time.Second))
+			f.Expect(err).NotTo(HaveOccurred())
+			go func() { _ = e.Start(t.Context()) }()
+			t.Cleanup(func() { clitest.Shutdown(t, e) })
+			f.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
+			term, _ := e.Term()
+			lose(f, func(cfg *jetstream.StreamConfig) {
+				c.change(cfg)
+				if !c.note {
+					delete(cfg.Metadata, kv.LongestTTLMetadata)
+				}
+			})
+			r := &repair{t, NewWithT(t), f.Server.URL()}
+			r.repairAll(c.code)
+			r.Expect(clitest.BucketConfig(t, f.Client, cli.DefaultBucket).TTL).To(Equal(ttl))
+			r.Consistently(func() uint64 { now, _ := e.Term(); return now.Number }, ttl+time.Second, 50*time.Millisecond).Should(Equal(term.Number))
+			code, stdout, stderr := r.run("check", "jobs", "--ignore", "no-standby")
+			r.Expect(code).To(Equal(cli.ExitOK), stdout+stderr)
+		})
+	}
+}
+
+func TestBucketEditShowsWhatItChangesAndADryRunChangesNothing(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	e, s := clitest.ServerWithoutBucket(t)
+	aBucket(jetstream.KeyValueConfig{})(g, t, s.JetStream)
+	before := clitest.BucketConfig(t, s, cli.DefaultBucket)
+	const changes = "TTL: none -> 15s\nTTL of expiry markers: none -> 1s\nchanges: not republished -> republished\ntime of creation: not pinned -> pinned to "
+	for _, dry := range []bool{true, false} {
+		args := []string{"bucket", "edit", "-s", e.URL()}
+		if dry {
+			args = append(args, "--dry-run")
+		}
+		code, stdout, stderr := runBinary(t, args...)
+		g.Expect(code).To(Equal(cli.ExitOK), stderr)
+		g.Expect(stdout).To(HavePrefix(changes))
+		if dry {
+			g.Expect(stderr).To(Equal("Bucket \"LEADER_ELECTION\" would be changed so: nothing was changed\n"))
+			g.Expect(clitest.BucketConfig(t, s, cli.DefaultBucket)).To(Equal(before))
+		} else {
+			g.Expect(stderr).To(Equal("Bucket \"LEADER_ELECTION\" changed\n"), "there are no warnings")
+			g.Expect(clitest.BucketConfig(t, s, cli.DefaultBucket).TTL).To(Equal(15 * time.Second))
+		}
+	}
+}
+
+func TestBucketEditTellsProgramsWhatItChanged(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	e, s := clitest.ServerWithoutBucket(t)
+	aBucket(jetstream.KeyValueConfig{TTL: 15 * time.Second})(g, t, s.JetStream)
+	for _, c := range []struct {
+		args    []string
+		changed bool
+		changes int
+	}{{[]string{"--dry-run"}, false, 3}, {nil, true, 3}, {nil, false, 0}} {
+		code, stdout, stderr := runBinary(t, append([]string{"bucket", "edit", "--json", "-s", e.URL()}, c.args...)...)
+		g.Expect(code).To(Equal(cli.ExitOK), stderr)
+		var report bucketEditReport
+		g.Expect(json.Unmarshal([]byte(stdout), &report)).To(Succeed())
+		g.Expect(report.Changed).To(Equal(c.changed))
+		g.Expect(report.Changes).To(HaveLen(c.changes), stdout)
+	}
+}
+
+func TestABucketWithOtherDataIsNeitherChangedNorRemoved(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	e, s := clitest.ServerWithoutBucket(t)
+	r := &repair{t, g, e.URL()}
+	aBucket(jetstream.KeyValueConfig{History: 5})(g, t, s.JetStream)
+	bucket, err := s.OpenBucket(t.Context(), cli.DefaultBucket)
+	g.Expect(err).NotTo(HaveOccurred())
+	for key, value := range map[string]string{"db.host": "db-1", "db.options": `{"pool":5}`} {
+		for range 3 {
+			_, err = bucket.PutString(t.Context(), key, value)
+			g.Expect(err).NotTo(HaveOccurred())
+		}
+	}
+	before := streamInfo(g, t, s)
+	for _, args := range [][]string{{"edit"}, {"edit", "--ttl", "1h"}, {"edit", "--choria-compatible"}, {"edit", "--dry-run"}, {"rm"}} {
+		code, stdout, stderr := r.run(append([]string{"bucket"}, args...)...)
+		g.Expect(code).To(Equal(cli.ExitFailure), "%q", args)
+		g.Expect(stdout).To(BeEmpty())
+		g.Expect(stderr).To(ContainSubstring(`"db.options"`))
+	}
+	after := streamInfo(g, t, s)
+	g.Expect(after.Config).To(Equal(before.Config))
+	g.Expect(after.State.Msgs).To(Equal(before.State.Msgs))
+	g.Expect(after.State.LastSeq).To(Equal(before.State.LastSeq))
+}
+
+func TestTheFixForABucketWithoutATTLThatStoresTextLosesNoneOfIt(t *testing.T) {
+	t.Parallel()
+	f := clitest.New(t, clitest.LongTTL)
+	r := &repair{t, NewWithT(t), f.Server.URL()}
+	r.Expect(f.Client.JetStream.DeleteKeyValue(t.Context(), cli.DefaultBucket)).To(Succeed())
+	aBucket(jetstream.KeyValueConfig{})(r.WithT, t, f.Client.JetStream)
+	f.Put("db.host", "db-1")
+	found := r.findings()
+	r.Expect(found[0].Code).To(Equal("no-ttl"))
+	for _, finding := range found {
+		for _, args := range commands(finding.Fix) {
+			if args[0] == "bucket" {
+				code, _, stderr := r.run(args...)
+				r.Expect(code).To(Equal(cli.ExitFailure), "%q", args)
+				r.Expect(stderr).To(And(ContainSubstring(`"db.host"`), ContainSubstring("evict each")))
+			}
+		}
+	}
+	r.Expect(f.HasRecord("db.host")).To(BeTrue())
+
+	for _, args := range commands(found[0].Fix) { // the text is that of a candidate after all
+		if args[0] == "evict" {
+			args[1] = "db.host"
+			args = append(args, "--force")
+		}
+		code, _, stderr := r.run(args...)
+		r.Expect(code).To(Equal(cli.ExitOK), stderr)
+	}
+	r.Expect(codes(r.findings())).To(BeEmpty())
+}
+
+func streamInfo(g *WithT, t *testing.T, s *cli.Client) *jetstream.StreamInfo {
+	stream, err := s.JetStream.Stream(t.Context(), "KV_LEADER_ELECTION")
+	g.Expect(err).NotTo(HaveOccurred())
+	return stream.CachedInfo()
+}
+
+func TestABucketWithoutATTLThatHoldsElectionsOrNothingIsRemoved(t *testing.T) {
+	t.Parallel()
+	for name, put := range map[string]func(*clitest.Fixture){
+		"nothing, and was made for elections": func(*clitest.Fixture) {},
+		"a record":                            func(f *clitest.Fixture) { f.Put("jobs", clitest.LeaderRecord("web-1", nil)) },
+		"a release": func(f *clitest.Fixture) {
+			f.Put("jobs", clitest.LeaderRecord("web-1", clitest.Record{"released": time.Now()}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := clitest.New(t, clitest.LongTTL)
+			lose(f, func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 0 })
+			put(f)
+			r := &repair{t, NewWithT(t), f.Server.URL()}
+			code, _, stderr := r.run("bucket", "rm")
+			r.Expect(code).To(Equal(cli.ExitOK), stderr)
+			_, err := f.Client.OpenBucket(t.Context(), cli.DefaultBucket)
+			r.Expect(err).To(MatchError(jetstream.ErrBucketNotFound))
+		})
+	}
+}
+
+func TestBucketAddNamesTheCommandThatChangesABucketWhichDiffers(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	e, s := clitest.ServerWithoutBucket(t)
+	r := &repair{t, g, e.URL()}
+	aBucket(jetstream.KeyValueConfig{})(g, t, s.JetStream)
+	code, _, stderr := r.run("bucket", "add", "--ttl", "7s")
+	g.Expect(code).To(Equal(cli.ExitFailure))
+	g.Expect(stderr).To(ContainSubstring("TTL: none instead of 7s"))
+	named := commands(stderr)
+	g.Expect(named).To(HaveLen(1), stderr)
+	code, _, stderr = r.run(named[0]...)
+	g.Expect(code).To(Equal(cli.ExitOK), stderr)
+	code, _, stderr = r.run("bucket", "add", "--ttl", "7s")
+	g.Expect(code).To(Equal(cli.ExitOK), stderr)
+	g.Expect(stderr).To(ContainSubstring("exists with this configuration"))
+}
+
+func TestARefusedChangeOfTheTTLNamesWhatWorks(t *testing.T) {
+	t.Parallel()
+	f := clitest.New(t, 10*time.Second)
+	r := &repair{t, NewWithT(t), f.Server.URL()}
+	lose(f, func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 0; delete(cfg.Metadata, kv.LongestTTLMetadata) })
+	f.Put("jobs", clitest.LeaderRecord("web-1", clitest.Record{"lease_ms": 9000, "interval_ms": 2500}))
+	f.Put("mail", clitest.LeaderRecord("web-2", nil)) // of a version that stated no lease
+	before := clitest.BucketConfig(t, f.Client, cli.DefaultBucket)
+	code, _, stderr := r.run("bucket", "edit", "--ttl", "5s")
+	r.Expect(code).To(Equal(cli.ExitFailure))
+	r.Expect(stderr).To(And(ContainSubstring(`"web-1" holds the key "jobs" with a lease of 9s`), ContainSubstring("a TTL of 10s or more")))
+	r.Expect(clitest.BucketConfig(t, f.Client, cli.DefaultBucket)).To(Equal(before))
+
+	code, _, stderr = r.run("bucket", "edit") // with 10s, which the record of jobs tells
+	r.Expect(code).To(Equal(cli.ExitFailure))
+	r.Expect(stderr).To(And(ContainSubstring(`"web-2" holds the key "mail" and does not say how long its lease is`)))
+	for _, args := range commands(stderr) {
+		code, _, stderr := r.run(append(args, "--force")...)
+		r.Expect(code).To(Equal(cli.ExitOK), stderr)
+	}
+	code, stdout, stderr := r.run("bucket", "edit")
+	r.Expect(code).To(Equal(cli.ExitOK), stderr)
+	r.Expect(stdout).To(ContainSubstring("TTL: none -> 10s"))
+}
+
+func TestTheFixForABucketOfChoriaAddsNoMarkersAndItsLeaderLeadsOn(t *testing.T) {
+	natstest.SkipIfShort(t)
+	inRealTime(t)
+	const ttl = 4 * time.Second
+	for name, c := range map[string]struct {
+		make   func(g *WithT, t *testing.T, js jetstream.JetStream)
+		change func(*jetstream.StreamConfig)
+		code   string
+	}{
+		"made for it, without its TTL": {func(g *WithT, t *testing.T, js jetstream.JetStream) {
+			_, err := election.CreateBucket(t.Context(), js, election.BucketConfig{Name: cli.DefaultBucket, TTL: ttl, ChoriaCompatible: true})
+			g.Expect(err).NotTo(HaveOccurred())
+		}, func(c *jetstream.StreamConfig) { c.MaxAge = 0 }, "no-ttl"},
+		"made by it": {aBucket(jetstream.KeyValueConfig{TTL: ttl}), func(*jetstream.StreamConfig) {}, "republish"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, client := clitest.ServerWithoutBucket(t)
+			r := &repair{t, NewWithT(t), server.URL()}
+			c.make(r.WithT, t, client.JetStream)
+			bucket, err := client.OpenBucket(t.Context(), cli.DefaultBucket)
+			r.Expect(err).NotTo(HaveOccurred())
+			e, err := election.NewElection("web-1", "jobs", bucket, election.WithPlainValue(), election.WithSplay(0), election.WithStandDown(0), election.WithCampaignInterval(time.Second))
+			r.Expect(err).NotTo(HaveOccurred())
+			go func() { _ = e.Start(t.Context()) }()
+			t.Cleanup(func() { clitest.Shutdown(t, e) })
+			r.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
+			term, _ := e.Term()
+			lose(&clitest.Fixture{Gomega: r.WithT, T: t, Client: client}, c.change)
+			r.repairAll(c.code)
+			now := clitest.BucketConfig(t, client, cli.DefaultBucket)
+			r.Expect(now.LimitMarkerTTL).To(BeZero())
+			r.Expect(now.TTL).To(Equal(ttl))
+			r.Consistently(func() uint64 { now, _ := e.Term(); return now.Number }, ttl+time.Second, 50*time.Millisecond).Should(Equal(term.Number))
+		})
+	}
+}
+
+func TestTheFixForALongTTLIsRefusedUntilNobodyLeadsAndWorksThen(t *testing.T) {
+	t.Parallel()
+	f := clitest.New(t, 2*time.Minute)
+	f.StartLeader()
+	r := &repair{t, NewWithT(t), f.Server.URL()}
+	found := r.findings()
+	r.Expect(codes(found)).To(Equal([]string{"ttl-long"}))
+	r.Expect(found[0].Fix).To(HavePrefix(kv.Idle + ", then run"))
+	code, _, stderr := r.run(commands(found[0].Fix)[0]...)
+	r.Expect(code).To(Equal(cli.ExitFailure))
+	r.Expect(stderr).To(And(ContainSubstring(`"web-1" holds the key "jobs"`), ContainSubstring(kv.Idle)))
+	for _, args := range [][]string{{"pause", "jobs"}, {"resign", "jobs", "--force"}} {
+		code, _, stderr := r.run(args...)
+		r.Expect(code).To(Equal(cli.ExitOK), stderr)
+	}
+	r.follow(found[0].Fix)
+	r.Expect(r.findings()).To(BeEmpty())
+	code, _, stderr = r.run("resume", "jobs")
+	r.Expect(code).To(Equal(cli.ExitOK), stderr)
+	code, _, stderr = r.run("wait", "jobs", "--max-wait", "20s")
+	r.Expect(code).To(Equal(cli.ExitOK), stderr)
+}
