@@ -107,7 +107,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		if commandOf(args) == "check" && checkup.AsksForNagios(args) { // Nagios reads stdout
 			_ = checkup.UnknownResult("", err).Write(stdout, checkup.FormatNagios)
 		}
-		err = cli.ExplainUsage(app(&cli.Env{}), args, err)
+		err = cli.ExplainUsage(app(&cli.Env{}), args, explainRun(args, argv, err))
 	}
 	const prefix = "election-cli: "
 	text := strings.ReplaceAll(env.Connection.Explain(err).Error(), "\n", "\n"+strings.Repeat(" ", len(prefix)))
@@ -159,6 +159,7 @@ func app(env *cli.Env) *fisk.Application {
 	app.Version(version.String())
 	app.HelpFlag.Short('h').Help("Show the help of a command")
 	app.VersionFlag.Help("Show the version")
+	cli.RefuseEmpty(app)
 	env.Connection.Register(app)
 	app.Flag("bucket", "Key-Value bucket with the elections").Envar("ELECTION_BUCKET").
 		Default(cli.DefaultBucket).PlaceHolder("NAME").StringVar(&env.Bucket)

@@ -66,7 +66,11 @@ func (r *runner) openBucket(ctx context.Context, c *connection) (err error) {
 				if warned {
 					r.log.Info("Bucket can be used again", "bucket", r.Bucket)
 				}
-				times, err := r.divideLease(kv.InfoOf(status))
+				info := kv.InfoOf(status)
+				if err := cli.CheckIntervalIn(r.Interval, info); err != nil {
+					return err
+				}
+				times, err := r.divideLease(info)
 				r.times.Store(&times)
 				r.log.Debug("Lease is divided", "ttl", status.TTL(), "interval", times.interval, "grace", times.grace, "kill_time", times.killTime)
 				return err
