@@ -61,7 +61,7 @@ func (c *Connection) Close() { c.NATS.Close() }
 // logged, for example that the server knows no expiry markers.
 //
 // Other errors: election.ErrInvalidOption for a cfg that cannot be used, which names every problem, before anything is sent; the server's
-// error for credentials that it refuses twice before it ever took them; and ctx's, together with what Connect waited for.
+// error for credentials that it refuses twice before it ever took them; and ctx's, with what Connect waited for, each cause once.
 func Connect(ctx context.Context, cfg Config, extra ...nats.Option) (*Connection, error) {
 	given := cfg
 	cfg = cfg.filled()

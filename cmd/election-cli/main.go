@@ -79,7 +79,7 @@ var manual = cli.Manual{
 	Environment: map[string]string{
 		"ELECTION_WITNESS": "The socket of the witness that releases the key if the process of campaign is killed, as in unix:///run/election/witness.sock.",
 		"NO_COLOR":         "If set, the output has no colours.",
-		"XDG_CONFIG_HOME":  "The contexts of nats are in the folder nats/context below this folder (default ~/.config).",
+		"XDG_CONFIG_HOME":  "The contexts of nats are in the folder nats/context below this folder (default .config in the home directory of the user, whatever HOME says, as for nats).",
 	},
 	SeeAlso: "nats, nats-server, and https://github.com/natscampaign/election",
 }
