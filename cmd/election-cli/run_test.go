@@ -164,7 +164,7 @@ func TestNoWaitFailsWithoutAServer(t *testing.T) {
 	cmd, _, stderr := command(t, "run", "-s", "nats://127.0.0.1:1", "--no-wait", "jobs", "--", "true")
 	g.Expect(cmd.Run()).NotTo(Succeed())
 	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(supervise.ExitOwnError))
-	g.Expect(stderr.String()).To(ContainSubstring("cannot connect to nats://127.0.0.1:1: connection refused; start the server, or leave out --no-wait"))
+	g.Expect(stderr.String()).To(ContainSubstring("cannot connect to nats://127.0.0.1:1: connection refused: start the server there, or correct host and port in --server, NATS_URL or --context; or leave out --no-wait to wait for the server"))
 }
 
 func TestNoWaitEndsRunWhenItLosesLeadership(t *testing.T) {

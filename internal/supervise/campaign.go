@@ -33,7 +33,7 @@ func (r *runner) connect(ctx context.Context) *connection {
 	client, err := r.Connection.ConnectWithRetry("election-cli run "+r.Name, r.finish, r.log, nats.RetryOnFailedConnect(!r.NoWait))
 	if err != nil {
 		if r.NoWait {
-			err = fmt.Errorf("%w; start the server, or leave out --no-wait to wait for it", err)
+			err = fmt.Errorf("%w; or leave out --no-wait to wait for the server", err)
 		}
 		r.finish(err)
 		return nil
