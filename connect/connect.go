@@ -61,7 +61,7 @@ func (c *Connection) Close() { c.NATS.Close() }
 // logged, for example that the server knows no expiry markers.
 //
 // Other errors: election.ErrInvalidOption for a cfg that cannot be used, which names every problem, before anything is sent; the server's
-// error for credentials that it refuses twice before it ever took them; and ctx's, together with what Connect waited for.
+// error for credentials that it refuses twice before it ever took them; and ctx's, with what Connect waited for, each cause once.
 func Connect(ctx context.Context, cfg Config, extra ...nats.Option) (*Connection, error) {
 	given := cfg
 	cfg = cfg.filled()
@@ -82,6 +82,9 @@ func Connect(ctx context.Context, cfg Config, extra ...nats.Option) (*Connection
 	}
 	return &Connection{Name: cfg.Name, Key: cfg.Key, NATS: c.nc, JetStream: c.js, Bucket: bucket, options: cfg.Options()}, nil
 }
+
+// settingNames are the names of the settings in a Config.
+var settingNames = natsconn.Settings{Server: "Config.URL (NATS_URL) or the context", TLSFirst: "Config.TLSFirst (NATS_TLS_FIRST)"}
 
 // connector is one call of Connect.
 type connector struct {
@@ -107,8 +110,10 @@ func (c *connector) dial(extra []nats.Option) error {
 	var inContext natscontext.Settings
 	if c.Context == "" {
 		c.nc, err = nats.Connect("", opts...)
+	} else if err = natsconn.CheckContext(c.Context); err != nil {
+		return err
 	} else {
-		c.nc, inContext, err = natscontext.Connect(c.Context, opts...)
+		c.nc, inContext, err = natscontext.Connect(natsconn.ContextFile(c.Context), opts...)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot connect to %s: %w", c.servers(), err)
@@ -204,14 +209,17 @@ func (c *connector) waitForBucket(ctx context.Context) (*election.Bucket, error)
 		if c.nc.IsClosed() {
 			return nil, fmt.Errorf("%s ended the connection for good: %w", c.servers(), errors.Join(c.nc.LastError(), err))
 		}
-		if refusal := c.refusal.Load(); refusal != nil && !c.nc.IsConnected() {
-			why := natsconn.ExplainHandshake(*refusal, c.nc.Opts.TLSHandshakeFirst, "Config.TLSFirst (NATS_TLS_FIRST)")
-			err = fmt.Errorf("%w: %w", err, why)
+		if !c.nc.IsConnected() { // which is why the bucket was not found
+			if refusal := c.refusal.Load(); refusal == nil {
+				err = errors.New("no server has answered")
+			} else {
+				err = settingNames.Explain(*refusal, c.nc.Opts.TLSHandshakeFirst)
+			}
 		} else if last := c.nc.LastError(); last != nil && !errors.Is(err, last) {
 			err = fmt.Errorf("%w: %w", err, last)
 		}
 		if final(err) {
-			return nil, err
+			return nil, fmt.Errorf("on %s: %w", c.servers(), err)
 		}
 		if try == 0 {
 			c.log.Warn("Bucket cannot be used yet, waiting for it", "server", c.servers(), "error", err)
@@ -221,7 +229,10 @@ func (c *connector) waitForBucket(ctx context.Context) (*election.Bucket, error)
 			delay = timing.RequestTimeout // the server logs each refusal
 		}
 		if !timeutil.Sleep(ctx, delay) {
-			return nil, fmt.Errorf("waiting for bucket %q on %s: %w: %w", c.Bucket, c.servers(), context.Cause(ctx), err)
+			if cause := context.Cause(ctx); !errors.Is(err, cause) {
+				err = fmt.Errorf("%w: %w", cause, err)
+			}
+			return nil, fmt.Errorf("waiting for bucket %q on %s: %w", c.Bucket, c.servers(), err)
 		}
 	}
 }
@@ -261,7 +272,7 @@ func (c *connector) tryBucket(ctx context.Context) (*election.Bucket, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("on %s: %w", c.servers(), err)
+		return nil, err
 	}
 	c.compare(request, bucket)
 	return bucket, c.check(ctx, bucket)

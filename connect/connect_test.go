@@ -227,6 +227,24 @@ func TestConnectEndsWithItsContextAndNamesWhatItWaitedFor(t *testing.T) {
 	})
 }
 
+func TestAnInterruptBeforeTheFirstConnectionIsCanceledAndSaysEachCauseOnce(t *testing.T) {
+	g := NewWithT(t)
+	ctx, interrupt := context.WithCancel(context.Background())
+	log := writer(interrupt) // when it is logged that the bucket is waited for
+	_, err := connect.Connect(ctx, connect.Config{URL: "nats://127.0.0.1:1", Logger: slog.New(slog.NewTextHandler(log, nil))})
+	g.Expect(err).To(MatchError(context.Canceled))
+	g.Expect(err).To(MatchError(`waiting for bucket "LEADER_ELECTION" on nats://127.0.0.1:1: context canceled: dial tcp 127.0.0.1:1: connect: connection refused: ` +
+		"start the server there, or correct host and port in Config.URL (NATS_URL) or the context"))
+}
+
+// writer is called with each line.
+type writer func()
+
+func (w writer) Write(b []byte) (int, error) {
+	w()
+	return len(b), nil
+}
+
 func TestInvalidConfigIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	g := NewWithT(t)
 	dialled := false

@@ -4,6 +4,7 @@
 //
 //	import (
 //		"context"
+//		"errors"
 //		"log"
 //		"os"
 //		"os/signal"
@@ -14,7 +15,7 @@
 //	)
 //
 //	func main() {
-//		if err := run(); err != nil {
+//		if err := run(); err != nil && !errors.Is(err, context.Canceled) { // an interrupt
 //			log.Fatal(err)
 //		}
 //	}

@@ -1,6 +1,9 @@
 package docs_test
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -53,4 +56,35 @@ func TestGoBlocksCompile(t *testing.T) {
 		}
 	}
 	g.Expect(listed).To(HaveLen(len(foreign)), "a block is listed that is not there any more")
+}
+
+// TestProgramOfTheReadmeBuildsInANewModule follows the README. A go line of 1.26 is older than 1.26.0, which dependencies of this module need.
+func TestProgramOfTheReadmeBuildsInANewModule(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compiles: not with -short")
+	}
+	g := NewWithT(t)
+	readme, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	g.Expect(err).NotTo(HaveOccurred())
+	_, program, _ := strings.Cut(string(readme), "```go\n")
+	program, _, _ = strings.Cut(program, "```")
+	g.Expect(string(readme)).To(ContainSubstring("run `go mod tidy`"))
+	sums, err := os.ReadFile(filepath.Join(repository, "go.sum"))
+	g.Expect(err).NotTo(HaveOccurred())
+	here, err := filepath.Abs(repository)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, version := range []string{"1.26", "1.26.0"} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{
+			"main.go": program, "go.sum": string(sums), "go.mod": "module example.com/app\n\ngo " + version + "\n\nreplace " + module + " => " + here + "\n",
+		} {
+			g.Expect(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)).To(Succeed())
+		}
+		for _, args := range [][]string{{"mod", "tidy"}, {"build", "-o", os.DevNull, "."}} {
+			cmd := exec.Command("go", args...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOPROXY=off", "GOSUMDB=off", "GOFLAGS=-mod=mod")
+			out, err := cmd.CombinedOutput()
+			g.Expect(err).NotTo(HaveOccurred(), "go %v, go %s: %s", args, version, out)
+		}
+	}
 }

@@ -1,15 +1,14 @@
 package witness_test
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election/internal/proctest"
 	iwitness "github.com/natscampaign/election/internal/witness"
 	"github.com/natscampaign/election/internal/witnesstest"
 )
@@ -30,7 +29,7 @@ func TestKeyOfAProgramThatReplacesItselfByExecIsReleasedAtOnce(t *testing.T) {
 			if ofHost {
 				g.Eventually(watched).WithTimeout(patience).Should(Receive())
 			}
-			former := childrenOf(p.PID)
+			former := proctest.Children(p.PID)
 			p.Die(t, witnesstest.Exec)
 			takesOver(t, p, wins)
 			if ofHost {
@@ -38,18 +37,8 @@ func TestKeyOfAProgramThatReplacesItselfByExecIsReleasedAtOnce(t *testing.T) {
 				return
 			}
 			g.Expect(former).To(HaveLen(1))
-			g.Eventually(func() []string { return childrenOf(p.PID) }).WithTimeout(patience).
+			g.Eventually(func() []int { return proctest.Children(p.PID) }).WithTimeout(patience).
 				Should(And(HaveLen(1), Not(Equal(former))), "the former witness has exited and was reaped, and the next image has one of its own")
 		})
 	}
-}
-
-// childrenOf returns the process numbers of the children of a process, zombies too.
-func childrenOf(pid int) (children []string) {
-	lists, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
-	for _, path := range lists {
-		list, _ := os.ReadFile(path)
-		children = append(children, strings.Fields(string(list))...)
-	}
-	return children
 }

@@ -340,7 +340,6 @@ func TestStderrOfAProgramThatDiedEndsThoughItsWitnessGoesOn(t *testing.T) {
 	p := witnesstest.Start(t, c, func(cmd *exec.Cmd) { cmd.Stderr = write })
 	g.Expect(write.Close()).To(Succeed())
 	w := childOf(t, p.PID)
-	t.Cleanup(func() { _ = syscall.Kill(w, syscall.SIGKILL) }) // it tries to release the key for as long as the lease may last
 	p.Die(t, witnesstest.Kill)
 	ended := make(chan []byte, 1)
 	go func() {
@@ -378,14 +377,10 @@ func TestWrongSettingsOfAWitnessNameTheValueAndTheFix(t *testing.T) {
 }
 
 // childOf returns the child of a process, as which a program has its witness; 0 if it has none.
-func childOf(t *testing.T, pid int) (child int) {
+func childOf(t *testing.T, pid int) int {
 	t.Helper()
-	out, _ := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output() // it fails if it is interrupted
-	for line := range strings.Lines(string(out)) {
-		var candidate, parent int
-		if _, err := fmt.Sscan(line, &candidate, &parent); err == nil && parent == pid {
-			return candidate
-		}
+	if children := proctest.Children(pid); len(children) > 0 {
+		return children[0]
 	}
 	return 0
 }

@@ -82,7 +82,7 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 
 	add := cmd.Command("add", "Creates a bucket for elections").HelpLong(bucketAddHelp).Action(cli.Action(b.add))
 	cli.DurationVar(add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(timing.DefaultTTL.String()), &b.ttl)
-	cli.IntVar(add.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5 (default 3 where there is room for them, else 1)").IsSetByUser(&b.replicasSet), &b.replicas)
+	cli.IntVar(add.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5 (default 3 where there is room for them, else 1)").IsSetByUser(&b.replicasSet), &b.replicas, 3)
 	cli.EnumVar(add.Flag("storage", "Storage: file, or memory, which loses the term numbers when the servers restart").Default("file"), &b.storage, "file", "memory")
 	cli.BytesVar(add.Flag("max-bytes", "Most that the bucket stores, which some accounts demand: 1M holds 500 elections"), &b.maxBytes)
 	add.Flag("choria-compatible", "Let candidates of Choria campaign in the bucket too; then there are no expiry markers").UnNegatableBoolVar(&b.choriaCompatible)

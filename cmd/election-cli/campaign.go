@@ -79,7 +79,7 @@ func registerCampaign(app *fisk.Application, env *cli.Env) {
 	c.health.Register(cmd)
 	c.serving.Register(cmd)
 	cmd.Flag("embedded", "Start a JetStream server in this process and create the bucket, for experiments").UnNegatableBoolVar(&c.embedded)
-	cli.IntVar(cmd.Flag("port", "Port of the embedded server on the loopback interface (default any free port)").PlaceHolder("PORT").IsSetByUser(&c.portSet), &c.port)
+	cli.IntVar(cmd.Flag("port", "Port of the embedded server on the loopback interface (default any free port)").PlaceHolder("PORT").IsSetByUser(&c.portSet), &c.port, defaultPort)
 	cli.DurationVar(cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket on the embedded server (default %v)", campaignDefaultTTL)).IsSetByUser(&c.ttlSet), &c.ttl)
 	cli.IntervalVar(cmd, intervalHelp, &c.interval)
 	env.Connection.RegisterConnectTimeout(cmd)
@@ -173,6 +173,9 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 		opts = append(opts, election.WithSplay(0)) // no other candidate competes yet
 	}
 	e, err := election.NewElection(c.name, c.key, bucket, opts...)
+	if err == nil {
+		err = cli.CheckInterval(ctx, c.interval, bucket)
+	}
 	if err != nil {
 		return cli.AsFlagError(err)
 	}

@@ -56,6 +56,9 @@ func (c *checkCommand) check() error {
 	if c.json {
 		c.format = checkup.FormatJSON
 	}
+	for _, code := range c.Ignore {
+		problems = append(problems, checkIgnored(code))
+	}
 	if c.Grace < 0 {
 		problems = append(problems, fmt.Errorf("--grace %v: give a positive duration such as 5s", c.Grace))
 	}

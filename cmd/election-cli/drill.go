@@ -69,10 +69,10 @@ type drillCommand struct {
 func registerDrill(app *fisk.Application, t *cli.Env) {
 	d := &drillCommand{Env: t}
 	cmd := app.Command("drill", "Rehearses failovers and measures how long each failover takes").HelpLong(drillHelp + "\n\n" + chaos.Help).Action(cli.Action(d.run))
-	cli.IntVar(cmd.Flag("candidates", fmt.Sprintf("Number of candidates (default 3; with --processes %d)", chaos.DefaultCandidates)).Default("3").IsSetByUser(&d.candidatesSet), &d.config.Candidates)
+	cli.IntVar(cmd.Flag("candidates", fmt.Sprintf("Number of candidates (default 3; with --processes %d)", chaos.DefaultCandidates)).Default("3").IsSetByUser(&d.candidatesSet), &d.config.Candidates, 3)
 	cli.DurationVar(cmd.Flag("ttl", fmt.Sprintf("TTL of the bucket, which is the duration of a lease (default 2s; with --processes %v)", chaos.DefaultTTL)).Default("2s").IsSetByUser(&d.ttlSet), &d.config.TTL)
-	cli.IntVar(cmd.Flag("rounds", "Number of rounds").Default("4").IsSetByUser(&d.roundsSet), &d.config.Rounds)
-	cli.IntVar(cmd.Flag("replicas", fmt.Sprintf("Replicas of the bucket; more than 1 needs a cluster (default 1; with --processes %d)", processes.ClusterSize)).Default("1").IsSetByUser(&d.replicasSet), &d.config.Replicas)
+	cli.IntVar(cmd.Flag("rounds", "Number of rounds").Default("4").IsSetByUser(&d.roundsSet), &d.config.Rounds, 4)
+	cli.IntVar(cmd.Flag("replicas", fmt.Sprintf("Replicas of the bucket; more than 1 needs a cluster (default 1; with --processes %d)", processes.ClusterSize)).Default("1").IsSetByUser(&d.replicasSet), &d.config.Replicas, 3)
 	cmd.Flag("embedded", "Use an embedded server even if the environment names a server").UnNegatableBoolVar(&d.embedded)
 	cli.JSONVar(cmd, "Write the result as JSON", &d.json)
 	cli.WideVar(cmd, &d.wide)

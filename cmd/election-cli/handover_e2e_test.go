@@ -209,7 +209,7 @@ func TestAPausedElectionGetsNoLeaderUntilItIsResumed(t *testing.T) {
 	f.g.Expect(stdout).To(MatchRegexp(`Paused: *` + operator + `: candidates do not campaign until 'election-cli resume jobs'`))
 	_, stdout, _ = f.run("ls")
 	f.g.Expect(stdout).To(ContainSubstring("leader, paused"))
-	code, stdout, _ = f.run("check", "jobs", "--ignore", "no-replicas")
+	code, stdout, _ = f.run("check", "jobs")
 	f.g.Expect(code).To(Equal(1), stdout) // WARNING
 	f.g.Expect(stdout).To(MatchRegexp(`"jobs" is paused ` + operator))
 	code, _, stderr = f.run("transfer", "jobs", "--to", "web-2")

@@ -79,7 +79,7 @@ var manual = cli.Manual{
 	Environment: map[string]string{
 		"ELECTION_WITNESS": "The socket of the witness that releases the key if the process of campaign is killed, as in unix:///run/election/witness.sock.",
 		"NO_COLOR":         "If set, the output has no colours.",
-		"XDG_CONFIG_HOME":  "The contexts of nats are in the folder nats/context below this folder (default ~/.config).",
+		"XDG_CONFIG_HOME":  "The contexts of nats are in the folder nats/context below this folder (default .config in the home directory of the user, whatever HOME says, as for nats).",
 	},
 	SeeAlso: "nats, nats-server, and https://github.com/natscampaign/election",
 }
@@ -107,7 +107,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		if commandOf(args) == "check" && checkup.AsksForNagios(args) { // Nagios reads stdout
 			_ = checkup.UnknownResult("", err).Write(stdout, checkup.FormatNagios)
 		}
-		err = cli.ExplainUsage(app(&cli.Env{}), args, err)
+		err = cli.ExplainUsage(app(&cli.Env{}), args, explainRun(args, argv, err))
 	}
 	const prefix = "election-cli: "
 	text := strings.ReplaceAll(env.Connection.Explain(err).Error(), "\n", "\n"+strings.Repeat(" ", len(prefix)))
@@ -159,6 +159,7 @@ func app(env *cli.Env) *fisk.Application {
 	app.Version(version.String())
 	app.HelpFlag.Short('h').Help("Show the help of a command")
 	app.VersionFlag.Help("Show the version")
+	cli.RefuseEmpty(app)
 	env.Connection.Register(app)
 	app.Flag("bucket", "Key-Value bucket with the elections").Envar("ELECTION_BUCKET").
 		Default(cli.DefaultBucket).PlaceHolder("NAME").StringVar(&env.Bucket)

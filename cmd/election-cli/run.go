@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 
@@ -101,25 +103,32 @@ Give more than the clocks may differ, and less than the period. A signal to this
 Exit codes: the exit code of the program; 128+N if signal N ended the program, or if it ended this command while no
 program ran (130 for INT, 143 for TERM); 1, or --conflict-exit-code, if --no-wait was given and this host does not lead;
 124 if --max-wait ran out; 125 for wrong usage and any other error; 126 if the program cannot be executed; 127 if the
-program is not found.`
+program is not found.
+
+` + serving.Help
 
 // registerRun adds the command run.
-func registerRun(app *fisk.Application, t *cli.Env) {
-	r := &supervise.Config{Env: t}
+func registerRun(app *fisk.Application, env *cli.Env) {
+	r := &supervise.Config{Env: env}
+	var first string
+	var words []string
 	var served serving.Flags
 	cmd := app.Command("run", "Runs a program while this host leads").HelpLong(runHelp).Action(func(*fisk.ParseContext) error {
 		if r.Name == "" {
 			served.Identity = cli.Host()
 		}
+		if len(words) > 0 && len(env.Argv) > 0 { // the last of the words is that of cutProgram
+			return cli.AsCommandError(fmt.Errorf("%q is before --, and the program %q after it: give all of the program after the first --", first, env.Argv[0]))
+		}
 		return cli.AsCommandError(r.Run())
 	})
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&r.Key)
-	cmd.Arg("program", "The program").PlaceHolder("-- <program>").Required().String()
-	cmd.Arg("args", "The arguments of the program, passed as they are").Strings()
+	cmd.Arg("program", "The program").PlaceHolder("-- <program>").Required().StringVar(&first)
+	cmd.Arg("args", "The arguments of the program, passed as they are").StringsVar(&words)
 	cmd.Flag("name", "Name of this candidate (default HOST-PID, or HOST in Kubernetes and for process 1)").PlaceHolder("NAME").StringVar(&r.Name)
 	cli.DurationVar(cmd.Flag("max-wait", "Longest time to wait until this host leads, each time (then exit 124)").IsSetByUser(&r.MaxWaitSet), &r.MaxWait)
 	cmd.Flag("no-wait", "Try once to lead, and give up if another candidate leads (exit 1)").UnNegatableBoolVar(&r.NoWait)
-	cli.IntVar(cmd.Flag("conflict-exit-code", "Exit code of --no-wait if another candidate leads (default 1)").Short('E').PlaceHolder("CODE").IsSetByUser(&r.ConflictExitCodeSet), &r.ConflictExitCode)
+	cli.IntVar(cmd.Flag("conflict-exit-code", "Exit code of --no-wait if another candidate leads (default 1)").Short('E').PlaceHolder("CODE").IsSetByUser(&r.ConflictExitCodeSet), &r.ConflictExitCode, 75)
 	cli.DurationVar(cmd.Flag("hold-at-least", "Keep the key for at least this long from the start of the program, though it has exited by itself").IsSetByUser(&r.HoldAtLeastSet), &r.HoldAtLeast)
 	cli.DurationVar(cmd.Flag("grace", "Time from TERM to KILL when the lease is not renewed (default an eighth of what the interval leaves of the lease, 1.25s to 10s, or less if the lease allows no more)").IsSetByUser(&r.GraceSet), &r.Grace)
 	cli.DurationVar(cmd.Flag("stop-timeout", "Time that the program has to exit in an orderly stop, while this host keeps the lease (default 10s, or --grace if that is longer)").IsSetByUser(&r.StopTimeoutSet), &r.StopTimeout)
@@ -143,7 +152,24 @@ func registerRun(app *fisk.Application, t *cli.Env) {
 		}
 		return served.Serve(r.Name, r.Key, log)
 	}
-	t.Connection.RegisterConnectTimeout(cmd)
+	env.Connection.RegisterConnectTimeout(cmd)
+}
+
+// errNoDashes says how to separate the arguments of run from those of the program.
+var errNoDashes = errors.New("-- is missing before the program, whose arguments this command would take for its own: as in 'election-cli run KEY -- PROGRAM ARGS...'")
+
+// explainRun returns errNoDashes for an error of the parser in the arguments of a program without -- before it, as in 'run KEY ./prog --flag'.
+func explainRun(args []string, argv []string, err error) error {
+	line, parseErr := app(&cli.Env{}).ParseContext(args)
+	if line == nil || line.SelectedCommand == nil || line.SelectedCommand.FullCommand() != "run" || parseErr == nil && argv != nil {
+		return err
+	}
+	for _, e := range line.Elements {
+		if arg, ok := e.Clause.(*fisk.ArgClause); ok && arg.Model().Name == "program" {
+			return errNoDashes
+		}
+	}
+	return err
 }
 
 // cutProgram splits the arguments of run at the first "--" into the command's own arguments and the program with its arguments.

@@ -54,6 +54,15 @@ func TestRunReportsAWrongCommandLineBeforeItConnects(t *testing.T) {
 		{supervise.ExitNotExecutable, []string{"jobs", "--", text}, "cannot be executed: permission denied"},
 		{supervise.ExitNotExecutable, []string{"jobs", "--", "/"}, "cannot be executed"},
 		{supervise.ExitOwnError, []string{"jobs", "true"}, "put -- before the program"},
+		{supervise.ExitOwnError, []string{"jobs", "./prog", "--flag"}, "-- is missing before the program"},
+		{supervise.ExitOwnError, []string{"jobs", "./prog", "-x"}, "-- is missing before the program"},
+		{supervise.ExitOwnError, []string{"jobs", "./prog", "--name"}, "-- is missing before the program"},
+		{supervise.ExitOwnError, []string{"jobs", "./prog", "--grace", "x"}, "-- is missing before the program"},
+		{supervise.ExitOwnError, []string{"jobs", "./prog", "--flag", "--", "x"}, "-- is missing before the program"},
+		{supervise.ExitOwnError, []string{"jobs", "./prog", "--", "x"}, `"./prog" is before --, and the program "x" after it`},
+		{supervise.ExitOwnError, []string{"jobs", "--grace", "x", "--", "true"}, `--grace: "x" is not a duration`},
+		{supervise.ExitNotFound, []string{"--lost-hook", "no-such-hook", "jobs", "--", "true"}, `--lost-hook: program "no-such-hook" is not found`},
+		{supervise.ExitNotExecutable, []string{"--lost-hook", text, "jobs", "--", "true"}, "--lost-hook: program"},
 		{supervise.ExitOwnError, []string{"jobs"}, "as in 'election-cli run [<flags>] <key> -- <program> [<args>...]'"},
 		{supervise.ExitOwnError, []string{"jobs", "--"}, "as in 'election-cli run [<flags>] <key> -- <program> [<args>...]'"},
 		{supervise.ExitOwnError, []string{"--", "true"}, "program"},
@@ -155,7 +164,7 @@ func TestNoWaitFailsWithoutAServer(t *testing.T) {
 	cmd, _, stderr := command(t, "run", "-s", "nats://127.0.0.1:1", "--no-wait", "jobs", "--", "true")
 	g.Expect(cmd.Run()).NotTo(Succeed())
 	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(supervise.ExitOwnError))
-	g.Expect(stderr.String()).To(ContainSubstring("cannot connect to nats://127.0.0.1:1: connection refused; start the server, or leave out --no-wait"))
+	g.Expect(stderr.String()).To(ContainSubstring("cannot connect to nats://127.0.0.1:1: connection refused: start the server there, or correct host and port in --server, NATS_URL or --context; or leave out --no-wait to wait for the server"))
 }
 
 func TestNoWaitEndsRunWhenItLosesLeadership(t *testing.T) {

@@ -42,7 +42,7 @@ type serverCommand struct {
 func registerServer(app *fisk.Application, t *cli.Env) {
 	c := &serverCommand{Env: t}
 	cmd := app.Command("server", "Runs a JetStream server for experiments and development").HelpLong(serverHelp).Action(cli.Action(c.run))
-	cli.IntVar(cmd.Flag("port", "Port on the loopback interface; 0 selects a free port").Default(fmt.Sprint(defaultPort)).PlaceHolder("PORT"), &c.config.Port)
+	cli.IntVar(cmd.Flag("port", "Port on the loopback interface; 0 selects a free port").Default(fmt.Sprint(defaultPort)).PlaceHolder("PORT"), &c.config.Port, defaultPort)
 	cmd.Flag("store", "Keep the data in this folder").PlaceHolder("DIR").StringVar(&c.config.Store)
 	cli.JSONVar(cmd, "Write the URL and the folder as JSON", &c.json)
 }

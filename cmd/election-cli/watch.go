@@ -58,7 +58,7 @@ func registerWatch(app *fisk.Application, env *cli.Env) {
 	cmd.Arg("key", "The elections, keys of the bucket or patterns of keys").StringsVar(&c.keys)
 	cli.JSONVar(cmd, "Write events as JSON, one object on each line", &c.json)
 	cmd.Flag("verbose", "Also print renewals").Short('v').UnNegatableBoolVar(&c.verbose)
-	cli.IntVar(cmd.Flag("count", "End after N events").IsSetByUser(&c.countSet), &c.count)
+	cli.IntVar(cmd.Flag("count", "End after N events").IsSetByUser(&c.countSet), &c.count, 10)
 	env.Connection.RegisterConnectTimeout(cmd)
 }
 

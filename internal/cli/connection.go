@@ -3,8 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -112,7 +110,7 @@ func (c *ConnectionFlags) Check() error {
 // dialFunc connects with the given options.
 type dialFunc func(...nats.Option) (*nats.Conn, natscontext.Settings, error)
 
-// dialContext returns a function that connects with a context; the selected context if name is empty.
+// dialContext returns a function that connects with a context.
 func dialContext(name string) dialFunc {
 	return func(opts ...nats.Option) (*nats.Conn, natscontext.Settings, error) {
 		return natscontext.Connect(name, opts...)
@@ -131,22 +129,16 @@ var errProbe = errors.New("options are complete")
 // plan selects the function that dials, and validates the server URLs without dialling. It also returns the URLs without
 // credentials, for messages.
 func (c *ConnectionFlags) plan(opts []nats.Option) (dialFunc, string, error) {
-	selected, _ := selectedContext()
-	dial := dialContext(c.Context)
-	if c.Context == "" && (c.NoContext || selected == "") {
-		dial = dialPlain // natscontext fails where there is no home directory
+	dial, err := c.dialer()
+	if err != nil {
+		return nil, "", err
 	}
 	var urls []string
 	probe := func(o *nats.Options) error {
 		urls = slices.Clone(o.Servers)
 		return errProbe
 	}
-	_, _, err := dial(append(slices.Clip(opts), probe)...)
-	if !errors.Is(err, errProbe) && c.Context == "" && c.NamesServer() { // a selected context that is broken, and that nobody asked for
-		dial = dialPlain
-		_, _, err = dial(append(slices.Clip(opts), probe)...)
-	}
-	if !errors.Is(err, errProbe) {
+	if _, _, err := dial(append(slices.Clip(opts), probe)...); !errors.Is(err, errProbe) {
 		return nil, "", c.explain(err)
 	}
 	if len(urls) == 0 {
@@ -161,15 +153,31 @@ func (c *ConnectionFlags) plan(opts []nats.Option) (dialFunc, string, error) {
 	return dial, strings.Join(urls, ", "), nil
 }
 
-// explain adds the source of an error in the options, and a fix.
+// dialer returns the function that dials: with the context that is named, or else that is selected, or without one.
+func (c *ConnectionFlags) dialer() (dialFunc, error) {
+	name := c.Context
+	if name == "" && !c.NoContext {
+		name = natsconn.SelectedContext()
+	}
+	if name == "" {
+		return dialPlain, nil
+	}
+	err := natsconn.CheckContext(name)
+	if err != nil && c.Context == "" && c.NamesServer() { // a selected context that is broken, and that nobody asked for
+		return dialPlain, nil
+	}
+	return dialContext(natsconn.ContextFile(name)), c.explain(err)
+}
+
+// explain adds where the context comes from to an error about it, and what else can be done about one that is selected.
 func (c *ConnectionFlags) explain(err error) error {
-	selected, path := selectedContext()
 	switch {
+	case err == nil:
+		return nil
 	case c.Context != "":
-		return fmt.Errorf("--context: %w; 'nats context ls' lists the contexts", err)
-	case selected != "":
-		return fmt.Errorf("the selected context %q, in %s, cannot be used: %w; give --no-context to leave it alone, name another with --context, or select another with 'nats context select'",
-			selected, path, err)
+		return fmt.Errorf("--context or NATS_CONTEXT: %w", err)
+	case !c.NoContext && natsconn.SelectedContext() != "":
+		return fmt.Errorf("the selected context cannot be used: %w; give --no-context to leave it alone, name another with --context, or select another with 'nats context select'", err)
 	}
 	return err
 }
@@ -219,6 +227,9 @@ func (c *ConnectionFlags) check() error {
 	if c.connectTimeoutSet && c.connectTimeout <= 0 {
 		problems = append(problems, fmt.Errorf("--connect-timeout %v: give a positive duration such as 30s, or leave it out to wait without a limit", c.connectTimeout))
 	}
+	if c.Server != "" && len(natsconn.SplitURLs(c.Server)) == 0 {
+		problems = append(problems, fmt.Errorf("--server or NATS_URL: %q names no server: write it as nats://HOST:PORT, or leave it out", c.Server))
+	}
 	for _, s := range natsconn.SplitURLs(c.Server) {
 		if err := natsconn.CheckURL(s); err != nil {
 			problems = append(problems, fmt.Errorf("--server or NATS_URL: %w", err))
@@ -264,24 +275,6 @@ func (c *ConnectionFlags) APIPrefixes(domains, prefixes []string) (all []string)
 		}
 	}
 	return append(append(all, c.jsPrefix), prefixes...) // an empty one is the default
-}
-
-// selectedContext returns the name and the file of the context that is selected in natscli; "" if none is.
-func selectedContext() (name, path string) {
-	config := os.Getenv("XDG_CONFIG_HOME")
-	if config == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", ""
-		}
-		config = filepath.Join(home, ".config")
-	}
-	folder := filepath.Join(config, "nats")
-	text, err := os.ReadFile(filepath.Join(folder, "context.txt"))
-	if name = strings.TrimSpace(string(text)); err != nil || name == "" {
-		return "", ""
-	}
-	return name, filepath.Join(folder, "context", name+".json")
 }
 
 // Explain adds to the error of a command that got no answer what the server has refused meanwhile.

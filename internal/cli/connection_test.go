@@ -50,8 +50,6 @@ func TestAMissingHomeDirectoryMeansNoContext(t *testing.T) {
 	g := NewWithT(t)
 	t.Setenv("XDG_CONFIG_HOME", "")
 	t.Setenv("HOME", "")
-	selected, _ := selectedContext()
-	g.Expect(selected).To(BeEmpty())
 	g.Expect(resolve(g, ConnectionFlags{Server: "nats://a:1"}).Servers).To(Equal([]string{"nats://a:1"}))
 }
 
@@ -157,6 +155,40 @@ func TestAnUnknownContextIsReportedWithAFix(t *testing.T) {
 	g.Expect(os.Remove(filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "nats", "context", "gone.json"))).To(Succeed())
 	_, err = (&ConnectionFlags{Timeout: time.Second}).Connect()
 	g.Expect(err).To(MatchError(And(ContainSubstring(`"gone"`), ContainSubstring("gone.json"), ContainSubstring("--no-context"), ContainSubstring("nats context select"))))
+}
+
+func TestAContextThatCannotBeUsedNamesTheFileAtFault(t *testing.T) {
+	g := NewWithT(t)
+	for content, at := range map[string]string{
+		`{"url": `: "is not the JSON of a context", `[]`: "is not the JSON of a context", ``: "is not the JSON of a context",
+		`{"creds":"/no/such.creds"}`: "/no/such.creds", `{"nkey":"/no/such.nkey"}`: "/no/such.nkey", `{"creds":"~/no/such.creds"}`: "/no/such.creds",
+		`{"cert":"/no/such.crt","key":"/no/such.key"}`: "/no/such.crt", `{"ca":"/no/such.ca"}`: "/no/such.ca",
+	} {
+		natstest.KeepContext(t, "prod", content, true)
+		path := natsconn.ContextFile("prod")
+		g.Expect(path).To(BeAnExistingFile())
+		for _, c := range []ConnectionFlags{{Context: "prod"}, {Context: path}, {}} {
+			c.Timeout = time.Second
+			g.Expect(c.Check()).To(MatchError(And(ContainSubstring(path), ContainSubstring(at), ContainSubstring("correct the"))), content)
+		}
+	}
+	natstest.KeepContext(t, "prod", `{"user":"u","password":"p","creds":"/no/such.creds"}`, false)
+	g.Expect((&ConnectionFlags{Context: "prod", Timeout: time.Second}).Check()).To(Succeed(), "the user is used, and not the file")
+}
+
+// HOME and the user's home directory differ under sudo and cron: a context was selected in the one and read in the other.
+func TestAContextIsSelectedInTheFolderInWhichItIsRead(t *testing.T) {
+	g := NewWithT(t)
+	t.Setenv("XDG_CONFIG_HOME", "")
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	folder := filepath.Join(home, ".config", "nats")
+	g.Expect(os.MkdirAll(filepath.Join(folder, "context"), 0o700)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(folder, "context.txt"), []byte("elsewhere"), 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(folder, "context", "elsewhere.json"), []byte(`{"url":"nats://elsewhere:1"}`), 0o600)).To(Succeed())
+	selects := natsconn.SelectedContext() == "elsewhere"
+	reads := (&ConnectionFlags{Context: "elsewhere", Timeout: time.Second}).Check() == nil
+	g.Expect(selects).To(Equal(reads))
 }
 
 func TestABrokenSelectedContextDoesNotDefeatAServerThatIsNamed(t *testing.T) {

@@ -109,16 +109,14 @@ func (d *dialing) neverConnected() error {
 	return d.last
 }
 
-var errConnectionRefused = errors.New("connection refused")
-
 // explainDial adds to the error of an attempt to connect to servers what the user can do about it, where the error does not say so.
 func explainDial(err error, servers string, tlsFirst bool) error {
 	if errors.Is(err, nats.ErrNoServers) { // what nats.go makes of it
-		err = errConnectionRefused
+		err = natsconn.ErrConnectionRefused
 	}
 	var fix string
 	switch {
-	case servers == nats.DefaultURL && (errors.Is(err, errConnectionRefused) || errors.Is(err, syscall.ECONNREFUSED)):
+	case servers == nats.DefaultURL && (errors.Is(err, natsconn.ErrConnectionRefused) || errors.Is(err, syscall.ECONNREFUSED)):
 		fix = "start a server with 'election-cli server', or name yours with --server, NATS_URL or --context"
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		fix = "give the file of the authority that signed the server's certificate with --tlsca"
@@ -127,7 +125,7 @@ func explainDial(err error, servers string, tlsFirst bool) error {
 	case natsconn.IsRefusal(err):
 		fix = "correct --user and --password, --token, --creds or --nkey"
 	default:
-		return natsconn.ExplainHandshake(err, tlsFirst, "--tlsfirst")
+		return natsconn.Settings{Server: "--server, NATS_URL or --context", TLSFirst: "--tlsfirst"}.Explain(err, tlsFirst)
 	}
 	return fmt.Errorf("%w: %s", err, fix)
 }

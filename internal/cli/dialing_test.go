@@ -49,6 +49,6 @@ func TestRefusedConnectionToTheDefaultServerSaysHowToGetOne(t *testing.T) {
 	const fix = ": start a server with 'election-cli server', or name yours with --server, NATS_URL or --context"
 	for _, err := range []error{nats.ErrNoServers, fmt.Errorf("dial tcp 127.0.0.1:4222: connect: %w", syscall.ECONNREFUSED)} {
 		g.Expect(explainDial(err, nats.DefaultURL, false)).To(MatchError(HaveSuffix("connection refused" + fix)))
-		g.Expect(explainDial(err, "nats://prod:4222", false)).To(MatchError(HaveSuffix("connection refused")))
+		g.Expect(explainDial(err, "nats://prod:4222", false)).To(MatchError(HaveSuffix("connection refused: start the server there, or correct host and port in --server, NATS_URL or --context")))
 	}
 }

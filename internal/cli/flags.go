@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timing"
 )
@@ -40,6 +42,25 @@ func IntervalVar(cmd *fisk.CmdClause, help string, target **time.Duration) {
 		*target = &d
 		return ""
 	})
+}
+
+// CheckInterval returns an error for an interval of the flag that does not fit the bucket. The library returns it too, after it has begun. It returns
+// nil while the bucket cannot be read.
+func CheckInterval(ctx context.Context, interval *time.Duration, bucket *election.Bucket) error {
+	status, err := bucket.Status(ctx)
+	if err != nil {
+		return nil
+	}
+	return CheckIntervalIn(interval, kv.InfoOf(status))
+}
+
+// CheckIntervalIn is [CheckInterval] for a bucket that has been read.
+func CheckIntervalIn(interval *time.Duration, bucket kv.Info) error {
+	if bucket.Validate() != nil { // no interval fits
+		return nil
+	}
+	_, err := (&timing.Durations{Interval: interval}).Timing(bucket.TTL)
+	return AsFlagError(err)
 }
 
 // IntervalOption returns the option for an interval. If it is nil, that is the interval that suits most elections in the bucket.

@@ -51,7 +51,7 @@ func (h *HealthFlags) Register(cmd *fisk.CmdClause) {
 	cmd.Flag("health-file", "Lead only while this file is changed again and again").PlaceHolder("PATH").StringVar(&h.file)
 	DurationVar(cmd.Flag("health-max-age", fmt.Sprintf("Time within which the file of --health-file must have changed (default %v)", defaultHealthMaxAge)).IsSetByUser(&h.maxAgeSet), &h.maxAge)
 	cmd.Flag("health-command", "Lead only while this command succeeds; it is split at blanks").PlaceHolder("COMMAND").StringVar(&h.command)
-	IntVar(cmd.Flag("health-failures", fmt.Sprintf("Failures in a row after which the candidate is unhealthy (default %d)", defaultHealthFailures)).IsSetByUser(&h.failuresSet), &h.failures)
+	IntVar(cmd.Flag("health-failures", fmt.Sprintf("Failures in a row after which the candidate is unhealthy (default %d)", defaultHealthFailures)).IsSetByUser(&h.failuresSet), &h.failures, defaultHealthFailures)
 }
 
 // given reports whether there is a check.

@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/choria-io/fisk"
@@ -30,12 +32,15 @@ func ExplainUsage(app *fisk.Application, args []string, err error) error {
 				names = append(append(names, c.Name), c.Aliases...)
 			}
 		}
-		err = unknown("command", line.Peek().Value, names, "%q")
+		err = Unknown("command", line.Peek().Value, names, "%q")
+		if near := nearest(line.Peek().Value, slices.Sorted(maps.Keys(namedOtherwise))); near != "" && !strings.Contains(err.Error(), "did you mean") {
+			err = fmt.Errorf("%w: did you mean %q?", err, namedOtherwise[near])
+		}
 	case errors.Is(err, fisk.ErrUnknownLongFlag):
 		for _, f := range flags {
 			names = append(names, f.Name)
 		}
-		err = unknown("flag", line.Peek().Value, names, "--%s")
+		err = Unknown("flag", line.Peek().Value, names, "--%s")
 	case errors.Is(err, fisk.ErrUnknownShortFlag):
 		err = fmt.Errorf("unknown flag -%s", line.Peek().Value)
 	case errors.Is(err, fisk.ErrExpectedFlagArgument):
@@ -46,8 +51,15 @@ func ExplainUsage(app *fisk.Application, args []string, err error) error {
 	return fmt.Errorf("%w\n%s", err, help)
 }
 
-// unknown returns the error for a name that is not one of names, with the nearest of them.
-func unknown(kind, name string, names []string, format string) error {
+// namedOtherwise are the commands by names that other tools give to what they do.
+var namedOtherwise = map[string]string{
+	"status": "info", "show": "info", "describe": "info", "get": "info", "leader": "info", "create": "bucket add", "add": "bucket add", "delete": "bucket rm", "remove": "bucket rm",
+	"stepdown": "resign", "release": "resign", "handover": "transfer", "kill": "evict", "stop": "pause", "start": "campaign", "elect": "campaign", "lead": "campaign",
+	"exec": "run", "lock": "run", "events": "watch", "health": "check", "doctor": "check", "members": "candidates", "version": "--version",
+}
+
+// Unknown returns the error for a name that is not one of names, with the nearest of them.
+func Unknown(kind, name string, names []string, format string) error {
 	text := fmt.Sprintf("unknown "+kind+" "+format, name)
 	if near := nearest(name, names); near != "" {
 		text += fmt.Sprintf(": did you mean "+format+"?", near)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -29,12 +30,12 @@ func DurationVar(flag *fisk.FlagClause, target *time.Duration) {
 	})
 }
 
-// IntVar has a flag set a number.
-func IntVar(flag *fisk.FlagClause, target *int) {
+// IntVar has a flag set a number; example is one that the flag takes.
+func IntVar(flag *fisk.FlagClause, target *int, example int) {
 	setValue(flag, "N", func(text string) string {
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return "is not a number: give one such as 3"
+			return fmt.Sprintf("is not a number: give one such as %d", example)
 		}
 		*target = n
 		return ""
@@ -136,6 +137,32 @@ type values struct{ value }
 
 // IsCumulative reports that the flag may be repeated.
 func (*values) IsCumulative() bool { return true }
+
+// RefuseEmpty has the parser refuse a flag or an argument without a text, which an unset variable of a shell leaves behind: as in --server "$URL",
+// the command would quietly use the default. An environment variable without a text counts as not set, as everywhere.
+func RefuseEmpty(app *fisk.Application) {
+	app.PreAction(func(line *fisk.ParseContext) error {
+		var problems []error
+		for _, e := range line.Elements {
+			var name string
+			fix := "give it a value, or leave it out"
+			switch clause := e.Clause.(type) {
+			case *fisk.FlagClause:
+				if name = "--" + clause.Model().Name; strings.HasPrefix(name, "--completion-") {
+					return nil // a shell completes an empty word
+				}
+			case *fisk.ArgClause:
+				if name = strings.ToUpper(clause.Model().Name); clause.Model().Required {
+					fix = "give it a value"
+				}
+			}
+			if e.Value != nil && strings.TrimSpace(*e.Value) == "" {
+				problems = append(problems, fmt.Errorf("%s is empty, as of a shell variable that is not set: %s", name, fix))
+			}
+		}
+		return errors.Join(problems...)
+	})
+}
 
 // nameOf returns the name of a flag, and of the environment variable that stands for it.
 func nameOf(flag *fisk.FlagModel) string {

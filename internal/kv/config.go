@@ -233,6 +233,12 @@ func (c Config) refused(err error) error {
 		return fmt.Errorf("bucket %q cannot be made: %w", c.Name, Describe(err))
 	case hasErrorCode(err, needsMaxBytes):
 		return fmt.Errorf("%w: %q cannot be made so: the account demands a limit for what a bucket stores: set MaxBytes (ELECTION_MAX_BYTES, --max-bytes), such as 1048576 for up to 500 elections: %w", ErrUnsuitable, c.Name, err)
+	case c.Replicas > 1 && IsOnItsOwn(err):
+		return fmt.Errorf("%w: %q cannot have %d replicas, because the server belongs to no cluster: give 1 replica, or leave their number out (Replicas, ELECTION_REPLICAS, --replicas), or connect to a cluster of %[3]d servers: %[4]w",
+			ErrUnsuitable, c.Name, c.Replicas, err)
+	case c.Replicas > 1 && hasErrorCode(err, noRoom):
+		return fmt.Errorf("%w: %q cannot have %d replicas, because so many servers of the cluster do not run, or have no room: start or add servers, or give fewer replicas (Replicas, ELECTION_REPLICAS, --replicas): %w",
+			ErrUnsuitable, c.Name, c.Replicas, err)
 	}
 	return fmt.Errorf("%w: %q cannot be made so: %w", ErrUnsuitable, c.Name, err)
 }

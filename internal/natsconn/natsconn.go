@@ -67,8 +67,10 @@ func ExpandHome(path string) string {
 }
 
 // IsFile reports whether there is a file at the path, after [ExpandHome].
-func IsFile(path string) bool {
-	info, err := os.Stat(ExpandHome(path))
+func IsFile(path string) bool { return isFile(ExpandHome(path)) }
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
 	return err == nil && !info.IsDir()
 }
 

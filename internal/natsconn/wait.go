@@ -41,7 +41,7 @@ func Wait(ctx context.Context, nc *nats.Conn) error {
 			if why == nil {
 				why = errors.New("no server has answered")
 			}
-			why = ExplainHandshake(why, nc.Opts.TLSHandshakeFirst, "nats.TLSHandshakeFirst")
+			why = OfConnection.Explain(why, nc.Opts.TLSHandshakeFirst)
 			return fmt.Errorf("not connected to %s: %w: %w", servers(nc), why, context.Cause(ctx))
 		}
 	}

@@ -39,6 +39,18 @@ func IsRunning(pid int) bool {
 	return state != "" && state != "Z"
 }
 
+// Children returns the numbers of the children of a process, zombies too.
+func Children(pid int) (children []int) {
+	out, _ := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output() // it fails if it is interrupted
+	for line := range strings.Lines(string(out)) {
+		var child, parent int
+		if _, err := fmt.Sscan(line, &child, &parent); err == nil && parent == pid {
+			children = append(children, child)
+		}
+	}
+	return children
+}
+
 // states returns the state of each thread of a process, as ps names it. On macOS, which has no /proc, it is that of the process.
 func states(pid int) (all []string) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))

@@ -30,7 +30,7 @@ adds choria_election_campaigns, choria_election_leader and choria_election_inter
 
 With --status the command serves a page that shows the leader, the candidates and the events of the last hour, live. The page
 changes nothing. Beside the page, /leader answers load balancers (200 while this candidate leads), and /healthz answers probes (503 if
-the candidate is stuck); see Handler in the Go package. A program that asks for / and accepts no HTML gets {"name":"LEADER"}, as from the
+the candidate is stuck); see Handler in the Go package. GET / by a program that accepts no HTML gets {"name":"LEADER"}, as from the
 sidecar leader-elector of Kubernetes; the name is empty while nobody leads.
 
 --metrics and --status take an address. A port alone, such as :9222, is served on the loopback interface only; give 0.0.0.0:9222 for

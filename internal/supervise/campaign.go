@@ -33,7 +33,7 @@ func (r *runner) connect(ctx context.Context) *connection {
 	client, err := r.Connection.ConnectWithRetry("election-cli run "+r.Name, r.finish, r.log, nats.RetryOnFailedConnect(!r.NoWait))
 	if err != nil {
 		if r.NoWait {
-			err = fmt.Errorf("%w; start the server, or leave out --no-wait to wait for it", err)
+			err = fmt.Errorf("%w; or leave out --no-wait to wait for the server", err)
 		}
 		r.finish(err)
 		return nil
@@ -66,7 +66,11 @@ func (r *runner) openBucket(ctx context.Context, c *connection) (err error) {
 				if warned {
 					r.log.Info("Bucket can be used again", "bucket", r.Bucket)
 				}
-				times, err := r.divideLease(kv.InfoOf(status))
+				info := kv.InfoOf(status)
+				if err := cli.CheckIntervalIn(r.Interval, info); err != nil {
+					return err
+				}
+				times, err := r.divideLease(info)
 				r.times.Store(&times)
 				r.log.Debug("Lease is divided", "ttl", status.TTL(), "interval", times.interval, "grace", times.grace, "kill_time", times.killTime)
 				return err

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
 )
 
 const (
@@ -37,8 +38,8 @@ func (r *runner) findLostHook() (*lostHook, error) {
 		return nil, nil
 	}
 	path, err := findProgram(r.LostHook)
-	if err != nil {
-		return nil, err
+	if exit, ok := errors.AsType[*cli.ExitError](err); ok {
+		return nil, &cli.ExitError{Code: exit.Code, Message: "--lost-hook: " + exit.Message}
 	}
 	return &lostHook{runner: r, path: path}, nil
 }

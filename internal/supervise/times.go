@@ -50,8 +50,10 @@ func (r *Config) divideLease(bucket kv.Info) (leaseTimes, error) {
 		return t, nil
 	}
 	needed := roomForGrace(t.grace)
-	fix := fmt.Sprintf("give a --grace of at most %v, or a bucket with a TTL of at least %v",
-		maxGrace.Truncate(time.Millisecond), r.ttlWithRoom(needed, bucket))
+	fix := fmt.Sprintf("give a --grace of at most %v", maxGrace.Truncate(time.Millisecond))
+	if longer, ok := r.ttlWithRoom(needed, bucket); ok {
+		fix += fmt.Sprintf(", or a bucket with a TTL of at least %v", longer)
+	}
 	if interval := ttl - t.margin - needed; interval >= 10*time.Millisecond {
 		fix = fmt.Sprintf("give an --interval of at most %v, ", interval.Truncate(time.Millisecond)) + strings.TrimPrefix(fix, "give ")
 	}
@@ -78,13 +80,15 @@ func roomForGrace(grace time.Duration) time.Duration {
 	return grace + maxRetryTime + maxKillTime
 }
 
-// ttlWithRoom returns the smallest TTL, in whole seconds, with which a lease in the given bucket would have so much room.
-func (r *Config) ttlWithRoom(room time.Duration, bucket kv.Info) time.Duration {
-	ttl := time.Second
-	for ttl < time.Hour && ttl-timing.DefaultMargin(ttl)-r.intervalIn(bucket, ttl) < room {
-		ttl += time.Second
+// ttlWithRoom returns the smallest TTL, in whole seconds, with which a lease in the given bucket would have so much room, and false if no bucket for
+// elections may have that TTL.
+func (r *Config) ttlWithRoom(room time.Duration, bucket kv.Info) (ttl time.Duration, ok bool) {
+	for ttl = time.Second; ttl <= timing.MaxTTL; ttl += time.Second {
+		if ttl-timing.DefaultMargin(ttl)-r.intervalIn(bucket, ttl) >= room {
+			return ttl, true
+		}
 	}
-	return ttl
+	return 0, false
 }
 
 // intervalIn returns the time between two renewals in the given bucket, if its TTL is the given one.

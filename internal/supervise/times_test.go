@@ -65,6 +65,16 @@ func TestRunOutlastsTheCrashOfAServerByDefault(t *testing.T) {
 	g.Expect(times.ttl - times.margin - times.interval - times.grace - times.killTime).To(BeNumerically(">", election))
 }
 
+func TestNoBucketIsSuggestedForAGraceThatFitsNone(t *testing.T) {
+	g := NewWithT(t)
+	for _, grace := range []time.Duration{time.Hour, 50 * time.Minute, 100 * time.Hour} {
+		_, err := (&Config{Grace: grace, GraceSet: true}).divideLease(bucketOf(timing.DefaultTTL))
+		g.Expect(err).To(MatchError(HaveSuffix("; give a --grace of at most 6.25s")))
+	}
+	_, err := (&Config{Grace: 6250 * time.Millisecond, GraceSet: true}).divideLease(bucketOf(timing.DefaultTTL)) // as suggested
+	g.Expect(err).NotTo(HaveOccurred())
+}
+
 func TestSuggestionsForAGraceThatDoesNotFitAreAccepted(t *testing.T) {
 	g := NewWithT(t)
 	for _, ttl := range []time.Duration{2 * time.Second, 5 * time.Second, 30 * time.Second, 10 * time.Minute} {
@@ -73,7 +83,9 @@ func TestSuggestionsForAGraceThatDoesNotFitAreAccepted(t *testing.T) {
 			if _, err := r.divideLease(bucketOf(ttl)); err == nil {
 				continue
 			}
-			_, err := r.divideLease(bucketOf(r.ttlWithRoom(roomForGrace(grace), bucketOf(ttl))))
+			longer, ok := r.ttlWithRoom(roomForGrace(grace), bucketOf(ttl))
+			g.Expect(ok).To(BeTrue())
+			_, err := r.divideLease(bucketOf(longer))
 			g.Expect(err).NotTo(HaveOccurred(), "grace %v", grace)
 			if interval := ttl - timing.DefaultMargin(ttl) - roomForGrace(grace); interval > 10*time.Millisecond {
 				r.Interval = &interval

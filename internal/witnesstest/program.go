@@ -21,8 +21,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/proctest"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/witness"
 )
@@ -229,6 +231,8 @@ type Program struct {
 	tell    *os.File
 	lines   *bufio.Reader
 	exited  chan struct{}
+
+	witnesses []int // the children that the program was seen with
 }
 
 // Start starts a program, and waits until it leads.
@@ -281,8 +285,10 @@ func Launch(t testing.TB, c Config, changes ...func(*exec.Cmd)) *Program {
 		close(p.exited)
 	}()
 	t.Cleanup(func() {
+		p.findWitnesses()
 		_ = p.Command.Process.Kill()
 		<-p.exited
+		p.killWitnesses()
 		_, _ = tell.Close(), out.Close()
 		if text, _ := os.ReadFile(stderr.Name()); t.Failed() {
 			t.Logf("the program and its witness wrote:\n%s", text)
@@ -307,11 +313,28 @@ func (p *Program) Await(t testing.TB) {
 			_, _ = fmt.Sscanf(line, "leads %d", &p.PID)
 		}
 	}
+	p.findWitnesses()
+}
+
+// findWitnesses notes the children of the program, while it lives.
+func (p *Program) findWitnesses() {
+	p.witnesses = append(p.witnesses, proctest.Children(p.Command.Process.Pid)...)
+}
+
+// killWitnesses kills the witnesses of the program once the test is over. A witness ignores TERM, and would try for as long as the lease may last to
+// release a key on the server of the test.
+func (p *Program) killWitnesses() {
+	for _, pid := range p.witnesses {
+		if session, err := unix.Getsid(pid); err == nil && session == pid { // else the number is another's now: a witness leads a session
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
 }
 
 // Die has the program die, and returns when it was told to.
 func (p *Program) Die(t testing.TB, way Way) time.Time {
 	t.Helper()
+	p.findWitnesses() // one may have replaced another
 	told := time.Now()
 	var err error
 	if way == Kill {

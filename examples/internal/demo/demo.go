@@ -99,11 +99,19 @@ func lives(ctx context.Context, log *slog.Logger, c Candidate, name string, rest
 			cancel()
 		})
 		defer timer.Stop()
-		if err := c(first, log, name); err != nil || first.Err() == nil || ctx.Err() != nil {
+		if err := uninterrupted(c(first, log, name)); err != nil || first.Err() == nil || ctx.Err() != nil {
 			return err
 		}
 	}
-	return c(ctx, log, name)
+	return uninterrupted(c(ctx, log, name))
+}
+
+// uninterrupted returns the error of a candidate, unless that was interrupted, for example before it had a connection.
+func uninterrupted(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // setenv sets a variable of the environment that is not set.
