@@ -91,7 +91,7 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 
 	edit := cmd.Command("edit", "Changes the bucket into one that is fit for elections").HelpLong(bucketEditHelp).Action(cli.Action(b.edit))
 	cli.DurationVar(edit.Flag("ttl", "Length of a lease (default that of the bucket)").IsSetByUser(&b.ttlSet), &b.ttl)
-	cli.IntVar(edit.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5 (default as many as now)").IsSetByUser(&b.replicasSet), &b.replicas)
+	cli.IntVar(edit.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5 (default as many as now)").IsSetByUser(&b.replicasSet), &b.replicas, 3)
 	cli.BytesVar(edit.Flag("max-bytes", "Most that the bucket stores: 1M holds 500 elections (default as now)"), &b.maxBytes)
 	edit.Flag("choria-compatible", "Let candidates of Choria campaign in the bucket: add no expiry markers").UnNegatableBoolVar(&b.choriaCompatible)
 	edit.Flag("dry-run", "List what would change, and change nothing").UnNegatableBoolVar(&b.dryRun)
