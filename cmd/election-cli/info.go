@@ -24,7 +24,7 @@ Without KEY, --json writes one object: ` + look.BucketHelp + `.
 With KEY the command describes one election, and --json writes one object: "key", "bucket", and "leader", which is null or an
 object: ` + look.HolderHelp + `.
 
-Times are by the server's clock, except "since" and "started", which are by the leader's clock. The exit code is 1 if nobody leads
+Times are by the server's clock, except "since", "leads_since" and "started", which are by the leader's clock. The exit code is 1 if nobody leads
 the election KEY or, without KEY, if elections do not work in this bucket or are not safe.`
 
 	bucketInfoHelp = `The description has the bucket's replicas, the leader of each election, and each problem with its fix. It tests no permissions but those
@@ -34,7 +34,7 @@ Example: election-cli bucket info --bucket TEST_ELECTION
 
 With --json the result is one object: ` + look.BucketHelp + `.
 
-Times are by the server's clock, except "since" and "started", which are by the leader's clock. The exit code is 1 if elections do not
+Times are by the server's clock, except "since", "leads_since" and "started", which are by the leader's clock. The exit code is 1 if elections do not
 work in this bucket or are not safe.`
 )
 

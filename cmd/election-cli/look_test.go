@@ -57,7 +57,7 @@ func TestTheHelpDocumentsTheJSONFieldsOfAnElection(t *testing.T) {
 	f.Put("jobs", clitest.LeaderRecord("web-1", clitest.Record{"bucket": clitest.ElectedAt, "started": clitest.ElectedAt, "priority": 3}))
 	var raw []map[string]any
 	f.read(cli.ExitOK, &raw, "ls")
-	f.Expect(raw[0]).To(HaveLen(17))
+	f.Expect(raw[0]).To(HaveLen(18))
 	for name := range raw[0] {
 		f.Expect(look.HolderHelp).To(ContainSubstring(`"`+name+`"`), "documented in the help")
 	}
@@ -65,7 +65,7 @@ func TestTheHelpDocumentsTheJSONFieldsOfAnElection(t *testing.T) {
 	var event map[string]any
 	f.Expect(json.Unmarshal([]byte(stdout), &event)).To(Succeed(), stderr)
 	leader, _ := event["leader"].(map[string]any)
-	f.Expect(leader).To(HaveLen(15))
+	f.Expect(leader).To(HaveLen(16))
 	for name := range leader {
 		f.Expect(watchHelp).To(ContainSubstring(`"`+name+`"`), "documented in the help")
 	}

@@ -118,6 +118,7 @@ var fieldDescriptions = map[string]string{
 	"last_error":     "the latest error of a request, until a request of its kind succeeds",
 	"led_s":          "how long the candidate led, in seconds",
 	"leads_in_s":     "how long the stand-down after the win takes, in seconds; left out if there is none",
+	"leads_since":    "since when leadership counts, by the leader's clock; left out for a leader-elect",
 	"interval_s":     "from one renewal to the next, in seconds; left out where the holder does not say",
 	"longest_gap_s":  "the longest time between two samples, in seconds",
 	"metadata":       "what the candidate says about itself",

@@ -23,8 +23,8 @@ Example: election-cli watch --json scheduler
 KEY may contain wildcards, as in subjects; without KEY the command watches all elections of the bucket. Each event is a line on
 stdout. With --json each event is one JSON object: "kind", "key" (the election), "at" (RFC 3339, by the server's clock), "reason",
 "by", and "leader", the holder of the key after the event or, if the key was released, expired or evicted, before it. The leader has
-"key", "name", "instance", "host", "pid", "priority", "state", "term", "bucket_created", "revision", "started", "since", "renewed",
-"expires" and "metadata", as far as they are known. The kinds are:
+"key", "name", "instance", "host", "pid", "priority", "state", "term", "bucket_created", "revision", "started", "since",
+"leads_since", "renewed", "expires" and "metadata", as far as they are known. The kinds are:
 
     elected    a candidate won the key; its leadership counts after the stand-down, if there is one. Reason: vacant, released,
                reclaimed or lapsed
