@@ -112,6 +112,6 @@ func TestStartRefusesAMissingBucket(t *testing.T) {
 		js, err := jetstream.New(f.Server.Connect(f.T))
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(js.DeleteKeyValue(context.Background(), natstest.BucketName)).To(Succeed())
-		f.Expect(c.Start(context.Background())).To(And(MatchError(election.ErrBucketUnsuitable), MatchError(MatchRegexp("there is no bucket .* make it with CreateBucket$"))))
+		f.Expect(c.Start(context.Background())).To(And(MatchError(election.ErrBucketUnsuitable), MatchError(MatchRegexp("there is no bucket .* make it with CreateBucket, or connect to the account that has it$"))))
 	})
 }

@@ -197,8 +197,8 @@ func middle(a, b time.Time) time.Time { return a.Add(b.Sub(a) / 2) }
 
 // Resign asks the leader of a key to resign: see [election.Election.Resign]. It returns when the key is released, for which it waits 5 s
 // longer than the leader's release timeout. The error is [election.ErrNoLeader] if there is no leader, and wraps [election.ErrNotLeader] if
-// the leader lost the key before it could release it. A leader that does not know its connection does not answer; the error says so. An
-// error that wraps ctx's means that ctx ended before; a leader that has received the request goes on, and resigns.
+// the leader lost the key before it could release it. Of a leader that does not answer the error says when its lease ends. An error that
+// wraps ctx's means that ctx ended before; a leader that has received the request goes on, and resigns.
 func (a *Admin) Resign(ctx context.Context, key string) error {
 	return a.handOver(ctx, key, func(leader string, timeout time.Duration) error {
 		return control.Client{Bucket: a.bucket}.Resign(ctx, key, leader, timeout)
@@ -224,9 +224,27 @@ func (a *Admin) handOver(ctx context.Context, key string, ask func(leader string
 	case err != nil:
 		return err
 	case l.Instance == "":
-		return fmt.Errorf("the leader %q writes a bare name, and cannot be asked to hand over: evict it, if need be", l.Name)
+		return fmt.Errorf("the leader %q writes a bare name, and cannot be asked to hand over: stop its program, or evict it", l.Name)
 	}
-	return ask(l.Instance, l.Expires.Sub(l.Renewed)+control.HandoverTimeout)
+	err = ask(l.Instance, l.Expires.Sub(l.Renewed)+control.HandoverTimeout)
+	if errors.Is(err, control.ErrNoAnswer) {
+		return a.explainSilence(ctx, l, err)
+	}
+	return err
+}
+
+// explainSilence says what to do about a leader that does not answer. One that is cut off or hangs may believe that it leads until its lease ends. Its
+// successor then leads at once, and sooner than after an eviction.
+func (a *Admin) explainSilence(ctx context.Context, asked election.Leader, err error) error {
+	now, failed := a.observer.Leader(ctx, asked.Key)
+	switch {
+	case failed != nil:
+		now = asked
+	case now.Instance != asked.Instance:
+		return fmt.Errorf("%q was asked, and %q leads now: %w", asked.Name, now.Name, err)
+	}
+	return fmt.Errorf("%w: %q is cut off, hangs, or cannot be asked. Wait until its lease ends, at %s by the server's clock: unless it renews, another candidate leads then, sooner than after an eviction. If it renews, it does not know its connection, or may not receive requests: stop its program, or evict it",
+		err, now.Name, now.Expires.UTC().Format(time.RFC3339))
 }
 
 // maxEvictions is how often a deletion is tried that a renewal of the leader overtakes.
@@ -237,7 +255,8 @@ const maxEvictions = 5
 // [election.ErrNoLeader] if nobody holds the key.
 //
 // The leader loses its term when it is notified, or at its next renewal. Its successor leads one TTL later or more, because a leader
-// that is cut off just then considers itself leader until its lease ends. Prefer [Admin.Resign], which hands over in order and at once.
+// that is cut off just then considers itself leader until its lease ends. Prefer [Admin.Resign], which hands over in order and at once,
+// and the end of the lease of a leader that is cut off or hangs.
 func (a *Admin) Evict(ctx context.Context, key string) (election.Leader, error) {
 	leader, err := a.observer.Leader(ctx, key)
 	for tries := 1; err == nil; tries++ {

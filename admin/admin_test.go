@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"math"
+	"regexp"
 	"runtime"
 	"sync"
 	"testing"
@@ -152,12 +153,47 @@ func TestNothingOfAnOperatorsRequestOutlivesTheElection(t *testing.T) {
 	}, republished)
 }
 
+// The error of a request that is not answered says until when to wait. Then another candidate leads, sooner than if the leader is evicted.
+func TestLeaderThatIsCutOffIsReplacedWhenTheErrorOfAResignationSays(t *testing.T) {
+	elapsed := func(evict bool) (took time.Duration) {
+		fleettest.Run(t, func(f *fleet) {
+			a := f.Connected("a").Begin()
+			after(interval + time.Second)
+			b := f.Connected("b").Begin()
+			after(2*interval + interval/2)
+			a.Link.Cut()
+			cut := time.Now()
+			err := operator(f).Resign(ctx, key)
+			f.Expect(err).To(MatchError(ContainSubstring("does not answer")))
+			until := regexp.MustCompile(`its lease ends, at (\S+) by the server's clock`).FindStringSubmatch(err.Error())
+			f.Expect(until).NotTo(BeNil(), err.Error())
+			end, failed := time.Parse(time.RFC3339, until[1])
+			f.Expect(failed).NotTo(HaveOccurred())
+			if evict {
+				_, err := operator(f).Evict(ctx, key)
+				f.Expect(err).NotTo(HaveOccurred())
+			} else {
+				after(time.Until(end) + time.Second) // the time is given in whole seconds
+				f.Expect(b.IsLeader()).To(BeTrue())
+				f.Expect(a.IsLeader()).To(BeFalse())
+			}
+			for !b.IsLeader() {
+				after(time.Millisecond)
+			}
+			took = time.Since(cut)
+		}, republished)
+		return took
+	}
+	NewWithT(t).Expect(elapsed(false)).To(BeNumerically("<", elapsed(true)))
+}
+
 func TestLeaderThatCannotBeAskedIsSaidNotToAnswer(t *testing.T) {
 	fleettest.Run(t, func(f *fleet) {
 		a := f.Candidate("a").Begin() // it does not know its connection
 		after(interval)
 		f.Expect(operator(f).Resign(ctx, key)).To(MatchError(ContainSubstring("does not answer")))
-		f.Expect(a.IsLeader()).To(BeTrue())
+		after(ttl)
+		f.Expect(a.IsLeader()).To(BeTrue(), "it renews: stop its program, or evict it")
 
 		_, err := f.Bucket.PutString(ctx, "legacy", "choria.example.net")
 		f.Expect(err).NotTo(HaveOccurred())

@@ -98,9 +98,15 @@ func (e estimate) String() string {
 	return fmt.Sprintf("%v in the median and %v at worst", e.median.Round(time.Millisecond), e.worst.Round(time.Millisecond))
 }
 
-// short returns the estimate with two digits.
+// short returns the estimate with two digits, the worst rounded up.
 func (e estimate) short() string {
-	return fmt.Sprintf("%v, or %v at worst", timeutil.TwoDigits(e.median), timeutil.TwoDigits(e.worst))
+	return fmt.Sprintf("%v, or %v at worst", timeutil.TwoDigits(e.median), twoDigitsUp(e.worst))
+}
+
+// twoDigitsUp rounds a duration up to two digits: what is promised at worst must hold.
+func twoDigitsUp(d time.Duration) time.Duration {
+	unit := timeutil.SecondDigit(d)
+	return (d + unit - 1).Truncate(unit)
 }
 
 func (e estimate) plus(median, worst time.Duration) estimate {
@@ -121,9 +127,16 @@ type capability struct {
 	backoff    bool          // they campaign at other intervals than they renew
 }
 
-// failovers returns the time without a leader after a release, a crash and an eviction. The median after a crash is that of a leader that
-// crashes at any time between two renewals.
-func (c capability) failovers(t timing.Timing) (release, crash, eviction estimate) {
+// failovers are the times without a leader after a release, a crash and an eviction. The median after a crash is that of a leader that crashes at any
+// time between two renewals.
+type failovers struct {
+	release, crash, eviction estimate
+
+	// after a crash before any standby has been notified of a renewal, so that none can time the lease; zero if that makes no difference
+	unseen estimate
+}
+
+func (c capability) failovers(t timing.Timing) (f failovers) {
 	expiry := estimate{t.TTL - t.Interval/2, t.TTL + timing.ExpiryLateness}
 	removed := max(t.StandDown, t.TTL, timing.LapseTime(t.LeaseTime(), t.TTL, true))
 	answer := estimate{core.ShortSpread / 2, core.ShortSpread} // to a release
@@ -138,11 +151,11 @@ func (c capability) failovers(t timing.Timing) (release, crash, eviction estimat
 		case c.named && !c.plain:
 			spread.median = requestTime
 		}
-		crash = expiry.plus(t.StandDown, t.StandDown).plus(spread.median, spread.worst)
-		if lapse := timing.LapseTime(t.LeaseTime(), t.TTL, true); c.connected && !c.plain && lapse < t.TTL { // all take over before the key expires
-			crash = estimate{lapse - t.Interval/2, t.TTL}
+		f = failovers{release: answer, crash: expiry.plus(t.StandDown, t.StandDown).plus(spread.median, spread.worst), eviction: spread.plus(removed, removed)}
+		if takeover, possible := c.takeover(t); possible {
+			f.unseen, f.crash = f.crash, takeover
 		}
-		return answer, crash, spread.plus(removed, removed)
+		return f
 	}
 	longest := t.Interval
 	if c.backoff {
@@ -150,18 +163,40 @@ func (c capability) failovers(t timing.Timing) (release, crash, eviction estimat
 	}
 	campaign := estimate{longest / 2, longest}
 	vacant := campaign.plus(t.StandDown, t.StandDown)
+	f.crash = vacant.plus(expiry.median, expiry.worst)
 	if c.unreadable { // the release, or the marker of the removal, has to expire, and then the marker of that
-		vacant = vacant.plus(c.markers, c.markers)
-		gone := vacant.plus(t.TTL, t.TTL+timing.ExpiryLateness)
-		return gone, vacant.plus(expiry.median, expiry.worst), gone
+		f.crash = f.crash.plus(c.markers, c.markers)
+		f.release = vacant.plus(c.markers+t.TTL, c.markers+t.TTL+timing.ExpiryLateness)
+		f.eviction = f.release
+		return f
 	}
-	if eviction = vacant; c.connected {
-		eviction = campaign.plus(removed, removed)
+	if f.eviction = vacant; c.connected {
+		f.eviction = campaign.plus(removed, removed)
 	}
-	if release = campaign.plus(0, answer.worst); c.plain || c.markers == 0 { // it is deleted, and then proves nothing
-		release = eviction
+	if f.release = campaign.plus(0, answer.worst); c.plain || c.markers == 0 { // it is deleted, and then proves nothing
+		f.release = f.eviction
 	}
-	return release, vacant.plus(expiry.median, expiry.worst), eviction
+	return f
+}
+
+// takeover returns the time without a leader after a crash that is answered by a takeover of the lapsed lease. It is possible if some candidate comes
+// before the server expires the key; the worst time is that of an expiry if the successor that the last renewal names is gone, and the others may come later.
+func (c capability) takeover(t timing.Timing) (e estimate, possible bool) {
+	const requests = 5 * requestTime // a read, the takeover and the renewal
+	lapse := timing.LapseTime(t.LeaseTime(), t.TTL, true)
+	if !c.connected || c.plain || lapse >= t.TTL {
+		return e, false
+	}
+	pause := (&core.Bucket{Timing: t}).TakeoverPause() + requests
+	last := lapse + max(core.ShortSpread, min(t.TTL-lapse, t.Spread())/2)
+	if c.named {
+		last += core.HeadStart
+	}
+	e = estimate{lapse - t.Interval/2 + pause, last + pause}
+	if last+requests >= t.TTL {
+		e.worst = t.TTL + timing.ExpiryLateness + t.StandDown + t.Spread()
+	}
+	return e, true
 }
 
 // maxServerFailover is how long a replicated stream may refuse writes after the server that led it has crashed, until the others have
@@ -185,25 +220,42 @@ func (c *checkup) forecast() {
 		connected: c.conn != nil, plain: c.PlainValue, backoff: c.Backoff != nil,
 	}
 	acts := can.notified && !can.unreadable
-	release, crash, eviction := can.failovers(t)
+	best := can.failovers(t)
 	can.notified = false
-	polledRelease, polledCrash, polledEviction := can.failovers(t)
+	polled := can.failovers(t)
 	expect := func(code, after string, e, polled estimate, more, fix string) {
-		until, best := fmt.Sprintf("%v until somebody leads again, as candidates cannot act on notifications", polled), polled
+		until := fmt.Sprintf("%v until somebody leads again, as candidates cannot act on notifications", polled)
 		if acts {
-			best = e
 			until = fmt.Sprintf("%v until somebody leads again, as candidates are notified (%s); %v if one is not", e, source, polled)
+		} else {
+			e = polled
 		}
 		c.add(SeverityInfo, code, "after "+after+" it takes "+until+more, fix)
-		c.shorten("after " + after + " somebody leads again in " + best.short())
+		c.shorten("after " + after + " somebody leads again in " + e.short())
 	}
-	expect("expect-release", "a release", release, polledRelease, "", "")
-	expect("expect-crash", "the crash of a leader", crash, polledCrash, fmt.Sprintf(": what is left of the lease; or of the TTL of %v where a candidate may have missed something, and a stand-down of %v", t.TTL, t.StandDown),
-		"for less, lower the TTL")
-	expect("expect-eviction", "somebody deleted the leader's key", eviction, polledEviction, "", "have the leader resign instead, which takes no stand-down")
+	expect("expect-release", "a release", best.release, polled.release, "", "")
+	expect("expect-crash", "the crash of a leader", best.crash, polled.crash, crashTerms(t, best.unseen, can.named), "for less, lower the TTL")
+	if unseen := best.unseen.worst; acts && unseen > best.crash.worst {
+		c.shorten(fmt.Sprintf("%s; %v if no standby has been notified of a renewal yet", c.findings[len(c.findings)-1].Short, twoDigitsUp(unseen)))
+	}
+	expect("expect-eviction", "somebody deleted the leader's key", best.eviction, polled.eviction, "", "have the leader resign instead, which takes no stand-down")
 
 	can.notified = acts
 	c.forecastOutage(t, can)
+}
+
+// crashTerms says of what the time after a crash consists, and which standby can answer a crash by the lease, in words that follow that time. unseen is
+// the time if none can; zero if none ever can.
+func crashTerms(t timing.Timing, unseen estimate, named bool) string {
+	if unseen.worst == 0 {
+		return fmt.Sprintf(": what is left of the TTL of %v, and a stand-down of %v", t.TTL, t.StandDown)
+	}
+	seen := fmt.Sprintf("which is within %v", t.Interval)
+	if named {
+		seen = fmt.Sprintf("which is within %v of its first campaign, and within %v of a reconnection", t.TTL/core.NewcomerPart, t.Interval)
+	}
+	return fmt.Sprintf(": what is left of the lease, if a standby has been notified of a renewal, %s; else %v at worst: the TTL of %v, its lateness of %v, and a stand-down of %v",
+		seen, unseen.worst.Round(time.Millisecond), t.TTL, timing.ExpiryLateness, t.StandDown)
 }
 
 // forecastOutage reports which outage of the bucket a term survives, and how it would survive the crash of a server.
@@ -247,8 +299,7 @@ func (c *checkup) outlastServer(t timing.Timing, can capability) string {
 		fix += ", without WithLeaseMargin"
 	}
 	median := func(t timing.Timing) time.Duration {
-		_, crash, _ := can.failovers(t)
-		return timeutil.TwoDigits(crash.median)
+		return timeutil.TwoDigits(can.failovers(t).crash.median)
 	}
 	return fmt.Sprintf("use %s: then a leader survives %v, and after the crash of a leader somebody leads again in %v in the median, in place of %v", fix, survival(better), median(better), median(t))
 }

@@ -55,7 +55,7 @@ func TestLeaderOutlastsTheCrashOfAServerWithWhatCheckRecommends(t *testing.T) {
 		says []string // empty if there is nothing to recommend
 	}{
 		"TTL 30s": {30 * time.Second, nil, []string{"survives 4.5s", "but not the crash", "use a TTL of 15s and an interval of 3.75s", "survives 9.7s", "13s in the median, in place of 18s"}},
-		"TTL 15s": {15 * time.Second, nil, []string{"survives 2.2s", "but not the crash", "use an interval of 3.75s", "survives 9.7s", "13s in the median, in place of 9.1s"}},
+		"TTL 15s": {15 * time.Second, nil, []string{"survives 2.2s", "but not the crash", "use an interval of 3.75s", "survives 9.7s", "13s in the median, in place of 9.2s"}},
 		"TTL 15s with a margin": {15 * time.Second, []election.Option{election.WithLeaseMargin(2 * time.Second)},
 			[]string{"survives 1.7s", "use an interval of 3.75s (WithCampaignInterval), without WithLeaseMargin", "survives 9.7s"}},
 		"what is recommended": {15 * time.Second, []election.Option{election.WithCampaignInterval(3750 * time.Millisecond)}, nil},

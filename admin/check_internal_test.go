@@ -31,7 +31,7 @@ func TestForecastByWhatCandidatesCanDo(t *testing.T) {
 		release, crash, eviction estimate
 	}{
 		"notified":                {capability{notified: true, markers: markers}, standard, ms(12.5, 25), ms(14062.5, 18525), ms(10312.5, 10625)},
-		"named":                   {capability{notified: true, markers: markers, named: true, connected: true}, standard, ms(1, 50), ms(6078, 10000), ms(10001, 10625)},
+		"named":                   {capability{notified: true, markers: markers, named: true, connected: true}, standard, ms(1, 50), ms(6137, 9998), ms(10001, 10625)},
 		"no markers":              {capability{notified: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},
 		"a short stand-down":      {capability{notified: true, markers: markers}, quick, ms(12.5, 25), ms(7562.5, 12025), ms(10312.5, 10625)},
 		"bare names":              {capability{notified: true, plain: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},
@@ -45,10 +45,15 @@ func TestForecastByWhatCandidatesCanDo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			release, crash, eviction := c.can.failovers(c.timing)
-			g.Expect(release).To(Equal(c.release))
-			g.Expect(crash).To(Equal(c.crash))
-			g.Expect(eviction).To(Equal(c.eviction))
+			f := c.can.failovers(c.timing)
+			g.Expect(f.release).To(Equal(c.release))
+			g.Expect(f.crash).To(Equal(c.crash))
+			g.Expect(f.eviction).To(Equal(c.eviction))
+			if c.can.notified && c.can.connected {
+				g.Expect(f.unseen).To(Equal(ms(13751, 18525)))
+			} else {
+				g.Expect(f.unseen).To(BeZero())
+			}
 		})
 	}
 }

@@ -231,15 +231,15 @@ func (c *checkup) checkPermissions() {
 		single = "; where permission is granted for single keys, grant it for this key too, under which nothing is ever stored"
 	}
 	if p.write != nil {
-		c.refused(SeverityCritical, "write-refused", "the key "+key+" cannot be written", "", p.write,
-			fmt.Sprintf("publish to %s, or to %s%s", bucket, c.bucket.Subject(c.key), single))
+		c.refused(SeverityCritical, "write-refused", "the key "+key+" cannot be written by this user", "", p.write,
+			fmt.Sprintf("publish to %s, or to %s%s; if this user does not campaign, check as RoleObserver or RoleOperator", bucket, c.bucket.Subject(c.key), single))
 	}
 	if p.read != nil {
 		then := ""
 		if c.role == RoleCandidate {
 			then = "; a candidate that cannot read its key takes over no release, waits until the key and its marker are gone, and loses its term when the answer to a renewal is lost"
 		}
-		c.refused(SeverityWarning, "read-refused", "the key "+key+" cannot be read", then, p.read, c.readPermission()+single)
+		c.refused(SeverityWarning, "read-refused", "the key "+key+" cannot be read by this user", then, p.read, c.readPermission()+single)
 	}
 	if len(p.requests) > 0 {
 		var subjects []string
@@ -259,12 +259,20 @@ func (c *checkup) checkPermissions() {
 	c.checkWatchPermission()
 	if p.subscribe != nil {
 		c.refused(SeverityWarning, "subscribe-refused", fmt.Sprintf("what the bucket republishes on %s cannot be subscribed to", c.info.Republish), "", p.subscribe,
-			"subscribe to "+c.info.Republish)
+			"subscribe to "+c.anyRepublish())
 	}
 	if p.attempts != nil {
 		c.refused(SeverityInfo, "attempts-refused", fmt.Sprintf("the attempts of candidates, on %s, cannot be subscribed to", c.bucket.Subject(c.key)),
 			"; a leader does not see candidates, so that its release names no successors", p.attempts, fmt.Sprintf("subscribe to %s, or to %s%s", bucket, c.bucket.Subject(c.key), single))
 	}
+}
+
+// anyRepublish returns the subjects on which the bucket republishes, also after it was made again: then CreateBucket chooses others.
+func (c *checkup) anyRepublish() string {
+	if all := "election." + c.name + ".>"; strings.HasPrefix(c.info.Republish, strings.TrimSuffix(all, ">")) {
+		return all
+	}
+	return c.info.Republish
 }
 
 // readPermission returns what to permit so that a key can be read.

@@ -32,8 +32,8 @@ func TestCheckFindsOutWhatIsNotPermitted(t *testing.T) {
 		severity  admin.Severity
 		says      string
 	}{
-		"writing":  {to("$KV."), false, "write-refused", admin.SeverityCritical, "election-check\" cannot be written: there was no answer within 2s"},
-		"reading":  {to("$JS.API.DIRECT.GET"), false, "read-refused", admin.SeverityWarning, "election-check\" cannot be read: there was no answer within 2s"},
+		"writing":  {to("$KV."), false, "write-refused", admin.SeverityCritical, "election-check\" cannot be written by this user: there was no answer within 2s"},
+		"reading":  {to("$JS.API.DIRECT.GET"), false, "read-refused", admin.SeverityWarning, "election-check\" cannot be read by this user: there was no answer within 2s"},
 		"watching": {to(watchAll), false, "watch-refused", admin.SeverityWarning, "candidates poll"},
 		"watching the rest": {func(m faultproxy.Message) bool {
 			return strings.HasPrefix(m.Subject, watchAll) && strings.HasSuffix(m.Subject, ">")

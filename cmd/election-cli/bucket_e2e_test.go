@@ -107,7 +107,7 @@ func TestBucketInfoExits1IfElectionsDoNotWorkInTheBucket(t *testing.T) {
 	for field := range fields {
 		g.Expect(bucketInfoHelp).To(ContainSubstring(`"`+field+`"`), "documented in the help")
 	}
-	g.Expect(stdout).NotTo(ContainSubstring("reconnect"), "no candidate uses this connection")
+	g.Expect(stdout).NotTo(ContainSubstring(`"reconnect`), "no candidate uses this connection")
 
 	_, err = s.JetStream.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "BAD"})
 	g.Expect(err).NotTo(HaveOccurred())

@@ -77,6 +77,10 @@ func (c *checkCommand) run(ctx context.Context) error {
 		return c.unknown(err)
 	}
 	v, err := look.Open(ctx, c.Env, "check")
+	var missing *cli.MissingBucketError
+	if errors.As(err, &missing) {
+		return c.report(c.WithoutBucket(c.Bucket, missing))
+	}
 	if err != nil {
 		return c.unknown(cli.InterruptedOr(ctx, err))
 	}
@@ -85,6 +89,11 @@ func (c *checkCommand) run(ctx context.Context) error {
 	if err != nil {
 		return c.unknown(cli.InterruptedOr(ctx, err))
 	}
+	return c.report(result)
+}
+
+// report writes the result, and returns the exit code of its status.
+func (c *checkCommand) report(result *checkup.Result) (err error) {
 	if c.verbose && c.format == checkup.FormatText {
 		err = result.WriteVerbose(c.Stdout)
 	} else {

@@ -15,8 +15,8 @@ import (
 
 const evictHelp = `The command shows the leader, asks, and deletes the leader's key. The leader loses its term when it is notified, or at its next
 renewal. Another candidate is elected, and leads after its stand-down. After an eviction, the stand-down of candidates that are
-notified lasts one TTL. If the leader is partitioned at that moment, it considers itself leader until its lease ends, while another
-candidate is elected. Prefer 'election-cli resign', which hands over in order and at once.
+notified lasts one TTL. Prefer 'election-cli resign', which hands over in order and at once. Do not evict a leader that is cut off or
+hangs: it considers itself leader until its lease ends. Wait for that: another candidate leads then, sooner than after an eviction.
 
 Example: election-cli evict scheduler
 
@@ -113,5 +113,5 @@ func (c *evictCommand) describe(v *look.View, h *look.Holder) {
 	}
 	fmt.Fprintf(c.Stderr, "%s %s %q%s, term %s; it renewed %s, and its lease ends in %s.\n", terminal.Quote(h.Name), verb, c.key, since, terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), terminal.FormatDuration(max(h.TimeLeft, 0)))
 	fmt.Fprintf(c.Stderr, "It loses its term when it is notified, or at its next renewal. Then another candidate is elected, and leads after at least %s.\n", terminal.FormatDuration(v.TTL()))
-	fmt.Fprintf(c.Stderr, "If it is partitioned now, two candidates may lead until its lease ends. 'election-cli resign %s' hands over in order, and faster.\n", c.key)
+	fmt.Fprintf(c.Stderr, "'election-cli resign %s' hands over in order, and faster. If it is cut off or hangs, do not evict it: two candidates may lead until its lease ends. Wait for that: another candidate leads then, which is sooner.\n", c.key)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 const resignHelp = `The command asks the leader to resign: the leader ends its work, then releases the key, and another candidate leads at once. The
@@ -110,6 +111,8 @@ func (h *handoverCommand) run(ctx context.Context) error {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return cli.UnknownOutcome(ctx, err, "it is not known whether %s hands over: run 'election-cli info %s'", terminal.Quote(leader.Name), terminal.Printable(h.key))
+	case errors.Is(err, control.ErrNoAnswer):
+		return h.notAnswered(ctx, v, leader)
 	case err != nil:
 		return h.notDone(v, err)
 	}
@@ -174,6 +177,36 @@ func (h *handoverCommand) notDone(v *look.View, err error) error {
 		}
 	}
 	return &cli.ExitError{Code: cli.ExitNegative, Message: text}
+}
+
+// notAnswered returns the error of a request that the leader did not answer, with what to do: a leader that is cut off or hangs must not be evicted,
+// because it may lead until its lease ends, and its successor leads sooner without that.
+func (h *handoverCommand) notAnswered(ctx context.Context, v *look.View, asked election.Leader) error {
+	now, err := v.Leader(ctx, h.key)
+	name, key := terminal.Quote(asked.Name), terminal.Printable(h.key)
+	switch {
+	case errors.Is(err, election.ErrNoLeader):
+		return &cli.ExitError{Code: cli.ExitNegative, Message: name + " does not answer; " + v.NobodyLeads(h.key).Message}
+	case err != nil:
+		return cli.InterruptedOr(ctx, err)
+	case now.Instance != terminal.Printable(asked.Instance):
+		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("%s does not answer, and %s leads %s now", name, terminal.Quote(now.Name), terminal.Quote(h.key))}
+	}
+	then := "another candidate leads then, sooner than after an eviction, and safely"
+	if v.IsPaused(h.key) {
+		then = fmt.Sprintf("nobody leads then until 'election-cli resume %s'", key)
+	}
+	wait := fmt.Sprintf("wait %s for the end of its lease", terminal.FormatDuration(max(now.TimeLeft, 0)))
+	message := fmt.Sprintf("%s does not answer, and has not renewed for %s: it is cut off or hangs\nFix: %s: %s", name, terminal.FormatDuration(now.RenewalAge), wait, then)
+	if now.RenewalAge < timing.RenewalOverdue(now.RenewalInterval(v.TTL()), v.TTL()) {
+		process := "its program"
+		if now.PID != 0 {
+			process = fmt.Sprintf("process %d on %s", now.PID, cmp.Or(now.Host, "its host"))
+		}
+		message = fmt.Sprintf("%s does not answer: it is cut off, hangs, or cannot be asked\nFix: %s: unless it renews, %s. If 'election-cli info %s' shows that it has renewed, it cannot be asked: stop %s, or run 'election-cli evict %s'",
+			name, wait, then, key, process, key)
+	}
+	return &cli.ExitError{Code: cli.ExitNegative, Message: message}
 }
 
 // report waits for the successor, and writes the result.

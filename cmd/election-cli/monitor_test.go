@@ -51,7 +51,7 @@ func TestCheckAndInfoNeedOnlyReadPermissions(t *testing.T) {
 	}
 	code, stdout, stderr := monitor("check", "jobs", "--format", "nagios")
 	f.Expect(code).To(Equal(2), stderr)
-	f.Expect(stdout).To(ContainSubstring(`the key "jobs" cannot be written: not permitted`))
+	f.Expect(stdout).To(ContainSubstring(`the key "jobs" cannot be written by this user: not permitted`))
 	code, stdout, stderr = monitor("check", "jobs", "--format", "nagios", "--as", "observer")
 	f.Expect(code).To(Equal(0), stdout+stderr)
 	f.Expect(stdout).To(HavePrefix(`ELECTION OK - "web-1" leads "jobs"`))

@@ -136,7 +136,7 @@ func TestCheckPrintsATableWhoseLinesEndBetweenWordsOnATerminal(t *testing.T) {
 	n, err := user.Read(text)
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(string(text[:n])).To(HavePrefix("CRITICAL  1 problem\r\n╭"))
-	f.Expect(string(text[:n])).To(MatchRegexp(`│ critical │ no-leader +│ nobody leads "nobody": no candidate answers\. +│`))
+	f.Expect(string(text[:n])).To(MatchRegexp(`│ critical │ no-leader +│ nobody leads "nobody": no candidate answers\. Fix: +│`))
 }
 
 func TestAnInterruptEndsAQuestion(t *testing.T) {

@@ -54,7 +54,7 @@ func TestALeaderAloneIsAWarningUntilAnotherCandidateWouldTakeOver(t *testing.T) 
 	codes, exit := f.codes("jobs")
 	f.Expect([]any{codes, exit}).To(Equal([]any{[]string{"no-standby jobs"}, 1}))
 	_, stdout, _ := f.run("check")
-	f.Expect(stdout).To(ContainSubstring(`no-standby: nobody would take over "jobs" from "web-1": no other candidate answers. Fix: start another candidate`))
+	f.Expect(stdout).To(ContainSubstring(`no-standby: nobody would take over "jobs" from "web-1": no other candidate answers. Fix: start the program on another host too, or read its log`))
 	codes, exit = f.codes("jobs", "--ignore", "no-standby")
 	f.Expect([]any{codes, exit}).To(Equal([]any{[]string(nil), 0}))
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -83,6 +84,14 @@ func UnknownResult(bucket string, err error) *Result {
 	return &Result{Status: StatusUnknown, Error: terminal.PrintableUpTo(text, terminal.MaxValue), Bucket: terminal.Printable(bucket), Elections: []look.Holder{}, Findings: []ElectionFinding{}}
 }
 
+// WithoutBucket returns the result of a check of a bucket that does not exist: nobody can lead.
+func (o Options) WithoutBucket(bucket string, missing *cli.MissingBucketError) *Result {
+	return &Result{
+		Status: statusCritical, Bucket: terminal.Printable(bucket), Elections: []look.Holder{}, requiredKeys: o.Keys, expectedKeys: o.Expected,
+		Findings: []ElectionFinding{{Finding: admin.Finding{Code: codeNoBucket, Severity: admin.SeverityCritical, Message: missing.Message, Fix: missing.Fix}}},
+	}
+}
+
 // Evaluate checks the bucket and its elections. An error means that it could not read them.
 func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 	key := "" // any
@@ -94,7 +103,7 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 		return nil, err
 	}
 	deadline := time.Now().Add(o.Grace)
-	for {
+	for again := false; ; {
 		r, err := o.evaluateElections(ctx, v)
 		if err != nil {
 			return nil, err
@@ -106,9 +115,13 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 			continue
 		}
 		answers := v.Ask(ctx, o.keysOf(r))
+		if !again && r.contradicted(answers) { // somebody has won meanwhile
+			again = true
+			continue
+		}
 		look.SetStandbys(r.Elections, answers)
 		v.ConfirmAlone(ctx, r.Elections)
-		r.explainVacancies(answers, findings)
+		r.explainVacancies(v.Bucket.Bucket(), answers, findings)
 		r.Findings = append(r.Findings, checkClaims(v.Disputed(ctx, answers), r.Elections)...)
 		r.Findings = append(r.Findings, checkNames(answers)...)
 		r.Findings = append(r.Findings, checkStandbys(r.Elections, answers, v.TTL())...)
@@ -185,6 +198,13 @@ func (o Options) evaluateLeaders(ctx context.Context, v *look.View, r *Result) e
 // lacksLeader reports whether a required election has no leader.
 func (r *Result) lacksLeader() bool {
 	return slices.ContainsFunc(r.Findings, func(f ElectionFinding) bool { return f.Code == codeNoLeader })
+}
+
+// contradicted reports whether a candidate says that it leads an election that was found without a leader.
+func (r *Result) contradicted(answers map[string]look.Answers) bool {
+	return slices.ContainsFunc(r.Findings, func(f ElectionFinding) bool {
+		return (f.Code == codeNoLeader || f.Code == codeLeaseOver) && answers[f.Key].Leads()
+	})
 }
 
 // setStatus removes the ignored findings, sorts the others by falling severity, and sets the status.

@@ -11,10 +11,12 @@ import (
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // Codes of findings, in addition to those of the package admin.
 const (
+	codeNoBucket    = "no-bucket"
 	codeNoLeader    = "no-leader"
 	codeLeaseOver   = "lease-over"
 	codeTwoLeaders  = "two-leaders"
@@ -69,14 +71,17 @@ func checkLeader(key string, h *look.Holder, pause string, ttl, overdue time.Dur
 	case h == nil:
 		return []ElectionFinding{finding(admin.SeverityCritical, codeNoLeader, "", func(formatDuration) string { return "nobody leads " + quoted })}
 	case h.RenewalAge >= ttl:
-		const fix = "if the key remains, the server does not expire it, or a replica is far behind: run 'election-cli info' to check the bucket"
+		fix := ""
+		if h.RenewalAge < ttl+timing.ExpiryLateness {
+			fix = "check again in a second: the server is up to " + timing.ExpiryLateness.String() + " late to remove the key"
+		}
 		return []ElectionFinding{finding(admin.SeverityCritical, codeLeaseOver, fix, func(format formatDuration) string {
 			return fmt.Sprintf("the lease of %s on %s ended %s ago", terminal.Quote(h.Name), quoted, format(h.RenewalAge-ttl))
 		})}
 	}
 	var found []ElectionFinding
 	if h.State == look.StateLeaderElect {
-		found = append(found, finding(admin.SeverityWarning, codeLeaderElect, "wait for the end of its stand-down", func(formatDuration) string {
+		found = append(found, finding(admin.SeverityWarning, codeLeaderElect, fmt.Sprintf("wait for the end of its stand-down: 'election-cli wait %s' returns then", key), func(formatDuration) string {
 			return fmt.Sprintf("%s has won %s, but its leadership does not count yet", terminal.Quote(h.Name), quoted)
 		}))
 	}

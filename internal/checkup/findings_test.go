@@ -56,6 +56,10 @@ func TestFindingsAboutALeaderDependOnTheAgeOfItsRecord(t *testing.T) {
 	g.Expect(codesOf(found)).To(Equal([]string{"renewal-overdue k"}), "what the leader says is its interval counts")
 	g.Expect(found[0].Short).To(Equal(`"a" renewed "k" 11s ago, although it renews every 5s (reported after 11s)`))
 	g.Expect(codesOf(checkLeader("k", nil, "", ttl, overdue))).To(Equal([]string{"no-leader k"}))
+	late := &look.Holder{Leader: election.Leader{Key: "k", Name: "a"}, RenewalAge: ttl + 399*time.Millisecond}
+	g.Expect(checkLeader("k", late, "", ttl, 0)[0].Fix).To(HavePrefix("check again in a second: the server is up to 400ms late"))
+	late.RenewalAge += time.Second // a second later it cannot be that any more
+	g.Expect(checkLeader("k", late, "", ttl, 0)[0].Fix).To(BeEmpty())
 }
 
 func TestTwoClaimsOfLeadershipAreCritical(t *testing.T) {
@@ -95,21 +99,53 @@ func TestAVacancyIsExplainedByABucketThatNobodyCanWrite(t *testing.T) {
 		`nobody leads "k": the election is paused since 2026-11-22 20:08:52 by a@b. Fix: run 'election-cli resume k'`: {nil, "paused since 2026-11-22 20:08:52 by a@b", []admin.Finding{full}},
 	} {
 		r := &Result{Findings: checkLeader("k", c.holder, c.pause, ttl, ttl)}
-		r.explainVacancies(nil, c.bucket)
+		r.explainVacancies("B", nil, c.bucket)
 		g.Expect(r.Findings).To(HaveLen(1))
 		g.Expect(r.Findings[0].sentence()).To(Equal(want))
 	}
 	fails := map[string]look.Answers{"k": {Candidates: []admin.Candidate{{Name: "a"}, {Name: "b", LastError: "insufficient resources\x1b"}}}}
 	for _, holder := range []*look.Holder{late, nil} {
 		r := &Result{Findings: checkLeader("k", holder, "", ttl, ttl)}
-		r.explainVacancies(fails, nil)
+		r.explainVacancies("B", fails, nil)
 		g.Expect(r.Findings[0].sentence()).To(ContainSubstring(`: requests of "b" fail: insufficient resources\x1b. Fix: correct what the error names`))
 	}
 	full.Severity = admin.SeverityWarning
-	for holder, says := range map[*look.Holder]string{late: "the server does not expire it", nil: "no candidate answers"} {
+	for holder, says := range map[*look.Holder]string{late: `ended 10s ago: no candidate answers`, nil: `nobody leads "k": no candidate answers`} {
 		r := &Result{Findings: checkLeader("k", holder, "", ttl, ttl)}
-		r.explainVacancies(nil, []admin.Finding{full})
+		r.explainVacancies("B", nil, []admin.Finding{full})
 		g.Expect(r.Findings[0].sentence()).To(ContainSubstring(says))
+	}
+}
+
+func TestForecastsAreForPeopleWhoseElectionsWork(t *testing.T) {
+	const forecast = "expect-crash: after a crash …"
+	none := 0
+	for name, c := range map[string]struct {
+		holders []look.Holder
+		found   []ElectionFinding
+		shown   bool
+	}{
+		"an empty bucket":                    {nil, nil, true},
+		"a leader":                           {[]look.Holder{{}}, nil, true},
+		"a leader, and a warning":            {[]look.Holder{{}}, []ElectionFinding{{"", admin.Finding{Severity: admin.SeverityWarning, Code: "memory"}}}, true},
+		"a paused election, and another":     {[]look.Holder{{Paused: true}, {}}, nil, true},
+		"nobody leads":                       {nil, checkLeader("k", nil, "", time.Second, 0), false},
+		"nobody leads one of two":            {[]look.Holder{{}}, checkLeader("k", nil, "", time.Second, 0), false},
+		"nobody would take over":             {[]look.Holder{{Standbys: &none}}, nil, false},
+		"a paused election":                  {[]look.Holder{{Paused: true}}, nil, false},
+		"a paused election without a leader": {nil, []ElectionFinding{{"k", admin.Finding{Severity: admin.SeverityWarning, Code: codePaused}}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			r := &Result{Elections: c.holders, Findings: append(c.found, ElectionFinding{"", admin.Finding{Code: "expect-crash", Short: "after a crash …"}})}
+			r.setStatus(nil)
+			var text, verbose bytes.Buffer
+			g.Expect(r.Write(&text, FormatText)).To(Succeed())
+			g.Expect(strings.Contains(text.String(), forecast)).To(Equal(c.shown), text.String())
+			g.Expect(r.WriteVerbose(&verbose)).To(Succeed())
+			g.Expect(verbose.String()).To(ContainSubstring("expect-crash"))
+			g.Expect(r.Findings).To(ContainElement(HaveField("Code", "expect-crash")), "for programs")
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/natscampaign/election/admin"
@@ -56,13 +57,17 @@ func (r *Result) text(w io.Writer) error {
 	if n := len(r.problems()); n > 0 {
 		summary = terminal.Plural(n, "problem")
 	}
-	if err := r.writeStatus(w, st, summary); err != nil || len(r.Findings) == 0 {
+	findings := r.Findings
+	if !r.asksForForecasts() {
+		findings = slices.DeleteFunc(slices.Clone(findings), func(f ElectionFinding) bool { return strings.HasPrefix(f.Code, "expect-") })
+	}
+	if err := r.writeStatus(w, st, summary); err != nil || len(findings) == 0 {
 		return err
 	}
 	if terminal.IsTerminal(w) {
-		return r.table().Print(w, st)
+		return tableOf(findings).Print(w, st)
 	}
-	for _, f := range r.Findings {
+	for _, f := range findings {
 		if _, err := fmt.Fprintf(w, "%-8s  %s: %s\n", f.Severity, f.Code, f.sentence()); err != nil {
 			return err
 		}
@@ -77,10 +82,21 @@ func (r *Result) writeStatus(w io.Writer, st terminal.Style, summary string) err
 	return err
 }
 
-// table returns the findings for a terminal.
-func (r *Result) table() *terminal.Table {
+// asksForForecasts reports whether people want to know how long failovers take: elections work, and somebody would take one over.
+func (r *Result) asksForForecasts() bool {
+	switch {
+	case r.Status == statusCritical:
+		return false
+	case len(r.Elections) == 0: // before the first candidate starts
+		return !slices.ContainsFunc(r.Findings, func(f ElectionFinding) bool { return f.Key != "" })
+	}
+	return slices.ContainsFunc(r.Elections, func(h look.Holder) bool { return !h.Paused && !h.IsAlone() })
+}
+
+// tableOf returns findings for a terminal.
+func tableOf(findings []ElectionFinding) *terminal.Table {
 	t := &terminal.Table{Title: "Findings", Header: []string{"Severity", "Code", "Finding"}, Prose: "Finding"}
-	for _, f := range r.Findings {
+	for _, f := range findings {
 		t.Add(f.Severity.String(), f.Code, f.sentence())
 	}
 	return t

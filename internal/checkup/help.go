@@ -12,7 +12,7 @@ Exit codes:
     0  OK         there are no warnings and no critical findings
     1  WARNING    leadership does not count yet, a renewal is overdue, an election is paused, nobody would take over from a leader, a process
                   has a copy, or the configuration of the bucket can be improved
-    2  CRITICAL   nobody leads, a lease has ended, two candidates claim to lead, or the bucket is unfit for elections
+    2  CRITICAL   nobody leads, a lease has ended, two candidates claim to lead, or the bucket is missing or unfit for elections
     3  UNKNOWN    the check failed, or wrong usage
 
 Formats are text (for people, the default), nagios (one line with performance data), json, and prometheus (for the textfile
@@ -23,13 +23,15 @@ With --json the result is one object: "status", "error" (if UNKNOWN), "bucket", 
 host's clock), "elections" (as in 'ls --json') and "findings" (each with "key", "code", "severity", "message", "fix"). The codes are
 those of the Go package admin, and
 
-    no-leader, lease-over, two-leaders    critical
+    no-bucket, no-leader                  critical
+    lease-over, two-leaders               critical
     leader-elect, renewal-overdue         warning
     paused, no-standby, copied-process    warning
     clock-differs, same-name              info
 
 The codes that begin with expect- say how long failovers take, and which outage of the servers a leader survives, for candidates that
-renew as often as the present leaders, or at the interval --interval. If the crash of a server would depose leaders, the fix names a TTL and an interval that prevent it.
+renew as often as the present leaders, or at the interval --interval. If the crash of a server would depose leaders, the fix names a TTL and an
+interval that prevent it. The text leaves them out if the result is critical, or nobody would take over.
 
 The check of the bucket tests the permissions that the user of this connection needs. Give --as observer for a user that only reads,
 and --as operator for one that lists candidates and hands over; without --as the user is a candidate's. The command writes nothing.

@@ -35,7 +35,7 @@ func checkStandbys(holders []look.Holder, answers map[string]look.Answers, ttl t
 // alone returns why no other candidate would take over an election, in words that follow "nobody would take over", and what to do about that.
 func alone(key string, others []admin.Candidate) (cause, fix string) {
 	if len(others) == 0 {
-		return ": no other candidate answers", fmt.Sprintf("start another candidate, best on another host, such as 'election-cli campaign %s'; if one is enough, give --ignore %s", key, codeNoStandby)
+		return ": no other candidate answers", fmt.Sprintf("start the program on another host too, %s; if one is enough, give --ignore %s", inItsLog, codeNoStandby)
 	}
 	if cause, fix = failing(others); cause != "" {
 		return cause, fix
@@ -44,5 +44,5 @@ func alone(key string, others []admin.Candidate) (cause, fix string) {
 	if len(others) > 1 {
 		cause = fmt.Sprintf(": %d other candidates answer, and none is ready", len(others))
 	}
-	return cause, fmt.Sprintf("run 'election-cli candidates %s', and see in the log of a candidate what holds it back", key)
+	return cause, notReady(key)
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natsconn"
+	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -89,7 +91,10 @@ func (c *Client) WaitForBucket(ctx context.Context, name string, log *slog.Logge
 func (c *Client) PermanentError(bucket string, err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrBucketNotFound):
-		return bucketNotFoundError{fmt.Errorf("there is no bucket %q on %s: create it with '%s', or name another bucket with --bucket", bucket, c.ServerURL(), CommandForBucket("bucket add", bucket))}
+		return &MissingBucketError{
+			Message: fmt.Sprintf("there is no bucket %q on %s in %s", bucket, c.ServerURL(), c.account()),
+			Fix:     fmt.Sprintf("create it with '%s', or name another with --bucket; if this is the wrong account, connect as a user of the right one", CommandForBucket("bucket add", bucket)),
+		}
 	case errors.Is(err, election.ErrInvalidOption):
 		return fmt.Errorf("--bucket %q is not a valid bucket name: use letters, digits, - and _", bucket)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
@@ -104,11 +109,28 @@ func (c *Client) PermanentError(bucket string, err error) error {
 	return nil
 }
 
-// bucketNotFoundError is a message for the user that still matches jetstream.ErrBucketNotFound.
-type bucketNotFoundError struct{ error }
+// MissingBucketError is the error of a bucket that the account of the connection does not have. It matches jetstream.ErrBucketNotFound.
+type MissingBucketError struct{ Message, Fix string }
+
+// Error returns the message and the fix.
+func (e *MissingBucketError) Error() string { return e.Message + ": " + e.Fix }
 
 // Unwrap returns jetstream.ErrBucketNotFound.
-func (bucketNotFoundError) Unwrap() error { return jetstream.ErrBucketNotFound }
+func (*MissingBucketError) Unwrap() error { return jetstream.ErrBucketNotFound }
+
+// accountTimeout is how long the server is waited for that says which account a connection has: it does not answer a user that may not ask.
+const accountTimeout = 500 * time.Millisecond
+
+// account names the account of the connection.
+func (c *Client) account() string {
+	var info struct {
+		Data struct{ Account string }
+	}
+	if reply, err := c.Conn.Request("$SYS.REQ.USER.INFO", nil, accountTimeout); err != nil || json.Unmarshal(reply.Data, &info) != nil || info.Data.Account == "" {
+		return "the account of this user"
+	}
+	return "account " + terminal.Printable(info.Data.Account)
+}
 
 // CommandForBucket returns the command line that runs a command on the bucket.
 func CommandForBucket(command, bucket string) string {

@@ -80,10 +80,11 @@ func AsFlagError(err error) error {
 	return errors.New(WithFlagNames(strings.ReplaceAll(err.Error(), election.ErrInvalidOption.Error()+": ", "")))
 }
 
+// flagNames replaces the names of the library by those of flags.
+var flagNames = strings.NewReplacer("WithCampaignInterval", "--interval", "check as RoleObserver or RoleOperator", "check with --as observer or --as operator")
+
 // WithFlagNames returns a message of the library with the names of flags in place of those of Go options.
-func WithFlagNames(text string) string {
-	return strings.ReplaceAll(text, "WithCampaignInterval", "--interval")
-}
+func WithFlagNames(text string) string { return flagNames.Replace(text) }
 
 // signalPairWindow is the time within which two signals count as one. timeout(1) signals both the process and its group.
 const signalPairWindow = time.Second

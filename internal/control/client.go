@@ -84,7 +84,7 @@ func (c Client) Refresh(ctx context.Context, key string) error {
 
 // Resign has the leader of the given instance resign, and returns when the key is released. The timeout is for a leader that does not say how
 // long it may take. An error that wraps ctx's means that ctx ended before; the leader may go on and resign all the same. The error is
-// [ErrUnderWay] if the leader certainly goes on.
+// [ErrUnderWay] if the leader certainly goes on, and [ErrNoAnswer] if nothing is known of it.
 func (c Client) Resign(ctx context.Context, key, instance string, timeout time.Duration) error {
 	return c.handOver(ctx, verbResign, key, request{Instance: instance}, timeout)
 }
@@ -130,7 +130,7 @@ func (c Client) handOver(ctx context.Context, verb, key string, r request, timeo
 	case failed != nil && !errors.Is(failed, nats.ErrNoResponders):
 		return failed
 	}
-	return errors.New("the leader does not answer: it is cut off, or does not know its connection; evict it, if need be")
+	return ErrNoAnswer
 }
 
 // ask sends a request to all processes with candidates in the bucket, and passes their answers on. What each returns is how long to

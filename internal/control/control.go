@@ -49,6 +49,9 @@ var (
 // ErrUnderWay is the error of a handover that has begun, and whose end was not waited for.
 var ErrUnderWay = errors.New("the leader hands over, and goes on with it")
 
+// ErrNoAnswer is the error of a handover for which the leader was asked in vain. Such a leader is cut off, or hangs, or cannot be asked at all.
+var ErrNoAnswer = errors.New("the leader does not answer")
+
 // The verbs.
 const (
 	verbCandidates = "candidates"

@@ -177,7 +177,7 @@ func (a *acquisition) standDown(b *Bucket) time.Duration {
 	case a.reason == Released: // the term is proven to have ended
 		return min(a.mustWait, longest)
 	case a.reason == Lapsed: // likewise, and the others are to see it
-		return min(max(a.mustWait, b.takeoverPause()), longest)
+		return min(max(a.mustWait, b.TakeoverPause()), longest)
 	}
 	// The key expired, or has a late write of this candidate's own, whose record says for which stand-down it was waiting.
 	return min(max(usual, a.mustWait), longest)

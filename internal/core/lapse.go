@@ -79,10 +79,10 @@ func (c *Candidate) mayTakeOver() bool {
 		k.removal.revision == 0 && k.highest <= k.lastWrite.revision && c.hints.awaited == 0
 }
 
-// takeoverPause returns how long a candidate waits after a takeover until its leadership counts: the others read the takeover meanwhile, before a renewal
+// TakeoverPause returns how long a candidate waits after a takeover until its leadership counts: the others read the takeover meanwhile, before a renewal
 // replaces it. Only the takeover itself shows which write it replaced. A candidate that has read it can follow the new leader at once, see
 // [Candidate.replacedLast]; one that has not must wait for the length of the lease that lapsed.
-func (b *Bucket) takeoverPause() time.Duration { return min(2*(learnDelay+ShortSpread), b.StandDown) }
+func (b *Bucket) TakeoverPause() time.Duration { return min(2*(learnDelay+ShortSpread), b.StandDown) }
 
 // replacedLast reports whether the holder wrote nothing between the write of it that this candidate saw last and the record that was read just now. The
 // record says which revision it replaced, and the server has checked that. A write that was only notified does not count: somebody may have announced it

@@ -12,9 +12,9 @@ import (
 const (
 	// minRenewal is the least time from one renewal to another for which something new is the reason.
 	minRenewal = 10 * timing.MinPause
-	// newcomerPart bounds how often newcomers have a leader renew before its time: once in one of so many parts of the TTL. Until a candidate has been
+	// NewcomerPart bounds how often newcomers have a leader renew before its time: once in one of so many parts of the TTL. Until a candidate has been
 	// notified of a renewal it knows only that the lease began before its own start, and the key expires before it can take over.
-	newcomerPart = 16
+	NewcomerPart = 16
 	// replicaLag is how long a leader waits before it reads the key again, because the replica that answered may have been behind.
 	replicaLag = 100 * time.Millisecond
 	// recognitionPart says how long the read by which a leader recognises its bucket may take: one of so many parts of the time for the try.
@@ -121,7 +121,7 @@ func (c *Candidate) adjustRenewal(now time.Time) {
 		c.renewSoon = false
 		t.renewAt = earlier(t.renewAt, t.sent.Add(minRenewal))
 	}
-	if soon := t.sent.Add(c.bucket.TTL / newcomerPart); c.others.newcomer && soon.Before(t.renewAt) {
+	if soon := t.sent.Add(c.bucket.TTL / NewcomerPart); c.others.newcomer && soon.Before(t.renewAt) {
 		t.regular, t.renewAt = t.renewAt, later(now, soon)
 	}
 	c.others.newcomer = false

@@ -61,7 +61,7 @@ func (b *Bucket) WaitFor(ctx context.Context, log *slog.Logger, load func() erro
 		err := load()
 		switch {
 		case IsGone(err):
-			err = fmt.Errorf("%w: there is no bucket %q: %w: make it with CreateBucket", ErrUnsuitable, b.Bucket(), err)
+			err = fmt.Errorf("%w: there is no bucket %q: %w: make it with CreateBucket, or connect to the account that has it", ErrUnsuitable, b.Bucket(), err)
 		case Classify(err) == Unusable:
 			err = fmt.Errorf("%w: %q cannot be used: %w", ErrUnsuitable, b.Bucket(), err)
 		}

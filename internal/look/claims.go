@@ -28,6 +28,11 @@ type Answers struct {
 	Err        error
 }
 
+// Leads reports whether a candidate says that it leads.
+func (a Answers) Leads() bool {
+	return slices.ContainsFunc(a.Candidates, func(c admin.Candidate) bool { return c.State == election.LeaderState })
+}
+
 // Ask asks the candidates of each election, and returns their answers by key. A candidate that does not answer may exist all the same.
 func (v *View) Ask(ctx context.Context, keys []string) map[string]Answers {
 	var mu sync.Mutex

@@ -1,0 +1,69 @@
+package admin_test
+
+import (
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/fleettest"
+)
+
+// Each case follows, to the letter, the fix of a finding about the connection, or about how the bucket was opened. cmd/election-cli follows all others.
+func TestFixesOfTheConnectionAreOptionsThatEndTheTrouble(t *testing.T) {
+	options := map[string]func(argument string) nats.Option{
+		"ReconnectBufSize(-1)":   func(string) nats.Option { return nats.ReconnectBufSize(-1) },
+		"MaxReconnects(-1)":      func(string) nats.Option { return nats.MaxReconnects(-1) },
+		"IgnoreAuthErrorAbort()": func(string) nats.Option { return nats.IgnoreAuthErrorAbort() },
+		"PingInterval": func(argument string) nats.Option {
+			interval, _ := time.ParseDuration(argument)
+			return nats.PingInterval(interval)
+		},
+	}
+	named := regexp.MustCompile(`with (?:nats\.NoReconnect, and with )?nats\.((\w+)\(([^)]*)\))`)
+	for name, c := range map[string]struct {
+		code    string
+		trouble nats.Option
+	}{
+		"a buffer":                 {"reconnect-buffer", nats.ReconnectBufSize(1 << 20)},
+		"few attempts":             {"reconnects-limited", nats.MaxReconnects(3)},
+		"refused twice":            {"reconnects-limited", func(o *nats.Options) error { o.IgnoreAuthErrorAbort = false; return nil }},
+		"no pings":                 {"ping-interval", nats.PingInterval(0)},
+		"pings that come too late": {"ping-interval", nats.PingInterval(time.Minute)},
+		"no reconnection":          {"reconnects-limited", nats.NoReconnect()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleettest.Run(t, func(f *fleet) {
+				_, bucket := connected(f, c.trouble)
+				fix := check(f, bucket)[c.code].Fix
+				m := named.FindStringSubmatch(fix)
+				f.Expect(m).NotTo(BeNil(), fix)
+				option := options[m[1]]
+				if option == nil {
+					option = options[m[2]]
+				}
+				f.Expect(option).NotTo(BeNil(), fix)
+				all := []nats.Option{c.trouble, option(m[3])}
+				if name == "no reconnection" { // "connect without nats.NoReconnect"
+					all = all[1:]
+				}
+				_, bucket = connected(f, all...)
+				f.Expect(check(f, bucket)).NotTo(HaveKey(c.code))
+			}, republished)
+		})
+	}
+	for code, bucket := range map[string]func(f *fleet) jetstream.KeyValue{
+		"republish-unused": func(f *fleet) jetstream.KeyValue { return f.Bucket },
+		"not-inspected":    func(f *fleet) jetstream.KeyValue { return reporting{f.Bucket, nil} },
+	} {
+		t.Run(code, func(t *testing.T) {
+			fleettest.Run(t, func(f *fleet) {
+				f.Expect(check(f, bucket(f))[code].Fix).To(ContainSubstring("OpenBucket"))
+				f.Expect(check(f, f.Open(f.Server.Connect(f.T)))).NotTo(HaveKey(code))
+			}, republished)
+		})
+	}
+}
