@@ -3,6 +3,7 @@ package pagetest
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,14 +147,22 @@ func TestTheListIsLegibleWithFewAndManyElectionsAndLongNames(t *testing.T) {
 }
 
 func TestAnUnknownElectionAndALostServerAreSaid(t *testing.T) {
-	b, f := newTab(t), newFixture(t, 10*time.Minute)
+	b, f := newTab(t), newFixture(t, ttl)
 	dashboard, _ := f.serve("dashboard", "--serve", ":0")
 	b.open(dashboard.page + "?key=nope")
 	b.eventually(headline).Should(Equal(`No election "nope" is known here`))
-	b.Expect(b.text("header")()).To(ContainSubstring("election-cli check nope"))
+	b.Expect(b.text("header")()).To(ContainSubstring("Fix: start the program that campaigns, or read its log."))
 	b.look("unknown")
+	check := f.command(strings.Fields(b.text("code")())[1:]...)
+	out, _ := check.CombinedOutput()
+	f.Expect(check.ProcessState.ExitCode()).To(Equal(2), string(out))
+	f.Expect(string(out)).To(ContainSubstring("no-leader"))
+	f.serve("campaign", "nope", "--name", "web-1", "--status", ":0")
+	f.run("wait", "nope", "--max-wait", timeout.String())
+	b.open(dashboard.page + "?key=nope")
+	b.eventually(headline).Should(Equal("web-1 leads"), "the trouble is over")
+	b.Expect(b.text("header")()).NotTo(ContainSubstring("Fix:"))
 	f.bucket()("jobs", "web-1", 7)
-	b.open(evaluate[string](b, `document.querySelector("h1 a").href`))
 	for _, path := range []string{"", "?key=jobs"} {
 		b.open(dashboard.page + path)
 		b.eventually("#live").Should(Equal("live"))
