@@ -47,7 +47,7 @@ func pausedEvent(p kv.Pause, noticed time.Time) event {
 func resumedEvent(lasted, noticed time.Time) event {
 	e := event{at: noticed, kind: kindResumed, change: kindResumed, text: "An operator resumed the election"}
 	if unknown := noticed.Sub(lasted).Round(time.Second); unknown > 2*queryInterval { // nobody looked at the page meanwhile
-		e.text += fmt.Sprintf(", at most %s before", terminal.FormatDuration(unknown))
+		e.text += fmt.Sprintf(", up to %s earlier", terminal.FormatDuration(unknown))
 	}
 	return e
 }

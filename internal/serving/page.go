@@ -168,8 +168,8 @@ func (p *statusPage) observe(ctx context.Context, client *cli.Client, bucket *el
 	return ctx.Err()
 }
 
-// listCandidates returns the candidates of an election that answered the last query that did not fail. If a transition has come since, there is another
-// query. It waits for that if wait is set.
+// listCandidates returns the candidates of an election that answered the last query that did not fail. If a transition has come since, there
+// is another query. It waits for that if wait is set.
 func (p *statusPage) listCandidates(ctx context.Context, key string, e *entry, wait bool) ([]admin.Candidate, error) {
 	v := p.view.Load()
 	if v == nil {

@@ -110,7 +110,10 @@ func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) 
 	}
 	switch {
 	case candidatesErr != nil:
-		d.CandidatesNote = "Cannot query the candidates; the list is their last answer: " + terminal.Printable(candidatesErr.Error())
+		d.CandidatesNote = "Cannot query the candidates: " + terminal.Printable(candidatesErr.Error())
+		if len(candidates) > 0 {
+			d.CandidatesNote += ". The list is their last answer."
+		}
 	case len(candidates) == 0 && !h.observedSince.IsZero():
 		d.CandidatesNote = "No candidate answers."
 	default:

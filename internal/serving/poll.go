@@ -15,8 +15,9 @@ type poll[T any] struct {
 	err     error         // why the last query failed
 }
 
-// get returns the answer of the last query that did not fail, and why the last query failed. If that query began before the given time or is too old, get starts another one. It waits for
-// the new answer if wait is set, or if there was no query before. Otherwise it returns the old answer.
+// get returns the answer of the last query that did not fail, and why the last query failed. If the last one began before the given time or
+// is too old, get starts another one. It waits for the new answer if wait is set, or if there was no query before. Otherwise it returns the old
+// answer.
 func (q *poll[T]) get(ctx context.Context, p *statusPage, after time.Time, wait bool, query func(context.Context) (T, error), done func(T, error)) (T, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
