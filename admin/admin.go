@@ -67,6 +67,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/natural"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
@@ -152,7 +153,7 @@ func (c *Candidate) UnmarshalJSON(b []byte) error {
 }
 
 // Candidates asks for the candidates of a key, the leader included, and returns all that answer within a moment: the leader first, then by
-// name. There may be more: only candidates answer that know their connection and are permitted to subscribe.
+// name, in which host-2 is before host-10. There may be more: only candidates answer that know their connection and are permitted to subscribe.
 func (a *Admin) Candidates(ctx context.Context, key string) ([]Candidate, error) {
 	if err := validate.Key(key); err != nil {
 		return nil, err
@@ -182,7 +183,7 @@ func (a *Admin) Candidates(ctx context.Context, key string) ([]Candidate, error)
 		return nil, fmt.Errorf("candidates of %q: %w", key, err)
 	}
 	slices.SortFunc(candidates, func(a, b Candidate) int {
-		return cmp.Or(cmp.Compare(rank(a.State), rank(b.State)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Connection, b.Connection))
+		return cmp.Or(cmp.Compare(rank(a.State), rank(b.State)), natural.Compare(a.Name, b.Name), cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Connection, b.Connection))
 	})
 	return candidates, nil
 }

@@ -36,13 +36,13 @@ func TestAdminNeedsABucketThatKnowsItsConnection(t *testing.T) {
 func TestCandidatesDescribeThemselves(t *testing.T) {
 	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleet) {
-		a, others := candidates(f, "c", "b")
-		others["c"].Link.DelayReplies(20 * time.Millisecond)
+		a, others := candidates(f, "host-10", "host-2")
+		others["host-10"].Link.DelayReplies(20 * time.Millisecond)
 		found, err := operator(f).Candidates(ctx, key)
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(found).To(HaveLen(3))
-		for i, c := range []*candidate{a, others["b"], others["c"]} {
-			f.Expect(found[i].Name).To(Equal(c.Status().Name), "the leader first")
+		for i, c := range []*candidate{a, others["host-2"], others["host-10"]} {
+			f.Expect(found[i].Name).To(Equal(c.Status().Name), "the leader first, then in natural order")
 			f.Expect(found[i].Instance).To(Equal(c.Status().Instance))
 			f.Expect(found[i].State).To(Equal(c.State()))
 			f.Expect(found[i].Ready).To(Equal(i > 0))

@@ -41,6 +41,16 @@ func TestLsDistinguishesLeadersLeaderElectsAndBareNames(t *testing.T) {
 	f.Expect(stdout).To(MatchRegexp(`(?m)^leads\tweb-1\tleader\t\S+ \S+ \(\d+h\S+ ago\)\t7\t\S+ ago\t\S+\thost-of-web-1\t-$`))
 }
 
+func TestLsPutsHost2BeforeHost10(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, clitest.LongTTL)
+	for _, key := range []string{"host-10", "host-2", "host-1"} {
+		f.Put(key, clitest.LeaderRecord("web-1", nil))
+	}
+	_, stdout, _ := f.run("ls")
+	f.Expect(stdout).To(MatchRegexp(`(?s)^host-1\t.*\nhost-2\t.*\nhost-10\t`))
+}
+
 func TestLsOfAnEmptyBucketPrintsAnEmptyList(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)

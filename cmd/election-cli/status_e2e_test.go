@@ -109,7 +109,7 @@ func TestTheDashboardListsAllElectionsOfTheBucketAndSendsOnlyChanges(t *testing.
 	update := feed.next()
 	f.Expect(update).To(And(HavePrefix("event: rows\n"), ContainSubstring("499 of 500"), MatchRegexp(`evicted \(deleted\) by \S+@\S+</span>`)))
 	f.Expect(strings.Count(update, "<tr data-key")).To(Equal(1))
-	f.Expect(len(update)).To(BeNumerically("<", 1000))
+	f.Expect(len(update)).To(BeNumerically("<", 1200))
 
 	text := fetch(url + "metrics")()
 	families := clitest.ParseMetrics(f, strings.TrimPrefix(text, "200 OK\n"))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,13 +36,59 @@ type panel struct {
 	Type, Title, Description string
 	Datasource               source
 	Targets                  []struct {
-		Expr, LegendFormat, RefID string
-		Datasource                source
+		Expr, LegendFormat, RefID, Format string
+		Instant                           bool
+		Datasource                        source
 	}
 	FieldConfig struct {
-		Defaults struct{ Unit, NoValue string }
+		Defaults  struct{ Unit, NoValue string }
+		Overrides []override
 	}
-	GridPos struct{ H, W, X, Y int }
+	Options struct {
+		SortBy []struct {
+			DisplayName string
+			Desc        bool
+		}
+	}
+	Transformations []transformation
+	GridPos         struct{ H, W, X, Y int }
+}
+
+// override is what a panel shows of one column in another way.
+type override struct {
+	Matcher    struct{ ID, Options string }
+	Properties []property
+}
+
+type property struct {
+	ID    string
+	Value json.RawMessage
+}
+
+// mapping returns the names of values.
+func (p property) mapping(g *WithT) map[string]struct{ Text string } {
+	var m []struct {
+		Options map[string]struct{ Text string }
+	}
+	g.Expect(json.Unmarshal(p.Value, &m)).To(Succeed())
+	g.Expect(m).To(HaveLen(1))
+	return m[0].Options
+}
+
+type transformation struct {
+	ID      string
+	Options struct {
+		ExcludeByName map[string]bool
+		IndexByName   map[string]int
+		RenameByName  map[string]string
+	}
+}
+
+// panel returns the panel of a title and a type.
+func (b board) panel(g *WithT, title, kind string) panel {
+	i := slices.IndexFunc(b.Panels, func(p panel) bool { return p.Title == title && p.Type == kind })
+	g.Expect(i).NotTo(Equal(-1), title)
+	return b.Panels[i]
 }
 
 // variants are the options to try, with the namespace that they name.
@@ -144,7 +191,7 @@ func (p panel) ruled(g *WithT, fixed bool) {
 		return
 	}
 	g.Expect(p.Description).NotTo(BeEmpty(), p.Title)
-	g.Expect(p.Type).To(BeElementOf("stat", "gauge", "timeseries", "state-timeline"), "%s is of no type that is deprecated", p.Title)
+	g.Expect(p.Type).To(BeElementOf("stat", "table", "timeseries", "state-timeline"), "%s is of no type that is deprecated", p.Title)
 	g.Expect(p.FieldConfig.Defaults.Unit).To(BeElementOf("none", "s", "percentunit", "cps", "wps"), p.Title)
 	g.Expect(p.Datasource).To(Equal(source{"prometheus", "${datasource}"}), p.Title)
 	g.Expect(p.Targets).NotTo(BeEmpty(), p.Title)
@@ -155,7 +202,7 @@ func (p panel) ruled(g *WithT, fixed bool) {
 		g.Expect(target.Datasource).To(Equal(p.Datasource), p.Title)
 		g.Expect(target.LegendFormat).NotTo(BeEmpty(), p.Title)
 		for _, window := range regexp.MustCompile(`\[[^]]*\]`).FindAllString(target.Expr, -1) {
-			g.Expect(window).To(Equal("[$__rate_interval]"), p.Title)
+			g.Expect(window).To(BeElementOf("[$__rate_interval]", "[1h]"), p.Title)
 		}
 		for _, s := range parse(g, target.Expr).selectors {
 			chosen := `election=~"$election"`
@@ -166,6 +213,10 @@ func (p panel) ruled(g *WithT, fixed bool) {
 			if strings.HasSuffix(s.Name, "election_build_info") { // it is of a process, whatever its elections
 				matchers = matchers[:2]
 			}
+			if p.overview() {
+				g.Expect(s.String()).NotTo(ContainSubstring("$instance"), "%s: whether an election has a leader is no question of an instance", p.Title)
+				matchers = slices.Delete(matchers, 1, 2)
+			}
 			for _, matcher := range matchers {
 				g.Expect(s.String()).To(ContainSubstring(matcher), p.Title)
 			}
@@ -173,13 +224,16 @@ func (p panel) ruled(g *WithT, fixed bool) {
 	}
 }
 
+// overview reports whether the panel is about elections as a whole, and not about candidates.
+func (p panel) overview() bool { return p.Type == "stat" || p.Type == "table" }
+
 func TestPanelsThatAreEmptyWhileAllIsWellSayNone(t *testing.T) {
 	g := NewWithT(t)
 	said := map[string]string{}
 	for _, p := range boardOf(g).Panels {
 		said[p.Title] = p.FieldConfig.Defaults.NoValue
 	}
-	for _, title := range append(empty, "Changes by reason", "Failed renewals by reason", "Paused and unhealthy", "Standbys") {
+	for _, title := range append(empty, "Changes by reason", "Failed renewals by reason", "Paused and unhealthy") {
 		g.Expect(said).To(HaveKeyWithValue(title, "none"))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 
@@ -23,14 +24,11 @@ import (
 type server struct {
 	*WithT
 	url string
+	at  time.Time // of queries; zero for now
 }
 
 // startPrometheus starts one that scrapes the hosts and has the rules, with what they wait for shortened to one second.
 func startPrometheus(t *testing.T, hosts []*host) *server {
-	program, err := exec.LookPath("prometheus")
-	if err != nil {
-		t.Skip("prometheus is not installed: apt-get install prometheus")
-	}
 	g, dir := NewWithT(t), t.TempDir()
 	rules, err := dashboards.Rules()
 	g.Expect(err).NotTo(HaveOccurred())
@@ -42,16 +40,26 @@ func startPrometheus(t *testing.T, hosts []*host) *server {
 	for _, h := range hosts {
 		targets = append(targets, h.metrics.Listener.Addr().String())
 	}
-	config, err := json.Marshal(map[string]any{ // which is YAML too
+	g.Expect(os.WriteFile(filepath.Join(dir, "rules.yaml"), rules, 0o600)).To(Succeed())
+	return runPrometheus(t, dir, map[string]any{
 		"global":     map[string]any{"scrape_interval": scrape.String(), "scrape_timeout": scrape.String(), "evaluation_interval": scrape.String()},
 		"rule_files": []string{"rules.yaml"},
 		"scrape_configs": []any{
 			job("hosts", targets...), job("fleet", fleet(t, hosts).Listener.Addr().String()),
 		},
 	})
+}
+
+// runPrometheus runs one with a configuration, whose files are in a folder.
+func runPrometheus(t *testing.T, dir string, config map[string]any) *server {
+	program, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Skip("prometheus is not installed: apt-get install prometheus")
+	}
+	g := NewWithT(t)
+	text, err := json.Marshal(config) // which is YAML too
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(os.WriteFile(filepath.Join(dir, "rules.yaml"), rules, 0o600)).To(Succeed())
-	g.Expect(os.WriteFile(filepath.Join(dir, "prometheus.yaml"), config, 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(dir, "prometheus.yaml"), text, 0o600)).To(Succeed())
 
 	address := fmt.Sprintf("127.0.0.1:%d", natstest.FreePort(t))
 	var log bytes.Buffer
@@ -66,7 +74,7 @@ func startPrometheus(t *testing.T, hosts []*host) *server {
 			t.Logf("%s", log.String())
 		}
 	})
-	s := &server{g, "http://" + address}
+	s := &server{WithT: g, url: "http://" + address}
 	g.Eventually(func() error {
 		response, err := http.Get(s.url + "/-/ready")
 		if err != nil {
@@ -105,7 +113,11 @@ func (s *sample) UnmarshalJSON(text []byte) (err error) {
 
 // query returns what the expression evaluates to now.
 func (s *server) query(expr string) []series {
-	response, err := http.Get(s.url + "/api/v1/query?query=" + url.QueryEscape(expr))
+	values := url.Values{"query": {expr}}
+	if !s.at.IsZero() {
+		values.Set("time", s.at.Format(time.RFC3339))
+	}
+	response, err := http.Get(s.url + "/api/v1/query?" + values.Encode())
 	s.Expect(err).NotTo(HaveOccurred())
 	defer response.Body.Close()
 	var answer struct {

@@ -20,6 +20,7 @@ import (
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/natural"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/observe"
 )
@@ -101,10 +102,10 @@ func (v *View) Leader(ctx context.Context, key string) (*Holder, error) {
 	return &h, nil
 }
 
-// Paused returns the keys of the elections that an operator had paused at the last Refresh, sorted.
+// Paused returns the keys of the elections that an operator had paused at the last Refresh, in natural order.
 func (v *View) Paused() []string {
 	printable := []string{} // not nil, which JSON would encode as null
-	for _, key := range slices.Sorted(maps.Keys(v.info.Paused)) {
+	for _, key := range slices.SortedFunc(maps.Keys(v.info.Paused), natural.Compare) {
 		printable = append(printable, terminal.Printable(key))
 	}
 	return printable
@@ -170,7 +171,7 @@ func (v *View) PausedVacancies(led []Holder) (vacant []Holder) {
 // consumerTimeout is the time after which Leaders stops waiting for a consumer, and reads the keys one by one.
 const consumerTimeout = 2 * time.Second
 
-// Leaders returns the holder of each key in the bucket that has one.
+// Leaders returns the holder of each key in the bucket that has one, in the natural order of the keys.
 func (v *View) Leaders(ctx context.Context) ([]Holder, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.Timeout+consumerTimeout)
 	defer cancel()
@@ -181,6 +182,7 @@ func (v *View) Leaders(ctx context.Context) ([]Holder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("elections of bucket %q on %s cannot be listed: %w", v.Bucket.Bucket(), v.ServerURL(), err)
 	}
+	slices.SortStableFunc(holders, func(a, b Holder) int { return natural.Compare(a.Key, b.Key) })
 	return holders, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/terminal"
-	"github.com/natscampaign/election/observe"
 )
 
 // colourCount is the number of colours of the chart. With more candidates several candidates share a colour.
@@ -99,9 +98,9 @@ func newChart(h snapshot) chart {
 	}
 	c.HasVacancy = c.HasVacancy || c.Width > heldUntil
 	for _, e := range h.events {
-		if e.Kind == observe.Evicted && e.At.After(oldest) {
+		if e.kind == evicted && e.at.After(oldest) {
 			width := max(c.Width*markWidth/stripWidth/2, 1)
-			c.Marks = append(c.Marks, mark{"evicted at " + terminal.Timestamp(e.At), min(x(e.At), c.Width-width), width})
+			c.Marks = append(c.Marks, mark{"evicted at " + terminal.Timestamp(e.at), min(x(e.at), c.Width-width), width})
 		}
 	}
 	return c

@@ -28,6 +28,7 @@ type elections struct {
 
 	mu            sync.Mutex
 	clock         look.ServerClock // this host's until the bucket is observed
+	pausesRead    time.Time        // when the pauses were last read; zero if never
 	observedSince time.Time        // zero while the bucket is not observed
 	byKey         map[string]*entry
 	full          bool          // elections were left out, because the page keeps too many
@@ -42,6 +43,7 @@ type entry struct {
 	candidates poll[[]admin.Candidate]
 	version    uint64    // of the list, when the election last changed
 	asked      time.Time // when its candidates were last asked how many would take over
+	unanswered int       // how often they have not answered that since they last did
 }
 
 // newElections returns the elections of a bucket with those that are expected, or the only one of the key unless that is empty.
@@ -124,7 +126,7 @@ func (l *elections) add(event observe.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.ensure(event.Key); e != nil && e.add(event) {
-		e.asked = time.Time{} // what its candidates answered is out of date
+		e.asked, e.unanswered = time.Time{}, 0 // what its candidates answered is out of date
 		l.touch(e)
 	}
 }
@@ -144,7 +146,7 @@ func (l *elections) setPauses(pauses map[string]kv.Pause) {
 			p.By = terminal.Printable(p.By)
 			pause = &p
 		}
-		if e.setPause(pause) {
+		if e.setPause(pause, l.pausesRead) {
 			l.touch(e)
 		}
 		if key != l.only && !l.expected[key] && e.isOver() {
@@ -152,16 +154,21 @@ func (l *elections) setPauses(pauses map[string]kv.Pause) {
 			l.touchAll()
 		}
 	}
+	l.pausesRead = l.clock.Now()
 }
 
 // longestUnasked returns the holders of at most n elections, those whose candidates were asked the longest ago, and records that they are asked.
-// It leaves out elections whose candidates were asked within the given time.
+// It leaves out elections whose candidates were asked within the given time, or, if these did not answer, just now.
 func (l *elections) longestUnasked(n int, within time.Duration) []look.Holder {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var held []*entry
 	for _, e := range l.byKey {
-		if e.currentHolder() != nil && time.Since(e.asked) >= within {
+		wait := within
+		if e.unanswered > 0 && e.unanswered <= maxUnanswered {
+			wait = min(within, queryInterval)
+		}
+		if e.currentHolder() != nil && time.Since(e.asked) >= wait {
 			held = append(held, e)
 		}
 	}
@@ -176,12 +183,20 @@ func (l *elections) longestUnasked(n int, within time.Duration) []look.Holder {
 	return holders
 }
 
-// setStandbys records how many candidates would take over from each holder, where that is known.
+// setStandbys records how many candidates would take over from each holder. Where that is not known, the page shows what it last knew, until
+// the candidates have not answered several times: after an outage some are back sooner than others.
 func (l *elections) setStandbys(holders []look.Holder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, h := range holders {
-		if e := l.byKey[h.Key]; e != nil && e.setStandbys(h.Instance, h.Standbys) {
+		e := l.byKey[h.Key]
+		if e == nil {
+			continue
+		}
+		if e.unanswered++; h.Standbys != nil {
+			e.unanswered = 0
+		}
+		if (h.Standbys != nil || e.unanswered > maxUnanswered) && e.setStandbys(h.Instance, h.Standbys) {
 			l.touch(e)
 		}
 	}

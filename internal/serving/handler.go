@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 // Handler serves the page, its files and events, and the handler of the candidate.
@@ -52,9 +54,36 @@ func (p *statusPage) selected(w http.ResponseWriter, r *http.Request) (key strin
 		return "", nil, true
 	}
 	if e = p.elections.election(key); e == nil {
-		http.Error(w, "this page knows no such election: nobody led it within the last hour", http.StatusNotFound)
+		p.serveUnknown(w, key)
 	}
 	return key, e, e != nil
+}
+
+// serveUnknown answers a request for an election that the page does not know.
+func (p *statusPage) serveUnknown(w http.ResponseWriter, key string) {
+	d := pageData{pageHead: p.head(time.Now(), time.Time{})}
+	d.Title, d.Headline, d.HeadlineClass, d.Interval, d.Fixed = terminal.Printable(key), "No election "+terminal.Quote(key)+" is known here", "vacant", 30, true
+	switch err := validate.Key(key); {
+	case err != nil:
+		d.Why = "It is not a key: use letters, digits, dots, and - _ = /."
+	case p.elections.only != "":
+		d.Why = "This page is about another election."
+	default:
+		d.Why, d.Fix, d.Command = "Nobody has led it within the last hour.", fixVacancy, d.command(key, nil, nil)
+	}
+	p.render(w, http.StatusNotFound, "unknownpage", d)
+}
+
+// render writes a page.
+func (p *statusPage) render(w http.ResponseWriter, code int, name string, data any) {
+	var b strings.Builder
+	if err := pageTemplate.ExecuteTemplate(&b, name, data); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(b.String())) // fails only if the reader has disconnected
 }
 
 // servePage serves the list of elections, or one election with the candidates that answer now.
@@ -68,20 +97,13 @@ func (p *statusPage) servePage(w http.ResponseWriter, r *http.Request) {
 		serveLeaderName(w, leaderName(h, own))
 		return
 	}
-	var data any
-	name := "page"
 	if e == nil {
-		data, _ = p.list(r.Context(), 0, true)
-		name = "listpage"
-	} else {
-		data, _ = p.data(r.Context(), key, e, true)
-	}
-	var b strings.Builder
-	if err := pageTemplate.ExecuteTemplate(&b, name, data); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		data, _ := p.list(r.Context(), 0, true)
+		p.render(w, http.StatusOK, "listpage", data)
 		return
 	}
-	serveFile("text/html; charset=utf-8", b.String())(w, r)
+	data, _ := p.data(r.Context(), key, e, true)
+	p.render(w, http.StatusOK, "page", data)
 }
 
 // leaderName returns the name of the leader; empty if nobody leads. A candidate leads by its own lease, and not by what is stored.

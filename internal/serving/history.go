@@ -28,7 +28,7 @@ type history struct {
 	mu             sync.Mutex
 	clock          look.ServerClock // the clock of the server, which dates the events
 	observedSince  time.Time        // when the page began to observe the election; zero before that
-	events         []observe.Event  // all but renewals, oldest first
+	events         []event          // oldest first
 	terms          []observedTerm   // oldest first
 	holder         *election.Leader // the holder of the key; nil if there is none
 	leads          bool             // whether the leadership of the holder counts
@@ -82,7 +82,6 @@ func (h *history) stopObserving() {
 func (h *history) add(e observe.Event) (transition bool) {
 	e = look.PrintableEvent(e)
 	leader := e.Leader
-	e.Leader.Metadata = nil // an event is shown without it
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !e.At.Before(h.observedSince) { // earlier events report the state that the page found
@@ -109,19 +108,24 @@ func (h *history) add(e observe.Event) (transition bool) {
 		h.holder, h.leads, h.standbys = nil, false, nil
 	}
 	h.lastTransition = time.Now()
-	h.events = append(h.events, e)
+	h.events = insert(h.events, transitionEvent(e))
 	h.prune(h.clock.Now())
 	h.changed.Broadcast()
 	return true
 }
 
-// setPause records whether the election is paused, and reports whether that is new.
-func (h *history) setPause(pause *kv.Pause) (changed bool) {
+// setPause records whether the election is paused, and reports whether that is new. The pauses were last read at the given time; zero if never.
+func (h *history) setPause(pause *kv.Pause, lastRead time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if pause == h.pause || pause != nil && h.pause != nil && *pause == *h.pause {
 		return false
 	}
+	change := resumedEvent(lastRead, h.clock.Now())
+	if pause != nil {
+		change = pausedEvent(*pause, h.clock.Now())
+	}
+	h.events = insert(h.events, change)
 	h.pause = pause
 	h.changed.Broadcast()
 	return true
@@ -158,7 +162,7 @@ func (h *history) isOver() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.prune(h.clock.Now())
-	return h.holder == nil && h.pause == nil && len(h.events) == 0
+	return h.holder == nil && h.pause == nil && lastTransition(h.events) == nil
 }
 
 // startLeading records that the leadership of a candidate counts. If the page did not observe the candidate's election, the term begins
@@ -188,7 +192,7 @@ func (h *history) endTerm(at time.Time) {
 // prune removes events and terms that are too old or too many. The caller holds mu.
 func (h *history) prune(now time.Time) {
 	oldest := now.Add(-historyDuration)
-	h.events = slices.DeleteFunc(h.events, func(e observe.Event) bool { return e.At.Before(oldest) })
+	h.events = slices.DeleteFunc(h.events, func(e event) bool { return e.at.Before(oldest) })
 	h.terms = slices.DeleteFunc(h.terms, func(t observedTerm) bool { return !t.endedAt.IsZero() && t.endedAt.Before(oldest) })
 	h.events = slices.Clone(h.events[max(0, len(h.events)-h.length):])
 	h.terms = slices.Clone(h.terms[max(0, len(h.terms)-h.length):])
@@ -212,7 +216,7 @@ func (h *history) notify() {
 type snapshot struct {
 	now           time.Time // by the server's clock
 	observedSince time.Time
-	events        []observe.Event
+	events        []event
 	terms         []observedTerm
 	holder        *election.Leader
 	leads         bool
@@ -227,3 +231,6 @@ func (h *history) snapshot() (snapshot, <-chan struct{}) {
 	h.prune(now)
 	return snapshot{now, h.observedSince, slices.Clone(h.events), slices.Clone(h.terms), h.holder, h.leads, h.pause}, h.changed.Wait()
 }
+
+// since returns the time from which the page counts how long a candidate has led.
+func since(l *election.Leader) time.Time { return l.Since }

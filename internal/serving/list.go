@@ -11,20 +11,17 @@ import (
 
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/natural"
 	"github.com/natscampaign/election/internal/terminal"
 )
 
 // listData is what the page shows about all elections of a bucket: the summary, and those elections that changed.
 type listData struct {
-	Title, Bucket           string
-	Headline, HeadlineClass string
-	Notice                  string // why the page may be out of date; empty if it is not
-	Summary                 string
-	About                   string // the TTL and the replicas; empty while they are not known
-	Now                     string // by the server's clock, for JavaScript
-	Epoch                   string // of the lines of time
-	Rows                    []listRow
-	Interval                int // after how many seconds the page reloads without JavaScript
+	pageHead
+	Summary string
+	About   string // the TTL and the replicas; empty while they are not known
+	Epoch   string // of the lines of time
+	Rows    []listRow
 
 	whole   bool // Rows are all elections
 	version uint64
@@ -33,10 +30,11 @@ type listData struct {
 // listRow is one election of the list. All text in it is printable, and the template escapes it.
 type listRow struct {
 	Key, Leader  string
-	Rank         int // rows of the lowest rank come first, and these by key
+	Order        string // rows are in the order of this text: those of the lowest rank come first, and these in the natural order of the keys
 	State, Class string
 	Since        *moment
 	Pause        string // empty unless an operator has paused the election
+	Command      string // that resumes the election, or that says why nobody leads; empty if neither is so
 	Standbys     string // how many candidates would take over; empty if that is not known
 	Alone        bool   // none would
 	Change, Kind string // the last event
@@ -55,32 +53,40 @@ const (
 )
 
 // totals are the numbers of elections in each state.
-type totals struct{ all, led, elect, paused, alone int }
+type totals struct {
+	all, led, elect, paused, alone int
+	pausedVacant                   int // paused, and without a leader
+}
 
 // list returns the elections that changed since the given version of the list, and a channel that is closed when one changes.
-func (p *statusPage) list(ctx context.Context, since uint64, wait bool) (listData, <-chan struct{}) {
+func (p *statusPage) list(ctx context.Context, version uint64, wait bool) (listData, <-chan struct{}) {
 	p.readPauses(ctx, wait)
 	p.countStandbys()
 	l := p.elections
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d := listData{Title: "elections", Bucket: p.bucketName(), Interval: 30, whole: since == 0 || since < l.removed, version: l.version}
 	now := l.clock.Now()
-	d.About, d.Now, d.Epoch = p.describeBucket(), momentOf(now).DateTime, momentOf(l.epoch).DateTime
+	d := listData{pageHead: p.head(now, l.observedSince), About: p.describeBucket(), Epoch: momentOf(l.epoch).DateTime, whole: version == 0 || version < l.removed, version: l.version}
+	d.Title, d.Interval = "elections", 30
 	var t totals
 	for key, e := range l.byKey {
 		e.mu.Lock()
 		if e.holder != nil || e.pause != nil || len(e.events) > 0 || l.expected[key] {
 			t.add(e.history)
-			if d.whole || e.version > since {
-				d.Rows = append(d.Rows, e.row(key, l.epoch, now))
+			if d.whole || e.version > version {
+				r := e.row(key, l.epoch, now)
+				r.Command = d.command(key, e.holder, e.pause)
+				d.Rows = append(d.Rows, r)
 			}
 		}
 		e.mu.Unlock()
 	}
-	slices.SortFunc(d.Rows, func(a, b listRow) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), strings.Compare(a.Key, b.Key)) })
-	d.Summary, d.Notice = t.summary(l.full), p.notice()
+	slices.SortFunc(d.Rows, func(a, b listRow) int { return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Key, b.Key)) })
+	d.Summary = t.summary(l.full)
 	d.setHeadline(t, !l.observedSince.IsZero(), p.observeError.Load())
+	if !l.observedSince.IsZero() && t.vacant() > t.pausedVacant {
+		d.Fix = fixVacancy
+	}
 	return d, l.changed.Wait()
 }
 
@@ -95,10 +101,16 @@ func (t *totals) add(h *history) {
 	}
 	if h.pause != nil {
 		t.paused++
+		if h.holder == nil {
+			t.pausedVacant++
+		}
 	} else if h.isAlone() {
 		t.alone++
 	}
 }
+
+// vacant returns the number of elections whose key nobody holds.
+func (t totals) vacant() int { return t.all - t.led - t.elect }
 
 // summary says what the headline does not.
 func (t totals) summary(full bool) string {
@@ -106,7 +118,7 @@ func (t totals) summary(full bool) string {
 	if t.elect > 0 {
 		parts = append(parts, fmt.Sprintf("%d with a leader-elect", t.elect))
 	}
-	if vacant := t.all - t.led - t.elect; vacant > 0 {
+	if vacant := t.vacant(); vacant > 0 {
 		parts = append(parts, fmt.Sprintf("%d without a leader", vacant))
 	}
 	if t.alone > 0 {
@@ -135,22 +147,25 @@ func (d *listData) setHeadline(t totals, observed bool, observeError *string) {
 		d.Headline, d.HeadlineClass = "1 election, and it has a leader", "leads"
 	case t.led == t.all:
 		d.Headline, d.HeadlineClass = fmt.Sprintf("%d elections, and all have a leader", t.all), "leads"
+	case t.all == 1:
+		d.Headline, d.HeadlineClass = "1 election, and it has no leader", "vacant"
 	default:
-		d.Headline, d.HeadlineClass = fmt.Sprintf("%d of %s have a leader", t.led, terminal.Plural(t.all, "election")), "vacant"
+		d.Headline, d.HeadlineClass = fmt.Sprintf("%d of %d elections have a leader", t.led, t.all), "vacant"
 	}
 }
 
 // row returns the row of an election. The caller holds the lock of the history.
 func (h *history) row(key string, epoch, now time.Time) listRow {
 	h.prune(now)
-	r := listRow{Key: terminal.Printable(key), Rank: rankVacant, State: "no leader", Class: "vacant", Eviction: latestEviction(h.events), Strip: h.newStrip(epoch, now)}
+	rank := rankVacant
+	r := listRow{Key: terminal.Printable(key), State: "no leader", Class: "vacant", Eviction: latestEviction(h.events), Strip: h.newStrip(epoch, now)}
 	if h.holder != nil {
-		r.Leader, r.State, r.Class, r.Rank = h.holder.Name, "leader-elect", "waits", rankElect
+		r.Leader, r.State, r.Class, rank = h.holder.Name, "leader-elect", "waits", rankElect
 		if h.leads {
-			r.State, r.Class, r.Rank = "leader", "leads", rankWell
+			r.State, r.Class, rank = "leader", "leads", rankWell
 		}
-		if !h.holder.Since.IsZero() {
-			r.Since = new(momentOf(h.holder.Since))
+		if from := since(h.holder); !from.IsZero() {
+			r.Since = new(momentOf(from))
 		}
 	}
 	r.Pause = describePause(h.pause)
@@ -159,17 +174,18 @@ func (h *history) row(key string, epoch, now time.Time) listRow {
 	} else if h.standbys != nil {
 		r.Standbys = strconv.Itoa(*h.standbys)
 	}
-	if r.Rank == rankWell {
+	if rank == rankWell {
 		switch {
 		case h.pause != nil:
-			r.Rank = rankPaused
+			rank = rankPaused
 		case r.Alone:
-			r.Rank = rankAlone
+			rank = rankAlone
 		}
 	}
+	r.Order = strconv.Itoa(rank) + " " + natural.Key(r.Key)
 	if len(h.events) > 0 {
 		e := h.events[len(h.events)-1]
-		r.Kind, r.Change, r.ChangeTime = e.Kind.String(), look.DescribeChange(e), new(momentOf(e.At))
+		r.Kind, r.Change, r.ChangeTime = e.kind, e.change, new(momentOf(e.at))
 	} else if h.holder == nil {
 		r.Change = neverLed
 	}

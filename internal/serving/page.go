@@ -26,6 +26,7 @@ const (
 	writeTimeout       = 10 * time.Second       // the maximum time for a write to a reader
 	maxReaders         = 32                     // the maximum number of readers that follow the events
 	standbyInterval    = 10 * time.Second       // the age at which the number of standbys of an election is out of date
+	maxUnanswered      = 5                      // how often candidates that do not answer are asked again soon
 	maxStandbyQueries  = 100                    // the maximum number of elections whose candidates are asked at a time
 )
 
@@ -167,8 +168,8 @@ func (p *statusPage) observe(ctx context.Context, client *cli.Client, bucket *el
 	return ctx.Err()
 }
 
-// listCandidates returns the candidates of an election that answered the last query. If a transition has come since, there is another
-// query. It waits for that if wait is set.
+// listCandidates returns the candidates of an election that answered the last query that did not fail. If a transition has come since, there
+// is another query. It waits for that if wait is set.
 func (p *statusPage) listCandidates(ctx context.Context, key string, e *entry, wait bool) ([]admin.Candidate, error) {
 	v := p.view.Load()
 	if v == nil {
@@ -205,7 +206,7 @@ func (p *statusPage) describeBucket() string {
 // for the answers: rows that change are sent to the readers.
 func (p *statusPage) countStandbys() {
 	v := p.view.Load()
-	if v == nil || p.mayNotAsk.Load() {
+	if v == nil || p.mayNotAsk.Load() || p.notice() != "" {
 		return
 	}
 	query := func(ctx context.Context) ([]look.Holder, error) {

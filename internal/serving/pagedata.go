@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the files of the page
 	"html/template"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
@@ -33,25 +35,36 @@ var (
 // maxEventRows is the maximum number of events on the page.
 const maxEventRows = 100
 
-// pageData is what the page template shows. All text in it is printable, and the template escapes it.
-type pageData struct {
-	Key                     string
+// pageHead is what both pages show: that of one election, and that of all. All text in it is printable, and the template escapes it.
+type pageHead struct {
 	Title                   string // of the browser's tab
-	Bucket                  string // to whose list of elections the page links; empty if there is none
-	Interval                int    // after how many seconds the page reloads without JavaScript
+	Bucket                  string // of the elections; empty while it is not known
 	Headline, HeadlineClass string
-	Notice                  string    // why the page may be out of date; empty if it is not
-	Pause                   string    // since when and by whom the election is paused; empty if it is not
-	Eviction                *eviction // the latest one of the last hour; nil if there was none, or if it is why nobody leads
-	Now                     string    // by the server's clock, for JavaScript
-	Why                     string    // how the last leader lost the key, while nobody holds it
-	Facts                   []fact
-	Chart                   chart
-	Candidates              []candidateRow
-	ShowPriorities          bool // whether a candidate has a priority
-	CandidatesNote          string
-	TimeZone                string // of the times of the events
-	Events                  []eventRow
+	Notice                  string // why the page may be out of date; empty if it is not
+	Stale                   bool   // the page does not show the present state
+	Fix                     string // what to do where nobody leads; empty if somebody does
+	Now                     string // by the server's clock, for JavaScript
+	Interval                int    // after how many seconds the page reloads without JavaScript
+	Fixed                   bool   // no events follow the page
+}
+
+// pageData is what the page template shows about one election.
+type pageData struct {
+	pageHead
+	Key      string
+	Linked   bool      // the page links to the list of elections
+	Pause    string    // since when and by whom the election is paused; empty if it is not
+	Command  string    // that ends the pause, or that says why nobody leads; empty if neither is so
+	Eviction *eviction // the latest one of the last hour; nil if there was none, or if it is why nobody leads
+	Why      string    // how the last leader lost the key, while nobody holds it
+	Facts    []fact
+
+	Chart          chart
+	Candidates     []candidateRow
+	ShowPriorities bool // whether a candidate has a priority
+	CandidatesNote string
+	TimeZone       string // of the times of the events
+	Events         []eventRow
 }
 
 // fact is one labelled fact about the leader or about this candidate.
@@ -77,11 +90,12 @@ func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) 
 	p.readPauses(ctx, wait)
 	candidates, candidatesErr := p.listCandidates(ctx, key, e, wait)
 	h, changed := e.snapshot()
-	d := pageData{Key: terminal.Printable(key), Interval: 5, Notice: p.notice(), Pause: describePause(h.pause), Chart: newChart(h), Eviction: latestEviction(h.events), Now: momentOf(h.now).DateTime}
-	if p.elections.only == "" {
-		d.Bucket = p.bucketName()
-	}
+	d := pageData{pageHead: p.head(h.now, h.observedSince), Key: terminal.Printable(key), Pause: describePause(h.pause), Chart: newChart(h), Eviction: latestEviction(h.events)}
+	d.Interval, d.Linked = 5, p.elections.only == ""
 	d.setHeadline(h, p.observeError.Load(), p.elections.expected[key])
+	if !h.observedSince.IsZero() {
+		d.Command = d.command(key, h.holder, h.pause)
+	}
 	d.Title = d.Key
 	d.addLeaderFacts(h)
 	d.addStandbysFact(h, candidates)
@@ -97,6 +111,9 @@ func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) 
 	switch {
 	case candidatesErr != nil:
 		d.CandidatesNote = "Cannot query the candidates: " + terminal.Printable(candidatesErr.Error())
+		if len(candidates) > 0 {
+			d.CandidatesNote += ". The list is their last answer."
+		}
 	case len(candidates) == 0 && !h.observedSince.IsZero():
 		d.CandidatesNote = "No candidate answers."
 	default:
@@ -105,11 +122,33 @@ func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) 
 	d.TimeZone = h.now.Local().Format("MST")
 	for _, e := range slices.Backward(h.events) {
 		if len(d.Events) < maxEventRows {
-			at := e.At.Local()
-			d.Events = append(d.Events, eventRow{at.Format("15:04:05.000"), at.Format(exactTime), e.Kind.String(), look.DescribeEvent(e)})
+			at := e.at.Local()
+			d.Events = append(d.Events, eventRow{at.Format("15:04:05.000"), at.Format(exactTime), e.kind, e.text})
 		}
 	}
 	return d, changed
+}
+
+// fixVacancy says what to do where nobody leads an election, beside a command that says more.
+const fixVacancy = "Fix: start the program that campaigns, or read its log."
+
+// head returns what both pages show of the state at a time by the server's clock.
+func (p *statusPage) head(now, observedSince time.Time) pageHead {
+	d := pageHead{Bucket: p.bucketName(), Notice: p.notice(), Now: momentOf(now).DateTime}
+	d.Stale = d.Notice != "" || observedSince.IsZero()
+	return d
+}
+
+// command returns the command for an election that is paused, or that nobody leads; empty for another one.
+func (d *pageHead) command(key string, holder *election.Leader, pause *kv.Pause) string {
+	command := "check"
+	switch {
+	case pause != nil:
+		command = "resume"
+	case holder != nil:
+		return ""
+	}
+	return cli.CommandForBucket(command+" "+terminal.Printable(key), cmp.Or(d.Bucket, cli.DefaultBucket))
 }
 
 // addStandbysFact adds the fact how many candidates would take over, where their answers tell.
@@ -154,8 +193,14 @@ func (d *pageData) setHeadline(h snapshot, observeError *string, expected bool) 
 		if expected {
 			d.Why = "This election is " + neverLed + "."
 		}
-		if len(h.events) > 0 {
-			d.Why = look.DescribeEvent(h.events[len(h.events)-1])
+		if last := lastTransition(h.events); last != nil {
+			d.Why = last.text
+			if last.kind == evicted {
+				d.Eviction = nil
+			}
+		}
+		if h.pause == nil {
+			d.Fix = fixVacancy
 		}
 	case h.now.After(h.holder.Expires):
 		d.Headline, d.HeadlineClass = h.holder.Name+" has not renewed in time", "waits"
@@ -172,8 +217,8 @@ func (d *pageData) addLeaderFacts(h snapshot) {
 	if l == nil {
 		return
 	}
-	if !l.Since.IsZero() {
-		d.Facts = append(d.Facts, fact{"Elected", l.Since.Local().Format(pageTime), terminal.Ago(h.now.Sub(l.Since).Round(time.Second))})
+	if from := since(l); !from.IsZero() {
+		d.Facts = append(d.Facts, fact{"Since", from.Local().Format(pageTime), "for " + terminal.FormatDuration(max(0, h.now.Sub(from)).Round(time.Second))})
 	}
 	if l.Term != 0 {
 		d.Facts = append(d.Facts, fact{"Term", strconv.FormatUint(l.Term, 10), ""})

@@ -11,12 +11,13 @@ type poll[T any] struct {
 	mu      sync.Mutex
 	running chan struct{} // closed when the current query ends; nil without a query
 	began   time.Time     // when the last completed query began
-	answer  T
-	err     error // why the last query failed
+	answer  T             // of the last query that did not fail
+	err     error         // why the last query failed
 }
 
-// get returns the answer of the last query. If that query began before the given time or is too old, get starts another one. It waits for
-// the new answer if wait is set, or if there was no query before. Otherwise it returns the old answer.
+// get returns the answer of the last query that did not fail, and why the last query failed. If the last one began before the given time or
+// is too old, get starts another one. It waits for the new answer if wait is set, or if there was no query before. Otherwise it returns the old
+// answer.
 func (q *poll[T]) get(ctx context.Context, p *statusPage, after time.Time, wait bool, query func(context.Context) (T, error), done func(T, error)) (T, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -58,7 +59,10 @@ func (q *poll[T]) run(p *statusPage, running chan struct{}, query func(context.C
 	defer cancel()
 	answer, err := query(ctx)
 	q.mu.Lock()
-	q.began, q.answer, q.err, q.running = began, answer, err, nil
+	q.began, q.err, q.running = began, err, nil
+	if err == nil {
+		q.answer = answer
+	}
 	q.mu.Unlock()
 	done(answer, err)
 	close(running)

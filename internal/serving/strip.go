@@ -7,7 +7,7 @@ import (
 	"github.com/natscampaign/election/observe"
 )
 
-// moment is a time on the page. JavaScript replaces the text by how long ago that was.
+// moment is a time on the page. JavaScript replaces the text by how long ago that was, or for how long something has lasted.
 type moment struct {
 	Exact    string // for people
 	DateTime string // for JavaScript
@@ -24,18 +24,21 @@ type eviction struct {
 	By string // empty if that is not known
 }
 
+// evicted is the kind of the events that are evictions.
+var evicted = observe.Evicted.String()
+
 // latestEviction returns the latest eviction, unless it is the last event, which the page shows anyway; nil if there is none.
-func latestEviction(events []observe.Event) *eviction {
+func latestEviction(events []event) *eviction {
 	latest := -1
 	for i, e := range events {
-		if e.Kind == observe.Evicted {
+		if e.kind == evicted {
 			latest = i
 		}
 	}
 	if latest < 0 || latest == len(events)-1 {
 		return nil
 	}
-	return &eviction{momentOf(events[latest].At), events[latest].By}
+	return &eviction{momentOf(events[latest].at), events[latest].by}
 }
 
 // strip is the last hour of an election as a line of time in the list. One unit of width is one second since the epoch of the page: so JavaScript
@@ -87,8 +90,8 @@ func (h *history) newStrip(epoch, now time.Time) strip {
 		}
 	}
 	for _, e := range h.events {
-		if e.Kind == observe.Evicted {
-			s.Marks = append(s.Marks, x(e.At)-markWidth/2)
+		if e.kind == evicted {
+			s.Marks = append(s.Marks, x(e.at)-markWidth/2)
 		}
 	}
 	s.Label = "nobody in the last hour"

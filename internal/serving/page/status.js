@@ -4,6 +4,12 @@ const main = document.getElementById("main");
 const live = document.getElementById("live");
 const source = new EventSource("events" + location.search);
 
+// showState says that the page is live, unless what the server sends is not the present state.
+function showState() {
+  const stale = main.querySelector("header.stale") !== null;
+  showConnection(stale ? "not up to date" : "live", stale);
+}
+
 // showConnection says whether the page is up to date.
 function showConnection(text, lost) {
   live.hidden = false;
@@ -43,7 +49,7 @@ function updateRows(html) {
   const rows = new Map([...body.rows].map((row) => [row.dataset.key, row]));
   for (const row of next.querySelectorAll("tr")) {
     const old = rows.get(row.dataset.key);
-    if (old?.dataset.rank === row.dataset.rank) {
+    if (old?.dataset.order === row.dataset.order) {
       old.replaceWith(row);
       continue;
     }
@@ -53,31 +59,31 @@ function updateRows(html) {
   finish();
 }
 
-// follows reports whether a row of the list comes after another: the rows of the lowest rank are first.
+// follows reports whether a row of the list comes after another.
 function follows(row, other) {
-  const ranks = row.dataset.rank - other.dataset.rank;
-  return ranks > 0 || (ranks === 0 && row.dataset.key > other.dataset.key);
+  const [a, b] = [row.dataset, other.dataset];
+  return a.order > b.order || (a.order === b.order && a.key > b.key);
 }
 
 // ahead is by how much the server's clock is ahead of this one, give or take the time that the page took to come.
 const ahead = Date.parse(main.dataset.now) - Date.now();
 
-// ago says how long ago a time was.
-function ago(milliseconds) {
-  const seconds = Math.max(0, Math.round(milliseconds / 1000));
-  if (seconds < 10) return "just now";
-  if (seconds < 120) return seconds + " s ago";
-  if (seconds < 2 * 3600) return Math.floor(seconds / 60) + " min ago";
-  if (seconds < 2 * 86400) return Math.floor(seconds / 3600) + " h ago";
-  return Math.floor(seconds / 86400) + " d ago";
+// duration says in words how many seconds have passed.
+function duration(seconds) {
+  if (seconds < 120) return seconds + " s";
+  if (seconds < 2 * 3600) return Math.floor(seconds / 60) + " min";
+  if (seconds < 2 * 86400) return Math.floor(seconds / 3600) + " h";
+  return Math.floor(seconds / 86400) + " d";
 }
 
-// passTime says of each time how long ago it was, and moves the lines of time.
+// passTime says of each time how long ago it was, or for how long something has lasted since, and moves the lines of time.
 function passTime() {
   const now = Date.now() + ahead;
-  for (const time of main.querySelectorAll("time.ago")) {
+  for (const time of main.querySelectorAll("time.ago, time.for")) {
     time.title ||= time.textContent; // the exact time
-    const text = ago(now - Date.parse(time.dateTime));
+    const seconds = Math.max(0, Math.round((now - Date.parse(time.dateTime)) / 1000));
+    const ago = seconds < 10 ? "just now" : duration(seconds) + " ago";
+    const text = time.className === "for" ? "for " + duration(seconds) : ago;
     if (time.textContent !== text) time.textContent = text;
   }
   const table = main.querySelector(".elections");
@@ -111,11 +117,11 @@ passTime();
 setInterval(passTime, 5000);
 source.onmessage = (event) => {
   update(event.data);
-  showConnection("live", false);
+  showState();
 };
 source.addEventListener("rows", (event) => {
   updateRows(event.data);
-  showConnection("live", false);
+  showState();
 });
 source.onerror = () => {
   if (source.readyState === EventSource.CLOSED) {

@@ -122,6 +122,23 @@ func (b *tab) expectNoHorizontalScrolling(what string) {
 	b.Expect(evaluate[float64](b, `document.querySelector(".scale")?.offsetHeight ?? 0`)).To(BeNumerically("<", 32), "%s: the scale needs one line", what)
 }
 
+// expectWholeWords expects that no word is broken in the cells of the list that have a few words, whatever is in the others.
+func (b *tab) expectWholeWords(what string) {
+	b.t.Helper()
+	b.Expect(evaluate[[]string](b, `[...document.querySelectorAll(".state, .standbys, .time, th")].flatMap((cell) => {
+		const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), broken = [];
+		while (texts.nextNode()) {
+			for (const word of texts.currentNode.data.matchAll(/\S+/g)) {
+				const range = document.createRange();
+				range.setStart(texts.currentNode, word.index);
+				range.setEnd(texts.currentNode, word.index + word[0].length);
+				if (new Set([...range.getClientRects()].map((r) => r.top)).size > 1) broken.push(word[0]);
+			}
+		}
+		return broken;
+	})`)).To(BeEmpty(), what)
+}
+
 // expectLegible expects that all text has the minimum contrast of WCAG 2, level AA.
 func (b *tab) expectLegible(what string) {
 	b.t.Helper()

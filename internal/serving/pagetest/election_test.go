@@ -45,23 +45,31 @@ var binary = sync.OnceValue(func() string {
 // fixture is a server with a bucket, in a process of its own.
 type fixture struct {
 	*WithT
-	t   *testing.T
-	url string
+	t      *testing.T
+	url    string
+	server *exec.Cmd
 }
 
 // newFixture starts a server and creates a bucket with the given TTL.
 func newFixture(t *testing.T, ttl time.Duration) *fixture {
 	t.Helper()
 	f := &fixture{WithT: NewWithT(t), t: t}
-	server := f.command("server", "--port", "0", "--json")
-	out, err := server.StdoutPipe()
+	f.server = f.command("server", "--port", "0", "--json")
+	out, err := f.server.StdoutPipe()
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Expect(server.Start()).To(Succeed())
+	f.Expect(f.server.Start()).To(Succeed())
 	var output map[string]string
 	f.Expect(json.NewDecoder(out).Decode(&output)).To(Succeed())
 	f.url = output["url"]
 	f.run("bucket", "add", "--ttl", ttl.String())
 	return f
+}
+
+// stop ends the server.
+func (f *fixture) stop() {
+	f.t.Helper()
+	f.Expect(f.server.Process.Kill()).To(Succeed())
+	_ = f.server.Wait()
 }
 
 // command returns the built command with the given arguments and the server. The process is killed when the test ends.
@@ -86,6 +94,13 @@ func (f *fixture) run(args ...string) {
 	f.t.Helper()
 	out, err := f.command(args...).CombinedOutput()
 	f.Expect(err).NotTo(HaveOccurred(), string(out))
+}
+
+// follow runs a command line that the page names.
+func (f *fixture) follow(line string) {
+	f.t.Helper()
+	f.Expect(line).To(HavePrefix("election-cli "))
+	f.run(strings.Fields(line)[1:]...)
 }
 
 // candidate is a process that campaigns.

@@ -3,6 +3,7 @@ package pagetest
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ func (b *tab) look(name string) {
 			what := fmt.Sprintf("%s-%s-%d", name, scheme, width)
 			b.emulate(scheme, width)
 			b.expectNoHorizontalScrolling(what)
+			b.expectWholeWords(what)
 			b.expectLegible(what)
 			b.expectAccessible(what)
 			b.screenshot(what)
@@ -74,15 +76,17 @@ func TestTheDashboardFollows500ElectionsWithoutAReload(t *testing.T) {
 	f.run("pause", "job-004")
 	b.eventually(headline).Should(Equal("498 of 500 elections have a leader"))
 	b.eventually("header .note").Should(Equal("1 with a leader-elect, 1 without a leader, 2 paused"))
-	b.eventually(`[data-key="job-003"]`).Should(And(ContainSubstring("evicted (deleted) by "), ContainSubstring("paused")))
+	b.eventually(`[data-key="job-003"]`).Should(And(MatchRegexp(`evicted .* by .*@`), ContainSubstring("paused by")))
 	first := `[...document.querySelectorAll("tbody .name")].slice(0, 4).map((e) => e.textContent)`
 	b.Expect(evaluate[[]string](b, first)).To(Equal([]string{"job-003", "job-005", "job-004", "job-000"}), "problems are first")
-	b.Expect(b.text(`[data-key="job-003"] .change`)()).To(MatchRegexp(`^evicted \(deleted\) by .*@\S+ (just now|\d+ s ago)$`))
-	b.Expect(b.text(`[data-key="job-250"] .time`)()).To(MatchRegexp(`^\d+ min ago$`))
-	b.Expect(evaluate[string](b, `document.querySelector('[data-key="job-250"] .time time').title`)).To(MatchRegexp(`^\d+-\d\d-\d\d \d\d:\d\d:\d\d \w+$`), "the exact time")
+	b.Expect(b.text(`[data-key="job-003"] .change`)()).To(MatchRegexp(`(?s)^paused by .*@\S+ (just now|\d+ s ago).*election-cli resume job-003.*evicted .* by .*@`))
+	b.Expect(b.text(`[data-key="job-250"] .time`)()).To(MatchRegexp(`^for \d+ min$`))
+	b.Expect(evaluate[string](b, `document.querySelector('[data-key="job-250"] .time time').title`)).To(MatchRegexp(`^since \d+-\d\d-\d\d \d\d:\d\d:\d\d \w+$`), "the exact time")
 	b.Expect(b.text("h1 small")()).To(Equal("TTL 10m0s, 1 replica"))
 	b.look("elections-500")
-	f.run("resume", "job-003")
+	f.follow(b.text(`[data-key="job-003"] code`)())
+	b.eventually(`[data-key="job-003"] .change`).Should(MatchRegexp(`(?s)^resumed .*election-cli check job-003`), "the command ended the pause")
+	b.eventually("header .note").Should(ContainSubstring("Fix: start the program that campaigns"))
 	write("job-003", "web-5.eu-central", 8)
 	b.eventually(`[data-key="job-003"] .evicted`).Should(MatchRegexp(`^evicted .* ago by .*@|^evicted just now by .*@`), "the eviction stays visible")
 	b.Eventually(func() []string { return evaluate[[]string](b, first) }).WithTimeout(timeout).WithPolling(pollInterval).
@@ -90,7 +94,6 @@ func TestTheDashboardFollows500ElectionsWithoutAReload(t *testing.T) {
 	b.look("elections-after-an-eviction")
 	b.Expect(evaluate[int](b, `document.querySelectorAll('[data-key="job-003"] .strip .mark').length`)).To(Equal(1))
 	f.run("evict", "job-003", "--force")
-	f.run("pause", "job-003", "--force")
 	b.eventually(headline).Should(Equal("498 of 500 elections have a leader"))
 
 	evaluate[bool](b, `(() => { const i = document.querySelector(".filter input"); i.value = "job-00"; return i.dispatchEvent(new Event("input", {bubbles: true})); })()`)
@@ -111,5 +114,63 @@ func TestTheDashboardFollows500ElectionsWithoutAReload(t *testing.T) {
 	b.eventually(headline).Should(Equal("No leader"))
 	b.eventually("header .note").Should(MatchRegexp(`"web-5.eu-central" lost "job-003" \(deleted\).*evicted by .*@`))
 	b.look("election-evicted")
+	b.expectNoViolations()
+}
+
+func TestTheListIsLegibleWithFewAndManyElectionsAndLongNames(t *testing.T) {
+	b, f := newTab(t), newFixture(t, 10*time.Minute)
+	write := f.bucket()
+	dashboard, _ := f.serve("dashboard", "--serve", ":0", "--expect", "reports")
+	b.open(dashboard.page)
+	b.eventually(headline).Should(Equal("1 election, and it has no leader"))
+	b.eventually("header").Should(ContainSubstring("Fix: start the program that campaigns, or read its log."))
+	b.Expect(b.text(`[data-key="reports"] code`)()).To(Equal("election-cli check reports"))
+	b.look("list-1-vacant")
+	for _, n := range []int{12, 300} {
+		for i := range n {
+			write(fmt.Sprintf("host-%d", i), fmt.Sprintf("scheduler-7d9f8b6c5d-%d.batch-processing.production.svc.eu-central-1.example.internal", i), 7)
+		}
+		f.run("pause", "host-3")
+		f.run("evict", "host-5", "--force")
+		b.eventually(headline).Should(Equal(fmt.Sprintf("%d of %d elections have a leader", n-1, n+1)))
+		b.eventually(`[data-key="host-3"] .change`).Should(ContainSubstring("election-cli resume host-3"))
+		var keys []string
+		for i := range n {
+			if i != 3 && i != 5 {
+				keys = append(keys, fmt.Sprint("host-", i))
+			}
+		}
+		b.Expect(evaluate[[]string](b, `[...document.querySelectorAll("tbody .name")].map((e) => e.textContent)`)).To(Equal(append([]string{"host-5", "reports", "host-3"}, keys...)))
+		b.look(fmt.Sprint("list-", n))
+	}
+	b.expectNoViolations()
+}
+
+func TestAnUnknownElectionAndALostServerAreSaid(t *testing.T) {
+	b, f := newTab(t), newFixture(t, ttl)
+	dashboard, _ := f.serve("dashboard", "--serve", ":0")
+	b.open(dashboard.page + "?key=nope")
+	b.eventually(headline).Should(Equal(`No election "nope" is known here`))
+	b.Expect(b.text("header")()).To(ContainSubstring("Fix: start the program that campaigns, or read its log."))
+	b.look("unknown")
+	check := f.command(strings.Fields(b.text("code")())[1:]...)
+	out, _ := check.CombinedOutput()
+	f.Expect(check.ProcessState.ExitCode()).To(Equal(2), string(out))
+	f.Expect(string(out)).To(ContainSubstring("no-leader"))
+	f.serve("campaign", "nope", "--name", "web-1", "--status", ":0")
+	f.run("wait", "nope", "--max-wait", timeout.String())
+	b.open(dashboard.page + "?key=nope")
+	b.eventually(headline).Should(Equal("web-1 leads"), "the trouble is over")
+	b.Expect(b.text("header")()).NotTo(ContainSubstring("Fix:"))
+	f.bucket()("jobs", "web-1", 7)
+	for _, path := range []string{"", "?key=jobs"} {
+		b.open(dashboard.page + path)
+		b.eventually("#live").Should(Equal("live"))
+	}
+	f.stop()
+	b.eventually("header .notice").Should(Equal("The NATS server cannot be reached: this is the last known state"))
+	b.eventually("#live").Should(Equal("not up to date"))
+	b.Expect(evaluate[string](b, `getComputedStyle(document.querySelector("#live"), "::before").backgroundColor === getComputedStyle(document.querySelector("header .notice")).color ? "red" : "green"`)).To(Equal("red"), "the dot")
+	b.look("server-lost")
 	b.expectNoViolations()
 }
