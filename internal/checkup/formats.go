@@ -143,8 +143,8 @@ func (r *Result) summary(describe func(look.Holder) string) string {
 
 func describeHolder(h look.Holder) string {
 	text := leadsOrWon(h)
-	if !h.Since.IsZero() {
-		text += " since " + terminal.Timestamp(h.Since)
+	if since := cmp.Or(h.LeadsSince, h.Since); !since.IsZero() {
+		text += " since " + terminal.Timestamp(since)
 	}
 	return text + ", renewed " + terminal.Ago(h.RenewalAge)
 }

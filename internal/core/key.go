@@ -105,7 +105,9 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 			k.stamped = time.Time{}
 		}
 		k.holder, k.lastWrite.lease = c.holderOf(now, &s.Record), lease
-		c.sawWrite(now, s.Revision, s.Written, later(k.checked, s.Read.Add(-c.bucket.TTL)), true) // an older write would have expired
+		if !sameTerm || !k.lastWrite.overtook(s) {
+			c.sawWrite(now, s.Revision, s.Written, later(k.checked, s.Read.Add(-c.bucket.TTL)), true) // an older write would have expired
+		}
 		c.turn.afterExpiry = c.Random(c.bucket.Spread())
 		if k.removal.outdatedBy(s) {
 			k.removal = incident{}

@@ -169,6 +169,12 @@ func (c *Candidate) sawWrite(now time.Time, revision uint64, written, after time
 	c.key.stamped = later(c.key.stamped, written)
 }
 
+// overtook reports whether this write was notified while an older one was read. If the notification is true, this is the later write; if not, the read at
+// the takeover shows so.
+func (w *holderWrite) overtook(s *record.State) bool {
+	return !w.read && w.revision > s.Revision && w.timedFrom.known && w.timedFrom.at.After(s.Read)
+}
+
 // shows reports whether this is the write that has the given revision and stamp.
 func (w *holderWrite) shows(revision uint64, written time.Time) bool {
 	return revision == w.revision && written.Equal(w.written) && !w.firstSeen.IsZero()

@@ -68,6 +68,29 @@ func TestLeaseThatIsReadCountsFromTheAnswer(t *testing.T) {
 	g.Expect(c.lapsesAt(answered)).To(Equal(answered.Add(lapse + slewPrecision)))
 }
 
+func TestLeaseOfARenewalThatIsNotifiedDuringAReadCountsFromTheNotification(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		c, r := informed(time.Now())
+		begun := time.Now()
+		time.Sleep(time.Millisecond)
+		r.Attempt = "a.1.2"
+		notify(c, 8, r)
+		notified := time.Now()
+		time.Sleep(time.Millisecond)
+		older := r
+		older.Attempt = "a.1.1"
+		c.learn(time.Now(), stored(begun, 7, older))
+		g.Expect(c.lapsesAt(time.Now())).To(Equal(notified.Add(lapse + slewPrecision)))
+		time.Sleep(lapse)
+		g.Expect(c.hasLapsed(time.Now(), stored(time.Now(), 8, r))).To(BeTrue())
+
+		// If the notification is not true, a read that began after it shows so.
+		c.learn(time.Now(), stored(time.Now(), 7, older))
+		g.Expect(c.hasLapsed(time.Now(), stored(time.Now(), 8, r))).To(BeFalse())
+	})
+}
+
 func TestLeaseOfAnybodyWhoMissedSomethingIsNotKnownToLapse(t *testing.T) {
 	now := time.Now()
 	for name, happens := range map[string]func(c *Candidate, r record.Record){

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -233,4 +234,4 @@ func (h *history) snapshot() (snapshot, <-chan struct{}) {
 }
 
 // since returns the time from which the page counts how long a candidate has led.
-func since(l *election.Leader) time.Time { return l.Since }
+func since(l *election.Leader) time.Time { return cmp.Or(l.LeadsSince, l.Since) }
