@@ -12,7 +12,7 @@ import (
 // floors lists the packages of the module from the bottom to the top. A package may import packages of lower floors only,
 // and those of its own floor that beside lists for it. A name that ends with a slash stands for every package below it.
 var floors = [][]string{
-	{"internal/timeutil", "internal/wakeup"},
+	{"internal/natural", "internal/timeutil", "internal/wakeup"},
 	{
 		"internal/collectors", "internal/faultproxy", "internal/history", "internal/host", "internal/lease", "internal/naming", "internal/natsconn",
 		"internal/terminal", "internal/timeline", "internal/validate", "internal/version",
