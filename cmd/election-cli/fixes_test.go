@@ -206,7 +206,7 @@ var fixes = map[string]map[string]func(*fixing){
 			f.Expect(f.finds("same-name", "jobs")).To(HaveSuffix("or give 'transfer' the instance"))
 			var found []struct{ Instance, State string }
 			f.read(0, &found, f.as("candidates", "jobs")...)
-			f.ok("transfer", "jobs", "--to", found[slices.IndexFunc(found, func(c struct{ Instance, State string }) bool { return c.State != "leader" })].Instance)
+			f.ok("transfer", "jobs", "--to="+found[slices.IndexFunc(found, func(c struct{ Instance, State string }) bool { return c.State != "leader" })].Instance)
 			f.leads(second)
 		},
 	},
