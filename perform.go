@@ -132,15 +132,10 @@ func (r *run) read(ctx context.Context, op *core.Op) (result core.Result) {
 	case result.Err == nil && result.State.Removal == record.Gone && op.Marker:
 		result.State = r.bucket.ReadMarker(ctx, r.key, result.State)
 	case result.Failure == core.Timeout:
-		if err := r.bucket.RefusalOf(r.bucket.ToRead(r.key), before); err != nil {
-			result.Err, result.Refusal = refusedError(err, result.Err), r.bucket.ToRead(r.key).RefusedBy(err)
-		}
+		result.Refusal, result.Err = r.bucket.ExplainSilence(r.bucket.ToRead(r.key), before, result.Err)
 	}
 	return result
 }
-
-// refusedError is the error of a request that was not answered, as the server refused it.
-func refusedError(refusal, err error) error { return fmt.Errorf("%w: %w", refusal, err) }
 
 // load reads the bucket's info once. It returns what the server says, and what that means to the candidate.
 func (r *run) load(ctx context.Context) (loaded core.Loaded, info kv.Info) {
@@ -179,9 +174,7 @@ func (r *run) write(ctx context.Context, op *core.Op) (result core.Result) {
 	}
 	result.Failure, result.Outcome = failureOf(result.Err), outcomeOfWrite(result.Err)
 	if result.Failure == core.Timeout {
-		if err := r.bucket.RefusalOf(r.bucket.ToWrite(r.key), before); err != nil {
-			result.Err = refusedError(err, result.Err)
-		}
+		_, result.Err = r.bucket.ExplainSilence(r.bucket.ToWrite(r.key), before, result.Err)
 	}
 	if result.Outcome == core.Refused {
 		result.Last, result.Named = kv.LastSequence(result.Err)

@@ -79,8 +79,8 @@ func (b *Bucket) api() string {
 	return APIPrefix(b.js)
 }
 
-// RefusedBy reports whether a refusal of the server is about the permission.
-func (p Permission) RefusedBy(refusal error) bool {
+// refusedBy reports whether a refusal of the server is about the permission.
+func (p Permission) refusedBy(refusal error) bool {
 	text := refusal.Error()
 	for _, m := range p.matches {
 		if strings.HasSuffix(m, ".") && strings.Contains(text, m) || strings.Contains(text, m+`"`) {
@@ -90,17 +90,27 @@ func (p Permission) RefusedBy(refusal error) bool {
 	return false
 }
 
-// RefusalOf returns the last error of the connection, if that is the server's refusal of a permission or of any answer, else nil. before is the last error
-// from before the request that needs the permission was sent.
-func (b *Bucket) RefusalOf(p Permission, before error) error {
-	last := b.LastError()
+// ExplainSilence adds to the error of a request that was not answered the server's refusal, if that is why, and reports whether the permission was
+// refused, and not the answer. before is the last error of the connection from before the request was sent.
+func (b *Bucket) ExplainSilence(p Permission, before, err error) (refused bool, explained error) {
+	refusal := newRefusal(b.Conn(), p, before)
+	if refusal == nil {
+		return false, err
+	}
+	return p.refusedBy(refusal), fmt.Errorf("%w: %w", refusal, err)
+}
+
+// newRefusal returns the last error of a connection, if that is the server's refusal of a permission or of any answer, and was not its last error before;
+// else nil.
+func newRefusal(nc *nats.Conn, p Permission, before error) error {
+	last := nc.LastError()
 	switch {
 	case !isNewViolation(last, before):
 		return nil
-	case p.RefusedBy(last):
+	case p.refusedBy(last):
 		return last
 	}
-	return inboxRefused(b.Conn(), last)
+	return inboxRefused(nc, last)
 }
 
 // UntilRefused makes a request that needs a permission, and ends it as soon as the server refuses the permission: a server does not
@@ -131,14 +141,8 @@ func untilRefused(ctx context.Context, cancel context.CancelCauseFunc, nc *nats.
 	defer answered()
 	go func() {
 		for timeutil.Sleep(unanswered, refusalPoll) {
-			last := nc.LastError()
-			if !isNewViolation(last, before) {
-				continue
-			}
-			if p.RefusedBy(last) {
-				cancel(last)
-			} else if err := inboxRefused(nc, last); err != nil {
-				cancel(err)
+			if refusal := newRefusal(nc, p, before); refusal != nil {
+				cancel(refusal)
 			}
 		}
 	}()
