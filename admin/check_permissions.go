@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,8 +22,6 @@ import (
 )
 
 const (
-	// neverRevision is a revision that no key ever has: the server refuses an update of it whenever the update arrives.
-	neverRevision = math.MaxInt64
 	// maxEntries is how many entries of a bucket are read at most.
 	maxEntries = 1000
 	// maxNamedKeys is how many of the keys that hold bare names are named, and of those that outlived the TTL.
@@ -137,7 +134,7 @@ func (c *checkup) tryRead(ctx context.Context) {
 
 func (c *checkup) tryWrite(ctx context.Context) {
 	err := kv.UntilRefused(ctx, c.conn, c.bucket.ToWrite(c.key), func(ctx context.Context) error {
-		_, err := c.bucket.Update(ctx, c.key, nil, neverRevision)
+		_, err := c.bucket.Update(ctx, c.key, nil, record.NeverRevision)
 		return err
 	})
 	if kv.Classify(err) != kv.Refused {

@@ -58,7 +58,7 @@ func (c *checkup) tryToRespond(ctx context.Context, to string) bool {
 		return false
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	request := &nats.Msg{Subject: to, Reply: "election-check." + record.NewID(), Header: nats.Header{"Nats-Expected-Last-Subject-Sequence": {strconv.FormatUint(neverRevision, 10)}}}
+	request := &nats.Msg{Subject: to, Reply: "election-check." + record.NewID(), Header: nats.Header{"Nats-Expected-Last-Subject-Sequence": {strconv.FormatUint(record.NeverRevision, 10)}}}
 	if permitted, _ := c.tryPublish(ctx, request); !permitted {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
 )
@@ -31,8 +32,6 @@ const (
 	// member leads the key.
 	minGivenUp = 2
 	maxGivenUp = time.Hour
-	// neverRevision is a revision that no stream reaches: a write over it is always refused.
-	neverRevision = 1 << 62
 )
 
 // errNoReply is why a member does not ask the leader of a key to hand over.
@@ -63,7 +62,7 @@ func findLeader(ctx context.Context, e *election.Election) (a answer) {
 func (r *run) probe(ctx context.Context, key string) error {
 	call, cancel := r.request(ctx)
 	defer cancel()
-	_, err := r.bucket.Update(call, key, []byte("{}"), neverRevision)
+	_, err := r.bucket.Update(call, key, []byte("{}"), record.NeverRevision)
 	if kv.Classify(err) == kv.Refused {
 		return nil
 	}

@@ -227,11 +227,8 @@ func (c *Candidate) acquire(now time.Time) {
 	c.ask(op, (*Candidate).acquired)
 }
 
-// neverRevision is a revision that no key reaches: a write over it is always refused.
-const neverRevision = 1 << 62
-
 // askNever makes a write that the server refuses whenever it arrives.
 func (c *Candidate) askNever(now time.Time, doing string, r *record.Record, then stage) {
 	r.Metadata = nil
-	c.askWrite(now.Add(c.bucket.RequestTimeout()), doing, c.encode(r), neverRevision, then)
+	c.askWrite(now.Add(c.bucket.RequestTimeout()), doing, c.encode(r), record.NeverRevision, then)
 }

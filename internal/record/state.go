@@ -1,6 +1,12 @@
 package record
 
-import "time"
+import (
+	"math"
+	"time"
+)
+
+// NeverRevision is a revision that no key reaches: the server refuses a write over it, whenever the write arrives.
+const NeverRevision = math.MaxInt64
 
 // Removal is how a key became free.
 type Removal uint8
