@@ -81,7 +81,7 @@ type drain struct {
 func (c *Candidate) beginToDrain(now time.Time) {
 	t := c.term
 	c.phase = draining
-	if t.Led {
+	if t.Led() {
 		c.losses++
 	}
 	c.drain = &drain{due: now.Add(t.Lease.Timing.ReleaseTimeout)}

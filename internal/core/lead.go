@@ -94,7 +94,7 @@ func (c *Candidate) beginTerm(now time.Time, t *Term, queue []string) {
 		l := *t.Lease
 		l.State = Leader
 		t.Lease = &l
-		t.LedSince, t.renewAt = t.Since, t.due()
+		t.renewAt = t.due()
 		c.beginToLead(t)
 	}
 	c.recordAttempts(true)
@@ -341,7 +341,7 @@ func (c *Candidate) writeRenewal(now time.Time, reconnects uint64) {
 	if !t.omitSuccessor {
 		r.Successor = c.successor(now)
 	}
-	if r.Led = t.LedSince; r.Term > 0 && !t.Led { // leadership counts from this very renewal, if it is applied
+	if r.Led = t.LedSince; r.Term > 0 && !t.Led() { // leadership counts from this very renewal, if it is applied
 		r.Led = now.Round(0)
 	}
 	c.try.step, c.try.sent, c.try.written = renewing, now, r

@@ -23,8 +23,7 @@ type Term struct {
 	Lease         *Lease    // never nil; every change makes a new one
 	Reason        Reason    // why leadership ended; "" before
 	Lost          Reason    // why the key was lost after leadership had ended; "" if it was not
-	Led           bool      // leadership has counted
-	LedSince      time.Time // since when: when the renewal was sent by which it did, or the write that won
+	LedSince      time.Time // since when leadership counts, or did: when the renewal was sent by which it did, or the write that won; zero before
 	Outcome       Ending    // once the term is over
 
 	StandDown time.Duration // from the acknowledgement of the win
@@ -118,9 +117,12 @@ func earned(b *timing.Timing, stated time.Duration) time.Duration {
 	return b.LeaseTime()
 }
 
+// Led reports whether leadership has counted.
+func (t *Term) Led() bool { return !t.LedSince.IsZero() }
+
 // number returns the number of the term as a renewal sent at the given time writes it: 0 while leadership does not count.
 func (t *Term) number(sent time.Time) uint64 {
-	if !t.Led && (sent.Before(t.Counts) || t.Lease.State == Follower) {
+	if !t.Led() && (sent.Before(t.Counts) || t.Lease.State == Follower) {
 		return 0
 	}
 	return t.Number
@@ -177,7 +179,7 @@ func (c *Candidate) extend(now time.Time, t *Term, revision uint64, stated time.
 	l := t.Lease.renewed(sent, earned(t.Lease.Timing, stated), c.Clocks())
 	counts = l.State == LeaderElect && !sent.Before(t.Counts)
 	if counts {
-		l.State, t.LedSince = Leader, sent.Round(0)
+		l.State = Leader
 	}
 	t.Lease, t.revision, t.sent, t.statedLease, t.failures = l, revision, sent, stated, 0
 	if t.renewAt = t.due(); t.regular.After(sent) {
@@ -210,7 +212,7 @@ func (c *Candidate) adapt(now time.Time, t *Term) {
 
 // beginToLead reports that leadership counts from now on.
 func (c *Candidate) beginToLead(t *Term) {
-	t.Led = true
+	t.LedSince = t.sent.Round(0)
 	c.wins++
 	c.stateChanged(Leader, StoodDown, t)
 	c.report(Event{Kind: LeadershipCounts, Term: t})
