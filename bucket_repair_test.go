@@ -112,7 +112,7 @@ func TestCreateBucketChangesNoBucketThatHoldsWhatIsNoElections(t *testing.T) {
 				f.Expect(err).NotTo(HaveOccurred())
 				before := f.streamConfig()
 				if before.MaxAge != ttl {
-					after(2 * time.Hour) // no lease lasts so long, whoever wrote the value
+					after(2 * time.Hour) // no lease lasts so long
 				}
 				var changes []func(*election.BucketConfig)
 				if c.choria {

@@ -85,6 +85,6 @@
 //	ELECTION_RELINQUISH         see election.WithRelinquish: 6h, or 0 4 * * *
 //	ELECTION_PLAIN_VALUE        true: see election.WithPlainValue
 //
-// The variables that begin with NATS are natscli's, but for NATS_TLS_FIRST, and have no prefix. A context is used only if NATS_CONTEXT names it: the context that is
-// selected on a machine says nothing about the programs that run there.
+// The variables that begin with NATS are natscli's, but for NATS_TLS_FIRST, and have no prefix. A context is used only if NATS_CONTEXT names it:
+// the context that is selected on a machine says nothing about the programs that run there.
 package connect

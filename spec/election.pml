@@ -41,7 +41,7 @@
 #define RELEASE   5
 #define BLIND     6         /* the key could not be read */
 #define LAPSED    7         /* of a holder whose lease is over, as whoever reads it knows [Candidate.hasLapsed] */
-#define OUTLIVED  8         /* what should have expired, as whoever reads it knows [Candidate.outlived] */
+#define OUTLIVED  8         /* what should have expired, as its reader knows [Candidate.outlived] */
 
 #define CANDIDATE 0         /* states; the program counter of [Candidate.Next] */
 #define ELECT     1

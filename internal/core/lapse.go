@@ -108,7 +108,7 @@ func (c *Candidate) hasLapsed(now time.Time, s *record.State) bool {
 }
 
 // outlived reports whether the key is held by a write that should have expired by now, and has not: it was stored to stay for ever, say, or the server is
-// late. Whoever made that write, it is nobody's lease any more once the winner has stood down for a whole lease.
+// late. It is nobody's lease any more once the winner has stood down for a whole lease.
 func (c *Candidate) outlived(now time.Time) bool {
 	return c.key.occupied && now.Sub(c.key.lastWrite.firstSeen) >= c.bucket.TTL+timing.ExpiryLateness
 }

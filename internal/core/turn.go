@@ -68,8 +68,8 @@ func (c *Candidate) turnOf(now time.Time, revision uint64, predecessor *record.R
 
 // answerDelay returns how long after it learned of a vacancy this candidate answers it. After a release, the first two successors that the release names
 // come first, one after the other; after an expiry or a removal, the one that the last renewal names. Then it is the turn of all others, however many
-// the release names: they may be gone, or never have existed. The waiters of a lock answer in their order then, ever more at a time. All others spread their answers at
-// random, see partOf.
+// the release names: they may be gone, or never have existed. The waiters of a lock answer in their order then, ever more at a time. All others spread
+// their answers at random, see partOf.
 func (c *Candidate) answerDelay(predecessor *record.Record) (delay time.Duration) {
 	spread := c.bucket.Spread()
 	switch _, released := predecessor.IsRelease(); {

@@ -47,9 +47,9 @@ type Holder struct {
 
 // HolderHelp documents the JSON fields of a Holder.
 const HolderHelp = `"key" (the election), "name", "instance", "host", "pid", "priority", "term", "bucket_created", "revision",
-"started" (when the candidate started), "since" (when it won), "leads_since" (since when its leadership counts), "renewed", "expires" (RFC 3339), "metadata", "state" (leader;
-leader-elect: leadership does not count yet; plain: a bare name, which candidates of Choria write and which does not say whether
-leadership counts; vacant: a paused election without a holder), "paused" (true if an operator has paused the election), "token" (the fencing
+"started" (when the candidate started), "since" (when it won), "leads_since" (since when its leadership counts), "renewed", "expires"
+(RFC 3339), "metadata", "state" (leader; leader-elect: leadership does not count yet; plain: a bare name, which candidates of Choria
+write and which does not say whether leadership counts; vacant: a paused election without a holder), "paused" (true if an operator has paused the election), "token" (the fencing
 token), "expires_in_s" (by the server's clock), "interval_s" (from one renewal to the next) and "standbys" (the number of candidates that
 answered and would take over). Unknown values are left out; "standbys" also where none is needed: for locks, slots, keys of groups and 'run --no-wait'`
 
