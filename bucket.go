@@ -142,5 +142,5 @@ func refresh(ctx context.Context, bucket *kv.Bucket) {
 	if err != nil {
 		return
 	}
-	kv.Together(len(keys), func(i int) { _ = control.Client{Bucket: bucket}.Refresh(ctx, keys[i]) })
+	kv.Together(len(keys), kv.MaxTogether, func(i int) { _ = control.Client{Bucket: bucket}.Refresh(ctx, keys[i]) })
 }

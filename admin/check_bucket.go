@@ -21,7 +21,7 @@ import (
 // checkTTL checks the bucket's TTL, and the options with it.
 func (c *checkup) checkTTL() {
 	ttl := c.info.TTL
-	if ttl < timing.MinTTL || ttl > timing.MaxTTL {
+	if !c.info.HasTTL() {
 		return // which is a problem of the bucket's info
 	}
 	switch {

@@ -170,13 +170,9 @@ func (b *bucketCommand) add(ctx context.Context) error {
 	if err != nil {
 		return cli.InterruptedOr(ctx, err)
 	}
-	v, err := look.New(ctx, client, bucket.Bucket)
+	v, info, err := inspect(ctx, client, bucket.Bucket)
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
-	}
-	info, err := v.BucketInfo(ctx)
-	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	if b.json {
 		err = terminal.WriteJSON(b.Stdout, bucketAddReport{bucket.Created, info})
@@ -227,15 +223,21 @@ func (b *bucketCommand) edit(ctx context.Context) error {
 	if b.dryRun {
 		return nil
 	}
-	v, err := look.New(ctx, client, bucket)
+	_, info, err := inspect(ctx, client, bucket)
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
-	}
-	info, err := v.BucketInfo(ctx)
-	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	return look.PrintFindings(b.Stderr, terminal.StyleFor(b.Stderr), info.Findings, admin.SeverityWarning)
+}
+
+// inspect looks at the bucket after a change.
+func inspect(ctx context.Context, client *cli.Client, bucket *election.Bucket) (*look.View, *look.BucketInfo, error) {
+	v, err := look.New(ctx, client, bucket)
+	if err != nil {
+		return nil, nil, cli.InterruptedOr(ctx, err)
+	}
+	info, err := v.BucketInfo(ctx)
+	return v, info, cli.InterruptedOr(ctx, err)
 }
 
 // rm asks, and removes the bucket.

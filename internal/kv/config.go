@@ -209,7 +209,7 @@ func someKeys(keys []string) string {
 // canShorten returns an error if the TTL is to become shorter than the lease of somebody who holds a key.
 func (c Config) canShorten(info Info, holders []Holder) error {
 	for _, h := range holders {
-		change := fmt.Sprintf("%q: the TTL cannot become %v instead of %s while %q holds the key %q", c.Name, c.TTL, ttlText(info.TTL), h.Name, h.Key)
+		change := fmt.Sprintf("%q: the TTL cannot become %v instead of %s while %q holds the key %q", c.Name, c.TTL, TTLText(info.TTL), h.Name, h.Key)
 		if info.HasTTL() {
 			return fmt.Errorf("%w: %s, and may consider itself leader for as long as before: %s, and change the TTL then", ErrUnsuitable, change, Idle)
 		}

@@ -17,6 +17,9 @@ import (
 	"github.com/natscampaign/election/internal/validate"
 )
 
+// MaxTogether is how many requests about the keys of a bucket are made at a time.
+const MaxTogether = 16
+
 // Contents is what a bucket stores, as far as a change of the bucket concerns it.
 type Contents struct {
 	Holders      []Holder      // the candidates whose leases may last still, by key
@@ -47,7 +50,7 @@ func (b *Bucket) Contents(ctx context.Context, info Info) (c Contents, err error
 		}
 	}
 	states, errs := make([]record.State, len(keys)), make([]error, len(keys))
-	Together(len(keys), func(i int) {
+	Together(len(keys), MaxTogether, func(i int) {
 		errs[i] = UntilRefused(ctx, b.Conn(), b.ToRead(keys[i]), func(ctx context.Context) (err error) {
 			states[i], err = b.Read(ctx, keys[i])
 			return err
@@ -157,11 +160,11 @@ func (b *Bucket) Doubt(ctx context.Context, info Info) (string, error) {
 	return "", nil
 }
 
-// Together calls f with each number below n, up to 16 calls at a time, and returns after the last.
-func Together(n int, f func(i int)) {
+// Together calls f with each number below n, up to most calls at a time, and returns after the last.
+func Together(n, most int, f func(i int)) {
 	var all sync.WaitGroup
 	next := make(chan int)
-	for range min(n, 16) {
+	for range min(n, most) {
 		all.Go(func() {
 			for i := range next {
 				f(i)

@@ -36,7 +36,7 @@ func differences(has, want jetstream.StreamConfig) (found []Difference) {
 		minor   bool
 		value   func(*jetstream.StreamConfig) string
 	}{
-		{"TTL", false, func(c *jetstream.StreamConfig) string { return ttlText(c.MaxAge) }},
+		{"TTL", false, func(c *jetstream.StreamConfig) string { return TTLText(c.MaxAge) }},
 		{"replicas", false, func(c *jetstream.StreamConfig) string { return fmt.Sprint(c.Replicas) }},
 		{"storage", false, func(c *jetstream.StreamConfig) string { return strings.ToLower(c.Storage.String()) }},
 		{"max bytes", false, func(c *jetstream.StreamConfig) string { return limitText(c.MaxBytes) }},
@@ -46,7 +46,7 @@ func differences(has, want jetstream.StreamConfig) (found []Difference) {
 			return word(c.Discard == jetstream.DiscardNew, "refuses writes", "drops the oldest key")
 		}},
 		{"history", false, func(c *jetstream.StreamConfig) string { return fmt.Sprint(c.MaxMsgsPerSubject) }},
-		{markerSetting, false, func(c *jetstream.StreamConfig) string { return ttlText(c.SubjectDeleteMarkerTTL) }},
+		{markerSetting, false, func(c *jetstream.StreamConfig) string { return TTLText(c.SubjectDeleteMarkerTTL) }},
 		{"changes", false, func(c *jetstream.StreamConfig) string {
 			return word(republishes(strings.TrimPrefix(c.Name, StreamName("")), c.RePublish), "republished", "not republished")
 		}},
@@ -61,7 +61,7 @@ func differences(has, want jetstream.StreamConfig) (found []Difference) {
 		}},
 	} {
 		if is, should := s.value(&has), s.value(&want); is != should {
-			fixed := s.setting == "storage" || s.setting == markerSetting && should == ttlText(0)
+			fixed := s.setting == "storage" || s.setting == markerSetting && should == TTLText(0)
 			found = append(found, Difference{s.setting, is, should, s.minor, fixed})
 		}
 	}
@@ -82,7 +82,8 @@ func limitText(limit int64) string {
 	return fmt.Sprint(limit)
 }
 
-func ttlText(ttl time.Duration) string {
+// TTLText returns a TTL in words.
+func TTLText(ttl time.Duration) string {
 	if ttl <= 0 {
 		return "none"
 	}

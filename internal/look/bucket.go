@@ -209,11 +209,7 @@ func (b *BucketInfo) Print(w io.Writer, st terminal.Style, v *View) error {
 func (b *BucketInfo) properties(v *View) *terminal.PropertyList {
 	list := &terminal.PropertyList{}
 	list.Add("Created", terminal.Timestamp(b.Created)+" ("+terminal.Ago(v.Clock.Now().Sub(b.Created))+")")
-	ttl := "none"
-	if v.TTL() > 0 {
-		ttl = v.TTL().String()
-	}
-	list.Add("TTL", ttl)
+	list.Add("TTL", kv.TTLText(v.TTL()))
 	list.Add("History", fmt.Sprint(b.History))
 	list.Add("Storage", b.Storage)
 	markers := "not announced"

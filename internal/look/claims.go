@@ -9,6 +9,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -37,27 +38,13 @@ func (a Answers) Leads() bool {
 func (v *View) Ask(ctx context.Context, keys []string) map[string]Answers {
 	var mu sync.Mutex
 	answers := map[string]Answers{}
-	concurrently(keys, func(key string) {
-		candidates, err := v.Admin.Candidates(ctx, key)
+	kv.Together(len(keys), claimRequests, func(i int) {
+		candidates, err := v.Admin.Candidates(ctx, keys[i])
 		mu.Lock()
 		defer mu.Unlock()
-		answers[key] = Answers{candidates, err}
+		answers[keys[i]] = Answers{candidates, err}
 	})
 	return answers
-}
-
-// concurrently calls request for each of a list, for some at a time, and returns when all are done.
-func concurrently[T any](list []T, request func(T)) {
-	var requests sync.WaitGroup
-	slots := make(chan struct{}, claimRequests)
-	for _, of := range list {
-		slots <- struct{}{}
-		requests.Go(func() {
-			defer func() { <-slots }()
-			request(of)
-		})
-	}
-	requests.Wait()
 }
 
 // Disputed returns the claims of each key that several candidates claim to lead, by the answers that Ask returned. It asks again if there

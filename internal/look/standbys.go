@@ -88,7 +88,8 @@ func (v *View) ConfirmAlone(ctx context.Context, holders []Holder) {
 		}
 	}
 	client := control.Client{Bucket: kv.With(v.Bucket, nil), Created: v.info.Created}
-	concurrently(alone, func(h *Holder) {
+	kv.Together(len(alone), claimRequests, func(i int) {
+		h := alone[i]
 		var found Answers // what was found counts, however the request ended
 		_ = client.CandidatesWithin(ctx, h.Key, farTimeout, func(c control.Candidate, _ time.Time) (enough bool) {
 			found.Candidates = append(found.Candidates, admin.Candidate{Name: c.Name, Instance: c.Instance, Standby: c.Standby})
