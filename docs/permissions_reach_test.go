@@ -244,8 +244,10 @@ func TestUsersOfOneInboxPrefixCanForgeEachOthersAnswers(t *testing.T) {
 		seen, err := a.nc.SubscribeSync("_INBOX.>")
 		b.Expect(err).NotTo(HaveOccurred())
 		b.Expect(a.nc.Flush()).To(Succeed())
-		_, err = b.connect(root).SubscribeSync("election-control.ELECTIONS.candidates.scheduler") // which answers nothing
+		silent := b.connect(root)
+		_, err = silent.SubscribeSync("election-control.ELECTIONS.candidates.scheduler") // which answers nothing
 		b.Expect(err).NotTo(HaveOccurred())
+		b.Expect(silent.Flush()).To(Succeed()) // else the victim's request may find nobody
 		victim := b.connect("web")
 		_, err = victim.Request("$JS.API.STREAM.INFO.KV_ELECTIONS", nil, time.Second)
 		b.Expect(err).NotTo(HaveOccurred())
