@@ -98,7 +98,7 @@ func (v *view) stuck(now time.Time) string {
 		return ""
 	}
 	if t := v.term; t != nil && !(v.ended && v.why.voluntary()) {
-		if late := -t.lease.Load().Left(now, lease.SinceBoot); late > overdueAfter {
+		if late := -v.lease.Left(now, lease.SinceBoot); late > overdueAfter {
 			return fmt.Sprintf("the lease of term %d ran out %v ago, and it still has not stood down", t.public.Number, late.Round(time.Millisecond))
 		}
 	}

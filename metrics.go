@@ -136,6 +136,9 @@ func (m *metrics) addGauges() {
 	add("election_term_start_timestamp_seconds", "When the key was won by the present leader or leader-elect, as Unix time, 0 unless it is this candidate.", func(now moment) float64 {
 		return unixTime(now.term.Since)
 	})
+	add("election_leads_since_timestamp_seconds", "Since when leadership counts, as Unix time, 0 unless this candidate leads.", func(now moment) float64 {
+		return unixTime(now.leads)
+	})
 }
 
 func oneIf(b bool) float64 {

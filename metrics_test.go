@@ -22,7 +22,7 @@ func TestScrapeShowsTheStateAtItsInstant(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		r := prometheus.NewPedanticRegistry()
 		a := f.candidate("a", election.WithRegisterer(r)).start()
-		gauges := func(state election.State, remaining, start, term string) {
+		gauges := func(state election.State, remaining, start, leads, term string) {
 			f.Helper()
 			f.Expect(a.State()).To(Equal(state))
 			f.Expect(a.IsLeader()).To(Equal(state == election.LeaderState))
@@ -30,6 +30,9 @@ func TestScrapeShowsTheStateAtItsInstant(t *testing.T) {
 # HELP election_leader Whether this candidate leads, 1 or 0.
 # TYPE election_leader gauge
 election_leader{bucket="ELECTIONS",election="scheduler",identity="a"} `+map[bool]string{true: "1", false: "0"}[a.IsLeader()]+`
+# HELP election_leads_since_timestamp_seconds Since when leadership counts, as Unix time, 0 unless this candidate leads.
+# TYPE election_leads_since_timestamp_seconds gauge
+election_leads_since_timestamp_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} `+leads+`
 # HELP election_lease_remaining_seconds What is left of the lease on the key, 0 unless it is held.
 # TYPE election_lease_remaining_seconds gauge
 election_lease_remaining_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} `+remaining+`
@@ -45,23 +48,23 @@ election_term{bucket="ELECTIONS",election="scheduler",identity="a"} `+term+`
 # HELP election_term_start_timestamp_seconds When the key was won by the present leader or leader-elect, as Unix time, 0 unless it is this candidate.
 # TYPE election_term_start_timestamp_seconds gauge
 election_term_start_timestamp_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} `+start+`
-`), "election_leader", "election_state", "election_lease_seconds", "election_lease_remaining_seconds", "election_term", "election_term_start_timestamp_seconds")).To(Succeed())
+`), "election_leader", "election_state", "election_lease_seconds", "election_lease_remaining_seconds", "election_term", "election_term_start_timestamp_seconds", "election_leads_since_timestamp_seconds")).To(Succeed())
 		}
-		gauges(election.LeaderElectState, "9", "9.466848e+08", "1")
+		gauges(election.LeaderElectState, "9", "9.466848e+08", "0", "1")
 		f.Expect(testutil.GatherAndCompare(r, strings.NewReader(`
 # HELP election_interval_seconds Time from the last campaign or renewal to the next.
 # TYPE election_interval_seconds gauge
 election_interval_seconds{bucket="ELECTIONS",election="scheduler",identity="a"} 7.5
 `), "election_interval_seconds")).To(Succeed())
 		after(interval)
-		gauges(election.LeaderState, "9", "9.466848e+08", "1")
+		gauges(election.LeaderState, "9", "9.466848e+08", "9.466848075e+08", "1")
 		after(time.Second)
-		gauges(election.LeaderState, "8", "9.466848e+08", "1")
+		gauges(election.LeaderState, "8", "9.466848e+08", "9.466848075e+08", "1")
 		a.link.Cut()
 		after(lease - time.Second - instant)
-		gauges(election.LeaderState, "1e-09", "9.466848e+08", "1")
+		gauges(election.LeaderState, "1e-09", "9.466848e+08", "9.466848075e+08", "1")
 		after(instant)
-		gauges(election.CandidateState, "0", "0", "0")
+		gauges(election.CandidateState, "0", "0", "0", "0")
 	})
 }
 

@@ -111,6 +111,7 @@ func (e *Election) status() core.Status {
 type moment struct {
 	state     State
 	term      Term          // zero unless the key is held
+	leads     time.Time     // since when leadership counts; zero unless it does
 	left      time.Duration // of the lease; 0 unless the key is held
 	leaseTime time.Duration // how long a lease is; 0 until the bucket was reached
 	wait      time.Duration // from the last campaign or renewal to the next
@@ -125,13 +126,15 @@ type moment struct {
 type view struct {
 	status    core.Status
 	term      *activeTerm // nil while the key is not held
+	lease     *core.Lease // of the term, as what follows
+	led       time.Time   // since when leadership counts, or did; zero before
+	ended     bool        // leadership has
+	why       Reason      // it ended
 	leader    *Leader
 	running   bool
 	progress  progress
 	unhealthy string
 	failure   string
-	ended     bool   // leadership has
-	why       Reason // it ended
 }
 
 // view returns what others see of the election now.
@@ -142,6 +145,7 @@ func (e *Election) view() view {
 		status: e.candidate.Status(), term: e.term.Load(), leader: e.leader, running: e.running, progress: e.progress, unhealthy: e.unhealthy, failure: e.failure,
 	}
 	if v.term != nil {
+		v.lease, v.led = v.term.lease.Load(), v.term.term.LedSince
 		v.ended, v.why = v.term.term.Lease.State == core.Follower, Reason(v.term.term.Reason)
 	}
 	return v
@@ -166,10 +170,12 @@ func (v *view) at(now time.Time) moment {
 		m.state = CandidateState
 	}
 	if v.term != nil {
-		l := v.term.lease.Load()
-		m.leaseTime = l.Timing.LeaseTime()
-		if left := l.Left(now, lease.SinceBoot); left > 0 {
-			m.state, m.term, m.left, m.expires = State(l.State), v.term.public, left, l.Ends(now, lease.SinceBoot)
+		m.leaseTime = v.lease.Timing.LeaseTime()
+		if left := v.lease.Left(now, lease.SinceBoot); left > 0 {
+			m.state, m.term, m.left, m.expires = State(v.lease.State), v.term.public, left, v.lease.Ends(now, lease.SinceBoot)
+		}
+		if m.state == LeaderState {
+			m.leads = v.led
 		}
 	}
 	return m

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/natstest"
@@ -226,8 +227,8 @@ func TestFollowerLogsWhoWonTheKeyAndThenThatItLeads(t *testing.T) {
 // What people ask is since when somebody leads, and not since when the key is held.
 func TestLeaderSaysSinceWhenItsLeadershipCounts(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
-		began := time.Now()
-		a, b := f.connected("a").start(), f.connected("b").start()
+		began, r := time.Now(), prometheus.NewPedanticRegistry()
+		a, b := f.connected("a", election.WithRegisterer(r)).start(), f.connected("b", election.WithRegisterer(r)).start()
 		leader := func(c *candidate) election.Leader {
 			l, err := c.Leader(context.Background())
 			f.Expect(err).NotTo(HaveOccurred())
@@ -235,17 +236,20 @@ func TestLeaderSaysSinceWhenItsLeadershipCounts(t *testing.T) {
 		}
 		after(instant)
 		f.Expect(leader(a).LeadsSince).To(BeZero())
+		f.Expect(valueOf(f, r, "election_leads_since_timestamp_seconds")).To(BeZero())
 		for range 3 {
 			after(interval)
 			f.Expect(leader(a).LeadsSince).To(BeTemporally("~", began.Add(interval), instant))
 			f.Expect(leader(b).LeadsSince).To(BeTemporally("~", began.Add(interval), instant))
 			f.Expect(a.Status().Leader.LeadsSince).To(BeTemporally("==", leader(a).LeadsSince))
 			f.Expect(leader(b).Since).To(BeTemporally("~", began, instant))
+			f.Expect(valueOf(f, r, "election_leads_since_timestamp_seconds")).To(BeNumerically("~", float64(leader(a).LeadsSince.UnixMilli())/1000, 0.0011))
 		}
 		handedOver := time.Now()
 		f.Expect(a.Resign(context.Background())).To(Succeed())
 		after(interval + instant)
 		f.Expect(leader(a).Name).To(Equal("b"))
 		f.Expect(leader(a).LeadsSince).To(BeTemporally("~", handedOver, instant))
+		f.Expect(valueOf(f, r, "election_leads_since_timestamp_seconds")).To(BeNumerically("~", float64(handedOver.UnixMilli())/1000, 0.0011), "nothing is added by the leader before")
 	})
 }

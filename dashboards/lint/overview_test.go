@@ -19,12 +19,14 @@ import (
 // gauges are samples of the metrics of candidates that the overview reads, by the name of the metric, as lines of OpenMetrics.
 type gauges map[string][]string
 
-// candidate adds what a candidate shows at some times. The state is that of election_state: 1 candidate, 2 leader, 3 leader-elect.
+// candidate adds what a candidate shows at some times. The state is that of election_state: 1 candidate, 2 leader, 3 leader-elect. A leader leads since the
+// given time, and has won before that.
 func (all gauges) candidate(labels string, state float64, paused, standby bool, since time.Time, at ...time.Time) {
 	holds := oneIf(state > 1)
 	for name, value := range map[string]float64{
 		"state": state, "leader": oneIf(state == 2), "paused": oneIf(paused), "standby": oneIf(standby), "lease_seconds": 10,
-		"term": 7 * holds, "term_start_timestamp_seconds": float64(since.Unix()) * holds, "lease_remaining_seconds": 8 * holds,
+		"term": 7 * holds, "term_start_timestamp_seconds": float64(since.Unix()-8) * holds, "leads_since_timestamp_seconds": float64(since.Unix()) * oneIf(state == 2),
+		"lease_remaining_seconds": 8 * holds,
 	} {
 		for _, t := range at {
 			all[name] = append(all[name], fmt.Sprintf("election_%s{%s} %f %d\n", name, labels, value, t.Unix()))
@@ -73,8 +75,8 @@ func stateOf(i, n int) string {
 	return cmp.Or(exceptions[i], "leader")
 }
 
-// overview returns a Prometheus that has seen buckets of 1, 12 and 300 elections, as it was some hours ago. The leaders won an hour before, and that of
-// the first election ten seconds before. The candidates of the second one have crashed ten minutes before.
+// overview returns a Prometheus that has seen buckets of 1, 12 and 300 elections, as it was some hours ago. The leaders have led for an hour, and that of
+// the first election for ten seconds. The candidates of the second one have crashed ten minutes before.
 func overview(t *testing.T) *server {
 	all, now := gauges{}, time.Now().Add(-3*time.Hour).Truncate(time.Second)
 	for _, b := range []struct {
