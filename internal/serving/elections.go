@@ -28,6 +28,7 @@ type elections struct {
 
 	mu            sync.Mutex
 	clock         look.ServerClock // this host's until the bucket is observed
+	ttl           time.Duration    // of the bucket, as it was last read; zero until then, or if candidates do not go by it
 	pausesRead    time.Time        // when the pauses were last read; zero if never
 	observedSince time.Time        // zero while the bucket is not observed
 	byKey         map[string]*entry
@@ -42,6 +43,7 @@ type entry struct {
 	*history
 	candidates poll[[]admin.Candidate]
 	version    uint64    // of the list, when the election last changed
+	shown      condition // on the list
 	asked      time.Time // when its candidates were last asked how many would take over
 	unanswered int       // how often they have not answered that since they last did
 }
@@ -125,9 +127,21 @@ func (l *elections) add(event observe.Event) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.ttl > 0 { // the observer knows that of its start
+		event.Leader.Expires = event.Leader.Renewed.Add(l.ttl)
+	}
 	if e := l.ensure(event.Key); e != nil && e.add(event) {
 		e.asked, e.unanswered = time.Time{}, 0 // what its candidates answered is out of date
 		l.touch(e)
+	}
+}
+
+// setTTL records the TTL of the bucket.
+func (l *elections) setTTL(info kv.Info) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ttl = 0; info.HasTTL() {
+		l.ttl = info.TTL
 	}
 }
 

@@ -69,7 +69,7 @@ func (p *statusPage) serveUnknown(w http.ResponseWriter, key string) {
 	case p.elections.only != "":
 		d.Why = "This page is about another election."
 	default:
-		d.Why, d.Fix, d.Command = "Nobody has led it within the last hour.", fixVacancy, d.command(key, nil, nil)
+		d.Why, d.Fix, d.Command = "Nobody has led it within the last hour.", fixVacancy, d.command(key, vacant, nil)
 	}
 	p.render(w, http.StatusNotFound, "unknownpage", d)
 }
@@ -112,7 +112,7 @@ func leaderName(h snapshot, own *election.Election) string {
 	switch {
 	case own.IsLeader():
 		return status.Name
-	case h.holder == nil || !h.leads || h.now.After(h.holder.Expires) || h.holder.Instance == status.Instance:
+	case h.condition != led || h.holder.Instance == status.Instance:
 		return ""
 	}
 	return h.holder.Name

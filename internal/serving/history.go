@@ -213,6 +213,39 @@ func (h *history) notify() {
 	h.changed.Broadcast()
 }
 
+// condition is whether an election has a leader.
+type condition int
+
+const (
+	vacant    condition = iota // nobody holds the key
+	leaseOver                  // the holder has not renewed in time, as far as the page knows: no event says so while nobody reaches the server
+	elect                      // the leadership of the holder does not count yet
+	led
+	conditions // how many there are
+)
+
+// condition returns whether the election has a leader. The caller holds mu.
+func (h *history) condition(now time.Time) condition {
+	switch l := h.holder; {
+	case l == nil:
+		return vacant
+	case l.Expires.After(l.Renewed) && !now.Before(l.Expires): // a bucket without a TTL does not say when a lease is over
+		return leaseOver
+	case h.leads:
+		return led
+	}
+	return elect
+}
+
+// shownTerms returns the terms; that of a holder whose lease is over ends with the lease. The caller holds mu.
+func (h *history) shownTerms(now time.Time) []observedTerm {
+	terms := slices.Clone(h.terms)
+	if last := len(terms) - 1; last >= 0 && h.condition(now) == leaseOver {
+		terms[last].endedAt = h.holder.Expires
+	}
+	return terms
+}
+
 // snapshot is a history at one instant.
 type snapshot struct {
 	now           time.Time // by the server's clock
@@ -220,7 +253,7 @@ type snapshot struct {
 	events        []event
 	terms         []observedTerm
 	holder        *election.Leader
-	leads         bool
+	condition     condition
 	pause         *kv.Pause
 }
 
@@ -230,7 +263,7 @@ func (h *history) snapshot() (snapshot, <-chan struct{}) {
 	defer h.mu.Unlock()
 	now := h.clock.Now()
 	h.prune(now)
-	return snapshot{now, h.observedSince, slices.Clone(h.events), slices.Clone(h.terms), h.holder, h.leads, h.pause}, h.changed.Wait()
+	return snapshot{now, h.observedSince, slices.Clone(h.events), h.shownTerms(now), h.holder, h.condition(now), h.pause}, h.changed.Wait()
 }
 
 // since returns the time from which the page counts how long a candidate has led.

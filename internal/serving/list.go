@@ -45,7 +45,7 @@ type listRow struct {
 
 // The ranks of rows: what needs an operator comes first.
 const (
-	rankVacant = iota
+	rankVacant = iota // or with a lease that is over
 	rankElect
 	rankAlone
 	rankPaused
@@ -54,8 +54,9 @@ const (
 
 // totals are the numbers of elections in each state.
 type totals struct {
-	all, led, elect, paused, alone int
-	pausedVacant                   int // paused, and without a leader
+	all, paused, alone int
+	by                 [conditions]int
+	pausedVacant       int // paused, and without a leader
 }
 
 // list returns the elections that changed since the given version of the list, and a channel that is closed when one changes.
@@ -66,66 +67,66 @@ func (p *statusPage) list(ctx context.Context, version uint64, wait bool) (listD
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock.Now()
-	d := listData{pageHead: p.head(now, l.observedSince), About: p.describeBucket(), Epoch: momentOf(l.epoch).DateTime, whole: version == 0 || version < l.removed, version: l.version}
+	d := listData{pageHead: p.head(now, l.observedSince), About: p.describeBucket(), Epoch: momentOf(l.epoch).DateTime, whole: version == 0 || version < l.removed}
 	d.Title, d.Interval = "elections", 30
 	var t totals
 	for key, e := range l.byKey {
 		e.mu.Lock()
 		if e.holder != nil || e.pause != nil || len(e.events) > 0 || l.expected[key] {
-			t.add(e.history)
+			if c := e.condition(now); c != e.shown { // no event says that a lease is over
+				e.shown = c
+				l.touch(e)
+			}
+			t.add(e)
 			if d.whole || e.version > version {
 				r := e.row(key, l.epoch, now)
-				r.Command = d.command(key, e.holder, e.pause)
+				r.Command = d.command(key, e.shown, e.pause)
 				d.Rows = append(d.Rows, r)
 			}
 		}
 		e.mu.Unlock()
 	}
 	slices.SortFunc(d.Rows, func(a, b listRow) int { return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Key, b.Key)) })
+	d.version = l.version
 	d.Summary = t.summary(l.full)
 	d.setHeadline(t, !l.observedSince.IsZero(), p.observeError.Load())
-	if !l.observedSince.IsZero() && t.vacant() > t.pausedVacant {
+	switch {
+	case l.observedSince.IsZero():
+	case t.by[vacant] > t.pausedVacant:
 		d.Fix = fixVacancy
+	case t.by[leaseOver] > 0:
+		d.Fix = fixLeaseOver
 	}
 	return d, l.changed.Wait()
 }
 
 // add counts an election. The caller holds its lock.
-func (t *totals) add(h *history) {
+func (t *totals) add(e *entry) {
 	t.all++
-	switch {
-	case h.holder != nil && h.leads:
-		t.led++
-	case h.holder != nil:
-		t.elect++
-	}
-	if h.pause != nil {
+	t.by[e.shown]++
+	if e.pause != nil {
 		t.paused++
-		if h.holder == nil {
+		if e.shown == vacant {
 			t.pausedVacant++
 		}
-	} else if h.isAlone() {
+	} else if e.isAlone() {
 		t.alone++
 	}
 }
 
-// vacant returns the number of elections whose key nobody holds.
-func (t totals) vacant() int { return t.all - t.led - t.elect }
-
 // summary says what the headline does not.
 func (t totals) summary(full bool) string {
 	var parts []string
-	if t.elect > 0 {
-		parts = append(parts, fmt.Sprintf("%d with a leader-elect", t.elect))
-	}
-	if vacant := t.vacant(); vacant > 0 {
-		parts = append(parts, fmt.Sprintf("%d without a leader", vacant))
-	}
-	if t.alone > 0 {
-		parts = append(parts, fmt.Sprintf("%d with nobody who would take over", t.alone))
-	}
-	if t.paused > 0 {
-		parts = append(parts, fmt.Sprintf("%d paused", t.paused))
+	for _, part := range []struct {
+		n    int
+		what string
+	}{
+		{t.by[elect], "with a leader-elect"}, {t.by[vacant], "without a leader"}, {t.by[leaseOver], "whose lease is over"},
+		{t.alone, "with nobody who would take over"}, {t.paused, "paused"},
+	} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
+		}
 	}
 	if full {
 		parts = append(parts, fmt.Sprintf("more than %d, which this page does not list", maxElections))
@@ -143,50 +144,57 @@ func (d *listData) setHeadline(t totals, observed bool, observeError *string) {
 	case t.all == 0:
 		d.Headline, d.HeadlineClass = "No elections", "waits"
 		d.Summary = "An election is listed here once a candidate has won it."
-	case t.led == t.all && t.all == 1:
+	case t.by[led] == t.all && t.all == 1:
 		d.Headline, d.HeadlineClass = "1 election, and it has a leader", "leads"
-	case t.led == t.all:
+	case t.by[led] == t.all:
 		d.Headline, d.HeadlineClass = fmt.Sprintf("%d elections, and all have a leader", t.all), "leads"
 	case t.all == 1:
 		d.Headline, d.HeadlineClass = "1 election, and it has no leader", "vacant"
 	default:
-		d.Headline, d.HeadlineClass = fmt.Sprintf("%d of %d elections have a leader", t.led, t.all), "vacant"
+		d.Headline, d.HeadlineClass = fmt.Sprintf("%d of %d elections have a leader", t.by[led], t.all), "vacant"
 	}
 }
 
-// row returns the row of an election. The caller holds the lock of the history.
-func (h *history) row(key string, epoch, now time.Time) listRow {
-	h.prune(now)
+// row returns the row of an election. The caller holds its lock.
+func (e *entry) row(key string, epoch, now time.Time) listRow {
+	e.prune(now)
 	rank := rankVacant
-	r := listRow{Key: terminal.Printable(key), State: "no leader", Class: "vacant", Eviction: latestEviction(h.events), Strip: h.newStrip(epoch, now)}
-	if h.holder != nil {
-		r.Leader, r.State, r.Class, rank = h.holder.Name, "leader-elect", "waits", rankElect
-		if h.leads {
+	r := listRow{Key: terminal.Printable(key), State: "no leader", Class: "vacant", Eviction: latestEviction(e.events), Strip: e.newStrip(epoch, now)}
+	if e.holder != nil {
+		r.Leader = e.holder.Name
+		from := since(e.holder)
+		switch e.shown {
+		case leaseOver:
+			r.State, from = "lease over", e.holder.Expires
+		case elect:
+			r.State, r.Class, rank = "leader-elect", "waits", rankElect
+		default:
 			r.State, r.Class, rank = "leader", "leads", rankWell
 		}
-		if from := since(h.holder); !from.IsZero() {
+		if !from.IsZero() {
 			r.Since = new(momentOf(from))
 		}
 	}
-	r.Pause = describePause(h.pause)
-	if r.Alone = h.isAlone(); r.Alone {
-		r.Standbys = "none"
-	} else if h.standbys != nil {
-		r.Standbys = strconv.Itoa(*h.standbys)
+	r.Pause = describePause(e.pause)
+	r.Alone = e.isAlone()
+	if e.standbys != nil {
+		if r.Standbys = "none"; *e.standbys > 0 {
+			r.Standbys = strconv.Itoa(*e.standbys)
+		}
 	}
 	if rank == rankWell {
 		switch {
-		case h.pause != nil:
+		case e.pause != nil:
 			rank = rankPaused
 		case r.Alone:
 			rank = rankAlone
 		}
 	}
 	r.Order = strconv.Itoa(rank) + " " + natural.Key(r.Key)
-	if len(h.events) > 0 {
-		e := h.events[len(h.events)-1]
-		r.Kind, r.Change, r.ChangeTime = e.kind, e.change, new(momentOf(e.at))
-	} else if h.holder == nil {
+	if len(e.events) > 0 {
+		last := e.events[len(e.events)-1]
+		r.Kind, r.Change, r.ChangeTime = last.kind, last.change, new(momentOf(last.at))
+	} else if e.holder == nil {
 		r.Change = neverLed
 	}
 	return r
@@ -195,8 +203,8 @@ func (h *history) row(key string, epoch, now time.Time) listRow {
 // neverLed says of an expected election why the page has nothing to say of it.
 const neverLed = "expected, and nobody has led it lately"
 
-// isAlone reports whether it is known that nobody would take over from the holder. The caller holds the lock of the history.
-func (h *history) isAlone() bool { return h.holder != nil && h.standbys != nil && *h.standbys == 0 }
+// isAlone reports whether it is known that nobody would take over from the holder. The caller holds its lock.
+func (e *entry) isAlone() bool { return e.shown >= elect && e.standbys != nil && *e.standbys == 0 }
 
 // describePause says since when and by whom an election is paused; empty if it is not.
 func describePause(p *kv.Pause) string {

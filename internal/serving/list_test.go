@@ -159,7 +159,7 @@ func TestWhatAnObserverServesLooksLikeNoCandidate(t *testing.T) {
 	}
 	g.Expect(p.elections.byKey).To(HaveLen(2))
 	r := prometheus.NewPedanticRegistry()
-	g.Expect(r.Register(observed{p.elections})).To(Succeed())
+	g.Expect(r.Register(observed{p})).To(Succeed())
 	families, err := r.Gather()
 	g.Expect(err).NotTo(HaveOccurred())
 	for _, f := range families {
@@ -291,7 +291,9 @@ func TestAnEvictionStaysVisibleForAnHourAlthoughSomebodyLeadsAgain(t *testing.T)
 func TestEachElectionHasALineOfTime(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
-	p := bucketPage(eventOf(observe.Elected, "web-1", 50*time.Minute), eventOf(observe.Leading, "web-1", 40*time.Minute), eventOf(observe.Released, "web-1", 20*time.Minute), eventOf(observe.Leading, "web-2", 10*time.Minute))
+	leads := eventOf(observe.Leading, "web-2", 10*time.Minute)
+	leads.Leader.Expires = now.Add(57 * time.Minute)
+	p := bucketPage(eventOf(observe.Elected, "web-1", 50*time.Minute), eventOf(observe.Leading, "web-1", 40*time.Minute), eventOf(observe.Released, "web-1", 20*time.Minute), leads)
 	h := p.elections.byKey["jobs"].history
 	s := h.newStrip(now.Add(-2*time.Hour), now) // it is 7200 s old, and shows the time from 3600 s on
 	g.Expect(s.Left).To(Equal(3600))
@@ -304,4 +306,15 @@ func TestEachElectionHasALineOfTime(t *testing.T) {
 	later := h.newStrip(now.Add(-2*time.Hour), now.Add(55*time.Minute))
 	g.Expect(later.Bars).To(HaveLen(1), "what is more than an hour ago is gone")
 	g.Expect(at(later.Bars[0])).To(Equal([]any{"c0 open", 6900, stripWidth, chartHeight}))
+	over := h.newStrip(now.Add(-2*time.Hour), now.Add(58*time.Minute))
+	g.Expect(at(over.Bars[0])).To(Equal([]any{"c0", 7080, 3540, chartHeight}), "nobody is known to lead once the lease is over")
+}
+
+func TestInABucketWithoutATTLNoLeaseIsOver(t *testing.T) {
+	g := NewWithT(t)
+	e := eventOf(observe.Leading, "web-1", time.Minute)
+	e.Leader.Expires = e.Leader.Renewed
+	p := bucketPage(e)
+	g.Expect((&listFeed{statusPage: p}).message(t)).To(ContainSubstring(`<td class="state leads">leader<`))
+	g.Expect(request(p, http.MethodGet, "/?key=jobs").Body.String()).To(ContainSubstring("web-1 leads</p>"))
 }

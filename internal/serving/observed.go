@@ -11,13 +11,13 @@ import (
 
 // observed is a collector of metrics about the elections that a page observes. Their names begin with election_observed, and never are
 // those of a candidate: beside the candidates' own series, an observer's would look like a second leader.
-type observed struct{ *elections }
+type observed struct{ *statusPage }
 
 var (
 	descUp = prometheus.NewDesc("election_observed_up",
 		"Whether the elections of the bucket are observed, 1 or 0.", nil, nil)
 	descLeader = prometheus.NewDesc("election_observed_leader",
-		"The holder of the key: 1 if its leadership counts, 0 if it is the leader-elect. There is no such series while nobody holds the key.", []string{"election", "identity"}, nil)
+		"The holder of the key: 1 if its leadership counts, 0 if it is the leader-elect or has not renewed in time. There is no such series while nobody holds the key.", []string{"election", "identity"}, nil)
 	descLeaders = prometheus.NewDesc("election_observed_leaders",
 		"Whether the election has a leader, 1 or 0.", []string{"election"}, nil)
 	descTerm = prometheus.NewDesc("election_observed_term",
@@ -39,14 +39,16 @@ func (o observed) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect makes observed a collector.
 func (o observed) Collect(ch chan<- prometheus.Metric) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	gauge(ch, descUp, oneIf(!o.observedSince.IsZero()))
-	if o.observedSince.IsZero() {
+	o.readPauses(o.ctx, false) // nobody may be reading the page
+	l := o.elections
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	gauge(ch, descUp, oneIf(!l.observedSince.IsZero()))
+	if l.observedSince.IsZero() {
 		return // the page knows nothing of the elections
 	}
-	now := o.clock.Now()
-	for key, e := range o.byKey {
+	now := l.clock.Now()
+	for key, e := range l.byKey {
 		e.collect(ch, terminal.Printable(key), now)
 	}
 }
@@ -55,7 +57,7 @@ func (o observed) Collect(ch chan<- prometheus.Metric) {
 func (h *history) collect(ch chan<- prometheus.Metric, key string, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	leads := h.holder != nil && h.leads
+	leads := h.condition(now) == led
 	var term uint64
 	var left time.Duration
 	if h.holder != nil {

@@ -65,7 +65,7 @@ func TestWhereNobodyLeadsThePageNamesACommand(t *testing.T) {
 	p.elections.setPauses(nil)
 	p.elections.add(in("gone", eventOf(observe.Leading, "web-2", 0)))
 	g.Expect(read(p)).NotTo(Or(ContainSubstring(fix), ContainSubstring("<code>")))
-	g.Expect((&pageHead{Bucket: "OTHER"}).command("jobs", nil, nil)).To(Equal("election-cli check jobs --bucket OTHER"))
+	g.Expect((&pageHead{Bucket: "OTHER"}).command("jobs", vacant, nil)).To(Equal("election-cli check jobs --bucket OTHER"))
 }
 
 func TestAnElectionThatThePageDoesNotKnowHasAPage(t *testing.T) {

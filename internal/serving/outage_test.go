@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/fleettest"
@@ -68,4 +72,92 @@ func TestStandbysAreKnownSoonAfterAnOutage(t *testing.T) {
 			}, fleettest.Republished)
 		})
 	}
+}
+
+// While nobody reaches the server there is no event, and no connection closes.
+func TestTheListSaysThatALeaseIsOverAsSoonAsItIs(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		a := f.Connected("a").Begin()
+		fleettest.After(2 * fleettest.Interval)
+		p, link := following(f)
+		feed := &listFeed{statusPage: p}
+		fleettest.After(time.Second)
+		feed.message(f.T)
+		const leads, over = `data-key="scheduler"[^>]*>.*<td class="state leads">leader<`, `data-key="scheduler"[^>]*>.*<td class="state vacant">lease over<`
+		list := func() string { return (&listFeed{statusPage: p}).message(f.T) } // does not wait for the server
+		shows := func(row, headline string, leaders float64) {
+			f.Helper()
+			f.Expect(list()).To(And(MatchRegexp(row), ContainSubstring(headline)))
+			f.Expect(observedValue(f, p, "election_observed_leaders")).To(Equal(leaders))
+			f.Expect(observedValue(f, p, "election_observed_leader")).To(Equal(leaders))
+		}
+		shows(leads, "1 election, and it has a leader", 1)
+		fleettest.After(3 * time.Second)
+		feed.message(f.T) // has the standbys
+		link.Cut()
+		a.Link.Cut()
+		expires := p.elections.election("scheduler").currentHolder().Expires
+		fleettest.After(time.Until(expires) - time.Millisecond)
+		shows(leads, "1 election, and it has a leader", 1)
+		f.Expect(feed.message(f.T)).To(Equal(":\n\n"))
+		fleettest.After(time.Millisecond)
+		shows(over, "1 election, and it has no leader", 0)
+		f.Expect(list()).To(And(ContainSubstring("1 whose lease is over"), MatchRegexp("<code>election-cli check scheduler --bucket ELECTIONS</code>"), Not(ContainSubstring("without a leader"))))
+		one, _ := p.data(context.Background(), "scheduler", p.elections.election("scheduler"), false)
+		f.Expect([]string{one.Headline, one.HeadlineClass, one.Why, one.Fix}).To(Equal([]string{"a has not renewed in time", "vacant", "Its lease is over.", fixLeaseOver}))
+		f.Expect(one.Facts).To(ContainElement(fact{"Lease left", "over for 2s", ""}), "after the wait for the candidates")
+		f.Expect(feed.message(f.T)).To(And(HavePrefix("event: rows\n"), MatchRegexp(over)), "the election is sent again, although nothing has come")
+		fleettest.After(time.Minute)
+		shows(over, "1 election, and it has no leader", 0)
+
+		a.Link.Heal()
+		link.Heal()
+		fleettest.After(2 * fleettest.TTL)
+		shows(leads, "1 election, and it has a leader", 1)
+		f.Expect(feed.message(f.T)).To(And(HavePrefix("event: rows\n"), MatchRegexp(leads)))
+	}, fleettest.Republished)
+}
+
+// observedValue returns the value of a metric with one series.
+func observedValue(f *fleettest.Fleet, p *statusPage, name string) float64 {
+	f.Helper()
+	r := prometheus.NewPedanticRegistry()
+	f.Expect(r.Register(p.Metrics())).To(Succeed())
+	families, err := r.Gather()
+	f.Expect(err).NotTo(HaveOccurred())
+	for _, family := range families {
+		if family.GetName() == name {
+			f.Expect(family.GetMetric()).To(HaveLen(1))
+			return family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return math.NaN()
+}
+
+func TestMetricsOfAnObserverFollowPausesAndTheTTLThoughNobodyReadsThePage(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		f.Connected("a").Begin()
+		fleettest.After(2 * fleettest.Interval)
+		p, _ := following(f)
+		scrape := func(name string, d time.Duration, want float64) {
+			f.Helper()
+			for range d / time.Second {
+				fleettest.After(time.Second)
+				f.Expect(observedValue(f, p, name)).To(Equal(want))
+			}
+		}
+		scrape("election_observed_leaders", 3*fleettest.TTL, 1)
+		js, err := jetstream.New(f.Server.Connect(f.T))
+		f.Expect(err).NotTo(HaveOccurred())
+		_, err = election.CreateBucket(context.Background(), js, election.BucketConfig{Name: f.Bucket.Bucket(), TTL: 6 * fleettest.TTL, Storage: jetstream.MemoryStorage})
+		f.Expect(err).NotTo(HaveOccurred())
+		scrape("election_observed_leaders", 18*fleettest.TTL, 1)
+
+		operator, err := admin.New(f.Open(f.Server.Connect(f.T)))
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(operator.Pause(context.Background(), fleettest.Key)).To(Succeed())
+		fleettest.After(queryInterval)
+		observedValue(f, p, "election_observed_paused") // has the pauses read
+		scrape("election_observed_paused", 10*time.Second, 1)
+	}, fleettest.Republished)
 }

@@ -68,7 +68,7 @@ func newBucketPage(key string, expected []string, log *slog.Logger) *statusPage 
 }
 
 // Metrics returns the metrics of the elections that the page observes.
-func (p *statusPage) Metrics() prometheus.Collector { return observed{p.elections} }
+func (p *statusPage) Metrics() prometheus.Collector { return observed{p} }
 
 // newStatusPage returns a page about the election of a candidate, which Handler serves. Until Follow is called and the NATS server answers,
 // the page says that it waits for the server. Its candidate never starts; Follow replaces the candidate.
@@ -188,6 +188,7 @@ func (p *statusPage) readPauses(ctx context.Context, wait bool) {
 	_, _ = p.infos.get(ctx, p, time.Time{}, wait, kv.With(v.Bucket, nil).Load, func(info kv.Info, err error) {
 		if err == nil {
 			p.info.Store(&info)
+			p.elections.setTTL(info)
 			p.elections.setPauses(info.Paused)
 		}
 	})

@@ -94,7 +94,7 @@ func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) 
 	d.Interval, d.Linked = 5, p.elections.only == ""
 	d.setHeadline(h, p.observeError.Load(), p.elections.expected[key])
 	if !h.observedSince.IsZero() {
-		d.Command = d.command(key, h.holder, h.pause)
+		d.Command = d.command(key, h.condition, h.pause)
 	}
 	d.Title = d.Key
 	d.addLeaderFacts(h)
@@ -132,6 +132,9 @@ func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) 
 // fixVacancy says what to do where nobody leads an election, beside a command that says more.
 const fixVacancy = "Fix: start the program that campaigns, or read its log."
 
+// fixLeaseOver says what to do where a leader has not renewed in time.
+const fixLeaseOver = "Fix: check the leader's host, and its connection to the server."
+
 // head returns what both pages show of the state at a time by the server's clock.
 func (p *statusPage) head(now, observedSince time.Time) pageHead {
 	d := pageHead{Bucket: p.bucketName(), Notice: p.notice(), Now: momentOf(now).DateTime}
@@ -139,13 +142,13 @@ func (p *statusPage) head(now, observedSince time.Time) pageHead {
 	return d
 }
 
-// command returns the command for an election that is paused, or that nobody leads; empty for another one.
-func (d *pageHead) command(key string, holder *election.Leader, pause *kv.Pause) string {
+// command returns the command for an election that is paused, or that has neither a leader nor a leader-elect; empty for another one.
+func (d *pageHead) command(key string, c condition, pause *kv.Pause) string {
 	command := "check"
 	switch {
 	case pause != nil:
 		command = "resume"
-	case holder != nil:
+	case c >= elect:
 		return ""
 	}
 	return cli.CommandForBucket(command+" "+terminal.Printable(key), cmp.Or(d.Bucket, cli.DefaultBucket))
@@ -188,7 +191,7 @@ func (d *pageData) setHeadline(h snapshot, observeError *string, expected bool) 
 		d.Headline, d.HeadlineClass = "Cannot observe the election: "+*observeError, "vacant"
 	case h.observedSince.IsZero():
 		d.Headline, d.HeadlineClass = "Waiting for the server", "waits"
-	case h.holder == nil:
+	case h.condition == vacant:
 		d.Headline, d.HeadlineClass = "No leader", "vacant"
 		if expected {
 			d.Why = "This election is " + neverLed + "."
@@ -202,9 +205,10 @@ func (d *pageData) setHeadline(h snapshot, observeError *string, expected bool) 
 		if h.pause == nil {
 			d.Fix = fixVacancy
 		}
-	case h.now.After(h.holder.Expires):
-		d.Headline, d.HeadlineClass = h.holder.Name+" has not renewed in time", "waits"
-	case h.leads:
+	case h.condition == leaseOver:
+		d.Headline, d.HeadlineClass = h.holder.Name+" has not renewed in time", "vacant"
+		d.Why, d.Fix = "Its lease is over.", fixLeaseOver
+	case h.condition == led:
 		d.Headline, d.HeadlineClass = h.holder.Name+" leads", "leads"
 	default:
 		d.Headline, d.HeadlineClass = h.holder.Name+" is leader-elect", "waits"
@@ -218,12 +222,20 @@ func (d *pageData) addLeaderFacts(h snapshot) {
 		return
 	}
 	if from := since(l); !from.IsZero() {
-		d.Facts = append(d.Facts, fact{"Since", from.Local().Format(pageTime), "for " + terminal.FormatDuration(max(0, h.now.Sub(from)).Round(time.Second))})
+		note := "for " + terminal.FormatDuration(max(0, h.now.Sub(from)).Round(time.Second))
+		if h.condition == leaseOver {
+			note = ""
+		}
+		d.Facts = append(d.Facts, fact{"Since", from.Local().Format(pageTime), note})
 	}
 	if l.Term != 0 {
 		d.Facts = append(d.Facts, fact{"Term", strconv.FormatUint(l.Term, 10), ""})
 	}
-	d.Facts = append(d.Facts, fact{"Lease left", terminal.FormatDuration(max(0, l.Expires.Sub(h.now)).Round(100 * time.Millisecond)), ""})
+	left := terminal.FormatDuration(max(0, l.Expires.Sub(h.now)).Round(100 * time.Millisecond))
+	if h.condition == leaseOver {
+		left = "over for " + terminal.FormatDuration(h.now.Sub(l.Expires).Round(100*time.Millisecond))
+	}
+	d.Facts = append(d.Facts, fact{"Lease left", left, ""})
 	if l.Host != "" {
 		d.Facts = append(d.Facts, fact{"Host", l.Host, ""})
 	}

@@ -68,7 +68,7 @@ func (h *history) newStrip(epoch, now time.Time) strip {
 	s.ObservedWidth = x(now) - s.ObservedFrom
 	oldest := now.Add(-historyDuration)
 	var candidates legend
-	for _, t := range h.terms {
+	for _, t := range h.shownTerms(now) {
 		if !t.endedAt.IsZero() && !t.endedAt.After(oldest) {
 			continue
 		}

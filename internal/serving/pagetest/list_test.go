@@ -3,6 +3,7 @@ package pagetest
 import (
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -172,5 +173,33 @@ func TestAnUnknownElectionAndALostServerAreSaid(t *testing.T) {
 	b.eventually("#live").Should(Equal("not up to date"))
 	b.Expect(evaluate[string](b, `getComputedStyle(document.querySelector("#live"), "::before").backgroundColor === getComputedStyle(document.querySelector("header .notice")).color ? "red" : "green"`)).To(Equal("red"), "the dot")
 	b.look("server-lost")
+	b.expectNoViolations()
+}
+
+func TestALeaseThatIsOverIsSaidThoughNoEventComes(t *testing.T) {
+	b, f := newTab(t), newFixture(t, ttl)
+	signal := func(name string) { // freezes the server: no connection closes
+		f.t.Helper()
+		f.Expect(exec.Command("kill", "-"+name, fmt.Sprint(f.server.Process.Pid)).Run()).To(Succeed())
+	}
+	dashboard, _ := f.serve("dashboard", "--serve", ":0")
+	f.campaign("web-1")
+	f.run("wait", "jobs", "--max-wait", timeout.String())
+	b.open(dashboard.page)
+	b.eventually(`[data-key="jobs"] .state`).Should(Equal("leader"))
+	signal("STOP")
+	t.Cleanup(func() { signal("CONT") })
+	b.eventually(`[data-key="jobs"] .state`).Should(Equal("lease over"))
+	b.eventually(headline).Should(Equal("1 election, and it has no leader"))
+	b.Expect(b.text("header")()).To(And(ContainSubstring("1 whose lease is over"), ContainSubstring("Fix: check the leader's host, and its connection to the server.")))
+	b.Expect(b.text(`[data-key="jobs"] code`)()).To(Equal("election-cli check jobs"))
+	b.Expect(evaluate[int](b, `document.querySelectorAll('[data-key="jobs"] .strip .c0.open').length`)).To(BeZero(), "the bar of the leader grows no more")
+	b.look("lease-over")
+	b.open(dashboard.page + "?key=jobs")
+	b.eventually(headline).Should(Equal("web-1 has not renewed in time"))
+	b.Expect(b.text("header")()).To(And(ContainSubstring("Its lease is over."), ContainSubstring("election-cli check jobs says more.")))
+	b.look("election-lease-over")
+	signal("CONT")
+	b.eventually(headline).Should(Equal("web-1 leads"), "the trouble is over")
 	b.expectNoViolations()
 }
