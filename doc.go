@@ -105,10 +105,10 @@
 //   - Trust. A candidate believes only what it reads from the bucket, and what the server answers to its own writes. A notification is only
 //     a reason to read the key.
 //   - No ghost. A late write of a candidate that had given it up is adopted by a fresh write or released; nobody leads on it as it is.
-//   - Liveness. If a candidate can reach the bucket there is a leader: milliseconds after a release; after a crash within one TTL, if the
-//     candidate was notified of the leader's last renewal and has missed nothing since. Otherwise it takes the server's lateness to expire
-//     keys (0.4 s), the spread of answers (a sixteenth of the TTL, at most 1 s) and one stand-down more, and without notifications up to one
-//     campaign interval more.
+//   - Liveness. If a candidate can reach the bucket there is a leader: milliseconds after a release; after a crash within one TTL and 0.1 s, if
+//     the TTL is 4 s or more, and a candidate was notified of the leader's last renewal and has missed nothing since. Otherwise it takes the
+//     server's lateness to expire keys (0.4 s), the spread of answers (a sixteenth of the TTL, at most 1 s) and one stand-down more, and
+//     without notifications up to one campaign interval more.
 //   - Quiet. A leader sends one request per renewal. A candidate that is notified sends a campaign every eighty TTLs or so (and reads the key every two
 //     where the bucket announces no expiries).
 //
