@@ -19,7 +19,9 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/record"
 )
 
 // The bucket of the tests, and what follows from its TTL by default.
@@ -199,22 +201,27 @@ func (c *candidate) seen() []string {
 	return slices.Clone(c.events)
 }
 
-// record returns what is stored under the key; "" if nothing is.
+// record returns the record that is stored under the key, which may be a release; "" if none is.
 func (f *fleet) record() string {
-	e, err := f.Bucket.Get(context.Background(), key)
-	if err != nil {
-		return ""
-	}
-	return string(e.Value())
+	value, _ := f.last()
+	return value
 }
 
-// revision returns the revision of what is stored under the key; 0 if nothing is.
+// revision returns the revision of that record; 0 if none is stored.
 func (f *fleet) revision() uint64 {
-	e, err := f.Bucket.Get(context.Background(), key)
-	if err != nil {
-		return 0
+	_, revision := f.last()
+	return revision
+}
+
+// last returns the record that is stored under the key, and its revision.
+func (f *fleet) last() (value string, revision uint64) {
+	w, err := f.Bucket.Watch(context.Background(), key)
+	f.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = w.Stop() }()
+	if e := <-w.Updates(); e != nil && kv.RemovalBy(e) == record.Kept {
+		return string(e.Value()), e.Revision()
 	}
-	return e.Revision()
+	return "", 0
 }
 
 // configure changes the stream behind the bucket.

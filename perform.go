@@ -145,7 +145,7 @@ func (r *run) load(ctx context.Context) (loaded core.Loaded, info kv.Info) {
 	}
 	if err == nil {
 		_, paused := info.Paused[r.key]
-		loaded.Bucket = core.Bucket{Created: info.Created, Read: info.Read, Took: info.Took, MarkerTTL: info.MarkerTTL, LongestTTL: info.LongestTTL, Pinned: info.Pinned, Paused: paused}
+		loaded.Bucket = core.Bucket{Created: info.Created, Read: info.Read, Took: info.Took, MarkerTTL: info.MarkerTTL, LongestTTL: info.LongestTTL, Remembers: info.Remembers, Pinned: info.Pinned, Paused: paused}
 		loaded.Bucket.Timing, err = r.opts.TimingIn(info)
 	}
 	loaded.Err, loaded.Failure = err, failureOf(err)
@@ -190,6 +190,8 @@ func (r *run) send(ctx context.Context, op *core.Op) (uint64, error) {
 		return r.sendRenewal(ctx, op)
 	case op.Create:
 		return r.bucket.Create(ctx, r.key, op.Value)
+	case op.Deletes:
+		return r.bucket.Release(ctx, r.key, op.Value, op.Over, op.Lasts)
 	}
 	return r.bucket.Update(ctx, r.key, op.Value, op.Over)
 }

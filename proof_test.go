@@ -150,7 +150,7 @@ func (f *fleet) missedTerm() *candidate {
 	b := f.unnotified("b").start()
 	after(interval + time.Second) // it has read the record of a
 	a.shutdown()
-	x := f.connected("x").start()
+	x := f.candidate("x").start() // its release is a record, which a candidate without a watcher can read
 	after(instant)
 	f.Expect(x.IsLeader()).To(BeTrue())
 	x.shutdown()
@@ -170,7 +170,7 @@ func TestTermThatWasMissedCostsNoStandDownLater(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		b := f.missedTerm()
 		f.Expect(b.Resign(context.Background())).To(Succeed())
-		y := f.connected("y").start()
+		y := f.candidate("y").start()
 		after(instant)
 		f.Expect(y.IsLeader()).To(BeTrue())
 		y.shutdown()

@@ -192,7 +192,7 @@ func (s *Semaphore) followOnce(ctx context.Context, send func(change) bool) erro
 				}
 			default:
 				slot, found := s.slotOf(entry.Key())
-				if found && !send(change{slot: slot, state: stateOf(entry.Operation() == jetstream.KeyValuePut, record.Parse(entry.Value(), entry.Revision()))}) {
+				if found && !send(change{slot: slot, state: stateOf(kv.RemovalBy(entry) == record.Kept, record.Parse(entry.Value(), entry.Revision()))}) {
 					return nil
 				}
 			}

@@ -17,6 +17,7 @@ type Bucket struct {
 	LongestTTL time.Duration // that the bucket has had, if it says so
 	Pinned     bool          // Created comes from the metadata, which no server changes by itself
 	Paused     bool          // an operator has paused the election
+	Remembers  bool          // a release never expires, unless it is a lock's
 }
 
 // mostLeft returns how long a lease of the given length may last that was renewed just now, by a clock of this candidate that may be slewed or is not;

@@ -571,7 +571,7 @@ func (c *Candidate) abandonNow(now time.Time, r Result) {
 
 func (c *Candidate) writeAbandonment(now time.Time) {
 	a := c.bid.acquisition
-	c.askWrite(now.Add(c.bucket.RequestTimeout()), "abandoning the key that it won", a.written.Encode(), a.revision, (*Candidate).abandonmentWritten)
+	c.askRelease(now.Add(c.bucket.RequestTimeout()), "abandoning the key that it won", a.written, a.revision, (*Candidate).abandonmentWritten)
 }
 
 func (c *Candidate) abandonmentWritten(now time.Time, r Result) {
@@ -585,7 +585,7 @@ func (c *Candidate) abandonmentWritten(now time.Time, r Result) {
 		c.doubt.add(a.written, a.sent, a.revision, nil)
 	}
 	c.logAbandoned(r.Err)
-	c.deleteRelease(now, r.Revision)
+	c.deleteRelease(now, a.written, r.Revision)
 }
 
 // abandoned ends a campaign that won the key, and did not keep it.

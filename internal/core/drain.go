@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// plainReleaseTime is how long a release is stored, where candidates may campaign that only know how to create a key. Candidates of this
-	// package can read the release; then it is deleted for the others.
+	// plainReleaseTime is how long a release is stored that is no deletion, where candidates may campaign that only know how to create a key. Candidates of
+	// this package can read the release; then it is deleted for the others.
 	plainReleaseTime = 50 * time.Millisecond
 	// targetHeadStart is for how long the target of a transfer has the release to itself.
 	targetHeadStart = 500 * time.Millisecond
@@ -163,7 +163,7 @@ func (c *Candidate) tryRelease(now time.Time, _ Result) {
 	}
 	d.written, d.sent = rec, now
 	// A release is a record even where bare names are the rule: candidates of Choria read no value.
-	c.askWrite(d.tryLimit, "releasing the key", rec.Encode(), t.revision, (*Candidate).releaseWritten)
+	c.askRelease(d.tryLimit, "releasing the key", rec, t.revision, (*Candidate).releaseWritten)
 }
 
 func (c *Candidate) releaseWritten(now time.Time, r Result) {
@@ -272,7 +272,7 @@ func (c *Candidate) released(now time.Time, revision uint64) {
 	if len(c.drain.successors) > 0 {
 		c.releasedAt = now
 	}
-	c.deleteRelease(now, revision)
+	c.deleteRelease(now, c.drain.written, revision)
 }
 
 // notReleased reports why the key was not released. It says that the key is left to expire only where this candidate may hold it still.
@@ -291,11 +291,11 @@ func (c *Candidate) notReleased(now time.Time, e Ending) {
 	c.over(now, e)
 }
 
-// deleteRelease deletes the release of a term, or of a win that was not kept, after a moment: where candidates may campaign that only know how to
-// create a key. No such candidate campaigns for a lock, or for a key whose releases are given targets.
-func (c *Candidate) deleteRelease(now time.Time, revision uint64) {
+// deleteRelease deletes the release of a term, or of a win that was not kept, after a moment, if it is no deletion itself: where candidates may campaign that
+// only know how to create a key. No such candidate campaigns for a lock, or for a key whose releases are given targets.
+func (c *Candidate) deleteRelease(now time.Time, r *record.Record, revision uint64) {
 	onlyCreate := c.Plain || c.Order == ByRank && c.Target == nil && c.bucket.MarkerTTL <= 0
-	if revision == 0 || !onlyCreate {
+	if revision == 0 || !onlyCreate || c.releasesByDeletion(r) {
 		c.afterRelease(now)
 		return
 	}

@@ -126,9 +126,10 @@ type hint struct {
 
 // lastChange is what is kept of the last notification; the zero value if none has come.
 type lastChange struct {
-	known   bool
-	removal record.Removal
-	written time.Time
+	known    bool
+	revision uint64
+	removal  record.Removal
+	written  time.Time
 }
 
 // notified handles a notification of a write or a removal. It ignores the notification of a record that was written in an earlier bucket of this
@@ -151,7 +152,7 @@ func (c *Candidate) notified(now time.Time, n *Notification) {
 // changed handles a notification, and reports whether it is that of a renewal by the known holder.
 func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 	h, k := &c.hints, &c.key
-	c.classify(ch)
+	ch.Removal = c.classify(ch.Removal, ch.Revision, ch.Written)
 	c.noteChange(now, ch)
 	writtenAfter := now
 	if h.delivered == 0 { // a watcher begins with what was written earlier
@@ -164,7 +165,7 @@ func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 	if h.awaited <= ch.Revision {
 		h.awaited, h.overdue = 0, false
 	}
-	h.last = lastChange{true, ch.Removal, ch.Written}
+	h.last = lastChange{true, ch.Revision, ch.Removal, ch.Written}
 	if c.Order == ByArrival {
 		c.checkPlace(now, ch)
 	}
@@ -186,19 +187,22 @@ func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 	return false
 }
 
-// classify finds out how a key was removed, where the source does not say.
-func (c *Candidate) classify(ch *change) {
+// classify returns how a key was removed by the write of a revision, at a time of the server's clock, where a watcher does not say.
+func (c *Candidate) classify(removal record.Removal, revision uint64, written time.Time) record.Removal {
 	last := &c.hints.last
-	lasted := last.known && ch.Written.Sub(last.written) >= c.bucket.TTL // servers are late to expire, never early
+	lasted := last.known && written.Sub(last.written) >= c.bucket.TTL // servers are late to expire, never early
 	switch {
-	case ch.Removal == record.Kept:
-	case last.known && last.removal != record.Kept && (ch.Removal == record.Expired || ch.Removal == record.RemovedOrExpired && lasted):
-		ch.Removal = last.removal // the marker of a removal has itself expired
-	case ch.Removal == record.RemovedOrExpired && lasted:
-		ch.Removal = record.Expired
-	case ch.Removal == record.RemovedOrExpired: // a candidate that has just started cannot tell: after a removal the winner waits longer
-		ch.Removal = record.Removed
+	case removal == record.Kept:
+	case last.known && last.revision == revision && last.removal != record.Kept:
+		return last.removal
+	case last.known && last.removal != record.Kept && (removal == record.Expired || removal == record.RemovedOrExpired && lasted):
+		return last.removal // the marker of a removal has itself expired
+	case removal == record.RemovedOrExpired && lasted:
+		return record.Expired
+	case removal == record.RemovedOrExpired: // a candidate that has just started cannot tell: after a removal the winner waits longer
+		return record.Removed
 	}
+	return removal
 }
 
 // noteChange takes note of a notified removal or release. A notification is not believed, but both only make a stand-down longer, or prove

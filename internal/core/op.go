@@ -33,11 +33,13 @@ type Op struct {
 	Limit time.Time // the request ends then, without an answer
 	Scope Scope     // the request ends before, too, if this does
 
-	Marker bool // Read: have a watcher read the marker where no record is stored
+	Marker bool // Read: where no record is stored, have a watcher read the marker, or the release that a deletion carries
 
 	Value      []byte // Write
 	Over       uint64 // Write, Delete: the revision that is to be replaced; 0: the key is to be free
 	Create     bool   // Write: over the marker of a removal too
+	Deletes    bool   // Write: the value is what a deletion carries, see Candidate.askRelease
+	Lasts      bool   // Write: that deletion never expires
 	Renewal    bool   // Write: it renews a term, see [Result.Reconnected]
 	Reconnects uint64 // Write: not to be sent if the connection was made again more often; AnyReconnects if that does not matter
 	Lost       int    // AskBackoff: campaigns lost in a row

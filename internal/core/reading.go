@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -70,10 +71,7 @@ func (c *Candidate) readKey(now, limit time.Time, scope Scope, then stage) {
 	if c.phase == campaigning {
 		doing = "campaigning"
 	}
-	c.ask(Op{
-		Kind: Read, Doing: doing, Limit: limit, Scope: scope,
-		Marker: !c.Connected && !h.last.known && h.source == Watch, // nothing has told yet how the key was removed
-	}, then)
+	c.ask(Op{Kind: Read, Doing: doing, Limit: limit, Scope: scope, Marker: !c.Connected}, then)
 }
 
 // readAnswered takes note of whether a read was answered.
@@ -82,6 +80,9 @@ func (c *Candidate) readAnswered(now time.Time, r *Result) {
 	switch {
 	case r.Err == nil:
 		c.requestSucceeded(ReadRequest)
+		if s := &r.State; s.Removal == record.RemovedOrExpired {
+			s.Removal = c.classify(s.Removal, s.Revision, s.Written)
+		}
 		*p = reading{began: p.began, hint: p.hint, answered: true}
 	case r.Failure != Timeout:
 		p.suspected = false

@@ -27,6 +27,23 @@ func (c *Candidate) encode(r *record.Record) []byte {
 	return r.Encode()
 }
 
+// askRelease has the shell write a release over a revision. The release is what a deletion carries: for a client that only knows how to create a key the
+// key is free then. It lasts where the bucket is to remember how terms ended: a service that was stopped in order starts at once, however long ago that was.
+// The releases of locks and slots expire, for their keys may be without number.
+//
+// A release that passes on a stand-down is written as a record, which expires: nobody may create the key over it without having read what it passes on. So is
+// the release of a candidate whose handle may change what a write does.
+func (c *Candidate) askRelease(limit time.Time, doing string, r *record.Record, over uint64, then stage) {
+	deletes := c.releasesByDeletion(r)
+	c.ask(Op{
+		Kind: Write, Doing: doing, Limit: limit, Value: r.Encode(), Over: over, Reconnects: AnyReconnects,
+		Deletes: deletes, Lasts: deletes && c.bucket.Remembers && c.Order == ByRank,
+	}, then)
+}
+
+// releasesByDeletion reports whether a release is what a deletion carries.
+func (c *Candidate) releasesByDeletion(r *record.Record) bool { return c.Direct && r.StandDownMs == 0 }
+
 // metadata is the metadata that the user has set, and that of the last record that was stored.
 type metadata struct {
 	set     map[string]string

@@ -17,6 +17,7 @@ type Rules struct {
 	Preempts                         bool // it asks a leader of lower priority to hand over
 	HasBackoff                       bool // the time from one campaign to the next is asked for, see [AskBackoff]
 	Connected                        bool // the connection of the bucket is known, so that the markers of removals are read
+	Direct                           bool // the key may be written by a message of this package's own making, so that a deletion carries the release
 
 	// Asked for the target of a transfer just before the release that names it: the target may be gone by then. The zero Successor has this candidate
 	// campaign again at once. Nil: the target stays.

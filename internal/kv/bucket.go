@@ -63,6 +63,22 @@ func With(bucket jetstream.KeyValue, js jetstream.JetStream) *Bucket {
 	return &Bucket{KeyValue: bucket, js: js, markers: make(chan struct{}, maxMarkerReads)}
 }
 
+// clientPackage has the client's own handle of a bucket.
+const clientPackage = "github.com/nats-io/nats.go/jetstream"
+
+// Direct reports whether the keys may be written beside the handle, by a message: the connection is known, and the handle is the client's own, or that of
+// package election. Any other handle may change what a write does, or note it.
+func (b *Bucket) Direct() bool {
+	if b.js == nil {
+		return false
+	}
+	if known, ok := b.KeyValue.(interface{ handle() Handle }); ok && known.handle().shared == b {
+		return true
+	}
+	t := reflect.TypeOf(b.KeyValue)
+	return t.Kind() == reflect.Pointer && t.Elem().PkgPath() == clientPackage
+}
+
 // JetStream returns the JetStream context; nil if it is not known.
 func (b *Bucket) JetStream() jetstream.JetStream { return b.js }
 
@@ -199,8 +215,8 @@ func (b *Bucket) backing(ctx context.Context) (jetstream.Stream, error) {
 	return s, err
 }
 
-// ReadMarker has a watcher read the marker under a key where no record is stored, for a bucket whose connection is not known. It
-// returns s if the watcher shows no marker.
+// ReadMarker has a watcher read the marker under a key where no record is stored, or the release that a deletion carries, for a bucket whose
+// connection is not known. It returns s if the watcher shows neither.
 func (b *Bucket) ReadMarker(ctx context.Context, key string, s record.State) record.State {
 	select {
 	case <-ctx.Done():
@@ -216,8 +232,11 @@ func (b *Bucket) ReadMarker(ctx context.Context, key string, s record.State) rec
 	select {
 	case <-ctx.Done():
 	case entry := <-w.Updates():
-		if entry != nil && entry.Operation() != jetstream.KeyValuePut {
-			s.Revision, s.Written, s.Removal = entry.Revision(), entry.Created(), record.Removed // or expired: the watcher does not distinguish them
+		if entry == nil {
+			return s
+		}
+		if s.Revision, s.Written, s.Removal = entry.Revision(), entry.Created(), RemovalBy(entry); s.Removal == record.Kept {
+			s.Record = record.Parse(entry.Value(), s.Revision)
 		}
 	}
 	return s

@@ -262,6 +262,7 @@ func (c Config) over(now jetstream.StreamConfig, markers bool) jetstream.StreamC
 		setMetadata(&now, ChoriaMetadata, "true")
 	case markers:
 		now.AllowMsgTTL, now.SubjectDeleteMarkerTTL = true, MarkerTTL
+		setMetadata(&now, RemembersMetadata, "true")
 	}
 	now.AllowRollup = now.SubjectDeleteMarkerTTL > 0 // the server insists, and then allows any client a roll-up of the whole stream
 	return now

@@ -48,7 +48,7 @@ func TestEachSettingThatDiffersIsNamedAsItIsAndAsWanted(t *testing.T) {
 	g.Expect(found).To(Equal([]string{
 		"max keys: 9 -> no limit", "max bytes of a value: 100 -> no limit", "when full: drops the oldest key -> refuses writes", "history: 5 -> 1",
 		"TTL of expiry markers: 1m0s -> 1s", "changes: not republished -> republished", "writes: not acknowledged -> acknowledged",
-		"direct reads: not allowed -> allowed",
+		"direct reads: not allowed -> allowed", "releases: expire -> remembered",
 	}))
-	g.Expect(minor).To(Equal([]string{"direct reads"}))
+	g.Expect(minor).To(Equal([]string{"direct reads", "releases"}))
 }

@@ -56,6 +56,9 @@ func differences(has, want jetstream.StreamConfig) (found []Difference) {
 		{"candidates of Choria", true, func(c *jetstream.StreamConfig) string {
 			return word(c.Metadata[ChoriaMetadata] != "", "expected", "not expected")
 		}},
+		{"releases", true, func(c *jetstream.StreamConfig) string {
+			return word(c.Metadata[RemembersMetadata] != "", "remembered", "expire")
+		}},
 		{"time of creation", true, func(c *jetstream.StreamConfig) string {
 			return word(c.Metadata[CreatedMetadata] != "", "pinned to "+c.Metadata[CreatedMetadata], "not pinned")
 		}},

@@ -58,6 +58,10 @@ func pin(cfg *jetstream.StreamConfig, info *jetstream.StreamInfo) {
 // markers: no server takes these away again.
 const ChoriaMetadata = "election.choria_compatible"
 
+// RemembersMetadata is the name of the metadata of a stream that says that the releases of elections never expire. A client that may not read, and only
+// knows how to create a key, could not create one over such a release. CreateBucket writes it to buckets that are not for candidates of Choria.
+const RemembersMetadata = "election.remembers_releases"
+
 func setMetadata(cfg *jetstream.StreamConfig, name, value string) {
 	cfg.Metadata = maps.Clone(cfg.Metadata)
 	if cfg.Metadata == nil {

@@ -36,6 +36,7 @@ type Info struct {
 	Read       time.Time             // when the request was sent
 	Took       time.Duration         // how long the server took to answer
 	Choria     bool                  // the bucket was made for candidates of Choria, so that it announces no expiries
+	Remembers  bool                  // the releases of elections never expire, see [RemembersMetadata]
 	PlainNames bool                  // bare names are known to be stored in the bucket, as candidates of Choria do
 }
 
@@ -128,6 +129,7 @@ func InfoOf(status jetstream.KeyValueStatus) Info {
 	i.Created, i.Pinned = CreatedOf(i.Stream)
 	i.LongestTTL = longestTTL(&i.Stream.Config)
 	i.Choria = i.MarkerTTL <= 0 && i.Stream.Config.Metadata[ChoriaMetadata] != ""
+	i.Remembers = i.Stream.Config.AllowMsgTTL && i.Stream.Config.Metadata[RemembersMetadata] != ""
 	if r := i.Stream.Config.RePublish; republishes(i.Bucket, r) {
 		i.Republish = r.Destination
 		if prefix, all := strings.CutSuffix(r.Destination, ">"); all && r.Source != Subject(i.Bucket, ">") { // it repeats whole subjects

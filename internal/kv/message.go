@@ -61,7 +61,7 @@ func (m message) removal() record.Removal {
 	if m.ambiguous {
 		return record.Kept
 	}
-	return RemovalOf(m.header)
+	return RemovalOf(m.header, m.value)
 }
 
 // readDirect has any replica read. It describes the message by headers after those of the writer. A writer can make headers after which the

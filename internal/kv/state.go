@@ -35,16 +35,30 @@ func demanded(header nats.Header) (revision uint64, checked bool) {
 // HeaderOperation is the header that a client of the bucket gives to a deletion or a purge.
 const HeaderOperation = "KV-Operation"
 
-// RemovalOf returns what the header of a message of the bucket's stream says about a removal.
-func RemovalOf(header nats.Header) record.Removal {
-	switch reason := header.Get(jetstream.MarkerReasonHeader); {
+// operationDelete is the value of that header in a deletion.
+const operationDelete = "DEL"
+
+// RemovalOf returns how a message of the bucket's stream removed its key. A deletion that carries a release removed nothing: the release counts.
+func RemovalOf(header nats.Header, value []byte) record.Removal {
+	switch reason, operation := header.Get(jetstream.MarkerReasonHeader), header.Get(HeaderOperation); {
 	case reason == "MaxAge":
 		return record.Expired
-	case reason != "", header.Get(HeaderOperation) != "":
+	case reason == "" && (operation == "" || operation == operationDelete && record.CarriesRelease(value)):
+		return record.Kept
+	}
+	return record.Removed
+}
+
+// RemovalBy returns how what a watcher shows removed the key, see RemovalOf. A watcher does not distinguish a purge from an expiry.
+func RemovalBy(entry jetstream.KeyValueEntry) record.Removal {
+	switch op := entry.Operation(); {
+	case op == jetstream.KeyValuePurge:
+		return record.RemovedOrExpired
+	case op == jetstream.KeyValueDelete && !record.CarriesRelease(entry.Value()):
 		return record.Removed
 	}
 	return record.Kept
 }
 
 // IsRemoval reports whether the header of a message of the bucket's stream is that of a removal.
-func IsRemoval(header nats.Header) bool { return RemovalOf(header) != record.Kept }
+func IsRemoval(header nats.Header) bool { return RemovalOf(header, nil) != record.Kept }

@@ -150,5 +150,5 @@ func (n *Notifier) republished(m *nats.Msg, subjectOf func(key string) string) {
 		return
 	}
 	written, _ := time.Parse(time.RFC3339Nano, kv.LastHeader(m.Header, jetstream.TimeStampHeaer)) // zero: not known
-	n.notify(key, core.Notification{Revision: revision, Written: written, Removal: kv.RemovalOf(m.Header)}, m.Data)
+	n.notify(key, core.Notification{Revision: revision, Written: written, Removal: kv.RemovalOf(m.Header, m.Data)}, m.Data)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/record"
 )
 
 // watch receives changes by a watcher until there is reason to use another source. The error says why the watcher does not work.
@@ -78,12 +77,5 @@ func (n *Notifier) startWatcher(ctx context.Context) (w jetstream.KeyWatcher, al
 
 // watched handles one update of a watcher, which does not distinguish a purge from an expiry.
 func (n *Notifier) watched(entry jetstream.KeyValueEntry) {
-	c := core.Notification{Revision: entry.Revision(), Written: entry.Created()}
-	switch entry.Operation() {
-	case jetstream.KeyValueDelete:
-		c.Removal = record.Removed
-	case jetstream.KeyValuePurge:
-		c.Removal = record.RemovedOrExpired
-	}
-	n.notify(entry.Key(), c, entry.Value())
+	n.notify(entry.Key(), core.Notification{Revision: entry.Revision(), Written: entry.Created(), Removal: kv.RemovalBy(entry)}, entry.Value())
 }

@@ -250,6 +250,16 @@ func (r Record) IsRelease() (standDown time.Duration, ok bool) {
 	return time.Duration(r.StandDownMs) * time.Millisecond, true
 }
 
+// CarriesRelease reports whether the value of a deletion is the release by which the holder gave up its key, see [Candidate.askRelease] of package core.
+// A deletion by other means, as by an operator, carries none.
+func CarriesRelease(value []byte) bool {
+	if len(value) == 0 {
+		return false
+	}
+	_, released := Parse(value, 0).IsRelease()
+	return released
+}
+
 // Interval returns the time from one renewal of the writer to the next; 0 if the record does not name a plausible one.
 func (r Record) Interval() time.Duration { return plausible(r.IntervalMs, maxDuration) }
 

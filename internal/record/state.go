@@ -13,7 +13,7 @@ type Removal uint8
 
 // The removals.
 const (
-	Kept             Removal = iota // it was not removed: a record is stored, which may be a release; also where nothing was read
+	Kept             Removal = iota // it was not removed: a record is stored, which may be a release, also as what a deletion carries; also where nothing was read
 	Removed                         // deleted or purged by somebody
 	Expired                         // by the server, at the end of the TTL
 	RemovedOrExpired                // the source of notifications does not distinguish them

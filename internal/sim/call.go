@@ -52,7 +52,7 @@ type request struct {
 
 // requestOf returns the request for an operation.
 func (c *candidate) requestOf(o *core.Op) *request {
-	r := &request{limit: c.clock.When(o.Limit), scope: o.Scope, marker: o.Marker}
+	r := &request{limit: c.clock.When(o.Limit), scope: o.Scope, marker: o.Marker && !c.plan.noWatch}
 	r.then = func(result core.Result) {
 		if c.request == r {
 			c.done(result)
@@ -68,10 +68,11 @@ func (c *candidate) requestOf(o *core.Op) *request {
 		r.write = &judge.Write{By: c.ledger, Value: o.Value, Content: judge.ParseContent(o.Value), Expect: o.Over}
 		if o.Create {
 			r.op, r.write.Create = opCreate, true
-			if e := c.w.server.current; e.IsMarker() {
+			if e := c.w.server.current; e.IsFree() {
 				r.write.Expect = e.Revision
 			}
 		}
+		r.write.Deletes, r.write.Never = o.Deletes, o.Lasts
 	case core.Delete:
 		r.op = opDelete
 		r.write = &judge.Write{By: c.ledger, Remove: true, Expect: o.Over}
@@ -261,7 +262,7 @@ func (s *server) serve(r *request) (result core.Result) {
 			result.Bucket.Created = s.created
 		}
 		if w.script.markers {
-			result.Bucket.MarkerTTL = w.script.markerTTL()
+			result.Bucket.MarkerTTL, result.Bucket.Remembers = w.script.markerTTL(), w.script.remembers
 		}
 		result.Bucket.Timing, result.Err = c.plan.durations().Timing(s.ttl)
 		if result.Err != nil {
@@ -294,11 +295,14 @@ func (s *server) write(r *request) (result core.Result) {
 // stateOf returns what a candidate reads where an entry is stored.
 func (c *candidate) stateOf(e *judge.Entry, marker bool) record.State {
 	switch {
-	case e == nil, e.IsMarker() && !c.plan.connected && !marker:
+	case e == nil, e.IsFree() && !c.plan.connected && !marker:
 		return record.State{Removal: record.Gone}
 	case e.IsMarker():
 		s := record.State{Revision: e.Revision, Written: e.Stamped, Removal: record.Removed}
-		if e.Expired && c.plan.connected { // a watcher does not distinguish it
+		switch {
+		case !c.plan.connected && e.Op == jetstream.KeyValuePurge: // a watcher does not distinguish it from an expiry
+			s.Removal = record.RemovedOrExpired
+		case e.Expired:
 			s.Removal = record.Expired
 		}
 		return s

@@ -116,7 +116,7 @@ func (w *world) newCandidate(s *slot, instance string) *candidate {
 	c.clock = judge.Clock{Began: epoch, Drift: s.plan.drift, Unslewed: s.plan.unslewed}
 	c.rules = core.Rules{
 		BucketName: "ELECTIONS", Name: c.name, Instance: instance, Priority: s.plan.priority, Order: s.plan.order,
-		Plain: s.plan.plain, Preempts: s.plan.preempts, HasBackoff: s.plan.backoff > 0, Connected: s.plan.connected,
+		Plain: s.plan.plain, Preempts: s.plan.preempts, HasBackoff: s.plan.backoff > 0, Connected: s.plan.connected, Direct: s.plan.direct,
 		World: &core.World{
 			Random: c.random, NewID: c.newID, NewSecret: c.newSecret,
 			Clocks: c.clocks, Boot: func() (time.Duration, bool) { return c.now().Sub(epoch), true }, Slewed: c.slewed, Started: c.clocks(), Seed: mix(w.script.seed, uint64(s.index)),

@@ -218,10 +218,10 @@ func (x *Explorer) drift(i int) int64 {
 
 // play plays one schedule, and returns how many requests it made.
 func (x *Explorer) play(disruptions []disruption) (requests int, goOn bool) {
-	s := &script{ttl: exploreTTL, markers: x.Markers, named: true, pinned: true, republishes: true, latency: time.Millisecond}
+	s := &script{ttl: exploreTTL, markers: x.Markers, remembers: x.Markers, named: true, pinned: true, republishes: true, latency: time.Millisecond}
 	for i := range x.Candidates {
 		s.plans = append(s.plans, plan{
-			name: string(rune('a' + i)), standDown: -1, interval: -1, margin: -1, splay: 0, releaseTimeout: -1, connected: x.Connected, order: core.ByRank,
+			name: string(rune('a' + i)), standDown: -1, interval: -1, margin: -1, splay: 0, releaseTimeout: -1, connected: x.Connected, direct: x.Connected, order: core.ByRank,
 			drift:      x.drift(i),
 			onlySlewed: x.Speeds && i == 2,
 			hasWork:    true, workLingers: exploreTTL / 4 / time.Duration(1+i), // so that a release waits for it, and the key is renewed meanwhile

@@ -69,6 +69,21 @@ var mutants = []mutant{
 		"	if s.Unconditional || !r.Commitment.OpenedBy(r.Secret) {",
 		"	if MUTANT { return true }; if s.Unconditional || !r.Commitment.OpenedBy(r.Secret) {",
 	}}},
+	{name: "trust a release of an earlier bucket", promise: "P2", patches: []patch{{
+		"internal/core/acquisition.go",
+		"	case a.fromEarlierBucket(b):\n		return longest\n",
+		"	case !MUTANT && a.fromEarlierBucket(b):\n		return longest\n",
+	}}},
+	{name: "pass a stand-down on by a deletion", promise: "P2", random: true, patches: []patch{{
+		"internal/core/records.go",
+		"{ return c.Direct && r.StandDownMs == 0 }",
+		"{ return c.Direct && (MUTANT || r.StandDownMs == 0) }",
+	}}},
+	{name: "keep the releases of locks", promise: "P8", random: true, patches: []patch{{
+		"internal/core/records.go",
+		"c.bucket.Remembers && c.Order == ByRank",
+		"c.bucket.Remembers && (MUTANT || c.Order == ByRank)",
+	}}},
 	{name: "adopt what it never wrote", promise: "P2", patches: []patch{
 		{"internal/core/doubt.go", "return !doubtful && !d.forgot", "return !MUTANT && !doubtful && !d.forgot"},
 		{"internal/core/doubt.go", "(doubtful || d.forgot ||", "(MUTANT || doubtful || d.forgot ||"},

@@ -19,7 +19,7 @@ type plan struct {
 
 	plain, noWatch, noRead    bool       // writes bare names; may not watch; may not read
 	hasWork                   bool       // calls Run with work, instead of Start
-	connected                 bool       // it knows its connection
+	connected, direct         bool       // it knows its connection; its releases are deletions
 	drift, unslewed           int64      // by how many millionths its clock runs faster, and the one that is never slewed
 	onlySlewed                bool       // it has no clock that is never slewed
 	order                     core.Order // whom its releases name

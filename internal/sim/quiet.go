@@ -119,6 +119,11 @@ func (w *world) blocked() bool {
 // waits reports whether the slot's candidate waits for the state of the bucket, which it cannot read, before it keeps what it has won.
 func (s *slot) waits() bool { return s.current != nil && s.current.running && s.current.noStatus }
 
+// blind reports whether the slot's candidate sees no release that a deletion carries, and creates the key over it.
+func (s *slot) blind() bool {
+	return s.able() && !s.plan.connected && (s.plan.noWatch || s.current.noRead)
+}
+
 // tryHandover has the leader resign in the quiet if a successor will be notified: then the successor leads at once. The
 // contract does not promise that soon after the bucket was recreated, because watchers of the old bucket have stalled, nor
 // after a rewind, because a deposed leader's renewal may hit the release by chance. Nor does it promise that while the lease of an earlier holder
@@ -134,6 +139,7 @@ func (w *world) tryHandover(gone, silent bool) {
 	if leader == nil || w.judge.LostHistory() || leader.plan.plain || leader.plan.releaseTimeout == 0 ||
 		!w.hasSuccessor(leader) || !w.allKnow(leader) || slices.ContainsFunc(w.slots, (*slot).waits) ||
 		slices.ContainsFunc(w.slots, func(s *slot) bool { return s.plan.preempts }) || // it may ask the successor to hand over
+		leader.plan.direct && slices.ContainsFunc(w.slots, (*slot).blind) ||
 		!w.script.markers && len(w.candidates) > 2 { // the release may be gone before it is the turn of another
 		return
 	}
@@ -186,6 +192,53 @@ func (w *world) tryHandoverToNobody(leader *candidate) {
 	w.observe()
 	if w.leader() == nil {
 		w.judge.Fail(w.now, "P8", leader.name, "handed over to a candidate that is gone, and %v later nobody leads", limit)
+	}
+}
+
+// restarted counts starts after all candidates had stopped, over a release that lasts.
+const restarted = "start over a release that lasts"
+
+// tryRestart stops all candidates in the quiet, and starts one again after a while. Where the release lasts, that candidate leads at once, however long ago
+// the release was written.
+func (w *world) tryRestart(idle time.Duration) {
+	w.note("", "all candidates are stopped for a while")
+	for _, s := range w.slots {
+		if s.current != nil {
+			w.stop(s.current)
+		}
+	}
+	for end := w.now.Add(10 * w.script.longest()); w.anyRuns() && w.now.Before(end); {
+		w.pass(w.script.ttl / 4)
+	}
+	if w.anyRuns() {
+		return
+	}
+	w.pass(idle)
+	s := w.slots[int(w.script.seed%uint64(len(w.slots)))]
+	e := w.server.current
+	lasts := e != nil && e.Write != nil && e.Write.Never && e.Write.Deletes && e.Write.By != nil
+	if lasts && s.plan.order != core.ByRank {
+		w.judge.Fail(w.now, "P8", e.Write.By.Name, "wrote a release that lasts, for a lock or a slot")
+	}
+	w.start(s)
+	defer func() {
+		for _, s := range w.slots {
+			if s.current == nil || !s.current.running {
+				w.start(s)
+			}
+		}
+	}()
+	c := s.current
+	if !lasts || !c.plan.connected || c.noRead || c.noStatus || c.plan.plain || w.judge.LostHistory() || w.judge.WasRemoved() || w.forgedAny {
+		return
+	}
+	w.count(restarted)
+	// The messages are a request for the bucket's state, the start of a source, a read, the acquisition, and a renewal if the release names others.
+	limit := (answerSpread+2*core.HeadStart)*12/11 + readyTimeout + 11*w.script.latency + retrySlack
+	w.pass(limit)
+	w.observe()
+	if !w.lastLed.After(w.now.Add(-limit)) {
+		w.judge.Fail(w.now, "P8", c.name, "started over a release that lasts, and %v later nobody leads", limit)
 	}
 }
 

@@ -17,6 +17,7 @@ type round struct {
 	quiet      time.Duration // how long the quiet lasts once a candidate leads
 	handover   bool          // whether the leader then resigns
 	targetGone bool          // it hands over instead, to a candidate that crashes
+	idle       time.Duration // how long all candidates are stopped after that, until one starts; 0 for not at all
 	apiSilent  bool          // and the API of JetStream answers nobody meanwhile
 	faults     []fault
 	acts       []act
@@ -32,6 +33,7 @@ type script struct {
 	pinned      bool          // whether the metadata of the stream says when it was created
 	republishes bool          // whether the bucket republishes what it commits
 	changesTTL  bool          // whether the TTL of the bucket is now and then up to twice as long
+	remembers   bool          // whether releases never expire
 	latency     time.Duration // of a message one way
 	lateness    time.Duration // the longest delay of an expiry
 	plans       []plan
@@ -81,6 +83,7 @@ func newScript(seed uint64, without ...string) *script {
 	s.addConnections(r)
 	s.addSpeeds(newDice(seed, 0x7370656564)) // which leaves the rest of a script what its seed meant before
 	s.addIntruders(newDice(seed, 0x696e7472756465))
+	s.addReleases(newDice(seed, 0x72656c65617365))
 	for i := range s.rounds {
 		n := &s.rounds[i]
 		n.faults = slices.DeleteFunc(n.faults, func(f fault) bool { return unwanted(f.kind.String()) })
@@ -218,6 +221,33 @@ func (s *script) addIntruders(r *dice) {
 	}
 }
 
+// addReleases decides which releases are deletions, whether they last, and when all candidates stop for a while: in the quiet, or in the trouble, where
+// the history may go back to a release of any age.
+func (s *script) addReleases(r *dice) {
+	s.remembers = s.markers && r.chance(0.7)
+	for i := range s.plans {
+		s.plans[i].direct = s.plans[i].connected && r.chance(0.9)
+	}
+	for i := range s.rounds {
+		n := &s.rounds[i]
+		if r.chance(0.3) {
+			n.idle = r.between(s.ttl/2, 4*s.ttl)
+		}
+		if !s.remembers || !r.chance(0.3) {
+			continue
+		}
+		n.length += 4 * s.ttl
+		stops := r.upTo(s.ttl)
+		for slot := range s.plans {
+			n.acts = append(n.acts, act{kind: actStop, at: stops, slot: slot}, act{kind: actStart, at: stops + r.between(s.ttl, 4*s.ttl), slot: slot})
+		}
+		if r.chance(0.4) {
+			n.acts = append(n.acts, act{kind: actRewind, at: n.length - r.upTo(s.ttl), back: r.between(s.ttl, n.length), stallsWatches: r.chance(0.5)})
+		}
+		n.sortActs()
+	}
+}
+
 // newFault decides the course of a fault in a round of the given length.
 func (s *script) newFault(r *dice, length time.Duration, kind faultKind) fault {
 	f := fault{
@@ -262,7 +292,7 @@ func (s *script) newAct(r *dice, length time.Duration, wild bool) act {
 // String describes the script.
 func (s *script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "TTL %v to %v, pinned %v, markers %v, replicated %v, sequences named %v, latency %v, expiries up to %v late\n", s.ttl, s.longest(), s.pinned, s.markers, s.replicated, s.named, s.latency, s.lateness)
+	fmt.Fprintf(&b, "TTL %v to %v, pinned %v, markers %v, remembers %v, replicated %v, sequences named %v, latency %v, expiries up to %v late\n", s.ttl, s.longest(), s.pinned, s.markers, s.remembers, s.replicated, s.named, s.latency, s.lateness)
 	for _, p := range s.plans {
 		fmt.Fprintf(&b, "  candidate %+v\n", p)
 	}

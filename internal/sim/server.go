@@ -194,7 +194,7 @@ func (s *server) apply(now time.Time, q *judge.Write, late bool) (found uint64, 
 	}
 	switch {
 	case q.By == nil: // an operator or a stranger demands nothing
-	case q.Create && e.IsMarker() && !q.CannotRead && (!late || found == q.Expect):
+	case q.Create && e.IsFree() && !q.CannotRead && (!late || found == q.Expect):
 		// The client reads the marker of a removal and creates over it; a request that was sent before cannot.
 	case q.Create && e == nil:
 	case !q.Create && found == q.Expect: // over 0 it creates the key, but not over a marker

@@ -74,6 +74,9 @@ func run(s *script, faults *explored) *Result {
 		if s.rounds[i].handover && !w.judge.Failed() {
 			w.tryHandover(s.rounds[i].targetGone, s.rounds[i].apiSilent)
 		}
+		if idle := s.rounds[i].idle; idle > 0 && !w.judge.Failed() {
+			w.tryRestart(idle)
+		}
 		if w.judge.Failed() {
 			break
 		}

@@ -72,6 +72,7 @@ type Write struct {
 	Copies      bool    // a stranger stores a release of somebody's term, or somebody's record again
 	Of          *Write  // the write of that record; nil if it is none of a candidate
 	Never       bool    // what is written never expires
+	Deletes     bool    // a deletion carries what is written: a client creates the key over it
 	Create      bool
 	Remove      bool
 	Purge       bool
@@ -140,6 +141,9 @@ type Entry struct {
 
 // IsMarker reports whether the entry is the marker of a removal.
 func (e *Entry) IsMarker() bool { return e != nil && e.Op != jetstream.KeyValuePut }
+
+// IsFree reports whether a client that creates keys takes the key for free: the entry is a marker, or what a deletion carries.
+func (e *Entry) IsFree() bool { return e.IsMarker() || e != nil && e.Write != nil && e.Write.Deletes }
 
 // By returns the candidate that wrote the entry, or nil.
 func (e *Entry) By() *Ledger {

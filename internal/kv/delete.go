@@ -1,0 +1,56 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/record"
+)
+
+// Evict deletes a key while its record has the given revision. The deletion names the operator, so that observers can tell who evicted
+// the leader; a handle whose connection is not known cannot write that. The errors are those of a deletion, and nats.ErrPermissionViolation.
+func (b *Bucket) Evict(ctx context.Context, key string, revision uint64, by string) error {
+	if b.js == nil {
+		return b.Delete(ctx, key, jetstream.LastRevision(revision))
+	}
+	return UntilRefused(ctx, b.Conn(), b.ToWrite(key), func(ctx context.Context) error {
+		_, err := b.delete(ctx, key, revision, record.Eviction{By: by}.Encode(), false)
+		return err
+	})
+}
+
+// Release deletes a key while its record has the given revision. The deletion carries the release, and returns its revision. A client that only knows how to
+// create a key creates it over the deletion. One that lasts never expires; the bucket must have expiry markers then. It is an error to
+// release a key of a bucket that is not [Bucket.Direct]. The errors are those of a write.
+func (b *Bucket) Release(ctx context.Context, key string, release []byte, revision uint64, lasts bool) (uint64, error) {
+	return b.delete(ctx, key, revision, release, lasts)
+}
+
+// delete deletes a key while its record has the given revision, by a deletion that has a value, and may last.
+func (b *Bucket) delete(ctx context.Context, key string, revision uint64, value []byte, lasts bool) (uint64, error) {
+	subject := b.Subject(key)
+	if prefix := APIPrefix(b.js); prefix != jetstream.DefaultAPIPrefix {
+		subject = prefix + subject // as nats.go writes keys
+	}
+	m := nats.NewMsg(subject)
+	m.Data = value
+	m.Header.Set(HeaderOperation, operationDelete)
+	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
+	if lasts {
+		m.Header.Set(jetstream.MsgTTLHeader, "never")
+	}
+	ack, err := b.js.PublishMsg(ctx, m)
+	if err == nil {
+		return ack.Sequence, nil
+	}
+	api := (*jetstream.APIError)(nil)
+	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+		err = fmt.Errorf("%w: %w", jetstream.ErrKeyRevisionMismatch, err)
+	}
+	return 0, err
+}
