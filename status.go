@@ -223,17 +223,20 @@ func (l Leader) Token() string {
 	return Term{BucketCreated: l.BucketCreated, Number: l.Term}.Token()
 }
 
-// LeaderOf returns the holder of a key that an entry of a bucket with the given TTL describes, and false if the entry is a removal or a
-// release: then nobody holds the key. It is for programs that watch a bucket themselves; package observe does so for most.
-func LeaderOf(entry jetstream.KeyValueEntry, ttl time.Duration) (Leader, bool) {
-	if entry.Operation() != jetstream.KeyValuePut {
+// LeaderOf returns the holder of a key that an entry of a bucket with the given TTL describes, and false if nobody holds the key. If the entry is a
+// release, which may be a deletion, the Leader is the one that released the key; of any other removal nothing is known. It is for programs that watch a
+// bucket themselves; package observe does so for most.
+func LeaderOf(entry jetstream.KeyValueEntry, ttl time.Duration) (l Leader, held bool) {
+	if kv.RemovalBy(entry) != record.Kept {
 		return Leader{}, false
 	}
 	r := record.Parse(entry.Value(), entry.Revision())
+	l = leaderOf(&settings.Holder{Record: r, Key: entry.Key(), Revision: entry.Revision(), Written: entry.Created(), TTL: ttl})
 	if _, released := r.IsRelease(); released {
-		return Leader{}, false
+		l.Expires = time.Time{}
+		return l, false
 	}
-	return leaderOf(&settings.Holder{Record: r, Key: entry.Key(), Revision: entry.Revision(), Written: entry.Created(), TTL: ttl}), true
+	return l, true
 }
 
 // leaderOf describes the holder of a key; nobody is the zero Leader.
@@ -276,9 +279,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if err != nil {
 		return Leader{}, fmt.Errorf("leader of %q: %w", e.key, err)
 	}
-	l, held := LeaderOf(entry, ttl)
-	if !held {
-		return Leader{}, ErrNoLeader
+	if l, held := LeaderOf(entry, ttl); held {
+		return l, nil
 	}
-	return l, nil
+	return Leader{}, ErrNoLeader
 }

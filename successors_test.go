@@ -180,7 +180,7 @@ func TestOversizedReleaseDropsItsSuccessors(t *testing.T) {
 		f.Expect(a.Resign(context.Background())).To(Succeed())
 	}, func(cfg *jetstream.KeyValueConfig) {
 		republished(cfg)
-		cfg.MaxValueSize = 480
+		cfg.MaxValueSize = 520
 	})
 }
 

@@ -212,6 +212,7 @@ func TestForgedDeletionsOfAFreeKeyCostAsFewReads(t *testing.T) {
 		after(interval)
 		b.Pause()
 		a.shutdown()
+		f.Expect(f.Bucket.Delete(context.Background(), key)).To(Succeed()) // which expires, as the release does not
 		after(3 * ttl)
 		f.Expect(f.revision()).To(BeZero())
 		evil := f.forger()

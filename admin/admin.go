@@ -68,6 +68,7 @@ import (
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natural"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
@@ -281,7 +282,7 @@ func (a *Admin) Evict(ctx context.Context, key string) (election.Leader, error) 
 func (a *Admin) remove(ctx context.Context, l election.Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
-	err := a.bucket.Evict(ctx, l.Key, l.Revision, control.Operator())
+	err := a.bucket.Evict(ctx, l.Key, l.Revision, record.Eviction{By: control.Operator(), Name: l.Name, Term: l.Term})
 	switch outcome := kv.Classify(err); {
 	case outcome == kv.Applied:
 		return nil

@@ -122,6 +122,7 @@ type capability struct {
 	markers    time.Duration // how long the marker of an expiry is stored; 0 if expiries are not announced
 	named      bool          // a release and a renewal name successors
 	unreadable bool          // they cannot read the key
+	remembers  bool          // releases never expire
 	connected  bool          // they know their connection, and see who removed the key
 	plain      bool          // they write bare names
 	backoff    bool          // they campaign at other intervals than they renew
@@ -168,6 +169,9 @@ func (c capability) failovers(t timing.Timing) (f failovers) {
 		f.crash = f.crash.plus(c.markers, c.markers)
 		f.release = vacant.plus(c.markers+t.TTL, c.markers+t.TTL+timing.ExpiryLateness)
 		f.eviction = f.release
+		if c.remembers { // the release never expires, and counts as nobody's lease once it has outlived the TTL
+			f.release = campaign.plus(campaign.median, campaign.worst).plus(t.TTL+timing.ExpiryLateness, t.TTL+timing.ExpiryLateness).plus(removed, removed)
+		}
 		return f
 	}
 	if f.eviction = vacant; c.connected {
@@ -216,7 +220,7 @@ func (c *checkup) forecast() {
 	}
 	t, source := *c.timing, c.source()
 	can := capability{
-		notified: source != core.NoSource, markers: c.info.MarkerTTL, named: c.conn != nil && c.probes.attempts == nil, unreadable: c.role == RoleCandidate && c.probes.read != nil,
+		notified: source != core.NoSource, markers: c.info.MarkerTTL, named: c.conn != nil && c.probes.attempts == nil, remembers: c.info.Remembers, unreadable: c.role == RoleCandidate && c.probes.read != nil,
 		connected: c.conn != nil, plain: c.PlainValue, backoff: c.Backoff != nil,
 	}
 	acts := can.notified && !can.unreadable

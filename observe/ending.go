@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
 )
 
@@ -13,7 +14,7 @@ import (
 // history of one, what came between may be gone. A watcher does not distinguish an expiry from a purge, but servers never expire a key
 // early.
 func (k *keyState) ending(entry jetstream.KeyValueEntry, before uint64, ttl time.Duration) Event {
-	if entry.Operation() != jetstream.KeyValuePut {
+	if kv.RemovalBy(entry) != record.Kept {
 		return k.removal(entry, before, ttl)
 	}
 	next := record.Parse(entry.Value(), entry.Revision())

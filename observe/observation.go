@@ -3,7 +3,6 @@ package observe
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -41,15 +40,6 @@ type keyState struct {
 	seen     bool      // by the watcher in use
 }
 
-func (o *observation) startWatcher(ctx context.Context) (jetstream.KeyWatcher, error) {
-	return o.bucket.StartWatcher(ctx, ">", func(ctx context.Context) (jetstream.KeyWatcher, error) {
-		if len(o.patterns) == 0 {
-			return o.bucket.WatchAll(ctx)
-		}
-		return o.bucket.WatchFiltered(ctx, slices.Clone(o.patterns)) // nats.go makes subjects of them in place
-	})
-}
-
 // run follows the keys until ctx ends, by one watcher after the other.
 func (o *observation) run(ctx context.Context, w jetstream.KeyWatcher) {
 	var connected chan nats.Status
@@ -58,7 +48,7 @@ func (o *observation) run(ctx context.Context, w jetstream.KeyWatcher) {
 		defer nc.RemoveStatusListener(connected)
 	}
 	level := slog.LevelWarn // the first time
-	for err := error(nil); ; w, err = o.startWatcher(ctx) {
+	for err := error(nil); ; w, err = o.watch(ctx, o.patterns) {
 		switch {
 		case err == nil:
 			level = slog.LevelWarn

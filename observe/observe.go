@@ -101,7 +101,7 @@ func (o *Observer) Leader(ctx context.Context, key string) (l election.Leader, e
 		return l, fmt.Errorf("leader of %q: %w", key, err)
 	}
 	if !held {
-		return l, election.ErrNoLeader
+		return election.Leader{}, election.ErrNoLeader
 	}
 	return l, nil
 }
@@ -117,31 +117,47 @@ func (o *Observer) Leaders(ctx context.Context) (leaders []election.Leader, err 
 	if err != nil {
 		return nil, err
 	}
-	w, err := o.bucket.StartWatcher(ctx, ">", func(ctx context.Context) (jetstream.KeyWatcher, error) {
-		return o.bucket.WatchAll(ctx, jetstream.IgnoreDeletes())
+	byKey := map[string]election.Leader{}
+	err = o.all(ctx, nil, func(entry jetstream.KeyValueEntry) {
+		delete(byKey, entry.Key()) // a key may change while all are read
+		if l, held := election.LeaderOf(entry, ttl); held {
+			byKey[l.Key] = l
+		}
 	})
+	return slices.SortedFunc(maps.Values(byKey), func(a, b election.Leader) int { return cmp.Compare(a.Key, b.Key) }), err
+}
+
+// all calls each for all that is stored under the keys of the patterns, also for what removed a key. Without patterns that is the whole bucket.
+func (o *Observer) all(ctx context.Context, patterns []string, each func(jetstream.KeyValueEntry)) error {
+	w, err := o.watch(ctx, patterns)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer kv.StopWatcher(w)
-	byKey := map[string]election.Leader{}
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case entry, ok := <-w.Updates():
-			if !ok {
-				return nil, errors.New("the watcher ended")
+			switch {
+			case !ok:
+				return errors.New("the watcher ended")
+			case entry == nil: // all that is stored has come
+				return nil
 			}
-			if entry == nil { // all that is stored has come
-				return slices.SortedFunc(maps.Values(byKey), func(a, b election.Leader) int { return cmp.Compare(a.Key, b.Key) }), nil
-			}
-			delete(byKey, entry.Key()) // a key may change while all are read
-			if l, held := election.LeaderOf(entry, ttl); held {
-				byKey[l.Key] = l
-			}
+			each(entry)
 		}
 	}
+}
+
+// watch starts a watcher of the keys of the patterns, or of the whole bucket.
+func (o *Observer) watch(ctx context.Context, patterns []string) (jetstream.KeyWatcher, error) {
+	return o.bucket.StartWatcher(ctx, ">", func(ctx context.Context) (jetstream.KeyWatcher, error) {
+		if len(patterns) == 0 {
+			return o.bucket.WatchAll(ctx)
+		}
+		return o.bucket.WatchFiltered(ctx, slices.Clone(patterns)) // nats.go makes subjects of them in place
+	})
 }
 
 // bucketTTL returns the TTL of the bucket. It asks the server once.
@@ -177,7 +193,7 @@ func (o *Observer) Observe(ctx context.Context, keys ...string) (<-chan Event, e
 		return nil, fmt.Errorf("observing %q: %w", o.bucket.Bucket(), err)
 	}
 	run := &observation{Observer: o, patterns: slices.Clone(keys), ttl: ttl, keys: map[string]*keyState{}, queue: newQueue()}
-	w, err := run.startWatcher(ctx)
+	w, err := run.watch(ctx, keys)
 	if err != nil {
 		return nil, fmt.Errorf("observing %q: %w", o.bucket.Bucket(), err)
 	}

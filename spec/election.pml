@@ -436,7 +436,7 @@ proctype Candidate(byte i) {
 	:: /* TakeOverCopy */ d_step { idle(i) && c[i].link == FINE && isCopy && copy.rev != key.rev && lapsed(i, copy) -> takeOver(i, copy); done }
 	:: /* LoadInfo */ d_step { idle(i) && c[i].outdated && c[i].link == FINE ->
 		printf("%c finds that the bucket was made again\n", name(i)); c[i].outdated = 0; c[i].highest = 0; forgetSight(i); done }   /* [Candidate.load] */
-	:: /* Announce */ d_step { idle(i) && c[i].link == FINE && c[i].next == 0 && (key.kind == RECORD && key.own != i || key.kind == RELEASE) ->
+	:: /* Announce */ d_step { idle(i) && c[i].link == FINE && c[i].next == 0 && (key.kind == RECORD && key.own != i || key.kind == RELEASE && !key.stays) ->
 		printf("%c reads the key, and announces itself by an attempt to create it\n", name(i)); read(i, key); c[i].seen = BLIND; done }   /* [Candidate.announce] */
 	:: /* FailToRead */ d_step { idle(i) && c[i].next == 0 && (c[i].link == FINE && faults > 0 || cutOff(i)) ->
 		if :: c[i].link == FINE -> faults-- :: else fi;
@@ -578,6 +578,7 @@ proctype Server() {
 	:: /* OverwriteLong */ d_step { faults > 0 && key.own != LONG -> faults--; printf("a stranger writes the key, and states a lease of an hour\n"); store(LONG, RECORD, 0, 0, 0, 0, 0); squeeze(); done }
 	:: /* Overwrite */ d_step { faults > 0 -> faults--; printf("a stranger writes the key\n"); store(STRANGER, RECORD, 0, 0, 0, 0, 0); squeeze(); done }
 	:: /* KeepForEver */ d_step { key.kind == RECORD && key.own >= N && key.age == 0 && !key.stays -> printf("and says that the record never expires\n"); key.stays = 1; done }
+	:: /* Remember */ d_step { key.kind == RELEASE && key.own < N && key.left == 0 && key.age == 0 && !key.stays -> printf("and the release never expires\n"); key.stays = 1; done } /* [Candidate.askRelease] */
 #endif
 #ifndef NO_DISASTERS
 	:: /* MakeCopy */ d_step { !isCopy && key.kind != NOTHING && faults > 0 -> faults--; printf("a copy is made of the bucket\n"); isCopy = 1; copySeq = seq; copyRec(copy, key); done }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -67,6 +68,7 @@ func run(t *testing.T, configure func(*server.Options), f func(f *Fleet), change
 func Republished(cfg *jetstream.KeyValueConfig) {
 	natstest.WithMarkers(cfg)
 	cfg.RePublish = &jetstream.RePublish{Source: "$KV." + cfg.Bucket + ".>", Destination: "election." + cfg.Bucket + ".>"}
+	cfg.Metadata = map[string]string{kv.RemembersMetadata: "true"}
 }
 
 // WithoutMarkers makes a bucket as people make it by hand, or share it with Choria.

@@ -72,7 +72,7 @@ func (b *Bucket) Direct() bool {
 	if b.js == nil {
 		return false
 	}
-	if known, ok := b.KeyValue.(interface{ handle() Handle }); ok && known.handle().shared == b {
+	if known, ok := b.KeyValue.(interface{ handle() Handle }); ok && known.handle().owner == b.KeyValue {
 		return true
 	}
 	t := reflect.TypeOf(b.KeyValue)
@@ -172,10 +172,23 @@ func (b *Bucket) read(ctx context.Context, key string) (record.State, error) {
 	return record.State{Revision: entry.Revision(), Written: entry.Created(), Record: record.Parse(entry.Value(), entry.Revision())}, nil
 }
 
-// Get is the method of the bucket. With a connection it returns the revision that the server says, whatever headers the writer gave.
+// Get is the method of the bucket. With a connection it returns the revision that the server says, whatever headers the writer gave, and a release
+// that a deletion carries.
 func (b *Bucket) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
 	if b.js == nil {
 		return b.KeyValue.Get(ctx, key)
+	}
+	e, err := b.Last(ctx, key)
+	if err == nil && RemovalBy(e) != record.Kept {
+		return nil, jetstream.ErrKeyNotFound
+	}
+	return e, err
+}
+
+// Last returns what is stored under a key, also a marker or what else removed it. Without a connection that takes a watcher.
+func (b *Bucket) Last(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	if b.js == nil {
+		return b.lastByWatcher(ctx, key)
 	}
 	m, err := b.lastMessage(ctx, key)
 	switch {
@@ -183,10 +196,32 @@ func (b *Bucket) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, 
 		return nil, jetstream.ErrKeyNotFound
 	case err != nil:
 		return nil, err
-	case m.removal() != record.Kept:
-		return nil, jetstream.ErrKeyNotFound
 	}
 	return entry{b.Bucket(), key, m}, nil
+}
+
+// lastByWatcher has a watcher read what is stored under a key.
+func (b *Bucket) lastByWatcher(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case b.markers <- struct{}{}:
+		defer func() { <-b.markers }()
+	}
+	w, err := StartWatcher(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) { return b.Watch(ctx, key) })
+	if err != nil {
+		return nil, err
+	}
+	defer StopWatcher(w)
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case e := <-w.Updates():
+		if e == nil {
+			return nil, jetstream.ErrKeyNotFound
+		}
+		return e, nil
+	}
 }
 
 // entry is a message of the bucket's stream as an entry of the bucket.
@@ -195,13 +230,24 @@ type entry struct {
 	m           message
 }
 
-func (e entry) Bucket() string                  { return e.bucket }
-func (e entry) Key() string                     { return e.key }
-func (e entry) Value() []byte                   { return e.m.value }
-func (e entry) Revision() uint64                { return e.m.revision }
-func (e entry) Created() time.Time              { return e.m.written }
-func (e entry) Delta() uint64                   { return 0 } // it is the last
-func (e entry) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut }
+func (e entry) Bucket() string     { return e.bucket }
+func (e entry) Key() string        { return e.key }
+func (e entry) Value() []byte      { return e.m.value }
+func (e entry) Revision() uint64   { return e.m.revision }
+func (e entry) Created() time.Time { return e.m.written }
+func (e entry) Delta() uint64      { return 0 } // it is the last
+
+// Operation says how the message removed the key, if it did. A marker of the server is a purge, as for a watcher.
+func (e entry) Operation() jetstream.KeyValueOp {
+	switch {
+	case e.m.ambiguous:
+	case e.m.header.Get(HeaderOperation) == operationDelete:
+		return jetstream.KeyValueDelete
+	case IsRemoval(e.m.header):
+		return jetstream.KeyValuePurge
+	}
+	return jetstream.KeyValuePut
+}
 
 // backing returns the stream behind the bucket. It asks the server once, and again when nobody answers a read.
 func (b *Bucket) backing(ctx context.Context) (jetstream.Stream, error) {
@@ -218,26 +264,12 @@ func (b *Bucket) backing(ctx context.Context) (jetstream.Stream, error) {
 // ReadMarker has a watcher read the marker under a key where no record is stored, or the release that a deletion carries, for a bucket whose
 // connection is not known. It returns s if the watcher shows neither.
 func (b *Bucket) ReadMarker(ctx context.Context, key string, s record.State) record.State {
-	select {
-	case <-ctx.Done():
-		return s
-	case b.markers <- struct{}{}:
-		defer func() { <-b.markers }()
-	}
-	w, err := StartWatcher(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) { return b.Watch(ctx, key) })
+	e, err := b.lastByWatcher(ctx, key)
 	if err != nil {
 		return s
 	}
-	defer StopWatcher(w)
-	select {
-	case <-ctx.Done():
-	case entry := <-w.Updates():
-		if entry == nil {
-			return s
-		}
-		if s.Revision, s.Written, s.Removal = entry.Revision(), entry.Created(), RemovalBy(entry); s.Removal == record.Kept {
-			s.Record = record.Parse(entry.Value(), s.Revision)
-		}
+	if s.Revision, s.Written, s.Removal = e.Revision(), e.Created(), RemovalBy(e); s.Removal == record.Kept {
+		s.Record = record.Parse(e.Value(), s.Revision)
 	}
 	return s
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
-// Evict deletes a key while its record has the given revision. The deletion names the operator, so that observers can tell who evicted
-// the leader; a handle whose connection is not known cannot write that. The errors are those of a deletion, and nats.ErrPermissionViolation.
-func (b *Bucket) Evict(ctx context.Context, key string, revision uint64, by string) error {
+// Evict deletes a key while its record has the given revision. The deletion names the operator and the leader, so that observers can tell who evicted
+// whom; a handle whose connection is not known cannot write that. The errors are those of a deletion, and nats.ErrPermissionViolation.
+func (b *Bucket) Evict(ctx context.Context, key string, revision uint64, e record.Eviction) error {
 	if b.js == nil {
 		return b.Delete(ctx, key, jetstream.LastRevision(revision))
 	}
 	return UntilRefused(ctx, b.Conn(), b.ToWrite(key), func(ctx context.Context) error {
-		_, err := b.delete(ctx, key, revision, record.Eviction{By: by}.Encode(), false)
+		_, err := b.delete(ctx, key, revision, e.Encode(), false)
 		return err
 	})
 }

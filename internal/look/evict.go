@@ -12,6 +12,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/terminal"
 )
 
@@ -27,7 +28,7 @@ func (v *View) Evict(ctx context.Context, shown *Holder, revision uint64) (*Hold
 		if err != nil {
 			return nil, err
 		}
-		err = v.remove(ctx, shown.Key, now.Revision)
+		err = v.remove(ctx, &now.Leader)
 		switch {
 		case err == nil:
 			return now, nil
@@ -58,11 +59,11 @@ func (v *View) reread(ctx context.Context, shown *Holder, revision uint64) (*Hol
 	return now, nil
 }
 
-// remove deletes the key if its record has the revision.
-func (v *View) remove(ctx context.Context, key string, revision uint64) error {
+// remove deletes the key of a leader if its record is the one that was read.
+func (v *View) remove(ctx context.Context, l *election.Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, v.Timeout)
 	defer cancel()
-	return kv.With(v.Bucket, nil).Evict(ctx, key, revision, control.Operator())
+	return kv.With(v.Bucket, nil).Evict(ctx, l.Key, l.Revision, record.Eviction{By: control.Operator(), Name: l.Name, Term: l.Term})
 }
 
 // NothingDone returns the error of a command that did nothing, with the reason.

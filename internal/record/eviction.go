@@ -8,7 +8,9 @@ import (
 
 // Eviction is the value of a deletion by which an operator evicts a leader. Clients that delete a key by other means write no value.
 type Eviction struct {
-	By string `json:"evicted_by"` // the operator, as it calls itself
+	By   string `json:"evicted_by"`     // the operator, as it calls itself
+	Name string `json:"name,omitempty"` // the leader that was evicted, and its term
+	Term uint64 `json:"term,omitempty"`
 }
 
 // Encode returns the bytes of the eviction.
@@ -22,7 +24,7 @@ func (e Eviction) Encode() []byte {
 
 // ParseEviction reads the value of a deletion. The result is empty unless the value is an eviction of a plausible size.
 func ParseEviction(value []byte) (e Eviction) {
-	if len(value) > MaxBytes || json.Unmarshal(value, &e) != nil || len(e.By) > validate.MaxNameBytes {
+	if len(value) > MaxBytes || json.Unmarshal(value, &e) != nil || len(e.By) > validate.MaxNameBytes || len(e.Name) > validate.MaxNameBytes {
 		return Eviction{}
 	}
 	return e
