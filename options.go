@@ -38,7 +38,8 @@ func WithCampaignInterval(d time.Duration) Option {
 }
 
 // WithSplay sets the longest random wait before the first campaign, which keeps a fleet that starts together from campaigning together.
-// Default: 5 s or one campaign interval, whichever is less; 0 turns it off.
+// Default: for a candidate that is notified, the spread of answers to a vacancy, TTL/16 or 1 s, whichever is less; for any other, 5 s or one campaign
+// interval, whichever is less. 0 turns it off. A candidate that finds a release at its start answers it by its turn, without a splay.
 func WithSplay(longest time.Duration) Option {
 	return func(o *settings.Options) { o.Splay = &longest }
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -277,5 +278,42 @@ func TestDeletionThatCarriesAReleaseOfAnEarlierBucketProvesNothing(t *testing.T)
 		f.Expect(b.IsLeader()).To(BeFalse(), "it stands down for a whole lease")
 		after(ttl)
 		f.Expect(b.IsLeader()).To(BeTrue())
+	}, republished)
+}
+
+func TestFirstCampaignOfANotifiedCandidateComesWithinTheSpreadOfAnswers(t *testing.T) {
+	for range 20 {
+		onVirtualTime(t, func(f *fleet) {
+			begun := time.Now()
+			e := f.service("a", f.Open(f.Server.Connect(f.T)))
+			go func() { _ = e.Start(context.Background()) }()
+			f.Cleanup(func() { _ = e.Shutdown(context.Background()) })
+			for e.State() != election.LeaderElectState {
+				after(time.Millisecond)
+			}
+			f.Expect(time.Since(begun)).To(BeNumerically("<=", ttl/16+instant))
+		}, republished)
+	}
+}
+
+func TestCandidatesThatStartAtOnceMakeFewAttempts(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		var attempts atomic.Int64
+		nc := f.Server.Connect(f.T)
+		_, err := nc.Subscribe("$KV."+natstest.BucketName+"."+key, func(m *nats.Msg) {
+			if r := record.Parse(m.Data, 0); r.Term == 0 && r.Released.IsZero() {
+				attempts.Add(1)
+			}
+		})
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(nc.Flush()).To(Succeed())
+		const candidates = 200
+		for i := range candidates {
+			e := f.service(fmt.Sprint("c", i), f.Open(f.Server.Connect(f.T)))
+			go func() { _ = e.Start(context.Background()) }()
+			f.Cleanup(func() { _ = e.Shutdown(context.Background()) })
+		}
+		after(3 * interval)
+		f.Expect(attempts.Load()).To(BeNumerically("<", candidates/4))
 	}, republished)
 }

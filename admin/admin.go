@@ -293,3 +293,38 @@ func (a *Admin) remove(ctx context.Context, l election.Leader) error {
 	}
 	return fmt.Errorf("it is not known whether %q was evicted from %q: %w", l.Name, l.Key, err)
 }
+
+// Forget removes what is remembered of an election that has ended, so that it is not listed any more: exactly the release that [observe.Observer.Ended]
+// returned. Nothing is removed if somebody has won or released the key since; the error says so. A candidate that starts within the next second takes the
+// key for one that somebody deleted, and stands down for a whole lease. One that starts later knows nothing of the election, and stands down as usual.
+func (a *Admin) Forget(ctx context.Context, ended observe.Event) error {
+	key := ended.Key
+	if err := validate.Key(key); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
+	defer cancel()
+	info, err := a.bucket.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("%q is not forgotten: %w", key, err)
+	}
+	entry, err := a.bucket.Last(ctx, key)
+	if kv.Classify(err) == kv.Absent {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%q is not forgotten: %w", key, err)
+	}
+	switch last, held := election.LeaderOf(entry, info.TTL); {
+	case held:
+		return fmt.Errorf("%q is not forgotten: %q holds the key", key, last.Name)
+	case last.Name == "": // a deletion or a marker, which expires
+		return nil
+	case ended.Kind != observe.Released || entry.Revision() != ended.Leader.Revision:
+		return fmt.Errorf("%q is not forgotten: %q has led since", key, last.Name)
+	}
+	if err := a.bucket.Forget(ctx, key, entry.Revision(), info.Remembers); err != nil {
+		return fmt.Errorf("%q is not forgotten: %w", key, err)
+	}
+	return nil
+}

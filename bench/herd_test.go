@@ -49,3 +49,29 @@ func herd(b *testing.B, crash bool, longer time.Duration) {
 	b.ReportMetric(quantile(times, 0.5), "median-ms")
 	b.ReportMetric(float64(f.consumers()), "consumers")
 }
+
+// BenchmarkHerdStart starts 1,000 candidates of one election at once, over 200 connections, on a key that nobody holds. It counts the attempts of the first
+// seconds, and those of the first quarter of a second after the win.
+func BenchmarkHerdStart(b *testing.B) {
+	var attempts, times sample
+	for b.Loop() {
+		b.StopTimer()
+		const key = "herd"
+		f := newFleet(b, startServerProcess(b), handoverTTL, 1)
+		t := f.tally(key)
+		conns := f.connections(200)
+		b.StartTimer()
+		began := time.Now()
+		for i := range 1000 {
+			f.join(conns[i%len(conns)], key)
+		}
+		w := f.win()
+		b.StopTimer()
+		times.add(w.at.Sub(began), time.Millisecond)
+		time.Sleep(2 * time.Second)
+		attempts = append(attempts, float64(t.take()))
+		b.StartTimer()
+	}
+	b.ReportMetric(attempts.mean(), "mean-attempts")
+	b.ReportMetric(quantile(times, 0.5), "median-ms")
+}

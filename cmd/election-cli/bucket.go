@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/choria-io/fisk"
@@ -17,6 +18,7 @@ import (
 	"github.com/natscampaign/election/internal/look"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timing"
+	"github.com/natscampaign/election/observe"
 )
 
 const (
@@ -50,6 +52,15 @@ that is shorter than the lease of a leader. If the bucket is fit, it says so, an
 With --json the result is one object: "bucket", "changed" (false with --dry-run, and if the bucket was fit), and "changes" (each with
 "setting", "before", "after").`
 
+	bucketPruneHelp = `The command lists the elections that ended longer ago than --older-than, asks, and forgets them: each takes one small message in the
+bucket until then. 'ls --ended' does not list them any more, and whoever campaigns next stands down as for the very first election. An election
+that somebody leads is not touched, also if somebody wins meanwhile. Locks, slots and elections that a crash ended leave nothing to forget.
+
+Example: election-cli bucket prune --older-than 720h
+
+The exit code is 1 if you answered no. With --json the result is one object: "bucket", and "forgotten" (an array of events, as in
+'ls --ended --json'); with --dry-run these are the elections that would be forgotten.`
+
 	bucketRmHelp = `The command says how many elections in the bucket have a leader, and asks before it removes the bucket. Those leaders are not
 notified: they notice within the TTL. Until then, another candidate may lead the same election in a new bucket of that name. Stop
 the leaders first.
@@ -70,6 +81,7 @@ type bucketCommand struct {
 	storage          string
 	maxBytes         int64
 	choriaCompatible bool
+	olderThan        time.Duration
 	dryRun           bool
 	force            bool
 	json             bool
@@ -78,7 +90,7 @@ type bucketCommand struct {
 
 func registerBucket(app *fisk.Application, env *cli.Env) {
 	b := &bucketCommand{Env: env}
-	cmd := app.Command("bucket", "Creates, changes, describes and removes the bucket that --bucket names")
+	cmd := app.Command("bucket", "Creates, changes, describes, prunes and removes the bucket that --bucket names")
 
 	add := cmd.Command("add", "Creates a bucket for elections").HelpLong(bucketAddHelp).Action(cli.Action(b.add))
 	cli.DurationVar(add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(timing.DefaultTTL.String()), &b.ttl)
@@ -101,6 +113,12 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	show := cmd.Command("info", "Describes the bucket, like info").HelpLong(bucketInfoHelp).Action(cli.Action(info.run))
 	cli.JSONVar(show, "Write the result as JSON", &info.json)
 	cli.WideVar(show, &info.wide)
+
+	prune := cmd.Command("prune", "Forgets elections that have ended").HelpLong(bucketPruneHelp).Action(cli.Action(b.prune))
+	cli.DurationVar(prune.Flag("older-than", "Forget only elections that ended longer ago").Required(), &b.olderThan)
+	prune.Flag("dry-run", "List what would be forgotten, and forget nothing").UnNegatableBoolVar(&b.dryRun)
+	cli.ForceVar(prune, "Do not ask", &b.force)
+	cli.JSONVar(prune, "Write the result as JSON", &b.json)
 
 	rm := cmd.Command("rm", "Removes the bucket and all elections in it").HelpLong(bucketRmHelp).Action(cli.Action(b.rm))
 	cli.ForceVar(rm, "Do not ask", &b.force)
@@ -238,6 +256,62 @@ func inspect(ctx context.Context, client *cli.Client, bucket *election.Bucket) (
 	}
 	info, err := v.BucketInfo(ctx)
 	return v, info, cli.InterruptedOr(ctx, err)
+}
+
+// bucketPruneReport is the result of bucket prune in the JSON output.
+type bucketPruneReport struct {
+	Bucket    string          `json:"bucket"`
+	Forgotten []observe.Event `json:"forgotten"`
+}
+
+// prune asks, and forgets elections that have ended.
+func (b *bucketCommand) prune(ctx context.Context) error {
+	if b.olderThan < 0 {
+		return fmt.Errorf("--older-than %v: give a positive duration, such as 720h", b.olderThan)
+	}
+	v, err := look.Open(ctx, b.Env, "bucket prune")
+	if err != nil {
+		return cli.InterruptedOr(ctx, err)
+	}
+	defer v.Conn.Close()
+	ended, err := v.Ended(ctx)
+	if err != nil {
+		return cli.InterruptedOr(ctx, err)
+	}
+	before := v.Clock.Now().Add(-b.olderThan)
+	ended = slices.DeleteFunc(ended, func(e observe.Event) bool { return e.Kind != observe.Released || e.At.After(before) })
+	if !b.json && len(ended) > 0 {
+		if err := look.EndedTable(v, ended).Print(b.Stdout, terminal.StyleFor(b.Stdout)); err != nil {
+			return err
+		}
+	}
+	report := bucketPruneReport{Bucket: v.Bucket.Bucket(), Forgotten: []observe.Event{}}
+	number, where := terminal.Plural(len(ended), "ended election"), fmt.Sprintf("bucket %q on %s", v.Bucket.Bucket(), v.ServerURL())
+	switch {
+	case len(ended) == 0:
+		fmt.Fprintf(b.Stderr, "No election in %s ended longer ago than %v: nothing was forgotten\n", where, b.olderThan)
+	case b.dryRun:
+		report.Forgotten = ended
+		fmt.Fprintf(b.Stderr, "%s would be forgotten in %s: nothing was forgotten\n", number, where)
+	default:
+		if err := b.Confirm(ctx, b.force, fmt.Sprintf("Forget %s in %s?", number, where)); err != nil {
+			return err
+		}
+		var problems []error
+		for _, e := range ended {
+			if err := v.Admin.Forget(ctx, e); err != nil {
+				problems = append(problems, cli.InterruptedOr(ctx, err))
+				continue
+			}
+			report.Forgotten = append(report.Forgotten, e)
+		}
+		fmt.Fprintf(b.Stderr, "%s forgotten in %s\n", terminal.Plural(len(report.Forgotten), "ended election"), where)
+		err = errors.Join(problems...)
+	}
+	if b.json {
+		err = errors.Join(err, terminal.WriteJSON(b.Stdout, report))
+	}
+	return err
 }
 
 // rm asks, and removes the bucket.

@@ -64,7 +64,7 @@ func (c *evictCommand) run(ctx context.Context) error {
 	leader, err := v.Leader(ctx, c.key)
 	switch {
 	case errors.Is(err, election.ErrNoLeader):
-		return look.NothingDone("%s", v.NobodyLeads(c.key).Message)
+		return look.NothingDone("%s", v.NobodyLeads(ctx, c.key).Message)
 	case err != nil:
 		return cli.InterruptedOr(ctx, err)
 	case c.revisionSet && leader.Revision != c.revision:

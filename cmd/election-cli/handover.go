@@ -93,7 +93,7 @@ func (h *handoverCommand) run(ctx context.Context) error {
 	defer v.Conn.Close()
 	leader, err := v.Observer.Leader(ctx, h.key)
 	if err != nil {
-		return cli.InterruptedOr(ctx, h.notDone(v, err))
+		return cli.InterruptedOr(ctx, h.notDone(ctx, v, err))
 	}
 	if h.to == "" {
 		if err := h.confirm(ctx, v, leader); err != nil {
@@ -114,7 +114,7 @@ func (h *handoverCommand) run(ctx context.Context) error {
 	case errors.Is(err, control.ErrNoAnswer):
 		return h.notAnswered(ctx, v, leader)
 	case err != nil:
-		return h.notDone(v, err)
+		return h.notDone(ctx, v, err)
 	}
 	return h.report(ctx, v, leader, began)
 }
@@ -157,10 +157,10 @@ func (h *handoverCommand) confirm(ctx context.Context, v *look.View, leader elec
 }
 
 // notDone returns the error of a request that failed or that the leader refused.
-func (h *handoverCommand) notDone(v *look.View, err error) error {
+func (h *handoverCommand) notDone(ctx context.Context, v *look.View, err error) error {
 	switch {
 	case errors.Is(err, election.ErrNoLeader):
-		return v.NobodyLeads(h.key)
+		return v.NobodyLeads(ctx, h.key)
 	case errors.Is(err, nats.ErrPermissionViolation):
 		return &cli.ExitError{Code: cli.ExitNegative, Message: h.Connection.Explain(err).Error()}
 	}
@@ -186,7 +186,7 @@ func (h *handoverCommand) notAnswered(ctx context.Context, v *look.View, asked e
 	name, key := terminal.Quote(asked.Name), terminal.Printable(h.key)
 	switch {
 	case errors.Is(err, election.ErrNoLeader):
-		return &cli.ExitError{Code: cli.ExitNegative, Message: name + " does not answer; " + v.NobodyLeads(h.key).Message}
+		return &cli.ExitError{Code: cli.ExitNegative, Message: name + " does not answer; " + v.NobodyLeads(ctx, h.key).Message}
 	case err != nil:
 		return cli.InterruptedOr(ctx, err)
 	case now.Instance != terminal.Printable(asked.Instance):

@@ -21,8 +21,8 @@ Example: election-cli info scheduler
 
 Without KEY, --json writes one object: ` + look.BucketHelp + `.
 
-With KEY the command describes one election, and --json writes one object: "key", "bucket", and "leader", which is null or an
-object: ` + look.HolderHelp + `.
+With KEY the command describes one election, and --json writes one object: "key", "bucket", "ended" (how the last term ended, if
+nobody leads and that is known, as in 'ls --ended --json'), and "leader", which is null or an object: ` + look.HolderHelp + `.
 
 Times are by the server's clock, except "since", "leads_since" and "started", which are by the leader's clock. The exit code is 1 if nobody leads
 the election KEY or, without KEY, if elections do not work in this bucket or are not safe.`
@@ -86,14 +86,18 @@ func (c *infoCommand) describeElection(ctx context.Context, v *look.View) error 
 		leader = &alone[0]
 	}
 	if c.json {
-		err = terminal.WriteJSON(c.Stdout, look.ElectionInfo{Key: c.key, Bucket: v.Bucket.Bucket(), Leader: leader, Paused: v.IsPaused(c.key)})
+		info := look.ElectionInfo{Key: c.key, Bucket: v.Bucket.Bucket(), Leader: leader, Paused: v.IsPaused(c.key)}
+		if e, known := v.LastEnd(ctx, c.key); vacant && known {
+			info.Ended = &e
+		}
+		err = terminal.WriteJSON(c.Stdout, info)
 	} else if !vacant {
 		err = leader.Print(c.Stdout, terminal.StyleFor(c.Stdout), v)
 	} else {
 		err = nil
 	}
 	if err == nil && vacant {
-		return v.NobodyLeads(c.key)
+		return v.NobodyLeads(ctx, c.key)
 	}
 	return err
 }

@@ -47,6 +47,8 @@ var outputs = map[string]struct {
 	"info-bucket":     {"Result of election-cli info and election-cli bucket info", types[look.BucketInfo]()},
 	"leader-file":     {"The leader file of election-cli file", types[leaderfile.Content]()},
 	"ls":              {"Result of election-cli ls", types[[]look.Holder]()},
+	"ls-ended":        {"Result of election-cli ls --ended", types[[]observe.Event]()},
+	"bucket-prune":    {"Result of election-cli bucket prune", types[bucketPruneReport]()},
 	"server":          {"Result of election-cli server", types[serverReport]()},
 	"watch":           {"One event of election-cli watch", append(types[observe.Event](), types[look.DroppedEvents]()...)},
 }
@@ -63,12 +65,16 @@ func outputOf(args []string) string {
 		return "file-check"
 	case name == "file":
 		return "campaign"
+	case (name == "list" || name == "ls") && has("--ended"):
+		return "ls-ended"
 	case name == "list":
 		return "ls"
 	case name == "bucket" && has("add"):
 		return "bucket-add"
 	case name == "bucket" && has("edit"):
 		return "bucket-edit"
+	case name == "bucket" && has("prune"):
+		return "bucket-prune"
 	case name == "bucket", name == "info" && (len(args) == 1 || strings.HasPrefix(args[1], "-")):
 		return "info-bucket"
 	case name == "wait", name == "evict":

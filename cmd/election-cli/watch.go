@@ -16,7 +16,7 @@ import (
 
 const watchHelp = `The command prints the current state, and then each change when it is committed, until it is interrupted. That is its normal end,
 with exit code 0. It does not print failed attempts to win. It waits for an unreachable server; afterwards it prints the resulting
-state, not each change in between. When a renewal is overdue, it says so on stderr.
+state, not each change in between. On stderr it says who led last where nobody leads at the start, and which renewals are overdue.
 
 Example: election-cli watch --json scheduler
 
@@ -106,6 +106,7 @@ func (c *watchCommand) watch(ctx context.Context, fail context.CancelCauseFunc, 
 		return cli.IgnoreIfDone(ctx, err)
 	}
 	defer v.Conn.Close()
+	c.logEnded(ctx, v, log)
 	overdue := look.Overdue{TTL: v.TTL(), Log: log}
 	for printed := 0; ; {
 		select {
@@ -129,5 +130,22 @@ func (c *watchCommand) watch(ctx context.Context, fail context.CancelCauseFunc, 
 				return nil
 			}
 		}
+	}
+}
+
+// maxLoggedEnds limits the ended elections that the command names at its start.
+const maxLoggedEnds = 10
+
+// logEnded logs who led last in the elections that nobody leads at the start. A user who may read only events does without.
+func (c *watchCommand) logEnded(ctx context.Context, v *look.View, log *slog.Logger) {
+	ended, err := v.Ended(ctx, c.keys...)
+	if err != nil {
+		return
+	}
+	for _, e := range ended[:min(len(ended), maxLoggedEnds)] {
+		log.Info("Nobody leads", "election", e.Key, "last", e.Leader.Name, "until", terminal.Timestamp(e.At), "why", look.EndCause(e))
+	}
+	if more := len(ended) - maxLoggedEnds; more > 0 {
+		log.Info("Nobody leads in more elections", "number", more)
 	}
 }

@@ -112,7 +112,7 @@ func (c *Candidate) followHolds(now time.Time) {
 	case w.paused && !c.key.occupied: // the pause held all candidates back, and nobody leads: they answer as they answer a vacancy
 		w.due, w.held, w.paused = later(w.yields, now.Add(c.Random(c.bucket.Spread()))), false, false
 	default:
-		w.due, w.held, w.paused = later(w.due, now.Add(c.Random(c.bucket.Splay))), false, false
+		w.due, w.held, w.paused = later(w.due, now.Add(c.Random(c.splay()))), false, false
 	}
 }
 

@@ -72,11 +72,20 @@ func New(rules *Rules) *Candidate { return &Candidate{Rules: rules} }
 // The time until the first campaign counts from since.
 func (c *Candidate) Begin(now, since time.Time) {
 	c.wait.preempted = since
-	due := since.Add(c.Random(c.bucket.Splay))
-	if splay := due.Sub(now); splay > 0 && c.holds == 0 { // what holds it back is logged already
+	due := since.Add(c.Random(c.splay()))
+	if splay := due.Sub(now); splay > c.bucket.Spread() && c.holds == 0 { // what holds it back is logged already
 		c.log(Info, "First campaign comes after a random splay", "in", splay.Round(time.Millisecond))
 	}
 	c.beginCampaigning(now, due, 0)
+}
+
+// splay returns the time over which candidates spread their first campaigns. A candidate that is notified needs no more than to answer a vacancy, unless an
+// option says so: few campaign before all others are notified of the first win.
+func (c *Candidate) splay() time.Duration {
+	if c.bucket.DefaultSplay && c.Source() != NoSource {
+		return min(c.bucket.Splay, c.bucket.Spread())
+	}
+	return c.bucket.Splay
 }
 
 // ask has the shell do an operation. then takes the result.

@@ -175,7 +175,7 @@ func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 		return renewal
 	case renewal:
 		c.sawWrite(now, ch.Revision, ch.Written, writtenAfter, false)
-		k.holder.priorities, k.holder.successor = ch.Record.Priorities, ch.Record.Successor // forged ones cost milliseconds
+		k.holder.priorities, k.holder.successor, k.holder.standbys = ch.Record.Priorities, ch.Record.Successor, ch.Record.Standbys // forged ones cost milliseconds
 		return true
 	}
 	k.lastWrite.superseded = true

@@ -23,7 +23,7 @@ type key struct {
 	read      time.Time   // when the key was last read or written; zero if it has not been
 	revision  uint64      // the revision that was read or written then
 	occupied  bool        // a candidate held the key then
-	holder    holder      // the known holder; its priorities and successor are those of the latest renewal that was notified
+	holder    holder      // the known holder; its priorities, successor and standbys are those of the latest renewal that was notified
 	lastWrite holderWrite // the write of the known holder that was seen last
 	stamped   time.Time   // the latest stamp of a write of the known holder, as read or notified; a forged one only makes a stand-down longer
 	checked   time.Time   // when the key was last read or written, or a notification came after the first read
@@ -51,20 +51,21 @@ type holder struct {
 	leaseMs        int64
 	priorities     []int
 	successor      string
+	standbys       int
 	commitment     record.Commitment
 }
 
 // holderOf returns the holder that wrote a record.
 func (c *Candidate) holderOf(now time.Time, r *record.Record) holder {
 	lease := record.Milliseconds(c.believed(now, r))
-	return holder{r.Name, r.Instance, r.Since, r.Term, r.Priority, r.Metadata, r.IntervalMs, lease, r.Priorities, r.Successor, r.Commitment}
+	return holder{r.Name, r.Instance, r.Since, r.Term, r.Priority, r.Metadata, r.IntervalMs, lease, r.Priorities, r.Successor, r.Standbys, r.Commitment}
 }
 
 // record returns the holder as a record whose other fields are empty. The holder's next renewal renews that record, see record.Renews.
 func (h *holder) record() record.Record {
 	return record.Record{
 		Name: h.name, Instance: h.instance, Since: h.since, Term: h.term, Priority: h.priority, Metadata: h.metadata, Commitment: h.commitment,
-		IntervalMs: h.intervalMs, LeaseMs: h.leaseMs, Priorities: h.priorities, Successor: h.successor,
+		IntervalMs: h.intervalMs, LeaseMs: h.leaseMs, Priorities: h.priorities, Successor: h.successor, Standbys: h.standbys,
 	}
 }
 

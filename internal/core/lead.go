@@ -121,10 +121,14 @@ func (c *Candidate) adjustRenewal(now time.Time) {
 		c.renewSoon = false
 		t.renewAt = earlier(t.renewAt, t.sent.Add(minRenewal))
 	}
-	if soon := t.sent.Add(c.bucket.TTL / NewcomerPart); c.others.newcomer && soon.Before(t.renewAt) {
-		t.regular, t.renewAt = t.renewAt, later(now, soon)
+	soon := t.sent.Add(c.bucket.TTL / NewcomerPart)
+	if c.others.enough {
+		soon = t.sent.Add(timing.MinPause)
 	}
-	c.others.newcomer = false
+	if c.others.newcomer && soon.Before(t.renewAt) {
+		t.regular, t.renewAt = later(t.regular, t.renewAt), later(now, soon)
+	}
+	c.others.newcomer, c.others.enough = false, false
 }
 
 // verify reads the key because a notification says that another candidate wrote it. The read may end the term; a notification alone never does.
@@ -339,7 +343,7 @@ func (c *Candidate) writeRenewal(now time.Time, reconnects uint64) {
 	t := c.term
 	r := c.renewal(now, t)
 	if !t.omitSuccessor {
-		r.Successor = c.successor(now)
+		r.Successor, r.Standbys = c.successor(now), c.standbys()
 	}
 	if r.Led = t.LedSince; r.Term > 0 && !t.Led() { // leadership counts from this very renewal, if it is applied
 		r.Led = now.Round(0)

@@ -34,6 +34,7 @@ type roster struct {
 	recording bool            // attempts of others are received and recorded
 	seen      map[string]seen // the other candidates: by instance or, in a queue, by record.QueueID
 	newcomer  bool            // one was seen first since the last renewal: it times the lease by the next, and is to see one soon
+	enough    bool            // with it there are enough: others that start need not announce themselves once the leader's record says so
 	namesake  *Namesake       // the first other candidate of this one's name; nil if none was seen
 	warned    bool            // the namesake was logged
 	announced time.Time       // when this candidate last announced itself, see shouldAnnounce; zero if it must again
@@ -55,8 +56,8 @@ type seen struct {
 }
 
 // shouldAnnounce reports whether this candidate is to make an attempt although another candidate holds the key, so that the leader sees it. A
-// candidate that lost so many campaigns does so when it starts, and then once in a while, but not because of a hint alone. A candidate for a lock
-// does so at once, and again whenever it has reason to believe that it is not in the queue.
+// candidate that lost so many campaigns does so when it starts, unless the leader knows enough standbys, and then once in a while, but not because of a
+// hint alone. A candidate for a lock does so at once, and again whenever it has reason to believe that it is not in the queue.
 func (c *Candidate) shouldAnnounce(now time.Time, hinted bool, lost int) bool {
 	switch since := now.Sub(c.others.announced); {
 	case c.hints.source == NoSource:
@@ -64,9 +65,18 @@ func (c *Candidate) shouldAnnounce(now time.Time, hinted bool, lost int) bool {
 	case c.Order == ByArrival && c.others.announced.IsZero():
 	case hinted, lost >= OpeningCampaigns && since < c.bucket.TTL*announceInterval:
 		return false
+	case c.Order == ByRank && lost < OpeningCampaigns && c.leaderKnowsEnough(): // a thousand that start at once make few attempts
+		return false
 	}
 	c.others.announced = now
 	return true
+}
+
+// leaderKnowsEnough reports whether the leader's record says that it knows as many standbys as its release names, and one among them is as good a successor as
+// this candidate. It does not know that this candidate has its name.
+func (c *Candidate) leaderKnowsEnough() bool {
+	h := &c.key.holder
+	return h.standbys >= record.MaxSuccessors && h.name != c.Name && (c.Priority <= 0 || slices.ContainsFunc(h.priorities, func(p int) bool { return p >= c.Priority }))
 }
 
 // hasAnnounced reports whether the holder of a lock may have this candidate in the queue.
@@ -79,7 +89,7 @@ func (c *Candidate) recordAttempts(on bool) {
 	if on == c.others.recording {
 		return
 	}
-	c.others.recording, c.others.seen, c.others.newcomer = on, nil, false
+	c.others.recording, c.others.seen, c.others.newcomer, c.others.enough = on, nil, false, false
 	c.report(Event{Kind: RecordAttempts, On: on})
 }
 
@@ -106,6 +116,7 @@ func (c *Candidate) attempted(now time.Time, r *record.Record) {
 			return
 		}
 		s.first = now
+		q.enough = q.enough || len(q.seen) == record.MaxSuccessors-1 && c.Order == ByRank
 		q.newcomer = q.newcomer || c.Order == ByRank
 	}
 	s.name, s.notified, s.priority, s.last = r.Name, r.Notified, r.Priority, now
@@ -191,6 +202,19 @@ func sameCandidate(s, other record.Successor) bool {
 		return s.Name == other.Name
 	}
 	return s.ID == other.ID
+}
+
+// standbys returns how many candidates this leader knows that are notified of vacancies, as many as a release names at most.
+func (c *Candidate) standbys() (n int) {
+	if c.Order != ByRank {
+		return 0
+	}
+	for _, s := range c.others.seen {
+		if s.notified {
+			n++
+		}
+	}
+	return min(n, record.MaxSuccessors)
 }
 
 // successor returns the instance of the candidate that is to answer first if this leader crashes; "" if there is none, as for locks and slots. It is

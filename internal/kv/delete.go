@@ -19,7 +19,7 @@ func (b *Bucket) Evict(ctx context.Context, key string, revision uint64, e recor
 		return b.Delete(ctx, key, jetstream.LastRevision(revision))
 	}
 	return UntilRefused(ctx, b.Conn(), b.ToWrite(key), func(ctx context.Context) error {
-		_, err := b.delete(ctx, key, revision, e.Encode(), false)
+		_, err := b.delete(ctx, key, revision, e.Encode(), "")
 		return err
 	})
 }
@@ -28,11 +28,29 @@ func (b *Bucket) Evict(ctx context.Context, key string, revision uint64, e recor
 // create a key creates it over the deletion. One that lasts never expires; the bucket must have expiry markers then. It is an error to
 // release a key of a bucket that is not [Bucket.Direct]. The errors are those of a write.
 func (b *Bucket) Release(ctx context.Context, key string, release []byte, revision uint64, lasts bool) (uint64, error) {
-	return b.delete(ctx, key, revision, release, lasts)
+	ttl := ""
+	if lasts {
+		ttl = "never"
+	}
+	return b.delete(ctx, key, revision, release, ttl)
 }
 
-// delete deletes a key while its record has the given revision, by a deletion that has a value, and may last.
-func (b *Bucket) delete(ctx context.Context, key string, revision uint64, value []byte, lasts bool) (uint64, error) {
+// Forget deletes the release of the given revision, so that nothing is known of the election any more. In a bucket that remembers releases the deletion itself
+// is gone after a moment. The errors are those of a write, and nats.ErrPermissionViolation.
+func (b *Bucket) Forget(ctx context.Context, key string, revision uint64, remembered bool) error {
+	ttl := ""
+	if remembered {
+		ttl = MarkerTTL.String()
+	}
+	return UntilRefused(ctx, b.Conn(), b.ToWrite(key), func(ctx context.Context) error {
+		_, err := b.delete(ctx, key, revision, nil, ttl)
+		return err
+	})
+}
+
+// delete deletes a key while its record has the given revision, by a deletion that has a value and a TTL of its own,
+// if one is given.
+func (b *Bucket) delete(ctx context.Context, key string, revision uint64, value []byte, ttl string) (uint64, error) {
 	subject := b.Subject(key)
 	if prefix := APIPrefix(b.js); prefix != jetstream.DefaultAPIPrefix {
 		subject = prefix + subject // as nats.go writes keys
@@ -41,8 +59,8 @@ func (b *Bucket) delete(ctx context.Context, key string, revision uint64, value 
 	m.Data = value
 	m.Header.Set(HeaderOperation, operationDelete)
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
-	if lasts {
-		m.Header.Set(jetstream.MsgTTLHeader, "never")
+	if ttl != "" {
+		m.Header.Set(jetstream.MsgTTLHeader, ttl)
 	}
 	ack, err := b.js.PublishMsg(ctx, m)
 	if err == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timing"
+	"github.com/natscampaign/election/observe"
 )
 
 // States of the holder of a key. StatePlain is that of a bare name, which candidates of Choria write: a bare name does not
@@ -59,6 +60,8 @@ type ElectionInfo struct {
 	Bucket string  `json:"bucket"`
 	Leader *Holder `json:"leader"`           // null if the key has no holder
 	Paused bool    `json:"paused,omitempty"` // by an operator
+
+	Ended *observe.Event `json:"ended,omitempty"` // how the last term ended, if nobody leads and that is known
 }
 
 // NewHolder returns the Holder for a leader. Its ages are by the server's clock, at the time of the local clock at which the request was

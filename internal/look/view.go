@@ -147,11 +147,14 @@ func (v *View) ExplainPause(key string) string {
 	return fmt.Sprintf("%s, and no candidate campaigns until 'election-cli resume %s'", pause, key)
 }
 
-// NobodyLeads returns the error for an election without a leader.
-func (v *View) NobodyLeads(key string) *cli.ExitError {
+// NobodyLeads returns the error for an election without a leader. It says who led last, until when, and why that ended, if that is known.
+func (v *View) NobodyLeads(ctx context.Context, key string) *cli.ExitError {
 	message := fmt.Sprintf("nobody leads %q in bucket %q on %s", key, v.Bucket.Bucket(), v.ServerURL())
+	if e, known := v.LastEnd(ctx, key); known {
+		message += "; " + v.DescribeEnd(e)
+	}
 	if pause := v.ExplainPause(key); pause != "" {
-		message += ": it is " + pause
+		message += "; it is " + pause
 	} else {
 		message += fmt.Sprintf("; 'election-cli check %s' says why", key)
 	}

@@ -78,6 +78,8 @@ type Record struct {
 
 	// Set by a renewal: the instance of the candidate that answers first if the record expires.
 	Successor string `json:"successor,omitempty"`
+	// Set by a renewal: how many candidates the leader knows that are notified of vacancies, at most MaxSuccessors.
+	Standbys int `json:"standbys,omitempty"`
 
 	// Set by a release.
 	Released     time.Time `json:"released,omitzero"`       // when it was written
@@ -136,6 +138,7 @@ func (r *Record) bound() {
 			*id = ""
 		}
 	}
+	r.Standbys = min(max(r.Standbys, 0), MaxSuccessors)
 	size := 0
 	for k, v := range r.Metadata {
 		size += len(k) + len(v)

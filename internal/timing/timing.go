@@ -106,11 +106,12 @@ type Timing struct {
 	ReleaseTimeout time.Duration
 
 	DefaultStandDown bool // no option sets the stand-down
+	DefaultSplay     bool // nor the splay
 }
 
 // Timing returns the durations for a bucket with the given TTL, or an error if one does not fit it.
 func (d *Durations) Timing(ttl time.Duration) (Timing, error) {
-	t := Timing{TTL: ttl, DefaultStandDown: d.StandDown == nil}
+	t := Timing{TTL: ttl, DefaultStandDown: d.StandDown == nil, DefaultSplay: d.Splay == nil}
 	for _, row := range table {
 		if given := row.given(d); given != nil {
 			*row.set(&t) = min(*given, longest)

@@ -53,18 +53,18 @@ func TestTimingFollowsTheTTLAndTheOptions(t *testing.T) {
 		ttl  time.Duration
 		want Timing
 	}{
-		"shortest TTL": {Durations{}, s, Timing{s, 750 * ms, 750 * ms, 750 * ms, 100 * ms, s, true}},
-		"10 s":         {Durations{}, 10 * s, Timing{10 * s, 7500 * ms, 5 * s, 7500 * ms, 1 * s, 10 * s, true}},
-		"longest TTL":  {Durations{}, time.Hour, Timing{time.Hour, 45 * time.Minute, 5 * s, 45 * time.Minute, 6 * time.Minute, time.Hour, true}},
+		"shortest TTL": {Durations{}, s, Timing{s, 750 * ms, 750 * ms, 750 * ms, 100 * ms, s, true, true}},
+		"10 s":         {Durations{}, 10 * s, Timing{10 * s, 7500 * ms, 5 * s, 7500 * ms, 1 * s, 10 * s, true, true}},
+		"longest TTL":  {Durations{}, time.Hour, Timing{time.Hour, 45 * time.Minute, 5 * s, 45 * time.Minute, 6 * time.Minute, time.Hour, true, true}},
 		"an interval sets splay and stand-down": {Durations{Interval: given(2 * s)}, 10 * s,
-			Timing{10 * s, 2 * s, 2 * s, 2 * s, 1 * s, 10 * s, true}},
+			Timing{10 * s, 2 * s, 2 * s, 2 * s, 1 * s, 10 * s, true, true}},
 		"all are set": {Durations{given(1 * s), given(2 * s), given(0), given(4 * s), given(0)}, 10 * s,
-			Timing{10 * s, 1 * s, 2 * s, 0, 4 * s, 0, false}},
-		"the longest interval":       {Durations{Interval: given(8900 * ms)}, 10 * s, Timing{10 * s, 8900 * ms, 5 * s, 8900 * ms, 1 * s, 10 * s, true}},
-		"the longest margin":         {Durations{LeaseMargin: given(5*s - 1), Interval: given(s)}, 10 * s, Timing{10 * s, s, s, s, 5*s - 1, 10 * s, true}},
-		"a stand-down above the TTL": {Durations{StandDown: given(time.Minute)}, 10 * s, Timing{10 * s, 7500 * ms, 5 * s, time.Minute, 1 * s, 10 * s, false}},
+			Timing{10 * s, 1 * s, 2 * s, 0, 4 * s, 0, false, false}},
+		"the longest interval":       {Durations{Interval: given(8900 * ms)}, 10 * s, Timing{10 * s, 8900 * ms, 5 * s, 8900 * ms, 1 * s, 10 * s, true, true}},
+		"the longest margin":         {Durations{LeaseMargin: given(5*s - 1), Interval: given(s)}, 10 * s, Timing{10 * s, s, s, s, 5*s - 1, 10 * s, true, true}},
+		"a stand-down above the TTL": {Durations{StandDown: given(time.Minute)}, 10 * s, Timing{10 * s, 7500 * ms, 5 * s, time.Minute, 1 * s, 10 * s, false, true}},
 		"durations without an end, of which a sum must not overflow": {Durations{Splay: given(math.MaxInt64), ReleaseTimeout: given(math.MaxInt64)}, 10 * s,
-			Timing{10 * s, 7500 * ms, longest, 7500 * ms, 1 * s, longest, true}},
+			Timing{10 * s, 7500 * ms, longest, 7500 * ms, 1 * s, longest, true, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
