@@ -26,6 +26,8 @@ type dispatcher struct {
 	campaigns []core.State     // that wait to be announced
 	leader    *settings.Holder // the leader that waits to be announced; nil if none does
 	reported  *settings.Holder // the leader that was announced last
+	next      bool             // this candidate is the next leader, as the leader says
+	prepared  bool             // OnNext was called with true, and not with false since
 	queue     []func()         // the remaining callbacks of the announcement that is under way
 
 	idle chan struct{} // closed once no callback is due; nil if none is due now
@@ -61,6 +63,17 @@ func (d *dispatcher) leads(h *settings.Holder) {
 		d.leader = nil // a leader that waited to be announced meanwhile is outdated
 		return
 	}
+	d.wake()
+}
+
+// isNext announces that this candidate is the next leader, or is not any more.
+func (d *dispatcher) isNext(next bool) {
+	if len(d.OnNext) == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.next = next
 	d.wake()
 }
 
@@ -106,7 +119,7 @@ func (d *dispatcher) wake() {
 // run calls callbacks until none is due.
 func (d *dispatcher) run() {
 	for {
-		call := d.next()
+		call := d.due()
 		if call == nil {
 			return
 		}
@@ -114,8 +127,8 @@ func (d *dispatcher) run() {
 	}
 }
 
-// next returns the callback to call; nil if none is due.
-func (d *dispatcher) next() func() {
+// due returns the callback to call; nil if none is due.
+func (d *dispatcher) due() func() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for {
@@ -130,6 +143,12 @@ func (d *dispatcher) next() func() {
 		case d.announced == nil && d.latest != nil && d.latest.leads():
 			d.announced = d.latest
 			d.queue = append(d.queue, d.OnWon...)
+		case d.next != d.prepared:
+			next := d.next
+			d.prepared = next
+			for _, f := range d.OnNext {
+				d.queue = append(d.queue, func() { f(next) })
+			}
 		case d.leader != nil:
 			h := d.leader
 			d.reported, d.leader = h, nil

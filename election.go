@@ -216,11 +216,9 @@ func (e *Election) Resume() {
 
 // pause pauses or resumes this candidate, and reports whether that changes anything.
 func (e *Election) pause(on bool) (changed bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	before := e.candidate.Status().Holds
-	e.notice(time.Now(), core.Hold{Why: core.Paused, On: on})
-	return e.candidate.Status().Holds != before
+	before := e.status().Holds
+	e.tell(core.Hold{Why: core.Paused, On: on})
+	return e.status().Holds != before
 }
 
 // waitFor waits until a channel is closed. It returns ctx's error if ctx ends before.

@@ -120,6 +120,9 @@ func (m *metrics) addGauges() {
 		add("election_standby", "Whether this candidate would take over if the leader went, 1 or 0.", func(now moment) float64 {
 			return oneIf(now.standby)
 		})
+		add("election_next", "Whether the leader names this candidate as the one that takes over, 1 or 0.", func(now moment) float64 {
+			return oneIf(now.next)
+		})
 	}
 	add("election_lease_seconds", "How long a lease lasts from a renewal, 0 until the bucket was reached.", func(now moment) float64 {
 		return now.leaseTime.Seconds()

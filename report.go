@@ -47,6 +47,8 @@ func (r *run) report(events []core.Event) {
 			r.notifications().SourceStalled()
 		case core.Suspect:
 			r.suspectConnection()
+		case core.NextChanged:
+			r.calls.isNext(e.On)
 		case core.Preempt:
 			r.preempt(e.Instance, e.Message)
 		}

@@ -364,12 +364,14 @@ func (r *run) nextChange() <-chan struct{} {
 
 // stop has the run end. The candidate learns of it before the context ends, so that it does not campaign again for the key that it releases.
 func (r *run) stop() {
+	var events []core.Event
 	r.mu.Lock()
 	if r.current == r { // otherwise the run has ended meanwhile
 		r.stopping = true
-		r.notice(time.Now(), core.Stop{})
+		events = r.notice(time.Now(), core.Stop{})
 	}
 	r.mu.Unlock()
+	r.report(events)
 	r.cancel()
 }
 

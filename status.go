@@ -39,6 +39,7 @@ type Status struct {
 	Paused        bool   `json:"paused,omitempty"`        // Pause, or an operator, keeps it from campaigning
 	Unhealthy     string `json:"unhealthy,omitempty"`     // why the last health checks failed; empty if they did not, or there are none
 	Notifications string `json:"notifications,omitempty"` // the source of notifications: "republish", "watch" or "none"; empty if it does not run
+	Next          bool   `json:"next,omitempty"`          // the leader's last record names it as the one that takes over, see [OnNext]
 	Wins          uint64 `json:"wins"`                    // terms led
 	Losses        uint64 `json:"losses"`                  // terms led that ended, for whatever reason
 	LastError     string `json:"last_error,omitempty"`    // the latest error of a request: each stays until a request of its kind succeeds, to read the key, to write it (tried again within two TTLs), or to load the bucket's info
@@ -81,7 +82,7 @@ func (e *Election) Status() Status {
 	s := Status{
 		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instanceID(), Started: status.Started,
 		State: now.state, IsLeader: now.state == LeaderState, LeaseRemaining: now.left, TTL: status.Bucket.TTL, CampaignInterval: status.Bucket.Interval,
-		Paused: now.paused, Unhealthy: v.unhealthy, Notifications: now.source, Wins: status.Wins, Losses: status.Losses, LastError: describe(failed), LastErrorAt: failedAt.Round(0),
+		Paused: now.paused, Unhealthy: v.unhealthy, Notifications: now.source, Next: now.next, Wins: status.Wins, Losses: status.Losses, LastError: describe(failed), LastErrorAt: failedAt.Round(0),
 	}
 	if v.leader != nil {
 		l := *v.leader
@@ -120,6 +121,7 @@ type moment struct {
 	paused    bool          // Pause, or an operator, keeps it from campaigning
 	healthy   bool          // its health check passes, and its loop makes progress
 	standby   bool          // it would take over if the leader went
+	next      bool          // it is the one that takes over, as the leader says
 }
 
 // view is all that others see of an election, at one instant.
@@ -165,6 +167,7 @@ func (v *view) at(now time.Time) moment {
 		paused:  v.status.Holds&(core.Paused|core.PausedByOperator) != 0,
 		healthy: v.status.Holds&core.NotHealthy == 0 && !stuck,
 		standby: v.running && v.status.Standby && !stuck,
+		next:    v.running && v.status.Next && !stuck,
 	}
 	if v.running {
 		m.state = CandidateState
@@ -226,12 +229,12 @@ func (l Leader) Token() string {
 // LeaderOf returns the holder of a key that an entry of a bucket with the given TTL describes, and false if nobody holds the key. If the entry is a
 // release, which may be a deletion, the Leader is the one that released the key; of any other removal nothing is known. It is for programs that watch a
 // bucket themselves; package observe does so for most.
-func LeaderOf(entry jetstream.KeyValueEntry, ttl time.Duration) (l Leader, held bool) {
+func LeaderOf(entry jetstream.KeyValueEntry, ttl time.Duration) (Leader, bool) {
 	if kv.RemovalBy(entry) != record.Kept {
 		return Leader{}, false
 	}
 	r := record.Parse(entry.Value(), entry.Revision())
-	l = leaderOf(&settings.Holder{Record: r, Key: entry.Key(), Revision: entry.Revision(), Written: entry.Created(), TTL: ttl})
+	l := leaderOf(&settings.Holder{Record: r, Key: entry.Key(), Revision: entry.Revision(), Written: entry.Created(), TTL: ttl})
 	if _, released := r.IsRelease(); released {
 		l.Expires = time.Time{}
 		return l, false

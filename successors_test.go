@@ -192,8 +192,7 @@ func TestSuccessorWithAnOddNameRecognisesItself(t *testing.T) {
 		after(3 * interval)
 		b := f.connected("<b&>ü").start()
 		after(3 * interval)
-		a.shutdown()
-		after(instant)
+		f.Expect(a.Transfer(context.Background(), "<b&>ü")).To(Succeed())
 		f.Expect(b.IsLeader()).To(BeTrue())
 	}, republished)
 }
@@ -234,7 +233,7 @@ func TestSuccessorThatALeaderNamesLeadsByTheWriteThatWins(t *testing.T) {
 		observer.link.OnRequest(func(faultproxy.Message) { requests.Add(1) })
 		after(3 * interval)
 		f.Expect(observer.Status().Leader.Term).To(Equal(term.Number))
-		f.Expect(requests.Load()).To(BeZero(), "a renewal is known to be of the term that was won")
+		f.Expect(requests.Load()).To(BeNumerically("<=", 2), "a renewal is known to be of the term that was won: it reads once, and announces itself to the new leader")
 		f.Expect(written()).To(HaveEach(And(ContainSubstring(fmt.Sprintf(`"term":%d,`, term.Number)), Not(ContainSubstring(`"leads"`)))))
 	}, republished)
 }

@@ -78,6 +78,10 @@ type bid struct {
 // beginCampaigning has the candidate campaign first at the given time, after so many campaigns lost in a row.
 func (c *Candidate) beginCampaigning(now, due time.Time, lost int) {
 	c.phase = campaigning
+	if c.next {
+		c.next = false
+		c.report(Event{Kind: NextChanged})
+	}
 	c.forget(now)
 	c.metadata.refused = false // the bucket may take larger records by now
 	c.wait = wait{due: due, lost: lost, preempted: c.wait.preempted}
@@ -95,6 +99,9 @@ func (c *Candidate) waitAgain(now time.Time) {
 		poll = fallbackPollUnmarked
 	}
 	c.wait.fallback = now.Add(c.bucket.TTL*poll/2 + c.Random(c.bucket.TTL*poll))
+	if c.isUnknown() {
+		c.wait.fallback = earlier(c.wait.fallback, now.Add(c.Random(c.bucket.TTL)))
+	}
 	if c.wait.read = (time.Time{}); c.bucket.MarkerTTL <= 0 {
 		c.wait.read = now.Add(c.bucket.TTL*unmarkedReads + c.Random(c.bucket.Interval))
 	}

@@ -41,6 +41,7 @@ type Candidate struct {
 	// What it tells of itself.
 	releasedAt time.Time     // when a release last named a successor
 	untilNext  time.Duration // from the last campaign or renewal to the next
+	next       bool          // it is to take over, see isNext
 	wins       uint64        // terms in which it led
 	losses     uint64        // terms in which it led that have ended
 
@@ -198,6 +199,10 @@ func (c *Candidate) idle(time.Time, Result) {}
 
 // takeEvents returns what there is to report, once.
 func (c *Candidate) takeEvents() []Event {
+	if next := c.isNext(); next != c.next {
+		c.next = next
+		c.report(Event{Kind: NextChanged, On: next})
+	}
 	events := c.events
 	c.events = nil
 	return events

@@ -125,7 +125,7 @@ func (c *Candidate) drained(now time.Time, r Result) {
 func (c *Candidate) release(now time.Time) {
 	t, d := c.term, c.drain
 	d.limit = now.Add(min(max(0, c.left(now, t)), timing.RequestTimeout))
-	d.successors, d.queue = c.successors(t.target, t.successors), c.queue()
+	d.successors, d.queue = c.successors(now, t.target, t.successors), c.queue()
 	if c.Target != nil && t.target.Name != "" {
 		t.target, d.successors = c.Target(t.target), nil
 		if t.target.Name != "" {

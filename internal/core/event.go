@@ -12,7 +12,7 @@ type Event struct {
 	State    State         // Campaigned, StateChanged
 	Reason   Reason        // StateChanged
 	Term     *Term         // StateChanged, LeadershipCounts, RenewalFailed, KeyNotReleased, TermOver; only Next, Done, Notice and Handover change it
-	On       bool          // RecordAttempts
+	On       bool          // RecordAttempts, NextChanged
 	Took     time.Duration // Renewed
 	Left     time.Duration // RenewalFailed: of the lease
 	Err      error         // RenewalFailed
@@ -47,6 +47,7 @@ const (
 	SourceStalled              // the source of notifications seems to be stalled
 	Suspect                    // an answer or a notification has not come in time
 	Preempt                    // ask a leader of lower priority to hand over
+	NextChanged                // the candidate is the one that takes over, or is not any more
 )
 
 // Level is how important a line of the log is.

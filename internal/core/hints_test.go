@@ -45,7 +45,7 @@ func FuzzNotified(f *testing.F) {
 				if at := c.nextCampaign(); !held && !at.Equal(due) || at.After(c.wait.fallback) {
 					t.Errorf("a notification moves the next campaign to %v", at)
 				}
-				if size := len(strings.Join(names(c.successors(nobody, []record.Successor{{Name: "b"}})), "")); size > record.MaxSuccessorBytes {
+				if size := len(strings.Join(names(c.successors(now, nobody, []record.Successor{{Name: "b"}})), "")); size > record.MaxSuccessorBytes {
 					t.Errorf("successors of %d bytes", size)
 				}
 				if n := len(c.priorities(now, nil, now)); n > record.MaxPriorities {

@@ -104,6 +104,9 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 			lease = max(lease, k.lastWrite.lease)
 		} else {
 			k.stamped = time.Time{}
+			if c.Order == ByRank { // the new leader may not know this candidate
+				c.others.announced = time.Time{}
+			}
 		}
 		k.holder, k.lastWrite.lease = c.holderOf(now, &s.Record), lease
 		if !sameTerm || !k.lastWrite.overtook(s) {

@@ -10,7 +10,7 @@ type Notice interface {
 }
 
 // Notice takes a notice, and returns what the candidate has to report. Afterwards [Candidate.Waits] may be another. There is nothing to report of
-// the notices by which this process itself decides: [NewRun], [EndRun], [NewRules], [Stop], [End], [Hold], [SetMetadata].
+// the notices by which this process itself decides: [NewRun], [EndRun], [NewRules], [SetMetadata].
 func (c *Candidate) Notice(now time.Time, n Notice) []Event {
 	n.apply(c, now)
 	c.catchUp(now)

@@ -65,7 +65,7 @@ func (c *Candidate) shouldAnnounce(now time.Time, hinted bool, lost int) bool {
 	case c.Order == ByArrival && c.others.announced.IsZero():
 	case hinted, lost >= OpeningCampaigns && since < c.bucket.TTL*announceInterval:
 		return false
-	case c.Order == ByRank && lost < OpeningCampaigns && c.leaderKnowsEnough(): // a thousand that start at once make few attempts
+	case c.Order == ByRank && c.leaderKnowsEnough(): // a thousand that start at once make few attempts
 		return false
 	}
 	c.others.announced = now
@@ -77,6 +77,12 @@ func (c *Candidate) shouldAnnounce(now time.Time, hinted bool, lost int) bool {
 func (c *Candidate) leaderKnowsEnough() bool {
 	h := &c.key.holder
 	return h.standbys >= record.MaxSuccessors && h.name != c.Name && (c.Priority <= 0 || slices.ContainsFunc(h.priorities, func(p int) bool { return p >= c.Priority }))
+}
+
+// isUnknown reports whether a leader that has won since this candidate last announced itself may not know it, nor enough others. A leader that crashed passes
+// nothing on of what it knew. Those that choose targets know by themselves which candidates there are.
+func (c *Candidate) isUnknown() bool {
+	return c.Order == ByRank && c.Target == nil && c.others.announced.IsZero() && c.key.occupied && !c.isHolder() && c.Source() != NoSource && !c.leaderKnowsEnough()
 }
 
 // hasAnnounced reports whether the holder of a lock may have this candidate in the queue.
@@ -161,10 +167,10 @@ func (c *Candidate) priorities(now time.Time, before []int, won time.Time) (prio
 	return priorities[:min(len(priorities), record.MaxPriorities)]
 }
 
-// successors returns the candidates that are to take over, in order: the target if there is one, then those that were seen, of the highest priority
-// first and among these the one seen last, and at the end the candidates that were known before. A candidate that was seen last is most likely still
-// there, and in a rolling update it has been started again already. For locks and slots there is none but the target.
-func (c *Candidate) successors(target record.Successor, before []record.Successor) (successors []record.Successor) {
+// successors returns the candidates that are to take over, in order: the target if there is one, then the one that the renewals name, which may have
+// prepared itself, then those that were seen, of the highest priority first and among these the one seen last, which is most likely still there, and at the
+// end the candidates that were known before. For locks and slots there is none but the target.
+func (c *Candidate) successors(now time.Time, target record.Successor, before []record.Successor) (successors []record.Successor) {
 	this := record.Successor{Name: c.Name, ID: record.QueueID(c.Instance)}
 	add := func(s record.Successor) {
 		known := func(other record.Successor) bool { return sameCandidate(s, other) }
@@ -176,9 +182,16 @@ func (c *Candidate) successors(target record.Successor, before []record.Successo
 	if c.Order != ByRank {
 		return successors
 	}
+	named := c.successor(now)
+	isNamed := func(instance string) int {
+		if instance == named {
+			return 0
+		}
+		return 1
+	}
 	instances := slices.SortedFunc(maps.Keys(c.others.seen), func(a, b string) int {
 		s, other := c.others.seen[a], c.others.seen[b]
-		return cmp.Or(cmp.Compare(other.priority, s.priority), other.last.Compare(s.last), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(isNamed(a), isNamed(b)), cmp.Compare(other.priority, s.priority), other.last.Compare(s.last), cmp.Compare(a, b))
 	})
 	for _, instance := range instances {
 		if s := c.others.seen[instance]; s.notified && len(successors) < record.MaxSuccessors {

@@ -36,12 +36,12 @@ func TestSuccessorsComeByPriorityAndThenLatestFirst(t *testing.T) {
 	}{{"old", 0, true}, {"high", 5, true}, {"not-notified", 9, false}, {"new", 0, true}, {"me.1", 0, true}} {
 		attempted(c, record.Record{Instance: other.name, Name: other.name, Priority: other.priority, Notified: other.notified})
 	}
-	g.Expect(names(c.successors(nobody, known("before", "new")))).To(Equal([]string{"high", "new", "old", "before"}))
-	g.Expect(names(c.successors(target("old"), nil))).To(Equal([]string{"old", "high", "new"}), "the target comes first")
+	g.Expect(names(c.successors(time.Now(), nobody, known("before", "new")))).To(Equal([]string{"high", "new", "old", "before"}))
+	g.Expect(names(c.successors(time.Now(), target("old"), nil))).To(Equal([]string{"old", "high", "new"}), "the target comes first")
 	g.Expect(c.priorities(time.Now(), []int{7}, time.Now())).To(Equal([]int{7, 5, 0}))
 	c.Order = ByChance
-	g.Expect(c.successors(nobody, known("before"))).To(BeEmpty())
-	g.Expect(names(c.successors(target("old"), nil))).To(Equal([]string{"old"}))
+	g.Expect(c.successors(time.Now(), nobody, known("before"))).To(BeEmpty())
+	g.Expect(names(c.successors(time.Now(), target("old"), nil))).To(Equal([]string{"old"}))
 	g.Expect(c.queue()).To(BeEmpty())
 }
 
@@ -71,9 +71,9 @@ func TestSuccessorsOfOneNameAreDistinguishedByTheirInstances(t *testing.T) {
 		return record.Successor{Name: "me", ID: record.QueueID(instance)}
 	}
 	before := []record.Successor{id("me.1"), id("me.4"), {Name: "me"}, {Name: "b", ID: "of b....."}}
-	successors := c.successors(nobody, before)
+	successors := c.successors(time.Now(), nobody, before)
 	g.Expect(successors).To(ConsistOf(id("me.2"), id("me.3"), id("me.4"), record.Successor{Name: "b"}), "not this one itself")
-	g.Expect(c.successors(id("me.4"), nil)[0]).To(Equal(id("me.4")))
+	g.Expect(c.successors(time.Now(), id("me.4"), nil)[0]).To(Equal(id("me.4")))
 
 	var r record.Record
 	r.SetSuccessors(successors)
@@ -98,7 +98,7 @@ func TestQueueIsInTheOrderOfArrival(t *testing.T) {
 	}
 	c.inherit(time.Now(), ids("y", "c", "me.1", "x"))
 	g.Expect(c.queue()).To(Equal(ids("y", "c", "x", "b", "a", "d")), "those that the holder before knew come first")
-	g.Expect(names(c.successors(target("b"), known("before")))).To(Equal([]string{"b"}))
+	g.Expect(names(c.successors(time.Now(), target("b"), known("before")))).To(Equal([]string{"b"}))
 	withdrawn, unnotified := attempt("a"), attempt("slow")
 	withdrawn.Withdrawn, unnotified.Notified = true, false
 	attempted(c, withdrawn)

@@ -23,6 +23,7 @@ type Status struct {
 	Losses    uint64
 	Ready     bool // it would be notified of a vacancy, and answer it
 	Standby   bool // it would take over: nothing holds it back, and its last request succeeded
+	Next      bool // the leader's last record names it as the one that takes over
 }
 
 // Status returns what the candidate tells of itself.
@@ -30,8 +31,22 @@ func (c *Candidate) Status() Status {
 	free := c.phase == campaigning && c.holds == 0
 	return Status{
 		Bucket: c.bucket, Holds: c.holds, Source: c.Source(), Started: c.started, UntilNext: c.untilNext, Requests: c.requests, Wins: c.wins, Losses: c.losses,
-		Ready: free && c.Source() != NoSource, Standby: free && !c.requests.last,
+		Ready: free && c.Source() != NoSource, Standby: free && !c.requests.last, Next: free && c.next,
 	}
+}
+
+// isNext reports whether this candidate is to take over, as the record of the leader says that was read or notified last. While nobody holds the key, or this
+// candidate does, it is what it was before.
+func (c *Candidate) isNext() bool {
+	switch {
+	case c.phase == leading, c.phase == draining, c.phase == returning:
+		return c.next
+	case c.phase != campaigning, c.stopping, c.holds != 0:
+		return false
+	case c.key.occupied && !c.isHolder():
+		return c.key.holder.successor == c.Instance
+	}
+	return c.next
 }
 
 // Term returns the term in which the candidate holds the key; nil if there is none.

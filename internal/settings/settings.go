@@ -74,6 +74,7 @@ type Callbacks struct {
 	OnWon, OnLost []func()
 	OnCampaign    []func(core.State)
 	OnLeader      []func(*Holder)
+	OnNext        []func(next bool)
 }
 
 // Holder is the holder of a key, as its record was read in a bucket with the given TTL. The zero Holder is nobody.
