@@ -73,7 +73,7 @@ func (e *Election) rules() *core.Rules {
 	o := e.opts
 	return &core.Rules{
 		BucketName: e.bucket.Bucket(), Name: e.name, Instance: e.instanceID(), Host: e.host, PID: e.pid, Priority: o.Priority, Order: o.Order,
-		Plain: o.PlainValue, Preempts: o.Preempt, HasBackoff: o.Backoff != nil, Connected: e.bucket.Conn() != nil, Direct: e.bucket.Direct(), Target: o.Target, World: &world,
+		Plain: o.PlainValue, Preempts: o.Preempt, HasBackoff: o.Backoff != nil, Connected: e.bucket.Conn() != nil, Direct: e.bucket.Direct(), ReadSubject: e.bucket.ToRead(e.key).Subject, Target: o.Target, World: &world,
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -122,6 +123,22 @@ func TestWriteOnlyCandidateTriesToReadOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Where releases never expire, a candidate that may not read says at its start what it lacks.
+func TestCandidateThatMayNotReadNamesThePermissionWhereReleasesAreRemembered(t *testing.T) {
+	onGuardedServer(t, leastPermissions, func(f *fleet) {
+		f.configure(func(c *jetstream.StreamConfig) {
+			c.AllowMsgTTL, c.Metadata = true, map[string]string{kv.RemembersMetadata: "true"}
+		})
+		var log logged
+		a, _ := f.restricted("least", "a", true, election.WithLogger(log.logger()))
+		a.start()
+		after(time.Second)
+		f.Expect(log.String()).To(And(ContainSubstring("each release costs a TTL and a whole lease"), ContainSubstring("permit to publish to $JS.API.DIRECT.GET.KV_ELECTIONS.$KV.ELECTIONS.scheduler")))
+		after(interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+	})
 }
 
 // The client learns of a refusal apart from the request, which has no answer.

@@ -109,7 +109,11 @@ func (c *Candidate) writeAnswered(now time.Time, outcome Outcome) {
 func (c *Candidate) restFromReading(now time.Time, rest time.Duration, err error) {
 	p := &c.reading
 	*p = reading{began: p.began, hint: p.hint, answered: p.answered, rest: rest, until: now.Add(rest), resting: true, refusedBy: p.refusedBy}
-	c.log(Warn, "Key cannot be read, campaigning without", "for", rest, "error", err)
+	if attrs := []any{"for", rest, "error", err}; c.bucket.Remembers {
+		c.log(Warn, "Key cannot be read, so that each release costs a TTL and a whole lease", append(attrs, "fix", "permit to publish to "+c.ReadSubject)...)
+	} else {
+		c.log(Warn, "Key cannot be read, campaigning without", attrs...)
+	}
 }
 
 // campaignReadLimit returns when a read of a campaign ends without an answer. While no read was ever answered that is soon: reading may not be

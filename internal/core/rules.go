@@ -10,6 +10,7 @@ import (
 // Rules are what never changes while a candidate campaigns: who it is, and what its options say.
 type Rules struct {
 	BucketName, Name, Instance, Host string
+	ReadSubject                      string // to which a candidate must be permitted to publish, so as to read the key
 	PID                              int
 	Priority                         int
 	Order                            Order
