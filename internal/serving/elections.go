@@ -145,6 +145,25 @@ func (l *elections) setTTL(info kv.Info) {
 	}
 }
 
+// maxEnded limits the elections that had ended when the page began to observe them: the latest are kept.
+const maxEnded = 500
+
+// setEnded records how elections had ended when the page began to observe them.
+func (l *elections) setEnded(ended []observe.Event) {
+	slices.SortFunc(ended, func(a, b observe.Event) int { return b.At.Compare(a.At) })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, event := range ended[:min(len(ended), maxEnded)] {
+		if event.Kind != observe.Released || validate.Key(event.Key) != nil {
+			continue
+		}
+		if e := l.ensure(event.Key); e != nil {
+			e.setEnded(event)
+			l.touch(e)
+		}
+	}
+}
+
 // setPauses records which elections are paused, and forgets the elections without a leader, a pause or an event.
 func (l *elections) setPauses(pauses map[string]kv.Pause) {
 	l.mu.Lock()

@@ -34,6 +34,7 @@ type history struct {
 	holder         *election.Leader // the holder of the key; nil if there is none
 	leads          bool             // whether the leadership of the holder counts
 	pause          *kv.Pause        // nil unless an operator has paused the election
+	ended          *observe.Event   // the release of the last holder; nil if a candidate holds the key, or it ended otherwise
 	standbys       *int             // how many candidates would take over from the holder; nil if that is not known
 	counts         counts           // of the events since the page began to observe the election
 	lastTransition time.Time        // when the last event but a renewal arrived, by this host's clock
@@ -92,10 +93,12 @@ func (h *history) add(e observe.Event) (transition bool) {
 	}
 	switch e.Kind {
 	case observe.Elected:
+		h.ended = nil
 		h.endTerm(e.At)
 		h.holder, h.leads, h.standbys = &leader, false, nil
 		h.terms = append(h.terms, observedTerm{name: e.Leader.Name, instance: e.Leader.Instance, heldFrom: e.At})
 	case observe.Leading:
+		h.ended = nil
 		h.startLeading(e)
 		if h.holder == nil || h.holder.Instance != leader.Instance {
 			h.standbys = nil
@@ -106,13 +109,26 @@ func (h *history) add(e observe.Event) (transition bool) {
 		return false
 	default:
 		h.endTerm(e.At)
-		h.holder, h.leads, h.standbys = nil, false, nil
+		h.holder, h.leads, h.standbys, h.ended = nil, false, nil, nil
+		if e.Kind == observe.Released {
+			h.ended = &e
+		}
 	}
 	h.lastTransition = time.Now()
 	h.events = insert(h.events, transitionEvent(e))
 	h.prune(h.clock.Now())
 	h.changed.Broadcast()
 	return true
+}
+
+// setEnded records how the election had ended when the page began to observe it, unless a candidate holds the key by now.
+func (h *history) setEnded(e observe.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.holder == nil && h.ended == nil {
+		h.ended = &e
+		h.changed.Broadcast()
+	}
 }
 
 // setPause records whether the election is paused, and reports whether that is new. The pauses were last read at the given time; zero if never.
@@ -163,7 +179,7 @@ func (h *history) isOver() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.prune(h.clock.Now())
-	return h.holder == nil && h.pause == nil && lastTransition(h.events) == nil
+	return h.holder == nil && h.pause == nil && h.ended == nil && lastTransition(h.events) == nil
 }
 
 // startLeading records that the leadership of a candidate counts. If the page did not observe the candidate's election, the term begins
@@ -221,12 +237,15 @@ const (
 	leaseOver                  // the holder has not renewed in time, as far as the page knows: no event says so while nobody reaches the server
 	elect                      // the leadership of the holder does not count yet
 	led
+	ended      // nobody holds the key: the last holder released it, longer ago than the history goes
 	conditions // how many there are
 )
 
 // condition returns whether the election has a leader. The caller holds mu.
 func (h *history) condition(now time.Time) condition {
 	switch l := h.holder; {
+	case l == nil && h.ended != nil && len(h.events) == 0:
+		return ended
 	case l == nil:
 		return vacant
 	case l.Expires.After(l.Renewed) && !now.Before(l.Expires): // a bucket without a TTL does not say when a lease is over
@@ -254,6 +273,7 @@ type snapshot struct {
 	terms         []observedTerm
 	holder        *election.Leader
 	condition     condition
+	ended         *observe.Event // see history
 	pause         *kv.Pause
 }
 
@@ -263,7 +283,7 @@ func (h *history) snapshot() (snapshot, <-chan struct{}) {
 	defer h.mu.Unlock()
 	now := h.clock.Now()
 	h.prune(now)
-	return snapshot{now, h.observedSince, slices.Clone(h.events), h.shownTerms(now), h.holder, h.condition(now), h.pause}, h.changed.Wait()
+	return snapshot{now, h.observedSince, slices.Clone(h.events), h.shownTerms(now), h.holder, h.condition(now), h.ended, h.pause}, h.changed.Wait()
 }
 
 // since returns the time from which the page counts how long a candidate has led.

@@ -50,6 +50,7 @@ const (
 	rankAlone
 	rankPaused
 	rankWell
+	rankEnded
 )
 
 // totals are the numbers of elections in each state.
@@ -72,7 +73,7 @@ func (p *statusPage) list(ctx context.Context, version uint64, wait bool) (listD
 	var t totals
 	for key, e := range l.byKey {
 		e.mu.Lock()
-		if e.holder != nil || e.pause != nil || len(e.events) > 0 || l.expected[key] {
+		if e.holder != nil || e.pause != nil || len(e.events) > 0 || e.ended != nil || l.expected[key] {
 			if c := e.condition(now); c != e.shown { // no event says that a lease is over
 				e.shown = c
 				l.touch(e)
@@ -102,8 +103,11 @@ func (p *statusPage) list(ctx context.Context, version uint64, wait bool) (listD
 
 // add counts an election. The caller holds its lock.
 func (t *totals) add(e *entry) {
-	t.all++
 	t.by[e.shown]++
+	if e.shown == ended {
+		return
+	}
+	t.all++
 	if e.pause != nil {
 		t.paused++
 		if e.shown == vacant {
@@ -122,7 +126,7 @@ func (t totals) summary(full bool) string {
 		what string
 	}{
 		{t.by[elect], "with a leader-elect"}, {t.by[vacant], "without a leader"}, {t.by[leaseOver], "whose lease is over"},
-		{t.alone, "with nobody who would take over"}, {t.paused, "paused"},
+		{t.alone, "with nobody who would take over"}, {t.paused, "paused"}, {t.by[ended], "ended"},
 	} {
 		if part.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
@@ -143,7 +147,9 @@ func (d *listData) setHeadline(t totals, observed bool, observeError *string) {
 		d.Headline, d.HeadlineClass = "Waiting for the server", "waits"
 	case t.all == 0:
 		d.Headline, d.HeadlineClass = "No elections", "waits"
-		d.Summary = "An election is listed here once a candidate has won it."
+		if d.Summary == "" {
+			d.Summary = "An election is listed here once a candidate has won it."
+		}
 	case t.by[led] == t.all && t.all == 1:
 		d.Headline, d.HeadlineClass = "1 election, and it has a leader", "leads"
 	case t.by[led] == t.all:
@@ -190,10 +196,15 @@ func (e *entry) row(key string, epoch, now time.Time) listRow {
 			rank = rankAlone
 		}
 	}
+	if e.shown == ended {
+		r.State, r.Class, rank = "ended", "ended", rankEnded
+	}
 	r.Order = strconv.Itoa(rank) + " " + natural.Key(r.Key)
 	if len(e.events) > 0 {
 		last := e.events[len(e.events)-1]
 		r.Kind, r.Change, r.ChangeTime = last.kind, last.change, new(momentOf(last.at))
+	} else if e.ended != nil {
+		r.Kind, r.Change, r.ChangeTime = "ended", terminal.Quote(e.ended.Leader.Name)+" led: "+look.EndCause(*e.ended), new(momentOf(e.ended.At))
 	} else if e.holder == nil {
 		r.Change = neverLed
 	}

@@ -318,3 +318,26 @@ func TestInABucketWithoutATTLNoLeaseIsOver(t *testing.T) {
 	g.Expect((&listFeed{statusPage: p}).message(t)).To(ContainSubstring(`<td class="state leads">leader<`))
 	g.Expect(request(p, http.MethodGet, "/?key=jobs").Body.String()).To(ContainSubstring("web-1 leads</p>"))
 }
+
+func TestAnElectionThatEndedInOrderIsListedLastAndIsNoVacancy(t *testing.T) {
+	g := NewWithT(t)
+	p := bucketPage(in("leads", eventOf(observe.Leading, "web-1", time.Minute)))
+	end := in("ended", eventOf(observe.Released, "web-2", 0))
+	end.At, end.Reason, end.Leader.Term = time.Now().Add(-24*time.Hour), election.ReasonStopped, 7
+	p.elections.setEnded([]observe.Event{end})
+	d, _ := p.list(t.Context(), 0, false)
+	g.Expect(d.Headline).To(Equal("1 election, and it has a leader"))
+	g.Expect(d.Summary).To(Equal("1 ended"))
+	g.Expect(d.Fix).To(BeEmpty())
+	g.Expect(d.Rows).To(HaveLen(2))
+	g.Expect([]string{d.Rows[1].Key, d.Rows[1].State, d.Rows[1].Change, d.Rows[1].Command}).To(Equal([]string{"ended", "ended", `"web-2" led: it was stopped`, ""}))
+	p.elections.setPauses(nil)
+	g.Expect(p.elections.election("ended")).NotTo(BeNil(), "it is not forgotten")
+
+	p.elections.add(in("ended", eventOf(observe.Leading, "web-3", 0)))
+	d, _ = p.list(t.Context(), 0, false)
+	g.Expect(d.Headline).To(Equal("2 elections, and all have a leader"))
+	p.elections.add(in("ended", eventOf(observe.Released, "web-3", 0)))
+	d, _ = p.list(t.Context(), 0, false)
+	g.Expect(d.Headline).To(Equal("1 of 2 elections have a leader"), "it has just ended, and may want a leader")
+}

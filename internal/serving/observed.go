@@ -26,13 +26,15 @@ var (
 		"Time until the key expires by the server's clock, 0 if nobody holds it.", []string{"election"}, nil)
 	descPaused = prometheus.NewDesc("election_observed_paused",
 		"Whether an operator has paused the election, 1 or 0.", []string{"election"}, nil)
+	descEnded = prometheus.NewDesc("election_observed_ended_timestamp_seconds",
+		"When the last leader released the key, by the server's clock. There is no such series while a candidate holds the key, nor after a crash or an eviction.", []string{"election", "identity"}, nil)
 	descEvents = prometheus.NewDesc("election_observed_events_total",
 		"Changes of leadership since the page began to observe them, by kind.", []string{"election", "kind"}, nil)
 )
 
 // Describe makes observed a collector.
 func (o observed) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descUp, descLeader, descLeaders, descTerm, descLeft, descPaused, descEvents} {
+	for _, d := range []*prometheus.Desc{descUp, descLeader, descLeaders, descTerm, descLeft, descPaused, descEnded, descEvents} {
 		ch <- d
 	}
 }
@@ -71,6 +73,9 @@ func (h *history) collect(ch chan<- prometheus.Metric, key string, now time.Time
 	gauge(ch, descTerm, float64(term), key)
 	gauge(ch, descLeft, left.Seconds(), key)
 	gauge(ch, descPaused, oneIf(h.pause != nil), key)
+	if h.ended != nil {
+		gauge(ch, descEnded, float64(h.ended.At.UnixMilli())/1000, key, h.ended.Leader.Name)
+	}
 	for kind := observe.Elected; kind <= observe.Evicted; kind++ {
 		if kind != observe.Renewed {
 			ch <- prometheus.MustNewConstMetric(descEvents, prometheus.CounterValue, float64(h.counts[kind]), key, kind.String())

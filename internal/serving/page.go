@@ -162,6 +162,9 @@ func (p *statusPage) observe(ctx context.Context, client *cli.Client, bucket *el
 	p.mayNotAsk.Store(false)
 	p.view.Store(v)
 	p.elections.startObserving(v.Clock)
+	if ended, err := v.Ended(ctx, keys...); err == nil {
+		p.elections.setEnded(ended)
+	}
 	for e := range events {
 		p.elections.add(e)
 	}

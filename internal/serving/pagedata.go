@@ -205,6 +205,8 @@ func (d *pageData) setHeadline(h snapshot, observeError *string, expected bool) 
 		if h.pause == nil {
 			d.Fix = fixVacancy
 		}
+	case h.condition == ended:
+		d.Headline, d.HeadlineClass, d.Why = "Ended", "waits", look.DescribeEvent(*h.ended)+"."
 	case h.condition == leaseOver:
 		d.Headline, d.HeadlineClass = h.holder.Name+" has not renewed in time", "vacant"
 		d.Why, d.Fix = "Its lease is over.", fixLeaseOver
