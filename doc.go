@@ -87,6 +87,9 @@
 // and it leads at once. Two winners do not lead at once: one that is not named, and one over the release of a leader-elect, which may itself
 // have been waiting for a previous leader.
 //
+// A release is a deletion that carries the leader's last record. In a bucket that [CreateBucket] made, unless for candidates of Choria, it never
+// expires: a service that was stopped in order leads again at once, however long ago that was, and operators see who led last.
+//
 // # Guarantees
 //
 //   - Lease. IsLeader and [Term.Valid] are true only while leadership counts and the deadline is ahead: the instant just before the last
