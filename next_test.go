@@ -126,6 +126,27 @@ func TestEachCandidateThatWasNextIsToldOfTheEndBeforeStartReturns(t *testing.T) 
 	}, republished)
 }
 
+func TestCandidateThatStopsLeavesItsPlaceToAnother(t *testing.T) {
+	onVirtualTime(t, func(f *fleet) {
+		f.connected("a").start()
+		after(interval)
+		b := f.warm("b").start()
+		after(2 * time.Second)
+		f.Expect(b.Status().Next).To(BeTrue())
+		c := f.warm("c").start()
+		after(2 * time.Second)
+		next, other := b, c
+		if c.Status().Next {
+			next, other = c, b
+		}
+		begun := time.Now()
+		next.shutdown()
+		f.Expect(time.Since(begun)).To(BeNumerically("<", instant))
+		after(2 * time.Second)
+		f.Expect(other.Status().Next).To(BeTrue())
+	}, republished)
+}
+
 func TestNobodyIsNextForALock(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		f.connected("a", settings.ByChance).start()

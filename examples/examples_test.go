@@ -117,7 +117,7 @@ func TestExamplesAreListed(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	programs, err := filepath.Glob("*/main.go")
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(programs).To(HaveLen(7))
+	g.Expect(programs).To(HaveLen(8))
 	for _, path := range programs {
 		name := filepath.Dir(path)
 		g.Expect(string(index)).To(ContainSubstring("[%s](%s/main.go)", name, name))
@@ -140,6 +140,14 @@ func TestSchedulerRunsItsJobsOnOneLeaderAfterAnother(t *testing.T) {
 	for i := range seconds[1:] {
 		g.Expect(seconds[i+1][1]).NotTo(Equal(seconds[i][1]), "no run is made twice")
 	}
+}
+
+func TestTheNextLeaderLeadsWarm(t *testing.T) {
+	text := alone(t, "warm")
+	g := NewWithT(t)
+	warm := regexp.MustCompile(`msg=Leading name=\S+ term=\d+ warm=(true|false) items=2000`).FindAllStringSubmatch(text, -1)
+	g.Expect(len(warm)).To(BeNumerically(">=", 2), "a deployment restarts the leader")
+	g.Expect(warm[1:]).To(ContainElement(HaveExactElements(Not(BeEmpty()), "true")))
 }
 
 func TestConsumerCountsEachOrderOnce(t *testing.T) {

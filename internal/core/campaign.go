@@ -160,10 +160,10 @@ func (c *Candidate) nextCampaign() time.Time {
 	return due
 }
 
-// withdraw ends the run. A candidate that waits in the queue of a lock first makes an attempt that is always refused: it tells the holder, which
-// records attempts, that this candidate does not wait any more.
+// withdraw ends the run. A candidate that waits in the queue of a lock, or that the leader names as the next, first makes an attempt that is always refused:
+// it tells the holder, which records attempts, that this candidate does not wait any more.
 func (c *Candidate) withdraw(now time.Time) {
-	if !c.Connected || !c.hasAnnounced() {
+	if !c.Connected || !c.hasAnnounced() && !c.isNamed() {
 		c.finish(false)
 		return
 	}

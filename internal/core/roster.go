@@ -110,6 +110,8 @@ func (c *Candidate) attempted(now time.Time, r *record.Record) {
 		id = record.QueueID(id)
 	}
 	if r.Withdrawn || !r.Released.IsZero() {
+		_, known := q.seen[id]
+		q.newcomer = q.newcomer || known && c.Order == ByRank // another is to be named soon
 		delete(q.seen, id)
 		return
 	}

@@ -44,9 +44,14 @@ func (c *Candidate) isNext() bool {
 	case c.phase != campaigning, c.stopping, c.holds != 0:
 		return false
 	case c.key.occupied && !c.isHolder():
-		return c.key.holder.successor == c.Instance
+		return c.isNamed()
 	}
 	return c.next
+}
+
+// isNamed reports whether the record of the leader that was read or notified last names this candidate as the one that takes over.
+func (c *Candidate) isNamed() bool {
+	return c.key.occupied && !c.isHolder() && c.key.holder.successor == c.Instance
 }
 
 // Term returns the term in which the candidate holds the key; nil if there is none.
