@@ -268,7 +268,7 @@ func TestBucketEditShowsWhatItChangesAndADryRunChangesNothing(t *testing.T) {
 	e, s := clitest.ServerWithoutBucket(t)
 	aBucket(jetstream.KeyValueConfig{})(g, t, s.JetStream)
 	before := clitest.BucketConfig(t, s, cli.DefaultBucket)
-	const changes = "TTL: none -> 15s\nTTL of expiry markers: none -> 1s\nchanges: not republished -> republished\ntime of creation: not pinned -> pinned to "
+	const changes = "TTL: none -> 15s\nTTL of expiry markers: none -> 1s\nchanges: not republished -> republished\nreleases: expire -> remembered\ntime of creation: not pinned -> pinned to "
 	for _, dry := range []bool{true, false} {
 		args := []string{"bucket", "edit", "-s", e.URL()}
 		if dry {
@@ -296,7 +296,7 @@ func TestBucketEditTellsProgramsWhatItChanged(t *testing.T) {
 		args    []string
 		changed bool
 		changes int
-	}{{[]string{"--dry-run"}, false, 3}, {nil, true, 3}, {nil, false, 0}} {
+	}{{[]string{"--dry-run"}, false, 4}, {nil, true, 4}, {nil, false, 0}} {
 		code, stdout, stderr := runBinary(t, append([]string{"bucket", "edit", "--json", "-s", e.URL()}, c.args...)...)
 		g.Expect(code).To(Equal(cli.ExitOK), stderr)
 		var report bucketEditReport

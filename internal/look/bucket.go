@@ -29,6 +29,7 @@ type BucketInfo struct {
 	Storage    string          `json:"storage"`
 	Replicas   int             `json:"replicas"`
 	MarkersTTL float64         `json:"markers_ttl_s"`
+	Remembers  bool            `json:"remembers_releases"` // those of elections never expire
 	Republish  string          `json:"republish,omitempty"`
 	Bytes      uint64          `json:"bytes"`
 	MaxBytes   int64           `json:"max_bytes,omitempty"` // 0 is no limit
@@ -42,7 +43,7 @@ type BucketInfo struct {
 
 // BucketHelp documents the JSON fields of a BucketInfo.
 const BucketHelp = `"bucket", "server", "created", "ttl_s", "history", "storage", "replicas", "markers_ttl_s" (0
-if the server writes no expiry markers), "republish" (the subject), "bytes", "max_bytes" (left out if there is no limit), "consumers",
+if the server writes no expiry markers), "remembers_releases" (true if those of elections never expire), "republish" (the subject), "bytes", "max_bytes" (left out if there is no limit), "consumers",
 "cluster", "peers" (each with "name", "leader", "current", "offline", "lag", "seen_s"), "elections" (as in 'ls --json'), "paused" (the keys of paused elections) and
 "findings" (each with "code", "severity", "message", "fix")`
 
@@ -89,7 +90,7 @@ func (v *View) describe() *BucketInfo {
 	b := &BucketInfo{
 		Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), Created: v.info.Created, TTLS: s.Config.MaxAge.Seconds(),
 		History: s.Config.MaxMsgsPerSubject, Storage: strings.ToLower(s.Config.Storage.String()), Replicas: s.Config.Replicas,
-		MarkersTTL: s.Config.SubjectDeleteMarkerTTL.Seconds(), Bytes: s.State.Bytes, MaxBytes: max(s.Config.MaxBytes, 0), Consumers: s.State.Consumers, Peers: []Peer{},
+		MarkersTTL: s.Config.SubjectDeleteMarkerTTL.Seconds(), Remembers: v.info.Remembers, Bytes: s.State.Bytes, MaxBytes: max(s.Config.MaxBytes, 0), Consumers: s.State.Consumers, Peers: []Peer{},
 	}
 	if s.Config.RePublish != nil {
 		b.Republish = terminal.Printable(s.Config.RePublish.Destination)
@@ -217,6 +218,11 @@ func (b *BucketInfo) properties(v *View) *terminal.PropertyList {
 		markers = fmt.Sprintf("announced by markers, for %v each", terminal.FromSeconds(b.MarkersTTL))
 	}
 	list.Add("Expiries", markers)
+	releases := "expire after the TTL"
+	if b.Remembers {
+		releases = "never expire, but for those of locks"
+	}
+	list.Add("Releases", releases)
 	republish := "not republished"
 	if b.Republish != "" {
 		republish = "republished on " + b.Republish
