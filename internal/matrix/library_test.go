@@ -102,6 +102,28 @@ func testFailovers(t *testing.T, v version) {
 	v.saw("package observe", "works")
 }
 
+// testStop stops the only candidate for longer than the TTL, and starts it again.
+func testStop(t *testing.T, v version) {
+	for _, choria := range []bool{false, true} {
+		g := newGround(t, v, election.BucketConfig{TTL: ttl, ChoriaCompatible: choria})
+		a := g.candidate("a")
+		g.awaitLeader(a)
+		g.Expect(a.Shutdown(t.Context())).To(Succeed())
+		time.Sleep(ttl + 1500*time.Millisecond) // the key, and the marker of its expiry, would be gone
+		waited := g.awaitLeader(g.candidate("b"))
+		start := "at once"
+		if v.atLeast(2, 11, 0) && !choria {
+			g.Expect(waited).To(BeNumerically("<", ttl/2))
+		} else {
+			g.Expect(waited).To(BeNumerically(">=", ttl/2), "it stands down")
+			start = "after a stand-down"
+		}
+		if !choria {
+			v.saw("a start after a clean stop", "%s", start)
+		}
+	}
+}
+
 func testRestart(t *testing.T, v version) {
 	g := newGround(t, v, election.BucketConfig{TTL: 15 * time.Second})
 	a := g.candidate("a", election.WithCampaignInterval(time.Second))

@@ -127,6 +127,7 @@ func TestEverythingWorksOnServersOfEachVersion(t *testing.T) {
 			for name, test := range map[string]func(*testing.T, version){
 				"a bucket announces what it can":                 testBucket,
 				"leadership passes on":                           testFailovers,
+				"a clean stop is remembered":                     testStop,
 				"a leader survives the restart of its server":    testRestart,
 				"operators move an election":                     testOperators,
 				"locks, slots and groups":                        testLocks,
