@@ -82,10 +82,10 @@ type BucketConfig struct {
 // it is to be compatible with Choria, and what it commits republished below election.<name>, on a subject of its own, which notifies
 // candidates without a consumer each. It writes the bucket's time of creation to the metadata of the stream, where no server changes it,
 // and refuses roll-ups, by which a write of one key removes all others, where there are no markers: servers allow them with markers. A bucket
-// that is full refuses writes; a limit of keys, or of their size below that of a record, is removed. Everything else about a bucket that exists
-// stays as it is, and a bucket that is as cfg says is not changed. Its storage cannot be changed, nor can markers be taken away; that is an
-// [ErrBucketUnsuitable], as is what the server refuses. A bad configuration is an [ErrInvalidOption], and nothing is made. CreateBucket waits
-// until ctx ends for a connection that is still being made.
+// that is full refuses writes. Limits of keys, or of their size below that of a record, are removed, and sources. Everything else about a bucket
+// that exists stays as it is, and a bucket that is as cfg says is not changed. Its storage cannot be changed, nor can markers be taken away;
+// that is an [ErrBucketUnsuitable], as is what the server refuses. A bad configuration is an [ErrInvalidOption], and nothing is made.
+// CreateBucket waits until ctx ends for a connection that is still being made.
 //
 // CreateBucket changes no bucket that stores what is no election's, nor does it give a bucket a TTL with which a key may expire while its
 // holder considers itself leader: both are an [ErrBucketUnsuitable]. So it does not shorten a TTL while somebody holds a key; and a bucket that

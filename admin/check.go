@@ -176,6 +176,7 @@ func CheckAs(ctx context.Context, bucket jetstream.KeyValue, role Role, key stri
 	c.checkRollUps()
 	c.checkReplicas()
 	c.checkLimits()
+	c.checkConsumers()
 	c.checkAccount()
 	c.checkOutlived()
 	c.checkNotifications()

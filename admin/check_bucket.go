@@ -77,33 +77,54 @@ func (c *checkup) checkReplicas() {
 	if cluster == nil {
 		return
 	}
-	if cluster.Leader == "" {
-		c.add(SeverityCritical, "no-stream-leader", fmt.Sprintf("the stream %s has no leader: nothing can be written", c.bucket.Stream()), "bring its servers back, or wait for them to elect a leader, which takes up to 10s")
-	}
-	var offline, lagging []string
+	var all, offline, seen, lagging []string
 	for _, r := range cluster.Replicas {
+		all = append(all, r.Name)
 		switch {
-		case r.Offline, r.Active >= offlineAfter:
-			offline = append(offline, fmt.Sprintf("%s (seen %v ago)", r.Name, r.Active.Round(time.Second)))
-		case r.Lag >= minLag:
+		case r.Offline, cluster.Leader != "" && r.Active >= offlineAfter: // without a leader nobody sees a replica, not even one that answers
+			offline = append(offline, r.Name)
+			seen = append(seen, fmt.Sprintf("%s (%s)", r.Name, seenText(r.Active)))
+		case cluster.Leader != "" && r.Lag >= minLag:
 			lagging = append(lagging, fmt.Sprintf("%s (by %d operations)", r.Name, r.Lag))
 		}
 	}
+	if cluster.Leader == "" {
+		c.add(SeverityCritical, "no-stream-leader", fmt.Sprintf("the stream %s has no leader: nothing can be written", c.bucket.Stream()),
+			fmt.Sprintf("start those of its servers that are down, or mend the network between them (%s): a majority elects a leader within 10s", strings.Join(all, ", ")))
+	}
 	if n := c.stream.Config.Replicas; len(offline) > 0 {
-		severity, left := SeverityWarning, "a majority is left"
+		severity, left, fix := SeverityWarning, "a majority is left", fmt.Sprintf("start %s again, or mend the network between the servers", strings.Join(offline, " and "))
 		if n-len(offline) <= n/2 {
 			severity, left = SeverityCritical, "no majority is left, and nothing can be written"
+		} else {
+			fix += fmt.Sprintf("; if it is gone for good, have another server take its replica: 'nats stream cluster peer-remove %s %s'", c.bucket.Stream(), offline[0])
 		}
-		c.add(severity, "replicas-offline", fmt.Sprintf("%d of %d replicas are offline: %s; %s", len(offline), n, strings.Join(offline, ", "), left), "bring them back")
+		c.add(severity, "replicas-offline", fmt.Sprintf("%d of %d replicas are offline: %s; %s", len(offline), n, strings.Join(seen, ", "), left), fix)
 	}
 	if len(lagging) > 0 {
-		c.warn("replicas-lagging", fmt.Sprintf("replicas lag: %s; reads from them are out of date", strings.Join(lagging, ", ")), "check their servers, disks and network")
+		c.warn("replicas-lagging", fmt.Sprintf("replicas lag: %s; reads from them are out of date", strings.Join(lagging, ", ")),
+			"wait, if their servers were away: they catch up; else see what slows down the disks of these servers, or the network to them")
 	}
+}
+
+// seenText says when a replica was last seen.
+func seenText(ago time.Duration) string {
+	if ago = ago.Round(time.Second); ago > 0 {
+		return fmt.Sprintf("seen %v ago", ago)
+	}
+	return "not seen"
+}
+
+// isDown reports whether nothing can be written, whatever is permitted.
+func (c *checkup) isDown() bool {
+	return slices.ContainsFunc(c.findings, func(f Finding) bool {
+		return f.Code == "no-stream-leader" || f.Code == "replicas-offline" && f.Severity == SeverityCritical
+	})
 }
 
 // checkIdentity checks whether the time of creation, by which candidates tell the bucket from one that was made again, stays the same.
 func (c *checkup) checkIdentity() {
-	version := cmp.Or(c.stream.Config.Metadata[kv.ServerVersion], c.serverVersion(), "unknown")
+	version := cmp.Or(c.serverVersion(), "unknown")
 	if c.info.Stream == nil || c.info.Pinned || kv.KeepsCreated(c.info.Stream, version) {
 		return
 	}
@@ -143,7 +164,7 @@ func (c *checkup) checkOutlived() {
 
 const (
 	nearLimit        = 0.8  // of a limit, from which a value is near to it
-	defaultConsumers = 1000 // the most of a stream, unless the stream, the account or the server says otherwise
+	defaultConsumers = 1000 // the most of a stream from 2.15 on, unless the stream, the account or the server says otherwise
 	headerBytes      = 100  // the most of a write
 )
 
@@ -186,17 +207,33 @@ func (c *checkup) checkLimits() {
 			c.warn("discard-old", fmt.Sprintf("the bucket is limited to %d %s and then drops the oldest key: a leader would lose its lease and not know", l.most, l.what), c.info.EditAdvice())
 		}
 	}
-	most, limit := int64(cfg.MaxConsumers), "that the stream is limited to"
-	if of := int64(kv.UseOf(c.probes.account, cfg).Consumers); of > 0 && (most <= 0 || of < most) {
-		most, limit = of, "that the account grants a stream"
-	}
-	if most <= 0 {
+}
+
+// checkConsumers checks whether further processes can watch.
+func (c *checkup) checkConsumers() {
+	stream, used, most := c.bucket.Stream(), int64(c.stream.State.Consumers), int64(c.stream.Config.MaxConsumers)
+	granted, limit := int64(kv.UseOf(c.probes.account, c.stream.Config).Consumers), "that the stream is limited to"
+	ofAccount := granted > 0 && (most <= 0 || granted <= most)
+	order, known := kv.CompareVersion(c.serverVersion(), 2, 15)
+	switch {
+	case ofAccount:
+		most, limit = granted, "that the account grants a stream"
+	case most <= 0 && (!known || order >= 0): // earlier servers have no limit of their own
 		most, limit = defaultConsumers, "that servers grant a stream by default"
 	}
-	if used := int64(state.Consumers); near(used, most) {
-		c.warn("consumers", fmt.Sprintf("the bucket has %d watchers or other consumers of the %d %s: further processes cannot watch, and poll", used, most, limit),
-			fmt.Sprintf("find out whose they are by 'nats consumer ls %s', and delete those that nobody needs; use OpenBucket or WithJetStream in a bucket that republishes, which takes no consumer; or raise default_max_consumers in the servers' limits of jetstream", c.bucket.Stream()))
+	if most <= 0 || !near(used, most) {
+		return
 	}
+	raise := "raise max_consumers of the account"
+	if !ofAccount {
+		more := 2 * most
+		if granted > 0 {
+			more = min(more, granted)
+		}
+		raise = fmt.Sprintf("raise the limit: 'nats stream edit %s --max-consumers %d'", stream, more)
+	}
+	c.warn("consumers", fmt.Sprintf("the bucket has %d watchers or other consumers of the %d %s: further processes cannot watch, and poll", used, most, limit),
+		fmt.Sprintf("delete those that nobody needs, which 'nats consumer ls %s' lists; in programs with a bare bucket use OpenBucket or WithJetStream, which takes no consumer where the bucket republishes; or %s", stream, raise))
 }
 
 // checkAccount checks whether the account has room for further writes.

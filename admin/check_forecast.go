@@ -43,7 +43,8 @@ func (c *checkup) checkNotifications() {
 	}
 	switch markers := c.info.MarkerTTL; {
 	case markers > 0 && plain != "":
-		c.warn("markers-plain-names", fmt.Sprintf("%s, but the bucket announces expiries by markers, for %v each: candidates of Choria cannot create a key while its marker is stored", plain, markers), "use another bucket for them, made with BucketConfig.ChoriaCompatible: markers cannot be removed")
+		c.warn("markers-plain-names", fmt.Sprintf("%s, but the bucket announces expiries by markers, for %v each: candidates of Choria cannot create a key while its marker is stored", plain, markers),
+			fmt.Sprintf("have them campaign in another bucket, which 'election-cli bucket add --bucket %s_CHORIA --ttl %v --choria-compatible' creates: markers cannot be removed", c.name, c.info.TTL))
 	case markers <= 0 && plain != "":
 		c.add(SeverityInfo, "no-markers", "the bucket does not announce expiries, which is right because "+plain, "")
 	case markers <= 0:
@@ -71,12 +72,13 @@ func (c *checkup) checkNotifications() {
 	}
 }
 
-// serverVersion returns the version of the server; "" if it is not known.
+// serverVersion returns the version of the server of the stream or, before 2.11, of the connection; "" if it is not known.
 func (c *checkup) serverVersion() string {
-	if c.conn == nil {
-		return ""
+	version := c.stream.Config.Metadata[kv.ServerVersion]
+	if version == "" && c.conn != nil {
+		version = c.conn.ConnectedServerVersion()
 	}
-	return c.conn.ConnectedServerVersion()
+	return version
 }
 
 // markerFix returns how to get expiry markers from a server of the given version, which may not be known.

@@ -207,8 +207,11 @@ func isBareName(value []byte, r record.Record) bool {
 }
 
 // refused adds a finding about a probe that failed. The message says what failed, and then what follows from it; permission is what to
-// grant if the server was silent, or refused.
+// grant if the server was silent, or refused. Where nothing can be written, only what the server says is a refusal.
 func (c *checkup) refused(s Severity, code, message, then string, err error, permission string) {
+	if c.isDown() && !errors.Is(err, nats.ErrPermissionViolation) {
+		return
+	}
 	why, short, fix := err.Error(), err.Error(), "correct what the error names"
 	switch {
 	case kv.Failure(err) == kv.FailedTimeout:

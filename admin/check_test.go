@@ -16,6 +16,7 @@ import (
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/faultproxy"
 	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natstest"
 )
 
@@ -190,7 +191,11 @@ func TestCheckNamesWhatIsWrongWithTheStreamAndItsReplicas(t *testing.T) {
 		"majority offline":   {peers(&jetstream.PeerInfo{Name: "n2", Offline: true}, &jetstream.PeerInfo{Name: "n3", Current: true, Active: 12 * time.Second}), "replicas-offline", admin.SeverityCritical, "n3 (seen 12s ago); no majority"},
 		"lagging":            {peers(good, &jetstream.PeerInfo{Name: "n3", Current: true, Lag: 256}), "replicas-lagging", admin.SeverityWarning, "n3 (by 256 operations"},
 		"no leader":          {func(i *jetstream.StreamInfo) { peers(good, good)(i); i.Cluster.Leader = "" }, "no-stream-leader", admin.SeverityCritical, "KV_ELECTIONS has no leader"},
-		"replicated memory":  {func(i *jetstream.StreamInfo) { peers(good, good)(i); i.Config.Storage = jetstream.MemoryStorage }, "memory-replicated", admin.SeverityCritical, "3 replicas"},
+		"no leader, which has seen replicas": {func(i *jetstream.StreamInfo) {
+			peers(good, &jetstream.PeerInfo{Name: "n3", Active: time.Hour, Lag: 256})(i)
+			i.Cluster.Leader = ""
+		}, "no-stream-leader", admin.SeverityCritical, "KV_ELECTIONS has no leader"},
+		"replicated memory": {func(i *jetstream.StreamInfo) { peers(good, good)(i); i.Config.Storage = jetstream.MemoryStorage }, "memory-replicated", admin.SeverityCritical, "3 replicas"},
 		"memory in cluster": {func(i *jetstream.StreamInfo) {
 			i.Cluster, i.Config.Storage, i.Config.Replicas = cluster, jetstream.MemoryStorage, 0
 		}, "memory-replicated", admin.SeverityCritical, "in the cluster east"},
@@ -202,11 +207,15 @@ func TestCheckNamesWhatIsWrongWithTheStreamAndItsReplicas(t *testing.T) {
 		"no acknowledgement": {func(i *jetstream.StreamInfo) { i.Config.NoAck = true }, "stream-settings", admin.SeverityCritical, "acknowledges no writes"},
 		"work queue":         {func(i *jetstream.StreamInfo) { i.Config.Retention = jetstream.WorkQueuePolicy }, "stream-settings", admin.SeverityCritical, "WorkQueue"},
 		"many consumers":     {func(i *jetstream.StreamInfo) { i.State.Consumers = 800 }, "consumers", admin.SeverityWarning, "800 watchers or other consumers of the 1000 that servers"},
-		"not so many":        {func(i *jetstream.StreamInfo) { i.State.Consumers = 799 }, "", 0, ""},
-		"limited consumers":  {func(i *jetstream.StreamInfo) { i.State.Consumers, i.Config.MaxConsumers = 9, 10 }, "consumers", admin.SeverityWarning, "9 watchers or other consumers of the 10 that the stream"},
-		"keys nearly full":   {func(i *jetstream.StreamInfo) { i.State.Msgs, i.Config.MaxMsgs = 8, 10 }, "bucket-full", admin.SeverityWarning, "8 of at most 10 keys"},
-		"keys full":          {func(i *jetstream.StreamInfo) { i.State.Msgs, i.Config.MaxMsgs = 10, 10 }, "bucket-full", admin.SeverityCritical, "10 of at most 10 keys"},
-		"drops the oldest":   {func(i *jetstream.StreamInfo) { i.Config.Discard, i.Config.MaxMsgs = jetstream.DiscardOld, 10 }, "discard-old", admin.SeverityWarning, "10 keys"},
+		"many consumers of a server that limits none": {func(i *jetstream.StreamInfo) {
+			i.State.Consumers = 2000
+			i.Config.Metadata = map[string]string{kv.ServerVersion: "2.14.9"}
+		}, "", 0, ""},
+		"not so many":       {func(i *jetstream.StreamInfo) { i.State.Consumers = 799 }, "", 0, ""},
+		"limited consumers": {func(i *jetstream.StreamInfo) { i.State.Consumers, i.Config.MaxConsumers = 9, 10 }, "consumers", admin.SeverityWarning, "9 watchers or other consumers of the 10 that the stream"},
+		"keys nearly full":  {func(i *jetstream.StreamInfo) { i.State.Msgs, i.Config.MaxMsgs = 8, 10 }, "bucket-full", admin.SeverityWarning, "8 of at most 10 keys"},
+		"keys full":         {func(i *jetstream.StreamInfo) { i.State.Msgs, i.Config.MaxMsgs = 10, 10 }, "bucket-full", admin.SeverityCritical, "10 of at most 10 keys"},
+		"drops the oldest":  {func(i *jetstream.StreamInfo) { i.Config.Discard, i.Config.MaxMsgs = jetstream.DiscardOld, 10 }, "discard-old", admin.SeverityWarning, "10 keys"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fleettest.Run(t, func(f *fleet) {

@@ -333,6 +333,23 @@ func TestABucketWithOtherDataIsNeitherChangedNorRemoved(t *testing.T) {
 	g.Expect(after.State.LastSeq).To(Equal(before.State.LastSeq))
 }
 
+func TestSourcesOfOtherDataAreNotRemoved(t *testing.T) {
+	t.Parallel()
+	f := clitest.New(t, clitest.LongTTL)
+	_, err := f.Client.JetStream.CreateStream(t.Context(), jetstream.StreamConfig{Name: "CONFIG", Subjects: []string{"config.>"}})
+	f.Expect(err).NotTo(HaveOccurred())
+	lose(f, func(cfg *jetstream.StreamConfig) {
+		cfg.Sources = []*jetstream.StreamSource{{Name: "CONFIG", SubjectTransforms: []jetstream.SubjectTransformConfig{{Source: "config.>", Destination: "$KV.LEADER_ELECTION.>"}}}}
+	})
+	_, err = f.Client.JetStream.Publish(t.Context(), "config.db.options", []byte(`{"pool":5}`))
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Eventually(func() bool { return f.HasRecord("db.options") }).WithTimeout(clitest.Timeout).Should(BeTrue())
+	r := &repair{t, NewWithT(t), f.Server.URL()}
+	code, stdout, stderr := r.run("bucket", "edit")
+	r.Expect(code).To(Equal(cli.ExitFailure), stdout)
+	r.Expect(stderr).To(ContainSubstring(`"db.options"`))
+}
+
 func TestTheFixForABucketWithoutATTLThatStoresTextLosesNoneOfIt(t *testing.T) {
 	t.Parallel()
 	f := clitest.New(t, clitest.LongTTL)

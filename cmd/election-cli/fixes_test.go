@@ -265,7 +265,10 @@ var fixes = map[string]map[string]func(*fixing){
 	}},
 }
 
-func init() { maps.Copy(fixes, permissionFixes) }
+func init() {
+	maps.Copy(fixes, permissionFixes)
+	maps.Copy(fixes, bucketFixes)
+}
 
 // followedElsewhere are the findings whose fixes another test follows, which is named with its folder.
 var followedElsewhere = map[string]string{
@@ -286,8 +289,8 @@ var ofTheBucket = []string{
 	"discard-old", "no-markers", "markers-long", "republish",
 }
 
-// notFollowed are the findings whose fixes no test follows yet.
-var notFollowed = []string{"copied-bucket", "no-stream-leader", "replicas-offline", "replicas-lagging", "not-pinned", "consumers", "markers-plain-names"}
+// ofTheServers are the findings that TestTheFixOfEachFindingAboutTheServersOfABucketEndsIt follows.
+var ofTheServers = []string{"no-stream-leader", "replicas-offline", "replicas-lagging"}
 
 // withoutFix are the findings about which nothing is to be done.
 var withoutFix = []string{"expect-release"}
@@ -309,7 +312,7 @@ func TestTheFixOfEachFindingEndsTheTroubleThatItIsFor(t *testing.T) {
 // The codes are those of the source: the calls that add a finding, and the constants.
 func TestTheFixOfEveryFindingIsFollowedByATest(t *testing.T) {
 	g := NewWithT(t)
-	listed := slices.Concat(slices.Collect(maps.Keys(fixes)), slices.Collect(maps.Keys(followedElsewhere)), ofTheBucket, notFollowed, withoutFix)
+	listed := slices.Concat(slices.Collect(maps.Keys(fixes)), slices.Collect(maps.Keys(followedElsewhere)), ofTheBucket, ofTheServers, withoutFix)
 	declared := map[string]bool{}
 	for pattern, code := range map[string]*regexp.Regexp{
 		"../../admin/check*.go":        regexp.MustCompile(`(?:\.(?:add|warn|refused|expect)\(|\bexpect\(|code, consequence = )(?:[^"\n(]*(?:\([^)\n]*\))?, )?"([a-z]+(?:-[a-z]+)*)"`),
@@ -392,9 +395,13 @@ func (f *fixing) must(err error) {
 	f.Expect(err).NotTo(HaveOccurred())
 }
 
-// as adds the server and the user to the arguments of a command.
+// as adds the server and the user, if there is one, to the arguments of a command.
 func (f *fixing) as(args ...string) []string {
-	return append(slices.Clone(args), "-s", f.url, "--user", f.user, "--password", "p")
+	args = append(slices.Clone(args), "-s", f.url)
+	if f.user != "" {
+		args = append(args, "--user", f.user, "--password", "p")
+	}
+	return args
 }
 
 // run runs a command in this process.
@@ -416,8 +423,8 @@ func (f *fixing) runs(fix, text string) {
 	f.ok(commands(text)[0]...)
 }
 
-// findings returns what check finds. An argument is a string, or a pointer to one that the test changes.
-func (f *fixing) findings(args ...any) []checkup.ElectionFinding {
+// findings returns what check finds, or its error. An argument is a string, or a pointer to one that the test changes.
+func (f *fixing) findings(args ...any) ([]checkup.ElectionFinding, error) {
 	f.T.Helper()
 	line := []string{"check", "--json"}
 	for _, a := range args {
@@ -432,24 +439,35 @@ func (f *fixing) findings(args ...any) []checkup.ElectionFinding {
 		Findings []checkup.ElectionFinding
 	}
 	f.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed(), stdout+stderr)
-	f.Expect(r.Error).To(BeEmpty())
-	return r.Findings
+	if r.Error != "" {
+		return nil, errors.New(r.Error)
+	}
+	return r.Findings, nil
 }
 
-func (f *fixing) lookUp(code string, args ...any) (found *checkup.ElectionFinding) {
+// tryToFind returns a finding, nil if there is none, or the error of the check.
+func (f *fixing) tryToFind(code string, args ...any) (found *checkup.ElectionFinding, err error) {
 	f.T.Helper()
-	all := f.findings(args...)
+	all, err := f.findings(args...)
 	if i := slices.IndexFunc(all, func(e checkup.ElectionFinding) bool { return e.Code == code }); i >= 0 {
-		return &all[i]
+		found = &all[i]
 	}
-	return nil
+	return found, err
+}
+
+// lookUp returns a finding; nil if there is none.
+func (f *fixing) lookUp(code string, args ...any) *checkup.ElectionFinding {
+	f.T.Helper()
+	found, err := f.tryToFind(code, args...)
+	f.must(err)
+	return found
 }
 
 // finds expects a finding, and returns its fix.
 func (f *fixing) finds(code string, args ...any) (fix string) {
 	f.T.Helper()
 	var found *checkup.ElectionFinding
-	f.Eventually(func() any { found = f.lookUp(code, args...); return found }).WithTimeout(clitest.Timeout).ShouldNot(BeNil(), code)
+	f.Eventually(func() (_ any, err error) { found, err = f.tryToFind(code, args...); return found, err }).WithTimeout(clitest.Timeout).ShouldNot(BeNil(), code)
 	f.found = true
 	f.T.Logf("%s: %s. Fix: %s", code, found.Message, found.Fix)
 	return found.Fix
@@ -467,7 +485,7 @@ func (f *fixing) message(code string, args ...any) string {
 func (f *fixing) mend(follow func(fix string), args ...any) {
 	f.T.Helper()
 	follow(f.finds(f.code, args...))
-	f.Eventually(func() any { return f.lookUp(f.code, args...) }).WithTimeout(clitest.Timeout).Should(BeNil(), "the trouble is over")
+	f.Eventually(func() (any, error) { return f.tryToFind(f.code, args...) }).WithTimeout(clitest.Timeout).Should(BeNil(), "the trouble is over")
 }
 
 // campaign starts a candidate that campaigns for jobs until the end of the test.
@@ -562,21 +580,16 @@ func (f *fixing) awaitAge(age time.Duration) {
 // purge removes all records.
 func (f *fixing) purge() {
 	f.T.Helper()
-	s, err := f.Client.JetStream.Stream(f.T.Context(), "KV_LEADER_ELECTION")
-	f.must(err)
-	f.must(s.Purge(f.T.Context()))
+	f.must(f.stream().Purge(f.T.Context()))
 }
 
 // changeTTL changes the TTL of the bucket, as 'nats kv edit' does.
 func (f *fixing) changeTTL(ttl time.Duration) {
 	f.T.Helper()
-	s, err := f.Client.JetStream.Stream(f.T.Context(), "KV_LEADER_ELECTION")
-	f.must(err)
-	cfg := s.CachedInfo().Config
-	cfg.MaxAge = ttl
-	if ttl > 0 {
-		cfg.Duplicates = min(ttl, 2*time.Minute)
-	}
-	_, err = f.Client.JetStream.UpdateStream(f.T.Context(), cfg)
-	f.must(err)
+	f.changeStream(func(c *jetstream.StreamConfig) {
+		c.MaxAge = ttl
+		if ttl > 0 {
+			c.Duplicates = min(ttl, 2*time.Minute)
+		}
+	})
 }

@@ -159,7 +159,7 @@ func (c Config) plan(ctx context.Context, bucket *Bucket, info Info) (want jetst
 	pin(&want, info.Stream)
 	shorter := now.MaxAge != c.TTL && (!info.HasTTL() || c.TTL < info.TTL)
 	announces := now.SubjectDeleteMarkerTTL <= 0 && want.SubjectDeleteMarkerTTL > 0
-	if !shorter && !announces && now.MaxMsgsPerSubject == want.MaxMsgsPerSubject && now.RePublish == want.RePublish {
+	if !shorter && !announces && now.MaxMsgsPerSubject == want.MaxMsgsPerSubject && now.RePublish == want.RePublish && now.Sources == nil {
 		return want, nil
 	}
 	stored, err := bucket.Contents(ctx, info)
@@ -247,7 +247,7 @@ func (c Config) refused(err error) error {
 func (c Config) over(now jetstream.StreamConfig, markers bool) jetstream.StreamConfig {
 	now.MaxMsgsPerSubject, now.MaxAge, now.Replicas = 1, c.TTL, cmp.Or(c.Replicas, now.Replicas, 1)
 	now.Storage, now.MaxBytes = c.Storage, cmp.Or(c.MaxBytes, now.MaxBytes)
-	now.MaxMsgs, now.Discard, now.AllowDirect, now.NoAck = -1, jetstream.DiscardNew, true, false
+	now.MaxMsgs, now.Discard, now.AllowDirect, now.NoAck, now.Sources = -1, jetstream.DiscardNew, true, false, nil
 	if most := now.MaxMsgSize; most >= 0 && most < maxMessageSize {
 		now.MaxMsgSize = -1
 	}

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -51,6 +52,13 @@ func differences(has, want jetstream.StreamConfig) (found []Difference) {
 			return word(republishes(strings.TrimPrefix(c.Name, StreamName("")), c.RePublish), "republished", "not republished")
 		}},
 		{"writes", false, func(c *jetstream.StreamConfig) string { return word(c.NoAck, "not acknowledged", "acknowledged") }},
+		{"sources", false, func(c *jetstream.StreamConfig) string {
+			var names []string
+			for _, source := range c.Sources {
+				names = append(names, source.Name)
+			}
+			return cmp.Or(strings.Join(names, ", "), "none")
+		}},
 		{"direct reads", true, func(c *jetstream.StreamConfig) string { return word(c.AllowDirect, "allowed", "not allowed") }},
 		{"roll-ups", true, func(c *jetstream.StreamConfig) string { return word(c.AllowRollup, "allowed", "refused") }},
 		{"candidates of Choria", true, func(c *jetstream.StreamConfig) string {

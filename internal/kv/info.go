@@ -200,9 +200,13 @@ func (i Info) Problems() (problems []Problem) {
 	}
 	switch {
 	case cfg.Mirror != nil:
-		add("copied-bucket", fmt.Sprintf("mirrors the stream %s: reads are late, and a win here is no win there", cfg.Mirror.Name), "campaign in the bucket that it mirrors")
+		fix := fmt.Sprintf("campaign in another bucket, which 'election-cli bucket add --bucket %s_2' creates", i.Bucket)
+		if origin, isBucket := strings.CutPrefix(cfg.Mirror.Name, StreamName("")); isBucket {
+			fix = fmt.Sprintf("campaign in the bucket that it mirrors, by --bucket %s", origin)
+		}
+		add("copied-bucket", fmt.Sprintf("mirrors the stream %s: reads are late, and a win here is no win there", cfg.Mirror.Name), fix)
 	case len(cfg.Sources) > 0:
-		add("copied-bucket", fmt.Sprintf("copies what is written to the stream %s, which overwrites leases", cfg.Sources[0].Name), "use a bucket without sources")
+		add("copied-bucket", fmt.Sprintf("copies what is written to the stream %s, which overwrites leases", cfg.Sources[0].Name), "remove its sources: "+i.EditAdvice())
 	}
 	if cfg.Storage == jetstream.MemoryStorage && cfg.Replicas > 1 {
 		add("memory-replicated", fmt.Sprintf("is kept in memory, with %d replicas: once all their servers have restarted it is empty, term numbers begin at 1 again without a sign, and fencing tokens go backwards", cfg.Replicas), i.RemakeAdvice())

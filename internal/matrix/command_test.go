@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
@@ -191,4 +192,55 @@ func testBucketEdit(t *testing.T, v version) {
 	}
 	g.Consistently(func() uint64 { now, _ := a.Term(); return now.Number }, 2*ttl).Should(Equal(term.Number), "the leader leads on")
 	g.Expect(c.run("check", key, "--bucket", bucketName, "--ignore", "no-markers", "--ignore", "no-standby")).To(ContainSubstring("OK"))
+}
+
+// testPinned follows the fix of a time of creation that is not pinned, where check finds that, and does what has some servers report another time.
+func testPinned(t *testing.T, v version) {
+	g := newGround(t, v, election.BucketConfig{TTL: 15 * time.Second})
+	a := g.candidate("a", election.WithCampaignInterval(time.Second))
+	g.awaitLeader(a)
+	term, _ := a.Term()
+	stream := func() *jetstream.StreamInfo {
+		var s jetstream.Stream
+		g.Eventually(func() (err error) { s, err = g.js.Stream(t.Context(), "KV_"+bucketName); return err }).WithTimeout(timeout).Should(Succeed())
+		return s.CachedInfo()
+	}
+	change := func(alter func(*jetstream.StreamConfig)) {
+		cfg := stream().Config
+		alter(&cfg)
+		_, err := g.js.UpdateStream(t.Context(), cfg)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	change(func(cfg *jetstream.StreamConfig) { cfg.Metadata = nil })
+	notPinned := func() *admin.Finding {
+		all, err := admin.Check(t.Context(), g.bucket)
+		g.Expect(err).NotTo(HaveOccurred())
+		if i := slices.IndexFunc(all, func(f admin.Finding) bool { return f.Code == "not-pinned" }); i >= 0 {
+			return &all[i]
+		}
+		return nil
+	}
+	if v.atLeast(2, 14, 9) {
+		g.Expect(notPinned()).To(BeNil())
+	} else {
+		_, command, _ := strings.Cut(notPinned().Fix, "'election-cli ")
+		command, _, _ = strings.Cut(command, "'")
+		(&tool{t, g.WithT, g.server.URL()}).run(strings.Fields(command)...)
+		g.Expect(notPinned()).To(BeNil())
+	}
+	created := stream().Created
+	for _, description := range []string{"changed", "changed again"} {
+		g.server.Kill()
+		g.server.Resume(t)
+		change(func(cfg *jetstream.StreamConfig) { cfg.Description = description })
+	}
+	g.server.Kill()
+	g.server.Resume(t)
+	if now := stream().Created; now.Equal(created) {
+		v.saw("a stream's time of creation after changes and restarts", "the same")
+	} else {
+		v.saw("a stream's time of creation after changes and restarts", "another: pinned")
+	}
+	a.link.Disconnect() // so that the leader looks whether the bucket is the same
+	g.Consistently(func() uint64 { now, _ := a.Term(); return now.Number }, ttl).Should(Equal(term.Number), "the leader leads on")
 }

@@ -136,6 +136,7 @@ func TestEverythingWorksOnServersOfEachVersion(t *testing.T) {
 				"a bucket for candidates of Choria":              testChoria,
 				"the command shows and moves elections":          testCommand,
 				"a bucket is brought in order while it is led":   testBucketEdit,
+				"a time of creation is pinned":                   testPinned,
 				"no two lead in a drill":                         testDrill,
 				"no two lead in a drill on processes and faults": testProcesses,
 				"a drill restarts a cluster that is stuck":       testStuckCluster,

@@ -120,17 +120,32 @@ func (c *Cluster) StreamLeader(t testing.TB, bucket string) string {
 // must find out and elect new leaders, which takes seconds. With Server.Stop, in
 // contrast, the server steps down from everything that it leads before it ends.
 func (c *Cluster) Crash(name string) {
-	for _, r := range c.routes {
-		if r.from == name || r.to == name {
-			r.link.Cut()
-			r.link.Disconnect()
-		}
+	for _, r := range c.routesOf(name) {
+		r.link.Cut()
+		r.link.Disconnect()
 	}
 	for _, s := range c.servers {
 		if s.Name() == name {
 			s.Stop()
 		}
 	}
+}
+
+// Delay slows down the network between a server and the others, until it is called with 0.
+func (c *Cluster) Delay(name string, d time.Duration) {
+	for _, r := range c.routesOf(name) {
+		r.link.DelayReplies(d)
+	}
+}
+
+// routesOf returns the routes from and to a server.
+func (c *Cluster) routesOf(name string) (routes []*route) {
+	for _, r := range c.routes {
+		if r.from == name || r.to == name {
+			routes = append(routes, r)
+		}
+	}
+	return routes
 }
 
 // running returns the servers that run.

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+// replicated is a bucket in a cluster of four servers, three of which have a replica.
+type replicated struct {
+	*fixing
+	cluster *natstest.Cluster
+}
+
+// server returns a server by its name.
+func (s *replicated) server(name string) *natstest.Server {
+	s.T.Helper()
+	servers := s.cluster.Servers()
+	return servers[slices.IndexFunc(servers, func(n *natstest.Server) bool { return n.Name() == name })]
+}
+
+// followers returns the names of the servers of a replica that does not lead.
+func (s *replicated) followers() (names []string) {
+	s.T.Helper()
+	for _, r := range s.stream().CachedInfo().Cluster.Replicas {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// down stops the servers of replicas, as many as there are names.
+func (s *replicated) down(names ...string) {
+	s.T.Helper()
+	for _, name := range names {
+		s.server(name).Stop()
+	}
+}
+
+// start starts servers.
+func (s *replicated) start(names ...string) {
+	s.T.Helper()
+	for _, name := range names {
+		s.server(name).Resume(s.T)
+	}
+}
+
+// problems returns the codes of what is wrong.
+func (s *replicated) problems() (codes []string, err error) {
+	s.T.Helper()
+	all, err := s.findings()
+	for _, f := range all {
+		if f.Severity > admin.SeverityInfo {
+			codes = append(codes, f.Code)
+		}
+	}
+	return codes, err
+}
+
+// awaitQuiet waits until nothing is wrong.
+func (s *replicated) awaitQuiet() {
+	s.T.Helper()
+	s.Eventually(s.problems).WithTimeout(clitest.Timeout).Should(BeEmpty())
+	s.Eventually(s.Client.Conn.IsConnected).WithTimeout(clitest.Timeout).Should(BeTrue())
+}
+
+// released is a record under which nobody leads.
+func released() []byte {
+	return record.Record{Name: "web-1", Instance: "i", Attempt: "i.1", Released: time.Now()}.Encode()
+}
+
+// slow slows down the network to a server with a replica, and has somebody write all the time.
+func (s *replicated) slow() (mendNetwork, stopWriting func()) {
+	s.T.Helper()
+	s.url = s.Client.Conn.ConnectedUrl()
+	name := s.followers()[0]
+	if s.server(name).URL() == s.url {
+		name = s.followers()[1]
+	}
+	mendNetwork = func() { s.cluster.Delay(name, 0) }
+	s.T.Cleanup(mendNetwork)
+	s.cluster.Delay(name, time.Second)
+	ctx, stop := context.WithCancel(s.T.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_, _ = s.Client.JetStream.PublishAsync("$KV.LEADER_ELECTION.mail", released())
+			_ = timeutil.Pause(ctx, time.Millisecond) // servers replicate together, as one operation, what comes at once
+		}
+	}()
+	stopWriting = func() { stop(); <-done }
+	s.T.Cleanup(stopWriting)
+	return mendNetwork, stopWriting
+}
+
+// serverTroubles are the troubles of the servers behind a bucket, by the code of the finding and by what distinguishes them.
+var serverTroubles = []struct {
+	code, name string
+	make       func(*replicated)
+}{
+	{"replicas-offline", "a server is down", func(s *replicated) {
+		name := s.followers()[0]
+		s.down(name)
+		s.mend(func(fix string) {
+			s.Expect(fix).To(HavePrefix("start " + name + " again, or mend the network between the servers; "))
+			s.start(name)
+		})
+	}},
+	{"replicas-lagging", "a server catches up", func(s *replicated) {
+		_, stopWriting := s.slow()
+		s.mend(func(fix string) {
+			s.Expect(fix).To(HavePrefix("wait, if their servers were away: they catch up; else "))
+			stopWriting()
+		})
+	}},
+	{"replicas-lagging", "the network to a server is slow", func(s *replicated) {
+		mendNetwork, _ := s.slow()
+		s.mend(func(fix string) {
+			s.Expect(fix).To(HaveSuffix("; else see what slows down the disks of these servers, or the network to them"))
+			mendNetwork()
+		})
+	}},
+	{"no-stream-leader", "two of three servers are down", func(s *replicated) {
+		names := s.followers()
+		s.down(names...)
+		s.mend(func(fix string) {
+			s.Expect(fix).To(MatchRegexp(`^start those of its servers that are down, or mend the network between them \(n\d, n\d, n\d\): a majority elects a leader within 10s$`))
+			s.Expect(s.finds("replicas-offline")).To(MatchRegexp(`^start n\d and n\d again, or mend the network between the servers$`))
+			s.Expect(s.message("replicas-offline")).To(HavePrefix("2 of 3 replicas are offline"), "that which answers is not")
+			s.Expect(s.lookUp("write-refused")).To(BeNil(), "that is not for want of a permission")
+			s.start(names[0])
+		})
+		s.start(names[1])
+	}},
+	{"replicas-offline", "a server is gone for good", func(s *replicated) { // which it stays: this is the last of these tests
+		name := s.followers()[0]
+		s.down(name)
+		s.mend(func(fix string) {
+			m := regexp.MustCompile(`; if it is gone for good, have another server take its replica: 'nats stream cluster peer-remove (\S+) (\S+)'$`).FindStringSubmatch(fix)
+			s.Expect(m).NotTo(BeNil(), fix)
+			s.Eventually(func() (string, error) { // a cluster without that server may have to elect a leader first
+				reply, err := s.Client.Conn.Request("$JS.API.STREAM.PEER.REMOVE."+m[1], fmt.Appendf(nil, `{"peer": %q}`, m[2]), time.Second)
+				if err != nil {
+					return "", err
+				}
+				return string(reply.Data), nil
+			}).WithTimeout(clitest.Timeout).Should(ContainSubstring(`"success":true`))
+		})
+		s.Expect(s.followers()).NotTo(ContainElement(name))
+	}},
+}
+
+func TestTheFixOfEachFindingAboutTheServersOfABucketEndsIt(t *testing.T) {
+	natstest.SkipIfShort(t)
+	t.Parallel()
+	g := NewWithT(t)
+	cluster := natstest.StartCluster(t, 4)
+	client, err := (&cli.ConnectionFlags{Server: cluster.URL(), Timeout: clitest.Timeout}).Connect()
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(client.Conn.Close)
+	bucket, err := election.CreateBucket(t.Context(), client.JetStream, election.BucketConfig{Name: cli.DefaultBucket, TTL: 30 * time.Second, Replicas: 3})
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, trouble := range serverTroubles {
+		t.Run(trouble.code+", "+trouble.name, func(t *testing.T) {
+			s := &replicated{&fixing{code: trouble.code, url: cluster.URL(), fixture: &fixture{&clitest.Fixture{Gomega: NewWithT(t), T: t, Client: client, Bucket: bucket}}}, cluster}
+			s.awaitQuiet()
+			trouble.make(s)
+		})
+	}
+}
