@@ -66,6 +66,7 @@ func (s *Severity) UnmarshalText(text []byte) error { return severityNames.Parse
 //	no-markers                 warning    expiries are not announced; info where bare names are stored or written, or a bucket is for Choria
 //	markers-plain-names        warning    expiries are announced where bare names are stored or written
 //	markers-long               info       the marker of an expiry is stored for more than a second
+//	releases-expire            info       a service that was stopped for longer than the TTL waits at its start
 //	republish                  warning    changes are not republished whole; info if the connection is not known
 //	read-refused               warning    a key cannot be read
 //	request-refused            warning    an operator cannot ask candidates

@@ -55,6 +55,9 @@ func (c *checkup) checkNotifications() {
 	if c.info.Stream == nil {
 		return
 	}
+	if c.info.MarkerTTL > 0 && !c.info.Remembers {
+		c.add(SeverityInfo, "releases-expire", "releases expire after the TTL: a service that was stopped in order for longer starts as slowly as after a crash", c.info.EditAdvice())
+	}
 	severity, fix := SeverityWarning, c.info.EditAdvice()
 	if c.conn == nil {
 		severity, fix = SeverityInfo, fix+", and open the bucket by OpenBucket or give WithJetStream"

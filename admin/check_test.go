@@ -129,6 +129,7 @@ func TestCheckNamesWhatIsWrongWithTheBucket(t *testing.T) {
 		"memory":            {func(*jetstream.KeyValueConfig) {}, "memory", admin.SeverityWarning, "in memory"},
 		"long markers":      {func(*jetstream.KeyValueConfig) {}, "markers-long", admin.SeverityInfo, "for 10s"},
 		"no markers":        {func(cfg *jetstream.KeyValueConfig) { cfg.LimitMarkerTTL = 0 }, "no-markers", admin.SeverityWarning, "400ms longer"},
+		"releases expire":   {func(cfg *jetstream.KeyValueConfig) { cfg.Metadata = nil }, "releases-expire", admin.SeverityInfo, "stopped in order"},
 		"no republishing":   {func(cfg *jetstream.KeyValueConfig) { cfg.RePublish = nil }, "republish", admin.SeverityInfo, "does not republish"},
 		"headers only":      {func(cfg *jetstream.KeyValueConfig) { cfg.RePublish.HeadersOnly = true }, "republish", admin.SeverityInfo, "only the headers"},
 		"some keys only":    {func(cfg *jetstream.KeyValueConfig) { cfg.RePublish.Source = "$KV." + cfg.Bucket + ".a.>" }, "republish", admin.SeverityInfo, "only from $KV.ELECTIONS.a.>"},

@@ -139,6 +139,7 @@ func TestTheFixOfEachFindingAboutABucketEndsIt(t *testing.T) {
 		"a TTL of a second":                 {aStream(func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Second, time.Second }), "ttl-short"},
 		"a TTL of ten minutes":              {aStream(func(c *jetstream.StreamConfig) { c.MaxAge = 10 * time.Minute }), "ttl-long"},
 		"long markers":                      {aStream(func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Minute }), "markers-long"},
+		"releases expire":                   {aStream(func(c *jetstream.StreamConfig) { delete(c.Metadata, kv.RemembersMetadata) }), "releases-expire"},
 		"nothing is republished":            {aStream(func(c *jetstream.StreamConfig) { c.RePublish = nil }), "republish"},
 		"headers are republished":           {aStream(func(c *jetstream.StreamConfig) { c.RePublish.HeadersOnly = true }), "republish"},
 		"some keys are republished":         {aStream(func(c *jetstream.StreamConfig) { c.RePublish.Source = "$KV.LEADER_ELECTION.a.>" }), "republish"},

@@ -14,7 +14,7 @@ var findingCodes = []string{
 	"inboxes-readable", "inboxes-writable", "leader-elect", "lease-over", "markers-long", "markers-plain-names", "memory", "memory-replicated",
 	"message-size", "no-bucket", "no-leader", "no-markers", "no-standby", "no-stream-leader", "no-ttl", "not-inspected", "not-pinned",
 	"one-replica", "options-unfit", "outlived", "paused", "ping-interval", "read-refused", "reconnect-buffer", "reconnects-limited", "renewal-overdue",
-	"replicas-lagging", "replicas-offline", "republish", "republish-unused", "request-refused", "rollup", "same-name", "stream-settings",
+	"releases-expire", "replicas-lagging", "replicas-offline", "republish", "republish-unused", "request-refused", "rollup", "same-name", "stream-settings",
 	"subscribe-refused", "ttl-long", "ttl-out-of-range", "ttl-short", "two-leaders", "watch-refused", "write-refused",
 }
 

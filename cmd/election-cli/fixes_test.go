@@ -286,7 +286,7 @@ var followedElsewhere = map[string]string{
 // ofTheBucket are the findings that TestTheFixOfEachFindingAboutABucketEndsIt and TestTheFixOfEachFindingAboutReplicasEndsIt follow.
 var ofTheBucket = []string{
 	"no-ttl", "ttl-out-of-range", "history", "stream-settings", "memory-replicated", "message-size", "bucket-full", "ttl-short", "ttl-long", "memory", "one-replica", "even-replicas",
-	"discard-old", "no-markers", "markers-long", "republish",
+	"discard-old", "no-markers", "markers-long", "releases-expire", "republish",
 }
 
 // ofTheServers are the findings that TestTheFixOfEachFindingAboutTheServersOfABucketEndsIt follows.
