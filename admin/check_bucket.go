@@ -159,7 +159,7 @@ func (c *checkup) checkOutlived() {
 		named = append(named, fmt.Sprintf("%d more", more))
 	}
 	c.warn("outlived", fmt.Sprintf("keys are older than the bucket's TTL of %v and do not expire, as after a write with the header Nats-TTL: never: %s", c.info.TTL, strings.Join(named, ", ")),
-		"evict each, by Admin.Evict or 'election-cli evict KEY', and find out who may write it: no candidate writes with that header")
+		"evict each, by Admin.Evict or 'election-cli evict KEY', and find out who may write it: no candidate holds a key by such a write")
 }
 
 const (

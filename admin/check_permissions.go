@@ -61,10 +61,10 @@ func (o outlived) String() string {
 	return fmt.Sprintf("%q (written %v ago by %s, revision %d)", o.key, timeutil.TwoDigits(o.age), o.writer, o.revision)
 }
 
-// outlivedBy returns the value of an entry that is older than the TTL; zero if it is not.
+// outlivedBy returns the value of an entry that is older than the TTL; zero if it is not, or releases the key: that may last, and hinders nobody.
 func (c *checkup) outlivedBy(key string, revision uint64, written time.Time, r record.Record) outlived {
 	age := c.stream.TimeStamp.Sub(written)
-	if c.info.Stream == nil || c.info.TTL <= 0 || age <= c.info.TTL+timing.ExpiryLateness {
+	if _, released := r.IsRelease(); released || c.info.Stream == nil || c.info.TTL <= 0 || age <= c.info.TTL+timing.ExpiryLateness {
 		return outlived{}
 	}
 	writer := strconv.Quote(r.Name)

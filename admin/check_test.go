@@ -274,9 +274,13 @@ func TestCheckNamesKeysThatOutlivedTheTTL(t *testing.T) {
 		}
 	}, republished)
 	fleettest.Run(t, func(f *fleet) {
-		f.Candidate("a").Begin()
+		bucket := f.Open(f.Server.Connect(f.T))
+		a := f.Connected("a").Begin()
 		after(3 * ttl)
-		f.Expect(check(f, f.Bucket)).NotTo(HaveKey("outlived"))
+		f.Expect(checkKey(f, bucket, key)).NotTo(HaveKey("outlived"))
+		f.Expect(a.Shutdown(ctx)).To(Succeed())
+		after(3 * ttl)
+		f.Expect(checkKey(f, bucket, key)).NotTo(HaveKey("outlived"), "a release may last")
 	}, republished)
 }
 
