@@ -133,7 +133,7 @@ func (s *server) store(now time.Time, e *judge.Entry, kind judge.ChangeKind) {
 	s.current = e
 	s.versions = append(s.versions, version{now, e, s.seq})
 	s.w.judge.Changed(judge.Change{At: now, Before: before, After: e, Kind: kind, BucketCreated: s.created})
-	s.expiring = s.expiring && e != nil && e.Write != nil && e.Write.By == before.Write.By
+	s.expiring = s.expiring && e != nil && e.Write != nil && !e.Write.Never && e.Write.By == before.Write.By
 	if e == nil {
 		return
 	}
