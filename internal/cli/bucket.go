@@ -132,9 +132,9 @@ func (c *Client) account() string {
 	return "account " + terminal.Printable(info.Data.Account)
 }
 
-// CommandForBucket returns the command line that runs a command on the bucket.
+// CommandForBucket returns the command line that runs a command on the bucket; an empty name stands for the default one.
 func CommandForBucket(command, bucket string) string {
-	if bucket == DefaultBucket {
+	if bucket == "" || bucket == DefaultBucket {
 		return "election-cli " + command
 	}
 	return "election-cli " + command + " --bucket " + bucket

@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"cmp"
 	"context"
 	_ "embed" // the files of the page
 	"html/template"
@@ -148,7 +147,7 @@ func (d *pageHead) command(key string, holder *election.Leader, pause *kv.Pause)
 	case holder != nil:
 		return ""
 	}
-	return cli.CommandForBucket(command+" "+terminal.Printable(key), cmp.Or(d.Bucket, cli.DefaultBucket))
+	return cli.CommandForBucket(command+" "+terminal.Printable(key), d.Bucket)
 }
 
 // addStandbysFact adds the fact how many candidates would take over, where their answers tell.
