@@ -132,8 +132,8 @@ var fixes = map[string]map[string]func(*fixing){
 		f.putForEver("jobs")
 		f.awaitAge(f.ttl + time.Second)
 		f.mend(func(fix string) {
-			f.Expect(fix).To(ContainSubstring("'election-cli evict KEY'"))
-			f.ok("evict", "jobs", "--force")
+			f.Expect(fix).To(HavePrefix("evict each, by Admin.Evict or 'election-cli evict jobs --bucket LEADER_ELECTION'"))
+			f.ok(append(commands(fix)[0], "--force")...)
 		}, "jobs")
 	}},
 	"two-leaders": {"one does not hold the key": func(f *fixing) {

@@ -91,7 +91,7 @@ func (r *Result) vacancy(key string, a look.Answers, about []admin.Finding) (cau
 
 // command names a command, with the bucket unless that is the default.
 func (r *Result) command(command string) string {
-	return "'" + cli.CommandForBucket(command, r.Bucket) + "'"
+	return cli.NameCommand(command, r.Bucket)
 }
 
 // patience is how long it takes at most, in whole seconds, until a candidate leads that polls.

@@ -140,5 +140,11 @@ func CommandForBucket(command, bucket string) string {
 	return "election-cli " + command + " --bucket " + bucket
 }
 
+// NameCommand names a command on the bucket in a text, in quotes.
+func NameCommand(command, bucket string) string { return "'" + CommandForBucket(command, bucket) + "'" }
+
+// NameCommand names a command on the bucket of the command line in a text, in quotes.
+func (e *Env) NameCommand(command string) string { return NameCommand(command, e.Bucket) }
+
 // ServerURL returns the URL of the connected server, without credentials.
 func (c *Client) ServerURL() string { return natsconn.WithoutSecrets(c.Conn.ConnectedUrl()) }

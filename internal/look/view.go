@@ -144,8 +144,11 @@ func (v *View) ExplainPause(key string) string {
 	if pause == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s, and no candidate campaigns until 'election-cli resume %s'", pause, key)
+	return fmt.Sprintf("%s, and no candidate campaigns until %s", pause, v.NameCommand("resume "+key))
 }
+
+// NameCommand names a command on the bucket in a text, in quotes.
+func (v *View) NameCommand(command string) string { return cli.NameCommand(command, v.Bucket.Bucket()) }
 
 // NobodyLeads returns the error for an election without a leader.
 func (v *View) NobodyLeads(key string) *cli.ExitError {
@@ -153,7 +156,7 @@ func (v *View) NobodyLeads(key string) *cli.ExitError {
 	if pause := v.ExplainPause(key); pause != "" {
 		message += ": it is " + pause
 	} else {
-		message += fmt.Sprintf("; 'election-cli check %s' says why", key)
+		message += fmt.Sprintf("; %s says why", v.NameCommand("check "+key))
 	}
 	return &cli.ExitError{Code: cli.ExitNegative, Message: message}
 }
