@@ -117,6 +117,8 @@ func (r *run) readyCandidate(ctx context.Context, to string) (target *control.Ca
 		return nil, fmt.Errorf("%w %q answers: %w", ErrNoCandidate, to, err)
 	case target == nil:
 		return nil, fmt.Errorf("%w %q answers: it does not campaign, is cut off, or does not know its connection", ErrNoCandidate, to)
+	case !target.Ready && target.LastError != "":
+		return target, fmt.Errorf("%w %q is ready: its requests fail: %s", ErrNoCandidate, to, target.LastError)
 	case !target.Ready:
 		return target, fmt.Errorf("%w %q is ready: its state is %s, and it would not answer a release now", ErrNoCandidate, to, target.State)
 	}

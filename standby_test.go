@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/settings"
 )
@@ -92,6 +94,58 @@ func TestCandidateThatMayNotReadIsAStandbyWhileItsCampaignsSucceed(t *testing.T)
 		}
 		f.Logf("%d of %d", standbys, samples)
 		f.Expect(standbys).To(Equal(samples), "it is refused reads, and would win a key that is free")
+	})
+}
+
+// It reads in between, which succeeds.
+func TestCandidateWhoseWritesAreRefusedIsNoStandbyAndNotReady(t *testing.T) {
+	const config = `authorization: { users: [
+		{user: admin, password: x},
+		{user: reader, password: x, permissions: {publish: {deny: ["$KV.>"]}}}
+	] }, no_auth_user: admin`
+	onGuardedServer(t, config, func(f *fleet) {
+		r := prometheus.NewPedanticRegistry()
+		a := f.connected("a").start()
+		after(2 * interval)
+		b, _ := f.restricted("reader", "b", true, election.WithRegisterer(r))
+		b.start()
+		operator, err := admin.New(f.Open(f.Server.Connect(f.T)))
+		f.Expect(err).NotTo(HaveOccurred())
+		couldTakeOver := func() (by []bool) {
+			candidates, err := operator.Candidates(context.Background(), key)
+			f.Expect(err).NotTo(HaveOccurred())
+			for _, c := range candidates {
+				if c.Name == "b" {
+					by = []bool{c.Ready, *c.Standby, valueOf(f, r, standby) == 1}
+				}
+			}
+			return by
+		}
+		for vacant := range 2 {
+			after(2 * interval)
+			f.Expect(b.Status().LastError).To(ContainSubstring("$KV."))
+			for range 200 {
+				after(interval / 10)
+				f.Expect(couldTakeOver()).To(Equal([]bool{false, false, false}), "%d", vacant)
+			}
+			if a.IsLeader() {
+				f.Expect(a.Transfer(context.Background(), "b")).To(And(MatchError(election.ErrNoCandidate), MatchError(ContainSubstring("its requests fail: nats: permissions violation"))))
+				f.Expect(a.IsLeader()).To(BeTrue())
+			}
+			a.shutdown()
+		}
+		f.Server.Reload(f.T, func(o *server.Options) {
+			for _, u := range o.Users {
+				u.Permissions = nil
+			}
+		})
+		after(2 * ttl)
+		f.Expect(b.IsLeader()).To(BeTrue())
+		f.connected("c").start()
+		after(2 * interval)
+		f.Expect(b.Resign(context.Background())).To(Succeed())
+		after(2 * interval)
+		f.Expect(couldTakeOver()).To(Equal([]bool{true, true, true}))
 	})
 }
 

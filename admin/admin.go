@@ -110,7 +110,7 @@ type Candidate struct {
 	PID      int            `json:"pid,omitempty"`
 	Priority int            `json:"priority,omitempty"`
 	State    election.State `json:"state"`
-	Ready    bool           `json:"ready"`   // it would be notified of a vacancy now, and answer it
+	Ready    bool           `json:"ready"`   // it would be notified of a vacancy now, and answer it; its last write did not fail
 	Version  string         `json:"version"` // of this module
 	ClockLag time.Duration  `json:"-"`       // by how much its clock is behind the server's, give or take the time of a request
 

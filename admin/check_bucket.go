@@ -158,8 +158,12 @@ func (c *checkup) checkOutlived() {
 	if more := len(all) - len(named); more > 0 {
 		named = append(named, fmt.Sprintf("%d more", more))
 	}
+	key := "KEY"
+	if len(all) == 1 {
+		key = all[0].key
+	}
 	c.warn("outlived", fmt.Sprintf("keys are older than the bucket's TTL of %v and do not expire, as after a write with the header Nats-TTL: never: %s", c.info.TTL, strings.Join(named, ", ")),
-		"evict each, by Admin.Evict or 'election-cli evict KEY', and find out who may write it: no candidate holds a key by such a write")
+		fmt.Sprintf("evict each, by Admin.Evict or 'election-cli evict %s --bucket %s', and find out who may write it: no candidate holds a key by such a write", key, c.name))
 }
 
 const (

@@ -16,7 +16,7 @@ import (
 )
 
 const candidatesHelp = `Each candidate reports its name and host, whether it leads, whether it is ready to take over (it would receive a notification
-of a vacancy now, and campaign), its priority, the version of the library, and how far its clock is behind the server's clock
+of a vacancy now, and campaign, and its last write did not fail), its priority, the version of the library, and how far its clock is behind the server's clock
 (negative: ahead). The clock difference is uncertain by half the round trip to the candidate.
 
 Example: election-cli candidates scheduler
@@ -27,8 +27,8 @@ election-control.BUCKET.candidates.KEY, and to subscribe to election-answers.BUC
 
 With --json the result is an array of objects with "name", "instance", "host", "pid", "state", "ready", "standby" (whether it
 would take over, now or with its next campaign; left out for locks, slots, keys of groups and 'run --no-wait'), "priority",
-"version", "clock_lag_s", "last_error" (of its requests, until one of that kind succeeds), and "connection" (of its process, as
-the server calls it: CLIENT@SERVER). A copy of a process, as of a virtual machine that was cloned, differs from the process in nothing else. Without a
+"version", "clock_lag_s", "last_error" (of its requests, until one of that kind succeeds), "last_error_age_s", and "connection" (of
+its process, as the server calls it: CLIENT@SERVER). A copy of a process, as of a virtual machine that was cloned, differs from the process in nothing else. Without a
 terminal, the columns of the table are separated by tabs.
 
 Exit codes: 0 if a candidate answers; 1 if none answers; 2 for wrong usage and any other error.`
@@ -72,7 +72,7 @@ func (c *candidatesCommand) run(ctx context.Context) error {
 		fmt.Fprintf(c.Stderr, "%s holds the key, but does not answer\n", terminal.Quote(leader.Name))
 	}
 	if len(found) == 0 {
-		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("no candidate answers in %s; 'election-cli check %s' says why", terminal.Quote(c.key), c.key)}
+		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("no candidate answers in %s; %s says why", terminal.Quote(c.key), c.NameCommand("check "+c.key))}
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func (c *evictCommand) run(ctx context.Context) error {
 func (c *evictCommand) check() error {
 	problems := []error{cli.CheckKey(c.key, false)}
 	if c.revisionSet && c.revision == 0 {
-		problems = append(problems, errors.New("--revision 0: no record has this revision; 'election-cli info KEY' shows the revision"))
+		problems = append(problems, fmt.Errorf("--revision 0: no record has this revision; %s shows the revision", c.NameCommand("info "+c.key)))
 	}
 	return errors.Join(problems...)
 }
@@ -113,5 +113,5 @@ func (c *evictCommand) describe(v *look.View, h *look.Holder) {
 	}
 	fmt.Fprintf(c.Stderr, "%s %s %q%s, term %s; it renewed %s, and its lease ends in %s.\n", terminal.Quote(h.Name), verb, c.key, since, terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), terminal.FormatDuration(max(h.TimeLeft, 0)))
 	fmt.Fprintf(c.Stderr, "It loses its term when it is notified, or at its next renewal. Then another candidate is elected, and leads after at least %s.\n", terminal.FormatDuration(v.TTL()))
-	fmt.Fprintf(c.Stderr, "'election-cli resign %s' hands over in order, and faster. If it is cut off or hangs, do not evict it: two candidates may lead until its lease ends. Wait for that: another candidate leads then, which is sooner.\n", c.key)
+	fmt.Fprintf(c.Stderr, "%s hands over in order, and faster. If it is cut off or hangs, do not evict it: two candidates may lead until its lease ends. Wait for that: another candidate leads then, which is sooner.\n", c.NameCommand("resign "+c.key))
 }

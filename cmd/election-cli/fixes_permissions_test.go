@@ -130,7 +130,7 @@ func (f *fixing) mendByGrant(alternative int, args ...any) {
 
 var (
 	// permissions matches what a fix says to permit: up to the next sentence.
-	permissions = regexp.MustCompile(`(?:permit|may) (?:to )?(publish|subscribe) to ([^;]+?)(?: instead|;|$|, and (?:subscribe|connect))`)
+	permissions = regexp.MustCompile(`(?:permit|may)(?: the user of "[^"]+")? (?:to )?(publish|subscribe) to ([^;]+?)(?: instead|;|$|, and (?:subscribe|connect))`)
 	// subjects separates the subjects of a list.
 	subjects = regexp.MustCompile(`, and | and (?:to )?|, `)
 )

@@ -110,7 +110,7 @@ func (h *handoverCommand) run(ctx context.Context) error {
 	})
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return cli.UnknownOutcome(ctx, err, "it is not known whether %s hands over: run 'election-cli info %s'", terminal.Quote(leader.Name), terminal.Printable(h.key))
+		return cli.UnknownOutcome(ctx, err, "it is not known whether %s hands over: run %s", terminal.Quote(leader.Name), h.NameCommand("info "+h.key))
 	case errors.Is(err, control.ErrNoAnswer):
 		return h.notAnswered(ctx, v, leader)
 	case err != nil:
@@ -149,7 +149,7 @@ func (h *handoverCommand) confirm(ctx context.Context, v *look.View, leader elec
 	key, name := terminal.Quote(h.key), terminal.Quote(leader.Name)
 	switch {
 	case v.IsPaused(h.key):
-		return h.Confirm(ctx, h.force, fmt.Sprintf("%s is paused: if %s resigns, nobody leads until 'election-cli resume %s'. Continue?", key, name, terminal.Printable(h.key)))
+		return h.Confirm(ctx, h.force, fmt.Sprintf("%s is paused: if %s resigns, nobody leads until %s. Continue?", key, name, h.resume()))
 	case refused:
 		return h.Confirm(ctx, h.force, fmt.Sprintf("It is not known whether another candidate is ready in %s, because this user may not ask: if %s resigns, there may be no leader for a while. Continue?", key, name))
 	}
@@ -169,11 +169,11 @@ func (h *handoverCommand) notDone(ctx context.Context, v *look.View, err error) 
 	case errors.Is(err, election.ErrInvalidOption):
 		return errors.New(text)
 	case errors.Is(err, control.ErrUnderWay):
-		text += fmt.Sprintf("; 'election-cli wait %s --vacant' waits for the release", h.key)
+		text += fmt.Sprintf("; %s waits for the release", h.NameCommand("wait "+h.key+" --vacant"))
 	case errors.Is(err, election.ErrNoCandidate):
-		text += fmt.Sprintf("; 'election-cli candidates %s' lists the candidates", h.key)
+		text += fmt.Sprintf("; %s lists the candidates", h.NameCommand("candidates "+h.key))
 		if v.IsPaused(h.key) {
-			text += fmt.Sprintf(", and 'election-cli resume %s' ends the pause", h.key)
+			text += fmt.Sprintf(", and %s ends the pause", h.resume())
 		}
 	}
 	return &cli.ExitError{Code: cli.ExitNegative, Message: text}
@@ -183,7 +183,7 @@ func (h *handoverCommand) notDone(ctx context.Context, v *look.View, err error) 
 // because it may lead until its lease ends, and its successor leads sooner without that.
 func (h *handoverCommand) notAnswered(ctx context.Context, v *look.View, asked election.Leader) error {
 	now, err := v.Leader(ctx, h.key)
-	name, key := terminal.Quote(asked.Name), terminal.Printable(h.key)
+	name := terminal.Quote(asked.Name)
 	switch {
 	case errors.Is(err, election.ErrNoLeader):
 		return &cli.ExitError{Code: cli.ExitNegative, Message: name + " does not answer; " + v.NobodyLeads(ctx, h.key).Message}
@@ -194,7 +194,7 @@ func (h *handoverCommand) notAnswered(ctx context.Context, v *look.View, asked e
 	}
 	then := "another candidate leads then, sooner than after an eviction, and safely"
 	if v.IsPaused(h.key) {
-		then = fmt.Sprintf("nobody leads then until 'election-cli resume %s'", key)
+		then = "nobody leads then until " + h.resume()
 	}
 	wait := fmt.Sprintf("wait %s for the end of its lease", terminal.FormatDuration(max(now.TimeLeft, 0)))
 	message := fmt.Sprintf("%s does not answer, and has not renewed for %s: it is cut off or hangs\nFix: %s: %s", name, terminal.FormatDuration(now.RenewalAge), wait, then)
@@ -203,8 +203,8 @@ func (h *handoverCommand) notAnswered(ctx context.Context, v *look.View, asked e
 		if now.PID != 0 {
 			process = fmt.Sprintf("process %d on %s", now.PID, cmp.Or(now.Host, "its host"))
 		}
-		message = fmt.Sprintf("%s does not answer: it is cut off, hangs, or cannot be asked\nFix: %s: unless it renews, %s. If 'election-cli info %s' shows that it has renewed, it cannot be asked: stop %s, or run 'election-cli evict %s'",
-			name, wait, then, key, process, key)
+		message = fmt.Sprintf("%s does not answer: it is cut off, hangs, or cannot be asked\nFix: %s: unless it renews, %s. If %s shows that it has renewed, it cannot be asked: stop %s, or run %s",
+			name, wait, then, h.NameCommand("info "+h.key), process, h.NameCommand("evict "+h.key))
 	}
 	return &cli.ExitError{Code: cli.ExitNegative, Message: message}
 }
@@ -224,9 +224,9 @@ func (h *handoverCommand) report(ctx context.Context, v *look.View, before elect
 	case h.json:
 		return terminal.WriteJSON(h.Stdout, r)
 	case paused:
-		fmt.Fprintf(h.Stdout, "%s has resigned; %s is paused, and nobody leads until 'election-cli resume %s'\n", from, key, r.Key)
+		fmt.Fprintf(h.Stdout, "%s has resigned; %s is paused, and nobody leads until %s\n", from, key, h.resume())
 	case r.Leader == nil:
-		fmt.Fprintf(h.Stdout, "%s has resigned; nobody leads %s yet: 'election-cli wait %s' waits for a leader\n", from, key, r.Key)
+		fmt.Fprintf(h.Stdout, "%s has resigned; nobody leads %s yet: %s waits for a leader\n", from, key, h.NameCommand("wait "+h.key))
 	case r.Leader.Instance == terminal.Printable(before.Instance) && r.Leader.Term > before.Revision:
 		fmt.Fprintf(h.Stdout, "%s has resigned, and leads %s again, term %d\n", from, key, r.Leader.Term)
 	case r.Leader.Instance == terminal.Printable(before.Instance):
@@ -236,6 +236,9 @@ func (h *handoverCommand) report(ctx context.Context, v *look.View, before elect
 	}
 	return nil
 }
+
+// resume names the command that ends the pause of the election.
+func (h *handoverCommand) resume() string { return h.NameCommand("resume " + h.key) }
 
 // describe returns how a leader is called beside another: by its name and, if both have that name, by what else distinguishes it.
 func describe(leader, other election.Leader) string {

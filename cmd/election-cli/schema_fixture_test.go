@@ -110,7 +110,7 @@ func wordsOf[T fmt.Stringer](values ...T) *jsonschema.Schema {
 // fieldDescriptions describe fields that mean the same in each output.
 var fieldDescriptions = map[string]string{
 	"at_s": "since the drill began, in seconds", "believed_s": "how long each leader considered itself leader after its link was cut, in seconds",
-	"at": "when it happened", "by": "who evicted the leader, by that operator's own account, or overwrote the key", "key": "the election, a key of the bucket",
+	"last_error_age_s": "how long ago that request failed, in seconds", "at": "when it happened", "by": "who evicted the leader, by that operator's own account, or overwrote the key", "key": "the election, a key of the bucket",
 	"bound_s": "the longest time that is allowed, in seconds", "bucket_created": "when the bucket was created",
 	"clock_ahead_s":  "by how much the clock of this host is ahead of the server's, in seconds",
 	"clock_lag_s":    "by how much the candidate's clock is behind the server's, in seconds; negative if it is ahead",

@@ -110,7 +110,7 @@ func (c *waitCommand) timedOut() error {
 	case c.pause != "":
 		text += ": it is " + c.pause
 	case !c.vacant:
-		text += fmt.Sprintf("; 'election-cli check %s' says why", c.key)
+		text += fmt.Sprintf("; %s says why", c.NameCommand("check "+c.key))
 	}
 	return &cli.ExitError{Code: supervise.ExitTimedOut, Message: text}
 }

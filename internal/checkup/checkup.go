@@ -121,10 +121,10 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 		}
 		look.SetStandbys(r.Elections, answers)
 		v.ConfirmAlone(ctx, r.Elections)
-		r.explainVacancies(v.Bucket.Bucket(), answers, findings)
+		r.explainVacancies(answers, findings)
 		r.Findings = append(r.Findings, checkClaims(v.Disputed(ctx, answers), r.Elections)...)
 		r.Findings = append(r.Findings, checkNames(answers)...)
-		r.Findings = append(r.Findings, checkStandbys(r.Elections, answers, v.TTL())...)
+		r.Findings = append(r.Findings, r.checkStandbys(answers, v.TTL(), findings)...)
 		for _, f := range findings {
 			r.Findings = append(r.Findings, ElectionFinding{Finding: f})
 		}
@@ -173,11 +173,11 @@ func (o Options) evaluateLeaders(ctx context.Context, v *look.View, r *Result) e
 			return err
 		}
 		for i := range r.Elections {
-			r.Findings = append(r.Findings, checkLeader(r.Elections[i].Key, &r.Elections[i], "", v.TTL(), o.Overdue)...)
+			r.Findings = append(r.Findings, r.checkLeader(r.Elections[i].Key, &r.Elections[i], "", v.TTL(), o.Overdue)...)
 		}
 		for _, key := range o.Expected {
 			if !slices.ContainsFunc(r.Elections, func(h look.Holder) bool { return h.Key == key }) {
-				r.Findings = append(r.Findings, checkLeader(key, nil, v.DescribePause(key), v.TTL(), o.Overdue)...)
+				r.Findings = append(r.Findings, r.checkLeader(key, nil, v.DescribePause(key), v.TTL(), o.Overdue)...)
 			}
 		}
 		return nil
@@ -190,7 +190,7 @@ func (o Options) evaluateLeaders(ctx context.Context, v *look.View, r *Result) e
 		if leader != nil {
 			r.Elections = append(r.Elections, *leader)
 		}
-		r.Findings = append(r.Findings, checkLeader(key, leader, v.DescribePause(key), v.TTL(), o.Overdue)...)
+		r.Findings = append(r.Findings, r.checkLeader(key, leader, v.DescribePause(key), v.TTL(), o.Overdue)...)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (r *Result) checkPaused(keys []string, v *look.View) (found []ElectionFindi
 		vacant := func(f ElectionFinding) bool { return f.Key == key && f.Code == codeNoLeader }
 		if v.IsPaused(key) && !slices.ContainsFunc(r.Findings, vacant) {
 			found = append(found, ElectionFinding{key, admin.Finding{
-				Code: codePaused, Severity: admin.SeverityWarning, Message: terminal.Quote(key) + " is " + v.DescribePause(key) + ": no candidate campaigns", Fix: resumeFix(key),
+				Code: codePaused, Severity: admin.SeverityWarning, Message: terminal.Quote(key) + " is " + v.DescribePause(key) + ": no candidate campaigns", Fix: r.resumeFix(key),
 			}})
 		}
 	}
@@ -44,7 +44,7 @@ func (r *Result) checkPaused(keys []string, v *look.View) (found []ElectionFindi
 }
 
 // resumeFix returns the fix for a paused election.
-func resumeFix(key string) string { return "run 'election-cli resume " + key + "'" }
+func (r *Result) resumeFix(key string) string { return "run " + r.command("resume "+key) }
 
 // overdueAge returns the age of a record from which its renewal is overdue: the one that is given or, if that is 0, the one that follows from the
 // interval of the holder.
@@ -58,14 +58,14 @@ func overdueAge(h *look.Holder, ttl, given time.Duration) time.Duration {
 
 // checkLeader returns the findings about the holder of a key, which is nil if the key has none.
 // pause is what DescribePause says.
-func checkLeader(key string, h *look.Holder, pause string, ttl, overdue time.Duration) []ElectionFinding {
+func (r *Result) checkLeader(key string, h *look.Holder, pause string, ttl, overdue time.Duration) []ElectionFinding {
 	finding := func(severity admin.Severity, code, fix string, message func(formatDuration) string) ElectionFinding {
 		return ElectionFinding{key, admin.Finding{Code: code, Severity: severity, Message: message(terminal.FormatDuration), Short: message(terminal.FormatRoughly), Fix: fix}}
 	}
 	quoted := terminal.Quote(key)
 	switch {
 	case h == nil && pause != "":
-		return []ElectionFinding{finding(admin.SeverityCritical, codeNoLeader, resumeFix(key), func(formatDuration) string {
+		return []ElectionFinding{finding(admin.SeverityCritical, codeNoLeader, r.resumeFix(key), func(formatDuration) string {
 			return "nobody leads " + quoted + ": the election is " + pause
 		})}
 	case h == nil:
@@ -81,7 +81,7 @@ func checkLeader(key string, h *look.Holder, pause string, ttl, overdue time.Dur
 	}
 	var found []ElectionFinding
 	if h.State == look.StateLeaderElect {
-		found = append(found, finding(admin.SeverityWarning, codeLeaderElect, fmt.Sprintf("wait for the end of its stand-down: 'election-cli wait %s' returns then", key), func(formatDuration) string {
+		found = append(found, finding(admin.SeverityWarning, codeLeaderElect, fmt.Sprintf("wait for the end of its stand-down: %s returns then", r.command("wait "+key)), func(formatDuration) string {
 			return fmt.Sprintf("%s has won %s, but its leadership does not count yet", terminal.Quote(h.Name), quoted)
 		}))
 	}

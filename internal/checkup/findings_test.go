@@ -2,6 +2,7 @@ package checkup
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -47,19 +48,19 @@ func TestFindingsAboutALeaderDependOnTheAgeOfItsRecord(t *testing.T) {
 		{18 * time.Second, look.StatePlain, []string{"renewal-overdue k"}},
 	} {
 		h := &look.Holder{Leader: election.Leader{Key: "k", Name: "a"}, State: c.state, RenewalAge: c.age, TimeLeft: ttl - c.age}
-		g.Expect(codesOf(checkLeader("k", h, "", ttl, overdue))).To(Equal(c.want), "%v", c)
+		g.Expect(codesOf(new(Result).checkLeader("k", h, "", ttl, overdue))).To(Equal(c.want), "%v", c)
 	}
 	fast := &look.Holder{Leader: election.Leader{Key: "k", Name: "a", Interval: 5 * time.Second}, State: look.StateLeader, RenewalAge: 11 * time.Second}
-	g.Expect(codesOf(checkLeader("k", fast, "", ttl, 0))).To(BeEmpty())
+	g.Expect(codesOf(new(Result).checkLeader("k", fast, "", ttl, 0))).To(BeEmpty())
 	fast.RenewalAge++
-	found := checkLeader("k", fast, "", ttl, 0)
+	found := new(Result).checkLeader("k", fast, "", ttl, 0)
 	g.Expect(codesOf(found)).To(Equal([]string{"renewal-overdue k"}), "what the leader says is its interval counts")
 	g.Expect(found[0].Short).To(Equal(`"a" renewed "k" 11s ago, although it renews every 5s (reported after 11s)`))
-	g.Expect(codesOf(checkLeader("k", nil, "", ttl, overdue))).To(Equal([]string{"no-leader k"}))
+	g.Expect(codesOf(new(Result).checkLeader("k", nil, "", ttl, overdue))).To(Equal([]string{"no-leader k"}))
 	late := &look.Holder{Leader: election.Leader{Key: "k", Name: "a"}, RenewalAge: ttl + 399*time.Millisecond}
-	g.Expect(checkLeader("k", late, "", ttl, 0)[0].Fix).To(HavePrefix("check again in a second: the server is up to 400ms late"))
+	g.Expect(new(Result).checkLeader("k", late, "", ttl, 0)[0].Fix).To(HavePrefix("check again in a second: the server is up to 400ms late"))
 	late.RenewalAge += time.Second // a second later it cannot be that any more
-	g.Expect(checkLeader("k", late, "", ttl, 0)[0].Fix).To(BeEmpty())
+	g.Expect(new(Result).checkLeader("k", late, "", ttl, 0)[0].Fix).To(BeEmpty())
 }
 
 func TestTwoClaimsOfLeadershipAreCritical(t *testing.T) {
@@ -98,22 +99,62 @@ func TestAVacancyIsExplainedByABucketThatNobodyCanWrite(t *testing.T) {
 		`nobody leads "k": the account has no room for a record. Fix: raise max_file`:                                 {nil, "", []admin.Finding{{Code: "memory"}, full}},
 		`nobody leads "k": the election is paused since 2026-11-22 20:08:52 by a@b. Fix: run 'election-cli resume k'`: {nil, "paused since 2026-11-22 20:08:52 by a@b", []admin.Finding{full}},
 	} {
-		r := &Result{Findings: checkLeader("k", c.holder, c.pause, ttl, ttl)}
-		r.explainVacancies("B", nil, c.bucket)
+		r := &Result{Findings: new(Result).checkLeader("k", c.holder, c.pause, ttl, ttl)}
+		r.explainVacancies(nil, c.bucket)
 		g.Expect(r.Findings).To(HaveLen(1))
 		g.Expect(r.Findings[0].sentence()).To(Equal(want))
 	}
-	fails := map[string]look.Answers{"k": {Candidates: []admin.Candidate{{Name: "a"}, {Name: "b", LastError: "insufficient resources\x1b"}}}}
-	for _, holder := range []*look.Holder{late, nil} {
-		r := &Result{Findings: checkLeader("k", holder, "", ttl, ttl)}
-		r.explainVacancies("B", fails, nil)
-		g.Expect(r.Findings[0].sentence()).To(ContainSubstring(`: requests of "b" fail: insufficient resources\x1b. Fix: correct what the error names`))
-	}
 	full.Severity = admin.SeverityWarning
 	for holder, says := range map[*look.Holder]string{late: `ended 10s ago: no candidate answers`, nil: `nobody leads "k": no candidate answers`} {
-		r := &Result{Findings: checkLeader("k", holder, "", ttl, ttl)}
-		r.explainVacancies("B", nil, []admin.Finding{full})
+		r := &Result{Findings: new(Result).checkLeader("k", holder, "", ttl, ttl)}
+		r.explainVacancies(nil, []admin.Finding{full})
 		g.Expect(r.Findings[0].sentence()).To(ContainSubstring(says))
+	}
+}
+
+func TestTheFixOfARequestThatFailsDependsOnItsError(t *testing.T) {
+	g := NewWithT(t)
+	about := []admin.Finding{{Code: "bucket-full", Fix: "more room"}, {Code: "account-full", Fix: "more room in the account"}, {Code: "memory-replicated", Fix: "make it again"}}
+	for says, fix := range map[string][2]string{ // with the findings about the bucket, and without
+		`nats: Permissions Violation for Publish to "$KV.B.k": context deadline exceeded`:                      {`permit the user of "b" to publish to $KV.B.k`, ``},
+		`… nats: Permissions Violation for Subscription to "_INBOX.a.*"`:                                       {`have "b" connect with the inbox prefix that its permissions name, by --inbox-prefix, ELECTION_INBOX_PREFIX or nats.CustomInboxPrefix`, ``},
+		"nats: API error: code=400 err_code=10002 description=resource limits exceeded for account":            {"more room in the account", "raise max_file of the account, or max_mem for a bucket in memory, or remove messages or streams of the account, which 'nats stream report' lists"},
+		"nats: API error: code=503 err_code=10023 description=insufficient resources":                          {"raise max_file of the servers, or max_mem for a bucket in memory, or remove what fills them, which 'nats stream report' lists, or their disks", ""},
+		"nats: API error: code=503 err_code=10077 description=maximum bytes exceeded":                          {"more room", "wait until it tries again: the bucket has room now"},
+		"invalid option: WithCampaignInterval(9s) leaves no time":                                              {`change that option of "b", or the bucket's TTL`, ""},
+		`bucket unsuitable for elections: "B" is kept in memory, with 3 replicas: stop all candidates, then …`: {"make it again", "wait until it looks again: the bucket is fit now"},
+		"context deadline exceeded": {`read the log of "b", and mend its connection or what that error names`, ""},
+	} {
+		c := admin.Candidate{Name: "b", LastError: says, LastErrorAge: 2100 * time.Millisecond}
+		r := &Result{Bucket: "B", TTLS: 10}
+		cause, withFindings := r.failing([]admin.Candidate{{Name: "a"}, c}, about)
+		g.Expect(cause).To(Equal(`: requests of "b" fail, 2.1s ago: ` + says))
+		_, without := r.failing([]admin.Candidate{c}, nil)
+		g.Expect(withFindings).To(Equal(fix[0]))
+		g.Expect(without).To(Equal(cmp.Or(fix[1], fix[0])))
+	}
+}
+
+func TestOnlyAnErrorOfTheLastTryOfACandidateThatIsNotReadyIsAReason(t *testing.T) {
+	g := NewWithT(t)
+	const ttl = 10 * time.Second
+	fails := admin.Candidate{Name: "b", LastError: "insufficient resources\x1b", LastErrorAge: 3 * time.Second}
+	stale, ready, undated := fails, fails, fails
+	stale.LastErrorAge = 2*ttl + 3*time.Second // it has tried again since, or is held back
+	ready.Ready, undated.LastErrorAge = true, 0
+	late := &look.Holder{Leader: election.Leader{Key: "k", Name: "a"}, RenewalAge: 2 * ttl}
+	for _, holder := range []*look.Holder{late, nil} {
+		for says, candidates := range map[string][]admin.Candidate{
+			`: requests of "b" fail, 3s ago: insufficient resources\x1b. Fix: raise max_file of the servers`: {{Name: "a"}, fails},
+			`: requests of "b" fail: insufficient resources\x1b. Fix: `:                                      {stale, undated},
+			`: 1 candidate answers, and none is ready. Fix: run 'election-cli candidates k --bucket B'`:      {stale},
+			`: 2 candidates answer. Fix: run 'election-cli wait k --max-wait 40s --bucket B'; if nobody`:     {fails, ready},
+		} {
+			r := &Result{Bucket: "B", TTLS: ttl.Seconds()}
+			r.Findings = r.checkLeader("k", holder, "", ttl, ttl)
+			r.explainVacancies(map[string]look.Answers{"k": {Candidates: candidates}}, nil)
+			g.Expect(r.Findings[0].sentence()).To(ContainSubstring(says))
+		}
 	}
 }
 
@@ -129,8 +170,8 @@ func TestForecastsAreForPeopleWhoseElectionsWork(t *testing.T) {
 		"a leader":                           {[]look.Holder{{}}, nil, true},
 		"a leader, and a warning":            {[]look.Holder{{}}, []ElectionFinding{{"", admin.Finding{Severity: admin.SeverityWarning, Code: "memory"}}}, true},
 		"a paused election, and another":     {[]look.Holder{{Paused: true}, {}}, nil, true},
-		"nobody leads":                       {nil, checkLeader("k", nil, "", time.Second, 0), false},
-		"nobody leads one of two":            {[]look.Holder{{}}, checkLeader("k", nil, "", time.Second, 0), false},
+		"nobody leads":                       {nil, new(Result).checkLeader("k", nil, "", time.Second, 0), false},
+		"nobody leads one of two":            {[]look.Holder{{}}, new(Result).checkLeader("k", nil, "", time.Second, 0), false},
 		"nobody would take over":             {[]look.Holder{{Standbys: &none}}, nil, false},
 		"a paused election":                  {[]look.Holder{{Paused: true}}, nil, false},
 		"a paused election without a leader": {nil, []ElectionFinding{{"k", admin.Finding{Severity: admin.SeverityWarning, Code: codePaused}}}, false},

@@ -132,13 +132,19 @@ func (c *Client) account() string {
 	return "account " + terminal.Printable(info.Data.Account)
 }
 
-// CommandForBucket returns the command line that runs a command on the bucket.
+// CommandForBucket returns the command line that runs a command on the bucket; an empty name stands for the default one.
 func CommandForBucket(command, bucket string) string {
-	if bucket == DefaultBucket {
+	if bucket == "" || bucket == DefaultBucket {
 		return "election-cli " + command
 	}
 	return "election-cli " + command + " --bucket " + bucket
 }
+
+// NameCommand names a command on the bucket in a text, in quotes.
+func NameCommand(command, bucket string) string { return "'" + CommandForBucket(command, bucket) + "'" }
+
+// NameCommand names a command on the bucket of the command line in a text, in quotes.
+func (e *Env) NameCommand(command string) string { return NameCommand(command, e.Bucket) }
 
 // ServerURL returns the URL of the connected server, without credentials.
 func (c *Client) ServerURL() string { return natsconn.WithoutSecrets(c.Conn.ConnectedUrl()) }

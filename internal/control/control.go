@@ -69,7 +69,7 @@ type Candidate struct {
 	PID      int       `json:"pid,omitempty"`
 	Priority int       `json:"priority,omitempty"`
 	State    string    `json:"state"`
-	Ready    bool      `json:"ready"`             // it would be notified of a vacancy now, and answer it
+	Ready    bool      `json:"ready"`             // it would be notified of a vacancy now, and answer it; its last write did not fail
 	Standby  *bool     `json:"standby,omitempty"` // it would take over; nil where that says nothing about the election
 	Version  string    `json:"version"`
 	Clock    time.Time `json:"clock,omitzero"` // its clock when it answered

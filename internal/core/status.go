@@ -21,14 +21,14 @@ type Status struct {
 	Requests  Requests
 	Wins      uint64
 	Losses    uint64
-	Ready     bool // it would be notified of a vacancy, and answer it
-	Standby   bool // it would take over: nothing holds it back, and its last request succeeded
+	Ready     bool // it would be notified of a vacancy, and answer it: nothing holds it back, and its last write did not fail
+	Standby   bool // it would take over: nothing holds it back, and neither its last write nor its last request failed
 	Next      bool // the leader's last record names it as the one that takes over
 }
 
 // Status returns what the candidate tells of itself.
 func (c *Candidate) Status() Status {
-	free := c.phase == campaigning && c.holds == 0
+	free := c.phase == campaigning && c.holds == 0 && !c.writeFailed()
 	return Status{
 		Bucket: c.bucket, Holds: c.holds, Source: c.Source(), Started: c.started, UntilNext: c.untilNext, Requests: c.requests, Wins: c.wins, Losses: c.losses,
 		Ready: free && c.Source() != NoSource, Standby: free && !c.requests.last, Next: free && c.next,

@@ -24,8 +24,9 @@ type Candidate struct {
 	Version  string           `json:"version"`
 	ClockLag timeutil.Seconds `json:"clock_lag_s"`
 
-	LastError  string `json:"last_error,omitempty"`
-	Connection string `json:"connection,omitempty"`
+	LastError    string           `json:"last_error,omitempty"`
+	LastErrorAge timeutil.Seconds `json:"last_error_age_s,omitempty"`
+	Connection   string           `json:"connection,omitempty"`
 }
 
 // CandidatesOf returns the candidates of an election for the output, and a table of them.
@@ -44,7 +45,7 @@ func CandidatesOf(key string, found []admin.Candidate) ([]Candidate, *terminal.T
 		c := Candidate{
 			Name: terminal.Printable(f.Name), Instance: terminal.Printable(f.Instance), Host: terminal.Printable(f.Host), PID: f.PID,
 			State: f.State, Ready: f.Ready, Standby: f.Standby, Priority: f.Priority, Version: terminal.Printable(f.Version), ClockLag: timeutil.Seconds(f.ClockLag.Round(time.Microsecond)),
-			LastError: terminal.PrintableUpTo(f.LastError, terminal.MaxValue), Connection: terminal.Printable(f.Connection),
+			LastError: terminal.PrintableUpTo(f.LastError, terminal.MaxValue), LastErrorAge: timeutil.Seconds(f.LastErrorAge.Round(time.Millisecond)), Connection: terminal.Printable(f.Connection),
 		}
 		candidates = append(candidates, c)
 		row := []string{c.Name, c.State.String(), yesNo(c.Ready), strconv.Itoa(c.Priority), c.Host, strconv.Itoa(c.PID), c.Version, f.ClockLag.Round(time.Millisecond).String()}

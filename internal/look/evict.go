@@ -35,7 +35,7 @@ func (v *View) Evict(ctx context.Context, shown *Holder, revision uint64) (*Hold
 		case errors.Is(err, nats.ErrPermissionViolation):
 			return nil, fmt.Errorf("%s was not evicted: %w", terminal.Quote(now.Name), err)
 		case !errors.Is(err, jetstream.ErrKeyRevisionMismatch) && !errors.Is(err, jetstream.ErrKeyExists):
-			return nil, cli.UnknownOutcome(ctx, err, "it is not known whether %s was evicted: run 'election-cli info %s'", terminal.Quote(now.Name), shown.Key)
+			return nil, cli.UnknownOutcome(ctx, err, "it is not known whether %s was evicted: run %s", terminal.Quote(now.Name), v.NameCommand("info "+shown.Key))
 		case revision != 0:
 			return nil, NothingDone("the record of %q has changed and no longer has revision %d", shown.Key, revision)
 		}

@@ -147,7 +147,7 @@ func (h *Holder) properties(v *View) *terminal.PropertyList {
 	list.Add("Instance", h.Instance)
 	list.Add("Revision", terminal.NumberOrDash(h.Revision))
 	if h.Paused {
-		text := "candidates do not campaign until 'election-cli resume " + h.Key + "'"
+		text := "candidates do not campaign until " + v.NameCommand("resume "+h.Key)
 		if origin := OriginOf(v.info.Paused[h.Key]); origin != "" {
 			text = strings.TrimSpace(origin) + ": " + text
 		}

@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/terminal"
 )
@@ -21,7 +22,7 @@ func TestPauseIsDescribedAsFarAsItsMetadataSays(t *testing.T) {
 			Since: time.Date(2026, 11, 22, 20, 8, 52, 0, time.Local), By: "alice@ops-1"},
 	} {
 		v := &View{}
-		v.info.Paused = map[string]kv.Pause{"jobs": pause}
+		v.info.Bucket, v.info.Paused = cli.DefaultBucket, map[string]kv.Pause{"jobs": pause}
 		var text bytes.Buffer
 		g.Expect((&Holder{Leader: election.Leader{Key: "jobs"}, Paused: true}).properties(v).Print(&text, terminal.Style{})).To(Succeed())
 		g.Expect(text.String()).To(ContainSubstring(want))

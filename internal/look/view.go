@@ -144,8 +144,11 @@ func (v *View) ExplainPause(key string) string {
 	if pause == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s, and no candidate campaigns until 'election-cli resume %s'", pause, key)
+	return fmt.Sprintf("%s, and no candidate campaigns until %s", pause, v.NameCommand("resume "+key))
 }
+
+// NameCommand names a command on the bucket in a text, in quotes.
+func (v *View) NameCommand(command string) string { return cli.NameCommand(command, v.info.Bucket) }
 
 // NobodyLeads returns the error for an election without a leader. It says who led last, until when, and why that ended, if that is known.
 func (v *View) NobodyLeads(ctx context.Context, key string) *cli.ExitError {
@@ -156,7 +159,7 @@ func (v *View) NobodyLeads(ctx context.Context, key string) *cli.ExitError {
 	if pause := v.ExplainPause(key); pause != "" {
 		message += "; it is " + pause
 	} else {
-		message += fmt.Sprintf("; 'election-cli check %s' says why", key)
+		message += fmt.Sprintf("; %s says why", v.NameCommand("check "+key))
 	}
 	return &cli.ExitError{Code: cli.ExitNegative, Message: message}
 }

@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"cmp"
 	"context"
 	_ "embed" // the files of the page
 	"html/template"
@@ -151,7 +150,7 @@ func (d *pageHead) command(key string, c condition, pause *kv.Pause) string {
 	case c >= elect:
 		return ""
 	}
-	return cli.CommandForBucket(command+" "+terminal.Printable(key), cmp.Or(d.Bucket, cli.DefaultBucket))
+	return cli.CommandForBucket(command+" "+terminal.Printable(key), d.Bucket)
 }
 
 // addStandbysFact adds the fact how many candidates would take over, where their answers tell.

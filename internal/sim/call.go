@@ -283,7 +283,7 @@ func (s *server) write(r *request) (result core.Result) {
 		w.note(r.c.name, "transient conflict")
 		return core.Result{Outcome: core.Refused, Err: errConflict, Failure: core.Otherwise}
 	}
-	if e := s.current; f.atExpiry && e != nil && e.Write != nil && e.Write.By == q.By && e.Revision == q.Expect {
+	if e := s.current; f.atExpiry && e != nil && e.Write != nil && !e.Write.Never && e.Write.By == q.By && e.Revision == q.Expect {
 		s.expiring = true // a renewal at the expiry finds that expiry under way
 	}
 	if found, applied := s.apply(w.now, q, r.over); !applied {

@@ -53,7 +53,7 @@ func (r *runner) runTerminateMode(ctx context.Context) {
 // startMaxWait returns a timer that ends the run when --max-wait is over. Without --max-wait it never fires.
 func (r *runner) startMaxWait() *time.Timer {
 	t := time.AfterFunc(maxDuration, func() {
-		r.finish(&cli.ExitError{Code: ExitTimedOut, Message: fmt.Sprintf("this candidate did not lead %q within --max-wait %v; 'election-cli check %s' says why", r.Key, r.MaxWait, r.Key)})
+		r.finish(&cli.ExitError{Code: ExitTimedOut, Message: fmt.Sprintf("this candidate did not lead %q within --max-wait %v; %s says why", r.Key, r.MaxWait, r.NameCommand("check "+r.Key))})
 	})
 	if r.MaxWaitSet {
 		t.Reset(r.MaxWait)
