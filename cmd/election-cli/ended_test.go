@@ -29,6 +29,8 @@ func TestNobodyLeadsSaysWhoLedLastUntilWhenAndWhy(t *testing.T) {
 		f.Expect(code).To(Equal(cli.ExitNegative))
 		f.Expect(stderr).To(MatchRegexp(`nobody leads "jobs".*` + last))
 	}
+	_, stdout, _ := f.run("check", "jobs")
+	f.Expect(stdout).To(MatchRegexp(`no-leader: nobody leads "jobs": no candidate answers; ` + last))
 	var info look.ElectionInfo
 	f.read(cli.ExitNegative, &info, "info", "jobs")
 	f.Expect(info.Leader).To(BeNil())

@@ -122,6 +122,7 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 		look.SetStandbys(r.Elections, answers)
 		v.ConfirmAlone(ctx, r.Elections)
 		r.explainVacancies(answers, findings)
+		r.addEnds(ctx, v)
 		r.Findings = append(r.Findings, checkClaims(v.Disputed(ctx, answers), r.Elections)...)
 		r.Findings = append(r.Findings, checkNames(answers)...)
 		r.Findings = append(r.Findings, r.checkStandbys(answers, v.TTL(), findings)...)

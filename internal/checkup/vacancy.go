@@ -2,6 +2,7 @@ package checkup
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -51,6 +52,21 @@ func (r *Result) explainVacancies(answers map[string]look.Answers, about []admin
 			cause, fix = r.vacancy(f.Key, answers[f.Key], about)
 		}
 		f.Message, f.Short, f.Fix = f.Message+cause, f.Short+cause, fix
+	}
+}
+
+// addEnds adds to the findings about elections without a leader who led last, until when, and why that ended, as far as that is known: an election that
+// ended in order and has no candidate was stopped, and one whose leader vanished was not.
+func (r *Result) addEnds(ctx context.Context, v *look.View) {
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if f.Code != codeNoLeader {
+			continue
+		}
+		if e, known := v.LastEnd(ctx, f.Key); known {
+			end := "; " + v.DescribeEnd(e)
+			f.Message, f.Short = f.Message+end, f.Short+end
+		}
 	}
 }
 
