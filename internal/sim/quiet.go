@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/sim/judge"
 	"github.com/natscampaign/election/internal/timing"
 )
@@ -234,7 +235,8 @@ func (w *world) tryRestart(idle time.Duration) {
 	}
 	w.count(restarted)
 	// The messages are a request for the bucket's state, the start of a source, a read, the acquisition, and a renewal if the release names others.
-	limit := (answerSpread+2*core.HeadStart)*12/11 + readyTimeout + 11*w.script.latency + retrySlack
+	first := record.Parse(e.Value, e.Revision).HeadStart() // of one that is gone
+	limit := (first+answerSpread+2*core.HeadStart)*12/11 + readyTimeout + 11*w.script.latency + retrySlack
 	w.pass(limit)
 	w.observe()
 	if !w.lastLed.After(w.now.Add(-limit)) {
