@@ -186,7 +186,7 @@ func TestWaitDoesNotTimeOutOnALostConnection(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	server, client := clitest.ServerWithoutBucket(t)
-	c := &waitCommand{key: "jobs", maxWait: time.Second}
+	c := &waitCommand{Env: &cli.Env{}, key: "jobs", maxWait: time.Second}
 	c.following.Store(client)
 	exit := &cli.ExitError{}
 	g.Expect(errors.As(c.timedOut(), &exit)).To(BeTrue())

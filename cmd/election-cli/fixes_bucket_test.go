@@ -89,11 +89,12 @@ var bucketFixes = map[string]map[string]func(*fixing){
 			e, err := election.NewElection("web-1", "jobs", struct{ jetstream.KeyValue }{bare})
 			f.must(err)
 			f.start(e)
-			f.Expect(e.Status().Notifications).To(Equal("watch"))
+			f.Eventually(func() string { return e.Status().Notifications }).WithTimeout(clitest.Timeout).Should(Equal("watch"))
 			f.mend(func(fix string) {
 				f.Expect(fix).To(ContainSubstring("; in programs with a bare bucket use OpenBucket or WithJetStream, which takes no consumer where the bucket republishes; or "))
 				clitest.Shutdown(f.T, e)
-				f.Expect(f.campaign("web-1").Status().Notifications).To(Equal("republish"))
+				e = f.campaign("web-1")
+				f.Eventually(func() string { return e.Status().Notifications }).WithTimeout(clitest.Timeout).Should(Equal("republish"))
 			})
 		},
 		"the stream is limited": func(f *fixing) {
@@ -142,8 +143,10 @@ func (f *fixing) remake(change func(*jetstream.StreamConfig)) {
 	cfg := f.stream().CachedInfo().Config
 	f.must(f.Client.JetStream.DeleteStream(f.T.Context(), cfg.Name))
 	change(&cfg)
-	_, err := f.Client.JetStream.CreateStream(f.T.Context(), cfg)
-	f.must(err)
+	f.Eventually(func() error { // a server that has just removed its last stream may fail
+		_, err := f.Client.JetStream.CreateStream(f.T.Context(), cfg)
+		return err
+	}).WithTimeout(clitest.Timeout).Should(Succeed())
 }
 
 // otherBucket makes a bucket.
