@@ -112,8 +112,8 @@
 //     the TTL is 4 s or more, and a candidate was notified of the leader's last renewal and has missed nothing since. Otherwise it takes the
 //     server's lateness to expire keys (0.4 s), the spread of answers (a sixteenth of the TTL, at most 1 s) and one stand-down more, and
 //     without notifications up to one campaign interval more.
-//   - Quiet. A leader sends one request per renewal. A candidate that is notified sends a campaign every eighty TTLs or so (and reads the key every two
-//     where the bucket announces no expiries).
+//   - Quiet. A leader sends one request per renewal. A candidate that is notified sends a campaign within a TTL of a change of leader, and then every eighty
+//     TTLs or so (and reads the key every two where the bucket announces no expiries).
 //
 // # Limits
 //
