@@ -23,6 +23,7 @@ type acquisition struct {
 	storedAt      time.Time // when that revision was written, by the server's clock
 	reason        Reason
 	bucketCreated time.Time // when the bucket was created, by the record that is replaced
+	announces     bool      // something was read to be stored: the write is expected to be refused, also over a release that has been written since
 
 	// What the stand-down follows from.
 	removed       bool          // somebody had removed the key, as far as is known: it did not expire
@@ -222,7 +223,7 @@ func (c *Candidate) acquire(now time.Time) {
 	op := Op{Kind: Write, Doing: "campaigning", Limit: now.Add(c.bucket.RequestTimeout()), Value: c.encode(r), Over: a.over, Reconnects: AnyReconnects}
 	if a.over == 0 {
 		// Create reads what it is refused over, and writes over a marker that nobody has read.
-		op.Create = !c.reading.resting && !c.reading.suspected && !c.seesMarkers(a)
+		op.Create = !c.reading.resting && !c.reading.suspected && !c.seesMarkers(a) && !a.announces
 	}
 	c.ask(op, (*Candidate).acquired)
 }

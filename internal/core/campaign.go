@@ -309,6 +309,7 @@ func (c *Candidate) announce(now time.Time) {
 		return
 	}
 	b.acquisition = c.creation(now, &b.state.Record, b.state.Read)
+	b.acquisition.announces = true
 	c.acquire(now)
 }
 
@@ -318,6 +319,7 @@ func (c *Candidate) awaitTurn(now time.Time) {
 	b.turnAt = c.answerAt(now, b.state)
 	if c.Order == ByArrival && c.shouldAnnounce(now, b.hinted, c.wait.lost) {
 		b.acquisition = c.creation(now, &b.state.Record, b.state.Read)
+		b.acquisition.announces = true
 		c.acquire(now)
 		return
 	}

@@ -67,11 +67,11 @@ func (c *Candidate) readKey(now, limit time.Time, scope Scope, then stage) {
 		then(c, now, Result{Err: errUnreadable, Failure: Unreadable})
 		return
 	}
-	doing := "reading the key"
+	op := Op{Kind: Read, Doing: "reading the key", Limit: limit, Scope: scope}
 	if c.phase == campaigning {
-		doing = "campaigning"
+		op.Doing, op.Marker = "campaigning", !c.Connected
 	}
-	c.ask(Op{Kind: Read, Doing: doing, Limit: limit, Scope: scope, Marker: !c.Connected}, then)
+	c.ask(op, then)
 }
 
 // readAnswered takes note of whether a read was answered.
