@@ -148,7 +148,7 @@ func (v *View) ExplainPause(key string) string {
 }
 
 // NameCommand names a command on the bucket in a text, in quotes.
-func (v *View) NameCommand(command string) string { return cli.NameCommand(command, v.Bucket.Bucket()) }
+func (v *View) NameCommand(command string) string { return cli.NameCommand(command, v.info.Bucket) }
 
 // NobodyLeads returns the error for an election without a leader.
 func (v *View) NobodyLeads(key string) *cli.ExitError {
