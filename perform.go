@@ -139,6 +139,7 @@ func (r *run) read(ctx context.Context, op *core.Op) (result core.Result) {
 
 // load reads the bucket's info once. It returns what the server says, and what that means to the candidate.
 func (r *run) load(ctx context.Context) (loaded core.Loaded, info kv.Info) {
+	before := r.bucket.LastError()
 	info, err := r.bucket.Load(ctx)
 	if err == nil {
 		err = info.Validate()
@@ -149,6 +150,9 @@ func (r *run) load(ctx context.Context) (loaded core.Loaded, info kv.Info) {
 		loaded.Bucket.Timing, err = r.opts.TimingIn(info)
 	}
 	loaded.Err, loaded.Failure = err, failureOf(err)
+	if loaded.Failure == core.Timeout {
+		_, loaded.Err = r.bucket.ExplainSilence(r.bucket.ToInspect(), before, err)
+	}
 	return loaded, info
 }
 

@@ -160,6 +160,23 @@ func TestLastErrorNamesTheRefusedSubject(t *testing.T) {
 	}
 }
 
+// The client subscribes to its inboxes once, and so learns only once that it may not.
+func TestLastErrorStaysThatAnswersAreRefused(t *testing.T) {
+	const before = `authorization: { users: [ {user: admin, password: x}, {user: deaf, password: x} ] }, no_auth_user: admin`
+	onGuardedServer(t, before, func(f *fleet) {
+		c, _ := f.restricted("deaf", "a", true)
+		c.start()
+		after(interval)
+		f.Expect(c.IsLeader()).To(BeTrue())
+		f.permit(strings.Replace(before, "user: deaf, password: x", `user: deaf, password: x, permissions: {subscribe: {deny: ["_INBOX.>"]}}`, 1))
+		after(2 * ttl)
+		for range 100 {
+			f.Expect(c.Status().LastError).To(ContainSubstring("may not receive answers below _INBOX"))
+			after(interval / 10)
+		}
+	})
+}
+
 // permit changes the configuration of the users while the server runs.
 func (f *fleet) permit(config string) {
 	f.Helper()

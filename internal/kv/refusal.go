@@ -56,6 +56,9 @@ func (b *Bucket) ToChange() Permission { return ToChange(b.api(), b.Bucket()) }
 // ToChange returns the permission to change the stream behind a bucket.
 func ToChange(api, bucket string) Permission { return onStream(api, "UPDATE", bucket) }
 
+// ToInspect returns the permission to read the info of the bucket.
+func (b *Bucket) ToInspect() Permission { return ToInspect(b.api(), b.Bucket()) }
+
 // ToInspect returns the permission to read the info of a bucket; api is the prefix of the JetStream API.
 func ToInspect(api, bucket string) Permission { return onStream(api, "INFO", bucket) }
 
@@ -93,7 +96,11 @@ func (p Permission) refusedBy(refusal error) bool {
 // ExplainSilence adds to the error of a request that was not answered the server's refusal, if that is why, and reports whether the permission was
 // refused, and not the answer. before is the last error of the connection from before the request was sent.
 func (b *Bucket) ExplainSilence(p Permission, before, err error) (refused bool, explained error) {
-	refusal := newRefusal(b.Conn(), p, before)
+	nc := b.Conn()
+	refusal := newRefusal(nc, p, before)
+	if refusal == nil {
+		refusal = inboxRefused(nc, nc.LastError()) // of an earlier request: the client subscribes once
+	}
 	if refusal == nil {
 		return false, err
 	}
@@ -124,7 +131,7 @@ func UntilRefused(ctx context.Context, nc *nats.Conn, p Permission, request func
 
 // LoadUntilRefused is [Bucket.Load], and ends as soon as the server refuses the request; see [UntilRefused].
 func (b *Bucket) LoadUntilRefused(ctx context.Context) (info Info, err error) {
-	err = UntilRefused(ctx, b.Conn(), ToInspect(b.api(), b.Bucket()), func(ctx context.Context) (err error) {
+	err = UntilRefused(ctx, b.Conn(), b.ToInspect(), func(ctx context.Context) (err error) {
 		info, err = b.Load(ctx)
 		return err
 	})
@@ -165,8 +172,11 @@ func untilRefused(ctx context.Context, cancel context.CancelCauseFunc, nc *nats.
 // inboxRefused returns what to do about the last error of a connection, if it is the server's refusal to let the connection receive answers;
 // else nil.
 func inboxRefused(nc *nats.Conn, last error) error {
+	if !errors.Is(last, nats.ErrPermissionViolation) {
+		return nil
+	}
 	prefix := cmp.Or(nc.Opts.InboxPrefix, strings.TrimSuffix(nats.InboxPrefix, "."))
-	if !errors.Is(last, nats.ErrPermissionViolation) || !strings.Contains(last.Error(), `Subscription to "`+prefix+`.`) {
+	if !strings.Contains(last.Error(), `Subscription to "`+prefix+`.`) {
 		return nil
 	}
 	return fmt.Errorf("the user of the connection may not receive answers below %s: connect with the inbox prefix that its permissions name, by nats.CustomInboxPrefix, --inbox-prefix or ELECTION_INBOX_PREFIX: %w", prefix, last)
