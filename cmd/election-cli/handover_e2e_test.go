@@ -223,7 +223,7 @@ func TestAPausedElectionGetsNoLeaderUntilItIsResumed(t *testing.T) {
 	f.g.Expect(stdout).To(MatchRegexp(`jobs\s+-\s+paused`))
 	code, stdout, _ = f.run("check", "jobs")
 	f.g.Expect(code).To(Equal(2), stdout) // CRITICAL
-	f.g.Expect(stdout).To(MatchRegexp(`nobody leads "jobs": the election is paused ` + operator + `\. Fix: run 'election-cli resume jobs'`))
+	f.g.Expect(stdout).To(MatchRegexp(`nobody leads "jobs": the election is paused ` + operator + `; "web-1" led until .*\. Fix: run 'election-cli resume jobs'`))
 	_, stdout, _ = f.run("check")
 	f.g.Expect(stdout).To(ContainSubstring(`"jobs" is paused`))
 	code, _, stderr = f.run("info", "jobs")

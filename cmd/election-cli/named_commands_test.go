@@ -33,7 +33,6 @@ func TestACommandThatATextNamesWorksInTheBucketOfTheUser(t *testing.T) {
 		"evict revision 0":              {"led", []string{"evict", "jobs", "--revision", "0"}},
 		"transfer to nobody":            {"led", []string{"transfer", "jobs", "--to", "web-2"}},
 		"resign without a successor":    {"led", []string{"resign", "jobs", "--force"}},
-		"run in vain":                   {"led", []string{"run", "jobs", "--max-wait", "3s", "--", "true"}},
 		"a leader that is paused":       {"led, paused", []string{"info", "jobs"}},
 		"its resignation is asked for":  {"led, paused", []string{"resign", "jobs"}},
 		"its resignation":               {"led, paused", []string{"resign", "jobs", "--force"}},
