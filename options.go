@@ -211,7 +211,7 @@ func OnLeaderChange(f func(Leader)) Option {
 // stops. It is never called with false between such a record and a win, nor while this candidate holds the key: a candidate that leads after it was next sees
 // true, OnWon, OnLost, false. Each true is followed by a false before Start returns.
 //
-// It is a hint and no promise. Whoever is next may never lead, and another candidate may lead in its place, such as the target of a transfer, or one that is
+// It is a hint and no promise. The next candidate may never lead, and another one may lead in its place, such as the target of a transfer, or one that is
 // quicker because the next one is cut off. A leader names a candidate once it knows one, with its next renewal; for locks and slots it names nobody. The
 // hint comes by notification, so a candidate that is not notified, or may not read, is told nothing. Anybody who may publish notifications can forge it.
 func OnNext(f func(next bool)) Option {

@@ -53,7 +53,7 @@ With --json the result is one object: "bucket", "changed" (false with --dry-run,
 "setting", "before", "after").`
 
 	bucketPruneHelp = `The command lists the elections that ended longer ago than --older-than, asks, and forgets them: each takes one small message in the
-bucket until then. 'ls --ended' does not list them any more, and whoever campaigns next stands down as for the very first election. An election
+bucket until then. 'ls --ended' does not list them any more, and the next winner stands down as for the very first election. An election
 that somebody leads is not touched, also if somebody wins meanwhile. Locks, slots and elections that a crash ended leave nothing to forget.
 
 Example: election-cli bucket prune --older-than 720h

@@ -78,10 +78,7 @@ type bid struct {
 // beginCampaigning has the candidate campaign first at the given time, after so many campaigns lost in a row.
 func (c *Candidate) beginCampaigning(now, due time.Time, lost int) {
 	c.phase = campaigning
-	if c.next {
-		c.next = false
-		c.report(Event{Kind: NextChanged})
-	}
+	c.setNext(false)
 	c.forget(now)
 	c.metadata.refused = false // the bucket may take larger records by now
 	c.wait = wait{due: due, lost: lost, preempted: c.wait.preempted}
@@ -308,6 +305,12 @@ func (c *Candidate) announce(now time.Time) {
 		c.bidEnds(now, !b.hinted)
 		return
 	}
+	c.makeAnnouncement(now)
+}
+
+// makeAnnouncement makes an attempt where something was read to be stored: a write that is to be refused.
+func (c *Candidate) makeAnnouncement(now time.Time) {
+	b := c.bid
 	b.acquisition = c.creation(now, &b.state.Record, b.state.Read)
 	b.acquisition.announces = true
 	c.acquire(now)
@@ -318,9 +321,7 @@ func (c *Candidate) awaitTurn(now time.Time) {
 	b := c.bid
 	b.turnAt = c.answerAt(now, b.state)
 	if c.Order == ByArrival && c.shouldAnnounce(now, b.hinted, c.wait.lost) {
-		b.acquisition = c.creation(now, &b.state.Record, b.state.Read)
-		b.acquisition.announces = true
-		c.acquire(now)
+		c.makeAnnouncement(now)
 		return
 	}
 	c.bidEnds(now, false)

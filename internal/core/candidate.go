@@ -199,10 +199,7 @@ func (c *Candidate) idle(time.Time, Result) {}
 
 // takeEvents returns what there is to report, once.
 func (c *Candidate) takeEvents() []Event {
-	if next := c.isNext(); next != c.next {
-		c.next = next
-		c.report(Event{Kind: NextChanged, On: next})
-	}
+	c.setNext(c.isNext())
 	events := c.events
 	c.events = nil
 	return events

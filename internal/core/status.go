@@ -49,6 +49,14 @@ func (c *Candidate) isNext() bool {
 	return c.next
 }
 
+// setNext takes note of whether this candidate is to take over, and reports a change.
+func (c *Candidate) setNext(next bool) {
+	if next != c.next {
+		c.next = next
+		c.report(Event{Kind: NextChanged, On: next})
+	}
+}
+
 // isNamed reports whether the record of the leader that was read or notified last names this candidate as the one that takes over.
 func (c *Candidate) isNamed() bool {
 	return c.key.occupied && !c.isHolder() && c.key.holder.successor == c.Instance
