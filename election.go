@@ -48,6 +48,7 @@ type Election struct {
 	running   bool            // current has registered its metrics, and has not ended
 	latest    *activeTerm     // the last term
 	leader    *Leader         // the last leader that was read
+	requests  requests        // those that failed
 	progress  progress        // what the loop does
 	unhealthy string          // why the last health checks failed; "" if they did not
 	failure   string          // why it cannot run again on this connection; "" if it can
@@ -273,12 +274,6 @@ func (e *Election) State() State {
 		return CandidateState
 	}
 	return UnknownState
-}
-
-// lastRequestFailed reports whether the last request failed, of whatever kind.
-func (e *Election) lastRequestFailed() bool {
-	requests := e.status().Requests
-	return requests.LastFailed()
 }
 
 // instanceID returns the present instance, which distinguishes this candidate from all others.

@@ -211,7 +211,7 @@ func TestStandbyWithAHangingRequestIsUnhealthy(t *testing.T) {
 		after(readyTimeout)
 		b.staysHealthy(busyTime+lateTime-time.Second, time.Second)
 		after(time.Second + instant)
-		f.Expect(b.health().Why).To(HavePrefix("its loop is stuck campaigning"))
+		f.Expect(b.health().Why).To(HavePrefix("its loop is stuck reading the key"))
 		unblock()
 		after(instant)
 		f.Expect(b.health().Healthy).To(BeTrue())

@@ -187,15 +187,15 @@ type served struct{ *run }
 
 // Describe returns the candidate's description of itself.
 func (s served) Describe() control.Candidate {
-	status, now := s.status(), time.Now()
+	now, v := time.Now(), s.view()
 	var standby *bool
 	if !s.opts.NoStandbys {
-		standby = new(s.moment(now).standby)
+		standby = new(v.at(now).standby)
 	}
-	failedAt, failed := status.Requests.Latest()
+	failedAt, failed := v.requests.latest()
 	return control.Candidate{
 		Key: s.key, Name: s.name, Instance: s.instanceID(), Host: s.host, PID: s.pid, Priority: s.opts.Priority, State: s.State().String(),
-		Ready: status.Ready, Standby: standby, Version: version.String(), Clock: now.UTC().Round(0),
+		Ready: v.status.Ready, Standby: standby, Version: version.String(), Clock: now.UTC().Round(0),
 		LastError: control.CutError(describe(failed)), LastErrorAt: failedAt.UTC().Round(0),
 	}
 }

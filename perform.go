@@ -27,7 +27,7 @@ const (
 // perform does one operation: it makes one request, or asks the Backoff.
 func (r *run) perform(op *core.Op) (result core.Result) {
 	if op.Kind == core.AskBackoff {
-		return r.askBackoff(op.Lost)
+		return r.askBackoff(op.Failed)
 	}
 	late := time.Since(r.decidedAt) // to report what was decided may have taken time, as by a log handler
 	ctx, cancel := context.WithDeadline(r.scope(op.Scope), op.Limit.Add(late))
@@ -37,13 +37,15 @@ func (r *run) perform(op *core.Op) (result core.Result) {
 		result = r.read(ctx, op)
 	case core.Load:
 		loaded, _ := r.load(ctx)
+		r.noteLoaded(&loaded)
 		result.Bucket, result.Err, result.Failure = loaded.Bucket, loaded.Err, loaded.Failure
 	case core.Write:
 		result = r.write(ctx, op)
 	case core.Delete:
-		result.Err = r.bucket.Delete(ctx, r.key, jetstream.LastRevision(op.Over))
+		result.Err = r.bucket.Delete(ctx, r.key, jetstream.LastRevision(op.Replaces))
 		result.Failure = failureOf(result.Err)
 	}
+	r.noteResult(op, &result)
 	if isClosedForGood(result.Err) {
 		r.fail(nats.ErrConnectionClosed)
 	}
@@ -195,9 +197,9 @@ func (r *run) send(ctx context.Context, op *core.Op) (uint64, error) {
 	case op.Create:
 		return r.bucket.Create(ctx, r.key, op.Value)
 	case op.Deletes:
-		return r.bucket.Release(ctx, r.key, op.Value, op.Over, op.Lasts)
+		return r.bucket.Release(ctx, r.key, op.Value, op.Replaces, op.Lasts)
 	}
-	return r.bucket.Update(ctx, r.key, op.Value, op.Over)
+	return r.bucket.Update(ctx, r.key, op.Value, op.Replaces)
 }
 
 // sendRenewal writes over the record of a term. If the answer is late, it asks the server about the bucket meanwhile, and ends the write if the
@@ -215,7 +217,7 @@ func (r *run) sendRenewal(ctx context.Context, op *core.Op) (uint64, error) {
 		}
 	})
 	defer late.Stop()
-	revision, err := r.bucket.Update(ctx, r.key, op.Value, op.Over)
+	revision, err := r.bucket.Update(ctx, r.key, op.Value, op.Replaces)
 	if err != nil && errors.Is(context.Cause(ctx), kv.ErrGone) {
 		err = kv.ErrGone
 	}

@@ -47,10 +47,12 @@ func (r *run) report(events []core.Event) {
 			r.notifications().SourceStalled()
 		case core.Suspect:
 			r.suspectConnection()
+		case core.MetadataStored:
+			r.noteRequest(metadataRequest, e.Err)
 		case core.NextChanged:
 			r.calls.isNext(e.On)
 		case core.Preempt:
-			r.preempt(e.Instance, e.Message)
+			r.preempt(e.Instance, e.Name)
 		}
 	}
 }
@@ -73,7 +75,7 @@ func (r *run) stateChanged(to State, why Reason, t *core.Term) {
 		attrs = append(attrs, "term", t.Number)
 	}
 	if to == LeaderElectState && !t.AtOnce { // say for what it waits: nothing else is logged until then
-		attrs = append(attrs, "stand-down", t.StandDown.Round(time.Millisecond), "leads-at", t.Counts.UTC().Round(time.Millisecond))
+		attrs = append(attrs, "stand-down", t.StandDown.Round(time.Millisecond), "leads-at", t.LeadsFrom.UTC().Round(time.Millisecond))
 		if t.StandDown > 0 {
 			attrs = append(attrs, "unless", "the key is lost before", "because", t.Because)
 		}

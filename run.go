@@ -228,7 +228,7 @@ func (r *run) decide(now time.Time) (core.Op, []core.Event) {
 	if op.Kind != core.Wait {
 		due = now.Add(busyTime)
 	}
-	r.progress = progress{op.Doing, due}
+	r.progress = progress{r.candidate.Step().String(), due}
 	if op.Kind == core.Wait {
 		r.setTimer(now, op.Until)
 	}
@@ -270,11 +270,11 @@ func (e *Election) noticed(now time.Time) {
 	if r == nil || r.timer == nil {
 		return
 	}
-	op, waits := e.candidate.Waits(now)
+	op, waits := e.candidate.Waits()
 	if !waits {
 		return
 	}
-	e.progress = progress{op.Doing, op.Due}
+	e.progress = progress{e.candidate.Step().String(), op.Due}
 	switch at := op.Until; {
 	case at.IsZero():
 	case !at.After(now):
@@ -377,6 +377,7 @@ func (r *run) stop() {
 
 // tellLoaded tells the candidate what the server says about the bucket. A connection that is closed for good ends the run.
 func (r *run) tellLoaded(loaded core.Loaded) {
+	r.noteLoaded(&loaded)
 	r.tell(loaded)
 	if isClosedForGood(loaded.Err) {
 		r.fail(nats.ErrConnectionClosed)

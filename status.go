@@ -39,6 +39,7 @@ type Status struct {
 	Paused        bool   `json:"paused,omitempty"`        // Pause, or an operator, keeps it from campaigning
 	Unhealthy     string `json:"unhealthy,omitempty"`     // why the last health checks failed; empty if they did not, or there are none
 	Notifications string `json:"notifications,omitempty"` // the source of notifications: "republish", "watch" or "none"; empty if it does not run
+	Step          string `json:"step,omitempty"`          // what it does, as "renewing: reading why the renewal was refused"; docs/ROLES.md has all steps; empty if it does not run
 	Next          bool   `json:"next,omitempty"`          // the leader's last record names it as the one that takes over, see [OnNext]
 	Wins          uint64 `json:"wins"`                    // terms led
 	Losses        uint64 `json:"losses"`                  // terms led that ended, for whatever reason
@@ -78,11 +79,11 @@ func (s *Status) UnmarshalJSON(b []byte) error {
 func (e *Election) Status() Status {
 	v := e.view()
 	now, status := v.at(time.Now()), v.status
-	failedAt, failed := status.Requests.Latest()
+	failedAt, failed := v.requests.latest()
 	s := Status{
 		Name: e.name, Key: e.key, Bucket: e.bucket.Bucket(), Instance: e.instanceID(), Started: status.Started,
 		State: now.state, IsLeader: now.state == LeaderState, LeaseRemaining: now.left, TTL: status.Bucket.TTL, CampaignInterval: status.Bucket.Interval,
-		Paused: now.paused, Unhealthy: v.unhealthy, Notifications: now.source, Next: now.next, Wins: status.Wins, Losses: status.Losses, LastError: describe(failed), LastErrorAt: failedAt.Round(0),
+		Paused: now.paused, Unhealthy: v.unhealthy, Notifications: now.source, Step: status.Step.WithRole(), Next: now.next, Wins: status.TermsLed, Losses: status.TermsEnded, LastError: describe(failed), LastErrorAt: failedAt.Round(0),
 	}
 	if v.leader != nil {
 		l := *v.leader
@@ -137,6 +138,7 @@ type view struct {
 	progress  progress
 	unhealthy string
 	failure   string
+	requests  requests
 }
 
 // view returns what others see of the election now.
@@ -144,7 +146,7 @@ func (e *Election) view() view {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	v := view{
-		status: e.candidate.Status(), term: e.term.Load(), leader: e.leader, running: e.running, progress: e.progress, unhealthy: e.unhealthy, failure: e.failure,
+		status: e.candidate.Status(), term: e.term.Load(), leader: e.leader, running: e.running, progress: e.progress, unhealthy: e.unhealthy, failure: e.failure, requests: e.requests,
 	}
 	if v.term != nil {
 		v.lease, v.led = v.term.lease.Load(), v.term.term.LedSince
@@ -166,7 +168,7 @@ func (v *view) at(now time.Time) moment {
 		state: UnknownState, wait: v.status.UntilNext, source: v.status.Source, leaseTime: v.status.Bucket.LeaseTime(),
 		paused:  v.status.Holds&(core.Paused|core.PausedByOperator) != 0,
 		healthy: v.status.Holds&core.NotHealthy == 0 && !stuck,
-		standby: v.running && v.status.Standby && !stuck,
+		standby: v.running && v.status.Standby && !v.requests.lastFailed && !stuck,
 		next:    v.running && v.status.Next && !stuck,
 	}
 	if v.running {

@@ -149,8 +149,8 @@ func outcomeOf(term Term, t *core.Term, e core.Ending) error {
 	switch e.How {
 	case core.KeyLost:
 		why := t.Reason
-		if t.Lost != "" {
-			why = t.Lost
+		if t.LostBy != "" {
+			why = t.LostBy
 		}
 		ended := &TermEndedError{term, Reason(why)}
 		if why == t.Reason {
@@ -159,7 +159,7 @@ func outcomeOf(term Term, t *core.Term, e core.Ending) error {
 		return fmt.Errorf("key not released: %w", ended)
 	case core.LeaseOver:
 		return fmt.Errorf("key not released: %w: the lease has run out", ErrNotLeader)
-	case core.TakenOver:
+	case core.KeyWithAnother:
 		return fmt.Errorf("key not released: %w: somebody else has the key", ErrNotLeader)
 	case core.NotConfirmed:
 		return fmt.Errorf("release not confirmed, the key is released or expires: %w", e.Err)

@@ -46,7 +46,7 @@
 #define CANDIDATE 0         /* states; the program counter of [Candidate.Next] */
 #define ELECT     1
 #define LEADER    2
-#define DRAIN     3         /* leadership has ended, the key is kept until work has returned [Candidate.whileDraining] */
+#define DRAIN     3         /* leadership has ended, the key is kept until work has returned [releasing.waited] */
 
 #define FINE      0         /* links and processes: */
 #define CUT       1         /* no message passes */
@@ -72,7 +72,7 @@ typedef Cand {
 	byte sent;              /* what an applied write earns whose reply waits for a frozen process, plus 1 */
 	bit ready;              /* it was sent after the stand-down */
 	bit work, led, unsure, failed, pending, givenUp, removed, outdated, former; /* outdated, former: what it knows of the bucket is old, its term is of the old one */
-	bit unanswered;         /* its last write was not answered [doubt.unanswered] */
+	bit unanswered;         /* its last write was not answered [reading.repliesDoubtful] */
 	bit excused, odd, acked, /* only for assertions: history changed under its term; under what it read; its win was acknowledged; */
 	    stale, oddSight     /* and it has not renewed since; history changed under what it saw, and it did not notice */
 }
@@ -192,7 +192,7 @@ inline unpend(i)  {                                                             
 	if :: key.own == i -> key.lease = 0 :: else fi; if :: isLate && late.own == i -> late.lease = 0 :: else fi;
 	if :: isCopy && copy.own == i -> copy.lease = 0 :: else fi
 }
-inline over_(i) {                                                                 /* the end of [Candidate.over] */
+inline over_(i) {                                                                 /* the end of [releasing.endTerm] */
 	c[i].givenUp = c[i].givenUp | c[i].pending; c[i].unanswered = c[i].pending; unpend(i);
 	c[i].st = CANDIDATE; c[i].rev = 0; c[i].num = 0; c[i].lease = 0; c[i].counts = 0; c[i].next = INTERVAL; c[i].sent = 0; c[i].ready = 0;
 	c[i].led = 0; c[i].unsure = 0; c[i].failed = 0; c[i].former = 0; c[i].excused = 0; c[i].acked = 0; c[i].stale = 0
@@ -228,12 +228,12 @@ inline standDown(i) {                                                           
 	sd = atMost(sd, STAND_DOWN);
 #endif
 }
-/* newTerm: the write of candidate i is acknowledged, sent so long ago that l is left of the lease that it earns. [Candidate.won, Candidate.keep] */
+/* newTerm: the write of candidate i is acknowledged, sent so long ago that l is left of the lease that it earns. [bidding.won, bidding.keep] */
 inline newTerm(i, ln) {
 	standDown(i); b = c[i].seen == RELEASE && c[i].seenNamed && sd == 0; ok = 0; /* record.Leads, when the write was sent */
 	if :: c[i].seen == RELEASE && c[i].seenOld == c[i].outdated && c[i].sent == 0 -> skip   /* [acquisition.verified] */
 	:: else -> if
-		:: c[i].link == NOINFO -> ok = 1                                         /* [Candidate.abandon] */
+		:: c[i].link == NOINFO -> ok = 1                                         /* [Candidate.holdKey] */
 		:: else -> ok = b; c[i].highest = (c[i].outdated -> 0 : c[i].highest); c[i].outdated = 0; standDown(i); b = ok && sd == 0; ok = 0 fi fi;
 	c[i].st = (ok -> DRAIN : ELECT); c[i].num = c[i].rev;
 #ifdef REPEAT_NUMBERS
@@ -244,16 +244,16 @@ inline newTerm(i, ln) {
 	if :: ok -> printf("%c cannot load the bucket's info, and does not keep the key\n", name(i)); c[i].next = 0
 	:: else -> printf("%c is leader-elect in revision %d, stand-down %d\n", name(i), c[i].num, sd) fi;
 	if :: ln == 0 && !ok -> over_(i) :: else ->
-		if :: b && !ok -> lead(i); due(i) :: else fi fi                          /* [Candidate.beginTerm] */
+		if :: b && !ok -> lead(i); due(i) :: else fi fi                          /* [Candidate.holdKey] */
 }
 
-/* campaign step 1: read the key [Candidate.saw]. A candidate reads when its campaign is due, or when a notification is reason to, which may be
+/* campaign step 1: read the key [bidding.takeRead]. A candidate reads when its campaign is due, or when a notification is reason to, which may be
    missed, late or forged: so it may read whenever the key is vacant, and need not. r is the key, or what a lagging replica has. */
 inline read(i, ent) {
 	c[i].highest = (ent.rev > c[i].highest && ent.kind != NOTHING -> ent.rev : c[i].highest);
 	if :: (ent.kind == RECORD || ent.kind == RELEASE) && !ent.old && c[i].outdated -> c[i].outdated = 0; c[i].highest = ent.rev :: else fi;  /* a newer bucket */
 	if
-	:: ent.kind == RECORD && ent.own != i -> c[i].next = INTERVAL;                      /* [Candidate.decide]: held */
+	:: ent.kind == RECORD && ent.own != i -> c[i].next = INTERVAL;                      /* [bidding.decide]: held */
 		if :: c[i].removed || ent.rev < c[i].highest -> forgetSight(i) :: else -> see(i, ent.rev, ent.own) fi; c[i].removed = 0
 	:: else ->
 		c[i].seen = ent.kind; c[i].seenOwn = (ent.own == i);
@@ -268,7 +268,7 @@ inline read(i, ent) {
 /* where the key could not be read the client creates it, for which it reads and overwrites a marker [Op.Create] */
 #define demands(i) (c[i].seen == BLIND && (key.kind == MARKER || key.kind == TOMBSTONE) -> key.rev : \
 	(c[i].seen == NOTHING || c[i].seen == BLIND -> 0 : c[i].seenRev))
-/* campaign step 2: write over exactly what was read [Candidate.contest, Candidate.acquire]. win: the write is applied if the key is as it was read. */
+/* campaign step 2: write over exactly what was read [bidding.contest, acquisition.op]. win: the write is applied if the key is as it was read. */
 inline win(i) {
 	standDown(i);
 	exp = demands(i);
@@ -317,7 +317,7 @@ inline hold(i, kd, sl, nmd, ln, dm) {                                           
 }
 
 /* ---- holding the key ---- */
-/* confirm: a write is known to be applied that earns a lease of l [Candidate.confirm, Candidate.extend]; rdy: it was sent after the stand-down. */
+/* confirm: a write is known to be applied that earns a lease of l [renewing.extend, Candidate.extend]; rdy: it was sent after the stand-down. */
 inline confirm(i, ln, rdy) {
 	c[i].unsure = c[i].unsure | c[i].failed | (LEASE - c[i].lease > INTERVAL);
 	if :: c[i].unsure && up(i) && c[i].link != NOINFO -> c[i].unsure = 0; c[i].highest = (c[i].outdated -> c[i].rev : c[i].highest); c[i].outdated = 0 :: else fi;
@@ -330,7 +330,7 @@ inline confirm(i, ln, rdy) {
 		due(i); c[i].ready = 0
 	fi
 }
-inline retry(i) { c[i].failed = 1; c[i].next = 1 }                               /* [Candidate.renewalFailed] */
+inline retry(i) { c[i].failed = 1; c[i].next = 1 }                               /* [renewing.failed] */
 /* resolve: a renewal was refused; nm: the refusal names the last sequence; r was read, unless rd is 0. [Candidate.resolve, Candidate.interpret] */
 inline resolve(i, nm, rd, ent) {
 	ok = (ent.kind == RECORD || ent.kind == RELEASE);                                /* something is kept there */
@@ -372,7 +372,7 @@ inline verify(i, ent) {
 	:: else -> skip
 	fi fi fi
 }
-inline release(i, nmd) {                                                          /* [Candidate.release, Candidate.tryRelease] */
+inline release(i, nmd) {                                                          /* [releasing.release, releasing.writeOp] */
 	assert(!c[i].work);                                                          /* P3 */
 	printf("%c releases the key\n", name(i));
 	if
@@ -394,7 +394,7 @@ inline forgetCopy() { isCopy = 0; copySeq = 0; blank(copy) }
 #ifdef KEEP_SIGHT
 inline gapped(i) { skip }
 #else
-inline gapped(i) { forgetSight(i) }                                               /* it may have missed something since it saw that [Candidate.missedSome] */
+inline gapped(i) { forgetSight(i) }                                               /* it may have missed something since it saw that [Candidate.forgetTiming] */
 #endif
 inline deceived(i) { if :: c[i].sight != key.rev -> forgetSight(i) :: else -> c[i].oddSight = sees(i) fi }
 inline notified(i) { if :: c[i].link == FINE -> c[i].removed = 1 :: else fi }
@@ -425,7 +425,7 @@ inline tick(odd, rate) {                                                        
 
 proctype Candidate(byte i) {
 	do
-	/* campaign [Candidate.whileCampaigning, Candidate.campaign, Candidate.decide] */
+	/* campaign [waiting.plan, Candidate.bid, bidding.decide] */
 	:: /* Read */ d_step { idle(i) && c[i].link == FINE && (c[i].next == 0 || vacant && !(key.kind == RELEASE && key.own == i) || mine(key, i)) ->
 		printf("%c reads the key\n", name(i)); read(i, key); done }
 	:: /* ReadCopy */ d_step { idle(i) && c[i].link == FINE && c[i].next == 0 && isCopy ->
@@ -435,14 +435,14 @@ proctype Candidate(byte i) {
 	:: /* TakeOver */ d_step { idle(i) && c[i].link == FINE && lapsed(i, key) -> takeOver(i, key); done }
 	:: /* TakeOverCopy */ d_step { idle(i) && c[i].link == FINE && isCopy && copy.rev != key.rev && lapsed(i, copy) -> takeOver(i, copy); done }
 	:: /* LoadInfo */ d_step { idle(i) && c[i].outdated && c[i].link == FINE ->
-		printf("%c finds that the bucket was made again\n", name(i)); c[i].outdated = 0; c[i].highest = 0; forgetSight(i); done }   /* [Candidate.load] */
+		printf("%c finds that the bucket was made again\n", name(i)); c[i].outdated = 0; c[i].highest = 0; forgetSight(i); done }   /* [Candidate.loadOp] */
 	:: /* Announce */ d_step { idle(i) && c[i].link == FINE && c[i].next == 0 && (key.kind == RECORD && key.own != i || key.kind == RELEASE && !key.stays) ->
-		printf("%c reads the key, and announces itself by an attempt to create it\n", name(i)); read(i, key); c[i].seen = BLIND; done }   /* [Candidate.announce] */
+		printf("%c reads the key, and announces itself by an attempt to create it\n", name(i)); read(i, key); c[i].seen = BLIND; done }   /* [bidding.announce] */
 	:: /* FailToRead */ d_step { idle(i) && c[i].next == 0 && (c[i].link == FINE && faults > 0 || cutOff(i)) ->
 		if :: c[i].link == FINE -> faults-- :: else fi;
 		if :: c[i].link == CUT -> c[i].next = INTERVAL
 #ifndef CREATE_BLINDLY
-		:: c[i].unanswered && cutOff(i) && c[i].link != CUT -> c[i].next = INTERVAL;                 /* [Candidate.repliesArrive] */
+		:: c[i].unanswered && cutOff(i) && c[i].link != CUT -> c[i].next = INTERVAL;                 /* [bidding.repliesArrive] */
 			printf("%c cannot read the key, and receives no reply to an attempt that is always refused\n", name(i))
 #endif
 		:: else -> printf("%c cannot read the key, and creates it\n", name(i)); c[i].seen = BLIND fi; done }
@@ -467,7 +467,7 @@ proctype Candidate(byte i) {
 	:: /* ReceiveWin */ d_step { c[i].sent && reaches(i) && c[i].st == CANDIDATE ->
 		printf("%c receives the reply to its win\n", name(i)); exp = c[i].sent - 1; newTerm(i, exp); done }
 
-	/* lead [Candidate.whileLeading, Candidate.renew, Candidate.writeRenewal]; DRAIN renews while work returns [Candidate.whileDraining] */
+	/* lead [holding.done, Candidate.renew, renewing.writeOp]; DRAIN renews while work returns [releasing.waited] */
 	:: /* Renew */ d_step { renews(i) && up(i) && key.rev == c[i].rev ->
 		printf("%c renews\n", name(i));
 		b = (c[i].counts == 0); store(i, RECORD, stillDue(i), 0, c[i].outdated, LEASE, c[i].excused);
@@ -578,7 +578,7 @@ proctype Server() {
 	:: /* OverwriteLong */ d_step { faults > 0 && key.own != LONG -> faults--; printf("a stranger writes the key, and states a lease of an hour\n"); store(LONG, RECORD, 0, 0, 0, 0, 0); squeeze(); done }
 	:: /* Overwrite */ d_step { faults > 0 -> faults--; printf("a stranger writes the key\n"); store(STRANGER, RECORD, 0, 0, 0, 0, 0); squeeze(); done }
 	:: /* KeepForEver */ d_step { key.kind == RECORD && key.own >= N && key.age == 0 && !key.stays -> printf("and says that the record never expires\n"); key.stays = 1; done }
-	:: /* Remember */ d_step { key.kind == RELEASE && key.own < N && key.left == 0 && key.age == 0 && !key.stays -> printf("and the release never expires\n"); key.stays = 1; done } /* [Candidate.askRelease] */
+	:: /* Remember */ d_step { key.kind == RELEASE && key.own < N && key.left == 0 && key.age == 0 && !key.stays -> printf("and the release never expires\n"); key.stays = 1; done } /* [releasing.writeOp] */
 #endif
 #ifndef NO_DISASTERS
 	:: /* MakeCopy */ d_step { !isCopy && key.kind != NOTHING && faults > 0 -> faults--; printf("a copy is made of the bucket\n"); isCopy = 1; copySeq = seq; copyRec(copy, key); done }

@@ -10,15 +10,15 @@ import (
 
 // A write that is to win the key: what it is written over, and which stand-down follows from that.
 //
-// An acquisition is made in three steps. creation or acquisitionOver says what is known before the write; acquire makes the write; acquired
-// and won, in campaign.go, take in the answer. The stand-down is worked out twice: before the write, because the record states it, and after
+// An acquisition is made in three steps. creation or acquisitionOver says what is known before the write; op makes the write; written
+// and won, in bidding.go, take in the answer. The stand-down is worked out twice: before the write, because the record states it, and after
 // it, in the bucket that the write has hit.
 
 // acquisition is a write that wins the key unless it is refused. A candidate also makes such a write while another candidate holds the key, and
 // expects the refusal: the leader sees the attempt, and so learns of the candidate.
 type acquisition struct {
 	// What it is written over.
-	over          uint64    // the revision that is replaced; 0 if the write creates the key
+	replaces      uint64    // the revision that is replaced; 0 if the write creates the key
 	readAt        time.Time // when the key was read; zero if it could not be read
 	storedAt      time.Time // when that revision was written, by the server's clock
 	reason        Reason
@@ -77,12 +77,12 @@ func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition
 	}
 	// A release to which the history was rewound proves nothing: another leader may have followed it.
 	removed := s.Removal == record.Removed || s.Removal == record.Expired && c.removedLately(now, s.Revision) || c.isRewound(s.Revision)
-	a := &acquisition{over: s.Revision, readAt: s.Read, storedAt: s.Written, reason: Vacant, removed: removed}
+	a := &acquisition{replaces: s.Revision, readAt: s.Read, storedAt: s.Written, reason: Vacant, removed: removed}
 	if s.Removal == record.Kept {
 		predecessor = s.Record
 		a.bucketCreated = s.Record.Bucket()
 		if standDown, released := s.Record.IsRelease(); released {
-			c.takeOverRelease(a, s, standDown)
+			c.followRelease(a, s, standDown)
 		} else {
 			a.mustWait = time.Duration(s.Record.StandDownMs) * time.Millisecond
 			switch {
@@ -99,8 +99,8 @@ func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition
 	return a
 }
 
-// takeOverRelease notes in an acquisition what follows from the release that it replaces. standDown is what the release passes on.
-func (c *Candidate) takeOverRelease(a *acquisition, s *record.State, standDown time.Duration) {
+// followRelease notes in an acquisition what follows from the release that it replaces. standDown is what the release passes on.
+func (c *Candidate) followRelease(a *acquisition, s *record.State, standDown time.Duration) {
 	a.reason, a.mustWait, a.died = Released, standDown, Reason(s.Record.Reason) == Died
 	if c.proves(s) {
 		a.predecessors = append(record.Secrets{s.Record.Secret}, s.Record.Predecessors...)
@@ -115,7 +115,7 @@ func (c *Candidate) takeOverRelease(a *acquisition, s *record.State, standDown t
 }
 
 // seesMarkers reports whether a marker under the key has the server refuse this creation. If not, the creation may write over a marker that
-// this candidate has not seen, see acquire.
+// this candidate has not seen, see op.
 func (c *Candidate) seesMarkers(a *acquisition) bool { return c.Connected && !a.readAt.IsZero() }
 
 // maxPredecessors returns of how many earlier terms a record has the secrets, which prove that those terms ended by a release. A candidate that
@@ -135,7 +135,7 @@ func (c *Candidate) inheritFrom(now time.Time, a *acquisition, predecessor *reco
 	if a.reason != Reclaimed {
 		left = c.earlierLeasesLeft(now)
 	}
-	if a.reason == Vacant && a.over > 0 {
+	if a.reason == Vacant && a.replaces > 0 {
 		left = max(left, c.leaseLeftAtMarker(now, a.storedAt))
 	}
 	a.mustWait = max(a.mustWait, time.Duration(record.Milliseconds(left))*time.Millisecond) // rounded as in the record of the win
@@ -207,9 +207,8 @@ func (a *acquisition) because(b *Bucket) string {
 	return "a previous leader, if there was one, may not know of its loss yet"
 }
 
-// acquire makes the write that may win the key.
-func (c *Candidate) acquire(now time.Time) {
-	a := c.bid.acquisition
+// op returns the write that may win the key.
+func (a *acquisition) op(c *Candidate, now time.Time) Op {
 	a.sent = now
 	r := c.newRecord(now)
 	r.Won, r.Priorities, r.Notified = string(a.reason), a.priorities, c.Source() != NoSource
@@ -220,16 +219,16 @@ func (c *Candidate) acquire(now time.Time) {
 	r.Commitment, r.Predecessors = c.secret.Commitment(), a.predecessors
 	r.Leads = a.named && r.StandDownMs == 0 && !c.Plain
 	a.written = r
-	op := Op{Kind: Write, Doing: "campaigning", Limit: now.Add(c.bucket.RequestTimeout()), Value: c.encode(r), Over: a.over, Reconnects: AnyReconnects}
-	if a.over == 0 {
+	op := Op{Kind: Write, Limit: now.Add(c.bucket.RequestTimeout()), Value: c.encode(r), Replaces: a.replaces, Reconnects: AnyReconnects}
+	if a.replaces == 0 {
 		// Create reads what it is refused over, and writes over a marker that nobody has read.
 		op.Create = !c.reading.resting && !c.reading.suspected && !c.seesMarkers(a) && !a.announces
 	}
-	c.ask(op, (*Candidate).acquired)
+	return op
 }
 
-// askNever makes a write that the server refuses whenever it arrives.
-func (c *Candidate) askNever(now time.Time, doing string, r *record.Record, then stage) {
+// refusedWriteOp returns a write that the server refuses whenever it arrives.
+func (c *Candidate) refusedWriteOp(now time.Time, r *record.Record) Op {
 	r.Metadata = nil
-	c.askWrite(now.Add(c.bucket.RequestTimeout()), doing, c.encode(r), record.NeverRevision, then)
+	return Op{Kind: Write, Limit: now.Add(c.bucket.RequestTimeout()), Value: c.encode(r), Replaces: record.NeverRevision, Reconnects: AnyReconnects}
 }

@@ -50,20 +50,25 @@ const (
 	Paused           Holds = 1 << iota // Pause was called
 	PausedByOperator                   // an operator has paused the election, for all candidates
 	NotHealthy                         // the health checks fail
-	BucketUnusable                     // the bucket is gone or unfit, or its info could not be loaded when this candidate had won the key
+	BucketGone                         // the bucket is gone, or the connection is closed for good
+	BucketUnfit                        // the bucket is wrong for elections, or for this candidate's options
+
+	bucketUnusable = BucketGone | BucketUnfit
 )
 
-// reason says in words why a candidate with these holds may not keep a key that it has won; "" if it may.
-func (h Holds) reason() string {
+// against says in words why a candidate with these holds does not keep a key that it has won, and why its term ends; "" if it keeps the key.
+func (h Holds) against() (words string, why Reason) {
 	switch {
 	case h&PausedByOperator != 0:
-		return "the election is paused"
+		return "the election is paused", Resigned
 	case h&Paused != 0:
-		return "the candidate is paused"
+		return "the candidate is paused", Resigned
 	case h&NotHealthy != 0:
-		return "the candidate is not healthy"
+		return "the candidate is not healthy", Unhealthy
+	case h&bucketUnusable != 0:
+		return "the bucket cannot be used", Unhealthy
 	}
-	return ""
+	return "", ""
 }
 
 // hold places or removes the hold for one reason, and reports whether that changes it.
@@ -75,25 +80,10 @@ func (c *Candidate) hold(why Holds, on bool) (changed bool) {
 	return c.holds != before
 }
 
-// trouble is why the bucket cannot be used any more.
-type trouble uint8
-
-// The troubles of a bucket.
-const (
-	noTrouble trouble = iota
-	bucketGone
-	bucketUnfit
-)
-
-// load asks for the bucket's info. The answer is taken in, by loaded, before then is called.
-func (c *Candidate) load(limit time.Time, scope Scope, then stage) {
-	c.ask(Op{Kind: Load, Doing: "loading the bucket's info", Limit: limit, Scope: scope}, then)
-}
-
-// checkBucket loads the bucket's info again, because something has happened that a change of the bucket would explain.
-func (c *Candidate) checkBucket(now time.Time, scope Scope, then stage) {
-	c.reloaded = now
-	c.load(now.Add(c.bucket.RequestTimeout()), scope, then)
+// loadOp returns a request for the bucket's info.
+func (c *Candidate) loadOp(now time.Time, scope Scope) Op {
+	c.infoAskedAt = now
+	return Op{Kind: Load, Limit: now.Add(c.bucket.RequestTimeout()), Scope: scope}
 }
 
 // loaded takes note of what the server says about the bucket.
@@ -102,16 +92,16 @@ func (c *Candidate) loaded(now time.Time, b Bucket, err error, failure Failure) 
 		return
 	}
 	if err != nil {
-		c.requestFailed(now, InfoRequest, err, failure)
-		c.setTrouble(failure, err)
+		if failure == Timeout {
+			c.report(Event{Kind: Suspect})
+		}
+		c.setUsable(failure, err)
 		return
 	}
 	if b.Read.Before(c.bucket.Read) { // the answer to a later request came first
 		return
 	}
-	c.requestSucceeded(InfoRequest)
-	c.setTrouble(NoFailure, nil)
-	c.hold(BucketUnusable, false)
+	c.setUsable(NoFailure, nil)
 	if c.hold(PausedByOperator, b.Paused) {
 		if b.Paused {
 			c.log(Info, "Election paused by an operator")
@@ -130,7 +120,7 @@ func (c *Candidate) loaded(now time.Time, b Bucket, err error, failure Failure) 
 	if before.TTL != 0 && before.Timing != b.Timing {
 		c.log(Info, "Durations of the bucket have changed", "ttl", b.TTL, "before", before.TTL, "interval", b.Interval)
 		c.turn.afterExpiry = min(c.turn.afterExpiry, b.Spread())
-		if c.term != nil && c.try == nil { // a try may yet show a renewal that was applied
+		if _, tries := c.role.(*renewing); c.term != nil && !tries { // a try may yet show a renewal that was applied
 			c.adapt(now, c.term)
 		}
 	}
@@ -139,56 +129,31 @@ func (c *Candidate) loaded(now time.Time, b Bucket, err error, failure Failure) 
 	}
 }
 
-// setTrouble takes note of whether the bucket can be used, and logs each change once. A bucket that cannot be used holds this candidate back until it
+// setUsable takes note of whether the bucket can be used, and logs each change once. A bucket that cannot be used holds this candidate back until it
 // can be. Before the candidate campaigns there is nothing to hold back: the error ends the run.
-func (c *Candidate) setTrouble(failure Failure, err error) {
-	var now trouble
+func (c *Candidate) setUsable(failure Failure, err error) {
+	var now Holds
 	switch failure {
 	case NoFailure:
 	case Gone:
-		now = bucketGone
+		now = BucketGone
 	case Unfit:
-		now = bucketUnfit
+		now = BucketUnfit
 	default:
 		return // it says nothing about the bucket
 	}
 	if !c.isRunning() {
 		return
 	}
-	before := c.trouble
-	c.trouble = now
-	if now != noTrouble {
-		c.hold(BucketUnusable, true)
-	}
+	before := c.holds & bucketUnusable
+	c.holds = c.holds&^bucketUnusable | now
 	switch {
 	case now == before:
-	case now == noTrouble:
-		c.requests = Requests{} // the requests that failed meanwhile failed because of the bucket
+	case now == 0:
 		c.log(Info, "Bucket can be used again", "bucket", c.BucketName)
-	case now == bucketGone:
+	case now == BucketGone:
 		c.log(Warn, "Bucket is gone, waiting for it", "bucket", c.BucketName, "error", err)
 	default:
 		c.log(Warn, "Bucket is not fit for elections any more, waiting until it is", "bucket", c.BucketName, "error", err)
 	}
-}
-
-// reloadDue returns when a candidate that is held back is to load the bucket's info. It may not learn otherwise that an operator has resumed the
-// election, or that the connection was closed.
-func (c *Candidate) reloadDue() time.Time {
-	switch {
-	case c.trouble == bucketUnfit: // which an operator mends sooner or later
-		return c.reloaded.Add(c.bucket.Interval)
-	case c.holds&BucketUnusable != 0:
-		return c.reloaded.Add(c.bucket.RequestTimeout())
-	}
-	return later(c.bucket.Read, c.reloaded).Add(c.bucket.Interval)
-}
-
-// reload loads the bucket's info for a candidate that is held back, unless the info cannot tell anything new.
-func (c *Candidate) reload(now time.Time) {
-	if c.holds&(PausedByOperator|BucketUnusable) != 0 || c.Source() == NoSource {
-		c.checkBucket(now, WhileRuns, (*Candidate).idle)
-		return
-	}
-	c.reloaded = now
 }

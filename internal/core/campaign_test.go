@@ -16,27 +16,27 @@ func TestLeaderThatResignedHoldsBackThoughAPauseEndsMeanwhile(t *testing.T) {
 	now := time.Now()
 	c.bucket.Read = now
 	c.hold(PausedByOperator, true)
-	c.beginCampaigning(now, now.Add(c.bucket.Interval), 0)
-	c.wait.yields = now.Add(time.Second)
-	c.catchUp(now)
+	c.role = c.wait(now, now.Add(c.bucket.Interval), 0)
+	c.waiting.yields = now.Add(time.Second)
+	c.plan(now)
 	c.loaded(now, c.bucket, nil, NoFailure)
-	c.catchUp(now)
+	c.plan(now)
 	g.Expect(c.holds).To(BeZero())
-	g.Expect(c.wait.due).To(Equal(now.Add(time.Second)))
+	g.Expect(c.waiting.due).To(Equal(now.Add(time.Second)))
 
-	c.wait.yields = time.Time{}
+	c.waiting.yields = time.Time{}
 	c.hold(PausedByOperator, true)
-	c.catchUp(now)
+	c.plan(now)
 	c.loaded(now, c.bucket, nil, NoFailure)
-	c.catchUp(now)
-	g.Expect(c.wait.due).To(BeTemporally("<", now.Add(time.Second)), "all others answer as they do a vacancy")
+	c.plan(now)
+	g.Expect(c.waiting.due).To(BeTemporally("<", now.Add(time.Second)), "all others answer as they do a vacancy")
 }
 
 // follower returns a candidate that relies on notifications, and that has read that "a" holds the key.
 func follower(now time.Time) *Candidate {
 	c := candidate()
 	c.hints.source, c.Connected = Watch, true
-	c.beginCampaigning(now, now.Add(-time.Hour), OpeningCampaigns)
+	c.role = c.wait(now, now.Add(-time.Hour), OpeningCampaigns)
 	learn(c, 7, record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1", Term: 7, LeaseMs: 9800, IntervalMs: 7500})
 	return c
 }
@@ -92,14 +92,14 @@ func TestVacancyIsAnsweredThoughItsMarkerExpiresMeanwhile(t *testing.T) {
 			c := candidate()
 			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Slewed: world.Slewed, Started: world.Started}
 			c.hints.source, c.Connected = Watch, true
-			c.beginCampaigning(now, now, 0)
+			c.role = c.wait(now, now, 0)
 			now = begin(c, now)
 			limit := now.Add(time.Second)
 			now = readNext(c, now, record.State{Removal: record.Gone})
 			g.Expect(now).To(BeTemporally("<", limit))
 			op, _ := c.Next(now)
 			g.Expect(op.Kind).To(Equal(Write))
-			g.Expect(op.Over).To(BeZero(), "nothing is stored any more")
+			g.Expect(op.Replaces).To(BeZero(), "nothing is stored any more")
 		})
 	}
 }
@@ -118,7 +118,7 @@ func TestRemovalThatWasReadIsRememberedThoughItsMarkerExpiresBeforeTheTurn(t *te
 			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Slewed: world.Slewed, Started: world.Started}
 			c.bucket.StandDown, c.bucket.DefaultStandDown = c.bucket.Interval, true
 			c.hints.source, c.Connected = Republish, true // which has reported nothing of it: the candidate has just started
-			c.beginCampaigning(now, now.Add(5*time.Second), 0)
+			c.role = c.wait(now, now.Add(5*time.Second), 0)
 			now = readNext(c, now, record.State{Revision: 8, Removal: record.Removed})
 			op, _ := c.Next(now)
 			g.Expect(op.Kind).To(Equal(Wait), "for its turn")
@@ -166,7 +166,7 @@ func TestCandidatesThatNothingHoldsBackAnyMoreSpreadTheirCampaignsThoughTheyRead
 	c.bucket.Splay = time.Second
 	c.hints.source = Watch
 	c.hold(Paused, true)
-	c.beginCampaigning(now, now, 0)
+	c.role = c.wait(now, now, 0)
 	c.hints.readAt = now
 	op, _ := c.Next(now)
 	g.Expect(op.Kind).To(Equal(Read))
@@ -183,7 +183,7 @@ func TestKeyThatIsWonDuringAPauseIsNotKept(t *testing.T) {
 		g := NewWithT(t)
 		now := time.Now()
 		c := candidate()
-		c.beginCampaigning(now, now, 0)
+		c.role = c.wait(now, now, 0)
 		op, _ := c.Next(now)
 		g.Expect(op.Kind).To(Equal(Read))
 		c.Done(now, Result{State: record.State{Read: now, Removal: record.Gone}})
@@ -201,7 +201,8 @@ func TestKeyThatIsWonDuringAPauseIsNotKept(t *testing.T) {
 		op, _ = c.Next(now)
 		g.Expect(op.Kind).To(Equal(Write))
 		g.Expect(record.Parse(op.Value, 0).Released).NotTo(BeZero())
-		g.Expect(c.Term()).To(BeNil())
+		g.Expect(c.Term().Led()).To(BeFalse())
+		g.Expect(c.Term().Lease.State).To(Equal(Follower))
 	}
 }
 
@@ -212,7 +213,7 @@ func TestCandidateThatIsHeldBackRecognisesACopyOfItself(t *testing.T) {
 	c := candidate()
 	c.bucket.Read = now
 	c.hold(PausedByOperator, true)
-	c.beginCampaigning(now, now.Add(time.Hour), OpeningCampaigns)
+	c.role = c.wait(now, now.Add(time.Hour), OpeningCampaigns)
 	c.hints.source, c.Connected = Watch, true
 	op, _ := c.Next(now)
 	g.Expect(op.Kind).To(Equal(Read))
@@ -226,6 +227,12 @@ func TestCandidateThatIsHeldBackRecognisesACopyOfItself(t *testing.T) {
 }
 
 func nothing(*Candidate, time.Time) {}
+
+// bidUnread has a candidate create the key without having read it.
+func bidUnread(c *Candidate, now time.Time) {
+	c.role = (&bidding{began: now}).createUnread(c, now)
+	c.plan(now)
+}
 
 // A candidate that may not read learns from refusals that the same write has stood for longer than a TTL.
 func TestCandidateThatMayNotReadWritesOverWhatOutlivesTheTTL(t *testing.T) {
@@ -241,8 +248,7 @@ func TestCandidateThatMayNotReadWritesOverWhatOutlivesTheTTL(t *testing.T) {
 			c.loaded(now, Bucket{Timing: c.bucket.Timing, Created: now, Read: now}, nil, NoFailure)
 		}, 0},
 		"again, after this candidate led": {true, false, func(c *Candidate, now time.Time) {
-			c.bid = &bid{began: now}
-			c.createUnread(now)
+			bidUnread(c, now)
 			c.Done(now, Result{Outcome: Applied, Revision: 9})
 		}, 0},
 	} {
@@ -250,25 +256,22 @@ func TestCandidateThatMayNotReadWritesOverWhatOutlivesTheTTL(t *testing.T) {
 			g := NewWithT(t)
 			now := time.Now()
 			c := candidate()
-			c.bid = &bid{}
 			last, over := uint64(7), uint64(0)
 			began := now
 			for ; now.Before(began.Add(3*c.bucket.TTL)) && over == 0; now = now.Add(c.bucket.TTL / 2) {
-				c.bid = &bid{began: now}
-				c.createUnread(now)
-				g.Expect(c.op.Over).To(BeZero(), "the key may have expired")
+				bidUnread(c, now)
+				g.Expect(c.op.Replaces).To(BeZero(), "the key may have expired")
 				if test.changes {
 					last++
 				}
 				c.Done(now, Result{Outcome: Refused, Last: last, Named: test.named})
-				if c.op.Kind == Write {
-					over = c.op.Over
+				if c.role.at() == BiddingWrite {
+					c.plan(now)
+					over = c.op.Replaces
 					g.Expect(now.Sub(began)).To(BeNumerically(">=", c.bucket.TTL))
-					g.Expect(c.bid.acquisition.written.StandDownMs).To(BeNumerically(">=", c.bucket.TTL.Milliseconds()), "it may be another write of that revision")
+					g.Expect(c.role.(*bidding).acquisition.written.StandDownMs).To(BeNumerically(">=", c.bucket.TTL.Milliseconds()), "it may be another write of that revision")
 				}
-				c.op, c.then = Op{}, nil
 				test.meanwhile(c, now)
-				c.op, c.then = Op{}, nil
 			}
 			g.Expect(over).To(Equal(test.over))
 		})

@@ -24,27 +24,40 @@ func candidate() *Candidate {
 	return c
 }
 
-// waiting has a candidate wait. Its next campaign is far away.
-func waiting(c *Candidate) {
+// waits has a candidate wait. Its next campaign is far away.
+func waits(c *Candidate) {
 	now := time.Now()
-	c.phase, c.wait.due = campaigning, now.Add(time.Hour)
+	c.role, c.waiting.step, c.waiting.due = &c.waiting, WaitingCampaign, now.Add(time.Hour)
 	c.Next(now)
 }
 
 // woken reports whether a candidate that waits is to be woken now.
 func woken(c *Candidate) bool {
 	now := time.Now()
-	op, waits := c.Waits(now)
+	c.noticed(now)
+	op, waits := c.Waits()
 	at := op.Until
 	return waits && !at.IsZero() && !now.Before(at)
 }
 
+// reads is the role of a candidate that reads the key, and then waits.
+type reads struct{}
+
+func (reads) at() Step { return BiddingRead }
+
+func (reads) next(c *Candidate, now time.Time) Op {
+	return c.readOp(now, now.Add(c.bucket.RequestTimeout()), Always)
+}
+
+func (reads) done(c *Candidate, now time.Time, r Result) role {
+	c.finishRead(now, &r.State, r.Err, false)
+	return &c.waiting
+}
+
 // beginRead has a candidate read the key. [Candidate.Done] takes the answer.
 func beginRead(c *Candidate) {
-	now := time.Now()
-	c.readKey(now, now.Add(c.bucket.RequestTimeout()), Always, func(c *Candidate, now time.Time, r Result) {
-		c.finishRead(now, &r.State, r.Err, false)
-	})
+	c.role = reads{}
+	c.plan(time.Now())
 }
 
 // read has a candidate read a record.
@@ -63,10 +76,10 @@ func notify(c *Candidate, revision uint64, r record.Record) {
 	c.notified(time.Now(), &Notification{Revision: revision, Value: &Value{Bytes: r.Encode(), Revision: revision}})
 }
 
-// delay returns how long after it became known a candidate answers a vacancy after the known holder.
+// delay returns how long after it became known a candidate bids for a vacancy after the known holder.
 func delay(c *Candidate) time.Duration {
 	holder := c.key.holder.record()
-	return c.answerDelay(&holder)
+	return c.bidDelay(&holder)
 }
 
 // attempt is an attempt of the candidate of a name.

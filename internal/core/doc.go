@@ -13,37 +13,39 @@
 //
 // # How a candidate goes on
 //
-// A candidate is in one phase:
+// A candidate is in one role at a time, and each role in one named step, which is one wait or one request:
 //
-//	             win                 leadership ends         key released or given up
-//	campaigning ────────▶ leading ───────────────▶ draining ──────────────────────▶ returning
-//	     ▲                                                                              │ callbacks and work have returned
-//	     └──────────────────────────────────────────────────────────────────────────────┴──▶ finished, if the run is to end
+//	            a campaign is due,           the key is won        leadership ends        the term is over, and
+//	            or a hint                                                                 work has returned
+//	waiting ───────────────────▶ bidding ──────────────▶ holding ─────────────▶ releasing ──────────────▶ waiting
+//	   ▲                            │                     │   ▲                  │   ▲
+//	   └────────────────────────────┘                     ▼   │                  ▼   │
+//	            it is not won                            renewing               renewing
 //
-// A candidate that is to stop while it campaigns is finished at once. The phase leading includes the time as leader-elect.
+// The run ends from waiting or releasing, or where another process is found to use this instance. step.go has all steps and what may follow each, on one
+// page; docs/ROLES.md is drawn from it. Each role has a file with one switch over its steps, in two halves: next says what to do in a step, and done
+// takes what came of it and says which step, of which role, is the next. What a role knows ends with it. What outlives it is in the candidate.
 //
-// Between two activities the agenda of a candidate lists what it may do, in order: see whileCampaigning and whileLeading. The first thing whose
-// time has come is done. Most activities take several requests: a campaign reads the key, writes it, and reads it again if no answer came. Each step
-// asks the shell for one operation, by ask, and names the method that takes the result, a stage. No stage is a closure, so that everything that a
-// candidate knows is in its fields. So an activity reads as a chain of methods, each of which ends by ask or by calling the next: campaign.go,
-// lead.go and drain.go begin with a drawing of theirs.
+//	candidate.go          Next and Done
+//	step.go               the steps of all roles
+//	waiting.go            between campaigns: when to campaign
+//	bidding.go            one campaign, from the read of the key to the term
+//	holding.go            a leader or leader-elect, between renewals
+//	renewing.go           one try to renew
+//	releasing.go          the end of a term, and the release
 //
-//	candidate.go          Next and Done; the agenda
 //	op.go, event.go       what the shell does and reports
 //	notice.go, status.go  what the candidate is told, and what it tells of itself
 //	key.go                what is known of the key and its holder, and what proves that a term has ended
 //	hints.go              notifications: which have the key read, and when; when their source counts as stalled
 //	reading.go            reads, and whether they are permitted
+//	proof.go              what a read or a refused write proves about the key that is held
 //	doubt.go              own writes of unknown outcome
-//	turn.go, roster.go    when this candidate answers a vacancy; which others there are, and who takes over first
+//	turn.go, roster.go    when this candidate bids for a vacancy; which others there are, and who takes over first
 //	bucket.go             the bucket, and what holds the candidate back
-//	requests.go           requests that failed
-//	campaign.go           a campaign, from the wait before it to the term
 //	lapse.go              how long the holder's lease still lasts, and the takeover once it has lapsed
 //	acquisition.go        a write that wins: over what, and which stand-down follows
 //	term.go               a term and its lease
-//	lead.go               a renewal, and what a refused one means
-//	drain.go              the end of a term, and the release
 //	records.go            what is written
 //	rules.go, reason.go   who the candidate is; the words for states and reasons, and where each reason is decided
 //
@@ -52,15 +54,15 @@
 //	bid          one campaign, from the read to its end
 //	try          one try to renew, from the first request to its end
 //	hint         a notification that is a reason to read the key; it is never believed
-//	verdict      what a read means for the term: see conclude
+//	finding      what a read, or a refused write, proves about the key that is held
 //	acquisition  a write that is to win the key
 //	predecessor  the holder before a vacancy
 //	known holder the last candidate that was read or written as the holder of the key
 //	lapsed       of a lease: over by the clock of a candidate that saw the holder's last write, and timed the lease by it
-//	turn         when a candidate answers a vacancy, by its place among the others
+//	turn         when a candidate bids for a vacancy, by its place among the others
 //	roster       the other candidates that were seen, or the queue of a lock
 //	attempt      a write to the key, of whatever outcome, as others see it; each has an id
 //
-// Short names are the same everywhere: c candidate, t term, b bid, y try, d drain, a acquisition, k key, h hints, s what was read (record.State),
-// r a record or an operation's result.
+// Short names are the same everywhere: c candidate, t term, w waiting, b bidding, y renewing, d releasing, a acquisition, k key, h hints, s what was read
+// (record.State), r a record or an operation's result.
 package core

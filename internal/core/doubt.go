@@ -27,7 +27,6 @@ type doubt struct {
 	bucketCreated time.Time                // when the bucket of that write was created
 	writes        map[string]doubtfulWrite // of unknown outcome, by id
 	forgot        bool                     // there were more than maxDoubtful
-	unanswered    bool                     // the last write was not answered, so that replies may not arrive
 }
 
 // doubtfulWrite is a write whose outcome is unknown.

@@ -13,8 +13,8 @@ import (
 func TestReleaseThatFindsNothingStoredHasReleasedTheKeyThoughItCannotBeRead(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
-	c, held := holding(10*time.Second, 0, now)
-	c.term, c.phase = held, leading
+	c, held := leading(10*time.Second, 0, now)
+	c.term, c.role = held, holding{}
 	c.Notice(now, End{held, Resigned})
 	_, _ = c.Next(now) // it waits for callbacks and work
 	c.Done(now, Result{Quiet: true})
@@ -33,12 +33,12 @@ func TestReleaseNamesWhoTakesThePlaceOfATargetThatIsGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			now := time.Now()
-			c, held := holding(10*time.Second, 0, now)
+			c, held := leading(10*time.Second, 0, now)
 			c.Target = func(asked record.Successor) record.Successor {
 				g.Expect(asked.Name).To(Equal("a"))
 				return target
 			}
-			c.term, c.phase = held, leading
+			c.term, c.role = held, holding{}
 			_, refused := c.Handover(now, held, record.Successor{Name: "a"}, Transferred)
 			g.Expect(refused).To(BeFalse())
 			_, _ = c.Next(now) // it waits for callbacks and work
@@ -49,7 +49,7 @@ func TestReleaseNamesWhoTakesThePlaceOfATargetThatIsGone(t *testing.T) {
 			c.Done(now, Result{Outcome: Applied, Revision: 7})
 			_, _ = c.Next(now)
 			c.Done(now, Result{Quiet: true})
-			g.Expect(c.wait.due.After(now)).To(Equal(target.Name != ""), "it campaigns again at once if nobody is named")
+			g.Expect(c.waiting.due.After(now)).To(Equal(target.Name != ""), "it campaigns again at once if nobody is named")
 		})
 	}
 }

@@ -8,19 +8,19 @@ import (
 
 // Event is something that a candidate reports. Its shell logs it, counts it, calls back, and does what it asks for.
 type Event struct {
-	Kind     EventKind
-	State    State         // Campaigned, StateChanged
-	Reason   Reason        // StateChanged
-	Term     *Term         // StateChanged, LeadershipCounts, RenewalFailed, KeyNotReleased, TermOver; only Next, Done, Notice and Handover change it
-	On       bool          // RecordAttempts, NextChanged
-	Took     time.Duration // Renewed
-	Left     time.Duration // RenewalFailed: of the lease
-	Err      error         // RenewalFailed
-	Ending   Ending        // KeyNotReleased
-	Level    Level         // Logged, RenewalFailed
-	Message  string
-	Attrs    []any
-	Instance string // Preempt: of the leader
+	Kind           EventKind
+	State          State         // Campaigned, StateChanged
+	Reason         Reason        // StateChanged
+	Term           *Term         // StateChanged, LeadershipCounts, RenewalFailed, KeyNotReleased, TermOver; only Next, Done, Notice and Handover change it
+	On             bool          // RecordAttempts, NextChanged
+	Took           time.Duration // Renewed
+	Left           time.Duration // RenewalFailed: of the lease
+	Err            error         // RenewalFailed; MetadataStored: why it was not
+	Ending         Ending        // KeyNotReleased
+	Level          Level         // Logged, RenewalFailed
+	Message        string
+	Attrs          []any
+	Name, Instance string // Preempt: of the leader
 
 	Record   *record.Record // LeaderSeen; nil if nobody holds the key
 	Revision uint64
@@ -47,6 +47,7 @@ const (
 	SourceStalled              // the source of notifications seems to be stalled
 	Suspect                    // an answer or a notification has not come in time
 	Preempt                    // ask a leader of lower priority to hand over
+	MetadataStored             // the metadata was stored after all, or was not
 	NextChanged                // the candidate is the one that takes over, or is not any more
 )
 
@@ -71,10 +72,10 @@ func (c *Candidate) stateChanged(to State, why Reason, t *Term) {
 	c.report(Event{Kind: StateChanged, State: to, Reason: why, Term: t})
 }
 
-// sawLeader reports who holds the key.
-func (c *Candidate) sawLeader(r *record.Record, revision uint64, written time.Time) {
+// reportHolder reports who holds the key.
+func (c *Candidate) reportHolder(r *record.Record, revision uint64, written time.Time) {
 	c.report(Event{Kind: LeaderSeen, Record: r, Revision: revision, Written: written, TTL: c.bucket.TTL})
 }
 
-// sawNobody reports that nobody holds the key.
-func (c *Candidate) sawNobody() { c.report(Event{Kind: LeaderSeen}) }
+// reportVacant reports that nobody holds the key.
+func (c *Candidate) reportVacant() { c.report(Event{Kind: LeaderSeen}) }

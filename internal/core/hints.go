@@ -13,12 +13,12 @@ import (
 //
 // A notification is handled so:
 //
-//	notified ── changed ─┬─ a renewal by the known holder, or older than a recent read: only note when the holder was seen (sawWrite)
+//	notified ── changed ─┬─ a renewal by the known holder, or older than a recent read: only note when the holder was seen (noteHolderWrite)
 //	                     └─ anything else: becomes a hint, and the key is read, soon or when it is this candidate's turn (follow)
 //
 // What the read shows says whether the hint was right (finishRead). A candidate whose hints prove wrong, because somebody forges notifications or
 // a replica lags, reads less and less often for them (hintWasWrong). A source that does not report what this process itself has written or
-// read counts as stalled (await, checkStalled).
+// read counts as stalled (expectReport, checkStalled).
 
 const (
 	// maxWrongHints is how many hints in a row may prove wrong. After that, hints cause one read per TTL, until a hint proves right or none has
@@ -48,8 +48,8 @@ type hints struct {
 	bucketCreated time.Time // when the bucket that the source reports of was created
 	connectedAt   time.Time // when the connection was last made again; zero if it was not
 
-	last lastChange // the latest notification from the source in use
-	form uint64     // the form of the known holder's renewals, see formOf; 0 if none was parsed, or nobody is known to hold the key
+	last        lastChange // the latest notification from the source in use
+	fingerprint uint64     // the fingerprint of the known holder's renewals, see fingerprintOf; 0 if none was parsed, or nobody is known to hold the key
 
 	// The next read.
 	readAt    time.Time // when to read the key; zero if there is no reason to
@@ -64,12 +64,12 @@ type hints struct {
 	awaited      uint64    // a revision that was written or read, and that the source has not reported; 0 if there is none
 	awaitedSince time.Time // when that revision was written or read
 	overdue      bool      // the source counts as stalled because of that revision
-	missed       uint64    // the revision of the holder's last write, if its next renewal was found to be overdue
+	overdueAfter uint64    // the revision of the holder's last write, if its next renewal was found to be overdue
 }
 
 // forget forgets what was notified, and that notifications were wrong.
 func (h *hints) forget() {
-	h.form, h.hint = 0, nil
+	h.fingerprint, h.hint = 0, nil
 	h.trust()
 }
 
@@ -137,15 +137,15 @@ type lastChange struct {
 func (c *Candidate) notified(now time.Time, n *Notification) {
 	ch, renewal := change{Revision: n.Revision, Written: n.Written, Removal: n.Removal}, false
 	if ch.Removal == record.Kept {
-		form := formOf(n.Value.Bytes)
-		if renewal = c.hints.form != 0 && form == c.hints.form; renewal {
+		fingerprint := fingerprintOf(n.Value.Bytes)
+		if renewal = c.hints.fingerprint != 0 && fingerprint == c.hints.fingerprint; renewal {
 			ch.Record = c.key.holder.record()
 		} else if ch.Record = *n.Value.Record(); !ch.Record.BucketCreated.IsZero() && ch.Record.Bucket().Before(c.hints.bucketCreated) {
 			return
 		}
 	}
 	if c.changed(now, &ch) && !renewal {
-		c.hints.form = formOf(n.Value.Bytes)
+		c.hints.fingerprint = fingerprintOf(n.Value.Bytes)
 	}
 }
 
@@ -156,10 +156,10 @@ func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 	c.noteChange(now, ch)
 	writtenAfter := now
 	if h.delivered == 0 { // a watcher begins with what was written earlier
-		writtenAfter = k.checked
+		writtenAfter = k.lastEvidence
 	}
 	if !k.read.IsZero() {
-		k.checked = now
+		k.lastEvidence = now
 	}
 	h.delivered = ch.Revision
 	if h.awaited <= ch.Revision {
@@ -174,7 +174,7 @@ func (c *Candidate) changed(now time.Time, ch *change) (renewal bool) {
 	case !k.read.IsZero() && ch.Revision <= k.revision && now.Sub(k.read) < recent: // it is older than what was read
 		return renewal
 	case renewal:
-		c.sawWrite(now, ch.Revision, ch.Written, writtenAfter, false)
+		c.noteHolderWrite(now, ch.Revision, ch.Written, writtenAfter, false)
 		k.holder.priorities, k.holder.successor, k.holder.standbys = ch.Record.Priorities, ch.Record.Successor, ch.Record.Standbys // forged ones cost milliseconds
 		return true
 	}
@@ -351,16 +351,16 @@ func (c *Candidate) sourceChanged(now time.Time, source string, within time.Dura
 	h := &c.hints
 	h.source = source
 	h.delivered, h.awaited, h.overdue, h.last = 0, 0, false, lastChange{}
-	c.missedSome()
+	c.forgetTiming()
 	h.trust()
 	if source != NoSource { // without a source the campaigns find out what was missed
 		h.readBy(now.Add(c.Random(within)))
 	}
 }
 
-// await is called with a revision that was written or read. Unless the source has reported it, the source must report it soon, or counts as
+// expectReport is called with a revision that was written or read. Unless the source has reported it, the source must report it soon, or counts as
 // stalled.
-func (c *Candidate) await(now time.Time, revision uint64) {
+func (c *Candidate) expectReport(now time.Time, revision uint64) {
 	h := &c.hints
 	switch {
 	case h.delivered == 0: // the revision may be older than the source, which then never reports it
@@ -386,21 +386,21 @@ func (c *Candidate) checkStalled(now time.Time) {
 	}
 }
 
-// renewalOverdue returns when the notification of the holder's next renewal is overdue. Then this candidate suspects its connection. It is zero if
+// renewalDue returns when the notification of the holder's next renewal is overdue. Then this candidate suspects its connection. It is zero if
 // this candidate holds the key, is not notified, or has suspected its connection since the holder's last write.
-func (c *Candidate) renewalOverdue() time.Time {
+func (c *Candidate) renewalDue() time.Time {
 	k := &c.key
 	interval, ttl := time.Duration(k.holder.intervalMs)*time.Millisecond, c.bucket.TTL
-	if !k.occupied || c.isHolder() || interval <= 0 || interval >= ttl || c.hints.missed == k.lastWrite.revision || c.hints.source == NoSource {
+	if !k.occupied || c.isHolder() || interval <= 0 || interval >= ttl || c.hints.overdueAfter == k.lastWrite.revision || c.hints.source == NoSource {
 		return time.Time{}
 	}
 	return k.lastWrite.firstSeen.Add(timing.RenewalOverdue(interval, ttl))
 }
 
-// missRenewal suspects the connection, and has the key read: the holder's renewal is overdue. The holder may have released the key, for a source may lose
+// renewalIsOverdue suspects the connection, and has the key read: the holder's renewal is overdue. The holder may have released the key, for a source may lose
 // notifications without a sign: a server that is killed republishes nothing of what it stored last.
-func (c *Candidate) missRenewal(now time.Time) {
-	c.hints.missed = c.key.lastWrite.revision
+func (c *Candidate) renewalIsOverdue(now time.Time) {
+	c.hints.overdueAfter = c.key.lastWrite.revision
 	c.log(Info, "Leader has not renewed, waiting for the end of its lease", "leader", c.key.holder.name,
 		"since", now.Sub(c.key.lastWrite.firstSeen).Round(time.Millisecond),
 		"ends-in", c.key.lastWrite.firstSeen.Add(c.bucket.TTL).Sub(now).Round(time.Millisecond))
@@ -410,12 +410,12 @@ func (c *Candidate) missRenewal(now time.Time) {
 
 var attemptField = []byte(`"attempt":"`)
 
-// formSeed makes the hashes of this process unpredictable, so that nobody can make two values with one hash.
-var formSeed = maphash.MakeSeed()
+// fingerprintSeed makes the hashes of this process unpredictable, so that nobody can make two values with one hash.
+var fingerprintSeed = maphash.MakeSeed()
 
-// formOf returns the form of a value, a hash of all of it but the id of its attempt; 0 for a value without such an id. Successive renewals have one
-// form, so that a candidate recognises a renewal without parsing it.
-func formOf(value []byte) uint64 {
+// fingerprintOf returns the fingerprint of a value, a hash of all of it but the id of its attempt; 0 for a value without such an id. Successive renewals have one
+// fingerprint, so that a candidate recognises a renewal without parsing it.
+func fingerprintOf(value []byte) uint64 {
 	i := bytes.Index(value, attemptField) + len(attemptField)
 	if i < len(attemptField) {
 		return 0
@@ -425,7 +425,7 @@ func formOf(value []byte) uint64 {
 		return 0
 	}
 	var h maphash.Hash
-	h.SetSeed(formSeed)
+	h.SetSeed(fingerprintSeed)
 	_, _ = h.Write(value[:i])
 	_, _ = h.Write(value[i+end:])
 	return max(1, h.Sum64())

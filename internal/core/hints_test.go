@@ -33,7 +33,7 @@ func FuzzNotified(f *testing.F) {
 				learn(c, 2, record.Parse(value, 2))
 			}
 			due := now.Add(time.Second)
-			c.wait = wait{due: due, lost: OpeningCampaigns, fallback: due.Add(time.Hour)}
+			c.waiting = waiting{due: due, failed: OpeningCampaigns, fallback: due.Add(time.Hour)}
 			for range 2 {
 				c.Notice(now, &Notification{
 					Revision: revision, Written: time.Unix(written, 0), Removal: record.Removal(removal) % record.Gone, Value: &Value{Bytes: data, Revision: revision},
@@ -42,7 +42,7 @@ func FuzzNotified(f *testing.F) {
 				if at := c.readDue(); at.After(now.Add(2 * c.bucket.TTL)) {
 					t.Errorf("reads the key at %v", at)
 				}
-				if at := c.nextCampaign(); !held && !at.Equal(due) || at.After(c.wait.fallback) {
+				if at := c.waiting.nextCampaign(c); !held && !at.Equal(due) || at.After(c.waiting.fallback) {
 					t.Errorf("a notification moves the next campaign to %v", at)
 				}
 				if size := len(strings.Join(names(c.successors(now, nobody, []record.Successor{{Name: "b"}})), "")); size > record.MaxSuccessorBytes {
@@ -144,8 +144,8 @@ func TestOnlyARenewalByTheKnownHolderIsTakenForOneUnparsed(t *testing.T) {
 				last := holder
 				last.Attempt = "a.1.2"
 				test.change(&last)
-				form := formOf(last.Encode())
-				g.Expect(form == c.hints.form).To(Equal(test.renewal))
+				fingerprint := fingerprintOf(last.Encode())
+				g.Expect(fingerprint == c.hints.fingerprint).To(Equal(test.renewal))
 				notify(c, 9, last)
 				g.Expect(c.hints.hint != nil).To(Equal(!last.Renews(holder) || !last.Released.IsZero()))
 				g.Expect(c.key.holder.priorities).To(Equal(last.Priorities))
@@ -187,7 +187,7 @@ func TestAReleaseThatIsExpectedIsAHint(t *testing.T) {
 			c := candidate()
 			read(c, 7, holder)
 			time.Sleep(c.bucket.TTL)
-			waiting(c)
+			waits(c)
 			expect(c, after)
 			then(NewWithT(t), c)
 		})

@@ -20,14 +20,14 @@ const recent = time.Second
 
 // key is what a candidate knows of its key: from reads and its own writes, and from notifications only where a mistake does no harm.
 type key struct {
-	read      time.Time   // when the key was last read or written; zero if it has not been
-	revision  uint64      // the revision that was read or written then
-	occupied  bool        // a candidate held the key then
-	holder    holder      // the known holder; its priorities, successor and standbys are those of the latest renewal that was notified
-	lastWrite holderWrite // the write of the known holder that was seen last
-	stamped   time.Time   // the latest stamp of a write of the known holder, as read or notified; a forged one only makes a stand-down longer
-	checked   time.Time   // when the key was last read or written, or a notification came after the first read
-	highest   uint64      // the highest revision that was read or written in this bucket
+	read         time.Time   // when the key was last read or written; zero if it has not been
+	revision     uint64      // the revision that was read or written then
+	occupied     bool        // a candidate held the key then
+	holder       holder      // the known holder; its priorities, successor and standbys are those of the latest renewal that was notified
+	lastWrite    holderWrite // the write of the known holder that was seen last
+	stamped      time.Time   // the latest stamp of a write of the known holder, as read or notified; a forged one only makes a stand-down longer
+	lastEvidence time.Time   // when the key was last read or written, or a notification came after the first read
+	highest      uint64      // the highest revision that was read or written in this bucket
 
 	removal         incident      // the last removal that was notified or read, until a later record is read
 	passedOn        incident      // the last release that passed on a stand-down, until a later record is read
@@ -110,7 +110,7 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 		}
 		k.holder, k.lastWrite.lease = c.holderOf(now, &s.Record), lease
 		if !sameTerm || !k.lastWrite.overtook(s) {
-			c.sawWrite(now, s.Revision, s.Written, later(k.checked, s.Read.Add(-c.bucket.TTL)), true) // an older write would have expired
+			c.noteHolderWrite(now, s.Revision, s.Written, later(k.lastEvidence, s.Read.Add(-c.bucket.TTL)), true) // an older write would have expired
 		}
 		c.turn.afterExpiry = c.Random(c.bucket.Spread())
 		if k.removal.outdatedBy(s) {
@@ -129,10 +129,10 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 	}
 	c.noteRelease(&s.Record)
 	k.notePassedOn(&s.Record, s.Revision, s.Read)
-	k.read, k.revision, k.occupied, c.hints.form = s.Read, s.Revision, s.Held(), 0
-	k.checked = later(k.checked, s.Read)
+	k.read, k.revision, k.occupied, c.hints.fingerprint = s.Read, s.Revision, s.Held(), 0
+	k.lastEvidence = later(k.lastEvidence, s.Read)
 	k.highest = max(k.highest, s.Revision)
-	c.await(now, s.Revision)
+	c.expectReport(now, s.Revision)
 	if c.hints.hint != nil && c.hints.hint.Revision <= s.Revision { // the hint came while the key was read
 		c.hints.hint = nil
 	}
@@ -142,10 +142,10 @@ func (c *Candidate) learn(now time.Time, s *record.State) {
 func (c *Candidate) wrote(now time.Time, revision uint64, r *record.Record) {
 	k := &c.key
 	if !c.isRenewal(r) {
-		c.hints.form = 0
+		c.hints.fingerprint = 0
 	}
 	c.noteNewTerm(now, r, r.Won == string(Lapsed) && c.mayTakeOver()) // it replaced that very write
-	k.read, k.revision, k.occupied, k.holder, k.checked = now, revision, true, c.holderOf(now, r), now
+	k.read, k.revision, k.occupied, k.holder, k.lastEvidence = now, revision, true, c.holderOf(now, r), now
 	if revision < k.highest { // the history was rewound: what was reported before does not count
 		c.hints.delivered = 0
 	}
@@ -153,7 +153,7 @@ func (c *Candidate) wrote(now time.Time, revision uint64, r *record.Record) {
 	if revision > k.removal.revision {
 		k.removal, k.passedOn, k.passedStandDown = incident{}, incident{}, 0
 	}
-	c.await(now, revision)
+	c.expectReport(now, revision)
 	if c.hints.hint == nil || c.hints.hint.Revision <= revision { // the write shows what a read would
 		c.hints.readAt, c.hints.hint = time.Time{}, nil
 	}
@@ -219,8 +219,8 @@ func (c *Candidate) predecessorOf(removal record.Removal, release *record.Record
 // noteNewTerm takes note of a record that begins another term than that of the known holder. It is called before the record replaces the known
 // holder. Unless something proves that the known holder's term has ended, that holder's lease may still last:
 //   - for its whole length from now, because the holder may have renewed until just before the new record was written;
-//   - or, if sawLast, for its length from the write that this candidate saw last, because the holder made no later write.
-func (c *Candidate) noteNewTerm(now time.Time, r *record.Record, sawLast bool) {
+//   - or, if nothingBetween, for its length from the write that this candidate saw last, because the holder made no later write.
+func (c *Candidate) noteNewTerm(now time.Time, r *record.Record, nothingBetween bool) {
 	k, before := &c.key, c.key.holder.record()
 	if k.holder.name == "" || r.SameTerm(before) {
 		return
@@ -230,7 +230,7 @@ func (c *Candidate) noteNewTerm(now time.Time, r *record.Record, sawLast bool) {
 			k.unprovenLease = 0
 		}
 		ends := now.Add(c.bucket.mostLeft(before.Lease(), false))
-		if sawLast {
+		if nothingBetween {
 			ends = now.Add(c.leftOf(now, k.lastWrite.timedFrom, k.lastWrite.lease))
 		}
 		if ends.After(now) {

@@ -25,7 +25,7 @@ import (
 // counts for nothing either, once the holder has renewed.
 //
 // History must not have gone back since the write was seen: had the server lost a renewal that it had acknowledged, the holder would still lead by that
-// renewal. So a candidate that may have missed something starts timing again, see [Candidate.missedSome].
+// renewal. So a candidate that may have missed something starts timing again, see [Candidate.forgetTiming].
 //
 // A record that states a short lease gains its writer nothing: the lease of the holder that it overwrote began before the record was seen, and a stated
 // lease that is shorter than with the default margin is not believed. A record that states a lease longer than the bucket has ever allowed delays
@@ -123,7 +123,7 @@ func (c *Candidate) takeoverDue(now time.Time) time.Time {
 	return later(at.Add(c.takeoverDelay()), c.turn.takeover)
 }
 
-// takeoverDelay returns how long after the lease has lapsed this candidate takes the key over. The order is that of answerDelay after an expiry. If
+// takeoverDelay returns how long after the lease has lapsed this candidate takes the key over. The order is that of bidDelay after an expiry. If
 // there is room, the spread is so short that all candidates come before the server expires the key.
 func (c *Candidate) takeoverDelay() (delay time.Duration) {
 	h := &c.key.holder
@@ -142,18 +142,12 @@ func (c *Candidate) takeoverDelay() (delay time.Duration) {
 	return delay + begin + time.Duration(random*float64(length))
 }
 
-// takeOver reads the key, and writes over it if the holder's lease has lapsed.
-func (c *Candidate) takeOver(now time.Time) {
-	c.turn.takeover = now.Add(c.bucket.Spread()) // the next try, if this one fails
-	c.followHint(now)
-}
-
-// missedSome is called when this candidate may have missed a write. It must then see the holder's write again before it times the lease by that
+// forgetTiming is called when this candidate may have missed a write. It must then see the holder's write again before it times the lease by that
 // write: the server may have stored a later write, and lost it.
-func (c *Candidate) missedSome() { c.key.lastWrite.timedFrom = instant{} }
+func (c *Candidate) forgetTiming() { c.key.lastWrite.timedFrom = instant{} }
 
-// sawWrite takes note of a write of the holder that was seen just now: read, or notified. after is a time after which it was made, as far as is known.
-func (c *Candidate) sawWrite(now time.Time, revision uint64, written, after time.Time, read bool) {
+// noteHolderWrite takes note of a write of the holder that was seen just now: read, or notified. after is a time after which it was made, as far as is known.
+func (c *Candidate) noteHolderWrite(now time.Time, revision uint64, written, after time.Time, read bool) {
 	w := &c.key.lastWrite
 	if w.shows(revision, written) { // what is read again, or was notified before, says nothing new
 		w.read = w.read || read

@@ -22,7 +22,7 @@ func renewal(n string) record.Record {
 func informed(now time.Time) (*Candidate, record.Record) {
 	c := candidate()
 	c.Connected, c.hints.source = true, Republish
-	c.beginCampaigning(now, now.Add(time.Hour), OpeningCampaigns)
+	c.role = c.wait(now, now.Add(time.Hour), OpeningCampaigns)
 	r := renewal("1")
 	c.learn(now, &record.State{Read: now, Revision: 7, Record: r})
 	c.hints.readAt = time.Time{}
@@ -318,7 +318,7 @@ func TestTakeoverWritesOverWhatWasReadAndStandsDownOnlyUntilItIsRead(t *testing.
 			test.change(&r)
 			c.learn(now, stored(now, 8, r))
 			c.hints.delivered, c.hints.awaited = 8, 0
-			c.wait.due = now.Add(time.Hour)
+			c.waiting.due = now.Add(time.Hour)
 			op, _ := c.Next(now)
 			at := now.Add(lapse + slewPrecision + (c.bucket.TTL-lapse)/2) // all come by then
 			g.Expect(op.Until).To(BeTemporally("<=", at))
@@ -332,7 +332,7 @@ func TestTakeoverWritesOverWhatWasReadAndStandsDownOnlyUntilItIsRead(t *testing.
 				return
 			}
 			g.Expect(op.Kind).To(Equal(Write))
-			g.Expect(op.Over).To(BeEquivalentTo(8))
+			g.Expect(op.Replaces).To(BeEquivalentTo(8))
 			c.Done(at, Result{Outcome: Applied, Revision: 9})
 			op, _ = c.Next(at)
 			g.Expect(op.Kind).To(Equal(Load))
@@ -461,7 +461,7 @@ func TestWhatOutlivesTheTTLIsWrittenOver(t *testing.T) {
 				s.Read = now
 				c.learn(now, &s)
 				c.hints.awaited = 0
-				c.wait.due = now
+				c.waiting.due = now
 				var won time.Time
 				for at := now; won.IsZero() && at.Before(now.Add(3*c.bucket.TTL)); {
 					op, _ := c.Next(at)
@@ -475,7 +475,7 @@ func TestWhatOutlivesTheTTLIsWrittenOver(t *testing.T) {
 						r.Bucket = c.bucket
 					case Write:
 						r.Outcome, r.Revision = Refused, 8
-						if op.Over == 8 {
+						if op.Replaces == 8 {
 							r.Outcome, r.Revision, won = Applied, 9, at
 						}
 					}

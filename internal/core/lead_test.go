@@ -13,8 +13,8 @@ import (
 func TestMetadataThatIsSetDuringARenewalIsWrittenSoon(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
-	c, held := holding(10*time.Second, 0, now)
-	c.term, c.phase = held, leading
+	c, held := leading(10*time.Second, 0, now)
+	c.term, c.role = held, holding{}
 	now = held.renewAt
 	op, _ := c.Next(now)
 	g.Expect(op.Kind).To(Equal(Write))
@@ -33,8 +33,8 @@ func TestMetadataThatIsSetDuringARenewalIsWrittenSoon(t *testing.T) {
 func TestRenewalDuringWhichTheConnectionWasMadeAgainIsConfirmedByTheBucket(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
-	c, held := holding(10*time.Second, 0, now)
-	c.term, c.phase = held, leading
+	c, held := leading(10*time.Second, 0, now)
+	c.term, c.role = held, holding{}
 	now = held.renewAt
 	_, _ = c.Next(now)
 	c.Done(now, Result{Outcome: Applied, Revision: 6, Reconnects: 1})

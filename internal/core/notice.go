@@ -13,7 +13,7 @@ type Notice interface {
 // the notices by which this process itself decides: [NewRun], [EndRun], [NewRules], [SetMetadata].
 func (c *Candidate) Notice(now time.Time, n Notice) []Event {
 	n.apply(c, now)
-	c.catchUp(now)
+	c.noticed(now)
 	return c.takeEvents()
 }
 
@@ -43,7 +43,7 @@ type SourceLost struct{}
 
 func (SourceLost) apply(c *Candidate, _ time.Time) {
 	c.hints.source = NoSource
-	c.missedSome()
+	c.forgetTiming()
 }
 
 // Joined says what is known of the source of notifications when a candidate begins to receive them.
@@ -58,7 +58,7 @@ func (n Joined) apply(c *Candidate, _ time.Time) {
 		c.key.highest = 0
 	}
 	c.hints.source, c.hints.bucketCreated, c.hints.connectedAt = n.Source, n.Created, n.ConnectedAt
-	c.missedSome()
+	c.forgetTiming()
 }
 
 // SourceMoved says that the source of notifications reports of another bucket now, which was created at the given time: revisions begin anew.
@@ -66,7 +66,7 @@ type SourceMoved struct{ Created time.Time }
 
 func (n SourceMoved) apply(c *Candidate, _ time.Time) {
 	c.hints.bucketCreated, c.key.highest = n.Created, 0
-	c.missedSome()
+	c.forgetTiming()
 }
 
 // Reconnected says that the connection was made again: what was known before may be outdated.
@@ -74,7 +74,7 @@ type Reconnected struct{ At time.Time }
 
 func (n Reconnected) apply(c *Candidate, _ time.Time) {
 	c.hints.connectedAt = n.At
-	c.missedSome()
+	c.forgetTiming()
 }
 
 // Loaded says what the server answered when the bucket's info was loaded.
@@ -117,7 +117,9 @@ type SetMetadata struct{ Metadata map[string]string }
 
 func (n SetMetadata) apply(c *Candidate, _ time.Time) {
 	c.metadata.set, c.metadata.refused = n.Metadata, false
-	c.renewSoon = true
+	if c.term != nil {
+		c.term.renewSoon = true
+	}
 }
 
 // ReleaseExpected says that a leader will have released the key to this candidate at the given time.
@@ -132,8 +134,9 @@ func (n NewRules) apply(c *Candidate, _ time.Time) {
 	before := *c
 	*c = before.afterRun(n.Rules)
 	// The run goes on, but writes of the old instance are no longer this candidate's own.
-	c.reading, c.stopping, c.trouble, c.reloaded = before.reading, before.stopping, before.trouble, before.reloaded
-	c.releasedAt, c.events = before.releasedAt, before.events
+	c.reading, c.stopping, c.infoAskedAt = before.reading, before.stopping, before.infoAskedAt
+	c.reading.repliesDoubtful = false
+	c.releasedAt, c.events, c.writeFailed = before.releasedAt, before.events, before.writeFailed
 	c.doubt, c.key = doubt{}, key{}
 	c.key.carryOver(&before.key, before.Instance)
 }
@@ -142,10 +145,9 @@ func (n NewRules) apply(c *Candidate, _ time.Time) {
 // leases. These outlive the run.
 func (c *Candidate) afterRun(rules *Rules) Candidate {
 	l := Candidate{
-		Rules: rules, doubt: c.doubt, holds: c.holds, metadata: c.metadata, requests: c.requests, bucket: c.bucket, longerTTL: c.longerTTL, started: c.started, untilNext: c.untilNext,
-		wins: c.wins, losses: c.losses, hints: hints{bucketCreated: c.hints.bucketCreated},
+		Rules: rules, doubt: c.doubt, holds: c.holds, metadata: c.metadata, bucket: c.bucket, longerTTL: c.longerTTL, started: c.started, untilNext: c.untilNext,
+		termsLed: c.termsLed, termsEnded: c.termsEnded, writeFailed: c.writeFailed, hints: hints{bucketCreated: c.hints.bucketCreated},
 	}
-	l.doubt.unanswered = false
 	l.key.carryOver(&c.key, "")
 	l.key.removal, l.key.passedOn, l.key.passedStandDown = incident{}, incident{}, 0 // they may be outdated when the next run begins
 	return l

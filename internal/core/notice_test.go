@@ -20,10 +20,10 @@ func TestNoticesOfDecisionsOfThisProcessReportNothing(t *testing.T) {
 			func(*Candidate) Notice { return Hold{Paused, true} },
 			func(*Candidate) Notice { return SetMetadata{map[string]string{"zone": "b"}} },
 		} {
-			c, term := holding(10*time.Second, 0, now)
-			if c.term, c.phase = term, leading; !leads {
+			c, term := leading(10*time.Second, 0, now)
+			if c.term, c.role = term, (holding{}); !leads {
 				c = candidate()
-				waiting(c)
+				waits(c)
 			}
 			n := notice(c)
 			if end, ok := n.(End); ok && end.Term == nil {

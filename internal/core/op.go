@@ -23,9 +23,8 @@ const (
 
 // Op is the one thing that a candidate does now.
 type Op struct {
-	Kind  Kind
-	Doing string    // in words, for who watches the progress
-	Due   time.Time // when it means to be done; zero if it waits for somebody else
+	Kind Kind
+	Due  time.Time // when it means to be done; zero if it waits for somebody else
 
 	Until time.Time // Wait: ends then; zero for no limit
 	Quiet bool      // Wait: ends also once callbacks and work have returned
@@ -36,13 +35,13 @@ type Op struct {
 	Marker bool // Read: where no record is stored, have a watcher read the marker, or the release that a deletion carries
 
 	Value      []byte // Write
-	Over       uint64 // Write, Delete: the revision that is to be replaced; 0: the key is to be free
+	Replaces   uint64 // Write, Delete: the revision that is to be replaced; 0: the key is to be free
 	Create     bool   // Write: over the marker of a removal too
-	Deletes    bool   // Write: the value is what a deletion carries, see Candidate.askRelease
+	Deletes    bool   // Write: the value is what a deletion carries, see releasing.writeOp
 	Lasts      bool   // Write: that deletion never expires
 	Renewal    bool   // Write: it renews a term, see [Result.Reconnected]
 	Reconnects uint64 // Write: not to be sent if the connection was made again more often; AnyReconnects if that does not matter
-	Lost       int    // AskBackoff: campaigns lost in a row
+	Failed     int    // AskBackoff: campaigns in a row that did not win
 
 	Cloned bool // Finish: go on as another instance
 }
@@ -125,5 +124,5 @@ func (f Failure) String() string {
 	return "error"
 }
 
-// missing reports whether the bucket may be gone. A request that nobody answers does not show it.
-func (f Failure) missing() bool { return f == NoStream || f == Gone }
+// mayBeGone reports whether the bucket may be gone. A request that nobody answers does not show it.
+func (f Failure) mayBeGone() bool { return f == NoStream || f == Gone }

@@ -32,46 +32,22 @@ type reading struct {
 	began time.Time
 	hint  *hint // the reason for the read; nil if it is none
 
-	answered   bool          // a read was answered once
-	suspected  bool          // the last read was not answered
-	unanswered int           // reads in a row that were not answered, although the write that followed was
-	until      time.Time     // the end of the rest: no read before this
-	rest       time.Duration // the length of the last rest
-	resting    bool          // reading counts as not permitted, until a read succeeds; notifications are of no use then
-	refusedBy  incident      // since when creations are refused because of the same revision, which was not read; the zero value if they are not
+	answered        bool          // a read was answered once
+	suspected       bool          // the last read was not answered
+	unanswered      int           // reads in a row that were not answered, although the write that followed was
+	until           time.Time     // the end of the rest: no read before this
+	rest            time.Duration // the length of the last rest
+	resting         bool          // reading counts as not permitted, until a read succeeds; notifications are of no use then
+	repliesDoubtful bool          // the last write was not answered, so that replies may not arrive
+	refusedBy       incident      // since when creations are refused because of the same revision, which was not read; the zero value if they are not
 }
 
-// creationRefused takes note of the revision because of which a creation was refused that this candidate made without having read the key.
-func (c *Candidate) creationRefused(now time.Time, r *Result) {
-	if by := &c.reading.refusedBy; by.revision != r.Last || !r.Named {
-		*by = incident{r.Last, now}
-	}
-}
-
-// outlivedUnread returns the revision of a write that should have expired by now, and has not, as the refusals of creations tell; 0 if there is none.
-// It is nobody's lease any more, see [Candidate.outlived].
-func (c *Candidate) outlivedUnread(now time.Time) uint64 {
-	if by := c.reading.refusedBy; by.revision > 0 && now.Sub(by.at) >= c.bucket.TTL+timing.ExpiryLateness {
-		return by.revision
-	}
-	return 0
-}
-
-// readKey reads the key, until the limit. The stage then is called with what was read, or with errUnreadable during a rest; it must pass the result
-// on to finishRead.
-func (c *Candidate) readKey(now, limit time.Time, scope Scope, then stage) {
+// readOp returns a read of the key. During a rest it fails at once, with errUnreadable. The result is to be passed on to finishRead.
+func (c *Candidate) readOp(now, limit time.Time, scope Scope) Op {
 	p, h := &c.reading, &c.hints
 	p.began, p.hint = now, h.hint
 	h.readAt, h.hint = time.Time{}, nil
-	if now.Before(p.until) {
-		then(c, now, Result{Err: errUnreadable, Failure: Unreadable})
-		return
-	}
-	op := Op{Kind: Read, Doing: "reading the key", Limit: limit, Scope: scope}
-	if c.phase == campaigning {
-		op.Doing, op.Marker = "campaigning", !c.Connected
-	}
-	c.ask(op, then)
+	return Op{Kind: Read, Limit: limit, Scope: scope}
 }
 
 // readAnswered takes note of whether a read was answered.
@@ -79,7 +55,6 @@ func (c *Candidate) readAnswered(now time.Time, r *Result) {
 	p := &c.reading
 	switch {
 	case r.Err == nil:
-		c.requestSucceeded(ReadRequest)
 		if s := &r.State; s.Removal == record.RemovedOrExpired {
 			s.Removal = c.classify(s.Removal, s.Revision, s.Written)
 		}
@@ -108,7 +83,7 @@ func (c *Candidate) writeAnswered(now time.Time, outcome Outcome) {
 // restFromReading has the candidate not read for a while.
 func (c *Candidate) restFromReading(now time.Time, rest time.Duration, err error) {
 	p := &c.reading
-	*p = reading{began: p.began, hint: p.hint, answered: p.answered, rest: rest, until: now.Add(rest), resting: true, refusedBy: p.refusedBy}
+	*p = reading{began: p.began, hint: p.hint, answered: p.answered, rest: rest, until: now.Add(rest), resting: true, refusedBy: p.refusedBy, repliesDoubtful: p.repliesDoubtful}
 	if attrs := []any{"for", rest, "error", err}; c.bucket.Remembers {
 		c.log(Warn, "Key cannot be read, so that each release costs a TTL and a whole lease", append(attrs, "fix", "permit to publish to "+c.ReadSubject)...)
 	} else {
@@ -124,4 +99,37 @@ func (c *Candidate) campaignReadLimit(now time.Time) time.Time {
 		timeout = min(timeout, max(c.bucket.TTL/20, patientAnswers*c.bucket.Took))
 	}
 	return now.Add(timeout)
+}
+
+// createUnread creates the key without having read it.
+func (b *bidding) createUnread(c *Candidate, now time.Time) role {
+	predecessor := c.key.holder.record()
+	return b.write(c.creation(now, &predecessor, time.Time{}))
+}
+
+// repliesArrive goes on once it is known whether a refusal has arrived.
+func (b *bidding) repliesArrive(c *Candidate, now time.Time, r *Result) role {
+	c.writeAnswered(now, r.Outcome)
+	if c.reading.repliesDoubtful = r.Outcome == Unknown; !c.reading.repliesDoubtful {
+		return b.createUnread(c, now)
+	}
+	c.noteWrite(r)
+	c.log(Debug, "Key not created, because no reply arrives", "error", r.Err)
+	return b.failed(c, now, b.failure)
+}
+
+// outlivedAfter returns the revision of a write that should have expired by now, and has not, as the refusal of a creation tells that this candidate made
+// without having read the key; 0 if there is none. Such a write is nobody's lease any more, see [Candidate.outlived].
+func (c *Candidate) outlivedAfter(now time.Time, a *acquisition, r *Result) uint64 {
+	if !a.readAt.IsZero() || a.replaces != 0 {
+		return 0
+	}
+	by := &c.reading.refusedBy
+	if by.revision != r.Last || !r.Named {
+		*by = incident{r.Last, now}
+	}
+	if by.revision > 0 && now.Sub(by.at) >= c.bucket.TTL+timing.ExpiryLateness {
+		return by.revision
+	}
+	return 0
 }

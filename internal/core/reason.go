@@ -24,15 +24,15 @@ const (
 
 // The reasons for the end of a term, and where it is decided:
 //
-//	Stopped                             the end of the run: Stop, and beginTerm for a term that was won after it
-//	Resigned, Unhealthy, WorkEnded      the shell: End, in callbacks.go, handover.go and health.go
+//	Stopped                             the end of the run: Stop, and holdKey for a term that was won after it
+//	Resigned, Unhealthy                 the shell: End, in handover.go and health.go; and Holds.against, for a win that is not kept
+//	WorkEnded                           the shell: End, in callbacks.go
 //	Transferred, Relinquished           the shell: Handover, in handover.go
 //	Closed                              the shell: End, in run.go
-//	Deadline                            renew, confirmed, and the timer of the shell: End
-//	Overwritten, Deleted                conclude and resolveUnclear, by way of lose
-//	BucketReplaced                      conclude, and confirmInBucket
-//	Rewound                             resolve, by the sequence that a refusal names, and conclude
-//	Cloned                              conclude
+//	Deadline                            renew, extendNow, and the timer of the shell: End
+//	Overwritten, Deleted                what a read or a refusal proves: proof.go, and renewing.lost
+//	Rewound, Cloned                     likewise
+//	BucketReplaced                      likewise, and renewing.extendIn
 const (
 	Stopped      Reason = "stopped"
 	Resigned     Reason = "resigned"

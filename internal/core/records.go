@@ -27,28 +27,12 @@ func (c *Candidate) encode(r *record.Record) []byte {
 	return r.Encode()
 }
 
-// askRelease has the shell write a release over a revision. The release is what a deletion carries: for a client that only knows how to create a key the
-// key is free then. It lasts where the bucket is to remember how terms ended: a service that was stopped in order starts at once, however long ago that was.
-// The releases of locks and slots expire, for their keys may be without number.
-//
-// A release that passes on a stand-down is written as a record, which expires: nobody may create the key over it without having read what it passes on. So is
-// the release of a candidate whose handle may change what a write does.
-func (c *Candidate) askRelease(limit time.Time, doing string, r *record.Record, over uint64, then stage) {
-	deletes := c.releasesByDeletion(r)
-	c.ask(Op{
-		Kind: Write, Doing: doing, Limit: limit, Value: r.Encode(), Over: over, Reconnects: AnyReconnects,
-		Deletes: deletes, Lasts: deletes && c.bucket.Remembers && c.Order == ByRank,
-	}, then)
-}
-
-// releasesByDeletion reports whether a release is what a deletion carries.
-func (c *Candidate) releasesByDeletion(r *record.Record) bool { return c.Direct && r.StandDownMs == 0 }
-
 // metadata is the metadata that the user has set, and that of the last record that was stored.
 type metadata struct {
-	set     map[string]string
-	fits    map[string]string // the metadata of the last record that was stored
-	refused bool              // a record with what is set is too large
+	set      map[string]string
+	fits     map[string]string // the metadata of the last record that was stored
+	refused  bool              // a record with what is set is too large
+	reported bool              // that it is not stored
 }
 
 // toStore returns the metadata of the next record: what is set or, if that is too large, what was stored last.
@@ -70,7 +54,7 @@ func (m *metadata) leaveOutNew() bool {
 
 // shrinkMetadata is called when a record is too large that has nothing else to leave out. The next record has the metadata that was stored last or,
 // if that is too large now, none. It returns false if the record had no metadata.
-func (c *Candidate) shrinkMetadata(now time.Time, r *record.Record, err error) bool {
+func (c *Candidate) shrinkMetadata(r *record.Record, err error) bool {
 	m := &c.metadata
 	if c.Plain || len(r.Metadata) == 0 {
 		return false
@@ -81,7 +65,8 @@ func (c *Candidate) shrinkMetadata(now time.Time, r *record.Record, err error) b
 	if !m.refused {
 		m.refused = true
 		size := len(r.Encode())
-		c.requestFailed(now, MetadataRequest, fmt.Errorf("metadata not stored, a record of %d bytes with it is too large: set less, or have the bucket and the server take larger messages: %w", size, err), TooLarge)
+		m.reported = true
+		c.report(Event{Kind: MetadataStored, Err: fmt.Errorf("metadata not stored, a record of %d bytes with it is too large: set less, or have the bucket and the server take larger messages: %w", size, err)})
 		c.log(Warn, "Metadata not stored, the record would be too large", "bytes", size, "error", err)
 	}
 	return true
@@ -90,7 +75,8 @@ func (c *Candidate) shrinkMetadata(now time.Time, r *record.Record, err error) b
 // metadataStored is called when a record was stored.
 func (c *Candidate) metadataStored(r *record.Record) {
 	c.metadata.fits = r.Metadata
-	if !c.metadata.refused {
-		c.requestSucceeded(MetadataRequest)
+	if !c.metadata.refused && c.metadata.reported {
+		c.metadata.reported = false
+		c.report(Event{Kind: MetadataStored})
 	}
 }

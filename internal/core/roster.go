@@ -232,7 +232,7 @@ func (c *Candidate) standbys() (n int) {
 	return min(n, record.MaxSuccessors)
 }
 
-// successor returns the instance of the candidate that is to answer first if this leader crashes; "" if there is none, as for locks and slots. It is
+// successor returns the instance of the candidate that is to bid first if this leader crashes; "" if there is none, as for locks and slots. It is
 // one of the highest priority, and among these the one whose instance has the highest hash. So the successor seldom changes, and candidates need not
 // parse renewals. And if the same processes have many elections, a crash of one process spreads its elections over all others.
 func (c *Candidate) successor(now time.Time) (instance string) {

@@ -37,6 +37,7 @@ type World struct {
 	Slewed    lease.Clock                       // see lease.Slewed
 	Started   lease.Reading                     // older than every write of this process
 	Seed      uint64                            // makes the hashes of this process unpredictable
+	Stepped   func(from, to Step)               // called at each step, if it is set; for tests
 }
 
 // Order says which candidates a release names, besides the target of a transfer.

@@ -13,25 +13,25 @@ func (c *Candidate) Source() string {
 
 // Status is what a candidate tells of itself.
 type Status struct {
-	Bucket    Bucket // the zero Bucket until it was reached
-	Holds     Holds
-	Source    string
-	Started   time.Time
-	UntilNext time.Duration // from the last campaign or renewal to the next
-	Requests  Requests
-	Wins      uint64
-	Losses    uint64
-	Ready     bool // it would be notified of a vacancy, and answer it: nothing holds it back, and its last write did not fail
-	Standby   bool // it would take over: nothing holds it back, and neither its last write nor its last request failed
-	Next      bool // the leader's last record names it as the one that takes over
+	Bucket     Bucket // the zero Bucket until it was reached
+	Holds      Holds
+	Source     string
+	Step       Step
+	Started    time.Time
+	UntilNext  time.Duration // from the last campaign or renewal to the next
+	TermsLed   uint64        // terms in which it led
+	TermsEnded uint64        // and those of them that have ended
+	Ready      bool          // it would be notified of a vacancy, and bid for it: it is a standby
+	Standby    bool          // it would take over: nothing holds it back, and its last write did not fail
+	Next       bool          // the leader's last record names it as the one that takes over
 }
 
 // Status returns what the candidate tells of itself.
 func (c *Candidate) Status() Status {
-	free := c.phase == campaigning && c.holds == 0 && !c.writeFailed()
+	free := c.campaigns() && c.holds == 0 && !c.writeFailed
 	return Status{
-		Bucket: c.bucket, Holds: c.holds, Source: c.Source(), Started: c.started, UntilNext: c.untilNext, Requests: c.requests, Wins: c.wins, Losses: c.losses,
-		Ready: free && c.Source() != NoSource, Standby: free && !c.requests.last, Next: free && c.next,
+		Bucket: c.bucket, Holds: c.holds, Source: c.Source(), Started: c.started, Step: c.step, UntilNext: c.untilNext, TermsLed: c.termsLed, TermsEnded: c.termsEnded,
+		Ready: free && c.Source() != NoSource, Standby: free, Next: free && c.next,
 	}
 }
 
@@ -39,9 +39,11 @@ func (c *Candidate) Status() Status {
 // candidate does, it is what it was before.
 func (c *Candidate) isNext() bool {
 	switch {
-	case c.phase == leading, c.phase == draining, c.phase == returning:
+	case !c.isRunning():
+		return false
+	case !c.campaigns():
 		return c.next
-	case c.phase != campaigning, c.stopping, c.holds != 0:
+	case c.stopping, c.holds != 0:
 		return false
 	case c.key.occupied && !c.isHolder():
 		return c.isNamed()
@@ -63,12 +65,7 @@ func (c *Candidate) isNamed() bool {
 }
 
 // Term returns the term in which the candidate holds the key; nil if there is none.
-func (c *Candidate) Term() *Term {
-	if c.phase == returning {
-		return nil
-	}
-	return c.term
-}
+func (c *Candidate) Term() *Term { return c.term }
 
 // ReleasedAt returns when a release last named a successor.
 func (c *Candidate) ReleasedAt() time.Time { return c.releasedAt }

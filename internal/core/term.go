@@ -12,7 +12,7 @@ import (
 //
 // A term begins with the write that won the key, and is over when the key is released or lost. Leadership is a part of the term: it begins
 // when it counts, see beginToLead, and ends by endLeadership, once, whatever the reason. After a voluntary end the candidate still holds the key
-// and renews it while callbacks and work return, see drain.go; after any other end the lease is over too.
+// and renews it while callbacks and work return, see releasing.go; after any other end the lease is over too.
 
 // Term is a candidate's hold on the key, from the write that won it to its release or loss. Leadership is ended by what comes first, see
 // Reason. No renewal restores leadership.
@@ -22,19 +22,20 @@ type Term struct {
 	Since         time.Time // just before the write that won was sent
 	Lease         *Lease    // never nil; every change makes a new one
 	Reason        Reason    // why leadership ended; "" before
-	Lost          Reason    // why the key was lost after leadership had ended; "" if it was not
+	LostBy        Reason    // why the key was lost after leadership had ended; "" if it was not
 	LedSince      time.Time // since when leadership counts, or did: when the renewal was sent by which it did, or the write that won; zero before
 	Outcome       Ending    // once the term is over
 
 	StandDown time.Duration // from the acknowledgement of the win
 	Because   string        // why it stands down, for people
-	Counts    time.Time     // the end of the stand-down: leadership counts from the first renewal sent at this time or later; see correct
+	LeadsFrom time.Time     // the end of the stand-down: leadership counts from the first renewal sent at this time or later; see correct
 	AtOnce    bool          // leadership counts from the write that won
 
 	revision    uint64             // of our last write that is known to have been applied
 	sent        time.Time          // just before that write was sent
 	statedLease time.Duration      // the lease that the record of that write states; 0 if none
 	renewAt     time.Time          // when to renew, or to try again
+	renewSoon   bool               // a renewal has something new to write
 	regular     time.Time          // when that was due before a newcomer brought it forward: it does not delay the next renewal
 	failures    int                // tries that failed in a row
 	won         Reason             // over what the key was won
@@ -47,12 +48,12 @@ type Term struct {
 	predecessors record.Secrets // of the terms before, the last first, that ended by a release
 
 	// Whether this is still the bucket in which the term was won, see mayBeElsewhere and confirm.
-	bucketInDoubt      bool      // it may be another bucket
-	bucketReported     time.Time // when the bucket was created, as its server said last; some servers report a later time after a restart
-	reportedSince      time.Time // when the renewal was sent after which the server reported that time
-	recognizedAt       time.Time // just before the last read that showed our last write in the bucket
-	reconnects         uint64    // how often the connection had been made again by the last renewal
-	verifiedReconnects uint64    // the same number, when the bucket was last known to be the same
+	bucketInDoubt        bool      // it may be another bucket
+	bucketReported       time.Time // when the bucket was created, as its server said last; some servers report a later time after a restart
+	reportedSince        time.Time // when the renewal was sent after which the server reported that time
+	sameBucketAt         time.Time // just before the last read that showed our last write in the bucket
+	reconnects           uint64    // how often the connection had been made again by the last renewal
+	sameBucketReconnects uint64    // the same number, when the bucket was last known to be the same
 
 	omitSuccessor bool // renewals name no successor, because a record that did was too large
 	omitMetadata  bool // the release has no metadata, because a record that had it was too large
@@ -94,10 +95,10 @@ func (c *Candidate) newTerm(now time.Time, a *acquisition) *Term {
 	length, standDown := earned(&c.bucket.Timing, a.written.Lease()), a.standDown(&c.bucket)
 	b := c.bucket.Timing // which the term keeps: other durations reach it by adapt
 	t := &Term{
-		Number: a.revision, BucketCreated: c.bucket.Created, Since: a.sent.Round(0), StandDown: standDown, Because: a.because(&c.bucket), Counts: a.acknowledged.Add(standDown),
+		Number: a.revision, BucketCreated: c.bucket.Created, Since: a.sent.Round(0), StandDown: standDown, Because: a.because(&c.bucket), LeadsFrom: a.acknowledged.Add(standDown),
 		AtOnce:   a.written.Leads && standDown == 0 && a.verified(&c.bucket) && !c.bucket.Created.IsZero() && c.hints.bucketCreated.Equal(c.bucket.Created),
 		revision: a.revision, sent: a.sent, statedLease: a.written.Lease(), won: a.reason, wonAt: c.instant(a.acknowledged), successors: a.successors, priorities: a.priorities,
-		secret: c.secret, predecessors: a.predecessors, bucketReported: c.bucket.Created, reconnects: a.reconnects, verifiedReconnects: a.reconnects,
+		secret: c.secret, predecessors: a.predecessors, bucketReported: c.bucket.Created, reconnects: a.reconnects, sameBucketReconnects: a.reconnects,
 	}
 	t.Lease = &Lease{
 		Lease:  lease.New(lease.Of(a.sent), length, c.Started, c.Clocks()),
@@ -122,7 +123,7 @@ func (t *Term) Led() bool { return !t.LedSince.IsZero() }
 
 // number returns the number of the term as a renewal sent at the given time writes it: 0 while leadership does not count.
 func (t *Term) number(sent time.Time) uint64 {
-	if !t.Led() && (sent.Before(t.Counts) || t.Lease.State == Follower) {
+	if !t.Led() && (sent.Before(t.LeadsFrom) || t.Lease.State == Follower) {
 		return 0
 	}
 	return t.Number
@@ -137,8 +138,8 @@ func (t *Term) due() time.Time {
 		part = float64(length) / float64(timing.LeaseTime())
 	}
 	due := t.sent.Add(time.Duration(part * float64(timing.Interval)))
-	if t.Lease.State == LeaderElect && t.Counts.Before(due.Add(time.Duration(part*float64(timing.Slack())))) {
-		return t.Counts
+	if t.Lease.State == LeaderElect && t.LeadsFrom.Before(due.Add(time.Duration(part*float64(timing.Slack())))) {
+		return t.LeadsFrom
 	}
 	return due
 }
@@ -166,26 +167,26 @@ func (c *Candidate) correct(now time.Time, t *Term) {
 		gained = t.StandDown / 12 // at most, see timing.LapseTime
 	}
 	if gained > slewPrecision {
-		t.Counts = t.wonAt.at.Add(t.StandDown + gained)
+		t.LeadsFrom = t.wonAt.at.Add(t.StandDown + gained)
 	}
 }
 
 // extend extends the lease by a write that is known to have been applied, and lets leadership count from it if the stand-down is over.
 // It changes nothing if the lease has run out: an acknowledgement after the deadline counts for nothing.
-func (c *Candidate) extend(now time.Time, t *Term, revision uint64, stated time.Duration, sent time.Time) (extended, counts bool) {
+func (c *Candidate) extend(now time.Time, t *Term, revision uint64, stated time.Duration, sent time.Time) (extended, begins bool) {
 	if !c.lasts(now, t) {
 		return false, false
 	}
 	l := t.Lease.renewed(sent, earned(t.Lease.Timing, stated), c.Clocks())
-	counts = l.State == LeaderElect && !sent.Before(t.Counts)
-	if counts {
+	begins = l.State == LeaderElect && !sent.Before(t.LeadsFrom)
+	if begins {
 		l.State = Leader
 	}
 	t.Lease, t.revision, t.sent, t.statedLease, t.failures = l, revision, sent, stated, 0
 	if t.renewAt = t.due(); t.regular.After(sent) {
 		t.renewAt = earlier(t.renewAt, t.regular)
 	}
-	return true, counts
+	return true, begins
 }
 
 // renewed returns the lease that an acknowledged write has earned, which was sent at the given time.
@@ -213,7 +214,7 @@ func (c *Candidate) adapt(now time.Time, t *Term) {
 // beginToLead reports that leadership counts from now on.
 func (c *Candidate) beginToLead(t *Term) {
 	t.LedSince = t.sent.Round(0)
-	c.wins++
+	c.termsLed++
 	c.stateChanged(Leader, StoodDown, t)
 	c.report(Event{Kind: LeadershipCounts, Term: t})
 }
@@ -235,8 +236,8 @@ func (c *Candidate) endLeadership(now time.Time, t *Term, why Reason) bool {
 	switch {
 	case first:
 		t.Reason = why
-	case t.Lost == "" && t.Reason.Voluntary() && !why.Voluntary() && lasted:
-		t.Lost = why
+	case t.LostBy == "" && t.Reason.Voluntary() && !why.Voluntary() && lasted:
+		t.LostBy = why
 	}
 	return first
 }
@@ -259,8 +260,8 @@ func (c *Candidate) endLease(now time.Time, t *Term) {
 func (c *Candidate) Handover(now time.Time, t *Term, target record.Successor, why Reason) (reason Reason, refused bool) {
 	ended := t.Lease.State == Follower
 	switch {
-	case ended && t.Lost != "":
-		return t.Lost, true
+	case ended && t.LostBy != "":
+		return t.LostBy, true
 	case ended && !t.Reason.Voluntary():
 		return t.Reason, true
 	case ended, t.target.Name != "": // a term that has ended may be releasing already
@@ -268,5 +269,6 @@ func (c *Candidate) Handover(now time.Time, t *Term, target record.Successor, wh
 	}
 	t.target = target
 	c.endLeadership(now, t, why)
+	c.noticed(now)
 	return "", false
 }

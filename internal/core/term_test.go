@@ -29,8 +29,8 @@ func moveWall(t time.Time, by time.Duration) time.Time {
 	return t
 }
 
-// holding returns a candidate with a term that it has won by a write that was sent at the given time and stated a lease, 0 for none.
-func holding(ttl, stated time.Duration, sent time.Time) (*Candidate, *Term) {
+// leading returns a candidate with a term that it has won by a write that was sent at the given time and stated a lease, 0 for none.
+func leading(ttl, stated time.Duration, sent time.Time) (*Candidate, *Term) {
 	c := candidate()
 	c.bucket.Timing = timing.Timing{TTL: ttl, Interval: ttl * 3 / 4}
 	return c, c.newTerm(time.Now(), &acquisition{
@@ -55,7 +55,7 @@ func TestRenewalNeedsNoThirdClockAfterAStep(t *testing.T) {
 	needsThirdClock(t)
 	for _, step := range []time.Duration{2 * time.Hour, time.Second, -time.Second, -24 * time.Hour} {
 		g := NewWithT(t)
-		c, held := holding(time.Hour, 0, time.Now())
+		c, held := leading(time.Hour, 0, time.Now())
 		aged(held, time.Hour, 10*time.Minute, 10*time.Minute+step, 10*time.Minute)
 		g.Expect(c.left(time.Now(), held)).To(BeNumerically("~", 50*time.Minute, 5*time.Second))
 		g.Expect(held.Lease.Agreed(lease.Of(time.Now()))).To(BeFalse())
@@ -70,7 +70,7 @@ func TestRenewalAfterASuspensionExtendsNoLease(t *testing.T) {
 	needsThirdClock(t)
 	for _, step := range []time.Duration{0, -59 * time.Minute, -61 * time.Minute, -24 * time.Hour, 24 * time.Hour} {
 		g := NewWithT(t)
-		c, held := holding(time.Hour, 0, time.Now())
+		c, held := leading(time.Hour, 0, time.Now())
 		aged(held, time.Hour, 10*time.Minute, 70*time.Minute+step, 70*time.Minute)
 		g.Expect(extends(c, time.Now(), held, 6, 0, time.Now())).To(BeFalse())
 		g.Expect(c.endLeadership(time.Now(), held, Deadline)).To(BeTrue())
@@ -83,7 +83,7 @@ func TestWallClockStepDuringAWriteEndsNoLeadership(t *testing.T) {
 	needsThirdClock(t)
 	for _, step := range []time.Duration{2 * time.Hour, time.Second, -time.Second, -2 * time.Hour} {
 		g := NewWithT(t)
-		c, held := holding(time.Hour, 0, moveWall(time.Now(), -step))
+		c, held := leading(time.Hour, 0, moveWall(time.Now(), -step))
 		g.Expect(c.left(time.Now(), held)).To(BeNumerically("~", time.Hour, 5*time.Second))
 		g.Expect(extends(c, time.Now(), held, 6, 0, moveWall(time.Now(), -step))).To(BeTrue())
 		g.Expect(held.Lease.State).To(Equal(Leader))
@@ -96,7 +96,7 @@ func TestSuspensionDuringARenewalShortensTheLease(t *testing.T) {
 	needsThirdClock(t)
 	for _, step := range []time.Duration{0, -30 * time.Minute, -24 * time.Hour, 24 * time.Hour} {
 		g := NewWithT(t)
-		c, held := holding(time.Hour, 0, time.Now())
+		c, held := leading(time.Hour, 0, time.Now())
 		aged(held, time.Hour, 5*time.Minute, 55*time.Minute, 55*time.Minute)
 		g.Expect(extends(c, time.Now(), held, 6, 0, moveWall(time.Now().Add(-time.Minute), -50*time.Minute-step))).To(BeTrue())
 		g.Expect(c.left(time.Now(), held)).To(BeNumerically("~", 9*time.Minute, 5*time.Second), "%v", step)
@@ -107,7 +107,7 @@ func TestSuspensionDuringARenewalShortensTheLease(t *testing.T) {
 func TestLeaseIsNoLongerThanTheRecordStates(t *testing.T) {
 	g := NewWithT(t)
 	sent := time.Now()
-	c, held := holding(time.Minute, 20*time.Second, sent)
+	c, held := leading(time.Minute, 20*time.Second, sent)
 	adapt := func(ttl time.Duration) {
 		c.bucket.Timing = timing.Timing{TTL: ttl, Interval: ttl / 2}
 		c.adapt(time.Now(), held)
@@ -136,14 +136,14 @@ func TestRenewalIsDueWithinALeaseThatIsShorterThanTheTTLAllows(t *testing.T) {
 
 func TestNoReasonButAnInvoluntaryOneIsALossAfterTheEnd(t *testing.T) {
 	g := NewWithT(t)
-	c, held := holding(time.Minute, 0, time.Now())
+	c, held := leading(time.Minute, 0, time.Now())
 	g.Expect(c.endLeadership(time.Now(), held, Resigned)).To(BeTrue())
 	g.Expect(c.lasts(time.Now(), held)).To(BeTrue(), "the key is held while work returns")
 	g.Expect(c.endLeadership(time.Now(), held, Stopped)).To(BeFalse())
-	g.Expect(held.Lost).To(BeEmpty())
+	g.Expect(held.LostBy).To(BeEmpty())
 	g.Expect(c.endLeadership(time.Now(), held, Overwritten)).To(BeFalse())
 	g.Expect(held.Reason).To(Equal(Resigned))
-	g.Expect(held.Lost).To(Equal(Overwritten))
+	g.Expect(held.LostBy).To(Equal(Overwritten))
 	g.Expect(c.lasts(time.Now(), held)).To(BeFalse())
 }
 
@@ -166,11 +166,11 @@ func TestStandDownIsLongerByWhatItsClockWasSlewedAhead(t *testing.T) {
 			w := *c.World
 			c.World = &w
 			term := &Term{Lease: &Lease{State: LeaderElect}, StandDown: 12 * time.Second, wonAt: c.instant(now)}
-			term.Counts = now.Add(term.StandDown)
+			term.LeadsFrom = now.Add(term.StandDown)
 			w.Slewed = func() (time.Duration, bool) { return test.gained, test.readable }
 			for range 2 {
 				c.correct(now.Add(term.StandDown), term)
-				g.Expect(term.Counts.Sub(now)).To(Equal(term.StandDown + test.later))
+				g.Expect(term.LeadsFrom.Sub(now)).To(Equal(term.StandDown + test.later))
 			}
 		})
 	}

@@ -7,19 +7,19 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
-// When a candidate answers a vacancy: the candidates that the last holder named come first, one after the other, and then all others, spread at
+// When a candidate bids for a vacancy: the candidates that the last holder named come first, one after the other, and then all others, spread at
 // random so that the first one has won before most of them try.
 
 const (
-	// ShortSpread is the time over which candidates spread what costs little when some of them do it at once: the answers to a release
+	// ShortSpread is the time over which candidates spread what costs little when some of them do it at once: the bids for a release
 	// that names no successors, and the reads after a new holder was notified. It is shorter than the 50 ms for which a release is stored in a
 	// bucket that candidates of Choria share.
 	ShortSpread = 25 * time.Millisecond
 	// HeadStart is for how long a successor has a vacancy to itself: the one that a renewal names, and the second that a release names. The release
 	// itself says how long its first successor has. By then the other candidates have seen the successor win, unless it is gone.
 	HeadStart = 25 * time.Millisecond
-	// queueSpread is for how long the second waiter of a lock has the release to itself, then the time over which all other waiters answer, and then the
-	// time over which everybody else does. In each eighth of their time as many waiters answer as in all before, so that one that is there wins before most
+	// queueSpread is for how long the second waiter of a lock has the release to itself, then the time over which all other waiters bid, and then the
+	// time over which everybody else does. In each eighth of their time as many waiters bid as in all before, so that one that is there wins before most
 	// of them try.
 	queueSpread = 15 * time.Millisecond
 	// firstRetryDelay times a power of two is how long after an attempt that failed the key is read again.
@@ -28,12 +28,12 @@ const (
 	maxRetries = 5
 )
 
-// turn is when this candidate is to answer a vacancy.
+// turn is when this candidate is to bid for a vacancy.
 type turn struct {
 	vacancy     vacancy
 	afterExpiry time.Duration // drawn at random within the spread: how long after an expiry or a lapsed lease this candidate acts
 	retries     int           // attempts in a row over one vacancy that failed
-	pending     bool          // the next read is to answer a vacancy that was read before; its marker may have expired by then
+	pending     bool          // the next read is to bid for a vacancy that was read before; its marker may have expired by then
 	takeover    time.Time     // the key of a holder whose lease has lapsed is not taken over before this
 }
 
@@ -50,8 +50,8 @@ func (c *Candidate) wasHolder(s *record.State) bool {
 	return predecessor.Instance == c.Instance
 }
 
-// answerAt returns when it is this candidate's turn to take the key, which was read to be vacant.
-func (c *Candidate) answerAt(now time.Time, s *record.State) time.Time {
+// bidAt returns when it is this candidate's turn to take the key, which was read to be vacant.
+func (c *Candidate) bidAt(now time.Time, s *record.State) time.Time {
 	predecessor := c.predecessorOf(s.Removal, &s.Record)
 	return c.turnOf(now, s.Revision, &predecessor)
 }
@@ -61,16 +61,16 @@ func (c *Candidate) answerAt(now time.Time, s *record.State) time.Time {
 func (c *Candidate) turnOf(now time.Time, revision uint64, predecessor *record.Record) time.Time {
 	v := &c.turn.vacancy
 	if v.revision != revision || v.from.IsZero() {
-		*v = vacancy{revision, now, c.answerDelay(predecessor)}
+		*v = vacancy{revision, now, c.bidDelay(predecessor)}
 	}
 	return v.from.Add(v.delay)
 }
 
-// answerDelay returns how long after it learned of a vacancy this candidate answers it. After a release, the first two successors that the release names
+// bidDelay returns how long after it learned of a vacancy this candidate bids for it. After a release, the first two successors that the release names
 // come first, one after the other; after an expiry or a removal, the one that the last renewal names. Then it is the turn of all others, however many
-// the release names: they may be gone, or never have existed. The waiters of a lock answer in their order then, ever more at a time. All others spread
+// the release names: they may be gone, or never have existed. The waiters of a lock bid in their order then, ever more at a time. All others spread
 // their answers at random, see partOf.
-func (c *Candidate) answerDelay(predecessor *record.Record) (delay time.Duration) {
+func (c *Candidate) bidDelay(predecessor *record.Record) (delay time.Duration) {
 	spread := c.bucket.Spread()
 	switch _, released := predecessor.IsRelease(); {
 	case released:
@@ -89,7 +89,7 @@ func (c *Candidate) answerDelay(predecessor *record.Record) (delay time.Duration
 		case named && place < 2:
 			return delay
 		case named && waiters > 0:
-			first := 2 // of those that answer in the same eighth
+			first := 2 // of those that bid in the same eighth
 			for ; place >= 2*first; first *= 2 {
 				delay += queueSpread / 8
 			}
@@ -134,18 +134,18 @@ func (c *Candidate) higherThanOwn(priorities []int) (n int) {
 	return n
 }
 
-// answerFailed is called when an attempt to win a vacant key failed, because no answer came or another write was in flight. The key is read again
+// bidAgainSoon is called when an attempt to win a vacant key failed, because no answer came or another write was in flight. The key is read again
 // soon, a few times, and then left to an ordinary campaign.
-func (c *Candidate) answerFailed(now time.Time) {
+func (c *Candidate) bidAgainSoon(now time.Time) {
 	if c.turn.retries++; c.turn.retries >= maxRetries {
 		return
 	}
 	delay := firstRetryDelay << c.turn.retries
-	c.answerBy(now.Add(delay + c.Random(delay)))
+	c.bidBy(now.Add(delay + c.Random(delay)))
 }
 
-// answerBy has the key read at the given time, to answer a vacancy that was read.
-func (c *Candidate) answerBy(at time.Time) {
+// bidBy has the key read at the given time, to bid for a vacancy that was read.
+func (c *Candidate) bidBy(at time.Time) {
 	c.turn.pending = true
 	c.hints.readBy(at)
 }

@@ -17,12 +17,12 @@ func TestTheFirstTwoSuccessorsHaveTheirTurnAndAllOthersComeAfterThem(t *testing.
 	release := record.Record{Released: time.Now(), Successors: []string{"a", "b", "c"}, HeadStartMs: 500}
 	for name, delay := range map[string]time.Duration{"a": 0, "b": 500 * time.Millisecond} {
 		c.Name = name
-		g.Expect(c.answerDelay(&release)).To(Equal(delay), name)
+		g.Expect(c.bidDelay(&release)).To(Equal(delay), name)
 	}
 	for _, name := range []string{"c", "d"} {
 		c.Name = name
 		for range 100 {
-			g.Expect(c.answerDelay(&release)).To(And(BeNumerically(">=", 525*time.Millisecond), BeNumerically("<", 550*time.Millisecond)), name)
+			g.Expect(c.bidDelay(&release)).To(And(BeNumerically(">=", 525*time.Millisecond), BeNumerically("<", 550*time.Millisecond)), name)
 		}
 	}
 }
@@ -39,7 +39,7 @@ func TestWaitersAnswerInTheirOrderOnceTheFirstTwoHaveNot(t *testing.T) {
 	soon := 0
 	for i := range record.MaxQueue {
 		c.Instance = fmt.Sprint("w", i)
-		delay := c.answerDelay(&release)
+		delay := c.bidDelay(&release)
 		g.Expect(delay).To(BeNumerically(">=", last), c.Instance)
 		if last = delay; delay < waiterHeadStart+queueSpread+queueSpread/2 {
 			soon++
@@ -48,7 +48,7 @@ func TestWaitersAnswerInTheirOrderOnceTheFirstTwoHaveNot(t *testing.T) {
 	g.Expect(soon).To(BeNumerically("<=", record.MaxQueue/8), "few of them try before one has won that is there")
 	c.Instance = "not listed"
 	for range 100 {
-		g.Expect(c.answerDelay(&release)).To(And(BeNumerically(">=", last), BeNumerically("<", 75*time.Millisecond)))
+		g.Expect(c.bidDelay(&release)).To(And(BeNumerically(">=", last), BeNumerically("<", 75*time.Millisecond)))
 	}
 }
 
@@ -70,7 +70,7 @@ func TestCandidateWhosePriorityTheLeaderDidNotSeeAnswersWithinTheSpread(t *testi
 	c := candidate() // of priority 0
 	release := record.Record{Released: time.Now(), Priorities: []int{1}}
 	for range 100 {
-		g.Expect(c.answerDelay(&release)).To(And(BeNumerically(">=", ShortSpread/2), BeNumerically("<", ShortSpread)))
+		g.Expect(c.bidDelay(&release)).To(And(BeNumerically(">=", ShortSpread/2), BeNumerically("<", ShortSpread)))
 	}
 }
 
@@ -98,7 +98,7 @@ func TestAReleaseWakesACandidateWhenItIsItsTurn(t *testing.T) {
 		c := candidate()
 		holder := record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1", Term: 1}
 		learn(c, 7, holder)
-		waiting(c)
+		waits(c)
 		g.Expect(woken(c)).To(BeFalse())
 		release := holder
 		release.Released, release.Successors = time.Unix(1, 0), []string{"b", "me"}
@@ -109,14 +109,14 @@ func TestAReleaseWakesACandidateWhenItIsItsTurn(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		g.Expect(woken(c)).To(BeTrue())
 		read(c, 8, release)
-		waiting(c)
+		waits(c)
 		g.Expect(woken(c)).To(BeFalse(), "it has done so")
 
 		release.Successors = []string{"me", "b"}
 		notify(c, 9, release)
 		g.Expect(woken(c)).To(BeTrue())
 		read(c, 9, release)
-		waiting(c)
+		waits(c)
 		g.Expect(woken(c)).To(BeFalse(), "it has done so")
 
 		release.Successors = []string{"b", "me"}

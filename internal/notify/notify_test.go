@@ -121,13 +121,13 @@ func FuzzNotification(f *testing.F) {
 			n.republished(m, func(key string) string { return "election.B.x.$KV.B." + key })
 			n.attempted("k", data)
 			for i, c := range candidates {
-				if op, waits := c.Waits(c.now); !waits || op.Until.IsZero() || op.Until.After(c.wait().Due) {
+				if op, waits := c.Waits(); !waits || op.Until.IsZero() || op.Until.After(c.wait().Due) {
 					t.Errorf("a notification has candidate %d woken at %v (%v), and its next campaign or renewal was due at %v", i, op.Until, waits, c.wait().Due)
 				}
 			}
 		}
 		for _, c := range candidates {
-			op, _ := c.Waits(c.now)
+			op, _ := c.Waits()
 			at := op.Until
 			c.goOn(at)
 			c.wait()

@@ -65,7 +65,7 @@ func (c *candidate) requestOf(o *core.Op) *request {
 		r.op = opStatus
 	case core.Write:
 		r.op = opUpdate
-		r.write = &judge.Write{By: c.ledger, Value: o.Value, Content: judge.ParseContent(o.Value), Expect: o.Over}
+		r.write = &judge.Write{By: c.ledger, Value: o.Value, Content: judge.ParseContent(o.Value), Expect: o.Replaces}
 		if o.Create {
 			r.op, r.write.Create = opCreate, true
 			if e := c.w.server.current; e.IsFree() {
@@ -75,7 +75,7 @@ func (c *candidate) requestOf(o *core.Op) *request {
 		r.write.Deletes, r.write.Never = o.Deletes, o.Lasts
 	case core.Delete:
 		r.op = opDelete
-		r.write = &judge.Write{By: c.ledger, Remove: true, Expect: o.Over}
+		r.write = &judge.Write{By: c.ledger, Remove: true, Expect: o.Replaces}
 	}
 	c.request = r
 	if o.Kind == core.Write && o.Reconnects != core.AnyReconnects && c.reconnects > o.Reconnects {

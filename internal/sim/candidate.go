@@ -61,6 +61,7 @@ type candidate struct {
 	failed   error // why the run ends though nobody stopped it
 
 	op         core.Op // that it does now
+	at         core.Step
 	waker      *timer
 	wakeAt     time.Time // when the waker wakes it; zero for never
 	request    *request  // of the operation that it does now; nil if there is none
@@ -120,6 +121,7 @@ func (w *world) newCandidate(s *slot, instance string) *candidate {
 		World: &core.World{
 			Random: c.random, NewID: c.newID, NewSecret: c.newSecret,
 			Clocks: c.clocks, Boot: func() (time.Duration, bool) { return c.now().Sub(epoch), true }, Slewed: c.slewed, Started: c.clocks(), Seed: mix(w.script.seed, uint64(s.index)),
+			Stepped: c.stepped,
 		},
 	}
 	c.core = core.New(&c.rules)
@@ -291,7 +293,7 @@ func (c *candidate) rewake() {
 	if !c.looping {
 		return
 	}
-	op, waits := c.core.Waits(c.now())
+	op, waits := c.core.Waits()
 	if at := op.Until; waits && !at.IsZero() && (c.wakeAt.IsZero() || at.Before(c.wakeAt)) {
 		c.wake(at)
 	}

@@ -29,6 +29,7 @@ type Explorer struct {
 	Schedules int // that were played
 	Requests  int // that were made in all of them
 	Singles   int // schedules with one fault
+	Coverage  Coverage
 }
 
 // exploreTTL is the TTL of the bucket.
@@ -243,6 +244,7 @@ func (x *Explorer) play(disruptions []disruption) (requests int, goOn bool) {
 	result := run(s, faults)
 	x.Schedules++
 	x.Requests += faults.requests
+	x.Coverage.add(result.Coverage)
 	if len(result.Failures) > 0 {
 		goOn = x.Report(result)
 		return faults.requests, goOn

@@ -40,6 +40,7 @@ func explore(t *testing.T, x Explorer) {
 	var failed *Result
 	var all sync.WaitGroup
 	schedules, requests := 0, 0
+	var coverage Coverage
 	for i := range workers {
 		all.Go(func() {
 			part := x
@@ -56,10 +57,12 @@ func explore(t *testing.T, x Explorer) {
 			mu.Lock()
 			defer mu.Unlock()
 			schedules, requests = schedules+part.Schedules, requests+part.Requests
+			coverage.add(&part.Coverage)
 		})
 	}
 	all.Wait()
 	fmt.Printf("sim: %d schedules with %d requests in %v\n", schedules, requests, time.Since(began).Round(time.Millisecond))
+	fmt.Print(&coverage)
 	if failed != nil {
 		t.Errorf("%s\n%s", failed.Timeline(), strings.Join(failed.Failures, "\n"))
 	}

@@ -38,23 +38,23 @@ var mutants = []mutant{
 		"(MUTANT && a.named || a.written.Leads && standDown == 0)",
 	}}},
 	{name: "release before work ends", promise: "P3", patches: []patch{{
-		"internal/core/drain.go",
-		"	case r.Quiet:\n",
-		"	case r.Quiet || MUTANT:\n",
+		"internal/core/releasing.go",
+		"	case quiet:\n",
+		"	case quiet || MUTANT:\n",
 	}}},
 	{name: "abdicate on any error", promise: "P6", patches: []patch{{
-		"internal/core/lead.go",
+		"internal/core/renewing.go",
 		"t.renewAt = now.Add(retryDelay(left))",
 		"t.renewAt = now.Add(retryDelay(left)); if MUTANT { c.endLeadership(now, t, Deleted) }",
 	}}},
 	{name: "adopt a ghost", promise: "P7", patches: []patch{{
-		"internal/core/campaign.go",
-		"			b.acquisition = c.acquisitionOver(now, s)\n",
-		"			b.acquisition = c.acquisitionOver(now, s)\n			if a := b.acquisition; MUTANT { a.revision, a.sent, a.acknowledged, a.written = a.over, now, now, &s.Record; c.won(now); return }\n",
+		"internal/core/bidding.go",
+		"			b.second = true\n",
+		"			b.second = true\n			if a := c.acquisitionOver(now, s); MUTANT { b.acquisition, a.revision, a.sent, a.acknowledged, a.written = a, a.replaces, now, now, &s.Record; return b.won(c, now) }\n",
 	}}},
 	{name: "believe a notification", promise: "P2", patches: []patch{
 		{
-			"internal/core/campaign.go",
+			"internal/core/bidding.go",
 			"	c.finishRead(now, b.state, r.Err, false)\n	switch {",
 			"	if h := c.reading.hint; MUTANT && h != nil && h.vacant() { r.State, r.Err = record.State{Read: now, Revision: h.Revision, Written: h.Written, Removal: h.Removal, Record: h.Record}, nil }\n	c.finishRead(now, b.state, r.Err, false)\n	switch {",
 		},
@@ -75,12 +75,12 @@ var mutants = []mutant{
 		"	case !MUTANT && a.fromEarlierBucket(b):\n		return longest\n",
 	}}},
 	{name: "pass a stand-down on by a deletion", promise: "P2", random: true, patches: []patch{{
-		"internal/core/records.go",
+		"internal/core/releasing.go",
 		"{ return c.Direct && r.StandDownMs == 0 }",
 		"{ return c.Direct && (MUTANT || r.StandDownMs == 0) }",
 	}}},
 	{name: "keep the releases of locks", promise: "P8", random: true, patches: []patch{{
-		"internal/core/records.go",
+		"internal/core/releasing.go",
 		"c.bucket.Remembers && c.Order == ByRank",
 		"c.bucket.Remembers && (MUTANT || c.Order == ByRank)",
 	}}},
@@ -89,16 +89,16 @@ var mutants = []mutant{
 		{"internal/core/doubt.go", "(doubtful || d.forgot ||", "(MUTANT || doubtful || d.forgot ||"},
 	}},
 	{name: "ignore a lower foreign revision", promise: "P11", patches: []patch{
-		{"internal/core/lead.go", "if y.refusal.named && y.refusal.last > 0 &&", "if !MUTANT && y.refusal.named && y.refusal.last > 0 &&"},
-		{"internal/core/lead.go", "case s.Revision >= t.Number:", "case !MUTANT && s.Revision >= t.Number:"},
+		{"internal/core/proof.go", "{ return f.named && 0 < f.last", "{ return !MUTANT && f.named && 0 < f.last"},
+		{"internal/core/proof.go", "case s.Revision >= t.Number:", "case !MUTANT && s.Revision >= t.Number:"},
 	}},
 	{name: "renew over whatever is stored", promise: "P2", patches: []patch{{
-		"internal/core/lead.go",
-		"func (c *Candidate) resolve(now time.Time) {\n	t, y := c.term, c.try\n",
-		"func (c *Candidate) resolve(now time.Time) {\n	t, y := c.term, c.try\n	if MUTANT && y.refusal.named { t.revision = y.refusal.last; c.renewalFailed(now, y.refusal.err); return }\n",
+		"internal/core/renewing.go",
+		"		y.refusal, y.step = refusalOf(r), RenewingRefused\n",
+		"		y.refusal, y.step = refusalOf(r), RenewingRefused\n		if MUTANT && y.refusal.named { t.revision = y.refusal.last; return y.failed(c, now, y.refusal.err) }\n",
 	}}},
 	{name: "win over a record that it has not read", promise: "P8", patches: []patch{
-		{"internal/core/acquisition.go", "a := &acquisition{over: s.Revision,", "a := &acquisition{over: over,"},
+		{"internal/core/acquisition.go", "a := &acquisition{replaces: s.Revision,", "a := &acquisition{replaces: over,"},
 		{"internal/core/acquisition.go", "	// A release to which the history was rewound", "	over := s.Revision; if MUTANT { over++ }\n	// A release to which the history was rewound"},
 	}},
 	{name: "take over too early", promise: "P2", patches: []patch{{
@@ -137,8 +137,8 @@ var mutants = []mutant{
 	}}},
 	{name: "take over after a gap", promise: "P2", patches: []patch{{
 		"internal/core/lapse.go",
-		"func (c *Candidate) missedSome() { c.key.lastWrite.timedFrom = instant{} }",
-		"func (c *Candidate) missedSome() { if MUTANT { return }; c.key.lastWrite.timedFrom = instant{} }",
+		"func (c *Candidate) forgetTiming() { c.key.lastWrite.timedFrom = instant{} }",
+		"func (c *Candidate) forgetTiming() { if MUTANT { return }; c.key.lastWrite.timedFrom = instant{} }",
 	}}},
 	{name: "take over a record without a lease", promise: "P2", patches: []patch{
 		{"internal/core/lapse.go", "!k.lastWrite.superseded && k.lastWrite.lease > 0 &&", "!k.lastWrite.superseded && (MUTANT || k.lastWrite.lease > 0) &&"},
@@ -157,9 +157,9 @@ var mutants = []mutant{
 		"	if MUTANT { return r.Lease() }; return min(r.Lease(), longest)",
 	}}},
 	{name: "wait for a target that is gone", promise: "P8", random: true, patches: []patch{{
-		"internal/core/drain.go",
-		"			campaign = min(campaign, others+targetHeadStart)\n",
-		"			if !MUTANT { campaign = min(campaign, others+targetHeadStart) }\n",
+		"internal/core/releasing.go",
+		"		campaign = min(campaign, others+targetHeadStart)\n",
+		"		if !MUTANT { campaign = min(campaign, others+targetHeadStart) }\n",
 	}}},
 	{name: "ask about a bucket that is known", promise: "P8", random: true, patches: []patch{{
 		"internal/core/acquisition.go",
@@ -167,9 +167,9 @@ var mutants = []mutant{
 		"	return !MUTANT && a.reason == Released && !a.unproven &&",
 	}}},
 	{name: "pass on no stand-down", promise: "P2", patches: []patch{{
-		"internal/core/lead.go",
-		"r.StandDownMs = record.Milliseconds(t.Counts.Sub(sent))",
-		"r.StandDownMs = record.Milliseconds(t.Counts.Sub(sent)); if MUTANT { r.StandDownMs = 0 }",
+		"internal/core/renewing.go",
+		"r.StandDownMs = record.Milliseconds(t.LeadsFrom.Sub(sent))",
+		"r.StandDownMs = record.Milliseconds(t.LeadsFrom.Sub(sent)); if MUTANT { r.StandDownMs = 0 }",
 	}}},
 }
 

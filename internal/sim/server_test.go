@@ -54,7 +54,7 @@ func TestSimulatedServerAppliesAndRefusesWritesAsARealServerDoes(t *testing.T) {
 		update := func(what string, over uint64) {
 			t.Helper()
 			revision, err := bucket.Update(ctx, electionKey, []byte("a"), over)
-			same(what, revision, err, c.write(core.Op{Kind: core.Write, Value: []byte("a"), Over: over}))
+			same(what, revision, err, c.write(core.Op{Kind: core.Write, Value: []byte("a"), Replaces: over}))
 		}
 		create := func(what string) {
 			t.Helper()
@@ -69,7 +69,7 @@ func TestSimulatedServerAppliesAndRefusesWritesAsARealServerDoes(t *testing.T) {
 		update("an update", last)
 
 		g.Expect(bucket.Delete(ctx, electionKey, jetstream.LastRevision(last))).To(Succeed())
-		removed := c.write(core.Op{Kind: core.Delete, Over: last})
+		removed := c.write(core.Op{Kind: core.Delete, Replaces: last})
 		g.Expect(removed.Outcome).To(Equal(core.Applied))
 		update("an update over what was deleted", last)
 		update("an update over a marker that demands that there be nothing", 0)

@@ -31,6 +31,7 @@ func TestSchedules(t *testing.T) {
 	}
 	var mu sync.Mutex
 	tally, longest := judge.Tally{}, map[string]time.Duration{}
+	var coverage Coverage
 	n := uint64(2000)
 	if testing.Short() {
 		n = 100
@@ -40,6 +41,7 @@ func TestSchedules(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		tally.Add(r.Tally)
+		coverage.add(r.Coverage)
 		for why, d := range r.Overlaps {
 			longest[why] = max(longest[why], d)
 		}
@@ -52,6 +54,10 @@ func TestSchedules(t *testing.T) {
 	took := time.Since(began)
 	fmt.Printf("sim: %d schedules in %v, %.0f per second; longest allowed overlaps: %v\n%v",
 		played, took.Round(time.Millisecond), float64(played)/took.Seconds(), longest, tally)
+	fmt.Print(&coverage)
+	if steps, moves := coverage.unreached(); ok && len(leftOut()) == 0 && (played >= 2000 && len(steps) > 0 || played >= allMovesMade && len(moves) > 0) {
+		t.Errorf("no schedule reached %v, and none made %v", steps, moves)
+	}
 	if ok && played >= 2000 && len(leftOut()) == 0 {
 		for _, name := range slices.Concat(kinds, forgeryNames[:], []string{renewalDeleted, differentSpeeds, judge.WonAndLed, silentAPI, targetGone}) {
 			if tally[name] == 0 {
@@ -60,6 +66,9 @@ func TestSchedules(t *testing.T) {
 		}
 	}
 }
+
+// allMovesMade is how many schedules suffice for every move from a step to the next to be made in one of them.
+const allMovesMade = 100_000
 
 // A schedule that fails can be looked at again, and again after a change of the library.
 func TestTheSeedDecidesEverything(t *testing.T) {

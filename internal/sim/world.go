@@ -19,6 +19,7 @@ type world struct {
 	slots      []*slot
 	candidates []*candidate // all that ever existed
 	tally      judge.Tally
+	coverage   Coverage
 
 	faults      []*activeFault
 	roundBegan  time.Time
@@ -34,8 +35,9 @@ type world struct {
 // Result is the outcome of a schedule.
 type Result struct {
 	Seed     uint64
-	Failures []string                 // the promises that were broken, and how
-	Tally    judge.Tally              // what occurred, and how often
+	Failures []string    // the promises that were broken, and how
+	Tally    judge.Tally // what occurred, and how often
+	Coverage *Coverage
 	Overlaps map[string]time.Duration // the longest allowed overlap of two leaders, by its excuse
 	timeline func() string
 }
@@ -54,7 +56,7 @@ func Run(seed uint64, without ...string) *Result {
 
 // run plays a schedule. If faults are given, these are all that happen to requests, and nothing is random.
 func run(s *script, faults *explored) *Result {
-	w := &world{explored: faults, script: s, engine: engine{now: epoch}, journal: &judge.Journal{Began: epoch}, tally: judge.Tally{}, troubleEnds: epoch}
+	w := &world{explored: faults, script: s, engine: engine{now: epoch}, journal: &judge.Journal{Began: epoch}, tally: judge.Tally{}, troubleEnds: epoch, coverage: Coverage{map[move]int{}, map[string]bool{}}}
 	w.judge = judge.New(s.ttl, s.longest(), s.named, w.journal, w.tally)
 	w.server = newServer(w)
 	for i := range s.plans {
@@ -83,7 +85,7 @@ func run(s *script, faults *explored) *Result {
 	}
 	w.finish()
 	return &Result{
-		Seed: s.seed, Failures: w.judge.Failures, Tally: w.tally, Overlaps: w.judge.Longest,
+		Seed: s.seed, Failures: w.judge.Failures, Tally: w.tally, Overlaps: w.judge.Longest, Coverage: &w.coverage,
 		timeline: func() string { return fmt.Sprintf("seed %d: %v%v%v", s.seed, s, faults, w.journal) },
 	}
 }
