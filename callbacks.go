@@ -4,221 +4,132 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
-	"sync"
+	"time"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/shell"
 )
 
-// dispatcher calls the callbacks, one at a time, from a goroutine that exists only while a callback is due.
-//
-// The dispatcher keeps no queue of events. When its goroutine is ready for the next callback, it compares what was announced with the present state.
-// So OnWon and OnLost alternate by construction, a slow callback only skips what is outdated, and nothing piles up.
-type dispatcher struct {
-	*settings.Callbacks
-	log *slog.Logger
+// Callbacks and work: the goroutines that run them, and what becomes of panics. Package shell decides which is due.
 
-	mu        sync.Mutex
-	latest    *activeTerm      // the last term whose leadership counted
-	announced *activeTerm      // the term for which OnWon was called and OnLost was not; nil if there is none
-	campaigns []core.State     // that wait to be announced
-	leader    *settings.Holder // the leader that waits to be announced; nil if none does
-	reported  *settings.Holder // the leader that was announced last
-	next      bool             // this candidate is the next leader, as the leader says
-	prepared  bool             // OnNext was called with true, and not with false since
-	queue     []func()         // the remaining callbacks of the announcement that is under way
-
-	idle chan struct{} // closed once no callback is due; nil if none is due now
+// newShell returns the shell of a run.
+func newShell(r *run) *shell.Shell {
+	s := shell.New(r.candidate, driver{r}, lease.SinceBoot)
+	o := &r.opts.Callbacks
+	s.HasWork = r.work != nil
+	s.Calls.Has[shell.Won], s.Calls.Has[shell.Lost] = len(o.OnWon) > 0, len(o.OnLost) > 0
+	s.Calls.Has[shell.Campaign], s.Calls.Has[shell.Leader], s.Calls.Has[shell.Next] = len(o.OnCampaign) > 0, len(o.OnLeader) > 0, len(o.OnNext) > 0
+	return s
 }
 
-// nobody is the leader before anybody led.
-var nobody = &settings.Holder{}
-
-// maxCampaigns is how many campaigns may wait to be announced; more are dropped.
-const maxCampaigns = 16
-
-// campaign announces a campaign made in state s.
-func (d *dispatcher) campaign(s core.State) {
-	if len(d.OnCampaign) == 0 {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.campaigns) < maxCampaigns {
-		d.campaigns = append(d.campaigns, s)
-	}
-	d.wake()
-}
-
-// leads announces the leader, if it is another than the one announced last. A leader-elect is no leader yet.
-func (d *dispatcher) leads(h *settings.Holder) {
-	if len(d.OnLeader) == 0 || h.LeaderElect() {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.leader = h; d.reported.Name == h.Name && d.reported.Instance == h.Instance && d.reported.Term == h.Term {
-		d.leader = nil // a leader that waited to be announced meanwhile is outdated
-		return
-	}
-	d.wake()
-}
-
-// isNext announces that this candidate is the next leader, or is not any more.
-func (d *dispatcher) isNext(next bool) {
-	if len(d.OnNext) == 0 {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.next = next
-	d.wake()
-}
-
-// leadership announces that t has begun to lead, or no longer leads.
-func (d *dispatcher) leadership(t *activeTerm) {
-	if len(d.OnWon)+len(d.OnLost) == 0 {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.latest = t
-	d.wake()
-}
-
-// quiet returns a channel that is closed once no callback is running or due.
-func (d *dispatcher) quiet() <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.idle != nil {
-		return d.idle
-	}
-	done := make(chan struct{})
-	close(done)
-	return done
-}
-
-// discard drops the campaigns and the leader that wait to be announced, and returns the channel that quiet returns.
-func (d *dispatcher) discard() <-chan struct{} {
-	d.mu.Lock()
-	d.campaigns, d.leader = nil, nil
-	d.mu.Unlock()
-	return d.quiet()
-}
-
-// wake starts the goroutine, unless it is running. The caller holds mu.
-func (d *dispatcher) wake() {
-	if d.idle == nil {
-		d.idle = make(chan struct{})
-		go d.run()
-	}
-}
-
-// run calls callbacks until none is due.
-func (d *dispatcher) run() {
-	for {
-		call := d.due()
-		if call == nil {
-			return
+// functions returns the callbacks of a call.
+func (r *run) functions(call shell.Call) (functions []func()) {
+	o := &r.opts.Callbacks
+	switch call.Kind {
+	case shell.Won:
+		return o.OnWon
+	case shell.Lost:
+		return o.OnLost
+	case shell.Next:
+		for _, f := range o.OnNext {
+			functions = append(functions, func() { f(call.Next) })
 		}
-		d.guard(call)
+	case shell.Leader:
+		h := r.holder(call.Leader)
+		for _, f := range o.OnLeader {
+			functions = append(functions, func() { f(h) })
+		}
+	case shell.Campaign:
+		for _, f := range o.OnCampaign {
+			functions = append(functions, func() { f(call.State) })
+		}
+	}
+	return functions
+}
+
+// holder returns the holder of the key that was seen; the zero Holder is nobody.
+func (r *run) holder(seen *core.Event) *settings.Holder {
+	if seen.Record == nil {
+		return &settings.Holder{}
+	}
+	return &settings.Holder{Record: *seen.Record, Key: r.key, Revision: seen.Revision, Written: seen.Written, TTL: seen.TTL}
+}
+
+// callCallbacks calls callbacks, one at a time, until none is due. Its goroutine exists only while a callback is due.
+func (r *run) callCallbacks() {
+	for f := r.nextCallback(); f != nil; f = r.nextCallback() {
+		r.callGuarded(f)
 	}
 }
 
-// due returns the callback to call; nil if none is due.
-func (d *dispatcher) due() func() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for {
-		switch {
-		case len(d.queue) > 0: // every OnWon is called before any OnLost of the same term
-			call := d.queue[0]
-			d.queue = d.queue[1:]
-			return call
-		case d.announced != nil && d.announced.lease.Load().State != core.Leader:
-			d.queue = append(d.queue, d.OnLost...)
-			d.announced = nil
-		case d.announced == nil && d.latest != nil && d.latest.leads():
-			d.announced = d.latest
-			d.queue = append(d.queue, d.OnWon...)
-		case d.next != d.prepared:
-			next := d.next
-			d.prepared = next
-			for _, f := range d.OnNext {
-				d.queue = append(d.queue, func() { f(next) })
-			}
-		case d.leader != nil:
-			h := d.leader
-			d.reported, d.leader = h, nil
-			for _, f := range d.OnLeader {
-				d.queue = append(d.queue, func() { f(h) })
-			}
-		case len(d.campaigns) > 0:
-			s := d.campaigns[0]
-			d.campaigns = d.campaigns[1:]
-			for _, f := range d.OnCampaign {
-				d.queue = append(d.queue, func() { f(s) })
-			}
-		default:
-			close(d.idle)
-			d.idle = nil
+// nextCallback returns the callback to call; nil if none is due. All callbacks of a kind are called before those of another.
+func (r *run) nextCallback() func() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.callbacks) == 0 {
+		call, due := r.shell.NextCall(time.Now())
+		if !due {
 			return nil
 		}
+		r.callbacks = r.functions(call)
 	}
+	f := r.callbacks[0]
+	r.callbacks = r.callbacks[1:]
+	return f
 }
 
-// guard calls a callback. It logs a panic, and starts another goroutine if the callback ends this one, as by runtime.Goexit.
-func (d *dispatcher) guard(callback func()) {
+// discardCalls drops the callbacks that wait to be called but for OnLost, and reports whether none is being called.
+func (r *run) discardCalls() (idle bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.shell.Discard(time.Now())
+}
+
+// callGuarded calls a callback. It logs a panic, and starts another goroutine if the callback ends this one, as by runtime.Goexit.
+func (r *run) callGuarded(callback func()) {
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
 		if p := recover(); p != nil {
-			d.log.Error("Callback panicked", "panic", p, "stack", string(debug.Stack()))
+			r.log.Error("Callback panicked", "panic", p, "stack", string(debug.Stack()))
 			return
 		}
-		d.log.Error("Callback ended its goroutine")
-		go d.run()
+		r.log.Error("Callback ended its goroutine")
+		go r.callCallbacks()
 	}()
 	callback()
 	returned = true
 }
 
-// work is one call of the function given to Run.
-type work struct {
-	done chan struct{} // closed when it has returned; the other fields are written before that
-	err  error
-	led  bool // it returned while its term still led
-}
-
-// startWork starts the work of a term.
-func startWork(t *activeTerm, do func(context.Context, Term) error) *work {
-	w := &work{done: make(chan struct{})}
-	go func() {
-		w.err = errors.New("work ended its goroutine")
-		defer func() {
-			if p := recover(); p != nil {
-				w.err = fmt.Errorf("work panicked: %v\n%s", p, debug.Stack())
-			}
-			if errors.Is(w.err, ErrNotLeader) { // as a fenced write that was refused reports
-				t.end(core.Resigned)
-			} else {
-				w.led = t.end(core.WorkEnded)
-			}
-			close(w.done)
-		}()
-		w.err = do(t.ctx, t.public)
+// doWork does the work of a term.
+func (r *run) doWork(t *activeTerm) {
+	err := errors.New("work ended its goroutine")
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("work panicked: %v\n%s", p, debug.Stack())
+		}
+		r.workReturned(t, err)
 	}()
-	return w
+	err = r.work(t.ctx, t.public)
 }
 
-// returned returns a channel that is closed when the work has returned; nil if there is none.
-func (w *work) returned() <-chan struct{} {
-	if w == nil {
-		return nil
+// workReturned is called when the work of a term has returned.
+func (r *run) workReturned(t *activeTerm, err error) {
+	why := core.WorkEnded
+	if errors.Is(err, ErrNotLeader) { // as a fenced write that was refused reports
+		why = core.Resigned
 	}
-	return w.done
+	r.mu.Lock()
+	led, events := r.shell.WorkReturned(time.Now(), &t.Term, why, err)
+	r.noticed()
+	r.mu.Unlock()
+	r.report(events)
+	if !led && err != nil && !errors.Is(err, context.Canceled) {
+		r.log.Warn("Work failed after its term had ended", "error", err)
+	}
 }

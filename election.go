@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -157,11 +158,10 @@ func (e *Election) enter(parent context.Context, work func(context.Context, Term
 		return nil, ErrAlreadyRunning
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the end of parent calls run.stop, which tells the candidate first
-	e.current = &run{
-		Election: e, work: work, ctx: ctx, cancel: cancel,
-		calls: &dispatcher{Callbacks: &e.opts.Callbacks, log: e.log, reported: nobody},
-	}
-	return e.current, nil
+	r := &run{Election: e, work: work, ctx: ctx, cancel: cancel}
+	r.shell = newShell(r)
+	e.current = r
+	return r, nil
 }
 
 // leave ends a run, so that another one may begin.
@@ -215,6 +215,18 @@ func (e *Election) Resume() {
 	}
 }
 
+// SetMetadata changes what [WithMetadata] set, for a leader too: its record has the new metadata within a tenth of a second or, after
+// trouble, with the next renewal that succeeds. It returns an [ErrInvalidOption] if m is larger than 8 KiB. If the bucket or the server does
+// not take a record with m, the record keeps the metadata that was written last, a warning is logged, and Status.LastError says so.
+func (e *Election) SetMetadata(m map[string]string) error {
+	if err := validate.Metadata(m); err != nil {
+		return err
+	}
+	m = maps.Clone(m)
+	e.tell(core.SetMetadata{Metadata: m})
+	return nil
+}
+
 // pause pauses or resumes this candidate, and reports whether that changes anything.
 func (e *Election) pause(on bool) (changed bool) {
 	before := e.status().Holds
@@ -264,7 +276,7 @@ func (e *Election) Term() (Term, bool) {
 // State returns the state of the candidate. Like [Election.IsLeader] it reads the clock and never waits.
 func (e *Election) State() State {
 	if t := e.term.Load(); t != nil {
-		if l := t.lease.Load(); l.Left(time.Now(), lease.SinceBoot) > 0 {
+		if l := t.Lease(); l.Left(time.Now(), lease.SinceBoot) > 0 {
 			return State(l.State)
 		}
 	}

@@ -2,13 +2,10 @@ package election
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/natscampaign/election/internal/lease"
 )
 
 // Handler answers GET and HEAD of two paths, for load balancers and for probes such as those of Kubernetes. It sends no request and never
@@ -87,25 +84,4 @@ func (e *Election) answerHealth() (ok bool, body any) {
 	h := healthAnswer{Why: v.stuck(now), Name: e.name, Key: e.key, State: v.at(now).state, Doing: v.progress.doing}
 	h.Healthy = h.Why == ""
 	return h.Healthy, h
-}
-
-// stuck says why the candidate makes no progress any more, or goes on although it has lost its lease; "" while all is well.
-func (v *view) stuck(now time.Time) string {
-	switch {
-	case v.failure != "":
-		return v.failure
-	case !v.running:
-		return ""
-	}
-	if t := v.term; t != nil && !(v.ended && v.why.voluntary()) {
-		if late := -v.lease.Left(now, lease.SinceBoot); late > overdueAfter {
-			return fmt.Sprintf("the lease of term %d ran out %v ago, and it still has not stood down", t.public.Number, late.Round(time.Millisecond))
-		}
-	}
-	if p := v.progress; !p.due.IsZero() {
-		if late := now.Sub(p.due); late > stuckAfter {
-			return fmt.Sprintf("its loop is stuck %s: it should have been done %v ago", p.doing, late.Round(time.Millisecond))
-		}
-	}
-	return ""
 }

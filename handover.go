@@ -10,7 +10,6 @@ import (
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/validate"
-	"github.com/natscampaign/election/internal/version"
 )
 
 const (
@@ -83,12 +82,11 @@ func (e *Election) Transfer(ctx context.Context, to string) error {
 
 // handover ends leadership in favour of a candidate. The error says why it does not: the term has ended, or another handover has begun.
 func (t *activeTerm) handover(to *control.Candidate, why core.Reason) error {
-	e := t.owner
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := time.Now()
-	refusal, refused := e.candidate.Handover(now, t.term, record.Successor{Name: to.Name, ID: record.QueueID(to.Instance)}, why)
-	e.noticed(now)
+	r := t.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	refusal, refused := r.shell.Handover(time.Now(), &t.Term, record.Successor{Name: to.Name, ID: record.QueueID(to.Instance)}, why)
+	r.noticed()
 	switch {
 	case refused && refusal == "":
 		return fmt.Errorf("%w any more: another handover has begun", ErrNotLeader)
@@ -166,62 +164,4 @@ func (r *run) successorIn(l Leader, err error, target control.Candidate) (instan
 		return l.Instance
 	}
 	return target.Instance
-}
-
-// preempt asks the leader, which has a lower priority, to hand over to this candidate. It does not wait for the answer: the release shows it.
-func (r *run) preempt(instance, name string) {
-	if r.backgroundCtx == nil || r.backgroundCtx.Err() != nil {
-		r.backgroundCtx, r.cancelBackground = context.WithCancel(r.ctx)
-	}
-	ctx := r.backgroundCtx
-	r.background.Go(func() {
-		err := r.member.RequestTransfer(ctx, instance, r.instanceID(), served{r}.HandoverTimeout())
-		if err != nil && ctx.Err() == nil {
-			r.log.Warn("Leader of lower priority has not handed over", "leader", name, "error", err)
-		}
-	})
-}
-
-// served is what the control service needs of a run.
-type served struct{ *run }
-
-// Describe returns the candidate's description of itself.
-func (s served) Describe() control.Candidate {
-	now, v := time.Now(), s.view()
-	var standby *bool
-	if !s.opts.NoStandbys {
-		standby = new(v.at(now).standby)
-	}
-	failedAt, failed := v.requests.latest()
-	return control.Candidate{
-		Key: s.key, Name: s.name, Instance: s.instanceID(), Host: s.host, PID: s.pid, Priority: s.opts.Priority, State: s.State().String(),
-		Ready: v.status.Ready, Standby: standby, Version: version.String(), Clock: now.UTC().Round(0),
-		LastError: control.CutError(describe(failed)), LastErrorAt: failedAt.UTC().Round(0),
-	}
-}
-
-// BucketCreated returns when the bucket was created, as far as is known.
-func (s served) BucketCreated() time.Time { return s.status().Bucket.Created }
-
-// HoldsKey reports whether the candidate holds the key.
-func (s served) HoldsKey() bool {
-	t := s.term.Load()
-	return t != nil && t.holdsKey()
-}
-
-// Refresh loads the bucket's info again: an operator has paused or resumed the election, or the bucket was deleted and made again.
-func (s served) Refresh(ctx context.Context) {
-	loaded, _ := s.load(ctx)
-	s.tellLoaded(loaded)
-}
-
-// ExpectRelease has the key read after the given time.
-func (s served) ExpectRelease(after time.Duration) {
-	s.tell(core.ReleaseExpected{At: time.Now().Add(after)})
-}
-
-// HandoverTimeout returns how long a handover may take.
-func (s served) HandoverTimeout() time.Duration {
-	bucket := s.status().Bucket
-	return max(bucket.TTL, bucket.ReleaseTimeout) + control.HandoverTimeout
 }

@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/natscampaign/election/internal/core"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/natscampaign/election/internal/core"
 )
 
 // unopened is a bucket that knows nothing but its name.

@@ -63,33 +63,21 @@ func (r *run) scope(s core.Scope) context.Context {
 	return context.WithoutCancel(r.ctx)
 }
 
-// await waits until the loop is woken. If the candidate waits for callbacks and work, await also returns once they have returned; then quiet is true.
-func (r *run) await(op *core.Op) (quiet bool) {
+// await waits until the loop is woken.
+func (r *run) await(op *core.Op) {
 	if !op.Quiet {
 		<-r.wake
-		return false
+		return
 	}
 	if r.quietWait.due != op.Due {
 		r.quietWait = quietWait{due: op.Due, slow: time.After(quietWaitLogged)}
 	}
-	idle, returned := r.calls.quiet(), r.currentWork.returned()
-	for idle != nil || returned != nil {
-		select {
-		case <-r.quietWait.slow:
-			r.log.Info("Waiting for callbacks and work to return", "at-most", time.Until(op.Due).Round(time.Millisecond))
-		case <-idle:
-			idle = nil
-		case <-returned:
-			returned = nil
-		case <-r.wake:
-			if !isClosed(idle) || !isClosed(returned) {
-				return false
-			}
-			idle, returned = nil, nil
-		}
+	select {
+	case <-r.wake:
+	case <-r.quietWait.slow:
+		r.log.Info("Waiting for callbacks and work to return", "at-most", time.Until(op.Due).Round(time.Millisecond))
+		<-r.wake
 	}
-	r.workReturned()
-	return true
 }
 
 // quietWaitLogged is how long callbacks and work may take to return before the log says that they are waited for.
@@ -99,19 +87,6 @@ const quietWaitLogged = time.Second
 type quietWait struct {
 	due  time.Time        // the end of the wait
 	slow <-chan time.Time // delivers once when the wait is worth a line of the log
-}
-
-// workReturned takes note of what the work returned, if there was any.
-func (r *run) workReturned() {
-	w := r.currentWork
-	r.currentWork = nil
-	switch {
-	case w == nil:
-	case w.led:
-		r.result = w.err
-	case w.err != nil && !errors.Is(w.err, context.Canceled):
-		r.log.Warn("Work failed after its term had ended", "error", w.err)
-	}
 }
 
 // askBackoff asks the Backoff for the time to the next campaign, after so many were lost in a row.

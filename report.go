@@ -10,29 +10,26 @@ import (
 	"github.com/natscampaign/election/internal/settings"
 )
 
-// report handles the candidate's events: it logs, counts, calls back, and does what the candidate asks for besides requests. The order of the events
-// is kept. The caller does not hold the election's mutex.
+// report handles the candidate's events: it logs and counts, passes on to the shell what is due, and does what the candidate asks for besides requests. Each
+// decision's events are reported in their order; those of notices may be reported beside the loop's, and are only such whose order does not matter. The
+// caller does not hold the election's mutex.
 func (r *run) report(events []core.Event) {
 	for i := range events {
-		switch e := &events[i]; e.Kind {
+		e := &events[i]
+		switch e.Kind {
 		case core.Logged:
 			r.logged(e.Level, e.Message, e.Attrs)
 		case core.Campaigned:
-			r.calls.campaign(e.State)
 			r.metrics.campaigned(State(e.State))
 		case core.StateChanged:
 			r.stateChanged(State(e.State), Reason(e.Reason), e.Term)
-		case core.LeadershipCounts:
-			r.beganToLead(e.Term)
 		case core.KeyNotReleased:
 			r.keyNotReleased(e)
 		case core.TermOver:
 			r.termOver(e.Term)
 		case core.LeaderSeen:
-			if e.Record == nil {
-				r.calls.leads(nobody)
-			} else {
-				r.sawLeader(&settings.Holder{Record: *e.Record, Key: r.key, Revision: e.Revision, Written: e.Written, TTL: e.TTL})
+			if e.Record != nil {
+				r.sawLeader(r.holder(e))
 			}
 		case core.Renewed:
 			r.metrics.renewed(e.Took)
@@ -49,11 +46,25 @@ func (r *run) report(events []core.Event) {
 			r.suspectConnection()
 		case core.MetadataStored:
 			r.noteRequest(metadataRequest, e.Err)
-		case core.NextChanged:
-			r.calls.isNext(e.On)
 		case core.Preempt:
 			r.preempt(e.Instance, e.Name)
 		}
+		r.take(e)
+	}
+}
+
+// take passes an event on to the shell, and starts the schedule of WithRelinquish when leadership begins to count.
+func (r *run) take(e *core.Event) {
+	switch e.Kind {
+	case core.Campaigned, core.LeaderSeen, core.NextChanged, core.LeadershipCounts: // the others are of no use to it
+	default:
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shell.Take(time.Now(), e)
+	if a := r.term.Load(); e.Kind == core.LeadershipCounts && r.opts.Schedule != nil && a != nil && a.Core == e.Term && a.leads() {
+		r.background.Go(func() { r.relinquish(a.ctx, a, r.opts.Schedule) })
 	}
 }
 
@@ -83,32 +94,13 @@ func (r *run) stateChanged(to State, why Reason, t *core.Term) {
 	r.log.Info("State changed", attrs...)
 }
 
-// beganToLead is called when leadership begins to count. It starts the work, and the schedule of WithRelinquish.
-func (r *run) beganToLead(t *core.Term) {
-	a := r.term.Load()
-	if a == nil || a.term != t {
-		return
-	}
-	r.calls.leadership(a)
-	if !a.leads() { // leadership has ended meanwhile, as by Stop
-		return
-	}
-	if r.work != nil {
-		r.currentWork = startWork(a, r.work)
-	}
-	if r.opts.Schedule != nil {
-		r.background.Go(func() { r.relinquish(a.ctx, a, r.opts.Schedule) })
-	}
-}
-
-// sawLeader remembers the holder of the key, announces it, and logs it if it is another than before.
+// sawLeader remembers the holder of the key, and logs it if it is another than before.
 func (r *run) sawLeader(h *settings.Holder) {
 	l := leaderOf(h)
 	r.mu.Lock()
 	before := r.leader
 	r.leader = &l
 	r.mu.Unlock()
-	r.calls.leads(h)
 	if l.Instance != r.instanceID() && (before == nil || before.Instance != l.Instance || before.Name != l.Name || before.Term == 0 && l.Term != 0) {
 		attrs := []any{"leader", l.Name}
 		switch {
@@ -145,7 +137,7 @@ func (r *run) latestTerm() Term {
 func (r *run) termOver(t *core.Term) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if a := r.latest; a != nil && a.term == t {
+	if a := r.latest; a != nil && a.Core == t {
 		a.outcome = outcomeOf(a.public, t, t.Outcome)
 		a.over.Close()
 	}

@@ -15,35 +15,19 @@ import (
 	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/notify"
 	"github.com/natscampaign/election/internal/record"
-	"github.com/natscampaign/election/internal/timing"
+	"github.com/natscampaign/election/internal/shell"
 	"github.com/natscampaign/election/internal/wakeup"
 )
 
-// The shell of a candidate: the loop, and how what happens meanwhile reaches package core.
-//
-// The loop is one goroutine. It asks the candidate for the next operation, does it, see perform.go, and passes the result back; before each operation
-// it reports what was decided, see report.go. Every other goroutine (a timer, the notifier, a user's call) passes a core.Notice to the candidate, by
-// notice, tell or Receive, which wake the loop if the candidate now has something else to do. The election's mutex is held for each decision, and
-// never while the loop does something.
-
-const (
-	// busyTime is how long the loop may take until it reports progress again. A request ends sooner, and so should a function of the user's.
-	busyTime = 4 * timing.RequestTimeout
-	// stuckAfter is how late the loop may report progress before it counts as stuck: a host may be short of processor time.
-	stuckAfter = 4 * timing.RequestTimeout
-	// overdueAfter is how long after the end of a lease the loop must have stood down: its requests end with the lease.
-	overdueAfter = timing.RequestTimeout
-	// yieldTime is how long a run that stops waits after a release before it unsubscribes, so that the server serves the successor first.
-	yieldTime = 3 * time.Millisecond
-)
+// yieldTime is how long a run that stops waits after a release before it unsubscribes, so that the server serves the successor first.
+const yieldTime = 3 * time.Millisecond
 
 // run is one call of Start or Run, from its beginning to its return. Package core decides; run makes the requests, one after the other, waits, and
 // reports. It owns what lives as long as the call.
 type run struct {
 	*Election
 	work   func(context.Context, Term) error // nil for Start
-	calls  *dispatcher
-	ctx    context.Context // ends when the run is to end
+	ctx    context.Context                   // ends when the run is to end
 	cancel context.CancelFunc
 	failed atomic.Pointer[error] // why the run must end although nobody stopped it
 
@@ -57,16 +41,15 @@ type run struct {
 	cancelBackground context.CancelFunc
 
 	// What follows belongs to the loop.
-	decidedAt   time.Time // when the present operation was decided
-	quietWait   quietWait // the present wait for callbacks and work to return
-	currentWork *work     // that has not returned yet; nil if there is none
-	result      error     // of the work that returned while it led
+	decidedAt time.Time // when the present operation was decided
+	quietWait quietWait // the present wait for callbacks and work to return
+
+	callbacks []func() // those of the present call that are left to call; they belong to the goroutine that calls callbacks
 
 	// The election's mutex guards what follows.
+	shell    *shell.Shell
 	listener *notify.Listener
 	returned wakeup.Latch  // closed when the run has returned
-	stopping bool          // the run is to end
-	wakeAt   time.Time     // when the timer wakes the loop; zero if it does not
 	changed  wakeup.Signal // broadcast at each notification
 }
 
@@ -83,7 +66,9 @@ func (r *run) do() error {
 	defer r.stateChanged(UnknownState, ReasonStopped, nil)
 	defer func() {
 		r.expect("waiting for callbacks to return", time.Now().Add(r.releaseTimeout()))
-		<-r.calls.discard()
+		for !r.discardCalls() {
+			<-r.wake
+		}
 	}()
 
 	if nc := r.bucket.Conn(); nc != nil {
@@ -111,26 +96,30 @@ func (r *run) do() error {
 			return err
 		}
 	}
-	return r.result
+	return r.result()
 }
 
-// beginRun has the candidate forget what it knew in an earlier run, except for what outlives a run: see core.NewRun.
+// beginRun begins the run.
 func (r *run) beginRun(started time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running, r.failure = true, ""
 	r.progress = progress{"starting", time.Now().Add(busyTime)}
-	r.candidate.Notice(time.Now(), core.NewRun{Rules: r.rules(), Started: started})
-	if r.stopping { // Stop came first
-		r.candidate.Notice(time.Now(), core.Stop{})
-	}
+	r.shell.Start(time.Now(), r.rules(), started)
+}
+
+// result returns what the work returned that returned while it led.
+func (r *run) result() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.shell.Result()
 }
 
 func (r *run) endRun() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running, r.progress = false, progress{}
-	r.candidate.Notice(time.Now(), core.EndRun{})
+	r.shell.Return(time.Now())
 }
 
 // rename has this candidate go on under a new instance, because another process uses its present one.
@@ -139,7 +128,10 @@ func (r *run) rename() {
 	r.log.Warn("Another process writes as this very candidate, going on as another instance", "instance", before, "renamed", renamed,
 		"fix", "do not clone or resume twice a machine or process that runs a candidate; or start the candidates afterwards")
 	r.renamed.Store(&renamed)
-	r.tell(core.NewRules{Rules: r.rules()})
+	r.mu.Lock()
+	events := r.shell.Rename(time.Now(), r.rules())
+	r.mu.Unlock()
+	r.report(events)
 }
 
 // campaignAs campaigns and leads as one instance, until the run is to end or another process is found to use that instance too; then cloned is true.
@@ -174,173 +166,6 @@ func (r *run) yieldToSuccessor() {
 	time.Sleep(time.Until(until))
 }
 
-// loop does what the candidate decides, one thing after the other, until nothing is left to do.
-func (r *run) loop(began time.Time) (cloned bool) {
-	op, events := r.begin(began)
-	for {
-		r.report(events)
-		switch op.Kind {
-		case core.Finish:
-			return op.Cloned
-		case core.Wait:
-			op, events = r.waited(r.await(&op))
-		default:
-			op, events = r.step(&op)
-		}
-	}
-}
-
-// step does an operation and decides on the next one. It is not inlined, so that the frame of loop stays small: a process may have thousands of
-// candidates, which mostly wait, each with a stack of its own.
-//
-//go:noinline
-func (r *run) step(op *core.Op) (core.Op, []core.Event) { return r.next(r.perform(op)) }
-
-// waited decides on the next operation after a wait, as step does.
-//
-//go:noinline
-func (r *run) waited(quiet bool) (core.Op, []core.Event) { return r.next(core.Result{Quiet: quiet}) }
-
-// begin has the candidate begin to campaign, and returns its first operation.
-func (r *run) begin(began time.Time) (core.Op, []core.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	r.candidate.Begin(now, began)
-	return r.decide(now)
-}
-
-// next passes the result of the last operation to the candidate, and returns the next operation.
-func (r *run) next(result core.Result) (core.Op, []core.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	r.candidate.Done(now, result)
-	return r.decide(now)
-}
-
-// decide returns what to do next, and what to report before. The caller holds mu.
-func (r *run) decide(now time.Time) (core.Op, []core.Event) {
-	op, events := r.candidate.Next(now)
-	r.decidedAt = now
-	r.publish(now)
-	due := op.Due
-	if op.Kind != core.Wait {
-		due = now.Add(busyTime)
-	}
-	r.progress = progress{r.candidate.Step().String(), due}
-	if op.Kind == core.Wait {
-		r.setTimer(now, op.Until)
-	}
-	return op, events
-}
-
-// setTimer has the timer wake the loop at the given time; never if that is zero. The caller holds mu.
-func (r *run) setTimer(now, at time.Time) {
-	if r.wakeAt = at; at.IsZero() {
-		r.timer.Stop()
-		return
-	}
-	r.timer.Reset(at.Sub(now))
-}
-
-// tell passes a notice to the candidate, and reports what the candidate has to report.
-func (e *Election) tell(n core.Notice) {
-	e.mu.Lock()
-	r := e.current
-	events := e.notice(time.Now(), n)
-	e.mu.Unlock()
-	if len(events) > 0 && r != nil {
-		r.report(events)
-	}
-}
-
-// notice passes a notice to the candidate, publishes what the candidate has decided, and wakes the loop if it now has something else to do. The
-// caller holds mu, and reports the events once it does not.
-func (e *Election) notice(now time.Time, n core.Notice) []core.Event {
-	events := e.candidate.Notice(now, n)
-	e.noticed(now)
-	return events
-}
-
-// noticed publishes what the candidate has decided outside of the loop, and wakes the loop in time. The caller holds mu.
-func (e *Election) noticed(now time.Time) {
-	e.publish(now)
-	r := e.current
-	if r == nil || r.timer == nil {
-		return
-	}
-	op, waits := e.candidate.Waits()
-	if !waits {
-		return
-	}
-	e.progress = progress{e.candidate.Step().String(), op.Due}
-	switch at := op.Until; {
-	case at.IsZero():
-	case !at.After(now):
-		wakeup.Send(e.wake)
-	case r.wakeAt.IsZero() || at.Before(r.wakeAt):
-		r.setTimer(now, at)
-	}
-}
-
-// publish has others see what was decided about the term: it replaces the activeTerm when a term begins or is over, and updates its lease. The caller
-// holds mu.
-func (e *Election) publish(now time.Time) {
-	if a := e.term.Load(); a != nil {
-		a.follow(now)
-	}
-	switch t, a := e.candidate.Term(), e.term.Load(); {
-	case t == nil && a != nil:
-		a.expiry.Stop()
-		e.term.Store(nil)
-		e.recall(a)
-		if e.leader != nil && e.leader.Instance == e.instanceID() {
-			e.leader = nil
-		}
-	case t != nil && (a == nil || a.term != t):
-		if a != nil {
-			e.recall(a)
-		}
-		a = newActiveTerm(e.current, t)
-		e.entrust(t)
-		a.follow(now)
-		e.latest = a
-		e.term.Store(a)
-	}
-}
-
-// receiver is the notify.Receiver of a run, under one instance.
-type receiver struct {
-	*run
-	rules *core.Rules // of that instance
-}
-
-// Receive passes a notice to the candidate, unless the run has ended, or goes on under another instance.
-func (r receiver) Receive(n core.Notice) {
-	r.mu.Lock()
-	if r.current != r.run || r.candidate.Rules != r.rules {
-		r.mu.Unlock()
-		return
-	}
-	events := r.notice(time.Now(), n)
-	if _, changed := n.(*core.Notification); changed {
-		r.changed.Broadcast()
-	}
-	r.mu.Unlock()
-	r.report(events)
-}
-
-// SourceOverdue reports whether the source of notifications has still not reported what the candidate misses.
-func (r receiver) SourceOverdue() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.candidate.Rules == r.rules && r.candidate.SourceOverdue()
-}
-
-// Closed ends the run: the connection was closed for good.
-func (r receiver) Closed() { r.fail(nats.ErrConnectionClosed) }
-
 // coreRules returns the candidate's present rules.
 func (r *run) coreRules() *core.Rules {
 	r.mu.Lock()
@@ -367,8 +192,8 @@ func (r *run) stop() {
 	var events []core.Event
 	r.mu.Lock()
 	if r.current == r { // otherwise the run has ended meanwhile
-		r.stopping = true
-		events = r.notice(time.Now(), core.Stop{})
+		events = r.shell.Stop(time.Now())
+		r.noticed()
 	}
 	r.mu.Unlock()
 	r.report(events)
@@ -420,20 +245,6 @@ func (r *run) fail(err error) {
 	r.failure = err.Error()
 	r.mu.Unlock()
 	r.stop()
-}
-
-// progress is what the loop does, and by when it should be done. It tells a loop that sleeps until its next campaign, perhaps for hours, from a loop
-// that is stuck.
-type progress struct {
-	doing string    // "" if nothing runs
-	due   time.Time // zero if the loop waits for somebody else, who may take any time
-}
-
-// expect is called when the run begins to do something that should be done by due.
-func (r *run) expect(doing string, due time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.progress = progress{doing, due}
 }
 
 // isClosedForGood reports whether an error says that the connection is closed for good.

@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/natscampaign/election/internal/collectors"
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/shell"
 	"github.com/natscampaign/election/internal/wakeup"
+	"github.com/natscampaign/election/internal/witness"
 )
 
 // Term identifies one uninterrupted period of leadership. It is comparable and may be copied and kept.
@@ -64,21 +67,19 @@ func (t Term) Deadline() time.Time {
 	if t.active == nil {
 		return time.Time{}
 	}
-	return t.active.lease.Load().Ends(time.Now(), lease.SinceBoot)
+	return t.active.Lease().Ends(time.Now(), lease.SinceBoot)
 }
 
-// activeTerm is what others see of a term: its lease, by an atomic pointer, and the context of its work. Package core decides about the term.
+// activeTerm is what others see of a term, with the context of its work. Package core decides about the term, and package shell publishes it.
 type activeTerm struct {
-	owner  *Election
-	calls  *dispatcher
+	shell.Term
+	run    *run
 	public Term
 	ctx    context.Context // the leader's context: ends, with a cause, when leadership does
 	cancel context.CancelCauseFunc
-	lease  atomic.Pointer[core.Lease] // read by anybody, replaced under the election's mutex
-	expiry *time.Timer                // ends leadership at the deadline, though the loop may be stuck
 
 	// The election's mutex guards what follows.
-	term    *core.Term
+	expiry  *time.Timer  // ends leadership at the deadline, though the loop may be stuck; nil if no lease was published yet
 	over    wakeup.Latch // closed when the key was released or given up
 	outcome error        // nil if it was released; written before over is closed
 }
@@ -86,61 +87,62 @@ type activeTerm struct {
 // newActiveTerm returns the activeTerm of a term that begins. Its context does not end with the run, but when leadership does. The caller holds the
 // election's mutex.
 func newActiveTerm(r *run, t *core.Term) *activeTerm {
-	a := &activeTerm{owner: r.Election, calls: r.calls, term: t}
+	a := &activeTerm{run: r}
 	a.public = Term{
 		Key: r.key, Name: r.name, Number: t.Number, BucketCreated: t.BucketCreated, Since: t.Since,
 		labels: collectors.NewLabels(r.bucket.Bucket(), r.identity()), active: a,
 	}
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(r.ctx))
-	a.expiry = time.AfterFunc(t.Lease.Left(time.Now(), lease.SinceBoot), a.expire)
 	return a
 }
 
-// follow takes over what package core has decided about the term: others see the new lease from now on, the timer follows it, and if leadership has
-// ended, so does the context of the work. The caller holds the election's mutex.
-func (t *activeTerm) follow(now time.Time) {
-	before, l := t.lease.Load(), t.term.Lease
-	if before == l {
-		return
-	}
-	t.lease.Store(l)
-	if left := l.Left(now, lease.SinceBoot); left > 0 {
-		t.expiry.Reset(left)
-	} else {
-		t.expiry.Stop()
-	}
-	if l.State == core.Follower && (before == nil || before.State != core.Follower) {
-		t.cancel(&TermEndedError{t.public, Reason(t.term.Reason)})
-		t.calls.leadership(t) // before the loop looks whether a callback is due: OnLost is
-	}
-}
-
 // leads reports whether leadership counts now. It is all that IsLeader and Valid do.
-func (t *activeTerm) leads() bool {
-	l := t.lease.Load()
-	return l.State == core.Leader && l.Left(time.Now(), lease.SinceBoot) > 0
-}
+func (t *activeTerm) leads() bool { return t.Leads(time.Now(), lease.SinceBoot) }
 
-// holdsKey reports whether the lease on the key lasts, whether leadership counts or not.
-func (t *activeTerm) holdsKey() bool { return t.lease.Load().Left(time.Now(), lease.SinceBoot) > 0 }
+// left returns what is left of the lease on the key, whether leadership counts or not; 0 or less once it is over.
+func (t *activeTerm) left() time.Duration { return t.Lease().Left(time.Now(), lease.SinceBoot) }
 
 // end ends leadership, and reports whether it was this call that did.
 func (t *activeTerm) end(why core.Reason) (first bool) {
-	e := t.owner
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now, before := time.Now(), t.term.Lease.State
-	e.notice(now, core.End{Term: t.term, Why: why})
-	t.follow(now) // the term may be over, and then notice does not follow it
-	return before != core.Follower && t.term.Lease.State == core.Follower
+	r := t.run
+	r.mu.Lock()
+	first, events := r.shell.End(time.Now(), &t.Term, why)
+	r.noticed()
+	r.mu.Unlock()
+	r.report(events)
+	return first
 }
 
 // expire ends leadership at the deadline, unless the lease was renewed while the timer fired.
 func (t *activeTerm) expire() {
-	if !t.end(core.Deadline) {
-		if left := t.lease.Load().Left(time.Now(), lease.SinceBoot); left > 0 {
-			t.expiry.Reset(left)
-		}
+	r := t.run
+	r.mu.Lock()
+	events := r.shell.Expired(time.Now(), &t.Term)
+	r.noticed()
+	r.mu.Unlock()
+	r.report(events)
+}
+
+// tellWitnessBegan gives the witness, if there is one, what it needs to release a term that begins, should this process die. A bare name has nothing by
+// which a witness would recognise the term. The caller holds the election's mutex.
+func (r *run) tellWitnessBegan(t *core.Term) {
+	if r.opts.Witness == nil || r.opts.PlainValue {
+		return
+	}
+	told := witness.Term{
+		Bucket: r.bucket.Bucket(), Key: r.key, Name: r.name, Instance: r.candidate.Rules.Instance,
+		Secret: t.Secret(), LeaseMs: record.Milliseconds(t.Lease.Timing.TTL),
+	}
+	if js := r.bucket.JetStream(); js != nil {
+		told.API = kv.APIPrefix(js)
+	}
+	r.opts.Witness.Began(told)
+}
+
+// tellWitnessOver tells the witness that a term is over. The caller holds the election's mutex.
+func (r *run) tellWitnessOver(a *activeTerm) {
+	if r.opts.Witness != nil && !r.opts.PlainValue {
+		r.opts.Witness.Over(a.Core.Secret().Commitment())
 	}
 }
 
@@ -174,12 +176,12 @@ func outcomeOf(term Term, t *core.Term, e core.Ending) error {
 // waitOver waits until the key is released or given up. The release waits for the work: so if ctx is the context of the work of this very term,
 // waitOver returns as soon as that ends, and inside is true. It does not wait for ever either, because the caller may be a callback or the work.
 func (t *activeTerm) waitOver(ctx context.Context) (inside bool, err error) {
-	timing := t.lease.Load().Timing
+	timing := t.Lease().Timing
 	limit, cancel := context.WithTimeout(ctx, timing.ReleaseTimeout+timing.TTL)
 	defer cancel()
-	t.owner.mu.Lock()
+	t.run.mu.Lock()
 	over := t.over.Wait()
-	t.owner.mu.Unlock()
+	t.run.mu.Unlock()
 	switch err := waitFor(limit, over); {
 	case err == nil:
 		return false, t.outcome

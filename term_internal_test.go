@@ -13,7 +13,6 @@ import (
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/natstest"
-	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -35,12 +34,12 @@ func leadingFor(t *testing.T, mono, wall, boot time.Duration) (*Election, *activ
 		t.Fatal(err)
 	}
 	e.running = true
-	r := &run{Election: e, ctx: t.Context(), calls: &dispatcher{Callbacks: &settings.Callbacks{}}}
-	e.mu.Lock()
-	held := newActiveTerm(r, &core.Term{Number: 5, Lease: written(LeaderState, time.Hour, 0, 0, 0)})
-	held.follow(time.Now())
-	held.expiry.Stop() // which would end leadership at once where the lease is over
-	e.mu.Unlock()
+	r, err := e.enter(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver{r}.NewTerm(&core.Term{Number: 5}).Core = &core.Term{Number: 5}
+	held := e.latest
 	age(held, written(LeaderState, time.Hour, mono, wall, boot))
 	e.term.Store(held)
 	return e, held
@@ -48,10 +47,10 @@ func leadingFor(t *testing.T, mono, wall, boot time.Duration) (*Election, *activ
 
 // age replaces the lease of a term.
 func age(held *activeTerm, l *core.Lease) {
-	held.owner.mu.Lock()
-	defer held.owner.mu.Unlock()
-	held.term.Lease = l
-	held.lease.Store(l)
+	held.run.mu.Lock()
+	defer held.run.mu.Unlock()
+	held.Core.Lease = l
+	held.SetLease(l)
 }
 
 // AgeLease replaces the lease of a term by a lease of an hour that is as old as each of the clocks says.
@@ -125,7 +124,7 @@ func stuck(e *Election) string {
 
 // left returns what is left of the lease of a term.
 func left(held *activeTerm) time.Duration {
-	return held.lease.Load().Left(time.Now(), lease.SinceBoot)
+	return held.Lease().Left(time.Now(), lease.SinceBoot)
 }
 
 func TestStatusDoesNotContradictItselfWhileTheStateChanges(t *testing.T) {

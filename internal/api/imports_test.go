@@ -19,7 +19,7 @@ var floors = [][]string{
 	},
 	{"dashboards", "internal/record", "internal/timing"},
 	{"internal/core", "internal/kv"},
-	{"internal/witness"},
+	{"internal/shell", "internal/witness"},
 	{"internal/settings"},
 	{"internal/control", "internal/notify"},
 	{"."},

@@ -49,9 +49,7 @@ func (w *world) actOnCandidate(c *candidate, kind actKind) {
 	case actResign:
 		c.ledger.Asked()
 		c.act(func() {
-			if c.term != nil {
-				c.tell(core.End{Term: c.term, Why: core.Resigned})
-			}
+			c.endTerm(core.Resigned)
 		})
 	case actTransfer:
 		if to := w.successorOf(c); to != nil {

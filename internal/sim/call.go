@@ -64,6 +64,9 @@ func (c *candidate) requestOf(o *core.Op) *request {
 	case core.Load:
 		r.op = opStatus
 	case core.Write:
+		if as := record.Parse(o.Value, 0).Instance; !c.plan.plain && as != c.rules.Instance {
+			c.w.judge.Fail(c.w.now, "P7", c.name, "writes as %q, which another process uses, and not as %q", as, c.rules.Instance)
+		}
 		r.op = opUpdate
 		r.write = &judge.Write{By: c.ledger, Value: o.Value, Content: judge.ParseContent(o.Value), Expect: o.Replaces}
 		if o.Create {
@@ -382,12 +385,10 @@ func (c *candidate) handOver(to *candidate) {
 	}
 	c.ledger.Asked()
 	target := record.Successor{Name: to.name, ID: record.QueueID(to.rules.Instance)}
-	if _, refused := c.core.Handover(c.now(), c.term, target, core.Transferred); !refused {
+	if _, refused := c.shell.Handover(c.now(), c.term, target, core.Transferred); !refused {
 		c.w.note(c.name, "hands over to "+to.name)
 		c.w.count("transfer")
 	}
-	c.show()
-	c.rewake()
 }
 
 // ready reports whether the candidate would answer a release now.

@@ -11,6 +11,7 @@ import (
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/shell"
 	"github.com/natscampaign/election/internal/sim/judge"
 )
 
@@ -35,8 +36,8 @@ func (s *slot) able() bool {
 	return c != nil && c.running && c.wanted && !c.noStatus && !c.closed
 }
 
-// candidate is the shell of one core.Candidate: it does what the candidate decides, across a link that may be spoiled. It has what the run of
-// package election has, but for goroutines.
+// candidate drives the shell of one core.Candidate: it is a shell.Driver in virtual time, and does what the candidate decides across a link that may be
+// spoiled. What package election does by goroutines and timers, it does by the events of the engine.
 type candidate struct {
 	w      *world
 	slot   *slot
@@ -50,30 +51,31 @@ type candidate struct {
 	dice   *dice // of its random delays
 	ids    uint64
 
+	shell    *shell.Shell // of the present run, or the last one
 	running  bool
 	looping  bool // it campaigns and leads: its bucket was reached
 	wanted   bool // whether it restarts if its run returns by itself
 	crashed  bool
-	noRead   bool // its reads of the key fail for good
-	noStatus bool // its requests for the state of the bucket fail for good, so it cannot come to lead
-	closed   bool // its connection is closed for good
-	stopping bool
+	noRead   bool  // its reads of the key fail for good
+	noStatus bool  // its requests for the state of the bucket fail for good, so it cannot come to lead
+	closed   bool  // its connection is closed for good
 	failed   error // why the run ends though nobody stopped it
 
-	op         core.Op // that it does now
-	at         core.Step
-	waker      *timer
-	wakeAt     time.Time // when the waker wakes it; zero for never
-	request    *request  // of the operation that it does now; nil if there is none
-	term       *core.Term
-	lease      *core.Lease // of the term, as it is shown
-	expiry     *timer
+	op         core.Op     // that it does now
+	at         core.Step   // its present step
+	request    *request    // of the operation that it does now; nil if there is none
+	retry      *timer      // of a request for the bucket's info that failed
+	waker      *timer      // wakes the loop
+	renamedAt  time.Time   // when it last went on as another instance
+	returning  bool        // it waits for callbacks to return
+	newTerm    *shell.Term // the last that began
+	term       *shell.Term // that others see; nil if none
+	expiry     *timer      // ends the leadership of the term
 	reconnects uint64
 	records    bool // the attempts of others
 	source     *source
-	calls      dispatcher
+	calls      uint64 // callbacks so far: every third may panic
 	work       *work
-	result     error // of the work that returned while it led
 
 	sent  [numOps]uint64 // requests
 	last  time.Time      // when the last was made
@@ -92,10 +94,14 @@ func (w *world) start(s *slot) {
 	if c.running {
 		return
 	}
-	c.running, c.wanted, c.stopping, c.failed, c.result = true, true, false, nil, nil
+	c.running, c.wanted, c.failed = true, true, nil
 	c.ledger.Started()
 	w.note(c.name, "starts")
-	c.core.Notice(c.now(), core.NewRun{Rules: c.newRules(), Started: c.now().Round(0)})
+	c.shell = shell.New(c.core, c, c.rules.Boot)
+	c.shell.HasWork = c.plan.hasWork
+	c.shell.Calls.Has[shell.Won], c.shell.Calls.Has[shell.Lost], c.shell.Calls.Has[shell.Next] = true, true, true
+	c.shell.Calls.Has[shell.Campaign], c.shell.Calls.Has[shell.Leader] = c.plan.onCampaign > 0, c.plan.onCampaign > 0
+	c.shell.Start(c.now(), c.newRules(), c.now().Round(0))
 	c.act(c.loadBucket)
 	w.checkSoon()
 }
@@ -108,7 +114,6 @@ func (w *world) newCandidate(s *slot, instance string) *candidate {
 		c.name = s.plan.name + string(rune('0'+min(s.started, 9)))
 	}
 	c.dice = newDice(w.script.seed, mix(uint64(s.index), uint64(s.started), 17))
-	c.calls.c = c
 	c.source = &source{c: c, kind: core.NoSource}
 	c.noRead = s.plan.noRead
 	if instance == "" {
@@ -188,7 +193,7 @@ func (c *candidate) act(do func()) {
 
 // loadBucket loads the bucket's info until it can, and begins to campaign then.
 func (c *candidate) loadBucket() {
-	if c.stopping {
+	if c.shell.IsStopping() {
 		c.returned()
 		return
 	}
@@ -199,8 +204,7 @@ func (c *candidate) loadBucket() {
 		}
 		c.tell(core.Loaded{Bucket: r.Bucket, Err: r.Err, Failure: r.Failure})
 		if r.Err != nil {
-			again := c.w.after(bucketRetry+c.rules.Random(bucketRetry), func() { c.act(c.loadBucket) })
-			c.onStop(again)
+			c.retry = c.w.after(bucketRetry+c.rules.Random(bucketRetry), func() { c.act(c.loadBucket) })
 			return
 		}
 		c.core.Notice(c.now(), core.Joined{Source: core.NoSource, Created: r.Bucket.Created})
@@ -214,36 +218,23 @@ const (
 	bucketRetry   = 250 * time.Millisecond // at least; at most twice that
 )
 
-// onStop has a timer fire at once if the candidate is stopped before.
-func (c *candidate) onStop(t *timer) { c.waker = t }
-
 // begin begins to campaign, once the source of notifications is in use or cannot be.
 func (c *candidate) begin() {
 	if c.looping || !c.running {
 		return
 	}
 	c.looping = true
-	c.core.Begin(c.now(), c.now())
-	c.step()
+	c.do(c.shell.Begin(c.now(), c.now()))
 }
 
-// step does what the candidate decides next.
-func (c *candidate) step() {
-	op, events := c.core.Next(c.now())
+// do does what the candidate decides.
+func (c *candidate) do(op core.Op, events []core.Event) {
 	c.op, c.request = op, nil
-	c.waker.stop()
-	c.wakeAt = time.Time{}
-	c.show()
 	c.report(events)
 	switch op.Kind {
 	case core.Finish:
 		c.finish(op)
-	case core.Wait:
-		if op.Quiet && c.isQuiet() {
-			c.wake(c.now())
-		} else if !op.Until.IsZero() {
-			c.wake(op.Until)
-		}
+	case core.Wait: // the shell has it woken
 	case core.AskBackoff:
 		c.done(core.Result{Delay: c.plan.backoff})
 	default:
@@ -253,94 +244,62 @@ func (c *candidate) step() {
 
 // done passes on what came of the operation that the candidate does, and does the next.
 func (c *candidate) done(r core.Result) {
-	c.core.Done(c.now(), r)
-	c.step()
+	op := c.op
+	c.do(c.shell.Done(c.now(), &op, r))
 }
 
-// wake has the candidate woken at a time of its clock.
-func (c *candidate) wake(at time.Time) {
+// NewTerm returns the place of a term that begins.
+func (c *candidate) NewTerm(*core.Term) *shell.Term {
+	c.newTerm = &shell.Term{}
+	return c.newTerm
+}
+
+// Show has others see a term, or none.
+func (c *candidate) Show(t *shell.Term) { c.term = t }
+
+// Expire has the leadership of a term end after a time of the candidate's clock.
+func (c *candidate) Expire(t *shell.Term, in time.Duration) {
+	c.expiry.stop()
+	if in > 0 {
+		c.expiry = c.w.at(c.clock.When(c.now().Add(in)), func() { c.act(func() { c.report(c.shell.Expired(c.now(), t)) }) })
+	}
+}
+
+// EndContext ends the context of the work and of the requests of a term.
+func (c *candidate) EndContext(t *shell.Term) {
+	c.work.contextEnds(c, t)
+	c.endRequest(core.WhileLeads)
+}
+
+// StartCalls has callbacks called, soon.
+func (c *candidate) StartCalls() { c.w.after(0, func() { c.act(c.nextCall) }) }
+
+// Wake has the loop woken at a time of the candidate's clock.
+func (c *candidate) Wake(at time.Time) {
 	c.waker.stop()
-	c.wakeAt = at
+	if at.IsZero() {
+		return
+	}
 	c.waker = c.w.at(c.clock.When(at), func() {
 		c.act(func() {
-			if c.looping && c.op.Kind == core.Wait {
-				c.done(core.Result{Quiet: c.op.Quiet && c.isQuiet()})
+			switch {
+			case c.returning:
+				c.returnWhenIdle()
+			case c.looping && c.op.Kind == core.Wait:
+				c.done(core.Result{})
 			}
 		})
 	})
 }
 
-// quietened is called when callbacks and work may have returned.
-func (c *candidate) quietened() {
-	if c.looping && c.op.Kind == core.Wait && c.op.Quiet && c.isQuiet() {
-		c.wake(c.now())
-	}
-}
-
-// isQuiet reports whether callbacks and work have returned.
-func (c *candidate) isQuiet() bool { return !c.calls.busy && c.work == nil }
-
-// tell tells the candidate what happens while it does something else.
-func (c *candidate) tell(n core.Notice) {
-	events := c.core.Notice(c.now(), n)
-	c.show()
-	c.report(events)
-	c.rewake()
-}
-
-// rewake has the candidate woken earlier, if there is something to do earlier.
-func (c *candidate) rewake() {
-	if !c.looping {
-		return
-	}
-	op, waits := c.core.Waits()
-	if at := op.Until; waits && !at.IsZero() && (c.wakeAt.IsZero() || at.Before(c.wakeAt)) {
-		c.wake(at)
-	}
-}
-
-// show shows others what was decided about the term.
-func (c *candidate) show() {
-	now, t := c.now(), c.core.Term()
-	if c.term != nil && c.lease != c.term.Lease {
-		c.showLease(now)
-	}
-	if t != c.term {
-		c.expiry.stop()
-		if c.term = t; t != nil {
-			c.lease = nil
-			c.showLease(now)
-		}
-	}
-}
-
-func (c *candidate) showLease(now time.Time) {
-	before, l := c.lease, c.term.Lease
-	c.lease = l
-	c.expiry.stop()
-	if left := l.Left(now, c.rules.Boot); left > 0 {
-		t := c.term
-		c.expiry = c.w.at(c.clock.When(now.Add(left)), func() { c.act(func() { c.tell(core.End{Term: t, Why: core.Deadline}) }) })
-	}
-	if l.State == core.Follower && (before == nil || before.State != core.Follower) {
-		c.calls.wake()
-		c.work.contextEnds(c)
-		c.endRequest(core.WhileLeads)
-	}
-}
+// tell tells the candidate what happens beside the loop.
+func (c *candidate) tell(n core.Notice) { c.report(c.shell.Notice(c.now(), n)) }
 
 // report does what the candidate reports.
 func (c *candidate) report(events []core.Event) {
 	for i := range events {
-		switch e := &events[i]; e.Kind {
-		case core.Campaigned:
-			c.calls.campaigned()
-		case core.LeadershipCounts:
-			c.calls.latest = e.Term
-			c.calls.wake()
-			if c.plan.hasWork && c.IsLeader() {
-				c.startWork(e.Term)
-			}
+		e := &events[i]
+		switch e.Kind {
 		case core.LeaderSeen:
 			if e.Record != nil {
 				c.w.judge.LeaderReported(c.ledger, e.Record.Name, c.w.now)
@@ -354,6 +313,7 @@ func (c *candidate) report(events []core.Event) {
 		case core.Preempt:
 			c.requestTransfer(e.Instance)
 		}
+		c.shell.Take(c.now(), e)
 	}
 }
 
@@ -361,10 +321,15 @@ func (c *candidate) report(events []core.Event) {
 func (c *candidate) finish(op core.Op) {
 	c.looping = false
 	if op.Cloned {
+		if c.renamedAt.Equal(c.w.now) {
+			c.w.judge.Fail(c.w.now, "P9", c.name, "goes on as another instance twice in one instant")
+			return
+		}
+		c.renamedAt = c.w.now
 		c.rules.Instance = c.newID()
 		c.w.note(c.name, "goes on as "+c.rules.Instance)
 		c.w.count("another instance")
-		c.core.Notice(c.now(), core.NewRules{Rules: c.newRules()})
+		c.report(c.shell.Rename(c.now(), c.newRules()))
 		c.core.Notice(c.now(), core.Joined{Source: c.source.kind, Created: c.source.created})
 		c.w.after(0, func() { c.act(c.begin) })
 		return
@@ -375,21 +340,19 @@ func (c *candidate) finish(op core.Op) {
 
 // returnWhenIdle returns once no callback runs.
 func (c *candidate) returnWhenIdle() {
-	c.calls.campaigns = 0
-	if c.calls.busy {
-		c.calls.idle = c.returnWhenIdle
-		return
+	c.returning = !c.shell.Discard(c.now())
+	if !c.returning {
+		c.returned()
 	}
-	c.returned()
 }
 
 // returned is the end of one call of Start or Run.
 func (c *candidate) returned() {
 	w := c.w
-	c.core.Notice(c.now(), core.EndRun{})
+	c.shell.Return(c.now())
 	c.waker.stop()
 	c.running, c.looping = false, false
-	err := c.result
+	err := c.shell.Result()
 	if c.failed != nil && err == nil {
 		err = c.failed
 	}
@@ -412,15 +375,14 @@ func (c *candidate) returned() {
 
 // stop ends the run of a candidate.
 func (c *candidate) stop() {
-	if c.stopping || !c.running {
+	if !c.running || c.shell.IsStopping() {
 		return
 	}
-	c.stopping = true
-	c.tell(core.Stop{})
+	c.report(c.shell.Stop(c.now()))
 	c.endRequest(core.WhileRuns)
-	if !c.looping && c.waker.waits() { // it waits for the bucket
-		do := c.waker.do
-		c.waker.stop()
+	if c.retry.waits() { // it waits for the bucket
+		do := c.retry.do
+		c.retry.stop()
 		c.w.after(0, do)
 	}
 }
@@ -431,25 +393,27 @@ func (c *candidate) fail() {
 		return
 	}
 	c.failed = fmt.Errorf("cannot go on: %w", nats.ErrConnectionClosed)
-	if c.term != nil {
-		c.tell(core.End{Term: c.term, Why: core.Closed})
-	}
+	c.endTerm(core.Closed)
 	c.stop()
 }
 
-// IsLeader reports whether the candidate leads, as Election.IsLeader does.
-func (c *candidate) IsLeader() bool { return c.leads(c.term) }
-
-func (c *candidate) leads(t *core.Term) bool {
-	return t != nil && t.Lease.State == core.Leader && t.Lease.Left(c.now(), c.rules.Boot) > 0
+// endTerm ends the leadership of the term, if there is one.
+func (c *candidate) endTerm(why core.Reason) {
+	if c.term != nil {
+		_, events := c.shell.End(c.now(), c.term, why)
+		c.report(events)
+	}
 }
+
+// IsLeader reports whether the candidate leads, as Election.IsLeader does.
+func (c *candidate) IsLeader() bool { return c.term != nil && c.term.Leads(c.now(), c.rules.Boot) }
 
 // Term returns the term that the candidate leads, as Election.Term does.
 func (c *candidate) Term() (election.Term, bool) {
 	if !c.IsLeader() {
 		return election.Term{}, false
 	}
-	return c.publicTerm(c.term), true
+	return c.publicTerm(c.term.Core), true
 }
 
 func (c *candidate) publicTerm(t *core.Term) election.Term {
@@ -459,8 +423,8 @@ func (c *candidate) publicTerm(t *core.Term) election.Term {
 // State returns the state, as Election.State does.
 func (c *candidate) State() election.State {
 	switch {
-	case c.term != nil && c.term.Lease.Left(c.now(), c.rules.Boot) > 0:
-		return election.State(c.term.Lease.State)
+	case c.term != nil && c.term.Lease().Left(c.now(), c.rules.Boot) > 0:
+		return election.State(c.term.Lease().State)
 	case c.running:
 		return election.CandidateState
 	}

@@ -19,17 +19,19 @@
 //
 // # What is real, and what is simulated
 //
-// Real: package core, and with it every decision of a candidate.
+// Real: package core, and with it every decision of a candidate; and package shell, and with it what IsLeader reads, which callback is called, when work
+// starts, and when its context ends.
 //
 // Simulated: the bucket (a state machine with one key), the server's clock, the network between each candidate and the bucket, the sources of
-// notifications, the attempts that a leader receives, operators' requests, callbacks and the work of users; and the shell around the decisions, which
-// in a program is package election. Drills and the tests of package election try the real shell.
+// notifications, the attempts that a leader receives, operators' requests, and how long callbacks and the
+// work of users take. Goroutines and timers are virtual. Drills and the tests of package election try the real ones.
 //
 //	script.go, dice.go            what the seed decides: candidates (plan.go), and rounds of faults and acts (trouble.go)
 //	explore.go                    all schedules with few faults
 //	engine.go                     virtual time
 //	world.go, acts.go, faults.go  play the script; quiet.go judges whether somebody leads in the quiet after each round
-//	candidate.go, work.go         one candidate with its callbacks and work
+//	candidate.go, work.go         the driver of one candidate's shell, with callbacks and work
+//	steps.go                      which steps schedules have reached
 //	call.go, refusal.go           its requests: each crosses its link, which fate.go may spoil
 //	judge/clock.go                its clock
 //	source.go                     its source of notifications

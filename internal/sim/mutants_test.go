@@ -171,6 +171,55 @@ var mutants = []mutant{
 		"r.StandDownMs = record.Milliseconds(t.LeadsFrom.Sub(sent))",
 		"r.StandDownMs = record.Milliseconds(t.LeadsFrom.Sub(sent)); if MUTANT { r.StandDownMs = 0 }",
 	}}},
+	{name: "end the context of work late", promise: "P3", patches: []patch{{
+		"internal/shell/term.go",
+		"		s.driver.EndContext(t)\n",
+		"		if !MUTANT || l.Left(now, s.Boot) <= 0 { s.driver.EndContext(t) }\n",
+	}}},
+	{name: "leave OnLost out", promise: "P4", patches: []patch{{
+		"internal/shell/calls.go",
+		"		return Call{Kind: Lost}, true\n",
+		"		if MUTANT { return Call{Kind: Campaign}, true }; return Call{Kind: Lost}, true\n",
+	}}},
+	{name: "call OnWon for a leader-elect", promise: "P4", patches: []patch{{
+		"internal/shell/shell.go",
+		"	case core.NextChanged:\n",
+		"	case core.StateChanged:\n		if MUTANT && e.State == core.LeaderElect && s.term != nil && s.Calls.announced == nil { s.Calls.announced = s.term; s.Calls.campaigns = nil; s.calls(s.Calls.leadership(s.term)) }\n	case core.NextChanged:\n",
+	}}},
+	{name: "show a leader-elect as leader", promise: "P2", patches: []patch{{
+		"internal/shell/term.go",
+		"	t.SetLease(l)\n",
+		"	if MUTANT && l.State == core.LeaderElect { early := *l; early.State = core.Leader; t.SetLease(&early) } else { t.SetLease(l) }\n",
+	}}},
+	{name: "show a lease that was cut as it was before", promise: "P3", random: true, patches: []patch{{
+		"internal/shell/term.go",
+		"	if before == l {\n",
+		"	if before == l || MUTANT && before != nil && l.State == core.Follower && before.State != core.Follower && l.Left(now, s.Boot) > 0 {\n",
+	}}},
+	{name: "release without waiting for the work", promise: "P3", patches: []patch{{
+		"internal/shell/shell.go",
+		"		r.Quiet = op.Quiet && s.isQuiet()\n",
+		"		r.Quiet = op.Quiet && (MUTANT || s.isQuiet())\n",
+	}}},
+	{name: "release without waiting for callbacks", promise: "P3", random: true, patches: []patch{{
+		"internal/shell/shell.go",
+		"{ return !s.Calls.busy && s.working == nil }",
+		"{ return (MUTANT || !s.Calls.busy) && s.working == nil }",
+	}}},
+	{name: "keep the old instance after another process was found to use it", promise: "P9", random: true, patches: []patch{{
+		"internal/shell/shell.go",
+		"	return s.Notice(now, core.NewRules{Rules: rules})\n",
+		"	if MUTANT { return nil }; return s.Notice(now, core.NewRules{Rules: rules})\n",
+	}}},
+	{name: "wake the loop no earlier when something has changed", promise: "P8", random: true, patches: []patch{{
+		"internal/shell/shell.go",
+		"waits && !op.Until.IsZero() && (s.wakeAt.IsZero()",
+		"!MUTANT && waits && !op.Until.IsZero() && (s.wakeAt.IsZero()",
+	}}},
+	{name: "set the timer at the deadline once", promise: "P4", random: true, patches: []patch{
+		{"internal/shell/term.go", "	s.driver.Expire(t, l.Left(now, s.Boot))\n", "	if !MUTANT || before == nil { s.driver.Expire(t, l.Left(now, s.Boot)) }\n"},
+		{"internal/shell/term.go", "!first && left > 0 {", "!MUTANT && !first && left > 0 {"},
+	}},
 }
 
 type mutant struct {

@@ -1,112 +1,73 @@
 package sim
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/shell"
 	"github.com/natscampaign/election/internal/sim/judge"
 )
 
-// dispatcher calls the callbacks of a candidate, one at a time, as the dispatcher of package election does: when it gets to it, it compares what it
-// announced with how things are.
-type dispatcher struct {
-	c         *candidate
-	busy      bool
-	latest    *core.Term // the last that came to lead
-	announced *core.Term // the one that OnWon was called for and OnLost was not; nil if there is none
-	campaigns int        // waiting to be announced
-	idle      func()     // is called once nothing is left to call
-	calls     uint64     // every third may panic
-}
+// callNames are the names of the callbacks by their kinds.
+var callNames = [...]string{shell.Won: "OnWon", shell.Lost: "OnLost", shell.Campaign: "OnCampaign", shell.Leader: "OnLeaderChange", shell.Next: "OnNext"}
 
-// maxCampaigns is how many campaigns may wait to be announced.
-const maxCampaigns = 16
-
-func (d *dispatcher) campaigned() {
-	if d.c.plan.onCampaign > 0 {
-		d.campaigns = min(d.campaigns+1, maxCampaigns)
-		d.wake()
+// nextCall plays the callback that is due: it takes its time, and panics now and then. Then the next one follows.
+func (c *candidate) nextCall() {
+	w := c.w
+	call, due := c.shell.NextCall(c.now())
+	if !due {
+		return
 	}
-}
-
-// wake has callbacks called that are due.
-func (d *dispatcher) wake() {
-	if !d.busy {
-		d.busy = true
-		d.c.w.after(0, func() { d.c.act(d.next) })
+	name := callNames[call.Kind]
+	if call.Kind == shell.Next {
+		name = fmt.Sprint(name, " ", call.Next)
 	}
-}
-
-// next calls the callback that is due.
-func (d *dispatcher) next() {
-	switch {
-	case d.announced != nil && d.announced.Lease.State != core.Leader:
-		d.announced = nil
-		d.call("OnLost", d.c.plan.onLost)
-	case d.announced == nil && d.latest != nil && d.latest == d.c.term && d.c.leads(d.latest):
-		d.announced = d.latest
-		d.call("OnWon", d.c.plan.onWon)
-	case d.campaigns > 0:
-		d.campaigns--
-		d.call("OnCampaign", d.c.plan.onCampaign)
-	default:
-		d.busy = false
-		if idle := d.idle; idle != nil {
-			d.idle = nil
-			idle()
-			return
-		}
-		d.c.quietened()
-	}
-}
-
-// call plays a callback: it takes its time, and panics now and then.
-func (d *dispatcher) call(name string, takes time.Duration) {
-	c, w := d.c, d.c.w
+	takes := [...]time.Duration{shell.Won: c.plan.onWon, shell.Lost: c.plan.onLost, shell.Campaign: c.plan.onCampaign, shell.Leader: 0, shell.Next: 0}[call.Kind]
 	w.judge.CallbackBegan(c.ledger, name, w.now)
 	w.note(c.name, name)
 	w.after(w.spend(takes), func() {
 		c.act(func() {
 			w.judge.CallbackReturned(c.ledger, name, w.now)
-			if d.calls++; c.plan.panics && d.calls%3 == 0 {
-				w.count("callback panicked") // which the dispatcher survives
+			if c.calls++; c.plan.panics && c.calls%3 == 0 {
+				w.count("callback panicked") // which the goroutine of the callbacks survives
 			}
-			d.next()
+			c.nextCall()
 		})
 	})
 }
 
 // work is one call of the function given to Run.
 type work struct {
-	term    *core.Term
+	term    *shell.Term
 	begun   bool
 	ending  bool   // its context has ended
 	returns *timer // by itself; nil if it does not
 }
 
-// startWork starts the work of a term.
-func (c *candidate) startWork(t *core.Term) {
+// StartWork starts the work of a term.
+func (c *candidate) StartWork(t *shell.Term) {
 	w, x := c.w, &work{term: t}
 	c.work = x
 	w.after(0, func() {
 		c.act(func() {
 			x.begun = true
-			w.journal.Add(judge.Event{At: w.now, Name: c.name, What: "work begins in term", A: t.Number})
-			w.judge.WorkBegan(c.ledger, c.publicTerm(t), func() bool { return c.leads(t) }, func() bool { return t.Lease.State == core.Follower })
+			w.journal.Add(judge.Event{At: w.now, Name: c.name, What: "work begins in term", A: t.Core.Number})
+			w.judge.WorkBegan(c.ledger, c.publicTerm(t.Core), func() bool { return t.Leads(c.now(), c.rules.Boot) }, func() bool { return x.ending })
 			w.observe()
 			switch {
 			case x.ending:
 				c.lingers(x)
 			case c.plan.workReturns > 0 && !w.quiet:
-				x.returns = w.after(c.plan.workReturns, func() { c.act(func() { c.workReturns(x, true) }) })
+				x.returns = w.after(c.plan.workReturns, func() { c.act(func() { c.workReturns(x) }) })
 			}
 		})
 	})
 }
 
-// contextEnds is called when the context of the work ends. x is nil if there is no work.
-func (x *work) contextEnds(c *candidate) {
-	if x == nil || x.ending {
+// contextEnds is called when the context of the work of a term ends. x is nil if there is no work.
+func (x *work) contextEnds(c *candidate, t *shell.Term) {
+	if x == nil || x.term != t || x.ending {
 		return
 	}
 	x.ending = true
@@ -118,23 +79,20 @@ func (x *work) contextEnds(c *candidate) {
 
 // lingers has work go on a little longer than its context.
 func (c *candidate) lingers(x *work) {
-	c.w.after(c.w.spend(c.plan.workLingers), func() { c.act(func() { c.workReturns(x, false) }) })
+	c.w.after(c.w.spend(c.plan.workLingers), func() { c.act(func() { c.workReturns(x) }) })
 }
 
 // workReturns is called when the work returns: by itself, or because its context has ended.
-func (c *candidate) workReturns(x *work, byItself bool) {
+func (c *candidate) workReturns(x *work) {
 	if c.work != x {
 		return
 	}
 	w := c.w
 	w.note(c.name, "work returns")
 	w.judge.WorkReturned(c.ledger)
-	if byItself = byItself && x.term.Lease.State != core.Follower; byItself {
-		c.result = errWork
-		c.tell(core.End{Term: x.term, Why: core.WorkEnded})
-	}
 	c.work = nil
-	c.quietened()
+	_, events := c.shell.WorkReturned(c.now(), x.term, core.WorkEnded, errWork)
+	c.report(events)
 }
 
 // spend returns how long something takes: none of the quiet.

@@ -34,6 +34,12 @@ func (j *Judge) CallbackBegan(l *Ledger, name string, at time.Time) {
 			j.Fail(at, "P4", l.Name, "OnLost is called while the candidate leads")
 		}
 	}
+	if next, ok := map[string]bool{"OnNext true": true, "OnNext false": false}[name]; ok {
+		if next == l.prepared {
+			j.Fail(at, "P4", l.Name, "%s is called twice", name)
+		}
+		l.prepared = next
+	}
 	l.callback = name
 }
 

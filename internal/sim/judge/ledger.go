@@ -68,6 +68,7 @@ type Ledger struct {
 	leads        bool          // its last report
 
 	callback           string // the one that runs
+	prepared           bool   // OnNext was called with true, and not with false since
 	callbackReturnedAt time.Time
 	won, lost          int   // how often OnWon was called and OnLost returned
 	onWonTerm          *term // in which OnWon was last called

@@ -1,0 +1,130 @@
+package shell
+
+import (
+	"time"
+
+	"github.com/natscampaign/election/internal/core"
+)
+
+// Call is one callback that is due.
+type Call struct {
+	Kind   CallKind
+	State  core.State  // Campaign
+	Leader *core.Event // Leader: that the holder of the key was seen
+	Next   bool        // Next
+}
+
+// CallKind is the kind of a callback.
+type CallKind uint8
+
+// The kinds of callbacks. A user may have given several of a kind: they are one call.
+const (
+	Won      CallKind = iota + 1 // leadership counts
+	Lost                         // and does not any more
+	Campaign                     // a campaign or a renewal was made
+	Leader                       // another leader is known
+	Next                         // the candidate is the one that takes over, or is not any more
+	callKinds
+)
+
+// Calls finds out which callback is due. It keeps no queue: when the driver asks for the next call, the last one having returned, what was announced is compared
+// with the present state. So OnWon and OnLost alternate by construction, a slow callback only skips what is outdated, and nothing piles up.
+type Calls struct {
+	Has [callKinds]bool // which callbacks the user has given
+
+	busy      bool         // a callback is running or due
+	latest    *Term        // the last term whose leadership counted
+	announced *Term        // the term that Won was called for and Lost was not; nil if there is none
+	campaigns []core.State // that wait to be announced
+	leader    *core.Event  // the leader that waits to be announced; nil if none does
+	reported  core.Event   // the leader that was announced last
+	next      bool         // this candidate is the one that takes over
+	prepared  bool         // Next was called with true, and not with false since
+}
+
+// maxCampaigns is how many campaigns may wait to be announced; more are dropped.
+const maxCampaigns = 16
+
+// calls has callbacks called, if some are due and none is being called.
+func (s *Shell) calls(due bool) {
+	if due && !s.Calls.busy {
+		s.Calls.busy = true
+		s.driver.StartCalls()
+	}
+}
+
+// campaigned takes note of a campaign that was made in a state, and reports whether a callback may be due.
+func (d *Calls) campaigned(state core.State) (due bool) {
+	if !d.Has[Campaign] {
+		return false
+	}
+	if len(d.campaigns) < maxCampaigns {
+		d.campaigns = append(d.campaigns, state)
+	}
+	return true
+}
+
+// leaderSeen takes note of the holder of the key, unless that is a leader-elect: it is no leader yet.
+func (d *Calls) leaderSeen(e *core.Event) (due bool) {
+	if !d.Has[Leader] || e.Record != nil && e.Record.Instance != "" && e.Record.Term == 0 {
+		return false
+	}
+	if d.leader = e; sameLeader(e, &d.reported) {
+		d.leader = nil // a leader that waited to be announced meanwhile is outdated
+		return false
+	}
+	return true
+}
+
+// sameLeader reports whether two sightings are of one term of one leader, or of none.
+func sameLeader(a, b *core.Event) bool {
+	if a.Record == nil || b.Record == nil {
+		return a.Record == b.Record
+	}
+	return a.Record.Name == b.Record.Name && a.Record.Instance == b.Record.Instance && a.Record.Term == b.Record.Term
+}
+
+// nextChanged takes note of whether this candidate is the one that takes over.
+func (d *Calls) nextChanged(next bool) (due bool) {
+	d.next = next
+	return d.Has[Next]
+}
+
+// leadership takes note of a term that has begun to lead, or no longer leads.
+func (d *Calls) leadership(t *Term) (due bool) {
+	if !d.Has[Won] && !d.Has[Lost] {
+		return false
+	}
+	d.latest = t
+	return true
+}
+
+// discard drops the campaigns and the leader that wait to be announced.
+func (d *Calls) discard() { d.campaigns, d.leader = nil, nil }
+
+// NextCall returns the callback to call now, the last one having returned; false if none is due.
+func (s *Shell) NextCall(now time.Time) (Call, bool) {
+	d := &s.Calls
+	switch {
+	case d.announced != nil && d.announced.Lease().State != core.Leader:
+		d.announced = nil
+		return Call{Kind: Lost}, true
+	case d.announced == nil && d.latest != nil && d.latest.Leads(now, s.Boot):
+		d.announced = d.latest
+		return Call{Kind: Won}, true
+	case d.Has[Next] && d.next != d.prepared:
+		d.prepared = d.next
+		return Call{Kind: Next, Next: d.next}, true
+	case d.leader != nil:
+		leader := d.leader
+		d.reported, d.leader = *leader, nil
+		return Call{Kind: Leader, Leader: leader}, true
+	case len(d.campaigns) > 0:
+		state := d.campaigns[0]
+		d.campaigns = d.campaigns[1:]
+		return Call{Kind: Campaign, State: state}, true
+	}
+	d.busy = false
+	s.quietened(now)
+	return Call{}, false
+}

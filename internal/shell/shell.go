@@ -1,0 +1,205 @@
+// Package shell is what surrounds the decisions of a candidate, as far as it is decided and not done: what others see of a term, and until when; which
+// callback is due; when the work of a leader starts, and when its context ends; how long a release waits for both; and when the loop is woken.
+//
+// Like package core it is passive: it has no goroutine, no timer, no lock and no clock. What drives it tells it what has happened, by the methods of
+// [Shell], and does at once what the shell says, by the methods of [Driver]. There are two drivers. Package election has goroutines, timers and requests,
+// and holds a mutex for each call. Package sim has virtual ones, in one goroutine. So a schedule of the simulator tries this package too: only goroutines
+// and the network are left to drills.
+//
+// A driver has a loop, which does one operation after the other:
+//
+//	op, events := s.Begin(now, since)      // the candidate begins to campaign
+//	for op.Kind != core.Finish {
+//		for each event: s.Take(now, event) // the driver logs and counts it, too
+//		result := perform(op)              // for a wait: until the driver was told to wake the loop
+//		op, events = s.Done(now, result)
+//	}
+//
+// Everything else comes from beside the loop: notices, the end of work, the call of the next callback, the deadline of a lease.
+package shell
+
+import (
+	"time"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/lease"
+)
+
+// Driver does what a shell says. Its methods return at once, and call nothing of the shell.
+type Driver interface {
+	// NewTerm returns the place of a term that begins.
+	NewTerm(*core.Term) *Term
+	// Show has others see a term from now on; none, if it is nil.
+	Show(*Term)
+	// Expire has [Shell.Expired] called for a term after a time, in place of the time that was said before; never, if the time is 0 or less.
+	Expire(t *Term, in time.Duration)
+	// EndContext ends the context of the work and of the requests of a term.
+	EndContext(*Term)
+	// StartWork starts the work of a term, beside the loop. Its end is told to [Shell.WorkReturned].
+	StartWork(*Term)
+	// StartCalls starts to call callbacks, beside the loop: those that [Shell.NextCall] returns, until it returns none.
+	StartCalls()
+	// Wake wakes the loop at a time, in place of the time that was said before; never, if that is zero.
+	Wake(at time.Time)
+}
+
+// Shell surrounds the candidate of one run.
+type Shell struct {
+	Candidate *core.Candidate
+	HasWork   bool // a leader has work to do
+	Calls     Calls
+	Boot      lease.Clock
+
+	driver   Driver
+	term     *Term // that others see; nil if the key is not held
+	working  *Term // whose work has not returned; nil if none is going on
+	result   error // of the work that returned while it led
+	stopping bool  // the run is to end
+	looping  bool  // the loop has begun, and has not finished
+	returned bool  // the run has
+	wakeAt   time.Time
+}
+
+// New returns the shell of a run. Calls says which callbacks there are.
+func New(c *core.Candidate, d Driver, boot lease.Clock) *Shell {
+	return &Shell{Candidate: c, Boot: boot, driver: d}
+}
+
+// Start begins the run.
+func (s *Shell) Start(now time.Time, rules *core.Rules, started time.Time) {
+	s.Candidate.Notice(now, core.NewRun{Rules: rules, Started: started})
+	if s.stopping { // Stop came first
+		s.Candidate.Notice(now, core.Stop{})
+	}
+}
+
+// Return ends the run.
+func (s *Shell) Return(now time.Time) {
+	s.Candidate.Notice(now, core.EndRun{})
+	s.returned = true
+}
+
+// Result returns what the work returned that returned while it led.
+func (s *Shell) Result() error { return s.result }
+
+// Begin begins the loop: the candidate begins to campaign. The splay counts from since.
+func (s *Shell) Begin(now, since time.Time) (core.Op, []core.Event) {
+	s.looping = true
+	s.Candidate.Begin(now, since)
+	return s.next(now)
+}
+
+// Done passes on what came of an operation, and returns the next one and what there is to report before.
+func (s *Shell) Done(now time.Time, op *core.Op, r core.Result) (core.Op, []core.Event) {
+	if op.Kind == core.Wait {
+		r.Quiet = op.Quiet && s.isQuiet()
+	}
+	s.Candidate.Done(now, r)
+	return s.next(now)
+}
+
+// next returns the next operation, and has the loop woken in time if that is a wait.
+func (s *Shell) next(now time.Time) (core.Op, []core.Event) {
+	op, events := s.Candidate.Next(now)
+	s.publish(now)
+	switch {
+	case op.Kind == core.Finish:
+		s.looping = false
+	case op.Kind != core.Wait:
+	case op.Quiet && s.isQuiet():
+		s.wake(now)
+	default:
+		s.wake(op.Until)
+	}
+	return op, events
+}
+
+// Notice tells the candidate what has happened beside the loop, and returns what there is to report.
+func (s *Shell) Notice(now time.Time, n core.Notice) []core.Event {
+	events := s.Candidate.Notice(now, n)
+	s.noticed(now)
+	return events
+}
+
+// noticed publishes what was decided beside the loop, and has the loop woken in time.
+func (s *Shell) noticed(now time.Time) {
+	s.publish(now)
+	if !s.looping {
+		return
+	}
+	if op, waits := s.Candidate.Waits(); waits && !op.Until.IsZero() && (s.wakeAt.IsZero() || op.Until.Before(s.wakeAt)) {
+		s.wake(op.Until)
+	}
+}
+
+func (s *Shell) wake(at time.Time) {
+	s.wakeAt = at
+	s.driver.Wake(at)
+}
+
+// isQuiet reports whether callbacks and work have returned.
+func (s *Shell) isQuiet() bool { return !s.Calls.busy && s.working == nil }
+
+// quietened has the loop woken that waits for callbacks and work, once they have returned.
+func (s *Shell) quietened(now time.Time) {
+	if !s.isQuiet() {
+		return
+	}
+	if op, waits := s.Candidate.Waits(); !s.looping || waits && op.Quiet {
+		s.wake(now)
+	}
+}
+
+// Take does what an event asks for: callbacks become due, and the work of a leader starts. The driver passes all events on, in their order.
+func (s *Shell) Take(now time.Time, e *core.Event) {
+	switch e.Kind {
+	case core.Campaigned:
+		s.calls(s.Calls.campaigned(e.State))
+	case core.LeaderSeen:
+		s.calls(s.Calls.leaderSeen(e))
+	case core.NextChanged:
+		s.calls(s.Calls.nextChanged(e.On))
+	case core.LeadershipCounts:
+		t := s.term
+		if t == nil || t.Core != e.Term {
+			return
+		}
+		s.calls(s.Calls.leadership(t))
+		if s.HasWork && t.Leads(now, s.Boot) { // otherwise leadership has ended meanwhile, as by Stop
+			s.working = t
+			s.driver.StartWork(t)
+		}
+	}
+}
+
+// WorkReturned says that the work of a term has returned, and how. If it returned while it led, it ends the term, for the given reason, and the run unless the
+// reason is to resign; then led is true.
+func (s *Shell) WorkReturned(now time.Time, t *Term, why core.Reason, err error) (led bool, events []core.Event) {
+	led, events = s.End(now, t, why)
+	if led = led && why == core.WorkEnded; led {
+		s.result = err
+	}
+	s.working = nil
+	s.quietened(now)
+	return led, events
+}
+
+// Stop ends the run. The candidate does not campaign again for the key that it releases.
+func (s *Shell) Stop(now time.Time) []core.Event {
+	s.stopping = true
+	return s.Notice(now, core.Stop{})
+}
+
+// IsStopping reports whether the run is to end.
+func (s *Shell) IsStopping() bool { return s.stopping }
+
+// Rename has the candidate go on under other rules, because another process uses its instance.
+func (s *Shell) Rename(now time.Time, rules *core.Rules) []core.Event {
+	return s.Notice(now, core.NewRules{Rules: rules})
+}
+
+// Discard drops what waits to be announced, at the end of the run. The loop is woken once no callback is running.
+func (s *Shell) Discard(now time.Time) (idle bool) {
+	s.Calls.discard()
+	return !s.Calls.busy
+}

@@ -1,0 +1,193 @@
+package election
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/shell"
+	"github.com/natscampaign/election/internal/wakeup"
+)
+
+// The loop of a run, and how what happens beside it reaches the candidate.
+//
+// The loop is one goroutine. It asks the shell for the next operation, does it, see perform.go, and passes the result back; before each operation
+// it reports what was decided, see report.go. Every other goroutine (a timer, the notifier, a user's call) passes a core.Notice to the shell, by
+// tell or Receive, which has the loop woken if the candidate now has something else to do. The election's mutex is held for each decision, and
+// never while the loop does something.
+
+// loop does what the candidate decides, one thing after the other, until nothing is left to do.
+func (r *run) loop(began time.Time) (cloned bool) {
+	op, events := r.begin(began)
+	for {
+		r.report(events)
+		switch op.Kind {
+		case core.Finish:
+			return op.Cloned
+		case core.Wait:
+			r.await(&op)
+			op, events = r.next(&op, core.Result{})
+		default:
+			op, events = r.step(&op)
+		}
+	}
+}
+
+// step does an operation and decides on the next one. It is not inlined, so that the frame of loop stays small: a process may have thousands of
+// candidates, which mostly wait, each with a stack of its own.
+//
+//go:noinline
+func (r *run) step(op *core.Op) (core.Op, []core.Event) { return r.next(op, r.perform(op)) }
+
+// begin has the candidate begin to campaign, and returns its first operation.
+func (r *run) begin(began time.Time) (core.Op, []core.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	op, events := r.shell.Begin(now, began)
+	r.decided(now, &op)
+	return op, events
+}
+
+// next passes the result of the last operation to the candidate, and returns the next operation.
+func (r *run) next(last *core.Op, result core.Result) (core.Op, []core.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	op, events := r.shell.Done(now, last, result)
+	r.decided(now, &op)
+	return op, events
+}
+
+// decided takes note of what the loop does next. The caller holds mu.
+func (r *run) decided(now time.Time, op *core.Op) {
+	r.decidedAt = now
+	due := op.Due
+	if op.Kind != core.Wait {
+		due = now.Add(busyTime)
+	}
+	r.progress = progress{r.candidate.Step().String(), due}
+}
+
+// tell passes a notice to the candidate, and reports what the candidate has to report.
+func (e *Election) tell(n core.Notice) {
+	e.mu.Lock()
+	r := e.current
+	if r == nil { // nothing runs: there is nothing to publish, to wake or to report
+		e.candidate.Notice(time.Now(), n)
+		e.mu.Unlock()
+		return
+	}
+	events := r.notice(time.Now(), n)
+	e.mu.Unlock()
+	r.report(events)
+}
+
+// notice passes a notice to the candidate. The caller holds mu, and reports the events once it does not.
+func (r *run) notice(now time.Time, n core.Notice) []core.Event {
+	events := r.shell.Notice(now, n)
+	r.noticed()
+	return events
+}
+
+// noticed takes note of what the loop now waits for. The caller holds mu.
+func (r *run) noticed() {
+	if op, waits := r.candidate.Waits(); waits && r.timer != nil {
+		r.progress = progress{r.candidate.Step().String(), op.Due}
+	}
+}
+
+// driver does what the shell of a run says. The election's mutex is held meanwhile.
+type driver struct{ *run }
+
+// NewTerm returns the place of a term that begins.
+func (d driver) NewTerm(t *core.Term) *shell.Term {
+	d.latest = newActiveTerm(d.run, t)
+	return &d.latest.Term
+}
+
+// Show has others see a term from now on, or none. A witness is told of both.
+func (d driver) Show(t *shell.Term) {
+	if before := d.term.Load(); before != nil {
+		d.tellWitnessOver(before)
+	}
+	if t != nil {
+		d.tellWitnessBegan(t.Core)
+		d.term.Store(d.latest)
+		return
+	}
+	d.term.Store(nil)
+	if d.leader != nil && d.leader.Instance == d.instanceID() {
+		d.leader = nil
+	}
+}
+
+// Expire has the timer of the present term end its leadership.
+func (d driver) Expire(t *shell.Term, in time.Duration) {
+	switch a := d.latest; {
+	case in <= 0 && a.expiry != nil:
+		a.expiry.Stop()
+	case in <= 0:
+	case a.expiry == nil:
+		a.expiry = time.AfterFunc(in, a.expire)
+	default:
+		a.expiry.Reset(in)
+	}
+}
+
+// EndContext ends the context of the present term.
+func (d driver) EndContext(t *shell.Term) {
+	a := d.latest
+	a.cancel(&TermEndedError{a.public, Reason(t.Core.Reason)})
+}
+
+// StartWork starts the work of the present term.
+func (d driver) StartWork(*shell.Term) { go d.doWork(d.latest) }
+
+// StartCalls starts the goroutine that calls callbacks.
+func (d driver) StartCalls() { go d.callCallbacks() }
+
+// Wake has the loop woken at a time.
+func (d driver) Wake(at time.Time) {
+	left := time.Until(at)
+	switch {
+	case d.timer == nil, !at.IsZero() && left <= 0:
+		wakeup.Send(d.wake)
+	case at.IsZero():
+		d.timer.Stop()
+	default:
+		d.timer.Reset(left)
+	}
+}
+
+// receiver is the notify.Receiver of a run, under one instance.
+type receiver struct {
+	*run
+	rules *core.Rules // of that instance
+}
+
+// Receive passes a notice to the candidate, unless the run has ended, or goes on under another instance.
+func (r receiver) Receive(n core.Notice) {
+	r.mu.Lock()
+	if r.current != r.run || r.candidate.Rules != r.rules {
+		r.mu.Unlock()
+		return
+	}
+	events := r.notice(time.Now(), n)
+	if _, changed := n.(*core.Notification); changed {
+		r.changed.Broadcast()
+	}
+	r.mu.Unlock()
+	r.report(events)
+}
+
+// SourceOverdue reports whether the source of notifications has still not reported what the candidate misses.
+func (r receiver) SourceOverdue() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.candidate.Rules == r.rules && r.candidate.SourceOverdue()
+}
+
+// Closed ends the run: the connection was closed for good.
+func (r receiver) Closed() { r.fail(nats.ErrConnectionClosed) }
