@@ -3,6 +3,7 @@ package election
 import (
 	"fmt"
 
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -67,14 +68,7 @@ const (
 const ReasonDied Reason = "died"
 
 // voluntary reports whether a term that ended for this reason still holds the key, and releases it.
-func (r Reason) voluntary() bool {
-	return r.yields() || r == ReasonStopped || r == ReasonWorkEnded
-}
-
-// yields reports whether a term ended for this reason in favour of other candidates: then its own candidate holds back.
-func (r Reason) yields() bool {
-	return r == ReasonResigned || r == ReasonTransferred || r == ReasonRelinquished || r == ReasonUnhealthy
-}
+func (r Reason) voluntary() bool { return core.Reason(r).Voluntary() }
 
 // TermEndedError is the cause of the end of a leader's context, see context.Cause: leadership has ended. It is an [ErrNotLeader].
 type TermEndedError struct {

@@ -31,16 +31,19 @@ import (
 // lease that is shorter than with the default margin is not believed. A record that states a lease longer than the bucket has ever allowed delays
 // nobody: it counts as the longest that the bucket has allowed, see [Candidate.believed].
 
-// holderWrite is the write of the known holder that was seen last: read, or notified. The holder's lease is timed by it.
+// holderWrite is the write of the known holder that was seen last: read, or notified. Two of its times prove that its lease has lapsed: the server's stamp,
+// by which the read at the takeover shows that it was this write which was seen, and the instant from which the lease is timed.
 type holderWrite struct {
-	revision     uint64
-	written      time.Time     // the server's stamp of the write
-	read         bool          // the write was read; if not, only a notification told of it
-	superseded   bool          // something else than a renewal was notified since: it may be a later write
-	lease        time.Duration // the longest lease that a record of this term states, of those that were read; 0 if none does
-	firstSeen    time.Time     // when the write was first read or notified
-	timedFrom    instant       // when the write was first seen after the last time that something may have been missed; none if it was not
-	writtenAfter time.Time     // by this candidate's clock, the write was made after this time, as far as is known
+	revision   uint64
+	written    time.Time     // the server's stamp of the write
+	lease      time.Duration // the longest lease that a record of this term states, of those that were read; 0 if none does
+	timedFrom  instant       // when the write was first seen after the last time that something may have been missed; none if it was not
+	read       bool          // the write was read; if not, only a notification told of it
+	superseded bool          // something else than a renewal was notified since: it may be a later write
+
+	// Two more say when the server expires the write, by this candidate's clock, and prove nothing of the lease. A gap in the notifications leaves them as they are.
+	firstSeen    time.Time // a TTL and a little after this the write has expired, or never does
+	writtenAfter time.Time // a TTL after this the server may expire it; before that, somebody removed it. As far as is known.
 }
 
 // slewPrecision is by how much two readings of lease.Slewed may differ though the clock was not slewed in between.

@@ -1,6 +1,6 @@
 package core
 
-// State is the state of a candidate. The values are those of package election.
+// State is the state of a candidate. Package election names these values for users.
 type State uint8
 
 // The states.
@@ -10,7 +10,7 @@ const (
 	LeaderElect State = 3 // it holds the key and waits for its leadership to count
 )
 
-// Reason says in one word why the state of a candidate changed. The words are those of package election.
+// Reason says in one word why the state of a candidate changed. Package election names these words for users, and says what each means.
 type Reason string
 
 // The reasons to become a leader-elect, and then the leader.
