@@ -101,7 +101,7 @@ func (r *run) noticed() {
 // driver does what the shell of a run says. The election's mutex is held meanwhile.
 type driver struct{ *run }
 
-// NewTerm returns the place of a term that begins.
+// NewTerm returns a term that begins.
 func (d driver) NewTerm(t *core.Term) *shell.Term {
 	d.latest = newActiveTerm(d.run, t)
 	return &d.latest.Term
@@ -122,28 +122,6 @@ func (d driver) Show(t *shell.Term) {
 		d.leader = nil
 	}
 }
-
-// Expire has the timer of the present term end its leadership.
-func (d driver) Expire(t *shell.Term, in time.Duration) {
-	switch a := d.latest; {
-	case in <= 0 && a.expiry != nil:
-		a.expiry.Stop()
-	case in <= 0:
-	case a.expiry == nil:
-		a.expiry = time.AfterFunc(in, a.expire)
-	default:
-		a.expiry.Reset(in)
-	}
-}
-
-// EndContext ends the context of the present term.
-func (d driver) EndContext(t *shell.Term) {
-	a := d.latest
-	a.cancel(&TermEndedError{a.public, Reason(t.Core.Reason)})
-}
-
-// StartWork starts the work of the present term.
-func (d driver) StartWork(*shell.Term) { go d.doWork(d.latest) }
 
 // StartCalls starts the goroutine that calls callbacks.
 func (d driver) StartCalls() { go d.callCallbacks() }

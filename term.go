@@ -88,6 +88,7 @@ type activeTerm struct {
 // election's mutex.
 func newActiveTerm(r *run, t *core.Term) *activeTerm {
 	a := &activeTerm{run: r}
+	a.Core, a.Driver = t, a
 	a.public = Term{
 		Key: r.key, Name: r.name, Number: t.Number, BucketCreated: t.BucketCreated, Since: t.Since,
 		labels: collectors.NewLabels(r.bucket.Bucket(), r.identity()), active: a,
@@ -95,6 +96,25 @@ func newActiveTerm(r *run, t *core.Term) *activeTerm {
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(r.ctx))
 	return a
 }
+
+// Expire has a timer end leadership after a time, though the loop may be stuck. The caller holds the election's mutex.
+func (t *activeTerm) Expire(in time.Duration) {
+	switch {
+	case in <= 0 && t.expiry != nil:
+		t.expiry.Stop()
+	case in <= 0:
+	case t.expiry == nil:
+		t.expiry = time.AfterFunc(in, t.expire)
+	default:
+		t.expiry.Reset(in)
+	}
+}
+
+// EndContext ends the context of the leader. The caller holds the election's mutex.
+func (t *activeTerm) EndContext() { t.cancel(&TermEndedError{t.public, Reason(t.Core.Reason)}) }
+
+// StartWork starts the work of the term.
+func (t *activeTerm) StartWork() { go t.run.doWork(t) }
 
 // leads reports whether leadership counts now. It is all that IsLeader and Valid do.
 func (t *activeTerm) leads() bool { return t.Leads(time.Now(), lease.SinceBoot) }

@@ -38,7 +38,7 @@ func leadingFor(t *testing.T, mono, wall, boot time.Duration) (*Election, *activ
 	if err != nil {
 		t.Fatal(err)
 	}
-	driver{r}.NewTerm(&core.Term{Number: 5}).Core = &core.Term{Number: 5}
+	driver{r}.NewTerm(&core.Term{Number: 5})
 	held := e.latest
 	age(held, written(LeaderState, time.Hour, mono, wall, boot))
 	e.term.Store(held)

@@ -27,20 +27,24 @@ import (
 
 // Driver does what a shell says. Its methods return at once, and call nothing of the shell.
 type Driver interface {
-	// NewTerm returns the place of a term that begins.
+	// NewTerm returns a term that begins, with its driver.
 	NewTerm(*core.Term) *Term
 	// Show has others see a term from now on; none, if it is nil.
 	Show(*Term)
-	// Expire has [Shell.Expired] called for a term after a time, in place of the time that was said before; never, if the time is 0 or less.
-	Expire(t *Term, in time.Duration)
-	// EndContext ends the context of the work and of the requests of a term.
-	EndContext(*Term)
-	// StartWork starts the work of a term, beside the loop. Its end is told to [Shell.WorkReturned].
-	StartWork(*Term)
 	// StartCalls starts to call callbacks, beside the loop: those that [Shell.NextCall] returns, until it returns none.
 	StartCalls()
 	// Wake wakes the loop at a time, in place of the time that was said before; never, if that is zero.
 	Wake(at time.Time)
+}
+
+// TermDriver does what a shell says of one term.
+type TermDriver interface {
+	// Expire has [Shell.Expired] called for the term after a time, in place of the time that was said before; never, if the time is 0 or less.
+	Expire(in time.Duration)
+	// EndContext ends the context of the work and of the requests of the term.
+	EndContext()
+	// StartWork starts the work of the term, beside the loop. Its end is told to [Shell.WorkReturned].
+	StartWork()
 }
 
 // Shell surrounds the candidate of one run.
@@ -167,7 +171,7 @@ func (s *Shell) Take(now time.Time, e *core.Event) {
 		s.calls(s.Calls.leadership(t))
 		if s.HasWork && t.Leads(now, s.Boot) { // otherwise leadership has ended meanwhile, as by Stop
 			s.working = t
-			s.driver.StartWork(t)
+			t.Driver.StartWork()
 		}
 	}
 }

@@ -11,8 +11,9 @@ import (
 
 // Term is what others see of a term: its lease, which they may read at any time, from any goroutine. Package core decides about the term.
 type Term struct {
-	Core  *core.Term
-	lease atomic.Pointer[core.Lease]
+	Core   *core.Term
+	Driver TermDriver
+	lease  atomic.Pointer[core.Lease]
 }
 
 // Lease returns the lease, as it is now.
@@ -37,12 +38,11 @@ func (s *Shell) publish(now time.Time) {
 	}
 	switch t := s.Candidate.Term(); {
 	case t == nil && s.term != nil:
-		s.driver.Expire(s.term, 0)
+		s.term.Driver.Expire(0)
 		s.term = nil
 		s.driver.Show(nil)
 	case t != nil && (s.term == nil || s.term.Core != t):
 		s.term = s.driver.NewTerm(t)
-		s.term.Core = t
 		s.follow(now, s.term)
 		s.driver.Show(s.term)
 	}
@@ -56,9 +56,9 @@ func (s *Shell) follow(now time.Time, t *Term) {
 		return
 	}
 	t.SetLease(l)
-	s.driver.Expire(t, l.Left(now, s.Boot))
+	t.Driver.Expire(l.Left(now, s.Boot))
 	if l.State == core.Follower && (before == nil || before.State != core.Follower) {
-		s.driver.EndContext(t)
+		t.Driver.EndContext()
 		s.calls(s.Calls.leadership(t)) // before the loop looks whether a callback is due: OnLost is
 	}
 }
@@ -71,11 +71,11 @@ func (s *Shell) End(now time.Time, t *Term, why core.Reason) (first bool, events
 	return before != core.Follower && t.Core.Lease.State == core.Follower, events
 }
 
-// Expired is called when the time has come that [Driver.Expire] said: leadership ends, unless the lease was renewed meanwhile.
+// Expired is called when the time has come that [TermDriver.Expire] said: leadership ends, unless the lease was renewed meanwhile.
 func (s *Shell) Expired(now time.Time, t *Term) []core.Event {
 	first, events := s.End(now, t, core.Deadline)
 	if left := t.Lease().Left(now, s.Boot); !first && left > 0 {
-		s.driver.Expire(t, left)
+		t.Driver.Expire(left)
 	}
 	return events
 }

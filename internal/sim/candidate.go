@@ -68,9 +68,7 @@ type candidate struct {
 	waker      *timer      // wakes the loop
 	renamedAt  time.Time   // when it last went on as another instance
 	returning  bool        // it waits for callbacks to return
-	newTerm    *shell.Term // the last that began
 	term       *shell.Term // that others see; nil if none
-	expiry     *timer      // ends the leadership of the term
 	reconnects uint64
 	records    bool // the attempts of others
 	source     *source
@@ -248,28 +246,40 @@ func (c *candidate) done(r core.Result) {
 	c.do(c.shell.Done(c.now(), &op, r))
 }
 
-// NewTerm returns the place of a term that begins.
-func (c *candidate) NewTerm(*core.Term) *shell.Term {
-	c.newTerm = &shell.Term{}
-	return c.newTerm
+// term is a term of a candidate: what others see of it, and its timer at the deadline.
+type term struct {
+	shell.Term
+	c      *candidate
+	expiry *timer
 }
 
-// Show has others see a term, or none.
-func (c *candidate) Show(t *shell.Term) { c.term = t }
+// NewTerm returns a term that begins.
+func (c *candidate) NewTerm(t *core.Term) *shell.Term {
+	x := &term{c: c}
+	x.Core, x.Driver = t, x
+	return &x.Term
+}
 
-// Expire has the leadership of a term end after a time of the candidate's clock.
-func (c *candidate) Expire(t *shell.Term, in time.Duration) {
-	c.expiry.stop()
+// Expire has the leadership of the term end after a time of the candidate's clock.
+func (x *term) Expire(in time.Duration) {
+	c := x.c
+	x.expiry.stop()
 	if in > 0 {
-		c.expiry = c.w.at(c.clock.When(c.now().Add(in)), func() { c.act(func() { c.report(c.shell.Expired(c.now(), t)) }) })
+		x.expiry = c.w.at(c.clock.When(c.now().Add(in)), func() { c.act(func() { c.report(c.shell.Expired(c.now(), &x.Term)) }) })
 	}
 }
 
-// EndContext ends the context of the work and of the requests of a term.
-func (c *candidate) EndContext(t *shell.Term) {
-	c.work.contextEnds(c, t)
-	c.endRequest(core.WhileLeads)
+// EndContext ends the context of the work and of the requests of the term.
+func (x *term) EndContext() {
+	x.c.work.contextEnds(x.c, &x.Term)
+	x.c.endRequest(core.WhileLeads)
 }
+
+// StartWork starts the work of the term.
+func (x *term) StartWork() { x.c.startWork(&x.Term) }
+
+// Show has others see a term, or none.
+func (c *candidate) Show(t *shell.Term) { c.term = t }
 
 // StartCalls has callbacks called, soon.
 func (c *candidate) StartCalls() { c.w.after(0, func() { c.act(c.nextCall) }) }

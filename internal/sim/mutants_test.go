@@ -173,8 +173,8 @@ var mutants = []mutant{
 	}}},
 	{name: "end the context of work late", promise: "P3", patches: []patch{{
 		"internal/shell/term.go",
-		"		s.driver.EndContext(t)\n",
-		"		if !MUTANT || l.Left(now, s.Boot) <= 0 { s.driver.EndContext(t) }\n",
+		"		t.Driver.EndContext()\n",
+		"		if !MUTANT || l.Left(now, s.Boot) <= 0 { t.Driver.EndContext() }\n",
 	}}},
 	{name: "leave OnLost out", promise: "P4", patches: []patch{{
 		"internal/shell/calls.go",
@@ -217,7 +217,7 @@ var mutants = []mutant{
 		"!MUTANT && waits && !op.Until.IsZero() && (s.wakeAt.IsZero()",
 	}}},
 	{name: "set the timer at the deadline once", promise: "P4", random: true, patches: []patch{
-		{"internal/shell/term.go", "	s.driver.Expire(t, l.Left(now, s.Boot))\n", "	if !MUTANT || before == nil { s.driver.Expire(t, l.Left(now, s.Boot)) }\n"},
+		{"internal/shell/term.go", "	t.Driver.Expire(l.Left(now, s.Boot))\n", "	if !MUTANT || before == nil { t.Driver.Expire(l.Left(now, s.Boot)) }\n"},
 		{"internal/shell/term.go", "!first && left > 0 {", "!MUTANT && !first && left > 0 {"},
 	}},
 }

@@ -45,8 +45,8 @@ type work struct {
 	returns *timer // by itself; nil if it does not
 }
 
-// StartWork starts the work of a term.
-func (c *candidate) StartWork(t *shell.Term) {
+// startWork starts the work of a term.
+func (c *candidate) startWork(t *shell.Term) {
 	w, x := c.w, &work{term: t}
 	c.work = x
 	w.after(0, func() {

@@ -1,0 +1,99 @@
+package shell
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/timing"
+)
+
+// driver notes what a shell says.
+type driver struct {
+	shown *Term
+	calls int
+	woken time.Time
+}
+
+func (d *driver) NewTerm(t *core.Term) *Term { return &Term{Core: t, Driver: &termDriver{}} }
+func (d *driver) Show(t *Term)               { d.shown = t }
+func (d *driver) StartCalls()                { d.calls++ }
+func (d *driver) Wake(at time.Time)          { d.woken = at }
+
+// termDriver notes what a shell says of a term.
+type termDriver struct {
+	expires time.Duration
+	ended   bool
+	works   bool
+}
+
+func (d *termDriver) Expire(in time.Duration) { d.expires = in }
+func (d *termDriver) EndContext()             { d.ended = true }
+func (d *termDriver) StartWork()              { d.works = true }
+
+// term returns a term whose lease lasts for so long.
+func term(now time.Time, state core.State, left time.Duration) *Term {
+	l := &core.Lease{Timing: &timing.Timing{TTL: time.Hour}, State: state, Lease: lease.New(lease.Of(now), left, lease.Read(), lease.Read()), Deadline: now.Add(left)}
+	t := &Term{Core: &core.Term{Lease: l}, Driver: &termDriver{}}
+	t.SetLease(l)
+	return t
+}
+
+func newShell() (*Shell, *driver) {
+	d := &driver{}
+	s := New(core.New(&core.Rules{World: &core.World{Boot: lease.SinceBoot, Clocks: lease.Read}}), d, lease.SinceBoot)
+	for k := range s.Calls.Has {
+		s.Calls.Has[k] = true
+	}
+	return s, d
+}
+
+// A timer may fire just before it is stopped, and its goroutine may get the mutex much later.
+func TestLateTimerOfAnEarlierTermTouchesNothingOfTheNext(t *testing.T) {
+	g := NewWithT(t)
+	s, _ := newShell()
+	now := time.Now()
+	before, present := term(now, core.Follower, 0), term(now, core.Leader, time.Minute)
+	s.term = present
+	s.Candidate.Notice(now, core.Hold{}) // as any notice does, it has the terms published
+	_ = s.Expired(now, before)
+	g.Expect(present.Leads(now, s.Boot)).To(BeTrue())
+	g.Expect(present.Driver.(*termDriver)).To(Equal(&termDriver{}))
+}
+
+func TestOnLostIsCalledOnceForEachOnWonHoweverLateTheDriverAsks(t *testing.T) {
+	g := NewWithT(t)
+	s, d := newShell()
+	now := time.Now()
+	first, second := term(now, core.Leader, time.Minute), term(now, core.Leader, time.Minute)
+	s.calls(s.Calls.leadership(first))
+	call, due := s.NextCall(now)
+	g.Expect(due).To(BeTrue())
+	g.Expect(call.Kind).To(Equal(Won))
+	first.SetLease(term(now, core.Follower, 0).Lease()) // while OnWon runs, this term ends, and the next begins
+	s.calls(s.Calls.leadership(second))
+	var kinds []CallKind
+	for call, due = s.NextCall(now); due; call, due = s.NextCall(now) {
+		kinds = append(kinds, call.Kind)
+	}
+	g.Expect(kinds).To(Equal([]CallKind{Lost, Won}))
+	g.Expect(d.calls).To(Equal(1), "one goroutine at a time calls callbacks")
+	s.calls(s.Calls.leadership(second))
+	g.Expect(d.calls).To(Equal(2), "and ends when none is due")
+}
+
+func TestCampaignsThatWaitToBeAnnouncedAreBounded(t *testing.T) {
+	g := NewWithT(t)
+	s, _ := newShell()
+	for range 10 * maxCampaigns {
+		s.Take(time.Now(), &core.Event{Kind: core.Campaigned, State: core.Follower})
+	}
+	n := 0
+	for _, due := s.NextCall(time.Now()); due; _, due = s.NextCall(time.Now()) {
+		n++
+	}
+	g.Expect(n).To(Equal(maxCampaigns))
+}
