@@ -124,11 +124,11 @@ func (r *run) workReturned(t *activeTerm, err error) {
 	if errors.Is(err, ErrNotLeader) { // as a fenced write that was refused reports
 		why = core.Resigned
 	}
-	r.mu.Lock()
-	led, events := r.shell.WorkReturned(time.Now(), &t.Term, why, err)
-	r.noticed()
-	r.mu.Unlock()
-	r.report(events)
+	var led bool
+	r.beside(func(now time.Time) (events []core.Event) {
+		led, events = r.shell.WorkReturned(now, &t.Term, why, err)
+		return events
+	})
 	if !led && err != nil && !errors.Is(err, context.Canceled) {
 		r.log.Warn("Work failed after its term had ended", "error", err)
 	}

@@ -82,11 +82,12 @@ func (e *Election) Transfer(ctx context.Context, to string) error {
 
 // handover ends leadership in favour of a candidate. The error says why it does not: the term has ended, or another handover has begun.
 func (t *activeTerm) handover(to *control.Candidate, why core.Reason) error {
-	r := t.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	refusal, refused := r.shell.Handover(time.Now(), &t.Term, record.Successor{Name: to.Name, ID: record.QueueID(to.Instance)}, why)
-	r.noticed()
+	var refusal core.Reason
+	var refused bool
+	t.run.beside(func(now time.Time) []core.Event {
+		refusal, refused = t.run.shell.Handover(now, &t.Term, record.Successor{Name: to.Name, ID: record.QueueID(to.Instance)}, why)
+		return nil
+	})
 	switch {
 	case refused && refusal == "":
 		return fmt.Errorf("%w any more: another handover has begun", ErrNotLeader)

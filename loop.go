@@ -70,31 +70,27 @@ func (r *run) decided(now time.Time, op *core.Op) {
 	r.progress = progress{r.candidate.Step().String(), due}
 }
 
-// tell passes a notice to the candidate, and reports what the candidate has to report.
+// beside has the shell decide something beside the loop, and reports what there is to report.
+func (r *run) beside(decide func(now time.Time) []core.Event) {
+	r.mu.Lock()
+	events := decide(time.Now())
+	if op, waits := r.candidate.Waits(); waits && r.timer != nil { // it may wait for something else now
+		r.progress = progress{r.candidate.Step().String(), op.Due}
+	}
+	r.mu.Unlock()
+	r.report(events)
+}
+
+// tell passes a notice to the candidate.
 func (e *Election) tell(n core.Notice) {
 	e.mu.Lock()
 	r := e.current
 	if r == nil { // nothing runs: there is nothing to publish, to wake or to report
 		e.candidate.Notice(time.Now(), n)
-		e.mu.Unlock()
-		return
 	}
-	events := r.notice(time.Now(), n)
 	e.mu.Unlock()
-	r.report(events)
-}
-
-// notice passes a notice to the candidate. The caller holds mu, and reports the events once it does not.
-func (r *run) notice(now time.Time, n core.Notice) []core.Event {
-	events := r.shell.Notice(now, n)
-	r.noticed()
-	return events
-}
-
-// noticed takes note of what the loop now waits for. The caller holds mu.
-func (r *run) noticed() {
-	if op, waits := r.candidate.Waits(); waits && r.timer != nil {
-		r.progress = progress{r.candidate.Step().String(), op.Due}
+	if r != nil {
+		r.beside(func(now time.Time) []core.Event { return r.shell.Notice(now, n) })
 	}
 }
 
@@ -147,17 +143,15 @@ type receiver struct {
 
 // Receive passes a notice to the candidate, unless the run has ended, or goes on under another instance.
 func (r receiver) Receive(n core.Notice) {
-	r.mu.Lock()
-	if r.current != r.run || r.candidate.Rules != r.rules {
-		r.mu.Unlock()
-		return
-	}
-	events := r.notice(time.Now(), n)
-	if _, changed := n.(*core.Notification); changed {
-		r.changed.Broadcast()
-	}
-	r.mu.Unlock()
-	r.report(events)
+	r.beside(func(now time.Time) []core.Event {
+		if r.current != r.run || r.candidate.Rules != r.rules {
+			return nil
+		}
+		if _, changed := n.(*core.Notification); changed {
+			r.changed.Broadcast()
+		}
+		return r.shell.Notice(now, n)
+	})
 }
 
 // SourceOverdue reports whether the source of notifications has still not reported what the candidate misses.

@@ -128,10 +128,7 @@ func (r *run) rename() {
 	r.log.Warn("Another process writes as this very candidate, going on as another instance", "instance", before, "renamed", renamed,
 		"fix", "do not clone or resume twice a machine or process that runs a candidate; or start the candidates afterwards")
 	r.renamed.Store(&renamed)
-	r.mu.Lock()
-	events := r.shell.Rename(time.Now(), r.rules())
-	r.mu.Unlock()
-	r.report(events)
+	r.beside(func(now time.Time) []core.Event { return r.shell.Rename(now, r.rules()) })
 }
 
 // campaignAs campaigns and leads as one instance, until the run is to end or another process is found to use that instance too; then cloned is true.
@@ -189,14 +186,12 @@ func (r *run) nextChange() <-chan struct{} {
 
 // stop has the run end. The candidate learns of it before the context ends, so that it does not campaign again for the key that it releases.
 func (r *run) stop() {
-	var events []core.Event
-	r.mu.Lock()
-	if r.current == r { // otherwise the run has ended meanwhile
-		events = r.shell.Stop(time.Now())
-		r.noticed()
-	}
-	r.mu.Unlock()
-	r.report(events)
+	r.beside(func(now time.Time) []core.Event {
+		if r.current != r { // the run has ended meanwhile
+			return nil
+		}
+		return r.shell.Stop(now)
+	})
 	r.cancel()
 }
 

@@ -124,23 +124,16 @@ func (t *activeTerm) left() time.Duration { return t.Lease().Left(time.Now(), le
 
 // end ends leadership, and reports whether it was this call that did.
 func (t *activeTerm) end(why core.Reason) (first bool) {
-	r := t.run
-	r.mu.Lock()
-	first, events := r.shell.End(time.Now(), &t.Term, why)
-	r.noticed()
-	r.mu.Unlock()
-	r.report(events)
+	t.run.beside(func(now time.Time) (events []core.Event) {
+		first, events = t.run.shell.End(now, &t.Term, why)
+		return events
+	})
 	return first
 }
 
 // expire ends leadership at the deadline, unless the lease was renewed while the timer fired.
 func (t *activeTerm) expire() {
-	r := t.run
-	r.mu.Lock()
-	events := r.shell.Expired(time.Now(), &t.Term)
-	r.noticed()
-	r.mu.Unlock()
-	r.report(events)
+	t.run.beside(func(now time.Time) []core.Event { return t.run.shell.Expired(now, &t.Term) })
 }
 
 // tellWitnessBegan gives the witness, if there is one, what it needs to release a term that begins, should this process die. A bare name has nothing by
