@@ -120,12 +120,16 @@ func TestCheckWarnsOfARollUpThatTheBucketCouldRefuse(t *testing.T) {
 	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleet) {
 		js := f.Open(f.Server.Connect(f.T)).JetStream()
+		f.Expect(check(f, f.Bucket)).To(And(HaveKey("no-markers"), Not(HaveKey("rollup"))), "with the markers that it should have it could refuse none")
+		f.Write("choria.example.net")
 		found := check(f, f.Bucket)["rollup"]
 		f.Expect(found.Severity).To(Equal(admin.SeverityWarning))
 		f.Expect(found.Message).To(ContainSubstring("Nats-Rollup: all"))
+		f.Expect(found.Fix).To(ContainSubstring("--choria-compatible"))
 		changed, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: natstest.BucketName, TTL: ttl, Storage: jetstream.MemoryStorage, ChoriaCompatible: true})
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(check(f, changed)).NotTo(HaveKey("rollup"), "as its fix says")
+		f.Expect(f.Bucket.Delete(ctx, key)).To(Succeed())
 		changed, err = election.CreateBucket(ctx, js, election.BucketConfig{Name: natstest.BucketName, TTL: ttl, Storage: jetstream.MemoryStorage})
 		f.Expect(err).NotTo(HaveOccurred())
 		info, err := changed.Status(ctx)

@@ -133,13 +133,20 @@ func (c *checkup) checkIdentity() {
 	c.shorten(fmt.Sprintf("the bucket's time of creation is not pinned, and nats-server before 2.14.9 (this one has version %s) may report another one later", version))
 }
 
-// checkRollUps checks whether the server takes a roll-up that it could refuse. Where there are expiry markers it always takes one.
+// checkRollUps checks whether the server takes a roll-up that it could refuse. Where there are expiry markers it always takes one, so nothing is found
+// in a bucket that should have them.
 func (c *checkup) checkRollUps() {
-	if c.stream.Config.AllowRollup && c.info.MarkerTTL <= 0 {
-		c.warn("rollup", "the bucket allows roll-ups: a write of one key with the header Nats-Rollup: all removes all other keys, and each user who may write one key can send it",
-			c.info.EditAdvice("--choria-compatible")+" with ChoriaCompatible: the server then refuses roll-ups, which it does not where there are expiry markers")
-		c.shorten("the bucket allows roll-ups, by which each user who may write one key can remove all others")
+	if !c.stream.Config.AllowRollup || c.info.MarkerTTL > 0 {
+		return
 	}
+	fix := c.info.EditAdvice() + ": the server then refuses roll-ups"
+	if forChoria := c.info.Choria || c.info.PlainNames; !forChoria {
+		if order, known := kv.CompareVersion(c.serverVersion(), 2, 11); !known || order >= 0 {
+			return
+		}
+	}
+	c.warn("rollup", "the bucket allows roll-ups: a write of one key with the header Nats-Rollup: all removes all other keys, and each user who may write one key can send it", fix)
+	c.shorten("the bucket allows roll-ups, by which each user who may write one key can remove all others")
 }
 
 // checkOutlived checks which keys outlived the TTL.
