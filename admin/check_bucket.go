@@ -2,6 +2,8 @@ package admin
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
@@ -149,12 +152,18 @@ func (c *checkup) checkRollUps() {
 	c.shorten("the bucket allows roll-ups, by which each user who may write one key can remove all others")
 }
 
-// checkOutlived checks which keys outlived the TTL.
-func (c *checkup) checkOutlived() {
+// checkOutlived checks which keys outlived the TTL by what their writers stored. Whatever else is that old, the server could not expire: it is full, say.
+func (c *checkup) checkOutlived(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
+	defer cancel()
 	all := c.probes.outlived
 	if s := c.probes.stored; s.key != "" && !slices.ContainsFunc(all, func(o outlived) bool { return o.key == s.key }) { // the whole bucket may not be watched
 		all = append(all, s)
 	}
+	all = slices.DeleteFunc(all, func(o outlived) bool {
+		lasts, err := c.bucket.HasTTL(ctx, o.key, o.revision)
+		return !lasts && !errors.Is(err, nats.ErrPermissionViolation)
+	})
 	if len(all) == 0 {
 		return
 	}
