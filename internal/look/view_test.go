@@ -53,7 +53,8 @@ func TestAServerWithoutATimestampCountsAsInSync(t *testing.T) {
 
 func TestAnExpiredKeyHasNoTimeLeft(t *testing.T) {
 	g := NewWithT(t)
-	h := &Holder{TimeLeft: -120 * time.Millisecond}
+	renewed := time.Now()
+	h := &Holder{Leader: election.Leader{Renewed: renewed, Expires: renewed.Add(time.Second)}, TimeLeft: -120 * time.Millisecond}
 	g.Expect(h.timeLeftText()).To(Equal("over for 120ms"))
 	b, err := json.Marshal(Holder{ExpiresInS: -0.12})
 	g.Expect(err).NotTo(HaveOccurred())
