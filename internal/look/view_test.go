@@ -71,6 +71,8 @@ func TestEachKindOfEventHasItsOwnDescription(t *testing.T) {
 		texts[text] = true
 		if k == observe.Leading || k >= observe.Released {
 			g.Expect(text).To(ContainSubstring(", term 7, 1m0s after it was elected"))
+			led := DescribeEvent(observe.Event{Kind: k, Key: "jobs", At: at, Leader: election.Leader{Name: "web-1", Term: 7, Since: at.Add(-time.Minute), LeadsSince: at.Add(-48 * time.Second)}})
+			g.Expect(led).To(And(MatchRegexp(", term 7, (which it led )?for 48s"), Not(ContainSubstring("1m0s"))), "its stand-down does not count")
 		}
 	}
 	g.Expect(texts).To(HaveLen(6))
