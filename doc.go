@@ -4,6 +4,7 @@
 //
 //	import (
 //		"context"
+//		"errors"
 //		"log/slog"
 //		"os"
 //		"os/signal"
@@ -14,7 +15,7 @@
 //	)
 //
 //	func main() {
-//		if err := run(); err != nil {
+//		if err := run(); err != nil && !errors.Is(err, context.Canceled) {
 //			slog.Error("Stopped", "error", err)
 //			os.Exit(1)
 //		}
@@ -101,7 +102,7 @@
 //     later, so that the others can read that proof too. A winner that can tell that somebody deleted the key waits at least one TTL. A winner that knows of a lease which lasts longer waits for its end.
 //   - Stop, then release. When a leader stops or resigns, IsLeader turns false and the work's context ends at once. The key is released
 //     only after callbacks and work have returned. If they do not return within the release timeout, the key expires.
-//   - Fencing. For one key every later term has a larger [Term.Number], and [Term.Token] sorts likewise, also across a bucket that was
+//   - Fencing. For one key of one bucket every later term has a larger [Term.Number], and [Term.Token] sorts likewise, also across a bucket that was
 //     deleted and made again.
 //   - No false abdication. A renewal that fails is tried again until the deadline, and one whose reply was lost is recognised by reading it
 //     back. Only proof of loss, another bucket, a closed connection or the deadline end a term.

@@ -179,7 +179,7 @@ func CheckAs(ctx context.Context, bucket jetstream.KeyValue, role Role, key stri
 	c.checkLimits()
 	c.checkConsumers()
 	c.checkAccount()
-	c.checkOutlived()
+	c.checkOutlived(ctx)
 	c.checkNotifications()
 	c.checkPermissions()
 	c.checkConnection()

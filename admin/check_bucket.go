@@ -2,6 +2,8 @@ package admin
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
@@ -133,21 +136,34 @@ func (c *checkup) checkIdentity() {
 	c.shorten(fmt.Sprintf("the bucket's time of creation is not pinned, and nats-server before 2.14.9 (this one has version %s) may report another one later", version))
 }
 
-// checkRollUps checks whether the server takes a roll-up that it could refuse. Where there are expiry markers it always takes one.
+// checkRollUps checks whether the server takes a roll-up that it could refuse. Where there are expiry markers it always takes one, so nothing is found
+// in a bucket that should have them.
 func (c *checkup) checkRollUps() {
-	if c.stream.Config.AllowRollup && c.info.MarkerTTL <= 0 {
-		c.warn("rollup", "the bucket allows roll-ups: a write of one key with the header Nats-Rollup: all removes all other keys, and each user who may write one key can send it",
-			c.info.EditAdvice("--choria-compatible")+" with ChoriaCompatible: the server then refuses roll-ups, which it does not where there are expiry markers")
-		c.shorten("the bucket allows roll-ups, by which each user who may write one key can remove all others")
+	if !c.stream.Config.AllowRollup || c.info.MarkerTTL > 0 {
+		return
 	}
+	fix := c.info.EditAdvice() + ": the server then refuses roll-ups"
+	if forChoria := c.info.Choria || c.info.PlainNames; !forChoria {
+		if order, known := kv.CompareVersion(c.serverVersion(), 2, 11); !known || order >= 0 {
+			return
+		}
+	}
+	c.warn("rollup", "the bucket allows roll-ups: a write of one key with the header Nats-Rollup: all removes all other keys, and each user who may write one key can send it", fix)
+	c.shorten("the bucket allows roll-ups, by which each user who may write one key can remove all others")
 }
 
-// checkOutlived checks which keys outlived the TTL.
-func (c *checkup) checkOutlived() {
+// checkOutlived checks which keys outlived the TTL by what their writers stored. Whatever else is that old, the server could not expire: it is full, say.
+func (c *checkup) checkOutlived(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
+	defer cancel()
 	all := c.probes.outlived
 	if s := c.probes.stored; s.key != "" && !slices.ContainsFunc(all, func(o outlived) bool { return o.key == s.key }) { // the whole bucket may not be watched
 		all = append(all, s)
 	}
+	all = slices.DeleteFunc(all, func(o outlived) bool {
+		lasts, err := c.bucket.HasTTL(ctx, o.key, o.revision)
+		return !lasts && !errors.Is(err, nats.ErrPermissionViolation)
+	})
 	if len(all) == 0 {
 		return
 	}

@@ -124,6 +124,10 @@ func TestTheFixOfEachFindingAboutABucketEndsIt(t *testing.T) {
 	withoutMarkers := func(c *jetstream.StreamConfig) {
 		c.SubjectDeleteMarkerTTL, c.AllowMsgTTL, c.AllowRollup = 0, false, false
 	}
+	withRollUps := func(c *jetstream.StreamConfig) {
+		withoutMarkers(c)
+		c.AllowRollup, c.Metadata = true, map[string]string{kv.ChoriaMetadata: "true"}
+	}
 	for name, c := range map[string]struct {
 		make func(*WithT, *testing.T, jetstream.JetStream)
 		code string
@@ -143,7 +147,7 @@ func TestTheFixOfEachFindingAboutABucketEndsIt(t *testing.T) {
 		"nothing is republished":            {aStream(func(c *jetstream.StreamConfig) { c.RePublish = nil }), "republish"},
 		"headers are republished":           {aStream(func(c *jetstream.StreamConfig) { c.RePublish.HeadersOnly = true }), "republish"},
 		"some keys are republished":         {aStream(func(c *jetstream.StreamConfig) { c.RePublish.Source = "$KV.LEADER_ELECTION.a.>" }), "republish"},
-		"roll-ups":                          {aStream(func(c *jetstream.StreamConfig) { withoutMarkers(c); c.AllowRollup = true }), "rollup"},
+		"roll-ups":                          {aStream(withRollUps), "rollup"},
 		"drops the oldest key":              {aStream(func(c *jetstream.StreamConfig) { c.Discard, c.MaxBytes = jetstream.DiscardOld, 1<<20 }), "discard-old"},
 		"few bytes":                         {aStream(func(c *jetstream.StreamConfig) { c.MaxBytes = 300 }), "bucket-full"},
 		"small values":                      {aStream(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 100 }), "message-size"},

@@ -31,6 +31,7 @@ func TestNobodyLeadsSaysWhoLedLastUntilWhenAndWhy(t *testing.T) {
 	}
 	_, stdout, _ := f.run("check", "jobs")
 	f.Expect(stdout).To(MatchRegexp(`no-leader: nobody leads "jobs": no candidate answers; ` + last))
+	f.Expect(stdout).NotTo(ContainSubstring("spelt"), "as this key is right")
 	var info look.ElectionInfo
 	f.read(cli.ExitNegative, &info, "info", "jobs")
 	f.Expect(info.Leader).To(BeNil())

@@ -111,7 +111,11 @@ func (c *evictCommand) describe(v *look.View, h *look.Holder) {
 	if h.State == look.StateLeaderElect {
 		verb = "has won and is about to lead"
 	}
-	fmt.Fprintf(c.Stderr, "%s %s %q%s, term %s; it renewed %s, and its lease ends in %s.\n", terminal.Quote(h.Name), verb, c.key, since, terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), terminal.FormatDuration(max(h.TimeLeft, 0)))
-	fmt.Fprintf(c.Stderr, "It loses its term when it is notified, or at its next renewal. Then another candidate is elected, and leads after at least %s.\n", terminal.FormatDuration(v.TTL()))
+	lease, then := "its lease ends in "+terminal.FormatDuration(max(h.TimeLeft, 0)), fmt.Sprintf("Then another candidate is elected, and leads after at least %s.", terminal.FormatDuration(v.TTL()))
+	if !h.KeyExpires() {
+		lease, then = "the bucket has no TTL", fmt.Sprintf("Nobody is elected then before %s has given the bucket a TTL.", c.NameCommand("bucket edit"))
+	}
+	fmt.Fprintf(c.Stderr, "%s %s %q%s, term %s; it renewed %s, and %s.\n", terminal.Quote(h.Name), verb, c.key, since, terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), lease)
+	fmt.Fprintf(c.Stderr, "It loses its term when it is notified, or at its next renewal. %s\n", then)
 	fmt.Fprintf(c.Stderr, "%s hands over in order, and faster. If it is cut off or hangs, do not evict it: two candidates may lead until its lease ends. Wait for that: another candidate leads then, which is sooner.\n", c.NameCommand("resign "+c.key))
 }

@@ -66,6 +66,29 @@ func TestEvictWithoutATerminalDoesNothing(t *testing.T) {
 	f.Expect(f.HasRecord("jobs")).To(BeTrue())
 }
 
+// Without a TTL the bucket does not say when a lease is over, and check says what to do about the bucket alone.
+func TestNobodyIsToldThatALeaseIsOverInABucketWithoutATTL(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, clitest.LongTTL)
+	lose(f.Fixture, func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 0 })
+	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
+	for _, c := range []struct {
+		command []string
+		says    string
+	}{
+		{[]string{"ls"}, "no TTL"},
+		{[]string{"info", "jobs"}, "Expires: never: the bucket has no TTL"},
+		{[]string{"check", "jobs"}, "critical  no-ttl: "},
+		{[]string{"check", "jobs", "--format", "nagios"}, "the bucket has no TTL"},
+		{[]string{"evict", "jobs"}, "and the bucket has no TTL.\nIt loses its term when it is notified, or at its next renewal. Nobody is elected then before 'election-cli bucket edit' has given"},
+	} {
+		_, stdout, stderr := f.run(c.command...)
+		f.Expect(stdout+stderr).To(And(ContainSubstring(c.says), Not(MatchRegexp(`lease-over|over for|ended \S+ ago|ends in|about to be removed`))), "%q", c.command)
+	}
+	_, _, stderr := f.run("resign", "jobs", "--force")
+	f.Expect(stderr).To(MatchRegexp(`"web-1" does not answer, and the bucket has no TTL, without which nobody takes over\n\s+Fix: run 'election-cli bucket edit', and try again\n`))
+}
+
 func TestEvictOfAVacantElectionExits1AndDoesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)

@@ -231,7 +231,7 @@ func TestAPausedElectionGetsNoLeaderUntilItIsResumed(t *testing.T) {
 	f.g.Expect(stderr).To(MatchRegexp("it is paused " + operator))
 	code, stdout, _ = f.run("resume", "jobs")
 	f.g.Expect(code).To(Equal(cli.ExitOK))
-	f.g.Expect(stdout).To(Equal("\"jobs\" is resumed: its candidates campaign again. Nobody leads: the winner stands down first, for up to 6s, unless the last leader released the key less than that ago\n"))
+	f.g.Expect(stdout).To(Equal("\"jobs\" is resumed: its candidates campaign again. Nobody leads: the winner stands down first, for up to 6s, unless the last leader released the key\n"))
 	_, stdout, _ = f.run("resume", "jobs")
 	f.g.Expect(stdout).To(Equal("\"jobs\" was not paused\n"))
 	f.others["web-2"].next(events.Elected)

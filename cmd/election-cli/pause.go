@@ -76,7 +76,10 @@ func (p *pauseCommand) resume(ctx context.Context) error {
 		if v.IsPaused(p.key) {
 			result = "is resumed: its candidates campaign again"
 			if errors.Is(unled, election.ErrNoLeader) {
-				result += fmt.Sprintf(". Nobody leads: the winner stands down first, for up to %v, unless the last leader released the key less than that ago", v.TTL())
+				result += fmt.Sprintf(". Nobody leads: the winner stands down first, for up to %v, unless the last leader released the key", v.TTL())
+				if !v.Remembers() {
+					result += " less than that ago"
+				}
 			}
 		}
 		_, err := fmt.Fprintf(p.Stdout, "%q %s\n", p.key, result)

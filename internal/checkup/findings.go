@@ -70,7 +70,7 @@ func (r *Result) checkLeader(key string, h *look.Holder, pause string, ttl, over
 		})}
 	case h == nil:
 		return []ElectionFinding{finding(admin.SeverityCritical, codeNoLeader, "", func(formatDuration) string { return "nobody leads " + quoted })}
-	case h.RenewalAge >= ttl:
+	case ttl > 0 && h.RenewalAge >= ttl:
 		fix := ""
 		if h.RenewalAge < ttl+timing.ExpiryLateness {
 			fix = "check again in a second: the server is up to " + timing.ExpiryLateness.String() + " late to remove the key"
@@ -85,7 +85,7 @@ func (r *Result) checkLeader(key string, h *look.Holder, pause string, ttl, over
 			return fmt.Sprintf("%s has won %s, but its leadership does not count yet", terminal.Quote(h.Name), quoted)
 		}))
 	}
-	if overdue = overdueAge(h, ttl, overdue); h.RenewalAge > overdue {
+	if overdue = overdueAge(h, ttl, overdue); ttl > 0 && h.RenewalAge > overdue { // without a TTL the bucket is the finding
 		const fix = "check its host and its connection to the server; if it renews less often on purpose, raise --overdue"
 		found = append(found, finding(admin.SeverityWarning, codeOverdue, fix, func(format formatDuration) string {
 			return fmt.Sprintf("%s renewed %s %s ago, although it renews every %s (reported after %s)", terminal.Quote(h.Name), quoted, format(h.RenewalAge), format(h.RenewalInterval(ttl)), format(overdue))

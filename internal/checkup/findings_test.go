@@ -57,6 +57,7 @@ func TestFindingsAboutALeaderDependOnTheAgeOfItsRecord(t *testing.T) {
 	g.Expect(codesOf(found)).To(Equal([]string{"renewal-overdue k"}), "what the leader says is its interval counts")
 	g.Expect(found[0].Short).To(Equal(`"a" renewed "k" 11s ago, although it renews every 5s (reported after 11s)`))
 	g.Expect(codesOf(new(Result).checkLeader("k", nil, "", ttl, overdue))).To(Equal([]string{"no-leader k"}))
+	g.Expect(new(Result).checkLeader("k", fast, "", 0, 0)).To(BeEmpty(), "without a TTL no lease is over")
 	late := &look.Holder{Leader: election.Leader{Key: "k", Name: "a"}, RenewalAge: ttl + 399*time.Millisecond}
 	g.Expect(new(Result).checkLeader("k", late, "", ttl, 0)[0].Fix).To(HavePrefix("check again in a second: the server is up to 400ms late"))
 	late.RenewalAge += time.Second // a second later it cannot be that any more

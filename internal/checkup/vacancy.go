@@ -66,6 +66,7 @@ func (r *Result) addEnds(ctx context.Context, v *look.View) {
 		if e, known := v.LastEnd(ctx, f.Key); known {
 			end := "; " + v.DescribeEnd(e)
 			f.Message, f.Short = f.Message+end, f.Short+end
+			f.Fix = strings.TrimSuffix(f.Fix, r.spelling()) // as this key is
 		}
 	}
 }
@@ -102,7 +103,12 @@ func (r *Result) vacancy(key string, a look.Answers, about []admin.Finding) (cau
 		return "; this user may not ask whether there are candidates", fmt.Sprintf("run %s as a user who may publish to %s, and subscribe to %s",
 			r.command("check "+key+" --as operator"), control.Subject(r.Bucket, "*", key), control.AnswerSubject(r.Bucket, "*", key))
 	}
-	return ": no candidate answers", fmt.Sprintf("start the program that campaigns, %s; %s shows how the keys of other elections are spelt", inItsLog, r.command("ls"))
+	return ": no candidate answers", fmt.Sprintf("start the program that campaigns, %s", inItsLog) + r.spelling()
+}
+
+// spelling is what to do if the key of an election may be misspelt, in words that follow a fix.
+func (r *Result) spelling() string {
+	return fmt.Sprintf("; %s shows how the keys of other elections are spelt", r.command("ls"))
 }
 
 // command names a command, with the bucket unless that is the default.

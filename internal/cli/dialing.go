@@ -39,7 +39,9 @@ func (d *dialing) options() []nats.Option {
 	return []nats.Option{
 		nats.ConnectHandler(func(nc *nats.Conn) {
 			d.succeeded()
-			d.log.Info("Connected", "server", natsconn.WithoutSecrets(nc.ConnectedUrl()), "version", nc.ConnectedServerVersion())
+			if server := nc.ConnectedUrl(); server != "" { // it may be closed already, as after a program that ends at once
+				d.log.Info("Connected", "server", natsconn.WithoutSecrets(server), "version", nc.ConnectedServerVersion())
+			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			d.succeeded()

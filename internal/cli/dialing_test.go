@@ -44,6 +44,19 @@ func TestEachWarningOfAnUnreachableServerSaysWhyAndItIsRepeated(t *testing.T) {
 	})
 }
 
+func TestAConnectionThatIsClosedAlreadyIsNotLoggedAsOneToNobody(t *testing.T) {
+	g := NewWithT(t)
+	var out bytes.Buffer
+	d := &dialing{log: slog.New(terminal.NewLogHandler(&out, terminal.Style{}, slog.LevelInfo))}
+	var o nats.Options
+	for _, set := range d.options() {
+		g.Expect(set(&o)).To(Succeed())
+	}
+	o.ConnectedCB(&nats.Conn{})
+	g.Expect(out.String()).To(BeEmpty())
+	g.Expect(d.neverConnected()).To(Succeed())
+}
+
 func TestRefusedConnectionToTheDefaultServerSaysHowToGetOne(t *testing.T) {
 	g := NewWithT(t)
 	const fix = ": start a server with 'election-cli server', or name yours with --server, NATS_URL or --context"

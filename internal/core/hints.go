@@ -401,9 +401,15 @@ func (c *Candidate) renewalDue() time.Time {
 // notifications without a sign: a server that is killed republishes nothing of what it stored last.
 func (c *Candidate) renewalIsOverdue(now time.Time) {
 	c.hints.overdueAfter = c.key.lastWrite.revision
-	c.log(Info, "Leader has not renewed, waiting for the end of its lease", "leader", c.key.holder.name,
+	attributes := []any{
+		"leader", c.key.holder.name,
 		"since", now.Sub(c.key.lastWrite.firstSeen).Round(time.Millisecond),
-		"ends-in", c.key.lastWrite.firstSeen.Add(c.bucket.TTL).Sub(now).Round(time.Millisecond))
+		"ends-in", c.key.lastWrite.firstSeen.Add(c.bucket.TTL).Sub(now).Round(time.Millisecond),
+	}
+	if at := c.takeoverDue(now); at.IsZero() || at.After(c.key.lastWrite.writtenAfter.Add(c.bucket.TTL)) {
+		attributes = append(attributes, "unless", "the key expires before, and the winner stands down: this candidate has seen no renewal, and cannot time the lease")
+	}
+	c.log(Info, "Leader has not renewed, waiting for the end of its lease", attributes...)
 	c.report(Event{Kind: Suspect})
 	c.hints.readBy(now.Add(c.Random(c.bucket.Spread())))
 }

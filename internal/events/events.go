@@ -216,7 +216,7 @@ func (w *Writer) write(e Event) error {
 func (w *Writer) explanation(e Event) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e.Term == 0 || e.LeadsInS > 0 || w.explained {
+	if e.Term == 0 || e.LeadsInS > 0 || w.explained || e.Event != Elected && e.Event != Leading && e.Event != Following {
 		return ""
 	}
 	w.explained = true
@@ -252,7 +252,11 @@ func sentence(e Event) string {
 	name, key := terminal.Quote(e.Name), terminal.Quote(e.Election)
 	switch e.Event {
 	case Started:
-		return fmt.Sprintf("%s campaigns for %s in bucket %q (TTL %s) on %s", name, key, e.Bucket, terminal.FormatDuration(terminal.FromSeconds(e.TTLS)), e.Server)
+		ttl := "no TTL"
+		if e.TTLS > 0 {
+			ttl = "TTL " + terminal.FormatDuration(terminal.FromSeconds(e.TTLS))
+		}
+		return fmt.Sprintf("%s campaigns for %s in bucket %q (%s) on %s", name, key, e.Bucket, ttl, e.Server)
 	case Elected:
 		won := fmt.Sprintf("%s won the key (%s), term %d", name, e.Reason, e.Term)
 		if e.Reason == string(election.ReasonReleased) {

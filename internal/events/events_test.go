@@ -97,6 +97,17 @@ func TestEventsAreSentencesWithoutJSON(t *testing.T) {
 	g.Expect(strings.Count(events.String(), "a revision")).To(Equal(1), "said once")
 }
 
+func TestATermIsExplainedOnlyWhereItsNumberIsWritten(t *testing.T) {
+	g := NewWithT(t)
+	var out bytes.Buffer
+	w := &Writer{Out: &out}
+	g.Expect(w.write(Event{Event: Lost, Term: 6, Reason: "stopped"})).To(Succeed())
+	g.Expect(out.String()).NotTo(ContainSubstring("a revision"))
+	g.Expect(w.write(Event{Event: Leading, Term: 7})).To(Succeed())
+	g.Expect(out.String()).To(HaveSuffix("term 7 (a revision: later are larger)\n"))
+	g.Expect(sentence(Event{Event: Started})).To(ContainSubstring("(no TTL)"))
+}
+
 func TestSentenceOfAWinSaysWhenItLeadsAndWhyNotAtOnceOnlyWhereThereIsAStandDown(t *testing.T) {
 	g := NewWithT(t)
 	log, events, _ := newLogger(false)

@@ -56,6 +56,19 @@ func (b *Bucket) lastMessage(ctx context.Context, key string) (message, error) {
 	return m, err
 }
 
+// HasTTL reports whether what is stored under a key at a revision has a TTL of its own, or may have: a handle without a connection reads no headers.
+func (b *Bucket) HasTTL(ctx context.Context, key string, revision uint64) (has bool, err error) {
+	if b.js == nil {
+		return true, nil
+	}
+	err = UntilRefused(ctx, b.Conn(), b.ToRead(key), func(ctx context.Context) error {
+		m, err := b.lastMessage(ctx, key)
+		has = err == nil && m.revision == revision && (m.ambiguous || m.header.Get(jetstream.MsgTTLHeader) != "")
+		return err
+	})
+	return has, err
+}
+
 // removal returns how the message removed its key. One that is ambiguous removes nothing, whatever it says.
 func (m message) removal() record.Removal {
 	if m.ambiguous {

@@ -32,9 +32,14 @@ func DescribeEvent(e observe.Event) string {
 	case observe.Renewed:
 		return fmt.Sprintf("%s renewed %s%s", name, key, term)
 	}
-	// The first event of a watch says that somebody leads who may have led for long.
-	if d := e.At.Sub(e.Leader.Since); !e.Leader.Since.IsZero() && d > 0 && (e.Kind != observe.Leading || d > time.Second) {
-		term += fmt.Sprintf(", %s after it was elected", terminal.FormatDuration(d))
+	won, led := sinceWhen(e.At, e.Leader.Since), sinceWhen(e.At, e.Leader.LeadsSince)
+	switch leads := e.Kind == observe.Leading; {
+	case leads && led > time.Second: // the first event of a watch says that somebody leads who may have led for long
+		term += fmt.Sprintf(", for %s", terminal.FormatDuration(led))
+	case !leads && led > 0:
+		term += fmt.Sprintf(", which it led for %s", terminal.FormatDuration(led))
+	case won > time.Second, !leads && won > 0:
+		term += fmt.Sprintf(", %s after it was elected", terminal.FormatDuration(won))
 	}
 	switch e.Kind {
 	case observe.Leading:
@@ -45,6 +50,14 @@ func DescribeEvent(e observe.Event) string {
 		return fmt.Sprintf("%s did not renew %s in time%s%s", name, key, inBrackets(e.Reason), term)
 	}
 	return fmt.Sprintf("%s lost %s%s%s: %s", name, key, inBrackets(e.Reason), term, evictionCause(e))
+}
+
+// sinceWhen returns how long before a time another one was; 0 if that is not known.
+func sinceWhen(at, before time.Time) time.Duration {
+	if before.IsZero() {
+		return 0
+	}
+	return at.Sub(before)
 }
 
 // inBrackets returns a reason in the form in which it follows a noun; empty if there is no reason.

@@ -81,6 +81,9 @@ func (v *View) NewHolder(l election.Leader, sent time.Time) Holder {
 	return h
 }
 
+// KeyExpires reports whether the server removes the key if the holder does not renew it. In a bucket without a TTL nobody can tell when the lease ends.
+func (h *Holder) KeyExpires() bool { return h.Expires.After(h.Renewed) }
+
 // RenewalInterval returns the time from one renewal of the holder to the next, in a bucket with the given TTL. A holder that says none, as
 // those of Choria, or one that no candidate can have there, is taken to have the default.
 func (h *Holder) RenewalInterval(ttl time.Duration) time.Duration {
@@ -134,11 +137,14 @@ func (h *Holder) properties(v *View) *terminal.PropertyList {
 		renewed += ", every " + terminal.FormatDuration(h.Interval)
 	}
 	list.Add("Renewed", renewed)
-	expires := "in " + terminal.FormatDuration(h.TimeLeft)
-	if h.TimeLeft < 0 {
-		expires = terminal.FormatDuration(-h.TimeLeft) + " ago, and is about to be removed"
+	switch {
+	case !h.KeyExpires():
+		list.Add("Expires", "never: the bucket has no TTL")
+	case h.TimeLeft < 0:
+		list.Add("Expires", terminal.Timestamp(h.Expires)+" ("+terminal.FormatDuration(-h.TimeLeft)+" ago, and is about to be removed)")
+	default:
+		list.Add("Expires", terminal.Timestamp(h.Expires)+" (in "+terminal.FormatDuration(h.TimeLeft)+")")
 	}
-	list.Add("Expires", terminal.Timestamp(h.Expires)+" ("+expires+")")
 	list.Add("Standbys", h.describeStandbys())
 	list.Add("Host", h.Host)
 	if h.PID != 0 {
@@ -196,7 +202,10 @@ func (h *Holder) timeText(at time.Time) string {
 
 // timeLeftText returns the time until the key expires in words.
 func (h *Holder) timeLeftText() string {
-	if h.TimeLeft < 0 {
+	switch {
+	case !h.KeyExpires():
+		return "no TTL"
+	case h.TimeLeft < 0:
 		return "over for " + terminal.FormatDuration(-h.TimeLeft)
 	}
 	return terminal.FormatDuration(h.TimeLeft)

@@ -89,6 +89,9 @@ func (v *View) Refresh(ctx context.Context) error {
 // TTL returns the TTL of the bucket, which is the length of a lease.
 func (v *View) TTL() time.Duration { return v.info.TTL }
 
+// Remembers reports whether the releases of elections never expire.
+func (v *View) Remembers() bool { return v.info.Remembers }
+
 // Leader returns the holder of the key, or election.ErrNoLeader.
 func (v *View) Leader(ctx context.Context, key string) (*Holder, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.Timeout)

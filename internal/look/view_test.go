@@ -53,7 +53,8 @@ func TestAServerWithoutATimestampCountsAsInSync(t *testing.T) {
 
 func TestAnExpiredKeyHasNoTimeLeft(t *testing.T) {
 	g := NewWithT(t)
-	h := &Holder{TimeLeft: -120 * time.Millisecond}
+	renewed := time.Now()
+	h := &Holder{Leader: election.Leader{Renewed: renewed, Expires: renewed.Add(time.Second)}, TimeLeft: -120 * time.Millisecond}
 	g.Expect(h.timeLeftText()).To(Equal("over for 120ms"))
 	b, err := json.Marshal(Holder{ExpiresInS: -0.12})
 	g.Expect(err).NotTo(HaveOccurred())
@@ -70,6 +71,8 @@ func TestEachKindOfEventHasItsOwnDescription(t *testing.T) {
 		texts[text] = true
 		if k == observe.Leading || k >= observe.Released {
 			g.Expect(text).To(ContainSubstring(", term 7, 1m0s after it was elected"))
+			led := DescribeEvent(observe.Event{Kind: k, Key: "jobs", At: at, Leader: election.Leader{Name: "web-1", Term: 7, Since: at.Add(-time.Minute), LeadsSince: at.Add(-48 * time.Second)}})
+			g.Expect(led).To(And(MatchRegexp(", term 7, (which it led )?for 48s"), Not(ContainSubstring("1m0s"))), "its stand-down does not count")
 		}
 	}
 	g.Expect(texts).To(HaveLen(6))

@@ -233,7 +233,10 @@ func (d *pageData) addLeaderFacts(h snapshot) {
 		d.Facts = append(d.Facts, fact{"Term", strconv.FormatUint(l.Term, 10), ""})
 	}
 	left := terminal.FormatDuration(max(0, l.Expires.Sub(h.now)).Round(100 * time.Millisecond))
-	if h.condition == leaseOver {
+	switch {
+	case !l.Expires.After(l.Renewed):
+		left = "no TTL"
+	case h.condition == leaseOver:
 		left = "over for " + terminal.FormatDuration(h.now.Sub(l.Expires).Round(100*time.Millisecond))
 	}
 	d.Facts = append(d.Facts, fact{"Lease left", left, ""})
