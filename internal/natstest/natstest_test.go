@@ -229,3 +229,36 @@ func failureOf(t *testing.T, helper func(testing.TB)) string {
 	<-done
 	return f.reason
 }
+
+func TestCopiesOfABucketAreAsItWas(t *testing.T) {
+	g := NewWithT(t)
+	s := natstest.StartTCP(t)
+	nc := s.Connect(t)
+	kv := s.Bucket(t, nc, time.Minute)
+	put := func(value string) {
+		t.Helper()
+		_, err := kv.PutString(t.Context(), "key", value)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	stored := func() (string, error) {
+		e, err := kv.Get(t.Context(), "key")
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprint(string(e.Value()), " ", e.Revision()), nil
+	}
+	put("first")
+	snapshot := natstest.TakeSnapshot(t, nc, natstest.BucketName)
+	put("second")
+	s.Stop()
+	putBack := s.BackUp(t)
+	s.Resume(t)
+	g.Eventually(stored).WithTimeout(10 * time.Second).Should(Equal("second 2"))
+	put("third")
+	s.Stop()
+	putBack()
+	s.Resume(t)
+	g.Eventually(stored).WithTimeout(10 * time.Second).Should(Equal("second 2"))
+	snapshot.Restore(t, nc)
+	g.Expect(stored()).To(Equal("first 1"))
+}
