@@ -17,8 +17,7 @@ check: ## what must hold before a change lands
 soak: simulate drill depose churn fuzz repeat ## the long versions of all that is tried against the promises
 
 simulate: ## schedules against a bucket that does badly whatever a bucket can, and every schedule with up to two faults
-	go test ./internal/sim -v -timeout 0 -run 'TestSchedules$$' -args -schedules $(SCHEDULES)
-	go test ./internal/sim -v -timeout 0 -run TestAllSchedules -args -quarters $(QUARTERS)
+	go test ./internal/sim -v -timeout 0 -run 'TestSchedules$$|TestAllSchedules' -args -schedules $(SCHEDULES) -quarters $(QUARTERS)
 
 drill: ## faults on processes and on a cluster of three servers
 	go run ./cmd/election-cli drill --processes --for $(DRILL)
