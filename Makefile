@@ -17,8 +17,7 @@ check: ## what must hold before a change lands
 soak: simulate drill depose churn fuzz repeat ## the long versions of all that is tried against the promises
 
 simulate: ## schedules against a bucket that does badly whatever a bucket can, and every schedule with up to two faults
-	go test ./internal/sim -v -timeout 0 -run 'TestSchedules$$' -args -schedules $(SCHEDULES)
-	go test ./internal/sim -v -timeout 0 -run TestAllSchedules -args -quarters $(QUARTERS)
+	go test ./internal/sim -v -timeout 0 -run 'TestSchedules$$|TestAllSchedules' -args -schedules $(SCHEDULES) -quarters $(QUARTERS)
 
 drill: ## faults on processes and on a cluster of three servers
 	go run ./cmd/election-cli drill --processes --for $(DRILL)
@@ -36,21 +35,24 @@ model: ## every state of a model of the protocol; MODEL=full for the larger sear
 proof: ## the rule of the election, proved for any number of candidates; needs z3 and cvc5
 	go run ./spec/proof
 
+# as many workers as processors: the tests of some packages, which mostly wait, say that eight times as many run at once
+fuzz = go test -run '^$$' -parallel $(shell getconf _NPROCESSORS_ONLN) -fuzztime $(FUZZ) -fuzz
+
 fuzz: ## bytes that somebody else wrote, and clocks that somebody else set
-	go test -run '^$$' -fuzz FuzzRecord -fuzztime $(FUZZ) ./internal/record
-	go test -run '^$$' -fuzz FuzzNotification -fuzztime $(FUZZ) ./internal/notify
-	go test -run '^$$' -fuzz FuzzRequest -fuzztime $(FUZZ) ./internal/control
-	go test -run '^$$' -fuzz FuzzReplySubject -fuzztime $(FUZZ) ./internal/control
-	go test -run '^$$' -fuzz FuzzAnswer -fuzztime $(FUZZ) ./internal/control
-	go test -run '^$$' -fuzz FuzzEpochRecord -fuzztime $(FUZZ) ./fence
-	go test -run '^$$' -fuzz FuzzGuard -fuzztime $(FUZZ) ./fence
-	go test -run '^$$' -fuzz FuzzView -fuzztime $(FUZZ) ./group
-	go test -run '^$$' -fuzz FuzzRead -fuzztime $(FUZZ) ./internal/history
-	go test -run '^$$' -fuzz FuzzLease -fuzztime $(FUZZ) ./internal/lease
-	go test -run '^$$' -fuzz FuzzCommandLine -fuzztime $(FUZZ) ./cmd/election-cli
-	go test -run '^$$' -fuzz FuzzRate -fuzztime $(FUZZ) ./cmd/election-cli
-	go test -run '^$$' -fuzz FuzzLeaderFile -fuzztime $(FUZZ) ./internal/leaderfile
-	go test -run '^$$' -fuzz FuzzPrintable -fuzztime $(FUZZ) ./internal/terminal
+	$(fuzz) FuzzRecord ./internal/record
+	$(fuzz) FuzzNotification ./internal/notify
+	$(fuzz) FuzzRequest ./internal/control
+	$(fuzz) FuzzReplySubject ./internal/control
+	$(fuzz) FuzzAnswer ./internal/control
+	$(fuzz) FuzzEpochRecord ./fence
+	$(fuzz) FuzzGuard ./fence
+	$(fuzz) FuzzView ./group
+	$(fuzz) FuzzRead ./internal/history
+	$(fuzz) FuzzLease ./internal/lease
+	$(fuzz) FuzzCommandLine ./cmd/election-cli
+	$(fuzz) FuzzRate ./cmd/election-cli
+	$(fuzz) FuzzLeaderFile ./internal/leaderfile
+	$(fuzz) FuzzPrintable ./internal/terminal
 
 repeat: ## tests that fail once in twenty runs
 	go test -race -count $(COUNT) -timeout 0 ./...

@@ -213,6 +213,19 @@ func (f *fleet) revision() uint64 {
 	return revision
 }
 
+// awaitWrite returns as soon as something else is stored under the key. It does not read the key again and again: a test that waits for
+// an interval in steps of 10 ms spends most of its time so.
+func (f *fleet) awaitWrite() {
+	f.Helper()
+	writes, err := f.Server.Connect(f.T).SubscribeSync("$KV." + f.Bucket.Bucket() + "." + key)
+	f.Expect(err).NotTo(HaveOccurred())
+	for before := f.revision(); f.revision() == before; after(instant) { // until it is stored, if it is not refused
+		_, err := writes.NextMsg(ttl)
+		f.Expect(err).NotTo(HaveOccurred())
+	}
+	f.Expect(writes.Unsubscribe()).To(Succeed())
+}
+
 // last returns the record that is stored under the key, and its revision.
 func (f *fleet) last() (value string, revision uint64) {
 	w, err := f.Bucket.Watch(context.Background(), key)

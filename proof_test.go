@@ -322,9 +322,7 @@ func TestOwnRecordThatSomebodyStoresAgainWinsNothing(t *testing.T) {
 		a.link.Heal()
 		after(2 * ttl)
 		f.Expect(b.IsLeader()).To(BeTrue())
-		for before := f.revision(); f.revision() == before; {
-			after(10 * time.Millisecond)
-		}
+		f.awaitWrite()
 		b.link.Cut() // just after it has renewed its lease
 		f.replace(last)
 		f.expectOneLeader(ttl, a, b)

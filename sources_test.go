@@ -65,9 +65,7 @@ func TestRepeatedNotificationIsNoRenewal(t *testing.T) {
 			after(interval)
 			b := f.connected("b", election.WithCampaignInterval(ttl/3)).start()
 			after(3 * ttl)
-			for before := f.revision(); f.revision() == before; {
-				after(10 * time.Millisecond)
-			}
+			f.awaitWrite()
 			crashed := time.Now() // right after a renewal
 			a.link.Cut()
 			after(ttl - left)

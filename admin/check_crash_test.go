@@ -80,10 +80,11 @@ func TestWhatCheckPromisesOfACrashHoldsWhenTheNamedSuccessorCrashesToo(t *testin
 				c := f.Connected("c").Begin()
 				after(3 * ttl)
 				f.Expect(a.IsLeader()).To(BeTrue())
-				revision := f.Stream().LastSeq
-				for f.Stream().LastSeq == revision {
-					after(time.Millisecond)
-				}
+				renewals, err := f.Server.Connect(f.T).SubscribeSync("election.>")
+				f.Expect(err).NotTo(HaveOccurred())
+				_, err = renewals.NextMsg(ttl)
+				f.Expect(err).NotTo(HaveOccurred())
+				after(time.Millisecond)
 				_, bucket := connected(f)
 				worst, _ := promised(f.WithT, check(f, bucket)["expect-crash"].Short)
 				a.Link.Cut()

@@ -201,11 +201,11 @@ func TestLargeRequestsDoNotFillTheMemoryOfABusyCandidate(t *testing.T) {
 			runtime.ReadMemStats(&m)
 			return int64(m.HeapAlloc)
 		}
+		large, header := make([]byte, 1_000_000), nats.Header{"X": {strings.Repeat("0", 900_000)}}
 		flood := func(to string, n int) {
-			large := make([]byte, 1_000_000)
 			for range n {
 				publish(f, nc, &nats.Msg{Subject: to, Reply: nc.NewInbox(), Data: large})
-				publish(f, nc, &nats.Msg{Subject: to, Reply: nc.NewInbox(), Header: nats.Header{"X": {fmt.Sprintf("%0900000d", 0)}}})
+				publish(f, nc, &nats.Msg{Subject: to, Reply: nc.NewInbox(), Header: header})
 			}
 		}
 		publish(f, nc, &nats.Msg{Subject: subject("candidates", key), Reply: nc.NewInbox()}) // which keeps it busy

@@ -314,7 +314,7 @@ func writeFile(t *testing.T, file string, content []byte) {
 
 // simulate plays schedules with a mutant, and returns what a test says of them.
 func simulate(program, mutant, test string, args ...string) (output []byte, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, append([]string{"-test.run", test, "-schedules", mutantSchedules}, args...)...)
 	cmd.Env = append(os.Environ(), "MUTANT="+mutant)

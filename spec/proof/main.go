@@ -17,8 +17,8 @@ type obligation struct {
 
 // solvers answer a script on their standard input.
 var solvers = [][]string{
-	{"z3", "-in", "-T:20"},
-	{"cvc5", "--lang", "smt2", "--tlimit", "20000", "--quiet"},
+	{"z3", "-in", "-T:600"},
+	{"cvc5", "--lang", "smt2", "--tlimit", "600000", "--quiet"},
 }
 
 // verdict is what one solver answered, after how long.
